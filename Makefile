@@ -1,0 +1,113 @@
+# What can be done here; `make help` lists it.
+#
+# Building and testing need Go and nothing else: generated code is checked in.
+# Linting and generating need tools, which are built from the Go module proxy,
+# each into a folder of .tools/ that carries its version, so that a changed
+# version below is a new folder and nothing has to be thrown away by hand.
+
+GO ?= go
+
+BUF_VERSION := v1.55.1
+GOLANGCI_LINT_VERSION := v2.15.0
+PROTOC_GEN_GO_VERSION := v1.36.12
+PROTOC_GEN_GO_GRPC_VERSION := v1.6.2
+
+TOOLS := $(CURDIR)/.tools
+BUF := $(TOOLS)/buf-$(BUF_VERSION)/buf
+GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
+PROTOC_GEN_GO := $(TOOLS)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)/protoc-gen-go
+PROTOC_GEN_GO_GRPC := $(TOOLS)/protoc-gen-go-grpc-$(PROTOC_GEN_GO_GRPC_VERSION)/protoc-gen-go-grpc
+PROTO_TOOLS := $(BUF) $(PROTOC_GEN_GO) $(PROTOC_GEN_GO_GRPC)
+# buf finds the generators by PATH.
+PROTO_PATH := $(dir $(PROTOC_GEN_GO)):$(dir $(PROTOC_GEN_GO_GRPC)):$(PATH)
+
+# Without cgo a binary runs on any distribution, so that a plugin can be
+# dropped into somebody else's container. The commit is left out where git can
+# not tell it (an unpacked archive): asking for it would fail the build.
+BUILD = CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$$(git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || echo false)
+
+# Extra arguments for `go test`, and the packages: make test PKG=./host TESTFLAGS='-run Restart -count=20'
+PKG ?= ./...
+TESTFLAGS ?=
+# auto: with -race wherever a C compiler exists; yes: insist on it; no: without.
+RACE ?= auto
+# For `make bench`.
+BENCH ?= .
+BENCHTIME ?= 1s
+
+.DEFAULT_GOAL := all
+.PHONY: all build plugins examples test run demo bench lint generate checkgenerate clean help
+
+all: build test lint ## Build, test and lint: what a bare `make` does
+
+build: plugins examples ## Put the commands, examples and plugins into bin/
+	$(BUILD) -o bin/ ./cmd/...
+
+plugins: ## Put the plugins into bin/plugins/
+	$(BUILD) -o bin/plugins/ ./plugins/...
+
+examples: ## Put the examples into bin/
+	$(BUILD) -o bin/ ./examples/...
+
+# -race needs cgo, a C compiler and a platform that has it; the dry run asks
+# the go command about all but the compiler.
+test: ## Run the tests, with -race wherever a C compiler exists
+	@race=; \
+	if [ '$(RACE)' != no ]; then \
+	  cc=$$($(GO) env CC); \
+	  if command -v "$${cc%% *}" >/dev/null 2>&1 && $(GO) build -race -n -o /dev/null errors >/dev/null 2>&1; then race=-race; \
+	  elif [ '$(RACE)' = yes ]; then echo 'make test: RACE=yes, but the race detector needs cgo and a C compiler' >&2; exit 1; \
+	  else echo 'make test: no C compiler, so without -race'; export CGO_ENABLED=0; fi; \
+	fi; \
+	echo "$(GO) test $$race -timeout 10m $(TESTFLAGS) $(PKG)"; \
+	$(GO) test $$race -timeout 10m $(TESTFLAGS) $(PKG)
+
+demo: build ## Send real requests to a real service and show their spans
+	bin/demo
+
+# A port other than 8000: SERVE_HTTP_PORT=8080 make run. Another plugin:
+# SERVE_TRACING_EXPORTER_PLUGIN=./mine make run.
+run: build ## Serve examples/hello until Ctrl-C, its spans printed by the console plugin
+	@SERVE_TRACING_EXPORTER_PLUGIN="$${SERVE_TRACING_EXPORTER_PLUGIN-console}" exec bin/hello
+
+bench: ## Run the benchmarks (BENCH=regexp, PKG=./host, BENCHTIME=1s)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(TESTFLAGS) $(PKG)
+
+lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
+	$(GOLANGCI_LINT) run ./...
+
+generate: $(PROTO_TOOLS) ## Write internal/gen anew from proto/
+	PATH="$(PROTO_PATH)" $(BUF) generate
+
+# Generates beside the work tree, so that it changes nothing and also works
+# where there are other changes. buf breaking starts with the first tag.
+checkgenerate: $(PROTO_TOOLS) ## Check proto/, and that internal/gen is fresh and go.mod tidy
+	$(BUF) lint
+	$(BUF) format --diff --exit-code
+	@tag=$$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null) || exit 0; \
+	echo "$(notdir $(BUF)) breaking --against $$tag"; \
+	$(BUF) breaking --against ".git#tag=$$tag"
+	@fresh=$$(mktemp -d) || exit 1; trap 'rm -rf "$$fresh"' EXIT; \
+	PATH="$(PROTO_PATH)" $(BUF) generate -o "$$fresh" || exit 1; \
+	diff -r internal/gen "$$fresh/internal/gen" || { echo 'internal/gen is stale: run make generate' >&2; exit 1; }
+	$(GO) mod tidy -diff
+
+clean: ## Remove what was built; the tools in .tools/ stay
+	rm -rf bin
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+# Each tool is built in its own module, not in ours, so that its dependencies
+# never touch go.mod. -mod=mod and the like from the environment do not apply.
+$(BUF):
+	GOFLAGS= GOBIN=$(dir $@) $(GO) install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)
+
+$(GOLANGCI_LINT):
+	GOFLAGS= GOBIN=$(dir $@) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+$(PROTOC_GEN_GO):
+	GOFLAGS= GOBIN=$(dir $@) $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)
+
+$(PROTOC_GEN_GO_GRPC):
+	GOFLAGS= GOBIN=$(dir $@) $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GO_GRPC_VERSION)

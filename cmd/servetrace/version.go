@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// newVersion is "servetrace version".
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version, the Go release, the commit and the plugin protocol",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			info, _ := debug.ReadBuildInfo()
+			return writeVersion(cmd.OutOrStdout(), info)
+		},
+	}
+}
+
+// writeVersion prints what the linker left in the binary. A nil info, which a
+// binary built without module support has, gives "unknown" for what it would
+// have told.
+func writeVersion(w io.Writer, info *debug.BuildInfo) error {
+	version, commit := "unknown", "unknown"
+	if info != nil {
+		version = info.Main.Version
+		commit = commitOf(info)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "version\t%s\n", version)
+	fmt.Fprintf(table, "go\t%s %s/%s\n", runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(table, "commit\t%s\n", commit)
+	fmt.Fprintf(table, "plugin protocol\t%d\n", wire.ProtocolVersion)
+	return table.Flush()
+}
+
+// commitOf names the commit that the binary was built from, with "(modified)"
+// where the work tree was not clean; "unknown" where the build was not told.
+func commitOf(info *debug.BuildInfo) string {
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	commit := settings["vcs.revision"]
+	switch {
+	case commit == "":
+		return "unknown"
+	case settings["vcs.modified"] == "true":
+		return commit + " (modified)"
+	}
+	return commit
+}

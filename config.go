@@ -1,0 +1,85 @@
+package servetrace
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// EnvLogLevel is OpenTelemetry's variable for the level of the log. A value
+// that is not known is a warning and means "info", as the specification asks.
+const EnvLogLevel = "OTEL_LOG_LEVEL"
+
+// Config holds an operator's settings of a service. Get it from LoadConfig or
+// ConfigFromEnv: the zero Config does not validate, for that of tracing does
+// not.
+type Config struct {
+	// Host are the settings of the plugins and the queue before them.
+	Host host.Config
+	// Tracing are those of sampling, propagation and the resource. Where it is
+	// disabled, no plugin starts.
+	Tracing tracing.Config
+	// Serving are those of the HTTP proxy.
+	Serving serving.Config
+	// LogLevel is the least level that Run logs. Default and zero: info. It is
+	// not read where Run is given a logger.
+	LogLevel slog.Level
+}
+
+// ConfigFromEnv reads the settings of all parts by getenv, which answers as
+// os.Getenv does. The error joins every fault of every part.
+func ConfigFromEnv(getenv func(string) string) (Config, error) {
+	var cfg Config
+	var errs [3]error
+	cfg.Host, errs[0] = host.ConfigFromEnv(getenv)
+	cfg.Tracing, errs[1] = tracing.ConfigFromEnv(getenv)
+	cfg.Serving, errs[2] = serving.ConfigFromEnv(getenv)
+	level, ok := parseLevel(getenv(EnvLogLevel))
+	cfg.LogLevel = level
+	if !ok {
+		cfg.Tracing.Warnings = append(cfg.Tracing.Warnings,
+			fmt.Sprintf("%s: %q is not one of none, error, warn, info, debug; info is logged", EnvLogLevel, getenv(EnvLogLevel)))
+	}
+	return cfg, errors.Join(errs[:]...)
+}
+
+// Validate reports every fault of every part at once, joined, or nil.
+func (c Config) Validate() error {
+	return errors.Join(c.Host.Validate(), c.Tracing.Validate(), c.Serving.Validate())
+}
+
+// settled is c with what the parts must agree on.
+func (c Config) settled() Config {
+	if c.Tracing.DisabledBy != "" {
+		c.Host.Plugins = ""
+	}
+	c.Host.Context.Job = c.Tracing.JobID
+	c.Host.Context.ServiceName = c.Tracing.ServiceName()
+	return c
+}
+
+// silent is above every level that is logged.
+const silent = slog.Level(math.MaxInt)
+
+// parseLevel reads the words of OTEL_LOG_LEVEL.
+func parseLevel(text string) (level slog.Level, ok bool) {
+	switch strings.ToLower(strings.TrimSpace(text)) {
+	case "", "info":
+		return slog.LevelInfo, true
+	case "none":
+		return silent, true
+	case "error", "fatal":
+		return slog.LevelError, true
+	case "warn", "warning":
+		return slog.LevelWarn, true
+	case "debug", "verbose", "trace", "all":
+		return slog.LevelDebug, true
+	}
+	return slog.LevelInfo, false
+}

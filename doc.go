@@ -1,0 +1,40 @@
+// Package servetrace runs a service whose traces leave the process through
+// exporter plugins. It is the composition root: it alone knows the host of the
+// plugins, the tracer and the server, and it starts them in that order and
+// stops them in the reverse one. This comment is the map of the repository.
+//
+// The life of a service:
+//
+//  1. LoadConfig reads the settings from the environment; the program may
+//     change them, by its flags, say.
+//  2. Run checks them all, starts the host (which returns at once: plugins
+//     start in the background), makes the tracing provider, sets
+//     OpenTelemetry's globals, and starts the server. One line of the log says
+//     what runs.
+//  3. On SIGTERM or SIGINT, or when its context ends, Run drains the server,
+//     then shuts the provider down, and with it the host: what has ended is
+//     sent, the plugins end. A second signal cuts both short.
+//  4. Run returns, and the globals are what they were.
+//
+// The way of one request through the packages:
+//
+//	serving     proxy, router and replica run the handler, and have package
+//	tracing     start and end their spans, which carry the request's identity
+//	            (names and keys: package semconv); a span that ends goes to
+//	host        which encodes it (internal/otlpwire), batches it, and sends it to
+//	            each plugin, a process of its own (internal/launch,
+//	            internal/wire, proto/servetrace/plugin/v1); in it,
+//	pluginsdk   runs processors and an exporter, such as plugins/console.
+//
+// The host serves any Go program with an OpenTelemetry SDK, without this
+// package and without serving: examples/any-program. A service: examples/hello.
+// A plugin: plugins/console. Which package may import which is a table in
+// internal/archtest, and a test.
+//
+// What this package does not do: it serves no request, makes no span and speaks
+// to no plugin itself, and it has no status page and no metrics yet.
+//
+// Open run.go first, then serving/proxy.go, serving/router.go,
+// serving/replica.go, tracing/provider.go, host/host.go, pluginsdk/main.go and
+// plugins/console.
+package servetrace

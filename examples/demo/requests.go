@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The context that the second request brings along.
+const (
+	upstreamTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	upstreamSpan  = "00f067aa0ba902b7"
+)
+
+// request is one row of the demo: what is sent, and what must come of it.
+type request struct {
+	title  string
+	path   string
+	header map[string]string
+
+	status int      // of the response
+	body   string   // whole
+	want   []expect // of the four spans, in the order of their parents
+}
+
+// requests are the demo.
+var requests = []request{
+	{
+		title: "a plain request", path: "/",
+		status: http.StatusOK, body: "Hello world!\n",
+		want: chain("/", http.StatusOK, "OK", "OK"),
+	},
+	{
+		title: "a request that belongs to a caller's trace", path: "/",
+		header: map[string]string{
+			"traceparent": "00-" + upstreamTrace + "-" + upstreamSpan + "-01",
+			"tracestate":  "vendor=demo",
+		},
+		status: http.StatusOK, body: "Hello world!\n",
+		want: continued(chain("/", http.StatusOK, "OK", "OK")),
+	},
+	{
+		title: "a stream", path: "/stream",
+		status: http.StatusOK, body: "one\ntwo\nthree\n",
+		want: chain("/stream", http.StatusOK, "OK", "UNSET"),
+	},
+	{
+		title: "a request that fails", path: "/fail",
+		status: http.StatusInternalServerError, body: "Internal Server Error",
+		want: failed(chain("/fail", http.StatusInternalServerError, "ERROR", "ERROR")),
+	},
+}
+
+// chain is what a request to hello gives: proxy, router, replica and the
+// handler's own span.
+func chain(route string, status int, proxy, handler string) []expect {
+	code := float64(status) // as encoding/json decodes numbers
+	return []expect{
+		{name: "proxy_http_request HelloWorld GET " + route, kind: "SpanKind.SERVER", status: proxy,
+			attributes: map[string]any{"http.status_code": code, "http.route": route, "app": "default"}},
+		{name: "route_to_replica HelloWorld __call__", kind: "SpanKind.SERVER", status: "UNSET",
+			attributes: map[string]any{"http.route": route, "is_http_request": true}},
+		{name: "replica_handle_request HelloWorld __call__", kind: "SpanKind.SERVER", status: "UNSET",
+			attributes: map[string]any{"http.status_code": code, "http.route": route, "is_streaming": true}},
+		{name: "application_span", kind: "SpanKind.INTERNAL", status: handler,
+			attributes: map[string]any{"deployment": "HelloWorld"}},
+	}
+}
+
+func continued(want []expect) []expect {
+	want[0].parent = "0x" + upstreamSpan
+	for i := range want {
+		want[i].trace, want[i].state = "0x"+upstreamTrace, "vendor=demo"
+	}
+	return want
+}
+
+func failed(want []expect) []expect {
+	for _, i := range []int{0, 2, 3} { // the router's part had gone well
+		want[i].exception = "the model is not to be found"
+	}
+	return want
+}
+
+// show sends the request under id, prints the answer and the spans, and says
+// what is wrong with them.
+func (r request) show(ctx context.Context, w io.Writer, s *service, id string) error {
+	printf(w, "\n== %s: GET %s\n", r.title, r.path)
+	for _, name := range slices.Sorted(maps.Keys(r.header)) {
+		printf(w, "   %s: %s\n", name, r.header[name])
+	}
+	wrong := r.send(ctx, w, s.url, id)
+	spans, err := s.await(ctx, id, len(r.want))
+	for _, one := range spans {
+		printf(w, "%s\n", one.text)
+	}
+	if err != nil {
+		return errors.Join(wrong, err)
+	}
+	order, err := byParent(spans)
+	if err != nil {
+		return errors.Join(wrong, err)
+	}
+	printTree(w, order)
+	for i, want := range r.want {
+		wrong = errors.Join(wrong, want.check(order, i))
+	}
+	return wrong
+}
+
+// send prints the answer line by line, as it comes.
+func (r request) send(ctx context.Context, w io.Writer, url, id string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+r.path, http.NoBody)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-Request-ID", id)
+	for name, value := range r.header {
+		req.Header.Set(name, value)
+	}
+	sent := time.Now()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // read to its end below
+	printf(w, "-> %s, X-Request-ID %s\n", resp.Status, resp.Header.Get("X-Request-ID"))
+	var body strings.Builder
+	for lines := bufio.NewReader(resp.Body); ; {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			printf(w, "-> %3d ms  %s\n", time.Since(sent).Milliseconds(), strings.TrimSuffix(line, "\n"))
+			body.WriteString(line)
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read the body: %w", err)
+		}
+	}
+	return errors.Join(
+		differs("status", resp.StatusCode, r.status),
+		differs("body", body.String(), r.body),
+		differs("X-Request-ID", resp.Header.Get("X-Request-ID"), id))
+}

@@ -1,0 +1,150 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Config holds an operator's settings. The zero value of a field means its
+// default. It is read once, by New.
+type Config struct {
+	// Plugins is the list of exporter plugins in the form of
+	// SERVE_TRACING_EXPORTER_PLUGIN: entries separated by commas, each a path
+	// to an executable (it contains a slash) or a bare name, which is looked up
+	// in PluginDirs, optionally with a name of its own in front ("traces=./p").
+	// A comma, an equals sign and an at sign in a path are written %2C, %3D and
+	// %40. Empty: the Host does nothing at all.
+	Plugins string
+	// PluginDirs are the folders for bare names, in order. Default: the folder
+	// "plugins" beside the executable, then /usr/local/lib/servetrace/plugins.
+	PluginDirs []string
+	// QueueBytes bounds the memory of spans that wait in this process, ended
+	// spans and encoded batches together. Default 32 MiB, at least 1 MiB.
+	QueueBytes int64
+	// MaxSpanBytes is the size above which a span is refused. Default 1 MiB, or
+	// a quarter of QueueBytes if that is less; at most 3 MiB, so that a batch
+	// of one span fits any gRPC server, and at most that quarter.
+	MaxSpanBytes int
+	// BatchAge is how long a span waits for others before its batch is sealed.
+	// Default 200 ms.
+	BatchAge time.Duration
+	// BatchSpans is the most spans in a batch. Default 2048.
+	BatchSpans int
+	// BatchBytes is the encoded size from which a batch is sealed. Default
+	// 512 KiB, or a quarter of QueueBytes if that is less; at most that
+	// quarter, and 3 MiB.
+	BatchBytes int
+	// ExportTimeout is the deadline of one call to a plugin. Default 10 s.
+	ExportTimeout time.Duration
+	// MaxAge is how long a batch waits and is tried again before it is dropped.
+	// Default 60 s.
+	MaxAge time.Duration
+	// StartTimeout bounds the start of a plugin, from its launch to the answer
+	// to Configure. Default 10 s.
+	StartTimeout time.Duration
+	// StopTimeout bounds Shutdown: 60 % for sending what is left, 30 % for the
+	// plugins' own end, the rest for killing them. Default 5 s.
+	StopTimeout time.Duration
+	// Context is what plugins are told about this process.
+	Context Context
+	// Environ is the environment ("KEY=value") of which plugins get the base
+	// variables, and the variables they declare. Default: the process's own.
+	Environ []string
+}
+
+// Context is what a plugin is told about the process that its spans come from.
+// Empty fields are not known.
+type Context struct {
+	// Application, Deployment and Replica name a part of a serving program.
+	Application, Deployment, Replica string
+	// Node is this machine's address. Default: that of its first interface
+	// that is up and not the loopback, else 127.0.0.1.
+	Node string
+	// Job is Ray's job id, 8 hexadecimal digits.
+	Job string
+	// ServiceName is the program's service.name.
+	ServiceName string
+}
+
+// The defaults of Config.
+const (
+	DefaultQueueBytes    = 32 << 20
+	DefaultMaxSpanBytes  = 1 << 20
+	DefaultBatchAge      = 200 * time.Millisecond
+	DefaultBatchSpans    = 2048
+	DefaultBatchBytes    = 512 << 10
+	DefaultExportTimeout = 10 * time.Second
+	DefaultMaxAge        = 60 * time.Second
+	DefaultStartTimeout  = 10 * time.Second
+	DefaultStopTimeout   = 5 * time.Second
+)
+
+// Bounds of Config.
+const (
+	minQueueBytes  = 1 << 20
+	mostSpanBytes  = 3 << 20
+	mostBatchBytes = 3 << 20
+	mostBatchSpans = 1 << 16
+)
+
+// withDefaults is c with each zero field set to its default.
+func (c Config) withDefaults() Config {
+	setDefault(&c.QueueBytes, DefaultQueueBytes)
+	quarter := max(minQueueBytes, c.QueueBytes) / 4
+	setDefault(&c.MaxSpanBytes, int(min(DefaultMaxSpanBytes, quarter)))
+	setDefault(&c.BatchAge, DefaultBatchAge)
+	setDefault(&c.BatchSpans, DefaultBatchSpans)
+	setDefault(&c.BatchBytes, int(min(DefaultBatchBytes, quarter)))
+	setDefault(&c.ExportTimeout, DefaultExportTimeout)
+	setDefault(&c.MaxAge, DefaultMaxAge)
+	setDefault(&c.StartTimeout, DefaultStartTimeout)
+	setDefault(&c.StopTimeout, DefaultStopTimeout)
+	if c.PluginDirs == nil {
+		c.PluginDirs = defaultPluginDirs()
+	}
+	if c.Environ == nil {
+		c.Environ = environ()
+	}
+	if c.Context.Node == "" {
+		c.Context.Node = nodeAddress()
+	}
+	return c
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate reports all faults of c at once, each with the variable that sets
+// the field, the value seen and what is allowed; nil if there is none. It looks
+// at no file: a plugin that is missing is no fault of the settings, it may
+// still come.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	check := func(ok bool, variable string, seen any, allowed string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s=%v: must be %s", variable, seen, allowed))
+		}
+	}
+	check(c.QueueBytes >= minQueueBytes, EnvQueueBytes, c.QueueBytes, "1MiB or more")
+	check(c.MaxSpanBytes > 0 && c.MaxSpanBytes <= mostSpanBytes, EnvMaxSpanBytes, c.MaxSpanBytes, "between 1 and 3MiB")
+	quarter := max(minQueueBytes, c.QueueBytes) / 4
+	check(int64(c.MaxSpanBytes) <= quarter, EnvMaxSpanBytes, c.MaxSpanBytes, "at most a quarter of "+EnvQueueBytes)
+	check(c.BatchAge > 0, EnvBatchAge, c.BatchAge, "a positive duration such as 200ms")
+	check(c.BatchSpans > 0 && c.BatchSpans <= mostBatchSpans, EnvBatchSpans, c.BatchSpans, "between 1 and 65536")
+	check(c.BatchBytes > 0 && c.BatchBytes <= mostBatchBytes, EnvBatchBytes, c.BatchBytes, "between 1 and 3MiB")
+	check(int64(c.BatchBytes) <= quarter, EnvBatchBytes, c.BatchBytes, "at most a quarter of "+EnvQueueBytes)
+	check(c.ExportTimeout > 0, EnvExportTimeout, c.ExportTimeout, "a positive duration such as 10s")
+	check(c.MaxAge > 0, EnvMaxAge, c.MaxAge, "a positive duration such as 60s")
+	check(c.StartTimeout > 0, EnvStartTimeout, c.StartTimeout, "a positive duration such as 10s")
+	check(c.StopTimeout > 0, EnvStopTimeout, c.StopTimeout, "a positive duration such as 5s")
+	if _, err := parseList(c.Plugins); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

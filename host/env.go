@@ -1,0 +1,196 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The variables that ConfigFromEnv reads. Durations are written as Go writes
+// them ("200ms"), sizes in bytes or with a unit ("32MiB", "512KiB").
+const (
+	EnvPlugins       = "SERVE_TRACING_EXPORTER_PLUGIN"
+	EnvPluginDir     = "SERVE_TRACING_PLUGIN_DIR" // folders separated by ":"
+	EnvQueueBytes    = "SERVE_TRACING_QUEUE_BYTES"
+	EnvMaxSpanBytes  = "SERVE_TRACING_MAX_SPAN_BYTES"
+	EnvBatchAge      = "SERVE_TRACING_BATCH_AGE"   // else OTEL_BSP_SCHEDULE_DELAY, ms
+	EnvBatchSpans    = "SERVE_TRACING_BATCH_SPANS" // else OTEL_BSP_MAX_EXPORT_BATCH_SIZE
+	EnvBatchBytes    = "SERVE_TRACING_BATCH_BYTES"
+	EnvExportTimeout = "SERVE_TRACING_EXPORT_TIMEOUT" // else OTEL_BSP_EXPORT_TIMEOUT, ms
+	EnvMaxAge        = "SERVE_TRACING_MAX_AGE"
+	EnvStartTimeout  = "SERVE_TRACING_START_TIMEOUT"
+	EnvStopTimeout   = "SERVE_TRACING_STOP_TIMEOUT"
+)
+
+// OpenTelemetry's variables that take part.
+const (
+	envSDKDisabled      = "OTEL_SDK_DISABLED"
+	envTracesExporter   = "OTEL_TRACES_EXPORTER"
+	envServiceName      = "OTEL_SERVICE_NAME"
+	envBSPScheduleDelay = "OTEL_BSP_SCHEDULE_DELAY"
+	envBSPMaxBatch      = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"
+	envBSPExportTimeout = "OTEL_BSP_EXPORT_TIMEOUT"
+	envRayJobID         = "RAY_JOB_ID"
+)
+
+// FromEnv makes a Host from the process's environment and starts it: all that
+// a program with an OpenTelemetry SDK needs. It returns at once; the plugins
+// start in the background. Where SERVE_TRACING_EXPORTER_PLUGIN is empty the
+// Host is not Enabled and costs nothing. A setting that can not be right is an
+// error; a plugin that can not start is not.
+func FromEnv(opts ...Option) (*Host, error) {
+	cfg, err := ConfigFromEnv(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	h, err := New(cfg, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return h, h.Start(context.Background())
+}
+
+// ConfigFromEnv reads the settings by getenv, which is os.Getenv or a test's
+// own. All faults are reported at once. OTEL_SDK_DISABLED=true and
+// OTEL_TRACES_EXPORTER=none leave the list of plugins empty.
+func ConfigFromEnv(getenv func(string) string) (Config, error) {
+	r := reader{getenv: getenv}
+	cfg := Config{
+		Plugins:       strings.TrimSpace(getenv(EnvPlugins)),
+		PluginDirs:    filepath.SplitList(getenv(EnvPluginDir)),
+		QueueBytes:    r.size(EnvQueueBytes),
+		MaxSpanBytes:  int(r.size(EnvMaxSpanBytes)),
+		BatchAge:      r.duration(EnvBatchAge, envBSPScheduleDelay),
+		BatchSpans:    r.count(EnvBatchSpans, envBSPMaxBatch),
+		BatchBytes:    int(r.size(EnvBatchBytes)),
+		ExportTimeout: r.duration(EnvExportTimeout, envBSPExportTimeout),
+		MaxAge:        r.duration(EnvMaxAge, ""),
+		StartTimeout:  r.duration(EnvStartTimeout, ""),
+		StopTimeout:   r.duration(EnvStopTimeout, ""),
+		Context:       Context{ServiceName: getenv(envServiceName), Job: getenv(envRayJobID)},
+	}
+	if strings.EqualFold(getenv(envSDKDisabled), "true") || strings.EqualFold(getenv(envTracesExporter), "none") {
+		cfg.Plugins = ""
+	}
+	if len(cfg.PluginDirs) == 0 {
+		cfg.PluginDirs = nil
+	}
+	// What could not be read has its default here, and makes no second fault.
+	if err := errors.Join(append(r.errs, cfg.Validate())...); err != nil {
+		return Config{}, err
+	}
+	return cfg, nil
+}
+
+// reader reads variables and gathers what is wrong with them.
+type reader struct {
+	getenv func(string) string
+	errs   []error
+}
+
+func (r *reader) fail(name, seen, allowed string) {
+	r.errs = append(r.errs, fmt.Errorf("%s=%q: must be %s", name, seen, allowed))
+}
+
+// size reads a number of bytes; zero where the variable is not set.
+func (r *reader) size(name string) int64 {
+	text := r.getenv(name)
+	if text == "" {
+		return 0
+	}
+	n, err := parseSize(text)
+	if err != nil {
+		r.fail(name, text, "a number of bytes above zero, such as 1048576, 512KiB or 32MiB")
+	}
+	return n
+}
+
+// duration reads a duration, or milliseconds from OpenTelemetry's variable
+// where ours is not set. What OpenTelemetry calls zero or less than it is left
+// to our default.
+func (r *reader) duration(name, otelName string) time.Duration {
+	if text := r.getenv(name); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			r.fail(name, text, "a duration above zero, such as 200ms or 10s")
+			return 0
+		}
+		return d
+	}
+	return time.Duration(r.otelNumber(otelName)) * time.Millisecond
+}
+
+// count reads a whole number, or OpenTelemetry's where ours is not set.
+func (r *reader) count(name, otelName string) int {
+	if text := r.getenv(name); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n <= 0 {
+			r.fail(name, text, "a whole number above zero")
+			return 0
+		}
+		return n
+	}
+	return int(min(mostBatchSpans, r.otelNumber(otelName))) // OpenTelemetry has no upper bound
+}
+
+func (r *reader) otelNumber(name string) int64 {
+	if name == "" || r.getenv(name) == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(r.getenv(name), 10, 32)
+	if err != nil {
+		r.fail(name, r.getenv(name), "a whole number")
+		return 0
+	}
+	return max(0, n)
+}
+
+// parseSize reads "1048576", "512KiB", "32MiB" or "1GiB".
+func parseSize(text string) (int64, error) {
+	number, shift := text, 0
+	for suffix, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30} {
+		if rest, ok := strings.CutSuffix(text, suffix); ok {
+			number, shift = rest, bits
+		}
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	if n <= 0 || n > (1<<40)>>shift {
+		return 0, strconv.ErrRange
+	}
+	return n << shift, nil
+}
+
+// environ is the process's environment, the default of Config.Environ.
+func environ() []string { return os.Environ() }
+
+// defaultPluginDirs is where bare names are looked up unless told otherwise.
+func defaultPluginDirs() []string {
+	dirs := []string{"/usr/local/lib/servetrace/plugins"}
+	if exe, err := os.Executable(); err == nil {
+		dirs = append([]string{filepath.Join(filepath.Dir(exe), "plugins")}, dirs...)
+	}
+	return dirs
+}
+
+// nodeAddress is the address Ray would name this machine by.
+func nodeAddress() string {
+	addrs, err := net.InterfaceAddrs()
+	if err == nil {
+		for _, addr := range addrs {
+			ipNet, ok := addr.(*net.IPNet)
+			if ok && ipNet.IP.To4() != nil && ipNet.IP.IsGlobalUnicast() {
+				return ipNet.IP.String()
+			}
+		}
+	}
+	return "127.0.0.1"
+}

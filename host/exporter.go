@@ -1,0 +1,327 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/otlpwire"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// Backoff of a batch that is to be sent again.
+const (
+	retryFirst = 200 * time.Millisecond
+	retryMost  = 5 * time.Second
+)
+
+// exporter is one entry of the list: its queue, its ledger and its plugin.
+type exporter struct {
+	host  *Host
+	entry entry
+	log   *slog.Logger
+	// stop ends the plugin's life; run waits for it. Set by newExporter.
+	ctx  context.Context
+	stop context.CancelCauseFunc
+	// endBy bounds the end of the plugin itself. It is written before stop is
+	// called and read after.
+	endBy context.Context
+
+	// mu is the host's mutex over all queues and ledgers.
+	mu       *sync.Mutex
+	changed  *sync.Cond // something was queued, settled, or became due
+	queue    queue
+	inFlight map[*item]struct{}
+	waiting  uint64      // spans in queue and inFlight
+	held     int64       // bytes of both
+	sending  int64       // bytes of inFlight
+	timer    *time.Timer // the next item becomes due, or too old
+	books    ledger
+	plugin   pluginInfo
+	link     *link // the ready plugin's connection, else nil
+	trouble  trouble
+	notes    []note // to be logged once mu is free
+}
+
+func newExporter(h *Host, e entry) *exporter {
+	x := &exporter{
+		host:     h,
+		entry:    e,
+		log:      h.log.With("plugin", e.name),
+		mu:       &h.mu,
+		changed:  sync.NewCond(&h.mu),
+		inFlight: map[*item]struct{}{},
+		books:    newLedger(),
+		endBy:    context.Background(),
+	}
+	x.ctx, x.stop = context.WithCancelCause(context.Background())
+	x.timer = time.AfterFunc(time.Hour, x.due)
+	x.timer.Stop()
+	return x
+}
+
+// putLocked queues a batch, of which the caller has taken a reference for it.
+func (x *exporter) putLocked(b *batch, seq uint64, now time.Time) {
+	wasEmpty := x.queue.empty()
+	x.queue.push(&item{b: b, seq: seq, sealed: now})
+	x.waiting += uint64(b.spans)
+	x.held += b.size()
+	if wasEmpty {
+		x.armLocked(now)
+	}
+	x.changed.Broadcast() // not Signal: waitSettled waits here too
+}
+
+// due is the timer's: something has become due or too old.
+func (x *exporter) due() {
+	defer x.tell()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := time.Now()
+	x.expireLocked(now)
+	x.armLocked(now)
+	x.changed.Broadcast()
+}
+
+// armLocked sets the timer to the next moment that matters.
+func (x *exporter) armLocked(now time.Time) {
+	if next := x.queue.wake(now, x.host.cfg.MaxAge); !next.IsZero() {
+		x.timer.Reset(max(time.Millisecond, next.Sub(now)))
+	}
+}
+
+// expireLocked drops what has waited too long.
+func (x *exporter) expireLocked(now time.Time) {
+	for {
+		oldest := x.queue.oldest()
+		if oldest == nil || now.Sub(oldest.sealed) < x.host.cfg.MaxAge {
+			return
+		}
+		x.dropOldestLocked(now, reasonMaxAge)
+	}
+}
+
+// dropOldestLocked drops the oldest item of the queue, which must not be empty.
+func (x *exporter) dropOldestLocked(now time.Time, why reason) {
+	it := x.queue.oldest()
+	x.queue.remove(it)
+	x.dropLocked(now, it, why)
+}
+
+// dropLocked counts an item that is on no list any more as dropped.
+func (x *exporter) dropLocked(now time.Time, it *item, why reason) {
+	x.lostLocked(now, uint64(it.left()), why)
+	x.doneLocked(it)
+}
+
+// lostLocked books spans as dropped, and notes it when trouble begins.
+func (x *exporter) lostLocked(now time.Time, spans uint64, why reason) {
+	if !x.trouble.losing {
+		x.noteLocked(slog.LevelWarn, "spans are being dropped",
+			"reason", why.String(), "state", x.plugin.state.String(), "last_error", x.plugin.lastError)
+	}
+	x.trouble.losing, x.trouble.last = true, now
+	x.trouble.lost += spans
+	x.books.dropped[why] += spans
+}
+
+// doneLocked frees an item whose spans have been booked.
+func (x *exporter) doneLocked(it *item) {
+	x.waiting -= uint64(it.left())
+	x.held -= it.b.size()
+	it.b.release()
+	x.changed.Broadcast()
+}
+
+// take waits for an item that is due and moves it in flight; nil when ctx has
+// ended. An item beyond the plugin's limits comes in parts, and so does the
+// rest of one of which an earlier process had parts.
+func (x *exporter) take(ctx context.Context, lim limits) *item {
+	defer x.host.tellAll() // cutting may cost another exporter a batch
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for ctx.Err() == nil {
+		now := time.Now()
+		it := x.queue.first(now)
+		if it == nil || !x.mayFlyLocked(it) {
+			x.changed.Wait()
+			continue
+		}
+		if it.cut > 0 || lim.exceeded(it.b) {
+			if it = x.cutLocked(now, it, lim); it == nil {
+				continue
+			}
+			x.host.makeRoomLocked(now) // the part's bytes come on top of the whole's
+		} else {
+			x.queue.remove(it)
+		}
+		x.inFlight[it] = struct{}{}
+		x.sending += it.b.size()
+		return it
+	}
+	return nil
+}
+
+// mayFlyLocked keeps what is in flight or with gRPC, and can not be dropped,
+// within the exporter's share of the backlog: one that never answers must not
+// use up the others' room. One item may always fly.
+func (x *exporter) mayFlyLocked(it *item) bool {
+	if x.sending == 0 {
+		return true
+	}
+	out := x.sending
+	if x.link != nil {
+		out = max(out, x.link.leases.bytes())
+	}
+	return out+it.b.size() <= x.host.mem.backlog/int64(len(x.host.exporters))
+}
+
+// cutLocked cuts the next part within the plugin's limits off an item of the
+// queue, which may be a part itself, cut for an earlier process. A span that is
+// too large by itself makes a part by itself, which the plugin may refuse.
+// Parts are made one at a time, for each repeats resource and scope.
+func (x *exporter) cutLocked(now time.Time, whole *item, lim limits) *item {
+	data, spans, err := otlpwire.Cut(whole.b.data, whole.cut, lim.spans, lim.bytes)
+	if err != nil { // our own encoder wrote these bytes
+		x.noteLocked(slog.LevelError, "cut a batch", "error", err)
+		x.queue.remove(whole)
+		x.dropLocked(now, whole, reasonInternal)
+		return nil
+	}
+	whole.parts++
+	part := &item{
+		b:      newBatch(x.host.mem, data, spans),
+		seq:    whole.seq,
+		part:   fmt.Sprintf("%s.%d", whole.part, whole.parts),
+		from:   whole.from + whole.cut,
+		sealed: whole.sealed,
+	}
+	x.held += part.b.size()
+	whole.cut += spans // they are the part's now; waiting stays
+	if whole.left() == 0 {
+		x.queue.remove(whole)
+		x.doneLocked(whole)
+	}
+	return part
+}
+
+// settle books the plugin's answer to an item in flight.
+func (x *exporter) settle(it *item, ans answer) {
+	defer x.tell()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.inFlight, it)
+	x.sending -= it.b.size()
+	now := time.Now()
+	switch {
+	case ans.err == nil:
+		x.deliveredLocked(now, it, ans)
+	case ans.err.Final:
+		x.failedLocked(now, ans.err.Code, "plugin refuses a batch for good", ans.err.Error(), "spans", it.left())
+		x.books.rejected[ans.err.Code] += uint64(it.left())
+		x.doneLocked(it)
+	case now.Sub(it.sealed) >= x.host.cfg.MaxAge:
+		x.plugin.lastError = ans.err.Error()
+		x.dropLocked(now, it, reasonMaxAge)
+	default:
+		if ans.lostPlugin { // which says nothing about the batch
+			it.next = time.Time{}
+		} else {
+			x.failedLocked(now, ans.err.Code, "plugin can not deliver, batches are sent again", ans.err.Error())
+			it.next = now.Add(retryPause(it.attempt, ans.err))
+		}
+		x.queue.retry(it)
+		x.armLocked(now)
+		x.changed.Broadcast()
+	}
+}
+
+// deliveredLocked books an OK: what the plugin filtered or its back end
+// rejected is not delivered. Counts beyond the batch are the plugin's error
+// and are cut.
+func (x *exporter) deliveredLocked(now time.Time, it *item, ans answer) {
+	left := uint64(it.left())
+	take := func(n uint64) uint64 {
+		n = min(n, left)
+		left -= n
+		return n
+	}
+	for processor, n := range ans.filtered {
+		x.books.filter(processor, take(n))
+	}
+	if n := take(ans.rejected); n > 0 {
+		x.books.rejected[codePartial] += n
+	}
+	x.books.delivered += left
+	x.plugin.lastSuccess = now
+	switch {
+	case ans.unread != "":
+		x.failedLocked(now, codeUnread, "plugin's answer can not be read; it counts as delivered", ans.unread)
+	case ans.remark != "" || ans.rejected > 0:
+		x.failedLocked(now, codePartial, "back end took only a part of a batch", cmp.Or(ans.remark, "it gave no reason"), "rejected", ans.rejected)
+	default:
+		x.wellLocked(now)
+	}
+	x.doneLocked(it)
+}
+
+// retryPause is what the back end asked for, else exponential with jitter.
+func retryPause(attempt int, err *wire.Error) time.Duration {
+	if err.After > 0 {
+		return err.After
+	}
+	pause := min(retryMost, retryFirst<<min(attempt-1, 10))
+	return pause/2 + rand.N(pause/2)
+}
+
+// wakeAtEnd has everybody who waits look again when ctx ends; stop ends that.
+func (x *exporter) wakeAtEnd(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.changed.Broadcast()
+	})
+}
+
+// settledLocked tells whether nothing sealed up to seq is left.
+func (x *exporter) settledLocked(seq uint64) bool {
+	for it := range x.inFlight {
+		if it.seq <= seq {
+			return false
+		}
+	}
+	oldest := x.queue.oldest()
+	return oldest == nil || oldest.seq > seq
+}
+
+// waitSettled blocks until everything sealed up to seq is delivered, rejected
+// or dropped. At the end of ctx it says how many spans are left.
+func (x *exporter) waitSettled(ctx context.Context, seq uint64) error {
+	defer x.wakeAtEnd(ctx)()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for !x.settledLocked(seq) {
+		if ctx.Err() != nil {
+			return fmt.Errorf("plugin %q: %d spans not delivered (state %v): %w",
+				x.entry.name, x.waiting, x.plugin.state, context.Cause(ctx))
+		}
+		x.changed.Wait()
+	}
+	return nil
+}
+
+// dropRest counts everything that is left as lost by shutdown. Nothing may be
+// in flight any more.
+func (x *exporter) dropRest() {
+	defer x.tell()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.timer.Stop()
+	for now := time.Now(); !x.queue.empty(); {
+		x.dropOldestLocked(now, reasonShutdown)
+	}
+}

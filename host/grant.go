@@ -1,0 +1,96 @@
+package host
+
+import (
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// baseVariables are what every plugin gets from the host's environment: what a
+// program needs to run, to find its way through a proxy and to trust
+// certificates, and nothing that is likely to be a secret.
+var baseVariables = map[string]bool{
+	"PATH": true, "HOME": true, "TMPDIR": true, "TZ": true, "LANG": true,
+	"HTTP_PROXY": true, "HTTPS_PROXY": true, "NO_PROXY": true, "ALL_PROXY": true,
+	"http_proxy": true, "https_proxy": true, "no_proxy": true, "all_proxy": true,
+	"SSL_CERT_FILE": true, "SSL_CERT_DIR": true,
+}
+
+// baseEnviron is the environment that a plugin starts with.
+func baseEnviron(environ []string) []string {
+	var out []string
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if baseVariables[name] || strings.HasPrefix(name, "LC_") {
+			out = append(out, kv)
+		}
+	}
+	return out
+}
+
+// grant gives the variables of environ that the patterns name. A pattern that
+// would name more than a family of variables is an error, and so is a value that
+// is no text, which the contract can not carry.
+func grant(patterns, environ []string) (map[string]string, error) {
+	granted := map[string]string{}
+	for _, pattern := range patterns {
+		if !wire.ValidEnvPattern(pattern) {
+			return nil, fmt.Errorf("the plugin asks for variables %q: must be a name, or a prefix of three characters or more that ends in an underscore, and a star", pattern)
+		}
+	}
+	for _, kv := range environ {
+		name, value, ok := strings.Cut(kv, "=")
+		if !ok || !slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name) }) {
+			continue
+		}
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return nil, fmt.Errorf("the plugin asks for variable %q, whose value is no UTF-8 text and can not be sent: correct it, or unset it", name)
+		}
+		granted[name] = value
+	}
+	return granted, nil
+}
+
+func matches(pattern, name string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(name, prefix)
+	}
+	return pattern == name
+}
+
+func sortedKeys(m map[string]string) []string {
+	return slices.Sorted(maps.Keys(m))
+}
+
+// runtimeDirs are the folders of environ made for sockets.
+func runtimeDirs(environ []string) []string {
+	for _, kv := range environ {
+		if dir, ok := strings.CutPrefix(kv, "XDG_RUNTIME_DIR="); ok && dir != "" {
+			return []string{dir}
+		}
+	}
+	return nil
+}
+
+// version is this module's, as the build knows it.
+func version() string {
+	const module = "github.com/servetrace/servetrace"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if info.Main.Path == module {
+		return info.Main.Version
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == module {
+			return dep.Version
+		}
+	}
+	return "unknown"
+}

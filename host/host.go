@@ -1,0 +1,279 @@
+package host
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// Host feeds exporter plugins. It is safe for concurrent use.
+type Host struct {
+	cfg       Config
+	log       *slog.Logger
+	launch    launcher
+	instance  string // drawn once: the first half of every batch's id
+	mem       *memory
+	intake    *intake
+	drain     *drain
+	exporters []*exporter // in the order of the list; empty: not enabled
+
+	stopDrain chan struct{} // closed by Shutdown
+	running   sync.WaitGroup
+	shut      sync.Once
+	shutErr   error // written in shut
+
+	// mu guards all queues and ledgers: what is done under it is done per
+	// batch, never per span. Lock order: drain.mu, mu, the intake's shards.
+	mu      sync.Mutex
+	seq     uint64 // batches sealed so far
+	started bool
+	stopped bool
+}
+
+var _ sdktrace.SpanProcessor = (*Host)(nil)
+
+// Option changes a Host at its making.
+type Option interface{ apply(*Host) }
+
+type optionFunc func(*Host)
+
+func (f optionFunc) apply(h *Host) { f(h) }
+
+// WithLogger has the Host log to l, also what its plugins print. Default:
+// slog.Default().
+func WithLogger(l *slog.Logger) Option {
+	return optionFunc(func(h *Host) { h.log = l })
+}
+
+// New makes a Host that is not started: it looks at no file and starts no
+// process. The error is that of cfg.Validate.
+func New(cfg Config, opts ...Option) (*Host, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("tracing settings: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	h := &Host{
+		cfg:       cfg,
+		log:       slog.Default(),
+		launch:    launchProcess,
+		instance:  newInstance(),
+		mem:       newMemory(cfg.QueueBytes),
+		stopDrain: make(chan struct{}),
+	}
+	for _, opt := range opts {
+		opt.apply(h)
+	}
+	h.intake = newIntake(cfg, h.mem)
+	h.drain = &drain{host: h}
+	list, err := parseList(cfg.Plugins)
+	if err != nil { // Validate has parsed it
+		return nil, err
+	}
+	for _, e := range list {
+		h.exporters = append(h.exporters, newExporter(h, e))
+	}
+	return h, nil
+}
+
+func newInstance() string {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	return hex.EncodeToString(id[:])
+}
+
+// Enabled tells whether there is any plugin to feed. A Host that is not enabled
+// takes no span and costs nothing.
+func (h *Host) Enabled() bool { return len(h.exporters) > 0 }
+
+// Start starts the plugins in the background and returns at once; ctx is not
+// used beyond the call. Spans may end before, meanwhile and after: they wait.
+// Starting twice, or after Shutdown, is an error.
+func (h *Host) Start(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.started || h.stopped {
+		return errors.New("start tracing host: it was started or shut down before")
+	}
+	h.started = true
+	if !h.Enabled() {
+		return nil
+	}
+	h.running.Go(func() { h.drain.run(h.stopDrain) })
+	for _, x := range h.exporters {
+		h.running.Go(x.run)
+	}
+	return nil
+}
+
+// OnStart does nothing.
+func (h *Host) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+
+// OnEnd takes a sampled span in, or refuses and counts it. It never blocks and
+// does not allocate. A span that is not sampled is none of the Host's.
+func (h *Host) OnEnd(s sdktrace.ReadOnlySpan) {
+	if len(h.exporters) == 0 || !s.SpanContext().IsSampled() {
+		return
+	}
+	h.intake.add(s)
+}
+
+// enqueue gives a sealed batch to every exporter and makes room if the backlog
+// has become too large. The caller's reference goes with it. It is called under
+// the drain's mutex.
+func (h *Host) enqueue(b *batch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seq++
+	now := time.Now()
+	for _, x := range h.exporters {
+		b.retain()
+		x.putLocked(b, h.seq, now)
+	}
+	b.release()
+	h.makeRoomLocked(now)
+}
+
+// makeRoomLocked keeps the backlog within its share: the exporter that holds
+// most loses its oldest batch, until there is room. What is in flight stays.
+func (h *Host) makeRoomLocked(now time.Time) {
+	for h.mem.encoded.Load() > h.mem.backlog {
+		var fattest *exporter
+		for _, x := range h.exporters {
+			if !x.queue.empty() && (fattest == nil || x.held > fattest.held) {
+				fattest = x
+			}
+		}
+		if fattest == nil {
+			return
+		}
+		fattest.dropOldestLocked(now, reasonQueueFull)
+	}
+}
+
+// dropEverywhere counts spans that were accepted and never reached a batch.
+func (h *Host) dropEverywhere(spans uint64, why reason) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	for _, x := range h.exporters {
+		x.lostLocked(now, spans, why)
+	}
+}
+
+// tellAll logs what was noted under the mutex.
+func (h *Host) tellAll() {
+	for _, x := range h.exporters {
+		x.tell()
+	}
+}
+
+// ForceFlush sends everything that has ended and blocks until each plugin has
+// answered for it, or it is dropped, or ctx ends; then it has each plugin
+// deliver what it holds. At the end of ctx the error says how many spans are
+// left. It is nil for a Host that is not enabled or was never started.
+func (h *Host) ForceFlush(ctx context.Context) error {
+	h.mu.Lock()
+	idle := !h.started || h.stopped
+	h.mu.Unlock()
+	if idle || !h.Enabled() {
+		return nil
+	}
+	h.drain.cycle(true)
+	h.mu.Lock()
+	seq := h.seq
+	h.mu.Unlock()
+	return h.each(func(x *exporter) error {
+		if err := x.waitSettled(ctx, seq); err != nil {
+			return err
+		}
+		return x.flushPlugin(ctx)
+	})
+}
+
+// each runs f for all exporters at once and joins the errors.
+func (h *Host) each(f func(*exporter) error) error {
+	errs := make([]error, len(h.exporters))
+	var all sync.WaitGroup
+	for i, x := range h.exporters {
+		all.Go(func() { errs[i] = f(x) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// Shutdown refuses further spans, sends those that have ended, ends the
+// plugins and counts what could not be sent as dropped. It returns by the end
+// of ctx or of Config.StopTimeout, whichever is first, give or take a moment:
+// by then every plugin has ended or was killed. The error says how many spans
+// were lost, and to which plugin. A second call waits for the first and
+// returns the same.
+func (h *Host) Shutdown(ctx context.Context) error {
+	h.shut.Do(func() { h.shutErr = h.shutdown(ctx) })
+	return h.shutErr
+}
+
+// Shares of the time to stop: for sending what is left, and then for the
+// plugins' own end. The rest is for killing them.
+const (
+	flushShare  = 0.6
+	pluginShare = 0.9
+)
+
+func (h *Host) shutdown(ctx context.Context) error {
+	h.intake.close()
+	h.mu.Lock()
+	started := h.started
+	h.stopped = true
+	h.mu.Unlock()
+	if !started || !h.Enabled() {
+		h.drain.cycle(true)
+		for _, x := range h.exporters {
+			x.dropRest()
+		}
+		return nil
+	}
+	now := time.Now()
+	limit := h.cfg.StopTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = max(0, min(limit, deadline.Sub(now)))
+	}
+	share := func(part float64) (context.Context, context.CancelFunc) {
+		return context.WithDeadline(ctx, now.Add(time.Duration(part*float64(limit))))
+	}
+	flush, cancelFlush := share(flushShare)
+	defer cancelFlush()
+	end, cancelEnd := share(pluginShare)
+	defer cancelEnd()
+
+	close(h.stopDrain)
+	h.drain.cycle(true)
+	h.mu.Lock()
+	seq := h.seq
+	h.mu.Unlock()
+	err := h.each(func(x *exporter) error { return x.shutdown(flush, end, seq) })
+	h.running.Wait()
+	for _, x := range h.exporters {
+		x.dropRest()
+	}
+	return err
+}
+
+// shutdown sends what was sealed up to seq until flush ends, then stops the
+// plugin, which may take until end.
+func (x *exporter) shutdown(flush, end context.Context, seq uint64) error {
+	x.setState(StateDraining, "")
+	err := x.waitSettled(flush, seq)
+	x.endBy = end
+	x.stop(errors.New("the host shuts down"))
+	return err
+}

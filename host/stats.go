@@ -1,0 +1,226 @@
+package host
+
+import (
+	"fmt"
+	"maps"
+	"time"
+)
+
+// Stats are the books of a Host at one moment. They balance exactly:
+//
+//	Ended = sum of Refused + Accepted, and for each exporter
+//	Accepted = Delivered + sum of Rejected + sum of Filtered + sum of Dropped + Waiting
+//
+// All counts are of spans and only grow, but for Waiting, which is counted
+// where the spans lie.
+type Stats struct {
+	// Ended are the sampled spans that OnEnd was called with.
+	Ended uint64
+	// Refused are those that were not taken in, by reason: "queue_full",
+	// "too_large", "shutdown". It is never nil.
+	Refused map[string]uint64
+	// Accepted are those that were.
+	Accepted uint64
+	// Bytes is how much of Config.QueueBytes is in use.
+	Bytes int64
+	// Exporters are in the order of the list.
+	Exporters []ExporterStats
+}
+
+// ExporterStats are the books of one exporter and the state of its plugin.
+type ExporterStats struct {
+	// Name is the entry's name; Path the executable last started, empty before
+	// it was found.
+	Name, Path string
+	// State is where the plugin is in its life.
+	State State
+	// Version and SDK are what the plugin says of itself.
+	Version, SDK string
+	// PID is the running process, else 0.
+	PID int
+	// Starts counts the processes started so far that became ready.
+	Starts uint64
+	// Granted are the names of the declared variables that the plugin got.
+	Granted []string
+	// LastError is the last failure of the plugin or a call; empty: none yet.
+	LastError string
+	// LastSuccess is when a batch was delivered last; zero: never.
+	LastSuccess time.Time
+
+	// Delivered are the spans that the plugin says its back end took.
+	Delivered uint64
+	// Rejected are those that it says never will be, by gRPC code, or
+	// "PARTIAL_SUCCESS". It is never nil.
+	Rejected map[string]uint64
+	// Filtered are those that a processor in the plugin dropped on purpose, by
+	// processor; those of processors beyond the first 64, and of names longer
+	// than 64 bytes, count as "other". It is never nil.
+	Filtered map[string]uint64
+	// Dropped are those that this host gave up, by reason: "queue_full",
+	// "max_age", "too_large", "shutdown", "internal". It is never nil.
+	Dropped map[string]uint64
+	// Waiting are those that still lie in this process.
+	Waiting uint64
+}
+
+// State is where a plugin is in its life.
+type State int
+
+// The states. More may come.
+const (
+	// StateStarting: being launched, described or configured.
+	StateStarting State = iota
+	// StateReady: takes batches.
+	StateReady
+	// StateBackingOff: ended or did not start; started again after a pause.
+	StateBackingOff
+	// StateDraining: the host shuts down and sends what is left.
+	StateDraining
+	// StateStopped: over.
+	StateStopped
+)
+
+var stateNames = [...]string{"starting", "ready", "backing-off", "draining", "stopped"}
+
+// String is the state's name in logs and on status pages.
+func (s State) String() string { return stateNames[s] }
+
+// reason is why a span was refused or dropped.
+type reason int
+
+const (
+	reasonQueueFull reason = iota
+	reasonTooLarge
+	reasonShutdown
+	reasonMaxAge
+	reasonInternal
+	reasonCount
+)
+
+var reasonNames = [reasonCount]string{"queue_full", "too_large", "shutdown", "max_age", "internal"}
+
+// String is the reason's name in Stats.
+func (r reason) String() string { return reasonNames[r] }
+
+// codePartial stands among the codes for what an OK answer rejected.
+const codePartial = "PARTIAL_SUCCESS"
+
+// codeUnread stands in the log for an OK answer that makes no sense.
+const codeUnread = "UNREADABLE"
+
+// ledger is the books of one exporter, but for what is waiting.
+type ledger struct {
+	delivered          uint64
+	rejected, filtered map[string]uint64
+	dropped            [reasonCount]uint64
+}
+
+func newLedger() ledger {
+	return ledger{rejected: map[string]uint64{}, filtered: map[string]uint64{}}
+}
+
+// Bounds of the names that a plugin can bring into the books.
+const (
+	mostProcessors     = 64
+	mostProcessorBytes = 64
+	otherProcessors    = "other"
+)
+
+// filter books spans of one processor. Beyond so many, and so long, names they
+// count as those of others.
+func (l *ledger) filter(processor string, spans uint64) {
+	if _, known := l.filtered[processor]; !known && (len(l.filtered) >= mostProcessors || len(processor) > mostProcessorBytes) {
+		processor = otherProcessors
+	}
+	l.filtered[processor] += spans
+}
+
+// pluginInfo is what is known of an exporter's plugin.
+type pluginInfo struct {
+	state                   State
+	path, version, sdk      string
+	pid                     int
+	starts                  uint64
+	granted                 []string
+	lastError, loggedFailed string
+	lastSuccess             time.Time
+}
+
+// Stats takes the books at one moment: every span that ended before is in
+// them, at exactly one place. It waits for a running drain cycle, which is
+// short, and stops OnEnd for as long as it takes to read some counters. Safe
+// for concurrent use.
+func (h *Host) Stats() Stats {
+	h.drain.mu.Lock() // no span is between a list and the queues
+	defer h.drain.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.intake.lock()
+	defer h.intake.unlock()
+
+	s := Stats{Refused: map[string]uint64{}, Bytes: h.mem.used.Load()}
+	undrained := uint64(h.drain.enc.Spans())
+	for i := range h.intake.shards {
+		sh := &h.intake.shards[i]
+		s.Ended += sh.ended
+		s.Accepted += sh.accepted
+		addReasons(s.Refused, &sh.refused)
+		undrained += uint64(len(sh.spans))
+	}
+	for _, x := range h.exporters {
+		s.Exporters = append(s.Exporters, x.statsLocked(undrained))
+	}
+	return s
+}
+
+func (x *exporter) statsLocked(undrained uint64) ExporterStats {
+	s := ExporterStats{
+		Name:        x.entry.name,
+		Path:        x.plugin.path,
+		State:       x.plugin.state,
+		Version:     x.plugin.version,
+		SDK:         x.plugin.sdk,
+		PID:         x.plugin.pid,
+		Starts:      x.plugin.starts,
+		Granted:     x.plugin.granted,
+		LastError:   x.plugin.lastError,
+		LastSuccess: x.plugin.lastSuccess,
+		Delivered:   x.books.delivered,
+		Rejected:    maps.Clone(x.books.rejected),
+		Filtered:    maps.Clone(x.books.filtered),
+		Dropped:     map[string]uint64{},
+		Waiting:     undrained + x.waiting,
+	}
+	addReasons(s.Dropped, &x.books.dropped)
+	return s
+}
+
+func addReasons(to map[string]uint64, counts *[reasonCount]uint64) {
+	for r, n := range counts {
+		if n > 0 {
+			to[reason(r).String()] += n
+		}
+	}
+}
+
+// Check tells whether the books balance; the error says where they do not. It
+// can only fail by a bug of this package.
+func (s Stats) Check() error {
+	if sum := total(s.Refused) + s.Accepted; sum != s.Ended {
+		return fmt.Errorf("%d spans ended, but %d were refused or accepted", s.Ended, sum)
+	}
+	for _, x := range s.Exporters {
+		sum := x.Delivered + total(x.Rejected) + total(x.Filtered) + total(x.Dropped) + x.Waiting
+		if sum != s.Accepted {
+			return fmt.Errorf("plugin %q: %d spans accepted, but %d accounted for", x.Name, s.Accepted, sum)
+		}
+	}
+	return nil
+}
+
+func total(counts map[string]uint64) (n uint64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}

@@ -1,0 +1,323 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// Backoff between two starts of a plugin. One that has run for healthyAfter
+// begins from the first again.
+const (
+	restartFirst = 200 * time.Millisecond
+	restartMost  = 30 * time.Second
+	healthyAfter = 10 * time.Second
+)
+
+// process is what the supervisor needs of a *launch.Process.
+type process interface {
+	PID() int
+	Done() <-chan struct{}
+	Exit() string
+	Kill()
+	Stop(ctx context.Context) error
+}
+
+// launcher starts a plugin. The host has launchProcess; tests of the policy
+// have their own.
+type launcher func(ctx context.Context, cmd launch.Command) (process, grpc.ClientConnInterface, error)
+
+func launchProcess(ctx context.Context, cmd launch.Command) (process, grpc.ClientConnInterface, error) {
+	p, err := launch.Start(ctx, cmd)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, p.Conn(), nil
+}
+
+// run is the plugin's life: start, serve, and again. It ends when x.stop was
+// called and the plugin has ended, or x.endBy has.
+func (x *exporter) run() {
+	defer x.setState(StateStopped, "")
+	pause := restartFirst
+	for {
+		served, err := x.live()
+		if x.ctx.Err() != nil {
+			return
+		}
+		if served > healthyAfter {
+			pause = restartFirst
+		}
+		x.setState(StateBackingOff, err.Error())
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-x.ctx.Done():
+			return
+		}
+		pause = min(restartMost, pause*2)
+	}
+}
+
+// live is one process from its launch to its end. The error says why it did
+// not become ready or why it ended, served how long it was ready.
+func (x *exporter) live() (served time.Duration, err error) {
+	x.setState(StateStarting, "")
+	start, cancel := context.WithTimeout(x.ctx, x.host.cfg.StartTimeout)
+	defer cancel()
+	path, err := x.entry.resolve(x.host.cfg.PluginDirs)
+	if err != nil {
+		return 0, err
+	}
+	p, conn, err := x.host.launch(start, launch.Command{
+		Name:       x.entry.name,
+		Path:       path,
+		Environ:    baseEnviron(x.host.cfg.Environ),
+		Stdout:     shared(os.Stdout),
+		Stderr:     shared(os.Stderr),
+		SocketDirs: runtimeDirs(x.host.cfg.Environ),
+		Log:        x.log,
+	})
+	if err != nil {
+		return 0, err
+	}
+	l := &link{x: x, conn: conn, leases: newLeases(), hung: p.Kill}
+	client := pluginv1.NewLifecycleClient(conn)
+	defer l.leases.abandon() // after Stop has closed the connection
+	if err := x.introduce(start, client, l, path, p.PID()); err != nil {
+		return 0, errors.Join(err, x.end(p))
+	}
+	begun := time.Now()
+	x.serve(l, p)
+	served = time.Since(begun)
+	if x.ctx.Err() != nil {
+		if !l.plain {
+			x.shutdownPlugin(client)
+		}
+		return served, x.end(p)
+	}
+	exit := p.Exit()
+	return served, errors.Join(fmt.Errorf("plugin ended: %s", exit), x.end(p))
+}
+
+// shared is a file of this process for plugins that print; nil where it is
+// closed, which would keep a child from starting.
+func shared(f *os.File) *os.File {
+	if _, err := f.Stat(); err != nil {
+		return nil
+	}
+	return f
+}
+
+// serve sends batches until the process ends or the host stops.
+func (x *exporter) serve(l *link, p process) {
+	ctx, cancel := context.WithCancel(x.ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() { // ends with the process, or with ctx
+		select {
+		case <-p.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	x.setLink(l)
+	defer x.setLink(nil)
+	l.run(ctx)
+}
+
+// introduce asks the plugin what it is and gives it its configuration.
+func (x *exporter) introduce(ctx context.Context, client pluginv1.LifecycleClient, l *link, path string, pid int) error {
+	about, err := client.Describe(ctx, &pluginv1.DescribeRequest{HostVersion: version()})
+	if wire.Unimplemented(err) {
+		// A plain OTLP receiver behind go-plugin's handshake: nothing to
+		// configure, flush or shut down.
+		l.limits, l.plain = limitsOf(nil), true
+		x.ready(nil, nil, path, pid)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("describe: %w", wire.FromStatus(err))
+	}
+	switch about.GetKind() {
+	case pluginv1.Kind_KIND_EXPORTER, pluginv1.Kind_KIND_UNSPECIFIED:
+	default:
+		return fmt.Errorf("describe: the plugin is of kind %v, this host uses exporters only; upgrade the host", about.GetKind())
+	}
+	granted, err := grant(about.GetEnvPatterns(), x.host.cfg.Environ)
+	if err != nil {
+		return fmt.Errorf("describe: %w", err)
+	}
+	reply, err := client.Configure(ctx, &pluginv1.ConfigureRequest{
+		Env:     granted,
+		Config:  nil,
+		Context: x.host.cfg.Context.message(x.entry.name),
+	})
+	if err != nil {
+		return fmt.Errorf("configure: %w", wire.FromStatus(err))
+	}
+	if err := x.diagnose(reply.GetDiagnostics()); err != nil {
+		return err
+	}
+	l.limits = limitsOf(about.GetLimits())
+	x.ready(about, sortedKeys(granted), path, pid)
+	return nil
+}
+
+// mostDiagnostics are told of each severity.
+const mostDiagnostics = 20
+
+// diagnose logs the plugin's remarks on its configuration; those of severity
+// error are the error.
+func (x *exporter) diagnose(list []*pluginv1.Diagnostic) error {
+	var errs []error
+	warned := 0
+	for _, d := range list {
+		text := wire.Clip(d.GetText())
+		if d.GetPath() != "" {
+			text = wire.Clip(d.GetPath()) + ": " + text
+		}
+		if d.GetSeverity() == pluginv1.Severity_SEVERITY_ERROR {
+			if len(errs) < mostDiagnostics {
+				errs = append(errs, errors.New(text))
+			}
+			continue
+		}
+		if warned++; warned <= mostDiagnostics {
+			x.log.Warn("plugin's remark on its configuration", "text", text)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("configuration refused: %w", err)
+	}
+	return nil
+}
+
+// ready books a plugin that has become ready, and says so in one line. about is
+// nil for a plain OTLP receiver.
+func (x *exporter) ready(about *pluginv1.DescribeResponse, granted []string, path string, pid int) {
+	x.mu.Lock()
+	x.plugin.path, x.plugin.version, x.plugin.pid = path, wire.Clip(about.GetVersion()), pid
+	x.plugin.sdk = wire.Clip(strings.TrimSpace(about.GetSdk().GetName() + " " + about.GetSdk().GetVersion()))
+	version, sdk := x.plugin.version, x.plugin.sdk
+	x.plugin.granted = granted
+	x.plugin.starts++
+	starts := x.plugin.starts
+	x.plugin.loggedFailed = ""
+	x.mu.Unlock()
+	x.setState(StateReady, "")
+	x.log.Info("plugin is ready", "path", path, "pid", pid, "describes_itself_as", wire.Clip(about.GetName()),
+		"version", version, "sdk", sdk, "variables", granted, "start", starts)
+}
+
+// setState moves the plugin to another state; cause says why it is backing
+// off. A cause is logged when it is a new one.
+func (x *exporter) setState(to State, cause string) {
+	defer x.tell()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	// While the host shuts down there is no way back, but causes count.
+	if x.plugin.state != StateDraining || to == StateStopped {
+		x.plugin.state = to
+	}
+	if to != StateReady && to != StateDraining {
+		x.plugin.pid = 0
+	}
+	if cause != "" {
+		x.plugin.lastError = cause
+		if cause != x.plugin.loggedFailed {
+			x.noteLocked(slog.LevelError, "plugin is not running and is started again with growing pauses; requests are not affected",
+				"cause", cause, "waiting_spans", x.waiting)
+		}
+		x.plugin.loggedFailed = cause
+	}
+}
+
+func (x *exporter) setLink(l *link) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.link = l
+}
+
+// end ends the process: by asking within what is left of the stop's time if
+// the host shuts down, else at once, for it has ended or is of no use.
+func (x *exporter) end(p process) error {
+	if x.ctx.Err() != nil { // only then may endBy be read
+		return p.Stop(x.endBy)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	defer context.AfterFunc(x.ctx, func() { // the host shuts down meanwhile
+		context.AfterFunc(x.endBy, cancel)
+	})()
+	return p.Stop(ctx)
+}
+
+// endTimeout is how long a plugin that is not used any more may take to end.
+const endTimeout = time.Second
+
+// shutdownPlugin tells the plugin to deliver what it holds and release
+// everything.
+func (x *exporter) shutdownPlugin(client pluginv1.LifecycleClient) {
+	reply, err := client.Shutdown(x.endBy, &pluginv1.ShutdownRequest{Timeout: timeLeft(x.endBy)})
+	switch {
+	case err != nil:
+		x.log.Warn("plugin did not shut down cleanly", "error", wire.FromStatus(err))
+	case reply.GetSpansLeft() > 0:
+		x.log.Warn("plugin ended with spans that it had not delivered", "spans", reply.GetSpansLeft())
+	}
+}
+
+// flushPlugin tells a ready plugin to deliver what it holds; one that is not
+// ready holds nothing, and a plain OTLP receiver is not asked.
+func (x *exporter) flushPlugin(ctx context.Context) error {
+	x.mu.Lock()
+	l := x.link
+	x.mu.Unlock()
+	if l == nil || l.plain {
+		return nil
+	}
+	reply, err := pluginv1.NewLifecycleClient(l.conn).Flush(ctx, &pluginv1.FlushRequest{Timeout: timeLeft(ctx)})
+	if err != nil {
+		return fmt.Errorf("flush plugin %q: %w", x.entry.name, wire.FromStatus(err))
+	}
+	if left := reply.GetSpansLeft(); left > 0 {
+		return fmt.Errorf("flush plugin %q: %d spans not delivered", x.entry.name, left)
+	}
+	return nil
+}
+
+// timeLeft is how long a call may take; nil: as long as it likes.
+func timeLeft(ctx context.Context) *durationpb.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return nil
+	}
+	return durationpb.New(time.Until(deadline))
+}
+
+// message is the context as a plugin gets it.
+func (c Context) message(plugin string) *pluginv1.StaticContext {
+	return &pluginv1.StaticContext{
+		Application: c.Application,
+		Deployment:  c.Deployment,
+		Replica:     c.Replica,
+		Node:        c.Node,
+		Job:         c.Job,
+		ServiceName: c.ServiceName,
+		PluginName:  plugin,
+	}
+}

@@ -1,0 +1,261 @@
+package archtest
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// importTable is the map of the repository: which packages of this module a
+// package may import, in code that is not a test. A package without a row
+// fails; a row may stand here before its package does.
+//
+// Dirs are relative to the module's root, as path.Match understands them; the
+// first row that matches counts. "X/..." on the right stands for X and all
+// below it, "public" for every package outside internal folders. A package may
+// always import what lies below itself.
+var importTable = []struct {
+	dir string
+	may []string
+}{
+	{dir: ".", may: []string{"host", "tracing", "serving"}},
+	{dir: "serving", may: []string{"tracing", "semconv"}},
+	{dir: "tracing", may: []string{"semconv"}},
+	{dir: "semconv"},
+	{dir: "host", may: []string{
+		"internal/launch", "internal/wire", "internal/otlpwire", "internal/otlpwire/sdkspan", "internal/gen/...",
+	}},
+	{dir: "internal/launch", may: []string{"internal/wire"}},
+	{dir: "internal/wire", may: []string{"internal/gen/..."}},
+	{dir: "internal/gen/servetrace/plugin/v1"},
+	{dir: "internal/otlpwire"},
+	// The half that knows the SDK's spans stands apart, because pluginsdk links
+	// internal/otlpwire and must not link the SDK.
+	{dir: "internal/otlpwire/sdkspan", may: []string{"internal/otlpwire", "internal/otlpwire/field"}},
+	{dir: "internal/otlpwire/field"},
+	{dir: "pluginsdk", may: []string{"internal/wire", "internal/otlpwire", "internal/gen/..."}},
+	{dir: "pluginsdk/otelplugin", may: []string{"pluginsdk", "internal/otlpwire"}},
+	{dir: "pluginsdk/processors", may: []string{"pluginsdk", "semconv"}},
+	{dir: "pluginsdk/plugintest", may: []string{
+		"pluginsdk", "host", "internal/launch", "internal/wire", "internal/otlpwire", "internal/gen/...",
+	}},
+	{dir: "internal/testplugin", may: []string{"pluginsdk"}},
+	{dir: "internal/memnet"},
+	{dir: "internal/archtest"},
+	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
+	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
+	{dir: "cmd/servetrace", may: []string{
+		".", "host", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/wire",
+		"internal/otlpwire/...", "internal/gen/...",
+	}},
+	{dir: "examples/*", may: []string{"public"}},
+}
+
+func TestImportsFollowTheTable(t *testing.T) {
+	for _, p := range loadModule(t) {
+		if !p.hasCode() {
+			continue
+		}
+		row := rowOf(t, p.dir)
+		if row < 0 {
+			t.Errorf("%s: no row in importTable: say there what it may import, and why in the design", p.dir)
+			continue
+		}
+		for _, importPath := range p.imports(false) {
+			if dir, ours := internalDir(importPath); ours && !allowed(p.dir, dir, importTable[row].may) {
+				t.Errorf("%s imports %s: its row allows only [%s]", p.dir, dir, strings.Join(importTable[row].may, " "))
+			}
+		}
+	}
+}
+
+// rowOf gives the index of the first row for dir, or -1.
+func rowOf(tb testing.TB, dir string) int {
+	tb.Helper()
+	for i, row := range importTable {
+		match, err := path.Match(row.dir, dir)
+		if err != nil {
+			tb.Fatalf("row %q of importTable: %v", row.dir, err)
+		}
+		if match {
+			return i
+		}
+	}
+	return -1
+}
+
+// allowed tells whether the package in from may import the one in dir.
+func allowed(from, dir string, may []string) bool {
+	if from != "." && strings.HasPrefix(dir, from+"/") {
+		return true
+	}
+	return slices.ContainsFunc(may, func(entry string) bool {
+		if entry == "public" {
+			return !strings.HasPrefix(dir, "internal/") && !strings.Contains(dir, "/internal/")
+		}
+		if parent, tree := strings.CutSuffix(entry, "/..."); tree {
+			return within(dir, parent)
+		}
+		return dir == entry
+	})
+}
+
+// within tells whether a path is parent or below it.
+func within(name, parent string) bool {
+	return name == parent || strings.HasPrefix(name, parent+"/")
+}
+
+// TestAllowed holds the reading of the table, which the tree alone would
+// exercise only where somebody breaks it.
+func TestAllowed(t *testing.T) {
+	for _, c := range []struct {
+		from, dir string
+		may       []string
+		want      bool
+	}{
+		{"host", "internal/wire", []string{"internal/wire"}, true},
+		{"host", "internal/wire/x", []string{"internal/wire"}, false},
+		{"host", "internal/gen/a/v1", []string{"internal/gen/..."}, true},
+		{"host", "internal/generator", []string{"internal/gen/..."}, false},
+		{"host", "serving", nil, false},
+		{"plugins/console", "plugins/console/consoleexporter", nil, true},
+		{"plugins/console", "plugins/otlp/otlpexporter", nil, false},
+		{".", "tracing", nil, false},
+		{"examples/hello", ".", []string{"public"}, true},
+		{"examples/hello", "serving", []string{"public"}, true},
+		{"examples/hello", "internal/wire", []string{"public"}, false},
+		{"examples/hello", "host/internal/x", []string{"public"}, false},
+	} {
+		if got := allowed(c.from, c.dir, c.may); got != c.want {
+			t.Errorf("allowed(%q, %q, %q) = %v, want %v", c.from, c.dir, c.may, got, c.want)
+		}
+	}
+}
+
+// closureRules forbid imports to a package and to everything of this module
+// that it imports, directly or not, in code that is not a test.
+var closureRules = []struct {
+	dir string
+	// not are import paths, each with all below it.
+	not []string
+	why string
+}{
+	{
+		dir: "pluginsdk",
+		not: []string{"go.opentelemetry.io/otel/sdk", "github.com/hashicorp/go-plugin", modulePath + "/serving"},
+		why: "a plugin is small: it links neither the SDK nor go-plugin, and knows no runtime",
+	},
+	{
+		dir: "host",
+		not: []string{modulePath + "/serving", modulePath + "/tracing"},
+		why: "the host serves any Go program with an OpenTelemetry SDK",
+	},
+	{
+		dir: "tracing",
+		not: []string{modulePath + "/host", "github.com/hashicorp/go-plugin", "google.golang.org/grpc"},
+		why: "tracing and host know each other only through sdktrace.SpanProcessor",
+	},
+}
+
+func TestClosuresStayFree(t *testing.T) {
+	packages := map[string]goPackage{}
+	for _, p := range loadModule(t) {
+		packages[p.dir] = p
+	}
+	for _, rule := range closureRules {
+		if _, there := packages[rule.dir]; !there {
+			t.Errorf("closure rule for %q matches no package", rule.dir)
+			continue
+		}
+		for dir, trail := range closure(packages, rule.dir) {
+			for _, importPath := range packages[dir].imports(false) {
+				for _, not := range rule.not {
+					if within(importPath, not) {
+						t.Errorf("%s imports %s (%s): %s", strings.Join(trail, " -> "), importPath, rule.dir, rule.why)
+					}
+				}
+			}
+		}
+	}
+}
+
+// closure gives each package of the module that start imports, directly or
+// not, itself included, with the way that leads there.
+func closure(packages map[string]goPackage, start string) map[string][]string {
+	trails := map[string][]string{start: {start}}
+	for queue := []string{start}; len(queue) > 0; queue = queue[1:] {
+		for _, importPath := range packages[queue[0]].imports(false) {
+			dir, ours := internalDir(importPath)
+			if _, seen := trails[dir]; !ours || seen {
+				continue
+			}
+			trails[dir] = append(slices.Clone(trails[queue[0]]), dir)
+			queue = append(queue, dir)
+		}
+	}
+	return trails
+}
+
+// keeperRules name the only packages that may import something.
+var keeperRules = []struct {
+	// imported is an import path, with all below it.
+	imported string
+	// by are packages, each with all below it; tests count where tests is set.
+	by    []string
+	tests bool
+	why   string
+}{
+	{
+		// The test plugin serves as a stock go-plugin program does, for launch to
+		// prove that it takes one.
+		imported: "github.com/hashicorp/go-plugin", by: []string{"internal/launch", "internal/testplugin"},
+		why: "internal/launch is the only user of go-plugin's client side",
+	},
+	{
+		imported: "google.golang.org/grpc/codes", by: []string{"internal/wire", "internal/gen"},
+		why: "gRPC codes are known in internal/wire, in one table",
+	},
+	{
+		imported: modulePath + "/internal/archtest", tests: true,
+		why: "it has nothing to give",
+	},
+	{
+		imported: modulePath + "/internal/testplugin", by: []string{"internal/testplugin"},
+		why: "it is for tests",
+	},
+	{
+		imported: modulePath + "/internal/memnet", by: []string{"internal/memnet"},
+		why: "it is for tests",
+	},
+}
+
+func TestImportedByKeepersOnly(t *testing.T) {
+	for _, p := range loadModule(t) {
+		for _, rule := range keeperRules {
+			if slices.ContainsFunc(rule.by, func(keeper string) bool { return within(p.dir, keeper) }) {
+				continue
+			}
+			for _, importPath := range p.imports(rule.tests) {
+				if within(importPath, rule.imported) {
+					t.Errorf("%s imports %s: %s", p.dir, importPath, rule.why)
+				}
+			}
+		}
+	}
+}
+
+// TestServingIsAboveHostAndSDK also reads tests: a test of host or pluginsdk
+// that needs the runtime belongs to the root package or to an example.
+func TestServingIsAboveHostAndSDK(t *testing.T) {
+	for _, p := range loadModule(t) {
+		if !within(p.dir, "host") && !within(p.dir, "pluginsdk") {
+			continue
+		}
+		for _, importPath := range p.imports(true) {
+			if dir, ours := internalDir(importPath); ours && within(dir, "serving") {
+				t.Errorf("%s imports %s, tests included: host and pluginsdk never know serving", p.dir, dir)
+			}
+		}
+	}
+}

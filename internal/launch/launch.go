@@ -1,0 +1,277 @@
+// Package launch turns a command into a connected plugin process. It is the
+// only user of go-plugin's client side; it starts, connects and ends one
+// process and decides nothing: whether and when to start another is the
+// host's business.
+//
+// The life of a Process:
+//
+//  1. Start makes a private folder for the socket, starts the command in a
+//     process group of its own with pipes on descriptors 0, 1 and 2, and waits
+//     for the handshake line. What the plugin prints before it is logged.
+//  2. From then on Conn is a gRPC connection to the plugin's socket. Whatever
+//     the plugin writes to descriptors 1 and 2 is read and logged, always.
+//  3. Done is closed when the process has ended, by itself or not; Exit says
+//     how. Its whole group has been killed by then.
+//  4. Stop ends it: GRPCController.Shutdown and end of file on standard input
+//     first, SIGKILL to the group when ctx ends. It frees the connection and
+//     the folder. Every started Process must be stopped.
+//
+// Open launch.go first; runner.go is the process, handshake.go what it says on
+// standard output, output.go what becomes of the rest it prints.
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// Command is what to start.
+type Command struct {
+	// Name is the plugin's name, for errors and logs.
+	Name string
+	// Path is the executable, looked up nowhere else.
+	Path string
+	// Environ is the plugin's whole environment, "KEY=value", besides the
+	// variables of the handshake. Nothing is inherited.
+	Environ []string
+	// Stdout and Stderr are handed down as extra descriptors, where a plugin
+	// finds the host's standard output and error; nil hands none down.
+	Stdout, Stderr *os.File
+	// SocketDirs are folders to try for the private folder of the socket,
+	// before the temporary folder.
+	SocketDirs []string
+	// Log takes what the plugin prints. It must not be nil.
+	Log *slog.Logger
+}
+
+// Process is a running plugin. Its methods are safe for concurrent use.
+type Process struct {
+	run    *process
+	client *goplugin.Client
+	conn   *grpc.ClientConn
+	dir    string
+}
+
+// pluginName is the one entry of go-plugin's plugin set. Only Dispense sees it.
+const pluginName = "traces"
+
+// Start starts cmd and waits until it has said where it listens. ctx covers
+// the start alone: when it ends before, the process is killed and its group
+// with it. An error is an *Error and says which of the usual causes it was.
+func Start(ctx context.Context, cmd Command) (*Process, error) {
+	if err := preflight(cmd.Path); err != nil {
+		return nil, err
+	}
+	dir, err := socketDir(cmd.SocketDirs)
+	if err != nil {
+		return nil, &Error{Reason: ReasonEnvironment, Path: cmd.Path, Err: err}
+	}
+	run := newProcess(cmd)
+	p := &Process{run: run, dir: dir, client: goplugin.NewClient(clientConfig(run, dir))}
+	stopKill := context.AfterFunc(ctx, run.kill)
+	p.conn, err = p.connect()
+	if !stopKill() && err == nil {
+		err = context.Cause(ctx) // killed between the handshake and here
+	}
+	if err != nil {
+		run.giveUp()
+		p.release()
+		return nil, run.explain(ctx, err)
+	}
+	return p, nil
+}
+
+// clientConfig is go-plugin's part: the handshake's variables, the version, and
+// a connection with our codec and windows. Everything else is the runner's.
+func clientConfig(run *process, dir string) *goplugin.ClientConfig {
+	return &goplugin.ClientConfig{
+		HandshakeConfig: goplugin.HandshakeConfig{
+			ProtocolVersion:  wire.ProtocolVersion,
+			MagicCookieKey:   wire.CookieKey,
+			MagicCookieValue: wire.CookieValue,
+		},
+		VersionedPlugins: map[int]goplugin.PluginSet{
+			wire.ProtocolVersion: {pluginName: connPlugin{}},
+		},
+		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, _ string) (runner.Runner, error) {
+			run.handshakeEnv = spec.Env
+			return run, nil
+		},
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
+		SkipHostEnv:      true,
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: dir},
+		Logger:           hclog.NewNullLogger(), // our errors and output.go say it better
+		StartTimeout:     time.Hour,             // ctx decides, by killing the process
+		SyncStdout:       run.out.writer("stdout"),
+		SyncStderr:       run.out.writer("stderr"),
+		GRPCDialOptions: []grpc.DialOption{
+			grpc.WithContextDialer(run.dial),
+			grpc.WithTransportCredentials(wire.PeerCredentials()),
+			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{}), grpc.MaxCallRecvMsgSize(maxReplyBytes)),
+			grpc.WithInitialWindowSize(wire.WindowBytes),
+			grpc.WithInitialConnWindowSize(wire.WindowBytes),
+			grpc.WithWriteBufferSize(wire.WriteBufferBytes),
+			grpc.WithMaxHeaderListSize(maxHeaderBytes),
+			grpc.WithIdleTimeout(0), // the socket may be gone when it wakes
+			grpc.WithDisableRetry(), // the host retries, and gRPC would hold the bytes
+			grpc.WithDisableServiceConfig(),
+		},
+	}
+}
+
+// maxReplyBytes is the longest answer that is taken from a plugin. Answers are
+// counts and remarks.
+const maxReplyBytes = 4 << 20
+
+// maxHeaderBytes is the same for headers and trailers, which carry counts of
+// filtered spans and the text of an error.
+const maxHeaderBytes = 1 << 20
+
+// connect starts the process and gives go-plugin's connection to it.
+func (p *Process) connect() (*grpc.ClientConn, error) {
+	client, err := p.client.Client()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := client.Dispense(pluginName)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*grpc.ClientConn), nil
+}
+
+// connPlugin dispenses the connection itself: the services on it are the
+// host's business.
+type connPlugin struct {
+	goplugin.NetRPCUnsupportedPlugin
+}
+
+func (connPlugin) GRPCServer(*goplugin.GRPCBroker, *grpc.Server) error {
+	return errors.New("launch serves nothing")
+}
+
+func (connPlugin) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
+	return conn, nil
+}
+
+// Conn is the connection to the plugin. It belongs to the Process: Stop closes
+// it.
+func (p *Process) Conn() *grpc.ClientConn { return p.conn }
+
+// PID is the id of the process and of its group.
+func (p *Process) PID() int { return p.run.pid() }
+
+// Done is closed when the process has ended, its group has been killed and its
+// last words have been logged.
+func (p *Process) Done() <-chan struct{} { return p.run.done }
+
+// Exit says how the process ended ("exit status 2", "signal: killed") with its
+// last line of output where it ended badly. It is empty before Done.
+func (p *Process) Exit() string { return p.run.exit() }
+
+// Kill kills the process and its group at once and does not wait.
+func (p *Process) Kill() { p.run.kill() }
+
+// Stop asks the process to end, waits until it did, and frees what belonged to
+// it. When ctx ends first the group is killed. Stop returns within a moment of
+// ctx's end even if the kernel can not end the process; the error then says
+// so. Stopping again is allowed.
+func (p *Process) Stop(ctx context.Context) error {
+	defer context.AfterFunc(ctx, p.run.kill)()
+	p.askToEnd(ctx)
+	freed := make(chan struct{})
+	go func() { // ends when the process has: it waits for nothing else
+		defer close(freed)
+		<-p.run.done
+		p.release()
+	}()
+	select {
+	case <-freed:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-freed:
+		return nil
+	case <-time.After(killGrace):
+		return fmt.Errorf("stop plugin %q: process %d does not end after SIGKILL", p.run.cmd.Name, p.PID())
+	}
+}
+
+// killGrace is how long the kernel may take to end a killed process.
+const killGrace = time.Second
+
+// controllerTimeout bounds the request to end: a plugin that does not answer
+// it learns the same from the end of its standard input.
+const controllerTimeout = 200 * time.Millisecond
+
+// askToEnd tells a plugin in both ways that its host is done with it: a stock
+// go-plugin server knows only the first, a plugin in another language often
+// only the second.
+func (p *Process) askToEnd(ctx context.Context) {
+	select {
+	case <-p.run.done: // nobody is there to be asked
+		return
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, controllerTimeout)
+	defer cancel()
+	// The answer does not matter: a plugin may end before it is sent.
+	_ = p.conn.Invoke(ctx, "/plugin.GRPCController/Shutdown", &emptypb.Empty{}, &emptypb.Empty{})
+	p.run.closeStdin()
+}
+
+// release frees what go-plugin holds, and the folder. The process must have
+// ended, or go-plugin would wait for it without a deadline.
+func (p *Process) release() {
+	<-p.run.done
+	p.client.Kill()
+	if p.conn != nil {
+		_ = p.conn.Close() // a second Close is harmless
+	}
+	_ = os.RemoveAll(p.dir)
+}
+
+// socketDir makes a private folder with a path short enough for a socket, in
+// one of dirs, the temporary folder, or memory.
+func socketDir(dirs []string) (string, error) {
+	var errs []error
+	for _, base := range append(slices.Clone(dirs), os.TempDir(), "/tmp", "/dev/shm") {
+		if base == "" || len(base) > maxSocketBase {
+			continue
+		}
+		dir, err := os.MkdirTemp(base, fmt.Sprintf("%s%d-", wire.SocketFolderPrefix, os.Getpid()))
+		if err == nil {
+			return dir, nil
+		}
+		errs = append(errs, err)
+	}
+	return "", fmt.Errorf("no folder for a socket (set TMPDIR to a writable folder of at most %d characters): %w",
+		maxSocketBase, errors.Join(errs...))
+}
+
+// maxSocketBase leaves room in the 104 bytes of a socket's path for
+// "/servetrace-PID-RANDOM/plugin-dirRANDOM/pluginRANDOM".
+const maxSocketBase = 34
+
+// discard is what go-plugin reads as standard error: nothing, until the
+// process has ended. output.go reads the real one.
+type discard struct{ done <-chan struct{} }
+
+func (d discard) Read([]byte) (int, error) { <-d.done; return 0, io.EOF }
+func (discard) Close() error               { return nil }

@@ -1,0 +1,306 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/testplugin"
+)
+
+func TestMain(m *testing.M) {
+	testplugin.Main()
+	goleak.VerifyTestMain(m)
+}
+
+func command(t *testing.T, mode string) (Command, *testplugin.Log) {
+	t.Helper()
+	log := &testplugin.Log{}
+	return Command{
+		Name: "test",
+		Path: testplugin.Install(t, mode),
+		// Under -race a process sleeps for a second before it ends, unless told.
+		Environ: []string{"PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"},
+		Log:     slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}, log
+}
+
+func start(t *testing.T, cmd Command) *Process {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	p, err := Start(ctx, cmd)
+	if err != nil {
+		t.Fatalf("Start: %v", err)
+	}
+	t.Cleanup(func() { stop(t, p, time.Second) })
+	return p
+}
+
+func stop(t *testing.T, p *Process, within time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if err := p.Stop(ctx); err != nil {
+		t.Errorf("Stop: %v", err)
+	}
+}
+
+func TestPluginOfTheSDK(t *testing.T) {
+	cmd, _ := command(t, "record")
+	p := start(t, cmd)
+	about, err := pluginv1.NewLifecycleClient(p.Conn()).Describe(t.Context(), &pluginv1.DescribeRequest{})
+	if err != nil {
+		t.Fatalf("Describe: %v", err)
+	}
+	if about.GetName() != "testplugin" || about.GetVersion() != "1.2.3" {
+		t.Errorf("Describe = %v, want testplugin 1.2.3", about)
+	}
+	stop(t, p, 10*time.Second)
+	if got := p.Exit(); got != "exit status 0" {
+		t.Errorf("Exit = %q, want exit status 0", got)
+	}
+}
+
+func TestPluginOfStockGoPlugin(t *testing.T) {
+	cmd, _ := command(t, "stock")
+	p := start(t, cmd)
+	reply, err := healthpb.NewHealthClient(p.Conn()).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "plugin"})
+	if err != nil || reply.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("Check = %v, %v, want SERVING", reply, err)
+	}
+	stop(t, p, 10*time.Second)
+	if got := p.Exit(); got != "exit status 0" {
+		t.Errorf("Exit = %q, want exit status 0: asked to end, not killed", got)
+	}
+}
+
+func TestReasons(t *testing.T) {
+	file := func(mode os.FileMode, content string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			path := filepath.Join(t.TempDir(), "plugin")
+			if err := os.WriteFile(path, []byte(content), mode); err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}
+	}
+	mode := func(m string) func(*testing.T) string {
+		return func(t *testing.T) string { return testplugin.Install(t, m) }
+	}
+	for _, test := range []struct {
+		name   string
+		path   func(*testing.T) string
+		reason Reason
+		text   string
+	}{
+		{"missing", func(*testing.T) string { return "/nowhere/plugin" }, ReasonNotFound,
+			"start PATH: there is no such file; check the path, or build the plugin"},
+		{"folder", func(t *testing.T) string { return t.TempDir() }, ReasonNotExecutable,
+			"start PATH: this is a folder; name the plugin's executable"},
+		{"no permission", file(0o644, "#!/bin/sh\n"), ReasonNotExecutable,
+			"start PATH: the file is not executable (mode 0644); run: chmod +x PATH"},
+		{"other architecture", file(0o755, foreignELF()), ReasonArchitecture,
+			"start PATH: it is built for EM_S390, this machine is OS/ARCH; build it with GOARCH=ARCH"},
+		{"no program", file(0o755, "just text"), ReasonArchitecture,
+			"start PATH: it is no program for OS/ARCH: neither an ELF file nor a script with a first line like #!/usr/bin/python3"},
+		{"no interpreter", file(0o755, "#!/nowhere/python\n"), ReasonOther,
+			"start PATH: its interpreter or loader is missing (the first line of a script, or a libc): fork/exec PATH: no such file or directory"},
+		{"not a plugin", mode("hello"), ReasonNotPlugin,
+			`start PATH: it ended before the handshake (exit status 0), its last line: "hello, world"; is it a servetrace plugin? Run it by hand to see`},
+		{"refuses to start", mode("exit"), ReasonNotPlugin,
+			`start PATH: it ended before the handshake (exit status 3), its last line: "no licence for this plugin"; is it a servetrace plugin? Run it by hand to see`},
+		{"newer version", mode("version:99"), ReasonVersion,
+			"start PATH: the plugin speaks protocol version 99, this host version 1; upgrade the host, or build the plugin with an older pluginsdk"},
+		{"older version", mode("version:0"), ReasonVersion,
+			"start PATH: the plugin speaks protocol version 0, this host version 1; build the plugin with a newer pluginsdk"},
+		{"net/rpc", mode("netrpc"), ReasonVersion,
+			"start PATH: the plugin speaks netrpc over go-plugin core protocol 1, this host grpc over 1; build it with a pluginsdk of this host's version"},
+		{"silent", mode("silent:1m"), ReasonTimeout,
+			"start PATH: no handshake within the start timeout, without a word; is it a servetrace plugin? Run it by hand to see"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cmd, _ := command(t, "record")
+			cmd.Path = test.path(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			_, err := Start(ctx, cmd)
+			var e *Error
+			if !errors.As(err, &e) {
+				t.Fatalf("Start = %v, want an *Error", err)
+			}
+			if e.Reason != test.reason {
+				t.Errorf("reason %v, want %v", e.Reason, test.reason)
+			}
+			if got := normal(e.Error(), cmd.Path); got != test.text {
+				t.Errorf("error\n%s\nwant\n%s", got, test.text)
+			}
+		})
+	}
+}
+
+func TestNoiseBeforeHandshake(t *testing.T) {
+	cmd, log := command(t, "noise:1000000")
+	start(t, cmd)
+	if !strings.Contains(log.String(), "noise noise") {
+		t.Error("what the plugin printed before the handshake is not in the log")
+	}
+	if size := len(log.String()); size > 1<<20 {
+		t.Errorf("log of %d bytes from one line", size)
+	}
+}
+
+func TestStartIsCalledOff(t *testing.T) {
+	cmd, _ := command(t, "silent:1m")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(100*time.Millisecond, func() { cancel(errors.New("the host stops")) })
+	_, err := Start(ctx, cmd)
+	if got, want := normal(fmt.Sprint(err), cmd.Path), "start PATH: start called off: the host stops"; got != want {
+		t.Errorf("Start = %s, want %s", got, want)
+	}
+}
+
+// The socket belongs to somebody who is not killed with the plugin, and who
+// accepts no connection.
+func TestStartEndsInTimeAtADeafSocket(t *testing.T) {
+	cmd, _ := command(t, "record")
+	cmd.Path = deafSocket(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	_, err := Start(ctx, cmd)
+	want := "start PATH: it named its socket, but does not answer there within the start timeout, without a word; does another process hold the socket?"
+	if got := normal(fmt.Sprint(err), cmd.Path); got != want {
+		t.Errorf("Start = %s, want %s", got, want)
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("Start took %v, want an end soon after 500ms", took)
+	}
+}
+
+// deafSocket is a program that names a socket of this process, which listens
+// and accepts nothing.
+func deafSocket(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "st") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	listener, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	path := filepath.Join(dir, "plugin")
+	script := fmt.Sprintf("#!/bin/sh\necho '1|1|unix|%s|grpc|'\nsleep 60\n", listener.Addr())
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestStopEndsFrozenPlugin(t *testing.T) {
+	cmd, _ := command(t, "record")
+	p := start(t, cmd)
+	if err := syscall.Kill(p.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, p, 500*time.Millisecond)
+	if !testplugin.Gone(p.PID()) {
+		t.Errorf("process %d is still there", p.PID())
+	}
+}
+
+func TestCrashTakesGrandchildrenAlong(t *testing.T) {
+	cmd, _ := command(t, "child")
+	p := start(t, cmd)
+	grandchild := testplugin.Received(t, cmd.Path)[0].PID
+	if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	testplugin.WaitFor(t, "the grandchild's end", func() bool { return testplugin.Gone(grandchild) })
+	if got := p.Exit(); !strings.HasPrefix(got, "signal: killed") {
+		t.Errorf("Exit = %q, want signal: killed", got)
+	}
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	base := filepath.Join(os.TempDir(), "st")
+	if err := os.MkdirAll(base, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	before := openFiles(t)
+	for _, mode := range []string{"record", "stock", "hello", "version:9"} {
+		cmd, _ := command(t, mode)
+		cmd.SocketDirs = []string{base}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		p, err := Start(ctx, cmd)
+		cancel()
+		if err == nil {
+			stop(t, p, 10*time.Second)
+		}
+	}
+	left, err := os.ReadDir(base)
+	if err != nil || len(left) != 0 {
+		t.Errorf("left in the folder for sockets: %v, %v", left, err)
+	}
+	testplugin.WaitFor(t, "descriptors to be closed", func() bool { return openFiles(t) <= before })
+}
+
+func TestLongBaseFolderIsPassedOver(t *testing.T) {
+	cmd, _ := command(t, "record")
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd.SocketDirs = []string{long}
+	start(t, cmd)
+}
+
+func TestBusyFileIsTriedAgain(t *testing.T) {
+	cmd, _ := command(t, "hello")
+	exe, err := os.ReadFile("/bin/true")
+	if err != nil {
+		t.Skipf("no /bin/true: %v", err)
+	}
+	cmd.Path = filepath.Join(t.TempDir(), "busy")
+	f, err := os.OpenFile(cmd.Path, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(exe); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(300*time.Millisecond, func() { _ = f.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = Start(ctx, cmd)
+	var e *Error
+	if !errors.As(err, &e) || e.Reason != ReasonNotPlugin {
+		t.Errorf("Start = %v, want it to have run", err)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skipf("no /proc: %v", err)
+	}
+	return len(files)
+}

@@ -1,0 +1,33 @@
+package launch
+
+import (
+	"errors"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// deathPact puts the child into a process group of its own and has the kernel
+// send it SIGTERM when this process dies: for plugins that do not watch their
+// standard input. SIGTERM, so that it may still flush.
+func deathPact() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+}
+
+// awaitEnd blocks until the child has ended, kills what is left of its group,
+// and only then reaps it: until then its id, which is its group's, can not be
+// given to another.
+func (p *process) awaitEnd(cmd *exec.Cmd) {
+	for {
+		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	killGroup(cmd.Process.Pid)
+	_ = cmd.Wait() // the state says more than the error
+	p.state, p.child = cmd.ProcessState, nil
+}

@@ -1,0 +1,313 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-plugin/runner"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// process is one started command. It is go-plugin's Runner: go-plugin reads
+// the handshake line from it, waits for it and may kill it, but pipes, group,
+// death pact and output are here.
+type process struct {
+	cmd Command
+	out *output
+	// handshakeEnv is written by clientConfig's RunnerFunc before Start.
+	handshakeEnv []string
+	// handshake gives go-plugin the handshake line and nothing else.
+	handshake *lineReader
+	// network and address are written by PluginToHost before the first dial.
+	network, address string
+	// done is closed by watch when all is over; state and seen are written
+	// before that and may be read after it.
+	done  chan struct{}
+	state *os.ProcessState
+
+	mu    sync.Mutex
+	child *os.Process // nil before Start and after the process was reaped
+	id    int
+	stdin *os.File
+	conn  net.Conn // the last one dialled
+	// launched: done will be closed. killed: nothing may be started any more.
+	launched, killed bool
+	// ended: nobody answers any more, even where somebody else has the socket.
+	ended bool
+}
+
+var _ runner.Runner = (*process)(nil)
+
+func newProcess(cmd Command) *process {
+	done := make(chan struct{})
+	return &process{
+		cmd:       cmd,
+		out:       newOutput(cmd.Log),
+		handshake: newLineReader(done),
+		done:      done,
+	}
+}
+
+// startRetry is how long a start is tried again while somebody still writes
+// the executable (ETXTBSY): a copy that is not finished, or a descriptor that a
+// child of this process holds for a moment (golang.org/issue/22315).
+const (
+	startRetry      = 2 * time.Second
+	startRetryPause = 20 * time.Millisecond
+)
+
+// Start starts the command. All of its life is followed by one goroutine on a
+// thread of its own: the kernel sends Pdeathsig when the *thread* that forked
+// ends (golang.org/issue/27505), so that thread must live as long as the child.
+func (p *process) Start(ctx context.Context) error {
+	p.mu.Lock()
+	p.launched = true
+	p.mu.Unlock()
+	pipes, err := openPipes()
+	if err != nil {
+		close(p.done)
+		return err
+	}
+	started := make(chan error, 1)
+	go p.live(ctx, pipes, started)
+	return <-started
+}
+
+// live starts the command, waits for its end, kills what is left of its group
+// and closes done. It ends with the process.
+func (p *process) live(ctx context.Context, pipes *pipes, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(p.done)
+	cmd, err := p.fork(ctx, pipes)
+	pipes.closeChildEnds()
+	if err != nil {
+		pipes.closeOwnEnds()
+		started <- err
+		return
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() { p.out.read(pipes.stdout, "stdout", p.handshake.offer) })
+	reading.Go(func() { p.out.read(pipes.stderr, "stderr", nil) })
+	started <- nil
+
+	p.awaitEnd(cmd)
+	p.hangUp()
+	// A grandchild that left the group may hold the pipes open for ever.
+	limit := time.AfterFunc(killGrace, pipes.closeOwnEnds)
+	reading.Wait()
+	limit.Stop()
+	pipes.closeOwnEnds()
+	p.out.flush()
+}
+
+// fork starts the command, again while its file is busy. The mutex is held
+// over the fork, so that a kill comes either before it or after it.
+func (p *process) fork(ctx context.Context, pipes *pipes) (*exec.Cmd, error) {
+	deadline := time.Now().Add(startRetry)
+	for {
+		cmd := p.command(pipes)
+		p.mu.Lock()
+		if p.killed {
+			p.mu.Unlock()
+			return nil, errors.New("stopped before it was started")
+		}
+		err := cmd.Start()
+		if err == nil {
+			p.child, p.id, p.stdin = cmd.Process, cmd.Process.Pid, pipes.stdin
+		}
+		p.mu.Unlock()
+		if !errors.Is(err, syscall.ETXTBSY) || time.Now().After(deadline) || ctx.Err() != nil {
+			return cmd, err
+		}
+		time.Sleep(startRetryPause)
+	}
+}
+
+func (p *process) command(pipes *pipes) *exec.Cmd {
+	cmd := exec.Command(p.cmd.Path)
+	cmd.Env = append(append([]string{}, p.cmd.Environ...), p.handshakeEnv...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes.stdinChild, pipes.stdoutChild, pipes.stderrChild
+	share(cmd, wire.EnvStdoutFD, p.cmd.Stdout)
+	share(cmd, wire.EnvStderrFD, p.cmd.Stderr)
+	cmd.SysProcAttr = deathPact()
+	return cmd
+}
+
+// share hands a file down as the next extra descriptor, and says in a variable
+// which that is.
+func share(cmd *exec.Cmd, variable string, f *os.File) {
+	if f == nil {
+		return
+	}
+	const firstExtra = 3 // as os/exec numbers ExtraFiles
+	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", variable, firstExtra+len(cmd.ExtraFiles)))
+	cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+}
+
+// kill kills the whole group, and keeps a process that was not started yet
+// from being started.
+func (p *process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.killed = true
+	if p.child != nil {
+		killGroup(p.id)
+	}
+}
+
+// giveUp kills the process, or marks it as ended if go-plugin never came to
+// start it.
+func (p *process) giveUp() {
+	p.kill()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.launched {
+		p.launched = true
+		close(p.done)
+	}
+}
+
+func (p *process) closeStdin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stdin != nil {
+		_ = p.stdin.Close() // closed already: as wanted
+	}
+}
+
+// dial connects to where the handshake said. go-plugin waits for this
+// connection with its lock held, which keeps it from hearing of the end of the
+// process: hangUp tells it.
+func (p *process) dial(ctx context.Context, _ string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, p.network, p.address)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		_ = conn.Close() // nothing was sent
+		return nil, errors.New("the process has ended")
+	}
+	p.conn = conn
+	return conn, nil
+}
+
+// hangUp closes the connection, which a process that has left the group may
+// keep open.
+func (p *process) hangUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	if p.conn != nil {
+		_ = p.conn.Close() // closed already: as wanted
+	}
+}
+
+func (p *process) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.id
+}
+
+func (p *process) exit() string {
+	select {
+	case <-p.done:
+	default:
+		return ""
+	}
+	switch {
+	case p.state == nil:
+		return "not started"
+	case p.state.Success():
+		return p.state.String()
+	}
+	if last := p.out.lastLine(); last != "" {
+		return fmt.Sprintf("%v; its last line: %s", p.state, last)
+	}
+	return p.state.String()
+}
+
+// What follows is what go-plugin asks of a Runner.
+
+// Wait waits for the end of the process.
+func (p *process) Wait(context.Context) error { <-p.done; return nil }
+
+// Kill kills the group and waits for its end.
+func (p *process) Kill(context.Context) error { p.kill(); <-p.done; return nil }
+
+// Stdout gives the handshake line.
+func (p *process) Stdout() io.ReadCloser { return p.handshake }
+
+// Stderr gives nothing: the output is read here.
+func (p *process) Stderr() io.ReadCloser { return discard{p.done} }
+
+// Name is the executable's path.
+func (p *process) Name() string { return p.cmd.Path }
+
+// ID is the process's id, empty before the start.
+func (p *process) ID() string {
+	if id := p.pid(); id != 0 {
+		return strconv.Itoa(id)
+	}
+	return ""
+}
+
+// Diagnose has nothing to add: explain does it.
+func (p *process) Diagnose(context.Context) string { return "" }
+
+// PluginToHost keeps the address for dial and changes nothing: host and plugin
+// see the same files.
+func (p *process) PluginToHost(network, addr string) (string, string, error) {
+	p.network, p.address = network, addr
+	return network, addr, nil
+}
+
+// HostToPlugin changes nothing: host and plugin see the same files.
+func (p *process) HostToPlugin(network, addr string) (string, string, error) {
+	return network, addr, nil
+}
+
+// pipes are the three standard descriptors, the host's ends and the child's.
+type pipes struct {
+	stdin, stdout, stderr                *os.File
+	stdinChild, stdoutChild, stderrChild *os.File
+}
+
+func openPipes() (*pipes, error) {
+	p := &pipes{}
+	var errs [3]error
+	p.stdinChild, p.stdin, errs[0] = os.Pipe()
+	p.stdout, p.stdoutChild, errs[1] = os.Pipe()
+	p.stderr, p.stderrChild, errs[2] = os.Pipe()
+	if err := errors.Join(errs[:]...); err != nil {
+		p.closeChildEnds()
+		p.closeOwnEnds()
+		return nil, fmt.Errorf("open pipes: %w", err)
+	}
+	return p, nil
+}
+
+func (p *pipes) closeChildEnds() { closeAll(p.stdinChild, p.stdoutChild, p.stderrChild) }
+func (p *pipes) closeOwnEnds()   { closeAll(p.stdin, p.stdout, p.stderr) }
+
+// closeAll closes what is open; a pipe's end has nothing to lose on closing.
+func closeAll(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package otlpwire
+
+import (
+	"iter"
+	"strings"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/servetrace/servetrace/internal/otlpwire/field"
+)
+
+// attributes are those of one message, with the edits recorded on them.
+type attributes struct {
+	r    *Request
+	p    part
+	num  uint32 // of the field that repeats KeyValue
+	edit *int32 // the entry's, for it may get its first edit meanwhile; nil: can not be edited
+}
+
+// An attrEdit is what is recorded on one key. Of an entry's edits no two have
+// the same key.
+type attrEdit struct {
+	key string
+	kv  []byte // content of the KeyValue that is set; nil: deleted
+	at  int    // offset of the first attribute of that key in the bytes, -1: none
+	// next is 1 + the index of the entry's next attrEdit, in the order in which
+	// they were recorded.
+	next int32
+}
+
+// find gives the last attribute of that key.
+func (a attributes) find(key string) (Value, bool) {
+	if e := a.edited([]byte(key)); e != nil {
+		return e.value(a.r), e.kv != nil
+	}
+	var found Value
+	ok := false
+	c := a.p.fields()
+	for c.next() {
+		if !c.is(a.num) {
+			continue
+		}
+		if k, v := a.r.keyValue(c.here()); string(k) == key {
+			found, ok = Value{a.r, v}, true
+		}
+	}
+	a.r.note(c.err())
+	return found, ok
+}
+
+func (a attributes) all() iter.Seq2[string, Value] {
+	return func(yield func(string, Value) bool) {
+		c := a.p.fields()
+		for c.next() {
+			if !c.is(a.num) {
+				continue
+			}
+			k, p := a.r.keyValue(c.here())
+			v := Value{a.r, p}
+			if e := a.edited(k); e != nil {
+				if !e.standsAt(&c) {
+					continue
+				}
+				v = e.value(a.r)
+			}
+			if !yield(a.r.intern(k), v) {
+				return
+			}
+		}
+		a.r.note(c.err())
+		a.added(yield)
+	}
+}
+
+// added goes through the attributes that are set and not in the bytes.
+func (a attributes) added(yield func(string, Value) bool) {
+	list := a.list()
+	if list == nil {
+		return
+	}
+	for i := list.first; i != 0; i = a.r.attrEdits[i-1].next {
+		e := &a.r.attrEdits[i-1]
+		if e.at < 0 && e.kv != nil && !yield(e.key, e.value(a.r)) {
+			return
+		}
+	}
+}
+
+// edited is the edit of that key, nil if there is none.
+func (a attributes) edited(key []byte) *attrEdit {
+	if list := a.list(); list != nil {
+		return a.r.attrEdit(list, key)
+	}
+	return nil
+}
+
+// list is the entry's edit, nil if there is none.
+func (a attributes) list() *edit {
+	if a.edit == nil {
+		return nil
+	}
+	return a.r.editAt(*a.edit)
+}
+
+// attrEdit finds a key in a list of edits, nil if it is not there.
+func (r *Request) attrEdit(list *edit, key []byte) *attrEdit {
+	for i := list.first; i != 0; {
+		e := &r.attrEdits[i-1]
+		if e.key == string(key) {
+			return e
+		}
+		i = e.next
+	}
+	return nil
+}
+
+// set records that kv is set.
+func (a attributes) set(kv attribute.KeyValue) {
+	kv.Key = attribute.Key(valid(string(kv.Key)))
+	encoded := a.r.encode(kv)
+	if e := a.edited([]byte(kv.Key)); e != nil {
+		e.kv = encoded
+		return
+	}
+	a.record(attrEdit{key: string(kv.Key), kv: encoded, at: a.offset(string(kv.Key))})
+}
+
+// remove records that key is deleted, and tells whether it was there.
+func (a attributes) remove(key string) bool {
+	if e := a.edited([]byte(key)); e != nil {
+		was := e.kv != nil
+		e.kv = nil
+		return was
+	}
+	at := a.offset(key)
+	if at < 0 {
+		return false
+	}
+	a.record(attrEdit{key: key, at: at})
+	return true
+}
+
+func (a attributes) record(e attrEdit) {
+	list := a.r.ensureEdit(a.edit)
+	a.r.attrEdits = append(a.r.attrEdits, e)
+	i := int32(len(a.r.attrEdits))
+	if list.first == 0 {
+		list.first = i
+	} else {
+		a.r.attrEdits[list.last-1].next = i
+	}
+	list.last = i
+}
+
+// offset is where the first attribute of that key stands, -1 if none does.
+func (a attributes) offset(key string) int {
+	c := a.p.fields()
+	for c.next() {
+		if !c.is(a.num) {
+			continue
+		}
+		if k, _ := a.r.keyValue(c.here()); string(k) == key {
+			return c.at()
+		}
+	}
+	a.r.note(c.err())
+	return -1
+}
+
+// standsAt tells whether the edited attribute takes the place of the one at c:
+// of several of its key it takes the first one's, and a deleted one takes none.
+func (e *attrEdit) standsAt(c *cursor) bool { return e.kv != nil && e.at == c.base+c.start }
+
+// value is the value that is set, empty if the key is deleted.
+func (e *attrEdit) value(r *Request) Value {
+	_, v := r.keyValue(part{raw: e.kv})
+	return Value{r, v}
+}
+
+// keyValue reads a KeyValue. The last key counts, values merge.
+func (r *Request) keyValue(p part) (key []byte, value part) {
+	c := p.fields()
+	for c.next() {
+		switch {
+		case c.is(field.KeyValueKey):
+			key = c.content()
+		case c.is(field.KeyValueValue):
+			value = value.join(c.here())
+		}
+	}
+	r.note(c.err())
+	return key, value
+}
+
+// encode gives the content of a KeyValue, in memory that the Request keeps.
+func (r *Request) encode(kv attribute.KeyValue) []byte {
+	const maxKept = 64 << 10
+	r.scratch = kv // on the heap already, where the writer's reflection may look
+	r.writer.Reset(maxKept)
+	r.writer.keyValue(&r.scratch)
+	r.scratch = attribute.KeyValue{}
+	start := len(r.encoded)
+	r.encoded = append(r.encoded, r.writer.Bytes()...)
+	return r.encoded[start:len(r.encoded):len(r.encoded)]
+}
+
+// valid is s with U+FFFD for each run of bytes that are no UTF-8.
+func valid(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}

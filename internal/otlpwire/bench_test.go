@@ -1,0 +1,175 @@
+package otlpwire
+
+import (
+	"testing"
+
+	"go.opentelemetry.io/otel/attribute"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+const batch = 512
+
+// batchOf is a request of n server spans with 4 texts and 2 integers each.
+func batchOf(tb testing.TB, n int) []byte {
+	tb.Helper()
+	ss := &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: "bench"}}
+	for i := range n {
+		ss.Spans = append(ss.Spans, &tracepb.Span{
+			TraceId: []byte("0123456789abcdef"), SpanId: []byte("01234567"), ParentSpanId: []byte("abcdefgh"),
+			Flags: 0x101, Name: "proxy_http_request GET /api/{id}", Kind: tracepb.Span_SPAN_KIND_SERVER,
+			StartTimeUnixNano: 1 << 60, EndTimeUnixNano: 1<<60 + 1, Status: &tracepb.Status{},
+			Attributes: []*commonpb.KeyValue{
+				text("http.request.method", "GET"),
+				text("http.route", "/api/{id}"),
+				text("serve.request_id", "1c7e9d3b-0c6a-54e2-f97a-6f1d0a52c7b8"),
+				text("serve.deployment", "HelloWorld"),
+				integer("http.response.status_code", 200),
+				integer("serve.queue_wait_ms", int64(i)),
+			},
+		})
+	}
+	return marshal(tb, &request{ResourceSpans: []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{ss}}}})
+}
+
+func perSpan(b *testing.B) {
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/span")
+}
+
+func BenchmarkCountSpans(b *testing.B) {
+	req := batchOf(b, batch)
+	b.ReportAllocs()
+	for b.Loop() {
+		if n, err := CountSpans(req); n != batch || err != nil {
+			b.Fatal(n, err)
+		}
+	}
+	perSpan(b)
+}
+
+func BenchmarkCut(b *testing.B) {
+	req := batchOf(b, batch)
+	b.ReportAllocs()
+	for b.Loop() {
+		if pieces, err := cutAll(req, 128, 0); len(pieces) != 4 || err != nil {
+			b.Fatal(len(pieces), err)
+		}
+	}
+	perSpan(b)
+}
+
+// benchView parses a batch, does one thing to each span, and writes the batch.
+func benchView(b *testing.B, each func(Span)) {
+	req := batchOf(b, batch)
+	var dst []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		r, err := Parse(req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for s := range r.Spans() {
+			each(s)
+		}
+		dst = r.AppendTo(dst[:0])
+	}
+	perSpan(b)
+}
+
+func BenchmarkView(b *testing.B) {
+	b.Run("parse", func(b *testing.B) { benchView(b, func(Span) {}) })
+	b.Run("name", func(b *testing.B) {
+		benchView(b, func(s Span) {
+			if s.Name() == "" {
+				b.Error("no name")
+			}
+		})
+	})
+	b.Run("one attribute", func(b *testing.B) {
+		benchView(b, func(s Span) {
+			if v, ok := s.Attribute("http.response.status_code"); !ok || v.Attribute().AsInt64() != 200 {
+				b.Error("no status code")
+			}
+		})
+	})
+	b.Run("all keys", func(b *testing.B) {
+		benchView(b, func(s Span) {
+			n := 0
+			for range s.Attributes() {
+				n++
+			}
+			if n != 6 {
+				b.Errorf("%d attributes", n)
+			}
+		})
+	})
+	b.Run("set one", func(b *testing.B) {
+		benchView(b, func(s Span) { s.SetAttribute(attribute.String("team", "search")) })
+	})
+	b.Run("replace one, delete one", func(b *testing.B) {
+		benchView(b, func(s Span) {
+			s.SetAttribute(attribute.String("serve.request_id", "hidden"))
+			s.DeleteAttribute("http.route")
+		})
+	})
+	b.Run("drop all", func(b *testing.B) { benchView(b, Span.Drop) })
+}
+
+// BenchmarkDecodeEditEncode is what "set one" costs with messages.
+func BenchmarkDecodeEditEncode(b *testing.B) {
+	req := batchOf(b, batch)
+	b.ReportAllocs()
+	for b.Loop() {
+		m := &request{}
+		if err := proto.Unmarshal(req, m); err != nil {
+			b.Fatal(err)
+		}
+		for _, s := range m.ResourceSpans[0].ScopeSpans[0].Spans {
+			s.Attributes = append(s.Attributes, text("team", "search"))
+		}
+		if _, err := proto.Marshal(m); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perSpan(b)
+}
+
+// TestViewAllocates a fixed number a request, and what slices cost that grow,
+// however many spans it has. What it sets is made beforehand: the attribute
+// package allocates for slices.
+func TestViewAllocates(t *testing.T) {
+	team := attribute.StringSlice("team", []string{"search", "ranking"})
+	allocs := func(n int) float64 {
+		req := batchOf(t, n)
+		dst := make([]byte, 0, 2*len(req))
+		return testing.AllocsPerRun(5, func() {
+			r, err := Parse(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for s := range r.Spans() {
+				readAndEdit(t, s, team)
+			}
+			dst = r.AppendTo(dst[:0])
+		})
+	}
+	const few, many = 100, 4100
+	if perSpan := (allocs(many) - allocs(few)) / (many - few); perSpan > 0.02 {
+		t.Errorf("%.2f allocations a span, want none", perSpan)
+	}
+}
+
+func readAndEdit(t *testing.T, s Span, kv attribute.KeyValue) {
+	t.Helper()
+	keys := 0
+	for range s.Attributes() {
+		keys++
+	}
+	if _, ok := s.Attribute("http.route"); !ok || keys != 6 {
+		t.Errorf("%d attributes, http.route %v", keys, ok)
+	}
+	s.DeleteAttribute("http.route")
+	s.SetAttribute(kv)
+	s.SetStatus(2, s.Name())
+}

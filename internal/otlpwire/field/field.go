@@ -1,0 +1,73 @@
+// Package field names the fields of OTLP's trace messages by their numbers, one
+// block for each message, for those who write and read the bytes without
+// generated code. It is a list and has no life; this file is all of it.
+//
+// Source: https://github.com/open-telemetry/opentelemetry-proto, version 1.
+package field
+
+// Field numbers, by message.
+const (
+	RequestResourceSpans = 1
+
+	ResourceSpansResource   = 1
+	ResourceSpansScopeSpans = 2
+	ResourceSpansSchemaURL  = 3
+
+	ScopeSpansScope     = 1
+	ScopeSpansSpans     = 2
+	ScopeSpansSchemaURL = 3
+
+	ResourceAttributes        = 1
+	ResourceDroppedAttributes = 2
+
+	ScopeName              = 1
+	ScopeVersion           = 2
+	ScopeAttributes        = 3
+	ScopeDroppedAttributes = 4
+
+	SpanTraceID           = 1
+	SpanSpanID            = 2
+	SpanTraceState        = 3
+	SpanParentID          = 4
+	SpanName              = 5
+	SpanKind              = 6
+	SpanStart             = 7
+	SpanEnd               = 8
+	SpanAttributes        = 9
+	SpanDroppedAttributes = 10
+	SpanEvents            = 11
+	SpanDroppedEvents     = 12
+	SpanLinks             = 13
+	SpanDroppedLinks      = 14
+	SpanStatus            = 15
+	SpanFlags             = 16
+
+	StatusMessage = 2
+	StatusCode    = 3
+
+	EventTime              = 1
+	EventName              = 2
+	EventAttributes        = 3
+	EventDroppedAttributes = 4
+
+	LinkTraceID           = 1
+	LinkSpanID            = 2
+	LinkTraceState        = 3
+	LinkAttributes        = 4
+	LinkDroppedAttributes = 5
+	LinkFlags             = 6
+
+	KeyValueKey   = 1
+	KeyValueValue = 2
+
+	AnyString      = 1
+	AnyBool        = 2
+	AnyInt         = 3
+	AnyDouble      = 4
+	AnyArray       = 5
+	AnyKeyValues   = 6
+	AnyBytes       = 7
+	AnyStringIndex = 8 // OTLP's profiles only: an index into a table that traces have not
+
+	ListValues = 1 // of ArrayValue and KeyValueList
+)

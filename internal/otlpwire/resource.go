@@ -1,0 +1,92 @@
+package otlpwire
+
+import (
+	"iter"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/servetrace/servetrace/internal/otlpwire/field"
+)
+
+// Resource is a view of one ResourceSpans' resource. Its reads see the edits
+// recorded so far.
+type Resource struct {
+	r *Request
+	i int
+}
+
+// Attribute finds an attribute by its key; of several the last.
+func (r Resource) Attribute(key string) (Value, bool) { return r.attributes().find(key) }
+
+// Attributes goes through the attributes as they stand, those that were added
+// at the end. Edits are allowed meanwhile.
+func (r Resource) Attributes() iter.Seq2[string, Value] { return r.attributes().all() }
+
+// DroppedAttributes is how many attributes were left out for limits.
+func (r Resource) DroppedAttributes() uint32 {
+	return r.r.count(r.part(), field.ResourceDroppedAttributes)
+}
+
+// SchemaURL is that of the ResourceSpans.
+func (r Resource) SchemaURL() string {
+	return string(r.r.content(r.outer(), field.ResourceSpansSchemaURL))
+}
+
+// SetAttribute does what Span.SetAttribute does, for all spans of the resource.
+func (r Resource) SetAttribute(kv attribute.KeyValue) {
+	r.attributes().set(kv)
+	r.r.resources[r.i].touched = true
+}
+
+// DeleteAttribute does what Span.DeleteAttribute does, for all spans of the
+// resource.
+func (r Resource) DeleteAttribute(key string) {
+	if r.attributes().remove(key) {
+		r.r.resources[r.i].touched = true
+	}
+}
+
+// outer is the ResourceSpans, part the Resource in it.
+func (r Resource) outer() part {
+	entry := &r.r.resources[r.i]
+	return r.r.part(entry.start, entry.end)
+}
+
+func (r Resource) part() part { return r.r.message(r.outer(), field.ResourceSpansResource) }
+
+func (r Resource) attributes() attributes {
+	return attributes{r.r, r.part(), field.ResourceAttributes, &r.r.resources[r.i].edit}
+}
+
+// Scope is a view of one ScopeSpans' instrumentation scope.
+type Scope struct {
+	r *Request
+	i int
+}
+
+// Name is the scope's name, often a package path.
+func (s Scope) Name() string { return s.r.intern(s.r.content(s.part(), field.ScopeName)) }
+
+// Version is the scope's version, "" if unknown.
+func (s Scope) Version() string { return s.r.intern(s.r.content(s.part(), field.ScopeVersion)) }
+
+// SchemaURL is that of the ScopeSpans.
+func (s Scope) SchemaURL() string { return string(s.r.content(s.outer(), field.ScopeSpansSchemaURL)) }
+
+// Attribute finds an attribute by its key; of several the last.
+func (s Scope) Attribute(key string) (Value, bool) { return s.attributes().find(key) }
+
+// Attributes goes through the attributes in order.
+func (s Scope) Attributes() iter.Seq2[string, Value] { return s.attributes().all() }
+
+// DroppedAttributes is how many attributes were left out for limits.
+func (s Scope) DroppedAttributes() uint32 { return s.r.count(s.part(), field.ScopeDroppedAttributes) }
+
+func (s Scope) outer() part {
+	entry := &s.r.scopes[s.i]
+	return s.r.part(entry.start, entry.end)
+}
+
+func (s Scope) part() part { return s.r.message(s.outer(), field.ScopeSpansScope) }
+
+func (s Scope) attributes() attributes { return attributes{s.r, s.part(), field.ScopeAttributes, nil} }

@@ -1,0 +1,117 @@
+package sdkspan
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// TestEstimateHeap measures what snapshots hold: they are made in the loop,
+// with text and members of their own, and kept.
+func TestEstimateHeap(t *testing.T) {
+	const n = 2000
+	for _, tt := range []struct {
+		name string
+		add  func(trace.Span, int)
+	}{
+		{"bare", func(trace.Span, int) {}},
+		{"texts", func(s trace.Span, i int) {
+			for k := range 6 {
+				s.SetAttributes(attribute.String("key", ""), attribute.String(fmt.Sprintf("a.long.key.%d", k), fmt.Sprintf("%0100d", i)))
+			}
+		}},
+		{"slices", func(s trace.Span, i int) {
+			texts := make([]string, 20)
+			for k := range texts {
+				texts[k] = fmt.Sprintf("%050d", i)
+			}
+			s.SetAttributes(attribute.StringSlice("texts", texts), attribute.Float64Slice("floats", make([]float64, 100)))
+		}},
+		{"nested", func(s trace.Span, i int) {
+			inner := attribute.SliceValue(attribute.StringValue(fmt.Sprintf("%0200d", i)), attribute.IntValue(1))
+			s.SetAttributes(attribute.KeyValue{Key: "m", Value: attribute.MapValue(attribute.KeyValue{Key: "k", Value: inner})})
+		}},
+		{"events and links", func(s trace.Span, i int) {
+			for range 4 {
+				s.AddEvent("event", trace.WithAttributes(attribute.String("text", fmt.Sprintf("%0100d", i))))
+				s.AddLink(trace.Link{SpanContext: s.SpanContext(), Attributes: []attribute.KeyValue{attribute.Int("i", i)}})
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			held, estimate := measure(n, tt.add)
+			if ratio := float64(estimate) / float64(held); ratio < 0.8 || ratio > 1.5 {
+				t.Errorf("estimate %d bytes a span, measured %d: ratio %.2f, want 0.8 to 1.5", estimate/n, held/n, ratio)
+			}
+		})
+	}
+}
+
+// measure gives what n spans hold on the heap, and the estimate.
+func measure(n int, add func(trace.Span, int)) (held, estimate int) {
+	kept := make([]sdktrace.ReadOnlySpan, 0, n)
+	keep := keeper(func(s sdktrace.ReadOnlySpan) { kept = append(kept, s) })
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(keep)).Tracer("")
+	before := heapInUse()
+	for i := range n {
+		_, span := tracer.Start(context.Background(), "name")
+		add(span, i)
+		span.End()
+	}
+	held = heapInUse() - before
+	for _, s := range kept {
+		estimate += EstimateHeap(s)
+	}
+	return held, estimate
+}
+
+func heapInUse() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // pools let go at the second
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+type keeper func(sdktrace.ReadOnlySpan)
+
+func (k keeper) OnEnd(s sdktrace.ReadOnlySpan)                 { k(s) }
+func (keeper) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+func (keeper) Shutdown(context.Context) error                  { return nil }
+func (keeper) ForceFlush(context.Context) error                { return nil }
+
+func TestEstimateHeapAllocates(t *testing.T) {
+	stub := newGenerator(5, "x \xff").stub()
+	stub.StartTime = time.Unix(1, 0)
+	s := stub.Snapshot()
+	if got := testing.AllocsPerRun(20, func() { EstimateHeap(s) }); got != 0 {
+		t.Errorf("%v allocations, want none", got)
+	}
+}
+
+// TestEstimateHeapOfFields: what the SDK's own spans in TestEstimateHeap do not
+// show is counted too.
+func TestEstimateHeapOfFields(t *testing.T) {
+	ts, err := trace.ParseTraceState("a=1,b=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := EstimateHeap(tracetest.SpanStub{}.Snapshot())
+	stub := tracetest.SpanStub{
+		Name:                 "four",
+		SpanContext:          trace.NewSpanContext(trace.SpanContextConfig{TraceState: ts}),
+		Status:               sdktrace.Status{Description: "sixsix"},
+		InstrumentationScope: instrumentation.Scope{Name: "shared"},
+	}
+	if got, want := EstimateHeap(stub.Snapshot())-base, 4+6+len("a=1,b=2")+2*32; got != want {
+		t.Errorf("name, status and trace state count %d bytes, want %d", got, want)
+	}
+}

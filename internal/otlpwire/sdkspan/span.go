@@ -1,0 +1,138 @@
+package sdkspan
+
+import (
+	"math"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/otlpwire"
+
+	"github.com/servetrace/servetrace/internal/otlpwire/field"
+)
+
+// Bits of OTLP's flags above the W3C trace flags.
+const (
+	flagRemoteKnown = 0x100
+	flagRemote      = 0x200
+)
+
+// appendSpan writes s as a field of ScopeSpans, its fields in reverse.
+func appendSpan(w *otlpwire.Writer, s sdktrace.ReadOnlySpan) {
+	end := w.Len()
+	sc, parent := s.SpanContext(), s.Parent()
+	w.Fixed32(field.SpanFlags, flags(sc.TraceFlags(), parent))
+	appendStatus(w, s.Status())
+	w.Uint(field.SpanDroppedLinks, count(s.DroppedLinks()))
+	appendLinks(w, s.Links())
+	w.Uint(field.SpanDroppedEvents, count(s.DroppedEvents()))
+	appendEvents(w, s.Events())
+	w.Uint(field.SpanDroppedAttributes, count(s.DroppedAttributes()))
+	w.KeyValues(field.SpanAttributes, s.Attributes())
+	w.Fixed64(field.SpanEnd, unixNano(s.EndTime()))
+	w.Fixed64(field.SpanStart, unixNano(s.StartTime()))
+	w.Uint(field.SpanKind, kind(s.SpanKind()))
+	w.Text(field.SpanName, s.Name())
+	if id := parent.SpanID(); id.IsValid() {
+		w.Content(field.SpanParentID, id[:])
+	}
+	appendTraceState(w, field.SpanTraceState, sc.TraceState())
+	spanID, traceID := sc.SpanID(), sc.TraceID()
+	w.Content(field.SpanSpanID, spanID[:])
+	w.Content(field.SpanTraceID, traceID[:])
+	w.Message(field.ScopeSpansSpans, end)
+}
+
+// appendStatus writes the message even if nothing is set, as the SDK's exporter
+// does. Ok and Error have each other's numbers in OTLP.
+func appendStatus(w *otlpwire.Writer, s sdktrace.Status) {
+	end := w.Len()
+	switch s.Code {
+	case codes.Ok:
+		w.Uint(field.StatusCode, 1)
+	case codes.Error:
+		w.Uint(field.StatusCode, 2)
+	}
+	w.Text(field.StatusMessage, s.Description)
+	w.Message(field.SpanStatus, end)
+}
+
+func appendEvents(w *otlpwire.Writer, events []sdktrace.Event) {
+	for i := len(events) - 1; i >= 0; i-- {
+		e := &events[i]
+		end := w.Len()
+		w.Uint(field.EventDroppedAttributes, count(e.DroppedAttributeCount))
+		w.KeyValues(field.EventAttributes, e.Attributes)
+		w.Text(field.EventName, e.Name)
+		w.Fixed64(field.EventTime, unixNano(e.Time))
+		w.Message(field.SpanEvents, end)
+	}
+}
+
+func appendLinks(w *otlpwire.Writer, links []sdktrace.Link) {
+	for i := len(links) - 1; i >= 0; i-- {
+		l := &links[i]
+		end := w.Len()
+		w.Fixed32(field.LinkFlags, flags(l.SpanContext.TraceFlags(), l.SpanContext))
+		w.Uint(field.LinkDroppedAttributes, count(l.DroppedAttributeCount))
+		w.KeyValues(field.LinkAttributes, l.Attributes)
+		appendTraceState(w, field.LinkTraceState, l.SpanContext.TraceState())
+		spanID, traceID := l.SpanContext.SpanID(), l.SpanContext.TraceID()
+		w.Content(field.LinkSpanID, spanID[:])
+		w.Content(field.LinkTraceID, traceID[:])
+		w.Message(field.SpanLinks, end)
+	}
+}
+
+// appendTraceState writes what TraceState.String gives, without making it. The
+// members can only be walked forwards, so room is made first.
+func appendTraceState(w *otlpwire.Writer, num int, ts trace.TraceState) {
+	if ts.Len() == 0 {
+		return
+	}
+	dst := w.Space(num, traceStateLen(ts))
+	ts.Walk(func(key, value string) bool {
+		dst = dst[copy(dst, key):]
+		dst[0] = '='
+		dst = dst[1+copy(dst[1:], value):]
+		if len(dst) > 0 {
+			dst[0] = ','
+			dst = dst[1:]
+		}
+		return true
+	})
+}
+
+// traceStateLen is the length of what TraceState.String gives.
+func traceStateLen(ts trace.TraceState) int {
+	n := max(0, 2*ts.Len()-1) // "=" and ","
+	ts.Walk(func(key, value string) bool {
+		n += len(key) + len(value)
+		return true
+	})
+	return n
+}
+
+// flags are those of a span whose parent, or of a link whose target, is remote
+// or not: https://github.com/open-telemetry/opentelemetry-proto, SpanFlags.
+func flags(tf trace.TraceFlags, remote trace.SpanContext) uint32 {
+	f := uint32(tf) | flagRemoteKnown
+	if remote.IsRemote() {
+		f |= flagRemote
+	}
+	return f
+}
+
+// kind is OTLP's number, which is the API's, and 0 for one that is neither's.
+func kind(k trace.SpanKind) uint64 {
+	if k < trace.SpanKindInternal || k > trace.SpanKindConsumer {
+		return 0
+	}
+	return uint64(k)
+}
+
+func unixNano(t time.Time) uint64 { return uint64(max(0, t.UnixNano())) }
+
+func count(n int) uint64 { return min(uint64(max(0, n)), math.MaxUint32) }

@@ -1,0 +1,212 @@
+package otlpwire
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/attribute"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/servetrace/servetrace/internal/otlpwire/field"
+)
+
+// Writer writes a message from its end to its beginning: fields, and members of
+// a list, in reverse. So the length of a message is known when its head is
+// written, and nothing is measured beforehand or moved afterwards. Text that is
+// not valid UTF-8 gets U+FFFD for each run of bad bytes, as strings.ToValidUTF8
+// does; protobuf's own encoder refuses the whole message.
+//
+// The zero value is ready for use. It keeps its buffer and allocates only to
+// grow it. Not safe for concurrent use.
+type Writer struct {
+	buf []byte // buf[pos:] is written
+	pos int
+}
+
+// Reset empties the writer. A buffer longer than maxKept bytes is dropped.
+func (w *Writer) Reset(maxKept int) {
+	if len(w.buf) > maxKept {
+		w.buf = nil
+	}
+	w.pos = len(w.buf)
+}
+
+// Bytes is what was written, valid until the next write or Reset.
+func (w *Writer) Bytes() []byte { return w.buf[w.pos:] }
+
+// Len is the number of bytes written.
+func (w *Writer) Len() int { return len(w.buf) - w.pos }
+
+// Message makes all that was written since Len was end the content of field
+// num.
+func (w *Writer) Message(num, end int) { w.head(num, w.Len()-end) }
+
+// Uint writes a varint field, unless v is zero, which protobuf leaves out.
+func (w *Writer) Uint(num int, v uint64) {
+	if v != 0 {
+		w.uint(num, v)
+	}
+}
+
+// Fixed32 writes a fixed32 field, unless v is zero.
+func (w *Writer) Fixed32(num int, v uint32) {
+	if v == 0 {
+		return
+	}
+	w.room(4)
+	w.pos -= 4
+	binary.LittleEndian.PutUint32(w.buf[w.pos:], v)
+	w.tag(num, protowire.Fixed32Type)
+}
+
+// Fixed64 writes a fixed64 field, unless v is zero.
+func (w *Writer) Fixed64(num int, v uint64) {
+	if v != 0 {
+		w.fixed64(num, v)
+	}
+}
+
+// Text writes a string field, unless s is empty.
+func (w *Writer) Text(num int, s string) {
+	if s != "" {
+		w.text(num, s)
+	}
+}
+
+// Content writes a bytes field, or a message that is already encoded, even if
+// b is empty.
+func (w *Writer) Content(num int, b []byte) {
+	w.room(len(b))
+	w.pos -= len(b)
+	copy(w.buf[w.pos:], b)
+	w.head(num, len(b))
+}
+
+// Space writes a bytes or string field of n bytes and gives the place of its
+// content, for the caller to fill before the next write.
+func (w *Writer) Space(num, n int) []byte {
+	w.room(n)
+	w.pos -= n
+	at := w.Len()
+	w.head(num, n)
+	return w.buf[len(w.buf)-at : len(w.buf)-at+n]
+}
+
+// KeyValues writes a repeated KeyValue field. It keeps no reference to kvs.
+func (w *Writer) KeyValues(num int, kvs []attribute.KeyValue) {
+	for i := len(kvs) - 1; i >= 0; i-- {
+		w.KeyValue(num, &kvs[i])
+	}
+}
+
+// KeyValue writes one member of a repeated KeyValue field.
+func (w *Writer) KeyValue(num int, kv *attribute.KeyValue) {
+	end := w.Len()
+	w.keyValue(kv)
+	w.Message(num, end)
+}
+
+func (w *Writer) keyValue(kv *attribute.KeyValue) {
+	end := w.Len()
+	w.value(&kv.Value)
+	w.Message(field.KeyValueValue, end)
+	w.Text(field.KeyValueKey, string(kv.Key))
+}
+
+func (w *Writer) uint(num int, v uint64) {
+	w.varint(v)
+	w.tag(num, protowire.VarintType)
+}
+
+func (w *Writer) fixed64(num int, v uint64) {
+	w.room(8)
+	w.pos -= 8
+	binary.LittleEndian.PutUint64(w.buf[w.pos:], v)
+	w.tag(num, protowire.Fixed64Type)
+}
+
+func (w *Writer) text(num int, s string) {
+	end := w.Len()
+	if utf8.ValidString(s) {
+		w.room(len(s))
+		w.pos -= len(s)
+		copy(w.buf[w.pos:], s)
+	} else {
+		w.repair(s)
+	}
+	w.head(num, w.Len()-end)
+}
+
+// repair writes s with U+FFFD for each run of bytes that are no UTF-8.
+func (w *Writer) repair(s string) {
+	bad := false
+	for len(s) > 0 {
+		r, size := utf8.DecodeLastRuneInString(s)
+		wasBad := bad
+		bad = r == utf8.RuneError && size == 1
+		switch {
+		case !bad:
+			w.room(size)
+			w.pos -= size
+			copy(w.buf[w.pos:], s[len(s)-size:])
+		case !wasBad:
+			w.room(3)
+			w.pos -= 3
+			copy(w.buf[w.pos:], "\uFFFD")
+		}
+		s = s[:len(s)-size]
+	}
+}
+
+// head writes tag and length of a field whose n bytes of content are written.
+func (w *Writer) head(num, n int) {
+	if n >= 0x80 || num > 15 {
+		w.varint(uint64(n))
+		w.tag(num, protowire.BytesType)
+		return
+	}
+	w.room(2)
+	w.pos -= 2
+	b := w.buf[w.pos : w.pos+2]
+	b[0] = byte(num)<<3 | byte(protowire.BytesType)
+	b[1] = byte(n)
+}
+
+func (w *Writer) tag(num int, typ protowire.Type) {
+	w.varint(uint64(num)<<3 | uint64(typ))
+}
+
+func (w *Writer) varint(v uint64) {
+	w.room(binary.MaxVarintLen64)
+	if v < 0x80 {
+		w.pos--
+		w.buf[w.pos] = byte(v)
+		return
+	}
+	n := sizeVarint(v)
+	w.pos -= n
+	binary.PutUvarint(w.buf[w.pos:], v)
+}
+
+// room makes sure that n bytes fit in front of what is written.
+func (w *Writer) room(n int) {
+	if w.pos < n {
+		w.grow(n)
+	}
+}
+
+func (w *Writer) grow(n int) {
+	const smallest = 1 << 10
+	size := max(2*len(w.buf), w.Len()+n, smallest)
+	buf := make([]byte, size)
+	pos := size - copy(buf[size-w.Len():], w.Bytes())
+	w.buf, w.pos = buf, pos
+}
+
+// sizeVarint is the number of bytes of v as a varint.
+func sizeVarint(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
+
+// sizeField is the number of bytes of a field of n bytes of content whose
+// number is 15 or less.
+func sizeField(n int) int { return 1 + sizeVarint(uint64(n)) + n }

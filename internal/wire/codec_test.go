@@ -1,0 +1,79 @@
+package wire
+
+import (
+	"bytes"
+	"net"
+	"path/filepath"
+	"testing"
+
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+)
+
+func TestCodecPassesBytes(t *testing.T) {
+	want := []byte("anything at all")
+	out := &Outgoing{Buffers: func() mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(want)} }}
+	data, err := Codec{}.Marshal(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in Incoming
+	if err := (Codec{}).Unmarshal(data, &in); err != nil || !bytes.Equal(in.Data, want) {
+		t.Errorf("read %q, %v; want %q", in.Data, err, want)
+	}
+	data.Free()
+	empty, err := Codec{}.Marshal(&Outgoing{})
+	if err != nil || empty.Len() != 0 {
+		t.Errorf("an empty message is %d bytes, %v", empty.Len(), err)
+	}
+}
+
+func TestCodecLeavesMessagesToProtobuf(t *testing.T) {
+	want := &coltracepb.ExportTraceServiceResponse{PartialSuccess: &coltracepb.ExportTracePartialSuccess{RejectedSpans: 7}}
+	data, err := Codec{}.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer data.Free()
+	got := &coltracepb.ExportTraceServiceResponse{}
+	if err := (Codec{}).Unmarshal(data, got); err != nil || !proto.Equal(want, got) {
+		t.Errorf("read %v, %v; want %v", got, err, want)
+	}
+	if (Codec{}).Name() != "proto" {
+		t.Errorf("the codec calls itself %q", Codec{}.Name())
+	}
+}
+
+func TestPeerIsSelf(t *testing.T) {
+	lis, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lis.Close() }()
+	accepted := make(chan error, 1)
+	go func() {
+		conn, err := lis.Accept()
+		if err == nil {
+			defer func() { _ = conn.Close() }()
+			_, _, err = PeerCredentials().ServerHandshake(conn)
+		}
+		accepted <- err
+	}()
+	conn, err := net.Dial("unix", lis.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, info, err := PeerCredentials().ClientHandshake(t.Context(), "", conn); err != nil || info.AuthType() != "peer-uid" {
+		t.Errorf("client: %v", err)
+	}
+	if err := <-accepted; err != nil {
+		t.Errorf("server: %v", err)
+	}
+	one, other := net.Pipe()
+	defer func() { _ = one.Close(); _ = other.Close() }()
+	if _, _, err := PeerCredentials().ClientHandshake(t.Context(), "", one); err == nil {
+		t.Error("a peer that is not on a Unix socket was let in")
+	}
+}

@@ -1,0 +1,20 @@
+package wire
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// peerUID asks the kernel by SO_PEERCRED: the user at the time of connect.
+func peerUID(conn *net.UnixConn) (int, error) {
+	uid := -1
+	err := controlSocket(conn, func(fd int) error {
+		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err == nil {
+			uid = int(cred.Uid)
+		}
+		return err
+	})
+	return uid, err
+}

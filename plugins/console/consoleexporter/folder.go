@@ -1,0 +1,119 @@
+package consoleexporter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/semconv"
+)
+
+// toFolder writes each span to the file of its component in dir, as Ray Serve's
+// default exporter does.
+func toFolder(dir, node string) (pluginsdk.Exporter, error) {
+	// Spans carry routes and request ids: nobody's business but the group's.
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, &pluginsdk.ConfigError{Path: EnvOutput, Err: fmt.Errorf("make the folder: %w", err)}
+	}
+	names := naming{node: node, hostPID: os.Getppid()}
+	return pluginsdk.ExportFunc(func(ctx context.Context, batch *pluginsdk.Batch) (err error) {
+		open := files{dir: dir, byName: map[string]*os.File{}}
+		defer func() { err = errors.Join(err, open.close()) }()
+		return render(ctx, batch, func(span pluginsdk.Span) (io.Writer, error) {
+			return open.file(names.file(span))
+		})
+	}), nil
+}
+
+// files are those that one batch has opened.
+type files struct {
+	dir    string
+	byName map[string]*os.File
+}
+
+// file opens a file for appending, once.
+func (f *files) file(name string) (*os.File, error) {
+	if file := f.byName[name]; file != nil {
+		return file, nil
+	}
+	file, err := os.OpenFile(filepath.Join(f.dir, name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("open span file: %w", err)
+	}
+	f.byName[name] = file
+	return file, nil
+}
+
+// close closes all. An error may be the disk's word on a write before.
+func (f *files) close() error {
+	var faults []error
+	for _, file := range f.byName {
+		if err := file.Close(); err != nil {
+			faults = append(faults, fmt.Errorf("close span file: %w", err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// naming is what a file's name is made of beside the span.
+type naming struct {
+	// node is the machine's address; empty: unknown.
+	node string
+	// hostPID is the process that started the plugin.
+	hostPID int
+}
+
+// file is the name of the file that a span belongs to:
+// replica_APP_DEPLOYMENT_ID for spans inside a replica, proxy_NODE for the
+// other spans of a request, SERVICE_INSTANCE for the rest.
+func (n naming) file(span pluginsdk.Span) string {
+	if id := text(span.Attribute(semconv.ServeReplicaID)); id != "" {
+		return fileName("replica", strings.Split(id, "#")...)
+	}
+	if id := text(span.Attribute(semconv.ServeRequestID)); id != "" {
+		return fileName("proxy", cmp.Or(n.node, "localhost"))
+	}
+	resource := span.Resource()
+	service := cmp.Or(text(resource.Attribute("service.name")), "unknown_service")
+	instance := cmp.Or(
+		text(resource.Attribute("service.instance.id")),
+		text(resource.Attribute("process.pid")),
+		strconv.Itoa(n.hostPID))
+	return fileName(service, instance)
+}
+
+// text is an attribute's value as text, empty where there is none.
+func text(value attribute.Value, ok bool) string {
+	if !ok {
+		return ""
+	}
+	return value.String()
+}
+
+// maxStem keeps a name within the 255 bytes that file systems allow.
+const maxStem = 200
+
+// fileName joins parts as Ray does; what does not fit into a file's name
+// becomes an underscore.
+func fileName(first string, more ...string) string {
+	stem := []byte(strings.Join(append([]string{first}, more...), "_"))
+	for i, c := range stem {
+		if !fit(c) {
+			stem[i] = '_'
+		}
+	}
+	return string(stem[:min(len(stem), maxStem)]) + "_tracing.json"
+}
+
+func fit(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '-' || c == '_'
+}

@@ -1,0 +1,149 @@
+package pluginsdk
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+)
+
+// sdkName is what Describe calls this package.
+const sdkName = "github.com/servetrace/servetrace/pluginsdk"
+
+// sdkVersion is that of the module, as the Go tool linked it.
+func sdkVersion() string {
+	const module = "github.com/servetrace/servetrace"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == module && m.Version != "" {
+			return m.Version
+		}
+	}
+	return "unknown"
+}
+
+// answerByHand answers a flag, or someone who runs the plugin without a host.
+// It tells whether that was all.
+func answerByHand(env Env, spec Spec) (handled bool, err error) {
+	switch flagOf(env) {
+	case "--version":
+		_, err = fmt.Fprintf(env.Stdout, "%s %s\n", spec.Name, spec.version())
+		return true, err
+	case "--describe":
+		return true, describe(env.Stdout, spec)
+	case "--help", "-h":
+		_, err = io.WriteString(env.Stdout, help(env, spec))
+		return true, err
+	}
+	if hosted(env) {
+		return false, nil
+	}
+	if _, err := io.WriteString(env.Stderr, greeting(env, spec)); err != nil {
+		return true, err
+	}
+	return true, ErrNotHosted
+}
+
+// flagOf is the one flag that is looked at; empty if it is none of ours, for
+// an author may have more.
+func flagOf(env Env) string {
+	if len(env.Args) < 2 {
+		return ""
+	}
+	switch flag := env.Args[1]; flag {
+	case "--version", "--describe", "--help", "-h":
+		return flag
+	}
+	return ""
+}
+
+// greeting says what the program is and how to use it.
+func greeting(env Env, spec Spec) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", spec.Name, spec.version())
+	if spec.Description != "" {
+		fmt.Fprintf(&b, ": %s", spec.Description)
+	}
+	fmt.Fprintf(&b, `
+
+This is an exporter plugin of servetrace. It does nothing on its own: a service
+starts it, and sends it the service's spans. Name it where the service starts:
+
+    SERVE_TRACING_EXPORTER_PLUGIN=%s your-service
+
+`, program(env, spec))
+	return b.String()
+}
+
+// help is the greeting, the variables and the flags.
+func help(env Env, spec Spec) string {
+	var b strings.Builder
+	b.WriteString(greeting(env, spec))
+	if len(spec.Env) > 0 {
+		fmt.Fprintf(&b, "It reads these variables of the service's environment:\n\n    %s\n\n", strings.Join(spec.Env, "\n    "))
+	}
+	b.WriteString(`Flags:
+
+    --version    print name and version
+    --describe   print what a host is told, as JSON
+    --help       print this
+`)
+	return b.String()
+}
+
+// program is the plugin's path in the form that the variable wants: absolute,
+// with the list's own characters escaped.
+func program(env Env, spec Spec) string {
+	if len(env.Args) == 0 || env.Args[0] == "" {
+		return "./" + spec.Name
+	}
+	path := env.Args[0]
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return strings.NewReplacer(",", "%2C", "=", "%3D", "@", "%40").Replace(path)
+}
+
+// description is Describe's answer in JSON. Names are those of the contract.
+type description struct {
+	Name        string         `json:"name"`
+	Version     string         `json:"version"`
+	Description string         `json:"description,omitempty"`
+	Kind        string         `json:"kind"`
+	SDK         sdkDescription `json:"sdk"`
+	Limits      limits         `json:"limits"`
+	EnvPatterns []string       `json:"env_patterns"`
+}
+
+type sdkDescription struct {
+	Name     string `json:"name"`
+	Version  string `json:"version"`
+	Language string `json:"language"`
+}
+
+type limits struct {
+	MaxBatchSpans  int `json:"max_batch_spans"`
+	MaxBatchBytes  int `json:"max_batch_bytes"`
+	MaxConcurrency int `json:"max_concurrency"`
+}
+
+// describe prints the Spec as Describe answers it.
+func describe(w io.Writer, spec Spec) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(description{
+		Name:        spec.Name,
+		Version:     spec.version(),
+		Description: spec.Description,
+		Kind:        "exporter",
+		SDK:         sdkDescription{sdkName, sdkVersion(), "go"},
+		Limits:      limits(spec.Limits),
+		EnvPatterns: append([]string{}, spec.Env...),
+	})
+}

@@ -1,0 +1,174 @@
+package pluginsdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// build runs the constructors with what the host sent. All of them run, so that
+// an operator sees every fault at once. It gives nil, and diagnostics of
+// severity ERROR, if any failed.
+func (p *plugin) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*pipeline, []*pluginv1.Diagnostic) {
+	var remarks remarks
+	defer remarks.close()
+	setup := p.setup(req, &remarks)
+	for name, value := range req.GetEnv() {
+		if p.env.setenv == nil {
+			break
+		}
+		if err := p.env.setenv(name, value); err != nil {
+			remarks.fail("", &ConfigError{Path: name, Err: err})
+		}
+	}
+	built := &pipeline{}
+	for i, construct := range p.spec.Processors {
+		processor, err := make1(p, fmt.Sprintf("processor %d", i+1), func() (Processor, error) { return construct(ctx, setup) })
+		if err != nil {
+			remarks.fail(fmt.Sprintf("processor %d: ", i+1), err)
+			continue
+		}
+		built.stages = append(built.stages, stage{nameOf(processor, i), processor})
+	}
+	exporter, err := make1(p, "exporter", func() (Exporter, error) { return p.spec.Exporter(ctx, setup) })
+	if err != nil {
+		remarks.fail("", err)
+	} else {
+		built.exporter = exporter
+	}
+	if !remarks.failed() {
+		return built, remarks.list()
+	}
+	if err := p.close(ctx, built); err != nil {
+		p.log.Warn("release what was built", "error", err)
+	}
+	return nil, remarks.list()
+}
+
+// setup is what a constructor is given.
+func (p *plugin) setup(req *pluginv1.ConfigureRequest, remarks *remarks) Setup {
+	granted, where := req.GetEnv(), req.GetContext()
+	return Setup{
+		Getenv: func(name string) string {
+			if value, ok := granted[name]; ok {
+				return value
+			}
+			return p.env.lookup(name)
+		},
+		Config: req.GetConfig(),
+		Context: StaticContext{
+			Application: where.GetApplication(),
+			Deployment:  where.GetDeployment(),
+			Replica:     where.GetReplica(),
+			Node:        where.GetNode(),
+			Job:         where.GetJob(),
+			ServiceName: where.GetServiceName(),
+			PluginName:  where.GetPluginName(),
+		},
+		Stdout: p.env.Stdout,
+		Stderr: p.env.Stderr,
+		Log:    p.log,
+		Warn: func(path, text string) {
+			remarks.add(pluginv1.Severity_SEVERITY_WARNING, path, text)
+		},
+	}
+}
+
+// make1 calls one constructor. A panic, and a nil without an error, are errors.
+func make1[T any](p *plugin, what string, construct func() (T, error)) (made T, err error) {
+	var fault error
+	panicked := p.guard("construct "+what, func() error {
+		made, fault = construct()
+		return nil
+	})
+	if panicked != nil {
+		return made, panicked
+	}
+	if fault == nil && any(made) == nil {
+		fault = errors.New("constructor gave neither a value nor an error")
+	}
+	return made, fault
+}
+
+// nameOf is a processor's name in the books; place counts from zero.
+func nameOf(processor Processor, place int) string {
+	if named, ok := processor.(Named); ok && named.Name() != "" {
+		return named.Name()
+	}
+	return "processor-" + strconv.Itoa(place+1)
+}
+
+// remarks collects diagnostics. Constructors may warn from goroutines of their
+// own, and late.
+type remarks struct {
+	mu     sync.Mutex
+	closed bool
+	all    []*pluginv1.Diagnostic
+}
+
+func (r *remarks) add(severity pluginv1.Severity, path, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.all = append(r.all, &pluginv1.Diagnostic{Severity: severity, Path: wire.Text(path), Text: wire.Text(text)})
+	}
+}
+
+// fail adds an ERROR for err, or one for each that it joins.
+func (r *remarks) fail(prefix string, err error) {
+	if list := members(err); list != nil {
+		for _, one := range list {
+			r.fail(prefix, one)
+		}
+		return
+	}
+	path, text := "", err.Error()
+	var named *ConfigError
+	if errors.As(err, &named) {
+		path = named.Path
+		if text == named.Error() { // else the text around it matters
+			text = named.Err.Error()
+		}
+	}
+	r.add(pluginv1.Severity_SEVERITY_ERROR, path, prefix+text)
+}
+
+// members are the errors that errors.Join has joined. They are nil for any other
+// error, also for one of several causes with a text of its own around them.
+func members(err error) []error {
+	several, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return nil
+	}
+	list := several.Unwrap()
+	if joined := errors.Join(list...); joined == nil || joined.Error() != err.Error() {
+		return nil
+	}
+	return list
+}
+
+func (r *remarks) failed() bool {
+	for _, d := range r.list() {
+		if d.GetSeverity() == pluginv1.Severity_SEVERITY_ERROR {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *remarks) list() []*pluginv1.Diagnostic {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all
+}
+
+func (r *remarks) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+}

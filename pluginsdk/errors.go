@@ -1,0 +1,91 @@
+package pluginsdk
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// ErrNotHosted is what [Run] returns when no host started the plugin: the
+// handshake's variable is missing. What to do about it has been printed.
+var ErrNotHosted = errors.New("not started by a servetrace host")
+
+// Permanent marks an error as final: the host drops the batch, counts it and
+// does not send it again. Use it where the back end refuses the data or the
+// credentials. It is nil for nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	// A back end's own final code is kept, for it says more in the books.
+	if own := wire.FromStatus(err); own.Final && own.Code != "UNKNOWN" {
+		return &wire.Error{Code: own.Code, Final: true, Err: err}
+	}
+	return &wire.Error{Code: wire.CodeFinal, Final: true, Err: err}
+}
+
+// RetryAfter marks an error as one that the back end wants d of rest for
+// (Retry-After, RetryInfo). d of zero or less leaves the pace to the host's
+// backoff. It is nil for nil.
+func RetryAfter(err error, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &wire.Error{Code: wire.CodeRetry, After: max(0, d), Err: err}
+}
+
+// Partial is what an exporter returns when the back end took the batch but for
+// some spans: the host counts them as rejected and the others as delivered,
+// shows message, and sends nothing again. rejected beyond the batch's length
+// counts as all of it. It is OTLP's partial success:
+// https://opentelemetry.io/docs/specs/otlp/#partial-success
+func Partial(rejected int, message string) error {
+	return &partialError{max(0, rejected), message}
+}
+
+type partialError struct {
+	rejected int
+	message  string
+}
+
+func (e *partialError) Error() string {
+	return fmt.Sprintf("%d spans rejected: %s", e.rejected, e.message)
+}
+
+// asPartial finds a Partial that err wraps. It is nil if there is none, or if
+// err says more: a join's other errors, and Permanent or RetryAfter around it,
+// mean that something else was not delivered.
+func asPartial(err error) *partialError {
+	for ; err != nil; err = errors.Unwrap(err) {
+		switch e := err.(type) { //nolint:errorlint // errors.As would look into joins
+		case *partialError:
+			return e
+		case *wire.Error:
+			return nil
+		}
+	}
+	return nil
+}
+
+// ConfigError is a constructor's word on one setting that it can not work
+// with.
+type ConfigError struct {
+	// Path is a variable's name, or a path in the document
+	// ("headers.x-api-key"). Empty: the whole.
+	Path string
+	// Err says the value seen and what is allowed.
+	Err error
+}
+
+// Error is path and cause.
+func (e *ConfigError) Error() string {
+	if e.Path == "" {
+		return e.Err.Error()
+	}
+	return e.Path + ": " + e.Err.Error()
+}
+
+// Unwrap gives the cause.
+func (e *ConfigError) Unwrap() error { return e.Err }

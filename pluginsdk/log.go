@@ -1,0 +1,139 @@
+package pluginsdk
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+)
+
+// newLogger writes JSON lines with the field names of hclog, which go-plugin's
+// client and ours turn back into records.
+func newLogger(w io.Writer) *slog.Logger {
+	return slog.New(&logHandler{Handler: slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: hclogNames})})
+}
+
+// hclogTime is the one form of time that go-plugin's client reads.
+const hclogTime = "2006-01-02T15:04:05.000000Z07:00"
+
+// hclogNames renames what slog itself puts into a line. logHandler has seen to
+// it that nothing else at the top has one of these keys.
+func hclogNames(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) > 0 {
+		return a
+	}
+	switch a.Key {
+	case slog.TimeKey:
+		return slog.String("@timestamp", a.Value.Time().Format(hclogTime))
+	case slog.LevelKey:
+		level, _ := a.Value.Any().(slog.Level)
+		return slog.String("@level", levelName(level))
+	case slog.MessageKey:
+		return slog.String("@message", a.Value.String())
+	}
+	return a
+}
+
+func levelName(level slog.Level) string {
+	switch {
+	case level < slog.LevelDebug:
+		return "trace"
+	case level < slog.LevelInfo:
+		return "debug"
+	case level < slog.LevelWarn:
+		return "info"
+	case level < slog.LevelError:
+		return "warn"
+	}
+	return "error"
+}
+
+// logHandler keeps an author's keys apart from those of the line: go-plugin's
+// client panics on an "@message" that is not a string.
+type logHandler struct {
+	slog.Handler
+	grouped bool
+}
+
+var _ slog.Handler = (*logHandler)(nil)
+
+// Handle passes the record on with safe keys.
+func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
+	if h.grouped {
+		return h.Handler.Handle(ctx, r)
+	}
+	safe := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		safe.AddAttrs(safeKey(a))
+		return true
+	})
+	return h.Handler.Handle(ctx, safe)
+}
+
+// WithAttrs is a handler that adds attrs, with safe keys.
+func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	safe := attrs
+	if !h.grouped {
+		safe = make([]slog.Attr, len(attrs))
+		for i, a := range attrs {
+			safe[i] = safeKey(a)
+		}
+	}
+	return &logHandler{h.Handler.WithAttrs(safe), h.grouped}
+}
+
+// WithGroup is a handler whose attributes lie one level deeper, where no key
+// can clash.
+func (h *logHandler) WithGroup(name string) slog.Handler {
+	if name == "" {
+		return h
+	}
+	return &logHandler{h.Handler.WithGroup(safeKey(slog.Group(name)).Key), true}
+}
+
+// safeKey gives a key that the line itself uses an underscore in front. A group
+// without a name lies at the top, so its members are looked at too.
+func safeKey(a slog.Attr) slog.Attr {
+	if a.Key == "" && a.Value.Kind() == slog.KindGroup {
+		members := a.Value.Group()
+		safe := make([]slog.Attr, len(members))
+		for i, member := range members {
+			safe[i] = safeKey(member)
+		}
+		return slog.Attr{Value: slog.GroupValue(safe...)}
+	}
+	switch {
+	case strings.HasPrefix(a.Key, "@"), a.Key == slog.TimeKey, a.Key == slog.LevelKey, a.Key == slog.MessageKey:
+		a.Key = "_" + a.Key
+	}
+	return a
+}
+
+// sharedWriters makes both writers safe for concurrent use, and gives them the
+// defaults of Env.
+func sharedWriters(stdout, stderr io.Writer) (io.Writer, io.Writer) {
+	if stderr == nil {
+		stderr = io.Discard
+	}
+	stderr = &sharedWriter{w: stderr}
+	if stdout == nil {
+		return stderr, stderr
+	}
+	return &sharedWriter{w: stdout}, stderr
+}
+
+// sharedWriter lets one Write through at a time.
+type sharedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+var _ io.Writer = (*sharedWriter)(nil)
+
+// Write passes b on, whole. It holds the lock meanwhile: that is its purpose.
+func (s *sharedWriter) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(b)
+}

@@ -1,0 +1,175 @@
+package pluginsdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// Main runs the plugin as this process and does not return: it exits with 0
+// after a clean end, with 1 otherwise. It owns signals, standard input and
+// output, and the working of the flags --version, --describe and --help. Call
+// it from main, with nothing before it but what the Spec needs.
+//
+// Under a host, file descriptor 1 is the log from the handshake on, for Go code
+// and any other. What a plugin means to print goes to Setup.Stdout.
+func Main(spec Spec) { os.Exit(runProcess(spec)) }
+
+// runProcess is Main up to the exit code.
+func runProcess(spec Spec) int {
+	env := Env{Args: os.Args, Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}
+	if path, err := os.Executable(); err == nil {
+		env.Args = append([]string{path}, os.Args[min(1, len(os.Args)):]...)
+	}
+	if !hosted(env) || flagOf(env) != "" {
+		err := Run(context.Background(), env, spec)
+		if err != nil && !errors.Is(err, ErrNotHosted) {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return exitCode(err)
+	}
+
+	parent := os.Getppid()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	// A terminal sends SIGINT to the host's whole group; SIGPIPE comes when the
+	// host is gone and a log line is written. Neither may cut a call in flight.
+	// Notify, unlike Ignore, is not passed on to children.
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGPIPE)
+
+	log := newLogger(os.Stderr)
+	if err := takeDescriptors(&env, log); err != nil {
+		log.Error("plugin can not start", "error", err)
+		return 1
+	}
+	env.setenv = os.Setenv
+	env.orphaned = watchParent(parent)
+	why, err := run(ctx, env, spec)
+	if err != nil {
+		log.Error("plugin ends", "reason", string(why), "error", err)
+	}
+	outlive(parent, why, env.lookup(wire.EnvSocketDir))
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	if err != nil {
+		return 1
+	}
+	return 0
+}
+
+// takeDescriptors sorts standard input and output for a hosted process: the
+// handshake goes to the real standard output, whatever is printed after it to
+// the log, and Setup.Stdout to what the host shares.
+func takeDescriptors(env *Env, log *slog.Logger) error {
+	fd, err := unix.FcntlInt(uintptr(syscall.Stdout), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return fmt.Errorf("keep standard output for the handshake: %w", err)
+	}
+	handshake := os.NewFile(uintptr(fd), "handshake")
+	if err := dup2(syscall.Stderr, syscall.Stdout); err != nil {
+		return fmt.Errorf("point standard output at the log: %w", err)
+	}
+	env.Handshake = handshake
+	env.shaken = func() { _ = handshake.Close() } // the host then reads to the end
+	env.Log = os.Stderr
+	env.Stdout = openShared(env, wire.EnvStdoutFD, nil, log)
+	env.Stderr = openShared(env, wire.EnvStderrFD, os.Stderr, log)
+	// Not a terminal's, and not the /dev/null that a shell gives to a plugin in
+	// the background.
+	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0 {
+		env.Stdin = struct{ io.Reader }{os.Stdin} // never closed: a blocked read would hold Close
+	}
+	return nil
+}
+
+// openShared gives the file behind the descriptor that the host passed on in a
+// variable, or instead where there is none that can be used.
+func openShared(env *Env, variable string, instead io.Writer, log *slog.Logger) io.Writer {
+	value := env.lookup(variable)
+	if value == "" {
+		return instead
+	}
+	f, err := openDescriptor(value, variable)
+	if err != nil {
+		log.Warn("what the host shares can not be used, printing to the log", "variable", variable, "value", value, "error", err)
+		return instead
+	}
+	return f
+}
+
+// openDescriptor opens a descriptor by its number and keeps it from children.
+func openDescriptor(value, name string) (*os.File, error) {
+	fd, err := strconv.Atoi(value)
+	if err != nil {
+		return nil, err
+	}
+	if fd <= syscall.Stderr {
+		return nil, errors.New("want 3 or more")
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+		return nil, fmt.Errorf("look at the descriptor: %w", err)
+	}
+	unix.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// Pace of the watch over the parent, for where neither the kernel's death
+// signal nor the end of standard input comes.
+const (
+	parentPoll = 500 * time.Millisecond
+	// parentGrace is how long a dying host may still be the parent: the kernel
+	// closes its files and sends Pdeathsig, thread by thread, before that.
+	parentGrace = 200 * time.Millisecond
+)
+
+// watchParent gives a channel that is closed when the parent is another. The
+// watch lasts as long as the process.
+func watchParent(parent int) <-chan struct{} {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		ticker := time.NewTicker(parentPoll)
+		defer ticker.Stop()
+		for os.Getppid() == parent {
+			<-ticker.C
+		}
+	}()
+	return gone
+}
+
+// outlive does what the host can not do any more if it is gone: it removes the
+// folder of the socket, and takes children of the plugin along by SIGKILL to
+// its own process group, where it leads one.
+func outlive(parent int, why ending, socketDir string) {
+	grace := time.Duration(0)
+	if why == hostGone || why == signalled { // the signal may be the kernel's
+		grace = parentGrace
+	}
+	for deadline := time.Now().Add(grace); os.Getppid() == parent; time.Sleep(parentGrace / 20) {
+		if !time.Now().Before(deadline) {
+			return
+		}
+	}
+	if up := filepath.Dir(socketDir); strings.HasPrefix(filepath.Base(up), wire.SocketFolderPrefix) {
+		_ = os.Remove(socketDir) // both only if empty
+		_ = os.Remove(up)
+	}
+	if unix.Getpgrp() == os.Getpid() {
+		_ = unix.Kill(-os.Getpid(), unix.SIGKILL) // this process too
+	}
+}

@@ -1,0 +1,190 @@
+package pluginsdk
+
+import (
+	"context"
+	"math"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// newServer is everything that a host, ours or go-plugin's own client, calls.
+func newServer(p *plugin) *grpc.Server {
+	server := grpc.NewServer(
+		grpc.Creds(wire.PeerCredentials()),
+		grpc.ForceServerCodecV2(wire.Codec{}),
+		grpc.MaxRecvMsgSize(wire.MaxMessageBytes),
+		grpc.InitialWindowSize(wire.WindowBytes),
+		grpc.InitialConnWindowSize(wire.WindowBytes),
+		grpc.WriteBufferSize(wire.WriteBufferBytes),
+		grpc.StreamInterceptor(p.endWithDrain),
+	)
+	pluginv1.RegisterLifecycleServer(server, &lifecycle{plugin: p})
+	server.RegisterService(&traceService, p)
+	server.RegisterService(&controllerService, p)
+	server.RegisterService(&stdioService, p)
+	alive := health.NewServer()
+	alive.SetServingStatus(wire.HealthService, healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(server, alive)
+	return server
+}
+
+// lifecycle serves servetrace.plugin.v1.Lifecycle.
+type lifecycle struct {
+	pluginv1.UnimplementedLifecycleServer
+	plugin *plugin
+}
+
+var _ pluginv1.LifecycleServer = (*lifecycle)(nil)
+
+// Describe says what the Spec says.
+func (l *lifecycle) Describe(context.Context, *pluginv1.DescribeRequest) (*pluginv1.DescribeResponse, error) {
+	spec := l.plugin.spec
+	return &pluginv1.DescribeResponse{
+		Name:    spec.Name,
+		Version: spec.version(),
+		Sdk:     &pluginv1.Sdk{Name: sdkName, Version: sdkVersion(), Language: "go"},
+		Kind:    pluginv1.Kind_KIND_EXPORTER,
+		Limits: &pluginv1.Limits{
+			MaxBatchSpans:  uint32(min(spec.Limits.MaxBatchSpans, math.MaxInt32)), // validate has checked the sign
+			MaxBatchBytes:  uint32(min(spec.Limits.MaxBatchBytes, wire.MaxMessageBytes)),
+			MaxConcurrency: uint32(min(spec.Limits.MaxConcurrency, math.MaxInt32)),
+		},
+		EnvPatterns: spec.Env,
+		Description: spec.Description,
+	}, nil
+}
+
+// Configure runs the constructors, once.
+func (l *lifecycle) Configure(ctx context.Context, req *pluginv1.ConfigureRequest) (*pluginv1.ConfigureResponse, error) {
+	if _, err := l.plugin.enter(described, configuring); err != nil {
+		return nil, wire.ToStatus(err)
+	}
+	defer l.plugin.leave()
+	built, diagnostics := l.plugin.build(ctx, req)
+	l.plugin.configured(built)
+	return &pluginv1.ConfigureResponse{Diagnostics: diagnostics}, nil
+}
+
+// Flush asks the exporter, if it holds anything back. Nothing that was accepted
+// is left where it returns without an error.
+func (l *lifecycle) Flush(ctx context.Context, req *pluginv1.FlushRequest) (*pluginv1.FlushResponse, error) {
+	built, err := l.plugin.enter(ready, ready)
+	if err != nil {
+		return nil, wire.ToStatus(err)
+	}
+	defer l.plugin.leave()
+	ctx, cancel := within(ctx, req.GetTimeout())
+	defer cancel()
+	if err := l.plugin.flush(ctx, built); err != nil {
+		return nil, wire.ToStatus(err)
+	}
+	return &pluginv1.FlushResponse{SpansLeft: 0}, nil
+}
+
+// Shutdown ends the work; the process stays until standard input ends.
+func (l *lifecycle) Shutdown(ctx context.Context, req *pluginv1.ShutdownRequest) (*pluginv1.ShutdownResponse, error) {
+	ctx, cancel := within(ctx, req.GetTimeout())
+	defer cancel()
+	if err := l.plugin.stop(ctx); err != nil {
+		return nil, wire.ToStatus(err)
+	}
+	return &pluginv1.ShutdownResponse{SpansLeft: 0}, nil
+}
+
+// within bounds ctx by a timeout from a request, if there is one.
+func within(ctx context.Context, timeout *durationpb.Duration) (context.Context, context.CancelFunc) {
+	if timeout.AsDuration() <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, timeout.AsDuration())
+}
+
+// endWithDrain ends streams that are held open when the plugin drains, which
+// would wait for them.
+func (p *plugin) endWithDrain(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-p.draining:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err := handler(srv, &boundStream{stream, ctx})
+	cancel()
+	<-ended
+	return err
+}
+
+// boundStream is a stream with a context of its own.
+type boundStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *boundStream) Context() context.Context { return s.ctx }
+
+// traceService is OTLP's TraceService without its generated code, so that a
+// batch arrives as bytes.
+var traceService = grpc.ServiceDesc{
+	ServiceName: wire.ExportService,
+	HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{{
+		MethodName: "Export",
+		Handler: func(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			in := new(wire.Incoming)
+			if err := decode(in); err != nil {
+				return nil, err
+			}
+			return srv.(*plugin).export(ctx, in)
+		},
+	}},
+	Metadata: "opentelemetry/proto/collector/trace/v1/trace_service.proto",
+}
+
+// controllerService is go-plugin's: its client asks the plugin to go away by
+// it. The package with the generated code is internal; the messages are empty.
+var controllerService = grpc.ServiceDesc{
+	ServiceName: "plugin.GRPCController",
+	HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{{
+		MethodName: "Shutdown",
+		Handler: func(srv any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			if err := decode(new(emptypb.Empty)); err != nil {
+				return nil, err
+			}
+			srv.(*plugin).release()
+			return new(emptypb.Empty), nil
+		},
+	}},
+	Metadata: "grpc_controller.proto",
+}
+
+// stdioService is go-plugin's, which carries what a plugin prints. Ours prints
+// to the log, so the stream stays open and empty: without it the client warns.
+var stdioService = grpc.ServiceDesc{
+	ServiceName: "plugin.GRPCStdio",
+	HandlerType: (*any)(nil),
+	Streams: []grpc.StreamDesc{{
+		StreamName:    "StreamStdio",
+		ServerStreams: true,
+		Handler: func(_ any, stream grpc.ServerStream) error {
+			if err := stream.RecvMsg(new(emptypb.Empty)); err != nil {
+				return err
+			}
+			<-stream.Context().Done()
+			return nil
+		},
+	}},
+	Metadata: "grpc_stdio.proto",
+}

@@ -1,0 +1,292 @@
+package servetrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"go.opentelemetry.io/otel"
+
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// ErrForced is what Run returns after a second signal, joined with what was cut
+// short.
+var ErrForced = errors.New("stopped by a second signal")
+
+// LoadConfig reads the settings from the process's environment.
+func LoadConfig() (Config, error) { return ConfigFromEnv(os.Getenv) }
+
+// Option changes how Run runs.
+type Option struct{ apply func(*options) }
+
+type options struct {
+	log   *slog.Logger
+	ready func(net.Addr)
+}
+
+// WithLogger sets where the service and its plugins log; the default is text on
+// standard error, from Config.LogLevel on.
+func WithLogger(log *slog.Logger) Option {
+	return Option{func(o *options) { o.log = log }}
+}
+
+// WithReady has f called once, when requests are taken, with the address that
+// the server listens on. Run waits for it: it must not block.
+func WithReady(f func(addr net.Addr)) Option {
+	return Option{func(o *options) { o.ready = f }}
+}
+
+// Run serves apps until ctx ends, or the process gets SIGTERM or SIGINT, or the
+// listener fails; then it stops everything and returns. Apps must be new: one
+// that was run can not run again.
+//
+// A wrong setting, and an address that can not be had, are errors at once. A
+// plugin that does not start is none: the log says so and it is tried again.
+// SIGHUP is logged and changes nothing: plugins can not be reloaded yet.
+// After a stop the error says which requests were cut off; spans that could not
+// be delivered are an error in the log, not of Run. A second signal cuts the
+// stop short, and the error is then ErrForced; a third ends the process as the
+// system does.
+//
+// While it runs, OpenTelemetry's global provider, propagator and error handler
+// are its own. Only one Run at a time makes sense in a process: tracers that
+// user code took from OpenTelemetry before the first Run stay with that one.
+func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) error {
+	o := options{
+		log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel})),
+		ready: func(net.Addr) {},
+	}
+	for _, opt := range opts {
+		opt.apply(&o)
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	// A log that nobody reads any more must not end the service.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
+
+	s := &service{cfg: cfg.settled(), log: o.log}
+	err := s.start(ctx, apps)
+	if err == nil {
+		o.ready(s.server.Addr())
+		err = s.wait(ctx, signals)
+	}
+	return errors.Join(err, s.stop(signals))
+}
+
+// service is what Run has started so far.
+type service struct {
+	cfg Config
+	log *slog.Logger
+
+	host   *host.Host
+	server *serving.Server // nil until it is started
+	// closers undo what was started, the last one first.
+	closers []func(context.Context) error
+	signals int // seen so far
+}
+
+// start starts the parts in their order. What it has started before an error
+// is stopped by stop.
+func (s *service) start(ctx context.Context, apps []*serving.App) error {
+	if err := s.cfg.Validate(); err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
+	for _, text := range s.cfg.Tracing.Warnings {
+		s.log.Warn("setting is not used", "setting", text)
+	}
+	provider, err := s.startTracing(ctx)
+	if err != nil {
+		return err
+	}
+	s.setGlobals(provider)
+	server, err := serving.New(s.cfg.Serving, apps, serving.WithTracing(provider), serving.WithLogger(s.log))
+	if err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
+	if err := server.Start(ctx); err != nil {
+		return err
+	}
+	s.server = server
+	s.closers = append(s.closers, s.drain)
+	s.announce(provider)
+	return nil
+}
+
+// startTracing starts the host, if there is a plugin, and makes the provider
+// that owns it.
+func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
+	h, err := host.New(s.cfg.Host, host.WithLogger(s.log))
+	if err != nil {
+		return nil, err
+	}
+	s.host = h
+	if !h.Enabled() {
+		return tracing.NewProvider(s.cfg.Tracing)
+	}
+	provider, err := tracing.NewProvider(s.cfg.Tracing, h)
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, func(ctx context.Context) error {
+		s.endTracing(ctx, provider)
+		return nil
+	})
+	return provider, h.Start(ctx)
+}
+
+// setGlobals hands provider to user code that calls otel.Tracer, until stop.
+func (s *service) setGlobals(provider *tracing.Provider) {
+	tracers, propagator, handler := otel.GetTracerProvider(), otel.GetTextMapPropagator(), otel.GetErrorHandler()
+	s.closers = append(s.closers, func(context.Context) error {
+		otel.SetTracerProvider(tracers)
+		otel.SetTextMapPropagator(propagator)
+		otel.SetErrorHandler(handler)
+		return nil
+	})
+	otel.SetTracerProvider(provider.TracerProvider())
+	otel.SetTextMapPropagator(provider.Propagator())
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		s.log.Warn("opentelemetry", "error", err)
+	}))
+}
+
+// announce is the one line that says what runs.
+func (s *service) announce(provider *tracing.Provider) {
+	args := []any{"url", "http://" + s.server.Addr().String()}
+	switch {
+	case provider.Enabled():
+		args = append(args, "tracing", "on", "plugins", s.plugins(),
+			"sampler", string(s.cfg.Tracing.Sampler), "ratio", s.cfg.Tracing.Ratio,
+			"trust_inbound", s.cfg.Tracing.TrustInbound)
+	case s.cfg.Tracing.DisabledBy != "":
+		args = append(args, "tracing", "off", "because", s.cfg.Tracing.DisabledBy)
+	default:
+		args = append(args, "tracing", "off", "because", host.EnvPlugins+" is not set")
+	}
+	s.log.Info("serving", append(args, "pid", os.Getpid())...)
+}
+
+// plugins lists the plugins with their states.
+func (s *service) plugins() string {
+	var list []string
+	for _, x := range s.host.Stats().Exporters {
+		list = append(list, x.Name+" ("+x.State.String()+")")
+	}
+	return strings.Join(list, ", ")
+}
+
+// wait returns when the service is to stop; the error is the listener's.
+func (s *service) wait(ctx context.Context, signals <-chan os.Signal) error {
+	for {
+		select {
+		case <-ctx.Done():
+			s.log.Info("stopping", "because", context.Cause(ctx))
+			return nil
+		case got := <-signals:
+			if got == syscall.SIGHUP {
+				s.log.Warn("plugins can not be reloaded yet: restart the service for that", "signal", got.String())
+				continue
+			}
+			s.signals++
+			s.log.Info("stopping", "because", got.String())
+			return nil
+		case <-s.server.Done():
+			s.log.Info("stopping", "because", "the listener failed")
+			return s.server.Err()
+		}
+	}
+}
+
+// stop undoes what was started, the last one first. The second signal since
+// the start ends the patience of all of them.
+func (s *service) stop(signals <-chan os.Signal) error {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	ended, watching := make(chan struct{}), make(chan struct{})
+	go func() { // ends below
+		defer close(watching)
+		for s.signals < 2 {
+			select {
+			case got := <-signals:
+				if got != syscall.SIGHUP {
+					s.signals++
+				}
+			case <-ended:
+				return
+			}
+		}
+		cancel(ErrForced)
+		// A third signal finds nobody listening and does what it always does.
+		signal.Reset(syscall.SIGTERM, os.Interrupt)
+	}()
+	var errs []error
+	for _, closer := range slices.Backward(s.closers) {
+		errs = append(errs, closer(ctx))
+	}
+	close(ended)
+	<-watching
+	return errors.Join(append(errs, context.Cause(ctx))...)
+}
+
+// drain lets requests in flight finish, within the shutdown timeout.
+func (s *service) drain(ctx context.Context) error {
+	timeout := s.cfg.Serving.ShutdownTimeout
+	if timeout == 0 {
+		timeout = serving.DefaultShutdownTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return s.server.Shutdown(ctx)
+}
+
+// endTracing shuts the provider down and closes the books in the log. The host
+// bounds the time itself.
+func (s *service) endTracing(ctx context.Context, provider *tracing.Provider) {
+	err := provider.Shutdown(ctx)
+	stats := s.host.Stats()
+	args := []any{"spans", stats.Ended}
+	lost := total(stats.Refused)
+	args = appendCounts(args, "refused", stats.Refused)
+	for _, x := range stats.Exporters {
+		lost += total(x.Rejected) + total(x.Dropped)
+		args = append(args, x.Name+".delivered", x.Delivered)
+		args = appendCounts(args, x.Name+".filtered", x.Filtered)
+		args = appendCounts(args, x.Name+".rejected", x.Rejected)
+		args = appendCounts(args, x.Name+".dropped", x.Dropped)
+	}
+	if err != nil {
+		args = append(args, "error", err)
+	}
+	if err != nil || lost > 0 {
+		s.log.Error("stopped; spans were lost", args...)
+		return
+	}
+	s.log.Info("stopped", args...)
+}
+
+func appendCounts(args []any, name string, counts map[string]uint64) []any {
+	if len(counts) == 0 {
+		return args
+	}
+	return append(args, name, counts)
+}
+
+func total(counts map[string]uint64) (n uint64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}

@@ -1,0 +1,418 @@
+package servetrace
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/servetrace/servetrace/serving"
+)
+
+// serviceMain is the service of the process tests. /slow says on standard error
+// that it has begun, and answers when the shutdown has; /hang heeds nothing.
+func serviceMain() int {
+	cfg, err := LoadConfig()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		_, span := otel.Tracer("service").Start(r.Context(), "user")
+		defer span.End()
+		_, _ = io.WriteString(w, "hello")
+	})
+	mux.HandleFunc("GET /slow", func(w http.ResponseWriter, r *http.Request) {
+		told := make(chan os.Signal, 1)
+		signal.Notify(told, syscall.SIGTERM, os.Interrupt)
+		fmt.Fprintln(os.Stderr, "slow has begun")
+		<-told
+		for healthy("http://" + r.Host) { // until draining has begun, too
+		}
+		_, _ = io.WriteString(w, "done")
+	})
+	mux.HandleFunc("GET /hang", func(http.ResponseWriter, *http.Request) {
+		fmt.Fprintln(os.Stderr, "hang has begun")
+		select {}
+	})
+	app := serving.NewApp("default", serving.NewDeployment("D", mux, serving.WithReplicas(2)))
+	if err := Run(context.Background(), cfg, []*serving.App{app}); err != nil {
+		fmt.Fprintln(os.Stderr, "service:", err)
+		return 1
+	}
+	return 0
+}
+
+func healthy(url string) bool {
+	resp, err := http.Get(url + "/-/healthz")
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// The whole way: a request's spans leave through the plugin, and nothing is
+// left when the service has stopped.
+func TestServiceStopsWithEverySpanOut(t *testing.T) {
+	p := startProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console", "OTEL_SERVICE_NAME=test", "RAY_JOB_ID=0a0b0c0d")
+	const requests = 20
+	for range requests {
+		if status, body := get(t, p.url+"/"); status != 200 || body != "hello" {
+			t.Fatalf("status %d, body %q", status, body)
+		}
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d, want 0\n%s", code, p.log)
+	}
+	names := map[string]int{}
+	children := map[string]string{} // by the parent's span id
+	for _, s := range p.spans() {
+		names[s.Name]++
+		children[s.ParentID] = s.Name
+		if s.Resource.Attributes["service.name"] != "test" {
+			t.Errorf("span %q is of service %v", s.Name, s.Resource.Attributes["service.name"])
+		}
+		if task, _ := s.Attributes["serve.task_id"].(string); !strings.HasSuffix(task, "0a0b0c0d") {
+			t.Errorf("span %q has task id %q, which does not end in the job id", s.Name, task)
+		}
+	}
+	want := map[string]int{
+		"proxy_http_request D GET /": requests, "route_to_replica D __call__": requests,
+		"replica_handle_request D __call__": requests, "user": requests,
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("spans (-want +got):\n%s", diff)
+	}
+	for _, s := range p.spans() {
+		next := map[string]string{
+			"proxy_http_request D GET /":  "route_to_replica D __call__",
+			"route_to_replica D __call__": "replica_handle_request D __call__", "replica_handle_request D __call__": "user",
+		}
+		if got := children[s.Context.SpanID]; got != next[s.Name] {
+			t.Errorf("child of %q is %q, want %q", s.Name, got, next[s.Name])
+		}
+	}
+	log := p.log.String()
+	for _, line := range []string{
+		`msg=serving url=` + p.url + ` tracing=on plugins="console (`,
+		`sampler=parentbased_traceidratio ratio=1 trust_inbound=true`,
+		`msg=stopping because=terminated`,
+		`msg=stopped spans=80 console.delivered=80`,
+	} {
+		if !strings.Contains(log, line) {
+			t.Errorf("no %q in the log:\n%s", line, log)
+		}
+	}
+}
+
+func TestHangUpChangesNothing(t *testing.T) {
+	p := startProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console")
+	p.signal(syscall.SIGHUP)
+	if status, _ := get(t, p.url+"/"); status != 200 {
+		t.Errorf("status %d", status)
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != 0 || len(p.spans()) != 4 {
+		t.Errorf("exit code %d with %d spans, want 0 and 4", code, len(p.spans()))
+	}
+	if !strings.Contains(p.log.String(), "plugins can not be reloaded yet") {
+		t.Errorf("the log does not say it:\n%s", p.log)
+	}
+}
+
+// Whoever read the log is gone: writing to it fails, and nothing else.
+func TestBrokenLogDoesNotEndTheService(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command(link(t, dir, "service"))
+	cmd.Env = []string{"GORACE=atexit_sleep_ms=0", "TMPDIR=" + dir, "SERVE_HTTP_PORT=0"}
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // a test that failed half-way
+	url := ""
+	for lines := bufio.NewScanner(log); url == "" && lines.Scan(); {
+		if found := regexp.MustCompile(`\burl=(http://\S+)`).FindStringSubmatch(lines.Text()); found != nil {
+			url = found[1]
+		}
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if status, _ := get(t, url+"/"); status != 200 {
+			t.Errorf("status %d", status)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the service ended: %v", err)
+	}
+}
+
+func TestRequestInFlightFinishes(t *testing.T) {
+	p := startProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console")
+	answer := make(chan string, 1)
+	go func() { // ends with the service
+		resp, err := http.Get(p.url + "/slow")
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		answer <- fmt.Sprint(resp.StatusCode, " ", string(body), " ", err)
+	}()
+	p.log.await(t, "slow has begun")
+	p.signal(os.Interrupt.(syscall.Signal))
+	if got, want := <-answer, "200 done <nil>"; got != want {
+		t.Errorf("the request in flight: %q, want %q", got, want)
+	}
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d, want 0\n%s", code, p.log)
+	}
+	if n := len(p.spans()); n != 3 {
+		t.Errorf("%d spans of the request in flight, want 3", n)
+	}
+}
+
+// A second signal does not wait for a handler that hangs, and no plugin stays.
+func TestSecondSignalCutsShort(t *testing.T) {
+	p := startProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console")
+	go func() { // ends with the service
+		if resp, err := http.Get(p.url + "/hang"); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	p.log.await(t, "hang has begun")
+	p.log.await(t, "plugin is ready")
+	p.signal(syscall.SIGTERM)
+	p.log.await(t, "msg=stopping")
+	began := time.Now()
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if log := p.log.String(); !strings.Contains(log, "stopped by a second signal") || !strings.Contains(log, "1 handlers still running") {
+		t.Errorf("the log does not say what was cut short:\n%s", log)
+	}
+}
+
+func TestPluginThatIsMissingHurtsNothing(t *testing.T) {
+	p := startProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=/nowhere/plugin", "SERVE_TRACING_STOP_TIMEOUT=500ms")
+	if status, _ := get(t, p.url+"/"); status != 200 {
+		t.Errorf("status %d", status)
+	}
+	p.log.await(t, "/nowhere/plugin")
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d, want 0: lost spans are not the service's failure", code)
+	}
+	if log := p.log.String(); !strings.Contains(log, `msg="stopped; spans were lost" spans=4 plugin.delivered=0 plugin.dropped=map[shutdown:4]`) {
+		t.Errorf("the log does not close the books:\n%s", log)
+	}
+}
+
+func TestTracingOff(t *testing.T) {
+	for _, tc := range []struct{ because, env string }{
+		{`because="SERVE_TRACING_EXPORTER_PLUGIN is not set"`, ""},
+		{`because="OTEL_SDK_DISABLED=true"`, "OTEL_SDK_DISABLED=true"},
+		{`because="OTEL_TRACES_EXPORTER=none"`, "OTEL_TRACES_EXPORTER=none"},
+	} {
+		env := []string{"SERVE_HTTP_PORT=0"}
+		if tc.env != "" {
+			env = append(env, tc.env, "SERVE_TRACING_EXPORTER_PLUGIN=console")
+		}
+		p := startProc(t, env...)
+		if status, _ := get(t, p.url+"/"); status != 200 {
+			t.Errorf("%s: status %d", tc.env, status)
+		}
+		p.signal(syscall.SIGTERM)
+		if code := p.wait(); code != 0 {
+			t.Errorf("%s: exit code %d", tc.env, code)
+		}
+		if log := p.log.String(); !strings.Contains(log, "tracing=off "+tc.because) || strings.Contains(log, "plugin is ready") {
+			t.Errorf("%s: the log does not say that tracing is off, or a plugin ran:\n%s", tc.env, log)
+		}
+		if p.stdout.Len() > 0 {
+			t.Errorf("%s: spans were printed:\n%s", tc.env, p.stdout.String())
+		}
+	}
+}
+
+// All faults of all parts come at once, and nothing starts.
+func TestWrongSettingsEndTheStart(t *testing.T) {
+	p := launchProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_TRACING_SAMPLING_RATIO=2", "SERVE_HTTP_PORT=many", "SERVE_TRACING_QUEUE_BYTES=lots")
+	if code := p.wait(); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	log := p.log.String()
+	for _, fault := range []string{
+		`SERVE_TRACING_SAMPLING_RATIO: "2" is not a number from 0 to 1`,
+		`SERVE_HTTP_PORT="many": want a whole number from 0 to 65535`,
+		`SERVE_TRACING_QUEUE_BYTES="lots"`,
+	} {
+		if !strings.Contains(log, fault) {
+			t.Errorf("no %q in:\n%s", fault, log)
+		}
+	}
+	if strings.Contains(log, "plugin is ready") {
+		t.Error("a plugin was started")
+	}
+}
+
+func TestAddressInUseStopsThePlugin(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	_, port, _ := net.SplitHostPort(taken.Addr().String())
+	p := launchProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_HTTP_PORT="+port)
+	if code := p.wait(); code != 1 { // waits for the plugin, too
+		t.Errorf("exit code %d, want 1", code)
+	}
+	if log := p.log.String(); !strings.Contains(log, "address already in use") {
+		t.Errorf("the log does not say why:\n%s", log)
+	}
+}
+
+func TestWarningsAndLogLevel(t *testing.T) {
+	p := startProc(t, "OTEL_TRACES_SAMPLER=coin", "OTEL_LOG_LEVEL=loud")
+	p.signal(syscall.SIGTERM)
+	p.wait()
+	for _, text := range []string{"OTEL_TRACES_SAMPLER: ", "OTEL_LOG_LEVEL: "} {
+		if !strings.Contains(p.log.String(), text) {
+			t.Errorf("no warning with %q in:\n%s", text, p.log)
+		}
+	}
+
+	cfg, err := ConfigFromEnv(func(key string) string { return map[string]string{"OTEL_LOG_LEVEL": "error"}[key] })
+	if err != nil || cfg.LogLevel != slog.LevelError {
+		t.Errorf("level %v, error %v; want ERROR", cfg.LogLevel, err)
+	}
+}
+
+func TestParseLevel(t *testing.T) {
+	for text, want := range map[string]slog.Level{
+		"": slog.LevelInfo, "info": slog.LevelInfo, "WARN": slog.LevelWarn, " error ": slog.LevelError,
+		"debug": slog.LevelDebug, "none": silent, "loud": slog.LevelInfo,
+	} {
+		if got, ok := parseLevel(text); got != want || ok != (text != "loud") {
+			t.Errorf("parseLevel(%q) = %v, %t; want %v", text, got, ok, want)
+		}
+	}
+}
+
+// inProcess is a Config for Run in this process.
+func inProcess(t *testing.T) Config {
+	t.Helper()
+	cfg, err := ConfigFromEnv(func(key string) string { return map[string]string{"SERVE_HTTP_PORT": "0"}[key] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// While Run runs, OpenTelemetry's globals are its own: user code that asks them
+// keeps an inbound context, even with tracing off.
+func TestRunSetsGlobalsAndPutsThemBack(t *testing.T) {
+	tracers, propagator := otel.GetTracerProvider(), otel.GetTextMapPropagator()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	const inbound = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	var outbound atomic.Value
+	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		ctx, span := otel.Tracer("user").Start(r.Context(), "user")
+		defer span.End()
+		header := http.Header{}
+		otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(header))
+		outbound.Store(header.Get("traceparent"))
+	})
+	ready := func(addr net.Addr) {
+		if otel.GetTracerProvider() == tracers {
+			t.Error("the global provider is not Run's")
+		}
+		req, err := http.NewRequest(http.MethodGet, "http://"+addr.String(), http.NoBody)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		req.Header.Set("traceparent", inbound)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Error(err)
+		} else {
+			_ = resp.Body.Close()
+		}
+		cancel(errors.New("enough"))
+	}
+	app := serving.NewApp("default", serving.NewDeployment("D", handler))
+	err := Run(ctx, inProcess(t), []*serving.App{app}, WithReady(ready), WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if got := outbound.Load(); got != inbound {
+		t.Errorf("user code passes on %v, want the inbound %s", got, inbound)
+	}
+	if otel.GetTracerProvider() != tracers || otel.GetTextMapPropagator() != propagator {
+		t.Error("the globals are not what they were")
+	}
+}
+
+func TestRunReportsWrongAppsAndSettings(t *testing.T) {
+	log := WithLogger(slog.New(slog.DiscardHandler))
+	err := Run(t.Context(), inProcess(t), nil, log)
+	if want := "settings: no apps"; err == nil || err.Error() != want {
+		t.Errorf("without apps: %v, want %q", err, want)
+	}
+	cfg := inProcess(t)
+	cfg.Tracing.Ratio = 2
+	cfg.Serving.HTTPAddr = "nowhere"
+	app := serving.NewApp("default", serving.NewDeployment("D", http.NotFoundHandler()))
+	err = Run(t.Context(), cfg, []*serving.App{app}, log)
+	if err == nil || !strings.Contains(err.Error(), "sampling ratio 2") || !strings.Contains(err.Error(), `HTTPAddr "nowhere"`) {
+		t.Errorf("with two faults: %v, want both", err)
+	}
+}

@@ -1,0 +1,12 @@
+// Package semconv holds every span name and attribute key that servetrace
+// emits, as untyped string constants, so that a plugin can map a key to a
+// vendor's tag without linking the runtime or an OpenTelemetry SDK.
+//
+// The names are Ray Serve's (mode "ray" of SERVE_TRACING_SEMCONV). Each
+// constant says its type, its unit where it has one, its allowed values, and
+// the spans that carry it; "proxy", "router" and "replica" are the three span
+// families of names.go.
+//
+// The package builds no spans and holds no OpenTelemetry type. Open names.go
+// first, then keys.go.
+package semconv

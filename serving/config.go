@@ -1,0 +1,202 @@
+package serving
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+)
+
+// The environment variables that [ConfigFromEnv] reads. Durations are written
+// as Go writes them (20s, 1m30s, 500ms).
+const (
+	EnvHTTPHost          = "SERVE_HTTP_HOST"                // default 127.0.0.1
+	EnvHTTPPort          = "SERVE_HTTP_PORT"                // default 8000; 0 takes any free port
+	EnvRequestTimeout    = "SERVE_REQUEST_TIMEOUT"          // default 0: none
+	EnvShutdownTimeout   = "SERVE_SHUTDOWN_TIMEOUT"         // default 20s
+	EnvReadHeaderTimeout = "SERVE_HTTP_READ_HEADER_TIMEOUT" // default 10s
+	EnvKeepAliveTimeout  = "SERVE_HTTP_KEEP_ALIVE_TIMEOUT"  // default 90s
+	EnvStallTimeout      = "SERVE_HTTP_STALL_TIMEOUT"       // default 60s; 0: none
+	EnvMaxHeaderBytes    = "SERVE_HTTP_MAX_HEADER_BYTES"    // default 65536
+)
+
+// DefaultShutdownTimeout is what a zero [Config.ShutdownTimeout] means, for the
+// caller of [Server.Shutdown]. It is Ray's graceful_shutdown_timeout_s.
+const DefaultShutdownTimeout = 20 * time.Second
+
+// What a zero in the other fields of [Config] means.
+const (
+	defaultHTTPHost          = "127.0.0.1"
+	defaultHTTPPort          = 8000
+	defaultReadHeaderTimeout = 10 * time.Second
+	defaultIdleTimeout       = 90 * time.Second
+	defaultStallTimeout      = 60 * time.Second
+	defaultMaxHeaderBytes    = 64 << 10
+)
+
+// The least and the most header bytes that make sense: below, ordinary browsers
+// are turned away; above, one connection may hold too much memory.
+const (
+	leastHeaderBytes = 4 << 10
+	mostHeaderBytes  = 16 << 20
+)
+
+// Config holds an operator's settings of the HTTP proxy. The zero value is
+// ready for use: it serves on 127.0.0.1:8000 with every limit at its default.
+type Config struct {
+	// HTTPAddr is the host:port to listen on. An empty host means every
+	// address, port 0 any free one. Empty: 127.0.0.1:8000.
+	HTTPAddr string
+
+	// RequestTimeout is how long a request may take from its arrival to the
+	// last byte of its response, waiting for a replica included. Zero: no limit.
+	RequestTimeout time.Duration
+
+	// ShutdownTimeout is how long requests in flight may take to finish once
+	// the server drains. The caller of [Server.Shutdown] applies it, by its
+	// context. Zero: 20s.
+	ShutdownTimeout time.Duration
+
+	// ReadHeaderTimeout is how long a client may take to send a request's
+	// headers. Zero: 10s.
+	ReadHeaderTimeout time.Duration
+
+	// IdleTimeout is how long a connection is kept open without a request.
+	// Zero: 90s.
+	IdleTimeout time.Duration
+
+	// StallTimeout is how long a client may hold up its request: send nothing of
+	// a body that is being read, or take nothing of a response that is being
+	// written, in steps of 64 KiB. Every read and write that moves something
+	// starts it anew, and a handler that pauses is not held up. The rest of a
+	// body that no handler reads, which net/http does then, up to 256 KiB, has
+	// to come within it. It is measured to an eighth. Zero: 60s. Negative: no
+	// limit.
+	StallTimeout time.Duration
+
+	// MaxHeaderBytes bounds a request's line and headers, in bytes, from 4096
+	// to 16 MiB; net/http allows 4 KiB more. The client gets status 431.
+	// Zero: 65536.
+	MaxHeaderBytes int
+}
+
+// ConfigFromEnv reads the variables above through getenv; an empty value counts
+// as unset. Its error names every variable at fault, what it held and what is
+// allowed. Fields without a variable set stay zero.
+func ConfigFromEnv(getenv func(string) string) (Config, error) {
+	env := envReader{getenv: getenv}
+	cfg := Config{
+		RequestTimeout:    env.duration(EnvRequestTimeout),
+		ShutdownTimeout:   env.duration(EnvShutdownTimeout),
+		ReadHeaderTimeout: env.duration(EnvReadHeaderTimeout),
+		IdleTimeout:       env.duration(EnvKeepAliveTimeout),
+		StallTimeout:      env.duration(EnvStallTimeout),
+		MaxHeaderBytes:    env.integer(EnvMaxHeaderBytes, 0, leastHeaderBytes, mostHeaderBytes),
+	}
+	if cfg.StallTimeout == 0 && getenv(EnvStallTimeout) != "" {
+		cfg.StallTimeout = -1
+	}
+	if host := getenv(EnvHTTPHost); host != "" || getenv(EnvHTTPPort) != "" {
+		port := env.integer(EnvHTTPPort, defaultHTTPPort, 0, 65535)
+		if host == "" {
+			host = defaultHTTPHost
+		}
+		cfg.HTTPAddr = net.JoinHostPort(host, strconv.Itoa(port))
+	}
+	return cfg, errors.Join(env.faults...)
+}
+
+// Validate reports every fault at once, each with the value seen and what is
+// allowed.
+func (c Config) Validate() error {
+	var faults []error
+	if c.HTTPAddr != "" {
+		if err := checkAddr(c.HTTPAddr); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"RequestTimeout", c.RequestTimeout},
+		{"ShutdownTimeout", c.ShutdownTimeout},
+		{"ReadHeaderTimeout", c.ReadHeaderTimeout},
+		{"IdleTimeout", c.IdleTimeout},
+	} {
+		if d.value < 0 {
+			faults = append(faults, fmt.Errorf("%s %v: want zero or more", d.name, d.value))
+		}
+	}
+	if n := c.MaxHeaderBytes; n != 0 && (n < leastHeaderBytes || n > mostHeaderBytes) {
+		faults = append(faults, fmt.Errorf("MaxHeaderBytes %d: want %d to %d", n, leastHeaderBytes, mostHeaderBytes))
+	}
+	return errors.Join(faults...)
+}
+
+// withDefaults puts the defaults in place of zeros.
+func (c Config) withDefaults() Config {
+	if c.HTTPAddr == "" {
+		c.HTTPAddr = net.JoinHostPort(defaultHTTPHost, strconv.Itoa(defaultHTTPPort))
+	}
+	if c.ShutdownTimeout == 0 {
+		c.ShutdownTimeout = DefaultShutdownTimeout
+	}
+	if c.ReadHeaderTimeout == 0 {
+		c.ReadHeaderTimeout = defaultReadHeaderTimeout
+	}
+	if c.IdleTimeout == 0 {
+		c.IdleTimeout = defaultIdleTimeout
+	}
+	if c.StallTimeout == 0 {
+		c.StallTimeout = defaultStallTimeout
+	}
+	if c.MaxHeaderBytes == 0 {
+		c.MaxHeaderBytes = defaultMaxHeaderBytes
+	}
+	return c
+}
+
+func checkAddr(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("HTTPAddr %q: want host:port: %w", addr, err)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("HTTPAddr %q: want a port from 0 to 65535", addr)
+	}
+	return nil
+}
+
+// envReader reads typed variables and collects what is wrong with them.
+type envReader struct {
+	getenv func(string) string
+	faults []error
+}
+
+func (e *envReader) duration(name string) time.Duration {
+	text := e.getenv(name)
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		e.faults = append(e.faults, fmt.Errorf("%s=%q: want a duration of zero or more, such as 30s or 1m30s", name, text))
+		return 0
+	}
+	return d
+}
+
+func (e *envReader) integer(name string, unset, least, most int) int {
+	text := e.getenv(name)
+	if text == "" {
+		return unset
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		e.faults = append(e.faults, fmt.Errorf("%s=%q: want a whole number from %d to %d", name, text, least, most))
+		return unset
+	}
+	return n
+}

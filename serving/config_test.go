@@ -1,0 +1,107 @@
+package serving
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func env(pairs ...string) func(string) string {
+	return func(name string) string {
+		for i := 0; i+1 < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1]
+			}
+		}
+		return ""
+	}
+}
+
+func TestConfigFromEnv(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		env  func(string) string
+		want Config
+	}{
+		{"nothing", env(), Config{}},
+		{"host", env(EnvHTTPHost, "::1"), Config{HTTPAddr: "[::1]:8000"}},
+		{"port", env(EnvHTTPPort, "0"), Config{HTTPAddr: "127.0.0.1:0"}},
+		{"all", env(EnvHTTPHost, "0.0.0.0", EnvHTTPPort, "80", EnvRequestTimeout, "1m30s", EnvShutdownTimeout, "5s",
+			EnvReadHeaderTimeout, "2s", EnvKeepAliveTimeout, "3s", EnvMaxHeaderBytes, "8192",
+			EnvStallTimeout, "4s"),
+			Config{HTTPAddr: "0.0.0.0:80", RequestTimeout: 90 * time.Second, ShutdownTimeout: 5 * time.Second,
+				ReadHeaderTimeout: 2 * time.Second, IdleTimeout: 3 * time.Second, StallTimeout: 4 * time.Second, MaxHeaderBytes: 8192}},
+		{"no stall timeout", env(EnvStallTimeout, "0"), Config{StallTimeout: -1}},
+	} {
+		got, err := ConfigFromEnv(tt.env)
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+		if err := got.Validate(); err != nil {
+			t.Errorf("%s: Validate: %v", tt.name, err)
+		}
+	}
+}
+
+func TestConfigFaultsAllAtOnce(t *testing.T) {
+	_, err := ConfigFromEnv(env(EnvHTTPPort, "eighty", EnvRequestTimeout, "30", EnvMaxHeaderBytes, "1"))
+	want := `SERVE_REQUEST_TIMEOUT="30": want a duration of zero or more, such as 30s or 1m30s
+SERVE_HTTP_MAX_HEADER_BYTES="1": want a whole number from 4096 to 16777216
+SERVE_HTTP_PORT="eighty": want a whole number from 0 to 65535`
+	if err == nil || err.Error() != want {
+		t.Errorf("got:\n%v\nwant:\n%s", err, want)
+	}
+
+	err = Config{HTTPAddr: "localhost", RequestTimeout: -1, IdleTimeout: -time.Second, MaxHeaderBytes: 10}.Validate()
+	want = `HTTPAddr "localhost": want host:port: address localhost: missing port in address
+RequestTimeout -1ns: want zero or more
+IdleTimeout -1s: want zero or more
+MaxHeaderBytes 10: want 4096 to 16777216`
+	if err == nil || err.Error() != want {
+		t.Errorf("got:\n%v\nwant:\n%s", err, want)
+	}
+}
+
+func TestNewFaultsAllAtOnce(t *testing.T) {
+	ok := NewDeployment("D", http.NotFoundHandler())
+	bad := NewDeployment("D#1", nil, WithReplicas(0), WithMaxOngoingRequests(0), WithMaxQueuedRequests(-2))
+	_, err := New(Config{HTTPAddr: "x:99999"}, []*App{
+		NewApp("a", ok), NewApp("a", ok, WithRoutePrefix("/")), NewApp("b/c", bad, WithRoutePrefix("/x/")), nil, NewApp("d", nil),
+	})
+	want := `HTTPAddr "x:99999": want a port from 0 to 65535
+app "a": name used twice
+app "a": route prefix "/" is that of app "a"
+app "b/c": name "b/c": want 1 to 63 letters, digits, '-', '_' or '.'
+route prefix "/x/": want "/" or a clean path such as /api, without wildcards, outside /-/
+deployment "D#1": name "D#1": want 1 to 63 letters, digits, '-', '_' or '.'
+no handler
+replicas 0: want 1 or more
+max_ongoing_requests 0: want 1 or more
+max_queued_requests -2: want -1 (no limit), 0 or more
+app 3 is nil
+app "d": no ingress deployment
+app "d": route prefix "/" is that of app "a"`
+	if err == nil || err.Error() != want {
+		t.Errorf("got:\n%v\nwant:\n%s", err, want)
+	}
+	if _, err := New(Config{}, nil); err == nil || err.Error() != "no apps" {
+		t.Errorf("without apps: %v", err)
+	}
+}
+
+func TestRoutePrefixes(t *testing.T) {
+	for p, want := range map[string]bool{
+		"/": true, "/api": true, "/api/v2": true, "/-x": true, "/a b": true,
+		"": false, "api": false, "/api/": false, "/a//b": false, "/a/../b": false,
+		"/{x}": false, "/a?b": false, "/-": false, "/-/routes": false, "/%61": false,
+	} {
+		if validPrefix(p) != want {
+			t.Errorf("prefix %q: valid %v, want %v", p, !want, want)
+		}
+	}
+}

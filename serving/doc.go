@@ -1,0 +1,28 @@
+// Package serving runs applications behind an HTTP proxy, in the manner of Ray
+// Serve: the proxy finds the app by route prefix, a router chooses one of its
+// deployment's replicas, and the replica runs the handler. Each of the three
+// has its span, made through package tracing.
+//
+// The life of a [Server]:
+//
+//  1. [New] checks settings and apps and builds routes, routers and replicas.
+//  2. [Server.Start] listens. From then on each request goes
+//     proxy (request id, route, timeout, proxy span) →
+//     router (a slot, or a place in the queue; router span) →
+//     replica (the handler, replica span) → the handler's response, as it is
+//     written, or the proxy's own (404, 408, 500, 503).
+//  3. [Server.Shutdown] drains: health turns 503, new requests are refused,
+//     those in flight finish, within the bound of its context.
+//
+// A request has one response, and one writer that claims it: the handler by its
+// first write, or the proxy when the time is over or the handler has failed.
+// A response that fails after it began is cut off, never completed. A client
+// that stalls its own request loses it: see watch.go.
+//
+// What the package does not do: it starts no processes and no plugins, sets no
+// OpenTelemetry globals, handles no signals and reads the environment only in
+// [ConfigFromEnv]. Batching, calls between deployments, gRPC and web sockets
+// are not in it yet.
+//
+// Open proxy.go first, then router.go, replica.go and response.go.
+package serving

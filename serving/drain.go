@@ -1,0 +1,78 @@
+package serving
+
+import "sync"
+
+// work counts what is under way, and admits or refuses under the same lock: no
+// request slips in once draining has begun.
+type work struct {
+	idle chan struct{} // closed when draining, and nothing is under way
+
+	mu       sync.Mutex
+	draining bool
+	requests int // in the proxy
+	handlers int // goroutines; one may outlive its request
+}
+
+func newWork() *work {
+	return &work{idle: make(chan struct{})}
+}
+
+// admit counts a request in, unless the server drains.
+func (k *work) admit() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.draining {
+		return false
+	}
+	k.requests++
+	return true
+}
+
+func (k *work) requestDone() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.requests--
+	k.checkLocked()
+}
+
+// handlerStarts is called by an admitted request only.
+func (k *work) handlerStarts() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.handlers++
+}
+
+func (k *work) handlerDone() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.handlers--
+	k.checkLocked()
+}
+
+// drain refuses from now on. Call it once.
+func (k *work) drain() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.draining = true
+	k.checkLocked()
+}
+
+// checkLocked closes idle in its time, once: only requests start handlers, and
+// none is admitted any more, so that nothing follows when both counts are zero.
+func (k *work) checkLocked() {
+	if k.draining && k.requests == 0 && k.handlers == 0 {
+		close(k.idle)
+	}
+}
+
+func (k *work) isDraining() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.draining
+}
+
+func (k *work) counts() (requests, handlers int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.requests, k.handlers
+}

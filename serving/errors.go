@@ -1,0 +1,124 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// Why the runtime ended a request that its handler had not ended. A handler
+// finds the reason with [context.Cause] of its request's context; the context's
+// own error stays [context.DeadlineExceeded] or [context.Canceled].
+var (
+	// ErrRequestTimeout: the request was not answered within
+	// [Config.RequestTimeout]. The client got status 408, or a cut stream if
+	// the response had begun. It matches [context.DeadlineExceeded].
+	ErrRequestTimeout error = &causeError{"request timed out", context.DeadlineExceeded}
+
+	// ErrClientStalled: for [Config.StallTimeout] the client sent nothing of the
+	// body that the handler was reading, or took nothing of what it wrote. The
+	// handler's Read fails with it, or its Write fails. The client gets status
+	// 408, or a cut stream if the response had begun; only with HTTP/2 such a
+	// response goes on without the body. The request's context ends later, and
+	// without this cause. It matches [context.DeadlineExceeded].
+	ErrClientStalled error = &causeError{"client stalled", context.DeadlineExceeded}
+
+	// ErrClientGone: the client closed its connection, or reset its HTTP/2
+	// stream, before it had the whole response. Nothing is sent; span and log
+	// say 499. It matches [context.Canceled].
+	ErrClientGone error = &causeError{"client disconnected", context.Canceled}
+
+	// ErrShuttingDown: the server's [Server.Shutdown] ran out of time. The
+	// client got status 503, or a cut stream if the response had begun. It
+	// matches [context.Canceled].
+	ErrShuttingDown error = &causeError{"server is shutting down", context.Canceled}
+)
+
+// statusClientGone is nginx's code for a client that left. It is written into
+// spans and logs only: there is nobody to send it to.
+const statusClientGone = 499
+
+// causeError is a reason for the end of a context.
+type causeError struct {
+	text string
+	base error
+}
+
+func (e *causeError) Error() string { return e.text }
+func (e *causeError) Unwrap() error { return e.base }
+
+// QueueFullError says that a deployment's queue was at its limit when a request
+// came. The client gets status 503 at once. A handler that receives it from
+// another deployment and returns it passes the 503 on.
+type QueueFullError struct {
+	Deployment string
+	Queued     int // requests that were waiting
+	Limit      int // the deployment's max_queued_requests
+}
+
+// Error gives Ray's text: clients of Ray Serve recognise it in the body.
+func (e *QueueFullError) Error() string {
+	return fmt.Sprintf("Request dropped due to backpressure (num_queued_requests=%d, max_queued_requests=%d).",
+		e.Queued, e.Limit)
+}
+
+// errGoexit stands for a handler that ended its goroutine by runtime.Goexit.
+var errGoexit = errors.New("handler called runtime.Goexit")
+
+// causeOf tells why ctx ended. Only a client's departure comes without a cause:
+// net/http cancels the request's context with none.
+func causeOf(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if _, ours := errors.AsType[*causeError](cause); ours {
+		return cause
+	}
+	return ErrClientGone
+}
+
+// statusOf translates an error that ended a request before its response began
+// into the status code of the client's response.
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, ErrRequestTimeout), errors.Is(err, ErrClientStalled):
+		return http.StatusRequestTimeout
+	case errors.Is(err, ErrClientGone):
+		return statusClientGone
+	case errors.Is(err, ErrShuttingDown):
+		return http.StatusServiceUnavailable
+	}
+	if _, full := errors.AsType[*QueueFullError](err); full {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+// isPanic reports whether a handler panicked, http.ErrAbortHandler included.
+func isPanic(err error) bool {
+	_, panicked := errors.AsType[*tracing.PanicError](err)
+	return panicked || isAbort(err)
+}
+
+// isAbort reports whether a handler asked for its connection to be cut, in the
+// way that net/http has for it.
+func isAbort(err error) bool { return errors.Is(err, http.ErrAbortHandler) }
+
+// spanError is err as spans record it: timeouts and departures as the context
+// errors they are.
+func spanError(err error) error {
+	switch {
+	case errors.Is(err, ErrRequestTimeout):
+		return context.DeadlineExceeded
+	case errors.Is(err, ErrClientGone):
+		return context.Canceled
+	}
+	return err
+}
+
+// isCancellation reports whether the runtime, not the handler, ended the request.
+func isCancellation(err error) bool {
+	_, ours := errors.AsType[*causeError](err)
+	return ours
+}

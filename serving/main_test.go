@@ -1,0 +1,312 @@
+package serving
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.uber.org/goleak"
+
+	"github.com/servetrace/servetrace/tracing"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patienceOfTests bounds every wait: beyond it something is stuck.
+const patienceOfTests = 20 * time.Second
+
+// rig is a running server with what it recorded.
+type rig struct {
+	t      testing.TB
+	server *Server
+	spans  *spanLog
+	access *lineLog
+	client *http.Client
+
+	wantShutdown string // the error that Shutdown gives; empty: nil
+}
+
+// start serves the handler as deployment D of app "a" at "/".
+func start(t testing.TB, cfg Config, h http.Handler, opts ...DeploymentOption) *rig {
+	t.Helper()
+	return startApps(t, cfg, NewApp("a", NewDeployment("D", h, opts...)))
+}
+
+func startApps(t testing.TB, cfg Config, apps ...*App) *rig {
+	t.Helper()
+	r := &rig{t: t, spans: newSpanLog(), access: newLineLog()}
+	tp := provider(t, r.spans)
+	if cfg.HTTPAddr == "" {
+		cfg.HTTPAddr = "127.0.0.1:0"
+	}
+	var err error
+	r.server, err = New(cfg, apps, WithTracing(tp), WithLogger(slog.New(slog.NewJSONHandler(r.access, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	r.client = &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), patienceOfTests)
+		defer cancel()
+		if err := r.server.Shutdown(ctx); err != nil && err.Error() != r.wantShutdown {
+			t.Errorf("Shutdown: %v, want %q", err, r.wantShutdown)
+		}
+		_ = tp.Shutdown(ctx)
+	})
+	return r
+}
+
+// provider has the default settings: everything is sampled.
+func provider(t testing.TB, processor sdktrace.SpanProcessor) *tracing.Provider {
+	t.Helper()
+	cfg, err := tracing.ConfigFromEnv(func(string) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	tp, err := tracing.NewProvider(cfg, processor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tp
+}
+
+func (r *rig) url(path string) string { return "http://" + r.server.Addr().String() + path }
+
+// answer is what a client saw.
+type answer struct {
+	Status int
+	Body   string
+	Cut    bool // the body did not come to its end
+	header http.Header
+}
+
+// get sends a GET; an error before the response's head gives status 0.
+func (r *rig) get(path string, header ...string) answer {
+	r.t.Helper()
+	return r.do(r.t.Context(), http.MethodGet, path, header...)
+}
+
+func (r *rig) do(ctx context.Context, method, path string, header ...string) answer {
+	req, err := http.NewRequestWithContext(ctx, method, r.url(path), nil)
+	if err != nil {
+		r.t.Error(err)
+		return answer{}
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return answer{Cut: true}
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	return answer{Status: resp.StatusCode, Body: string(body), Cut: err != nil, header: resp.Header}
+}
+
+// dial opens a connection and sends the text.
+func (r *rig) dial(text string) net.Conn {
+	r.t.Helper()
+	c, err := net.Dial("tcp", r.server.Addr().String())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	if _, err := io.WriteString(c, text); err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+func (r *rig) router() *router {
+	return r.server.http.Handler.(*proxy).routes.routes[0].router
+}
+
+// queued waits until n requests wait for a replica.
+func (r *rig) queued(n int) {
+	r.t.Helper()
+	router := r.router()
+	await(r.t, fmt.Sprintf("%d requests queued", n), func() bool {
+		router.mu.Lock()
+		defer router.mu.Unlock()
+		return router.waiting.Len() == n
+	})
+}
+
+// await looks until ok holds.
+func await(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	late := time.After(patienceOfTests)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("waited in vain for: %s", what)
+		}
+	}
+}
+
+// receive takes from ch, within patience.
+func receive[T any](t testing.TB, what string, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(patienceOfTests):
+		t.Fatalf("waited in vain for: %s", what)
+		panic("unreachable")
+	}
+}
+
+// spanLog keeps ended spans.
+type spanLog struct {
+	mu    sync.Mutex
+	spans []sdktrace.ReadOnlySpan
+}
+
+func newSpanLog() *spanLog { return &spanLog{} }
+
+func (l *spanLog) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+func (l *spanLog) ForceFlush(context.Context) error                { return nil }
+func (l *spanLog) Shutdown(context.Context) error                  { return nil }
+
+func (l *spanLog) OnEnd(s sdktrace.ReadOnlySpan) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spans = append(l.spans, s)
+}
+
+func (l *spanLog) all() []sdktrace.ReadOnlySpan {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]sdktrace.ReadOnlySpan(nil), l.spans...)
+}
+
+// take waits for n spans and gives and forgets them.
+func (l *spanLog) take(t testing.TB, n int) []sdktrace.ReadOnlySpan {
+	t.Helper()
+	await(t, fmt.Sprintf("%d spans", n), func() bool { return len(l.all()) >= n })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	spans := l.spans
+	l.spans = nil
+	return spans
+}
+
+func attr(s sdktrace.ReadOnlySpan, key string) (attribute.Value, bool) {
+	for _, kv := range s.Attributes() {
+		if string(kv.Key) == key {
+			return kv.Value, true
+		}
+	}
+	return attribute.Value{}, false
+}
+
+// digest writes down what the status table tells of a span.
+func digest(s sdktrace.ReadOnlySpan) string {
+	var b strings.Builder
+	family, _, _ := strings.Cut(s.Name(), " ")
+	b.WriteString(family)
+	switch s.Status().Code {
+	case codes.Ok:
+		b.WriteString(" OK")
+	case codes.Error:
+		fmt.Fprintf(&b, " ERROR(%s)", s.Status().Description)
+	}
+	if v, ok := attr(s, "http.status_code"); ok {
+		fmt.Fprintf(&b, " sc=%d", v.AsInt64())
+	}
+	if _, ok := attr(s, "http.method"); !ok {
+		b.WriteString(" no-http")
+	}
+	for _, e := range s.Events() {
+		var kind, escaped string
+		for _, kv := range e.Attributes {
+			switch kv.Key {
+			case "exception.type":
+				kind = kv.Value.AsString()
+			case "exception.escaped":
+				escaped = kv.Value.AsString()
+			}
+		}
+		fmt.Fprintf(&b, " event(%s %s)", kind, escaped)
+	}
+	return b.String()
+}
+
+// digests gives the spans of one request in the order proxy, router, replica.
+func digests(spans []sdktrace.ReadOnlySpan) []string {
+	var out []string
+	for _, family := range []string{"proxy_http_request", "route_to_replica", "replica_handle_request"} {
+		for _, s := range spans {
+			if strings.HasPrefix(s.Name(), family) {
+				out = append(out, digest(s))
+			}
+		}
+	}
+	return out
+}
+
+// lineLog keeps log lines.
+type lineLog struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func newLineLog() *lineLog { return &lineLog{} }
+
+func (l *lineLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+// lines gives the log entries with the message, as far as they have come.
+func (l *lineLog) lines(t testing.TB, msg string) []map[string]any {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []map[string]any
+	sc := bufio.NewScanner(bytes.NewReader(l.buf.Bytes()))
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		var line map[string]any
+		if err := json.Unmarshal(sc.Bytes(), &line); err != nil {
+			t.Fatalf("log line %q: %v", sc.Text(), err)
+		}
+		if line["msg"] == msg {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// take waits for n entries with the message.
+func (l *lineLog) take(t testing.TB, msg string, n int) []map[string]any {
+	t.Helper()
+	await(t, fmt.Sprintf("%d log lines %q", n, msg), func() bool { return len(l.lines(t, msg)) >= n })
+	return l.lines(t, msg)
+}

@@ -1,0 +1,271 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// proxy is where HTTP requests come in. It finds the app, has the router choose
+// a replica, and answers itself where no handler did. It never changes after
+// newProxy.
+type proxy struct {
+	routes    *routeTable
+	listing   []byte // the body of /-/routes
+	timeout   time.Duration
+	work      *work
+	watch     *watch
+	component *tracing.Component
+	tracing   *tracing.Provider
+	log       *slog.Logger
+}
+
+// Texts are Ray's, which scripts may look for.
+const (
+	textHealthy  = "success"
+	textDraining = "This node is being drained."
+	textNotFound = "Path '%s' not found. Ping http://.../-/routes for available routes."
+	textTimeout  = "Request %s timed out after %gs."
+	textStalled  = "Request %s stalled for %gs." // not Ray's
+)
+
+// ServeHTTP implements [http.Handler].
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	conn := connectionOf(r)
+	conn.enter(r)
+	defer func() { conn.leave(p.watch.beat.Load()) }()
+	if r.URL.Path == "" && r.Method != http.MethodConnect { // CONNECT has a host only
+		r = withPath(r, "/", "") // https://www.rfc-editor.org/rfc/rfc9110#section-4.2.3
+	}
+	switch r.URL.Path {
+	case "/-/healthz":
+		p.health(w, "text/plain; charset=utf-8", []byte(textHealthy))
+		return
+	case "/-/routes":
+		p.health(w, "application/json", p.listing)
+		return
+	}
+	x := &exchange{arrived: time.Now(), r: r, id: requestID(r.Header)}
+	defer p.logAccess(x)
+	if !p.work.admit() {
+		p.refuse(w, x)
+		return
+	}
+	defer p.work.requestDone()
+	rt, path, rawPath, ok := p.routes.match(r.URL)
+	if !ok {
+		x.status = http.StatusNotFound
+		writeText(w, x.status, x.id, fmt.Sprintf(textNotFound, r.URL.Path))
+		return
+	}
+	x.route = rt
+	p.serve(w, x, withPath(r, path, rawPath))
+	if x.cut {
+		panic(http.ErrAbortHandler) // net/http cuts the connection, silently
+	}
+}
+
+// health answers body while the server takes requests.
+func (p *proxy) health(w http.ResponseWriter, contentType string, body []byte) {
+	if p.work.isDraining() {
+		writeText(w, http.StatusServiceUnavailable, "", textDraining)
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	_, _ = w.Write(body) // the client may have left
+}
+
+// refuse turns a request away while the server drains. Closing the connection
+// sends the client's next request elsewhere.
+func (p *proxy) refuse(w http.ResponseWriter, x *exchange) {
+	x.status = http.StatusServiceUnavailable
+	w.Header().Set("Connection", "close")
+	writeText(w, x.status, x.id, textDraining)
+}
+
+// exchange is one request and its response, as the access log tells it.
+type exchange struct {
+	arrived time.Time
+	r       *http.Request // as it came
+	id      string
+	route   *route          // nil: none matched
+	name    string          // of the route, as in spans
+	ctx     context.Context // with the proxy span; nil without a route
+	replica string          // unique id; empty until one took the request
+	status  int             // what the client was told, or 499
+	cut     bool            // whether its connection or stream was cut
+	err     error           // what ended it otherwise than by a response
+}
+
+// serve answers a request that matched a route, and fills in x; r is the request
+// as the app sees it.
+func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
+	x.name = x.route.name(r)
+	ctx, cancel := p.withTimeout(r.Context())
+	defer cancel()
+	ctx, span := p.tracing.StartProxy(p.tracing.Extract(ctx, r.Header), tracing.ProxyStart{
+		Request: &tracing.Request{
+			ID:         x.id,
+			App:        x.route.app,
+			Deployment: x.route.deployment,
+			Route:      x.name,
+			Component:  p.component,
+		},
+		Protocol:  tracing.HTTP,
+		Method:    r.Method,
+		RoutePath: x.route.remainder(x.r.URL.Path),
+	})
+	x.ctx = ctx
+	resp := newResponse(ctx, w, r, x.id, x.route.prefix)
+	x.err = p.dispatch(ctx, resp, x, r)
+	x.status, x.cut = p.conclude(resp, x.err)
+	span.End(tracing.ProxyResult{StatusCode: x.status, Err: spanError(x.err)})
+}
+
+func (p *proxy) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	if p.timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, p.timeout, ErrRequestTimeout)
+}
+
+// dispatch has a replica answer r and waits for it, but not beyond ctx. It
+// gives what ended the request otherwise than by an ordinary response.
+//
+// The handler has a goroutine of its own, so that a client need not wait for a
+// handler that outlasts its time, or that waits for its own client. The slot
+// stays taken until it really returns.
+func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *http.Request) error {
+	router := x.route.router
+	routed, m, err := p.assign(ctx, x.route)
+	if err != nil {
+		return err
+	}
+	x.replica = m.runner.id().UniqueID
+	done := make(chan outcome, 2)
+	p.watch.add(&resp.watched, connectionOf(r), done)
+	defer p.watch.remove(&resp.watched)
+	p.work.handlerStarts()
+	go func() {
+		err := errGoexit
+		defer func() {
+			router.release(m) // before the client learns of the end: it may come back at once
+			done <- outcome{err: err}
+			p.work.handlerDone()
+		}()
+		err = m.runner.run(routed, resp, r)
+	}()
+	returned, cause := p.await(ctx, resp, done)
+	if returned {
+		return cause
+	}
+	found, complete := resp.take(cause)
+	for found == ended {
+		if o := <-done; o.stall == noStall {
+			return o.err
+		}
+	}
+	resp.abandon(cause)
+	if complete {
+		resp.flush()
+		return nil
+	}
+	return cause
+}
+
+// await waits until the handler has returned, which gives its error, or until
+// the request is to be ended, which gives the cause.
+func (p *proxy) await(ctx context.Context, resp *response, done <-chan outcome) (returned bool, err error) {
+	for {
+		select {
+		case o := <-done:
+			switch {
+			case o.stall == noStall:
+				return true, o.err
+			case !resp.outlives(o.stall):
+				return false, ErrClientStalled
+			}
+		case <-ctx.Done():
+			return false, resp.whyOver()
+		}
+	}
+}
+
+// assign reserves a slot of a replica, under the router span.
+func (p *proxy) assign(ctx context.Context, rt *route) (context.Context, *member, error) {
+	routed, span := p.tracing.StartRouter(ctx, tracing.RouterStart{
+		App:        rt.app,
+		Deployment: rt.deployment,
+		Protocol:   tracing.HTTP,
+	})
+	m, wait, err := rt.router.acquire(ctx)
+	result := tracing.RouterResult{QueueWait: wait, Err: spanError(err)}
+	if err != nil {
+		result.Outcome = tracing.RouterCanceled
+		if _, full := errors.AsType[*QueueFullError](err); full {
+			result.Outcome = tracing.RouterRefused
+		}
+	}
+	span.End(result)
+	return routed, m, err
+}
+
+// conclude answers where the handler did not, and says what the client was
+// told and whether its connection is to be cut. Nobody else writes any more.
+func (p *proxy) conclude(resp *response, err error) (status int, cut bool) {
+	status = resp.told()
+	switch {
+	case err == nil:
+		return status, false
+	case status != 0:
+		if !errors.Is(err, ErrClientGone) {
+			resp.flush()
+		}
+		return status, true
+	case isAbort(err):
+		return http.StatusInternalServerError, true // the client sees no status at all
+	}
+	status = statusOf(err)
+	if status == statusClientGone {
+		return status, true
+	}
+	resp.reply(status, p.textFor(status, resp.requestID, err))
+	return status, false
+}
+
+// textFor is the body of a response that the proxy gives for err. What a
+// handler failed with is not for clients.
+func (p *proxy) textFor(status int, requestID string, err error) string {
+	if full, ok := errors.AsType[*QueueFullError](err); ok {
+		return full.Error()
+	}
+	switch status {
+	case http.StatusRequestTimeout:
+		if errors.Is(err, ErrClientStalled) {
+			return fmt.Sprintf(textStalled, requestID, p.watch.limit.Seconds())
+		}
+		return fmt.Sprintf(textTimeout, requestID, p.timeout.Seconds())
+	case http.StatusServiceUnavailable:
+		return textDraining
+	}
+	return http.StatusText(status)
+}
+
+// withPath gives r the path that the app sees.
+func withPath(r *http.Request, path, rawPath string) *http.Request {
+	if path == r.URL.Path {
+		return r
+	}
+	inner := new(http.Request)
+	*inner = *r
+	inner.URL = new(url.URL)
+	*inner.URL = *r.URL
+	inner.URL.Path, inner.URL.RawPath = path, rawPath
+	return inner
+}

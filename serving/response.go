@@ -1,0 +1,428 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// phase says whose the response is. It only moves forward.
+type phase int
+
+const (
+	open  phase = iota // nobody has written yet
+	begun              // the handler has: status and headers are out of its hands
+	ended              // the handler has returned; whoever waits for it concludes
+	lost               // the proxy took the response away while the handler ran
+)
+
+func (p phase) String() string {
+	return [...]string{"open", "begun", "ended", "lost"}[p]
+}
+
+// response is the http.ResponseWriter that a handler sees. The handler and the
+// proxy (at a timeout, say) both may want to answer: exactly one of them gets
+// to. It is the first that comes, except that the handler cannot begin once the
+// request's context has ended; so which of them it was never depends on which
+// goroutine the scheduler woke first.
+//
+// Nothing is buffered here. Of the optional interfaces it has Flusher, the
+// deadlines and EnableFullDuplex of http.ResponseController, and
+// io.StringWriter. It has no Unwrap, which would let a handler write past the
+// lock, and no Hijack: web sockets will have spans of their own.
+type response struct {
+	ctx       context.Context
+	conn      http.ResponseWriter // the connection's; guarded by mu once the handler runs
+	requestID string
+	request   *http.Request // as the app sees it
+	prefix    string        // of the app's route
+	body      *requestBody  // nil if there is none
+	watched   watched
+	stalled   atomic.Bool // its client is held to account for it
+
+	mu      sync.Mutex
+	header  http.Header // the handler's own map, copied to conn as it begins
+	phase   phase
+	status  int   // what the handler has told the client; 0 while open
+	left    int64 // bytes of a declared Content-Length to come; -1: unknown
+	informs bool  // a 1xx has put headers on conn
+	cause   error // why the response was lost
+}
+
+var (
+	_ http.Flusher    = (*response)(nil)
+	_ io.StringWriter = (*response)(nil)
+)
+
+// newResponse makes the response to r, a request as the app below prefix sees it.
+func newResponse(ctx context.Context, w http.ResponseWriter, r *http.Request, requestID, prefix string) *response {
+	p := &response{
+		ctx:       ctx,
+		conn:      w,
+		requestID: requestID,
+		request:   r,
+		prefix:    prefix,
+		header:    make(http.Header),
+		left:      -1,
+	}
+	p.body = newRequestBody(r, &p.watched)
+	return p
+}
+
+// Header implements [http.ResponseWriter].
+func (p *response) Header() http.Header { return p.header }
+
+// WriteHeader implements [http.ResponseWriter]; a 1xx is sent at once.
+func (p *response) WriteHeader(status int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.phase == begun:
+		p.conn.WriteHeader(status) // net/http logs that it is superfluous
+	case p.phase != open || p.ctx.Err() != nil:
+		// The proxy answers, or has answered: the next Write says so.
+	case status >= 100 && status <= 199 && status != http.StatusSwitchingProtocols:
+		maps.Copy(p.conn.Header(), p.header)
+		p.informs = true
+		p.moveLocked()
+		p.conn.WriteHeader(status)
+		p.watched.writing.Store(0)
+	default:
+		p.beginLocked(status)
+	}
+}
+
+// Write implements [http.ResponseWriter]. It fails with the context's cause
+// once the request has been ended.
+func (p *response) Write(b []byte) (n int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.claimLocked(); err != nil {
+		return 0, err
+	}
+	defer p.watched.writing.Store(0)
+	for {
+		p.moveLocked()
+		m, err := p.conn.Write(b[:min(len(b), stepBytes)])
+		p.countLocked(m)
+		n += m
+		b = b[m:]
+		if err != nil {
+			return n, err
+		}
+		p.watched.moved()
+		if len(b) == 0 {
+			return n, nil
+		}
+	}
+}
+
+// stepBytes is how much is written at once: what a client has to take within
+// the stall timeout.
+const stepBytes = 64 << 10
+
+// moveLocked tells the watch that a write begins.
+func (p *response) moveLocked() { p.watched.writing.Store(p.watched.now()) }
+
+// WriteString implements [io.StringWriter].
+func (p *response) WriteString(s string) (n int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.claimLocked(); err != nil {
+		return 0, err
+	}
+	defer p.watched.writing.Store(0)
+	for {
+		p.moveLocked()
+		m, err := io.WriteString(p.conn, s[:min(len(s), stepBytes)])
+		p.countLocked(m)
+		n += m
+		s = s[m:]
+		if err != nil {
+			return n, err
+		}
+		p.watched.moved()
+		if s == "" {
+			return n, nil
+		}
+	}
+}
+
+// Flush implements [http.Flusher].
+func (p *response) Flush() { _ = p.FlushError() }
+
+// FlushError is what [http.ResponseController.Flush] calls.
+func (p *response) FlushError() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.claimLocked(); err != nil {
+		return err
+	}
+	p.moveLocked()
+	defer p.watched.writing.Store(0)
+	return p.controller().Flush()
+}
+
+// SetReadDeadline is what [http.ResponseController.SetReadDeadline] calls.
+func (p *response) SetReadDeadline(t time.Time) error {
+	return p.control(func(c *http.ResponseController) error { return c.SetReadDeadline(t) })
+}
+
+// SetWriteDeadline is what [http.ResponseController.SetWriteDeadline] calls.
+func (p *response) SetWriteDeadline(t time.Time) error {
+	return p.control(func(c *http.ResponseController) error { return c.SetWriteDeadline(t) })
+}
+
+// EnableFullDuplex is what [http.ResponseController.EnableFullDuplex] calls.
+func (p *response) EnableFullDuplex() error {
+	return p.control((*http.ResponseController).EnableFullDuplex)
+}
+
+func (p *response) control(set func(*http.ResponseController) error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.phase > begun {
+		return p.lostLocked()
+	}
+	return set(p.controller())
+}
+
+// claimLocked makes the response the handler's, with status 200 if it has not
+// begun, or says why it no longer can be.
+func (p *response) claimLocked() error {
+	switch {
+	case p.phase == begun:
+		return nil
+	case p.phase > begun:
+		return p.lostLocked()
+	case p.ctx.Err() != nil:
+		return p.whyOver()
+	}
+	p.beginLocked(http.StatusOK)
+	return nil
+}
+
+func (p *response) lostLocked() error {
+	if p.cause != nil {
+		return p.cause
+	}
+	return http.ErrHandlerTimeout // written to after the handler returned
+}
+
+// beginLocked sends status and the handler's headers.
+func (p *response) beginLocked(status int) {
+	h := p.conn.Header()
+	if p.informs {
+		clear(h) // the handler may have taken back what a 1xx carried
+	}
+	maps.Copy(h, p.header)
+	h[headerRequestID] = []string{p.requestID}
+	if p.prefix != "/" && status >= 300 && status <= 399 {
+		if to, ok := rebase(h.Get("Location"), p.prefix, p.request.URL.Path); ok {
+			h.Set("Location", to)
+		}
+	}
+	p.conn.WriteHeader(status) // panics on nonsense, and then nothing has begun
+	p.phase, p.status = begun, status
+	switch {
+	case p.request.Method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
+		p.left = 0
+	default:
+		p.left = declaredLength(p.header)
+	}
+}
+
+func declaredLength(h http.Header) int64 {
+	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
+		return n
+	}
+	return -1
+}
+
+func (p *response) countLocked(n int) {
+	if p.left > 0 {
+		p.left -= int64(n)
+	}
+}
+
+// completeLocked reports whether the client may have all of the response though
+// the handler still runs. It may leave then without spoiling anything.
+func (p *response) completeLocked() bool { return p.phase == begun && p.left == 0 }
+
+// end is called once, when the handler has returned with err. It completes an
+// ordinary response and returns what ended the request if that was anything
+// else. A panic of the handler counts for more than the context's end, and that
+// for more than an error, which then only is its consequence.
+func (p *response) end(err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.phase == lost {
+		return heavier(err, p.cause)
+	}
+	if p.ctx.Err() != nil && !p.completeLocked() {
+		err = heavier(err, p.whyOver())
+	}
+	if err == nil {
+		if p.phase == open {
+			p.beginLocked(http.StatusOK)
+		}
+		maps.Copy(p.conn.Header(), p.header) // trailers; net/http looks for nothing else now
+	}
+	p.phase = ended
+	return err
+}
+
+func heavier(err, cause error) error {
+	if isPanic(err) {
+		return err
+	}
+	return cause
+}
+
+// take is the proxy's: the request's context has ended with cause while the
+// handler may still run. It gives the phase in which it found the response.
+// Unless that is ended, the handler can no longer write, no write of it is
+// under way, and the connection is the proxy's. complete says that the handler
+// had written all that it had declared.
+func (p *response) take(cause error) (found phase, complete bool) {
+	hurried := !p.mu.TryLock()
+	if hurried {
+		// The handler may be stuck in a write, holding mu: the client does not
+		// read, or it does not send its body, of which net/http wants to see the
+		// end before it replies. Deadlines may be set at any time: net.Conn
+		// promises it.
+		retire(p.request)
+		c := p.controller()
+		_ = c.SetWriteDeadline(patience(cause)) // without deadlines, the write ends by itself
+		_ = c.SetReadDeadline(time.Now())       // the body is not worth waiting for
+		p.mu.Lock()
+	}
+	defer p.mu.Unlock()
+	if hurried {
+		// A response that is complete after all may be sent without hurry.
+		_ = p.controller().SetWriteDeadline(time.Time{})
+	}
+	if p.phase == ended {
+		return ended, true
+	}
+	found, complete = p.phase, p.completeLocked()
+	p.phase = lost
+	if !complete {
+		p.cause = cause
+	}
+	return found, complete
+}
+
+// cutGrace is how long a client that is slow to read may hold up the end of a
+// response that is being cut.
+const cutGrace = 250 * time.Millisecond
+
+// patience is the deadline of what is still written once cause ended a request.
+func patience(cause error) time.Time {
+	if errors.Is(cause, ErrClientGone) {
+		return time.Now()
+	}
+	return time.Now().Add(cutGrace)
+}
+
+// reply answers in the handler's place. It is called when the handler has
+// returned, has not begun, or has lost the response before it began.
+func (p *response) reply(status int, text string) {
+	h := p.conn.Header()
+	if p.informs {
+		clear(h)
+	}
+	writeText(p.conn, status, p.requestID, text)
+}
+
+// abandon prepares the connection for the return from a request whose handler
+// still runs: the handler reads no more of the body, and the connection ends
+// with the response.
+func (p *response) abandon(cause error) {
+	if p.request.ProtoMajor == 1 && p.told() == 0 {
+		p.conn.Header().Set("Connection", "close") // there is still time to say so
+	}
+	p.endBody(cause)
+}
+
+// endBody has reads of the body fail, net/http's own included.
+func (p *response) endBody(cause error) {
+	retire(p.request)
+	p.body.end(cause, func() error { return p.controller().SetReadDeadline(time.Now()) })
+}
+
+// outlives reports whether the response can go on though the client holds up s,
+// and then has seen to it: one of HTTP/2 that has begun can do without the rest
+// of the body. With HTTP/1.1, net/http ends the context when it can not read.
+func (p *response) outlives(s stall) bool {
+	if s != readStall || p.request.ProtoMajor == 1 || !p.hasBegun() {
+		p.stalled.Store(true)
+		if s == writeStall {
+			p.watched.closeStuck()
+		}
+		return false
+	}
+	p.endBody(ErrClientStalled)
+	return true
+}
+
+// whyOver is the cause of the context's end. Once we hurry net/http's reads and
+// writes, it ends the context as if the client had left.
+func (p *response) whyOver() error {
+	cause := causeOf(p.ctx)
+	if p.stalled.Load() && errors.Is(cause, ErrClientGone) {
+		return ErrClientStalled
+	}
+	return cause
+}
+
+// hasBegun is right about the handler's reading goroutine: who writes in another
+// may be stuck in that, holding mu, and has begun then.
+func (p *response) hasBegun() bool {
+	if !p.mu.TryLock() {
+		return true
+	}
+	defer p.mu.Unlock()
+	return p.phase == begun
+}
+
+// flush sends what net/http still holds, so that the client sees the response's
+// beginning before its connection is cut.
+func (p *response) flush() {
+	c := p.controller()
+	_ = c.SetWriteDeadline(time.Now().Add(cutGrace)) // else a slow client delays us
+	if p.body != nil && p.request.ProtoMajor == 1 {
+		retire(p.request)
+		_ = c.SetReadDeadline(time.Now().Add(cutGrace / 2)) // net/http may want to see its end first
+	}
+	_ = c.Flush() // it may have left
+}
+
+// told is the status that the handler has told the client, 0 if none.
+func (p *response) told() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status
+}
+
+func (p *response) controller() *http.ResponseController {
+	return http.NewResponseController(p.conn)
+}
+
+// writeText sends a plain text of the proxy's own.
+func writeText(w http.ResponseWriter, status int, requestID, text string) {
+	h := w.Header()
+	h["Content-Type"] = []string{"text/plain; charset=utf-8"}
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	if requestID != "" {
+		h[headerRequestID] = []string{requestID}
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text) // the client may have left
+}

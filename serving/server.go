@@ -1,0 +1,223 @@
+package serving
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// Server serves apps over HTTP/1.1 and unencrypted HTTP/2 (prior knowledge).
+// Its methods are safe for concurrent use.
+type Server struct {
+	cfg   Config
+	log   *slog.Logger
+	http  *http.Server
+	work  *work
+	conns *conns
+	watch *watch
+	cut   context.CancelCauseFunc // ends every request's context
+	stops []func()                // of the listers
+	done  chan struct{}           // closed when nothing is accepted any more
+
+	stop    sync.Once
+	stopErr error // written in stop
+
+	mu      sync.Mutex
+	addr    net.Addr
+	err     error // written before done is closed
+	started bool
+}
+
+// Option changes a [Server] as it is built.
+type Option struct{ apply func(*options) }
+
+type options struct {
+	tracing *tracing.Provider
+	log     *slog.Logger
+}
+
+// WithTracing sets what makes the spans; the default is [tracing.Off]. The
+// server neither flushes nor shuts it down.
+func WithTracing(p *tracing.Provider) Option {
+	return Option{func(o *options) { o.tracing = p }}
+}
+
+// WithLogger sets where the access log (one line per request) and the server's
+// own reports go; the default is [slog.Default].
+func WithLogger(log *slog.Logger) Option {
+	return Option{func(o *options) { o.log = log }}
+}
+
+// New builds a server for apps, one or more, with distinct names and route
+// prefixes. It starts nothing. The error tells every fault at once.
+func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
+	if err := errors.Join(cfg.Validate(), checkApps(apps)); err != nil {
+		return nil, err
+	}
+	o := options{tracing: tracing.Off(), log: slog.Default()}
+	for _, opt := range opts {
+		opt.apply(&o)
+	}
+	s := &Server{
+		cfg:   cfg.withDefaults(),
+		log:   o.log,
+		work:  newWork(),
+		conns: newConns(),
+		done:  make(chan struct{}),
+	}
+	s.watch = newWatch(s.cfg.StallTimeout, s.conns)
+	var routes []*route
+	for _, a := range apps {
+		routes = append(routes, s.deploy(a, o.tracing))
+	}
+	base, cut := context.WithCancelCause(context.Background())
+	s.cut = cut
+	s.http = s.newHTTPServer(base, newProxy(s, routes, o.tracing))
+	return s, nil
+}
+
+// checkApps returns every fault of every app.
+func checkApps(apps []*App) error {
+	var faults []error
+	if len(apps) == 0 {
+		faults = append(faults, errors.New("no apps"))
+	}
+	names, prefixes := map[string]bool{}, map[string]string{}
+	for i, a := range apps {
+		if a == nil {
+			faults = append(faults, fmt.Errorf("app %d is nil", i))
+			continue
+		}
+		if err := a.check(); err != nil {
+			faults = append(faults, fmt.Errorf("app %q: %w", a.name, err))
+		}
+		if names[a.name] {
+			faults = append(faults, fmt.Errorf("app %q: name used twice", a.name))
+		}
+		names[a.name] = true
+		if other, taken := prefixes[a.prefix]; taken {
+			faults = append(faults, fmt.Errorf("app %q: route prefix %q is that of app %q", a.name, a.prefix, other))
+		}
+		prefixes[a.prefix] = a.name
+	}
+	return errors.Join(faults...)
+}
+
+// deploy builds the app's replicas and the router over them.
+func (s *Server) deploy(a *App, tp *tracing.Provider) *route {
+	d := a.ingress
+	replicas := make(localReplicas, d.replicas)
+	for i := range replicas {
+		replicas[i] = newReplica(a.name, d, tp, s.log)
+	}
+	router := newRouter(d.name, d.maxQueued)
+	s.stops = append(s.stops, replicas.watch(router.update))
+	return &route{
+		prefix:     a.prefix,
+		app:        a.name,
+		deployment: d.name,
+		router:     router,
+		pattern:    patternOf(d.handler),
+	}
+}
+
+// localReplicas lists replicas of this process, which never change.
+type localReplicas []runner
+
+var _ lister = localReplicas(nil)
+
+func (l localReplicas) watch(update func([]runner)) (stop func()) {
+	update(l)
+	return func() {}
+}
+
+func newProxy(s *Server, routes []*route, tp *tracing.Provider) *proxy {
+	apps := make(map[string]string, len(routes))
+	for _, rt := range routes {
+		apps[rt.prefix] = rt.app
+	}
+	listing, _ := json.Marshal(apps) // a map of strings always has a form
+	return &proxy{
+		routes:    newRouteTable(routes),
+		listing:   listing,
+		timeout:   s.cfg.RequestTimeout,
+		work:      s.work,
+		watch:     s.watch,
+		component: tp.NewProxy(),
+		tracing:   tp,
+		log:       s.log,
+	}
+}
+
+func (s *Server) newHTTPServer(base context.Context, h http.Handler) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: s.cfg.ReadHeaderTimeout,
+		IdleTimeout:       s.cfg.IdleTimeout,
+		MaxHeaderBytes:    s.cfg.MaxHeaderBytes,
+		ConnState:         s.conns.onState,
+		ConnContext:       s.conns.onContext,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		BaseContext:       func(net.Listener) context.Context { return base },
+		Protocols:         protocols,
+		HTTP2:             &http.HTTP2Config{WriteByteTimeout: max(0, s.cfg.StallTimeout)},
+	}
+}
+
+// Start listens and serves in the background; ctx covers the listening only.
+// Call it once. It fails if the address cannot be had.
+func (s *Server) Start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started || s.work.isDraining() {
+		return errors.New("start server: started or shut down before")
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.HTTPAddr)
+	if err != nil {
+		return fmt.Errorf("start server: %w", err)
+	}
+	s.started, s.addr = true, l.Addr()
+	s.watch.start() // ends by Shutdown
+	go s.serve(l)   // ends by Shutdown, which waits for done
+	return nil
+}
+
+func (s *Server) serve(l net.Listener) {
+	err := s.http.Serve(l)
+	if !errors.Is(err, http.ErrServerClosed) {
+		s.mu.Lock()
+		s.err = fmt.Errorf("serve %s: %w", l.Addr(), err)
+		s.mu.Unlock()
+	}
+	close(s.done)
+}
+
+// Addr is the address that the server listens on, with the real port; nil
+// before Start.
+func (s *Server) Addr() net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.addr
+}
+
+// Done is closed when a started server accepts no more connections: because
+// Shutdown got that far, or because the listener failed, which Err then tells.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Err is nil while the server serves and after an ordinary end, else why it
+// stopped accepting connections.
+func (s *Server) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}

@@ -1,0 +1,92 @@
+package serving
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Shutdown drains the server and stops it:
+//
+//  1. /-/healthz and /-/routes turn 503 with a reason; new requests get 503 and
+//     their connections are closed, so that load balancers go elsewhere.
+//  2. Requests in flight, those that wait for a replica included, finish. It
+//     waits for every handler, also one whose client was answered long ago.
+//  3. If ctx ends first, the contexts of the requests end with
+//     [ErrShuttingDown], and their clients get 503 or a cut stream.
+//  4. Listener and connections are closed. A client that still owes the rest of
+//     a body, or is slow to read the end of a response, has a second for it.
+//
+// The error is nil if every handler returned; else it says what was cut off and
+// what still runs, and wraps ctx's cause. Later calls wait for the first and
+// return what it did.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.stop.Do(func() { s.stopErr = s.shutdown(ctx) })
+	return s.stopErr
+}
+
+// closeGrace bounds what follows once ctx has ended: the proxies answer and
+// conclude their spans, which takes them microseconds unless a client is slow
+// to read. It is longer than cutGrace, which they may use up.
+const closeGrace = 2 * cutGrace
+
+func (s *Server) shutdown(ctx context.Context) error {
+	s.work.drain()
+	s.http.SetKeepAlivesEnabled(false)
+	cutOff := 0
+	select {
+	case <-s.work.idle:
+	case <-ctx.Done():
+		cutOff, _ = s.work.counts()
+		s.cut(ErrShuttingDown)
+		s.settle()
+	}
+	s.closeConns(ctx)
+	s.watch.stop()
+	for _, stop := range s.stops {
+		stop()
+	}
+	s.cut(ErrShuttingDown)
+	if _, running := s.work.counts(); cutOff > 0 || running > 0 {
+		return fmt.Errorf("drain: %d requests cut off, %d handlers still running: %w",
+			cutOff, running, context.Cause(ctx))
+	}
+	return nil
+}
+
+// settle waits for the proxies, and for handlers that heed their context.
+func (s *Server) settle() {
+	timer := time.NewTimer(closeGrace)
+	defer timer.Stop()
+	select {
+	case <-s.work.idle:
+	case <-timer.C:
+	}
+}
+
+// finishGrace is how long net/http may take to finish the responses whose
+// handlers have returned: to see the end of a body that no handler wanted, and
+// to hand the last few KiB to the kernel.
+const finishGrace = time.Second
+
+// closeConns closes listener and connections.
+func (s *Server) closeConns(ctx context.Context) {
+	s.conns.closeFresh()
+	if !s.stopHTTP(ctx, finishGrace) {
+		s.conns.hurry()
+		if !s.stopHTTP(context.WithoutCancel(ctx), closeGrace) {
+			_ = s.http.Close() // what is left has had its time
+		}
+	}
+	if s.Addr() != nil {
+		<-s.done
+	}
+}
+
+// stopHTTP closes the listener and waits for the connections, and reports
+// whether all were closed before ctx and grace had ended.
+func (s *Server) stopHTTP(ctx context.Context, grace time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	return s.http.Shutdown(ctx) == nil
+}

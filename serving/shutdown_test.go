@@ -1,0 +1,259 @@
+package serving
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shutdownSoon starts Shutdown and gives its error when it has returned.
+func (r *rig) shutdown(ctx context.Context) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- r.server.Shutdown(ctx) }()
+	await(r.t, "draining", r.server.work.isDraining)
+	return done
+}
+
+// TestDrain: health first, new requests refused, those in flight and in the
+// queue finish.
+func TestDrain(t *testing.T) {
+	entered, leave := make(chan struct{}, 2), make(chan struct{})
+	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		entered <- struct{}{}
+		<-leave
+		_, _ = io.WriteString(w, "finished")
+	}), WithMaxOngoingRequests(1))
+	idle := r.dial("GET /-/healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+	kept := bufio.NewReader(idle)
+	healthy, err := http.ReadResponse(kept, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = healthy.Body.Close() }()
+	answers := make(chan answer, 2)
+	for range 2 {
+		go func() { answers <- r.get("/") }()
+	}
+	receive(t, "the first handler", entered)
+	r.queued(1)
+	done := r.shutdown(t.Context())
+	if rest, err := io.ReadAll(kept); err != nil || string(rest) != textHealthy {
+		t.Errorf("idle connection while draining: %q, %v: want EOF after the body", rest, err)
+	}
+	for _, path := range []string{"/-/healthz", "/-/routes", "/"} {
+		got := r.get(path)
+		if got.Status != 503 || got.Body != textDraining {
+			t.Errorf("%s while draining: %d %q", path, got.Status, got.Body)
+		}
+	}
+	refused := r.dial("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	if reply, err := io.ReadAll(refused); err != nil || !strings.Contains(string(reply), "Connection: close") {
+		t.Errorf("refusal %q, %v: want Connection: close, and EOF", reply, err)
+	}
+	close(leave)
+	for range 2 {
+		if got := receive(t, "an answer", answers); got.Status != 200 || got.Body != "finished" {
+			t.Errorf("request in flight: %d %q", got.Status, got.Body)
+		}
+	}
+	if err := receive(t, "Shutdown", done); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if c, err := net.Dial("tcp", r.server.Addr().String()); err == nil {
+		_ = c.Close()
+		t.Error("still accepts connections")
+	}
+	receive(t, "Done", r.server.Done())
+	if err := r.server.Err(); err != nil {
+		t.Errorf("Err: %v", err)
+	}
+}
+
+// TestDrainIsBounded: when ctx ends, requests are cut off and Shutdown returns
+// though a handler does not.
+func TestDrainIsBounded(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		begins  bool
+		heeds   bool
+		want    answer
+		wantErr string
+	}{
+		{"deaf", false, false, answer{Status: 503, Body: textDraining},
+			"drain: 1 requests cut off, 1 handlers still running: context canceled"},
+		{"heeding", false, true, answer{Status: 503, Body: textDraining},
+			"drain: 1 requests cut off, 0 handlers still running: context canceled"},
+		{"streaming", true, true, answer{Status: 200, Body: "begin", Cut: true},
+			"drain: 1 requests cut off, 0 handlers still running: context canceled"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			entered, leave := make(chan struct{}), make(chan struct{})
+			defer close(leave)
+			r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if tt.begins {
+					writeBegin(w)
+				}
+				close(entered)
+				if !tt.heeds {
+					<-leave
+					return
+				}
+				<-req.Context().Done()
+				<-time.After(shortTimeout) // heeding takes a moment
+				if cause := context.Cause(req.Context()); cause != ErrShuttingDown {
+					t.Errorf("cause %v, want ErrShuttingDown", cause)
+				}
+			}))
+			r.wantShutdown = tt.wantErr
+			answers := make(chan answer, 1)
+			go func() { answers <- r.get("/") }()
+			receive(t, "the handler", entered)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := r.shutdown(ctx)
+			cancel()
+			got := receive(t, "the answer", answers)
+			got.header = nil
+			if got.Status != tt.want.Status || got.Body != tt.want.Body || got.Cut != tt.want.Cut {
+				t.Errorf("client saw %+v, want %+v", got, tt.want)
+			}
+			err := receive(t, "Shutdown", done)
+			if err == nil || err.Error() != tt.wantErr || !errors.Is(err, context.Canceled) {
+				t.Errorf("Shutdown: %v, want %s", err, tt.wantErr)
+			}
+		})
+	}
+}
+
+// TestShutdownWaitsForAbandonedHandler: the client was answered long ago.
+func TestShutdownWaitsForAbandonedHandler(t *testing.T) {
+	leave := make(chan struct{})
+	r := start(t, Config{RequestTimeout: shortTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
+	checkStatus(t, r.get("/"), 408)
+	done := r.shutdown(t.Context())
+	select {
+	case err := <-done:
+		t.Errorf("Shutdown returned %v while a handler ran", err)
+	case <-time.After(shortTimeout):
+	}
+	close(leave)
+	if err := receive(t, "Shutdown", done); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+}
+
+// TestUnusedConnections: neither one that never sent a request nor one that is
+// kept alive holds up the end, for which net/http alone would wait 5 s.
+func TestUnusedConnections(t *testing.T) {
+	r := start(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	silent := r.dial("")
+	await(t, "the silent connection to be accepted", func() bool {
+		r.server.conns.mu.Lock()
+		defer r.server.conns.mu.Unlock()
+		for _, c := range r.server.conns.open {
+			return c.fresh
+		}
+		return false
+	})
+	idle := r.dial("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	if _, err := bufio.NewReader(idle).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := r.server.Shutdown(t.Context()); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("Shutdown took %v", took)
+	}
+	if _, err := silent.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the silent connection: %v, want EOF", err)
+	}
+}
+
+// TestHalfSentBody: a client that owes the rest of a body that no handler wants
+// has its answer, and does not hold up the end.
+func TestHalfSentBody(t *testing.T) {
+	for _, duplex := range []bool{false, true} { // if not, net/http wants the body before it replies
+		r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			if duplex {
+				return http.NewResponseController(w).EnableFullDuplex()
+			}
+			return nil
+		}))
+		c := r.dial("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
+		r.access.take(t, "request", 1)
+		began := time.Now()
+		if err := receive(t, "Shutdown", r.shutdown(t.Context())); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("Shutdown took %v", took)
+		}
+		reply, err := io.ReadAll(c)
+		if err != nil || !strings.HasPrefix(string(reply), "HTTP/1.1 405 ") {
+			t.Errorf("full duplex %v: reply %q, %v", duplex, reply, err)
+		}
+	}
+}
+
+// TestDrainHTTP2: a stream in flight finishes, and the client learns (GOAWAY)
+// to open no other on its connection.
+func TestDrainHTTP2(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(entered)
+		<-leave
+		_, _ = io.WriteString(w, "finished")
+	}))
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	r.client.Transport.(*http.Transport).Protocols = protocols
+	answers := make(chan answer, 1)
+	go func() { answers <- r.get("/") }()
+	receive(t, "the handler", entered)
+	done := r.shutdown(t.Context())
+	checkStatus(t, r.get("/"), 503)
+	close(leave)
+	if got := receive(t, "the answer", answers); got.Status != 200 || got.Body != "finished" {
+		t.Errorf("stream in flight: %d %q", got.Status, got.Body)
+	}
+	if err := receive(t, "Shutdown", done); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+}
+
+func TestStartAndShutdownOutOfOrder(t *testing.T) {
+	apps := []*App{NewApp("a", NewDeployment("D", http.NotFoundHandler()))}
+	s, err := New(Config{HTTPAddr: "127.0.0.1:0"}, apps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Addr() != nil {
+		t.Errorf("Addr before Start: %v", s.Addr())
+	}
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Errorf("Shutdown before Start: %v", err)
+	}
+	if err := s.Start(t.Context()); err == nil {
+		t.Error("Start after Shutdown: no error")
+	}
+}
+
+func TestAddressTaken(t *testing.T) {
+	r := start(t, Config{}, http.NotFoundHandler())
+	apps := []*App{NewApp("a", NewDeployment("D", http.NotFoundHandler()))}
+	s, err := New(Config{HTTPAddr: r.server.Addr().String()}, apps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "start server: listen tcp ") {
+		t.Errorf("Start: %v", err)
+	}
+}

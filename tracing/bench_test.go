@@ -1,0 +1,90 @@
+package tracing
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// sink is a processor that drops every span: what is measured is this package
+// and the SDK under it.
+type sink struct{}
+
+func (sink) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+func (sink) OnEnd(sdktrace.ReadOnlySpan)                     {}
+func (sink) ForceFlush(context.Context) error                { return nil }
+func (sink) Shutdown(context.Context) error                  { return nil }
+
+// threeSpans is one request without the user's own spans.
+func threeSpans(p *Provider, proxy, replica *Component, header http.Header) {
+	atProxy := &Request{ID: "r1", App: "default", Deployment: "HelloWorld", Route: "/", Component: proxy}
+	atReplica := &Request{ID: "r1", App: "default", Deployment: "HelloWorld", Route: "/", Component: replica}
+	ctx, ps := p.StartProxy(p.Extract(context.Background(), header), ProxyStart{Request: atProxy, Method: "GET", RoutePath: "/"})
+	ctx, rt := p.StartRouter(ctx, RouterStart{App: "default", Deployment: "HelloWorld"})
+	_, rs := p.StartReplica(ctx, ReplicaStart{Request: atReplica, Method: "GET"})
+	rt.End(RouterResult{})
+	rs.End(ReplicaResult{StatusCode: 200})
+	ps.End(ProxyResult{StatusCode: 200})
+}
+
+func sunk(tb testing.TB, ratio float64) *Provider {
+	tb.Helper()
+	cfg := DefaultConfig()
+	cfg.Ratio = ratio
+	p, err := NewProvider(cfg, sink{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+// The two Requests and the two contexts that carry them are four allocations
+// that serving makes in any case.
+func BenchmarkRequest(b *testing.B) {
+	for _, bc := range []struct {
+		name     string
+		provider *Provider
+		header   http.Header
+	}{
+		{"off", Off(), http.Header{}},
+		{"off/inbound", Off(), inbound("01")},
+		{"unsampled/root", sunk(b, 0), http.Header{}},
+		{"unsampled/inbound", sunk(b, 1), inbound("00")},
+		{"sampled/root", sunk(b, 1), http.Header{}},
+		{"sampled/inbound", sunk(b, 1), inbound("01")},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			proxy, replica := bc.provider.NewProxy(), bc.provider.NewReplica("default", "HelloWorld")
+			b.ReportAllocs()
+			for b.Loop() {
+				threeSpans(bc.provider, proxy, replica, bc.header)
+			}
+		})
+	}
+}
+
+// Off and unsampled requests pay for their context and for nothing else.
+func TestAllocationsWithoutSpans(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		provider *Provider
+		header   http.Header
+		most     float64
+	}{
+		// Two Requests and the two contexts that carry them.
+		{"off", Off(), http.Header{}, 4},
+		// And the inbound span context, in its span and its context.
+		{"off, inbound", Off(), inbound("01"), 6},
+		{"unsampled, inbound", sunk(t, 1), inbound("00"), 6},
+		// And the decision: the SDK's span and its context.
+		{"unsampled, root", sunk(t, 0), http.Header{}, 6},
+	} {
+		proxy, replica := tc.provider.NewProxy(), tc.provider.NewReplica("default", "HelloWorld")
+		got := testing.AllocsPerRun(200, func() { threeSpans(tc.provider, proxy, replica, tc.header) })
+		if got > tc.most {
+			t.Errorf("%s: %v allocations, want at most %v", tc.name, got, tc.most)
+		}
+	}
+}

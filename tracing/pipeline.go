@@ -1,0 +1,55 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// pipeline is the one processor that the SDK knows: it stamps spans, and passes
+// them on to the processors that the provider was given, in order.
+type pipeline struct {
+	next []sdktrace.SpanProcessor
+}
+
+var _ sdktrace.SpanProcessor = (*pipeline)(nil)
+
+// OnStart puts the identity of the request on every recording span that starts
+// inside one, so that a plugin can enrich it knowing nothing of this process.
+// Spans of this package stamp themselves, with their own attributes at once.
+func (p *pipeline) OnStart(parent context.Context, s sdktrace.ReadWriteSpan) {
+	if r := RequestFromContext(parent); r != nil && s.InstrumentationScope().Name != ScopeName {
+		s.SetAttributes(r.attributes()...)
+	}
+	for _, sp := range p.next {
+		sp.OnStart(parent, s)
+	}
+}
+
+func (p *pipeline) OnEnd(s sdktrace.ReadOnlySpan) {
+	for _, sp := range p.next {
+		sp.OnEnd(s)
+	}
+}
+
+func (p *pipeline) ForceFlush(ctx context.Context) error {
+	var errs []error
+	for _, sp := range p.next {
+		errs = append(errs, sp.ForceFlush(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Shutdown does nothing: the SDK does not call it where ctx has ended, which is
+// when a processor's plugins most need to be ended. Provider.Shutdown calls
+// those behind it itself.
+func (p *pipeline) Shutdown(context.Context) error { return nil }
+
+func (p *pipeline) shutdown(ctx context.Context) error {
+	var errs []error
+	for _, sp := range p.next {
+		errs = append(errs, sp.Shutdown(ctx))
+	}
+	return errors.Join(errs...)
+}

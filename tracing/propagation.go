@@ -1,0 +1,97 @@
+package tracing
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Extract returns ctx with the trace context and baggage that came with a
+// request. What is malformed is left out, as W3C Trace Context says: a bad
+// traceparent begins a new trace, a bad tracestate is dropped and leaves the
+// traceparent in force, a bad member of the baggage is dropped alone. Several
+// traceparent lines count as none, several tracestate lines as one list.
+// Baggage is limited to 64 members and 8,192 bytes.
+//
+// Sources: https://www.w3.org/TR/trace-context/ and https://www.w3.org/TR/baggage/.
+func (p *Provider) Extract(ctx context.Context, header http.Header) context.Context {
+	return p.propagator.Extract(ctx, edgeHeader(header))
+}
+
+// Inject writes the trace context and baggage of ctx into header, for a
+// request that leaves the process.
+func (p *Provider) Inject(ctx context.Context, header http.Header) {
+	p.propagator.Inject(ctx, edgeHeader(header))
+}
+
+// TraceContext returns a context that carries the current span of ctx, its
+// baggage and its Request, and nothing else: no cancellation, no deadline and
+// no other value. It is Ray's get_trace_context, for work that outlives the
+// request but belongs to its trace. Inside a handler the handler's own ctx does
+// as well. Where ctx has none of the three, it is the background context.
+func TraceContext(ctx context.Context) context.Context {
+	out := context.Background()
+	if span := trace.SpanFromContext(ctx); span.SpanContext().IsValid() {
+		out = trace.ContextWithSpan(out, span)
+	}
+	if b := baggage.FromContext(ctx); b.Len() > 0 {
+		out = baggage.ContextWithBaggage(out, b)
+	}
+	if r := RequestFromContext(ctx); r != nil {
+		out = ContextWithRequest(out, r)
+	}
+	return out
+}
+
+// edgeHeader is a carrier over HTTP headers that treats repeated lines as W3C
+// Trace Context asks; OpenTelemetry's takes the first of each.
+type edgeHeader http.Header
+
+var (
+	_ propagation.TextMapCarrier = edgeHeader{}
+	_ propagation.ValuesGetter   = edgeHeader{}
+)
+
+func (h edgeHeader) Get(key string) string {
+	values := h.Values(key)
+	switch {
+	case len(values) == 0:
+		return ""
+	case len(values) == 1:
+		return values[0]
+	case key == "tracestate":
+		return strings.Join(values, ",")
+	case key == "traceparent":
+		// Which of them is meant can not be known.
+		return ""
+	}
+	return values[0]
+}
+
+func (h edgeHeader) Values(key string) []string {
+	// The three that every request is asked for are spelt out: net/http makes
+	// the canonical form of a name that it does not know anew each time.
+	switch key {
+	case "traceparent":
+		return h["Traceparent"]
+	case "tracestate":
+		return h["Tracestate"]
+	case "baggage":
+		return h["Baggage"]
+	}
+	return http.Header(h).Values(key)
+}
+
+func (h edgeHeader) Set(key, value string) { http.Header(h).Set(key, value) }
+
+func (h edgeHeader) Keys() []string {
+	keys := make([]string, 0, len(h))
+	for k := range h {
+		keys = append(keys, k)
+	}
+	return keys
+}

@@ -1,0 +1,139 @@
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"go.opentelemetry.io/otel/propagation"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+// ScopeName is the instrumentation scope of the proxy, router and replica
+// spans: this package's import path.
+const ScopeName = "github.com/servetrace/servetrace/tracing"
+
+// Provider starts the spans of a runtime and carries its context. It is safe for
+// concurrent use.
+type Provider struct {
+	sdk        *sdktrace.TracerProvider // nil when off
+	tracer     trace.Tracer             // nil when off
+	pipeline   *pipeline                // nil when off
+	propagator propagation.TextMapPropagator
+	jobID      string
+	// inherits: a span whose parent is valid and not sampled is not sampled,
+	// without asking the sampler.
+	inherits bool
+	trust    bool
+
+	shut    sync.Once
+	shutErr error // written in shut
+}
+
+// NewProvider builds a provider whose ended spans go to the processors, in the
+// given order, after a processor of its own that stamps the request's identity.
+// It starts nothing and does not block. It owns the processors: Shutdown shuts
+// them down.
+//
+// The provider is off if cfg is disabled or there is no processor: it makes no
+// spans and still propagates context. Processors given to a disabled provider
+// are not used and not owned. The error is that of Config.Validate.
+func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("tracing settings: %w", err)
+	}
+	propagator, err := newPropagator(cfg.Propagators)
+	if err != nil {
+		return nil, fmt.Errorf("tracing settings: %w", err)
+	}
+	p := &Provider{propagator: propagator, jobID: cfg.JobID, trust: cfg.TrustInbound}
+	if cfg.DisabledBy != "" || len(processors) == 0 {
+		return p, nil
+	}
+	p.pipeline = &pipeline{next: slices.Clone(processors)}
+	opts := []sdktrace.TracerProviderOption{
+		sdktrace.WithSampler(cfg.newSampler()),
+		sdktrace.WithRawSpanLimits(cfg.Limits),
+		sdktrace.WithResource(newResource(cfg.Resource)),
+		sdktrace.WithSpanProcessor(p.pipeline),
+	}
+	p.sdk = sdktrace.NewTracerProvider(opts...)
+	p.tracer = p.sdk.Tracer(ScopeName)
+	p.inherits = cfg.parentBased()
+	return p, nil
+}
+
+// Off returns a provider with default settings that makes no spans and
+// propagates W3C trace context and baggage.
+func Off() *Provider {
+	propagator := propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
+	return &Provider{propagator: propagator, jobID: drawHex(jobIDBytes), trust: true}
+}
+
+// Enabled says whether the provider makes spans.
+func (p *Provider) Enabled() bool { return p.sdk != nil }
+
+// TracerProvider returns what user code gets its tracers from; never nil. When
+// off, its spans do nothing and keep the span context of their parent.
+func (p *Provider) TracerProvider() trace.TracerProvider {
+	if p.sdk == nil {
+		return noop.NewTracerProvider()
+	}
+	return p.sdk
+}
+
+// Propagator returns the propagator of the edge: for requests from outside and
+// for those that user code sends out. Never nil.
+func (p *Provider) Propagator() propagation.TextMapPropagator { return p.propagator }
+
+// ForceFlush has every processor deliver what it holds, until ctx ends, and
+// joins their errors. It does nothing when off.
+func (p *Provider) ForceFlush(ctx context.Context) error {
+	if p.sdk == nil {
+		return nil
+	}
+	return p.sdk.ForceFlush(ctx)
+}
+
+// Shutdown makes no more spans, and shuts every processor down, in order, until
+// ctx ends; also where ctx has ended before, so that each can give up what it
+// holds. Call it when no request is left: spans that end later are lost. The
+// error joins theirs. Later calls wait for the first and return the same.
+func (p *Provider) Shutdown(ctx context.Context) error {
+	if p.sdk == nil {
+		return nil
+	}
+	p.shut.Do(func() {
+		err := p.pipeline.shutdown(ctx)
+		_ = p.sdk.Shutdown(ctx) // its processor does nothing, and ctx is spent
+		p.shutErr = err
+	})
+	return p.shutErr
+}
+
+// serverKind is made once: a variadic literal would be an allocation per span.
+var serverKind = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
+
+// start starts a span of kind SERVER under its family's name. The span is nil
+// if it does not record; the returned context then still carries the decision.
+func (p *Provider) start(ctx context.Context, family string) (context.Context, trace.Span) {
+	if p.tracer == nil {
+		return ctx, nil
+	}
+	if p.inherits {
+		// The decision has fallen: the parent's context goes on as it is, flag
+		// 00, and the SDK need not be asked.
+		parent := trace.SpanContextFromContext(ctx)
+		if parent.IsValid() && !parent.IsSampled() && (p.trust || !parent.IsRemote()) {
+			return ctx, nil
+		}
+	}
+	ctx, span := p.tracer.Start(ctx, family, serverKind...)
+	if !span.IsRecording() {
+		return ctx, nil
+	}
+	return ctx, span
+}

@@ -1,0 +1,189 @@
+package tracing
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/semconv"
+)
+
+// Protocol is how a call reached its component.
+type Protocol uint8
+
+// The protocols.
+const (
+	HTTP      Protocol = iota
+	WebSocket          // an HTTP request that was upgraded
+	GRPC               // of any of the four kinds
+	Handle             // a call from one deployment to another; never at a proxy
+)
+
+// String returns "http", "websocket", "grpc" or "handle"; the first three are
+// the values of the attribute request_type.
+func (p Protocol) String() string {
+	switch p {
+	case HTTP:
+		return semconv.RequestTypeHTTP
+	case WebSocket:
+		return semconv.RequestTypeWebSocket
+	case GRPC:
+		return semconv.RequestTypeGRPC
+	default:
+		return "handle"
+	}
+}
+
+// overHTTP says whether the spans carry http.* attributes rather than rpc.*.
+func (p Protocol) overHTTP() bool { return p == HTTP || p == WebSocket }
+
+// ProxyStart is what is known when the proxy has matched a route.
+type ProxyStart struct {
+	// Request is the request's identity in the proxy. Required; ID, App,
+	// Deployment and Route are read.
+	Request *Request
+	// Protocol is HTTP, WebSocket or GRPC.
+	Protocol Protocol
+	// Method is the HTTP verb, in any case, or whatever the client sent for one:
+	// spans show semconv.Method of it. For gRPC it is the full method with its
+	// leading slash. It is not read for web sockets.
+	Method string
+	// RoutePath is the raw path left after the route prefix: "/predict" for
+	// /app1/predict under /app1, empty for /app1. HTTP and web sockets only.
+	RoutePath string
+}
+
+// ProxyResult is how a request ended, as its client saw it.
+type ProxyResult struct {
+	// StatusCode is the HTTP status that the client saw, also where the
+	// response failed later; 499 for a client that left before it started; a
+	// web socket's close code. Not read for gRPC.
+	StatusCode int
+	// GRPCCode is the code's name ("OK", "INTERNAL"); empty means UNKNOWN. Read
+	// for gRPC only.
+	GRPCCode string
+	// Err is what ended the response: the handler's error or panic, before or
+	// after the response started; context.DeadlineExceeded for a timeout and
+	// context.Canceled for a client that left, unwrapped, which then give no
+	// description. Nil where the handler answered, whatever the status.
+	Err error
+}
+
+// ProxySpan is the span of one request in the proxy. The zero value is the span
+// of an unsampled request: its End does nothing.
+type ProxySpan struct {
+	span     trace.Span
+	protocol Protocol
+	method   string
+	route    string
+}
+
+// StartProxy starts the proxy span as a child of the span in ctx (see Extract),
+// or as the root of a new trace. The returned context carries the Request and
+// the sampling decision, whether or not the span records.
+func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Context, ProxySpan) {
+	ctx = ContextWithRequest(ctx, s.Request)
+	family := semconv.SpanProxyHTTP
+	switch s.Protocol {
+	case WebSocket:
+		family = semconv.SpanProxyWebSocket
+	case GRPC:
+		family = semconv.SpanProxyGRPC
+	}
+	ctx, span := p.start(ctx, family)
+	if span == nil {
+		return ctx, ProxySpan{}
+	}
+	ps := ProxySpan{span: span, protocol: s.Protocol, route: s.Request.Route}
+	name := family + " " + s.Request.Deployment + " "
+	switch s.Protocol {
+	case GRPC:
+		ps.method = s.Method
+		name += ps.method
+	case WebSocket:
+		ps.method = semconv.MethodWebSocket
+		name += ps.method + " " + ps.route
+	default:
+		ps.method = semconv.Method(s.Method)
+		name += ps.method + " " + ps.route
+	}
+	span.SetName(name)
+	attrs := newAttributes()
+	attrs.text(semconv.RequestID, s.Request.ID)
+	attrs.text(semconv.Deployment, s.Request.Deployment)
+	attrs.text(semconv.App, s.Request.App)
+	attrs.text(semconv.RequestType, s.Protocol.String())
+	attrs.text(semconv.ResourceName, name)
+	if s.Protocol.overHTTP() {
+		attrs.text(semconv.RequestMethod, ps.method)
+		attrs.text(semconv.RequestRoutePath, s.RoutePath)
+	}
+	attrs.stamp(s.Request)
+	attrs.setOn(span)
+	return ctx, ps
+}
+
+// Recording says whether the span records; for work that only a recorded span
+// is worth.
+func (s ProxySpan) Recording() bool { return s.span != nil }
+
+// End ends the span with its status: ERROR for a result with an error, for a
+// status of 4xx or 5xx, for a close code other than 1000 and 1001 and for a
+// gRPC code that counts as a server's fault; else OK. Call it once, when the
+// last byte is with the client or nothing more will follow.
+func (s ProxySpan) End(r ProxyResult) {
+	if s.span == nil {
+		return
+	}
+	if r.GRPCCode == "" {
+		r.GRPCCode = "UNKNOWN"
+	}
+	s.endAttributes(r)
+	if r.Err != nil {
+		recordException(s.span, r.Err, semconv.EscapedTrue)
+	}
+	if r.Err != nil || s.failed(r) {
+		s.span.SetStatus(codes.Error, description(r.Err))
+	} else {
+		s.span.SetStatus(codes.Ok, "")
+	}
+	s.span.End()
+}
+
+func (s ProxySpan) endAttributes(r ProxyResult) {
+	attrs := newAttributes()
+	if s.protocol == GRPC {
+		attrs.text(semconv.RPCSystem, semconv.RPCSystemGRPCProxy)
+		attrs.text(semconv.RPCMethod, s.method)
+		attrs.text(semconv.RPCGRPCStatusCode, r.GRPCCode)
+	} else {
+		attrs.text(semconv.HTTPMethod, s.method)
+		attrs.number(semconv.HTTPStatusCode, r.StatusCode)
+		attrs.text(semconv.HTTPRoute, s.route)
+	}
+	attrs.setOn(s.span)
+}
+
+func (s ProxySpan) failed(r ProxyResult) bool {
+	switch s.protocol {
+	case GRPC:
+		return serverFault(r.GRPCCode)
+	case WebSocket:
+		return r.StatusCode != 1000 && r.StatusCode != 1001
+	default:
+		return r.StatusCode >= 400
+	}
+}
+
+// serverFault says which codes, set by user code without an error, make a
+// server's span an error.
+//
+// Source: https://opentelemetry.io/docs/specs/semconv/rpc/grpc/
+func serverFault(code string) bool {
+	switch code {
+	case "UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,165 @@
+package tracing
+
+import (
+	"context"
+	"encoding/hex"
+	"math/rand/v2"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/servetrace/servetrace/semconv"
+)
+
+// Lengths of Ray's ids, in bytes. A task id ends in its actor's id, and an
+// actor id in its job's.
+const (
+	jobIDBytes      = 4
+	actorOwnBytes   = 12
+	taskOwnBytes    = 8
+	replicaIDLength = 8 // characters, not bytes
+)
+
+// Component is a proxy or a replica: whoever handles calls. It never changes
+// and is safe for concurrent use.
+type Component struct {
+	app, deployment string
+	uniqueID        string // empty for a proxy
+	actorID         string
+	replicaID       attribute.KeyValue // built once; unset for a proxy
+}
+
+// NewProxy draws the identity of a proxy.
+func (p *Provider) NewProxy() *Component {
+	return &Component{actorID: drawHex(actorOwnBytes) + p.jobID}
+}
+
+// NewReplica draws the identity of a replica of the deployment of app: a
+// unique id of eight lower-case letters and digits, and an actor id.
+func (p *Provider) NewReplica(app, deployment string) *Component {
+	id := drawReplicaID()
+	return &Component{
+		app: app, deployment: deployment,
+		uniqueID:  id,
+		actorID:   drawHex(actorOwnBytes) + p.jobID,
+		replicaID: attribute.String(semconv.ServeReplicaID, app+"#"+deployment+"#"+id),
+	}
+}
+
+// App returns the application of a replica; empty for a proxy.
+func (c *Component) App() string { return c.app }
+
+// Deployment returns the deployment of a replica; empty for a proxy.
+func (c *Component) Deployment() string { return c.deployment }
+
+// UniqueID returns a replica's unique id, eight characters, the value of the
+// attribute replica_id; empty for a proxy.
+func (c *Component) UniqueID() string { return c.uniqueID }
+
+// ActorID returns the id in Ray's form: 32 lower-case hexadecimal digits, of
+// which the last eight are the job id.
+func (c *Component) ActorID() string { return c.actorID }
+
+// NewTask draws a task id in Ray's form: 48 lower-case hexadecimal digits, of
+// which the last 32 are the actor id.
+func (c *Component) NewTask() string { return drawHex(taskOwnBytes) + c.actorID }
+
+// Request is the identity of one call in one component. A proxy makes one for
+// the request, the replica that handles it makes another with the same ID.
+//
+// Fill the exported fields, then hand it to StartProxy or StartReplica; from
+// then on it must not change, and it is safe for concurrent use. It must not be
+// copied.
+type Request struct {
+	// ID is the request id, as in X-Request-ID; the same in every component.
+	ID string
+	// App and Deployment are those called.
+	App, Deployment string
+	// Route is the matched route pattern where the application shows one, else
+	// the route prefix; for gRPC the application's name. Calls by handle keep
+	// the route of the outer request.
+	Route string
+	// ModelID is the multiplexed model's id; empty for none.
+	ModelID string
+	// Component handles the call. Nil is allowed: spans then carry the request
+	// id alone.
+	Component *Component
+
+	// once guards what follows. It is filled by the first recording span, so
+	// that an unsampled request draws no ids and builds no values.
+	once  sync.Once
+	task  string
+	stamp []attribute.KeyValue
+}
+
+// TaskID returns the task id of this call, 48 lower-case hexadecimal digits,
+// drawn at the first use; empty without a Component.
+func (r *Request) TaskID() string {
+	r.once.Do(r.fill)
+	return r.task
+}
+
+// attributes returns what every recording span of this call is stamped with.
+func (r *Request) attributes() []attribute.KeyValue {
+	r.once.Do(r.fill)
+	return r.stamp
+}
+
+func (r *Request) fill() {
+	stamp := make([]attribute.KeyValue, 0, 3)
+	stamp = append(stamp, attribute.String(semconv.ServeRequestID, r.ID))
+	if r.Component != nil {
+		r.task = r.Component.NewTask()
+		stamp = append(stamp, attribute.String(semconv.ServeTaskID, r.task))
+		if r.Component.replicaID.Valid() {
+			stamp = append(stamp, r.Component.replicaID)
+		}
+	}
+	r.stamp = stamp
+}
+
+type requestKey struct{}
+
+// ContextWithRequest returns a context that carries r. StartProxy and
+// StartReplica do it themselves.
+func ContextWithRequest(ctx context.Context, r *Request) context.Context {
+	return context.WithValue(ctx, requestKey{}, r)
+}
+
+// RequestFromContext returns the Request that ctx carries, or nil.
+func RequestFromContext(ctx context.Context) *Request {
+	r, _ := ctx.Value(requestKey{}).(*Request)
+	return r
+}
+
+// drawHex returns n random bytes as lower-case hexadecimal digits. The ids are
+// names, not secrets: the fast generator will do.
+func drawHex(n int) string {
+	var raw [actorOwnBytes]byte
+	for i := range n {
+		raw[i] = byte(rand.Uint32())
+	}
+	return hex.EncodeToString(raw[:n])
+}
+
+func drawReplicaID() string {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	var id [replicaIDLength]byte
+	for i := range id {
+		id[i] = letters[rand.IntN(len(letters))]
+	}
+	return string(id[:])
+}
+
+// isHex says whether s is n bytes in lower-case hexadecimal digits.
+func isHex(s string, n int) bool {
+	if len(s) != 2*n {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}

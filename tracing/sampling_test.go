@@ -1,0 +1,142 @@
+package tracing
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const (
+	inboundTrace  = "4bf92f3577b34da6a3ce929d0e0e4736"
+	inboundSpan   = "00f067aa0ba902b7"
+	inboundHeader = "00-" + inboundTrace + "-" + inboundSpan
+)
+
+// serveOne sends one request through the three families and a user span, and
+// returns the context that the handler saw.
+func serveOne(p *Provider, header http.Header) context.Context {
+	req := &Request{ID: "r1", App: "default", Deployment: "D", Route: "/"}
+	ctx, proxy := p.StartProxy(p.Extract(context.Background(), header), ProxyStart{Request: req, Method: "GET"})
+	ctx, router := p.StartRouter(ctx, RouterStart{Deployment: "D"})
+	ctx, replica := p.StartReplica(ctx, ReplicaStart{Request: &Request{ID: "r1", Deployment: "D", Route: "/"}, Method: "GET"})
+	router.End(RouterResult{})
+	ctx, user := p.TracerProvider().Tracer("user").Start(ctx, "user")
+	user.End()
+	replica.End(ReplicaResult{StatusCode: 200})
+	proxy.End(ProxyResult{StatusCode: 200})
+	return ctx
+}
+
+func inbound(flags string) http.Header {
+	if flags == "" {
+		return http.Header{}
+	}
+	return http.Header{"Traceparent": {inboundHeader + "-" + flags}}
+}
+
+// Whatever the settings, a trace is recorded whole or not at all: no hop
+// decides again.
+func TestOneDecisionPerTrace(t *testing.T) {
+	ratio := func(r float64) func(*Config) { return func(c *Config) { c.Ratio = r } }
+	sampler := func(s Sampler) func(*Config) { return func(c *Config) { c.Sampler = s } }
+	distrust := func(c *Config) { c.TrustInbound = false }
+	for _, tc := range []struct {
+		name                      string
+		edits                     []func(*Config)
+		flags                     string // of the inbound traceparent; empty for none
+		requests, atLeast, atMost int
+	}{
+		{"ratio 0", []func(*Config){ratio(0)}, "", 50, 0, 0},
+		{"ratio 0, inbound 00", []func(*Config){ratio(0)}, "00", 50, 0, 0},
+		{"ratio 0, inbound 01", []func(*Config){ratio(0)}, "01", 50, 50, 50},
+		// 1,000 throws of a fair coin leave 400 to 600 once in 10^9 runs.
+		{"ratio 0.5", []func(*Config){ratio(0.5)}, "", 1000, 400, 600},
+		{"ratio 0.5, inbound 00", []func(*Config){ratio(0.5)}, "00", 50, 0, 0},
+		{"ratio 0.5, inbound 01", []func(*Config){ratio(0.5)}, "01", 50, 50, 50},
+		{"ratio 1", []func(*Config){ratio(1)}, "", 50, 50, 50},
+		{"ratio 1, inbound 00", []func(*Config){ratio(1)}, "00", 50, 0, 0},
+		{"ratio 1, inbound 01", []func(*Config){ratio(1)}, "01", 50, 50, 50},
+		{"distrust, ratio 1, inbound 00", []func(*Config){ratio(1), distrust}, "00", 50, 50, 50},
+		{"distrust, ratio 0, inbound 01", []func(*Config){ratio(0), distrust}, "01", 50, 0, 0},
+		{"always_on, inbound 00", []func(*Config){sampler(AlwaysOn)}, "00", 50, 50, 50},
+		{"always_off, inbound 01", []func(*Config){sampler(AlwaysOff)}, "01", 50, 0, 0},
+		{"traceidratio 0.5", []func(*Config){sampler(TraceIDRatio), ratio(0.5)}, "", 1000, 400, 600},
+		{"parentbased_always_off", []func(*Config){sampler(ParentBasedAlwaysOff)}, "", 50, 0, 0},
+		{"parentbased_always_off, inbound 01", []func(*Config){sampler(ParentBasedAlwaysOff)}, "01", 50, 50, 50},
+		{"parentbased_always_on", []func(*Config){sampler(ParentBasedAlwaysOn), ratio(0)}, "", 50, 50, 50},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRecorder(t, tc.edits...)
+			whole := 0
+			for range tc.requests {
+				r.exporter.Reset()
+				ctx := serveOne(r.Provider, inbound(tc.flags))
+				sc := trace.SpanContextFromContext(ctx)
+				spans := r.exporter.GetSpans()
+				for _, s := range spans {
+					if s.SpanContext.TraceID() != sc.TraceID() {
+						t.Errorf("span %q is of trace %s, the handler's of %s", s.Name, s.SpanContext.TraceID(), sc.TraceID())
+					}
+				}
+				switch len(spans) {
+				case 0:
+				case 4:
+					whole++
+				default:
+					t.Errorf("%d spans of 4 are recorded", len(spans))
+				}
+				if sc.IsSampled() != (len(spans) == 4) {
+					t.Errorf("the handler's context says sampled %t, and %d spans are recorded", sc.IsSampled(), len(spans))
+				}
+				if tc.flags != "" && sc.TraceID().String() != inboundTrace {
+					t.Errorf("trace %s, want the inbound one", sc.TraceID())
+				}
+				if !sc.IsValid() {
+					t.Errorf("the handler's context carries no decision: %v", sc)
+				}
+			}
+			if whole < tc.atLeast || whole > tc.atMost {
+				t.Errorf("%d of %d traces are recorded, want %d to %d", whole, tc.requests, tc.atLeast, tc.atMost)
+			}
+		})
+	}
+}
+
+// An inbound context becomes the proxy span's parent.
+func TestInboundParent(t *testing.T) {
+	r := newRecorder(t)
+	serveOne(r.Provider, inbound("01"))
+	got := map[string]string{}
+	for _, s := range r.spans() {
+		got[s.Name] = s.Parent
+	}
+	want := map[string]string{
+		"proxy_http_request D GET /":        "remote " + inboundSpan,
+		"route_to_replica D __call__":       "proxy_http_request D GET /",
+		"replica_handle_request D __call__": "route_to_replica D __call__",
+		"user":                              "replica_handle_request D __call__",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("parents (-want +got):\n%s", diff)
+	}
+}
+
+// An unsampled request draws no task id, builds no values and changes nothing
+// but the context.
+func TestUnsampledRequestBuildsNothing(t *testing.T) {
+	r := newRecorder(t)
+	req := &Request{ID: "r1", Component: r.NewProxy()}
+	ctx, span := r.StartProxy(r.Extract(t.Context(), inbound("00")), ProxyStart{Request: req})
+	_, user := r.TracerProvider().Tracer("user").Start(ctx, "user")
+	user.End()
+	span.End(ProxyResult{StatusCode: 200})
+	if span.Recording() || req.task != "" || req.stamp != nil {
+		t.Errorf("recording %t, task %q, values %v; want nothing", span.Recording(), req.task, req.stamp)
+	}
+	if RequestFromContext(ctx) != req {
+		t.Error("the context of an unsampled request does not carry the Request")
+	}
+}
