@@ -18,8 +18,9 @@ import (
 // Edits are recorded, seen by reads that come after, and applied once, when
 // the batch is encoded; fields that this package does not know survive.
 //
-// Ids, times, kind, events and links can not be edited. A span is for the
-// goroutine of its batch and lives as long. Two values are equal if they are
+// Ids, times and kind can not be edited; events and links can be edited and
+// added, not taken away. A span is for the goroutine of its batch and lives as
+// long. Two values are equal if they are
 // the same span of the same batch.
 //
 // The zero Span is no span and must not be used.
@@ -52,7 +53,7 @@ func (s Span) ParentID() trace.SpanID { return s.raw.ParentID() }
 // is false where the sender did not say.
 func (s Span) ParentIsRemote() (remote, known bool) {
 	flags := s.raw.Flags()
-	return flags&flagParentRemote != 0, flags&flagParentKnown != 0
+	return flags&flagRemote != 0, flags&flagRemoteKnown != 0
 }
 
 // TraceFlags are those of W3C Trace Context.
@@ -97,7 +98,8 @@ func (s Span) Attributes() iter.Seq[attribute.KeyValue] { return keyValues(s.raw
 // DroppedAttributes is how many attributes the sender left out for its limits.
 func (s Span) DroppedAttributes() int { return int(s.raw.DroppedAttributes()) }
 
-// Events goes through the events in order.
+// Events goes through the events in order, those added here at the end. Edits
+// are allowed meanwhile; an event that is added meanwhile does not come.
 func (s Span) Events() iter.Seq[Event] {
 	return func(yield func(Event) bool) {
 		for raw := range s.raw.Events() {
@@ -111,7 +113,7 @@ func (s Span) Events() iter.Seq[Event] {
 // DroppedEvents is how many events the sender left out for its limits.
 func (s Span) DroppedEvents() int { return int(s.raw.DroppedEvents()) }
 
-// Links goes through the links in order.
+// Links goes through the links, as [Span.Events] does through the events.
 func (s Span) Links() iter.Seq[Link] {
 	return func(yield func(Link) bool) {
 		for raw := range s.raw.Links() {
@@ -161,6 +163,25 @@ func (s Span) DeleteAttributes(keys ...attribute.Key) {
 	}
 }
 
+// AddEvent adds an event at the end, such as a mark of what was done to the
+// span. A time before 1970 becomes that, the zero one too. attrs should have no
+// key twice.
+func (s Span) AddEvent(name string, at time.Time, attrs ...attribute.KeyValue) {
+	s.raw.AddEvent(name, unixNano(at), attrs...)
+}
+
+// AddLink adds a link at the end, with everything that link has. It does not
+// ask whether the span that it points to can be valid. Attributes are as for
+// [Span.AddEvent].
+func (s Span) AddLink(link trace.Link) {
+	to := link.SpanContext
+	flags := uint32(to.TraceFlags()) | flagRemoteKnown
+	if to.IsRemote() {
+		flags |= flagRemote
+	}
+	s.raw.AddLink(to.TraceID(), to.SpanID(), to.TraceState().String(), flags, link.Attributes...)
+}
+
 // Drop takes the span out of the batch. The host counts it as filtered by the
 // processor that dropped it. It can not be undone.
 func (s Span) Drop() { s.raw.Drop() }
@@ -181,6 +202,23 @@ func (e Event) Attribute(key attribute.Key) (attribute.Value, bool) {
 
 // Attributes goes through the event's attributes in order.
 func (e Event) Attributes() iter.Seq[attribute.KeyValue] { return keyValues(e.raw.Attributes()) }
+
+// SetName replaces the name.
+func (e Event) SetName(name string) { e.raw.SetName(name) }
+
+// SetAttributes is as [Span.SetAttributes].
+func (e Event) SetAttributes(kvs ...attribute.KeyValue) {
+	for _, kv := range kvs {
+		e.raw.SetAttribute(kv)
+	}
+}
+
+// DeleteAttributes is as [Span.DeleteAttributes].
+func (e Event) DeleteAttributes(keys ...attribute.Key) {
+	for _, key := range keys {
+		e.raw.DeleteAttribute(string(key))
+	}
+}
 
 // DroppedAttributes is as [Span.DroppedAttributes].
 func (e Event) DroppedAttributes() int { return int(e.raw.DroppedAttributes()) }
@@ -207,6 +245,20 @@ func (l Link) Attribute(key attribute.Key) (attribute.Value, bool) {
 
 // Attributes goes through the link's attributes in order.
 func (l Link) Attributes() iter.Seq[attribute.KeyValue] { return keyValues(l.raw.Attributes()) }
+
+// SetAttributes is as [Span.SetAttributes].
+func (l Link) SetAttributes(kvs ...attribute.KeyValue) {
+	for _, kv := range kvs {
+		l.raw.SetAttribute(kv)
+	}
+}
+
+// DeleteAttributes is as [Span.DeleteAttributes].
+func (l Link) DeleteAttributes(keys ...attribute.Key) {
+	for _, key := range keys {
+		l.raw.DeleteAttribute(string(key))
+	}
+}
 
 // DroppedAttributes is as [Span.DroppedAttributes].
 func (l Link) DroppedAttributes() int { return int(l.raw.DroppedAttributes()) }
@@ -241,7 +293,8 @@ func (r Resource) DeleteAttributes(keys ...attribute.Key) {
 	}
 }
 
-// Scope is the instrumentation that made spans: a view, as [Span].
+// Scope is the instrumentation that made spans: a view, as [Span]. Two values
+// are equal if they are the same entry of the same batch.
 type Scope struct{ raw otlpwire.Scope }
 
 // Name is often a package path.
@@ -253,8 +306,28 @@ func (s Scope) Version() string { return s.raw.Version() }
 // SchemaURL is empty if unknown.
 func (s Scope) SchemaURL() string { return s.raw.SchemaURL() }
 
+// Attribute is as [Span.Attribute].
+func (s Scope) Attribute(key attribute.Key) (attribute.Value, bool) {
+	return decoded(s.raw.Attribute(string(key)))
+}
+
 // Attributes goes through the scope's attributes in order.
 func (s Scope) Attributes() iter.Seq[attribute.KeyValue] { return keyValues(s.raw.Attributes()) }
+
+// SetAttributes adds attributes, each in place of one with the same key, for
+// every span of the scope.
+func (s Scope) SetAttributes(kvs ...attribute.KeyValue) {
+	for _, kv := range kvs {
+		s.raw.SetAttribute(kv)
+	}
+}
+
+// DeleteAttributes removes attributes, for every span of the scope.
+func (s Scope) DeleteAttributes(keys ...attribute.Key) {
+	for _, key := range keys {
+		s.raw.DeleteAttribute(string(key))
+	}
+}
 
 // OTLP's numbers that OpenTelemetry's API has otherwise or not at all:
 // https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/trace/v1/trace.proto
@@ -263,8 +336,10 @@ const (
 	otlpOK    = 1
 	otlpError = 2
 
-	flagParentKnown  = 1 << 8
-	flagParentRemote = 1 << 9
+	// Whether the parent, or a link's target, is remote, and whether that is
+	// known.
+	flagRemoteKnown = 1 << 8
+	flagRemote      = 1 << 9
 )
 
 func decoded(v otlpwire.Value, ok bool) (attribute.Value, bool) {
@@ -295,6 +370,17 @@ func traceState(header string) trace.TraceState {
 		return trace.TraceState{}
 	}
 	return state
+}
+
+// unixNano is OTLP's form of t, 0 before 1970 and what it can hold at most
+// after 2262.
+func unixNano(t time.Time) uint64 {
+	if s := t.Unix(); s < 0 {
+		return 0
+	} else if s >= math.MaxInt64/int64(time.Second) {
+		return math.MaxInt64
+	}
+	return uint64(max(0, t.UnixNano()))
 }
 
 // unixTime reads OTLP's nanoseconds; those beyond the year 2262 stay there.

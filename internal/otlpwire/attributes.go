@@ -12,19 +12,19 @@ import (
 
 // attributes are those of one message, with the edits recorded on them.
 type attributes struct {
-	r    *Request
-	p    part
-	num  uint32 // of the field that repeats KeyValue
-	edit *int32 // the entry's, for it may get its first edit meanwhile; nil: can not be edited
+	r   *Request
+	p   part
+	num uint32 // of the field that repeats KeyValue
+	of  owner
 }
 
-// An attrEdit is what is recorded on one key. Of an entry's edits no two have
+// An attrEdit is what is recorded on one key. Of a message's edits no two have
 // the same key.
 type attrEdit struct {
 	key string
 	kv  []byte // content of the KeyValue that is set; nil: deleted
 	at  int    // offset of the first attribute of that key in the bytes, -1: none
-	// next is 1 + the index of the entry's next attrEdit, in the order in which
+	// next is 1 + the index of the message's next attrEdit, in the order in which
 	// they were recorded.
 	next int32
 }
@@ -95,13 +95,8 @@ func (a attributes) edited(key []byte) *attrEdit {
 	return nil
 }
 
-// list is the entry's edit, nil if there is none.
-func (a attributes) list() *edit {
-	if a.edit == nil {
-		return nil
-	}
-	return a.r.editAt(*a.edit)
-}
+// list is the owner's edit, nil if there is none.
+func (a attributes) list() *edit { return a.r.editOf(a.of) }
 
 // attrEdit finds a key in a list of edits, nil if it is not there.
 func (r *Request) attrEdit(list *edit, key []byte) *attrEdit {
@@ -126,23 +121,17 @@ func (a attributes) set(kv attribute.KeyValue) {
 	a.record(attrEdit{key: string(kv.Key), kv: encoded, at: a.offset(string(kv.Key))})
 }
 
-// remove records that key is deleted, and tells whether it was there.
-func (a attributes) remove(key string) bool {
+// remove records that key is deleted, if it is there.
+func (a attributes) remove(key string) {
 	if e := a.edited([]byte(key)); e != nil {
-		was := e.kv != nil
 		e.kv = nil
-		return was
+	} else if at := a.offset(key); at >= 0 {
+		a.record(attrEdit{key: key, at: at})
 	}
-	at := a.offset(key)
-	if at < 0 {
-		return false
-	}
-	a.record(attrEdit{key: key, at: at})
-	return true
 }
 
 func (a attributes) record(e attrEdit) {
-	list := a.r.ensureEdit(a.edit)
+	list := a.r.touch(a.of)
 	a.r.attrEdits = append(a.r.attrEdits, e)
 	i := int32(len(a.r.attrEdits))
 	if list.first == 0 {
@@ -193,15 +182,23 @@ func (r *Request) keyValue(p part) (key []byte, value part) {
 	return key, value
 }
 
+// maxKeptWriter bounds the buffer, in bytes, that a Request's writer keeps from
+// one edit to the next.
+const maxKeptWriter = 64 << 10
+
 // encode gives the content of a KeyValue, in memory that the Request keeps.
 func (r *Request) encode(kv attribute.KeyValue) []byte {
-	const maxKept = 64 << 10
 	r.scratch = kv // on the heap already, where the writer's reflection may look
-	r.writer.Reset(maxKept)
+	r.writer.Reset(maxKeptWriter)
 	r.writer.keyValue(&r.scratch)
 	r.scratch = attribute.KeyValue{}
+	return r.keep(r.writer.Bytes())
+}
+
+// keep copies b into memory that the Request keeps.
+func (r *Request) keep(b []byte) []byte {
 	start := len(r.encoded)
-	r.encoded = append(r.encoded, r.writer.Bytes()...)
+	r.encoded = append(r.encoded, b...)
 	return r.encoded[start:len(r.encoded):len(r.encoded)]
 }
 

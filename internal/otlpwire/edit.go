@@ -1,18 +1,10 @@
 package otlpwire
 
-import (
-	"encoding/binary"
-	"slices"
-
-	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/servetrace/servetrace/internal/otlpwire/field"
-)
-
-// An edit is what is recorded on one span or resource. Only attributes are
-// edited on a resource.
+// An edit is what is recorded on one message: a resource, a scope or a span,
+// which name theirs in their entries, or an event or a link, see childEdit.
 type edit struct {
 	first, last int32 // list of attrEdits, 1 + index
+	firstChild  int32 // of a span: list of childEdits, 1 + index
 
 	dropped, named, statused bool
 
@@ -21,8 +13,63 @@ type edit struct {
 	message string
 }
 
-// editAt gives the edit that an entry names, nil if none. The pointer is good
-// until the next ensureEdit.
+// A childEdit is what is recorded on one event or link of a span, or one that
+// was added. Those of a span are a list in the order in which they stand, so
+// that reading and writing meet them by going along it.
+type childEdit struct {
+	edit
+
+	span  int32
+	next  int32  // 1 + the index of the span's next childEdit
+	num   uint32 // field.SpanEvents or field.SpanLinks
+	at    int    // offset of the field in the request; of one that was added, beyond it
+	added []byte // content of one that was added
+}
+
+// An owner is a message that can be edited.
+type owner struct {
+	kind ownerKind
+	i    int // index of its entry; of an event or a link, of its span's
+	at   int // of an event or a link: as in childEdit
+	num  uint32
+}
+
+type ownerKind uint8
+
+const (
+	ofResource ownerKind = iota
+	ofScope
+	ofSpan
+	ofChild
+)
+
+// editField is where the owner's entry, or that of its span, names its edit.
+// Entries do not move.
+func (r *Request) editField(o owner) *int32 {
+	switch o.kind {
+	case ofResource:
+		return &r.resources[o.i].edit
+	case ofScope:
+		return &r.scopes[o.i].edit
+	default:
+		return &r.spans[o.i].edit
+	}
+}
+
+// editOf gives the edit of an owner, nil if none. The pointer is good until the
+// next touch.
+func (r *Request) editOf(o owner) *edit {
+	e := r.editAt(*r.editField(o))
+	if o.kind != ofChild || e == nil {
+		return e
+	}
+	if i := r.seek(e, o); i != 0 && r.children[i-1].at == o.at {
+		return &r.children[i-1].edit
+	}
+	return nil
+}
+
+// editAt gives the edit that an entry names, nil if none.
 func (r *Request) editAt(i int32) *edit {
 	if i == 0 {
 		return nil
@@ -30,263 +77,89 @@ func (r *Request) editAt(i int32) *edit {
 	return &r.edits[i-1]
 }
 
-// ensureEdit gives the edit that an entry names, a new one if none.
-func (r *Request) ensureEdit(i *int32) *edit {
-	if *i == 0 {
+// touch makes AppendTo look into the owner, and gives its edit, a new one if it
+// had none.
+func (r *Request) touch(o owner) *edit {
+	resource, scope := o.i, -1
+	switch o.kind {
+	case ofScope:
+		scope = o.i
+	case ofSpan, ofChild:
+		scope = int(r.spans[o.i].scope)
+	}
+	if scope >= 0 {
+		r.scopes[scope].touched = true
+		resource = int(r.scopes[scope].resource)
+	}
+	r.resources[resource].touched = true
+
+	at := r.editField(o)
+	if *at == 0 {
 		r.edits = append(r.edits, edit{})
-		*i = int32(len(r.edits))
+		*at = int32(len(r.edits))
 	}
-	return r.editAt(*i)
-}
-
-// AppendTo appends the request with its edits to dst and gives the longer
-// slice. ResourceSpans and ScopeSpans whose spans were all dropped are left
-// out; if every span was, nothing but fields unknown to this package is
-// appended. Malformed bytes are copied as they are. dst must not overlap the
-// bytes given to Parse. The Request can be read and edited further.
-func (r *Request) AppendTo(dst []byte) []byte {
-	if !r.Edited() {
-		return append(dst, r.raw...)
+	e := r.editAt(*at)
+	if o.kind == ofChild {
+		return &r.ensureChild(e, o).edit
 	}
-	w := rewriter{r: r, dst: slices.Grow(dst, len(r.raw)+len(r.encoded))}
-	w.request()
-	return w.dst
+	return e
 }
 
-// rewriter copies a request and puts in the edits. It walks the bytes as Parse
-// did, so that counting what it meets finds the entries.
-type rewriter struct {
-	r   *Request
-	dst []byte
-
-	resource, scope, span int // how many were met
-}
-
-// A copier walks one message and copies the fields that are not left out, runs
-// of them as one.
-type copier struct {
-	cursor
-	w   *rewriter
-	run int // offset of the first field that is not copied yet
-}
-
-func (w *rewriter) copier(p part) copier { return copier{cursor: p.fields(), w: w} }
-
-// leaveOut copies what stands before the current field, and not the field.
-func (c *copier) leaveOut() {
-	c.w.dst = append(c.w.dst, c.raw[c.run:c.start]...)
-	c.run = c.pos
-}
-
-// flush copies what was read and is not copied yet.
-func (c *copier) flush() {
-	c.w.dst = append(c.w.dst, c.raw[c.run:c.pos]...)
-	c.run = c.pos
-}
-
-// rest copies the bytes after a fault, as they are.
-func (c *copier) rest() {
-	c.w.dst = append(c.w.dst, c.raw[c.run:]...)
-	c.w.r.note(c.err())
-}
-
-func (w *rewriter) request() {
-	c := w.copier(part{w.r.raw, 0})
-	for c.next() {
-		if !c.is(field.RequestResourceSpans) {
-			continue
-		}
-		entry := &w.r.resources[w.resource]
-		w.resource++
-		if !entry.touched {
-			w.pass(entry)
-			continue
-		}
-		c.leaveOut()
-		if entry.spans > 0 && entry.alive == 0 {
-			w.pass(entry)
-			continue
-		}
-		at := w.open(field.RequestResourceSpans, len(c.content()))
-		w.resourceSpans(c.here(), entry)
-		w.close(at)
-	}
-	c.flush()
-	c.rest()
-}
-
-// pass counts what stands in a ResourceSpans that is not walked.
-func (w *rewriter) pass(entry *resourceEntry) {
-	w.span += int(entry.spans)
-	for w.scope < len(w.r.scopes) && int(w.r.scopes[w.scope].resource) < w.resource {
-		w.scope++
-	}
-}
-
-func (w *rewriter) resourceSpans(p part, entry *resourceEntry) {
-	e := w.r.editAt(entry.edit)
-	merged, met := part{}, false
-	if e != nil {
-		merged = w.r.message(p, field.ResourceSpansResource)
-	}
-	c := w.copier(p)
-	for c.next() {
-		switch {
-		case e != nil && c.is(field.ResourceSpansResource):
-			c.leaveOut()
-			if !met { // the pieces of a resource become one
-				w.resourceField(merged, e)
-			}
-			met = true
-		case c.is(field.ResourceSpansScopeSpans):
-			w.scopeField(&c)
+// seek gives the last of a span's childEdits that does not stand behind o, as 1
+// + its index; 0 if there is none. It starts from where the last search ended
+// if it can, so that going through a span's events costs no search each.
+func (r *Request) seek(e *edit, o owner) int32 {
+	i, next := int32(0), e.firstChild
+	if f := r.finger; f != 0 {
+		if c := &r.children[f-1]; int(c.span) == o.i && c.at <= o.at {
+			i, next = f, c.next
 		}
 	}
-	c.flush()
-	if e != nil && !met {
-		w.resourceField(merged, e)
+	for next != 0 && r.children[next-1].at <= o.at {
+		i, next = next, r.children[next-1].next
 	}
-	c.rest()
+	if i != 0 {
+		r.finger = i
+	}
+	return i
 }
 
-func (w *rewriter) resourceField(p part, e *edit) {
-	at := w.open(field.ResourceSpansResource, len(p.raw))
-	w.fields(p, field.ResourceAttributes, e)
-	w.close(at)
+// ensureChild gives the childEdit of o, a new one in its place if there is none.
+// e is its span's edit.
+func (r *Request) ensureChild(e *edit, o owner) *childEdit {
+	before := r.seek(e, o)
+	if before != 0 && r.children[before-1].at == o.at {
+		return &r.children[before-1]
+	}
+	link := &e.firstChild
+	if before != 0 {
+		link = &r.children[before-1].next
+	}
+	added := childEdit{span: int32(o.i), num: o.num, at: o.at, next: *link}
+	*link = int32(len(r.children) + 1)
+	r.children = append(r.children, added)
+	r.finger = int32(len(r.children))
+	return &r.children[len(r.children)-1]
 }
 
-func (w *rewriter) scopeField(c *copier) {
-	entry := &w.r.scopes[w.scope]
-	w.scope++
-	if !entry.touched {
-		w.span += int(entry.spans)
-		return
+// firstAdded gives the first event or link that was added to a span, as 1 + its
+// index in children; 0 if none was.
+func (r *Request) firstAdded(span int) int32 {
+	e := r.editAt(r.spans[span].edit)
+	if e == nil {
+		return 0
 	}
-	c.leaveOut()
-	if entry.alive == 0 {
-		w.span += int(entry.spans)
-		return
+	if i := r.seek(e, owner{kind: ofChild, i: span, at: len(r.raw)}); i != 0 {
+		return r.children[i-1].next
 	}
-	at := w.open(field.ResourceSpansScopeSpans, len(c.content()))
-	w.scopeSpans(c.here())
-	w.close(at)
+	return e.firstChild
 }
 
-func (w *rewriter) scopeSpans(p part) {
-	c := w.copier(p)
-	for c.next() {
-		if !c.is(field.ScopeSpansSpans) {
-			continue
-		}
-		e := w.r.editAt(w.r.spans[w.span].edit)
-		w.span++
-		if e == nil {
-			continue
-		}
-		c.leaveOut()
-		if e.dropped {
-			continue
-		}
-		at := w.open(field.ScopeSpansSpans, len(c.content()))
-		w.fields(c.here(), field.SpanAttributes, e)
-		w.close(at)
-	}
-	c.flush()
-	c.rest()
-}
-
-// fields writes a span or a resource with its edits. Attributes keep their
-// places; a new name, status or attribute comes last.
-func (w *rewriter) fields(p part, attrNum uint32, e *edit) {
-	c := w.copier(p)
-	for c.next() {
-		switch {
-		case e.first != 0 && c.is(attrNum):
-			w.attribute(&c, e)
-		case e.named && c.is(field.SpanName), e.statused && c.is(field.SpanStatus):
-			c.leaveOut()
-		}
-	}
-	c.flush()
-	w.addAttributes(attrNum, e)
-	if e.named && e.name != "" {
-		w.dst = protowire.AppendString(appendTag(w.dst, field.SpanName), e.name)
-	}
-	if e.statused {
-		w.status(p, e)
-	}
-	c.rest()
-}
-
-func (w *rewriter) attribute(c *copier, e *edit) {
-	key, _ := w.r.keyValue(c.here())
-	edited := w.r.attrEdit(e, key)
-	if edited == nil {
-		return
-	}
-	c.leaveOut()
-	if edited.standsAt(&c.cursor) {
-		w.dst = protowire.AppendBytes(appendTag(w.dst, c.num), edited.kv)
-	}
-}
-
-func (w *rewriter) addAttributes(num uint32, e *edit) {
-	for i := e.first; i != 0; i = w.r.attrEdits[i-1].next {
-		if a := &w.r.attrEdits[i-1]; a.at < 0 && a.kv != nil {
-			w.dst = protowire.AppendBytes(appendTag(w.dst, num), a.kv)
-		}
-	}
-}
-
-// status writes the new status and keeps what the old one held beside code and
-// message.
-func (w *rewriter) status(p part, e *edit) {
-	old := w.r.message(p, field.SpanStatus)
-	at := w.open(field.SpanStatus, len(old.raw))
-	c := w.copier(old)
-	for c.next() {
-		if c.is(field.StatusMessage) || c.isVarint(field.StatusCode) {
-			c.leaveOut()
-		}
-	}
-	c.flush()
-	if e.message != "" {
-		w.dst = protowire.AppendString(appendTag(w.dst, field.StatusMessage), e.message)
-	}
-	if e.code != 0 {
-		w.dst = protowire.AppendTag(w.dst, field.StatusCode, protowire.VarintType)
-		w.dst = protowire.AppendVarint(w.dst, uint64(e.code))
-	}
-	c.rest()
-	w.close(at)
-}
-
-// A mark is where the content of a message begins whose length is not known
-// yet, and how many bytes were kept free for that length.
-type mark struct{ at, width int }
-
-// open writes a tag and keeps room for a length of about as many digits as that
-// of the old content, for most edits change little.
-func (w *rewriter) open(num uint32, oldLength int) mark {
-	width := sizeVarint(uint64(oldLength))
-	w.dst = appendTag(w.dst, num)
-	w.dst = append(w.dst, make([]byte, width)...)
-	return mark{len(w.dst), width}
-}
-
-// close writes the length, and moves the content if the guess was wrong.
-func (w *rewriter) close(m mark) {
-	length := len(w.dst) - m.at
-	if width := sizeVarint(uint64(length)); width > m.width {
-		w.dst = append(w.dst, make([]byte, width-m.width)...)
-		copy(w.dst[m.at+width-m.width:], w.dst[m.at:m.at+length])
-	} else if width < m.width {
-		copy(w.dst[m.at+width-m.width:], w.dst[m.at:])
-		w.dst = w.dst[:len(w.dst)+width-m.width]
-	}
-	binary.PutUvarint(w.dst[m.at-m.width:], uint64(length))
-}
-
-func appendTag(dst []byte, num uint32) []byte {
-	return protowire.AppendTag(dst, protowire.Number(num), protowire.BytesType)
+// addChild records that an event or a link is added to a span, behind all
+// others of its kind. content must be the Request's to keep.
+func (r *Request) addChild(span int, num uint32, content []byte) {
+	// Beyond the bytes, and beyond all that were added before.
+	at := len(r.raw) + 1 + len(r.children)
+	e := r.touch(owner{kind: ofSpan, i: span})
+	r.ensureChild(e, owner{ofChild, span, at, num}).added = content
 }

@@ -24,7 +24,8 @@ type naive struct {
 	req       *request
 	spans     []*tracepb.Span
 	resources []*tracepb.ResourceSpans
-	resource  []int // of each span
+	resource  []int                 // of each span
+	scopes    []*tracepb.ScopeSpans // of each span
 	dropped   map[*tracepb.Span]bool
 }
 
@@ -35,6 +36,7 @@ func newNaive(req *request) *naive {
 			for _, s := range ss.Spans {
 				n.spans = append(n.spans, s)
 				n.resource = append(n.resource, i)
+				n.scopes = append(n.scopes, ss)
 			}
 		}
 	}
@@ -81,8 +83,15 @@ func sorted(req *request) *request {
 	for _, rs := range req.ResourceSpans {
 		slices.SortStableFunc(rs.GetResource().GetAttributes(), byKey)
 		for _, ss := range rs.ScopeSpans {
+			slices.SortStableFunc(ss.GetScope().GetAttributes(), byKey)
 			for _, s := range ss.Spans {
 				slices.SortStableFunc(s.Attributes, byKey)
+				for _, e := range s.Events {
+					slices.SortStableFunc(e.Attributes, byKey)
+				}
+				for _, l := range s.Links {
+					slices.SortStableFunc(l.Attributes, byKey)
+				}
 			}
 		}
 	}
@@ -91,46 +100,132 @@ func sorted(req *request) *request {
 
 var opKeys = []string{"", "http.route", "twice", "new", "service.name", "a much longer key that changes how long a length is" + strings.Repeat("!", 100)}
 
-// apply does one edit both ways. what chooses edit and key, where the span.
+// Edits that apply does, by number.
+const (
+	opSet = iota
+	opSetToo
+	opDelete
+	opName
+	opStatus
+	opDrop
+	opSetResource
+	opDeleteResource
+	opSetEvent
+	opDeleteEvent
+	opNameEvent
+	opSetLink
+	opDeleteLink
+	opSetScope
+	opDeleteScope
+	opAdd
+	opCount
+)
+
+// apply does one edit both ways. what chooses edit and key, where the span and
+// which of its events and links.
 func apply(r *Request, n *naive, what, where byte, value string) {
 	spans := slices.Collect(r.all())
 	if len(spans) == 0 {
 		return
 	}
-	i := int(where) % len(spans)
+	i := int(where%8) % len(spans)
 	s, want := spans[i], n.spans[i]
 	rs := n.resources[n.resource[i]]
-	key := opKeys[int(what/8)%len(opKeys)]
-	switch what % 8 {
-	case 0, 1:
+	key := opKeys[int(what/opCount)%len(opKeys)]
+	switch what % opCount {
+	case opSet, opSetToo:
 		s.SetAttribute(attribute.String(key, value))
 		want.Attributes = naiveSet(want.Attributes, key, value)
-	case 2:
+	case opDelete:
 		s.DeleteAttribute(key)
 		want.Attributes = naiveDelete(want.Attributes, key)
-	case 3:
+	case opName:
 		s.SetName(value)
 		want.Name = value
-	case 4:
+	case opStatus:
 		s.SetStatus(int32(where)-1, value)
 		if want.Status == nil {
 			want.Status = &tracepb.Status{}
 		}
 		want.Status.Code, want.Status.Message = tracepb.Status_StatusCode(int32(where)-1), value
-	case 5:
+	case opDrop:
 		s.Drop()
 		n.dropped[want] = true
-	case 6:
+	case opSetResource:
 		s.Resource().SetAttribute(attribute.String(key, value))
 		if rs.Resource == nil {
 			rs.Resource = &resourcepb.Resource{}
 		}
 		rs.Resource.Attributes = naiveSet(rs.Resource.Attributes, key, value)
-	case 7:
+	case opDeleteResource:
 		s.Resource().DeleteAttribute(key)
 		if rs.Resource != nil {
 			rs.Resource.Attributes = naiveDelete(rs.Resource.Attributes, key)
 		}
+	case opSetScope:
+		s.Scope().SetAttribute(attribute.String(key, value))
+		ss := n.scopes[i]
+		if ss.Scope == nil {
+			ss.Scope = &commonpb.InstrumentationScope{}
+		}
+		ss.Scope.Attributes = naiveSet(ss.Scope.Attributes, key, value)
+	case opDeleteScope:
+		s.Scope().DeleteAttribute(key)
+		if ss := n.scopes[i]; ss.Scope != nil {
+			ss.Scope.Attributes = naiveDelete(ss.Scope.Attributes, key)
+		}
+	default:
+		applyToChildren(s, want, what%opCount, int(where/8), key, value)
+	}
+}
+
+// applyToChildren does one edit to an event or a link.
+func applyToChildren(s Span, want *tracepb.Span, op byte, which int, key, value string) {
+	switch op {
+	case opSetEvent, opDeleteEvent, opNameEvent:
+		if len(want.Events) == 0 {
+			return
+		}
+		i := which % len(want.Events)
+		e, want := slices.Collect(s.Events())[i], want.Events[i]
+		switch op {
+		case opSetEvent:
+			e.SetAttribute(attribute.String(key, value))
+			want.Attributes = naiveSet(want.Attributes, key, value)
+		case opDeleteEvent:
+			e.DeleteAttribute(key)
+			want.Attributes = naiveDelete(want.Attributes, key)
+		default:
+			e.SetName(value)
+			want.Name = value
+		}
+	case opSetLink, opDeleteLink:
+		if len(want.Links) == 0 {
+			return
+		}
+		i := which % len(want.Links)
+		l, want := slices.Collect(s.Links())[i], want.Links[i]
+		if op == opSetLink {
+			l.SetAttribute(attribute.String(key, value))
+			want.Attributes = naiveSet(want.Attributes, key, value)
+		} else {
+			l.DeleteAttribute(key)
+			want.Attributes = naiveDelete(want.Attributes, key)
+		}
+	case opAdd:
+		if which%2 == 0 {
+			s.AddEvent(value, uint64(which), attribute.String(key, value), attribute.Int("n", which))
+			want.Events = append(want.Events, &tracepb.Span_Event{
+				Name: value, TimeUnixNano: uint64(which),
+				Attributes: []*commonpb.KeyValue{text(key, value), integer("n", int64(which))},
+			})
+			return
+		}
+		s.AddLink([16]byte{1, byte(which)}, [8]byte{2}, value, uint32(which), attribute.String(key, value))
+		want.Links = append(want.Links, &tracepb.Span_Link{
+			TraceId: append([]byte{1, byte(which)}, make([]byte, 14)...), SpanId: []byte{2, 0, 0, 0, 0, 0, 0, 0},
+			TraceState: value, Flags: uint32(which), Attributes: []*commonpb.KeyValue{text(key, value)},
+		})
 	}
 }
 
@@ -164,6 +259,28 @@ func checkReads(t *testing.T, r *Request, n *naive) {
 		}
 		checkAttributes(t, want.Attributes, s.Attributes(), s.Attribute)
 		checkAttributes(t, n.resources[n.resource[i-1]].GetResource().GetAttributes(), s.Resource().Attributes(), s.Resource().Attribute)
+		checkAttributes(t, n.scopes[i-1].GetScope().GetAttributes(), s.Scope().Attributes(), s.Scope().Attribute)
+		checkChildren(t, s, want)
+	}
+}
+
+func checkChildren(t *testing.T, s Span, want *tracepb.Span) {
+	t.Helper()
+	events, links := slices.Collect(s.Events()), slices.Collect(s.Links())
+	if len(events) != len(want.Events) || len(links) != len(want.Links) {
+		t.Fatalf("%d events, %d links, want %d, %d", len(events), len(links), len(want.Events), len(want.Links))
+	}
+	for i, e := range events {
+		if want := want.Events[i]; e.Name() != want.Name || e.Time() != want.TimeUnixNano {
+			t.Errorf("event %d is %q at %d, want %q at %d", i, e.Name(), e.Time(), want.Name, want.TimeUnixNano)
+		}
+		checkAttributes(t, want.Events[i].Attributes, e.Attributes(), e.Attribute)
+	}
+	for i, l := range links {
+		if want := want.Links[i]; l.TraceState() != want.TraceState || l.Flags() != want.Flags {
+			t.Errorf("link %d has state %q and flags %d, want %q and %d", i, l.TraceState(), l.Flags(), want.TraceState, want.Flags)
+		}
+		checkAttributes(t, want.Links[i].Attributes, l.Attributes(), l.Attribute)
 	}
 }
 
@@ -231,27 +348,34 @@ func TestEdit(t *testing.T) {
 		what, where byte
 		value       string
 	}{
-		"replace an attribute":             {{0 + 8, 0, "/b"}},
-		"one is left of several":           {{0 + 16, 1, "x"}},
-		"add one to every span":            {{0 + 24, 0, "x"}, {0 + 24, 1, "x"}, {0 + 24, 2, "x"}, {0 + 24, 3, "x"}, {0 + 24, 4, "x"}, {0 + 24, 5, "x"}},
-		"set twice":                        {{0 + 24, 0, "x"}, {0 + 24, 0, "y"}, {0, 0, "z"}},
-		"delete several":                   {{2 + 16, 0, ""}},
-		"delete what is not there":         {{2 + 24, 0, ""}},
-		"set, then delete":                 {{0 + 24, 0, "x"}, {2 + 24, 0, ""}, {0 + 8, 0, "x"}, {2 + 8, 0, ""}},
-		"delete, then set":                 {{2 + 16, 0, ""}, {0 + 16, 0, "x"}},
-		"longer lengths everywhere":        {{0 + 8, 0, long}, {0 + 40, 0, long}, {3, 3, long}, {4, 4, long}, {6 + 40, 0, long}},
-		"shorter lengths":                  {{2, 0, ""}, {2 + 8, 0, ""}, {3, 0, ""}, {4, 0, ""}},
+		"replace an attribute":             {{0 + 16, 0, "/b"}},
+		"one is left of several":           {{0 + 32, 1, "x"}},
+		"add one to every span":            {{0 + 48, 0, "x"}, {0 + 48, 1, "x"}, {0 + 48, 2, "x"}, {0 + 48, 3, "x"}, {0 + 48, 4, "x"}, {0 + 48, 5, "x"}},
+		"set twice":                        {{0 + 48, 0, "x"}, {0 + 48, 0, "y"}, {0, 0, "z"}},
+		"delete several":                   {{2 + 32, 0, ""}},
+		"delete what is not there":         {{2 + 48, 0, ""}},
+		"set, then delete":                 {{0 + 48, 0, "x"}, {2 + 48, 0, ""}, {0 + 16, 0, "x"}, {2 + 16, 0, ""}},
+		"delete, then set":                 {{2 + 32, 0, ""}, {0 + 32, 0, "x"}},
+		"longer lengths everywhere":        {{0 + 16, 0, long}, {0 + 80, 0, long}, {3, 3, long}, {4, 4, long}, {6 + 80, 0, long}},
+		"shorter lengths":                  {{2, 0, ""}, {2 + 16, 0, ""}, {3, 0, ""}, {4, 0, ""}},
 		"names":                            {{3, 0, "other"}, {3, 5, ""}},
 		"status":                           {{4, 0, "negative"}, {4, 1, ""}, {4, 2, "ok"}},
 		"drop one":                         {{5, 0, ""}},
 		"drop a scope":                     {{5, 0, ""}, {5, 1, ""}, {5, 1, ""}},
 		"drop a resource, edit after it":   {{5, 0, ""}, {5, 1, ""}, {5, 2, ""}, {5, 3, ""}, {3, 4, "x"}},
 		"drop all":                         {{5, 0, ""}, {5, 1, ""}, {5, 2, ""}, {5, 3, ""}, {5, 4, ""}, {5, 5, ""}},
-		"edit, then drop":                  {{0 + 8, 0, "x"}, {5, 0, ""}},
+		"edit, then drop":                  {{0 + 16, 0, "x"}, {5, 0, ""}},
 		"drop the last scope of the first": {{5, 2, ""}, {5, 3, ""}, {3, 4, "x"}},
-		"resource":                         {{6 + 32, 0, "other"}, {6 + 24, 0, "new"}, {7, 0, ""}},
-		"resource where there is none":     {{6 + 24, 5, "new"}},
-		"resource and its spans":           {{6 + 32, 1, "other"}, {7 + 24, 1, ""}, {3, 3, "name"}},
+		"resource":                         {{6 + 64, 0, "other"}, {6 + 48, 0, "new"}, {7, 0, ""}},
+		"resource where there is none":     {{6 + 48, 5, "new"}},
+		"resource and its spans":           {{6 + 64, 1, "other"}, {7 + 48, 1, ""}, {3, 3, "name"}},
+		"scope":                            {{opSetScope + 48, 0, "x"}, {opDeleteScope, 1, ""}, {opName, 3, "name"}},
+		"scope of dropped spans":           {{opSetScope + 48, 0, "x"}, {opDrop, 0, ""}, {opDrop, 1, ""}},
+		"events":                           {{opSetEvent + 16, 0, "/b"}, {opDeleteEvent + 48, 0, ""}, {opNameEvent, 8, long}, {opSetEvent + 80, 1, long}},
+		"an event twice, backwards":        {{opNameEvent, 8, "b"}, {opNameEvent, 0, "a"}, {opSetEvent + 48, 8, "b"}, {opNameEvent, 8, ""}},
+		"links":                            {{opSetLink + 16, 0, long}, {opDeleteLink + 16, 0, ""}, {opSetLink + 48, 1, "x"}},
+		"events and links added":           {{opAdd + 16, 0, "x"}, {opAdd + 16, 8, "y"}, {opAdd, 16, long}, {opSetEvent + 16, 24, "z"}, {opSetLink + 16, 8, "z"}, {opNameEvent, 16, "n"}, {opNameEvent, 0, "first"}},
+		"add, then drop":                   {{opAdd, 0, "x"}, {opDrop, 0, ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, unknown := range []bool{false, true} {
@@ -279,8 +403,8 @@ func FuzzEdit(f *testing.F) {
 		marshal(f, &tracepb.Span{Name: "a", Status: &tracepb.Status{Message: "m"}}),
 		marshal(f, &tracepb.Span{Name: "b", Status: &tracepb.Status{Code: 2}}))), whole)
 	for _, req := range [][]byte{whole, marshal(f, unknown), pieces} {
-		for what := range byte(8) {
-			f.Add(req, []byte{what, 0, what + 8, 1, what + 24, 2, 5, 3}, "value")
+		for what := range byte(opCount) {
+			f.Add(req, []byte{what, 0, what + opCount, 9, opAdd, 0, what + 3*opCount, 18, opDrop, 3}, "value")
 		}
 	}
 	f.Fuzz(func(t *testing.T, req, ops []byte, value string) {

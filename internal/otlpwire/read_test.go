@@ -327,6 +327,16 @@ func FuzzParse(f *testing.F) {
 			s.SetStatus(1, "")
 			s.SetName("x")
 			s.Resource().SetAttribute(attribute.Bool("r", true))
+			s.Scope().SetAttribute(attribute.Bool("s", true))
+			for e := range s.Events() {
+				e.SetAttribute(attribute.String("exception.type", "x"))
+				e.SetName("x")
+				s.AddEvent("again", e.Time())
+			}
+			for l := range s.Links() {
+				l.DeleteAttribute("l")
+				s.AddLink(l.TraceID(), l.SpanID(), l.TraceState(), l.Flags())
+			}
 		}
 		if again, err := CountSpans(r.AppendTo(nil)); err != nil || again != n {
 			t.Errorf("edited request has %d spans, error %v, want %d", again, err, n)

@@ -19,10 +19,12 @@ type Request struct {
 	spans     []spanEntry
 	dropped   int // spans
 
-	edits     []edit     // an entry's edit field is 1 + an index
-	attrEdits []attrEdit // likewise, and each names the next
-	writer    Writer     // encodes what is set
-	encoded   []byte     // what it encoded; never overwritten, for attrEdits refer to it
+	edits     []edit      // an entry's edit field is 1 + an index
+	attrEdits []attrEdit  // likewise, and each names the next
+	children  []childEdit // likewise
+	finger    int32       // the childEdit that was looked at last, see seek
+	writer    Writer      // encodes what is set or added
+	encoded   []byte      // what it encoded; never overwritten, for edits refer to it
 
 	scratch attribute.KeyValue // see encode
 
@@ -45,6 +47,7 @@ type scopeEntry struct {
 	resource   int32
 	spans      int32
 	alive      int32
+	edit       int32
 	touched    bool
 }
 

@@ -35,15 +35,12 @@ func (r Resource) SchemaURL() string {
 // SetAttribute does what Span.SetAttribute does, for all spans of the resource.
 func (r Resource) SetAttribute(kv attribute.KeyValue) {
 	r.attributes().set(kv)
-	r.r.resources[r.i].touched = true
 }
 
 // DeleteAttribute does what Span.DeleteAttribute does, for all spans of the
 // resource.
 func (r Resource) DeleteAttribute(key string) {
-	if r.attributes().remove(key) {
-		r.r.resources[r.i].touched = true
-	}
+	r.attributes().remove(key)
 }
 
 // outer is the ResourceSpans, part the Resource in it.
@@ -55,10 +52,11 @@ func (r Resource) outer() part {
 func (r Resource) part() part { return r.r.message(r.outer(), field.ResourceSpansResource) }
 
 func (r Resource) attributes() attributes {
-	return attributes{r.r, r.part(), field.ResourceAttributes, &r.r.resources[r.i].edit}
+	return attributes{r.r, r.part(), field.ResourceAttributes, owner{kind: ofResource, i: r.i}}
 }
 
-// Scope is a view of one ScopeSpans' instrumentation scope.
+// Scope is a view of one ScopeSpans' instrumentation scope. Its reads see the
+// edits recorded so far.
 type Scope struct {
 	r *Request
 	i int
@@ -76,11 +74,19 @@ func (s Scope) SchemaURL() string { return string(s.r.content(s.outer(), field.S
 // Attribute finds an attribute by its key; of several the last.
 func (s Scope) Attribute(key string) (Value, bool) { return s.attributes().find(key) }
 
-// Attributes goes through the attributes in order.
+// Attributes goes through the attributes as they stand, those that were added
+// at the end. Edits are allowed meanwhile.
 func (s Scope) Attributes() iter.Seq2[string, Value] { return s.attributes().all() }
 
 // DroppedAttributes is how many attributes were left out for limits.
 func (s Scope) DroppedAttributes() uint32 { return s.r.count(s.part(), field.ScopeDroppedAttributes) }
+
+// SetAttribute does what Span.SetAttribute does, for all spans of the scope.
+func (s Scope) SetAttribute(kv attribute.KeyValue) { s.attributes().set(kv) }
+
+// DeleteAttribute does what Span.DeleteAttribute does, for all spans of the
+// scope.
+func (s Scope) DeleteAttribute(key string) { s.attributes().remove(key) }
 
 func (s Scope) outer() part {
 	entry := &s.r.scopes[s.i]
@@ -89,4 +95,6 @@ func (s Scope) outer() part {
 
 func (s Scope) part() part { return s.r.message(s.outer(), field.ScopeSpansScope) }
 
-func (s Scope) attributes() attributes { return attributes{s.r, s.part(), field.ScopeAttributes, nil} }
+func (s Scope) attributes() attributes {
+	return attributes{s.r, s.part(), field.ScopeAttributes, owner{kind: ofScope, i: s.i}}
+}

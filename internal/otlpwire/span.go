@@ -74,29 +74,27 @@ func (s Span) Attribute(key string) (Value, bool) { return s.attributes().find(k
 // Edits are allowed meanwhile.
 func (s Span) Attributes() iter.Seq2[string, Value] { return s.attributes().all() }
 
-// Events goes through the span's events in order.
+// Events goes through the span's events in order, those that were added at the
+// end. Edits are allowed meanwhile; an event that is added meanwhile does not
+// come.
 func (s Span) Events() iter.Seq[Event] {
 	return func(yield func(Event) bool) {
-		c := s.part().fields()
-		for c.next() {
-			if c.is(field.SpanEvents) && !yield(Event{s.r, c.here()}) {
+		for c := range s.children(field.SpanEvents) {
+			if !yield(Event{c}) {
 				return
 			}
 		}
-		s.r.note(c.err())
 	}
 }
 
-// Links goes through the span's links in order.
+// Links goes through the span's links, as Events does through the events.
 func (s Span) Links() iter.Seq[Link] {
 	return func(yield func(Link) bool) {
-		c := s.part().fields()
-		for c.next() {
-			if c.is(field.SpanLinks) && !yield(Link{s.r, c.here()}) {
+		for c := range s.children(field.SpanLinks) {
+			if !yield(Link{c}) {
 				return
 			}
 		}
-		s.r.note(c.err())
 	}
 }
 
@@ -122,15 +120,12 @@ func (s Span) Scope() Scope { return Scope{s.r, int(s.r.spans[s.i].scope)} }
 // U+FFFD in its place, here as in every edit.
 func (s Span) SetAttribute(kv attribute.KeyValue) {
 	s.attributes().set(kv)
-	s.touch()
 }
 
 // DeleteAttribute removes every attribute of that key. It is no edit if there
 // is none.
 func (s Span) DeleteAttribute(key string) {
-	if s.attributes().remove(key) {
-		s.touch()
-	}
+	s.attributes().remove(key)
 }
 
 // SetName replaces the name.
@@ -143,6 +138,28 @@ func (s Span) SetName(name string) {
 func (s Span) SetStatus(code int32, message string) {
 	e := s.touch()
 	e.statused, e.code, e.message = true, code, valid(message)
+}
+
+// AddEvent adds an event at the end, at a time in nanoseconds since the Unix
+// epoch. Attributes are written as they are given, whatever their keys.
+func (s Span) AddEvent(name string, at uint64, kvs ...attribute.KeyValue) {
+	w := s.r.blank()
+	s.r.keyValues(field.EventAttributes, kvs)
+	w.Text(field.EventName, name)
+	w.Fixed64(field.EventTime, at)
+	s.r.addChild(s.i, field.SpanEvents, s.r.keep(w.Bytes()))
+}
+
+// AddLink adds a link at the end. state is a W3C tracestate header, flags are
+// as those of Link.Flags; attributes are as for AddEvent.
+func (s Span) AddLink(traceID [16]byte, spanID [8]byte, state string, flags uint32, kvs ...attribute.KeyValue) {
+	w := s.r.blank()
+	w.Fixed32(field.LinkFlags, flags)
+	s.r.keyValues(field.LinkAttributes, kvs)
+	w.Text(field.LinkTraceState, state)
+	w.Content(field.LinkSpanID, spanID[:])
+	w.Content(field.LinkTraceID, traceID[:])
+	s.r.addChild(s.i, field.SpanLinks, s.r.keep(w.Bytes()))
 }
 
 // Drop leaves the span out of what AppendTo writes. It cannot be undone.
@@ -170,20 +187,16 @@ func (s Span) part() part {
 }
 
 func (s Span) attributes() attributes {
-	return attributes{s.r, s.part(), field.SpanAttributes, &s.r.spans[s.i].edit}
+	return attributes{s.r, s.part(), field.SpanAttributes, s.owner()}
 }
 
 // edit is nil if there is none.
 func (s Span) edit() *edit { return s.r.editAt(s.r.spans[s.i].edit) }
 
-// touch makes AppendTo look into the span, and gives its edit.
-func (s Span) touch() *edit {
-	entry := &s.r.spans[s.i]
-	scope := &s.r.scopes[entry.scope]
-	scope.touched = true
-	s.r.resources[scope.resource].touched = true
-	return s.r.ensureEdit(&entry.edit)
-}
+// touch gives the span's edit, a new one if it had none.
+func (s Span) touch() *edit { return s.r.touch(s.owner()) }
+
+func (s Span) owner() owner { return owner{kind: ofSpan, i: s.i} }
 
 // content is the last field of that number, as bytes. Nil if there is none.
 func (r *Request) content(p part, num uint32) []byte {
