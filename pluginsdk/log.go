@@ -2,10 +2,12 @@ package pluginsdk
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 // newLogger writes JSON lines with the field names of hclog, which go-plugin's
@@ -123,17 +125,30 @@ func sharedWriters(stdout, stderr io.Writer) (io.Writer, io.Writer) {
 	return &sharedWriter{w: stdout}, stderr
 }
 
-// sharedWriter lets one Write through at a time.
+// sharedWriter lets one Write through at a time. It is a syscall.Conn where w is
+// a file, so that a plugin can ask whether a terminal shows what it prints.
 type sharedWriter struct {
-	mu sync.Mutex
 	w  io.Writer
+	mu sync.Mutex // held while w is written
 }
 
-var _ io.Writer = (*sharedWriter)(nil)
+var (
+	_ io.Writer    = (*sharedWriter)(nil)
+	_ syscall.Conn = (*sharedWriter)(nil)
+)
 
 // Write passes b on, whole. It holds the lock meanwhile: that is its purpose.
 func (s *sharedWriter) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.w.Write(b)
+}
+
+// SyscallConn gives the descriptor of w to look at, not to write to. The error
+// is errors.ErrUnsupported where w has none.
+func (s *sharedWriter) SyscallConn() (syscall.RawConn, error) {
+	if file, ok := s.w.(syscall.Conn); ok {
+		return file.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
