@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	role := filepath.Base(os.Args[0])
 	if role == "console" {
 		pluginsdk.Main(pluginsdk.Spec{
-			Name: "console", Env: []string{consoleexporter.EnvPattern}, Exporter: consoleexporter.New,
+			Name: "console", Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
 		})
 	}
 	if fault, ok := strings.CutPrefix(role, "service-"); ok {

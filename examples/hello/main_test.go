@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	case "console":
 		pluginsdk.Main(pluginsdk.Spec{
-			Name: "console", Env: []string{consoleexporter.EnvPattern}, Exporter: consoleexporter.New,
+			Name: "console", Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
 		})
 	}
 	os.Exit(m.Run())

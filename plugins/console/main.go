@@ -21,7 +21,7 @@ import (
 var spec = pluginsdk.Spec{
 	Name:        "console",
 	Description: "writes each span as JSON to standard output, standard error or a folder",
-	Env:         []string{consoleexporter.EnvPattern},
+	Env:         consoleexporter.EnvPatterns(),
 	// One at a time, so that a batch is written before the next.
 	Limits:   pluginsdk.Limits{MaxConcurrency: 1},
 	Exporter: consoleexporter.New,

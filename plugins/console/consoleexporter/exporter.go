@@ -38,7 +38,7 @@ import (
 
 // The variables that [New] reads.
 const (
-	// EnvPattern covers all of them, for pluginsdk.Spec.Env.
+	// EnvPattern covers those of the plugin itself; [EnvPatterns] has all.
 	EnvPattern = "SERVE_CONSOLE_*"
 	// EnvFormat is the form: json, which is the default and the only one.
 	EnvFormat = "SERVE_CONSOLE_FORMAT"
@@ -46,6 +46,11 @@ const (
 	// as a path with a slash in it, or a dot.
 	EnvOutput = "SERVE_CONSOLE_OUTPUT"
 )
+
+// EnvPatterns gives the variables that [New] reads, for pluginsdk.Spec.Env: its
+// own, and those by which terminals are told about. The slice is the caller's,
+// to append to.
+func EnvPatterns() []string { return []string{EnvPattern, "NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS"} }
 
 var _ pluginsdk.NewExporter = New
 
