@@ -1,21 +1,40 @@
 // Command servetrace is the command line of servetrace. It answers
 //
 //	servetrace version
+//	servetrace plugin list | info | explain | run | test | new
 //
 // and, by its help, what the project is and which variables start it. It does
 // not serve: a service is a Go program that uses the root package, and
 // examples/hello is one.
 //
-// A run has three steps: the command tree is built (root.go), cobra picks the
+// A run has four steps: the command tree is built (root.go), cobra picks the
 // command by the arguments, and the command writes its answer to standard
-// output; an error goes to standard error and ends the program with status 1.
-// Open root.go first.
+// output; an error goes to standard error, and exit.go makes a code of it.
+//
+// Each command is a file, plugin_NAME.go, and decides nothing about plugins by
+// itself: what a setting resolves to is the host's word (host.Inspect), what a
+// plugin must do is the conformance suite's (plugintest.Check). docs/cli.md is
+// the reference, and a test holds it equal to the command tree. Open root.go
+// first.
 package main
 
-import "os"
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
 
-func main() {
-	if err := newRoot().Execute(); err != nil {
-		os.Exit(1) // cobra has printed it
-	}
+func main() { os.Exit(runProcess()) }
+
+// runProcess runs the command that the process's arguments name and gives the
+// exit code. The first SIGINT or SIGTERM has the command end what it started; a
+// second ends the process as the system does, and its plugins see that it has
+// gone.
+func runProcess() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
+	err := newRoot(os.Getenv).ExecuteContext(ctx) //nolint:forbidigo // the process is put together here
+	return exitCode(ctx, err)                     // cobra has printed the error
 }

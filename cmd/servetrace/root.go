@@ -13,26 +13,44 @@ Which plugins there are is the operator's choice, made by one variable:
 
 Unset or empty, tracing is off. A plugin that is run by hand with --help says
 what it does and which variables it reads. All variables are in
-docs/settings.md, the plugin author's side is in docs/plugins.md.`
+docs/settings.md, the plugin author's side is in docs/plugins.md, and this
+command's is in docs/cli.md.`
 
 const rootExample = `  # the example service, its spans printed by the console plugin
   SERVE_TRACING_EXPORTER_PLUGIN=console ./bin/hello
+
+  # what the setting of this shell resolves to
+  servetrace plugin list
+
+  # a plugin of your own
+  servetrace plugin new names --kind exporter
 
   # what this binary is
   servetrace version`
 
 // newRoot builds the command tree. It writes nothing by itself; without a
-// command it prints its help.
-func newRoot() *cobra.Command {
-	root := &cobra.Command{
+// command it prints its help. getenv is the environment that commands read
+// their settings from.
+func newRoot(getenv func(string) string) *cobra.Command {
+	root := newGroup(&cobra.Command{
 		Use:          "servetrace",
 		Short:        "Serve with traces that leave through plugins",
 		Long:         rootLong,
 		Example:      rootExample,
-		Args:         cobra.NoArgs,
 		SilenceUsage: true, // an error is one line, not a page of help below it
-		RunE:         func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	root.AddCommand(newVersion())
+	}, newVersion(), newPlugin(settings{getenv}))
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w; see %s --help", err, cmd.CommandPath())
+	})
 	return root
+}
+
+// newGroup makes of parent a command that only has others below it: by itself
+// it prints its help.
+func newGroup(parent *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	parent.SuggestionsMinimumDistance = 2 // cobra's own default, which it only sets where it suggests by itself
+	parent.Args = onlyCommands
+	parent.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	parent.AddCommand(commands...)
+	return parent
 }

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes. They are part of the command line's contract: docs/cli.md.
+const (
+	exitOK = 0
+	// exitNo: the question was asked and the answer is no: a rule failed, a
+	// plugin does not start, spans were not delivered.
+	exitNo = 1
+	// exitUsage: the question could not be asked: a wrong argument or flag, a
+	// file that can not be read, a variable that can not be right.
+	exitUsage = 2
+	// exitInterrupted: SIGINT or SIGTERM came first.
+	exitInterrupted = 130
+)
+
+// usageError is an error of whoever called: exit code 2.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// exitCode is what a command's error means to a shell; ctx ends by a signal.
+func exitCode(ctx context.Context, err error) int {
+	_, usage := errors.AsType[usageError](err)
+	switch {
+	case err == nil:
+		return exitOK
+	case usage:
+		return exitUsage
+	case ctx.Err() != nil:
+		return exitInterrupted
+	}
+	return exitNo
+}
+
+// args makes the faults that cobra finds in arguments errors of usage.
+func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, list []string) error {
+		if err := check(cmd, list); err != nil {
+			return usagef("%w; see %s --help", err, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// onlyCommands are the arguments of a command that only has others below it.
+func onlyCommands(cmd *cobra.Command, list []string) error {
+	if len(list) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q for %q", list[0], cmd.CommandPath())
+	for _, name := range cmd.SuggestionsFor(list[0]) {
+		text += fmt.Sprintf("; did you mean %q?", name)
+	}
+	return usagef("%s", text)
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+const pluginNewLong = `Write the module of a new plugin: main.go, main_test.go, go.mod, README.md and
+.gitignore. It builds, its tests pass, and so does "servetrace plugin test".
+
+--kind processor begins with a processor in front of the console exporter,
+--kind exporter with an exporter of its own.
+
+go.mod requires the servetrace of this command's own version. A command that was
+built from a clone has no version that could be downloaded: name the clone with
+--replace, and the module is built against it, with the clone's versions of
+everything else, so that nothing has to be downloaded that the clone has.
+
+Nothing is ever overwritten.`
+
+const pluginNewExample = `  servetrace plugin new tenant --kind processor
+  servetrace plugin new acme --kind exporter --module example.com/traces/acme --dir ./plugins/acme
+  servetrace plugin new names --kind exporter --replace ~/src/servetrace`
+
+// newPluginNew is "servetrace plugin new".
+func newPluginNew() *cobra.Command {
+	var s scaffold
+	cmd := &cobra.Command{
+		Use:               "new NAME --kind processor|exporter",
+		Short:             "Write the module of a new plugin",
+		Long:              pluginNewLong,
+		Example:           pluginNewExample,
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, list []string) error {
+			s.Name = list[0]
+			info, _ := debug.ReadBuildInfo()
+			return writePlugin(cmd.OutOrStdout(), s, info)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar((*string)(&s.Kind), "kind", "", "what to begin with: `processor|exporter` (required)")
+	flags.StringVar(&s.Module, "module", "", "`path` of the module (default example.org/NAME)")
+	flags.StringVar(&s.Dir, "dir", "", "`folder` to write to (default ./NAME)")
+	flags.StringVar(&s.Replace, "replace", "", "`folder` of a clone of servetrace to build against")
+	complete(cmd, "kind", string(kindProcessor), string(kindExporter))
+	completeFolders(cmd, "dir", "replace")
+	return cmd
+}
+
+// writePlugin writes the module and says what to do next. info is what the
+// linker left in this binary.
+func writePlugin(w io.Writer, s scaffold, info *debug.BuildInfo) error {
+	if err := s.settle(); err != nil {
+		return err
+	}
+	base, err := s.base(info)
+	if err != nil {
+		return err
+	}
+	files, err := s.render(base)
+	if err != nil {
+		return err
+	}
+	if err := create(s.Dir, files); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if _, err := fmt.Fprintln(w, "wrote", filepath.Join(s.Dir, f.name)); err != nil {
+			return err
+		}
+	}
+	tidy := ""
+	if !base.complete() {
+		tidy = "  go mod tidy                       # once: downloads what it needs\n"
+	}
+	_, err = fmt.Fprintf(w, `
+Next:
+
+  cd %s
+%s  go test ./...
+  go build -o %s .
+  servetrace plugin test ./%[3]s
+  SERVE_TRACING_EXPORTER_PLUGIN=$PWD/%[3]s your-service
+`, shellWord(s.Dir), tidy, s.Name)
+	return err
+}

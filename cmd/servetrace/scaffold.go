@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+)
+
+// templates are the files of a new plugin: those beside the folders for both
+// kinds, those in a folder for one. A file's name loses ".tmpl".
+//
+//go:embed templates
+var templates embed.FS
+
+// kind is what a new plugin begins with.
+type kind string
+
+const (
+	kindProcessor kind = "processor"
+	kindExporter  kind = "exporter"
+)
+
+// scaffold is a plugin to be written. Its exported fields are the templates'.
+type scaffold struct {
+	// Name is the plugin's name, and its executable's.
+	Name string
+	Kind kind
+	// Module is the path of its module.
+	Module string
+	// Dir is where it is written.
+	Dir string
+	// Replace is a clone of servetrace to build against; empty: the released
+	// module.
+	Replace string
+}
+
+// Prefix begins the variables of the plugin.
+func (s scaffold) Prefix() string {
+	return strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_")) + "_"
+}
+
+var (
+	// pluginName is pluginsdk's rule for Spec.Name.
+	pluginName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+	// modulePath is the go command's rule, but for what only matters to a
+	// download: elements of these characters that do not begin or end with a dot.
+	modulePath = regexp.MustCompile(`^[A-Za-z0-9_~-]([A-Za-z0-9._~-]*[A-Za-z0-9_~-])?(/[A-Za-z0-9_~-]([A-Za-z0-9._~-]*[A-Za-z0-9_~-])?)*$`)
+)
+
+// longestName keeps a name fit for the books and for a file.
+const longestName = 63
+
+// settle sets defaults and reports all faults at once.
+func (s *scaffold) settle() error {
+	var errs []error
+	if !pluginName.MatchString(s.Name) || len(s.Name) > longestName {
+		errs = append(errs, fmt.Errorf("name %q: want lower-case letters, digits and dashes, beginning with a letter, %d at most", s.Name, longestName))
+	}
+	switch s.Kind {
+	case kindProcessor, kindExporter:
+	case "":
+		errs = append(errs, fmt.Errorf("--kind is required: want %s or %s", kindProcessor, kindExporter))
+	default:
+		errs = append(errs, fmt.Errorf("--kind %q: want %s or %s", s.Kind, kindProcessor, kindExporter))
+	}
+	if s.Module == "" {
+		s.Module = "example.org/" + s.Name
+	} else if !modulePath.MatchString(s.Module) {
+		errs = append(errs, fmt.Errorf("--module %q: want a module path such as example.com/traces/%s", s.Module, s.Name))
+	}
+	if s.Dir == "" {
+		s.Dir = s.Name
+	}
+	if err := errors.Join(errs...); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// file is one file of a new plugin.
+type file struct {
+	name string
+	text []byte
+}
+
+// render makes the files, in the order of their names.
+func (s scaffold) render(b base) ([]file, error) {
+	var files []file
+	for _, dir := range []string{"templates", "templates/" + string(s.Kind)} {
+		entries, err := templates.ReadDir(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range entries {
+			if entry.IsDir() {
+				continue
+			}
+			f, err := s.fill(path.Join(dir, entry.Name()))
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, f)
+		}
+	}
+	files = append(files, file{"go.mod", b.goMod(s.Module, importsOf(files))})
+	if b.complete() {
+		files = append(files, file{"go.sum", b.goSum})
+	}
+	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
+	return files, nil
+}
+
+// fill executes one template.
+func (s scaffold) fill(name string) (file, error) {
+	t, err := template.New(path.Base(name)).Option("missingkey=error").ParseFS(templates, name)
+	if err != nil {
+		return file{}, err
+	}
+	var text bytes.Buffer
+	if err := t.Execute(&text, s); err != nil {
+		return file{}, err
+	}
+	target := strings.TrimSuffix(path.Base(name), ".tmpl")
+	if target == "gitignore" { // embed passes over names that begin with a dot
+		target = ".gitignore"
+	}
+	return file{target, text.Bytes()}, nil
+}
+
+// importLine finds what a Go file imports.
+var importLine = regexp.MustCompile(`(?m)^(?:import)?\s+(?:\w+ )?"([^"]+)"$`)
+
+// importsOf lists what the Go files import.
+func importsOf(files []file) []string {
+	var all []string
+	for _, f := range files {
+		if !strings.HasSuffix(f.name, ".go") {
+			continue
+		}
+		for _, match := range importLine.FindAllSubmatch(f.text, -1) {
+			all = append(all, string(match[1]))
+		}
+	}
+	return all
+}
+
+// create writes the files into dir, which it makes, and overwrites nothing: if
+// any of them is there, none is written.
+func create(dir string, files []file) error {
+	var there []string
+	for _, f := range files {
+		if _, err := os.Lstat(filepath.Join(dir, f.name)); !errors.Is(err, fs.ErrNotExist) {
+			there = append(there, filepath.Join(dir, f.name))
+		}
+	}
+	if len(there) > 0 {
+		return usagef("%s: there already, and nothing is overwritten; choose another folder with --dir", strings.Join(there, ", "))
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return usageError{err}
+	}
+	for i, f := range files {
+		if err := writeNew(filepath.Join(dir, f.name), f.text); err != nil {
+			for _, written := range files[:i] {
+				err = errors.Join(err, os.Remove(filepath.Join(dir, written.name)))
+			}
+			return usageError{err}
+		}
+	}
+	return nil
+}
+
+// writeNew writes a file that must not be there.
+func writeNew(name string, text []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
+}

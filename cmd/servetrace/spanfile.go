@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/servetrace/servetrace/internal/otlpwire"
+)
+
+// Forms of a file of spans.
+const (
+	formatJSON  = "json"
+	formatProto = "proto"
+)
+
+// request is one ExportTraceServiceRequest of OTLP (or TracesData, which is the
+// same on the wire), encoded.
+type request struct {
+	data  []byte
+	spans int
+}
+
+// readSpans reads the requests of a file; "-" is stdin. Requests without spans
+// are left out, and a file without any span is an error.
+func readSpans(name, format string, stdin io.Reader) ([]request, error) {
+	text, err := readInput(name, stdin)
+	if err != nil {
+		return nil, err
+	}
+	parse := parseJSON
+	if format == formatProto {
+		parse = parseProto
+	}
+	list, err := parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("read spans of %s: %w", name, err)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("read spans of %s: there are none in it; want OTLP requests, as the Collector's file exporter writes them", name)
+	}
+	return list, nil
+}
+
+func readInput(name string, stdin io.Reader) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(stdin)
+	}
+	return os.ReadFile(name)
+}
+
+// parseJSON reads OTLP/JSON: one document, or one after another, each on a line
+// of its own or not. https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
+func parseJSON(text []byte) ([]request, error) {
+	var list []request
+	documents := json.NewDecoder(bytes.NewReader(text))
+	for {
+		var document json.RawMessage
+		err := documents.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return list, nil
+		}
+		end := int(documents.InputOffset())
+		if err != nil {
+			return nil, fmt.Errorf("line %d: no JSON (%w); of protobuf, say --format %s", lineAt(text, end), err, formatProto)
+		}
+		one, err := parseDocument(document)
+		if err != nil {
+			return nil, fmt.Errorf("the document that begins in line %d: %w", lineAt(text, end-len(document)), err)
+		}
+		if one.spans > 0 {
+			list = append(list, one)
+		}
+	}
+}
+
+// lineAt counts lines from 1.
+func lineAt(text []byte, offset int) int { return 1 + bytes.Count(text[:offset], []byte("\n")) }
+
+// parseDocument turns one request from JSON to protobuf. Members that OTLP does
+// not know are passed over, as it demands.
+func parseDocument(document []byte) (request, error) {
+	var message coltracepb.ExportTraceServiceRequest
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(document, &message); err != nil {
+		return request{}, fmt.Errorf("no OTLP/JSON: %w", err)
+	}
+	one := request{}
+	for _, resource := range message.GetResourceSpans() {
+		for _, scope := range resource.GetScopeSpans() {
+			for _, span := range scope.GetSpans() {
+				one.spans++
+				if err := fixIDs(ids{
+					{"traceId", 16, &span.TraceId}, {"spanId", 8, &span.SpanId}, {"parentSpanId", 8, &span.ParentSpanId},
+				}); err != nil {
+					return request{}, fmt.Errorf("span %q: %w", span.GetName(), err)
+				}
+				for _, link := range span.GetLinks() {
+					if err := fixIDs(ids{{"traceId", 16, &link.TraceId}, {"spanId", 8, &link.SpanId}}); err != nil {
+						return request{}, fmt.Errorf("a link of span %q: %w", span.GetName(), err)
+					}
+				}
+			}
+		}
+	}
+	var err error
+	one.data, err = proto.Marshal(&message)
+	return one, err
+}
+
+// ids are fields that OTLP/JSON writes in hexadecimal.
+type ids []struct {
+	name  string
+	bytes int
+	value *[]byte
+}
+
+// fixIDs sets right what protojson made of ids. It takes every field of bytes
+// for base64, where OTLP/JSON writes ids in hexadecimal: hexadecimal digits are
+// base64 too, 4 of them 3 bytes, so the text is that of the bytes encoded again.
+// An id that is absent or empty stays so.
+func fixIDs(list ids) error {
+	for _, id := range list {
+		if len(*id.value) == 0 {
+			continue
+		}
+		text := base64.RawStdEncoding.EncodeToString(*id.value)
+		value, err := hex.DecodeString(text)
+		if err != nil || len(value) != id.bytes {
+			return fmt.Errorf("%s %q: must be %d hexadecimal digits", id.name, text, 2*id.bytes)
+		}
+		*id.value = value
+	}
+	return nil
+}
+
+// parseProto reads one request, or several, each behind its length in 4 bytes,
+// as the Collector's file exporter writes them. A request begins with the tag
+// 0x0a, which as the first byte of a length would be 160 MiB and more.
+func parseProto(data []byte) ([]request, error) {
+	if len(data) == 0 || data[0] == 0x0a {
+		return appendProto(nil, data)
+	}
+	var list []request
+	for rest := data; len(rest) > 0; {
+		if len(rest) < 4 {
+			return nil, fmt.Errorf("byte %d: %d bytes are left, no length of 4; is it protobuf?", len(data)-len(rest), len(rest))
+		}
+		size := binary.BigEndian.Uint32(rest)
+		rest = rest[4:]
+		if uint64(size) > uint64(len(rest)) {
+			return nil, fmt.Errorf("byte %d: a request of %d bytes is said to follow, but only %d do; is it protobuf, and uncompressed?",
+				len(data)-len(rest)-4, size, len(rest))
+		}
+		var err error
+		if list, err = appendProto(list, rest[:size]); err != nil {
+			return nil, err
+		}
+		rest = rest[size:]
+	}
+	return list, nil
+}
+
+// appendProto appends one request, if it has spans.
+func appendProto(list []request, data []byte) ([]request, error) {
+	spans, err := otlpwire.CountSpans(data)
+	if err != nil {
+		return nil, fmt.Errorf("no OTLP: %w", err)
+	}
+	if spans == 0 {
+		return list, nil
+	}
+	return append(list, request{data, spans}), nil
+}
