@@ -48,6 +48,10 @@ type Config struct {
 	StopTimeout time.Duration
 	// Context is what plugins are told about this process.
 	Context Context
+	// PluginConfigs are the configurations of plugins, by their names in the
+	// list; a plugin that is not in it gets none. A name that is not in the
+	// list is a fault, unless the list is empty. The map is copied by New.
+	PluginConfigs map[string]PluginConfig
 	// Environ is the environment ("KEY=value") of which plugins get the base
 	// variables, and the variables they declare. Default: the process's own.
 	Environ []string
@@ -143,8 +147,9 @@ func (c Config) Validate() error {
 	check(c.MaxAge > 0, EnvMaxAge, c.MaxAge, "a positive duration such as 60s")
 	check(c.StartTimeout > 0, EnvStartTimeout, c.StartTimeout, "a positive duration such as 10s")
 	check(c.StopTimeout > 0, EnvStopTimeout, c.StopTimeout, "a positive duration such as 5s")
-	if _, err := parseList(c.Plugins); err != nil {
-		errs = append(errs, err)
+	list, err := parseList(c.Plugins)
+	if err == nil {
+		err = validateConfigs(c.PluginConfigs, list)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, err)...)
 }

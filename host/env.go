@@ -16,7 +16,8 @@ import (
 // them ("200ms"), sizes in bytes or with a unit ("32MiB", "512KiB").
 const (
 	EnvPlugins       = "SERVE_TRACING_EXPORTER_PLUGIN"
-	EnvPluginDir     = "SERVE_TRACING_PLUGIN_DIR" // folders separated by ":"
+	EnvPluginDir     = "SERVE_TRACING_PLUGIN_DIR"    // folders separated by ":"
+	EnvPluginConfig  = "SERVE_TRACING_PLUGIN_CONFIG" // name=file,name=file
 	EnvQueueBytes    = "SERVE_TRACING_QUEUE_BYTES"
 	EnvMaxSpanBytes  = "SERVE_TRACING_MAX_SPAN_BYTES"
 	EnvBatchAge      = "SERVE_TRACING_BATCH_AGE"   // else OTEL_BSP_SCHEDULE_DELAY, ms
@@ -58,12 +59,17 @@ func FromEnv(opts ...Option) (*Host, error) {
 
 // ConfigFromEnv reads the settings by getenv, which is os.Getenv or a test's
 // own. All faults are reported at once. OTEL_SDK_DISABLED=true and
-// OTEL_TRACES_EXPORTER=none leave the list of plugins empty.
+// OTEL_TRACES_EXPORTER=none leave the list of plugins empty. No file is opened.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	r := reader{getenv: getenv}
+	configs, err := parsePluginConfigs(getenv(EnvPluginConfig))
+	if err != nil {
+		r.errs = append(r.errs, err)
+	}
 	cfg := Config{
 		Plugins:       strings.TrimSpace(getenv(EnvPlugins)),
 		PluginDirs:    filepath.SplitList(getenv(EnvPluginDir)),
+		PluginConfigs: configs,
 		QueueBytes:    r.size(EnvQueueBytes),
 		MaxSpanBytes:  int(r.size(EnvMaxSpanBytes)),
 		BatchAge:      r.duration(EnvBatchAge, envBSPScheduleDelay),

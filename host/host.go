@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 type Host struct {
 	cfg       Config
 	log       *slog.Logger
-	launch    launcher
+	connect   connector
 	instance  string // drawn once: the first half of every batch's id
 	mem       *memory
 	intake    *intake
@@ -59,10 +60,11 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 		return nil, fmt.Errorf("tracing settings: %w", err)
 	}
 	cfg = cfg.withDefaults()
+	cfg.PluginConfigs = maps.Clone(cfg.PluginConfigs)
 	h := &Host{
 		cfg:       cfg,
 		log:       slog.Default(),
-		launch:    launchProcess,
+		connect:   connect,
 		instance:  newInstance(),
 		mem:       newMemory(cfg.QueueBytes),
 		stopDrain: make(chan struct{}),

@@ -25,6 +25,7 @@ import (
 func TestMain(m *testing.M) {
 	testplugin.Main()
 	runAsHost()
+	runAsOwn()
 	goleak.VerifyTestMain(m)
 }
 

@@ -8,13 +8,11 @@ import (
 	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
-	"github.com/servetrace/servetrace/internal/launch"
 )
 
 // TestPartsAreNotSentAgainWithTheRest: a plugin with limits has had a part of a
@@ -121,17 +119,17 @@ func TestPartsStayWithinTheBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		up := make(chan struct{})
-		h.launch = func(_ context.Context, cmd launch.Command) (process, grpc.ClientConnInterface, error) {
+		h.connect = func(_ context.Context, _ *Config, plan plan, _ *slog.Logger) (peer, error) {
 			<-up
 			p := newFakePlugin(func(ctx context.Context, _ int) error {
 				<-ctx.Done()
 				return status.FromContextError(ctx.Err()).Err()
 			})
 			p.limits = &pluginv1.Limits{MaxBatchBytes: 16 << 10, MaxConcurrency: 64}
-			if cmd.Path == "/fake/a" {
+			if plan.path == "/fake/a" {
 				p.limits = nil
 			}
-			return p, p, nil
+			return p, nil
 		}
 		if err := h.Start(t.Context()); err != nil {
 			t.Fatal(err)

@@ -22,7 +22,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
-	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/internal/wire"
 )
@@ -33,6 +32,9 @@ type fakePlugin struct {
 	export func(ctx context.Context, attempt int) error
 	health func(ctx context.Context) error // nil: it is well
 	limits *pluginv1.Limits
+	// patterns are those of Describe; methods are the calls, in order.
+	patterns []string
+	methods  []string
 	// configure is the answer to Configure; slowEnd: it ends by being killed.
 	configure error
 	slowEnd   bool
@@ -51,6 +53,8 @@ func newFakePlugin(export func(context.Context, int) error) *fakePlugin {
 	return &fakePlugin{export: export, start: time.Now(), done: make(chan struct{})}
 }
 
+func (f *fakePlugin) Conn() grpc.ClientConnInterface { return f }
+
 func (f *fakePlugin) PID() int              { return 1 }
 func (f *fakePlugin) Done() <-chan struct{} { return f.done }
 func (f *fakePlugin) Exit() string          { return "fake end" }
@@ -65,9 +69,13 @@ func (f *fakePlugin) Stop(ctx context.Context) error {
 }
 
 func (f *fakePlugin) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
+	f.mu.Lock()
+	f.methods = append(f.methods, method)
+	f.mu.Unlock()
 	switch method {
 	case pluginv1.Lifecycle_Describe_FullMethodName:
 		reply.(*pluginv1.DescribeResponse).Limits = f.limits
+		reply.(*pluginv1.DescribeResponse).EnvPatterns = f.patterns
 		return nil
 	case wire.ExportMethod:
 	case pluginv1.Lifecycle_Configure_FullMethodName:
@@ -111,13 +119,9 @@ func fakeHost(t *testing.T, launchFake func(n int) (*fakePlugin, error), change 
 		t.Fatal(err)
 	}
 	launches := 0
-	h.launch = func(context.Context, launch.Command) (process, grpc.ClientConnInterface, error) {
+	h.connect = func(context.Context, *Config, plan, *slog.Logger) (peer, error) {
 		launches++
-		p, err := launchFake(launches)
-		if err != nil {
-			return nil, nil, err
-		}
-		return p, p, nil
+		return launchFake(launches)
 	}
 	if err := h.Start(t.Context()); err != nil {
 		t.Fatal(err)

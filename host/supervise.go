@@ -6,16 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
-	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -26,27 +23,6 @@ const (
 	restartMost  = 30 * time.Second
 	healthyAfter = 10 * time.Second
 )
-
-// process is what the supervisor needs of a *launch.Process.
-type process interface {
-	PID() int
-	Done() <-chan struct{}
-	Exit() string
-	Kill()
-	Stop(ctx context.Context) error
-}
-
-// launcher starts a plugin. The host has launchProcess; tests of the policy
-// have their own.
-type launcher func(ctx context.Context, cmd launch.Command) (process, grpc.ClientConnInterface, error)
-
-func launchProcess(ctx context.Context, cmd launch.Command) (process, grpc.ClientConnInterface, error) {
-	p, err := launch.Start(ctx, cmd)
-	if err != nil {
-		return nil, nil, err
-	}
-	return p, p.Conn(), nil
-}
 
 // run is the plugin's life: start, serve, and again. It ends when x.stop was
 // called and the plugin has ended, or x.endBy has.
@@ -77,26 +53,17 @@ func (x *exporter) live() (served time.Duration, err error) {
 	x.setState(StateStarting, "")
 	start, cancel := context.WithTimeout(x.ctx, x.host.cfg.StartTimeout)
 	defer cancel()
-	path, err := x.entry.resolve(x.host.cfg.PluginDirs)
+	plan, err := x.host.cfg.plan(x.entry)
 	if err != nil {
 		return 0, err
 	}
-	p, conn, err := x.host.launch(start, launch.Command{
-		Name:       x.entry.name,
-		Path:       path,
-		Environ:    baseEnviron(x.host.cfg.Environ),
-		Stdout:     shared(os.Stdout),
-		Stderr:     shared(os.Stderr),
-		SocketDirs: runtimeDirs(x.host.cfg.Environ),
-		Log:        x.log,
-	})
+	p, err := x.host.connect(start, &x.host.cfg, plan, x.log)
 	if err != nil {
 		return 0, err
 	}
-	l := &link{x: x, conn: conn, leases: newLeases(), hung: p.Kill}
-	client := pluginv1.NewLifecycleClient(conn)
+	l := &link{x: x, conn: p.Conn(), leases: newLeases(), hung: p.Kill}
 	defer l.leases.abandon() // after Stop has closed the connection
-	if err := x.introduce(start, client, l, path, p.PID()); err != nil {
+	if err := x.introduce(start, l, plan, p.PID()); err != nil {
 		return 0, errors.Join(err, x.end(p))
 	}
 	begun := time.Now()
@@ -104,7 +71,7 @@ func (x *exporter) live() (served time.Duration, err error) {
 	served = time.Since(begun)
 	if x.ctx.Err() != nil {
 		if !l.plain {
-			x.shutdownPlugin(client)
+			x.shutdownPlugin(l)
 		}
 		return served, x.end(p)
 	}
@@ -112,17 +79,8 @@ func (x *exporter) live() (served time.Duration, err error) {
 	return served, errors.Join(fmt.Errorf("plugin ended: %s", exit), x.end(p))
 }
 
-// shared is a file of this process for plugins that print; nil where it is
-// closed, which would keep a child from starting.
-func shared(f *os.File) *os.File {
-	if _, err := f.Stat(); err != nil {
-		return nil
-	}
-	return f
-}
-
 // serve sends batches until the process ends or the host stops.
-func (x *exporter) serve(l *link, p process) {
+func (x *exporter) serve(l *link, p peer) {
 	ctx, cancel := context.WithCancel(x.ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()
@@ -139,42 +97,34 @@ func (x *exporter) serve(l *link, p process) {
 	l.run(ctx)
 }
 
-// introduce asks the plugin what it is and gives it its configuration.
-func (x *exporter) introduce(ctx context.Context, client pluginv1.LifecycleClient, l *link, path string, pid int) error {
-	about, err := client.Describe(ctx, &pluginv1.DescribeRequest{HostVersion: version()})
-	if wire.Unimplemented(err) {
-		// A plain OTLP receiver behind go-plugin's handshake: nothing to
-		// configure, flush or shut down.
-		l.limits, l.plain = limitsOf(nil), true
-		x.ready(nil, nil, path, pid)
-		return nil
-	}
+// introduce asks the plugin what it is and gives it its configuration. One that
+// is a plain OTLP receiver behind go-plugin's handshake takes none.
+func (x *exporter) introduce(ctx context.Context, l *link, plan plan, pid int) error {
+	d, err := x.host.cfg.describe(ctx, l.conn)
 	if err != nil {
-		return fmt.Errorf("describe: %w", wire.FromStatus(err))
+		return err
 	}
-	switch about.GetKind() {
-	case pluginv1.Kind_KIND_EXPORTER, pluginv1.Kind_KIND_UNSPECIFIED:
-	default:
-		return fmt.Errorf("describe: the plugin is of kind %v, this host uses exporters only; upgrade the host", about.GetKind())
+	l.limits, l.plain = d.limits, d.about == nil
+	if !l.plain {
+		if err := x.configure(ctx, l, plan, d); err != nil {
+			return err
+		}
 	}
-	granted, err := grant(about.GetEnvPatterns(), x.host.cfg.Environ)
-	if err != nil {
-		return fmt.Errorf("describe: %w", err)
-	}
-	reply, err := client.Configure(ctx, &pluginv1.ConfigureRequest{
-		Env:     granted,
-		Config:  nil,
-		Context: x.host.cfg.Context.message(x.entry.name),
+	x.ready(d, plan.path, pid)
+	return nil
+}
+
+// configure hands over what the plugin asked for and the operator's document.
+func (x *exporter) configure(ctx context.Context, l *link, plan plan, d description) error {
+	reply, err := pluginv1.NewLifecycleClient(l.conn).Configure(ctx, &pluginv1.ConfigureRequest{
+		Env:     d.granted,
+		Config:  plan.config,
+		Context: x.host.cfg.Context.message(plan.name),
 	})
 	if err != nil {
 		return fmt.Errorf("configure: %w", wire.FromStatus(err))
 	}
-	if err := x.diagnose(reply.GetDiagnostics()); err != nil {
-		return err
-	}
-	l.limits = limitsOf(about.GetLimits())
-	x.ready(about, sortedKeys(granted), path, pid)
-	return nil
+	return x.diagnose(reply.GetDiagnostics())
 }
 
 // mostDiagnostics are told of each severity.
@@ -206,12 +156,12 @@ func (x *exporter) diagnose(list []*pluginv1.Diagnostic) error {
 	return nil
 }
 
-// ready books a plugin that has become ready, and says so in one line. about is
-// nil for a plain OTLP receiver.
-func (x *exporter) ready(about *pluginv1.DescribeResponse, granted []string, path string, pid int) {
+// ready books a plugin that has become ready, and says so in one line.
+func (x *exporter) ready(d description, path string, pid int) {
+	granted := sortedKeys(d.granted)
 	x.mu.Lock()
-	x.plugin.path, x.plugin.version, x.plugin.pid = path, wire.Clip(about.GetVersion()), pid
-	x.plugin.sdk = wire.Clip(strings.TrimSpace(about.GetSdk().GetName() + " " + about.GetSdk().GetVersion()))
+	x.plugin.path, x.plugin.version, x.plugin.pid = path, wire.Clip(d.about.GetVersion()), pid
+	x.plugin.sdk = sdkText(d.about)
 	version, sdk := x.plugin.version, x.plugin.sdk
 	x.plugin.granted = granted
 	x.plugin.starts++
@@ -219,8 +169,13 @@ func (x *exporter) ready(about *pluginv1.DescribeResponse, granted []string, pat
 	x.plugin.loggedFailed = ""
 	x.mu.Unlock()
 	x.setState(StateReady, "")
-	x.log.Info("plugin is ready", "path", path, "pid", pid, "describes_itself_as", wire.Clip(about.GetName()),
+	x.log.Info("plugin is ready", "path", path, "pid", pid, "describes_itself_as", wire.Clip(d.about.GetName()),
 		"version", version, "sdk", sdk, "variables", granted, "start", starts)
+}
+
+// sdkText names the library behind a plugin, and its version.
+func sdkText(about *pluginv1.DescribeResponse) string {
+	return wire.Clip(strings.TrimSpace(about.GetSdk().GetName() + " " + about.GetSdk().GetVersion()))
 }
 
 // setState moves the plugin to another state; cause says why it is backing
@@ -254,7 +209,7 @@ func (x *exporter) setLink(l *link) {
 
 // end ends the process: by asking within what is left of the stop's time if
 // the host shuts down, else at once, for it has ended or is of no use.
-func (x *exporter) end(p process) error {
+func (x *exporter) end(p peer) error {
 	if x.ctx.Err() != nil { // only then may endBy be read
 		return p.Stop(x.endBy)
 	}
@@ -271,8 +226,8 @@ const endTimeout = time.Second
 
 // shutdownPlugin tells the plugin to deliver what it holds and release
 // everything.
-func (x *exporter) shutdownPlugin(client pluginv1.LifecycleClient) {
-	reply, err := client.Shutdown(x.endBy, &pluginv1.ShutdownRequest{Timeout: timeLeft(x.endBy)})
+func (x *exporter) shutdownPlugin(l *link) {
+	reply, err := pluginv1.NewLifecycleClient(l.conn).Shutdown(x.endBy, &pluginv1.ShutdownRequest{Timeout: timeLeft(x.endBy)})
 	switch {
 	case err != nil:
 		x.log.Warn("plugin did not shut down cleanly", "error", wire.FromStatus(err))

@@ -66,9 +66,10 @@ func (e *Error) Error() string { return fmt.Sprintf("start %s: %v", e.Path, e.Er
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// preflight says in plain words what exec would say in numbers. What it can
-// not see it leaves to exec.
-func preflight(path string) error {
+// Check says in plain words what exec would say in numbers: whether path can be
+// a plugin's executable. What it can not see it leaves to exec. The error is an
+// *Error; Start gives the same.
+func Check(path string) error {
 	fail := func(reason Reason, format string, args ...any) error {
 		return &Error{Reason: reason, Path: path, Err: fmt.Errorf(format, args...)}
 	}
@@ -98,7 +99,7 @@ func (p *process) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
 		return fail(ReasonArchitecture, "%s", p.badFormat())
-	case p.state == nil && errors.Is(err, fs.ErrNotExist): // the file is there: preflight saw it
+	case p.state == nil && errors.Is(err, fs.ErrNotExist): // the file is there: Check saw it
 		return fail(ReasonOther, "its interpreter or loader is missing (the first line of a script, or a libc): %w", err)
 	case said != nil && said.core == wire.CoreProtocolVersion && said.app != wire.ProtocolVersion:
 		return fail(ReasonVersion, "the plugin speaks protocol version %d, this host version %d; %s",

@@ -74,7 +74,7 @@ const pluginName = "traces"
 // the start alone: when it ends before, the process is killed and its group
 // with it. An error is an *Error and says which of the usual causes it was.
 func Start(ctx context.Context, cmd Command) (*Process, error) {
-	if err := preflight(cmd.Path); err != nil {
+	if err := Check(cmd.Path); err != nil {
 		return nil, err
 	}
 	dir, err := socketDir(cmd.SocketDirs)
@@ -171,7 +171,7 @@ func (connPlugin) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *gr
 
 // Conn is the connection to the plugin. It belongs to the Process: Stop closes
 // it.
-func (p *Process) Conn() *grpc.ClientConn { return p.conn }
+func (p *Process) Conn() grpc.ClientConnInterface { return p.conn }
 
 // PID is the id of the process and of its group.
 func (p *Process) PID() int { return p.run.pid() }

@@ -1,0 +1,157 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// Inspection is what one entry of the list comes to. Fields that could not be
+// found out are zero; Err then says why.
+type Inspection struct {
+	// Name is the entry's name. Where is what the list says, without escapes.
+	Name, Where string
+	// Path is the executable.
+	Path string
+	// Attached: always false yet.
+	Attached bool
+	// Err says why a Host could not use the plugin: it is not found, its
+	// configuration can not be read, it does not start, or it asks for what it
+	// is not given.
+	Err error
+	// Described: the plugin was started and says About. It is false for a plain
+	// OTLP receiver, which can say nothing.
+	Described bool
+	// About is what the plugin says of itself, each text clipped to 1 KiB.
+	About About
+	// Variables are what the plugin gets of Config.Environ, in order of their
+	// names, besides those of the handshake; before it was described, the base
+	// variables only.
+	Variables []Variable
+	// Config is the document that the plugin gets, nil for none. ConfigFile is
+	// where it was read, empty where Config.PluginConfigs has the document.
+	Config     []byte
+	ConfigFile string
+	// Context is what the plugin is told about this process.
+	Context Context
+	// MaxBatchSpans, MaxBatchBytes and MaxConcurrency are the limits that the
+	// Host keeps to: the plugin's own, or the defaults for those that it does
+	// not name. Zero before it was asked.
+	MaxBatchSpans, MaxBatchBytes, MaxConcurrency int
+}
+
+// About is what a plugin says of itself.
+type About struct {
+	// Name and Version are the plugin's own; SDK is the library it is built
+	// with, and its version; Language that library's, as in
+	// telemetry.sdk.language.
+	Name, Version, SDK, Language string
+	// Description is one line for people.
+	Description string
+	// Patterns name the variables it reads.
+	Patterns []string
+}
+
+// Variable is one variable that a plugin gets.
+type Variable struct {
+	Name, Value string
+	// Base: every plugin gets it. Else the plugin has declared it.
+	Base bool
+}
+
+// Inspect says what the entries of cfg's list come to, in their order. With
+// launch it starts each plugin as a Host would, all at once, asks what it is,
+// and ends it; no plugin is configured and none gets a span. Without, it looks
+// at files only. It blocks until all plugins have ended, at most
+// Config.StartTimeout and a moment; the end of ctx cuts it short. Where cfg
+// itself is faulty there is one Inspection, with the error of Validate.
+func Inspect(ctx context.Context, cfg Config, launch bool, opts ...Option) []Inspection {
+	h, err := New(cfg, opts...)
+	if err != nil {
+		return []Inspection{{Err: err}}
+	}
+	list := make([]Inspection, len(h.exporters))
+	var all sync.WaitGroup
+	for i, x := range h.exporters {
+		all.Go(func() { list[i] = x.inspect(ctx, launch) })
+	}
+	all.Wait()
+	return list
+}
+
+// inspect goes the supervisor's way, to the answer to Describe.
+func (x *exporter) inspect(ctx context.Context, launch bool) Inspection {
+	cfg := &x.host.cfg
+	plan, err := cfg.plan(x.entry)
+	i := Inspection{
+		Name:       x.entry.name,
+		Where:      x.entry.where,
+		Path:       plan.path,
+		Err:        err,
+		Variables:  variables(plan.environ, nil),
+		Config:     plan.config,
+		ConfigFile: cfg.PluginConfigs[x.entry.name].File,
+		Context:    cfg.Context,
+	}
+	switch {
+	case plan.path == "":
+	case launch:
+		d, err := x.probe(ctx, plan)
+		i.describe(d)
+		i.Variables = variables(plan.environ, d.granted)
+		i.Err = errors.Join(i.Err, err)
+	default:
+		i.Err = errors.Join(plan.check(), i.Err)
+	}
+	return i
+}
+
+// probe connects to a plugin, asks what it is, and lets go of it.
+func (x *exporter) probe(ctx context.Context, plan plan) (description, error) {
+	ctx, cancel := context.WithTimeout(ctx, x.host.cfg.StartTimeout)
+	defer cancel()
+	p, err := x.host.connect(ctx, &x.host.cfg, plan, x.log)
+	if err != nil {
+		return description{}, err
+	}
+	d, err := x.host.cfg.describe(ctx, p.Conn())
+	return d, errors.Join(err, x.end(p))
+}
+
+func (i *Inspection) describe(d description) {
+	i.MaxBatchSpans, i.MaxBatchBytes, i.MaxConcurrency = d.limits.spans, d.limits.bytes, d.limits.calls
+	if d.about == nil {
+		return
+	}
+	sdk := d.about.GetSdk()
+	i.Described = true
+	i.About = About{
+		Name:        wire.Clip(d.about.GetName()),
+		Version:     wire.Clip(d.about.GetVersion()),
+		SDK:         sdkText(d.about),
+		Language:    wire.Clip(sdk.GetLanguage()),
+		Description: wire.Clip(d.about.GetDescription()),
+	}
+	for _, pattern := range d.about.GetEnvPatterns() {
+		i.About.Patterns = append(i.About.Patterns, wire.Clip(pattern))
+	}
+}
+
+// variables joins what a process starts with and what it is granted. Of a name
+// that is there twice the last counts, as for the process.
+func variables(environ []string, granted map[string]string) []Variable {
+	byName := map[string]Variable{}
+	for name, value := range granted {
+		byName[name] = Variable{Name: name, Value: value}
+	}
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		byName[name] = Variable{Name: name, Value: value, Base: true}
+	}
+	return slices.SortedFunc(maps.Values(byName), func(a, b Variable) int { return strings.Compare(a.Name, b.Name) })
+}

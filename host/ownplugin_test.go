@@ -1,0 +1,72 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// ownPrefix marks links to the test binary that run as programs of this
+// package's tests, besides those of internal/testplugin.
+const ownPrefix = "hosttest-"
+
+// runAsOwn runs such a program and then does not return.
+func runAsOwn() {
+	mode, ok := strings.CutPrefix(filepath.Base(os.Args[0]), ownPrefix)
+	if !ok {
+		return
+	}
+	programs := map[string]func(){
+		"config": recordConfig,
+	}
+	programs[mode]()
+	os.Exit(0)
+}
+
+// installOwn gives the path of an executable that runs as the program mode.
+func installOwn(t *testing.T, mode string) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), ownPrefix+mode)
+	if err := os.Symlink(exe, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// recordConfig is a plugin that takes batches and writes down each document
+// that it is configured with.
+func recordConfig() {
+	pluginsdk.Main(pluginsdk.Spec{
+		Name: "config",
+		Exporter: func(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
+			f, err := os.OpenFile(os.Args[0]+".configs", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+			if err != nil {
+				return nil, err
+			}
+			defer f.Close()
+			_, err = fmt.Fprintf(f, "%s\n", s.Config)
+			return pluginsdk.ExportFunc(func(context.Context, *pluginsdk.Batch) error { return nil }), err
+		},
+	})
+}
+
+func configPlugin(t *testing.T) string { return installOwn(t, "config") }
+
+// configsOf are the documents that the plugin at path has had.
+func configsOf(t *testing.T, path string) []string {
+	t.Helper()
+	data, err := os.ReadFile(path + ".configs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(data)), "\n")
+}

@@ -1,0 +1,114 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"google.golang.org/grpc"
+
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// plan is what an entry of the list comes to by the settings and the files:
+// all that a plugin is started and configured with but what it asks for
+// itself. It is made anew for each start.
+type plan struct {
+	name string
+	// path is the executable.
+	path string
+	// environ is what the process starts with.
+	environ []string
+	// config is the document that it is configured with, nil for none.
+	config []byte
+}
+
+// plan works an entry out. With an error, the plan has what could be found.
+func (c *Config) plan(e entry) (plan, error) {
+	p := plan{name: e.name}
+	var err error
+	if p.path, err = e.resolve(c.PluginDirs); err != nil {
+		return p, err
+	}
+	p.environ = baseEnviron(c.Environ)
+	p.config, err = c.PluginConfigs[e.name].load()
+	return p, err
+}
+
+// check says what can be said of the plugin without starting it.
+func (p plan) check() error { return launch.Check(p.path) }
+
+// peer is what the supervisor needs of a plugin that it is connected to, a
+// *launch.Process.
+type peer interface {
+	Conn() grpc.ClientConnInterface
+	PID() int
+	Done() <-chan struct{}
+	Exit() string
+	Kill()
+	Stop(ctx context.Context) error
+}
+
+// connector connects to the plugin of a plan. The host has connect; tests of
+// the policy have their own.
+type connector func(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, error)
+
+// connect starts the plugin.
+func connect(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, error) {
+	process, err := launch.Start(ctx, launch.Command{
+		Name:       p.name,
+		Path:       p.path,
+		Environ:    p.environ,
+		Stdout:     shared(os.Stdout),
+		Stderr:     shared(os.Stderr),
+		SocketDirs: runtimeDirs(c.Environ),
+		Log:        log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return process, nil
+}
+
+// shared is a file of this process for plugins that print; nil where it is
+// closed, which would keep a child from starting.
+func shared(f *os.File) *os.File {
+	if _, err := f.Stat(); err != nil {
+		return nil
+	}
+	return f
+}
+
+// description is what a plugin says of itself, and what follows from it.
+type description struct {
+	// about is nil for a plain OTLP receiver: nothing to configure, flush or
+	// shut down.
+	about   *pluginv1.DescribeResponse
+	limits  limits
+	granted map[string]string
+}
+
+// describe asks the plugin what it is. One that this host can not use, or whose
+// wishes it does not grant, is an error.
+func (c *Config) describe(ctx context.Context, conn grpc.ClientConnInterface) (description, error) {
+	about, err := pluginv1.NewLifecycleClient(conn).Describe(ctx, &pluginv1.DescribeRequest{HostVersion: version()})
+	if wire.Unimplemented(err) {
+		return description{limits: limitsOf(nil)}, nil
+	}
+	if err != nil {
+		return description{}, fmt.Errorf("describe: %w", wire.FromStatus(err))
+	}
+	d := description{about: about, limits: limitsOf(about.GetLimits())}
+	switch about.GetKind() {
+	case pluginv1.Kind_KIND_EXPORTER, pluginv1.Kind_KIND_UNSPECIFIED:
+	default:
+		return d, fmt.Errorf("describe: the plugin is of kind %v, this host uses exporters only; upgrade the host", about.GetKind())
+	}
+	if d.granted, err = grant(about.GetEnvPatterns(), c.Environ); err != nil {
+		return d, fmt.Errorf("describe: %w", err)
+	}
+	return d, nil
+}
