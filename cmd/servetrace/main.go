@@ -20,6 +20,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -36,5 +37,8 @@ func runProcess() int {
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
 	err := newRoot(os.Getenv).ExecuteContext(ctx) //nolint:forbidigo // the process is put together here
-	return exitCode(ctx, err)                     // cobra has printed the error
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", printableLines(err.Error())) // it may quote a plugin
+	}
+	return exitCode(ctx, err)
 }

@@ -37,7 +37,10 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		Short:        "Serve with traces that leave through plugins",
 		Long:         rootLong,
 		Example:      rootExample,
-		SilenceUsage: true, // an error is one line, not a page of help below it
+		// An error is a line or a few, not a page of help below it; runProcess
+		// prints it.
+		SilenceUsage:  true,
+		SilenceErrors: true,
 	}, newVersion(), newPlugin(settings{getenv}))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see %s --help", err, cmd.CommandPath())

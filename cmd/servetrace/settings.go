@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,13 +20,55 @@ const (
 	envTracesExporter = "OTEL_TRACES_EXPORTER"
 )
 
-// config is that of the host in a service with this environment. A list that is
-// not empty stands in for SERVE_TRACING_EXPORTER_PLUGIN.
-func (s settings) config(list string) (host.Config, error) {
-	getenv := s.getenv
-	if list != "" {
-		getenv = s.with(map[string]string{host.EnvPlugins: list, envSDKDisabled: "", envTracesExporter: ""})
+// list is the configuration of the host in a service with this environment. A
+// list that is not empty stands in for SERVE_TRACING_EXPORTER_PLUGIN.
+func (s settings) list(plugins string) (host.Config, error) {
+	if plugins == "" {
+		return read(s.getenv)
 	}
+	return read(s.with(map[string]string{host.EnvPlugins: plugins, envSDKDisabled: "", envTracesExporter: ""}))
+}
+
+// one is the same with where as the only plugin. Its document is that of
+// configFile, else the one that SERVE_TRACING_PLUGIN_CONFIG has for its name.
+func (s settings) one(where, configFile string) (host.Config, error) {
+	name, entry, err := entryOf(where)
+	if err != nil {
+		return host.Config{}, err
+	}
+	configs := ""
+	if configFile == "" {
+		configs = configOf(s.getenv(host.EnvPluginConfig), name)
+	}
+	cfg, err := read(s.with(map[string]string{
+		host.EnvPlugins: entry, host.EnvPluginConfig: configs, envSDKDisabled: "", envTracesExporter: "",
+	}))
+	if err != nil || configFile == "" {
+		return cfg, err
+	}
+	document, err := os.ReadFile(configFile)
+	if err != nil {
+		return host.Config{}, usagef("--config: %w", err)
+	}
+	cfg.PluginConfigs = map[string]host.PluginConfig{name: {Document: document}}
+	if err := cfg.Validate(); err != nil {
+		return host.Config{}, usagef("--config %s: %w", configFile, err)
+	}
+	return cfg, nil
+}
+
+// off says why the environment switches tracing off.
+func (s settings) off() string {
+	switch {
+	case strings.TrimSpace(s.getenv(host.EnvPlugins)) == "":
+		return host.EnvPlugins + " is not set"
+	case strings.EqualFold(s.getenv(envSDKDisabled), "true"):
+		return envSDKDisabled + "=" + s.getenv(envSDKDisabled)
+	}
+	return envTracesExporter + "=" + s.getenv(envTracesExporter)
+}
+
+func read(getenv func(string) string) (host.Config, error) {
 	cfg, err := host.ConfigFromEnv(getenv)
 	if err != nil {
 		return host.Config{}, usagef("tracing settings: %w", err)
@@ -41,6 +84,16 @@ func (s settings) with(other map[string]string) func(string) string {
 		}
 		return s.getenv(name)
 	}
+}
+
+// configOf is what is left of SERVE_TRACING_PLUGIN_CONFIG for one plugin.
+func configOf(configs, plugin string) string {
+	for item := range strings.SplitSeq(configs, ",") {
+		if item = strings.TrimSpace(item); strings.HasPrefix(item, plugin+"=") {
+			return item
+		}
+	}
+	return ""
 }
 
 // entryName is what the host takes as an entry's name.
@@ -60,4 +113,16 @@ func entryOf(where string) (name, entry string, err error) {
 		name = "plugin"
 	}
 	return name, fmt.Sprintf("%s=%s", name, escapes.Replace(where)), nil
+}
+
+// hint adds to the error about a bare name that is in no plugin folder that
+// there is such a file here, which takes a slash to name.
+func hint(i host.Inspection) error {
+	if i.Err == nil || i.Path != "" || strings.Contains(i.Where, "/") {
+		return i.Err
+	}
+	if _, err := os.Stat(i.Where); err != nil {
+		return i.Err
+	}
+	return fmt.Errorf("%w; for the file of that name in this folder, write ./%s", i.Err, i.Where)
 }

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/servetrace/servetrace/host"
+)
+
+// books say what became of each span that run was to send.
+type books struct {
+	plugin         string // its name, and what it calls itself
+	spans, batches int    // to be sent; sent
+	delivered      int
+	filtered       map[string]int // by processor
+	// rejected is what never will be delivered, failed what a host would send
+	// again, by the reason given. Both are in the order of their first.
+	rejected, failed []reason
+	remarks          []string // answers that make no sense
+}
+
+// reason is a code, the words that came with it, and how many spans had them.
+type reason struct {
+	code, text string
+	spans      int
+}
+
+func newBooks(is host.Inspection, requests []request) *books {
+	b := &books{plugin: fmt.Sprintf("%q", is.Name), filtered: map[string]int{}}
+	if is.Described {
+		b.plugin += fmt.Sprintf(" (%s)", printable(is.About.Name+" "+is.About.Version))
+	}
+	for _, r := range requests {
+		b.spans += r.spans
+	}
+	return b
+}
+
+// partialSuccess stands among the codes for what an OK answer rejected, as in
+// the host's books.
+const partialSuccess = "PARTIAL_SUCCESS"
+
+// settle books the answer to a batch. Counts beyond the batch are the plugin's
+// error and are cut.
+func (b *books) settle(spans int, ans answer) {
+	b.batches++
+	take := func(n int) int {
+		n = min(n, spans)
+		spans -= n
+		return n
+	}
+	switch {
+	case ans.err != nil && ans.err.Final:
+		b.rejected = count(b.rejected, ans.err.Code, ans.err.Error(), take(spans))
+	case ans.err != nil:
+		b.failed = count(b.failed, ans.err.Code, ans.err.Error(), take(spans))
+	}
+	for _, processor := range slices.Sorted(maps.Keys(ans.filtered)) {
+		b.filtered[processor] += take(ans.filtered[processor])
+	}
+	if ans.rejected > 0 {
+		b.rejected = count(b.rejected, partialSuccess, ans.remark, take(ans.rejected))
+	} else if ans.remark != "" {
+		b.remarks = append(b.remarks, "the back end says: "+ans.remark)
+	}
+	if ans.unread != "" {
+		b.remarks = append(b.remarks, "an answer can not be read: "+ans.unread)
+	}
+	b.delivered += spans
+}
+
+// count adds spans to their reason.
+func count(list []reason, code, text string, spans int) []reason {
+	for i := range list {
+		if list[i].code == code && list[i].text == text {
+			list[i].spans += spans
+			return list
+		}
+	}
+	return append(list, reason{code, text, spans})
+}
+
+func sum(list []reason) (spans int) {
+	for _, r := range list {
+		spans += r.spans
+	}
+	return spans
+}
+
+// unsent are the spans of batches that were not sent.
+func (b *books) unsent() int {
+	settled := b.delivered + sum(b.rejected) + sum(b.failed)
+	for _, n := range b.filtered {
+		settled += n
+	}
+	return b.spans - settled
+}
+
+// verdict is nil if no span is missing.
+func (b *books) verdict() error {
+	missing := sum(b.rejected) + sum(b.failed) + b.unsent()
+	if missing == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %s not delivered", missing, counted(b.spans, "span"))
+}
+
+// write shows the books.
+func (b *books) write(w io.Writer, file string) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "%s of %s, %s sent to plugin %s:\n",
+		counted(b.spans, "span"), file, countedAs(b.batches, "batch", "batches"), b.plugin)
+	line := func(what string, spans int, why string) {
+		if spans > 0 || what == "delivered" {
+			fmt.Fprintf(table, "%d\t %s\n", spans, strings.TrimSpace(what+"  "+printable(why)))
+		}
+	}
+	line("delivered", b.delivered, "")
+	for _, processor := range slices.Sorted(maps.Keys(b.filtered)) {
+		line("filtered", b.filtered[processor], "by processor "+processor)
+	}
+	for _, r := range b.rejected {
+		line("rejected", r.spans, r.code+": "+r.text)
+	}
+	for _, r := range b.failed {
+		line("not taken", r.spans, r.code+": "+r.text+" (a service would send them again)")
+	}
+	line("not sent", b.unsent(), "")
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, remark := range b.remarks {
+		if _, err := fmt.Fprintln(w, " ", printable(remark)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func counted(n int, noun string) string { return countedAs(n, noun, noun+"s") }
+
+func countedAs(n int, one, more string) string {
+	if n == 1 {
+		return fmt.Sprintf("1 %s", one)
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servetrace/servetrace/host"
+)
+
+const pluginExplainLong = `Show for each plugin of SERVE_TRACING_EXPORTER_PLUGIN, or of --plugins, what a
+service in this environment would give it: the variables, and which of them it
+has by its own declaration; the configuration document; what it is told about
+the process; and the limits that its batches keep to. For that each plugin is
+started, asked what it is, and ended; none is configured.
+
+No value is ever printed: of a text there is only its length, "<12 bytes>". Of
+the document, keys, numbers and booleans are shown, so write a secret that is
+made of digits in quotes. Comments are left out.
+
+The exit code is 1 where a service could not use one of the plugins.`
+
+const pluginExplainExample = `  servetrace plugin explain
+  DD_API_KEY=... servetrace plugin explain --plugins /opt/traces/datadog --json`
+
+// newPluginExplain is "servetrace plugin explain".
+func newPluginExplain(s settings) *cobra.Command {
+	var plugins string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:               "explain",
+		Short:             "Show what each plugin would get, with values redacted",
+		Long:              pluginExplainLong,
+		Example:           pluginExplainExample,
+		Args:              args(cobra.NoArgs),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := s.inspect(cmd, plugins, true)
+			if err != nil {
+				return err
+			}
+			out := []explained{}
+			for _, is := range list {
+				out = append(out, explain(is))
+			}
+			switch {
+			case asJSON:
+				err = writeJSON(cmd.OutOrStdout(), out)
+			case len(list) == 0:
+				err = s.writeOff(cmd.OutOrStdout())
+			default:
+				err = writeExplained(cmd.OutOrStdout(), out)
+			}
+			return errors.Join(err, faults(list))
+		},
+	}
+	addPlugins(cmd, &plugins)
+	addJSON(cmd, &asJSON)
+	return cmd
+}
+
+// explained is what one plugin would get, without any value.
+type explained struct {
+	Name     string `json:"name"`
+	Path     string `json:"path,omitempty"`
+	Attached bool   `json:"attached,omitempty"`
+	Error    string `json:"error,omitempty"`
+	// Variables are in the order of their names.
+	Variables   []variable `json:"variables"`
+	EnvPatterns []string   `json:"env_patterns,omitempty"`
+	ConfigFile  string     `json:"config_file,omitempty"`
+	// Config is the document with its texts redacted, YAML.
+	Config  string  `json:"config,omitempty"`
+	Context []field `json:"context"`
+	Limits  *limits `json:"limits,omitempty"`
+}
+
+// variable is one that the plugin gets; GrantedBy is the pattern by which, and
+// empty for those that every plugin gets.
+type variable struct {
+	Name      string `json:"name"`
+	Value     string `json:"value"`
+	GrantedBy string `json:"granted_by,omitempty"`
+}
+
+// field is one of the static context.
+type field struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// explain takes all values out of an inspection.
+func explain(is host.Inspection) explained {
+	e := explained{
+		Name:        is.Name,
+		Path:        whereText(is),
+		Attached:    is.Attached,
+		Error:       textOf(hint(is)),
+		Variables:   []variable{},
+		EnvPatterns: is.About.Patterns,
+		ConfigFile:  is.ConfigFile,
+		Config:      redactDocument(is.Config),
+		Context:     contextOf(is),
+		Limits:      limitsJSON(is),
+	}
+	for _, v := range is.Variables {
+		shown := variable{Name: v.Name, Value: redacted(v.Value)}
+		if !v.Base {
+			shown.GrantedBy = grantedBy(is.About.Patterns, v.Name)
+		}
+		e.Variables = append(e.Variables, shown)
+	}
+	return e
+}
+
+// grantedBy is the first pattern that names a variable which the host grants.
+func grantedBy(patterns []string, name string) string {
+	for _, pattern := range patterns {
+		if prefix, ok := strings.CutSuffix(pattern, "*"); ok && strings.HasPrefix(name, prefix) || pattern == name {
+			return pattern
+		}
+	}
+	return name // the host would not have granted it
+}
+
+// contextOf is the static context, by the names of the contract; fields that are
+// not known are left out.
+func contextOf(is host.Inspection) []field {
+	fields := []field{}
+	for _, f := range []field{
+		{"application", is.Context.Application},
+		{"deployment", is.Context.Deployment},
+		{"replica", is.Context.Replica},
+		{"node", is.Context.Node},
+		{"job", is.Context.Job},
+		{"service_name", is.Context.ServiceName},
+		{"plugin_name", is.Name},
+	} {
+		if f.Value != "" {
+			fields = append(fields, field{f.Name, redacted(f.Value)})
+		}
+	}
+	return fields
+}
+
+func writeExplained(w io.Writer, list []explained) error {
+	for n, e := range list {
+		if n > 0 {
+			if _, err := fmt.Fprintln(w); err != nil {
+				return err
+			}
+		}
+		if err := e.write(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write prints one plugin: its name, and below it what it would get, each kind
+// with a heading in the first column.
+func (e explained) write(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "%s\n", printable(e.Name))
+	rows := func(heading string, lines ...string) {
+		for _, line := range lines {
+			fmt.Fprintf(table, "  %s\t%s\n", heading, line)
+			heading = ""
+		}
+	}
+	if e.Path != "" {
+		rows("path", printable(e.Path))
+	}
+	rows("variables", e.variableLines()...)
+	rows("declares", orNone(printable(strings.Join(e.EnvPatterns, ", "))))
+	rows("config", e.configLines()...)
+	var known []string
+	for _, f := range e.Context {
+		known = append(known, f.Name+"="+f.Value)
+	}
+	rows("context", known...)
+	if e.Limits != nil {
+		rows("limits", limitsText(host.Inspection{
+			MaxBatchSpans: e.Limits.MaxBatchSpans, MaxBatchBytes: e.Limits.MaxBatchBytes, MaxConcurrency: e.Limits.MaxConcurrency,
+		}))
+	}
+	if e.Error != "" {
+		rows("error", strings.Split(printableLines(e.Error), "\n")...)
+	}
+	return table.Flush()
+}
+
+func (e explained) variableLines() []string {
+	var lines []string
+	for _, v := range e.Variables {
+		line := printable(v.Name) + "=" + v.Value
+		if v.GrantedBy != "" {
+			line += "  (declared: " + printable(v.GrantedBy) + ")"
+		}
+		lines = append(lines, line)
+	}
+	if lines == nil {
+		return []string{"none"}
+	}
+	return lines
+}
+
+func (e explained) configLines() []string {
+	var lines []string
+	if e.ConfigFile != "" {
+		lines = append(lines, "of "+printable(e.ConfigFile))
+	}
+	if e.Config != "" {
+		lines = append(lines, strings.Split(strings.TrimRight(printableLines(e.Config), "\n"), "\n")...)
+	}
+	if lines == nil {
+		return []string{"none"}
+	}
+	return lines
+}

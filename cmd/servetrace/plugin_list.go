@@ -1,0 +1,135 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/launch"
+)
+
+const pluginListLong = `Show what SERVE_TRACING_EXPORTER_PLUGIN, or the list of --plugins, resolves to:
+for each entry its name, the state of the file, what the list says and the path
+that it comes to. Nothing is started.
+
+The exit code is 1 where a service could not use one of the plugins; standard
+error says why.`
+
+const pluginListExample = `  servetrace plugin list
+  servetrace plugin list --plugins console,mine=/opt/traces/exporter --json`
+
+// newPluginList is "servetrace plugin list".
+func newPluginList(s settings) *cobra.Command {
+	var plugins string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:               "list",
+		Short:             "Show what the setting resolves to, without starting anything",
+		Long:              pluginListLong,
+		Example:           pluginListExample,
+		Args:              args(cobra.NoArgs),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := s.inspect(cmd, plugins, false)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return errors.Join(writeJSON(cmd.OutOrStdout(), listJSON(list)), faults(list))
+			}
+			if len(list) == 0 {
+				return s.writeOff(cmd.OutOrStdout())
+			}
+			return errors.Join(writeList(cmd.OutOrStdout(), list), faults(list))
+		},
+	}
+	addPlugins(cmd, &plugins)
+	addJSON(cmd, &asJSON)
+	return cmd
+}
+
+// addPlugins is the flag that stands in for the variable.
+func addPlugins(cmd *cobra.Command, plugins *string) {
+	cmd.Flags().StringVar(plugins, "plugins", "", "`list` to use in place of "+host.EnvPlugins)
+	complete(cmd, "plugins")
+}
+
+func addJSON(cmd *cobra.Command, asJSON *bool) {
+	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
+}
+
+// inspect asks the host about the list in force.
+func (s settings) inspect(cmd *cobra.Command, plugins string, start bool) ([]host.Inspection, error) {
+	if cmd.Flags().Changed("plugins") && plugins == "" {
+		return nil, usagef("--plugins is empty: want a list in the form of %s", host.EnvPlugins)
+	}
+	cfg, err := s.list(plugins)
+	if err != nil {
+		return nil, err
+	}
+	return host.Inspect(cmd.Context(), cfg, start, host.WithLogger(newLog(cmd.ErrOrStderr()))), nil
+}
+
+// faults are the errors of all entries, each with its name.
+func faults(list []host.Inspection) error {
+	var errs []error
+	for _, i := range list {
+		if i.Err != nil {
+			errs = append(errs, fmt.Errorf("plugin %q: %w", i.Name, hint(i)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// writeOff says that there are no plugins, and why.
+func (s settings) writeOff(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "no plugins: %s, so tracing is off\n", s.off())
+	return err
+}
+
+func writeList(w io.Writer, list []host.Inspection) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAME\tSTATE\tENTRY\tPATH")
+	for _, i := range list {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", i.Name, stateOf(i), printable(i.Where), printable(cmp.Or(i.Path, "-")))
+	}
+	return table.Flush()
+}
+
+// stateOf is the state of an entry of which only files were looked at.
+func stateOf(i host.Inspection) string {
+	misfit, launched := errors.AsType[*launch.Error](i.Err)
+	switch {
+	case i.Err == nil && i.Attached:
+		return "attached"
+	case i.Err == nil:
+		return "executable"
+	case launched && misfit.Reason == launch.ReasonNotFound, i.Path == "":
+		return "missing"
+	case launched:
+		return misfit.Reason.String()
+	}
+	return "unusable"
+}
+
+// listed is an entry in JSON.
+type listed struct {
+	Name  string `json:"name"`
+	State string `json:"state"`
+	Entry string `json:"entry"`
+	Path  string `json:"path,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+func listJSON(list []host.Inspection) []listed {
+	out := []listed{}
+	for _, i := range list {
+		out = append(out, listed{Name: i.Name, State: stateOf(i), Entry: i.Where, Path: i.Path, Error: textOf(hint(i))})
+	}
+	return out
+}

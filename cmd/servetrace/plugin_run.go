@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/otlpwire"
+)
+
+const pluginRunLong = `Start a plugin, send it the spans of a file, and say what became of them.
+
+The plugin is started as a service would: with the base variables and those of
+this environment that it declares, and with the document of --config, or else
+the one that SERVE_TRACING_PLUGIN_CONFIG has for its name. Each request of the
+file is sent as it is, cut only where it is beyond the plugin's limits; batches
+go one after another, and none is sent twice. At the end the plugin is flushed
+and shut down. One that is attached to by unix:// only gets the spans.
+
+--format json is OTLP/JSON: one document, or one after another (JSON lines). It
+takes what the Collector's file exporter and the OTLP file exporters write.
+--format proto is one encoded request, or several, each behind its length in 4
+bytes, as the Collector's file exporter writes them.
+
+What the plugin prints goes to standard output as it is; its log, and then what
+became of the spans, to standard error. The exit code is 0 only if each span was
+delivered, or dropped on purpose by a processor.`
+
+const pluginRunExample = `  servetrace plugin run ./names --spans spans.json
+  SERVE_CONSOLE_OUTPUT=./spans servetrace plugin run console --spans spans.binpb --format proto
+  cat spans.json | servetrace plugin run ./names --spans - --config names.yaml`
+
+// runFlags are those of "plugin run".
+type runFlags struct {
+	spans, format, config string
+	timeout               time.Duration
+}
+
+// newPluginRun is "servetrace plugin run".
+func newPluginRun(s settings) *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:     "run PATH --spans FILE",
+		Short:   "Send the spans of a file through a plugin",
+		Long:    pluginRunLong,
+		Example: pluginRunExample,
+		Args:    args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, list []string) error {
+			return s.run(cmd, list[0], f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.spans, "spans", "", "`FILE` of spans; - is standard input (required)")
+	flags.StringVar(&f.format, "format", formatJSON, "form of the file: `json|proto`")
+	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration, YAML or JSON")
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "`duration` that all of it may take")
+	complete(cmd, "format", formatJSON, formatProto)
+	return cmd
+}
+
+// run is the command, from its arguments to its exit code.
+func (s settings) run(cmd *cobra.Command, where string, f runFlags) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	cfg, err := s.one(where, f.config)
+	if err != nil {
+		return err
+	}
+	requests, err := readSpans(f.spans, f.format, cmd.InOrStdin())
+	if err != nil {
+		return usageError{err}
+	}
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), f.timeout, fmt.Errorf("--timeout %v is over", f.timeout))
+	defer cancel()
+	result, err := s.send(ctx, cfg, requests, cmd.ErrOrStderr())
+	if result == nil {
+		return err
+	}
+	if writeErr := result.write(cmd.ErrOrStderr(), f.spans); writeErr != nil {
+		return errors.Join(err, writeErr)
+	}
+	return errors.Join(err, result.verdict())
+}
+
+func (f runFlags) check() error {
+	switch {
+	case f.spans == "":
+		return usagef("--spans is required: the file of the spans to send, or - for standard input")
+	case f.format != formatJSON && f.format != formatProto:
+		return usagef("--format %q: want %s or %s", f.format, formatJSON, formatProto)
+	case f.timeout <= 0:
+		return usagef("--timeout %v: want a duration above zero, such as 30s", f.timeout)
+	}
+	return nil
+}
+
+// send has one plugin live through requests. The books are nil if it did not
+// become ready.
+func (s settings) send(ctx context.Context, cfg host.Config, requests []request, logged io.Writer) (books *books, err error) {
+	session, err := openSession(ctx, cfg, s, newLog(logged), logged)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, session.stop()) }()
+	books = newBooks(session.is, requests)
+	if err := session.sendAll(ctx, requests, books); err != nil {
+		return books, err
+	}
+	return books, session.finish(ctx)
+}
+
+// sendAll sends requests until the last one has its answer, ctx has ended, or
+// the plugin has.
+func (s *session) sendAll(ctx context.Context, requests []request, books *books) error {
+	for _, r := range requests {
+		for sent := 0; sent < r.spans; {
+			data, spans, err := otlpwire.Cut(r.data, sent, s.is.MaxBatchSpans, s.is.MaxBatchBytes)
+			if err != nil {
+				return fmt.Errorf("cut a request to the plugin's limits: %w", err)
+			}
+			if spans == r.spans {
+				data = r.data // as it is, with what is empty
+			}
+			books.settle(spans, s.export(ctx, request{data, spans}))
+			if exit, ended := s.gone(); ended {
+				return fmt.Errorf("the plugin ended: %s", exit)
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			sent += spans
+		}
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// redacted is all that is shown of a text.
+func redacted(text string) string {
+	if len(text) == 1 {
+		return "<1 byte>"
+	}
+	return fmt.Sprintf("<%d bytes>", len(text))
+}
+
+// redactDocument is a YAML or JSON document as YAML without any text: keys,
+// numbers, booleans and nulls are kept, of everything else there is the length,
+// and comments are left out. It is empty for an empty document. Of one that can
+// not be read there is only its length.
+func redactDocument(document []byte) string {
+	var out bytes.Buffer
+	decoder := yaml.NewDecoder(bytes.NewReader(document))
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	for {
+		var node yaml.Node
+		err := decoder.Decode(&node)
+		if errors.Is(err, io.EOF) {
+			return out.String()
+		}
+		if err == nil {
+			redactNode(&node, map[*yaml.Node]bool{})
+			err = encoder.Encode(&node)
+		}
+		if err != nil { // its text could quote the document
+			return fmt.Sprintf("# %s that are neither YAML nor JSON\n", redacted(string(document)))
+		}
+	}
+}
+
+// redactNode takes the texts out of a node and all below it. What an alias
+// stands for is redacted where it is written.
+func redactNode(node *yaml.Node, seen map[*yaml.Node]bool) {
+	if node == nil || seen[node] {
+		return
+	}
+	seen[node] = true
+	node.HeadComment, node.LineComment, node.FootComment = "", "", ""
+	switch node.Kind {
+	case yaml.ScalarNode:
+		redactScalar(node)
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			redactKey(node.Content[i], seen)
+			redactNode(node.Content[i+1], seen)
+		}
+	case yaml.DocumentNode, yaml.SequenceNode:
+		for _, child := range node.Content {
+			redactNode(child, seen)
+		}
+	case yaml.AliasNode:
+	}
+}
+
+// redactKey keeps a key that is a word, for it is a name of the plugin's. One
+// that is a structure is treated as a value.
+func redactKey(key *yaml.Node, seen map[*yaml.Node]bool) {
+	if key.Kind != yaml.ScalarNode {
+		redactNode(key, seen)
+		return
+	}
+	key.HeadComment, key.LineComment, key.FootComment = "", "", ""
+}
+
+// redactScalar keeps what is a number, a boolean or null by its own look. A tag
+// may say so of anything, and quotes make a text of everything.
+func redactScalar(node *yaml.Node) {
+	bare := yaml.Node{Kind: yaml.ScalarNode, Value: node.Value}
+	switch bare.ShortTag() {
+	case "!!int", "!!float", "!!bool", "!!null":
+		if node.Style == 0 {
+			return
+		}
+	}
+	*node = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: redacted(node.Value), Anchor: node.Anchor}
+}

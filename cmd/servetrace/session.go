@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/servetrace/servetrace/host"
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// session is a plugin that is talked to as a host does, but a call at a time
+// and with nothing tried again, so that each answer can be shown.
+//
+// It sends bytes of OTLP as they are, which a host.Host can not: that takes the
+// spans of an OpenTelemetry SDK, and what those can not hold (fields of a later
+// OTLP, mixed arrays, spans that were not sampled) would be lost on the way.
+type session struct {
+	is       host.Inspection
+	cfg      host.Config
+	log      *slog.Logger
+	process  peer
+	instance string // the first half of the batches' ids
+	batches  int
+}
+
+// peer is what a session needs of a process, or of one that it is attached to.
+type peer interface {
+	Conn() grpc.ClientConnInterface
+	Done() <-chan struct{}
+	Exit() string
+	Stop(ctx context.Context) error
+}
+
+// openSession starts the only plugin of cfg and configures it. The plugin's
+// log goes to log, within ctx it must be ready. The host says what the plugin
+// gets (host.Inspect), for which it starts it once before.
+func openSession(ctx context.Context, cfg host.Config, settings settings, log *slog.Logger, logged io.Writer) (*session, error) {
+	is, err := inspectOne(ctx, cfg, logged)
+	if err != nil {
+		return nil, err
+	}
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	s := &session{is: is, cfg: cfg, log: log, instance: hex.EncodeToString(id[:])}
+	if s.process, err = s.connect(ctx, settings); err != nil {
+		return nil, err
+	}
+	if err := s.introduce(ctx); err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	return s, nil
+}
+
+// inspectOne asks the host about the only plugin of cfg. The plugin's log is
+// kept until it is known whether it matters.
+func inspectOne(ctx context.Context, cfg host.Config, logged io.Writer) (host.Inspection, error) {
+	var kept bytes.Buffer
+	is := host.Inspect(ctx, cfg, true, host.WithLogger(newLog(&kept)))[0]
+	if is.Err == nil {
+		return is, nil
+	}
+	_, err := kept.WriteTo(logged)
+	return is, errors.Join(hint(is), err)
+}
+
+// connect starts the plugin as the host does.
+func (s *session) connect(ctx context.Context, settings settings) (peer, error) {
+	ctx, cancel := startTime(ctx, s.cfg)
+	defer cancel()
+	var environ []string
+	for _, v := range s.is.Variables {
+		if v.Base {
+			environ = append(environ, v.Name+"="+v.Value)
+		}
+	}
+	return launch.Start(ctx, launch.Command{
+		Name:       s.is.Name,
+		Path:       s.is.Path,
+		Environ:    environ,
+		Stdout:     os.Stdout,
+		Stderr:     os.Stderr,
+		SocketDirs: []string{settings.getenv("XDG_RUNTIME_DIR")},
+		Log:        s.log.With("plugin", s.is.Name),
+	})
+}
+
+// startTime bounds a start as the settings do.
+func startTime(ctx context.Context, cfg host.Config) (context.Context, context.CancelFunc) {
+	limit := cfg.StartTimeout
+	if limit == 0 {
+		limit = host.DefaultStartTimeout
+	}
+	return context.WithTimeout(ctx, limit)
+}
+
+func (s *session) lifecycle() pluginv1.LifecycleClient {
+	return pluginv1.NewLifecycleClient(s.process.Conn())
+}
+
+// configured tells whether the plugin is one that is configured, flushed and
+// shut down by this session: no plain OTLP receiver, and none that runs for
+// others too.
+func (s *session) configured() bool { return s.is.Described && !s.is.Attached }
+
+// introduce has the plugin describe itself, as the contract has it, and
+// configures it.
+func (s *session) introduce(ctx context.Context) error {
+	if !s.configured() {
+		return nil
+	}
+	ctx, cancel := startTime(ctx, s.cfg)
+	defer cancel()
+	if _, err := s.lifecycle().Describe(ctx, &pluginv1.DescribeRequest{HostVersion: ownVersion()}); err != nil {
+		return fmt.Errorf("describe: %w", wire.FromStatus(err))
+	}
+	granted := map[string]string{}
+	for _, v := range s.is.Variables {
+		if !v.Base {
+			granted[v.Name] = v.Value
+		}
+	}
+	where := s.is.Context
+	reply, err := s.lifecycle().Configure(ctx, &pluginv1.ConfigureRequest{
+		Env:    granted,
+		Config: s.is.Config,
+		Context: &pluginv1.StaticContext{
+			Application: where.Application,
+			Deployment:  where.Deployment,
+			Replica:     where.Replica,
+			Node:        where.Node,
+			Job:         where.Job,
+			ServiceName: where.ServiceName,
+			PluginName:  s.is.Name,
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("configure: %w", wire.FromStatus(err))
+	}
+	return s.diagnose(reply.GetDiagnostics())
+}
+
+// diagnose logs the plugin's warnings on its configuration; its errors are the
+// error.
+func (s *session) diagnose(list []*pluginv1.Diagnostic) error {
+	var errs []error
+	for _, d := range list {
+		text := wire.Clip(d.GetText())
+		if d.GetPath() != "" {
+			text = wire.Clip(d.GetPath()) + ": " + text
+		}
+		if d.GetSeverity() == pluginv1.Severity_SEVERITY_ERROR {
+			errs = append(errs, errors.New(text))
+			continue
+		}
+		s.log.Warn("plugin's remark on its configuration", "plugin", s.is.Name, "text", text)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("configuration refused: %w", err)
+	}
+	return nil
+}
+
+// answer is what became of one batch.
+type answer struct {
+	err      *wire.Error // nil: the plugin took it
+	rejected int         // by the back end, of a batch that was taken
+	remark   string      // the back end's words on that
+	filtered map[string]int
+	unread   string // what of the answer makes no sense
+}
+
+// export sends one batch. It blocks until the plugin has answered or the
+// settings' deadline of a call is over.
+func (s *session) export(ctx context.Context, batch request) answer {
+	limit := s.cfg.ExportTimeout
+	if limit == 0 {
+		limit = host.DefaultExportTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	s.batches++
+	ctx = metadata.AppendToOutgoingContext(ctx,
+		wire.MetaBatchID, fmt.Sprintf("%s-%d", s.instance, s.batches),
+		wire.MetaAttempt, "1")
+	var (
+		response wire.Incoming
+		trailer  metadata.MD
+	)
+	out := &wire.Outgoing{Buffers: func() mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(batch.data)} }}
+	if err := s.process.Conn().Invoke(ctx, wire.ExportMethod, out, &response, grpc.Trailer(&trailer)); err != nil {
+		return answer{err: wire.FromStatus(err)}
+	}
+	return readAnswer(response.Data, trailer)
+}
+
+// readAnswer takes an OK answer apart.
+func readAnswer(response []byte, trailer metadata.MD) answer {
+	var (
+		ans     answer
+		message coltracepb.ExportTraceServiceResponse
+	)
+	if err := proto.Unmarshal(response, &message); err != nil {
+		ans.unread = err.Error()
+	}
+	ans.rejected = int(max(0, message.GetPartialSuccess().GetRejectedSpans()))
+	ans.remark = wire.Clip(message.GetPartialSuccess().GetErrorMessage())
+	for _, value := range trailer.Get(wire.MetaFiltered) {
+		processor, count, _ := strings.Cut(value, "=")
+		n, err := strconv.ParseUint(count, 10, 32)
+		if err != nil || processor == "" {
+			ans.unread = fmt.Sprintf("%s: %q is no PROCESSOR=COUNT", wire.MetaFiltered, wire.Clip(value))
+			continue
+		}
+		if ans.filtered == nil {
+			ans.filtered = map[string]int{}
+		}
+		ans.filtered[processor] += int(n)
+	}
+	return ans
+}
+
+// finish has the plugin deliver what it holds and release everything. The
+// error says what could not be delivered.
+func (s *session) finish(ctx context.Context) error {
+	if !s.configured() {
+		return nil
+	}
+	flushed, err := s.lifecycle().Flush(ctx, &pluginv1.FlushRequest{Timeout: timeLeft(ctx)})
+	if err != nil {
+		return fmt.Errorf("flush: %w", wire.FromStatus(err))
+	}
+	ended, err := s.lifecycle().Shutdown(ctx, &pluginv1.ShutdownRequest{Timeout: timeLeft(ctx)})
+	if err != nil {
+		return fmt.Errorf("shutdown: %w", wire.FromStatus(err))
+	}
+	if left := max(flushed.GetSpansLeft(), ended.GetSpansLeft()); left > 0 {
+		return fmt.Errorf("the plugin says that it has taken, and could not deliver, %d spans", left)
+	}
+	return nil
+}
+
+func timeLeft(ctx context.Context) *durationpb.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return nil
+	}
+	return durationpb.New(time.Until(deadline))
+}
+
+// stopTime is how long a plugin may take to end once it was asked to.
+const stopTime = 2 * time.Second
+
+// stop ends the process, also after a signal: it is killed when it takes too
+// long.
+func (s *session) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	return s.process.Stop(ctx)
+}
+
+// gone says how the process ended, if it did by itself.
+func (s *session) gone() (exit string, ended bool) {
+	select {
+	case <-s.process.Done():
+		return s.process.Exit(), true
+	default:
+		return "", false
+	}
+}
