@@ -17,6 +17,10 @@ BUF := $(TOOLS)/buf-$(BUF_VERSION)/buf
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 PROTOC_GEN_GO := $(TOOLS)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)/protoc-gen-go
 PROTOC_GEN_GO_GRPC := $(TOOLS)/protoc-gen-go-grpc-$(PROTOC_GEN_GO_GRPC_VERSION)/protoc-gen-go-grpc
+# The plugin in Python, examples/python-plugin, and the environment that `make
+# python` gives it: another folder for other requirements or another Python.
+PYTHON ?= python3
+PYTHON_PLUGIN := examples/python-plugin
 PROTO_TOOLS := $(BUF) $(PROTOC_GEN_GO) $(PROTOC_GEN_GO_GRPC)
 # buf finds the generators by PATH.
 PROTO_PATH := $(dir $(PROTOC_GEN_GO)):$(dir $(PROTOC_GEN_GO_GRPC)):$(PATH)
@@ -36,7 +40,7 @@ BENCH ?= .
 BENCHTIME ?= 1s
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples test run demo bench lint generate checkgenerate clean help
+.PHONY: all build plugins examples python test run demo bench lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint: what a bare `make` does
 
@@ -48,6 +52,19 @@ plugins: ## Put the plugins into bin/plugins/
 
 examples: ## Put the examples into bin/
 	$(BUILD) -o bin/ ./examples/...
+
+# Nothing else needs Python. Its tests are skipped where this was not run.
+python: ## Make the environment of examples/python-plugin; a notice where there is no Python
+	@command -v $(PYTHON) >/dev/null 2>&1 || { echo 'make python: no $(PYTHON), so the tests of $(PYTHON_PLUGIN) are skipped'; exit 0; }; \
+	$(PYTHON) -c 'import venv, ensurepip, sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || { echo 'make python: $(PYTHON) is older than 3.9 or lacks venv or pip, so the tests of $(PYTHON_PLUGIN) are skipped'; exit 0; }; \
+	venv=$(TOOLS)/python-$$({ $(PYTHON) -VV; cat $(PYTHON_PLUGIN)/requirements.txt; } | cksum | cut -d ' ' -f 1); \
+	if [ ! -e "$$venv/complete" ]; then \
+	  rm -rf "$$venv" && $(PYTHON) -m venv "$$venv" && \
+	  "$$venv/bin/python" -m pip install --quiet --only-binary :all: --no-deps -r $(PYTHON_PLUGIN)/requirements.txt && \
+	  "$$venv/bin/python" -m pip check && touch "$$venv/complete"; \
+	fi && \
+	if [ -d $(PYTHON_PLUGIN)/.venv ] && [ ! -L $(PYTHON_PLUGIN)/.venv ]; then echo 'make python: $(PYTHON_PLUGIN)/.venv is somebody else'"'"'s folder and stays'; \
+	else ln -sfn "$$venv" $(PYTHON_PLUGIN)/.venv; fi
 
 # -race needs cgo, a C compiler and a platform that has it; the dry run asks
 # the go command about all but the compiler.

@@ -1,0 +1,1071 @@
+"""An exporter plugin of servetrace, in Python: copy this file, write two functions.
+
+    import servetrace_plugin
+
+    def configure(setup):
+        global out
+        out = setup.stdout
+
+    def export(batch):
+        for resource, scope, span in batch.spans():
+            out.write(span.name + "\\n")
+
+    servetrace_plugin.main("names", "1.0", env=[], configure=configure, export=export)
+
+It speaks the contract between a servetrace host and a plugin with stock grpcio
+and OpenTelemetry's own messages (requirements.txt); nothing is generated. The
+contract is proto/servetrace/plugin/v1/plugin.proto, explained in
+docs/plugins.md under "In other languages".
+
+The life of a plugin:
+
+ 1. The host starts the process. main opens a socket in the host's folder and
+    prints one line, the handshake, to standard output, which is the log from
+    then on: what the program prints by accident does no harm.
+ 2. The host asks what the plugin is, sends the variables and the configuration,
+    and main calls configure.
+ 3. main calls export for each batch, several at a time. When it returns, the
+    batch counts as delivered.
+ 4. It ends when the host says so, on SIGTERM, and when the host is gone: calls
+    in flight finish first, then flush and shutdown are called.
+
+It keeps no queue and retries nothing: the host does. It does not ask the kernel
+who connects, as the Go SDK does: the socket is its own user's, in a folder that
+is its own user's. Read main first, then Setup and Batch; from "the contract" on
+it is machinery.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import enum
+import errno
+import faulthandler
+import fcntl
+import json
+import logging
+import os
+import queue
+import re
+import secrets
+import select
+import signal
+import stat
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import urllib.parse
+from concurrent import futures
+from datetime import datetime
+from typing import Any, Callable, Iterator, NoReturn
+
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # before grpc is loaded: its chatter is no log
+
+try:
+    import grpc
+    from google.protobuf import any_pb2, descriptor_pool, duration_pb2, message_factory
+    from google.protobuf.message import DecodeError
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+    from opentelemetry.proto.common.v1 import common_pb2
+except ImportError as missing:
+    raise ImportError(
+        f"{missing}: this plugin needs grpcio and opentelemetry-proto: {sys.executable} -m pip install -r requirements.txt"
+    ) from None
+
+# ---------------------------------------------------------------- for authors
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What one call can take. Zero is the host's default: a little under 4 MiB, and four calls."""
+
+    max_batch_spans: int = 0
+    max_batch_bytes: int = 0  # 64 MiB is the most that this module takes
+    max_concurrency: int = 0  # 1: batches come one after another
+
+
+class ConfigError(Exception):
+    """Raised by configure: path names the variable, or a path in the document."""
+
+    def __init__(self, path: str, text: str):
+        super().__init__(text)
+        self.path = path
+
+
+class Permanent(Exception):
+    """Raised by export: the batch is counted as rejected and never sent again."""
+
+
+class RetryAfter(Exception):
+    """Raised by export: the same batch comes again, after so many seconds at the earliest."""
+
+    def __init__(self, text: str, seconds: float):
+        super().__init__(text)
+        self.seconds = seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Partial:
+    """Returned by export: so many spans are counted as rejected, the others as delivered."""
+
+    rejected: int
+    message: str
+
+
+def main(
+    name: str,
+    version: str,
+    env: list[str],
+    configure: Callable[[Setup], None],
+    export: Callable[[Batch], Partial | None],
+    *,
+    flush: Callable[[float], int | None] | None = None,
+    shutdown: Callable[[float], int | None] | None = None,
+    description: str = "",
+    limits: Limits = Limits(),
+) -> NoReturn:
+    """Runs the plugin as this process; call it from the main thread. It does not return.
+
+    name is short: lower-case letters, digits and dashes. env lists the variables
+    that the plugin reads, "DD_SITE" or "DD_*"; the host sends no other. Called by
+    hand the program says what it is; --help, --version and --describe work.
+
+    configure(setup) is called once, before the first batch. If it raises, or
+    calls setup.error, the plugin is not used and the operator sees why.
+
+    export(batch) delivers the batch. What it says:
+
+        returns None          delivered, for good
+        returns Partial       delivered but for some
+        raises Permanent      never to be sent again
+        raises RetryAfter     to be sent again, not before
+        raises grpc.RpcError  goes by its code, as OTLP does
+        raises TypeError, LookupError or another sign of a bug
+                              never to be sent again; the log has the stack
+        raises anything else  to be sent again, until it is too old
+
+    Calls overlap, up to limits.max_concurrency, each in a thread of its own.
+
+    flush(seconds), where there is one, delivers what export has kept back (a file
+    buffer, say); it may overlap export. shutdown(seconds) releases everything;
+    nothing is called after it. Both may return the number of spans that could not
+    be delivered in time.
+    """
+    spec = _Spec(name, version, list(env), configure, export, flush, shutdown, description, limits)
+    faults = spec.faults()
+    if faults:
+        sys.exit("\n".join(f"plugin {name!r}: {fault}" for fault in faults))
+    if not _answered_by_hand(spec):
+        _run(spec)
+    sys.exit(0)
+
+
+class Setup:
+    """What configure is given.
+
+    env      the variables that the plugin declared and that are set, as a dict;
+             os.environ has them too, and the few that every plugin has
+    config   the operator's document, JSON or YAML, as bytes; empty if there is none
+    context  where the spans come from: application, deployment, replica, node, job,
+             service_name, plugin_name; empty where the host does not know
+    stdout   the service's own standard output: write(text) passes a text on whole.
+             Where the host does not share it, it is the log
+    stderr   the service's own standard error, likewise
+    log      a logging.Logger that writes to the service's log, from level INFO up;
+             so do all others in this process. Fields are given by extra={...}
+    """
+
+    def __init__(self, env: dict[str, str], config: bytes, context: Any, stdout: Output, stderr: Output):
+        self.env, self.config, self.context = env, config, context
+        self.stdout, self.stderr = stdout, stderr
+        self.log = logging.getLogger()
+        self._lock = threading.Lock()
+        self._open = True
+        self._diagnostics: list[Any] = []
+
+    def warn(self, path: str, text: str) -> None:
+        """Tells the operator what is odd; the plugin is used all the same."""
+        self._add(_WARNING, path, text)
+
+    def error(self, path: str, text: str) -> None:
+        """Tells the operator what is wrong, and may be called for several things."""
+        self._add(_ERROR, path, text)
+
+    def _add(self, severity: int, path: str, text: str) -> None:
+        with self._lock:
+            if self._open:
+                self._diagnostics.append(_Diagnostic(severity=severity, path=_text(path), text=_text(text)))
+
+    def _close(self) -> tuple[list[Any], bool]:
+        with self._lock:
+            self._open = False
+            return self._diagnostics, any(d.severity == _ERROR for d in self._diagnostics)
+
+
+class Batch:
+    """Some finished spans, as one ExportTraceServiceRequest of OTLP.
+
+    id        names the batch, the same on every attempt; empty from a stranger
+    attempt   counts from 1; beyond, some or all may have been delivered before
+    given_up  a threading.Event: set when nobody waits for the answer any more;
+              batch.given_up.wait(5) is a sleep that ends in time
+    """
+
+    def __init__(self, data: bytes, context: grpc.ServicerContext):
+        metadata = dict(context.invocation_metadata())
+        self.id = _utf8(metadata.get("servetrace-batch-id", ""))
+        attempt = _utf8(metadata.get("servetrace-attempt", ""))
+        self.attempt = max(1, int(attempt)) if attempt.isdecimal() else 1
+        self.given_up = threading.Event()
+        self._data = data
+        self._context = context
+        self._request: trace_service_pb2.ExportTraceServiceRequest | None = None
+        self._filtered: dict[str, int] = {}
+
+    @property
+    def request(self) -> trace_service_pb2.ExportTraceServiceRequest:
+        """The batch decoded, by the first who asks. It may be edited."""
+        if self._request is None:
+            try:
+                self._request = trace_service_pb2.ExportTraceServiceRequest.FromString(self._data)
+            except DecodeError as error:
+                raise Permanent(f"malformed batch: {error}") from None
+        return self._request
+
+    @property
+    def encoded(self) -> bytes:
+        """The batch as bytes, edits included: what arrived, where nobody has looked into it."""
+        return self._data if self._request is None else self._request.SerializeToString()
+
+    def spans(self) -> Iterator[tuple[Any, Any, Any]]:
+        """Goes through the spans: (resource, scope, span), OTLP's own messages."""
+        for of_resource in self.request.resource_spans:
+            for of_scope in of_resource.scope_spans:
+                for span in of_scope.spans:
+                    yield of_resource.resource, of_scope.scope, span
+
+    def __len__(self) -> int:
+        return sum(len(s.spans) for r in self.request.resource_spans for s in r.scope_spans)
+
+    def filter(self, processor: str, keep: Callable[[Any], bool]) -> None:
+        """Drops the spans that keep does not want; the host counts them under the processor's name."""
+        if not _NAME.fullmatch(processor):
+            raise TypeError(f"processor {processor!r}: want lower-case letters, digits and dashes")
+        for of_resource in self.request.resource_spans:
+            for of_scope in of_resource.scope_spans:
+                for i in reversed(range(len(of_scope.spans))):
+                    if not keep(of_scope.spans[i]):
+                        del of_scope.spans[i]
+                        self._filtered[processor] = self._filtered.get(processor, 0) + 1
+
+    def time_left(self) -> float | None:
+        """Seconds until the host gives the batch up; None if it set no deadline."""
+        return self._context.time_remaining()
+
+
+def set_attribute(owner: Any, key: str, value: Any) -> None:
+    """Sets an attribute of a span, an event, a link, a scope or a resource, in place of one with the same key."""
+    encoded = _any_value(value)
+    for attribute in owner.attributes:
+        if attribute.key == key:
+            attribute.value.CopyFrom(encoded)
+            return
+    owner.attributes.add(key=key).value.CopyFrom(encoded)
+
+
+def attributes(owner: Any) -> dict[str, Any]:
+    """The attributes of a span and the like, as Python's own values."""
+    return {attribute.key: _value(attribute.value) for attribute in owner.attributes}
+
+
+def _any_value(value: Any) -> Any:
+    if isinstance(value, bool):  # before int, of which it is one
+        return common_pb2.AnyValue(bool_value=value)
+    if isinstance(value, int):
+        return common_pb2.AnyValue(int_value=value)
+    if isinstance(value, float):
+        return common_pb2.AnyValue(double_value=value)
+    if isinstance(value, str):
+        return common_pb2.AnyValue(string_value=_text(value))
+    if isinstance(value, bytes):
+        return common_pb2.AnyValue(bytes_value=value)
+    if isinstance(value, (list, tuple)):
+        return common_pb2.AnyValue(array_value=common_pb2.ArrayValue(values=[_any_value(v) for v in value]))
+    if isinstance(value, dict):
+        members = [common_pb2.KeyValue(key=k, value=_any_value(v)) for k, v in value.items()]
+        return common_pb2.AnyValue(kvlist_value=common_pb2.KeyValueList(values=members))
+    raise TypeError(f"attribute of type {type(value).__name__}: want str, bool, int, float, bytes, list or dict")
+
+
+def _value(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [_value(v) for v in value.array_value.values]
+    if kind == "kvlist_value":
+        return {member.key: _value(member.value) for member in value.kvlist_value.values}
+    return None if kind is None else getattr(value, kind)
+
+
+class Output:
+    """A descriptor to write to. Safe for concurrent use."""
+
+    def __init__(self, descriptor: int):
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+
+    def write(self, text: str | bytes) -> None:
+        """Writes all of text before anybody else's; OSError if that can not be done."""
+        rest = memoryview(_text(text).encode() if isinstance(text, str) else text)
+        with self._lock:
+            while rest:
+                try:
+                    rest = rest[os.write(self._descriptor, rest) :]
+                except BlockingIOError:  # a terminal or pipe that somebody else made non-blocking
+                    poll = select.poll()
+                    poll.register(self._descriptor, select.POLLOUT)
+                    poll.poll()
+
+
+# --------------------------------------------------------------- the contract
+
+# What a host and a plugin agree on beside the messages; see docs/plugins.md.
+_COOKIE = ("SERVETRACE_PLUGIN_MAGIC_COOKIE", "6f1d0a52c7b84c1e9d3b0c6a54e2f97a")
+_PROTOCOL = 1
+_MAX_MESSAGE = 64 << 20
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+_ENV_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[A-Za-z_][A-Za-z0-9_]+_\*")
+
+# proto/servetrace/plugin/v1/plugin.proto, as a FileDescriptorProto: the messages
+# below are made of it, with whatever version of protobuf there is. Written by
+# `go test ./examples/python-plugin -run TestContractIsFresh -update`.
+_CONTRACT = """
+CiFzZXJ2ZXRyYWNlL3BsdWdpbi92MS9wbHVnaW4ucHJvdG8SFHNlcnZldHJhY2UucGx1Z2luLnYxGh5nb29nbGUvcHJvdG9idWYv
+ZHVyYXRpb24ucHJvdG8iOgoPRGVzY3JpYmVSZXF1ZXN0EiEKDGhvc3RfdmVyc2lvbhgBIAEoCVILaG9zdFZlcnNpb25KBAgCEBAi
+ngIKEERlc2NyaWJlUmVzcG9uc2USEgoEbmFtZRgBIAEoCVIEbmFtZRIYCgd2ZXJzaW9uGAIgASgJUgd2ZXJzaW9uEisKA3NkaxgD
+IAEoCzIZLnNlcnZldHJhY2UucGx1Z2luLnYxLlNka1IDc2RrEi4KBGtpbmQYBCABKA4yGi5zZXJ2ZXRyYWNlLnBsdWdpbi52MS5L
+aW5kUgRraW5kEjQKBmxpbWl0cxgFIAEoCzIcLnNlcnZldHJhY2UucGx1Z2luLnYxLkxpbWl0c1IGbGltaXRzEiEKDGVudl9wYXR0
+ZXJucxgGIAMoCVILZW52UGF0dGVybnMSIAoLZGVzY3JpcHRpb24YByABKAlSC2Rlc2NyaXB0aW9uSgQICBAQIk8KA1NkaxISCgRu
+YW1lGAEgASgJUgRuYW1lEhgKB3ZlcnNpb24YAiABKAlSB3ZlcnNpb24SGgoIbGFuZ3VhZ2UYAyABKAlSCGxhbmd1YWdlIoEBCgZM
+aW1pdHMSJgoPbWF4X2JhdGNoX3NwYW5zGAEgASgNUg1tYXhCYXRjaFNwYW5zEiYKD21heF9iYXRjaF9ieXRlcxgCIAEoDVINbWF4
+QmF0Y2hCeXRlcxInCg9tYXhfY29uY3VycmVuY3kYAyABKA1SDm1heENvbmN1cnJlbmN5IuoBChBDb25maWd1cmVSZXF1ZXN0EkEK
+A2VudhgBIAMoCzIvLnNlcnZldHJhY2UucGx1Z2luLnYxLkNvbmZpZ3VyZVJlcXVlc3QuRW52RW50cnlSA2VudhIWCgZjb25maWcY
+AiABKAxSBmNvbmZpZxI9Cgdjb250ZXh0GAMgASgLMiMuc2VydmV0cmFjZS5wbHVnaW4udjEuU3RhdGljQ29udGV4dFIHY29udGV4
+dBo2CghFbnZFbnRyeRIQCgNrZXkYASABKAlSA2tleRIUCgV2YWx1ZRgCIAEoCVIFdmFsdWU6AjgBSgQIBBAQItUBCg1TdGF0aWND
+b250ZXh0EiAKC2FwcGxpY2F0aW9uGAEgASgJUgthcHBsaWNhdGlvbhIeCgpkZXBsb3ltZW50GAIgASgJUgpkZXBsb3ltZW50EhgK
+B3JlcGxpY2EYAyABKAlSB3JlcGxpY2ESEgoEbm9kZRgEIAEoCVIEbm9kZRIQCgNqb2IYBSABKAlSA2pvYhIhCgxzZXJ2aWNlX25h
+bWUYBiABKAlSC3NlcnZpY2VOYW1lEh8KC3BsdWdpbl9uYW1lGAcgASgJUgpwbHVnaW5OYW1lIl0KEUNvbmZpZ3VyZVJlc3BvbnNl
+EkIKC2RpYWdub3N0aWNzGAEgAygLMiAuc2VydmV0cmFjZS5wbHVnaW4udjEuRGlhZ25vc3RpY1ILZGlhZ25vc3RpY3NKBAgCEBAi
+cAoKRGlhZ25vc3RpYxI6CghzZXZlcml0eRgBIAEoDjIeLnNlcnZldHJhY2UucGx1Z2luLnYxLlNldmVyaXR5UghzZXZlcml0eRIS
+CgRwYXRoGAIgASgJUgRwYXRoEhIKBHRleHQYAyABKAlSBHRleHQiQwoMRmx1c2hSZXF1ZXN0EjMKB3RpbWVvdXQYASABKAsyGS5n
+b29nbGUucHJvdG9idWYuRHVyYXRpb25SB3RpbWVvdXQiLgoNRmx1c2hSZXNwb25zZRIdCgpzcGFuc19sZWZ0GAEgASgEUglzcGFu
+c0xlZnQiRgoPU2h1dGRvd25SZXF1ZXN0EjMKB3RpbWVvdXQYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25SB3RpbWVv
+dXQiMQoQU2h1dGRvd25SZXNwb25zZRIdCgpzcGFuc19sZWZ0GAEgASgEUglzcGFuc0xlZnQqLwoES2luZBIUChBLSU5EX1VOU1BF
+Q0lGSUVEEAASEQoNS0lORF9FWFBPUlRFUhABKk4KCFNldmVyaXR5EhgKFFNFVkVSSVRZX1VOU1BFQ0lGSUVEEAASFAoQU0VWRVJJ
+VFlfV0FSTklORxABEhIKDlNFVkVSSVRZX0VSUk9SEAIy8QIKCUxpZmVjeWNsZRJZCghEZXNjcmliZRIlLnNlcnZldHJhY2UucGx1
+Z2luLnYxLkRlc2NyaWJlUmVxdWVzdBomLnNlcnZldHJhY2UucGx1Z2luLnYxLkRlc2NyaWJlUmVzcG9uc2USXAoJQ29uZmlndXJl
+EiYuc2VydmV0cmFjZS5wbHVnaW4udjEuQ29uZmlndXJlUmVxdWVzdBonLnNlcnZldHJhY2UucGx1Z2luLnYxLkNvbmZpZ3VyZVJl
+c3BvbnNlElAKBUZsdXNoEiIuc2VydmV0cmFjZS5wbHVnaW4udjEuRmx1c2hSZXF1ZXN0GiMuc2VydmV0cmFjZS5wbHVnaW4udjEu
+Rmx1c2hSZXNwb25zZRJZCghTaHV0ZG93bhIlLnNlcnZldHJhY2UucGx1Z2luLnYxLlNodXRkb3duUmVxdWVzdBomLnNlcnZldHJh
+Y2UucGx1Z2luLnYxLlNodXRkb3duUmVzcG9uc2VCTVpLZ2l0aHViLmNvbS9zZXJ2ZXRyYWNlL3NlcnZldHJhY2UvaW50ZXJuYWwv
+Z2VuL3NlcnZldHJhY2UvcGx1Z2luL3YxO3BsdWdpbnYxYgZwcm90bzM=
+"""
+
+_pool = descriptor_pool.Default()
+_pool.AddSerializedFile(base64.b64decode(_CONTRACT))
+
+
+def _message(name: str) -> Any:
+    return message_factory.GetMessageClass(_pool.FindMessageTypeByName("servetrace.plugin.v1." + name))
+
+
+_Diagnostic = _message("Diagnostic")
+_WARNING, _ERROR = (
+    _pool.FindEnumTypeByName("servetrace.plugin.v1.Severity").values_by_name["SEVERITY_" + level].number
+    for level in ("WARNING", "ERROR")
+)
+_KIND_EXPORTER = _pool.FindEnumTypeByName("servetrace.plugin.v1.Kind").values_by_name["KIND_EXPORTER"].number
+
+
+@dataclasses.dataclass(frozen=True)
+class _Spec:
+    """The arguments of main."""
+
+    name: str
+    version: str
+    env: list[str]
+    configure: Callable[[Setup], None]
+    export: Callable[[Batch], Partial | None]
+    flush: Callable[[float], int | None] | None
+    shutdown: Callable[[float], int | None] | None
+    description: str
+    limits: Limits
+
+    def faults(self) -> list[str]:
+        """Everything that is wrong with it."""
+        faults = []
+        if not _NAME.fullmatch(self.name):
+            faults.append("name: want lower-case letters, digits and dashes, beginning with a letter")
+        for pattern in self.env:
+            if not _ENV_PATTERN.fullmatch(pattern):
+                faults.append(
+                    f"variable {pattern!r}: want a name, or a prefix of three characters or more"
+                    " that ends in an underscore, and a star"
+                )
+        for limit, value in dataclasses.asdict(self.limits).items():
+            if not 0 <= value < 1 << 31:
+                faults.append(f"limit {limit} is {value}: want 0 (the host's default) to 2147483647")
+        for function in ("configure", "export"):
+            if not callable(getattr(self, function)):
+                faults.append(f"{function} is no function")
+        return faults
+
+    def describe(self) -> Any:
+        """The answer to Describe."""
+        limits = dataclasses.asdict(self.limits)
+        limits["max_batch_bytes"] = min(limits["max_batch_bytes"], _MAX_MESSAGE)
+        return _message("DescribeResponse")(
+            name=self.name,
+            version=self.version,
+            sdk=_message("Sdk")(name="servetrace_plugin.py", version="1", language="python"),
+            kind=_KIND_EXPORTER,
+            limits=_message("Limits")(**limits),
+            env_patterns=self.env,
+            description=self.description,
+        )
+
+
+def _retry_info(code: grpc.StatusCode, text: str, seconds: float) -> bytes:
+    """A google.rpc.Status with RetryInfo, whose package is one dependency more."""
+
+    def member(number: int, payload: bytes) -> bytes:
+        size, length = len(payload), bytearray()
+        while size > 0x7F:
+            length.append(size & 0x7F | 0x80)
+            size >>= 7
+        return bytes([number << 3 | 2]) + bytes(length) + bytes([size]) + payload
+
+    delay = duration_pb2.Duration()
+    delay.FromNanoseconds(int(max(0.0, seconds) * 1e9))
+    info = any_pb2.Any(type_url="type.googleapis.com/google.rpc.RetryInfo", value=member(1, delay.SerializeToString()))
+    return b"\x08" + bytes([code.value[0]]) + member(2, text.encode()) + member(3, info.SerializeToString())
+
+
+def _text(text: Any) -> str:
+    """text without lone surrogates, which protobuf can not carry."""
+    return str(text).encode("utf-8", "replace").decode()
+
+
+def _utf8(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+# ----------------------------------------------------------------- the plugin
+
+
+class _State(enum.Enum):
+    """Where a plugin is in its life. It only moves down."""
+
+    DESCRIBED = "not configured"
+    CONFIGURING = "being configured"
+    REFUSED = "refused its configuration"
+    READY = "ready"
+    STOPPING = "stopping"
+
+
+# Exceptions that say that the program is wrong: another try would be the same.
+_BUGS = (TypeError, AttributeError, NameError, LookupError, ArithmeticError, AssertionError, RecursionError, NotImplementedError)
+
+
+class _Plugin:
+    """Who is inside, and in which state. Calls enter and leave; stop flips the
+    state, waits for those inside, and shuts down what was configured."""
+
+    def __init__(self, spec: _Spec, stdout: Output, stderr: Output, release: Callable[[], None]):
+        self._spec, self._stdout, self._stderr, self._release = spec, stdout, stderr, release
+        self._stopped = threading.Event()  # what stop left and met may be read after it
+        self._left = 0
+        self._fault: BaseException | None = None
+        self._changed = threading.Condition()  # guards what follows
+        self._state = _State.DESCRIBED
+        self._configured = False
+        self._inside = 0
+        self._waiting: set[threading.Event] = set()  # of those who are to be told to give up
+        self._streams: set[threading.Event] = set()  # of streams that are held open
+        self._draining = False
+
+    @property
+    def was_shut_down(self) -> bool:
+        with self._changed:
+            return self._state is _State.STOPPING
+
+    # The services.
+
+    def describe(self, _request: Any, _context: grpc.ServicerContext) -> Any:
+        return self._spec.describe()
+
+    def configure(self, request: Any, context: grpc.ServicerContext) -> Any:
+        with self._admit(context, _State.DESCRIBED, _State.CONFIGURING):
+            setup = Setup(dict(request.env), request.config, request.context, self._stdout, self._stderr)
+            for name, value in setup.env.items():
+                try:
+                    os.environ[name] = value
+                except (OSError, ValueError) as error:
+                    setup.error(name, str(error))
+            try:
+                self._spec.configure(setup)
+            except ConfigError as error:
+                setup.error(error.path, str(error))
+            except BaseException as error:  # sys.exit too: the operator is to see its text
+                logging.error("configure", exc_info=True)
+                setup.error("", _say(error))
+            diagnostics, failed = setup._close()
+            with self._changed:
+                self._configured = not failed
+                if self._state is _State.CONFIGURING:  # else stop has come meanwhile
+                    self._state = _State.REFUSED if failed else _State.READY
+            return _message("ConfigureResponse")(diagnostics=diagnostics)
+
+    def export(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        with self._admit(context, _State.READY, _State.READY):
+            batch = Batch(data, context)
+            with self._waits(self._waiting, batch.given_up, context):
+                answer = self._call(context, "export", lambda: _checked(self._spec.export(batch)))
+            if batch._filtered:  # only with an OK: under an error the host counts the whole batch
+                context.set_trailing_metadata(
+                    tuple(("servetrace-filtered", f"{name}={count}") for name, count in batch._filtered.items())
+                )
+        response = trace_service_pb2.ExportTraceServiceResponse()
+        if answer is not None:
+            response.partial_success.rejected_spans = answer.rejected
+            response.partial_success.error_message = _text(answer.message)
+        return response.SerializeToString()
+
+    def flush(self, request: Any, context: grpc.ServicerContext) -> Any:
+        with self._admit(context, _State.READY, _State.READY):
+            seconds = _seconds(request.timeout, context)
+            left = self._call(context, "flush", lambda: self._spec.flush(seconds) if self._spec.flush else 0)
+        return _message("FlushResponse")(spans_left=left or 0)
+
+    def shutdown(self, request: Any, context: grpc.ServicerContext) -> Any:
+        left = self._call(context, "shutdown", lambda: self.stop(_seconds(request.timeout, context)))
+        return _message("ShutdownResponse")(spans_left=left)
+
+    def health(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        if request not in (b"", b"\x0a\x06plugin"):  # HealthCheckRequest{service: "plugin"}
+            context.abort(grpc.StatusCode.NOT_FOUND, 'unknown service: this plugin knows "plugin"')
+        return b"\x08\x01"  # HealthCheckResponse{status: SERVING}
+
+    def release(self, _request: bytes, _context: grpc.ServicerContext) -> bytes:
+        """go-plugin's GRPCController.Shutdown: the host lets go of the process."""
+        self._release()
+        return b""
+
+    def stdio(self, _request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        """go-plugin's GRPCStdio: held open, empty, until the end. What is printed is in the log."""
+        ended = threading.Event()
+        with self._waits(self._streams, ended, context):
+            ended.wait()
+        yield from ()
+
+    # The calls.
+
+    @contextlib.contextmanager
+    def _admit(self, context: grpc.ServicerContext, want: _State, then: _State) -> Iterator[None]:
+        """Lets a call in, in state want, and makes it then."""
+        with self._changed:
+            state = self._state
+            if state is want:
+                self._state = then
+                self._inside += 1
+        if state is _State.STOPPING:  # another process may take the batch
+            context.abort(grpc.StatusCode.UNAVAILABLE, "plugin is stopping")
+        if state is not want:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"plugin is {state.value}, want {want.value}")
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def _waits(self, who: set[threading.Event], event: threading.Event, context: grpc.ServicerContext) -> Iterator[None]:
+        """Sets event when the call is cancelled, and when the drain comes to who."""
+        with self._changed:
+            who.add(event)
+            if self._draining and who is self._streams:
+                event.set()
+        if not context.add_callback(event.set):  # it has ended already
+            event.set()
+        try:
+            yield
+        finally:
+            with self._changed:
+                who.discard(event)
+
+    def _call(self, context: grpc.ServicerContext, what: str, function: Callable[[], Any]) -> Any:
+        """Calls the author's code and ends the call with what it raises."""
+        try:
+            return function()
+        except RetryAfter as error:
+            text = _clip(str(error))
+            details = _retry_info(grpc.StatusCode.UNAVAILABLE, text, error.seconds)
+            context.set_trailing_metadata((("grpc-status-details-bin", details),))
+            context.abort(grpc.StatusCode.UNAVAILABLE, text)
+        except BaseException as error:
+            code = _code(error)
+            if code is grpc.StatusCode.INTERNAL:
+                logging.error(what, exc_info=True)
+            if isinstance(error, grpc.RpcError):
+                self._pass_details_on(context, error)
+            context.abort(code, _clip(str(error) if isinstance(error, Permanent) else _say(error)))
+
+    @staticmethod
+    def _pass_details_on(context: grpc.ServicerContext, error: grpc.RpcError) -> None:
+        """Keeps a back end's RetryInfo, without which RESOURCE_EXHAUSTED is final."""
+        trailing = getattr(error, "trailing_metadata", tuple)() or ()
+        details = tuple((key, value) for key, value in trailing if key == "grpc-status-details-bin")
+        if details:
+            context.set_trailing_metadata(details)
+
+    # The end.
+
+    def end_streams(self) -> None:
+        with self._changed:
+            self._draining = True
+            for event in self._streams:
+                event.set()
+
+    def stop(self, seconds: float) -> int:
+        """Ends the plugin's work, once; whoever calls it again waits for the first.
+        It gives the number of spans left."""
+        with self._changed:
+            first = self._state is not _State.STOPPING
+            self._state = _State.STOPPING
+        if first:
+            try:
+                self._stop(seconds)
+            except BaseException as error:
+                self._fault = error
+            finally:
+                self._stopped.set()
+        elif not self._stopped.wait(seconds):
+            raise TimeoutError("plugin is stopping: its shutdown is not done")
+        if self._fault is not None:
+            raise self._fault
+        return self._left
+
+    def _stop(self, seconds: float) -> None:
+        """Calls have two thirds of the time, then they are told to give up; the rest is for flush and shutdown."""
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._inside == 0, seconds * 2 / 3):
+                for event in self._waiting:
+                    event.set()
+                self._changed.wait_for(lambda: self._inside == 0, seconds / 6)
+            inside, configured = self._inside, self._configured
+        fault: BaseException | None = None
+        if inside:
+            fault = TimeoutError(f"{inside} calls in flight did not end in time")
+        for function in (self._spec.flush, self._spec.shutdown) if configured else ():
+            if function is None:
+                continue
+            try:
+                self._left += function(max(0.0, deadline - time.monotonic())) or 0
+            except BaseException as error:  # the other is called all the same
+                fault = fault or error
+        if fault is not None:
+            raise fault
+
+    # What grpc calls.
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        """The five services. Batches, and go-plugin's own messages, stay bytes."""
+
+        def lifecycle(name: str, function: Callable[..., Any]) -> grpc.RpcMethodHandler:
+            return grpc.unary_unary_rpc_method_handler(
+                function, _message(name + "Request").FromString, _message(name + "Response").SerializeToString
+            )
+
+        raw = grpc.unary_unary_rpc_method_handler
+        services = {
+            "servetrace.plugin.v1.Lifecycle": {
+                "Describe": lifecycle("Describe", self.describe),
+                "Configure": lifecycle("Configure", self.configure),
+                "Flush": lifecycle("Flush", self.flush),
+                "Shutdown": lifecycle("Shutdown", self.shutdown),
+            },
+            "opentelemetry.proto.collector.trace.v1.TraceService": {"Export": raw(self.export)},
+            "grpc.health.v1.Health": {"Check": raw(self.health)},
+            "plugin.GRPCController": {"Shutdown": raw(self.release)},
+            "plugin.GRPCStdio": {"StreamStdio": grpc.unary_stream_rpc_method_handler(self.stdio)},
+        }
+        return [grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items()]
+
+
+def _checked(answer: Any) -> Partial | None:
+    """What export returned; anything else is no delivery, whatever was meant."""
+    if answer is None or isinstance(answer, Partial):
+        return answer
+    raise TypeError(f"export returned {answer!r}: want None, which means delivered, or a Partial")
+
+
+def _code(error: BaseException) -> grpc.StatusCode:
+    """The code by which the host knows what to do with the batch."""
+    if isinstance(error, Permanent):
+        return grpc.StatusCode.INVALID_ARGUMENT
+    if isinstance(error, grpc.RpcError):
+        code = getattr(error, "code", lambda: None)()
+        return code if isinstance(code, grpc.StatusCode) and code is not grpc.StatusCode.OK else grpc.StatusCode.UNAVAILABLE
+    if isinstance(error, _BUGS) or not isinstance(error, Exception):
+        return grpc.StatusCode.INTERNAL
+    return grpc.StatusCode.UNAVAILABLE
+
+
+def _say(error: BaseException) -> str:
+    details = getattr(error, "details", None)
+    if isinstance(error, grpc.RpcError) and callable(details):
+        return str(details())
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _clip(text: str) -> str:
+    """A host keeps a kilobyte of a text, and headers are bounded."""
+    return _text(text[:1024])
+
+
+def _seconds(timeout: Any, context: grpc.ServicerContext) -> float:
+    """What a request and its call allow."""
+    asked = timeout.ToNanoseconds() / 1e9
+    bounds = [s for s in (asked if asked > 0 else None, context.time_remaining()) if s is not None]
+    return max(0.0, min(bounds, default=_DRAIN))
+
+
+# ---------------------------------------------------------------- the process
+
+# How long the end may take. A host that is in more of a hurry kills.
+_DRAIN = 10.0  # of SIGTERM: one call at the host's default deadline fits in
+_ORPHAN = 1.0  # nobody hears the answers: a plugin must be gone two seconds after its host
+_PARENT_POLL = 0.5
+_PARENT_GRACE = 0.2  # how long a dying host may still be the parent
+
+
+class _Ending(enum.Enum):
+    """Why the plugin ends."""
+
+    SIGNALLED = "asked to end"
+    RELEASED = "released by the host"
+    HOST_DONE = "host closed standard input after shutdown"
+    HOST_GONE = "host closed standard input without shutdown"
+    ORPHANED = "parent process is gone"
+
+
+def _run(spec: _Spec) -> NoReturn:
+    """The plugin's life under a host."""
+    parent = os.getppid()
+    handshake = os.dup(1)
+    os.dup2(2, 1)  # what anyone prints from here on is log
+    sys.stdout.reconfigure(line_buffering=True)
+    _log_to(Output(2))
+    if os.environ.get("PLUGIN_CLIENT_CERT"):
+        logging.error(
+            "host asks for AutoMTLS (PLUGIN_CLIENT_CERT), which a plugin on a private Unix socket"
+            " does not speak: switch it off in the host"
+        )
+        sys.exit(1)
+    versions = os.environ.get("PLUGIN_PROTOCOL_VERSIONS", "")
+    if versions and str(_PROTOCOL) not in versions.split(","):
+        # As go-plugin's server does: answer with what there is, and let the host report both sides.
+        logging.warning(
+            "host and plugin have no protocol version in common: use a matching servetrace_plugin.py",
+            extra={"host": versions, "plugin": _PROTOCOL},
+        )
+
+    reasons: queue.SimpleQueue[_Ending] = queue.SimpleQueue()  # its put is allowed in a signal handler
+    signal.signal(signal.SIGTERM, lambda *_: reasons.put(_Ending.SIGNALLED))
+    # A terminal sends it to the host's whole group; the host decides. A handler, unlike
+    # SIG_IGN, is not passed on to children.
+    signal.signal(signal.SIGINT, lambda *_: None)
+
+    stdout = _shared("SERVETRACE_STDOUT_FD")
+    plugin = _Plugin(spec, stdout, _shared("SERVETRACE_STDERR_FD"), lambda: reasons.put(_Ending.RELEASED))
+    server = grpc.server(
+        futures.ThreadPoolExecutor((spec.limits.max_concurrency or 4) + _OTHER_CALLS, "call"),
+        handlers=plugin.handlers(),
+        options=[("grpc.max_receive_message_length", _MAX_MESSAGE), ("grpc.max_send_message_length", _MAX_MESSAGE)],
+    )
+    folder, path = _listen(server)
+    server.start()
+    os.write(handshake, _handshake(path))
+    os.close(handshake)
+
+    _watch_stdin(lambda: reasons.put(_Ending.HOST_DONE if plugin.was_shut_down else _Ending.HOST_GONE))
+    orphaned = threading.Event()
+    _watch_parent(parent, lambda: (orphaned.set(), reasons.put(_Ending.ORPHANED)))
+    why = reasons.get()
+    logging.info("plugin stops", extra={"reason": why.value})
+    clean = _end(plugin, server, why, orphaned)
+    _tidy(path, folder)
+    _outlive(parent, why)
+    _exit(clean)
+
+
+# Threads for what is not Export: health checks, go-plugin's stream, flush, shutdown.
+_OTHER_CALLS = 8
+
+
+def _shared(variable: str) -> Output:
+    """What the host shares in a variable; the log where it does not."""
+    number = os.environ.get(variable, "")
+    if not number:
+        return Output(2)
+    try:
+        descriptor = int(number)
+        if descriptor < 3:
+            raise ValueError("want 3 or more")
+        fcntl.fcntl(descriptor, fcntl.F_GETFD)
+        os.set_inheritable(descriptor, False)
+        return Output(descriptor)
+    except (OSError, ValueError) as error:
+        logging.warning(
+            "what the host shares can not be used, printing to the log",
+            extra={"variable": variable, "value": number, "error": str(error)},
+        )
+        return Output(2)
+
+
+def _listen(server: grpc.Server) -> tuple[str, str]:
+    """Opens a socket that only this user can reach. It gives the folder, if it is the plugin's own, and the path."""
+    folder = ""
+    where = os.environ.get("PLUGIN_UNIX_SOCKET_DIR", "")
+    if not where:
+        where = folder = tempfile.mkdtemp(prefix="servetrace-plugin-")  # mode 0700
+    path = os.path.join(os.path.abspath(where), "plugin" + secrets.token_hex(5))
+    if len(os.fsencode(path)) > 103:  # macOS has 104 bytes with the final zero, Linux 108
+        logging.error(f"socket path {path!r} has {len(os.fsencode(path))} bytes, the system takes 103: use a shorter folder")
+        sys.exit(1)
+    mask = os.umask(0o177)
+    try:
+        server.add_insecure_port("unix:" + urllib.parse.quote(path))
+    except RuntimeError as error:
+        logging.error("open a socket", extra={"folder": where, "error": str(error)})
+        sys.exit(1)
+    finally:
+        os.umask(mask)
+    return folder, path
+
+
+def _handshake(path: str) -> bytes:
+    """go-plugin's line: core version, protocol version, network, address, protocol, and an empty certificate."""
+    line = f"1|{_PROTOCOL}|unix|{path}|grpc|"
+    if os.environ.get("PLUGIN_MULTIPLEX_GRPC"):
+        line += "|false"  # only a host that asks can read it: there is no broker
+    return os.fsencode(line + "\n")
+
+
+def _watch_stdin(ended: Callable[[], None]) -> None:
+    """Calls ended when standard input ends, if it is a host's: not a terminal's, nor the /dev/null of a shell."""
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 1 << 16):
+                pass
+        ended()
+
+    with contextlib.suppress(OSError):
+        mode = os.fstat(0).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            threading.Thread(target=read, name="stdin", daemon=True).start()
+
+
+def _watch_parent(parent: int, gone: Callable[[], Any]) -> None:
+    """Calls gone when the parent is another, for where neither the kernel's signal nor the end of standard input comes."""
+
+    def poll() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_POLL)
+        gone()
+
+    threading.Thread(target=poll, name="parent", daemon=True).start()
+
+
+def _end(plugin: _Plugin, server: grpc.Server, why: _Ending, orphaned: threading.Event) -> bool:
+    """Refuses new calls, lets those in flight finish, shuts the plugin down and closes
+    the server, within a bound that depends on who still listens."""
+    bound = _ORPHAN if why in (_Ending.HOST_GONE, _Ending.ORPHANED) else _DRAIN
+    clean = threading.Event()
+
+    def stop() -> None:
+        try:
+            plugin.stop(bound)
+            clean.set()
+        except BaseException as error:
+            logging.error("plugin did not end cleanly", extra={"error": _say(error)}, exc_info=_code(error) is grpc.StatusCode.INTERNAL)
+        stopped.set()
+
+    plugin.end_streams()
+    stopped = threading.Event()
+    threading.Thread(target=stop, name="stop", daemon=True).start()
+    hurried = bound == _ORPHAN
+    deadline = time.monotonic() + bound + 0.1  # so that stop itself can say what was late
+    while not stopped.wait(0.05) and time.monotonic() < deadline:
+        if orphaned.is_set() and not hurried:  # the host has gone meanwhile
+            hurried, deadline = True, min(deadline, time.monotonic() + _ORPHAN)
+    if not stopped.is_set():
+        logging.error("the plugin's shutdown did not end in time")
+    server.stop(max(0.1, min(1.0, deadline - time.monotonic()))).wait(2.0)  # answers may be on their way
+    return clean.is_set()
+
+
+def _tidy(path: str, folder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)  # the server has, where it could
+    if folder:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+
+
+def _outlive(parent: int, why: _Ending) -> None:
+    """Does what the host can not do any more if it is gone: removes the folders of
+    the socket, if they are empty, and takes children of the plugin along."""
+    grace = _PARENT_GRACE if why in (_Ending.HOST_GONE, _Ending.SIGNALLED) else 0.0  # the signal may be the kernel's
+    deadline = time.monotonic() + grace
+    while os.getppid() == parent:
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(_PARENT_GRACE / 20)
+    folder = os.environ.get("PLUGIN_UNIX_SOCKET_DIR", "")
+    up = os.path.dirname(os.path.abspath(folder))
+    if folder and os.path.basename(up).startswith("servetrace-"):
+        for empty in (folder, up):
+            with contextlib.suppress(OSError):
+                os.rmdir(empty)
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)  # this process too
+
+
+def _exit(clean: bool) -> NoReturn:
+    """Ends the process, after what libraries do at exit, but not held up by their threads or by a call that hangs."""
+    code = 0 if clean else 1
+    late = threading.Timer(_ORPHAN, os._exit, (code,))
+    late.daemon = True
+    late.start()
+    sys.exit(code)
+
+
+# -------------------------------------------------------------------- the log
+
+
+def _log_to(output: Output) -> None:
+    """Makes every logger write hclog's JSON lines, and whatever goes wrong in a thread a line of them."""
+    handler = _LogHandler(output)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    logging.captureWarnings(True)
+    sys.excepthook = lambda *info: logging.error("unhandled exception", exc_info=info)
+    threading.excepthook = lambda args: logging.error(
+        "unhandled exception in a thread", exc_info=(args.exc_type, args.exc_value, args.exc_traceback)
+    )
+    with contextlib.suppress(OSError, ValueError):  # where standard error is closed
+        faulthandler.enable()
+
+
+# What logging itself puts into a record; the rest are fields by extra={...}.
+_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "info"), (logging.DEBUG, "debug"))
+_MAX_STACK = 6000  # bytes of a line are bounded in the host, to 8 KiB
+
+
+class _LogHandler(logging.Handler):
+    """Writes records as hclog's JSON, whose level and fields a host keeps."""
+
+    def __init__(self, output: Output):
+        super().__init__()
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._output.write(self._line(record))
+        except Exception as error:
+            if not (isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.EBADF)):
+                self.handleError(record)  # a host that is gone reads no log
+
+    @staticmethod
+    def _line(record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "@level": next((name for level, name in _LEVELS if record.levelno >= level), "trace"),
+            "@message": record.getMessage(),
+            "@timestamp": datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="microseconds"),
+        }
+        if record.name != "root":
+            line["@module"] = record.name
+        for key, value in vars(record).items():
+            if key not in _RECORD:
+                safe = "_" + key if key.startswith("@") else key
+                line[safe] = value if isinstance(value, (str, int, float, bool)) else str(value)
+        if record.exc_info and record.exc_info[0] is not None:
+            line["stack"] = "".join(traceback.format_exception(*record.exc_info))[-_MAX_STACK:]
+        return json.dumps(line) + "\n"
+
+
+# -------------------------------------------------------------------- by hand
+
+
+def _answered_by_hand(spec: _Spec) -> bool:
+    """Answers a flag, or somebody who runs the plugin without a host; tells whether that was all."""
+    flag = sys.argv[1] if len(sys.argv) > 1 else ""
+    if flag == "--version":
+        print(spec.name, spec.version)
+    elif flag == "--describe":
+        limits = dataclasses.asdict(spec.limits)
+        sdk = spec.describe().sdk
+        description = {
+            "name": spec.name,
+            "version": spec.version,
+            "description": spec.description,
+            "kind": "exporter",
+            "sdk": {"name": sdk.name, "version": sdk.version, "language": sdk.language},
+            "limits": limits,
+            "env_patterns": spec.env,
+        }
+        print(json.dumps({k: v for k, v in description.items() if v != ""}, indent=2, ensure_ascii=False))
+    elif flag in ("--help", "-h"):
+        print(_greeting(spec) + _help(spec), end="")
+    elif os.environ.get(_COOKIE[0]) == _COOKIE[1]:
+        return False
+    else:
+        sys.exit(_greeting(spec).rstrip("\n") + "\n")
+    return True
+
+
+def _greeting(spec: _Spec) -> str:
+    # The wrapper beside the program says here what was called.
+    program = os.path.abspath(os.environ.get("SERVETRACE_PLUGIN_PROGRAM") or sys.argv[0])
+    for character, escaped in ((",", "%2C"), ("=", "%3D"), ("@", "%40")):
+        program = program.replace(character, escaped)
+    about = f": {spec.description}" if spec.description else ""
+    return f"""{spec.name} {spec.version}{about}
+
+This is an exporter plugin of servetrace. It does nothing on its own: a service
+starts it, and sends it the service's spans. Name it where the service starts:
+
+    SERVE_TRACING_EXPORTER_PLUGIN={program} your-service
+
+"""
+
+
+def _help(spec: _Spec) -> str:
+    variables = ""
+    if spec.env:
+        variables = "It reads these variables of the service's environment:\n\n    " + "\n    ".join(spec.env) + "\n\n"
+    return variables + """Flags:
+
+    --version    print name and version
+    --describe   print what a host is told, as JSON
+    --help       print this
+"""
