@@ -1,0 +1,240 @@
+package processors
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+)
+
+// AttributesConfig says what [Attributes] does. Its fields are named as those
+// of the attributes processor of the OpenTelemetry Collector.
+type AttributesConfig struct {
+	// Name in the books. Empty: "attributes".
+	Name string `yaml:"name"`
+	// Actions are done in this order. At least one.
+	Actions []AttributeAction `yaml:"actions"`
+	// Salt is the key of what hash makes. Empty: the hash is a plain SHA-256,
+	// the Collector's, and whoever can guess a value can check the guess. With
+	// one it is an HMAC-SHA-256.
+	Salt string `yaml:"salt"`
+}
+
+// AttributeAction is one edit.
+type AttributeAction struct {
+	// Key is the attribute that the action is about. Required. For update,
+	// delete, hash and rename it may be a glob: "*" stands for any run of
+	// characters, "?" for one, a backslash takes the next as it is. The key that
+	// insert and upsert set has no wildcards.
+	Key string `yaml:"key"`
+	// Action is one of
+	//
+	//   - "insert": set Key if it is not there
+	//   - "update": set Key if it is there
+	//   - "upsert": set Key
+	//   - "delete": remove Key
+	//   - "hash": replace the value of Key by its SHA-256, a text of 64
+	//     hexadecimal digits: that of a text or of bytes as they are, of a bool as
+	//     one byte, of a number as 8 bytes little-endian, as the Collector does;
+	//     that of an array or a map as JSON
+	//   - "rename": call Key what To says, in place of an attribute of that name
+	//
+	// Required.
+	Action string `yaml:"action"`
+	// Value is what insert, update and upsert set: text, bool, int, float64, or
+	// a list of one of these. They take either it or FromAttribute.
+	Value any `yaml:"value"`
+	// FromAttribute is the key of an attribute to copy, of the same span,
+	// resource, event or link. Nothing is done where it is not there.
+	FromAttribute string `yaml:"from_attribute"`
+	// To is the new key for rename. If Key has a wildcard, which must then be
+	// one "*", To has one "*" too, and what it stood for is kept: "http.*" to
+	// "web.*".
+	To string `yaml:"to"`
+	// On says whose attributes are meant: "span", "resource", "event" or "link".
+	// Empty: "span".
+	On string `yaml:"on"`
+}
+
+// Validate names all faults, each a [*pluginsdk.ConfigError].
+func (c AttributesConfig) Validate() error {
+	_, err := c.compile()
+	return err
+}
+
+// An operation is what an action does.
+type operation uint8
+
+const (
+	opInsert operation = iota
+	opUpdate
+	opUpsert
+	opDelete
+	opHash
+	opRename
+)
+
+var operations = map[string]operation{
+	"insert": opInsert, "update": opUpdate, "upsert": opUpsert,
+	"delete": opDelete, "hash": opHash, "rename": opRename,
+}
+
+// A place is where attributes are.
+type place uint8
+
+const (
+	onSpan place = iota
+	onResource
+	onEvent
+	onLink
+	places // how many there are
+)
+
+var placeNames = map[string]place{"span": onSpan, "resource": onResource, "event": onEvent, "link": onLink}
+
+// attributeAction is an AttributeAction ready for use.
+type attributeAction struct {
+	op    operation
+	on    place
+	key   glob
+	name  string // the key where it has no wildcard
+	value attribute.Value
+	from  string
+	salt  []byte
+
+	// Key is before+"*"+after and To is toBefore+"*"+toAfter, or To is toBefore.
+	before, after, toBefore, toAfter string
+}
+
+func (c AttributesConfig) compile() ([]attributeAction, error) {
+	var f faults
+	f.checkName(c.Name)
+	if len(c.Actions) == 0 {
+		f.add("actions", "is empty: give at least one, such as {key: team, action: upsert, value: search}")
+	}
+	var compiled []attributeAction
+	for i, a := range c.Actions {
+		compiled = append(compiled, a.compile(fmt.Sprintf("actions[%d]", i), []byte(c.Salt), &f))
+	}
+	return compiled, f.err()
+}
+
+func (a AttributeAction) compile(path string, salt []byte, f *faults) attributeAction {
+	c := attributeAction{key: newGlob(a.Key, false), from: a.FromAttribute, salt: salt}
+	c.name = c.key.literal
+	if a.Key == "" {
+		f.add(path+".key", "is empty: give the attribute that the action is about")
+	}
+	if op := oneOf(path+".action", a.Action, operations, f); op != nil {
+		c.op = *op
+	} else {
+		f.add(path+".action", "is empty: want one of delete, hash, insert, rename, update, upsert")
+		return c
+	}
+	if on := oneOf(path+".on", a.On, placeNames, f); on != nil {
+		c.on = *on
+	}
+	switch c.op {
+	case opInsert, opUpsert:
+		if !c.key.isLiteral {
+			f.add(path+".key", "%q has a wildcard: %s sets one key (a backslash before the wildcard takes it as it is)", a.Key, a.Action)
+		}
+		c.value = a.source(path, f)
+	case opUpdate:
+		c.value = a.source(path, f)
+	case opRename:
+		c.target(path, a, f)
+	}
+	if c.op != opRename && a.To != "" {
+		f.add(path+".to", "%q: only rename has a new name", a.To)
+	}
+	if c.op != opInsert && c.op != opUpdate && c.op != opUpsert && (a.Value != nil || a.FromAttribute != "") {
+		f.add(path, "%s sets no value: leave value and from_attribute out", a.Action)
+	}
+	return c
+}
+
+// source checks what is set, and gives the value where it is of the config.
+func (a AttributeAction) source(path string, f *faults) attribute.Value {
+	switch {
+	case a.FromAttribute != "" && a.Value != nil:
+		f.add(path, "value and from_attribute are both given: one of them is what %s sets", a.Action)
+	case a.FromAttribute != "":
+	case a.Value == nil:
+		f.add(path+".value", "is missing: %s needs value or from_attribute", a.Action)
+	default:
+		value, ok := valueOf(a.Value)
+		if !ok {
+			f.add(path+".value", "%v: want a text, a number, true or false, or a list of one of these", a.Value)
+		}
+		return value
+	}
+	return attribute.Value{}
+}
+
+// target splits Key and To at their wildcards.
+func (c *attributeAction) target(path string, a AttributeAction, f *faults) {
+	if a.To == "" {
+		f.add(path+".to", "is empty: rename needs the new key")
+		return
+	}
+	stars := strings.Count(a.To, "*")
+	if c.key.isLiteral {
+		c.toBefore = a.To
+		if stars > 0 {
+			f.add(path+".to", "%q has a wildcard and key %q has none for it to stand for", a.To, a.Key)
+		}
+		return
+	}
+	if stars != 1 || strings.Count(a.Key, "*") != 1 || strings.ContainsAny(a.Key, `?\`) {
+		f.add(path+".to", "%q: to rename by a glob, give one \"*\" in key (here %q) and one in to", a.To, a.Key)
+		return
+	}
+	c.before, c.after, _ = strings.Cut(a.Key, "*")
+	c.toBefore, c.toAfter, _ = strings.Cut(a.To, "*")
+}
+
+// newName is what rename calls an attribute.
+func (c *attributeAction) newName(key string) string {
+	if c.key.isLiteral {
+		return c.toBefore
+	}
+	return c.toBefore + key[len(c.before):len(key)-len(c.after)] + c.toAfter
+}
+
+// hash is a value's fingerprint. That of an empty value is empty.
+func (c *attributeAction) hash(v attribute.Value) attribute.Value {
+	var number [8]byte
+	data := number[:]
+	switch v.Type() {
+	case attribute.EMPTY:
+		return v
+	case attribute.STRING:
+		data = []byte(v.AsString())
+	case attribute.BYTESLICE:
+		data = v.AsByteSlice()
+	case attribute.BOOL:
+		data = data[:1]
+		if v.AsBool() {
+			data[0] = 1
+		}
+	case attribute.INT64:
+		binary.LittleEndian.PutUint64(data, uint64(v.AsInt64()))
+	case attribute.FLOAT64:
+		binary.LittleEndian.PutUint64(data, math.Float64bits(v.AsFloat64()))
+	default:
+		data = []byte(v.String())
+	}
+	if len(c.salt) == 0 {
+		sum := sha256.Sum256(data)
+		return attribute.StringValue(hex.EncodeToString(sum[:]))
+	}
+	mac := hmac.New(sha256.New, c.salt)
+	mac.Write(data)
+	return attribute.StringValue(hex.EncodeToString(mac.Sum(nil)))
+}

@@ -1,0 +1,65 @@
+package processors
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// faults collects what is wrong with a config, so that Validate reports all of
+// it at once.
+type faults []error
+
+// add notes one fault. path is within the config: "actions[0].key".
+func (f *faults) add(path, format string, args ...any) {
+	*f = append(*f, &pluginsdk.ConfigError{Path: path, Err: fmt.Errorf(format, args...)})
+}
+
+// err is nil where nothing was added.
+func (f faults) err() error { return errors.Join(f...) }
+
+// within puts prefix before the path of each ConfigError that err joins.
+func within(prefix string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all faults
+		for _, one := range joined.Unwrap() {
+			all = append(all, within(prefix, one))
+		}
+		return all.err()
+	}
+	var fault *pluginsdk.ConfigError
+	if !errors.As(err, &fault) {
+		return &pluginsdk.ConfigError{Path: prefix, Err: err}
+	}
+	return &pluginsdk.ConfigError{Path: strings.TrimSuffix(prefix+"."+fault.Path, "."), Err: fault.Err}
+}
+
+// named is a processor's name in the books.
+type named string
+
+// Name is what the host counts dropped spans under.
+func (n named) Name() string { return string(n) }
+
+// checkName tells what is wrong with a name that the books could not hold.
+// Empty is fine: the kind's own name is taken.
+func (f *faults) checkName(name string) {
+	const longest = 64
+	if len(name) > longest || strings.ContainsFunc(name, func(r rune) bool {
+		return r <= ' ' || r == ',' || r == '=' || r >= 0x7f
+	}) {
+		f.add("name", "%q: want at most %d letters, digits and signs of ASCII, without spaces, commas and \"=\"", name, longest)
+	}
+}
+
+// nameOr is a processor's name in the books: the one given, or its kind.
+func nameOr(given, kind string) named {
+	if given == "" {
+		return named(kind)
+	}
+	return named(given)
+}

@@ -1,0 +1,226 @@
+package processors
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// FilterConfig says what [Filter] drops.
+type FilterConfig struct {
+	// Name in the books. Empty: "filter".
+	Name string `yaml:"name"`
+	// Drop lists which spans are dropped; one entry that matches is enough. At
+	// least one.
+	Drop []SpanMatch `yaml:"drop"`
+}
+
+// SpanMatch describes spans. All conditions that are given must hold, at least
+// one must be given.
+type SpanMatch struct {
+	// Name is a glob of the span's name: "GET /health*".
+	Name string `yaml:"name"`
+	// Kind is "internal", "server", "client", "producer", "consumer", or
+	// "unspecified".
+	Kind string `yaml:"kind"`
+	// Status is "unset", "ok" or "error".
+	Status string `yaml:"status"`
+	// Attributes holds conditions on the span's attributes, by key, not a glob.
+	// A text is a glob of the value as text, arrays and maps as JSON; a number
+	// or a bool is the value itself, where an integer and a float are equal if
+	// their numbers are; nil wants the attribute to be there, whatever its value.
+	Attributes map[string]any `yaml:"attributes"`
+	// Resource holds conditions on the resource's attributes, likewise.
+	Resource map[string]any `yaml:"resource"`
+}
+
+// Validate names all faults, each a [*pluginsdk.ConfigError].
+func (c FilterConfig) Validate() error {
+	_, err := c.compile()
+	return err
+}
+
+func (c FilterConfig) compile() ([]spanRule, error) {
+	var f faults
+	f.checkName(c.Name)
+	if len(c.Drop) == 0 {
+		f.add("drop", "is empty: say which spans to drop, such as {name: \"GET /health*\"}")
+	}
+	var rules []spanRule
+	for i, m := range c.Drop {
+		rules = append(rules, m.compile(fmt.Sprintf("drop[%d]", i), &f))
+	}
+	return rules, f.err()
+}
+
+var (
+	kinds = map[string]trace.SpanKind{
+		"unspecified": trace.SpanKindUnspecified, "internal": trace.SpanKindInternal, "server": trace.SpanKindServer,
+		"client": trace.SpanKindClient, "producer": trace.SpanKindProducer, "consumer": trace.SpanKindConsumer,
+	}
+	statuses = map[string]codes.Code{"unset": codes.Unset, "ok": codes.Ok, "error": codes.Error}
+)
+
+// spanRule is a SpanMatch ready for use. What is nil holds for every span.
+type spanRule struct {
+	name       *glob
+	kind       *trace.SpanKind
+	status     *codes.Code
+	attributes []valueRule
+	resource   []valueRule
+}
+
+func (m SpanMatch) compile(path string, f *faults) spanRule {
+	var rule spanRule
+	if m.Name != "" {
+		name := newGlob(m.Name, false)
+		rule.name = &name
+	}
+	rule.kind = oneOf(path+".kind", m.Kind, kinds, f)
+	rule.status = oneOf(path+".status", m.Status, statuses, f)
+	rule.attributes = compileValues(path+".attributes", m.Attributes, f)
+	rule.resource = compileValues(path+".resource", m.Resource, f)
+	if m.Name == "" && m.Kind == "" && m.Status == "" && len(m.Attributes) == 0 && len(m.Resource) == 0 {
+		f.add(path, "has no condition and would drop every span: give name, kind, status, attributes or resource")
+	}
+	return rule
+}
+
+// oneOf finds a word in a table; nil for none.
+func oneOf[T any](path, word string, table map[string]T, f *faults) *T {
+	if word == "" {
+		return nil
+	}
+	value, ok := table[word]
+	if !ok {
+		f.add(path, "%q: want one of %s", word, strings.Join(slices.Sorted(maps.Keys(table)), ", "))
+	}
+	return &value
+}
+
+// valueRule is a condition on one attribute. Of text and want at most one is
+// set; neither: any value.
+type valueRule struct {
+	key  attribute.Key
+	text *glob
+	want attribute.Value // INT64, FLOAT64 or BOOL
+}
+
+func compileValues(path string, conditions map[string]any, f *faults) []valueRule {
+	var rules []valueRule
+	for _, key := range slices.Sorted(maps.Keys(conditions)) { // in order, for one fault after another
+		rule := valueRule{key: attribute.Key(key)}
+		switch want := conditions[key].(type) {
+		case nil:
+		case string:
+			text := newGlob(want, false)
+			rule.text = &text
+		default:
+			value, ok := valueOf(want)
+			if t := value.Type(); !ok || t != attribute.BOOL && t != attribute.INT64 && t != attribute.FLOAT64 {
+				f.add(path+"."+key, "%v: want a text, a number, true or false, or nothing for any value", want)
+			}
+			rule.want = value
+		}
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+// Filter drops spans; the host counts them as filtered, under this processor's
+// name. Spans below a dropped one lose their parent: a back end shows them as
+// traces cut in two, so drop leaves, or whole traces by something that all
+// their spans carry.
+//
+// Conditions on name, kind and status allocate nothing (a name longer than 64
+// characters is copied); one on an attribute that is there copies its value.
+func Filter(c FilterConfig) pluginsdk.NewProcessor {
+	return func(context.Context, pluginsdk.Setup) (pluginsdk.Processor, error) {
+		rules, err := c.compile()
+		if err != nil {
+			return nil, within(kindFilter, err)
+		}
+		return &filter{named: nameOr(c.Name, kindFilter), rules: rules}, nil
+	}
+}
+
+type filter struct {
+	named
+	rules []spanRule
+}
+
+var (
+	_ pluginsdk.Processor = (*filter)(nil)
+	_ pluginsdk.Named     = (*filter)(nil)
+)
+
+func (p *filter) Process(_ context.Context, b *pluginsdk.Batch) error {
+	for span := range b.Spans() {
+		for i := range p.rules {
+			if p.rules[i].matches(span) {
+				span.Drop()
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// matches asks what is cheap first.
+func (r *spanRule) matches(span pluginsdk.Span) bool {
+	if r.kind != nil && span.Kind() != *r.kind {
+		return false
+	}
+	if r.status != nil {
+		if code, _ := span.Status(); code != *r.status {
+			return false
+		}
+	}
+	if r.name != nil && !matches(r.name, span.Name()) {
+		return false
+	}
+	for i := range r.attributes {
+		if value, ok := span.Attribute(r.attributes[i].key); !ok || !r.attributes[i].matches(value) {
+			return false
+		}
+	}
+	for i := range r.resource {
+		if value, ok := span.Resource().Attribute(r.resource[i].key); !ok || !r.resource[i].matches(value) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *valueRule) matches(value attribute.Value) bool {
+	if r.text != nil {
+		return matches(r.text, value.String())
+	}
+	switch r.want.Type() {
+	case attribute.BOOL:
+		return value.Type() == attribute.BOOL && value.AsBool() == r.want.AsBool()
+	case attribute.INT64:
+		return value.Type() == attribute.INT64 && value.AsInt64() == r.want.AsInt64() ||
+			value.Type() == attribute.FLOAT64 && equalNumbers(r.want.AsInt64(), value.AsFloat64())
+	case attribute.FLOAT64:
+		return value.Type() == attribute.FLOAT64 && value.AsFloat64() == r.want.AsFloat64() ||
+			value.Type() == attribute.INT64 && equalNumbers(value.AsInt64(), r.want.AsFloat64())
+	default:
+		return true
+	}
+}
+
+// equalNumbers compares without rounding: beyond 2^53 not every integer is a
+// float, and int64 of a float beyond its range is anything.
+func equalNumbers(i int64, f float64) bool {
+	return f >= math.MinInt64 && f < math.MaxInt64 && f == math.Trunc(f) && int64(f) == i
+}

@@ -1,0 +1,110 @@
+package processors
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/semconv"
+)
+
+// What raycontext sets, all of them strings, as the RayServeSpanProcessor of
+// Anyscale's tracing guide does.
+const (
+	rayJobID     = "ray.job_id"     // 8 hexadecimal digits
+	rayActorID   = "ray.actor_id"   // 32
+	rayTaskID    = "ray.task_id"    // 48
+	rayRequestID = "ray.request_id" // that of the request
+)
+
+// Lengths in hexadecimal digits. A task id ends in its actor's id, which ends
+// in its job's.
+const (
+	jobDigits   = 8
+	actorDigits = 32
+	taskDigits  = 48
+)
+
+// RayContext puts Ray's identity on every span: ray.task_id, ray.actor_id and
+// ray.job_id, all read from serve.task_id, and ray.request_id from
+// serve.request_id. They are strings, the ids in lower-case hexadecimal.
+//
+// A span outside of requests has no serve.task_id, or has one that is none of
+// 48 such digits: it gets ray.job_id alone, from the host's static context, and
+// nothing where the host knows no job. An attribute that is there already is
+// overwritten, as in Ray, where the runtime knows better than the span's maker;
+// serve.* attributes stay. In the books it is "raycontext".
+func RayContext() pluginsdk.NewProcessor {
+	return func(_ context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
+		return &rayContext{named: kindRayContext, job: s.Context.Job}, nil
+	}
+}
+
+// RayContextConfig is what the document may say about raycontext: nothing but
+// a name.
+type RayContextConfig struct {
+	// Name in the books. Empty: "raycontext".
+	Name string `yaml:"name"`
+}
+
+// Validate checks the name.
+func (c RayContextConfig) Validate() error {
+	var f faults
+	f.checkName(c.Name)
+	return f.err()
+}
+
+type rayContext struct {
+	named
+	job string
+}
+
+var (
+	_ pluginsdk.Processor = (*rayContext)(nil)
+	_ pluginsdk.Named     = (*rayContext)(nil)
+)
+
+// Process edits each span. The ids are pieces of the same text, so that a span
+// costs two small allocations: its task id and its request id.
+func (p *rayContext) Process(_ context.Context, b *pluginsdk.Batch) error {
+	for span := range b.Spans() {
+		if request := text(span, semconv.ServeRequestID); request != "" {
+			span.SetAttributes(attribute.String(rayRequestID, request))
+		}
+		task := text(span, semconv.ServeTaskID)
+		if !isTaskID(task) {
+			if p.job != "" {
+				span.SetAttributes(attribute.String(rayJobID, p.job))
+			}
+			continue
+		}
+		span.SetAttributes(
+			attribute.String(rayTaskID, task),
+			attribute.String(rayActorID, task[taskDigits-actorDigits:]),
+			attribute.String(rayJobID, task[taskDigits-jobDigits:]),
+		)
+	}
+	return nil
+}
+
+// text is a string attribute, empty if it is absent or of another type.
+func text(span pluginsdk.Span, key attribute.Key) string {
+	value, _ := span.Attribute(key)
+	if value.Type() != attribute.STRING {
+		return ""
+	}
+	return value.AsString()
+}
+
+func isTaskID(s string) bool {
+	if len(s) != taskDigits {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}

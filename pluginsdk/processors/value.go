@@ -1,0 +1,69 @@
+package processors
+
+import (
+	"math"
+
+	"go.opentelemetry.io/otel/attribute"
+)
+
+// valueOf makes an attribute's value of what a document or a program gives:
+// text, bools, numbers, and lists of one of these. ok is false for anything
+// else.
+func valueOf(v any) (value attribute.Value, ok bool) {
+	switch v := v.(type) {
+	case string:
+		return attribute.StringValue(v), true
+	case bool:
+		return attribute.BoolValue(v), true
+	case int:
+		return attribute.IntValue(v), true
+	case int64:
+		return attribute.Int64Value(v), true
+	case uint64: // what the YAML decoder gives beyond int64
+		return attribute.Int64Value(int64(v)), v <= math.MaxInt64
+	case float64:
+		return attribute.Float64Value(v), true
+	case []string:
+		return attribute.StringSliceValue(v), true
+	case []bool:
+		return attribute.BoolSliceValue(v), true
+	case []int:
+		return attribute.IntSliceValue(v), true
+	case []int64:
+		return attribute.Int64SliceValue(v), true
+	case []float64:
+		return attribute.Float64SliceValue(v), true
+	case attribute.Value:
+		return v, v.Type() != attribute.EMPTY
+	case []any:
+		return listOf(v)
+	default:
+		return attribute.Value{}, false
+	}
+}
+
+// listOf wants members of one type, as the attributes of OpenTelemetry are.
+func listOf(list []any) (attribute.Value, bool) {
+	members := make([]attribute.Value, 0, len(list))
+	for _, one := range list {
+		member, ok := valueOf(one)
+		switch member.Type() {
+		case attribute.STRING, attribute.BOOL, attribute.INT64, attribute.FLOAT64:
+		default:
+			return attribute.Value{}, false
+		}
+		if !ok || member.Type() != members0(members, member).Type() {
+			return attribute.Value{}, false
+		}
+		members = append(members, member)
+	}
+	return attribute.SliceValue(members...), true
+}
+
+// members0 is the first member, or other where there is none yet.
+func members0(members []attribute.Value, other attribute.Value) attribute.Value {
+	if len(members) == 0 {
+		return other
+	}
+	return members[0]
+}
