@@ -17,13 +17,14 @@ BUF := $(TOOLS)/buf-$(BUF_VERSION)/buf
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
 PROTOC_GEN_GO := $(TOOLS)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)/protoc-gen-go
 PROTOC_GEN_GO_GRPC := $(TOOLS)/protoc-gen-go-grpc-$(PROTOC_GEN_GO_GRPC_VERSION)/protoc-gen-go-grpc
-# The plugin in Python, examples/python-plugin, and the environment that `make
-# python` gives it: another folder for other requirements or another Python.
-PYTHON ?= python3
-PYTHON_PLUGIN := examples/python-plugin
 PROTO_TOOLS := $(BUF) $(PROTOC_GEN_GO) $(PROTOC_GEN_GO_GRPC)
 # buf finds the generators by PATH.
 PROTO_PATH := $(dir $(PROTOC_GEN_GO)):$(dir $(PROTOC_GEN_GO_GRPC)):$(PATH)
+
+# The plugin in Python, and what makes its environment: another folder of .tools/
+# for another Python or other requirements.
+PYTHON ?= python3
+PYTHON_PLUGIN := examples/python-plugin
 
 # Without cgo a binary runs on any distribution, so that a plugin can be
 # dropped into somebody else's container. The commit is left out where git can
@@ -63,7 +64,7 @@ python: ## Make the environment of examples/python-plugin; a notice where there 
 	  "$$venv/bin/python" -m pip install --quiet --only-binary :all: --no-deps -r $(PYTHON_PLUGIN)/requirements.txt && \
 	  "$$venv/bin/python" -m pip check && touch "$$venv/complete"; \
 	fi && \
-	if [ -d $(PYTHON_PLUGIN)/.venv ] && [ ! -L $(PYTHON_PLUGIN)/.venv ]; then echo 'make python: $(PYTHON_PLUGIN)/.venv is somebody else'"'"'s folder and stays'; \
+	if [ -d $(PYTHON_PLUGIN)/.venv ] && [ ! -L $(PYTHON_PLUGIN)/.venv ]; then echo 'make python: $(PYTHON_PLUGIN)/.venv is a folder, not a link of ours, and stays'; \
 	else ln -sfn "$$venv" $(PYTHON_PLUGIN)/.venv; fi
 
 # -race needs cgo, a C compiler and a platform that has it; the dry run asks
