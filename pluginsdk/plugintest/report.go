@@ -1,0 +1,159 @@
+package plugintest
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Status is the outcome of a rule.
+type Status int
+
+// The outcomes.
+const (
+	// Pass: the plugin keeps the rule.
+	Pass Status = iota
+	// Fail: it does not.
+	Fail
+	// Skip: the rule does not apply to the plugin, or could not be tried. It is
+	// neither of the others.
+	Skip
+)
+
+// String is the status in reports.
+func (s Status) String() string { return [...]string{"pass", "FAIL", "skip"}[s] }
+
+// Result is the outcome of one rule.
+type Result struct {
+	// Rule is the rule's id, which never changes: "export.empty".
+	Rule string
+	// Title says in a line what a plugin that keeps the rule does.
+	Title string
+	// Status is the outcome.
+	Status Status
+	// Detail says why a rule failed or was skipped, in one or more lines. It is
+	// empty for a rule that passed.
+	Detail string
+	// Took is how long the rule ran.
+	Took time.Duration
+}
+
+// Report is the outcome of all rules, in the order of the table.
+type Report struct {
+	// Target is the plugin: a path, or a Spec's name.
+	Target string
+	// Results has one entry for each rule.
+	Results []Result
+}
+
+// Failed counts the rules that the plugin does not keep.
+func (r *Report) Failed() int { return r.count(Fail) }
+
+func (r *Report) count(status Status) int {
+	n := 0
+	for _, result := range r.Results {
+		if result.Status == status {
+			n++
+		}
+	}
+	return n
+}
+
+// took adds up the time of all rules; they overlap.
+func (r *Report) took() time.Duration {
+	var sum time.Duration
+	for _, result := range r.Results {
+		sum += result.Took
+	}
+	return sum
+}
+
+// WriteText writes the report for people: a line for each rule, why it failed
+// or was skipped under it, and a line with the counts.
+func (r *Report) WriteText(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, result := range r.Results {
+		fmt.Fprintf(table, "%v\t%s\t%s\n", result.Status, result.Rule, result.Title)
+		for line := range strings.SplitSeq(result.Detail, "\n") {
+			if line != "" {
+				fmt.Fprintf(table, "\t\t  %s\n", strings.ReplaceAll(line, "\t", "    "))
+			}
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s: %d passed, %d failed, %d skipped\n", r.Target, r.count(Pass), r.Failed(), r.count(Skip))
+	return err
+}
+
+// junitSuites is the root of a JUnit report, in the schema that CI systems have
+// in common: https://github.com/testmoapp/junitxml
+type junitSuites struct {
+	XMLName xml.Name   `xml:"testsuites"`
+	Suite   junitSuite `xml:"testsuite"`
+}
+
+type junitSuite struct {
+	Name     string      `xml:"name,attr"`
+	Tests    int         `xml:"tests,attr"`
+	Failures int         `xml:"failures,attr"`
+	Errors   int         `xml:"errors,attr"`
+	Skipped  int         `xml:"skipped,attr"`
+	Time     string      `xml:"time,attr"`
+	Cases    []junitCase `xml:"testcase"`
+}
+
+type junitCase struct {
+	Class   string       `xml:"classname,attr"`
+	Name    string       `xml:"name,attr"`
+	Time    string       `xml:"time,attr"`
+	Failure *junitReason `xml:"failure"`
+	Skipped *junitReason `xml:"skipped"`
+}
+
+// junitReason is why: the rule's title as message, and the detail.
+type junitReason struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
+// WriteJUnit writes the report as XML in JUnit's form: one testsuite, named as
+// the target, one testcase for each rule, its id being the name. The suite's
+// time is the sum of the cases', which overlap.
+func (r *Report) WriteJUnit(w io.Writer) error {
+	suite := junitSuite{
+		Name: r.Target, Tests: len(r.Results), Failures: r.Failed(), Skipped: r.count(Skip), Time: seconds(r.took()),
+	}
+	for _, result := range r.Results {
+		test := junitCase{Class: "servetrace.conformance", Name: result.Rule, Time: seconds(result.Took)}
+		switch result.Status {
+		case Fail:
+			test.Failure = &junitReason{Message: result.Title, Text: result.Detail}
+		case Skip:
+			test.Skipped = &junitReason{Message: firstLine(result.Detail)}
+		case Pass:
+		}
+		suite.Cases = append(suite.Cases, test)
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	encoder := xml.NewEncoder(w)
+	encoder.Indent("", "  ")
+	if err := encoder.Encode(junitSuites{Suite: suite}); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}

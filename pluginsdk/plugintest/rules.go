@@ -1,0 +1,52 @@
+package plugintest
+
+import (
+	"context"
+	"slices"
+)
+
+// rule is one sentence of the contract and the way to try it.
+type rule struct {
+	// id never changes: reports of different versions are compared by it. It is
+	// GROUP.NAME, lower case.
+	id string
+	// title says what a plugin that keeps the rule does, in one line.
+	title string
+	// needs is what the target must be for the rule to apply.
+	needs need
+	// after are the rules without which this one makes no sense, further up in
+	// the table. Where one of them is not kept, this one is skipped.
+	after []string
+	// last: the rule is about what all others have seen, and runs after them.
+	last bool
+	// check tries the rule: nil where the plugin keeps it, a skipError where it
+	// does not apply, else what was expected, what was seen and what to do.
+	check func(ctx context.Context, t *trial) error
+}
+
+// need is what a rule asks of the target.
+type need int
+
+const (
+	process   need = 1 << iota // a binary
+	lifecycle                  // more than a plain OTLP receiver
+)
+
+// The rules that others build upon.
+var (
+	shaken     = []string{"handshake.line"}
+	connected  = []string{"handshake.line", "handshake.version", "handshake.plain", "handshake.socket"}
+	described  = slices.Concat(connected, []string{"describe.answered"})
+	configured = slices.Concat(described, []string{"describe.variables", "configure.accepted"})
+	delivered  = slices.Concat(configured, []string{"export.delivered"})
+)
+
+// rules is the table, in the order of a plugin's life.
+func rules() []rule {
+	return slices.Concat(
+		handshakeRules(),
+		describeRules(),
+		configureRules(),
+		exportRules(),
+	)
+}

@@ -1,0 +1,395 @@
+package plugintest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// plugin is a started plugin, in a process of its own or in this one.
+type plugin interface {
+	// firstLine waits for the first line of standard output. The error is ctx's,
+	// io.EOF where the plugin ended without a line, or why it did.
+	firstLine(ctx context.Context) (string, error)
+	socketDir() string
+	// terminate asks the plugin to end, as SIGTERM does.
+	terminate()
+	signal(sig syscall.Signal)
+	closeStdin()
+	// done is closed when the plugin has ended; exit then says whether it did
+	// so cleanly.
+	done() <-chan struct{}
+	exit() error
+	pid() int
+	printed() *output
+	// stop ends it at once, waits, and removes what was made for it.
+	stop()
+}
+
+// session is a started plugin and the suite's connection to it.
+type session struct {
+	*settings
+	watch  *watch // nil: nobody
+	plugin plugin
+	shake  handshake
+	// The rest is nil before connect.
+	conn      *grpc.ClientConn
+	lifecycle pluginv1.LifecycleClient
+	stdio     chan error // the end of GRPCStdio's stream, once
+	hangUp    context.CancelFunc
+}
+
+// spawn starts a plugin and waits for nothing.
+func (t *trial) spawn(h how) (*session, error) {
+	s := &session{settings: t.settings, watch: &t.watch}
+	var err error
+	if s.plugin, err = t.target.start(h); err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sessions = append(t.sessions, s)
+	return s, nil
+}
+
+// start starts the target.
+func (t Target) start(h how) (plugin, error) {
+	if t.spec != nil {
+		return startInner(*t.spec, h)
+	}
+	return startChild(t, h)
+}
+
+// launch starts a plugin, waits for its handshake and connects to it.
+func (t *trial) launch(ctx context.Context, h how) (*session, error) {
+	s, err := t.spawn(h)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.awaitHandshake(ctx); err != nil {
+		return nil, err
+	}
+	return s, s.connect()
+}
+
+// ready launches a plugin and configures it as a host does.
+func (t *trial) ready(ctx context.Context, h how) (*session, error) {
+	s, err := t.launch(ctx, h)
+	if err != nil || t.about.plain {
+		return s, err
+	}
+	if _, err := s.describe(ctx); err != nil {
+		return nil, err
+	}
+	return s, s.configureWell(ctx, t.about.response.GetEnvPatterns())
+}
+
+// awaitHandshake reads the first line.
+func (s *session) awaitHandshake(ctx context.Context) error {
+	wait, cancel := context.WithTimeout(ctx, s.patience)
+	defer cancel()
+	line, err := s.plugin.firstLine(wait)
+	switch {
+	case err != nil && wait.Err() != nil && ctx.Err() == nil:
+		return fmt.Errorf("no line on standard output within %v; want the handshake 1|1|unix|PATH|grpc", s.patience)
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("no handshake on standard output: %s", ending(s.plugin))
+	case err != nil:
+		return fmt.Errorf("start: %w", err)
+	}
+	var faults []string
+	if s.shake, faults = parseHandshake(line); len(faults) > 0 {
+		return fmt.Errorf("first line of standard output is %q: %s; want 1|1|unix|PATH|grpc and nothing before it: print to standard error", clip(line), strings.Join(faults, ", "))
+	}
+	return nil
+}
+
+// ending says how a plugin that is done has ended.
+func ending(p plugin) string {
+	if err := p.exit(); err != nil {
+		return err.Error()
+	}
+	return "it ended with status 0"
+}
+
+// connect opens the connection as go-plugin's client does, stream of output
+// included.
+func (s *session) connect() error {
+	address := s.shake.address
+	conn, err := grpc.NewClient("passthrough:///plugin",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", address)
+		}),
+		grpc.WithTransportCredentials(wire.PeerCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{}), grpc.MaxCallRecvMsgSize(wire.MaxMessageBytes)),
+		grpc.WithInitialWindowSize(wire.WindowBytes),
+		grpc.WithInitialConnWindowSize(wire.WindowBytes),
+		grpc.WithWriteBufferSize(wire.WriteBufferBytes),
+		grpc.WithStatsHandler(hearing{}),
+		grpc.WithIdleTimeout(0),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+	)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	s.conn, s.lifecycle = conn, pluginv1.NewLifecycleClient(conn)
+	s.stdio = make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	s.hangUp = cancel
+	go func() { s.stdio <- holdStdio(ctx, conn) }() // ends with the connection
+	return nil
+}
+
+// holdStdio opens GRPCStdio's stream and reads it to its end.
+func holdStdio(ctx context.Context, conn *grpc.ClientConn) error {
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/plugin.GRPCStdio/StreamStdio")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(stream.SendMsg(&emptypb.Empty{}), stream.CloseSend()); err != nil {
+		return err
+	}
+	for {
+		if err := stream.RecvMsg(&wire.Incoming{}); err != nil {
+			return err
+		}
+	}
+}
+
+// close ends the plugin and the connection.
+func (s *session) close() {
+	if s.conn != nil {
+		s.hangUp()
+		_ = s.conn.Close() // nothing is lost with it
+	}
+	s.plugin.stop()
+}
+
+// within bounds a call by the suite's patience.
+func (s *session) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.patience)
+}
+
+// describe asks what the plugin is.
+func (s *session) describe(ctx context.Context) (*pluginv1.DescribeResponse, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	response, err := s.lifecycle.Describe(ctx, &pluginv1.DescribeRequest{HostVersion: "plugintest"})
+	if err != nil {
+		return nil, fmt.Errorf("Describe: %w", s.callError(ctx, err))
+	}
+	return response, nil
+}
+
+// configureWell configures the plugin as the options say.
+func (s *session) configureWell(ctx context.Context, patterns []string) error {
+	reply, err := s.configure(ctx, s.request(patterns))
+	if err != nil {
+		return fmt.Errorf("Configure: %w", err)
+	}
+	if faults := errorsOf(reply); len(faults) > 0 {
+		return fmt.Errorf("Configure is refused:\n%s\ngive the suite what the plugin needs with WithEnv (--env) and WithConfig (--config)", strings.Join(faults, "\n"))
+	}
+	return nil
+}
+
+func (s *session) configure(ctx context.Context, request *pluginv1.ConfigureRequest) (*pluginv1.ConfigureResponse, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	reply, err := s.lifecycle.Configure(ctx, request)
+	return reply, s.callError(ctx, err)
+}
+
+// request is what a host configures a plugin with that declares patterns.
+func (s *settings) request(patterns []string) *pluginv1.ConfigureRequest {
+	where := s.context
+	return &pluginv1.ConfigureRequest{Env: s.granted(patterns), Config: s.config, Context: &pluginv1.StaticContext{
+		Application: where.Application,
+		Deployment:  where.Deployment,
+		Replica:     where.Replica,
+		Node:        where.Node,
+		Job:         where.Job,
+		ServiceName: where.ServiceName,
+		PluginName:  where.PluginName,
+	}}
+}
+
+// errorsOf are the diagnostics of severity ERROR.
+func errorsOf(reply *pluginv1.ConfigureResponse) []string {
+	var faults []string
+	for _, d := range reply.GetDiagnostics() {
+		if isError(d) {
+			faults = append(faults, strings.TrimPrefix(d.GetPath()+": "+clip(d.GetText()), ": "))
+		}
+	}
+	return faults
+}
+
+func isError(d *pluginv1.Diagnostic) bool {
+	return d.GetSeverity() == pluginv1.Severity_SEVERITY_ERROR
+}
+
+func (s *session) flush(ctx context.Context) (*pluginv1.FlushResponse, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	reply, err := s.lifecycle.Flush(ctx, &pluginv1.FlushRequest{Timeout: durationpb.New(s.patience)})
+	return reply, s.callError(ctx, err)
+}
+
+func (s *session) shutdown(ctx context.Context) (*pluginv1.ShutdownResponse, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	reply, err := s.lifecycle.Shutdown(ctx, &pluginv1.ShutdownRequest{Timeout: durationpb.New(s.patience)})
+	return reply, s.callError(ctx, err)
+}
+
+func (s *session) health(ctx context.Context) error {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	reply, err := healthpb.NewHealthClient(s.conn).Check(ctx, &healthpb.HealthCheckRequest{Service: wire.HealthService})
+	if err != nil {
+		return fmt.Errorf("health check of service %q: %w", wire.HealthService, s.callError(ctx, err))
+	}
+	if got := reply.GetStatus(); got != healthpb.HealthCheckResponse_SERVING {
+		return fmt.Errorf("health check of service %q: %v, want SERVING", wire.HealthService, got)
+	}
+	return nil
+}
+
+// release is go-plugin's way to ask a plugin to go away. One that is gone
+// before it answers is fine.
+func (s *session) release(ctx context.Context) error {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	err := s.conn.Invoke(ctx, "/plugin.GRPCController/Shutdown", &emptypb.Empty{}, &emptypb.Empty{})
+	if e := wire.FromStatus(err); e != nil && e.Code != wire.CodeRetry {
+		return s.callError(ctx, err)
+	}
+	return nil
+}
+
+// callError puts a call's error in words.
+func (s *session) callError(ctx context.Context, err error) error {
+	e := wire.FromStatus(err)
+	switch {
+	case e == nil:
+		return nil
+	case ctx.Err() != nil && e.Code == "DEADLINE_EXCEEDED":
+		return fmt.Errorf("no answer within %v", s.patience)
+	}
+	return &callError{e}
+}
+
+// callError is an error of a call, with its code.
+type callError struct{ answer *wire.Error }
+
+// Error is code and text.
+func (e *callError) Error() string { return e.answer.Code + ": " + e.answer.Error() }
+
+// batch is a request and what the suite knows of it.
+type batch struct {
+	data  []byte
+	spans int
+	ids   []string // span ids, as hexadecimal digits
+	// id and attempt go along as metadata; an empty id sends neither.
+	id      string
+	attempt int
+	// more is other metadata, keys and values in turns.
+	more []string
+}
+
+// export sends a batch and reads the answer. The error says that there was
+// none: a broken connection, the end of the suite's patience or of ctx.
+func (s *session) export(ctx context.Context, b batch) (Answer, error) {
+	call, cancel := s.within(ctx)
+	defer cancel()
+	md := metadata.Pairs(b.more...)
+	if b.id != "" {
+		md.Set(wire.MetaBatchID, b.id)
+		md.Set(wire.MetaAttempt, strconv.Itoa(max(1, b.attempt)))
+	}
+	var (
+		heard    atomic.Bool
+		response wire.Incoming
+		trailer  metadata.MD
+	)
+	request := &wire.Outgoing{Buffers: func() mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(b.data)} }}
+	err := s.conn.Invoke(context.WithValue(metadata.NewOutgoingContext(call, md), heardKey{}, &heard),
+		wire.ExportMethod, request, &response, grpc.Trailer(&trailer))
+	if err != nil && !heard.Load() {
+		switch {
+		case ctx.Err() != nil:
+			return Answer{}, fmt.Errorf("Export of %d spans: %w", b.spans, context.Cause(ctx))
+		case call.Err() != nil:
+			return Answer{}, fmt.Errorf("Export of %d spans: no answer within %v", b.spans, s.patience)
+		}
+		return Answer{}, fmt.Errorf("Export of %d spans: no answer: %w", b.spans, wire.FromStatus(err))
+	}
+	answer, trouble := parseAnswer(response.Data, trailer, err)
+	if s.watch != nil {
+		s.watch.see(b.spans, answer, trouble)
+	}
+	return answer, nil
+}
+
+// mustExport is export of a batch that the plugin must take.
+func (s *session) mustExport(ctx context.Context, b batch) error {
+	answer, err := s.export(ctx, b)
+	if err == nil && !answer.Delivered() {
+		err = fmt.Errorf("Export of %d spans (%d bytes): answered %v, want OK", b.spans, len(b.data), answer)
+	}
+	return err
+}
+
+// hearing marks the calls whose status came from the plugin, and not from the
+// end of a connection.
+type hearing struct{}
+
+var _ stats.Handler = hearing{}
+
+type heardKey struct{}
+
+// TagRPC changes nothing: export has put the mark into ctx.
+func (hearing) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// HandleRPC sets the mark when trailers arrive: they carry the status.
+func (hearing) HandleRPC(ctx context.Context, event stats.RPCStats) {
+	if mark, ok := ctx.Value(heardKey{}).(*atomic.Bool); ok {
+		if _, ok := event.(*stats.InTrailer); ok {
+			mark.Store(true)
+		}
+	}
+}
+
+// TagConn changes nothing.
+func (hearing) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn has nothing to do.
+func (hearing) HandleConn(context.Context, stats.ConnStats) {}
+
+// clip cuts a plugin's text to what fits a report.
+func clip(text string) string {
+	const most = 300
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
