@@ -53,6 +53,19 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
+// oneArg wants one argument, which its command's help calls name.
+func oneArg(name string) cobra.PositionalArgs {
+	return args(func(_ *cobra.Command, list []string) error {
+		switch len(list) {
+		case 0:
+			return fmt.Errorf("%s is missing", name)
+		case 1:
+			return nil
+		}
+		return fmt.Errorf("one %s at a time, not %d arguments", name, len(list))
+	})
+}
+
 // onlyCommands are the arguments of a command that only has others below it.
 func onlyCommands(cmd *cobra.Command, list []string) error {
 	if len(list) == 0 {

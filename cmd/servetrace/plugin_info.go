@@ -31,7 +31,7 @@ func newPluginInfo(s settings) *cobra.Command {
 		Short:   "Start a plugin and show what it says of itself",
 		Long:    pluginInfoLong,
 		Example: pluginInfoExample,
-		Args:    args(cobra.ExactArgs(1)),
+		Args:    oneArg("PATH"),
 		RunE: func(cmd *cobra.Command, list []string) error {
 			cfg, err := s.one(list[0], "")
 			if err != nil {

@@ -72,7 +72,7 @@ func (s settings) inspect(cmd *cobra.Command, plugins string, start bool) ([]hos
 	if err != nil {
 		return nil, err
 	}
-	return host.Inspect(cmd.Context(), cfg, start, host.WithLogger(newLog(cmd.ErrOrStderr()))), nil
+	return inspectAll(cmd.Context(), cfg, start, cmd.ErrOrStderr())
 }
 
 // faults are the errors of all entries, each with its name.

@@ -34,7 +34,7 @@ func newPluginNew() *cobra.Command {
 		Short:             "Write the module of a new plugin",
 		Long:              pluginNewLong,
 		Example:           pluginNewExample,
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              oneArg("NAME"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, list []string) error {
 			s.Name = list[0]

@@ -49,7 +49,7 @@ func newPluginRun(s settings) *cobra.Command {
 		Short:   "Send the spans of a file through a plugin",
 		Long:    pluginRunLong,
 		Example: pluginRunExample,
-		Args:    args(cobra.ExactArgs(1)),
+		Args:    oneArg("PATH"),
 		RunE: func(cmd *cobra.Command, list []string) error {
 			return s.run(cmd, list[0], f)
 		},

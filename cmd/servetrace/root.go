@@ -33,10 +33,10 @@ const rootExample = `  # the example service, its spans printed by the console p
 // their settings from.
 func newRoot(getenv func(string) string) *cobra.Command {
 	root := newGroup(&cobra.Command{
-		Use:          "servetrace",
-		Short:        "Serve with traces that leave through plugins",
-		Long:         rootLong,
-		Example:      rootExample,
+		Use:     "servetrace",
+		Short:   "Serve with traces that leave through plugins",
+		Long:    rootLong,
+		Example: rootExample,
 		// An error is a line or a few, not a page of help below it; runProcess
 		// prints it.
 		SilenceUsage:  true,

@@ -16,7 +16,8 @@ import (
 )
 
 // templates are the files of a new plugin: those beside the folders for both
-// kinds, those in a folder for one. A file's name loses ".tmpl".
+// kinds, those in a folder for one. A file's name loses ".tmpl". What is filled
+// in stands between [[ and ]], because Go has many braces of its own.
 //
 //go:embed templates
 var templates embed.FS
@@ -121,7 +122,7 @@ func (s scaffold) render(b base) ([]file, error) {
 
 // fill executes one template.
 func (s scaffold) fill(name string) (file, error) {
-	t, err := template.New(path.Base(name)).Option("missingkey=error").ParseFS(templates, name)
+	t, err := template.New(path.Base(name)).Delims("[[", "]]").ParseFS(templates, name)
 	if err != nil {
 		return file{}, err
 	}

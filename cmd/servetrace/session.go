@@ -70,16 +70,27 @@ func openSession(ctx context.Context, cfg host.Config, settings settings, log *s
 	return s, nil
 }
 
-// inspectOne asks the host about the only plugin of cfg. The plugin's log is
-// kept until it is known whether it matters.
+// inspectOne asks the host about the only plugin of cfg.
 func inspectOne(ctx context.Context, cfg host.Config, logged io.Writer) (host.Inspection, error) {
-	var kept bytes.Buffer
-	is := host.Inspect(ctx, cfg, true, host.WithLogger(newLog(&kept)))[0]
-	if is.Err == nil {
-		return is, nil
+	list, err := inspectAll(ctx, cfg, true, logged)
+	if err != nil {
+		return host.Inspection{}, err
 	}
-	_, err := kept.WriteTo(logged)
-	return is, errors.Join(hint(is), err)
+	return list[0], hint(list[0])
+}
+
+// inspectAll asks the host about all of them. What the plugins log is kept
+// until it is known whether it matters: it does if one can not be used.
+func inspectAll(ctx context.Context, cfg host.Config, start bool, logged io.Writer) ([]host.Inspection, error) {
+	var kept bytes.Buffer
+	list := host.Inspect(ctx, cfg, start, host.WithLogger(newLog(&kept)))
+	for _, is := range list {
+		if is.Err != nil {
+			_, err := kept.WriteTo(logged)
+			return list, err
+		}
+	}
+	return list, nil
 }
 
 // connect starts the plugin as the host does.
