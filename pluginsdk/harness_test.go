@@ -188,7 +188,7 @@ func (r *running) connect(tb testing.TB, shake io.Reader) {
 	tb.Helper()
 	line, err := bufio.NewReader(shake).ReadString('\n')
 	if err != nil {
-		tb.Fatalf("read handshake: %v; log:\n%s", err, r.stderr)
+		tb.Fatalf("read handshake: %v; log:\n%s", err, r.stderr.clipped())
 	}
 	r.handshake = strings.TrimSuffix(line, "\n")
 	fields := strings.Split(r.handshake, "|")
@@ -246,6 +246,20 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
+// clipped is the output for a failed test, long lines cut: makeNoise's have
+// 70 KiB.
+func (o *output) clipped() string {
+	const longest = 300
+	var b strings.Builder
+	for line := range strings.Lines(o.String()) {
+		if len(line) > longest {
+			line = fmt.Sprintf("%s... (%d bytes)\n", line[:longest], len(line))
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
 // await waits until the output contains text.
 func (o *output) await(tb testing.TB, text string) {
 	tb.Helper()
@@ -264,7 +278,7 @@ func (o *output) await(tb testing.TB, text string) {
 		select {
 		case <-changed:
 		case <-timeout:
-			tb.Fatalf("no %q in:\n%s", text, o)
+			tb.Fatalf("no %q in:\n%s", text, o.clipped())
 		}
 	}
 }
