@@ -11,9 +11,10 @@ import (
 type Config struct {
 	// Plugins is the list of exporter plugins in the form of
 	// SERVE_TRACING_EXPORTER_PLUGIN: entries separated by commas, each a path
-	// to an executable (it contains a slash) or a bare name, which is looked up
-	// in PluginDirs, optionally with a name of its own in front ("traces=./p").
-	// A comma, an equals sign and an at sign in a path are written %2C, %3D and
+	// to an executable (it contains a slash), a bare name, which is looked up
+	// in PluginDirs, or the address of a socket at which a plugin listens that
+	// somebody else has started ("unix:///run/p.sock"), optionally with a name
+	// of its own in front ("traces=./p"). A comma, an equals sign and an at sign in a path are written %2C, %3D and
 	// %40. Empty: the Host does nothing at all.
 	Plugins string
 	// PluginDirs are the folders for bare names, in order. Default: the folder
@@ -41,7 +42,7 @@ type Config struct {
 	// Default 60 s.
 	MaxAge time.Duration
 	// StartTimeout bounds the start of a plugin, from its launch to the answer
-	// to Configure. Default 10 s.
+	// to Configure, or from dialling to the answer to Describe. Default 10 s.
 	StartTimeout time.Duration
 	// StopTimeout bounds Shutdown: 60 % for sending what is left, 30 % for the
 	// plugins' own end, the rest for killing them. Default 5 s.
@@ -50,7 +51,8 @@ type Config struct {
 	Context Context
 	// PluginConfigs are the configurations of plugins, by their names in the
 	// list; a plugin that is not in it gets none. A name that is not in the
-	// list is a fault, unless the list is empty. The map is copied by New.
+	// list is a fault, unless the list is empty, and so is that of a plugin
+	// that is attached to. The map is copied by New.
 	PluginConfigs map[string]PluginConfig
 	// Environ is the environment ("KEY=value") of which plugins get the base
 	// variables, and the variables they declare. Default: the process's own.

@@ -16,15 +16,16 @@ import (
 type Inspection struct {
 	// Name is the entry's name. Where is what the list says, without escapes.
 	Name, Where string
-	// Path is the executable.
+	// Path is the executable, or the socket of a plugin that is attached to.
 	Path string
-	// Attached: always false yet.
+	// Attached: a Host does not start the plugin but attaches to it, and gives
+	// it neither variables nor a document.
 	Attached bool
 	// Err says why a Host could not use the plugin: it is not found, its
-	// configuration can not be read, it does not start, or it asks for what it
-	// is not given.
+	// configuration can not be read, it does not start or does not answer, or
+	// it asks for what it is not given.
 	Err error
-	// Described: the plugin was started and says About. It is false for a plain
+	// Described: the plugin was asked and says About. It is false for a plain
 	// OTLP receiver, which can say nothing.
 	Described bool
 	// About is what the plugin says of itself, each text clipped to 1 KiB.
@@ -65,8 +66,8 @@ type Variable struct {
 }
 
 // Inspect says what the entries of cfg's list come to, in their order. With
-// launch it starts each plugin as a Host would, all at once, asks what it is,
-// and ends it; no plugin is configured and none gets a span. Without, it looks
+// launch it starts each plugin as a Host would, or attaches to it, all at once,
+// asks what it is, and ends it, or hangs up; no plugin is configured and none gets a span. Without, it looks
 // at files only. It blocks until all plugins have ended, at most
 // Config.StartTimeout and a moment; the end of ctx cuts it short. Where cfg
 // itself is faulty there is one Inspection, with the error of Validate.
@@ -92,6 +93,7 @@ func (x *exporter) inspect(ctx context.Context, launch bool) Inspection {
 		Name:       x.entry.name,
 		Where:      x.entry.where,
 		Path:       plan.path,
+		Attached:   plan.attached,
 		Err:        err,
 		Variables:  variables(plan.environ, nil),
 		Config:     plan.config,
@@ -119,7 +121,7 @@ func (x *exporter) probe(ctx context.Context, plan plan) (description, error) {
 	if err != nil {
 		return description{}, err
 	}
-	d, err := x.host.cfg.describe(ctx, p.Conn())
+	d, err := x.host.cfg.describe(ctx, plan, p.Conn())
 	return d, errors.Join(err, x.end(p))
 }
 

@@ -11,9 +11,13 @@ import (
 
 // entry is one plugin of the list.
 type entry struct {
-	name  string
-	where string // path with a slash, or bare name
+	name     string
+	where    string // path with a slash, bare name, or address
+	attached bool   // where is an address: somebody else starts the plugin
 }
+
+// socketScheme begins the address of a plugin that is attached to.
+const socketScheme = "unix://"
 
 // namePattern is what a plugin may be called: it becomes a label of metrics
 // and a word in logs.
@@ -63,8 +67,10 @@ func parseEntry(item string) (entry, error) {
 		return entry{}, errors.New("names no plugin; write a path or a name, or remove the comma")
 	case strings.Contains(where, "="):
 		return entry{}, errors.New("has two equals signs; write one in a path as %3D")
-	case strings.HasPrefix(where, "unix://"):
-		return entry{}, errors.New("attaching to a running plugin by unix:// is not supported yet; name an executable")
+	case strings.Contains(where, "://"):
+		if err := checkAddress(where); err != nil {
+			return entry{}, err
+		}
 	case strings.Contains(where, "@"):
 		return entry{}, errors.New("a pin (@sha256:…) is not supported yet; write an at sign in a path as %40")
 	case strings.HasSuffix(where, "/"):
@@ -77,13 +83,33 @@ func parseEntry(item string) (entry, error) {
 	if !namePattern.MatchString(name) {
 		return entry{}, fmt.Errorf("the name %q must be letters, digits, dots, dashes and underscores, 63 at most; write NAME=PATH", name)
 	}
-	return entry{name: name, where: where}, nil
+	return entry{name: name, where: where, attached: strings.HasPrefix(where, socketScheme)}, nil
 }
 
-// resolve gives the path of the executable: where itself if it is a path, else
-// the first file of that name in dirs. A bare name that is nowhere is an error
-// that says where it was looked for.
+// checkAddress tells what is wrong with an address as it stands in the list.
+func checkAddress(where string) error {
+	path, ok := strings.CutPrefix(where, socketScheme)
+	switch {
+	case !ok:
+		return errors.New("is no address that a host attaches to; write unix:///PATH of a plugin's socket, or name an executable")
+	case strings.Contains(path, "@"):
+		return errors.New("an address has no pin (@sha256:…): this host does not start what listens there; remove it, or write an at sign in a path as %40")
+	case path == "" || strings.HasSuffix(path, "/"):
+		return errors.New("names no socket; write unix:///PATH")
+	case path[0] != '/' && path[0] != '.':
+		return fmt.Errorf("the path of a socket must be absolute; write unix:///%s, or unix://./%s for one in the working folder", path, path)
+	}
+	return nil
+}
+
+// resolve gives the path of the socket or the executable: the one of an
+// address; where itself if it is a path; else the first file of that name in
+// dirs. A bare name that is nowhere is an error that says where it was looked
+// for.
 func (e entry) resolve(dirs []string) (string, error) {
+	if e.attached {
+		return strings.TrimPrefix(e.where, socketScheme), nil
+	}
 	if strings.Contains(e.where, "/") {
 		return e.where, nil
 	}

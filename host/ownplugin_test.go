@@ -22,7 +22,8 @@ func runAsOwn() {
 		return
 	}
 	programs := map[string]func(){
-		"config": recordConfig,
+		"config":   recordConfig,
+		"receiver": runReceiver,
 	}
 	programs[mode]()
 	os.Exit(0)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -18,8 +19,11 @@ import (
 // itself. It is made anew for each start.
 type plan struct {
 	name string
-	// path is the executable.
-	path string
+	// path is the executable, or the socket of a plugin that is attached to:
+	// that one is neither started nor configured by this host, and all below is
+	// empty.
+	path     string
+	attached bool
 	// environ is what the process starts with.
 	environ []string
 	// config is the document that it is configured with, nil for none.
@@ -28,9 +32,9 @@ type plan struct {
 
 // plan works an entry out. With an error, the plan has what could be found.
 func (c *Config) plan(e entry) (plan, error) {
-	p := plan{name: e.name}
+	p := plan{name: e.name, attached: e.attached}
 	var err error
-	if p.path, err = e.resolve(c.PluginDirs); err != nil {
+	if p.path, err = e.resolve(c.PluginDirs); err != nil || p.attached {
 		return p, err
 	}
 	p.environ = baseEnviron(c.Environ)
@@ -38,11 +42,16 @@ func (c *Config) plan(e entry) (plan, error) {
 	return p, err
 }
 
-// check says what can be said of the plugin without starting it.
-func (p plan) check() error { return launch.Check(p.path) }
+// check says what can be said of the plugin by looking at its file.
+func (p plan) check() error {
+	if p.attached {
+		return launch.CheckSocket(p.path)
+	}
+	return launch.Check(p.path)
+}
 
-// peer is what the supervisor needs of a plugin that it is connected to, a
-// *launch.Process.
+// peer is what the supervisor needs of a plugin that it is connected to: a
+// *launch.Process, or a *launch.Attachment, which ends with its connection.
 type peer interface {
 	Conn() grpc.ClientConnInterface
 	PID() int
@@ -56,8 +65,20 @@ type peer interface {
 // the policy have their own.
 type connector func(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, error)
 
-// connect starts the plugin.
+var (
+	_ peer = (*launch.Process)(nil)
+	_ peer = (*launch.Attachment)(nil)
+)
+
+// connect starts the plugin, or attaches to it.
 func connect(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, error) {
+	if p.attached {
+		attachment, err := launch.Attach(ctx, p.path)
+		if err != nil {
+			return nil, err
+		}
+		return attachment, nil
+	}
 	process, err := launch.Start(ctx, launch.Command{
 		Name:       p.name,
 		Path:       p.path,
@@ -71,6 +92,37 @@ func connect(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, er
 		return nil, err
 	}
 	return process, nil
+}
+
+// manner is in what pauses a plugin is connected to, and how the log speaks of
+// it: a plugin that this host starts and one that it attaches to differ in
+// this, in the plan, and in the peer.
+type manner struct {
+	mostPause time.Duration
+	// notRunning and hung are lines of the log; ended begins a cause.
+	notRunning, hung, ended string
+}
+
+var (
+	launched = manner{
+		mostPause:  restartMost,
+		notRunning: "plugin is not running and is started again with growing pauses; requests are not affected",
+		hung:       "plugin answers neither calls nor a health check: it is killed and started again",
+		ended:      "plugin ended",
+	}
+	attached = manner{
+		mostPause:  attachMost,
+		notRunning: "plugin can not be reached at its socket, which is tried again with growing pauses; requests are not affected",
+		hung:       "plugin answers neither calls nor a health check: its connection is closed and dialled again, the process is left alone",
+		ended:      "connection to the plugin ended",
+	}
+)
+
+func (e entry) manner() manner {
+	if e.attached {
+		return attached
+	}
+	return launched
 }
 
 // shared is a file of this process for plugins that print; nil where it is
@@ -92,8 +144,9 @@ type description struct {
 }
 
 // describe asks the plugin what it is. One that this host can not use, or whose
-// wishes it does not grant, is an error.
-func (c *Config) describe(ctx context.Context, conn grpc.ClientConnInterface) (description, error) {
+// wishes it does not grant, is an error. One that is attached to has the
+// variables that it was started with, and is granted none.
+func (c *Config) describe(ctx context.Context, p plan, conn grpc.ClientConnInterface) (description, error) {
 	about, err := pluginv1.NewLifecycleClient(conn).Describe(ctx, &pluginv1.DescribeRequest{HostVersion: version()})
 	if wire.Unimplemented(err) {
 		return description{limits: limitsOf(nil)}, nil
@@ -106,6 +159,9 @@ func (c *Config) describe(ctx context.Context, conn grpc.ClientConnInterface) (d
 	case pluginv1.Kind_KIND_EXPORTER, pluginv1.Kind_KIND_UNSPECIFIED:
 	default:
 		return d, fmt.Errorf("describe: the plugin is of kind %v, this host uses exporters only; upgrade the host", about.GetKind())
+	}
+	if p.attached {
+		return d, nil
 	}
 	if d.granted, err = grant(about.GetEnvPatterns(), c.Environ); err != nil {
 		return d, fmt.Errorf("describe: %w", err)

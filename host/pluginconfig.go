@@ -118,6 +118,8 @@ func validateConfigs(configs map[string]PluginConfig, list []entry) error {
 		switch at := slices.Index(names, name); {
 		case at < 0:
 			fail("there is no plugin %q; the plugins of %s are %s", name, EnvPlugins, strings.Join(names, ", "))
+		case list[at].attached:
+			fail("plugin %q is attached to (%s): this host does not configure it; give the file to the plugin itself (--config)", name, list[at].where)
 		case c.File != "" && c.Document != nil:
 			fail("plugin %q has a file, %q, and a document; give it one of them", name, c.File)
 		case len(c.Document) > mostConfigBytes:

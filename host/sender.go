@@ -59,7 +59,8 @@ type answer struct {
 	lostPlugin bool
 }
 
-// link is a ready plugin's connection. It lives as long as the process.
+// link is a ready plugin's connection. It lives as long as the process, or as
+// the connection to one that is attached to.
 type link struct {
 	x      *exporter
 	conn   grpc.ClientConnInterface
@@ -67,7 +68,8 @@ type link struct {
 	leases *leases
 	// plain: the plugin serves OTLP and no Lifecycle.
 	plain bool
-	// hung is called when the plugin does not even answer a health check.
+	// hung is called when the plugin does not even answer a health check; it
+	// kills the process, or closes the connection.
 	hung func()
 
 	checking sync.Mutex // held while a health check runs
@@ -209,7 +211,6 @@ func (l *link) checkAlive(ctx context.Context) {
 	if ctx.Err() != nil { // the process has ended, or the host stops
 		return
 	}
-	l.x.log.Error("plugin answers neither calls nor a health check: it is killed and started again",
-		"export_timeout", l.x.host.cfg.ExportTimeout, "error", wire.FromStatus(err))
+	l.x.log.Error(l.x.entry.manner().hung, "export_timeout", l.x.host.cfg.ExportTimeout, "error", wire.FromStatus(err))
 	l.hung()
 }

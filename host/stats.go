@@ -29,16 +29,19 @@ type Stats struct {
 
 // ExporterStats are the books of one exporter and the state of its plugin.
 type ExporterStats struct {
-	// Name is the entry's name; Path the executable last started, empty before
-	// it was found.
+	// Name is the entry's name; Path the executable last started, or the socket
+	// last attached to, empty before it was found.
 	Name, Path string
+	// Attached: this host does not start the plugin but attaches to it.
+	Attached bool
 	// State is where the plugin is in its life.
 	State State
 	// Version and SDK are what the plugin says of itself.
 	Version, SDK string
-	// PID is the running process, else 0.
+	// PID is the running process that this host has started, else 0.
 	PID int
-	// Starts counts the processes started so far that became ready.
+	// Starts counts the processes started so far that became ready, or the
+	// connections.
 	Starts uint64
 	// Granted are the names of the declared variables that the plugin got.
 	Granted []string
@@ -68,11 +71,12 @@ type State int
 
 // The states. More may come.
 const (
-	// StateStarting: being launched, described or configured.
+	// StateStarting: being launched or dialled, described or configured.
 	StateStarting State = iota
 	// StateReady: takes batches.
 	StateReady
-	// StateBackingOff: ended or did not start; started again after a pause.
+	// StateBackingOff: ended or did not start, or can not be reached; tried
+	// again after a pause.
 	StateBackingOff
 	// StateDraining: the host shuts down and sends what is left.
 	StateDraining
@@ -177,6 +181,7 @@ func (x *exporter) statsLocked(undrained uint64) ExporterStats {
 	s := ExporterStats{
 		Name:        x.entry.name,
 		Path:        x.plugin.path,
+		Attached:    x.entry.attached,
 		State:       x.plugin.state,
 		Version:     x.plugin.version,
 		SDK:         x.plugin.sdk,

@@ -16,11 +16,13 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Backoff between two starts of a plugin. One that has run for healthyAfter
-// begins from the first again.
+// Backoff between two starts of a plugin, or two attempts to attach to one,
+// which cost little. One that has run for healthyAfter begins from the first
+// again.
 const (
 	restartFirst = 200 * time.Millisecond
 	restartMost  = 30 * time.Second
+	attachMost   = 5 * time.Second
 	healthyAfter = 10 * time.Second
 )
 
@@ -43,12 +45,13 @@ func (x *exporter) run() {
 		case <-x.ctx.Done():
 			return
 		}
-		pause = min(restartMost, pause*2)
+		pause = min(x.entry.manner().mostPause, pause*2)
 	}
 }
 
-// live is one process from its launch to its end. The error says why it did
-// not become ready or why it ended, served how long it was ready.
+// live is one process from its launch to its end, or one connection to one that
+// is attached to. The error says why it did not become ready or why it ended,
+// served how long it was ready.
 func (x *exporter) live() (served time.Duration, err error) {
 	x.setState(StateStarting, "")
 	start, cancel := context.WithTimeout(x.ctx, x.host.cfg.StartTimeout)
@@ -70,22 +73,21 @@ func (x *exporter) live() (served time.Duration, err error) {
 	x.serve(l, p)
 	served = time.Since(begun)
 	if x.ctx.Err() != nil {
-		if !l.plain {
-			x.shutdownPlugin(l)
-		}
+		x.shutdownPlugin(l)
 		return served, x.end(p)
 	}
 	exit := p.Exit()
-	return served, errors.Join(fmt.Errorf("plugin ended: %s", exit), x.end(p))
+	return served, errors.Join(fmt.Errorf("%s: %s", x.entry.manner().ended, exit), x.end(p))
 }
 
-// serve sends batches until the process ends or the host stops.
+// serve sends batches until the process, or the connection, ends or the host
+// stops.
 func (x *exporter) serve(l *link, p peer) {
 	ctx, cancel := context.WithCancel(x.ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer cancel()
-	watch.Go(func() { // ends with the process, or with ctx
+	watch.Go(func() { // ends with the peer, or with ctx
 		select {
 		case <-p.Done():
 			cancel()
@@ -98,19 +100,19 @@ func (x *exporter) serve(l *link, p peer) {
 }
 
 // introduce asks the plugin what it is and gives it its configuration. One that
-// is a plain OTLP receiver behind go-plugin's handshake takes none.
+// is a plain OTLP receiver takes none, and one that is attached to has its own.
 func (x *exporter) introduce(ctx context.Context, l *link, plan plan, pid int) error {
-	d, err := x.host.cfg.describe(ctx, l.conn)
+	d, err := x.host.cfg.describe(ctx, plan, l.conn)
 	if err != nil {
 		return err
 	}
 	l.limits, l.plain = d.limits, d.about == nil
-	if !l.plain {
+	if !l.plain && !plan.attached {
 		if err := x.configure(ctx, l, plan, d); err != nil {
 			return err
 		}
 	}
-	x.ready(d, plan.path, pid)
+	x.ready(d, plan, pid)
 	return nil
 }
 
@@ -157,10 +159,10 @@ func (x *exporter) diagnose(list []*pluginv1.Diagnostic) error {
 }
 
 // ready books a plugin that has become ready, and says so in one line.
-func (x *exporter) ready(d description, path string, pid int) {
+func (x *exporter) ready(d description, plan plan, pid int) {
 	granted := sortedKeys(d.granted)
 	x.mu.Lock()
-	x.plugin.path, x.plugin.version, x.plugin.pid = path, wire.Clip(d.about.GetVersion()), pid
+	x.plugin.path, x.plugin.version, x.plugin.pid = plan.path, wire.Clip(d.about.GetVersion()), pid
 	x.plugin.sdk = sdkText(d.about)
 	version, sdk := x.plugin.version, x.plugin.sdk
 	x.plugin.granted = granted
@@ -169,7 +171,11 @@ func (x *exporter) ready(d description, path string, pid int) {
 	x.plugin.loggedFailed = ""
 	x.mu.Unlock()
 	x.setState(StateReady, "")
-	x.log.Info("plugin is ready", "path", path, "pid", pid, "describes_itself_as", wire.Clip(d.about.GetName()),
+	process := []any{"pid", pid}
+	if plan.attached {
+		process = []any{"attached", true}
+	}
+	x.log.With("path", plan.path).With(process...).Info("plugin is ready", "describes_itself_as", wire.Clip(d.about.GetName()),
 		"version", version, "sdk", sdk, "variables", granted, "start", starts)
 }
 
@@ -194,8 +200,7 @@ func (x *exporter) setState(to State, cause string) {
 	if cause != "" {
 		x.plugin.lastError = cause
 		if cause != x.plugin.loggedFailed {
-			x.noteLocked(slog.LevelError, "plugin is not running and is started again with growing pauses; requests are not affected",
-				"cause", cause, "waiting_spans", x.waiting)
+			x.noteLocked(slog.LevelError, x.entry.manner().notRunning, "cause", cause, "waiting_spans", x.waiting)
 		}
 		x.plugin.loggedFailed = cause
 	}
@@ -225,8 +230,18 @@ func (x *exporter) end(p peer) error {
 const endTimeout = time.Second
 
 // shutdownPlugin tells the plugin to deliver what it holds and release
-// everything.
+// everything. One that is attached to serves others too: it only delivers. A
+// plain OTLP receiver is told nothing.
 func (x *exporter) shutdownPlugin(l *link) {
+	if l.plain {
+		return
+	}
+	if x.entry.attached {
+		if err := x.flushLink(x.endBy, l); err != nil {
+			x.log.Warn("plugin did not flush at the end", "error", err)
+		}
+		return
+	}
 	reply, err := pluginv1.NewLifecycleClient(l.conn).Shutdown(x.endBy, &pluginv1.ShutdownRequest{Timeout: timeLeft(x.endBy)})
 	switch {
 	case err != nil:
@@ -245,6 +260,10 @@ func (x *exporter) flushPlugin(ctx context.Context) error {
 	if l == nil || l.plain {
 		return nil
 	}
+	return x.flushLink(ctx, l)
+}
+
+func (x *exporter) flushLink(ctx context.Context, l *link) error {
 	reply, err := pluginv1.NewLifecycleClient(l.conn).Flush(ctx, &pluginv1.FlushRequest{Timeout: timeLeft(ctx)})
 	if err != nil {
 		return fmt.Errorf("flush plugin %q: %w", x.entry.name, wire.FromStatus(err))

@@ -16,7 +16,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Reason is which of the usual causes kept a plugin from starting.
+// Reason is which of the usual causes kept a plugin from starting, or this
+// process from attaching to it.
 type Reason int
 
 // The reasons, each with a text of its own for the operator.
@@ -40,28 +41,44 @@ const (
 	// ReasonEnvironment: this machine does not allow it (no folder for a
 	// socket, no processes left).
 	ReasonEnvironment
+	// ReasonNotSocket: what is to be attached to is no stream socket.
+	ReasonNotSocket
+	// ReasonNobody: nobody listens at the socket, or takes connections.
+	ReasonNobody
+	// ReasonPermission: this process may not connect to the socket.
+	ReasonPermission
+	// ReasonPeer: the process at the socket belongs to another user.
+	ReasonPeer
 )
 
 var reasonNames = [...]string{
 	"other", "not found", "not executable", "wrong architecture", "not a plugin",
 	"wrong version", "timeout", "stopped", "environment",
+	"not a socket", "nobody listens", "no permission", "another user's",
 }
 
 // String is a short name.
 func (r Reason) String() string { return reasonNames[r] }
 
-// Error says why a plugin did not start.
+// Error says why a plugin did not start, or could not be attached to.
 type Error struct {
 	// Reason is the kind of cause.
 	Reason Reason
-	// Path is the executable.
+	// Path is the executable, or the socket.
 	Path string
 	// Err says what happened and what to do, in words for an operator.
 	Err error
+	// attach: Path is a socket.
+	attach bool
 }
 
 // Error is the whole text.
-func (e *Error) Error() string { return fmt.Sprintf("start %s: %v", e.Path, e.Err) }
+func (e *Error) Error() string {
+	if e.attach {
+		return fmt.Sprintf("attach to %s: %v", e.Path, e.Err)
+	}
+	return fmt.Sprintf("start %s: %v", e.Path, e.Err)
+}
 
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }

@@ -1,7 +1,8 @@
-// Package launch turns a command into a connected plugin process. It is the
-// only user of go-plugin's client side; it starts, connects and ends one
-// process and decides nothing: whether and when to start another is the
-// host's business.
+// Package launch turns a command into a connected plugin process, or a socket
+// into a connection to a plugin that somebody else has started. It is the only
+// user of go-plugin's client side; it starts, connects and ends one process, or
+// one connection, and decides nothing: whether and when to start another is
+// the host's business.
 //
 // The life of a Process:
 //
@@ -16,7 +17,11 @@
 //     first, SIGKILL to the group when ctx ends. It frees the connection and
 //     the folder. Every started Process must be stopped.
 //
-// Open launch.go first; runner.go is the process, handshake.go what it says on
+// An Attachment has the same methods, and its life is that of one connection:
+// Attach makes it, Done is closed when it is lost, Kill and Stop close it and
+// touch nothing else.
+//
+// Open launch.go first, then attach.go; runner.go is the process, handshake.go what it says on
 // standard output, output.go what becomes of the rest it prints.
 package launch
 
@@ -26,6 +31,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -35,6 +41,7 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/servetrace/servetrace/internal/wire"
@@ -119,18 +126,23 @@ func clientConfig(run *process, dir string) *goplugin.ClientConfig {
 		StartTimeout:     time.Hour,             // ctx decides, by killing the process
 		SyncStdout:       run.out.writer("stdout"),
 		SyncStderr:       run.out.writer("stderr"),
-		GRPCDialOptions: []grpc.DialOption{
-			grpc.WithContextDialer(run.dial),
-			grpc.WithTransportCredentials(wire.PeerCredentials()),
-			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{}), grpc.MaxCallRecvMsgSize(maxReplyBytes)),
-			grpc.WithInitialWindowSize(wire.WindowBytes),
-			grpc.WithInitialConnWindowSize(wire.WindowBytes),
-			grpc.WithWriteBufferSize(wire.WriteBufferBytes),
-			grpc.WithMaxHeaderListSize(maxHeaderBytes),
-			grpc.WithIdleTimeout(0), // the socket may be gone when it wakes
-			grpc.WithDisableRetry(), // the host retries, and gRPC would hold the bytes
-			grpc.WithDisableServiceConfig(),
-		},
+		GRPCDialOptions:  dialOptions(run.dial, wire.PeerCredentials()),
+	}
+}
+
+// dialOptions are those of every connection to a plugin.
+func dialOptions(dial func(context.Context, string) (net.Conn, error), creds credentials.TransportCredentials) []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithContextDialer(dial),
+		grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{}), grpc.MaxCallRecvMsgSize(maxReplyBytes)),
+		grpc.WithInitialWindowSize(wire.WindowBytes),
+		grpc.WithInitialConnWindowSize(wire.WindowBytes),
+		grpc.WithWriteBufferSize(wire.WriteBufferBytes),
+		grpc.WithMaxHeaderListSize(maxHeaderBytes),
+		grpc.WithIdleTimeout(0), // the socket may be gone when it wakes
+		grpc.WithDisableRetry(), // the host retries, and gRPC would hold the bytes
+		grpc.WithDisableServiceConfig(),
 	}
 }
 

@@ -40,18 +40,27 @@ func (p peerCredentials) Clone() credentials.TransportCredentials { return p }
 func (peerCredentials) OverrideServerName(string) error { return nil }
 
 func checkPeer(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if err := CheckPeer(conn); err != nil {
+		return nil, nil, err
+	}
+	return conn, peerInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
+}
+
+// CheckPeer is the check of PeerCredentials by itself: nil if the process at
+// the other end runs as the user that this one runs as, or as root.
+func CheckPeer(conn net.Conn) error {
 	unix, ok := conn.(*net.UnixConn)
 	if !ok {
-		return nil, nil, fmt.Errorf("peer of a %T is unknown: only Unix sockets are served", conn)
+		return fmt.Errorf("peer of a %T is unknown: only Unix sockets are served", conn)
 	}
 	uid, err := peerUID(unix)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ask for the peer's user: %w", err)
+		return fmt.Errorf("ask for the peer's user: %w", err)
 	}
 	if self := os.Geteuid(); uid != self && uid != 0 {
-		return nil, nil, fmt.Errorf("peer runs as user %d, this process as %d: refused", uid, self)
+		return fmt.Errorf("peer runs as user %d, this process as %d: refused", uid, self)
 	}
-	return conn, peerInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
+	return nil
 }
 
 // controlSocket runs f on the descriptor behind conn and gives its error.
