@@ -122,7 +122,7 @@ func (l *liveSpan) AddEvent(name string, options ...trace.EventOption) {
 	l.write(func(stub *tracetest.SpanStub) {
 		config := trace.NewEventConfig(append([]trace.EventOption{trace.WithTimestamp(stub.StartTime)}, options...)...)
 		stub.Events = append(slices.Clip(stub.Events), sdktrace.Event{
-			Name: name, Time: config.Timestamp(), Attributes: lastOfEachKey(config.Attributes()),
+			Name: name, Time: config.Timestamp(), Attributes: slices.Clone(config.Attributes()),
 		})
 	})
 }
@@ -149,7 +149,7 @@ func (l *liveSpan) AddLink(link trace.Link) {
 	}
 	l.write(func(stub *tracetest.SpanStub) {
 		stub.Links = append(slices.Clip(stub.Links), sdktrace.Link{
-			SpanContext: link.SpanContext, Attributes: lastOfEachKey(link.Attributes),
+			SpanContext: link.SpanContext, Attributes: slices.Clone(link.Attributes),
 		})
 	})
 }
@@ -223,24 +223,6 @@ func (l *liveSpan) Links() []sdktrace.Link {
 // Status is the status as it stands.
 func (l *liveSpan) Status() sdktrace.Status {
 	return read(l, func(s *tracetest.SpanStub) sdktrace.Status { return s.Status })
-}
-
-// lastOfEachKey leaves out what can not be an attribute, and all but the last
-// of those with the same key. It gives a slice of its own.
-func lastOfEachKey(kvs []attribute.KeyValue) []attribute.KeyValue {
-	var kept []attribute.KeyValue
-	for _, kv := range kvs {
-		if !kv.Valid() {
-			continue
-		}
-		at := slices.IndexFunc(kept, func(have attribute.KeyValue) bool { return have.Key == kv.Key })
-		if at < 0 {
-			kept = append(kept, kv)
-		} else {
-			kept[at] = kv
-		}
-	}
-	return kept
 }
 
 // typeName is the type of an error as the SDK writes it: with its package's
