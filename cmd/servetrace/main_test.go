@@ -1,55 +1,170 @@
 package main
 
 import (
-	"bytes"
-	"runtime"
-	"runtime/debug"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
+	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// TestMain lets the scripts run this test binary as the command servetrace.
+// TestMain lets this test binary also be the command servetrace, in scripts,
+// and plugins, under their names.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"servetrace": main})
+	testplugin.Main()
+	switch filepath.Base(os.Args[0]) {
+	case "console":
+		pluginsdk.Main(pluginsdk.Spec{
+			Name: "console", Version: "1.2.3", Description: "writes each span",
+			Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
+		})
+	case "stuck":
+		pluginsdk.Main(pluginsdk.Spec{Name: "stuck", Exporter: newStuck})
+	case "echo":
+		pluginsdk.Main(pluginsdk.Spec{Name: "echo", Env: []string{"ECHO_*"}, Exporter: newEcho})
+	case "terminal":
+		pluginsdk.Main(pluginsdk.Spec{Name: "terminal", Description: "\x1b[2Jred", Exporter: newStuck})
+	}
+	testscript.Main(leakChecked{m}, map[string]func(){"servetrace": main})
+}
+
+// leakChecked fails the tests where one leaves a goroutine behind.
+type leakChecked struct{ m *testing.M }
+
+func (l leakChecked) Run() int {
+	code := l.m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		_, _ = os.Stderr.WriteString(err.Error() + "\n")
+		return 1
+	}
+	return code
+}
+
+// newStuck never answers, and says in a file beside it which process it is.
+func newStuck(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
+	return pluginsdk.ExportFunc(func(context.Context, *pluginsdk.Batch) error {
+		if err := os.WriteFile(os.Args[0]+".pid", []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+			return err
+		}
+		select {}
+	}), nil
+}
+
+// newEcho prints what it was configured with.
+func newEcho(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
+	if s.Getenv("ECHO_REFUSE") != "" {
+		return nil, &pluginsdk.ConfigError{Path: "ECHO_REFUSE", Err: errors.New("is set")}
+	}
+	s.Warn("ECHO_VALUE", "has "+s.Getenv("ECHO_VALUE"))
+	_, err := s.Stdout.Write([]byte("value " + s.Getenv("ECHO_VALUE") + " undeclared " + s.Getenv("UNDECLARED") +
+		" service " + s.Context.ServiceName + " plugin " + s.Context.PluginName + "\n" + string(s.Config)))
+	return pluginsdk.ExportFunc(func(_ context.Context, b *pluginsdk.Batch) error {
+		_, err := s.Stdout.Write([]byte("batch " + b.ID()[len(b.ID())-2:] + " attempt " + strconv.Itoa(b.Attempt()) + "\n"))
+		return err
+	}), err
+}
+
+// plugins are the links that scripts find in $WORK/plugins.
+var plugins = []string{
+	"console", "stuck", "echo", "terminal",
+	"testplugin-record", "testplugin-stock", "testplugin-permanent", "testplugin-flaky:1", "testplugin-crash:1",
+	"testplugin-partial:1", "testplugin-filter:health", "testplugin-small:2", "testplugin-refuse", "testplugin-exit",
+	"testplugin-version:7", "testplugin-netrpc", "testplugin-hang", "testplugin-silent:1m",
 }
 
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata/script"})
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:  "testdata/script",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "mask": mask},
+		Setup: func(env *testscript.Env) error {
+			dir := filepath.Join(env.WorkDir, "plugins")
+			errs := []error{os.Mkdir(dir, 0o700)}
+			for _, name := range plugins {
+				errs = append(errs, os.Symlink(exe, filepath.Join(dir, name)))
+			}
+			errs = append(errs,
+				os.WriteFile(filepath.Join(env.WorkDir, "spans.binpb"), encodedSpans(t, "one", "two"), 0o600),
+				os.WriteFile(filepath.Join(env.WorkDir, "framed.binpb"), framed(encodedSpans(t, "one", "two"), encodedSpans(t, "three")), 0o600))
+			env.Setenv("SERVE_TRACING_PLUGIN_DIR", dir)
+			return errors.Join(errs...)
+		},
+	})
 }
 
-func TestWriteVersion(t *testing.T) {
-	tail := "plugin protocol  1\n"
-	platform := "go               " + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH + "\n"
-	revision := debug.BuildSetting{Key: "vcs.revision", Value: "0123abcd"}
-	for _, c := range []struct {
-		name string
-		info *debug.BuildInfo
-		want string
-	}{
-		{"no build info", nil, "version          unknown\n" + platform + "commit           unknown\n" + tail},
-		{
-			"not told", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}},
-			"version          (devel)\n" + platform + "commit           unknown\n" + tail,
-		},
-		{
-			"clean", &debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{revision, {Key: "vcs.modified", Value: "false"}}},
-			"version          v1.2.3\n" + platform + "commit           0123abcd\n" + tail,
-		},
-		{
-			"modified", &debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{revision, {Key: "vcs.modified", Value: "true"}}},
-			"version          v1.2.3\n" + platform + "commit           0123abcd (modified)\n" + tail,
-		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var got bytes.Buffer
-			if err := writeVersion(&got, c.info); err != nil {
-				t.Fatalf("writeVersion: %v", err)
-			}
-			if diff := cmp.Diff(c.want, got.String()); diff != "" {
-				t.Errorf("version (-want +got):\n%s", diff)
-			}
-		})
+// exits runs a command that must end with this code: "exits 2 servetrace foo".
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
 	}
+	code := 0
+	err := ts.Exec(args[1], args[2:]...)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// varying are the lengths that differ from machine to machine.
+var varying = regexp.MustCompile(`\b(PATH|TMPDIR|node)=<\d+ bytes>`)
+
+// mask writes the last standard output to a file, without what differs from
+// machine to machine.
+func mask(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: mask FILE")
+	}
+	text := varying.ReplaceAllString(ts.ReadFile("stdout"), "$1=<N bytes>")
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+}
+
+// encodedSpans is one request with spans of these names.
+func encodedSpans(tb testing.TB, names ...string) []byte {
+	tb.Helper()
+	scope := &tracepb.ScopeSpans{}
+	for i, name := range names {
+		id, err := hex.DecodeString("00000000000000a" + strconv.Itoa(i))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		scope.Spans = append(scope.Spans, &tracepb.Span{TraceId: append(id, id...), SpanId: id, Name: name})
+	}
+	encoded, err := proto.Marshal(&coltracepb.ExportTraceServiceRequest{
+		ResourceSpans: []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{scope}}},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return encoded
+}
+
+// framed are requests as the Collector's file exporter writes them.
+func framed(requests ...[]byte) []byte {
+	var all []byte
+	for _, r := range requests {
+		all = append(binary.BigEndian.AppendUint32(all, uint32(len(r))), r...)
+	}
+	return all
 }

@@ -127,8 +127,9 @@ func (s *session) sendAll(ctx context.Context, requests []request, books *books)
 			if spans == r.spans {
 				data = r.data // as it is, with what is empty
 			}
-			books.settle(spans, s.export(ctx, request{data, spans}))
-			if exit, ended := s.gone(); ended {
+			ans := s.export(ctx, request{data, spans})
+			books.settle(spans, ans)
+			if exit, ended := s.gone(ctx, ans); ended {
 				return fmt.Errorf("the plugin ended: %s", exit)
 			}
 			if ctx.Err() != nil {

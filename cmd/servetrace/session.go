@@ -16,6 +16,7 @@ import (
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
@@ -288,12 +289,39 @@ func (s *session) stop() error {
 	return s.process.Stop(ctx)
 }
 
-// gone says how the process ended, if it did by itself.
-func (s *session) gone() (exit string, ended bool) {
+// How long a process may take to say that it lives, and one that serves no more
+// to end, as in the host.
+const (
+	healthTimeout = 2 * time.Second
+	endGrace      = 2 * time.Second
+)
+
+// gone says how the process ended, if it did by itself. One that has just
+// broken off a call may take a moment to: it is asked whether it serves.
+func (s *session) gone(ctx context.Context, ans answer) (exit string, ended bool) {
+	grace := time.Duration(0)
+	if ans.err != nil && ans.err.Code == wire.CodeRetry && !s.serves(ctx) {
+		grace = endGrace
+	}
 	select {
 	case <-s.process.Done():
 		return s.process.Exit(), true
 	default:
-		return "", false
 	}
+	select {
+	case <-s.process.Done():
+		return s.process.Exit(), true
+	case <-time.After(grace):
+	case <-ctx.Done():
+	}
+	return "", false
+}
+
+// serves tells whether the plugin answers at all, if only that it knows no
+// health.
+func (s *session) serves(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	_, err := healthpb.NewHealthClient(s.process.Conn()).Check(ctx, &healthpb.HealthCheckRequest{Service: wire.HealthService})
+	return err == nil || wire.FromStatus(err).Code != wire.CodeRetry
 }
