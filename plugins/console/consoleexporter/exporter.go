@@ -1,32 +1,47 @@
-// Package consoleexporter writes spans as JSON, in the form of OpenTelemetry's
-// console exporter for Python, which Ray Serve's tracing guide shows. It is the
-// exporter of the console plugin, and can be that of a plugin with processors
-// of its own:
+// Package consoleexporter writes spans for people and for programs that read
+// what Ray Serve writes. It is the exporter of the console plugin, and can be
+// that of a plugin with processors of its own:
 //
 //	pluginsdk.Main(pluginsdk.Spec{
 //		Name:       "my-console",
-//		Env:        []string{consoleexporter.EnvPattern},
+//		Env:        consoleexporter.EnvPatterns(),
 //		Processors: []pluginsdk.NewProcessor{redact},
 //		Exporter:   consoleexporter.New,
 //	})
 //
+// There are two forms. "json" is that of OpenTelemetry's console exporter for
+// Python, which Ray Serve's tracing guide shows. "pretty" draws each trace as a
+// waterfall: a tree of spans with their times.
+//
 // The life of an exporter:
 //
 //  1. [New] reads the settings, and makes the folder if there is one.
-//  2. Export renders each span and hands it on in one Write: to the host's
-//     standard output, to its standard error, or to the file of the component
-//     that the span is from. When it returns nil all of the batch is written.
+//  2. Export hands on what it is given: as JSON each span in one Write, in the
+//     order of their ends, to the host's standard output, to its standard error
+//     or to the file of the component that the span is from; drawn, what the
+//     batch has of each trace in one Write. When it returns nil all of the batch
+//     is written.
 //  3. There is nothing to shut down: files are open only while a batch is
 //     written, so they can be moved away at any time.
 //
+// No span is held back for others of its trace. Those of a later batch are
+// drawn under a heading that says "continued", below the way to them as far as
+// it is remembered (recent.go: some 3 MiB at most). A span whose parent has not
+// come is marked.
+//
 // A batch of which a part could not be written is retried whole, so a span may
 // stand twice. Files grow until someone takes them away: the package rotates
-// nothing, and syncs nothing to disk.
+// nothing, and syncs nothing to disk. A drawing does not have everything: what
+// a span repeats of its name or its parents, stack traces, and attributes of
+// events are in JSON only.
 //
-// Open this file first; json.go is the form, folder.go the names of files.
+// Open this file first. json.go is the one form and folder.go the names of
+// files; pretty.go is the other, which tree.go orders, draw.go and details.go
+// draw, text.go makes harmless and terminal.go fits to what shows it.
 package consoleexporter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -36,21 +51,35 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// The variables that [New] reads.
+// The variables that are this package's own; [EnvPatterns] has all that it reads.
 const (
-	// EnvPattern covers those of the plugin itself; [EnvPatterns] has all.
+	// EnvPattern covers them.
 	EnvPattern = "SERVE_CONSOLE_*"
-	// EnvFormat is the form: json, which is the default and the only one.
+	// EnvFormat is the form: json, which is the default, or pretty.
 	EnvFormat = "SERVE_CONSOLE_FORMAT"
 	// EnvOutput says where spans go: stdout (the default), stderr, or a folder,
-	// as a path with a slash in it, or a dot.
+	// as a path with a slash in it, or a dot. A folder takes json only.
 	EnvOutput = "SERVE_CONSOLE_OUTPUT"
 )
 
-// EnvPatterns gives the variables that [New] reads, for pluginsdk.Spec.Env: its
-// own, and those by which terminals are told about. The slice is the caller's,
-// to append to.
-func EnvPatterns() []string { return []string{EnvPattern, "NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS"} }
+// EnvPatterns gives the variables that [New] reads, for pluginsdk.Spec.Env:
+// those above, and for drawings what terminals and their users say of
+// themselves:
+//
+//   - NO_COLOR, if not empty, forbids colours, whatever else is set
+//     (https://no-color.org).
+//   - FORCE_COLOR, if not empty, wants them where the output is no terminal, too;
+//     0 and false forbid them.
+//   - TERM: "dumb" means ASCII without colours, empty means without colours.
+//   - COLUMNS is the width where the output is no terminal, which is asked.
+//   - LC_ALL, LC_CTYPE, LANG, of which the first that is set must name UTF-8,
+//     else drawings are in ASCII. Every plugin has them, so they are not in the
+//     list.
+//
+// The slice is the caller's, to append to.
+func EnvPatterns() []string {
+	return []string{EnvPattern, "NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS"}
+}
 
 var _ pluginsdk.NewExporter = New
 
@@ -58,20 +87,30 @@ var _ pluginsdk.NewExporter = New
 // folder that can not be made, give a pluginsdk.ConfigError that names the
 // variable. It does not block. The exporter is safe for concurrent use.
 func New(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
-	if format := s.Getenv(EnvFormat); format != "" && format != "json" {
-		return nil, &pluginsdk.ConfigError{Path: EnvFormat, Err: fmt.Errorf("%q is not known: want json", format)}
+	format, output := cmp.Or(s.Getenv(EnvFormat), "json"), cmp.Or(s.Getenv(EnvOutput), "stdout")
+	if format != "json" && format != "pretty" {
+		return nil, &pluginsdk.ConfigError{Path: EnvFormat, Err: fmt.Errorf("%q is not known: want json or pretty", format)}
 	}
-	switch output := s.Getenv(EnvOutput); {
-	case output == "" || output == "stdout":
-		return toWriter(s.Stdout), nil
+	var to io.Writer
+	switch {
+	case output == "stdout":
+		to = s.Stdout
 	case output == "stderr":
-		return toWriter(s.Stderr), nil
-	case output == "." || strings.Contains(output, "/"):
-		return toFolder(output, s.Context.Node)
-	default:
+		to = s.Stderr
+	case output != "." && !strings.Contains(output, "/"):
 		return nil, &pluginsdk.ConfigError{Path: EnvOutput, Err: fmt.Errorf(
 			"%q is not known: want stdout, stderr, or a folder as a path with a slash, such as ./%[1]s", output)}
+	case format == "pretty":
+		return nil, &pluginsdk.ConfigError{Path: EnvOutput, Err: fmt.Errorf(
+			"%q is a folder, which takes json only, in files of one component each: want stdout or stderr for %s=pretty",
+			output, EnvFormat)}
+	default:
+		return toFolder(output, s.Context.Node)
 	}
+	if format == "pretty" {
+		return toTerminal(to, looker(s.Getenv, to)), nil
+	}
+	return toWriter(to), nil
 }
 
 // toWriter writes all spans to w.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
 	"maps"
 	"math"
@@ -25,8 +24,6 @@ import (
 	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // setup is what the SDK gives, with settings in env.
 func setup(env map[string]string, stdout, stderr io.Writer) pluginsdk.Setup {
@@ -74,19 +71,7 @@ func TestGolden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var stdout bytes.Buffer
 			export(t, setup(nil, &stdout, nil), spans...)
-			path := filepath.Join("testdata", name+".json")
-			if *update {
-				if err := os.WriteFile(path, stdout.Bytes(), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), stdout.String()); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", path, diff)
-			}
+			consoleexporter.Golden(t, name+".json", stdout.String())
 			decoder := json.NewDecoder(&stdout)
 			for decoder.More() {
 				var span map[string]any
@@ -319,7 +304,7 @@ func TestWrongSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, value, want string }{
-		{consoleexporter.EnvFormat, "xml", `SERVE_CONSOLE_FORMAT: "xml" is not known: want json`},
+		{consoleexporter.EnvFormat, "xml", `SERVE_CONSOLE_FORMAT: "xml" is not known: want json or pretty`},
 		{consoleexporter.EnvOutput, "spans", `SERVE_CONSOLE_OUTPUT: "spans" is not known: want stdout, stderr, or a folder as a path with a slash, such as ./spans`},
 		{consoleexporter.EnvOutput, file + "/spans", "SERVE_CONSOLE_OUTPUT: make the folder: mkdir " + file + ": not a directory"},
 	} {

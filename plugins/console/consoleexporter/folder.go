@@ -107,13 +107,13 @@ const maxStem = 200
 func fileName(first string, more ...string) string {
 	stem := []byte(strings.Join(append([]string{first}, more...), "_"))
 	for i, c := range stem {
-		if !fit(c) {
+		if !fileByte(c) {
 			stem[i] = '_'
 		}
 	}
 	return string(stem[:min(len(stem), maxStem)]) + "_tracing.json"
 }
 
-func fit(c byte) bool {
+func fileByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '-' || c == '_'
 }

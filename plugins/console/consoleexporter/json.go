@@ -139,15 +139,15 @@ func (p *printer) value(v attribute.Value) {
 	case attribute.BYTESLICE:
 		p.str(base64.StdEncoding.EncodeToString(v.AsByteSlice()))
 	case attribute.BOOLSLICE:
-		list(p, v.AsBoolSlice(), func(b bool) { p.raw(strconv.FormatBool(b)) })
+		array(p, v.AsBoolSlice(), func(b bool) { p.raw(strconv.FormatBool(b)) })
 	case attribute.INT64SLICE:
-		list(p, v.AsInt64Slice(), func(i int64) { p.buf = strconv.AppendInt(p.buf, i, 10) })
+		array(p, v.AsInt64Slice(), func(i int64) { p.buf = strconv.AppendInt(p.buf, i, 10) })
 	case attribute.FLOAT64SLICE:
-		list(p, v.AsFloat64Slice(), p.float)
+		array(p, v.AsFloat64Slice(), p.float)
 	case attribute.STRINGSLICE:
-		list(p, v.AsStringSlice(), p.str)
+		array(p, v.AsStringSlice(), p.str)
 	case attribute.SLICE:
-		list(p, v.AsSlice(), p.value)
+		array(p, v.AsSlice(), p.value)
 	case attribute.MAP:
 		p.begin('{')
 		for _, kv := range v.AsMap() {
@@ -159,7 +159,7 @@ func (p *printer) value(v attribute.Value) {
 	}
 }
 
-func list[T any](p *printer, all []T, render func(T)) {
+func array[T any](p *printer, all []T, render func(T)) {
 	p.begin('[')
 	for _, one := range all {
 		p.next()

@@ -1,0 +1,340 @@
+package consoleexporter
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// drawn is a trace as far as it is known, in the order of its drawing.
+type drawn struct {
+	id         trace.TraceID
+	start, end int64 // 0: not known
+	service    string
+	rows       []row
+	continued  bool
+}
+
+// lay puts the spans of a trace, at least one, into order. before is what was
+// drawn of it, nil for nothing.
+func lay(id trace.TraceID, spans []*span, before *history, l look) drawn {
+	d := drawn{id: id, continued: before != nil}
+	if before != nil {
+		d.start, d.end, d.service = before.start, before.end, before.service
+	}
+	for _, s := range spans {
+		if s.timed() {
+			d.end = max(d.end, s.end)
+			if d.start == 0 || s.start < d.start {
+				d.start = s.start
+			}
+		}
+	}
+	d.rows = arrange(spans, before, l.width/cellsPerLevel)
+	for _, r := range d.rows {
+		if d.service == "" && r.span != nil {
+			d.service = r.span.service
+		}
+	}
+	return d
+}
+
+// draw gives the whole drawing of a trace: a heading, for each span a line with
+// its name in the tree, kind, status, duration and time line, and below it what
+// else is to be said of it; and an empty line. No line is longer than the look
+// allows, and nothing in it but the look's own sequences does anything on a
+// terminal.
+func draw(d drawn, l look) []byte {
+	p := &paper{look: l}
+	p.heading(d)
+	at := p.columns(d)
+	var told inherited
+	for _, r := range d.rows {
+		p.row(d, r, at)
+		if r.span != nil {
+			p.details(d, r, told.at(r.depth))
+		}
+	}
+	p.newline()
+	return p.buf
+}
+
+// heading says which trace it is, and as much of the rest as goes into the line.
+func (p *paper) heading(d drawn) {
+	p.put(faint, "trace ")
+	p.put(bold, d.id.String())
+	count, faults := 0, 0
+	for _, r := range d.rows {
+		if r.span == nil {
+			continue
+		}
+		count++
+		if r.span.code == codes.Error {
+			faults++
+		}
+	}
+	part := func(st style, s string) {
+		if s != "" && p.cells(s)+2 <= p.room() {
+			p.skip(2)
+			p.put(st, s)
+		}
+	}
+	if d.continued {
+		part(bold, "continued")
+	}
+	part(plain, number(count, "span", "spans"))
+	if faults > 0 {
+		part(red, number(faults, "error", "errors"))
+	}
+	part(plain, d.service)
+	if d.start > 0 {
+		part(plain, duration(d.end-d.start, p.ascii))
+		part(faint, time.Unix(0, d.start).UTC().Format("15:04:05.000Z"))
+	}
+	p.newline()
+}
+
+func number(n int, one, several string) string {
+	return strconv.Itoa(n) + " " + either(n == 1, one, several)
+}
+
+const (
+	// cellsPerLevel is how wide a line is for each level of the tree: 80 cells
+	// have 8 levels, of three cells each. Spans below are drawn there too.
+	cellsPerLevel = 10
+	levelCells    = 3
+	// gap is between columns.
+	gap = 2
+	// leastBar and mostBar bound the time line.
+	leastBar = 10
+	mostBar  = 80
+)
+
+// columns are widths; 0: left out.
+type columns struct{ name, kind, status, duration, bar int }
+
+// columns shares the line out: names in full are worth more than the kind, half
+// a line of name no more than the rest. The widths of all but names are those of
+// the longest texts there are, so that traces stand below each other.
+func (p *paper) columns(d drawn) columns {
+	want := columns{kind: len("internal"), status: len("ERROR"), duration: len("99.9ms")}
+	for _, r := range d.rows {
+		want.name = max(want.name, p.prefixCells(r)+p.cells(nameOf(r)))
+	}
+	want.name = min(want.name, p.width)
+	half := min(want.name, p.width/2)
+	for _, try := range []struct {
+		columns
+		name int
+	}{
+		{columns{0, want.kind, want.status, want.duration, leastBar}, want.name},
+		{columns{0, 0, want.status, want.duration, leastBar}, half},
+		{columns{0, 0, 0, want.duration, leastBar}, half},
+		{columns{0, 0, want.status, want.duration, 0}, half},
+		{columns{0, 0, 0, want.duration, 0}, half},
+		{columns{}, 0},
+	} {
+		got := try.columns
+		left := p.width
+		for _, column := range []int{got.kind, got.status, got.duration, got.bar} {
+			if column > 0 {
+				left -= column + gap
+			}
+		}
+		if left < try.name {
+			continue
+		}
+		got.name = min(want.name, left)
+		if got.bar > 0 {
+			got.bar = min(got.bar+left-got.name, mostBar)
+		}
+		return got
+	}
+	return columns{name: p.width}
+}
+
+// row draws one line of the tree.
+func (p *paper) row(d drawn, r row, at columns) {
+	p.branch(r)
+	st := plain
+	if r.span == nil {
+		st = faint
+	}
+	p.putIn(st, nameOf(r), max(at.name-p.at, 0))
+	if s := r.span; s != nil {
+		if at.kind > 0 {
+			p.skip(gap)
+			p.putIn(faint, kindText(s.kind), at.kind)
+		}
+		st, fill := green, cyan
+		if s.code == codes.Error {
+			st, fill = red, red
+		}
+		if at.status > 0 {
+			p.skip(gap)
+			p.putIn(st, statusText(s.code), at.status)
+		}
+		if at.duration > 0 {
+			p.skip(gap)
+			p.putRight(plain, durationText(s, p.ascii), at.duration)
+		}
+		if at.bar > 0 && s.start > 0 {
+			p.skip(gap)
+			p.bar(fill, d, s, at.bar)
+		}
+	}
+	p.newline()
+}
+
+// rails draws what of the tree goes by on the left of a row.
+func (p *paper) rails(r row) {
+	if r.depth == 0 {
+		return
+	}
+	sign := p.signs()
+	for _, more := range r.rails {
+		p.put(faint, either(more, sign.rail, sign.gap))
+	}
+}
+
+// branch draws the tree up to a row's name.
+func (p *paper) branch(r row) {
+	sign := p.signs()
+	p.rails(r)
+	switch {
+	case r.depth == 0 && r.lost:
+		p.put(faint, sign.lost)
+	case r.depth == 0 || p.width < cellsPerLevel:
+	case r.depth > len(r.rails)+1: // deeper than it is drawn
+		p.put(faint, sign.far)
+	default:
+		p.put(faint, either(r.more, sign.branch, sign.last))
+	}
+}
+
+// margin draws the tree beside the lines that follow a row.
+func (p *paper) margin(r row) {
+	sign := p.signs()
+	p.rails(r)
+	far := r.depth > len(r.rails)+1
+	if r.depth > 0 && p.width >= cellsPerLevel {
+		p.put(faint, either(r.more && !far, sign.rail, sign.gap))
+	}
+	p.put(faint, either(len(r.children) > 0 && !far, sign.rail, sign.gap))
+}
+
+// marginCells is the width of what margin draws.
+func (p *paper) marginCells(r row) int {
+	if r.depth == 0 || p.width < cellsPerLevel {
+		return levelCells
+	}
+	return (len(r.rails) + 2) * levelCells
+}
+
+// prefixCells is the width of what branch draws.
+func (p *paper) prefixCells(r row) int {
+	switch {
+	case r.depth == 0 && r.lost:
+		return len(letters.lost)
+	case r.depth == 0 || p.width < cellsPerLevel:
+		return 0
+	}
+	return (len(r.rails) + 1) * levelCells
+}
+
+func either(first bool, a, b string) string {
+	if first {
+		return a
+	}
+	return b
+}
+
+// bar draws when the span ran, to half a cell.
+func (p *paper) bar(st style, d drawn, s *span, width int) {
+	steps := 2 * width
+	place := func(at int64) float64 {
+		if d.end <= d.start {
+			return 0
+		}
+		return float64(at-d.start) / float64(d.end-d.start) * float64(steps)
+	}
+	from := min(max(int(place(s.start)), 0), steps-1)
+	to := from + 1
+	if s.timed() {
+		to = min(max(int(place(s.end)+0.999), to), steps)
+	}
+	if d.end <= d.start && s.timed() {
+		to = steps // all at one moment
+	}
+	sign := p.signs()
+	text := ""
+	if from%2 == 1 {
+		text = sign.barStart
+	}
+	whole := to/2 - (from+1)/2
+	text += repeat(sign.bar, whole)
+	if to%2 == 1 && whole >= 0 {
+		text += sign.barEnd
+	}
+	p.skip(from / 2)
+	p.put(st, text)
+}
+
+func nameOf(r row) string { return cmp.Or(r.name, `""`) }
+
+// kindText is empty where the sender did not say.
+func kindText(kind trace.SpanKind) string {
+	if kind == trace.SpanKindUnspecified {
+		return ""
+	}
+	return kind.String()
+}
+
+func statusText(code codes.Code) string {
+	if code == codes.Unset {
+		return ""
+	}
+	return statusName(code)
+}
+
+func durationText(s *span, ascii bool) string {
+	if !s.timed() {
+		return "?"
+	}
+	return duration(s.end-s.start, ascii)
+}
+
+// duration gives three digits that matter.
+func duration(nanos int64, ascii bool) string {
+	switch d := time.Duration(nanos); {
+	case nanos < 1000:
+		return strconv.FormatInt(nanos, 10) + "ns"
+	case nanos < 999_500:
+		return digits(d, time.Microsecond) + either(ascii, "us", "µs")
+	case nanos < 999_500_000:
+		return digits(d, time.Millisecond) + "ms"
+	case d < time.Minute-5*time.Millisecond:
+		return digits(d, time.Second) + "s"
+	case d < time.Hour:
+		d = d.Round(time.Second)
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	default:
+		d = d.Round(time.Minute)
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+}
+
+func digits(d, unit time.Duration) string {
+	f := float64(d) / float64(unit)
+	switch {
+	case f < 9.995:
+		return strconv.FormatFloat(f, 'f', 2, 64)
+	case f < 99.95:
+		return strconv.FormatFloat(f, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(f, 'f', 0, 64)
+}

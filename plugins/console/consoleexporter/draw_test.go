@@ -1,0 +1,314 @@
+package consoleexporter
+
+import (
+	"encoding/binary"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/text/width"
+)
+
+// ms is a moment: so many milliseconds after noon of a day in 2026.
+func ms(n float64) int64 { return 1795262400_000000000 + int64(n*1e6) }
+
+func spanID(n byte) trace.SpanID { return trace.SpanID{7: n} }
+
+// aSpan is one of these, 0 for no parent, that ran from..to.
+func aSpan(id, parent byte, name string, from, to float64, attributes ...attribute.KeyValue) *span {
+	return &span{
+		id: spanID(id), parent: spanID(parent), name: name, kind: trace.SpanKindInternal,
+		start: ms(from), end: ms(to), service: "shop", attributes: attributes,
+	}
+}
+
+func exception(at float64, kind, message string) event {
+	return event{name: "exception", at: ms(at), attributes: []attribute.KeyValue{
+		attribute.String("exception.type", kind), attribute.String("exception.message", message),
+		attribute.String("exception.stacktrace", "goroutine 1 [running]:"),
+	}}
+}
+
+// aRequest is a request as the runtime traces it, with Ray's context.
+func aRequest() []*span {
+	rayContext := func(task string) []attribute.KeyValue {
+		return []attribute.KeyValue{
+			attribute.String("serve.request_id", "r-1"), attribute.String("serve.task_id", task),
+			attribute.String("ray.job_id", "01000000"), attribute.String("ray.actor_id", task[16:]),
+			attribute.String("ray.task_id", task), attribute.String("ray.request_id", "r-1"),
+		}
+	}
+	proxyTask, replicaTask := strings.Repeat("a", 40)+"01000000", strings.Repeat("b", 40)+"01000000"
+	proxy := aSpan(1, 0, "proxy_http_request HelloWorld GET /fail", 0, 100, append(rayContext(proxyTask),
+		attribute.String("request_id", "r-1"), attribute.String("deployment", "HelloWorld"), attribute.String("app", "default"),
+		attribute.String("request_type", "http"), attribute.String("request_method", "GET"),
+		attribute.String("resource.name", "proxy_http_request HelloWorld GET /fail"),
+		attribute.String("http.method", "GET"), attribute.String("http.route", "/fail"), attribute.Int("http.status_code", 500))...)
+	router := aSpan(2, 1, "route_to_replica HelloWorld __call__", 1, 11, append(rayContext(proxyTask),
+		attribute.String("request_id", "r-1"), attribute.String("deployment", "HelloWorld"),
+		attribute.Float64("serve.queue_wait_ms", 9.5))...)
+	replica := aSpan(3, 2, "replica_handle_request HelloWorld __call__", 11, 99.5, append(rayContext(replicaTask),
+		attribute.String("replica_id", "abcdefgh"), attribute.String("serve.replica_id", "default#HelloWorld#abcdefgh"),
+		attribute.Int("http.status_code", 500))...)
+	user := aSpan(4, 3, "predict", 20, 90, append(rayContext(replicaTask),
+		attribute.String("serve.replica_id", "default#HelloWorld#abcdefgh"), attribute.String("deployment", "HelloWorld"),
+		attribute.Int("tokens", 512), attribute.String("prompt", "two words"))...)
+	for _, s := range []*span{proxy, router, replica} {
+		s.kind = trace.SpanKindServer
+	}
+	for _, s := range []*span{proxy, replica, user} {
+		s.code = codes.Error
+		s.events = []event{exception(90, "*model.Error", "the model is not to be found")}
+	}
+	proxy.message = "500"
+	user.events = append(user.events, event{name: "token", at: ms(30)}, event{name: "token", at: ms(60)})
+	user.links = []link{{trace.TraceID{1}, spanID(9)}}
+	call := aSpan(5, 4, "GET", 40, 40.4, attribute.String("http.method", "GET"), attribute.Int("http.status_code", 500))
+	call.kind, call.code, call.service = trace.SpanKindClient, codes.Ok, "shop"
+	inside := aSpan(6, 5, "lookup", 40.1, 40.3)
+	inside.service, inside.kind = "stock", trace.SpanKindServer
+	return []*span{user, replica, router, proxy, call, inside} // as they may come
+}
+
+// drawnAs draws spans of a trace that is new.
+func drawnAs(l look, spans ...*span) string {
+	return string(draw(lay(trace.TraceID{0xab, 15: 1}, spans, nil, l), l))
+}
+
+func TestDrawings(t *testing.T) {
+	for name, got := range map[string]string{
+		"request-120":       drawnAs(look{width: 120}, aRequest()...),
+		"request-80":        drawnAs(look{width: 80}, aRequest()...),
+		"request-60":        drawnAs(look{width: 60}, aRequest()...),
+		"request-30":        drawnAs(look{width: 30}, aRequest()...),
+		"request-ascii-80":  drawnAs(look{width: 80, ascii: true}, aRequest()...),
+		"request-colour-80": drawnAs(look{width: 80, colour: true}, aRequest()...),
+		"odd-80":            drawnAs(look{width: 80}, oddSpans()...),
+		"texts-80":          drawnAs(look{width: 80}, oddTexts()...),
+		"texts-ascii-80":    drawnAs(look{width: 80, ascii: true}, oddTexts()...),
+		"deep-60":           drawnAs(look{width: 60}, deep(14)...),
+	} {
+		t.Run(name, func(t *testing.T) { Golden(t, name+".golden", got) })
+	}
+}
+
+// oddSpans have parents, ids and times that do not fit together.
+func oddSpans() []*span {
+	remote := aSpan(1, 99, "called from elsewhere", 0, 50)
+	remote.elsewhere = true
+	backwards := aSpan(12, 1, "ends before it starts", 30, 20)
+	endless := aSpan(13, 1, "no end", 35, 0)
+	endless.end = 0
+	timeless := aSpan(14, 1, "no times", 0, 0)
+	timeless.start, timeless.end = 0, 0
+	unspecified := aSpan(15, 1, "", 45, 46)
+	unspecified.kind = trace.SpanKindUnspecified
+	return []*span{
+		remote,
+		aSpan(2, 98, "parent not come", 5, 40),
+		aSpan(3, 2, "child of that", 6, 20), aSpan(4, 2, "its sibling", 21, 22), aSpan(5, 4, "below the sibling", 21, 22),
+		aSpan(6, 6, "its own parent", 10, 12),
+		aSpan(7, 8, "of a circle", 11, 12), aSpan(8, 7, "of the same", 12, 13), aSpan(9, 8, "below the circle", 10, 13),
+		aSpan(10, 1, "an id", 25, 28), aSpan(10, 1, "the same id", 26, 28), aSpan(11, 10, "child of the first", 26, 27),
+		aSpan(0, 1, "without an id", 29, 30),
+		backwards, endless, timeless, unspecified,
+		aSpan(16, 1, "a moment", 50, 50),
+	}
+}
+
+// oddTexts are what must not reach a terminal as it is, and what is wider or
+// narrower than it is long.
+func oddTexts() []*span {
+	long := aSpan(9, 1, strings.Repeat("a name without end ", 20), 8, 9)
+	for i := range 128 {
+		long.attributes = append(long.attributes, attribute.String(fmt.Sprintf("key.%d", i), strings.Repeat("v", i)))
+	}
+	for i := range 100 {
+		long.events = append(long.events, event{name: "e" + strings.Repeat("!", i%5), at: ms(8 + float64(i)/100)})
+		long.links = append(long.links, link{trace.TraceID{byte(i)}, spanID(byte(i))})
+	}
+	long.events = append(long.events, exception(8, "panic", "first line\nsecond\tline\r\n\x1b[31mred\n"+strings.Repeat("and so on ", 99)))
+	return []*span{
+		aSpan(1, 0, "\x1b]0;title\x07\x1b[2J cleared\r\n\u009b31m", 0, 10, attribute.String("\x1b[1mkey", "\x1b[31mred\x1b[0m")),
+		aSpan(2, 1, "bidi \u202eabc\u202c \u2066x\u2069 \u061c", 1, 2),
+		aSpan(3, 1, "日本語の名前 ｆｕｌｌ 한국어", 2, 3, attribute.String("都市", "東京")),
+		aSpan(4, 1, "e\u0301a\u0308 z"+strings.Repeat("\u0323", 50)+"algo \u0301", 3, 4),
+		aSpan(5, 1, "\u0301begins with a mark", 4, 5),
+		aSpan(6, 1, "emoji 😀 👩\u200d🚀 ❤\ufe0f 🇩🇪", 5, 6),
+		aSpan(7, 1, "broken \xff\xc3( \ufffd zero\u200bwidth nbsp\u00a0 \u2028", 6, 7),
+		aSpan(8, 1, "private \ue0b0 tag \U000e0041", 7, 8, attribute.String("empty", ""), attribute.String("quoted", `say "hi"`)),
+		long,
+	}
+}
+
+func deep(n int) []*span {
+	var spans []*span
+	for i := range n {
+		spans = append(spans, aSpan(byte(i+1), byte(i), fmt.Sprintf("level %d", i), float64(i), float64(2*n-i)))
+		if i%3 == 0 {
+			spans = append(spans, aSpan(byte(100+i), byte(i), fmt.Sprintf("beside %d", i), float64(i)+0.5, float64(i)+1, attribute.Int("n", i)))
+		}
+	}
+	return spans
+}
+
+// TestContinued draws a trace whose spans come with four batches.
+func TestContinued(t *testing.T) {
+	l, id := look{width: 80}, trace.TraceID{0xab, 15: 1}
+	var memory recent
+	var out strings.Builder
+	all := aRequest()
+	for _, batch := range [][]*span{
+		{all[0]},         // the user's span, before its parents
+		{all[5]},         // the last one, whose parent is missing
+		{all[1], all[3]}, // replica and proxy, the router between them missing
+		{all[4], all[2], aSpan(7, 4, "late", 95, 120)},
+	} {
+		d := lay(id, batch, memory.find(id), l)
+		out.Write(draw(d, l))
+		memory.add(d)
+	}
+	Golden(t, "continued-80.golden", out.String())
+}
+
+var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// check finds what no drawing may have.
+func check(t *testing.T, got string, l look) {
+	t.Helper()
+	if !l.colour && strings.Contains(got, "\x1b") {
+		t.Fatalf("escape sequence without colours: %q", got)
+	}
+	got = sgr.ReplaceAllString(got, "")
+	if !utf8.ValidString(got) {
+		t.Fatalf("not UTF-8: %q", got)
+	}
+	for line := range strings.Lines(strings.TrimSuffix(got, "\n")) {
+		line = strings.TrimSuffix(line, "\n")
+		cells := 0
+		for _, r := range line {
+			switch kind := width.LookupRune(r).Kind(); {
+			case unicode.IsControl(r), l.ascii && r > unicode.MaxASCII, !unicode.IsGraphic(r) && r != 0x200c && r != 0x200d:
+				t.Fatalf("%+q in a line: %q", r, line)
+			case unicode.In(r, unicode.Mn, unicode.Me), r == 0x200c, r == 0x200d:
+			case kind == width.EastAsianWide, kind == width.EastAsianFullwidth:
+				cells += 2
+			default:
+				cells++
+			}
+		}
+		if cells > l.width {
+			t.Fatalf("a line has %d cells, of %d: %q", cells, l.width, line)
+		}
+	}
+}
+
+// checkRows sees that each span is there once, and after its parent.
+func checkRows(t *testing.T, d drawn, spans []*span) {
+	t.Helper()
+	var path []*node
+	seen := map[*span]bool{}
+	for _, r := range d.rows {
+		if r.depth > len(path) || r.depth > 0 && path[r.depth-1] != r.up || r.depth == 0 && r.up != nil {
+			t.Fatalf("%q at depth %d is not below its parent", r.name, r.depth)
+		}
+		path = append(path[:r.depth], r.node)
+		if r.span != nil {
+			if seen[r.span] {
+				t.Fatalf("%q is there twice", r.name)
+			}
+			seen[r.span] = true
+		}
+	}
+	if len(seen) != len(spans) {
+		t.Fatalf("%d of %d spans are there", len(seen), len(spans))
+	}
+}
+
+func TestEveryWidth(t *testing.T) {
+	for _, spans := range [][]*span{aRequest(), oddSpans(), oddTexts(), deep(40)} {
+		for width := 1; width <= 500; width++ {
+			for _, l := range []look{{width: width}, {width: width, ascii: true, colour: true}} {
+				d := lay(trace.TraceID{1}, spans, nil, l)
+				checkRows(t, d, spans)
+				check(t, string(draw(d, l)), l)
+			}
+		}
+	}
+}
+
+// TestManySpans draws traces as large as a batch: one below the other, all below
+// one, all without their parents, and one circle.
+func TestManySpans(t *testing.T) {
+	const n = 10_000
+	for shape, parent := range map[string]func(i uint64) uint64{
+		"chain":  func(i uint64) uint64 { return i - 1 },
+		"fan":    func(i uint64) uint64 { return min(i-1, 1) },
+		"lost":   func(i uint64) uint64 { return i + n },
+		"circle": func(i uint64) uint64 { return i%n + 1 },
+	} {
+		t.Run(shape, func(t *testing.T) {
+			var spans []*span
+			for i := range uint64(n) {
+				s := aSpan(0, 0, fmt.Sprint("span ", i), float64(i), float64(i+1), attribute.Int("i", int(i)))
+				binary.BigEndian.PutUint64(s.id[:], i+1)
+				binary.BigEndian.PutUint64(s.parent[:], parent(i+1))
+				spans = append(spans, s)
+			}
+			slices.Reverse(spans)
+			l := look{width: 80}
+			d := lay(trace.TraceID{1}, spans, nil, l)
+			checkRows(t, d, spans)
+			check(t, string(draw(d, l)), l)
+		})
+	}
+}
+
+// FuzzDraw makes spans of eight bytes each, and draws them in two batches.
+func FuzzDraw(f *testing.F) {
+	f.Add([]byte("\x01\x00\x00\x09root\x02\x01\x01\x02chil"), "name\x1b[31m", "日本", uint16(80), byte(0))
+	f.Add([]byte("\x01\x02\x00\x09aaaa\x02\x01\x01\x02bbbb\x03\x03\x05\x02cccc"), "e\u0301", "\u202e", uint16(7), byte(1))
+	f.Fuzz(func(t *testing.T, data []byte, one, two string, width uint16, flags byte) {
+		l := look{width: int(width)%500 + 1, ascii: flags&1 != 0, colour: flags&2 != 0}
+		var spans []*span
+		for chunk := range slices.Chunk(data, 8) {
+			var b [8]byte
+			copy(b[:], chunk)
+			s := &span{
+				id: spanID(b[0] % 16), parent: spanID(b[1] % 16), elsewhere: b[4]&1 != 0,
+				name: one, start: int64(b[2]), end: int64(b[3]), kind: trace.SpanKind(b[4] % 8),
+				code: codes.Code(b[5] % 4), message: two[:min(len(two), int(b[5]))], service: two[:min(len(two), int(b[6]%4))],
+			}
+			if b[7]&1 != 0 {
+				s.start, s.end = int64(binary.BigEndian.Uint64(b[:])>>1), int64(binary.BigEndian.Uint64(b[:])>>1)+int64(b[7])
+			}
+			for i := range b[6] % 9 {
+				s.attributes = append(s.attributes, attribute.String(one[:min(len(one), int(i))], two), attribute.String("ray.task_id", one))
+				s.events = append(s.events, event{name: two, at: int64(b[7])}, exception(0, one, two))
+				s.links = append(s.links, link{trace.TraceID{i}, spanID(b[7])})
+			}
+			spans = append(spans, s)
+		}
+		if len(spans) == 0 {
+			return
+		}
+		var memory recent
+		half := (len(spans) + 1) / 2
+		for _, batch := range [][]*span{spans[:half], spans[half:]} {
+			if len(batch) == 0 {
+				continue
+			}
+			d := lay(trace.TraceID{1}, batch, memory.find(trace.TraceID{1}), l)
+			checkRows(t, d, batch)
+			check(t, string(draw(d, l)), l)
+			memory.add(d)
+		}
+	})
+}

@@ -1,0 +1,164 @@
+package consoleexporter
+
+import (
+	"cmp"
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// span is what a drawing needs of a span.
+type span struct {
+	id, parent trace.SpanID
+	// elsewhere: the parent is a span of another process.
+	elsewhere bool
+	name      string
+	kind      trace.SpanKind
+	code      codes.Code
+	message   string
+	// start and end are nanoseconds since 1970; 0: not given.
+	start, end int64
+	service    string
+	attributes []attribute.KeyValue
+	events     []event
+	links      []link
+}
+
+type event struct {
+	name       string
+	at         int64
+	attributes []attribute.KeyValue
+}
+
+type link struct {
+	trace trace.TraceID
+	span  trace.SpanID
+}
+
+// timed tells whether the span says when it ran.
+func (s *span) timed() bool { return s.start > 0 && s.end >= s.start }
+
+// node is a span in the tree of its trace.
+type node struct {
+	// span is nil for one that was drawn with an earlier batch, and is here
+	// because it leads to one that was not.
+	span     *span
+	id       trace.SpanID
+	parent   trace.SpanID
+	name     string
+	start    int64
+	up       *node
+	children []*node
+	// lost: it has a parent in this process that has not been seen.
+	lost bool
+	// walk is the number of the walk towards the root that came by; 0: none.
+	walk int
+}
+
+// row is a node at its place in the drawing.
+type row struct {
+	*node
+	depth int
+	// more: a sibling follows. rails says so of its parents, from depth 1 on, up
+	// to the depth that is drawn.
+	more  bool
+	rails []bool
+	// above is how many of its children were drawn with earlier batches.
+	above int
+}
+
+// arrange puts the spans of a trace into the order of the drawing: each after
+// its parent, siblings by their start. Each span is there once, whatever ids and
+// parents the spans say they have: of several with one id the first has the
+// children, and where spans are each other's parents the one that started first
+// is taken for a root. Where a parent came earlier, the known way to it is there
+// too. rails are as deep as most-1.
+func arrange(spans []*span, before *history, most int) []row {
+	nodes, byID := graft(spans, before)
+	cutCycles(nodes)
+	slices.SortStableFunc(nodes, func(a, b *node) int { return cmp.Compare(a.start, b.start) })
+	var roots []*node
+	for _, n := range nodes {
+		if n.up == nil {
+			roots = append(roots, n)
+		} else {
+			n.up.children = append(n.up.children, n)
+		}
+	}
+	above := before.children(byID)
+	rows := make([]row, 0, len(nodes))
+	// A stack of its own: a trace may be as deep as a batch has spans.
+	stack := make([]row, 0, len(roots))
+	push := func(children []*node, depth int, rails []bool) {
+		for i, n := range slices.Backward(children) {
+			stack = append(stack, row{node: n, depth: depth, rails: rails, more: i < len(children)-1})
+		}
+	}
+	push(roots, 0, nil)
+	for len(stack) > 0 {
+		next := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if next.span != nil && byID[next.id] == next.node {
+			next.above = above[next.id]
+		}
+		rows = append(rows, next)
+		rails := next.rails
+		if next.depth > 0 && len(rails) < most-1 {
+			rails = append(slices.Clip(rails), next.more)
+		}
+		push(next.children, next.depth+1, rails)
+	}
+	return rows
+}
+
+// graft makes the nodes of spans, and of those of before that lead to them, and
+// connects each with its parent.
+func graft(spans []*span, before *history) ([]*node, map[trace.SpanID]*node) {
+	nodes := make([]*node, 0, len(spans))
+	byID := make(map[trace.SpanID]*node, len(spans))
+	for _, s := range spans {
+		n := &node{span: s, id: s.id, parent: s.parent, name: s.name, start: s.start}
+		nodes = append(nodes, n)
+		if byID[s.id] == nil && s.id.IsValid() {
+			byID[s.id] = n
+		}
+	}
+	for i := 0; i < len(nodes); i++ { // it grows meanwhile
+		n := nodes[i]
+		if !n.parent.IsValid() {
+			continue
+		}
+		n.up = byID[n.parent]
+		if n.up == nil {
+			if past, known := before.find(n.parent); known {
+				n.up = &node{id: n.parent, parent: past.parent, name: past.name, start: past.start}
+				nodes, byID[n.parent] = append(nodes, n.up), n.up
+			}
+		}
+		n.lost = n.up == nil && n.span != nil && !n.span.elsewhere
+	}
+	return nodes, byID
+}
+
+// cutCycles makes a root of one node of each cycle.
+func cutCycles(nodes []*node) {
+	for i, n := range nodes {
+		walk := i + 1
+		for n != nil && n.walk == 0 {
+			n.walk = walk
+			n = n.up
+		}
+		if n == nil || n.walk != walk {
+			continue // it ends at a root, or where an earlier walk has been
+		}
+		first := n
+		for other := n.up; other != n; other = other.up {
+			if other.start < first.start {
+				first = other
+			}
+		}
+		first.up, first.lost = nil, true
+	}
+}
