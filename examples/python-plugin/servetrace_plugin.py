@@ -502,6 +502,11 @@ class _Plugin:
         with self._changed:
             return self._state is _State.STOPPING
 
+    @property
+    def is_busy(self) -> bool:
+        with self._changed:
+            return self._inside > 0
+
     # The services.
 
     def describe(self, _request: Any, _context: grpc.ServicerContext) -> Any:
@@ -520,7 +525,7 @@ class _Plugin:
             except ConfigError as error:
                 setup.error(error.path, str(error))
             except BaseException as error:  # sys.exit too: the operator is to see its text
-                logging.error("configure", exc_info=True)
+                logging.error("configure: %s", _say(error), exc_info=True)
                 setup.error("", _say(error))
             diagnostics, failed = setup._close()
             with self._changed:
@@ -619,7 +624,7 @@ class _Plugin:
         except BaseException as error:
             code = _code(error)
             if code is grpc.StatusCode.INTERNAL:
-                logging.error(what, exc_info=True)
+                logging.error("%s: %s", what, _say(error), exc_info=True)
             if isinstance(error, grpc.RpcError):
                 self._pass_details_on(context, error)
             context.abort(code, _clip(str(error) if isinstance(error, Permanent) else _say(error)))
@@ -808,10 +813,10 @@ def _run(spec: _Spec) -> NoReturn:
     _watch_parent(parent, lambda: (orphaned.set(), reasons.put(_Ending.ORPHANED)))
     why = reasons.get()
     logging.info("plugin stops", extra={"reason": why.value})
-    clean = _end(plugin, server, why, orphaned)
+    ended = _end(plugin, server, why, orphaned)
     _tidy(path, folder)
     _outlive(parent, why)
-    _exit(clean)
+    _exit(ended)
 
 
 # Threads for what is not Export: health checks, go-plugin's stream, flush, shutdown.
@@ -893,7 +898,15 @@ def _watch_parent(parent: int, gone: Callable[[], Any]) -> None:
     threading.Thread(target=poll, name="parent", daemon=True).start()
 
 
-def _end(plugin: _Plugin, server: grpc.Server, why: _Ending, orphaned: threading.Event) -> bool:
+class _Ended(enum.Enum):
+    """How it ended."""
+
+    CLEAN = "clean"
+    FAULT = "the shutdown was not clean"
+    STUCK = "a call, or the shutdown, hangs in a thread"
+
+
+def _end(plugin: _Plugin, server: grpc.Server, why: _Ending, orphaned: threading.Event) -> _Ended:
     """Refuses new calls, lets those in flight finish, shuts the plugin down and closes
     the server, within a bound that depends on who still listens."""
     bound = _ORPHAN if why in (_Ending.HOST_GONE, _Ending.ORPHANED) else _DRAIN
@@ -904,7 +917,8 @@ def _end(plugin: _Plugin, server: grpc.Server, why: _Ending, orphaned: threading
             plugin.stop(bound)
             clean.set()
         except BaseException as error:
-            logging.error("plugin did not end cleanly", extra={"error": _say(error)}, exc_info=_code(error) is grpc.StatusCode.INTERNAL)
+            bug = _code(error) is grpc.StatusCode.INTERNAL
+            logging.error("plugin did not end cleanly", extra={"error": _say(error)}, exc_info=bug)
         stopped.set()
 
     plugin.end_streams()
@@ -917,8 +931,12 @@ def _end(plugin: _Plugin, server: grpc.Server, why: _Ending, orphaned: threading
             hurried, deadline = True, min(deadline, time.monotonic() + _ORPHAN)
     if not stopped.is_set():
         logging.error("the plugin's shutdown did not end in time")
-    server.stop(max(0.1, min(1.0, deadline - time.monotonic()))).wait(2.0)  # answers may be on their way
-    return clean.is_set()
+    # Answers may be on their way; a call that hangs gets no other chance.
+    grace = max(0.1, min(1.0, deadline - time.monotonic()))
+    server.stop(grace).wait(grace + 0.1)
+    if not stopped.is_set() or plugin.is_busy:
+        return _Ended.STUCK
+    return _Ended.CLEAN if clean.is_set() else _Ended.FAULT
 
 
 def _tidy(path: str, folder: str) -> None:
@@ -948,9 +966,12 @@ def _outlive(parent: int, why: _Ending) -> None:
         os.killpg(os.getpid(), signal.SIGKILL)  # this process too
 
 
-def _exit(clean: bool) -> NoReturn:
-    """Ends the process, after what libraries do at exit, but not held up by their threads or by a call that hangs."""
-    code = 0 if clean else 1
+def _exit(ended: _Ended) -> NoReturn:
+    """Ends the process, after what libraries do at exit, but not held up by threads that hang."""
+    code = 0 if ended is _Ended.CLEAN else 1
+    if ended is _Ended.STUCK:
+        sys.stdout.flush()
+        os._exit(code)
     late = threading.Timer(_ORPHAN, os._exit, (code,))
     late.daemon = True
     late.start()
