@@ -94,10 +94,13 @@ func inspectAll(ctx context.Context, cfg host.Config, start bool, logged io.Writ
 	return list, nil
 }
 
-// connect starts the plugin as the host does.
+// connect starts the plugin as the host does, or attaches to it.
 func (s *session) connect(ctx context.Context, settings settings) (peer, error) {
 	ctx, cancel := startTime(ctx, s.cfg)
 	defer cancel()
+	if s.is.Attached {
+		return launch.Attach(ctx, s.is.Path)
+	}
 	var environ []string
 	for _, v := range s.is.Variables {
 		if v.Base {

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/pluginsdk/plugintest"
+)
+
+const pluginTestLong = `Hold a plugin, in any language, to every rule of the contract between host and
+plugin: the handshake, what it says of itself, its configuration, what it makes
+of batches, how it ends. Each rule runs with processes of its own, so the plugin
+is started many times, a few at a time. Of the environment it gets the base
+variables and those of --env that it declares; --env NAME without a value takes
+that of this environment.
+
+Standard output has a line for each rule: pass, FAIL or skip, and why. --junit
+writes the same for CI systems. The exit code is 1 where a rule failed. A rule
+that does not apply is skipped and fails nothing.
+
+Go authors have the same suite in their tests: package pluginsdk/plugintest.`
+
+const pluginTestExample = `  servetrace plugin test ./names
+  servetrace plugin test ./acme --env ACME_URL=http://127.0.0.1:4318 --env ACME_TOKEN --junit report.xml
+  servetrace plugin test --rules`
+
+// testFlags are those of "plugin test".
+type testFlags struct {
+	env           []string
+	config, junit string
+	rules         bool
+}
+
+// newPluginTest is "servetrace plugin test".
+func newPluginTest(s settings) *cobra.Command {
+	var f testFlags
+	cmd := &cobra.Command{
+		Use:     "test PATH",
+		Short:   "Hold a plugin to every rule of the contract",
+		Long:    pluginTestLong,
+		Example: pluginTestExample,
+		Args: func(cmd *cobra.Command, list []string) error {
+			if f.rules {
+				return args(cobra.NoArgs)(cmd, list)
+			}
+			return oneArg("PATH")(cmd, list)
+		},
+		RunE: func(cmd *cobra.Command, list []string) error {
+			if f.rules {
+				return writeRules(cmd)
+			}
+			return s.test(cmd, list[0], f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.env, "env", nil, "`NAME=VALUE` of a variable for the plugin; may be repeated")
+	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration, YAML or JSON")
+	flags.StringVar(&f.junit, "junit", "", "`FILE` to write a report in JUnit's XML to")
+	flags.BoolVar(&f.rules, "rules", false, "list the rules, and start nothing")
+	complete(cmd, "env")
+	return cmd
+}
+
+// test is the command, from its arguments to its exit code.
+func (s settings) test(cmd *cobra.Command, where string, f testFlags) error {
+	path, err := s.executable(cmd.Context(), where)
+	if err != nil {
+		return err
+	}
+	opts, err := f.options(s.getenv)
+	if err != nil {
+		return err
+	}
+	report, err := plugintest.Check(cmd.Context(), plugintest.Binary(path), opts...)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(writeReport(cmd.OutOrStdout(), report), writeJUnit(f.junit, report)); err != nil {
+		return err
+	}
+	if err := cmd.Context().Err(); err != nil {
+		return fmt.Errorf("called off: %w", context.Cause(cmd.Context()))
+	}
+	if n := report.Failed(); n > 0 {
+		return fmt.Errorf("%s of %d failed", counted(n, "rule"), len(report.Results))
+	}
+	return nil
+}
+
+// executable finds the plugin's file as the host does.
+func (s settings) executable(ctx context.Context, where string) (string, error) {
+	if strings.HasPrefix(where, "unix://") {
+		return "", usagef("%s: the suite starts and ends the plugin itself; name its executable", where)
+	}
+	cfg, err := s.one(where, "")
+	if err != nil {
+		return "", err
+	}
+	is := host.Inspect(ctx, cfg, false)[0]
+	return is.Path, hint(is)
+}
+
+// options are what the plugin is to be configured with.
+func (f testFlags) options(getenv func(string) string) ([]plugintest.Option, error) {
+	var environ []string
+	for _, entry := range f.env {
+		name, _, given := strings.Cut(entry, "=")
+		switch {
+		case name == "":
+			return nil, usagef("--env %q: want NAME=VALUE, or NAME for its value in this environment", entry)
+		case !given:
+			entry += "=" + getenv(name)
+		}
+		environ = append(environ, entry)
+	}
+	opts := []plugintest.Option{plugintest.WithEnv(environ...)}
+	if f.config == "" {
+		return opts, nil
+	}
+	document, err := os.ReadFile(f.config)
+	if err != nil {
+		return nil, usagef("--config: %w", err)
+	}
+	return append(opts, plugintest.WithConfig(document)), nil
+}
+
+// writeReport writes the report for people; it quotes the plugin.
+func writeReport(w io.Writer, report *plugintest.Report) error {
+	var text strings.Builder
+	if err := report.WriteText(&text); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, printableLines(text.String()))
+	return err
+}
+
+// writeJUnit writes the report to a file, if there is one to write.
+func writeJUnit(name string, report *plugintest.Report) error {
+	if name == "" {
+		return nil
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return usagef("--junit: %w", err)
+	}
+	if err := errors.Join(report.WriteJUnit(f), f.Close()); err != nil {
+		return usagef("--junit: %w", err)
+	}
+	return nil
+}
+
+// writeRules lists the rules: a check that is called off before it begins
+// reports all of them and starts nothing.
+func writeRules(cmd *cobra.Command) error {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	cancel()
+	report, err := plugintest.Check(ctx, plugintest.InProcess(pluginsdk.Spec{}))
+	if err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	for _, result := range report.Results {
+		fmt.Fprintf(table, "%s\t%s\n", result.Rule, result.Title)
+	}
+	return table.Flush()
+}
