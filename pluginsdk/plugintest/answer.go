@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -107,8 +108,10 @@ type watch struct {
 	// answers, partials and filters count the answers, those with a partial
 	// success and those with filtered spans.
 	answers, partials, filters int
+	// diagnostics counts the remarks on configurations.
+	diagnostics int
 	// The faults of each kind, each text once.
-	unread, partialFaults, filterFaults faults
+	unread, partialFaults, filterFaults, diagnosticFaults faults
 }
 
 // faults are texts, each once, of which the first are kept.
@@ -154,9 +157,6 @@ func (w *watch) see(spans int, a Answer, trouble []string) {
 		if a.Rejected < 0 || a.Rejected > spans {
 			w.partialFaults.add("%d rejected spans of a batch of %d: want 0 to %d", a.Rejected, spans, spans)
 		}
-		if a.Rejected > 0 && a.Message == "" {
-			w.partialFaults.add("%d spans rejected without an error_message: say why, an operator reads it", a.Rejected)
-		}
 	}
 	if dropped := a.filtered(); dropped > 0 {
 		w.filters++
@@ -164,6 +164,23 @@ func (w *watch) see(spans int, a Answer, trouble []string) {
 			w.filterFaults.add("%d filtered spans (%v) of a batch of %d", dropped, a.Filtered, spans)
 		} else if dropped+max(0, a.Rejected) > spans {
 			w.filterFaults.add("%d filtered and %d rejected spans of a batch of %d: a span is one of both", dropped, a.Rejected, spans)
+		}
+	}
+}
+
+// seeDiagnostics books the remarks on a configuration.
+func (w *watch) seeDiagnostics(list []*pluginv1.Diagnostic) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.diagnostics += len(list)
+	for _, d := range list {
+		switch d.GetSeverity() {
+		case pluginv1.Severity_SEVERITY_WARNING, pluginv1.Severity_SEVERITY_ERROR:
+		default:
+			w.diagnosticFaults.add("severity is %v (%q); want WARNING or ERROR", d.GetSeverity(), clip(d.GetText()))
+		}
+		if strings.TrimSpace(d.GetText()) == "" {
+			w.diagnosticFaults.add("a diagnostic about %q has no text; say what is wrong, the value seen, and what to do", clip(d.GetPath()))
 		}
 	}
 }

@@ -112,6 +112,9 @@ const (
 	// Slow is a batch whose delivery takes longer than half a second and less
 	// than two: rules that cut calls in the middle, or must not, use it.
 	Slow Input = "slow"
+	// Stuck is a batch whose delivery does not end before the call is cancelled
+	// or its deadline is over.
+	Stuck Input = "stuck"
 )
 
 // WithInput gives a request that makes the plugin do something that no request

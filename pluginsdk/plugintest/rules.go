@@ -45,8 +45,13 @@ var (
 func rules() []rule {
 	return slices.Concat(
 		handshakeRules(),
+		serviceRules(),
 		describeRules(),
 		configureRules(),
 		exportRules(),
+		flushRules(),
+		endRules(),
+		configureLastRules(),
+		exportLastRules(),
 	)
 }

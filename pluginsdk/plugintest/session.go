@@ -215,6 +215,9 @@ func (s *session) configure(ctx context.Context, request *pluginv1.ConfigureRequ
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	reply, err := s.lifecycle.Configure(ctx, request)
+	if s.watch != nil {
+		s.watch.seeDiagnostics(reply.GetDiagnostics())
+	}
 	return reply, s.callError(ctx, err)
 }
 

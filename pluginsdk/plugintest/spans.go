@@ -90,17 +90,19 @@ func (b *batch) request() *coltracepb.ExportTraceServiceRequest {
 	return &request
 }
 
-// padded is the batch with an attribute on its first span so that it has just
-// so many bytes, or a few less.
+// padded is the batch with an attribute on each span so that it has that many
+// bytes, or a few less. A batch that has more stays as it is.
 func (b batch) padded(bytes int) batch {
-	const overhead = 64 // the attribute's own, and longer lengths around it
-	missing := bytes - len(b.data) - overhead
+	const overhead = 64 // of one attribute, and of longer lengths around it
+	missing := (bytes-len(b.data))/max(1, b.spans) - overhead
 	if missing <= 0 {
 		return b
 	}
 	request := b.request()
-	span := request.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()[0]
-	span.Attributes = append(span.Attributes, text("plugintest.padding", strings.Repeat("x", missing)))
+	padding := text("plugintest.padding", strings.Repeat("x", missing))
+	eachSpan(request.GetResourceSpans(), func(span *tracepb.Span) {
+		span.Attributes = append(span.Attributes, padding)
+	})
 	b.set(request)
 	return b
 }

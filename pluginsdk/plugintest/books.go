@@ -1,0 +1,132 @@
+package plugintest
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// books count numbered spans that a session exports, and compare them with what
+// arrived. Safe for concurrent use.
+type books struct {
+	trial   *trial
+	session *session
+
+	mu sync.Mutex
+	// sent are the span ids of batches answered OK, missing how many of them
+	// need not arrive: rejected or filtered.
+	sent    map[string]bool
+	missing int
+}
+
+func newBooks(t *trial, s *session) *books {
+	return &books{trial: t, session: s, sent: map[string]bool{}}
+}
+
+// export sends a batch that must be answered OK, and books it.
+func (k *books) export(ctx context.Context, b batch) error {
+	answer, err := k.session.export(ctx, b)
+	if err == nil && !answer.Delivered() {
+		err = fmt.Errorf("Export of %d spans: answered %v, want OK", b.spans, answer)
+	}
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, id := range b.ids {
+		k.sent[id] = true
+	}
+	k.missing += max(0, answer.Rejected) + answer.filtered()
+	return nil
+}
+
+var errNobodySees = errors.New("nobody sees what arrives")
+
+// arrived says how often each span of this run arrived.
+func (k *books) arrived() (map[string]int, error) {
+	var ids []string
+	tapped, inProcess := k.session.plugin.(*inner)
+	switch {
+	case k.trial.received != nil:
+		list, err := k.trial.received()
+		if err != nil {
+			return nil, fmt.Errorf("WithReceived: %w", err)
+		}
+		ids = list
+	case inProcess:
+		for _, encoded := range tapped.tap.seen() {
+			var data tracepb.TracesData
+			if err := proto.Unmarshal(encoded, &data); err != nil {
+				return nil, fmt.Errorf("what reached the exporter: %w", err)
+			}
+			eachSpan(data.GetResourceSpans(), func(span *tracepb.Span) { ids = append(ids, hex.EncodeToString(span.GetSpanId())) })
+		}
+	default:
+		return nil, errNobodySees
+	}
+	counts := map[string]int{}
+	for _, id := range ids {
+		counts[id]++
+	}
+	return counts, nil
+}
+
+// balance compares what was sent with what arrived; where nobody sees that,
+// the answers have to do.
+func (k *books) balance() error {
+	arrived, err := k.arrived()
+	if errors.Is(err, errNobodySees) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var lost, twice []string
+	for _, id := range slices.Sorted(maps.Keys(k.sent)) {
+		switch n := arrived[id]; {
+		case n == 0:
+			lost = append(lost, id)
+		case n > 1:
+			twice = append(twice, id)
+		}
+	}
+	var errs []error
+	if len(lost) > k.missing {
+		errs = append(errs, fmt.Errorf("%d of %d spans answered OK are not there, %d of which it said it had filtered or rejected; the first is %s", len(lost), len(k.sent), k.missing, lost[0]))
+	}
+	if len(twice) > 0 {
+		errs = append(errs, fmt.Errorf("%d of %d spans, each sent once, are there several times; the first is %s", len(twice), len(k.sent), twice[0]))
+	}
+	return errors.Join(errs...)
+}
+
+func checkReceived(ctx context.Context, t *trial) error {
+	s, err := t.ready(ctx, how{})
+	if err != nil {
+		return err
+	}
+	books := newBooks(t, s)
+	if _, err := books.arrived(); errors.Is(err, errNobodySees) {
+		return skipf("nobody says what has arrived: see WithReceived")
+	}
+	const batches = 5
+	for i := range batches {
+		if err := books.export(ctx, t.numbers.batch(i+1)); err != nil {
+			return err
+		}
+		if err := books.balance(); err != nil {
+			return fmt.Errorf("as soon as batch %d is answered: %w", i+1, err)
+		}
+	}
+	return nil
+}
