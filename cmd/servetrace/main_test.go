@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -74,7 +75,8 @@ func newEcho(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	_, err := s.Stdout.Write([]byte("value " + s.Getenv("ECHO_VALUE") + " undeclared " + s.Getenv("UNDECLARED") +
 		" service " + s.Context.ServiceName + " plugin " + s.Context.PluginName + "\n" + string(s.Config)))
 	return pluginsdk.ExportFunc(func(_ context.Context, b *pluginsdk.Batch) error {
-		_, err := s.Stdout.Write([]byte("batch " + b.ID()[len(b.ID())-2:] + " attempt " + strconv.Itoa(b.Attempt()) + "\n"))
+		_, number, _ := strings.Cut(b.ID(), "-")
+		_, err := s.Stdout.Write([]byte("batch " + number + " attempt " + strconv.Itoa(b.Attempt()) + "\n"))
 		return err
 	}), err
 }

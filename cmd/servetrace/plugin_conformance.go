@@ -35,9 +35,9 @@ const pluginTestExample = `  servetrace plugin test ./names
 
 // testFlags are those of "plugin test".
 type testFlags struct {
-	env           []string
-	config, junit string
-	rules         bool
+	env                      []string
+	config, badConfig, junit string
+	rules                    bool
 }
 
 // newPluginTest is "servetrace plugin test".
@@ -64,6 +64,7 @@ func newPluginTest(s settings) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.env, "env", nil, "`NAME=VALUE` of a variable for the plugin; may be repeated")
 	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration, YAML or JSON")
+	flags.StringVar(&f.badConfig, "bad-config", "", "`FILE` with a configuration that the plugin must refuse")
 	flags.StringVar(&f.junit, "junit", "", "`FILE` to write a report in JUnit's XML to")
 	flags.BoolVar(&f.rules, "rules", false, "list the rules, and start nothing")
 	complete(cmd, "env")
@@ -123,14 +124,23 @@ func (f testFlags) options(getenv func(string) string) ([]plugintest.Option, err
 		environ = append(environ, entry)
 	}
 	opts := []plugintest.Option{plugintest.WithEnv(environ...)}
-	if f.config == "" {
-		return opts, nil
+	for _, document := range []struct {
+		flag, file string
+		with       func([]byte) plugintest.Option
+	}{
+		{"config", f.config, plugintest.WithConfig},
+		{"bad-config", f.badConfig, plugintest.WithBadConfig},
+	} {
+		if document.file == "" {
+			continue
+		}
+		text, err := os.ReadFile(document.file)
+		if err != nil {
+			return nil, usagef("--%s: %w", document.flag, err)
+		}
+		opts = append(opts, document.with(text))
 	}
-	document, err := os.ReadFile(f.config)
-	if err != nil {
-		return nil, usagef("--config: %w", err)
-	}
-	return append(opts, plugintest.WithConfig(document)), nil
+	return opts, nil
 }
 
 // writeReport writes the report for people; it quotes the plugin.
