@@ -33,7 +33,11 @@ func (p *plugin) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*pi
 			remarks.fail(fmt.Sprintf("processor %d: ", i+1), err)
 			continue
 		}
-		built.stages = append(built.stages, stage{nameOf(processor, i), processor})
+		stages, err := p.unfold(processor, i+1)
+		if err != nil {
+			remarks.fail(fmt.Sprintf("processor %d: ", i+1), err)
+		}
+		built.stages = append(built.stages, stages...)
 	}
 	exporter, err := make1(p, "exporter", func() (Exporter, error) { return p.spec.Exporter(ctx, setup) })
 	if err != nil {
@@ -95,12 +99,13 @@ func make1[T any](p *plugin, what string, construct func() (T, error)) (made T, 
 	return made, fault
 }
 
-// nameOf is a processor's name in the books; place counts from zero.
-func nameOf(processor Processor, place int) string {
-	if named, ok := processor.(Named); ok && named.Name() != "" {
-		return named.Name()
-	}
-	return "processor-" + strconv.Itoa(place+1)
+// unfold is the package's, with the author's Name under guard.
+func (p *plugin) unfold(processor Processor, place int) (stages []stage, err error) {
+	panicked := p.guard("name processor "+strconv.Itoa(place), func() error {
+		stages, err = unfold(processor, strconv.Itoa(place))
+		return nil
+	})
+	return stages, errors.Join(panicked, err)
 }
 
 // remarks collects diagnostics. Constructors may warn from goroutines of their
