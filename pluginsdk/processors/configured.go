@@ -1,5 +1,17 @@
 package processors
 
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// EnvRayContext is the variable that switches [RayContext] on for a plugin
+// whose processors are [Configured]: "on" or "off". Empty: off.
+const EnvRayContext = "SERVE_RAY_CONTEXT"
+
 // What a processor is called in the document, and in the books unless its
 // config gives another name.
 const (
@@ -9,3 +21,189 @@ const (
 	kindFilter     = "filter"
 	kindSample     = "sample"
 )
+
+// Configured builds the processors that the operator asks for: what a stock
+// plugin has in its pluginsdk.Spec.Processors. They are [RayContext], where
+// SERVE_RAY_CONTEXT is "on" and the document does not place it itself, then what
+// "processors" of the document lists, in that order:
+//
+//	processors:
+//	  - filter: {drop: [{name: "GET /health*"}]}
+//	  - redact: {name: redact-mails, without: [card]}
+//	  - sample: {ratio: 0.1, keep: {errors: true, slower_than: 1s}}
+//	exporter: {}
+//
+// Each entry is one processor, by its kind: raycontext, attributes, redact,
+// filter or sample, with the fields of RayContextConfig, [AttributesConfig],
+// [RedactConfig], [FilterConfig] or [SampleConfig]; {} is its defaults. Of
+// several of one kind all but one need a name, for the books tell them apart by
+// it. "exporter" is left to the plugin's exporter.
+//
+// The processor that it gives is a [pluginsdk.Chain], which the SDK unfolds;
+// with neither variable nor document it is empty and costs nothing. The plugin
+// must declare EnvRayContext in its Spec.Env. A value or a document that can not
+// be used is an error of [*pluginsdk.ConfigError]s, all of them joined.
+func Configured(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
+	var doc document
+	if err := s.DecodeConfig(&doc); err != nil {
+		return nil, err
+	}
+	on, err := rayContextIsOn(s)
+	faults := []error{err}
+	var chain pluginsdk.Chain
+	if on && !doc.hasRayContext() {
+		chain = append(chain, newRayContext(s, ""))
+	}
+	for i, e := range doc.Processors {
+		path := fmt.Sprintf("processors[%d]", i)
+		made, err := e.build(ctx, s, path)
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		chain = append(chain, made)
+	}
+	faults = append(faults, uniqueNames(doc.Processors))
+	if err := errors.Join(faults...); err != nil {
+		return nil, flat(err)
+	}
+	return chain, nil
+}
+
+var _ pluginsdk.NewProcessor = Configured
+
+// rayContextIsOn reads the variable.
+func rayContextIsOn(s pluginsdk.Setup) (bool, error) {
+	if s.Getenv == nil {
+		return false, nil
+	}
+	switch value := s.Getenv(EnvRayContext); value {
+	case "on":
+		return true, nil
+	case "", "off":
+		return false, nil
+	default:
+		return false, &pluginsdk.ConfigError{Path: EnvRayContext, Err: fmt.Errorf("%q: want on or off", value)}
+	}
+}
+
+// document is what a stock plugin's document holds.
+type document struct {
+	Processors []entry `yaml:"processors"`
+	Exporter   any     `yaml:"exporter"`
+}
+
+func (d document) hasRayContext() bool {
+	for _, e := range d.Processors {
+		if e.RayContext != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// entry is one of the list: exactly one field must be set.
+type entry struct {
+	RayContext *RayContextConfig `yaml:"raycontext"`
+	Attributes *AttributesConfig `yaml:"attributes"`
+	Redact     *RedactConfig     `yaml:"redact"`
+	Filter     *FilterConfig     `yaml:"filter"`
+	Sample     *sampleEntry      `yaml:"sample"`
+}
+
+// sampleEntry is a SampleConfig whose ratio must be given: to forget it would
+// be to drop everything.
+type sampleEntry struct {
+	Name  string     `yaml:"name"`
+	Ratio *float64   `yaml:"ratio"`
+	Keep  KeepConfig `yaml:"keep"`
+}
+
+// choice is a processor that an entry names.
+type choice struct {
+	kind, name string
+	build      pluginsdk.NewProcessor
+}
+
+// choices are those that the entry names.
+func (e entry) choices() []choice {
+	var list []choice
+	add := func(kind, name string, build pluginsdk.NewProcessor) {
+		list = append(list, choice{kind, string(nameOr(name, kind)), build})
+	}
+	if c := e.RayContext; c != nil {
+		add(kindRayContext, c.Name, c.build)
+	}
+	if c := e.Attributes; c != nil {
+		add(kindAttributes, c.Name, Attributes(*c))
+	}
+	if c := e.Redact; c != nil {
+		add(kindRedact, c.Name, Redact(*c))
+	}
+	if c := e.Filter; c != nil {
+		add(kindFilter, c.Name, Filter(*c))
+	}
+	if c := e.Sample; c != nil {
+		add(kindSample, c.Name, c.build)
+	}
+	return list
+}
+
+// build builds the entry's processor. path is where the entry stands.
+func (e entry) build(ctx context.Context, s pluginsdk.Setup, path string) (pluginsdk.Processor, error) {
+	list := e.choices()
+	if len(list) != 1 {
+		text := "names no processor: want one of attributes, filter, raycontext, redact, sample, with {} for its defaults"
+		if len(list) > 1 {
+			text = fmt.Sprintf("names %d processors: give each a dash of its own, for their order matters", len(list))
+		}
+		return nil, &pluginsdk.ConfigError{Path: path, Err: errors.New(text)}
+	}
+	made, err := list[0].build(ctx, s)
+	if err != nil {
+		return nil, within(path, err) // which names the kind already
+	}
+	return made, nil
+}
+
+func (c *sampleEntry) build(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
+	if c.Ratio == nil {
+		return nil, &pluginsdk.ConfigError{
+			Path: kindSample + ".ratio", Err: errors.New("is missing: give the share of traces to keep, 0 to 1"),
+		}
+	}
+	return Sample(SampleConfig{Name: c.Name, Ratio: *c.Ratio, Keep: c.Keep})(ctx, s)
+}
+
+// uniqueNames finds entries that the books could not tell apart.
+func uniqueNames(entries []entry) error {
+	var f faults
+	first := map[string]int{}
+	for i, e := range entries {
+		list := e.choices()
+		if len(list) != 1 {
+			continue
+		}
+		c := list[0]
+		if before, ok := first[c.name]; ok {
+			f.add(fmt.Sprintf("processors[%d].%s.name", i, c.kind),
+				"%q is the name of processors[%d] too: give one of them another, for the books tell them apart by it", c.name, before)
+			continue
+		}
+		first[c.name] = i
+	}
+	return f.err()
+}
+
+// flat joins what joins of joins hold, so that each is reported by itself.
+func flat(err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err
+	}
+	var all []error
+	for _, one := range joined.Unwrap() {
+		all = append(all, flat(one))
+	}
+	return errors.Join(all...)
+}

@@ -36,9 +36,11 @@ const (
 // overwritten, as in Ray, where the runtime knows better than the span's maker;
 // serve.* attributes stay. In the books it is "raycontext".
 func RayContext() pluginsdk.NewProcessor {
-	return func(_ context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
-		return &rayContext{named: kindRayContext, job: s.Context.Job}, nil
-	}
+	return RayContextConfig{}.build
+}
+
+func newRayContext(s pluginsdk.Setup, name string) pluginsdk.Processor {
+	return &rayContext{named: nameOr(name, kindRayContext), job: s.Context.Job}
 }
 
 // RayContextConfig is what the document may say about raycontext: nothing but
@@ -53,6 +55,13 @@ func (c RayContextConfig) Validate() error {
 	var f faults
 	f.checkName(c.Name)
 	return f.err()
+}
+
+func (c RayContextConfig) build(_ context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
+	if err := within(kindRayContext, c.Validate()); err != nil {
+		return nil, err
+	}
+	return newRayContext(s, c.Name), nil
 }
 
 type rayContext struct {

@@ -133,6 +133,11 @@ func (f *fields) is(num protowire.Number) bool {
 	return f.num == num && f.typ == protowire.BytesType
 }
 
+// isNumber tells whether it is field num, as a number of that type.
+func (f *fields) isNumber(num protowire.Number, typ protowire.Type) bool {
+	return f.num == num && f.typ == typ
+}
+
 // malformed is the final error for bytes that are no OTLP; nil for nil.
 func malformed(what string, err error) error {
 	if err == nil {
