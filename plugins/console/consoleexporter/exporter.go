@@ -41,73 +41,40 @@
 package consoleexporter
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// The variables that are this package's own; [EnvPatterns] has all that it reads.
-const (
-	// EnvPattern covers them.
-	EnvPattern = "SERVE_CONSOLE_*"
-	// EnvFormat is the form: json, which is the default, or pretty.
-	EnvFormat = "SERVE_CONSOLE_FORMAT"
-	// EnvOutput says where spans go: stdout (the default), stderr, or a folder,
-	// as a path with a slash in it, or a dot. A folder takes json only.
-	EnvOutput = "SERVE_CONSOLE_OUTPUT"
-)
-
-// EnvPatterns gives the variables that [New] reads, for pluginsdk.Spec.Env:
-// those above, and for drawings what terminals and their users say of
-// themselves:
-//
-//   - NO_COLOR, if not empty, forbids colours, whatever else is set
-//     (https://no-color.org).
-//   - FORCE_COLOR, if not empty, wants them where the output is no terminal, too;
-//     0 and false forbid them.
-//   - TERM: "dumb" means ASCII without colours, empty means without colours.
-//   - COLUMNS is the width where the output is no terminal, which is asked.
-//   - LC_ALL, LC_CTYPE, LANG, of which the first that is set must name UTF-8,
-//     else drawings are in ASCII. Every plugin has them, so they are not in the
-//     list.
-//
-// The slice is the caller's, to append to.
-func EnvPatterns() []string {
-	return []string{EnvPattern, "NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS"}
-}
-
 var _ pluginsdk.NewExporter = New
 
-// New builds the exporter from the variables above. A wrong value, and a
-// folder that can not be made, give a pluginsdk.ConfigError that names the
-// variable. It does not block. The exporter is safe for concurrent use.
+// New builds the exporter from the variables that [EnvPatterns] names, or where
+// they are not set from the part "exporter" of the plugin's document, whose other
+// parts are not its business:
+//
+//	exporter:
+//	  format: pretty   # as SERVE_CONSOLE_FORMAT
+//	  output: stderr   # as SERVE_CONSOLE_OUTPUT
+//
+// A wrong value, and a folder that can not be made, give a
+// [pluginsdk.ConfigError] that names the variable or the path in the document.
+// It does not block. The exporter is safe for concurrent use.
 func New(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
-	format, output := cmp.Or(s.Getenv(EnvFormat), "json"), cmp.Or(s.Getenv(EnvOutput), "stdout")
-	if format != "json" && format != "pretty" {
-		return nil, &pluginsdk.ConfigError{Path: EnvFormat, Err: fmt.Errorf("%q is not known: want json or pretty", format)}
+	chosen, err := readSettings(s)
+	if err != nil {
+		return nil, err
 	}
-	var to io.Writer
-	switch {
-	case output == "stdout":
-		to = s.Stdout
-	case output == "stderr":
+	if chosen.folder() {
+		return toFolder(chosen, s.Context.Node)
+	}
+	to := s.Stdout
+	if chosen.output == outputStderr {
 		to = s.Stderr
-	case output != "." && !strings.Contains(output, "/"):
-		return nil, &pluginsdk.ConfigError{Path: EnvOutput, Err: fmt.Errorf(
-			"%q is not known: want stdout, stderr, or a folder as a path with a slash, such as ./%[1]s", output)}
-	case format == "pretty":
-		return nil, &pluginsdk.ConfigError{Path: EnvOutput, Err: fmt.Errorf(
-			"%q is a folder, which takes json only, in files of one component each: want stdout or stderr for %s=pretty",
-			output, EnvFormat)}
-	default:
-		return toFolder(output, s.Context.Node)
 	}
-	if format == "pretty" {
+	if chosen.format == formatPretty {
 		return toTerminal(to, looker(s.Getenv, to)), nil
 	}
 	return toWriter(to), nil

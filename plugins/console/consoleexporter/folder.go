@@ -17,12 +17,13 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// toFolder writes each span to the file of its component in dir, as Ray Serve's
-// default exporter does.
-func toFolder(dir, node string) (pluginsdk.Exporter, error) {
+// toFolder writes each span to the file of its component in the folder, as Ray
+// Serve's default exporter does.
+func toFolder(chosen settings, node string) (pluginsdk.Exporter, error) {
+	dir := chosen.output
 	// Spans carry routes and request ids: nobody's business but the group's.
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return nil, &pluginsdk.ConfigError{Path: EnvOutput, Err: fmt.Errorf("make the folder: %w", err)}
+		return nil, &pluginsdk.ConfigError{Path: chosen.outputFrom, Err: fmt.Errorf("make the folder: %w", err)}
 	}
 	names := naming{node: node, hostPID: os.Getppid()}
 	return pluginsdk.ExportFunc(func(ctx context.Context, batch *pluginsdk.Batch) (err error) {

@@ -134,7 +134,7 @@ func TestFolderTakesNoDrawings(t *testing.T) {
 		consoleexporter.EnvFormat: "pretty", consoleexporter.EnvOutput: "./spans",
 	}, io.Discard, io.Discard))
 	want := `SERVE_CONSOLE_OUTPUT: "./spans" is a folder, which takes json only, in files of one component each: ` +
-		`want stdout or stderr for SERVE_CONSOLE_FORMAT=pretty`
+		`want stdout or stderr with SERVE_CONSOLE_FORMAT pretty`
 	var named *pluginsdk.ConfigError
 	if !errors.As(err, &named) || err.Error() != want {
 		t.Errorf("New gives %v\nwant %s", err, want)
