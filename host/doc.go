@@ -10,7 +10,8 @@
 //  2. Start returns at once. Each exporter launches its plugin in the
 //     background, asks it what it is and configures it; when a plugin crashes
 //     or can not start it is started again, with backoff, for as long as the
-//     Host lives.
+//     Host lives. A plugin that somebody else has started is attached to at its
+//     socket instead, and neither configured nor ended.
 //  3. OnEnd puts a sampled span on a sharded list and returns: it never
 //     blocks, allocates nothing and wakes nobody, but for a threshold or a
 //     timer. A drain worker encodes the spans to OTLP bytes soon after and
@@ -29,7 +30,10 @@
 // The package does not serve, sample or propagate; it knows nothing of
 // requests. It sets no global of OpenTelemetry's.
 //
+// Inspect says what a Host would make of the settings, without one.
+//
 // Open host.go first, then intake.go (OnEnd), drain.go (encoding), memory.go
 // (the bound), exporter.go (queue and ledger), sender.go (one connection),
-// supervise.go (the plugin's life) and stats.go (the books).
+// supervise.go (the plugin's life), plan.go (how it is started, attached to and
+// asked) and stats.go (the books).
 package host

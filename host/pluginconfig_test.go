@@ -65,14 +65,16 @@ func TestPluginConfigsOfTheEnvironment(t *testing.T) {
 }
 
 func TestFaultyPluginConfigs(t *testing.T) {
-	err := Config{Plugins: "a,b", PluginConfigs: map[string]PluginConfig{
+	err := Config{Plugins: "a,b,unix:///run/d.sock", PluginConfigs: map[string]PluginConfig{
 		"a": {File: "f", Document: []byte("{}")},
 		"b": {Document: make([]byte, mostConfigBytes+1)},
 		"c": {},
+		"d": {File: "d.yaml"},
 	}}.Validate()
 	want := `SERVE_TRACING_PLUGIN_CONFIG: plugin "a" has a file, "f", and a document; give it one of them
 SERVE_TRACING_PLUGIN_CONFIG: the document of plugin "b" has 1048577 bytes; it may have 1048576
-SERVE_TRACING_PLUGIN_CONFIG: there is no plugin "c"; the plugins of SERVE_TRACING_EXPORTER_PLUGIN are a, b`
+SERVE_TRACING_PLUGIN_CONFIG: there is no plugin "c"; the plugins of SERVE_TRACING_EXPORTER_PLUGIN are a, b, d
+SERVE_TRACING_PLUGIN_CONFIG: plugin "d" is attached to (unix:///run/d.sock): this host does not configure it; give the file to the plugin itself (--config)`
 	if fmt.Sprint(err) != want {
 		t.Errorf("error\n%v\nwant\n%s", err, want)
 	}
