@@ -45,3 +45,20 @@ func ExampleConfigFromEnv() {
 	fmt.Println(err)
 	// Output: SERVE_TRACING_BATCH_AGE="200": must be a duration above zero, such as 200ms or 10s
 }
+
+// What the settings come to, without a Host and without starting anything.
+func ExampleInspect() {
+	cfg := host.Config{
+		Plugins: "console=/nowhere/console,debugged=unix:///nowhere/plugin.sock",
+		Environ: []string{"LANG=C", "SECRET=x"},
+	}
+	for _, i := range host.Inspect(context.Background(), cfg, false) {
+		fmt.Println(i.Name, i.Attached, i.Variables)
+		fmt.Println("  ", i.Err)
+	}
+	// Output:
+	// console false [{LANG C true}]
+	//    start /nowhere/console: there is no such file; check the path, or build the plugin
+	// debugged true []
+	//    attach to /nowhere/plugin.sock: there is no such socket; start the plugin there (--listen), or check the path
+}

@@ -44,6 +44,18 @@ func TestParsePluginConfigs(t *testing.T) {
 	}
 }
 
+func FuzzParsePluginConfigs(f *testing.F) {
+	f.Add("a=x%2Cy,b=/c d")
+	f.Fuzz(func(t *testing.T, text string) {
+		configs, err := parsePluginConfigs(text)
+		for name, c := range configs {
+			if err != nil || name == "" || c.File == "" || c.Document != nil {
+				t.Errorf("%q: %+v, %v", name, c, err)
+			}
+		}
+	})
+}
+
 func TestPluginConfigsOfTheEnvironment(t *testing.T) {
 	cfg, err := ConfigFromEnv(getenv(map[string]string{EnvPlugins: "console,x=./y", EnvPluginConfig: "x=y.yaml"}))
 	if diff := cmp.Diff(map[string]PluginConfig{"x": {File: "y.yaml"}}, cfg.PluginConfigs); diff != "" || err != nil {
