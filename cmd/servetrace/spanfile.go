@@ -70,10 +70,14 @@ func parseJSON(text []byte) ([]request, error) {
 		if errors.Is(err, io.EOF) {
 			return list, nil
 		}
-		end := int(documents.InputOffset())
 		if err != nil {
-			return nil, fmt.Errorf("line %d: no JSON (%w); of protobuf, say --format %s", lineAt(text, end), err, formatProto)
+			at := len(text) // it ends too early
+			if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+				at = int(syntax.Offset)
+			}
+			return nil, fmt.Errorf("line %d: no JSON (%w); of protobuf, say --format %s", lineAt(text, at), err, formatProto)
 		}
+		end := int(documents.InputOffset())
 		one, err := parseDocument(document)
 		if err != nil {
 			return nil, fmt.Errorf("the document that begins in line %d: %w", lineAt(text, end-len(document)), err)
@@ -85,7 +89,9 @@ func parseJSON(text []byte) ([]request, error) {
 }
 
 // lineAt counts lines from 1.
-func lineAt(text []byte, offset int) int { return 1 + bytes.Count(text[:offset], []byte("\n")) }
+func lineAt(text []byte, offset int) int {
+	return 1 + bytes.Count(text[:min(offset, len(text))], []byte("\n"))
+}
 
 // parseDocument turns one request from JSON to protobuf. Members that OTLP does
 // not know are passed over, as it demands.

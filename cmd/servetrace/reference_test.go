@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+var update = flag.Bool("update", false, "write docs/cli.md anew from the command tree")
+
+// referencePage is docs/cli.md: an introduction by hand, and below this line
+// what the commands' own help says.
+const (
+	referencePage = "../../docs/cli.md"
+	referenceLine = "<!-- Below, what --help says: go test ./cmd/servetrace -run TestReference -update writes it. -->\n"
+)
+
+// TestReferenceIsTheCommandTree holds every command, flag, default and text of
+// the page equal to the command's own.
+func TestReferenceIsTheCommandTree(t *testing.T) {
+	page, err := os.ReadFile(referencePage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	intro, got, found := strings.Cut(string(page), referenceLine)
+	if !found {
+		t.Fatalf("%s has no line %q", referencePage, referenceLine)
+	}
+	var want bytes.Buffer
+	for _, cmd := range commands(newRoot(func(string) string { return "" })) {
+		writeReference(&want, cmd)
+		if !strings.Contains(intro, "`"+cmd.Name()+"`") && !cmd.HasSubCommands() {
+			t.Errorf("%s: the introduction does not name %q", referencePage, cmd.Name())
+		}
+	}
+	if *update {
+		if err := os.WriteFile(referencePage, []byte(intro+referenceLine+want.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want.String(), got); diff != "" {
+		t.Errorf("%s is not what the commands say; run: go test ./cmd/servetrace -run TestReference -update (-want +got):\n%s", referencePage, diff)
+	}
+}
+
+// commands are cmd and all below it, without what cobra adds by itself.
+func commands(cmd *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{cmd}
+	for _, below := range cmd.Commands() {
+		all = append(all, commands(below)...)
+	}
+	return all
+}
+
+func writeReference(w *bytes.Buffer, cmd *cobra.Command) {
+	fmt.Fprintf(w, "\n## %s\n\n%s.\n", cmd.CommandPath(), cmd.Short)
+	if cmd.HasParent() && !cmd.HasSubCommands() {
+		fmt.Fprintf(w, "\n```\n%s\n```\n", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+	}
+	for paragraph := range strings.SplitSeq(cmd.Long, "\n\n") {
+		switch {
+		case paragraph == "":
+		case strings.HasPrefix(paragraph, "  "):
+			fmt.Fprintf(w, "\n```\n%s\n```\n", unindent(paragraph))
+		default:
+			fmt.Fprintf(w, "\n%s\n", strings.ReplaceAll(paragraph, "\n", " "))
+		}
+	}
+	first := true
+	cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if first {
+			fmt.Fprint(w, "\n| flag | meaning | default |\n| --- | --- | --- |\n")
+			first = false
+		}
+		writeFlag(w, f)
+	})
+	if cmd.Example != "" {
+		fmt.Fprintf(w, "\n```sh\n%s\n```\n", unindent(cmd.Example))
+	}
+}
+
+func writeFlag(w *bytes.Buffer, f *pflag.Flag) {
+	value, meaning := pflag.UnquoteUsage(f)
+	name := "--" + f.Name
+	if value != "" {
+		name += " " + strings.ReplaceAll(value, "|", `\|`)
+	}
+	byDefault := ""
+	if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
+		byDefault = "`" + f.DefValue + "`"
+	}
+	fmt.Fprintf(w, "| `%s` | %s | %s |\n", name, meaning, byDefault)
+}
+
+// unindent takes the two spaces off each line.
+func unindent(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimPrefix(line, "  ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestEveryCommandIsWhole wants a help text, an example and completion of each.
+func TestEveryCommandIsWhole(t *testing.T) {
+	for _, cmd := range commands(newRoot(func(string) string { return "" })) {
+		if cmd.Short == "" || cmd.RunE == nil || cmd.Args == nil {
+			t.Errorf("%s: it has no short text, no RunE or takes any argument", cmd.CommandPath())
+		}
+		if cmd.HasParent() && cmd.HasAvailableLocalFlags() && (cmd.Long == "" || cmd.Example == "") {
+			t.Errorf("%s: it has flags, and no long text or example", cmd.CommandPath())
+		}
+		cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+			value, meaning := pflag.UnquoteUsage(f)
+			if meaning == "" || strings.HasSuffix(meaning, ".") {
+				t.Errorf("%s --%s: meaning %q", cmd.CommandPath(), f.Name, meaning)
+			}
+			_, offers := cmd.GetFlagCompletionFunc(f.Name)
+			_, folders := f.Annotations[cobra.BashCompSubdirsInDir]
+			files := value == "FILE"
+			if f.Value.Type() == "string" && !offers && !folders && !files && f.Name != "module" {
+				t.Errorf("%s --%s: a shell offers files for it, which it is not", cmd.CommandPath(), f.Name)
+			}
+		})
+	}
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/servetrace/servetrace/host"
+)
+
+// TestEntryOf: whatever the path, the host takes the entry and finds the same
+// path in it.
+func TestEntryOf(t *testing.T) {
+	for _, c := range []struct{ where, name string }{
+		{"./console", "console"},
+		{"console", "console"},
+		{"/opt/a.b/exporter.bin", "exporter"},
+		{"./a,b=c@d", "plugin"},
+		{"./testplugin-small:2", "plugin"},
+		{"./with space", "plugin"},
+		{"./" + strings.Repeat("x", 80), "plugin"},
+		{"unix:///run/names.sock", "names"},
+		{"/opt/100%25/x", "x"},
+	} {
+		cfg, err := settings{func(string) string { return "" }}.one(c.where, "")
+		if err != nil {
+			t.Errorf("%q: %v", c.where, err)
+			continue
+		}
+		is := host.Inspect(t.Context(), cfg, false)
+		if len(is) != 1 || is[0].Name != c.name || is[0].Where != c.where {
+			t.Errorf("%q comes to %+v, want name %q", c.where, is, c.name)
+		}
+	}
+	if _, _, err := entryOf(" "); err == nil {
+		t.Error("a blank path is no error")
+	}
+}
+
+func TestConfigOfOnePlugin(t *testing.T) {
+	for _, c := range []struct{ configs, want string }{
+		{"", ""},
+		{"a=x,b=y", "b=y"},
+		{"a=x, b=y%2Cz ,bb=w", "b=y%2Cz"},
+		{"bb=w", ""},
+	} {
+		if got := configOf(c.configs, "b"); got != c.want {
+			t.Errorf("%q has %q for b, want %q", c.configs, got, c.want)
+		}
+	}
+}
+
+func TestExitCode(t *testing.T) {
+	plain := errors.New("x")
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{nil, exitOK}, {plain, exitNo}, {usageError{plain}, exitUsage}, {errors.Join(plain, usagef("y %w", plain)), exitUsage},
+	} {
+		if got := exitCode(t.Context(), c.err); got != c.want {
+			t.Errorf("%v: exit code %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for in, want := range map[string]string{"./a-b_c.d": "./a-b_c.d", "a b": "'a b'", "it's": `'it'\''s'`, "": "''", "~x": "'~x'"} {
+		if got := shellWord(in); got != want {
+			t.Errorf("%q is %s, want %s", in, got, want)
+		}
+	}
+}
