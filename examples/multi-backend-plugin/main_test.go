@@ -1,0 +1,112 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/servetrace/servetrace/examples/hellotest"
+)
+
+// name is what this test binary is called where it is the plugin.
+const name = "multi-backend-plugin"
+
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == name {
+		main() // exits
+	}
+	hellotest.Main(m)
+}
+
+// plugin gives the path of the plugin: a link to this test binary.
+func plugin(t *testing.T) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.Symlink(exe, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Patterns that find the id of each span in what a back end has.
+var (
+	onConsole = regexp.MustCompile(`(?m)^        "span_id": "0x([0-9a-f]{16})",?$`)
+	inFile    = regexp.MustCompile(`(?m)"span_id":"([0-9a-f]{16})"`)
+)
+
+// count says how often each span is in text.
+func count(text string, id *regexp.Regexp) map[string]int {
+	seen := map[string]int{}
+	for _, match := range id.FindAllStringSubmatch(text, -1) {
+		seen[match[1]]++
+	}
+	return seen
+}
+
+// The folder of the file is not there at first: the file's back end fails, while
+// the console gets every span, and gets none a second time when the folder comes
+// and the file gets them all.
+func TestOneBackEndFailsForAWhile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "late")
+	file := filepath.Join(dir, "spans.jsonl")
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t), envFile+"="+file)
+	s.Get("/", "r1")
+	s.Await(s.Log, `level=WARN .*no such file or directory`, 1) // the host was told, and tries again
+	s.Get("/fail", "r2")                                        // a batch of its own, in the middle of it
+	const early = 2 * hellotest.SpansOfRequest
+	s.Await(s.Stdout, onConsole.String(), early)
+
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for late := time.After(hellotest.Patience); ; {
+		text, err := os.ReadFile(file)
+		if err == nil && len(count(string(text), inFile)) == early {
+			break
+		}
+		select {
+		case <-late:
+			t.Fatalf("after %v the file has %q, %v", hellotest.Patience, text, err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	s.Get("/", "r3")
+	const all = early + hellotest.SpansOfRequest
+	s.Await(s.Stdout, onConsole.String(), all)
+	s.Stop()
+
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	console, lines := count(s.Stdout.String(), onConsole), count(string(text), inFile)
+	for what, seen := range map[string]map[string]int{"console": console, "file": lines} {
+		if len(seen) != all {
+			t.Errorf("%s has %d spans, want %d", what, len(seen), all)
+		}
+		for id, n := range seen {
+			if n != 1 {
+				t.Errorf("%s has span %s %d times", what, id, n)
+			}
+		}
+	}
+	if !maps.Equal(console, lines) {
+		t.Errorf("the console has spans %v, the file %v", console, lines)
+	}
+	s.Await(s.Log, `msg=stopped .*\bmulti-backend-plugin\.delivered=12\b`, 1)
+}
+
+// Without a file there is nothing to do, and the operator is told what is
+// missing.
+func TestFileIsNeeded(t *testing.T) {
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t))
+	s.Await(s.Log, `configuration refused: SPAN_LINES_FILE: .*is empty: set it to the path of a file`, 1)
+	s.Stop()
+}
