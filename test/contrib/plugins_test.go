@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/contrib/processors/baggagecopy"
 	"go.opentelemetry.io/contrib/zpages"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
 	"go.opentelemetry.io/otel/exporters/zipkin"
@@ -63,6 +64,20 @@ var plugins = map[string]pluginsdk.Spec{
 		}),
 	},
 	"otlp": {Env: []string{"OTEL_EXPORTER_OTLP_*"}, Exporter: otelplugin.Client(otlpClient)},
+	"grpc": {Env: []string{"OTEL_EXPORTER_OTLP_*"}, Exporter: otelplugin.Client(
+		func(context.Context, pluginsdk.Setup) (otelplugin.TraceClient, error) {
+			return otlptracegrpc.NewClient(grpcWithoutRetry), nil
+		},
+	)},
+	"grpc-batch": {Env: []string{"OTEL_EXPORTER_OTLP_*"}, Exporter: otelplugin.Pipeline(
+		func(ctx context.Context, _ pluginsdk.Setup) ([]sdktrace.SpanProcessor, error) {
+			exporter, err := otlptracegrpc.New(ctx, grpcWithoutRetry)
+			if err != nil {
+				return nil, err
+			}
+			return []sdktrace.SpanProcessor{sdktrace.NewBatchSpanProcessor(exporter)}, nil
+		},
+	)},
 	"enrich": {
 		Env:        []string{"OTEL_EXPORTER_OTLP_*"},
 		Processors: []pluginsdk.NewProcessor{otelplugin.Processors(enrichers)},
@@ -75,8 +90,11 @@ var plugins = map[string]pluginsdk.Spec{
 	},
 }
 
-// withoutRetry leaves that to the host.
-var withoutRetry = otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: false})
+// These leave retries to the host.
+var (
+	withoutRetry     = otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: false})
+	grpcWithoutRetry = otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false})
+)
 
 func otlpClient(context.Context, pluginsdk.Setup) (otelplugin.TraceClient, error) {
 	return otlptracehttp.NewClient(withoutRetry), nil
