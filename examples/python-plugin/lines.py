@@ -40,7 +40,8 @@ class Lines:
         try:
             settings = json.loads(document)
         except ValueError as error:  # bytes that are no UTF-8 too
-            raise servetrace_plugin.ConfigError("", f"the document is not JSON, which this plugin reads: {error}")
+            text = f"the document is not JSON, which this plugin reads: {error}"
+            raise servetrace_plugin.ConfigError("", text) from None
         if not isinstance(settings, dict):
             raise servetrace_plugin.ConfigError("", f"the document is {settings!r}: want an object")
         attributes, dropped = settings.pop("attributes", {}), settings.pop("drop", [])
@@ -102,6 +103,6 @@ if __name__ == "__main__":
         configure=lines.configure,
         export=lines.export,
         description="prints each span as a line of JSON on the service's standard output",
-        # Python decodes some 50,000 spans a second: small batches keep answers quick.
+        # It prints some ten thousand spans a second: small batches keep answers quick.
         limits=servetrace_plugin.Limits(max_batch_spans=512, max_concurrency=2),
     )

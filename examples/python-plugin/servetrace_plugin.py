@@ -37,6 +37,7 @@ it is machinery.
 
 from __future__ import annotations
 
+import argparse
 import base64
 import contextlib
 import dataclasses
@@ -44,6 +45,7 @@ import enum
 import errno
 import faulthandler
 import fcntl
+import io
 import json
 import logging
 import os
@@ -52,6 +54,7 @@ import re
 import secrets
 import select
 import signal
+import socket
 import stat
 import sys
 import tempfile
@@ -61,7 +64,10 @@ import traceback
 import urllib.parse
 from concurrent import futures
 from datetime import datetime
-from typing import Any, Callable, Iterator, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # before grpc is loaded: its chatter is no log
 
@@ -73,7 +79,8 @@ try:
     from opentelemetry.proto.common.v1 import common_pb2
 except ImportError as missing:
     raise ImportError(
-        f"{missing}: this plugin needs grpcio and opentelemetry-proto: {sys.executable} -m pip install -r requirements.txt"
+        f"{missing}: this plugin needs grpcio and opentelemetry-proto:"
+        f" {sys.executable} -m pip install -r requirements.txt"
     ) from None
 
 # ---------------------------------------------------------------- for authors
@@ -477,15 +484,31 @@ class _State(enum.Enum):
 
 
 # Exceptions that say that the program is wrong: another try would be the same.
-_BUGS = (TypeError, AttributeError, NameError, LookupError, ArithmeticError, AssertionError, RecursionError, NotImplementedError)
+_BUGS = (
+    TypeError,
+    AttributeError,
+    NameError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    RecursionError,
+    NotImplementedError,
+)
 
 
 class _Plugin:
     """Who is inside, and in which state. Calls enter and leave; stop flips the
     state, waits for those inside, and shuts down what was configured."""
 
-    def __init__(self, spec: _Spec, stdout: Output, stderr: Output, release: Callable[[], None]):
-        self._spec, self._stdout, self._stderr, self._release = spec, stdout, stderr, release
+    def __init__(
+        self,
+        spec: _Spec,
+        stdout: Output,
+        stderr: Output,
+        release: Callable[[], None] | None,  # None: the plugin was started by hand, hosts attach
+        debug: bool = False,  # nothing is given up: somebody may be at a breakpoint
+    ):
+        self._spec, self._stdout, self._stderr, self._release, self._debug = spec, stdout, stderr, release, debug
         self._stopped = threading.Event()  # what stop left and met may be read after it
         self._left = 0
         self._fault: BaseException | None = None
@@ -503,6 +526,11 @@ class _Plugin:
             return self._state is _State.STOPPING
 
     @property
+    def is_ready(self) -> bool:
+        with self._changed:
+            return self._state is _State.READY
+
+    @property
     def is_busy(self) -> bool:
         with self._changed:
             return self._inside > 0
@@ -513,26 +541,32 @@ class _Plugin:
         return self._spec.describe()
 
     def configure(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._refuse_attached(context)
         with self._admit(context, _State.DESCRIBED, _State.CONFIGURING):
-            setup = Setup(dict(request.env), request.config, request.context, self._stdout, self._stderr)
-            for name, value in setup.env.items():
-                try:
-                    os.environ[name] = value
-                except (OSError, ValueError) as error:
-                    setup.error(name, str(error))
+            diagnostics = self.build(dict(request.env), request.config, request.context)
+        return _message("ConfigureResponse")(diagnostics=diagnostics)
+
+    def build(self, env: dict[str, str], config: bytes, where: Any) -> list[Any]:
+        """Calls the author's configure; the plugin is ready unless there are diagnostics of severity ERROR."""
+        setup = Setup(env, config, where, self._stdout, self._stderr)
+        for name, value in env.items():
             try:
-                self._spec.configure(setup)
-            except ConfigError as error:
-                setup.error(error.path, str(error))
-            except BaseException as error:  # sys.exit too: the operator is to see its text
-                logging.error("configure: %s", _say(error), exc_info=True)
-                setup.error("", _say(error))
-            diagnostics, failed = setup._close()
-            with self._changed:
-                self._configured = not failed
-                if self._state is _State.CONFIGURING:  # else stop has come meanwhile
-                    self._state = _State.REFUSED if failed else _State.READY
-            return _message("ConfigureResponse")(diagnostics=diagnostics)
+                os.environ[name] = value
+            except (OSError, ValueError) as error:
+                setup.error(name, str(error))
+        try:
+            self._spec.configure(setup)
+        except ConfigError as error:
+            setup.error(error.path, str(error))
+        except BaseException as error:  # sys.exit too: the operator is to see its text
+            logging.error("configure: %s", _say(error), exc_info=True)
+            setup.error("", _say(error))
+        diagnostics, failed = setup._close()
+        with self._changed:
+            self._configured = not failed
+            if self._state is not _State.STOPPING:  # else stop has come meanwhile
+                self._state = _State.REFUSED if failed else _State.READY
+        return diagnostics
 
     def export(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         with self._admit(context, _State.READY, _State.READY):
@@ -556,6 +590,7 @@ class _Plugin:
         return _message("FlushResponse")(spans_left=left or 0)
 
     def shutdown(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._refuse_attached(context)
         left = self._call(context, "shutdown", lambda: self.stop(_seconds(request.timeout, context)))
         return _message("ShutdownResponse")(spans_left=left)
 
@@ -566,7 +601,8 @@ class _Plugin:
 
     def release(self, _request: bytes, _context: grpc.ServicerContext) -> bytes:
         """go-plugin's GRPCController.Shutdown: the host lets go of the process."""
-        self._release()
+        if self._release is not None:
+            self._release()
         return b""
 
     def stdio(self, _request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -577,6 +613,13 @@ class _Plugin:
         yield from ()
 
     # The calls.
+
+    def _refuse_attached(self, context: grpc.ServicerContext) -> None:
+        if self._release is None:
+            context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "plugin was started by hand: it has configured itself, and ends when whoever started it says so",
+            )
 
     @contextlib.contextmanager
     def _admit(self, context: grpc.ServicerContext, want: _State, then: _State) -> Iterator[None]:
@@ -598,13 +641,16 @@ class _Plugin:
                 self._changed.notify_all()
 
     @contextlib.contextmanager
-    def _waits(self, who: set[threading.Event], event: threading.Event, context: grpc.ServicerContext) -> Iterator[None]:
+    def _waits(
+        self, who: set[threading.Event], event: threading.Event, context: grpc.ServicerContext
+    ) -> Iterator[None]:
         """Sets event when the call is cancelled, and when the drain comes to who."""
         with self._changed:
             who.add(event)
             if self._draining and who is self._streams:
                 event.set()
-        if not context.add_callback(event.set):  # it has ended already
+        patient = self._debug and who is self._waiting
+        if not patient and not context.add_callback(event.set):  # it has ended already
             event.set()
         try:
             yield
@@ -632,7 +678,7 @@ class _Plugin:
     @staticmethod
     def _pass_details_on(context: grpc.ServicerContext, error: grpc.RpcError) -> None:
         """Keeps a back end's RetryInfo, without which RESOURCE_EXHAUSTED is final."""
-        trailing = getattr(error, "trailing_metadata", tuple)() or ()
+        trailing: Any = getattr(error, "trailing_metadata", tuple)() or ()
         details = tuple((key, value) for key, value in trailing if key == "grpc-status-details-bin")
         if details:
             context.set_trailing_metadata(details)
@@ -725,7 +771,8 @@ def _code(error: BaseException) -> grpc.StatusCode:
         return grpc.StatusCode.INVALID_ARGUMENT
     if isinstance(error, grpc.RpcError):
         code = getattr(error, "code", lambda: None)()
-        return code if isinstance(code, grpc.StatusCode) and code is not grpc.StatusCode.OK else grpc.StatusCode.UNAVAILABLE
+        known = isinstance(code, grpc.StatusCode) and code is not grpc.StatusCode.OK
+        return code if known else grpc.StatusCode.UNAVAILABLE
     if isinstance(error, _BUGS) or not isinstance(error, Exception):
         return grpc.StatusCode.INTERNAL
     return grpc.StatusCode.UNAVAILABLE
@@ -774,7 +821,8 @@ def _run(spec: _Spec) -> NoReturn:
     parent = os.getppid()
     handshake = os.dup(1)
     os.dup2(2, 1)  # what anyone prints from here on is log
-    sys.stdout.reconfigure(line_buffering=True)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
     _log_to(Output(2))
     if os.environ.get("PLUGIN_CLIENT_CERT"):
         logging.error(
@@ -798,29 +846,34 @@ def _run(spec: _Spec) -> NoReturn:
 
     stdout = _shared("SERVETRACE_STDOUT_FD")
     plugin = _Plugin(spec, stdout, _shared("SERVETRACE_STDERR_FD"), lambda: reasons.put(_Ending.RELEASED))
-    server = grpc.server(
-        futures.ThreadPoolExecutor((spec.limits.max_concurrency or 4) + _OTHER_CALLS, "call"),
-        handlers=plugin.handlers(),
-        options=[("grpc.max_receive_message_length", _MAX_MESSAGE), ("grpc.max_send_message_length", _MAX_MESSAGE)],
-    )
+    server = _server(spec, plugin)
     folder, path = _listen(server)
-    server.start()
-    os.write(handshake, _handshake(path))
-    os.close(handshake)
-
-    _watch_stdin(lambda: reasons.put(_Ending.HOST_DONE if plugin.was_shut_down else _Ending.HOST_GONE))
-    orphaned = threading.Event()
-    _watch_parent(parent, lambda: (orphaned.set(), reasons.put(_Ending.ORPHANED)))
-    why = reasons.get()
-    logging.info("plugin stops", extra={"reason": why.value})
-    ended = _end(plugin, server, why, orphaned)
-    _tidy(path, folder)
+    try:
+        server.start()
+        os.write(handshake, _handshake(path))
+        os.close(handshake)  # the host then reads to the end
+        _watch_stdin(lambda: reasons.put(_Ending.HOST_DONE if plugin.was_shut_down else _Ending.HOST_GONE))
+        orphaned = threading.Event()
+        _watch_parent(parent, orphaned, lambda: reasons.put(_Ending.ORPHANED))
+        why = reasons.get()
+        logging.info("plugin stops", extra={"reason": why.value})
+        ended = _end(plugin, server, why, orphaned)
+    finally:
+        _tidy(path, folder)
     _outlive(parent, why)
     _exit(ended)
 
 
 # Threads for what is not Export: health checks, go-plugin's stream, flush, shutdown.
 _OTHER_CALLS = 8
+
+
+def _server(spec: _Spec, plugin: _Plugin) -> grpc.Server:
+    return grpc.server(
+        futures.ThreadPoolExecutor((spec.limits.max_concurrency or 4) + _OTHER_CALLS, "call"),
+        handlers=plugin.handlers(),
+        options=[("grpc.max_receive_message_length", _MAX_MESSAGE), ("grpc.max_send_message_length", _MAX_MESSAGE)],
+    )
 
 
 def _shared(variable: str) -> Output:
@@ -850,18 +903,27 @@ def _listen(server: grpc.Server) -> tuple[str, str]:
     if not where:
         where = folder = tempfile.mkdtemp(prefix="servetrace-plugin-")  # mode 0700
     path = os.path.join(os.path.abspath(where), "plugin" + secrets.token_hex(5))
-    if len(os.fsencode(path)) > 103:  # macOS has 104 bytes with the final zero, Linux 108
-        logging.error(f"socket path {path!r} has {len(os.fsencode(path))} bytes, the system takes 103: use a shorter folder")
+    fault = _bind(server, path)
+    if fault:
+        _tidy(path, folder)
+        logging.error(fault)
         sys.exit(1)
+    return folder, path
+
+
+def _bind(server: grpc.Server, path: str) -> str:
+    """Makes the server listen on path, for this user only. It gives what is wrong."""
+    size = len(os.fsencode(path))
+    if size > 103:  # macOS has 104 bytes with the final zero, Linux 108
+        return f"open socket {path!r}: the path has {size} bytes, the system takes 103: use a shorter one"
     mask = os.umask(0o177)
     try:
         server.add_insecure_port("unix:" + urllib.parse.quote(path))
     except RuntimeError as error:
-        logging.error("open a socket", extra={"folder": where, "error": str(error)})
-        sys.exit(1)
+        return f"open socket {path!r}: {error}"
     finally:
         os.umask(mask)
-    return folder, path
+    return ""
 
 
 def _handshake(path: str) -> bytes:
@@ -887,12 +949,14 @@ def _watch_stdin(ended: Callable[[], None]) -> None:
             threading.Thread(target=read, name="stdin", daemon=True).start()
 
 
-def _watch_parent(parent: int, gone: Callable[[], Any]) -> None:
-    """Calls gone when the parent is another, for where neither the kernel's signal nor the end of standard input comes."""
+def _watch_parent(parent: int, orphaned: threading.Event, gone: Callable[[], None]) -> None:
+    """Sets orphaned and calls gone when the parent is another: neither the kernel's
+    signal nor the end of standard input may have come."""
 
     def poll() -> None:
         while os.getppid() == parent:
             time.sleep(_PARENT_POLL)
+        orphaned.set()
         gone()
 
     threading.Thread(target=poll, name="parent", daemon=True).start()
@@ -989,9 +1053,7 @@ def _log_to(output: Output) -> None:
     root.setLevel(logging.INFO)
     logging.captureWarnings(True)
     sys.excepthook = lambda *info: logging.error("unhandled exception", exc_info=info)
-    threading.excepthook = lambda args: logging.error(
-        "unhandled exception in a thread", exc_info=(args.exc_type, args.exc_value, args.exc_traceback)
-    )
+    threading.excepthook = lambda args: logging.error("unhandled exception in a thread", exc_info=args.exc_value)
     with contextlib.suppress(OSError, ValueError):  # where standard error is closed
         faulthandler.enable()
 
@@ -1057,6 +1119,8 @@ def _answered_by_hand(spec: _Spec) -> bool:
         print(json.dumps({k: v for k, v in description.items() if v != ""}, indent=2, ensure_ascii=False))
     elif flag in ("--help", "-h"):
         print(_greeting(spec) + _help(spec), end="")
+    elif "--listen" in sys.argv[1:]:
+        _serve_by_hand(spec)
     elif os.environ.get(_COOKIE[0]) == _COOKIE[1]:
         return False
     else:
@@ -1064,11 +1128,80 @@ def _answered_by_hand(spec: _Spec) -> bool:
     return True
 
 
+def _serve_by_hand(spec: _Spec) -> NoReturn:
+    """Runs the plugin without a host, for hosts that attach, until SIGINT or SIGTERM. It configures
+    itself: by its own environment, and the file."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--listen", required=True, metavar="PATH")
+    parser.add_argument("--config", metavar="FILE")
+    parser.add_argument("--debug", action="store_true")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", force=True)
+    path = os.path.abspath(arguments.listen.removeprefix("unix://"))
+    config = b""
+    try:
+        if arguments.config:
+            with open(arguments.config, "rb") as file:
+                config = file.read()
+        _free(path)
+    except OSError as error:
+        sys.exit(f"{spec.name}: {error}")
+
+    plugin = _Plugin(spec, Output(1), Output(2), None, arguments.debug)
+    env = {name: value for name, value in os.environ.items() if any(_matches(p, name) for p in spec.env)}
+    for diagnostic in plugin.build(env, config, _message("StaticContext")()):
+        level = logging.ERROR if diagnostic.severity == _ERROR else logging.WARNING
+        logging.log(level, "%s: %s" if diagnostic.path else "%s%s", diagnostic.path, diagnostic.text)
+    if not plugin.is_ready:
+        sys.exit(1)
+    reasons: queue.SimpleQueue[_Ending] = queue.SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: reasons.put(_Ending.SIGNALLED))
+    server = _server(spec, plugin)
+    fault = _bind(server, path)
+    if fault:
+        sys.exit(f"{spec.name}: {fault}")
+    try:
+        server.start()
+        relaxed = "SERVE_TRACING_EXPORT_TIMEOUT=1h SERVE_TRACING_MAX_AGE=24h " if arguments.debug else ""
+        print(f"{relaxed}SERVE_TRACING_EXPORTER_PLUGIN=unix://{_escaped(path)}", flush=True)
+        ended = _end(plugin, server, reasons.get(), threading.Event())
+    finally:
+        _tidy(path, "")
+    _exit(ended)
+
+
+def _free(path: str) -> None:
+    """Removes a socket that a dead process has left; OSError for anything else that is there."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise FileExistsError(errno.EEXIST, "there is another file: choose another path, or remove it", path)
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise FileExistsError(errno.EADDRINUSE, "another process listens there: end it, or choose another path", path)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def _escaped(path: str) -> str:
+    """path in the form that the list of plugins wants."""
+    for character, escaped in ((",", "%2C"), ("=", "%3D"), ("@", "%40")):
+        path = path.replace(character, escaped)
+    return path
+
+
 def _greeting(spec: _Spec) -> str:
     # The wrapper beside the program says here what was called.
-    program = os.path.abspath(os.environ.get("SERVETRACE_PLUGIN_PROGRAM") or sys.argv[0])
-    for character, escaped in ((",", "%2C"), ("=", "%3D"), ("@", "%40")):
-        program = program.replace(character, escaped)
+    program = _escaped(os.path.abspath(os.environ.get("SERVETRACE_PLUGIN_PROGRAM") or sys.argv[0]))
     about = f": {spec.description}" if spec.description else ""
     return f"""{spec.name} {spec.version}{about}
 
@@ -1084,9 +1217,15 @@ def _help(spec: _Spec) -> str:
     variables = ""
     if spec.env:
         variables = "It reads these variables of the service's environment:\n\n    " + "\n    ".join(spec.env) + "\n\n"
-    return variables + """Flags:
+    return (
+        variables
+        + """Flags:
 
     --version    print name and version
     --describe   print what a host is told, as JSON
     --help       print this
+    --listen PATH [--config FILE] [--debug]
+                 serve hosts that attach by a Unix socket; prints what to set
+                 there. --debug: nothing is cancelled while you debug
 """
+    )
