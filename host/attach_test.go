@@ -122,7 +122,7 @@ func TestAttachFlushesAtTheEnd(t *testing.T) {
 	var seen calls
 	socket := filepath.Join(socketFolder(t), "p.sock")
 	serveAt(t, socket, func(s *grpc.Server) { pluginv1.RegisterLifecycleServer(s, lifecycle{}) }, grpc.UnaryInterceptor(seen.intercept))
-	h := startHost(t, nil, "unix://"+socket)
+	h := startHost(t, func(c *Config) { c.StopTimeout = 20 * time.Second }, "unix://"+socket)
 	h.waitReady(0)
 	if err := h.Shutdown(t.Context()); err != nil {
 		t.Error(err)

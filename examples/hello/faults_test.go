@@ -34,11 +34,15 @@ type service struct {
 }
 
 // startService starts hello with a list of plugins and waits until it serves.
-func startService(t *testing.T, plugins string) *service {
+// It takes up to a minute over its last spans, unless env says otherwise.
+func startService(t *testing.T, plugins string, env ...string) *service {
 	t.Helper()
 	hello, _ := links(t)
 	s := &service{t: t, cmd: exec.Command(hello, "--http", "127.0.0.1:0"), ended: make(chan struct{})}
-	s.cmd.Env = []string{"GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "SERVE_TRACING_STOP_TIMEOUT=2s", "SERVE_TRACING_EXPORTER_PLUGIN=" + plugins}
+	s.cmd.Env = append([]string{
+		"GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "SERVE_TRACING_EXPORTER_PLUGIN=" + plugins,
+		"SERVE_TRACING_START_TIMEOUT=1m", "SERVE_TRACING_STOP_TIMEOUT=1m",
+	}, env...)
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +58,7 @@ func startService(t *testing.T, plugins string) *service {
 	}()
 	t.Cleanup(func() {
 		_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended before
-		patience := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
+		patience := time.AfterFunc(time.Minute, func() { _ = s.cmd.Process.Kill() })
 		<-s.ended
 		patience.Stop()
 		_ = s.cmd.Wait() // waited for before, or killed
@@ -240,9 +244,12 @@ func TestTerminatedUnderLoad(t *testing.T) {
 	}
 }
 
+// hasty stops a service whose plugins never take all of their spans.
+const hasty = "SERVE_TRACING_STOP_TIMEOUT=2s"
+
 // A frozen plugin, and one that never gets ready: requests do not notice.
 func TestFrozenPluginUnderLoad(t *testing.T) {
-	s := startService(t, "p="+testplugin.Install(t, "record")+",late="+testplugin.Install(t, "silent:1m"))
+	s := startService(t, "p="+testplugin.Install(t, "record")+",late="+testplugin.Install(t, "silent:1m"), hasty)
 	testplugin.Freeze(t, s.pluginPID(1))
 	l := s.startLoad(2)
 	testplugin.WaitFor(t, "requests", func() bool { return l.ok.Load() > 300 })
@@ -264,7 +271,7 @@ func TestMisfits(t *testing.T) {
 		"missing=/nowhere/plugin", "text=" + text, "hello=" + testplugin.Install(t, "hello"),
 		"new=" + testplugin.Install(t, "version:99"), "bare", "good=" + good,
 	}
-	s := startService(t, strings.Join(list, ","))
+	s := startService(t, strings.Join(list, ","), hasty)
 	for range 5 {
 		if status, _ := get(t, s.url, http.Header{}); status != http.StatusOK {
 			t.Errorf("status %d", status)

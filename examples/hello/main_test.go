@@ -79,7 +79,11 @@ func serve(t *testing.T, env []string, f func(url string)) (spans []span, log st
 	t.Helper()
 	hello, console := links(t)
 	cmd := exec.CommandContext(t.Context(), hello, "--http", "127.0.0.1:0")
-	cmd.Env = append([]string{"GORACE=atexit_sleep_ms=0", "SERVE_TRACING_PLUGIN_DIR=" + filepath.Dir(console)}, env...)
+	// On a busy machine the plugin may take long to start, and the spans wait.
+	cmd.Env = append([]string{
+		"GORACE=atexit_sleep_ms=0", "SERVE_TRACING_PLUGIN_DIR=" + filepath.Dir(console),
+		"SERVE_TRACING_START_TIMEOUT=1m", "SERVE_TRACING_STOP_TIMEOUT=1m",
+	}, env...)
 	var stdout bytes.Buffer
 	cmd.Stdout = &stdout
 	stderr, err := cmd.StderrPipe()
@@ -89,7 +93,7 @@ func serve(t *testing.T, env []string, f func(url string)) (spans []span, log st
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	hang := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	hang := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	defer hang.Stop()
 	lines := bufio.NewScanner(stderr)
 	var text strings.Builder
