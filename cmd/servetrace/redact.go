@@ -49,7 +49,7 @@ func redactNode(node *yaml.Node, seen map[*yaml.Node]bool) {
 		return
 	}
 	seen[node] = true
-	node.HeadComment, node.LineComment, node.FootComment = "", "", ""
+	strip(node)
 	switch node.Kind {
 	case yaml.ScalarNode:
 		redactScalar(node)
@@ -73,7 +73,12 @@ func redactKey(key *yaml.Node, seen map[*yaml.Node]bool) {
 		redactNode(key, seen)
 		return
 	}
-	key.HeadComment, key.LineComment, key.FootComment = "", "", ""
+	strip(key)
+}
+
+// strip takes off what stands beside a node and may say anything.
+func strip(node *yaml.Node) {
+	node.HeadComment, node.LineComment, node.FootComment, node.Tag = "", "", "", ""
 }
 
 // redactScalar keeps what is a number, a boolean or null by its own look. A tag

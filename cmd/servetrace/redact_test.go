@@ -19,6 +19,7 @@ func TestRedactDocument(t *testing.T) {
 		{"one byte", "a: x\n", "a: <1 byte>\n"},
 		{"empty", "a: ''\n", "a: <0 bytes>\n"},
 		{"a tag that lies", "a: !!int hush\nb: !!bool hush\nc: !hush hush\nd: !!binary aHVzaA==\n", "a: <4 bytes>\nb: <4 bytes>\nc: <4 bytes>\nd: <8 bytes>\n"},
+		{"a tag of anything", "a: !hush [1]\nb: !hush {c: 1}\n!hush d: 1\n", "a: [1]\nb: {c: 1}\nd: 1\n"},
 		{"a quoted number with a tag", "a: !!int \"12\"\n", "a: <2 bytes>\n"},
 		{"alias", "a: &x hush\nb: *x\nc: &y {k: hush}\nd:\n  <<: *y\n", "a: &x <4 bytes>\nb: *x\nc: &y {k: <4 bytes>}\nd:\n  <<: *y\n"},
 		{"list", "- hush\n- [hush, 1]\n", "- <4 bytes>\n- [<4 bytes>, 1]\n"},
