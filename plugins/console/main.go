@@ -1,30 +1,36 @@
-// Command console is the exporter plugin that a user meets first: it writes
-// each span as indented JSON, in the form that Ray Serve's tracing guide shows.
+// Command console is the exporter plugin that a user meets first: it prints each
+// span as indented JSON, in the form that Ray Serve's tracing guide shows, or
+// draws each trace as a waterfall.
 //
-// Its life: pluginsdk.Main does the handshake, then consoleexporter.New reads
-// the two variables below, then each batch is written before it is
-// acknowledged. It sends nothing over a network and keeps no span.
+// Its life: pluginsdk.Main does the handshake, then processors.Configured and
+// consoleexporter.New read the variables below and the plugin's document, then
+// each batch is written before it is acknowledged. It sends nothing over a
+// network and keeps no span.
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=./console my-service
+//	SERVE_TRACING_EXPORTER_PLUGIN=./console SERVE_CONSOLE_FORMAT=pretty SERVE_RAY_CONTEXT=on my-service
 //	SERVE_TRACING_EXPORTER_PLUGIN=./console SERVE_CONSOLE_OUTPUT=./spans my-service
 //
 // SERVE_CONSOLE_OUTPUT is stdout (the default), stderr, or a folder that gets
-// one file for each component; SERVE_CONSOLE_FORMAT is json. Open
+// one file for each component; SERVE_CONSOLE_FORMAT is json (the default) or
+// pretty; SERVE_RAY_CONTEXT=on puts Ray's ids on every span. Open
 // consoleexporter/exporter.go for what is written where.
 package main
 
 import (
 	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/pluginsdk/processors"
 )
 
 var spec = pluginsdk.Spec{
 	Name:        "console",
-	Description: "writes each span as JSON to standard output, standard error or a folder",
-	Env:         consoleexporter.EnvPatterns(),
+	Description: "writes spans as JSON, or draws traces, to standard output or error; or JSON to a folder",
+	Env:         append(consoleexporter.EnvPatterns(), processors.EnvRayContext),
 	// One at a time, so that a batch is written before the next.
-	Limits:   pluginsdk.Limits{MaxConcurrency: 1},
-	Exporter: consoleexporter.New,
+	Limits:     pluginsdk.Limits{MaxConcurrency: 1},
+	Processors: []pluginsdk.NewProcessor{processors.Configured},
+	Exporter:   consoleexporter.New,
 }
 
 func main() { pluginsdk.Main(spec) }

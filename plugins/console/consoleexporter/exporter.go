@@ -67,7 +67,7 @@ func New(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if chosen.folder() {
+	if isFolder(chosen.output) {
 		return toFolder(chosen, s.Context.Node)
 	}
 	to := s.Stdout

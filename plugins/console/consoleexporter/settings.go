@@ -1,6 +1,7 @@
 package consoleexporter
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -45,15 +46,12 @@ const (
 	outputStderr = "stderr"
 )
 
-// settings are what the operator chose.
+// settings are what the operator chose, checked.
 type settings struct {
 	format, output string
 	// outputFrom is the name of what output is from, for errors.
 	outputFrom string
 }
-
-// folder tells whether spans go to files.
-func (s settings) folder() bool { return s.output == "." || strings.Contains(s.output, "/") }
 
 // document is the plugin's, of which this package has one part.
 type document struct {
@@ -64,39 +62,66 @@ type document struct {
 	Others map[string]any `yaml:",inline"`
 }
 
-// readSettings takes each setting from its variable, or else from the document,
-// and checks it. An error names the one or the other.
+// readSettings takes each setting from its variable, or else from the document.
+// An error names the one or the other; a wrong value is one also where the other
+// would count.
 func readSettings(s pluginsdk.Setup) (settings, error) {
 	var doc document
 	if err := s.DecodeConfig(&doc); err != nil {
 		return settings{}, err
 	}
-	format, formatFrom := choose(s, EnvFormat, doc.Exporter.Format, "exporter.format", formatJSON)
-	output, outputFrom := choose(s, EnvOutput, doc.Exporter.Output, "exporter.output", outputStdout)
-	chosen := settings{format, output, outputFrom}
-	if format != formatJSON && format != formatPretty {
-		return chosen, &pluginsdk.ConfigError{Path: formatFrom, Err: fmt.Errorf("%q is not known: want json or pretty", format)}
+	format, formatFrom, errFormat := choose(knownFormat, formatJSON,
+		source{EnvFormat, s.Getenv(EnvFormat)}, source{"exporter.format", doc.Exporter.Format})
+	output, outputFrom, errOutput := choose(knownOutput, outputStdout,
+		source{EnvOutput, s.Getenv(EnvOutput)}, source{"exporter.output", doc.Exporter.Output})
+	if err := errors.Join(errFormat, errOutput); err != nil {
+		return settings{}, err
 	}
-	if output != outputStdout && output != outputStderr && !chosen.folder() {
-		return chosen, &pluginsdk.ConfigError{Path: outputFrom, Err: fmt.Errorf(
-			"%q is not known: want stdout, stderr, or a folder as a path with a slash, such as ./%[1]s", output)}
-	}
-	if format == formatPretty && chosen.folder() {
-		return chosen, &pluginsdk.ConfigError{Path: outputFrom, Err: fmt.Errorf(
+	if format == formatPretty && isFolder(output) {
+		return settings{}, &pluginsdk.ConfigError{Path: outputFrom, Err: fmt.Errorf(
 			"%q is a folder, which takes json only, in files of one component each: want stdout or stderr with %s pretty",
 			output, formatFrom)}
 	}
-	return chosen, nil
+	return settings{format, output, outputFrom}, nil
 }
 
-// choose gives the value of a variable, else that of the document, else the
-// default, and the name of what it is from.
-func choose(s pluginsdk.Setup, variable, value, path, otherwise string) (chosen, from string) {
-	if fromEnv := s.Getenv(variable); fromEnv != "" {
-		return fromEnv, variable
+// source is one place where a setting may be, and its value there; empty: it is
+// not set.
+type source struct{ name, value string }
+
+// choose gives the first value that is set, else the default, and the name of
+// what it is from, once all are known.
+func choose(known func(string) error, otherwise string, sources ...source) (value, from string, err error) {
+	for _, s := range sources {
+		if s.value == "" {
+			continue
+		}
+		if fault := known(s.value); fault != nil {
+			err = errors.Join(err, &pluginsdk.ConfigError{Path: s.name, Err: fault})
+		}
+		if value == "" {
+			value, from = s.value, s.name
+		}
 	}
-	if value != "" {
-		return value, path
+	if value == "" {
+		return otherwise, sources[0].name, nil
 	}
-	return otherwise, variable
+	return value, from, err
 }
+
+func knownFormat(format string) error {
+	if format == formatJSON || format == formatPretty {
+		return nil
+	}
+	return fmt.Errorf("%q is not known: want json or pretty", format)
+}
+
+func knownOutput(output string) error {
+	if output == outputStdout || output == outputStderr || isFolder(output) {
+		return nil
+	}
+	return fmt.Errorf("%q is not known: want stdout, stderr, or a folder as a path with a slash, such as ./%[1]s", output)
+}
+
+// isFolder tells whether an output is files.
+func isFolder(output string) bool { return output == "." || strings.Contains(output, "/") }

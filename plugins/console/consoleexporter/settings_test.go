@@ -2,6 +2,7 @@ package consoleexporter_test
 
 import (
 	"bytes"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,6 +42,15 @@ func TestDocument(t *testing.T) {
 }
 
 func TestWrongDocuments(t *testing.T) {
+	// A wrong value is one where a variable would count, too.
+	variables := map[string]string{consoleexporter.EnvFormat: "json", consoleexporter.EnvOutput: "stdout"}
+	for _, document := range []string{"exporter: {format: xml}", "exporter: {output: spans}"} {
+		s := setup(variables, io.Discard, nil)
+		s.Config = []byte(document)
+		if _, err := consoleexporter.New(t.Context(), s); err == nil || !strings.HasPrefix(err.Error(), "exporter.") {
+			t.Errorf("%q beside variables gives %v", document, err)
+		}
+	}
 	for document, want := range map[string]string{
 		"exporter: {format: xml}":                       `exporter.format: "xml" is not known: want json or pretty`,
 		"exporter: {output: spans}":                     `exporter.output: "spans" is not known: want stdout, stderr, or a folder as a path with a slash, such as ./spans`,

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/servetrace/servetrace/pluginsdk/plugintest"
+)
+
+// filtering has a processor that drops some spans.
+const filtering = `
+processors:
+  - filter: {drop: [{name: "dropped *"}]}
+`
+
+// TestConformance holds the plugin to every rule of the contract, in both forms,
+// as a process and in this one.
+func TestConformance(t *testing.T) {
+	for _, format := range []string{"json", "pretty"} {
+		filtered := request("dropped span")
+		filtered.ResourceSpans = append(filtered.ResourceSpans, request("kept span").GetResourceSpans()...)
+		options := []plugintest.Option{
+			plugintest.WithEnv("SERVE_CONSOLE_FORMAT="+format, "SERVE_RAY_CONTEXT=on"),
+			plugintest.WithConfig([]byte(filtering)),
+			plugintest.WithInput(plugintest.Filtered, filtered),
+			plugintest.WithBadConfig([]byte("exporter: {format: xml}")),
+		}
+		t.Run(format+"/process", func(t *testing.T) {
+			plugintest.Conformance(t, binary(t), options...)
+		})
+		t.Run(format+"/in-process", func(t *testing.T) {
+			plugintest.Conformance(t, plugintest.InProcess(spec), options...)
+		})
+	}
+	t.Run("files", func(t *testing.T) {
+		dir := t.TempDir()
+		plugintest.Conformance(t, binary(t), plugintest.WithEnv("SERVE_CONSOLE_OUTPUT="+dir),
+			plugintest.WithReceived(func() ([]string, error) { return spansIn(dir) }))
+	})
+}
+
+func binary(t *testing.T) plugintest.Target {
+	t.Helper()
+	return plugintest.Binary(os.Args[0], envPlugin+"=1", "GOCOVERDIR="+t.TempDir(), "GORACE=atexit_sleep_ms=0")
+}
+
+// spansIn gives the ids of the spans that are in the files of a folder.
+func spansIn(dir string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*_tracing.json"))
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		// Other rules fill the files with megabytes: too much to decode.
+		for _, part := range bytes.Split(content, []byte(`"span_id": "0x`))[1:] {
+			id, _, _ := strings.Cut(string(part[:min(len(part), 17)]), `"`)
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}

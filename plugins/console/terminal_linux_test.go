@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"golang.org/x/sys/unix"
+)
+
+// openTerminal gives both ends of a pseudo-terminal that is so many columns
+// wide: what shows it, and what a program prints to.
+func openTerminal(t *testing.T, columns uint16) (screen, shell *os.File) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	t.Cleanup(func() { _ = screen.Close() })
+	conn, err := screen.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var number int
+	var fault error
+	err = conn.Control(func(fd uintptr) {
+		if fault = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); fault != nil {
+			return
+		}
+		if fault = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns}); fault != nil {
+			return
+		}
+		number, fault = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+	})
+	if err != nil || fault != nil {
+		t.Skipf("no pseudo-terminals here: %v, %v", err, fault)
+	}
+	shell, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	t.Cleanup(func() { _ = shell.Close() })
+	return screen, shell
+}
+
+// readTrace reads a drawing to its empty line.
+func readTrace(t *testing.T, screen *os.File) []string {
+	t.Helper()
+	if err := screen.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for scanner := bufio.NewReader(screen); ; {
+		line, err := scanner.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%v after %q", err, lines)
+		}
+		line = strings.TrimRight(line, "\r\n")
+		if line == "" {
+			return lines
+		}
+		lines = append(lines, line)
+	}
+}
+
+// TestTerminal has the plugin draw on a terminal whose window changes.
+func TestTerminal(t *testing.T) {
+	screen, shell := openTerminal(t, 50)
+	conn := start(t, shell, map[string]string{
+		"SERVE_CONSOLE_FORMAT": "pretty", "TERM": "xterm", "COLUMNS": "132", "LC_ALL": "C.UTF-8",
+	})
+	export := coltracepb.NewTraceServiceClient(conn)
+	long := strings.Repeat("name ", 100)
+	for _, columns := range []int{50, 30} {
+		size := unix.Winsize{Row: 24, Col: uint16(columns)}
+		if err := unix.IoctlSetWinsize(int(shell.Fd()), unix.TIOCSWINSZ, &size); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := export.Export(t.Context(), request(long)); err != nil {
+			t.Fatal(err)
+		}
+		lines := readTrace(t, screen)
+		if len(lines) != 2 || !strings.HasPrefix(lines[0], "\x1b[2mtrace \x1b[0m\x1b[1m0000") {
+			t.Fatalf("the terminal got %q", lines)
+		}
+		name, _, cut := strings.Cut(lines[1], "…")
+		if !cut || !strings.HasPrefix(long, name) || len(name) > columns || len(name) < columns/3 {
+			t.Errorf("with %d columns the terminal got %q", columns, lines[1])
+		}
+	}
+}
+
+// TestTerminalWithoutColours has NO_COLOR, and a locale that is not UTF-8.
+func TestTerminalWithoutColours(t *testing.T) {
+	screen, shell := openTerminal(t, 50)
+	conn := start(t, shell, map[string]string{"SERVE_CONSOLE_FORMAT": "pretty", "TERM": "xterm", "NO_COLOR": "1", "LC_ALL": "C"})
+	if _, err := coltracepb.NewTraceServiceClient(conn).Export(t.Context(), request("né")); err != nil {
+		t.Fatal(err)
+	}
+	lines := readTrace(t, screen)
+	if len(lines) != 2 || lines[0] != "trace 00000000000000000000000000000000  1 span" || !strings.HasPrefix(lines[1], `n\u00e9 `) {
+		t.Errorf("the terminal got %q", lines)
+	}
+}
