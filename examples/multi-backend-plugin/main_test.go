@@ -1,14 +1,18 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/servetrace/servetrace/examples/hellotest"
+	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
 
 // name is what this test binary is called where it is the plugin.
@@ -109,4 +113,17 @@ func TestFileIsNeeded(t *testing.T) {
 	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t))
 	s.Await(s.Log, `configuration refused: SPAN_LINES_FILE: .*is empty: set it to the path of a file`, 1)
 	s.Stop()
+}
+
+func TestConformance(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "spans.jsonl")
+	plugintest.Conformance(t, plugintest.Binary(plugin(t), "GORACE=atexit_sleep_ms=0"),
+		plugintest.WithEnv(envFile+"="+file),
+		plugintest.WithReceived(func() ([]string, error) {
+			text, err := os.ReadFile(file)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil, nil
+			}
+			return slices.Collect(maps.Keys(count(string(text), inFile))), err
+		}))
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/servetrace/servetrace/examples/hellotest"
+	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
 
 // name is what this test binary is called where it is the plugin.
@@ -76,4 +77,8 @@ func TestRayIdentityOnSpansOfHello(t *testing.T) {
 	if len(actors) < 2 { // the proxy, and one or both replicas
 		t.Errorf("actors %v, want those of the proxy and of a replica", actors)
 	}
+}
+
+func TestConformance(t *testing.T) {
+	plugintest.Conformance(t, plugintest.Binary(plugin(t), "GORACE=atexit_sleep_ms=0"))
 }
