@@ -56,7 +56,11 @@ func (p *attributesProcessor) Process(_ context.Context, b *pluginsdk.Batch) err
 	w.views.reset(b)
 	defer w.views.reset(nil)
 	w.spans = 0
-	return w.request(b.Bytes())
+	raw := b.Bytes()
+	if err := outerLevels(b, raw); err != nil {
+		return err
+	}
+	return w.request(raw)
 }
 
 // attributeWalk is one walk over the bytes of a batch, which finds the keys; the

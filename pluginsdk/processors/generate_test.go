@@ -307,7 +307,9 @@ func compare(t *testing.T, build pluginsdk.NewProcessor, setup pluginsdk.Setup, 
 		naive(data)
 		want, got := normal(data), normal(unmarshal(t, out))
 		if !proto.Equal(want, got) {
-			t.Fatalf("batch %d (-want +got):\n%s", seed, gocmp.Diff(want, got, protocmp.Transform()))
+			const most = 4 << 10
+			diff := gocmp.Diff(want, got, protocmp.Transform())
+			t.Fatalf("batch %d (-want +got):\n%.*s", seed, most, diff)
 		}
 	}
 }

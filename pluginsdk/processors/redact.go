@@ -246,7 +246,11 @@ func (p *redact) Process(_ context.Context, b *pluginsdk.Batch) error {
 	defer p.spare.Put(w)
 	w.reset(b)
 	defer w.reset(nil)
-	if err := w.request(b.Bytes()); err != nil {
+	raw := b.Bytes()
+	if err := outerLevels(b, raw); err != nil {
+		return err
+	}
+	if err := w.request(raw); err != nil {
 		return err
 	}
 	if w.reason != "" && p.log != nil {

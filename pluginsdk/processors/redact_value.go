@@ -305,8 +305,13 @@ func (w *redactWalk) text(text []byte, asIs bool) string {
 	return w.rules.redactText(text)
 }
 
+// tooDeep bounds the recursion. What stays as it is has the larger bound.
+func (w *redactWalk) tooDeep(depth int, asIs bool) bool {
+	return depth > maxMaxDepth || !asIs && depth > w.rules.maxDepth
+}
+
 func (w *redactWalk) redactedArray(raw []byte, depth int, asIs bool) (attribute.Value, error) {
-	if depth > w.rules.maxDepth {
+	if w.tooDeep(depth, asIs) {
 		return mark, nil
 	}
 	var members []attribute.Value
@@ -328,7 +333,7 @@ func (w *redactWalk) redactedArray(raw []byte, depth int, asIs bool) (attribute.
 }
 
 func (w *redactWalk) redactedMap(raw []byte, depth int, asIs bool) (attribute.Value, error) {
-	if depth > w.rules.maxDepth {
+	if w.tooDeep(depth, asIs) {
 		return mark, nil
 	}
 	var members []attribute.KeyValue

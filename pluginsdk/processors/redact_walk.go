@@ -161,7 +161,7 @@ func (w *redactWalk) resource(raw []byte) error {
 		case f.is(fieldResourceAttributes):
 			err = w.attribute(f.content)
 		case f.is(fieldResourceEntities): // keys and a schema URL
-			err = w.fixed(f.content)
+			err = w.opaque(f.content)
 		case f.isNumber(fieldResourceDroppedAttributes, protowire.VarintType):
 		default:
 			err = w.unknown(&f)
@@ -393,7 +393,15 @@ func (w *redactWalk) link(raw []byte, span, i int) error {
 
 // fixed looks at a text that can not be edited.
 func (w *redactWalk) fixed(text []byte) error {
-	if len(text) > w.rules.maxBytes || w.rules.found(text) {
+	if !w.rules.clean(text) {
+		return errFixed
+	}
+	return nil
+}
+
+// opaque looks at bytes that can not be edited and may hold texts.
+func (w *redactWalk) opaque(raw []byte) error {
+	if len(raw) > w.rules.maxBytes || w.rules.found(raw) {
 		return errFixed
 	}
 	return nil
@@ -404,7 +412,7 @@ func (w *redactWalk) id(raw []byte, length int) error {
 	if len(raw) == length {
 		return nil
 	}
-	return w.fixed(raw)
+	return w.opaque(raw)
 }
 
 // unknown looks at a field that OTLP did not define when this was written, or
@@ -415,7 +423,7 @@ func (w *redactWalk) unknown(f *fields) error {
 	}
 	switch f.typ {
 	case protowire.BytesType:
-		return w.fixed(f.content)
+		return w.opaque(f.content)
 	case protowire.VarintType, protowire.Fixed64Type:
 		if !w.rules.cleanInt(int64(f.bits)) {
 			return errFixed

@@ -146,8 +146,47 @@ func malformed(what string, err error) error {
 	return pluginsdk.Permanent(fmt.Errorf("malformed %s: %w", what, err))
 }
 
+// outerLevels checks the levels of a batch that are above its spans, and that
+// there are as many spans as the SDK has views of: so the views can be told by
+// number.
+func outerLevels(b *pluginsdk.Batch, raw []byte) error {
+	spans := 0
+	resources := fieldsOf(raw)
+	for resources.next() {
+		if !resources.is(fieldResourceSpans) {
+			continue
+		}
+		scopes := fieldsOf(resources.content)
+		for scopes.next() {
+			if !scopes.is(fieldScopeSpans) {
+				continue
+			}
+			inScope := fieldsOf(scopes.content)
+			for inScope.next() {
+				if inScope.is(fieldSpan) {
+					spans++
+				}
+			}
+			if inScope.err != nil {
+				return malformed("scope", inScope.err)
+			}
+		}
+		if scopes.err != nil {
+			return malformed("resource", scopes.err)
+		}
+	}
+	if resources.err != nil {
+		return malformed("batch", resources.err)
+	}
+	if n := b.Len(); n != spans {
+		return malformed("batch", fmt.Errorf("it has %d spans and shows %d", spans, n))
+	}
+	return nil
+}
+
 // views are those of a batch by their numbers, which is how a walk over the
-// bytes finds what it can edit: both are in the same order.
+// bytes that outerLevels has checked finds what it can edit: both are in the
+// same order.
 type views struct {
 	batch  *pluginsdk.Batch
 	spans  []pluginsdk.Span // filled when first asked for
