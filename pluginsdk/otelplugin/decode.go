@@ -23,6 +23,7 @@ type decoder struct {
 	scope      instrumentation.Scope
 	ofScope    pluginsdk.Scope
 	haveScope  bool
+	scratch    []attribute.KeyValue
 }
 
 // decodeAll gives the spans of b.
@@ -47,9 +48,9 @@ func (d *decoder) stub(s pluginsdk.Span) tracetest.SpanStub {
 		SpanKind:             trace.ValidateSpanKind(s.Kind()),
 		StartTime:            s.StartTime(),
 		EndTime:              s.EndTime(),
-		Attributes:           slices.Collect(s.Attributes()),
-		Events:               events(s.Events()),
-		Links:                links(s.Links()),
+		Attributes:           d.collect(s.Attributes()),
+		Events:               d.events(s.Events()),
+		Links:                d.links(s.Links()),
 		Status:               sdktrace.Status{Code: code, Description: description},
 		DroppedAttributes:    s.DroppedAttributes(),
 		DroppedEvents:        s.DroppedEvents(),
@@ -101,28 +102,38 @@ func parent(s pluginsdk.Span, own trace.SpanContext) trace.SpanContext {
 	return own.WithSpanID(id).WithRemote(remote)
 }
 
-func events(seq iter.Seq[pluginsdk.Event]) []sdktrace.Event {
+func (d *decoder) events(seq iter.Seq[pluginsdk.Event]) []sdktrace.Event {
 	var all []sdktrace.Event
 	for e := range seq {
 		all = append(all, sdktrace.Event{
 			Name: e.Name(), Time: e.Time(),
-			Attributes:            slices.Collect(e.Attributes()),
+			Attributes:            d.collect(e.Attributes()),
 			DroppedAttributeCount: e.DroppedAttributes(),
 		})
 	}
 	return all
 }
 
-func links(seq iter.Seq[pluginsdk.Link]) []sdktrace.Link {
+func (d *decoder) links(seq iter.Seq[pluginsdk.Link]) []sdktrace.Link {
 	var all []sdktrace.Link
 	for l := range seq {
 		all = append(all, sdktrace.Link{
 			SpanContext: trace.NewSpanContext(trace.SpanContextConfig{
 				TraceID: l.TraceID(), SpanID: l.SpanID(), TraceFlags: l.TraceFlags(), TraceState: l.TraceState(),
 			}),
-			Attributes:            slices.Collect(l.Attributes()),
+			Attributes:            d.collect(l.Attributes()),
 			DroppedAttributeCount: l.DroppedAttributes(),
 		})
 	}
 	return all
+}
+
+// collect gives what seq gives, in a slice that is no longer than that; nil for
+// nothing.
+func (d *decoder) collect(seq iter.Seq[attribute.KeyValue]) []attribute.KeyValue {
+	d.scratch = slices.AppendSeq(d.scratch[:0], seq)
+	if len(d.scratch) == 0 {
+		return nil
+	}
+	return slices.Clone(d.scratch)
 }

@@ -83,7 +83,8 @@ func fullStub(t *testing.T) tracetest.SpanStub {
 		DroppedAttributes: 1, DroppedEvents: 2, DroppedLinks: 3,
 		Resource: resource.NewWithAttributes("https://opentelemetry.io/schemas/1.40.0",
 			attribute.String("service.name", "a"), attribute.StringSlice("process.command_args", []string{"x", "y"})),
-		InstrumentationScope: scope, InstrumentationLibrary: scope,
+		InstrumentationScope:   scope,
+		InstrumentationLibrary: scope, //nolint:staticcheck // deprecated for writers, read by stubs of spans
 	}
 }
 
@@ -106,7 +107,7 @@ func TestRoundTrip(t *testing.T) {
 	unsampled.Parent = full.Parent.WithTraceFlags(0)
 	onlyScopeAttributes := full
 	onlyScopeAttributes.InstrumentationScope = instrumentation.Scope{Attributes: attribute.NewSet(attribute.Bool("on", true))}
-	onlyScopeAttributes.InstrumentationLibrary = onlyScopeAttributes.InstrumentationScope
+	onlyScopeAttributes.InstrumentationLibrary = onlyScopeAttributes.InstrumentationScope //nolint:staticcheck // as above
 	bare := tracetest.SpanStub{
 		Name: "bare", SpanContext: stubs(1)[0].SpanContext, SpanKind: trace.SpanKindInternal,
 		StartTime: time.Unix(1, 0).UTC(), EndTime: time.Unix(1, 0).UTC(), Resource: resource.Empty(),

@@ -20,7 +20,7 @@ import (
 
 // PartialSuccess looks like the type of OTLP's clients, which have it in
 // internal packages; test/contrib meets the real ones.
-type PartialSuccess struct {
+type PartialSuccess struct { //nolint:errname // the clients' name for it
 	ErrorMessage  string
 	RejectedItems int64
 	RejectedKind  string

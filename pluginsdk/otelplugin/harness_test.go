@@ -2,6 +2,7 @@ package otelplugin_test
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"slices"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -21,7 +23,36 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk/otelplugin"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	otel.SetErrorHandler(&authors)
+	goleak.VerifyTestMain(m)
+}
+
+// authors is the error handler that the author of a plugin has set.
+var authors keeper
+
+type keeper struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+func (k *keeper) Handle(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.errs = append(k.errs, err)
+}
+
+func (k *keeper) count(want error) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := 0
+	for _, err := range k.errs {
+		if errors.Is(err, want) {
+			n++
+		}
+	}
+	return n
+}
 
 // patience bounds every wait of these tests; none takes a tenth of it.
 const patience = 20 * time.Second

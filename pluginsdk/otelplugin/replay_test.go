@@ -1,9 +1,11 @@
 package otelplugin_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -161,8 +163,7 @@ func TestPanicLeavesNoLock(t *testing.T) {
 	ended := 0
 	e := pipeline(t, hooks{end: func(sdktrace.ReadOnlySpan) {
 		if ended++; ended == 1 {
-			var none map[string]int
-			none["x"]++
+			_ = make([]int, 0)[ended]
 		}
 	}})
 	func() {
@@ -279,5 +280,38 @@ func TestProcessorsStopABatch(t *testing.T) {
 	partial := hooks{flush: func(context.Context) error { return PartialSuccess{ErrorMessage: "one is odd", RejectedItems: 1} }}
 	if err := enriched(t, numbered(1), partial); err != nil {
 		t.Errorf("Process with partial success: %v, want nil", err)
+	}
+}
+
+// TestHandlerOfTheAuthor was set before, by TestMain, and goes on to get every
+// error, those that count against a batch too.
+func TestHandlerOfTheAuthor(t *testing.T) {
+	mine := errors.New("an error of TestHandlerOfTheAuthor")
+	e := pipeline(t, hooks{end: func(sdktrace.ReadOnlySpan) { otel.Handle(mine) }})
+	if err := e.Export(t.Context(), numbered(100)); !errors.Is(err, mine) {
+		t.Errorf("Export: %v, want what was reported", err)
+	}
+	if got := authors.count(mine); got != 100 {
+		t.Errorf("the author's handler got %d errors, want 100", got)
+	}
+}
+
+// TestReportsBetweenBatches are logged: they say something of spans that a
+// processor has kept, or nothing of spans at all.
+func TestReportsBetweenBatches(t *testing.T) {
+	var log bytes.Buffer
+	e, err := otelplugin.Pipeline(list(hooks{}))(t.Context(), pluginsdk.Setup{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	otel.Handle(errBackEnd)
+	if want := `msg="reported to otel.Handle while no batch was under way" error="back end is down"`; !strings.Contains(log.String(), want) {
+		t.Errorf("the log has %q, want %s", log.String(), want)
+	}
+	if err := e.Export(t.Context(), numbered(1)); err != nil {
+		t.Errorf("Export after it: %v", err)
+	}
+	if err := e.Shutdown(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
