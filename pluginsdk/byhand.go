@@ -92,6 +92,12 @@ func help(env Env, spec Spec) string {
     --version    print name and version
     --describe   print what a host is told, as JSON
     --help       print this
+
+    --listen ADDR [--debug] [--config FILE]
+                 serve hosts that attach, on a Unix socket at ADDR, a path or
+                 unix:///PATH, until SIGINT or SIGTERM; print the setting that
+                 names it. For a debugger: with --debug the deadlines of calls
+                 count for nothing. FILE is the configuration document.
 `)
 	return b.String()
 }
@@ -106,6 +112,11 @@ func program(env Env, spec Spec) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
+	return escapeForList(path)
+}
+
+// escapeForList writes a path as an entry of the list of plugins has it.
+func escapeForList(path string) string {
 	return strings.NewReplacer(",", "%2C", "=", "%3D", "@", "%40").Replace(path)
 }
 

@@ -48,6 +48,9 @@
 //  6. The process exits. It also does so, within a second, when the host is
 //     gone: standard input ends or the parent changes.
 //
+// With --listen a plugin is run by hand, under a debugger say: it configures
+// itself and serves whatever hosts attach, until it is told to end.
+//
 // A plugin keeps no queue: the host holds a batch until it is answered, retries
 // it and counts what is lost. The package links no OpenTelemetry SDK, starts no
 // spans of its own, reads no configuration files and opens no ports.

@@ -32,9 +32,14 @@ func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing,
 		return nil, wire.ToStatus(err)
 	}
 	defer p.leave()
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(p.patient(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(p.abort, func() { cancel(context.Cause(p.abort)) })()
+	free, err := p.slot(ctx)
+	if err != nil {
+		return nil, wire.ToStatus(err)
+	}
+	defer free()
 
 	batch := incomingBatch(ctx, in.Data)
 	filtered, err := p.deliver(ctx, built, batch)

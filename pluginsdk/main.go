@@ -21,8 +21,8 @@ import (
 
 // Main runs the plugin as this process and does not return: it exits with 0
 // after a clean end, with 1 otherwise. It owns signals, standard input and
-// output, and the working of the flags --version, --describe and --help. Call
-// it from main, with nothing before it but what the Spec needs.
+// output, and the working of the flags --version, --describe, --listen and
+// --help. Call it from main, with nothing before it but what the Spec needs.
 //
 // Under a host, file descriptor 1 is the log from the handshake on, for Go code
 // and any other. What a plugin means to print goes to Setup.Stdout.
@@ -34,8 +34,14 @@ func runProcess(spec Spec) int {
 	if path, err := os.Executable(); err == nil {
 		env.Args = append([]string{path}, os.Args[min(1, len(os.Args)):]...)
 	}
-	if !hosted(env) || flagOf(env) != "" {
-		err := Run(context.Background(), env, spec)
+	if !hosted(env) || flagOf(env) != "" || wantsListen(env) {
+		ctx := context.Background()
+		if wantsListen(env) {
+			var stop context.CancelFunc
+			ctx, stop = signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+			context.AfterFunc(ctx, stop) // a second one ends the process at once
+		}
+		err := Run(ctx, env, spec)
 		if err != nil && !errors.Is(err, ErrNotHosted) {
 			fmt.Fprintln(os.Stderr, err)
 		}

@@ -19,6 +19,10 @@ type plugin struct {
 	spec Spec
 	env  Env
 	log  *slog.Logger
+	// listening is nil where a host started the plugin; slots then too, which
+	// otherwise bound the Export calls of all hosts together, if the Spec does.
+	listening *listening
+	slots     chan struct{}
 	// released is closed when the host lets go of the plugin, by go-plugin's
 	// controller; draining when the end begins, for streams that are held open.
 	release  func()

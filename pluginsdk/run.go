@@ -34,7 +34,8 @@ const (
 // done with it or ctx ends, drains as on SIGTERM, and returns nil after a
 // clean end. Several may run at once. It returns [ErrNotHosted] where Environ
 // lacks the handshake's variable, and any other error where the plugin could
-// not be served, or its exporter not be shut down.
+// not be served, or its exporter not be shut down. With --listen in Args it
+// serves hosts that attach, until ctx ends, and needs no handshake.
 func Run(ctx context.Context, env Env, spec Spec) error {
 	_, err := run(ctx, env, spec)
 	return err
@@ -58,6 +59,9 @@ func run(ctx context.Context, env Env, spec Spec) (ending, error) {
 	env.Stdout, env.Stderr = sharedWriters(env.Stdout, env.Stderr)
 	if err := spec.validate(); err != nil {
 		return byHand, err
+	}
+	if wantsListen(env) && flagOf(env) == "" {
+		return serveListening(ctx, env, spec)
 	}
 	if handled, err := answerByHand(env, spec); handled {
 		return byHand, err
@@ -114,6 +118,9 @@ func (p *plugin) wait(ctx context.Context, eof <-chan struct{}, served <-chan er
 // the goroutines that wait for it: the process ends with or without it.
 func (p *plugin) end(server *grpc.Server, why ending) error {
 	bound := cmp.Or(p.env.drainTimeout, drainTimeout)
+	if p.listening != nil && p.listening.debug {
+		bound = debugDrainTimeout
+	}
 	if why == hostGone || why == orphaned {
 		bound = min(bound, orphanTimeout)
 	}

@@ -27,8 +27,10 @@ func newServer(p *plugin) *grpc.Server {
 	)
 	pluginv1.RegisterLifecycleServer(server, &lifecycle{plugin: p})
 	server.RegisterService(&traceService, p)
-	server.RegisterService(&controllerService, p)
-	server.RegisterService(&stdioService, p)
+	if p.listening == nil { // else nobody may end it, and what it prints is its own
+		server.RegisterService(&controllerService, p)
+		server.RegisterService(&stdioService, p)
+	}
 	alive := health.NewServer()
 	alive.SetServingStatus(wire.HealthService, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(server, alive)
@@ -63,6 +65,9 @@ func (l *lifecycle) Describe(context.Context, *pluginv1.DescribeRequest) (*plugi
 
 // Configure runs the constructors, once.
 func (l *lifecycle) Configure(ctx context.Context, req *pluginv1.ConfigureRequest) (*pluginv1.ConfigureResponse, error) {
+	if l.plugin.listening != nil {
+		return nil, wire.ToStatus(errListening)
+	}
 	if _, err := l.plugin.enter(described, configuring); err != nil {
 		return nil, wire.ToStatus(err)
 	}
@@ -80,7 +85,7 @@ func (l *lifecycle) Flush(ctx context.Context, req *pluginv1.FlushRequest) (*plu
 		return nil, wire.ToStatus(err)
 	}
 	defer l.plugin.leave()
-	ctx, cancel := within(ctx, req.GetTimeout())
+	ctx, cancel := l.plugin.within(ctx, req.GetTimeout())
 	defer cancel()
 	if err := l.plugin.flush(ctx, built); err != nil {
 		return nil, wire.ToStatus(err)
@@ -90,7 +95,10 @@ func (l *lifecycle) Flush(ctx context.Context, req *pluginv1.FlushRequest) (*plu
 
 // Shutdown ends the work; the process stays until standard input ends.
 func (l *lifecycle) Shutdown(ctx context.Context, req *pluginv1.ShutdownRequest) (*pluginv1.ShutdownResponse, error) {
-	ctx, cancel := within(ctx, req.GetTimeout())
+	if l.plugin.listening != nil {
+		return nil, wire.ToStatus(errListening)
+	}
+	ctx, cancel := l.plugin.within(ctx, req.GetTimeout())
 	defer cancel()
 	if err := l.plugin.stop(ctx); err != nil {
 		return nil, wire.ToStatus(err)
@@ -98,10 +106,11 @@ func (l *lifecycle) Shutdown(ctx context.Context, req *pluginv1.ShutdownRequest)
 	return &pluginv1.ShutdownResponse{SpansLeft: 0}, nil
 }
 
-// within bounds ctx by a timeout from a request, if there is one.
-func within(ctx context.Context, timeout *durationpb.Duration) (context.Context, context.CancelFunc) {
-	if timeout.AsDuration() <= 0 {
-		return context.WithCancel(ctx)
+// within bounds ctx by a timeout from a request, if there is one. Under --debug
+// nothing bounds it.
+func (p *plugin) within(ctx context.Context, timeout *durationpb.Duration) (context.Context, context.CancelFunc) {
+	if p.patient(ctx) != ctx || timeout.AsDuration() <= 0 {
+		return context.WithCancel(p.patient(ctx))
 	}
 	return context.WithTimeout(ctx, timeout.AsDuration())
 }

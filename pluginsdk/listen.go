@@ -1,0 +1,325 @@
+package pluginsdk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// listening is a plugin that is run by hand, with --listen, for hosts that
+// attach: under a debugger, say. It configures itself, and no host ends it.
+type listening struct {
+	address string
+	config  string // path of the document; empty: none
+	// debug: the deadlines of calls count for nothing, so that a breakpoint
+	// cancels nothing.
+	debug bool
+}
+
+// debugDrainTimeout is drainTimeout under --debug, where somebody may step
+// through the end.
+const debugDrainTimeout = time.Hour
+
+// wantsListen tells whether the command line asks for a plugin that listens.
+func wantsListen(env Env) bool {
+	return slices.ContainsFunc(env.Args[min(1, len(env.Args)):], func(arg string) bool {
+		return arg == "--listen" || strings.HasPrefix(arg, "--listen=")
+	})
+}
+
+// listenFlags reads the command line of a plugin that listens.
+func listenFlags(env Env) (listening, error) {
+	var l listening
+	flags := flag.NewFlagSet("plugin", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&l.address, "listen", "", "")
+	flags.StringVar(&l.config, "config", "", "")
+	flags.BoolVar(&l.debug, "debug", false, "")
+	err := flags.Parse(env.Args[1:])
+	if err == nil && flags.NArg() > 0 {
+		err = fmt.Errorf("argument %q is not known", flags.Arg(0))
+	}
+	if err != nil {
+		return l, fmt.Errorf("%w; --help lists what goes with --listen", err)
+	}
+	return l, nil
+}
+
+// serveListening runs the plugin until ctx ends, for any number of hosts.
+func serveListening(ctx context.Context, env Env, spec Spec) (ending, error) {
+	l, err := listenFlags(env)
+	if errors.Is(err, flag.ErrHelp) {
+		_, err = io.WriteString(env.Stdout, help(env, spec))
+		return byHand, err
+	}
+	if err != nil {
+		return byHand, err
+	}
+	document, err := readDocument(l.config)
+	if err != nil {
+		return byHand, err
+	}
+	path, err := socketPath(l.address)
+	if err != nil {
+		return byHand, fmt.Errorf("--listen %q: %w", l.address, err)
+	}
+	socket, err := listenAt(path)
+	if err != nil {
+		return byHand, fmt.Errorf("listen at %q: %w", path, err)
+	}
+	defer socket.remove()
+
+	env.Environ = environByHand(env.Environ, spec.Env)
+	p := newPlugin(env, spec, slog.New(slog.NewTextHandler(cmp.Or(env.Log, env.Stderr), nil)))
+	p.listening = &l
+	if n := spec.Limits.MaxConcurrency; n > 0 {
+		p.slots = make(chan struct{}, n)
+	}
+	if err := p.configureItself(ctx, document, path); err != nil {
+		return byHand, err
+	}
+	server := newServer(p)
+	served := make(chan error, 1)
+	var serving sync.WaitGroup
+	serving.Go(func() { served <- server.Serve(socket.listener) })
+	defer serving.Wait() // end stops the server
+
+	why := serverDied
+	if _, err = io.WriteString(env.Stdout, l.line(path)); err == nil {
+		p.log.Info("plugin listens for hosts that attach; start a service with the line on standard output in front", "plugin", spec.Name)
+		why, err = p.wait(ctx, nil, served)
+		p.log.Info("plugin stops", "reason", string(why))
+	}
+	return why, errors.Join(err, p.end(server, why))
+}
+
+// configureItself does what Configure does, with the document from the command
+// line and the variables of the process.
+func (p *plugin) configureItself(ctx context.Context, document []byte, path string) error {
+	if _, err := p.enter(described, configuring); err != nil {
+		return err // nobody else is there yet
+	}
+	defer p.leave()
+	name := filepath.Base(path)
+	built, diagnostics := p.build(ctx, &pluginv1.ConfigureRequest{
+		Config: document,
+		Context: &pluginv1.StaticContext{
+			PluginName:  strings.TrimSuffix(name, filepath.Ext(name)), // as a host calls it
+			ServiceName: p.env.lookup("OTEL_SERVICE_NAME"),
+		},
+	})
+	p.configured(built)
+	var faults []error
+	for _, d := range diagnostics {
+		if d.GetSeverity() == pluginv1.Severity_SEVERITY_ERROR {
+			faults = append(faults, &ConfigError{Path: d.GetPath(), Err: errors.New(d.GetText())})
+		} else {
+			p.log.Warn(d.GetText(), "path", d.GetPath())
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// line is what to paste in front of a service, with a newline.
+func (l listening) line(path string) string {
+	line := "SERVE_TRACING_EXPORTER_PLUGIN=" + shellWord("unix://"+escapeForList(path))
+	if l.debug {
+		line += " SERVE_TRACING_EXPORT_TIMEOUT=1h SERVE_TRACING_MAX_AGE=24h"
+	}
+	return line + "\n"
+}
+
+// plainWord is text that no shell reads in another way than it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_%+:,./-]+$`)
+
+// shellWord quotes s for a shell, if need be.
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// readDocument reads the file of --config. A host's bound holds here too.
+func readDocument(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	document, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	if len(document) > maxDocument {
+		return nil, fmt.Errorf("--config: %q has more than %d bytes, the most that a host sends", path, maxDocument)
+	}
+	return document, nil
+}
+
+// socketPath reads the address of --listen as a host reads that of an entry,
+// and takes a bare path too. The path that it gives is absolute.
+func socketPath(address string) (string, error) {
+	path, isURL := strings.CutPrefix(address, "unix://")
+	switch {
+	case path == "" || strings.HasSuffix(path, "/"):
+		return "", errors.New("names no socket: want a path, or unix:///PATH")
+	case isURL && !strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "./") && !strings.HasPrefix(path, "../"):
+		return "", fmt.Errorf("the path in an address must be absolute: want unix:///%[1]s, or unix://./%[1]s for one in the working folder", path)
+	case !isURL && (strings.Contains(path, "://") || !strings.Contains(path, "/") && strings.Contains(path, ":")):
+		return "", errors.New("a plugin listens on a Unix socket only: want a path, or unix:///PATH")
+	}
+	return filepath.Abs(path)
+}
+
+// listenAt opens a socket at path, in place of one that a dead process left. Two
+// that do so at once do not take each other's socket away: the folder is locked
+// meanwhile.
+func listenAt(path string) (*socket, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("the path has %d bytes, the system takes %d: use a shorter one", len(path), maxSocketPath)
+	}
+	unlock, err := lockFolder(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	s := &socket{path: path}
+	if s.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}); err != nil {
+		return nil, err
+	}
+	// Who connects before this is asked for its user all the same.
+	if err := os.Chmod(path, 0o600); err != nil {
+		s.remove()
+		return nil, err
+	}
+	return s, nil
+}
+
+// removeStale removes the socket at path, if nobody listens there. Anything else
+// at path is an error.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return errors.New("there is something else than a socket: remove it, or choose another path")
+	}
+	conn, err := net.Dial("unix", path)
+	if err == nil {
+		_ = conn.Close()
+		return errors.New("another process listens there: end it, or choose another path")
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("see whether somebody listens there: %w", err)
+	}
+	return os.Remove(path)
+}
+
+// How long to wait for a folder's lock, which nobody holds for longer than it
+// takes to open a socket.
+const (
+	lockPatience = 5 * time.Second
+	lockPoll     = 10 * time.Millisecond
+)
+
+// lockFolder locks a folder against others that call it. Where the file system
+// has no locks, it does nothing.
+func lockFolder(path string) (unlock func(), err error) {
+	folder, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(lockPatience); ; time.Sleep(lockPoll) {
+		err := unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return func() { _ = folder.Close() }, nil // which unlocks
+		}
+		if time.Now().After(deadline) {
+			_ = folder.Close()
+			return nil, fmt.Errorf("another process has locked folder %q: choose another path", path)
+		}
+	}
+}
+
+// baseVariables are those that every plugin gets from a host.
+var baseVariables = []string{
+	"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LC_*",
+	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
+	"SSL_CERT_FILE", "SSL_CERT_DIR",
+}
+
+// environByHand is what a host would give of environ: a variable that the author
+// forgot to declare is missing here as it would be there.
+func environByHand(environ, declared []string) []string {
+	patterns := slices.Concat(baseVariables, declared)
+	var granted []string
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if slices.ContainsFunc(patterns, func(pattern string) bool {
+			prefix, family := strings.CutSuffix(pattern, "*")
+			return pattern == name || family && strings.HasPrefix(name, prefix)
+		}) {
+			granted = append(granted, entry)
+		}
+	}
+	return granted
+}
+
+// errListening answers a host that attached, and wants what only a host may
+// that has started the plugin. It is final.
+var errListening = &wire.Error{
+	Code: codeUnready, Final: true,
+	Err: errors.New("plugin was started by hand, with --listen: it has configured itself, and ends on SIGINT or SIGTERM"),
+}
+
+// patient gives the context of a call, without its end under --debug.
+func (p *plugin) patient(ctx context.Context) context.Context {
+	if p.listening != nil && p.listening.debug {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
+}
+
+// slot waits until the plugin has room for one more Export call. Each host keeps
+// to the limit that the Spec declares; several do not know of each other.
+func (p *plugin) slot(ctx context.Context) (free func(), err error) {
+	if p.slots == nil {
+		return func() {}, nil
+	}
+	select {
+	case p.slots <- struct{}{}:
+		return func() { <-p.slots }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
