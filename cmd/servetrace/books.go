@@ -111,9 +111,11 @@ func (b *books) verdict() error {
 
 // write shows the books.
 func (b *books) write(w io.Writer, file string) error {
+	if _, err := fmt.Fprintf(w, "%s of %s, %s sent to plugin %s:\n",
+		counted(b.spans, "span"), file, countedAs(b.batches, "batch", "batches"), b.plugin); err != nil {
+		return err
+	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "%s of %s, %s sent to plugin %s:\n",
-		counted(b.spans, "span"), file, countedAs(b.batches, "batch", "batches"), b.plugin)
 	line := func(what string, spans int, why string) {
 		if spans > 0 || what == "delivered" {
 			fmt.Fprintf(table, "%d\t %s\n", spans, strings.TrimSpace(what+"  "+printable(why)))

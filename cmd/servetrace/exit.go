@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -72,8 +73,8 @@ func onlyCommands(cmd *cobra.Command, list []string) error {
 		return nil
 	}
 	text := fmt.Sprintf("unknown command %q for %q", list[0], cmd.CommandPath())
-	for _, name := range cmd.SuggestionsFor(list[0]) {
-		text += fmt.Sprintf("; did you mean %q?", name)
+	if near := cmd.SuggestionsFor(list[0]); len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
 	}
 	return usagef("%s", text)
 }

@@ -104,6 +104,9 @@ func (f runFlags) check() error {
 // become ready.
 func (s settings) send(ctx context.Context, cfg host.Config, requests []request, logged io.Writer) (books *books, err error) {
 	session, err := openSession(ctx, cfg, s, newLog(logged), logged)
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
 	if err != nil {
 		return nil, err
 	}
