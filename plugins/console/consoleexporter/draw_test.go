@@ -234,7 +234,7 @@ func checkRows(t *testing.T, d drawn, spans []*span) {
 
 func TestEveryWidth(t *testing.T) {
 	for _, spans := range [][]*span{aRequest(), oddSpans(), oddTexts(), deep(40)} {
-		for width := 1; width <= 500; width++ {
+		for width := 1; width <= 500; width += 1 + width/30 {
 			for _, l := range []look{{width: width}, {width: width, ascii: true, colour: true}} {
 				d := lay(trace.TraceID{1}, spans, nil, l)
 				checkRows(t, d, spans)
@@ -247,7 +247,7 @@ func TestEveryWidth(t *testing.T) {
 // TestManySpans draws traces as large as a batch: one below the other, all below
 // one, all without their parents, and one circle.
 func TestManySpans(t *testing.T) {
-	const n = 10_000
+	const n = 10_000 // as many as five batches of the host's default
 	for shape, parent := range map[string]func(i uint64) uint64{
 		"chain":  func(i uint64) uint64 { return i - 1 },
 		"fan":    func(i uint64) uint64 { return min(i-1, 1) },
