@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
@@ -389,7 +390,7 @@ func TestAttachingBacksOff(t *testing.T) {
 			if pause := dials[i].Sub(dials[i-1]); pause < want/2 || pause > want+want/2 {
 				t.Errorf("pause before attempt %d is %v, want %v with jitter", i+1, pause, want)
 			}
-			want = min(2*want, attachMost)
+			want = min(2*want, attached.mostPause)
 		}
 		if len(dials) < 40 {
 			t.Errorf("%d attempts in 5 minutes", len(dials))
@@ -418,7 +419,7 @@ func TestHungAttachedPluginIsDialledAgain(t *testing.T) {
 		if err := h.ForceFlush(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(begun); took > DefaultExportTimeout+healthTimeout+restartMost {
+		if took := time.Since(begun); took > DefaultExportTimeout+healthTimeout+launched.mostPause {
 			t.Errorf("delivered after %v", took)
 		}
 		if x := h.Stats().Exporters[0]; x.Delivered != 10 || x.Starts != 2 {
@@ -428,4 +429,45 @@ func TestHungAttachedPluginIsDialledAgain(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestReceiverThatSendsItsClientsAway: collectors end each connection after a
+// while, calls in flight aside, to spread their load.
+func TestReceiverThatSendsItsClientsAway(t *testing.T) {
+	socket := filepath.Join(socketFolder(t), "p.sock")
+	var mu sync.Mutex
+	got := map[string]int{}
+	serveAt(t, socket, func(s *grpc.Server) {
+		coltracepb.RegisterTraceServiceServer(s, traces{export: func(_ context.Context, names []string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, name := range names {
+				got[name]++
+			}
+			return nil
+		}})
+	}, grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 3 * attached.healthyAfter / 2}))
+	h := startHost(t, func(c *Config) { c.BatchSpans = 50 }, "unix://"+socket)
+	sent := 0
+	testplugin.WaitFor(t, "some connections", func() bool {
+		h.spans(fmt.Sprintf("r%d", sent), 100)
+		sent++ // every 5 ms
+		return h.Stats().Exporters[0].Starts >= 3
+	})
+	h.flush()
+	h.wantBooks(0, map[string]uint64{"delivered": uint64(100 * sent)})
+	mu.Lock()
+	defer mu.Unlock()
+	twice := 0
+	for _, n := range got {
+		if n > 1 {
+			twice++
+		}
+	}
+	if len(got) != 100*sent || twice > 0 {
+		t.Errorf("%d different spans delivered, %d of them more than once; want %d and none", len(got), twice, 100*sent)
+	}
+	if log := h.log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "level=WARN") {
+		t.Error("the log speaks of trouble")
+	}
 }

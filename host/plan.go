@@ -98,20 +98,23 @@ func connect(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, er
 // it: a plugin that this host starts and one that it attaches to differ in
 // this, in the plan, and in the peer.
 type manner struct {
-	mostPause time.Duration
+	// mostPause is the longest pause between two attempts. After one that was
+	// ready for healthyAfter pauses begin from the first again; a connection is
+	// then dialled again at once.
+	mostPause, healthyAfter time.Duration
 	// notRunning and hung are lines of the log; ended begins a cause.
 	notRunning, hung, ended string
 }
 
 var (
 	launched = manner{
-		mostPause:  restartMost,
+		mostPause: 30 * time.Second, healthyAfter: 10 * time.Second,
 		notRunning: "plugin is not running and is started again with growing pauses; requests are not affected",
 		hung:       "plugin answers neither calls nor a health check: it is killed and started again",
 		ended:      "plugin ended",
 	}
 	attached = manner{
-		mostPause:  attachMost,
+		mostPause: 5 * time.Second, healthyAfter: time.Second, // dialling costs little
 		notRunning: "plugin can not be reached at its socket, which is tried again with growing pauses; requests are not affected",
 		hung:       "plugin answers neither calls nor a health check: its connection is closed and dialled again, the process is left alone",
 		ended:      "connection to the plugin ended",

@@ -204,7 +204,7 @@ func TestRestartBacksOff(t *testing.T) {
 			if pause := starts[i].Sub(starts[i-1]); pause < want/2 || pause > want+want/2 {
 				t.Errorf("pause before start %d is %v, want %v with jitter", i+1, pause, want)
 			}
-			want = min(2*want, restartMost)
+			want = min(2*want, launched.mostPause)
 		}
 		if len(starts) < 10 {
 			t.Errorf("%d starts in 5 minutes", len(starts))
@@ -219,7 +219,7 @@ func TestStartThatTakesLongIsNoLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ends []time.Time
 		h := fakeHost(t, func(int) (*fakePlugin, error) {
-			time.Sleep(2 * healthyAfter)
+			time.Sleep(2 * launched.healthyAfter)
 			ends = append(ends, time.Now())
 			return nil, errors.New("no handshake")
 		}, nil)
@@ -228,8 +228,8 @@ func TestStartThatTakesLongIsNoLife(t *testing.T) {
 			t.Error(err)
 		}
 		last := len(ends) - 1
-		if pause := ends[last].Sub(ends[last-1]) - 2*healthyAfter; pause < restartMost/2 {
-			t.Errorf("pause before start %d is %v, want %v with jitter", last+1, pause, restartMost)
+		if pause := ends[last].Sub(ends[last-1]) - 2*launched.healthyAfter; pause < launched.mostPause/2 {
+			t.Errorf("pause before start %d is %v, want %v with jitter", last+1, pause, launched.mostPause)
 		}
 	})
 }

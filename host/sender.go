@@ -71,6 +71,8 @@ type link struct {
 	// hung is called when the plugin does not even answer a health check; it
 	// kills the process, or closes the connection.
 	hung func()
+	// done is closed when the process, or the connection, has ended.
+	done <-chan struct{}
 
 	checking sync.Mutex // held while a health check runs
 
@@ -114,12 +116,22 @@ func (l *link) send(ctx context.Context, it *item) answer {
 		if err.Code == wire.CodeRetry { // also how gRPC says that the connection broke
 			l.leases.forget(it.b)
 		}
-		if (call.Err() != nil || err.Code == wire.CodeRetry) && ctx.Err() == nil {
+		if (call.Err() != nil || err.Code == wire.CodeRetry) && ctx.Err() == nil && !l.lost() {
 			l.checkAlive(ctx)
 		}
-		return answer{err: err, lostPlugin: ctx.Err() != nil}
+		return answer{err: err, lostPlugin: ctx.Err() != nil || l.lost()}
 	}
 	return l.read(response.Data, trailer)
+}
+
+// lost tells whether the plugin has gone, which ends run in a moment.
+func (l *link) lost() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // read takes an OK answer apart. What can not be read counts as nothing said:

@@ -16,15 +16,10 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Backoff between two starts of a plugin, or two attempts to attach to one,
-// which cost little. One that has run for healthyAfter begins from the first
-// again.
-const (
-	restartFirst = 200 * time.Millisecond
-	restartMost  = 30 * time.Second
-	attachMost   = 5 * time.Second
-	healthyAfter = 10 * time.Second
-)
+// restartFirst is the first pause between two starts of a plugin, or two
+// attempts to attach to one; each further one is twice as long, up to
+// manner.mostPause.
+const restartFirst = 200 * time.Millisecond
 
 // run is the plugin's life: start, serve, and again. It ends when x.stop was
 // called and the plugin has ended, or x.endBy has.
@@ -32,12 +27,18 @@ func (x *exporter) run() {
 	defer x.setState(StateStopped, "")
 	pause := restartFirst
 	for {
-		served, err := x.live()
+		healthy, err := x.live()
 		if x.ctx.Err() != nil {
 			return
 		}
-		if served > healthyAfter {
+		if healthy {
 			pause = restartFirst
+		}
+		if healthy && x.entry.attached {
+			// A server may send its clients away to spread its load, or be
+			// replaced by the next. If it is gone, the next attempt says so.
+			x.log.Info("connection to the plugin is dialled again", "cause", err)
+			continue
 		}
 		x.setState(StateBackingOff, err.Error())
 		select {
@@ -50,34 +51,35 @@ func (x *exporter) run() {
 }
 
 // live is one process from its launch to its end, or one connection to one that
-// is attached to. The error says why it did not become ready or why it ended,
-// served how long it was ready.
-func (x *exporter) live() (served time.Duration, err error) {
+// is attached to. The error says why it did not become ready or why it ended.
+// healthy: it was ready for long enough for the next to begin without a pause
+// or with the first.
+func (x *exporter) live() (healthy bool, err error) {
 	x.setState(StateStarting, "")
 	start, cancel := context.WithTimeout(x.ctx, x.host.cfg.StartTimeout)
 	defer cancel()
 	plan, err := x.host.cfg.plan(x.entry)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	p, err := x.host.connect(start, &x.host.cfg, plan, x.log)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
-	l := &link{x: x, conn: p.Conn(), leases: newLeases(), hung: p.Kill}
+	l := &link{x: x, conn: p.Conn(), leases: newLeases(), hung: p.Kill, done: p.Done()}
 	defer l.leases.abandon() // after Stop has closed the connection
 	if err := x.introduce(start, l, plan, p.PID()); err != nil {
-		return 0, errors.Join(err, x.end(p))
+		return false, errors.Join(err, x.end(p))
 	}
 	begun := time.Now()
 	x.serve(l, p)
-	served = time.Since(begun)
+	healthy = time.Since(begun) > x.entry.manner().healthyAfter
 	if x.ctx.Err() != nil {
 		x.shutdownPlugin(l)
-		return served, x.end(p)
+		return healthy, x.end(p)
 	}
 	exit := p.Exit()
-	return served, errors.Join(fmt.Errorf("%s: %s", x.entry.manner().ended, exit), x.end(p))
+	return healthy, errors.Join(fmt.Errorf("%s: %s", x.entry.manner().ended, exit), x.end(p))
 }
 
 // serve sends batches until the process, or the connection, ends or the host

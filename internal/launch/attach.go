@@ -67,12 +67,18 @@ func Attach(ctx context.Context, path string) (*Attachment, error) {
 	return a, nil
 }
 
-// dial gives gRPC the socket, once.
-func (a *Attachment) dial(context.Context, string) (net.Conn, error) {
-	if a.dialled.Swap(true) {
-		return nil, errors.New("the connection is over")
+// dial gives gRPC the socket, once. It dials again when the other end wants no
+// more calls (GOAWAY) and answers those it has: those that come meanwhile then
+// wait for the end of the connection, instead of failing.
+func (a *Attachment) dial(ctx context.Context, _ string) (net.Conn, error) {
+	if !a.dialled.Swap(true) {
+		return watchedConn{a.socket, a}, nil
 	}
-	return watchedConn{a.socket, a}, nil
+	select {
+	case <-a.life.Done():
+	case <-ctx.Done():
+	}
+	return nil, errors.New("the connection is over")
 }
 
 // watchedConn tells an Attachment when gRPC is done with its socket: at the
