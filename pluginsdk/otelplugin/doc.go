@@ -18,6 +18,7 @@
 //		pluginsdk.Main(pluginsdk.Spec{
 //			Name:     "ray-otlp",
 //			Env:      []string{"OTEL_EXPORTER_OTLP_*"},
+//			Limits:   pluginsdk.Limits{MaxConcurrency: 1},
 //			Exporter: otelplugin.Pipeline(spanProcessors),
 //		})
 //	}
@@ -71,35 +72,45 @@
 //
 // What is not there:
 //
-//   - No live context. OnStart gets the plugin's own, with the SpanContext of
-//     the span's parent and nothing else: no baggage (a processor that copies
-//     baggage runs, and finds none: let the service set attributes), no values
-//     of the request, no parent that could be written to. That the parent has
-//     the trace flags and the tracestate of its child is an assumption: OTLP
-//     does not carry them.
+//   - No live context. OnStart gets that of the batch, which ends with it, with
+//     the SpanContext of the span's parent and nothing else: no baggage (a
+//     processor that copies baggage runs, and finds none: let the service set
+//     attributes), no values of the request, no parent that could be written to.
+//     That the parent has the trace flags and the tracestate of its child is an
+//     assumption: OTLP does not carry them.
 //   - OnStart and OnEnd come at the same moment, after the span has ended in
 //     the service, children before their parents as often as not. What measures
 //     time between them, or counts spans that run, sees nothing of use. A clock
 //     read in OnStart is not the span's start.
 //   - Only sampled spans come. Their flags are restored; where a sender leaves
 //     OTLP's flags out they count as sampled.
-//   - The number of children (ReadOnlySpan.ChildSpanCount) is 0.
+//   - The number of children (ReadOnlySpan.ChildSpanCount) is 0. An array whose
+//     members are of one kind is a slice of that kind, and an empty array is an
+//     attribute.SLICE, whatever they were: OTLP does not tell.
 //
-// A processor that batches by itself can be fed, and flushed, but not asked
-// what became of each span. What is promised: a piece fits the queue of
-// sdktrace.NewBatchSpanProcessor and ends before the processor delivers by
-// itself, so that ForceFlush returns the exporter's error; errors that are
-// reported to the global handler while a batch is under way count against the
-// batch, whoever reported them; such a batch is sent again. What is not: a
-// processor that hides another from us may have a queue of less than 256 spans,
-// which drops the rest without a word; a processor that swallows errors has
-// delivered, for all we can see; a filter in front of a batch processor drops
-// spans that count as delivered; a handler that the author sets after the first
-// construction here gets the errors in our place (one set before is kept: it
-// gets every error too); after a deadline, what the processor holds may still
-// be delivered, and again with the batch. At least once, then, as everywhere,
-// but with more seconds than an [Exporter] gives. Where a processor is made of an
-// exporter, bring the exporter.
+// A processor that batches by itself can be fed and flushed, but not asked what
+// became of each span. What is promised:
+//
+//   - A piece fits the queue of sdktrace.NewBatchSpanProcessor, and is flushed
+//     before that delivers by itself, so that ForceFlush returns the exporter's
+//     error.
+//   - What is reported to otel.Handle while a batch is under way counts as an
+//     error of that batch, whoever reported it: better twice than never. A
+//     handler that the author had set before goes on to get everything.
+//
+// What is not:
+//
+//   - A processor that hides another from us may have a queue of less than 256
+//     spans, which drops the rest without a word.
+//   - One that swallows errors, or filters in front of a batch processor, has
+//     delivered, for all we can see.
+//   - A handler that the author sets after the first construction here gets the
+//     errors in our place.
+//   - After a deadline, what the processor holds may still be delivered, and
+//     again with the batch.
+//
+// At least once, then, as everywhere, but more often twice than with an
+// [Exporter]. A batch processor is made of an exporter: bring that.
 //
 // Open exporter.go first, then processors.go and replay.go; decode.go is the way
 // from OTLP to the SDK's spans, live.go the span that OnStart is given.

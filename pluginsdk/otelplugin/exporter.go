@@ -12,14 +12,17 @@ import (
 
 // Exporter makes an OpenTelemetry exporter that of a plugin. construct is
 // called as any [pluginsdk.NewExporter] is. Each batch is one call to
-// ExportSpans, with all its spans; calls never overlap, as under the SDK,
-// whatever Limits.MaxConcurrency is.
+// ExportSpans, with all its spans; calls never overlap, as under the SDK. Set
+// Limits.MaxConcurrency to 1, so that the host sends one batch after another:
+// one that waits for its turn here uses up its deadline.
 //
 // What ExportSpans returns is what the plugin answers: nil means delivered; an
 // error, that the batch is sent again, unless it holds a [pluginsdk.Permanent]
-// or a final gRPC status; OTLP's partial success is one of the plugin too. An
-// exporter that retries by itself should have that switched off where it can
-// be: the host retries, and knows for how long.
+// or a final gRPC status; OTLP's partial success is one of the plugin too. HTTP
+// exporters seldom tell a final status such as 400 from others, and then it is
+// tried again until the batch is too old: wrap the exporter and return Permanent
+// where that matters. An exporter that retries by itself should have that
+// switched off where it can be: the host retries, and knows for how long.
 //
 // If the exporter has a method ForceFlush(context.Context) error, the plugin
 // has Flush.
@@ -92,8 +95,8 @@ func Client(construct func(context.Context, pluginsdk.Setup) (TraceClient, error
 		if client == nil {
 			return nil, errors.New("constructor gave neither a client nor an error")
 		}
-		if err := client.Start(ctx); err != nil {
-			return nil, errors.Join(err, client.Stop(ctx))
+		if err := client.Start(ctx); err != nil { // no Stop: as otlptrace.New has it
+			return nil, err
 		}
 		return clientExporter{client}, nil
 	}

@@ -258,8 +258,8 @@ func TestClientGetsTheBatch(t *testing.T) {
 
 func TestClientThatDoesNotStart(t *testing.T) {
 	c := clientRecorder{startErr: errBackEnd}
-	if _, err := client(&c)(t.Context(), pluginsdk.Setup{}); !errors.Is(err, errBackEnd) || c.stopped != 1 {
-		t.Errorf("construction gives %v, the client was stopped %d times; want its error, and once", err, c.stopped)
+	if _, err := client(&c)(t.Context(), pluginsdk.Setup{}); !errors.Is(err, errBackEnd) || c.stopped != 0 {
+		t.Errorf("construction gives %v, the client was stopped %d times; want its error, and never", err, c.stopped)
 	}
 }
 

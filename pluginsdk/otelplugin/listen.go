@@ -69,6 +69,9 @@ func isDefault(h otel.ErrorHandler) bool {
 // Handle gives err to the listeners that are open. Where there are none, spans
 // of an earlier batch may be concerned, or none at all: it is logged.
 func (h *errorHandler) Handle(err error) {
+	if err == nil {
+		return
+	}
 	if h.before != nil {
 		h.before.Handle(err)
 	}

@@ -70,7 +70,9 @@ func (p processors) Process(ctx context.Context, b *pluginsdk.Batch) error {
 // the one that failed.
 //
 // construct is called as any [pluginsdk.NewExporter] is. Batches come one after
-// another, whatever Limits.MaxConcurrency is.
+// another: set Limits.MaxConcurrency to 1, as for an [Exporter]. A batch and all
+// its flushes have one deadline, the host's; where the back end is slow, set
+// Limits.MaxBatchSpans to 256, and each flush has one.
 func Pipeline(construct func(context.Context, pluginsdk.Setup) ([]sdktrace.SpanProcessor, error)) pluginsdk.NewExporter {
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		r, err := newReplayer(ctx, s, construct)
