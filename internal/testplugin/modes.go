@@ -28,6 +28,8 @@ var modes = map[string]func(arg string){
 	"small":   func(arg string) { limited(number(arg)) },
 	"filter":  filter,  // drops spans whose name begins with arg
 	"partial": partial, // rejects arg spans of each batch
+	// Does what its spans are called, see modes_scripted.go.
+	"scripted": func(string) { pluginsdk.Main(scripted(nil)) },
 
 	// Plugins with trouble.
 	"slow":      func(arg string) { exporter(slow(duration(arg))) },
@@ -97,12 +99,16 @@ func exporter(f export) { pluginsdk.Main(spec(f)) }
 // record delivers a batch: one line, in one write, so that a kill leaves all of
 // it or nothing.
 func record(_ context.Context, b *pluginsdk.Batch) error {
+	return appendRecord(lineOf(b))
+}
+
+func lineOf(b *pluginsdk.Batch) Batch {
 	line := Batch{ID: b.ID(), Attempt: b.Attempt(), PID: os.Getpid()}
 	for span := range b.Spans() {
 		line.Spans = append(line.Spans, span.Name())
 		line.IDs = append(line.IDs, span.SpanID().String())
 	}
-	return appendRecord(line)
+	return line
 }
 
 func appendRecord(line Batch) error {

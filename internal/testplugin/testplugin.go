@@ -8,7 +8,9 @@
 //     for a host gives a plugin neither arguments nor variables of its own.
 //  3. Received reads what the plugin, in all its lives, has delivered.
 //
-// The modes are the table in modes.go, to be opened first.
+// The modes are the table in modes.go, to be opened first. Those of
+// modes_wrong.go are good plugins with exactly one fault, which proxy.go puts
+// in.
 package testplugin
 
 import (
@@ -35,6 +37,9 @@ func Main() {
 	}
 	name, arg, _ := strings.Cut(mode, ":")
 	run, ok := modes[name]
+	if !ok {
+		run, ok = wrongModes[name]
+	}
 	if !ok {
 		fmt.Fprintf(os.Stderr, "testplugin: no mode %q\n", name)
 		os.Exit(2)

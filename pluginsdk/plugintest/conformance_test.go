@@ -1,7 +1,14 @@
 package plugintest_test
 
 import (
+	"bytes"
+	"encoding/xml"
+	"slices"
+	"strings"
 	"testing"
+
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
@@ -14,10 +21,192 @@ func quick(tb testing.TB) []string {
 	return []string{"GOCOVERDIR=" + tb.TempDir(), "GORACE=atexit_sleep_ms=0"}
 }
 
-func TestRecordConforms(t *testing.T) {
-	plugintest.Conformance(t, plugintest.Binary(testplugin.Install(t, "record"), quick(t)...))
+// inputs make the plugins of testplugin's mode "scripted" do everything.
+func inputs() []plugintest.Option {
+	var opts []plugintest.Option
+	for _, input := range []plugintest.Input{
+		plugintest.Permanent, plugintest.Retryable, plugintest.Partial, plugintest.Filtered, plugintest.Slow, plugintest.Stuck,
+	} {
+		opts = append(opts, plugintest.WithInput(input, named(string(input))))
+	}
+	return opts
 }
 
+func named(names ...string) *coltracepb.ExportTraceServiceRequest {
+	var spans []*tracepb.Span
+	for _, name := range names {
+		spans = append(spans, &tracepb.Span{Name: name, TraceId: []byte("0123456789abcdef"), SpanId: []byte("01234567")})
+	}
+	return &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
+		ScopeSpans: []*tracepb.ScopeSpans{{Spans: spans}},
+	}}}
+}
+
+// received reads the record of a plugin of testplugin.
+func received(tb testing.TB, path string) plugintest.Option {
+	return plugintest.WithReceived(func() ([]string, error) {
+		var ids []string
+		for _, b := range testplugin.Received(tb, path) {
+			ids = append(ids, b.IDs...)
+		}
+		return ids, nil
+	})
+}
+
+// TestScriptedConforms is a plugin on pluginsdk that can do everything: no rule
+// but those about variables and documents is skipped.
+func TestScriptedConforms(t *testing.T) {
+	path := testplugin.Install(t, "scripted")
+	report, err := plugintest.Check(t.Context(), plugintest.Binary(path, quick(t)...),
+		append(inputs(), received(t, path), plugintest.WithEnv("TESTPLUGIN_CANARY=yes"))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var skipped []string
+	for _, result := range report.Results {
+		switch result.Status {
+		case plugintest.Fail:
+			t.Errorf("%s: %s", result.Rule, result.Detail)
+		case plugintest.Skip:
+			skipped = append(skipped, result.Rule)
+		case plugintest.Pass:
+		}
+	}
+	if want := []string{"configure.refused", "configure.diagnostics"}; !slices.Equal(skipped, want) {
+		t.Errorf("skipped are %v, want %v", skipped, want)
+	}
+}
+
+// TestStockConforms is a plugin on go-plugin's own server, without Lifecycle.
 func TestStockConforms(t *testing.T) {
 	plugintest.Conformance(t, plugintest.Binary(testplugin.Install(t, "stock"), quick(t)...))
+}
+
+// TestWrongPlugins holds the suite to finding each fault by the rule that it
+// breaks, and by no other.
+func TestWrongPlugins(t *testing.T) {
+	for _, test := range []struct{ mode, fails string }{
+		{"exit", "handshake.line"},
+		{"hello", "handshake.line"},
+		{"noise:600", "handshake.line"},
+		{"netrpc", "handshake.line"},
+		{"tomorrow", "handshake.version"},
+		{"certificate", "handshake.plain"},
+		{"elsewhere", "handshake.socket"},
+		{"parrot", "handshake.newer-host handshake.other-host"},
+		{"strict", "handshake.newer-host"},
+		{"cookieless", "handshake.cookie"},
+		{"unhealthy", "health.served"},
+		{"uncontrolled", "goplugin.controller"},
+		{"unstdio", "goplugin.stdio"},
+		{"fickle", "describe.repeatable"},
+		{"shouting", "describe.name"},
+		{"strange", "describe.kind"},
+		{"greedy", "describe.variables"},
+		{"negative", "describe.limits"},
+		{"dialer", "describe.offline"},
+		{"undeclared", "configure.variables configure.accepted"},
+		{"needy", "configure.bare"},
+		{"rude", "configure.refused"},
+		{"forgetful", "configure.once"},
+		{"grumbler", "configure.diagnostics"},
+		{"permanent", "export.delivered"},
+		{"queue", "export.received"},
+		{"eager", "export.unconfigured"},
+		{"emptyhanded", "export.empty"},
+		{"narrow", "export.most-bytes export.large-span"},
+		{"brittle", "export.malformed"},
+		{"hopeful", "export.malformed"},
+		{"conservative", "export.unknown-fields"},
+		{"formal", "export.metadata"},
+		{"oncer", "export.repeated"},
+		{"crowded", "export.concurrent"},
+		{"softhearted", "export.permanent"},
+		{"hardhearted", "export.retryable"},
+		{"stubborn", "export.cancelled export.deadline"},
+		{"garbled", "export.answers"},
+		{"boaster", "export.partial"},
+		{"miscount", "export.filtered"},
+		{"flushless", "flush.answered flush.overlapping"},
+		{"leftover", "flush.answered"},
+		{"unstoppable", "shutdown.answered"},
+		{"zombie", "shutdown.export"},
+		{"badstatus", "shutdown.unconfigured shutdown.twice end.released end.sigterm"},
+		{"litter", "end.files"},
+		{"undying", "end.stdin end.host-death"},
+		{"sigtermdeaf", "end.sigterm"},
+		{"abrupt", "end.drain"},
+		{"interrupted", "end.sigint"},
+		{"echo", "output.handshake-once"},
+		{"flood:10", "output.bounded"},
+	} {
+		t.Run(test.mode, func(t *testing.T) {
+			t.Parallel()
+			path := testplugin.Install(t, test.mode)
+			opts := []plugintest.Option{plugintest.WithEnv("TESTPLUGIN_CANARY=yes")}
+			switch test.mode {
+			case "undeclared":
+				opts = append(opts, plugintest.WithEnv("ACME_TOKEN=secret"))
+			case "queue":
+				opts = append(opts, received(t, path))
+			case "softhearted", "hardhearted", "abrupt":
+				opts = append(opts, inputs()...)
+			case "stubborn":
+				opts = append(opts, plugintest.WithInput(plugintest.Stuck, named("stuck")))
+			}
+			report, err := plugintest.Check(t.Context(), plugintest.Binary(path, quick(t)...), opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var failed []string
+			for _, result := range report.Results {
+				if result.Status == plugintest.Fail {
+					failed = append(failed, result.Rule)
+				}
+			}
+			if got := strings.Join(failed, " "); got != test.fails {
+				var text bytes.Buffer
+				if err := report.WriteText(&text); err != nil {
+					t.Fatal(err)
+				}
+				t.Errorf("fails by %q, want %q:\n%s", got, test.fails, text.String())
+			}
+		})
+	}
+}
+
+// TestReports writes a report with all outcomes in both forms.
+func TestReports(t *testing.T) {
+	report := &plugintest.Report{Target: "/plugins/acme", Results: []plugintest.Result{
+		{Rule: "a.first", Title: "The first", Took: 1500000},
+		{Rule: "a.second", Title: "The second", Status: plugintest.Fail, Detail: "saw <1>\nwant\t2 \x00"},
+		{Rule: "a.third", Title: "The third", Status: plugintest.Skip, Detail: "not here"},
+	}}
+	var text, junit bytes.Buffer
+	if err := report.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	const wantText = "pass  a.first   The first\nFAIL  a.second  The second\n                  saw <1>\n                  want    2 \x00\n" +
+		"skip  a.third   The third\n                  not here\n\n/plugins/acme: 1 passed, 1 failed, 1 skipped\n"
+	if text.String() != wantText {
+		t.Errorf("text is\n%q, want\n%q", text.String(), wantText)
+	}
+	if err := report.WriteJUnit(&junit); err != nil {
+		t.Fatal(err)
+	}
+	const wantJUnit = xml.Header + `<testsuites>
+  <testsuite name="/plugins/acme" tests="3" failures="1" errors="0" skipped="1" time="0.002">
+    <testcase classname="servetrace.conformance" name="a.first" time="0.002"></testcase>
+    <testcase classname="servetrace.conformance" name="a.second" time="0.000">
+      <failure message="The second">saw &lt;1&gt;&#xA;want&#x9;2 ` + "\uFFFD" + `</failure>
+    </testcase>
+    <testcase classname="servetrace.conformance" name="a.third" time="0.000">
+      <skipped message="not here"></skipped>
+    </testcase>
+  </testsuite>
+</testsuites>
+`
+	if junit.String() != wantJUnit {
+		t.Errorf("JUnit is\n%s, want\n%s", junit.String(), wantJUnit)
+	}
 }

@@ -119,7 +119,8 @@ func checkBare(ctx context.Context, t *trial) error {
 	if err != nil {
 		return fmt.Errorf("Configure: %w; want an answer, with diagnostics that say what is missing", err)
 	}
-	return s.health(ctx)
+	_, err = s.describe(ctx)
+	return err
 }
 
 // noDocument is neither YAML nor JSON.

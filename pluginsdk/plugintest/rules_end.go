@@ -46,7 +46,7 @@ func flushRules() []rule {
 		},
 		{
 			id: "flush.overlapping", title: "Export goes on during Flush and after it",
-			needs: lifecycle, after: delivered, check: checkFlushOverlaps,
+			needs: lifecycle, after: slices.Concat(delivered, []string{"export.received"}), check: checkFlushOverlaps,
 		},
 		{
 			id: "shutdown.answered", title: "Shutdown is answered OK with no spans left",
@@ -72,11 +72,11 @@ func endRules() []rule {
 	return []rule{
 		{
 			id: "end.released", title: "After Shutdown, GRPCController and the end of standard input it ends within 2 s, with status 0",
-			after: delivered, check: checkReleased,
+			after: slices.Concat(delivered, []string{"shutdown.answered"}), check: checkReleased,
 		},
 		{
 			id: "end.files", title: "It leaves nothing in PLUGIN_UNIX_SOCKET_DIR",
-			after: slices.Concat(delivered, []string{"end.released"}), check: checkNoFiles,
+			after: slices.Concat(delivered, []string{"shutdown.answered", "end.released"}), check: checkNoFiles,
 		},
 		{
 			id: "end.stdin", title: "The end of standard input alone ends it within 2 s",
@@ -260,8 +260,8 @@ func checkShutdownUnconfigured(ctx context.Context, t *trial) error {
 	if err := s.answersShutdown(ctx); err != nil {
 		return fmt.Errorf("Shutdown before Configure: %w", err)
 	}
-	s.plugin.closeStdin()
-	return s.endsCleanly(ctx, "Shutdown without Configure and the end of standard input")
+	s.letGo(ctx)
+	return s.endsCleanly(ctx, "Shutdown without Configure, GRPCController.Shutdown and the end of standard input")
 }
 
 // answersShutdown wants an answer, OK or not, or the end of the process.
@@ -288,8 +288,8 @@ func checkShutdownTwice(ctx context.Context, t *trial) error {
 	if err := s.answersShutdown(ctx); err != nil {
 		return fmt.Errorf("a second Shutdown: %w", err)
 	}
-	s.plugin.closeStdin()
-	return s.endsCleanly(ctx, "two Shutdowns and the end of standard input")
+	s.letGo(ctx)
+	return s.endsCleanly(ctx, "two Shutdowns, GRPCController.Shutdown and the end of standard input")
 }
 
 func checkExportAfterShutdown(ctx context.Context, t *trial) error {
@@ -331,11 +331,15 @@ func (s *session) releasedCleanly(ctx context.Context, t *trial) error {
 			return err
 		}
 	}
-	if err := s.release(ctx); err != nil {
-		return fmt.Errorf("GRPCController.Shutdown: %w", err)
-	}
-	s.plugin.closeStdin()
+	s.letGo(ctx)
 	return s.endsCleanly(ctx, "Shutdown, GRPCController.Shutdown and the end of standard input")
+}
+
+// letGo tells a plugin in both ways that its host is done with it. What it
+// answers does not matter here: it may have ended.
+func (s *session) letGo(ctx context.Context) {
+	_ = s.release(ctx)
+	s.plugin.closeStdin()
 }
 
 func checkNoFiles(ctx context.Context, t *trial) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func exportRules() []rule {
 		},
 		{
 			id: "export.concurrent", title: "As many calls at once as it declares, or 64, are all answered OK",
-			after: delivered, check: checkConcurrent,
+			after: slices.Concat(delivered, []string{"export.received"}), check: checkConcurrent,
 		},
 		{
 			id: "export.permanent", title: "What must not be sent again is answered with a final code",

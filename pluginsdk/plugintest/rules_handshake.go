@@ -154,7 +154,14 @@ func checkRefuses(ctx context.Context, t *trial, h how) error {
 	if err != nil {
 		return err
 	}
-	if err := s.awaitEnd(ctx, t.patience); err != nil {
+	wait, cancel := context.WithTimeout(ctx, t.prompt())
+	defer cancel()
+	if line, err := s.plugin.firstLine(wait); err == nil {
+		if _, faults := parseHandshake(line); len(faults) == 0 {
+			return errors.New("it starts as if a host had started it; want it to say what it is and to end")
+		}
+	}
+	if err := s.awaitEnd(ctx, t.prompt()); err != nil {
 		return fmt.Errorf("%w; want it to say what it is and to end", err)
 	}
 	if s.plugin.exit() == nil {

@@ -1,0 +1,360 @@
+package testplugin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// wrongModes are plugins with exactly one fault each, for the suite that must
+// find it.
+var wrongModes = map[string]func(arg string){
+	// The handshake.
+	"certificate": func(string) { crooked{line: func(good string) string { return good + "Q0VSVA" }}.run() },
+	"tomorrow": func(string) {
+		crooked{line: func(good string) string { return strings.Replace(good, "1|1|", "1|2|", 1) }}.run()
+	},
+	"elsewhere": func(string) { crooked{outside: true}.run() },
+	"cookieless": func(string) {
+		crooked{environ: []string{"SERVETRACE_PLUGIN_MAGIC_COOKIE=6f1d0a52c7b84c1e9d3b0c6a54e2f97a"}}.run()
+	},
+	"parrot": func(string) { crooked{line: parrot}.run() }, // takes the version that it is offered first
+	"strict": func(string) { strict(); crooked{}.run() },   // wants to be offered version 1 alone
+	"echo":   func(string) { crooked{line: func(good string) string { return good + "\n" + good }}.run() },
+
+	// What go-plugin's client calls.
+	"unhealthy":    func(string) { crooked{unserved: "Health/Check"}.run() },
+	"uncontrolled": func(string) { crooked{unserved: "GRPCController/Shutdown"}.run() },
+	"unstdio":      func(string) { crooked{unserved: "GRPCStdio/StreamStdio"}.run() },
+
+	// Describe.
+	"fickle":   func(string) { fickle() },
+	"shouting": func(string) { describes(protowire.AppendString(field(1), "Wrong Name")) },
+	"greedy":   func(string) { describes(protowire.AppendString(field(6), "*")) },
+	"negative": func(string) {
+		describes(protowire.AppendBytes(field(5), protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1<<32-1)))
+	},
+	"strange": func(string) {
+		describes(protowire.AppendVarint(protowire.AppendTag(nil, 4, protowire.VarintType), 7))
+	},
+	"dialer": func(string) { on("Lifecycle/Describe", dials) },
+
+	// Configure.
+	"undeclared": func(string) { undeclared() },
+	"forgetful":  func(string) { forgetful() },
+	"grumbler": func(string) { // a warning without a word
+		on("Lifecycle/Configure", func(c *call) ([]byte, error) {
+			reply, err := c.pass()
+			return append(reply, protowire.AppendBytes(field(1), []byte{0x08, 0x01})...), err
+		})
+	},
+	"rude":  func(string) { on("Lifecycle/Configure", rude) },
+	"needy": func(string) { on("Lifecycle/Configure", needy) },
+
+	// Export.
+	"eager":       func(string) { eager() },
+	"brittle":     func(string) { on(exportMethod, brittle) },
+	"hopeful":     func(string) { on(exportMethod, hopeful) },
+	"narrow":      func(string) { on(exportMethod, narrow) },
+	"emptyhanded": func(string) { on(exportMethod, emptyhanded) },
+	"formal":      func(string) { on(exportMethod, formal) },
+	"oncer":       func(string) { oncer() },
+	"crowded":     func(string) { crowded() },
+	"boaster":     func(string) { on(exportMethod, boaster) },
+	"miscount":    func(string) { on(exportMethod, miscount) },
+	"garbled": func(string) {
+		on(exportMethod, func(c *call) ([]byte, error) { _, err := c.pass(); return []byte{0xff}, err })
+	},
+	"softhearted": func(string) {
+		crooked{spec: scripted(map[string]error{"permanent": errors.New("perhaps later")})}.run()
+	},
+	"hardhearted": func(string) {
+		crooked{spec: scripted(map[string]error{"retryable": pluginsdk.Permanent(errors.New("no"))})}.run()
+	},
+	"queue":        func(string) { queue() },
+	"stubborn":     func(string) { exporter(stubborn) },
+	"conservative": func(string) { on(exportMethod, conservative) },
+
+	// Flush, Shutdown, the end.
+	"flushless":   func(string) { crooked{unserved: "Lifecycle/Flush"}.run() },
+	"leftover":    func(string) { on("Lifecycle/Flush", func(*call) ([]byte, error) { return []byte{0x08, 0x05}, nil }) },
+	"unstoppable": func(string) { on("Lifecycle/Shutdown", failing) },
+	"zombie":      func(string) { zombie() },
+	"undying":     func(string) { crooked{deaf: true}.run() },
+	"sigtermdeaf": func(string) { crooked{terminate: func() {}}.run() },
+	"abrupt":      func(string) { crooked{spec: scripted(nil), terminate: func() { os.Exit(0) }}.run() },
+	"interrupted": func(string) { crooked{interrupt: func() { os.Exit(130) }}.run() },
+	"litter":      func(string) { crooked{end: litter}.run() },
+	"badstatus":   func(string) { crooked{end: func() { os.Exit(3) }}.run() },
+}
+
+const exportMethod = "TraceService/Export"
+
+// run serves record, if there is no other Spec.
+func (k crooked) run() {
+	if k.spec.Name == "" {
+		k.spec = spec(record)
+	}
+	k.serve()
+}
+
+// on is a plugin with a fault in one method.
+func on(method string, answer func(c *call) ([]byte, error)) {
+	crooked{calls: func(c *call) ([]byte, error) {
+		if c.method == method {
+			return answer(c)
+		}
+		return c.pass()
+	}}.run()
+}
+
+func field(number protowire.Number) []byte {
+	return protowire.AppendTag(nil, number, protowire.BytesType)
+}
+
+// describes adds encoded fields to what Describe answers; the last of a field
+// counts.
+func describes(fields []byte) {
+	on("Lifecycle/Describe", func(c *call) ([]byte, error) {
+		reply, err := c.pass()
+		return append(reply, fields...), err
+	})
+}
+
+func fickle() {
+	var asked atomic.Int64
+	on("Lifecycle/Describe", func(c *call) ([]byte, error) {
+		reply, err := c.pass()
+		text := strings.Repeat("again ", int(asked.Add(1)))
+		return append(reply, protowire.AppendString(field(7), text)...), err
+	})
+}
+
+func parrot(good string) string {
+	version, _, _ := strings.Cut(os.Getenv("PLUGIN_PROTOCOL_VERSIONS"), ",")
+	return strings.Replace(good, "1|1|", "1|"+version+"|", 1)
+}
+
+func strict() {
+	if versions := os.Getenv("PLUGIN_PROTOCOL_VERSIONS"); versions != "1" {
+		say(os.Stderr, "unknown protocol version "+versions+"\n")
+		os.Exit(1)
+	}
+}
+
+// dials looks for a back end when it is asked what it is. No packet leaves: it
+// is UDP.
+func dials(c *call) ([]byte, error) {
+	if conn, err := net.Dial("udp", "192.0.2.1:4317"); err == nil {
+		_ = conn.Close()
+	}
+	return c.pass()
+}
+
+// undeclared needs a variable that its Spec does not name.
+func undeclared() {
+	s := spec(record)
+	construct := s.Exporter
+	s.Exporter = func(ctx context.Context, setup pluginsdk.Setup) (pluginsdk.Exporter, error) {
+		if setup.Getenv("ACME_TOKEN") == "" {
+			return nil, &pluginsdk.ConfigError{Path: "ACME_TOKEN", Err: errors.New("is empty: set it")}
+		}
+		return construct(ctx, setup)
+	}
+	pluginsdk.Main(s)
+}
+
+// forgetful takes a second configuration.
+func forgetful() {
+	var configured atomic.Bool
+	on("Lifecycle/Configure", func(c *call) ([]byte, error) {
+		if configured.Swap(true) {
+			return nil, nil
+		}
+		return c.pass()
+	})
+}
+
+// rude has no diagnostics for a document that is none.
+func rude(c *call) ([]byte, error) {
+	if bytes.Contains(c.request, []byte("{plugintest:")) {
+		return nil, status.Error(invalidArgument, "yaml: did not find expected node content")
+	}
+	return c.pass()
+}
+
+// needy does not bear a Configure without anything.
+func needy(c *call) ([]byte, error) {
+	if len(c.request) == 0 {
+		os.Exit(3)
+	}
+	return c.pass()
+}
+
+// eager takes batches before it is configured.
+func eager() {
+	var configured atomic.Bool
+	crooked{calls: func(c *call) ([]byte, error) {
+		switch {
+		case c.method == "Lifecycle/Configure":
+			configured.Store(true)
+		case c.method == exportMethod && !configured.Load():
+			return nil, nil
+		}
+		return c.pass()
+	}}.run()
+}
+
+// brittle ends at bytes that it can not read.
+func brittle(c *call) ([]byte, error) {
+	reply, err := c.pass()
+	if status.Code(err) == invalidArgument {
+		os.Exit(3)
+	}
+	return reply, err
+}
+
+// hopeful thinks that bytes which it can not read may get better.
+func hopeful(c *call) ([]byte, error) {
+	reply, err := c.pass()
+	if status.Code(err) == invalidArgument {
+		return nil, status.Error(unavailable, "try again")
+	}
+	return reply, err
+}
+
+// narrow takes less than it declares.
+func narrow(c *call) ([]byte, error) {
+	if len(c.request) > 1<<20 {
+		return nil, status.Error(resourceExhausted, "message larger than max")
+	}
+	return c.pass()
+}
+
+func emptyhanded(c *call) ([]byte, error) {
+	if len(c.request) == 0 {
+		return nil, status.Error(invalidArgument, "no spans")
+	}
+	return c.pass()
+}
+
+// formal wants every call to have a batch id.
+func formal(c *call) ([]byte, error) {
+	if len(metadata.ValueFromIncomingContext(c.stream.Context(), "servetrace-batch-id")) == 0 {
+		return nil, status.Error(invalidArgument, "no batch id")
+	}
+	return c.pass()
+}
+
+// oncer refuses a batch id that it has seen.
+func oncer() {
+	var seen sync.Map
+	on(exportMethod, func(c *call) ([]byte, error) {
+		ids := metadata.ValueFromIncomingContext(c.stream.Context(), "servetrace-batch-id")
+		if len(ids) > 0 {
+			if _, twice := seen.LoadOrStore(ids[0], true); twice {
+				return nil, status.Error(alreadyExists, "batch "+ids[0])
+			}
+		}
+		return c.pass()
+	})
+}
+
+// crowded declares no limit, and has one of sixteen calls.
+func crowded() {
+	var inside atomic.Int64
+	on(exportMethod, func(c *call) ([]byte, error) {
+		defer inside.Add(-1)
+		if inside.Add(1) > 16 {
+			return nil, status.Error(resourceExhausted, "too many calls")
+		}
+		pause(5 * time.Millisecond)
+		if inside.Load() > 1 {
+			pause(200 * time.Millisecond)
+		}
+		return c.pass()
+	})
+}
+
+// boaster rejects more spans than there are.
+func boaster(c *call) ([]byte, error) {
+	rejected := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 100_000)
+	_, err := c.pass()
+	return protowire.AppendBytes(field(1), rejected), err
+}
+
+// miscount has dropped spans, but not how many.
+func miscount(c *call) ([]byte, error) {
+	reply, err := c.pass()
+	c.stream.SetTrailer(metadata.Pairs("servetrace-filtered", "sampler=some"))
+	return reply, err
+}
+
+// conservative refuses fields that it does not know.
+func conservative(c *call) ([]byte, error) {
+	if bytes.Contains(c.request, []byte("from the future")) {
+		return nil, status.Error(invalidArgument, "unknown field")
+	}
+	return c.pass()
+}
+
+func failing(*call) ([]byte, error) { return nil, status.Error(internal, "not now") }
+
+// queue answers a batch before it has delivered it, which it does when the next
+// one comes.
+func queue() {
+	var mu sync.Mutex
+	var waiting []Batch
+	exporter(func(_ context.Context, b *pluginsdk.Batch) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, line := range waiting {
+			if err := appendRecord(line); err != nil {
+				return err
+			}
+		}
+		waiting = []Batch{lineOf(b)}
+		return nil
+	})
+}
+
+// stubborn does not return when a call is cancelled, for spans that say so.
+func stubborn(ctx context.Context, b *pluginsdk.Batch) error {
+	for span := range b.Spans() {
+		if span.Name() == "stuck" {
+			select {}
+		}
+	}
+	return record(ctx, b)
+}
+
+// zombie takes batches after Shutdown.
+func zombie() {
+	var shut atomic.Bool
+	crooked{calls: func(c *call) ([]byte, error) {
+		switch {
+		case c.method == "Lifecycle/Shutdown":
+			shut.Store(true)
+		case c.method == exportMethod && shut.Load():
+			return nil, nil
+		}
+		return c.pass()
+	}}.run()
+}
+
+func litter() {
+	must(os.WriteFile(filepath.Join(os.Getenv("PLUGIN_UNIX_SOCKET_DIR"), "plugin.pid"), nil, 0o600))
+}
