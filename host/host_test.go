@@ -457,21 +457,20 @@ func TestPluginThatServesNoMoreIsReplaced(t *testing.T) {
 }
 
 func TestSignalledPluginFinishesItsCalls(t *testing.T) {
-	path := testplugin.Install(t, "slow:2s")
-	r := startHost(t, nil, path)
+	path := installOwn(t, "held")
+	r := startHost(t, func(c *Config) { c.ExportTimeout = time.Minute }, path)
 	r.waitReady(0)
 	first := r.Stats().Exporters[0].PID
 	r.spans("before", 10)
-	testplugin.WaitFor(t, "a call under way", func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return len(r.exporters[0].inFlight) == 1
-	})
+	testplugin.WaitFor(t, "the plugin to have the call", func() bool { return exists(path + ".has") })
 	if err := syscall.Kill(first, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	testplugin.WaitFor(t, "the plugin's end", func() bool { return strings.Contains(r.log.String(), "asked to end") })
 	r.spans("after", 10)
+	if err := os.WriteFile(path+".go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	r.flush()
 	r.wantBooks(0, map[string]uint64{"delivered": 20})
 	batches := testplugin.Received(t, path)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/servetrace/servetrace/pluginsdk"
 )
@@ -23,6 +24,7 @@ func runAsOwn() {
 	}
 	programs := map[string]func(){
 		"config":   recordConfig,
+		"held":     holdCalls,
 		"receiver": runReceiver,
 	}
 	programs[mode]()
@@ -70,4 +72,36 @@ func configsOf(t *testing.T, path string) []string {
 		t.Fatal(err)
 	}
 	return strings.Split(strings.TrimSpace(string(data)), "\n")
+}
+
+// holdCalls is a plugin that says by a file that it has a call, and answers it
+// once the test has put another there; then it writes down what it got.
+func holdCalls() {
+	pluginsdk.Main(pluginsdk.Spec{
+		Name: "held",
+		Exporter: func(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
+			return pluginsdk.ExportFunc(func(ctx context.Context, b *pluginsdk.Batch) error {
+				if err := os.WriteFile(os.Args[0]+".has", nil, 0o600); err != nil {
+					return err
+				}
+				for !exists(os.Args[0] + ".go") {
+					select {
+					case <-ctx.Done():
+						return ctx.Err()
+					case <-time.After(5 * time.Millisecond):
+					}
+				}
+				var names []string
+				for span := range b.Spans() {
+					names = append(names, span.Name())
+				}
+				return writeRecord(names)
+			}), nil
+		},
+	})
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
