@@ -391,6 +391,14 @@ func (e *testExporter) span(ctx context.Context, b *pluginsdk.Batch, name string
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	case "tell":
+		e.say("begun\n")
+		select {
+		case <-time.After(500 * time.Millisecond):
+			e.say("finished\n")
+		case <-ctx.Done():
+			e.say("cancelled\n")
+		}
 	case "until told":
 		e.say("begun\n")
 		<-ctx.Done()
