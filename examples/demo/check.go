@@ -1,10 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 )
@@ -37,10 +37,36 @@ type span struct {
 	} `json:"events"`
 }
 
-// requestID is the request that a span belongs to.
-func (s *span) requestID() string {
-	id, _ := s.Attributes["serve.request_id"].(string)
-	return id
+var _ printed = (*span)(nil)
+
+func (s *span) requestID() string { return s.attribute("serve.request_id") }
+func (s *span) spans() int        { return 1 }
+func (s *span) String() string    { return fmt.Sprintf("span %q", s.Name) }
+
+// attribute is the text of an attribute, empty where there is none.
+func (s *span) attribute(key string) string {
+	text, _ := s.Attributes[key].(string)
+	return text
+}
+
+// readSpans decodes spans from r until it ends.
+func readSpans(r io.Reader, spans chan<- *span) error {
+	decoder := json.NewDecoder(r)
+	for {
+		var text json.RawMessage
+		err := decoder.Decode(&text)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		one := span{text: string(text)}
+		if err == nil {
+			err = json.Unmarshal(text, &one)
+		}
+		if err != nil {
+			return fmt.Errorf("read the spans: %w", err)
+		}
+		spans <- &one
+	}
 }
 
 // expect is what one span must be like.
@@ -58,7 +84,7 @@ type expect struct {
 }
 
 // check says what of the i-th span of the chain is not as expected.
-func (e expect) check(order []span, i int) error {
+func (e expect) check(order []*span, i int) error {
 	if i >= len(order) {
 		return fmt.Errorf("span %q is missing", e.name)
 	}
@@ -73,6 +99,7 @@ func (e expect) check(order []span, i int) error {
 		differs("parent", s.ParentID, parent),
 		differs("trace", s.Context.TraceID, order[0].Context.TraceID),
 		differs("exception", s.exception(), e.exception),
+		s.checkRay(),
 	}
 	if e.trace != "" {
 		wrong = append(wrong, differs("trace", s.Context.TraceID, e.trace))
@@ -90,6 +117,20 @@ func (e expect) check(order []span, i int) error {
 		return fmt.Errorf("span %q: %w", e.name, err)
 	}
 	return nil
+}
+
+// checkRay says what is wrong with Ray's context: the ids of request and task,
+// and those of actor and job that a task's id ends in.
+func (s *span) checkRay() error {
+	task := s.attribute("serve.task_id")
+	if len(task) != 48 {
+		return fmt.Errorf("serve.task_id is %q, want 48 digits", task)
+	}
+	return errors.Join(
+		differs("ray.request_id", s.attribute("ray.request_id"), s.requestID()),
+		differs("ray.task_id", s.attribute("ray.task_id"), task),
+		differs("ray.actor_id", s.attribute("ray.actor_id"), task[16:]),
+		differs("ray.job_id", s.attribute("ray.job_id"), task[40:]))
 }
 
 // exception is the message of the span's exception event, or empty.
@@ -112,8 +153,8 @@ func differs[T comparable](what string, got, want T) error {
 
 // byParent puts the spans of a request in a chain, the one whose parent is not
 // among them first.
-func byParent(spans []span) ([]span, error) {
-	children := map[string][]span{}
+func byParent(spans []*span) ([]*span, error) {
+	children := map[string][]*span{}
 	ids := map[string]bool{}
 	for _, s := range spans {
 		ids[s.Context.SpanID] = true
@@ -125,7 +166,7 @@ func byParent(spans []span) ([]span, error) {
 		}
 		children[parent] = append(children[parent], s)
 	}
-	var order []span
+	var order []*span
 	for at := ""; len(children[at]) > 0; at = order[len(order)-1].Context.SpanID {
 		if n := len(children[at]); n > 1 {
 			return nil, fmt.Errorf("%d spans have the parent %q, want a chain", n, at)
@@ -136,24 +177,4 @@ func byParent(spans []span) ([]span, error) {
 		return nil, fmt.Errorf("%d of %d spans are no chain", len(spans)-len(order), len(spans))
 	}
 	return order, nil
-}
-
-// printTree prints the chain as a tree, with statuses and durations.
-func printTree(w io.Writer, order []span) {
-	width := 0
-	for i, s := range order {
-		width = max(width, 3*i+len(s.Name))
-	}
-	for i, s := range order {
-		branch := ""
-		if i > 0 {
-			branch = strings.Repeat("   ", i-1) + "└─ "
-		}
-		pad := strings.Repeat(" ", width-3*i-len(s.Name))
-		printf(w, "   %s%s%s  %-5s %8s\n", branch, s.Name, pad, s.Status.Code,
-			s.End.Sub(s.Start).Round(10*time.Microsecond))
-	}
-	if replica := slices.IndexFunc(order, func(s span) bool { return s.Attributes["serve.replica_id"] != nil }); replica >= 0 {
-		printf(w, "   trace %s, replica %s\n", order[0].Context.TraceID, order[replica].Attributes["serve.replica_id"])
-	}
 }

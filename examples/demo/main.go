@@ -1,17 +1,20 @@
 // Command demo is what `make demo` runs: it starts the service hello with the
-// console plugin, sends it real requests, and shows the spans of each as the
-// plugin prints them. It proves that what a client sees and what the spans say
-// agree, and ends with status 1 where they do not.
+// console plugin, sends it real requests, and shows what the plugin makes of
+// their spans. It proves that what a client sees and what the spans say agree,
+// and ends with status 1 where they do not.
 //
 //		demo [--hello bin/hello] [--plugin bin/plugins/console]
 //
 //	 1. It starts hello on a free port, with the plugin in
-//	    SERVE_TRACING_EXPORTER_PLUGIN and no other setting.
+//	    SERVE_TRACING_EXPORTER_PLUGIN, SERVE_CONSOLE_FORMAT=pretty and
+//	    SERVE_RAY_CONTEXT=on.
 //	 2. For each request of the table in requests.go it sends the request, waits
-//	    until the plugin has printed the request's four spans, prints them, and
-//	    checks them (check.go).
+//	    until the plugin has drawn the request's four spans, and prints the
+//	    drawing.
 //	 3. It sends SIGTERM, and checks that the service ends with status 0 and that
 //	    the plugin is gone.
+//	 4. It does the same once more, now with SERVE_CONSOLE_FORMAT=json, and checks
+//	    everything that the spans say (check.go). Of these it prints one.
 //
 // It uses nothing of servetrace but the two programs. Open requests.go first.
 package main
@@ -58,24 +61,64 @@ func run(args []string, stdout, stderr io.Writer) error {
 }
 
 // show runs the demo and joins everything that was not as it should be.
-func show(ctx context.Context, w io.Writer, hello, plugin string) (err error) {
-	s, err := startService(ctx, hello, plugin)
+func show(ctx context.Context, w io.Writer, hello, plugin string) error {
+	wrong := draw(ctx, w, hello, plugin)
+	if wrong == nil {
+		printf(w, "\nThe same requests once more, with SERVE_CONSOLE_FORMAT=json.")
+		wrong = check(ctx, w, hello, plugin)
+	}
+	if wrong == nil {
+		printf(w, "\nAll is as it should be: %d requests, %d spans, drawn and as JSON; services and plugins have ended.\n",
+			len(requests), len(requests)*spansOfRequest)
+	}
+	return wrong
+}
+
+// settings are those of the service and its plugin.
+func settings(format string) []string {
+	return []string{"SERVE_CONSOLE_FORMAT=" + format, "SERVE_RAY_CONTEXT=on", "OTEL_SERVICE_NAME=hello"}
+}
+
+// draw shows each request as the plugin draws it.
+func draw(ctx context.Context, w io.Writer, hello, plugin string) (err error) {
+	env := append(settings("pretty"), asOn(w)...)
+	s, err := startService(ctx, hello, plugin, env, readDrawings)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		err = errors.Join(err, s.stop())
-		if err != nil {
-			printf(w, "\nthe service's log:\n%s", s.log.String())
-			return
+	defer func() { err = end(w, s, err) }()
+	printf(w, "hello serves at %s; its spans leave through the plugin %s,\nwith SERVE_CONSOLE_FORMAT=pretty and SERVE_RAY_CONTEXT=on\n", s.url, plugin)
+	return each(func(r request, id string) error { return r.show(ctx, w, s, id) })
+}
+
+// check compares each span of each request with what it should be, and prints
+// one.
+func check(ctx context.Context, w io.Writer, hello, plugin string) (err error) {
+	s, err := startService(ctx, hello, plugin, settings("json"), readSpans)
+	if err != nil {
+		return err
+	}
+	defer func() { err = end(w, s, err) }()
+	var sample *span
+	err = each(func(r request, id string) error {
+		spans, err := r.check(ctx, s, id)
+		if len(spans) > 0 {
+			sample = spans[len(spans)-1]
 		}
-		printf(w, "\nAll is as it should be: %d requests, %d spans; service and plugin have ended.\n",
-			len(requests), len(requests)*spansOfRequest)
-	}()
-	printf(w, "hello serves at %s; its spans leave through the plugin %s\n", s.url, plugin)
+		return err
+	})
+	if sample != nil {
+		printf(w, " This is the last of the %d spans:\n\n%s\n", len(requests)*spansOfRequest, sample.text)
+	}
+	return err
+}
+
+// each does something with each request and joins the errors, until spans are
+// missing.
+func each(do func(r request, id string) error) error {
 	var errs []error
 	for i, r := range requests {
-		if err := r.show(ctx, w, s, fmt.Sprintf("demo-%d", i+1)); err != nil {
+		if err := do(r, fmt.Sprintf("demo-%d", i+1)); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", r.title, err))
 			if errors.Is(err, errMissing) {
 				break
@@ -83,6 +126,15 @@ func show(ctx context.Context, w io.Writer, hello, plugin string) (err error) {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// end stops the service, and shows its log if anything was wrong.
+func end[P printed](w io.Writer, s *service[P], err error) error {
+	err = errors.Join(err, s.stop())
+	if err != nil {
+		printf(w, "\nthe service's log:\n%s", s.log.String())
+	}
+	return err
 }
 
 // printf prints for people. Where nobody reads any more, the checks still hold.

@@ -89,30 +89,40 @@ func failed(want []expect) []expect {
 	return want
 }
 
-// show sends the request under id, prints the answer and the spans, and says
-// what is wrong with them.
-func (r request) show(ctx context.Context, w io.Writer, s *service, id string) error {
+// show sends the request under id, prints the answer and the trace as the plugin
+// draws it, and says what is wrong with them.
+func (r request) show(ctx context.Context, w io.Writer, s *service[*drawing], id string) error {
 	printf(w, "\n== %s: GET %s\n", r.title, r.path)
 	for _, name := range slices.Sorted(maps.Keys(r.header)) {
 		printf(w, "   %s: %s\n", name, r.header[name])
 	}
 	wrong := r.send(ctx, w, s.url, id)
-	spans, err := s.await(ctx, id, len(r.want))
-	for _, one := range spans {
-		printf(w, "%s\n", one.text)
+	drawings, err := s.await(ctx, id, len(r.want))
+	for _, one := range drawings {
+		printf(w, "\n%s", one.text)
 	}
 	if err != nil {
 		return errors.Join(wrong, err)
+	}
+	return errors.Join(wrong, checkDrawings(drawings, r.want))
+}
+
+// check sends the request under id, and gives its spans in the order of their
+// parents, and what is wrong with them.
+func (r request) check(ctx context.Context, s *service[*span], id string) ([]*span, error) {
+	wrong := r.send(ctx, io.Discard, s.url, id)
+	spans, err := s.await(ctx, id, len(r.want))
+	if err != nil {
+		return spans, errors.Join(wrong, err)
 	}
 	order, err := byParent(spans)
 	if err != nil {
-		return errors.Join(wrong, err)
+		return spans, errors.Join(wrong, err)
 	}
-	printTree(w, order)
 	for i, want := range r.want {
 		wrong = errors.Join(wrong, want.check(order, i))
 	}
-	return wrong
+	return order, wrong
 }
 
 // send prints the answer line by line, as it comes.

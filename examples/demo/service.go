@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,24 +16,39 @@ import (
 	"time"
 )
 
-// service is a running hello with its plugin.
-type service struct {
-	url   string // where it serves
-	log   *transcript
-	cmd   *exec.Cmd
-	spans <-chan span // as printed; closed when service and plugin have ended
-	ended chan error  // of the process, once
-	// seen are spans that were read and belong to no request asked for yet.
-	seen []span
+// printed is a piece of what the plugin prints: a span as JSON, or the drawing
+// of a trace.
+type printed interface {
+	// requestID is the request that it belongs to.
+	requestID() string
+	// spans is how many spans it shows.
+	spans() int
+	// String names it in errors.
+	String() string
 }
 
-// startService starts hello and returns when it takes requests.
-func startService(ctx context.Context, hello, plugin string) (*service, error) {
+// service is a running hello with its plugin.
+type service[P printed] struct {
+	url    string // where it serves
+	log    *transcript
+	cmd    *exec.Cmd
+	pieces <-chan P   // as printed; closed when service and plugin have ended
+	ended  chan error // of the process, once
+	// seen are pieces that were read and belong to no request asked for yet.
+	seen []P
+}
+
+// startService starts hello and returns when it takes requests. read takes what
+// is printed to pieces, and closes pieces when that ends.
+func startService[P printed](
+	ctx context.Context, hello, plugin string, env []string, read func(r io.Reader, pieces chan<- P) error,
+) (*service[P], error) {
 	if !strings.Contains(plugin, "/") {
 		plugin = "./" + plugin // else it would be a name to look up
 	}
 	cmd := exec.CommandContext(ctx, hello, "--http", "127.0.0.1:0")
 	cmd.Env = append(withoutSettings(cmd.Environ()), "SERVE_TRACING_EXPORTER_PLUGIN="+plugin)
+	cmd.Env = append(cmd.Env, env...)
 	// If the demo's time is over, hello is told to stop before it is killed.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
@@ -49,19 +63,22 @@ func startService(ctx context.Context, hello, plugin string) (*service, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	s := &service{log: log, cmd: cmd, ended: make(chan error, 1)}
-	spans := make(chan span)
-	s.spans = spans
+	pieces := make(chan P)
+	s := &service[P]{log: log, cmd: cmd, pieces: pieces, ended: make(chan error, 1)}
 	go func() { // ends with the process: stop waits for it
-		readErr := readSpans(stdout, spans)
+		readErr := read(stdout, pieces)
+		if readErr != nil {
+			_, _ = io.Copy(io.Discard, stdout) // so that nobody blocks on printing
+		}
+		close(pieces)
 		s.ended <- errors.Join(readErr, cmd.Wait())
 	}()
 	select {
 	case s.url = <-log.url:
 		return s, nil
-	case one, open := <-s.spans:
+	case one, open := <-pieces:
 		if open {
-			return nil, errors.Join(fmt.Errorf("hello printed a span %q before any request", one.Name), s.stop())
+			return nil, errors.Join(fmt.Errorf("hello printed %v before any request", one), s.stop())
 		}
 		return nil, fmt.Errorf("start hello: %w\n%s", errors.Join(<-s.ended, errors.New("it ended before it served")), log)
 	case <-ctx.Done():
@@ -76,28 +93,6 @@ func withoutSettings(environ []string) []string {
 	})
 }
 
-// readSpans decodes spans from r until it ends, and closes the channel.
-func readSpans(r io.Reader, spans chan<- span) error {
-	defer close(spans)
-	decoder := json.NewDecoder(r)
-	for {
-		var text json.RawMessage
-		err := decoder.Decode(&text)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		one := span{text: string(text)}
-		if err == nil {
-			err = json.Unmarshal(text, &one)
-		}
-		if err != nil {
-			_, _ = io.Copy(io.Discard, r) // so that nobody blocks on printing
-			return fmt.Errorf("read the spans: %w", err)
-		}
-		spans <- one
-	}
-}
-
 // spanPatience is how long the spans of a request may take; batches leave the
 // service after 200 ms.
 const spanPatience = 10 * time.Second
@@ -105,34 +100,34 @@ const spanPatience = 10 * time.Second
 // errMissing is what await gives when spans do not come; then no others will.
 var errMissing = errors.New("spans are missing")
 
-// await gives the spans of the request id once there are n of them, in the
-// order in which they were printed.
-func (s *service) await(ctx context.Context, id string, n int) ([]span, error) {
+// await gives what was printed of the request id once it shows n spans, in the
+// order in which it was printed.
+func (s *service[P]) await(ctx context.Context, id string, n int) ([]P, error) {
 	ctx, cancel := context.WithTimeout(ctx, spanPatience)
 	defer cancel()
-	var mine []span
-	others := s.seen[:0]
-	for _, one := range s.seen {
+	var mine, others []P
+	count := 0
+	sort := func(one P) {
 		if one.requestID() == id {
 			mine = append(mine, one)
+			count += one.spans()
 		} else {
 			others = append(others, one)
 		}
 	}
-	s.seen = others
-	for len(mine) < n {
+	defer func() { s.seen = others }()
+	for _, one := range s.seen {
+		sort(one)
+	}
+	for count < n {
 		select {
-		case one, open := <-s.spans:
-			switch {
-			case !open:
-				return mine, fmt.Errorf("%w: the service ended with %d of %d printed", errMissing, len(mine), n)
-			case one.requestID() == id:
-				mine = append(mine, one)
-			default:
-				s.seen = append(s.seen, one)
+		case one, open := <-s.pieces:
+			if !open {
+				return mine, fmt.Errorf("%w: the service ended with %d of %d printed", errMissing, count, n)
 			}
+			sort(one)
 		case <-ctx.Done():
-			return mine, fmt.Errorf("%w: %d of %d were printed", errMissing, len(mine), n)
+			return mine, fmt.Errorf("%w: %d of %d were printed", errMissing, count, n)
 		}
 	}
 	return mine, nil
@@ -145,7 +140,7 @@ const patience = 15 * time.Second
 // stop ends the service by SIGTERM. The error says how it ended otherwise than
 // with status 0, whether the plugin is still there, and what was printed that
 // nobody asked for.
-func (s *service) stop() error {
+func (s *service[P]) stop() error {
 	var errs []error
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		errs = append(errs, fmt.Errorf("stop the service: %w", err))
@@ -153,7 +148,7 @@ func (s *service) stop() error {
 	late := time.After(patience)
 	for open := true; open; { // until service and plugin have closed the pipe
 		select {
-		case one, more := <-s.spans:
+		case one, more := <-s.pieces:
 			if open = more; more {
 				s.seen = append(s.seen, one)
 			}
@@ -166,7 +161,7 @@ func (s *service) stop() error {
 		errs = append(errs, fmt.Errorf("the service ended: %w", err))
 	}
 	for _, one := range s.seen {
-		errs = append(errs, fmt.Errorf("span %q of request %q was not expected", one.Name, one.requestID()))
+		errs = append(errs, fmt.Errorf("%v of request %q was not expected", one, one.requestID()))
 	}
 	return errors.Join(errs...)
 }
