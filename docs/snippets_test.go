@@ -1,0 +1,282 @@
+// Package docs holds the documents, and the test that runs what they show.
+//
+// A fenced block says by its info string what it is:
+//
+//	```go file=names/main.go      written to that file
+//	```sh run=names               run by sh -e in the folder names
+//	```sh start=names             run in the background until the test ends
+//	```text out=names             each line has to come out of what ran in names
+//	```sh norun="…"               not run, for that reason
+//
+// The blocks of one folder are one test, in the order of the document. A block
+// of Go, shell, YAML, Python or text without a mark fails, so that no snippet is
+// left out by forgetting. /path/to/servetrace stands for a clone.
+//
+// Open this file; it is all there is.
+package docs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long a step may take on a busy machine.
+const patience = 5 * time.Minute
+
+// clone is how the documents write the folder of this repository.
+const clone = "/path/to/servetrace"
+
+func TestSnippets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: builds modules")
+	}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := buildPrograms(t, root)
+	for _, name := range []string{"plugins.md", "../README.md"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var folders []string
+		steps := map[string][]block{}
+		for _, b := range blocks(t, name, string(text)) {
+			if _, seen := steps[b.folder]; !seen {
+				folders = append(folders, b.folder)
+			}
+			steps[b.folder] = append(steps[b.folder], b)
+		}
+		for _, folder := range folders {
+			t.Run(filepath.Base(name)+"/"+folder, func(t *testing.T) {
+				t.Parallel()
+				place := newPlace(t, root, bin)
+				for _, b := range steps[folder] {
+					place.do(t, b)
+				}
+			})
+		}
+	}
+}
+
+// block is a fenced block that a test can do something with.
+type block struct {
+	where  string // document and line
+	what   string // file, run, start or out
+	folder string
+	file   string // for file, below the folder
+	text   string
+}
+
+var (
+	fence = regexp.MustCompile("(?ms)^```([a-z]*)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$")
+	mark  = regexp.MustCompile(`^(file|run|start|out)=([a-z0-9-]+)(?:/([A-Za-z0-9_./-]+))?$`)
+)
+
+// blocks gives the blocks of a document that are to be run. Those in languages
+// that nobody runs (a picture, a table of output) need no mark.
+func blocks(t *testing.T, name, text string) []block {
+	t.Helper()
+	var list []block
+	for _, at := range fence.FindAllStringSubmatchIndex(text, -1) {
+		language, info, body := text[at[2]:at[3]], text[at[4]:at[5]], text[at[6]:at[7]]
+		where := fmt.Sprintf("%s:%d", name, 1+strings.Count(text[:at[0]], "\n"))
+		m := mark.FindStringSubmatch(strings.TrimSpace(info))
+		switch {
+		case m != nil && (m[1] == "file") == (m[3] != ""):
+			list = append(list, block{where: where, what: m[1], folder: m[2], file: m[3], text: body})
+		case strings.HasPrefix(info, `norun="`), language == "" && info == "":
+		default:
+			t.Errorf("%s: block of %q with mark %q: want file=, run=, start=, out= or norun=", where, language, info)
+		}
+	}
+	return list
+}
+
+// buildPrograms puts what `make build` makes into a folder of the test.
+func buildPrograms(t *testing.T, root string) string {
+	t.Helper()
+	bin := t.TempDir()
+	for to, pkg := range map[string]string{
+		"hello": "./examples/hello", "servetrace": "./cmd/servetrace", "plugins/console": "./plugins/console",
+	} {
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, to), pkg)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("build %s: %v\n%s", pkg, err, out)
+		}
+	}
+	return bin
+}
+
+// place is the folder of one walk through a document, and all that its programs
+// have printed.
+type place struct {
+	dir     string
+	environ []string
+	words   *strings.Replacer
+
+	mu     sync.Mutex
+	output bytes.Buffer
+}
+
+func newPlace(t *testing.T, root, bin string) *place {
+	t.Helper()
+	dir := t.TempDir()
+	tools := filepath.Join(dir, ".tools")
+	if err := os.Mkdir(tools, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	real, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf(goScript, filepath.Join(root, "go.sum"), real)
+	if err := os.WriteFile(filepath.Join(tools, "go"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	environ := append(os.Environ(), //nolint:forbidigo // the tests' own, for the go command
+		"PATH="+tools+":"+os.Getenv("PATH"), //nolint:forbidigo // likewise
+		"GOFLAGS=-mod=mod", "GOWORK=off", "SERVE_HTTP_PORT="+port)
+	return &place{
+		dir:     dir,
+		environ: environ,
+		words:   strings.NewReplacer(clone+"/bin", bin, clone, root, "localhost:8000", "127.0.0.1:"+port),
+	}
+}
+
+// goScript is the go command, but for `go mod tidy`, which would ask the
+// network for modules that only the tests of dependencies need.
+const goScript = `#!/bin/sh
+if [ "$1 $2" = "mod tidy" ]; then
+  cp '%s' go.sum
+  exec '%[2]s' list -deps -test ./... >/dev/null
+fi
+exec '%[2]s' "$@"
+`
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// Write gathers what programs print.
+func (p *place) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.output.Write(b)
+}
+
+func (p *place) printed() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.output.String()
+}
+
+func (p *place) do(t *testing.T, b block) {
+	t.Helper()
+	dir := filepath.Join(p.dir, b.folder)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	switch b.what {
+	case "file":
+		path := filepath.Join(dir, b.file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(p.words.Replace(b.text)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	case "run":
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := p.command(ctx, dir, b).Run(); err != nil {
+			t.Fatalf("%s: %v\n%s\nprinted:\n%s", b.where, err, b.text, p.printed())
+		}
+	case "start":
+		p.start(t, dir, b)
+	case "out":
+		p.expect(t, b)
+	}
+}
+
+// command is the shell over a block, in a process group that ends with ctx.
+func (p *place) command(ctx context.Context, dir string, b block) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "sh", "-e", "-c", p.words.Replace(b.text))
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, p.environ, p, p
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = 30 * time.Second
+	return cmd
+}
+
+// start runs a block in the background, and waits until a service says what to
+// try, or whatever runs has printed a line that names a setting.
+func (p *place) start(t *testing.T, dir string, b block) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := p.command(ctx, dir, b)
+	before := len(p.printed())
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%s: %v", b.where, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	p.wait(t, b, func(printed string) bool {
+		return strings.Contains(printed[before:], "try:") || strings.Contains(printed[before:], "SERVE_TRACING_EXPORTER_PLUGIN=unix://")
+	})
+}
+
+// expect waits for each line of a block.
+func (p *place) expect(t *testing.T, b block) {
+	t.Helper()
+	for line := range strings.Lines(b.text) {
+		want := strings.TrimSpace(p.words.Replace(line))
+		if want == "…" || want == "" {
+			continue
+		}
+		p.wait(t, block{where: b.where, text: want}, func(printed string) bool { return strings.Contains(printed, want) })
+	}
+}
+
+// wait polls for output, for the programs of a document tell no other way.
+func (p *place) wait(t *testing.T, b block, done func(string) bool) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !done(p.printed()) {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: waited in vain for\n%s\nprinted:\n%s", b.where, b.text, p.printed())
+		}
+	}
+}
