@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
-	"go.opentelemetry.io/otel/exporters/zipkin"
+	"go.opentelemetry.io/otel/exporters/zipkin" //nolint:staticcheck // deprecated in favour of OTLP, and in use
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
@@ -60,7 +60,7 @@ var plugins = map[string]pluginsdk.Spec{
 	"zipkin": {
 		Env: []string{"OTEL_EXPORTER_ZIPKIN_ENDPOINT"},
 		Exporter: otelplugin.Exporter(func(context.Context, pluginsdk.Setup) (sdktrace.SpanExporter, error) {
-			return zipkin.New("") //nolint:staticcheck // deprecated in favour of OTLP, and still in use
+			return zipkin.New("")
 		}),
 	},
 	"otlp": {Env: []string{"OTEL_EXPORTER_OTLP_*"}, Exporter: otelplugin.Client(otlpClient)},
