@@ -11,11 +11,12 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// How many lines a span's attributes take, and the text of each error; a line
-// more says what was left out.
+// How many lines a span's attributes take, and the text of each error, and how
+// many of these there are. What was left out is counted.
 const (
 	attributeLines = 6
 	errorLines     = 3
+	faultsOfSpan   = 4
 	// leastDetail is the width below which there is nothing to read.
 	leastDetail = 8
 )
@@ -170,30 +171,47 @@ func (p *paper) token(t token) {
 }
 
 // faults draws the texts of a span's exceptions, and of its status where no
-// exception says the same.
+// exception says the same; the first few of them.
 func (p *paper) faults(r row) {
+	type fault struct{ text, kind string }
+	var all []fault
 	said := map[string]bool{}
-	for _, e := range r.span.events {
-		if e.name != semconv.EventException {
-			continue
-		}
-		var kind, text string
-		for _, kv := range e.attributes {
-			switch kv.Key {
-			case semconv.ExceptionType:
-				kind = kv.Value.String()
-			case semconv.ExceptionMessage:
-				text = kv.Value.String()
-			}
-		}
+	add := func(text, kind string) {
 		if !said[text] {
 			said[text] = true
-			p.fault(r, text, kind)
+			all = append(all, fault{text, kind})
 		}
 	}
-	if message := r.span.message; message != "" && !said[message] {
-		p.fault(r, message, "")
+	for _, e := range r.span.events {
+		if e.name == semconv.EventException {
+			add(exceptionOf(e))
+		}
 	}
+	if r.span.message != "" {
+		add(r.span.message, "")
+	}
+	for _, one := range all[:min(len(all), faultsOfSpan)] {
+		p.fault(r, one.text, one.kind)
+	}
+	if left := len(all) - faultsOfSpan; left > 0 {
+		p.margin(r)
+		p.put(red, p.signs().fault)
+		p.put(faint, "+"+strconv.Itoa(left)+" more")
+		p.newline()
+	}
+}
+
+// exceptionOf gives the message of an exception event and its type.
+func exceptionOf(e event) (text, kind string) {
+	for _, kv := range e.attributes {
+		switch kv.Key {
+		case semconv.ExceptionType:
+			kind = kv.Value.String()
+		case semconv.ExceptionMessage:
+			text = kv.Value.String()
+		}
+	}
+	return text, kind
 }
 
 // fault draws one text in lines of its own, and its type where there is room.

@@ -135,7 +135,13 @@ func oddTexts() []*span {
 		long.links = append(long.links, link{trace.TraceID{byte(i)}, spanID(byte(i))})
 	}
 	long.events = append(long.events, exception(8, "panic", "first line\nsecond\tline\r\n\x1b[31mred\n"+strings.Repeat("and so on ", 99)))
+	failing := aSpan(10, 1, "fails often", 9, 10)
+	for i := range 10 {
+		failing.events = append(failing.events, exception(9, "", fmt.Sprint("attempt ", i%7)))
+	}
+	failing.events = append(failing.events, exception(9, "only.Type", " \n"))
 	return []*span{
+		failing,
 		aSpan(1, 0, "\x1b]0;title\x07\x1b[2J cleared\r\n\u009b31m", 0, 10, attribute.String("\x1b[1mkey", "\x1b[31mred\x1b[0m")),
 		aSpan(2, 1, "bidi \u202eabc\u202c \u2066x\u2069 \u061c", 1, 2),
 		aSpan(3, 1, "日本語の名前 ｆｕｌｌ 한국어", 2, 3, attribute.String("都市", "東京")),
