@@ -2,6 +2,7 @@ package processors
 
 import (
 	"context"
+	"crypto/sha256"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -181,7 +182,10 @@ type target interface {
 // editor applies actions to one target, whose keys it knows at any moment: so a
 // glob is held against them without a look at any value.
 type editor struct {
-	keys []liveKey
+	keys  []liveKey
+	added []byte // texts of keys that actions have added, one after another
+	spare []byte // what is hashed
+	sum   [sha256.Size]byte
 
 	// For calls that take several: a slice made for each would be allocated.
 	set  [1]attribute.KeyValue
@@ -190,13 +194,13 @@ type editor struct {
 
 // liveKey is an attribute's key, and whether an action has taken it away.
 type liveKey struct {
-	text []byte // of the batch or of the config
+	text []byte // of the batch, or of editor.added as it was then
 	gone bool
 }
 
 func (e *editor) reset() {
 	clear(e.keys) // of what refers to the batch
-	e.keys = e.keys[:0]
+	e.keys, e.added = e.keys[:0], e.added[:0]
 }
 
 // collect adds the keys that stand in a message in its field num.
@@ -279,7 +283,7 @@ func each[T target](e *editor, t T, a *attributeAction) {
 			}
 		case opHash:
 			if value, ok := t.Attribute(attribute.Key(key)); ok {
-				put(e, t, key, a.hash(value))
+				put(e, t, key, e.hash(value, a.salt))
 			}
 		case opRename:
 			to := a.newName(key)
@@ -313,7 +317,9 @@ func put[T target](e *editor, t T, key string, value attribute.Value) {
 	t.SetAttributes(e.set[:]...)
 	e.set[0] = attribute.KeyValue{}
 	if !e.has(key) {
-		e.keys = append(e.keys, liveKey{text: []byte(key)})
+		from := len(e.added)
+		e.added = append(e.added, key...)
+		e.keys = append(e.keys, liveKey{text: e.added[from:]})
 	}
 }
 

@@ -130,12 +130,15 @@ func (a AttributeAction) compile(path string, salt []byte, f *faults) attributeA
 	if a.Key == "" {
 		f.add(path+".key", "is empty: give the attribute that the action is about")
 	}
-	if op := oneOf(path+".action", a.Action, operations, f); op != nil {
-		c.op = *op
-	} else {
+	if a.Action == "" {
 		f.add(path+".action", "is empty: want one of delete, hash, insert, rename, update, upsert")
 		return c
 	}
+	op := oneOf(path+".action", a.Action, operations, f)
+	if op == nil {
+		return c
+	}
+	c.op = *op
 	if on := oneOf(path+".on", a.On, placeNames, f); on != nil {
 		c.on = *on
 	}
@@ -208,33 +211,37 @@ func (c *attributeAction) newName(key string) string {
 }
 
 // hash is a value's fingerprint. That of an empty value is empty.
-func (c *attributeAction) hash(v attribute.Value) attribute.Value {
-	var number [8]byte
-	data := number[:]
+func (e *editor) hash(v attribute.Value, salt []byte) attribute.Value {
+	data := e.spare[:0]
 	switch v.Type() {
 	case attribute.EMPTY:
 		return v
-	case attribute.STRING:
-		data = []byte(v.AsString())
 	case attribute.BYTESLICE:
-		data = v.AsByteSlice()
+		data = append(data, v.AsByteSlice()...)
 	case attribute.BOOL:
-		data = data[:1]
+		data = append(data, 0)
 		if v.AsBool() {
 			data[0] = 1
 		}
 	case attribute.INT64:
-		binary.LittleEndian.PutUint64(data, uint64(v.AsInt64()))
+		data = binary.LittleEndian.AppendUint64(data, uint64(v.AsInt64()))
 	case attribute.FLOAT64:
-		binary.LittleEndian.PutUint64(data, math.Float64bits(v.AsFloat64()))
+		data = binary.LittleEndian.AppendUint64(data, math.Float64bits(v.AsFloat64()))
 	default:
-		data = []byte(v.String())
+		data = append(data, v.String()...)
 	}
-	if len(c.salt) == 0 {
-		sum := sha256.Sum256(data)
-		return attribute.StringValue(hex.EncodeToString(sum[:]))
+	const kept = 64 << 10
+	if cap(data) <= kept {
+		e.spare = data
 	}
-	mac := hmac.New(sha256.New, c.salt)
-	mac.Write(data)
-	return attribute.StringValue(hex.EncodeToString(mac.Sum(nil)))
+	if len(salt) == 0 {
+		e.sum = sha256.Sum256(data)
+	} else {
+		mac := hmac.New(sha256.New, salt)
+		mac.Write(data)
+		mac.Sum(e.sum[:0])
+	}
+	var digits [2 * sha256.Size]byte
+	hex.Encode(digits[:], e.sum[:])
+	return attribute.StringValue(string(digits[:]))
 }

@@ -95,7 +95,8 @@ func (m SpanMatch) compile(path string, f *faults) spanRule {
 	return rule
 }
 
-// oneOf finds a word in a table; nil for none.
+// oneOf finds a word in a table. It is nil for no word, and for a wrong one,
+// which is a fault.
 func oneOf[T any](path, word string, table map[string]T, f *faults) *T {
 	if word == "" {
 		return nil
@@ -103,6 +104,7 @@ func oneOf[T any](path, word string, table map[string]T, f *faults) *T {
 	value, ok := table[word]
 	if !ok {
 		f.add(path, "%q: want one of %s", word, strings.Join(slices.Sorted(maps.Keys(table)), ", "))
+		return nil
 	}
 	return &value
 }

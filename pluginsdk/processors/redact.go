@@ -171,13 +171,25 @@ func (c RedactConfig) compile() (*redactRules, error) {
 		}
 	}
 	for i, text := range c.BlockedValues {
-		if re := f.compile(fmt.Sprintf("blocked_values[%d]", i), text, text); re != nil {
-			rules.patterns = append(rules.patterns, pattern{name: "blocked_values", re: re})
-			rules.own = true
+		path := fmt.Sprintf("blocked_values[%d]", i)
+		re := f.compile(path, text)
+		if re != nil && re.MatchString("") {
+			f.add(path, "%q matches the empty text: make it match at least one character", text)
 		}
+		rules.patterns = append(rules.patterns, pattern{name: "blocked_values", re: re})
+		rules.own = true
 	}
 	for i, text := range c.AllowedValues {
-		rules.allowed = append(rules.allowed, f.compile(fmt.Sprintf("allowed_values[%d]", i), text, `\A(?:`+text+`)\z`))
+		path := fmt.Sprintf("allowed_values[%d]", i)
+		if f.compile(path, text) == nil { // by itself, so that it can not close the group below
+			continue
+		}
+		whole, err := regexp.Compile(`\A(?:` + text + `)\z`)
+		if err != nil {
+			f.add(path, "%q is too large a regular expression: %w", text, err)
+			continue
+		}
+		rules.allowed = append(rules.allowed, whole)
 	}
 	return rules, f.err()
 }
@@ -205,21 +217,15 @@ func (f *faults) wantGlob(path, pattern string) {
 	}
 }
 
-// compile compiles a regular expression, text in the operator's words and whole
-// as it is used. Nil after a fault. One that finds the empty text would find it
-// everywhere, and is a fault.
-func (f *faults) compile(path, text, whole string) *regexp.Regexp {
+// compile compiles a regular expression. It is nil after a fault.
+func (f *faults) compile(path, text string) *regexp.Regexp {
 	if text == "" {
 		f.add(path, "is empty: give a regular expression")
 		return nil
 	}
-	re, err := regexp.Compile(whole)
+	re, err := regexp.Compile(text)
 	if err != nil {
 		f.add(path, "%q is no regular expression of RE2: %w", text, err)
-		return nil
-	}
-	if text == whole && re.MatchString("") {
-		f.add(path, "%q matches the empty text: make it match at least one character", text)
 		return nil
 	}
 	return re

@@ -1,0 +1,50 @@
+package processors
+
+import (
+	"path"
+	"strings"
+	"testing"
+)
+
+func TestGlob(t *testing.T) {
+	for _, c := range []struct {
+		pattern, text string
+		fold, want    bool
+	}{
+		{"", "", false, true}, {"", "a", false, false}, {"a", "", false, false},
+		{"GET /health", "GET /health", false, true}, {"GET /health", "GET /healthz", false, false},
+		{"GET /health*", "GET /healthz", false, true}, {"*", "", false, true}, {"*", "any.thing/at all", false, true},
+		{"a*b*c", "a/b/b/c", false, true}, {"a*b*c", "a/b/b/cd", false, false}, {"**a", "bba", false, true},
+		{"?", "", false, false}, {"?", "é", false, true}, {"??", "é", false, false}, {"a?c", "a世c", false, true}, {"?", "\xff", false, true},
+		{`\*`, "*", false, true}, {`\*`, "a", false, false}, {`a\?`, "a?", false, true}, {`\`, `\`, false, true}, {`a\\`, `a\`, false, true},
+		{"*Password*", "user.pASSWORD.x", true, true}, {"a", "A", false, false}, {"A", "a", true, true}, {"É", "é", true, false},
+	} {
+		g := newGlob(c.pattern, c.fold)
+		if got := matches(&g, c.text); got != c.want {
+			t.Errorf("%q matches %q (fold %v): %v, want %v", c.pattern, c.text, c.fold, got, c.want)
+		}
+		if got := matches(&g, []byte(c.text)); got != c.want {
+			t.Errorf("%q matches the bytes of %q (fold %v): %v, want %v", c.pattern, c.text, c.fold, got, c.want)
+		}
+	}
+}
+
+// FuzzGlob compares with path.Match, which is the same but for slashes and
+// classes.
+func FuzzGlob(f *testing.F) {
+	f.Add("GET /health*", "GET /healthz")
+	f.Add("a*?b", "aéb")
+	f.Fuzz(func(t *testing.T, pattern, text string) {
+		if strings.ContainsAny(pattern+text, "/[\\") || strings.ToValidUTF8(pattern+text, "") != pattern+text {
+			return
+		}
+		want, err := path.Match(pattern, text)
+		if err != nil {
+			return
+		}
+		g := newGlob(pattern, false)
+		if got := matches(&g, text); got != want {
+			t.Errorf("%q matches %q: %v, want %v", pattern, text, got, want)
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package processors
+
+import (
+	"testing"
+
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// TestThreshold has the values of OpenTelemetry's specification: 25 % is the
+// threshold c0000000000000, and so on.
+func TestThreshold(t *testing.T) {
+	for ratio, want := range map[float64]uint64{
+		1: 0, 0.5: 0x80000000000000, 0.25: 0xc0000000000000, 0.01: 0xfd70a3d70a3d71, 0.1: 0xe6666666666666,
+		0: 1 << 56, 1.0 / (1 << 56): 1<<56 - 1,
+	} {
+		if got := threshold(ratio); got != want {
+			t.Errorf("threshold(%v) = %#x, want %#x", ratio, got, want)
+		}
+	}
+}
+
+func TestRandomness(t *testing.T) {
+	id := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4, 5, 6, 7}
+	const ofID = 0x01020304050607
+	for state, want := range map[string]uint64{
+		"": ofID, "x=rv:0fffffffffffff": ofID, "ot=th:c": ofID, "ot=rv:0fffffffffffff": 0x0fffffffffffff,
+		"x=y,ot=th:c;rv:00000000000001": 1, "ot=rv:1": ofID, "ot=rv:0FFFFFFFFFFFFF": ofID, "ot=rv:0ffffffffffff+": ofID,
+		"ot=rv:+ffffffffffff1": ofID, "ot=xrv:0fffffffffffff": ofID, "malformed": ofID,
+	} {
+		data := &tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{{
+			ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{{TraceId: id, TraceState: state}}}},
+		}}}
+		for span := range pluginsdk.NewBatch(marshal(t, data)).Spans() {
+			if got := randomness(span); got != want {
+				t.Errorf("randomness with tracestate %q = %#x, want %#x", state, got, want)
+			}
+		}
+	}
+}
+
+// TestSampleIsConsistent: a smaller ratio keeps some of the traces of a larger
+// one and no others, about as many as it says.
+func TestSampleIsConsistent(t *testing.T) {
+	data := newGenerator(1).batch(fuzzedSpans)
+	for _, s := range spansOf(data) {
+		if len(s.TraceId) == 0 {
+			s.TraceId = newGenerator(s.StartTimeUnixNano).id(16)
+		}
+	}
+	encoded := marshal(t, data)
+	var before map[string]bool
+	for _, ratio := range []float64{1, 0.5, 0.1, 0.01} {
+		out, err := process(t, construct(t, Sample(SampleConfig{Ratio: ratio}), pluginsdk.Setup{}), encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := map[string]bool{}
+		for _, s := range spansOf(unmarshal(t, out)) {
+			kept[string(s.TraceId)] = true
+			if before != nil && !before[string(s.TraceId)] {
+				t.Errorf("ratio %v keeps a trace that a larger one drops", ratio)
+			}
+		}
+		// Five standard deviations of so many coins are 2.5 %.
+		if share := float64(len(kept)) / fuzzedSpans; share < ratio-0.025 || share > ratio+0.025 {
+			t.Errorf("ratio %v keeps %v of the traces", ratio, share)
+		}
+		before = kept
+	}
+}
+
+// TestRayContextForms: which task ids are taken for one.
+func TestRayContextForms(t *testing.T) {
+	const id = "23eec2ff096fc93aea943783f1a232b9b59a8ce587b0358e"
+	for task, want := range map[string]string{
+		id: id[40:], id[1:]: "", id + "0": "", "": "", "23EEC2FF096FC93AEA943783F1A232B9B59A8CE587B0358E": "",
+		"g" + id[1:]: "", "é" + id[2:]: "",
+	} {
+		span := &tracepb.Span{Attributes: []*commonpb.KeyValue{{Key: "serve.task_id", Value: textValue(task)}}}
+		data := &tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{{
+			ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{span}}},
+		}}}
+		out, err := process(t, construct(t, RayContext(), pluginsdk.Setup{}), marshal(t, data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := find(spansOf(unmarshal(t, out))[0].Attributes, "ray.job_id")
+		if got.GetStringValue() != want {
+			t.Errorf("task id %q gives job id %q, want %q", task, got.GetStringValue(), want)
+		}
+	}
+}
