@@ -94,7 +94,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestTerminalWithoutColours has NO_COLOR, and a locale that is not UTF-8.
+// TestTerminalWithoutColours has a user who wants none, and a locale that is not
+// UTF-8.
 func TestTerminalWithoutColours(t *testing.T) {
 	screen, shell := openTerminal(t, 50)
 	conn := start(t, shell, map[string]string{"SERVE_CONSOLE_FORMAT": "pretty", "TERM": "xterm", "NO_COLOR": "1", "LC_ALL": "C"})

@@ -19,23 +19,31 @@ const (
 	EnvOutput = "SERVE_CONSOLE_OUTPUT"
 )
 
+// What terminals and their users say of themselves.
+const (
+	envNoColour    = "NO_COLOR"
+	envForceColour = "FORCE_COLOR"
+	envTerm        = "TERM"
+	envColumns     = "COLUMNS"
+)
+
 // EnvPatterns gives the variables that [New] reads, for pluginsdk.Spec.Env:
 // those above, and for drawings what terminals and their users say of
 // themselves:
 //
-//   - NO_COLOR, if not empty, forbids colours, whatever else is set
-//     (https://no-color.org).
-//   - FORCE_COLOR, if not empty, wants them where the output is no terminal, too;
-//     0 and false forbid them.
-//   - TERM: "dumb" means ASCII without colours, empty means without colours.
-//   - COLUMNS is the width where the output is no terminal, which is asked.
+//   - the one of https://no-color.org, if not empty, forbids colours, whatever
+//     else is set;
+//   - the one of https://force-color.org, if not empty, wants them where the
+//     output is no terminal, too; 0 and false forbid them;
+//   - TERM: "dumb" means ASCII without colours, empty means without colours;
+//   - COLUMNS is the width where the output is no terminal, which is asked;
 //   - LC_ALL, LC_CTYPE, LANG, of which the first that is set must name UTF-8,
 //     else drawings are in ASCII. Every plugin has them, so they are not in the
 //     list.
 //
 // The slice is the caller's, to append to.
 func EnvPatterns() []string {
-	return []string{EnvPattern, "NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS"}
+	return []string{EnvPattern, envNoColour, envForceColour, envTerm, envColumns}
 }
 
 // Forms and outputs.

@@ -19,13 +19,13 @@ const (
 // looker gives a function that says what w can show, and says it anew each time,
 // for a terminal's window changes. See [EnvPatterns] for the variables.
 func looker(getenv func(string) string, w io.Writer) func() look {
-	dumb := getenv("TERM") == "dumb"
+	dumb := getenv(envTerm) == "dumb"
 	fixed := look{width: defaultWidth, ascii: dumb || !utf8Locale(getenv)}
-	if columns, err := strconv.Atoi(getenv("COLUMNS")); err == nil && columns > 0 {
+	if columns, err := strconv.Atoi(getenv(envColumns)); err == nil && columns > 0 {
 		fixed.width = min(columns, mostWidth)
 	}
-	noColour := getenv("NO_COLOR") != ""
-	force := getenv("FORCE_COLOR")
+	noColour := getenv(envNoColour) != ""
+	force := getenv(envForceColour)
 	return func() look {
 		l := fixed
 		width, terminal := windowWidth(w)
@@ -37,7 +37,7 @@ func looker(getenv func(string) string, w io.Writer) func() look {
 		case force != "":
 			l.colour = true
 		default:
-			l.colour = terminal && !dumb && getenv("TERM") != ""
+			l.colour = terminal && !dumb && getenv(envTerm) != ""
 		}
 		return l
 	}
