@@ -48,6 +48,32 @@ func TestAttachToAPlainReceiver(t *testing.T) {
 	}
 }
 
+// TestAttachToAPluginOfTheSDK: it outlives its hosts, which neither configure it
+// nor shut it down, and serves the next.
+func TestAttachToAPluginOfTheSDK(t *testing.T) {
+	r := newListener(t, "record")
+	r.start()
+	for n := range 2 {
+		h := startHost(t, nil, r.entry())
+		h.spans(fmt.Sprintf("h%d", n), 1000)
+		h.flush()
+		wantOnce(t, r.path, fmt.Sprintf("h%d", n), 1000)
+		h.wantBooks(0, map[string]uint64{"delivered": 1000})
+		if got := h.Stats().Exporters[0].Version; got != "1.2.3" {
+			t.Errorf("version %q, want 1.2.3", got)
+		}
+		if err := h.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if log := h.log.String(); strings.Contains(log, "level=WARN") {
+			t.Errorf("warnings in the log:\n%s", log)
+		}
+	}
+	if testplugin.Gone(r.cmd.Process.Pid) {
+		t.Error("the plugin ended with its hosts")
+	}
+}
+
 // lifecycle answers Describe and Flush. Whatever else is called is an error,
 // for it is not implemented here.
 type lifecycle struct {
@@ -135,7 +161,16 @@ func TestAttachFlushesAtTheEnd(t *testing.T) {
 }
 
 func TestAttachedPluginIsKilledUnderLoad(t *testing.T) {
-	r := newReceiver(t, 5*time.Millisecond)
+	for name, r := range map[string]*receiver{
+		"receiver":   newReceiver(t, 5*time.Millisecond),
+		"of the SDK": newListener(t, "slow:5ms"),
+	} {
+		t.Run(name, func(t *testing.T) { killedUnderLoad(t, r) })
+	}
+}
+
+func killedUnderLoad(t *testing.T, r *receiver) {
+	t.Helper()
 	r.start()
 	h := startHost(t, func(c *Config) { c.BatchSpans = 50 }, r.entry())
 	for round := range uint64(3) {

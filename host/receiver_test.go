@@ -84,13 +84,21 @@ func writeRecord(names []string) error {
 type receiver struct {
 	t            *testing.T
 	path, socket string
-	pause        time.Duration
+	args         []string
 	cmd          *exec.Cmd
 }
 
 // newReceiver starts none yet.
 func newReceiver(t *testing.T, pause time.Duration) *receiver {
-	return &receiver{t: t, path: installOwn(t, "receiver"), socket: filepath.Join(socketFolder(t), "r.sock"), pause: pause}
+	socket := filepath.Join(socketFolder(t), "r.sock")
+	return &receiver{t: t, path: installOwn(t, "receiver"), socket: socket, args: []string{socket, pause.String()}}
+}
+
+// newListener is the same with a plugin of the SDK, of one of testplugin's
+// modes, run by hand.
+func newListener(t *testing.T, mode string) *receiver {
+	socket := filepath.Join(socketFolder(t), "r.sock")
+	return &receiver{t: t, path: testplugin.Install(t, mode), socket: socket, args: []string{"--listen", socket}}
 }
 
 // entry is what to write on a host's list.
@@ -98,7 +106,7 @@ func (r *receiver) entry() string { return "unix://" + r.socket }
 
 func (r *receiver) start() {
 	r.t.Helper()
-	cmd := exec.Command(r.path, r.socket, r.pause.String())
+	cmd := exec.Command(r.path, r.args...)
 	cmd.Stderr = r.t.Output()
 	if err := cmd.Start(); err != nil {
 		r.t.Fatal(err)
