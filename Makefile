@@ -41,7 +41,7 @@ BENCH ?= .
 BENCHTIME ?= 1s
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python test run demo bench lint generate checkgenerate clean help
+.PHONY: all build plugins examples python test test-contrib run demo bench lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint: what a bare `make` does
 
@@ -70,15 +70,24 @@ python: ## Make the environment of examples/python-plugin; a notice where there 
 # -race needs cgo, a C compiler and a platform that has it; the dry run asks
 # the go command about all but the compiler.
 test: ## Run the tests, with -race wherever a C compiler exists
-	@race=; \
+	@$(call gotest,.,$(PKG))
+
+# A module of its own, so that what it needs of others stays out of ours.
+test-contrib: ## Run OpenTelemetry's own exporters and processors, and those of others, in plugins
+	@$(call gotest,test/contrib,./...)
+
+# gotest runs the tests of packages $(2) in folder $(1).
+define gotest
+race=; \
 	if [ '$(RACE)' != no ]; then \
 	  cc=$$($(GO) env CC); \
 	  if command -v "$${cc%% *}" >/dev/null 2>&1 && $(GO) build -race -n -o /dev/null errors >/dev/null 2>&1; then race=-race; \
 	  elif [ '$(RACE)' = yes ]; then echo 'make test: RACE=yes, but the race detector needs cgo and a C compiler' >&2; exit 1; \
 	  else echo 'make test: no C compiler, so without -race'; export CGO_ENABLED=0; fi; \
 	fi; \
-	echo "$(GO) test $$race -timeout 10m $(TESTFLAGS) $(PKG)"; \
-	$(GO) test $$race -timeout 10m $(TESTFLAGS) $(PKG)
+	echo "$(GO) -C $(1) test $$race -timeout 10m $(TESTFLAGS) $(2)"; \
+	$(GO) -C $(1) test $$race -timeout 10m $(TESTFLAGS) $(2)
+endef
 
 demo: build ## Send real requests to a real service and show their spans
 	bin/demo
@@ -93,6 +102,7 @@ bench: ## Run the benchmarks (BENCH=regexp, PKG=./host, BENCHTIME=1s)
 
 lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	$(GOLANGCI_LINT) run ./...
+	cd test/contrib && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 
 generate: $(PROTO_TOOLS) ## Write internal/gen anew from proto/
 	PATH="$(PROTO_PATH)" $(BUF) generate
@@ -109,12 +119,13 @@ checkgenerate: $(PROTO_TOOLS) ## Check proto/, and that internal/gen is fresh an
 	PATH="$(PROTO_PATH)" $(BUF) generate -o "$$fresh" || exit 1; \
 	diff -r internal/gen "$$fresh/internal/gen" || { echo 'internal/gen is stale: run make generate' >&2; exit 1; }
 	$(GO) mod tidy -diff
+	$(GO) -C test/contrib mod tidy -diff
 
 clean: ## Remove what was built; the tools in .tools/ stay
 	rm -rf bin
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 # Each tool is built in its own module, not in ours, so that its dependencies
 # never touch go.mod. -mod=mod and the like from the environment do not apply.
