@@ -10,8 +10,6 @@ import (
 
 // The variables that are this package's own; [EnvPatterns] has all that it reads.
 const (
-	// EnvPattern covers them.
-	EnvPattern = "SERVE_CONSOLE_*"
 	// EnvFormat is the form: json, which is the default, or pretty.
 	EnvFormat = "SERVE_CONSOLE_FORMAT"
 	// EnvOutput says where spans go: stdout (the default), stderr, or a folder,
@@ -19,8 +17,9 @@ const (
 	EnvOutput = "SERVE_CONSOLE_OUTPUT"
 )
 
-// What terminals and their users say of themselves.
+// The patterns of [EnvPatterns].
 const (
+	envOwn         = "SERVE_CONSOLE_*" // those above
 	envNoColour    = "NO_COLOR"
 	envForceColour = "FORCE_COLOR"
 	envTerm        = "TERM"
@@ -43,7 +42,7 @@ const (
 //
 // The slice is the caller's, to append to.
 func EnvPatterns() []string {
-	return []string{EnvPattern, envNoColour, envForceColour, envTerm, envColumns}
+	return []string{envOwn, envNoColour, envForceColour, envTerm, envColumns}
 }
 
 // Forms and outputs.
