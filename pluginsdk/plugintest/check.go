@@ -65,6 +65,7 @@ type checker struct {
 	verdicts []*verdict // in the order of the table
 	numbers  numbering
 	watch    watch // what all rules saw of the plugin's answers
+	pool     pool  // ready plugins for rules that share
 
 	about about // written by describe.answered, read by rules after it
 }
@@ -109,6 +110,7 @@ func (c *checker) run(ctx context.Context) {
 		})
 	}
 	running.Wait()
+	c.pool.close()
 }
 
 // awaitPrerequisites waits for the rules that v builds upon and tells whether
@@ -132,7 +134,7 @@ func (c *checker) awaitPrerequisites(v *verdict) bool {
 // try tries one rule on plugins of its own and books the outcome.
 func (c *checker) try(ctx context.Context, v *verdict) {
 	begun := time.Now()
-	t := &trial{checker: c}
+	t := &trial{checker: c, rule: v.rule}
 	err := t.applies(v.rule)
 	switch {
 	case err != nil:
@@ -141,8 +143,8 @@ func (c *checker) try(ctx context.Context, v *verdict) {
 	default:
 		err = v.rule.check(ctx, t)
 	}
-	t.close()
 	v.result.Took = time.Since(begun)
+	defer t.close(err == nil)
 	var skip *skipError
 	switch {
 	case err == nil:
@@ -166,6 +168,8 @@ func skipf(format string, args ...any) error { return &skipError{fmt.Sprintf(for
 // trial is one rule being tried: the plugins started for it.
 type trial struct {
 	*checker
+	rule rule
+
 	mu       sync.Mutex
 	sessions []*session
 }
@@ -181,11 +185,46 @@ func (t *trial) applies(r rule) error {
 	return nil
 }
 
-// close ends what the rule has started.
-func (t *trial) close() {
+// close ends what the rule has started, or leaves it to others.
+func (t *trial) close(kept bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.sessions {
+		if t.rule.shares && kept && s.ready {
+			t.pool.put(s)
+		} else {
+			s.close()
+		}
+	}
+}
+
+// pool holds plugins that are ready, and that no rule uses. Safe for concurrent
+// use; the zero value is empty.
+type pool struct {
+	mu   sync.Mutex
+	free []*session
+}
+
+// take gives one, nil if there is none.
+func (p *pool) take() *session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.free) == 0 {
+		return nil
+	}
+	s := p.free[len(p.free)-1]
+	p.free = p.free[:len(p.free)-1]
+	return s
+}
+
+func (p *pool) put(s *session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, s)
+}
+
+func (p *pool) close() {
+	for s := p.take(); s != nil; s = p.take() {
 		s.close()
 	}
 }

@@ -17,6 +17,9 @@ type rule struct {
 	// after are the rules without which this one makes no sense, further up in
 	// the table. Where one of them is not kept, this one is skipped.
 	after []string
+	// shares: it leaves a plugin as it found it, so that one that kept the rule
+	// may serve for the next.
+	shares bool
 	// last: the rule is about what all others have seen, and runs after them.
 	last bool
 	// check tries the rule: nil where the plugin keeps it, a skipError where it

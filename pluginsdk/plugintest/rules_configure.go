@@ -38,7 +38,7 @@ func configureRules() []rule {
 		},
 		{
 			id: "configure.once", title: "A second Configure is refused, and changes nothing",
-			needs: lifecycle, after: delivered, check: checkConfiguredOnce,
+			needs: lifecycle, after: delivered, shares: true, check: checkConfiguredOnce,
 		},
 		{
 			id: "configure.newer-host", title: "Fields of a newer host in Describe and Configure are ignored",

@@ -42,11 +42,11 @@ func flushRules() []rule {
 	return []rule{
 		{
 			id: "flush.answered", title: "Flush is answered OK with no spans left, with and without batches before it",
-			needs: lifecycle, after: delivered, check: checkFlush,
+			needs: lifecycle, after: delivered, shares: true, check: checkFlush,
 		},
 		{
 			id: "flush.overlapping", title: "Export goes on during Flush and after it",
-			needs: lifecycle, after: slices.Concat(delivered, []string{"export.received"}), check: checkFlushOverlaps,
+			needs: lifecycle, after: slices.Concat(delivered, []string{"export.received"}), shares: true, check: checkFlushOverlaps,
 		},
 		{
 			id: "shutdown.answered", title: "Shutdown is answered OK with no spans left",

@@ -20,7 +20,7 @@ func exportRules() []rule {
 		},
 		{
 			id: "export.received", title: "An OK answer means delivered: the spans are there when it comes, each once",
-			after: delivered, check: checkReceived,
+			after: delivered, shares: true, check: checkReceived,
 		},
 		{
 			id: "export.unconfigured", title: "Export before Configure is refused, and Configure is taken all the same",
@@ -28,47 +28,47 @@ func exportRules() []rule {
 		},
 		{
 			id: "export.empty", title: "A request without spans is answered OK",
-			after: delivered, check: checkEmpty,
+			after: delivered, shares: true, check: checkEmpty,
 		},
 		{
 			id: "export.most-bytes", title: "A batch of as many bytes as it declares, or of 4 MiB less 64 KiB, is answered OK",
-			after: delivered, check: checkMostBytes,
+			after: delivered, shares: true, check: checkMostBytes,
 		},
 		{
 			id: "export.most-spans", title: "A batch of as many spans as it declares, or of 2048, is answered OK",
-			after: delivered, check: checkMostSpans,
+			after: delivered, shares: true, check: checkMostSpans,
 		},
 		{
 			id: "export.large-span", title: "A span of 3 MiB is answered OK, or for good where that is more than it declares to take",
-			after: delivered, check: checkLargeSpan,
+			after: delivered, shares: true, check: checkLargeSpan,
 		},
 		{
 			id: "export.malformed", title: "Bytes that are no OTLP are answered with a final error, and the plugin lives on",
-			after: delivered, check: checkMalformed,
+			after: delivered, shares: true, check: checkMalformed,
 		},
 		{
 			id: "export.unknown-fields", title: "Spans with fields that OTLP does not have yet are answered OK; in process: the exporter sees the fields",
-			after: delivered, check: checkUnknownFields,
+			after: delivered, shares: true, check: checkUnknownFields,
 		},
 		{
 			id: "export.metadata", title: "A batch is taken with id and attempt, without them, and with metadata it does not know",
-			after: delivered, check: checkMetadata,
+			after: delivered, shares: true, check: checkMetadata,
 		},
 		{
 			id: "export.repeated", title: "A batch that comes again, with the same id and attempt 2, is answered OK",
-			after: delivered, check: checkRepeated,
+			after: delivered, shares: true, check: checkRepeated,
 		},
 		{
 			id: "export.concurrent", title: "As many calls at once as it declares, or 64, are all answered OK",
-			after: slices.Concat(delivered, []string{"export.received"}), check: checkConcurrent,
+			after: slices.Concat(delivered, []string{"export.received"}), shares: true, check: checkConcurrent,
 		},
 		{
 			id: "export.permanent", title: "What must not be sent again is answered with a final code",
-			after: delivered, check: checkPermanent,
+			after: delivered, shares: true, check: checkPermanent,
 		},
 		{
 			id: "export.retryable", title: "What may be sent again is answered with a code that OTLP retries",
-			after: delivered, check: checkRetryable,
+			after: delivered, shares: true, check: checkRetryable,
 		},
 		{
 			id: "export.cancelled", title: "A cancelled call ends, and the plugin lives on",
@@ -100,14 +100,14 @@ func exportLastRules() []rule {
 		},
 		{
 			id: "export.partial", title: "A partial success rejects no more spans than the batch has",
-			after: delivered, last: true, check: func(ctx context.Context, t *trial) error {
+			after: delivered, last: true, shares: true, check: func(ctx context.Context, t *trial) error {
 				return checkSeen(ctx, t, Partial, func(a Answer) bool { return a.Rejected > 0 },
 					func(w *watch) (int, faults) { return w.partials, w.partialFaults })
 			},
 		},
 		{
 			id: "export.filtered", title: "Filtered spans are named as PROCESSOR=COUNT in trailers, and are no more than the batch has",
-			after: delivered, last: true, check: func(ctx context.Context, t *trial) error {
+			after: delivered, last: true, shares: true, check: func(ctx context.Context, t *trial) error {
 				return checkSeen(ctx, t, Filtered, func(a Answer) bool { return a.filtered() > 0 },
 					func(w *watch) (int, faults) { return w.filters, w.filterFaults })
 			},

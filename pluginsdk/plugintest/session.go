@@ -54,6 +54,7 @@ type session struct {
 	lifecycle pluginv1.LifecycleClient
 	stdio     chan error // the end of GRPCStdio's stream, once
 	hangUp    context.CancelFunc
+	ready     bool // configured
 }
 
 // spawn starts a plugin and waits for nothing.
@@ -89,16 +90,31 @@ func (t *trial) launch(ctx context.Context, h how) (*session, error) {
 	return s, s.connect()
 }
 
-// ready launches a plugin and configures it as a host does.
+// ready launches a plugin and configures it as a host does, or takes one that
+// another rule has left.
 func (t *trial) ready(ctx context.Context, h how) (*session, error) {
-	s, err := t.launch(ctx, h)
-	if err != nil || t.about.plain {
-		return s, err
+	if t.rule.shares {
+		if s := t.pool.take(); s != nil {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.sessions = append(t.sessions, s)
+			return s, nil
+		}
 	}
-	if _, err := s.describe(ctx); err != nil {
+	s, err := t.launch(ctx, h)
+	if err != nil {
 		return nil, err
 	}
-	return s, s.configureWell(ctx, t.about.response.GetEnvPatterns())
+	if !t.about.plain {
+		if _, err := s.describe(ctx); err != nil {
+			return nil, err
+		}
+		if err := s.configureWell(ctx, t.about.response.GetEnvPatterns()); err != nil {
+			return nil, err
+		}
+	}
+	s.ready = true
+	return s, nil
 }
 
 // awaitHandshake reads the first line.
