@@ -21,7 +21,7 @@ plugin: the handshake, what it says of itself, its configuration, what it makes
 of batches, how it ends. Each rule runs with processes of its own, so the plugin
 is started many times, a few at a time. Of the environment it gets the base
 variables and those of --env that it declares; --env NAME without a value takes
-that of this environment.
+that of this environment, if it has one.
 
 Standard output has a line for each rule: pass, FAIL or skip, and why. --junit
 writes the same for CI systems. The exit code is 1 where a rule failed. A rule
@@ -118,6 +118,8 @@ func (f testFlags) options(getenv func(string) string) ([]plugintest.Option, err
 		switch {
 		case name == "":
 			return nil, usagef("--env %q: want NAME=VALUE, or NAME for its value in this environment", entry)
+		case !given && getenv(name) == "":
+			continue
 		case !given:
 			entry += "=" + getenv(name)
 		}

@@ -20,7 +20,11 @@ this environment that it declares, and with the document of --config, or else
 the one that SERVE_TRACING_PLUGIN_CONFIG has for its name. Each request of the
 file is sent as it is, cut only where it is beyond the plugin's limits; batches
 go one after another, and none is sent twice. At the end the plugin is flushed
-and shut down. One that is attached to by unix:// only gets the spans.
+and shut down. It is started once before, to be asked what it declares.
+
+One that is attached to by unix:// is not started, configured or ended: it only
+gets the spans. With a breakpoint in it, give --timeout 1h, and
+SERVE_TRACING_EXPORT_TIMEOUT=1h, which is the deadline of one call.
 
 --format json is OTLP/JSON: one document, or one after another (JSON lines). It
 takes what the Collector's file exporter and the OTLP file exporters write.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"net"
@@ -159,5 +160,70 @@ func TestAttached(t *testing.T) {
 	}
 	if _, _, err := command(t, env, "plugin", "test", address); exitCode(t.Context(), err) != exitUsage {
 		t.Errorf("test of an address: %v, want an error of usage", err)
+	}
+}
+
+// TestListeningPlugin goes the way of an author with a debugger: a plugin of
+// the SDK that listens by itself, the line that it prints, and commands that
+// attach and leave it running.
+func TestListeningPlugin(t *testing.T) {
+	dir, err := os.MkdirTemp("", "cli")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	cmd := exec.Command(link(t, "echo"), "--listen", filepath.Join(dir, "echo.sock"))
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	defer func() {
+		if !ended {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}()
+	lines := bufio.NewScanner(stdout)
+	address := ""
+	for address == "" && lines.Scan() {
+		address, _ = strings.CutPrefix(lines.Text(), "SERVE_TRACING_EXPORTER_PLUGIN=")
+		if !strings.HasPrefix(address, "unix://") {
+			address = ""
+		}
+	}
+	spans := filepath.Join(dir, "spans")
+	if err := os.WriteFile(spans, encodedSpans(t, "one", "two"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"SERVE_TRACING_EXPORTER_PLUGIN": address, "ECHO_VALUE": "hush"}
+	for _, c := range []struct{ args, stdout, stderr string }{
+		{"info " + address, "name       echo\n", ""},
+		{"list", "echo  attached  " + address, ""},
+		{"explain", "variables  none\n  declares   ECHO_*\n", ""},
+		{"run " + address + " --format proto --spans " + spans, "", "2 delivered"},
+		{"run " + address + " --format proto --spans " + spans, "", "2 delivered"},
+	} {
+		out, errs, err := command(t, env, append([]string{"plugin"}, strings.Fields(c.args)...)...)
+		if err != nil || !strings.Contains(out, c.stdout) || !strings.Contains(errs, c.stderr) {
+			t.Errorf("%s: %v, want %q and %q\n%s%s", c.args, err, c.stdout, c.stderr, out, errs)
+		}
+	}
+	ended = true
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	var rest strings.Builder
+	for lines.Scan() {
+		rest.WriteString(lines.Text() + "\n")
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the plugin did not end well: %v", err)
+	}
+	if got := strings.Count(rest.String(), "batch 1 attempt 1"); got != 2 {
+		t.Errorf("%d batches arrived, want 2:\n%s", got, rest.String())
 	}
 }

@@ -259,18 +259,19 @@ func (s *session) finish(ctx context.Context) error {
 	if !s.configured() {
 		return nil
 	}
+	var errs []error
 	flushed, err := s.lifecycle().Flush(ctx, &pluginv1.FlushRequest{Timeout: timeLeft(ctx)})
 	if err != nil {
-		return fmt.Errorf("flush: %w", wire.FromStatus(err))
+		errs = append(errs, fmt.Errorf("flush: %w", wire.FromStatus(err)))
 	}
 	ended, err := s.lifecycle().Shutdown(ctx, &pluginv1.ShutdownRequest{Timeout: timeLeft(ctx)})
 	if err != nil {
-		return fmt.Errorf("shutdown: %w", wire.FromStatus(err))
+		errs = append(errs, fmt.Errorf("shutdown: %w", wire.FromStatus(err)))
 	}
 	if left := max(flushed.GetSpansLeft(), ended.GetSpansLeft()); left > 0 {
-		return fmt.Errorf("the plugin says that it has taken, and could not deliver, %d spans", left)
+		errs = append(errs, fmt.Errorf("the plugin says that it has taken, and could not deliver, %d spans", left))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func timeLeft(ctx context.Context) *durationpb.Duration {
