@@ -87,7 +87,7 @@ func draw(ctx context.Context, w io.Writer, hello, plugin string) (err error) {
 		return err
 	}
 	defer func() { err = end(w, s, err) }()
-	printf(w, "hello serves at %s; its spans leave through the plugin %s,\nwith SERVE_CONSOLE_FORMAT=pretty and SERVE_RAY_CONTEXT=on\n", s.url, plugin)
+	printf(w, "hello serves at %s\nIts spans leave through the plugin %s,\nwith SERVE_CONSOLE_FORMAT=pretty and SERVE_RAY_CONTEXT=on\n", s.url, plugin)
 	return each(func(r request, id string) error { return r.show(ctx, w, s, id) })
 }
 
