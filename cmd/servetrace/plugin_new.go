@@ -74,18 +74,20 @@ func writePlugin(w io.Writer, s scaffold, info *debug.BuildInfo) error {
 			return err
 		}
 	}
-	tidy := ""
+	first := ""
+	if s.Dir != "." {
+		first = "  cd " + shellWord(s.Dir) + "\n"
+	}
 	if !base.complete() {
-		tidy = "  go mod tidy                       # once: downloads what it needs\n"
+		first += "  go mod tidy    # once: downloads what it needs\n"
 	}
 	_, err = fmt.Fprintf(w, `
 Next:
 
-  cd %s
 %s  go test ./...
   go build -o %s .
-  servetrace plugin test ./%[3]s
-  SERVE_TRACING_EXPORTER_PLUGIN=$PWD/%[3]s your-service
-`, shellWord(s.Dir), tidy, s.Name)
+  servetrace plugin test ./%[2]s
+  SERVE_TRACING_EXPORTER_PLUGIN=$PWD/%[2]s your-service
+`, first, s.Name)
 	return err
 }

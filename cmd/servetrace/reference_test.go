@@ -61,7 +61,10 @@ func commands(cmd *cobra.Command) []*cobra.Command {
 }
 
 func writeReference(w *bytes.Buffer, cmd *cobra.Command) {
-	fmt.Fprintf(w, "\n## %s\n\n%s.\n", cmd.CommandPath(), cmd.Short)
+	fmt.Fprintf(w, "\n## %s\n", cmd.CommandPath())
+	if cmd.Long == "" {
+		fmt.Fprintf(w, "\n%s.\n", cmd.Short)
+	}
 	if cmd.HasParent() && !cmd.HasSubCommands() {
 		fmt.Fprintf(w, "\n```\n%s\n```\n", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 	}
@@ -71,7 +74,7 @@ func writeReference(w *bytes.Buffer, cmd *cobra.Command) {
 		case strings.HasPrefix(paragraph, "  "):
 			fmt.Fprintf(w, "\n```\n%s\n```\n", unindent(paragraph))
 		default:
-			fmt.Fprintf(w, "\n%s\n", strings.ReplaceAll(paragraph, "\n", " "))
+			fmt.Fprintf(w, "\n%s\n", inMarkdown.Replace(paragraph))
 		}
 	}
 	first := true
@@ -97,8 +100,11 @@ func writeFlag(w *bytes.Buffer, f *pflag.Flag) {
 	if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
 		byDefault = "`" + f.DefValue + "`"
 	}
-	fmt.Fprintf(w, "| `%s` | %s | %s |\n", name, meaning, byDefault)
+	fmt.Fprintf(w, "| `%s` | %s | %s |\n", name, inMarkdown.Replace(meaning), byDefault)
 }
+
+// inMarkdown keeps a help text from being taken for HTML or a table.
+var inMarkdown = strings.NewReplacer("\n", " ", "<", "\\<", "|", `\|`)
 
 // unindent takes the two spaces off each line.
 func unindent(text string) string {
