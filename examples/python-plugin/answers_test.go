@@ -217,7 +217,7 @@ func TestDeafCallDoesNotKeepThePlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(sockets)
+	defer os.RemoveAll(sockets)
 	cmd := exec.CommandContext(t.Context(), answers(t))
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), wire.CookieKey + "=" + wire.CookieValue, wire.EnvSocketDir + "=" + sockets}
 	log := &testplugin.Log{}
@@ -277,7 +277,7 @@ func TestServiceIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(tmp)
+	defer os.RemoveAll(tmp)
 	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN=answers="+answers(t), "ANSWERS_CONFIGURE=child", "TMPDIR="+tmp, "XDG_RUNTIME_DIR=")
 	var ids []int
 	for _, pattern := range []string{`plugin is ready" .*\bpid=(\d+)`, `\bchild=(\d+)`} {

@@ -121,7 +121,9 @@ func TestListenOnAPathThatIsTaken(t *testing.T) {
 	if err := dead.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-dead.ended
+	if err := <-dead.ended; err == nil || err.Error() != "signal: killed" {
+		t.Fatalf("the killed plugin ended: %v", err)
+	}
 	if _, err := os.Lstat(path); err != nil {
 		t.Fatalf("a killed plugin should leave its socket: %v", err)
 	}

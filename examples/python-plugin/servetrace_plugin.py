@@ -49,7 +49,6 @@ import io
 import json
 import logging
 import os
-import queue
 import re
 import secrets
 import select
@@ -816,6 +815,36 @@ class _Ending(enum.Enum):
     ORPHANED = "parent process is gone"
 
 
+class _Reasons:
+    """Why the plugin is to end, as threads and signals say it.
+
+    They say it by a pipe. A handler in Python runs when the main thread gets to it, and
+    that may sleep on: where the signal came to another thread, or just before it fell
+    asleep. What the interpreter's own handler writes to a pipe wakes it."""
+
+    def __init__(self, signals: dict[int, _Ending | None]):
+        self._signals = signals
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for number in signals:
+            signal.signal(number, lambda *_: None)
+
+    def put(self, why: _Ending) -> None:
+        with contextlib.suppress(BlockingIOError):  # full of others
+            os.write(self._write, bytes([self._CODES.index(why) + self._NO_SIGNAL]))
+
+    def get(self) -> _Ending:
+        while True:
+            number = os.read(self._read, 1)[0]
+            why = self._CODES[number - self._NO_SIGNAL] if number >= self._NO_SIGNAL else self._signals.get(number)
+            if why is not None:
+                return why
+
+    _CODES = list(_Ending)
+    _NO_SIGNAL = 128  # signals have smaller numbers
+
+
 def _run(spec: _Spec) -> NoReturn:
     """The plugin's life under a host."""
     parent = os.getppid()
@@ -838,11 +867,9 @@ def _run(spec: _Spec) -> NoReturn:
             extra={"host": versions, "plugin": _PROTOCOL},
         )
 
-    reasons: queue.SimpleQueue[_Ending] = queue.SimpleQueue()  # its put is allowed in a signal handler
-    signal.signal(signal.SIGTERM, lambda *_: reasons.put(_Ending.SIGNALLED))
-    # A terminal sends it to the host's whole group; the host decides. A handler, unlike
+    # A terminal sends SIGINT to the host's whole group; the host decides. A handler, unlike
     # SIG_IGN, is not passed on to children.
-    signal.signal(signal.SIGINT, lambda *_: None)
+    reasons = _Reasons({signal.SIGTERM: _Ending.SIGNALLED, signal.SIGINT: None})
 
     stdout = _shared("SERVETRACE_STDOUT_FD")
     plugin = _Plugin(spec, stdout, _shared("SERVETRACE_STDERR_FD"), lambda: reasons.put(_Ending.RELEASED))
@@ -1154,9 +1181,7 @@ def _serve_by_hand(spec: _Spec) -> NoReturn:
         logging.log(level, "%s: %s" if diagnostic.path else "%s%s", diagnostic.path, diagnostic.text)
     if not plugin.is_ready:
         sys.exit(1)
-    reasons: queue.SimpleQueue[_Ending] = queue.SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: reasons.put(_Ending.SIGNALLED))
+    reasons = _Reasons({signal.SIGTERM: _Ending.SIGNALLED, signal.SIGINT: _Ending.SIGNALLED})
     server = _server(spec, plugin)
     fault = _bind(server, path)
     if fault:
