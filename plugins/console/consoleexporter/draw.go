@@ -286,12 +286,12 @@ func (p *paper) bar(st style, d drawn, s *span, width int) {
 
 func nameOf(r row) string { return cmp.Or(r.name, `""`) }
 
-// kindText is empty where the sender did not say.
+// kindText is empty where the sender did not say, or said what nobody knows.
 func kindText(kind trace.SpanKind) string {
-	if kind == trace.SpanKindUnspecified {
-		return ""
+	if text := kind.String(); text != trace.SpanKindUnspecified.String() {
+		return text
 	}
-	return kind.String()
+	return ""
 }
 
 func statusText(code codes.Code) string {
@@ -308,24 +308,23 @@ func durationText(s *span, ascii bool) string {
 	return duration(s.end-s.start, ascii)
 }
 
-// duration gives three digits that matter.
+// duration gives three digits that matter, or minutes and hours.
 func duration(nanos int64, ascii bool) string {
-	switch d := time.Duration(nanos); {
-	case nanos < 1000:
+	d := time.Duration(nanos)
+	seconds, minutes := d.Round(time.Second), d.Round(time.Minute)
+	switch {
+	case d < time.Microsecond:
 		return strconv.FormatInt(nanos, 10) + "ns"
-	case nanos < 999_500:
+	case d < 999_500*time.Nanosecond:
 		return digits(d, time.Microsecond) + either(ascii, "us", "µs")
-	case nanos < 999_500_000:
+	case d < 999_500*time.Microsecond:
 		return digits(d, time.Millisecond) + "ms"
-	case d < time.Minute-5*time.Millisecond:
+	case d < 59_950*time.Millisecond:
 		return digits(d, time.Second) + "s"
-	case d < time.Hour:
-		d = d.Round(time.Second)
-		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
-	default:
-		d = d.Round(time.Minute)
-		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	case seconds < time.Hour:
+		return fmt.Sprintf("%dm%02ds", seconds/time.Minute, seconds%time.Minute/time.Second)
 	}
+	return fmt.Sprintf("%dh%02dm", minutes/time.Hour, minutes%time.Hour/time.Minute)
 }
 
 func digits(d, unit time.Duration) string {

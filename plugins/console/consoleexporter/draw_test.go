@@ -3,10 +3,12 @@ package consoleexporter
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -182,6 +184,34 @@ func TestContinued(t *testing.T) {
 		memory.add(d)
 	}
 	Golden(t, "continued-80.golden", out.String())
+}
+
+func TestDurations(t *testing.T) {
+	for nanos, want := range map[time.Duration]string{
+		0: "0ns", 999: "999ns", 1000: "1.00µs", 9_994: "9.99µs", 9_996: "10.0µs", 99_940: "99.9µs", 99_960: "100µs",
+		999_499: "999µs", 999_500: "1.00ms", 999_499_999: "999ms", 999_500_000: "1.00s",
+		59_949 * time.Millisecond: "59.9s", 59_950 * time.Millisecond: "1m00s", 119_600 * time.Millisecond: "2m00s",
+		time.Hour - 501*time.Millisecond: "59m59s", time.Hour - 500*time.Millisecond: "1h00m",
+		100*time.Hour + 29*time.Second: "100h00m", math.MaxInt64: "2562047h47m",
+	} {
+		if got := duration(int64(nanos), false); got != want {
+			t.Errorf("%d ns are %q, want %q", nanos, got, want)
+		}
+	}
+	if got := duration(1500, true); got != "1.50us" {
+		t.Errorf("in ASCII 1500 ns are %q", got)
+	}
+}
+
+func TestKinds(t *testing.T) {
+	for kind, want := range map[trace.SpanKind]string{
+		trace.SpanKindUnspecified: "", trace.SpanKindInternal: "internal", trace.SpanKindServer: "server",
+		trace.SpanKindClient: "client", trace.SpanKindProducer: "producer", trace.SpanKindConsumer: "consumer", 7: "",
+	} {
+		if got := kindText(kind); got != want {
+			t.Errorf("kind %d is %q, want %q", kind, got, want)
+		}
+	}
 }
 
 var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")

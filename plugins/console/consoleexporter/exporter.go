@@ -35,7 +35,7 @@
 // a span repeats of its name or its parents, stack traces, and attributes of
 // events are in JSON only.
 //
-// Open this file first. json.go is the one form and folder.go the names of
+// Open this file first, settings.go says what can be asked for. json.go is the one form and folder.go the names of
 // files; pretty.go is the other, which tree.go orders, draw.go and details.go
 // draw, text.go makes harmless and terminal.go fits to what shows it.
 package consoleexporter
