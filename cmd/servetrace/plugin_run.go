@@ -76,9 +76,9 @@ func (s settings) run(cmd *cobra.Command, where string, f runFlags) error {
 	if err != nil {
 		return err
 	}
-	requests, err := readSpans(f.spans, f.format, cmd.InOrStdin())
+	requests, err := readSpans(cmd.Context(), f.spans, f.format, cmd.InOrStdin())
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), f.timeout, fmt.Errorf("--timeout %v is over", f.timeout))
 	defer cancel()

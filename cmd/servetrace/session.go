@@ -111,11 +111,19 @@ func (s *session) connect(ctx context.Context, settings settings) (peer, error) 
 		Name:       s.is.Name,
 		Path:       s.is.Path,
 		Environ:    environ,
-		Stdout:     os.Stdout,
-		Stderr:     os.Stderr,
+		Stdout:     open(os.Stdout),
+		Stderr:     open(os.Stderr),
 		SocketDirs: []string{settings.getenv("XDG_RUNTIME_DIR")},
 		Log:        s.log.With("plugin", s.is.Name),
 	})
+}
+
+// open is f, or nil where it is closed, which would keep a child from starting.
+func open(f *os.File) *os.File {
+	if _, err := f.Stat(); err != nil {
+		return nil
+	}
+	return f
 }
 
 // startTime bounds a start as the settings do.

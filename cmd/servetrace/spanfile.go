@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
@@ -32,31 +33,57 @@ type request struct {
 }
 
 // readSpans reads the requests of a file; "-" is stdin. Requests without spans
-// are left out, and a file without any span is an error.
-func readSpans(name, format string, stdin io.Reader) ([]request, error) {
-	text, err := readInput(name, stdin)
+// are left out, and a file without any span is an error. It returns when ctx
+// ends, though nothing may have come yet.
+func readSpans(ctx context.Context, name, format string, stdin io.Reader) ([]request, error) {
+	text, err := readInput(ctx, name, stdin)
 	if err != nil {
 		return nil, err
 	}
-	parse := parseJSON
-	if format == formatProto {
-		parse = parseProto
-	}
-	list, err := parse(text)
+	list, err := parseSpans(format, text)
 	if err != nil {
-		return nil, fmt.Errorf("read spans of %s: %w", name, err)
+		return nil, usagef("read spans of %s: %w", name, err)
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("read spans of %s: there are none in it; want OTLP requests, as the Collector's file exporter writes them", name)
+		return nil, usagef("read spans of %s: there are none in it; want OTLP requests, as the Collector's file exporter writes them", name)
 	}
 	return list, nil
 }
 
-func readInput(name string, stdin io.Reader) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(stdin)
+// readInput reads a file to its end. A terminal or a pipe may never come to it,
+// and a read from them can not be called off: then the goroutine is left to the
+// end of the process, which is near.
+func readInput(ctx context.Context, name string, stdin io.Reader) ([]byte, error) {
+	type input struct {
+		text []byte
+		err  error
 	}
-	return os.ReadFile(name)
+	read := make(chan input, 1)
+	go func() {
+		var in input
+		if name == "-" {
+			in.text, in.err = io.ReadAll(stdin)
+		} else {
+			in.text, in.err = os.ReadFile(name)
+		}
+		read <- in
+	}()
+	select {
+	case in := <-read:
+		if in.err != nil {
+			return nil, usageError{in.err}
+		}
+		return in.text, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("read spans of %s: %w", name, context.Cause(ctx))
+	}
+}
+
+func parseSpans(format string, text []byte) ([]request, error) {
+	if format == formatProto {
+		return parseProto(text)
+	}
+	return parseJSON(bytes.TrimPrefix(text, []byte("\ufeff"))) // as some editors on Windows begin a file
 }
 
 // parseJSON reads OTLP/JSON: one document, or one after another, each on a line

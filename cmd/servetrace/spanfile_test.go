@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,12 +79,13 @@ func TestDocuments(t *testing.T) {
 		{"one", one, []int{2}},
 		{"lines", one + "\n" + one + "\n", []int{2, 2}},
 		{"windows lines", one + "\r\n" + one, []int{2, 2}},
+		{"byte order mark", "\ufeff" + one, []int{2}},
 		{"no separator", one + one, []int{2, 2}},
 		{"indented", strings.ReplaceAll(one, "[", "\n  ["), []int{2}},
 		{"nothing in it", "{}\n" + one + "\n{\"resourceSpans\":[]}", []int{2}},
 		{"of another signal", `{"resourceMetrics":[]}`, nil},
 	} {
-		list, err := parseJSON([]byte(c.text))
+		list, err := parseSpans(formatJSON, []byte(c.text))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -117,10 +121,22 @@ func TestWrongFiles(t *testing.T) {
 		if err := os.WriteFile(name, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		list, err := readSpans(name, c.format, nil)
+		list, err := readSpans(t.Context(), name, c.format, nil)
 		if err == nil || !strings.HasPrefix(err.Error(), "read spans of "+name+": "+c.want) {
 			t.Errorf("%q: %d requests, error %v, want %s", c.text, len(list), err, c.want)
 		}
+	}
+}
+
+// TestReadingIsCalledOff: nothing may ever come from a terminal.
+func TestReadingIsCalledOff(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("interrupt"))
+	terminal, end := io.Pipe()
+	defer end.Close()
+	_, err := readSpans(ctx, "-", formatJSON, terminal)
+	if err == nil || err.Error() != "read spans of -: interrupt" || exitCode(ctx, err) != exitInterrupted {
+		t.Errorf("error %v with code %d", err, exitCode(ctx, err))
 	}
 }
 
