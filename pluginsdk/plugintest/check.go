@@ -67,7 +67,8 @@ type checker struct {
 	watch    watch // what all rules saw of the plugin's answers
 	pool     pool  // ready plugins for rules that share
 
-	about about // written by describe.answered, read by rules after it
+	shake handshake // written by handshake.line, read by rules after it
+	about about     // written by describe.answered, read by rules after it
 }
 
 // verdict is the outcome of one rule, and the way there.
@@ -84,7 +85,11 @@ func newChecker(target Target, opts []Option) (*checker, error) {
 		return nil, err
 	}
 	c := &checker{settings: newSettings(opts), target: target}
-	for _, r := range rules() {
+	selected, err := selectRules(rules(), c.only)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range selected {
 		c.verdicts = append(c.verdicts, &verdict{
 			rule:   r,
 			done:   make(chan struct{}),

@@ -27,6 +27,7 @@ type settings struct {
 	context   pluginsdk.StaticContext
 	patience  time.Duration
 	parallel  int
+	only      []string
 	inputs    map[Input]*coltracepb.ExportTraceServiceRequest
 	received  func() ([]string, error)
 }
@@ -94,6 +95,15 @@ func WithPatience(d time.Duration) Option {
 // The default is 4. Below 1 counts as 1.
 func WithParallel(rules int) Option {
 	return optionFunc(func(s *settings) { s.parallel = max(1, rules) })
+}
+
+// WithRules leaves out all rules but those that one of the patterns names, and
+// those that they build upon: "export.empty", or "export.*" in the form of
+// path.Match. It is for the work on one rule. A pattern that names none is an
+// error of [Check].
+func WithRules(patterns ...string) Option {
+	patterns = slices.Clone(patterns)
+	return optionFunc(func(s *settings) { s.only = patterns })
 }
 
 // Input names what a request of [WithInput] makes the plugin do.

@@ -2,6 +2,8 @@ package plugintest
 
 import (
 	"context"
+	"fmt"
+	"path"
 	"slices"
 )
 
@@ -52,9 +54,39 @@ func rules() []rule {
 		describeRules(),
 		configureRules(),
 		exportRules(),
+		startRules(),
 		flushRules(),
 		endRules(),
 		configureLastRules(),
 		exportLastRules(),
 	)
+}
+
+// selectRules gives the rules of the table that a pattern names, and those that
+// they build upon. No patterns: all.
+func selectRules(table []rule, patterns []string) ([]rule, error) {
+	if len(patterns) == 0 {
+		return table, nil
+	}
+	wanted := map[string]bool{}
+	for _, pattern := range patterns {
+		named := 0
+		for _, r := range table {
+			ok, err := path.Match(pattern, r.id)
+			if err != nil {
+				return nil, fmt.Errorf("rules %q: %w", pattern, err)
+			}
+			if ok {
+				named++
+				wanted[r.id] = true
+				for _, id := range r.after {
+					wanted[id] = true
+				}
+			}
+		}
+		if named == 0 {
+			return nil, fmt.Errorf("rules %q: there is none of that name; see docs/conformance.md", pattern)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(table), func(r rule) bool { return !wanted[r.id] }), nil
 }

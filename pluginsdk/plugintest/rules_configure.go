@@ -13,8 +13,7 @@ import (
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 )
 
-// configureRules are about Configure, and the environment that a plugin starts
-// with.
+// configureRules are about Configure.
 func configureRules() []rule {
 	return []rule{
 		{
@@ -36,6 +35,12 @@ func configureRules() []rule {
 			id: "configure.refused", title: "A document that it can not work with is refused by a diagnostic of severity ERROR, and no batch is taken then",
 			needs: lifecycle, after: described, check: checkBadDocument,
 		},
+	}
+}
+
+// startRules are about starting and configuring in other ways than usual.
+func startRules() []rule {
+	return []rule{
 		{
 			id: "configure.once", title: "A second Configure is refused, and changes nothing",
 			needs: lifecycle, after: delivered, shares: true, check: checkConfiguredOnce,

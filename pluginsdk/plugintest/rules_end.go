@@ -67,7 +67,7 @@ func flushRules() []rule {
 	}
 }
 
-// endRules are about the end of the process.
+// endRules are about the end of the process, and all of its life.
 func endRules() []rule {
 	return []rule{
 		{
@@ -112,6 +112,10 @@ func endRules() []rule {
 		{
 			id: "output.bounded", title: "Fifty batches make at most a hundred lines on descriptors 1 and 2: a host passes on no more in a second",
 			needs: process, after: delivered, check: checkFewLines,
+		},
+		{
+			id: "host.launched", title: "servetrace's own host starts it by go-plugin's client, feeds it, and ends it with status 0",
+			needs: process, after: slices.Concat(delivered, []string{"shutdown.answered", "end.released"}), check: checkLaunch,
 		},
 	}
 }
@@ -392,7 +396,7 @@ func checkHostDeath(ctx context.Context, t *trial) error {
 	case err := <-ended:
 		return err
 	}
-	_ = s.conn.Close() // as the kernel does with a dead host's
+	s.hangUp() // as the kernel does with a dead host's connection
 	s.plugin.closeStdin()
 	err = s.endsPromptly(ctx, "the death of its host")
 	cancel()

@@ -17,20 +17,21 @@ func handshakeRules() []rule {
 		{
 			id: "handshake.line", title: "The first line on standard output is the handshake, 1|1|unix|PATH|grpc",
 			check: func(ctx context.Context, t *trial) error {
-				s, err := t.spawn(how{})
+				s, err := t.handshaken(ctx, how{})
 				if err != nil {
 					return err
 				}
-				return s.awaitHandshake(ctx)
+				t.shake = s.shake
+				return nil
 			},
 		},
 		{
 			id: "handshake.version", title: "The handshake names go-plugin's core protocol 1 and protocol version 1",
-			after: shaken, check: checkVersion,
+			after: shaken, check: func(_ context.Context, t *trial) error { return t.shake.checkVersions() },
 		},
 		{
 			id: "handshake.plain", title: "The handshake carries no certificate: there is no AutoMTLS",
-			after: shaken, check: checkNoCertificate,
+			after: shaken, check: func(_ context.Context, t *trial) error { return t.shake.checkPlain() },
 		},
 		{
 			id: "handshake.socket", title: "The socket lies in PLUGIN_UNIX_SOCKET_DIR and takes connections once the line is printed",
@@ -60,14 +61,6 @@ func (t *trial) handshaken(ctx context.Context, h how) (*session, error) {
 	return s, s.awaitHandshake(ctx)
 }
 
-func checkVersion(ctx context.Context, t *trial) error {
-	s, err := t.handshaken(ctx, how{})
-	if err != nil {
-		return err
-	}
-	return s.shake.checkVersions()
-}
-
 func (h handshake) checkVersions() error {
 	if h.core != wire.CoreProtocolVersion || h.app != wire.ProtocolVersion {
 		return fmt.Errorf("it names core protocol %d and version %d; want %d and %d", h.core, h.app, wire.CoreProtocolVersion, wire.ProtocolVersion)
@@ -75,13 +68,9 @@ func (h handshake) checkVersions() error {
 	return nil
 }
 
-func checkNoCertificate(ctx context.Context, t *trial) error {
-	s, err := t.handshaken(ctx, how{})
-	if err != nil {
-		return err
-	}
-	if s.shake.certificate != "" {
-		return fmt.Errorf("the sixth field has %d bytes, want none: serve without TLS, the socket's folder is private", len(s.shake.certificate))
+func (h handshake) checkPlain() error {
+	if h.certificate != "" {
+		return fmt.Errorf("the sixth field has %d bytes, want none: serve without TLS, the socket's folder is private", len(h.certificate))
 	}
 	return nil
 }

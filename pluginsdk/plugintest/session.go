@@ -50,11 +50,14 @@ type session struct {
 	plugin plugin
 	shake  handshake
 	// The rest is nil before connect.
-	conn      *grpc.ClientConn
+	conn      grpc.ClientConnInterface
 	lifecycle pluginv1.LifecycleClient
 	stdio     chan error // the end of GRPCStdio's stream, once
-	hangUp    context.CancelFunc
-	ready     bool // configured
+	hangUp    func()     // closes the connection
+	ready     bool       // configured
+	// foreign: the connection is not of connect, and does not tell whether a
+	// status came from the plugin.
+	foreign bool
 }
 
 // spawn starts a plugin and waits for nothing.
@@ -166,12 +169,20 @@ func (s *session) connect() error {
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	s.conn, s.lifecycle = conn, pluginv1.NewLifecycleClient(conn)
+	s.use(conn)
 	s.stdio = make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
-	s.hangUp = cancel
+	s.hangUp = func() {
+		cancel()
+		_ = conn.Close() // nothing is lost with it; a second Close is harmless
+	}
 	go func() { s.stdio <- holdStdio(ctx, conn) }() // ends with the connection
 	return nil
+}
+
+// use makes calls over conn.
+func (s *session) use(conn grpc.ClientConnInterface) {
+	s.conn, s.lifecycle = conn, pluginv1.NewLifecycleClient(conn)
 }
 
 // holdStdio opens GRPCStdio's stream and reads it to its end.
@@ -194,7 +205,6 @@ func holdStdio(ctx context.Context, conn *grpc.ClientConn) error {
 func (s *session) close() {
 	if s.conn != nil {
 		s.hangUp()
-		_ = s.conn.Close() // nothing is lost with it
 	}
 	s.plugin.stop()
 }
@@ -353,7 +363,7 @@ func (s *session) export(ctx context.Context, b batch) (Answer, error) {
 	request := &wire.Outgoing{Buffers: func() mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(b.data)} }}
 	err := s.conn.Invoke(context.WithValue(metadata.NewOutgoingContext(call, md), heardKey{}, &heard),
 		wire.ExportMethod, request, &response, grpc.Trailer(&trailer))
-	if err != nil && !heard.Load() {
+	if err != nil && !heard.Load() && !s.foreign {
 		switch {
 		case ctx.Err() != nil:
 			return Answer{}, fmt.Errorf("Export of %d spans: %w", b.spans, context.Cause(ctx))

@@ -3,13 +3,10 @@ package plugintest
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -52,18 +49,8 @@ func (t Target) check() error {
 	if t.path == "" {
 		return errors.New("test plugin: no path and no Spec: make the Target with Binary or InProcess")
 	}
-	info, err := os.Stat(t.path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("test plugin %s: there is no such file; check the path, or build the plugin", t.path)
-	case err != nil:
+	if err := launch.Check(t.path); err != nil {
 		return fmt.Errorf("test plugin: %w", err)
-	case info.IsDir():
-		return fmt.Errorf("test plugin %s: this is a folder; name the plugin's executable", t.path)
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("test plugin %s: this is no regular file (%v); name the plugin's executable", t.path, info.Mode().Type())
-	case unix.Access(t.path, unix.X_OK) != nil:
-		return fmt.Errorf("test plugin %s: the file is not executable (mode %04o); run: chmod +x %s", t.path, info.Mode().Perm(), t.path)
 	}
 	return nil
 }
