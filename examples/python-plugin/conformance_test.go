@@ -39,19 +39,28 @@ func request(names ...string) *coltracepb.ExportTraceServiceRequest {
 // answers gives the path of the plugin of testdata/answers.py.
 func answers(t *testing.T) string {
 	t.Helper()
-	wrapper := plugin(t)
 	program := filepath.Join("testdata", "answers.py")
 	if _, err := os.ReadFile(program); err != nil { // so that go test knows of it
 		t.Fatal(err)
 	}
-	here := filepath.Dir(wrapper)
-	// In a folder with a space and a percent sign, for those who quote badly.
+	return executable(t, program)
+}
+
+// executable gives the path of a plugin that is program, which finds the module.
+// Its folder has a space and a percent sign, for those who quote badly.
+func executable(t *testing.T, program string) string {
+	t.Helper()
+	here := filepath.Dir(plugin(t))
+	program, err := filepath.Abs(program)
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := filepath.Join(t.TempDir(), "100% a b")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "answers")
-	script := fmt.Sprintf("#!/bin/sh\nPYTHONPATH='%[1]s' exec '%[1]s/.venv/bin/python' '%[1]s/%[2]s' \"$@\"\n", here, program)
+	script := fmt.Sprintf("#!/bin/sh\nPYTHONPATH='%[1]s' exec '%[1]s/.venv/bin/python' '%[2]s' \"$@\"\n", here, program)
 	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}

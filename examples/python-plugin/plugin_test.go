@@ -5,8 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/examples/hellotest"
 )
@@ -92,5 +95,42 @@ func TestSpansOfHello(t *testing.T) {
 	}
 	if found := regexp.MustCompile(`level=(ERROR|WARN) .*plugin=lines .*`).FindAllString(s.Log.String(), -1); found != nil {
 		t.Errorf("the log has %q", found)
+	}
+}
+
+// The program of README.md and of the module's docstring is one, and works.
+func TestSmallestPlugin(t *testing.T) {
+	program := func(file, pattern, indent string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(pattern).FindSubmatch(text)
+		if found == nil {
+			t.Fatalf("%s has no text that matches %s", file, pattern)
+		}
+		return regexp.MustCompile(`(?m)^`+indent).ReplaceAllString(string(found[1]), "")
+	}
+	readme := program("README.md", "(?s)```python\n(.*?) *```", "   ")
+	docstring := strings.ReplaceAll(program(module, `(?s)two functions\.\n\n(.*?)\nIt speaks`, "    "), `\\n`, `\n`)
+	if diff := cmp.Diff(readme, docstring); diff != "" {
+		t.Errorf("README.md and the docstring have two programs (-readme +docstring):\n%s", diff)
+	}
+	file := filepath.Join(t.TempDir(), "names.py")
+	if err := os.WriteFile(file, []byte(readme), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN=names="+executable(t, file))
+	s.Get("/", "r1")
+	s.Await(s.Stdout, `(?m)^\w+`, hellotest.SpansOfRequest)
+	s.Stop()
+	names := strings.Split(strings.TrimSpace(s.Stdout.String()), "\n")
+	slices.Sort(names)
+	want := []string{
+		"application_span", "proxy_http_request HelloWorld GET /",
+		"replica_handle_request HelloWorld __call__", "route_to_replica HelloWorld __call__",
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
 	}
 }
