@@ -75,7 +75,8 @@ type Setup struct {
 	Context StaticContext
 	// Stdout is the host's own standard output, for plugins that print. Where
 	// the host does not share it, it is Stderr. Each Write is passed on as one.
-	// Safe for concurrent use.
+	// Safe for concurrent use. Where it is a file it is a syscall.Conn, so that
+	// a plugin can ask whether a terminal shows it, and how wide that is.
 	Stdout io.Writer
 	// Stderr is the host's own standard error, likewise. Where the host does not
 	// share it, it is the plugin's, which a host reads as log lines.
