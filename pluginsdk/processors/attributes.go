@@ -54,9 +54,8 @@ func (p *attributesProcessor) Process(_ context.Context, b *pluginsdk.Batch) err
 		w = &attributeWalk{p: p}
 	}
 	defer p.spare.Put(w)
-	w.views.reset(b)
-	defer w.views.reset(nil)
-	w.spans = 0
+	w.reset(b)
+	defer w.reset(nil)
 	raw := b.Bytes()
 	if err := outerLevels(b, raw); err != nil {
 		return err
@@ -72,6 +71,14 @@ type attributeWalk struct {
 	spans int // met so far
 
 	resource, other editor
+}
+
+// reset readies w for another batch, or lets go of the last one.
+func (w *attributeWalk) reset(b *pluginsdk.Batch) {
+	w.views.reset(b)
+	w.resource.reset()
+	w.other.reset()
+	w.spans = 0
 }
 
 func (w *attributeWalk) request(raw []byte) error {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -214,10 +215,11 @@ func damaged(g generator, encoded []byte) []byte {
 func TestDamaged(t *testing.T) {
 	processors := all(t)
 	refused := map[string]int{}
-	const times = 10_000
+	const perBatch = 4
+	const times = fuzzedSpans / perBatch
 	for seed := range uint64(times) {
 		g := newGenerator(seed)
-		encoded := damaged(g, marshal(t, g.batch(3)))
+		encoded := damaged(g, marshal(t, g.batch(perBatch)))
 		for name, p := range processors {
 			if !checkDamaged(t, name, p, encoded) {
 				refused[name]++
@@ -273,6 +275,24 @@ func FuzzProcessors(f *testing.F) {
 	})
 }
 
+// TestFieldNumbers: one that is too large ends a message for the SDK and for
+// decoders, so it must for these too.
+func TestFieldNumbers(t *testing.T) {
+	tag := protowire.AppendVarint(nil, uint64(protowire.MaxValidNumber+1)<<3|uint64(protowire.VarintType))
+	name := slices.Concat(tag, []byte{1}, textField(fieldSpanName, hidden))
+	event := slices.Concat(tag, []byte{1}, field(fieldSpanEvents, attributeField(fieldEventAttributes, "k", textField(fieldString, hidden))))
+	for _, encoded := range [][]byte{requestOf(name), requestOf(event)} {
+		for kind, p := range all(t) {
+			if kind == kindSample || kind == kindRayContext {
+				continue // which read the fields in front only
+			}
+			if out, err := process(t, p, encoded); err == nil {
+				t.Errorf("%s lets it pass: %q", kind, out)
+			}
+		}
+	}
+}
+
 // TestRawKeys: a key that is no UTF-8 would be mended where it is set, beside
 // the one that it was.
 func TestRawKeys(t *testing.T) {
@@ -286,4 +306,27 @@ func TestRawKeys(t *testing.T) {
 	if len(kvs) != 1 || !proto.Equal(kvs[0], want[0]) {
 		t.Errorf("attributes %v, want %v", kvs, want)
 	}
+}
+
+// TestProcessConcurrentSafe: calls overlap, on one processor.
+func TestProcessConcurrentSafe(t *testing.T) {
+	processors := all(t)
+	var calls sync.WaitGroup
+	for seed := range uint64(8) {
+		encoded := marshal(t, newGenerator(seed%2).batch(20))
+		calls.Go(func() {
+			for name, p := range processors {
+				want, err := process(t, p, encoded)
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				for range 5 {
+					if got, _ := process(t, p, encoded); !bytes.Equal(got, want) {
+						t.Errorf("%s gives something else while others work", name)
+					}
+				}
+			}
+		})
+	}
+	calls.Wait()
 }

@@ -25,7 +25,7 @@ import (
 func TestRayContextAsDecoded(t *testing.T) {
 	taskID := regexp.MustCompile(`^[0-9a-f]{48}$`)
 	setup := pluginsdk.Setup{Context: pluginsdk.StaticContext{Job: "0a000000"}}
-	compare(t, RayContext(), setup, func(data *tracepb.TracesData) {
+	compare(t, fuzzedSpans, RayContext(), setup, func(data *tracepb.TracesData) {
 		for _, s := range spansOf(data) {
 			task, _ := find(s.Attributes, "serve.task_id")
 			request, _ := find(s.Attributes, "serve.request_id")
@@ -47,14 +47,15 @@ func TestRayContextAsDecoded(t *testing.T) {
 
 func TestSampleAsDecoded(t *testing.T) {
 	rv := regexp.MustCompile(`(?:^|,)ot=[^,]*\brv:([0-9a-f]{14})(?:[;,]|$)`)
-	for _, c := range []SampleConfig{
+	configs := []SampleConfig{
 		{Ratio: 0}, {Ratio: 1}, {Ratio: 0.25}, {Ratio: 1.0 / 3},
 		{Ratio: 0.1, Keep: KeepConfig{Errors: true, SlowerThan: 2500 * time.Millisecond}},
-	} {
+	}
+	for _, c := range configs {
 		// threshold by exact arithmetic: (1 - ratio) * 2^56, rounded.
 		scaled, _ := new(big.Float).Add(new(big.Float).Mul(big.NewFloat(c.Ratio), big.NewFloat(1<<56)), big.NewFloat(0.5)).Int(nil)
 		least := new(big.Int).Sub(big.NewInt(1<<56), scaled)
-		compare(t, Sample(c), pluginsdk.Setup{}, func(data *tracepb.TracesData) {
+		compare(t, fuzzedSpans/len(configs), Sample(c), pluginsdk.Setup{}, func(data *tracepb.TracesData) {
 			eachSpan(data, func(_ *tracepb.ResourceSpans, s *tracepb.Span) bool {
 				random := make([]byte, 7)
 				if len(s.TraceId) == 16 {
@@ -79,7 +80,7 @@ func TestFilterAsDecoded(t *testing.T) {
 		{Attributes: map[string]any{"b": 200, "team": nil}},
 		{Name: "GET *", Resource: map[string]any{"a": true}},
 	}}
-	compare(t, Filter(config), pluginsdk.Setup{}, func(data *tracepb.TracesData) {
+	compare(t, fuzzedSpans, Filter(config), pluginsdk.Setup{}, func(data *tracepb.TracesData) {
 		eachSpan(data, func(rs *tracepb.ResourceSpans, s *tracepb.Span) bool {
 			health, _ := path.Match("/health*", s.Name)
 			a, _ := find(s.Attributes, "a")
@@ -135,7 +136,7 @@ func TestAttributesAsDecoded(t *testing.T) {
 		{Key: "region", Action: "upsert", Value: "eu", On: "resource"},
 		{Key: "?", Action: "delete", On: "resource"},
 	}}
-	compare(t, Attributes(config), pluginsdk.Setup{}, func(data *tracepb.TracesData) {
+	compare(t, fuzzedSpans, Attributes(config), pluginsdk.Setup{}, func(data *tracepb.TracesData) {
 		for _, rs := range data.ResourceSpans {
 			if rs.Resource == nil {
 				rs.Resource = &resourcepb.Resource{}

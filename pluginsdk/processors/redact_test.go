@@ -203,9 +203,9 @@ func TestRedactConfigured(t *testing.T) {
 
 func TestRedactAsDecoded(t *testing.T) {
 	config := RedactConfig{IgnoredKeys: []string{"kept.*"}, MaxDepth: 2}
-	rules := rulesOf(t, config)
-	compare(t, Redact(config), pluginsdk.Setup{}, func(data *tracepb.TracesData) {
-		n := naiveRedact{rules}
+	rules, seen := rulesOf(t, config), map[string]string{}
+	compare(t, fuzzedSpans, Redact(config), pluginsdk.Setup{}, func(data *tracepb.TracesData) {
+		n := naiveRedact{rules, seen}
 		for _, rs := range data.ResourceSpans {
 			if rs.Resource != nil {
 				rs.Resource.Attributes = n.attributes(rs.Resource.Attributes)
@@ -232,9 +232,19 @@ func TestRedactAsDecoded(t *testing.T) {
 
 // naiveRedact redacts decoded spans. Keys and texts are judged by the same
 // rules: these have tests of their own.
-type naiveRedact struct{ rules *redactRules }
+type naiveRedact struct {
+	rules *redactRules
+	seen  map[string]string // texts and what they become
+}
 
-func (n naiveRedact) text(s string) string { return n.rules.redactText([]byte(s)) }
+func (n naiveRedact) text(s string) string {
+	redacted, ok := n.seen[s]
+	if !ok {
+		redacted = n.rules.redactText([]byte(s))
+		n.seen[s] = redacted
+	}
+	return redacted
+}
 
 // attributes changes each key that needs it, once, by its last value.
 func (n naiveRedact) attributes(kvs []*commonpb.KeyValue) []*commonpb.KeyValue {

@@ -54,26 +54,28 @@ const (
 // all of its attributes.
 const maxAttributeEdits = 1024
 
-// errDrop says that spans must be dropped, for something in them can neither be
+// dropError says that spans must be dropped, for something in them can neither be
 // checked nor edited.
-type errDrop struct{ reason string }
+type dropError struct{ reason string }
 
-func (e errDrop) Error() string { return e.reason }
+func (e dropError) Error() string { return e.reason }
 
 // The reasons are values, so that a batch of such spans costs nothing for them.
 var (
-	errUnknown error = errDrop{"a field that OTLP does not define"}
-	errFixed   error = errDrop{"something to redact in an id, a trace state, a schema URL or a scope's name"}
-	errTooMany error = errDrop{fmt.Sprintf("more than %d attributes to redact on one span, event, link, resource or scope", maxAttributeEdits)}
-	errNone    error = errDrop{"an attribute to redact"}
+	errUnknown error = dropError{"a field that OTLP does not define"}
+	errFixed   error = dropError{"something to redact in an id, a trace state, a schema URL or a scope's name"}
+	errTooMany error = dropError{fmt.Sprintf("more than %d attributes to redact on one span, event, link, resource or scope", maxAttributeEdits)}
+	errNone    error = dropError{"an attribute to redact"}
 )
 
 func newRedactWalk(rules *redactRules) *redactWalk {
 	return &redactWalk{rules: rules, keys: map[string]keyClass{}}
 }
 
+// reset readies w for another batch, or lets go of the last one.
 func (w *redactWalk) reset(b *pluginsdk.Batch) {
 	w.views.reset(b)
+	w.own(owner{})
 	w.spans, w.reason = 0, ""
 }
 
@@ -82,7 +84,7 @@ func (w *redactWalk) drop(err error, from, to int) error {
 	if err == nil {
 		return nil
 	}
-	why, ok := err.(errDrop) //nolint:errorlint // made here, and never wrapped
+	why, ok := err.(dropError) //nolint:errorlint // made here, and never wrapped
 	if !ok {
 		return err
 	}

@@ -44,13 +44,11 @@ func TestRandomness(t *testing.T) {
 // TestSampleIsConsistent: a smaller ratio keeps some of the traces of a larger
 // one and no others, about as many as it says.
 func TestSampleIsConsistent(t *testing.T) {
-	data := newGenerator(1).batch(fuzzedSpans)
-	for _, s := range spansOf(data) {
-		if len(s.TraceId) == 0 {
-			s.TraceId = newGenerator(s.StartTimeUnixNano).id(16)
-		}
+	g, scope := newGenerator(1), &tracepb.ScopeSpans{}
+	for range fuzzedSpans {
+		scope.Spans = append(scope.Spans, &tracepb.Span{TraceId: g.id(16)})
 	}
-	encoded := marshal(t, data)
+	encoded := marshal(t, &tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{scope}}}})
 	var before map[string]bool
 	for _, ratio := range []float64{1, 0.5, 0.1, 0.01} {
 		out, err := process(t, construct(t, Sample(SampleConfig{Ratio: ratio}), pluginsdk.Setup{}), encoded)

@@ -1,6 +1,7 @@
 package processors
 
 import (
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -100,6 +101,10 @@ func (f *fields) next() bool {
 	if n < 0 {
 		return f.fail(n)
 	}
+	if num > protowire.MaxValidNumber { // which ConsumeTag lets pass, and no decoder
+		f.err = errFieldNumber
+		return false
+	}
 	value := f.left[n:]
 	f.num, f.typ, f.content, f.bits = num, typ, nil, 0
 	switch typ {
@@ -122,6 +127,8 @@ func (f *fields) next() bool {
 	f.left = value[n:]
 	return true
 }
+
+var errFieldNumber = errors.New("field number out of range")
 
 func (f *fields) fail(n int) bool {
 	f.err = protowire.ParseError(n)
@@ -222,6 +229,8 @@ func (v *views) own(span int) {
 		return
 	}
 	v.owner = span + 1
+	clear(v.events) // what refers to a batch must not outlive it in a spare walk
+	clear(v.links)
 	v.events, v.links = v.events[:0], v.links[:0]
 	for event := range v.span(span).Events() {
 		v.events = append(v.events, event)
