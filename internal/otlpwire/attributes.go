@@ -23,7 +23,7 @@ type attributes struct {
 type attrEdit struct {
 	key string
 	kv  []byte // content of the KeyValue that is set; nil: deleted
-	at  int    // offset of the first attribute of that key in the bytes, -1: none
+	at  int    // offset of the attribute of that key whose place it takes, -1: none
 	// next is 1 + the index of the message's next attrEdit, in the order in which
 	// they were recorded.
 	next int32
@@ -64,6 +64,7 @@ func (a attributes) all() iter.Seq2[string, Value] {
 				}
 				v = e.value(a.r)
 			}
+			a.r.reading = reading{a.of, c.start}
 			if !yield(a.r.intern(k), v) {
 				return
 			}
@@ -100,6 +101,12 @@ func (a attributes) list() *edit { return a.r.editOf(a.of) }
 
 // attrEdit finds a key in a list of edits, nil if it is not there.
 func (r *Request) attrEdit(list *edit, key []byte) *attrEdit {
+	if list.index != 0 {
+		if i := r.indexes[list.index-1][string(key)]; i != 0 {
+			return &r.attrEdits[i-1]
+		}
+		return nil
+	}
 	for i := list.first; i != 0; {
 		e := &r.attrEdits[i-1]
 		if e.key == string(key) {
@@ -140,10 +147,48 @@ func (a attributes) record(e attrEdit) {
 		a.r.attrEdits[list.last-1].next = i
 	}
 	list.last = i
+	list.count++
+	switch {
+	case list.index != 0:
+		a.r.indexes[list.index-1][e.key] = i
+	case list.count > maxListed:
+		a.r.indexes = append(a.r.indexes, a.r.indexOf(list))
+		list.index = int32(len(a.r.indexes))
+	}
 }
 
-// offset is where the first attribute of that key stands, -1 if none does.
+// maxListed is how many edits of one message's attributes are looked through
+// one by one. With more they get an index, so that a span with an unusual number
+// of attributes does not cost their square.
+const maxListed = 32
+
+// indexOf gives the edits of a list by key, as 1 + their index.
+func (r *Request) indexOf(list *edit) map[string]int32 {
+	index := make(map[string]int32, 2*maxListed)
+	for i := list.first; i != 0; i = r.attrEdits[i-1].next {
+		index[r.attrEdits[i-1].key] = i
+	}
+	return index
+}
+
+// reading is where a loop over the attributes of a message stands: what it edits
+// is mostly what it has come to.
+type reading struct {
+	of    owner
+	start int // of the attribute, in the message
+}
+
+// offset is where an attribute of that key stands, -1 if none does: the one that
+// a loop has come to, or the first.
 func (a attributes) offset(key string) int {
+	if at := a.r.reading; at.of == a.of {
+		c := cursor{part: a.p, pos: at.start}
+		if c.next() && c.is(a.num) {
+			if k, _ := a.r.keyValue(c.here()); string(k) == key {
+				return c.at()
+			}
+		}
+	}
 	c := a.p.fields()
 	for c.next() {
 		if !c.is(a.num) {
@@ -158,7 +203,7 @@ func (a attributes) offset(key string) int {
 }
 
 // standsAt tells whether the edited attribute takes the place of the one at c:
-// of several of its key it takes the first one's, and a deleted one takes none.
+// of several of its key it takes one's, and a deleted one takes none.
 func (e *attrEdit) standsAt(c *cursor) bool { return e.kv != nil && e.at == c.base+c.start }
 
 // value is the value that is set, empty if the key is deleted.

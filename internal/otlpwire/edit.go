@@ -4,7 +4,10 @@ package otlpwire
 // which name theirs in their entries, or an event or a link, see childEdit.
 type edit struct {
 	first, last int32 // list of attrEdits, 1 + index
-	firstChild  int32 // of a span: list of childEdits, 1 + index
+	count       int32 // of them
+	index       int32 // of them by key: 1 + index in indexes, 0: they are few
+	// Of a span: list of childEdits, and that of those that were added.
+	firstChild, firstAdded, lastAdded int32
 
 	dropped, named, statused bool
 
@@ -14,15 +17,16 @@ type edit struct {
 }
 
 // A childEdit is what is recorded on one event or link of a span, or one that
-// was added. Those of a span are a list in the order in which they stand, so
-// that reading and writing meet them by going along it.
+// was added. Those of a span are two lists. That of what is in the bytes is in
+// the order of the bytes, so that reading and writing meet them by going along
+// it.
 type childEdit struct {
 	edit
 
 	span  int32
 	next  int32  // 1 + the index of the span's next childEdit
 	num   uint32 // field.SpanEvents or field.SpanLinks
-	at    int    // offset of the field in the request; of one that was added, beyond it
+	at    int    // offset of the field in the request; of one that was added, its length + the index
 	added []byte // content of one that was added
 }
 
@@ -62,6 +66,9 @@ func (r *Request) editOf(o owner) *edit {
 	e := r.editAt(*r.editField(o))
 	if o.kind != ofChild || e == nil {
 		return e
+	}
+	if i := o.at - len(r.raw); i >= 0 {
+		return &r.children[i].edit
 	}
 	if i := r.seek(e, o); i != 0 && r.children[i-1].at == o.at {
 		return &r.children[i-1].edit
@@ -105,9 +112,10 @@ func (r *Request) touch(o owner) *edit {
 	return e
 }
 
-// seek gives the last of a span's childEdits that does not stand behind o, as 1
-// + its index; 0 if there is none. It starts from where the last search ended
-// if it can, so that going through a span's events costs no search each.
+// seek gives the last childEdit of what is in a span's bytes that does not stand
+// behind o, as 1 + its index; 0 if there is none. It starts from where the last
+// search ended if it can, so that going through a span's events costs no search
+// each.
 func (r *Request) seek(e *edit, o owner) int32 {
 	i, next := int32(0), e.firstChild
 	if f := r.finger; f != 0 {
@@ -127,6 +135,9 @@ func (r *Request) seek(e *edit, o owner) int32 {
 // ensureChild gives the childEdit of o, a new one in its place if there is none.
 // e is its span's edit.
 func (r *Request) ensureChild(e *edit, o owner) *childEdit {
+	if i := o.at - len(r.raw); i >= 0 {
+		return &r.children[i]
+	}
 	before := r.seek(e, o)
 	if before != 0 && r.children[before-1].at == o.at {
 		return &r.children[before-1]
@@ -135,31 +146,23 @@ func (r *Request) ensureChild(e *edit, o owner) *childEdit {
 	if before != 0 {
 		link = &r.children[before-1].next
 	}
-	added := childEdit{span: int32(o.i), num: o.num, at: o.at, next: *link}
+	inserted := childEdit{span: int32(o.i), num: o.num, at: o.at, next: *link}
 	*link = int32(len(r.children) + 1)
-	r.children = append(r.children, added)
+	r.children = append(r.children, inserted)
 	r.finger = int32(len(r.children))
-	return &r.children[len(r.children)-1]
-}
-
-// firstAdded gives the first event or link that was added to a span, as 1 + its
-// index in children; 0 if none was.
-func (r *Request) firstAdded(span int) int32 {
-	e := r.editAt(r.spans[span].edit)
-	if e == nil {
-		return 0
-	}
-	if i := r.seek(e, owner{kind: ofChild, i: span, at: len(r.raw)}); i != 0 {
-		return r.children[i-1].next
-	}
-	return e.firstChild
+	return &r.children[r.finger-1]
 }
 
 // addChild records that an event or a link is added to a span, behind all
 // others of its kind. content must be the Request's to keep.
 func (r *Request) addChild(span int, num uint32, content []byte) {
-	// Beyond the bytes, and beyond all that were added before.
-	at := len(r.raw) + 1 + len(r.children)
 	e := r.touch(owner{kind: ofSpan, i: span})
-	r.ensureChild(e, owner{ofChild, span, at, num}).added = content
+	r.children = append(r.children, childEdit{span: int32(span), num: num, at: len(r.raw) + len(r.children), added: content})
+	i := int32(len(r.children))
+	if e.firstAdded == 0 {
+		e.firstAdded = i
+	} else {
+		r.children[e.lastAdded-1].next = i
+	}
+	e.lastAdded = i
 }

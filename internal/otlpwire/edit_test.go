@@ -103,7 +103,7 @@ var opKeys = []string{"", "http.route", "twice", "new", "service.name", "a much 
 // Edits that apply does, by number.
 const (
 	opSet = iota
-	opSetToo
+	opSetInLoop
 	opDelete
 	opName
 	opStatus
@@ -133,7 +133,12 @@ func apply(r *Request, n *naive, what, where byte, value string) {
 	rs := n.resources[n.resource[i]]
 	key := opKeys[int(what/opCount)%len(opKeys)]
 	switch what % opCount {
-	case opSet, opSetToo:
+	case opSet, opSetInLoop:
+		for k := range s.Attributes() {
+			if k == key && what%opCount == opSetInLoop {
+				s.SetAttribute(attribute.String(key, value))
+			}
+		}
 		s.SetAttribute(attribute.String(key, value))
 		want.Attributes = naiveSet(want.Attributes, key, value)
 	case opDelete:

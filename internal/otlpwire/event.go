@@ -111,9 +111,13 @@ func (s Span) children(num uint32) iter.Seq[child] {
 			}
 		}
 		s.r.note(c.err())
-		for i := s.r.firstAdded(s.i); i != 0; i = s.r.children[i-1].next {
-			if a := &s.r.children[i-1]; a.num == num && i <= known &&
-				!yield(child{s.r, s.i, a.at, num, part{raw: a.added}}) {
+		e := s.edit()
+		if e == nil {
+			return
+		}
+		for i := e.firstAdded; i != 0 && i <= known; i = s.r.children[i-1].next {
+			a := &s.r.children[i-1]
+			if a.num == num && !yield(child{s.r, s.i, a.at, num, part{raw: a.added}}) {
 				return
 			}
 		}

@@ -19,8 +19,10 @@ type Request struct {
 	spans     []spanEntry
 	dropped   int // spans
 
-	edits     []edit      // an entry's edit field is 1 + an index
-	attrEdits []attrEdit  // likewise, and each names the next
+	edits     []edit     // an entry's edit field is 1 + an index
+	attrEdits []attrEdit // likewise, and each names the next
+	indexes   []map[string]int32
+	reading   reading     // see offset
 	children  []childEdit // likewise
 	finger    int32       // the childEdit that was looked at last, see seek
 	writer    Writer      // encodes what is set or added

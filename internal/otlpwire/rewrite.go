@@ -217,8 +217,8 @@ func (w *rewriter) fields(p part, f form, e *edit) {
 	if e.named && e.name != "" {
 		w.dst = protowire.AppendString(appendTag(w.dst, f.name), e.name)
 	}
-	for child != 0 { // those that were added
-		child = w.child(child, part{raw: w.r.children[child-1].added})
+	for added := e.firstAdded; added != 0; {
+		added = w.child(added, part{raw: w.r.children[added-1].added})
 	}
 	if e.statused {
 		w.status(p, e)
