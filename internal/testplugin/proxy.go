@@ -198,6 +198,9 @@ func (p *proxy) newServer(inner string) *grpc.Server {
 func (p *proxy) handle(stream grpc.ServerStream) error {
 	full, _ := grpc.MethodFromServerStream(stream)
 	c := &call{stream: stream, method: full[strings.LastIndexByte(full[:strings.LastIndexByte(full, '/')], '.')+1:]}
+	if strings.HasPrefix(c.method, "GRPCBroker/") { // go-plugin's, a stream without an end
+		return status.Error(unimplemented, "there is no broker")
+	}
 	if err := stream.RecvMsg(&c.request); err != nil {
 		return err
 	}

@@ -54,6 +54,7 @@ func rules() []rule {
 		describeRules(),
 		configureRules(),
 		exportRules(),
+		failureRules(),
 		startRules(),
 		flushRules(),
 		endRules(),

@@ -122,7 +122,7 @@ func checkBare(ctx context.Context, t *trial) error {
 	}
 	_, err = s.configure(ctx, &pluginv1.ConfigureRequest{}) //nolint:exhaustruct_v5 // all of it is missing, that is the point
 	if err != nil {
-		return fmt.Errorf("Configure: %w; want an answer, with diagnostics that say what is missing", err)
+		return fmt.Errorf("call Configure: %w; want an answer, with diagnostics that say what is missing", err)
 	}
 	_, err = s.describe(ctx)
 	return err
@@ -144,9 +144,9 @@ func checkBadDocument(ctx context.Context, t *trial) error {
 	reply, err := s.configure(ctx, request)
 	switch {
 	case err != nil:
-		return fmt.Errorf("Configure: %w; want an answer with a diagnostic: an operator reads it", err)
+		return fmt.Errorf("call Configure: %w; want an answer with a diagnostic: an operator reads it", err)
 	case len(errorsOf(reply)) == 0 && t.badConfig != nil:
-		return errors.New("Configure accepts the document of WithBadConfig (--bad-config)")
+		return errors.New("the document of WithBadConfig (--bad-config) is accepted")
 	case len(errorsOf(reply)) == 0:
 		return skipf("it takes a document that is neither YAML nor JSON, so it seems to read none; see WithBadConfig (--bad-config)")
 	}
@@ -169,10 +169,7 @@ func checkConfiguredOnce(ctx context.Context, t *trial) error {
 	if err == nil && len(errorsOf(reply)) == 0 {
 		return errors.New("a second Configure is accepted; answer FAILED_PRECONDITION: Configure comes once")
 	}
-	if err := s.mustExport(ctx, t.numbers.batch(1)); err != nil {
-		return fmt.Errorf("after a second Configure (%v): %w", err, err)
-	}
-	return nil
+	return s.lives(ctx, t, "a second Configure")
 }
 
 func checkNewerHost(ctx context.Context, t *trial) error {

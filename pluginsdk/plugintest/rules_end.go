@@ -400,7 +400,7 @@ func checkHostDeath(ctx context.Context, t *trial) error {
 	s.plugin.closeStdin()
 	err = s.endsPromptly(ctx, "the death of its host")
 	cancel()
-	<-ended
+	_ = <-ended // calls to a plugin that is gone
 	return err
 }
 

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// exportRules are about Export.
+// exportRules are about Exports that end in OK, and bytes that are no spans.
 func exportRules() []rule {
 	return []rule{
 		{
@@ -62,6 +62,12 @@ func exportRules() []rule {
 			id: "export.concurrent", title: "As many calls at once as it declares, or 64, are all answered OK",
 			after: slices.Concat(delivered, []string{"export.received"}), shares: true, check: checkConcurrent,
 		},
+	}
+}
+
+// failureRules are about Exports that do not end in OK.
+func failureRules() []rule {
+	return []rule{
 		{
 			id: "export.permanent", title: "What must not be sent again is answered with a final code",
 			after: delivered, shares: true, check: checkPermanent,
