@@ -69,6 +69,25 @@ func asPartial(err error) *partialError {
 	return nil
 }
 
+// Final tells whether err, returned from [Exporter.Export], ends the batch: the
+// host counts it as rejected and does not send it again. It is so for
+// [Permanent], and for a gRPC status whose code is final; not for nil, and not
+// for a [Partial], which [Rejected] reads. Both are for exporters that are made
+// of others.
+func Final(err error) bool {
+	return err != nil && asPartial(err) == nil && wire.FromStatus(wire.ToStatus(err)).Final
+}
+
+// Rejected gives what a [Partial] says. ok is false if err is none, or says
+// more, and then the rest is zero.
+func Rejected(err error) (spans int, message string, ok bool) {
+	partial := asPartial(err)
+	if partial == nil {
+		return 0, "", false
+	}
+	return partial.rejected, partial.message, true
+}
+
 // ConfigError is a constructor's word on one setting that it can not work
 // with.
 type ConfigError struct {

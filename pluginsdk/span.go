@@ -235,6 +235,13 @@ func (l Link) SpanID() trace.SpanID { return l.raw.SpanID() }
 // TraceFlags are those of the linked span.
 func (l Link) TraceFlags() trace.TraceFlags { return w3cFlags(l.raw.Flags()) }
 
+// IsRemote tells whether the linked span is one of another process. known is
+// false where the sender did not say.
+func (l Link) IsRemote() (remote, known bool) {
+	flags := l.raw.Flags()
+	return flags&flagRemote != 0, flags&flagRemoteKnown != 0
+}
+
 // TraceState is that of the linked span.
 func (l Link) TraceState() trace.TraceState { return traceState(l.raw.TraceState()) }
 

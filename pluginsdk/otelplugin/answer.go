@@ -80,7 +80,7 @@ func (t *tally) add(n int, err error) error {
 		t.message = cmp.Or(t.message, message)
 		return nil
 	}
-	if !final(err) {
+	if !pluginsdk.Final(err) {
 		return err
 	}
 	t.rejected += n
@@ -105,7 +105,7 @@ func (t *tally) answer() error {
 
 // partial finds partial success in err, of OTLP's form or of ours.
 func partial(err error) (rejected int, message string, ok bool) {
-	if rejected, message, ok := rejectedBy(err); ok {
+	if rejected, message, ok := pluginsdk.Rejected(err); ok {
 		return rejected, message, true
 	}
 	return partialSuccess(err)
@@ -125,7 +125,7 @@ func worst(errs []error) error {
 		case isPartial && rejected > most:
 			most, part = rejected, err
 		case isPartial:
-		case final(err):
+		case pluginsdk.Final(err):
 			if ended == nil {
 				ended = err
 			}

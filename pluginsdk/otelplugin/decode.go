@@ -117,9 +117,11 @@ func (d *decoder) events(seq iter.Seq[pluginsdk.Event]) []sdktrace.Event {
 func (d *decoder) links(seq iter.Seq[pluginsdk.Link]) []sdktrace.Link {
 	var all []sdktrace.Link
 	for l := range seq {
+		remote, _ := l.IsRemote()
 		all = append(all, sdktrace.Link{
 			SpanContext: trace.NewSpanContext(trace.SpanContextConfig{
 				TraceID: l.TraceID(), SpanID: l.SpanID(), TraceFlags: l.TraceFlags(), TraceState: l.TraceState(),
+				Remote: remote,
 			}),
 			Attributes:            d.collect(l.Attributes()),
 			DroppedAttributeCount: l.DroppedAttributes(),

@@ -37,7 +37,6 @@ func (look) Error() string { return "look" }
 
 // TestAnswers holds what an exporter's error becomes, on every way to it.
 func TestAnswers(t *testing.T) {
-	needsSDK(t)
 	partial := PartialSuccess{ErrorMessage: "odd", RejectedItems: 1}
 	final, later := pluginsdk.Permanent(errBackEnd), pluginsdk.RetryAfter(errBackEnd, 1)
 	for name, c := range map[string]struct{ err, want error }{
@@ -83,7 +82,6 @@ func sameAnswer(err, want error) bool {
 // TestPipelineCounts: what is final of some pieces does not end the others, and
 // the answer is about all.
 func TestPipelineCounts(t *testing.T) {
-	needsSDK(t)
 	final := pluginsdk.Permanent(errBackEnd)
 	grpcFinal := status.Error(3, "no such tenant") // INVALID_ARGUMENT
 	for name, c := range map[string]struct {
@@ -122,7 +120,6 @@ func TestPipelineCounts(t *testing.T) {
 // TestWorstAnswerOfAPieceWins: nothing is lost to one back end because another
 // refuses it.
 func TestWorstAnswerOfAPieceWins(t *testing.T) {
-	needsSDK(t)
 	flush := func(err error) hooks { return hooks{flush: func(context.Context) error { return err }} }
 	final, odd, odder := pluginsdk.Permanent(errBackEnd), PartialSuccess{"odd", 1, "spans"}, PartialSuccess{"odder", 2, "spans"}
 	later := errors.New("later")

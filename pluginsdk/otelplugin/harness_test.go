@@ -251,11 +251,3 @@ func receive[T any](t *testing.T, c <-chan T, what string) T {
 		return none
 	}
 }
-
-// needsSDK skips a test of what pluginsdk does not tell yet.
-func needsSDK(t *testing.T) {
-	t.Helper()
-	if otelplugin.WaitsForSDK {
-		t.Skip("needs pluginsdk.Final, Rejected and Link.IsRemote")
-	}
-}

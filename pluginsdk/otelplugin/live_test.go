@@ -145,7 +145,6 @@ func TestSetName(t *testing.T) {
 // TestOnStartSees holds what a processor reads in OnStart, and of the span that
 // it has kept, later.
 func TestOnStartSees(t *testing.T) {
-	needsSDK(t)
 	full := fullStub(t)
 	var kept sdktrace.ReadWriteSpan
 	var before []attribute.KeyValue
