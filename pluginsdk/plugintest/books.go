@@ -65,7 +65,7 @@ func (k *books) arrived() (map[string]int, error) {
 		for _, encoded := range tapped.tap.seen() {
 			var data tracepb.TracesData
 			if err := proto.Unmarshal(encoded, &data); err != nil {
-				return nil, fmt.Errorf("what reached the exporter: %w", err)
+				continue // export.malformed's, on a plugin that rules share: nobody's spans
 			}
 			eachSpan(data.GetResourceSpans(), func(span *tracepb.Span) { ids = append(ids, hex.EncodeToString(span.GetSpanId())) })
 		}

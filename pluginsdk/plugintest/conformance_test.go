@@ -3,6 +3,8 @@ package plugintest_test
 import (
 	"bytes"
 	"encoding/xml"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -80,6 +82,17 @@ func TestScriptedConforms(t *testing.T) {
 // TestStockConforms is a plugin on go-plugin's own server, without Lifecycle.
 func TestStockConforms(t *testing.T) {
 	plugintest.Conformance(t, plugintest.Binary(testplugin.Install(t, "stock"), quick(t)...))
+}
+
+// TestConsoleConforms builds the plugin that comes with servetrace, as its users
+// do. It is read each time, so go test caches nothing that has changed.
+func TestConsoleConforms(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "console")
+	build := exec.Command("go", "build", "-o", path, "../../plugins/console")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	plugintest.Conformance(t, plugintest.Binary(path), plugintest.WithEnv("SERVE_CONSOLE_OUTPUT="+t.TempDir()))
 }
 
 // TestWrongPlugins holds the suite to finding each fault by the rule that it

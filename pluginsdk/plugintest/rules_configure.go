@@ -182,17 +182,17 @@ func checkNewerHost(ctx context.Context, t *trial) error {
 	call, cancel := s.within(ctx)
 	defer cancel()
 	if _, err := s.lifecycle.Describe(call, describe); err != nil {
-		return fmt.Errorf("Describe with field %d: %w", unknownNumber, s.callError(call, err))
+		return fmt.Errorf("call Describe with field %d: %w", unknownNumber, s.callError(call, err))
 	}
 	request := s.request(t.about.response.GetEnvPatterns())
 	request.ProtoReflect().SetUnknown(unknownField)
 	request.GetContext().ProtoReflect().SetUnknown(unknownField)
 	reply, err := s.configure(ctx, request)
 	if err != nil {
-		return fmt.Errorf("Configure with field %d: %w", unknownNumber, err)
+		return fmt.Errorf("call Configure with field %d: %w", unknownNumber, err)
 	}
 	if faults := errorsOf(reply); len(faults) > 0 {
-		return fmt.Errorf("Configure with field %d: %s", unknownNumber, faults[0])
+		return fmt.Errorf("call Configure with field %d: %s", unknownNumber, faults[0])
 	}
 	return s.mustExport(ctx, t.numbers.batch(1))
 }

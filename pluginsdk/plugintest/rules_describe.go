@@ -99,7 +99,7 @@ func checkDescribe(ctx context.Context, t *trial) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("Describe: %w", s.callError(call, err))
+		return fmt.Errorf("call Describe: %w", s.callError(call, err))
 	}
 	t.about.response = response
 	return nil

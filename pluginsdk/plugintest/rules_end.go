@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -162,8 +163,9 @@ func checkStdio(ctx context.Context, t *trial) error {
 		return err
 	}
 	select {
-	case err := <-s.stdio:
-		if e := wire.FromStatus(err); e != nil && e.Code != "UNKNOWN" { // UNKNOWN: io.EOF, the stream's end
+	case <-s.stdio:
+		if s.stdioErr != nil && !errors.Is(s.stdioErr, io.EOF) {
+			e := wire.FromStatus(s.stdioErr)
 			return fmt.Errorf("GRPCStdio.StreamStdio: %s: %w; hold the stream open, go-plugin's client warns otherwise", e.Code, e)
 		}
 		return nil
@@ -376,9 +378,11 @@ func checkHostDeath(ctx context.Context, t *trial) error {
 	call, cancel := context.WithCancel(ctx)
 	defer cancel()
 	first := make(chan struct{}, calls)
-	ended := make(chan error, 1)
-	go func() { // ends with the connection
-		ended <- atOnce(calls, func(int) error {
+	ended := make(chan struct{})
+	var failed error // read after ended
+	go func() {      // ends with the connection
+		defer close(ended)
+		failed = atOnce(calls, func(int) error {
 			for call.Err() == nil {
 				if _, err := s.export(call, t.numbers.batch(50)); err != nil {
 					return err
@@ -393,14 +397,14 @@ func checkHostDeath(ctx context.Context, t *trial) error {
 	}()
 	select {
 	case <-first:
-	case err := <-ended:
-		return err
+	case <-ended:
+		return failed
 	}
 	s.hangUp() // as the kernel does with a dead host's connection
 	s.plugin.closeStdin()
 	err = s.endsPromptly(ctx, "the death of its host")
 	cancel()
-	_ = <-ended // calls to a plugin that is gone
+	<-ended
 	return err
 }
 
@@ -444,6 +448,11 @@ func checkDrain(ctx context.Context, t *trial) error {
 func checkSIGINT(ctx context.Context, t *trial) error {
 	s, err := t.ready(ctx, how{})
 	if err != nil {
+		return err
+	}
+	// A plugin that has answered has set itself up: go-plugin's server does so
+	// after the handshake.
+	if err := s.mustExport(ctx, t.numbers.batch(1)); err != nil {
 		return err
 	}
 	const looks, pause = 4, 50 * time.Millisecond

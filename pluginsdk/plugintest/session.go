@@ -52,9 +52,10 @@ type session struct {
 	// The rest is nil before connect.
 	conn      grpc.ClientConnInterface
 	lifecycle pluginv1.LifecycleClient
-	stdio     chan error // the end of GRPCStdio's stream, once
-	hangUp    func()     // closes the connection
-	ready     bool       // configured
+	stdio     chan struct{} // closed when GRPCStdio's stream has ended, by stdioErr
+	stdioErr  error
+	hangUp    func() // closes the connection
+	ready     bool   // configured
 	// foreign: the connection is not of connect, and does not tell whether a
 	// status came from the plugin.
 	foreign bool
@@ -170,13 +171,16 @@ func (s *session) connect() error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	s.use(conn)
-	s.stdio = make(chan error, 1)
+	s.stdio = make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	s.hangUp = func() {
 		cancel()
 		_ = conn.Close() // nothing is lost with it; a second Close is harmless
 	}
-	go func() { s.stdio <- holdStdio(ctx, conn) }() // ends with the connection
+	go func() { // ends with the connection; close waits for it
+		defer close(s.stdio)
+		s.stdioErr = holdStdio(ctx, conn)
+	}()
 	return nil
 }
 
@@ -205,6 +209,7 @@ func holdStdio(ctx context.Context, conn *grpc.ClientConn) error {
 func (s *session) close() {
 	if s.conn != nil {
 		s.hangUp()
+		<-s.stdio
 	}
 	s.plugin.stop()
 }
@@ -220,7 +225,7 @@ func (s *session) describe(ctx context.Context) (*pluginv1.DescribeResponse, err
 	defer cancel()
 	response, err := s.lifecycle.Describe(ctx, &pluginv1.DescribeRequest{HostVersion: "plugintest"})
 	if err != nil {
-		return nil, fmt.Errorf("Describe: %w", s.callError(ctx, err))
+		return nil, fmt.Errorf("call Describe: %w", s.callError(ctx, err))
 	}
 	return response, nil
 }
@@ -229,7 +234,7 @@ func (s *session) describe(ctx context.Context) (*pluginv1.DescribeResponse, err
 func (s *session) configureWell(ctx context.Context, patterns []string) error {
 	reply, err := s.configure(ctx, s.request(patterns))
 	if err != nil {
-		return fmt.Errorf("Configure: %w", err)
+		return fmt.Errorf("call Configure: %w", err)
 	}
 	if faults := errorsOf(reply); len(faults) > 0 {
 		return fmt.Errorf("Configure is refused:\n%s\ngive the suite what the plugin needs with WithEnv (--env) and WithConfig (--config)", strings.Join(faults, "\n"))
