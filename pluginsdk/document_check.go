@@ -249,10 +249,10 @@ func decodesItself(t reflect.Type) bool {
 
 // wanted says what a value of type t looks like.
 func wanted(t reflect.Type) string {
-	switch {
-	case t == durationType:
+	switch t {
+	case durationType:
 		return `a duration such as "1m30s"`
-	case t == timeType:
+	case timeType:
 		return `a time such as "2006-01-02T15:04:05Z"`
 	}
 	switch t.Kind() {

@@ -88,13 +88,14 @@ func serveListening(ctx context.Context, env Env, spec Spec) (ending, error) {
 	}
 	defer socket.remove()
 
+	service := env.lookup("OTEL_SERVICE_NAME")
 	env.Environ = environByHand(env.Environ, spec.Env)
 	p := newPlugin(env, spec, slog.New(slog.NewTextHandler(cmp.Or(env.Log, env.Stderr), nil)))
 	p.listening = &l
 	if n := spec.Limits.MaxConcurrency; n > 0 {
 		p.slots = make(chan struct{}, n)
 	}
-	if err := p.configureItself(ctx, document, path); err != nil {
+	if err := p.configureItself(ctx, document, path, service); err != nil {
 		return byHand, err
 	}
 	server := newServer(p)
@@ -114,17 +115,19 @@ func serveListening(ctx context.Context, env Env, spec Spec) (ending, error) {
 
 // configureItself does what Configure does, with the document from the command
 // line and the variables of the process.
-func (p *plugin) configureItself(ctx context.Context, document []byte, path string) error {
+func (p *plugin) configureItself(ctx context.Context, document []byte, path, service string) error {
 	if _, err := p.enter(described, configuring); err != nil {
 		return err // nobody else is there yet
 	}
 	defer p.leave()
 	name := filepath.Base(path)
 	built, diagnostics := p.build(ctx, &pluginv1.ConfigureRequest{
+		Env:    nil, // the process has them
 		Config: document,
 		Context: &pluginv1.StaticContext{
+			Application: "", Deployment: "", Replica: "", Node: "", Job: "", // of which host?
+			ServiceName: service,
 			PluginName:  strings.TrimSuffix(name, filepath.Ext(name)), // as a host calls it
-			ServiceName: p.env.lookup("OTEL_SERVICE_NAME"),
 		},
 	})
 	p.configured(built)

@@ -251,7 +251,7 @@ func TestListenConfigures(t *testing.T) {
 	}
 	l.stderr.await(t, `level=WARN msg="is odd" path=TEST_CONSTRUCT`)
 	l.stderr.await(t, `config="a: 1\n"`)
-	l.stderr.await(t, "PluginName:my plugin's")
+	l.stderr.await(t, "ServiceName:shop PluginName:my plugin's")
 	l.end(t, syscall.SIGTERM)
 
 	for _, c := range []struct {

@@ -69,7 +69,7 @@ type Setup struct {
 	// environment too, so that libraries that read it work unchanged.
 	Getenv func(string) string
 	// Config is the operator's configuration for this plugin, a YAML or JSON
-	// document; nil where there is none.
+	// document; nil where there is none. DecodeConfig reads it.
 	Config []byte
 	// Context says where the spans come from.
 	Context StaticContext
