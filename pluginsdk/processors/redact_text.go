@@ -98,6 +98,17 @@ var tokenStarts = map[byte][]string{
 	'.': {"ya29", "SG", "hvb", "hvs", "hvr"},
 }
 
+// tokenTails has, for each last byte of these prefixes, the bytes before it: two
+// bytes tell most texts apart from all of them.
+var tokenTails = func() (tails [256]string) {
+	for _, starts := range tokenStarts {
+		for _, s := range starts {
+			tails[s[len(s)-1]] += s[len(s)-2 : len(s)-1]
+		}
+	}
+	return tails
+}()
+
 // isBearer tells a credential from prose about credentials.
 func isBearer(found []byte) bool {
 	switch strings.ToLower(string(found)) {
@@ -151,7 +162,8 @@ func hintsOf(text []byte) hints {
 				h |= hintAssign
 			}
 		case '_', '-', '.':
-			if h&hintToken == 0 && endsInAny(text[:i], tokenStarts[c]) {
+			if h&hintToken == 0 && i >= 2 && strings.IndexByte(tokenTails[text[i-1]], text[i-2]) >= 0 &&
+				endsInAny(text[:i], tokenStarts[c]) {
 				h |= hintToken
 			}
 			if c == '-' && h&hintPEM == 0 && bytes.HasPrefix(rest, []byte("-----BEGIN")) {

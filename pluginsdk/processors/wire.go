@@ -97,6 +97,9 @@ func (f *fields) next() bool {
 	if len(f.left) == 0 {
 		return false
 	}
+	if f.short() {
+		return true
+	}
 	num, typ, n := protowire.ConsumeTag(f.left)
 	if n < 0 {
 		return f.fail(n)
@@ -125,6 +128,22 @@ func (f *fields) next() bool {
 		return f.fail(n)
 	}
 	f.left = value[n:]
+	return true
+}
+
+// short reads a BytesType field whose tag and length have one byte each, which
+// most have.
+func (f *fields) short() bool {
+	const one, head = 0x80, 2
+	if len(f.left) < head {
+		return false
+	}
+	tag, length := f.left[0], int(f.left[1])
+	if tag >= one || tag < 1<<3 || protowire.Type(tag&7) != protowire.BytesType || length >= one || length > len(f.left)-head {
+		return false
+	}
+	f.num, f.typ, f.bits = protowire.Number(tag>>3), protowire.BytesType, 0
+	f.content, f.left = f.left[head:head+length:head+length], f.left[head+length:]
 	return true
 }
 
