@@ -120,6 +120,21 @@ const (
 	ServeQueueWaitMS = "serve.queue_wait_ms"
 )
 
+// Ray's identity, which no part of the runtime emits: a plugin makes it of
+// ServeTaskID and ServeRequestID (pluginsdk/processors, raycontext), as the
+// RayServeSpanProcessor of Anyscale's tracing guide does in Ray.
+const (
+	// RayJobID is a string of 8 lower-case hexadecimal digits.
+	RayJobID = "ray.job_id"
+	// RayActorID is a string of 32: that of the proxy or replica. It ends in the
+	// job's.
+	RayActorID = "ray.actor_id"
+	// RayTaskID is a string of 48, one per handled call. It ends in the actor's.
+	RayTaskID = "ray.task_id"
+	// RayRequestID is a string, the value of RequestID.
+	RayRequestID = "ray.request_id"
+)
+
 // Resource attributes.
 const (
 	// ServiceName is a string: OTEL_SERVICE_NAME, or service.name of

@@ -1,5 +1,5 @@
 // Package semconv holds every span name and attribute key that servetrace
-// emits, as untyped string constants, so that a plugin can map a key to a
+// and its processors emit, as untyped string constants, so that a plugin can map a key to a
 // vendor's tag without linking the runtime or an OpenTelemetry SDK.
 //
 // The names are Ray Serve's (mode "ray" of SERVE_TRACING_SEMCONV). Each

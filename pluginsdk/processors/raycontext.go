@@ -9,15 +9,6 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// What raycontext sets, all of them strings, as the RayServeSpanProcessor of
-// Anyscale's tracing guide does.
-const (
-	rayJobID     = "ray.job_id"     // 8 hexadecimal digits
-	rayActorID   = "ray.actor_id"   // 32
-	rayTaskID    = "ray.task_id"    // 48
-	rayRequestID = "ray.request_id" // that of the request
-)
-
 // Lengths in hexadecimal digits. A task id ends in its actor's id, which ends
 // in its job's.
 const (
@@ -79,19 +70,19 @@ var (
 func (p *rayContext) Process(_ context.Context, b *pluginsdk.Batch) error {
 	for span := range b.Spans() {
 		if request := text(span, semconv.ServeRequestID); request != "" {
-			span.SetAttributes(attribute.String(rayRequestID, request))
+			span.SetAttributes(attribute.String(semconv.RayRequestID, request))
 		}
 		task := text(span, semconv.ServeTaskID)
 		if !isTaskID(task) {
 			if p.job != "" {
-				span.SetAttributes(attribute.String(rayJobID, p.job))
+				span.SetAttributes(attribute.String(semconv.RayJobID, p.job))
 			}
 			continue
 		}
 		span.SetAttributes(
-			attribute.String(rayTaskID, task),
-			attribute.String(rayActorID, task[taskDigits-actorDigits:]),
-			attribute.String(rayJobID, task[taskDigits-jobDigits:]),
+			attribute.String(semconv.RayTaskID, task),
+			attribute.String(semconv.RayActorID, task[taskDigits-actorDigits:]),
+			attribute.String(semconv.RayJobID, task[taskDigits-jobDigits:]),
 		)
 	}
 	return nil

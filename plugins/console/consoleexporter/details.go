@@ -21,31 +21,23 @@ const (
 	leastDetail = 8
 )
 
-// The keys of raycontext, which Ray's users look for.
-const (
-	rayRequestID = "ray.request_id"
-	rayTaskID    = "ray.task_id"
-	rayActorID   = "ray.actor_id"
-	rayJobID     = "ray.job_id"
-)
-
 // leading are the attributes that come first, in this order. trailing are long
 // and come last. What is in neither stands between them as the span has it.
 var (
 	leading = []attribute.Key{
 		semconv.HTTPStatusCode, "http.response.status_code", semconv.RPCGRPCStatusCode,
 		semconv.HTTPRoute, semconv.Route, semconv.Deployment, semconv.App,
-		rayRequestID, semconv.RequestID, semconv.ServeRequestID,
+		semconv.RayRequestID, semconv.RequestID, semconv.ServeRequestID,
 		semconv.ReplicaID, semconv.MultiplexedModelID,
 	}
-	trailing = []attribute.Key{semconv.ServeReplicaID, rayJobID, rayActorID, rayTaskID, semconv.ServeTaskID}
+	trailing = []attribute.Key{semconv.ServeReplicaID, semconv.RayJobID, semconv.RayActorID, semconv.RayTaskID, semconv.ServeTaskID}
 )
 
 // twins are attributes that say the same: the first that a span has, with the
 // same value, stands for the others.
 var twins = [][]attribute.Key{
-	{rayRequestID, semconv.RequestID, semconv.ServeRequestID},
-	{rayTaskID, semconv.ServeTaskID},
+	{semconv.RayRequestID, semconv.RequestID, semconv.ServeRequestID},
+	{semconv.RayTaskID, semconv.ServeTaskID},
 	{semconv.HTTPRoute, semconv.Route, semconv.RequestRoutePath},
 }
 
@@ -318,8 +310,8 @@ func hideTwins(values map[attribute.Key]string, hidden map[attribute.Key]bool) {
 	ends := func(part, whole attribute.Key) bool {
 		return values[part] != "" && strings.HasSuffix(values[whole], values[part])
 	}
-	if ends(rayActorID, rayTaskID) {
-		hidden[rayActorID] = true
+	if ends(semconv.RayActorID, semconv.RayTaskID) {
+		hidden[semconv.RayActorID] = true
 	}
 	if ends(semconv.ReplicaID, semconv.ServeReplicaID) {
 		hidden[semconv.ServeReplicaID] = true
