@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -504,5 +506,53 @@ func TestReceiverThatSendsItsClientsAway(t *testing.T) {
 	}
 	if log := h.log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "level=WARN") {
 		t.Error("the log speaks of trouble")
+	}
+}
+
+// TestAttachedPluginThatLeavesIsNotCutOff: it wants no more calls and has two.
+// One fails, which is no reason to close the connection over the other.
+func TestAttachedPluginThatLeavesIsNotCutOff(t *testing.T) {
+	socket := filepath.Join(socketFolder(t), "p.sock")
+	arrived, fail, cut := make(chan struct{}), make(chan struct{}), make(chan bool, 1)
+	old := serveAt(t, socket, func(s *grpc.Server) {
+		coltracepb.RegisterTraceServiceServer(s, traces{export: func(ctx context.Context, names []string) error {
+			arrived <- struct{}{}
+			<-fail
+			if strings.HasPrefix(names[0], "a-") {
+				return status.Error(codes.Unavailable, "the back end is down")
+			}
+			select {
+			case <-ctx.Done():
+				cut <- true
+			case <-time.After(healthTimeout + time.Second):
+				cut <- false
+			}
+			return nil
+		}})
+	})
+	h := startHost(t, func(c *Config) { c.ExportTimeout = time.Minute }, "unix://"+socket)
+	for _, name := range []string{"a", "b"} {
+		h.spans(name, 1)
+		<-arrived
+	}
+	var stopping sync.WaitGroup
+	stopping.Go(old.GracefulStop)
+	testplugin.WaitFor(t, "the host to be told", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.exporters[0].link.conn.(*grpc.ClientConn).GetState() != connectivity.Ready
+	})
+	serveAt(t, socket, func(s *grpc.Server) {
+		coltracepb.RegisterTraceServiceServer(s, traces{export: func(context.Context, []string) error { return nil }})
+	})
+	close(fail)
+	if <-cut {
+		t.Error("the connection was closed over a call")
+	}
+	stopping.Wait()
+	h.flush()
+	h.wantBooks(0, map[string]uint64{"delivered": 2})
+	if strings.Contains(h.log.String(), attached.hung) {
+		t.Error("the log says that the plugin hangs")
 	}
 }

@@ -58,6 +58,9 @@ type peer interface {
 	Done() <-chan struct{}
 	Exit() string
 	Kill()
+	// Leaving: the plugin wants no more calls, and may still answer those it
+	// has; its end follows by itself.
+	Leaving() bool
 	Stop(ctx context.Context) error
 }
 

@@ -59,6 +59,7 @@ func (f *fakePlugin) PID() int              { return 1 }
 func (f *fakePlugin) Done() <-chan struct{} { return f.done }
 func (f *fakePlugin) Exit() string          { return "fake end" }
 func (f *fakePlugin) Kill()                 { f.ended.Do(func() { close(f.done) }) }
+func (f *fakePlugin) Leaving() bool         { return false }
 
 func (f *fakePlugin) Stop(ctx context.Context) error {
 	if f.slowEnd {

@@ -68,11 +68,8 @@ type link struct {
 	leases *leases
 	// plain: the plugin serves OTLP and no Lifecycle.
 	plain bool
-	// hung is called when the plugin does not even answer a health check; it
-	// kills the process, or closes the connection.
-	hung func()
-	// done is closed when the process, or the connection, has ended.
-	done <-chan struct{}
+	// peer is killed when the plugin does not even answer a health check.
+	peer peer
 
 	checking sync.Mutex // held while a health check runs
 
@@ -127,7 +124,7 @@ func (l *link) send(ctx context.Context, it *item) answer {
 // lost tells whether the plugin has gone, which ends run in a moment.
 func (l *link) lost() bool {
 	select {
-	case <-l.done:
+	case <-l.peer.Done():
 		return true
 	default:
 		return false
@@ -201,7 +198,8 @@ func (l *link) awaitCalls() {
 // checkAlive asks a plugin that let a call run into its deadline, or that may
 // have gone, whether it lives. A slow back end, or one that is down, is no
 // reason to kill a plugin; silence is, and a process that serves no more. One
-// that was sent SIGTERM takes no new call either, but may answer those it has.
+// that was sent SIGTERM takes no new call either, nor does one that leaves, but
+// they may answer those they have.
 func (l *link) checkAlive(ctx context.Context) {
 	if !l.checking.TryLock() {
 		return
@@ -213,7 +211,7 @@ func (l *link) checkAlive(ctx context.Context) {
 	if err == nil || call.Err() == nil && wire.FromStatus(err).Code != wire.CodeRetry {
 		return // it answers, if only that it knows no health
 	}
-	if call.Err() == nil {
+	if call.Err() == nil || l.peer.Leaving() {
 		l.awaitCalls()
 		select {
 		case <-ctx.Done():
@@ -224,5 +222,5 @@ func (l *link) checkAlive(ctx context.Context) {
 		return
 	}
 	l.x.log.Error(l.x.entry.manner().hung, "export_timeout", l.x.host.cfg.ExportTimeout, "error", wire.FromStatus(err))
-	l.hung()
+	l.peer.Kill()
 }

@@ -66,7 +66,7 @@ func (x *exporter) live() (healthy bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	l := &link{x: x, conn: p.Conn(), leases: newLeases(), hung: p.Kill, done: p.Done()}
+	l := &link{x: x, peer: p, conn: p.Conn(), leases: newLeases()}
 	defer l.leases.abandon() // after Stop has closed the connection
 	if err := x.introduce(start, l, plan, p.PID()); err != nil {
 		return false, errors.Join(err, x.end(p))

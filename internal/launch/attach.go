@@ -26,8 +26,8 @@ type Attachment struct {
 	// life ends with the connection; its cause says how.
 	life context.Context
 	end  context.CancelCauseFunc
-	// dialled: gRPC has got the socket.
-	dialled atomic.Bool
+	// dials counts how often gRPC has asked for the socket.
+	dials atomic.Int64
 }
 
 // How a connection ends.
@@ -71,7 +71,7 @@ func Attach(ctx context.Context, path string) (*Attachment, error) {
 // more calls (GOAWAY) and answers those it has: those that come meanwhile then
 // wait for the end of the connection, instead of failing.
 func (a *Attachment) dial(ctx context.Context, _ string) (net.Conn, error) {
-	if !a.dialled.Swap(true) {
+	if a.dials.Add(1) == 1 {
 		return watchedConn{a.socket, a}, nil
 	}
 	select {
@@ -129,6 +129,10 @@ func (a *Attachment) Exit() string {
 	}
 	return ""
 }
+
+// Leaving tells whether the other end wants no more calls, and one was tried
+// nevertheless. The connection ends with the last of those it has.
+func (a *Attachment) Leaving() bool { return a.dials.Load() > 1 }
 
 // Kill closes the connection at once, and calls in flight fail. The process at
 // the other end lives on.

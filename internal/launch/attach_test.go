@@ -13,8 +13,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/internal/wire"
@@ -290,4 +294,62 @@ func TestAttachmentsLeaveNothing(t *testing.T) {
 		}
 	}
 	testplugin.WaitFor(t, "descriptors to be closed", func() bool { return openFiles(t) <= before })
+}
+
+// TestTheStartTimeoutDecides: gRPC has a limit of its own, 20 s, for a
+// connection to stand.
+func TestTheStartTimeoutDecides(t *testing.T) {
+	limit := make(chan time.Duration, 1)
+	client, err := grpc.NewClient("passthrough:///localhost", dialOptions(func(ctx context.Context, _ string) (net.Conn, error) {
+		deadline, _ := ctx.Deadline()
+		select {
+		case limit <- time.Until(deadline):
+		default:
+		}
+		return nil, errors.New("nobody is there")
+	}, insecure.NewCredentials())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	client.Connect()
+	if got := <-limit; got < 24*time.Hour {
+		t.Errorf("a connection has %v to stand", got)
+	}
+}
+
+// TestAnAttachmentKnowsThatThePluginLeaves: from a call that it does not take
+// until the last one that it has.
+func TestAnAttachmentKnowsThatThePluginLeaves(t *testing.T) {
+	path := socketPath(t)
+	listener := listen(t, path)
+	arrived, finish := make(chan struct{}, 1), make(chan struct{})
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+		arrived <- struct{}{}
+		<-finish
+		return status.Error(codes.Unimplemented, "as ever")
+	}))
+	var running sync.WaitGroup
+	running.Go(func() { _ = server.Serve(listener) }) // ends with GracefulStop
+	t.Cleanup(running.Wait)
+	a := attach(t, path)
+	running.Go(func() {
+		if err := check(t, a); !wire.Unimplemented(err) {
+			t.Errorf("the call from before: %v, want it unimplemented", err)
+		}
+	})
+	<-arrived
+	if a.Leaving() {
+		t.Error("the plugin leaves before it was stopped")
+	}
+	running.Go(server.GracefulStop)
+	testplugin.WaitFor(t, "the connection to be given up", func() bool { return a.client.GetState() == connectivity.Idle })
+	running.Go(func() {
+		if err := check(t, a); err == nil || wire.Unimplemented(err) {
+			t.Errorf("a call after that: %v", err)
+		}
+	})
+	testplugin.WaitFor(t, "the plugin to leave", a.Leaving)
+	close(finish)
+	wantExit(t, a, "the plugin ended, or closed it")
 }

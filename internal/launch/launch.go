@@ -41,6 +41,7 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -140,11 +141,16 @@ func dialOptions(dial func(context.Context, string) (net.Conn, error), creds cre
 		grpc.WithInitialConnWindowSize(wire.WindowBytes),
 		grpc.WithWriteBufferSize(wire.WriteBufferBytes),
 		grpc.WithMaxHeaderListSize(maxHeaderBytes),
+		// The start timeout decides, and the deadline of a call.
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: noLimit}),
 		grpc.WithIdleTimeout(0), // the socket may be gone when it wakes
 		grpc.WithDisableRetry(), // the host retries, and gRPC would hold the bytes
 		grpc.WithDisableServiceConfig(),
 	}
 }
+
+// noLimit is longer than any connection takes to stand.
+const noLimit = 365 * 24 * time.Hour
 
 // maxReplyBytes is the longest answer that is taken from a plugin. Answers are
 // counts and remarks.
@@ -195,6 +201,10 @@ func (p *Process) Done() <-chan struct{} { return p.run.done }
 // Exit says how the process ended ("exit status 2", "signal: killed") with its
 // last line of output where it ended badly. It is empty before Done.
 func (p *Process) Exit() string { return p.run.exit() }
+
+// Leaving is false: a process that wants no more calls closes its socket, and
+// those that come fail.
+func (p *Process) Leaving() bool { return false }
 
 // Kill kills the process and its group at once and does not wait.
 func (p *Process) Kill() { p.run.kill() }
