@@ -388,12 +388,9 @@ func TestInspectOfAttachedPlugins(t *testing.T) {
 	var seen calls
 	socket := filepath.Join(socketFolder(t), "p.sock")
 	serveAt(t, socket, func(s *grpc.Server) { pluginv1.RegisterLifecycleServer(s, lifecycle{}) }, grpc.UnaryInterceptor(seen.intercept))
-	cfg := Config{Plugins: "unix://" + socket + ",unix:///nowhere/x.sock", Environ: []string{"LANG=C"}}
+	cfg := Config{Plugins: "unix://" + socket + ",unix:///nowhere/x.sock", Environ: []string{"LANG=C"}, Context: Context{Job: "01020304"}}
 	for _, launch := range []bool{false, true} {
 		got := Inspect(t.Context(), cfg, launch)
-		for i := range got {
-			got[i].Context = Context{}
-		}
 		missing := errors.New("attach to /nowhere/x.sock: there is no such socket; start the plugin there (--listen), or check the path")
 		want := []Inspection{
 			{Name: "p", Where: "unix://" + socket, Path: socket, Attached: true},

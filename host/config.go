@@ -14,8 +14,9 @@ type Config struct {
 	// to an executable (it contains a slash), a bare name, which is looked up
 	// in PluginDirs, or the address of a socket at which a plugin listens that
 	// somebody else has started ("unix:///run/p.sock"), optionally with a name
-	// of its own in front ("traces=./p"). A comma, an equals sign and an at sign in a path are written %2C, %3D and
-	// %40. Empty: the Host does nothing at all.
+	// of its own in front ("traces=./p"). A comma, an equals sign and an at sign
+	// in a path are written %2C, %3D and %40. Empty: the Host does nothing at
+	// all.
 	Plugins string
 	// PluginDirs are the folders for bare names, in order. Default: the folder
 	// "plugins" beside the executable, then /usr/local/lib/servetrace/plugins.

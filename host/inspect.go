@@ -19,7 +19,7 @@ type Inspection struct {
 	// Path is the executable, or the socket of a plugin that is attached to.
 	Path string
 	// Attached: a Host does not start the plugin but attaches to it, and gives
-	// it neither variables nor a document.
+	// it neither variables nor a document nor Context.
 	Attached bool
 	// Err says why a Host could not use the plugin: it is not found, its
 	// configuration can not be read, it does not start or does not answer, or
@@ -38,7 +38,8 @@ type Inspection struct {
 	// where it was read, empty where Config.PluginConfigs has the document.
 	Config     []byte
 	ConfigFile string
-	// Context is what the plugin is told about this process.
+	// Context is what the plugin is told about this process; a plain OTLP
+	// receiver is told nothing.
 	Context Context
 	// MaxBatchSpans, MaxBatchBytes and MaxConcurrency are the limits that the
 	// Host keeps to: the plugin's own, or the defaults for those that it does
@@ -67,10 +68,11 @@ type Variable struct {
 
 // Inspect says what the entries of cfg's list come to, in their order. With
 // launch it starts each plugin as a Host would, or attaches to it, all at once,
-// asks what it is, and ends it, or hangs up; no plugin is configured and none gets a span. Without, it looks
-// at files only. It blocks until all plugins have ended, at most
-// Config.StartTimeout and a moment; the end of ctx cuts it short. Where cfg
-// itself is faulty there is one Inspection, with the error of Validate.
+// asks what it is, and ends it, or hangs up; no plugin is configured and none
+// gets a span. Without, it looks at files only. It blocks until all plugins have
+// ended, at most Config.StartTimeout and a moment; the end of ctx cuts it short.
+// Where cfg itself is faulty there is one Inspection, with the error of
+// Validate.
 func Inspect(ctx context.Context, cfg Config, launch bool, opts ...Option) []Inspection {
 	h, err := New(cfg, opts...)
 	if err != nil {
@@ -98,7 +100,7 @@ func (x *exporter) inspect(ctx context.Context, launch bool) Inspection {
 		Variables:  variables(plan.environ, nil),
 		Config:     plan.config,
 		ConfigFile: cfg.PluginConfigs[x.entry.name].File,
-		Context:    cfg.Context,
+		Context:    plan.context,
 	}
 	switch {
 	case plan.path == "":
@@ -106,6 +108,9 @@ func (x *exporter) inspect(ctx context.Context, launch bool) Inspection {
 		d, err := x.probe(ctx, plan)
 		i.describe(d)
 		i.Variables = variables(plan.environ, d.granted)
+		if err == nil && !i.Described {
+			i.Context = Context{} // a plain OTLP receiver is told nothing
+		}
 		i.Err = errors.Join(i.Err, err)
 	default:
 		i.Err = errors.Join(plan.check(), i.Err)

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -31,9 +32,9 @@ func TestInspect(t *testing.T) {
 	path := testplugin.Install(t, "record")
 	document := file(t, "record.yaml", "exporter: {}\n")
 	cfg := Config{
-		Plugins:       pluginList([]string{path, testplugin.Install(t, "stock"), testplugin.Install(t, "hello"), "nosuch"}),
+		Plugins:       pluginList([]string{path, testplugin.Install(t, "stock"), testplugin.Install(t, "hello"), "nosuch", testplugin.Install(t, "stock")}),
 		PluginDirs:    []string{"/nowhere"},
-		PluginConfigs: map[string]PluginConfig{"p0": {File: document}, "p1": {Document: []byte("{}")}},
+		PluginConfigs: map[string]PluginConfig{"p0": {File: document}, "p4": {Document: []byte("{}")}},
 		Environ:       []string{"TESTPLUGIN_CANARY=tweet", "LANG=C", "SECRET=s", "LANG=C.UTF-8"},
 		Context:       Context{Node: "10.0.0.1", ServiceName: "shop"},
 	}
@@ -54,11 +55,16 @@ func TestInspect(t *testing.T) {
 			MaxBatchSpans: mostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
 		},
 		{
-			Name: "p1", Context: cfg.Context, Variables: []Variable{lang}, Config: []byte("{}"),
+			Name: "p1", Variables: []Variable{lang},
 			MaxBatchSpans: mostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
 		},
 		{Name: "p2", Context: cfg.Context, Variables: []Variable{lang}, Err: got[2].Err},
 		{Name: "p3", Context: cfg.Context, Err: got[3].Err},
+		{
+			Name: "p4", Context: cfg.Context, Variables: []Variable{lang}, Config: []byte("{}"),
+			Err:           errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its document, or name another plugin"),
+			MaxBatchSpans: mostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
+		},
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -28,11 +29,16 @@ type plan struct {
 	environ []string
 	// config is the document that it is configured with, nil for none.
 	config []byte
+	// context is what it is told about this process.
+	context Context
 }
 
 // plan works an entry out. With an error, the plan has what could be found.
 func (c *Config) plan(e entry) (plan, error) {
 	p := plan{name: e.name, attached: e.attached}
+	if !p.attached {
+		p.context = c.Context
+	}
 	var err error
 	if p.path, err = e.resolve(c.PluginDirs); err != nil || p.attached {
 		return p, err
@@ -155,7 +161,11 @@ type description struct {
 func (c *Config) describe(ctx context.Context, p plan, conn grpc.ClientConnInterface) (description, error) {
 	about, err := pluginv1.NewLifecycleClient(conn).Describe(ctx, &pluginv1.DescribeRequest{HostVersion: version()})
 	if wire.Unimplemented(err) {
-		return description{limits: limitsOf(nil)}, nil
+		d := description{limits: limitsOf(nil)}
+		if p.config != nil {
+			return d, errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its document, or name another plugin")
+		}
+		return d, nil
 	}
 	if err != nil {
 		return description{}, fmt.Errorf("describe: %w", wire.FromStatus(err))

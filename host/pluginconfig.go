@@ -19,7 +19,8 @@ type PluginConfig struct {
 	// File is the path of the document. It is read anew each time the plugin is
 	// configured, so a file that changes is seen by the plugin's next process.
 	// A file that is missing, no regular file, or larger than 1 MiB keeps the
-	// plugin from being ready; it is tried again.
+	// plugin from being ready; it is tried again. A plain OTLP receiver
+	// takes no document: with one it is never ready.
 	File string
 	// Document is the document itself, at most 1 MiB. It must not change after
 	// New.

@@ -127,6 +127,22 @@ func TestConfigFiles(t *testing.T) {
 	}
 }
 
+// TestPlainReceiverTakesNoConfiguration: spans are not sent to a plugin that
+// leaves undone what its document asks for, redaction say.
+func TestPlainReceiverTakesNoConfiguration(t *testing.T) {
+	path := testplugin.Install(t, "stock")
+	r := startHost(t, func(c *Config) {
+		c.PluginConfigs = map[string]PluginConfig{"p0": {Document: []byte("processors: [{redact: {}}]")}}
+	}, path)
+	r.spans("s", 10)
+	testplugin.WaitFor(t, "the complaint", func() bool {
+		return strings.Contains(r.log.String(), "the plugin is a plain OTLP receiver, which takes no configuration")
+	})
+	if got := testplugin.Received(t, path); len(got) != 0 {
+		t.Errorf("it got %+v", got)
+	}
+}
+
 // TestConfigFileThatComesLater: the plugin waits for its file, and each of its
 // processes gets what the file has then.
 func TestConfigFileThatComesLater(t *testing.T) {

@@ -123,7 +123,7 @@ func (x *exporter) configure(ctx context.Context, l *link, plan plan, d descript
 	reply, err := pluginv1.NewLifecycleClient(l.conn).Configure(ctx, &pluginv1.ConfigureRequest{
 		Env:     d.granted,
 		Config:  plan.config,
-		Context: x.host.cfg.Context.message(plan.name),
+		Context: plan.context.message(plan.name),
 	})
 	if err != nil {
 		return fmt.Errorf("configure: %w", wire.FromStatus(err))

@@ -21,8 +21,9 @@
 // Attach makes it, Done is closed when it is lost, Kill and Stop close it and
 // touch nothing else.
 //
-// Open launch.go first, then attach.go; runner.go is the process, handshake.go what it says on
-// standard output, output.go what becomes of the rest it prints.
+// Open launch.go first, then attach.go; runner.go is the process, handshake.go
+// what it says on standard output, output.go what becomes of the rest it
+// prints.
 package launch
 
 import (
