@@ -51,8 +51,9 @@
 //  4. OnEnd of all processors, in order, with the result. From here on writes
 //     to the span of OnStart do nothing.
 //  5. After each 256 spans, or as many as the queue of the SDK's batch
-//     processor takes, ForceFlush of all processors. Errors are gathered, also
-//     those reported to otel.Handle meanwhile.
+//     processor takes, ForceFlush of all processors, twice: only the second
+//     waits for what a processor's own goroutine has still to report. Errors are
+//     gathered, also those reported to otel.Handle meanwhile.
 //  6. The worst is the answer for these spans: an error that calls for sending
 //     again ends the batch at once; one that is final, or partial success, is
 //     counted, and the next spans follow.
@@ -93,7 +94,8 @@
 //
 //   - A piece fits the queue of sdktrace.NewBatchSpanProcessor, and is flushed
 //     before that delivers by itself, so that ForceFlush returns the exporter's
-//     error.
+//     error. Where the deadline came before the end of a flush, the next batch
+//     begins with one, so that its spans find room.
 //   - What is reported to otel.Handle while a batch is under way counts as an
 //     error of that batch, whoever reported it: better twice than never. A
 //     handler that the author had set before goes on to get everything.

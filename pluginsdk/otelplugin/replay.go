@@ -22,6 +22,9 @@ type replayer struct {
 	turn  turn
 	log   *slog.Logger
 	heard *listener
+	// unflushed: of what was played something may still lie in the processors'
+	// queues. Whoever has the turn owns it.
+	unflushed bool
 }
 
 // defaultPiece is how many spans are in a piece: well below 512, at which the
@@ -71,16 +74,24 @@ func pieceFor(all []sdktrace.SpanProcessor) int {
 // batch plays b in pieces. After OnStart and before OnEnd each span is given to
 // edit, if there is one. After each piece the processors are flushed, and what
 // the piece met is given to judge, nil for nothing, together with the number of
-// its spans; an error of judge ends the batch.
+// its spans; an error of judge ends the batch. What a batch before has left in
+// the queues, because its time was over, is flushed first: else the processors
+// might have no room for this one, and drop it without a word.
 func (r *replayer) batch(ctx context.Context, b *pluginsdk.Batch, edit func(*liveSpan, pluginsdk.Span), judge func(spans int, err error) error) error {
 	var d decoder
 	played := 0
 	r.heard.open()
 	defer r.heard.close()
+	if r.unflushed {
+		if err := r.flushPiece(ctx); r.unflushed {
+			return err
+		} // otherwise it is about spans that were not answered as delivered
+	}
 	for span := range b.Spans() {
 		if played == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		r.unflushed = true
 		live := newLiveSpan(d.stub(span))
 		r.play(ctx, live, func() {
 			if edit != nil {
@@ -118,15 +129,27 @@ func (r *replayer) play(ctx context.Context, live *liveSpan, started func()) {
 }
 
 // flushPiece flushes all processors, also where one fails, and gives the worst
-// of what they returned and of what was reported meanwhile.
+// of what they returned and of what was reported meanwhile. It does so twice:
+// the SDK's batch processor delivers from a goroutine of its own too, when its
+// timer says so, and the first ForceFlush can return before that has reported
+// what failed. The second waits for it, and finds nothing else to do. Where ctx
+// ends, the error says so.
 func (r *replayer) flushPiece(ctx context.Context) error {
-	var errs []error
-	for i, processor := range r.all {
-		if err := processor.ForceFlush(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("flush %s: %w", r.name(i), err))
+	met := make([]error, len(r.all))
+	for range 2 {
+		for i, processor := range r.all {
+			if err := processor.ForceFlush(ctx); err != nil && met[i] == nil {
+				met[i] = fmt.Errorf("flush %s: %w", r.name(i), err)
+			}
 		}
 	}
-	return worst(append(errs, r.heard.take()...))
+	errs := append(slices.DeleteFunc(met, func(err error) bool { return err == nil }), r.heard.take()...)
+	if ctx.Err() == nil {
+		r.unflushed = false
+	} else if len(errs) == 0 {
+		errs = append(errs, context.Cause(ctx))
+	}
+	return worst(errs)
 }
 
 // Shutdown shuts all processors down in order, as a tracer provider does, and

@@ -158,6 +158,81 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// TestLateReport: the SDK's batch processor delivers from a goroutine of its own
+// too, when its timer says so, and ForceFlush does not wait until that has
+// reported what failed. The next ForceFlush does.
+func TestLateReport(t *testing.T) {
+	flushes := 0
+	e := pipeline(t, hooks{flush: func(context.Context) error {
+		if flushes++; flushes == 2 {
+			otel.Handle(errBackEnd)
+		}
+		return nil
+	}})
+	if err := e.Export(t.Context(), numbered(1)); !errors.Is(err, errBackEnd) {
+		t.Errorf("Export: %v, want what was reported late", err)
+	}
+	if err := e.Export(t.Context(), numbered(1)); err != nil {
+		t.Errorf("Export after it: %v", err)
+	}
+}
+
+// TestQueueIsEmptiedFirst: a back end that hangs, whatever its context says,
+// leaves the queue full of spans of batches that were given up. What comes when
+// it works again must not be dropped for them.
+func TestQueueIsEmptiedFirst(t *testing.T) {
+	const piece = 4
+	entered, release := make(chan struct{}, 1), make(chan struct{})
+	back := recorder{fail: func(call int) error {
+		if call == 0 {
+			entered <- struct{}{}
+			<-release
+		}
+		return nil
+	}}
+	flush := func() {}
+	e := pipeline(t, hooks{flush: func(context.Context) error {
+		flush()
+		return nil
+	}}, sdktrace.NewBatchSpanProcessor(&back, sdktrace.WithMaxQueueSize(piece), sdktrace.WithMaxExportBatchSize(100)))
+
+	given, cancel := context.WithCancel(t.Context())
+	var first sync.WaitGroup
+	first.Go(func() {
+		if err := e.Export(given, numbered(piece)); !errors.Is(err, context.Canceled) {
+			t.Errorf("Export of what is given up: %v, want the end of its context", err)
+		}
+	})
+	receive(t, entered, "the call of the back end")
+	cancel()
+	first.Wait()
+	for range 3 { // more than the queue takes
+		given, cancel := context.WithCancel(t.Context())
+		flush = cancel
+		if err := e.Export(given, numbered(piece)); !errors.Is(err, context.Canceled) {
+			t.Errorf("Export of what is given up: %v, want the end of its context", err)
+		}
+	}
+	var once sync.Once
+	flush = func() { once.Do(func() { close(release) }) }
+	last := stubs(piece)
+	for i := range last {
+		last[i].Name = "last"
+	}
+	if err := e.Export(t.Context(), batchOf(last.Snapshots()...)); err != nil {
+		t.Errorf("Export of the last: %v", err)
+	}
+	delivered := 0
+	for _, s := range back.spans() {
+		if s.Name == "last" {
+			delivered++
+		}
+	}
+	if delivered != piece {
+		t.Errorf("%d spans of the last batch were delivered, want %d: the plugin says that it has", delivered, piece)
+	}
+}
+
 // TestPanicLeavesNoLock: the SDK of the plugin recovers it, and goes on.
 func TestPanicLeavesNoLock(t *testing.T) {
 	ended := 0
