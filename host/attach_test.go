@@ -177,9 +177,9 @@ func killedUnderLoad(t *testing.T, r *receiver) {
 	h := startHost(t, func(c *Config) { c.BatchSpans = 50 }, r.entry())
 	for round := range uint64(3) {
 		testplugin.WaitFor(t, "a connection", func() bool { return h.Stats().Exporters[0].Starts > round })
+		before := h.Stats().Exporters[0].Delivered
 		var load sync.WaitGroup
 		load.Go(func() { h.spans(fmt.Sprintf("r%d", round), 2000) })
-		before := h.Stats().Exporters[0].Delivered
 		testplugin.WaitFor(t, "a delivery", func() bool { return h.Stats().Exporters[0].Delivered > before })
 		r.kill()
 		testplugin.WaitFor(t, "the loss to be seen", func() bool { return h.Stats().Exporters[0].State != StateReady })
@@ -480,7 +480,7 @@ func TestReceiverThatSendsItsClientsAway(t *testing.T) {
 			}
 			return nil
 		}})
-	}, grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 3 * attached.healthyAfter / 2}))
+	}, grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 2 * attached.healthyAfter}))
 	h := startHost(t, func(c *Config) { c.BatchSpans = 50 }, "unix://"+socket)
 	sent := 0
 	testplugin.WaitFor(t, "some connections", func() bool {

@@ -113,6 +113,7 @@ func TestParseList(t *testing.T) {
 		{"unix:///run/", nil, `entry "unix:///run/": names no socket; write unix:///PATH`},
 		{"unix:///x@sha256:ab", nil, `entry "unix:///x@sha256:ab": an address has no pin (@sha256:…): this host does not start what listens there; remove it, or write an at sign in a path as %40`},
 		{"http://localhost:4317", nil, `entry "http://localhost:4317": is no address that a host attaches to; write unix:///PATH of a plugin's socket, or name an executable`},
+		{"unix:/run/x.sock", nil, `entry "unix:/run/x.sock": is no address that a host attaches to; write unix:///PATH of a plugin's socket, or name an executable`},
 		{"./p@sha256:ab", nil, `entry "./p@sha256:ab": a pin (@sha256:…) is not supported yet; write an at sign in a path as %40`},
 		{"./plugins/", nil, `entry "./plugins/": a folder of plugins is not supported yet; name each executable`},
 		{"we ird=./p", nil, `entry "we ird=./p": the name "we ird" must be letters, digits, dots, dashes and underscores, 63 at most; write NAME=PATH`},

@@ -67,7 +67,7 @@ func parseEntry(item string) (entry, error) {
 		return entry{}, errors.New("names no plugin; write a path or a name, or remove the comma")
 	case strings.Contains(where, "="):
 		return entry{}, errors.New("has two equals signs; write one in a path as %3D")
-	case strings.Contains(where, "://"):
+	case strings.Contains(where, "://") || strings.HasPrefix(where, "unix:"): // "unix:/PATH" is how gRPC writes it
 		if err := checkAddress(where); err != nil {
 			return entry{}, err
 		}
