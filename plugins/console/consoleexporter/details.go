@@ -130,17 +130,17 @@ func (p *paper) tokens(r row, sign string, all []token, lines int) {
 			left = "+" + strconv.Itoa(len(all)-i) + " more"
 		}
 		for ; i < len(all); i++ {
+			spare := 0
+			if left != "" && i < len(all)-1 {
+				spare = len(left) + gap
+			}
 			if p.at > start {
-				room := p.room()
-				if left != "" && i < len(all)-1 {
-					room -= len(left) + gap
-				}
-				if p.cells(all[i].text())+gap > room {
+				if p.cells(all[i].text())+gap > p.room()-spare {
 					break
 				}
 				p.skip(gap)
 			}
-			p.token(all[i])
+			p.token(all[i], spare)
 		}
 		if lines == 1 && i < len(all) {
 			p.skip(gap)
@@ -151,8 +151,13 @@ func (p *paper) tokens(r row, sign string, all []token, lines int) {
 	}
 }
 
-// token writes a key faintly and its value plainly.
-func (p *paper) token(t token) {
+// token writes a key faintly and its value plainly, and leaves spare cells of
+// the line, unless what is left for the word could not be read.
+func (p *paper) token(t token, spare int) {
+	if p.room()-spare >= leastDetail {
+		p.width -= spare
+		defer func() { p.width += spare }()
+	}
 	if t.key == "" {
 		p.put(faint, t.value)
 		return

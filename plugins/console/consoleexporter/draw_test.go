@@ -214,6 +214,33 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// TestWhatIsLeftOutIsCounted although the first of the last line would fill it.
+func TestWhatIsLeftOutIsCounted(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	s := aSpan(1, 0, "span", 0, 1)
+	for i := range attributeLines + 3 {
+		s.attributes = append(s.attributes, attribute.String(fmt.Sprint("key.", i), long))
+	}
+	s.events = []event{{name: long}, {name: "two"}, {name: "three"}}
+	s.links = make([]link, 3)
+	for _, width := range []int{30, 60, 80} {
+		got := drawnAs(look{width: width}, s)
+		for _, want := range []string{"…  +3 more\n", "…  +2 more\n"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("with %d columns there is no %q in:\n%s", width, want, got)
+			}
+		}
+		if n := strings.Count(got, " more\n"); n != 3 {
+			t.Errorf("with %d columns %d of 3 lines say that there is more:\n%s", width, n, got)
+		}
+	}
+	s.events = s.events[:2] // the last needs no place for a number
+	s.events[0].name = long[:50]
+	if got := drawnAs(look{width: 70}, s); !strings.Contains(got, "  two\n") {
+		t.Errorf("two events that go into a line:\n%s", got)
+	}
+}
+
 var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // check finds what no drawing may have.

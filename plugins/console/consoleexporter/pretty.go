@@ -44,8 +44,13 @@ type group struct {
 func byTrace(batch *pluginsdk.Batch) []*group {
 	var groups []*group
 	byID := map[trace.TraceID]*group{}
+	var from pluginsdk.Resource // of the last span; spans of a batch share them
+	var service string
 	for raw := range batch.Spans() {
-		s := read(raw)
+		if r := raw.Resource(); r != from {
+			from, service = r, head(text(r.Attribute(semconv.ServiceName)), serviceBytes)
+		}
+		s := read(raw, service)
 		g := byID[raw.TraceID()]
 		if g == nil {
 			g = &group{id: raw.TraceID(), start: s.start}
@@ -59,12 +64,12 @@ func byTrace(batch *pluginsdk.Batch) []*group {
 	return groups
 }
 
-// read takes from a span what a drawing needs.
-func read(raw pluginsdk.Span) *span {
+// read takes from a span of a service what a drawing needs.
+func read(raw pluginsdk.Span, service string) *span {
 	s := &span{
 		id: raw.SpanID(), parent: raw.ParentID(), elsewhere: elsewhere(raw), name: raw.Name(), kind: raw.Kind(),
 		start: raw.StartTime().UnixNano(), end: raw.EndTime().UnixNano(),
-		service:    text(raw.Resource().Attribute(semconv.ServiceName)),
+		service:    service,
 		attributes: slices.Collect(raw.Attributes()),
 	}
 	s.code, s.message = raw.Status()

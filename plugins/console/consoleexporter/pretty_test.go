@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,6 +128,45 @@ func TestOnlyWhatWasDrawnIsRemembered(t *testing.T) {
 	if err := exporter.Export(ctx, batch(t, spans)); !errors.Is(err, context.Canceled) {
 		t.Errorf("Export after the end of its context gives %v", err)
 	}
+}
+
+// TestHugeServiceName has a name that is as large as a batch may be: it is
+// neither copied for each span nor remembered for each trace.
+func TestHugeServiceName(t *testing.T) {
+	const size, spans, traces = 1 << 20, 64, 32
+	exporter, err := consoleexporter.New(t.Context(), setup(prettyEnv, io.Discard, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stats := func() (all, live uint64) {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.TotalAlloc, m.HeapAlloc
+	}
+	service := []*commonpb.KeyValue{str("service.name", strings.Repeat("日", size/3))}
+	var many []*tracepb.Span
+	for i := range byte(spans) {
+		many = append(many, inTrace(1, i+1, i, "span", 1000))
+	}
+	one := batch(t, resource("", service, many...))
+	all, _ := stats()
+	if err := exporter.Export(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	if after, _ := stats(); after-all > spans*size/4 {
+		t.Errorf("drawing %d spans of a service with a name of %d bytes takes %d bytes", spans, size, after-all)
+	}
+	_, live := stats()
+	for i := range byte(traces) {
+		if err := exporter.Export(t.Context(), batch(t, resource("", service, inTrace(i+2, 1, 0, "span", 1000)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, after := stats(); int64(after)-int64(live) > traces*size/4 {
+		t.Errorf("%d traces of a service with a name of %d bytes keep %d bytes", traces, size, after-live)
+	}
+	runtime.KeepAlive(exporter)
 }
 
 func TestFolderTakesNoDrawings(t *testing.T) {

@@ -15,8 +15,10 @@ const (
 	recentSpans  = 16384
 	// spansOfTrace is how many of one trace are remembered, parents first.
 	spansOfTrace = 1024
-	// nameBytes is how much of a name is.
-	nameBytes = 64
+	// nameBytes is how much of a name is, and serviceBytes of a service's, which is
+	// cut when it is read: what is remembered is compared with what comes.
+	nameBytes    = 64
+	serviceBytes = 256
 )
 
 // recent remembers the traces that were drawn lately, so that a span that comes
@@ -97,9 +99,7 @@ func (r *recent) add(d drawn) {
 			break
 		}
 		if s := row.span; s != nil && s.id.IsValid() {
-			// A copy, which does not hold the batch.
-			name := strings.Clone(strings.ToValidUTF8(s.name[:min(len(s.name), nameBytes)], ""))
-			next.spans[s.id] = past{parent: s.parent, name: name, start: s.start}
+			next.spans[s.id] = past{parent: s.parent, name: head(s.name, nameBytes), start: s.start}
 		}
 	}
 	if r.traces == nil {
@@ -116,4 +116,10 @@ func (r *recent) forgetLocked(element *list.Element) {
 	old := r.order.Remove(element).(*history)
 	delete(r.traces, old.id)
 	r.spans -= len(old.spans)
+}
+
+// head is a copy of the first bytes of s, to the end of a character, which does
+// not hold the rest.
+func head(s string, most int) string {
+	return strings.Clone(strings.ToValidUTF8(s[:min(len(s), most)], ""))
 }
