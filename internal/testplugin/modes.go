@@ -23,11 +23,12 @@ import (
 // modes are the ways to behave. The argument is what follows the colon.
 var modes = map[string]func(arg string){
 	// Good plugins.
-	"record":  func(string) { exporter(record) }, // delivers: writes its record
-	"stock":   stock,                             // record's sibling on plugin.Serve of go-plugin
-	"small":   func(arg string) { limited(number(arg)) },
-	"filter":  filter,  // drops spans whose name begins with arg
-	"partial": partial, // rejects arg spans of each batch
+	"record":   func(string) { exporter(record) }, // delivers: writes its record
+	"stock":    stock,                             // record's sibling on plugin.Serve of go-plugin
+	"small":    func(arg string) { limited(number(arg)) },
+	"filter":   filter,                                        // drops spans whose name begins with arg
+	"partial":  partial,                                       // rejects arg spans of each batch
+	"hesitant": func(string) { hesitant(); exporter(record) }, // takes its time to refuse a host of another version
 	// Does what its spans are called, see modes_scripted.go.
 	"scripted": func(string) { pluginsdk.Main(scripted(nil)) },
 
@@ -52,6 +53,14 @@ var modes = map[string]func(arg string){
 	"noise":   func(arg string) { noise(number(arg)); exporter(record) },
 	"version": func(arg string) { say(os.Stdout, "1|"+arg+"|unix|/nowhere|grpc\n"); pause(time.Minute) },
 	"netrpc":  func(string) { say(os.Stdout, "1|1|unix|/nowhere|netrpc\n"); pause(time.Minute) },
+}
+
+func hesitant() {
+	if os.Getenv("PLUGIN_PROTOCOL_VERSIONS") == "4095" {
+		say(os.Stdout, "this host speaks another version\n")
+		pause(300 * time.Millisecond)
+		os.Exit(1)
+	}
 }
 
 func say(f *os.File, text string) {

@@ -75,6 +75,7 @@ var wrongModes = map[string]func(arg string){
 	"crowded":     func(string) { crowded() },
 	"boaster":     func(string) { on(exportMethod, boaster) },
 	"miscount":    func(string) { on(exportMethod, miscount) },
+	"inflator":    func(string) { on(exportMethod, inflator) },
 	"garbled": func(string) {
 		on(exportMethod, func(c *call) ([]byte, error) { _, err := c.pass(); return []byte{0xff}, err })
 	},
@@ -95,6 +96,7 @@ var wrongModes = map[string]func(arg string){
 	"zombie":      func(string) { zombie() },
 	"undying":     func(string) { crooked{deaf: true}.run() },
 	"sigtermdeaf": func(string) { crooked{terminate: func() {}}.run() },
+	"immortal":    func(string) { crooked{deaf: true, terminate: func() {}}.run() },
 	"abrupt":      func(string) { crooked{spec: scripted(nil), terminate: func() { os.Exit(0) }}.run() },
 	"interrupted": func(string) { crooked{interrupt: func() { os.Exit(130) }}.run() },
 	"litter":      func(string) { crooked{end: litter}.run() },
@@ -273,17 +275,25 @@ func oncer() {
 	})
 }
 
-// crowded declares no limit, and has one of sixteen calls.
+// crowded declares no limit, and has one of sixteen calls. Calls that are not
+// alone wait for the seventeenth, so that it comes however slow the machine is.
 func crowded() {
 	var inside atomic.Int64
+	full := make(chan struct{})
+	var once sync.Once
 	on(exportMethod, func(c *call) ([]byte, error) {
 		defer inside.Add(-1)
 		if inside.Add(1) > 16 {
+			once.Do(func() { close(full) })
 			return nil, status.Error(resourceExhausted, "too many calls")
 		}
-		pause(5 * time.Millisecond)
+		pause(20 * time.Millisecond)
 		if inside.Load() > 1 {
-			pause(200 * time.Millisecond)
+			select {
+			case <-full:
+			case <-c.stream.Context().Done():
+			case <-time.After(3 * time.Second): // those before have gone
+			}
 		}
 		return c.pass()
 	})
@@ -300,6 +310,15 @@ func boaster(c *call) ([]byte, error) {
 func miscount(c *call) ([]byte, error) {
 	reply, err := c.pass()
 	c.stream.SetTrailer(metadata.Pairs("servetrace-filtered", "sampler=some"))
+	return reply, err
+}
+
+// inflator delivers all spans, and says of one that it has filtered it.
+func inflator(c *call) ([]byte, error) {
+	reply, err := c.pass()
+	if bytes.Contains(c.request, []byte("span-")) {
+		c.stream.SetTrailer(metadata.Pairs("servetrace-filtered", "sampler=1"))
+	}
 	return reply, err
 }
 

@@ -35,6 +35,7 @@ func Main() {
 	if !ok {
 		return
 	}
+	Hurry()
 	name, arg, _ := strings.Cut(mode, ":")
 	run, ok := modes[name]
 	if !ok {
