@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -19,16 +17,18 @@ type books struct {
 	trial   *trial
 	session *session
 
-	mu sync.Mutex
-	// sent are the span ids of batches answered OK, missing how many of them
-	// need not arrive: rejected or filtered.
-	sent    map[string]bool
-	missing int
+	mu   sync.Mutex
+	sent []entry
 }
 
-func newBooks(t *trial, s *session) *books {
-	return &books{trial: t, session: s, sent: map[string]bool{}}
+// entry is a batch that was answered OK.
+type entry struct {
+	ids []string // of its spans
+	// filtered must not arrive, rejected need not.
+	filtered, rejected int
 }
+
+func newBooks(t *trial, s *session) *books { return &books{trial: t, session: s} }
 
 // export sends a batch that must be answered OK, and books it.
 func (k *books) export(ctx context.Context, b batch) error {
@@ -41,10 +41,7 @@ func (k *books) export(ctx context.Context, b batch) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, id := range b.ids {
-		k.sent[id] = true
-	}
-	k.missing += max(0, answer.Rejected) + answer.filtered()
+	k.sent = append(k.sent, entry{b.ids, answer.filtered(), max(0, answer.Rejected)})
 	return nil
 }
 
@@ -91,8 +88,17 @@ func (k *books) balance() error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	var errs []error
+	for _, e := range k.sent {
+		errs = append(errs, e.compare(arrived))
+	}
+	return firstErrors(errs)
+}
+
+// compare holds the answer to a batch against what arrived.
+func (e entry) compare(arrived map[string]int) error {
 	var lost, twice []string
-	for _, id := range slices.Sorted(maps.Keys(k.sent)) {
+	for _, id := range e.ids {
 		switch n := arrived[id]; {
 		case n == 0:
 			lost = append(lost, id)
@@ -101,11 +107,14 @@ func (k *books) balance() error {
 		}
 	}
 	var errs []error
-	if len(lost) > k.missing {
-		errs = append(errs, fmt.Errorf("%d of %d spans answered OK are not there, %d of which it said it had filtered or rejected; the first is %s", len(lost), len(k.sent), k.missing, lost[0]))
+	switch {
+	case len(lost) > e.filtered+e.rejected:
+		errs = append(errs, fmt.Errorf("%d of %d spans answered OK are not there, %d of which it said it had filtered or rejected; the first is %s", len(lost), len(e.ids), e.filtered+e.rejected, lost[0]))
+	case len(lost) < e.filtered:
+		errs = append(errs, fmt.Errorf("%d of %d spans are there, of which it said it had filtered %d: count each batch for itself", len(e.ids)-len(lost), len(e.ids), e.filtered))
 	}
 	if len(twice) > 0 {
-		errs = append(errs, fmt.Errorf("%d of %d spans, each sent once, are there several times; the first is %s", len(twice), len(k.sent), twice[0]))
+		errs = append(errs, fmt.Errorf("%d of %d spans, each sent once, are there several times; the first is %s", len(twice), len(e.ids), twice[0]))
 	}
 	return errors.Join(errs...)
 }

@@ -3,8 +3,10 @@ package plugintest_test
 import (
 	"bytes"
 	"encoding/xml"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -103,54 +105,55 @@ func TestWrongPlugins(t *testing.T) {
 	for _, test := range []struct{ mode, fails string }{
 		{"exit", "handshake.line"},
 		{"hello", "handshake.line"},
-		{"*noise:600", "handshake.line"},
+		{"noise:600", "handshake.line"},
 		{"netrpc", "handshake.line"},
 		{"tomorrow", "handshake.version"},
 		{"certificate", "handshake.plain"},
-		{"*elsewhere", "handshake.socket"},
+		{"elsewhere", "handshake.socket"},
 		{"parrot", "handshake.newer-host handshake.other-host"},
 		{"strict", "handshake.newer-host"},
-		{"*cookieless", "handshake.cookie"},
+		{"cookieless", "handshake.cookie"},
 		{"unhealthy", "health.served"},
 		{"*uncontrolled", "goplugin.controller"},
 		{"unstdio", "goplugin.stdio"},
-		{"*fickle", "describe.repeatable"},
+		{"fickle", "describe.repeatable"},
 		{"shouting", "describe.name"},
 		{"strange", "describe.kind"},
-		{"*greedy", "describe.variables"},
+		{"greedy", "describe.variables"},
 		{"negative", "describe.limits"},
 		{"dialer", "describe.offline"},
-		{"*undeclared", "configure.variables configure.accepted"},
+		{"undeclared", "configure.variables configure.accepted"},
 		{"needy", "configure.bare"},
 		{"rude", "configure.refused"},
-		{"*forgetful", "configure.once"},
+		{"forgetful", "configure.once"},
 		{"grumbler", "configure.diagnostics"},
 		{"permanent", "export.delivered"},
 		{"*queue", "export.received"},
 		{"eager", "export.unconfigured"},
 		{"emptyhanded", "export.empty"},
 		{"narrow", "export.most-bytes export.large-span"},
-		{"*brittle", "export.malformed"},
+		{"brittle", "export.malformed"},
 		{"hopeful", "export.malformed"},
 		{"conservative", "export.unknown-fields"},
 		{"formal", "export.metadata"},
 		{"oncer", "export.repeated"},
 		{"crowded", "export.concurrent"},
-		{"*softhearted", "export.permanent"},
+		{"softhearted", "export.permanent"},
 		{"hardhearted", "export.retryable"},
 		{"stubborn", "export.cancelled export.deadline"},
 		{"garbled", "export.answers"},
-		{"*boaster", "export.partial"},
+		{"boaster", "export.partial"},
 		{"miscount", "export.filtered"},
+		{"inflator", "export.received"},
 		{"flushless", "flush.answered flush.overlapping"},
 		{"leftover", "flush.answered"},
 		{"unstoppable", "shutdown.answered"},
 		{"*zombie", "shutdown.export"},
 		{"badstatus", "shutdown.unconfigured shutdown.twice end.released end.sigterm"},
-		{"*litter", "end.files"},
+		{"litter", "end.files"},
 		{"*undying", "end.stdin end.host-death"},
 		{"sigtermdeaf", "end.sigterm"},
-		{"*abrupt", "end.drain"},
+		{"abrupt", "end.drain"},
 		{"interrupted", "end.sigint"},
 		{"echo", "output.handshake-once"},
 		{"flood:10", "output.bounded"},
@@ -169,7 +172,7 @@ func TestWrongPlugins(t *testing.T) {
 			switch mode {
 			case "undeclared":
 				opts = append(opts, plugintest.WithEnv("ACME_TOKEN=secret"))
-			case "queue":
+			case "queue", "inflator":
 				opts = append(opts, received(t, path))
 			case "softhearted", "hardhearted", "abrupt":
 				opts = append(opts, inputs()...)
@@ -205,6 +208,49 @@ func groups(rules string) []string {
 		patterns = append(patterns, group+".*")
 	}
 	return patterns
+}
+
+// TestSlowRefusal is a plugin that takes its time to end after it has refused a
+// host.
+func TestSlowRefusal(t *testing.T) {
+	plugintest.Conformance(t, plugintest.Binary(testplugin.Install(t, "hesitant"), quick(t)...), plugintest.WithRules("handshake.other-host"))
+}
+
+// TestSuiteIsKilled leaves no plugin behind, though it be one that heeds
+// neither signals nor the end of its standard input.
+func TestSuiteIsKilled(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux ends children with their parent")
+	}
+	plugin := testplugin.Install(t, "immortal")
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	suite := exec.Command(exe)
+	tmp, err := os.MkdirTemp("", "pt") // short, for sockets; what is killed leaves its folder
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(tmp)
+	suite.Env = append(suite.Environ(), suiteOver+"="+plugin, "TMPDIR="+tmp)
+	suite.Stderr = t.Output()
+	if err := suite.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// Two batches were taken: SIGTERM comes after the first, of end.sigterm.
+	testplugin.WaitFor(t, "a batch", func() bool { return len(testplugin.Received(t, plugin)) >= 2 })
+	if err := suite.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = suite.Wait() // killed
+	pids := map[int]bool{}
+	for _, b := range testplugin.Received(t, plugin) {
+		pids[b.PID] = true
+	}
+	for pid := range pids {
+		testplugin.WaitFor(t, "the plugin's end", func() bool { return testplugin.Gone(pid) })
+	}
 }
 
 // TestReports writes a report with all outcomes in both forms.

@@ -12,10 +12,10 @@ import (
 )
 
 // attributes put a plugin into a process group of its own and have the kernel
-// end it with this process. offline gives it a network without an interface
+// kill it with this process: it may be one that heeds nothing else. offline gives it a network without an interface
 // that is up, and with counters of its own.
 func attributes(offline bool) *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if !offline {
 		return attr
 	}

@@ -109,17 +109,15 @@ func checkMismatch(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	err = s.awaitHandshake(ctx)
-	select {
-	case <-s.plugin.done():
+	if err := s.awaitHandshake(ctx); err != nil {
+		// A word to whoever reads it, and the end, which may take a moment.
+		if s.awaitEnd(ctx, t.prompt()) != nil {
+			return fmt.Errorf("%s=%s: %w", wire.EnvProtocolVersions, otherVersion, err)
+		}
 		if s.plugin.exit() == nil {
 			return fmt.Errorf("%s=%s: it ended with status 0; want another, and a word on standard error", wire.EnvProtocolVersions, otherVersion)
 		}
 		return nil
-	default:
-	}
-	if err != nil {
-		return fmt.Errorf("%s=%s: %w", wire.EnvProtocolVersions, otherVersion, err)
 	}
 	if err := s.shake.checkVersions(); err != nil {
 		return fmt.Errorf("%s=%s: it speaks version %d, and says: %w", wire.EnvProtocolVersions, otherVersion, wire.ProtocolVersion, err)
@@ -143,7 +141,7 @@ func checkRefuses(ctx context.Context, t *trial, h how) error {
 	if err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeout(ctx, t.prompt())
+	wait, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
 	if line, err := s.plugin.firstLine(wait); err == nil {
 		if _, faults := parseHandshake(line); len(faults) == 0 {

@@ -52,7 +52,8 @@ type session struct {
 	// The rest is nil before connect.
 	conn      grpc.ClientConnInterface
 	lifecycle pluginv1.LifecycleClient
-	stdio     chan struct{} // closed when GRPCStdio's stream has ended, by stdioErr
+	stdioSent chan struct{} // closed when GRPCStdio's stream was asked for, or never will be
+	stdio     chan struct{} // closed when it has ended, by stdioErr
 	stdioErr  error
 	hangUp    func() // closes the connection
 	ready     bool   // configured
@@ -171,7 +172,7 @@ func (s *session) connect() error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	s.use(conn)
-	s.stdio = make(chan struct{})
+	s.stdio, s.stdioSent = make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	s.hangUp = func() {
 		cancel()
@@ -179,7 +180,7 @@ func (s *session) connect() error {
 	}
 	go func() { // ends with the connection; close waits for it
 		defer close(s.stdio)
-		s.stdioErr = holdStdio(ctx, conn)
+		s.stdioErr = holdStdio(ctx, conn, s.stdioSent)
 	}()
 	return nil
 }
@@ -189,13 +190,15 @@ func (s *session) use(conn grpc.ClientConnInterface) {
 	s.conn, s.lifecycle = conn, pluginv1.NewLifecycleClient(conn)
 }
 
-// holdStdio opens GRPCStdio's stream and reads it to its end.
-func holdStdio(ctx context.Context, conn *grpc.ClientConn) error {
+// holdStdio opens GRPCStdio's stream, closes sent when it has asked for it, and
+// reads it to its end.
+func holdStdio(ctx context.Context, conn *grpc.ClientConn, sent chan<- struct{}) error {
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/plugin.GRPCStdio/StreamStdio")
-	if err != nil {
-		return err
+	if err == nil {
+		err = errors.Join(stream.SendMsg(&emptypb.Empty{}), stream.CloseSend())
 	}
-	if err := errors.Join(stream.SendMsg(&emptypb.Empty{}), stream.CloseSend()); err != nil {
+	close(sent)
+	if err != nil {
 		return err
 	}
 	for {
@@ -348,6 +351,9 @@ type batch struct {
 	attempt int
 	// more is other metadata, keys and values in turns.
 	more []string
+	// sent, if not nil, is called when the call has been written to the
+	// connection: it is in front of all calls that are made later.
+	sent func()
 }
 
 // export sends a batch and reads the answer. The error says that there was
@@ -361,14 +367,14 @@ func (s *session) export(ctx context.Context, b batch) (Answer, error) {
 		md.Set(wire.MetaAttempt, strconv.Itoa(max(1, b.attempt)))
 	}
 	var (
-		heard    atomic.Bool
+		news     = callNews{sent: b.sent}
 		response wire.Incoming
 		trailer  metadata.MD
 	)
 	request := &wire.Outgoing{Buffers: func() mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(b.data)} }}
-	err := s.conn.Invoke(context.WithValue(metadata.NewOutgoingContext(call, md), heardKey{}, &heard),
+	err := s.conn.Invoke(context.WithValue(metadata.NewOutgoingContext(call, md), newsKey{}, &news),
 		wire.ExportMethod, request, &response, grpc.Trailer(&trailer))
-	if err != nil && !heard.Load() && !s.foreign {
+	if err != nil && !news.heard.Load() && !s.foreign {
 		switch {
 		case ctx.Err() != nil:
 			return Answer{}, fmt.Errorf("Export of %d spans: %w", b.spans, context.Cause(ctx))
@@ -393,23 +399,38 @@ func (s *session) mustExport(ctx context.Context, b batch) error {
 	return err
 }
 
-// hearing marks the calls whose status came from the plugin, and not from the
-// end of a connection.
+// callNews is what a call hears of its way.
+type callNews struct {
+	// heard: the status came from the plugin, and not from the end of a
+	// connection.
+	heard atomic.Bool
+	sent  func() // as in batch
+}
+
+// newsKey is callNews in a context.
+type newsKey struct{}
+
+// hearing brings calls their news.
 type hearing struct{}
 
 var _ stats.Handler = hearing{}
 
-type heardKey struct{}
-
-// TagRPC changes nothing: export has put the mark into ctx.
+// TagRPC changes nothing: export has put the news into ctx.
 func (hearing) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
-// HandleRPC sets the mark when trailers arrive: they carry the status.
+// HandleRPC looks for the request, and for trailers: they carry the status.
 func (hearing) HandleRPC(ctx context.Context, event stats.RPCStats) {
-	if mark, ok := ctx.Value(heardKey{}).(*atomic.Bool); ok {
-		if _, ok := event.(*stats.InTrailer); ok {
-			mark.Store(true)
+	news, ok := ctx.Value(newsKey{}).(*callNews)
+	if !ok {
+		return
+	}
+	switch event.(type) {
+	case *stats.OutPayload:
+		if news.sent != nil {
+			news.sent()
 		}
+	case *stats.InTrailer:
+		news.heard.Store(true)
 	}
 }
 
