@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -551,5 +552,35 @@ func TestAttachedPluginThatLeavesIsNotCutOff(t *testing.T) {
 	h.wantBooks(0, map[string]uint64{"delivered": 2})
 	if strings.Contains(h.log.String(), attached.hung) {
 		t.Error("the log says that the plugin hangs")
+	}
+}
+
+// TestShutdownWhileAttaching: the other end takes the connection and says
+// nothing. Shutdown does not wait for it, and the log says why spans are lost.
+func TestShutdownWhileAttaching(t *testing.T) {
+	socket := filepath.Join(socketFolder(t), "p.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	h := startHost(t, func(c *Config) { c.StartTimeout = time.Hour }, "unix://"+socket)
+	h.spans("s", 10)
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	begun := time.Now()
+	if err := h.Shutdown(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Shutdown = %v, want its deadline", err)
+	}
+	if took := time.Since(begun); took > 4*time.Second { // of 1 s; the machine may be busy
+		t.Errorf("Shutdown took %v", took)
+	}
+	h.wantBooks(0, map[string]uint64{"dropped shutdown": 10})
+	want := "last_error=\"attach to " + socket + ": no answer yet: the host shuts down\""
+	if !strings.Contains(h.log.String(), want) {
+		t.Errorf("the log does not say %s", want)
 	}
 }

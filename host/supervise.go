@@ -29,6 +29,7 @@ func (x *exporter) run() {
 	for {
 		healthy, err := x.live()
 		if x.ctx.Err() != nil {
+			x.endedWith(err)
 			return
 		}
 		if healthy {
@@ -50,6 +51,17 @@ func (x *exporter) run() {
 	}
 }
 
+// endedWith keeps what came in the way of the plugin's last life, for the log
+// and the status: spans may be lost by it.
+func (x *exporter) endedWith(err error) {
+	if err == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.plugin.lastError = err.Error()
+}
+
 // live is one process from its launch to its end, or one connection to one that
 // is attached to. The error says why it did not become ready or why it ended.
 // healthy: it was ready for long enough for the next to begin without a pause
@@ -68,11 +80,11 @@ func (x *exporter) live() (healthy bool, err error) {
 	}
 	l := &link{x: x, peer: p, conn: p.Conn(), leases: newLeases()}
 	defer l.leases.abandon() // after Stop has closed the connection
-	if err := x.introduce(start, l, plan, p.PID()); err != nil {
+	if err := x.introduce(start, l, plan); err != nil {
 		return false, errors.Join(err, x.end(p))
 	}
 	begun := time.Now()
-	x.serve(l, p)
+	x.serve(l)
 	healthy = time.Since(begun) > x.entry.manner().healthyAfter
 	if x.ctx.Err() != nil {
 		x.shutdownPlugin(l)
@@ -84,14 +96,14 @@ func (x *exporter) live() (healthy bool, err error) {
 
 // serve sends batches until the process, or the connection, ends or the host
 // stops.
-func (x *exporter) serve(l *link, p peer) {
+func (x *exporter) serve(l *link) {
 	ctx, cancel := context.WithCancel(x.ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer cancel()
 	watch.Go(func() { // ends with the peer, or with ctx
 		select {
-		case <-p.Done():
+		case <-l.peer.Done():
 			cancel()
 		case <-ctx.Done():
 		}
@@ -103,7 +115,7 @@ func (x *exporter) serve(l *link, p peer) {
 
 // introduce asks the plugin what it is and gives it its configuration. One that
 // is a plain OTLP receiver takes none, and one that is attached to has its own.
-func (x *exporter) introduce(ctx context.Context, l *link, plan plan, pid int) error {
+func (x *exporter) introduce(ctx context.Context, l *link, plan plan) error {
 	d, err := x.host.cfg.describe(ctx, plan, l.conn)
 	if err != nil {
 		return err
@@ -114,7 +126,7 @@ func (x *exporter) introduce(ctx context.Context, l *link, plan plan, pid int) e
 			return err
 		}
 	}
-	x.ready(d, plan, pid)
+	x.ready(d, plan, l.peer.PID())
 	return nil
 }
 

@@ -211,7 +211,7 @@ func explainSilence(ctx context.Context, path string) error {
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		return attachError(ReasonTimeout, path, "it took the connection and does not answer within the start timeout; is it frozen, or no gRPC server?")
 	}
-	return attachError(ReasonStopped, path, "attaching called off: %w", context.Cause(ctx))
+	return attachError(ReasonStopped, path, "no answer yet: %w", context.Cause(ctx))
 }
 
 func attachError(reason Reason, path, format string, args ...any) error {

@@ -228,7 +228,7 @@ func TestAttachIsCalledOff(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the host stops"))
 	_, err := Attach(ctx, path)
-	wantError(t, err, ReasonStopped, "attach to "+path+": attaching called off: the host stops")
+	wantError(t, err, ReasonStopped, "attach to "+path+": no answer yet: the host stops")
 }
 
 // TestStopDoesNotWaitForAFrozenPeer: one that does not read, with more on its
