@@ -1,18 +1,40 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"math"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 )
 
-// writeJSON prints v as every command with --json does.
+// writeJSON prints v as every command with --json does. What a terminal would
+// obey is escaped: encoding/json does that for the first 32 characters only.
 func writeJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
-	return encoder.Encode(v)
+	if err := encoder.Encode(v); err != nil {
+		return err
+	}
+	var escaped strings.Builder
+	for _, r := range text.String() {
+		switch {
+		case r == '\n', unicode.IsPrint(r):
+			escaped.WriteRune(r)
+		case r > math.MaxUint16:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&escaped, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&escaped, `\u%04x`, r)
+		}
+	}
+	_, err := io.WriteString(w, escaped.String())
+	return err
 }
 
 // textOf is an error's text; empty for none.

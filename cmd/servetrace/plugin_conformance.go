@@ -117,6 +117,9 @@ func (f testFlags) options(getenv func(string) string) ([]plugintest.Option, err
 		name, _, given := strings.Cut(entry, "=")
 		switch {
 		case name == "":
+			if entry != "" {
+				entry = "=…" // a secret, it may be, behind a variable of the shell that is empty
+			}
 			return nil, usagef("--env %q: want NAME=VALUE, or NAME for its value in this environment", entry)
 		case !given && getenv(name) == "":
 			continue

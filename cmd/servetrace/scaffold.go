@@ -5,7 +5,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -159,7 +158,7 @@ func importsOf(files []file) []string {
 func create(dir string, files []file) error {
 	var there []string
 	for _, f := range files {
-		if _, err := os.Lstat(filepath.Join(dir, f.name)); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(filepath.Join(dir, f.name)); err == nil { // of other errors the rest says more
 			there = append(there, filepath.Join(dir, f.name))
 		}
 	}

@@ -213,6 +213,10 @@ func TestCreateOverwritesNothing(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "a")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file of a create that failed is there: %v", err)
 	}
+	err = create(filepath.Join(dir, "b"), []file{{"a", nil}})
+	if err == nil || strings.Contains(err.Error(), "there already") || !strings.Contains(err.Error(), "not a directory") {
+		t.Errorf("create below a file: %v", err)
+	}
 	if text, err := os.ReadFile(filepath.Join(dir, "b")); err != nil || string(text) != "mine" {
 		t.Errorf("b is %q, %v", text, err)
 	}

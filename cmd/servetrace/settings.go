@@ -102,11 +102,18 @@ var entryName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 // escapes are the characters that have a meaning in the list of plugins.
 var escapes = strings.NewReplacer(",", "%2C", "=", "%3D", "@", "%40")
 
+// escaped is what the list takes for one of them, and what it can not write.
+var escaped = regexp.MustCompile(`%(2[Cc]|3[Dd]|40)`)
+
 // entryOf writes one path, bare name or address as an entry of the list. Its
 // name is the file's, as in the host, or "plugin" where that can not be a name.
 func entryOf(where string) (name, entry string, err error) {
 	if strings.TrimSpace(where) == "" {
 		return "", "", usagef("PATH is empty: want a path, a bare name, or unix:// and the path of a socket")
+	}
+	if text := escaped.FindString(where); text != "" {
+		return "", "", usagef("PATH %q: a service could not name it, for in %s %s stands for another character; rename the file, or name a link to it",
+			where, host.EnvPlugins, text)
 	}
 	name = strings.TrimSuffix(filepath.Base(where), filepath.Ext(where))
 	if !entryName.MatchString(name) {

@@ -32,8 +32,10 @@ func TestEntryOf(t *testing.T) {
 			t.Errorf("%q comes to %+v, want name %q", c.where, is, c.name)
 		}
 	}
-	if _, _, err := entryOf(" "); err == nil {
-		t.Error("a blank path is no error")
+	for _, where := range []string{" ", "./a%2Cb", "./a%3db", "unix:///run/a%40b"} { // no entry comes to them
+		if _, _, err := entryOf(where); exitCode(t.Context(), err) != exitUsage {
+			t.Errorf("%q: %v, want an error of usage", where, err)
+		}
 	}
 }
 
