@@ -93,9 +93,10 @@ func withoutSettings(environ []string) []string {
 	})
 }
 
-// spanPatience is how long the spans of a request may take; batches leave the
-// service after 200 ms.
-const spanPatience = 10 * time.Second
+// spanPatience is how long the spans of a request may take; they leave the
+// service at once when all have ended, and after 20 s if they are not as many as
+// expected.
+const spanPatience = 30 * time.Second
 
 // errMissing is what await gives when spans do not come; then no others will.
 var errMissing = errors.New("spans are missing")
@@ -134,8 +135,8 @@ func (s *service[P]) await(ctx context.Context, id string, n int) ([]P, error) {
 }
 
 // patience is how long the service may take to stop; its own bounds are 20 s
-// for requests in flight, of which there is none, and 5 s for the plugin.
-const patience = 15 * time.Second
+// for requests in flight, of which there is none, and 20 s for the plugin.
+const patience = 45 * time.Second
 
 // stop ends the service by SIGTERM. The error says how it ended otherwise than
 // with status 0, whether the plugin is still there, and what was printed that

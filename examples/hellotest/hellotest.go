@@ -41,8 +41,19 @@ import (
 // router, replica and handler.
 const SpansOfRequest = 4
 
-// Patience is how long whatever is waited for may take.
-const Patience = 20 * time.Second
+// Patience is how long whatever is waited for may take. No test takes a tenth of
+// it, unless the machine is busy.
+const Patience = time.Minute
+
+// patientSettings keep a busy machine from being taken for a plugin that hangs:
+// it would be killed, or sent what it has a second time, or left with spans.
+func patientSettings() []string {
+	const bound = "=1m"
+	return []string{
+		"SERVE_TRACING_START_TIMEOUT" + bound, "SERVE_TRACING_EXPORT_TIMEOUT" + bound, "SERVE_TRACING_STOP_TIMEOUT" + bound,
+		"SERVE_TRACING_MAX_AGE=10m",
+	}
+}
 
 // hello is the built program, folder what it lies in.
 var hello struct {
@@ -100,8 +111,9 @@ type Service struct {
 }
 
 // Start starts hello with environ ("SERVE_TRACING_EXPORTER_PLUGIN=..."), beside
-// the test's own environment without the settings in it, and waits until it
-// serves. It fails the test where that does not come.
+// the test's own environment without the settings in it, and time limits of a
+// minute and more where environ has no others. It waits until hello serves, and
+// fails the test where that does not come.
 func Start(tb testing.TB, environ ...string) *Service {
 	tb.Helper()
 	hello.once.Do(build)
@@ -109,7 +121,7 @@ func Start(tb testing.TB, environ ...string) *Service {
 		tb.Fatal(hello.err)
 	}
 	cmd := exec.Command(hello.path, "--http", "127.0.0.1:0")
-	cmd.Env = append(withoutSettings(cmd.Environ()), environ...)
+	cmd.Env = slices.Concat(withoutSettings(cmd.Environ()), patientSettings(), environ)
 	s := &Service{Stdout: newOutput(), Log: newOutput(), tb: tb, cmd: cmd, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = s.Stdout, s.Log
 	cmd.WaitDelay = Patience // a plugin that outlives hello holds the pipe
