@@ -133,6 +133,24 @@ func TestRedactFailsClosed(t *testing.T) {
 	}
 }
 
+// TestRedactOpaque: the length in front of a text may be a letter or a digit,
+// with which a pattern finds no beginning.
+func TestRedactOpaque(t *testing.T) {
+	p := construct(t, Redact(RedactConfig{KeepUnknownFields: true}), pluginsdk.Setup{})
+	for length := 24; length < 'z'; length++ {
+		token := "ghp_" + strings.Repeat("a", length-len("ghp_"))
+		for name, encoded := range map[string][]byte{
+			"entity": field(fieldResourceSpans, field(fieldResource, field(fieldResourceEntities, textField(3, token))),
+				field(fieldScopeSpans, field(fieldSpan))),
+			"unknown": requestOf(field(99, field(1, textField(1, token)))),
+		} {
+			if out, err := process(t, p, encoded); err != nil || bytes.Contains(out, []byte(token)) {
+				t.Errorf("%s of %d bytes leaves (%v)", name, length, err)
+			}
+		}
+	}
+}
+
 // settled tells whether a batch passes unchanged.
 func settled(t *testing.T, p pluginsdk.Processor, encoded []byte) {
 	t.Helper()

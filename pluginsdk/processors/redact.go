@@ -81,17 +81,22 @@ func (c RedactConfig) Validate() error {
 // values of attributes with a telling key ([BlockedKeys]), and, in every other
 // text,
 //
-//   - userinfo: user and password in a URL
+//   - userinfo: user and password in a URL, or in a DSN of Go's MySQL driver
 //   - bearer: what follows "Bearer", or "Basic" if it is user and password
 //   - jwt: JSON Web Tokens, signed or encrypted
 //   - token: API tokens by their prefix (GitHub, GitLab, Slack, Stripe, OpenAI,
 //     Google, npm, PyPI, Hugging Face, Vault, SendGrid, DigitalOcean, Databricks)
 //   - aws: AWS access key ids
 //   - private_key: private keys in PEM
-//   - assignment: the value in "password=…", "api_key: …", "Authorization: …"
-//   - email: mail addresses, also with "@" as %40
+//   - assignment: the value in "password=…", "api_key: …", "Authorization: …"; one
+//     in quotes or brackets to their end, or to that of the text where it was cut
+//   - email: mail addresses
 //   - card: card numbers whose check digit is right (Luhn), also as numbers
 //   - whatever RedactConfig.BlockedValues say
+//
+// Percent-encoding hides nothing: a text is also looked at without it, and
+// without that of the result; one that is encoded a third time is taken out
+// whole.
 //
 // It looks at attributes of spans, resources, scopes, events and links, in
 // arrays and maps to any depth allowed, at their keys (an attribute whose key
@@ -109,8 +114,8 @@ func (c RedactConfig) Validate() error {
 // dropped. A batch that is malformed, or has such a thing outside of all spans,
 // is refused for good.
 //
-// A batch with nothing to redact is not copied, and costs no allocation; in any
-// other a span costs what its redacted values take. What comes out once comes
+// A batch with nothing to redact is not copied, and costs no allocation, except
+// for texts with percent-encoding; in any other a span costs what its redacted values take. What comes out once comes
 // out unchanged a second time.
 func Redact(c RedactConfig) pluginsdk.NewProcessor {
 	return func(_ context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {

@@ -1,5 +1,7 @@
 package processors
 
+import "strings"
+
 // Digits of a card number. The shortest that is looked for is Visa's old one.
 const (
 	fewestCardDigits = 13
@@ -11,8 +13,8 @@ const (
 var cardGroups = [][]int{{4, 4, 4, 4, 3}, {4, 4, 4, 4}, {4, 6, 5}, {4, 6, 4}, {4, 3, 3, 3}}
 
 // findCard gives the bounds of the first card number from an index on, or -1: a
-// run of digits, or groups of them as on a card, with the same space or dash
-// between. It must stand alone, for long numbers are often no cards: between
+// run of digits, or groups of them as on a card, with the same space, dash or
+// plus (a space in a query) between. It must stand alone, for long numbers are often no cards: between
 // letters or digits, or in the fraction of a number, it is none.
 func findCard(text []byte, from int) (start, end int) {
 	for i := from; i < len(text); i++ {
@@ -62,7 +64,7 @@ func groupsAt(text []byte, at int, groups []int) int {
 		if i == len(groups)-1 {
 			break
 		}
-		if at >= len(text) || text[at] != ' ' && text[at] != '-' || separator != 0 && text[at] != separator {
+		if at >= len(text) || strings.IndexByte(" -+", text[at]) < 0 || separator != 0 && text[at] != separator {
 			return 0
 		}
 		separator = text[at]

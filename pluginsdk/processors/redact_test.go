@@ -24,6 +24,8 @@ var secretTexts = []struct{ in, want string }{
 
 	{"postgres://user:hunter2@db:5432/x", "postgres://[REDACTED]@db:5432/x"},
 	{"https://0123456789abcdef@git.internal/x.git", "https://[REDACTED]@git.internal/x.git"},
+	{"u=postgres%3A%2F%2Fuser%3Ahunter2%40db%2Fx", "u=postgres%3A%2F%2F[REDACTED]%40db%2Fx"},
+	{"dial root:hunter2@tcp(db:3306)/x", "dial [REDACTED]@tcp(db:3306)/x"},
 	{"amqp://u:p@ss@mq/", "amqp://[REDACTED]@mq/"},
 
 	{"Authorization: Bearer abc.def-123", "Authorization: [REDACTED]"},
@@ -58,14 +60,27 @@ var secretTexts = []struct{ in, want string }{
 
 	{"a -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- b", "a [REDACTED] b"},
 	{"-----BEGIN PRIVATE KEY-----\nMIIE cut off", "[REDACTED]"},
+	{"-----BEGIN PGP PRIVATE KEY BLOCK-----\nMIIE\n-----END PGP PRIVATE KEY BLOCK----- b", "[REDACTED] b"},
 
 	{"password=hunter2&x=1", "password=[REDACTED]&x=1"},
 	{"db_Password = 'it is long' x", "db_Password = '[REDACTED]' x"},
 	{`{"api_key": "s3 c\"r3t", "n": 1}`, `{"api_key": "[REDACTED]", "n": 1}`},
 	{`{\"password\":\"hunter2\",\"n\":1}`, `{\"password\":\"[REDACTED]\",\"n\":1}`},
-	{`password="never closed`, `password=[REDACTED] closed`},
+	{`{"password":"never closed, for it was cut`, `{"password":"[REDACTED]`},
+	{"password='two\nlines", "password='[REDACTED]"},
+	{`{\\\"password\\\":\\\"a b\\\"}`, `{\\\"password\\\":\\\"[REDACTED]\\\"}`},
+	{`{"password"=>"a b"}`, `{"password"=>"[REDACTED]"}`},
+	{`password := "a b"`, `password := "[REDACTED]"`},
+	{`{"password": ["a", "b"], "n": 1}`, `{"password": [REDACTED], "n": 1}`},
+	{"user[password]=a&passwd[]=b&x=1", "user[password]=[REDACTED]&passwd[]=[REDACTED]&x=1"},
+	{`{'token': 'abc'}`, `{'token': '[REDACTED]'}`},
 	{"Server=db;Password=x,y;User=u", "Server=db;Password=[REDACTED];User=u"},
 	{"AccountKey=abc+/def==;E=1", "AccountKey=[REDACTED];E=1"},
+	{"q=%7B%22password%22%3A%22a%20b%22%2C%22n%22%3A1%7D", "q=%7B%22password%22%3A%22[REDACTED]%22%2C%22n%22%3A1%7D"},
+	{"u=/find%3Fx%253D1%2526password%253Dabc", "u=/find%3Fx%253D1%2526password%253D[REDACTED]"},
+	{"user%5Bpassword%5D=abc", "user%5Bpassword%5D=[REDACTED]"},
+	{"a=100%&b=%zz&q=bob%2540example.com", "a=100%&b=%zz&q=[REDACTED]"},
+	{"a%2525252540b", "[REDACTED]"}, // encoded more often than anybody looks
 	{"?token=abc&x=1", "?token=[REDACTED]&x=1"},
 	{`{"token":"abc"}`, `{"token":"[REDACTED]"}`},
 	{"client_secret%3Dabc", "client_secret%3D[REDACTED]"},
@@ -77,13 +92,15 @@ var secretTexts = []struct{ in, want string }{
 	{"3782 822463 10005", "[REDACTED]"},
 	{"12 5555555555554444", "12 [REDACTED]"},
 	{"1111 4111 1111 1111 1111", "1111 [REDACTED]"},
+	{"card=4111+1111+1111+1111&x=1", "card=[REDACTED]&x=1"},
+	{"q=card%3D4111111111111111%22", "q=card%3D[REDACTED]%22"},
 	{"card_6011111111111117", "card_[REDACTED]"},
 	{"4111111111111111,5105105105105100", "[REDACTED],[REDACTED]"},
 }
 
 // plainTexts look like secrets and are none.
 var plainTexts = []string{
-	"", "GET /api/{id}", "héllo, 世界", "user@localhost", "@scope/pkg", "a @ b.c", "50%40x",
+	"", "GET /api/{id}", "héllo, 世界", "user@localhost", "@scope/pkg", "100%", "50%20off%zz", "a @ b.c", "50%40x",
 	"http://example.com:8080/a@b", "https://example.com/?at=@",
 	"missing bearer token", "Bearer authentication required", "basic authentication failed", "Basic understanding",
 	"eyJ", "eyJhbGciOi", "risk-with-a-long-name-here-and-more", "task_id", "hf_hub", "npm_config", "SG.x",

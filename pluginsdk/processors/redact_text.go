@@ -46,8 +46,9 @@ func builtInPatterns() []pattern { return builtIns }
 
 var builtIns = []pattern{
 	{name: "private_key", hint: hintPEM, re: regexp.MustCompile(
-		`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)},
-	{name: "userinfo", hint: hintAt, re: regexp.MustCompile(`://([^/?#\s]+)@`)},
+		`-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)`)},
+	{name: "userinfo", hint: hintAt, re: regexp.MustCompile(
+		`://([^/?#\s]+)@|([^\s:/@]+:\S*?)@(?:tcp6?|unix)\(`)}, // the second is a DSN of Go's MySQL driver
 	{name: "bearer", hint: hintBearer, check: isBearer, re: regexp.MustCompile(
 		`(?i)\bbearer(?:` + schemeSign + `token)?` + schemeSign + `["']?([a-z0-9._~+/=%-]{4,})`)},
 	{name: "bearer", hint: hintBearer, check: isBasic, re: regexp.MustCompile(
@@ -64,22 +65,24 @@ var builtIns = []pattern{
 	{name: "assignment", hint: hintAssign, re: regexp.MustCompile(
 		`(?i)(?:authorization|cookie)` + assignSign + `(?:` + quotedValue + `|([^\r\n]+))`)},
 	{name: "assignment", hint: hintAssign, re: regexp.MustCompile(
-		`(?i)(?:(?:` + assignWords + `)` + assignSign + `|token` + assignQuote + `\s{0,8}(?:=|%3d)\s{0,8}|"token\\?"\s{0,8}:\s{0,8})(?:` +
+		`(?i)(?:(?:` + assignWords + `)` + assignSign + `|token` + assignQuote + `\s{0,8}(?:=>?|%3d)\s{0,8}|["']token\\*["']\s{0,8}:\s{0,8})(?:` +
 			quotedValue + `|([^\s&;]+))`)},
 	{name: "email", hint: hintAt, re: regexp.MustCompile(
 		`[\pL\pN._%+'-]+(?:@|%40)(?:[\pL\pN-]+\.)+\pL{2,}`)},
 	{name: "card", hint: hintDigits, find: findCard},
 }
 
-// Parts of the patterns for credentials and for "password=…". A value that opens with a quote ends
-// with it; if it does not end, it goes on to the next space.
+// Parts of the patterns for credentials and for "password=…". A value that opens
+// with a quote or a bracket ends with it; where it does not end, because the
+// text was cut, it is all that follows.
 const (
 	schemeSign  = `(?:\s|%20|[+:=]){1,4}`
 	assignWords = `password|passwd|passphrase|pwd|secret|secret[_-]?key|api[_-]?key|access[_-]?key|account[_-]?key|` +
 		`private[_-]?key|(?:access|auth|refresh|id|session|security)[_-]?token|session[_-]?id|credentials?|signature|[?&]sig`
-	assignQuote = `\\?["']?`
-	assignSign  = assignQuote + `\s{0,8}(?:[=:]|%3[ad])\s{0,8}`
-	quotedValue = `\\"(.*?)\\"|"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'`
+	assignQuote = `\\*["']?(?:\[?\])?` // also "user[password]=…"
+	assignSign  = assignQuote + `\s{0,8}(?:=>|:=|[=:]|%3[ad])\s{0,8}`
+	quotedValue = `\\+"(?s:(.*?)\\+")|"(?s:((?:[^"\\]|\\.)*)")|'(?s:((?:[^'\\]|\\.)*)')|` +
+		`\\*["'](?s:(.+))|([\[{][^\]}]*[\]}]?)`
 )
 
 // assignEnds are the ends of all words of the two patterns, for the hint.
@@ -199,7 +202,7 @@ func hintsOf(text []byte) hints {
 // assigned, and perhaps quotes and spaces.
 func tells(text []byte) bool {
 	text = bytes.TrimRight(text, " \t\r\n\f")
-	text = bytes.TrimRight(text, `\"'`)
+	text = bytes.TrimRight(text, `\"'[]`)
 	for _, word := range assignEnds {
 		if len(text) >= len(word) && foldPrefix(text[len(text)-len(word):], word) {
 			return true
@@ -238,8 +241,20 @@ func (r *redactRules) clean(text []byte) bool {
 }
 
 // found tells whether a pattern finds a secret in text, which need not be
-// UTF-8.
+// UTF-8, or in what it is without percent-encoding.
 func (r *redactRules) found(text []byte) bool {
+	for range maxUnescape {
+		if r.foundIn(text) {
+			return true
+		}
+		if text = unescape(text); text == nil {
+			return false
+		}
+	}
+	return true // encoded over and over: nobody has looked into the rest
+}
+
+func (r *redactRules) foundIn(text []byte) bool {
 	h := hintsOf(text)
 	for i := range r.patterns {
 		if p := &r.patterns[i]; p.hint == 0 || h&p.hint != 0 {
@@ -309,21 +324,40 @@ func (r *redactRules) redactText(text []byte) string {
 	const rounds = 4
 	for range rounds {
 		changed := false
-		h := hintsOf(text)
 		for i := range r.patterns {
-			p := &r.patterns[i]
-			if p.hint != 0 && h&p.hint == 0 {
-				continue
-			}
-			if secrets := r.secrets(p, text); len(secrets) > 0 {
+			if secrets := r.secretsEncoded(&r.patterns[i], text); len(secrets) > 0 {
 				text, changed = replaced(text, secrets), true
 			}
 		}
 		if !changed {
-			return string(text)
+			break
 		}
 	}
-	return Redacted
+	if r.found(text) {
+		return Redacted
+	}
+	return string(text)
+}
+
+// secretsEncoded is secrets, and where text has none, those in what it is
+// without percent-encoding.
+func (r *redactRules) secretsEncoded(p *pattern, text []byte) [][2]int {
+	var outer [][]byte // the encoding of text, the encoding of that first
+	for range maxUnescape {
+		if p.hint == 0 || hintsOf(text)&p.hint != 0 {
+			if secrets := r.secrets(p, text); len(secrets) > 0 {
+				for _, encoded := range slices.Backward(outer) {
+					encodedBounds(encoded, secrets)
+				}
+				return secrets
+			}
+		}
+		outer = append(outer, text)
+		if text = unescape(text); text == nil {
+			break
+		}
+	}
+	return nil
 }
 
 func replaced(text []byte, secrets [][2]int) []byte {

@@ -403,10 +403,25 @@ func (w *redactWalk) fixed(text []byte) error {
 
 // opaque looks at bytes that can not be edited and may hold texts.
 func (w *redactWalk) opaque(raw []byte) error {
-	if len(raw) > w.rules.maxBytes || w.rules.found(raw) {
+	if len(raw) > w.rules.maxBytes || w.foundWithin(raw, 1) {
 		return errFixed
 	}
 	return nil
+}
+
+// foundWithin tells whether a secret is in bytes that may be a text, a message,
+// or several messages deep. In a message each text is looked at by itself too:
+// its length in front of it may be a letter, and hide that it begins there.
+func (w *redactWalk) foundWithin(raw []byte, depth int) bool {
+	if depth > w.rules.maxDepth || w.rules.found(raw) {
+		return true
+	}
+	for f := fieldsOf(raw); f.next(); {
+		if f.typ == protowire.BytesType && w.foundWithin(f.content, depth+1) {
+			return true
+		}
+	}
+	return false
 }
 
 // id looks at an id: one of the right length is no text.
