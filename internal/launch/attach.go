@@ -76,9 +76,10 @@ func (a *Attachment) dial(ctx context.Context, _ string) (net.Conn, error) {
 	}
 	select {
 	case <-a.life.Done():
+		return nil, context.Cause(a.life)
 	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return nil, errors.New("the connection is over")
 }
 
 // watchedConn tells an Attachment when gRPC is done with its socket: at the
