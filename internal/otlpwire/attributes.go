@@ -34,19 +34,13 @@ func (a attributes) find(key string) (Value, bool) {
 	if e := a.edited([]byte(key)); e != nil {
 		return e.value(a.r), e.kv != nil
 	}
-	var found Value
-	ok := false
-	c := a.p.fields()
-	for c.next() {
-		if !c.is(a.num) {
-			continue
-		}
-		if k, v := a.r.keyValue(c.here()); string(k) == key {
-			found, ok = Value{a.r, v}, true
-		}
+	at := a.search(key).last
+	if at < 0 {
+		return Value{}, false
 	}
-	a.r.note(c.err())
-	return found, ok
+	c := a.cursorAt(at)
+	_, v := a.r.keyValue(c.here())
+	return Value{a.r, v}, true
 }
 
 func (a attributes) all() iter.Seq2[string, Value] {
@@ -182,24 +176,94 @@ type reading struct {
 // a loop has come to, or the first.
 func (a attributes) offset(key string) int {
 	if at := a.r.reading; at.of == a.of {
-		c := cursor{part: a.p, pos: at.start}
-		if c.next() && c.is(a.num) {
+		if c := a.cursorAt(at.start); c.is(a.num) {
 			if k, _ := a.r.keyValue(c.here()); string(k) == key {
 				return c.at()
 			}
 		}
 	}
+	if at := a.search(key).first; at >= 0 {
+		return a.p.base + at
+	}
+	return -1
+}
+
+// cursorAt stands on the field at an offset in the message.
+func (a attributes) cursorAt(start int) cursor {
+	c := cursor{part: a.p, pos: start}
+	c.next()
+	return c
+}
+
+// keyPlaces are where the first and the last attribute of a key stand in the
+// message, -1 if none does.
+type keyPlaces struct{ first, last int }
+
+// search finds a key in the bytes.
+func (a attributes) search(key string) keyPlaces {
+	x := &a.r.keys
+	if x.of != a.of {
+		x.of, x.searched, x.places = a.of, 0, nil
+	}
+	if x.places != nil {
+		if found, ok := x.places[key]; ok {
+			return found
+		}
+		return keyPlaces{-1, -1}
+	}
+	x.searched++
+	found, seen := keyPlaces{-1, -1}, 0
 	c := a.p.fields()
 	for c.next() {
 		if !c.is(a.num) {
 			continue
 		}
+		seen++
 		if k, _ := a.r.keyValue(c.here()); string(k) == key {
-			return c.at()
+			found.add(c.start)
 		}
 	}
 	a.r.note(c.err())
-	return -1
+	if x.searched >= minSearches && seen > maxListed {
+		a.index(seen)
+	}
+	return found
+}
+
+func (p *keyPlaces) add(at int) {
+	if p.first < 0 {
+		p.first = at
+	}
+	p.last = at
+}
+
+// A keyIndex has the places of all keys of a message with many attributes that
+// is searched again and again, as maxListed has it for edits.
+type keyIndex struct {
+	of       owner
+	searched int                  // how often
+	places   map[string]keyPlaces // nil: not yet
+}
+
+// minSearches in one message pay for its keyIndex.
+const minSearches = 16
+
+func (a attributes) index(n int) {
+	places := make(map[string]keyPlaces, n)
+	c := a.p.fields()
+	for c.next() {
+		if !c.is(a.num) {
+			continue
+		}
+		k, _ := a.r.keyValue(c.here())
+		found, ok := places[string(k)]
+		if !ok {
+			found = keyPlaces{-1, -1}
+		}
+		found.add(c.start)
+		places[string(k)] = found
+	}
+	a.r.keys.places = places
 }
 
 // standsAt tells whether the edited attribute takes the place of the one at c:

@@ -1,6 +1,7 @@
 package otlpwire
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -131,6 +132,41 @@ func TestEditManyAttributes(t *testing.T) {
 	got := unmarshal(t, r.AppendTo(nil)).ResourceSpans[0].ScopeSpans[0].Spans[0].Attributes
 	if n != attributes || len(got) != attributes-attributes/3 || got[0].Value.GetIntValue() != 2 {
 		t.Errorf("%d attributes were edited, %d are written, want %d and %d", n, len(got), attributes, attributes-attributes/3)
+	}
+}
+
+// TestSearchMany: likewise for keys that are searched in another order than
+// theirs, in a resource that came in pieces, and for spans that ask for their
+// scope and resource.
+func TestSearchMany(t *testing.T) {
+	const n = 20_000
+	message := func(num protowire.Number, content []byte) []byte {
+		return append(appendHead(nil, num, len(content)), content...)
+	}
+	var resource []byte
+	for i := range n {
+		piece := message(field.ResourceAttributes, marshal(t, integer(fmt.Sprint("k", i), int64(i))))
+		resource = append(resource, message(field.ResourceSpansResource, piece)...)
+	}
+	scope := message(field.ScopeSpansScope, message(field.ScopeName, []byte("s")))
+	scope = append(scope, bytes.Repeat(message(field.ScopeSpansSpans, nil), n)...)
+	r := parse(t, message(field.RequestResourceSpans, append(resource, message(field.ResourceSpansScopeSpans, scope)...)))
+	i := n
+	for s := range r.Spans() {
+		i--
+		key := fmt.Sprint("k", i)
+		if v, ok := s.Resource().Attribute(key); !ok || v.Attribute().AsInt64() != int64(i) || s.Scope().Name() != "s" {
+			t.Fatalf("%s is %d, %v, in scope %q", key, v.Attribute().AsInt64(), ok, s.Scope().Name())
+		}
+		if i%2 == 0 {
+			s.Resource().DeleteAttribute(key)
+		} else {
+			s.Resource().SetAttribute(attribute.Int(key, -i))
+		}
+	}
+	got := unmarshal(t, r.AppendTo(nil)).ResourceSpans[0].Resource.Attributes
+	if len(got) != n/2 || got[0].Key != "k1" || got[0].Value.GetIntValue() != -1 {
+		t.Errorf("%d attributes are left, the first %v, want %d and k1 = -1", len(got), got[0], n/2)
 	}
 }
 

@@ -16,16 +16,13 @@ type part struct {
 
 // join gives the content of a message that came in two pieces: protobuf merges
 // messages by concatenation. It copies only where a sender did so strange a
-// thing.
+// thing: what stands in a request has no room behind it, so the first append
+// makes some. p must not be used any more.
 func (p part) join(next part) part {
 	if len(p.raw) == 0 {
 		return next
 	}
-	if len(next.raw) == 0 {
-		return p
-	}
-	joined := make([]byte, 0, len(p.raw)+len(next.raw))
-	return part{append(append(joined, p.raw...), next.raw...), p.base}
+	return part{append(p.raw, next.raw...), p.base}
 }
 
 // cursor walks the fields of one message. After next, start is the offset of

@@ -25,6 +25,8 @@ type Request struct {
 	reading   reading     // see offset
 	children  []childEdit // likewise
 	finger    int32       // the childEdit that was looked at last, see seek
+	messages  [2]message  // of a resource and of a scope, see remembered
+	keys      keyIndex    // of the message with many attributes that was searched last
 	writer    Writer      // encodes what is set or added
 	encoded   []byte      // what it encoded; never overwritten, for edits refer to it
 
@@ -86,6 +88,12 @@ func Parse(req []byte) (*Request, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// message is the content of an entry's message, perhaps merged.
+type message struct {
+	known int // 1 + index of the entry, 0: none is known
+	part  part
 }
 
 // index fills a Request's entries while its bytes are walked.

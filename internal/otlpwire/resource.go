@@ -49,7 +49,19 @@ func (r Resource) outer() part {
 	return r.r.part(entry.start, entry.end)
 }
 
-func (r Resource) part() part { return r.r.message(r.outer(), field.ResourceSpansResource) }
+func (r Resource) part() part {
+	return r.r.remembered(ofResource, r.i, r.outer, field.ResourceSpansResource)
+}
+
+// remembered is message for a resource or a scope. The last of each kind is
+// kept: all spans ask for theirs, and to find it takes a walk over all of them.
+func (r *Request) remembered(kind ownerKind, i int, outer func() part, num uint32) part {
+	m := &r.messages[kind]
+	if m.known != i+1 {
+		m.known, m.part = i+1, r.message(outer(), num)
+	}
+	return m.part
+}
 
 func (r Resource) attributes() attributes {
 	return attributes{r.r, r.part(), field.ResourceAttributes, owner{kind: ofResource, i: r.i}}
@@ -93,7 +105,7 @@ func (s Scope) outer() part {
 	return s.r.part(entry.start, entry.end)
 }
 
-func (s Scope) part() part { return s.r.message(s.outer(), field.ScopeSpansScope) }
+func (s Scope) part() part { return s.r.remembered(ofScope, s.i, s.outer, field.ScopeSpansScope) }
 
 func (s Scope) attributes() attributes {
 	return attributes{s.r, s.part(), field.ScopeAttributes, owner{kind: ofScope, i: s.i}}
