@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"go.opentelemetry.io/otel"
+
+	"github.com/servetrace/servetrace/pluginsdk"
 )
 
 // The SDK's processors report the errors of their exporters to otel.Handle,
@@ -25,7 +27,8 @@ type listener struct {
 	errs   []error
 }
 
-// mostHeard bounds what one piece can make a listener keep.
+// mostHeard bounds what one piece can make a listener keep: the first errors,
+// and in the last place one that calls for sending again, if any does.
 const mostHeard = 16
 
 var handler errorHandler
@@ -75,6 +78,9 @@ func (h *errorHandler) Handle(err error) {
 	if h.before != nil {
 		h.before.Handle(err)
 	}
+	_, _, part := partial(err)
+	again := !part && !pluginsdk.Final(err)
+	told := fmt.Errorf("reported to otel.Handle: %w", err)
 	h.mu.Lock()
 	heard := false
 	for _, l := range h.listeners {
@@ -83,7 +89,9 @@ func (h *errorHandler) Handle(err error) {
 		}
 		heard = true
 		if len(l.errs) < mostHeard {
-			l.errs = append(l.errs, fmt.Errorf("reported to otel.Handle: %w", err))
+			l.errs = append(l.errs, told)
+		} else if again {
+			l.errs[mostHeard-1] = told
 		}
 	}
 	log := slog.Default()

@@ -371,6 +371,22 @@ func TestHandlerOfTheAuthor(t *testing.T) {
 	}
 }
 
+// TestManyReports: what calls for sending again counts, however many errors that
+// do not have come before it.
+func TestManyReports(t *testing.T) {
+	ended := 0
+	e := pipeline(t, hooks{end: func(sdktrace.ReadOnlySpan) {
+		if ended++; ended < 100 {
+			otel.Handle(pluginsdk.Permanent(errors.New("odd span")))
+		} else {
+			otel.Handle(errBackEnd)
+		}
+	}})
+	if err := e.Export(t.Context(), numbered(100)); !errors.Is(err, errBackEnd) || pluginsdk.Final(err) {
+		t.Errorf("Export: %v, want the one error that calls for sending again", err)
+	}
+}
+
 // TestReportsBetweenBatches are logged: they say something of spans that a
 // processor has kept, or nothing of spans at all.
 func TestReportsBetweenBatches(t *testing.T) {
