@@ -24,8 +24,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -168,18 +170,26 @@ fi
 exec '%[2]s' "$@"
 `
 
+// nextPort is tried next by freePort: below those that systems give out by
+// themselves (32768 on Linux), for whoever connects to anything might be given
+// the port in the time until a document's service listens there.
+var nextPort atomic.Int64
+
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, ports, tries = 20000, 10000, 100
+	nextPort.CompareAndSwap(0, int64(os.Getpid())) // beside other runs of this test
+	for range tries {
+		port := strconv.FormatInt(first+nextPort.Add(1)%ports, 10)
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return port
+		}
 	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
+	t.Fatalf("no free port among %d", tries)
+	return ""
 }
 
 // Write gathers what programs print.
@@ -269,7 +279,7 @@ func (p *place) expect(t *testing.T, b block) {
 // wait polls for output, for the programs of a document tell no other way.
 func (p *place) wait(t *testing.T, b block, done func(string) bool) {
 	t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(patience)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !done(p.printed()) {
