@@ -75,7 +75,7 @@ func newTenant(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, err
 }
 
 func TestInProcessConforms(t *testing.T) {
-	plugintest.Conformance(t, plugintest.InProcess(sample()), append(inputs(), plugintest.WithEnv("SAMPLE_TENANT=acme"))...)
+	plugintest.Conformance(t, plugintest.InProcess(sample()), append(inputs(), plugintest.WithEnv("SAMPLE_TENANT=acme"), patient)...)
 }
 
 // TestInProcessBooks runs a processor that drops spans and says so: the books
