@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -70,6 +71,7 @@ func executable(t *testing.T, program string) string {
 // The example keeps every rule of the contract.
 func TestConformance(t *testing.T) {
 	plugintest.Conformance(t, plugintest.Binary(plugin(t)),
+		plugintest.WithPatience(time.Minute),
 		plugintest.WithEnv("SPAN_LINES_TEAM=ml"),
 		plugintest.WithConfig([]byte(`{"attributes": {"region": "eu"}, "drop": ["noise"]}`)),
 		plugintest.WithBadConfig([]byte(`{"drop": "noise"}`)),
@@ -80,6 +82,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceOfAnswers(t *testing.T) {
 	path, file := answers(t), filepath.Join(t.TempDir(), "delivered")
 	plugintest.Conformance(t, plugintest.Binary(path),
+		plugintest.WithPatience(time.Minute),
 		plugintest.WithEnv("ANSWERS_FILE="+file),
 		plugintest.WithInput(plugintest.Permanent, request("permanent")),
 		plugintest.WithInput(plugintest.Retryable, request("retry")),
