@@ -16,6 +16,8 @@ import (
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
@@ -107,6 +109,25 @@ func TestSpansReachTheHostsStandardOutput(t *testing.T) {
 	}
 	if want := "{\n    \"name\": \"hello\",\n"; !strings.HasPrefix(got.String(), want) {
 		t.Errorf("standard output has %q, want it to begin with %q", got.String(), want)
+	}
+}
+
+// TestStandardOutputIsGone: whoever read it has ended. No span counts as
+// delivered, and the plugin lives on.
+func TestStandardOutputIsGone(t *testing.T) {
+	for _, format := range []string{"json", "pretty"} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn := start(t, w, map[string]string{"SERVE_CONSOLE_FORMAT": format})
+		_, _ = w.Close(), r.Close()
+		for range 2 {
+			_, err := coltracepb.NewTraceServiceClient(conn).Export(t.Context(), request("hello"))
+			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "broken pipe") {
+				t.Errorf("%s: Export gives %v, want UNAVAILABLE for the broken pipe", format, err)
+			}
+		}
 	}
 }
 

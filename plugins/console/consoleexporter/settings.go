@@ -66,7 +66,6 @@ type document struct {
 		Format string `yaml:"format"`
 		Output string `yaml:"output"`
 	} `yaml:"exporter"`
-	Others map[string]any `yaml:",inline"`
 }
 
 // readSettings takes each setting from its variable, or else from the document.
