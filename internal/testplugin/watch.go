@@ -13,18 +13,18 @@ import (
 )
 
 // WaitFor polls until ok, for in another process there is nothing to wait on.
-// It fails the test after 20 s.
+// It fails the test after a minute.
 func WaitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for range 4000 {
+	for range 12000 {
 		if ok() {
 			return
 		}
 		<-tick.C
 	}
-	t.Fatalf("no sign of %s within 20 s", what)
+	t.Fatalf("no sign of %s within a minute", what)
 }
 
 // Gone tells whether a process has ended; a zombie has.
