@@ -189,9 +189,10 @@ type target interface {
 // editor applies actions to one target, whose keys it knows at any moment: so a
 // glob is held against them without a look at any value.
 type editor struct {
-	keys  []liveKey
-	added []byte // texts of keys that actions have added, one after another
-	spare []byte // what is hashed
+	keys  []liveKey      // of those that are not gone no two are the same
+	index map[string]int // of the last of each in keys; empty while keys are few
+	added []byte         // texts of keys that actions have added, one after another
+	spare []byte         // what is hashed
 	sum   [sha256.Size]byte
 
 	// For calls that take several: a slice made for each would be allocated.
@@ -208,6 +209,9 @@ type liveKey struct {
 func (e *editor) reset() {
 	clear(e.keys) // of what refers to the batch
 	e.keys, e.added = e.keys[:0], e.added[:0]
+	if len(e.index) > 0 {
+		e.index = nil // clearing one that was large once would cost every span
+	}
 }
 
 // collect adds the keys that stand in a message in its field num.
@@ -227,9 +231,44 @@ func (e *editor) collect(message []byte, num protowire.Number) error {
 		if kv.err != nil {
 			return malformed("attribute", kv.err)
 		}
-		e.keys = append(e.keys, liveKey{text: key})
+		if lookup(e, key) < 0 {
+			e.add(key)
+		}
 	}
 	return malformed("attributes", f.err)
+}
+
+// maxListed is how many keys are looked through one by one. More get an index,
+// so that a span with an unusual number does not cost their square.
+const maxListed = 32
+
+func (e *editor) add(key []byte) {
+	e.keys = append(e.keys, liveKey{text: key})
+	switch n := len(e.keys); {
+	case len(e.index) > 0:
+		e.index[string(key)] = n - 1
+	case n > maxListed:
+		e.index = make(map[string]int, 2*n)
+		for i := range e.keys {
+			e.index[string(e.keys[i].text)] = i
+		}
+	}
+}
+
+// lookup is the index of a key that the target has, -1 if it has none.
+func lookup[T string | []byte](e *editor, key T) int {
+	if len(e.index) > 0 {
+		if i, ok := e.index[string(key)]; ok && !e.keys[i].gone {
+			return i
+		}
+		return -1
+	}
+	for i := range e.keys {
+		if !e.keys[i].gone && string(e.keys[i].text) == string(key) {
+			return i
+		}
+	}
+	return -1
 }
 
 // concerns tells whether one of the actions may have something to do, so that
@@ -245,6 +284,9 @@ func (e *editor) concerns(actions []attributeAction) bool {
 
 // find is the index of the first key that a pattern stands for, -1 if none.
 func (e *editor) find(pattern *glob) int {
+	if pattern.isLiteral && !pattern.fold {
+		return lookup(e, pattern.literal)
+	}
 	for i := range e.keys {
 		if !e.keys[i].gone && matches(pattern, e.keys[i].text) {
 			return i
@@ -280,7 +322,6 @@ func each[T target](e *editor, t T, a *attributeAction) {
 		if !a.key.isLiteral {
 			key = string(e.keys[i].text)
 		}
-		e.forget(key, i+1) // of several of this key one is left
 		switch a.op {
 		case opDelete:
 			remove(e, t, key)
@@ -326,31 +367,17 @@ func put[T target](e *editor, t T, key string, value attribute.Value) {
 	if !e.has(key) {
 		from := len(e.added)
 		e.added = append(e.added, key...)
-		e.keys = append(e.keys, liveKey{text: e.added[from:]})
+		e.add(e.added[from:])
 	}
 }
 
 func remove[T target](e *editor, t T, key string) {
 	e.name[0] = attribute.Key(key)
 	t.DeleteAttributes(e.name[:]...)
-	e.forget(key, 0)
+	if i := lookup(e, key); i >= 0 {
+		e.keys[i].gone = true
+	}
 }
 
 // has tells whether the target has that key.
-func (e *editor) has(key string) bool {
-	for i := range e.keys {
-		if !e.keys[i].gone && string(e.keys[i].text) == key {
-			return true
-		}
-	}
-	return false
-}
-
-// forget notes that a key is gone, from an index on.
-func (e *editor) forget(key string, from int) {
-	for i := from; i < len(e.keys); i++ {
-		if string(e.keys[i].text) == key {
-			e.keys[i].gone = true
-		}
-	}
-}
+func (e *editor) has(key string) bool { return lookup(e, key) >= 0 }

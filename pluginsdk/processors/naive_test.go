@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"math"
 	"math/big"
 	"path"
@@ -249,4 +250,40 @@ func attributeValue(v *commonpb.AnyValue) attribute.Value {
 		return attribute.MapValue(members...)
 	}
 	return attribute.Value{}
+}
+
+// TestAttributesMany: what an action costs does not depend on how many
+// attributes there are. With a search through all of them for each, this test
+// would stand out.
+func TestAttributesMany(t *testing.T) {
+	const n = 20_000
+	var span []byte
+	for i := range n {
+		span = append(span, attributeField(fieldSpanAttributes, fmt.Sprint("k", i), textField(fieldString, "v"))...)
+	}
+	for action, want := range map[string]string{"delete": "", "hash": "k", "rename": "x.", "update": "k"} {
+		a := AttributeAction{Key: "k*", Action: action}
+		switch action {
+		case "rename":
+			a.To = "x.*"
+		case "update":
+			a.Value = 1
+		}
+		p := construct(t, Attributes(AttributesConfig{Actions: []AttributeAction{a}}), pluginsdk.Setup{})
+		out, err := process(t, p, requestOf(span))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		for s := range pluginsdk.NewBatch(out).Spans() {
+			for kv := range s.Attributes() {
+				if strings.HasPrefix(string(kv.Key), want) && kv.Value.String() != "v" == (action != "rename") {
+					got++
+				}
+			}
+		}
+		if action == "delete" && got != 0 || action != "delete" && got != n {
+			t.Errorf("%s leaves %d attributes of %d as it should", action, got, n)
+		}
+	}
 }
