@@ -80,8 +80,10 @@ func TestScriptedConforms(t *testing.T) {
 		case plugintest.Pass:
 		}
 	}
-	if want := []string{"configure.refused", "configure.diagnostics"}; !slices.Equal(skipped, want) {
-		t.Errorf("skipped are %v, want %v", skipped, want)
+	// Of these it depends on what the SDK says to a document that nobody reads.
+	may := []string{"configure.refused", "configure.diagnostics"}
+	if more := slices.DeleteFunc(skipped, func(rule string) bool { return slices.Contains(may, rule) }); len(more) > 0 {
+		t.Errorf("skipped are %v, which need not be", more)
 	}
 }
 
