@@ -206,5 +206,9 @@ func plainYAML(err error) string {
 	if errors.As(err, &several) {
 		return strings.Join(several.Errors, "; ")
 	}
-	return strings.TrimPrefix(err.Error(), "yaml: ")
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	if strings.Contains(text, "unknown anchor ") { // and the name, perhaps a password that begins with "*"
+		return `a value that begins with "*" and is no alias of an anchor: put it in quotes`
+	}
+	return text
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -56,7 +57,7 @@ func (c *documentCheck) value(n *yaml.Node, t reflect.Type, path string) {
 		c.mapping(n, path, documentFields{rest: t.Elem()})
 	case t.Kind() == reflect.Slice || t.Kind() == reflect.Array:
 		if n.Kind != yaml.SequenceNode {
-			c.fault(n, path, "%s, want a list", shown(n))
+			c.fault(n, path, "%s, want a list", shown(n, path))
 			return
 		}
 		for i, member := range n.Content {
@@ -81,7 +82,7 @@ func (c *documentCheck) keys(n *yaml.Node, path string) {
 
 func (c *documentCheck) mapping(n *yaml.Node, path string, fields documentFields) {
 	if n.Kind != yaml.MappingNode {
-		c.fault(n, path, "%s, want a mapping%s", shown(n), fields.known(" of ", " without keys"))
+		c.fault(n, path, "%s, want a mapping%s", shown(n, path), fields.known(" of ", " without keys"))
 		return
 	}
 	seen := map[string]int{}
@@ -91,7 +92,7 @@ func (c *documentCheck) mapping(n *yaml.Node, path string, fields documentFields
 			key = key.Alias
 		}
 		if key.Kind != yaml.ScalarNode {
-			c.fault(key, path, "%s as a key, want text", shown(key))
+			c.fault(key, path, "%s as a key, want text", shown(key, path))
 			continue
 		}
 		if key.ShortTag() == "!!merge" {
@@ -146,7 +147,7 @@ func (c *documentCheck) leaf(n *yaml.Node, t reflect.Type, path string) {
 		c.own(n, path, err)
 		return
 	}
-	c.fault(n, path, "%s, want %s", shown(n), wanted(t))
+	c.fault(n, path, "%s, want %s", shown(n, path), wanted(t))
 }
 
 // own is the error of a type that decodes itself.
@@ -278,13 +279,19 @@ func rangeOf(t reflect.Type) string {
 	return fmt.Sprintf(" that fits into %d bits", t.Bits())
 }
 
-// shown is the value seen, for an error.
-func shown(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
+// telling finds words of a path below which a secret may stand.
+var telling = regexp.MustCompile(`(?i)header|auth|token|secret|passw|credential|cookie|api.?key|access.?key|private.?key|salt`)
+
+// shown is the value seen, for an error, which goes to the log: not what may be
+// a secret.
+func shown(n *yaml.Node, path string) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
 		return "a mapping"
-	case yaml.SequenceNode:
+	case n.Kind == yaml.SequenceNode:
 		return "a list"
+	case telling.MatchString(path):
+		return fmt.Sprintf("a text of %d bytes", len(n.Value))
 	default:
 		return quoted(n.Value)
 	}

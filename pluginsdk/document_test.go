@@ -145,7 +145,7 @@ func TestDecodeConfigFaults(t *testing.T) {
 			`gzip: line 4: "1", want true or false`,
 		}},
 		{"endpoint: [a]", []string{`endpoint: line 1: a list, want text`}},
-		{"headers: x", []string{`headers: line 1: "x", want a mapping`}},
+		{"headers: x", []string{`headers: line 1: a text of 1 bytes, want a mapping`}},
 		{"headers: {a: {}}", []string{`headers.a: line 1: a mapping, want text`}},
 		{"rules: {}", []string{`rules: line 1: a mapping, want a list`}},
 		{"rules: [x]", []string{`rules[0]: line 1: "x", want a mapping of name, keys, sub`}},
@@ -164,7 +164,7 @@ func TestDecodeConfigFaults(t *testing.T) {
 		{"a: b: c", []string{"mapping values are not allowed in this context"}},
 		{"endpoint: \"a", []string{"found unexpected end of stream"}},
 		{"team: a\n---\nteam: b", []string{"line 2: a second document begins, want one"}},
-		{"team: *nobody", []string{"unknown anchor 'nobody' referenced"}},
+		{"team: *nobody", []string{"a value that begins with \"*\" and is no alias of an anchor: put it in quotes"}},
 	} {
 		var v document
 		got := faults(decode(c.text, &v))
