@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Chain is processors as one, in order: what a constructor returns that makes
@@ -79,3 +80,24 @@ func nameOf(processor Processor, place string) string {
 	}
 	return "processor-" + place
 }
+
+// checkNames finds names that the books could not tell apart, or the host not
+// read.
+func checkNames(stages []stage) error {
+	var faults []error
+	seen := map[string]bool{}
+	for _, stage := range stages {
+		switch {
+		case seen[stage.name]:
+			faults = append(faults, fmt.Errorf("two processors are named %q: give one another name, for the host counts by it", stage.name))
+		case strings.ContainsFunc(stage.name, notInName):
+			faults = append(faults, fmt.Errorf("the processor name %q has a character that the books can not have: use letters, digits, dots, dashes and underscores", stage.name))
+		}
+		seen[stage.name] = true
+	}
+	return errors.Join(faults...)
+}
+
+// notInName tells which characters a name in the books can not have: those that
+// a trailer, or a line of the log, gives a meaning.
+func notInName(r rune) bool { return r <= ' ' || r == ',' || r == '=' || r >= 0x7f }

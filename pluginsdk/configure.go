@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
+
+	"google.golang.org/protobuf/proto"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
@@ -39,11 +42,17 @@ func (p *plugin) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*pi
 		}
 		built.stages = append(built.stages, stages...)
 	}
+	if err := checkNames(built.stages); err != nil {
+		remarks.fail("", err)
+	}
 	exporter, err := make1(p, "exporter", func() (Exporter, error) { return p.spec.Exporter(ctx, setup) })
 	if err != nil {
 		remarks.fail("", err)
 	} else {
 		built.exporter = exporter
+	}
+	if err := setup.readers.unread(setup.Config); err != nil {
+		remarks.fail("", err)
 	}
 	if !remarks.failed() {
 		return built, remarks.list()
@@ -80,6 +89,7 @@ func (p *plugin) setup(req *pluginv1.ConfigureRequest, remarks *remarks) Setup {
 		Warn: func(path, text string) {
 			remarks.add(pluginv1.Severity_SEVERITY_WARNING, path, text)
 		},
+		readers: &documentReaders{},
 	}
 }
 
@@ -116,15 +126,21 @@ type remarks struct {
 	all    []*pluginv1.Diagnostic
 }
 
+// add adds a remark, once: two constructors find the same fault in a document
+// that both decode.
 func (r *remarks) add(severity pluginv1.Severity, path, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.closed {
-		r.all = append(r.all, &pluginv1.Diagnostic{Severity: severity, Path: wire.Text(path), Text: wire.Text(text)})
+	remark := &pluginv1.Diagnostic{Severity: severity, Path: wire.Text(path), Text: wire.Text(text)}
+	if r.closed || slices.ContainsFunc(r.all, func(d *pluginv1.Diagnostic) bool { return proto.Equal(d, remark) }) {
+		return
 	}
+	r.all = append(r.all, remark)
 }
 
-// fail adds an ERROR for err, or one for each that it joins.
+// fail adds an ERROR for err, or one for each that it joins. prefix says where
+// in the Spec it is from; a ConfigError says where in the operator's settings,
+// who does not know the Spec.
 func (r *remarks) fail(prefix string, err error) {
 	if list := members(err); list != nil {
 		for _, one := range list {
@@ -137,7 +153,7 @@ func (r *remarks) fail(prefix string, err error) {
 	if errors.As(err, &named) {
 		path = named.Path
 		if text == named.Error() { // else the text around it matters
-			text = named.Err.Error()
+			text, prefix = named.Err.Error(), ""
 		}
 	}
 	r.add(pluginv1.Severity_SEVERITY_ERROR, path, prefix+text)

@@ -110,7 +110,7 @@ func TestEveryConstructorRunsAndWhatIsBuiltIsReleased(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []*pluginv1.Diagnostic{
-		{Severity: pluginv1.Severity_SEVERITY_ERROR, Path: "C", Text: "processor 2: is odd"},
+		{Severity: pluginv1.Severity_SEVERITY_ERROR, Path: "C", Text: "is odd"},
 		{Severity: pluginv1.Severity_SEVERITY_ERROR, Text: "no key"},
 	}
 	if diff := cmp.Diff(want, answer.GetDiagnostics(), protocmp.Transform()); diff != "" {

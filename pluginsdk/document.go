@@ -29,7 +29,14 @@ const (
 // document does not name stays as it is, so defaults are set before; with a nil
 // or empty document that is all of v.
 //
-// It is strict: a key that v has no field for, a key that stands twice and a
+// The constructors of a plugin share the document: a key at its top that v has
+// no field for is left to the others. One that nobody has a field for is an
+// error, which the SDK finds when all have run, unless nothing is in it. So a
+// document for a plugin whose constructors decode none is refused, and a list
+// of processors does not go unheard. A map takes all keys. In a Setup that a
+// test has made there are no others, and such a key is an error at once.
+//
+// It is strict: a key that is not known, a key that stands twice and a
 // value of another type are errors. All are found at once; the error is a
 // [*ConfigError], or several joined, each with its path ("headers.x-api-key",
 // "rules[2].name"), the line, the value seen and what is allowed. Return it as
@@ -48,6 +55,7 @@ func (s Setup) DecodeConfig(v any) error {
 	if err != nil || root == nil {
 		return err
 	}
+	root = s.readers.share(root, target.Type().Elem())
 	var c documentCheck
 	c.value(root, target.Type().Elem(), "")
 	if len(c.faults) > 0 {
@@ -70,12 +78,12 @@ func parseDocument(document []byte) (*yaml.Node, error) {
 	if err := decoder.Decode(&file); errors.Is(err, io.EOF) {
 		return nil, nil
 	} else if err != nil {
-		return nil, &ConfigError{Err: errors.New(plainYAML(err))}
+		return nil, noYAML(err)
 	}
 	if err := decoder.Decode(&more); err == nil {
 		return nil, configFault("", more.Line, "a second document begins, want one")
 	} else if !errors.Is(err, io.EOF) {
-		return nil, &ConfigError{Err: errors.New(plainYAML(err))}
+		return nil, noYAML(err)
 	}
 	if len(file.Content) == 0 || isNull(file.Content[0]) {
 		return nil, nil
@@ -211,4 +219,28 @@ func plainYAML(err error) string {
 		return `a value that begins with "*" and is no alias of an anchor: put it in quotes`
 	}
 	return text
+}
+
+// noYAML is a fault of the document's form, with what to do about the commonest.
+func noYAML(err error) *ConfigError {
+	text := "no YAML: " + plainYAML(err)
+	for sign, advice := range yamlAdvice {
+		if strings.Contains(text, sign) {
+			text += ": " + advice
+		}
+	}
+	return &ConfigError{Err: errors.New(text)}
+}
+
+var yamlAdvice = map[string]string{
+	"did not find expected alphabetic":       `a value that begins with "*" or "&", such as a glob, stands in quotes`,
+	"cannot start any token":                 `indent with spaces, not tabs, and put a value that begins with "@", "%" or "` + "`" + `" in quotes`,
+	"unknown escape character":               `a backslash in double quotes begins an escape; put a regular expression in single quotes`,
+	"did not find expected key":              `look at the indentation there and in the lines below`,
+	"mapping values are not allowed":         `look at the indentation, and put a value with a colon and a space in quotes`,
+	"could not find expected ':'":            `look for a key without a colon there and in the lines above`,
+	"did not find expected ',' or":           `look for a bracket or brace that is not closed`,
+	"did not find expected '-' indicator":    `look at the indentation of the list`,
+	"found unexpected end of stream":         `look for quotes that are not closed`,
+	"block sequence entries are not allowed": `a list begins in a line of its own`,
 }

@@ -161,10 +161,13 @@ func TestDecodeConfigFaults(t *testing.T) {
 			`rules[0].nam: line 2: unknown key "nam", want one of name, keys, sub`,
 			`rules[1].nam: line 2: unknown key "nam", want one of name, keys, sub`,
 		}},
-		{"a: b: c", []string{"mapping values are not allowed in this context"}},
-		{"endpoint: \"a", []string{"found unexpected end of stream"}},
+		{"a: b: c", []string{"no YAML: mapping values are not allowed in this context: look at the indentation, and put a value with a colon and a space in quotes"}},
+		{"endpoint: \"a", []string{"no YAML: found unexpected end of stream: look for quotes that are not closed"}},
 		{"team: a\n---\nteam: b", []string{"line 2: a second document begins, want one"}},
-		{"team: *nobody", []string{"a value that begins with \"*\" and is no alias of an anchor: put it in quotes"}},
+		{"team: [*a*]", []string{`no YAML: did not find expected alphabetic or numeric character: a value that begins with "*" or "&", such as a glob, stands in quotes`}},
+		{`team: "\d"`, []string{"no YAML: found unknown escape character: a backslash in double quotes begins an escape; put a regular expression in single quotes"}},
+		{"\tteam: a", []string{"no YAML: found character that cannot start any token: indent with spaces, not tabs, and put a value that begins with \"@\", \"%\" or \"`\" in quotes"}},
+		{"team: *nobody", []string{"no YAML: a value that begins with \"*\" and is no alias of an anchor: put it in quotes"}},
 	} {
 		var v document
 		got := faults(decode(c.text, &v))

@@ -337,6 +337,9 @@ func (faultyProcessor) Process(_ context.Context, b *pluginsdk.Batch) error {
 type testExporter struct{ setup pluginsdk.Setup }
 
 func newTestExporter(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
+	if err := s.DecodeConfig(new(any)); err != nil {
+		return nil, err
+	}
 	s.Log.Info("constructed", "context", fmt.Sprintf("%+v", s.Context), "config", string(s.Config))
 	switch s.Getenv("TEST_CONSTRUCT") {
 	case "warn":

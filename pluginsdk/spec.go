@@ -69,7 +69,8 @@ type Setup struct {
 	// environment too, so that libraries that read it work unchanged.
 	Getenv func(string) string
 	// Config is the operator's configuration for this plugin, a YAML or JSON
-	// document; nil where there is none. DecodeConfig reads it.
+	// document; nil where there is none. Read it by DecodeConfig: a document
+	// that no constructor has decoded is refused.
 	Config []byte
 	// Context says where the spans come from.
 	Context StaticContext
@@ -88,6 +89,9 @@ type Setup struct {
 	// host logs it and uses the plugin. path is a variable's name or a path in
 	// the document, or empty. It does nothing once construction is over.
 	Warn func(path, text string)
+
+	// readers is shared by all constructors of a plugin; nil in a test's Setup.
+	readers *documentReaders
 }
 
 // StaticContext says where the spans come from. It does not change while the
@@ -147,7 +151,8 @@ type Processor interface {
 // Named is a [Processor] with a name for the books: a host counts the spans
 // that each processor drops. One without is called "processor-1" by place.
 type Named interface {
-	// Name is short, without spaces, commas or "=". It never changes.
+	// Name is short: printable ASCII without spaces, commas or "=". It never
+	// changes, and no other processor of the plugin has it.
 	Name() string
 }
 

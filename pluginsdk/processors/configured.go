@@ -37,7 +37,7 @@ const (
 // filter or sample, with the fields of RayContextConfig, [AttributesConfig],
 // [RedactConfig], [FilterConfig] or [SampleConfig]; {} is its defaults. Of
 // several of one kind all but one need a name, for the books tell them apart by
-// it. "exporter" is left to the plugin's exporter.
+// it. Other keys of the document are left to the plugin's other constructors.
 //
 // The processor that it gives is a [pluginsdk.Chain], which the SDK unfolds;
 // with neither variable nor document it is empty and costs nothing. The plugin
@@ -90,7 +90,6 @@ func rayContextIsOn(s pluginsdk.Setup) (bool, error) {
 // document is what a stock plugin's document holds.
 type document struct {
 	Processors []entry `yaml:"processors"`
-	Exporter   any     `yaml:"exporter"`
 }
 
 func (d document) hasRayContext() bool {
