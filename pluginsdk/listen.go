@@ -242,10 +242,16 @@ func removeStale(path string) error {
 		_ = conn.Close()
 		return errors.New("another process listens there: end it, or choose another path")
 	}
+	if errors.Is(err, fs.ErrNotExist) { // who listened there has just ended
+		return nil
+	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("see whether somebody listens there: %w", err)
 	}
-	return os.Remove(path)
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // How long to wait for a folder's lock, which nobody holds for longer than it
