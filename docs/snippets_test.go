@@ -3,14 +3,17 @@
 // A fenced block says by its info string what it is:
 //
 //	```go file=names/main.go      written to that file
+//	```diff edit=names/main.go    lines of that file, which stand there once, changed
 //	```sh run=names               run by sh -e in the folder names
 //	```sh start=names             run in the background until the test ends
 //	```text out=names             each line has to come out of what ran in names
+//	```text stop=names            likewise, once Ctrl-C has ended what was started
 //	```sh norun="…"               not run, for that reason
 //
 // The blocks of one folder are one test, in the order of the document. A block
 // of Go, shell, YAML, Python or text without a mark fails, so that no snippet is
-// left out by forgetting. /path/to/servetrace stands for a clone.
+// left out by forgetting. /path/to/servetrace stands for a clone. In a diff a line
+// of @@ alone begins the next place.
 //
 // Open this file; it is all there is.
 package docs
@@ -48,7 +51,7 @@ func TestSnippets(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := buildPrograms(t, root)
-	for _, name := range []string{"plugins.md", "../README.md"} {
+	for _, name := range []string{"plugins.md", "processors.md", "../README.md"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -76,15 +79,15 @@ func TestSnippets(t *testing.T) {
 // block is a fenced block that a test can do something with.
 type block struct {
 	where  string // document and line
-	what   string // file, run, start or out
+	what   string // file, edit, run, start, out or stop
 	folder string
-	file   string // for file, below the folder
+	file   string // for file and edit, below the folder
 	text   string
 }
 
 var (
 	fence = regexp.MustCompile("(?ms)^```([a-z]*)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$")
-	mark  = regexp.MustCompile(`^(file|run|start|out)=([a-z0-9-]+)(?:/([A-Za-z0-9_./-]+))?$`)
+	mark  = regexp.MustCompile(`^(file|edit|run|start|out|stop)=([a-z0-9-]+)(?:/([A-Za-z0-9_./-]+))?$`)
 )
 
 // blocks gives the blocks of a document that are to be run. Those in languages
@@ -97,11 +100,11 @@ func blocks(t *testing.T, name, text string) []block {
 		where := fmt.Sprintf("%s:%d", name, 1+strings.Count(text[:at[0]], "\n"))
 		m := mark.FindStringSubmatch(strings.TrimSpace(info))
 		switch {
-		case m != nil && (m[1] == "file") == (m[3] != ""):
+		case m != nil && (m[1] == "file" || m[1] == "edit") == (m[3] != ""):
 			list = append(list, block{where: where, what: m[1], folder: m[2], file: m[3], text: body})
 		case strings.HasPrefix(info, `norun="`), language == "" && info == "":
 		default:
-			t.Errorf("%s: block of %q with mark %q: want file=, run=, start=, out= or norun=", where, language, info)
+			t.Errorf("%s: block of %q with mark %q: want file=, edit=, run=, start=, out=, stop= or norun=", where, language, info)
 		}
 	}
 	return list
@@ -129,9 +132,16 @@ type place struct {
 	dir     string
 	environ []string
 	words   *strings.Replacer
+	running []running
 
 	mu     sync.Mutex
 	output bytes.Buffer
+}
+
+// running is what a block of start= has started.
+type running struct {
+	pid   int
+	ended chan struct{} // closed
 }
 
 func newPlace(t *testing.T, root, bin string) *place {
@@ -141,17 +151,17 @@ func newPlace(t *testing.T, root, bin string) *place {
 	if err := os.Mkdir(tools, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	real, err := exec.LookPath("go")
+	program, err := exec.LookPath("go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := fmt.Sprintf(goScript, filepath.Join(root, "go.sum"), real)
+	script := fmt.Sprintf(goScript, filepath.Join(root, "go.sum"), program)
 	if err := os.WriteFile(filepath.Join(tools, "go"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
 		t.Fatal(err)
 	}
 	port := freePort(t)
-	environ := append(os.Environ(), //nolint:forbidigo // the tests' own, for the go command
-		"PATH="+tools+":"+os.Getenv("PATH"), //nolint:forbidigo // likewise
+	environ := append(os.Environ(),
+		"PATH="+tools+":"+os.Getenv("PATH"),
 		"GOFLAGS=-mod=mod", "GOWORK=off", "SERVE_HTTP_PORT="+port)
 	return &place{
 		dir:     dir,
@@ -220,6 +230,8 @@ func (p *place) do(t *testing.T, b block) {
 		if err := os.WriteFile(path, []byte(p.words.Replace(b.text)), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	case "edit":
+		p.edit(t, filepath.Join(dir, b.file), b)
 	case "run":
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -230,6 +242,41 @@ func (p *place) do(t *testing.T, b block) {
 		p.start(t, dir, b)
 	case "out":
 		p.expect(t, b)
+	case "stop":
+		p.stop(t, b)
+	}
+}
+
+// edit changes a file as a reader with an editor would: what is to go, with the
+// lines around it that the block shows, must stand in it once.
+func (p *place) edit(t *testing.T, path string, b block) {
+	t.Helper()
+	content, err := os.ReadFile(path) //nolint:gosec // of the test's own folder
+	if err != nil {
+		t.Fatalf("%s: %v", b.where, err)
+	}
+	text := string(content)
+	var before, after strings.Builder
+	for line := range strings.Lines(p.words.Replace(b.text) + "@@\n") {
+		switch line[0] {
+		case '@':
+			if n := strings.Count(text, before.String()); n != 1 {
+				t.Fatalf("%s: these lines stand %d times in %s, want once:\n%s", b.where, n, b.file, before.String())
+			}
+			text = strings.Replace(text, before.String(), after.String(), 1)
+			before.Reset()
+			after.Reset()
+		case '-':
+			before.WriteString(line[1:])
+		case '+':
+			after.WriteString(line[1:])
+		default:
+			before.WriteString(strings.TrimPrefix(line, " "))
+			after.WriteString(strings.TrimPrefix(line, " "))
+		}
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -253,8 +300,12 @@ func (p *place) start(t *testing.T, dir string, b block) {
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%s: %v", b.where, err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how a service ends is not what a document is about
+		close(ended)
+	}()
+	p.running = append(p.running, running{cmd.Process.Pid, ended})
 	t.Cleanup(func() {
 		cancel()
 		<-ended
@@ -264,16 +315,44 @@ func (p *place) start(t *testing.T, dir string, b block) {
 	})
 }
 
+// stop ends what runs, and looks for its last words.
+func (p *place) stop(t *testing.T, b block) {
+	t.Helper()
+	for _, r := range p.running {
+		if err := syscall.Kill(-r.pid, syscall.SIGINT); err != nil {
+			t.Fatalf("%s: %v", b.where, err)
+		}
+		select {
+		case <-r.ended:
+		case <-time.After(patience):
+			t.Fatalf("%s: does not end\nprinted:\n%s", b.where, p.printed())
+		}
+	}
+	p.running = nil
+	for _, want := range p.wanted(b) {
+		if !strings.Contains(p.printed(), want) {
+			t.Fatalf("%s: has ended without\n%s\nprinted:\n%s", b.where, want, p.printed())
+		}
+	}
+}
+
 // expect waits for each line of a block.
 func (p *place) expect(t *testing.T, b block) {
 	t.Helper()
-	for line := range strings.Lines(b.text) {
-		want := strings.TrimSpace(p.words.Replace(line))
-		if want == "…" || want == "" {
-			continue
-		}
+	for _, want := range p.wanted(b) {
 		p.wait(t, block{where: b.where, text: want}, func(printed string) bool { return strings.Contains(printed, want) })
 	}
+}
+
+// wanted is the lines of a block that have to come out.
+func (p *place) wanted(b block) []string {
+	var list []string
+	for line := range strings.Lines(b.text) {
+		if want := strings.TrimSpace(p.words.Replace(line)); want != "…" && want != "" {
+			list = append(list, want)
+		}
+	}
+	return list
 }
 
 // wait polls for output, for the programs of a document tell no other way.
