@@ -31,11 +31,26 @@
 //		return []sdktrace.SpanProcessor{rayServe{}, sdktrace.NewBatchSpanProcessor(exporter)}, nil
 //	}
 //
-// and better, because nothing stands between the host and the back end's
-// answer,
+// where rayServe is a sdktrace.SpanProcessor. Better, because nothing stands
+// between the host and the back end's answer, is the exporter in its place, with
+// the other processors before it:
 //
-//	Processors: []pluginsdk.NewProcessor{otelplugin.Processors(rayServe)},
-//	Exporter:   otelplugin.Client(otlpClient),
+//	func main() {
+//		pluginsdk.Main(pluginsdk.Spec{
+//			Name:       "ray-otlp",
+//			Env:        []string{"OTEL_EXPORTER_OTLP_*"},
+//			Processors: []pluginsdk.NewProcessor{otelplugin.Processors(spanProcessors)},
+//			Exporter:   otelplugin.Client(otlpClient),
+//		})
+//	}
+//
+//	func spanProcessors(context.Context, pluginsdk.Setup) ([]sdktrace.SpanProcessor, error) {
+//		return []sdktrace.SpanProcessor{rayServe{}}, nil
+//	}
+//
+//	func otlpClient(context.Context, pluginsdk.Setup) (otelplugin.TraceClient, error) {
+//		return otlptracehttp.NewClient(), nil
+//	}
 //
 // The life of a batch with span processors:
 //

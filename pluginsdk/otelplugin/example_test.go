@@ -34,6 +34,24 @@ func (printer) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) err
 }
 func (printer) Shutdown(context.Context) error { return nil }
 
+// The better of the two plugins above, with stand-ins for Ray Serve's processor
+// and OTLP's client.
+func Example() {
+	spanProcessors := func(_ context.Context, s pluginsdk.Setup) ([]sdktrace.SpanProcessor, error) {
+		return []sdktrace.SpanProcessor{rayServe{s.Context.Job}}, nil
+	}
+	otlpClient := func(context.Context, pluginsdk.Setup) (otelplugin.TraceClient, error) {
+		return uploader{}, nil // or otlptracehttp.NewClient()
+	}
+	run(pluginsdk.Spec{
+		Name:       "ray-otlp",
+		Env:        []string{"OTEL_EXPORTER_OTLP_*"},
+		Processors: []pluginsdk.NewProcessor{otelplugin.Processors(spanProcessors)},
+		Exporter:   otelplugin.Client(otlpClient),
+	})
+	// Output: span
+}
+
 // A function that returns a list of span processors, as Ray Serve's tracing
 // takes one in Python, is a plugin.
 func ExamplePipeline() {
