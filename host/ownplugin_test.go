@@ -51,6 +51,9 @@ func recordConfig() {
 	pluginsdk.Main(pluginsdk.Spec{
 		Name: "config",
 		Exporter: func(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
+			if err := s.DecodeConfig(new(any)); err != nil {
+				return nil, err
+			}
 			f, err := os.OpenFile(os.Args[0]+".configs", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 			if err != nil {
 				return nil, err

@@ -81,19 +81,20 @@ func nameOf(processor Processor, place string) string {
 	return "processor-" + place
 }
 
-// checkNames finds names that the books could not tell apart, or the host not
-// read.
-func checkNames(stages []stage) error {
+// nameApart gives the second of a name the name "NAME-2", and so on, so that the
+// books tell them apart. A name that a host could not read is an error.
+func nameApart(stages []stage) error {
 	var faults []error
 	seen := map[string]bool{}
-	for _, stage := range stages {
-		switch {
-		case seen[stage.name]:
-			faults = append(faults, fmt.Errorf("two processors are named %q: give one another name, for the host counts by it", stage.name))
-		case strings.ContainsFunc(stage.name, notInName):
-			faults = append(faults, fmt.Errorf("the processor name %q has a character that the books can not have: use letters, digits, dots, dashes and underscores", stage.name))
+	for i := range stages {
+		name := stages[i].name
+		if strings.ContainsFunc(name, notInName) {
+			faults = append(faults, fmt.Errorf("the processor name %q has a character that the books can not have: use letters, digits, dots, dashes and underscores", name))
 		}
-		seen[stage.name] = true
+		for n := 2; seen[stages[i].name]; n++ {
+			stages[i].name = fmt.Sprintf("%s-%d", name, n)
+		}
+		seen[stages[i].name] = true
 	}
 	return errors.Join(faults...)
 }

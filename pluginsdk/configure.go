@@ -42,7 +42,7 @@ func (p *plugin) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*pi
 		}
 		built.stages = append(built.stages, stages...)
 	}
-	if err := checkNames(built.stages); err != nil {
+	if err := nameApart(built.stages); err != nil {
 		remarks.fail("", err)
 	}
 	exporter, err := make1(p, "exporter", func() (Exporter, error) { return p.spec.Exporter(ctx, setup) })

@@ -152,7 +152,7 @@ type Processor interface {
 // that each processor drops. One without is called "processor-1" by place.
 type Named interface {
 	// Name is short: printable ASCII without spaces, commas or "=". It never
-	// changes, and no other processor of the plugin has it.
+	// changes. The second processor of a name is called "NAME-2".
 	Name() string
 }
 

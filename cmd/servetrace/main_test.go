@@ -75,6 +75,9 @@ func newEcho(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	if s.Getenv("ECHO_REFUSE") != "" {
 		return nil, &pluginsdk.ConfigError{Path: "ECHO_REFUSE", Err: errors.New("is set")}
 	}
+	if err := s.DecodeConfig(new(any)); err != nil {
+		return nil, err
+	}
 	s.Warn("ECHO_VALUE", "has "+s.Getenv("ECHO_VALUE"))
 	_, err := s.Stdout.Write([]byte("value " + s.Getenv("ECHO_VALUE") + " undeclared " + s.Getenv("UNDECLARED") +
 		" service " + s.Context.ServiceName + " plugin " + s.Context.PluginName + "\n" + string(s.Config)))
