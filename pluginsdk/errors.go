@@ -72,8 +72,8 @@ func asPartial(err error) *partialError {
 // Final tells whether err, returned from [Exporter.Export], ends the batch: the
 // host counts it as rejected and does not send it again. It is so for
 // [Permanent], and for a gRPC status whose code is final; not for nil, and not
-// for a [Partial], which [Rejected] reads. Both are for exporters that are made
-// of others.
+// for a [Partial], which [Rejected] reads. Both are for an exporter that is made
+// of others and has to answer for all of them.
 func Final(err error) bool {
 	return err != nil && asPartial(err) == nil && wire.FromStatus(wire.ToStatus(err)).Final
 }

@@ -21,8 +21,8 @@ import (
 
 // Main runs the plugin as this process and does not return: it exits with 0
 // after a clean end, with 1 otherwise. It owns signals, standard input and
-// output, and the working of the flags --version, --describe, --listen and
-// --help. Call it from main, with nothing before it but what the Spec needs.
+// output, and the working of the flags --version, --describe, --help, and
+// --listen with --debug and --config. Call it from main, with nothing before it but what the Spec needs.
 //
 // Under a host, file descriptor 1 is the log from the handshake on, for Go code
 // and any other. What a plugin means to print goes to Setup.Stdout.

@@ -27,8 +27,8 @@ import (
 type Span struct{ raw otlpwire.Span }
 
 // EachSpan makes a processor of a function over spans, which may edit or drop
-// each. name is as in [Named]. An error ends the batch, see
-// [Processor].
+// each. name is as in [Named]. An error has the whole batch sent again, and
+// again fail; return [Permanent] for what will not get better, see [Processor].
 func EachSpan(name string, f func(Span) error) NewProcessor {
 	return ProcessorFunc(name, func(_ context.Context, b *Batch) error {
 		for span := range b.Spans() {

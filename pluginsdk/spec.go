@@ -39,7 +39,8 @@ type Spec struct {
 // Limits are what a plugin can take in one call. A field that is zero means
 // the host's default.
 type Limits struct {
-	// MaxBatchSpans is the most spans in a batch.
+	// MaxBatchSpans is the most spans in a batch. A host's default is 65,536,
+	// and it seldom makes batches of more than 2,048.
 	MaxBatchSpans int
 	// MaxBatchBytes is the most bytes of an encoded batch. A host's default is
 	// a little less than 4 MiB; this package takes up to 64 MiB.
