@@ -358,7 +358,7 @@ func (p *place) wanted(b block) []string {
 // wait polls for output, for the programs of a document tell no other way.
 func (p *place) wait(t *testing.T, b block, done func(string) bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !done(p.printed()) {
