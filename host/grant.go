@@ -11,22 +11,12 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// baseVariables are what every plugin gets from the host's environment: what a
-// program needs to run, to find its way through a proxy and to trust
-// certificates, and nothing that is likely to be a secret.
-var baseVariables = map[string]bool{
-	"PATH": true, "HOME": true, "TMPDIR": true, "TZ": true, "LANG": true,
-	"HTTP_PROXY": true, "HTTPS_PROXY": true, "NO_PROXY": true, "ALL_PROXY": true,
-	"http_proxy": true, "https_proxy": true, "no_proxy": true, "all_proxy": true,
-	"SSL_CERT_FILE": true, "SSL_CERT_DIR": true,
-}
-
 // baseEnviron is the environment that a plugin starts with.
 func baseEnviron(environ []string) []string {
 	var out []string
 	for _, kv := range environ {
 		name, _, _ := strings.Cut(kv, "=")
-		if baseVariables[name] || strings.HasPrefix(name, "LC_") {
+		if wire.BaseVariable(name) {
 			out = append(out, kv)
 		}
 	}
@@ -45,7 +35,7 @@ func grant(patterns, environ []string) (map[string]string, error) {
 	}
 	for _, kv := range environ {
 		name, value, ok := strings.Cut(kv, "=")
-		if !ok || !slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name) }) {
+		if _, declared := wire.DeclaredBy(patterns, name); !ok || !declared {
 			continue
 		}
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
@@ -54,13 +44,6 @@ func grant(patterns, environ []string) (map[string]string, error) {
 		granted[name] = value
 	}
 	return granted, nil
-}
-
-func matches(pattern, name string) bool {
-	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(name, prefix)
-	}
-	return pattern == name
 }
 
 func sortedKeys(m map[string]string) []string {

@@ -280,24 +280,13 @@ func lockFolder(path string) (unlock func(), err error) {
 	}
 }
 
-// baseVariables are those that every plugin gets from a host.
-var baseVariables = []string{
-	"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LC_*",
-	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
-	"SSL_CERT_FILE", "SSL_CERT_DIR",
-}
-
 // environByHand is what a host would give of environ: a variable that the author
 // forgot to declare is missing here as it would be there.
 func environByHand(environ, declared []string) []string {
-	patterns := slices.Concat(baseVariables, declared)
 	var granted []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if slices.ContainsFunc(patterns, func(pattern string) bool {
-			prefix, family := strings.CutSuffix(pattern, "*")
-			return pattern == name || family && strings.HasPrefix(name, prefix)
-		}) {
+		if _, ok := wire.DeclaredBy(declared, name); ok || wire.BaseVariable(name) {
 			granted = append(granted, entry)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
 const pluginExplainLong = `Show for each plugin of SERVE_TRACING_EXPORTER_PLUGIN, or of --plugins, what a
@@ -110,21 +111,11 @@ func explain(is host.Inspection) explained {
 	for _, v := range is.Variables {
 		shown := variable{Name: v.Name, Value: redacted(v.Value)}
 		if !v.Base {
-			shown.GrantedBy = grantedBy(is.About.Patterns, v.Name)
+			shown.GrantedBy, _ = wire.DeclaredBy(is.About.Patterns, v.Name)
 		}
 		e.Variables = append(e.Variables, shown)
 	}
 	return e
-}
-
-// grantedBy is the first pattern that names a variable which the host grants.
-func grantedBy(patterns []string, name string) string {
-	for _, pattern := range patterns {
-		if prefix, ok := strings.CutSuffix(pattern, "*"); ok && strings.HasPrefix(name, prefix) || pattern == name {
-			return pattern
-		}
-	}
-	return name // the host would not have granted it
 }
 
 // contextOf is the static context, by the names of the contract; fields that are

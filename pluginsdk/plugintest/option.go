@@ -8,6 +8,7 @@ import (
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 
+	"github.com/servetrace/servetrace/internal/wire"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -154,10 +155,6 @@ func (s *settings) granted(patterns []string) map[string]string {
 
 // declared tells whether one of patterns names a variable.
 func declared(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(pattern string) bool {
-		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
-			return strings.HasPrefix(name, prefix)
-		}
-		return pattern == name
-	})
+	_, ok := wire.DeclaredBy(patterns, name)
+	return ok
 }

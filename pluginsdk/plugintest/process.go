@@ -48,24 +48,12 @@ type child struct {
 
 var _ plugin = (*child)(nil)
 
-// baseVariables are what a host passes on of its own environment. LC_* is too.
-var baseVariables = []string{
-	"PATH", "HOME", "TMPDIR", "TZ", "LANG",
-	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
-	"http_proxy", "https_proxy", "no_proxy", "all_proxy",
-	"SSL_CERT_FILE", "SSL_CERT_DIR",
-}
-
 // baseEnviron is what a plugin starts with, beside the handshake's variables.
 func baseEnviron(pathOnly bool) []string {
 	var environ []string
 	for _, entry := range os.Environ() { //nolint:forbidigo // what a host hands on comes from the process's own environment
 		name, _, _ := strings.Cut(entry, "=")
-		keep := strings.HasPrefix(name, "LC_")
-		for _, base := range baseVariables {
-			keep = keep || name == base
-		}
-		if keep && (!pathOnly || name == "PATH") {
+		if wire.BaseVariable(name) && (!pathOnly || name == "PATH") {
 			environ = append(environ, entry)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
 // configureRules are about Configure.
@@ -108,7 +109,7 @@ func checkDeclared(_ context.Context, t *trial) error {
 	patterns := t.about.response.GetEnvPatterns()
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(t.env)) {
-		if !declared(patterns, name) && !slices.Contains(baseVariables, name) {
+		if !declared(patterns, name) && !wire.BaseVariable(name) {
 			errs = append(errs, fmt.Errorf("%s is not declared (Describe declares %q): a host does not send it; add it to the patterns", name, patterns))
 		}
 	}

@@ -1,0 +1,19 @@
+package wire
+
+import "testing"
+
+func TestDeclaredBy(t *testing.T) {
+	patterns := []string{"DD_SITE", "DD_*", "TEAM"}
+	for name, want := range map[string]string{
+		"DD_SITE": "DD_SITE", "DD_SITES": "DD_*", "DD_": "DD_*", "DD": "", "TEAM": "TEAM", "TEAMS": "", "": "",
+	} {
+		if got, ok := DeclaredBy(patterns, name); got != want || ok != (want != "") {
+			t.Errorf("%q is declared by %q (%t), want %q", name, got, ok, want)
+		}
+	}
+	for name, want := range map[string]bool{"PATH": true, "LC_TIME": true, "no_proxy": true, "PATHS": false, "LC": false, "LD_PRELOAD": false} {
+		if BaseVariable(name) != want {
+			t.Errorf("BaseVariable(%q) is %t, want %t", name, !want, want)
+		}
+	}
+}
