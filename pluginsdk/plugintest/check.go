@@ -130,6 +130,7 @@ func (c *checker) awaitPrerequisites(v *verdict) bool {
 		if slices.Contains(v.rule.after, other.rule.id) && (other.blocked || other.result.Status == Fail) {
 			v.blocked = true
 			v.result.Status, v.result.Detail = Skip, fmt.Sprintf("not tried: it builds upon %s, which is not kept", other.rule.id)
+			v.result.untried = true
 			return false
 		}
 	}

@@ -250,6 +250,23 @@ func TestSuiteIsKilled(t *testing.T) {
 	}
 }
 
+// TestNoPlugin is a program that is none: why, and no list of all that it did
+// not come to.
+func TestNoPlugin(t *testing.T) {
+	report, err := plugintest.Check(t.Context(), plugintest.Binary(testplugin.Install(t, "hello"), quick(t)...), patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := report.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if report.Failed() == 0 || !strings.Contains(text.String(), "more rules build upon what failed and were not tried.") ||
+		strings.Contains(text.String(), "not tried: it builds upon") {
+		t.Errorf("%d rules failed, the report is\n%s", report.Failed(), text.String())
+	}
+}
+
 // TestReports writes a report with all outcomes in both forms.
 func TestReports(t *testing.T) {
 	report := &plugintest.Report{Target: "/plugins/acme", Results: []plugintest.Result{

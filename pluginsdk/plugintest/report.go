@@ -39,6 +39,8 @@ type Result struct {
 	Detail string
 	// Took is how long the rule ran.
 	Took time.Duration
+
+	untried bool // for a rule that it builds upon is not kept
 }
 
 // Report is the outcome of all rules, in the order of the table.
@@ -71,17 +73,26 @@ func (r *Report) took() time.Duration {
 	return sum
 }
 
-// WriteText writes the report for people: a line for each rule, why it failed
-// or was skipped under it, and a line with the counts.
+// WriteText writes the report for people: a line for each rule that was tried,
+// why it failed or was skipped under it, and a line with the counts. Rules that
+// were not tried because one that they build upon is not kept are one line.
 func (r *Report) WriteText(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	untried := 0
 	for _, result := range r.Results {
+		if result.untried {
+			untried++
+			continue
+		}
 		fmt.Fprintf(table, "%v\t%s\t%s\n", result.Status, result.Rule, result.Title)
 		for line := range strings.SplitSeq(result.Detail, "\n") {
 			if line != "" {
 				fmt.Fprintf(table, "\t\t  %s\n", strings.ReplaceAll(line, "\t", "    "))
 			}
 		}
+	}
+	if untried > 0 {
+		fmt.Fprintf(table, "\n%d more rules build upon what failed and were not tried.\n", untried)
 	}
 	if err := table.Flush(); err != nil {
 		return err
