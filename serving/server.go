@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -183,7 +184,10 @@ func (s *Server) Start(ctx context.Context) error {
 		return errors.New("start server: started or shut down before")
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.HTTPAddr)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("start server: %w: another process listens there; choose another port with %s, or where the program sets its address", err, EnvHTTPPort)
+	case err != nil:
 		return fmt.Errorf("start server: %w", err)
 	}
 	s.started, s.addr = true, l.Addr()

@@ -253,7 +253,9 @@ func TestAddressTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Start(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "start server: listen tcp ") {
-		t.Errorf("Start: %v", err)
+	want := "start server: listen tcp " + r.server.Addr().String() + ": bind: address already in use: " +
+		"another process listens there; choose another port with SERVE_HTTP_PORT, or where the program sets its address"
+	if err := s.Start(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("Start: %v, want %s", err, want)
 	}
 }
