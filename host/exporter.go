@@ -114,19 +114,8 @@ func (x *exporter) dropOldestLocked(now time.Time, why reason) {
 
 // dropLocked counts an item that is on no list any more as dropped.
 func (x *exporter) dropLocked(now time.Time, it *item, why reason) {
-	x.lostLocked(now, uint64(it.left()), why)
+	x.droppedLocked(now, uint64(it.left()), why)
 	x.doneLocked(it)
-}
-
-// lostLocked books spans as dropped, and notes it when trouble begins.
-func (x *exporter) lostLocked(now time.Time, spans uint64, why reason) {
-	if !x.trouble.losing {
-		x.noteLocked(slog.LevelWarn, "spans are being dropped",
-			"reason", why.String(), "state", x.plugin.state.String(), "last_error", x.plugin.lastError)
-	}
-	x.trouble.losing, x.trouble.last = true, now
-	x.trouble.lost += spans
-	x.books.dropped[why] += spans
 }
 
 // doneLocked frees an item whose spans have been booked.
@@ -221,8 +210,7 @@ func (x *exporter) settle(it *item, ans answer) {
 	case ans.err == nil:
 		x.deliveredLocked(now, it, ans)
 	case ans.err.Final:
-		x.failedLocked(now, ans.err.Code, "plugin refuses a batch for good", ans.err.Error(), "spans", it.left())
-		x.books.rejected[ans.err.Code] += uint64(it.left())
+		x.rejectedLocked(now, ans.err.Code, uint64(it.left()), "plugin refuses a batch for good", ans.err.Error())
 		x.doneLocked(it)
 	case now.Sub(it.sealed) >= x.host.cfg.MaxAge:
 		x.plugin.lastError = ans.err.Error()
@@ -253,17 +241,18 @@ func (x *exporter) deliveredLocked(now time.Time, it *item, ans answer) {
 	for processor, n := range ans.filtered {
 		x.books.filter(processor, take(n))
 	}
-	if n := take(ans.rejected); n > 0 {
-		x.books.rejected[codePartial] += n
-	}
+	rejected := take(ans.rejected)
 	x.books.delivered += left
 	x.plugin.lastSuccess = now
-	switch {
-	case ans.unread != "":
+	if ans.unread != "" {
 		x.failedLocked(now, codeUnread, "plugin's answer can not be read; it counts as delivered", ans.unread)
-	case ans.remark != "" || ans.rejected > 0:
-		x.failedLocked(now, codePartial, "back end took only a part of a batch", cmp.Or(ans.remark, "it gave no reason"), "rejected", ans.rejected)
-	default:
+	}
+	switch {
+	case rejected > 0:
+		x.rejectedLocked(now, codePartial, rejected, "back end took only a part of a batch", cmp.Or(ans.remark, "it gave no reason"))
+	case ans.remark != "" || ans.rejected > 0: // of spans that were filtered, or of none
+		x.failedLocked(now, codePartial, "back end's remark on a batch that it took", cmp.Or(ans.remark, "it gave no reason"))
+	case ans.unread == "":
 		x.wellLocked(now)
 	}
 	x.doneLocked(it)

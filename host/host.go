@@ -168,7 +168,7 @@ func (h *Host) dropEverywhere(spans uint64, why reason) {
 	defer h.mu.Unlock()
 	now := time.Now()
 	for _, x := range h.exporters {
-		x.lostLocked(now, spans, why)
+		x.droppedLocked(now, spans, why)
 	}
 }
 

@@ -120,14 +120,14 @@ func (x *exporter) inspect(ctx context.Context, launch bool) Inspection {
 
 // probe connects to a plugin, asks what it is, and lets go of it.
 func (x *exporter) probe(ctx context.Context, plan plan) (description, error) {
-	ctx, cancel := context.WithTimeout(ctx, x.host.cfg.StartTimeout)
+	ctx, cancel := x.host.cfg.startContext(ctx)
 	defer cancel()
 	p, err := x.host.connect(ctx, &x.host.cfg, plan, x.log)
 	if err != nil {
-		return description{}, err
+		return description{}, x.host.cfg.startError(ctx, err)
 	}
 	d, err := x.host.cfg.describe(ctx, plan, p.Conn())
-	return d, errors.Join(err, x.end(p))
+	return d, errors.Join(x.host.cfg.startError(ctx, err), x.end(p))
 }
 
 func (i *Inspection) describe(d description) {

@@ -27,8 +27,10 @@ type plan struct {
 	attached bool
 	// environ is what the process starts with.
 	environ []string
-	// config is the document that it is configured with, nil for none.
-	config []byte
+	// config is the document that it is configured with, nil for none, and
+	// configFile where it was read, if it was.
+	config     []byte
+	configFile string
 	// context is what it is told about this process.
 	context Context
 }
@@ -44,8 +46,26 @@ func (c *Config) plan(e entry) (plan, error) {
 		return p, err
 	}
 	p.environ = baseEnviron(c.Environ)
+	p.configFile = c.PluginConfigs[e.name].File
 	p.config, err = c.PluginConfigs[e.name].load()
 	return p, err
+}
+
+// startContext bounds the start of a plugin.
+func (c *Config) startContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, c.StartTimeout, errStartTimeout)
+}
+
+// errStartTimeout tells this end of a context from that of one around it. It is
+// a deadline as well: package launch knows no more of it.
+var errStartTimeout = fmt.Errorf("start timeout: %w", context.DeadlineExceeded)
+
+// startError adds to an error what a start took too long for.
+func (c *Config) startError(start context.Context, err error) error {
+	if err == nil || !errors.Is(context.Cause(start), errStartTimeout) {
+		return err
+	}
+	return fmt.Errorf("%w (%s=%v)", err, EnvStartTimeout, c.StartTimeout)
 }
 
 // check says what can be said of the plugin by looking at its file.
@@ -153,6 +173,12 @@ type description struct {
 	about   *pluginv1.DescribeResponse
 	limits  limits
 	granted map[string]string
+}
+
+// reads tells whether name is that of a variable that the plugin declares.
+func (d description) reads(name string) bool {
+	_, declared := wire.DeclaredBy(d.about.GetEnvPatterns(), name)
+	return declared
 }
 
 // describe asks the plugin what it is. One that this host can not use, or whose

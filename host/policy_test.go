@@ -31,6 +31,7 @@ import (
 type fakePlugin struct {
 	export func(ctx context.Context, attempt int) error
 	health func(ctx context.Context) error // nil: it is well
+	flush  func(ctx context.Context) error // nil: it is done
 	limits *pluginv1.Limits
 	// patterns are those of Describe; methods are the calls, in order.
 	patterns []string
@@ -84,6 +85,11 @@ func (f *fakePlugin) Invoke(ctx context.Context, method string, args, reply any,
 	case healthpb.Health_Check_FullMethodName:
 		if f.health != nil {
 			return f.health(ctx)
+		}
+		return nil
+	case pluginv1.Lifecycle_Flush_FullMethodName:
+		if f.flush != nil {
+			return f.flush(ctx)
 		}
 		return nil
 	default:

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +28,10 @@ func (x *exporter) run() {
 	defer x.setState(StateStopped, "")
 	pause := restartFirst
 	for {
-		healthy, err := x.live()
+		a := x.newAttempt()
+		healthy, err := x.live(a)
 		if x.ctx.Err() != nil {
+			x.failed(a, err)
 			x.endedWith(err)
 			return
 		}
@@ -41,6 +44,7 @@ func (x *exporter) run() {
 			x.log.Info("connection to the plugin is dialled again", "cause", err)
 			continue
 		}
+		x.failed(a, err)
 		x.setState(StateBackingOff, err.Error())
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):
@@ -66,22 +70,22 @@ func (x *exporter) endedWith(err error) {
 // is attached to. The error says why it did not become ready or why it ended.
 // healthy: it was ready for long enough for the next to begin without a pause
 // or with the first.
-func (x *exporter) live() (healthy bool, err error) {
+func (x *exporter) live(a *attempt) (healthy bool, err error) {
 	x.setState(StateStarting, "")
-	start, cancel := context.WithTimeout(x.ctx, x.host.cfg.StartTimeout)
+	start, cancel := x.host.cfg.startContext(x.ctx)
 	defer cancel()
 	plan, err := x.host.cfg.plan(x.entry)
 	if err != nil {
 		return false, err
 	}
-	p, err := x.host.connect(start, &x.host.cfg, plan, x.log)
+	p, err := x.host.connect(start, &x.host.cfg, plan, a.log)
 	if err != nil {
-		return false, err
+		return false, x.host.cfg.startError(start, err)
 	}
 	l := &link{x: x, peer: p, conn: p.Conn(), leases: newLeases()}
 	defer l.leases.abandon() // after Stop has closed the connection
-	if err := x.introduce(start, l, plan); err != nil {
-		return false, errors.Join(err, x.end(p))
+	if err := x.introduce(start, a, l, plan); err != nil {
+		return false, errors.Join(x.host.cfg.startError(start, err), x.end(p))
 	}
 	begun := time.Now()
 	x.serve(l)
@@ -115,23 +119,24 @@ func (x *exporter) serve(l *link) {
 
 // introduce asks the plugin what it is and gives it its configuration. One that
 // is a plain OTLP receiver takes none, and one that is attached to has its own.
-func (x *exporter) introduce(ctx context.Context, l *link, plan plan) error {
+func (x *exporter) introduce(ctx context.Context, a *attempt, l *link, plan plan) error {
 	d, err := x.host.cfg.describe(ctx, plan, l.conn)
 	if err != nil {
 		return err
 	}
 	l.limits, l.plain = d.limits, d.about == nil
 	if !l.plain && !plan.attached {
-		if err := x.configure(ctx, l, plan, d); err != nil {
+		if err := x.configure(ctx, a, l, plan, d); err != nil {
 			return err
 		}
 	}
+	a.end(true)
 	x.ready(d, plan, l.peer.PID())
 	return nil
 }
 
 // configure hands over what the plugin asked for and the operator's document.
-func (x *exporter) configure(ctx context.Context, l *link, plan plan, d description) error {
+func (x *exporter) configure(ctx context.Context, a *attempt, l *link, plan plan, d description) error {
 	reply, err := pluginv1.NewLifecycleClient(l.conn).Configure(ctx, &pluginv1.ConfigureRequest{
 		Env:     d.granted,
 		Config:  plan.config,
@@ -140,36 +145,50 @@ func (x *exporter) configure(ctx context.Context, l *link, plan plan, d descript
 	if err != nil {
 		return fmt.Errorf("configure: %w", wire.FromStatus(err))
 	}
-	return x.diagnose(reply.GetDiagnostics())
+	return diagnose(a.log, plan, d, reply.GetDiagnostics())
 }
 
 // mostDiagnostics are told of each severity.
 const mostDiagnostics = 20
 
 // diagnose logs the plugin's remarks on its configuration; those of severity
-// error are the error.
-func (x *exporter) diagnose(list []*pluginv1.Diagnostic) error {
+// error are the error. The document's file is named with those that may be
+// about it: all but those on a variable that the plugin declares.
+func diagnose(log *slog.Logger, plan plan, about description, list []*pluginv1.Diagnostic) error {
 	var errs []error
-	warned := 0
+	warned, ofFile := 0, ""
 	for _, d := range list {
 		text := wire.Clip(d.GetText())
 		if d.GetPath() != "" {
 			text = wire.Clip(d.GetPath()) + ": " + text
 		}
+		file := plan.configFile
+		if about.reads(d.GetPath()) {
+			file = ""
+		}
 		if d.GetSeverity() == pluginv1.Severity_SEVERITY_ERROR {
 			if len(errs) < mostDiagnostics {
 				errs = append(errs, errors.New(text))
+				ofFile = cmp.Or(ofFile, file)
 			}
 			continue
 		}
 		if warned++; warned <= mostDiagnostics {
-			x.log.Warn("plugin's remark on its configuration", "text", text)
+			args := []any{"text", text}
+			if file != "" {
+				args = append(args, "file", file)
+			}
+			log.Warn("plugin's remark on its configuration", args...)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("configuration refused: %w", err)
+	err := errors.Join(errs...)
+	switch {
+	case err == nil:
+		return nil
+	case ofFile != "":
+		return fmt.Errorf("configuration refused (file %q): %w", ofFile, err)
 	}
-	return nil
+	return fmt.Errorf("configuration refused: %w", err)
 }
 
 // ready books a plugin that has become ready, and says so in one line.
@@ -277,8 +296,25 @@ func (x *exporter) flushPlugin(ctx context.Context) error {
 	return x.flushLink(ctx, l)
 }
 
+// flushLink blocks until the plugin has delivered what it holds. That may take
+// long, and ctx may have no end: a plugin that does not answer a health check
+// meanwhile is killed, as it is when a batch has no answer.
 func (x *exporter) flushLink(ctx context.Context, l *link) error {
+	var watch sync.WaitGroup
+	watching, stop := context.WithCancel(ctx)
+	watch.Go(func() { // ends with the call
+		for {
+			select {
+			case <-time.After(x.host.cfg.ExportTimeout):
+				l.checkAlive(watching)
+			case <-watching.Done():
+				return
+			}
+		}
+	})
 	reply, err := pluginv1.NewLifecycleClient(l.conn).Flush(ctx, &pluginv1.FlushRequest{Timeout: timeLeft(ctx)})
+	stop()
+	watch.Wait()
 	if err != nil {
 		return fmt.Errorf("flush plugin %q: %w", x.entry.name, wire.FromStatus(err))
 	}

@@ -1,0 +1,209 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/testplugin"
+)
+
+// TestOutputOfFailedStartsIsToldOncePerCause: three starts fail by one cause,
+// three by another, the seventh is ready.
+func TestOutputOfFailedStartsIsToldOncePerCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &testplugin.Log{}
+		h, err := New(Config{Plugins: "/fake/plugin"}, WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		plugin := newFakePlugin(func(context.Context, int) error { return nil })
+		n := 0
+		h.connect = func(_ context.Context, _ *Config, _ plan, log *slog.Logger) (peer, error) {
+			n++
+			log.With("pid", 100+n).WithGroup("g").Info("plugin's word", "n", n)
+			if n == 7 {
+				for range 2 * mostHeld {
+					log.Info("much")
+				}
+				return plugin, nil
+			}
+			return nil, fmt.Errorf("cause %d", (n-1)/3)
+		}
+		if err := h.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		wantLines(t, log.String(), map[string]int{
+			"plugin's word":         3,
+			"pid=101 g.n=1":         1,
+			"pid=104 g.n=4":         1,
+			"pid=107 g.n=7":         1,
+			"cause=\"cause":         2,
+			"msg=much":              mostHeld - 1,
+			"suppressed=101":        1,
+			"msg=\"plugin is ready": 1,
+		})
+		if words := strings.Index(log.String(), "n=7"); words > strings.Index(log.String(), "plugin is ready") {
+			t.Error("what the plugin said at its start stands after that it is ready")
+		}
+		if err := h.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestPluginsOfNoUseSayItOnce, real ones: one that refuses its configuration,
+// and a program that is no plugin and prints.
+func TestPluginsOfNoUseSayItOnce(t *testing.T) {
+	for mode, line := range map[string]string{
+		"refuse": `msg="plugin stops"`,
+		"hello":  `msg="hello, world"`,
+	} {
+		t.Run(mode, func(t *testing.T) {
+			log := &testplugin.Log{}
+			h, err := New(Config{Plugins: pluginList([]string{testplugin.Install(t, mode)}), StartTimeout: time.Minute},
+				WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var starts atomic.Int64
+			h.connect = func(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, error) {
+				starts.Add(1)
+				return connect(ctx, c, p, log)
+			}
+			if err := h.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			testplugin.WaitFor(t, "four starts", func() bool { return starts.Load() >= 4 })
+			wantLines(t, log.String(), map[string]int{line: 1, "plugin is not running": 1})
+			if err := h.Shutdown(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestDocumentsFileIsNamed(t *testing.T) {
+	about := description{about: &pluginv1.DescribeResponse{EnvPatterns: []string{"ACME_*", "TOKEN"}}}
+	fault := func(path, text string) *pluginv1.Diagnostic {
+		return &pluginv1.Diagnostic{Severity: pluginv1.Severity_SEVERITY_ERROR, Path: path, Text: text}
+	}
+	for _, tc := range []struct {
+		file string
+		list []*pluginv1.Diagnostic
+		want string
+	}{
+		{"c.yaml", nil, "<nil>"},
+		{"c.yaml", []*pluginv1.Diagnostic{fault("TOKEN", "is empty")}, "configuration refused: TOKEN: is empty"},
+		{"c.yaml", []*pluginv1.Diagnostic{fault("ACME_X", "is odd"), fault("a.b", "line 3: is missing")},
+			"configuration refused (file \"c.yaml\"): ACME_X: is odd\na.b: line 3: is missing"},
+		{"c.yaml", []*pluginv1.Diagnostic{fault("", "no YAML")}, `configuration refused (file "c.yaml"): no YAML`},
+		{"", []*pluginv1.Diagnostic{fault("a.b", "is missing")}, "configuration refused: a.b: is missing"},
+	} {
+		if got := fmt.Sprint(diagnose(slog.New(slog.DiscardHandler), plan{configFile: tc.file}, about, tc.list)); got != tc.want {
+			t.Errorf("%v of file %q: %s, want %s", tc.list, tc.file, got, tc.want)
+		}
+	}
+	log := &testplugin.Log{}
+	remarks := []*pluginv1.Diagnostic{{Path: "a.b", Text: "is old"}, {Path: "TOKEN", Text: "is short"}}
+	if err := diagnose(slog.New(slog.NewTextHandler(log, nil)), plan{configFile: "c.yaml"}, about, remarks); err != nil {
+		t.Error(err)
+	}
+	wantLines(t, log.String(), map[string]int{`text="a.b: is old" file=c.yaml`: 1, `text="TOKEN: is short"`: 1, "file=": 1})
+}
+
+// TestRefusedFileIsNamed: a real plugin that reads no document gets one.
+func TestRefusedFileIsNamed(t *testing.T) {
+	document := file(t, "c.yaml", "a: 1")
+	r := startHost(t, func(c *Config) { c.PluginConfigs = map[string]PluginConfig{"p0": {File: document}} }, testplugin.Install(t, "record"))
+	want := fmt.Sprintf("configuration refused (file %q): the plugin reads no configuration document", document)
+	testplugin.WaitFor(t, want, func() bool { return strings.Contains(r.Stats().Exporters[0].LastError, want) })
+}
+
+func TestStartTimeoutSaysWhichAndHowLong(t *testing.T) {
+	silent := testplugin.Install(t, "silent:5m")
+	r := startHost(t, func(c *Config) { c.StartTimeout = 200 * time.Millisecond }, silent)
+	const want = "no handshake within the start timeout, without a word; is it a servetrace plugin? Run it by hand to see (SERVE_TRACING_START_TIMEOUT=200ms)"
+	testplugin.WaitFor(t, want, func() bool { return strings.HasSuffix(r.Stats().Exporters[0].LastError, want) })
+	got := Inspect(t.Context(), Config{Plugins: pluginList([]string{silent}), StartTimeout: 200 * time.Millisecond}, true,
+		WithLogger(slog.New(slog.DiscardHandler)))
+	if err := fmt.Sprint(got[0].Err); !strings.HasSuffix(err, want) {
+		t.Errorf("Inspect: %s, want %s", err, want)
+	}
+}
+
+// TestFlushOfASlowPluginWaits: it is asked whether it lives, and it does.
+func TestFlushOfASlowPluginWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plugin := newFakePlugin(func(context.Context, int) error { return nil })
+		checks := 0
+		plugin.health = func(context.Context) error { checks++; return nil }
+		plugin.flush = func(context.Context) error { time.Sleep(time.Minute + time.Second); return nil }
+		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, nil)
+		synctest.Wait()
+		if err := h.ForceFlush(context.Background()); err != nil || checks != 6 {
+			t.Errorf("ForceFlush = %v after %d health checks, want nil after 6", err, checks)
+		}
+		if err := h.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFlushOfASilentPluginEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plugin := newFakePlugin(func(context.Context, int) error { return nil })
+		silence := func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return status.FromContextError(ctx.Err()).Err()
+			case <-plugin.done:
+				return status.Error(codes.Unavailable, "the process has ended")
+			}
+		}
+		plugin.health, plugin.flush = silence, silence
+		h := fakeHost(t, func(n int) (*fakePlugin, error) {
+			if n == 1 {
+				return plugin, nil
+			}
+			return nil, errors.New("enough")
+		}, nil)
+		synctest.Wait()
+		begun := time.Now()
+		err := h.ForceFlush(context.Background())
+		if took := time.Since(begun); took != DefaultExportTimeout+healthTimeout ||
+			fmt.Sprint(err) != `flush plugin "plugin": the process has ended` {
+			t.Errorf("ForceFlush = %v after %v", err, took)
+		}
+		if err := h.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFlushOfAFrozenPluginEnds, a real one.
+func TestFlushOfAFrozenPluginEnds(t *testing.T) {
+	r := startHost(t, func(c *Config) { c.ExportTimeout = 100 * time.Millisecond }, testplugin.Install(t, "record"))
+	r.waitReady(0)
+	pid := r.Stats().Exporters[0].PID
+	testplugin.Freeze(t, pid)
+	if err := r.ForceFlush(context.Background()); err == nil || !strings.HasPrefix(err.Error(), `flush plugin "p0": `) {
+		t.Errorf("ForceFlush = %v, want that of the plugin that was killed", err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGCONT); err == nil {
+		testplugin.WaitFor(t, "its end", func() bool { return testplugin.Gone(pid) })
+	}
+}
