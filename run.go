@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"go.opentelemetry.io/otel"
 
@@ -56,7 +57,8 @@ func WithReady(f func(addr net.Addr)) Option {
 // After a stop the error says which requests were cut off; spans that could not
 // be delivered are an error in the log, not of Run. A second signal cuts the
 // stop short, and the error is then ErrForced; a third ends the process as the
-// system does.
+// system does. SIGTERM and SIGINT that come within 100 ms of the first are the
+// first: GNU timeout, for one, sends its signal to the process and to its group.
 //
 // While it runs, OpenTelemetry's global provider, propagator and error handler
 // are its own. Only one Run at a time makes sense in a process: tracers that
@@ -95,7 +97,27 @@ type service struct {
 	server *serving.Server // nil until it is started
 	// closers undo what was started, the last one first.
 	closers []func(context.Context) error
-	signals int // seen so far
+	// signals to stop that were heard so far, and when the first was.
+	signals int
+	first   time.Time
+}
+
+// samePress is for how long after the first signal another is taken for the
+// same: nobody presses twice so fast.
+const samePress = 100 * time.Millisecond
+
+// hear counts a signal to stop, and tells whether it is a new one.
+func (s *service) hear(got os.Signal, now time.Time) bool {
+	switch {
+	case got == syscall.SIGHUP:
+		return false
+	case s.signals == 0:
+		s.first = now
+	case s.signals == 1 && now.Sub(s.first) < samePress:
+		return false
+	}
+	s.signals++
+	return true
 }
 
 // start starts the parts in their order. What it has started before an error
@@ -196,11 +218,10 @@ func (s *service) wait(ctx context.Context, signals <-chan os.Signal) error {
 			s.log.Info("stopping", "because", context.Cause(ctx))
 			return nil
 		case got := <-signals:
-			if got == syscall.SIGHUP {
+			if !s.hear(got, time.Now()) {
 				s.log.Warn("plugins can not be reloaded yet: restart the service for that", "signal", got.String())
 				continue
 			}
-			s.signals++
 			s.log.Info("stopping", "because", got.String())
 			return nil
 		case <-s.server.Done():
@@ -221,9 +242,7 @@ func (s *service) stop(signals <-chan os.Signal) error {
 		for s.signals < 2 {
 			select {
 			case got := <-signals:
-				if got != syscall.SIGHUP {
-					s.signals++
-				}
+				s.hear(got, time.Now())
 			case <-ended:
 				return
 			}

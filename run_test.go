@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -227,6 +228,7 @@ func TestSecondSignalCutsShort(t *testing.T) {
 	p.log.await(t, "plugin is ready")
 	p.signal(syscall.SIGTERM)
 	p.log.await(t, "msg=stopping")
+	<-time.After(2 * samePress) // a second one, not the first again
 	began := time.Now()
 	p.signal(syscall.SIGTERM)
 	if code := p.wait(); code != 1 {
@@ -237,6 +239,49 @@ func TestSecondSignalCutsShort(t *testing.T) {
 	}
 	if log := p.log.String(); !strings.Contains(log, "stopped by a second signal") || !strings.Contains(log, "1 handlers still running") {
 		t.Errorf("the log does not say what was cut short:\n%s", log)
+	}
+}
+
+// A signal that is sent twice at once, as GNU timeout does, is one.
+func TestSignalsAtOnceAreOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signals := make(chan os.Signal, 2)
+		s := &service{log: slog.New(slog.DiscardHandler), server: new(serving.Server)}
+		signals <- syscall.SIGTERM
+		if err := s.wait(t.Context(), signals); err != nil {
+			t.Error(err)
+		}
+		s.closers = append(s.closers, func(ctx context.Context) error {
+			signals <- syscall.SIGTERM
+			select {
+			case <-time.After(time.Second): // with the patience that a stop has
+			case <-ctx.Done():
+			}
+			return ctx.Err()
+		})
+		if err := s.stop(signals); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	})
+}
+
+func TestWhichSignalsCount(t *testing.T) {
+	s, begin := &service{}, time.Now()
+	for i, tc := range []struct {
+		sig   os.Signal
+		after time.Duration
+		want  int
+	}{
+		{syscall.SIGHUP, 0, 0},
+		{syscall.SIGINT, time.Second, 1},
+		{syscall.SIGHUP, time.Second, 1},
+		{syscall.SIGTERM, time.Second + samePress - 1, 1},
+		{syscall.SIGINT, time.Second + samePress, 2},
+	} {
+		s.hear(tc.sig, begin.Add(tc.after))
+		if s.signals != tc.want {
+			t.Errorf("after signal %d, %v at %v: %d counted, want %d", i+1, tc.sig, tc.after, s.signals, tc.want)
+		}
 	}
 }
 
@@ -314,7 +359,7 @@ func TestAddressInUseStopsThePlugin(t *testing.T) {
 	if code := p.wait(); code != 1 { // waits for the plugin, too
 		t.Errorf("exit code %d, want 1", code)
 	}
-	if log := p.log.String(); !strings.Contains(log, "address already in use") {
+	if log := p.log.String(); !strings.Contains(log, "address already in use: another process listens there; choose another port with SERVE_HTTP_PORT") {
 		t.Errorf("the log does not say why:\n%s", log)
 	}
 }
