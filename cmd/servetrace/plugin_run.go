@@ -108,18 +108,30 @@ func (f runFlags) check() error {
 // become ready.
 func (s settings) send(ctx context.Context, cfg host.Config, requests []request, logged io.Writer) (books *books, err error) {
 	session, err := openSession(ctx, cfg, s, newLog(logged), logged)
-	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	if cause := over(ctx); err != nil && cause != nil {
+		return nil, fmt.Errorf("%w: %w", cause, err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, session.stop()) }()
 	books = newBooks(session.is, requests)
-	if err := session.sendAll(ctx, requests, books); err != nil {
-		return books, err
+	if err = session.sendAll(ctx, requests, books); err == nil {
+		err = session.finish(ctx)
 	}
-	return books, session.finish(ctx)
+	if cause := over(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return books, err
+}
+
+// over says why ctx has ended, nil if it has not. gRPC goes by the clock, and may
+// find the deadline passed a moment before ctx does.
+func over(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done()
+	}
+	return context.Cause(ctx)
 }
 
 // sendAll sends requests until the last one has its answer, ctx has ended, or
@@ -139,8 +151,8 @@ func (s *session) sendAll(ctx context.Context, requests []request, books *books)
 			if exit, ended := s.gone(ctx, ans); ended {
 				return fmt.Errorf("the plugin ended: %s", exit)
 			}
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
+			if err := over(ctx); err != nil {
+				return err
 			}
 			sent += spans
 		}

@@ -71,7 +71,7 @@ func readInput(ctx context.Context, name string, stdin io.Reader) ([]byte, error
 	select {
 	case in := <-read:
 		if in.err != nil {
-			return nil, usageError{in.err}
+			return nil, usagef("--spans: %w", in.err)
 		}
 		return in.text, nil
 	case <-ctx.Done():
@@ -169,7 +169,8 @@ func fixIDs(list ids) error {
 		text := base64.RawStdEncoding.EncodeToString(*id.value)
 		value, err := hex.DecodeString(text)
 		if err != nil || len(value) != id.bytes {
-			return fmt.Errorf("%s %q: must be %d hexadecimal digits", id.name, text, 2*id.bytes)
+			// protojson has not kept what stands there, and text may differ from it.
+			return fmt.Errorf("%s: must be %d hexadecimal digits", id.name, 2*id.bytes)
 		}
 		*id.value = value
 	}
