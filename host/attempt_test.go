@@ -88,7 +88,10 @@ func TestPluginsOfNoUseSayItOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			testplugin.WaitFor(t, "four starts", func() bool { return starts.Load() >= 4 })
-			wantLines(t, log.String(), map[string]int{line: 1, "plugin is not running": 1})
+			wantLines(t, log.String(), map[string]int{"plugin is not running": 1})
+			if got := strings.Count(log.String(), line); got > 1 { // on a busy machine it is killed before it says so
+				t.Errorf("%s stands %d times in the log, want once; log:\n%s", line, got, log)
+			}
 			if err := h.Shutdown(context.Background()); err != nil {
 				t.Error(err)
 			}

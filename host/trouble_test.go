@@ -77,9 +77,9 @@ func TestLossThatGoesOnIsCountedNowAndThen(t *testing.T) {
 			"refuses a batch for good": 1,
 			`msg="spans are still being lost" plugin=plugin rejected_meanwhile=24 dropped_meanwhile=0 rejected_by_code=map[PERMISSION_DENIED:24] last_error="403 wrong token"`: 1,
 		})
-		day := troubled(t, 24*60*30, refuse)
-		if got, most := strings.Count(day, "level=WARN"), 24*60/5+10; got > most {
-			t.Errorf("%d lines in a day, want at most %d", got, most)
+		hours := troubled(t, 3*60*30, refuse)
+		if got, most := strings.Count(hours, "level=WARN"), 3*60/5+6; got > most {
+			t.Errorf("%d lines in three hours, want at most %d", got, most)
 		}
 	})
 }
