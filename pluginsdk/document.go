@@ -31,10 +31,11 @@ const (
 //
 // The constructors of a plugin share the document: a key at its top that v has
 // no field for is left to the others. One that nobody has a field for is an
-// error, which the SDK finds when all have run, unless nothing is in it. So a
-// document for a plugin whose constructors decode none is refused, and a list
-// of processors does not go unheard. A map takes all keys. In a Setup that a
-// test has made there are no others, and such a key is an error at once.
+// error, which the SDK finds when all have run, unless it is "processors" or
+// "exporter" with nothing in it. So a document for a plugin whose constructors
+// decode none is refused, and a processor does not go unheard. A map takes all
+// keys. In a Setup that a test has made there are no others, and such a key is
+// an error at once.
 //
 // It is strict: a key that is not known, a key that stands twice and a
 // value of another type are errors. All are found at once; the error is a

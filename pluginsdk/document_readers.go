@@ -54,8 +54,13 @@ func (r *documentReaders) share(root *yaml.Node, t reflect.Type) *yaml.Node {
 	return &part
 }
 
-// unread are the keys that no constructor has decoded, each a ConfigError. A key
-// with nothing in it needs nobody.
+// reserved are the keys that a document may have for any plugin, as long as
+// there is nothing in them. Elsewhere nothing is no excuse: by "redact: {}" at
+// the top an operator means a processor with its defaults.
+var reserved = []string{"processors", "exporter"}
+
+// unread are the keys that no constructor has decoded, each a ConfigError,
+// without those that are reserved and empty.
 func (r *documentReaders) unread(document []byte) error {
 	root, err := parseDocument(document)
 	r.mu.Lock()
@@ -73,7 +78,8 @@ func (r *documentReaders) unread(document []byte) error {
 	var faults []error
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, value := root.Content[i], root.Content[i+1]
-		if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" || slices.Contains(r.known, key.Value) || isEmpty(value) {
+		if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" || slices.Contains(r.known, key.Value) ||
+			slices.Contains(reserved, key.Value) && isEmpty(value) {
 			continue
 		}
 		faults = append(faults, configFault(key.Value, key.Line, "unknown key %s, want one of %s",

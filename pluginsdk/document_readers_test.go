@@ -46,7 +46,9 @@ func TestDocumentIsShared(t *testing.T) {
 	}{
 		{"each its own", spec(a, b), "exporter: {format: x}\nratio: 1", nil},
 		{"nobody's", spec(a, b), "ratio: 1\nraito: 2\n", []string{`raito: line 2: unknown key "raito", want one of exporter, ratio`}},
-		{"nobody's and empty", spec(a), "ratio:\nprocessors: []\nmore: {}\n", nil},
+		{"nobody's, reserved and empty", spec(b), "ratio: 1\nprocessors: []\nexporter:\n", nil},
+		{"nobody's and empty", spec(a), "redact: {}\nmore:\n", []string{ // {} may be meant as a processor with its defaults
+			`redact: line 1: unknown key "redact", want one of exporter`, `more: line 2: unknown key "more", want one of exporter`}},
 		{"wrong in one", spec(a, b), "ratio: much\nexporter: {form: x}", []string{
 			`exporter.form: line 2: unknown key "form", want one of format`, `ratio: line 1: "much", want a number`}},
 		{"no YAML, told once", spec(a, b), "a: b: c", []string{
