@@ -77,7 +77,7 @@ func (s settings) test(cmd *cobra.Command, where string, f testFlags) error {
 	if err != nil {
 		return err
 	}
-	opts, err := f.options(s.getenv)
+	opts, err := f.options(cmd.Context(), s.getenv)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (s settings) executable(ctx context.Context, where string) (string, error) 
 	if strings.HasPrefix(where, "unix://") {
 		return "", usagef("%s: the suite starts and ends the plugin itself; name its executable", where)
 	}
-	cfg, err := s.one(where, "")
+	cfg, err := s.one(ctx, where, "")
 	if err != nil {
 		return "", err
 	}
@@ -111,7 +111,7 @@ func (s settings) executable(ctx context.Context, where string) (string, error) 
 }
 
 // options are what the plugin is to be configured with.
-func (f testFlags) options(getenv func(string) string) ([]plugintest.Option, error) {
+func (f testFlags) options(ctx context.Context, getenv func(string) string) ([]plugintest.Option, error) {
 	var environ []string
 	for _, entry := range f.env {
 		name, _, given := strings.Cut(entry, "=")
@@ -139,9 +139,9 @@ func (f testFlags) options(getenv func(string) string) ([]plugintest.Option, err
 		if document.file == "" {
 			continue
 		}
-		text, err := os.ReadFile(document.file)
+		text, err := readDocument(ctx, document.flag, document.file)
 		if err != nil {
-			return nil, usagef("--%s: %w", document.flag, err)
+			return nil, err
 		}
 		opts = append(opts, document.with(text))
 	}

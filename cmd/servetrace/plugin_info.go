@@ -33,7 +33,7 @@ func newPluginInfo(s settings) *cobra.Command {
 		Example: pluginInfoExample,
 		Args:    oneArg("PATH"),
 		RunE: func(cmd *cobra.Command, list []string) error {
-			cfg, err := s.one(list[0], "")
+			cfg, err := s.one(cmd.Context(), list[0], "")
 			if err != nil {
 				return err
 			}

@@ -72,7 +72,7 @@ func (s settings) run(cmd *cobra.Command, where string, f runFlags) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	cfg, err := s.one(where, f.config)
+	cfg, err := s.one(cmd.Context(), where, f.config)
 	if err != nil {
 		return err
 	}

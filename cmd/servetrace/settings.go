@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -31,7 +34,7 @@ func (s settings) list(plugins string) (host.Config, error) {
 
 // one is the same with where as the only plugin. Its document is that of
 // configFile, else the one that SERVE_TRACING_PLUGIN_CONFIG has for its name.
-func (s settings) one(where, configFile string) (host.Config, error) {
+func (s settings) one(ctx context.Context, where, configFile string) (host.Config, error) {
 	name, entry, err := entryOf(where)
 	if err != nil {
 		return host.Config{}, err
@@ -46,15 +49,40 @@ func (s settings) one(where, configFile string) (host.Config, error) {
 	if err != nil || configFile == "" {
 		return cfg, err
 	}
-	document, err := os.ReadFile(configFile)
+	document, err := readDocument(ctx, "config", configFile)
 	if err != nil {
-		return host.Config{}, usagef("--config: %w", err)
+		return host.Config{}, err
 	}
 	cfg.PluginConfigs = map[string]host.PluginConfig{name: {Document: document}}
 	if err := cfg.Validate(); err != nil {
 		return host.Config{}, usagef("--config %s: %w", configFile, err)
 	}
 	return cfg, nil
+}
+
+// mostDocument is more than any plugin's document may have. What is longer is
+// not read to its end, for there are files without one.
+const mostDocument = 1 << 24
+
+// readDocument reads the file of a flag. A pipe will do, until ctx ends.
+func readDocument(ctx context.Context, flag, name string) ([]byte, error) {
+	document, err := readUntil(ctx, func() (document []byte, err error) {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }() // read only
+		return io.ReadAll(io.LimitReader(f, mostDocument+1))
+	})
+	switch {
+	case errors.Is(err, errCalledOff):
+		return nil, fmt.Errorf("read the document of --%s %s: %w", flag, name, context.Cause(ctx))
+	case err != nil:
+		return nil, usagef("--%s: %w", flag, err)
+	case len(document) > mostDocument:
+		return nil, usagef("--%s %s: it has more than %d bytes; a plugin's configuration has at most 1 MiB", flag, name, mostDocument)
+	}
+	return document, nil
 }
 
 // off says why the environment switches tracing off.

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/servetrace/servetrace/host"
@@ -22,7 +26,7 @@ func TestEntryOf(t *testing.T) {
 		{"unix:///run/names.sock", "names"},
 		{"/opt/100%25/x", "x"},
 	} {
-		cfg, err := settings{func(string) string { return "" }}.one(c.where, "")
+		cfg, err := settings{func(string) string { return "" }}.one(t.Context(), c.where, "")
 		if err != nil {
 			t.Errorf("%q: %v", c.where, err)
 			continue
@@ -36,6 +40,31 @@ func TestEntryOf(t *testing.T) {
 		if _, _, err := entryOf(where); exitCode(t.Context(), err) != exitUsage {
 			t.Errorf("%q: %v, want an error of usage", where, err)
 		}
+	}
+}
+
+// TestDocumentWithoutEnd: a pipe that nobody writes to and a device that never
+// ends keep no command.
+func TestDocumentWithoutEnd(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { // waits for the goroutine that opens it, and lets it go
+		if f, err := os.OpenFile(pipe, os.O_WRONLY, 0); err != nil || f.Close() != nil {
+			t.Errorf("release the pipe: %v", err)
+		}
+	}()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("interrupt"))
+	none := settings{func(string) string { return "" }}
+	_, err := none.one(ctx, "./console", pipe)
+	if err == nil || err.Error() != "read the document of --config "+pipe+": interrupt" || exitCode(ctx, err) != exitInterrupted {
+		t.Errorf("pipe: error %v with code %d", err, exitCode(ctx, err))
+	}
+	_, err = none.one(t.Context(), "./console", "/dev/zero")
+	if err == nil || !strings.HasPrefix(err.Error(), "--config /dev/zero: it has more than ") || exitCode(t.Context(), err) != exitUsage {
+		t.Errorf("device: error %v with code %d", err, exitCode(t.Context(), err))
 	}
 }
 

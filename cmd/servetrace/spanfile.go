@@ -50,32 +50,45 @@ func readSpans(ctx context.Context, name, format string, stdin io.Reader) ([]req
 	return list, nil
 }
 
-// readInput reads a file to its end. A terminal or a pipe may never come to it,
-// and a read from them can not be called off: then the goroutine is left to the
-// end of the process, which is near.
+// readInput reads the file of --spans to its end; "-" is stdin.
 func readInput(ctx context.Context, name string, stdin io.Reader) ([]byte, error) {
+	text, err := readUntil(ctx, func() ([]byte, error) {
+		if name == "-" {
+			return io.ReadAll(stdin)
+		}
+		return os.ReadFile(name)
+	})
+	switch {
+	case err == nil:
+		return text, nil
+	case errors.Is(err, errCalledOff):
+		return nil, fmt.Errorf("read spans of %s: %w", name, context.Cause(ctx))
+	}
+	return nil, usagef("--spans: %w", err)
+}
+
+// errCalledOff is readUntil's: ctx has ended.
+var errCalledOff = errors.New("called off")
+
+// readUntil reads until ctx ends. A terminal or a pipe may never come to its
+// end, and neither a read from one nor the opening of a pipe can be called off:
+// then the goroutine is left to the end of the process, which is near.
+func readUntil(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
 	type input struct {
 		text []byte
 		err  error
 	}
-	read := make(chan input, 1)
+	done := make(chan input, 1)
 	go func() {
 		var in input
-		if name == "-" {
-			in.text, in.err = io.ReadAll(stdin)
-		} else {
-			in.text, in.err = os.ReadFile(name)
-		}
-		read <- in
+		in.text, in.err = read()
+		done <- in
 	}()
 	select {
-	case in := <-read:
-		if in.err != nil {
-			return nil, usagef("--spans: %w", in.err)
-		}
-		return in.text, nil
+	case in := <-done:
+		return in.text, in.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("read spans of %s: %w", name, context.Cause(ctx))
+		return nil, errCalledOff
 	}
 }
 
