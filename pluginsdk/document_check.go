@@ -99,9 +99,9 @@ func (c *documentCheck) mapping(n *yaml.Node, path string, fields documentFields
 			c.merged(value, path, fields)
 			continue
 		}
-		at := key.Value
+		at := pathOf(key.Value)
 		if path != "" {
-			at = path + "." + key.Value
+			at = path + "." + at
 		}
 		if line, twice := seen[key.Value]; twice {
 			c.fault(key, at, "key %s stands in line %d already", quoted(key.Value), line)
@@ -118,6 +118,15 @@ func (c *documentCheck) mapping(n *yaml.Node, path string, fields documentFields
 		}
 		c.value(value, t, at)
 	}
+}
+
+// pathOf is a key as a part of a path: quoted where it could do something to a
+// terminal, or be taken for several.
+func pathOf(key string) string {
+	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) || r == ' ' }) {
+		return quoted(key)
+	}
+	return key
 }
 
 // merged looks at what "<<" puts into a mapping: another one, or several.

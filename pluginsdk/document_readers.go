@@ -82,7 +82,7 @@ func (r *documentReaders) unread(document []byte) error {
 			slices.Contains(reserved, key.Value) && isEmpty(value) {
 			continue
 		}
-		faults = append(faults, configFault(key.Value, key.Line, "unknown key %s, want one of %s",
+		faults = append(faults, configFault(pathOf(key.Value), key.Line, "unknown key %s, want one of %s",
 			quoted(key.Value), strings.Join(r.known, ", ")))
 	}
 	return errors.Join(faults...)

@@ -144,6 +144,7 @@ func TestDecodeConfigFaults(t *testing.T) {
 			`retries: line 3: "300", want a whole number of 0 or more that fits into 8 bits`,
 			`gzip: line 4: "1", want true or false`,
 		}},
+		{`"\x1b[31mhi\n": 1`, []string{`"\x1b[31mhi\n": line 1: unknown key "\x1b[31mhi\n", want one of ` + keys}},
 		{"endpoint: [a]", []string{`endpoint: line 1: a list, want text`}},
 		{"headers: x", []string{`headers: line 1: a text of 1 bytes, want a mapping`}},
 		{"headers: {a: {}}", []string{`headers.a: line 1: a mapping, want text`}},
