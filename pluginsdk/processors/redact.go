@@ -61,7 +61,7 @@ const (
 // whatever they are. The slice is the caller's.
 func BlockedKeys() []string {
 	return []string{
-		"*password*", "*passwd*", "*passphrase*", "pwd", "*.pwd", "*_pwd", "*secret*", "*credential*",
+		"*password*", "*passwd*", "*passphrase*", "pwd", "*.pwd", "*_pwd", "pass", "*.pass", "*_pass", "*secret*", "*credential*",
 		"*authorization*", "*cookie*", "*api?key*", "*apikey*", "*access?key*", "*accesskey*", "*private?key*",
 		"*privatekey*", "*session?id", "*sessionid", "*token", "*access?token*", "*auth?token*", "*refresh?token*",
 		"*connection?string*", "*connectionstring*",
