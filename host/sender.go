@@ -1,12 +1,11 @@
 package host
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -145,18 +144,9 @@ func (l *link) read(response []byte, trailer metadata.MD) answer {
 			ans.remark = wire.Clip(text)
 		}
 	}
-	for _, value := range trailer.Get(wire.MetaFiltered) {
-		processor, count, _ := strings.Cut(value, "=")
-		n, err := strconv.ParseUint(count, 10, 32)
-		if err != nil || processor == "" {
-			ans.unread = fmt.Sprintf("%s: %q is no PROCESSOR=COUNT", wire.MetaFiltered, wire.Clip(value))
-			continue
-		}
-		if ans.filtered == nil {
-			ans.filtered = map[string]uint64{}
-		}
-		ans.filtered[processor] += n
-	}
+	var unread string
+	ans.filtered, unread = wire.ReadFiltered(trailer.Get(wire.MetaFiltered))
+	ans.unread = cmp.Or(unread, ans.unread)
 	return ans
 }
 

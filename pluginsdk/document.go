@@ -224,9 +224,10 @@ func plainYAML(err error) string {
 
 // noYAML is a fault of the document's form, with what to do about the commonest.
 func noYAML(err error) *ConfigError {
-	text := "no YAML: " + plainYAML(err)
-	for sign, advice := range yamlAdvice {
-		if strings.Contains(text, sign) {
+	fault := plainYAML(err)
+	text := "no YAML: " + fault
+	for sign, advice := range yamlAdvice { // a fault has one sign
+		if strings.Contains(fault, sign) {
 			text += ": " + advice
 		}
 	}

@@ -60,7 +60,7 @@ func (b *books) settle(spans int, ans answer) {
 		b.failed = count(b.failed, ans.err.Code, ans.err.Error(), take(spans))
 	}
 	for _, processor := range slices.Sorted(maps.Keys(ans.filtered)) {
-		b.filtered[processor] += take(ans.filtered[processor])
+		b.filtered[processor] += take(int(ans.filtered[processor]))
 	}
 	if ans.rejected > 0 {
 		b.rejected = count(b.rejected, partialSuccess, ans.remark, take(ans.rejected))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -10,8 +11,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -207,7 +206,7 @@ type answer struct {
 	err      *wire.Error // nil: the plugin took it
 	rejected int         // by the back end, of a batch that was taken
 	remark   string      // the back end's words on that
-	filtered map[string]int
+	filtered map[string]uint64
 	unread   string // what of the answer makes no sense
 }
 
@@ -246,18 +245,9 @@ func readAnswer(response []byte, trailer metadata.MD) answer {
 	}
 	ans.rejected = int(max(0, message.GetPartialSuccess().GetRejectedSpans()))
 	ans.remark = wire.Clip(message.GetPartialSuccess().GetErrorMessage())
-	for _, value := range trailer.Get(wire.MetaFiltered) {
-		processor, count, _ := strings.Cut(value, "=")
-		n, err := strconv.ParseUint(count, 10, 32)
-		if err != nil || processor == "" {
-			ans.unread = fmt.Sprintf("%s: %q is no PROCESSOR=COUNT", wire.MetaFiltered, wire.Clip(value))
-			continue
-		}
-		if ans.filtered == nil {
-			ans.filtered = map[string]int{}
-		}
-		ans.filtered[processor] += int(n)
-	}
+	var unread string
+	ans.filtered, unread = wire.ReadFiltered(trailer.Get(wire.MetaFiltered))
+	ans.unread = cmp.Or(unread, ans.unread)
 	return ans
 }
 
