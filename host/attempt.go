@@ -32,16 +32,16 @@ type heldRecord struct {
 func (x *exporter) newAttempt() *attempt {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	a := &attempt{holding: x.plugin.loggedFailed != ""}
+	a := &attempt{holding: x.plugin.loggedCause != ""}
 	a.log = slog.New(attemptHandler{x.log.Handler(), a})
 	return a
 }
 
 // failed ends an attempt: what it holds is logged, unless the cause is the one
 // that was logged last, and with it what the plugin said.
-func (x *exporter) failed(a *attempt, cause error) {
+func (x *exporter) failed(a *attempt, to State, cause error) {
 	x.mu.Lock()
-	same := cause != nil && cause.Error() == x.plugin.loggedFailed
+	same := cause != nil && causeText(to, cause.Error()) == x.plugin.loggedCause
 	x.mu.Unlock()
 	a.end(!same)
 }

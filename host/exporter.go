@@ -31,6 +31,11 @@ type exporter struct {
 	// called and read after.
 	endBy context.Context
 
+	// breaker is touched by run alone. reload asks run for a new process; the
+	// answer is nil, or why the old one stays.
+	breaker breaker
+	reload  chan chan<- error
+
 	// mu is the host's mutex over all queues and ledgers.
 	mu       *sync.Mutex
 	changed  *sync.Cond // something was queued, settled, or became due
@@ -42,7 +47,7 @@ type exporter struct {
 	timer    *time.Timer // the next item becomes due, or too old
 	books    ledger
 	plugin   pluginInfo
-	link     *link // the ready plugin's connection, else nil
+	links    []*link // on which batches are sent: one, and two while one replaces the other
 	trouble  trouble
 	notes    []note // to be logged once mu is free
 }
@@ -52,6 +57,7 @@ func newExporter(h *Host, e entry) *exporter {
 		host:     h,
 		entry:    e,
 		log:      h.log.With("plugin", e.name),
+		reload:   make(chan chan<- error),
 		mu:       &h.mu,
 		changed:  sync.NewCond(&h.mu),
 		inFlight: map[*item]struct{}{},
@@ -162,11 +168,11 @@ func (x *exporter) mayFlyLocked(it *item) bool {
 	if x.sending == 0 {
 		return true
 	}
-	out := x.sending
-	if x.link != nil {
-		out = max(out, x.link.leases.bytes())
+	leased := int64(0)
+	for _, l := range x.links {
+		leased += l.leases.bytes()
 	}
-	return out+it.b.size() <= x.host.mem.backlog/int64(len(x.host.exporters))
+	return max(x.sending, leased)+it.b.size() <= x.host.mem.backlog/int64(len(x.host.exporters))
 }
 
 // cutLocked cuts the next part within the plugin's limits off an item of the

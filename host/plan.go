@@ -131,22 +131,20 @@ type manner struct {
 	// ready for healthyAfter pauses begin from the first again; a connection is
 	// then dialled again at once.
 	mostPause, healthyAfter time.Duration
-	// notRunning and hung are lines of the log; ended begins a cause.
-	notRunning, hung, ended string
+	// hung is a line of the log; ended begins a cause.
+	hung, ended string
 }
 
 var (
 	launched = manner{
 		mostPause: 30 * time.Second, healthyAfter: 10 * time.Second,
-		notRunning: "plugin is not running and is started again with growing pauses; requests are not affected",
-		hung:       "plugin answers neither calls nor a health check: it is killed and started again",
-		ended:      "plugin ended",
+		hung:  "plugin answers neither calls nor a health check: it is killed and started again",
+		ended: "plugin ended",
 	}
 	attached = manner{
 		mostPause: 5 * time.Second, healthyAfter: time.Second, // dialling costs little
-		notRunning: "plugin can not be reached at its socket, which is tried again with growing pauses; requests are not affected",
-		hung:       "plugin answers neither calls nor a health check: its connection is closed and dialled again, the process is left alone",
-		ended:      "connection to the plugin ended",
+		hung:  "plugin answers neither calls nor a health check: its connection is closed and dialled again, the process is left alone",
+		ended: "connection to the plugin ended",
 	}
 )
 
@@ -200,7 +198,7 @@ func (c *Config) describe(ctx context.Context, p plan, conn grpc.ClientConnInter
 	switch about.GetKind() {
 	case pluginv1.Kind_KIND_EXPORTER, pluginv1.Kind_KIND_UNSPECIFIED:
 	default:
-		return d, fmt.Errorf("describe: the plugin is of kind %v, this host uses exporters only; upgrade the host", about.GetKind())
+		return d, fmt.Errorf("describe: the plugin is %w: of kind %v, and this host uses exporters only; upgrade the host", errIncompatible, about.GetKind())
 	}
 	if p.attached {
 		return d, nil

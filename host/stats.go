@@ -9,7 +9,7 @@ import (
 // Stats are the books of a Host at one moment. They balance exactly:
 //
 //	Ended = sum of Refused + Accepted, and for each exporter
-//	Accepted = Delivered + sum of Rejected + sum of Filtered + sum of Dropped + Waiting
+//	its Accepted = Delivered + sum of Rejected + sum of Filtered + sum of Dropped + Waiting
 //
 // All counts are of spans and only grow, but for Waiting, which is counted
 // where the spans lie.
@@ -21,8 +21,9 @@ type Stats struct {
 	Refused map[string]uint64
 	// Accepted are those that were.
 	Accepted uint64
-	// Bytes is how much of Config.QueueBytes is in use.
-	Bytes int64
+	// Bytes is how much of LimitBytes is in use, and LimitBytes is
+	// Config.QueueBytes.
+	Bytes, LimitBytes int64
 	// Exporters are in the order of the list.
 	Exporters []ExporterStats
 }
@@ -34,8 +35,14 @@ type ExporterStats struct {
 	Name, Path string
 	// Attached: this host does not start the plugin but attaches to it.
 	Attached bool
-	// State is where the plugin is in its life.
+	// Digest is the SHA-256 that the executable is pinned to, in 64 lower-case
+	// hexadecimal digits; empty: it is not pinned.
+	Digest string
+	// State is where the plugin is in its life, Since when it came there, and
+	// Cause why; empty where State says it all.
 	State State
+	Since time.Time
+	Cause string
 	// Version and SDK are what the plugin says of itself.
 	Version, SDK string
 	// PID is the running process that this host has started, else 0.
@@ -43,6 +50,12 @@ type ExporterStats struct {
 	// Starts counts the processes started so far that became ready, or the
 	// connections.
 	Starts uint64
+	// Crashes counts the processes that ended without having been asked to,
+	// were killed because they did not answer, or never became a plugin; and
+	// the lost connections to one that is attached to. LastCrash is when the
+	// last one was; zero: never.
+	Crashes   uint64
+	LastCrash time.Time
 	// Granted are the names of the declared variables that the plugin got.
 	Granted []string
 	// LastError is the last failure of the plugin or a call; empty: none yet.
@@ -50,6 +63,9 @@ type ExporterStats struct {
 	// LastSuccess is when a batch was delivered last; zero: never.
 	LastSuccess time.Time
 
+	// Accepted are the spans taken in since the exporter is in the list, and
+	// until it left it: what the counts below come to.
+	Accepted uint64
 	// Delivered are the spans that the plugin says its back end took.
 	Delivered uint64
 	// Rejected are those that it says never will be, by gRPC code, or
@@ -64,30 +80,15 @@ type ExporterStats struct {
 	Dropped map[string]uint64
 	// Waiting are those that still lie in this process.
 	Waiting uint64
+
+	// InFlight are those of Waiting that the plugin has and has not answered
+	// for, InFlightBatches the calls that carry them.
+	InFlight        uint64
+	InFlightBatches int
+	// HeldBytes is how much of Config.QueueBytes its batches hold, counted in
+	// full for each exporter that they wait for.
+	HeldBytes int64
 }
-
-// State is where a plugin is in its life.
-type State int
-
-// The states. More may come.
-const (
-	// StateStarting: being launched or dialled, described or configured.
-	StateStarting State = iota
-	// StateReady: takes batches.
-	StateReady
-	// StateBackingOff: ended or did not start, or can not be reached; tried
-	// again after a pause.
-	StateBackingOff
-	// StateDraining: the host shuts down and sends what is left.
-	StateDraining
-	// StateStopped: over.
-	StateStopped
-)
-
-var stateNames = [...]string{"starting", "ready", "backing-off", "draining", "stopped"}
-
-// String is the state's name in logs and on status pages.
-func (s State) String() string { return stateNames[s] }
 
 // reason is why a span was refused or dropped.
 type reason int
@@ -141,13 +142,19 @@ func (l *ledger) filter(processor string, spans uint64) {
 
 // pluginInfo is what is known of an exporter's plugin.
 type pluginInfo struct {
-	state                   State
-	path, version, sdk      string
-	pid                     int
-	starts                  uint64
-	granted                 []string
-	lastError, loggedFailed string
-	lastSuccess             time.Time
+	state State
+	since time.Time
+	cause string
+	// loggedCause is the last cause of a plugin that does not run that the log
+	// was told; empty after one that was ready.
+	loggedCause        string
+	path, version, sdk string
+	pid                int
+	starts, crashes    uint64
+	granted            []string
+	lastError          string
+	lastCrash          time.Time
+	lastSuccess        time.Time
 }
 
 // Stats takes the books at one moment: every span that ended before is in
@@ -162,7 +169,7 @@ func (h *Host) Stats() Stats {
 	h.intake.lock()
 	defer h.intake.unlock()
 
-	s := Stats{Refused: map[string]uint64{}, Bytes: h.mem.used.Load()}
+	s := Stats{Refused: map[string]uint64{}, Bytes: h.mem.used.Load(), LimitBytes: h.mem.limit}
 	undrained := uint64(h.drain.enc.Spans())
 	for i := range h.intake.shards {
 		sh := &h.intake.shards[i]
@@ -172,29 +179,40 @@ func (h *Host) Stats() Stats {
 		undrained += uint64(len(sh.spans))
 	}
 	for _, x := range h.exporters {
-		s.Exporters = append(s.Exporters, x.statsLocked(undrained))
+		s.Exporters = append(s.Exporters, x.statsLocked(s.Accepted, undrained))
 	}
 	return s
 }
 
-func (x *exporter) statsLocked(undrained uint64) ExporterStats {
+func (x *exporter) statsLocked(accepted, undrained uint64) ExporterStats {
 	s := ExporterStats{
 		Name:        x.entry.name,
 		Path:        x.plugin.path,
 		Attached:    x.entry.attached,
 		State:       x.plugin.state,
+		Since:       x.plugin.since,
+		Cause:       x.plugin.cause,
 		Version:     x.plugin.version,
 		SDK:         x.plugin.sdk,
 		PID:         x.plugin.pid,
 		Starts:      x.plugin.starts,
+		Crashes:     x.plugin.crashes,
+		LastCrash:   x.plugin.lastCrash,
 		Granted:     x.plugin.granted,
 		LastError:   x.plugin.lastError,
 		LastSuccess: x.plugin.lastSuccess,
+		Accepted:    accepted,
 		Delivered:   x.books.delivered,
 		Rejected:    maps.Clone(x.books.rejected),
 		Filtered:    maps.Clone(x.books.filtered),
 		Dropped:     map[string]uint64{},
 		Waiting:     undrained + x.waiting,
+
+		InFlightBatches: len(x.inFlight),
+		HeldBytes:       x.held,
+	}
+	for it := range x.inFlight {
+		s.InFlight += uint64(it.left())
 	}
 	addReasons(s.Dropped, &x.books.dropped)
 	return s
@@ -216,8 +234,8 @@ func (s Stats) Check() error {
 	}
 	for _, x := range s.Exporters {
 		sum := x.Delivered + total(x.Rejected) + total(x.Filtered) + total(x.Dropped) + x.Waiting
-		if sum != s.Accepted {
-			return fmt.Errorf("plugin %q: %d spans accepted, but %d accounted for", x.Name, s.Accepted, sum)
+		if sum != x.Accepted {
+			return fmt.Errorf("plugin %q: %d spans accepted, but %d accounted for", x.Name, x.Accepted, sum)
 		}
 	}
 	return nil

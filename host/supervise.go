@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,14 +31,20 @@ func (x *exporter) run() {
 	pause := restartFirst
 	for {
 		a := x.newAttempt()
-		healthy, err := x.live(a)
+		x.setState(StateStarting, "")
+		l, err := x.begin(x.ctx, a)
+		healthy := false
+		if err == nil {
+			healthy, err = x.serve(l)
+		}
 		if x.ctx.Err() != nil {
-			x.failed(a, err)
+			x.failed(a, StateStopped, err)
 			x.endedWith(err)
 			return
 		}
 		if healthy {
 			pause = restartFirst
+			x.breaker.lived()
 		}
 		if healthy && x.entry.attached {
 			// A server may send its clients away to spread its load, or be
@@ -44,15 +52,90 @@ func (x *exporter) run() {
 			x.log.Info("connection to the plugin is dialled again", "cause", err)
 			continue
 		}
-		x.failed(a, err)
-		x.setState(StateBackingOff, err.Error())
-		select {
-		case <-time.After(pause/2 + rand.N(pause)):
-		case <-x.ctx.Done():
+		state := x.after(err)
+		x.failed(a, state, err)
+		x.setState(state, err.Error())
+		if !x.rest(state, pause) {
 			return
 		}
 		pause = min(x.entry.manner().mostPause, pause*2)
 	}
+}
+
+// after is the state that a plugin comes into by the error of its start or its
+// end; a crash is counted.
+func (x *exporter) after(err error) State {
+	state := stateAfter(err)
+	var c *crash
+	if !errors.As(err, &c) {
+		return state
+	}
+	x.countCrash()
+	if open := x.breaker.crashed(time.Now()); open && !x.entry.attached && state == StateBackingOff {
+		return StateBroken
+	}
+	return state
+}
+
+func (x *exporter) countCrash() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.plugin.crashes++
+	x.plugin.lastCrash = time.Now()
+}
+
+// lookEvery is how often the file of a plugin that is of no use as it is, is
+// looked at for a change.
+const lookEvery = 5 * time.Second
+
+// rest waits until the plugin is to be tried again; false: the host stops.
+func (x *exporter) rest(state State, pause time.Duration) bool {
+	wait := pause/2 + rand.N(pause)
+	look := (<-chan time.Time)(nil)
+	switch state {
+	case StateBroken:
+		wait = probeEvery
+	case StateIncompatible, StateUntrusted:
+		if !x.entry.attached {
+			wait = 1<<63 - 1
+			ticker := time.NewTicker(lookEvery)
+			defer ticker.Stop()
+			look = ticker.C
+		}
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	seen := x.fingerprint()
+	for {
+		select {
+		case <-timer.C:
+			return true
+		case <-look:
+			if x.fingerprint() != seen {
+				return true
+			}
+		case asked := <-x.reload:
+			x.breaker.reset()
+			asked <- nil // what becomes of it, its state says
+			return true
+		case <-x.ctx.Done():
+			return false
+		}
+	}
+}
+
+// fingerprint changes when the plugin's file does, or what may be said against
+// it.
+func (x *exporter) fingerprint() string {
+	plan, err := x.host.cfg.plan(x.entry)
+	if err == nil {
+		err = plan.check()
+	}
+	info, statErr := os.Stat(plan.path)
+	if statErr != nil {
+		return fmt.Sprint(err)
+	}
+	return fmt.Sprint(err, info.Size(), info.ModTime(), info.Mode())
 }
 
 // endedWith keeps what came in the way of the plugin's last life, for the log
@@ -64,75 +147,6 @@ func (x *exporter) endedWith(err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.plugin.lastError = err.Error()
-}
-
-// live is one process from its launch to its end, or one connection to one that
-// is attached to. The error says why it did not become ready or why it ended.
-// healthy: it was ready for long enough for the next to begin without a pause
-// or with the first.
-func (x *exporter) live(a *attempt) (healthy bool, err error) {
-	x.setState(StateStarting, "")
-	start, cancel := x.host.cfg.startContext(x.ctx)
-	defer cancel()
-	plan, err := x.host.cfg.plan(x.entry)
-	if err != nil {
-		return false, err
-	}
-	p, err := x.host.connect(start, &x.host.cfg, plan, a.log)
-	if err != nil {
-		return false, x.host.cfg.startError(start, err)
-	}
-	l := &link{x: x, peer: p, conn: p.Conn(), leases: newLeases()}
-	defer l.leases.abandon() // after Stop has closed the connection
-	if err := x.introduce(start, a, l, plan); err != nil {
-		return false, errors.Join(x.host.cfg.startError(start, err), x.end(p))
-	}
-	begun := time.Now()
-	x.serve(l)
-	healthy = time.Since(begun) > x.entry.manner().healthyAfter
-	if x.ctx.Err() != nil {
-		x.shutdownPlugin(l)
-		return healthy, x.end(p)
-	}
-	exit := p.Exit()
-	return healthy, errors.Join(fmt.Errorf("%s: %s", x.entry.manner().ended, exit), x.end(p))
-}
-
-// serve sends batches until the process, or the connection, ends or the host
-// stops.
-func (x *exporter) serve(l *link) {
-	ctx, cancel := context.WithCancel(x.ctx)
-	var watch sync.WaitGroup
-	defer watch.Wait()
-	defer cancel()
-	watch.Go(func() { // ends with the peer, or with ctx
-		select {
-		case <-l.peer.Done():
-			cancel()
-		case <-ctx.Done():
-		}
-	})
-	x.setLink(l)
-	defer x.setLink(nil)
-	l.run(ctx)
-}
-
-// introduce asks the plugin what it is and gives it its configuration. One that
-// is a plain OTLP receiver takes none, and one that is attached to has its own.
-func (x *exporter) introduce(ctx context.Context, a *attempt, l *link, plan plan) error {
-	d, err := x.host.cfg.describe(ctx, plan, l.conn)
-	if err != nil {
-		return err
-	}
-	l.limits, l.plain = d.limits, d.about == nil
-	if !l.plain && !plan.attached {
-		if err := x.configure(ctx, a, l, plan, d); err != nil {
-			return err
-		}
-	}
-	a.end(true)
-	x.ready(d, plan, l.peer.PID())
-	return nil
 }
 
 // configure hands over what the plugin asked for and the operator's document.
@@ -192,57 +206,30 @@ func diagnose(log *slog.Logger, plan plan, about description, list []*pluginv1.D
 }
 
 // ready books a plugin that has become ready, and says so in one line.
-func (x *exporter) ready(d description, plan plan, pid int) {
-	granted := sortedKeys(d.granted)
+func (x *exporter) ready(l *life) {
+	granted := sortedKeys(l.about.granted)
+	defer x.tell()
 	x.mu.Lock()
-	x.plugin.path, x.plugin.version, x.plugin.pid = plan.path, wire.Clip(d.about.GetVersion()), pid
-	x.plugin.sdk = sdkText(d.about)
-	version, sdk := x.plugin.version, x.plugin.sdk
-	x.plugin.granted = granted
-	x.plugin.starts++
-	starts := x.plugin.starts
-	x.plugin.loggedFailed = ""
-	x.mu.Unlock()
-	x.setState(StateReady, "")
-	process := []any{"pid", pid}
-	if plan.attached {
-		process = []any{"attached", true}
+	defer x.mu.Unlock()
+	p := &x.plugin
+	p.path, p.version, p.pid = l.plan.path, wire.Clip(l.about.about.GetVersion()), l.peer.PID()
+	p.sdk = sdkText(l.about.about)
+	p.granted = granted
+	p.starts++
+	p.loggedCause = ""
+	process := []any{"path", p.path}
+	if l.plan.attached {
+		process = append(process, "attached", true)
+	} else {
+		process = append(process, "pid", p.pid)
 	}
-	x.log.With("path", plan.path).With(process...).Info("plugin is ready", "describes_itself_as", wire.Clip(d.about.GetName()),
-		"version", version, "sdk", sdk, "variables", granted, "start", starts)
+	x.setStateLocked(StateReady, "", append(process, "describes_itself_as", wire.Clip(l.about.about.GetName()),
+		"version", p.version, "sdk", p.sdk, "variables", granted, "start", p.starts)...)
 }
 
 // sdkText names the library behind a plugin, and its version.
 func sdkText(about *pluginv1.DescribeResponse) string {
 	return wire.Clip(strings.TrimSpace(about.GetSdk().GetName() + " " + about.GetSdk().GetVersion()))
-}
-
-// setState moves the plugin to another state; cause says why it is backing
-// off. A cause is logged when it is a new one.
-func (x *exporter) setState(to State, cause string) {
-	defer x.tell()
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	// While the host shuts down there is no way back, but causes count.
-	if x.plugin.state != StateDraining || to == StateStopped {
-		x.plugin.state = to
-	}
-	if to != StateReady && to != StateDraining {
-		x.plugin.pid = 0
-	}
-	if cause != "" {
-		x.plugin.lastError = cause
-		if cause != x.plugin.loggedFailed {
-			x.noteLocked(slog.LevelError, x.entry.manner().notRunning, "cause", cause, "waiting_spans", x.waiting)
-		}
-		x.plugin.loggedFailed = cause
-	}
-}
-
-func (x *exporter) setLink(l *link) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.link = l
 }
 
 // end ends the process: by asking within what is left of the stop's time if
@@ -284,16 +271,20 @@ func (x *exporter) shutdownPlugin(l *link) {
 	}
 }
 
-// flushPlugin tells a ready plugin to deliver what it holds; one that is not
-// ready holds nothing, and a plain OTLP receiver is not asked.
+// flushPlugin tells a plugin that runs to deliver what it holds, and the one
+// that it replaces just now; one that does not run holds nothing, and a plain
+// OTLP receiver is not asked.
 func (x *exporter) flushPlugin(ctx context.Context) error {
 	x.mu.Lock()
-	l := x.link
+	links := slices.Clone(x.links)
 	x.mu.Unlock()
-	if l == nil || l.plain {
-		return nil
+	var errs []error
+	for _, l := range links {
+		if !l.plain {
+			errs = append(errs, x.flushLink(ctx, l))
+		}
 	}
-	return x.flushLink(ctx, l)
+	return errors.Join(errs...)
 }
 
 // flushLink blocks until the plugin has delivered what it holds. That may take
