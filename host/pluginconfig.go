@@ -13,8 +13,8 @@ import (
 )
 
 // PluginConfig is the configuration of one plugin: a document in YAML or JSON,
-// which the host passes on without looking into it. One field is set; with none
-// the plugin gets no document.
+// which the host passes on without looking into it. One of File and Document is
+// set; with none the plugin gets no document.
 type PluginConfig struct {
 	// File is the path of the document. It is read anew each time the plugin is
 	// configured, so a file that changes is seen by the plugin's next process.
@@ -22,6 +22,11 @@ type PluginConfig struct {
 	// plugin from being ready; it is tried again. A plain OTLP receiver
 	// takes no document: with one it is never ready.
 	File string
+	// Pick takes the document out of what stands in File, a part of which is
+	// this plugin's: it is called each time File was read, one call at a time
+	// for a plugin. An empty document is none; an error keeps the plugin from
+	// being ready. Nil: the document is all of File.
+	Pick func(file []byte) (document []byte, err error)
 	// Document is the document itself, at most 1 MiB. It must not change after
 	// New.
 	Document []byte
@@ -36,6 +41,9 @@ func (c PluginConfig) load() ([]byte, error) {
 		return c.Document, nil
 	}
 	document, err := readConfig(c.File)
+	if err == nil && c.Pick != nil {
+		document, err = c.Pick(document)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("configuration file %q: %w", c.File, err)
 	}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -124,6 +125,28 @@ func TestConfigFiles(t *testing.T) {
 				t.Errorf("%d bytes, %v; want %d, %s", len(got), err, test.bytes, want)
 			}
 		})
+	}
+}
+
+// TestPickedConfig: a plugin's document may be a part of a file.
+func TestPickedConfig(t *testing.T) {
+	path := file(t, "serve.yaml", "first: 1\nsecond: 2\n")
+	pick := func(whole []byte) ([]byte, error) {
+		_, second, found := strings.Cut(string(whole), "\n")
+		if !found {
+			return nil, errors.New("there is no second line")
+		}
+		return []byte(second), nil
+	}
+	if got, err := (PluginConfig{File: path, Pick: pick}).load(); string(got) != "second: 2\n" || err != nil {
+		t.Errorf("picked %q, %v", got, err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := PluginConfig{File: path, Pick: pick}.load()
+	if want := fmt.Sprintf("configuration file %q: there is no second line", path); fmt.Sprint(err) != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }
 
