@@ -92,7 +92,7 @@ func Start(ctx context.Context, cmd Command) (*Process, error) {
 	}
 	run := newProcess(cmd)
 	p := &Process{run: run, dir: dir, client: goplugin.NewClient(clientConfig(run, dir))}
-	stopKill := context.AfterFunc(ctx, run.kill)
+	stopKill := context.AfterFunc(ctx, func() { run.kill("it was not ready in time, or its start was called off") })
 	p.conn, err = p.connect()
 	if !stopKill() && err == nil {
 		err = context.Cause(ctx) // killed between the handshake and here
@@ -208,14 +208,14 @@ func (p *Process) Exit() string { return p.run.exit() }
 func (p *Process) Leaving() bool { return false }
 
 // Kill kills the process and its group at once and does not wait.
-func (p *Process) Kill() { p.run.kill() }
+func (p *Process) Kill() { p.run.kill("its host wanted it gone") }
 
 // Stop asks the process to end, waits until it did, and frees what belonged to
 // it. When ctx ends first the group is killed. Stop returns within a moment of
 // ctx's end even if the kernel can not end the process; the error then says
 // so. Stopping again is allowed.
 func (p *Process) Stop(ctx context.Context) error {
-	defer context.AfterFunc(ctx, p.run.kill)()
+	defer context.AfterFunc(ctx, func() { p.run.kill("it did not end when asked to") })()
 	p.askToEnd(ctx)
 	freed := make(chan struct{})
 	go func() { // ends when the process has: it waits for nothing else

@@ -37,9 +37,31 @@ type output struct {
 	suppressed int       // lines not logged since the last one that was
 	last       []byte    // last line that was not empty, or a panic's first
 	panicking  bool      // a Go panic has begun: all that follows belongs to it
+	passed     uint64    // lines not logged, in all
+	printed    ring
 }
 
-func newOutput(log *slog.Logger) *output { return &output{log: log} }
+func newOutput(log *slog.Logger) *output {
+	return &output{log: log, printed: ring{size: keptOutput}}
+}
+
+// keptOutput is how much of the end of a plugin's output is kept, bytes.
+const keptOutput = 64 << 10
+
+// tail is the last of what was printed, as printed.
+func (o *output) tail() []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	kept, _ := o.printed.bytes()
+	return kept
+}
+
+// suppressedLines counts the lines that were not logged.
+func (o *output) suppressedLines() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.passed
+}
 
 // read reads r to its end, a line at a time, and logs each line that offer
 // (which may be nil) does not take.
@@ -47,6 +69,7 @@ func (o *output) read(r io.Reader, stream string, offer func([]byte) bool) {
 	lines := bufio.NewReaderSize(r, readBuffer)
 	for rest := false; ; { // rest: what comes belongs to a line that was too long
 		line, err := lines.ReadSlice('\n')
+		o.keep(line)
 		if text := bytes.TrimRight(line, "\r\n"); !rest && len(text) > 0 && (offer == nil || !offer(text)) {
 			o.line(stream, text)
 		}
@@ -55,6 +78,12 @@ func (o *output) read(r io.Reader, stream string, offer func([]byte) bool) {
 			return // end of file, or our end was closed
 		}
 	}
+}
+
+func (o *output) keep(printed []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.printed.write(printed)
 }
 
 // writer gives a writer that logs lines; a line that is not ended is logged
@@ -68,6 +97,7 @@ type lineWriter struct {
 
 // Write logs the lines of p.
 func (w *lineWriter) Write(p []byte) (int, error) {
+	w.o.keep(p)
 	for line := range bytes.Lines(p) {
 		if text := bytes.TrimRight(line, "\r\n"); len(text) > 0 {
 			w.o.line(w.stream, text)
@@ -111,6 +141,7 @@ func (o *output) admit(stream string, line []byte) (suppressed int, panicking, o
 	}
 	if o.logged >= linesPerSecond {
 		o.suppressed++
+		o.passed++
 		return 0, o.panicking, false
 	}
 	o.logged++

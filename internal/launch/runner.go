@@ -31,10 +31,12 @@ type process struct {
 	handshake *lineReader
 	// network and address are written by PluginToHost before the first dial.
 	network, address string
-	// done is closed by watch when all is over; state and seen are written
+	// done is closed by live when all is over; what follows is written by live
 	// before that and may be read after it.
-	done  chan struct{}
-	state *os.ProcessState
+	done          chan struct{}
+	state         *os.ProcessState
+	started, over time.Time
+	oom           oomKills
 
 	mu    sync.Mutex
 	child *os.Process // nil before Start and after the process was reaped
@@ -43,6 +45,7 @@ type process struct {
 	conn  net.Conn // the last one dialled
 	// launched: done will be closed. killed: nothing may be started any more.
 	launched, killed bool
+	killedFor        string // why, of the first kill of a child
 	// ended: nobody answers any more, even where somebody else has the socket.
 	ended bool
 }
@@ -100,9 +103,12 @@ func (p *process) live(ctx context.Context, pipes *pipes, started chan<- error) 
 	var reading sync.WaitGroup
 	reading.Go(func() { p.out.read(pipes.stdout, "stdout", p.handshake.offer) })
 	reading.Go(func() { p.out.read(pipes.stderr, "stderr", nil) })
+	p.started = time.Now()
+	kills := newOOMCounter(cmd.Process.Pid)
 	started <- nil
 
 	p.awaitEnd(cmd)
+	p.over, p.oom = time.Now(), kills.since()
 	p.hangUp()
 	// A grandchild that left the group may hold the pipes open for ever.
 	limit := time.AfterFunc(killGrace, pipes.closeOwnEnds)
@@ -157,12 +163,15 @@ func share(cmd *exec.Cmd, variable string, f *os.File) {
 }
 
 // kill kills the whole group, and keeps a process that was not started yet
-// from being started.
-func (p *process) kill() {
+// from being started. why goes into the report.
+func (p *process) kill(why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.killed = true
 	if p.child != nil {
+		if p.killedFor == "" {
+			p.killedFor = why
+		}
 		killGroup(p.id)
 	}
 }
@@ -170,7 +179,7 @@ func (p *process) kill() {
 // giveUp kills the process, or marks it as ended if go-plugin never came to
 // start it.
 func (p *process) giveUp() {
-	p.kill()
+	p.kill("its start was given up")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.launched {
@@ -246,7 +255,11 @@ func (p *process) exit() string {
 func (p *process) Wait(context.Context) error { <-p.done; return nil }
 
 // Kill kills the group and waits for its end.
-func (p *process) Kill(context.Context) error { p.kill(); <-p.done; return nil }
+func (p *process) Kill(context.Context) error {
+	p.kill("go-plugin has done with it")
+	<-p.done
+	return nil
+}
 
 // Stdout gives the handshake line.
 func (p *process) Stdout() io.ReadCloser { return p.handshake }

@@ -1,0 +1,133 @@
+package launch
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Report is what is known of a process that has ended: for the log, a crash
+// file, a status page. It holds nothing that is secret, see Command.Secrets,
+// and belongs to whoever asked for it.
+type Report struct {
+	// Exit is how it ended, in a few words: "exit status 2", "signal: killed
+	// (by this host: it did not answer)". It says only what is known, and says
+	// the same of two ends of the same kind. Empty: there was no process.
+	Exit string
+	// ExitCode is the exit status, -1 where a signal ended the process.
+	ExitCode int
+	// Signal is the name of the signal that ended it, "SIGSEGV", or empty.
+	Signal string
+	// CoreDumped: the kernel has written, or handed on, a core dump.
+	CoreDumped bool
+	// OOM: it was killed by SIGKILL, not by this host, and the kernel has
+	// counted an out-of-memory kill in its cgroup while it ran.
+	OOM bool
+	// Killed is why this host killed it, empty if it did not.
+	Killed string
+	// Stack is the beginning, at most 64 KiB, of the last Go panic, SIGQUIT
+	// dump, Python traceback or the like that it printed; lines that came
+	// after or between are in it. Empty: it printed none.
+	Stack string
+	// StackTime is when Stack began, to tell one that it died of from one
+	// that it lived on with. Zero: there is no Stack.
+	StackTime time.Time
+	// Output is the last of what it printed on descriptors 1 and 2, at most 64
+	// KiB, as printed: any bytes, also those that were not logged.
+	Output []byte
+	// Suppressed counts the lines that were not logged, for they were too many.
+	Suppressed uint64
+	// PID is its process id, which may be another's by now.
+	PID int
+	// Started and Ended bound its life.
+	Started, Ended time.Time
+	// UserTime and SystemTime are the CPU time that it and the children that it
+	// waited for have used.
+	UserTime, SystemTime time.Duration
+	// MaxRSS is the most memory it had resident, in bytes.
+	MaxRSS int64
+	// Variables are names of its environment's variables, for String and
+	// WriteTo. Report leaves them empty: the caller knows which to tell.
+	Variables []string
+}
+
+// Report says how the process ended. It is the zero Report before Done.
+func (p *Process) Report() Report { return p.run.report() }
+
+// Suppressed counts the lines that the plugin has printed and that were not
+// logged, for they were too many. Safe for concurrent use, also while it runs.
+func (p *Process) Suppressed() uint64 { return p.run.out.suppressedLines() }
+
+// Report is the zero Report: the process at the other end is somebody else's.
+func (a *Attachment) Report() Report { return Report{} }
+
+// Suppressed is 0: this host reads nothing that the other end prints.
+func (a *Attachment) Suppressed() uint64 { return 0 }
+
+func (p *process) report() Report {
+	select {
+	case <-p.done:
+	default:
+		return Report{}
+	}
+	if p.state == nil {
+		return Report{}
+	}
+	r := Report{
+		ExitCode: p.state.ExitCode(),
+		Output:   p.out.tail(),
+		PID:      p.state.Pid(),
+		Started:  p.started, Ended: p.over,
+		UserTime: p.state.UserTime(), SystemTime: p.state.SystemTime(),
+		MaxRSS: maxRSS(p.state),
+	}
+	r.Suppressed = p.out.suppressedLines()
+	if status, ok := p.state.Sys().(syscall.WaitStatus); ok {
+		p.mu.Lock()
+		why := p.killedFor
+		p.mu.Unlock()
+		r.classify(status, why, p.oom)
+	}
+	return r
+}
+
+// classify says in words how a process ended, given why this host has killed
+// it, if it has, and what the kernel has counted.
+func (r *Report) classify(status syscall.WaitStatus, why string, oom oomKills) {
+	if !status.Signaled() {
+		r.Exit = fmt.Sprintf("exit status %d", status.ExitStatus())
+		return
+	}
+	r.Signal, r.CoreDumped = unix.SignalName(status.Signal()), status.CoreDump()
+	r.Exit = "signal: " + status.Signal().String()
+	if r.CoreDumped {
+		r.Exit += " (core dumped)"
+	}
+	if status.Signal() != syscall.SIGKILL {
+		return
+	}
+	switch {
+	case why != "":
+		r.Killed = why
+		r.Exit += " (by this host: " + why + ")"
+	case oom == oomCounted:
+		r.OOM = true
+		r.Exit += " (out of memory: the kernel has counted an OOM kill in its cgroup)"
+	case oom == oomNone:
+		r.Exit += " (not by this host, and the kernel has counted no OOM kill in its cgroup)"
+	default:
+		r.Exit += " (not by this host; it may have been out of memory: look into the kernel's log)"
+	}
+}
+
+// oomKills is what the kernel has counted in the cgroup of a process while it
+// ran.
+type oomKills int
+
+const (
+	oomUnknown oomKills = iota
+	oomNone
+	oomCounted
+)
