@@ -3,6 +3,8 @@ package host
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -52,9 +54,44 @@ type Config struct {
 	Context Context
 	// PluginConfigs are the configurations of plugins, by their names in the
 	// list; a plugin that is not in it gets none. A name that is not in the
-	// list is a fault, unless the list is empty, and so is that of a plugin
-	// that is attached to. The map is copied by New.
+	// list is a fault, unless the list is empty or a folder of it may bring the
+	// plugin, and so is that of a plugin that is attached to. The map is copied
+	// by New.
 	PluginConfigs map[string]PluginConfig
+	// CrashDir is the folder that reports of crashes and quarantined batches are
+	// written to; it is made, with mode 0700, when there is the first. Default:
+	// none, and nothing is kept.
+	CrashDir string
+	// Lockdown lets only what the operator has pinned and named run and read:
+	// each entry of the list must have a pin and be an absolute path or a bare
+	// name, so neither folders nor addresses will do, and a plugin gets of the
+	// environment what PluginEnv names, whatever it declares, and the base
+	// variables. A document may then refer (${env:NAME}) to no other variable.
+	Lockdown bool
+	// PluginEnv are further variables of Environ for plugins, by their names in
+	// the list, or "*" for all of them: names, or prefixes of three characters or
+	// more that end in an underscore, and a star ("AWS_*"). A plugin has them
+	// from its start, besides those that it declares. Names are held against the
+	// list as those of PluginConfigs. The map is copied by New.
+	PluginEnv map[string][]string
+	// AllowWritable lets an executable run that others than its owner may
+	// write, it or a folder above it; else it is refused unless it is pinned.
+	AllowWritable bool
+	// PluginMemoryLimit is the soft limit of memory of plugins that are written
+	// in Go, in bytes (GOMEMLIMIT), and PluginMaxProcs on how many processors they
+	// run at a time (GOMAXPROCS): by their names in the list, "" for those that
+	// are not named. Default: Go's own, none and all. A plugin starts with the
+	// variables; they win over those of Environ. The maps are copied by New.
+	PluginMemoryLimit map[string]int64
+	PluginMaxProcs    map[string]int
+	// StartJitter bounds a random pause before each plugin is started first, so
+	// that many replicas that start at once do not start all plugins at once.
+	// Default: none.
+	StartJitter time.Duration
+	// Watch is how often a plugin's executable and document are looked at. A
+	// plugin is replaced when one of them has changed and stayed the same from
+	// one look to the next. Zero: never, only Reload replaces it.
+	Watch time.Duration
 	// Environ is the environment ("KEY=value") of which plugins get the base
 	// variables, and the variables they declare. Default: the process's own.
 	Environ []string
@@ -150,9 +187,12 @@ func (c Config) Validate() error {
 	check(c.MaxAge > 0, EnvMaxAge, c.MaxAge, "a positive duration such as 60s")
 	check(c.StartTimeout > 0, EnvStartTimeout, c.StartTimeout, "a positive duration such as 10s")
 	check(c.StopTimeout > 0, EnvStopTimeout, c.StopTimeout, "a positive duration such as 5s")
+	check(c.StartJitter >= 0, EnvStartJitter, c.StartJitter, "a positive duration such as 2s")
+	check(c.Watch >= 0, EnvPluginWatch, c.Watch, "a positive duration such as 5s")
+	check(!strings.ContainsRune(c.CrashDir, 0), EnvCrashDir, strconv.Quote(c.CrashDir), "a path")
 	list, err := parseList(c.Plugins)
 	if err == nil {
-		err = validateConfigs(c.PluginConfigs, list)
+		err = errors.Join(validateConfigs(c.PluginConfigs, list), c.validatePluginEnv(list), c.validateLimits(list))
 	}
 	return errors.Join(append(errs, err)...)
 }

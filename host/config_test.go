@@ -202,7 +202,8 @@ func TestGrant(t *testing.T) {
 			}
 		})
 	}
-	if diff := cmp.Diff([]string{"PATH=/bin", "LC_ALL=C", "https_proxy=p"}, baseEnviron(environ)); diff != "" {
+	cfg := Config{Environ: environ}
+	if diff := cmp.Diff([]string{"PATH=/bin", "LC_ALL=C", "https_proxy=p"}, cfg.startEnviron("p")); diff != "" {
 		t.Errorf("base environment (-want +got):\n%s", diff)
 	}
 }

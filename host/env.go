@@ -27,6 +27,15 @@ const (
 	EnvMaxAge        = "SERVE_TRACING_MAX_AGE"
 	EnvStartTimeout  = "SERVE_TRACING_START_TIMEOUT"
 	EnvStopTimeout   = "SERVE_TRACING_STOP_TIMEOUT"
+
+	EnvCrashDir          = "SERVE_TRACING_CRASH_DIR"
+	EnvLockdown          = "SERVE_TRACING_LOCKDOWN"          // true or false
+	EnvPluginEnv         = "SERVE_TRACING_PLUGIN_ENV"        // name:PATTERN,*:PATTERN
+	EnvPluginWritable    = "SERVE_TRACING_PLUGIN_WRITABLE"   // refuse or allow
+	EnvPluginMemoryLimit = "SERVE_TRACING_PLUGIN_GOMEMLIMIT" // SIZE,name=SIZE
+	EnvPluginMaxProcs    = "SERVE_TRACING_PLUGIN_GOMAXPROCS" // N,name=N
+	EnvStartJitter       = "SERVE_TRACING_START_JITTER"
+	EnvPluginWatch       = "SERVE_TRACING_PLUGIN_WATCH"
 )
 
 // OpenTelemetry's variables that take part.
@@ -63,9 +72,7 @@ func FromEnv(opts ...Option) (*Host, error) {
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	r := reader{getenv: getenv}
 	configs, err := parsePluginConfigs(getenv(EnvPluginConfig))
-	if err != nil {
-		r.errs = append(r.errs, err)
-	}
+	r.add(err)
 	cfg := Config{
 		Plugins:       strings.TrimSpace(getenv(EnvPlugins)),
 		PluginDirs:    filepath.SplitList(getenv(EnvPluginDir)),
@@ -80,7 +87,19 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		StartTimeout:  r.duration(EnvStartTimeout, ""),
 		StopTimeout:   r.duration(EnvStopTimeout, ""),
 		Context:       Context{ServiceName: getenv(envServiceName), Job: getenv(envRayJobID)},
+
+		CrashDir:      getenv(EnvCrashDir),
+		Lockdown:      r.truth(EnvLockdown),
+		AllowWritable: r.choice(EnvPluginWritable, "refuse", "allow"),
+		StartJitter:   r.duration(EnvStartJitter, ""),
+		Watch:         r.duration(EnvPluginWatch, ""),
 	}
+	cfg.PluginEnv, err = parsePluginEnv(getenv(EnvPluginEnv))
+	r.add(err)
+	cfg.PluginMemoryLimit, err = parseByName(EnvPluginMemoryLimit, getenv(EnvPluginMemoryLimit), "a number of bytes above zero, such as 64MiB", parseSize)
+	r.add(err)
+	cfg.PluginMaxProcs, err = parseByName(EnvPluginMaxProcs, getenv(EnvPluginMaxProcs), "a whole number above zero", parseProcs)
+	r.add(err)
 	if strings.EqualFold(getenv(envSDKDisabled), "true") || strings.EqualFold(getenv(envTracesExporter), "none") {
 		cfg.Plugins = ""
 	}
@@ -102,6 +121,37 @@ type reader struct {
 
 func (r *reader) fail(name, seen, allowed string) {
 	r.errs = append(r.errs, fmt.Errorf("%s=%q: must be %s", name, seen, allowed))
+}
+
+func (r *reader) add(err error) {
+	if err != nil {
+		r.errs = append(r.errs, err)
+	}
+}
+
+// truth reads true or false; false where the variable is not set.
+func (r *reader) truth(name string) bool {
+	text := r.getenv(name)
+	if text == "" {
+		return false
+	}
+	is, err := strconv.ParseBool(strings.ToLower(text))
+	if err != nil {
+		r.fail(name, text, "true or false")
+	}
+	return is
+}
+
+// choice reads one of two words, in any case; true for the second, false for the
+// first and where the variable is not set.
+func (r *reader) choice(name, first, second string) bool {
+	switch text := r.getenv(name); {
+	case strings.EqualFold(text, second):
+		return true
+	case text != "" && !strings.EqualFold(text, first):
+		r.fail(name, text, first+" or "+second)
+	}
+	return false
 }
 
 // size reads a number of bytes; zero where the variable is not set.

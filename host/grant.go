@@ -11,14 +11,23 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// baseEnviron is the environment that a plugin starts with.
-func baseEnviron(environ []string) []string {
+// startEnviron is the environment that a plugin starts with: of the host's the
+// base variables and those that the operator names, and then its limits, which
+// win.
+func (c *Config) startEnviron(name string) []string {
+	limits := c.pluginLimits(name)
+	patterns := slices.Concat(c.PluginEnv[everyPlugin], c.PluginEnv[name])
 	var out []string
-	for _, kv := range environ {
-		name, _, _ := strings.Cut(kv, "=")
-		if wire.BaseVariable(name) {
+	for _, kv := range c.Environ {
+		variable, _, _ := strings.Cut(kv, "=")
+		_, own := limits[variable]
+		_, named := wire.DeclaredBy(patterns, variable)
+		if !own && (named || wire.BaseVariable(variable)) && !wire.HandshakeVariable(variable) {
 			out = append(out, kv)
 		}
+	}
+	for _, variable := range sortedKeys(limits) {
+		out = append(out, variable+"="+limits[variable])
 	}
 	return out
 }
@@ -46,7 +55,7 @@ func grant(patterns, environ []string) (map[string]string, error) {
 	return granted, nil
 }
 
-func sortedKeys(m map[string]string) []string {
+func sortedKeys[T any](m map[string]T) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
@@ -60,7 +59,7 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 		return nil, fmt.Errorf("tracing settings: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	cfg.PluginConfigs = maps.Clone(cfg.PluginConfigs)
+	cfg.copyMaps()
 	h := &Host{
 		cfg:       cfg,
 		log:       slog.Default(),

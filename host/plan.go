@@ -45,7 +45,7 @@ func (c *Config) plan(e entry) (plan, error) {
 	if p.path, err = e.resolve(c.PluginDirs); err != nil || p.attached {
 		return p, err
 	}
-	p.environ = baseEnviron(c.Environ)
+	p.environ = c.startEnviron(e.name)
 	p.configFile = c.PluginConfigs[e.name].File
 	p.config, err = c.PluginConfigs[e.name].load()
 	return p, err

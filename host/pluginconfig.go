@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -118,15 +117,11 @@ func validateConfigs(configs map[string]PluginConfig, list []entry) error {
 	fail := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: "+format, append([]any{EnvPluginConfig}, args...)...))
 	}
-	names := make([]string, len(list))
-	for i, e := range list {
-		names[i] = e.name
-	}
-	for _, name := range slices.Sorted(maps.Keys(configs)) {
+	for _, name := range sortedKeys(configs) {
 		c := configs[name]
-		switch at := slices.Index(names, name); {
+		switch at := slices.IndexFunc(list, func(e entry) bool { return e.name == name }); {
 		case at < 0:
-			fail("there is no plugin %q; the plugins of %s are %s", name, EnvPlugins, strings.Join(names, ", "))
+			errs = append(errs, noSuchPlugin(EnvPluginConfig, name, list))
 		case list[at].attached:
 			fail("plugin %q is attached to (%s): this host does not configure it; give the file to the plugin itself (--config)", name, list[at].where)
 		case c.File != "" && c.Document != nil:

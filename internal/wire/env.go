@@ -30,6 +30,21 @@ func BaseVariable(name string) bool {
 	return ok
 }
 
+// HandshakeVariable tells whether a variable belongs to the handshake between a
+// host and the plugin that it starts: such a one is never handed on, for a host
+// may itself run under another that has set it.
+func HandshakeVariable(name string) bool {
+	_, ok := DeclaredBy(handshakeVariables, name)
+	return ok
+}
+
+// handshakeVariables are go-plugin's and ours.
+var handshakeVariables = []string{
+	CookieKey, EnvStdoutFD, EnvStderrFD,
+	EnvProtocolVersions, EnvSocketDir, EnvClientCert, EnvMultiplex,
+	"PLUGIN_MIN_PORT", "PLUGIN_MAX_PORT", "PLUGIN_UNIX_SOCKET_GROUP",
+}
+
 // DeclaredBy gives the first pattern that names a variable, and whether there
 // is one.
 func DeclaredBy(patterns []string, name string) (pattern string, ok bool) {
