@@ -46,6 +46,7 @@ type exporter struct {
 	sending  int64       // bytes of inFlight
 	timer    *time.Timer // the next item becomes due, or too old
 	books    ledger
+	calls    callBook
 	plugin   pluginInfo
 	links    []*link // on which batches are sent: one, and two while one replaces the other
 	trouble  trouble
@@ -132,47 +133,64 @@ func (x *exporter) doneLocked(it *item) {
 	x.changed.Broadcast()
 }
 
-// take waits for an item that is due and moves it in flight; nil when ctx has
-// ended. An item beyond the plugin's limits comes in parts, and so does the
+// take waits for an item that is due and moves it in flight on l; nil when ctx
+// has ended. An item beyond the plugin's limits comes in parts, and so does the
 // rest of one of which an earlier process had parts.
-func (x *exporter) take(ctx context.Context, lim limits) *item {
+func (x *exporter) take(ctx context.Context, l *link) *item {
 	defer x.host.tellAll() // cutting may cost another exporter a batch
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for ctx.Err() == nil {
 		now := time.Now()
 		it := x.queue.first(now)
-		if it == nil || !x.mayFlyLocked(it) {
+		if it == nil || !l.hasTurnLocked(it) || !x.mayFlyLocked(l, it) {
 			x.changed.Wait()
 			continue
 		}
-		if it.cut > 0 || lim.exceeded(it.b) {
-			if it = x.cutLocked(now, it, lim); it == nil {
+		if it.cut > 0 || l.limits.exceeded(it.b) {
+			if it = x.cutLocked(now, it, l.limits); it == nil {
 				continue
 			}
 			x.host.makeRoomLocked(now) // the part's bytes come on top of the whole's
 		} else {
 			x.queue.remove(it)
 		}
-		x.inFlight[it] = struct{}{}
-		x.sending += it.b.size()
+		x.flyLocked(l, it)
 		return it
 	}
 	return nil
 }
 
+// flyLocked and landLocked count an item that is taken off the queue, and has
+// come back, among those in flight on l.
+func (x *exporter) flyLocked(l *link, it *item) {
+	x.inFlight[it] = struct{}{}
+	x.sending += it.b.size()
+	l.flying++
+	l.suspected = it.suspect
+}
+
+func (x *exporter) landLocked(l *link, it *item) {
+	delete(x.inFlight, it)
+	x.sending -= it.b.size()
+	l.flying--
+	l.suspected = false // if there was one, it was alone
+	x.changed.Broadcast()
+}
+
 // mayFlyLocked keeps what is in flight or with gRPC, and can not be dropped,
 // within the exporter's share of the backlog: one that never answers must not
-// use up the others' room. One item may always fly.
-func (x *exporter) mayFlyLocked(it *item) bool {
-	if x.sending == 0 {
+// use up the others' room. One item may always fly on each connection; what
+// gRPC keeps beyond its call, unburden bounds.
+func (x *exporter) mayFlyLocked(l *link, it *item) bool {
+	if l.flying == 0 {
 		return true
 	}
 	leased := int64(0)
 	for _, l := range x.links {
 		leased += l.leases.bytes()
 	}
-	return max(x.sending, leased)+it.b.size() <= x.host.mem.backlog/int64(len(x.host.exporters))
+	return max(x.sending, leased)+it.b.size() <= x.host.mem.share(len(x.host.exporters))
 }
 
 // cutLocked cuts the next part within the plugin's limits off an item of the
@@ -194,6 +212,8 @@ func (x *exporter) cutLocked(now time.Time, whole *item, lim limits) *item {
 		part:   fmt.Sprintf("%s.%d", whole.part, whole.parts),
 		from:   whole.from + whole.cut,
 		sealed: whole.sealed,
+		// What the whole is suspected of may lie in this part or in another.
+		suspect: whole.suspect,
 	}
 	x.held += part.b.size()
 	whole.cut += spans // they are the part's now; waiting stays
@@ -204,13 +224,22 @@ func (x *exporter) cutLocked(now time.Time, whole *item, lim limits) *item {
 	return part
 }
 
-// settle books the plugin's answer to an item in flight.
-func (x *exporter) settle(it *item, ans answer) {
+// settle books the plugin's answer to an item in flight on l. One that the
+// plugin had, and gave no answer for before it went, stays in flight until
+// judge.
+func (x *exporter) settle(l *link, it *item, ans answer) {
 	defer x.tell()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.inFlight, it)
-	x.sending -= it.b.size()
+	x.calls.count(ans)
+	if ans.lost && ans.reached && !ans.said {
+		l.unanswered = append(l.unanswered, it)
+		return
+	}
+	x.landLocked(l, it)
+	if ans.said || !ans.lost {
+		it.survived(ans.said)
+	}
 	now := time.Now()
 	switch {
 	case ans.err == nil:
@@ -221,17 +250,20 @@ func (x *exporter) settle(it *item, ans answer) {
 	case now.Sub(it.sealed) >= x.host.cfg.MaxAge:
 		x.plugin.lastError = ans.err.Error()
 		x.dropLocked(now, it, reasonMaxAge)
+	case ans.lost && !ans.said: // which says nothing about the batch
+		x.againLocked(now, it, 0)
 	default:
-		if ans.lostPlugin { // which says nothing about the batch
-			it.next = time.Time{}
-		} else {
-			x.failedLocked(now, ans.err.Code, "plugin can not deliver, batches are sent again", ans.err.Error())
-			it.next = now.Add(retryPause(it.attempt, ans.err))
-		}
-		x.queue.retry(it)
-		x.armLocked(now)
-		x.changed.Broadcast()
+		x.failedLocked(now, ans.err.Code, "plugin can not deliver, batches are sent again", ans.err.Error())
+		x.againLocked(now, it, retryPause(it.attempt, ans.err))
 	}
+}
+
+// againLocked has an item that has landed sent again, after a pause.
+func (x *exporter) againLocked(now time.Time, it *item, pause time.Duration) {
+	it.next = now.Add(pause)
+	x.queue.retry(it)
+	x.armLocked(now)
+	x.changed.Broadcast()
 }
 
 // deliveredLocked books an OK: what the plugin filtered or its back end
@@ -266,7 +298,7 @@ func (x *exporter) deliveredLocked(now time.Time, it *item, ans answer) {
 
 // retryPause is what the back end asked for, else exponential with jitter.
 func retryPause(attempt int, err *wire.Error) time.Duration {
-	if err.After > 0 {
+	if err != nil && err.After > 0 {
 		return err.After
 	}
 	pause := min(retryMost, retryFirst<<min(attempt-1, 10))

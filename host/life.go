@@ -51,7 +51,7 @@ func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 		return nil, err
 	}
 	l := &life{x: x, plan: plan, peer: p}
-	l.link = &link{x: x, peer: p, conn: p.Conn(), leases: newLeases()}
+	l.link = newLink(x, p)
 	if err := l.introduce(start, a); err != nil {
 		err = x.host.cfg.startError(start, err)
 		if l.gone() {
@@ -106,10 +106,14 @@ func (l *life) send() {
 }
 
 // finish ends the sending and waits for the last call, whose batch goes back
-// to the queue if it has no answer.
+// to the queue if it has no answer. Where the peer has gone, the sending ends by
+// itself, when the peer's last answers are read.
 func (l *life) finish() {
-	l.stop()
+	if !l.gone() {
+		l.stop()
+	}
 	<-l.sent
+	l.stop()
 	l.x.removeLink(l.link)
 }
 

@@ -20,6 +20,11 @@ type item struct {
 	// cut is how many of the batch's spans have gone on as parts already, and
 	// parts how many parts that made.
 	cut, parts int
+	// suspect: it was in flight when a process crashed, and no process has lived
+	// through it since. alone counts the crashes at which nothing else was in
+	// flight, until a process has answered for it. See suspect.go.
+	suspect bool
+	alone   int
 }
 
 // id names the batch, the same on every attempt.
@@ -35,30 +40,43 @@ func (it *item) before(other *item) bool {
 	return cmp.Or(cmp.Compare(it.seq, other.seq), cmp.Compare(it.from+it.cut, other.from+other.cut)) < 0
 }
 
-// queue holds what waits for one exporter: fresh items in order of sealing,
-// and those that were sent before and are to be sent again. It is not safe for
-// concurrent use. Every method takes constant time, for again is short.
+// queue holds what waits for one exporter: suspects, which go first, those that
+// were sent before and are to be sent again, and fresh items in order of
+// sealing. It is not safe for concurrent use. Every method takes constant time,
+// for again and suspects are short.
 type queue struct {
-	fresh []*item // from head on
-	head  int
-	again []*item // in no order; at most mostAgain and what was in flight
+	fresh    []*item // from head on
+	head     int
+	again    []*item // in no order; at most mostAgain and what was in flight
+	suspects []*item // in no order; at most what was in flight at crashes
 }
 
 // mostAgain bounds the items that wait to be sent again: with so many of them
 // the back end is down, and fresh ones would only join them.
 const mostAgain = 64
 
-func (q *queue) empty() bool { return q.head == len(q.fresh) && len(q.again) == 0 }
+func (q *queue) empty() bool {
+	return q.head == len(q.fresh) && len(q.again) == 0 && len(q.suspects) == 0
+}
 
 // push adds a fresh item behind the others.
 func (q *queue) push(it *item) { q.fresh = append(q.fresh, it) }
 
 // retry adds an item that was in flight.
-func (q *queue) retry(it *item) { q.again = append(q.again, it) }
+func (q *queue) retry(it *item) {
+	if it.suspect {
+		q.suspects = append(q.suspects, it)
+		return
+	}
+	q.again = append(q.again, it)
+}
 
 // first gives the item to send next, which stays where it is; nil if none is
 // due.
 func (q *queue) first(now time.Time) *item {
+	if first := q.firstSuspect(); first != nil {
+		return first
+	}
 	var first *item
 	for _, it := range q.again {
 		if !it.next.After(now) && (first == nil || it.before(first)) {
@@ -71,6 +89,19 @@ func (q *queue) first(now time.Time) *item {
 	return first
 }
 
+// firstSuspect gives the suspect that has crashed the fewest processes alone, so
+// that one batch that crashes them all keeps the others waiting for as short as
+// can be; nil if there is none.
+func (q *queue) firstSuspect() *item {
+	var first *item
+	for _, it := range q.suspects {
+		if first == nil || it.alone < first.alone || it.alone == first.alone && it.before(first) {
+			first = it
+		}
+	}
+	return first
+}
+
 // oldest gives the item sealed first, which stays where it is; nil if there is
 // none.
 func (q *queue) oldest() *item {
@@ -78,9 +109,11 @@ func (q *queue) oldest() *item {
 	if q.head < len(q.fresh) {
 		oldest = q.fresh[q.head]
 	}
-	for _, it := range q.again {
-		if oldest == nil || it.before(oldest) {
-			oldest = it
+	for _, list := range [...][]*item{q.again, q.suspects} {
+		for _, it := range list {
+			if oldest == nil || it.before(oldest) {
+				oldest = it
+			}
 		}
 	}
 	return oldest
@@ -88,10 +121,7 @@ func (q *queue) oldest() *item {
 
 // remove takes out an item that first or oldest gave.
 func (q *queue) remove(it *item) {
-	if i := slices.Index(q.again, it); i >= 0 {
-		last := len(q.again) - 1
-		q.again[i], q.again[last] = q.again[last], nil
-		q.again = q.again[:last]
+	if takeOut(&q.again, it) || takeOut(&q.suspects, it) {
 		return
 	}
 	q.fresh[q.head] = nil
@@ -102,6 +132,18 @@ func (q *queue) remove(it *item) {
 		clear(q.fresh[n:])
 		q.fresh, q.head = q.fresh[:n], 0
 	}
+}
+
+// takeOut removes an item from a list without an order, if it is in it.
+func takeOut(list *[]*item, it *item) bool {
+	i := slices.Index(*list, it)
+	if i < 0 {
+		return false
+	}
+	last := len(*list) - 1
+	(*list)[i], (*list)[last] = (*list)[last], nil
+	*list = (*list)[:last]
+	return true
 }
 
 // wake is the next moment at which something becomes due or older than maxAge;

@@ -53,9 +53,12 @@ type answer struct {
 	filtered map[string]uint64
 	remark   string // the back end's words on what it rejected
 	unread   string // what of an OK answer makes no sense
-	// lostPlugin: the plugin went away during the call, which says nothing
-	// about the batch.
-	lostPlugin bool
+	took     time.Duration
+	// reached: gRPC had a connection and took the bytes, so the plugin may have
+	// them. said: what the answer says the plugin has said, and not gRPC for it.
+	reached, said bool
+	// lost: the plugin went away during the call, or the host stopped.
+	lost bool
 }
 
 // link is a ready plugin's connection. It lives as long as the process, or as
@@ -70,29 +73,73 @@ type link struct {
 	// peer is killed when the plugin does not even answer a health check.
 	peer peer
 
-	checking sync.Mutex // held while a health check runs
+	// checking has room for one: who runs a health check.
+	checking chan struct{}
+
+	// The host's mutex guards these. Who changes idle or single wakes those who
+	// wait for a turn (exporter.changed).
+	idle       bool     // takes no item, though it may be ready
+	single     bool     // takes one item at a time
+	flying     int      // items in flight on this connection
+	suspected  bool     // the one in flight is a suspect
+	unanswered []*item  // of those in flight, what the plugin had when it went
+	atCrash    []string // the ids of those that it had when it crashed, set by judge
 
 	mu      sync.Mutex
 	running map[chan struct{}]bool // calls without an answer; each is closed at its end
 }
 
-// run sends the exporter's items until ctx ends, and returns when the last call
-// has. Calls in flight at that moment are cancelled; their items go back.
+func newLink(x *exporter, p peer) *link {
+	return &link{x: x, peer: p, conn: p.Conn(), leases: newLeases(), checking: make(chan struct{}, 1)}
+}
+
+// hasTurnLocked tells whether it may be sent beside what is in flight on l now.
+func (l *link) hasTurnLocked(it *item) bool {
+	if l.idle {
+		return false
+	}
+	return l.flying == 0 || !l.single && !l.suspected && !it.suspect
+}
+
+// run sends the exporter's items until ctx ends or the peer has gone, and
+// returns when the last call has. Calls in flight at ctx's end are cancelled;
+// when the peer goes, what it has answered before is still read. Then judge
+// decides what becomes of those without an answer.
 func (l *link) run(ctx context.Context) {
-	defer l.x.wakeAtEnd(ctx)()
-	var calls sync.WaitGroup
+	defer l.x.judge(l)
+	ctx, cancel := context.WithCancel(ctx)
+	taking, stop := context.WithCancel(ctx)
+	defer l.x.wakeAtEnd(taking)()
+	var calls, watch sync.WaitGroup
+	watch.Go(func() { // ends with the peer, or with ctx
+		select {
+		case <-l.peer.Done():
+			stop()
+			l.awaitCalls(ctx, lastAnswers)
+			cancel()
+		case <-ctx.Done():
+		}
+	})
 	for range l.limits.calls {
 		calls.Go(func() {
-			for it := l.x.take(ctx, l.limits); it != nil; it = l.x.take(ctx, l.limits) {
-				l.x.settle(it, l.send(ctx, it))
+			for it := l.x.take(taking, l); it != nil; it = l.x.take(taking, l) {
+				l.x.settle(l, it, l.send(ctx, it))
 			}
 		})
 	}
 	calls.Wait()
+	cancel()
+	watch.Wait()
+	stop()
 }
 
-// send makes one call. It blocks until the plugin has answered, the deadline
-// has passed or ctx has ended.
+// lastAnswers is how long the answers of a process that has ended may take to
+// be read. They are there already: the end of its connection comes behind them.
+const lastAnswers = 250 * time.Millisecond
+
+// send makes one call. It blocks until the plugin has answered, or the deadline
+// has passed or the connection is broken and it is known whether the plugin
+// lives, or ctx has ended.
 func (l *link) send(ctx context.Context, it *item) answer {
 	it.attempt++
 	call, cancel := context.WithTimeout(ctx, l.x.host.cfg.ExportTimeout)
@@ -100,24 +147,55 @@ func (l *link) send(ctx context.Context, it *item) answer {
 	call = metadata.AppendToOutgoingContext(call,
 		wire.MetaBatchID, it.id(l.x.host.instance),
 		wire.MetaAttempt, strconv.Itoa(it.attempt))
-	request := &wire.Outgoing{Buffers: func() mem.BufferSlice { return l.leases.buffer(it.b) }}
+	reached := false
+	request := &wire.Outgoing{Buffers: func() mem.BufferSlice {
+		reached = true
+		return l.leases.buffer(it.b)
+	}}
 	var (
 		response wire.Incoming
 		trailer  metadata.MD
 	)
-	ended := l.began()
+	ended, begun := l.began(), time.Now()
 	err := wire.FromStatus(l.conn.Invoke(call, wire.ExportMethod, request, &response, grpc.Trailer(&trailer)))
 	ended()
-	if err != nil {
-		if err.Code == wire.CodeRetry { // also how gRPC says that the connection broke
-			l.leases.forget(it.b)
-		}
-		if (call.Err() != nil || err.Code == wire.CodeRetry) && ctx.Err() == nil && !l.lost() {
-			l.checkAlive(ctx)
-		}
-		return answer{err: err, lostPlugin: ctx.Err() != nil || l.lost()}
+	took := time.Since(begun)
+	if err == nil {
+		ans := l.read(response.Data, trailer)
+		ans.took, ans.reached, ans.said = took, true, true
+		return ans
 	}
-	return l.read(response.Data, trailer)
+	if err.Code == wire.CodeRetry { // also how gRPC says that the connection broke
+		l.leases.forget(it.b)
+	}
+	ans := answer{err: err, took: took, reached: reached, said: spoken(trailer)}
+	if !ans.said && (call.Err() != nil || err.Code == wire.CodeRetry) {
+		l.sound(ctx)
+	}
+	ans.lost = ctx.Err() != nil || l.lost()
+	return ans
+}
+
+// spoken tells whether an error is the plugin's own. gRPC's servers send an
+// error as a header that is the trailer too, and of that a client sees the type
+// of the content; an error that the client itself made has no trailer. Where a
+// server did send a header before, its word is taken for silence, which costs a
+// health check.
+func spoken(trailer metadata.MD) bool { return len(trailer) > 0 }
+
+// sound is for a call that had no answer: it returns when it is known that the
+// plugin lives, or that it does not.
+func (l *link) sound(ctx context.Context) {
+	select {
+	case l.checking <- struct{}{}: // not shared: an answer to another may be older than the break
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-l.checking }()
+	if ctx.Err() == nil && !l.lost() {
+		l.check(ctx)
+		l.unburden(ctx)
+	}
 }
 
 // lost tells whether the plugin has gone, which ends run in a moment.
@@ -175,26 +253,40 @@ func (l *link) began() (ended func()) {
 }
 
 // awaitCalls blocks until the calls that run now have ended, as they do by
-// their deadlines.
-func (l *link) awaitCalls() {
+// their deadlines, or ctx or the time is over.
+func (l *link) awaitCalls(ctx context.Context, most time.Duration) {
 	l.mu.Lock()
 	calls := slices.Collect(maps.Keys(l.running))
 	l.mu.Unlock()
+	over := time.NewTimer(most)
+	defer over.Stop()
 	for _, call := range calls {
-		<-call
+		select {
+		case <-call:
+		case <-over.C:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
-// checkAlive asks a plugin that let a call run into its deadline, or that may
-// have gone, whether it lives. A slow back end, or one that is down, is no
-// reason to kill a plugin; silence is, and a process that serves no more. One
-// that was sent SIGTERM takes no new call either, nor does one that leaves, but
-// they may answer those they have.
+// checkAlive asks the plugin whether it lives, unless somebody does already.
 func (l *link) checkAlive(ctx context.Context) {
-	if !l.checking.TryLock() {
-		return
+	select {
+	case l.checking <- struct{}{}:
+		defer func() { <-l.checking }()
+		l.check(ctx)
+	default:
 	}
-	defer l.checking.Unlock()
+}
+
+// check asks a plugin that let a call run into its deadline, or that may have
+// gone, whether it lives. A slow back end, or one that is down, is no reason to
+// kill a plugin; silence is, and a process that serves no more. One that was
+// sent SIGTERM takes no new call either, nor does one that leaves, but they may
+// answer those they have.
+func (l *link) check(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	_, err := healthpb.NewHealthClient(l.conn).Check(call, &healthpb.HealthCheckRequest{Service: wire.HealthService})
@@ -202,15 +294,39 @@ func (l *link) checkAlive(ctx context.Context) {
 		return // it answers, if only that it knows no health
 	}
 	if call.Err() == nil || l.peer.Leaving() {
-		l.awaitCalls()
+		l.awaitCalls(ctx, l.x.host.cfg.ExportTimeout)
 		select {
 		case <-ctx.Done():
 		case <-time.After(endGrace):
 		}
 	}
-	if ctx.Err() != nil { // the process has ended, or the host stops
+	if ctx.Err() != nil || l.lost() { // the process has ended, or the host stops
 		return
 	}
 	l.x.log.Error(l.x.entry.manner().hung, "export_timeout", l.x.host.cfg.ExportTimeout, "error", wire.FromStatus(err))
 	l.peer.Kill()
 }
+
+// unburden gives up a connection of which gRPC keeps more than the exporter's
+// share of the memory for calls that are over: their bytes count until it is
+// closed, and nothing else would bound them. gRPC lets go of them in a moment
+// where the plugin reads what it is sent.
+func (l *link) unburden(ctx context.Context) {
+	share := l.x.host.mem.share(len(l.x.host.exporters))
+	for range int(healthTimeout / unburdenPoll) {
+		if l.leases.bytes() <= share {
+			return
+		}
+		select {
+		case <-time.After(unburdenPoll):
+		case <-ctx.Done():
+			return
+		}
+	}
+	l.x.log.Error("plugin does not read what it is sent: its connection holds too much of the memory and is given up",
+		"bytes", l.leases.bytes(), "share", share)
+	l.peer.Kill()
+}
+
+// unburdenPoll is how often unburden looks, for gRPC tells nobody.
+const unburdenPoll = 100 * time.Millisecond

@@ -76,7 +76,8 @@ type ExporterStats struct {
 	// than 64 bytes, count as "other". It is never nil.
 	Filtered map[string]uint64
 	// Dropped are those that this host gave up, by reason: "queue_full",
-	// "max_age", "too_large", "shutdown", "internal". It is never nil.
+	// "max_age", "too_large", "quarantined", "shutdown", "internal". It is never
+	// nil.
 	Dropped map[string]uint64
 	// Waiting are those that still lie in this process.
 	Waiting uint64
@@ -85,6 +86,16 @@ type ExporterStats struct {
 	// for, InFlightBatches the calls that carry them.
 	InFlight        uint64
 	InFlightBatches int
+	// Quarantined counts the batches that were dropped because the plugin
+	// crashed twice while it had nothing else: what Dropped["quarantined"] has in
+	// spans.
+	Quarantined uint64
+	// Answers counts the export calls that ended, by gRPC code ("OK"), or "LOST"
+	// for those that the plugin did not live to answer, or this host to hear. It
+	// is never nil.
+	Answers map[string]uint64
+	// Calls are the same calls, with how long they took.
+	Calls Durations
 	// HeldBytes is how much of Config.QueueBytes its batches hold, counted in
 	// full for each exporter that they wait for.
 	HeldBytes int64
@@ -99,10 +110,11 @@ const (
 	reasonShutdown
 	reasonMaxAge
 	reasonInternal
+	reasonQuarantined
 	reasonCount
 )
 
-var reasonNames = [reasonCount]string{"queue_full", "too_large", "shutdown", "max_age", "internal"}
+var reasonNames = [reasonCount]string{"queue_full", "too_large", "shutdown", "max_age", "internal", "quarantined"}
 
 // String is the reason's name in Stats.
 func (r reason) String() string { return reasonNames[r] }
@@ -118,6 +130,7 @@ type ledger struct {
 	delivered          uint64
 	rejected, filtered map[string]uint64
 	dropped            [reasonCount]uint64
+	quarantined        uint64 // batches
 }
 
 func newLedger() ledger {
@@ -208,6 +221,7 @@ func (x *exporter) statsLocked(accepted, undrained uint64) ExporterStats {
 		Dropped:     map[string]uint64{},
 		Waiting:     undrained + x.waiting,
 
+		Quarantined:     x.books.quarantined,
 		InFlightBatches: len(x.inFlight),
 		HeldBytes:       x.held,
 	}
@@ -215,6 +229,7 @@ func (x *exporter) statsLocked(accepted, undrained uint64) ExporterStats {
 		s.InFlight += uint64(it.left())
 	}
 	addReasons(s.Dropped, &x.books.dropped)
+	s.Answers, s.Calls = x.calls.stats()
 	return s
 }
 

@@ -1,0 +1,97 @@
+package host
+
+import (
+	"log/slog"
+	"time"
+)
+
+// A batch that crashes the plugin would crash each of its processes until it is
+// too old, and take with it what is in flight beside it. So:
+//
+//   - What a process had, and gave no answer for, when it crashed is a suspect.
+//     What it had answered is not, whatever crashed it, nor what it can not have
+//     got. All of it is known before any of it is judged: the senders leave it
+//     in flight, and judge comes when the last of them has ended.
+//   - The next process gets suspects before all else, one at a time and with
+//     nothing beside. The first that a process lives through, by an answer of
+//     whatever kind or by still being there when the call's time is over, is a
+//     batch like any other again; so suspects never hold up fresh batches for
+//     longer than one call each.
+//   - One that was alone in flight at two crashes is quarantined: booked as
+//     dropped, told, and kept in Config.CrashDir if there is one. In between it
+//     may have been a batch like any other: what it did alone counts until a
+//     process answers for it.
+//
+// A crash is an end that nobody asked for, being killed for silence included.
+// What ends because the host says so, for its own end or for an upgrade, makes
+// no suspects; a new process that crashes in its probation does, and the old
+// one gets them alone. A part of a batch is suspected by itself.
+//
+// A plugin that is attached to has neither suspects nor quarantine. Its lost
+// connection may mean a crash, a restart or a change of servers, for its process
+// is not ours to see; and other hosts crash it with batches of theirs. What it
+// had goes back with the pause of a batch that failed, so that others pass
+// before it, and is dropped when it is too old.
+
+// mostAlone is the number of crashes that a batch alone in flight is good for.
+const mostAlone = 2
+
+// mostIDs bounds the ids of batches in a report.
+const mostIDs = mostConcurrency
+
+// survived takes the suspicion from an item whose process is still there, or
+// has answered for it.
+func (it *item) survived(said bool) {
+	it.suspect = false
+	if said {
+		it.alone = 0
+	}
+}
+
+// judge decides what becomes of the items that the plugin of l had, and gave no
+// answer for, when it went or when the host stopped. The last call on l has
+// ended.
+func (x *exporter) judge(l *link) {
+	defer x.tell()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := time.Now()
+	list := l.unanswered
+	l.unanswered = nil
+	crashed := l.lost() && x.ctx.Err() == nil
+	for _, it := range list {
+		x.landLocked(l, it)
+		switch {
+		case !crashed || l.peer.Leaving():
+			it.suspect = false
+			x.againLocked(now, it, 0)
+		case x.entry.attached:
+			x.againLocked(now, it, retryPause(it.attempt, nil))
+		default:
+			x.suspectLocked(now, l, it, len(list) == 1)
+		}
+	}
+	x.expireLocked(now)
+	x.armLocked(now)
+}
+
+// suspectLocked makes an item that was in flight at a crash a suspect, or
+// quarantines it.
+func (x *exporter) suspectLocked(now time.Time, l *link, it *item, alone bool) {
+	id := it.id(x.host.instance)
+	if len(l.atCrash) < mostIDs {
+		l.atCrash = append(l.atCrash, id)
+	}
+	it.suspect = true
+	if alone {
+		it.alone++
+	}
+	if it.alone < mostAlone {
+		x.againLocked(now, it, 0)
+		return
+	}
+	x.books.quarantined++
+	x.noteLocked(slog.LevelError, "a batch is quarantined: the plugin crashed twice while it had nothing else",
+		"batch", id, "spans", it.left(), "bytes", len(it.b.data), "attempts", it.attempt)
+	x.dropLocked(now, it, reasonQuarantined)
+}
