@@ -36,12 +36,16 @@ PKG ?= ./...
 TESTFLAGS ?=
 # auto: with -race wherever a C compiler exists; yes: insist on it; no: without.
 RACE ?= auto
+# For `make chaos`: the same seed draws the same faults. 20s is enough to see
+# each kind once or nearly so, and takes up to a minute more to recover.
+CHAOS_SEED ?= 1
+CHAOS_DURATION ?= 2m
 # For `make bench`.
 BENCH ?= .
 BENCHTIME ?= 1s
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python test test-contrib run demo bench lint generate checkgenerate clean help
+.PHONY: all build plugins examples python test test-contrib chaos run demo bench lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint: what a bare `make` does
 
@@ -88,6 +92,11 @@ race=; \
 	echo "$(GO) -C $(1) test $$race -timeout 10m $(TESTFLAGS) $(2)"; \
 	$(GO) -C $(1) test $$race -timeout 10m $(TESTFLAGS) $(2)
 endef
+
+# docs/reliability.md says how to read what it prints.
+chaos: build ## Break plugins at random under load (CHAOS_SEED=1, CHAOS_DURATION=2m)
+	$(BUILD) -o bin/ ./test/chaos
+	bin/chaos -seed $(CHAOS_SEED) -duration $(CHAOS_DURATION)
 
 demo: build ## Send real requests to a real service and show their spans
 	bin/demo

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+func main() {
+	if play(filepath.Base(os.Args[0])) {
+		return
+	}
+	opts, err := readFlags(os.Args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return
+	case err == nil:
+		err = chaos(opts, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the command line.
+type options struct {
+	seed uint64
+	// duration is that of all phases with load together.
+	duration time.Duration
+	// rate is requests a second.
+	rate int
+	// bin is the folder that make build fills.
+	bin string
+	// verbose prints the journal as it is written.
+	verbose bool
+}
+
+// shortest is a duration in which faults and recovery can be told apart.
+const shortest = 10 * time.Second
+
+func readFlags(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	flags.Uint64Var(&o.seed, "seed", 1, "draws the faults; the same seed draws the same")
+	flags.DurationVar(&o.duration, "duration", 2*time.Minute, "how long there is load, of which the faults have two fifths")
+	flags.IntVar(&o.rate, "rate", 100, "requests a second")
+	flags.StringVar(&o.bin, "bin", "bin", "folder of hello and the plugins, as make build leaves it")
+	flags.BoolVar(&o.verbose, "v", false, "print each fault when it happens")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return o, fmt.Errorf("argument %q: want none", flags.Arg(0))
+	case o.duration < shortest:
+		return o, fmt.Errorf("-duration %v: want %v or more", o.duration, shortest)
+	case o.rate < 1 || o.rate > 10_000:
+		return o, fmt.Errorf("-rate %d: want 1 to 10000", o.rate)
+	}
+	return o, nil
+}
+
+// Shares of the duration: without faults, with them, and after them.
+const (
+	calmShare   = 0.4
+	faultsShare = 0.4
+	afterShare  = 0.2
+)
+
+// chaos is one run; the error says that a promise was broken, or what came in
+// the way of the run itself.
+func chaos(o options, out io.Writer) (err error) {
+	s, err := newStage(o, out)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.strike(err != nil)) }()
+	if err := s.open(); err != nil {
+		return err
+	}
+	span := func(share float64) time.Duration { return time.Duration(share * float64(o.duration)) }
+	s.load.phase("calm", span(calmShare))
+	s.before = s.rest()
+	faults := schedule(o.seed, span(faultsShare), s.plugins)
+	s.load.begin("faults")
+	s.misbehave(faults, span(faultsShare))
+	s.repair()
+	s.load.end()
+	s.recovered = s.recover()
+	s.load.phase("after", span(afterShare))
+	s.after = s.rest()
+	if err := s.service.terminate(); err != nil {
+		return err
+	}
+	return s.judge(faults)
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// patience is how long anything may take on a machine that others load too.
+const patience = time.Minute
+
+// Settings of hello: small enough for faults to be felt within the run.
+const (
+	queueBytes = 16 << 20
+	maxAge     = 30 * time.Second
+)
+
+func settings() []string {
+	return []string{
+		fmt.Sprintf("SERVE_TRACING_QUEUE_BYTES=%d", queueBytes),
+		"SERVE_TRACING_MAX_AGE=" + maxAge.String(),
+		"SERVE_TRACING_EXPORT_TIMEOUT=2s",
+		"SERVE_TRACING_START_TIMEOUT=5s",
+		"SERVE_TRACING_STOP_TIMEOUT=10s",
+	}
+}
+
+// service is the running hello.
+type service struct {
+	cmd   *exec.Cmd
+	url   string
+	ended chan struct{} // closed when it has ended and its log was read
+	err   error         // how; read after ended
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// startService starts hello and waits until it serves.
+func startService(path string, environ []string) (*service, error) {
+	s := &service{cmd: exec.Command(path, "--http", "127.0.0.1:0"), ended: make(chan struct{})}
+	s.cmd.Env = environ
+	log, err := s.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	serves := make(chan string, 1)
+	go func() { // ends with hello
+		defer close(s.ended)
+		s.follow(log, serves)
+		s.err = s.cmd.Wait()
+	}()
+	select {
+	case s.url = <-serves:
+		return s, nil
+	case <-s.ended:
+		return nil, fmt.Errorf("hello does not start: %w\n%s", s.err, s.text())
+	case <-time.After(patience):
+		return nil, errors.Join(fmt.Errorf("hello does not serve within %v\n%s", patience, s.text()), s.cmd.Process.Kill())
+	}
+}
+
+var servesAt = regexp.MustCompile(`msg=serving .*\burl=(http://\S+)`)
+
+// mostLog bounds what is kept of the log.
+const mostLog = 64 << 20
+
+// follow reads the log to its end, and tells where hello serves.
+func (s *service) follow(log io.Reader, serves chan<- string) {
+	lines := bufio.NewScanner(log)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if match := servesAt.FindSubmatch(lines.Bytes()); match != nil {
+			serves <- string(match[1])
+		}
+		s.mu.Lock()
+		if s.log.Len() < mostLog {
+			s.log.Write(lines.Bytes())
+			s.log.WriteByte('\n')
+		}
+		s.mu.Unlock()
+	}
+	_, _ = io.Copy(io.Discard, log) // after a line that is too long, which judge finds missing
+}
+
+func (s *service) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.String()
+}
+
+func (s *service) pid() int { return s.cmd.Process.Pid }
+
+func (s *service) signal(sig os.Signal) error { return s.cmd.Process.Signal(sig) }
+
+// terminate ends hello as an operator does.
+func (s *service) terminate() error {
+	if err := s.signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("hello has ended before: %w", err)
+	}
+	select {
+	case <-s.ended:
+		if s.err != nil {
+			return fmt.Errorf("hello ended: %w", s.err)
+		}
+		return nil
+	case <-time.After(patience):
+		return fmt.Errorf("hello does not end within %v after SIGTERM", patience)
+	}
+}

@@ -1,0 +1,290 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// stage is a run: its place, its programs, and what was seen so far.
+type stage struct {
+	opts    options
+	out     io.Writer
+	place   place
+	plugins []*plugin
+	keeper  *keeper
+	service *service
+	load    *load
+	hogs    []*exec.Cmd // of the fault, while it lasts
+
+	// before and after are hello at rest; peak is the most memory it had.
+	before, after rest
+	peak          int64
+	// recovered is, for each plugin, how long it took to deliver after the
+	// faults; negative: it did not.
+	recovered []time.Duration
+
+	mu      sync.Mutex
+	begun   time.Time // of the faults
+	journal []string
+	marks   int
+}
+
+// rest is hello without load.
+type rest struct {
+	descriptors []string
+	memory      int64
+}
+
+// plugin is one of hello's.
+type plugin struct {
+	// name is that of the books.
+	name string
+	// path is the program hello runs, good one with the right bytes.
+	path, good string
+	// attached: chaos runs it, and hello attaches to socket.
+	attached bool
+	socket   string
+	// weak: it is the recorder, which does on a word what others do never.
+	weak bool
+	// outputs are where what it delivers is: each holds every span.
+	outputs []output
+}
+
+// restore puts the right bytes back.
+func (p *plugin) restore() error {
+	good, err := os.ReadFile(p.good)
+	if err != nil {
+		return err
+	}
+	return replace(p.path, good, 0o755)
+}
+
+func newStage(o options, out io.Writer) (*stage, error) {
+	if _, err := statusBytes(os.Getpid(), "VmHWM"); err != nil {
+		return nil, fmt.Errorf("chaos needs Linux and its /proc: %w", err)
+	}
+	p, err := newPlace()
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{opts: o, out: out, place: p}
+	return s, nil
+}
+
+// open starts everything and waits until each plugin delivers.
+func (s *stage) open() error {
+	if err := s.install(); err != nil {
+		return err
+	}
+	attached := s.plugins[3]
+	s.keeper = startKeeper(attached.path, attached.socket, s.place.environ())
+	service, err := startService(s.place.path("hello"), s.place.environ(append(settings(),
+		"SERVE_TRACING_EXPORTER_PLUGIN="+s.list(),
+		"SERVE_TRACING_PLUGIN_CONFIG="+s.documents(),
+		"SPAN_LINES_FILE="+s.place.path(outFolder, "lines"))...))
+	if err != nil {
+		return err
+	}
+	s.service = service
+	s.load = newLoad(service.url, s.opts.rate)
+	for i, took := range s.recover() {
+		if took < 0 {
+			return fmt.Errorf("plugin %q delivers nothing within %v; hello's log:\n%s", s.plugins[i].name, patience, service.text())
+		}
+	}
+	return nil
+}
+
+// install puts the programs into place and says what plugins there are.
+func (s *stage) install() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	add := func(p plugin, from string) {
+		p.good = s.place.path(goodFolder, filepath.Base(p.path))
+		errs = append(errs, install(from, p.good), install(from, p.path))
+		s.plugins = append(s.plugins, &p)
+	}
+	bin := func(name string) string { return filepath.Join(s.opts.bin, name) }
+	out := func(name string) string { return s.place.path(outFolder, name) }
+	add(plugin{
+		name: "console", path: s.place.path(folderPlugins, "console"),
+		outputs: []output{consoleFiles(out("console"))},
+	}, bin("plugins/console"))
+	add(plugin{
+		name: "multi-backend-plugin", path: s.place.path(folderPlugins, "multi-backend-plugin"),
+		outputs: []output{consoleFiles(out("multi")), lineFile(out("lines"))},
+	}, bin("multi-backend-plugin"))
+	recorderPath := s.place.path(pinnedPlugins, roleRecorder)
+	add(plugin{name: roleRecorder, path: recorderPath, weak: true, outputs: []output{recorderFile(batchFile(recorderPath))}}, self)
+	attachedPath := s.place.path(pinnedPlugins, roleAttached)
+	add(plugin{
+		name: roleAttached, path: attachedPath, attached: true, socket: s.place.path(roleAttached + ".sock"),
+		outputs: []output{recorderFile(batchFile(attachedPath))},
+	}, self)
+	errs = append(errs, install(bin("hello"), s.place.path("hello")), install(self, s.place.path(roleHog)))
+	return errors.Join(errs...)
+}
+
+// list is the list of plugins.
+func (s *stage) list() string {
+	var entries []string
+	for _, p := range s.plugins {
+		where := p.path
+		if p.attached {
+			where = "unix://" + p.socket
+		}
+		entries = append(entries, where)
+	}
+	return strings.Join(entries, ",")
+}
+
+// documents are the plugins' documents: two write what the console writes, each
+// into a folder of its own.
+func (s *stage) documents() string {
+	var entries []string
+	for name, folder := range map[string]string{"console": "console", "multi-backend-plugin": "multi"} {
+		file := s.place.path(name + ".yaml")
+		text := fmt.Sprintf("exporter: {output: %q}\n", s.place.path(outFolder, folder))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			s.note("document of %s: %v", name, err) // the plugin will not start
+		}
+		entries = append(entries, name+"="+file)
+	}
+	return strings.Join(entries, ",")
+}
+
+// note writes into the journal.
+func (s *stage) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := "        "
+	if !s.begun.IsZero() {
+		at = fmt.Sprintf("%8.3fs", time.Since(s.begun).Seconds())
+	}
+	line := at + " " + fmt.Sprintf(format, args...)
+	s.journal = append(s.journal, line)
+	if s.opts.verbose {
+		s.say("%s\n", line)
+	}
+}
+
+// say prints. Where nobody reads there is nothing to do about it.
+func (s *stage) say(format string, args ...any) { _, _ = fmt.Fprintf(s.out, format, args...) }
+
+// misbehave does the faults at their times, and returns after span.
+func (s *stage) misbehave(faults []fault, span time.Duration) {
+	s.mu.Lock()
+	s.begun = time.Now()
+	s.mu.Unlock()
+	over := time.After(span)
+	for _, step := range steps(faults) {
+		<-time.After(time.Until(s.begun.Add(step.at)))
+		do, what := step.fault.kind.begin, step.fault.String()
+		if step.end {
+			do, what = step.fault.kind.end, "end of "+what
+		}
+		met, err := do(s, step.fault)
+		if err != nil {
+			met = strings.TrimSpace(met + " error: " + err.Error())
+		}
+		s.note("%s: %s", what, met)
+	}
+	<-over
+}
+
+// repair undoes all that lasts, and reloads. Processes that are frozen stay so:
+// they are hello's to find.
+func (s *stage) repair() {
+	var errs []error
+	for _, p := range s.plugins {
+		if !p.attached {
+			errs = append(errs, p.restore())
+		}
+		if err := os.Remove(crashFile(p.path)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	_, _ = endHogs(s, fault{}) // never fails
+	errs = append(errs, s.service.signal(syscall.SIGHUP))
+	s.note("all is repaired, and SIGHUP: %v", errors.Join(errs...))
+}
+
+// recover sends a request and waits until every plugin has delivered it. It
+// gives how long each took, or -1 for those that did not.
+func (s *stage) recover() []time.Duration {
+	s.marks++
+	mark := fmt.Sprintf("%s%d.", markPrefix, s.marks)
+	begun := time.Now()
+	s.load.extra(mark)
+	took := make([]time.Duration, len(s.plugins))
+	left := 0
+	for i := range took {
+		took[i] = -1
+		left++
+	}
+	for time.Since(begun) < patience && left > 0 {
+		<-time.After(20 * time.Millisecond)
+		for i, p := range s.plugins {
+			if took[i] < 0 && p.outputs[0].holds(mark) {
+				took[i] = time.Since(begun)
+				left--
+			}
+		}
+	}
+	return took
+}
+
+// quiet is how long hello may take to come to rest without load.
+const quiet = 15 * time.Second
+
+// rest is hello without load: what it has open once no more changes.
+func (s *stage) rest() rest {
+	var r rest
+	for end := time.Now().Add(quiet); time.Now().Before(end); <-time.After(250 * time.Millisecond) {
+		// Those that have ended or do not read /proc are found out elsewhere.
+		r.descriptors, _ = descriptors(s.service.pid())
+		r.memory, _ = statusBytes(s.service.pid(), "VmRSS")
+		s.peak, _ = statusBytes(s.service.pid(), "VmHWM")
+		if s.before.descriptors != nil && len(r.descriptors) <= len(s.before.descriptors) {
+			break
+		}
+		if s.before.descriptors == nil && time.Until(end) < quiet-2*time.Second {
+			break
+		}
+	}
+	return r
+}
+
+// strike ends everything that still runs, and removes the folder unless it is
+// to be looked at.
+func (s *stage) strike(keep bool) error {
+	if s.keeper != nil {
+		s.keeper.end()
+	}
+	if s.service != nil {
+		_ = s.service.cmd.Process.Kill() // it has ended, or the run failed
+		<-s.service.ended
+	}
+	if !keep {
+		return s.place.end()
+	}
+	for _, pid := range s.place.all() {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+	}
+	s.say("kept: %s\n", s.place.dir)
+	if s.service != nil {
+		return os.WriteFile(s.place.path("hello.log"), []byte(s.service.text()), 0o600)
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// mostMemory is what hello may have resident: what the binary and its heap need
+// at rest, and what Go's collector lets the heap grow to over a full queue.
+const mostMemory = 64<<20 + 4*queueBytes
+
+// mostDescriptors may be open more after the faults than before: one that the
+// runtime opens when it first needs it, such as a pidfd or epoll.
+const mostDescriptors = 2
+
+// errBroken is what chaos returns where a promise is broken. The list is
+// printed.
+var errBroken = errors.New("promises are broken, see above")
+
+// judge prints what was seen and what is wrong with it.
+func (s *stage) judge(faults []fault) error {
+	var wrong []string
+	fail := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	s.say("chaos: seed %d, %v, %d requests a second\n\n", s.opts.seed, s.opts.duration, s.opts.rate)
+	s.judgeRequests(fail)
+	s.judgeMemory(fail)
+	s.sayFaults(faults)
+	s.judgeBooks(fail)
+	s.judgeRemains(fail)
+	if len(wrong) == 0 {
+		s.say("\nPASS\n")
+		return nil
+	}
+	s.say("\njournal of the faults:\n  %s\n", strings.Join(s.journal, "\n  "))
+	const most = 40
+	for i, text := range wrong {
+		if i == most {
+			s.say("FAIL: and %d more\n", len(wrong)-most)
+			break
+		}
+		s.say("FAIL: %s\n", text)
+	}
+	return errBroken
+}
+
+func (s *stage) judgeRequests(fail func(string, ...any)) {
+	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "phase\trequests\twrong\tp50\tp99\tslowest")
+	for _, p := range s.load.phases[1:] {
+		fmt.Fprintf(table, "%s\t%d\t%d\t%v\t%v\t%v\n", p.name, p.sent, p.failed(),
+			p.quantile(0.5).Round(10*time.Microsecond), p.quantile(0.99).Round(10*time.Microsecond), p.quantile(1).Round(10*time.Microsecond))
+	}
+	_ = table.Flush() // as say
+	for _, p := range s.load.phases {
+		for text, n := range p.wrong {
+			fail("%d requests of phase %q: %s", n, p.name, text)
+		}
+	}
+}
+
+func (s *stage) judgeMemory(fail func(string, ...any)) {
+	s.say("\nmemory of hello: %d MiB after the calm, %d MiB after all, %d MiB at most; bound %d MiB\n",
+		s.before.memory>>20, s.after.memory>>20, s.peak>>20, mostMemory>>20)
+	if s.peak > mostMemory {
+		fail("hello had %d MiB resident, the bound is %d MiB", s.peak>>20, mostMemory>>20)
+	}
+	s.say("descriptors of hello: %d after the calm, %d after all\n", len(s.before.descriptors), len(s.after.descriptors))
+	if len(s.after.descriptors) > len(s.before.descriptors)+mostDescriptors {
+		fail("hello has %d descriptors, before the faults it had %d: %v", len(s.after.descriptors), len(s.before.descriptors), s.after.descriptors)
+	}
+}
+
+func (s *stage) sayFaults(faults []fault) {
+	counts := map[string]int{}
+	for _, f := range faults {
+		counts[f.kind.name]++
+	}
+	s.say("%d faults:", len(faults))
+	for i, name := range slices.Sorted(maps.Keys(counts)) {
+		s.say("%s %s %d", strings.Repeat(",", min(i, 1)), name, counts[name])
+	}
+	s.say("\n\n")
+}
+
+// judgeBooks holds the books against themselves, against the requests, and
+// against what is on disk.
+func (s *stage) judgeBooks(fail func(string, ...any)) {
+	b, err := readBooks(s.service.text())
+	if err != nil {
+		fail("%v", err)
+		return
+	}
+	if want := uint64(spansOfRequest * s.load.sent()); b.spans != want {
+		fail("hello counts %d spans, %d requests make %d", b.spans, s.load.sent(), want)
+	}
+	accepted := b.spans - total(b.refused)
+	s.say("spans: %d, of which refused %v\n", b.spans, b.refused)
+	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "plugin\tdelivered\trejected\tdropped\ton disk\tmore than once\tback after")
+	for i, p := range s.plugins {
+		l, ok := b.plugins[p.name]
+		if !ok {
+			fail("hello's last line says nothing of plugin %q", p.name)
+			continue
+		}
+		if sum := l.delivered + total(l.rejected) + total(l.filtered) + total(l.dropped); sum != accepted {
+			fail("plugin %q: %d spans accepted, %d accounted for: %+v", p.name, accepted, sum, l)
+		}
+		back := s.recovered[i].Round(time.Millisecond).String()
+		if s.recovered[i] < 0 {
+			back = "never"
+			fail("plugin %q delivered nothing within %v after the faults", p.name, patience)
+		}
+		for _, out := range p.outputs {
+			once, twice := s.judgeOutput(p, out, l, accepted, fail)
+			fmt.Fprintf(table, "%s\t%d\t%v\t%v\t%d\t%d\t%s\n", p.name, l.delivered, l.rejected, l.dropped, once, twice, back)
+		}
+	}
+	_ = table.Flush() // as say
+}
+
+// judgeOutput gives how many spans there are, and how many more than once.
+func (s *stage) judgeOutput(p *plugin, out output, l ledger, accepted uint64, fail func(string, ...any)) (once, twice int) {
+	seen, err := out.read()
+	if err != nil {
+		fail("plugin %q: %v", p.name, err)
+	}
+	for _, n := range seen {
+		if n > 1 {
+			twice++
+		}
+	}
+	if n := uint64(len(seen)); n < l.delivered || n > accepted {
+		fail("plugin %q: %d different spans on disk, %d delivered, %d accepted", p.name, n, l.delivered, accepted)
+	}
+	if record, ok := out.(recorderFile); ok {
+		for _, text := range record.repeats() {
+			fail("plugin %q: %s", p.name, text)
+		}
+	}
+	return len(seen), twice
+}
+
+// judgeRemains looks for what hello has left. The attached plugin is not its.
+func (s *stage) judgeRemains(fail func(string, ...any)) {
+	s.keeper.end()
+	s.keeper = nil
+	// A killed process is gone a moment later.
+	var pids []int
+	for end := time.Now().Add(patience / 10); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
+		if pids = s.place.all(); len(pids) == 0 {
+			break
+		}
+	}
+	for _, pid := range pids {
+		fail("process %d is left: %v", pid, environOf(pid))
+	}
+	left, err := s.place.leftFiles(s.service.pid())
+	if err != nil {
+		fail("look for what is left: %v", err)
+	}
+	for _, name := range left {
+		fail("left behind: %s", name)
+	}
+}
