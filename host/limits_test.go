@@ -32,7 +32,7 @@ func TestPartsAreNotSentAgainWithTheRest(t *testing.T) {
 				if n <= 3 {
 					return nil
 				}
-				first.Kill()
+				first.Kill("test")
 				<-ctx.Done()
 				return status.Error(codes.Unavailable, "error reading from server: EOF")
 			}
@@ -73,7 +73,7 @@ func TestPartsAreCutAgain(t *testing.T) {
 			first := newFakePlugin(nil)
 			first.limits = &pluginv1.Limits{MaxBatchSpans: 40}
 			first.export = func(ctx context.Context, _ int) error {
-				first.Kill()
+				first.Kill("test")
 				<-ctx.Done()
 				return status.Error(codes.Unavailable, "error reading from server: EOF")
 			}

@@ -25,6 +25,8 @@ type plan struct {
 	// empty.
 	path     string
 	attached bool
+	// trust is what is asked of the executable.
+	trust launch.Trust
 	// environ is what the process starts with.
 	environ []string
 	// config is the document that it is configured with, nil for none, and
@@ -45,6 +47,7 @@ func (c *Config) plan(e entry) (plan, error) {
 	if p.path, err = e.resolve(c.PluginDirs); err != nil || p.attached {
 		return p, err
 	}
+	p.trust = launch.Trust{AllowWritable: c.AllowWritable}
 	p.environ = c.startEnviron(e.name)
 	p.configFile = c.PluginConfigs[e.name].File
 	p.config, err = c.PluginConfigs[e.name].load()
@@ -73,7 +76,7 @@ func (p plan) check() error {
 	if p.attached {
 		return launch.CheckSocket(p.path)
 	}
-	return launch.Check(p.path)
+	return launch.Check(p.path, p.trust)
 }
 
 // peer is what the supervisor needs of a plugin that it is connected to: a
@@ -83,7 +86,8 @@ type peer interface {
 	PID() int
 	Done() <-chan struct{}
 	Exit() string
-	Kill()
+	Kill(why string)
+	Dump(ctx context.Context)
 	// Leaving: the plugin wants no more calls, and may still answer those it
 	// has; its end follows by itself.
 	Leaving() bool
@@ -109,13 +113,15 @@ func connect(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, er
 		return attachment, nil
 	}
 	process, err := launch.Start(ctx, launch.Command{
-		Name:       p.name,
-		Path:       p.path,
-		Environ:    p.environ,
-		Stdout:     shared(os.Stdout),
-		Stderr:     shared(os.Stderr),
-		SocketDirs: runtimeDirs(c.Environ),
-		Log:        log,
+		Name:          p.name,
+		Path:          p.path,
+		Digest:        p.trust.Digest,
+		AllowWritable: p.trust.AllowWritable,
+		Environ:       p.environ,
+		Stdout:        shared(os.Stdout),
+		Stderr:        shared(os.Stderr),
+		SocketDirs:    runtimeDirs(c.Environ),
+		Log:           log,
 	})
 	if err != nil {
 		return nil, err

@@ -59,14 +59,15 @@ func (f *fakePlugin) Conn() grpc.ClientConnInterface { return f }
 func (f *fakePlugin) PID() int              { return 1 }
 func (f *fakePlugin) Done() <-chan struct{} { return f.done }
 func (f *fakePlugin) Exit() string          { return "fake end" }
-func (f *fakePlugin) Kill()                 { f.ended.Do(func() { close(f.done) }) }
+func (f *fakePlugin) Kill(string)           { f.ended.Do(func() { close(f.done) }) }
+func (f *fakePlugin) Dump(context.Context)  {}
 func (f *fakePlugin) Leaving() bool         { return false }
 
 func (f *fakePlugin) Stop(ctx context.Context) error {
 	if f.slowEnd {
 		<-ctx.Done()
 	}
-	f.Kill()
+	f.Kill("stopped")
 	return nil
 }
 
@@ -279,7 +280,7 @@ func TestBytesThatGRPCHoldsStayCharged(t *testing.T) {
 		if h.Stats().Bytes == 0 {
 			t.Error("nothing charged although gRPC holds the batch")
 		}
-		plugin.Kill()
+		plugin.Kill("test")
 		synctest.Wait()
 		if got := h.Stats().Bytes; got != 0 {
 			t.Errorf("%d bytes charged after the connection was closed", got)
@@ -473,7 +474,7 @@ func TestDrainingPluginMayAnswer(t *testing.T) {
 					case <-plugin.done:
 						killed = true
 					default:
-						plugin.Kill()
+						plugin.Kill("test")
 					}
 				})
 				return nil

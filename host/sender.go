@@ -304,7 +304,7 @@ func (l *link) check(ctx context.Context) {
 		return
 	}
 	l.x.log.Error(l.x.entry.manner().hung, "export_timeout", l.x.host.cfg.ExportTimeout, "error", wire.FromStatus(err))
-	l.peer.Kill()
+	l.peer.Kill("it answered neither calls nor a health check")
 }
 
 // unburden gives up a connection of which gRPC keeps more than the exporter's
@@ -325,7 +325,7 @@ func (l *link) unburden(ctx context.Context) {
 	}
 	l.x.log.Error("plugin does not read what it is sent: its connection holds too much of the memory and is given up",
 		"bytes", l.leases.bytes(), "share", share)
-	l.peer.Kill()
+	l.peer.Kill("it answered neither calls nor a health check")
 }
 
 // unburdenPoll is how often unburden looks, for gRPC tells nobody.

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/servetrace/servetrace/internal/proctree"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -31,7 +32,9 @@ func Main(spec Spec) { os.Exit(runProcess(spec)) }
 // runProcess is Main up to the exit code.
 func runProcess(spec Spec) int {
 	env := Env{Args: os.Args, Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}
-	if path, err := os.Executable(); err == nil {
+	// One that runs from memory, as under a pin, has no path but the one that it
+	// was called by.
+	if path, err := os.Executable(); err == nil && !strings.HasPrefix(path, "/memfd:") {
 		env.Args = append([]string{path}, os.Args[min(1, len(os.Args)):]...)
 	}
 	if !hosted(env) || flagOf(env) != "" || wantsListen(env) {
@@ -158,9 +161,13 @@ func watchParent(parent int) <-chan struct{} {
 	return gone
 }
 
-// outlive does what the host can not do any more if it is gone: it removes the
-// folder of the socket, and takes children of the plugin along by SIGKILL to
-// its own process group, where it leads one.
+// kinTimeout is how long the plugin's children may take to end by SIGKILL.
+const kinTimeout = 500 * time.Millisecond
+
+// outlive does what the host can not do any more if it is gone: it takes
+// children of the plugin along, those that have left its process group by the
+// folder in their environment, the others by SIGKILL to the group, where it
+// leads one; and it removes the folder.
 func outlive(parent int, why ending, socketDir string) {
 	grace := time.Duration(0)
 	if why == hostGone || why == signalled { // the signal may be the kernel's
@@ -171,9 +178,18 @@ func outlive(parent int, why ending, socketDir string) {
 			return
 		}
 	}
+	if socketDir != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), kinTimeout)
+		defer cancel()
+		// What can not be killed stays, and there is nobody left to be told.
+		_, _ = proctree.Kill(ctx, proctree.Mark{
+			Variable: wire.EnvSocketDir, Is: func(value string) bool { return value == socketDir },
+		})
+	}
 	if up := filepath.Dir(socketDir); strings.HasPrefix(filepath.Base(up), wire.SocketFolderPrefix) {
-		_ = os.Remove(socketDir) // both only if empty
-		_ = os.Remove(up)
+		if _, err := os.Lstat(filepath.Join(up, wire.SocketFolderLock)); err == nil {
+			_ = os.RemoveAll(up) // a host has made it for this plugin alone
+		}
 	}
 	if unix.Getpgrp() == os.Getpid() {
 		_ = unix.Kill(-os.Getpid(), unix.SIGKILL) // this process too

@@ -107,13 +107,14 @@ func (s *session) connect(ctx context.Context, settings settings) (peer, error) 
 		}
 	}
 	return launch.Start(ctx, launch.Command{
-		Name:       s.is.Name,
-		Path:       s.is.Path,
-		Environ:    environ,
-		Stdout:     open(os.Stdout),
-		Stderr:     open(os.Stderr),
-		SocketDirs: []string{settings.getenv("XDG_RUNTIME_DIR")},
-		Log:        s.log.With("plugin", s.is.Name),
+		Name:          s.is.Name,
+		Path:          s.is.Path,
+		AllowWritable: s.cfg.AllowWritable,
+		Environ:       environ,
+		Stdout:        open(os.Stdout),
+		Stderr:        open(os.Stderr),
+		SocketDirs:    []string{settings.getenv("XDG_RUNTIME_DIR")},
+		Log:           s.log.With("plugin", s.is.Name),
 	})
 }
 

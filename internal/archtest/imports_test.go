@@ -26,7 +26,8 @@ var importTable = []struct {
 	{dir: "host", may: []string{
 		"internal/launch", "internal/wire", "internal/otlpwire", "internal/otlpwire/sdkspan", "internal/gen/...",
 	}},
-	{dir: "internal/launch", may: []string{"internal/wire"}},
+	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree"}},
+	{dir: "internal/proctree"},
 	{dir: "internal/wire", may: []string{"internal/gen/..."}},
 	{dir: "internal/gen/servetrace/plugin/v1"},
 	{dir: "internal/otlpwire"},
@@ -34,7 +35,7 @@ var importTable = []struct {
 	// internal/otlpwire and must not link the SDK.
 	{dir: "internal/otlpwire/sdkspan", may: []string{"internal/otlpwire", "internal/otlpwire/field"}},
 	{dir: "internal/otlpwire/field"},
-	{dir: "pluginsdk", may: []string{"internal/wire", "internal/otlpwire", "internal/gen/..."}},
+	{dir: "pluginsdk", may: []string{"internal/wire", "internal/proctree", "internal/otlpwire", "internal/gen/..."}},
 	{dir: "pluginsdk/otelplugin", may: []string{"pluginsdk", "internal/otlpwire"}},
 	{dir: "pluginsdk/processors", may: []string{"pluginsdk", "semconv"}},
 	{dir: "pluginsdk/plugintest", may: []string{

@@ -136,8 +136,11 @@ func (a *Attachment) Exit() string {
 func (a *Attachment) Leaving() bool { return a.dials.Load() > 1 }
 
 // Kill closes the connection at once, and calls in flight fail. The process at
-// the other end lives on.
-func (a *Attachment) Kill() { a.hangUp(errDropped) }
+// the other end lives on; why is not told to anybody.
+func (a *Attachment) Kill(string) { a.hangUp(errDropped) }
+
+// Dump does nothing: the process is none of this one's.
+func (a *Attachment) Dump(context.Context) {}
 
 // Stop closes the connection and frees what belonged to it. It does not wait
 // for the other end, whatever ctx says. Stopping again is allowed.

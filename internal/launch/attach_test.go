@@ -126,7 +126,7 @@ func TestAttach(t *testing.T) {
 			t.Errorf("Exit %q and PID %d of a connection that stands", a.Exit(), a.PID())
 		}
 	}
-	first.Kill()
+	first.Kill("test")
 	wantExit(t, first, "this host closed it")
 	if err := check(t, first); err == nil || wire.Unimplemented(err) {
 		t.Errorf("Check on a closed connection = %v", err)

@@ -11,8 +11,6 @@ import (
 	"runtime"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -49,12 +47,15 @@ const (
 	ReasonPermission
 	// ReasonPeer: the process at the socket belongs to another user.
 	ReasonPeer
+	// ReasonUntrusted: others can change the executable, or its bytes are not
+	// the pinned ones.
+	ReasonUntrusted
 )
 
 var reasonNames = [...]string{
 	"other", "not found", "not executable", "wrong architecture", "not a plugin",
 	"wrong version", "timeout", "stopped", "environment",
-	"not a socket", "nobody listens", "no permission", "another user's",
+	"not a socket", "nobody listens", "no permission", "another user's", "untrusted",
 }
 
 // String is a short name.
@@ -68,6 +69,8 @@ type Error struct {
 	Path string
 	// Err says what happened and what to do, in words for an operator.
 	Err error
+	// Report is how its process ended; nil if none ran, or it could not be ended.
+	Report *Report
 	// attach: Path is a socket.
 	attach bool
 }
@@ -83,39 +86,48 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Check says in plain words what exec would say in numbers: whether path can be
-// a plugin's executable. What it can not see it leaves to exec. The error is an
-// *Error; Start gives the same.
-func Check(path string) error {
-	fail := func(reason Reason, format string, args ...any) error {
-		return &Error{Reason: reason, Path: path, Err: fmt.Errorf(format, args...)}
-	}
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fail(ReasonNotFound, "there is no such file; check the path, or build the plugin")
-	case err != nil:
-		return fail(ReasonOther, "look at the file: %w", err)
-	case info.IsDir():
-		return fail(ReasonNotExecutable, "this is a folder; name the plugin's executable")
-	case !info.Mode().IsRegular():
-		return fail(ReasonNotExecutable, "this is no regular file (%v); name the plugin's executable", info.Mode().Type())
-	case info.Mode()&0o111 == 0 || unix.Access(path, unix.X_OK) != nil:
-		return fail(ReasonNotExecutable, "the file is not executable (mode %04o); run: chmod +x %s", info.Mode().Perm(), path)
-	}
-	return nil
+// Incompatible tells whether the file is of no use to this host on this machine
+// however often it is tried: it must be replaced.
+func (e *Error) Incompatible() bool {
+	return e.Reason == ReasonVersion || e.Reason == ReasonArchitecture
 }
 
-// explain turns what go-plugin or exec said into an *Error. The process must
-// have ended.
+// Untrusted tells whether running it, or talking to it, would be a risk: an
+// operator must change the file, its folder, or the settings.
+func (e *Error) Untrusted() bool {
+	return e.Reason == ReasonUntrusted || e.Reason == ReasonPeer
+}
+
+func launchError(reason Reason, path, format string, args ...any) *Error {
+	return &Error{Reason: reason, Path: path, Err: fmt.Errorf(format, args...)}
+}
+
+// explain turns what go-plugin or exec said into an *Error with the report. The
+// process must have ended.
 func (p *process) explain(ctx context.Context, err error) error {
-	fail := func(reason Reason, format string, args ...any) error {
-		return &Error{Reason: reason, Path: p.cmd.Path, Err: fmt.Errorf(format, args...)}
+	e := p.classify(ctx, err)
+	if r := p.report(); r.Exit != "" {
+		e.Report = &r
 	}
-	said := p.handshake.said()
+	return e
+}
+
+func (p *process) classify(ctx context.Context, err error) *Error {
+	fail := func(reason Reason, format string, args ...any) *Error {
+		return launchError(reason, p.cmd.Path, format, args...)
+	}
+	said, refused := p.handshake.said(), p.refusal()
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
 		return fail(ReasonArchitecture, "%s", p.badFormat())
+	case errors.Is(err, syscall.ETXTBSY):
+		return fail(ReasonOther, "somebody has the file open for writing, still after %v; let the copy end (see: fuser %s), and put a new file there by renaming it: %w",
+			startRetry, quote(p.cmd.Path), err)
+	case p.state == nil && errors.Is(err, fs.ErrPermission):
+		return fail(ReasonEnvironment, "the kernel may not run %s, where the file or its copy for the pin is: a file system mounted noexec, or a rule of the system; name another place, or set TMPDIR to one: %w",
+			p.program.path, err)
+	case refused != nil:
+		return fail(ReasonPeer, "it is not talked to: %w; a plugin must run as the user of this process, with a Unix socket", refused)
 	case p.state == nil && errors.Is(err, fs.ErrNotExist): // the file is there: Check saw it
 		return fail(ReasonOther, "its interpreter or loader is missing (the first line of a script, or a libc): %w", err)
 	case said != nil && said.core == wire.CoreProtocolVersion && said.app != wire.ProtocolVersion:
@@ -134,6 +146,23 @@ func (p *process) explain(ctx context.Context, err error) error {
 		return fail(ReasonNotPlugin, "it ended before the handshake (%v)%s; is it a servetrace plugin? Run it by hand to see", p.state, p.lastWords())
 	}
 	return fail(ReasonOther, "%w", err)
+}
+
+// explainLate is explain for a start that has not ended a moment after ctx did.
+func (p *process) explainLate(ctx context.Context) error {
+	reason, told := ReasonStopped, fmt.Sprintf("start called off: %v", context.Cause(ctx))
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		reason, told = ReasonTimeout, "no handshake within the start timeout"
+	}
+	select {
+	case <-p.reaped:
+		return p.explain(ctx, context.Cause(ctx))
+	default:
+	}
+	if pid := p.pid(); pid != 0 {
+		return launchError(reason, p.cmd.Path, "%s, and process %d does not end after SIGKILL: the kernel waits for a disk or a network file system; it is left behind", told, pid)
+	}
+	return launchError(reason, p.cmd.Path, "%s, and the kernel has not even started it: it waits for a disk or a network file system", told)
 }
 
 func (p *process) lastWords() string {

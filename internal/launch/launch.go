@@ -35,7 +35,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -53,8 +52,18 @@ import (
 type Command struct {
 	// Name is the plugin's name, for errors and logs.
 	Name string
-	// Path is the executable, looked up nowhere else.
+	// Path is the executable, looked up nowhere else. It is the plugin's
+	// argument 0 also where a copy is executed.
 	Path string
+	// Digest is the SHA-256 of the executable's bytes, 32 of them; nil or empty
+	// for no pin. With a pin, a copy of exactly the bytes that were hashed is
+	// executed. What a plugin expects beside its executable it does not find
+	// there, unless it looks beside argument 0; and the pin says nothing about
+	// what else it loads: libraries, the interpreter of a script, its modules.
+	Digest []byte
+	// AllowWritable takes an executable that others than root and this user can
+	// change.
+	AllowWritable bool
 	// Environ is the plugin's whole environment, "KEY=value", besides the
 	// variables of the handshake. Nothing is inherited.
 	Environ []string
@@ -73,7 +82,6 @@ type Process struct {
 	run    *process
 	client *goplugin.Client
 	conn   *grpc.ClientConn
-	dir    string
 }
 
 // pluginName is the one entry of go-plugin's plugin set. Only Dispense sees it.
@@ -81,17 +89,60 @@ const pluginName = "traces"
 
 // Start starts cmd and waits until it has said where it listens. ctx covers
 // the start alone: when it ends before, the process is killed and its group
-// with it. An error is an *Error and says which of the usual causes it was.
-func Start(ctx context.Context, cmd Command) (*Process, error) {
-	if err := Check(cmd.Path); err != nil {
+// with it. Start returns within a moment of ctx's end even if the kernel can
+// not end the process, or does not come back from a dead disk. An error is an
+// *Error and says which of the usual causes it was.
+func Start(ctx context.Context, cmd Command) (*Process, error) { return await(ctx, newProcess(cmd)) }
+
+// await waits for open, which may take as long as the kernel does.
+func await(ctx context.Context, run *process) (*Process, error) {
+	type outcome struct {
+		p   *Process
+		err error
+	}
+	opened, late := make(chan outcome), make(chan struct{})
+	go func() { // ends with the start, or if nobody waits any more with the process
+		p, err := open(ctx, run)
+		select {
+		case opened <- outcome{p, err}:
+		case <-late:
+			if p != nil {
+				run.kill("nobody waits for it any more")
+				p.release()
+			}
+		}
+	}()
+	select {
+	case o := <-opened:
+		return o.p, o.err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(killGrace)
+	defer timer.Stop()
+	select {
+	case o := <-opened:
+		return o.p, o.err
+	case <-timer.C:
+		close(late)
+		return nil, run.explainLate(ctx)
+	}
+}
+
+// open is Start without a bound on its end.
+func open(ctx context.Context, run *process) (*Process, error) {
+	cmd := run.cmd
+	if err := look(cmd.Path, Trust{Digest: cmd.Digest, AllowWritable: cmd.AllowWritable}); err != nil {
 		return nil, err
 	}
-	dir, err := socketDir(cmd.SocketDirs)
-	if err != nil {
+	var err error
+	if run.folder, err = newFolder(cmd.SocketDirs); err != nil {
 		return nil, &Error{Reason: ReasonEnvironment, Path: cmd.Path, Err: err}
 	}
-	run := newProcess(cmd)
-	p := &Process{run: run, dir: dir, client: goplugin.NewClient(clientConfig(run, dir))}
+	if err := run.prepare(); err != nil {
+		run.folder.remove()
+		return nil, err
+	}
+	p := &Process{run: run, client: goplugin.NewClient(clientConfig(run))}
 	stopKill := context.AfterFunc(ctx, func() { run.kill("it was not ready in time, or its start was called off") })
 	p.conn, err = p.connect()
 	if !stopKill() && err == nil {
@@ -107,7 +158,7 @@ func Start(ctx context.Context, cmd Command) (*Process, error) {
 
 // clientConfig is go-plugin's part: the handshake's variables, the version, and
 // a connection with our codec and windows. Everything else is the runner's.
-func clientConfig(run *process, dir string) *goplugin.ClientConfig {
+func clientConfig(run *process) *goplugin.ClientConfig {
 	return &goplugin.ClientConfig{
 		HandshakeConfig: goplugin.HandshakeConfig{
 			ProtocolVersion:  wire.ProtocolVersion,
@@ -123,7 +174,7 @@ func clientConfig(run *process, dir string) *goplugin.ClientConfig {
 		},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		SkipHostEnv:      true,
-		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: dir},
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: run.folder.path},
 		Logger:           hclog.NewNullLogger(), // our errors and output.go say it better
 		StartTimeout:     time.Hour,             // ctx decides, by killing the process
 		SyncStdout:       run.out.writer("stdout"),
@@ -207,8 +258,22 @@ func (p *Process) Exit() string { return p.run.exit() }
 // those that come fail.
 func (p *Process) Leaving() bool { return false }
 
-// Kill kills the process and its group at once and does not wait.
-func (p *Process) Kill() { p.run.kill("its host wanted it gone") }
+// Kill kills the process and its group at once and does not wait. why is kept
+// for the report, in words that go on from "killed:"; of several the first.
+func (p *Process) Kill(why string) { p.run.kill(why) }
+
+// Dump has a process that does not answer print the stacks of its goroutines,
+// and end, as SIGQUIT does with a Go program, in whatever language it is; a
+// stopped one is woken for it. On Linux the thread that works is asked, so that
+// its stack is among them. It blocks until the process has ended or ctx has:
+// kill it then.
+func (p *Process) Dump(ctx context.Context) {
+	p.run.dump()
+	select {
+	case <-p.run.done:
+	case <-ctx.Done():
+	}
+}
 
 // Stop asks the process to end, waits until it did, and frees what belonged to
 // it. When ctx ends first the group is killed. Stop returns within a moment of
@@ -232,11 +297,17 @@ func (p *Process) Stop(ctx context.Context) error {
 	case <-freed:
 		return nil
 	case <-time.After(killGrace):
+	}
+	select {
+	case <-p.run.reaped: // it has gone; what it left goes in a moment
+		return nil
+	default:
 		return fmt.Errorf("stop plugin %q: process %d does not end after SIGKILL", p.run.cmd.Name, p.PID())
 	}
 }
 
-// killGrace is how long the kernel may take to end a killed process.
+// killGrace is how long the kernel may take to end a killed process, and how
+// long what it left may take to go.
 const killGrace = time.Second
 
 // controllerTimeout bounds the request to end: a plugin that does not answer
@@ -267,30 +338,9 @@ func (p *Process) release() {
 	if p.conn != nil {
 		_ = p.conn.Close() // a second Close is harmless
 	}
-	_ = os.RemoveAll(p.dir)
+	p.run.letGoOfProgram() // if it was not even started
+	p.run.folder.remove()
 }
-
-// socketDir makes a private folder with a path short enough for a socket, in
-// one of dirs, the temporary folder, or memory.
-func socketDir(dirs []string) (string, error) {
-	var errs []error
-	for _, base := range append(slices.Clone(dirs), os.TempDir(), "/tmp", "/dev/shm") {
-		if base == "" || len(base) > maxSocketBase {
-			continue
-		}
-		dir, err := os.MkdirTemp(base, fmt.Sprintf("%s%d-", wire.SocketFolderPrefix, os.Getpid()))
-		if err == nil {
-			return dir, nil
-		}
-		errs = append(errs, err)
-	}
-	return "", fmt.Errorf("no folder for a socket (set TMPDIR to a writable folder of at most %d characters): %w",
-		maxSocketBase, errors.Join(errs...))
-}
-
-// maxSocketBase leaves room in the 104 bytes of a socket's path for
-// "/servetrace-PID-RANDOM/plugin-dirRANDOM/pluginRANDOM".
-const maxSocketBase = 34
 
 // discard is what go-plugin reads as standard error: nothing, until the
 // process has ended. output.go reads the real one.

@@ -13,13 +13,16 @@ func deathPact() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
-// awaitEnd blocks until the child has ended and kills what is left of its
+// reap blocks until the child has ended and kills what is left of its
 // group. Waiting without reaping is not to be had here, so there is a moment
 // in which the id may already be another's.
-func (p *process) awaitEnd(cmd *exec.Cmd) {
+func (p *process) reap(cmd *exec.Cmd) {
 	_ = cmd.Wait() // the state says more than the error
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	killGroup(cmd.Process.Pid)
 	p.state, p.child = cmd.ProcessState, nil
 }
+
+// quit sends SIGQUIT to a process.
+func quit(pid int) { _ = syscall.Kill(pid, syscall.SIGQUIT) }

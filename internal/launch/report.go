@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"fmt"
 	"syscall"
 	"time"
@@ -86,9 +87,13 @@ func (p *process) report() Report {
 	r.Suppressed = p.out.suppressedLines()
 	if status, ok := p.state.Sys().(syscall.WaitStatus); ok {
 		p.mu.Lock()
-		why := p.killedFor
+		why, dumped := p.killedFor, p.dumped
 		p.mu.Unlock()
 		r.classify(status, why, p.oom)
+		if dumped && r.Killed == "" { // by SIGQUIT, which a Go program answers with a status
+			r.Killed = cmp.Or(why, "it was to print its stacks")
+			r.Exit += " (by this host: " + r.Killed + ")"
+		}
 	}
 	return r
 }

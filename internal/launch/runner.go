@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,27 +26,40 @@ import (
 type process struct {
 	cmd Command
 	out *output
+	// folder is written by open before Start.
+	folder *folder
+	// program is what is executed, see there.
+	program program
+	// Tests put others in place of these two: memory that the kernel does not
+	// run, and a process that it can not end.
+	newMemory func(name string) (*os.File, error)
+	awaitEnd  func(*exec.Cmd)
 	// handshakeEnv is written by clientConfig's RunnerFunc before Start.
 	handshakeEnv []string
 	// handshake gives go-plugin the handshake line and nothing else.
 	handshake *lineReader
 	// network and address are written by PluginToHost before the first dial.
 	network, address string
-	// done is closed by live when all is over; what follows is written by live
-	// before that and may be read after it.
-	done          chan struct{}
+	// reaped is closed when the process has ended, done when all is over. What
+	// follows is written by live before reaped and may be read after it.
+	reaped, done  chan struct{}
 	state         *os.ProcessState
 	started, over time.Time
 	oom           oomKills
+	// id is written once, at the start, and may be read at any time: it is not
+	// under the mutex, which is held for long where the kernel starts no process.
+	id atomic.Int64
 
 	mu    sync.Mutex
 	child *os.Process // nil before Start and after the process was reaped
-	id    int
 	stdin *os.File
 	conn  net.Conn // the last one dialled
 	// launched: done will be closed. killed: nothing may be started any more.
 	launched, killed bool
 	killedFor        string // why, of the first kill of a child
+	dumped           bool   // it was sent SIGQUIT
+	// refused is why the process that has the socket is not talked to.
+	refused error
 	// ended: nobody answers any more, even where somebody else has the socket.
 	ended bool
 }
@@ -54,12 +68,16 @@ var _ runner.Runner = (*process)(nil)
 
 func newProcess(cmd Command) *process {
 	done := make(chan struct{})
-	return &process{
+	p := &process{
 		cmd:       cmd,
 		out:       newOutput(cmd.Log),
+		newMemory: newMemory,
 		handshake: newLineReader(done),
+		reaped:    make(chan struct{}),
 		done:      done,
 	}
+	p.awaitEnd = p.reap
+	return p
 }
 
 // startRetry is how long a start is tried again while somebody still writes
@@ -79,6 +97,7 @@ func (p *process) Start(ctx context.Context) error {
 	p.mu.Unlock()
 	pipes, err := openPipes()
 	if err != nil {
+		close(p.reaped)
 		close(p.done)
 		return err
 	}
@@ -95,8 +114,10 @@ func (p *process) live(ctx context.Context, pipes *pipes, started chan<- error) 
 	defer close(p.done)
 	cmd, err := p.fork(ctx, pipes)
 	pipes.closeChildEnds()
+	p.letGoOfProgram()
 	if err != nil {
 		pipes.closeOwnEnds()
+		close(p.reaped)
 		started <- err
 		return
 	}
@@ -109,7 +130,9 @@ func (p *process) live(ctx context.Context, pipes *pipes, started chan<- error) 
 
 	p.awaitEnd(cmd)
 	p.over, p.oom = time.Now(), kills.since()
+	close(p.reaped)
 	p.hangUp()
+	p.endKin()
 	// A grandchild that left the group may hold the pipes open for ever.
 	limit := time.AfterFunc(killGrace, pipes.closeOwnEnds)
 	reading.Wait()
@@ -122,7 +145,7 @@ func (p *process) live(ctx context.Context, pipes *pipes, started chan<- error) 
 // over the fork, so that a kill comes either before it or after it.
 func (p *process) fork(ctx context.Context, pipes *pipes) (*exec.Cmd, error) {
 	deadline := time.Now().Add(startRetry)
-	for {
+	for busy := false; ; {
 		cmd := p.command(pipes)
 		p.mu.Lock()
 		if p.killed {
@@ -131,18 +154,25 @@ func (p *process) fork(ctx context.Context, pipes *pipes) (*exec.Cmd, error) {
 		}
 		err := cmd.Start()
 		if err == nil {
-			p.child, p.id, p.stdin = cmd.Process, cmd.Process.Pid, pipes.stdin
+			p.child, p.stdin = cmd.Process, pipes.stdin
+			p.id.Store(int64(cmd.Process.Pid))
 		}
 		p.mu.Unlock()
-		if !errors.Is(err, syscall.ETXTBSY) || time.Now().After(deadline) || ctx.Err() != nil {
+		switch {
+		case err != nil && p.copyInstead(err):
+			continue
+		case !errors.Is(err, syscall.ETXTBSY) || time.Now().After(deadline) || ctx.Err() != nil:
 			return cmd, err
+		case !busy:
+			busy = true
+			p.cmd.Log.Info("plugin's executable is open for writing: its start is tried again for a while", "path", p.cmd.Path, "for", startRetry)
 		}
 		time.Sleep(startRetryPause)
 	}
 }
 
 func (p *process) command(pipes *pipes) *exec.Cmd {
-	cmd := exec.Command(p.cmd.Path)
+	cmd := &exec.Cmd{Path: p.program.path, Args: []string{p.cmd.Path}} // looked up nowhere
 	cmd.Env = append(append([]string{}, p.cmd.Environ...), p.handshakeEnv...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes.stdinChild, pipes.stdoutChild, pipes.stderrChild
 	share(cmd, wire.EnvStdoutFD, p.cmd.Stdout)
@@ -168,12 +198,25 @@ func (p *process) kill(why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.killed = true
-	if p.child != nil {
-		if p.killedFor == "" {
-			p.killedFor = why
-		}
-		killGroup(p.id)
+	if p.killedFor == "" && (p.child != nil || p.dumped) {
+		p.killedFor = why
 	}
+	if p.child != nil {
+		killGroup(p.child.Pid)
+	}
+}
+
+// dump has the process print what it does and end. One that is stopped takes
+// the signal when it goes on.
+func (p *process) dump() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.child == nil {
+		return
+	}
+	p.dumped = true
+	quit(p.child.Pid)
+	_ = syscall.Kill(p.child.Pid, syscall.SIGCONT) // it is there: nobody has reaped it
 }
 
 // giveUp kills the process, or marks it as ended if go-plugin never came to
@@ -184,6 +227,7 @@ func (p *process) giveUp() {
 	defer p.mu.Unlock()
 	if !p.launched {
 		p.launched = true
+		close(p.reaped)
 		close(p.done)
 	}
 }
@@ -204,14 +248,30 @@ func (p *process) dial(ctx context.Context, _ string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	refused := wire.CheckPeer(conn)
+	if refused != nil {
+		p.kill("its socket belongs to another user") // gRPC would dial for ever
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if refused != nil {
+		p.refused = refused
+		_ = conn.Close() // nothing was sent
+		return nil, refused
+	}
 	if p.ended {
 		_ = conn.Close() // nothing was sent
 		return nil, errors.New("the process has ended")
 	}
 	p.conn = conn
 	return conn, nil
+}
+
+// refusal is why the process that has the socket is not talked to; nil if it is.
+func (p *process) refusal() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused
 }
 
 // hangUp closes the connection, which a process that has left the group may
@@ -225,11 +285,7 @@ func (p *process) hangUp() {
 	}
 }
 
-func (p *process) pid() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.id
-}
+func (p *process) pid() int { return int(p.id.Load()) }
 
 func (p *process) exit() string {
 	select {

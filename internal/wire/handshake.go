@@ -49,6 +49,10 @@ const (
 // both, if they are empty.
 const SocketFolderPrefix = "servetrace-"
 
+// SocketFolderLock is the name of a file in that folder, which the host keeps
+// locked (flock) as long as it lives.
+const SocketFolderLock = "host.lock"
+
 // HealthService is the name that go-plugin checks by grpc.health.v1.
 const HealthService = "plugin"
 

@@ -24,8 +24,9 @@ func checkLaunch(ctx context.Context, t *trial) error {
 	start, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
 	p, err := launch.Start(start, launch.Command{
-		Name: "plugintest", Path: path, Environ: append(baseEnviron(false), t.target.env...),
-		Stdout: null, Stderr: null, Log: slog.New(slog.DiscardHandler),
+		Name: "plugintest", Path: path, AllowWritable: true, // whose it is does not matter to a test
+		Environ: append(baseEnviron(false), t.target.env...),
+		Stdout:  null, Stderr: null, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err

@@ -49,7 +49,7 @@ func (t Target) check() error {
 	if t.path == "" {
 		return errors.New("test plugin: no path and no Spec: make the Target with Binary or InProcess")
 	}
-	if err := launch.Check(t.path); err != nil {
+	if err := launch.Check(t.path, launch.Trust{AllowWritable: true}); err != nil {
 		return fmt.Errorf("test plugin: %w", err)
 	}
 	return nil

@@ -1,0 +1,120 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// folder is the private folder of one process: its socket, what is executed in
+// place of a pinned file, and a file that is locked as long as this host lives,
+// by which others can tell (sweep.go).
+type folder struct {
+	path string
+	lock *os.File
+}
+
+// newFolder makes one, with a path short enough for a socket, in one of dirs,
+// the temporary folder, or memory.
+func newFolder(dirs []string) (*folder, error) {
+	var errs []error
+	for _, base := range socketBases(dirs) {
+		f, err := newFolderIn(base)
+		if err == nil {
+			return f, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, fmt.Errorf("no folder for a socket (set TMPDIR to a writable folder of at most %d characters): %w",
+		maxSocketBase, errors.Join(errs...))
+}
+
+// socketBases are the folders that are tried, each once.
+func socketBases(dirs []string) []string {
+	var bases []string
+	for _, base := range append(slices.Clone(dirs), os.TempDir(), "/tmp", "/dev/shm") {
+		if base == "" {
+			continue
+		}
+		base, err := filepath.Abs(base)
+		if err == nil && len(base) <= maxSocketBase && !slices.Contains(bases, base) {
+			bases = append(bases, base)
+		}
+	}
+	return bases
+}
+
+// maxSocketBase leaves room in the 104 bytes of a socket's path for
+// "/servetrace-PID-RANDOM/plugin-dirRANDOM/pluginRANDOM".
+const maxSocketBase = 34
+
+// newFolderIn makes one in base, and another if a host that sweeps takes the
+// first for one that was left: it is nobody's for the moment before the lock.
+func newFolderIn(base string) (*folder, error) {
+	for {
+		path, err := os.MkdirTemp(base, fmt.Sprintf("%s%d-", wire.SocketFolderPrefix, os.Getpid()))
+		if err != nil {
+			return nil, err
+		}
+		lock, err := lockNew(filepath.Join(path, wire.SocketFolderLock))
+		if err == nil {
+			return &folder{path: path, lock: lock}, nil
+		}
+		_ = os.RemoveAll(path)
+		if !errors.Is(err, errTaken) {
+			return nil, err
+		}
+	}
+}
+
+// errTaken: a host that sweeps was faster.
+var errTaken = errors.New("taken for a folder of a dead host")
+
+// lockNew makes a file and locks it.
+func lockNew(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist):
+		return nil, errTaken
+	case err != nil:
+		return nil, err
+	}
+	if err := lock(f); err != nil {
+		_ = f.Close() // empty
+		return nil, err
+	}
+	return f, nil
+}
+
+// lock locks a file until it is closed, or this process has ended however it
+// does. errTaken: another has locked it, or removed it.
+func lock(f *os.File) error {
+	for {
+		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return errTaken
+		case err != nil:
+			return fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+		var stat unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &stat); err != nil || stat.Nlink == 0 {
+			return errTaken
+		}
+		return nil
+	}
+}
+
+// remove removes the folder with all that is in it. Doing so again does no harm.
+func (f *folder) remove() {
+	_ = os.RemoveAll(f.path) // what can not be removed is left to the next host
+	_ = f.lock.Close()       // only now: it says that the folder is in use
+}

@@ -1,0 +1,116 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/servetrace/servetrace/internal/proctree"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// How long Sweep gives the plugins of dead hosts to end by themselves, as those
+// of the SDK do, who may be delivering; and then to be killed.
+const (
+	sweepPatience = 2 * time.Second
+	sweepGrace    = time.Second
+)
+
+// Sweep removes what hosts that were killed have left: the private folders of
+// their plugins, in the places where Start makes them given the same dirs, and
+// the processes that still carry such a folder in their environment. Plugins
+// first have two seconds to end by themselves.
+//
+// That a host is dead is proved by a lock on a file in the folder, which the
+// kernel releases at its end, and which is seen from any container that has the
+// folder; its number is not looked at. Folders of other users, and those of
+// living hosts, this one included, are left alone, as is everything whose name
+// is not exactly such a folder's.
+//
+// It blocks for three seconds at most where there is something to remove, and
+// stops when ctx ends: what is left is for the next. What it did, and what it
+// could not do, goes to log. Safe for concurrent use, also by several hosts.
+func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
+	var (
+		dead  []*folder
+		paths []string
+	)
+	for _, base := range socketBases(dirs) {
+		entries, err := os.ReadDir(base)
+		if err != nil {
+			continue // nobody has made a folder there either
+		}
+		for _, entry := range entries {
+			if !folderName.MatchString(entry.Name()) {
+				continue
+			}
+			if f, ok := claim(filepath.Join(base, entry.Name())); ok {
+				dead, paths = append(dead, f), append(paths, f.path)
+			}
+		}
+	}
+	if len(dead) == 0 {
+		return
+	}
+	killed, err := sweepProcesses(ctx, markOf(paths...))
+	if ctx.Err() != nil {
+		for _, f := range dead {
+			_ = f.lock.Close() // for the next host
+		}
+		return
+	}
+	for _, f := range dead {
+		f.remove()
+	}
+	log.Info("removed what hosts that were killed had left of their plugins", "folders", len(dead), "processes", killed, "error", err)
+}
+
+// sweepProcesses ends the processes with a mark and tells how many it had to
+// kill.
+func sweepProcesses(ctx context.Context, mark proctree.Mark) (int, error) {
+	patience, cancel := context.WithTimeout(ctx, sweepPatience)
+	defer cancel()
+	_ = proctree.Await(patience, mark) // those that have not ended are killed
+	grace, cancel := context.WithTimeout(ctx, sweepGrace)
+	defer cancel()
+	return proctree.Kill(grace, mark)
+}
+
+// folderName is how newFolder calls them: prefix, process id, a random number.
+var folderName = regexp.MustCompile(`^` + regexp.QuoteMeta(wire.SocketFolderPrefix) + `[0-9]+-[0-9]+$`)
+
+// claim takes over a folder if it is one of this user's whose host is dead.
+func claim(path string) (*folder, bool) {
+	var stat unix.Stat_t
+	if err := unix.Lstat(path, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR ||
+		int(stat.Uid) != os.Geteuid() || stat.Mode&0o777 != 0o700 {
+		return nil, false
+	}
+	name := filepath.Join(path, wire.SocketFolderLock)
+	f, err := os.OpenFile(name, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) && isEmpty(path) {
+		// Its host was killed between two calls, or is between them now: then it
+		// fails to make the file and tries another folder.
+		f, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	}
+	if err != nil {
+		return nil, false
+	}
+	if err := lock(f); err != nil {
+		_ = f.Close() // empty
+		return nil, false
+	}
+	return &folder{path: path, lock: f}, true
+}
+
+func isEmpty(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) == 0
+}
