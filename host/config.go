@@ -16,9 +16,11 @@ type Config struct {
 	// to an executable (it contains a slash), a bare name, which is looked up
 	// in PluginDirs, or the address of a socket at which a plugin listens that
 	// somebody else has started ("unix:///run/p.sock"), optionally with a name
-	// of its own in front ("traces=./p"). A comma, an equals sign and an at sign
-	// in a path are written %2C, %3D and %40. Empty: the Host does nothing at
-	// all.
+	// of its own in front ("traces=./p"), or a folder (it should end in a slash),
+	// which stands for its executables in the order of their names. A path or a
+	// bare name may end in a pin, "@sha256:" and 64 hexadecimal digits: the file
+	// runs if that is its digest. A comma, an equals sign and an at sign in a path
+	// are written %2C, %3D and %40. Empty: the Host does nothing at all.
 	Plugins string
 	// PluginDirs are the folders for bare names, in order. Default: the folder
 	// "plugins" beside the executable, then /usr/local/lib/servetrace/plugins.
@@ -164,9 +166,9 @@ func setDefault[T comparable](field *T, value T) {
 }
 
 // Validate reports all faults of c at once, each with the variable that sets
-// the field, the value seen and what is allowed; nil if there is none. It looks
-// at no file: a plugin that is missing is no fault of the settings, it may
-// still come.
+// the field, the value seen and what is allowed; nil if there is none. Of files
+// it asks no more than whether a path is a folder: a plugin that is missing is
+// no fault of the settings, it may still come.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs []error
@@ -192,7 +194,7 @@ func (c Config) Validate() error {
 	check(!strings.ContainsRune(c.CrashDir, 0), EnvCrashDir, strconv.Quote(c.CrashDir), "a path")
 	list, err := parseList(c.Plugins)
 	if err == nil {
-		err = errors.Join(validateConfigs(c.PluginConfigs, list), c.validatePluginEnv(list), c.validateLimits(list))
+		err = errors.Join(validateConfigs(c.PluginConfigs, list), c.validatePluginEnv(list), c.validateLimits(list), c.validateLockdown(list))
 	}
 	return errors.Join(append(errs, err)...)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,7 +23,8 @@ type Host struct {
 	mem       *memory
 	intake    *intake
 	drain     *drain
-	exporters []*exporter // in the order of the list; empty: not enabled
+	enabled   bool        // the list is not empty
+	exporters []*exporter // in the order of the list
 
 	stopDrain chan struct{} // closed by Shutdown
 	running   sync.WaitGroup
@@ -52,8 +54,10 @@ func WithLogger(l *slog.Logger) Option {
 	return optionFunc(func(h *Host) { h.log = l })
 }
 
-// New makes a Host that is not started: it looks at no file and starts no
-// process. The error is that of cfg.Validate.
+// New makes a Host that is not started: it starts no process, and of files it
+// only looks at what the folders of the list have, which may be nothing. The
+// error is that of cfg.Validate, or names what can not be right of the folders:
+// two plugins of a name.
 func New(cfg Config, opts ...Option) (*Host, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)
@@ -73,10 +77,14 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 	}
 	h.intake = newIntake(cfg, h.mem)
 	h.drain = &drain{host: h}
-	list, err := parseList(cfg.Plugins)
-	if err != nil { // Validate has parsed it
-		return nil, err
+	list, warnings, err := cfg.expand(nil)
+	if err != nil {
+		return nil, fmt.Errorf("tracing settings: %w", err)
 	}
+	for _, text := range warnings {
+		h.log.Warn("setting of plugins", "text", text)
+	}
+	h.enabled = strings.TrimSpace(cfg.Plugins) != ""
 	for _, e := range list {
 		h.exporters = append(h.exporters, newExporter(h, e))
 	}
@@ -89,9 +97,9 @@ func newInstance() string {
 	return hex.EncodeToString(id[:])
 }
 
-// Enabled tells whether there is any plugin to feed. A Host that is not enabled
-// takes no span and costs nothing.
-func (h *Host) Enabled() bool { return len(h.exporters) > 0 }
+// Enabled tells whether there is any plugin to feed, or a folder that may bring
+// one. A Host that is not enabled takes no span and costs nothing.
+func (h *Host) Enabled() bool { return h.enabled }
 
 // Start starts the plugins in the background and returns at once; ctx is not
 // used beyond the call. Spans may end before, meanwhile and after: they wait.

@@ -1,6 +1,8 @@
 package host
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -9,11 +11,16 @@ import (
 	"strings"
 )
 
-// entry is one plugin of the list.
+// entry is one entry of the list, or one plugin of a folder that stands in it.
+// It is comparable.
 type entry struct {
-	name     string
+	name     string // of a folder: none, but for one that is known by expand only
 	where    string // path with a slash, bare name, or address
 	attached bool   // where is an address: somebody else starts the plugin
+	folder   bool   // where ends in a slash: its executables are the plugins
+	named    bool   // the name stands in the list
+	digest   string // the 32 bytes that the file's SHA-256 must be; empty: any
+	from     string // the folder that has brought the plugin, as in the list
 }
 
 // socketScheme begins the address of a plugin that is attached to.
@@ -27,8 +34,11 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 // path may hold any other per cent sign.
 var unescape = strings.NewReplacer("%2C", ",", "%2c", ",", "%3D", "=", "%3d", "=", "%40", "@")
 
+// pinMark stands between an executable and the digest that it must have.
+const pinMark = "@sha256:"
+
 // parseList reads the list of plugins; an empty text has none. All faults are
-// reported at once. It looks at no file.
+// reported at once. What a folder has, expand says.
 func parseList(text string) ([]entry, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -44,11 +54,13 @@ func parseList(text string) ([]entry, error) {
 			errs = append(errs, fmt.Errorf("%s: entry %q: %w", EnvPlugins, item, err))
 			continue
 		}
-		if other, ok := seen[e.name]; ok {
+		if other, ok := seen[e.name]; ok && !e.isFolder() {
 			errs = append(errs, fmt.Errorf("%s: entries %q and %q are both named %q; write NAME=%s to name one of them",
 				EnvPlugins, other, e.where, e.name, e.where))
 		}
-		seen[e.name] = e.where
+		if !e.folder {
+			seen[e.name] = e.where
+		}
 		list = append(list, e)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -71,19 +83,70 @@ func parseEntry(item string) (entry, error) {
 		if err := checkAddress(where); err != nil {
 			return entry{}, err
 		}
-	case strings.Contains(where, "@"):
-		return entry{}, errors.New("a pin (@sha256:…) is not supported yet; write an at sign in a path as %40")
-	case strings.HasSuffix(where, "/"):
-		return entry{}, errors.New("a folder of plugins is not supported yet; name each executable")
+		return entry{name: nameOf(name, named, where), where: unescape.Replace(where), attached: true, named: named}.checked()
 	}
-	where = unescape.Replace(where)
-	if !named {
-		name = strings.TrimSuffix(filepath.Base(where), filepath.Ext(where))
+	where, digest, err := cutPin(where)
+	if err != nil {
+		return entry{}, err
 	}
-	if !namePattern.MatchString(name) {
-		return entry{}, fmt.Errorf("the name %q must be letters, digits, dots, dashes and underscores, 63 at most; write NAME=PATH", name)
+	if strings.HasSuffix(where, "/") {
+		return folderEntry(name, named, unescape.Replace(where), digest)
 	}
-	return entry{name: name, where: where, attached: strings.HasPrefix(where, socketScheme)}, nil
+	return entry{name: nameOf(name, named, where), where: unescape.Replace(where), named: named, digest: digest}.checked()
+}
+
+// nameOf is an entry's own name, or that of its file.
+func nameOf(name string, named bool, where string) string {
+	if named {
+		return name
+	}
+	return fileName(unescape.Replace(where))
+}
+
+// fileName is what a plugin is called that has no other name.
+func fileName(path string) string {
+	return strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+}
+
+// checked refuses a name that is none.
+func (e entry) checked() (entry, error) {
+	if !namePattern.MatchString(e.name) {
+		return entry{}, fmt.Errorf("the name %q must be letters, digits, dots, dashes and underscores, 63 at most; write NAME=PATH", e.name)
+	}
+	return e, nil
+}
+
+// cutPin takes the pin off an executable; digest is empty where there is none.
+func cutPin(text string) (where, digest string, err error) {
+	where, pin, pinned := strings.Cut(text, "@")
+	if !pinned {
+		return where, "", nil
+	}
+	hexDigits, ok := strings.CutPrefix("@"+pin, pinMark)
+	if !ok {
+		return "", "", errors.New("what follows an at sign must be sha256: and the 64 hexadecimal digits of the file's digest; write an at sign in a path as %40")
+	}
+	sum, err := hex.DecodeString(hexDigits)
+	if err != nil || len(sum) != sha256.Size {
+		return "", "", fmt.Errorf("the pin must be %s and 64 hexadecimal digits, it has %d characters; \"servetrace plugin pin PATH\" prints it, and an at sign in a path is written %%40",
+			pinMark, len(hexDigits))
+	}
+	if where == "" {
+		return "", "", errors.New("names no plugin before its pin; write a path or a name there")
+	}
+	return where, string(sum), nil
+}
+
+// folderEntry is an entry that is a folder; with a name or a pin of its own it
+// is none.
+func folderEntry(name string, named bool, where, digest string) (entry, error) {
+	switch {
+	case named:
+		return entry{}, fmt.Errorf("a folder has no name of its own (%s=), its plugins are called as their files; write %s", name, where)
+	case digest != "":
+		return entry{}, errors.New("a folder has no pin (" + pinMark + "…), for its files may change; pin each executable")
+	}
+	return entry{where: where, folder: true}, nil
 }
 
 // checkAddress tells what is wrong with an address as it stands in the list.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 )
@@ -119,7 +118,7 @@ func validateConfigs(configs map[string]PluginConfig, list []entry) error {
 	}
 	for _, name := range sortedKeys(configs) {
 		c := configs[name]
-		switch at := slices.IndexFunc(list, func(e entry) bool { return e.name == name }); {
+		switch at := indexOf(list, name); {
 		case at < 0:
 			errs = append(errs, noSuchPlugin(EnvPluginConfig, name, list))
 		case list[at].attached:

@@ -139,7 +139,7 @@ func namesOfList[T any](variable string, values map[string]T, list []entry, all 
 	}
 	var errs []error
 	for _, name := range sortedKeys(values) {
-		at := slices.IndexFunc(list, func(e entry) bool { return e.name == name })
+		at := indexOf(list, name)
 		switch {
 		case name == all:
 		case at < 0:
@@ -151,11 +151,20 @@ func namesOfList[T any](variable string, values map[string]T, list []entry, all 
 	return errors.Join(errs...)
 }
 
-// noSuchPlugin is the fault of a name that no entry of the list has.
+// indexOf is where the plugin of a name stands in the list, or -1.
+func indexOf(list []entry, name string) int {
+	return slices.IndexFunc(list, func(e entry) bool { return !e.folder && e.name == name })
+}
+
+// noSuchPlugin is the fault of a name that no entry of the list has; it is none
+// where a folder may bring the plugin.
 func noSuchPlugin(variable, name string, list []entry) error {
-	names := make([]string, len(list))
-	for i, e := range list {
-		names[i] = e.name
+	var names []string
+	for _, e := range list {
+		if e.isFolder() {
+			return nil
+		}
+		names = append(names, e.name)
 	}
 	return fmt.Errorf("%s: there is no plugin %q; the plugins of %s are %s", variable, name, EnvPlugins, strings.Join(names, ", "))
 }
