@@ -143,7 +143,7 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 	case ctx.Err() != nil:
 		return fail(ReasonStopped, "start called off: %w", context.Cause(ctx))
 	case p.state != nil && said == nil:
-		return fail(ReasonNotPlugin, "it ended before the handshake (%v)%s; is it a servetrace plugin? Run it by hand to see", p.state, p.lastWords())
+		return fail(ReasonNotPlugin, "it ended before the handshake (%s)%s; is it a servetrace plugin? Run it by hand to see", p.report().Exit, p.lastWords())
 	}
 	return fail(ReasonOther, "%w", err)
 }

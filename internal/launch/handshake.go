@@ -15,10 +15,11 @@ type handshake struct {
 }
 
 // parseHandshake reads a line; ok is false for anything that is not a
-// handshake, which is then noise.
+// handshake, which is then noise: also for a line that can not be shown, for
+// its fields stand in errors.
 func parseHandshake(line string) (h handshake, ok bool) {
 	fields := strings.Split(line, "|")
-	if len(fields) < 4 || (fields[2] != "unix" && fields[2] != "tcp") {
+	if len(fields) < 4 || (fields[2] != "unix" && fields[2] != "tcp") || printable(line) != line {
 		return handshake{}, false
 	}
 	core, err := strconv.Atoi(fields[0])
@@ -53,11 +54,11 @@ func newLineReader(done <-chan struct{}) *lineReader {
 	return &lineReader{done: done, line: make(chan []byte, 1)}
 }
 
-// offer takes a line of standard output and tells whether it was the
-// handshake; later ones are noise like any other line.
+// offer takes a line of standard output, which is not empty, and tells whether
+// it was the handshake; later ones are noise like any other line.
 func (r *lineReader) offer(line []byte) bool {
-	if r.said() != nil {
-		return false
+	if c := line[0]; (c < '0' || c > '9') && c != ' ' && c != '\t' || r.said() != nil {
+		return false // most lines: at no cost
 	}
 	text := strings.TrimSpace(string(line))
 	h, ok := parseHandshake(text)

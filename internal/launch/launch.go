@@ -75,6 +75,10 @@ type Command struct {
 	SocketDirs []string
 	// Log takes what the plugin prints. It must not be nil.
 	Log *slog.Logger
+	// Secrets are texts that must not be shown, of six bytes or more each;
+	// shorter ones are passed over. "<redacted>" stands in their place in log
+	// lines, errors and the report. The slice is not kept.
+	Secrets []string
 }
 
 // Process is a running plugin. Its methods are safe for concurrent use.

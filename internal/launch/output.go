@@ -1,250 +1,310 @@
 package launch
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// Bounds on what a plugin can make of the host's log. What is above them is
-// read all the same, so that a plugin never blocks on its output, and counted.
+// Bounds on what is kept of what a plugin prints.
 const (
 	// maxLine is how much of a line is logged, bytes. The rest is passed over.
 	maxLine = 8 << 10
-	// readBuffer is read at once.
-	readBuffer = 64 << 10
-	// linesPerSecond are logged at most, of a plugin's lines.
-	linesPerSecond = 100
+	// maxLastLine is how much of the last line stands in an error, bytes.
+	maxLastLine = 200
+	// keptOutput is how much of the end of the output is kept, bytes.
+	keptOutput = 64 << 10
+	// noticeEvery is how often, at most, it is said that lines were not logged.
+	noticeEvery = 5 * time.Second
 )
 
-// output reads what a plugin prints and logs it: JSON lines in hclog's form
-// with their level and fields, others as they are.
+// output is what becomes of what a plugin prints: lines go to the log, as many
+// as are allowed, JSON lines in hclog's form with their level and fields; the
+// end of all is kept, and the beginning of a stack.
+//
+//  1. A stream, one for each descriptor, reads and cuts into lines. What it
+//     read is taken in under the mutex, a chunk at a time; lines for the log
+//     are copied out, and logged by the stream's goroutine without it.
+//  2. When more is printed than is allowed, lines are counted and no more. A
+//     timer says how many, and end what is left.
+//  3. end is called once, after the streams have come to their ends. What a
+//     writer takes in later is kept and counted, and not logged.
 type output struct {
-	log *slog.Logger
+	log     *slog.Logger
+	secrets *redactor
 
-	mu         sync.Mutex
-	second     time.Time // start of the running second
-	logged     int       // lines logged in it
-	suppressed int       // lines not logged since the last one that was
-	last       []byte    // last line that was not empty, or a panic's first
-	panicking  bool      // a Go panic has begun: all that follows belongs to it
-	passed     uint64    // lines not logged, in all
-	printed    ring
+	mu      sync.Mutex
+	allowed allowance
+	tail    ring
+	stack   stack
+	last    []byte // the last line that was not empty, or the cause of a stack
+	passed  uint64 // lines that were not logged
+	// Lines, and bytes of them and of long lines, since it was last said.
+	unsaidLines, unsaidBytes uint64
+	notice                   *time.Timer    // nil: none is due
+	noticing                 sync.WaitGroup // for a notice that is due
+	ended                    bool
+	writers                  []*stream
 }
 
-func newOutput(log *slog.Logger) *output {
-	return &output{log: log, printed: ring{size: keptOutput}}
+func newOutput(log *slog.Logger, secrets []string) *output {
+	o := &output{log: log, secrets: newRedactor(secrets)}
+	o.tail.size = keptOutput + o.secrets.margin()
+	return o
 }
 
-// keptOutput is how much of the end of a plugin's output is kept, bytes.
-const keptOutput = 64 << 10
+// stream is one descriptor's way into an output. Its fields are guarded by the
+// output's mutex.
+type stream struct {
+	o    *output
+	name string
+	// offer, which may be nil, takes the lines that it returns true for: they
+	// are not logged.
+	offer func(line []byte) bool
+	line  []byte // the beginning of a line that has no end yet
+	size  int    // how long that line is already; more than is in line
+}
 
-// tail is the last of what was printed, as printed.
-func (o *output) tail() []byte {
+// read reads r to its end, or until our end is closed.
+func (o *output) read(r io.Reader, name string, offer func([]byte) bool) {
+	s := &stream{o: o, name: name, offer: offer}
+	for source := newSource(r); ; {
+		chunk, err := source.read()
+		source.rest(s.take(chunk))
+		if err != nil {
+			s.finish()
+			return
+		}
+	}
+}
+
+// writer gives a writer that takes in what is written to it, as read does.
+func (o *output) writer(name string) io.Writer {
+	s := &stream{o: o, name: name}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	kept, _ := o.printed.bytes()
-	return kept
+	o.writers = append(o.writers, s)
+	return s
 }
 
-// suppressedLines counts the lines that were not logged.
-func (o *output) suppressedLines() uint64 {
+// Write takes p in. It never fails.
+func (s *stream) Write(p []byte) (int, error) {
+	s.take(p)
+	return len(p), nil
+}
+
+// take takes in what was printed. It tells whether there is too much of it.
+func (s *stream) take(chunk []byte) (tooMuch bool) {
+	s.o.mu.Lock()
+	lines, tooMuch := s.splitLocked(chunk, time.Now())
+	s.o.mu.Unlock()
+	s.o.logLines(lines)
+	return tooMuch
+}
+
+// finish takes in the line that has no end.
+func (s *stream) finish() {
+	var lines []entry
+	s.o.mu.Lock()
+	if s.size > 0 && s.size <= s.o.mostOfLine() {
+		s.lineLocked(s.line, time.Now(), &lines)
+	}
+	s.line, s.size = nil, 0
+	s.o.mu.Unlock()
+	s.o.logLines(lines)
+}
+
+// splitLocked cuts a chunk into lines. While there is too much, a line costs no
+// more than finding its end, a look at its first byte and a copy of it as the
+// last.
+func (s *stream) splitLocked(chunk []byte, now time.Time) (lines []entry, tooMuch bool) {
+	o := s.o
+	o.tail.write(chunk)
+	o.allowed.fill(now)
+	for len(chunk) > 0 {
+		part, rest, whole := bytes.Cut(chunk, newline)
+		chunk = rest
+		line := part
+		if s.size > 0 || !whole {
+			s.line = append(s.line, part[:min(len(part), max(0, o.mostOfLine()-len(s.line)))]...)
+			line = s.line
+		}
+		told := s.size > o.mostOfLine()
+		s.size += len(part)
+		switch {
+		case told:
+			o.passLocked(0, len(part))
+		case whole || s.size > o.mostOfLine():
+			s.lineLocked(line, now, &lines)
+		}
+		if whole {
+			s.line, s.size = s.line[:0], 0
+		}
+	}
+	return lines, o.allowed.shut || s.size > o.mostOfLine()
+}
+
+var newline = []byte{'\n'}
+
+// mostOfLine is how much of a line must be known to log it.
+func (o *output) mostOfLine() int { return maxLine + o.secrets.margin() }
+
+// lineLocked takes in a line of s.size bytes, or its beginning where it is
+// longer than is logged, and adds it to those for the log if it is allowed.
+func (s *stream) lineLocked(line []byte, now time.Time, lines *[]entry) {
+	o := s.o
+	cut := s.size > maxLine
+	if !cut {
+		line = bytes.TrimRight(line, "\r")
+	}
+	line = line[:min(len(line), o.mostOfLine())]
+	cause := o.stack.line(s, line, now, keptStack+o.secrets.margin())
+	if len(line) == 0 {
+		return
+	}
+	if s.offer != nil && !cut && s.offer(line) {
+		return
+	}
+	dying := o.stack.caused && o.stack.open(s, now)
+	if cause || !dying {
+		o.last = append(o.last[:0], line...)
+	}
+	if !o.allowed.take(min(len(line), maxLine)) {
+		o.passLocked(1, s.size)
+		return
+	}
+	if cut {
+		o.passLocked(0, s.size-maxLine)
+	}
+	e := entry{stream: s.name, raw: bytes.Clone(line), cut: cut, level: slog.LevelInfo}
+	if dying {
+		e.level = slog.LevelError
+	}
+	*lines = append(*lines, e)
+}
+
+// entry is a line on its way to the log.
+type entry struct {
+	stream string
+	raw    []byte // at most maxLine and the margin
+	cut    bool   // the line was longer than is logged
+	level  slog.Level
+}
+
+// logLines logs lines, and charges what they have grown by.
+func (o *output) logLines(lines []entry) {
+	grown := 0
+	for _, e := range lines {
+		text := string(o.secrets.window(e.raw, 0, min(len(e.raw), maxLine)))
+		if r, ok := parseRecord(string(e.raw)); ok && !e.cut {
+			r, size := r.clean(o.secrets)
+			grown += size - len(e.raw)
+			o.log.LogAttrs(context.Background(), r.level, r.message, r.attrs...)
+			continue
+		}
+		message := printable(text)
+		grown += len(message) - len(text)
+		if e.cut {
+			message += "…"
+		}
+		o.log.LogAttrs(context.Background(), plainLevel(text, e.level), message, slog.String("stream", e.stream))
+	}
+	if grown > 0 {
+		o.mu.Lock()
+		o.allowed.bytes -= float64(grown)
+		o.mu.Unlock()
+	}
+}
+
+// passLocked counts what is not logged, and sees to it that this is said.
+func (o *output) passLocked(lines, size int) {
+	o.passed += uint64(lines)
+	o.unsaidLines += uint64(lines)
+	o.unsaidBytes += uint64(size)
+	if o.notice == nil && !o.ended {
+		o.noticing.Add(1)
+		o.notice = time.AfterFunc(noticeEvery, o.sayPassed)
+	}
+}
+
+// sayPassed says what was not logged since it was last said.
+func (o *output) sayPassed() {
+	defer o.noticing.Done()
+	o.mu.Lock()
+	lines, size := o.unsaidLines, o.unsaidBytes
+	o.unsaidLines, o.unsaidBytes, o.notice = 0, 0, nil
+	o.mu.Unlock()
+	o.log.Warn("plugin printed more lines than are logged", "suppressed", lines, "suppressed_bytes", size)
+}
+
+// end takes in what writers have of a line, says what was not logged, and logs
+// nothing after that.
+func (o *output) end() {
+	o.mu.Lock()
+	writers := o.writers
+	o.mu.Unlock()
+	for _, w := range writers {
+		w.finish()
+	}
+	o.mu.Lock()
+	o.ended = true
+	last := o.notice != nil && o.notice.Stop()
+	o.mu.Unlock()
+	if last {
+		o.sayPassed()
+	}
+	o.noticing.Wait()
+}
+
+// suppressed counts the lines that were not logged.
+func (o *output) suppressed() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.passed
 }
 
-// read reads r to its end, a line at a time, and logs each line that offer
-// (which may be nil) does not take.
-func (o *output) read(r io.Reader, stream string, offer func([]byte) bool) {
-	lines := bufio.NewReaderSize(r, readBuffer)
-	for rest := false; ; { // rest: what comes belongs to a line that was too long
-		line, err := lines.ReadSlice('\n')
-		o.keep(line)
-		if text := bytes.TrimRight(line, "\r\n"); !rest && len(text) > 0 && (offer == nil || !offer(text)) {
-			o.line(stream, text)
-		}
-		rest = errors.Is(err, bufio.ErrBufferFull)
-		if err != nil && !rest {
-			return // end of file, or our end was closed
-		}
-	}
-}
-
-func (o *output) keep(printed []byte) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.printed.write(printed)
-}
-
-// writer gives a writer that logs lines; a line that is not ended is logged
-// all the same.
-func (o *output) writer(stream string) io.Writer { return &lineWriter{o: o, stream: stream} }
-
-type lineWriter struct {
-	o      *output
-	stream string
-}
-
-// Write logs the lines of p.
-func (w *lineWriter) Write(p []byte) (int, error) {
-	w.o.keep(p)
-	for line := range bytes.Lines(p) {
-		if text := bytes.TrimRight(line, "\r\n"); len(text) > 0 {
-			w.o.line(w.stream, text)
-		}
-	}
-	return len(p), nil
-}
-
-// line logs one line, unless there were too many in this second: such a line is
-// not even looked into.
-func (o *output) line(stream string, line []byte) {
-	line = line[:min(len(line), maxLine)]
-	suppressed, panicking, ok := o.admit(stream, line)
-	if suppressed > 0 {
-		o.log.Warn("plugin printed more lines than are logged", "suppressed", suppressed)
-	}
-	if ok {
-		level, msg, attrs := parse(stream, strings.ToValidUTF8(string(line), "\uFFFD"), panicking)
-		o.log.LogAttrs(context.Background(), level, msg, attrs...)
-	}
-}
-
-// The beginnings of a Go program's last words.
-var (
-	panicWord = []byte("panic: ")
-	fatalWord = []byte("fatal error: ")
-)
-
-// admit counts a line and tells whether it is to be logged, whether it belongs
-// to a Go panic, and how many before it were not logged, when that is to be
-// said.
-func (o *output) admit(stream string, line []byte) (suppressed int, panicking, ok bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.panicking {
-		o.last = append(o.last[:0], line...)
-		o.panicking = stream == "stderr" && (bytes.HasPrefix(line, panicWord) || bytes.HasPrefix(line, fatalWord))
-	}
-	if now := time.Now(); now.Sub(o.second) >= time.Second {
-		o.second, o.logged = now, 0
-	}
-	if o.logged >= linesPerSecond {
-		o.suppressed++
-		o.passed++
-		return 0, o.panicking, false
-	}
-	o.logged++
-	suppressed, o.suppressed = o.suppressed, 0
-	return suppressed, o.panicking, true
-}
-
-// flush says how many lines at the end were not logged.
-func (o *output) flush() {
-	o.mu.Lock()
-	suppressed := o.suppressed
-	o.suppressed = 0
-	o.mu.Unlock()
-	if suppressed > 0 {
-		o.log.Warn("plugin printed more lines than are logged", "suppressed", suppressed)
-	}
-}
-
-// lastLine is the last line that said something, shortened; of a JSON line it
-// is the message.
+// lastLine is the last line that said something, or the cause of a stack,
+// shortened; of a record it is the message.
 func (o *output) lastLine() string {
 	o.mu.Lock()
-	last := strings.ToValidUTF8(string(o.last), "\uFFFD")
+	raw := bytes.Clone(o.last)
 	o.mu.Unlock()
-	if record, ok := parseRecord(last); ok {
-		last = record.message
-		for _, attr := range record.attrs {
+	last := string(o.secrets.window(raw, 0, min(len(raw), maxLine)))
+	if r, ok := parseRecord(string(raw)); ok {
+		r, _ = r.clean(o.secrets)
+		last = r.message
+		for _, attr := range r.attrs {
 			if attr.Key == "error" {
 				last += ": " + attr.Value.String()
 			}
 		}
 	}
-	const most = 200
-	if len(last) > most {
-		last = strings.ToValidUTF8(last[:most], "") + "…"
+	last = printable(last)
+	if len(last) > maxLastLine {
+		last = strings.ToValidUTF8(last[:maxLastLine], "") + "…"
 	}
 	return last
 }
 
-// parse finds level, message and fields of a line. Plain lines are information
-// for people; those of a Go panic are errors, to the end.
-func parse(stream, text string, panicking bool) (slog.Level, string, []slog.Attr) {
-	if record, ok := parseRecord(text); ok {
-		return record.level, record.message, record.attrs
-	}
-	level := slog.LevelInfo
-	if panicking {
-		level = slog.LevelError
-	}
-	for _, l := range levelPrefixes {
-		if strings.HasPrefix(text, l.prefix) {
-			level = l.level
-		}
-	}
-	return level, text, []slog.Attr{slog.String("stream", stream)}
+// kept is the end of the output as printed, at most keptOutput bytes.
+func (o *output) kept() []byte {
+	o.mu.Lock()
+	all := o.tail.bytes()
+	o.mu.Unlock()
+	end := o.secrets.window(all, max(0, len(all)-keptOutput), len(all))
+	return end[max(0, len(end)-keptOutput):]
 }
 
-// levelPrefixes are those that hclog users print by habit.
-var levelPrefixes = []struct {
-	prefix string
-	level  slog.Level
-}{
-	{"[TRACE]", slog.LevelDebug}, {"[DEBUG]", slog.LevelDebug}, {"[INFO]", slog.LevelInfo},
-	{"[WARN]", slog.LevelWarn}, {"[ERROR]", slog.LevelError},
-}
-
-// record is a log line in the form of hclog's JSON, which pluginsdk writes too.
-type record struct {
-	level   slog.Level
-	message string
-	attrs   []slog.Attr
-}
-
-func parseRecord(text string) (record, bool) {
-	if !strings.HasPrefix(text, "{") {
-		return record{}, false
-	}
-	var fields map[string]any
-	if err := json.Unmarshal([]byte(text), &fields); err != nil {
-		return record{}, false
-	}
-	message, ok := fields["@message"].(string)
-	if !ok {
-		return record{}, false
-	}
-	r := record{message: message, level: slog.LevelInfo}
-	switch name, _ := fields["@level"].(string); name {
-	case "trace", "debug":
-		r.level = slog.LevelDebug
-	case "warn":
-		r.level = slog.LevelWarn
-	case "error":
-		r.level = slog.LevelError
-	}
-	keys := make([]string, 0, len(fields))
-	for key := range fields {
-		if !strings.HasPrefix(key, "@") {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
-		r.attrs = append(r.attrs, slog.String(key, fmt.Sprint(fields[key])))
-	}
-	return r, true
+// keptStack is the beginning of the last stack, at most keptStack bytes, and
+// when it began.
+func (o *output) keptStack() (string, time.Time) {
+	o.mu.Lock()
+	head, begun := bytes.Clone(o.stack.head), o.stack.begun
+	o.mu.Unlock()
+	head = o.secrets.window(head, 0, min(len(head), keptStack))
+	return printableLines(string(head[:min(len(head), keptStack)])), begun
 }

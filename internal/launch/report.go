@@ -59,7 +59,7 @@ func (p *Process) Report() Report { return p.run.report() }
 
 // Suppressed counts the lines that the plugin has printed and that were not
 // logged, for they were too many. Safe for concurrent use, also while it runs.
-func (p *Process) Suppressed() uint64 { return p.run.out.suppressedLines() }
+func (p *Process) Suppressed() uint64 { return p.run.out.suppressed() }
 
 // Report is the zero Report: the process at the other end is somebody else's.
 func (a *Attachment) Report() Report { return Report{} }
@@ -78,13 +78,14 @@ func (p *process) report() Report {
 	}
 	r := Report{
 		ExitCode: p.state.ExitCode(),
-		Output:   p.out.tail(),
+		Output:   p.out.kept(),
 		PID:      p.state.Pid(),
 		Started:  p.started, Ended: p.over,
 		UserTime: p.state.UserTime(), SystemTime: p.state.SystemTime(),
 		MaxRSS: maxRSS(p.state),
 	}
-	r.Suppressed = p.out.suppressedLines()
+	r.Suppressed = p.out.suppressed()
+	r.Stack, r.StackTime = p.out.keptStack()
 	if status, ok := p.state.Sys().(syscall.WaitStatus); ok {
 		p.mu.Lock()
 		why, dumped := p.killedFor, p.dumped

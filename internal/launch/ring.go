@@ -3,15 +3,13 @@ package launch
 // ring keeps the end of what was written to it. It takes its memory as it
 // fills, for most plugins print little.
 type ring struct {
-	size  int    // most bytes kept
-	buf   []byte // at most size long
-	next  int    // where the next byte goes, once buf is size long
-	total uint64 // bytes ever written
+	size int    // most bytes kept
+	buf  []byte // at most size long
+	next int    // where the next byte goes, once buf is size long
 }
 
 // write appends p, at the cost of copying no more of it than is kept.
 func (r *ring) write(p []byte) {
-	r.total += uint64(len(p))
 	if room := r.size - len(r.buf); room > 0 {
 		n := min(room, len(p))
 		r.buf = append(r.buf, p[:n]...)
@@ -27,9 +25,8 @@ func (r *ring) write(p []byte) {
 	}
 }
 
-// bytes is a copy of what is kept, in order, and tells whether there was more
-// before it.
-func (r *ring) bytes() (kept []byte, cut bool) {
-	kept = append(make([]byte, 0, len(r.buf)), r.buf[r.next:]...)
-	return append(kept, r.buf[:r.next]...), r.total > uint64(len(r.buf))
+// bytes is a copy of what is kept, in order.
+func (r *ring) bytes() []byte {
+	kept := append(make([]byte, 0, len(r.buf)), r.buf[r.next:]...)
+	return append(kept, r.buf[:r.next]...)
 }

@@ -70,7 +70,7 @@ func newProcess(cmd Command) *process {
 	done := make(chan struct{})
 	p := &process{
 		cmd:       cmd,
-		out:       newOutput(cmd.Log),
+		out:       newOutput(cmd.Log, cmd.Secrets),
 		newMemory: newMemory,
 		handshake: newLineReader(done),
 		reaped:    make(chan struct{}),
@@ -138,7 +138,7 @@ func (p *process) live(ctx context.Context, pipes *pipes, started chan<- error) 
 	reading.Wait()
 	limit.Stop()
 	pipes.closeOwnEnds()
-	p.out.flush()
+	p.out.end()
 }
 
 // fork starts the command, again while its file is busy. The mutex is held
@@ -293,16 +293,14 @@ func (p *process) exit() string {
 	default:
 		return ""
 	}
-	switch {
-	case p.state == nil:
+	if p.state == nil {
 		return "not started"
-	case p.state.Success():
-		return p.state.String()
 	}
-	if last := p.out.lastLine(); last != "" {
-		return fmt.Sprintf("%v; its last line: %s", p.state, last)
+	exit := p.report().Exit
+	if last := p.out.lastLine(); last != "" && !p.state.Success() {
+		return exit + "; its last line: " + last
 	}
-	return p.state.String()
+	return exit
 }
 
 // What follows is what go-plugin asks of a Runner.

@@ -3,11 +3,14 @@ package launch
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxRSS is the most memory a process had resident, in bytes.
@@ -86,4 +89,17 @@ func (c oomCounter) since() oomKills {
 		return oomCounted
 	}
 	return oomNone
+}
+
+// widen makes a pipe hold more, if the kernel allows it.
+func widen(r io.Reader, size int) {
+	f, ok := r.(*os.File)
+	if !ok {
+		return
+	}
+	if conn, err := f.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) { // closed, or not allowed: it stays as it is
+			_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size)
+		})
+	}
 }

@@ -10,7 +10,7 @@
 //
 // The modes are the table in modes.go, to be opened first. Those of
 // modes_wrong.go are good plugins with exactly one fault, which proxy.go puts
-// in.
+// in; those of modes_noise.go print.
 package testplugin
 
 import (
@@ -38,8 +38,10 @@ func Main() {
 	Hurry()
 	name, arg, _ := strings.Cut(mode, ":")
 	run, ok := modes[name]
-	if !ok {
-		run, ok = wrongModes[name]
+	for _, more := range []map[string]func(string){wrongModes, noiseModes} {
+		if !ok {
+			run, ok = more[name]
+		}
 	}
 	if !ok {
 		fmt.Fprintf(os.Stderr, "testplugin: no mode %q\n", name)

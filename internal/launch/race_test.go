@@ -1,0 +1,9 @@
+//go:build race
+
+package launch
+
+// What takes a second takes ten with the race detector on both sides.
+const (
+	gigabyte = "100000000"
+	million  = "200000"
+)
