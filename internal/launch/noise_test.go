@@ -21,7 +21,7 @@ import (
 func serving(t *testing.T, cmd Command) *Process {
 	t.Helper()
 	p := start(t, cmd)
-	reply, err := pluginv1.NewLifecycleClient(p.Conn()).Configure(t.Context(), &pluginv1.ConfigureRequest{}) //nolint:exhaustruct_v5 // nothing to say
+	reply, err := pluginv1.NewLifecycleClient(p.Conn()).Configure(t.Context(), &pluginv1.ConfigureRequest{})
 	if err != nil || len(reply.GetDiagnostics()) > 0 {
 		t.Fatalf("Configure = %v, %v", reply, err)
 	}

@@ -16,7 +16,7 @@ import (
 // maxRSS is the most memory a process had resident, in bytes.
 func maxRSS(state *os.ProcessState) int64 {
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
-		return int64(usage.Maxrss) << 10
+		return int64(usage.Maxrss) << 10 //nolint:unconvert // of 32 bits on some machines
 	}
 	return 0
 }
