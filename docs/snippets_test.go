@@ -51,7 +51,7 @@ func TestSnippets(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := buildPrograms(t, root)
-	for _, name := range []string{"plugins.md", "processors.md", "../README.md"} {
+	for _, name := range []string{"plugins.md", "processors.md", "operations.md", "../README.md"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -159,14 +159,15 @@ func newPlace(t *testing.T, root, bin string) *place {
 	if err := os.WriteFile(filepath.Join(tools, "go"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
 		t.Fatal(err)
 	}
-	port := freePort(t)
+	port, adminPort := freePort(t), freePort(t)
 	environ := append(os.Environ(),
 		"PATH="+tools+":"+os.Getenv("PATH"),
 		"GOFLAGS=-mod=mod", "GOWORK=off", "SERVE_HTTP_PORT="+port)
 	return &place{
 		dir:     dir,
 		environ: environ,
-		words:   strings.NewReplacer(clone+"/bin", bin, clone, root, "localhost:8000", "127.0.0.1:"+port),
+		words: strings.NewReplacer(clone+"/bin", bin, clone, root, "localhost:8000", "127.0.0.1:"+port,
+			"SERVE_ADMIN_PORT=8001", "SERVE_ADMIN_PORT="+adminPort, "localhost:8001", "127.0.0.1:"+adminPort),
 	}
 }
 

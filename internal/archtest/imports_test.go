@@ -19,7 +19,8 @@ var importTable = []struct {
 	dir string
 	may []string
 }{
-	{dir: ".", may: []string{"host", "tracing", "serving"}},
+	{dir: ".", may: []string{"host", "tracing", "serving", "admin"}},
+	{dir: "admin", may: []string{"host"}},
 	{dir: "serving", may: []string{"tracing", "semconv"}},
 	{dir: "tracing", may: []string{"semconv"}},
 	{dir: "semconv"},
@@ -47,7 +48,7 @@ var importTable = []struct {
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
-		".", "host", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/wire",
+		".", "host", "admin", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/wire",
 		"internal/otlpwire/...", "internal/gen/...",
 	}},
 	{dir: "examples/*", may: []string{"public"}},
@@ -146,13 +147,15 @@ var closureRules = []struct {
 }{
 	{
 		dir: "pluginsdk",
-		not: []string{"go.opentelemetry.io/otel/sdk", "github.com/hashicorp/go-plugin", modulePath + "/serving"},
+		not: []string{
+			"go.opentelemetry.io/otel/sdk", "github.com/hashicorp/go-plugin", "github.com/prometheus", modulePath + "/serving",
+		},
 		why: "a plugin is small: it links neither the SDK nor go-plugin, and knows no runtime",
 	},
 	{
 		dir: "host",
-		not: []string{modulePath + "/serving", modulePath + "/tracing"},
-		why: "the host serves any Go program with an OpenTelemetry SDK",
+		not: []string{modulePath + "/serving", modulePath + "/tracing", modulePath + "/admin", "github.com/prometheus"},
+		why: "the host serves any Go program with an OpenTelemetry SDK, also one without a status page",
 	},
 	{
 		dir: "tracing",
@@ -214,6 +217,10 @@ var keeperRules = []struct {
 		// prove that it takes one.
 		imported: "github.com/hashicorp/go-plugin", by: []string{"internal/launch", "internal/testplugin"},
 		why: "internal/launch is the only user of go-plugin's client side",
+	},
+	{
+		imported: "github.com/prometheus", by: []string{"admin"},
+		why: "metrics are made of the host's books, in one place",
 	},
 	{
 		imported: "google.golang.org/grpc/codes", by: []string{"internal/wire", "internal/gen"},

@@ -1,0 +1,246 @@
+package admin
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/servetrace/servetrace/host"
+)
+
+// registryOf has the collector over these books.
+func registryOf(t *testing.T, stats host.Stats) *prometheus.Registry {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	if err := r.Register(NewCollector(func() host.Stats { return stats })); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestMetricsPassPromlint(t *testing.T) {
+	problems, err := testutil.GatherAndLint(registryOf(t, sample()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestMetricsAreTheBooks(t *testing.T) {
+	var lines []string
+	for line := range strings.Lines(serve(t, sample(), http.MethodGet, "/metrics").Body.String()) {
+		if !strings.Contains(line, "servetrace_") && !strings.Contains(line, "otel_sdk_") {
+			continue
+		}
+		if strings.HasPrefix(line, "servetrace_build_info{") {
+			line = "servetrace_build_info{…} 1\n"
+		}
+		lines = append(lines, line)
+	}
+	golden(t, "metrics.txt", strings.Join(lines, ""))
+}
+
+func TestBuildInfo(t *testing.T) {
+	body := serve(t, sample(), http.MethodGet, "/metrics").Body.String()
+	version, revision := build()
+	for _, want := range []string{
+		fmt.Sprintf("revision=%q,version=%q} 1", revision, version), "\ngo_goroutines ", "\nprocess_cpu_seconds_total ",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q in:\n%s", want, body)
+		}
+	}
+}
+
+// Every state is in the metrics: a new one must be put into the list.
+func TestEveryStateIsASeries(t *testing.T) {
+	for i, s := range states {
+		if int(s) != i {
+			t.Errorf("state %d of the list is %v", i, s)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Errorf("the host has more states than the %d of the list", len(states))
+		}
+	}()
+	_ = host.State(len(states)).String() // indexes the host's own table
+}
+
+// Prometheus asks for OpenMetrics first, and an older one for its own text.
+func TestMetricsNegotiate(t *testing.T) {
+	for accept, want := range map[string]string{
+		"":           "text/plain; version=0.0.4",
+		"text/plain": "text/plain; version=0.0.4",
+		"application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5": "application/openmetrics-text; version=1.0.0",
+	} {
+		w := serve(t, sample(), http.MethodGet, "/metrics", "Accept", accept)
+		if got := w.Header().Get("Content-Type"); !strings.HasPrefix(got, want) || w.Code != http.StatusOK {
+			t.Errorf("Accept %q: %d %q, want %q", accept, w.Code, got, want)
+		}
+		if open := strings.Contains(want, "openmetrics"); open != strings.HasSuffix(w.Body.String(), "# EOF\n") {
+			t.Errorf("Accept %q: the end is not that of the form", accept)
+		}
+	}
+}
+
+// One scrape is of one moment.
+func TestOneScrapeTakesTheBooksOnce(t *testing.T) {
+	taken := 0
+	n, err := testutil.GatherAndCount(func() *prometheus.Registry {
+		r := prometheus.NewRegistry()
+		r.MustRegister(NewCollector(func() host.Stats { taken++; return sample() }))
+		return r
+	}())
+	if err != nil || n == 0 || taken != 1 {
+		t.Errorf("%d series, books taken %d times, error %v; want some, once, nil", n, taken, err)
+	}
+}
+
+// What a plugin says may be no UTF-8, and two names the same once that is
+// mended: the scrape still succeeds, and no span is missing from it.
+func TestLabelsThatAreNoText(t *testing.T) {
+	stats := sample()
+	x := &stats.Exporters[0]
+	long := strings.Repeat("ä", 200)
+	x.Version, x.SDK = "\xff\xfe", long
+	x.Filtered = map[string]uint64{"a\xff": 7, "a\xfe": 8, evil: 5}
+	x.Rejected = map[string]uint64{"\"\\\n": 5}
+	for _, accept := range []string{"", "application/openmetrics-text;version=1.0.0"} {
+		w := serve(t, stats, http.MethodGet, "/metrics", "Accept", accept)
+		body := w.Body.String()
+		if w.Code != http.StatusOK || !utf8.ValidString(body) {
+			t.Fatalf("%d, valid UTF-8 %t:\n%s", w.Code, utf8.ValidString(body), body)
+		}
+		for _, want := range []string{
+			`servetrace_plugin_spans_filtered_total{plugin="console",processor="a` + "\uFFFD" + `"} 15`,
+			`servetrace_plugin_spans_rejected_total{code="\"\\\n",plugin="console"} 5`,
+			`sdk="` + long[:mostLabel] + `",version="` + "\uFFFD" + `"} 1`,
+		} {
+			if !strings.Contains(body, want) {
+				t.Errorf("no %q in:\n%s", want, body)
+			}
+		}
+	}
+}
+
+// A plugin that left the list and came back is one series.
+func TestPluginThatCameBackIsOneSeries(t *testing.T) {
+	before := sample().Exporters[0]
+	before.State, before.PID = host.StateStopped, 0
+	now := sample().Exporters[0]
+	now.State, now.Version = host.StateReady, "2"
+	for name, list := range map[string][]host.ExporterStats{"old first": {before, now}, "new first": {now, before}} {
+		text := serve(t, host.Stats{Exporters: list}, http.MethodGet, "/metrics").Body.String()
+		for _, want := range []string{
+			`servetrace_plugin_state{plugin="console",state="ready"} 1`, `servetrace_plugin_state{plugin="console",state="stopped"} 0`,
+			`version="2"} 1`, `servetrace_plugin_starts_total{plugin="console"} 14`, `servetrace_plugin_crashes_total{plugin="console"} 12`,
+			`servetrace_plugin_spans_accepted_total{plugin="console"} 200`, `servetrace_plugin_spans_delivered_total{plugin="console"} 100`,
+			`servetrace_plugin_spans_rejected_total{code="INVALID_ARGUMENT",plugin="console"} 6`,
+			`servetrace_plugin_spans_filtered_total{plugin="console",processor="filter"} 40`,
+			`servetrace_plugin_spans_dropped_total{plugin="console",reason="max_age"} 8`,
+			`servetrace_plugin_spans_lost_total{plugin="console"} 20`, `servetrace_plugin_spans_waiting{plugin="console"} 40`,
+			`otel_sdk_exporter_span_inflight{otel_component_name="console"} 16`,
+		} {
+			if !strings.Contains(text, want+"\n") {
+				t.Errorf("%s: no %q in:\n%s", name, want, text)
+			}
+		}
+	}
+}
+
+// operations is the document that lists the metrics between these two lines.
+const (
+	operations = "../docs/operations.md"
+	tableBegin = "<!-- Metrics: go test ./admin -run TestMetricsAreDocumented -update writes them. -->\n"
+	tableEnd   = "<!-- End of the metrics. -->\n"
+)
+
+func TestMetricsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile(operations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok1 := strings.Cut(string(page), tableBegin)
+	got, after, ok2 := strings.Cut(rest, tableEnd)
+	if !ok1 || !ok2 {
+		t.Fatalf("%s lacks the lines around the table", operations)
+	}
+	kinds := map[prometheus.ValueType]string{prometheus.CounterValue: "counter", prometheus.GaugeValue: "gauge"}
+	var want strings.Builder
+	want.WriteString("\n| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n")
+	for _, m := range metrics {
+		var labels []string
+		for _, label := range m.labels {
+			labels = append(labels, "`"+label+"`")
+		}
+		fmt.Fprintf(&want, "| `%s` | %s | %s | %s |\n", m.name, kinds[m.kind], strings.Join(labels, ", "), m.help)
+	}
+	want.WriteString("\n")
+	if *update {
+		if err := os.WriteFile(operations, []byte(before+tableBegin+want.String()+tableEnd+after), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want.String(), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", operations, diff)
+	}
+}
+
+// Whatever an alert of the document asks for is there.
+func TestAlertsAskForMetricsThatExist(t *testing.T) {
+	page, err := os.ReadFile(operations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, m := range metrics {
+		names = append(names, m.name)
+	}
+	words := strings.FieldsFunc(string(page), func(r rune) bool {
+		return r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	})
+	seen := 0
+	for _, word := range words {
+		if strings.HasPrefix(word, "servetrace_") || strings.HasPrefix(word, "otel_sdk_") {
+			seen++
+			if !slices.Contains(names, word) {
+				t.Errorf("%s names %s, which is no metric", operations, word)
+			}
+		}
+	}
+	if seen <= len(metrics) {
+		t.Errorf("%s names %d metrics: no alerts?", operations, seen)
+	}
+}
+
+// A client that has gone is none of the handler's trouble.
+func TestClientThatHasGone(t *testing.T) {
+	h := Handler(sample)
+	for _, target := range []string{"/-/tracing", "/-/tracing.json", "/metrics", "/-/healthz"} {
+		r, err := http.NewRequest(http.MethodGet, target, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.ServeHTTP(gone{http.Header{}}, r)
+	}
+}
+
+// gone is the connection of a client that has gone.
+type gone struct{ header http.Header }
+
+func (g gone) Header() http.Header       { return g.header }
+func (g gone) WriteHeader(int)           {}
+func (g gone) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }

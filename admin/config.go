@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// The variables that [ConfigFromEnv] reads. An empty value counts as unset.
+const (
+	EnvHost     = "SERVE_ADMIN_HOST"  // default 127.0.0.1
+	EnvPort     = "SERVE_ADMIN_PORT"  // unset: nothing listens; 0: any free port
+	EnvProfiles = "SERVE_ADMIN_PPROF" // "true" or "false", the default
+)
+
+// What is usual where nothing else is said.
+const (
+	DefaultHost = "127.0.0.1"
+	// DefaultPort is where `servetrace status` asks, and what documents name. A
+	// service has no default: without a port it does not listen.
+	DefaultPort = 8001
+)
+
+// Config holds an operator's settings of the listener. The zero value is ready
+// for use: nothing listens.
+type Config struct {
+	// Addr is the host:port to listen on. An empty host means every address,
+	// port 0 any free one. A host that is a name is also one that requests may
+	// come by. Empty: there is no listener.
+	Addr string
+	// Profiles serves the Go runtime's profiles too. Default: not.
+	Profiles bool
+}
+
+// ConfigFromEnv reads the variables above through getenv, which answers as
+// os.Getenv does. Without a port Addr is empty. The error names every variable
+// at fault, what it held and what is allowed.
+func ConfigFromEnv(getenv func(string) string) (Config, error) {
+	var cfg Config
+	var faults []error
+	switch text := getenv(EnvProfiles); text {
+	case "true":
+		cfg.Profiles = true
+	case "", "false":
+	default:
+		faults = append(faults, fmt.Errorf("%s=%q: want true or false", EnvProfiles, text))
+	}
+	if text := getenv(EnvPort); text != "" {
+		host := getenv(EnvHost)
+		if host == "" {
+			host = DefaultHost
+		}
+		port, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s=%q: want a whole number from 0 to 65535; unset it for no listener", EnvPort, text))
+		}
+		cfg.Addr = net.JoinHostPort(host, strconv.FormatUint(port, 10))
+	}
+	if host := getenv(EnvHost); !isHost(host) {
+		faults = append(faults, fmt.Errorf("%s=%q: want an IP address or a host name, without a port", EnvHost, host))
+		cfg.Addr = ""
+	}
+	return cfg, errors.Join(faults...)
+}
+
+// isHost tells whether a text can be an address without a port, or is empty.
+func isHost(text string) bool {
+	if _, err := netip.ParseAddr(text); err == nil {
+		return true
+	}
+	return !strings.ContainsAny(text, ":/[]@ \t\r\n")
+}
+
+// Enabled tells whether there is a listener to start.
+func (c Config) Enabled() bool { return c.Addr != "" }
+
+// Validate reports every fault at once, each with the value seen and what is
+// allowed; nil if there is none.
+func (c Config) Validate() error {
+	if c.Addr == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(c.Addr)
+	if err != nil {
+		return fmt.Errorf("admin address %q: want host:port", c.Addr)
+	}
+	var faults []error
+	if !isHost(host) {
+		faults = append(faults, fmt.Errorf("admin address %q: want an IP address or a host name before the port", c.Addr))
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		faults = append(faults, fmt.Errorf("admin address %q: want a port from 0 to 65535", c.Addr))
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,119 @@
+package admin
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed" // the page's two parts
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+)
+
+//go:embed page.html
+var pageHTML string
+
+//go:embed page.css
+var pageCSS string
+
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"style":  func() template.CSS { return template.CSS(pageCSS) }, //nolint:gosec // our own file
+	"text":   printable,
+	"bytes":  Bytes,
+	"ago":    Ago,
+	"stamp":  func(t time.Time) string { return t.Format(time.RFC3339) },
+	"counts": counts,
+	"join":   strings.Join,
+}).Parse(pageHTML))
+
+// contentSecurityPolicy lets a browser take the page's own style from it and
+// nothing else from anywhere: no script, picture, frame or form.
+var contentSecurityPolicy = fmt.Sprintf(
+	"default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", digestOf(pageCSS))
+
+func digestOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// refreshSeconds is how often a browser asks again.
+const refreshSeconds = 5
+
+// page is what the template is given.
+type page struct {
+	Status
+	Refresh int // seconds; 0: not
+}
+
+// writePage answers with the page; refresh has the browser ask again and again.
+func writePage(w http.ResponseWriter, s *snapshots, refresh bool) {
+	p := page{Status: newStatus(s.stats())}
+	if refresh {
+		p.Refresh = refreshSeconds
+	}
+	var out bytes.Buffer
+	if err := pageTemplate.Execute(&out, p); err != nil { // only by a bug of the template
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	write(w, "text/html; charset=utf-8", out.Bytes())
+}
+
+// counts writes counts by name, the names in order: "a 1, b 2".
+func counts(by map[string]uint64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		parts = append(parts, fmt.Sprintf("%s %d", printable(name), by[name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// printable is a text of a plugin's without what could turn the page's own text
+// around or hide in it. What means something to HTML is the template's affair.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || r == '\n' {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}
+
+// Bytes writes a number of bytes as people read it: "1.5 MiB".
+func Bytes(n int64) string {
+	size, unit := float64(n), ""
+	for _, next := range []string{"KiB", "MiB", "GiB"} {
+		if size < 1024 {
+			break
+		}
+		size, unit = size/1024, next
+	}
+	if unit == "" {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", size, unit)
+}
+
+// Ago writes how long t was before now as people read it, in its two largest
+// units: "3m20s", "5h2m"; "never" for a zero t.
+func Ago(now, t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	d := max(0, now.Sub(t))
+	day := 24 * time.Hour
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < day:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+}
