@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
@@ -27,6 +28,9 @@ type Config struct {
 	Tracing tracing.Config
 	// Serving are those of the HTTP proxy.
 	Serving serving.Config
+	// Admin are those of the listener for operators, with the status page and
+	// the metrics. Zero: there is none.
+	Admin admin.Config
 	// LogLevel is the least level that Run logs. Default and zero: info. It is
 	// not read where Run is given a logger.
 	LogLevel slog.Level
@@ -36,10 +40,11 @@ type Config struct {
 // os.Getenv does. The error joins every fault of every part.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	var cfg Config
-	var errs [3]error
+	var errs [4]error
 	cfg.Host, errs[0] = host.ConfigFromEnv(getenv)
 	cfg.Tracing, errs[1] = tracing.ConfigFromEnv(getenv)
 	cfg.Serving, errs[2] = serving.ConfigFromEnv(getenv)
+	cfg.Admin, errs[3] = admin.ConfigFromEnv(getenv)
 	level, ok := parseLevel(getenv(EnvLogLevel))
 	cfg.LogLevel = level
 	if !ok {
@@ -51,7 +56,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 
 // Validate reports every fault of every part at once, joined, or nil.
 func (c Config) Validate() error {
-	return errors.Join(c.Host.Validate(), c.Tracing.Validate(), c.Serving.Validate())
+	return errors.Join(c.Host.Validate(), c.Tracing.Validate(), c.Serving.Validate(), c.Admin.Validate())
 }
 
 // settled is c with what the parts must agree on.

@@ -15,6 +15,7 @@ import (
 
 	"go.opentelemetry.io/otel"
 
+	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
@@ -53,7 +54,10 @@ func WithReady(f func(addr net.Addr)) Option {
 //
 // A wrong setting, and an address that can not be had, are errors at once. A
 // plugin that does not start is none: the log says so and it is tried again.
-// SIGHUP is logged and changes nothing: plugins can not be reloaded yet.
+// SIGHUP reloads the plugins in the background (host.Host.Reload); one that
+// comes during a reload has another follow it, and one that comes during the
+// stop does nothing. The listener of Config.Admin runs before the plugins start
+// and until after they have ended.
 // After a stop the error says which requests were cut off; spans that could not
 // be delivered are an error in the log, not of Run. A second signal cuts the
 // stop short, and the error is then ErrForced; a third ends the process as the
@@ -93,8 +97,10 @@ type service struct {
 	cfg Config
 	log *slog.Logger
 
-	host   *host.Host
-	server *serving.Server // nil until it is started
+	host    *host.Host
+	admin   *admin.Server   // nil: there is none
+	reloads *reloads        // nil: tracing is off
+	server  *serving.Server // nil until it is started
 	// closers undo what was started, the last one first.
 	closers []func(context.Context) error
 	// signals to stop that were heard so far, and when the first was.
@@ -129,6 +135,14 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	for _, text := range s.cfg.Tracing.Warnings {
 		s.log.Warn("setting is not used", "setting", text)
 	}
+	h, err := host.New(s.cfg.Host, host.WithLogger(s.log))
+	if err != nil {
+		return err
+	}
+	s.host = h
+	if err := s.startAdmin(ctx); err != nil {
+		return err
+	}
 	provider, err := s.startTracing(ctx)
 	if err != nil {
 		return err
@@ -148,17 +162,12 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 }
 
 // startTracing starts the host, if there is a plugin, and makes the provider
-// that owns it.
+// that owns it. SIGHUP has something to do from then on.
 func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
-	h, err := host.New(s.cfg.Host, host.WithLogger(s.log))
-	if err != nil {
-		return nil, err
-	}
-	s.host = h
-	if !h.Enabled() {
+	if !s.host.Enabled() {
 		return tracing.NewProvider(s.cfg.Tracing)
 	}
-	provider, err := tracing.NewProvider(s.cfg.Tracing, h)
+	provider, err := tracing.NewProvider(s.cfg.Tracing, s.host)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +175,12 @@ func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 		s.endTracing(ctx, provider)
 		return nil
 	})
-	return provider, h.Start(ctx)
+	if err := s.host.Start(ctx); err != nil {
+		return nil, err
+	}
+	s.reloads = startReloads(s.host.Reload, s.log)
+	s.closers = append(s.closers, s.reloads.stop)
+	return provider, nil
 }
 
 // setGlobals hands provider to user code that calls otel.Tracer, until stop.
@@ -198,6 +212,9 @@ func (s *service) announce(provider *tracing.Provider) {
 	default:
 		args = append(args, "tracing", "off", "because", host.EnvPlugins+" is not set")
 	}
+	if s.admin != nil {
+		args = append(args, "admin", s.admin.URL())
+	}
 	s.log.Info("serving", append(args, "pid", os.Getpid())...)
 }
 
@@ -218,8 +235,13 @@ func (s *service) wait(ctx context.Context, signals <-chan os.Signal) error {
 			s.log.Info("stopping", "because", context.Cause(ctx))
 			return nil
 		case got := <-signals:
-			if !s.hear(got, time.Now()) {
-				s.log.Warn("plugins can not be reloaded yet: restart the service for that", "signal", got.String())
+			switch {
+			case s.hear(got, time.Now()):
+			case s.reloads != nil:
+				s.reloads.ask()
+				continue
+			default:
+				s.log.Info("there are no plugins to reload: tracing is off", "signal", got.String())
 				continue
 			}
 			s.log.Info("stopping", "because", got.String())
