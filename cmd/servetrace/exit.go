@@ -18,6 +18,8 @@ const (
 	// exitUsage: the question could not be asked: a wrong argument or flag, a
 	// file that can not be read, a variable that can not be right.
 	exitUsage = 2
+	// exitNotReady: a running service has a plugin that is not ready.
+	exitNotReady = 3
 	// exitInterrupted: SIGINT or SIGTERM came first.
 	exitInterrupted = 130
 )
@@ -33,11 +35,14 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 // exitCode is what a command's error means to a shell; ctx ends by a signal.
 func exitCode(ctx context.Context, err error) int {
 	_, usage := errors.AsType[usageError](err)
+	_, notReady := errors.AsType[notReadyError](err)
 	switch {
 	case err == nil:
 		return exitOK
 	case usage:
 		return exitUsage
+	case notReady:
+		return exitNotReady
 	case ctx.Err() != nil:
 		return exitInterrupted
 	}

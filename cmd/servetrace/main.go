@@ -1,6 +1,7 @@
 // Command servetrace is the command line of servetrace. It answers
 //
 //	servetrace version
+//	servetrace status
 //	servetrace plugin list | info | explain | run | test | new
 //
 // and, by its help, what the project is and which variables start it. It does
@@ -11,9 +12,10 @@
 // command by the arguments, and the command writes its answer to standard
 // output; an error goes to standard error, and exit.go makes a code of it.
 //
-// Each command is a file, plugin_NAME.go, and decides nothing about plugins by
-// itself: what a setting resolves to is the host's word (host.Inspect), what a
-// plugin must do is the conformance suite's (plugintest.Check). docs/cli.md is
+// Each command is a file, NAME.go or plugin_NAME.go, and decides nothing about
+// plugins by itself: what a setting resolves to is the host's word
+// (host.Inspect), what a plugin must do is the conformance suite's
+// (plugintest.Check), how a running service is its own (admin.Status). docs/cli.md is
 // the reference, and a test holds it equal to the command tree. Open root.go
 // first.
 package main

@@ -22,6 +22,9 @@ const rootExample = `  # the example service, its spans printed by the console p
   # what the setting of this shell resolves to
   servetrace plugin list
 
+  # how a running service's plugins are
+  servetrace status
+
   # a plugin of your own
   servetrace plugin new names --kind exporter
 
@@ -41,7 +44,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		// prints it.
 		SilenceUsage:  true,
 		SilenceErrors: true,
-	}, newVersion(), newPlugin(settings{getenv}))
+	}, newVersion(), newStatus(settings{getenv}), newPlugin(settings{getenv}))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})

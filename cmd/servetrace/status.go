@@ -1,0 +1,231 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servetrace/servetrace/admin"
+	"github.com/servetrace/servetrace/host"
+)
+
+const statusLong = `Ask a running service how its plugins are, and what became of its spans. It
+answers where it has a listener for operators, which SERVE_ADMIN_PORT gives it;
+a browser finds the same at /-/tracing there.
+
+Without --addr the service is looked for where SERVE_ADMIN_HOST and
+SERVE_ADMIN_PORT of this environment say, or else at 127.0.0.1:8001.
+
+With --watch it is asked every two seconds, until a signal; the exit code is then
+that of the last answer.
+
+The exit code is 0 where every plugin is ready, or tracing is off; 1 where the
+service can not be reached, or what answers is none; 3 where a plugin is in any
+other state, degraded and starting included. A plugin that has left the list is
+not asked for.`
+
+const statusExample = `  servetrace status
+  servetrace status --addr 10.1.2.3:8001 --json
+  SERVE_ADMIN_PORT=9001 servetrace status --watch`
+
+const (
+	// statusTimeout bounds one question: all of the answer has to come within it.
+	statusTimeout = 5 * time.Second
+	// watchPause is between two questions of --watch.
+	watchPause = 2 * time.Second
+	// mostStatus is more than any answer has.
+	mostStatus = 16 << 20
+)
+
+// newStatus is "servetrace status".
+func newStatus(s settings) *cobra.Command {
+	var addr string
+	var asJSON, watch bool
+	cmd := &cobra.Command{
+		Use:               "status",
+		Short:             "Show the plugins of a running service, and what became of its spans",
+		Long:              statusLong,
+		Example:           statusExample,
+		Args:              args(cobra.NoArgs),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			at, err := s.adminURL(addr, cmd.Flags().Changed("addr"))
+			if err != nil {
+				return err
+			}
+			if watch {
+				return watchStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), at, asJSON)
+			}
+			return showStatus(cmd.Context(), cmd.OutOrStdout(), at, asJSON)
+		},
+	}
+	cmd.Flags().StringVar(&addr, "addr", "", "`address` of the service's listener for operators, host:port or a URL")
+	complete(cmd, "addr")
+	addJSON(cmd, &asJSON)
+	cmd.Flags().BoolVar(&watch, "watch", false, "ask again every two seconds")
+	return cmd
+}
+
+// adminURL is where the status is asked for.
+func (s settings) adminURL(addr string, given bool) (string, error) {
+	if given {
+		return statusURL(addr)
+	}
+	name := cmp.Or(s.getenv(admin.EnvHost), admin.DefaultHost)
+	if ip, err := netip.ParseAddr(name); err == nil && ip.IsUnspecified() {
+		name = admin.DefaultHost
+	}
+	port := cmp.Or(s.getenv(admin.EnvPort), strconv.Itoa(admin.DefaultPort))
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", usagef("%s=%q: want a port from 1 to 65535; for a service that took any free one, its log says which: give it to --addr",
+			admin.EnvPort, port)
+	}
+	return statusURL(net.JoinHostPort(name, port))
+}
+
+// statusURL makes of host:port, or a URL with or without the page's path, where
+// the status is as JSON.
+func statusURL(addr string) (string, error) {
+	text := addr
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || u.RawQuery != "" {
+		return "", usagef("--addr %q: want host:port, or a URL such as http://127.0.0.1:8001", addr)
+	}
+	path := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), ".json"), "/-/tracing")
+	return u.Scheme + "://" + u.Host + path + "/-/tracing.json", nil
+}
+
+// showStatus asks once. The error is nil if all plugins are ready.
+func showStatus(ctx context.Context, w io.Writer, at string, asJSON bool) error {
+	status, err := askStatus(ctx, at)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = writeJSON(w, status)
+	} else {
+		err = writeStatus(w, status)
+	}
+	return errors.Join(err, verdictOf(status))
+}
+
+// watchStatus asks until ctx ends. What it can not reach may come back.
+func watchStatus(ctx context.Context, w, stderr io.Writer, at string, asJSON bool) error {
+	before := ""
+	if isTerminal(w) && !asJSON {
+		before = "\x1b[H\x1b[J" // to the upper left, and erase what is below
+	}
+	tick := time.NewTicker(watchPause)
+	defer tick.Stop()
+	for {
+		if _, err := io.WriteString(w, before); err != nil {
+			return err
+		}
+		last := showStatus(ctx, w, at, asJSON)
+		if ctx.Err() != nil {
+			return last
+		}
+		if _, down := errors.AsType[notReadyError](last); last != nil && !down {
+			if _, err := fmt.Fprintln(stderr, printableLines(last.Error())); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return last
+		}
+		if before == "" && !asJSON {
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return err // whoever read it has gone
+			}
+		}
+	}
+}
+
+// isTerminal tells whether somebody looks at w.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// askStatus gets the status. It follows no redirection: the listener sends none.
+func askStatus(ctx context.Context, at string) (admin.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return admin.Status{}, usagef("--addr: %w", err)
+	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return admin.Status{}, fmt.Errorf("ask %s: %w; does the service run, with %s set? --addr names another place", at, err, admin.EnvPort)
+	}
+	defer func() { _ = resp.Body.Close() }() // read only
+	body, err := io.ReadAll(io.LimitReader(resp.Body, mostStatus))
+	if err != nil {
+		return admin.Status{}, fmt.Errorf("ask %s: %w", at, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		first, _, _ := strings.Cut(string(body), "\n")
+		return admin.Status{}, fmt.Errorf("ask %s: status %s: %.200s", at, resp.Status, first)
+	}
+	var status admin.Status
+	if err := json.Unmarshal(body, &status); err != nil || status.Version == 0 {
+		return admin.Status{}, fmt.Errorf("ask %s: the answer is not a status: is that the port of %s?", at, admin.EnvPort)
+	}
+	if status.Version != admin.StatusVersion {
+		return admin.Status{}, fmt.Errorf("ask %s: the status has version %d, and this command knows %d: use the servetrace of the service's version",
+			at, status.Version, admin.StatusVersion)
+	}
+	return status, nil
+}
+
+// notReadyError says which plugins are not ready: exit code 3.
+type notReadyError struct{ text string }
+
+func (e notReadyError) Error() string { return e.text }
+
+// verdictOf is nil if all plugins are ready. Those that have left the list are
+// stopped and none of it; if all are, the service is about to end.
+func verdictOf(status admin.Status) error {
+	var down []string
+	listed := 0
+	for _, p := range status.Plugins {
+		if p.State == host.StateStopped.String() {
+			continue
+		}
+		listed++
+		if p.State != host.StateReady.String() {
+			down = append(down, fmt.Sprintf("%s (%s)", p.Name, p.State))
+		}
+	}
+	switch {
+	case len(down) > 0:
+		return notReadyError{fmt.Sprintf("%d of %s not ready: %s", len(down), counted(listed, "plugin"), strings.Join(down, ", "))}
+	case listed == 0 && len(status.Plugins) > 0:
+		return notReadyError{"the plugins are stopped: the service is about to end"}
+	}
+	return nil
+}

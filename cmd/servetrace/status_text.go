@@ -1,0 +1,97 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/servetrace/servetrace/admin"
+)
+
+// writeStatus shows a status: the service, a table of its plugins, and then all
+// about each of them. Every text of a plugin's is made printable.
+func writeStatus(w io.Writer, s admin.Status) error {
+	service := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(service, "service\t%s, pid %d, up %s, servetrace %s\n",
+		printable(s.Process.Program), s.Process.PID, admin.Ago(s.Time, s.Process.Started), printable(s.Process.Version))
+	fmt.Fprintf(service, "spans\t%d ended, %d accepted, refused %s\n", s.Spans.Ended, s.Spans.Accepted, countsOf(s.Spans.Refused))
+	fmt.Fprintf(service, "memory\t%s of %s\n", admin.Bytes(s.Queue.Bytes), admin.Bytes(s.Queue.LimitBytes))
+	if s.BooksError != "" {
+		fmt.Fprintf(service, "books\t%s; this is a bug of servetrace\n", printable(s.BooksError))
+	}
+	if len(s.Plugins) == 0 {
+		fmt.Fprint(service, "plugins\tnone, so tracing is off\n")
+		return service.Flush()
+	}
+	if err := service.Flush(); err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprint(table, "\nPLUGIN\tSTATE\tFOR\tDELIVERED\tWAITING\tIN FLIGHT\tLOST\tSTARTS\tCRASHES\n")
+	for _, p := range s.Plugins {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n", printable(p.Name), printable(p.State), admin.Ago(s.Time, p.Since),
+			p.Spans.Delivered, p.Spans.Waiting, p.Spans.InFlight, p.Spans.Lost(), p.Starts, p.Crashes)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, p := range s.Plugins {
+		if err := writePluginStatus(w, s.Time, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writePluginStatus shows all about one plugin; what is empty is left out.
+func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(what, text string) {
+		if text != "" {
+			fmt.Fprintf(table, "  %s\t%s\n", what, printable(text))
+		}
+	}
+	ago := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return admin.Ago(now, t) + " ago"
+	}
+	fmt.Fprintf(table, "\n%s\n", printable(p.Name))
+	line("cause", p.Cause)
+	if p.Attached {
+		line("attached to", p.Path)
+	} else {
+		line("path", p.Path)
+	}
+	line("pinned to", p.Digest)
+	if p.PID != 0 {
+		line("pid", fmt.Sprint(p.PID))
+	}
+	line("version", p.PluginVersion)
+	line("SDK", p.SDK)
+	line("last success", cmp.Or(ago(p.LastSuccess), "never"))
+	line("last crash", ago(p.LastCrash))
+	line("last error", p.LastError)
+	line("variables", cmp.Or(strings.Join(p.Granted, ", "), "none"))
+	line("accepted", fmt.Sprint(p.Spans.Accepted))
+	line("rejected", countsOf(p.Spans.Rejected))
+	line("filtered", countsOf(p.Spans.Filtered))
+	line("dropped", countsOf(p.Spans.Dropped))
+	line("held", fmt.Sprintf("%s, %s in flight", admin.Bytes(p.HeldBytes), counted(p.CallsInFlight, "call")))
+	return table.Flush()
+}
+
+// countsOf writes counts by name, the names in order: "a 1, b 2", or "0".
+func countsOf(counts map[string]uint64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%s %d", printable(name), counts[name]))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "0")
+}
