@@ -190,7 +190,18 @@ func (x *exporter) mayFlyLocked(l *link, it *item) bool {
 	for _, l := range x.links {
 		leased += l.leases.bytes()
 	}
-	return max(x.sending, leased)+it.b.size() <= x.host.mem.share(len(x.host.exporters))
+	return max(x.sending, leased)+it.b.size() <= x.shareLocked()
+}
+
+// shareLocked is what the exporter may have in flight, or with gRPC.
+func (x *exporter) shareLocked() int64 {
+	return x.host.mem.backlog / int64(max(1, len(x.host.exporters)))
+}
+
+func (x *exporter) share() int64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.shareLocked()
 }
 
 // cutLocked cuts the next part within the plugin's limits off an item of the

@@ -23,6 +23,7 @@ type Host struct {
 	mem       *memory
 	intake    *intake
 	drain     *drain
+	keeper    *keeper
 	enabled   bool        // the list is not empty
 	exporters []*exporter // in the order of the list
 
@@ -77,6 +78,7 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 	}
 	h.intake = newIntake(cfg, h.mem)
 	h.drain = &drain{host: h}
+	h.keeper = newKeeper(&h.cfg, h.mem, h.log)
 	list, warnings, err := cfg.expand(nil)
 	if err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)
@@ -274,7 +276,17 @@ func (h *Host) shutdown(ctx context.Context) error {
 	for _, x := range h.exporters {
 		x.dropRest()
 	}
+	h.keepLast(ctx)
 	return err
+}
+
+// keepGrace is how long the end waits for files about crashes.
+const keepGrace = 500 * time.Millisecond
+
+func (h *Host) keepLast(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, keepGrace)
+	defer cancel()
+	h.keeper.wait(ctx)
 }
 
 // shutdown sends what was sealed up to seq until flush ends, then stops the

@@ -56,6 +56,7 @@ func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 		err = x.host.cfg.startError(start, err)
 		if l.gone() {
 			err = &crash{err}
+			x.crashed(plan, l.about, p.Report(), err, nil)
 		}
 		return nil, errors.Join(err, l.end())
 	}
@@ -138,8 +139,9 @@ func (x *exporter) serve(l *life) (healthy bool, err error) {
 		case <-l.peer.Done():
 			l.finish()
 			healthy = l.healthy()
-			exit := l.peer.Exit()
-			return healthy, errors.Join(&crash{fmt.Errorf("%s: %s", x.entry.manner().ended, exit)}, l.end())
+			err := &crash{fmt.Errorf("%s: %s", x.entry.manner().ended, l.peer.Exit())}
+			x.crashed(l.plan, l.about, l.peer.Report(), err, l.link.atCrash)
+			return healthy, errors.Join(err, l.end())
 		case <-x.ctx.Done():
 			l.finish()
 			x.shutdownPlugin(l.link)

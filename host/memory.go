@@ -57,9 +57,6 @@ func (m *memory) admit(n int64, urgent bool) bool {
 	return false
 }
 
-// share is what each of n exporters may keep in flight, or with gRPC.
-func (m *memory) share(n int) int64 { return m.backlog / int64(n) }
-
 // charge moves the account by n bytes, unconditionally.
 func (m *memory) charge(n int64) { m.used.Add(n) }
 

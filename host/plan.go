@@ -86,6 +86,9 @@ type peer interface {
 	PID() int
 	Done() <-chan struct{}
 	Exit() string
+	// Report says more of it after Done; the zero Report where the process is
+	// somebody else's.
+	Report() launch.Report
 	Kill(why string)
 	Dump(ctx context.Context)
 	// Leaving: the plugin wants no more calls, and may still answer those it

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/internal/wire"
 )
@@ -39,6 +40,7 @@ type fakePlugin struct {
 	// configure is the answer to Configure; slowEnd: it ends by being killed.
 	configure error
 	slowEnd   bool
+	report    launch.Report // of its end
 
 	mu    sync.Mutex
 	calls []time.Duration // since start, of Export calls
@@ -62,6 +64,7 @@ func (f *fakePlugin) Exit() string          { return "fake end" }
 func (f *fakePlugin) Kill(string)           { f.ended.Do(func() { close(f.done) }) }
 func (f *fakePlugin) Dump(context.Context)  {}
 func (f *fakePlugin) Leaving() bool         { return false }
+func (f *fakePlugin) Report() launch.Report { return f.report }
 
 func (f *fakePlugin) Stop(ctx context.Context) error {
 	if f.slowEnd {

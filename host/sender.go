@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -75,6 +76,7 @@ type link struct {
 
 	// checking has room for one: who runs a health check.
 	checking chan struct{}
+	killed   atomic.Bool // by this host: its end follows
 
 	// The host's mutex guards these. Who changes idle or single wakes those who
 	// wait for a turn (exporter.changed).
@@ -192,10 +194,22 @@ func (l *link) sound(ctx context.Context) {
 		return
 	}
 	defer func() { <-l.checking }()
-	if ctx.Err() == nil && !l.lost() {
+	if !l.killed.Load() && !l.lost() {
 		l.check(ctx)
 		l.unburden(ctx)
 	}
+	if l.killed.Load() { // what was in flight is not known to be so before it ended
+		select {
+		case <-l.peer.Done():
+		case <-ctx.Done():
+		}
+	}
+}
+
+// kill ends the process, or the connection, without a word to it.
+func (l *link) kill(why string) {
+	l.killed.Store(true)
+	l.peer.Kill(why)
 }
 
 // lost tells whether the plugin has gone, which ends run in a moment.
@@ -304,7 +318,7 @@ func (l *link) check(ctx context.Context) {
 		return
 	}
 	l.x.log.Error(l.x.entry.manner().hung, "export_timeout", l.x.host.cfg.ExportTimeout, "error", wire.FromStatus(err))
-	l.peer.Kill("it answered neither calls nor a health check")
+	l.kill("it answered neither calls nor a health check")
 }
 
 // unburden gives up a connection of which gRPC keeps more than the exporter's
@@ -312,7 +326,7 @@ func (l *link) check(ctx context.Context) {
 // closed, and nothing else would bound them. gRPC lets go of them in a moment
 // where the plugin reads what it is sent.
 func (l *link) unburden(ctx context.Context) {
-	share := l.x.host.mem.share(len(l.x.host.exporters))
+	share := l.x.share()
 	for range int(healthTimeout / unburdenPoll) {
 		if l.leases.bytes() <= share {
 			return
@@ -325,7 +339,7 @@ func (l *link) unburden(ctx context.Context) {
 	}
 	l.x.log.Error("plugin does not read what it is sent: its connection holds too much of the memory and is given up",
 		"bytes", l.leases.bytes(), "share", share)
-	l.peer.Kill("it answered neither calls nor a health check")
+	l.kill("it did not read what it was sent")
 }
 
 // unburdenPoll is how often unburden looks, for gRPC tells nobody.

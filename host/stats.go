@@ -90,6 +90,9 @@ type ExporterStats struct {
 	// crashed twice while it had nothing else: what Dropped["quarantined"] has in
 	// spans.
 	Quarantined uint64
+	// Unkept counts the files, of such batches and of crashes, that were to be
+	// written to Config.CrashDir and could not be.
+	Unkept uint64
 	// Answers counts the export calls that ended, by gRPC code ("OK"), or "LOST"
 	// for those that the plugin did not live to answer, or this host to hear. It
 	// is never nil.
@@ -160,7 +163,9 @@ type pluginInfo struct {
 	cause string
 	// loggedCause is the last cause of a plugin that does not run that the log
 	// was told; empty after one that was ready.
-	loggedCause        string
+	loggedCause string
+	// loggedCrash is the last crash that the log was told, in the same way.
+	loggedCrash        string
 	path, version, sdk string
 	pid                int
 	starts, crashes    uint64
@@ -222,6 +227,7 @@ func (x *exporter) statsLocked(accepted, undrained uint64) ExporterStats {
 		Waiting:     undrained + x.waiting,
 
 		Quarantined:     x.books.quarantined,
+		Unkept:          x.host.keeper.unkept(x.entry.name),
 		InFlightBatches: len(x.inFlight),
 		HeldBytes:       x.held,
 	}

@@ -91,7 +91,16 @@ func (x *exporter) suspectLocked(now time.Time, l *link, it *item, alone bool) {
 		return
 	}
 	x.books.quarantined++
-	x.noteLocked(slog.LevelError, "a batch is quarantined: the plugin crashed twice while it had nothing else",
-		"batch", id, "spans", it.left(), "bytes", len(it.b.data), "attempts", it.attempt)
+	path, err := x.host.keeper.keepBatch(x.entry.name, now, id, it.b)
+	if err != nil {
+		x.noteLocked(slog.LevelError, notKept, "error", err)
+	}
+	args := []any{"batch", id, "spans", it.left(), "bytes", len(it.b.data), "attempts", it.attempt}
+	if path == "" {
+		args = append(args, "kept", "no, see "+EnvCrashDir)
+	} else {
+		args = append(args, "file", path, "replay", "servetrace plugin run "+x.plugin.path+" --format proto --spans "+path)
+	}
+	x.noteLocked(slog.LevelError, "a batch is quarantined: the plugin crashed twice while it had nothing else", args...)
 	x.dropLocked(now, it, reasonQuarantined)
 }

@@ -1,0 +1,304 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Bounds of what one plugin has in Config.CrashDir. The oldest is removed.
+const (
+	mostReports    = 20
+	mostKept       = 1000 // batches
+	mostKeptBytes  = 64 << 20
+	mostKeepJobs   = 16 // that wait to be written, of all plugins
+	keepShare      = 1.0 / 8
+	staleTemporary = time.Hour
+)
+
+// Names of the files, which sort by their times.
+const (
+	reportPrefix = "crash-"
+	reportSuffix = ".txt"
+	keptPrefix   = "batch-"
+	keptSuffix   = ".binpb"
+	tempPrefix   = ".new-"
+	fileTime     = "20060102T150405.000000Z"
+)
+
+// keeper writes reports of crashes and quarantined batches to a folder:
+// DIR/PLUGIN/crash-TIME-PID.txt and DIR/PLUGIN/batch-TIME-ID.binpb, an OTLP
+// request each. Nobody waits for it but the end of the Host, a moment: a disk
+// that is full, not ours or hangs costs the files, which are counted, and
+// nothing else. Safe for concurrent use.
+type keeper struct {
+	dir string // empty: nothing is kept
+	log *slog.Logger
+	// most bounds the bytes of batches that wait to be written: they are on the
+	// Host's account, and must not use up the others' room. One may always wait.
+	most int64
+
+	mu      sync.Mutex
+	jobs    []keepJob
+	bytes   int64         // of batches in jobs, and in work
+	idle    chan struct{} // closed when nobody works; nil: nobody has
+	failing bool          // the last file was not written, and the log knows
+	lost    map[string]uint64
+}
+
+// keepJob is one file to be written: a report's text, or a batch, of which the
+// keeper has a reference.
+type keepJob struct {
+	plugin, name string
+	text         []byte
+	b            *batch
+}
+
+func newKeeper(cfg *Config, mem *memory, log *slog.Logger) *keeper {
+	return &keeper{dir: cfg.CrashDir, log: log, most: int64(float64(mem.backlog) * keepShare), lost: map[string]uint64{}}
+}
+
+// keepReport and keepBatch have a file written soon, and give its path; empty:
+// nothing is kept, or there is no room. They never block. The error is for the
+// log, and comes once for a disk that hangs.
+func (k *keeper) keepReport(plugin string, now time.Time, pid int, text []byte) (path string, err error) {
+	return k.keep(keepJob{plugin: plugin, text: text,
+		name: fmt.Sprintf("%s%s-%d%s", reportPrefix, now.UTC().Format(fileTime), pid, reportSuffix)})
+}
+
+func (k *keeper) keepBatch(plugin string, now time.Time, id string, b *batch) (path string, err error) {
+	return k.keep(keepJob{plugin: plugin, b: b,
+		name: fmt.Sprintf("%s%s-%s%s", keptPrefix, now.UTC().Format(fileTime), id, keptSuffix)})
+}
+
+func (k *keeper) keep(job keepJob) (path string, err error) {
+	if k.dir == "" {
+		return "", nil
+	}
+	size := job.size()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.jobs) >= mostKeepJobs || k.bytes > 0 && k.bytes+size > k.most {
+		k.lost[job.plugin]++
+		if !k.failing {
+			k.failing = true
+			err = fmt.Errorf("%d files wait to be written to %s; does the disk hang?", len(k.jobs), k.dir)
+		}
+		return "", err
+	}
+	if job.b != nil {
+		job.b.retain()
+	}
+	k.bytes += size
+	k.jobs = append(k.jobs, job)
+	if !k.workingLocked() {
+		idle := make(chan struct{})
+		k.idle = idle
+		go k.work(idle) // ends with the last job; wait waits for it
+	}
+	return filepath.Join(k.dir, job.plugin, job.name), nil
+}
+
+// notKept is the one loud line.
+const notKept = "a file about a crash is not kept, nor is any other until this is mended; see " + EnvCrashDir
+
+func (j keepJob) size() int64 {
+	if j.b == nil {
+		return 0
+	}
+	return j.b.size()
+}
+
+func (k *keeper) workingLocked() bool {
+	if k.idle == nil {
+		return false
+	}
+	select {
+	case <-k.idle:
+		return false
+	default:
+		return true
+	}
+}
+
+// work writes files until there are no more.
+func (k *keeper) work(idle chan struct{}) {
+	for {
+		k.mu.Lock()
+		if len(k.jobs) == 0 {
+			close(idle)
+			k.mu.Unlock()
+			return
+		}
+		job := k.jobs[0]
+		k.jobs = slices.Delete(k.jobs, 0, 1)
+		k.mu.Unlock()
+
+		err := k.write(job)
+		if job.b != nil {
+			job.b.release()
+		}
+		k.mu.Lock()
+		k.bytes -= job.size()
+		if err != nil {
+			k.lost[job.plugin]++
+		}
+		was := k.failing
+		k.failing = err != nil
+		k.mu.Unlock()
+		switch {
+		case err != nil && !was:
+			k.log.Error(notKept, "plugin", job.plugin, "file", job.name, "error", err)
+		case err == nil && was:
+			k.log.Info("files about crashes are kept again", "plugin", job.plugin, "file", job.name)
+		}
+	}
+}
+
+// wait blocks until all files are written, or ctx ends: what hangs in the
+// kernel is left to the end of the process.
+func (k *keeper) wait(ctx context.Context) {
+	k.mu.Lock()
+	idle := k.idle
+	k.mu.Unlock()
+	if idle == nil {
+		return
+	}
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+// unkept counts the files that were to be kept of a plugin and are not.
+func (k *keeper) unkept(plugin string) uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.lost[plugin]
+}
+
+// write writes one file: all of it under its name, or nothing.
+func (k *keeper) write(job keepJob) (err error) {
+	folder, err := openPrivate(k.dir, job.plugin)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
+	// First, so that a full disk is not kept full by what is too old.
+	if err := prune(folder); err != nil {
+		return err
+	}
+	data := job.text
+	if job.b != nil {
+		data = job.b.data
+	}
+	temporary := tempPrefix + job.name
+	f, err := folder.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = folder.Rename(temporary, job.name)
+	}
+	if err != nil {
+		return errors.Join(err, folder.Remove(temporary))
+	}
+	return prune(folder)
+}
+
+// openPrivate opens the plugin's folder in dir, which must be one, and nobody's
+// but this user's: what is kept has attributes of spans in it, and words of a
+// plugin that crashed. Both are made if need be.
+func openPrivate(dir, plugin string) (*os.Root, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	all, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = all.Close() }() // opened for reading only
+	if err := all.Mkdir(plugin, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	there, err := all.Lstat(plugin)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := all.OpenRoot(plugin)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := folder.Stat(".")
+	if err == nil {
+		err = checkPrivate(filepath.Join(dir, plugin), there, opened)
+	}
+	if err != nil {
+		return nil, errors.Join(err, folder.Close())
+	}
+	return folder, nil
+}
+
+// checkPrivate: there is what has the name, opened what was opened by it.
+func checkPrivate(path string, there, opened fs.FileInfo) error {
+	owner, _ := opened.Sys().(*syscall.Stat_t)
+	switch {
+	case !there.IsDir() || !os.SameFile(there, opened):
+		return fmt.Errorf("%s is no folder (%v); remove it", path, there.Mode().Type())
+	case owner != nil && int(owner.Uid) != os.Geteuid():
+		return fmt.Errorf("%s belongs to user %d, this is user %d; remove it, or name another folder", path, owner.Uid, os.Geteuid())
+	case opened.Mode().Perm()&0o077 != 0:
+		return fmt.Errorf("%s may be read by others (%v); chmod 700 it", path, opened.Mode().Perm())
+	}
+	return nil
+}
+
+// prune removes the oldest files beyond the bounds, and what an earlier process
+// has left half written. Another process may do the same meanwhile.
+func prune(folder *os.Root) error {
+	dir, err := folder.Open(".")
+	if err != nil {
+		return err
+	}
+	list, err := dir.ReadDir(-1)
+	if err = errors.Join(err, dir.Close()); err != nil {
+		return err
+	}
+	slices.SortFunc(list, func(a, b fs.DirEntry) int { return -cmp.Compare(a.Name(), b.Name()) })
+	reports, batches, bytes := 0, 0, int64(0)
+	for _, entry := range list { // the newest first
+		info, err := entry.Info()
+		if err != nil {
+			continue // gone meanwhile
+		}
+		name, surplus := entry.Name(), false
+		switch {
+		case strings.HasPrefix(name, reportPrefix):
+			reports++
+			surplus = reports > mostReports
+		case strings.HasPrefix(name, keptPrefix):
+			batches++
+			bytes += info.Size()
+			surplus = batches > 1 && (batches > mostKept || bytes > mostKeptBytes)
+		case strings.HasPrefix(name, tempPrefix):
+			surplus = time.Since(info.ModTime()) > staleTemporary
+		}
+		if surplus {
+			if err := folder.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
