@@ -45,7 +45,7 @@ func die(how string) {
 	case "freeze":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case "spin":
-		for spun := uint64(0); ; spun++ { //nolint:revive // to spin is the point
+		for spun := uint64(0); ; spun++ {
 		}
 	}
 	select {}
