@@ -17,8 +17,8 @@ import (
 // that is not known is a warning and means "info", as the specification asks.
 const EnvLogLevel = "OTEL_LOG_LEVEL"
 
-// Config holds an operator's settings of a service. Get it from LoadConfig or
-// ConfigFromEnv: the zero Config does not validate, for that of tracing does
+// Config holds an operator's settings of a service. Get it from LoadConfig,
+// LoadConfigFile or ConfigFromEnv: the zero Config does not validate, for that of tracing does
 // not.
 type Config struct {
 	// Host are the settings of the plugins and the queue before them.
@@ -34,10 +34,18 @@ type Config struct {
 	// LogLevel is the least level that Run logs. Default and zero: info. It is
 	// not read where Run is given a logger.
 	LogLevel slog.Level
+	// File is the service file that settings were read from, for the log. Empty:
+	// there was none.
+	File string
+	// SpanFolder is where the console plugin writes span files, because the
+	// service file switches tracing on and names no plugin; for the log. Empty:
+	// it does not.
+	SpanFolder string
 }
 
 // ConfigFromEnv reads the settings of all parts by getenv, which answers as
-// os.Getenv does. The error joins every fault of every part.
+// os.Getenv does, and opens no file: that is LoadConfigFile. The error joins
+// every fault of every part.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	var cfg Config
 	var errs [4]error

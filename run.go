@@ -25,8 +25,9 @@ import (
 // short.
 var ErrForced = errors.New("stopped by a second signal")
 
-// LoadConfig reads the settings from the process's environment.
-func LoadConfig() (Config, error) { return ConfigFromEnv(os.Getenv) }
+// LoadConfig reads the settings from the process's environment, and from the
+// service file that SERVE_CONFIG names, as LoadConfigFile does.
+func LoadConfig() (Config, error) { return LoadConfigFile("", os.Getenv) }
 
 // Option changes how Run runs.
 type Option struct{ apply func(*options) }
@@ -209,11 +210,19 @@ func (s *service) announce(provider *tracing.Provider) {
 			"trust_inbound", s.cfg.Tracing.TrustInbound)
 	case s.cfg.Tracing.DisabledBy != "":
 		args = append(args, "tracing", "off", "because", s.cfg.Tracing.DisabledBy)
+	case s.cfg.File != "":
+		args = append(args, "tracing", "off", "because", host.EnvPlugins+" is not set, and the service file starts no plugin")
 	default:
 		args = append(args, "tracing", "off", "because", host.EnvPlugins+" is not set")
 	}
 	if s.admin != nil {
 		args = append(args, "admin", s.admin.URL())
+	}
+	if s.cfg.File != "" {
+		args = append(args, "file", s.cfg.File)
+	}
+	if s.cfg.SpanFolder != "" {
+		args = append(args, "span_files", s.cfg.SpanFolder)
 	}
 	s.log.Info("serving", append(args, "pid", os.Getpid())...)
 }

@@ -19,7 +19,7 @@ var importTable = []struct {
 	dir string
 	may []string
 }{
-	{dir: ".", may: []string{"host", "tracing", "serving", "admin"}},
+	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile"}},
 	{dir: "admin", may: []string{"host"}},
 	{dir: "serving", may: []string{"tracing", "semconv"}},
 	{dir: "tracing", may: []string{"semconv"}},
@@ -29,6 +29,7 @@ var importTable = []struct {
 	}},
 	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree"}},
 	{dir: "internal/proctree"},
+	{dir: "internal/servicefile"},
 	{dir: "internal/wire", may: []string{"internal/gen/..."}},
 	{dir: "internal/gen/servetrace/plugin/v1"},
 	{dir: "internal/otlpwire"},
@@ -48,7 +49,7 @@ var importTable = []struct {
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
-		".", "host", "admin", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/wire",
+		".", "host", "admin", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/wire", "internal/servicefile",
 		"internal/otlpwire/...", "internal/gen/...",
 	}},
 	{dir: "examples/*", may: []string{"public"}},

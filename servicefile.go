@@ -1,0 +1,139 @@
+package servetrace
+
+import (
+	"errors"
+	"maps"
+	"path/filepath"
+	"strings"
+
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/servicefile"
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// EnvConfig is the variable with the path of the service file.
+const EnvConfig = "SERVE_CONFIG"
+
+// LoadConfigFile reads the settings by getenv, which answers as os.Getenv does,
+// and from the service file at path under them: what the environment says goes
+// over the file, and the file over the defaults. An empty path is that of
+// SERVE_CONFIG; without one there is only the environment. docs/service-file.md
+// has the keys.
+//
+// A program whose flag names the file gives its value as path. Where a flag has
+// another setting, give a getenv that answers with it for the setting's variable,
+// and all rules are the same; or change the Config.
+//
+// The file is read once, but for the documents of plugins, which are read anew
+// each time a plugin is configured. All faults are reported at once, those of
+// the file with their line and column. What the file has for somebody else, Ray's
+// cluster say, is a warning in Config.Tracing.
+func LoadConfigFile(path string, getenv func(string) string) (Config, error) {
+	if path == "" {
+		path = strings.TrimSpace(getenv(EnvConfig))
+	}
+	if path == "" {
+		return ConfigFromEnv(getenv)
+	}
+	data, err := servicefile.Read(path)
+	if err != nil {
+		return Config{}, err
+	}
+	return configOf(servicefile.Parse(path, data, getenv))
+}
+
+// configOf is the settings of a file and of the environment over it.
+func configOf(file *servicefile.File) (Config, error) {
+	file.Try(func(getenv func(string) string) error {
+		_, err := ConfigFromEnv(getenv)
+		return err
+	})
+	checkPlugins(file)
+	cfg, err := ConfigFromEnv(file.Getenv)
+	err = file.Place(err)
+	if err := errors.Join(file.Err(), err); err != nil {
+		return Config{}, err
+	}
+	cfg.File = file.Name
+	cfg.Tracing.Warnings = append(cfg.Tracing.Warnings, file.Warnings...)
+	cfg.addDocuments(file)
+	return cfg, nil
+}
+
+// checkPlugins holds the plugins that the file says something of against the
+// list. Where the list is the environment's, the file may have more: that is how
+// one of its plugins is switched off for a while.
+func checkPlugins(file *servicefile.File) {
+	list, err := host.ConfigFromEnv(func(name string) string {
+		switch name {
+		case host.EnvPlugins, tracing.EnvSDKDisabled, tracing.EnvTracesExporter:
+			return file.Getenv(name)
+		}
+		return ""
+	})
+	if err != nil { // it is told with the other settings
+		return
+	}
+	for _, name := range file.Plugins() {
+		list.PluginConfigs = map[string]host.PluginConfig{name: {}}
+		if err := list.Validate(); err != nil {
+			file.Drop(name, err, file.FromEnv(host.EnvPlugins))
+		}
+	}
+}
+
+// envConsoleOutput is the console plugin's own variable, which goes over its
+// document.
+const envConsoleOutput = "SERVE_CONSOLE_OUTPUT"
+
+// addDocuments gives the plugins the documents that the file has for them, as
+// far as the environment has none. The console plugin that runs because the file
+// names no other gets the folder for span files, unless somebody has told it
+// where to write.
+func (c *Config) addDocuments(file *servicefile.File) {
+	configs := maps.Clone(c.Host.PluginConfigs)
+	if configs == nil {
+		configs = map[string]host.PluginConfig{}
+	}
+	add := func(name, folder string) {
+		if _, own := configs[name]; !own && file.Document(name, folder) != nil {
+			configs[name] = host.PluginConfig{File: file.Name, Pick: pick(file.Name, name, folder)}
+		}
+	}
+	_, own := configs[servicefile.DefaultPlugin]
+	byFile := c.Host.Plugins != "" && file.SpanFiles() && !file.FromEnv(host.EnvPlugins)
+	if byFile && !own && !file.FromEnv(envConsoleOutput) && !file.HasOutput(servicefile.DefaultPlugin) {
+		c.SpanFolder = spanFolder(file.Getenv)
+		add(servicefile.DefaultPlugin, c.SpanFolder)
+	}
+	for _, name := range file.Plugins() {
+		add(name, "")
+	}
+	if len(configs) > 0 {
+		c.Host.PluginConfigs = configs
+	}
+}
+
+// pick takes a plugin's document out of the file as it is then. A file that has
+// become wrong gives none, wherever it is wrong: who wrote it may not have
+// finished.
+func pick(path, name, folder string) func([]byte) ([]byte, error) {
+	return func(data []byte) ([]byte, error) {
+		file := servicefile.Parse(path, data, func(string) string { return "" })
+		if err := file.Err(); err != nil {
+			return nil, err
+		}
+		return file.Document(name, folder), nil
+	}
+}
+
+// spanFolder is where span files go unless somebody says otherwise.
+func spanFolder(getenv func(string) string) string {
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "servetrace", "spans")
+	}
+	if dir := getenv("HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, ".local", "state", "servetrace", "spans")
+	}
+	return "./servetrace-spans"
+}
