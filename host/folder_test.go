@@ -101,7 +101,7 @@ func TestFolderThatBringsANameTwice(t *testing.T) {
 		dir: "plugin \"a\" is there twice, FOLDER/a.py and FOLDER/a.rb; rename one of the files, or remove it",
 		dir + ",b": "plugin \"a\" is there twice, FOLDER/a.py and FOLDER/a.rb; rename one of the files, or remove it\n" +
 			"SERVE_TRACING_EXPORTER_PLUGIN: plugin \"b\" is there twice, FOLDER/b and b; rename one of the files, or remove it",
-		"x=" + strings.TrimSuffix(dir, "/"): "entry \"FOLDER\": a folder has no name of its own (x=), its plugins are called as their files; write FOLDER/",
+		"x=" + strings.TrimSuffix(dir, "/"):                                 "entry \"FOLDER\": a folder has no name of its own (x=), its plugins are called as their files; write FOLDER/",
 		strings.TrimSuffix(dir, "/") + "@sha256:" + strings.Repeat("0", 64): "entry \"FOLDER\": a folder has no pin (@sha256:…), for its files may change; pin each executable",
 	} {
 		_, err := New(Config{Plugins: list})

@@ -52,7 +52,7 @@ func newPluginExplain(s settings) *cobra.Command {
 			case asJSON:
 				err = writeJSON(cmd.OutOrStdout(), out)
 			case len(list) == 0:
-				err = s.writeOff(cmd.OutOrStdout())
+				err = s.writeOff(cmd.OutOrStdout(), plugins)
 			default:
 				err = writeExplained(cmd.OutOrStdout(), out)
 			}

@@ -43,7 +43,7 @@ func newPluginList(s settings) *cobra.Command {
 				return errors.Join(writeJSON(cmd.OutOrStdout(), listJSON(list)), faults(list))
 			}
 			if len(list) == 0 {
-				return s.writeOff(cmd.OutOrStdout())
+				return s.writeOff(cmd.OutOrStdout(), plugins)
 			}
 			return errors.Join(writeList(cmd.OutOrStdout(), list), faults(list))
 		},
@@ -87,8 +87,8 @@ func faults(list []host.Inspection) error {
 }
 
 // writeOff says that there are no plugins, and why.
-func (s settings) writeOff(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "no plugins: %s, so tracing is off\n", s.off())
+func (s settings) writeOff(w io.Writer, plugins string) error {
+	_, err := fmt.Fprintf(w, "no plugins: %s\n", s.off(plugins))
 	return err
 }
 

@@ -80,10 +80,18 @@ func inspectOne(ctx context.Context, cfg host.Config, logged io.Writer) (host.In
 }
 
 // inspectAll asks the host about all of them. What the plugins log is kept
-// until it is known whether it matters: it does if one can not be used.
+// until it is known whether it matters: it does if one can not be used. What the
+// host says of the list itself matters always.
 func inspectAll(ctx context.Context, cfg host.Config, start bool, logged io.Writer) ([]host.Inspection, error) {
 	var kept bytes.Buffer
 	list := host.Inspect(ctx, cfg, start, host.WithLogger(newLog(&kept)))
+	if len(list) == 1 && list[0].Name == "" { // the list is wrong, by what its folders have
+		return nil, usageError{list[0].Err}
+	}
+	if !start { // so no plugin has said anything
+		_, err := kept.WriteTo(logged)
+		return list, err
+	}
 	for _, is := range list {
 		if is.Err != nil {
 			_, err := kept.WriteTo(logged)

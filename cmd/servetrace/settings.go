@@ -85,15 +85,17 @@ func readDocument(ctx context.Context, flag, name string) ([]byte, error) {
 	return document, nil
 }
 
-// off says why the environment switches tracing off.
-func (s settings) off() string {
+// off says why there are no plugins.
+func (s settings) off(plugins string) string {
 	switch {
-	case strings.TrimSpace(s.getenv(host.EnvPlugins)) == "":
-		return host.EnvPlugins + " is not set"
-	case strings.EqualFold(s.getenv(envSDKDisabled), "true"):
-		return envSDKDisabled + "=" + s.getenv(envSDKDisabled)
+	case plugins == "" && strings.TrimSpace(s.getenv(host.EnvPlugins)) == "":
+		return host.EnvPlugins + " is not set, so tracing is off"
+	case plugins == "" && strings.EqualFold(s.getenv(envSDKDisabled), "true"):
+		return envSDKDisabled + "=" + s.getenv(envSDKDisabled) + ", so tracing is off"
+	case plugins == "" && strings.EqualFold(s.getenv(envTracesExporter), "none"):
+		return envTracesExporter + "=" + s.getenv(envTracesExporter) + ", so tracing is off"
 	}
-	return envTracesExporter + "=" + s.getenv(envTracesExporter)
+	return "the folders of the list have none"
 }
 
 func read(getenv func(string) string) (host.Config, error) {
