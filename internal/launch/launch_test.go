@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -33,8 +34,12 @@ func command(t *testing.T, mode string) (Command, *testplugin.Log) {
 		Path: testplugin.Install(t, mode),
 		// Under -race a process sleeps for a second before it ends, unless told.
 		Environ: []string{"PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"},
-		Log:     slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Log:     textLog(log),
 	}, log
+}
+
+func textLog(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 func start(t *testing.T, cmd Command) *Process {

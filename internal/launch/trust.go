@@ -207,7 +207,7 @@ func walk(path string) ([]step, error) {
 // quote writes a path as a shell wants it.
 func quote(path string) string {
 	if strings.ContainsFunc(path, func(r rune) bool {
-		return !strings.ContainsRune("/._-+:@%", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+		return !strings.ContainsRune("/._-+:@%,=", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 	}) {
 		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 	}

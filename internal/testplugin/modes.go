@@ -44,7 +44,11 @@ var modes = map[string]func(arg string){
 	"poison":    poison,                                  // does not bear a span, see modes_poison.go
 	"refuse":    func(string) { badConfiguration() },
 	"lateready": func(arg string) { pause(duration(arg)); exporter(record) },
-	"child":     func(string) { child() }, // has a grandchild in its group
+	"child":     func(string) { child() },  // has a grandchild in its group
+	"daemon":    func(string) { daemon() }, // has one that has left it, see modes_kin.go
+	"spin":      func(string) { spin() },
+	"quitdeaf":  func(string) { quitdeaf() },
+	"stranger":  func(string) { stranger() }, // runs as another user
 	"flood":     func(arg string) { flood(number(arg)) },
 
 	// No plugins, or not ours.
