@@ -124,8 +124,12 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 		return fail(ReasonOther, "somebody has the file open for writing, still after %v; let the copy end (see: fuser %s), and put a new file there by renaming it: %w",
 			startRetry, quote(p.cmd.Path), err)
 	case p.state == nil && errors.Is(err, fs.ErrPermission):
-		return fail(ReasonEnvironment, "the kernel may not run %s, where the file or its copy for the pin is: a file system mounted noexec, or a rule of the system; name another place, or set TMPDIR to one: %w",
-			p.program.path, err)
+		hint := "name another place"
+		if len(p.cmd.Digest) > 0 {
+			hint += ", or for its copy set TMPDIR to one"
+		}
+		return fail(ReasonEnvironment, "the kernel may not run it: its interpreter is no program, its file system is mounted noexec, or a rule of the system forbids it; mend the script's first line, or %s: %w",
+			hint, err)
 	case refused != nil:
 		return fail(ReasonPeer, "it is not talked to: %w; a plugin must run as the user of this process, with a Unix socket", refused)
 	case p.state == nil && errors.Is(err, fs.ErrNotExist): // the file is there: Check saw it

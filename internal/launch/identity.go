@@ -16,7 +16,7 @@ type Identity struct {
 	dev, inode   uint64
 	size         int64
 	mtime, ctime unix.Timespec
-	mode         uint32
+	mode         uint64
 	// way is a hash over all that leads to the file.
 	way uint64
 }
@@ -31,13 +31,16 @@ func Identify(path string) (Identity, error) {
 	hash := fnv.New64a()
 	for _, s := range steps[:len(steps)-1] {
 		_, _ = hash.Write(append([]byte(s.path), 0)) // never fails
-		for _, value := range []uint64{uint64(s.stat.Dev), s.stat.Ino, uint64(s.stat.Mode), uint64(s.stat.Uid), uint64(s.stat.Gid)} {
+		for _, value := range []uint64{wide(s.stat.Dev), s.stat.Ino, wide(s.stat.Mode), wide(s.stat.Uid), wide(s.stat.Gid)} {
 			_ = binary.Write(hash, binary.LittleEndian, value) // never fails
 		}
 	}
 	file := steps[len(steps)-1].stat
 	return Identity{
-		dev: uint64(file.Dev), inode: file.Ino, size: file.Size,
-		mtime: file.Mtim, ctime: file.Ctim, mode: uint32(file.Mode), way: hash.Sum64(),
+		dev: wide(file.Dev), inode: file.Ino, size: file.Size,
+		mtime: file.Mtim, ctime: file.Ctim, mode: wide(file.Mode), way: hash.Sum64(),
 	}, nil
 }
+
+// wide takes a number of a stat, whose width differs between systems.
+func wide[T int32 | uint16 | uint32 | uint64](n T) uint64 { return uint64(n) }

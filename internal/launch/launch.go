@@ -6,13 +6,16 @@
 //
 // The life of a Process:
 //
-//  1. Start makes a private folder for the socket, starts the command in a
-//     process group of its own with pipes on descriptors 0, 1 and 2, and waits
-//     for the handshake line. What the plugin prints before it is logged.
+//  1. Start looks at who can change the executable (trust.go), makes a private
+//     folder for the socket (folder.go), and where there is a pin a copy of the
+//     pinned bytes (pin.go); it starts the command in a process group of its own
+//     with pipes on descriptors 0, 1 and 2, and waits for the handshake line.
+//     What the plugin prints before it is logged.
 //  2. From then on Conn is a gRPC connection to the plugin's socket. Whatever
 //     the plugin writes to descriptors 1 and 2 is read and logged, always.
 //  3. Done is closed when the process has ended, by itself or not; Exit says
-//     how. Its whole group has been killed by then.
+//     how, and Report all that is known. Its whole group has been killed by
+//     then, and what it had started and had left the group (kin.go).
 //  4. Stop ends it: GRPCController.Shutdown and end of file on standard input
 //     first, SIGKILL to the group when ctx ends. It frees the connection and
 //     the folder. Every started Process must be stopped.
@@ -151,6 +154,9 @@ func open(ctx context.Context, run *process) (*Process, error) {
 	p.conn, err = p.connect()
 	if !stopKill() && err == nil {
 		err = context.Cause(ctx) // killed between the handshake and here
+	}
+	if err == nil {
+		err = run.refusal() // which go-plugin takes for a plugin that has no output to tell
 	}
 	if err != nil {
 		run.giveUp()

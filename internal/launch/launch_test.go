@@ -23,6 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testplugin.Main()
+	becomeHost()
 	goleak.VerifyTestMain(m)
 }
 
@@ -92,7 +93,7 @@ func TestPluginOfStockGoPlugin(t *testing.T) {
 	}
 }
 
-func TestReasons(t *testing.T) {
+func TestHazard19Reasons(t *testing.T) {
 	file := func(mode os.FileMode, content string) func(*testing.T) string {
 		return func(t *testing.T) string {
 			path := filepath.Join(t.TempDir(), "plugin")
@@ -123,6 +124,8 @@ func TestReasons(t *testing.T) {
 			"start PATH: it is no program for OS/ARCH: neither an ELF file nor a script with a first line like #!/usr/bin/python3"},
 		{"no interpreter", file(0o755, "#!/nowhere/python\n"), ReasonOther,
 			"start PATH: its interpreter or loader is missing (the first line of a script, or a libc): fork/exec PATH: no such file or directory"},
+		{"interpreter is none", file(0o755, "#!/etc/passwd\n"), ReasonEnvironment,
+			"start PATH: the kernel may not run it: its interpreter is no program, its file system is mounted noexec, or a rule of the system forbids it; mend the script's first line, or name another place: fork/exec PATH: permission denied"},
 		{"not a plugin", mode("hello"), ReasonNotPlugin,
 			`start PATH: it ended before the handshake (exit status 0), its last line: "hello, world"; is it a servetrace plugin? Run it by hand to see`},
 		{"refuses to start", mode("exit"), ReasonNotPlugin,
@@ -217,7 +220,7 @@ func deafSocket(t *testing.T) string {
 	return path
 }
 
-func TestStopEndsFrozenPlugin(t *testing.T) {
+func TestHazard04StopEndsFrozenPlugin(t *testing.T) {
 	cmd, _ := command(t, "record")
 	p := start(t, cmd)
 	if err := syscall.Kill(p.PID(), syscall.SIGSTOP); err != nil {
@@ -229,7 +232,7 @@ func TestStopEndsFrozenPlugin(t *testing.T) {
 	}
 }
 
-func TestCrashTakesGrandchildrenAlong(t *testing.T) {
+func TestHazard24CrashTakesGrandchildrenAlong(t *testing.T) {
 	cmd, _ := command(t, "child")
 	p := start(t, cmd)
 	grandchild := testplugin.Received(t, cmd.Path)[0].PID
@@ -277,27 +280,55 @@ func TestLongBaseFolderIsPassedOver(t *testing.T) {
 	start(t, cmd)
 }
 
-func TestBusyFileIsTriedAgain(t *testing.T) {
-	cmd, _ := command(t, "hello")
+// busyFile is a program that its writer still has open.
+func busyFile(t *testing.T) *os.File {
+	t.Helper()
 	exe, err := os.ReadFile("/bin/true")
 	if err != nil {
 		t.Skipf("no /bin/true: %v", err)
 	}
-	cmd.Path = filepath.Join(t.TempDir(), "busy")
-	f, err := os.OpenFile(cmd.Path, os.O_CREATE|os.O_WRONLY, 0o755)
+	f, err := os.OpenFile(filepath.Join(t.TempDir(), "busy"), os.O_CREATE|os.O_WRONLY, 0o755)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = f.Close() })
 	if _, err := f.Write(exe); err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(300*time.Millisecond, func() { _ = f.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	return f
+}
+
+func TestHazard14BusyFileIsTriedAgain(t *testing.T) {
+	cmd, log := command(t, "hello")
+	f := busyFile(t)
+	cmd.Path = f.Name()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	_, err = Start(ctx, cmd)
+	ended := make(chan error, 1)
+	go func() { _, err := Start(ctx, cmd); ended <- err }()
+	testplugin.WaitFor(t, "a start that found the file busy", func() bool {
+		return strings.Contains(log.String(), "plugin's executable is open for writing: its start is tried again for a while")
+	})
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
 	var e *Error
-	if !errors.As(err, &e) || e.Reason != ReasonNotPlugin {
+	if err := <-ended; !errors.As(err, &e) || e.Reason != ReasonNotPlugin {
 		t.Errorf("Start = %v, want it to have run", err)
+	}
+	if n := strings.Count(log.String(), "is tried again"); n != 1 {
+		t.Errorf("said %d times that the file is busy, want once", n)
+	}
+}
+
+func TestHazard14BusyFileIsGivenUp(t *testing.T) {
+	cmd, _ := command(t, "hello")
+	cmd.Path = busyFile(t).Name()
+	_, err := Start(t.Context(), cmd)
+	want := "start PATH: somebody has the file open for writing, still after 2s; let the copy end (see: fuser PATH), " +
+		"and put a new file there by renaming it: fork/exec PATH: text file busy"
+	if got := normal(fmt.Sprint(err), cmd.Path); got != want {
+		t.Errorf("Start = %s\nwant %s", got, want)
 	}
 }
 

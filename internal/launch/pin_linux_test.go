@@ -19,21 +19,6 @@ import (
 	"github.com/servetrace/servetrace/internal/testplugin"
 )
 
-// digestOf is the pin of a file.
-func digestOf(t *testing.T, path string) []byte {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	hash := sha256.New()
-	if _, err := io.Copy(hash, f); err != nil {
-		t.Fatal(err)
-	}
-	return hash.Sum(nil)
-}
-
 // pinned is a command with a pin on its file, and a folder for sockets of its
 // own.
 func pinned(t *testing.T, mode string) (Command, string) {
@@ -101,7 +86,7 @@ func TestPinRunsFromMemory(t *testing.T) {
 
 // Hazard 12: somebody puts another file in place while plugins are started.
 // Both files are good plugins: what tells them apart is only what is pinned.
-func TestPinHoldsWhileTheFileIsSwapped(t *testing.T) {
+func TestHazard12PinHoldsWhileTheFileIsSwapped(t *testing.T) {
 	cmd, base := pinned(t, "record")
 	exe, err := os.ReadFile(cmd.Path)
 	if err != nil {

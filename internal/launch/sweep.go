@@ -77,7 +77,9 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 func sweepProcesses(ctx context.Context, mark proctree.Mark) (int, error) {
 	patience, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
-	_ = proctree.Await(patience, mark) // those that have not ended are killed
+	if err := proctree.Await(patience, mark); ctx.Err() != nil {
+		return 0, err
+	} // those that have not ended are killed
 	grace, cancel := context.WithTimeout(ctx, sweepGrace)
 	defer cancel()
 	return proctree.Kill(grace, mark)

@@ -146,7 +146,7 @@ type step struct {
 func (s step) isLink() bool   { return s.stat.Mode&unix.S_IFMT == unix.S_IFLNK }
 func (s step) isFolder() bool { return s.stat.Mode&unix.S_IFMT == unix.S_IFDIR }
 func (s step) isSticky() bool { return s.stat.Mode&unix.S_ISVTX != 0 }
-func (s step) mode() uint32   { return uint32(s.stat.Mode) & 0o7777 }
+func (s step) mode() uint64   { return wide(s.stat.Mode) & 0o7777 }
 
 // mostLinks is how many links the kernel follows.
 const mostLinks = 40

@@ -1,13 +1,30 @@
 package launch
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
+
+// digestOf is the pin of a file.
+func digestOf(t *testing.T, path string) []byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, f); err != nil {
+		t.Fatal(err)
+	}
+	return hash.Sum(nil)
+}
 
 // plot is a folder with a folder "bin" with an executable "plugin" in it, all of
 // this user and closed to others.

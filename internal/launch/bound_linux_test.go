@@ -1,0 +1,247 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/servetrace/servetrace/internal/testplugin"
+)
+
+// unkillable is a process whose end nobody sees until release, as when the
+// kernel waits for a disk in its place.
+func unkillable(t *testing.T, mode string) (run *process, release func()) {
+	t.Helper()
+	cmd, _ := command(t, mode)
+	cmd.SocketDirs = []string{socketBase(t)}
+	run = newProcess(cmd)
+	held := make(chan struct{})
+	reap := run.awaitEnd
+	run.awaitEnd = func(cmd *exec.Cmd) { <-held; reap(cmd) }
+	return run, func() { close(held) }
+}
+
+// Start and Stop end by their contexts whatever the kernel does.
+func TestStartEndsThoughTheProcessDoesNot(t *testing.T) {
+	run, release := unkillable(t, "silent:1m")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() { _, err := await(ctx, run); ended <- err }()
+	testplugin.WaitFor(t, "the process", func() bool { return run.pid() != 0 })
+	cancel(errors.New("the host stops"))
+	want := fmt.Sprintf("start PATH: start called off: the host stops, and process %d does not end after SIGKILL: "+
+		"the kernel waits for a disk or a network file system; it is left behind", run.pid())
+	var e *Error
+	if err := <-ended; normal(fmt.Sprint(err), run.cmd.Path) != want || !errors.As(err, &e) || e.Reason != ReasonStopped || e.Report != nil {
+		t.Errorf("Start = %v\nwant %s, without a report", err, want)
+	}
+	release()
+	<-run.done
+	testplugin.WaitFor(t, "the folder to be removed when the process has ended after all", func() bool {
+		return isEmptyFolder(t, run.cmd.SocketDirs[0])
+	})
+}
+
+// A start that has not even come to the process: the disk does not answer.
+func TestStartEndsThoughTheDiskDoesNotAnswer(t *testing.T) {
+	cmd, _ := pinned(t, "record")
+	run := newProcess(cmd)
+	held := make(chan struct{})
+	run.newMemory = func(name string) (*os.File, error) { <-held; return newMemory(name) }
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := await(ctx, run)
+	want := "start PATH: no handshake within the start timeout, and the kernel has not even started it: it waits for a disk or a network file system"
+	var e *Error
+	if normal(fmt.Sprint(err), cmd.Path) != want || !errors.As(err, &e) || e.Reason != ReasonTimeout {
+		t.Errorf("Start = %v\nwant %s", err, want)
+	}
+	close(held)
+	testplugin.WaitFor(t, "the folder to be removed", func() bool { return isEmptyFolder(t, run.cmd.SocketDirs[0]) })
+}
+
+func TestStopEndsThoughTheProcessDoesNot(t *testing.T) {
+	run, release := unkillable(t, "record")
+	start, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	p, err := await(start, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	want := fmt.Sprintf(`stop plugin "test": process %d does not end after SIGKILL`, p.PID())
+	if err := p.Stop(ctx); err == nil || err.Error() != want {
+		t.Errorf("Stop = %v, want %s", err, want)
+	}
+	release()
+	stop(t, p, 20*time.Second)
+}
+
+// Hazard 5. Close is the end of the start's context.
+func TestHazard05StartOfASlowHandshakeIsCalledOff(t *testing.T) {
+	cmd, _ := command(t, "silent:1m")
+	run := newProcess(cmd)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() { _, err := await(ctx, run); ended <- err }()
+	testplugin.WaitFor(t, "the process", func() bool { return run.pid() != 0 })
+	cancel(errors.New("the host stops"))
+	err := <-ended
+	if got, want := normal(fmt.Sprint(err), cmd.Path), "start PATH: start called off: the host stops"; got != want {
+		t.Errorf("Start = %s, want %s", got, want)
+	}
+	if !testplugin.Gone(run.pid()) {
+		t.Error("the process is there when Start has returned")
+	}
+	var e *Error
+	if !errors.As(err, &e) || e.Report == nil || !strings.Contains(e.Report.Killed, "called off") {
+		t.Errorf("%#v has no report that says who killed it", err)
+	}
+}
+
+// Hazard 3: one that does not answer says what it does.
+func TestHazard03Dump(t *testing.T) {
+	for _, test := range []struct {
+		name, mode string
+		freeze     bool
+		stack      string
+	}{
+		{"idle", "record", false, "goroutine "},
+		{"frozen", "record", true, "goroutine "},
+		// The stack of the goroutine that works, which is not the one that takes
+		// the signal unless its thread is asked.
+		{"spinning", "spin", false, "testplugin.spinForEver("},
+		{"frozen while it was spinning", "spin", true, "goroutine "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cmd, _ := command(t, test.mode)
+			p := start(t, cmd)
+			if test.freeze {
+				testplugin.Freeze(t, p.PID())
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			p.Dump(ctx)
+			select {
+			case <-p.Done():
+			default:
+				t.Fatal("Dump returned before the process had ended")
+			}
+			p.Kill("it did not answer")
+			r := p.Report()
+			if !strings.Contains(r.Stack, test.stack) {
+				t.Errorf("the stack lacks %q:\n%s", test.stack, r.Stack)
+			}
+			if r.Killed != "it did not answer" || !strings.Contains(r.Exit, "by this host: it did not answer") {
+				t.Errorf("killed %q, exit %q", r.Killed, r.Exit)
+			}
+		})
+	}
+}
+
+func TestHazard03DumpOfTheDeaf(t *testing.T) {
+	cmd, _ := command(t, "quitdeaf")
+	p := start(t, cmd)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	p.Dump(ctx)
+	select {
+	case <-p.Done():
+		t.Errorf("it has ended: %s", p.Exit())
+	default:
+	}
+	p.Kill("it did not answer")
+	<-p.Done()
+	if r := p.Report(); r.Killed != "it did not answer" || r.Signal != "SIGKILL" {
+		t.Errorf("killed %q by %q", r.Killed, r.Signal)
+	}
+	p.Dump(t.Context()) // of one that has ended: nothing
+}
+
+// Hazard 20: what becomes of the folder of the socket, whatever the temporary
+// folder is.
+func TestHazard20TemporaryFolders(t *testing.T) {
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", 200))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ name, dir string }{
+		{"long path", long},
+		{"read-only", "/proc"}, // for root too
+		{"missing", "/nowhere"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cmd, _ := command(t, "record")
+			t.Setenv("TMPDIR", test.dir)
+			p := start(t, cmd)
+			if folder := p.run.folder.path; strings.HasPrefix(folder, test.dir) {
+				t.Errorf("folder %s, want one elsewhere", folder)
+			}
+		})
+	}
+}
+
+// Hazard 20: the folder is cleaned away under a plugin that is connected.
+func TestHazard20SocketIsDeletedWhileItIsUsed(t *testing.T) {
+	cmd, _ := command(t, "record")
+	p := start(t, cmd)
+	if err := os.RemoveAll(p.run.folder.path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := healthpb.NewHealthClient(p.Conn()).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "plugin"}); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	stop(t, p, 20*time.Second)
+	if got := p.Exit(); got != "exit status 0" {
+		t.Errorf("Exit = %q, want exit status 0", got)
+	}
+}
+
+// A process that has become another user's is not talked to.
+func TestPluginThatServesAsAnotherUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	base := socketBase(t)
+	if err := os.Chmod(base, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	cmd, _ := command(t, "stranger")
+	cmd.Environ = append(cmd.Environ, "TMPDIR="+base)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := Start(ctx, cmd)
+	var e *Error
+	want := "start PATH: it is not talked to: peer runs as user 65534, this process as 0: refused; a plugin must run as the user of this process, with a Unix socket"
+	if got := normal(fmt.Sprint(err), cmd.Path); got != want || !errors.As(err, &e) || e.Reason != ReasonPeer || !e.Untrusted() {
+		t.Errorf("Start = %s\nwant %s", got, want)
+	}
+}
+
+func TestBusiestThread(t *testing.T) {
+	cmd, _ := command(t, "spin")
+	p := start(t, cmd)
+	testplugin.WaitFor(t, "a thread that runs", func() bool {
+		tid := busiest(p.PID())
+		_, err := os.Stat(filepath.Join("/proc", strconv.Itoa(p.PID()), "task", strconv.Itoa(tid)))
+		return tid != 0 && err == nil
+	})
+	testplugin.Freeze(t, p.PID())
+	if tid := busiest(p.PID()); tid != 0 {
+		t.Errorf("thread %d of a frozen process runs", tid)
+	}
+	if err := syscall.Kill(p.PID(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}
