@@ -62,17 +62,17 @@ func newOutput(log *slog.Logger, secrets []string) *output {
 type stream struct {
 	o    *output
 	name string
-	// offer, which may be nil, takes the lines that it returns true for: they
-	// are not logged.
+	// offer, which may be nil, is shown each line until it takes one: that is
+	// not logged.
 	offer func(line []byte) bool
 	line  []byte // the beginning of a line that has no end yet
 	size  int    // how long that line is already; more than is in line
 }
 
-// read reads r to its end, or until our end is closed.
-func (o *output) read(r io.Reader, name string, offer func([]byte) bool) {
+// read reads source to its end, or until it is closed.
+func (o *output) read(source *source, name string, offer func([]byte) bool) {
 	s := &stream{o: o, name: name, offer: offer}
-	for source := newSource(r); ; {
+	for {
 		chunk, err := source.read()
 		source.rest(s.take(chunk))
 		if err != nil {
@@ -124,8 +124,13 @@ func (s *stream) finish() {
 func (s *stream) splitLocked(chunk []byte, now time.Time) (lines []entry, tooMuch bool) {
 	o := s.o
 	o.tail.write(chunk)
-	o.allowed.fill(now)
+	shut := o.allowed.fill(now)
 	for len(chunk) > 0 {
+		if shut && s.size == 0 {
+			if chunk = s.skipLocked(chunk, now); len(chunk) == 0 {
+				break
+			}
+		}
 		part, rest, whole := bytes.Cut(chunk, newline)
 		chunk = rest
 		line := part
@@ -150,8 +155,39 @@ func (s *stream) splitLocked(chunk []byte, now time.Time) (lines []entry, tooMuc
 
 var newline = []byte{'\n'}
 
+// skipLocked passes over lines of a chunk that are not to be logged, up to one
+// that has to be looked into, or has no end, and gives the rest.
+func (s *stream) skipLocked(chunk []byte, now time.Time) []byte {
+	o := s.o
+	if o.stack.of == s && len(o.stack.head) < o.mostOfStack() {
+		return chunk
+	}
+	var last []byte
+	lines, size := 0, 0
+	for {
+		end := bytes.IndexByte(chunk, '\n')
+		if end < 0 || end > 0 && (stackFirst[chunk[0]] || s.offer != nil) {
+			break
+		}
+		if end > 0 {
+			lines, size, last = lines+1, size+end, chunk[:end]
+		}
+		chunk = chunk[end+1:]
+	}
+	if lines > 0 {
+		o.passLocked(lines, size)
+	}
+	if lines > 0 && !o.stack.dying(s, now) {
+		o.last = append(o.last[:0], last[:min(len(last), o.mostOfLine())]...)
+	}
+	return chunk
+}
+
 // mostOfLine is how much of a line must be known to log it.
 func (o *output) mostOfLine() int { return maxLine + o.secrets.margin() }
+
+// mostOfStack is the same of a stack.
+func (o *output) mostOfStack() int { return keptStack + o.secrets.margin() }
 
 // lineLocked takes in a line of s.size bytes, or its beginning where it is
 // longer than is logged, and adds it to those for the log if it is allowed.
@@ -162,14 +198,16 @@ func (s *stream) lineLocked(line []byte, now time.Time, lines *[]entry) {
 		line = bytes.TrimRight(line, "\r")
 	}
 	line = line[:min(len(line), o.mostOfLine())]
-	cause := o.stack.line(s, line, now, keptStack+o.secrets.margin())
+	cause := o.stack.line(s, line, now, o.mostOfStack())
 	if len(line) == 0 {
+		o.allowed.take(0) // they cost, and too many of them are a flood
 		return
 	}
 	if s.offer != nil && !cut && s.offer(line) {
+		s.offer = nil // it wants no more
 		return
 	}
-	dying := o.stack.caused && o.stack.open(s, now)
+	dying := o.stack.dying(s, now)
 	if cause || !dying {
 		o.last = append(o.last[:0], line...)
 	}

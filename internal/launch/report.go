@@ -1,8 +1,12 @@
 package launch
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"io"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -127,6 +131,48 @@ func (r *Report) classify(status syscall.WaitStatus, why string, oom oomKills) {
 		r.Exit += " (not by this host; it may have been out of memory: look into the kernel's log)"
 	}
 }
+
+// String is the report for people, as WriteTo writes it.
+func (r Report) String() string {
+	var text strings.Builder
+	_, _ = r.WriteTo(&text) // a Builder takes all
+	return text.String()
+}
+
+// WriteTo writes the report for people, some lines and then the stack and the
+// end of the output, at most some 200 KiB: control characters in it are made
+// visible. The error is w's.
+func (r Report) WriteTo(w io.Writer) (int64, error) {
+	var text bytes.Buffer
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&text, "%-11s%s\n", name+":", printable(value))
+		}
+	}
+	line("exit", cmp.Or(r.Exit, "there was no process"))
+	line("killed", r.Killed)
+	if r.PID != 0 {
+		line("process", strconv.Itoa(r.PID))
+		line("started", r.Started.UTC().Format(time.RFC3339Nano))
+		line("ended", fmt.Sprintf("%s, after %v", r.Ended.UTC().Format(time.RFC3339Nano), r.Ended.Sub(r.Started).Round(time.Millisecond)))
+		line("CPU", fmt.Sprintf("%v in user mode, %v in the kernel", r.UserTime, r.SystemTime))
+		line("memory", fmt.Sprintf("%.1f MiB resident at most", float64(r.MaxRSS)/(1<<20)))
+	}
+	line("variables", strings.Join(r.Variables, " "))
+	if r.Suppressed > 0 {
+		line("not logged", fmt.Sprintf("%d lines", r.Suppressed))
+	}
+	if r.Stack != "" {
+		fmt.Fprintf(&text, "\nstack, begun %v before the end:\n%s", r.Ended.Sub(r.StackTime).Round(time.Millisecond), ended(printableLines(r.Stack)))
+	}
+	if len(r.Output) > 0 {
+		fmt.Fprintf(&text, "\nthe last %d bytes of its output:\n%s", len(r.Output), ended(printableLines(string(r.Output))))
+	}
+	return text.WriteTo(w)
+}
+
+// ended is a text whose last line has an end.
+func ended(text string) string { return strings.TrimSuffix(text, "\n") + "\n" }
 
 // oomKills is what the kernel has counted in the cgroup of a process while it
 // ran.

@@ -122,8 +122,10 @@ func (p *process) live(ctx context.Context, pipes *pipes, started chan<- error) 
 		return
 	}
 	var reading sync.WaitGroup
-	reading.Go(func() { p.out.read(pipes.stdout, "stdout", p.handshake.offer) })
-	reading.Go(func() { p.out.read(pipes.stderr, "stderr", nil) })
+	stdout, stderr := newSource(pipes.stdout), newSource(pipes.stderr)
+	hangUp := func() { pipes.closeOwnEnds(); stdout.Close(); stderr.Close() }
+	reading.Go(func() { p.out.read(stdout, "stdout", p.handshake.offer) })
+	reading.Go(func() { p.out.read(stderr, "stderr", nil) })
 	p.started = time.Now()
 	kills := newOOMCounter(cmd.Process.Pid)
 	started <- nil
@@ -134,10 +136,10 @@ func (p *process) live(ctx context.Context, pipes *pipes, started chan<- error) 
 	p.hangUp()
 	p.endKin()
 	// A grandchild that left the group may hold the pipes open for ever.
-	limit := time.AfterFunc(killGrace, pipes.closeOwnEnds)
+	limit := time.AfterFunc(killGrace, hangUp)
 	reading.Wait()
 	limit.Stop()
-	pipes.closeOwnEnds()
+	hangUp()
 	p.out.end()
 }
 

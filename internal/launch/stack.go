@@ -68,6 +68,10 @@ func (k *stack) open(s *stream, now time.Time) bool {
 	return k.of == s && now.Sub(k.begun) <= stackAge
 }
 
+// dying tells whether what s prints now are the words of a process that says
+// why it ends.
+func (k *stack) dying(s *stream, now time.Time) bool { return k.caused && k.open(s, now) }
+
 // line takes a line of s, which may be empty. It tells whether it is the cause
 // of a stack, the first.
 func (k *stack) line(s *stream, line []byte, now time.Time, most int) (cause bool) {

@@ -3,7 +3,6 @@ package launch
 import (
 	"bufio"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -92,14 +91,6 @@ func (c oomCounter) since() oomKills {
 }
 
 // widen makes a pipe hold more, if the kernel allows it.
-func widen(r io.Reader, size int) {
-	f, ok := r.(*os.File)
-	if !ok {
-		return
-	}
-	if conn, err := f.SyscallConn(); err == nil {
-		_ = conn.Control(func(fd uintptr) { // closed, or not allowed: it stays as it is
-			_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size)
-		})
-	}
+func widen(pipe uintptr, size int) {
+	_, _ = unix.FcntlInt(pipe, unix.F_SETPIPE_SZ, size) // else it stays as it is
 }
