@@ -481,7 +481,7 @@ func TestReceiverThatSendsItsClientsAway(t *testing.T) {
 			}
 			return nil
 		}})
-	}, grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 2 * attached.healthyAfter}))
+	}, grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 2 * attached.steadyAfter}))
 	h := startHost(t, func(c *Config) { c.BatchSpans = 50 }, "unix://"+socket)
 	sent := 0
 	testplugin.WaitFor(t, "some connections", func() bool {

@@ -37,13 +37,13 @@ func (x *exporter) newAttempt() *attempt {
 	return a
 }
 
-// failed ends an attempt: what it holds is logged, unless the cause is the one
-// that was logged last, and with it what the plugin said.
+// failed ends an attempt: what it holds is logged, unless the log has heard of
+// the cause, and with it what the plugin said.
 func (x *exporter) failed(a *attempt, to State, cause error) {
 	x.mu.Lock()
-	same := cause != nil && causeText(to, cause.Error()) == x.plugin.loggedCause
+	told := cause != nil && x.toldLocked(to, cause.Error())
 	x.mu.Unlock()
-	a.end(!same)
+	a.end(!told)
 }
 
 // end ceases to hold, and logs what was held if tell.

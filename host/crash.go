@@ -38,10 +38,11 @@ func (x *exporter) crashed(p plan, d description, r launch.Report, cause error, 
 	// A plugin that crashes for ever does so in the same way.
 	args := []any{"exit", r.Exit, "stack", headOf(r.Stack, headLines), "last_lines", tailOf(r.Output, lastLines)}
 	level, told := slog.LevelError, fmt.Sprint(args...)
-	if told == x.plugin.loggedCrash && r.Ended.Sub(r.Started) < launched.healthyAfter {
+	if told == x.plugin.loggedCrash || x.plugin.crashesTold >= mostCauses {
 		level = slog.LevelDebug
 	}
 	x.plugin.loggedCrash = told
+	x.plugin.crashesTold++
 	args = append(args, "pid", r.PID, "lived", r.Ended.Sub(r.Started).Round(time.Millisecond), "batches_without_answer", len(atCrash))
 	if path != "" {
 		args = append(args, "report", path)

@@ -31,26 +31,35 @@ type exporter struct {
 	// called and read after.
 	endBy context.Context
 
-	// breaker is touched by run alone. reload asks run for a new process; the
-	// answer is nil, or why the old one stays.
-	breaker breaker
-	reload  chan chan<- error
+	// reload asks run for a new process, or for one at once; the answer is nil,
+	// or why the old one stays. ended is closed at run's end.
+	reload chan chan<- error
+	ended  chan struct{}
+	// Of run alone: retiring is closed when the process that was replaced has
+	// ended, nil: there is none. ran is what the last process was started from.
+	retiring <-chan struct{}
+	ran      files
 
 	// mu is the host's mutex over all queues and ledgers.
-	mu       *sync.Mutex
-	changed  *sync.Cond // something was queued, settled, or became due
-	queue    queue
-	inFlight map[*item]struct{}
-	waiting  uint64      // spans in queue and inFlight
-	held     int64       // bytes of both
-	sending  int64       // bytes of inFlight
-	timer    *time.Timer // the next item becomes due, or too old
-	books    ledger
-	calls    callBook
-	plugin   pluginInfo
-	links    []*link // on which batches are sent: one, and two while one replaces the other
-	trouble  trouble
-	notes    []note // to be logged once mu is free
+	mu      *sync.Mutex
+	changed *sync.Cond // something was queued, settled, or became due
+	// base is what the Host had accepted before this exporter was there; from
+	// then on all is for it, until it has left the list, when it had had so many.
+	base, had uint64
+	left      bool
+	queue     queue
+	inFlight  map[*item]struct{}
+	waiting   uint64      // spans in queue and inFlight
+	held      int64       // bytes of both
+	sending   int64       // bytes of inFlight
+	timer     *time.Timer // the next item becomes due, or too old
+	books     ledger
+	calls     callBook
+	plugin    pluginInfo
+	breaker   breaker
+	links     []*link // on which batches are sent: one, and two while one replaces the other
+	trouble   trouble
+	notes     []note // to be logged once mu is free
 }
 
 func newExporter(h *Host, e entry) *exporter {
@@ -59,6 +68,7 @@ func newExporter(h *Host, e entry) *exporter {
 		entry:    e,
 		log:      h.log.With("plugin", e.name),
 		reload:   make(chan chan<- error),
+		ended:    make(chan struct{}),
 		mu:       &h.mu,
 		changed:  sync.NewCond(&h.mu),
 		inFlight: map[*item]struct{}{},
@@ -190,18 +200,7 @@ func (x *exporter) mayFlyLocked(l *link, it *item) bool {
 	for _, l := range x.links {
 		leased += l.leases.bytes()
 	}
-	return max(x.sending, leased)+it.b.size() <= x.shareLocked()
-}
-
-// shareLocked is what the exporter may have in flight, or with gRPC.
-func (x *exporter) shareLocked() int64 {
-	return x.host.mem.backlog / int64(max(1, len(x.host.exporters)))
-}
-
-func (x *exporter) share() int64 {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.shareLocked()
+	return max(x.sending, leased)+it.b.size() <= x.host.shareLocked()
 }
 
 // cutLocked cuts the next part within the plugin's limits off an item of the
@@ -243,6 +242,7 @@ func (x *exporter) settle(l *link, it *item, ans answer) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.calls.count(ans)
+	ans = l.judgeLocked(it, ans)
 	if ans.lost && ans.reached && !ans.said {
 		l.unanswered = append(l.unanswered, it)
 		return
@@ -252,10 +252,14 @@ func (x *exporter) settle(l *link, it *item, ans answer) {
 		it.survived(ans.said)
 	}
 	now := time.Now()
+	if ans.said {
+		l.heardLocked(now)
+	}
 	switch {
 	case ans.err == nil:
 		x.deliveredLocked(now, it, ans)
 	case ans.err.Final:
+		x.degradeLocked(ans.err.Error())
 		x.rejectedLocked(now, ans.err.Code, uint64(it.left()), "plugin refuses a batch for good", ans.err.Error())
 		x.doneLocked(it)
 	case now.Sub(it.sealed) >= x.host.cfg.MaxAge:
@@ -264,6 +268,7 @@ func (x *exporter) settle(l *link, it *item, ans answer) {
 	case ans.lost && !ans.said: // which says nothing about the batch
 		x.againLocked(now, it, 0)
 	default:
+		x.degradeLocked(ans.err.Error())
 		x.failedLocked(now, ans.err.Code, "plugin can not deliver, batches are sent again", ans.err.Error())
 		x.againLocked(now, it, retryPause(it.attempt, ans.err))
 	}

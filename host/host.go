@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,28 +17,38 @@ import (
 
 // Host feeds exporter plugins. It is safe for concurrent use.
 type Host struct {
-	cfg       Config
-	log       *slog.Logger
-	connect   connector
-	instance  string // drawn once: the first half of every batch's id
-	mem       *memory
-	intake    *intake
-	drain     *drain
-	keeper    *keeper
-	enabled   bool        // the list is not empty
-	exporters []*exporter // in the order of the list
+	cfg      Config
+	log      *slog.Logger
+	connect  connector
+	instance string // drawn once: the first half of every batch's id
+	mem      *memory
+	intake   *intake
+	drain    *drain
+	keeper   *keeper
+	enabled  bool // the list names something, if only an empty folder
 
-	stopDrain chan struct{} // closed by Shutdown
-	running   sync.WaitGroup
-	shut      sync.Once
-	shutErr   error // written in shut
+	ctx     context.Context // ends when Shutdown begins
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	shut    sync.Once
+	shutErr error // written in shut
+	// flushOver and endOver end when Shutdown has no more time for sending, and
+	// for ending plugins.
+	flushOver, endOver         context.Context
+	cancelFlush, cancelEndings context.CancelFunc
+
+	// reloading is held while the list is read anew.
+	reloading sync.Mutex
 
 	// mu guards all queues and ledgers: what is done under it is done per
 	// batch, never per span. Lock order: drain.mu, mu, the intake's shards.
-	mu      sync.Mutex
-	seq     uint64 // batches sealed so far
-	started bool
-	stopped bool
+	mu sync.Mutex
+	// exporters are in the order of the list; gone are those that have left it,
+	// and may still send what they have. The slices are replaced, never changed.
+	exporters, gone []*exporter
+	seq             uint64 // batches sealed so far
+	started         bool
+	stopped         bool
 }
 
 var _ sdktrace.SpanProcessor = (*Host)(nil)
@@ -66,12 +77,12 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 	cfg = cfg.withDefaults()
 	cfg.copyMaps()
 	h := &Host{
-		cfg:       cfg,
-		log:       slog.Default(),
-		connect:   connect,
-		instance:  newInstance(),
-		mem:       newMemory(cfg.QueueBytes),
-		stopDrain: make(chan struct{}),
+		cfg:      cfg,
+		log:      slog.Default(),
+		connect:  connect,
+		instance: newInstance(),
+		enabled:  strings.TrimSpace(cfg.Plugins) != "",
+		mem:      newMemory(cfg.QueueBytes),
 	}
 	for _, opt := range opts {
 		opt.apply(h)
@@ -79,17 +90,16 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 	h.intake = newIntake(cfg, h.mem)
 	h.drain = &drain{host: h}
 	h.keeper = newKeeper(&h.cfg, h.mem, h.log)
-	list, warnings, err := cfg.expand(nil)
+	list, err := h.expand(nil)
 	if err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)
 	}
-	for _, text := range warnings {
-		h.log.Warn("setting of plugins", "text", text)
-	}
-	h.enabled = strings.TrimSpace(cfg.Plugins) != ""
 	for _, e := range list {
 		h.exporters = append(h.exporters, newExporter(h, e))
 	}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	h.flushOver, h.cancelFlush = context.WithCancel(context.Background())
+	h.endOver, h.cancelEndings = context.WithCancel(context.Background())
 	return h, nil
 }
 
@@ -119,7 +129,8 @@ func (h *Host) Start(ctx context.Context) error {
 	if !h.Enabled() {
 		return nil
 	}
-	h.running.Go(func() { h.drain.run(h.stopDrain) })
+	h.running.Go(func() { h.drain.run(h.ctx.Done()) })
+	h.running.Go(h.sweep)
 	for _, x := range h.exporters {
 		h.running.Go(x.run)
 	}
@@ -132,7 +143,7 @@ func (h *Host) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
 // OnEnd takes a sampled span in, or refuses and counts it. It never blocks and
 // does not allocate. A span that is not sampled is none of the Host's.
 func (h *Host) OnEnd(s sdktrace.ReadOnlySpan) {
-	if len(h.exporters) == 0 || !s.SpanContext().IsSampled() {
+	if !h.enabled || !s.SpanContext().IsSampled() {
 		return
 	}
 	h.intake.add(s)
@@ -159,7 +170,7 @@ func (h *Host) enqueue(b *batch) {
 func (h *Host) makeRoomLocked(now time.Time) {
 	for h.mem.encoded.Load() > h.mem.backlog {
 		var fattest *exporter
-		for _, x := range h.exporters {
+		for _, x := range h.allLocked() {
 			if !x.queue.empty() && (fattest == nil || x.held > fattest.held) {
 				fattest = x
 			}
@@ -181,9 +192,39 @@ func (h *Host) dropEverywhere(spans uint64, why reason) {
 	}
 }
 
+// all are the exporters, those that have left the list behind the others.
+func (h *Host) all() []*exporter {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.allLocked()
+}
+
+func (h *Host) allLocked() []*exporter {
+	if len(h.gone) == 0 {
+		return h.exporters
+	}
+	return slices.Concat(h.exporters, h.gone)
+}
+
+// listed are the exporters of the list.
+func (h *Host) listed() []*exporter {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.exporters
+}
+
+// shareLocked is what each exporter may keep in flight, or with gRPC.
+func (h *Host) shareLocked() int64 { return h.mem.backlog / int64(max(1, len(h.allLocked()))) }
+
+func (h *Host) share() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.shareLocked()
+}
+
 // tellAll logs what was noted under the mutex.
 func (h *Host) tellAll() {
-	for _, x := range h.exporters {
+	for _, x := range h.all() {
 		x.tell()
 	}
 }
@@ -203,7 +244,7 @@ func (h *Host) ForceFlush(ctx context.Context) error {
 	h.mu.Lock()
 	seq := h.seq
 	h.mu.Unlock()
-	return h.each(func(x *exporter) error {
+	return each(h.listed(), func(x *exporter) error {
 		if err := x.waitSettled(ctx, seq); err != nil {
 			return err
 		}
@@ -211,11 +252,11 @@ func (h *Host) ForceFlush(ctx context.Context) error {
 	})
 }
 
-// each runs f for all exporters at once and joins the errors.
-func (h *Host) each(f func(*exporter) error) error {
-	errs := make([]error, len(h.exporters))
+// each runs f for all of a list at once and joins the errors.
+func each(list []*exporter, f func(*exporter) error) error {
+	errs := make([]error, len(list))
 	var all sync.WaitGroup
-	for i, x := range h.exporters {
+	for i, x := range list {
 		all.Go(func() { errs[i] = f(x) })
 	}
 	all.Wait()
@@ -248,7 +289,7 @@ func (h *Host) shutdown(ctx context.Context) error {
 	h.mu.Unlock()
 	if !started || !h.Enabled() {
 		h.drain.cycle(true)
-		for _, x := range h.exporters {
+		for _, x := range h.listed() {
 			x.dropRest()
 		}
 		return nil
@@ -266,14 +307,16 @@ func (h *Host) shutdown(ctx context.Context) error {
 	end, cancelEnd := share(pluginShare)
 	defer cancelEnd()
 
-	close(h.stopDrain)
+	defer context.AfterFunc(flush, h.cancelFlush)()
+	defer context.AfterFunc(end, h.cancelEndings)()
+	h.stop()
 	h.drain.cycle(true)
 	h.mu.Lock()
 	seq := h.seq
 	h.mu.Unlock()
-	err := h.each(func(x *exporter) error { return x.shutdown(flush, end, seq) })
+	err := each(h.listed(), func(x *exporter) error { return x.shutdown(flush, end, seq) })
 	h.running.Wait()
-	for _, x := range h.exporters {
+	for _, x := range h.all() {
 		x.dropRest()
 	}
 	h.keepLast(ctx)

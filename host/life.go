@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/servetrace/servetrace/internal/launch"
@@ -14,7 +15,9 @@ import (
 // is attached to.
 type life struct {
 	x     *exporter
+	a     *attempt // by which it came
 	plan  plan
+	files files
 	about description
 	peer  peer
 	link  *link
@@ -38,29 +41,27 @@ func (c *crash) Unwrap() error { return c.err }
 func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 	start, cancel := x.host.cfg.startContext(ctx)
 	defer cancel()
-	plan, err := x.host.cfg.plan(x.entry)
-	if err != nil {
+	l := &life{x: x, a: a, files: x.look()} // before they are read: a change meanwhile is a change
+	var err error
+	if l.plan, err = x.host.cfg.plan(x.entry); err != nil {
 		return nil, err
 	}
-	p, err := x.host.connect(start, &x.host.cfg, plan, a.log)
-	if err != nil {
+	if l.peer, err = x.host.connect(start, &x.host.cfg, l.plan, a.log); err != nil {
 		err = x.host.cfg.startError(start, err)
 		if neverBecamePlugin(err) {
 			err = &crash{err}
 		}
 		return nil, err
 	}
-	l := &life{x: x, plan: plan, peer: p}
-	l.link = newLink(x, p)
-	if err := l.introduce(start, a); err != nil {
+	l.link = newLink(x, l.peer)
+	if err := l.introduce(start); err != nil {
 		err = x.host.cfg.startError(start, err)
 		if l.gone() {
 			err = &crash{err}
-			x.crashed(plan, l.about, p.Report(), err, nil)
+			x.crashed(l.plan, l.about, l.peer.Report(), err, nil)
 		}
 		return nil, errors.Join(err, l.end())
 	}
-	a.end(true)
 	l.begun = time.Now()
 	return l, nil
 }
@@ -73,7 +74,7 @@ func neverBecamePlugin(err error) bool {
 
 // introduce asks the plugin what it is and configures it. One that is a plain
 // OTLP receiver takes no configuration, and one that is attached to has its own.
-func (l *life) introduce(ctx context.Context, a *attempt) error {
+func (l *life) introduce(ctx context.Context) error {
 	var err error
 	if l.about, err = l.x.host.cfg.describe(ctx, l.plan, l.link.conn); err != nil {
 		return err
@@ -82,17 +83,15 @@ func (l *life) introduce(ctx context.Context, a *attempt) error {
 	if l.link.plain || l.plan.attached {
 		return nil
 	}
-	return l.x.configure(ctx, a, l.link, l.plan, l.about)
+	return l.x.configure(ctx, l.a, l.link, l.plan, l.about)
 }
 
 // gone tells whether the process has ended, or the connection.
-func (l *life) gone() bool {
-	select {
-	case <-l.peer.Done():
-		return true
-	default:
-		return false
-	}
+func (l *life) gone() bool { return l.link.lost() }
+
+// ended is the error of one that has gone.
+func (l *life) ended() error {
+	return &crash{fmt.Errorf("%s: %s", l.x.entry.manner().ended, l.peer.Exit())}
 }
 
 // send begins to send batches, until finish, or the peer is gone.
@@ -102,7 +101,13 @@ func (l *life) send() {
 	l.x.addLink(l.link)
 	go func() { // ends with the last call; finish waits for it
 		defer close(l.sent)
+		watched, stop := context.WithCancel(ctx)
+		var watching sync.WaitGroup
+		watching.Go(func() { l.pulse(watched) })
+		watching.Go(func() { l.watch(watched) })
 		l.link.run(ctx)
+		stop()
+		watching.Wait()
 	}()
 }
 
@@ -118,9 +123,9 @@ func (l *life) finish() {
 	l.x.removeLink(l.link)
 }
 
-// healthy tells whether it was ready for long enough for the next to begin
+// steady tells whether it was ready for long enough for the next to begin
 // without a pause or with the first.
-func (l *life) healthy() bool { return time.Since(l.begun) > l.x.entry.manner().healthyAfter }
+func (l *life) steady() bool { return time.Since(l.begun) >= l.x.entry.manner().steadyAfter }
 
 // end ends the process, or hangs up, and gives back what gRPC held.
 func (l *life) end() error {
@@ -129,27 +134,36 @@ func (l *life) end() error {
 }
 
 // serve sends batches until the process, or the connection, ends or the host
-// stops. healthy is that of the last life: a Reload may have put another in
-// place. The error says how it ended.
-func (x *exporter) serve(l *life) (healthy bool, err error) {
+// stops. It gives the last life, for a Reload may have put another in place, and
+// the error says how that ended.
+func (x *exporter) serve(l *life) (*life, error) {
 	x.ready(l)
 	l.send()
 	for {
+		reload := x.reload
+		if x.retiring != nil { // a third process must wait until the first has ended
+			reload = nil
+		}
 		select {
 		case <-l.peer.Done():
 			l.finish()
-			healthy = l.healthy()
-			err := &crash{fmt.Errorf("%s: %s", x.entry.manner().ended, l.peer.Exit())}
+			err := l.ended()
 			x.crashed(l.plan, l.about, l.peer.Report(), err, l.link.atCrash)
-			return healthy, errors.Join(err, l.end())
+			return l, errors.Join(err, l.end())
 		case <-x.ctx.Done():
 			l.finish()
-			x.shutdownPlugin(l.link)
-			return l.healthy(), l.end()
-		case asked := <-x.reload:
-			var upgradeErr error
-			l, upgradeErr = x.upgrade(l)
-			asked <- upgradeErr
+			x.shutdownPlugin(x.endBy, l.link)
+			return l, l.end()
+		case <-x.retiring:
+			x.retiring = nil
+		case asked := <-reload:
+			all := x.askers(asked)
+			stays, goes, err := x.upgrade(l)
+			if goes != nil {
+				x.retiring = x.retire(goes)
+			}
+			l = stays
+			tellAskers(all, err)
 		}
 	}
 }

@@ -137,21 +137,21 @@ func connect(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, er
 // this, in the plan, and in the peer.
 type manner struct {
 	// mostPause is the longest pause between two attempts. After one that was
-	// ready for healthyAfter pauses begin from the first again; a connection is
+	// ready for steadyAfter pauses begin from the first again; a connection is
 	// then dialled again at once.
-	mostPause, healthyAfter time.Duration
+	mostPause, steadyAfter time.Duration
 	// hung is a line of the log; ended begins a cause.
 	hung, ended string
 }
 
 var (
 	launched = manner{
-		mostPause: 30 * time.Second, healthyAfter: 10 * time.Second,
+		mostPause: 30 * time.Second, steadyAfter: 10 * time.Second,
 		hung:  "plugin answers neither calls nor a health check: it is killed and started again",
 		ended: "plugin ended",
 	}
 	attached = manner{
-		mostPause: 5 * time.Second, healthyAfter: time.Second, // dialling costs little
+		mostPause: 5 * time.Second, steadyAfter: time.Second, // dialling costs little
 		hung:  "plugin answers neither calls nor a health check: its connection is closed and dialled again, the process is left alone",
 		ended: "connection to the plugin ended",
 	}

@@ -230,7 +230,7 @@ func TestStartThatTakesLongIsNoLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ends []time.Time
 		h := fakeHost(t, func(int) (*fakePlugin, error) {
-			time.Sleep(2 * launched.healthyAfter)
+			time.Sleep(2 * launched.steadyAfter)
 			ends = append(ends, time.Now())
 			return nil, errors.New("no handshake")
 		}, nil)
@@ -239,7 +239,7 @@ func TestStartThatTakesLongIsNoLife(t *testing.T) {
 			t.Error(err)
 		}
 		last := len(ends) - 1
-		if pause := ends[last].Sub(ends[last-1]) - 2*launched.healthyAfter; pause < launched.mostPause/2 {
+		if pause := ends[last].Sub(ends[last-1]) - 2*launched.steadyAfter; pause < launched.mostPause/2 {
 			t.Errorf("pause before start %d is %v, want %v with jitter", last+1, pause, launched.mostPause)
 		}
 	})

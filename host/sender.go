@@ -12,7 +12,6 @@ import (
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
@@ -80,19 +79,22 @@ type link struct {
 
 	// The host's mutex guards these. Who changes idle or single wakes those who
 	// wait for a turn (exporter.changed).
-	idle       bool     // takes no item, though it may be ready
-	single     bool     // takes one item at a time
-	flying     int      // items in flight on this connection
-	suspected  bool     // the one in flight is a suspect
-	unanswered []*item  // of those in flight, what the plugin had when it went
-	atCrash    []string // the ids of those that it had when it crashed, set by judge
+	idle       bool      // takes no item, though it may be ready
+	single     bool      // takes one item at a time
+	flying     int       // items in flight on this connection
+	suspected  bool      // the one in flight is a suspect
+	trial      *trial    // nil: not on probation
+	heard      time.Time // when it answered something last
+	misses     int       // answers to health checks that it owes
+	unanswered []*item   // of those in flight, what the plugin had when it went
+	atCrash    []string  // the ids of those that it had when it crashed, set by judge
 
 	mu      sync.Mutex
 	running map[chan struct{}]bool // calls without an answer; each is closed at its end
 }
 
 func newLink(x *exporter, p peer) *link {
-	return &link{x: x, peer: p, conn: p.Conn(), leases: newLeases(), checking: make(chan struct{}, 1)}
+	return &link{x: x, peer: p, conn: p.Conn(), leases: newLeases(), checking: make(chan struct{}, 1), heard: time.Now()}
 }
 
 // hasTurnLocked tells whether it may be sent beside what is in flight on l now.
@@ -188,14 +190,8 @@ func spoken(trailer metadata.MD) bool { return len(trailer) > 0 }
 // sound is for a call that had no answer: it returns when it is known that the
 // plugin lives, or that it does not.
 func (l *link) sound(ctx context.Context) {
-	select {
-	case l.checking <- struct{}{}: // not shared: an answer to another may be older than the break
-	case <-ctx.Done():
-		return
-	}
-	defer func() { <-l.checking }()
+	l.alive(ctx)
 	if !l.killed.Load() && !l.lost() {
-		l.check(ctx)
 		l.unburden(ctx)
 	}
 	if l.killed.Load() { // what was in flight is not known to be so before it ended
@@ -242,13 +238,6 @@ func (l *link) read(response []byte, trailer metadata.MD) answer {
 	return ans
 }
 
-// healthTimeout is how long a plugin may take to say that it is alive.
-const healthTimeout = 2 * time.Second
-
-// endGrace is how long a process that takes no calls any more, and has answered
-// those it had, may take to end by itself.
-const endGrace = 2 * time.Second
-
 // began marks the beginning of a call and gives what marks its end.
 func (l *link) began() (ended func()) {
 	call := make(chan struct{})
@@ -285,48 +274,12 @@ func (l *link) awaitCalls(ctx context.Context, most time.Duration) {
 	}
 }
 
-// checkAlive asks the plugin whether it lives, unless somebody does already.
-func (l *link) checkAlive(ctx context.Context) {
-	select {
-	case l.checking <- struct{}{}:
-		defer func() { <-l.checking }()
-		l.check(ctx)
-	default:
-	}
-}
-
-// check asks a plugin that let a call run into its deadline, or that may have
-// gone, whether it lives. A slow back end, or one that is down, is no reason to
-// kill a plugin; silence is, and a process that serves no more. One that was
-// sent SIGTERM takes no new call either, nor does one that leaves, but they may
-// answer those they have.
-func (l *link) check(ctx context.Context) {
-	call, cancel := context.WithTimeout(ctx, healthTimeout)
-	defer cancel()
-	_, err := healthpb.NewHealthClient(l.conn).Check(call, &healthpb.HealthCheckRequest{Service: wire.HealthService})
-	if err == nil || call.Err() == nil && wire.FromStatus(err).Code != wire.CodeRetry {
-		return // it answers, if only that it knows no health
-	}
-	if call.Err() == nil || l.peer.Leaving() {
-		l.awaitCalls(ctx, l.x.host.cfg.ExportTimeout)
-		select {
-		case <-ctx.Done():
-		case <-time.After(endGrace):
-		}
-	}
-	if ctx.Err() != nil || l.lost() { // the process has ended, or the host stops
-		return
-	}
-	l.x.log.Error(l.x.entry.manner().hung, "export_timeout", l.x.host.cfg.ExportTimeout, "error", wire.FromStatus(err))
-	l.kill("it answered neither calls nor a health check")
-}
-
 // unburden gives up a connection of which gRPC keeps more than the exporter's
 // share of the memory for calls that are over: their bytes count until it is
 // closed, and nothing else would bound them. gRPC lets go of them in a moment
 // where the plugin reads what it is sent.
 func (l *link) unburden(ctx context.Context) {
-	share := l.x.share()
+	share := l.x.host.share()
 	for range int(healthTimeout / unburdenPoll) {
 		if l.leases.bytes() <= share {
 			return

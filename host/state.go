@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/servetrace/servetrace/internal/launch"
@@ -50,7 +51,7 @@ var stateInfo = [stateCount]struct {
 }{
 	StateStarting:     {"starting", slog.LevelDebug, "plugin is starting"},
 	StateReady:        {"ready", slog.LevelInfo, "plugin is ready"},
-	StateDegraded:     {"degraded", slog.LevelWarn, "plugin is degraded: it runs and does not deliver; its batches are sent again; requests are not affected"},
+	StateDegraded:     {"degraded", slog.LevelInfo, "plugin is degraded: it runs and does not deliver, or does not answer; requests are not affected"},
 	StateBackingOff:   {"backing-off", slog.LevelError, "plugin is not running and is started again with growing pauses; requests are not affected"},
 	StateBroken:       {"broken", slog.LevelError, "plugin is broken: it crashes too often and is tried once a minute only; SIGHUP tries it at once; requests are not affected"},
 	StateIncompatible: {"incompatible", slog.LevelError, "plugin is incompatible and is not tried again until its file changes, or SIGHUP; requests are not affected"},
@@ -70,12 +71,32 @@ func (s State) String() string { return stateInfo[s].name }
 // running tells whether there is a process, or a connection.
 func (s State) running() bool { return s == StateReady || s == StateDegraded || s == StateDraining }
 
+// moves are the changes that there may be, besides to draining and from there
+// to stopped, which come whatever the state is. A plugin that is replaced goes
+// from ready to ready, and so may one that is degraded.
+var moves = [stateCount][]State{
+	StateStarting:     {StateStarting, StateReady, StateBackingOff, StateBroken, StateIncompatible, StateUntrusted},
+	StateReady:        {StateReady, StateDegraded, StateStarting, StateBackingOff, StateBroken},
+	StateDegraded:     {StateReady, StateStarting, StateBackingOff, StateBroken},
+	StateBackingOff:   {StateStarting},
+	StateBroken:       {StateStarting},
+	StateIncompatible: {StateStarting},
+	StateUntrusted:    {StateStarting},
+	StateDraining:     {StateStopped},
+	StateStopped:      {},
+}
+
+// mayBecome tells whether a plugin may go from s to the other state.
+func (s State) mayBecome(to State) bool {
+	return to == StateDraining && s != StateStopped && s != StateDraining || slices.Contains(moves[s], to)
+}
+
 // setState is setStateLocked for those who do not hold the mutex.
-func (x *exporter) setState(to State, cause string, args ...any) {
+func (x *exporter) setState(to State, cause string) {
 	defer x.tell()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.setStateLocked(to, cause, args...)
+	x.setStateLocked(to, cause)
 }
 
 // setStateLocked moves the plugin to another state: the only place that does.
@@ -83,26 +104,34 @@ func (x *exporter) setState(to State, cause string, args ...any) {
 // While the host shuts down there is no way back, but causes count.
 func (x *exporter) setStateLocked(to State, cause string, args ...any) {
 	p := &x.plugin
+	from := p.state
+	ending := from == StateDraining || from == StateStopped
+	switch {
+	case from.mayBecome(to):
+		p.state, p.cause, p.since = to, cause, time.Now()
+	case !ending: // a fault of this package, which must not stay hidden
+		x.noteLocked(slog.LevelError, "plugin can not change its state so; please report this", "from", from.String(), "to", to.String())
+		return
+	case to.running() || to == StateStarting:
+		return
+	}
 	if !to.running() {
 		p.pid = 0
 	}
 	if cause != "" {
 		p.lastError = cause
 	}
-	if (p.state == StateDraining && to != StateStopped) || p.state == StateStopped {
-		x.tellCauseLocked(to, cause, args)
-		return
-	}
-	if p.state == to && p.cause == cause && to != StateStarting {
-		return
-	}
-	p.state, p.cause, p.since = to, cause, time.Now()
-	x.tellCauseLocked(to, cause, args)
+	x.tellStateLocked(to, cause, args)
 }
 
-// tellCauseLocked notes a change for the log. A plugin that is tried for ever
-// ends by the same cause each time: it is told once.
-func (x *exporter) tellCauseLocked(to State, cause string, args []any) {
+// mostCauses of ends and failed starts are told until a plugin is steady again.
+const mostCauses = 8
+
+// tellStateLocked notes a change for the log. A plugin that is tried for ever
+// ends by the same cause each time, or by one that differs in a number: the
+// same is told once, and so many are.
+func (x *exporter) tellStateLocked(to State, cause string, args []any) {
+	p := &x.plugin
 	info := stateInfo[to]
 	level, text := info.level, info.text
 	if other, ok := attachedText[to]; ok && x.entry.attached {
@@ -111,18 +140,43 @@ func (x *exporter) tellCauseLocked(to State, cause string, args []any) {
 	if cause != "" {
 		args = append([]any{"cause", cause, "waiting_spans", x.waiting}, args...)
 	}
-	if cause != "" && !to.running() {
-		told := causeText(to, cause)
-		if told == x.plugin.loggedCause {
+	switch {
+	case cause != "" && !to.running():
+		if x.toldLocked(to, cause) {
 			level = slog.LevelDebug
+			break
 		}
-		x.plugin.loggedCause = told
+		p.loggedCause = causeText(to, cause)
+		p.causes[to]++
+	case to == StateReady && p.unsteady:
+		level = slog.LevelDebug
 	}
 	x.noteLocked(level, text, args...)
 }
 
+// toldLocked tells whether the log has heard enough of this end already.
+func (x *exporter) toldLocked(to State, cause string) bool {
+	return causeText(to, cause) == x.plugin.loggedCause || x.plugin.causes[to] >= mostCauses
+}
+
 // causeText is what tells one cause from another.
 func causeText(to State, cause string) string { return to.String() + ": " + cause }
+
+// degradeLocked is for a plugin that takes batches and does not deliver them, or
+// does not answer. What else it is, it stays.
+func (x *exporter) degradeLocked(cause string) {
+	if x.plugin.state == StateReady {
+		x.setStateLocked(StateDegraded, cause)
+	}
+}
+
+// restoreLocked is for one that does again.
+func (x *exporter) restoreLocked() {
+	x.plugin.silent = false
+	if x.plugin.state == StateDegraded {
+		x.setStateLocked(StateReady, "", "again", true)
+	}
+}
 
 // errIncompatible marks what a plugin of another version would mend.
 var errIncompatible = errors.New("incompatible")
@@ -136,10 +190,10 @@ func stateAfter(err error) State {
 	case !errors.As(err, &failed):
 		return StateBackingOff
 	}
-	switch failed.Reason {
-	case launch.ReasonVersion, launch.ReasonArchitecture:
+	switch {
+	case failed.Incompatible():
 		return StateIncompatible
-	case launch.ReasonPeer:
+	case failed.Untrusted():
 		return StateUntrusted
 	}
 	return StateBackingOff

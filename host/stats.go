@@ -24,7 +24,8 @@ type Stats struct {
 	// Bytes is how much of LimitBytes is in use, and LimitBytes is
 	// Config.QueueBytes.
 	Bytes, LimitBytes int64
-	// Exporters are in the order of the list.
+	// Exporters are in the order of the list. Behind them are those that a Reload
+	// has taken off it, the last of each name.
 	Exporters []ExporterStats
 }
 
@@ -56,6 +57,9 @@ type ExporterStats struct {
 	// last one was; zero: never.
 	Crashes   uint64
 	LastCrash time.Time
+	// Changed: the executable on disk is not the one that runs; Reload replaces
+	// it. It is looked at every 10 s.
+	Changed bool
 	// Granted are the names of the declared variables that the plugin got.
 	Granted []string
 	// LastError is the last failure of the plugin or a call; empty: none yet.
@@ -162,10 +166,20 @@ type pluginInfo struct {
 	since time.Time
 	cause string
 	// loggedCause is the last cause of a plugin that does not run that the log
-	// was told; empty after one that was ready.
+	// was told, and causes how many it was told in each state; empty after one
+	// that was ready, and where that is unsteady, was so for long enough.
 	loggedCause string
-	// loggedCrash is the last crash that the log was told, in the same way.
-	loggedCrash        string
+	causes      [stateCount]int
+	// loggedCrash is the last crash that the log was told, in the same way, and
+	// crashesTold how many.
+	loggedCrash string
+	crashesTold int
+	// unsteady: a process became ready and ended before it was steady.
+	unsteady bool
+	// silent: it did not answer its last health check. changed: its executable
+	// is another now.
+	silent, changed bool
+
 	path, version, sdk string
 	pid                int
 	starts, crashes    uint64
@@ -188,6 +202,16 @@ func (h *Host) Stats() Stats {
 	defer h.intake.unlock()
 
 	s := Stats{Refused: map[string]uint64{}, Bytes: h.mem.used.Load(), LimitBytes: h.mem.limit}
+	arrived := h.intakeStatsLocked(&s)
+	for _, x := range h.allLocked() {
+		s.Exporters = append(s.Exporters, x.statsLocked(arrived, s.Accepted-arrived))
+	}
+	return s
+}
+
+// intakeStatsLocked counts what has come in, with all locks held, and gives the
+// spans that have come to the exporters. The others are not drained yet.
+func (h *Host) intakeStatsLocked(s *Stats) (arrived uint64) {
 	undrained := uint64(h.drain.enc.Spans())
 	for i := range h.intake.shards {
 		sh := &h.intake.shards[i]
@@ -196,13 +220,14 @@ func (h *Host) Stats() Stats {
 		addReasons(s.Refused, &sh.refused)
 		undrained += uint64(len(sh.spans))
 	}
-	for _, x := range h.exporters {
-		s.Exporters = append(s.Exporters, x.statsLocked(s.Accepted, undrained))
-	}
-	return s
+	return s.Accepted - undrained
 }
 
-func (x *exporter) statsLocked(accepted, undrained uint64) ExporterStats {
+func (x *exporter) statsLocked(arrived, undrained uint64) ExporterStats {
+	accepted := arrived - x.base + undrained
+	if x.left {
+		accepted, undrained = x.had, 0
+	}
 	s := ExporterStats{
 		Name:        x.entry.name,
 		Path:        x.plugin.path,
@@ -216,6 +241,7 @@ func (x *exporter) statsLocked(accepted, undrained uint64) ExporterStats {
 		Starts:      x.plugin.starts,
 		Crashes:     x.plugin.crashes,
 		LastCrash:   x.plugin.lastCrash,
+		Changed:     x.plugin.changed,
 		Granted:     x.plugin.granted,
 		LastError:   x.plugin.lastError,
 		LastSuccess: x.plugin.lastSuccess,

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -27,38 +26,67 @@ const restartFirst = 200 * time.Millisecond
 // run is the plugin's life: start, serve, and again. It ends when x.stop was
 // called and the plugin has ended, or x.endBy has.
 func (x *exporter) run() {
+	defer close(x.ended)
 	defer x.setState(StateStopped, "")
+	defer x.awaitRetired()
+	if !x.jitter() {
+		return
+	}
+	var asked []chan<- error // by Reload, for this start
 	pause := restartFirst
 	for {
 		a := x.newAttempt()
 		x.setState(StateStarting, "")
 		l, err := x.begin(x.ctx, a)
-		healthy := false
+		tellAskers(asked, x.reloadError(err))
 		if err == nil {
-			healthy, err = x.serve(l)
+			x.compare(l)
+			l, err = x.serve(l)
+			a = l.a
 		}
 		if x.ctx.Err() != nil {
 			x.failed(a, StateStopped, err)
 			x.endedWith(err)
 			return
 		}
-		if healthy {
+		steady := l != nil && l.steady()
+		if steady {
 			pause = restartFirst
-			x.breaker.lived()
+			x.steady(l) // as pulse says, but it may not have come to that
 		}
-		if healthy && x.entry.attached {
+		if steady && x.entry.attached {
 			// A server may send its clients away to spread its load, or be
 			// replaced by the next. If it is gone, the next attempt says so.
 			x.log.Info("connection to the plugin is dialled again", "cause", err)
+			asked = nil
 			continue
 		}
 		state := x.after(err)
 		x.failed(a, state, err)
 		x.setState(state, err.Error())
-		if !x.rest(state, pause) {
+		x.setUnsteady(l != nil && !steady)
+		var on bool
+		if asked, on = x.rest(state, pause); !on {
 			return
 		}
 		pause = min(x.entry.manner().mostPause, pause*2)
+	}
+}
+
+// jitter waits before the first start, so that many hosts do not start all
+// their plugins at once; false: the host stops.
+func (x *exporter) jitter() bool {
+	most := x.host.cfg.StartJitter
+	if most <= 0 || x.entry.attached {
+		return true
+	}
+	timer := time.NewTimer(rand.N(most))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-x.ctx.Done():
+		return false
 	}
 }
 
@@ -70,72 +98,83 @@ func (x *exporter) after(err error) State {
 	if !errors.As(err, &c) {
 		return state
 	}
-	x.countCrash()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.countCrashLocked()
 	if open := x.breaker.crashed(time.Now()); open && !x.entry.attached && state == StateBackingOff {
 		return StateBroken
 	}
 	return state
 }
 
-func (x *exporter) countCrash() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (x *exporter) countCrashLocked() {
 	x.plugin.crashes++
 	x.plugin.lastCrash = time.Now()
+}
+
+// compare tells loudly that a start has taken up another executable, of which
+// nobody told this host.
+func (x *exporter) compare(l *life) {
+	if x.ran != (files{}) && x.ran.executable != l.files.executable {
+		x.log.Warn("the executable has changed since the plugin was started last: the new one runs now",
+			"path", l.plan.path, "pid", l.peer.PID())
+	}
+}
+
+// unsteady tells whether a process became ready and did not stay so.
+func (x *exporter) unsteady() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.plugin.unsteady
+}
+
+// setUnsteady has the log hear less of a plugin that becomes ready and ends, and
+// becomes ready again.
+func (x *exporter) setUnsteady(unsteady bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.plugin.unsteady = x.plugin.unsteady || unsteady
 }
 
 // lookEvery is how often the file of a plugin that is of no use as it is, is
 // looked at for a change.
 const lookEvery = 5 * time.Second
 
-// rest waits until the plugin is to be tried again; false: the host stops.
-func (x *exporter) rest(state State, pause time.Duration) bool {
+// rest waits until the plugin is to be tried again; false: the host stops. Those
+// who asked for it by Reload are to be told what becomes of it.
+func (x *exporter) rest(state State, pause time.Duration) (asked []chan<- error, on bool) {
 	wait := pause/2 + rand.N(pause)
 	look := (<-chan time.Time)(nil)
-	switch state {
-	case StateBroken:
+	switch {
+	case state == StateBroken:
 		wait = probeEvery
-	case StateIncompatible, StateUntrusted:
-		if !x.entry.attached {
-			wait = 1<<63 - 1
-			ticker := time.NewTicker(lookEvery)
-			defer ticker.Stop()
-			look = ticker.C
-		}
+	case (state == StateIncompatible || state == StateUntrusted) && !x.entry.attached:
+		wait = 1<<63 - 1
+		ticker := time.NewTicker(lookEvery)
+		defer ticker.Stop()
+		look = ticker.C
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	seen := x.fingerprint()
+	seen := x.look()
 	for {
 		select {
 		case <-timer.C:
-			return true
+			return nil, true
 		case <-look:
-			if x.fingerprint() != seen {
-				return true
+			if x.look() != seen {
+				return nil, true
 			}
-		case asked := <-x.reload:
+		case first := <-x.reload:
+			x.mu.Lock()
 			x.breaker.reset()
-			asked <- nil // what becomes of it, its state says
-			return true
+			x.forgetCausesLocked() // who asks wants to hear
+			x.mu.Unlock()
+			return x.askers(first), true
 		case <-x.ctx.Done():
-			return false
+			return nil, false
 		}
 	}
-}
-
-// fingerprint changes when the plugin's file does, or what may be said against
-// it.
-func (x *exporter) fingerprint() string {
-	plan, err := x.host.cfg.plan(x.entry)
-	if err == nil {
-		err = plan.check()
-	}
-	info, statErr := os.Stat(plan.path)
-	if statErr != nil {
-		return fmt.Sprint(err)
-	}
-	return fmt.Sprint(err, info.Size(), info.ModTime(), info.Mode())
 }
 
 // endedWith keeps what came in the way of the plugin's last life, for the log
@@ -208,6 +247,9 @@ func diagnose(log *slog.Logger, plan plan, about description, list []*pluginv1.D
 // ready books a plugin that has become ready, and says so in one line.
 func (x *exporter) ready(l *life) {
 	granted := sortedKeys(l.about.granted)
+	if !x.unsteady() {
+		l.a.end(true) // before the log says that it is ready
+	}
 	defer x.tell()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -216,13 +258,17 @@ func (x *exporter) ready(l *life) {
 	p.sdk = sdkText(l.about.about)
 	p.granted = granted
 	p.starts++
-	p.loggedCause = ""
+	p.changed, p.silent = false, false
+	if !p.unsteady {
+		x.forgetCausesLocked()
+	}
 	process := []any{"path", p.path}
 	if l.plan.attached {
 		process = append(process, "attached", true)
 	} else {
 		process = append(process, "pid", p.pid)
 	}
+	x.ran = l.files
 	x.setStateLocked(StateReady, "", append(process, "describes_itself_as", wire.Clip(l.about.about.GetName()),
 		"version", p.version, "sdk", p.sdk, "variables", granted, "start", p.starts)...)
 }
@@ -232,17 +278,23 @@ func sdkText(about *pluginv1.DescribeResponse) string {
 	return wire.Clip(strings.TrimSpace(about.GetSdk().GetName() + " " + about.GetSdk().GetVersion()))
 }
 
-// end ends the process: by asking within what is left of the stop's time if
-// the host shuts down, else at once, for it has ended or is of no use.
-func (x *exporter) end(p peer) error {
+// ending bounds the end of one process: by so long, and where the host shuts
+// down, then or meanwhile, by what is left of its time.
+func (x *exporter) ending(most time.Duration) (context.Context, context.CancelFunc) {
 	if x.ctx.Err() != nil { // only then may endBy be read
-		return p.Stop(x.endBy)
+		return context.WithCancel(x.endBy)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
-	defer cancel()
-	defer context.AfterFunc(x.ctx, func() { // the host shuts down meanwhile
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	stop := context.AfterFunc(x.ctx, func() {
 		context.AfterFunc(x.endBy, cancel)
-	})()
+	})
+	return ctx, func() { stop(); cancel() }
+}
+
+// end ends the process, or hangs up.
+func (x *exporter) end(p peer) error {
+	ctx, cancel := x.ending(endTimeout)
+	defer cancel()
 	return p.Stop(ctx)
 }
 
@@ -250,19 +302,19 @@ func (x *exporter) end(p peer) error {
 const endTimeout = time.Second
 
 // shutdownPlugin tells the plugin to deliver what it holds and release
-// everything. One that is attached to serves others too: it only delivers. A
-// plain OTLP receiver is told nothing.
-func (x *exporter) shutdownPlugin(l *link) {
+// everything, until ctx ends. One that is attached to serves others too: it only
+// delivers. A plain OTLP receiver is told nothing.
+func (x *exporter) shutdownPlugin(ctx context.Context, l *link) {
 	if l.plain {
 		return
 	}
 	if x.entry.attached {
-		if err := x.flushLink(x.endBy, l); err != nil {
+		if err := x.flushLink(ctx, l); err != nil {
 			x.log.Warn("plugin did not flush at the end", "error", err)
 		}
 		return
 	}
-	reply, err := pluginv1.NewLifecycleClient(l.conn).Shutdown(x.endBy, &pluginv1.ShutdownRequest{Timeout: timeLeft(x.endBy)})
+	reply, err := pluginv1.NewLifecycleClient(l.conn).Shutdown(ctx, &pluginv1.ShutdownRequest{Timeout: timeLeft(ctx)})
 	switch {
 	case err != nil:
 		x.log.Warn("plugin did not shut down cleanly", "error", wire.FromStatus(err))
@@ -297,7 +349,7 @@ func (x *exporter) flushLink(ctx context.Context, l *link) error {
 		for {
 			select {
 			case <-time.After(x.host.cfg.ExportTimeout):
-				l.checkAlive(watching)
+				l.alive(watching)
 			case <-watching.Done():
 				return
 			}

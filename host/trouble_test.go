@@ -62,7 +62,8 @@ func TestEachKindOfLossIsToldAtOnce(t *testing.T) {
 	})
 	wantLines(t, log, map[string]int{
 		"level=WARN":      3,
-		"503 down":        1,
+		"503 down":        2, // and the state's line
+		"degraded":        1,
 		"403 wrong token": 1,
 		"404 no such":     1,
 		`msg="spans are delivered again" plugin=plugin rejected_meanwhile=12 dropped_meanwhile=0 rejected_by_code="map[NOT_FOUND:4 PERMISSION_DENIED:8]"`: 1,

@@ -2,48 +2,273 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Reload has each plugin that this host starts replaced by a new process of
-// what its file and its document are now, and each that does not run tried at
-// once. It blocks until that is done, or ctx ends. The error says which plugins
-// stay as they were, and why.
-func (h *Host) Reload(ctx context.Context) error {
-	return h.each(func(x *exporter) error {
-		if x.entry.attached {
-			return nil
-		}
-		answer := make(chan error, 1)
-		select {
-		case x.reload <- answer:
-		case <-x.ctx.Done():
-			return nil
-		case <-ctx.Done():
-			return fmt.Errorf("reload plugin %q: %w", x.entry.name, context.Cause(ctx))
-		}
-		select {
-		case err := <-answer:
-			return err
-		case <-ctx.Done():
-			return fmt.Errorf("reload plugin %q: %w", x.entry.name, context.Cause(ctx))
-		}
-	})
+// A plugin is replaced without a loss. The new process starts beside the old
+// one, which goes on; when it is described, configured and healthy it is on
+// probation: it alone takes batches, one at a time, while the old one lives and
+// takes none. If it fails, what it had goes back to the queue, the old one takes
+// batches again, and the log and the status say so. Else the old one answers
+// what it has, is told to shut down, and ends, while the new one serves.
+const (
+	// proofBatches end a probation when they are delivered, and proofQuiet when
+	// there has been nothing to deliver for so long, and the plugin is healthy.
+	proofBatches = 3
+	proofQuiet   = 5 * time.Second
+	// retireTimeout bounds the end of a process that was replaced, once it has
+	// answered its calls.
+	retireTimeout = 5 * time.Second
+)
+
+// trial is what is known of a new process on probation. The host's mutex guards
+// it.
+type trial struct {
+	delivered int
+	failed    error         // nil: not yet
+	news      chan struct{} // capacity 1: one of these has changed
 }
 
-// upgrade puts a new process beside the old one and gives the one that goes on.
-func (x *exporter) upgrade(old *life) (*life, error) {
+// judgeLocked sees an answer that the process on l gave, and changes it into one
+// that is sent again at once where the batch would be lost, or has failed.
+// Without a trial it does nothing.
+func (l *link) judgeLocked(it *item, ans answer) answer {
+	t := l.trial
+	if t == nil || ans.lost && !ans.said { // whoever waits for its end, hears
+		return ans
+	}
+	if ans.err == nil && ans.rejected < uint64(it.left()) {
+		t.delivered++
+		signal(t.news)
+		return ans
+	}
+	if t.failed == nil {
+		t.failed = fmt.Errorf("it does not deliver: %w", answerError(ans))
+		l.idle = true
+		signal(t.news)
+	}
+	return answer{err: &wire.Error{Code: wire.CodeRetry, Err: t.failed}, took: ans.took, lost: true}
+}
+
+// answerError is what is wrong with an answer.
+func answerError(ans answer) error {
+	if ans.err != nil {
+		return ans.err
+	}
+	return errors.New("its back end rejects a whole batch: " + ans.remark)
+}
+
+// upgrade puts a new process beside the old one. stays is the one that goes on,
+// and goes the other; nil: there is none. The error says why the old one stays.
+func (x *exporter) upgrade(old *life) (stays, goes *life, err error) {
+	if x.entry.attached {
+		return old, nil, nil
+	}
+	x.log.Info("plugin is being replaced: a new process starts beside the old one", "pid", old.peer.PID())
 	a := x.newAttempt()
 	next, err := x.begin(x.ctx, a)
-	if err != nil {
-		return old, fmt.Errorf("plugin %q stays as it is: %w", x.entry.name, err)
+	if err == nil {
+		if err = x.prove(old, next); err == nil {
+			x.log.Info("plugin is replaced: the old process answers its calls and ends", "pid", next.peer.PID(), "old_pid", old.peer.PID())
+			x.ready(next)
+			return next, old, nil
+		}
 	}
-	old.finish()
-	x.shutdownPlugin(old.link)
-	if err := old.end(); err != nil {
-		x.log.Warn("the plugin's old process did not end", "error", err)
+	a.end(true)
+	if x.ctx.Err() != nil {
+		return old, next, errStopping
 	}
-	x.ready(next)
+	err = fmt.Errorf("plugin %q is not replaced, the old process goes on: %w", x.entry.name, err)
+	x.log.Error("plugin is not replaced: the new process failed and the old one goes on; mend it and send SIGHUP again",
+		"pid", old.peer.PID(), "error", err)
+	var c *crash
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.plugin.lastError = err.Error()
+	if next == nil && errors.As(err, &c) { // else retire counts it
+		x.countCrashLocked()
+	}
+	return old, next, err
+}
+
+// errStopping is the answer of a host that shuts down meanwhile.
+var errStopping = errors.New("the host shuts down")
+
+// prove puts the next process on probation. With an error it takes no batches
+// any more and the old one does again; else it is the other way round.
+func (x *exporter) prove(old, next *life) error {
+	if _, err := next.link.health(x.ctx); err != nil {
+		return err
+	}
+	t := &trial{news: make(chan struct{}, 1)}
+	next.link.trial, next.link.single = t, true // nobody else knows the link yet
+	x.setIdle(old.link, true)
 	next.send()
-	return next, nil
+	err := x.awaitProof(old, next, t)
+	x.mu.Lock()
+	next.link.trial, next.link.single = nil, false
+	next.link.idle, old.link.idle = err != nil, err == nil
+	x.changed.Broadcast()
+	x.mu.Unlock()
+	if err != nil {
+		next.stop() // what it has goes back
+	}
+	return err
+}
+
+// setIdle has a link take batches, or none.
+func (x *exporter) setIdle(l *link, idle bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	l.idle = idle
+	x.changed.Broadcast()
+}
+
+// awaitProof blocks until the next process has shown what it can do. Without
+// the old one there is nothing to go back to, and nothing to prove.
+func (x *exporter) awaitProof(old, next *life, t *trial) error {
+	quiet := time.NewTimer(proofQuiet)
+	defer quiet.Stop()
+	for {
+		select {
+		case <-next.peer.Done():
+			return next.ended()
+		case <-old.peer.Done():
+			return nil
+		case <-x.ctx.Done():
+			return errStopping
+		case <-t.news:
+			if done, err := x.verdict(t); done {
+				return err
+			}
+			quiet.Reset(proofQuiet)
+		case <-quiet.C:
+			if !x.flying(next.link) {
+				_, err := next.link.health(x.ctx)
+				return err
+			}
+			quiet.Reset(proofQuiet) // its call has a deadline
+		}
+	}
+}
+
+// verdict tells whether the trial is over, and how.
+func (x *exporter) verdict(t *trial) (done bool, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return t.failed != nil || t.delivered >= proofBatches, t.failed
+}
+
+// flying tells whether a link has batches without an answer.
+func (x *exporter) flying(l *link) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return l.flying > 0
+}
+
+// retire ends a process that takes no batches any more, in the background: it
+// answers its calls, shuts down, and ends. The channel is closed then. The
+// host's end bounds it.
+func (x *exporter) retire(l *life) <-chan struct{} {
+	over := make(chan struct{})
+	go func() { // run waits for it
+		defer close(over)
+		if l.sent != nil {
+			x.awaitLanding(l.link)
+		}
+		crashed := l.gone()
+		if l.sent != nil {
+			l.finish()
+		}
+		if crashed {
+			x.crashedAside()
+			x.crashed(l.plan, l.about, l.peer.Report(), l.ended(), l.link.atCrash)
+		} else {
+			ctx, cancel := x.ending(retireTimeout)
+			defer cancel()
+			x.shutdownPlugin(ctx, l.link)
+		}
+		if err := l.end(); err != nil {
+			x.log.Warn("the plugin's other process did not end", "error", err)
+		}
+	}()
+	return over
+}
+
+// crashedAside counts a process that crashed while another one served: of no
+// weight to the breaker.
+func (x *exporter) crashedAside() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.countCrashLocked()
+}
+
+// awaitLanding blocks until the calls on a link have ended, or the host stops.
+func (x *exporter) awaitLanding(l *link) {
+	defer x.wakeAtEnd(x.ctx)()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for l.flying > 0 && x.ctx.Err() == nil {
+		x.changed.Wait()
+	}
+}
+
+// awaitRetired blocks until the other process has ended, if there is one.
+func (x *exporter) awaitRetired() {
+	if x.retiring != nil {
+		<-x.retiring
+	}
+}
+
+// askReload has run replace the plugin, or try it at once, and blocks until that
+// is done, or ctx ends, or the host stops.
+func (x *exporter) askReload(ctx context.Context) error {
+	answer := make(chan error, 1)
+	select {
+	case x.reload <- answer:
+	case <-x.ended:
+		return errStopping
+	case <-ctx.Done():
+		return fmt.Errorf("reload plugin %q: %w", x.entry.name, context.Cause(ctx))
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-x.ended:
+		return errStopping
+	case <-ctx.Done():
+		return fmt.Errorf("reload plugin %q: %w", x.entry.name, context.Cause(ctx))
+	}
+}
+
+// askers are all who ask for a reload just now: one will do for all.
+func (x *exporter) askers(first chan<- error) []chan<- error {
+	all := []chan<- error{first}
+	for {
+		select {
+		case another := <-x.reload:
+			all = append(all, another)
+		default:
+			return all
+		}
+	}
+}
+
+// reloadError is what Reload says of a plugin that does not start.
+func (x *exporter) reloadError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("plugin %q does not start: %w", x.entry.name, err)
+}
+
+// tellAskers tells those who asked. Their channels have room.
+func tellAskers(asked []chan<- error, err error) {
+	for _, c := range asked {
+		c <- err
+	}
 }
