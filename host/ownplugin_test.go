@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -22,10 +23,14 @@ func runAsOwn() {
 	if !ok {
 		return
 	}
+	testplugin.Hurry()
 	programs := map[string]func(){
 		"config":   recordConfig,
 		"held":     holdCalls,
 		"receiver": runReceiver,
+		"relay":    runRelay,
+		"backend":  runBackEnd,
+		"sender":   runSender,
 	}
 	programs[mode]()
 	os.Exit(0)
