@@ -119,6 +119,10 @@ func (c *chain) stored() []stored {
 	return list
 }
 
+// later stands for any attempt after the first: while a back end is away a batch
+// is tried again and again.
+const later = -1
+
 // wantStored checks that the back end has every span of the first batch, in one
 // batch that came at exactly these attempts, and of the second, which came once.
 func (c *chain) wantStored(attempts ...int) {
@@ -134,6 +138,9 @@ func (c *chain) wantStored(attempts ...int) {
 			c.t.Errorf("batch %s with %d spans, want the same batch again with %d", batch.ID, len(batch.Spans), spansOfKill)
 		}
 		got = append(got, batch.Attempt)
+		if i := len(got) - 1; i < len(attempts) && attempts[i] == later && batch.Attempt > 1 {
+			got[i] = later
+		}
 	}
 	if diff := cmp.Diff(attempts, got); diff != "" {
 		c.t.Errorf("attempts of the first batch that were stored (-want +got):\n%s", diff)
@@ -218,8 +225,8 @@ func sortAttempts(c *chain) {
 func TestKill9OfTheBackEnd(t *testing.T) {
 	for point, attempts := range map[string][]int{
 		pointReceived: {1}, // the plugin finds the next one
-		pointSent:     {2},
-		pointStored:   {1, 2},
+		pointSent:     {later},
+		pointStored:   {1, later},
 		pointAnswered: {1}, // it has done its work
 	} {
 		t.Run(point, func(t *testing.T) {
