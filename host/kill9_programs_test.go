@@ -216,12 +216,12 @@ func (c cutter) answers(plugin io.Reader) error {
 	in := bufio.NewReader(plugin)
 	var answering uint32 // the stream of the call that is being acknowledged
 	for {
-		header := make([]byte, frameHeader)
-		if _, err := io.ReadFull(in, header); err != nil {
+		header, err := in.Peek(frameHeader)
+		if err != nil {
 			return err
 		}
-		frame := append(header, make([]byte, int(header[0])<<16|int(header[1])<<8|int(header[2]))...)
-		if _, err := io.ReadFull(in, frame[frameHeader:]); err != nil {
+		frame := make([]byte, frameHeader+(int(header[0])<<16|int(header[1])<<8|int(header[2])))
+		if _, err := io.ReadFull(in, frame); err != nil {
 			return err
 		}
 		kind, flags := frame[3], frame[4]
