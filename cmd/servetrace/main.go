@@ -2,6 +2,7 @@
 //
 //	servetrace version
 //	servetrace status
+//	servetrace config check
 //	servetrace plugin list | info | explain | run | test | new
 //
 // and, by its help, what the project is and which variables start it. It does
@@ -12,7 +13,7 @@
 // command by the arguments, and the command writes its answer to standard
 // output; an error goes to standard error, and exit.go makes a code of it.
 //
-// Each command is a file, NAME.go or plugin_NAME.go, and decides nothing about
+// Each command is a file, NAME.go, config_NAME.go or plugin_NAME.go, and decides nothing about
 // plugins by itself: what a setting resolves to is the host's word
 // (host.Inspect), what a plugin must do is the conformance suite's
 // (plugintest.Check), how a running service is its own (admin.Status). docs/cli.md is

@@ -11,7 +11,8 @@ Which plugins there are is the operator's choice, made by one variable:
                                                     SERVE_TRACING_PLUGIN_DIR
   SERVE_TRACING_EXPORTER_PLUGIN=./bin/plugins/console,mine=/opt/exporter
 
-Unset or empty, tracing is off. A plugin that is run by hand with --help says
+Unset or empty, tracing is off, unless the service file that SERVE_CONFIG names
+says otherwise: docs/service-file.md. A plugin that is run by hand with --help says
 what it does and which variables it reads. All variables are in
 docs/settings.md, the plugin author's side is in docs/plugins.md, and this
 command's is in docs/cli.md.`
@@ -44,7 +45,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		// prints it.
 		SilenceUsage:  true,
 		SilenceErrors: true,
-	}, newVersion(), newStatus(settings{getenv}), newPlugin(settings{getenv}))
+	}, newVersion(), newStatus(settings{getenv}), newConfig(settings{getenv}), newPlugin(settings{getenv}))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})

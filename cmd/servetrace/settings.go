@@ -10,10 +10,12 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/servetrace/servetrace"
 	"github.com/servetrace/servetrace/host"
 )
 
-// settings are the operator's, as the environment has them.
+// settings are the operator's, as the environment has them, and below it the
+// service file of SERVE_CONFIG.
 type settings struct{ getenv func(string) string }
 
 // The variables by which OpenTelemetry switches tracing off. A question about a
@@ -87,23 +89,37 @@ func readDocument(ctx context.Context, flag, name string) ([]byte, error) {
 
 // off says why there are no plugins.
 func (s settings) off(plugins string) string {
+	file := strings.TrimSpace(s.getenv(servetrace.EnvConfig))
 	switch {
-	case plugins == "" && strings.TrimSpace(s.getenv(host.EnvPlugins)) == "":
+	case plugins == "" && file == "" && strings.TrimSpace(s.getenv(host.EnvPlugins)) == "":
 		return host.EnvPlugins + " is not set, so tracing is off"
 	case plugins == "" && strings.EqualFold(s.getenv(envSDKDisabled), "true"):
 		return envSDKDisabled + "=" + s.getenv(envSDKDisabled) + ", so tracing is off"
 	case plugins == "" && strings.EqualFold(s.getenv(envTracesExporter), "none"):
 		return envTracesExporter + "=" + s.getenv(envTracesExporter) + ", so tracing is off"
+	case plugins == "" && strings.TrimSpace(s.getenv(host.EnvPlugins)) == "":
+		if cfg, err := read(s.getenv); err == nil && cfg.Plugins == "" {
+			return host.EnvPlugins + " is not set, and " + printable(file) + " starts no plugin, so tracing is off"
+		}
 	}
 	return "the folders of the list have none"
 }
 
+// read is the configuration of the host by getenv. Without a service file only
+// the variables of the host are looked at.
 func read(getenv func(string) string) (host.Config, error) {
-	cfg, err := host.ConfigFromEnv(getenv)
-	if err != nil {
-		return host.Config{}, usagef("tracing settings: %w", err)
+	if strings.TrimSpace(getenv(servetrace.EnvConfig)) == "" {
+		cfg, err := host.ConfigFromEnv(getenv)
+		if err != nil {
+			return host.Config{}, usagef("tracing settings: %w", err)
+		}
+		return cfg, nil
 	}
-	return cfg, nil
+	cfg, err := servetrace.LoadConfigFile("", getenv)
+	if err != nil {
+		return host.Config{}, usagef("settings: %w", err)
+	}
+	return cfg.Host, nil
 }
 
 // with is the environment with some variables set to other values.

@@ -2,13 +2,14 @@
 // HelloWorld at "/", with two replicas, whose handlers make a span of their own.
 // It proves the whole way of a span, from the request to a plugin's output.
 //
-//	hello [--http 127.0.0.1:8000]
+//	hello [--http 127.0.0.1:8000] [--config FILE]
 //
 //	GET /         answers, under the span application_span
 //	GET /fail     returns an error: status 500, ERROR on the proxy span
 //	GET /stream   sends three lines, one at a time
 //
-// Its life: the settings come from the environment, the flag goes over them,
+// Its life: the settings come from the environment and the service file below
+// it, the flag goes over them,
 // servetrace.Run serves until SIGTERM or SIGINT. Which plugin gets the spans is
 // the operator's choice, made by SERVE_TRACING_EXPORTER_PLUGIN; this program
 // does not know. It has no state, and no configuration of its own.
@@ -39,21 +40,22 @@ func main() {
 }
 
 func run(args []string, stderr io.Writer) error {
-	cfg, err := servetrace.LoadConfig()
-	if err != nil {
-		return err
-	}
-	if cfg.Serving.HTTPAddr == "" {
-		cfg.Serving.HTTPAddr = "127.0.0.1:8000"
-	}
 	flags := flag.NewFlagSet("hello", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&cfg.Serving.HTTPAddr, "http", cfg.Serving.HTTPAddr, "address to serve on; port 0 takes any free one")
+	addr := flags.String("http", "", "`address` to serve on (default 127.0.0.1:8000); port 0 takes any free one")
+	file := flags.String("config", "", "service `file` (default that of "+servetrace.EnvConfig+")")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("argument %q: want none", flags.Arg(0))
+	}
+	cfg, err := servetrace.LoadConfigFile(*file, os.Getenv) //nolint:forbidigo // the process is put together here
+	if err != nil {
+		return err
+	}
+	if *addr != "" {
+		cfg.Serving.HTTPAddr = *addr
 	}
 	tell := func(addr net.Addr) { printHints(stderr, addr) }
 	return servetrace.Run(context.Background(), cfg, []*serving.App{app()}, servetrace.WithReady(tell))

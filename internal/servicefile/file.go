@@ -273,6 +273,9 @@ func (f *File) join(variable, own string) string {
 
 // names tells whether a list by plugin has an item for one, or for all by none.
 func names(list, join, plugin string) bool {
+	if strings.TrimSpace(list) == "" {
+		return false
+	}
 	for item := range strings.SplitSeq(list, ",") {
 		name, _, named := strings.Cut(strings.TrimSpace(item), join)
 		if !named || name == plugin {

@@ -106,7 +106,7 @@ func readSeconds(zero bool) func(*yaml.Node) (string, bool) {
 		if n == math.Trunc(n) {
 			return strconv.FormatFloat(n, 'f', 0, 64) + "s", true
 		}
-		return strconv.FormatFloat(n, 'f', 9, 64) + "s", true
+		return strings.TrimRight(strconv.FormatFloat(n, 'f', 9, 64), "0") + "s", true
 	}
 }
 

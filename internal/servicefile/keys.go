@@ -25,7 +25,8 @@ type Key struct {
 	// Path leads to it, "http_options.port". NAME in it is a plugin's name.
 	Path string
 	// Variable is the environment variable that goes over the key, and whose
-	// value its value is. Empty for what no variable can say.
+	// value its value is; a document's has the path of another one. Empty for what
+	// no variable can say.
 	Variable string
 	// Default is what holds where neither says anything, as the variable would
 	// have it; empty for nothing.
@@ -34,6 +35,8 @@ type Key struct {
 	Meaning string
 
 	form form
+	// atMost bounds the default by another key.
+	atMost string
 	// join is what stands between a plugin's name and its value in the variable,
 	// which is then a list with an item for each plugin.
 	join string
@@ -64,13 +67,13 @@ var keys = []Key{
 		Meaning: "folders in which bare names are looked up"},
 	{Path: "tracing_config.queue_bytes", Variable: "SERVE_TRACING_QUEUE_BYTES", Default: "32MiB", form: size,
 		Meaning: "bound on the memory of all spans that wait"},
-	{Path: "tracing_config.max_span_bytes", Variable: "SERVE_TRACING_MAX_SPAN_BYTES", Default: "1MiB", form: size,
+	{Path: "tracing_config.max_span_bytes", Variable: "SERVE_TRACING_MAX_SPAN_BYTES", Default: "1MiB", atMost: "a quarter of queue_bytes", form: size,
 		Meaning: "a larger span is refused"},
 	{Path: "tracing_config.batch_age", Variable: "SERVE_TRACING_BATCH_AGE", Default: "200ms", form: duration, over: either("OTEL_BSP_SCHEDULE_DELAY"),
 		Meaning: "how long a span waits for others"},
 	{Path: "tracing_config.batch_spans", Variable: "SERVE_TRACING_BATCH_SPANS", Default: "2048", form: integer, over: either("OTEL_BSP_MAX_EXPORT_BATCH_SIZE"),
 		Meaning: "most spans in a batch"},
-	{Path: "tracing_config.batch_bytes", Variable: "SERVE_TRACING_BATCH_BYTES", Default: "512KiB", form: size,
+	{Path: "tracing_config.batch_bytes", Variable: "SERVE_TRACING_BATCH_BYTES", Default: "512KiB", atMost: "a quarter of queue_bytes", form: size,
 		Meaning: "encoded size from which a batch is sealed"},
 	{Path: "tracing_config.export_timeout", Variable: "SERVE_TRACING_EXPORT_TIMEOUT", Default: "10s", form: duration, over: either("OTEL_BSP_EXPORT_TIMEOUT"),
 		Meaning: "deadline of one call to a plugin"},
@@ -90,7 +93,7 @@ var keys = []Key{
 		Meaning: "`true`: only pinned executables run, and get only the variables of `env`"},
 	{Path: "tracing_config.crash_dir", Variable: "SERVE_TRACING_CRASH_DIR", form: text,
 		Meaning: "folder for reports of crashes and for quarantined batches"},
-	{Path: pathDocument, form: document,
+	{Path: pathDocument, Variable: "SERVE_TRACING_PLUGIN_CONFIG", join: "=", form: document,
 		Meaning: "the plugin's configuration document, which only the plugin understands. It is read anew each time the plugin is configured"},
 	{Path: pathPlugins + "." + anyName + ".env", Variable: "SERVE_TRACING_PLUGIN_ENV", join: ":", form: list(","),
 		Meaning: "further variables that the plugin gets of this process's environment: names, or prefixes as `AWS_*`"},

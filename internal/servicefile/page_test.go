@@ -57,7 +57,11 @@ func keyTable() string {
 	var out bytes.Buffer
 	fmt.Fprint(&out, "| key | value | meaning | default | variable |\n| --- | --- | --- | --- | --- |\n")
 	for _, k := range Keys() {
-		fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", k.Path, k.Form(), k.Meaning, code(k.Default), code(k.Variable))
+		byDefault := code(k.Default)
+		if k.atMost != "" {
+			byDefault += ", at most " + k.atMost
+		}
+		fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", k.Path, k.Form(), k.Meaning, byDefault, code(k.Variable))
 	}
 	return out.String()
 }

@@ -2,7 +2,6 @@ package servicefile
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -27,14 +26,19 @@ func (f *File) Settings() []Setting {
 		}
 		for _, p := range f.plugins {
 			path := strings.Replace(k.Path, anyName, p.name, 1)
-			switch i := f.find(path); {
-			case k.Path == pathDocument && p.config != nil:
-				list = append(list, Setting{path, "", fmt.Sprintf("<%d bytes>", len(encode(p.config))), f.place(p.config.Line)})
-			case i >= 0 && names(f.env(k.Variable), k.join, p.name):
-				list = append(list, Setting{path, k.Variable, f.env(k.Variable), "environment " + k.Variable})
-			case i >= 0:
-				list = append(list, Setting{path, k.Variable, f.values[i].text, f.place(f.values[i].at.Line)})
+			i := f.find(path)
+			is := Setting{Key: path, Variable: k.Variable}
+			switch {
+			case i < 0 && (k.Path != pathDocument || p.config == nil):
+				continue
+			case names(f.env(k.Variable), k.join, p.name):
+				is.Value, is.From = f.env(k.Variable), "environment "+k.Variable
+			case i < 0:
+				is.Value, is.From = fmt.Sprintf("<%d bytes>", len(encode(p.config))), f.place(p.config.Line)
+			default:
+				is.Value, is.From = f.values[i].text, f.place(f.values[i].at.Line)
 			}
+			list = append(list, is)
 		}
 	}
 	return list
@@ -42,7 +46,10 @@ func (f *File) Settings() []Setting {
 
 func (f *File) setting(k Key) Setting {
 	is := Setting{Key: k.Path, Variable: k.Variable, Value: k.Default, From: "default"}
-	at := slices.IndexFunc(f.values, func(v value) bool { return v.key.Path == k.Path })
+	if k.atMost != "" {
+		is.Value += ", at most " + k.atMost
+	}
+	at := f.find(k.Path)
 	if k.Variable == "" { // the switch
 		if at >= 0 {
 			is.Value, is.From = f.values[at].text, f.place(f.values[at].at.Line)

@@ -1,0 +1,14 @@
+package main
+
+import "github.com/spf13/cobra"
+
+const configLong = `Look at settings as a service would.`
+
+// newConfig is "servetrace config".
+func newConfig(s settings) *cobra.Command {
+	return newGroup(&cobra.Command{
+		Use:   "config",
+		Short: "Look at the service file and the settings",
+		Long:  configLong,
+	}, newConfigCheck(s))
+}
