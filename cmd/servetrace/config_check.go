@@ -50,7 +50,9 @@ func newConfigCheck(s settings) *cobra.Command {
 				return err
 			}
 			for _, warning := range checked.Warnings {
-				fmt.Fprintln(cmd.ErrOrStderr(), "Warning:", printable(warning))
+				if _, err := fmt.Fprintln(cmd.ErrOrStderr(), "Warning:", printable(warning)); err != nil {
+					return err
+				}
 			}
 			write := checked.write
 			if asJSON {
