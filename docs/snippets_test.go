@@ -51,7 +51,7 @@ func TestSnippets(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := buildPrograms(t, root)
-	for _, name := range []string{"plugins.md", "processors.md", "operations.md", "../README.md"} {
+	for _, name := range []string{"plugins.md", "processors.md", "service-file.md", "operations.md", "../README.md"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
