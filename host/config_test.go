@@ -249,7 +249,7 @@ func TestGrant(t *testing.T) {
 		{[]string{"DD_*_KEY"}, nil, `the plugin asks for variables "DD_*_KEY"`},
 	} {
 		t.Run(strings.Join(test.patterns, ","), func(t *testing.T) {
-			got, err := grant(test.patterns, environ)
+			got, _, err := (&Config{Environ: environ}).grant("p", test.patterns)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -57,7 +57,7 @@ func ExampleInspect() {
 		fmt.Println("  ", i.Err)
 	}
 	// Output:
-	// console false [{LANG C true}]
+	// console false [{LANG C true }]
 	//    start /nowhere/console: there is no such file; check the path, or build the plugin
 	// debugged true []
 	//    attach to /nowhere/plugin.sock: there is no such socket; start the plugin there (--listen), or check the path

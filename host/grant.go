@@ -16,13 +16,11 @@ import (
 // win.
 func (c *Config) startEnviron(name string) []string {
 	limits := c.pluginLimits(name)
-	patterns := slices.Concat(c.PluginEnv[everyPlugin], c.PluginEnv[name])
 	var out []string
 	for _, kv := range c.Environ {
 		variable, _, _ := strings.Cut(kv, "=")
 		_, own := limits[variable]
-		_, named := wire.DeclaredBy(patterns, variable)
-		if !own && (named || wire.BaseVariable(variable)) && !wire.HandshakeVariable(variable) {
+		if !own && (wire.BaseVariable(variable) || c.named(name, variable)) && !wire.HandshakeVariable(variable) {
 			out = append(out, kv)
 		}
 	}
@@ -32,27 +30,49 @@ func (c *Config) startEnviron(name string) []string {
 	return out
 }
 
-// grant gives the variables of environ that the patterns name. A pattern that
-// would name more than a family of variables is an error, and so is a value that
-// is no text, which the contract can not carry.
-func grant(patterns, environ []string) (map[string]string, error) {
-	granted := map[string]string{}
-	for _, pattern := range patterns {
+// grant gives the variables that a plugin gets by its declaration, or because
+// the operator names them for it. Under lock-down a declaration grants nothing:
+// the names of what it would have granted are withheld. A pattern that would
+// name more than a family of variables is an error, and so is a declared value
+// that is no text, which the contract can not carry.
+func (c *Config) grant(plugin string, declared []string) (granted map[string]string, withheld []string, err error) {
+	for _, pattern := range declared {
 		if !wire.ValidEnvPattern(pattern) {
-			return nil, fmt.Errorf("the plugin asks for variables %q: must be a name, or a prefix of three characters or more that ends in an underscore, and a star", pattern)
+			return nil, nil, fmt.Errorf("the plugin asks for variables %q: must be %s", pattern, wantPattern)
 		}
 	}
-	for _, kv := range environ {
+	granted = map[string]string{}
+	limits := c.pluginLimits(plugin)
+	for _, kv := range c.Environ {
 		name, value, ok := strings.Cut(kv, "=")
-		if _, declared := wire.DeclaredBy(patterns, name); !ok || !declared {
+		_, asked := wire.DeclaredBy(declared, name)
+		named := c.named(plugin, name)
+		if _, own := limits[name]; !ok || own || wire.HandshakeVariable(name) || !asked && !named {
 			continue
 		}
-		if !utf8.ValidString(name) || !utf8.ValidString(value) {
-			return nil, fmt.Errorf("the plugin asks for variable %q, whose value is no UTF-8 text and can not be sent: correct it, or unset it", name)
+		text := utf8.ValidString(name) && utf8.ValidString(value)
+		switch {
+		case c.withheld(plugin, name):
+			withheld = append(withheld, name)
+		case text:
+			granted[name] = value
+		case asked:
+			return nil, nil, fmt.Errorf("the plugin asks for variable %q, whose value is no UTF-8 text and can not be sent: correct it, or unset it", name)
 		}
-		granted[name] = value
 	}
-	return granted, nil
+	slices.Sort(withheld)
+	return granted, slices.Compact(withheld), nil
+}
+
+// named tells whether the operator names a variable for a plugin.
+func (c *Config) named(plugin, variable string) bool {
+	_, ok := wire.DeclaredBy(slices.Concat(c.PluginEnv[everyPlugin], c.PluginEnv[plugin]), variable)
+	return ok
+}
+
+// withheld tells whether lock-down keeps a variable from a plugin.
+func (c *Config) withheld(plugin, variable string) bool {
+	return c.Lockdown && !wire.BaseVariable(variable) && !c.named(plugin, variable)
 }
 
 func sortedKeys[T any](m map[string]T) []string {

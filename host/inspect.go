@@ -2,11 +2,17 @@ package host
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
+	"unicode/utf8"
 
 	"github.com/servetrace/servetrace/internal/wire"
 )
@@ -18,6 +24,12 @@ type Inspection struct {
 	Name, Where string
 	// Path is the executable, or the socket of a plugin that is attached to.
 	Path string
+	// Folder is the folder of the list that has brought the plugin, else empty.
+	Folder string
+	// Pin is the digest that the list demands, and Digest that of the file as it
+	// is, both in the list's form ("sha256:" and 64 hexadecimal digits). Empty: no
+	// pin; a file that can not be read, or no file.
+	Pin, Digest string
 	// Attached: a Host does not start the plugin but attaches to it, and gives
 	// it neither variables nor a document nor Context.
 	Attached bool
@@ -31,11 +43,15 @@ type Inspection struct {
 	// About is what the plugin says of itself, each text clipped to 1 KiB.
 	About About
 	// Variables are what the plugin gets of Config.Environ, in order of their
-	// names, besides those of the handshake; before it was described, the base
-	// variables only.
+	// names, besides those of the handshake; before it was described, only those
+	// that it starts with.
 	Variables []Variable
-	// Config is the document that the plugin gets, nil for none. ConfigFile is
-	// where it was read, empty where Config.PluginConfigs has the document.
+	// Withheld are the names of variables that it declares, and that lock-down
+	// keeps from it, in order.
+	Withheld []string
+	// Config is the document that the plugin gets, as it is written: references
+	// are not resolved. Nil for none. ConfigFile is where it was read, empty where
+	// Config.PluginConfigs has the document.
 	Config     []byte
 	ConfigFile string
 	// Context is what the plugin is told about this process; a plain OTLP
@@ -45,6 +61,27 @@ type Inspection struct {
 	// Host keeps to: the plugin's own, or the defaults for those that it does
 	// not name. Zero before it was asked.
 	MaxBatchSpans, MaxBatchBytes, MaxConcurrency int
+
+	document []byte
+	secrets  []string
+	digest   string
+}
+
+// Document is what the plugin is configured with: Config, with its references
+// resolved. It holds secrets: it is for the plugin alone, and for no eye.
+func (i Inspection) Document() []byte { return i.document }
+
+// Secrets are texts that must not be shown, in no order: what the references of
+// Config stand for, and the values of variables that look secret by their names.
+func (i Inspection) Secrets() []string { return i.secrets }
+
+// Pinned is the plugin as an entry of the list that pins what its file is now,
+// its path made absolute. Empty where there is no Digest.
+func (i Inspection) Pinned() string {
+	if i.digest == "" {
+		return ""
+	}
+	return pinned(false, i.Name, i.Path, i.digest)
 }
 
 // About is what a plugin says of itself.
@@ -62,8 +99,19 @@ type About struct {
 // Variable is one variable that a plugin gets.
 type Variable struct {
 	Name, Value string
-	// Base: every plugin gets it. Else the plugin has declared it.
+	// Base: every plugin gets it.
 	Base bool
+	// Setting is the operator's variable that gives it to the plugin, which then
+	// has it from its start: SERVE_TRACING_PLUGIN_ENV, _GOMEMLIMIT or _GOMAXPROCS.
+	// Where it is empty, and Base is false, the plugin has declared the variable,
+	// and gets it when it is configured.
+	Setting string
+}
+
+// Granted tells whether the plugin gets the variable when it is configured, and
+// not only from its start.
+func (v Variable) Granted() bool {
+	return !v.Base && (v.Setting == "" || v.Setting == EnvPluginEnv && utf8.ValidString(v.Value))
 }
 
 // Inspect says what the entries of cfg's list come to, in their order. With
@@ -95,19 +143,27 @@ func (x *exporter) inspect(ctx context.Context, launch bool) Inspection {
 		Name:       x.entry.name,
 		Where:      x.entry.where,
 		Path:       plan.path,
+		Folder:     x.entry.from,
+		Pin:        digestText(x.entry.digest),
 		Attached:   plan.attached,
 		Err:        err,
-		Variables:  variables(plan.environ, nil),
+		Variables:  cfg.variables(plan, nil),
 		Config:     plan.config,
 		ConfigFile: cfg.PluginConfigs[x.entry.name].File,
 		Context:    plan.context,
+		document:   plan.document,
+		secrets:    plan.secrets,
+	}
+	if plan.path != "" && !plan.attached {
+		i.digest = fileDigest(plan.path)
+		i.Digest = digestText(i.digest)
 	}
 	switch {
 	case plan.path == "":
 	case launch:
 		d, err := x.probe(ctx, plan)
 		i.describe(d)
-		i.Variables = variables(plan.environ, d.granted)
+		i.Variables, i.Withheld = cfg.variables(plan, d.granted), d.withheld
 		if err == nil && !i.Described {
 			i.Context = Context{} // a plain OTLP receiver is told nothing
 		}
@@ -151,14 +207,49 @@ func (i *Inspection) describe(d description) {
 
 // variables joins what a process starts with and what it is granted. Of a name
 // that is there twice the last counts, as for the process.
-func variables(environ []string, granted map[string]string) []Variable {
+func (c *Config) variables(p plan, granted map[string]string) []Variable {
 	byName := map[string]Variable{}
 	for name, value := range granted {
 		byName[name] = Variable{Name: name, Value: value}
 	}
-	for _, kv := range environ {
+	limits := c.pluginLimits(p.name)
+	for _, kv := range p.environ {
 		name, value, _ := strings.Cut(kv, "=")
-		byName[name] = Variable{Name: name, Value: value, Base: true}
+		v := Variable{Name: name, Value: value, Base: wire.BaseVariable(name)}
+		switch _, limit := limits[name]; {
+		case limit && name == varMemoryLimit:
+			v.Setting = EnvPluginMemoryLimit
+		case limit:
+			v.Setting = EnvPluginMaxProcs
+		case !v.Base:
+			v.Setting = EnvPluginEnv
+		}
+		byName[name] = v
 	}
 	return slices.SortedFunc(maps.Values(byName), func(a, b Variable) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// digestText is a digest in the list's form.
+func digestText(digest string) string {
+	if digest == "" {
+		return ""
+	}
+	return strings.TrimPrefix(pinMark, "@") + hex.EncodeToString([]byte(digest))
+}
+
+// fileDigest is the digest of a regular file, empty where it can not be read.
+func fileDigest(path string) string {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe would block
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }() // read only
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	hash := sha256.New()
+	if _, err := io.Copy(hash, f); err != nil {
+		return ""
+	}
+	return string(hash.Sum(nil))
 }

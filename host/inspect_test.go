@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/testplugin"
@@ -41,7 +42,7 @@ func TestInspect(t *testing.T) {
 	lang := Variable{Name: "LANG", Value: "C.UTF-8", Base: true}
 	got := Inspect(t.Context(), cfg, true, WithLogger(slog.New(slog.DiscardHandler)))
 	for i := range got { // said below
-		got[i].Path, got[i].Where = "", ""
+		got[i].Path, got[i].Where, got[i].Digest = "", "", ""
 	}
 	want := []Inspection{
 		{
@@ -66,7 +67,7 @@ func TestInspect(t *testing.T) {
 			MaxBatchSpans: mostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
 		},
 	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Inspection{}), cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if sdk := got[0].About.SDK; !strings.HasPrefix(sdk, "github.com/servetrace/servetrace/pluginsdk ") {

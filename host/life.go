@@ -54,6 +54,7 @@ func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 		return nil, err
 	}
 	l.link = newLink(x, l.peer)
+	l.link.redactor = l.plan.redactor
 	if err := l.introduce(start); err != nil {
 		err = x.host.cfg.startError(start, err)
 		if l.gone() {

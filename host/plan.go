@@ -29,10 +29,15 @@ type plan struct {
 	trust launch.Trust
 	// environ is what the process starts with.
 	environ []string
-	// config is the document that it is configured with, nil for none, and
-	// configFile where it was read, if it was.
-	config     []byte
-	configFile string
+	// config is the document as the operator wrote it, nil for none, and
+	// configFile where it was read, if it was. document is the same with its
+	// references resolved: it is for the plugin alone, and never shown.
+	config, document []byte
+	configFile       string
+	// secrets are texts that must not be shown: what references stand for, and
+	// values of variables that it may get. redactor knows them.
+	secrets  []string
+	redactor launch.Redactor
 	// context is what it is told about this process.
 	context Context
 }
@@ -47,10 +52,20 @@ func (c *Config) plan(e entry) (plan, error) {
 	if p.path, err = e.resolve(c.PluginDirs); err != nil || p.attached {
 		return p, err
 	}
-	p.trust = launch.Trust{AllowWritable: c.AllowWritable}
+	p.trust = launch.Trust{Digest: []byte(e.digest), AllowWritable: c.AllowWritable}
 	p.environ = c.startEnviron(e.name)
 	p.configFile = c.PluginConfigs[e.name].File
-	p.config, err = c.PluginConfigs[e.name].load()
+	refs := c.secretsFor(e.name)
+	if p.config, err = c.PluginConfigs[e.name].load(); err == nil {
+		p.document, err = resolveReferences(p.config, refs.lookUp)
+		if err != nil && p.configFile != "" {
+			err = fmt.Errorf("configuration file %q: %w", p.configFile, err)
+		} else if err != nil {
+			err = fmt.Errorf("configuration: %w", err)
+		}
+	}
+	p.secrets = refs.texts(c.Environ)
+	p.redactor = launch.NewRedactor(p.secrets)
 	return p, err
 }
 
@@ -121,6 +136,7 @@ func connect(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, er
 		Digest:        p.trust.Digest,
 		AllowWritable: p.trust.AllowWritable,
 		Environ:       p.environ,
+		Secrets:       p.secrets,
 		Stdout:        shared(os.Stdout),
 		Stderr:        shared(os.Stderr),
 		SocketDirs:    runtimeDirs(c.Environ),
@@ -180,6 +196,8 @@ type description struct {
 	about   *pluginv1.DescribeResponse
 	limits  limits
 	granted map[string]string
+	// withheld are the variables that lock-down keeps from it.
+	withheld []string
 }
 
 // reads tells whether name is that of a variable that the plugin declares.
@@ -212,7 +230,7 @@ func (c *Config) describe(ctx context.Context, p plan, conn grpc.ClientConnInter
 	if p.attached {
 		return d, nil
 	}
-	if d.granted, err = grant(about.GetEnvPatterns(), c.Environ); err != nil {
+	if d.granted, d.withheld, err = c.grant(p.name, about.GetEnvPatterns()); err != nil {
 		return d, fmt.Errorf("describe: %w", err)
 	}
 	return d, nil

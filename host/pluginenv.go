@@ -169,14 +169,20 @@ func noSuchPlugin(variable, name string, list []entry) error {
 	return fmt.Errorf("%s: there is no plugin %q; the plugins of %s are %s", variable, name, EnvPlugins, strings.Join(names, ", "))
 }
 
+// The variables that Go's runtime reads at its start.
+const (
+	varMemoryLimit = "GOMEMLIMIT"
+	varMaxProcs    = "GOMAXPROCS"
+)
+
 // pluginLimits are the variables that a plugin starts with for its Go runtime.
 func (c *Config) pluginLimits(name string) map[string]string {
 	limits := map[string]string{}
 	if bytes, ok := byName(c.PluginMemoryLimit, name); ok {
-		limits["GOMEMLIMIT"] = strconv.FormatInt(bytes, 10)
+		limits[varMemoryLimit] = strconv.FormatInt(bytes, 10)
 	}
 	if n, ok := byName(c.PluginMaxProcs, name); ok {
-		limits["GOMAXPROCS"] = strconv.Itoa(n)
+		limits[varMaxProcs] = strconv.Itoa(n)
 	}
 	return limits
 }

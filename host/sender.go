@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -70,6 +71,8 @@ type link struct {
 	leases *leases
 	// plain: the plugin serves OTLP and no Lifecycle.
 	plain bool
+	// redactor takes out of the plugin's remarks what is secret.
+	redactor launch.Redactor
 	// peer is killed when the plugin does not even answer a health check.
 	peer peer
 
@@ -229,7 +232,7 @@ func (l *link) read(response []byte, trailer metadata.MD) answer {
 		}
 		ans.rejected = uint64(max(0, msg.GetPartialSuccess().GetRejectedSpans()))
 		if text := msg.GetPartialSuccess().GetErrorMessage(); text != "" {
-			ans.remark = wire.Clip(text)
+			ans.remark = wire.Clip(l.redactor.Text(text))
 		}
 	}
 	var unread string

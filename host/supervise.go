@@ -192,7 +192,7 @@ func (x *exporter) endedWith(err error) {
 func (x *exporter) configure(ctx context.Context, a *attempt, l *link, plan plan, d description) error {
 	reply, err := pluginv1.NewLifecycleClient(l.conn).Configure(ctx, &pluginv1.ConfigureRequest{
 		Env:     d.granted,
-		Config:  plan.config,
+		Config:  plan.document,
 		Context: plan.context.message(plan.name),
 	})
 	if err != nil {
@@ -211,9 +211,9 @@ func diagnose(log *slog.Logger, plan plan, about description, list []*pluginv1.D
 	var errs []error
 	warned, ofFile := 0, ""
 	for _, d := range list {
-		text := wire.Clip(d.GetText())
+		text := wire.Clip(plan.redactor.Text(d.GetText()))
 		if d.GetPath() != "" {
-			text = wire.Clip(d.GetPath()) + ": " + text
+			text = wire.Clip(plan.redactor.Text(d.GetPath())) + ": " + text
 		}
 		file := plan.configFile
 		if about.reads(d.GetPath()) {
@@ -247,6 +247,9 @@ func diagnose(log *slog.Logger, plan plan, about description, list []*pluginv1.D
 // ready books a plugin that has become ready, and says so in one line.
 func (x *exporter) ready(l *life) {
 	granted := sortedKeys(l.about.granted)
+	if withheld := l.about.withheld; len(withheld) > 0 {
+		x.log.Warn("lock-down keeps variables from the plugin that it declares; name them for it in "+EnvPluginEnv+" if it needs them", "variables", withheld)
+	}
 	if !x.unsteady() {
 		l.a.end(true) // before the log says that it is ready
 	}

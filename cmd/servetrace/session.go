@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -108,16 +109,22 @@ func (s *session) connect(ctx context.Context, settings settings) (peer, error) 
 	if s.is.Attached {
 		return launch.Attach(ctx, s.is.Path)
 	}
+	digest, err := hex.DecodeString(strings.TrimPrefix(s.is.Pin, "sha256:"))
+	if err != nil {
+		return nil, err // cannot happen: the host has read it
+	}
 	var environ []string
 	for _, v := range s.is.Variables {
-		if v.Base {
+		if v.Base || v.Setting != "" {
 			environ = append(environ, v.Name+"="+v.Value)
 		}
 	}
 	return launch.Start(ctx, launch.Command{
 		Name:          s.is.Name,
 		Path:          s.is.Path,
+		Digest:        digest,
 		AllowWritable: s.cfg.AllowWritable,
+		Secrets:       s.is.Secrets(),
 		Environ:       environ,
 		Stdout:        open(os.Stdout),
 		Stderr:        open(os.Stderr),
@@ -165,14 +172,14 @@ func (s *session) introduce(ctx context.Context) error {
 	}
 	granted := map[string]string{}
 	for _, v := range s.is.Variables {
-		if !v.Base {
+		if v.Granted() {
 			granted[v.Name] = v.Value
 		}
 	}
 	where := s.is.Context
 	reply, err := s.lifecycle().Configure(ctx, &pluginv1.ConfigureRequest{
 		Env:    granted,
-		Config: s.is.Config,
+		Config: s.is.Document(),
 		Context: &pluginv1.StaticContext{
 			Application: where.Application,
 			Deployment:  where.Deployment,
@@ -193,10 +200,11 @@ func (s *session) introduce(ctx context.Context) error {
 // error.
 func (s *session) diagnose(list []*pluginv1.Diagnostic) error {
 	var errs []error
+	redactor := launch.NewRedactor(s.is.Secrets())
 	for _, d := range list {
-		text := wire.Clip(d.GetText())
+		text := wire.Clip(redactor.Text(d.GetText()))
 		if d.GetPath() != "" {
-			text = wire.Clip(d.GetPath()) + ": " + text
+			text = wire.Clip(redactor.Text(d.GetPath())) + ": " + text
 		}
 		if d.GetSeverity() == pluginv1.Severity_SEVERITY_ERROR {
 			errs = append(errs, errors.New(text))
@@ -240,11 +248,11 @@ func (s *session) export(ctx context.Context, batch request) answer {
 	if err := s.process.Conn().Invoke(ctx, wire.ExportMethod, out, &response, grpc.Trailer(&trailer)); err != nil {
 		return answer{err: wire.FromStatus(err)}
 	}
-	return readAnswer(response.Data, trailer)
+	return readAnswer(response.Data, trailer, launch.NewRedactor(s.is.Secrets()))
 }
 
 // readAnswer takes an OK answer apart.
-func readAnswer(response []byte, trailer metadata.MD) answer {
+func readAnswer(response []byte, trailer metadata.MD, redactor launch.Redactor) answer {
 	var (
 		ans     answer
 		message coltracepb.ExportTraceServiceResponse
@@ -253,7 +261,7 @@ func readAnswer(response []byte, trailer metadata.MD) answer {
 		ans.unread = err.Error()
 	}
 	ans.rejected = int(max(0, message.GetPartialSuccess().GetRejectedSpans()))
-	ans.remark = wire.Clip(message.GetPartialSuccess().GetErrorMessage())
+	ans.remark = wire.Clip(redactor.Text(message.GetPartialSuccess().GetErrorMessage()))
 	var unread string
 	ans.filtered, unread = wire.ReadFiltered(trailer.Get(wire.MetaFiltered))
 	ans.unread = cmp.Or(unread, ans.unread)

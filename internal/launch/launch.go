@@ -189,7 +189,7 @@ func clientConfig(run *process) *goplugin.ClientConfig {
 		StartTimeout:     time.Hour,             // ctx decides, by killing the process
 		SyncStdout:       run.out.writer("stdout"),
 		SyncStderr:       run.out.writer("stderr"),
-		GRPCDialOptions:  dialOptions(run.dial, wire.PeerCredentials()),
+		GRPCDialOptions:  append(dialOptions(run.dial, wire.PeerCredentials()), hush(run.out.secrets)),
 	}
 }
 

@@ -94,6 +94,17 @@ func FromStatus(err error) *Error {
 	return e
 }
 
+// Reword gives the error of a gRPC call, which is not nil, with another text:
+// code and details stay.
+func Reword(err error, text func(string) string) error {
+	st := status.Convert(err).Proto()
+	if said := text(st.GetMessage()); said != st.GetMessage() {
+		st.Message = said
+		return status.ErrorProto(st)
+	}
+	return err
+}
+
 // ToStatus turns an exporter's or processor's error into what gRPC sends, on
 // the plugin's side. An *Error keeps its code; a gRPC status keeps code and
 // details; a context's end is CANCELLED or DEADLINE_EXCEEDED; anything else is

@@ -1,0 +1,271 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+)
+
+// values answers references of tests.
+func values(reference string) (string, error) {
+	value, ok := map[string]string{
+		"x": "plain", "null": "null", "n": "123", "q": `a "b" 'c' \d`, "c": "k: v # w", "l": "one\ntwo\n", "r": "${x}", "e": "\u0085\u2028é😀\ufeff\x01", "t": " tab\t ",
+	}[reference]
+	if !ok {
+		return "", errors.New("no " + reference)
+	}
+	return value, nil
+}
+
+func TestReferences(t *testing.T) {
+	for _, test := range []struct{ name, in, want string }{
+		{"none", "a: 1 # ${x}\n", "a: 1 # ${x}\n"},
+		{"a key", "${x}: 1\n\"${x}\": {\"${x}\": 2}\n", "${x}: 1\n\"${x}\": {\"${x}\": 2}\n"},
+		{"plain", "a: ${x}\nb: 2\n", "a: \"plain\"\nb: 2\n"},
+		{"within", "a: Bearer ${x}, ${n} # ${no}\n", "a: \"Bearer plain, 123\" # ${no}\n"},
+		{"null and numbers stay texts", "- ${null}\n- ${n}\n", "- \"null\"\n- \"123\"\n"},
+		{"quotes and colons", "a: ${q}\nb: '${c}'\nc: \"${c}\"\n", "a: \"a \\\"b\\\" 'c' \\\\d\"\nb: \"k: v # w\"\nc: \"k: v # w\"\n"},
+		{"lines", "a: ${l}\nb: x\n", "a: \"one\\ntwo\\n\"\nb: x\n"},
+		{"what is not printed", "a: ${e}${t}\n", "a: \"\\u0085\\u2028é😀\\ufeff\\u0001 tab\\u0009 \"\n"},
+		{"a value is not resolved again", "a: ${r}\n", "a: \"${x}\"\n"},
+		{"escaped", "a: $${x} $$${x} ${x}$\n", "a: \"${x} $${x} plain$\"\n"},
+		{"in flow", "a: [\"${x}\", '${n}', {b: \"${x}\"}]\n", "a: [\"plain\", \"123\", {b: \"plain\"}]\n"},
+		{"single quotes", "a: 'it''s ${x}' # c\n", "a: \"it's plain\" # c\n"},
+		{"anchor, tag and alias", "a: &k !!str ${x}\nb: *k\nc: !mine ${x}\n", "a: &k !!str \"plain\"\nb: *k\nc: !mine \"plain\"\n"},
+		{"block", "a: |\n  one ${x}\n\n  two\nb: ${x}\n", "a: \"one plain\\n\\ntwo\\n\\\n  \\\n  \\\n  \"\nb: \"plain\"\n"},
+		{"folded, with an end", "- >-\n  one\n  ${x}\n- 2\n", "- \"one plain\\\n  \\\n  \"\n- 2\n"},
+		{"plain in two lines", "a: one\n  ${x}\nb: 1\n", "a: \"one plain\\\n  \"\nb: 1\n"},
+		{"wide characters before", "é: {😀: \"${x}\"}\n", "é: {😀: \"plain\"}\n"},
+		{"two documents", "a: ${x}\n---\nb: ${n}\n", "a: \"plain\"\n---\nb: \"123\"\n"},
+		{"lines of Windows", "a: ${x}\r\nb: ${n}\r\n", "a: \"plain\"\r\nb: \"123\"\r\n"},
+		{"a text alone", "${x}", "\"plain\""},
+		{"an escaped mark", `a: "\u0024{x}"`, `a: "plain"`},
+		{"JSON", "{\n\t\"${x}\": \"${q}\",\n\t\"b\" : [\"${l}\", null, 1.0, \"\\ud83d\\ude00\\/\"]\n}", "{\n\t\"${x}\": \"a \\\"b\\\" 'c' \\\\d\",\n\t\"b\" : [\"one\\ntwo\\n\", null, 1.0, \"\\ud83d\\ude00\\/\"]\n}"},
+		{"JSON text", `"${x}"`, `"plain"`},
+		{"JSON, escaped", `{"a": "$${x}", "b": "\u0024{x}"}`, `{"a": "${x}", "b": "plain"}`},
+		{"not understood, and without a reference", "a: [\n\\", "a: [\n\\"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := resolveReferences([]byte(test.in), values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, string(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if strings.Count(test.in, "\n") != strings.Count(string(got), "\n") {
+				t.Errorf("other lines: %q", got)
+			}
+		})
+	}
+}
+
+func TestFaultyReferences(t *testing.T) {
+	for _, test := range []struct{ in, want string }{
+		{"a: ${no}\nb: ${x}\nc:\n  - ${nope}\n", "line 1: no no\nline 4: no nope"},
+		{"{\n\"a\": \"${no}\",\n\"b\": \"${nope}\"}", "line 2: no no\nline 3: no nope"},
+		{"a: pa${ss\n", "line 1: there is ${ without } behind it; write a literal ${ as $${"},
+		{"a: {b: ${x}}\n", "it has references (${…}) and is neither YAML nor JSON, where a reference in [ ] or { } stands in quotes: yaml: did not find expected ',' or '}'"},
+		{"[" + strings.Repeat(`"${no}",`, 30) + "1]", strings.TrimSuffix(strings.Repeat("line 1: no no\n", mostFaults), "\n")},
+	} {
+		_, err := resolveReferences([]byte(test.in), values)
+		if fmt.Sprint(err) != test.want {
+			t.Errorf("%q: error\n%v\nwant\n%s", test.in, err, test.want)
+		}
+	}
+	_, err := resolveReferences([]byte("["+strings.Repeat(`"${x}",`, 40)+"1]"), func(string) (string, error) { return strings.Repeat("x", mostSecretBytes), nil })
+	if err == nil || !strings.HasPrefix(err.Error(), "line 1: the document has more than 1048576 bytes with its references resolved") {
+		t.Errorf("a document that grows without end: %v", err)
+	}
+}
+
+// FuzzReferences: nothing panics; a document without references comes out as it
+// is; else the same tree does, with only those values changed.
+func FuzzReferences(f *testing.F) {
+	for _, text := range []string{
+		"a: ${x}\n", "a: |2\n   ${x}\n\n\nb: 'x'''\n", "- &k ${x}\n- *k\n", "? [${x}]\n: \"${x}\\\n  \"\n", "{\"a\": \"${x}\"}", "%YAML 1.1\n---\n${x}\n...\n",
+		"a: >+\n ${x}\n\n# c\n", "\ufeffa: ${x}\r", "a: \"\\x24{x}\"", "!!binary ${x}", "x: $${x}", "a: !!int ${x}", "a:\n  ${x}\n   b\n",
+	} {
+		f.Add(text, "v")
+		f.Add(text, "a: \"b\n #")
+	}
+	f.Fuzz(func(t *testing.T, document, value string) {
+		value = strings.ToValidUTF8(value, "")
+		look := func(string) (string, error) { return value, nil }
+		got, err := resolveReferences([]byte(document), look)
+		if err != nil {
+			return
+		}
+		if !strings.Contains(document, "${") && !strings.Contains(document, `\`) {
+			if string(got) != document {
+				t.Fatalf("%q became %q", document, got)
+			}
+			return
+		}
+		if json.Valid([]byte(document)) {
+			var before, after any
+			if json.Unmarshal([]byte(document), &before) != nil || json.Unmarshal(got, &after) != nil {
+				t.Fatalf("%q became %q, which is no JSON", document, got)
+			}
+			if diff := cmp.Diff(resolvedTree(before, look), after); diff != "" {
+				t.Errorf("%q became %q (-want +got):\n%s", document, got, diff)
+			}
+			return
+		}
+		before, errBefore := readYAML([]byte(document))
+		after, errAfter := readYAML(got)
+		if errBefore != nil && string(got) == document {
+			return
+		}
+		if errBefore != nil || errAfter != nil {
+			t.Fatalf("%q became %q: %v, %v", document, got, errBefore, errAfter)
+		}
+		if before, after := shape(before, look), shape(after, nil); !slices.Equal(before, after) {
+			t.Errorf("%q became %q: %q, want %q", document, got, after, before)
+		}
+	})
+}
+
+// resolvedTree is a JSON value with the references in its texts resolved.
+func resolvedTree(v any, look lookUp) any {
+	switch v := v.(type) {
+	case string:
+		r := resolver{look: look}
+		if resolved, ok := r.text(v, 0); ok {
+			return resolved
+		}
+	case []any:
+		for i := range v {
+			v[i] = resolvedTree(v[i], look)
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = resolvedTree(v[key], look)
+		}
+	}
+	return v
+}
+
+// shape lists the nodes of trees, with the references in values resolved.
+func shape(docs []*yaml.Node, look lookUp) []string {
+	var list []string
+	var walk func(n *yaml.Node, key bool)
+	walk = func(n *yaml.Node, key bool) {
+		value := n.Value
+		r := resolver{look: look}
+		if n.Kind == yaml.ScalarNode && !key && look != nil {
+			if resolved, ok := r.text(value, 0); ok {
+				value = resolved
+			}
+		}
+		list = append(list, fmt.Sprint(n.Kind, n.ShortTag(), n.Anchor, len(n.Content), " ", value))
+		for i, child := range n.Content {
+			walk(child, key || n.Kind == yaml.MappingNode && i%2 == 0)
+		}
+	}
+	for _, doc := range docs {
+		walk(doc, false)
+	}
+	return list
+}
+
+func TestSecretSources(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string, mode os.FileMode) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	most := strings.Repeat("x", mostSecretBytes)
+	cfg := Config{Lockdown: true, PluginEnv: map[string][]string{"p": {"MY_*"}}, Environ: []string{"MY_A=old", "MY_A=hunter2", "MY_EMPTY=", "MY_BAD=\xff", "OTHER=secret", "HOME=/root"}}
+	for _, test := range []struct{ reference, want, err string }{
+		{"env:MY_A", "hunter2", ""},
+		{"env:HOME", "/root", ""}, // a base variable
+		{"env:MY_NONE", "", "the variable is not set, or empty, in the environment of this process; set it"},
+		{"env:MY_EMPTY", "", "the variable is not set, or empty, in the environment of this process; set it"},
+		{"env:MY_BAD", "", "its value is no UTF-8 text, and can not stand in a document"},
+		{"env:OTHER", "", "under lock-down (SERVE_TRACING_LOCKDOWN) a document refers only to variables that SERVE_TRACING_PLUGIN_ENV names for its plugin; add NAME:OTHER there"},
+		{"env:MY_*", "", "must be the name of a variable"},
+		{"env:", "", "must be the name of a variable"},
+		{"file:" + write("a", "hunter2\n", 0o600), "hunter2", ""},
+		{"file:" + write("b", "two\nlines\n\n", 0o600), "two\nlines\n", ""},
+		{"file:" + write("c", "windows\r\n", 0o600), "windows", ""},
+		{"file:" + write("most", most, 0o600), most, ""},
+		{"file:" + write("large", most+"x", 0o600), "", "the file has more than 65536 bytes"},
+		{"file:" + write("empty", "\n", 0o600), "", "the file is empty"},
+		{"file:" + write("binary", "a\x00b", 0o600), "", "its value is no UTF-8 text, and can not stand in a document"},
+		{"file:" + dir, "", "this is no regular file (d---------)"},
+		{"file:" + pipe, "", "this is no regular file (p---------)"},
+		{"file:" + dir + "/nosuch", "", "there is no such file; create it, or correct the path"},
+		{"file:secret", "", "the path must be absolute"},
+		{"MY_A", "", "must be ${env:NAME} or ${file:/PATH}; write a literal ${ as $${"},
+	} {
+		got, err := cfg.secretsFor("p").lookUp(test.reference)
+		want := "<nil>"
+		if test.err != "" {
+			want = "${" + test.reference + "}: " + test.err
+		}
+		if got != test.want || fmt.Sprint(err) != want {
+			t.Errorf("%s is %q, %v; want %q, %s", test.reference, got, err, test.want, want)
+		}
+	}
+	// What may be a part of a password is not shown.
+	for reference, shown := range map[string]string{"vault:hunter2": "${vault:…}", "hunter 2": "${…}", "a b:hunter2": "${…}"} {
+		_, err := cfg.secretsFor("p").lookUp(reference)
+		if want := shown + ": must be ${env:NAME} or ${file:/PATH}; write a literal ${ as $${"; fmt.Sprint(err) != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
+
+// TestSecretFileOfAnotherUser: the error says whose it is.
+func TestSecretFileOfAnotherUser(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may read everything")
+	}
+	path := filepath.Join(t.TempDir(), "a")
+	if err := os.WriteFile(path, []byte("x"), 0o200); err != nil {
+		t.Fatal(err)
+	}
+	_, err := secretFile(path)
+	want := fmt.Sprintf("this process (user %d) may not read it, which belongs to user %d and has mode 0200; see its owner and mode, and those of its folders", os.Geteuid(), os.Geteuid())
+	if fmt.Sprint(err) != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+func TestSecretsOfVariables(t *testing.T) {
+	for _, test := range []struct {
+		name, value string
+		want        []string
+	}{
+		{"DD_API_KEY", "k", []string{"k"}},
+		{"aws_session_token", "t", []string{"t"}},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "a=one,b=t%3Dwo", []string{"a=one,b=t%3Dwo", "one", "t%3Dwo", "t=wo"}},
+		{"https_proxy", "http://u:p%40ss@h:1", []string{"p@ss", "u:p%40ss"}},
+		{"https_proxy", "http://u@h:1", nil},
+		{"AWS_WEB_IDENTITY_TOKEN_FILE", "/run/t", nil},
+		{"GOOGLE_APPLICATION_CREDENTIALS", "/run/t", nil},
+		{"LANG", "C", nil},
+	} {
+		if diff := cmp.Diff(test.want, secretsOf(test.name, test.value)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+}

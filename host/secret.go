@@ -1,0 +1,202 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// secrets looks up what references of one plugin's document stand for, each
+// once, and remembers it as secret.
+type secrets struct {
+	// environ are the variables that may be referred to; withheld tells of
+	// others, which lock-down keeps from the plugin.
+	environ  map[string]string
+	withheld func(name string) bool
+	values   map[string]string // by reference
+}
+
+// secretsFor looks up for the document of a plugin.
+func (c *Config) secretsFor(plugin string) *secrets {
+	s := &secrets{environ: map[string]string{}, values: map[string]string{}}
+	for _, kv := range c.Environ { // the last counts, as for a process
+		name, value, _ := strings.Cut(kv, "=")
+		s.environ[name] = value
+	}
+	s.withheld = func(name string) bool { return c.withheld(plugin, name) }
+	return s
+}
+
+// texts are all texts that must not be shown: what was looked up, and what the
+// variables hold that the plugin may get. Which of them it declares is not known
+// before it runs.
+func (s *secrets) texts(environ []string) []string {
+	texts := slices.Collect(maps.Values(s.values))
+	for _, kv := range environ {
+		if name, value, _ := strings.Cut(kv, "="); !s.withheld(name) {
+			texts = append(texts, secretsOf(name, value)...)
+		}
+	}
+	slices.Sort(texts)
+	return slices.Compact(texts)
+}
+
+// mostSecretBytes is the largest file that a reference may name.
+const mostSecretBytes = 64 << 10
+
+// lookUp gives the value of a reference. The error names the reference, and
+// never a value.
+func (s *secrets) lookUp(reference string) (string, error) {
+	if value, known := s.values[reference]; known {
+		return value, nil
+	}
+	var value string
+	var err error
+	scheme, rest, _ := strings.Cut(reference, ":")
+	switch scheme {
+	case "env":
+		value, err = s.variable(rest)
+	case "file":
+		value, err = secretFile(rest)
+	default:
+		err = errors.New("must be ${env:NAME} or ${file:/PATH}; write a literal ${ as $${")
+	}
+	if err == nil && (!utf8.ValidString(value) || strings.ContainsRune(value, 0)) {
+		err = errors.New("its value is no UTF-8 text, and can not stand in a document")
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", shownReference(reference), err)
+	}
+	s.values[reference] = value
+	return value, nil
+}
+
+// shownReference is a reference as an error names it. What is not of a form
+// that is known may be a part of anything: of that only a word is shown.
+func shownReference(reference string) string {
+	scheme, _, whole := strings.Cut(reference, ":")
+	switch {
+	case whole && (scheme == "env" || scheme == "file"), !whole && wire.ValidEnvPattern(scheme):
+		return "${" + wire.Clip(reference) + "}"
+	case whole && wire.ValidEnvPattern(scheme):
+		return "${" + wire.Clip(scheme) + ":…}"
+	}
+	return "${…}"
+}
+
+func (s *secrets) variable(name string) (string, error) {
+	switch {
+	case strings.HasSuffix(name, "*") || !wire.ValidEnvPattern(name):
+		return "", errors.New("must be the name of a variable")
+	case s.withheld(name):
+		return "", fmt.Errorf("under lock-down (%s) a document refers only to variables that %s names for its plugin; add NAME:%s there",
+			EnvLockdown, EnvPluginEnv, name)
+	case s.environ[name] == "":
+		return "", errors.New("the variable is not set, or empty, in the environment of this process; set it")
+	}
+	return s.environ[name], nil
+}
+
+// secretFile reads a file for a reference; a line break at its end is not part
+// of the secret.
+func secretFile(name string) (string, error) {
+	if !path.IsAbs(name) {
+		return "", errors.New("the path must be absolute")
+	}
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe would block
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", errors.New("there is no such file; create it, or correct the path")
+	case errors.Is(err, fs.ErrPermission):
+		return "", fmt.Errorf("this process (user %d) may not read it%s; see its owner and mode, and those of its folders", os.Geteuid(), ownerOf(name))
+	case err != nil:
+		return "", err
+	}
+	defer func() { _ = f.Close() }() // read only
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("this is no regular file (%v)", info.Mode().Type())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, mostSecretBytes+1))
+	if err != nil {
+		return "", err
+	}
+	if len(data) > mostSecretBytes {
+		return "", fmt.Errorf("the file has more than %d bytes", mostSecretBytes)
+	}
+	value := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+	if value == "" {
+		return "", errors.New("the file is empty")
+	}
+	return value, nil
+}
+
+// ownerOf tells whose a file is, if that can be seen.
+func ownerOf(name string) string {
+	info, err := os.Stat(name)
+	if err != nil {
+		return ""
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf(", which belongs to user %d and has mode %04o", stat.Uid, info.Mode().Perm())
+}
+
+// secretWords are parts of the names of variables that hold secrets.
+var secretWords = []string{
+	"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTH", "HEADERS", "COOKIE", "PRIVATE", "DSN",
+}
+
+// secretName tells whether a variable looks as if it held a secret. One that
+// names a file does not: its path is needed to understand an error.
+func secretName(name string) bool {
+	name = strings.ToUpper(name)
+	for _, end := range []string{"_FILE", "_PATH", "_DIR"} {
+		if strings.HasSuffix(name, end) {
+			return false
+		}
+	}
+	return name != "GOOGLE_APPLICATION_CREDENTIALS" && // a path
+		slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(name, word) })
+}
+
+// secretsOf are the texts of a variable that must not be shown: its value, if
+// its name looks so, the values of a list of headers, and the password of an
+// address.
+func secretsOf(name, value string) []string {
+	var texts []string
+	if u, err := url.Parse(value); err == nil && u.User != nil {
+		if password, has := u.User.Password(); has {
+			texts = append(texts, password, u.User.String())
+		}
+	}
+	if !secretName(name) {
+		return texts
+	}
+	texts = append(texts, value)
+	for item := range strings.SplitSeq(value, ",") {
+		if _, header, ok := strings.Cut(item, "="); ok {
+			texts = append(texts, header)
+			if plain, err := url.QueryUnescape(header); err == nil && plain != header {
+				texts = append(texts, plain)
+			}
+		}
+	}
+	return texts
+}
