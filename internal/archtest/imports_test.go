@@ -41,7 +41,7 @@ var importTable = []struct {
 	{dir: "pluginsdk/otelplugin", may: []string{"pluginsdk", "internal/otlpwire"}},
 	{dir: "pluginsdk/processors", may: []string{"pluginsdk", "semconv"}},
 	{dir: "pluginsdk/plugintest", may: []string{
-		"pluginsdk", "host", "internal/launch", "internal/wire", "internal/otlpwire", "internal/gen/...",
+		"pluginsdk", "host", "internal/launch", "internal/wire", "internal/proctree", "internal/otlpwire", "internal/gen/...",
 	}},
 	{dir: "internal/testplugin", may: []string{"pluginsdk"}},
 	{dir: "internal/memnet"},

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,40 +38,51 @@ func (p *process) reap(cmd *exec.Cmd) {
 	p.state, p.child = cmd.ProcessState, nil
 }
 
-// quit sends SIGQUIT to a process: to the thread of it that has run for longest
-// and runs now, if any does. A Go program prints the stack of the goroutine that
-// the signal interrupts, and can not print that of one which runs on another
-// thread.
-func quit(pid int) {
-	if tid := busiest(pid); tid == 0 || unix.Tgkill(pid, tid, unix.SIGQUIT) != nil {
-		_ = unix.Kill(pid, unix.SIGQUIT) // it is there: nobody has reaped it
-	}
-}
+// watchTime is how long threads are watched for which of them works.
+const watchTime = 100 * time.Millisecond
 
-// busiest is the thread that quit looks for; 0 for none.
+// busiest is the thread of a process that has worked most for a while, which is
+// how long it blocks; 0 if none has. A Go program prints the stack of the
+// goroutine that SIGQUIT interrupts, and can not print that of one which runs on
+// another thread.
 func busiest(pid int) int {
-	folder := fmt.Sprintf("/proc/%d/task", pid)
-	threads, err := os.ReadDir(folder)
-	if err != nil {
-		return 0
-	}
+	before := workOf(pid)
+	time.Sleep(watchTime)
 	found, most := 0, uint64(0)
-	for _, thread := range threads {
-		stat, err := os.ReadFile(filepath.Join(folder, thread.Name(), "stat"))
-		if err != nil {
-			continue
-		}
-		// The name, in brackets, may hold anything; then come the third field,
-		// the state, and as 14th and 15th the ticks spent in user and kernel mode.
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(fields) < 13 || fields[0] != "R" {
-			continue
-		}
-		user, _ := strconv.ParseUint(fields[11], 10, 64)
-		system, _ := strconv.ParseUint(fields[12], 10, 64)
-		if tid, err := strconv.Atoi(thread.Name()); err == nil && (found == 0 || user+system > most) {
-			found, most = tid, user+system
+	for tid, now := range workOf(pid) {
+		if worked := now - before[tid]; worked > most {
+			found, most = tid, worked
 		}
 	}
 	return found
+}
+
+// workOf says how long each thread of a process has run, in nanoseconds.
+func workOf(pid int) map[int]uint64 {
+	folder := fmt.Sprintf("/proc/%d/task", pid)
+	threads, err := os.ReadDir(folder)
+	if err != nil {
+		return nil // it has ended
+	}
+	work := make(map[int]uint64, len(threads))
+	for _, thread := range threads {
+		text, err := os.ReadFile(filepath.Join(folder, thread.Name(), "schedstat"))
+		if err != nil {
+			continue // this one has, or the kernel does not count
+		}
+		ran, _, _ := strings.Cut(string(text), " ")
+		n, errRan := strconv.ParseUint(ran, 10, 64)
+		if tid, err := strconv.Atoi(thread.Name()); err == nil && errRan == nil {
+			work[tid] = n
+		}
+	}
+	return work
+}
+
+// quit sends SIGQUIT to a thread of a process that is there, or to any of its
+// threads if that one is not.
+func quit(pid, tid int) {
+	if tid == 0 || unix.Tgkill(pid, tid, unix.SIGQUIT) != nil {
+		_ = unix.Kill(pid, unix.SIGQUIT) // it is there: nobody has reaped it
+	}
 }

@@ -211,13 +211,14 @@ func (p *process) kill(why string) {
 // dump has the process print what it does and end. One that is stopped takes
 // the signal when it goes on.
 func (p *process) dump() {
+	tid := busiest(p.pid())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.child == nil {
 		return
 	}
 	p.dumped = true
-	quit(p.child.Pid)
+	quit(p.child.Pid, tid)
 	_ = syscall.Kill(p.child.Pid, syscall.SIGCONT) // it is there: nobody has reaped it
 }
 

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/servetrace/servetrace/internal/proctree"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -127,6 +128,7 @@ func (c *child) live(path string, env []string, h how, started chan<- error) {
 
 	awaitEnd(cmd)
 	c.reap()
+	c.endKin()
 	// A grandchild that left the group may hold the pipes open for ever.
 	limit := time.AfterFunc(time.Second, func() { closeAll(pipes.stdout, pipes.stderr) })
 	reading.Wait()
@@ -188,6 +190,19 @@ func (c *child) reap() {
 	_ = syscall.Kill(-pid, syscall.SIGKILL) // gone already: as wanted
 	_ = c.cmd.Wait()                        // the state says more than the error
 	c.state, c.cmd = c.cmd.ProcessState, nil
+}
+
+// kinTimeout is how long what a plugin has started may take to end by SIGKILL.
+const kinTimeout = 500 * time.Millisecond
+
+// endKin kills what the process has started and what has left its group since.
+// What can not be killed is no fault of the plugin, and is left.
+func (c *child) endKin() {
+	ctx, cancel := context.WithTimeout(context.Background(), kinTimeout)
+	defer cancel()
+	_, _ = proctree.Kill(ctx, proctree.Mark{
+		Variable: wire.EnvSocketDir, Is: func(value string) bool { return value == c.folder },
+	})
 }
 
 // signal sends a signal to the process; one that has ended gets none.
