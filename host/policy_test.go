@@ -31,9 +31,13 @@ import (
 // time: when is what tried again, when given up.
 type fakePlugin struct {
 	export func(ctx context.Context, attempt int) error
-	health func(ctx context.Context) error // nil: it is well
-	flush  func(ctx context.Context) error // nil: it is done
-	limits *pluginv1.Limits
+	// exportID is asked instead of export, by the id of the batch, and begin
+	// before gRPC takes the bytes: its error is that there is no connection.
+	begin    func(id string) error
+	exportID func(ctx context.Context, id string) error
+	health   func(ctx context.Context) error // nil: it is well
+	flush    func(ctx context.Context) error // nil: it is done
+	limits   *pluginv1.Limits
 	// patterns are those of Describe; methods are the calls, in order.
 	patterns []string
 	methods  []string
@@ -41,6 +45,7 @@ type fakePlugin struct {
 	configure error
 	slowEnd   bool
 	report    launch.Report // of its end
+	onKill    func()        // nil: it dies at once
 
 	mu    sync.Mutex
 	calls []time.Duration // since start, of Export calls
@@ -61,10 +66,18 @@ func (f *fakePlugin) Conn() grpc.ClientConnInterface { return f }
 func (f *fakePlugin) PID() int              { return 1 }
 func (f *fakePlugin) Done() <-chan struct{} { return f.done }
 func (f *fakePlugin) Exit() string          { return "fake end" }
-func (f *fakePlugin) Kill(string)           { f.ended.Do(func() { close(f.done) }) }
+func (f *fakePlugin) die()                  { f.ended.Do(func() { close(f.done) }) }
 func (f *fakePlugin) Dump(context.Context)  {}
 func (f *fakePlugin) Leaving() bool         { return false }
 func (f *fakePlugin) Report() launch.Report { return f.report }
+
+func (f *fakePlugin) Kill(string) {
+	if f.onKill != nil {
+		f.onKill()
+		return
+	}
+	f.die()
+}
 
 func (f *fakePlugin) Stop(ctx context.Context) error {
 	if f.slowEnd {
@@ -74,7 +87,7 @@ func (f *fakePlugin) Stop(ctx context.Context) error {
 	return nil
 }
 
-func (f *fakePlugin) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
+func (f *fakePlugin) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	f.mu.Lock()
 	f.methods = append(f.methods, method)
 	f.mu.Unlock()
@@ -99,10 +112,15 @@ func (f *fakePlugin) Invoke(ctx context.Context, method string, args, reply any,
 	default:
 		return nil
 	}
+	sent, _ := metadata.FromOutgoingContext(ctx)
+	if f.begin != nil {
+		if err := f.begin(sent.Get(wire.MetaBatchID)[0]); err != nil {
+			return err
+		}
+	}
 	buffers := args.(*wire.Outgoing).Buffers()
 	f.mu.Lock()
 	f.calls = append(f.calls, time.Since(f.start))
-	sent, _ := metadata.FromOutgoingContext(ctx)
 	f.ids = append(f.ids, sent.Get(wire.MetaBatchID)...)
 	n := len(f.calls)
 	if f.hold {
@@ -111,8 +129,26 @@ func (f *fakePlugin) Invoke(ctx context.Context, method string, args, reply any,
 		buffers.Free()
 	}
 	f.mu.Unlock()
-	return f.export(ctx, n)
+	if f.exportID == nil {
+		return f.export(ctx, n)
+	}
+	err := f.exportID(ctx, sent.Get(wire.MetaBatchID)[0])
+	var said *saidError
+	if !errors.As(err, &said) {
+		return err
+	}
+	for _, opt := range opts {
+		if o, ok := opt.(grpc.TrailerCallOption); ok {
+			*o.TrailerAddr = metadata.Pairs("content-type", "application/grpc")
+		}
+	}
+	return said.error
 }
+
+// saidError is an error that the plugin itself answers; others are gRPC's.
+type saidError struct{ error }
+
+func (e *saidError) Unwrap() error { return e.error }
 
 func (f *fakePlugin) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, errors.New("no streams here")

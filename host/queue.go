@@ -25,6 +25,8 @@ type item struct {
 	// flight, until a process has answered for it. See suspect.go.
 	suspect bool
 	alone   int
+	// parked: not due before the next connection, see judge.
+	parked bool
 }
 
 // id names the batch, the same on every attempt.

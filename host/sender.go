@@ -113,6 +113,7 @@ func (l *link) hasTurnLocked(it *item) bool {
 // when the peer goes, what it has answered before is still read. Then judge
 // decides what becomes of those without an answer.
 func (l *link) run(ctx context.Context) {
+	l.x.unpark()
 	defer l.x.judge(l)
 	ctx, cancel := context.WithCancel(ctx)
 	taking, stop := context.WithCancel(ctx)

@@ -30,8 +30,9 @@ import (
 // A plugin that is attached to has neither suspects nor quarantine. Its lost
 // connection may mean a crash, a restart or a change of servers, for its process
 // is not ours to see; and other hosts crash it with batches of theirs. What it
-// had goes back with the pause of a batch that failed, so that others pass
-// before it, and is dropped when it is too old.
+// had goes back with the pause of a batch that failed, which begins with the
+// next connection, so that others pass before it, and is dropped when it is too
+// old.
 
 // mostAlone is the number of crashes that a batch alone in flight is good for.
 const mostAlone = 2
@@ -66,12 +67,26 @@ func (x *exporter) judge(l *link) {
 			it.suspect = false
 			x.againLocked(now, it, 0)
 		case x.entry.attached:
-			x.againLocked(now, it, retryPause(it.attempt, nil))
+			it.parked = true
+			x.againLocked(now, it, x.host.cfg.MaxAge) // or unpark
 		default:
 			x.suspectLocked(now, l, it, len(list) == 1)
 		}
 	}
 	x.expireLocked(now)
+	x.armLocked(now)
+}
+
+// unpark begins the pauses of what was lost with the last connection.
+func (x *exporter) unpark() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := time.Now()
+	for _, it := range x.queue.again {
+		if it.parked {
+			it.parked, it.next = false, now.Add(retryPause(it.attempt, nil))
+		}
+	}
 	x.armLocked(now)
 }
 
