@@ -3,6 +3,7 @@ package admin
 import (
 	"runtime"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,7 +14,7 @@ import (
 // metric is one family, as docs/operations.md lists it.
 type metric struct {
 	name   string
-	kind   prometheus.ValueType
+	kind   string // counter, gauge or histogram
 	labels []string
 	help   string
 	desc   *prometheus.Desc
@@ -22,19 +23,26 @@ type metric struct {
 // metrics are all families, in the order of the document.
 var metrics []*metric
 
-func family(kind prometheus.ValueType, name, help string, labels ...string) *metric {
+func family(kind, name, help string, labels ...string) *metric {
 	m := &metric{name, kind, labels, help, prometheus.NewDesc(name, help, labels, nil)}
 	metrics = append(metrics, m)
 	return m
 }
 
 func counter(name, help string, labels ...string) *metric {
-	return family(prometheus.CounterValue, name, help, labels...)
+	return family("counter", name, help, labels...)
 }
 
 func gauge(name, help string, labels ...string) *metric {
-	return family(prometheus.GaugeValue, name, help, labels...)
+	return family("gauge", name, help, labels...)
 }
+
+func histogram(name, help string, labels ...string) *metric {
+	return family("histogram", name, help, labels...)
+}
+
+// values are how the client library calls a kind.
+var values = map[string]prometheus.ValueType{"counter": prometheus.CounterValue, "gauge": prometheus.GaugeValue}
 
 // The labels. component is OpenTelemetry's otel.component.name, the name of a
 // plugin in the list, and so is plugin.
@@ -60,6 +68,8 @@ var (
 		"Spans that the plugin has and has not answered for.", component)
 	otelExported = counter("otel_sdk_exporter_span_exported_total",
 		"Spans that the plugin has answered for for good: delivered where error_type is empty, else rejected with that gRPC code, or as rejected in part of a batch.", component, errorType)
+	otelDuration = histogram("otel_sdk_exporter_operation_duration_seconds",
+		"How long an export call took, whatever its answer; a batch that is sent again is another call.", component)
 )
 
 // Ours: the books of the whole service, then what there is for each plugin.
@@ -107,6 +117,10 @@ var (
 		"Spans that lie in the service for this plugin, in flight or not.", plugin)
 	pluginCalls = gauge("servetrace_plugin_calls_in_flight",
 		"Export calls that the plugin has not answered.", plugin)
+	pluginAnswers = counter("servetrace_plugin_calls_total",
+		"Export calls that have ended, by gRPC code (OK), or LOST where the plugin did not live to answer.", plugin, "answer")
+	pluginQuarantined = counter("servetrace_plugin_quarantined_batches_total",
+		"Batches that were dropped because the plugin crashed twice while it had nothing else.", plugin)
 	pluginHeld = gauge("servetrace_plugin_held_bytes",
 		"Memory of the batches that wait for this plugin. A batch counts in full for each plugin that it waits for.", plugin)
 )
@@ -174,7 +188,23 @@ func (o scrape) put(m *metric, value float64, labels ...string) {
 	for i := range labels {
 		labels[i] = clean(labels[i])
 	}
-	made, err := prometheus.NewConstMetric(m.desc, m.kind, value, labels...)
+	made, err := prometheus.NewConstMetric(m.desc, values[m.kind], value, labels...)
+	o.send(m, made, err)
+}
+
+func (o scrape) putDurations(m *metric, d host.Durations, labels ...string) {
+	buckets := map[float64]uint64{}
+	for bound, n := range d.Buckets {
+		buckets[bound.Seconds()] = n
+	}
+	for i := range labels {
+		labels[i] = clean(labels[i])
+	}
+	made, err := prometheus.NewConstHistogram(m.desc, d.Count, d.Sum.Seconds(), buckets, labels...)
+	o.send(m, made, err)
+}
+
+func (o scrape) send(m *metric, made prometheus.Metric, err error) {
 	if err != nil { // only by a bug: the labels are as many as they should be, and clean
 		made = prometheus.NewInvalidMetric(m.desc, err)
 	}
@@ -214,6 +244,9 @@ func (o scrape) life(x host.ExporterStats) {
 		o.put(pluginSucceeded, float64(x.LastSuccess.UnixMilli())/1000, x.Name)
 	}
 	o.put(pluginCalls, float64(x.InFlightBatches), x.Name)
+	o.putEach(pluginAnswers, add(nil, x.Answers, nil), x.Name)
+	o.put(pluginQuarantined, float64(x.Quarantined), x.Name)
+	o.putDurations(otelDuration, x.Calls, x.Name)
 	o.put(pluginHeld, float64(x.HeldBytes), x.Name)
 }
 
@@ -258,12 +291,26 @@ func byName(list []host.ExporterStats) []host.ExporterStats {
 		now.Delivered += before.Delivered
 		now.Waiting += before.Waiting
 		now.InFlight += before.InFlight
+		now.Quarantined += before.Quarantined
+		now.Calls = together(now.Calls, before.Calls)
+		now.Answers = add(add(nil, now.Answers, nil), before.Answers, nil)
 		now.Rejected = add(add(nil, now.Rejected, nil), before.Rejected, nil)
 		now.Filtered = add(add(nil, now.Filtered, nil), before.Filtered, nil)
 		now.Dropped = add(add(nil, now.Dropped, nil), before.Dropped, nil)
 		out[i] = now
 	}
 	return out
+}
+
+// together is what two counts of durations come to.
+func together(a, b host.Durations) host.Durations {
+	sum := host.Durations{Count: a.Count + b.Count, Sum: a.Sum + b.Sum, Buckets: map[time.Duration]uint64{}}
+	for _, d := range []host.Durations{a, b} {
+		for bound, n := range d.Buckets {
+			sum.Buckets[bound] += n
+		}
+	}
+	return sum
 }
 
 // add adds counts to sum, which may be nil, under the names that rename has for

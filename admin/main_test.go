@@ -38,7 +38,11 @@ func sample() host.Stats {
 				Rejected: map[string]uint64{"INVALID_ARGUMENT": 3, "PARTIAL_SUCCESS": 2},
 				Filtered: map[string]uint64{"filter": 20},
 				Dropped:  map[string]uint64{"max_age": 4, "shutdown": 1},
-				Waiting:  20, InFlight: 8, InFlightBatches: 2, HeldBytes: 4096,
+				Waiting:  20, InFlight: 8, InFlightBatches: 2, HeldBytes: 4096, Quarantined: 1,
+				Answers: map[string]uint64{"OK": 7, "LOST": 2},
+				Calls: host.Durations{
+					Count: 9, Sum: 4500 * time.Millisecond, Buckets: map[time.Duration]uint64{100 * time.Millisecond: 5, time.Second: 8},
+				},
 			},
 			{
 				Name: "sidecar", Path: "/run/otlp.sock", Attached: true, State: host.StateStarting,

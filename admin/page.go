@@ -28,6 +28,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"ago":    Ago,
 	"stamp":  func(t time.Time) string { return t.Format(time.RFC3339) },
 	"counts": counts,
+	"mean":   Calls.mean,
 	"join":   strings.Join,
 }).Parse(pageHTML))
 
@@ -71,6 +72,15 @@ func counts(by map[string]uint64) string {
 		parts = append(parts, fmt.Sprintf("%s %d", printable(name), by[name]))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// mean is how long a call took on average; empty before the first.
+func (c Calls) mean() string {
+	n := total(c.Ended)
+	if n == 0 {
+		return ""
+	}
+	return time.Duration(c.Seconds / float64(n) * float64(time.Second)).Round(10 * time.Microsecond).String()
 }
 
 // printable is a text of a plugin's without what could turn the page's own text

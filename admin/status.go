@@ -101,11 +101,25 @@ type Plugin struct {
 	LastSuccess time.Time `json:"last_success,omitzero"`
 	// Spans are its books.
 	Spans PluginSpans `json:"spans"`
-	// CallsInFlight are the calls that it has not answered.
-	CallsInFlight int `json:"calls_in_flight"`
+	// Calls are the export calls to it.
+	Calls Calls `json:"calls"`
+	// QuarantinedBatches were dropped because the plugin crashed twice while it
+	// had nothing else.
+	QuarantinedBatches uint64 `json:"quarantined_batches"`
 	// HeldBytes is the memory of the batches that wait for it. A batch counts in
 	// full for each plugin that it waits for.
 	HeldBytes int64 `json:"held_bytes"`
+}
+
+// Calls are export calls, each with one batch.
+type Calls struct {
+	// InFlight are those that the plugin has not answered.
+	InFlight int `json:"in_flight"`
+	// Ended are those that have ended, by gRPC code ("OK"), or "LOST" where the
+	// plugin did not live to answer. Never null.
+	Ended map[string]uint64 `json:"ended"`
+	// Seconds is how long those took together.
+	Seconds float64 `json:"seconds"`
 }
 
 // PluginSpans is the ledger of one plugin: accepted = delivered + sum of
@@ -171,8 +185,13 @@ func newPlugin(x host.ExporterStats) Plugin {
 		LastError:     x.LastError,
 		LastSuccess:   x.LastSuccess.UTC(),
 		Spans:         newPluginSpans(x),
-		CallsInFlight: x.InFlightBatches,
-		HeldBytes:     x.HeldBytes,
+		Calls: Calls{
+			InFlight: x.InFlightBatches,
+			Ended:    notNil(x.Answers),
+			Seconds:  x.Calls.Sum.Seconds(),
+		},
+		QuarantinedBatches: x.Quarantined,
+		HeldBytes:          x.HeldBytes,
 	}
 }
 

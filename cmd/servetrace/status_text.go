@@ -83,7 +83,11 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 	line("rejected", countsOf(p.Spans.Rejected))
 	line("filtered", countsOf(p.Spans.Filtered))
 	line("dropped", countsOf(p.Spans.Dropped))
-	line("held", fmt.Sprintf("%s, %s in flight", admin.Bytes(p.HeldBytes), counted(p.CallsInFlight, "call")))
+	line("calls", countsOf(p.Calls.Ended))
+	if p.QuarantinedBatches > 0 {
+		line("quarantined", fmt.Sprintf("%d batches", p.QuarantinedBatches))
+	}
+	line("held", fmt.Sprintf("%s, %s in flight", admin.Bytes(p.HeldBytes), counted(p.Calls.InFlight, "call")))
 	return table.Flush()
 }
 
