@@ -1,0 +1,268 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/host"
+)
+
+func TestConfigFromEnv(t *testing.T) {
+	for _, c := range []struct {
+		env  map[string]string
+		want Config
+		err  string
+	}{
+		{nil, Config{}, ""},
+		{map[string]string{EnvPort: "8001"}, Config{Addr: "127.0.0.1:8001"}, ""},
+		{map[string]string{EnvPort: "0", EnvHost: "::1", EnvProfiles: "true"}, Config{Addr: "[::1]:0", Profiles: true}, ""},
+		{map[string]string{EnvPort: "8001", EnvHost: "ops.example"}, Config{Addr: "ops.example:8001"}, ""},
+		{map[string]string{EnvHost: "0.0.0.0", EnvProfiles: "false"}, Config{}, ""},
+		{map[string]string{EnvPort: "many"}, Config{}, `SERVE_ADMIN_PORT="many": want a whole number from 0 to 65535; unset it for no listener`},
+		{map[string]string{EnvPort: "65536"}, Config{}, `SERVE_ADMIN_PORT="65536": want a whole number from 0 to 65535; unset it for no listener`},
+		{map[string]string{EnvPort: "-1"}, Config{}, `SERVE_ADMIN_PORT="-1": want a whole number from 0 to 65535; unset it for no listener`},
+		{map[string]string{EnvPort: "1", EnvHost: "host:80"}, Config{}, `SERVE_ADMIN_HOST="host:80": want an IP address or a host name, without a port`},
+		{map[string]string{EnvPort: "x", EnvHost: "a b", EnvProfiles: "yes"}, Config{}, `SERVE_ADMIN_PPROF="yes": want true or false` + "\n" +
+			`SERVE_ADMIN_PORT="x": want a whole number from 0 to 65535; unset it for no listener` + "\n" +
+			`SERVE_ADMIN_HOST="a b": want an IP address or a host name, without a port`},
+	} {
+		cfg, err := ConfigFromEnv(func(name string) string { return c.env[name] })
+		text := ""
+		if err != nil {
+			text = err.Error()
+		} else if diff := cmp.Diff(c.want, cfg); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", c.env, diff)
+		}
+		if text != c.err {
+			t.Errorf("%v: error\n%s\nwant\n%s", c.env, text, c.err)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for addr, want := range map[string]string{
+		"": "", "127.0.0.1:0": "", ":8001": "", "[::1]:80": "",
+		"127.0.0.1": `admin address "127.0.0.1": want host:port`,
+		"a b:80":    `admin address "a b:80": want an IP address or a host name before the port`,
+		"h:http":    `admin address "h:http": want a port from 0 to 65535`,
+	} {
+		err := Config{Addr: addr}.Validate()
+		if got := fmt.Sprint(err); (want == "") != (err == nil) || (err != nil && got != want) {
+			t.Errorf("%q: %v, want %q", addr, err, want)
+		}
+	}
+}
+
+// startServer runs a server on any free port until the test ends.
+func startServer(t *testing.T, stats func() host.Stats) *Server {
+	t.Helper()
+	s := newServer(t, stats)
+	start(t, s)
+	return s
+}
+
+func newServer(t *testing.T, stats func() host.Stats) *Server {
+	t.Helper()
+	s, err := NewServer(Config{Addr: "127.0.0.1:0"}, stats, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.http.WriteTimeout = 0 // a busy machine under the race detector is no slow client
+	return s
+}
+
+func start(t *testing.T, s *Server) {
+	t.Helper()
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		if err := s.Shutdown(context.Background()); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+	})
+}
+
+func TestServerLife(t *testing.T) {
+	s := startServer(t, sample)
+	url := s.URL()
+	if status, body := fetch(t, url); status != http.StatusOK || !strings.Contains(body, "console") {
+		t.Errorf("%d %q", status, body)
+	}
+	if err := s.Start(t.Context()); err == nil || err.Error() != "start admin listener: started or shut down before" {
+		t.Errorf("second start: %v", err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	for range 2 {
+		if err := s.Shutdown(t.Context()); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+	}
+	if resp, err := http.Get(url); err == nil {
+		_ = resp.Body.Close()
+		t.Error("it answers after its end")
+	}
+}
+
+func TestServerThatCanNotStart(t *testing.T) {
+	if _, err := NewServer(Config{}, sample, slog.Default()); err == nil || err.Error() != "admin listener: there is no address; set SERVE_ADMIN_PORT" {
+		t.Errorf("without an address: %v", err)
+	}
+	if _, err := NewServer(Config{Addr: "x"}, sample, slog.Default()); err == nil {
+		t.Error("a wrong address is no error")
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for addr, want := range map[string]string{
+		taken.Addr().String(): "address already in use: another process listens there; choose another port with SERVE_ADMIN_PORT, or 0 for any",
+		"192.0.2.1:0":         "; check SERVE_ADMIN_HOST and SERVE_ADMIN_PORT", // of nobody's: TEST-NET-1
+	} {
+		s, err := NewServer(Config{Addr: addr}, sample, slog.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Start(t.Context()); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v, want %q at the end", addr, err, want)
+		}
+		if err := s.Shutdown(t.Context()); err != nil || s.URL() != "" {
+			t.Errorf("the end of one that did not start: %v, URL %q", err, s.URL())
+		}
+	}
+}
+
+func TestReachable(t *testing.T) {
+	for addr, want := range map[string]string{
+		"127.0.0.1:1": "127.0.0.1:1", "0.0.0.0:1": "localhost:1", "[::]:1": "localhost:1", "[::1]:1": "[::1]:1", "10.0.0.1:1": "10.0.0.1:1",
+	} {
+		if got := reachable(addr); got != want {
+			t.Errorf("%s: %s, want %s", addr, got, want)
+		}
+	}
+}
+
+// The name of SERVE_ADMIN_HOST is one that requests may come by.
+func TestConfiguredNameIsAnswered(t *testing.T) {
+	s, err := NewServer(Config{Addr: "ops.example:0", Profiles: true}, sample, slog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"ops.example:80": 200, "other.example": 421} {
+		if w := ask(s.http.Handler, http.MethodGet, "/debug/pprof/", "Host", name); w.Code != want {
+			t.Errorf("host %s: %d, want %d", name, w.Code, want)
+		}
+	}
+}
+
+// big is a status of some megabytes: more than the sockets between a server and
+// a client that does not read, and takes little, can hold.
+func big() host.Stats {
+	stats := host.Stats{}
+	for i := range 500 {
+		stats.Exporters = append(stats.Exporters, host.ExporterStats{Name: fmt.Sprint("p", i), LastError: strings.Repeat("x", 10<<10)})
+	}
+	return stats
+}
+
+// Clients that do not read hold up neither the others nor the end, nor whoever
+// takes the books.
+func TestSlowClients(t *testing.T) {
+	var mu sync.Mutex // taken for as long as the books are
+	var handlers sync.WaitGroup
+	s := newServer(t, func() host.Stats {
+		mu.Lock()
+		defer mu.Unlock()
+		return big()
+	})
+	next := s.http.Handler
+	s.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handlers.Add(1)
+		defer handlers.Done()
+		next.ServeHTTP(w, r)
+	})
+	start(t, s)
+	addr := strings.TrimSuffix(strings.TrimPrefix(s.URL(), "http://"), "/-/tracing")
+	for range 3 {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.(*net.TCPConn).SetReadBuffer(4096); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "GET /-/tracing.json HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		// The answer has begun, and is not read on.
+		first, err := bufio.NewReaderSize(conn, 32).ReadString('\n')
+		if err != nil || first != "HTTP/1.1 200 OK\r\n" {
+			t.Fatalf("answer %q, %v", first, err)
+		}
+	}
+	if !mu.TryLock() {
+		t.Error("the books are held while an answer is being sent")
+	} else {
+		mu.Unlock()
+	}
+	if status, _ := fetch(t, "http://"+addr+"/-/healthz"); status != http.StatusOK {
+		t.Errorf("another client: %d", status)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Shutdown(context.Background()) }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("Shutdown waits for clients that do not read")
+	}
+	cut := make(chan struct{})
+	go func() { handlers.Wait(); close(cut) }()
+	select {
+	case <-cut:
+	case <-time.After(time.Minute):
+		t.Error("slow clients are still being answered after the end")
+	}
+}
+
+// Everybody gets a whole answer, whose books balance.
+func TestHundredScrapesConcurrentSafe(t *testing.T) {
+	s := startServer(t, sample)
+	base := strings.TrimSuffix(s.URL(), "/-/tracing")
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			path := []string{"/metrics", "/-/tracing.json", "/-/tracing", "/-/healthz"}[i%4]
+			status, body := fetch(t, base+path)
+			if status != http.StatusOK {
+				t.Errorf("%s: %d", path, status)
+			}
+			var got Status
+			if path == "/-/tracing.json" && (json.Unmarshal([]byte(body), &got) != nil || got.BooksError != "" || len(got.Plugins) != 2) {
+				t.Errorf("status %s", body)
+			}
+			if path == "/metrics" && !strings.Contains(body, `servetrace_plugin_spans_accepted_total{plugin="console"} 100`) {
+				t.Errorf("metrics %s", body)
+			}
+		})
+	}
+	all.Wait()
+}
