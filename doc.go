@@ -7,13 +7,15 @@
 //
 //  1. LoadConfig reads the settings from the environment; the program may
 //     change them, by its flags, say.
-//  2. Run checks them all, starts the host (which returns at once: plugins
-//     start in the background), makes the tracing provider, sets
-//     OpenTelemetry's globals, and starts the server. One line of the log says
-//     what runs.
+//  2. Run checks them all, starts the listener for operators if there is to be
+//     one (package admin), then the host (which returns at once: plugins start
+//     in the background), makes the tracing provider, sets OpenTelemetry's
+//     globals, and starts the server. One line of the log says what runs.
+//     SIGHUP reloads the plugins.
 //  3. On SIGTERM or SIGINT, or when its context ends, Run drains the server,
 //     then shuts the provider down, and with it the host: what has ended is
-//     sent, the plugins end. A second signal cuts both short.
+//     sent, the plugins end. A second signal cuts both short. The listener for
+//     operators ends last.
 //  4. Run returns, and the globals are what they were.
 //
 // The way of one request through the packages:
@@ -32,7 +34,7 @@
 // internal/archtest, and a test.
 //
 // What this package does not do: it serves no request, makes no span and speaks
-// to no plugin itself, and it has no status page and no metrics yet.
+// to no plugin itself; the status page and the metrics are package admin's.
 //
 // Open run.go first, then serving/proxy.go, serving/router.go,
 // serving/replica.go, tracing/provider.go, host/host.go, pluginsdk/main.go and

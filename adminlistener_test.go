@@ -1,0 +1,230 @@
+package servetrace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/servetrace/servetrace/admin"
+	"github.com/servetrace/servetrace/serving"
+)
+
+// adminURL is what the line "serving" of a log says.
+func adminURL(t *testing.T, log string) string {
+	t.Helper()
+	found := regexp.MustCompile(`\badmin=(http://\S+)`).FindStringSubmatch(log)
+	if found == nil {
+		t.Fatalf("the log does not say where the listener for operators is:\n%s", log)
+	}
+	return found[1]
+}
+
+// statusAt asks for the status; url is the page's.
+func statusAt(t *testing.T, url string) admin.Status {
+	t.Helper()
+	_, body := get(t, url+".json")
+	var status admin.Status
+	if err := json.Unmarshal([]byte(body), &status); err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	return status
+}
+
+// The listener answers while the service drains: a request is in flight, and
+// the stop waits for it.
+func TestDrainCanBeWatched(t *testing.T) {
+	p := startProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_ADMIN_PORT=0")
+	url := adminURL(t, p.log.String())
+	p.log.await(t, "plugin is ready")
+	status := statusAt(t, url)
+	if len(status.Plugins) != 1 || status.Plugins[0].State != "ready" || status.Process.PID != p.cmd.Process.Pid {
+		t.Errorf("status %+v", status)
+	}
+	go func() { // ends with the service
+		if resp, err := http.Get(p.url + "/hang"); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	p.log.await(t, "hang has begun")
+	p.signal(syscall.SIGTERM)
+	p.log.await(t, "msg=stopping")
+	if during := statusAt(t, url); len(during.Plugins) != 1 || during.Plugins[0].State != "ready" {
+		t.Errorf("during the drain: %+v", during)
+	}
+	<-time.After(2 * samePress) // a second one, not the first again
+	p.signal(syscall.SIGTERM)
+	p.wait()
+}
+
+// seen is a log that calls f for each line of this message.
+type seen struct {
+	slog.Handler
+	message string
+	f       func()
+}
+
+func (s seen) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == s.message {
+		s.f()
+	}
+	return s.Handler.Handle(ctx, r)
+}
+
+// The listener is there until after the last plugin has ended.
+func TestListenerOutlivesThePlugins(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cfg := inProcess(t)
+	cfg.Admin.Addr = "127.0.0.1:0"
+	cfg.Host.Plugins = "console=" + link(t, t.TempDir(), "console")
+	cfg.Host.StartTimeout, cfg.Host.StopTimeout = time.Minute, time.Minute
+	text := newSyncBuffer()
+	asked := false
+	log := slog.New(seen{slog.NewTextHandler(text, nil), "stopped", func() {
+		asked = true
+		status := statusAt(t, adminURL(t, text.String()))
+		if x := status.Plugins[0]; x.State != "stopped" || x.PID != 0 || status.Spans.Ended == 0 || x.Spans.Delivered != status.Spans.Ended {
+			t.Errorf("after the end of the plugins: %+v", status)
+		}
+	}})
+	ready := func(addr net.Addr) {
+		if status, _ := get(t, "http://"+addr.String()); status != http.StatusOK {
+			t.Errorf("status %d", status)
+		}
+		cancel()
+	}
+	app := serving.NewApp("default", serving.NewDeployment("D", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "hello")
+	})))
+	if err := Run(ctx, cfg, []*serving.App{app}, WithReady(ready), WithLogger(log)); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if !asked {
+		t.Errorf("spans were lost, or nothing was said:\n%s", text)
+	}
+	if resp, err := http.Get(adminURL(t, text.String())); err == nil {
+		_ = resp.Body.Close()
+		t.Error("the listener has outlived Run")
+	}
+}
+
+func TestAdminAddressInUse(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	_, port, _ := net.SplitHostPort(taken.Addr().String())
+	p := launchProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_ADMIN_PORT="+port)
+	if code := p.wait(); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	log := p.log.String()
+	if !strings.Contains(log, "address already in use: another process listens there; choose another port with SERVE_ADMIN_PORT") ||
+		strings.Contains(log, "plugin is") || strings.Contains(log, "msg=serving") {
+		t.Errorf("the log does not say why, or something was started:\n%s", log)
+	}
+}
+
+func TestWrongAdminSettingsEndTheStart(t *testing.T) {
+	p := launchProc(t, "SERVE_ADMIN_PORT=many", "SERVE_HTTP_PORT=many")
+	if code := p.wait(); code != 1 || !strings.Contains(p.log.String(), `SERVE_ADMIN_PORT="many"`) || !strings.Contains(p.log.String(), `SERVE_HTTP_PORT="many"`) {
+		t.Errorf("exit code %d\n%s", code, p.log)
+	}
+}
+
+// Signals during a reload are one more reload, and no signal waits for one.
+func TestReloadsFollowEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var began []time.Duration
+		origin := time.Now()
+		r := startReloads(func(ctx context.Context) error {
+			mu.Lock()
+			began = append(began, time.Since(origin))
+			mu.Unlock()
+			select {
+			case <-time.After(time.Minute):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}, slog.New(slog.DiscardHandler))
+		r.ask()
+		synctest.Wait()
+		for range 5 {
+			r.ask()
+		}
+		if took := time.Since(origin); took != 0 {
+			t.Errorf("asking took %v", took)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		if len(began) != 2 || began[0] != 0 || began[1] != time.Minute {
+			t.Errorf("reloads began at %v, want at 0s and 1m0s", began)
+		}
+		mu.Unlock()
+		r.ask()
+		synctest.Wait()
+		before := time.Now()
+		if err := r.stop(t.Context()); err != nil || time.Since(before) != 0 {
+			t.Errorf("stop: %v after %v", err, time.Since(before))
+		}
+	})
+}
+
+// A reload that heeds nothing does not hold up the stop.
+func TestReloadThatDoesNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		log := newSyncBuffer()
+		r := startReloads(func(context.Context) error {
+			<-release
+			return errors.New("too late")
+		}, slog.New(slog.NewTextHandler(log, nil)))
+		r.ask()
+		synctest.Wait()
+		before := time.Now()
+		if err := r.stop(t.Context()); err != nil || time.Since(before) != reloadGrace {
+			t.Errorf("stop: %v after %v, want nil after %v", err, time.Since(before), reloadGrace)
+		}
+		close(release)
+		synctest.Wait()
+		if !strings.Contains(log.String(), "the stop goes on without it") {
+			t.Errorf("the log does not say so:\n%s", log)
+		}
+	})
+}
+
+// What a reload comes to is in the log.
+func TestReloadIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for want, err := range map[string]error{
+			`msg="plugins are reloaded"`:                           nil,
+			`msg="some plugins stay as they were" error="a stays"`: errors.New("a stays"),
+		} {
+			log := newSyncBuffer()
+			r := startReloads(func(context.Context) error { return err }, slog.New(slog.NewTextHandler(log, nil)))
+			r.ask()
+			synctest.Wait()
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("no %q in:\n%s", want, log)
+			}
+			if err := r.stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
