@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/servetrace/servetrace/admin"
+	"github.com/servetrace/servetrace/host"
+)
+
+// serviceWith answers as a service with these plugins does.
+func serviceWith(t *testing.T, plugins ...host.ExporterStats) string {
+	t.Helper()
+	srv := httptest.NewServer(admin.Handler(func() host.Stats { return host.Stats{LimitBytes: 32 << 20, Exporters: plugins} }))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// status runs the command with this environment.
+func status(t *testing.T, env map[string]string, args ...string) (code int, stdout, failure string) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := newRoot(func(name string) string { return env[name] })
+	cmd.SetArgs(append([]string{"status"}, args...))
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	err := cmd.ExecuteContext(t.Context())
+	return exitCode(t.Context(), err), out.String(), textOf(err)
+}
+
+func in(name string, state host.State) host.ExporterStats {
+	return host.ExporterStats{Name: name, State: state, Since: time.Now().Add(-time.Minute)}
+}
+
+func TestStatusExitCodes(t *testing.T) {
+	for _, c := range []struct {
+		plugins []host.ExporterStats
+		code    int
+		failure string
+	}{
+		{nil, 0, ""},
+		{[]host.ExporterStats{in("a", host.StateReady), in("b", host.StateReady)}, 0, ""},
+		{[]host.ExporterStats{in("a", host.StateReady), in("gone", host.StateStopped)}, 0, ""},
+		{[]host.ExporterStats{in("a", host.StateDegraded), in("b", host.StateBroken), in("c", host.StateReady)}, 3, "2 of 3 plugins not ready: a (degraded), b (broken)"},
+		{[]host.ExporterStats{in("a", host.StateStarting)}, 3, "1 of 1 plugin not ready: a (starting)"},
+		{[]host.ExporterStats{in("a", host.StateStopped)}, 3, "the plugins are stopped: the service is about to end"},
+	} {
+		at := serviceWith(t, c.plugins...)
+		for _, args := range [][]string{{"--addr", at}, {"--addr", strings.TrimPrefix(at, "http://"), "--json"}} {
+			if code, _, failure := status(t, nil, args...); code != c.code || failure != c.failure {
+				t.Errorf("%v %v: exit code %d, %q; want %d, %q", c.plugins, args, code, failure, c.code, c.failure)
+			}
+		}
+	}
+}
+
+func TestStatusShowsEverything(t *testing.T) {
+	x := in("console", host.StateDegraded)
+	x.Cause, x.LastError, x.Path, x.PID = "503", "UNAVAILABLE: 503", "/opt/console", 4242
+	x.Version, x.SDK, x.Digest, x.Granted = "1.2.3", "servetrace-go", strings.Repeat("0a", 32), []string{"TERM", "LANG"}
+	x.Starts, x.Crashes, x.LastCrash = 7, 6, time.Now().Add(-time.Hour)
+	x.Accepted, x.Delivered, x.Waiting, x.InFlight, x.InFlightBatches, x.HeldBytes = 30, 5, 10, 4, 2, 2048
+	x.Rejected, x.Filtered, x.Dropped = map[string]uint64{"INTERNAL": 1}, map[string]uint64{"sample": 2}, map[string]uint64{"max_age": 12}
+	x.Answers, x.Quarantined = map[string]uint64{"OK": 9, "LOST": 1}, 3
+	_, out, _ := status(t, nil, "--addr", serviceWith(t, x))
+	squeezed := strings.Join(strings.Fields(out), " ")
+	for _, want := range []string{
+		"memory 0 B of 32.0 MiB", "console degraded 1m0s 5 10 4 13 7 6", "cause 503", "path /opt/console", "pinned to 0a0a", "pid 4242",
+		"version 1.2.3", "SDK servetrace-go", "last success never", "last crash 1h0m ago", "last error UNAVAILABLE: 503", "variables TERM, LANG",
+		"accepted 30", "rejected INTERNAL 1", "filtered sample 2", "dropped max_age 12", "calls LOST 1, OK 9", "quarantined 3 batches",
+		"held 2.0 KiB, 2 calls in flight",
+	} {
+		if !strings.Contains(squeezed, want) {
+			t.Errorf("no %q in the output:\n%s", want, out)
+		}
+	}
+	if _, out, _ := status(t, nil, "--addr", serviceWith(t)); !strings.Contains(out, "none, so tracing is off") {
+		t.Errorf("without plugins:\n%s", out)
+	}
+}
+
+// A terminal obeys nothing that a plugin says, nor whoever answers in a
+// service's place.
+func TestStatusIsSafeForTerminals(t *testing.T) {
+	const evil = "\x1b]0;owned\x07\x1b[2J\u202eevil\x9b31m"
+	x := in("a"+evil, host.StateBroken)
+	x.Cause, x.LastError, x.Path, x.Version, x.SDK, x.Digest, x.Granted = evil, evil, evil, evil, evil, evil, []string{evil}
+	x.Rejected, x.Filtered, x.Dropped = map[string]uint64{evil: 1}, map[string]uint64{evil: 1}, map[string]uint64{evil: 1}
+	x.Answers = map[string]uint64{evil: 1}
+	at := serviceWith(t, x)
+	liar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, evil, http.StatusTeapot)
+	}))
+	defer liar.Close()
+	for _, args := range [][]string{{"--addr", at}, {"--addr", at, "--json"}, {"--addr", liar.URL}} {
+		_, out, failure := status(t, nil, args...)
+		shown := out + printableLines(failure) // as runProcess shows it
+		if i := strings.IndexFunc(shown, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+			t.Errorf("%v: a terminal would obey %q", args, shown[i:min(len(shown), i+20)])
+		}
+	}
+}
+
+func TestStatusThatCanNotBeHad(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/next"):
+			_, _ = io.WriteString(w, `{"version": 2}`)
+		case strings.HasPrefix(r.URL.Path, "/html"):
+			_, _ = io.WriteString(w, "<html>")
+		case strings.HasPrefix(r.URL.Path, "/moved"):
+			http.Redirect(w, r, "/next", http.StatusFound)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer other.Close()
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	for addr, want := range map[string]string{
+		other.URL:            "/-/tracing.json: status 404 Not Found: 404 page not found",
+		other.URL + "/next":  "the status has version 2, and this command knows 1: use the servetrace of the service's version",
+		other.URL + "/html":  "the answer is not a status: is that the port of SERVE_ADMIN_PORT?",
+		other.URL + "/moved": "status 302 Found",
+		closed.URL:           "connection refused; does the service run, with SERVE_ADMIN_PORT set? --addr names another place",
+	} {
+		if code, _, failure := status(t, nil, "--addr", addr); code != exitNo || !strings.Contains(failure, want) {
+			t.Errorf("%s: exit code %d, %q; want 1, %q", addr, code, failure, want)
+		}
+	}
+	for addr, want := range map[string]string{
+		"": "--addr", "http://": "--addr", "ftp://x": "--addr", "http://user:pw@x": "--addr", "http://x?y": "--addr", "h h": "--addr",
+	} {
+		if code, _, failure := status(t, nil, "--addr", addr); code != exitUsage || !strings.Contains(failure, want) {
+			t.Errorf("--addr %q: exit code %d, %q; want 2", addr, code, failure)
+		}
+	}
+}
+
+func TestWhereTheStatusIsAskedFor(t *testing.T) {
+	for _, c := range []struct {
+		host, port, want string
+	}{
+		{"", "", "http://127.0.0.1:8001/-/tracing.json"},
+		{"", "9001", "http://127.0.0.1:9001/-/tracing.json"},
+		{"0.0.0.0", "9001", "http://127.0.0.1:9001/-/tracing.json"},
+		{"::", "", "http://127.0.0.1:8001/-/tracing.json"},
+		{"::1", "", "http://[::1]:8001/-/tracing.json"},
+		{"ops.example", "80", "http://ops.example:80/-/tracing.json"},
+		{"", "0", ""},
+		{"", "many", ""},
+	} {
+		s := settings{func(name string) string { return map[string]string{admin.EnvHost: c.host, admin.EnvPort: c.port}[name] }}
+		got, err := s.adminURL("", false)
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("host %q, port %q: %q, %v; want %q", c.host, c.port, got, err, c.want)
+		}
+	}
+	for addr, want := range map[string]string{
+		"h:1": "http://h:1/-/tracing.json", "http://h:1/-/tracing": "http://h:1/-/tracing.json", "https://h/ops/": "https://h/ops/-/tracing.json",
+		"http://h/-/tracing.json": "http://h/-/tracing.json", "[::1]:8001": "http://[::1]:8001/-/tracing.json",
+	} {
+		if got, err := statusURL(addr); got != want || err != nil {
+			t.Errorf("%s: %q, %v; want %q", addr, got, err, want)
+		}
+	}
+}
+
+// Watching goes on while the service is away, and ends by a signal with the
+// exit code of the last answer.
+func TestStatusIsWatched(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	asked := 0
+	handler := admin.Handler(func() host.Stats { return host.Stats{Exporters: []host.ExporterStats{in("a", host.StateBroken)}} })
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked == 1 {
+			http.Error(w, "not yet", http.StatusServiceUnavailable)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	var out, errs bytes.Buffer
+	err := watchStatus(ctx, writerFunc(func(p []byte) (int, error) {
+		if strings.Contains(string(p), "broken") {
+			cancel()
+		}
+		return out.Write(p)
+	}), &errs, srv.URL+"/-/tracing.json", false)
+	if _, ok := errors.AsType[notReadyError](err); !ok || exitCode(ctx, err) != exitNotReady {
+		t.Errorf("error %v, exit code %d; want 3", err, exitCode(ctx, err))
+	}
+	if !strings.Contains(errs.String(), "503 Service Unavailable: not yet") || !strings.Contains(out.String(), "broken") {
+		t.Errorf("printed\n%s\nand\n%s", out.String(), errs.String())
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
