@@ -344,5 +344,6 @@ func (o *output) keptStack() (string, time.Time) {
 	head, begun := bytes.Clone(o.stack.head), o.stack.begun
 	o.mu.Unlock()
 	head = o.secrets.window(head, 0, min(len(head), keptStack))
-	return printableLines(string(head[:min(len(head), keptStack)])), begun
+	shown := printableLines(string(head))
+	return strings.ToValidUTF8(shown[:min(len(shown), keptStack)], ""), begun
 }

@@ -146,7 +146,7 @@ func (r Report) WriteTo(w io.Writer) (int64, error) {
 	var text bytes.Buffer
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(&text, "%-11s%s\n", name+":", printable(value))
+			fmt.Fprintf(&text, "%-12s%s\n", name+":", printable(value))
 		}
 	}
 	line("exit", cmp.Or(r.Exit, "there was no process"))
