@@ -1,7 +1,10 @@
 package main
 
 import (
+	"encoding/json"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -139,5 +142,31 @@ func TestTornLines(t *testing.T) {
 	seen, err := file.read()
 	if diff := cmp.Diff(map[string]int{"b": 1}, seen); diff != "" || err != nil {
 		t.Errorf("read: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestStatusThatIsWrong(t *testing.T) {
+	const good = `{"spans": {"ended": 10, "accepted": 9, "refused": {"too_large": 1}}, "queue": {"bytes": 5, "limit_bytes": 5},
+		"plugins": [{"name": "a", "spans": {"accepted": 9, "delivered": 3, "rejected": {"X": 1}, "filtered": {"f": 1},
+		"dropped": {"max_age": 1}, "waiting": 3}}]}`
+	for change, want := range map[string]string{
+		"":                                "",
+		`"ended": 11`:                     "11 spans ended, 10 refused or accepted",
+		`"delivered": 4`:                  `plugin "a": 9 spans accepted, 10 accounted for`,
+		`"waiting": 2`:                    `plugin "a": 9 spans accepted, 8 accounted for`,
+		`"bytes": 6`:                      "6 bytes of spans held, the bound is 5",
+		`"too_large": 1, "queue_full": 1`: "10 spans ended, 11 refused or accepted",
+	} {
+		text := good
+		if key, _, ok := strings.Cut(change, ": "); ok {
+			text = regexp.MustCompile(regexp.QuoteMeta(key)+`: \d+`).ReplaceAllLiteralString(good, change)
+		}
+		var s status
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(s.faults(), "; "); got != want {
+			t.Errorf("with %s: %q, want %q", change, got, want)
+		}
 	}
 }

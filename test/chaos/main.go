@@ -93,7 +93,9 @@ func chaos(o options, out io.Writer) (err error) {
 	s.load.end()
 	s.recovered = s.recover()
 	s.load.phase("after", span(afterShare))
+	s.monitor.settle()
 	s.after = s.rest()
+	s.monitor.end()
 	if err := s.service.terminate(); err != nil {
 		return err
 	}

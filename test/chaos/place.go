@@ -20,6 +20,7 @@ const (
 	folderPlugins = "folder" // the plugins that are named by their folder
 	pinnedPlugins = "pinned" // and the one by its path
 	goodFolder    = "good"   // their bytes as they should be
+	crashFolder   = "crash"  // hello's reports of crashes
 	outFolder     = "out"    // what plugins write
 	tempFolder    = "t"      // TMPDIR of all, where sockets are
 )
@@ -37,7 +38,7 @@ func newPlace() (place, error) {
 		return place{}, err
 	}
 	p := place{dir: dir}
-	for _, name := range []string{folderPlugins, pinnedPlugins, goodFolder, outFolder, tempFolder} {
+	for _, name := range []string{folderPlugins, pinnedPlugins, goodFolder, crashFolder, outFolder, tempFolder} {
 		if err := os.Mkdir(p.path(name), 0o700); err != nil {
 			return p, errors.Join(err, os.RemoveAll(dir))
 		}

@@ -30,15 +30,17 @@ func settings() []string {
 		"SERVE_TRACING_EXPORT_TIMEOUT=2s",
 		"SERVE_TRACING_START_TIMEOUT=5s",
 		"SERVE_TRACING_STOP_TIMEOUT=10s",
+		"SERVE_ADMIN_PORT=0",
 	}
 }
 
 // service is the running hello.
 type service struct {
-	cmd   *exec.Cmd
-	url   string
-	ended chan struct{} // closed when it has ended and its log was read
-	err   error         // how; read after ended
+	cmd *exec.Cmd
+	// url is that for requests, admin that of the status page.
+	url, admin string
+	ended      chan struct{} // closed when it has ended and its log was read
+	err        error         // how; read after ended
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -55,14 +57,15 @@ func startService(path string, environ []string) (*service, error) {
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
-	serves := make(chan string, 1)
+	serves := make(chan [2]string, 1)
 	go func() { // ends with hello
 		defer close(s.ended)
 		s.follow(log, serves)
 		s.err = s.cmd.Wait()
 	}()
 	select {
-	case s.url = <-serves:
+	case urls := <-serves:
+		s.url, s.admin = urls[0], urls[1]
 		return s, nil
 	case <-s.ended:
 		return nil, fmt.Errorf("hello does not start: %w\n%s", s.err, s.text())
@@ -71,18 +74,18 @@ func startService(path string, environ []string) (*service, error) {
 	}
 }
 
-var servesAt = regexp.MustCompile(`msg=serving .*\burl=(http://\S+)`)
+var servesAt = regexp.MustCompile(`msg=serving url=(http://\S+) .*\badmin=(http://\S+)`)
 
 // mostLog bounds what is kept of the log.
 const mostLog = 64 << 20
 
 // follow reads the log to its end, and tells where hello serves.
-func (s *service) follow(log io.Reader, serves chan<- string) {
+func (s *service) follow(log io.Reader, serves chan<- [2]string) {
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		if match := servesAt.FindSubmatch(lines.Bytes()); match != nil {
-			serves <- string(match[1])
+			serves <- [2]string{string(match[1]), string(match[2])}
 		}
 		s.mu.Lock()
 		if s.log.Len() < mostLog {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ type stage struct {
 	plugins []*plugin
 	keeper  *keeper
 	service *service
+	monitor *monitor
 	load    *load
 	hogs    []*exec.Cmd // of the fault, while it lasts
 
@@ -84,17 +86,23 @@ func (s *stage) open() error {
 	if err := s.install(); err != nil {
 		return err
 	}
+	list, err := s.list()
+	if err != nil {
+		return err
+	}
 	attached := s.plugins[3]
 	s.keeper = startKeeper(attached.path, attached.socket, s.place.environ())
 	service, err := startService(s.place.path("hello"), s.place.environ(append(settings(),
-		"SERVE_TRACING_EXPORTER_PLUGIN="+s.list(),
+		"SERVE_TRACING_EXPORTER_PLUGIN="+list,
 		"SERVE_TRACING_PLUGIN_CONFIG="+s.documents(),
+		"SERVE_TRACING_CRASH_DIR="+s.place.path(crashFolder),
 		"SPAN_LINES_FILE="+s.place.path(outFolder, "lines"))...))
 	if err != nil {
 		return err
 	}
 	s.service = service
 	s.load = newLoad(service.url, s.opts.rate)
+	s.monitor = startMonitor(service.admin)
 	for i, took := range s.recover() {
 		if took < 0 {
 			return fmt.Errorf("plugin %q delivers nothing within %v; hello's log:\n%s", s.plugins[i].name, patience, service.text())
@@ -136,17 +144,17 @@ func (s *stage) install() error {
 	return errors.Join(errs...)
 }
 
-// list is the list of plugins.
-func (s *stage) list() string {
-	var entries []string
-	for _, p := range s.plugins {
-		where := p.path
-		if p.attached {
-			where = "unix://" + p.socket
-		}
-		entries = append(entries, where)
+// list is the list of plugins, in all forms that it knows.
+func (s *stage) list() (string, error) {
+	recorder, err := os.ReadFile(s.plugins[2].good)
+	if err != nil {
+		return "", err
 	}
-	return strings.Join(entries, ",")
+	return strings.Join([]string{
+		s.place.path(folderPlugins) + "/",
+		fmt.Sprintf("%s@sha256:%x", s.plugins[2].path, sha256.Sum256(recorder)),
+		"unix://" + s.plugins[3].socket,
+	}, ","), nil
 }
 
 // documents are the plugins' documents: two write what the console writes, each
@@ -269,6 +277,9 @@ func (s *stage) rest() rest {
 // strike ends everything that still runs, and removes the folder unless it is
 // to be looked at.
 func (s *stage) strike(keep bool) error {
+	if s.monitor != nil {
+		s.monitor.end()
+	}
 	if s.keeper != nil {
 		s.keeper.end()
 	}

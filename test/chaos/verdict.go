@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -12,7 +13,7 @@ import (
 
 // mostMemory is what hello may have resident: what the binary and its heap need
 // at rest, and what Go's collector lets the heap grow to over a full queue.
-const mostMemory = 64<<20 + 4*queueBytes
+const mostMemory = 32<<20 + 4*queueBytes
 
 // mostDescriptors may be open more after the faults than before: one that the
 // runtime opens when it first needs it, such as a pidfd or epoll.
@@ -30,6 +31,7 @@ func (s *stage) judge(faults []fault) error {
 	s.judgeRequests(fail)
 	s.judgeMemory(fail)
 	s.sayFaults(faults)
+	s.judgeMonitor(fail)
 	s.judgeBooks(fail)
 	s.judgeRemains(fail)
 	if len(wrong) == 0 {
@@ -87,6 +89,40 @@ func (s *stage) sayFaults(faults []fault) {
 	s.say("\n\n")
 }
 
+// judgeMonitor tells what was seen while hello ran.
+func (s *stage) judgeMonitor(fail func(string, ...any)) {
+	m := s.monitor
+	s.say("status: %d samples, at most %d KiB of spans held, bound %d KiB\n", m.samples, m.bytes>>10, m.last.Queue.LimitBytes>>10)
+	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	for _, p := range m.last.Plugins {
+		fmt.Fprintf(table, "%s\t%d starts\t%d crashes\t%s\n", p.Name, p.Starts, p.Crashes, m.seen(p.Name))
+	}
+	_ = table.Flush() // as say
+	for text, n := range m.wrong {
+		fail("%d samples of the status: %s", n, text)
+	}
+	if len(m.last.Plugins) != len(s.plugins) {
+		fail("the status has %d plugins, there are %d", len(m.last.Plugins), len(s.plugins))
+	}
+	reports, errReports := filepath.Glob(s.place.path(crashFolder, "*", "crash-*"))
+	batches, errBatches := filepath.Glob(s.place.path(crashFolder, "*", "batch-*"))
+	if err := errors.Join(errReports, errBatches); err != nil {
+		fail("%v", err)
+	}
+	s.say("crash folder: %d reports, %d quarantined batches\n\n", len(reports), len(batches))
+}
+
+// acceptedBy is how many spans the plugin was to get: one of a folder that is
+// not there for a while gets none meanwhile.
+func (s *stage) acceptedBy(name string) uint64 {
+	for _, p := range s.monitor.last.Plugins {
+		if p.Name == name {
+			return p.Spans.Accepted
+		}
+	}
+	return 0
+}
+
 // judgeBooks holds the books against themselves, against the requests, and
 // against what is on disk.
 func (s *stage) judgeBooks(fail func(string, ...any)) {
@@ -98,16 +134,16 @@ func (s *stage) judgeBooks(fail func(string, ...any)) {
 	if want := uint64(spansOfRequest * s.load.sent()); b.spans != want {
 		fail("hello counts %d spans, %d requests make %d", b.spans, s.load.sent(), want)
 	}
-	accepted := b.spans - total(b.refused)
 	s.say("spans: %d, of which refused %v\n", b.spans, b.refused)
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "plugin\tdelivered\trejected\tdropped\ton disk\tmore than once\tback after")
+	fmt.Fprintln(table, "plugin\taccepted\tdelivered\trejected\tdropped\ton disk\tmore than once\tback after")
 	for i, p := range s.plugins {
 		l, ok := b.plugins[p.name]
 		if !ok {
 			fail("hello's last line says nothing of plugin %q", p.name)
 			continue
 		}
+		accepted := s.acceptedBy(p.name)
 		if sum := l.delivered + total(l.rejected) + total(l.filtered) + total(l.dropped); sum != accepted {
 			fail("plugin %q: %d spans accepted, %d accounted for: %+v", p.name, accepted, sum, l)
 		}
@@ -118,7 +154,7 @@ func (s *stage) judgeBooks(fail func(string, ...any)) {
 		}
 		for _, out := range p.outputs {
 			once, twice := s.judgeOutput(p, out, l, accepted, fail)
-			fmt.Fprintf(table, "%s\t%d\t%v\t%v\t%d\t%d\t%s\n", p.name, l.delivered, l.rejected, l.dropped, once, twice, back)
+			fmt.Fprintf(table, "%s\t%d\t%d\t%v\t%v\t%d\t%d\t%s\n", p.name, accepted, l.delivered, l.rejected, l.dropped, once, twice, back)
 		}
 	}
 	_ = table.Flush() // as say
