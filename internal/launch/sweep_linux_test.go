@@ -51,8 +51,10 @@ func TestHazard01SweepRemovesWhatADeadHostHasLeft(t *testing.T) {
 	if _, err := os.Stat(deads); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the dead host's folder is there: %v", err)
 	}
-	if want := "folders=1 processes=1 error=<nil>"; !strings.Contains(log.String(), want) {
-		t.Errorf("the log lacks %q:\n%s", want, log)
+	// Other hosts may have left something in /tmp: more than one is swept then.
+	if got := log.String(); !strings.Contains(got, "removed what hosts that were killed had left of their plugins") ||
+		strings.Contains(got, "processes=0") || !strings.Contains(got, "error=<nil>") {
+		t.Errorf("the log does not say what was removed:\n%s", got)
 	}
 	if _, err := os.Stat(livings); err != nil || testplugin.Gone(living.pids[0]) {
 		t.Errorf("a living host has lost its folder (%v) or its plugin", err)
