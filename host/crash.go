@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -72,6 +73,7 @@ func crashText(x *exporter, p plan, d description, r launch.Report, cause error,
 	line := func(name string, value any) { fmt.Fprintf(&b, "%-22s %v\n", name+":", value) }
 	line("plugin", x.entry.name)
 	line("path", p.path)
+	line("sha256 (pinned)", hex.EncodeToString(p.trust.Digest))
 	line("describes itself as", strings.TrimSpace(wire.Clip(d.about.GetName())+" "+wire.Clip(d.about.GetVersion())))
 	line("sdk", sdkText(d.about))
 	line("host", version()+", instance "+x.host.instance)

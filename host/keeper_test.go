@@ -2,7 +2,6 @@ package host
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -133,7 +132,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte{0x0a, 0x04, 0x12, 0x02, 0xff, 0xfe}, "\xff=1")
 	f.Add([]byte("garbage"), "a=-1")
 	f.Fuzz(func(t *testing.T, reply []byte, filtered string) {
-		h, err := New(Config{Plugins: "/no/plugin"}, WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+		h, err := New(Config{Plugins: "/no/plugin"}, WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			t.Fatal(err)
 		}

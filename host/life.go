@@ -50,6 +50,9 @@ func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 		err = x.host.cfg.startError(start, err)
 		if neverBecamePlugin(err) {
 			err = &crash{err}
+			if failed, _ := errors.AsType[*launch.Error](err); failed.Report != nil {
+				x.crashed(l.plan, l.about, *failed.Report, err, nil)
+			}
 		}
 		return nil, err
 	}
