@@ -139,6 +139,9 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 // varying are the lengths that differ from machine to machine.
 var varying = regexp.MustCompile(`\b(PATH|TMPDIR|node)=<\d+ bytes>`)
 
+// digests are those of the test binary.
+var digests = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+
 // mask writes the last standard output to a file, without what differs from
 // machine to machine.
 func mask(ts *testscript.TestScript, neg bool, args []string) {
@@ -146,6 +149,7 @@ func mask(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: mask FILE")
 	}
 	text := varying.ReplaceAllString(ts.ReadFile("stdout"), "$1=<N bytes>")
+	text = digests.ReplaceAllString(text, "sha256:DIGEST")
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
 }
 

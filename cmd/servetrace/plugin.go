@@ -21,5 +21,5 @@ func newPlugin(s settings) *cobra.Command {
 		Use:   "plugin",
 		Short: "Look at plugins, try them, test them, begin one",
 		Long:  pluginLong,
-	}, newPluginList(s), newPluginInfo(s), newPluginExplain(s), newPluginRun(s), newPluginTest(s), newPluginNew())
+	}, newPluginList(s), newPluginInfo(s), newPluginExplain(s), newPluginPin(s), newPluginRun(s), newPluginTest(s), newPluginNew())
 }

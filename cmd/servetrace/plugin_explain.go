@@ -14,12 +14,15 @@ import (
 )
 
 const pluginExplainLong = `Show for each plugin of SERVE_TRACING_EXPORTER_PLUGIN, or of --plugins, what a
-service in this environment would give it: the variables, and which of them it
-has by its own declaration; the configuration document; what it is told about
-the process; and the limits that its batches keep to. For that each plugin is
+service in this environment would give it: its file, with the folder or the pin
+that it comes by; the variables, and by whom each is granted: "declared" by the
+plugin itself, or by the variable of the operator's that names it; those that
+lock-down withholds; the configuration document; what it is told about the
+process; and the limits that its batches keep to. For that each plugin is
 started, asked what it is, and ended; none is configured.
 
-No value is ever printed: of a text there is only its length, "<12 bytes>". Of
+References in a document are checked, and shown as any text is. No value is ever
+printed: of a text there is only its length, "<12 bytes>". Of
 the document, keys, numbers and booleans are shown, so write a secret that is
 made of digits in quotes. Comments are left out.
 
@@ -69,9 +72,14 @@ type explained struct {
 	Name     string `json:"name"`
 	Path     string `json:"path,omitempty"`
 	Attached bool   `json:"attached,omitempty"`
+	Folder   string `json:"folder,omitempty"`
+	Digest   string `json:"digest,omitempty"`
+	Pin      string `json:"pin,omitempty"`
 	Error    string `json:"error,omitempty"`
-	// Variables are in the order of their names.
+	// Variables are in the order of their names, Withheld those that lock-down
+	// keeps from the plugin.
 	Variables   []variable `json:"variables"`
+	Withheld    []string   `json:"withheld,omitempty"`
 	EnvPatterns []string   `json:"env_patterns,omitempty"`
 	ConfigFile  string     `json:"config_file,omitempty"`
 	// Config is the document with its texts redacted, YAML.
@@ -80,12 +88,14 @@ type explained struct {
 	Limits  *limits `json:"limits,omitempty"`
 }
 
-// variable is one that the plugin gets; GrantedBy is the pattern by which, and
-// empty for those that every plugin gets.
+// variable is one that the plugin gets. GrantedBy is its own pattern by which,
+// and Setting the operator's variable that gives it; both are empty for those
+// that every plugin gets.
 type variable struct {
 	Name      string `json:"name"`
 	Value     string `json:"value"`
 	GrantedBy string `json:"granted_by,omitempty"`
+	Setting   string `json:"setting,omitempty"`
 }
 
 // field is one of the static context.
@@ -100,6 +110,10 @@ func explain(is host.Inspection) explained {
 		Name:        is.Name,
 		Path:        whereText(is),
 		Attached:    is.Attached,
+		Folder:      is.Folder,
+		Digest:      is.Digest,
+		Pin:         is.Pin,
+		Withheld:    is.Withheld,
 		Error:       textOf(hint(is)),
 		Variables:   []variable{},
 		EnvPatterns: is.About.Patterns,
@@ -110,7 +124,8 @@ func explain(is host.Inspection) explained {
 	}
 	for _, v := range is.Variables {
 		shown := variable{Name: v.Name, Value: redacted(v.Value)}
-		if !v.Base {
+		shown.Setting = v.Setting
+		if !v.Base && v.Setting == "" {
 			shown.GrantedBy, _ = wire.DeclaredBy(is.About.Patterns, v.Name)
 		}
 		e.Variables = append(e.Variables, shown)
@@ -166,7 +181,18 @@ func (e explained) write(w io.Writer) error {
 	if e.Path != "" {
 		rows("path", printable(e.Path))
 	}
+	if e.Folder != "" {
+		rows("folder", printable(e.Folder))
+	}
+	if e.Pin != "" {
+		rows("pin", e.Pin)
+	} else if e.Digest != "" {
+		rows("digest", e.Digest+" (not pinned)")
+	}
 	rows("variables", e.variableLines()...)
+	if len(e.Withheld) > 0 {
+		rows("withheld", printable(strings.Join(e.Withheld, ", "))+" (by lock-down; "+host.EnvPluginEnv+" grants them)")
+	}
 	rows("declares", orNone(printable(strings.Join(e.EnvPatterns, ", "))))
 	rows("config", e.configLines()...)
 	var known []string
@@ -191,6 +217,9 @@ func (e explained) variableLines() []string {
 		line := printable(v.Name) + "=" + v.Value
 		if v.GrantedBy != "" {
 			line += "  (declared: " + printable(v.GrantedBy) + ")"
+		}
+		if v.Setting != "" {
+			line += "  (by " + v.Setting + ")"
 		}
 		lines = append(lines, line)
 	}

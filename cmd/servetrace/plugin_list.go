@@ -14,8 +14,9 @@ import (
 )
 
 const pluginListLong = `Show what SERVE_TRACING_EXPORTER_PLUGIN, or the list of --plugins, resolves to:
-for each entry its name, the state of the file, what the list says and the path
-that it comes to. Nothing is started.
+for each entry its name, the state of the file, what the list says, whether the
+file has the digest of the entry's pin, the digest that it has, and its path. A
+folder stands for its executables. Nothing is started.
 
 The exit code is 1 where a service could not use one of the plugins; standard
 error says why.`
@@ -94,11 +95,23 @@ func (s settings) writeOff(w io.Writer, plugins string) error {
 
 func writeList(w io.Writer, list []host.Inspection) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NAME\tSTATE\tENTRY\tPATH")
+	fmt.Fprintln(table, "NAME\tSTATE\tENTRY\tPIN\tDIGEST\tPATH")
 	for _, i := range list {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", i.Name, stateOf(i), printable(i.Where), printable(cmp.Or(i.Path, "-")))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n",
+			i.Name, stateOf(i), printable(i.Where), pinText(i), cmp.Or(i.Digest, "-"), printable(cmp.Or(i.Path, "-")))
 	}
 	return table.Flush()
+}
+
+// pinText tells whether a plugin's file has the digest of its pin.
+func pinText(i host.Inspection) string {
+	switch i.Pin {
+	case "":
+		return "none"
+	case i.Digest:
+		return "matches"
+	}
+	return "differs"
 }
 
 // stateOf is the state of an entry of which only files were looked at.
@@ -123,13 +136,18 @@ type listed struct {
 	State string `json:"state"`
 	Entry string `json:"entry"`
 	Path  string `json:"path,omitempty"`
-	Error string `json:"error,omitempty"`
+	// Folder has brought the plugin. Digest is that of the file, Pin the one
+	// that the list demands.
+	Folder string `json:"folder,omitempty"`
+	Digest string `json:"digest,omitempty"`
+	Pin    string `json:"pin,omitempty"`
+	Error  string `json:"error,omitempty"`
 }
 
 func listJSON(list []host.Inspection) []listed {
 	out := []listed{}
 	for _, i := range list {
-		out = append(out, listed{Name: i.Name, State: stateOf(i), Entry: i.Where, Path: i.Path, Error: textOf(hint(i))})
+		out = append(out, listed{Name: i.Name, State: stateOf(i), Entry: i.Where, Path: i.Path, Folder: i.Folder, Digest: i.Digest, Pin: i.Pin, Error: textOf(hint(i))})
 	}
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/servetrace/servetrace"
@@ -43,10 +44,18 @@ func (s settings) one(ctx context.Context, where, configFile string) (host.Confi
 	}
 	configs := ""
 	if configFile == "" {
-		configs = configOf(s.getenv(host.EnvPluginConfig), name)
+		configs = settingOf(s.getenv(host.EnvPluginConfig), name, "=", "")
+	}
+	if is, err := strconv.ParseBool(strings.ToLower(s.getenv(host.EnvLockdown))); err == nil && is {
+		if entry, err = s.pinOf(ctx, name, entry); err != nil {
+			return host.Config{}, err
+		}
 	}
 	cfg, err := read(s.with(map[string]string{
 		host.EnvPlugins: entry, host.EnvPluginConfig: configs, envSDKDisabled: "", envTracesExporter: "",
+		host.EnvPluginEnv:         settingOf(s.getenv(host.EnvPluginEnv), name, ":", "*"),
+		host.EnvPluginMemoryLimit: settingOf(s.getenv(host.EnvPluginMemoryLimit), name, "=", ""),
+		host.EnvPluginMaxProcs:    settingOf(s.getenv(host.EnvPluginMaxProcs), name, "=", ""),
 	}))
 	if err != nil || configFile == "" {
 		return cfg, err
@@ -132,14 +141,18 @@ func (s settings) with(other map[string]string) func(string) string {
 	}
 }
 
-// configOf is what is left of SERVE_TRACING_PLUGIN_CONFIG for one plugin.
-func configOf(configs, plugin string) string {
-	for item := range strings.SplitSeq(configs, ",") {
-		if item = strings.TrimSpace(item); strings.HasPrefix(item, plugin+"=") {
-			return item
+// settingOf is what is left of a setting for one plugin: its own entries, those
+// for all (the name all), and those that name none.
+func settingOf(setting, plugin, sign, all string) string {
+	var left []string
+	for item := range strings.SplitSeq(setting, ",") {
+		item = strings.TrimSpace(item)
+		name, _, named := strings.Cut(item, sign)
+		if item != "" && (!named && all == "" && sign == "=" || named && (name == plugin || all != "" && name == all)) {
+			left = append(left, item)
 		}
 	}
-	return ""
+	return strings.Join(left, ",")
 }
 
 // entryName is what the host takes as an entry's name.

@@ -68,15 +68,17 @@ func TestDocumentWithoutEnd(t *testing.T) {
 	}
 }
 
-func TestConfigOfOnePlugin(t *testing.T) {
-	for _, c := range []struct{ configs, want string }{
-		{"", ""},
-		{"a=x,b=y", "b=y"},
-		{"a=x, b=y%2Cz ,bb=w", "b=y%2Cz"},
-		{"bb=w", ""},
+func TestSettingsOfOnePlugin(t *testing.T) {
+	for _, c := range []struct{ setting, sign, all, want string }{
+		{"", "=", "", ""},
+		{"a=x,b=y", "=", "", "b=y"},
+		{"a=x, b=y%2Cz ,bb=w", "=", "", "b=y%2Cz"},
+		{"bb=w", "=", "", ""},
+		{"a:X,b:Y,b:Z_*,*:W", ":", "*", "b:Y,b:Z_*,*:W"},
+		{"1GiB,a=2GiB,b=3GiB", "=", "", "1GiB,b=3GiB"},
 	} {
-		if got := configOf(c.configs, "b"); got != c.want {
-			t.Errorf("%q has %q for b, want %q", c.configs, got, c.want)
+		if got := settingOf(c.setting, "b", c.sign, c.all); got != c.want {
+			t.Errorf("%q has %q for b, want %q", c.setting, got, c.want)
 		}
 	}
 }

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servetrace/servetrace/host"
+)
+
+const pluginPinLong = `Print plugins as a list for SERVE_TRACING_EXPORTER_PLUGIN in which each has an
+absolute path and a pin, the digest of what its file is now:
+
+  NAME=/opt/traces/exporter@sha256:...
+
+With a pin a service runs the file only if it has that digest, and runs exactly
+the bytes that it has checked. Lock-down (SERVE_TRACING_LOCKDOWN) demands it.
+Look at a file before you pin it: a pin says that it stays, not that it is good.
+
+Each PATH is an executable, a bare name that is looked up in
+SERVE_TRACING_PLUGIN_DIR, or a folder, which stands for its executables. Without
+one, the list in force is printed, or that of --plugins. The exit code is 1 where
+a file can not be read, or an entry is the address of a socket, which has no pin.`
+
+const pluginPinExample = `  servetrace plugin pin ./bin/plugins/console
+  export SERVE_TRACING_EXPORTER_PLUGIN="$(servetrace plugin pin)"`
+
+// newPluginPin is "servetrace plugin pin".
+func newPluginPin(s settings) *cobra.Command {
+	var plugins string
+	cmd := &cobra.Command{
+		Use:     "pin [PATH...]",
+		Short:   "Print the list of plugins with the digests of their files",
+		Long:    pluginPinLong,
+		Example: pluginPinExample,
+		Args:    args(cobra.ArbitraryArgs),
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			if len(paths) > 0 && plugins != "" {
+				return usagef("give PATHs or --plugins, not both")
+			}
+			for _, path := range paths {
+				entry, err := pathEntry(path)
+				if err != nil {
+					return err
+				}
+				plugins += strings.TrimSuffix(","+entry, ",")
+			}
+			return s.pin(cmd, strings.TrimPrefix(plugins, ","))
+		},
+	}
+	addPlugins(cmd, &plugins)
+	return cmd
+}
+
+// pathEntry is a path of the command line as an entry of the list: without a
+// name, so that a folder may be one.
+func pathEntry(path string) (string, error) {
+	name, entry, err := entryOf(path)
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimPrefix(entry, name+"="), nil
+}
+
+// pin prints the list. What lock-down wants, and is not there yet, is what the
+// question is about.
+func (s settings) pin(cmd *cobra.Command, plugins string) error {
+	free := settings{s.with(map[string]string{
+		host.EnvLockdown: "", host.EnvPluginConfig: "", host.EnvPluginEnv: "", host.EnvPluginMemoryLimit: "", host.EnvPluginMaxProcs: "",
+	})}
+	list, err := free.inspect(cmd, plugins, false)
+	if err != nil {
+		return err
+	}
+	var entries []string
+	var errs []error
+	for _, i := range list {
+		switch entry := i.Pinned(); {
+		case i.Attached:
+			errs = append(errs, fmt.Errorf("plugin %q: %s is an address, which has no pin", i.Name, i.Where))
+		case entry == "":
+			errs = append(errs, fmt.Errorf("plugin %q: %w", i.Name, errors.Join(i.Err, errNoDigest)))
+		default:
+			entries = append(entries, entry)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if len(entries) == 0 {
+		return errors.New("no plugins: " + s.off(plugins))
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.Join(entries, ","))
+	return err
+}
+
+var errNoDigest = errors.New("its file can not be read")
+
+// pinOf is the entry of one plugin with the pin of what its file is now, for
+// lock-down would not let it be asked without.
+func (s settings) pinOf(ctx context.Context, name, entry string) (string, error) {
+	cfg, err := read(s.with(map[string]string{
+		host.EnvPlugins: entry, host.EnvLockdown: "", host.EnvPluginConfig: "", host.EnvPluginEnv: "",
+		host.EnvPluginMemoryLimit: "", host.EnvPluginMaxProcs: "", envSDKDisabled: "", envTracesExporter: "",
+	}))
+	if err != nil {
+		return "", err
+	}
+	i := host.Inspect(ctx, cfg, false)[0]
+	if pinned := i.Pinned(); pinned != "" {
+		return name + "=" + strings.TrimPrefix(pinned, name+"="), nil
+	}
+	return entry, nil // the host says what lock-down has against it
+}
