@@ -28,9 +28,11 @@ func runAsOwn() {
 		"config":   recordConfig,
 		"held":     holdCalls,
 		"receiver": runReceiver,
+		"hungry":   hungryPlugin,
 		"relay":    runRelay,
 		"backend":  runBackEnd,
 		"sender":   runSender,
+		"tracing":  tracePlugin,
 	}
 	programs[mode]()
 	os.Exit(0)

@@ -43,6 +43,7 @@ func startService(t *testing.T, plugins string, env ...string) *service {
 		"GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "SERVE_TRACING_EXPORTER_PLUGIN=" + plugins,
 		"SERVE_TRACING_START_TIMEOUT=1m", "SERVE_TRACING_STOP_TIMEOUT=1m",
 	}, env...)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -237,6 +238,28 @@ func TestTerminatedUnderLoad(t *testing.T) {
 			!strings.HasSuffix(outcome, ": EOF") && !strings.Contains(outcome, "connection reset") {
 			t.Errorf("outcome %q", outcome)
 		}
+	}
+	spans, proxies := delivered(t, path)
+	if ok := int(l.ok.Load()); proxies != ok || spans != 4*ok {
+		t.Errorf("%d proxy spans and %d in all arrived, want %d and %d", proxies, spans, ok, 4*ok)
+	}
+}
+
+// SIGTERM to hello's whole process group, as a shell or a container's init sends
+// it: plugins are in groups of their own, and take every span before they go.
+func TestHazard23SIGTERMToTheGroup(t *testing.T) {
+	path := testplugin.Install(t, "slow:20ms")
+	s := startService(t, "p="+path)
+	s.pluginPID(1)
+	l := s.startLoad(2)
+	testplugin.WaitFor(t, "some requests", func() bool { return l.ok.Load() > 100 })
+	l.end()
+	if err := syscall.Kill(-s.cmd.Process.Pid, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-s.ended
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("hello ended: %v", err)
 	}
 	spans, proxies := delivered(t, path)
 	if ok := int(l.ok.Load()); proxies != ok || spans != 4*ok {

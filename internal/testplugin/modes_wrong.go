@@ -51,6 +51,11 @@ var wrongModes = map[string]func(arg string){
 		describes(protowire.AppendVarint(protowire.AppendTag(nil, 4, protowire.VarintType), 7))
 	},
 	"dialer": func(string) { on("Lifecycle/Describe", dials) },
+	// Not wrong: plugins of other versions of the contract.
+	"newer": func(string) { describes(protowire.AppendString(field(4095), "of a later version")) },
+	"older": func(string) {
+		on("Lifecycle/Describe", func(*call) ([]byte, error) { return protowire.AppendString(field(1), "older"), nil })
+	},
 
 	// Configure.
 	"undeclared": func(string) { undeclared() },
