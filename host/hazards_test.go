@@ -253,3 +253,27 @@ func TestHazard32ManyStartsAtOnce(t *testing.T) {
 		wantOnce(t, path, "s", 100)
 	}
 }
+
+// A plugin answers nonsense, or counts more than it was sent: it is told, and no
+// span is counted twice or lost. Nothing that a plugin says can change a span
+// that another plugin gets: it answers counts, no spans.
+func TestHazard29AnswersThatAreGarbage(t *testing.T) {
+	for mode, want := range map[string]map[string]uint64{
+		"garbled":  {"delivered": 100},
+		"boaster":  {"rejected PARTIAL_SUCCESS": 100},
+		"miscount": {"delivered": 100},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			good := testplugin.Install(t, "record")
+			r := startHost(t, func(c *Config) { c.BatchAge = time.Second }, testplugin.Install(t, mode), good)
+			r.spans("s", 100)
+			r.flush()
+			r.wantBooks(0, want)
+			r.wantBooks(1, map[string]uint64{"delivered": 100})
+			wantOnce(t, good, "s", 100)
+			if !strings.Contains(r.log.String(), "level=WARN") {
+				t.Error("the log does not say it")
+			}
+		})
+	}
+}
