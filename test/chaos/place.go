@@ -84,13 +84,17 @@ func install(from, to string) error {
 func (p place) processes(path string) []int {
 	var found []int
 	for _, pid := range p.all() {
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		first, _, _ := bytes.Cut(line, []byte{0})
-		if err == nil && string(first) == path {
+		if first, _, _ := strings.Cut(commandOf(pid), " "); first == path {
 			found = append(found, pid)
 		}
 	}
 	return found
+}
+
+// commandOf is the command line of a process, empty where it has ended.
+func commandOf(pid int) string {
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // none then
+	return string(bytes.ReplaceAll(bytes.TrimRight(line, "\x00"), []byte{0}, []byte{' '}))
 }
 
 // all are the processes of the run, in the order of their ids.

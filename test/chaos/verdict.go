@@ -194,7 +194,7 @@ func (s *stage) judgeRemains(fail func(string, ...any)) {
 		}
 	}
 	for _, pid := range pids {
-		fail("process %d is left: %v", pid, environOf(pid))
+		fail("process %d is left: %s", pid, commandOf(pid))
 	}
 	left, err := s.place.leftFiles(s.service.pid())
 	if err != nil {
