@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -105,7 +106,7 @@ func (s *stage) open() error {
 	s.monitor = startMonitor(service.admin)
 	for i, took := range s.recover() {
 		if took < 0 {
-			return fmt.Errorf("plugin %q delivers nothing within %v; hello's log:\n%s", s.plugins[i].name, patience, service.text())
+			return fmt.Errorf("plugin %q delivers nothing within %v; hello's log:\n%s", s.plugins[i].name, recoverMost, service.text())
 		}
 	}
 	return nil
@@ -228,25 +229,28 @@ func (s *stage) repair() {
 	s.note("all is repaired, and SIGHUP: %v", errors.Join(errs...))
 }
 
-// recover sends a request and waits until every plugin has delivered it. It
-// gives how long each took, or -1 for those that did not.
+// Recovery: a request every few seconds, for one may grow too old while a
+// plugin waits for its next start, which comes after 45 s at most.
+const (
+	recoverMost  = 90 * time.Second
+	recoverEvery = 5 * time.Second
+)
+
+// recover sends requests until every plugin has delivered one of them. It gives
+// how long each took, or -1 for those that did not.
 func (s *stage) recover() []time.Duration {
 	s.marks++
 	mark := fmt.Sprintf("%s%d.", markPrefix, s.marks)
 	begun := time.Now()
-	s.load.extra(mark)
-	took := make([]time.Duration, len(s.plugins))
-	left := 0
-	for i := range took {
-		took[i] = -1
-		left++
-	}
-	for time.Since(begun) < patience && left > 0 {
-		<-time.After(20 * time.Millisecond)
+	took := slices.Repeat([]time.Duration{-1}, len(s.plugins))
+	for sent := 0; time.Since(begun) < recoverMost && slices.Contains(took, -1); <-time.After(20 * time.Millisecond) {
+		if time.Since(begun) >= time.Duration(sent)*recoverEvery {
+			s.load.extra(fmt.Sprintf("%s%d", mark, sent))
+			sent++
+		}
 		for i, p := range s.plugins {
 			if took[i] < 0 && p.outputs[0].holds(mark) {
 				took[i] = time.Since(begun)
-				left--
 			}
 		}
 	}

@@ -150,7 +150,7 @@ func (s *stage) judgeBooks(fail func(string, ...any)) {
 		back := s.recovered[i].Round(time.Millisecond).String()
 		if s.recovered[i] < 0 {
 			back = "never"
-			fail("plugin %q delivered nothing within %v after the faults", p.name, patience)
+			fail("plugin %q delivered nothing within %v after the faults", p.name, recoverMost)
 		}
 		for _, out := range p.outputs {
 			once, twice := s.judgeOutput(p, out, l, accepted, fail)
