@@ -46,6 +46,7 @@ type fakePlugin struct {
 	slowEnd   bool
 	report    launch.Report // of its end
 	onKill    func()        // nil: it dies at once
+	dumps     atomic.Int64  // how often it was told to dump
 
 	mu    sync.Mutex
 	calls []time.Duration // since start, of Export calls
@@ -67,7 +68,7 @@ func (f *fakePlugin) PID() int              { return 1 }
 func (f *fakePlugin) Done() <-chan struct{} { return f.done }
 func (f *fakePlugin) Exit() string          { return "fake end" }
 func (f *fakePlugin) die()                  { f.ended.Do(func() { close(f.done) }) }
-func (f *fakePlugin) Dump(context.Context)  {}
+func (f *fakePlugin) Dump(context.Context)  { f.dumps.Add(1) }
 func (f *fakePlugin) Leaving() bool         { return false }
 func (f *fakePlugin) Report() launch.Report { return f.report }
 
@@ -165,10 +166,9 @@ func fakeHost(t *testing.T, launchFake func(n int) (*fakePlugin, error), change 
 	if err != nil {
 		t.Fatal(err)
 	}
-	launches := 0
+	var launches atomic.Int64
 	h.connect = func(context.Context, *Config, plan, *slog.Logger) (peer, error) {
-		launches++
-		return launchFake(launches)
+		return launchFake(int(launches.Add(1)))
 	}
 	if err := h.Start(t.Context()); err != nil {
 		t.Fatal(err)

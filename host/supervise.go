@@ -69,7 +69,9 @@ func (x *exporter) run() {
 		if asked, on = x.rest(state, pause); !on {
 			return
 		}
-		pause = min(x.entry.manner().mostPause, pause*2)
+		if pause = min(x.entry.manner().mostPause, pause*2); asked != nil {
+			pause = restartFirst
+		}
 	}
 }
 

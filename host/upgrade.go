@@ -110,6 +110,9 @@ func (x *exporter) prove(old, next *life) error {
 	next.send()
 	err := x.awaitProof(old, next, t)
 	x.mu.Lock()
+	if err == nil && !old.gone() {
+		err = t.failed // of a call that ended at the last moment
+	}
 	next.link.trial, next.link.single = nil, false
 	next.link.idle, old.link.idle = err != nil, err == nil
 	x.changed.Broadcast()

@@ -1,0 +1,427 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/testplugin"
+)
+
+// lived is a fake Host with its log, for tests of a plugin's life.
+type lived struct {
+	*Host
+	t        *testing.T
+	log      *testplugin.Log
+	launches atomic.Int64
+}
+
+// live starts a Host whose n-th launch is answered by launchFake, and runs test
+// in fake time. The log must not speak of a change of state that there can not
+// be, and the books must balance.
+func live(t *testing.T, launchFake func(n int) (*fakePlugin, error), change func(*Config), test func(*lived)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := &lived{t: t, log: &testplugin.Log{}}
+		l.Host = fakeHost(t, func(n int) (*fakePlugin, error) {
+			l.launches.Store(int64(n))
+			return launchFake(n)
+		}, change, WithLogger(slog.New(slog.NewTextHandler(l.log, nil))))
+		test(l)
+		_ = l.Shutdown(context.Background()) // what it lost is in the books
+		if err := l.Stats().Check(); err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(l.log.String(), "can not change its state") {
+			t.Errorf("a change of state that is not in the table; log:\n%s", l.log)
+		}
+		if t.Failed() {
+			t.Logf("log:\n%s", l.log)
+		}
+	})
+}
+
+// renewed is for a plugin that was made before the bubble: its channel must be
+// of the bubble.
+func renewed(f *fakePlugin) *fakePlugin {
+	f.done = make(chan struct{})
+	return f
+}
+
+func (l *lived) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (l *lived) plugin() ExporterStats { return l.Stats().Exporters[0] }
+
+func (l *lived) wantState(want State) {
+	l.t.Helper()
+	if x := l.plugin(); x.State != want {
+		l.t.Errorf("state %v (%s), want %v", x.State, x.Cause, want)
+	}
+}
+
+func well(context.Context, int) error { return nil }
+
+func down(context.Context, int) error { return status.Error(codes.Unavailable, "503 down") }
+
+// silence answers when it is cancelled, or the plugin f has ended.
+func silence(f *fakePlugin) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		case <-f.done:
+			return status.Error(codes.Unavailable, "the process has ended")
+		}
+	}
+}
+
+// TestStatesMoveAsTheTableSays walks every pair of states.
+func TestStatesMoveAsTheTableSays(t *testing.T) {
+	const want = `
+starting -> starting ready backing-off broken draining incompatible untrusted
+ready -> starting ready degraded backing-off broken draining
+degraded -> starting ready backing-off broken draining
+backing-off -> starting draining
+broken -> starting draining
+incompatible -> starting draining
+untrusted -> starting draining
+draining -> stopped
+stopped ->`
+	h, err := New(Config{Plugins: "/fake/plugin"}, WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := h.exporters[0]
+	var got strings.Builder
+	for from := range stateCount {
+		fmt.Fprintf(&got, "\n%v ->", from)
+		for to := range stateCount {
+			x.plugin = pluginInfo{state: from}
+			x.setState(to, "")
+			if !x.plugin.since.IsZero() {
+				fmt.Fprintf(&got, " %v", to)
+			}
+			if moved := x.plugin.state == to; moved != (from == to || from.mayBecome(to)) {
+				t.Errorf("from %v to %v: moved %v", from, to, moved)
+			}
+		}
+	}
+	// The order of the constants, for the eye: it is that of the text above.
+	if lines(got.String()) != lines(want) {
+		t.Errorf("moves are%s\nwant%s", got.String(), want)
+	}
+}
+
+// lines sorts the words of each line.
+func lines(text string) string {
+	var all []string
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		slices.Sort(words)
+		all = append(all, strings.Join(words, " "))
+	}
+	return strings.Join(all, "\n")
+}
+
+func TestDegradedByFailingCallsAndReadyAgain(t *testing.T) {
+	for name, fails := range map[string]error{
+		"retryable": status.Error(codes.Unavailable, "503 down"),
+		"final":     status.Error(codes.PermissionDenied, "403 wrong token"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var up atomic.Bool
+			plugin := newFakePlugin(func(context.Context, int) error {
+				if up.Load() {
+					return nil
+				}
+				return fails
+			})
+			live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, nil, func(l *lived) {
+				synctest.Wait()
+				l.wantState(StateReady)
+				endSpans(l.Host, 1)
+				l.pass(time.Second)
+				l.wantState(StateDegraded)
+				if got := l.plugin().Cause; got != status.Convert(fails).Message() {
+					t.Errorf("cause %q", got)
+				}
+				up.Store(true)
+				for range 20 {
+					endSpans(l.Host, 1)
+					l.pass(time.Second)
+				}
+				l.wantState(StateReady)
+				wantLines(t, l.log.String(), map[string]int{"plugin is degraded": 1, "again=true": 1})
+			})
+		})
+	}
+}
+
+func TestMissedHeartbeatDegradesAndAnAnswerRestores(t *testing.T) {
+	plugin := newFakePlugin(well)
+	asked := 0
+	plugin.health = func(ctx context.Context) error {
+		if asked++; asked == 2 || asked == 3 {
+			return silence(plugin)(ctx)
+		}
+		return nil
+	}
+	live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, nil, func(l *lived) {
+		l.pass(2*heartbeatEvery + healthTimeout + time.Second)
+		l.wantState(StateDegraded)
+		if got, want := l.plugin().Cause, "no answer to a health check within 2s"; got != want {
+			t.Errorf("cause %q, want %q", got, want)
+		}
+		l.pass(3 * heartbeatEvery)
+		l.wantState(StateReady)
+		if plugin.dumps.Load() != 0 || l.plugin().Starts != 1 {
+			t.Error("a plugin that answered in the end was put down")
+		}
+	})
+}
+
+// TestFrozenIdlePluginIsDumpedAndRestarted: three answers that it owes.
+func TestFrozenIdlePluginIsDumpedAndRestarted(t *testing.T) {
+	frozen := newFakePlugin(well)
+	frozen.health = silence(frozen)
+	live(t, func(n int) (*fakePlugin, error) {
+		if n == 1 {
+			return renewed(frozen), nil
+		}
+		return newFakePlugin(well), nil
+	}, nil, func(l *lived) {
+		l.pass(2 * (heartbeatEvery + healthTimeout))
+		if got := l.plugin(); got.Starts != 1 || got.State != StateDegraded {
+			t.Errorf("%v after two missed heartbeats, %d starts", got.State, got.Starts)
+		}
+		l.pass(heartbeatEvery + healthTimeout + time.Second)
+		x := l.plugin()
+		if frozen.dumps.Load() != 1 || x.Starts != 2 || x.Crashes != 1 || x.State != StateReady {
+			t.Errorf("%d dumps, %d starts, %d crashes, %v; want 1, 2, 1, ready", frozen.dumps.Load(), x.Starts, x.Crashes, x.State)
+		}
+	})
+}
+
+// TestCallWithoutAnswerIsEnough: a plugin that answers neither a call by its
+// deadline nor one health check is hung.
+func TestCallWithoutAnswerIsEnough(t *testing.T) {
+	frozen := newFakePlugin(nil)
+	frozen.health = silence(frozen)
+	frozen.export = func(ctx context.Context, _ int) error { return silence(frozen)(ctx) }
+	live(t, func(n int) (*fakePlugin, error) {
+		if n == 1 {
+			return renewed(frozen), nil
+		}
+		return newFakePlugin(well), nil
+	}, nil, func(l *lived) {
+		endSpans(l.Host, 3)
+		// A heartbeat may be under way when the call's time is over.
+		l.pass(DefaultBatchAge + DefaultExportTimeout + 2*healthTimeout + time.Second)
+		x := l.plugin()
+		if frozen.dumps.Load() != 1 || x.Starts != 2 || x.Delivered != 3 {
+			t.Errorf("%d dumps, %d starts, %d delivered; want 1, 2, 3", frozen.dumps.Load(), x.Starts, x.Delivered)
+		}
+	})
+}
+
+func TestBusyPluginIsNotAsked(t *testing.T) {
+	plugin := newFakePlugin(well)
+	var asked atomic.Int64
+	plugin.health = func(context.Context) error { asked.Add(1); return nil }
+	live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, nil, func(l *lived) {
+		for range 120 {
+			endSpans(l.Host, 1)
+			l.pass(time.Second)
+		}
+		if n := asked.Load(); n != 0 {
+			t.Errorf("asked %d times in two busy minutes", n)
+		}
+		l.pass(time.Hour)
+		if n := asked.Load(); n < 355 || n > 361 {
+			t.Errorf("asked %d times in an idle hour, want one in %v", n, heartbeatEvery)
+		}
+	})
+}
+
+// TestHazard07CrashLoopsBreak: each kind of crash loop, for an hour. It is tried
+// once a minute, and the log is not filled.
+func TestHazard07CrashLoopsBreak(t *testing.T) {
+	dying := func(n int) *fakePlugin {
+		f := newFakePlugin(well)
+		f.report = launch.Report{Exit: "exit status 2", Stack: fmt.Sprintf("goroutine %d", n), PID: n}
+		return f
+	}
+	for name, launchFake := range map[string]func(n int) (*fakePlugin, error){
+		"at start": func(n int) (*fakePlugin, error) {
+			return nil, &launch.Error{Reason: launch.ReasonNotPlugin, Path: "/fake/plugin", Err: fmt.Errorf("it ended (attempt %d)", n)}
+		},
+		"after the handshake": func(n int) (*fakePlugin, error) {
+			f := dying(n)
+			time.AfterFunc(50*time.Millisecond, func() { f.Kill("") })
+			return f, nil
+		},
+		"at each batch": func(n int) (*fakePlugin, error) {
+			f := dying(n)
+			f.export = func(context.Context, int) error {
+				f.Kill("")
+				return status.Error(codes.Unavailable, "EOF")
+			}
+			return f, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			live(t, launchFake, nil, func(l *lived) {
+				for range 20 { // more than are quarantined before it breaks
+					endSpans(l.Host, 1)
+					l.pass(time.Second)
+				}
+				l.wantState(StateBroken)
+				before := l.launches.Load()
+				for range 3600 {
+					endSpans(l.Host, 1)
+					l.pass(time.Second)
+				}
+				l.wantState(StateBroken)
+				if got := l.launches.Load() - before; got < 55 || got > 60 {
+					t.Errorf("%d launches in an hour, want one a minute", got)
+				}
+				l.wantAtMost("level=ERROR", 3*mostCauses+2)
+				l.wantAtMost("plugin is ready", 2)
+			})
+		})
+	}
+}
+
+func (l *lived) wantAtMost(text string, most int) {
+	l.t.Helper()
+	if got := strings.Count(l.log.String(), text); got > most {
+		l.t.Errorf("%q stands %d times in the log, want at most %d", text, got, most)
+	}
+}
+
+// TestProbeThatLivesClosesTheBreaker: what comes after it is the first crash
+// again. And Reload tries at once.
+func TestProbeThatLivesClosesTheBreaker(t *testing.T) {
+	var last *fakePlugin
+	var good atomic.Bool
+	launchFake := func(int) (*fakePlugin, error) {
+		f := newFakePlugin(well)
+		if !good.Load() {
+			time.AfterFunc(10*time.Millisecond, func() { f.Kill("") })
+		}
+		last = f
+		return f, nil
+	}
+	live(t, launchFake, nil, func(l *lived) {
+		l.pass(10 * time.Second)
+		l.wantState(StateBroken)
+		good.Store(true)
+		before := l.launches.Load()
+		if err := l.Reload(l.t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		l.wantState(StateReady)
+		if got := l.launches.Load() - before; got != 1 {
+			t.Errorf("%d launches by Reload, want one at once", got)
+		}
+		good.Store(false)
+		last.Kill("")
+		l.pass(10 * time.Second)
+		l.wantState(StateBroken)
+		good.Store(true)
+		l.pass(probeEvery + launched.steadyAfter)
+		l.wantState(StateReady)
+		last.Kill("")
+		synctest.Wait()
+		l.wantState(StateBackingOff)
+	})
+}
+
+func TestReloadOfAPluginThatDoesNotStartSaysWhy(t *testing.T) {
+	live(t, func(int) (*fakePlugin, error) { return nil, errors.New("no such file") }, nil, func(l *lived) {
+		l.pass(time.Minute)
+		before := l.launches.Load()
+		err := l.Reload(l.t.Context())
+		if got, want := fmt.Sprint(err), `plugin "plugin" does not start: no such file`; got != want {
+			t.Errorf("Reload = %s, want %s", got, want)
+		}
+		if got := l.launches.Load() - before; got != 1 {
+			t.Errorf("%d launches, want 1", got)
+		}
+	})
+}
+
+// TestHazard18NotTriedUntilTheFileChanges: what only another file would mend.
+func TestHazard18NotTriedUntilTheFileChanges(t *testing.T) {
+	for reason, want := range map[launch.Reason]State{
+		launch.ReasonVersion:      StateIncompatible,
+		launch.ReasonArchitecture: StateIncompatible,
+		launch.ReasonUntrusted:    StateUntrusted,
+	} {
+		t.Run(reason.String(), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "plugin")
+			write := func(text string) {
+				if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write("old")
+			live(t, func(n int) (*fakePlugin, error) {
+				if n == 1 || n == 3 {
+					return nil, &launch.Error{Reason: reason, Path: path, Err: errors.New("no")}
+				}
+				return newFakePlugin(well), nil
+			}, func(c *Config) { c.Plugins = path }, func(l *lived) {
+				l.pass(24 * time.Hour)
+				l.wantState(want)
+				if got := l.launches.Load(); got != 1 {
+					t.Errorf("launched %d times", got)
+				}
+				write("a new one")
+				l.pass(lookEvery + time.Second)
+				l.wantState(StateReady)
+			})
+		})
+	}
+}
+
+func TestStartJitterDelaysTheFirstStartAndNoShutdown(t *testing.T) {
+	var first time.Duration
+	begun := time.Now()
+	live(t, func(int) (*fakePlugin, error) {
+		first = time.Since(begun)
+		return newFakePlugin(well), nil
+	}, func(c *Config) { begun, c.StartJitter = time.Now(), time.Hour }, func(l *lived) {
+		l.pass(time.Hour)
+		l.wantState(StateReady)
+		if first == 0 || first > time.Hour {
+			t.Errorf("first start after %v", first)
+		}
+	})
+	live(t, func(int) (*fakePlugin, error) { return newFakePlugin(well), nil },
+		func(c *Config) { c.StartJitter = 1000 * time.Hour }, func(l *lived) {
+			l.pass(time.Second)
+			before := time.Now()
+			_ = l.Shutdown(context.Background())
+			if took := time.Since(before); took != 0 || l.launches.Load() != 0 {
+				t.Errorf("Shutdown took %v, %d launches", took, l.launches.Load())
+			}
+		})
+}
