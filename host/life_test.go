@@ -62,7 +62,7 @@ func renewed(f *fakePlugin) *fakePlugin {
 }
 
 func (l *lived) pass(d time.Duration) {
-	time.Sleep(d)
+	<-time.After(d)
 	synctest.Wait()
 }
 

@@ -26,7 +26,7 @@ func (l *lived) flow() (stop func()) {
 	flowing.Go(func() {
 		for ctx.Err() == nil {
 			endSpans(l.Host, 1)
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 		}
 	})
 	return func() { cancel(); flowing.Wait() }
@@ -172,7 +172,7 @@ func TestOldCrashesDuringTheUpgrade(t *testing.T) {
 				if n == 1 {
 					time.AfterFunc(10*time.Second+when, func() { f.Kill("") })
 				} else {
-					time.Sleep(2 * time.Second)
+					<-time.After(2 * time.Second)
 				}
 				return f, nil
 			}, nil, func(l *lived) {
@@ -218,7 +218,7 @@ func TestShutdownDuringAnUpgradeIsBounded(t *testing.T) {
 					return f, nil
 				}
 				if next == nil {
-					time.Sleep(2 * time.Second) // of its start timeout
+					<-time.After(2 * time.Second) // of its start timeout
 					return nil, errors.New("too late")
 				}
 				next(f)
