@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
 	"regexp"
 	"strings"
 	"sync"
@@ -227,4 +229,28 @@ func TestReloadIsLogged(t *testing.T) {
 			}
 		}
 	})
+}
+
+// However many SIGHUPs come before anybody looks, the SIGTERM behind them is
+// heard.
+func TestHangUpsDoNotHideTheEnd(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGHUP, syscall.SIGTERM)
+	defer signal.Stop(heard)
+	log := newSyncBuffer()
+	ready := func(net.Addr) { // Run looks at signals when this has returned
+		for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGHUP, syscall.SIGHUP, syscall.SIGTERM} {
+			if err := syscall.Kill(os.Getpid(), sig); err != nil {
+				t.Error(err)
+			}
+			<-heard
+		}
+	}
+	app := serving.NewApp("default", serving.NewDeployment("D", http.NotFoundHandler()))
+	err := Run(ctx, inProcess(t), []*serving.App{app}, WithReady(ready), WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	if err != nil || !strings.Contains(log.String(), "because=terminated") {
+		t.Errorf("Run: %v\n%s", err, log)
+	}
 }

@@ -77,14 +77,19 @@ func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) e
 		opt.apply(&o)
 	}
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
 	defer signal.Stop(signals)
+	// On a channel of its own: a signal that finds its channel full is lost, and
+	// no number of reloads may cost the signal to stop.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	// A log that nobody reads any more must not end the service.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
 
-	s := &service{cfg: cfg.settled(), log: o.log}
+	s := &service{cfg: cfg.settled(), log: o.log, hangups: hangups}
 	err := s.start(ctx, apps)
 	if err == nil {
 		o.ready(s.server.Addr())
@@ -104,6 +109,7 @@ type service struct {
 	server  *serving.Server // nil until it is started
 	// closers undo what was started, the last one first.
 	closers []func(context.Context) error
+	hangups <-chan os.Signal // SIGHUP
 	// signals to stop that were heard so far, and when the first was.
 	signals int
 	first   time.Time
@@ -113,18 +119,15 @@ type service struct {
 // same: nobody presses twice so fast.
 const samePress = 100 * time.Millisecond
 
-// hear counts a signal to stop, and tells whether it is a new one.
-func (s *service) hear(got os.Signal, now time.Time) bool {
+// hear counts a signal to stop, unless it is the first one again.
+func (s *service) hear(now time.Time) {
 	switch {
-	case got == syscall.SIGHUP:
-		return false
 	case s.signals == 0:
 		s.first = now
 	case s.signals == 1 && now.Sub(s.first) < samePress:
-		return false
+		return
 	}
 	s.signals++
-	return true
 }
 
 // start starts the parts in their order. What it has started before an error
@@ -244,17 +247,15 @@ func (s *service) wait(ctx context.Context, signals <-chan os.Signal) error {
 			s.log.Info("stopping", "because", context.Cause(ctx))
 			return nil
 		case got := <-signals:
-			switch {
-			case s.hear(got, time.Now()):
-			case s.reloads != nil:
-				s.reloads.ask()
-				continue
-			default:
+			s.hear(time.Now())
+			s.log.Info("stopping", "because", got.String())
+			return nil
+		case got := <-s.hangups:
+			if s.reloads == nil {
 				s.log.Info("there are no plugins to reload: tracing is off", "signal", got.String())
 				continue
 			}
-			s.log.Info("stopping", "because", got.String())
-			return nil
+			s.reloads.ask()
 		case <-s.server.Done():
 			s.log.Info("stopping", "because", "the listener failed")
 			return s.server.Err()
@@ -272,8 +273,8 @@ func (s *service) stop(signals <-chan os.Signal) error {
 		defer close(watching)
 		for s.signals < 2 {
 			select {
-			case got := <-signals:
-				s.hear(got, time.Now())
+			case <-signals:
+				s.hear(time.Now())
 			case <-ended:
 				return
 			}
