@@ -2,6 +2,7 @@ package admin
 
 import (
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -121,6 +122,12 @@ var (
 		"Export calls that have ended, by gRPC code (OK), or LOST where the plugin did not live to answer.", plugin, "answer")
 	pluginQuarantined = counter("servetrace_plugin_quarantined_batches_total",
 		"Batches that were dropped because the plugin crashed twice while it had nothing else.", plugin)
+	pluginUnkept = counter("servetrace_plugin_unkept_files_total",
+		"Files, of crashes and of such batches, that were to be written to SERVE_TRACING_CRASH_DIR and could not be.", plugin)
+	pluginChanged = gauge("servetrace_plugin_executable_changed",
+		"1 where the executable on disk is not the one that runs, else 0.", plugin)
+	pluginSuppressed = counter("servetrace_plugin_output_suppressed_lines_total",
+		"Lines that the plugin printed and that were not logged, for they were too many.", plugin)
 	pluginHeld = gauge("servetrace_plugin_held_bytes",
 		"Memory of the batches that wait for this plugin. A batch counts in full for each plugin that it waits for.", plugin)
 )
@@ -220,17 +227,9 @@ func (o scrape) putEach(m *metric, counts map[string]uint64, labels ...string) {
 
 // life puts how a plugin is.
 func (o scrape) life(x host.ExporterStats) {
-	attached := "false"
-	if x.Attached {
-		attached = "true"
-	}
-	o.put(pluginInfo, 1, x.Name, x.Version, x.SDK, attached)
+	o.put(pluginInfo, 1, x.Name, x.Version, x.SDK, strconv.FormatBool(x.Attached))
 	for _, state := range states {
-		in := 0.0
-		if state == x.State {
-			in = 1
-		}
-		o.put(pluginState, in, x.Name, state.String())
+		o.put(pluginState, oneIf(state == x.State), x.Name, state.String())
 	}
 	if !x.Since.IsZero() {
 		o.put(pluginSince, float64(x.Since.UnixMilli())/1000, x.Name)
@@ -246,8 +245,18 @@ func (o scrape) life(x host.ExporterStats) {
 	o.put(pluginCalls, float64(x.InFlightBatches), x.Name)
 	o.putEach(pluginAnswers, add(nil, x.Answers, nil), x.Name)
 	o.put(pluginQuarantined, float64(x.Quarantined), x.Name)
+	o.put(pluginUnkept, float64(x.Unkept), x.Name)
+	o.put(pluginChanged, oneIf(x.Changed), x.Name)
+	o.put(pluginSuppressed, float64(x.OutputSuppressed), x.Name)
 	o.putDurations(otelDuration, x.Calls, x.Name)
 	o.put(pluginHeld, float64(x.HeldBytes), x.Name)
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // books puts what became of a plugin's spans.
@@ -292,6 +301,8 @@ func byName(list []host.ExporterStats) []host.ExporterStats {
 		now.Waiting += before.Waiting
 		now.InFlight += before.InFlight
 		now.Quarantined += before.Quarantined
+		now.Unkept += before.Unkept
+		now.OutputSuppressed += before.OutputSuppressed
 		now.Calls = together(now.Calls, before.Calls)
 		now.Answers = add(add(nil, now.Answers, nil), before.Answers, nil)
 		now.Rejected = add(add(nil, now.Rejected, nil), before.Rejected, nil)

@@ -152,6 +152,7 @@ func TestPluginThatCameBackIsOneSeries(t *testing.T) {
 			`servetrace_plugin_spans_dropped_total{plugin="console",reason="max_age"} 8`,
 			`servetrace_plugin_spans_lost_total{plugin="console"} 20`, `servetrace_plugin_spans_waiting{plugin="console"} 40`,
 			`servetrace_plugin_calls_total{answer="OK",plugin="console"} 14`, `servetrace_plugin_quarantined_batches_total{plugin="console"} 2`,
+			`servetrace_plugin_output_suppressed_lines_total{plugin="console"} 2468`, `servetrace_plugin_unkept_files_total{plugin="console"} 6`,
 			`otel_sdk_exporter_operation_duration_seconds_bucket{otel_component_name="console",le="1"} 16`,
 			`otel_sdk_exporter_operation_duration_seconds_count{otel_component_name="console"} 18`,
 			`otel_sdk_exporter_operation_duration_seconds_sum{otel_component_name="console"} 9`,

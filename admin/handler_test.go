@@ -124,7 +124,8 @@ func TestPageShowsEverything(t *testing.T) {
 		"/opt/plugins/console", strings.Repeat("0a", 32), "<dd>4242</dd>", "1.2.3, SDK servetrace-go 0.1 (go)",
 		"7, crashes 6, the last ", "UNAVAILABLE: 503 from the back end", "SERVE_CONSOLE_OUTPUT, TERM",
 		"INVALID_ARGUMENT 3, PARTIAL_SUCCESS 2", "filter 20", "max_age 4, shutdown 1", "20, in flight 8 in 2 calls, 4.0 KiB",
-		"<dd>LOST 2, OK 7, 500ms each</dd>", `<dd class="error">1 batches</dd>`, `<td class="n error">10</td>`, "<dt>attached to</dt><dd>/run/otlp.sock</dd>", "<dd>never</dd>",
+		"<dd>LOST 2, OK 7, 500ms each</dd>", `<dd class="error">1 batches</dd>`,
+		"<dt>file</dt><dd>is not the one that runs any more", `<dd class="error">3 files of crashes`, "<dd>1234 lines of its output</dd>", `<td class="n error">10</td>`, "<dt>attached to</dt><dd>/run/otlp.sock</dd>", "<dd>never</dd>",
 		`<meta http-equiv="refresh" content="5">`,
 	} {
 		if !strings.Contains(body, want) {

@@ -93,6 +93,9 @@ type Plugin struct {
 	Starts    uint64    `json:"starts"`
 	Crashes   uint64    `json:"crashes"`
 	LastCrash time.Time `json:"last_crash,omitzero"`
+	// Changed: the executable on disk is not the one that runs; SIGHUP replaces
+	// it.
+	Changed bool `json:"changed"`
 	// Granted are the names of the declared variables that the plugin got.
 	Granted []string `json:"granted"`
 	// LastError is the last failure of the plugin or of a call.
@@ -106,6 +109,12 @@ type Plugin struct {
 	// QuarantinedBatches were dropped because the plugin crashed twice while it
 	// had nothing else.
 	QuarantinedBatches uint64 `json:"quarantined_batches"`
+	// UnkeptFiles, of such batches and of crashes, were to be written to
+	// SERVE_TRACING_CRASH_DIR and could not be.
+	UnkeptFiles uint64 `json:"unkept_files"`
+	// OutputSuppressedLines are those that the plugin's processes printed and
+	// that were not logged, for they were too many.
+	OutputSuppressedLines uint64 `json:"output_suppressed_lines"`
 	// HeldBytes is the memory of the batches that wait for it. A batch counts in
 	// full for each plugin that it waits for.
 	HeldBytes int64 `json:"held_bytes"`
@@ -181,6 +190,7 @@ func newPlugin(x host.ExporterStats) Plugin {
 		Starts:        x.Starts,
 		Crashes:       x.Crashes,
 		LastCrash:     x.LastCrash.UTC(),
+		Changed:       x.Changed,
 		Granted:       append([]string{}, x.Granted...),
 		LastError:     x.LastError,
 		LastSuccess:   x.LastSuccess.UTC(),
@@ -190,8 +200,10 @@ func newPlugin(x host.ExporterStats) Plugin {
 			Ended:    notNil(x.Answers),
 			Seconds:  x.Calls.Sum.Seconds(),
 		},
-		QuarantinedBatches: x.Quarantined,
-		HeldBytes:          x.HeldBytes,
+		QuarantinedBatches:    x.Quarantined,
+		UnkeptFiles:           x.Unkept,
+		OutputSuppressedLines: x.OutputSuppressed,
+		HeldBytes:             x.HeldBytes,
 	}
 }
 

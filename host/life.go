@@ -51,11 +51,13 @@ func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 		if neverBecamePlugin(err) {
 			err = &crash{err}
 			if failed, _ := errors.AsType[*launch.Error](err); failed.Report != nil {
+				x.countSuppressed(failed.Report.Suppressed)
 				x.crashed(l.plan, l.about, *failed.Report, err, nil)
 			}
 		}
 		return nil, err
 	}
+	x.watchOutput(l.peer)
 	l.link = newLink(x, l.peer)
 	l.link.redactor = l.plan.redactor
 	if err := l.introduce(start); err != nil {
@@ -134,7 +136,30 @@ func (l *life) steady() bool { return time.Since(l.begun) >= l.x.entry.manner().
 // end ends the process, or hangs up, and gives back what gRPC held.
 func (l *life) end() error {
 	defer l.link.leases.abandon() // after Stop has closed the connection
+	defer l.x.unwatchOutput(l.peer)
 	return l.x.end(l.peer)
+}
+
+// watchOutput counts the lines of a process that are not logged as they come,
+// until unwatchOutput.
+func (x *exporter) watchOutput(p peer) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.alive = append(x.alive, p)
+}
+
+func (x *exporter) unwatchOutput(p peer) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.alive = slices.DeleteFunc(x.alive, func(other peer) bool { return other == p })
+	x.suppressed += p.Suppressed()
+}
+
+// countSuppressed counts such lines of a process that never became a plugin.
+func (x *exporter) countSuppressed(lines uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.suppressed += lines
 }
 
 // serve sends batches until the process, or the connection, ends or the host

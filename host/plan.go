@@ -104,6 +104,8 @@ type peer interface {
 	// Report says more of it after Done; the zero Report where the process is
 	// somebody else's.
 	Report() launch.Report
+	// Suppressed are the lines so far that it printed and that were not logged.
+	Suppressed() uint64
 	Kill(why string)
 	Dump(ctx context.Context)
 	// Leaving: the plugin wants no more calls, and may still answer those it

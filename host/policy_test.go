@@ -47,6 +47,7 @@ type fakePlugin struct {
 	report    launch.Report // of its end
 	onKill    func()        // nil: it dies at once
 	dumps     atomic.Int64  // how often it was told to dump
+	printed   atomic.Uint64 // lines too many
 
 	mu    sync.Mutex
 	calls []time.Duration // since start, of Export calls
@@ -71,6 +72,7 @@ func (f *fakePlugin) die()                  { f.ended.Do(func() { close(f.done) 
 func (f *fakePlugin) Dump(context.Context)  { f.dumps.Add(1) }
 func (f *fakePlugin) Leaving() bool         { return false }
 func (f *fakePlugin) Report() launch.Report { return f.report }
+func (f *fakePlugin) Suppressed() uint64    { return f.printed.Load() }
 
 func (f *fakePlugin) Kill(string) {
 	if f.onKill != nil {

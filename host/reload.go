@@ -136,7 +136,7 @@ func (h *Host) join(list []entry) {
 // ended. Nothing waits there.
 func (x *exporter) inheritLocked(before *exporter) {
 	x.base -= before.had // below zero or not: what it gives is the difference
-	x.books, x.calls = before.books, before.calls
+	x.books, x.calls, x.suppressed = before.books, before.calls, before.suppressed
 	x.plugin.starts, x.plugin.crashes, x.plugin.lastCrash = before.plugin.starts, before.plugin.crashes, before.plugin.lastCrash
 	x.plugin.lastError, x.plugin.lastSuccess = before.plugin.lastError, before.plugin.lastSuccess
 }

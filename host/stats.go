@@ -106,6 +106,9 @@ type ExporterStats struct {
 	// HeldBytes is how much of Config.QueueBytes its batches hold, counted in
 	// full for each exporter that they wait for.
 	HeldBytes int64
+	// OutputSuppressed counts the lines that the plugin's processes printed and
+	// that were not logged, for they were too many. It only grows.
+	OutputSuppressed uint64
 }
 
 // reason is why a span was refused or dropped.
@@ -256,6 +259,11 @@ func (x *exporter) statsLocked(arrived, undrained uint64) ExporterStats {
 		Unkept:          x.host.keeper.unkept(x.entry.name),
 		InFlightBatches: len(x.inFlight),
 		HeldBytes:       x.held,
+
+		OutputSuppressed: x.suppressed,
+	}
+	for _, p := range x.alive {
+		s.OutputSuppressed += p.Suppressed()
 	}
 	for it := range x.inFlight {
 		s.InFlight += uint64(it.left())

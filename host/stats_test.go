@@ -1,9 +1,14 @@
 package host
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/launch"
 )
 
 func TestNamesOfProcessorsAreBounded(t *testing.T) {
@@ -23,4 +28,47 @@ func TestNamesOfProcessorsAreBounded(t *testing.T) {
 	if got := total(books.filtered); got != 3002 {
 		t.Errorf("%d spans in the books, want 3002", got)
 	}
+}
+
+// What the processes of a plugin print too much is counted as it comes, and over
+// all of them: one that crashes, one that is replaced, and one that never
+// becomes a plugin.
+func TestSuppressedOutputOfAllProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var plugins []*fakePlugin
+		h := fakeHost(t, func(n int) (*fakePlugin, error) {
+			if n == 2 {
+				return nil, &launch.Error{Reason: launch.ReasonNotPlugin, Report: &launch.Report{Suppressed: 100}}
+			}
+			p := newFakePlugin(func(context.Context, int) error { return nil })
+			plugins = append(plugins, p)
+			return p, nil
+		}, nil)
+		check := func(when string, want uint64) {
+			t.Helper()
+			synctest.Wait()
+			if got := h.Stats().Exporters[0].OutputSuppressed; got != want {
+				t.Errorf("%s: %d lines, want %d", when, got, want)
+			}
+		}
+		check("at the start", 0)
+		plugins[0].printed.Store(5)
+		check("while the first runs", 5)
+		plugins[0].printed.Store(7)
+		plugins[0].die()
+		time.Sleep(time.Minute)
+		check("after a crash and a start that failed", 107)
+		plugins[1].printed.Store(20)
+		check("while the third runs", 127)
+		if err := h.Reload(t.Context()); err != nil {
+			t.Error(err)
+		}
+		plugins[2].printed.Store(1)
+		time.Sleep(time.Minute)
+		check("after it was replaced", 128)
+		if err := h.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		check("after the end", 128)
+	})
 }

@@ -70,12 +70,14 @@ func TestStatusShowsEverything(t *testing.T) {
 	x.Accepted, x.Delivered, x.Waiting, x.InFlight, x.InFlightBatches, x.HeldBytes = 30, 5, 10, 4, 2, 2048
 	x.Rejected, x.Filtered, x.Dropped = map[string]uint64{"INTERNAL": 1}, map[string]uint64{"sample": 2}, map[string]uint64{"max_age": 12}
 	x.Answers, x.Quarantined = map[string]uint64{"OK": 9, "LOST": 1}, 3
+	x.Changed, x.Unkept, x.OutputSuppressed = true, 2, 77
 	_, out, _ := status(t, nil, "--addr", serviceWith(t, x))
 	squeezed := strings.Join(strings.Fields(out), " ")
 	for _, want := range []string{
 		"memory 0 B of 32.0 MiB", "console degraded 1m0s 5 10 4 13 7 6", "cause 503", "path /opt/console", "pinned to 0a0a", "pid 4242",
 		"version 1.2.3", "SDK servetrace-go", "last success never", "last crash 1h0m ago", "last error UNAVAILABLE: 503", "variables TERM, LANG",
 		"accepted 30", "rejected INTERNAL 1", "filtered sample 2", "dropped max_age 12", "calls LOST 1, OK 9", "quarantined 3 batches",
+		"file is not the one that runs any more", "not kept 2 files", "not logged 77 lines of its output",
 		"held 2.0 KiB, 2 calls in flight",
 	} {
 		if !strings.Contains(squeezed, want) {

@@ -73,6 +73,9 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 	if p.PID != 0 {
 		line("pid", fmt.Sprint(p.PID))
 	}
+	if p.Changed {
+		line("file", "is not the one that runs any more: SIGHUP replaces it")
+	}
 	line("version", p.PluginVersion)
 	line("SDK", p.SDK)
 	line("last success", cmp.Or(ago(p.LastSuccess), "never"))
@@ -86,6 +89,12 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 	line("calls", countsOf(p.Calls.Ended))
 	if p.QuarantinedBatches > 0 {
 		line("quarantined", fmt.Sprintf("%d batches", p.QuarantinedBatches))
+	}
+	if p.UnkeptFiles > 0 {
+		line("not kept", fmt.Sprintf("%d files of crashes, see the log", p.UnkeptFiles))
+	}
+	if p.OutputSuppressedLines > 0 {
+		line("not logged", fmt.Sprintf("%d lines of its output", p.OutputSuppressedLines))
 	}
 	line("held", fmt.Sprintf("%s, %s in flight", admin.Bytes(p.HeldBytes), counted(p.Calls.InFlight, "call")))
 	return table.Flush()
