@@ -34,7 +34,8 @@
 // internal/archtest, and a test.
 //
 // What this package does not do: it serves no request, makes no span and speaks
-// to no plugin itself; the status page and the metrics are package admin's.
+// to no plugin itself. Status page and metrics are package admin's, the service
+// file is internal/servicefile's: this one listens, and looks for the file.
 //
 // Open run.go first, then serving/proxy.go, serving/router.go,
 // serving/replica.go, tracing/provider.go, host/host.go, pluginsdk/main.go and
