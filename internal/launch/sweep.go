@@ -2,8 +2,6 @@ package launch
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -51,8 +49,18 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 			if !folderName.MatchString(entry.Name()) {
 				continue
 			}
-			if f, ok := claim(filepath.Join(base, entry.Name())); ok {
-				dead, paths = append(dead, f), append(paths, f.path)
+			path := filepath.Join(base, entry.Name())
+			if !isFolderOfOurs(path) {
+				continue
+			}
+			// An empty one had no process yet, or somebody has emptied that of a
+			// process that lives: to be removed, and nobody to be killed. A host
+			// that is about to lock it makes another.
+			if unix.Rmdir(path) == nil {
+				continue
+			}
+			if f, ok := claim(path); ok {
+				dead, paths = append(dead, f), append(paths, path)
 			}
 		}
 	}
@@ -88,20 +96,17 @@ func sweepProcesses(ctx context.Context, mark proctree.Mark) (int, error) {
 // folderName is how newFolder calls them: prefix, process id, a random number.
 var folderName = regexp.MustCompile(`^` + regexp.QuoteMeta(wire.SocketFolderPrefix) + `[0-9]+-[0-9]+$`)
 
-// claim takes over a folder if it is one of this user's whose host is dead.
-func claim(path string) (*folder, bool) {
+// isFolderOfOurs tells whether path is a folder as newFolder makes them, of this
+// user's, and no link to one.
+func isFolderOfOurs(path string) bool {
 	var stat unix.Stat_t
-	if err := unix.Lstat(path, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR ||
-		int(stat.Uid) != os.Geteuid() || stat.Mode&0o777 != 0o700 {
-		return nil, false
-	}
-	name := filepath.Join(path, wire.SocketFolderLock)
-	f, err := os.OpenFile(name, os.O_RDWR|unix.O_NOFOLLOW, 0)
-	if errors.Is(err, fs.ErrNotExist) && isEmpty(path) {
-		// Its host was killed between two calls, or is between them now: then it
-		// fails to make the file and tries another folder.
-		f, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	}
+	return unix.Lstat(path, &stat) == nil && stat.Mode&unix.S_IFMT == unix.S_IFDIR &&
+		int(stat.Uid) == os.Geteuid() && stat.Mode&0o777 == 0o700
+}
+
+// claim takes over a folder if its host is dead.
+func claim(path string) (*folder, bool) {
+	f, err := os.OpenFile(filepath.Join(path, wire.SocketFolderLock), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, false
 	}
@@ -110,9 +115,4 @@ func claim(path string) (*folder, bool) {
 		return nil, false
 	}
 	return &folder{path: path, lock: f}, true
-}
-
-func isEmpty(dir string) bool {
-	entries, err := os.ReadDir(dir)
-	return err == nil && len(entries) == 0
 }

@@ -86,6 +86,30 @@ func TestSweepEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// Whoever cleans temporary folders may empty that of a plugin that runs: its
+// host is not dead for that.
+func TestSweepOfAFolderThatWasEmptied(t *testing.T) {
+	base := socketBase(t)
+	living := startHost(t, base, testplugin.Install(t, "record"))
+	folder := privateFolder(t, base)
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if err := os.RemoveAll(filepath.Join(folder, entry.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	Sweep(t.Context(), []string{base}, textLog(&testplugin.Log{}))
+	if !isEmptyFolder(t, base) {
+		t.Error("the empty folder is there")
+	}
+	if testplugin.Gone(living.pids[0]) {
+		t.Error("the plugin of a living host is gone")
+	}
+}
+
 func TestSweepLeavesAlone(t *testing.T) {
 	mkdir := func(name string, mode os.FileMode, lock bool, files ...string) func(*testing.T, string) {
 		return func(t *testing.T, base string) {
