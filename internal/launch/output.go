@@ -198,7 +198,11 @@ func (s *stream) lineLocked(line []byte, now time.Time, lines *[]entry) {
 		line = bytes.TrimRight(line, "\r")
 	}
 	line = line[:min(len(line), o.mostOfLine())]
-	cause := o.stack.line(s, line, now, o.mostOfStack())
+	told := line
+	if cut && (o.stack.of == s || stackFirst[line[0]]) { // its end may be half of a secret
+		told = o.secrets.window(line, 0, maxLine)
+	}
+	cause := o.stack.line(s, told, now, o.mostOfStack())
 	if len(line) == 0 {
 		o.allowed.take(0) // they cost, and too many of them are a flood
 		return

@@ -167,22 +167,25 @@ func TestStackOfNow(t *testing.T) {
 
 func TestSecretsAreNotShown(t *testing.T) {
 	const token, pem = `p<ss"w\rd-41`, "-----BEGIN KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0BAQEFA\n"
+	held := maxLine + newRedactor([]string{token, pem}).margin()
 	shown := func(o *output, log *testplugin.Log) string {
 		stack, _ := o.keptStack()
 		return log.String() + "\n" + stack + "\n" + o.lastLine() + "\n" + string(o.kept())
 	}
 	for name, printed := range map[string]string{
-		"plain":            "token " + token + " is bad\n",
-		"twice":            token + token + "\n",
-		"record":           `{"@message":"token p<ss\"w\\rd-41","also p\u003css\"w\\rd-41":"p\u003css\"w\\rd-41"}` + "\n",
-		"quoted":           fmt.Sprintf("%q\n", token),
-		"at the cut":       strings.Repeat("x", maxLine-3) + token + strings.Repeat("y", 100) + "\n",
-		"before the cut":   strings.Repeat("x", maxLine-len(token)) + token + "y\n",
-		"at the tail":      token + strings.Repeat("z", keptOutput-3),
-		"panic":            "panic: " + token + "\n",
-		"at the stack's":   "panic: x\n" + strings.Repeat("s", 100) + "\n" + strings.Repeat(strings.Repeat("t", 99)+"\n", (keptStack-9-101-5)/100) + strings.Repeat("u", (keptStack-9-101-5)%100) + token + "\n",
-		"of several lines": "key " + pem,
-		"no end":           "token " + token,
+		"plain":          "token " + token + " is bad\n",
+		"twice":          token + token + "\n",
+		"record":         `{"@message":"token p<ss\"w\\rd-41","also p\u003css\"w\\rd-41":"p\u003css\"w\\rd-41"}` + "\n",
+		"quoted":         fmt.Sprintf("%q\n", token),
+		"at the cut":     strings.Repeat("x", maxLine-3) + token + strings.Repeat("y", 100) + "\n",
+		"before the cut": strings.Repeat("x", maxLine-len(token)) + token + "y\n",
+		"at the tail":    token + strings.Repeat("z", keptOutput-3),
+		"panic":          "panic: " + token + "\n",
+		"at the stack's": "panic: x\n" + strings.Repeat("s", 100) + "\n" + strings.Repeat(strings.Repeat("t", 99)+"\n", (keptStack-9-101-5)/100) + strings.Repeat("u", (keptStack-9-101-5)%100) + token + "\n",
+		// Of a long line no more is held than tells a secret that the cut is in.
+		"where a stack's line is cut": "panic: " + strings.Repeat("x", held-len("panic: ")-5) + token + strings.Repeat("y", 100) + "\n" + token,
+		"of several lines":            "key " + pem,
+		"no end":                      "token " + token,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, size := range []int{1, 5, 4096, len(printed)} {
