@@ -80,7 +80,7 @@ func serveGRPC(t *testing.T) (path string, server *grpc.Server) {
 
 func attach(t *testing.T, path string) *Attachment {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	a, err := Attach(ctx, path)
 	if err != nil {
@@ -97,7 +97,7 @@ func attach(t *testing.T, path string) *Attachment {
 // check asks for health, which nobody here knows: an answer all the same.
 func check(t *testing.T, a *Attachment) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err := healthpb.NewHealthClient(a.Conn()).Check(ctx, &healthpb.HealthCheckRequest{})
 	return err
@@ -277,7 +277,7 @@ func TestAttachmentsLeaveNothing(t *testing.T) {
 	listen(t, deaf)
 	before := openFiles(t)
 	for range 20 {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		a, err := Attach(ctx, path)
 		cancel()
 		if err != nil {

@@ -7,9 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -72,7 +70,7 @@ func TestStartEndsThoughTheDiskDoesNotAnswer(t *testing.T) {
 
 func TestStopEndsThoughTheProcessDoesNot(t *testing.T) {
 	run, release := unkillable(t, "record")
-	start, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	start, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	p, err := await(start, run)
 	if err != nil {
@@ -85,7 +83,7 @@ func TestStopEndsThoughTheProcessDoesNot(t *testing.T) {
 		t.Errorf("Stop = %v, want %s", err, want)
 	}
 	release()
-	stop(t, p, 20*time.Second)
+	stop(t, p, time.Minute)
 }
 
 // Hazard 5. Close is the end of the start's context.
@@ -115,14 +113,10 @@ func TestHazard03Dump(t *testing.T) {
 	for _, test := range []struct {
 		name, mode string
 		freeze     bool
-		stack      string
 	}{
-		{"idle", "record", false, "goroutine "},
-		{"frozen", "record", true, "goroutine "},
-		// The stack of the goroutine that works, which is not the one that takes
-		// the signal unless its thread is asked.
-		{"spinning", "spin", false, "testplugin.spinForEver("},
-		{"frozen while it was spinning", "spin", true, "goroutine "},
+		{"idle", "record", false},
+		{"frozen", "record", true},
+		{"frozen while it was spinning", "spin", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cmd, _ := command(t, test.mode)
@@ -130,23 +124,59 @@ func TestHazard03Dump(t *testing.T) {
 			if test.freeze {
 				testplugin.Freeze(t, p.PID())
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			p.Dump(ctx)
-			select {
-			case <-p.Done():
-			default:
-				t.Fatal("Dump returned before the process had ended")
-			}
-			p.Kill("it did not answer")
-			r := p.Report()
-			if !strings.Contains(r.Stack, test.stack) {
-				t.Errorf("the stack lacks %q:\n%s", test.stack, r.Stack)
+			r := dumped(t, p)
+			if !strings.HasPrefix(r.Stack, "SIGQUIT: quit\n") || !strings.Contains(r.Stack, "\ngoroutine 1 ") {
+				t.Errorf("stack:\n%s", r.Stack)
 			}
 			if r.Killed != "it did not answer" || !strings.Contains(r.Exit, "by this host: it did not answer") {
 				t.Errorf("killed %q, exit %q", r.Killed, r.Exit)
 			}
 		})
+	}
+}
+
+// dumped has a process print its stacks, as one that did not answer.
+func dumped(t *testing.T, p *Process) Report {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p.Dump(ctx)
+	select {
+	case <-p.Done():
+	default:
+		t.Fatal("Dump returned before the process had ended")
+	}
+	p.Kill("it did not answer")
+	return p.Report()
+}
+
+// Hazard 3: of a plugin that spins, what it spins in. A Go program can print
+// that only if it comes to stop the thread in time, which a busy machine may
+// keep it from: one of ten must do.
+func TestHazard03DumpShowsWhatSpins(t *testing.T) {
+	const attempts = 10
+	for i := range attempts {
+		cmd, _ := command(t, "spin")
+		r := dumped(t, start(t, cmd))
+		if strings.Contains(r.Stack, "testplugin.spinForEver(") {
+			return
+		}
+		if i == attempts-1 {
+			t.Errorf("none of %d stacks has it, the last is:\n%s", attempts, r.Stack)
+		}
+	}
+}
+
+// Hazard 3: of ten thousand goroutines the first are kept, with the one that
+// took the signal, and the process comes to the end of its dump.
+func TestHazard03DumpOfTenThousand(t *testing.T) {
+	cmd, _ := command(t, "crowd:10000")
+	r := dumped(t, start(t, cmd))
+	if !strings.HasPrefix(r.Stack, "SIGQUIT: quit\n") || len(r.Stack) < keptStack-4 || len(r.Stack) > keptStack { // 3 bytes of a character may be cut
+		t.Errorf("a stack of %d bytes, want %d: %.1000s", len(r.Stack), keptStack, r.Stack)
+	}
+	if r.ExitCode != 2 || len(r.Output) != keptOutput { // as Go ends when it has printed all
+		t.Errorf("exit %q, %d bytes of output kept", r.Exit, len(r.Output))
 	}
 }
 
@@ -202,7 +232,7 @@ func TestHazard20SocketIsDeletedWhileItIsUsed(t *testing.T) {
 	if _, err := healthpb.NewHealthClient(p.Conn()).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "plugin"}); err != nil {
 		t.Errorf("Check: %v", err)
 	}
-	stop(t, p, 20*time.Second)
+	stop(t, p, time.Minute)
 	if got := p.Exit(); got != "exit status 0" {
 		t.Errorf("Exit = %q, want exit status 0", got)
 	}
@@ -219,29 +249,12 @@ func TestPluginThatServesAsAnotherUser(t *testing.T) {
 	}
 	cmd, _ := command(t, "stranger")
 	cmd.Environ = append(cmd.Environ, "TMPDIR="+base)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err := Start(ctx, cmd)
 	var e *Error
 	want := "start PATH: it is not talked to: peer runs as user 65534, this process as 0: refused; a plugin must run as the user of this process, with a Unix socket"
 	if got := normal(fmt.Sprint(err), cmd.Path); got != want || !errors.As(err, &e) || e.Reason != ReasonPeer || !e.Untrusted() {
 		t.Errorf("Start = %s\nwant %s", got, want)
-	}
-}
-
-func TestBusiestThread(t *testing.T) {
-	cmd, _ := command(t, "spin")
-	p := start(t, cmd)
-	testplugin.WaitFor(t, "a thread that runs", func() bool {
-		tid := busiest(p.PID())
-		_, err := os.Stat(filepath.Join("/proc", strconv.Itoa(p.PID()), "task", strconv.Itoa(tid)))
-		return tid != 0 && err == nil
-	})
-	testplugin.Freeze(t, p.PID())
-	if tid := busiest(p.PID()); tid != 0 {
-		t.Errorf("thread %d of a frozen process runs", tid)
-	}
-	if err := syscall.Kill(p.PID(), syscall.SIGCONT); err != nil {
-		t.Fatal(err)
 	}
 }

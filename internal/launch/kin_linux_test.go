@@ -130,7 +130,7 @@ func TestHazard24DaemonsEndWithThePlugin(t *testing.T) {
 		name string
 		end  func(*testing.T, *Process)
 	}{
-		{"stop", func(t *testing.T, p *Process) { stop(t, p, 10*time.Second) }},
+		{"stop", func(t *testing.T, p *Process) { stop(t, p, time.Minute) }},
 		{"crash", func(t *testing.T, p *Process) {
 			if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
@@ -241,13 +241,13 @@ func zombies() (list []string) {
 func TestHazard33NoZombiesAreLeft(t *testing.T) {
 	for _, mode := range []string{"record", "daemon", "child", "hello", "exit", "version:9"} {
 		cmd, _ := command(t, mode)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		p, err := Start(ctx, cmd)
 		cancel()
 		if err == nil {
 			_ = syscall.Kill(p.PID(), syscall.SIGKILL)
 			<-p.Done()
-			stop(t, p, 10*time.Second)
+			stop(t, p, time.Minute)
 		}
 	}
 	if left := zombies(); len(left) > 0 {

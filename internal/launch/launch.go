@@ -274,8 +274,7 @@ func (p *Process) Kill(why string) { p.run.kill(why) }
 
 // Dump has a process that does not answer print the stacks of its goroutines,
 // and end, as SIGQUIT does with a Go program, in whatever language it is; a
-// stopped one is woken for it. On Linux the thread that works is asked, so that
-// its stack is among them. It blocks until the process has ended or ctx has:
+// stopped one is woken for it. It blocks until the process has ended or ctx has:
 // kill it then.
 func (p *Process) Dump(ctx context.Context) {
 	p.run.dump()

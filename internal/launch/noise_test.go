@@ -80,7 +80,7 @@ func TestHazard09NoiseBeforeTheHandshake(t *testing.T) {
 			if err := export(t, p); err != nil {
 				t.Errorf("Export: %v", err)
 			}
-			stop(t, p, 10*time.Second)
+			stop(t, p, time.Minute)
 			checkLog(t, log, begun)
 			if mode == "initprint" && !strings.Contains(log.String(), "a library greets from init") {
 				t.Errorf("the log has not what init printed:\n%s", log)
@@ -132,7 +132,7 @@ func testChatty(t *testing.T, what string) (*Process, *testplugin.Log) {
 		return slices.ContainsFunc(testplugin.Received(t, cmd.Path), func(b testplugin.Batch) bool { return b.ID == testplugin.Printed })
 	})
 	took := time.Since(begun)
-	stop(t, p, 10*time.Second)
+	stop(t, p, time.Minute)
 	checkLog(t, log, begun)
 	r := p.Report()
 	if r.ExitCode != 0 || r.Exit != "exit status 0" {

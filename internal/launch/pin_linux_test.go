@@ -30,17 +30,6 @@ func pinned(t *testing.T, mode string) (Command, string) {
 	return cmd, base
 }
 
-// socketBase is a short folder for private folders.
-func socketBase(t *testing.T) string {
-	t.Helper()
-	base, err := os.MkdirTemp("", "st") // t.TempDir may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(base) })
-	return base
-}
-
 // runs tells what a process runs: the bytes' digest, and where they are.
 func runs(t *testing.T, pid int) (digest []byte, where string) {
 	t.Helper()
@@ -77,7 +66,7 @@ func TestPinRunsFromMemory(t *testing.T) {
 			t.Errorf("this process still holds %s", target)
 		}
 	}
-	stop(t, p, 10*time.Second)
+	stop(t, p, time.Minute)
 	if left, err := os.ReadDir(base); err != nil || len(left) != 0 {
 		t.Errorf("left in the folder for sockets: %v, %v", left, err)
 	}
@@ -122,7 +111,7 @@ func TestHazard12PinHoldsWhileTheFileIsSwapped(t *testing.T) {
 	defer close(stopSwapping)
 	const each = 5
 	for ran, refused := 0, 0; (ran < each || refused < each) && !t.Failed(); {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		p, err := Start(ctx, cmd)
 		cancel()
 		var e *Error
@@ -132,7 +121,7 @@ func TestHazard12PinHoldsWhileTheFileIsSwapped(t *testing.T) {
 			if digest, where := runs(t, p.PID()); !bytes.Equal(digest, cmd.Digest) {
 				t.Errorf("runs %x from %s, want %x", digest, where, cmd.Digest)
 			}
-			stop(t, p, 10*time.Second)
+			stop(t, p, time.Minute)
 		case errors.As(err, &e) && e.Reason == ReasonUntrusted:
 			refused++
 		default:
@@ -177,7 +166,7 @@ func TestPinOfAScriptRunsFromAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd.Digest = digestOf(t, cmd.Path)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	log := &testplugin.Log{}
 	cmd.Log = textLog(log)
@@ -216,7 +205,7 @@ func TestPinRunsFromAFileWhereMemoryDoesNot(t *testing.T) {
 			cmd, base := pinned(t, "record")
 			run := newProcess(cmd)
 			run.newMemory = test.memory
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			p, err := await(ctx, run)
 			if err != nil {
@@ -229,7 +218,7 @@ func TestPinRunsFromAFileWhereMemoryDoesNot(t *testing.T) {
 			if info, err := os.Stat(where); err != nil || info.Mode() != 0o500 {
 				t.Errorf("the copy is %v, %v; want mode 0500", info, err)
 			}
-			stop(t, p, 10*time.Second)
+			stop(t, p, time.Minute)
 			if left, err := os.ReadDir(base); err != nil || len(left) != 0 {
 				t.Errorf("left in the folder for sockets: %v, %v", left, err)
 			}

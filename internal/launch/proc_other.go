@@ -23,9 +23,3 @@ func (p *process) reap(cmd *exec.Cmd) {
 	killGroup(cmd.Process.Pid)
 	p.state, p.child = cmd.ProcessState, nil
 }
-
-// busiest is not known here.
-func busiest(int) int { return 0 }
-
-// quit sends SIGQUIT to a process that is there.
-func quit(pid, _ int) { _ = syscall.Kill(pid, syscall.SIGQUIT) }

@@ -209,17 +209,18 @@ func (p *process) kill(why string) {
 }
 
 // dump has the process print what it does and end. One that is stopped takes
-// the signal when it goes on.
+// the signal when it goes on. A Go program takes it on any thread, and stops the
+// others to print their stacks.
 func (p *process) dump() {
-	tid := busiest(p.pid())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.child == nil {
 		return
 	}
 	p.dumped = true
-	quit(p.child.Pid, tid)
-	_ = syscall.Kill(p.child.Pid, syscall.SIGCONT) // it is there: nobody has reaped it
+	// The process is there: nobody has reaped it.
+	_ = syscall.Kill(p.child.Pid, syscall.SIGQUIT)
+	_ = syscall.Kill(p.child.Pid, syscall.SIGCONT)
 }
 
 // giveUp kills the process, or marks it as ended if go-plugin never came to

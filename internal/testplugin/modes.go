@@ -48,6 +48,7 @@ var modes = map[string]func(arg string){
 	"child":     func(string) { child() },  // has a grandchild in its group
 	"daemon":    func(string) { daemon() }, // has one that has left it, see modes_kin.go
 	"spin":      func(string) { spin() },
+	"crowd":     func(arg string) { crowd(number(arg)) },
 	"quitdeaf":  func(string) { quitdeaf() },
 	"stranger":  func(string) { stranger() }, // runs as another user
 	"flood":     func(arg string) { flood(number(arg)) },

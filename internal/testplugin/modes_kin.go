@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"syscall"
 )
 
@@ -29,13 +28,19 @@ func spin() {
 	exporter(record)
 }
 
-// spinForEver is in the stack that a dump shows. It stays on one thread: a
-// goroutine that moves to another while that is looked for is missed. The race
-// detector, on whose stack it would be invisible, has no part in it.
+// crowd does what it should beside n goroutines that wait.
+func crowd(n int) {
+	for range n {
+		go func() { select {} }()
+	}
+	exporter(record)
+}
+
+// spinForEver is in the stack that a dump shows. The race detector, on whose
+// stack it would be invisible, has no part in it.
 //
 //go:norace
 func spinForEver() {
-	runtime.LockOSThread()
 	for n := uint64(1); n != 0; n++ { // some centuries
 	}
 }
