@@ -18,8 +18,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servetrace/servetrace"
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/servicefile"
 )
 
 const statusLong = `Ask a running service how its plugins are, and what became of its spans. It
@@ -27,7 +29,8 @@ answers where it has a listener for operators, which SERVE_ADMIN_PORT gives it;
 a browser finds the same at /-/tracing there.
 
 Without --addr the service is looked for where SERVE_ADMIN_HOST and
-SERVE_ADMIN_PORT of this environment say, or else at 127.0.0.1:8001.
+SERVE_ADMIN_PORT of this environment say, or else the service file that
+SERVE_CONFIG names, or else at 127.0.0.1:8001.
 
 With --watch it is asked every two seconds, until a signal; the exit code is then
 that of the last answer.
@@ -84,16 +87,46 @@ func (s settings) adminURL(addr string, given bool) (string, error) {
 	if given {
 		return statusURL(addr)
 	}
-	name := cmp.Or(s.getenv(admin.EnvHost), admin.DefaultHost)
+	getenv, portOf, err := s.adminVariables()
+	if err != nil {
+		return "", err
+	}
+	name := cmp.Or(getenv(admin.EnvHost), admin.DefaultHost)
 	if ip, err := netip.ParseAddr(name); err == nil && ip.IsUnspecified() {
 		name = admin.DefaultHost
 	}
-	port := cmp.Or(s.getenv(admin.EnvPort), strconv.Itoa(admin.DefaultPort))
+	port := cmp.Or(getenv(admin.EnvPort), strconv.Itoa(admin.DefaultPort))
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", usagef("%s=%q: want a port from 1 to 65535; for a service that took any free one, its log says which: give it to --addr",
-			admin.EnvPort, port)
+		return "", usagef("%s is %q: want a port from 1 to 65535; for a service that took any free one, its log says which: give it to --addr",
+			portOf, port)
 	}
 	return statusURL(net.JoinHostPort(name, port))
+}
+
+// adminVariables is the environment with the service file under it, as far as
+// the listener goes, and what says the port. The file's faults are not looked at
+// where it, or the environment, has a port: it may have been edited since the
+// service has read it.
+func (s settings) adminVariables() (getenv func(string) string, portOf string, err error) {
+	path := strings.TrimSpace(s.getenv(servetrace.EnvConfig))
+	if path == "" {
+		return s.getenv, admin.EnvPort, nil
+	}
+	var file *servicefile.File
+	data, err := servicefile.Read(path)
+	if err == nil {
+		file = servicefile.Parse(path, data, s.getenv)
+		err = file.Err()
+	}
+	switch {
+	case file != nil && file.Getenv(admin.EnvPort) != "" && !file.FromEnv(admin.EnvPort):
+		return file.Getenv, path + ": admin.port", nil
+	case s.getenv(admin.EnvPort) == "" && err != nil:
+		return nil, "", usageError{err}
+	case file == nil:
+		return s.getenv, admin.EnvPort, nil
+	}
+	return file.Getenv, admin.EnvPort, nil
 }
 
 // statusURL makes of host:port, or a URL with or without the page's path, where

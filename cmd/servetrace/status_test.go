@@ -7,11 +7,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 	"unicode"
 
+	"github.com/servetrace/servetrace"
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
 )
@@ -165,6 +168,43 @@ func TestWhereTheStatusIsAskedFor(t *testing.T) {
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("host %q, port %q: %q, %v; want %q", c.host, c.port, got, err, c.want)
 		}
+	}
+	for _, c := range []struct {
+		file string
+		env  map[string]string
+		want string // the URL, or what the error has
+	}{
+		{"admin: {port: 9001}", nil, "http://127.0.0.1:9001/-/tracing.json"},
+		{"admin: {port: 9001, host: ops.example}", nil, "http://ops.example:9001/-/tracing.json"},
+		{"admin: {port: 9001, host: ops.example}", map[string]string{admin.EnvPort: "80"}, "http://ops.example:80/-/tracing.json"},
+		{"admin: {port: 9001, pprof: perhaps}\nother: 1", nil, "http://127.0.0.1:9001/-/tracing.json"}, // edited since the service has read it
+		{"{}", nil, "http://127.0.0.1:8001/-/tracing.json"},
+		{"admin: {port: 0}", nil, "serve.yaml: admin.port is \"0\": want a port from 1 to 65535"},
+		{"admin: {port: many}", nil, "serve.yaml:1:15: admin.port: the text \"many\""},
+		{"", nil, "the file is empty"},
+		{"", map[string]string{admin.EnvPort: "80"}, "http://127.0.0.1:80/-/tracing.json"},
+	} {
+		path := filepath.Join(t.TempDir(), "serve.yaml")
+		if err := os.WriteFile(path, []byte(c.file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := settings{func(name string) string {
+			if name == servetrace.EnvConfig {
+				return path
+			}
+			return c.env[name]
+		}}
+		got, err := s.adminURL("", false)
+		if err == nil && got != c.want || err != nil && (strings.HasPrefix(c.want, "http") || !strings.Contains(err.Error(), c.want) || exitCode(t.Context(), err) != exitUsage) {
+			t.Errorf("file %q, environment %v: %q, %v; want %q", c.file, c.env, got, err, c.want)
+		}
+	}
+	nowhere := settings{func(name string) string { return map[string]string{servetrace.EnvConfig: "/nowhere/serve.yaml"}[name] }}
+	if got, err := nowhere.adminURL("", false); err == nil || !strings.Contains(err.Error(), "there is no such file") {
+		t.Errorf("a file that is missing: %q, %v", got, err)
+	}
+	if got, err := nowhere.adminURL("h:1", true); got != "http://h:1/-/tracing.json" || err != nil {
+		t.Errorf("with --addr: %q, %v", got, err)
 	}
 	for addr, want := range map[string]string{
 		"h:1": "http://h:1/-/tracing.json", "http://h:1/-/tracing": "http://h:1/-/tracing.json", "https://h/ops/": "https://h/ops/-/tracing.json",
