@@ -179,6 +179,7 @@ func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 		s.endTracing(ctx, provider)
 		return nil
 	})
+	s.makeSpanFolder()
 	if err := s.host.Start(ctx); err != nil {
 		return nil, err
 	}

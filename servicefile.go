@@ -3,6 +3,7 @@ package servetrace
 import (
 	"errors"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -124,6 +125,16 @@ func pick(path, name, folder string) func([]byte) ([]byte, error) {
 			return nil, err
 		}
 		return file.Document(name, folder), nil
+	}
+}
+
+// makeSpanFolder makes the folder of span files that nobody has chosen, so that
+// nobody else can look into it: the console plugin would let its group. One that
+// is there stays as it is. If it can not be made the plugin can not either, and
+// says so.
+func (s *service) makeSpanFolder() {
+	if s.cfg.SpanFolder != "" {
+		_ = os.MkdirAll(s.cfg.SpanFolder, 0o700)
 	}
 }
 

@@ -305,6 +305,12 @@ func TestEnabledAloneWritesSpanFiles(t *testing.T) {
 			t.Errorf("%s has %q, %v", name, text, err)
 		}
 	}
+	for _, dir := range []string{folder, filepath.Dir(folder)} { // nobody has chosen who else may read them
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v; want mode 0700", dir, info, err)
+		}
+	}
 	if p.stdout.Len() > 0 {
 		t.Errorf("spans on standard output:\n%s", p.stdout.String())
 	}
