@@ -45,7 +45,7 @@ BENCH ?= .
 BENCHTIME ?= 1s
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python test test-contrib chaos run demo bench lint generate checkgenerate clean help
+.PHONY: all build plugins examples python test test-contrib hazards chaos run demo bench lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint: what a bare `make` does
 
@@ -94,6 +94,9 @@ race=; \
 endef
 
 # docs/reliability.md says how to read what it prints.
+hazards: ## Run the tests of the table in docs/reliability.md and print it with results (HAZARD=8: one row)
+	$(GO) run ./test/hazards $(if $(HAZARD),-hazard $(HAZARD)) $(if $(filter no,$(RACE)),-race=false)
+
 chaos: build ## Break plugins at random under load (CHAOS_SEED=1, CHAOS_DURATION=2m)
 	$(BUILD) -o bin/ ./test/chaos
 	bin/chaos -seed $(CHAOS_SEED) -duration $(CHAOS_DURATION)

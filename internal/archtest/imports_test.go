@@ -54,6 +54,8 @@ var importTable = []struct {
 	}},
 	{dir: "examples/*", may: []string{"public"}},
 	// It plays two of its plugins, and runs everything else as an operator does.
+	{dir: "internal/hazard"},
+	{dir: "test/hazards", may: []string{"internal/hazard"}},
 	{dir: "test/chaos", may: []string{"pluginsdk", "semconv"}},
 }
 

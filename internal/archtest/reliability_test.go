@@ -4,16 +4,12 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
-)
 
-// reliabilityPage is the page whose table names a test for each hazard.
-const reliabilityPage = "docs/reliability.md"
+	"github.com/servetrace/servetrace/internal/hazard"
+)
 
 // hazards is how many there are. Blocking tests are few, so that each is known.
 const (
@@ -22,67 +18,45 @@ const (
 	mostBlocking  = 16
 )
 
-// namedTest is a test as the page names it: `TestName` (`package`), in bold
-// where it is release-blocking.
-type namedTest struct {
-	name, dir string
-	blocking  bool
-}
-
-var (
-	hazardRow = regexp.MustCompile(`(?m)^\| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$`)
-	testName  = regexp.MustCompile("(\\*\\*)?`((?:Test|Fuzz)\\w+)` \\(`([^`]+)`\\)")
-)
-
-func namedTests(text string) []namedTest {
-	var list []namedTest
-	for _, m := range testName.FindAllStringSubmatch(text, -1) {
-		list = append(list, namedTest{name: m[2], dir: m[3], blocking: m[1] != ""})
-	}
-	return list
-}
-
 func TestEveryHazardHasItsTests(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(moduleRoot(t), reliabilityPage))
+	rows, named, err := hazard.Read(filepath.Join(moduleRoot(t), hazard.Page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := 1
-	for _, row := range hazardRow.FindAllStringSubmatch(string(page), -1) {
-		if row[1] != strconv.Itoa(next) {
-			t.Errorf("%s: the row of hazard %s stands where that of %d should", reliabilityPage, row[1], next)
+	for i, row := range rows {
+		if row.Number != i+1 {
+			t.Errorf("%s: the row of hazard %d stands where that of %d should", hazard.Page, row.Number, i+1)
 		}
-		if len(namedTests(row[4])) == 0 {
-			t.Errorf("%s: hazard %s has no test", reliabilityPage, row[1])
+		if len(row.Tests) == 0 {
+			t.Errorf("%s: hazard %d has no test", hazard.Page, row.Number)
 		}
-		next++
 	}
-	if next != hazards+1 {
-		t.Errorf("%s: %d rows, there are %d hazards", reliabilityPage, next-1, hazards)
+	if len(rows) != hazards {
+		t.Errorf("%s: %d rows, there are %d hazards", hazard.Page, len(rows), hazards)
 	}
 	blocking := map[string]bool{}
-	for _, test := range namedTests(string(page)) {
+	for _, test := range named {
 		body := findTest(t, test)
 		if body == nil {
-			t.Errorf("%s: %s is not to be found in %s", reliabilityPage, test.name, test.dir)
+			t.Errorf("%s: %s is not to be found in %s", hazard.Page, test.Name, test.Dir)
 			continue
 		}
-		if test.blocking {
-			blocking[test.name] = true
+		if test.Blocking {
+			blocking[test.Name] = true
 			if at := skips(body); at != "" {
-				t.Errorf("%s: %s is release-blocking, and can be skipped by %s", reliabilityPage, test.name, at)
+				t.Errorf("%s: %s is release-blocking, and can be skipped by %s", hazard.Page, test.Name, at)
 			}
 		}
 	}
 	if n := len(blocking); n < leastBlocking || n > mostBlocking {
-		t.Errorf("%s: %d release-blocking tests, want %d to %d", reliabilityPage, n, leastBlocking, mostBlocking)
+		t.Errorf("%s: %d release-blocking tests, want %d to %d", hazard.Page, n, leastBlocking, mostBlocking)
 	}
 }
 
 // findTest is the body of a test, nil where there is none.
-func findTest(t *testing.T, test namedTest) *ast.BlockStmt {
+func findTest(t *testing.T, test hazard.Test) *ast.BlockStmt {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(moduleRoot(t), test.dir, "*_test.go"))
+	files, err := filepath.Glob(filepath.Join(moduleRoot(t), test.Dir, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +66,7 @@ func findTest(t *testing.T, test namedTest) *ast.BlockStmt {
 			t.Fatal(err)
 		}
 		for _, d := range tree.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == test.name {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == test.Name {
 				return f.Body
 			}
 		}

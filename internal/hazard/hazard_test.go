@@ -1,0 +1,30 @@
+package hazard
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.md")
+	page := "| # | hazard | promise | tests | fault |\n| --- | --- | --- | --- | --- |\n" +
+		"| 1 | it dies | it comes back | **`TestBack` (`host`)**<br>`FuzzBack` (`internal/x`) | SIGKILL |\n\n" +
+		"Beside it stands `TestOther` (`host`).\n"
+	if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rows, named, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, fuzz := Test{"TestBack", "host", true}, Test{"FuzzBack", "internal/x", false}
+	if diff := cmp.Diff([]Row{{1, "it dies", "it comes back", []Test{back, fuzz}}}, rows); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]Test{back, fuzz, {"TestOther", "host", false}}, named); diff != "" {
+		t.Errorf("all tests (-want +got):\n%s", diff)
+	}
+}
