@@ -170,6 +170,13 @@ func (x *exporter) degradeLocked(cause string) {
 	}
 }
 
+// degraded tells whether the plugin takes batches and does not deliver them.
+func (x *exporter) degraded() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.plugin.state == StateDegraded
+}
+
 // restoreLocked is for one that does again.
 func (x *exporter) restoreLocked() {
 	x.plugin.silent = false

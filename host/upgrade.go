@@ -16,8 +16,9 @@ import (
 // batches again, and the log and the status say so. Else the old one answers
 // what it has, is told to shut down, and ends, while the new one serves.
 const (
-	// proofBatches end a probation when they are delivered, and proofQuiet when
-	// there has been nothing to deliver for so long, and the plugin is healthy.
+	// proofBatches end a probation when they are delivered, or excused, and
+	// proofQuiet when there has been nothing to deliver for so long, and the
+	// plugin is healthy.
 	proofBatches = 3
 	proofQuiet   = 5 * time.Second
 	// retireTimeout bounds the end of a process that was replaced, once it has
@@ -29,8 +30,13 @@ const (
 // it.
 type trial struct {
 	delivered int
-	failed    error         // nil: not yet
-	news      chan struct{} // capacity 1: one of these has changed
+	failed    error // nil: not yet
+	// lenient: the old process did not deliver either, so that its back end may
+	// be down. An answer that says "later" is no failure then, and as good as a
+	// delivery: it shows that the new one works. They are excused.
+	lenient bool
+	excused int
+	news    chan struct{} // capacity 1: one of these has changed
 }
 
 // judgeLocked sees an answer that the process on l gave, and changes it into one
@@ -43,6 +49,11 @@ func (l *link) judgeLocked(it *item, ans answer) answer {
 	}
 	if ans.err == nil && ans.rejected < uint64(it.left()) {
 		t.delivered++
+		signal(t.news)
+		return ans
+	}
+	if t.lenient && ans.err != nil && !ans.err.Final {
+		t.excused++
 		signal(t.news)
 		return ans
 	}
@@ -69,10 +80,11 @@ func (x *exporter) upgrade(old *life) (stays, goes *life, err error) {
 		return old, nil, nil
 	}
 	x.log.Info("plugin is being replaced: a new process starts beside the old one", "pid", old.peer.PID())
+	lenient := x.degraded()
 	a := x.newAttempt()
 	next, err := x.begin(x.ctx, a)
 	if err == nil {
-		if err = x.prove(old, next); err == nil {
+		if err = x.prove(old, next, lenient); err == nil {
 			x.log.Info("plugin is replaced: the old process answers its calls and ends", "pid", next.peer.PID(), "old_pid", old.peer.PID())
 			x.ready(next)
 			return next, old, nil
@@ -100,11 +112,11 @@ var errStopping = errors.New("the host shuts down")
 
 // prove puts the next process on probation. With an error it takes no batches
 // any more and the old one does again; else it is the other way round.
-func (x *exporter) prove(old, next *life) error {
+func (x *exporter) prove(old, next *life, lenient bool) error {
 	if _, err := next.link.health(x.ctx); err != nil {
 		return err
 	}
-	t := &trial{news: make(chan struct{}, 1)}
+	t := &trial{lenient: lenient, news: make(chan struct{}, 1)}
 	next.link.trial, next.link.single = t, true // nobody else knows the link yet
 	x.setIdle(old.link, true)
 	next.send()
@@ -163,7 +175,7 @@ func (x *exporter) awaitProof(old, next *life, t *trial) error {
 func (x *exporter) verdict(t *trial) (done bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return t.failed != nil || t.delivered >= proofBatches, t.failed
+	return t.failed != nil || t.delivered+t.excused >= proofBatches, t.failed
 }
 
 // flying tells whether a link has batches without an answer.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,6 +159,53 @@ func TestUpgradeThatFailsKeepsTheOld(t *testing.T) {
 						t.Error("the new one has not ended")
 					}
 				}
+			})
+		})
+	}
+}
+
+// TestUpgradeWhileTheBackEndIsDown: the old one could not deliver when the new
+// one came, which is not to blame for it. It is for what it refuses for good.
+func TestUpgradeWhileTheBackEndIsDown(t *testing.T) {
+	for name, test := range map[string]struct {
+		next   func(context.Context, int) error
+		starts uint64
+	}{
+		"down for both":         {down, 2},
+		"mended by the new one": {well, 2},
+		"refused for good":      {func(context.Context, int) error { return status.Error(codes.PermissionDenied, "403") }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var up atomic.Bool
+			until := func(f func(context.Context, int) error) func(context.Context, int) error {
+				return func(ctx context.Context, n int) error {
+					if up.Load() {
+						return nil
+					}
+					return f(ctx, n)
+				}
+			}
+			live(t, func(n int) (*fakePlugin, error) {
+				if n == 1 {
+					return newFakePlugin(until(down)), nil
+				}
+				return newFakePlugin(until(test.next)), nil
+			}, nil, func(l *lived) {
+				stop := l.flow()
+				l.pass(3 * time.Second)
+				l.wantState(StateDegraded)
+				begun := time.Now()
+				err := l.Reload(l.t.Context())
+				if x := l.plugin(); x.Starts != test.starts || (err == nil) != (test.starts == 2) {
+					t.Errorf("Reload = %v, %d starts, want %d", err, x.Starts, test.starts)
+				}
+				if took := time.Since(begun); took > 30*time.Second {
+					t.Errorf("the upgrade took %v", took)
+				}
+				l.pass(5 * time.Second)
+				up.Store(true)
+				stop()
+				l.wantAllDelivered()
 			})
 		})
 	}
