@@ -2,7 +2,7 @@ package host
 
 import (
 	"bytes"
-	"encoding/hex"
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -66,32 +66,25 @@ func tailOf(output []byte, lines int) string {
 	return strings.Join(list[max(0, len(list)-lines):], "\n")
 }
 
-// crashText is the file of a crash: what it was, when, of which process with
-// which variables, what it had in hand, and what it said.
+// crashText is the file of a crash: of what plugin, with which batches in hand,
+// and the report of the process with the names of its variables.
 func crashText(x *exporter, p plan, d description, r launch.Report, cause error, atCrash []string) []byte {
 	var b bytes.Buffer
-	line := func(name string, value any) { fmt.Fprintf(&b, "%-22s %v\n", name+":", value) }
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%-12s%s\n", name+":", value)
+		}
+	}
 	line("plugin", x.entry.name)
 	line("path", p.path)
-	line("sha256 (pinned)", hex.EncodeToString(p.trust.Digest))
-	line("describes itself as", strings.TrimSpace(wire.Clip(d.about.GetName())+" "+wire.Clip(d.about.GetVersion())))
+	line("pinned to", digestText(x.entry.digest))
+	line("says it is", strings.TrimSpace(wire.Clip(d.about.GetName())+" "+wire.Clip(d.about.GetVersion())))
 	line("sdk", sdkText(d.about))
 	line("host", version()+", instance "+x.host.instance)
 	line("cause", wire.Clip(cause.Error()))
-	line("exit", r.Exit)
-	line("out of memory", r.OOM)
-	line("core dumped", r.CoreDumped)
-	line("pid", r.PID)
-	line("started", r.Started.UTC().Format(time.RFC3339Nano))
-	line("ended", r.Ended.UTC().Format(time.RFC3339Nano))
-	line("cpu", fmt.Sprintf("%v user, %v system", r.UserTime, r.SystemTime))
-	line("most memory", fmt.Sprintf("%d bytes", r.MaxRSS))
-	line("variables", strings.Join(variableNames(p, d), " "))
-	line("had without an answer", strings.Join(atCrash, " "))
-	line("lines not logged", r.Suppressed)
-	fmt.Fprintf(&b, "\n--- stack\n%s\n\n--- last output (%d bytes)\n", r.Stack, len(r.Output))
-	b.Write(r.Output)
-	b.WriteByte('\n')
+	line("had", cmp.Or(strings.Join(atCrash, " "), "no batch without an answer"))
+	r.Variables = variableNames(p, d)
+	_, _ = r.WriteTo(&b) // a Buffer takes all
 	return b.Bytes()
 }
 
