@@ -38,7 +38,7 @@ func (c *Config) startEnviron(name string) []string {
 func (c *Config) grant(plugin string, declared []string) (granted map[string]string, withheld []string, err error) {
 	for _, pattern := range declared {
 		if !wire.ValidEnvPattern(pattern) {
-			return nil, nil, fmt.Errorf("the plugin asks for variables %q: must be %s", pattern, wantPattern)
+			return nil, nil, fmt.Errorf("the plugin asks for variables %q: must be %s", wire.Clip(pattern), wantPattern)
 		}
 	}
 	granted = map[string]string{}
