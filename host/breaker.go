@@ -30,6 +30,13 @@ func (b *breaker) crashed(now time.Time) bool {
 	return b.open
 }
 
+// forgive takes back the crash that was counted last.
+func (b *breaker) forgive() {
+	if !b.open && len(b.crashes) > 0 {
+		b.crashes = b.crashes[:len(b.crashes)-1]
+	}
+}
+
 // steady closes the breaker if it is open: the process of a probe has lived.
 func (b *breaker) steady() {
 	if b.open {

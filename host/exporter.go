@@ -55,9 +55,10 @@ type exporter struct {
 	timer     *time.Timer // the next item becomes due, or too old
 	books     ledger
 	calls     callBook
+	answered  uint64 // calls that the plugin has answered, in whatever way
 	plugin    pluginInfo
 	breaker   breaker
-	links     []*link // on which batches are sent: one, and two while one replaces the other
+	links     []*link // one, and two while one replaces the other; until they are closed
 	// alive are the processes, or connections, that there are, and suppressed is
 	// what peer.Suppressed came to of those before.
 	alive      []peer
@@ -148,13 +149,13 @@ func (x *exporter) doneLocked(it *item) {
 }
 
 // take waits for an item that is due and moves it in flight on l; nil when ctx
-// has ended. An item beyond the plugin's limits comes in parts, and so does the
+// has ended, or the plugin has. An item beyond the plugin's limits comes in parts, and so does the
 // rest of one of which an earlier process had parts.
 func (x *exporter) take(ctx context.Context, l *link) *item {
 	defer x.host.tellAll() // cutting may cost another exporter a batch
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !l.ending() {
 		now := time.Now()
 		it := x.queue.first(now)
 		if it == nil || !l.hasTurnLocked(it) || !x.mayFlyLocked(l, it) {
@@ -257,6 +258,7 @@ func (x *exporter) settle(l *link, it *item, ans answer) {
 	}
 	now := time.Now()
 	if ans.said {
+		x.answered++
 		l.heardLocked(now)
 	}
 	switch {
@@ -321,7 +323,7 @@ func retryPause(attempt int, err *wire.Error) time.Duration {
 	if err != nil && err.After > 0 {
 		return err.After
 	}
-	pause := min(retryMost, retryFirst<<min(attempt-1, 10))
+	pause := min(retryMost, retryFirst<<max(0, min(attempt-1, 10))) // 0: none reached it
 	return pause/2 + rand.N(pause/2)
 }
 

@@ -213,8 +213,17 @@ func (h *Host) listed() []*exporter {
 	return h.exporters
 }
 
-// shareLocked is what each exporter may keep in flight, or with gRPC.
-func (h *Host) shareLocked() int64 { return h.mem.backlog / int64(max(1, len(h.allLocked()))) }
+// shareLocked is what each exporter may keep in flight, or with gRPC. One that
+// has left the list has a share until its plugin has ended.
+func (h *Host) shareLocked() int64 {
+	sharers := len(h.exporters)
+	for _, x := range h.gone {
+		if len(x.links) > 0 {
+			sharers++
+		}
+	}
+	return h.mem.backlog / int64(max(1, sharers))
+}
 
 func (h *Host) share() int64 {
 	h.mu.Lock()

@@ -126,7 +126,7 @@ func (l *life) finish() {
 	}
 	<-l.sent
 	l.stop()
-	l.x.removeLink(l.link)
+	l.x.retireLink(l.link)
 }
 
 // steady tells whether it was ready for long enough for the next to begin
@@ -135,6 +135,7 @@ func (l *life) steady() bool { return time.Since(l.begun) >= l.x.entry.manner().
 
 // end ends the process, or hangs up, and gives back what gRPC held.
 func (l *life) end() error {
+	defer l.x.removeLink(l.link)
 	defer l.link.leases.abandon() // after Stop has closed the connection
 	defer l.x.unwatchOutput(l.peer)
 	return l.x.end(l.peer)
@@ -197,11 +198,19 @@ func (x *exporter) serve(l *life) (*life, error) {
 	}
 }
 
-// addLink and removeLink keep the connections on which batches are sent.
+// addLink, retireLink and removeLink keep the connections on which batches are
+// sent, and those that are only to be closed yet: what gRPC holds for them counts
+// until then.
 func (x *exporter) addLink(l *link) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.links = append(x.links, l)
+}
+
+func (x *exporter) retireLink(l *link) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	l.retired = true
 }
 
 func (x *exporter) removeLink(l *link) {

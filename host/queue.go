@@ -15,7 +15,7 @@ type item struct {
 	part    string // empty: the whole batch; ".2": its second part; ".2.1": the first of that
 	from    int    // spans of the sealed batch before it
 	sealed  time.Time
-	attempt int       // calls made so far
+	attempt int       // calls so far that had a connection
 	next    time.Time // not before; zero: at once
 	// cut is how many of the batch's spans have gone on as parts already, and
 	// parts how many parts that made.
@@ -25,6 +25,8 @@ type item struct {
 	// flight, until a process has answered for it. See suspect.go.
 	suspect bool
 	alone   int
+	// answered is what exporter.answered was at the first of these crashes.
+	answered uint64
 	// parked: not due before the next connection, see judge.
 	parked bool
 }

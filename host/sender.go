@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -29,14 +30,13 @@ type limits struct {
 // limitsOf reads what Describe said; zero means the default.
 func limitsOf(l *pluginv1.Limits) limits {
 	lim := limits{
-		spans: int(l.GetMaxBatchSpans()),
-		bytes: int(l.GetMaxBatchBytes()),
-		calls: int(l.GetMaxConcurrency()),
+		spans: int(min(l.GetMaxBatchSpans(), math.MaxInt32)), // int may be as small
+		bytes: int(min(l.GetMaxBatchBytes(), math.MaxInt32)),
+		calls: int(min(l.GetMaxConcurrency(), mostConcurrency)),
 	}
 	setDefault(&lim.spans, mostBatchSpans)
 	setDefault(&lim.bytes, wire.DefaultMaxBatchBytes)
 	setDefault(&lim.calls, wire.DefaultMaxConcurrency)
-	lim.calls = min(lim.calls, mostConcurrency)
 	return lim
 }
 
@@ -83,6 +83,7 @@ type link struct {
 	// The host's mutex guards these. Who changes idle or single wakes those who
 	// wait for a turn (exporter.changed).
 	idle       bool      // takes no item, though it may be ready
+	retired    bool      // its last call has ended
 	single     bool      // takes one item at a time
 	flying     int       // items in flight on this connection
 	suspected  bool      // the one in flight is a suspect
@@ -91,6 +92,7 @@ type link struct {
 	misses     int       // answers to health checks that it owes
 	unanswered []*item   // of those in flight, what the plugin had when it went
 	atCrash    []string  // the ids of those that it had when it crashed, set by judge
+	blameless  bool      // its crash was the doing of a batch that is in quarantine now
 
 	mu      sync.Mutex
 	running map[chan struct{}]bool // calls without an answer; each is closed at its end
@@ -149,12 +151,11 @@ const lastAnswers = 250 * time.Millisecond
 // has passed or the connection is broken and it is known whether the plugin
 // lives, or ctx has ended.
 func (l *link) send(ctx context.Context, it *item) answer {
-	it.attempt++
 	call, cancel := context.WithTimeout(ctx, l.x.host.cfg.ExportTimeout)
 	defer cancel()
 	call = metadata.AppendToOutgoingContext(call,
 		wire.MetaBatchID, it.id(l.x.host.instance),
-		wire.MetaAttempt, strconv.Itoa(it.attempt))
+		wire.MetaAttempt, strconv.Itoa(it.attempt+1))
 	reached := false
 	request := &wire.Outgoing{Buffers: func() mem.BufferSlice {
 		reached = true
@@ -168,6 +169,9 @@ func (l *link) send(ctx context.Context, it *item) answer {
 	err := wire.FromStatus(l.conn.Invoke(call, wire.ExportMethod, request, &response, grpc.Trailer(&trailer)))
 	ended()
 	took := time.Since(begun)
+	if reached {
+		it.attempt++ // what found no connection was no attempt
+	}
 	if err == nil {
 		ans := l.read(response.Data, trailer)
 		ans.took, ans.reached, ans.said = took, true, true
@@ -211,6 +215,10 @@ func (l *link) kill(why string) {
 	l.killed.Store(true)
 	l.peer.Kill(why)
 }
+
+// ending tells whether the plugin has gone, or goes: nothing is sent to it any
+// more, though run may not know it yet.
+func (l *link) ending() bool { return l.killed.Load() || l.lost() }
 
 // lost tells whether the plugin has gone, which ends run in a moment.
 func (l *link) lost() bool {

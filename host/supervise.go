@@ -61,7 +61,7 @@ func (x *exporter) run() {
 			asked = nil
 			continue
 		}
-		state := x.after(err)
+		state := x.after(l, err)
 		x.failed(a, state, err)
 		x.setState(state, err.Error())
 		x.setUnsteady(l != nil && !steady)
@@ -92,9 +92,9 @@ func (x *exporter) jitter() bool {
 	}
 }
 
-// after is the state that a plugin comes into by the error of its start or its
-// end; a crash is counted.
-func (x *exporter) after(err error) State {
+// after is the state that a plugin comes into by the error of its start, where
+// there is no life, or of its end; a crash is counted.
+func (x *exporter) after(l *life, err error) State {
 	state := stateAfter(err)
 	var c *crash
 	if !errors.As(err, &c) {
@@ -103,7 +103,11 @@ func (x *exporter) after(err error) State {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.countCrashLocked()
-	if open := x.breaker.crashed(time.Now()); open && !x.entry.attached && state == StateBackingOff {
+	open := x.breaker.open
+	if l == nil || !l.link.blameless {
+		open = x.breaker.crashed(time.Now())
+	}
+	if open && !x.entry.attached && state == StateBackingOff {
 		return StateBroken
 	}
 	return state
@@ -333,7 +337,7 @@ func (x *exporter) shutdownPlugin(ctx context.Context, l *link) {
 // OTLP receiver is not asked.
 func (x *exporter) flushPlugin(ctx context.Context) error {
 	x.mu.Lock()
-	links := slices.Clone(x.links)
+	links := slices.DeleteFunc(slices.Clone(x.links), func(l *link) bool { return l.retired })
 	x.mu.Unlock()
 	var errs []error
 	for _, l := range links {

@@ -21,6 +21,10 @@ import (
 //     dropped, told, and kept in Config.CrashDir if there is one. In between it
 //     may have been a batch like any other: what it did alone counts until a
 //     process answers for it.
+//   - Where the plugin has answered for other batches between the two, that one
+//     is to blame and not the plugin: both crashes do not count for the breaker,
+//     which would keep all that waits behind it from being sent, and growing old.
+//     A plugin that crashes on everything answers nothing, so its crashes count.
 //
 // A crash is an end that nobody asked for, being killed for silence included.
 // What ends because the host says so, for its own end or for an upgrade, makes
@@ -99,6 +103,9 @@ func (x *exporter) suspectLocked(now time.Time, l *link, it *item, alone bool) {
 	}
 	it.suspect = true
 	if alone {
+		if it.alone == 0 {
+			it.answered = x.answered
+		}
 		it.alone++
 	}
 	if it.alone < mostAlone {
@@ -106,6 +113,10 @@ func (x *exporter) suspectLocked(now time.Time, l *link, it *item, alone bool) {
 		return
 	}
 	x.books.quarantined++
+	if x.answered > it.answered {
+		l.blameless = true
+		x.breaker.forgive() // the crash before
+	}
 	path, err := x.host.keeper.keepBatch(x.entry.name, now, id, it.b)
 	if err != nil {
 		x.noteLocked(slog.LevelError, notKept, "error", err)

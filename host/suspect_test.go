@@ -559,3 +559,65 @@ func TestSuspectsAgainstModel(t *testing.T) {
 		})
 	}
 }
+
+// TestPoisonBatchesDoNotBreakThePlugin: two batches of those in flight crash it,
+// which makes five crashes in some seconds. The batches are to blame, so the
+// others are not kept waiting.
+func TestPoisonBatchesDoNotBreakThePlugin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWard(t, func(w *ward, _ context.Context, f *fakePlugin, id string) error {
+			time.Sleep(10 * time.Millisecond)
+			if id == "1" || id == "3" {
+				w.crash(f)
+			}
+			return nil
+		})
+		up := make(chan struct{})
+		h := fakeHost(t, func(int) (*fakePlugin, error) { <-up; return w.process(), nil }, func(c *Config) { c.BatchSpans = 10 })
+		batches(h, 8)
+		close(up)
+		begun := time.Now()
+		if err := h.ForceFlush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took > 20*time.Second {
+			t.Errorf("took %v: the breaker was open", took)
+		}
+		wantDropped(t, h, map[string]uint64{"quarantined": 20})
+		if x := h.Stats().Exporters[0]; w.crashes != 5 || x.Crashes != 5 || x.Delivered != 60 || x.State != StateReady {
+			t.Errorf("%d crashes, %d counted, %d spans delivered, %v; want 5, 5, 60, ready", w.crashes, x.Crashes, x.Delivered, x.State)
+		}
+		shutDown(t, h)
+	})
+}
+
+// TestPluginThatCrashesOnEverythingBreaks, though its batches are quarantined
+// one after the other: nothing speaks for it.
+func TestPluginThatCrashesOnEverythingBreaks(t *testing.T) {
+	for _, calls := range []uint32{1, 4, 64} {
+		t.Run(fmt.Sprint(calls), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWard(t, func(w *ward, _ context.Context, f *fakePlugin, _ string) error {
+					time.Sleep(10 * time.Millisecond)
+					w.crash(f)
+					return nil
+				})
+				h := fakeHost(t, func(int) (*fakePlugin, error) {
+					f := w.process()
+					f.limits = &pluginv1.Limits{MaxConcurrency: calls}
+					return f, nil
+				}, func(c *Config) { c.BatchSpans, c.MaxAge = 10, time.Hour })
+				batches(h, 10)
+				time.Sleep(30 * time.Second)
+				synctest.Wait()
+				if x := h.Stats().Exporters[0]; x.State != StateBroken || x.Crashes != breakerCrashes {
+					t.Errorf("%v after %d crashes, want broken after %d", x.State, x.Crashes, breakerCrashes)
+				}
+				_ = h.Shutdown(context.Background()) // all is lost
+				if err := h.Stats().Check(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package host
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// unstarted is a Host whose exporters have no plugins: tests move their parts
+// by hand.
+func unstarted(t *testing.T, plugins string) *Host {
+	t.Helper()
+	h, err := New(Config{Plugins: plugins, BatchSpans: 10}, WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = h.Shutdown(context.Background()) // what is left is lost
+		if err := h.Stats().Check(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// TestNothingIsSentToAPluginThatGoes: its sender may not know yet that it has
+// ended, or is being killed, and must not try one batch again and again.
+func TestNothingIsSentToAPluginThatGoes(t *testing.T) {
+	for name, end := range map[string]func(f *fakePlugin, l *link){
+		"ended":  func(f *fakePlugin, _ *link) { f.die() },
+		"killed": func(f *fakePlugin, l *link) { f.onKill = func() {}; l.kill("test") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := unstarted(t, "/no/plugin")
+			x, f := h.exporters[0], newFakePlugin(nil)
+			l := newLink(x, f)
+			l.limits = limitsOf(nil)
+			batches(h, 1)
+			end(f, l)
+			if it := x.take(t.Context(), l); it != nil {
+				t.Errorf("batch %s is taken for a plugin that goes", it.id(""))
+			}
+		})
+	}
+}
+
+// countedPlugin is a fake one that keeps the attempts that it was told.
+type countedPlugin struct {
+	*fakePlugin
+	attempts []string
+}
+
+func (c *countedPlugin) Conn() grpc.ClientConnInterface { return c }
+
+func (c *countedPlugin) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	sent, _ := metadata.FromOutgoingContext(ctx)
+	c.attempts = append(c.attempts, sent.Get(wire.MetaAttempt)...)
+	return c.fakePlugin.Invoke(ctx, method, args, reply, opts...)
+}
+
+// TestAttemptsAreCallsThatHadAConnection: what gRPC did not even take is no
+// attempt, and is sent again as what never failed.
+func TestAttemptsAreCallsThatHadAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := unstarted(t, "/no/plugin")
+		x, c := h.exporters[0], &countedPlugin{fakePlugin: newFakePlugin(well)}
+		connected := false
+		c.begin = func(string) error {
+			if connected {
+				return nil
+			}
+			return errBroken
+		}
+		l := newLink(x, c)
+		l.limits = limitsOf(nil)
+		batches(h, 1)
+		for i := range 5 {
+			connected = i == 4
+			time.Sleep(retryFirst)
+			it := x.take(t.Context(), l)
+			x.settle(l, it, l.send(t.Context(), it))
+			if got := it.attempt; !connected && got != 0 || connected && got != 1 {
+				t.Errorf("%d attempts after call %d", got, i+1)
+			}
+		}
+		for _, got := range c.attempts {
+			if got != strconv.Itoa(1) {
+				t.Errorf("the plugin is told attempt %s, want 1", got)
+			}
+		}
+		if got := h.Stats().Exporters[0].Delivered; got != 10 {
+			t.Errorf("%d spans delivered, want 10", got)
+		}
+	})
+}
+
+// TestSharesAreOfThoseThatAreThere: an exporter that has left the list has a
+// share until its plugin has ended, and not for ever.
+func TestSharesAreOfThoseThatAreThere(t *testing.T) {
+	h := unstarted(t, "/no/a,/no/b,/no/c")
+	whole := h.mem.backlog
+	wantShare := func(sharers int64) {
+		t.Helper()
+		if got, want := h.share(), whole/sharers; got != want {
+			t.Errorf("a share is %d, want %d: one of %d", got, want, sharers)
+		}
+	}
+	wantShare(3)
+	leaves := h.exporters[2]
+	l := newLink(leaves, newFakePlugin(nil))
+	leaves.addLink(l)
+	h.leave(h.exporters[2:])
+	wantShare(3)
+	leaves.removeLink(l)
+	wantShare(2)
+	h.leave(h.exporters)
+	wantShare(1)
+}
+
+// TestRetiredConnectionCounts: what gRPC holds for the process that was
+// replaced is not to be had for the new one until it has ended.
+func TestRetiredConnectionCounts(t *testing.T) {
+	h := unstarted(t, "/no/plugin")
+	x := h.exporters[0]
+	old := &life{x: x, peer: newFakePlugin(nil), sent: make(chan struct{}), stop: func() {}}
+	old.link = newLink(x, old.peer)
+	next := newLink(x, newFakePlugin(nil))
+	x.addLink(old.link)
+	x.addLink(next)
+	held := newBatch(h.mem, make([]byte, h.share()), 1)
+	_ = old.link.leases.buffer(held) // and gRPC never lets go of it
+	held.release()
+	may := func() bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		next.flying = 1
+		return x.mayFlyLocked(next, &item{b: &batch{charged: 1}})
+	}
+	close(old.sent)
+	old.finish()
+	if may() {
+		t.Error("a second call though the old connection holds the whole share")
+	}
+	if err := old.end(); err != nil {
+		t.Error(err)
+	}
+	if !may() {
+		t.Error("no second call though the old connection is closed")
+	}
+	if len(x.links) != 1 || h.mem.encoded.Load() != 0 {
+		t.Errorf("%d connections, %d bytes; want one and none", len(x.links), h.mem.encoded.Load())
+	}
+}
