@@ -31,7 +31,10 @@ func main() {
 	only := flag.Int("hazard", 0, "run the tests of this row alone")
 	race := flag.Bool("race", true, "run them under the race detector")
 	flag.Parse()
-	ok, err := run(os.Stdout, *only, *race)
+	report, ok, err := run(*only, *race)
+	if err == nil {
+		_, err = os.Stdout.WriteString(report)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "hazards:", err)
 		os.Exit(2)
@@ -41,25 +44,26 @@ func main() {
 	}
 }
 
-// run prints the table to out as its tests end; ok: all of them passed.
-func run(out io.Writer, only int, race bool) (ok bool, err error) {
+// run gives the table with the results; ok: all tests passed.
+func run(only int, race bool) (report string, ok bool, err error) {
 	rows, _, err := hazard.Read(hazard.Page)
 	if err != nil {
-		return false, fmt.Errorf("%w; run it in the root of the repository", err)
+		return "", false, fmt.Errorf("%w; run it in the root of the repository", err)
 	}
 	if only != 0 {
 		rows = slices.DeleteFunc(rows, func(r hazard.Row) bool { return r.Number != only })
 	}
 	if len(rows) == 0 {
-		return false, fmt.Errorf("there is no hazard %d in %s", only, hazard.Page)
+		return "", false, fmt.Errorf("there is no hazard %d in %s", only, hazard.Page)
 	}
 	results, said, err := runTests(rows, race)
 	if err != nil {
-		return false, err
+		return "", false, err
 	}
+	var out strings.Builder
 	ok = true
-	fmt.Fprintln(out, "| # | hazard | promise | test | result |")
-	fmt.Fprintln(out, "| --- | --- | --- | --- | --- |")
+	fmt.Fprintln(&out, "| # | hazard | promise | test | result |")
+	fmt.Fprintln(&out, "| --- | --- | --- | --- | --- |")
 	for _, r := range rows {
 		for _, t := range r.Tests {
 			got, ran := results[key(t.Dir, t.Name)]
@@ -67,13 +71,13 @@ func run(out io.Writer, only int, race bool) (ok bool, err error) {
 				got.Action = "not run"
 			}
 			ok = ok && got.Action == "pass"
-			fmt.Fprintf(out, "| %d | %s | %s | `%s` (`%s`) | %s |\n", r.Number, r.Hazard, r.Promise, t.Name, t.Dir, got)
+			fmt.Fprintf(&out, "| %d | %s | %s | `%s` (`%s`) | %s |\n", r.Number, r.Hazard, r.Promise, t.Name, t.Dir, got)
 		}
 	}
 	if !ok {
-		fmt.Fprintf(out, "\nFAIL: what the tests said:\n%s", said)
+		fmt.Fprintf(&out, "\nFAIL: what the tests said:\n%s", said)
 	}
-	return ok, nil
+	return out.String(), ok, nil
 }
 
 // event is what `go test -json` says of a test.
