@@ -32,7 +32,7 @@ type Status struct {
 	// can only come by a bug of the host.
 	BooksError string `json:"books_error,omitempty"`
 	// Plugins are in the order of the list; empty, never null, where tracing is
-	// off.
+	// off, or its folders have no plugin.
 	Plugins []Plugin `json:"plugins"`
 }
 

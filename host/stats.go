@@ -1,6 +1,7 @@
 package host
 
 import (
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"time"
@@ -235,6 +236,7 @@ func (x *exporter) statsLocked(arrived, undrained uint64) ExporterStats {
 		Name:        x.entry.name,
 		Path:        x.plugin.path,
 		Attached:    x.entry.attached,
+		Digest:      hex.EncodeToString([]byte(x.entry.digest)),
 		State:       x.plugin.state,
 		Since:       x.plugin.since,
 		Cause:       x.plugin.cause,

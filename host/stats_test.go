@@ -72,3 +72,16 @@ func TestSuppressedOutputOfAllProcesses(t *testing.T) {
 		check("after the end", 128)
 	})
 }
+
+// A pin is shown before the file was found, and from then on.
+func TestStatsHaveThePin(t *testing.T) {
+	pin := strings.Repeat("0a", 32)
+	h, err := New(Config{Plugins: "pinned=/nowhere/p@sha256:" + pin + ",free=/nowhere/p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := h.Stats().Exporters
+	if list[0].Digest != pin || list[1].Digest != "" {
+		t.Errorf("digests %q and %q, want %q and none", list[0].Digest, list[1].Digest, pin)
+	}
+}

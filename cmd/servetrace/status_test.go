@@ -87,7 +87,7 @@ func TestStatusShowsEverything(t *testing.T) {
 			t.Errorf("no %q in the output:\n%s", want, out)
 		}
 	}
-	if _, out, _ := status(t, nil, "--addr", serviceWith(t)); !strings.Contains(out, "none, so tracing is off") {
+	if _, out, _ := status(t, nil, "--addr", serviceWith(t)); !strings.Contains(out, "none: tracing is off, or its folders have none") {
 		t.Errorf("without plugins:\n%s", out)
 	}
 }

@@ -25,7 +25,7 @@ func writeStatus(w io.Writer, s admin.Status) error {
 		fmt.Fprintf(service, "books\t%s; this is a bug of servetrace\n", printable(s.BooksError))
 	}
 	if len(s.Plugins) == 0 {
-		fmt.Fprint(service, "plugins\tnone, so tracing is off\n")
+		fmt.Fprint(service, "plugins\tnone: tracing is off, or its folders have none\n")
 		return service.Flush()
 	}
 	if err := service.Flush(); err != nil {
