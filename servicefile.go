@@ -26,9 +26,10 @@ const EnvConfig = "SERVE_CONFIG"
 // and all rules are the same; or change the Config.
 //
 // The file is read once, but for the documents of plugins, which are read anew
-// each time a plugin is configured. All faults are reported at once, those of
-// the file with their line and column. What the file has for somebody else, Ray's
-// cluster say, is a warning in Config.Tracing.
+// each time a plugin is configured; getenv is called then too, by several
+// goroutines at a time, and must go on giving the same. All faults are reported
+// at once, those of the file with their line and column. What the file has for
+// somebody else, Ray's cluster say, is a warning in Config.Tracing.
 func LoadConfigFile(path string, getenv func(string) string) (Config, error) {
 	if path == "" {
 		path = strings.TrimSpace(getenv(EnvConfig))
@@ -40,11 +41,20 @@ func LoadConfigFile(path string, getenv func(string) string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	return configOf(servicefile.Parse(path, data, getenv))
+	file, cfg, err := read(path, data, getenv)
+	if err != nil {
+		return Config{}, err
+	}
+	cfg.File = file.Name
+	cfg.Tracing.Warnings = append(cfg.Tracing.Warnings, file.Warnings...)
+	cfg.addDocuments(file, getenv)
+	return cfg, nil
 }
 
-// configOf is the settings of a file and of the environment over it.
-func configOf(file *servicefile.File) (Config, error) {
+// read is the file, and the settings but for the documents. The error has all
+// that is wrong with either.
+func read(path string, data []byte, getenv func(string) string) (*servicefile.File, Config, error) {
+	file := servicefile.Parse(path, data, getenv)
 	file.Try(func(getenv func(string) string) error {
 		_, err := ConfigFromEnv(getenv)
 		return err
@@ -52,13 +62,7 @@ func configOf(file *servicefile.File) (Config, error) {
 	checkPlugins(file)
 	cfg, err := ConfigFromEnv(file.Getenv)
 	err = file.Place(err)
-	if err := errors.Join(file.Err(), err); err != nil {
-		return Config{}, err
-	}
-	cfg.File = file.Name
-	cfg.Tracing.Warnings = append(cfg.Tracing.Warnings, file.Warnings...)
-	cfg.addDocuments(file)
-	return cfg, nil
+	return file, cfg, errors.Join(file.Err(), err)
 }
 
 // checkPlugins holds the plugins that the file says something of against the
@@ -91,14 +95,14 @@ const envConsoleOutput = "SERVE_CONSOLE_OUTPUT"
 // far as the environment has none. The console plugin that runs because the file
 // names no other gets the folder for span files, unless somebody has told it
 // where to write.
-func (c *Config) addDocuments(file *servicefile.File) {
+func (c *Config) addDocuments(file *servicefile.File, getenv func(string) string) {
 	configs := maps.Clone(c.Host.PluginConfigs)
 	if configs == nil {
 		configs = map[string]host.PluginConfig{}
 	}
 	add := func(name, folder string) {
 		if _, own := configs[name]; !own && file.Document(name, folder) != nil {
-			configs[name] = host.PluginConfig{File: file.Name, Pick: pick(file.Name, name, folder)}
+			configs[name] = host.PluginConfig{File: file.Name, Pick: pick(file.Name, getenv, name, folder)}
 		}
 	}
 	_, own := configs[servicefile.DefaultPlugin]
@@ -117,11 +121,11 @@ func (c *Config) addDocuments(file *servicefile.File) {
 
 // pick takes a plugin's document out of the file as it is then. A file that has
 // become wrong gives none, wherever it is wrong: who wrote it may not have
-// finished.
-func pick(path, name, folder string) func([]byte) ([]byte, error) {
+// finished, and a service would not start with it.
+func pick(path string, getenv func(string) string, name, folder string) func([]byte) ([]byte, error) {
 	return func(data []byte) ([]byte, error) {
-		file := servicefile.Parse(path, data, func(string) string { return "" })
-		if err := file.Err(); err != nil {
+		file, _, err := read(path, data, getenv)
+		if err != nil {
 			return nil, err
 		}
 		return file.Document(name, folder), nil

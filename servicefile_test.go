@@ -330,6 +330,9 @@ func TestDocumentIsReadAnew(t *testing.T) {
 		{fmt.Sprintf(text, first), "{exporter: {output: " + first + "}}\n", "<nil>"},
 		{fmt.Sprintf(text, second), "{exporter: {output: " + second + "}}\n", "<nil>"},
 		{"{}", "", "<nil>"},
+		{"http_options: {port: 99999}", "", file + `:1:22: http_options.port="99999": want a whole number from 0 to 65535`},
+		{"tracing_config: {exporter_plugin: console, plugins: {consul: {config: {}}}}", "",
+			file + `:1:54: tracing_config.plugins.consul: there is no plugin "consul"; the plugins of tracing_config.exporter_plugin are console`},
 		{"tracing_config: {enable: 1}", "", file + `:1:18: tracing_config: there is no key "enable"; did you mean enabled?`},
 	} {
 		document, err := pick([]byte(c.text))
