@@ -33,7 +33,7 @@ SERVE_ADMIN_PORT of this environment say, or else the service file that
 SERVE_CONFIG names, or else at 127.0.0.1:8001.
 
 With --watch it is asked every two seconds, until a signal; the exit code is then
-that of the last answer.
+that of the last answer, or 130 where the last question had none.
 
 The exit code is 0 where every plugin is ready, or tracing is off; 1 where the
 service can not be reached, or what answers is none; 3 where a plugin is in any
@@ -158,6 +158,9 @@ func showStatus(ctx context.Context, w io.Writer, at string, asJSON bool) error 
 	return errors.Join(err, verdictOf(status))
 }
 
+// errNoAnswer is the error of a watch whose first question was broken off.
+var errNoAnswer = errors.New("the service has not answered")
+
 // watchStatus asks until ctx ends. What it can not reach may come back.
 func watchStatus(ctx context.Context, w, stderr io.Writer, at string, asJSON bool) error {
 	before := ""
@@ -166,15 +169,19 @@ func watchStatus(ctx context.Context, w, stderr io.Writer, at string, asJSON boo
 	}
 	tick := time.NewTicker(watchPause)
 	defer tick.Stop()
-	for {
+	for answer := errNoAnswer; ; {
 		if _, err := io.WriteString(w, before); err != nil {
 			return err
 		}
 		last := showStatus(ctx, w, at, asJSON)
-		if ctx.Err() != nil {
-			return last
+		_, down := errors.AsType[notReadyError](last)
+		if last == nil || down || ctx.Err() == nil {
+			answer = last
 		}
-		if _, down := errors.AsType[notReadyError](last); last != nil && !down {
+		if ctx.Err() != nil { // a question that it has broken off says nothing
+			return answer
+		}
+		if last != nil && !down {
 			if _, err := fmt.Fprintln(stderr, printableLines(last.Error())); err != nil {
 				return err
 			}
@@ -182,7 +189,7 @@ func watchStatus(ctx context.Context, w, stderr io.Writer, at string, asJSON boo
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return last
+			return answer
 		}
 		if before == "" && !asJSON {
 			if _, err := io.WriteString(w, "\n"); err != nil {

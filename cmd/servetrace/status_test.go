@@ -246,6 +246,29 @@ func TestStatusIsWatched(t *testing.T) {
 	}
 }
 
+// A signal while a question has no answer yet leaves the exit code of the last
+// answer, and says nothing of its own.
+func TestWatchIsEndedBetweenAnswers(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	asked := 0
+	handler := admin.Handler(func() host.Stats { return host.Stats{Exporters: []host.ExporterStats{in("a", host.StateBroken)}} })
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked == 2 {
+			cancel()
+			<-r.Context().Done()
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	var out, errs bytes.Buffer
+	err := watchStatus(ctx, &out, &errs, srv.URL+"/-/tracing.json", false)
+	if got := exitCode(ctx, err); got != exitNotReady || errs.Len() > 0 {
+		t.Errorf("error %v, exit code %d, %q; want 3 and nothing", err, got, errs.String())
+	}
+}
+
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
