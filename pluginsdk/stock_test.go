@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
@@ -87,11 +86,7 @@ func TestStockClient(t *testing.T) {
 	log.await(t, "count=3")
 	log.await(t, "a print in an exporter")
 
-	begun := time.Now()
 	client.Kill()
-	if took := time.Since(begun); took > time.Second {
-		t.Errorf("Kill took %v, so the plugin had to be killed", took)
-	}
 	// The level with its brackets: go-plugin closes the connection as soon as it
 	// has the answer to its Shutdown. If the server's GOAWAY is there by then and
 	// the end of the stdio stream is not, that ends with a text that says

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -89,6 +92,37 @@ func TestHazard09NoiseBeforeTheHandshake(t *testing.T) {
 				t.Errorf("the end of the output is not in the report: …%q", tailOf(p.Report().Output))
 			}
 		})
+	}
+}
+
+// TestHazard09PythonPrintsBeforeTheHandshake: what a library of another language
+// prints at its import.
+func TestHazard09PythonPrintsBeforeTheHandshake(t *testing.T) {
+	cmd, log := command(t, "record")
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skipf("no Python here: %v", err)
+	}
+	probe := exec.Command(python, "-c", "print('works')")
+	probe.Env = cmd.Environ
+	if out, err := probe.CombinedOutput(); err != nil || string(out) != "works\n" {
+		t.Skipf("%s does not work here: %q, %v", python, out, err)
+	}
+	plugin := cmd.Path
+	cmd.Path = filepath.Join(t.TempDir(), "plugin.py")
+	script := fmt.Sprintf("#!%s\nimport os\nprint('a library greets', flush=True)\nprint('|' * 100000, flush=True)\nos.execv(%q, [%q])\n", python, plugin, plugin)
+	if err := os.WriteFile(cmd.Path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	p := serving(t, cmd)
+	if err := export(t, p); err != nil {
+		t.Errorf("Export: %v", err)
+	}
+	stop(t, p, time.Minute)
+	checkLog(t, log, begun)
+	if !strings.Contains(log.String(), "a library greets") {
+		t.Errorf("the log has not what Python printed:\n%.2000s", log)
 	}
 }
 

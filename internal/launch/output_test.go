@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -54,6 +55,37 @@ func TestLinesOfALog(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Whatever writes the log: no handler is given a control character to escape,
+// or not.
+func TestHandlersGetNoControlCharacters(t *testing.T) {
+	var all strings.Builder
+	for c := range 256 {
+		all.WriteByte(byte(c))
+	}
+	noise := strings.ReplaceAll(all.String(), "\n", "")
+	record, err := json.Marshal(map[string]any{"@message": all.String(), "@level": "warn", all.String(): all.String(), "list": []string{all.String()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &testplugin.Log{}
+	o := newOutput(slog.New(slog.NewJSONHandler(log, nil)), nil)
+	printIn(o, noise+"\n"+string(record)+"\n{"+noise+"\n", 100)
+	lines := strings.Split(strings.TrimSuffix(log.String(), "\n"), "\n")
+	if len(lines) != 3 {
+		t.Errorf("%d lines, want 3:\n%s", len(lines), log)
+	}
+	for _, line := range lines {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Errorf("%q: %v", line, err)
+		}
+		for key, value := range fields {
+			checkShown(t, key)
+			checkShown(t, fmt.Sprint(value))
+		}
 	}
 }
 

@@ -37,7 +37,12 @@ func newOOMCounter(pid int) oomCounter {
 	if err != nil {
 		return oomCounter{} // it has gone already
 	}
-	for _, file := range oomFiles(cgroups, string(membership)) {
+	return newOOMCounterOf(oomFiles(cgroups, string(membership)))
+}
+
+// newOOMCounterOf takes the first of files that has a count.
+func newOOMCounterOf(files []string) oomCounter {
+	for _, file := range files {
 		if n, ok := readOOMKills(file); ok {
 			return oomCounter{file: file, base: n}
 		}
