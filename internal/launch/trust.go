@@ -59,6 +59,10 @@ func look(path string, trust Trust) error {
 		return nil
 	}
 	steps, err := walk(path)
+	var file unix.Stat_t
+	if last := len(steps) - 1; err == nil && (unix.Stat(path, &file) != nil || file.Dev != steps[last].stat.Dev || file.Ino != steps[last].stat.Ino) {
+		err = errors.New("they lead to another file: it was replaced just now, or the path is one of /proc; name the file itself")
+	}
 	if err != nil {
 		return launchError(ReasonOther, path, "look at the folders above the file: %w", err)
 	}

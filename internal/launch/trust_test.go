@@ -281,6 +281,29 @@ func TestCircleOfLinks(t *testing.T) {
 	}
 }
 
+// In /proc are links that the kernel does not follow by their text: what was
+// looked at must be what would run.
+func TestPathThroughAnOpenFile(t *testing.T) {
+	path := filepath.Join(plot(t), "bin/plugin")
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := errors.Join(os.Remove(path), os.WriteFile(path+" (deleted)", []byte("#!/bin/sh\n"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	link := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+	if _, err := os.Stat(link); err != nil {
+		t.Skipf("no /proc: %v", err)
+	}
+	err = Check(link, Trust{})
+	want := "start PATH: look at the folders above the file: they lead to another file: it was replaced just now, or the path is one of /proc; name the file itself"
+	if got := normal(fmt.Sprint(err), link); got != want {
+		t.Errorf("Check = %s\nwant %s", got, want)
+	}
+}
+
 // A path that is not absolute begins where the process is.
 func TestRelativePath(t *testing.T) {
 	dir := plot(t)
