@@ -24,9 +24,18 @@
 // Attach makes it, Done is closed when it is lost, Kill and Stop close it and
 // touch nothing else.
 //
-// Open launch.go first, then attach.go; runner.go is the process, handshake.go
-// what it says on standard output, output.go what becomes of the rest it
-// prints.
+// What hosts that were killed have left, Sweep removes (sweep.go).
+//
+// Open launch.go first, then attach.go. The process is runner.go, and what
+// differs between systems is beside it: proc_*.go how it is started and waited
+// for, memory_*.go where a pinned copy lies, usage_*.go what it has used. What
+// it prints goes this way: source.go reads a pipe, output.go cuts it into lines
+// and says what becomes of them, with handshake.go for the one that is the
+// handshake, allowance.go for how many are logged, record.go for those in
+// hclog's form, stack.go and ring.go for what is kept; redact.go and
+// printable.go have the last word on all that is shown, hush.go on what comes by
+// RPC. errors.go says why a start failed, report.go how a process ended,
+// identity.go whether its file is another now.
 package launch
 
 import (

@@ -109,7 +109,7 @@ func TestHazard12PinHoldsWhileTheFileIsSwapped(t *testing.T) {
 	})
 	defer swapping.Wait()
 	defer close(stopSwapping)
-	const each = 5
+	const each = 3
 	for ran, refused := 0, 0; (ran < each || refused < each) && !t.Failed(); {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		p, err := Start(ctx, cmd)

@@ -208,6 +208,10 @@ func (p *process) kill(why string) {
 	}
 }
 
+// killGroup sends SIGKILL to a process group. A group that is gone already is
+// what was wanted.
+func killGroup(pgid int) { _ = syscall.Kill(-pgid, syscall.SIGKILL) }
+
 // dump has the process print what it does and end. One that is stopped takes
 // the signal when it goes on. A Go program takes it on any thread, and stops the
 // others to print their stacks.

@@ -23,8 +23,9 @@ const (
 
 // Sweep removes what hosts that were killed have left: the private folders of
 // their plugins, in the places where Start makes them given the same dirs, and
-// the processes that still carry such a folder in their environment. Plugins
-// first have two seconds to end by themselves.
+// the processes that still carry such a folder in their environment, where
+// environments can be read, as on Linux. Plugins first have two seconds to end
+// by themselves.
 //
 // That a host is dead is proved by a lock on a file in the folder, which the
 // kernel releases at its end, and which is seen from any container that has the
