@@ -122,13 +122,7 @@ func TestListenerOutlivesThePlugins(t *testing.T) {
 }
 
 func TestAdminAddressInUse(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = taken.Close() }()
-	_, port, _ := net.SplitHostPort(taken.Addr().String())
-	p := launchProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_ADMIN_PORT="+port)
+	p := launchProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_ADMIN_PORT="+takenPort(t))
 	if code := p.wait(); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}

@@ -362,14 +362,20 @@ func TestWrongSettingsEndTheStart(t *testing.T) {
 	}
 }
 
-func TestAddressInUseStopsThePlugin(t *testing.T) {
+// takenPort is a port of 127.0.0.1 that somebody listens on until the test ends.
+func takenPort(t *testing.T) string {
+	t.Helper()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = taken.Close() }()
+	t.Cleanup(func() { _ = taken.Close() })
 	_, port, _ := net.SplitHostPort(taken.Addr().String())
-	p := launchProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_HTTP_PORT="+port)
+	return port
+}
+
+func TestAddressInUseStopsThePlugin(t *testing.T) {
+	p := launchProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_HTTP_PORT="+takenPort(t))
 	if code := p.wait(); code != 1 { // waits for the plugin, too
 		t.Errorf("exit code %d, want 1", code)
 	}

@@ -98,7 +98,7 @@ func TestInspectWithoutLaunchLooksAtFilesOnly(t *testing.T) {
 		t.Errorf("%+v", got[0])
 	}
 	for i, want := range []string{
-		`configuration file "/nowhere/p0.yaml": there is no such file; create it, or correct SERVE_TRACING_PLUGIN_CONFIG`,
+		`configuration file "/nowhere/p0.yaml": there is no such file; create it, or correct its path`,
 		"start /nowhere/plugin: there is no such file; check the path, or build the plugin",
 	} {
 		if err := fmt.Sprint(got[i].Err); err != want {

@@ -54,7 +54,7 @@ func readConfig(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no such file; create it, or correct %s", EnvPluginConfig)
+		return nil, errors.New("there is no such file; create it, or correct its path")
 	case errors.Is(err, fs.ErrPermission):
 		return nil, errors.New("this process may not read it; see its owner and mode, and those of its folders")
 	case err != nil:

@@ -111,7 +111,7 @@ func TestConfigFiles(t *testing.T) {
 		{link, mostConfigBytes, ""},
 		{file(t, "empty.yaml", ""), 0, ""},
 		{file(t, "large.yaml", strings.Repeat("#", mostConfigBytes+1)), 0, "it has 1048577 bytes; a plugin's configuration has at most 1048576"},
-		{filepath.Join(dir, "nosuch"), 0, "there is no such file; create it, or correct SERVE_TRACING_PLUGIN_CONFIG"},
+		{filepath.Join(dir, "nosuch"), 0, "there is no such file; create it, or correct its path"},
 		{dir, 0, "this is no regular file (d---------); name a file with a YAML or JSON document"},
 		{pipe, 0, "this is no regular file (p---------); name a file with a YAML or JSON document"},
 	} {
