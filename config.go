@@ -18,8 +18,8 @@ import (
 const EnvLogLevel = "OTEL_LOG_LEVEL"
 
 // Config holds an operator's settings of a service. Get it from LoadConfig,
-// LoadConfigFile or ConfigFromEnv: the zero Config does not validate, for that of tracing does
-// not.
+// LoadConfigFile or ConfigFromEnv: the zero Config does not validate, for that of
+// tracing does not.
 type Config struct {
 	// Host are the settings of the plugins and the queue before them.
 	Host host.Config

@@ -82,7 +82,8 @@ func float(node *yaml.Node) (n float64, ok bool) {
 	if node.Kind != yaml.ScalarNode || node.ShortTag() != "!!int" && node.ShortTag() != "!!float" {
 		return 0, false
 	}
-	return n, node.Decode(&n) == nil
+	err := node.Decode(&n)
+	return n, err == nil
 }
 
 func readSize(node *yaml.Node) (string, bool) {

@@ -16,7 +16,8 @@ type Setting struct {
 }
 
 // Settings gives each key of the table with what holds of it, in the order of
-// the table, those of each plugin of the file where the table has NAME. The value of a document is how long it is: it may hold secrets.
+// the table, those of each plugin of the file where the table has NAME. The
+// value of a document is how long it is: it may hold secrets.
 func (f *File) Settings() []Setting {
 	var list []Setting
 	for _, k := range keys {
