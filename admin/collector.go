@@ -155,9 +155,9 @@ type collector struct{ stats func() host.Stats }
 // NewCollector gives the metrics of a host, for a registry of the program's own;
 // docs/operations.md lists them. stats is the method Stats of a [host.Host]. It
 // is called once for each scrape, so all metrics of one are of one moment, and
-// the books in them balance. Their number is bounded: by the plugins in the
-// list, gRPC's codes, the host's reasons and states, and 64 processors for each
-// plugin. Safe for concurrent use, if stats is.
+// the books in them balance. Their number is bounded: by the plugins that are or
+// were in the list, gRPC's codes, the host's reasons and states, and 64
+// processors for each plugin. Safe for concurrent use, if stats is.
 func NewCollector(stats func() host.Stats) prometheus.Collector { return collector{stats} }
 
 // Describe implements prometheus.Collector.
