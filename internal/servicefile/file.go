@@ -136,8 +136,8 @@ func (f *File) Plugins() []string {
 	return names
 }
 
-// Document is the configuration document of a plugin, YAML by itself; nil if it
-// has none. A folder that is not empty is put into it as the console plugin's
+// Document is the configuration document of a plugin, YAML by itself, with its
+// values in the lines of the file where it can be; nil if it has none. A folder that is not empty is put into it as the console plugin's
 // output, unless the document has one.
 func (f *File) Document(name, folder string) []byte {
 	config := f.config(name)
@@ -147,7 +147,7 @@ func (f *File) Document(name, folder string) []byte {
 	if config == nil {
 		return nil
 	}
-	return encode(config)
+	return inPlace(config)
 }
 
 // HasOutput tells whether a plugin's document says where the console plugin

@@ -305,8 +305,42 @@ func prefix(path string) string {
 	return path + ": "
 }
 
-// encode writes a part of a file as a document of its own. What was quoted is
-// quoted, so that texts and numbers stay what they are; comments go.
+// inPlace writes a part of a file as a document of its own, each value in the
+// line that it has in the file, or behind it where the file has it in fewer: so
+// that a fault in it is told with the file's line.
+func inPlace(node *yaml.Node) []byte {
+	data := encode(node)
+	var written yaml.Node
+	if err := yaml.Unmarshal(data, &written); err != nil {
+		return data // cannot happen: it was just written
+	}
+	inFile := map[int]int{} // line of data: that of the file
+	pairLines(written.Content[0], node, inFile)
+	var out []byte
+	at := 1
+	for i, line := range bytes.SplitAfter(data, []byte("\n")) {
+		for ; at < inFile[i+1]; at++ {
+			out = append(out, '\n')
+		}
+		out = append(out, line...)
+		at++
+	}
+	return out
+}
+
+// pairLines notes, for each line in which a value of is begins, where the same
+// value of was does. The trees are alike.
+func pairLines(is, was *yaml.Node, lines map[int]int) {
+	if _, known := lines[is.Line]; !known {
+		lines[is.Line] = was.Line
+	}
+	for i := range is.Content {
+		pairLines(is.Content[i], was.Content[i], lines)
+	}
+}
+
+// encode writes a part of a file. What was quoted is quoted, so that texts and
+// numbers stay what they are; comments go.
 func encode(node *yaml.Node) []byte {
 	data, err := yaml.Marshal(bare(node))
 	if err != nil {

@@ -154,7 +154,7 @@ logging_config: {encoding: JSON, log_level: WARNING, logs_dir: null}
 }
 
 // A document comes out as it went in, but for comments: what was a text is one,
-// what was a number is one.
+// what was a number is one, and each stands in the line that it has in the file.
 func TestDocument(t *testing.T) {
 	f := Parse("s.yaml", []byte(`tracing_config:
   plugins:
@@ -178,7 +178,7 @@ func TestDocument(t *testing.T) {
 	if err := f.Err(); err != nil {
 		t.Fatal(err)
 	}
-	want := `text: "1"
+	want := strings.Repeat("\n", 5) + `text: "1"
 bare: 1
 octal: 0o17
 yes: yes
@@ -186,6 +186,8 @@ date: 2024-01-01
 ref: ${env:TOKEN}
 quoted: "${file:/run/x}"
 lines: "  two\none\n"
+
+
 list: [1.50, null, {a: true}]
 tagged: !!str 5
 `
