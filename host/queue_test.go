@@ -13,12 +13,25 @@ type model []*item
 func (m model) first(now time.Time, again int) *item {
 	var first *item
 	for _, it := range m {
-		due := !it.next.After(now) && (it.attempt > 0 || again < mostAgain)
-		if due && (first == nil || it.attempt > first.attempt && first.attempt == 0 || (it.attempt > 0) == (first.attempt > 0) && it.before(first)) {
+		due := it.suspect || !it.next.After(now) && (it.attempt > 0 || again < mostAgain)
+		if due && (first == nil || slices.Compare(it.rank(), first.rank()) < 0) {
 			first = it
 		}
 	}
 	return first
+}
+
+// rank is what decides who goes first, the least number in the first place:
+// suspects by their crashes alone, then what was sent before, then the rest.
+func (it *item) rank() []int {
+	order := int(it.seq)
+	switch {
+	case it.suspect:
+		return []int{0, it.alone, order}
+	case it.attempt > 0:
+		return []int{1, 0, order}
+	}
+	return []int{2, 0, order}
 }
 
 func (m model) oldest() *item {
@@ -51,8 +64,13 @@ func TestQueueAgainstModel(t *testing.T) {
 		case n < 5:
 			seq++
 			it := &item{b: &batch{spans: 1}, seq: seq, sealed: now}
-			q.push(it)
 			m = append(m, it)
+			if rng.IntN(10) > 0 {
+				q.push(it)
+				break
+			}
+			it.attempt, it.suspect, it.alone = 1, true, rng.IntN(mostAlone) // in flight at a crash, with others
+			q.retry(it)
 		case n < 8:
 			it := q.first(now)
 			if want := m.first(now, len(q.again)); it != want {
@@ -65,6 +83,7 @@ func TestQueueAgainstModel(t *testing.T) {
 			if rng.IntN(2) == 0 {
 				it.attempt++
 				it.next = now.Add(time.Duration(rng.IntN(100)))
+				it.suspect = rng.IntN(4) == 0
 				q.retry(it)
 				m = append(m, it)
 			}

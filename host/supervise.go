@@ -337,7 +337,7 @@ func (x *exporter) shutdownPlugin(ctx context.Context, l *link) {
 // OTLP receiver is not asked.
 func (x *exporter) flushPlugin(ctx context.Context) error {
 	x.mu.Lock()
-	links := slices.DeleteFunc(slices.Clone(x.links), func(l *link) bool { return l.retired })
+	links := slices.DeleteFunc(slices.Clone(x.links), func(l *link) bool { return l.retired || l.lost() })
 	x.mu.Unlock()
 	var errs []error
 	for _, l := range links {

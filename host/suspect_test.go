@@ -587,6 +587,9 @@ func TestPoisonBatchesDoNotBreakThePlugin(t *testing.T) {
 		if x := h.Stats().Exporters[0]; w.crashes != 5 || x.Crashes != 5 || x.Delivered != 60 || x.State != StateReady {
 			t.Errorf("%d crashes, %d counted, %d spans delivered, %v; want 5, 5, 60, ready", w.crashes, x.Crashes, x.Delivered, x.State)
 		}
+		if got := len(h.exporters[0].breaker.crashes); got != 1 {
+			t.Errorf("%d crashes count for the breaker, want the one in company", got)
+		}
 		shutDown(t, h)
 	})
 }
@@ -619,5 +622,17 @@ func TestPluginThatCrashesOnEverythingBreaks(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestFlushBehindACrash: the last batch is in quarantine, and of the process
+// that has just ended there is nothing to be flushed.
+func TestFlushBehindACrash(t *testing.T) {
+	x, f := unstarted(t, "/no/plugin").exporters[0], newFakePlugin(nil)
+	f.flush = func(context.Context) error { return errBroken }
+	x.addLink(newLink(x, f))
+	f.die()
+	if err := x.flushPlugin(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
