@@ -32,6 +32,8 @@ func runAsOwn() {
 		"relay":    runRelay,
 		"backend":  runBackEnd,
 		"sender":   runSender,
+		"tiny":     tinyLimits,
+		"fulldisk": fillDisk,
 		"tracing":  tracePlugin,
 	}
 	programs[mode]()

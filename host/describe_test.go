@@ -1,0 +1,124 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/launch"
+)
+
+// described answers Describe by bytes, as a plugin in any language may: what is
+// no message is gRPC's error.
+type described struct{ data []byte }
+
+func (d described) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
+	if err := proto.Unmarshal(d.data, reply.(proto.Message)); err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	return nil
+}
+
+func (described) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, errors.New("no streams here")
+}
+
+// wantBoundedDescription checks what a host makes of an answer to Describe:
+// limits that can be kept to, no variable that was not asked for, and no text
+// that is longer than a log bears.
+func wantBoundedDescription(t *testing.T, data []byte) {
+	t.Helper()
+	environ := []string{"PATH=/bin", "DD_KEY=canary", "OTEL_X=1", "PLUGIN_PROTOCOL_VERSIONS=1", "BAD_TEXT=\xff"}
+	h, err := New(Config{Plugins: "/no/plugin", Environ: environ}, WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := h.cfg.describe(t.Context(), plan{name: "plugin"}, described{data})
+	if err != nil {
+		if len(err.Error()) > 4<<10 {
+			t.Errorf("an error of %d bytes", len(err.Error()))
+		}
+		return
+	}
+	most := limits{spans: 1<<31 - 1, bytes: 1<<31 - 1, calls: mostConcurrency}
+	if l := d.limits; l.spans < 1 || l.bytes < 1 || l.calls < 1 || l.spans > most.spans || l.bytes > most.bytes || l.calls > most.calls {
+		t.Errorf("limits %+v", l)
+	}
+	for name := range d.granted {
+		if !d.reads(name) || strings.HasPrefix(name, "PLUGIN_") || name == "BAD_TEXT" {
+			t.Errorf("variable %s is granted to a plugin that declares %q", name, d.about.GetEnvPatterns())
+		}
+	}
+	// What people see of it.
+	var i Inspection
+	i.describe(d)
+	texts := append([]string{i.About.Name, i.About.Version, i.About.SDK, i.About.Language, i.About.Description}, i.About.Patterns...)
+	for _, text := range texts {
+		if len(text) > 2<<10 || !utf8.ValidString(text) {
+			t.Errorf("a text of %d bytes is shown, or one that is no UTF-8: %.20q", len(text), text)
+		}
+	}
+	report := crashText(h.exporters[0], plan{}, d, launch.Report{}, errors.New("test"), nil)
+	if len(report) > 8<<10 {
+		t.Errorf("a report of %d bytes", len(report))
+	}
+}
+
+func message(t testing.TB, about *pluginv1.DescribeResponse) []byte {
+	t.Helper()
+	data, err := proto.Marshal(about)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestDescriptionsThatAreTooMuch: what fuzzing does not come to by itself.
+func TestDescriptionsThatAreTooMuch(t *testing.T) {
+	huge := strings.Repeat("é", 1<<20)
+	for name, data := range map[string][]byte{
+		"giant texts": message(t, &pluginv1.DescribeResponse{
+			Name: huge, Version: huge, Description: huge, Sdk: &pluginv1.Sdk{Name: huge, Version: huge, Language: huge},
+		}),
+		"giant pattern":         message(t, &pluginv1.DescribeResponse{EnvPatterns: []string{"A" + strings.Repeat("B", 1<<20)}}),
+		"giant pattern, wrong":  message(t, &pluginv1.DescribeResponse{EnvPatterns: []string{huge}}),
+		"thousands of patterns": message(t, &pluginv1.DescribeResponse{EnvPatterns: slices.Repeat([]string{"DD_*", "NO_SUCH"}, 50_000)}),
+		"largest limits": message(t, &pluginv1.DescribeResponse{Limits: &pluginv1.Limits{
+			MaxBatchSpans: 1<<32 - 1, MaxBatchBytes: 1<<32 - 1, MaxConcurrency: 1<<32 - 1,
+		}}),
+		"smallest limits": message(t, &pluginv1.DescribeResponse{Limits: &pluginv1.Limits{MaxBatchSpans: 1, MaxBatchBytes: 1, MaxConcurrency: 1}}),
+		"unknown kind":    message(t, &pluginv1.DescribeResponse{Kind: 4711}),
+		"no UTF-8":        protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte("\xff\xfe")),
+		"negative limits": bytes.Join([][]byte{
+			{0x2a, 0x0b, 0x08}, protowire.AppendVarint(nil, 1<<64-1), // as a signed field has -1
+		}, nil),
+	} {
+		t.Run(name, func(t *testing.T) { wantBoundedDescription(t, data) })
+	}
+}
+
+func FuzzDescribe(f *testing.F) {
+	f.Add(message(f, &pluginv1.DescribeResponse{
+		Name: "x", Version: "1", Sdk: &pluginv1.Sdk{Name: "go", Version: "1", Language: "go"}, Kind: pluginv1.Kind_KIND_EXPORTER,
+		Limits: &pluginv1.Limits{MaxBatchSpans: 10, MaxBatchBytes: 1 << 20, MaxConcurrency: 2}, EnvPatterns: []string{"DD_*", "OTEL_X"},
+	}))
+	f.Add([]byte("\x0a\x02\xff\xfe"))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) <= 4<<10 { // a longer one may well show more
+			wantBoundedDescription(t, data)
+		}
+	})
+}

@@ -1,0 +1,73 @@
+package host
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	ossignal "os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/internal/testplugin"
+)
+
+// TestDiskThatIsFull has a process of its own write reports and batches where
+// the kernel gives it no room: nothing half written stays, what is lost is
+// counted and told once, no batch keeps its memory, and when there is room again
+// files are kept again.
+func TestDiskThatIsFull(t *testing.T) {
+	out, err := exec.Command(installOwn(t, "fulldisk"), t.TempDir()).Output()
+	if err != nil {
+		t.Fatalf("%v, output %s", err, out)
+	}
+	want := `full: 2 not kept, 0 files, 0 bytes charged, told 1 times
+mended: 2 not kept, 2 files, 0 bytes charged, told 1 times
+again: 1 times
+`
+	if diff := cmp.Diff(want, string(out)); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
+}
+
+// fillDisk is that process.
+func fillDisk() {
+	ossignal.Ignore(syscall.SIGXFSZ) // the write fails instead
+	var room syscall.Rlimit
+	must(syscall.Getrlimit(syscall.RLIMIT_FSIZE, &room))
+	must(syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 4 << 10, Max: room.Max}))
+	dir, log, m := os.Args[1], &testplugin.Log{}, newMemory(DefaultQueueBytes)
+	k := newKeeper(&Config{CrashDir: dir}, m, slog.New(slog.NewTextHandler(log, nil)))
+	keep := func(what string, at int64) {
+		_, err := k.keepReport("p", time.Unix(at, 0), 7, make([]byte, 100<<10))
+		must(err)
+		b := newBatch(m, make([]byte, 100<<10), 10)
+		_, err = k.keepBatch("p", time.Unix(at, 0), "x-1", b)
+		must(err)
+		b.release()
+		k.mu.Lock()
+		idle := k.idle
+		k.mu.Unlock()
+		<-idle
+		files, err := filepath.Glob(filepath.Join(dir, "p", "*"))
+		must(err)
+		fmt.Printf("%s: %d not kept, %d files, %d bytes charged, told %d times\n", what, k.unkept("p"),
+			len(files), m.used.Load(), strings.Count(log.String(), "file too large"))
+	}
+	keep("full", 1)
+	must(syscall.Setrlimit(syscall.RLIMIT_FSIZE, &room))
+	keep("mended", 2)
+	fmt.Printf("again: %d times\n", strings.Count(log.String(), "kept again"))
+}
+
+func must(err error) {
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
