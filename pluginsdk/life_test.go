@@ -318,6 +318,56 @@ func TestDeathOfTheHost(t *testing.T) {
 	}
 }
 
+// A folder for sockets that an operator has set for many is no mark of the
+// plugin's children: whoever has it in its environment stays.
+func TestDeathOfTheHostSparesOthers(t *testing.T) {
+	alive, held, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Close()
+	environ := hostEnviron(t)
+	other := exec.Command("cat")
+	other.Env = environ
+	in, err := other.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := other.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := exec.Command(os.Args[0], "pipe")
+	host.Env = slices.Concat(environ, childEnviron(t), []string{envMode + "=host"})
+	host.ExtraFiles = []*os.File{held}
+	stdout, err := host.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(other.Start(), host.Start()); err != nil {
+		t.Fatal(err)
+	}
+	_ = held.Close()
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || !strings.HasPrefix(line, "1|1|unix|") {
+		t.Errorf("handshake is %q, %v", line, err)
+	}
+	if err := host.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = host.Wait()
+	if _, err := io.Copy(io.Discard, alive); err != nil { // ends with the plugin and its child
+		t.Error(err)
+	}
+	if _, err := in.Write([]byte("there\n")); err != nil {
+		t.Errorf("the other process: %v", err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "there\n" {
+		t.Errorf("the other process says %q, %v", line, err)
+	}
+	_ = in.Close()
+	_ = other.Wait() // its end is that of its input
+}
+
 // hostUntilKilled starts this binary as a plugin that leads a process group,
 // passes on its handshake, and waits to be killed.
 func hostUntilKilled() {

@@ -167,7 +167,8 @@ const kinTimeout = 500 * time.Millisecond
 // outlive does what the host can not do any more if it is gone: it takes
 // children of the plugin along, those that have left its process group by the
 // folder in their environment, the others by SIGKILL to the group, where it
-// leads one; and it removes the folder.
+// leads one; and it removes the folder. A folder that others may share, as
+// where another kind of host passes on a variable of its own, is no mark.
 func outlive(parent int, why ending, socketDir string) {
 	grace := time.Duration(0)
 	if why == hostGone || why == signalled { // the signal may be the kernel's
@@ -178,17 +179,15 @@ func outlive(parent int, why ending, socketDir string) {
 			return
 		}
 	}
-	if socketDir != "" {
+	if folder := filepath.Dir(socketDir); wire.IsSocketFolder(folder) { // a host has made it for this plugin alone
 		ctx, cancel := context.WithTimeout(context.Background(), kinTimeout)
 		defer cancel()
 		// What can not be killed stays, and there is nobody left to be told.
 		_, _ = proctree.Kill(ctx, proctree.Mark{
 			Variable: wire.EnvSocketDir, Is: func(value string) bool { return value == socketDir },
 		})
-	}
-	if up := filepath.Dir(socketDir); strings.HasPrefix(filepath.Base(up), wire.SocketFolderPrefix) {
-		if _, err := os.Lstat(filepath.Join(up, wire.SocketFolderLock)); err == nil {
-			_ = os.RemoveAll(up) // a host has made it for this plugin alone
+		if _, err := os.Lstat(filepath.Join(folder, wire.SocketFolderLock)); err == nil {
+			_ = os.RemoveAll(folder)
 		}
 	}
 	if unix.Getpgrp() == os.Getpid() {

@@ -198,11 +198,7 @@ func TestStartEndsInTimeAtADeafSocket(t *testing.T) {
 // and accepts nothing.
 func deafSocket(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "st") // t.TempDir may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := socketBase(t)
 	listener, err := net.Listen("unix", filepath.Join(dir, "socket"))
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,7 +46,7 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 			continue // nobody has made a folder there either
 		}
 		for _, entry := range entries {
-			if !folderName.MatchString(entry.Name()) {
+			if !wire.IsSocketFolder(entry.Name()) {
 				continue
 			}
 			path := filepath.Join(base, entry.Name())
@@ -93,9 +92,6 @@ func sweepProcesses(ctx context.Context, mark proctree.Mark) (int, error) {
 	defer cancel()
 	return proctree.Kill(grace, mark)
 }
-
-// folderName is how newFolder calls them: prefix, process id, a random number.
-var folderName = regexp.MustCompile(`^` + regexp.QuoteMeta(wire.SocketFolderPrefix) + `[0-9]+-[0-9]+$`)
 
 // isFolderOfOurs tells whether path is a folder as newFolder makes them, of this
 // user's, and no link to one.

@@ -8,6 +8,11 @@
 // exist in status.go and nowhere else.
 package wire
 
+import (
+	"path/filepath"
+	"regexp"
+)
+
 // ProtocolVersion is the application protocol version of this contract, the
 // second field of the handshake line. Version 1 is the package
 // servetrace.plugin.v1.
@@ -45,9 +50,15 @@ const (
 )
 
 // SocketFolderPrefix begins the name of the folder that a host makes for each
-// plugin, the parent of EnvSocketDir. A plugin that outlives its host removes
-// both, if they are empty.
+// plugin, the parent of EnvSocketDir: its process id and a random number follow.
 const SocketFolderPrefix = "servetrace-"
+
+// socketFolder is such a name.
+var socketFolder = regexp.MustCompile(`^` + regexp.QuoteMeta(SocketFolderPrefix) + `[0-9]+-[0-9]+$`)
+
+// IsSocketFolder tells whether path is named as the folders are that a host
+// makes, each for one plugin alone. It looks at no disk.
+func IsSocketFolder(path string) bool { return socketFolder.MatchString(filepath.Base(path)) }
 
 // SocketFolderLock is the name of a file in that folder, which the host keeps
 // locked (flock) as long as it lives.
