@@ -47,6 +47,10 @@ func (d *drain) cycle(all bool) {
 	defer d.host.tellAll()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.cycleLocked(all)
+}
+
+func (d *drain) cycleLocked(all bool) {
 	in := d.host.intake
 	if all {
 		in.disarm()

@@ -37,8 +37,8 @@ type Host struct {
 	flushOver, endOver         context.Context
 	cancelFlush, cancelEndings context.CancelFunc
 
-	// reloading is held while the list is read anew.
-	reloading sync.Mutex
+	// reloading has room for one: who reads the list anew.
+	reloading chan struct{}
 
 	// mu guards all queues and ledgers: what is done under it is done per
 	// batch, never per span. Lock order: drain.mu, mu, the intake's shards.
@@ -77,12 +77,13 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 	cfg = cfg.withDefaults()
 	cfg.copyMaps()
 	h := &Host{
-		cfg:      cfg,
-		log:      slog.Default(),
-		connect:  connect,
-		instance: newInstance(),
-		enabled:  strings.TrimSpace(cfg.Plugins) != "",
-		mem:      newMemory(cfg.QueueBytes),
+		cfg:       cfg,
+		log:       slog.Default(),
+		connect:   connect,
+		instance:  newInstance(),
+		enabled:   strings.TrimSpace(cfg.Plugins) != "",
+		mem:       newMemory(cfg.QueueBytes),
+		reloading: make(chan struct{}, 1),
 	}
 	for _, opt := range opts {
 		opt.apply(h)

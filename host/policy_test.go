@@ -44,6 +44,7 @@ type fakePlugin struct {
 	// configure is the answer to Configure; slowEnd: it ends by being killed.
 	configure error
 	slowEnd   bool
+	slow      time.Duration // of each call but Export
 	report    launch.Report // of its end
 	onKill    func()        // nil: it dies at once
 	dumps     atomic.Int64  // how often it was told to dump
@@ -94,6 +95,13 @@ func (f *fakePlugin) Invoke(ctx context.Context, method string, args, reply any,
 	f.mu.Lock()
 	f.methods = append(f.methods, method)
 	f.mu.Unlock()
+	if method != wire.ExportMethod && f.slow > 0 {
+		select {
+		case <-time.After(f.slow):
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	}
 	switch method {
 	case pluginv1.Lifecycle_Describe_FullMethodName:
 		reply.(*pluginv1.DescribeResponse).Limits = f.limits
@@ -250,7 +258,7 @@ func TestRestartBacksOff(t *testing.T) {
 		synctest.Wait()
 		want := restartFirst
 		for i := 1; i < len(starts); i++ {
-			if pause := starts[i].Sub(starts[i-1]); pause < want/2 || pause > want+want/2 {
+			if pause := starts[i].Sub(starts[i-1]); !within(pause, want) {
 				t.Errorf("pause before start %d is %v, want %v with jitter", i+1, pause, want)
 			}
 			want = min(2*want, launched.mostPause)

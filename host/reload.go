@@ -3,15 +3,16 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// Reload reads the folders of the list anew: plugins that have come are started,
-// and those that have gone send what they have and end, within
-// Config.StopTimeout. Then each plugin that stays and that this host starts is
+// Reload reads the folders of the list anew: plugins that have gone send what
+// they have and end, within Config.StopTimeout, and then those that have come
+// are started. Meanwhile each plugin that stays and that this host starts is
 // replaced by a new process of what its file and its document are now, without a
 // loss: the old one goes on if the new one fails, which it may do until it has
 // delivered its first batches. One that does not run is tried at once. Reload
@@ -20,46 +21,63 @@ import (
 // a Host that is not started, or is shut down, is an error. Safe for concurrent
 // use.
 func (h *Host) Reload(ctx context.Context) error {
-	stay, err := h.relist()
-	return errors.Join(err, each(stay, func(x *exporter) error { return x.askReload(ctx) }))
+	stay, changed, err := h.relist(ctx)
+	if err != nil {
+		return err
+	}
+	err = each(stay, func(x *exporter) error { return x.askReload(ctx) })
+	select {
+	case failed := <-changed:
+		return errors.Join(err, failed)
+	case <-ctx.Done():
+		return errors.Join(err, fmt.Errorf("reload: %w", context.Cause(ctx)))
+	}
 }
 
 // relist takes over what the list is now, and gives the exporters that stay.
-// Those that leave have ended when it returns.
-func (h *Host) relist() (stay []*exporter, err error) {
-	h.reloading.Lock()
-	defer h.reloading.Unlock()
-	if !h.isOn() {
-		return nil, errors.New("reload: the tracing host was not started, or was shut down")
+// The others end in the background, and when they have, which changed tells,
+// those that are new begin: one may have the name of one that ends.
+func (h *Host) relist(ctx context.Context) (stay []*exporter, changed <-chan error, err error) {
+	select {
+	case h.reloading <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, fmt.Errorf("reload: %w", context.Cause(ctx))
 	}
-	before := h.listed()
-	running := make([]entry, len(before))
-	for i, x := range before {
-		running[i] = x.entry
+	list, err := h.expand(entriesOf(h.listed()))
+	if err == nil {
+		stay, changed, err = h.change(list)
 	}
-	list, err := h.expand(running)
 	if err != nil {
-		return before, err
+		<-h.reloading
 	}
-	var leave []*exporter
-	for _, x := range before {
-		if slices.Contains(list, x.entry) {
-			stay = append(stay, x)
-		} else {
-			leave = append(leave, x)
-		}
-	}
-	h.drain.cycle(true) // what has ended so far is for those that leave too
-	seq := h.leave(leave)
-	err = each(leave, func(x *exporter) error { return h.end(x, seq) })
-	h.join(list)
-	return stay, err
+	return stay, changed, err
 }
 
-func (h *Host) isOn() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.started && !h.stopped
+func entriesOf(exporters []*exporter) []entry {
+	list := make([]entry, len(exporters))
+	for i, x := range exporters {
+		list[i] = x.entry
+	}
+	return list
+}
+
+// change makes the list that of relist, who holds reloading until it is done.
+func (h *Host) change(list []entry) (stay []*exporter, changed <-chan error, err error) {
+	arrived := h.lockBooks()
+	defer h.unlockBooks()
+	if !h.started || h.stopped {
+		return nil, nil, errors.New("reload: the tracing host was not started, or was shut down")
+	}
+	leave := h.leaveLocked(list, arrived)
+	stay = h.exporters
+	seq, done := h.seq, make(chan error, 1)
+	h.running.Go(func() { // ends by StopTimeout, or as the host's end says
+		defer func() { <-h.reloading }()
+		err := each(leave, func(x *exporter) error { return h.end(x, seq) })
+		h.join(list)
+		done <- err
+	})
+	return stay, done, nil
 }
 
 // expand reads the list and the folders in it. running are the plugins that
@@ -73,10 +91,12 @@ func (h *Host) expand(running []entry) ([]entry, error) {
 }
 
 // lockBooks stops all that moves spans, so that the list can change between one
-// span and the next. It gives the spans accepted so far that have come to the
-// exporters; the others are still to come, to those that are there then.
+// span and the next. Spans that anybody may have seen in the books have come to
+// the exporters then: it gives the number of those that have. The others are
+// still to come, to those that are there then.
 func (h *Host) lockBooks() (arrived uint64) {
 	h.drain.mu.Lock()
+	h.drain.cycleLocked(true)
 	h.mu.Lock()
 	h.intake.lock()
 	return h.intakeStatsLocked(&Stats{Refused: map[string]uint64{}})
@@ -86,22 +106,23 @@ func (h *Host) unlockBooks() {
 	h.intake.unlock()
 	h.mu.Unlock()
 	h.drain.mu.Unlock()
+	h.tellAll()
 }
 
-// leave takes exporters off the list: what is sealed from now on is not theirs.
-// What was, is up to seq.
-func (h *Host) leave(list []*exporter) (seq uint64) {
-	arrived := h.lockBooks()
-	defer h.unlockBooks()
-	if h.stopped || len(list) == 0 {
-		return h.seq
-	}
-	h.exporters = slices.DeleteFunc(slices.Clone(h.exporters), func(x *exporter) bool { return slices.Contains(list, x) })
-	h.gone = slices.Concat(h.gone, list)
-	for _, x := range list {
+// leaveLocked takes exporters off that are not on the list, and gives them: what
+// is sealed from now on is not theirs.
+func (h *Host) leaveLocked(list []entry, arrived uint64) (leave []*exporter) {
+	var stay []*exporter
+	for _, x := range h.exporters {
+		if slices.Contains(list, x.entry) {
+			stay = append(stay, x)
+			continue
+		}
 		x.left, x.had = true, arrived-x.base
+		leave = append(leave, x)
 	}
-	return h.seq
+	h.exporters, h.gone = stay, slices.Concat(h.gone, leave)
+	return leave
 }
 
 // join puts those of the list that are not there yet beside the others, and
@@ -144,9 +165,6 @@ func (x *exporter) inheritLocked(before *exporter) {
 // end sends what an exporter that has left the list was given up to seq, and
 // ends its plugin. Config.StopTimeout bounds it, and so does the host's end.
 func (h *Host) end(x *exporter, seq uint64) error {
-	if !x.hasLeft() { // the host shuts down, and ends it
-		return nil
-	}
 	share := func(parent context.Context, part float64) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(parent, time.Duration(part*float64(h.cfg.StopTimeout)))
 	}
@@ -159,12 +177,6 @@ func (h *Host) end(x *exporter, seq uint64) error {
 	<-x.ended
 	x.dropRest()
 	return err
-}
-
-func (x *exporter) hasLeft() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.left
 }
 
 // sweep removes what hosts that are dead have left.

@@ -117,11 +117,11 @@ func TestSharesAreOfThoseThatAreThere(t *testing.T) {
 	leaves := h.exporters[2]
 	l := newLink(leaves, newFakePlugin(nil))
 	leaves.addLink(l)
-	h.leave(h.exporters[2:])
+	h.leaveLocked(entriesOf(h.exporters[:2]), 0)
 	wantShare(3)
 	leaves.removeLink(l)
 	wantShare(2)
-	h.leave(h.exporters)
+	h.leaveLocked(nil, 0)
 	wantShare(1)
 }
 

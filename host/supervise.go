@@ -29,13 +29,13 @@ func (x *exporter) run() {
 	defer close(x.ended)
 	defer x.setState(StateStopped, "")
 	defer x.awaitRetired()
-	if !x.jitter() {
+	asked, on := x.jitter() // asked are those who wait for this start, by Reload
+	if !on {
 		return
 	}
-	var asked []chan<- error // by Reload, for this start
 	pause := restartFirst
 	for {
-		a := x.newAttempt()
+		a, seen := x.newAttempt(), x.look()
 		x.setState(StateStarting, "")
 		l, err := x.begin(x.ctx, a)
 		tellAskers(asked, x.reloadError(err))
@@ -65,8 +65,7 @@ func (x *exporter) run() {
 		x.failed(a, state, err)
 		x.setState(state, err.Error())
 		x.setUnsteady(l != nil && !steady)
-		var on bool
-		if asked, on = x.rest(state, pause); !on {
+		if asked, on = x.rest(state, pause, seen); !on {
 			return
 		}
 		if pause = min(x.entry.manner().mostPause, pause*2); asked != nil {
@@ -76,19 +75,21 @@ func (x *exporter) run() {
 }
 
 // jitter waits before the first start, so that many hosts do not start all
-// their plugins at once; false: the host stops.
-func (x *exporter) jitter() bool {
+// their plugins at once, unless somebody asks for it; false: the host stops.
+func (x *exporter) jitter() (asked []chan<- error, on bool) {
 	most := x.host.cfg.StartJitter
 	if most <= 0 || x.entry.attached {
-		return true
+		return nil, true
 	}
 	timer := time.NewTimer(rand.N(most))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
+		return nil, true
+	case first := <-x.reload:
+		return x.askers(first), true
 	case <-x.ctx.Done():
-		return false
+		return nil, false
 	}
 }
 
@@ -147,9 +148,10 @@ func (x *exporter) setUnsteady(unsteady bool) {
 const lookEvery = 5 * time.Second
 
 // rest waits until the plugin is to be tried again; false: the host stops. Those
-// who asked for it by Reload are to be told what becomes of it.
-func (x *exporter) rest(state State, pause time.Duration) (asked []chan<- error, on bool) {
-	wait := pause/2 + rand.N(pause)
+// who asked for it by Reload are to be told what becomes of it. seen are its
+// files as they were before the last try: a change during that is one too.
+func (x *exporter) rest(state State, pause time.Duration, seen files) (asked []chan<- error, on bool) {
+	wait := pause/2 + rand.N(pause/2)
 	look := (<-chan time.Time)(nil)
 	switch {
 	case state == StateBroken:
@@ -162,7 +164,6 @@ func (x *exporter) rest(state State, pause time.Duration) (asked []chan<- error,
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	seen := x.look()
 	for {
 		select {
 		case <-timer.C:
@@ -183,8 +184,7 @@ func (x *exporter) rest(state State, pause time.Duration) (asked []chan<- error,
 	}
 }
 
-// endedWith keeps what came in the way of the plugin's last life, for the log
-// and the status: spans may be lost by it.
+// endedWith keeps what came in the way of a life, for the status.
 func (x *exporter) endedWith(err error) {
 	if err == nil {
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/servetrace/servetrace/internal/wire"
@@ -82,7 +83,7 @@ func (x *exporter) upgrade(old *life) (stays, goes *life, err error) {
 	x.log.Info("plugin is being replaced: a new process starts beside the old one", "pid", old.peer.PID())
 	lenient := x.degraded()
 	a := x.newAttempt()
-	next, err := x.begin(x.ctx, a)
+	next, err := x.beginBeside(old, a)
 	if err == nil {
 		if err = x.prove(old, next, lenient); err == nil {
 			x.log.Info("plugin is replaced: the old process answers its calls and ends", "pid", next.peer.PID(), "old_pid", old.peer.PID())
@@ -94,17 +95,37 @@ func (x *exporter) upgrade(old *life) (stays, goes *life, err error) {
 	if x.ctx.Err() != nil {
 		return old, next, errStopping
 	}
+	var c *crash
+	if next == nil && errors.As(err, &c) { // else retire counts it
+		x.crashedAside()
+	}
+	if old.gone() {
+		x.log.Error("plugin is not replaced: the new process failed, and the old one has ended; it is started again", "error", err)
+		return old, next, fmt.Errorf("plugin %q does not start, and the old process has ended: %w", x.entry.name, err)
+	}
 	err = fmt.Errorf("plugin %q is not replaced, the old process goes on: %w", x.entry.name, err)
 	x.log.Error("plugin is not replaced: the new process failed and the old one goes on; mend it and send SIGHUP again",
 		"pid", old.peer.PID(), "error", err)
-	var c *crash
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.plugin.lastError = err.Error()
-	if next == nil && errors.As(err, &c) { // else retire counts it
-		x.countCrashLocked()
-	}
+	x.endedWith(err)
 	return old, next, err
+}
+
+// beginBeside begins a new life. If the old one ends meanwhile there is none
+// until the new one is ready, and the state says so.
+func (x *exporter) beginBeside(old *life, a *attempt) (*life, error) {
+	begun := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() { // ends with the beginning
+		select {
+		case <-old.peer.Done():
+			x.setState(StateStarting, old.ended().Error())
+		case <-begun:
+		}
+	})
+	next, err := x.begin(x.ctx, a)
+	close(begun)
+	watch.Wait()
+	return next, err
 }
 
 // errStopping is the answer of a host that shuts down meanwhile.
