@@ -19,7 +19,9 @@
 //  4. Each exporter sends its batches, up to four at a time, until the plugin
 //     answers that they were delivered, or that they never will be, or they
 //     are too old.
-//  5. Shutdown refuses further spans, sends what is left, ends the plugins and
+//  5. Reload reads the folders of the list anew, and puts a new process beside
+//     each old one, which goes on if the new one is no good.
+//  6. Shutdown refuses further spans, sends what is left, ends the plugins and
 //     counts what could not be sent. It returns by its deadline.
 //
 // Nothing is lost silently: Stats gives the books, one ledger per exporter,
@@ -33,7 +35,10 @@
 // Inspect says what a Host would make of the settings, without one.
 //
 // Open host.go first, then intake.go (OnEnd), drain.go (encoding), memory.go
-// (the bound), exporter.go (queue and ledger), sender.go (one connection),
-// supervise.go (the plugin's life), plan.go (how it is started, attached to and
-// asked) and stats.go (the books).
+// (the bound), exporter.go and queue.go (what waits, and its ledger), sender.go
+// (one connection) and suspect.go (what a crash leaves). The plugin's life is
+// supervise.go (start, serve, and again), life.go (one process), state.go,
+// breaker.go, pulse.go (health), upgrade.go and reload.go; plan.go says how it
+// is started, attached to and asked, crash.go what is told of its end, and
+// stats.go gives the books.
 package host

@@ -219,7 +219,7 @@ func TestBooksBalanceWhileTheListChangesConcurrentSafe(t *testing.T) {
 	})
 	random := rand.New(rand.NewPCG(5, 2026))
 	names := []string{"a", "b", "c", "d"}
-	for range 40 {
+	for range 15 {
 		path := filepath.Join(dir, names[random.IntN(len(names))])
 		if os.Remove(path) != nil { // it was not there
 			if err := os.WriteFile(path, nil, 0o700); err != nil {
