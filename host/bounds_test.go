@@ -93,6 +93,7 @@ func TestTroubleOfOneCostsNoOtherASpan(t *testing.T) {
 			list += "," + path
 		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { mixed(t, list, kinds, draw) })
 		})
 	}

@@ -87,14 +87,14 @@ func message(t testing.TB, about *pluginv1.DescribeResponse) []byte {
 
 // TestDescriptionsThatAreTooMuch: what fuzzing does not come to by itself.
 func TestDescriptionsThatAreTooMuch(t *testing.T) {
-	huge := strings.Repeat("é", 1<<20)
+	huge := strings.Repeat("é", 1<<18)
 	for name, data := range map[string][]byte{
 		"giant texts": message(t, &pluginv1.DescribeResponse{
 			Name: huge, Version: huge, Description: huge, Sdk: &pluginv1.Sdk{Name: huge, Version: huge, Language: huge},
 		}),
-		"giant pattern":         message(t, &pluginv1.DescribeResponse{EnvPatterns: []string{"A" + strings.Repeat("B", 1<<20)}}),
+		"giant pattern":         message(t, &pluginv1.DescribeResponse{EnvPatterns: []string{"A" + strings.Repeat("B", 1<<15)}}),
 		"giant pattern, wrong":  message(t, &pluginv1.DescribeResponse{EnvPatterns: []string{huge}}),
-		"thousands of patterns": message(t, &pluginv1.DescribeResponse{EnvPatterns: slices.Repeat([]string{"DD_*", "NO_SUCH"}, 50_000)}),
+		"thousands of patterns": message(t, &pluginv1.DescribeResponse{EnvPatterns: slices.Repeat([]string{"DD_*", "NO_SUCH"}, 5000)}),
 		"largest limits": message(t, &pluginv1.DescribeResponse{Limits: &pluginv1.Limits{
 			MaxBatchSpans: 1<<32 - 1, MaxBatchBytes: 1<<32 - 1, MaxConcurrency: 1<<32 - 1,
 		}}),

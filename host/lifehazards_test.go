@@ -284,6 +284,7 @@ func TestHazard03FrozenPluginLeavesItsStack(t *testing.T) {
 func TestHazard07RealCrashLoop(t *testing.T) {
 	for _, mode := range []string{"exit", "crash:1"} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel() // most of it is pauses between starts
 			plugin := newSwappable(t, testplugin.Install(t, mode))
 			r := startHost(t, func(c *Config) { c.StartTimeout = time.Minute }, plugin.path)
 			n := 0

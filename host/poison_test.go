@@ -167,6 +167,7 @@ func wantKept(t *testing.T, dir string, crashes int, exit string) {
 // TestBatchThatSpinsHoldsUpNothing: the plugin still answers all else, so it is
 // not killed, and the batch is given up when it is too old.
 func TestBatchThatSpinsHoldsUpNothing(t *testing.T) {
+	t.Parallel()
 	r, path := poisoned(t, "spin", func(c *Config) {
 		c.ExportTimeout, c.MaxAge = time.Second, 10*time.Second
 	})
