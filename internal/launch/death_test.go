@@ -52,6 +52,9 @@ func TestReportOfSignals(t *testing.T) {
 		if r.Signal != "SIGKILL" || r.ExitCode != -1 || r.Killed != "" || r.OOM || !strings.HasPrefix(r.Exit, "signal: killed (not by this host") {
 			t.Errorf("report %+v", r)
 		}
+		if out := string(r.Output); !strings.HasSuffix(out, "\nabout to go\n  and gone\n") || strings.Contains(out, "|grpc") {
+			t.Errorf("output %q, want the last words and no handshake", out)
+		}
 		if want := r.Exit + "; its last line:   and gone"; p.Exit() != want {
 			t.Errorf("Exit = %q, want %q", p.Exit(), want)
 		}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -82,7 +83,7 @@ func (p *process) report() Report {
 	}
 	r := Report{
 		ExitCode: p.state.ExitCode(),
-		Output:   p.out.kept(),
+		Output:   withoutHandshake(p.out.kept()),
 		PID:      p.state.Pid(),
 		Started:  p.started, Ended: p.over,
 		UserTime: p.state.UserTime(), SystemTime: p.state.SystemTime(),
@@ -101,6 +102,18 @@ func (p *process) report() Report {
 		}
 	}
 	return r
+}
+
+// withoutHandshake is what a plugin printed but for the line that it had to.
+func withoutHandshake(printed []byte) []byte {
+	at := 0
+	for line := range bytes.Lines(printed) {
+		if _, ok := parseHandshake(strings.TrimSpace(string(line))); ok {
+			return slices.Delete(printed, at, at+len(line))
+		}
+		at += len(line)
+	}
+	return printed
 }
 
 // classify says in words how a process ended, given why this host has killed

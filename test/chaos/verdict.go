@@ -152,9 +152,13 @@ func (s *stage) judgeBooks(fail func(string, ...any)) {
 			back = "never"
 			fail("plugin %q delivered nothing within %v after the faults", p.name, recoverMost)
 		}
-		for _, out := range p.outputs {
+		for k, out := range p.outputs {
 			once, twice := s.judgeOutput(p, out, l, accepted, fail)
-			fmt.Fprintf(table, "%s\t%d\t%d\t%v\t%v\t%d\t%d\t%s\n", p.name, accepted, l.delivered, l.rejected, l.dropped, once, twice, back)
+			name := p.name
+			if k > 0 {
+				name += " (its other output)"
+			}
+			fmt.Fprintf(table, "%s\t%d\t%d\t%v\t%v\t%d\t%d\t%s\n", name, accepted, l.delivered, l.rejected, l.dropped, once, twice, back)
 		}
 	}
 	_ = table.Flush() // as say
