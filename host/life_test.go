@@ -193,6 +193,7 @@ func TestMissedHeartbeatDegradesAndAnAnswerRestores(t *testing.T) {
 		if plugin.dumps.Load() != 0 || l.plugin().Starts != 1 {
 			t.Error("a plugin that answered in the end was put down")
 		}
+		wantLines(t, l.log.String(), map[string]int{"level=WARN": 1, "gave no answer to a health check": 1})
 	})
 }
 

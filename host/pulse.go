@@ -133,6 +133,9 @@ func (l *link) missed(owes int, err error) bool {
 	if l.misses += owes; l.misses >= mostMisses {
 		return true
 	}
+	if !l.x.plugin.silent {
+		l.x.noteLocked(slog.LevelWarn, "plugin gave no answer to a health check; three in a row and it is taken for hung", "error", err)
+	}
 	l.x.plugin.silent = true
 	l.x.plugin.lastError = err.Error()
 	l.x.degradeLocked(err.Error())
