@@ -76,8 +76,8 @@ func TestServiceFileIsEditedUnderLoad(t *testing.T) {
 	}
 
 	first, after := idsIn(t, folder("first")), idsIn(t, folder("second"))
-	if len(first) == 0 || len(after) == 0 {
-		t.Errorf("%d spans where the file said first, %d where it said then", len(first), len(after))
+	if len(after) == 0 { // the first folder may have none: the new process may be quicker than a batch
+		t.Error("no spans where the file said then")
 	}
 	for id := range first {
 		after[id] = true
