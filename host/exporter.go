@@ -315,6 +315,7 @@ func (x *exporter) deliveredLocked(now time.Time, it *item, ans answer) {
 	case ans.unread == "":
 		x.wellLocked(now)
 	}
+	x.deliversLocked(now)
 	x.doneLocked(it)
 }
 

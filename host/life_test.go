@@ -14,8 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/testplugin"
@@ -194,6 +196,36 @@ func TestMissedHeartbeatDegradesAndAnAnswerRestores(t *testing.T) {
 			t.Error("a plugin that answered in the end was put down")
 		}
 		wantLines(t, l.log.String(), map[string]int{"level=WARN": 1, "gave no answer to a health check": 1})
+	})
+}
+
+// TestRejectionsInPartAreNoReasonToStayDegraded: each batch loses a span, which
+// is the back end's word on that span.
+func TestRejectionsInPartAreNoReasonToStayDegraded(t *testing.T) {
+	var up atomic.Bool
+	plugin := newFakePlugin(func(context.Context, int) error {
+		if up.Load() {
+			return nil
+		}
+		return status.Error(codes.Unavailable, "503 down")
+	})
+	reply, err := proto.Marshal(&coltracepb.ExportTraceServiceResponse{
+		PartialSuccess: &coltracepb.ExportTracePartialSuccess{RejectedSpans: 1, ErrorMessage: "name too long"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugin.reply = reply
+	live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, nil, func(l *lived) {
+		endSpans(l.Host, 2)
+		l.pass(time.Second)
+		l.wantState(StateDegraded)
+		up.Store(true)
+		for range 20 {
+			endSpans(l.Host, 2)
+			l.pass(time.Second)
+		}
+		l.wantState(StateReady)
 	})
 }
 

@@ -38,6 +38,7 @@ type fakePlugin struct {
 	health   func(ctx context.Context) error // nil: it is well
 	flush    func(ctx context.Context) error // nil: it is done
 	limits   *pluginv1.Limits
+	reply    []byte // to exports that are well; nil: all delivered
 	// patterns are those of Describe; methods are the calls, in order.
 	patterns []string
 	methods  []string
@@ -140,6 +141,7 @@ func (f *fakePlugin) Invoke(ctx context.Context, method string, args, reply any,
 		buffers.Free()
 	}
 	f.mu.Unlock()
+	reply.(*wire.Incoming).Data = f.reply
 	if f.exportID == nil {
 		return f.export(ctx, n)
 	}

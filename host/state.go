@@ -165,6 +165,7 @@ func causeText(to State, cause string) string { return to.String() + ": " + caus
 // degradeLocked is for a plugin that takes batches and does not deliver them, or
 // does not answer. What else it is, it stays.
 func (x *exporter) degradeLocked(cause string) {
+	x.plugin.failed = time.Now()
 	if x.plugin.state == StateReady {
 		x.setStateLocked(StateDegraded, cause)
 	}
@@ -175,6 +176,14 @@ func (x *exporter) degraded() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.plugin.state == StateDegraded
+}
+
+// deliversLocked is for one that has delivered: it is well when no call has
+// failed for long. What its back end rejects of a batch is not the plugin's.
+func (x *exporter) deliversLocked(now time.Time) {
+	if now.Sub(x.plugin.failed) >= calm {
+		x.restoreLocked()
+	}
 }
 
 // restoreLocked is for one that does again.

@@ -191,6 +191,7 @@ type pluginInfo struct {
 	lastError          string
 	lastCrash          time.Time
 	lastSuccess        time.Time
+	failed             time.Time // when a call or a health check failed last
 }
 
 // Stats takes the books at one moment: every span that ended before is in

@@ -125,7 +125,6 @@ func (x *exporter) wellLocked(now time.Time) {
 	}
 	x.noteLocked(slog.LevelInfo, "spans are delivered again", t.lost()...)
 	x.trouble = trouble{}
-	x.restoreLocked()
 }
 
 // lost are the spans lost since trouble began, and then more, for a line of the
