@@ -345,6 +345,11 @@ func (h *Host) keepLast(ctx context.Context) {
 // shutdown sends what was sealed up to seq until flush ends, then stops the
 // plugin, which may take until end.
 func (x *exporter) shutdown(flush, end context.Context, seq uint64) error {
+	if x.waitsForMending() { // nobody takes the spans, however long they are kept
+		over, cancel := context.WithCancelCause(flush)
+		cancel(errors.New("the plugin is not run as it is"))
+		flush = over
+	}
 	x.setState(StateDraining, "")
 	err := x.waitSettled(flush, seq)
 	x.endBy = end

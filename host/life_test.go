@@ -401,6 +401,29 @@ func TestReloadOfAPluginThatDoesNotStartSaysWhy(t *testing.T) {
 	})
 }
 
+// TestShutdownWaitsForNoPluginThatIsNotRun: its spans are counted as lost, now
+// and not after the time that a flush may take.
+func TestShutdownWaitsForNoPluginThatIsNotRun(t *testing.T) {
+	live(t, func(int) (*fakePlugin, error) {
+		return nil, &launch.Error{Reason: launch.ReasonUntrusted, Path: "/fake/plugin", Err: errors.New("no")}
+	}, nil, func(l *lived) {
+		endSpans(l.Host, 3)
+		l.pass(time.Second)
+		l.wantState(StateUntrusted)
+		begun := time.Now()
+		err := l.Shutdown(context.Background())
+		if took := time.Since(begun); took > 0 { // fake time
+			t.Errorf("Shutdown took %v", took)
+		}
+		if want := `plugin "plugin": 3 spans not delivered (state draining): the plugin is not run as it is`; fmt.Sprint(err) != want {
+			t.Errorf("Shutdown = %v, want %s", err, want)
+		}
+		if got := l.plugin().Dropped["shutdown"]; got != 3 {
+			t.Errorf("%d spans dropped by the shutdown, want 3", got)
+		}
+	})
+}
+
 // TestHazard18NotTriedUntilTheFileChanges: what only another file would mend.
 func TestHazard18NotTriedUntilTheFileChanges(t *testing.T) {
 	for reason, want := range map[launch.Reason]State{

@@ -171,6 +171,13 @@ func (x *exporter) degradeLocked(cause string) {
 	}
 }
 
+// waitsForMending tells whether the plugin is not run until its file changes.
+func (x *exporter) waitsForMending() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.plugin.state == StateIncompatible || x.plugin.state == StateUntrusted
+}
+
 // degraded tells whether the plugin takes batches and does not deliver them.
 func (x *exporter) degraded() bool {
 	x.mu.Lock()
