@@ -39,6 +39,8 @@ type exporter struct {
 	// ended, nil: there is none. ran is what the last process was started from.
 	retiring <-chan struct{}
 	ran      files
+	// disk is for looks at the plugin's files.
+	disk disk
 
 	// mu is the host's mutex over all queues and ledgers.
 	mu      *sync.Mutex
@@ -74,6 +76,7 @@ func newExporter(h *Host, e entry) *exporter {
 		log:      h.log.With("plugin", e.name),
 		reload:   make(chan chan<- error),
 		ended:    make(chan struct{}),
+		disk:     newDisk(),
 		mu:       &h.mu,
 		changed:  sync.NewCond(&h.mu),
 		inFlight: map[*item]struct{}{},

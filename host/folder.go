@@ -1,12 +1,15 @@
 package host
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // expand gives the plugins of the list as they are now: a folder stands for its
@@ -23,19 +26,11 @@ func (c *Config) expand(running []entry) (list []entry, warnings []string, err e
 		return nil, nil, err
 	}
 	x := expansion{running: running}
-	for _, e := range parsed {
-		switch {
-		case !e.isFolder():
-			x.add(e)
-		case e.named || e.digest != "":
-			_, err := folderEntry(e.name, e.named, e.where+"/", e.digest)
-			x.fault(fmt.Errorf("%s: entry %q: %w", EnvPlugins, e.where, err))
-			x.keep(func(r entry) bool { return r == e })
-		default:
-			x.addFolder(e.where)
-		}
+	folders := false
+	for i, at := range lookAll(parsed) {
+		folders = x.take(parsed[i], at) || folders
 	}
-	if slices.ContainsFunc(parsed, entry.isFolder) { // else Validate has seen to it
+	if folders { // else Validate has seen to it
 		for _, text := range c.namedInVain(x.list) {
 			x.warn("%s", text)
 		}
@@ -43,15 +38,57 @@ func (c *Config) expand(running []entry) (list []entry, warnings []string, err e
 	return x.list, x.warnings, errors.Join(x.faults...)
 }
 
-// isFolder tells whether an entry of the list is a folder, also one that is
-// written without its slash.
-func (e entry) isFolder() bool {
-	if e.folder || e.attached || !strings.Contains(e.where, "/") {
-		return e.folder
-	}
-	info, err := os.Stat(e.where)
-	return err == nil && info.IsDir()
+// sight is what an entry of the list leads to. An error is that of a folder that
+// can not be read, or of a disk that does not answer.
+type sight struct {
+	folder bool
+	files  []string // paths of those of a folder that are taken for plugins, sorted by name
+	err    error
 }
+
+// lookAll looks at all entries of a list at once, for a disk that does not
+// answer must not cost the plugins on another.
+func lookAll(list []entry) []sight {
+	ctx, cancel := context.WithTimeout(context.Background(), diskPatience)
+	defer cancel()
+	sights := make([]sight, len(list))
+	var all sync.WaitGroup
+	for i, e := range list {
+		all.Go(func() {
+			var err error
+			if sights[i], err = aside(ctx, e.look); err != nil {
+				sights[i] = sight{folder: e.folder, err: err}
+			}
+		})
+	}
+	all.Wait()
+	return sights
+}
+
+// look blocks as long as the disk.
+func (e entry) look() sight {
+	s := sight{folder: e.folder}
+	if !s.folder && !e.attached && strings.Contains(e.where, "/") {
+		info, err := os.Stat(e.where)
+		s.folder = err == nil && info.IsDir()
+	}
+	if !s.folder {
+		return s
+	}
+	folder := strings.TrimSuffix(e.where, "/")
+	files, err := os.ReadDir(folder + "/")
+	s.err = err
+	for _, file := range files {
+		if path := folder + "/" + file.Name(); isPlugin(file.Name(), path) {
+			s.files = append(s.files, path)
+		}
+	}
+	return s
+}
+
+// isFolder tells whether an entry of the list is a folder, also one that is
+// written without its slash. On a disk that does not answer it is none.
+func (e entry) isFolder() bool { return lookAll([]entry{e})[0].folder }
 
 // expansion is a list that is being expanded.
 type expansion struct {
@@ -59,6 +96,24 @@ type expansion struct {
 	list     []entry
 	warnings []string
 	faults   []error
+}
+
+// take puts an entry on the list, or what is in it, and tells whether it is a
+// folder.
+func (x *expansion) take(e entry, at sight) (folder bool) {
+	// One that does not answer is known by its slash, or by what it has brought.
+	folder = at.folder || at.err != nil && slices.ContainsFunc(x.running, func(r entry) bool { return r.from == e.where })
+	switch {
+	case !folder:
+		x.add(e)
+	case e.named || e.digest != "":
+		_, err := folderEntry(e.name, e.named, e.where+"/", e.digest)
+		x.fault(fmt.Errorf("%s: entry %q: %w", EnvPlugins, e.where, err))
+		x.keep(func(r entry) bool { return r == e })
+	default:
+		x.addFolder(e.where, at)
+	}
+	return folder
 }
 
 func (x *expansion) warn(format string, args ...any) {
@@ -112,25 +167,17 @@ func (x *expansion) add(e entry) {
 }
 
 // addFolder puts the executables of a folder on the list.
-func (x *expansion) addFolder(where string) {
-	folder := strings.TrimSuffix(where, "/")
-	files, err := os.ReadDir(folder + "/")
+func (x *expansion) addFolder(where string, seen sight) {
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(seen.err, fs.ErrNotExist):
 		x.warn("%s: there is no folder %s: it brings no plugin until it is there and plugins are reloaded (SIGHUP)", EnvPlugins, where)
 		return
-	case err != nil:
-		x.warn("%s: folder %s can not be read, so its plugins stay what they were: %v", EnvPlugins, where, errors.Unwrap(err))
+	case seen.err != nil:
+		x.warn("%s: folder %s can not be read, so its plugins stay what they were: %v", EnvPlugins, where, cmp.Or(errors.Unwrap(seen.err), seen.err))
 		x.keep(func(r entry) bool { return r.from == where })
 		return
 	}
-	found := false
-	for _, file := range files { // sorted by name
-		path := folder + "/" + file.Name()
-		if !isPlugin(file.Name(), path) {
-			continue
-		}
-		found = true
+	for _, path := range seen.files {
 		e, err := entry{name: fileName(path), where: path, from: where}.checked()
 		if err != nil {
 			x.warn("%s: %s is left out: its name without the extension must be letters, digits, dots, dashes and underscores, 63 at most; rename it", EnvPlugins, path)
@@ -138,7 +185,7 @@ func (x *expansion) addFolder(where string) {
 		}
 		x.add(e)
 	}
-	if !found {
+	if len(seen.files) == 0 {
 		x.warn("%s: folder %s has no executable: it brings no plugin until there is one and plugins are reloaded (SIGHUP)", EnvPlugins, where)
 	}
 }

@@ -41,9 +41,9 @@ func (c *crash) Unwrap() error { return c.err }
 func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 	start, cancel := x.host.cfg.startContext(ctx)
 	defer cancel()
-	l := &life{x: x, a: a, files: x.look()} // before they are read: a change meanwhile is a change
+	l := &life{x: x, a: a}
 	var err error
-	if l.plan, err = x.host.cfg.plan(x.entry); err != nil {
+	if l.files, l.plan, err = x.survey(start); err != nil {
 		return nil, err
 	}
 	if l.peer, err = x.host.connect(start, &x.host.cfg, l.plan, a.log); err != nil {
@@ -70,6 +70,25 @@ func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 	}
 	l.begun = time.Now()
 	return l, nil
+}
+
+// survey looks at the plugin's files, and then reads them: a change meanwhile is
+// a change.
+func (x *exporter) survey(start context.Context) (files, plan, error) {
+	type found struct {
+		files files
+		plan  plan
+		err   error
+	}
+	f, err := onDisk(start, x.disk, func() (f found) {
+		f.files = x.lookAt()
+		f.plan, f.err = x.host.cfg.plan(x.entry)
+		return f
+	})
+	if err != nil {
+		return files{}, plan{}, x.host.cfg.startError(start, fmt.Errorf("look at the plugin's files: %w", err))
+	}
+	return f.files, f.plan, f.err
 }
 
 // neverBecamePlugin tells whether a process ran and gave no handshake.

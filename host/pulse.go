@@ -43,7 +43,7 @@ func (l *life) pulse(ctx context.Context) {
 			return
 		}
 		l.x.steady(l)
-		l.x.lookForChange(l)
+		l.lookForChange(ctx)
 		if l.link.quiet() {
 			l.link.ask(ctx, 1)
 		}
@@ -183,8 +183,15 @@ func (x *exporter) forgetCausesLocked() {
 // the zero value of one that is not there.
 type files struct{ executable, document launch.Identity }
 
-// look looks at the files without reading them.
-func (x *exporter) look() files {
+// look is lookAt with a bound: a disk that does not answer in time is an error.
+func (x *exporter) look(ctx context.Context) (files, error) {
+	ctx, cancel := context.WithTimeout(ctx, diskPatience)
+	defer cancel()
+	return onDisk(ctx, x.disk, x.lookAt)
+}
+
+// lookAt looks at the files without reading them. It blocks as long as the disk.
+func (x *exporter) lookAt() files {
 	var f files
 	if x.entry.attached {
 		return f
@@ -200,8 +207,13 @@ func (x *exporter) look() files {
 }
 
 // lookForChange sees whether what runs is still what is there.
-func (x *exporter) lookForChange(l *life) {
-	changed := x.look().executable != l.files.executable
+func (l *life) lookForChange(ctx context.Context) {
+	x := l.x
+	now, err := x.look(ctx)
+	if err != nil {
+		return // the next look may say more
+	}
+	changed := now.executable != l.files.executable
 	defer x.tell()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -232,7 +244,10 @@ func (l *life) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		now := l.x.look()
+		now, err := l.x.look(ctx)
+		if err != nil {
+			continue
+		}
 		if now == last && now != tried && now.executable != (launch.Identity{}) {
 			tried = now
 			l.x.log.Info("the plugin's executable or document has changed: it is replaced")

@@ -35,7 +35,8 @@ func (x *exporter) run() {
 	}
 	pause := restartFirst
 	for {
-		a, seen := x.newAttempt(), x.look()
+		a := x.newAttempt()
+		seen, _ := x.look(x.ctx) // a silent disk has no files, until it answers
 		x.setState(StateStarting, "")
 		l, err := x.begin(x.ctx, a)
 		tellAskers(asked, x.reloadError(err))
@@ -169,7 +170,7 @@ func (x *exporter) rest(state State, pause time.Duration, seen files) (asked []c
 		case <-timer.C:
 			return nil, true
 		case <-look:
-			if x.look() != seen {
+			if now, err := x.look(x.ctx); err == nil && now != seen {
 				return nil, true
 			}
 		case first := <-x.reload:
