@@ -224,8 +224,10 @@ func dialOptions(dial func(context.Context, string) (net.Conn, error), creds cre
 const noLimit = 365 * 24 * time.Hour
 
 // maxReplyBytes is the longest answer that is taken from a plugin. Answers are
-// counts and remarks.
-const maxReplyBytes = 4 << 20
+// counts and remarks, which have room here. Decoded, one takes up to a hundred
+// times as much memory (a remark without a word is two bytes), and a plugin may
+// answer as many calls at once as it wants, so that megabytes would be gigabytes.
+const maxReplyBytes = 256 << 10
 
 // maxHeaderBytes is the same for headers and trailers, which carry counts of
 // filtered spans and the text of an error.
