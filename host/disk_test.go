@@ -42,7 +42,7 @@ func TestPluginOnDiskThatDoesNotAnswerIsTriedUntilItDoes(t *testing.T) {
 		l.pass(time.Second)
 		answer := l.silenceDisk()
 		plugin.die()
-		l.pass(l.cfg.StartTimeout + time.Second)
+		l.pass(l.cfg.StartTimeout + 3*diskPatience)
 		if last := l.plugin().LastError; !strings.Contains(last, "the disk does not answer") {
 			t.Errorf("the last error is %q", last)
 		}

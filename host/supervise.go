@@ -36,8 +36,8 @@ func (x *exporter) run() {
 	pause := restartFirst
 	for {
 		a := x.newAttempt()
-		seen, _ := x.look(x.ctx) // a silent disk has no files, until it answers
 		x.setState(StateStarting, "")
+		seen, _ := x.look(x.ctx) // a silent disk has no files, until it answers
 		l, err := x.begin(x.ctx, a)
 		tellAskers(asked, x.reloadError(err))
 		if err == nil {
