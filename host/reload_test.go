@@ -80,7 +80,9 @@ func TestReloadEndsTheJitter(t *testing.T) {
 			l.pass(time.Second)
 			ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
 			defer cancel()
-			if err := l.Reload(ctx); err != nil || l.plugin().Starts != 1 {
+			err := l.Reload(ctx)
+			synctest.Wait() // it is told that the start has worked before the books are
+			if err != nil || l.plugin().Starts != 1 {
 				t.Errorf("Reload = %v, %d starts", err, l.plugin().Starts)
 			}
 		})
