@@ -14,7 +14,7 @@ import (
 
 // diskPatience is how long a disk may take to say what is in a folder, or that a
 // file has changed, while somebody waits who has better things to do.
-const diskPatience = time.Second
+const diskPatience = 3 * time.Second
 
 // errDiskSilent is the answer of a disk that gives none.
 var errDiskSilent = errors.New("the disk does not answer; is its server gone?")
@@ -28,6 +28,11 @@ func aside[T any](ctx context.Context, look func() T) (T, error) {
 	case what := <-said:
 		return what, nil
 	case <-ctx.Done():
+	}
+	select { // a busy machine may bring both at once
+	case what := <-said:
+		return what, nil
+	default:
 		var none T
 		return none, whyLeft(ctx)
 	}
