@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
 	"time"
 )
 
@@ -65,4 +67,22 @@ func onDisk[T any](ctx context.Context, d disk, look func() T) (T, error) {
 		defer func() { <-d.turn }()
 		return look()
 	})
+}
+
+// touch reads the beginning of an executable, which is what the kernel reads
+// before it runs it, for as long as the disk takes. Starting a process must not
+// come to that: Go's runtime stands still meanwhile, and all requests with it,
+// as soon as the collector wants to begin. What is
+// wrong with the file the start says better.
+func touch(path string) {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() { // a named pipe would be waited for
+		return
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	_, _ = io.ReadFull(f, make([]byte, os.Getpagesize()))
+	_ = f.Close() // read only
 }

@@ -83,6 +83,9 @@ func (x *exporter) survey(start context.Context) (files, plan, error) {
 	f, err := onDisk(start, x.disk, func() (f found) {
 		f.files = x.lookAt()
 		f.plan, f.err = x.host.cfg.plan(x.entry)
+		if f.err == nil && !f.plan.attached {
+			touch(f.plan.path)
+		}
 		return f
 	})
 	if err != nil {

@@ -1,0 +1,64 @@
+package host
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	ossignal "os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/servetrace/servetrace/internal/testplugin"
+)
+
+// TestExecutableThatCanNotBeReadHoldsUpNobody makes a disk that does not answer
+// of a lease: whoever opens the file is held in the kernel until it is given up,
+// the start of a process too, and the whole of Go's runtime with that.
+func TestExecutableThatCanNotBeReadHoldsUpNobody(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes, err := os.ReadFile(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := testplugin.Install(t, "record")
+	path := filepath.Join(t.TempDir(), filepath.Base(record)) // the test binary itself is being run, which allows no lease
+	if err := os.WriteFile(path, bytes, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Close() }()
+	opened := make(chan os.Signal, 1)
+	ossignal.Notify(opened, syscall.SIGIO)
+	defer ossignal.Stop(opened)
+	if _, err := unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skipf("no leases on this file system: %v", err)
+	}
+	h, err := New(Config{Plugins: path, StartTimeout: time.Minute}, WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = h.Shutdown(context.Background()) }()
+	<-opened
+	runtime.GC() // waits for all that runs Go, as a process being started does for the kernel
+	if len(h.exporters[0].disk.turn) == 0 {
+		t.Error("it is not the look at the file that waits: it was the start of the process, and everybody with it")
+	}
+	if _, err := unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_UNLCK); err != nil {
+		t.Fatal(err)
+	}
+	testplugin.WaitFor(t, "the plugin to be ready", func() bool { return h.Stats().Exporters[0].State == StateReady })
+}
