@@ -119,7 +119,7 @@ func onlyOurs(steps []step, u user) error {
 				kind, s.path, s.stat.Uid, u.uid, u.uid, quote(s.path), orElse)
 		}
 		who := ""
-		if s.stat.Mode&unix.S_IWGRP != 0 && !u.private(s.stat.Gid) {
+		if s.stat.Mode&unix.S_IWGRP != 0 && (s.acl || !u.private(s.stat.Gid)) {
 			who += "g"
 		}
 		if s.stat.Mode&unix.S_IWOTH != 0 {
@@ -145,6 +145,10 @@ type step struct {
 	// inSticky: it lies in a folder like /tmp, which many may write to and where
 	// only the owner of a thing can replace it.
 	inSticky bool
+	// acl: it has an access control list, which may name anybody. What the mode
+	// shows as the group's is then the most that those may do, and chmod g-w
+	// takes it from them.
+	acl bool
 }
 
 func (s step) isLink() bool   { return s.stat.Mode&unix.S_IFMT == unix.S_IFLNK }
@@ -187,6 +191,10 @@ func walk(path string) ([]step, error) {
 		s := step{path: strings.TrimSuffix(folder.path, "/") + "/" + name, inSticky: folder.isSticky()}
 		if err := unix.Lstat(s.path, &s.stat); err != nil {
 			return nil, &fs.PathError{Op: "lstat", Path: s.path, Err: err}
+		}
+		if !s.isLink() {
+			_, err := unix.Lgetxattr(s.path, "system.posix_acl_access", nil)
+			s.acl = err == nil // there is none, or no such thing here
 		}
 		steps = append(steps, s)
 		if !s.isLink() {
