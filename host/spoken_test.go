@@ -88,7 +88,6 @@ func TestSpokenByServersInGo(t *testing.T) {
 			_ = grpc.SendHeader(ctx, metadata.Pairs("x", "y"))
 			return down
 		}, "UNAVAILABLE", false, true},
-		{"does not answer", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "DEADLINE_EXCEEDED", false, true},
 		{"ends", func(ctx context.Context) error {
 			go (<-stop)() // returns when this call has
 			<-ctx.Done()

@@ -148,8 +148,12 @@ func (x *exporter) tellStateLocked(to State, cause string, args []any) {
 		}
 		p.loggedCause = causeText(to, cause)
 		p.causes[to]++
-	case to == StateReady && p.unsteady:
-		level = slog.LevelDebug
+	case to == StateReady && p.unsteady: // so many are told too
+		if p.causes[to] >= mostCauses {
+			level = slog.LevelDebug
+			break
+		}
+		p.causes[to]++
 	}
 	x.noteLocked(level, text, args...)
 }

@@ -3,6 +3,8 @@ package host
 import (
 	"log/slog"
 	"time"
+
+	"github.com/servetrace/servetrace/internal/launch"
 )
 
 // A batch that crashes the plugin would crash each of its processes until it is
@@ -20,7 +22,7 @@ import (
 //   - One that was alone in flight at two crashes is quarantined: booked as
 //     dropped, told, and kept in Config.CrashDir if there is one. In between it
 //     may have been a batch like any other: what it did alone counts until a
-//     process answers for it.
+//     process answers for it. A process that somebody else killed does not count.
 //   - Where the plugin has answered for other batches between the two, that one
 //     is to blame and not the plugin: both crashes do not count for the breaker,
 //     which would keep all that waits behind it from being sent, and growing old.
@@ -57,13 +59,14 @@ func (it *item) survived(said bool) {
 // answer for, when it went or when the host stopped. The last call on l has
 // ended.
 func (x *exporter) judge(l *link) {
+	crashed := l.lost() && x.ctx.Err() == nil
+	blamed := crashed && mayBeToBlame(l.peer.Report())
 	defer x.tell()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := time.Now()
 	list := l.unanswered
 	l.unanswered = nil
-	crashed := l.lost() && x.ctx.Err() == nil
 	for _, it := range list {
 		x.landLocked(l, it)
 		switch {
@@ -74,7 +77,7 @@ func (x *exporter) judge(l *link) {
 			it.parked = true
 			x.againLocked(now, it, x.host.cfg.MaxAge) // or unpark
 		default:
-			x.suspectLocked(now, l, it, len(list) == 1)
+			x.suspectLocked(now, l, it, blamed && len(list) == 1)
 		}
 	}
 	x.expireLocked(now)
@@ -92,6 +95,20 @@ func (x *exporter) unpark() {
 		}
 	}
 	x.armLocked(now)
+}
+
+// mayBeToBlame tells whether a process may have ended by what it had to do. One
+// that somebody killed did not: nobody but the kernel, which says so, kills it
+// for its memory.
+func mayBeToBlame(r launch.Report) bool {
+	if r.Killed != "" || r.OOM {
+		return true
+	}
+	switch r.Signal {
+	case "SIGKILL", "SIGTERM", "SIGINT", "SIGHUP":
+		return false
+	}
+	return true
 }
 
 // suspectLocked makes an item that was in flight at a crash a suspect, or

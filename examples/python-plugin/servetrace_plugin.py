@@ -1050,6 +1050,8 @@ def _outlive(parent: int, why: _Ending) -> None:
     folder = os.environ.get("PLUGIN_UNIX_SOCKET_DIR", "")
     up = os.path.dirname(os.path.abspath(folder))
     if folder and os.path.basename(up).startswith("servetrace-"):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(up, "host.lock"))  # by which a host shows that it lives
         for empty in (folder, up):
             with contextlib.suppress(OSError):
                 os.rmdir(empty)

@@ -17,7 +17,6 @@ const PoisonSpan = "poison"
 //   - panic: it panics where no library can recover it
 //   - exit: it ends, with status 7
 //   - segv: it is killed by SIGSEGV, as code in C would be
-//   - oom: it is killed by SIGKILL, as by the kernel
 //   - freeze: it answers nothing any more
 //   - spin: that call burns a processor for ever, and all else goes on
 func poison(how string) {
@@ -40,8 +39,6 @@ func die(how string) {
 		os.Exit(7)
 	case "segv":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
-	case "oom":
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case "freeze":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case "spin":
