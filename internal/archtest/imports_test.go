@@ -45,6 +45,7 @@ var importTable = []struct {
 	}},
 	{dir: "internal/testplugin", may: []string{"pluginsdk"}},
 	{dir: "internal/memnet"},
+	{dir: "internal/spancorpus"},
 	{dir: "internal/archtest"},
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
@@ -239,6 +240,10 @@ var keeperRules = []struct {
 	},
 	{
 		imported: modulePath + "/internal/memnet", by: []string{"internal/memnet"},
+		why: "it is for tests",
+	},
+	{
+		imported: modulePath + "/internal/spancorpus", by: []string{"internal/spancorpus"},
 		why: "it is for tests",
 	},
 }

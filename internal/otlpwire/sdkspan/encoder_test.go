@@ -12,6 +12,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/spancorpus"
 )
 
 func encode(e *Encoder, spans []sdktrace.ReadOnlySpan) []byte {
@@ -29,7 +31,7 @@ func FuzzEncoder(f *testing.F) {
 	}
 	f.Add(uint64(1), "bad\xff\xfe\xfftext \xe2\x82 \xed\xa0\x80x \xf0\x9f\x8e", uint8(9))
 	f.Fuzz(func(t *testing.T, seed uint64, text string, n uint8) {
-		spans := newGenerator(seed, text).spans(1 + int(n)%20)
+		spans := spancorpus.New(seed, text).Spans(1 + int(n)%20)
 		var e Encoder
 		got := encode(&e, spans)
 		if d := diff(expected(t, spans), decode(t, got)); d != "" {
@@ -100,11 +102,11 @@ func TestEncoderGroups(t *testing.T) {
 }
 
 func TestEncoderDropLast(t *testing.T) {
-	g := newGenerator(7, "x")
+	g := spancorpus.New(7, "x")
 	var e, want Encoder
 	e.DropLast() // nothing to take back
 	for i := range 8 {
-		s := g.stub().Snapshot()
+		s := g.Stub().Snapshot()
 		before := e.Size()
 		n := e.Append(s)
 		if grown := e.Size() - before; grown < n {
@@ -162,7 +164,7 @@ func TestEncoderForgets(t *testing.T) {
 
 // TestEncoderAllocates nothing, whatever kind the attributes are of.
 func TestEncoderAllocates(t *testing.T) {
-	spans := newGenerator(3, "valid \xff invalid").spans(64)
+	spans := spancorpus.New(3, "valid \xff invalid").Spans(64)
 	var e Encoder
 	dst := encode(&e, spans)
 	got := testing.AllocsPerRun(20, func() {

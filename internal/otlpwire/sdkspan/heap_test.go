@@ -12,6 +12,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/spancorpus"
 )
 
 // TestEstimateHeap measures what snapshots hold: they are made in the loop,
@@ -89,7 +91,7 @@ func (keeper) Shutdown(context.Context) error                  { return nil }
 func (keeper) ForceFlush(context.Context) error                { return nil }
 
 func TestEstimateHeapAllocates(t *testing.T) {
-	stub := newGenerator(5, "x \xff").stub()
+	stub := spancorpus.New(5, "x \xff").Stub()
 	stub.StartTime = time.Unix(1, 0)
 	s := stub.Snapshot()
 	if got := testing.AllocsPerRun(20, func() { EstimateHeap(s) }); got != 0 {
