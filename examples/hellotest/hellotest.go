@@ -1,17 +1,18 @@
-// Package hellotest runs examples/hello with a list of plugins, for the tests of
-// the other examples: each of them proves its claim on the real spans of a real
-// service.
+// Package hellotest runs examples/hello, or another service, with a list of
+// plugins, for the tests of the examples: each of them proves its claim on the
+// real spans of a real service.
 //
 //  1. [Main], called by TestMain, removes in the end what the tests have built.
 //  2. [Start] builds hello, once for each test binary, and starts it on a free
 //     port; the plugins are named in its environment, as an operator does it.
-//  3. [Service.Get] sends a request, which makes four spans.
-//  4. [Service.Await] waits for what is printed: by plugins to hello's standard
-//     output, by hello and its host to the log.
-//  5. [Service.Stop] ends hello as an operator does, by SIGTERM. Where a test
-//     does not come to it, hello is killed.
+//     [StartProgram] starts a service that is built already.
+//  3. [Service.Get] sends a request, which makes four spans in hello.
+//  4. [Service.Await] waits for what is printed: by plugins to the service's
+//     standard output, by the service and its host to the log.
+//  5. [Service.Stop] ends the service as an operator does, by SIGTERM. Where a
+//     test does not come to it, the service is killed.
 //
-// It judges nothing, and knows of plugins no more than hello does. Open this
+// It judges nothing, and knows of plugins no more than a service does. Open this
 // file; there is no other.
 package hellotest
 
@@ -98,15 +99,18 @@ func build() {
 	}
 }
 
-// Service is a running hello. Its methods are for the test's own goroutine.
+// Service is a running service. Its methods are for the test's own goroutine.
 type Service struct {
-	// Stdout is what plugins have printed, Log what hello and its host have.
+	// Stdout is what plugins have printed, Log what the service and its host
+	// have.
 	Stdout, Log *Output
+	// URL is where it serves, such as "http://127.0.0.1:40123".
+	URL string
 
 	tb    testing.TB
+	name  string // of the program, for errors
 	cmd   *exec.Cmd
-	url   string
-	ended chan struct{} // closed when hello, and whoever has its output, has ended
+	ended chan struct{} // closed when the service, and whoever has its output, has ended
 	err   error         // how; read after ended is closed
 }
 
@@ -120,15 +124,22 @@ func Start(tb testing.TB, environ ...string) *Service {
 	if hello.err != nil {
 		tb.Fatal(hello.err)
 	}
-	cmd := exec.Command(hello.path, "--http", "127.0.0.1:0")
+	return StartProgram(tb, hello.path, []string{"--http", "127.0.0.1:0"}, environ...)
+}
+
+// StartProgram starts the service at path as Start does hello. It must log the
+// line of servetrace.Run that says where it serves.
+func StartProgram(tb testing.TB, path string, args []string, environ ...string) *Service {
+	tb.Helper()
+	cmd := exec.Command(path, args...)
 	cmd.Env = slices.Concat(withoutSettings(cmd.Environ()), patientSettings(), environ)
-	s := &Service{Stdout: newOutput(), Log: newOutput(), tb: tb, cmd: cmd, ended: make(chan struct{})}
+	s := &Service{Stdout: newOutput(), Log: newOutput(), tb: tb, name: filepath.Base(path), cmd: cmd, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = s.Stdout, s.Log
-	cmd.WaitDelay = Patience // a plugin that outlives hello holds the pipe
+	cmd.WaitDelay = Patience // a plugin that outlives the service holds the pipe
 	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
-	go func() { // ends with hello
+	go func() { // ends with the service
 		defer close(s.ended)
 		s.err = cmd.Wait()
 		s.Stdout.close()
@@ -138,28 +149,31 @@ func Start(tb testing.TB, environ ...string) *Service {
 		_ = cmd.Process.Kill() // it has ended, or the test failed
 		<-s.ended
 		if tb.Failed() {
-			tb.Logf("hello's log:\n%s\nits standard output:\n%s", s.Log, s.Stdout)
+			tb.Logf("the log of %s:\n%s\nits standard output:\n%s", s.name, s.Log, s.Stdout)
 		}
 	})
-	s.url = s.Await(s.Log, `\burl=(http://\S+)`, 1)[0]
+	s.URL = s.Await(s.Log, `\burl=(http://\S+)`, 1)[0]
 	return s
 }
 
-// withoutSettings leaves out what would make the service another one.
+// withoutSettings leaves out what would make the service, or a plugin, another
+// one.
 func withoutSettings(environ []string) []string {
 	return slices.DeleteFunc(environ, func(pair string) bool {
-		return strings.HasPrefix(pair, "SERVE_") || strings.HasPrefix(pair, "OTEL_") || strings.HasPrefix(pair, "RAY_")
+		return slices.ContainsFunc([]string{"SERVE_", "OTEL_", "RAY_", "DD_", "HONEYCOMB_"}, func(prefix string) bool {
+			return strings.HasPrefix(pair, prefix)
+		})
 	})
 }
 
-// PID is the id of hello's process.
+// PID is the id of the service's process.
 func (s *Service) PID() int { return s.cmd.Process.Pid }
 
 // Get sends a request for path under a request id and reads the answer, whatever
 // its status.
 func (s *Service) Get(path, requestID string) {
 	s.tb.Helper()
-	req, err := http.NewRequestWithContext(s.tb.Context(), http.MethodGet, s.url+path, http.NoBody)
+	req, err := http.NewRequestWithContext(s.tb.Context(), http.MethodGet, s.URL+path, http.NoBody)
 	if err != nil {
 		s.tb.Fatal(err)
 	}
@@ -195,7 +209,7 @@ func (s *Service) Await(out *Output, pattern string, n int) []string {
 		case <-grown:
 		case <-s.ended:
 			if again, _ := out.state(); again == text {
-				s.tb.Fatalf("hello has ended (%v) with %d of %d matches of %q printed", s.err, len(found), n, pattern)
+				s.tb.Fatalf("%s has ended (%v) with %d of %d matches of %q printed", s.name, s.err, len(found), n, pattern)
 			}
 		case <-late.C:
 			s.tb.Fatalf("%d of %d matches of %q within %v", len(found), n, pattern, Patience)
@@ -203,20 +217,20 @@ func (s *Service) Await(out *Output, pattern string, n int) []string {
 	}
 }
 
-// Stop sends SIGTERM and waits until hello has ended, and its plugins with it.
-// It fails the test where hello does not end by itself and with status 0.
+// Stop sends SIGTERM and waits until the service has ended, and its plugins with
+// it. It fails the test where it does not end by itself and with status 0.
 func (s *Service) Stop() {
 	s.tb.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		s.tb.Fatalf("stop hello: %v", err)
+		s.tb.Fatalf("stop %s: %v", s.name, err)
 	}
 	select {
 	case <-s.ended:
 	case <-time.After(Patience):
-		s.tb.Fatalf("hello does not end within %v", Patience)
+		s.tb.Fatalf("%s does not end within %v", s.name, Patience)
 	}
 	if s.err != nil {
-		s.tb.Fatalf("hello ended: %v", s.err)
+		s.tb.Fatalf("%s ended: %v", s.name, s.err)
 	}
 }
 

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/serving"
+)
+
+// tracer is OpenTelemetry's global one, as in any instrumented program.
+var tracer = otel.Tracer("github.com/servetrace/servetrace/examples/upstream-downstream")
+
+// apps are the two applications; the first calls downstreamURL, where the other
+// is served, by this process or another.
+func apps(downstreamURL string) []*serving.App {
+	return []*serving.App{
+		serving.NewApp("app", serving.NewDeployment("UpstreamApp", upstream(downstreamURL))),
+		serving.NewApp("app2", serving.NewDeployment("DownstreamApp", serving.HandlerFunc(downstream)),
+			serving.WithRoutePrefix("/downstream")),
+	}
+}
+
+// upstream answers with what the downstream service says.
+func upstream(downstreamURL string) serving.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		ctx, span := startSpan(r.Context(), "upstream_application_span")
+		defer span.End()
+
+		// Go out to the network to call the downstream service.
+		message, err := call(ctx, downstreamURL, r.Header.Get("Authorization"))
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+			return err
+		}
+		span.SetStatus(codes.Ok, "")
+		w.Header().Set("Content-Type", "application/json")
+		return json.NewEncoder(w).Encode(struct {
+			Upstream   string `json:"upstream_message"`
+			Downstream string `json:"downstream_message"`
+		}{"Hello world from UpstreamApp!", message})
+	}
+}
+
+// call sends the request that crosses from one service to the other.
+func call(ctx context.Context, url, authorization string) (answer string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	if authorization != "" {
+		req.Header.Set("Authorization", authorization)
+	}
+	// Write the trace context into the headers, to have it downstream. ctx holds
+	// the span that was started last, so that this is the parent there.
+	otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(req.Header))
+
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", fmt.Errorf("call downstream: %w", err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return "", fmt.Errorf("call downstream: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("downstream answers %s", resp.Status)
+	}
+	return string(body), nil
+}
+
+// downstream finds the caller's trace in the context of its request: the proxy
+// has read it from the headers.
+func downstream(w http.ResponseWriter, r *http.Request) error {
+	_, span := startSpan(r.Context(), "downstream_application_span")
+	defer span.End()
+	span.SetStatus(codes.Ok, "")
+	_, err := io.WriteString(w, "Hello world from DownstreamApp!")
+	return err
+}
+
+// startSpan starts a span of the current trace, with the attributes that the
+// guide puts on its spans.
+func startSpan(ctx context.Context, name string) (context.Context, trace.Span) {
+	ctx, span := tracer.Start(ctx, name)
+	if replica, ok := serving.ReplicaContext(ctx); ok {
+		span.SetAttributes(
+			attribute.String("deployment", replica.Deployment),
+			attribute.String("replica_id", replica.ReplicaID.UniqueID))
+	}
+	return ctx, span
+}
