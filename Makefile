@@ -40,12 +40,14 @@ RACE ?= auto
 # each kind once or nearly so, and takes up to a minute more to recover.
 CHAOS_SEED ?= 1
 CHAOS_DURATION ?= 2m
+# For `make peers`: names, without any all of them.
+PEERS ?=
 # For `make bench`.
 BENCH ?= .
 BENCHTIME ?= 1s
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python test test-contrib hazards chaos run demo bench lint generate checkgenerate clean help
+.PHONY: all build plugins examples python test test-contrib peers test-peers hazards chaos run demo bench lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint: what a bare `make` does
 
@@ -75,10 +77,20 @@ python: ## Make the environment of examples/python-plugin; a notice where there 
 # the go command about all but the compiler.
 test: ## Run the tests, with -race wherever a C compiler exists
 	@$(call gotest,.,$(PKG))
+	@echo 'make test: the real peers of test/peers are not part of it: make peers, make test-peers'
 
 # A module of its own, so that what it needs of others stays out of ours.
 test-contrib: ## Run OpenTelemetry's own exporters and processors, and those of others, in plugins
 	@$(call gotest,test/contrib,./...)
+
+# A module of its own too: what each peer is built of is in its recipe package.
+# SERVETRACE_PEERS names another folder than .tools/peers, for several checkouts.
+peers: ## Build the real Collector, Datadog agent core and others that test-peers needs
+	@GOFLAGS=-buildvcs=false GOWORK=off $(GO) -C test/peers run ./build -go $(GO) $(PEERS)
+
+# The plugins that bin/ holds are not what go test caches by: -count=1.
+test-peers: build ## Run the plugins against the real peers that are built (see peers); the rest is skipped
+	@$(call gotest,test/peers,-count=1 $(PKG))
 
 # gotest runs the tests of packages $(2) in folder $(1).
 define gotest
@@ -116,6 +128,7 @@ bench: ## Run the benchmarks (BENCH=regexp, PKG=./host, BENCHTIME=1s)
 lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	$(GOLANGCI_LINT) run ./...
 	cd test/contrib && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
+	cd test/peers && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 
 generate: $(PROTO_TOOLS) ## Write internal/gen anew from proto/
 	PATH="$(PROTO_PATH)" $(BUF) generate
@@ -133,6 +146,7 @@ checkgenerate: $(PROTO_TOOLS) ## Check proto/, and that internal/gen is fresh an
 	diff -r internal/gen "$$fresh/internal/gen" || { echo 'internal/gen is stale: run make generate' >&2; exit 1; }
 	$(GO) mod tidy -diff
 	$(GO) -C test/contrib mod tidy -diff
+	$(GO) -C test/peers mod tidy -diff
 
 clean: ## Remove what was built; the tools in .tools/ stay
 	rm -rf bin

@@ -1,0 +1,252 @@
+package peer
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+)
+
+// Collector is a running OpenTelemetry Collector that takes OTLP over HTTP and
+// gRPC and writes every batch to a file, or hands it on.
+type Collector struct {
+	tb      testing.TB
+	options collectorOptions
+	// program is the executable, dir the folder of its files.
+	program, dir string
+	// healthPath is drawn, so that a neighbour's Collector that has taken a port
+	// of ours is not mistaken for it.
+	healthPath           string
+	http, grpc, healthAt int
+	process              *process
+	file                 *spanFile
+}
+
+type collectorOptions struct {
+	token              string
+	cert, key, clients string
+	// forward is where batches go by OTLP/gRPC, instead of to a file.
+	forward string
+}
+
+// CollectorOption changes what StartCollector starts.
+type CollectorOption func(*collectorOptions)
+
+// WithToken has the Collector refuse whoever does not send the header
+// "Authorization: Bearer TOKEN": with status 401, and code Unauthenticated.
+func WithToken(token string) CollectorOption {
+	return func(o *collectorOptions) { o.token = token }
+}
+
+// WithTLS has both ports speak TLS, with a certificate and its key in two PEM
+// files.
+func WithTLS(cert, key string) CollectorOption {
+	return func(o *collectorOptions) { o.cert, o.key = cert, key }
+}
+
+// WithClientCA has the Collector demand a client certificate that is signed by
+// one of those in a PEM file. It needs WithTLS.
+func WithClientCA(ca string) CollectorOption {
+	return func(o *collectorOptions) { o.clients = ca }
+}
+
+// forwardTo hands every batch on to an address by OTLP/gRPC before the sender
+// is answered, and answers what came of it.
+func forwardTo(address string) CollectorOption {
+	return func(o *collectorOptions) { o.forward = address }
+}
+
+// StartCollector starts a Collector and returns when it takes spans. It is
+// stopped when the test ends.
+func StartCollector(tb testing.TB, opts ...CollectorOption) *Collector {
+	tb.Helper()
+	c := &Collector{tb: tb, program: program(tb, "otelcol", "otelcol"), dir: tb.TempDir(), healthPath: "/" + rand.Text()}
+	for _, o := range opts {
+		o(&c.options)
+	}
+	c.file = &spanFile{tb: tb, path: filepath.Join(c.dir, "spans.binpb")}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("the Collector's log:\n%s", logText(c.logFile()))
+		}
+	})
+	c.process = startSomewhere(tb, c.logFile(), func() (*process, error) {
+		ports := freePorts(tb, 3)
+		c.http, c.grpc, c.healthAt = ports[0], ports[1], ports[2]
+		return c.start()
+	})
+	tb.Cleanup(func() {
+		if c.process != nil {
+			c.Stop()
+		}
+	})
+	return c
+}
+
+// startSomewhere starts a process until none of its ports is taken.
+func startSomewhere(tb testing.TB, log string, start func() (*process, error)) *process {
+	tb.Helper()
+	for try := 1; ; try++ {
+		var before int64
+		if info, err := os.Stat(log); err == nil {
+			before = info.Size()
+		}
+		p, err := start()
+		if err == nil {
+			return p
+		}
+		if try == startTries || !portTaken(log, before) {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// start starts the process on the ports that are set.
+func (c *Collector) start() (*process, error) {
+	settings, err := json.Marshal(c.settings())
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(c.dir, "collector.json") // JSON is YAML
+	if err := os.WriteFile(file, settings, 0o600); err != nil {
+		return nil, err
+	}
+	p, err := launch("the Collector", c.program, []string{"--config", file}, nil, c.logFile())
+	if err != nil {
+		return nil, err
+	}
+	if err := p.ready("http://" + loopback(c.healthAt) + c.healthPath); err != nil {
+		return nil, errors.Join(err, p.kill())
+	}
+	return p, nil
+}
+
+type object = map[string]any
+
+func (c *Collector) settings() object {
+	receiver := func(port int) object {
+		o := object{"endpoint": loopback(port)}
+		if c.options.token != "" {
+			o["auth"] = object{"authenticator": "bearertokenauth"}
+		}
+		if c.options.cert != "" {
+			tls := object{"cert_file": c.options.cert, "key_file": c.options.key}
+			if c.options.clients != "" {
+				tls["client_ca_file"] = c.options.clients
+			}
+			o["tls"] = tls
+		}
+		return o
+	}
+	extensions := object{"health_check": object{"endpoint": loopback(c.healthAt), "path": c.healthPath}}
+	names := []string{"health_check"}
+	if c.options.token != "" {
+		extensions["bearertokenauth"] = object{"token": c.options.token}
+		names = append(names, "bearertokenauth")
+	}
+	// Length and bytes of each message, not JSON, which has no words for some
+	// values (NaN) and changes others (invalid UTF-8). No queue: what was
+	// answered is in the file after a flush, and what did not go on is an error.
+	exporter, settings := "file", object{
+		"path": c.file.path, "format": "proto", "append": true, "flush_interval": "50ms",
+	}
+	if c.options.forward != "" {
+		exporter, settings = "otlp_grpc", object{
+			"endpoint": c.options.forward, "tls": object{"insecure": true}, "compression": "none",
+			"sending_queue": object{"enabled": false}, "retry_on_failure": object{"enabled": false},
+		}
+	}
+	return object{
+		"extensions": extensions,
+		"receivers": object{"otlp": object{"protocols": object{
+			"http": receiver(c.http), "grpc": receiver(c.grpc),
+		}}},
+		"exporters": object{exporter: settings},
+		"service": object{
+			"extensions": names,
+			"telemetry":  object{"metrics": object{"level": "none"}, "logs": object{"level": "warn"}},
+			"pipelines":  object{"traces": object{"receivers": []string{"otlp"}, "exporters": []string{exporter}}},
+		},
+	}
+}
+
+func (c *Collector) logFile() string { return filepath.Join(c.dir, "log") }
+
+func (c *Collector) scheme() string {
+	if c.options.cert != "" {
+		return "https"
+	}
+	return "http"
+}
+
+// HTTP is the endpoint for OTLP/HTTP, http://127.0.0.1:PORT; https with TLS.
+// Safe for concurrent use.
+func (c *Collector) HTTP() string { return c.scheme() + "://" + loopback(c.http) }
+
+// GRPC is the endpoint for OTLP/gRPC, in the same form. Safe for concurrent use.
+func (c *Collector) GRPC() string { return c.scheme() + "://" + loopback(c.grpc) }
+
+// Spans is everything that has arrived by now, in the order of arrival, one or
+// more messages for each batch. The messages are the caller's to read, not to
+// change. An answer to the sender may be some 50 ms ahead of it.
+func (c *Collector) Spans() []*tracepb.ResourceSpans {
+	c.tb.Helper()
+	return c.file.read()
+}
+
+// WaitSpans blocks until at least n spans have arrived and gives what Spans
+// does. It ends the test when nothing new has come for a minute.
+func (c *Collector) WaitSpans(n int) []*tracepb.ResourceSpans {
+	c.tb.Helper()
+	waitFor(c.tb, fmt.Sprintf("%d spans at the Collector", n), n, func() int {
+		c.file.read()
+		return c.file.spans
+	})
+	return c.file.read()
+}
+
+// Raw is the file itself: what has arrived, as protobuf, to look for bytes that
+// must not be there.
+func (c *Collector) Raw() []byte {
+	c.tb.Helper()
+	text, err := os.ReadFile(c.file.path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		c.tb.Fatal(err)
+	}
+	return text
+}
+
+// Log is what the Collector has printed, its last 32 KiB where that is long.
+func (c *Collector) Log() string { return logText(c.logFile()) }
+
+// Stop ends the Collector as an operator would. Its ports refuse connections
+// then, and Spans goes on to work.
+func (c *Collector) Stop() {
+	c.tb.Helper()
+	if c.process == nil {
+		c.tb.Fatal("the Collector is stopped already")
+	}
+	if err := c.process.stop(); err != nil {
+		c.tb.Error(err)
+	}
+	c.process = nil
+}
+
+// Restart starts a Collector again that was stopped, on the same ports and with
+// the same file, and returns when it takes spans.
+func (c *Collector) Restart() {
+	c.tb.Helper()
+	if c.process != nil {
+		c.tb.Fatal("the Collector is running: Stop it first")
+	}
+	p, err := c.start()
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	c.process = p
+}

@@ -1,0 +1,213 @@
+// Package recipe says how each real peer is built and where it then lies.
+//
+//  1. All lists the recipes: a name, the files that define the peer, and the
+//     commands that build it.
+//  2. Key is a checksum over all of that, so that a peer whose definition
+//     changes is another folder, and nobody tests against an old one.
+//  3. Build runs the commands in a folder of its own and puts the result in
+//     place by one rename: a build that was cut off leaves nothing that could
+//     be taken for a peer.
+//
+// It starts no peer: package peer does. Command build of this module is
+// `make peers`. Open recipes.go for the list, then this file.
+package recipe
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// EnvDir is the variable that names another folder of built peers than
+// .tools/peers of the repository, so that several checkouts may share one.
+const EnvDir = "SERVETRACE_PEERS"
+
+// Recipe is how one peer is built.
+type Recipe struct {
+	// Name is the peer's name and that of its executable, if it has one.
+	Name string
+	// Files define the peer: paths relative to the folder of this module,
+	// which the checksum covers and which the commands may read.
+	Files []string
+	// Commands run one after another.
+	Commands []Command
+	// Needs are programs without which the peer is left out, with a notice.
+	Needs []string
+	// Optional: a peer that cannot be built is a notice, not a failure. Its
+	// tests are skipped then.
+	Optional bool
+}
+
+// Command is one program to run. In Dir and Args {module} stands for the folder
+// of this module, {work} for an empty folder that is thrown away, {out} for the
+// folder that becomes the peer's, and a first argument "go" for the go command
+// that Build is given.
+type Command struct {
+	Dir  string
+	Args []string
+}
+
+// Find gives the recipe of a name, and whether there is one.
+func Find(name string) (Recipe, bool) {
+	for _, r := range All() {
+		if r.Name == name {
+			return r, true
+		}
+	}
+	return Recipe{}, false
+}
+
+// Dir is the folder of a built peer, whether it is there or not: KEY of the
+// recipe in folder peers.
+func Dir(module, peers, name string) (string, error) {
+	r, known := Find(name)
+	if !known {
+		return "", fmt.Errorf("no peer %q", name)
+	}
+	key, err := r.Key(module)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(peers, key), nil
+}
+
+// Peers is the folder that built peers lie in: what EnvDir says, else
+// .tools/peers of the repository that module belongs to. A relative path is one
+// below the repository.
+func Peers(module string, getenv func(string) string) string {
+	repository := filepath.Dir(filepath.Dir(module))
+	dir := getenv(EnvDir)
+	if dir == "" {
+		dir = filepath.Join(".tools", "peers")
+	}
+	if filepath.IsAbs(dir) {
+		return dir
+	}
+	return filepath.Join(repository, dir)
+}
+
+// Key is the name of the peer's folder: its own name and a checksum over the
+// recipe and its files. It fails where a file cannot be read.
+func (r Recipe) Key(module string) (string, error) {
+	sum := sha256.New()
+	if err := json.NewEncoder(sum).Encode(r); err != nil {
+		return "", err
+	}
+	for _, name := range r.Files {
+		text, err := os.ReadFile(filepath.Join(module, name))
+		if err != nil {
+			return "", fmt.Errorf("checksum of peer %s: %w", r.Name, err)
+		}
+		sum.Write(fmt.Appendf(nil, "%s %d\n%s", name, len(text), text))
+	}
+	return r.Name + "-" + hex.EncodeToString(sum.Sum(nil))[:12], nil
+}
+
+// Missing lists the programs that the recipe needs and that PATH does not have.
+func (r Recipe) Missing() []string {
+	var missing []string
+	for _, name := range r.Needs {
+		if _, err := exec.LookPath(name); err != nil {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+// Builder is where and by what peers are built.
+type Builder struct {
+	// Module is the folder of this module, Peers the one that peers lie in.
+	Module, Peers string
+	// Go is the go command.
+	Go string
+	// Output gets what the commands print.
+	Output io.Writer
+	// Environ is the environment of the commands. Of the variables of the go
+	// command it keeps the proxy and the checksums, and none that would change
+	// what is built.
+	Environ []string
+}
+
+// Build builds a peer unless it is there, and gives its folder and whether it
+// has built it. It blocks for minutes; the end of ctx stops it. Builds of the
+// same peer at the same time are wasteful and safe.
+func (b Builder) Build(ctx context.Context, r Recipe) (dir string, built bool, err error) {
+	key, err := r.Key(b.Module)
+	if err != nil {
+		return "", false, err
+	}
+	dir = filepath.Join(b.Peers, key)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, false, nil
+	}
+	if err := os.MkdirAll(b.Peers, 0o755); err != nil {
+		return "", false, err
+	}
+	// Beside its place, so that the rename stays on one file system.
+	scratch, err := os.MkdirTemp(b.Peers, "."+r.Name+"-building-")
+	if err != nil {
+		return "", false, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	work, out := filepath.Join(scratch, "work"), filepath.Join(scratch, "out")
+	for _, d := range []string{work, out} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return "", false, err
+		}
+	}
+	for _, c := range r.Commands {
+		if err := b.run(ctx, c, work, out); err != nil {
+			return "", false, fmt.Errorf("build peer %s: %w", r.Name, err)
+		}
+	}
+	if err := os.Rename(out, dir); err != nil {
+		if _, there := os.Stat(dir); there == nil {
+			return dir, false, nil // somebody else was faster
+		}
+		return "", false, err
+	}
+	return dir, true, nil
+}
+
+func (b Builder) run(ctx context.Context, c Command, work, out string) error {
+	fill := strings.NewReplacer("{module}", b.Module, "{work}", work, "{out}", out)
+	args := make([]string, len(c.Args))
+	for i, arg := range c.Args {
+		args[i] = fill.Replace(arg)
+	}
+	if args[0] == "go" {
+		args[0] = b.Go
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir = fill.Replace(c.Dir)
+	// An empty GOFLAGS would give way to what `go env -w` has written.
+	cmd.Env = append(environ(b.Environ), "GOBIN="+out, "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false", "PWD="+cmd.Dir)
+	cmd.Stdout, cmd.Stderr = b.Output, b.Output
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+	}
+	return nil
+}
+
+// environ leaves out what would build something else than the recipe says, on
+// purpose of somebody who builds for another platform, say.
+func environ(all []string) []string {
+	var kept []string
+	for _, v := range all {
+		name, _, _ := strings.Cut(v, "=")
+		switch name {
+		case "GOOS", "GOARCH", "GOEXPERIMENT", "GO111MODULE", "GOBIN", "GOFLAGS", "GOWORK", "CGO_ENABLED", "PWD":
+		default:
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,42 @@
+package recipe
+
+// Versions of what no file of this module pins.
+const (
+	builderVersion      = "v0.161.0"
+	telemetrygenVersion = "v0.161.0"
+)
+
+// All lists the recipes in the order that they are built in, one after
+// another: each takes all cores.
+func All() []Recipe {
+	return []Recipe{
+		{
+			// The builder writes the main package and its go.mod; we compile, so
+			// that the flags are ours.
+			Name:  "otelcol",
+			Files: []string{"otelcol/builder.yaml"},
+			Commands: []Command{
+				{Dir: "{work}", Args: []string{
+					"go", "run", "go.opentelemetry.io/collector/cmd/builder@" + builderVersion,
+					"--config", "{module}/otelcol/builder.yaml", "--skip-compilation",
+				}},
+				goBuild("{work}/src", "otelcol", "."),
+			},
+		},
+		{
+			Name: "telemetrygen",
+			Commands: []Command{{Dir: "{work}", Args: []string{
+				"go", "install", "-trimpath", "-ldflags=-s -w",
+				"github.com/open-telemetry/opentelemetry-collector-contrib/cmd/telemetrygen@" + telemetrygenVersion,
+			}}},
+		},
+	}
+}
+
+// goBuild compiles the package of a module in dir, as its go.sum says and
+// whatever go.work is around it.
+func goBuild(dir, name, pkg string) Command {
+	return Command{Dir: dir, Args: []string{
+		"go", "build", "-trimpath", "-ldflags=-s -w", "-o", "{out}/" + name, pkg,
+	}}
+}
