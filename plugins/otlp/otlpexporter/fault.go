@@ -1,0 +1,109 @@
+package otlpexporter
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"google.golang.org/grpc/codes"
+
+	"github.com/go-logr/logr"
+)
+
+// fault is a reason for which there is no answer.
+type fault struct {
+	// in are texts of errors, of which one is enough. gRPC leaves nothing else of
+	// an error, so HTTP's are known by their text too; tests hold them.
+	in []string
+	// say is what happened and what to do. It follows the endpoint.
+	say func(c *settings) string
+}
+
+// faults are looked through in order: the first that matches counts.
+var faults = []fault{
+	{[]string{"proxyconnect", "proxy answered"}, func(c *settings) string {
+		return fmt.Sprintf("can not be reached through the proxy %s: check HTTP_PROXY, HTTPS_PROXY and NO_PROXY", c.via())
+	}},
+	{[]string{"server gave HTTP response to HTTPS client", "first record does not look like a TLS handshake"}, func(c *settings) string {
+		if !c.endpoint.schemed {
+			return fmt.Sprintf("answers without TLS: set %s=true, or write http:// in front of it in %s", EnvInsecure, c.setting())
+		}
+		return fmt.Sprintf("answers without TLS: write http:// in %s, or use a port of the receiver that has TLS", c.setting())
+	}},
+	{[]string{`malformed HTTP response "\x15\x03`, "unexpected TLS"}, func(c *settings) string { return "wants TLS: write https:// in " + c.setting() }},
+	{[]string{`malformed HTTP response "\x00\x00`}, func(*settings) string {
+		return fmt.Sprintf("speaks HTTP/2 at once, as gRPC does, not OTLP/HTTP: set %s=grpc, or use the receiver's port for HTTP, usually 4318", EnvProtocol)
+	}},
+	{[]string{"looked like an HTTP/1.1 header", "unexpected HTTP status code", "unexpected content-type"}, func(*settings) string {
+		return fmt.Sprintf("is no gRPC server: set %s=http/protobuf, or use the receiver's port for gRPC, usually 4317", EnvProtocol)
+	}},
+	{[]string{"error reading server preface", "frame too large"}, func(c *settings) string {
+		return fmt.Sprintf("does not speak gRPC without TLS: if it wants TLS, write https:// in %s; if it is for HTTP, set %s=http/protobuf",
+			c.setting(), EnvProtocol)
+	}},
+	{[]string{"certificate has expired or is not yet valid"}, func(*settings) string {
+		return "has a certificate that is not valid at this time: renew it, or set this machine's clock"
+	}},
+	{[]string{"certificate signed by unknown authority", "certificate is not trusted"}, func(c *settings) string {
+		if c.trust.authorities.set() {
+			return fmt.Sprintf("has a certificate of none of the authorities in %q: check %s", c.trust.authorities.text, c.trust.authorities.from)
+		}
+		return fmt.Sprintf("has a certificate of an authority that this machine does not know: set %s to the authority's PEM file", EnvCertificate)
+	}},
+	{[]string{"x509: certificate is valid for", "x509: cannot validate certificate for", "x509: certificate is not valid for any names"}, func(c *settings) string {
+		return fmt.Sprintf("has a certificate for another name: use a name that it is for in %s, or have it made for this one", c.setting())
+	}},
+	{[]string{"remote error: tls: "}, func(c *settings) string {
+		if c.trust.certificate.set() {
+			return fmt.Sprintf("refuses the TLS connection: check the certificate in %s", c.trust.certificate.from)
+		}
+		return fmt.Sprintf("refuses the TLS connection: if it wants a client's certificate, set %s and %s", EnvClientCertificate, EnvClientKey)
+	}},
+	{[]string{"connection refused", "connect: no such file or directory"}, func(c *settings) string {
+		return fmt.Sprintf("has nobody listening: start the receiver there, or say where it is in %s", c.setting())
+	}},
+	{[]string{"no such host", "produced zero addresses", "Name or service not known"}, func(c *settings) string {
+		return "has a name that is not known here: check it in " + c.setting()
+	}},
+	{[]string{"no route to host", "network is unreachable"}, func(c *settings) string {
+		return "can not be reached from this network: check it in " + c.setting()
+	}},
+	{[]string{"i/o timeout", "TLS handshake timeout", "context deadline exceeded"}, func(c *settings) string {
+		return "did not take a connection in time: check that it runs, that no firewall drops what is sent to it, and " + c.setting()
+	}},
+	{[]string{"connection reset by peer", "broken pipe", "EOF", "closed idle connection", "transport is closing", "use of closed network connection"}, func(*settings) string {
+		return "cut the connection before it answered"
+	}},
+}
+
+// explain puts an error of the network into words for an operator. It is to be
+// tried again.
+func (c *settings) explain(err error) error { return errors.New(c.explained(err.Error())) }
+
+func (c *settings) explained(text string) string {
+	said := plain(c.secrets.hide(text))
+	for _, f := range faults {
+		for _, in := range f.in {
+			if strings.Contains(text, in) {
+				return fmt.Sprintf("%s %s (%s)", c.endpoint.shown, f.say(c), said)
+			}
+		}
+	}
+	return fmt.Sprintf("%s: %s", c.endpoint.shown, said)
+}
+
+// slow is the error of a call that was not answered in time.
+func (c *settings) slow(of *call, within time.Duration, limit string) error {
+	text := "no connection to %s within %v: check that it runs, and that no firewall drops what is sent to it"
+	if of.connected.Load() {
+		text = "no answer from %s within %v"
+	}
+	return &coded{codes.DeadlineExceeded, fmt.Sprintf(text+" (%s sets the time)", c.endpoint.shown, within.Round(time.Millisecond), limit)}
+}
+
+// quiet keeps the client's reading of the environment out of the log: everything
+// has been read and judged before, and what it would show may be a secret. It
+// silences OpenTelemetry's internal logger in the process, not its error handler.
+func quiet() { otel.SetLogger(logr.Discard()) }

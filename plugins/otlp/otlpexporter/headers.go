@@ -1,0 +1,96 @@
+package otlpexporter
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// notOurs are headers that describe the message or the connection: the client
+// writes them. A receiver would not understand the message with others.
+var notOurs = []string{
+	"content-type", "content-encoding", "content-length", "transfer-encoding", "connection", "host", "te", "trailer", "upgrade",
+}
+
+// headers reads the operator's, from one place, over the plugin's own. Names are
+// in lower case. from is what an operator would change.
+func (r *reader) headers(protocol string, d Defaults) (all map[string]string, from string) {
+	all = map[string]string{}
+	for name, text := range d.Headers {
+		if err := checkHeader(protocol, name, text); err != nil {
+			r.fault("", "header %q of the plugin's own: %w", plain(name), err)
+		}
+		all[strings.ToLower(name)] = text
+	}
+	chosen := r.choose(EnvTracesHeaders, EnvHeaders, value{}, value{})
+	given := map[string]string{}
+	if from = chosen.from; chosen.set() {
+		given = r.parseHeaders(chosen)
+	} else if len(r.doc.Exporter.Headers) > 0 {
+		given, from = r.doc.Exporter.Headers, "exporter.headers"
+	}
+	for name, text := range given {
+		lower := strings.ToLower(name)
+		switch err := checkHeader(protocol, name, text); {
+		case err != nil:
+			r.fault(from, "header %q: %w", plain(name), err)
+		case slices.Contains(notOurs, lower) || protocol == protocolGRPC && strings.HasPrefix(lower, "grpc-"):
+			r.warn(from, fmt.Sprintf("header %q is the client's own business, and is left out", lower))
+		default:
+			all[lower] = text
+		}
+	}
+	if from == "" {
+		from = EnvHeaders
+	}
+	return all, from
+}
+
+// parseHeaders reads name=value, separated by commas, with values in
+// percent-encoding. Nothing of a faulty item is shown, for it may be a secret:
+// https://opentelemetry.io/docs/specs/otel/protocol/exporter/#specifying-headers-via-environment-variables
+func (r *reader) parseHeaders(v value) map[string]string {
+	all := map[string]string{}
+	for i, item := range strings.Split(v.text, ",") {
+		if strings.TrimSpace(item) == "" {
+			continue
+		}
+		name, text, found := strings.Cut(item, "=")
+		name = strings.TrimSpace(name)
+		if !found || !httpguts.ValidHeaderFieldName(name) {
+			r.fault(v.from, "item %d is not name=value: want items as authorization=Bearer%%20abc, separated by commas, "+
+				"with a comma within a value as %%2C (nothing of it is shown, for it may be a secret)", i+1)
+			continue
+		}
+		decoded, err := url.PathUnescape(strings.TrimSpace(text))
+		if err != nil {
+			r.fault(v.from, "the value of %q is not percent-encoded: write %% as %%25", plain(name))
+			continue
+		}
+		all[name] = strings.TrimSpace(decoded)
+	}
+	return all
+}
+
+// checkHeader tells what can not be sent.
+func checkHeader(protocol, name, text string) error {
+	if !httpguts.ValidHeaderFieldName(name) {
+		return errors.New("the name has characters that a header's may not have")
+	}
+	if !httpguts.ValidHeaderFieldValue(text) {
+		return errors.New("the value has control characters, such as the end of a line")
+	}
+	if protocol != protocolGRPC || strings.HasSuffix(strings.ToLower(name), "-bin") {
+		return nil
+	}
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return errors.New("the value has characters beyond ASCII, which gRPC does not take but in headers that end in -bin")
+		}
+	}
+	return nil
+}

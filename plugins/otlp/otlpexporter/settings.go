@@ -1,0 +1,295 @@
+package otlpexporter
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// The variables, as in OpenTelemetry's specification:
+// https://opentelemetry.io/docs/specs/otel/protocol/exporter/
+// One with TRACES in its name wins over the same without. An empty one is not
+// set.
+const (
+	// EnvProtocol is http/protobuf, which is the default, or grpc.
+	EnvProtocol       = "OTEL_EXPORTER_OTLP_PROTOCOL"
+	EnvTracesProtocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+	// EnvEndpoint is the URL of the back end. HTTP appends /v1/traces.
+	EnvEndpoint = "OTEL_EXPORTER_OTLP_ENDPOINT"
+	// EnvTracesEndpoint is the same, but HTTP uses it as it is.
+	EnvTracesEndpoint = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+	// EnvHeaders are name=value, separated by commas; values are percent-encoded.
+	EnvHeaders       = "OTEL_EXPORTER_OTLP_HEADERS"
+	EnvTracesHeaders = "OTEL_EXPORTER_OTLP_TRACES_HEADERS"
+	// EnvCompression is none, which is the default, or gzip.
+	EnvCompression       = "OTEL_EXPORTER_OTLP_COMPRESSION"
+	EnvTracesCompression = "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION"
+	// EnvTimeout is how long one call may take, in ms; 10000 is the default. It
+	// ends before the host's deadline in any case.
+	EnvTimeout       = "OTEL_EXPORTER_OTLP_TIMEOUT"
+	EnvTracesTimeout = "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"
+	// EnvCertificate is a PEM file of the authorities to trust, instead of the
+	// system's.
+	EnvCertificate       = "OTEL_EXPORTER_OTLP_CERTIFICATE"
+	EnvTracesCertificate = "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE"
+	// EnvClientCertificate and EnvClientKey are PEM files for mutual TLS, both or
+	// none.
+	EnvClientCertificate       = "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"
+	EnvTracesClientCertificate = "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE"
+	EnvClientKey               = "OTEL_EXPORTER_OTLP_CLIENT_KEY"
+	EnvTracesClientKey         = "OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY"
+	// EnvInsecure is true where gRPC is to have no TLS and the endpoint has no
+	// scheme that says so; false is the default.
+	EnvInsecure       = "OTEL_EXPORTER_OTLP_INSECURE"
+	EnvTracesInsecure = "OTEL_EXPORTER_OTLP_TRACES_INSECURE"
+)
+
+// envExportTimeout is the host's, for errors.
+const envExportTimeout = "SERVE_TRACING_EXPORT_TIMEOUT"
+
+// EnvPatterns gives the variables that [New] reads, for pluginsdk.Spec.Env:
+// those above, and none of other signals, which may hold other credentials. Of
+// those that every plugin has, proxies' and SSL_CERT_FILE and SSL_CERT_DIR count.
+// The slice is the caller's, to append to.
+func EnvPatterns() []string {
+	return []string{
+		"OTEL_EXPORTER_OTLP_TRACES_*", EnvProtocol, EnvEndpoint, EnvHeaders, EnvCompression, EnvTimeout,
+		EnvCertificate, EnvClientCertificate, EnvClientKey, EnvInsecure,
+	}
+}
+
+const (
+	protocolHTTP     = "http/protobuf"
+	protocolGRPC     = "grpc"
+	compressionNone  = "none"
+	compressionGzip  = "gzip"
+	defaultTimeout   = 10 * time.Second
+	fromDefault      = "default"
+	documentEndpoint = "exporter.endpoint"
+)
+
+// settings are what the operator chose, checked.
+type settings struct {
+	protocol    string
+	endpoint    endpoint
+	headers     map[string]string // names in lower case
+	headersFrom string
+	gzip        bool
+	timeout     time.Duration
+	timeoutFrom string
+	trust       trust
+	proxy       proxyOf
+	secrets     secrets
+}
+
+// document is the plugin's, of which this package has one part.
+type document struct {
+	Exporter struct {
+		Protocol          string            `yaml:"protocol"`
+		Endpoint          string            `yaml:"endpoint"`
+		Headers           map[string]string `yaml:"headers"`
+		Compression       string            `yaml:"compression"`
+		Timeout           time.Duration     `yaml:"timeout"`
+		Certificate       string            `yaml:"certificate"`
+		ClientCertificate string            `yaml:"client_certificate"`
+		ClientKey         string            `yaml:"client_key"`
+		Insecure          *bool             `yaml:"insecure"`
+	} `yaml:"exporter"`
+}
+
+// value is a setting's text, and the name of what it is from.
+type value struct{ text, from string }
+
+func (v value) set() bool { return v.text != "" }
+
+// reader reads settings and collects what is wrong with them.
+type reader struct {
+	setup  pluginsdk.Setup
+	doc    document
+	faults []error
+}
+
+func (r *reader) fault(path, format string, args ...any) {
+	r.faults = append(r.faults, &pluginsdk.ConfigError{Path: path, Err: fmt.Errorf(format, args...)})
+}
+
+func (r *reader) warn(path, text string) {
+	if r.setup.Warn != nil {
+		r.setup.Warn(path, text)
+	}
+}
+
+// choose gives the first of the two variables, the document and the default that
+// is set. The others are not looked at: the general variable may be there for
+// another signal, or another program's exporter.
+func (r *reader) choose(traces, base string, inDocument, otherwise value) value {
+	for _, name := range []string{traces, base} {
+		if text := strings.TrimSpace(r.setup.Getenv(name)); text != "" {
+			return value{text, name}
+		}
+	}
+	if inDocument.set() {
+		return inDocument
+	}
+	return otherwise
+}
+
+// readSettings takes each setting from its variables, or else from the document,
+// or else from d. Errors name the one or the other.
+func readSettings(s pluginsdk.Setup, d Defaults) (settings, error) {
+	r := &reader{setup: s}
+	if err := s.DecodeConfig(&r.doc); err != nil {
+		return settings{}, err
+	}
+	doc := r.doc.Exporter
+	var c settings
+	c.protocol = r.protocol(d)
+	insecure := r.insecure()
+	c.endpoint = r.endpoint(c.protocol, insecure, d)
+	c.headers, c.headersFrom = r.headers(c.protocol, d)
+	c.gzip = r.compression()
+	c.timeout, c.timeoutFrom = r.timeout()
+	c.trust = trust{
+		authorities: r.choose(EnvTracesCertificate, EnvCertificate, value{doc.Certificate, "exporter.certificate"}, value{}),
+		certificate: r.choose(EnvTracesClientCertificate, EnvClientCertificate,
+			value{doc.ClientCertificate, "exporter.client_certificate"}, value{}),
+		key: r.choose(EnvTracesClientKey, EnvClientKey, value{doc.ClientKey, "exporter.client_key"}, value{}),
+	}
+	r.trust(c.trust, c.endpoint)
+	if basic := c.endpoint.authorization; basic != "" {
+		c.headers = headersOver(map[string]string{"authorization": basic}, c.headers)
+	}
+	c.proxy = proxies(s.Getenv)
+	c.secrets = secretsOf(c.headers)
+	r.remark(c, insecure)
+	return c, errors.Join(r.faults...)
+}
+
+func (r *reader) protocol(d Defaults) string {
+	chosen := r.choose(EnvTracesProtocol, EnvProtocol,
+		value{r.doc.Exporter.Protocol, "exporter.protocol"}, value{d.Protocol, "default of the plugin"})
+	switch chosen.text {
+	case "":
+		return protocolHTTP
+	case protocolHTTP, protocolGRPC:
+	case "http/json":
+		r.fault(chosen.from, "%q is not supported: want http/protobuf, which every receiver of OTLP takes at the same address, or grpc", chosen.text)
+	default:
+		r.fault(chosen.from, "%q is not known: want http/protobuf or grpc", plain(chosen.text))
+	}
+	return chosen.text
+}
+
+// insecure gives the setting, and where it is from if it is set.
+func (r *reader) insecure() value {
+	inDocument := value{}
+	if told := r.doc.Exporter.Insecure; told != nil {
+		inDocument = value{strconv.FormatBool(*told), "exporter.insecure"}
+	}
+	chosen := r.choose(EnvTracesInsecure, EnvInsecure, inDocument, value{})
+	switch lower := strings.ToLower(chosen.text); lower {
+	case "", "true", "false":
+		chosen.text = lower
+	default:
+		r.fault(chosen.from, "%q is not known: want true or false", plain(chosen.text))
+	}
+	return chosen
+}
+
+func (r *reader) compression() bool {
+	chosen := r.choose(EnvTracesCompression, EnvCompression,
+		value{r.doc.Exporter.Compression, "exporter.compression"}, value{text: compressionNone})
+	switch chosen.text {
+	case compressionNone:
+	case compressionGzip:
+		return true
+	default:
+		r.fault(chosen.from, "%q is not known: want gzip or none", plain(chosen.text))
+	}
+	return false
+}
+
+// timeout reads milliseconds, or of the document a duration.
+func (r *reader) timeout() (time.Duration, string) {
+	const most = time.Hour
+	name := "exporter.timeout"
+	d := r.doc.Exporter.Timeout
+	chosen := r.choose(EnvTracesTimeout, EnvTimeout, value{}, value{})
+	if chosen.set() {
+		name = chosen.from
+		ms, err := strconv.ParseInt(chosen.text, 10, 64)
+		if err != nil || ms <= 0 || ms > most.Milliseconds() {
+			r.fault(name, "%q: want whole milliseconds, 1 to %d, such as 10000", plain(chosen.text), most.Milliseconds())
+			return defaultTimeout, name
+		}
+		d = time.Duration(ms) * time.Millisecond
+	}
+	switch {
+	case d == 0:
+		return defaultTimeout, EnvTimeout
+	case d < time.Millisecond || d > most:
+		r.fault(name, "%v: want 1ms to %v, such as 10s", d, most)
+	}
+	return d, name
+}
+
+// remark tells what is legal and seldom meant.
+func (r *reader) remark(c settings, insecure value) {
+	e := c.endpoint
+	if insecure.set() && (c.protocol != protocolGRPC || e.schemed) {
+		r.warn(insecure.from, fmt.Sprintf("counts only for grpc endpoints without http:// or https://; %s decides by its scheme", e.shown))
+	}
+	if !e.secure {
+		for _, file := range []value{c.trust.authorities, c.trust.certificate, c.trust.key} {
+			if file.set() {
+				r.warn(file.from, fmt.Sprintf("is not used: %s is without TLS; write https://", e.shown))
+			}
+		}
+	}
+	const portGRPC, portHTTP = "4317", "4318"
+	switch port := e.port(); {
+	case c.protocol == protocolHTTP && port == portGRPC:
+		r.warn(e.from, fmt.Sprintf("%s: port 4317 is usually OTLP/gRPC: set %s=grpc, or use port 4318", e.shown, EnvProtocol))
+	case c.protocol == protocolGRPC && port == portHTTP:
+		r.warn(e.from, fmt.Sprintf("%s: port 4318 is usually OTLP/HTTP: set %s=http/protobuf, or use port 4317", e.shown, EnvProtocol))
+	}
+	if c.protocol == protocolHTTP && e.url != nil {
+		if hint := e.pathHint(); hint != "" {
+			r.warn(e.from, e.shown+": "+hint)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.headers)) {
+		if c.headers[name] == "" {
+			r.warn(c.headersFrom, fmt.Sprintf("header %q has an empty value", name))
+		}
+	}
+}
+
+// announce says once where spans go.
+func (c *settings) announce(log *slog.Logger) {
+	if log == nil {
+		return
+	}
+	compression := compressionNone
+	if c.gzip {
+		compression = compressionGzip
+	}
+	attrs := []any{
+		"endpoint", c.endpoint.shown, "from", c.endpoint.from, "protocol", c.protocol,
+		"compression", compression, "tls", c.trust.describe(c.endpoint.secure), "timeout", c.timeout,
+	}
+	if len(c.headers) > 0 {
+		attrs = append(attrs, "headers", strings.Join(slices.Sorted(maps.Keys(c.headers)), " "))
+	}
+	if via := c.via(); via != "" {
+		attrs = append(attrs, "proxy", via)
+	}
+	log.Info("spans go by OTLP", attrs...)
+}

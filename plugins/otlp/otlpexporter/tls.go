@@ -1,0 +1,122 @@
+package otlpexporter
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// trust is what TLS is made of: names of files, which somebody may replace while
+// the plugin runs. None set: the system's authorities, and no certificate.
+type trust struct{ authorities, certificate, key value }
+
+// trust finds what is wrong with the files. Without TLS they are not read.
+func (r *reader) trust(t trust, e endpoint) {
+	switch {
+	case t.certificate.set() && !t.key.set():
+		r.fault(t.certificate.from, "is set, and %s is not: set both, or none", EnvClientKey)
+	case !t.certificate.set() && t.key.set():
+		r.fault(t.key.from, "is set, and %s is not: set both, or none", EnvClientCertificate)
+	}
+	if !e.secure || len(r.faults) > 0 {
+		return
+	}
+	if _, _, err := t.pool(); err != nil {
+		r.faults = append(r.faults, err)
+	}
+	if t.certificate.set() {
+		if _, err := t.pair(); err != nil {
+			r.faults = append(r.faults, err)
+		}
+	}
+}
+
+// pool reads the authorities. It is nil for the system's. content is the file's.
+func (t trust) pool() (pool *x509.CertPool, content []byte, err error) {
+	if !t.authorities.set() {
+		return nil, nil, nil
+	}
+	content, err = os.ReadFile(t.authorities.text)
+	if err != nil {
+		return nil, nil, &pluginsdk.ConfigError{Path: t.authorities.from, Err: fmt.Errorf("read the authorities to trust: %w", err)}
+	}
+	pool = x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(content) {
+		return nil, nil, &pluginsdk.ConfigError{Path: t.authorities.from, Err: fmt.Errorf(
+			"%q has no certificate: want PEM, with lines of -----BEGIN CERTIFICATE-----", t.authorities.text)}
+	}
+	return pool, content, nil
+}
+
+// pair reads certificate and key.
+func (t trust) pair() (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(t.certificate.text, t.key.text)
+	if err != nil { // it names the file that can not be read, and shows nothing of the key
+		return nil, &pluginsdk.ConfigError{Path: t.certificate.from, Err: fmt.Errorf(
+			"certificate %q with key %q of %s: %w", t.certificate.text, t.key.text, t.key.from, err)}
+	}
+	return &pair, nil
+}
+
+// config makes a configuration, and gives the authorities' file as it was read.
+// The client's certificate is read anew at each handshake, so that one that was
+// renewed is used at the next; while its files do not fit together the last that
+// did is.
+func (t trust) config() (*tls.Config, []byte, error) {
+	pool, content, err := t.pool()
+	if err != nil {
+		return nil, nil, err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
+	if !t.certificate.set() {
+		return config, content, nil
+	}
+	var mu sync.Mutex
+	last, err := t.pair()
+	if err != nil {
+		return nil, nil, err
+	}
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if pair, err := t.pair(); err == nil {
+			last = pair
+		}
+		return last, nil
+	}
+	return config, content, nil
+}
+
+// changed tells whether the authorities are other than when content was read,
+// and can be used.
+func (t trust) changed(content []byte) bool {
+	_, now, err := t.pool()
+	return err == nil && !bytes.Equal(now, content)
+}
+
+// describe is for the log.
+func (t trust) describe(secure bool) string {
+	if !secure {
+		return "off"
+	}
+	text := "system's authorities"
+	if t.authorities.set() {
+		text = "authorities of " + t.authorities.text
+	}
+	if t.certificate.set() {
+		text += ", certificate " + t.certificate.text
+	}
+	return text
+}
+
+// distrust tells whether the handshake failed because of who the server is.
+func distrust(err error) bool {
+	_, is := errors.AsType[*tls.CertificateVerificationError](err)
+	return is
+}
