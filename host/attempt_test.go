@@ -73,6 +73,7 @@ func TestPluginsOfNoUseSayItOnce(t *testing.T) {
 		"hello":  `msg="hello, world"`,
 	} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel() // most of it is pauses between starts
 			log := &testplugin.Log{}
 			h, err := New(Config{Plugins: pluginList([]string{testplugin.Install(t, mode)}), StartTimeout: time.Minute},
 				WithLogger(slog.New(slog.NewTextHandler(log, nil))))

@@ -138,9 +138,9 @@ func TestUpgradeToABadPluginLosesNothing(t *testing.T) {
 // TestHazard13SwappedWhileItRuns: what was swapped is not taken up silently.
 func TestHazard13SwappedWhileItRuns(t *testing.T) {
 	first, second := testplugin.Install(t, "record"), testplugin.Install(t, "record")
-	for how, swap := range map[string]func(swappable){
-		"rename over": func(s swappable) { s.become(second) },
-		"overwrite": func(s swappable) {
+	for how, swap := range map[string]func(*testing.T, swappable){
+		"rename over": func(_ *testing.T, s swappable) { s.become(second) },
+		"overwrite": func(t *testing.T, s swappable) {
 			text, err := os.ReadFile(s.path)
 			if err != nil {
 				t.Fatal(err)
@@ -151,11 +151,12 @@ func TestHazard13SwappedWhileItRuns(t *testing.T) {
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel() // most of it is the wait for the next look at the file
 			plugin := newSwappable(t, first)
 			r := startHost(t, nil, plugin.path)
 			r.waitReady(0)
 			pid := r.Stats().Exporters[0].PID
-			swap(plugin)
+			swap(t, plugin)
 			r.spans("s", 10)
 			r.flush()
 			if got := r.Stats().Exporters[0].PID; got != pid {
@@ -190,6 +191,7 @@ func TestHazard13WatchTakesUpWhatWasSwapped(t *testing.T) {
 
 // TestHazard18MismatchIsNotRetried, until another file is there.
 func TestHazard18MismatchIsNotRetried(t *testing.T) {
+	t.Parallel() // as above
 	plugin := newSwappable(t, testplugin.Install(t, "version:99"))
 	r := startHost(t, func(c *Config) { c.StartTimeout = time.Minute }, plugin.path)
 	testplugin.WaitFor(t, "the state", func() bool { return r.Stats().Exporters[0].State == StateIncompatible })
