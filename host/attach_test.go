@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -200,6 +201,7 @@ func killedUnderLoad(t *testing.T, r *receiver) {
 }
 
 func TestFrozenAttachedPluginIsLeftAlone(t *testing.T) {
+	t.Parallel() // most of it is timeouts
 	r := newReceiver(t, 0)
 	r.start()
 	h := startHost(t, func(c *Config) { c.ExportTimeout, c.StartTimeout = 200*time.Millisecond, 500*time.Millisecond }, r.entry())
@@ -584,4 +586,43 @@ func TestShutdownWhileAttaching(t *testing.T) {
 	if !strings.Contains(h.log.String(), want) {
 		t.Errorf("the log does not say %s", want)
 	}
+}
+
+// kinds is a plugin that says to be of another kind, until it says not to be.
+type kinds struct {
+	pluginv1.UnimplementedLifecycleServer
+	strange atomic.Bool
+}
+
+func (k *kinds) Describe(context.Context, *pluginv1.DescribeRequest) (*pluginv1.DescribeResponse, error) {
+	if k.strange.Load() {
+		return &pluginv1.DescribeResponse{Name: "kinds", Kind: 4711}, nil
+	}
+	return &pluginv1.DescribeResponse{Name: "kinds", Kind: pluginv1.Kind_KIND_EXPORTER}, nil
+}
+
+func (*kinds) Flush(context.Context, *pluginv1.FlushRequest) (*pluginv1.FlushResponse, error) {
+	return &pluginv1.FlushResponse{}, nil
+}
+
+// TestAttachedPluginThatIsIncompatibleIsTriedAgain: another program may listen
+// there at any time, which no file tells, so the log does not speak of one.
+func TestAttachedPluginThatIsIncompatibleIsTriedAgain(t *testing.T) {
+	socket := filepath.Join(socketFolder(t), "p.sock")
+	var k kinds
+	k.strange.Store(true)
+	serveAt(t, socket, func(s *grpc.Server) {
+		pluginv1.RegisterLifecycleServer(s, &k)
+		coltracepb.RegisterTraceServiceServer(s, traces{export: func(context.Context, []string) error { return nil }})
+	})
+	h := startHost(t, nil, "unix://"+socket)
+	h.spans("s", 10)
+	testplugin.WaitFor(t, "the state", func() bool { return h.Stats().Exporters[0].State == StateIncompatible })
+	k.strange.Store(false)
+	h.flush()
+	h.wantBooks(0, map[string]uint64{"delivered": 10})
+	wantLines(t, h.log.String(), map[string]int{
+		"is incompatible; the socket is tried again with growing pauses": 1,
+		"until its file changes": 0,
+	})
 }

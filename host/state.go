@@ -28,10 +28,12 @@ const (
 	// minute, and by Reload.
 	StateBroken
 	// StateIncompatible: speaks another version, is of another kind or built
-	// for another machine; tried again when its file changes, and by Reload.
+	// for another machine; tried again when its file changes, and by Reload. One
+	// that is attached to is tried again after a pause.
 	StateIncompatible
 	// StateUntrusted: not what its pin says, or others may write to it, or it
-	// runs as somebody else; tried again when its file changes, and by Reload.
+	// runs as somebody else; tried again when its file changes, and by Reload. One
+	// that is attached to is tried again after a pause.
 	StateUntrusted
 	// StateDraining: the host shuts down, or the entry has left the list; what
 	// is left is being sent.
@@ -62,7 +64,9 @@ var stateInfo = [stateCount]struct {
 
 // attachedText is what the log says instead of a plugin that is attached to.
 var attachedText = map[State]string{
-	StateBackingOff: "plugin can not be reached at its socket, which is tried again with growing pauses; requests are not affected",
+	StateBackingOff:   "plugin can not be reached at its socket, which is tried again with growing pauses; requests are not affected",
+	StateIncompatible: "plugin that listens at its socket is incompatible; the socket is tried again with growing pauses; requests are not affected",
+	StateUntrusted:    "plugin that listens at its socket is not trusted and gets no span; the socket is tried again with growing pauses; requests are not affected",
 }
 
 // String is the state's name in logs, metrics and on the status page.
