@@ -1,10 +1,12 @@
 package servetrace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"strings"
 
 	"github.com/servetrace/servetrace/admin"
@@ -59,12 +61,39 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		cfg.Tracing.Warnings = append(cfg.Tracing.Warnings,
 			fmt.Sprintf("%s: %q is not one of none, error, warn, info, debug; info is logged", EnvLogLevel, getenv(EnvLogLevel)))
 	}
-	return cfg, errors.Join(errs[:]...)
+	return cfg, errors.Join(append(errs[:], cfg.clash())...)
 }
 
 // Validate reports every fault of every part at once, joined, or nil.
 func (c Config) Validate() error {
-	return errors.Join(c.Host.Validate(), c.Tracing.Validate(), c.Serving.Validate(), c.Admin.Validate())
+	return errors.Join(c.Host.Validate(), c.Tracing.Validate(), c.Serving.Validate(), c.Admin.Validate(), c.clash())
+}
+
+// clash says that the two listeners can not both be had: without it the second
+// to listen would blame another process.
+func (c Config) clash() error {
+	host, port, err := net.SplitHostPort(cmp.Or(c.Serving.HTTPAddr, serving.DefaultHTTPAddr))
+	adminHost, adminPort, adminErr := net.SplitHostPort(c.Admin.Addr)
+	switch {
+	case !c.Admin.Enabled(), err != nil, adminErr != nil: // Validate of the parts has it
+	case port == adminPort && port != "0" && overlap(host, adminHost):
+		return fmt.Errorf("%s=%q: that is %s too, and both listen at %s; give them different ports",
+			admin.EnvPort, adminPort, serving.EnvHTTPPort, adminHost)
+	}
+	return nil
+}
+
+// overlap tells whether one of two hosts stands for the other, or for all. Names
+// are not looked up.
+func overlap(a, b string) bool {
+	local := func(host string) string {
+		if host == "localhost" {
+			return admin.DefaultHost
+		}
+		return host
+	}
+	all := func(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }
+	return local(a) == local(b) || all(a) || all(b)
 }
 
 // settled is c with what the parts must agree on.

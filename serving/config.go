@@ -25,6 +25,9 @@ const (
 // caller of [Server.Shutdown]. It is Ray's graceful_shutdown_timeout_s.
 const DefaultShutdownTimeout = 20 * time.Second
 
+// DefaultHTTPAddr is what an empty [Config.HTTPAddr] means.
+const DefaultHTTPAddr = defaultHTTPHost + ":8000"
+
 // What a zero in the other fields of [Config] means.
 const (
 	defaultHTTPHost          = "127.0.0.1"
@@ -138,7 +141,7 @@ func (c Config) Validate() error {
 // withDefaults puts the defaults in place of zeros.
 func (c Config) withDefaults() Config {
 	if c.HTTPAddr == "" {
-		c.HTTPAddr = net.JoinHostPort(defaultHTTPHost, strconv.Itoa(defaultHTTPPort))
+		c.HTTPAddr = DefaultHTTPAddr
 	}
 	if c.ShutdownTimeout == 0 {
 		c.ShutdownTimeout = DefaultShutdownTimeout
