@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/admin"
+	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/serving"
 )
 
@@ -210,6 +211,9 @@ func TestReloadIsLogged(t *testing.T) {
 		for want, err := range map[string]error{
 			`msg="plugins are reloaded"`:                           nil,
 			`msg="some plugins stay as they were" error="a stays"`: errors.New("a stays"),
+			`msg="some plugins stay as they were" plugins="a, b" error="no folder"` + "\n": errors.Join(
+				errors.Join(&host.PluginError{Plugin: "a", Op: "does not start", Err: errors.New("told")}, &host.PluginError{Plugin: "b", Op: "x", Err: errors.New("told")}),
+				errors.New("no folder")),
 		} {
 			log := newSyncBuffer()
 			r := startReloads(func(context.Context) error { return err }, slog.New(slog.NewTextHandler(log, nil)))
@@ -246,5 +250,35 @@ func TestHangUpsDoNotHideTheEnd(t *testing.T) {
 	err := Run(ctx, inProcess(t), []*serving.App{app}, WithReady(ready), WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	if err != nil || !strings.Contains(log.String(), "because=terminated") {
 		t.Errorf("Run: %v\n%s", err, log)
+	}
+}
+
+// Two settings that can not both hold are told as that, before anything runs.
+func TestAdminPortIsTheServicesPort(t *testing.T) {
+	for name, test := range map[string]struct {
+		env  map[string]string
+		want string // of the error; empty: none
+	}{
+		"the default":       {map[string]string{"SERVE_ADMIN_PORT": "8000"}, `SERVE_ADMIN_PORT="8000": that is SERVE_HTTP_PORT too, and both listen at 127.0.0.1; give them different ports`},
+		"equal":             {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_HTTP_PORT": "9"}, `SERVE_ADMIN_PORT="9": that is`},
+		"on all addresses":  {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_HTTP_PORT": "9", "SERVE_HTTP_HOST": "0.0.0.0"}, `SERVE_ADMIN_PORT="9": that is`},
+		"by name":           {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_HTTP_PORT": "9", "SERVE_HTTP_HOST": "localhost"}, `SERVE_ADMIN_PORT="9": that is`},
+		"other addresses":   {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_HTTP_PORT": "9", "SERVE_HTTP_HOST": "127.0.0.2"}, ""},
+		"any free ones":     {map[string]string{"SERVE_ADMIN_PORT": "0", "SERVE_HTTP_PORT": "0"}, ""},
+		"no admin listener": {map[string]string{"SERVE_HTTP_PORT": "8001"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := ConfigFromEnv(func(name string) string { return test.env[name] })
+			for _, err := range []error{err, cfg.Validate()} {
+				if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.HasPrefix(err.Error(), test.want)) {
+					t.Errorf("error %v, want %q", err, test.want)
+				}
+			}
+		})
+	}
+	file := serviceFile(t, "http_options: {port: 8005}\nadmin: {port: 8005}\n")
+	_, err := LoadConfigFile(file, func(string) string { return "" })
+	if want := file + `:2:15: admin.port="8005": that is http_options.port too`; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
 	}
 }

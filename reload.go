@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
+
+	"github.com/servetrace/servetrace/host"
 )
 
 // reloads has the plugins reloaded in the background, one reload at a time, so
@@ -54,12 +57,40 @@ func (r *reloads) run(ctx context.Context) {
 	r.log.Info("reloading plugins")
 	switch err := r.reload(ctx); {
 	case err != nil && ctx.Err() == nil:
-		r.log.Error("some plugins stay as they were", "error", err)
+		r.log.Error("some plugins stay as they were", untold(err)...)
 	case err != nil:
 		r.log.Info("reloading plugins was called off", "because", context.Cause(ctx))
 	default:
 		r.log.Info("plugins are reloaded")
 	}
+}
+
+// untold is what a line of the log says of a reload's error: of plugins whose
+// cause the host has logged, the names, and the rest as it is.
+func untold(err error) (args []any) {
+	var plugins []string
+	var rest []error
+	var sort func(error)
+	sort = func(err error) {
+		switch is := err.(type) { //nolint:errorlint // what is wrapped belongs to the text around it
+		case *host.PluginError:
+			plugins = append(plugins, is.Plugin)
+		case interface{ Unwrap() []error }:
+			for _, one := range is.Unwrap() {
+				sort(one)
+			}
+		default:
+			rest = append(rest, err)
+		}
+	}
+	sort(err)
+	if plugins != nil {
+		args = append(args, "plugins", strings.Join(plugins, ", "))
+	}
+	if rest != nil {
+		args = append(args, "error", errors.Join(rest...))
+	}
+	return args
 }
 
 // stop calls off what runs and waits for it, for a moment at most.

@@ -17,9 +17,9 @@ import (
 // loss: the old one goes on if the new one fails, which it may do until it has
 // delivered its first batches. One that does not run is tried at once. Reload
 // blocks until all that is done, or ctx ends; what has begun goes on then. The
-// error says which plugins stay as they were, or do not start, and why. Reloading
-// a Host that is not started, or is shut down, is an error. Safe for concurrent
-// use.
+// error says which plugins stay as they were, or do not start, and why: of each
+// it joins a *[PluginError]. Reloading a Host that is not started, or is shut
+// down, is an error. Safe for concurrent use.
 func (h *Host) Reload(ctx context.Context) error {
 	stay, changed, err := h.relist(ctx)
 	if err != nil {
@@ -33,6 +33,22 @@ func (h *Host) Reload(ctx context.Context) error {
 		return errors.Join(err, fmt.Errorf("reload: %w", context.Cause(ctx)))
 	}
 }
+
+// PluginError is what Reload says of one plugin. The Host has logged it.
+type PluginError struct {
+	// Plugin is its name in the list.
+	Plugin string
+	// Op is what became of it: that it does not start, or is not replaced.
+	Op string
+	// Err is why. It is never nil.
+	Err error
+}
+
+// Error names the plugin, what became of it, and why.
+func (e *PluginError) Error() string { return fmt.Sprintf("plugin %q %s: %v", e.Plugin, e.Op, e.Err) }
+
+// Unwrap gives Err.
+func (e *PluginError) Unwrap() error { return e.Err }
 
 // relist takes over what the list is now, and gives the exporters that stay.
 // The others end in the background, and when they have, which changed tells,

@@ -101,11 +101,12 @@ func (x *exporter) upgrade(old *life) (stays, goes *life, err error) {
 	}
 	if old.gone() {
 		x.log.Error("plugin is not replaced: the new process failed, and the old one has ended; it is started again", "error", err)
-		return old, next, fmt.Errorf("plugin %q does not start, and the old process has ended: %w", x.entry.name, err)
+		return old, next, &PluginError{x.entry.name, "does not start, and the old process has ended", err}
 	}
-	err = fmt.Errorf("plugin %q is not replaced, the old process goes on: %w", x.entry.name, err)
+	cause := err
+	err = &PluginError{x.entry.name, "is not replaced, the old process goes on", cause}
 	x.log.Error("plugin is not replaced: the new process failed and the old one goes on; mend it and send SIGHUP again",
-		"pid", old.peer.PID(), "error", err)
+		"pid", old.peer.PID(), "error", cause)
 	x.endedWith(err)
 	return old, next, err
 }
@@ -299,7 +300,7 @@ func (x *exporter) reloadError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("plugin %q does not start: %w", x.entry.name, err)
+	return &PluginError{x.entry.name, "does not start", err}
 }
 
 // tellAskers tells those who asked. Their channels have room.

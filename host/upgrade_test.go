@@ -142,6 +142,9 @@ func TestUpgradeThatFailsKeepsTheOld(t *testing.T) {
 				if err == nil || !strings.HasPrefix(err.Error(), `plugin "plugin" is not replaced, the old process goes on: `) {
 					t.Errorf("Reload = %v", err)
 				}
+				if is, ok := errors.AsType[*PluginError](err); !ok || is.Plugin != "plugin" || is.Err == nil {
+					t.Errorf("Reload = %#v, want a PluginError", err)
+				}
 				if got := l.plugin().LastError; err != nil && got != err.Error() {
 					t.Errorf("LastError = %s, want %v", got, err)
 				}
