@@ -72,11 +72,10 @@ func (c Config) Validate() error {
 // clash says that the two listeners can not both be had: without it the second
 // to listen would blame another process.
 func (c Config) clash() error {
-	host, port, err := net.SplitHostPort(cmp.Or(c.Serving.HTTPAddr, serving.DefaultHTTPAddr))
-	adminHost, adminPort, adminErr := net.SplitHostPort(c.Admin.Addr)
-	switch {
-	case !c.Admin.Enabled(), err != nil, adminErr != nil: // Validate of the parts has it
-	case port == adminPort && port != "0" && overlap(host, adminHost):
+	// An address that is none, which is told of its part, has no port here.
+	host, port, _ := net.SplitHostPort(cmp.Or(c.Serving.HTTPAddr, serving.DefaultHTTPAddr))
+	adminHost, adminPort, _ := net.SplitHostPort(c.Admin.Addr)
+	if adminPort != "" && adminPort != "0" && adminPort == port && overlap(host, adminHost) {
 		return fmt.Errorf("%s=%q: that is %s too, and both listen at %s; give them different ports",
 			admin.EnvPort, adminPort, serving.EnvHTTPPort, adminHost)
 	}

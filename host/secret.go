@@ -82,6 +82,46 @@ func (s *secrets) lookUp(reference string) (string, error) {
 	return value, nil
 }
 
+// Reference is one that a plugin's document has.
+type Reference struct {
+	// Text is how it is written, "${env:NAME}"; of one that is of no known form
+	// there is only what can not be a secret.
+	Text string
+	// Err is why it can not be resolved; nil: it can. It has no value in it.
+	Err error
+}
+
+// References gives the references in the document that c has for a plugin, each
+// once, in their order, tried as a Host does at each start of the plugin: in the
+// environment of c, and in files, which it blocks for. Without a document there
+// are none. The error is that of a document which can not be read, or has a
+// reference that does not end.
+func (c Config) References(plugin string) ([]Reference, error) {
+	if c.Environ == nil {
+		c.Environ = environ()
+	}
+	is := c.PluginConfigs[plugin]
+	document, err := is.load()
+	if err != nil {
+		return nil, err
+	}
+	var list []Reference
+	known := map[string]bool{}
+	refs := c.secretsFor(plugin)
+	_, err = resolveReferences(document, func(reference string) (string, error) {
+		value, err := refs.lookUp(reference)
+		if !known[reference] {
+			known[reference] = true
+			list = append(list, Reference{shownReference(reference), errors.Unwrap(err)})
+		}
+		return value, nil // the others are tried too
+	})
+	if err != nil && is.File != "" {
+		err = fmt.Errorf("configuration file %q: %w", is.File, err)
+	}
+	return list, err
+}
+
 // shownReference is a reference as an error names it. What is not of a form
 // that is known may be a part of anything: of that only a word is shown.
 func shownReference(reference string) string {

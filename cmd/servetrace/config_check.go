@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -20,7 +23,9 @@ environment, by a line of the file, or by default. FILE is that of SERVE_CONFIG
 where it is not given. Nothing is started.
 
 Of a plugin's document there is only the length, for it may hold secrets;
-"servetrace plugin explain" shows more of it. Warnings, which the log of a service
+"servetrace plugin explain" shows more of it. Its references are listed, ${env:NAME}
+and ${file:/PATH}, with whether they can be resolved here: a service resolves them
+where it runs, each time that it starts the plugin. Warnings, which the log of a service
 would have too, go to standard error.
 
 The exit code is 1 where a service would not start with the file.`
@@ -71,6 +76,16 @@ type checked struct {
 	Faults   []fault     `json:"faults,omitempty"`
 	Warnings []string    `json:"warnings,omitempty"`
 	Settings []effective `json:"settings,omitempty"`
+	// References are those of the plugins' documents, by the plugins' names.
+	References []reference `json:"references,omitempty"`
+}
+
+// reference is one of a plugin's document, without its value. Missing is why it
+// can not be resolved here.
+type reference struct {
+	Plugin    string `json:"plugin"`
+	Reference string `json:"reference"`
+	Missing   string `json:"missing,omitempty"`
 }
 
 // fault is one that the file has, or, without a line, the environment.
@@ -113,7 +128,22 @@ func (s settings) check(path string) (checked, error) {
 	for _, held := range file.Settings() {
 		is.Settings = append(is.Settings, effective(held))
 	}
+	is.refer(cfg.Host)
 	return is, nil
+}
+
+// refer tries the references of all documents. One that fails here is no fault of
+// the file: a service may run elsewhere, and starts without its plugin.
+func (c *checked) refer(cfg host.Config) {
+	for _, plugin := range slices.Sorted(maps.Keys(cfg.PluginConfigs)) {
+		list, err := cfg.References(plugin)
+		if err != nil {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("plugin %q: %v", plugin, err))
+		}
+		for _, r := range list {
+			c.References = append(c.References, reference{plugin, r.Text, textOf(r.Err)})
+		}
+	}
 }
 
 // faultsOf takes what was joined apart.
@@ -147,6 +177,13 @@ func (c checked) write(w io.Writer) error {
 			value = "-"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\n", held.Key, value, printable(held.From))
+	}
+	if err := table.Flush(); err != nil || len(c.References) == 0 {
+		return err
+	}
+	fmt.Fprintln(table, "\nREFERENCE\tPLUGIN\tHERE")
+	for _, r := range c.References {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", printable(r.Reference), printable(r.Plugin), cmp.Or(printable(r.Missing), "resolves"))
 	}
 	return table.Flush()
 }

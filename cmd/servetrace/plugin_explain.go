@@ -26,7 +26,8 @@ printed: of a text there is only its length, "<12 bytes>". Of
 the document, keys, numbers and booleans are shown, so write a secret that is
 made of digits in quotes. Comments are left out.
 
-The exit code is 1 where a service could not use one of the plugins.`
+The exit code is 1 where a service could not use one of the plugins, or a document
+is neither YAML nor JSON.`
 
 const pluginExplainExample = `  servetrace plugin explain
   DD_API_KEY=... servetrace plugin explain --plugins /opt/traces/datadog --json`
@@ -48,8 +49,9 @@ func newPluginExplain(s settings) *cobra.Command {
 				return err
 			}
 			out := []explained{}
-			for _, is := range list {
-				out = append(out, explain(is))
+			for i := range list {
+				list[i].Err = errors.Join(list[i].Err, documentFault(list[i]))
+				out = append(out, explain(list[i]))
 			}
 			switch {
 			case asJSON:

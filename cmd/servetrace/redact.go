@@ -2,11 +2,16 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/servicefile"
 )
 
 // redacted is all that is shown of a text.
@@ -22,7 +27,10 @@ func redacted(text string) string {
 // and comments are left out. It is empty for an empty document. Of one that can
 // not be read there is only its length.
 func redactDocument(document []byte) string {
-	var out bytes.Buffer
+	var out, compact bytes.Buffer
+	if json.Valid(document) && json.Compact(&compact, document) == nil {
+		document = compact.Bytes() // which YAML takes without its tabs
+	}
 	decoder := yaml.NewDecoder(bytes.NewReader(document))
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
@@ -40,6 +48,19 @@ func redactDocument(document []byte) string {
 			return fmt.Sprintf("# %s that are neither YAML nor JSON\n", redacted(string(document)))
 		}
 	}
+}
+
+// documentFault says where a plugin's document is neither YAML nor JSON. The host
+// passes it on without a look, but for references: those it has told of.
+func documentFault(is host.Inspection) error {
+	if len(is.Document()) == 0 || json.Valid(is.Config) {
+		return nil
+	}
+	name := cmp.Or(is.ConfigFile, "the document")
+	if fault := servicefile.Syntax(name, is.Config); fault != nil {
+		return fmt.Errorf("configuration %w", fault)
+	}
+	return nil
 }
 
 // redactNode takes the texts out of a node and all below it. What an alias

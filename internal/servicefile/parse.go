@@ -45,9 +45,28 @@ func (f *File) document(data []byte) (*yaml.Node, *FaultError) {
 		}
 	}
 	if !errors.Is(err, io.EOF) {
-		return nil, f.syntax(data, err)
+		return nil, syntax(f.Name, data, err)
 	}
 	return first.Content[0], nil
+}
+
+// Syntax says where a plugin's document is no YAML, nil where it is. Nothing in
+// it is what the document says. JSON is not all YAML: it is another's to tell.
+func Syntax(name string, data []byte) *FaultError {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var document yaml.Node
+		switch err := decoder.Decode(&document); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			fault := syntax(name, data, err)
+			if fault.Text == noAlias {
+				fault.Text = "a value that begins with * and is no alias of an anchor; put it in quotes"
+			}
+			return fault
+		}
+	}
 }
 
 // wrongByte finds what is no text.
@@ -74,7 +93,7 @@ var syntaxError = regexp.MustCompile(`(?s)^yaml: (?:line (\d+): )?(.*)$`)
 
 // syntax gives the parser's error the place where the line begins that it is
 // about, or where a tab or an alias stands.
-func (f *File) syntax(data []byte, err error) *FaultError {
+func syntax(name string, data []byte, err error) *FaultError {
 	line, text := 1, err.Error()
 	if m := syntaxError.FindStringSubmatch(text); m != nil {
 		if m[1] != "" {
@@ -88,7 +107,7 @@ func (f *File) syntax(data []byte, err error) *FaultError {
 	if m := unknownAnchor.FindStringSubmatch(text); m != nil {
 		if at := bytes.Index(data, []byte("*"+m[1])); at >= 0 {
 			line, column := placeOf(data, at)
-			return &FaultError{f.Name, line, column, noAlias}
+			return &FaultError{name, line, column, noAlias}
 		}
 	}
 	lines := strings.Split(string(data), "\n")
@@ -98,9 +117,9 @@ func (f *File) syntax(data []byte, err error) *FaultError {
 	}
 	indent := len(lines[line-1]) - len(strings.TrimLeft(lines[line-1], " \t\r"))
 	if tab := strings.IndexByte(lines[line-1][:indent], '\t'); tab >= 0 {
-		return &FaultError{f.Name, line, tab + 1, "the line is indented by a tab; YAML takes spaces only"}
+		return &FaultError{name, line, tab + 1, "the line is indented by a tab; YAML takes spaces only"}
 	}
-	return &FaultError{f.Name, line, indent + 1, "this is no YAML: " + text + "; see this line and those around it"}
+	return &FaultError{name, line, indent + 1, "this is no YAML: " + text + "; see this line and those around it"}
 }
 
 var unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
