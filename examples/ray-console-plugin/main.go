@@ -1,23 +1,23 @@
-// Command ray-console-plugin is the exporter plugin of Ray Serve's tracing guide:
-// it puts Ray's identity on every span, and writes the spans as the console
-// plugin does. It proves that a plugin of one's own is a processor in front of a
-// stock exporter, in ten lines. What the guide writes as
+// Command ray-console-plugin is the debug exporter of Ray Serve's tracing guide,
+// with the guide's RayServeSpanProcessor in front: it puts Ray's identity on
+// every span, and prints the spans. It proves that a plugin of one's own is a
+// processor in front of a stock exporter, in ten lines. What the guide writes as
 //
-//	def anyscale_span_processors() -> list[SpanProcessor]:
-//	    return [RayServeSpanProcessor(), BatchSpanProcessor(OTLPSpanExporter())]
+//	def debug_span_processor() -> List[SpanProcessor]:
+//	    return [RayServeSpanProcessor(), SimpleSpanProcessor(ConsoleSpanExporter())]
 //
-// and names in ANYSCALE_TRACING_EXPORTER_IMPORT_PATH is here the Spec below:
-//
-//	pluginsdk.Spec{
-//		Processors: []pluginsdk.NewProcessor{processors.RayContext()}, // RayServeSpanProcessor()
-//		Exporter:   consoleexporter.New,                               // BatchSpanProcessor(exporter)
-//	}
-//
-// named, once it is built, in SERVE_TRACING_EXPORTER_PLUGIN. There is no
-// counterpart of BatchSpanProcessor: spans come in batches, and the host queues
-// and retries.
+// and names in ANYSCALE_TRACING_EXPORTER_IMPORT_PATH (Ray Serve:
+// RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH) is here the Spec below, named, once it
+// is built, in SERVE_TRACING_EXPORTER_PLUGIN:
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=bin/ray-console-plugin bin/hello
+//	curl http://localhost:8000/
+//
+//	RayServeSpanProcessor()        processors.RayContext()
+//	ConsoleSpanExporter()          consoleexporter.New, which prints the same JSON
+//	SimpleSpanProcessor(exporter)  nothing: the host brings spans in batches, at
+//	                               most 200 ms after they ended
+//	BatchSpanProcessor(exporter)   nothing: the host queues and retries
 //
 // Its life is pluginsdk's. For each batch, RayContext makes ray.job_id,
 // ray.actor_id, ray.task_id and ray.request_id of what every span of a request
