@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -105,6 +107,44 @@ func TestOneBackEndFailsForAWhile(t *testing.T) {
 		t.Errorf("the console has spans %v, the file %v", console, lines)
 	}
 	s.Await(s.Log, `msg=stopped .*\bmulti-backend-plugin\.delivered=12\b`, 1)
+}
+
+// The collector refuses for a while: it gets every span all the same, and the
+// other two got each once.
+func TestCollectorFailsForAWhile(t *testing.T) {
+	collector := hellotest.StartReceiver(t)
+	collector.Answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	file := filepath.Join(t.TempDir(), "spans.jsonl")
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t), envFile+"="+file,
+		"OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL)
+	s.Get("/", "r1")
+	s.Await(s.Log, `level=WARN .*503`, 1) // the host was told, and tries again
+	s.Get("/fail", "r2")
+	const all = 2 * hellotest.SpansOfRequest
+	s.Await(s.Stdout, onConsole.String(), all)
+	collector.Answer(nil)
+	taken := map[string]int{}
+	for _, span := range collector.Await(t, all) {
+		taken[hex.EncodeToString(span.GetSpanId())]++
+	}
+	s.Stop()
+
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	console, lines := count(s.Stdout.String(), onConsole), count(string(text), inFile)
+	for what, seen := range map[string]map[string]int{"console": console, "file": lines, "collector": taken} {
+		if len(seen) != all || !maps.Equal(seen, console) {
+			t.Errorf("%s has spans %v, want the %d of the console: %v", what, seen, all, console)
+		}
+		for id, n := range seen {
+			if n != 1 {
+				t.Errorf("%s has span %s %d times", what, id, n)
+			}
+		}
+	}
+	s.Await(s.Log, `msg=stopped .*\bmulti-backend-plugin\.delivered=8\b`, 1)
 }
 
 // Without a file there is nothing to do, and the operator is told what is
