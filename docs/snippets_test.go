@@ -12,8 +12,9 @@
 //
 // The blocks of one folder are one test, in the order of the document. A block
 // of Go, shell, YAML, Python or text without a mark fails, so that no snippet is
-// left out by forgetting. /path/to/servetrace stands for a clone. In a diff a line
-// of @@ alone begins the next place.
+// left out by forgetting. /path/to/servetrace stands for a clone, and behind
+// localhost:4318 and localhost:8126 something takes what is sent there. In a diff
+// a line of @@ alone begins the next place.
 //
 // Open this file; it is all there is.
 package docs
@@ -22,7 +23,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,7 +55,7 @@ func TestSnippets(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := buildPrograms(t, root)
-	for _, name := range []string{"plugins.md", "processors.md", "service-file.md", "operations.md", "../README.md"} {
+	for _, name := range []string{"guide.md", "plugins.md", "processors.md", "service-file.md", "operations.md", "../README.md"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -116,6 +120,7 @@ func buildPrograms(t *testing.T, root string) string {
 	bin := t.TempDir()
 	for to, pkg := range map[string]string{
 		"hello": "./examples/hello", "servetrace": "./cmd/servetrace", "plugins/console": "./plugins/console",
+		"plugins/otlp": "./plugins/otlp", "upstream-downstream": "./examples/upstream-downstream",
 	} {
 		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, to), pkg)
 		cmd.Dir = root
@@ -159,15 +164,35 @@ func newPlace(t *testing.T, root, bin string) *place {
 	if err := os.WriteFile(filepath.Join(tools, "go"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
 		t.Fatal(err)
 	}
-	port, adminPort := freePort(t), freePort(t)
+	port, secondPort, adminPort := freePort(t), freePort(t), freePort(t)
 	environ := append(os.Environ(),
-		"PATH="+tools+":"+os.Getenv("PATH"),
+		"PATH="+tools+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+filepath.Join(dir, ".state"),
 		"GOFLAGS=-mod=mod", "GOWORK=off", "SERVE_HTTP_PORT="+port)
+	backEnd := httptest.NewServer(http.HandlerFunc(takeAll))
+	t.Cleanup(backEnd.Close)
+	local := backEnd.Listener.Addr().String()
 	return &place{
 		dir:     dir,
 		environ: environ,
 		words: strings.NewReplacer(clone+"/bin", bin, clone, root, "localhost:8000", "127.0.0.1:"+port,
+			"localhost:8002", "127.0.0.1:"+secondPort, "SERVE_HTTP_PORT=8002", "SERVE_HTTP_PORT="+secondPort,
+			"localhost:4318", local, "localhost:8126", local,
 			"SERVE_ADMIN_PORT=8001", "SERVE_ADMIN_PORT="+adminPort, "localhost:8001", "127.0.0.1:"+adminPort),
+	}
+}
+
+// takeAll is the back end of a document: an OTLP receiver on port 4318 and a
+// Datadog agent on port 8126, as the programs of the document see them. It takes
+// whatever comes; what the service counts as delivered is what a reader sees.
+func takeAll(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body) // whoever left does not want an answer
+	switch {
+	case r.URL.Path == "/info":
+		_, _ = io.WriteString(w, `{"version": "7.66.0", "endpoints": ["/v0.4/traces"], "client_drop_p0s": false}`)
+	case strings.HasSuffix(r.URL.Path, "/v0.4/traces"):
+		_, _ = io.WriteString(w, `{"rate_by_service": {}}`)
+	default:
+		w.Header().Set("Content-Type", "application/x-protobuf") // and an empty message
 	}
 }
 
@@ -291,8 +316,8 @@ func (p *place) command(ctx context.Context, dir string, b block) *exec.Cmd {
 	return cmd
 }
 
-// start runs a block in the background, and waits until a service says what to
-// try, or whatever runs has printed a line that names a setting.
+// start runs a block in the background, and waits until a service says that it
+// serves, or whatever runs has printed a line that names a setting.
 func (p *place) start(t *testing.T, dir string, b block) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -312,7 +337,7 @@ func (p *place) start(t *testing.T, dir string, b block) {
 		<-ended
 	})
 	p.wait(t, b, func(printed string) bool {
-		return strings.Contains(printed[before:], "try:") || strings.Contains(printed[before:], "SERVE_TRACING_EXPORTER_PLUGIN=unix://")
+		return strings.Contains(printed[before:], "msg=serving ") || strings.Contains(printed[before:], "SERVE_TRACING_EXPORTER_PLUGIN=unix://")
 	})
 }
 
