@@ -30,7 +30,7 @@
 // come is marked.
 //
 // A batch of which a part could not be written is retried whole, so a span may
-// stand twice. Files grow until someone takes them away: the package rotates
+// stand twice; of a span that a full disk has cut off nothing stays in a file. Files grow until someone takes them away: the package rotates
 // nothing, and syncs nothing to disk. A drawing does not have everything: what
 // a span repeats of its name or its parents, stack traces, and attributes of
 // events are in JSON only.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -26,8 +27,9 @@ func toFolder(chosen settings, node string) (pluginsdk.Exporter, error) {
 		return nil, &pluginsdk.ConfigError{Path: chosen.outputFrom, Err: fmt.Errorf("make the folder: %w", err)}
 	}
 	names := naming{node: node, hostPID: os.Getppid()}
+	var writing sync.Mutex
 	return pluginsdk.ExportFunc(func(ctx context.Context, batch *pluginsdk.Batch) (err error) {
-		open := files{dir: dir, byName: map[string]*os.File{}}
+		open := files{dir: dir, writing: &writing, byName: map[string]spanFile{}}
 		defer func() { err = errors.Join(err, open.close()) }()
 		return render(ctx, batch, func(span pluginsdk.Span) (io.Writer, error) {
 			return open.file(names.file(span))
@@ -37,21 +39,62 @@ func toFolder(chosen settings, node string) (pluginsdk.Exporter, error) {
 
 // files are those that one batch has opened.
 type files struct {
-	dir    string
-	byName map[string]*os.File
+	dir     string
+	writing *sync.Mutex // of all batches
+	byName  map[string]spanFile
+}
+
+// spanFile is appended to, a whole span or nothing of it: readers take it line by
+// line, or JSON by JSON, and half of one would cost them the next.
+type spanFile struct {
+	*os.File
+	writing *sync.Mutex
+}
+
+// Write takes back what a full disk has left room for of a span. Batches take
+// turns, so that no other's span is behind it.
+func (f spanFile) Write(span []byte) (int, error) {
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	n, err := f.File.Write(span)
+	if err == nil || n == 0 {
+		return n, err
+	}
+	if back := f.takeBack(int64(n)); back != nil {
+		return n, errors.Join(err, fmt.Errorf("the file keeps a part of a span: %w", back))
+	}
+	return 0, err
+}
+
+// takeBack cuts off the last n bytes that were written, where they are the last
+// of the file: the process that this one replaces, or is replaced by, may write
+// to it as well.
+func (f spanFile) takeBack(n int64) error {
+	end, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() != end {
+		return errors.New("another process has written behind it")
+	}
+	return f.Truncate(end - n)
 }
 
 // file opens a file for appending, once.
-func (f *files) file(name string) (*os.File, error) {
-	if file := f.byName[name]; file != nil {
+func (f *files) file(name string) (io.Writer, error) {
+	if file, open := f.byName[name]; open {
 		return file, nil
 	}
 	file, err := os.OpenFile(filepath.Join(f.dir, name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
 	if err != nil {
 		return nil, fmt.Errorf("open span file: %w", err)
 	}
-	f.byName[name] = file
-	return file, nil
+	f.byName[name] = spanFile{file, f.writing}
+	return f.byName[name], nil
 }
 
 // close closes all. An error may be the disk's word on a write before.
