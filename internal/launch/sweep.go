@@ -2,9 +2,13 @@ package launch
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +24,9 @@ const (
 	sweepGrace    = time.Second
 )
 
+// sweepAge is for how long a folder without a lock must have been as it is.
+const sweepAge = 24 * time.Hour
+
 // Sweep removes what hosts that were killed have left: the private folders of
 // their plugins, in the places where Start makes them given the same dirs, and
 // the processes that still carry such a folder in their environment, where
@@ -28,9 +35,13 @@ const (
 //
 // That a host is dead is proved by a lock on a file in the folder, which the
 // kernel releases at its end, and which is seen from any container that has the
-// folder; its number is not looked at. Folders of other users, and those of
-// living hosts, this one included, are left alone, as is everything whose name
-// is not exactly such a folder's.
+// folder. Folders of other users, and those of living hosts, this one included,
+// are left alone, as is everything whose name is not exactly such a folder's.
+//
+// Somebody may have removed the lock from a folder, and no more. Such a folder
+// proves nothing, so nobody is killed for it: it is removed when no process that
+// can be seen has the number in its name, or carries it in its environment, and
+// nothing was put into it or taken out for a day.
 //
 // It blocks for three seconds at most where there is something to remove, and
 // stops when ctx ends: what is left is for the next. What it did, and what it
@@ -59,8 +70,12 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 			if unix.Rmdir(path) == nil {
 				continue
 			}
-			if f, ok := claim(path); ok {
+			switch f, err := claim(path); {
+			case err == nil:
 				dead, paths = append(dead, f), append(paths, path)
+			case errors.Is(err, fs.ErrNotExist) && isForgotten(path):
+				err := os.RemoveAll(path)
+				log.Info("removed an old folder of a plugin, of which nobody knows any more", "path", path, "error", err)
 			}
 		}
 	}
@@ -101,15 +116,34 @@ func isFolderOfOurs(path string) bool {
 		int(stat.Uid) == os.Geteuid() && stat.Mode&0o777 == 0o700
 }
 
-// claim takes over a folder if its host is dead.
-func claim(path string) (*folder, bool) {
+// claim takes over a folder if its host is dead. fs.ErrNotExist: it has no lock.
+func claim(path string) (*folder, error) {
 	f, err := os.OpenFile(filepath.Join(path, wire.SocketFolderLock), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil, false
+		return nil, err
 	}
 	if err := lock(f); err != nil {
 		_ = f.Close() // empty
-		return nil, false
+		return nil, err
 	}
-	return &folder{path: path, lock: f}, true
+	return &folder{path: path, lock: f}, nil
+}
+
+// isForgotten tells whether a folder without a lock is nobody's. A host in
+// another container, whose processes are not seen from here, may have it yet: it
+// has lost its lock then, and the socket's file, which it does not need once it
+// is connected.
+func isForgotten(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || time.Since(info.ModTime()) < sweepAge {
+		return false
+	}
+	number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), wire.SocketFolderPrefix), "-")
+	pid, err := strconv.Atoi(number)
+	if err != nil || !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+		return false
+	}
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	return proctree.Await(now, markOf(path)) == nil
 }

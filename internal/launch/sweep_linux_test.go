@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
@@ -127,6 +129,15 @@ func TestSweepLeavesAlone(t *testing.T) {
 			}
 		}
 	}
+	old := func(name string) func(*testing.T, string) {
+		return func(t *testing.T, base string) {
+			mkdir(name, 0o700, false, "plugin.sock")(t, base)
+			then := time.Now().Add(-sweepAge - time.Minute)
+			if err := os.Chtimes(filepath.Join(base, name), then, then); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	for _, test := range []struct {
 		name, folder string
 		prepare      func(*testing.T, string)
@@ -138,6 +149,17 @@ func TestSweepLeavesAlone(t *testing.T) {
 		{"a name that goes on", "servetrace-1-2-old", mkdir("servetrace-1-2-old", 0o700, true), false},
 		{"open to others", "servetrace-4194999-123", mkdir("servetrace-4194999-123", 0o755, true), false},
 		{"without a lock, with something in it", "servetrace-4194999-123", mkdir("servetrace-4194999-123", 0o700, false, "notes"), false},
+		{"the same, of old", "servetrace-4194999-123", old("servetrace-4194999-123"), true},
+		{"the same, of a process that lives", fmt.Sprintf("servetrace-%d-123", os.Getpid()), old(fmt.Sprintf("servetrace-%d-123", os.Getpid())), false},
+		{"the same, that a process carries", "servetrace-4194999-123", func(t *testing.T, base string) {
+			old("servetrace-4194999-123")(t, base)
+			cmd := exec.Command("sleep", "600")
+			cmd.Env = []string{"PLUGIN_UNIX_SOCKET_DIR=" + filepath.Join(base, "servetrace-4194999-123")}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+		}, false},
 		{"a file", "servetrace-4194999-123", func(t *testing.T, base string) {
 			if err := os.WriteFile(filepath.Join(base, "servetrace-4194999-123"), nil, 0o700); err != nil {
 				t.Fatal(err)
