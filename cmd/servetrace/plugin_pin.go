@@ -21,8 +21,10 @@ the bytes that it has checked. Lock-down (SERVE_TRACING_LOCKDOWN) demands it.
 Look at a file before you pin it: a pin says that it stays, not that it is good.
 
 Each PATH is an executable, a bare name that is looked up in
-SERVE_TRACING_PLUGIN_DIR, or a folder, which stands for its executables. Without
-one, the list in force is printed, or that of --plugins. The exit code is 1 where
+SERVE_TRACING_PLUGIN_DIR, or a folder, which stands for its executables; a
+plugin without NAME= goes by that of its file. Without one, the list in force is
+printed with its names, or that of --plugins; a pin that an entry has is
+replaced by that of what its file is now. The exit code is 1 where
 a file can not be read, or an entry is the address of a socket, which has no pin.`
 
 const pluginPinExample = `  servetrace plugin pin ./bin/plugins/console

@@ -15,9 +15,12 @@ import (
 
 const pluginRunLong = `Start a plugin, send it the spans of a file, and say what became of them.
 
-The plugin is started as a service would: with the base variables and those of
-this environment that it declares, and with the document of --config, or else
-the one that SERVE_TRACING_PLUGIN_CONFIG has for its name. Each request of the
+PATH is an executable, or a bare name that is looked up in
+SERVE_TRACING_PLUGIN_DIR. The plugin is started as a service would: with the base
+variables and those of this environment that it declares, and with the document
+of --config, or else the one that SERVE_TRACING_PLUGIN_CONFIG, or the service file
+of SERVE_CONFIG, has for its name; references in it are resolved. It becomes ready
+within SERVE_TRACING_START_TIMEOUT, or not at all. Each request of the
 file is sent as it is, cut only where it is beyond the plugin's limits; batches
 go one after another, and none is sent twice. At the end the plugin is flushed
 and shut down. It is started once before, to be asked what it declares.
