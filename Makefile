@@ -129,6 +129,7 @@ lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	$(GOLANGCI_LINT) run ./...
 	cd test/contrib && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
+	cd test/peers/ddagent && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 
 generate: $(PROTO_TOOLS) ## Write internal/gen anew from proto/
 	PATH="$(PROTO_PATH)" $(BUF) generate
@@ -147,6 +148,7 @@ checkgenerate: $(PROTO_TOOLS) ## Check proto/, and that internal/gen is fresh an
 	$(GO) mod tidy -diff
 	$(GO) -C test/contrib mod tidy -diff
 	$(GO) -C test/peers mod tidy -diff
+	$(GO) -C test/peers/ddagent mod tidy -diff
 
 clean: ## Remove what was built; the tools in .tools/ stay
 	rm -rf bin

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // Collector is a running OpenTelemetry Collector that takes OTLP over HTTP and
@@ -24,7 +25,10 @@ type Collector struct {
 	healthPath           string
 	http, grpc, healthAt int
 	process              *process
-	file                 *spanFile
+	file                 *frameFile
+	// batches is what has been read of the file, spans how many are in it.
+	batches []*tracepb.ResourceSpans
+	spans   int
 }
 
 type collectorOptions struct {
@@ -69,7 +73,7 @@ func StartCollector(tb testing.TB, opts ...CollectorOption) *Collector {
 	for _, o := range opts {
 		o(&c.options)
 	}
-	c.file = &spanFile{tb: tb, path: filepath.Join(c.dir, "spans.binpb")}
+	c.file = &frameFile{tb: tb, path: filepath.Join(c.dir, "spans.binpb")}
 	tb.Cleanup(func() {
 		if tb.Failed() {
 			tb.Logf("the Collector's log:\n%s", logText(c.logFile()))
@@ -129,8 +133,10 @@ func (c *Collector) start() (*process, error) {
 type object = map[string]any
 
 func (c *Collector) settings() object {
-	receiver := func(port int) object {
-		o := object{"endpoint": loopback(port)}
+	receiver := func(port int, limit string, most int) object {
+		// Above what a Collector takes by default, 20 MiB and 4: the tests send
+		// spans as large as the host takes them.
+		o := object{"endpoint": loopback(port), limit: most}
 		if c.options.token != "" {
 			o["auth"] = object{"authenticator": "bearertokenauth"}
 		}
@@ -164,12 +170,13 @@ func (c *Collector) settings() object {
 	return object{
 		"extensions": extensions,
 		"receivers": object{"otlp": object{"protocols": object{
-			"http": receiver(c.http), "grpc": receiver(c.grpc),
+			"http": receiver(c.http, "max_request_body_size", 64<<20),
+			"grpc": receiver(c.grpc, "max_recv_msg_size_mib", 64),
 		}}},
 		"exporters": object{exporter: settings},
 		"service": object{
 			"extensions": names,
-			"telemetry":  object{"metrics": object{"level": "none"}, "logs": object{"level": "warn"}},
+			"telemetry":  object{"metrics": object{"level": "none"}, "logs": object{"level": "warn", "disable_stacktrace": true}},
 			"pipelines":  object{"traces": object{"receivers": []string{"otlp"}, "exporters": []string{exporter}}},
 		},
 	}
@@ -196,7 +203,19 @@ func (c *Collector) GRPC() string { return c.scheme() + "://" + loopback(c.grpc)
 // change. An answer to the sender may be some 50 ms ahead of it.
 func (c *Collector) Spans() []*tracepb.ResourceSpans {
 	c.tb.Helper()
-	return c.file.read()
+	for _, frame := range c.file.next() {
+		var data tracepb.TracesData
+		if err := proto.Unmarshal(frame, &data); err != nil {
+			c.tb.Fatalf("a batch of %d bytes: %v", len(frame), err)
+		}
+		for _, rs := range data.ResourceSpans {
+			c.batches = append(c.batches, rs)
+			for _, ss := range rs.ScopeSpans {
+				c.spans += len(ss.Spans)
+			}
+		}
+	}
+	return c.batches
 }
 
 // WaitSpans blocks until at least n spans have arrived and gives what Spans
@@ -204,22 +223,15 @@ func (c *Collector) Spans() []*tracepb.ResourceSpans {
 func (c *Collector) WaitSpans(n int) []*tracepb.ResourceSpans {
 	c.tb.Helper()
 	waitFor(c.tb, fmt.Sprintf("%d spans at the Collector", n), n, func() int {
-		c.file.read()
-		return c.file.spans
+		c.Spans()
+		return c.spans
 	})
-	return c.file.read()
+	return c.batches
 }
 
 // Raw is the file itself: what has arrived, as protobuf, to look for bytes that
 // must not be there.
-func (c *Collector) Raw() []byte {
-	c.tb.Helper()
-	text, err := os.ReadFile(c.file.path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		c.tb.Fatal(err)
-	}
-	return text
-}
+func (c *Collector) Raw() []byte { c.tb.Helper(); return c.file.raw() }
 
 // Log is what the Collector has printed, its last 32 KiB where that is long.
 func (c *Collector) Log() string { return logText(c.logFile()) }

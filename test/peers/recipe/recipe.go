@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,8 +35,9 @@ const EnvDir = "SERVETRACE_PEERS"
 type Recipe struct {
 	// Name is the peer's name and that of its executable, if it has one.
 	Name string
-	// Files define the peer: paths relative to the folder of this module,
-	// which the checksum covers and which the commands may read.
+	// Files define the peer: paths relative to the folder of this module, with
+	// wildcards as filepath.Glob has them, which the checksum covers and which
+	// the commands may read.
 	Files []string
 	// Commands run one after another.
 	Commands []Command
@@ -101,12 +103,21 @@ func (r Recipe) Key(module string) (string, error) {
 	if err := json.NewEncoder(sum).Encode(r); err != nil {
 		return "", err
 	}
-	for _, name := range r.Files {
-		text, err := os.ReadFile(filepath.Join(module, name))
-		if err != nil {
-			return "", fmt.Errorf("checksum of peer %s: %w", r.Name, err)
+	for _, pattern := range r.Files {
+		names, err := filepath.Glob(filepath.Join(module, pattern))
+		if err == nil && len(names) == 0 {
+			err = fs.ErrNotExist
 		}
-		sum.Write(fmt.Appendf(nil, "%s %d\n%s", name, len(text), text))
+		if err != nil {
+			return "", fmt.Errorf("checksum of peer %s: %s: %w", r.Name, pattern, err)
+		}
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return "", fmt.Errorf("checksum of peer %s: %w", r.Name, err)
+			}
+			sum.Write(fmt.Appendf(nil, "%s %d\n%s", filepath.Base(name), len(text), text))
+		}
 	}
 	return r.Name + "-" + hex.EncodeToString(sum.Sum(nil))[:12], nil
 }

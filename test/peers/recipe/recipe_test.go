@@ -112,6 +112,9 @@ func TestEveryRecipeIsWhole(t *testing.T) {
 		}
 		keys[key] = true
 	}
+	if _, err := (Recipe{Name: "x", Files: []string{"nothing/*.go"}}).Key(module); err == nil {
+		t.Error("a recipe whose files are not there has a key")
+	}
 	if _, err := Dir(module, "/peers", "nobody"); err == nil {
 		t.Error("a peer that there is not has a folder")
 	}

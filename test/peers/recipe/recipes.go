@@ -24,6 +24,12 @@ func All() []Recipe {
 			},
 		},
 		{
+			// Its module is its own, so that what it needs stays out of this one.
+			Name:     "ddagent",
+			Files:    []string{"ddagent/*.go", "ddagent/go.mod", "ddagent/go.sum"},
+			Commands: []Command{goBuild("{module}/ddagent", "ddagent", ".")},
+		},
+		{
 			Name: "telemetrygen",
 			Commands: []Command{{Dir: "{work}", Args: []string{
 				"go", "install", "-trimpath", "-ldflags=-s -w",

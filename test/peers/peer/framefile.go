@@ -9,44 +9,20 @@ import (
 	"os"
 	"testing"
 	"time"
-
-	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/protobuf/proto"
 )
 
-// spanFile is the file that a Collector writes: messages of TracesData, each
-// behind its length in four bytes, big end first. Each is read once.
-type spanFile struct {
+// frameFile is a file of messages, each behind its length in four bytes, big
+// end first, which a peer appends to. Each is read once.
+type frameFile struct {
 	tb   testing.TB
 	path string
-	// offset is behind the last message that was read, all is what they held and
-	// spans the number of spans in it.
+	// offset is behind the last message that was read.
 	offset int64
-	all    []*tracepb.ResourceSpans
-	spans  int
 }
 
-// read gives all that is in the file. A message whose end is not there yet
-// waits for the next call.
-func (f *spanFile) read() []*tracepb.ResourceSpans {
-	f.tb.Helper()
-	for _, message := range f.messages() {
-		var data tracepb.TracesData
-		if err := proto.Unmarshal(message, &data); err != nil {
-			f.tb.Fatalf("%s: a message of %d bytes: %v", f.path, len(message), err)
-		}
-		for _, rs := range data.ResourceSpans {
-			f.all = append(f.all, rs)
-			for _, ss := range rs.ScopeSpans {
-				f.spans += len(ss.Spans)
-			}
-		}
-	}
-	return f.all
-}
-
-// messages gives those that are whole and have not been read.
-func (f *spanFile) messages() [][]byte {
+// next gives the messages that are whole and have not been read. One whose end
+// is not there yet waits for the next call.
+func (f *frameFile) next() [][]byte {
 	f.tb.Helper()
 	file, err := os.Open(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,6 +46,16 @@ func (f *spanFile) messages() [][]byte {
 		text = text[end:]
 	}
 	return messages
+}
+
+// raw is all that is in the file.
+func (f *frameFile) raw() []byte {
+	f.tb.Helper()
+	text, err := os.ReadFile(f.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		f.tb.Fatal(err)
+	}
+	return text
 }
 
 // waitFor looks at a count until it is n or more, and ends the test when it has
