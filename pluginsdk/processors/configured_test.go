@@ -134,7 +134,7 @@ func TestConfiguredRefuses(t *testing.T) {
 				`processors[0].redact.max_depth: 65: want 1 to 64, or 0 for 16`,
 				`processors[0].redact.blocked_keys[0]: is empty: give a key, or a glob such as "*ssn*"`,
 				`processors[0].redact.ignored_keys[0]: is empty: give a key, or a glob such as "*ssn*"`,
-				`processors[0].redact.without[0]: "mail" is no built-in rule: want some of assignment, aws, bearer, card, email, jwt, keys, private_key, token, userinfo`,
+				`processors[0].redact.without[0]: "mail" is no built-in rule: want some of assignment, aws, bearer, card, command, email, jwt, keys, private_key, token, userinfo`,
 				`processors[0].redact.blocked_values[0]: is empty: give a regular expression`,
 				"processors[0].redact.blocked_values[1]: \"(\" is no regular expression of RE2: error parsing regexp: missing closing ): `(`",
 				`processors[0].redact.blocked_values[2]: "a*" matches the empty text: make it match at least one character`,

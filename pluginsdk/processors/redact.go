@@ -36,8 +36,8 @@ type RedactConfig struct {
 	// `.*@example\.com`.
 	AllowedValues []string `yaml:"allowed_values"`
 	// Without lists built-in rules to leave out: "keys", "userinfo", "bearer",
-	// "jwt", "token", "aws", "private_key", "assignment", "email", "card". Nil:
-	// none is left out.
+	// "jwt", "token", "aws", "private_key", "command", "assignment", "email",
+	// "card". Nil: none is left out.
 	Without []string `yaml:"without"`
 	// MaxValueBytes is the longest text that is looked through; a longer one is
 	// taken out whole. Zero: 256 KiB.
@@ -58,7 +58,8 @@ const (
 )
 
 // BlockedKeys gives the built-in globs of keys whose values are taken out,
-// whatever they are. The slice is the caller's.
+// whatever they are. The slice is the caller's. Keys are read word by word too,
+// in camel, snake or kebab case, one or many: see [Redact].
 func BlockedKeys() []string {
 	return []string{
 		"*password*", "*passwd*", "*passphrase*", "pwd", "*.pwd", "*_pwd", "pass", "*.pass", "*_pass", "*secret*", "*credential*",
@@ -78,31 +79,48 @@ func (c RedactConfig) Validate() error {
 }
 
 // Redact takes secrets out of spans and leaves "[REDACTED]" in their place:
-// values of attributes with a telling key ([BlockedKeys]), and, in every other
-// text,
 //
-//   - userinfo: user and password in a URL, or in a DSN of Go's MySQL driver
-//   - bearer: what follows "Bearer", or "Basic" if it is user and password
+//   - keys: values of attributes with a telling key ([BlockedKeys], and others
+//     by their last words: "userPasswords", "signing-key"). Under some keys
+//     ("tokens", "auth", "signature", "pin") only values that are no counts, or
+//     look like secrets. In an array what follows an option of a command line
+//     that tells ("--password"), and the second of a pair; in a map the value
+//     beside a name that tells: {"name": "password", "value": …}
+//
+// and, in every other text,
+//
+//   - userinfo: user and password in a URL, or in a DSN of Go's MySQL driver or
+//     of Oracle, or in "user:password@host:port"
+//   - bearer: what follows "Bearer", "Negotiate" or "Digest", or "Basic" if it is
+//     user and password
 //   - jwt: JSON Web Tokens, signed or encrypted
 //   - token: API tokens by their prefix (GitHub, GitLab, Slack, Stripe, OpenAI,
-//     Google, npm, PyPI, Hugging Face, Vault, SendGrid, DigitalOcean, Databricks)
-//   - aws: AWS access key ids
+//     Anthropic, Google, npm, PyPI, Hugging Face, Vault, SendGrid, DigitalOcean,
+//     Databricks, Shopify, Linear, Docker, Grafana, Sentry, Groq, Replicate, xAI,
+//     Perplexity, Tailscale, New Relic, Pulumi, Square, Atlassian, age), and the
+//     addresses of webhooks (Slack, Discord, Teams) and Telegram's bots
+//   - aws: AWS access key ids, and secret keys in the same text
 //   - private_key: private keys in PEM
-//   - assignment: the value in "password=…", "api_key: …", "Authorization: …"; one
-//     in quotes or brackets to their end, or to that of the text where it was cut
+//   - command: "curl -u user:password", and the like of other programs with
+//     options of one letter
+//   - assignment: the value in "password=…", "api_key: …", "Authorization: …",
+//     "--token …", "IDENTIFIED BY '…'", "INSERT INTO t (password) VALUES (…)",
+//     "<password>…</password>"; one in quotes or brackets to their end, or to that
+//     of the text where it was cut
 //   - email: mail addresses
 //   - card: card numbers whose check digit is right (Luhn), also as numbers
 //   - whatever RedactConfig.BlockedValues say
 //
-// Percent-encoding hides nothing: a text is also looked at without it, and
-// without that of the result; one that is encoded a third time is taken out
-// whole.
+// Escapes hide nothing: a text is also looked at without percent-encoding, those
+// of JSON (\u0070, \/, \n), entities of XML and colours of terminals, and without
+// those of the result; one that is escaped a third time is taken out whole.
 //
 // It looks at attributes of spans, resources, scopes, events and links, in
 // arrays and maps to any depth allowed, at their keys (an attribute whose key
 // holds a secret is removed), at bytes that are text, at names of spans and
 // events, and at status messages. It knows secrets by their form: one of no
-// known form under a harmless key is not found.
+// known form under a harmless key is not found, such as "the password hunter2"
+// in prose, or one that is encoded in base64, compressed, or in pieces.
 //
 // It fails closed: what it can not check does not leave. A value that is too
 // long, too deep, or no UTF-8 (bytes included) is taken out whole; an attribute
@@ -114,9 +132,12 @@ func (c RedactConfig) Validate() error {
 // dropped. A batch that is malformed, or has such a thing outside of all spans,
 // is refused for good.
 //
+// It sees what stands before it in the list, and what those add. Put it last, so
+// that nothing is added behind it.
+//
 // A batch with nothing to redact is not copied, and costs no allocation, except
-// for texts with percent-encoding; in any other a span costs what its redacted values take. What comes out once comes
-// out unchanged a second time.
+// for texts with escapes; in any other a span costs what its redacted values
+// take. What comes out once comes out unchanged a second time.
 func Redact(c RedactConfig) pluginsdk.NewProcessor {
 	return func(_ context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 		rules, err := c.compile()
@@ -131,6 +152,7 @@ func Redact(c RedactConfig) pluginsdk.NewProcessor {
 type redactRules struct {
 	blocked, ignored globs
 	patterns         []pattern
+	names            bool // names tell of secrets, beside the globs
 	own              bool // some of the patterns are the operator's
 	allowed          []*regexp.Regexp
 	maxBytes         int
@@ -168,6 +190,7 @@ func (c RedactConfig) compile() (*redactRules, error) {
 	without := c.builtIns(&f)
 	rules.blocked = newGlobs(c.BlockedKeys, true)
 	if !without[withoutKeys] {
+		rules.names = true
 		rules.blocked = append(rules.blocked, newGlobs(BlockedKeys(), true)...)
 	}
 	for _, p := range builtInPatterns() {

@@ -1,6 +1,6 @@
 package processors
 
-import "strings"
+import "bytes"
 
 // Digits of a card number. The shortest that is looked for is Visa's old one.
 const (
@@ -13,8 +13,8 @@ const (
 var cardGroups = [][]int{{4, 4, 4, 4, 3}, {4, 4, 4, 4}, {4, 6, 5}, {4, 6, 4}, {4, 3, 3, 3}}
 
 // findCard gives the bounds of the first card number from an index on, or -1: a
-// run of digits, or groups of them as on a card, with the same space, dash or
-// plus (a space in a query) between. It must stand alone, for long numbers are often no cards: between
+// run of digits, or groups of them as on a card, with the same sign between
+// ([cardSigns]). It must stand alone, for long numbers are often no cards: between
 // letters or digits, or in the fraction of a number, it is none.
 func findCard(text []byte, from int) (start, end int) {
 	for i := from; i < len(text); i++ {
@@ -52,10 +52,14 @@ func cardAt(text []byte, at int) int {
 	return 0
 }
 
+// cardSigns stand between groups of digits: spaces (in a query a plus), dashes,
+// dots.
+var cardSigns = []string{" ", "-", "+", ".", "_", "\u00a0", "\u2009", "\u202f", "\u2010", "\u2011", "\u2013"}
+
 // groupsAt gives the end of groups of digits with one separator, 0 if they are
 // not there.
 func groupsAt(text []byte, at int, groups []int) int {
-	separator := byte(0)
+	separator := ""
 	for i, length := range groups {
 		if digitsAt(text, at) != length {
 			return 0
@@ -64,11 +68,20 @@ func groupsAt(text []byte, at int, groups []int) int {
 		if i == len(groups)-1 {
 			break
 		}
-		if at >= len(text) || strings.IndexByte(" -+", text[at]) < 0 || separator != 0 && text[at] != separator {
+		if separator == "" {
+			for _, sign := range cardSigns {
+				if bytes.HasPrefix(text[at:], []byte(sign)) {
+					separator = sign
+				}
+			}
+		}
+		if separator == "" || !bytes.HasPrefix(text[at:], []byte(separator)) {
 			return 0
 		}
-		separator = text[at]
-		at++
+		at += len(separator)
+	}
+	if separator == "." && at+1 < len(text) && text[at] == '.' && isDigit(text[at+1]) {
+		return 0 // some longer thing with dots
 	}
 	return at
 }

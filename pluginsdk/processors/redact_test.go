@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -169,13 +170,16 @@ func FuzzRedactText(f *testing.F) {
 	for _, c := range secretTexts {
 		f.Add(c.in)
 	}
-	for _, text := range plainTexts {
+	for _, text := range slices.Concat(plainTexts, ordinaryTexts, secretForms, knownTokens) {
 		f.Add(text)
 	}
 	rules := rulesOf(f, RedactConfig{BlockedValues: []string{`EMP-[0-9]+`, `[A-Z]{8}`}})
 	f.Fuzz(func(t *testing.T, text string) {
 		checkHints(t, rules, []byte(text))
 		got := rules.redactText([]byte(text))
+		if most := len(Redacted) * (1 + len(text)); len(got) > most || utf8.ValidString(text) && !utf8.ValidString(got) {
+			t.Errorf("%q becomes %q", text, got)
+		}
 		if rules.clean([]byte(text)) != (got == text) && text != Redacted {
 			t.Errorf("%q: clean %v, and becomes %q", text, rules.clean([]byte(text)), got)
 		}
@@ -209,8 +213,11 @@ func TestRedactConfigured(t *testing.T) {
 	}
 	for key, want := range map[string]keyClass{
 		"user.SSN": keyBlocked, "kept.password": keyIgnored, "user.password": keyBlocked, "name": keyPlain,
-		"bob@example.org": keyRemoved, "bad\xff": keyRemoved, "gen_ai.usage.input_tokens": keyPlain,
+		"bob@example.org": keyRemoved, "bad\xff": keyRemoved, "gen_ai.usage.input_tokens": keyWeak,
 		"http.request.header.x-api-key": keyBlocked, "accessToken": keyBlocked, "token.type": keyPlain,
+		"accessTokens": keyBlocked, "refresh-tokens": keyBlocked, "user.tokens": keyWeak, "pin": keyWeak, "userPin": keyWeak,
+		"pinCode": keyWeak, "pin_count": keyPlain, "spin": keyPlain, "auth": keyWeak, "auth.type": keyPlain, "author": keyPlain,
+		"db.apiKeys": keyBlocked, "signing-key": keyBlocked, "primary_key": keyPlain, "new_password1": keyBlocked,
 	} {
 		if got := rules.classify([]byte(key)); got != want {
 			t.Errorf("key %q is of class %d, want %d", key, got, want)
@@ -271,16 +278,31 @@ func (n naiveRedact) attributes(kvs []*commonpb.KeyValue) []*commonpb.KeyValue {
 			kvs = without(kvs, kv.Key)
 			continue
 		}
-		if redacted := n.value(class, kv.Value, 1); !proto.Equal(normalValue(redacted), normalValue(proto.CloneOf(kv.Value))) {
+		if redacted := n.value(kv.Key, class, kv.Value, 1); !proto.Equal(normalValue(redacted), normalValue(proto.CloneOf(kv.Value))) {
 			last, _ := find(kvs, kv.Key)
-			kvs = with(kvs, kv.Key, n.value(class, last, 1))
+			kvs = with(kvs, kv.Key, n.value(kv.Key, class, last, 1))
 		}
 	}
 	return kvs
 }
 
-func (n naiveRedact) value(class keyClass, v *commonpb.AnyValue, depth int) *commonpb.AnyValue {
-	if class == keyBlocked {
+// tells is tellsOfValue.
+func (n naiveRedact) tells(class nameClass, v *commonpb.AnyValue) bool {
+	switch value := v.GetValue().(type) {
+	case *commonpb.AnyValue_StringValue:
+		return value.StringValue != Redacted && class.tellsOf([]byte(value.StringValue))
+	case *commonpb.AnyValue_BytesValue:
+		return class.tellsOf(value.BytesValue)
+	case *commonpb.AnyValue_IntValue:
+		return class == nameDigits && class.tellsOf(strconv.AppendInt(nil, value.IntValue, 10))
+	case *commonpb.AnyValue_ArrayValue:
+		return slices.ContainsFunc(value.ArrayValue.Values, func(v *commonpb.AnyValue) bool { return n.tells(class, v) })
+	}
+	return false
+}
+
+func (n naiveRedact) value(key string, class keyClass, v *commonpb.AnyValue, depth int) *commonpb.AnyValue {
+	if class == keyBlocked || class == keyWeak && n.tells(classifyName([]byte(key)), v) {
 		return textValue(Redacted)
 	}
 	if v == nil || class == keyIgnored {
@@ -309,7 +331,7 @@ func (n naiveRedact) value(class keyClass, v *commonpb.AnyValue, depth int) *com
 		}
 		list := &commonpb.ArrayValue{}
 		for _, member := range value.ArrayValue.Values {
-			list.Values = append(list.Values, n.value(keyPlain, member, depth+1))
+			list.Values = append(list.Values, n.value("", keyPlain, member, depth+1))
 		}
 		return &commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: list}}
 	case *commonpb.AnyValue_KvlistValue:
@@ -319,7 +341,7 @@ func (n naiveRedact) value(class keyClass, v *commonpb.AnyValue, depth int) *com
 		list := &commonpb.KeyValueList{}
 		for _, kv := range value.KvlistValue.Values {
 			if class := n.rules.classify([]byte(kv.Key)); class != keyRemoved {
-				list.Values = append(list.Values, &commonpb.KeyValue{Key: kv.Key, Value: n.value(class, kv.Value, depth+1)})
+				list.Values = append(list.Values, &commonpb.KeyValue{Key: kv.Key, Value: n.value(kv.Key, class, kv.Value, depth+1)})
 			}
 		}
 		return &commonpb.AnyValue{Value: &commonpb.AnyValue_KvlistValue{KvlistValue: list}}

@@ -14,7 +14,8 @@ import (
 // A pattern finds secrets of one form in a text.
 type pattern struct {
 	name string
-	// hint is what a text must have for the pattern to be tried; zero: nothing.
+	// hint is what a text must have, all of it, for the pattern to be tried;
+	// zero: nothing.
 	hint hints
 	// re finds the secret: its first group that takes part, else all of it.
 	re *regexp.Regexp
@@ -25,21 +26,6 @@ type pattern struct {
 	find func(text []byte, from int) (start, end int)
 }
 
-// The signs by which a text shows, in one cheap pass, which patterns are worth
-// a try. They are necessary for a match, never sufficient.
-type hints uint16
-
-const (
-	hintAt     hints = 1 << iota // "@" or "%40"
-	hintDigits                   // as many digits as a card number has
-	hintAssign                   // "=" or ":" behind a telling word
-	hintBearer                   // "bearer" or "basic"
-	hintJWT                      // "eyJ"
-	hintToken                    // the prefix of an API token
-	hintAWS                      // that of an AWS key id
-	hintPEM                      // "-----BEGIN"
-)
-
 // builtInPatterns are in the order in which they are applied: what takes a
 // whole credential stands before what would take a piece of it.
 func builtInPatterns() []pattern { return builtIns }
@@ -48,69 +34,63 @@ var builtIns = []pattern{
 	{name: "private_key", hint: hintPEM, re: regexp.MustCompile(
 		`-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)`)},
 	{name: "userinfo", hint: hintAt, re: regexp.MustCompile(
-		`://([^/?#\s]+)@|([^\s:/@]+:\S*?)@(?:tcp6?|unix)\(`)}, // the second is a DSN of Go's MySQL driver
+		`://([^/?#\s]+)@|` +
+			`://([^\s/?#@:\["'<>]*:[0-9]*[^0-9/?#\s@"'<>][^\s"'<>]*)@|` + // with signs in it that a URL wants encoded
+			`//([^\s/?#@:"'<>]*:[^\s/?#@"'<>]+)@|` + // without a scheme
+			`([^\s:/@]+:\S*?)@(?:tcp6?|unix)\(|` + // a DSN of Go's MySQL driver
+			`\bjdbc:oracle:\w+:([^\s/@:]+/[^\s@"']+)@|` +
+			`(?:^|[\s"'=(])([\w.-]+:[^\s:/@"',;]+)@[A-Za-z0-9][\w.-]*:[0-9]{2,5}(?:[/\s"',)?;]|$)`)},
 	{name: "bearer", hint: hintBearer, check: isBearer, re: regexp.MustCompile(
 		`(?i)\bbearer(?:` + schemeSign + `token)?` + schemeSign + `["']?([a-z0-9._~+/=%-]{4,})`)},
 	{name: "bearer", hint: hintBearer, check: isBasic, re: regexp.MustCompile(
 		`(?i)\bbasic` + schemeSign + `["']?([a-z0-9+/_-]{4,}={0,2})`)},
+	{name: "bearer", hint: hintBearer, re: regexp.MustCompile(
+		`(?i)\b(?:negotiate|ntlm)\s{1,4}([a-z0-9+/]{16,}=*)|\bdigest\s{1,4}((?:username|realm|nonce)=[^\r\n]+)`)},
 	{name: "jwt", hint: hintJWT, re: regexp.MustCompile(`eyJ[\w-]{4,}\.[\w-]*(?:\.[\w-]*)+`)},
+	{name: "token", hint: hintHook, re: regexp.MustCompile(
+		`hooks\.slack\.com/(?:services|workflows|triggers)/([\w/-]{8,})|` +
+			`/webhooks/(\d+/[\w-]{16,})|` + // Discord
+			`/webhook(?:b2)?/([\w-]{8,}@[\w/-]{16,})|` + // Teams
+			`/bot(\d{6,}:[\w-]{20,})`)}, // Telegram
 	{name: "token", hint: hintToken, re: regexp.MustCompile(`(?:^|[^A-Za-z0-9])(` + strings.Join([]string{
 		`gh[pousr]_[A-Za-z0-9]{16,}`, `github_pat_\w{20,}`, `gl(?:pat|dt|rt|ptt|ft|soat|cbt|agent|imt|ffct)-[\w-]{16,}`,
 		`xox[abcdeoprs]-[\w-]{10,}`, `xapp-[\w-]{10,}`, `[prs]k_(?:live|test)_\w{10,}`, `sk-[\w-]{16,}`,
-		`AIza[\w-]{30,}`, `ya29\.[\w-]{10,}`, `npm_\w{20,}`, `hf_\w{20,}`, `pypi-[\w-]{20,}`, `do[opr]_v1_\w{20,}`,
-		`SG\.[\w-]{16,}\.[\w-]{16,}`, `hv[bsr]\.[\w-]{20,}`, `dapi[0-9a-f]{32}`,
+		`AIza[\w-]{30,}`, `ya29\.[\w-]{10,}`, `GOCSPX-[\w-]{20,}`, `npm_\w{20,}`, `hf_\w{20,}`, `pypi-[\w-]{20,}`,
+		`do[opr]_v1_\w{20,}`, `SG\.[\w-]{16,}\.[\w-]{16,}`, `hv[bsr]\.[\w-]{20,}`, `dapi[0-9a-f]{32}`,
+		`whsec_[\w+/=]{16,}`, `shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}`, `lin_api_\w{20,}`, `dckr_[op]at_[\w-]{20,}`,
+		`gsk_\w{20,}`, `r8_\w{20,}`, `glsa_\w{20,}`, `sntr(?:ys|yu)_[\w+/=]{20,}`, `xai-\w{20,}`, `pplx-\w{20,}`,
+		`tskey-[a-z]+-[\w-]{8,}`, `NRAK-[A-Z0-9]{20,}`, `pul-[0-9a-f]{40}`, `sq0(?:atp|csp|idp)-[\w-]{20,}`,
+		`ATATT3[\w=-]{20,}`, `AGE-SECRET-KEY-1[A-Z0-9]{50,}`,
 	}, "|") + `)`)},
+	{name: "aws", hint: hintAWS, find: findAWSSecret},
 	{name: "aws", hint: hintAWS, re: regexp.MustCompile(
 		`(?:^|[^A-Za-z0-9])((?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA|AGPA|ANPA|ANVA|AIPA|APKA)[A-Z0-9]{16})(?:[^A-Za-z0-9]|$)`)},
-	{name: "assignment", hint: hintAssign, re: regexp.MustCompile(
-		`(?i)(?:authorization|cookie)` + assignSign + `(?:` + quotedValue + `|([^\r\n]+))`)},
-	{name: "assignment", hint: hintAssign, re: regexp.MustCompile(
-		`(?i)(?:(?:` + assignWords + `)` + assignSign + `|token` + assignQuote + `\s{0,8}(?:=>?|%3d)\s{0,8}|["']token\\*["']\s{0,8}:\s{0,8})(?:` +
-			quotedValue + `|([^\s&;]+))`)},
+	{name: "command", hint: hintCommand, re: regexp.MustCompile(
+		`(?i)\b(?:curl|wget|https?|xh)(?:\.exe)?\s(?:[^|;\n]*?\s)?(?:-[a-z]*u|-a|--user|--proxy-user|--auth)\s{0,8}=?` +
+			optionQuote + `([^\s"':]*:[^\s"']+)`)},
+	{name: "command", hint: hintCommand, re: regexp.MustCompile(
+		`\b(?:sshpass|redis-cli|mongo\w*|ldap\w+|[a-z]+\s[^|;\n]*?\blogin)(?:\.exe)?\s(?:[^|;\n]*?\s)?-[pawk]\s{0,8}=?` +
+			optionQuote + `([^\s"'-][^\s"']*)|` +
+			`\b(?:mysql\w*|mariadb[\w-]*)(?:\.exe)?\s(?:[^|;\n]*?\s)?-p` + optionQuote + `([^\s"']+)|` +
+			`\s-pass(?:in|out)?\s{1,8}["']?pass:([^\s"']+)`)},
+	{name: "assignment", hint: hintIdentified, re: regexp.MustCompile(
+		`(?i)\bidentified\s+(?:with\s+\S+\s+)?(?:by|as)\s+(?:password\s+|values\s+)?(?:` + sqlText + `|([^\s;,)'"]+))`)},
+	{name: "assignment", hint: hintAssign | hintQuote, re: regexp.MustCompile(
+		`(?i)pass(?:word|wd)["\x60\]]?\s*(?:\(\s*|\sfor\s+\S+\s*=\s*(?:password\s*\(\s*)?|\s(?:not\s+)?(?:i?like|in)\s*\(?\s*|<>\s*|!=\s*|=\s*\w+\(\s*|\s)` + sqlText)},
+	{name: "assignment", hint: hintAssign | hintQuote, re: regexp.MustCompile(
+		`(?is)\binsert\s+into\s[^()]*\([^()]*(?:passw|secret|pwd|token|api_?key|credential)[^()]*\)\s*values\s*(\(.*'.*\))`)},
+	{name: "assignment", hint: hintAssign, find: findAssigned},
 	{name: "email", hint: hintAt, re: regexp.MustCompile(
-		`[\pL\pN._%+'-]+(?:@|%40)(?:[\pL\pN-]+\.)+\pL{2,}`)},
+		`[\pL\pN._%+'-]+@(?:[\pL\pN-]+\.)+\pL{2,}`)},
 	{name: "card", hint: hintDigits, find: findCard},
 }
 
-// Parts of the patterns for credentials and for "password=…". A value that opens
-// with a quote or a bracket ends with it; where it does not end, because the
-// text was cut, it is all that follows.
+// Parts of the patterns.
 const (
 	schemeSign  = `(?:\s|%20|[+:=]){1,4}`
-	assignWords = `password|passwd|passphrase|pwd|secret|secret[_-]?key|api[_-]?key|access[_-]?key|account[_-]?key|` +
-		`private[_-]?key|(?:access|auth|refresh|id|session|security)[_-]?token|session[_-]?id|credentials?|signature|[?&]sig`
-	assignQuote = `\\*["']?(?:\[?\])?` // also "user[password]=…"
-	assignSign  = assignQuote + `\s{0,8}(?:=>|:=|[=:]|%3[ad])\s{0,8}`
-	quotedValue = `\\+"(?s:(.*?)\\+")|"(?s:((?:[^"\\]|\\.)*)")|'(?s:((?:[^'\\]|\\.)*)')|` +
-		`\\*["'](?s:(.+))|([\[{][^\]}]*[\]}]?)`
+	optionQuote = `\s{0,8}["']?`
+	sqlText     = `(?:'((?:[^'\\]|\\.|'')*)|"((?:[^"\\]|\\.|"")*))`
 )
-
-// assignEnds are the ends of all words of the two patterns, for the hint.
-var assignEnds = []string{
-	"password", "passwd", "passphrase", "pwd", "secret", "key", "token", "id", "credential", "credentials",
-	"signature", "sig", "authorization", "cookie",
-}
-
-// tokenStarts are, by the sign that ends it, the prefixes that hintToken knows.
-var tokenStarts = map[byte][]string{
-	'_': {"ghp", "gho", "ghu", "ghs", "ghr", "github_pat", "k_live", "k_test", "npm", "hf", "o_v1", "p_v1", "r_v1"},
-	'-': {
-		"xapp", "sk", "pypi", "glpat", "gldt", "glrt", "glptt", "glft", "glsoat", "glcbt", "glagent", "glimt", "glffct",
-		"xoxa", "xoxb", "xoxc", "xoxd", "xoxe", "xoxo", "xoxp", "xoxr", "xoxs",
-	},
-	'.': {"ya29", "SG", "hvb", "hvs", "hvr"},
-}
-
-// tokenTails has, for each last byte of these prefixes, the bytes before it: two
-// bytes tell most texts apart from all of them.
-var tokenTails = func() (tails [256]string) {
-	for _, starts := range tokenStarts {
-		for _, s := range starts {
-			tails[s[len(s)-1]] += s[len(s)-2 : len(s)-1]
-		}
-	}
-	return tails
-}()
 
 // isBearer tells a credential from prose about credentials.
 func isBearer(found []byte) bool {
@@ -134,106 +114,6 @@ func isBasic(found []byte) bool {
 	return false
 }
 
-// interesting are the bytes at which hintsOf looks closer.
-var interesting = func() (table [256]bool) {
-	for _, c := range []byte("@%=:_-.bBedA0123456789") {
-		table[c] = true
-	}
-	return table
-}()
-
-// hintsOf goes through a text once.
-func hintsOf(text []byte) hints {
-	var h hints
-	digits := 0
-	for i, c := range text {
-		if !interesting[c] {
-			continue
-		}
-		rest := text[i:]
-		switch c {
-		case '@':
-			h |= hintAt
-		case '%':
-			if len(rest) >= 3 && rest[1] == '4' && rest[2] == '0' {
-				h |= hintAt
-			} else if len(rest) >= 3 && rest[1] == '3' && tells(text[:i]) {
-				h |= hintAssign
-			}
-		case '=', ':':
-			if h&hintAssign == 0 && tells(text[:i]) {
-				h |= hintAssign
-			}
-		case '_', '-', '.':
-			if h&hintToken == 0 && i >= 2 && strings.IndexByte(tokenTails[text[i-1]], text[i-2]) >= 0 &&
-				endsInAny(text[:i], tokenStarts[c]) {
-				h |= hintToken
-			}
-			if c == '-' && h&hintPEM == 0 && bytes.HasPrefix(rest, []byte("-----BEGIN")) {
-				h |= hintPEM
-			}
-		case 'b', 'B':
-			if foldPrefix(rest, "bearer") || foldPrefix(rest, "basic") {
-				h |= hintBearer
-			}
-		case 'e':
-			if len(rest) >= 3 && rest[1] == 'y' && rest[2] == 'J' {
-				h |= hintJWT
-			}
-		case 'd':
-			if bytes.HasPrefix(rest, []byte("dapi")) {
-				h |= hintToken
-			}
-		case 'A':
-			if len(rest) >= 4 && (rest[3] == 'A' || rest[3] == 'a') {
-				h |= hintAWS | hintToken // or Google's AIza
-			}
-		default:
-			digits++
-		}
-	}
-	if digits >= fewestCardDigits {
-		h |= hintDigits
-	}
-	return h
-}
-
-// tells tells whether a text ends in a word behind which a secret may be
-// assigned, and perhaps quotes and spaces.
-func tells(text []byte) bool {
-	text = bytes.TrimRight(text, " \t\r\n\f")
-	text = bytes.TrimRight(text, `\"'[]`)
-	for _, word := range assignEnds {
-		if len(text) >= len(word) && foldPrefix(text[len(text)-len(word):], word) {
-			return true
-		}
-	}
-	return false
-}
-
-// foldPrefix compares without regard to the case of ASCII letters. prefix is in
-// lower case.
-func foldPrefix(text []byte, prefix string) bool {
-	if len(text) < len(prefix) {
-		return false
-	}
-	for i := range len(prefix) {
-		if lower(text[i]) != prefix[i] {
-			return false
-		}
-	}
-	return true
-}
-
-func endsInAny(text []byte, ends []string) bool {
-	for _, end := range ends {
-		if len(text) >= len(end) && string(text[len(text)-len(end):]) == end {
-			return true
-		}
-	}
-	return false
-}
-
 // clean tells whether a text may leave as it is. What is too long or no UTF-8
 // can not be checked, and so is not.
 func (r *redactRules) clean(text []byte) bool {
@@ -241,11 +121,15 @@ func (r *redactRules) clean(text []byte) bool {
 }
 
 // found tells whether a pattern finds a secret in text, which need not be
-// UTF-8, or in what it is without percent-encoding.
+// UTF-8, or in what it is without its escapes.
 func (r *redactRules) found(text []byte) bool {
 	for range maxUnescape {
-		if r.foundIn(text) {
+		h := hintsOf(text)
+		if r.foundIn(text, h) {
 			return true
+		}
+		if h&hintEscape == 0 {
+			return false
 		}
 		if text = unescape(text); text == nil {
 			return false
@@ -254,10 +138,12 @@ func (r *redactRules) found(text []byte) bool {
 	return true // encoded over and over: nobody has looked into the rest
 }
 
-func (r *redactRules) foundIn(text []byte) bool {
-	h := hintsOf(text)
+func (r *redactRules) foundIn(text []byte, h hints) bool {
+	if h == 0 && !r.own {
+		return false // most texts
+	}
 	for i := range r.patterns {
-		if p := &r.patterns[i]; p.hint == 0 || h&p.hint != 0 {
+		if p := &r.patterns[i]; h&p.hint == p.hint {
 			if p.re != nil && !p.re.Match(text) {
 				continue // without an allocation
 			}
@@ -340,11 +226,11 @@ func (r *redactRules) redactText(text []byte) string {
 }
 
 // secretsEncoded is secrets, and where text has none, those in what it is
-// without percent-encoding.
+// without its escapes.
 func (r *redactRules) secretsEncoded(p *pattern, text []byte) [][2]int {
 	var outer [][]byte // the encoding of text, the encoding of that first
 	for range maxUnescape {
-		if p.hint == 0 || hintsOf(text)&p.hint != 0 {
+		if hintsOf(text)&p.hint == p.hint {
 			if secrets := r.secrets(p, text); len(secrets) > 0 {
 				for _, encoded := range slices.Backward(outer) {
 					encodedBounds(encoded, secrets)

@@ -29,7 +29,11 @@ func (w *redactWalk) attribute(raw []byte) error {
 		switch class {
 		case keyBlocked:
 			clean = isMarkValue(kv.value)
-		case keyPlain:
+		case keyWeak, keyPlain:
+			if class == keyWeak && tellsOfValue(classifyName(kv.key), kv.value, 1) {
+				clean = false
+				break
+			}
 			if clean, err = w.cleanValue(kv.value, 1); err != nil {
 				return err
 			}
@@ -128,9 +132,45 @@ func (r *redactRules) classify(key []byte) keyClass {
 		return keyRemoved
 	case anyMatches(r.blocked, key):
 		return keyBlocked
-	default:
+	case !r.names:
 		return keyPlain
 	}
+	switch classifyName(key) {
+	case namePlain:
+		return keyPlain
+	case nameSecret, nameLine:
+		return keyBlocked
+	default:
+		return keyWeak
+	}
+}
+
+// tellsOfValue says whether an AnyValue is a secret under a name of a class, or
+// has one among its members.
+func tellsOfValue(class nameClass, raw []byte, depth int) bool {
+	if depth > maxMaxDepth || isMarkValue(raw) {
+		return false // what is too deep goes for that
+	}
+	for f := fieldsOf(raw); f.next(); {
+		switch {
+		case f.is(fieldString), f.is(fieldBytes):
+			if class.tellsOf(f.content) {
+				return true
+			}
+		case f.isNumber(fieldInt, protowire.VarintType):
+			var buf [24]byte
+			if class == nameDigits && class.tellsOf(strconv.AppendInt(buf[:0], int64(f.bits), 10)) {
+				return true
+			}
+		case f.is(fieldArray):
+			for members := fieldsOf(f.content); members.next(); {
+				if members.is(fieldMember) && tellsOfValue(class, members.content, depth+1) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // keyValue is a KeyValue of OTLP. It is regular if it has nothing but one key
@@ -198,6 +238,11 @@ func (w *redactWalk) cleanValue(raw []byte, depth int) (bool, error) {
 
 // cleanMembers looks at the members of an array or a map.
 func (w *redactWalk) cleanMembers(raw []byte, depth int, ofMap bool) (bool, error) {
+	var args arguments
+	beside := namePlain
+	if ofMap && w.rules.names {
+		beside = pairName(raw)
+	}
 	f := fieldsOf(raw)
 	for f.next() {
 		if !f.is(fieldMember) {
@@ -213,10 +258,16 @@ func (w *redactWalk) cleanMembers(raw []byte, depth int, ofMap bool) (bool, erro
 			if !kv.regular || class == keyRemoved || class == keyBlocked && !isMarkValue(kv.value) {
 				return false, nil
 			}
-			if class != keyPlain {
+			if class == keyWeak && tellsOfValue(classifyName(kv.key), kv.value, depth) ||
+				class == keyPlain && isPairValue(kv.key) && beside != namePlain && tellsOfValue(beside, kv.value, depth) {
+				return false, nil
+			}
+			if class != keyPlain && class != keyWeak {
 				continue
 			}
 			value = kv.value
+		} else if w.rules.names && args.secret(textOf(value), len(f.left) == 0) && !isMarkValue(value) {
+			return false, nil
 		}
 		if clean, err := w.cleanValue(value, depth+1); !clean || err != nil {
 			return false, err
@@ -238,7 +289,7 @@ var mark = attribute.StringValue(Redacted)
 
 // redacted gives an attribute's value, redacted as its key wants.
 func (w *redactWalk) redacted(kv keyValue, class keyClass, depth int) (attribute.Value, error) {
-	if class == keyBlocked {
+	if class == keyBlocked || class == keyWeak && tellsOfValue(classifyName(kv.key), kv.value, depth) {
 		return mark, nil
 	}
 	return w.redactedValue(kv.value, depth, class == keyIgnored)
@@ -315,6 +366,7 @@ func (w *redactWalk) redactedArray(raw []byte, depth int, asIs bool) (attribute.
 		return mark, nil
 	}
 	var members []attribute.Value
+	var args arguments
 	f := fieldsOf(raw)
 	for f.next() {
 		if !f.is(fieldMember) {
@@ -322,6 +374,10 @@ func (w *redactWalk) redactedArray(raw []byte, depth int, asIs bool) (attribute.
 		}
 		if len(members) == maxMembers {
 			return mark, nil
+		}
+		if w.rules.names && !asIs && args.secret(textOf(f.content), len(f.left) == 0) {
+			members = append(members, mark)
+			continue
 		}
 		member, err := w.redactedValue(f.content, depth+1, asIs)
 		if err != nil {
@@ -337,6 +393,10 @@ func (w *redactWalk) redactedMap(raw []byte, depth int, asIs bool) (attribute.Va
 		return mark, nil
 	}
 	var members []attribute.KeyValue
+	beside := namePlain
+	if w.rules.names && !asIs {
+		beside = pairName(raw)
+	}
 	f := fieldsOf(raw)
 	for f.next() {
 		if !f.is(fieldMember) {
@@ -355,6 +415,9 @@ func (w *redactWalk) redactedMap(raw []byte, depth int, asIs bool) (attribute.Va
 		}
 		if class == keyRemoved {
 			continue
+		}
+		if class == keyPlain && isPairValue(kv.key) && beside != namePlain && tellsOfValue(beside, kv.value, depth) {
+			class = keyBlocked
 		}
 		value, err := w.redacted(kv, class, depth+1)
 		if err != nil {

@@ -28,6 +28,7 @@ type keyClass uint8
 const (
 	keyPlain   keyClass = iota // its value is looked at
 	keyBlocked                 // its value is taken out
+	keyWeak                    // its value is taken out if it looks like a secret too, and looked at if not
 	keyIgnored                 // its value stays
 	keyRemoved                 // the key itself can not stay
 )
