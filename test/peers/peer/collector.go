@@ -33,6 +33,7 @@ type Collector struct {
 
 type collectorOptions struct {
 	token              string
+	tokenHeader        string // empty: Authorization, with the scheme Bearer
 	cert, key, clients string
 	// forward is where batches go by OTLP/gRPC, instead of to a file.
 	forward string
@@ -45,6 +46,12 @@ type CollectorOption func(*collectorOptions)
 // "Authorization: Bearer TOKEN": with status 401, and code Unauthenticated.
 func WithToken(token string) CollectorOption {
 	return func(o *collectorOptions) { o.token = token }
+}
+
+// WithTokenIn has the Collector refuse whoever does not send the header "NAME:
+// TOKEN", as WithToken does: a vendor's way of taking keys.
+func WithTokenIn(header, token string) CollectorOption {
+	return func(o *collectorOptions) { o.tokenHeader, o.token = header, token }
 }
 
 // WithTLS has both ports speak TLS, with a certificate and its key in two PEM
@@ -152,7 +159,11 @@ func (c *Collector) settings() object {
 	extensions := object{"health_check": object{"endpoint": loopback(c.healthAt), "path": c.healthPath}}
 	names := []string{"health_check"}
 	if c.options.token != "" {
-		extensions["bearertokenauth"] = object{"token": c.options.token}
+		auth := object{"token": c.options.token}
+		if c.options.tokenHeader != "" {
+			auth["header"], auth["scheme"] = c.options.tokenHeader, ""
+		}
+		extensions["bearertokenauth"] = auth
 		names = append(names, "bearertokenauth")
 	}
 	// Length and bytes of each message, not JSON, which has no words for some

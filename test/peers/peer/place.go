@@ -61,9 +61,17 @@ func missing(tb testing.TB, name string) {
 // test-peers` builds before the tests. It ends the test where it is not there.
 func Plugin(tb testing.TB, name string) string {
 	tb.Helper()
-	path := filepath.Join(moduleDir(tb), "..", "..", "bin", "plugins", name)
+	return Command(tb, "plugins/"+name)
+}
+
+// Command gives the path of bin/NAME of the repository, an example say, which
+// `make test-peers` builds before the tests. It ends the test where it is not
+// there.
+func Command(tb testing.TB, name string) string {
+	tb.Helper()
+	path := filepath.Join(moduleDir(tb), "..", "..", "bin", filepath.FromSlash(name))
 	if _, err := os.Stat(path); err != nil {
-		tb.Fatalf("the plugin %s is not built: make plugins (%v)", name, err)
+		tb.Fatalf("%s is not built: make build (%v)", name, err)
 	}
 	return path
 }
