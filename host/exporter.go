@@ -55,6 +55,7 @@ type exporter struct {
 	held      int64       // bytes of both
 	sending   int64       // bytes of inFlight
 	timer     *time.Timer // the next item becomes due, or too old
+	heldUntil time.Time   // nothing is sent before: the back end wants to be left alone
 	books     ledger
 	calls     callBook
 	answered  uint64 // calls that the plugin has answered, in whatever way
@@ -114,9 +115,37 @@ func (x *exporter) due() {
 
 // armLocked sets the timer to the next moment that matters.
 func (x *exporter) armLocked(now time.Time) {
-	if next := x.queue.wake(now, x.host.cfg.MaxAge); !next.IsZero() {
-		x.timer.Reset(max(time.Millisecond, next.Sub(now)))
+	next := x.queue.wake(now, x.host.cfg.MaxAge)
+	if next.IsZero() {
+		return
 	}
+	if x.heldLocked(now) && x.heldUntil.Before(next) {
+		next = x.heldUntil
+	}
+	x.timer.Reset(max(time.Millisecond, next.Sub(now)))
+}
+
+// heldLocked tells whether the back end is to be left alone.
+func (x *exporter) heldLocked(now time.Time) bool { return x.heldUntil.After(now) }
+
+// holdLocked leaves the back end alone as long as it wants, with whatever batch:
+// that is what it asked for. It is asked again each MaxAge, so that one which
+// wants hours costs no more than it takes to be mended.
+func (x *exporter) holdLocked(now time.Time, wanted time.Duration) {
+	if until := now.Add(min(wanted, x.host.cfg.MaxAge)); until.After(x.heldUntil) {
+		x.heldUntil = until
+	}
+}
+
+// hurryLocked ends all pauses, for there is not much time any more.
+func (x *exporter) hurryLocked() {
+	x.heldUntil = time.Time{}
+	for _, it := range x.queue.again {
+		if !it.parked {
+			it.next = time.Time{}
+		}
+	}
+	x.changed.Broadcast()
 }
 
 // expireLocked drops what has waited too long.
@@ -161,7 +190,7 @@ func (x *exporter) take(ctx context.Context, l *link) *item {
 	for ctx.Err() == nil && !l.ending() {
 		now := time.Now()
 		it := x.queue.first(now)
-		if it == nil || !l.hasTurnLocked(it) || !x.mayFlyLocked(l, it) {
+		if it == nil || x.heldLocked(now) || !l.hasTurnLocked(it) || !x.mayFlyLocked(l, it) {
 			x.changed.Wait()
 			continue
 		}
@@ -272,13 +301,19 @@ func (x *exporter) settle(l *link, it *item, ans answer) {
 		x.rejectedLocked(now, ans.err.Code, uint64(it.left()), "plugin refuses a batch for good", ans.err.Error())
 		x.doneLocked(it)
 	case now.Sub(it.sealed) >= x.host.cfg.MaxAge:
-		x.plugin.lastError = ans.err.Error()
+		x.degradeLocked(ans.err.Error())
+		x.blameLocked(now, ans.err.Code, ans.err.Error(), 0)
 		x.dropLocked(now, it, reasonMaxAge)
 	case ans.lost && !ans.said: // which says nothing about the batch
 		x.againLocked(now, it, 0)
 	default:
 		x.degradeLocked(ans.err.Error())
-		x.failedLocked(now, ans.err.Code, "plugin can not deliver, batches are sent again", ans.err.Error())
+		var asked []any
+		if ans.err.After > 0 {
+			x.holdLocked(now, ans.err.After)
+			asked = []any{"retry_after", ans.err.After}
+		}
+		x.failedLocked(now, ans.err.Code, "plugin can not deliver, batches are sent again", ans.err.Error(), asked...)
 		x.againLocked(now, it, retryPause(it.attempt, ans.err))
 	}
 }
@@ -322,10 +357,11 @@ func (x *exporter) deliveredLocked(now time.Time, it *item, ans answer) {
 	x.doneLocked(it)
 }
 
-// retryPause is what the back end asked for, else exponential with jitter.
+// retryPause is what the back end asked for, but no busy loop, else exponential
+// with jitter.
 func retryPause(attempt int, err *wire.Error) time.Duration {
 	if err != nil && err.After > 0 {
-		return err.After
+		return max(err.After, retryFirst/2)
 	}
 	pause := min(retryMost, retryFirst<<max(0, min(attempt-1, 10))) // 0: none reached it
 	return pause/2 + rand.N(pause/2)

@@ -158,6 +158,13 @@ func (f *fakePlugin) Invoke(ctx context.Context, method string, args, reply any,
 	return said.error
 }
 
+// called is how many Export calls there were.
+func (f *fakePlugin) called() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.calls)
+}
+
 // saidError is an error that the plugin itself answers; others are gRPC's.
 type saidError struct{ error }
 

@@ -137,7 +137,7 @@ func (l *link) missed(owes int, err error) bool {
 		l.x.noteLocked(slog.LevelWarn, "plugin gave no answer to a health check; three in a row and it is taken for hung", "error", err)
 	}
 	l.x.plugin.silent = true
-	l.x.plugin.lastError = err.Error()
+	l.x.plugin.failLocked(time.Now(), err.Error())
 	l.x.degradeLocked(err.Error())
 	return false
 }
@@ -158,13 +158,14 @@ func (l *link) putDown(ctx context.Context, err error) {
 }
 
 // steady is for a plugin that has been ready for long enough: what was wrong
-// with those before it is over.
+// with those before it is over, and what was wrong with it may be.
 func (x *exporter) steady(l *life) {
 	l.a.end(true)
 	defer x.tell()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.breaker.steady()
+	x.calmLocked(time.Now())
 	if !x.plugin.unsteady {
 		return
 	}

@@ -175,7 +175,8 @@ func (x *exporter) inheritLocked(before *exporter) {
 	x.base -= before.had // below zero or not: what it gives is the difference
 	x.books, x.calls, x.suppressed = before.books, before.calls, before.suppressed
 	x.plugin.starts, x.plugin.crashes, x.plugin.lastCrash = before.plugin.starts, before.plugin.crashes, before.plugin.lastCrash
-	x.plugin.lastError, x.plugin.lastSuccess = before.plugin.lastError, before.plugin.lastSuccess
+	x.plugin.lastError, x.plugin.lastErrorAt = before.plugin.lastError, before.plugin.lastErrorAt
+	x.plugin.failures, x.plugin.lastSuccess = before.plugin.failures, before.plugin.lastSuccess
 }
 
 // end sends what an exporter that has left the list was given up to seq, and

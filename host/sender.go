@@ -3,6 +3,8 @@ package host
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -181,6 +183,9 @@ func (l *link) send(ctx context.Context, it *item) answer {
 		l.leases.forget(it.b)
 	}
 	ans := answer{err: err, took: took, reached: reached, said: spoken(trailer)}
+	if !ans.said && errors.Is(call.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
+		err.Err = fmt.Errorf("the plugin gave no answer within %v (%s)", l.x.host.cfg.ExportTimeout, EnvExportTimeout)
+	}
 	if !ans.said && (call.Err() != nil || err.Code == wire.CodeRetry) {
 		l.sound(ctx)
 	}

@@ -123,7 +123,10 @@ func (x *exporter) setStateLocked(to State, cause string, args ...any) {
 		p.pid = 0
 	}
 	if cause != "" {
-		p.lastError = cause
+		p.failLocked(time.Now(), cause)
+	}
+	if to == StateDraining {
+		x.hurryLocked()
 	}
 	x.tellStateLocked(to, cause, args)
 }
@@ -141,7 +144,11 @@ func (x *exporter) tellStateLocked(to State, cause string, args []any) {
 	if other, ok := attachedText[to]; ok && x.entry.attached {
 		text = other
 	}
-	if cause != "" {
+	switch {
+	case cause == "":
+	case to == StateDegraded: // of which another line tells
+		args = append([]any{"waiting_spans", x.waiting}, args...)
+	default:
 		args = append([]any{"cause", cause, "waiting_spans", x.waiting}, args...)
 	}
 	switch {

@@ -64,7 +64,16 @@ type ExporterStats struct {
 	// Granted are the names of the declared variables that the plugin got.
 	Granted []string
 	// LastError is the last failure of the plugin or a call; empty: none yet.
-	LastError string
+	// LastErrorTime is when it was.
+	LastError     string
+	LastErrorTime time.Time
+	// Failures are the last reasons for which calls failed or spans were
+	// rejected, at most eight, the newest first; also those of trouble that is
+	// over.
+	Failures []Failure
+	// HeldUntil is when the plugin gets batches again that has asked, mostly for
+	// its back end, to be left alone; zero: it has not, or that is over.
+	HeldUntil time.Time
 	// LastSuccess is when a batch was delivered last; zero: never.
 	LastSuccess time.Time
 
@@ -189,6 +198,8 @@ type pluginInfo struct {
 	starts, crashes    uint64
 	granted            []string
 	lastError          string
+	lastErrorAt        time.Time
+	failures           []failure // at most mostFailures, the last one last
 	lastCrash          time.Time
 	lastSuccess        time.Time
 	failed             time.Time // when a call or a health check failed last
@@ -264,6 +275,12 @@ func (x *exporter) statsLocked(arrived, undrained uint64) ExporterStats {
 		HeldBytes:       x.held,
 
 		OutputSuppressed: x.suppressed,
+
+		LastErrorTime: x.plugin.lastErrorAt,
+		Failures:      x.plugin.failuresLocked(),
+	}
+	if x.heldLocked(time.Now()) {
+		s.HeldUntil = x.heldUntil
 	}
 	for _, p := range x.alive {
 		s.OutputSuppressed += p.Suppressed()

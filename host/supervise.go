@@ -192,7 +192,7 @@ func (x *exporter) endedWith(err error) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.plugin.lastError = err.Error()
+	x.plugin.failLocked(time.Now(), err.Error())
 }
 
 // configure hands over what the plugin asked for and the operator's document.

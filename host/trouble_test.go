@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -52,7 +53,7 @@ func TestEachKindOfLossIsToldAtOnce(t *testing.T) {
 	answers := []error{
 		status.Error(codes.Unavailable, "503 down"), nil, nil,
 		status.Error(codes.PermissionDenied, "403 wrong token"), nil,
-		status.Error(codes.NotFound, "404 no such tenant"), status.Error(codes.PermissionDenied, "403 again"),
+		status.Error(codes.NotFound, "404 no such tenant"), status.Error(codes.PermissionDenied, "403 wrong token"),
 	}
 	log := troubled(t, 20, func(n int) error {
 		if n > len(answers) {
@@ -62,11 +63,11 @@ func TestEachKindOfLossIsToldAtOnce(t *testing.T) {
 	})
 	wantLines(t, log, map[string]int{
 		"level=WARN":      3,
-		"503 down":        2, // and the state's line
+		"503 down":        1,
 		"degraded":        1,
 		"403 wrong token": 1,
 		"404 no such":     1,
-		`msg="spans are delivered again" plugin=plugin rejected_meanwhile=12 dropped_meanwhile=0 rejected_by_code="map[NOT_FOUND:4 PERMISSION_DENIED:8]"`: 1,
+		`msg="spans are delivered again" plugin=plugin failed_calls=4 rejected_meanwhile=12 dropped_meanwhile=0 rejected_by_code="map[NOT_FOUND:4 PERMISSION_DENIED:8]"`: 1,
 	})
 }
 
@@ -76,7 +77,7 @@ func TestLossThatGoesOnIsCountedNowAndThen(t *testing.T) {
 	wantLines(t, log, map[string]int{
 		"level=WARN":               2,
 		"refuses a batch for good": 1,
-		`msg="spans are still being lost" plugin=plugin rejected_meanwhile=24 dropped_meanwhile=0 rejected_by_code=map[PERMISSION_DENIED:24] last_error="403 wrong token"`: 1,
+		`msg="spans are still being lost" plugin=plugin failed_calls=6 rejected_meanwhile=24 dropped_meanwhile=0 rejected_by_code=map[PERMISSION_DENIED:24] last_error="403 wrong token"`: 1,
 	})
 	hours := troubled(t, 3*60*30, refuse)
 	if got, most := strings.Count(hours, "level=WARN"), 3*60/5+6; got > most {
@@ -95,6 +96,111 @@ func TestCodesInTurnsAreNoFlood(t *testing.T) {
 	if got, most := strings.Count(log, "level=WARN"), 2*mostKinds+16; got > most {
 		t.Errorf("%d lines, want at most %d; log:\n%s", got, most, log)
 	}
+}
+
+// TestAnotherReasonIsToldThoughTheCodeIsTheSame: but not one with another number
+// in it.
+func TestAnotherReasonIsToldThoughTheCodeIsTheSame(t *testing.T) {
+	answers := []error{
+		status.Error(codes.Unavailable, "dial tcp 127.0.0.1:41: connection refused"),
+		status.Error(codes.Unavailable, "dial tcp 127.0.0.1:42: connection refused"),
+		status.Error(codes.Unavailable, "503 the collector starts, request 4f1c"),
+		status.Error(codes.Unavailable, "503 the collector starts, request 09aa"),
+		status.Error(codes.InvalidArgument, "HTTP status 400"),
+		status.Error(codes.InvalidArgument, "HTTP status 413"),
+		status.Error(codes.InvalidArgument, "HTTP status 400"),
+	}
+	log := troubled(t, len(answers), func(n int) error { return answers[(n-1)%len(answers)] })
+	wantLines(t, log, map[string]int{
+		"127.0.0.1:41":    1,
+		"127.0.0.1:42":    0,
+		"request 4f1c":    1,
+		"request 09aa":    0,
+		"HTTP status 400": 1,
+		"HTTP status 413": 1,
+	})
+}
+
+// TestReasonsAreKeptForTheStatus: the newest first, each with its last words,
+// also when all is well again.
+func TestReasonsAreKeptForTheStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plugin := newFakePlugin(func(_ context.Context, n int) error {
+			switch {
+			case n <= 2:
+				return status.Errorf(codes.InvalidArgument, "span %d has no name", n)
+			case n == 3:
+				return status.Error(codes.Unavailable, "down")
+			}
+			return nil
+		})
+		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, nil)
+		begin := time.Now()
+		for range 3 {
+			endSpans(h, 4)
+			time.Sleep(time.Second)
+		}
+		at := func(s time.Duration) time.Time { return begin.Add(DefaultBatchAge + s) }
+		want := []Failure{
+			{Code: "UNAVAILABLE", Reason: "down", Calls: 1, First: at(2 * time.Second), Last: at(2 * time.Second)},
+			{Code: "INVALID_ARGUMENT", Reason: "span 2 has no name", Calls: 2, Spans: 8, First: at(0), Last: at(time.Second)},
+		}
+		got := h.Stats().Exporters[0]
+		if diff := cmp.Diff(want, got.Failures); diff != "" {
+			t.Errorf("failures (-want +got):\n%s", diff)
+		}
+		if got.LastError != "down" || !got.LastErrorTime.Equal(at(2*time.Second)) {
+			t.Errorf("last error %q at %v", got.LastError, got.LastErrorTime)
+		}
+		for i := range 3 * mostFailures {
+			h.exporters[0].blameLocked(time.Now(), "UNKNOWN", strings.Repeat("x", i), 0)
+		}
+		if got := len(h.exporters[0].plugin.failures); got != mostFailures {
+			t.Errorf("%d failures are kept, want %d", got, mostFailures)
+		}
+		if err := h.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestTroubleIsOverWithoutAnotherBatch: a service with one request an hour must
+// not stay degraded for that hour.
+func TestTroubleIsOverWithoutAnotherBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &testplugin.Log{}
+		plugin := newFakePlugin(func(_ context.Context, n int) error {
+			if n == 1 {
+				return status.Error(codes.Unavailable, "down")
+			}
+			return nil
+		})
+		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, nil, WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		endSpans(h, 4)
+		time.Sleep(calm / 2)
+		if got := h.Stats().Exporters[0]; got.State != StateDegraded || got.Delivered != 4 {
+			t.Errorf("%v, %d delivered; want degraded, and 4", got.State, got.Delivered)
+		}
+		time.Sleep(2 * heartbeatEvery)
+		if got := h.Stats().Exporters[0].State; got != StateReady {
+			t.Errorf("%v, want ready", got)
+		}
+		wantLines(t, log.String(), map[string]int{"spans are delivered again": 1})
+		if err := h.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestNoAnswerInTimeSaysSo: gRPC's words for it would tell an operator nothing.
+func TestNoAnswerInTimeSaysSo(t *testing.T) {
+	log := troubled(t, 10, func(int) error {
+		time.Sleep(DefaultExportTimeout + time.Second)
+		return status.FromContextError(context.DeadlineExceeded).Err()
+	})
+	wantLines(t, log, map[string]int{
+		`code=DEADLINE_EXCEEDED error="the plugin gave no answer within 10s (SERVE_TRACING_EXPORT_TIMEOUT)"`: 1,
+	})
 }
 
 // TestEachReasonOfADropIsTold: what is dropped for its age, and later for room.
