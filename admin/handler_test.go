@@ -152,6 +152,7 @@ func TestPageEscapesWhatPluginsSay(t *testing.T) {
 		*text = evil
 	}
 	x.Granted = []string{evil}
+	x.Failures = []host.Failure{{Code: evil, Reason: evil, Calls: 21}, {Code: evil, Reason: evil, Calls: 1, Spans: 3}}
 	x.Rejected, x.Filtered, x.Dropped = map[string]uint64{evil: 5}, map[string]uint64{evil: 20}, map[string]uint64{evil: 5}
 	stats.Refused = map[string]uint64{evil: 10}
 

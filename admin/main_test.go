@@ -33,6 +33,11 @@ func sample() host.Stats {
 				Version: "1.2.3", SDK: "servetrace-go 0.1 (go)", PID: 4242,
 				Starts: 7, Crashes: 6, LastCrash: begin.Add(30 * time.Second),
 				Granted: []string{"SERVE_CONSOLE_OUTPUT", "TERM"}, LastError: "UNAVAILABLE: 503 from the back end",
+				LastErrorTime: begin.Add(58 * time.Second), HeldUntil: begin.Add(3 * time.Hour),
+				Failures: []host.Failure{
+					{Code: "UNAVAILABLE", Reason: "503 from the back end", Calls: 21, First: begin, Last: begin.Add(58 * time.Second)},
+					{Code: "INVALID_ARGUMENT", Reason: "400 no such tenant", Calls: 1, Spans: 3, First: begin, Last: begin},
+				},
 				LastSuccess: begin.Add(59 * time.Second),
 				Accepted:    100, Delivered: 50,
 				Rejected: map[string]uint64{"INVALID_ARGUMENT": 3, "PARTIAL_SUCCESS": 2},

@@ -98,8 +98,16 @@ type Plugin struct {
 	Changed bool `json:"changed"`
 	// Granted are the names of the declared variables that the plugin got.
 	Granted []string `json:"granted"`
-	// LastError is the last failure of the plugin or of a call.
-	LastError string `json:"last_error,omitempty"`
+	// LastError is the last failure of the plugin or of a call, LastErrorTime
+	// when it was.
+	LastError     string    `json:"last_error,omitempty"`
+	LastErrorTime time.Time `json:"last_error_time,omitzero"`
+	// Failures are the last reasons for which calls failed or spans were
+	// rejected, at most eight, the newest first; never null.
+	Failures []Failure `json:"failures"`
+	// HeldUntil is when the plugin gets batches again that has asked, mostly for
+	// its back end, to be left alone; left out where it has not.
+	HeldUntil time.Time `json:"held_until,omitzero"`
 	// LastSuccess is when a batch was delivered last.
 	LastSuccess time.Time `json:"last_success,omitzero"`
 	// Spans are its books.
@@ -118,6 +126,21 @@ type Plugin struct {
 	// HeldBytes is the memory of the batches that wait for it. A batch counts in
 	// full for each plugin that it waits for.
 	HeldBytes int64 `json:"held_bytes"`
+}
+
+// Failure is one reason for which calls failed, or spans were rejected.
+type Failure struct {
+	// Code is the gRPC code, or "PARTIAL_SUCCESS", or "UNREADABLE".
+	Code string `json:"code"`
+	// Reason are the words of the back end, or of what stands between. Those that
+	// differ in numbers and ids only are one reason; these came last.
+	Reason string `json:"reason"`
+	// Calls were answered so, Spans were lost by it.
+	Calls uint64 `json:"calls"`
+	Spans uint64 `json:"spans"`
+	// First and Last are when.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
 }
 
 // Calls are export calls, each with one batch.
@@ -193,6 +216,9 @@ func newPlugin(x host.ExporterStats) Plugin {
 		Changed:       x.Changed,
 		Granted:       append([]string{}, x.Granted...),
 		LastError:     x.LastError,
+		LastErrorTime: x.LastErrorTime.UTC(),
+		Failures:      newFailures(x.Failures),
+		HeldUntil:     x.HeldUntil.UTC(),
 		LastSuccess:   x.LastSuccess.UTC(),
 		Spans:         newPluginSpans(x),
 		Calls: Calls{
@@ -205,6 +231,16 @@ func newPlugin(x host.ExporterStats) Plugin {
 		OutputSuppressedLines: x.OutputSuppressed,
 		HeldBytes:             x.HeldBytes,
 	}
+}
+
+func newFailures(list []host.Failure) []Failure {
+	out := []Failure{}
+	for _, f := range list {
+		out = append(out, Failure{
+			Code: f.Code, Reason: f.Reason, Calls: f.Calls, Spans: f.Spans, First: f.First.UTC(), Last: f.Last.UTC(),
+		})
+	}
+	return out
 }
 
 func newPluginSpans(x host.ExporterStats) PluginSpans {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
@@ -32,7 +33,9 @@ func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing,
 		return nil, wire.ToStatus(err)
 	}
 	defer p.leave()
-	ctx, cancel := context.WithCancelCause(p.patient(ctx))
+	ctx, early := inTimeToAnswer(p.patient(ctx))
+	defer early()
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(p.abort, func() { cancel(context.Cause(p.abort)) })()
 	free, err := p.slot(ctx)
@@ -54,6 +57,20 @@ func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing,
 		}
 	}
 	return answer, nil
+}
+
+// mostForAnswer is the most of a call's time that is kept for its answer.
+const mostForAnswer = 500 * time.Millisecond
+
+// inTimeToAnswer ends ctx a tenth before the host gives the call up, so that a
+// back end that does not answer is told of in the plugin's own words: who hears
+// nothing can only guess whether it is the back end or the plugin that hangs.
+func inTimeToAnswer(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(mostForAnswer, time.Until(deadline)/10)))
 }
 
 // incomingBatch makes a batch of a call's bytes and metadata.

@@ -1,6 +1,7 @@
 package pluginsdk_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -227,6 +228,21 @@ func TestAnswersToExport(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestExporterHasTimeToAnswer: who waits for its back end until the call's time
+// is over says so itself, and gRPC does not say it for it.
+func TestExporterHasTimeToAnswer(t *testing.T) {
+	forEachKind(t, func(t *testing.T, r *running) {
+		r.configure(t, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var trailer metadata.MD
+		_, err := r.traces.Export(ctx, named("until told"), grpc.Trailer(&trailer))
+		if got := wire.FromStatus(err); got == nil || got.Code != "DEADLINE_EXCEEDED" || len(trailer) == 0 {
+			t.Errorf("answer is %v with trailer %v, want the exporter's own DEADLINE_EXCEEDED", err, trailer)
+		}
+	})
 }
 
 func TestExportKnowsTheBatch(t *testing.T) {

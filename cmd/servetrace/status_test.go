@@ -74,11 +74,17 @@ func TestStatusShowsEverything(t *testing.T) {
 	x.Rejected, x.Filtered, x.Dropped = map[string]uint64{"INTERNAL": 1}, map[string]uint64{"sample": 2}, map[string]uint64{"max_age": 12}
 	x.Answers, x.Quarantined = map[string]uint64{"OK": 9, "LOST": 1}, 3
 	x.Changed, x.Unkept, x.OutputSuppressed = true, 2, 77
+	x.LastErrorTime, x.HeldUntil = time.Now().Add(-2*time.Hour), time.Now().Add(3*time.Hour+30*time.Second)
+	x.Failures = []host.Failure{
+		{Code: "UNAVAILABLE", Reason: "503", Calls: 21, Last: x.LastErrorTime},
+		{Code: "INTERNAL", Reason: "500", Calls: 1, Spans: 3, Last: x.LastErrorTime},
+	}
 	_, out, _ := status(t, nil, "--addr", serviceWith(t, x))
 	squeezed := strings.Join(strings.Fields(out), " ")
 	for _, want := range []string{
 		"memory 0 B of 32.0 MiB", "console degraded 1m0s 5 10 4 13 7 6", "cause 503", "path /opt/console", "pinned to 0a0a", "pid 4242",
-		"version 1.2.3", "SDK servetrace-go", "last success never", "last crash 1h0m ago", "last error UNAVAILABLE: 503", "variables TERM, LANG",
+		"version 1.2.3", "SDK servetrace-go", "last success never", "last crash 1h0m ago", "last error UNAVAILABLE: 503, 2h0m ago", "left alone for 3h0m more",
+		"UNAVAILABLE 21 calls, the last 2h0m ago: 503", "INTERNAL 3 spans lost, 1 call, the last 2h0m ago: 500", "variables TERM, LANG",
 		"accepted 30", "rejected INTERNAL 1", "filtered sample 2", "dropped max_age 12", "calls LOST 1, OK 9", "quarantined 3 batches",
 		"file is not the one that runs any more", "not kept 2 files", "not logged 77 lines of its output",
 		"held 2.0 KiB, 2 calls in flight",
@@ -100,6 +106,7 @@ func TestStatusIsSafeForTerminals(t *testing.T) {
 	x.Cause, x.LastError, x.Path, x.Version, x.SDK, x.Digest, x.Granted = evil, evil, evil, evil, evil, evil, []string{evil}
 	x.Rejected, x.Filtered, x.Dropped = map[string]uint64{evil: 1}, map[string]uint64{evil: 1}, map[string]uint64{evil: 1}
 	x.Answers = map[string]uint64{evil: 1}
+	x.Failures = []host.Failure{{Code: evil, Reason: evil, Calls: 1}}
 	at := serviceWith(t, x)
 	liar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, evil, http.StatusTeapot)

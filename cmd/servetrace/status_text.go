@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -80,7 +81,17 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 	line("SDK", p.SDK)
 	line("last success", cmp.Or(ago(p.LastSuccess), "never"))
 	line("last crash", ago(p.LastCrash))
-	line("last error", p.LastError)
+	if !p.HeldUntil.IsZero() {
+		line("left alone", fmt.Sprintf("for %s more, as its back end has asked", admin.Ago(p.HeldUntil, now)))
+	}
+	if p.LastError != "" && !p.LastErrorTime.IsZero() {
+		line("last error", fmt.Sprintf("%s, %s", p.LastError, ago(p.LastErrorTime)))
+	} else {
+		line("last error", p.LastError)
+	}
+	for _, f := range p.Failures {
+		line(printable(f.Code), fmt.Sprintf("%sthe last %s: %s", lostBy(f), ago(f.Last), f.Reason))
+	}
 	line("variables", cmp.Or(strings.Join(p.Granted, ", "), "none"))
 	line("accepted", fmt.Sprint(p.Spans.Accepted))
 	line("rejected", countsOf(p.Spans.Rejected))
@@ -98,6 +109,15 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 	}
 	line("held", fmt.Sprintf("%s, %s in flight", admin.Bytes(p.HeldBytes), counted(p.Calls.InFlight, "call")))
 	return table.Flush()
+}
+
+// lostBy is how often a reason was given, and what it has cost.
+func lostBy(f admin.Failure) string {
+	text := counted(int(min(f.Calls, math.MaxInt32)), "call") + ", "
+	if f.Spans > 0 {
+		text = fmt.Sprintf("%d spans lost, ", f.Spans) + text
+	}
+	return text
 }
 
 // countsOf writes counts by name, the names in order: "a 1, b 2", or "0".
