@@ -195,7 +195,7 @@ func TestTroubleIsOverWithoutAnotherBatch(t *testing.T) {
 // TestNoAnswerInTimeSaysSo: gRPC's words for it would tell an operator nothing.
 func TestNoAnswerInTimeSaysSo(t *testing.T) {
 	log := troubled(t, 10, func(int) error {
-		time.Sleep(DefaultExportTimeout + time.Second)
+		<-time.After(DefaultExportTimeout + time.Second)
 		return status.FromContextError(context.DeadlineExceeded).Err()
 	})
 	wantLines(t, log, map[string]int{
