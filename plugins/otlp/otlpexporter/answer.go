@@ -48,7 +48,7 @@ type reply struct {
 // read turns an answer into that for the host. A body that breaks off changes
 // nothing: the status has been said.
 func (t *transport) read(c *call, req *http.Request, resp *http.Response) error {
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	r := reply{resp, kind, body}
@@ -108,8 +108,8 @@ func (t *transport) taken(r reply, who string) error {
 		return nil
 	}
 	var answer coltracepb.ExportTraceServiceResponse
-	if err := proto.Unmarshal(r.body, &answer); err != nil {
-		return nil // it was taken, whatever was said besides
+	if proto.Unmarshal(r.body, &answer) != nil { // it was taken, whatever was said besides
+		answer.Reset()
 	}
 	return t.partial(answer.GetPartialSuccess().GetRejectedSpans(), answer.GetPartialSuccess().GetErrorMessage())
 }

@@ -141,7 +141,7 @@ func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case own.Err() != nil:
+	case own.Err() != nil || c.late:
 		return e.slow(c, within, limit)
 	case c.fault != nil:
 		return e.explain(c.fault)
@@ -180,7 +180,8 @@ type call struct {
 	answered bool
 	answer   error
 	fault    error
-	hops     int // redirects that were followed
+	hops     int  // redirects that were followed
+	late     bool // the time was over
 	// connected: there was a connection to send the batch on.
 	connected atomic.Bool
 }

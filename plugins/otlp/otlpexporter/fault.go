@@ -23,7 +23,7 @@ type fault struct {
 
 // faults are looked through in order: the first that matches counts.
 var faults = []fault{
-	{[]string{"proxyconnect", "proxy answered"}, func(c *settings) string {
+	{[]string{"proxyconnect"}, func(c *settings) string {
 		return fmt.Sprintf("can not be reached through the proxy %s: check HTTP_PROXY, HTTPS_PROXY and NO_PROXY", c.via())
 	}},
 	{[]string{"server gave HTTP response to HTTPS client", "first record does not look like a TLS handshake"}, func(c *settings) string {
@@ -33,13 +33,18 @@ var faults = []fault{
 		return fmt.Sprintf("answers without TLS: write http:// in %s, or use a port of the receiver that has TLS", c.setting())
 	}},
 	{[]string{`malformed HTTP response "\x15\x03`, "unexpected TLS"}, func(c *settings) string { return "wants TLS: write https:// in " + c.setting() }},
-	{[]string{`malformed HTTP response "\x00\x00`}, func(*settings) string {
+	// The second is net/http's where the server's first frame came before our request.
+	{[]string{`malformed HTTP response "\x00\x00`, "readLoopPeekFailLocked: %!w(<nil>)"}, func(*settings) string {
 		return fmt.Sprintf("speaks HTTP/2 at once, as gRPC does, not OTLP/HTTP: set %s=grpc, or use the receiver's port for HTTP, usually 4318", EnvProtocol)
 	}},
 	{[]string{"looked like an HTTP/1.1 header", "unexpected HTTP status code", "unexpected content-type"}, func(*settings) string {
 		return fmt.Sprintf("is no gRPC server: set %s=http/protobuf, or use the receiver's port for gRPC, usually 4317", EnvProtocol)
 	}},
+	{[]string{"remote error: tls: "}, func(c *settings) string { return "refuses the TLS connection" + c.ourCertificate() }},
 	{[]string{"error reading server preface", "frame too large"}, func(c *settings) string {
+		if c.endpoint.secure {
+			return c.cut()
+		}
 		return fmt.Sprintf("does not speak gRPC without TLS: if it wants TLS, write https:// in %s; if it is for HTTP, set %s=http/protobuf",
 			c.setting(), EnvProtocol)
 	}},
@@ -55,12 +60,6 @@ var faults = []fault{
 	{[]string{"x509: certificate is valid for", "x509: cannot validate certificate for", "x509: certificate is not valid for any names"}, func(c *settings) string {
 		return fmt.Sprintf("has a certificate for another name: use a name that it is for in %s, or have it made for this one", c.setting())
 	}},
-	{[]string{"remote error: tls: "}, func(c *settings) string {
-		if c.trust.certificate.set() {
-			return fmt.Sprintf("refuses the TLS connection: check the certificate in %s", c.trust.certificate.from)
-		}
-		return fmt.Sprintf("refuses the TLS connection: if it wants a client's certificate, set %s and %s", EnvClientCertificate, EnvClientKey)
-	}},
 	{[]string{"connection refused", "connect: no such file or directory"}, func(c *settings) string {
 		return fmt.Sprintf("has nobody listening: start the receiver there, or say where it is in %s", c.setting())
 	}},
@@ -73,9 +72,28 @@ var faults = []fault{
 	{[]string{"i/o timeout", "TLS handshake timeout", "context deadline exceeded"}, func(c *settings) string {
 		return "did not take a connection in time: check that it runs, that no firewall drops what is sent to it, and " + c.setting()
 	}},
-	{[]string{"connection reset by peer", "broken pipe", "EOF", "closed idle connection", "transport is closing", "use of closed network connection"}, func(*settings) string {
-		return "cut the connection before it answered"
-	}},
+	{[]string{
+		"connection reset by peer", "broken pipe", "EOF", "closed idle connection", "transport is closing",
+		"use of closed network connection", "client conn could not be established",
+	}, (*settings).cut},
+}
+
+// cut is a connection that has ended. A server that wants another certificate says
+// so after the handshake, when we may be writing already, and then only this is
+// left of it.
+func (c *settings) cut() string {
+	if c.endpoint.secure {
+		return "cut the connection before it answered" + c.ourCertificate()
+	}
+	return "cut the connection before it answered"
+}
+
+// ourCertificate says what to do where TLS may have ended because of us.
+func (c *settings) ourCertificate() string {
+	if c.trust.certificate.set() {
+		return ": check the certificate in " + c.trust.certificate.from
+	}
+	return fmt.Sprintf(": if it wants a client's certificate, set %s and %s", EnvClientCertificate, EnvClientKey)
 }
 
 // explain puts an error of the network into words for an operator. It is to be

@@ -2,6 +2,7 @@ package otlpexporter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -76,7 +77,8 @@ func (c *settings) intercept(
 	err := invoke(ctx, method, req, reply, conn, opts...)
 	of.connected.Store(conn.GetState() == connectivity.Ready)
 	if err != nil {
-		of.answered, of.answer = ctx.Err() == nil, c.refused(of, err)
+		of.late = ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded && soonOver(ctx)
+		of.answered, of.answer = !of.late, c.refused(of, err)
 		return err
 	}
 	of.answered = true
@@ -84,6 +86,13 @@ func (c *settings) intercept(
 		of.answer = c.partial(answer.GetPartialSuccess().GetRejectedSpans(), answer.GetPartialSuccess().GetErrorMessage())
 	}
 	return nil
+}
+
+// soonOver tells whether a call's time is as good as over. A server knows the
+// deadline, and may say so a little before we do.
+func soonOver(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) < 100*time.Millisecond
 }
 
 // refused gives a status with the same code and details, and with words for an
@@ -188,7 +197,7 @@ type pooledReader struct {
 // Read reads.
 func (z *pooledReader) Read(p []byte) (int, error) {
 	n, err := z.Reader.Read(p)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		z.pool.Put(z)
 	}
 	return n, err

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"io"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +25,9 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// discard is for servers of which a test makes noise.
+var discard = log.New(io.Discard, "", 0)
 
 // patience is how long a step may take on a busy machine.
 const patience = time.Minute
@@ -157,3 +161,5 @@ func export(tb testing.TB, e pluginsdk.Exporter) error {
 	defer cancel()
 	return e.Export(ctx, pluginsdk.NewBatch(some(tb, 1)))
 }
+
+func newGzip(w io.Writer) io.Writer { return gzip.NewWriter(w) }

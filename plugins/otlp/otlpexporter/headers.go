@@ -35,6 +35,7 @@ func (r *reader) headers(protocol string, d Defaults) (all map[string]string, fr
 	}
 	for name, text := range given {
 		lower := strings.ToLower(name)
+		text = strings.TrimSpace(text) // a secret from a file ends with its line
 		switch err := checkHeader(protocol, name, text); {
 		case err != nil:
 			r.fault(from, "header %q: %w", plain(name), err)
@@ -71,7 +72,7 @@ func (r *reader) parseHeaders(v value) map[string]string {
 			r.fault(v.from, "the value of %q is not percent-encoded: write %% as %%25", plain(name))
 			continue
 		}
-		all[name] = strings.TrimSpace(decoded)
+		all[name] = decoded
 	}
 	return all
 }
@@ -81,10 +82,13 @@ func checkHeader(protocol, name, text string) error {
 	if !httpguts.ValidHeaderFieldName(name) {
 		return errors.New("the name has characters that a header's may not have")
 	}
+	if protocol == protocolGRPC && strings.HasSuffix(strings.ToLower(name), "-bin") {
+		return nil // it is sent in base64
+	}
 	if !httpguts.ValidHeaderFieldValue(text) {
 		return errors.New("the value has control characters, such as the end of a line")
 	}
-	if protocol != protocolGRPC || strings.HasSuffix(strings.ToLower(name), "-bin") {
+	if protocol != protocolGRPC {
 		return nil
 	}
 	for i := range len(text) {

@@ -59,7 +59,7 @@ var _ http.RoundTripper = (*transport)(nil)
 // to be followed, or an error, which only ends the call: what counts is in it.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := callOf(req.Context())
-	defer req.Body.Close()
+	defer func() { _ = req.Body.Close() }()
 	out, err := t.outgoing(c, req)
 	if err != nil {
 		c.fault = err
@@ -191,7 +191,7 @@ func (t *transport) renew(old *http.Transport) error {
 			if resp.StatusCode == http.StatusOK {
 				return nil
 			}
-			return fmt.Errorf("proxy %s answered %s", proxy.Host, plain(resp.Status))
+			return fmt.Errorf("proxyconnect: %s answered %s", proxy.Host, plain(resp.Status))
 		},
 	}
 	if old != nil {

@@ -1,0 +1,506 @@
+package otlpexporter
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/wire"
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// fails checks that an error is tried again, and that its text has these parts,
+// in order, of which the first is its beginning.
+func fails(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("got delivered, want an error: %s", parts)
+	}
+	if pluginsdk.Final(err) {
+		t.Errorf("final: %v", err)
+	}
+	text := wire.FromStatus(wire.ToStatus(err)).Error()
+	rest, found := strings.CutPrefix(text, parts[0])
+	for _, part := range parts[1:] {
+		if found {
+			_, rest, found = strings.Cut(rest, part)
+		}
+	}
+	if !found {
+		t.Errorf("\ngot  %s\nwant %s", text, strings.Join(parts, " … "))
+	}
+}
+
+// raw accepts connections, does something with each, and closes it.
+func raw(t *testing.T, do func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			do(conn)
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	return l.Addr().String()
+}
+
+// closedPort is an address where nobody listens.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func plainGRPC(t *testing.T) string {
+	t.Helper()
+	return serveGRPC(t, nil).address
+}
+
+// TestWrongCounterpart: what operators meet most.
+func TestWrongCounterpart(t *testing.T) {
+	ca := newAuthority(t)
+	plainHTTP := receive(t, nil).Listener.Addr().String()
+	tlsHTTP := receiveTLS(t, &tls.Config{Certificates: []tls.Certificate{ca.server(nil)}}, nil).Listener.Addr().String()
+	nobody := closedPort(t)
+	grpcServer := plainGRPC(t)
+	grpcTLS := serveGRPC(t, &tls.Config{Certificates: []tls.Certificate{ca.server(nil)}}).address
+	cuts := raw(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)); _ = c.(*net.TCPConn).SetLinger(0) })
+	const grpcProtocol = EnvProtocol + "=grpc"
+	for _, c := range []struct {
+		name string
+		env  []string
+		want []string
+	}{
+		{"nobody listens", []string{EnvEndpoint + "=http://" + nobody}, []string{
+			"http://" + nobody + "/v1/traces has nobody listening: start the receiver there, or say where it is in OTEL_EXPORTER_OTLP_ENDPOINT (dial tcp " +
+				nobody + ": connect: connection refused)",
+		}},
+		{"unknown name", []string{EnvTracesEndpoint + "=http://no-such-host.invalid/v1/traces"}, []string{
+			"http://no-such-host.invalid/v1/traces has a name that is not known here: check it in OTEL_EXPORTER_OTLP_TRACES_ENDPOINT (",
+		}},
+		{"TLS to a plain server", []string{EnvEndpoint + "=https://" + plainHTTP}, []string{
+			"https://" + plainHTTP + "/v1/traces answers without TLS: write http:// in OTEL_EXPORTER_OTLP_ENDPOINT, or use a port of the receiver that has TLS (",
+		}},
+		{"HTTP to a gRPC port", []string{EnvEndpoint + "=http://" + grpcServer}, []string{
+			"http://" + grpcServer + "/v1/traces speaks HTTP/2 at once, as gRPC does, not OTLP/HTTP: " +
+				"set OTEL_EXPORTER_OTLP_PROTOCOL=grpc, or use the receiver's port for HTTP, usually 4318 (",
+		}},
+		{"cut", []string{EnvEndpoint + "=http://" + cuts}, []string{"http://" + cuts + "/v1/traces cut the connection before it answered ("}},
+
+		{"gRPC, nobody listens", []string{grpcProtocol, EnvEndpoint + "=http://" + nobody}, []string{
+			"http://" + nobody + " has nobody listening: start the receiver there, or say where it is in OTEL_EXPORTER_OTLP_ENDPOINT (", "connection refused",
+		}},
+		{"gRPC, no socket", []string{grpcProtocol, EnvEndpoint + "=unix:///no/such.sock"}, []string{
+			"unix:///no/such.sock has nobody listening: ", "no such file or directory",
+		}},
+		{"gRPC, unknown name", []string{grpcProtocol, EnvEndpoint + "=http://no-such-host.invalid:4317"}, []string{
+			"http://no-such-host.invalid:4317 has a name that is not known here: check it in OTEL_EXPORTER_OTLP_ENDPOINT (",
+		}},
+		{"gRPC with TLS to a plain server", []string{grpcProtocol, EnvEndpoint + "=https://" + grpcServer}, []string{
+			"https://" + grpcServer + " answers without TLS: write http:// in OTEL_EXPORTER_OTLP_ENDPOINT, or use a port",
+		}},
+		{"gRPC without a scheme to a plain server", []string{grpcProtocol, EnvEndpoint + "=" + grpcServer}, []string{
+			grpcServer + " answers without TLS: set OTEL_EXPORTER_OTLP_INSECURE=true, or write http:// in front of it in OTEL_EXPORTER_OTLP_ENDPOINT (",
+		}},
+		{"gRPC without TLS to a server that has it", []string{grpcProtocol, EnvEndpoint + "=http://" + grpcTLS}, []string{
+			"http://" + grpcTLS + " does not speak gRPC without TLS: if it wants TLS, write https:// in OTEL_EXPORTER_OTLP_ENDPOINT; " +
+				"if it is for HTTP, set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf (",
+		}},
+		{"gRPC to an HTTP port", []string{grpcProtocol, EnvEndpoint + "=http://" + plainHTTP}, []string{
+			"http://" + plainHTTP + " is no gRPC server: set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or use the receiver's port for gRPC, usually 4317 (",
+		}},
+		{"gRPC, unknown authority", []string{grpcProtocol, EnvEndpoint + "=https://" + grpcTLS}, []string{
+			"https://" + grpcTLS + " has a certificate of an authority that this machine does not know: set OTEL_EXPORTER_OTLP_CERTIFICATE to the authority's PEM file (",
+		}},
+		{"unknown authority", []string{EnvEndpoint + "=https://" + tlsHTTP}, []string{
+			"https://" + tlsHTTP + "/v1/traces has a certificate of an authority that this machine does not know: " +
+				"set OTEL_EXPORTER_OTLP_CERTIFICATE to the authority's PEM file (",
+		}},
+		{"gRPC, cut", []string{grpcProtocol, EnvEndpoint + "=http://" + cuts}, []string{"http://" + cuts + " "}},
+	} {
+		t.Run(c.name, func(t *testing.T) { fails(t, export(t, open(t, env(c.env...))), c.want...) })
+	}
+	t.Run("HTTP to a TLS server", func(t *testing.T) { // it answers: that is final
+		err := export(t, open(t, env(EnvEndpoint+"=http://"+tlsHTTP)))
+		want := "http://" + tlsHTTP + `/v1/traces answered 400 Bad Request: "Client sent an HTTP request to an HTTPS server."; ` +
+			"it wants TLS: write https:// in OTEL_EXPORTER_OTLP_ENDPOINT"
+		if err == nil || err.Error() != want || !pluginsdk.Final(err) {
+			t.Errorf("\ngot  %v\nwant %s", err, want)
+		}
+	})
+	t.Run("HTTP with TLS to a gRPC server", func(t *testing.T) {
+		err := export(t, open(t, env(EnvEndpoint+"=https://"+grpcTLS, EnvCertificate+"="+ca.file)))
+		if err == nil || !strings.HasPrefix(err.Error(), "https://"+grpcTLS+"/v1/traces speaks gRPC, not OTLP/HTTP (") || !pluginsdk.Final(err) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestTLS: certificates that are right and wrong, over both ways.
+func TestTLS(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "client.pem"), filepath.Join(dir, "client.key")
+	ca.client(cert, key, "us")
+	strangerCert, strangerKey := filepath.Join(dir, "stranger.pem"), filepath.Join(dir, "stranger.key")
+	other.client(strangerCert, strangerKey, "stranger")
+	good := ca.server(nil)
+	expired := ca.server(&x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Unix(1, 0), NotAfter: time.Unix(2, 0)})
+	elsewhere := ca.server(&x509.Certificate{DNSNames: []string{"elsewhere.example"}})
+	mutual := func() *tls.Config {
+		return &tls.Config{Certificates: []tls.Certificate{good}, ClientCAs: ca.pool(), ClientAuth: tls.RequireAndVerifyClientCert}
+	}
+	trusting := EnvCertificate + "=" + ca.file
+	for _, c := range []struct {
+		name   string
+		server *tls.Config
+		env    []string
+		want   string // empty: delivered
+	}{
+		{"trusted", &tls.Config{Certificates: []tls.Certificate{good}}, []string{trusting}, ""},
+		{"another authority", &tls.Config{Certificates: []tls.Certificate{good}}, []string{EnvCertificate + "=" + other.file}, "has a certificate of none of the authorities in \"" +
+			other.file + "\": check OTEL_EXPORTER_OTLP_CERTIFICATE ("},
+		{"expired", &tls.Config{Certificates: []tls.Certificate{expired}}, []string{trusting}, "has a certificate that is not valid at this time: renew it, or set this machine's clock ("},
+		{"another name", &tls.Config{Certificates: []tls.Certificate{elsewhere}}, []string{trusting}, "has a certificate for another name: " +
+			"use a name that it is for in OTEL_EXPORTER_OTLP_ENDPOINT, or have it made for this one ("},
+		{"mutual", mutual(), []string{trusting, EnvClientCertificate + "=" + cert, EnvClientKey + "=" + key}, ""},
+		{"mutual, by traces' own", mutual(), []string{
+			trusting, EnvTracesClientCertificate + "=" + cert, EnvClientCertificate + "=" + strangerCert, EnvTracesClientKey + "=" + key, EnvClientKey + "=" + strangerKey,
+		}, ""},
+		{"mutual without one", mutual(), []string{trusting}, ": if it wants a client's certificate, " +
+			"set OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY ("},
+		{"mutual with a stranger's", mutual(), []string{trusting, EnvClientCertificate + "=" + strangerCert, EnvClientKey + "=" + strangerKey}, ": " +
+			"check the certificate in OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE ("},
+	} {
+		t.Run("HTTP/"+c.name, func(t *testing.T) {
+			back := receiveTLS(t, c.server.Clone(), nil)
+			err := export(t, open(t, env(append(c.env, EnvEndpoint+"="+back.URL)...)))
+			if c.want != "" {
+				fails(t, err, back.URL+"/v1/traces ", c.want)
+			} else if err != nil || back.last(t).ProtoMajor != 2 {
+				t.Errorf("got %v over %s, want delivered over HTTP/2", err, back.last(t).Proto)
+			}
+		})
+		t.Run("gRPC/"+c.name, func(t *testing.T) {
+			back := serveGRPC(t, c.server.Clone())
+			err := export(t, open(t, env(append(c.env, EnvProtocol+"=grpc", EnvEndpoint+"=https://"+back.address)...)))
+			if c.want != "" {
+				fails(t, err, "https://"+back.address+" ", c.want)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestRenewedFiles: certificates are replaced while the plugin runs.
+func TestRenewedFiles(t *testing.T) {
+	for _, protocol := range []string{protocolHTTP, protocolGRPC} {
+		t.Run(protocol, func(t *testing.T) {
+			old, fresh := newAuthority(t), newAuthority(t)
+			dir := t.TempDir()
+			ca, cert, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "client.pem"), filepath.Join(dir, "client.key")
+			old.writeTo(ca)
+			old.client(cert, key, "us")
+			mutual := func(a *authority) *tls.Config {
+				return &tls.Config{Certificates: []tls.Certificate{a.server(nil)}, ClientCAs: a.pool(), ClientAuth: tls.RequireAndVerifyClientCert}
+			}
+			// One address, whose server is replaced by one of the fresh authority.
+			current := mutual(old)
+			config := &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+				c := current.Clone()
+				c.NextProtos = []string{"h2", "http/1.1"}
+				return c, nil
+			}, Certificates: current.Certificates}
+			var address string
+			var drop func()
+			if protocol == protocolHTTP {
+				back := receiveTLS(t, config, nil)
+				address, drop = back.URL, back.CloseClientConnections
+			} else {
+				back := serveGRPC(t, config)
+				address, drop = "https://"+back.address, back.drop
+			}
+			e := open(t, env(EnvProtocol+"="+protocol, EnvEndpoint+"="+address, EnvCertificate+"="+ca, EnvClientCertificate+"="+cert, EnvClientKey+"="+key))
+			if err := export(t, e); err != nil {
+				t.Fatal(err)
+			}
+			current = mutual(fresh)
+			drop()
+			distrusted := func(err error) bool { return err != nil && strings.Contains(err.Error(), "none of the authorities") }
+			if err := eventually(t, e, distrusted); !distrusted(err) {
+				t.Errorf("got %v, want distrust", err)
+			}
+			fresh.writeTo(ca)
+			fresh.client(cert, key, "us")
+			if err := eventually(t, e, func(err error) bool { return err == nil }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// eventually exports until the outcome is as wanted, for a connection that ends
+// takes its time.
+func eventually(t *testing.T, e pluginsdk.Exporter, wanted func(error) bool) error {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		err := export(t, e)
+		if wanted(err) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// TestRedirects keeps method, body and headers on the way to the same machine.
+func TestRedirects(t *testing.T) {
+	for _, compression := range []string{"none", "gzip"} {
+		back := receive(t, func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/v1/traces":
+				http.Redirect(w, r, "/moved?x=1", http.StatusPermanentRedirect)
+			case "/moved":
+				http.Redirect(w, r, "/there", http.StatusTemporaryRedirect)
+			}
+		})
+		if err := export(t, open(t, env(EnvEndpoint+"="+back.URL, EnvHeaders+"=x-key=a", EnvCompression+"="+compression))); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(back.all()); n != 3 {
+			t.Errorf("%d requests, want 3", n)
+		}
+		got := back.last(t)
+		if got.Method != http.MethodPost || got.URL.Path != "/there" || got.Header.Get("X-Key") != "a" || !bytes.Equal(got.body, some(t, 1)) {
+			t.Errorf("%s: redirected to %s %s, %v, %d bytes", compression, got.Method, got.URL, got.Header, len(got.body))
+		}
+	}
+	round := receive(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, r.URL.Path, http.StatusTemporaryRedirect)
+	})
+	err := export(t, open(t, env(EnvEndpoint+"="+round.URL)))
+	if n := len(round.all()); n != 1+mostHops || !pluginsdk.Final(err) || !strings.Contains(err.Error(), "it redirects to "+round.URL) {
+		t.Errorf("going round: %d requests, %v", n, err)
+	}
+}
+
+// TestGiantAnswers: little of them is read, and they do not change what was said.
+func TestGiantAnswers(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		code int
+		bomb bool
+		want string
+	}{
+		{"64 MiB of success", 200, false, ""},
+		{"64 MiB of refusal", 400, false, "answered 400 Bad Request"},
+		{"gzip bomb of success", 200, true, ""},
+		{"gzip bomb of refusal", 400, true, "answered 400 Bad Request"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			size := int64(64 << 20)
+			if c.bomb { // 8 KiB on the way
+				size = 8 << 20
+			}
+			done := make(chan int64, 1)
+			back := receive(t, func(w http.ResponseWriter, _ *http.Request) {
+				var to io.Writer = w
+				if c.bomb {
+					w.Header().Set("Content-Encoding", "gzip")
+				}
+				w.WriteHeader(c.code)
+				if c.bomb {
+					to = newGzip(w)
+				}
+				n, _ := io.Copy(to, io.LimitReader(zeros{}, size))
+				done <- n
+			})
+			err := export(t, open(t, env(EnvEndpoint+"="+back.URL)))
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 3*mostText) {
+				t.Errorf("got %v", err)
+			}
+			if n := <-done; !c.bomb && n == size {
+				t.Error("all of it was taken")
+			}
+		})
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// TestSlow: the exporter's time ends before the host's, and says what it waited for.
+func TestSlow(t *testing.T) {
+	release := make(chan struct{})
+	back := receive(t, func(http.ResponseWriter, *http.Request) { <-release })
+	slowGRPC := serveGRPC(t, nil)
+	slowGRPC.answer = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	t.Cleanup(func() { close(release) }) // before the servers close
+	for _, c := range []struct {
+		name    string
+		env     []string
+		host    time.Duration
+		want    []string
+		counted string
+	}{
+		{"own", []string{EnvEndpoint + "=" + back.URL, EnvTimeout + "=200"}, patience, []string{
+			"no answer from " + back.URL + "/v1/traces within 200ms (OTEL_EXPORTER_OTLP_TIMEOUT sets the time)",
+		}, "DEADLINE_EXCEEDED"},
+		{"host's", []string{EnvEndpoint + "=" + back.URL}, 3 * time.Second, []string{
+			"no answer from " + back.URL + "/v1/traces within 2.7", "s (SERVE_TRACING_EXPORT_TIMEOUT sets the time)",
+		}, "DEADLINE_EXCEEDED"},
+		{"gRPC, own", []string{EnvProtocol + "=grpc", EnvEndpoint + "=http://" + slowGRPC.address, EnvTimeout + "=300"}, patience, []string{
+			"no answer from http://" + slowGRPC.address + " within 300ms (OTEL_EXPORTER_OTLP_TIMEOUT sets the time)",
+		}, "DEADLINE_EXCEEDED"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), c.host)
+			defer cancel()
+			err := open(t, env(c.env...)).Export(ctx, pluginsdk.NewBatch(some(t, 1)))
+			fails(t, err, c.want...)
+			if got := wire.FromStatus(wire.ToStatus(err)).Code; got != c.counted {
+				t.Errorf("counted as %s, want %s", got, c.counted)
+			}
+		})
+	}
+}
+
+// TestCancelled: a call returns when the host has given it up, whatever the back
+// end does.
+func TestCancelled(t *testing.T) {
+	release, came := make(chan struct{}), make(chan struct{}, 2)
+	back := receive(t, func(http.ResponseWriter, *http.Request) { came <- struct{}{}; <-release })
+	hanging := serveGRPC(t, nil)
+	hanging.answer = func(ctx context.Context) error { came <- struct{}{}; <-ctx.Done(); return ctx.Err() }
+	t.Cleanup(func() { close(release) })
+	gaveUp := errors.New("the host gave up")
+	for _, variables := range [][]string{
+		{EnvEndpoint + "=" + back.URL}, {EnvProtocol + "=grpc", EnvEndpoint + "=http://" + hanging.address},
+	} {
+		e := open(t, env(variables...))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		done := make(chan error)
+		go func() { done <- e.Export(ctx, pluginsdk.NewBatch(some(t, 1))) }()
+		<-came
+		cancel(gaveUp)
+		if err := <-done; !errors.Is(err, gaveUp) {
+			t.Errorf("%q: got %v, want %v", variables, err, gaveUp)
+		}
+	}
+}
+
+// proxy is one that takes requests for any machine to one address.
+func proxy(t *testing.T, to string, refuse int) *httptest.Server {
+	t.Helper()
+	p := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if refuse != 0 {
+			w.WriteHeader(refuse)
+			return
+		}
+		if r.Method != http.MethodConnect {
+			out := r.Clone(r.Context())
+			out.RequestURI, out.URL.Host = "", to
+			resp, err := http.DefaultTransport.RoundTrip(out)
+			if err != nil {
+				w.WriteHeader(http.StatusBadGateway)
+				return
+			}
+			defer resp.Body.Close()
+			w.WriteHeader(resp.StatusCode)
+			_, _ = io.Copy(w, resp.Body)
+			return
+		}
+		there, err := net.Dial("tcp", to)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+		here, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		go func() { _, _ = io.Copy(there, here); _ = there.Close() }()
+		_, _ = io.Copy(here, there)
+		_ = here.Close()
+	}))
+	t.Cleanup(func() { p.Close(); http.DefaultTransport.(*http.Transport).CloseIdleConnections() })
+	return p
+}
+
+// TestProxy: machines that only the proxy knows are reached, and it is named where
+// it is in the way.
+func TestProxy(t *testing.T) {
+	ca := newAuthority(t)
+	back := receive(t, nil)
+	secure := receiveTLS(t, &tls.Config{Certificates: []tls.Certificate{ca.server(&x509.Certificate{DNSNames: []string{"collector.invalid"}})}}, nil)
+	toPlain, toSecure := proxy(t, back.Listener.Addr().String(), 0), proxy(t, secure.Listener.Addr().String(), 0)
+	refusing := proxy(t, "", http.StatusProxyAuthRequired)
+	trusting := EnvCertificate + "=" + ca.file
+	if err := export(t, open(t, env(EnvEndpoint+"=http://collector.invalid", "HTTP_PROXY="+toPlain.URL))); err != nil || len(back.all()) != 1 {
+		t.Errorf("plain: %v", err)
+	}
+	if err := export(t, open(t, env(EnvEndpoint+"=https://collector.invalid", "https_proxy="+toSecure.URL, trusting))); err != nil || len(secure.all()) != 1 {
+		t.Errorf("TLS: %v", err)
+	}
+	fails(t, export(t, open(t, env(EnvEndpoint+"=https://collector.invalid", "HTTPS_PROXY=http://me:s3cret@"+refusing.Listener.Addr().String(), trusting))),
+		"https://collector.invalid/v1/traces can not be reached through the proxy "+refusing.URL+": check HTTP_PROXY, HTTPS_PROXY and NO_PROXY "+
+			"(proxyconnect: "+refusing.Listener.Addr().String()+" answered 407 Proxy Authentication Required)")
+	nobody := closedPort(t)
+	fails(t, export(t, open(t, env(EnvEndpoint+"=http://collector.invalid", "HTTP_PROXY=http://"+nobody))),
+		"http://collector.invalid/v1/traces can not be reached through the proxy http://"+nobody+": ")
+	fails(t, export(t, open(t, env(EnvEndpoint+"=http://collector.invalid", "HTTP_PROXY=http://"+nobody, "NO_PROXY=.invalid"))),
+		"http://collector.invalid/v1/traces has a name that is not known here")
+}
+
+// TestShutdownClosesConnections, so that a back end may end as well.
+func TestShutdownClosesConnections(t *testing.T) {
+	closed := make(chan struct{})
+	r := &receiver{}
+	r.Server = httptest.NewUnstartedServer(r.handler(t, nil))
+	r.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			close(closed)
+		}
+	}
+	r.Start()
+	t.Cleanup(r.Close)
+	e, err := New(t.Context(), env(EnvEndpoint+"="+r.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := export(t, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-closed // once: a second connection would have panicked here
+}
