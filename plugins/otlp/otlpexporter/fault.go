@@ -63,8 +63,8 @@ var faults = []fault{
 	{[]string{"connection refused", "connect: no such file or directory"}, func(c *settings) string {
 		return fmt.Sprintf("has nobody listening: start the receiver there, or say where it is in %s", c.setting())
 	}},
-	{[]string{"no such host", "produced zero addresses", "Name or service not known"}, func(c *settings) string {
-		return "has a name that is not known here: check it in " + c.setting()
+	{[]string{"dial tcp: lookup ", "no such host", "produced zero addresses", "record lookup error"}, func(c *settings) string {
+		return fmt.Sprintf("has a name that can not be looked up: check it in %s, and this machine's DNS", c.setting())
 	}},
 	{[]string{"no route to host", "network is unreachable"}, func(c *settings) string {
 		return "can not be reached from this network: check it in " + c.setting()
