@@ -8,8 +8,9 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// EnvRayContext is the variable that switches [RayContext] on for a plugin
-// whose processors are [Configured]: "on" or "off". Empty: off.
+// EnvRayContext is the variable that switches [RayContext] on or off for a
+// plugin whose processors are [Configured] or [ConfiguredWithRay]: "on" or
+// "off". Empty: off for the one, on for the other.
 const EnvRayContext = "SERVE_RAY_CONTEXT"
 
 // What a processor is called in the document, and in the books unless its
@@ -44,11 +45,23 @@ const (
 // must declare EnvRayContext in its Spec.Env. A value or a document that can not
 // be used is an error of [*pluginsdk.ConfigError]s, all of them joined.
 func Configured(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
+	return configured(ctx, s, false)
+}
+
+// ConfiguredWithRay is [Configured] for a plugin whose back end expects Ray's
+// identity: SERVE_RAY_CONTEXT that is not set means "on". With "off" the rest is
+// as it was.
+func ConfiguredWithRay(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
+	return configured(ctx, s, true)
+}
+
+// configured is both; rayContext is what counts where the variable is not set.
+func configured(ctx context.Context, s pluginsdk.Setup, rayContext bool) (pluginsdk.Processor, error) {
 	var doc document
 	if err := s.DecodeConfig(&doc); err != nil {
 		return nil, err
 	}
-	on, err := rayContextIsOn(s)
+	on, err := rayContextIsOn(s, rayContext)
 	faults := []error{err}
 	var chain pluginsdk.Chain
 	if on && !doc.hasRayContext() {
@@ -70,18 +83,23 @@ func Configured(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, er
 	return chain, nil
 }
 
-var _ pluginsdk.NewProcessor = Configured
+var (
+	_ pluginsdk.NewProcessor = Configured
+	_ pluginsdk.NewProcessor = ConfiguredWithRay
+)
 
 // rayContextIsOn reads the variable.
-func rayContextIsOn(s pluginsdk.Setup) (bool, error) {
+func rayContextIsOn(s pluginsdk.Setup, otherwise bool) (bool, error) {
 	if s.Getenv == nil {
-		return false, nil
+		return otherwise, nil
 	}
 	switch value := s.Getenv(EnvRayContext); value {
 	case "on":
 		return true, nil
-	case "", "off":
+	case "off":
 		return false, nil
+	case "":
+		return otherwise, nil
 	default:
 		return false, &pluginsdk.ConfigError{Path: EnvRayContext, Err: fmt.Errorf("%q: want on or off", value)}
 	}

@@ -238,3 +238,32 @@ processors:
 		t.Errorf("diagnostics %v", found)
 	}
 }
+
+// TestConfiguredWithRay: the identity is on unless the operator says otherwise,
+// at the place that Configured has for it.
+func TestConfiguredWithRay(t *testing.T) {
+	for _, c := range []struct {
+		document, env string
+		want          string
+	}{
+		{"", "", "raycontext"},
+		{"", "on", "raycontext"},
+		{"", "off", ""},
+		{"processors: [{redact: {}}]", "", "raycontext redact"},
+		{"processors: [{redact: {}}, {raycontext: {}}]", "", "redact raycontext"},
+		{"processors: [{redact: {}}]", "off", "redact"},
+	} {
+		made, err := ConfiguredWithRay(t.Context(), setupOf(c.document, c.env))
+		if err != nil {
+			t.Errorf("%q, %q: %v", c.document, c.env, err)
+			continue
+		}
+		var got []string
+		for _, part := range made.(pluginsdk.Chain) {
+			got = append(got, part.(pluginsdk.Named).Name())
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%q, %q: processors are %q, want %q", c.document, c.env, got, c.want)
+		}
+	}
+}
