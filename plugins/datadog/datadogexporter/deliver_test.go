@@ -1,0 +1,237 @@
+package datadogexporter
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// traces makes a batch of n traces of one span each; from makes them differ from
+// those of other batches.
+func traces(from, n int) *pluginsdk.Batch {
+	spans := make([]*tracepb.Span, 0, n)
+	for i := range n {
+		spans = append(spans, span(1, 1, 0, func(s *tracepb.Span) {
+			binary.BigEndian.PutUint64(s.GetTraceId()[8:], uint64(from+i+1))
+			binary.BigEndian.PutUint64(s.GetSpanId(), uint64(from+i+1))
+		}))
+	}
+	return batch(nil, spans...)
+}
+
+// distinct counts the spans that the agent has, each once.
+func distinct(spans []got) int {
+	ids := make([]uint64, 0, len(spans))
+	for _, s := range spans {
+		ids = append(ids, s.span)
+	}
+	slices.Sort(ids)
+	return len(slices.Compact(ids))
+}
+
+func TestManyTracesAreAllAcknowledged(t *testing.T) {
+	const batches, size = 10, 2000
+	a := startAgent(t)
+	e := open(t, a)
+	for i := range batches {
+		if err := export(t, e, traces(i*size, size)); err != nil {
+			t.Fatal(err)
+		}
+		// Acknowledged means there, now, and each once.
+		if all := a.taken(); len(all) != (i+1)*size || distinct(all) != len(all) {
+			t.Fatalf("the agent has %d spans, %d of them distinct, after %d", len(all), distinct(all), (i+1)*size)
+		}
+	}
+	for _, path := range a.paths {
+		if path != "GET /info" && path != "POST /v0.4/traces" {
+			t.Errorf("the plugin also asks for %s", path)
+		}
+	}
+	head := a.heads[0]
+	if head.Get(headerRealStatus) != "true" || head.Get("Datadog-Client-Computed-Top-Level") == "" || head.Get("Datadog-Client-Computed-Stats") != "" {
+		t.Errorf("headers are %v", head)
+	}
+}
+
+// TestFaultyAgent has one payload fail in many ways: what can be mended by
+// another attempt is, what can not is said to be final, and nothing is twice.
+func TestFaultyAgent(t *testing.T) {
+	for name, c := range map[string]struct {
+		now   func(http.ResponseWriter, *http.Request)
+		final bool
+		want  string
+	}{
+		"503":        {status(503), false, "answers 503 Service Unavailable to /v0.4/traces"},
+		"429":        {status(429, "Retry-After", "7"), false, "answers 429 Too Many Requests"},
+		"500":        {status(500), false, "answers 500"},
+		"408":        {status(408), false, "answers 408"},
+		"reset":      {reset, false, "does not answer: EOF"},
+		"400":        {status(400), true, "answers 400 Bad Request"},
+		"403":        {status(403), true, "answers 403"},
+		"404":        {status(404), true, "is it a Datadog agent?"},
+		"redirected": {status(307, "Location", "/elsewhere"), true, "answers 307"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := startAgent(t)
+			e := open(t, a)
+			a.then(c.now, c.now, c.now, c.now) // net/http itself tries a cut connection again
+			err := export(t, e, traces(0, 3))
+			if err == nil || pluginsdk.Final(err) != c.final || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("error is %v, final %v, want final %v and %q", err, pluginsdk.Final(err), c.final, c.want)
+			}
+			if !strings.Contains(err.Error(), a.URL) {
+				t.Errorf("error %v does not say where the agent is", err)
+			}
+			a.set(func(a *fakeAgent) { a.first = nil })
+			if err := export(t, e, traces(0, 3)); err != nil {
+				t.Fatal(err)
+			}
+			if all := a.taken(); len(all) != 3 || distinct(all) != 3 {
+				t.Errorf("the agent has %d spans, want 3", len(all))
+			}
+		})
+	}
+}
+
+func TestNobodyListens(t *testing.T) {
+	a := startAgent(t)
+	a.Close()
+	err := export(t, open(t, a), traces(0, 1))
+	if err == nil || pluginsdk.Final(err) || !strings.Contains(err.Error(), "no Datadog agent listens at "+a.URL+": start it, or set DD_AGENT_HOST or DD_TRACE_AGENT_URL") {
+		t.Errorf("error is %v", err)
+	}
+	s, _ := setup("DD_TRACE_AGENT_URL=unix://" + t.TempDir() + "/apm.socket")
+	e, err := New(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Shutdown(t.Context()) }()
+	if err := export(t, e, traces(0, 1)); err == nil || pluginsdk.Final(err) || !strings.Contains(err.Error(), "no Datadog agent has its socket at unix://") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// TestSlowAgentIsLeftInTime: a call whose context ends returns, and what the
+// agent was still working on counts for nobody else.
+func TestSlowAgentIsLeftInTime(t *testing.T) {
+	a := startAgent(t)
+	e := open(t, a)
+	arrived := make(chan struct{})
+	a.then(func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	answered := make(chan error, 1)
+	go func() { answered <- e.Export(ctx, traces(0, 5)) }()
+	<-arrived
+	cancel()
+	if err := <-answered; !errors.Is(err, context.Canceled) || pluginsdk.Final(err) {
+		t.Fatalf("error is %v, want that of the context", err)
+	}
+	// The next batch is refused, and must not be taken for delivered because of
+	// the first.
+	a.then(status(503))
+	if err := export(t, e, traces(100, 5)); err == nil {
+		t.Fatal("a batch that the agent refused counts as delivered")
+	}
+	if err := export(t, e, traces(100, 5)); err != nil {
+		t.Fatal(err)
+	}
+	if all := a.taken(); len(all) != 5 || all[0].span != 101 {
+		t.Errorf("the agent has %d spans, the first is %d", len(all), all[0].span)
+	}
+}
+
+// TestTooLarge: what is refused with 413 is halved, and a trace that is too large
+// by itself is said to be rejected.
+func TestTooLarge(t *testing.T) {
+	a := startAgent(t)
+	e := open(t, a)
+	a.set(func(a *fakeAgent) {
+		a.every = func(w http.ResponseWriter, chunks int) bool {
+			if chunks > 3 {
+				w.WriteHeader(http.StatusRequestEntityTooLarge)
+			}
+			return chunks <= 3
+		}
+	})
+	if err := export(t, e, traces(0, 100)); err != nil {
+		t.Fatal(err)
+	}
+	if all := a.taken(); len(all) != 100 || distinct(all) != 100 {
+		t.Errorf("the agent has %d spans, want 100", len(all))
+	}
+	a.then(status(413))
+	err := export(t, e, traces(200, 1))
+	if n, text, ok := pluginsdk.Rejected(err); !ok || n != 1 || text != reasonTooLarge {
+		t.Errorf("answer is %v", err)
+	}
+}
+
+// TestIDsThatNoAgentTakes: they are rejected, the others of the batch arrive.
+func TestIDsThatNoAgentTakes(t *testing.T) {
+	a := startAgent(t)
+	e := open(t, a)
+	err := export(t, e, batch(nil,
+		span(1, 1, 0),
+		span(2, 2, 0, func(s *tracepb.Span) { clear(s.TraceId[8:]) }),
+		span(3, 3, 0, func(s *tracepb.Span) { clear(s.SpanId) }),
+	))
+	if n, text, ok := pluginsdk.Rejected(err); !ok || n != 2 || text != reasonUnfit {
+		t.Errorf("answer is %v", err)
+	}
+	if all := a.taken(); len(all) != 1 {
+		t.Errorf("the agent has %d spans, want 1", len(all))
+	}
+}
+
+// TestAgentThatForgetsProtocol1: it says that it has it, and then answers 404.
+func TestAgentThatForgetsProtocol1(t *testing.T) {
+	a := startAgent(t)
+	a.info = infoV1
+	e := open(t, a, "DD_TRACE_AGENT_PROTOCOL_VERSION=1.0")
+	if err := export(t, e, traces(0, 2)); err != nil {
+		t.Fatal(err)
+	}
+	a.then(status(404))
+	if err := export(t, e, traces(2, 2)); err != nil {
+		t.Fatal(err)
+	}
+	// A batch may come in several payloads of this protocol.
+	want := []string{"GET /info", "POST /v1.0/traces", "POST /v0.4/traces"}
+	if !slices.Equal(slices.Compact(a.paths), want) || distinct(a.taken()) != 4 {
+		t.Errorf("requests are %v, want %v", a.paths, want)
+	}
+}
+
+// TestCallsWaitForEachOther: those of several exporters in one process too, for
+// dd-trace-go is one for all.
+func TestCallsWaitForEachOther(t *testing.T) {
+	first, second := startAgent(t), startAgent(t)
+	second.info = infoOld // has the tracer start anew each time
+	one, other := open(t, first), open(t, second)
+	answers := make(chan error)
+	for i := range 8 {
+		e := []pluginsdk.Exporter{one, other}[i%2]
+		go func() { answers <- export(t, e, traces(i*100, 100)) }()
+	}
+	for range 8 {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	for _, a := range []*fakeAgent{first, second} {
+		if n := distinct(a.taken()); n != 400 {
+			t.Errorf("an agent has %d spans, want 400", n)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "github.com/DataDog/datadog-agent/pkg/proto/pbgo/trace"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/pluginsdk/plugintest"
+)
+
+// envPlugin makes the test binary the plugin.
+const envPlugin = "DATADOG_TEST_PLUGIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envPlugin) != "" {
+		main() // exits
+	}
+	os.Exit(m.Run())
+}
+
+// agent is a Datadog agent that does what the name of a span tells it.
+type agent struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	payloads int
+	ids      []string
+	meta     map[string]string // of the last span
+	// refuse is the number of a payload that is answered 503; 0: none.
+	refuse int
+}
+
+func startAgent(t *testing.T) *agent {
+	a := &agent{}
+	a.Server = httptest.NewServer(a)
+	t.Cleanup(func() { a.CloseClientConnections(); a.Close() })
+	return a
+}
+
+func (a *agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/info" {
+		_, _ = io.WriteString(w, `{"endpoints":["/v0.4/traces"],"span_events":true}`)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	var traces pb.Traces
+	if err == nil {
+		_, err = traces.UnmarshalMsg(body)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	switch order := traces[0][0].Resource; order {
+	case "permanent":
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	case "retryable":
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	case "slow":
+		<-time.After(time.Second)
+	case "stuck":
+		<-r.Context().Done()
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.payloads++; a.payloads == a.refuse {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	for _, chunk := range traces {
+		for _, span := range chunk {
+			a.ids = append(a.ids, fmt.Sprintf("%016x", span.SpanID))
+			a.meta = maps.Clone(span.Meta)
+		}
+	}
+}
+
+func (a *agent) received() ([]string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.ids), nil
+}
+
+// order makes a batch of one span that tells the agent what to do.
+func order(name string, trace ...byte) *coltracepb.ExportTraceServiceRequest {
+	id := append(make([]byte, 16-len(trace)), trace...)
+	return &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
+		ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{{
+			Name: name, TraceId: id, SpanId: []byte{1, 2, 3, 4, 5, 6, 7, 8}, StartTimeUnixNano: 1, EndTimeUnixNano: 2,
+		}}}},
+	}}}
+}
+
+// TestConformance holds the plugin to every rule of the contract, as a process
+// and in this one.
+func TestConformance(t *testing.T) {
+	for name, target := range map[string]plugintest.Target{"process": binary(t), "in-process": plugintest.InProcess(spec)} {
+		t.Run(name, func(t *testing.T) {
+			a := startAgent(t)
+			filtered := order("dropped", 9)
+			filtered.ResourceSpans = append(filtered.ResourceSpans, order("kept", 9).GetResourceSpans()...)
+			plugintest.Conformance(t, target,
+				plugintest.WithEnv("DD_TRACE_AGENT_URL="+a.URL),
+				plugintest.WithConfig([]byte("processors: [{filter: {drop: [{name: dropped}]}}]")),
+				plugintest.WithBadConfig([]byte("exporter: {mode: carrier-pigeon}")),
+				plugintest.WithInput(plugintest.Filtered, filtered),
+				plugintest.WithInput(plugintest.Permanent, order("permanent", 1)),
+				plugintest.WithInput(plugintest.Retryable, order("retryable", 2)),
+				plugintest.WithInput(plugintest.Slow, order("slow", 3)),
+				plugintest.WithInput(plugintest.Stuck, order("stuck", 4)),
+				plugintest.WithInput(plugintest.Partial, order("no low half", 5, 0, 0, 0, 0, 0, 0, 0, 0)),
+				plugintest.WithReceived(a.received))
+		})
+	}
+}
+
+func binary(t *testing.T) plugintest.Target {
+	t.Helper()
+	return plugintest.Binary(os.Args[0], envPlugin+"=1", "GOCOVERDIR="+t.TempDir(), "GORACE=atexit_sleep_ms=0")
+}
+
+// TestUnderAHost sends a batch of several payloads through a real host and a
+// real process, of which the agent refuses the third: the host sends the batch
+// again, and each span arrives once, with Ray's identity, although variables
+// that would lead dd-trace-go astray are in the operator's environment.
+func TestUnderAHost(t *testing.T) {
+	a := startAgent(t)
+	a.refuse = 3
+	environ := []string{
+		envPlugin + "=1", "GOCOVERDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0",
+		"DD_TRACE_AGENT_URL=" + a.URL, "DD_INSTRUMENTATION_TELEMETRY_ENABLED=true", "DD_CIVISIBILITY_ENABLED=true",
+		"OTEL_TRACES_EXPORTER=none", "OTEL_SERVICE_NAME=wrong", "DD_SERVICE=fallback",
+	}
+	h, err := host.New(host.Config{
+		Plugins: "datadog=" + os.Args[0], Environ: environ, AllowWritable: true, BatchAge: time.Hour, BatchSpans: 2000,
+		PluginEnv: map[string][]string{"datadog": {envPlugin, "GOCOVERDIR", "GORACE", "OTEL_TRACES_EXPORTER", "OTEL_SERVICE_NAME"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(h), sdktrace.WithResource(resource.Empty()))
+	for range 2000 {
+		_, span := provider.Tracer("t").Start(t.Context(), "work", trace.WithNewRoot())
+		span.End()
+	}
+	if err := h.ForceFlush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ids, _ := a.received()
+	slices.Sort(ids)
+	if len(ids) != 2000 || len(slices.Compact(ids)) != 2000 {
+		t.Errorf("the agent has %d spans, %d of them distinct, want 2000", len(ids), len(slices.Compact(ids)))
+	}
+	for key := range a.meta {
+		if strings.HasPrefix(key, "_dd.tags.process") || key == "_dd.base_service" {
+			t.Errorf("a span has %s=%s, which is the plugin's", key, a.meta[key])
+		}
+	}
+	if err := h.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Stats().Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDescription(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "--describe")
+	cmd.Env = []string{envPlugin + "=1", "GOCOVERDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"name": "datadog"`, `"max_concurrency": 1`, `"DD_*"`, `"OTEL_EXPORTER_OTLP_ENDPOINT"`, `"SERVE_RAY_CONTEXT"`} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("description lacks %s:\n%s", want, out)
+		}
+	}
+}
