@@ -174,6 +174,33 @@ func TestCollectorTakesTheTakenPortOfNobody(t *testing.T) {
 	c.WaitSpans(1)
 }
 
+// TestCollectorOfTheManual starts the one that CONTRIBUTING.md tells of.
+func TestCollectorOfTheManual(t *testing.T) {
+	t.Parallel()
+	c := &Collector{tb: t, program: program(t, "otelcol", "otelcol"), dir: t.TempDir()}
+	p := startSomewhere(t, c.logFile(), func() (*process, error) {
+		ports := freePorts(t, 2)
+		c.http = ports[0]
+		return launch("the Collector", c.program, []string{"--config", filepath.Join(moduleDir(t), "otelcol", "collector.yaml")},
+			[]string{"OTLP_HTTP=" + loopback(ports[0]), "OTLP_GRPC=" + loopback(ports[1])}, c.logFile())
+	})
+	t.Cleanup(func() {
+		if !p.ended() {
+			t.Error("stopped by the clean-up", p.kill())
+		}
+	})
+	says := func(word string) {
+		t.Helper()
+		waitFor(t, fmt.Sprintf("%q in the log", word), 1, func() int { return strings.Count(c.Log(), word) })
+	}
+	says("Everything is ready")
+	send(t, overHTTP(t, c), span())
+	says("all of it")
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCollectorDemandsAClientCertificate(t *testing.T) {
 	t.Parallel()
 	certs := NewCertificates(t)
