@@ -126,8 +126,10 @@ func TestCollectorIsAwayForAWhile(t *testing.T) {
 	exporter := overHTTP(t, c)
 	send(t, exporter, span())
 	c.Stop()
-	if err := export(t, exporter, span()); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("to one that is stopped: %v, want refused", err)
+	wantRefused(t, c.HTTP())
+	wantRefused(t, c.GRPC())
+	if err := export(t, exporter, span()); err == nil {
+		t.Error("one that is stopped has taken spans")
 	}
 	c.Restart()
 	send(t, exporter, span())
@@ -280,6 +282,15 @@ func ignoreExit(err error) error {
 		return nil
 	}
 	return err
+}
+
+// wantRefused wants nobody to listen where a peer was.
+func wantRefused(t *testing.T, url string) {
+	t.Helper()
+	connection, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("%s of one that is stopped: %v, %v, want refused", url, connection, err)
+	}
 }
 
 func overHTTP(t *testing.T, c *Collector, more ...otlptracehttp.Option) sdktrace.SpanExporter {
