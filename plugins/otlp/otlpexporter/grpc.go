@@ -103,7 +103,7 @@ func (c *settings) refused(of *call, err error) error {
 	switch codes.Code(st.GetCode()) {
 	case codes.Unavailable, codes.Internal, codes.Unknown:
 		st.Message = c.explained(st.GetMessage())
-		return status.ErrorProto(st)
+		return &coded{status.FromProto(st)}
 	case codes.Unauthenticated, codes.PermissionDenied:
 		remedy = c.credentials()
 	case codes.Unimplemented:
@@ -116,7 +116,7 @@ func (c *settings) refused(of *call, err error) error {
 		text += "; " + remedy
 	}
 	st.Message = text
-	return status.ErrorProto(st)
+	return &coded{status.FromProto(st)}
 }
 
 // renewing are TLS credentials that read their files at each handshake.
