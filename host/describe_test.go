@@ -63,7 +63,7 @@ func wantBoundedDescription(t *testing.T, data []byte) {
 	}
 	// What people see of it.
 	var i Inspection
-	i.describe(d)
+	i.describe(d, launch.Redactor{})
 	texts := append([]string{i.About.Name, i.About.Version, i.About.SDK, i.About.Language, i.About.Description}, i.About.Patterns...)
 	for _, text := range texts {
 		if len(text) > 2<<10 || !utf8.ValidString(text) {

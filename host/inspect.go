@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"unicode/utf8"
 
+	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -162,7 +163,7 @@ func (x *exporter) inspect(ctx context.Context, launch bool) Inspection {
 	case plan.path == "":
 	case launch:
 		d, err := x.probe(ctx, plan)
-		i.describe(d)
+		i.describe(d, plan.redactor)
 		i.Variables, i.Withheld = cfg.variables(plan, d.granted), d.withheld
 		if err == nil && !i.Described {
 			i.Context = Context{} // a plain OTLP receiver is told nothing
@@ -186,7 +187,7 @@ func (x *exporter) probe(ctx context.Context, plan plan) (description, error) {
 	return d, errors.Join(x.host.cfg.startError(ctx, err), x.end(p))
 }
 
-func (i *Inspection) describe(d description) {
+func (i *Inspection) describe(d description, secrets launch.Redactor) {
 	i.MaxBatchSpans, i.MaxBatchBytes, i.MaxConcurrency = d.limits.spans, d.limits.bytes, d.limits.calls
 	if d.about == nil {
 		return
@@ -201,7 +202,7 @@ func (i *Inspection) describe(d description) {
 		Description: wire.Clip(d.about.GetDescription()),
 	}
 	for _, pattern := range d.about.GetEnvPatterns() {
-		i.About.Patterns = append(i.About.Patterns, wire.Clip(pattern))
+		i.About.Patterns = append(i.About.Patterns, wire.Clip(secrets.Text(pattern)))
 	}
 }
 

@@ -223,6 +223,7 @@ func (c *Config) describe(ctx context.Context, p plan, conn grpc.ClientConnInter
 	if err != nil {
 		return description{}, fmt.Errorf("describe: %w", wire.FromStatus(err))
 	}
+	withoutSecrets(about, p.redactor)
 	d := description{about: about, limits: limitsOf(about.GetLimits())}
 	switch about.GetKind() {
 	case pluginv1.Kind_KIND_EXPORTER, pluginv1.Kind_KIND_UNSPECIFIED:
@@ -236,4 +237,15 @@ func (c *Config) describe(ctx context.Context, p plan, conn grpc.ClientConnInter
 		return d, fmt.Errorf("describe: %w", err)
 	}
 	return d, nil
+}
+
+// withoutSecrets takes secrets out of what a plugin says of itself, which is
+// shown everywhere: variables that the operator names for it are known to it
+// from its start. Patterns stay: they are matched, and name no more than there
+// is.
+func withoutSecrets(about *pluginv1.DescribeResponse, r launch.Redactor) {
+	about.Name, about.Version, about.Description = r.Text(about.GetName()), r.Text(about.GetVersion()), r.Text(about.GetDescription())
+	if sdk := about.GetSdk(); sdk != nil {
+		sdk.Name, sdk.Version, sdk.Language = r.Text(sdk.GetName()), r.Text(sdk.GetVersion()), r.Text(sdk.GetLanguage())
+	}
 }

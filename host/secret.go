@@ -1,11 +1,12 @@
 package host
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"net/url"
 	"os"
 	"path"
@@ -42,7 +43,10 @@ func (c *Config) secretsFor(plugin string) *secrets {
 // variables hold that the plugin may get. Which of them it declares is not known
 // before it runs.
 func (s *secrets) texts(environ []string) []string {
-	texts := slices.Collect(maps.Values(s.values))
+	var texts []string
+	for _, value := range s.values {
+		texts = append(texts, partsOf(value)...)
+	}
 	for _, kv := range environ {
 		if name, value, _ := strings.Cut(kv, "="); !s.withheld(name) {
 			texts = append(texts, secretsOf(name, value)...)
@@ -229,13 +233,57 @@ func secretsOf(name, value string) []string {
 	if !secretName(name) {
 		return texts
 	}
-	texts = append(texts, value)
+	texts = append(texts, partsOf(value)...)
 	for item := range strings.SplitSeq(value, ",") {
 		if _, header, ok := strings.Cut(item, "="); ok {
-			texts = append(texts, header)
+			texts = append(texts, partsOf(strings.TrimSpace(header))...)
 			if plain, err := url.QueryUnescape(header); err == nil && plain != header {
-				texts = append(texts, plain)
+				texts = append(texts, partsOf(strings.TrimSpace(plain))...)
 			}
+		}
+	}
+	return texts
+}
+
+// partsOf are a secret and what of it is one by itself: what follows the scheme
+// in "Bearer X", the password that "Basic X" has, the texts of a JSON document
+// such as Google's of service accounts.
+func partsOf(secret string) []string {
+	parts := []string{secret}
+	if scheme, rest, ok := strings.Cut(secret, " "); ok && authSchemes[strings.ToLower(scheme)] {
+		rest = strings.TrimSpace(rest)
+		parts = append(parts, rest)
+		if plain, err := base64.StdEncoding.DecodeString(rest); err == nil && utf8.Valid(plain) {
+			_, password, _ := strings.Cut(string(plain), ":")
+			parts = append(parts, string(plain), password)
+		}
+	}
+	var document any
+	if strings.HasPrefix(strings.TrimSpace(secret), "{") && json.Unmarshal([]byte(secret), &document) == nil {
+		parts = jsonTexts(parts, document)
+	}
+	return parts
+}
+
+var authSchemes = map[string]bool{"bearer": true, "basic": true, "token": true, "apikey": true, "api-key": true, "key": true}
+
+// fewestJSON is the shortest text of a JSON document that is taken for a secret:
+// shorter ones are words such as "service_account".
+const fewestJSON = 20
+
+func jsonTexts(texts []string, value any) []string {
+	switch v := value.(type) {
+	case string:
+		if len(v) >= fewestJSON {
+			texts = append(texts, v)
+		}
+	case []any:
+		for _, member := range v {
+			texts = jsonTexts(texts, member)
+		}
+	case map[string]any:
+		for _, member := range v {
+			texts = jsonTexts(texts, member)
 		}
 	}
 	return texts

@@ -250,7 +250,7 @@ func (l *link) read(response []byte, trailer metadata.MD) answer {
 		}
 	}
 	var unread string
-	ans.filtered, unread = wire.ReadFiltered(trailer.Get(wire.MetaFiltered))
+	ans.filtered, unread = wire.ReadFiltered(l.redactor.Texts(trailer.Get(wire.MetaFiltered)))
 	ans.unread = cmp.Or(unread, ans.unread)
 	return ans
 }

@@ -263,7 +263,7 @@ func readAnswer(response []byte, trailer metadata.MD, redactor launch.Redactor) 
 	ans.rejected = int(max(0, message.GetPartialSuccess().GetRejectedSpans()))
 	ans.remark = wire.Clip(redactor.Text(message.GetPartialSuccess().GetErrorMessage()))
 	var unread string
-	ans.filtered, unread = wire.ReadFiltered(trailer.Get(wire.MetaFiltered))
+	ans.filtered, unread = wire.ReadFiltered(redactor.Texts(trailer.Get(wire.MetaFiltered)))
 	ans.unread = cmp.Or(unread, ans.unread)
 	return ans
 }

@@ -19,6 +19,18 @@ func NewRedactor(secrets []string) Redactor { return Redactor{newRedactor(secret
 // called before a text is cut, which may cut a secret.
 func (r Redactor) Text(text string) string { return r.secrets.text(text) }
 
+// Texts are texts without the secrets.
+func (r Redactor) Texts(texts []string) []string {
+	if r.secrets == nil {
+		return texts
+	}
+	shown := make([]string, len(texts))
+	for i, text := range texts {
+		shown[i] = r.Text(text)
+	}
+	return shown
+}
+
 // hush keeps secrets out of the errors of calls: a plugin that quotes its
 // back end may quote its own key.
 func hush(secrets *redactor) grpc.DialOption {

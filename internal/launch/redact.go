@@ -2,7 +2,10 @@ package launch
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,16 +26,23 @@ type redactor struct {
 }
 
 // newRedactor makes a redactor of secrets, in each form in which a program
-// prints them: as they are, quoted as JSON or Go does, and line by line.
+// prints them: as they are, quoted as JSON or Go does, once and twice, and line by line; whole
+// also in base64, in hexadecimal and percent-encoded.
 func newRedactor(secrets []string) *redactor {
 	r := &redactor{}
 	for _, secret := range secrets {
 		for _, form := range append(slices.Collect(strings.Lines(secret)), secret) {
 			form = strings.TrimSpace(form)
-			quoted := strconv.Quote(form)
-			for _, text := range []string{form, jsonQuoted(form, true), jsonQuoted(form, false), quoted[1 : len(quoted)-1]} {
-				r.add([]byte(text))
+			r.add([]byte(form))
+			for _, once := range quotes(form) {
+				r.add([]byte(once))
+				for _, twice := range quotes(once) { // an error that quotes, as a text of a log in JSON
+					r.add([]byte(twice))
+				}
 			}
+		}
+		for _, text := range encodings(strings.TrimSpace(secret)) {
+			r.add([]byte(text))
 		}
 	}
 	if len(r.secrets) == 0 {
@@ -48,6 +58,12 @@ func (r *redactor) add(secret []byte) {
 	}
 }
 
+// quotes are text as it stands between the quotes of JSON and of Go.
+func quotes(text string) []string {
+	quoted := strconv.Quote(text)
+	return []string{jsonQuoted(text, true), jsonQuoted(text, false), quoted[1 : len(quoted)-1]}
+}
+
 // jsonQuoted is text as it stands between the quotes of JSON.
 func jsonQuoted(text string, escapeHTML bool) string {
 	var buf strings.Builder
@@ -58,6 +74,34 @@ func jsonQuoted(text string, escapeHTML bool) string {
 	}
 	quoted := strings.TrimSuffix(buf.String(), "\n")
 	return quoted[1 : len(quoted)-1]
+}
+
+// mostEncoded is the longest secret, in bytes, that is also known encoded: for
+// each of them that much more of a line is held, and searched for.
+const mostEncoded = 4 << 10
+
+// encodings are how a secret stands in an address, in a dump of bytes, and in
+// the base64 of a longer text, such as a header of user and password.
+func encodings(secret string) []string {
+	if len(secret) < minSecret || len(secret) > mostEncoded {
+		return nil
+	}
+	all := []string{
+		url.QueryEscape(secret), url.PathEscape(secret),
+		hex.EncodeToString([]byte(secret)), strings.ToUpper(hex.EncodeToString([]byte(secret))),
+	}
+	const group = 3 // bytes, which are four signs
+	for before := range group {
+		text := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), secret...))
+		if before > 0 {
+			text = text[before+1:] // signs that bytes before it share
+		}
+		if (before+len(secret))%group > 0 {
+			text = text[:len(text)-1] // that bytes behind it share
+		}
+		all = append(all, text, strings.NewReplacer("+", "-", "/", "_").Replace(text))
+	}
+	return all
 }
 
 // margin is how much of a text must be known before and after what is shown of

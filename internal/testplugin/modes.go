@@ -43,6 +43,7 @@ var modes = map[string]func(arg string){
 	"crash":     func(arg string) { crash(number(arg)) }, // ends at its arg-th call, delivered before
 	"poison":    poison,                                  // does not bear a span, see modes_poison.go
 	"snoop":     snoop,                                   // tells everybody what it sees, see modes_snoop.go
+	"betray":    betray,                                  // shows its secrets in every way, see modes_betray.go
 	"refuse":    func(string) { badConfiguration() },
 	"lateready": func(arg string) { pause(duration(arg)); exporter(record) },
 	"child":     func(string) { child() },  // has a grandchild in its group

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/servetrace/servetrace/internal/wire"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -116,7 +117,7 @@ func TestAnswers(t *testing.T) {
 		},
 		{
 			name: "404", code: 404, header: []string{"Content-Type", "text/html"}, body: "<html><title>404 Not Found</title>", kind: final,
-			counted: "NOT_FOUND",
+			counted: "UNIMPLEMENTED",
 			want:    `URL answered 404 Not Found: "a web page called \"404 Not Found\""; check host, port and path in OTEL_EXPORTER_OTLP_ENDPOINT`,
 		},
 		{
@@ -212,7 +213,7 @@ func TestAnswers(t *testing.T) {
 			if _, _, isPartial := pluginsdk.Rejected(err); isPartial != (c.kind == "") {
 				t.Errorf("partial success is %v: %v", isPartial, err)
 			}
-			got := asHost(err)
+			got := wire.FromStatus(wire.ToStatus(err))
 			if text, want := got.Error(), strings.ReplaceAll(c.want, "URL", back.URL+"/v1/traces"); text != want {
 				t.Errorf("\ngot  %s\nwant %s", text, want)
 			}

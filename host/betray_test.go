@@ -1,0 +1,93 @@
+package host
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/servetrace/servetrace/internal/testplugin"
+)
+
+// TestSecretsThatThePluginBetrays: a plugin that says its secrets wherever it
+// can say something, in every form that programs print texts in, makes none of
+// them be seen: neither that of its document nor the variable that it has from
+// its start.
+func TestSecretsThatThePluginBetrays(t *testing.T) {
+	const ofFile, ofEnv = `s3cr3t/0f+a "f1l3" <&>`, `of-the-start-s3cr3t`
+	path, dir := testplugin.Install(t, "betray"), filepath.Join(t.TempDir(), "crashes")
+	var cfg Config
+	r := startHost(t, func(c *Config) {
+		c.CrashDir = dir
+		c.PluginEnv = map[string][]string{"p0": {"BETRAYED"}}
+		c.Environ = append(c.Environ, "BETRAYED="+ofEnv)
+		c.PluginConfigs = map[string]PluginConfig{"p0": {Document: []byte("secret: ${file:" + file(t, "secret", ofFile+"\n") + "}\nstart: ${env:BETRAYED}\n")}}
+		cfg = *c
+	}, path)
+	r.waitReady(0)
+	r.spans("filtered", 3)
+	books := func() ExporterStats { return r.Stats().Exporters[0] }
+	testplugin.WaitFor(t, "filtered spans", func() bool { return len(books().Filtered) > 0 })
+	var statuses strings.Builder
+	for books().Crashes == 0 {
+		before := books()
+		r.spans("s", 1)
+		testplugin.WaitFor(t, "an answer", func() bool {
+			b := books()
+			return b.Crashes > 0 || total(b.Rejected) > total(before.Rejected)
+		})
+		fmt.Fprintf(&statuses, "%+v\n", r.Stats())
+	}
+	var report string
+	testplugin.WaitFor(t, "a crash report", func() bool {
+		report = ""
+		_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				data, _ := os.ReadFile(name)
+				report += string(data)
+			}
+			return nil
+		})
+		return strings.Contains(report, "panic: ")
+	})
+	about := fmt.Sprintf("%+v", Inspect(t.Context(), cfg, true)[0].About)
+	for where, text := range map[string]string{
+		"log": r.log.String(), "status": statuses.String(), "crash report": report, "inspection": about,
+	} {
+		for _, line := range strings.Split(text, "\n") {
+			if shown := shows(line, ofFile, ofEnv); shown != "" {
+				t.Errorf("the %s shows %q: %.500s", where, shown, line)
+			}
+		}
+		if !strings.Contains(text, "<redacted>") {
+			t.Errorf("the %s has nothing of it: %.500s", where, text)
+		}
+	}
+}
+
+// shows gives what a text shows of secrets: eight signs in a row are too many,
+// in whatever form.
+func shows(text string, secrets ...string) string {
+	folded := strings.ToLower(text)
+	for _, secret := range secrets {
+		forms := []string{secret, hex.EncodeToString([]byte(secret)), fmt.Sprintf("%q", secret)}
+		for before := range 3 {
+			forms = append(forms, base64.StdEncoding.EncodeToString(append(slices.Repeat([]byte{'x'}, before), secret...))[4:])
+		}
+		const few = 10
+		for _, form := range forms {
+			form = strings.ToLower(form)
+			for at := 0; at+few <= len(form); at++ {
+				if strings.Contains(folded, form[at:at+few]) {
+					return form[at : at+few]
+				}
+			}
+		}
+	}
+	return ""
+}
