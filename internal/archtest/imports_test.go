@@ -47,6 +47,8 @@ var importTable = []struct {
 	{dir: "internal/memnet"},
 	{dir: "internal/spancorpus"},
 	{dir: "internal/archtest"},
+	// One of its two modes is OTLP, to the agent.
+	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "semconv", "plugins/otlp/otlpexporter"}},
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
@@ -221,6 +223,10 @@ var keeperRules = []struct {
 		// prove that it takes one.
 		imported: "github.com/hashicorp/go-plugin", by: []string{"internal/launch", "internal/testplugin"},
 		why: "internal/launch is the only user of go-plugin's client side",
+	},
+	{
+		imported: "github.com/DataDog", by: []string{"plugins/datadog/datadogexporter"},
+		why: "dd-trace-go is heavy and has a mind of its own: only who asks for Datadog links it",
 	},
 	{
 		imported: "github.com/prometheus", by: []string{"admin"},

@@ -79,6 +79,18 @@ func internalDir(importPath string) (string, bool) {
 // modules inside the module.
 func loadModule(tb testing.TB) []goPackage {
 	tb.Helper()
+	return load(tb, false)
+}
+
+// loadRepository is loadModule with the modules inside the module: for rules
+// that hold for all code of ours, whatever it is linked with.
+func loadRepository(tb testing.TB) []goPackage {
+	tb.Helper()
+	return load(tb, true)
+}
+
+func load(tb testing.TB, nested bool) []goPackage {
+	tb.Helper()
 	root := moduleRoot(tb)
 	byDir := map[string]*goPackage{}
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
@@ -86,7 +98,7 @@ func loadModule(tb testing.TB) []goPackage {
 			return err
 		}
 		if entry.IsDir() {
-			return enter(root, name)
+			return enter(root, name, nested)
 		}
 		if !strings.HasSuffix(name, ".go") || ignored(entry.Name()) {
 			return nil
@@ -140,7 +152,7 @@ func moduleRoot(tb testing.TB) string {
 }
 
 // enter decides whether WalkDir goes into a folder.
-func enter(root, dir string) error {
+func enter(root, dir string, nested bool) error {
 	if dir == root {
 		return nil
 	}
@@ -148,7 +160,7 @@ func enter(root, dir string) error {
 	if base == "testdata" || base == "vendor" || ignored(base) {
 		return fs.SkipDir
 	}
-	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil && !nested {
 		return fs.SkipDir
 	}
 	return nil

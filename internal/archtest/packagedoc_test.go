@@ -9,7 +9,7 @@ import (
 // one file: "Package name ..." for a library, any sentence for a command. A
 // generated package is explained where it is generated from.
 func TestEveryPackageSaysWhatItIs(t *testing.T) {
-	for _, p := range loadModule(t) {
+	for _, p := range loadRepository(t) {
 		var documented []string
 		for _, f := range p.files {
 			if f.test || f.generated || f.doc == "" {

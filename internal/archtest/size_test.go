@@ -9,7 +9,7 @@ const (
 )
 
 func TestFilesStayShort(t *testing.T) {
-	for _, p := range loadModule(t) {
+	for _, p := range loadRepository(t) {
 		for _, f := range p.files {
 			limit := maxCodeLines
 			if f.test {

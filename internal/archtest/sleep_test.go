@@ -14,7 +14,7 @@ import (
 // time. Elsewhere a test that sleeps is slow, or fails on a busy machine.
 func TestTestsDoNotSleep(t *testing.T) {
 	root := moduleRoot(t)
-	for _, p := range loadModule(t) {
+	for _, p := range loadRepository(t) {
 		for _, f := range p.files {
 			if !f.test {
 				continue

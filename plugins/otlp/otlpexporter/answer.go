@@ -81,19 +81,17 @@ func (t *transport) read(c *call, req *http.Request, resp *http.Response) error 
 
 // refuse is a final answer. The code is for the host's books.
 func refuse(code codes.Code, format string, args ...any) error {
-	return pluginsdk.Permanent(&coded{code, fmt.Sprintf(format, args...)})
+	return pluginsdk.Permanent(&coded{status.Newf(code, format, args...)})
 }
 
-// coded is a gRPC status whose text is only what it says.
-type coded struct {
-	code codes.Code
-	text string
-}
+// coded is a gRPC status whose text is only what it says, without the code, for
+// the host shows that by itself.
+type coded struct{ status *status.Status }
 
-func (e *coded) Error() string { return e.text }
+func (e *coded) Error() string { return e.status.Message() }
 
-// GRPCStatus is what pluginsdk reads the code from.
-func (e *coded) GRPCStatus() *status.Status { return status.New(e.code, e.text) }
+// GRPCStatus is what pluginsdk reads code and details from.
+func (e *coded) GRPCStatus() *status.Status { return e.status }
 
 // taken reads an answer of success, which may be a partial one.
 func (t *transport) taken(r reply, who string) error {
@@ -232,7 +230,9 @@ func (t *transport) remedy(c *call, r reply) (codes.Code, string) {
 		return codes.PermissionDenied, t.credentials()
 	case http.StatusProxyAuthRequired:
 		return codes.Unauthenticated, "the proxy wants credentials: put them into the proxy's variable, as http://USER:PASSWORD@PROXY:PORT"
-	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+	case http.StatusNotFound:
+		return codes.NotFound, t.checkPath()
+	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		return codes.Unimplemented, t.checkPath()
 	case http.StatusRequestEntityTooLarge:
 		return codes.ResourceExhausted, fmt.Sprintf("the batch has %d bytes before compression: raise the receiver's limit, or lower SERVE_TRACING_BATCH_BYTES",

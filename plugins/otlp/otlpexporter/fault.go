@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/go-logr/logr"
 )
@@ -118,7 +119,7 @@ func (c *settings) slow(of *call, within time.Duration, limit string) error {
 	if of.connected.Load() {
 		text = "no answer from %s within %v"
 	}
-	return &coded{codes.DeadlineExceeded, fmt.Sprintf(text+" (%s sets the time)", c.endpoint.shown, within.Round(time.Millisecond), limit)}
+	return &coded{status.Newf(codes.DeadlineExceeded, text+" (%s sets the time)", c.endpoint.shown, within.Round(time.Millisecond), limit)}
 }
 
 // quiet keeps the client's reading of the environment out of the log: everything

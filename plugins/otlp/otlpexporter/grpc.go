@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/pluginsdk"
@@ -74,11 +76,12 @@ func (c *settings) intercept(
 	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
 	of := callOf(ctx)
-	err := invoke(ctx, method, req, reply, conn, opts...)
+	var head, trailer metadata.MD
+	err := invoke(ctx, method, req, reply, conn, append(opts, grpc.Header(&head), grpc.Trailer(&trailer))...)
 	of.connected.Store(conn.GetState() == connectivity.Ready)
 	if err != nil {
 		of.late = ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded && soonOver(ctx)
-		of.answered, of.answer = !of.late, c.refused(of, err)
+		of.answered, of.answer = !of.late, c.refused(of, err, len(head)+len(trailer) > 0)
 		return err
 	}
 	of.answered = true
@@ -96,14 +99,17 @@ func soonOver(ctx context.Context) bool {
 }
 
 // refused gives a status with the same code and details, and with words for an
-// operator.
-func (c *settings) refused(of *call, err error) error {
+// operator. said: the server did, or something that is no gRPC server; a status
+// without headers is made on this side. A collector's words may be of its own
+// connections, and then say nothing about ours.
+func (c *settings) refused(of *call, err error, said bool) error {
 	st := status.Convert(err).Proto()
+	if !said || strings.Contains(st.GetMessage(), "unexpected HTTP status code") || strings.Contains(st.GetMessage(), "unexpected content-type") {
+		st.Message = c.explained(st.GetMessage())
+		return &coded{status.FromProto(st)}
+	}
 	remedy := ""
 	switch codes.Code(st.GetCode()) {
-	case codes.Unavailable, codes.Internal, codes.Unknown:
-		st.Message = c.explained(st.GetMessage())
-		return status.ErrorProto(st)
 	case codes.Unauthenticated, codes.PermissionDenied:
 		remedy = c.credentials()
 	case codes.Unimplemented:
@@ -116,7 +122,7 @@ func (c *settings) refused(of *call, err error) error {
 		text += "; " + remedy
 	}
 	st.Message = text
-	return status.ErrorProto(st)
+	return &coded{status.FromProto(st)}
 }
 
 // renewing are TLS credentials that read their files at each handshake.

@@ -23,7 +23,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/servetrace/servetrace/internal/wire"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -197,8 +196,8 @@ func TestAnswersByGRPC(t *testing.T) {
 			code: "UNAVAILABLE", want: "1073741824 spans rejected: too old",
 		},
 		{
-			name: "unavailable", answer: throttled(codes.Unavailable, "5ecre7-value is down", 3*time.Second), code: "UNAVAILABLE", after: 3 * time.Second,
-			want: "URL: <redacted> is down",
+			name: "unavailable", answer: throttled(codes.Unavailable, "5ecre7-value is down: dial tcp 10.0.0.1:1: connection refused", 3*time.Second), code: "UNAVAILABLE", after: 3 * time.Second,
+			want: `URL answered Unavailable: "<redacted> is down: dial tcp 10.0.0.1:1: connection refused"`,
 		},
 		{
 			name: "exhausted for a time", answer: throttled(codes.ResourceExhausted, "quota", 2*time.Second), code: "RESOURCE_EXHAUSTED", after: 2 * time.Second,
@@ -222,7 +221,7 @@ func TestAnswersByGRPC(t *testing.T) {
 			name: "no traces", answer: status.Error(codes.Unimplemented, "unknown service"), code: "UNIMPLEMENTED", final: true,
 			want: `URL answered Unimplemented: "unknown service"; it does not take traces by OTLP/gRPC: check OTEL_EXPORTER_OTLP_ENDPOINT`,
 		},
-		{name: "internal", answer: status.Error(codes.Internal, "oops"), code: "INTERNAL", final: true, want: "URL: oops"},
+		{name: "internal", answer: status.Error(codes.Internal, "oops"), code: "INTERNAL", final: true, want: `URL answered Internal: "oops"`},
 		{name: "lost", answer: status.Error(codes.DataLoss, "disk"), code: "DATA_LOSS", want: `URL answered DataLoss: "disk"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -238,10 +237,10 @@ func TestAnswersByGRPC(t *testing.T) {
 				}
 				return
 			}
-			got := wire.FromStatus(wire.ToStatus(err))
-			if got == nil {
+			if err == nil {
 				t.Fatal("got delivered, want an error")
 			}
+			got := asHost(err)
 			if want := strings.ReplaceAll(c.want, "URL", "http://"+back.address); got.Error() != want {
 				t.Errorf("\ngot  %s\nwant %s", got, want)
 			}

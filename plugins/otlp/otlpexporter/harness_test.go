@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log"
 	"log/slog"
@@ -21,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/servetrace/servetrace/internal/wire"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -163,3 +166,11 @@ func export(tb testing.TB, e pluginsdk.Exporter) error {
 }
 
 func newGzip(w io.Writer) io.Writer { return gzip.NewWriter(w) }
+
+// asHost is an error as the host has it, for which the SDK wraps it. Its text is
+// without the SDK's.
+func asHost(err error) *wire.Error {
+	e := wire.FromStatus(wire.ToStatus(fmt.Errorf("export: %w", err)))
+	e.Err = errors.New(strings.TrimPrefix(e.Error(), "export: "))
+	return e
+}

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/servetrace/servetrace/internal/wire"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -117,7 +116,7 @@ func TestAnswers(t *testing.T) {
 		},
 		{
 			name: "404", code: 404, header: []string{"Content-Type", "text/html"}, body: "<html><title>404 Not Found</title>", kind: final,
-			counted: "UNIMPLEMENTED",
+			counted: "NOT_FOUND",
 			want:    `URL answered 404 Not Found: "a web page called \"404 Not Found\""; check host, port and path in OTEL_EXPORTER_OTLP_ENDPOINT`,
 		},
 		{
@@ -213,7 +212,7 @@ func TestAnswers(t *testing.T) {
 			if _, _, isPartial := pluginsdk.Rejected(err); isPartial != (c.kind == "") {
 				t.Errorf("partial success is %v: %v", isPartial, err)
 			}
-			got := wire.FromStatus(wire.ToStatus(err))
+			got := asHost(err)
 			if text, want := got.Error(), strings.ReplaceAll(c.want, "URL", back.URL+"/v1/traces"); text != want {
 				t.Errorf("\ngot  %s\nwant %s", text, want)
 			}

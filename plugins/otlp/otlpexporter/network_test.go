@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/servetrace/servetrace/internal/wire"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -29,7 +28,7 @@ func fails(t *testing.T, err error, parts ...string) {
 	if pluginsdk.Final(err) {
 		t.Errorf("final: %v", err)
 	}
-	text := wire.FromStatus(wire.ToStatus(err)).Error()
+	text := asHost(err).Error()
 	rest, found := strings.CutPrefix(text, parts[0])
 	for _, part := range parts[1:] {
 		if found {
@@ -401,7 +400,7 @@ func TestSlow(t *testing.T) {
 			defer cancel()
 			err := open(t, env(c.env...)).Export(ctx, pluginsdk.NewBatch(some(t, 1)))
 			fails(t, err, c.want...)
-			if got := wire.FromStatus(wire.ToStatus(err)).Code; got != c.counted {
+			if got := asHost(err).Code; got != c.counted {
 				t.Errorf("counted as %s, want %s", got, c.counted)
 			}
 		})

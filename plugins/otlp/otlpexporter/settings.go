@@ -283,7 +283,7 @@ func (c *settings) announce(log *slog.Logger) {
 	}
 	attrs := []any{
 		"endpoint", c.endpoint.shown, "from", c.endpoint.from, "protocol", c.protocol,
-		"compression", compression, "tls", c.trust.describe(c.endpoint.secure), "timeout", c.timeout,
+		"compression", compression, "tls", c.trust.describe(c.endpoint.secure), "timeout", c.timeout.String(), // a duration crosses to the host as a number
 	}
 	if len(c.headers) > 0 {
 		attrs = append(attrs, "headers", strings.Join(slices.Sorted(maps.Keys(c.headers)), " "))

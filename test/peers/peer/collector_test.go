@@ -126,8 +126,10 @@ func TestCollectorIsAwayForAWhile(t *testing.T) {
 	exporter := overHTTP(t, c)
 	send(t, exporter, span())
 	c.Stop()
-	if err := export(t, exporter, span()); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("to one that is stopped: %v, want refused", err)
+	wantRefused(t, c.HTTP())
+	wantRefused(t, c.GRPC())
+	if err := export(t, exporter, span()); err == nil {
+		t.Error("one that is stopped has taken spans")
 	}
 	c.Restart()
 	send(t, exporter, span())
@@ -172,6 +174,33 @@ func TestCollectorTakesTheTakenPortOfNobody(t *testing.T) {
 	}
 	send(t, overHTTP(t, c), span())
 	c.WaitSpans(1)
+}
+
+// TestCollectorOfTheManual starts the one that CONTRIBUTING.md tells of.
+func TestCollectorOfTheManual(t *testing.T) {
+	t.Parallel()
+	c := &Collector{tb: t, program: program(t, "otelcol", "otelcol"), dir: t.TempDir()}
+	p := startSomewhere(t, c.logFile(), func() (*process, error) {
+		ports := freePorts(t, 2)
+		c.http = ports[0]
+		return launch("the Collector", c.program, []string{"--config", filepath.Join(moduleDir(t), "otelcol", "collector.yaml")},
+			[]string{"OTLP_HTTP=" + loopback(ports[0]), "OTLP_GRPC=" + loopback(ports[1])}, c.logFile())
+	})
+	t.Cleanup(func() {
+		if !p.ended() {
+			t.Error("stopped by the clean-up", p.kill())
+		}
+	})
+	says := func(word string) {
+		t.Helper()
+		waitFor(t, fmt.Sprintf("%q in the log", word), 1, func() int { return strings.Count(c.Log(), word) })
+	}
+	says("Everything is ready")
+	send(t, overHTTP(t, c), span())
+	says("all of it")
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestCollectorDemandsAClientCertificate(t *testing.T) {
@@ -253,6 +282,15 @@ func ignoreExit(err error) error {
 		return nil
 	}
 	return err
+}
+
+// wantRefused wants nobody to listen where a peer was.
+func wantRefused(t *testing.T, url string) {
+	t.Helper()
+	connection, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("%s of one that is stopped: %v, %v, want refused", url, connection, err)
+	}
 }
 
 func overHTTP(t *testing.T, c *Collector, more ...otlptracehttp.Option) sdktrace.SpanExporter {

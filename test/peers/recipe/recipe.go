@@ -148,44 +148,64 @@ type Builder struct {
 }
 
 // Build builds a peer unless it is there, and gives its folder and whether it
-// has built it. It blocks for minutes; the end of ctx stops it. Builds of the
-// same peer at the same time are wasteful and safe.
+// has built it. A link of the peer's plain name leads there, for people. It
+// blocks for minutes; the end of ctx stops it. Builds of the same peer at the
+// same time are wasteful and safe.
 func (b Builder) Build(ctx context.Context, r Recipe) (dir string, built bool, err error) {
 	key, err := r.Key(b.Module)
 	if err != nil {
 		return "", false, err
 	}
 	dir = filepath.Join(b.Peers, key)
-	if _, err := os.Stat(dir); err == nil {
-		return dir, false, nil
+	if _, err := os.Stat(dir); err != nil {
+		if built, err = b.build(ctx, r, dir); err != nil {
+			return "", false, err
+		}
 	}
+	return dir, built, link(key, filepath.Join(b.Peers, r.Name))
+}
+
+// link makes a symbolic link, in place of one that leads elsewhere.
+func link(target, name string) error {
+	if now, err := os.Readlink(name); err == nil && now == target {
+		return nil
+	}
+	fresh := fmt.Sprintf("%s.%d", name, os.Getpid())
+	if err := os.Symlink(target, fresh); err != nil {
+		return err
+	}
+	return os.Rename(fresh, name)
+}
+
+// build builds a peer in a folder beside dir and renames it to that.
+func (b Builder) build(ctx context.Context, r Recipe, dir string) (built bool, err error) {
 	if err := os.MkdirAll(b.Peers, 0o755); err != nil {
-		return "", false, err
+		return false, err
 	}
 	// Beside its place, so that the rename stays on one file system.
 	scratch, err := os.MkdirTemp(b.Peers, "."+r.Name+"-building-")
 	if err != nil {
-		return "", false, err
+		return false, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	work, out := filepath.Join(scratch, "work"), filepath.Join(scratch, "out")
 	for _, d := range []string{work, out} {
 		if err := os.Mkdir(d, 0o755); err != nil {
-			return "", false, err
+			return false, err
 		}
 	}
 	for _, c := range r.Commands {
 		if err := b.run(ctx, c, work, out); err != nil {
-			return "", false, fmt.Errorf("build peer %s: %w", r.Name, err)
+			return false, fmt.Errorf("build peer %s: %w", r.Name, err)
 		}
 	}
 	if err := os.Rename(out, dir); err != nil {
 		if _, there := os.Stat(dir); there == nil {
-			return dir, false, nil // somebody else was faster
+			return false, nil // somebody else was faster
 		}
-		return "", false, err
+		return false, err
 	}
-	return dir, true, nil
+	return true, nil
 }
 
 func (b Builder) run(ctx context.Context, c Command, work, out string) error {

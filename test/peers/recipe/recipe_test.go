@@ -50,8 +50,11 @@ func TestPeerIsBuiltOnceForEachDefinition(t *testing.T) {
 	if other, built, err := b.Build(t.Context(), changed); other == first || !built || err != nil {
 		t.Errorf("with another command: %s, built %v, %v; want another folder, built", other, built, err)
 	}
-	if names := list(t, b.Peers); len(names) != 3 {
-		t.Errorf("the folder of peers holds %q, want three peers and nothing else", names)
+	if names := list(t, b.Peers); len(names) != 4 || names[0] != "copied" {
+		t.Errorf("the folder of peers holds %q, want a link, three peers and nothing else", names)
+	}
+	if text, err := os.ReadFile(filepath.Join(b.Peers, "copied", "copied")); string(text) != "two" {
+		t.Errorf("the link leads to %q, %v, want the newest", text, err)
 	}
 }
 

@@ -36,6 +36,18 @@ func All() []Recipe {
 				"github.com/open-telemetry/opentelemetry-collector-contrib/cmd/telemetrygen@" + telemetrygenVersion,
 			}}},
 		},
+		{
+			// What the scripts of folder node need. Install scripts of packages
+			// do not run, and what is optional is for features that they lack.
+			Name:  "node",
+			Files: []string{"node/package.json", "node/package-lock.json"},
+			Commands: []Command{
+				{Dir: "{out}", Args: []string{"cp", "{module}/node/package.json", "{module}/node/package-lock.json", "."}},
+				{Dir: "{out}", Args: []string{"npm", "ci", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund"}},
+			},
+			Needs:    []string{"node", "npm"},
+			Optional: true,
+		},
 	}
 }
 

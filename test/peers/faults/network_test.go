@@ -1,0 +1,90 @@
+package faults
+
+import (
+	"testing"
+
+	"github.com/servetrace/servetrace/admin"
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/test/peers/peer"
+)
+
+// outage is a broken network between the plugin and a real Collector.
+type outage struct {
+	name string
+	// begin breaks it, end mends it.
+	begin, end func(c *peer.Collector, p *peer.ToxicProxy)
+	// code and reason are what an operator sees; empty: it is slow only.
+	code, reason string
+	// sure: what was not acknowledged has not arrived.
+	sure bool
+}
+
+func toxic(kind, stream string, attributes map[string]any) func(*peer.Collector, *peer.ToxicProxy) {
+	return func(_ *peer.Collector, p *peer.ToxicProxy) { p.Add(kind, stream, attributes) }
+}
+
+func cleared(_ *peer.Collector, p *peer.ToxicProxy) { p.Clear() }
+
+var outages = []outage{
+	{
+		name: "nobody listens", code: "UNAVAILABLE", reason: "has nobody listening",
+		begin: func(_ *peer.Collector, p *peer.ToxicProxy) { p.Disable() },
+		end:   func(_ *peer.Collector, p *peer.ToxicProxy) { p.Enable() },
+	},
+	{
+		name: "the Collector is restarted", code: "UNAVAILABLE", reason: "cut the connection before it answered",
+		begin: func(c *peer.Collector, _ *peer.ToxicProxy) { c.Stop() },
+		end:   func(c *peer.Collector, _ *peer.ToxicProxy) { c.Restart() },
+	},
+	{name: "connections are reset", begin: toxic("reset_peer", peer.Upstream, map[string]any{"timeout": 0}), end: cleared, code: "UNAVAILABLE", reason: "cut the connection before it answered"},
+	{name: "answers are cut", begin: toxic("limit_data", peer.Downstream, map[string]any{"bytes": 10}), end: cleared, code: "UNAVAILABLE", reason: "connection"},
+	{name: "requests are cut", begin: toxic("limit_data", peer.Upstream, map[string]any{"bytes": 100}), end: cleared, code: "UNAVAILABLE", reason: "cut the connection before it answered", sure: true},
+	{name: "nothing gets through", begin: toxic("timeout", peer.Upstream, map[string]any{"timeout": 0}), end: cleared, code: "DEADLINE_EXCEEDED", reason: "no answer from"},
+	{name: "no answer gets through", begin: toxic("timeout", peer.Downstream, map[string]any{"timeout": 0}), end: cleared, code: "DEADLINE_EXCEEDED", reason: "no answer from"},
+	{name: "far away", begin: toxic("latency", peer.Downstream, map[string]any{"latency": 700, "jitter": 200}), end: cleared},
+	{name: "thin", begin: toxic("bandwidth", peer.Upstream, map[string]any{"rate": 200}), end: cleared},
+	{name: "in pieces", begin: toxic("slicer", peer.Upstream, map[string]any{"average_size": 200, "size_variation": 100, "delay": 10}), end: cleared},
+}
+
+func TestBrokenNetworks(t *testing.T) {
+	for _, protocol := range []string{"http/protobuf", "grpc"} {
+		for _, o := range outages {
+			t.Run(protocol+" "+o.name, func(t *testing.T) { t.Parallel(); o.test(t, protocol) })
+		}
+	}
+}
+
+func (o outage) test(t *testing.T, protocol string) {
+	collector := peer.StartCollector(t)
+	upstream := collector.HTTP()
+	if protocol == "grpc" {
+		upstream = collector.GRPC()
+	}
+	network := peer.Toxic(t, upstream[len("http://"):])
+	list, env := otlp(t, protocol, network.HTTP(), host.EnvExportTimeout, "3s")
+	s := startService(t, list, env)
+	stop := s.load()
+	defer func() { stop() }()
+	s.delivers("otlp")
+	o.begin(collector, network)
+	if o.code == "" {
+		for range 5 {
+			s.delivers("otlp")
+		}
+	} else {
+		s.await("otlp", "calls that fail as "+o.code, func(p admin.Plugin) bool { return p.Calls.Ended[o.code] >= 3 })
+	}
+	o.end(collector, network)
+	s.delivers("otlp")
+	stop()
+	stop = func() {}
+	s.settled("otlp")
+	p := s.plugin("otlp")
+	if lost := p.Spans.Lost(); lost > 0 {
+		t.Errorf("%d spans are lost: %+v", lost, p.Spans)
+	}
+	s.wantAt("otlp", ids(collector.WaitSpans(int(p.Spans.Delivered))), o.code != "" && !o.sure)
+	if o.code != "" {
+		s.wantReason("otlp", o.code, o.reason)
+	}
+}

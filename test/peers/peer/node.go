@@ -1,0 +1,40 @@
+package peer
+
+import (
+	"bytes"
+	"context"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// nodePatience bounds the run of a script: they make a few requests.
+const nodePatience = 2 * time.Minute
+
+// Node runs a script of folder node of this module with variables
+// ("NAME=value") beside the environment of peers, and gives what it printed to
+// standard output. It blocks until the script has ended. A script that fails
+// fails the test, which is skipped where there is no node, or its packages are
+// not there.
+func Node(tb testing.TB, script string, env ...string) string {
+	tb.Helper()
+	if _, err := exec.LookPath("node"); err != nil {
+		tb.Skipf("no node, for %s: %v", script, err)
+	}
+	packages := program(tb, "node", "node_modules")
+	ctx, cancel := context.WithTimeout(tb.Context(), nodePatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "node", filepath.Join(moduleDir(tb), "node", script))
+	cmd.Env = append(append(baseEnvironment(), "NODE_PATH="+packages), env...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.SysProcAttr = deathPact()
+	runtime.LockOSThread() // whose end would be the script's
+	defer runtime.UnlockOSThread()
+	if err := cmd.Run(); err != nil {
+		tb.Fatalf("node %s: %v\n%s%s", script, err, &out, &errs)
+	}
+	return out.String()
+}

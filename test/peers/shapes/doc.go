@@ -1,0 +1,16 @@
+// Package shapes tests that spans of every shape which OpenTelemetry's SDK can
+// make reach real back ends as they are: through a host.Host and a plugin
+// process to the OpenTelemetry Collector, and to the Datadog agent.
+//
+//  1. The corpus: thousands of spans, most of them made by the SDK's own tracer
+//     provider, the rest as the SDK's types allow. The same seed gives the same
+//     spans, and a test holds that nothing is missing among them.
+//  2. For OTLP the measure is the SDK's own exporter, otlptracehttp, in this
+//     process behind the SDK's own batch processor: what it delivers to a
+//     Collector, the plugin must deliver too, field by field.
+//  3. For Datadog the measure is an oracle of its own, written from what the
+//     agent's OTLP receiver does and from what the tracer's protocol can say.
+//
+// It has no code but tests. Open corpus_test.go first, then compare_test.go,
+// otlp_test.go and datadog_test.go.
+package shapes

@@ -1,0 +1,147 @@
+package shapes
+
+import (
+	"testing"
+	"unicode/utf8"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/servetrace/servetrace/test/peers/peer"
+)
+
+// count is how many spans a test takes: fewer under -short.
+func count(n int) int {
+	if testing.Short() {
+		return n / 20
+	}
+	return n
+}
+
+// TestOTLPPlugin: what the plugin delivers to a Collector is what the SDK's own
+// exporter does, in every field of every span.
+func TestOTLPPlugin(t *testing.T) {
+	spans := draw(1, count(20_000))
+	collector := peer.StartCollector(t)
+	throughPlugin(t, spans, stockPlugin(t), "", "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.HTTP())
+	got := byID(t, collector.WaitSpans(len(spans)))
+	compare(t, bySDK(t, spans), got)
+}
+
+// TestOTLPPluginEveryWay: and so it is whichever way the spans go.
+func TestOTLPPluginEveryWay(t *testing.T) {
+	spans := draw(2, count(2000))
+	reference := bySDK(t, spans)
+	for _, c := range []struct {
+		name     string
+		environ  []string
+		grpc     bool
+		document string
+		// rewritten: the plugin is the one of rewrite_test.go.
+		rewritten bool
+		// expect changes what the SDK delivers to what should arrive.
+		expect func(testing.TB, arrived)
+	}{
+		{name: "http with gzip", environ: []string{"OTEL_EXPORTER_OTLP_COMPRESSION=gzip"}},
+		{name: "grpc", grpc: true},
+		{name: "grpc with gzip", grpc: true, environ: []string{"OTEL_EXPORTER_OTLP_COMPRESSION=gzip"}},
+		{name: "everything written anew", rewritten: true},
+		{name: "with Ray's context", environ: []string{"SERVE_RAY_CONTEXT=on"}, expect: withRayContext},
+		{
+			name: "redact finds nothing",
+			// As deep and as long as the corpus goes, some of whose numbers could be
+			// those of cards.
+			document: "processors: [{redact: {max_depth: 64, max_value_bytes: 1048576, without: [card]}}]",
+			expect:   withoutBinary,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			collector := peer.StartCollector(t)
+			environ := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.HTTP()}
+			if c.grpc {
+				environ = []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.GRPC(), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}
+			}
+			plugin := rewritingPlugin
+			if !c.rewritten {
+				plugin = stockPlugin
+			}
+			throughPlugin(t, spans, plugin(t), c.document, append(environ, c.environ...)...)
+			want := reference
+			if c.expect != nil {
+				want = reference.clone()
+				c.expect(t, want)
+			}
+			compare(t, want, byID(t, collector.WaitSpans(len(spans))))
+		})
+	}
+}
+
+func stockPlugin(tb testing.TB) string { tb.Helper(); return peer.Plugin(tb, "otlp") }
+
+// withRayContext adds what the processor raycontext does.
+func withRayContext(_ testing.TB, a arrived) {
+	for _, s := range a {
+		text := map[string]string{}
+		for _, kv := range s.GetAttributes() {
+			text[kv.GetKey()] = kv.GetValue().GetStringValue()
+		}
+		task, request := text["serve.task_id"], text["serve.request_id"]
+		if task == "" {
+			continue
+		}
+		for _, kv := range [][2]string{
+			{"ray.request_id", request}, {"ray.task_id", task}, {"ray.actor_id", task[16:]}, {"ray.job_id", task[40:]},
+		} {
+			value := &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: kv[1]}}
+			s.Attributes = append(s.Attributes, &commonpb.KeyValue{Key: kv[0], Value: value})
+		}
+	}
+}
+
+// withoutBinary takes out the bytes that are no text, which redact can not look
+// through.
+func withoutBinary(tb testing.TB, a arrived) {
+	tb.Helper()
+	redact := func(b []byte) []byte {
+		if utf8.Valid(b) {
+			return b
+		}
+		return []byte("[REDACTED]")
+	}
+	for _, one := range a {
+		eachBytes(one.ProtoReflect(), redact)
+		one.under = proto.CloneOf(one.under)
+		eachBytes(one.under.ProtoReflect(), redact)
+		one.place = encode(tb, one.under)
+	}
+}
+
+// eachBytes changes every value of bytes in m.
+func eachBytes(m protoreflect.Message, change func([]byte) []byte) {
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case fd.IsList() && fd.Message() != nil:
+			for i := range v.List().Len() {
+				eachBytes(v.List().Get(i).Message(), change)
+			}
+		case fd.Message() != nil:
+			eachBytes(v.Message(), change)
+		case fd.Name() == "bytes_value":
+			m.Set(fd, protoreflect.ValueOfBytes(change(v.Bytes())))
+		}
+		return true
+	})
+}
+
+// bySDK is what the SDK's exporter delivers, with what the host keeps and that
+// one loses.
+func bySDK(tb testing.TB, spans []sdktrace.ReadOnlySpan) arrived {
+	tb.Helper()
+	collector := peer.StartCollector(tb)
+	throughSDK(tb, spans, collector.HTTP())
+	all := byID(tb, collector.WaitSpans(len(spans)))
+	all.beyondTheSDK(tb, spans)
+	return all
+}
