@@ -2,8 +2,10 @@ package processors
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
@@ -190,5 +192,44 @@ func TestRedactIsLinear(t *testing.T) {
 		if got := rules.redactText([]byte(text)); len(got) > 2*len(text)+len(Redacted) {
 			t.Errorf("%q grows from %d to %d bytes", piece, len(text), len(got))
 		}
+	}
+}
+
+// TestRedactSeesWhatOthersAdd: attributes that processors in front of it have
+// set, and the copies that several exporters get.
+func TestRedactSeesWhatOthersAdd(t *testing.T) {
+	setup := pluginsdk.Setup{Context: pluginsdk.StaticContext{Job: "01000000"}}
+	chain := pluginsdk.Chain{
+		construct(t, RayContext(), setup),
+		construct(t, Attributes(AttributesConfig{Actions: []AttributeAction{
+			{Key: "copy", Action: "upsert", FromAttribute: "note"}, {Key: "contact", Action: "insert", Value: "hunter2@example.com", On: "resource"},
+		}}), setup),
+		construct(t, Redact(RedactConfig{}), setup),
+	}
+	span := &tracepb.Span{Attributes: []*commonpb.KeyValue{
+		{Key: "serve.request_id", Value: textValue("password=hunter2")}, {Key: "note", Value: textValue("--token hunter2")},
+	}}
+	b := pluginsdk.NewBatch(marshal(t, &tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{span}}}}}}))
+	if err := chain.Process(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	var got atomic.Int32
+	look := pluginsdk.ExportFunc(func(_ context.Context, b *pluginsdk.Batch) error {
+		kvs := spansOf(unmarshal(t, b.Bytes()))[0].Attributes
+		request, _ := find(kvs, "ray.request_id")
+		copied, _ := find(kvs, "copy")
+		if bytes.Contains(b.Bytes(), []byte("hunter2")) || request.GetStringValue() != "password="+Redacted || copied.GetStringValue() != "--token "+Redacted {
+			t.Errorf("an exporter gets %q", b.Bytes())
+		}
+		got.Add(1)
+		return nil
+	})
+	exporters := func(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) { return look, nil }
+	tee, err := pluginsdk.Tee(exporters, exporters)(t.Context(), setup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tee.Export(t.Context(), b); err != nil || got.Load() != 2 {
+		t.Errorf("%d exporters got it: %v", got.Load(), err)
 	}
 }
