@@ -1,0 +1,5 @@
+module github.com/servetrace/servetrace/test/peers/jaeger
+
+go 1.26.0
+
+require github.com/jaegertracing/jaeger v1.76.0
