@@ -27,10 +27,14 @@ func newHTTP(c settings) (way, error) {
 		return way{}, err
 	}
 	quiet()
+	plainURL := *c.endpoint.url
+	plainURL.RawQuery = ""
 	client := otlptracehttp.NewClient(
 		// The client reads the environment by itself. Each option is here so that
-		// what was chosen counts; the URL that counts is the transport's.
-		otlptracehttp.WithEndpointURL((&url.URL{Scheme: c.endpoint.url.Scheme, Host: c.endpoint.url.Host, Path: "/"}).String()),
+		// what was chosen counts. It would drop the query of the URL and write its
+		// path in another way, so the transport puts the right one in its place;
+		// redirects are relative to this one.
+		otlptracehttp.WithEndpointURL(plainURL.String()),
 		otlptracehttp.WithHeaders(c.headers),
 		otlptracehttp.WithCompression(otlptracehttp.NoCompression),
 		otlptracehttp.WithEncoding(otlptracehttp.EncodingProtobuf),

@@ -282,6 +282,36 @@ func TestRenewedFiles(t *testing.T) {
 	}
 }
 
+// TestRenewedClientCertificate: the next connection has it, and one whose files do
+// not fit together is not taken.
+func TestRenewedClientCertificate(t *testing.T) {
+	ca := newAuthority(t)
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "client.pem"), filepath.Join(dir, "client.key")
+	ca.client(cert, key, "first")
+	back := receiveTLS(t, &tls.Config{
+		Certificates: []tls.Certificate{ca.server(nil)}, ClientCAs: ca.pool(), ClientAuth: tls.RequireAndVerifyClientCert,
+	}, nil)
+	e := open(t, env(EnvEndpoint+"="+back.URL, EnvCertificate+"="+ca.file, EnvClientCertificate+"="+cert, EnvClientKey+"="+key))
+	for _, step := range []struct {
+		change func()
+		want   string
+	}{
+		{func() {}, "first"},
+		{func() { ca.client(cert, filepath.Join(dir, "other.key"), "torn") }, "first"},
+		{func() { ca.client(cert, key, "second") }, "second"},
+	} {
+		step.change()
+		back.CloseClientConnections()
+		if err := eventually(t, e, func(err error) bool { return err == nil }); err != nil {
+			t.Fatal(err)
+		}
+		if got := back.last(t).TLS.PeerCertificates[0].Subject.CommonName; got != step.want {
+			t.Errorf("certificate is the %s, want the %s", got, step.want)
+		}
+	}
+}
+
 // eventually exports until the outcome is as wanted, for a connection that ends
 // takes its time.
 func eventually(t *testing.T, e pluginsdk.Exporter, wanted func(error) bool) error {
@@ -300,8 +330,9 @@ func TestRedirects(t *testing.T) {
 		back := receive(t, func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/v1/traces":
-				http.Redirect(w, r, "/moved?x=1", http.StatusPermanentRedirect)
-			case "/moved":
+				w.Header().Set("Location", "moved?x=1") // relative
+				w.WriteHeader(http.StatusPermanentRedirect)
+			case "/v1/moved":
 				http.Redirect(w, r, "/there", http.StatusTemporaryRedirect)
 			}
 		})
