@@ -2,6 +2,7 @@ package datadogexporter
 
 import (
 	"encoding/binary"
+	"strings"
 
 	"github.com/DataDog/dd-trace-go/v2/ddtrace/tracer"
 	"go.opentelemetry.io/otel/trace"
@@ -13,6 +14,8 @@ import (
 // trace whose ways up end at the same missing parent, or none.
 type unit struct {
 	outer parentContext
+	// by is who made the first span.
+	by maker
 	// spans stand after their parents.
 	spans []unitSpan
 }
@@ -44,12 +47,25 @@ func (c parentContext) SamplingDecision() uint32 { return 2 }
 // Priority is Datadog's for a trace that a sampler kept.
 func (c parentContext) Priority() *float64 { one := 1.0; return &one }
 
+// forV1 are the lines of an environment from which dd-trace-go fills in what
+// protocol 1.0 says once for all of a payload; with 0.4 the agent looks for it.
+func (m maker) forV1() string {
+	lines := ""
+	for _, t := range []tag{{envEnv, m.env}, {envVersion, m.version}, {envSourceHostname, m.host}} {
+		if t.value != "" && !strings.Contains(t.value, "\n") {
+			lines += "\n" + t.key + "=" + t.value
+		}
+	}
+	return lines
+}
+
 // planner sorts the spans of a batch into units.
 type planner struct {
-	nodes []node
-	known map[spanKey]int // index in nodes
-	units []unit
-	of    map[parentContext]int // index in units
+	mapper *mapper
+	nodes  []node
+	known  map[spanKey]int // index in nodes
+	units  []unit
+	of     map[parentContext]int // index in units
 }
 
 type spanKey struct {
@@ -66,8 +82,8 @@ type node struct {
 
 // plan gives the units of a batch, in the order of the spans that begin them,
 // and how many spans no agent takes.
-func plan(b *pluginsdk.Batch) (units []unit, unfit int) {
-	p := planner{known: map[spanKey]int{}, of: map[parentContext]int{}}
+func plan(b *pluginsdk.Batch, m *mapper) (units []unit, unfit int) {
+	p := planner{mapper: m, known: map[spanKey]int{}, of: map[parentContext]int{}}
 	for span := range b.Spans() {
 		id, own := span.TraceID(), span.SpanID()
 		if binary.BigEndian.Uint64(id[8:]) == 0 || !own.IsValid() {
@@ -102,7 +118,7 @@ func (p *planner) sort(i int) {
 	for k := len(way) - 1; k >= 0; k-- {
 		n := &p.nodes[way[k]]
 		if into < 0 {
-			into = p.unit(parentContext{n.span.TraceID(), n.span.ParentID()})
+			into = p.unit(parentContext{n.span.TraceID(), n.span.ParentID()}, n.span)
 		}
 		n.unit, n.at = into, len(p.units[into].spans)
 		p.units[into].spans = append(p.units[into].spans, unitSpan{n.span, up})
@@ -119,12 +135,12 @@ func (p *planner) parent(i int) int {
 	return -1
 }
 
-func (p *planner) unit(outer parentContext) int {
+func (p *planner) unit(outer parentContext, first pluginsdk.Span) int {
 	i, ok := p.of[outer]
 	if !ok {
 		i = len(p.units)
 		p.of[outer] = i
-		p.units = append(p.units, unit{outer: outer})
+		p.units = append(p.units, unit{outer: outer, by: p.mapper.resource(first.Resource()).by})
 	}
 	return i
 }

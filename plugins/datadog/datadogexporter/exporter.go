@@ -128,7 +128,8 @@ func (n *native) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	units, unfit := plan(b)
+	m := newMapper(n.settings.tags)
+	units, unfit := plan(b, m)
 	done := n.begun
 	if b.ID() == "" || done.batch != b.ID() || done.spans != b.Len() || done.units > len(units) {
 		done = begun{batch: b.ID(), spans: b.Len(), rejected: unfit}
@@ -136,7 +137,7 @@ func (n *native) Export(ctx context.Context, b *pluginsdk.Batch) error {
 			done.reason = reasonUnfit
 		}
 	}
-	err := n.deliver(ctx, units, &done)
+	err := n.deliver(ctx, m, units, &done)
 	n.begun = begun{}
 	if err != nil {
 		n.begun = done
@@ -158,14 +159,14 @@ const reasonTooLarge = "the Datadog agent refuses a trace as too large (413) tha
 const maxUnits = 500
 
 // deliver sends the units that are not done yet, and notes those that are.
-func (n *native) deliver(ctx context.Context, units []unit, done *begun) error {
+func (n *native) deliver(ctx context.Context, m *mapper, units []unit, done *begun) error {
 	size := maxUnits
 	for done.units < len(units) {
 		if err := n.meet(ctx); err != nil {
 			return err
 		}
-		piece := units[done.units:min(done.units+size, len(units))]
-		err := n.sendPiece(ctx, piece)
+		piece := pieceOf(units[done.units:], size)
+		err := n.sendPiece(ctx, m, piece)
 		switch {
 		case errors.Is(err, errNoV1):
 			n.noV1 = true
@@ -197,16 +198,28 @@ func (n *native) meet(ctx context.Context) error {
 	return nil
 }
 
+// pieceOf is the first units that go together: at most size, of one maker, for
+// the agent takes environment, version and host of a payload from one of its
+// spans.
+func pieceOf(units []unit, size int) []unit {
+	n := 1
+	for n < min(size, len(units)) && units[n].by == units[0].by {
+		n++
+	}
+	return units[:n]
+}
+
 // sendPiece encodes and sends some units.
-func (n *native) sendPiece(ctx context.Context, units []unit) error {
+func (n *native) sendPiece(ctx context.Context, m *mapper, units []unit) error {
 	form := encoding{
 		v1:     n.settings.v1 && n.features.v1 && !n.noV1,
 		events: n.features.events, passed: n.settings.passed,
 	}
-	form.events = form.events || form.v1
-	payloads, err := theEncoder.encode(ctx, form, n.log, len(units), func() {
-		bridge(units, newMapper(n.settings.tags, form.events))
-	})
+	if form.v1 {
+		form.events, form.passed = true, form.passed+units[0].by.forV1()
+	}
+	m.events = form.events
+	payloads, err := theEncoder.encode(ctx, form, n.log, len(units), func() { bridge(units, m) })
 	if err != nil {
 		if errors.Is(err, errNotEncoded) {
 			return pluginsdk.Permanent(err)

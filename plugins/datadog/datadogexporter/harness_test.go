@@ -304,14 +304,6 @@ func span(trace, id, parent byte, change ...func(*tracepb.Span)) *tracepb.Span {
 	return s
 }
 
-// kind changes the kind.
-func kind(k tracepb.Span_SpanKind) func(*tracepb.Span) { return func(s *tracepb.Span) { s.Kind = k } }
-
-// with gives a span attributes, in the order of their keys.
-func with(attributes map[string]any) func(*tracepb.Span) {
-	return func(s *tracepb.Span) { s.Attributes = keyValues(attributes) }
-}
-
 func keyValues(attributes map[string]any) []*commonpb.KeyValue {
 	var list []*commonpb.KeyValue
 	raw, err := json.Marshal(attributes) // sorts the keys

@@ -1,6 +1,7 @@
 package datadogexporter
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/http"
 	"strconv"
@@ -32,13 +33,17 @@ type mapper struct {
 	resources map[pluginsdk.Resource]*resource
 }
 
-func newMapper(u unified, events bool) *mapper {
-	return &mapper{unified: u, events: events, resources: map[pluginsdk.Resource]*resource{}}
+func newMapper(u unified) *mapper {
+	return &mapper{unified: u, resources: map[pluginsdk.Resource]*resource{}}
 }
+
+// maker is what the agent takes from one span for all of a payload.
+type maker struct{ env, version, host, language string }
 
 // resource is what all spans of one resource have in common.
 type resource struct {
 	attributes map[string]attribute.Value
+	by         maker
 	// texts are its attributes as tags.
 	texts []tag
 }
@@ -53,6 +58,12 @@ func (m *mapper) resource(of pluginsdk.Resource) *resource {
 		if name := tagKey(string(kv.Key)); name != "" {
 			r.texts = append(r.texts, tag{name, asText(kv.Value)})
 		}
+	}
+	a := attributes{resource: r.attributes}
+	r.by = maker{
+		env:     cmp.Or(a.text(keysDeploymentEnv...), m.unified.env),
+		version: cmp.Or(a.text("service.version"), m.unified.version),
+		host:    m.hostname(a), language: a.text("telemetry.sdk.language"),
 	}
 	m.resources[of] = r
 	return r

@@ -180,7 +180,7 @@ var renamed = map[string]string{
 // field of their own in Datadog.
 func tagKey(key string) string {
 	switch key {
-	case "service.name", "operation.name", "resource.name", "span.type":
+	case "service.name", "operation.name", "resource.name", "span.type", "analytics.event":
 		return ""
 	}
 	if name, ok := renamed[key]; ok {

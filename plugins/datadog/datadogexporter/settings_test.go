@@ -1,0 +1,130 @@
+package datadogexporter
+
+import (
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/pluginsdk/plugintest"
+)
+
+var spec = pluginsdk.Spec{Name: "datadog", Env: EnvPatterns(), Exporter: New}
+
+// TestFaultsOfTheOperator: each is told with its name and what would do.
+func TestFaultsOfTheOperator(t *testing.T) {
+	for setting, want := range map[string]string{
+		"SERVE_DATADOG_MODE=udp":            `"udp": want agent or otlp`,
+		"DD_TRACE_AGENT_URL=localhost:8126": `"localhost:8126": want http://HOST:8126`,
+		"DD_TRACE_AGENT_URL=ftp://a:b@c":    `"ftp://a:xxxxx@c": want http://HOST:8126`,
+		"DD_TRACE_AGENT_PORT=99999":         `"99999": want a port, 1 to 65535`,
+		"DD_AGENT_HOST=http://a":            `a URL goes into DD_TRACE_AGENT_URL`,
+		"DD_TRACE_AGENT_TIMEOUT=5s":         `"5s": want whole seconds`,
+		"DD_TRACE_AGENT_PROTOCOL_VERSION=2": `"2": want 0.4 or 1.0`,
+		"DD_TRACE_ENABLED=false":            `"false" asks for no traces`,
+		"DD_APM_TRACING_ENABLED=0":          `"0" asks for no traces`,
+	} {
+		name, _, _ := strings.Cut(setting, "=")
+		found := plugintest.Diagnose(t, spec, plugintest.WithEnv(setting))
+		if len(found) != 1 || !found[0].Error || found[0].Path != name || !strings.Contains(found[0].Text, want) {
+			t.Errorf("%s: %+v, want an error of %s with %q", setting, found, name, want)
+		}
+	}
+	found := plugintest.Diagnose(t, spec, plugintest.WithConfig([]byte("exporter: {endpoint: x}")))
+	if len(found) != 1 || found[0].Path != "exporter.endpoint" {
+		t.Errorf("a key of the other mode: %+v", found)
+	}
+}
+
+// TestVariablesWithoutEffectAreTold, but not those that ask for what the plugin
+// does anyway.
+func TestVariablesWithoutEffectAreTold(t *testing.T) {
+	found := plugintest.Diagnose(t, spec, plugintest.WithEnv(
+		"DD_TRACE_SAMPLE_RATE=0.5", "DD_APPSEC_ENABLED=false", "DD_TRACE_STATS_COMPUTATION_ENABLED=true", "DD_API_KEY=k"))
+	var told []string
+	for _, d := range found {
+		if d.Error {
+			t.Errorf("%+v", d)
+		}
+		told = append(told, d.Path)
+	}
+	if strings.Join(told, " ") != "DD_TRACE_SAMPLE_RATE DD_TRACE_STATS_COMPUTATION_ENABLED" {
+		t.Errorf("told are %q", told)
+	}
+}
+
+func TestAgentAddress(t *testing.T) {
+	for variables, want := range map[string]string{
+		"":                      "http://localhost:8126",
+		"DD_AGENT_HOST=agent":   "http://agent:8126",
+		"DD_TRACE_AGENT_PORT=1": "http://localhost:1",
+		"DD_AGENT_HOST=fe80::1": "http://[fe80::1]:8126",
+		"DD_TRACE_AGENT_URL=https://a:8 DD_AGENT_HOST=b": "https://a:8",
+		"DD_TRACE_AGENT_URL=unix:///run/s":               "unix:///run/s",
+		"SOCKET":                                         "unix:///var/run/datadog/apm.socket",
+		"SOCKET DD_AGENT_HOST=b":                         "http://b:8126",
+	} {
+		s, _ := setup(strings.Fields(variables)...)
+		got, err := agentAddress(s.Getenv, func(path string) bool {
+			return path == defaultSocket && strings.HasPrefix(variables, "SOCKET")
+		})
+		if err != nil || got.String() != want {
+			t.Errorf("%q: %v, %v, want %s", variables, got, err, want)
+		}
+	}
+}
+
+// TestOTLPPortIsClosed: the operator learns what opens it.
+func TestOTLPPortIsClosed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	s, _ := setup("OTEL_EXPORTER_OTLP_ENDPOINT=http://" + l.Addr().String())
+	s.Config = []byte("exporter: {mode: otlp, timeout: 5s}")
+	e, err := New(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Shutdown(t.Context()) }()
+	if err := export(t, e, traces(0, 1)); err == nil || pluginsdk.Final(err) ||
+		!strings.Contains(err.Error(), "DD_OTLP_CONFIG_RECEIVER_PROTOCOLS_HTTP_ENDPOINT=0.0.0.0:4318") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// TestEnvironmentIsPutBack: dd-trace-go sees the switches and nothing else, and
+// afterwards all is as it was.
+func TestEnvironmentIsPutBack(t *testing.T) {
+	t.Setenv("DD_SERVICE", "s")
+	t.Setenv("OTEL_TRACES_EXPORTER", "none")
+	t.Setenv("DD_TRACE_STARTUP_LOGS", "true")
+	err := withEnvironment("DD_ENV=e\nDD_SERVICE_MAPPING=a:b", func() error {
+		for name, want := range map[string]string{
+			"DD_SERVICE": "", "OTEL_TRACES_EXPORTER": "", "DD_TRACE_STARTUP_LOGS": "false", "DD_ENV": "e", "DD_SERVICE_MAPPING": "a:b",
+		} {
+			if got := os.Getenv(name); got != want {
+				t.Errorf("%s is %q, want %q", name, got, want)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"DD_SERVICE": "s", "OTEL_TRACES_EXPORTER": "none", "DD_TRACE_STARTUP_LOGS": "true", "DD_ENV": ""} {
+		if got := os.Getenv(name); got != want {
+			t.Errorf("afterwards %s is %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestPreparedEnvironment(t *testing.T) {
+	got := prepared([]string{"PATH=/bin", "DD_INSTRUMENTATION_TELEMETRY_ENABLED=true", "OTEL_SERVICE_NAME=x", "DD_ENV=e"}, 7)
+	want := append([]string{"PATH=/bin", "DD_ENV=e"}, append(switches(), envReexec+"=7")...)
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("environment is %q, want %q", got, want)
+	}
+}
