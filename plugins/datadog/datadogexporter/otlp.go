@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -46,7 +45,7 @@ var _ pluginsdk.Exporter = (*hinting)(nil)
 // Export delivers b as the exporter behind it does.
 func (h *hinting) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	err := h.Exporter.Export(ctx, b)
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	if err != nil && strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) { // gRPC passes on the text alone
 		return fmt.Errorf("%w: a Datadog agent takes OTLP only if DD_OTLP_CONFIG_RECEIVER_PROTOCOLS_HTTP_ENDPOINT=0.0.0.0:%s is set for it; %s=%s needs nothing",
 			err, otlpPort, EnvMode, modeAgent)
 	}
