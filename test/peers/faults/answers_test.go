@@ -110,7 +110,7 @@ func TestAnswersOverHTTP(t *testing.T) {
 			t.Parallel()
 			b := startBackend(t)
 			list, env := otlp(t, "http/protobuf", b.http, "OTEL_EXPORTER_OTLP_HEADERS", "x-key="+secret, host.EnvExportTimeout, "3s")
-			r.test(t, b, startService(t, list, env))
+			r.test(t, "otlp", b, startService(t, list, env))
 		})
 	}
 }
@@ -121,18 +121,18 @@ func TestAnswersOverGRPC(t *testing.T) {
 			t.Parallel()
 			b := startBackend(t)
 			list, env := otlp(t, "grpc", b.grpc, "OTEL_EXPORTER_OTLP_HEADERS", "x-key="+secret, host.EnvExportTimeout, "3s")
-			r.test(t, b, startService(t, list, env))
+			r.test(t, "otlp", b, startService(t, list, env))
 		})
 	}
 }
 
 // test has spans flow, the back end refuse, and then take them again.
-func (r refusal) test(t *testing.T, b *backend, s *service) {
+func (r refusal) test(t *testing.T, name string, b *backend, s *service) {
 	stop := s.load()
 	defer func() { stop() }()
-	s.delivers("otlp")
+	s.delivers(name)
 	b.act(r.script)
-	s.await("otlp", "answers "+r.code, func(p admin.Plugin) bool {
+	s.await(name, "answers "+r.code, func(p admin.Plugin) bool {
 		n := uint64(0)
 		for _, f := range p.Failures {
 			if f.Code == r.code {
@@ -142,16 +142,16 @@ func (r refusal) test(t *testing.T, b *backend, s *service) {
 		return n >= 3 && (p.Spans.Rejected[r.code] > 0) == r.final
 	})
 	if r.held {
-		s.await("otlp", "the pause that was asked for", func(p admin.Plugin) bool { return !p.HeldUntil.IsZero() })
+		s.await(name, "the pause that was asked for", func(p admin.Plugin) bool { return !p.HeldUntil.IsZero() })
 	}
 	b.act(script{})
-	s.delivers("otlp")
+	s.delivers(name)
 	stop()
 	stop = func() {}
-	s.settled("otlp")
-	s.wantAt("otlp", b.received(), r.twice)
-	s.wantReason("otlp", r.code, r.reason)
-	p := s.plugin("otlp")
+	s.settled(name)
+	s.wantAt(name, b.received(), r.twice)
+	s.wantReason(name, r.code, r.reason)
+	p := s.plugin(name)
 	if lost := p.Spans.Lost(); (lost > 0) != r.final || lost != p.Spans.Rejected[r.code] {
 		t.Errorf("books: %+v; want losses as %s only: %v", p.Spans, r.code, r.final)
 	}

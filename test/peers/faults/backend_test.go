@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	pb "github.com/DataDog/datadog-agent/pkg/proto/pbgo/trace"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
@@ -18,7 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// backend is a scripted receiver of OTLP, over HTTP and gRPC.
+// backend is a scripted receiver of OTLP, over HTTP and gRPC, and of what a
+// Datadog agent takes.
 type backend struct {
 	mu     sync.Mutex
 	script script
@@ -87,11 +90,11 @@ func (b *backend) received() map[string]int {
 }
 
 // take keeps all spans but the first so many.
-func (b *backend) take(list []*tracepb.ResourceSpans, rejects int) *coltracepb.ExportTraceServiceResponse {
+func (b *backend) take(has map[string]int, rejects int) *coltracepb.ExportTraceServiceResponse {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	rejected := 0
-	for id := range ids(list) {
+	for id := range has {
 		if rejected < rejects {
 			rejected++
 			continue
@@ -131,25 +134,49 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	var request coltracepb.ExportTraceServiceRequest
-	if err := proto.Unmarshal(data, &request); err != nil {
+	var has map[string]int
+	switch r.URL.Path {
+	case "/info":
+		_, _ = io.WriteString(w, `{"endpoints": ["/v0.4/traces"]}`) // who does not read it, asks again
+		return
+	case "/v0.4/traces":
+		var traces pb.Traces
+		_, err = traces.UnmarshalMsg(data)
+		has = agentIDs(traces)
+	default:
+		var request coltracepb.ExportTraceServiceRequest
+		err = proto.Unmarshal(data, &request)
+		has = ids(request.GetResourceSpans())
+	}
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	s := b.acts()
 	if s.http != nil {
 		if s.unsaid {
-			b.take(request.GetResourceSpans(), 0)
+			b.take(has, 0)
 		}
 		s.http(w, r)
 		return
 	}
-	answer, err := proto.Marshal(b.take(request.GetResourceSpans(), s.rejects))
+	answer, err := proto.Marshal(b.take(has, s.rejects))
 	if err != nil {
 		panic(err)
 	}
 	w.Header().Set("Content-Type", "application/x-protobuf")
-	_, _ = w.Write(answer) // who does not read it, asks again
+	_, _ = w.Write(answer) // as above; an agent's client does not look at it
+}
+
+// agentIDs are those of the spans in Datadog's form.
+func agentIDs(traces pb.Traces) map[string]int {
+	all := map[string]int{}
+	for _, chunk := range traces {
+		for _, span := range chunk {
+			all[fmt.Sprintf("%016x", span.GetSpanID())]++
+		}
+	}
+	return all
 }
 
 type traceService struct {
@@ -161,11 +188,11 @@ func (s *traceService) Export(ctx context.Context, r *coltracepb.ExportTraceServ
 	acts := s.b.acts()
 	if acts.grpc != nil {
 		if acts.unsaid {
-			s.b.take(r.GetResourceSpans(), 0)
+			s.b.take(ids(r.GetResourceSpans()), 0)
 		}
 		if err := acts.grpc(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return s.b.take(r.GetResourceSpans(), acts.rejects), nil
+	return s.b.take(ids(r.GetResourceSpans()), acts.rejects), nil
 }
