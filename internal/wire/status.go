@@ -118,7 +118,7 @@ func ToStatus(err error) error {
 		return e.status(err.Error())
 	}
 	if st, ok := status.FromError(err); ok {
-		return st.Err()
+		return plainly(err, st)
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -127,6 +127,22 @@ func ToStatus(err error) error {
 		return status.Error(codes.DeadlineExceeded, err.Error())
 	}
 	return (&Error{Code: CodeRetry}).status(err.Error())
+}
+
+// plainly gives the status of an error that has one in it, with what it says
+// and without gRPC's own words for that ("rpc error: code = … desc = …"), which
+// are for nobody who has the code.
+func plainly(err error, st *status.Status) error {
+	var inner interface {
+		error
+		GRPCStatus() *status.Status
+	}
+	if !errors.As(err, &inner) || inner.GRPCStatus() == nil {
+		return st.Err()
+	}
+	said := st.Proto()
+	said.Message = Text(strings.Replace(err.Error(), inner.Error(), inner.GRPCStatus().Message(), 1))
+	return status.ErrorProto(said)
 }
 
 // status is the gRPC status of e with the text of the error that wraps it.

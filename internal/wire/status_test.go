@@ -89,6 +89,7 @@ func TestToStatus(t *testing.T) {
 		{fmt.Errorf("export: %w", context.DeadlineExceeded), codes.DeadlineExceeded, "export: context deadline exceeded"},
 		{fmt.Errorf("export: %w", context.Canceled), codes.Canceled, "export: context canceled"},
 		{status.Error(codes.PermissionDenied, "no"), codes.PermissionDenied, "no"},
+		{fmt.Errorf("export: %w (twice)", status.Error(codes.Aborted, "busy")), codes.Aborted, "export: busy (twice)"},
 		{&Error{Code: "NO_SUCH_CODE", Err: errors.New("odd")}, codes.Unknown, "odd"},
 	} {
 		got := status.Convert(ToStatus(test.err))

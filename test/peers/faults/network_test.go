@@ -54,6 +54,36 @@ func TestBrokenNetworks(t *testing.T) {
 	}
 }
 
+// TestCollectorWithoutMemory: its memory_limiter refuses, and it comes back with
+// more.
+func TestCollectorWithoutMemory(t *testing.T) {
+	for _, protocol := range []string{"http/protobuf", "grpc"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			collector := peer.StartCollector(t, peer.WithoutMemory())
+			endpoint := collector.HTTP()
+			if protocol == "grpc" {
+				endpoint = collector.GRPC()
+			}
+			list, env := otlp(t, protocol, endpoint)
+			s := startService(t, list, env)
+			for range 100 {
+				s.request()
+			}
+			s.await("otlp", "refusals", func(p admin.Plugin) bool { return p.Calls.Ended["UNAVAILABLE"] >= 3 })
+			if p := s.plugin("otlp"); p.Spans.Delivered > 0 || p.Spans.Lost() > 0 {
+				t.Errorf("%+v, want all to wait", p.Spans)
+			}
+			collector.Stop()
+			collector.Restart()
+			s.delivers("otlp")
+			s.settled("otlp")
+			s.wantAt("otlp", ids(collector.WaitSpans(400)), false)
+			s.wantReason("otlp", "UNAVAILABLE", "data refused due to high memory usage")
+		})
+	}
+}
+
 func (o outage) test(t *testing.T, protocol string) {
 	collector := peer.StartCollector(t)
 	upstream := collector.HTTP()

@@ -37,6 +37,8 @@ type collectorOptions struct {
 	cert, key, clients string
 	// forward is where batches go by OTLP/gRPC, instead of to a file.
 	forward string
+	// starved: the memory_limiter refuses all.
+	starved bool
 }
 
 // CollectorOption changes what StartCollector starts.
@@ -58,6 +60,13 @@ func WithTokenIn(header, token string) CollectorOption {
 // files.
 func WithTLS(cert, key string) CollectorOption {
 	return func(o *collectorOptions) { o.cert, o.key = cert, key }
+}
+
+// WithoutMemory has the Collector refuse whatever it is sent until Restart, as
+// one does whose memory is used up: the memory_limiter gets a bound that it
+// always exceeds.
+func WithoutMemory() CollectorOption {
+	return func(o *collectorOptions) { o.starved = true }
 }
 
 // WithClientCA has the Collector demand a client certificate that is signed by
@@ -178,8 +187,14 @@ func (c *Collector) settings() object {
 			"sending_queue": object{"enabled": false}, "retry_on_failure": object{"enabled": false},
 		}
 	}
+	pipeline, processors := object{"receivers": []string{"otlp"}, "exporters": []string{exporter}}, object{}
+	if c.options.starved {
+		processors["memory_limiter"] = object{"check_interval": "50ms", "limit_mib": 1}
+		pipeline["processors"] = []string{"memory_limiter"}
+	}
 	return object{
 		"extensions": extensions,
+		"processors": processors,
 		"receivers": object{"otlp": object{"protocols": object{
 			"http": receiver(c.http, "max_request_body_size", 64<<20),
 			"grpc": receiver(c.grpc, "max_recv_msg_size_mib", 64),
@@ -188,7 +203,7 @@ func (c *Collector) settings() object {
 		"service": object{
 			"extensions": names,
 			"telemetry":  object{"metrics": object{"level": "none"}, "logs": object{"level": "warn", "disable_stacktrace": true}},
-			"pipelines":  object{"traces": object{"receivers": []string{"otlp"}, "exporters": []string{exporter}}},
+			"pipelines":  object{"traces": pipeline},
 		},
 	}
 }
@@ -267,6 +282,7 @@ func (c *Collector) Restart() {
 	if c.process != nil {
 		c.tb.Fatal("the Collector is running: Stop it first")
 	}
+	c.options.starved = false
 	p, err := c.start()
 	if err != nil {
 		c.tb.Fatal(err)
