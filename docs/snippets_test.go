@@ -120,7 +120,7 @@ func buildPrograms(t *testing.T, root string) string {
 	bin := t.TempDir()
 	for to, pkg := range map[string]string{
 		"hello": "./examples/hello", "servetrace": "./cmd/servetrace", "plugins/console": "./plugins/console",
-		"plugins/otlp": "./plugins/otlp", "upstream-downstream": "./examples/upstream-downstream",
+		"plugins/otlp": "./plugins/otlp", "plugins/datadog": "./plugins/datadog", "upstream-downstream": "./examples/upstream-downstream",
 	} {
 		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, to), pkg)
 		cmd.Dir = root

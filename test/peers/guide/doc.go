@@ -9,5 +9,5 @@
 //
 // The examples have tests of their own, with back ends of the test's making;
 // here is only what such a back end could get wrong. It has no code but tests.
-// Open collector_test.go first.
+// Open collector_test.go first, then agent_test.go.
 package guide
