@@ -133,7 +133,7 @@ func TestKeyIsRefused(t *testing.T) {
 // Without a key there is nothing to do, and the operator is told what to set.
 // The service serves.
 func TestKeyIsMissing(t *testing.T) {
-	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t))
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t), "SERVE_TRACING_STOP_TIMEOUT=2s") // for spans that nobody takes
 	s.Await(s.Log, `configuration refused: HONEYCOMB_WRITE_KEY: is empty, and so is HONEYCOMB_API_KEY: set one to a key`, 1)
 	s.Get("/", "r1")
 	s.Stop()
