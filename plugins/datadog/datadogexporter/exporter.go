@@ -115,7 +115,7 @@ func newNative(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.
 	if err := theEncoder.use(ctx); err != nil {
 		return nil, err
 	}
-	s.Log.Info("spans go to the Datadog agent", "address", chosen.agent.name, "timeout", chosen.agent.timeout)
+	s.Log.Info("spans go to the Datadog agent", "address", chosen.agent.name, "timeout", chosen.agent.timeout.String())
 	return &native{settings: chosen, log: newTracerLog(s.Log), turn: make(chan struct{}, 1)}, nil
 }
 
