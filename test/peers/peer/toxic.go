@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net"
 	"strconv"
 	"testing"
 
@@ -74,8 +75,23 @@ func (p *ToxicProxy) Add(kind, stream string, attributes map[string]any) {
 // Clear removes all toxics. A connection that one of them has broken stays so.
 func (p *ToxicProxy) Clear() { p.proxy.Toxics.ResetToxics(context.Background()) }
 
-// Disable cuts all connections and refuses new ones until Enable.
-func (p *ToxicProxy) Disable() { p.proxy.Stop() }
+// Disable cuts all connections and refuses new ones until Enable. It returns
+// when it does: a process that another test starts has our listener, too, until
+// its program begins, and the kernel goes on to accept for as long.
+func (p *ToxicProxy) Disable() {
+	p.tb.Helper()
+	p.proxy.Stop()
+	waitFor(p.tb, p.Address()+" to refuse", 1, func() int {
+		connection, err := net.Dial("tcp", p.Address())
+		if err != nil {
+			return 1
+		}
+		if err := connection.Close(); err != nil {
+			p.tb.Error(err)
+		}
+		return 0
+	})
+}
 
 // Enable takes connections again, on the same port.
 func (p *ToxicProxy) Enable() {
