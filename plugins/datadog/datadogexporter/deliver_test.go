@@ -194,6 +194,18 @@ func TestIDsThatNoAgentTakes(t *testing.T) {
 	}
 }
 
+// TestEmptyKey: an attribute without a key, which no agent takes, costs the others
+// nothing.
+func TestEmptyKey(t *testing.T) {
+	a := startAgent(t)
+	if err := export(t, open(t, a), batch(nil, span(1, 1, 0, with(map[string]any{"": "no key", "a": "kept"})))); err != nil {
+		t.Fatal(err)
+	}
+	if all := a.taken(); len(all) != 1 || all[0].meta["a"] != "kept" {
+		t.Errorf("the agent has %+v, want the tag a", all)
+	}
+}
+
 // TestAgentThatForgetsProtocol1: it says that it has it, and then answers 404.
 func TestAgentThatForgetsProtocol1(t *testing.T) {
 	a := startAgent(t)

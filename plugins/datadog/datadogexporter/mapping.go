@@ -89,8 +89,10 @@ func (m *mapper) describe(s pluginsdk.Span) described {
 	fields(d.tags, s, a)
 	for kv := range s.Attributes() {
 		key := string(kv.Key)
-		if _, old := a.span[renamedFrom[key]]; old {
-			continue // the new name of the same thing says it
+		if from, old := renamedFrom[key]; old {
+			if _, both := a.span[from]; both {
+				continue // the new name of the same thing says it
+			}
 		}
 		d.tags.add(key, a.span[key])
 	}
