@@ -8,9 +8,10 @@
 //  2. For OTLP the measure is the SDK's own exporter, otlptracehttp, in this
 //     process behind the SDK's own batch processor: what it delivers to a
 //     Collector, the plugin must deliver too, field by field.
-//  3. For Datadog the measure is an oracle of its own, written from what the
-//     agent's OTLP receiver does and from what the tracer's protocol can say.
+//  3. For Datadog the measure is what the agent makes of the same spans when they
+//     come from the SDK's exporter to its OTLP receiver; and, where Datadog's own
+//     protocol says more or otherwise, the spans themselves.
 //
 // It has no code but tests. Open corpus_test.go first, then compare_test.go,
-// otlp_test.go and datadog_test.go.
+// otlp_test.go, datadog_test.go and native_test.go.
 package shapes
