@@ -24,7 +24,7 @@ type fault struct {
 
 // faults are looked through in order: the first that matches counts.
 var faults = []fault{
-	{[]string{"proxyconnect"}, func(c *settings) string {
+	{[]string{"proxyconnect", "failed to do connect handshake"}, func(c *settings) string {
 		return fmt.Sprintf("can not be reached through the proxy %s: check HTTP_PROXY, HTTPS_PROXY and NO_PROXY", c.via())
 	}},
 	{[]string{"server gave HTTP response to HTTPS client", "first record does not look like a TLS handshake"}, func(c *settings) string {
@@ -42,11 +42,19 @@ var faults = []fault{
 		return fmt.Sprintf("is no gRPC server: set %s=http/protobuf, or use the receiver's port for gRPC, usually 4317", EnvProtocol)
 	}},
 	{[]string{"remote error: tls: "}, func(c *settings) string { return "refuses the TLS connection" + c.ourCertificate() }},
-	{[]string{"error reading server preface", "frame too large"}, func(c *settings) string {
+	{[]string{"frame too large"}, func(c *settings) string {
 		if c.endpoint.secure {
 			return c.cut()
 		}
 		return fmt.Sprintf("does not speak gRPC without TLS: if it wants TLS, write https:// in %s; if it is for HTTP, set %s=http/protobuf",
+			c.setting(), EnvProtocol)
+	}},
+	// A balancer does that too, whose server is being restarted.
+	{[]string{"error reading server preface"}, func(c *settings) string {
+		if c.endpoint.secure {
+			return c.cut()
+		}
+		return fmt.Sprintf("cut the connection before it answered: if that goes on, it may want TLS (write https:// in %s), or be for HTTP (set %s=http/protobuf)",
 			c.setting(), EnvProtocol)
 	}},
 	{[]string{"certificate has expired or is not yet valid"}, func(*settings) string {

@@ -120,8 +120,8 @@ func TestWrongCounterpart(t *testing.T) {
 			grpcServer + " answers without TLS: set OTEL_EXPORTER_OTLP_INSECURE=true, or write http:// in front of it in OTEL_EXPORTER_OTLP_ENDPOINT (",
 		}},
 		{"gRPC without TLS to a server that has it", []string{grpcProtocol, EnvEndpoint + "=http://" + grpcTLS}, []string{
-			"http://" + grpcTLS + " does not speak gRPC without TLS: if it wants TLS, write https:// in OTEL_EXPORTER_OTLP_ENDPOINT; " +
-				"if it is for HTTP, set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf (",
+			"http://" + grpcTLS + " cut the connection before it answered: if that goes on, it may want TLS (write https:// in OTEL_EXPORTER_OTLP_ENDPOINT), " +
+				"or be for HTTP (set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf) (",
 		}},
 		{"gRPC to an HTTP port", []string{grpcProtocol, EnvEndpoint + "=http://" + plainHTTP}, []string{
 			"http://" + plainHTTP + " is no gRPC server: set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or use the receiver's port for gRPC, usually 4317 (",

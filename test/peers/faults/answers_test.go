@@ -66,7 +66,7 @@ var httpRefusals = []refusal{
 	{name: "400", script: script{http: says(400, "span has no name")}, code: "INVALID_ARGUMENT", reason: "span has no name", final: true},
 	{name: "401", script: script{http: echoes}, code: "UNAUTHENTICATED", reason: "is unknown", final: true},
 	{name: "403", script: script{http: says(403, "wrong tenant")}, code: "PERMISSION_DENIED", reason: "wrong tenant", final: true},
-	{name: "404", script: script{http: says(404, "no such path")}, code: "UNIMPLEMENTED", reason: "no such path", final: true},
+	{name: "404", script: script{http: says(404, "no such path")}, code: "NOT_FOUND", reason: "no such path", final: true},
 	{name: "413", script: script{http: says(413, "too large")}, code: "RESOURCE_EXHAUSTED", reason: "too large", final: true},
 	{name: "500", script: script{http: says(500, "nil pointer")}, code: "INTERNAL", reason: "nil pointer", final: true},
 	{name: "partial", script: script{rejects: 3, message: "three are too old"}, code: "PARTIAL_SUCCESS", reason: "three are too old", final: true},

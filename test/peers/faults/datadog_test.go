@@ -7,6 +7,7 @@ import (
 
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/test/peers/peer"
 )
 
@@ -83,7 +84,12 @@ func TestAgentIsAway(t *testing.T) {
 			if lost := p.Spans.Lost(); lost > 0 {
 				t.Errorf("%d spans are lost: %+v", lost, p.Spans)
 			}
-			s.wantAt("datadog", atAgent(agent.WaitSpans(int(p.Spans.Delivered))), o.name != "down")
+			var has map[string]int
+			testplugin.WaitFor(t, "all different spans at the agent", func() bool {
+				has = atAgent(agent.Spans())
+				return len(has) >= int(p.Spans.Delivered)
+			})
+			s.wantAt("datadog", has, o.name != "down")
 			s.wantReason("datadog", o.code, o.reason)
 		})
 	}

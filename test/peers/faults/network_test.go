@@ -1,10 +1,12 @@
 package faults
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/test/peers/peer"
 )
 
@@ -84,6 +86,17 @@ func TestCollectorWithoutMemory(t *testing.T) {
 	}
 }
 
+// atCollector waits for so many different spans, of which some may have come
+// twice, and gives their ids.
+func atCollector(t *testing.T, c *peer.Collector, different int) (has map[string]int) {
+	t.Helper()
+	testplugin.WaitFor(t, fmt.Sprintf("%d different spans at the Collector", different), func() bool {
+		has = ids(c.Spans())
+		return len(has) >= different
+	})
+	return has
+}
+
 func (o outage) test(t *testing.T, protocol string) {
 	collector := peer.StartCollector(t)
 	upstream := collector.HTTP()
@@ -113,7 +126,7 @@ func (o outage) test(t *testing.T, protocol string) {
 	if lost := p.Spans.Lost(); lost > 0 {
 		t.Errorf("%d spans are lost: %+v", lost, p.Spans)
 	}
-	s.wantAt("otlp", ids(collector.WaitSpans(int(p.Spans.Delivered))), o.code != "" && !o.sure)
+	s.wantAt("otlp", atCollector(t, collector, int(p.Spans.Delivered)), o.code != "" && !o.sure)
 	if o.code != "" {
 		s.wantReason("otlp", o.code, o.reason)
 	}

@@ -300,5 +300,5 @@ func TestMinuteWithoutBackEnd(t *testing.T) {
 	if lost := p.Spans.Lost(); lost > 0 {
 		t.Errorf("%d spans are lost: %+v", lost, p.Spans)
 	}
-	s.wantAt("otlp", ids(collector.WaitSpans(int(p.Spans.Delivered))), true)
+	s.wantAt("otlp", atCollector(t, collector, int(p.Spans.Delivered)), true)
 }
