@@ -18,7 +18,7 @@ import (
 // the plugin, in each of its modes, with what it sends on of the same spans from
 // the SDK's own exporter to its OTLP receiver.
 func TestDatadogPlugin(t *testing.T) {
-	all := draw(4, count(6000))
+	all := draw(4, count(2000))
 	spans := slices.DeleteFunc(slices.Clone(all), hasZeroLowHalf)
 	reference := peer.StartDatadogAgent(t)
 	// Smaller batches than usual, because of the receiver's 4 MiB.

@@ -15,7 +15,7 @@ import (
 // count is how many spans a test takes: fewer under -short.
 func count(n int) int {
 	if testing.Short() {
-		return n / 20
+		return max(100, n/20)
 	}
 	return n
 }
@@ -32,7 +32,7 @@ func TestOTLPPlugin(t *testing.T) {
 
 // TestOTLPPluginEveryWay: and so it is whichever way the spans go.
 func TestOTLPPluginEveryWay(t *testing.T) {
-	spans := draw(2, count(2000))
+	spans := draw(2, count(600))
 	reference := bySDK(t, spans)
 	for _, c := range []struct {
 		name     string
