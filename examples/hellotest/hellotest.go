@@ -11,9 +11,10 @@
 //     standard output, by the service and its host to the log.
 //  5. [Service.Stop] ends the service as an operator does, by SIGTERM. Where a
 //     test does not come to it, the service is killed.
+//  6. [StartReceiver] is a back end for plugins that send by OTLP.
 //
 // It judges nothing, and knows of plugins no more than a service does. Open this
-// file; there is no other.
+// file; receiver.go is the back end.
 package hellotest
 
 import (
