@@ -3,6 +3,9 @@ package pluginsdk
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/servetrace/servetrace/internal/wire"
@@ -34,6 +37,28 @@ func RetryAfter(err error, d time.Duration) error {
 		return nil
 	}
 	return &wire.Error{Code: wire.CodeRetry, After: max(0, d), Err: err}
+}
+
+// ReadRetryAfter reads the header of that name in a back end's answer, for
+// [RetryAfter]: seconds, or a date, which is taken by the server's clock where
+// the answer has its time. d is 0 to 24 hours; ok is false, and d 0, where there
+// is no such header, or one that makes no sense:
+// https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
+func ReadRetryAfter(h http.Header) (d time.Duration, ok bool) {
+	text := strings.TrimSpace(h.Get("Retry-After"))
+	const most = 24 * time.Hour // beyond any host's patience, and far from an overflow
+	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return time.Duration(min(seconds, uint64(most/time.Second))) * time.Second, true
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0, false
+	}
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	return min(max(0, at.Sub(now)), most), true
 }
 
 // Partial is what an exporter returns when the back end took the batch but for

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -98,8 +97,8 @@ func (a *acme) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	case response.StatusCode < 300:
 		return nil
 	case response.StatusCode == http.StatusTooManyRequests:
-		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
-		return pluginsdk.RetryAfter(errors.New(response.Status), time.Duration(seconds)*time.Second)
+		wait, _ := pluginsdk.ReadRetryAfter(response.Header)
+		return pluginsdk.RetryAfter(errors.New(response.Status), wait)
 	case response.StatusCode < 500:
 		return pluginsdk.Permanent(errors.New(response.Status))
 	}
@@ -212,6 +211,19 @@ func ExampleRetryAfter() {
 	err := pluginsdk.RetryAfter(errors.New("429 Too Many Requests"), 30*time.Second)
 	fmt.Println(err)
 	// Output: 429 Too Many Requests
+}
+
+func ExampleReadRetryAfter() {
+	answer := http.Header{
+		"Retry-After": {"Mon, 02 Jan 2006 15:04:35 GMT"}, "Date": {"Mon, 02 Jan 2006 15:04:05 GMT"},
+	}
+	fmt.Println(pluginsdk.ReadRetryAfter(answer))
+	fmt.Println(pluginsdk.ReadRetryAfter(http.Header{"Retry-After": {"99999999999999999"}}))
+	fmt.Println(pluginsdk.ReadRetryAfter(http.Header{"Retry-After": {"soon"}}))
+	// Output:
+	// 30s true
+	// 24h0m0s true
+	// 0s false
 }
 
 func ExamplePartial() {

@@ -144,18 +144,8 @@ func (a *agent) refused(path string, resp *http.Response) error {
 			return pluginsdk.Permanent(err)
 		}
 	}
-	return pluginsdk.RetryAfter(err, retryAfter(resp.Header.Get("Retry-After"), time.Now()))
-}
-
-// retryAfter reads the header, seconds or a date; 0 where it says nothing.
-func retryAfter(value string, now time.Time) time.Duration {
-	if seconds, err := strconv.Atoi(value); err == nil {
-		return max(0, time.Duration(seconds)*time.Second)
-	}
-	if date, err := http.ParseTime(value); err == nil {
-		return max(0, date.Sub(now))
-	}
-	return 0
+	rest, _ := pluginsdk.ReadRetryAfter(resp.Header)
+	return pluginsdk.RetryAfter(err, rest)
 }
 
 // unreachable is the error for a request without an answer, with what to do

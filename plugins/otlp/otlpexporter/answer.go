@@ -67,7 +67,7 @@ func (t *transport) read(c *call, req *http.Request, resp *http.Response) error 
 	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		if d, ok := retryAfter(resp.Header); ok {
+		if d, ok := pluginsdk.ReadRetryAfter(resp.Header); ok {
 			after = d
 		}
 		return pluginsdk.RetryAfter(errors.New(text), after)
@@ -193,25 +193,6 @@ func titleOf(page []byte) string {
 		return ""
 	}
 	return " called " + strconv.Quote(title)
-}
-
-// retryAfter reads the header of that name: seconds, or a date, which is taken by
-// the server's clock where it tells its time.
-func retryAfter(h http.Header) (time.Duration, bool) {
-	text := strings.TrimSpace(h.Get("Retry-After"))
-	const most = 24 * time.Hour // beyond any host's patience, and far from an overflow
-	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil {
-		return time.Duration(min(seconds, uint64(most/time.Second))) * time.Second, true
-	}
-	at, err := http.ParseTime(text)
-	if err != nil {
-		return 0, false
-	}
-	now, err := http.ParseTime(h.Get("Date"))
-	if err != nil {
-		now = time.Now()
-	}
-	return min(max(0, at.Sub(now)), most), true
 }
 
 // remedy says what to do about a status that is final, and under which code the
