@@ -177,6 +177,26 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
+// TestRefusedInPart: of a batch of several payloads the agent refuses one for
+// good. The others are not lost, and do not count as lost.
+func TestRefusedInPart(t *testing.T) {
+	a := startAgent(t)
+	e := open(t, a)
+	a.then(nil, status(400))
+	err := export(t, e, traces(0, 2*maxUnits+200))
+	if n, text, ok := pluginsdk.Rejected(err); !ok || n != maxUnits || !strings.Contains(text, "answers 400 Bad Request") {
+		t.Errorf("answer is %v, want %d spans rejected", err, maxUnits)
+	}
+	if all := a.taken(); len(all) != maxUnits+200 || distinct(all) != len(all) {
+		t.Errorf("the agent has %d spans, %d of them distinct, want %d", len(all), distinct(all), maxUnits+200)
+	}
+	// One that takes nothing says so with its own code.
+	a.then(status(403), status(403))
+	if err := export(t, e, traces(5000, maxUnits+1)); !pluginsdk.Final(err) {
+		t.Errorf("answer is %v, want a final error", err)
+	}
+}
+
 // TestIDsThatNoAgentTakes: they are rejected, the others of the batch arrive.
 func TestIDsThatNoAgentTakes(t *testing.T) {
 	a := startAgent(t)

@@ -158,9 +158,13 @@ const reasonTooLarge = "the Datadog agent refuses a trace as too large (413) tha
 // 1,000, and drops what is beyond.
 const maxUnits = 500
 
-// deliver sends the units that are not done yet, and notes those that are.
+// deliver sends the units that are not done yet, and notes those that are. What
+// is refused for good is so for itself: an error is final only where the agent
+// has taken nothing.
 func (n *native) deliver(ctx context.Context, m *mapper, units []unit, done *begun) error {
 	size := maxUnits
+	var refused error
+	taken := done.units > 0
 	for done.units < len(units) {
 		if err := n.meet(ctx); err != nil {
 			return err
@@ -175,14 +179,30 @@ func (n *native) deliver(ctx context.Context, m *mapper, units []unit, done *beg
 			size = len(piece) / 2
 			continue
 		case errors.Is(err, errTooLarge):
-			done.rejected += len(piece[0].spans)
-			done.reason = reasonTooLarge
+			done.reject(piece, reasonTooLarge)
+			taken = true // one that is only too large is no reason to end
+		case pluginsdk.Final(err):
+			refused = err
+			done.reject(piece, err.Error())
 		case err != nil:
 			return err
+		default:
+			taken = true
 		}
 		done.units += len(piece)
 	}
+	if !taken {
+		return refused
+	}
 	return nil
+}
+
+// reject notes that the agent refuses a piece.
+func (b *begun) reject(piece []unit, reason string) {
+	for _, u := range piece {
+		b.rejected += len(u.spans)
+	}
+	b.reason = reason
 }
 
 // meet asks the agent what it takes, where that is not known.
