@@ -38,7 +38,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync/atomic"
 	"time"
 
@@ -91,11 +90,11 @@ func NewWith(ctx context.Context, s pluginsdk.Setup, d Defaults) (pluginsdk.Expo
 	if err != nil {
 		return nil, err
 	}
-	make1 := newHTTP
+	connect := newHTTP
 	if chosen.protocol == protocolGRPC {
-		make1 = newGRPC
+		connect = newGRPC
 	}
-	way, err := make1(chosen)
+	way, err := connect(chosen)
 	if err != nil {
 		return nil, err
 	}
@@ -220,11 +219,4 @@ func forward(encoded []byte) ([]*tracepb.ResourceSpans, error) {
 		encoded = encoded[n+size:]
 	}
 	return list, nil
-}
-
-// headersOver puts more over less, by name.
-func headersOver(less, more map[string]string) map[string]string {
-	all := maps.Clone(less)
-	maps.Copy(all, more)
-	return all
 }

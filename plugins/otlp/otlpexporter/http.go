@@ -170,14 +170,14 @@ func (t *transport) current() *http.Transport {
 
 // renew makes a transport in place of old, if the authorities have changed.
 func (t *transport) renew(old *http.Transport) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.base != old || old != nil && !t.trust.changed(t.authorities) {
-		return nil
-	}
 	config, content, err := t.trust.config()
 	if err != nil {
 		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.base != old || old != nil && bytes.Equal(content, t.authorities) {
+		return nil
 	}
 	t.authorities = content
 	t.base = &http.Transport{

@@ -163,8 +163,8 @@ func readSettings(s pluginsdk.Setup, d Defaults) (settings, error) {
 		key: r.choose(EnvTracesClientKey, EnvClientKey, value{doc.ClientKey, "exporter.client_key"}, value{}),
 	}
 	r.trust(c.trust, c.endpoint)
-	if basic := c.endpoint.authorization; basic != "" {
-		c.headers = headersOver(map[string]string{"authorization": basic}, c.headers)
+	if _, own := c.headers["authorization"]; !own && c.endpoint.authorization != "" {
+		c.headers["authorization"] = c.endpoint.authorization
 	}
 	c.proxy = proxies(s.Getenv)
 	c.secrets = secretsOf(c.headers)

@@ -1,7 +1,6 @@
 package otlpexporter
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -77,27 +76,21 @@ func (t trust) config() (*tls.Config, []byte, error) {
 	if !t.certificate.set() {
 		return config, content, nil
 	}
-	var mu sync.Mutex
+	var mu sync.Mutex // guards last
 	last, err := t.pair()
 	if err != nil {
 		return nil, nil, err
 	}
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := t.pair()
 		mu.Lock()
 		defer mu.Unlock()
-		if pair, err := t.pair(); err == nil {
+		if err == nil {
 			last = pair
 		}
 		return last, nil
 	}
 	return config, content, nil
-}
-
-// changed tells whether the authorities are other than when content was read,
-// and can be used.
-func (t trust) changed(content []byte) bool {
-	_, now, err := t.pool()
-	return err == nil && !bytes.Equal(now, content)
 }
 
 // describe is for the log.
