@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -168,7 +169,29 @@ func (a *agent) unreachable(err error) error {
 	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
 		return fmt.Errorf("the name of the Datadog agent at %s is not found: %s: %w", a.name, set, err)
 	}
+	if what := wrongPeer(err); what != "" {
+		return fmt.Errorf("%s %s: %w", a.name, what, err)
+	}
 	return fmt.Errorf("the Datadog agent at %s does not answer: %w", a.name, err)
+}
+
+// wrongPeer says what listens in an agent's place, and what to do: the settings
+// that are wrong as a rule. It goes by the text, for net/http has no types for
+// these errors; "" where it knows none.
+func wrongPeer(err error) string {
+	const other = "its port for traces is 8126 as a rule"
+	for _, known := range []struct{ text, what string }{
+		{"server gave HTTP response to HTTPS client", "answers without TLS: write http:// in " + envAgentURL},
+		{"first record does not look like a TLS handshake", "does not speak TLS: write http:// in " + envAgentURL},
+		{`malformed HTTP response "\x15\x03`, "wants TLS, which no agent does by itself: write https:// in " + envAgentURL + ", or name the agent there; " + other},
+		{"malformed HTTP response", "speaks another protocol, so it is no port of a Datadog agent for traces: " + other + ", and 4317 is for OTLP"},
+		{"certificate signed by unknown authority", "has a certificate of an authority that this machine does not know: set SSL_CERT_FILE to the authority's PEM file"},
+	} {
+		if strings.Contains(err.Error(), known.text) {
+			return known.what
+		}
+	}
+	return ""
 }
 
 // drain reads an answer to its end, so that the connection can be used again.
@@ -198,12 +221,20 @@ func agentAddress(getenv func(string) string, exists func(path string) bool) (*u
 			return nil, &pluginsdk.ConfigError{Path: envAgentPort, Err: fmt.Errorf("%q: want a port, 1 to 65535", port)}
 		}
 	}
-	if strings.ContainsAny(host, "/ ") {
-		return nil, &pluginsdk.ConfigError{Path: envAgentHost, Err: fmt.Errorf(
-			"%q: want a host's name or address alone; a URL goes into %s", host, envAgentURL)}
+	host, err := agentHost(host)
+	if err != nil {
+		return nil, err
 	}
-	host = strings.Trim(host, "[]") // an IPv6 address may come with them
-	return &url.URL{Scheme: "http", Host: net.JoinHostPort(cmp.Or(host, "localhost"), cmp.Or(port, "8126"))}, nil
+	return &url.URL{Scheme: "http", Host: net.JoinHostPort(host, cmp.Or(port, "8126"))}, nil
+}
+
+// agentHost is the host that the variable's value names, or this machine.
+func agentHost(value string) (string, error) {
+	if strings.ContainsAny(value, "/ ") {
+		return "", &pluginsdk.ConfigError{Path: envAgentHost, Err: fmt.Errorf(
+			"%q: want a host's name or address alone; a URL goes into %s, with %s=%s into %s", value, envAgentURL, EnvMode, modeOTLP, otlpexporter.EnvEndpoint)}
+	}
+	return cmp.Or(strings.Trim(value, "[]"), "localhost"), nil // an IPv6 address may come with them
 }
 
 func parseAgentURL(value string) (*url.URL, error) {

@@ -4,7 +4,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
+	"log"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -117,6 +121,61 @@ func TestNobodyListens(t *testing.T) {
 	if err := export(t, e, traces(0, 1)); err == nil || pluginsdk.Final(err) || !strings.Contains(err.Error(), "no Datadog agent has its socket at unix://") {
 		t.Errorf("error is %v", err)
 	}
+}
+
+// TestSomethingElseListens: the operator learns what it is, and what to set.
+func TestSomethingElseListens(t *testing.T) {
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	for name, c := range map[string]struct{ url, want string }{
+		"no TLS":            {strings.Replace(plain.URL, "http:", "https:", 1), "answers without TLS: write http:// in DD_TRACE_AGENT_URL"},
+		"unknown authority": {secure.URL, "set SSL_CERT_FILE to the authority's PEM file"},
+		"gRPC":              {"http://" + answering(t, "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00@\x00"), "its port for traces is 8126 as a rule, and 4317 is for OTLP"},
+		"gRPC by https":     {"https://" + answering(t, "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00@\x00"), "does not speak TLS: write http:// in DD_TRACE_AGENT_URL"},
+		"TLS alert":         {"http://" + answering(t, "\x15\x03\x01\x00\x02\x02\x16"), "wants TLS, which no agent does by itself: write https://"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := setup("DD_TRACE_AGENT_URL=" + c.url)
+			e, err := New(t.Context(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = e.Shutdown(t.Context()) }()
+			if err := export(t, e, traces(0, 1)); err == nil || pluginsdk.Final(err) ||
+				!strings.Contains(err.Error(), c.url) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error is %v, want %q and %q in it", err, c.url, c.want)
+			}
+		})
+	}
+}
+
+// answering gives the address of a server that reads a little of what each
+// caller says, answers with these bytes and hangs up.
+func answering(t *testing.T, with string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 4<<10))
+			_, _ = io.WriteString(conn, with)
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	return l.Addr().String()
 }
 
 // TestSlowAgentIsLeftInTime: a call whose context ends returns, and what the

@@ -13,9 +13,11 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// otlpPort is the agent's for OTLP over HTTP, which is closed unless somebody
-// opens it.
-const otlpPort = "4318"
+// The agent's ports for OTLP, which are closed unless somebody opens them.
+const (
+	otlpPortHTTP = "4318"
+	otlpPortGRPC = "4317"
+)
 
 // newOTLP builds the mode otlp: otlpexporter's exporter, to the agent's host
 // where the operator names no endpoint.
@@ -29,16 +31,29 @@ func newOTLP(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.Ex
 	}
 	// The other exporter would not know the mode; JSON is YAML too.
 	s.Config = rest
-	host := cmp.Or(strings.Trim(s.Getenv(envAgentHost), "[]"), "localhost")
-	inner, err := otlpexporter.NewWith(ctx, s, otlpexporter.Defaults{Endpoint: "http://" + net.JoinHostPort(host, otlpPort)})
+	port, opens := otlpPortHTTP, "DD_OTLP_CONFIG_RECEIVER_PROTOCOLS_HTTP_ENDPOINT"
+	if fromDocument, _ := doc.Exporter.OTLP["protocol"].(string); cmp.Or(
+		s.Getenv(otlpexporter.EnvTracesProtocol), s.Getenv(otlpexporter.EnvProtocol), fromDocument) == "grpc" {
+		port, opens = otlpPortGRPC, "DD_OTLP_CONFIG_RECEIVER_PROTOCOLS_GRPC_ENDPOINT"
+	}
+	host, err := agentHost(s.Getenv(envAgentHost))
 	if err != nil {
 		return nil, err
 	}
-	return &hinting{inner}, nil
+	inner, err := otlpexporter.NewWith(ctx, s, otlpexporter.Defaults{Endpoint: "http://" + net.JoinHostPort(host, port)})
+	if err != nil {
+		return nil, err
+	}
+	warnOfOthers(s)
+	warnOfAgentMode(s)
+	return &hinting{inner, opens + "=0.0.0.0:" + port}, nil
 }
 
 // hinting tells an operator who finds the port closed what opens it.
-type hinting struct{ pluginsdk.Exporter }
+type hinting struct {
+	pluginsdk.Exporter
+	opens string // the agent's variable for it, with a value
+}
 
 var _ pluginsdk.Exporter = (*hinting)(nil)
 
@@ -46,8 +61,8 @@ var _ pluginsdk.Exporter = (*hinting)(nil)
 func (h *hinting) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	err := h.Exporter.Export(ctx, b)
 	if err != nil && strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) { // gRPC passes on the text alone
-		return fmt.Errorf("%w: a Datadog agent takes OTLP only if DD_OTLP_CONFIG_RECEIVER_PROTOCOLS_HTTP_ENDPOINT=0.0.0.0:%s is set for it; %s=%s needs nothing",
-			err, otlpPort, EnvMode, modeAgent)
+		return fmt.Errorf("%w: a Datadog agent takes OTLP only if %s is set for it; %s=%s needs nothing",
+			err, h.opens, EnvMode, modeAgent)
 	}
 	return err
 }

@@ -191,6 +191,27 @@ func warnOfOthers(s pluginsdk.Setup) {
 	}
 }
 
+// ofAgentMode are variables that the mode agent reads and the mode otlp does not,
+// with what to set instead.
+var ofAgentMode = []struct{ name, instead string }{
+	{envAgentURL, "OTEL_EXPORTER_OTLP_ENDPOINT, or DD_AGENT_HOST"},
+	{envAgentPort, "OTEL_EXPORTER_OTLP_ENDPOINT"},
+	{envService, "OTEL_SERVICE_NAME"},
+	{envEnv, "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=…"},
+	{envVersion, "OTEL_RESOURCE_ATTRIBUTES=service.version=…"},
+	{envTags, "OTEL_RESOURCE_ATTRIBUTES=KEY=VALUE,…"},
+}
+
+// warnOfAgentMode tells the operator of the mode otlp which variables do nothing
+// there: without a word, spans would have no env, or go elsewhere.
+func warnOfAgentMode(s pluginsdk.Setup) {
+	for _, variable := range ofAgentMode {
+		if s.Getenv(variable.name) != "" {
+			s.Warn(variable.name, fmt.Sprintf("is not read with %s=%s: set %s", EnvMode, modeOTLP, variable.instead))
+		}
+	}
+}
+
 // unified is Datadog's unified service tagging, and what else is for all spans,
 // where a span and its resource do not say.
 type unified struct {

@@ -31,7 +31,11 @@ func TestFaultsOfTheOperator(t *testing.T) {
 			t.Errorf("%s: %+v, want an error of %s with %q", setting, found, name, want)
 		}
 	}
-	found := plugintest.Diagnose(t, spec, plugintest.WithConfig([]byte("exporter: {endpoint: x}")))
+	found := plugintest.Diagnose(t, spec, plugintest.WithEnv("SERVE_DATADOG_MODE=otlp", "DD_AGENT_HOST=http://a"))
+	if len(found) != 1 || found[0].Path != "DD_AGENT_HOST" {
+		t.Errorf("a URL as the agent's host in the other mode: %+v", found)
+	}
+	found = plugintest.Diagnose(t, spec, plugintest.WithConfig([]byte("exporter: {endpoint: x}")))
 	if len(found) != 1 || found[0].Path != "exporter.endpoint" {
 		t.Errorf("a key of the other mode: %+v", found)
 	}
@@ -51,6 +55,28 @@ func TestVariablesWithoutEffectAreTold(t *testing.T) {
 	}
 	if strings.Join(told, " ") != "DD_TRACE_SAMPLE_RATE DD_TRACE_STATS_COMPUTATION_ENABLED" {
 		t.Errorf("told are %q", told)
+	}
+}
+
+// TestVariablesOfTheOtherModeAreTold: in the mode otlp, who sets DD_ENV would
+// else look for it in vain.
+func TestVariablesOfTheOtherModeAreTold(t *testing.T) {
+	variables := []string{"DD_ENV=prod", "DD_SERVICE=s", "DD_VERSION=1", "DD_TAGS=a:b", "DD_TRACE_AGENT_URL=http://a:8126", "DD_TRACE_SAMPLE_RATE=1"}
+	for _, mode := range []string{"agent", "otlp"} {
+		want := "DD_TRACE_SAMPLE_RATE"
+		if mode == "otlp" {
+			want += " DD_TRACE_AGENT_URL DD_SERVICE DD_ENV DD_VERSION DD_TAGS"
+		}
+		var told []string
+		for _, d := range plugintest.Diagnose(t, spec, plugintest.WithEnv(append(variables, "SERVE_DATADOG_MODE="+mode)...)) {
+			if d.Error {
+				t.Errorf("%+v", d)
+			}
+			told = append(told, d.Path)
+		}
+		if strings.Join(told, " ") != want {
+			t.Errorf("mode %s: told are %q, want %s", mode, told, want)
+		}
 	}
 }
 
@@ -82,16 +108,45 @@ func TestOTLPPortIsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = l.Close()
-	s, _ := setup("OTEL_EXPORTER_OTLP_ENDPOINT=http://" + l.Addr().String())
-	s.Config = []byte("exporter: {mode: otlp, timeout: 5s}")
-	e, err := New(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
+	for protocol, want := range map[string]string{
+		"http/protobuf": "DD_OTLP_CONFIG_RECEIVER_PROTOCOLS_HTTP_ENDPOINT=0.0.0.0:4318",
+		"grpc":          "DD_OTLP_CONFIG_RECEIVER_PROTOCOLS_GRPC_ENDPOINT=0.0.0.0:4317",
+	} {
+		s, _ := setup("OTEL_EXPORTER_OTLP_ENDPOINT=http://" + l.Addr().String())
+		s.Config = []byte("exporter: {mode: otlp, timeout: 5s, protocol: " + protocol + "}")
+		e, err := New(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := export(t, e, traces(0, 1)); err == nil || pluginsdk.Final(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error is %v, want %q in it", protocol, err, want)
+		}
+		_ = e.Shutdown(t.Context())
 	}
-	defer func() { _ = e.Shutdown(t.Context()) }()
-	if err := export(t, e, traces(0, 1)); err == nil || pluginsdk.Final(err) ||
-		!strings.Contains(err.Error(), "DD_OTLP_CONFIG_RECEIVER_PROTOCOLS_HTTP_ENDPOINT=0.0.0.0:4318") {
-		t.Errorf("error is %v", err)
+}
+
+// TestOTLPPortIsTheProtocols: where no endpoint is set, the agent's host is
+// asked at the port of the protocol, whoever chose that.
+func TestOTLPPortIsTheProtocols(t *testing.T) {
+	for variables, want := range map[string]string{
+		"":                                 "endpoint=http://agent:4318/v1/traces",
+		"OTEL_EXPORTER_OTLP_PROTOCOL=grpc": "endpoint=http://agent:4317 ",
+		"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=grpc": "endpoint=http://agent:4317 ",
+		"DOCUMENT": "endpoint=http://agent:4317 ",
+		"DOCUMENT OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf": "endpoint=http://agent:4318/v1/traces",
+	} {
+		s, said := setup(append(strings.Fields(variables), "DD_AGENT_HOST=agent", "SERVE_DATADOG_MODE=otlp")...)
+		if strings.HasPrefix(variables, "DOCUMENT") {
+			s.Config = []byte("exporter: {protocol: grpc}")
+		}
+		e, err := New(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(said.String(), want) || strings.Contains(said.String(), "WARN") {
+			t.Errorf("%s: said %q, want %q in it and no warning", variables, said, want)
+		}
+		_ = e.Shutdown(t.Context())
 	}
 }
 
