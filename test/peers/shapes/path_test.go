@@ -91,16 +91,19 @@ func deliver(tb testing.TB, spans []sdktrace.ReadOnlySpan, path, document string
 // SDK's own batch processor, which waits rather than drops.
 func throughSDK(tb testing.TB, spans []sdktrace.ReadOnlySpan, endpoint string, opts ...sdktrace.BatchSpanProcessorOption) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), patience)
-	defer cancel()
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint+"/v1/traces"))
+	// By default a call has ten seconds, and a batch thirty: on a busy machine
+	// that is not enough, and the reference would have spans missing.
+	exporter, err := otlptracehttp.New(tb.Context(), otlptracehttp.WithEndpointURL(endpoint+"/v1/traces"), otlptracehttp.WithTimeout(patience))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	processor := sdktrace.NewBatchSpanProcessor(exporter, append(opts, sdktrace.WithBlocking())...)
+	processor := sdktrace.NewBatchSpanProcessor(exporter, append(opts, sdktrace.WithBlocking(), sdktrace.WithExportTimeout(patience))...)
 	for _, s := range spans {
 		processor.OnEnd(s)
 	}
+	// From here on, not from the first span: with many, OnEnd has waited for most.
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	defer cancel()
 	if err := processor.Shutdown(ctx); err != nil {
 		tb.Errorf("the SDK's exporter: %v", err)
 	}
