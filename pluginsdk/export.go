@@ -133,7 +133,7 @@ func answerOf(batch *Batch, err error) (*wire.Outgoing, error) {
 		return &wire.Outgoing{}, err // an empty ExportTraceServiceResponse
 	}
 	rejected := min(partial.rejected, batch.Len())
-	answer := mem.BufferSlice{mem.SliceBuffer(partialSuccess(rejected, partial.message))}
+	answer := mem.BufferSlice{mem.SliceBuffer(partialSuccess(rejected, wire.Sent(partial.message)))}
 	return &wire.Outgoing{Buffers: func() mem.BufferSlice { return answer }}, nil
 }
 

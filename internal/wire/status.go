@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -108,11 +111,16 @@ func Reword(err error, text func(string) string) error {
 // ToStatus turns an exporter's or processor's error into what gRPC sends, on
 // the plugin's side. An *Error keeps its code; a gRPC status keeps code and
 // details; a context's end is CANCELLED or DEADLINE_EXCEEDED; anything else is
-// CodeRetry.
+// CodeRetry. What is longer than a host reads is cut: gRPC refuses to carry an
+// answer of megabytes, and then the host would hear INTERNAL, which is final.
 func ToStatus(err error) error {
 	if err == nil {
 		return nil
 	}
+	return bounded(toStatus(err))
+}
+
+func toStatus(err error) error {
 	var e *Error
 	if errors.As(err, &e) {
 		return e.status(err.Error())
@@ -127,6 +135,36 @@ func ToStatus(err error) error {
 		return status.Error(codes.DeadlineExceeded, err.Error())
 	}
 	return (&Error{Code: CodeRetry}).status(err.Error())
+}
+
+// maxSent is how much of a text or of details a plugin sends, bytes. It is beyond
+// what a host keeps, which hides secrets before it cuts: of one that is cut here
+// nothing is shown.
+const maxSent = 16 << 10
+
+// Sent cuts a text to what a plugin sends.
+func Sent(s string) string {
+	if len(s) <= maxSent {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxSent], "") + "…"
+}
+
+// bounded cuts a status to what is sent. Of details that are too much the pause
+// stays, which is all that a host looks for.
+func bounded(err error) error {
+	st := status.Convert(err).Proto()
+	if proto.Size(st) <= maxSent {
+		return err
+	}
+	st.Message = Sent(st.GetMessage())
+	if proto.Size(st) > 2*maxSent {
+		st.Details = slices.DeleteFunc(st.GetDetails(), func(detail *anypb.Any) bool {
+			return !detail.MessageIs((*errdetails.RetryInfo)(nil)) || proto.Size(detail) > maxSent
+		})
+		st.Details = st.Details[:min(1, len(st.Details))]
+	}
+	return status.ErrorProto(st)
 }
 
 // plainly gives the status of an error that has one in it, with what it says

@@ -99,6 +99,30 @@ func TestToStatus(t *testing.T) {
 	}
 }
 
+// TestMuchIsCut: a back end's words of megabytes leave an answer that gRPC
+// carries, with the code and the pause.
+func TestMuchIsCut(t *testing.T) {
+	much, err := status.New(codes.Unavailable, "busy").WithDetails(
+		&errdetails.DebugInfo{Detail: strings.Repeat("d", 1<<20)}, &errdetails.RetryInfo{RetryDelay: durationpb.New(3 * time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("ü", 1<<20)
+	for name, err := range map[string]error{
+		"text":    &Error{Code: CodeRetry, After: 3 * time.Second, Err: errors.New(long)},
+		"plain":   fmt.Errorf("export: %w: %s", much.Err(), long),
+		"details": much.Err(),
+	} {
+		sent := ToStatus(err)
+		if size := proto.Size(status.Convert(sent).Proto()); size > 2*maxSent {
+			t.Errorf("%s: %d bytes", name, size)
+		}
+		if back := FromStatus(sent); back.Code != CodeRetry || back.After != 3*time.Second {
+			t.Errorf("%s: %s after %v, want %s after 3s", name, back.Code, back.After, CodeRetry)
+		}
+	}
+}
+
 func TestClip(t *testing.T) {
 	if got := Clip("short"); got != "short" {
 		t.Errorf("Clip cuts %q", got)
