@@ -49,7 +49,10 @@ type reply struct {
 // nothing: the status has been said.
 func (t *transport) read(c *call, req *http.Request, resp *http.Response) error {
 	defer func() { _ = resp.Body.Close() }()
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	var body []byte
+	if resp.StatusCode != http.StatusSwitchingProtocols { // whose body is the connection, and ends by no deadline
+		body, _ = io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	r := reply{resp, kind, body}
 	who := shownURL(req.URL)

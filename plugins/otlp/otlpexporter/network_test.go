@@ -1,6 +1,7 @@
 package otlpexporter
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -395,6 +396,27 @@ func TestGiantAnswers(t *testing.T) {
 				t.Error("all of it was taken")
 			}
 		})
+	}
+}
+
+// TestSwitchedProtocol: who answers 101 and keeps the connection does not keep the
+// call.
+func TestSwitchedProtocol(t *testing.T) {
+	back := raw(t, func(conn net.Conn) {
+		from := bufio.NewReader(conn)
+		req, err := http.ReadRequest(from)
+		if err == nil {
+			_, err = io.Copy(io.Discard, req.Body)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: any\r\n\r\n")
+		_, _ = from.ReadByte() // until the plugin hangs up
+	})
+	err := export(t, open(t, env(EnvEndpoint+"=http://"+back)))
+	if !pluginsdk.Final(err) || !strings.Contains(err.Error(), "answered 101 Switching Protocols") {
+		t.Errorf("got %v, final %v, want what it answered, and final", err, pluginsdk.Final(err))
 	}
 }
 

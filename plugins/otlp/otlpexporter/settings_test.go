@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -99,7 +100,10 @@ func TestWrongSettings(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	missing := filepath.Join(dir, "missing.pem")
+	missing, pipe := filepath.Join(dir, "missing.pem"), filepath.Join(dir, "pipe.pem")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		env  []string
 		want string
@@ -138,7 +142,13 @@ func TestWrongSettings(t *testing.T) {
 		{[]string{EnvProtocol + "=grpc", EnvHeaders + "=a=s3cr%C3%A9t"}, EnvHeaders + `: header "a": ` +
 			`the value has characters beyond ASCII, which gRPC does not take but in headers that end in -bin`},
 		{[]string{EnvEndpoint + "=https://a", EnvCertificate + "=" + missing}, EnvCertificate + `: read the authorities to trust: ` +
-			`open ` + missing + `: no such file or directory`},
+			`stat ` + missing + `: no such file or directory`},
+		{[]string{EnvEndpoint + "=https://a", EnvCertificate + "=" + dir}, EnvCertificate + `: read the authorities to trust: "` + dir + `" is no file, ` +
+			`but d---------: want a file in PEM`},
+		{[]string{EnvEndpoint + "=https://a", EnvCertificate + "=" + pipe}, EnvCertificate + `: read the authorities to trust: "` + pipe + `" is no file, ` +
+			`but p---------: want a file in PEM`},
+		{[]string{EnvEndpoint + "=https://a", EnvClientCertificate + "=" + empty, EnvClientKey + "=/dev/zero"}, EnvClientCertificate +
+			`: certificate "` + empty + `" with key "/dev/zero" of ` + EnvClientKey + `: "/dev/zero" is no file, but Dc---------: want a file in PEM`},
 		{[]string{EnvEndpoint + "=https://a", EnvCertificate + "=" + empty}, EnvCertificate + `: "` + empty + `" has no certificate: ` +
 			`want PEM, with lines of -----BEGIN CERTIFICATE-----`},
 		{[]string{EnvEndpoint + "=https://a", EnvTracesClientCertificate + "=" + empty}, EnvTracesClientCertificate +
@@ -146,7 +156,7 @@ func TestWrongSettings(t *testing.T) {
 		{[]string{EnvEndpoint + "=https://a", EnvClientKey + "=" + empty}, EnvClientKey +
 			`: is set, and OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE is not: set both, or none`},
 		{[]string{EnvEndpoint + "=https://a", EnvClientKey + "=" + empty, EnvClientCertificate + "=" + missing}, EnvClientCertificate +
-			`: certificate "` + missing + `" with key "` + empty + `" of ` + EnvClientKey + `: open ` + missing + `: no such file or directory`},
+			`: certificate "` + missing + `" with key "` + empty + `" of ` + EnvClientKey + `: stat ` + missing + `: no such file or directory`},
 		{[]string{EnvEndpoint + "=a", EnvCompression + "=b", EnvTimeout + "=c"}, EnvEndpoint + `: "a" has no scheme: ` +
 			"want http://a, or https://a where the receiver has TLS\n" + EnvCompression + `: "b" is not known: want gzip or none` + "\n" +
 			EnvTimeout + `: "c": want whole milliseconds, 1 to 3600000, such as 10000`},

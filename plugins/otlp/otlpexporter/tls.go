@@ -41,7 +41,7 @@ func (t trust) pool() (pool *x509.CertPool, content []byte, err error) {
 	if !t.authorities.set() {
 		return nil, nil, nil
 	}
-	content, err = os.ReadFile(t.authorities.text)
+	content, err = readFile(t.authorities.text)
 	if err != nil {
 		return nil, nil, &pluginsdk.ConfigError{Path: t.authorities.from, Err: fmt.Errorf("read the authorities to trust: %w", err)}
 	}
@@ -53,9 +53,31 @@ func (t trust) pool() (pool *x509.CertPool, content []byte, err error) {
 	return pool, content, nil
 }
 
+// readFile reads a file that the operator has named. What may not end is not
+// opened: the start would wait for a pipe without a writer, and a device fills
+// the memory.
+func readFile(name string) ([]byte, error) {
+	const most = 16 << 20 // bytes; all authorities of a system are some 200 KiB
+	switch info, err := os.Stat(name); {
+	case err != nil:
+		return nil, err //nolint:wrapcheck // it names the file, and those who ask say what for
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%q is no file, but %v: want a file in PEM", name, info.Mode().Type())
+	case info.Size() > most:
+		return nil, fmt.Errorf("%q has %d bytes: want a file in PEM, of %d at most", name, info.Size(), most)
+	}
+	return os.ReadFile(name) //nolint:wrapcheck // as above
+}
+
 // pair reads certificate and key.
 func (t trust) pair() (*tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(t.certificate.text, t.key.text)
+	var pair tls.Certificate
+	certificate, errCertificate := readFile(t.certificate.text)
+	key, errKey := readFile(t.key.text)
+	err := errors.Join(errCertificate, errKey)
+	if err == nil {
+		pair, err = tls.X509KeyPair(certificate, key)
+	}
 	if err != nil { // it names the file that can not be read, and shows nothing of the key
 		return nil, &pluginsdk.ConfigError{Path: t.certificate.from, Err: fmt.Errorf(
 			"certificate %q with key %q of %s: %w", t.certificate.text, t.key.text, t.key.from, err)}
