@@ -42,11 +42,17 @@ type agent struct {
 }
 
 func newAgent(address *url.URL, timeout time.Duration) *agent {
-	a := &agent{base: address, name: address.Redacted(), timeout: timeout}
+	shown := *address
+	if shown.RawQuery != "" { // which may hold a key
+		shown.RawQuery = "…"
+	}
+	a := &agent{base: address, name: shown.Redacted(), timeout: timeout}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 90 * time.Second,
 		MaxIdleConnsPerHost: 1, // one call at a time
 		DialContext:         (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext,
+		// net/http takes 10 MiB.
+		MaxResponseHeaderBytes: 256 << 10,
 	}
 	if address.Scheme == "unix" {
 		path := address.Path
@@ -77,7 +83,7 @@ func (a *agent) ask(ctx context.Context) (features, error) {
 	if err != nil {
 		return features{}, pluginsdk.Permanent(fmt.Errorf("address of the Datadog agent: %w", err))
 	}
-	resp, err := a.client.Do(req)
+	resp, err := a.do(req)
 	if err != nil {
 		return features{}, a.unreachable(err)
 	}
@@ -113,7 +119,7 @@ func (a *agent) send(ctx context.Context, p payload) error {
 	}
 	req.Header = p.header
 	req.Header.Set(headerRealStatus, "true")
-	resp, err := a.client.Do(req)
+	resp, err := a.do(req)
 	if err != nil {
 		return a.unreachable(err)
 	}
@@ -127,6 +133,17 @@ func (a *agent) send(ctx context.Context, p payload) error {
 		return errTooLarge
 	}
 	return a.refused(p.path, resp)
+}
+
+// do is client.Do, but that the body of 101 Switching Protocols is empty: it is
+// the connection itself, whose end no deadline brings.
+func (a *agent) do(req *http.Request) (*http.Response, error) {
+	resp, err := a.client.Do(req)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		_ = resp.Body.Close()
+		resp.Body = http.NoBody
+	}
+	return resp, err
 }
 
 // refused is the error for an answer that is none of success.
@@ -248,9 +265,14 @@ func parseAgentURL(value string) (*url.URL, error) {
 	}
 	switch {
 	case address.Scheme == "unix" && address.Host == "" && strings.HasPrefix(address.Path, "/"):
-	case (address.Scheme == "http" || address.Scheme == "https") && address.Host != "":
+	case (address.Scheme == "http" || address.Scheme == "https") && address.Hostname() != "":
 	default:
 		return nil, fault("%q: %s", address.Redacted(), forms)
+	}
+	if port := address.Port(); port != "" {
+		if number, err := strconv.Atoi(port); err != nil || number < 1 || number > 65535 {
+			return nil, fault("port %q: %s", port, forms)
+		}
 	}
 	return address, nil
 }

@@ -82,6 +82,8 @@ func TestFaultyAgent(t *testing.T) {
 		"403":        {status(403), true, "answers 403"},
 		"404":        {status(404), true, "is it a Datadog agent?"},
 		"redirected": {status(307, "Location", "/elsewhere"), true, "answers 307"},
+		"switched":   {switched, true, "answers 101 Switching Protocols"},
+		"all header": {status(503, "X-Much", strings.Repeat("x", 1<<20)), false, "response headers exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := startAgent(t)
@@ -103,6 +105,18 @@ func TestFaultyAgent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// switched gives the connection away, which from then on has neither an end nor
+// a deadline.
+func switched(w http.ResponseWriter, _ *http.Request) {
+	conn, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: any\r\n\r\n")
+	_, _ = conn.Read(make([]byte, 1)) // until the plugin hangs up
 }
 
 func TestNobodyListens(t *testing.T) {

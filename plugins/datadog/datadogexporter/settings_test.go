@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/servetrace/servetrace/pluginsdk"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
@@ -18,6 +19,8 @@ func TestFaultsOfTheOperator(t *testing.T) {
 		"SERVE_DATADOG_MODE=udp":            `"udp": want agent or otlp`,
 		"DD_TRACE_AGENT_URL=localhost:8126": `"localhost:8126": want http://HOST:8126`,
 		"DD_TRACE_AGENT_URL=ftp://a:b@c":    `"ftp://a:xxxxx@c": want http://HOST:8126`,
+		"DD_TRACE_AGENT_URL=http://:8126":   `"http://:8126": want http://HOST:8126`,
+		"DD_TRACE_AGENT_URL=http://a:99999": `port "99999": want http://HOST:8126`,
 		"DD_TRACE_AGENT_PORT=99999":         `"99999": want a port, 1 to 65535`,
 		"DD_AGENT_HOST=http://a":            `a URL goes into DD_TRACE_AGENT_URL`,
 		"DD_TRACE_AGENT_TIMEOUT=5s":         `"5s": want whole seconds`,
@@ -98,6 +101,18 @@ func TestAgentAddress(t *testing.T) {
 		if err != nil || got.String() != want {
 			t.Errorf("%q: %v, %v, want %s", variables, got, err, want)
 		}
+	}
+}
+
+// TestQueryIsNotShown: a gateway in front of an agent may want a key in it.
+func TestQueryIsNotShown(t *testing.T) {
+	address, err := parseAgentURL("http://u:s3cret@127.0.0.1:1/x?key=s3cret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAgent(address, time.Second)
+	if strings.Contains(a.name, "s3cret") || a.base.Query().Get("key") != "s3cret" {
+		t.Errorf("shown is %q, asked is %q", a.name, a.base)
 	}
 }
 
