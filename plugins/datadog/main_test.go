@@ -1,13 +1,17 @@
 package main
 
 import (
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +26,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
 
@@ -120,6 +125,7 @@ func TestConformance(t *testing.T) {
 			filtered := order("dropped", 9)
 			filtered.ResourceSpans = append(filtered.ResourceSpans, order("kept", 9).GetResourceSpans()...)
 			plugintest.Conformance(t, target,
+				plugintest.WithPatience(2*time.Minute), // its largest batch takes seconds with -race, on a busy machine
 				plugintest.WithEnv("DD_TRACE_AGENT_URL="+a.URL),
 				plugintest.WithConfig([]byte("processors: [{filter: {drop: [{name: dropped}]}}]")),
 				plugintest.WithBadConfig([]byte("exporter: {mode: carrier-pigeon}")),
@@ -153,6 +159,7 @@ func TestUnderAHost(t *testing.T) {
 	}
 	h, err := host.New(host.Config{
 		Plugins: "datadog=" + os.Args[0], Environ: environ, AllowWritable: true, BatchAge: time.Hour, BatchSpans: 2000,
+		ExportTimeout: 2 * time.Minute, MaxAge: 10 * time.Minute, // with -race, on a busy machine, a batch takes seconds
 		PluginEnv: map[string][]string{"datadog": {envPlugin, "GOCOVERDIR", "GORACE", "OTEL_TRACES_EXPORTER", "OTEL_SERVICE_NAME"}},
 	})
 	if err != nil {
@@ -184,6 +191,66 @@ func TestUnderAHost(t *testing.T) {
 	}
 	if err := h.Stats().Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPinnedUnderLockdown: what runs is a sealed copy in memory, which executes
+// itself again, and gets nothing that is not granted to it.
+func TestPinnedUnderLockdown(t *testing.T) {
+	a := startAgent(t)
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := sha256.New()
+	_, err = io.Copy(hash, f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var log testplugin.Log
+	h, err := host.New(host.Config{
+		Plugins: fmt.Sprintf("datadog=%s@sha256:%x", path, hash.Sum(nil)), Lockdown: true, BatchAge: time.Hour,
+		StartTimeout: time.Minute,
+		Environ: []string{
+			envPlugin + "=1", "GOCOVERDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0",
+			"DD_TRACE_AGENT_URL=" + a.URL, "DD_ENV=granted", "DD_VERSION=withheld",
+		},
+		PluginEnv: map[string][]string{"datadog": {envPlugin, "GOCOVERDIR", "GORACE", "DD_TRACE_AGENT_URL", "DD_ENV"}},
+	}, host.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(h), sdktrace.WithResource(resource.Empty()))
+	_, span := provider.Tracer("t").Start(t.Context(), "work")
+	span.End()
+	if err := h.ForceFlush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if runtime.GOOS == "linux" {
+		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", h.Stats().Exporters[0].PID)); err != nil || !strings.HasPrefix(exe, "/memfd:") {
+			t.Errorf("it runs from %q, %v, want memory", exe, err)
+		}
+	}
+	if err := h.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if a.meta["env"] != "granted" || a.meta["version"] != "" {
+		t.Errorf("env is %q, version is %q", a.meta["env"], a.meta["version"])
+	}
+	for key := range a.meta {
+		if strings.HasPrefix(key, "_dd.tags.process") {
+			t.Errorf("it was not executed again: a span has %s=%s", key, a.meta[key])
+		}
+	}
+	if text := log.String(); strings.Contains(text, "own process") || !strings.Contains(text, "plugin is ready") {
+		t.Errorf("log:\n%s", text)
 	}
 }
 
