@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -190,7 +191,14 @@ func TestSpokenByPython(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	testplugin.WaitFor(t, "the server's socket", func() bool { return exists(socket) })
+	// There is a file before anybody listens at it.
+	testplugin.WaitFor(t, "the server to listen", func() bool {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
 	ans := answerOf(t, unstarted(t, "/no/plugin"), socket)
 	if ans.err == nil || ans.err.Code != "UNAVAILABLE" || !ans.said || !ans.reached || ans.lost {
 		t.Errorf("%v, said %v, reached %v, lost %v; want the plugin's own UNAVAILABLE", ans.err, ans.said, ans.reached, ans.lost)
