@@ -237,7 +237,8 @@ func TestNoPeerOutlivesAKilledTest(t *testing.T) {
 		t.Skip("this system has no death pact")
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), envHold+"=1")
+	// What is killed does not tidy up.
+	cmd.Env = append(os.Environ(), envHold+"=1", "TMPDIR="+t.TempDir())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -188,14 +188,14 @@ func (b Builder) build(ctx context.Context, r Recipe, dir string) (built bool, e
 		return false, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	work, out := filepath.Join(scratch, "work"), filepath.Join(scratch, "out")
-	for _, d := range []string{work, out} {
+	work, out, temp := filepath.Join(scratch, "work"), filepath.Join(scratch, "out"), filepath.Join(scratch, "temp")
+	for _, d := range []string{work, out, temp} {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			return false, err
 		}
 	}
 	for _, c := range r.Commands {
-		if err := b.run(ctx, c, work, out); err != nil {
+		if err := b.run(ctx, c, work, out, temp); err != nil {
 			return false, fmt.Errorf("build peer %s: %w", r.Name, err)
 		}
 	}
@@ -208,7 +208,7 @@ func (b Builder) build(ctx context.Context, r Recipe, dir string) (built bool, e
 	return true, nil
 }
 
-func (b Builder) run(ctx context.Context, c Command, work, out string) error {
+func (b Builder) run(ctx context.Context, c Command, work, out, temp string) error {
 	fill := strings.NewReplacer("{module}", b.Module, "{work}", work, "{out}", out)
 	args := make([]string, len(c.Args))
 	for i, arg := range c.Args {
@@ -219,8 +219,9 @@ func (b Builder) run(ctx context.Context, c Command, work, out string) error {
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = fill.Replace(c.Dir)
-	// An empty GOFLAGS would give way to what `go env -w` has written.
-	cmd.Env = append(environ(b.Environ), "GOBIN="+out, "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false", "PWD="+cmd.Dir)
+	// An empty GOFLAGS would give way to what `go env -w` has written. The
+	// Collector's builder leaves a folder where temporary files go.
+	cmd.Env = append(environ(b.Environ), "GOBIN="+out, "TMPDIR="+temp, "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false", "PWD="+cmd.Dir)
 	cmd.Stdout, cmd.Stderr = b.Output, b.Output
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(args, " "), err)
