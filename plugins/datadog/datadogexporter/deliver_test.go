@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -338,5 +339,27 @@ func TestCallsWaitForEachOther(t *testing.T) {
 		if n := distinct(a.taken()); n != 400 {
 			t.Errorf("an agent has %d spans, want 400", n)
 		}
+	}
+}
+
+// TestEncodingEndsWithTheCall: a chunk that dd-trace-go never gives out does not
+// keep the next batch waiting beyond the deadline of its own.
+func TestEncodingEndsWithTheCall(t *testing.T) {
+	if err := theEncoder.use(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := theEncoder.release(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx, giveUp := context.WithCancelCause(t.Context())
+	late := errors.New("the host has given up")
+	_, err := theEncoder.encode(ctx, encoding{}, newTracerLog(slog.New(slog.DiscardHandler)), 1, func() { giveUp(late) })
+	if !errors.Is(err, late) {
+		t.Errorf("encode: %v, want %v", err, late)
+	}
+	if pluginsdk.Final(err) {
+		t.Errorf("%v is final", err)
 	}
 }

@@ -77,7 +77,7 @@ func (e *encoder) encode(ctx context.Context, want encoding, log tracer.Logger, 
 		}
 	}
 	bridge()
-	if e.collect(chunks) {
+	if e.collect(ctx, chunks) {
 		return merge(e.take())
 	}
 	// Not all of them came out. The end of the tracer is the one point where it
@@ -90,6 +90,9 @@ func (e *encoder) encode(ctx context.Context, want encoding, log tracer.Logger, 
 	}
 	if got == chunks {
 		return merge(payloads) // it was slow, that is all
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	return nil, fmt.Errorf("%w: %d of %d chunks", errNotEncoded, got, chunks)
 }
@@ -109,8 +112,9 @@ const (
 	encodePatience = 10 * time.Second
 )
 
-// collect waits until n chunks have come, and gives up where nothing comes.
-func (e *encoder) collect(n int) bool {
+// collect waits until n chunks have come, and gives up where nothing comes, or
+// ctx ends.
+func (e *encoder) collect(ctx context.Context, n int) bool {
 	pace := time.NewTimer(flushPace)
 	defer pace.Stop()
 	last, since := -1, time.Now()
@@ -129,6 +133,8 @@ func (e *encoder) collect(n int) bool {
 		select {
 		case <-e.captured:
 		case <-pace.C:
+		case <-ctx.Done():
+			return false
 		}
 	}
 }
