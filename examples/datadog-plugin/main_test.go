@@ -32,20 +32,6 @@ func TestMain(m *testing.M) {
 	hellotest.Main(m)
 }
 
-// plugin gives the path of the plugin: a link to this test binary.
-func plugin(t *testing.T) string {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.Symlink(exe, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // agent is a Datadog agent of the kind that knows protocol 0.4 alone.
 type agent struct {
 	mu    sync.Mutex
@@ -133,7 +119,7 @@ func wantRay(t *testing.T, span string, get func(key string) string) {
 // service's name, and resources that say the deployment.
 func TestSpansArriveAtTheAgent(t *testing.T) {
 	datadog, url := startAgent(t)
-	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t), "DD_TRACE_AGENT_URL="+url, "DD_ENV=test",
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+hellotest.Self(t, name), "DD_TRACE_AGENT_URL="+url, "DD_ENV=test",
 		"OTEL_SERVICE_NAME=my-service-name", "RAY_JOB_ID="+job)
 	s.Get("/", "r1")
 	spans := datadog.await(t, hellotest.SpansOfRequest)
@@ -163,7 +149,7 @@ func TestSpansArriveAtTheAgent(t *testing.T) {
 // As in the guide, by OTLP: the same in OTLP's words.
 func TestSpansArriveByOTLP(t *testing.T) {
 	datadog := hellotest.StartReceiver(t)
-	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t), "SERVE_DATADOG_MODE=otlp",
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+hellotest.Self(t, name), "SERVE_DATADOG_MODE=otlp",
 		"OTEL_EXPORTER_OTLP_ENDPOINT="+datadog.URL, "OTEL_SERVICE_NAME=my-service-name", "RAY_JOB_ID="+job)
 	s.Get("/", "r1")
 	spans := datadog.Await(t, hellotest.SpansOfRequest)
@@ -186,7 +172,7 @@ func TestSpansArriveByOTLP(t *testing.T) {
 
 func TestConformance(t *testing.T) {
 	datadog, url := startAgent(t)
-	plugintest.Conformance(t, plugintest.Binary(plugin(t), "GORACE=atexit_sleep_ms=0"),
+	plugintest.Conformance(t, plugintest.Binary(hellotest.Self(t, name), "GORACE=atexit_sleep_ms=0"),
 		plugintest.WithEnv("DD_TRACE_AGENT_URL="+url),
 		plugintest.WithReceived(func() ([]string, error) {
 			var ids []string

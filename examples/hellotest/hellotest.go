@@ -3,6 +3,7 @@
 // real spans of a real service.
 //
 //  1. [Main], called by TestMain, removes in the end what the tests have built.
+//     [Self] is a path at which the test binary is the example.
 //  2. [Start] builds hello, once for each test binary, and starts it on a free
 //     port; the plugins are named in its environment, as an operator does it.
 //     [StartProgram] starts a service that is built already.
@@ -72,6 +73,22 @@ func Main(m *testing.M) {
 		_ = os.RemoveAll(hello.folder) // a temporary folder
 	}
 	os.Exit(code)
+}
+
+// Self gives a path at which the test binary is called name: a link to it, in a
+// folder that ends with the test. TestMain has to know the name, by os.Args[0],
+// and to call main, of a plugin say. It does not block.
+func Self(tb testing.TB, name string) string {
+	tb.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	path := filepath.Join(tb.TempDir(), name)
+	if err := os.Symlink(exe, path); err != nil {
+		tb.Fatal(err)
+	}
+	return path
 }
 
 // build builds hello as the Makefile does, so that what that has compiled is

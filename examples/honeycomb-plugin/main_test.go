@@ -23,20 +23,6 @@ func TestMain(m *testing.M) {
 	hellotest.Main(m)
 }
 
-// plugin gives the path of the plugin: a link to this test binary.
-func plugin(t *testing.T) string {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.Symlink(exe, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // key stands for a key. Nothing that is printed may hold it.
 const key = "hcaik-01-not-a-key-0123456789"
 
@@ -54,7 +40,7 @@ func wantNoKey(t *testing.T, s *hellotest.Service) {
 // that the operator gave the service.
 func TestSpansArriveAtHoneycomb(t *testing.T) {
 	honeycomb := hellotest.StartReceiver(t)
-	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t), "OTEL_EXPORTER_OTLP_ENDPOINT="+honeycomb.URL,
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+hellotest.Self(t, name), "OTEL_EXPORTER_OTLP_ENDPOINT="+honeycomb.URL,
 		"HONEYCOMB_WRITE_KEY="+key, "HONEYCOMB_DATASET_NAME=my-dataset-name", "HONEYCOMB_SERVICE_NAME=my-service-name",
 		"OTEL_SERVICE_NAME=hello")
 	s.Get("/", "r1")
@@ -94,7 +80,7 @@ func TestSpansArriveAtHoneycomb(t *testing.T) {
 // beside it.
 func TestDefaults(t *testing.T) {
 	honeycomb := hellotest.StartReceiver(t)
-	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t), "OTEL_EXPORTER_OTLP_ENDPOINT="+honeycomb.URL,
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+hellotest.Self(t, name), "OTEL_EXPORTER_OTLP_ENDPOINT="+honeycomb.URL,
 		"HONEYCOMB_API_KEY="+key, "OTEL_SERVICE_NAME=hello", "OTEL_EXPORTER_OTLP_HEADERS=x-region=eu")
 	s.Get("/", "r1")
 	for _, span := range honeycomb.Await(t, hellotest.SpansOfRequest) {
@@ -121,7 +107,7 @@ func TestKeyIsRefused(t *testing.T) {
 	honeycomb.Answer(func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "unknown API key "+r.Header.Get("X-Honeycomb-Team"), http.StatusUnauthorized)
 	})
-	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t), "OTEL_EXPORTER_OTLP_ENDPOINT="+honeycomb.URL,
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+hellotest.Self(t, name), "OTEL_EXPORTER_OTLP_ENDPOINT="+honeycomb.URL,
 		"HONEYCOMB_WRITE_KEY="+key)
 	s.Get("/", "r1")
 	s.Await(s.Log, `level=(?:WARN|ERROR) .*plugin=honeycomb-plugin.*401`, 1)
@@ -133,7 +119,7 @@ func TestKeyIsRefused(t *testing.T) {
 // Without a key there is nothing to do, and the operator is told what to set.
 // The service serves.
 func TestKeyIsMissing(t *testing.T) {
-	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t), "SERVE_TRACING_STOP_TIMEOUT=2s") // for spans that nobody takes
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+hellotest.Self(t, name), "SERVE_TRACING_STOP_TIMEOUT=2s") // for spans that nobody takes
 	s.Await(s.Log, `configuration refused: HONEYCOMB_WRITE_KEY: is empty, and so is HONEYCOMB_API_KEY: set one to a key`, 1)
 	s.Get("/", "r1")
 	s.Stop()
@@ -141,7 +127,7 @@ func TestKeyIsMissing(t *testing.T) {
 
 func TestConformance(t *testing.T) {
 	honeycomb := hellotest.StartReceiver(t)
-	plugintest.Conformance(t, plugintest.Binary(plugin(t), "GORACE=atexit_sleep_ms=0"),
+	plugintest.Conformance(t, plugintest.Binary(hellotest.Self(t, name), "GORACE=atexit_sleep_ms=0"),
 		plugintest.WithEnv("HONEYCOMB_WRITE_KEY="+key, "HONEYCOMB_SERVICE_NAME=my-service-name", "OTEL_EXPORTER_OTLP_ENDPOINT="+honeycomb.URL),
 		plugintest.WithReceived(func() ([]string, error) {
 			var ids []string

@@ -27,20 +27,6 @@ func TestMain(m *testing.M) {
 	hellotest.Main(m)
 }
 
-// plugin gives the path of the plugin: a link to this test binary.
-func plugin(t *testing.T) string {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.Symlink(exe, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // Patterns that find the id of each span in what a back end has.
 var (
 	onConsole = regexp.MustCompile(`(?m)^        "span_id": "0x([0-9a-f]{16})",?$`)
@@ -62,7 +48,7 @@ func count(text string, id *regexp.Regexp) map[string]int {
 func TestOneBackEndFailsForAWhile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "late")
 	file := filepath.Join(dir, "spans.jsonl")
-	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t), envFile+"="+file)
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+hellotest.Self(t, name), envFile+"="+file)
 	s.Get("/", "r1")
 	s.Await(s.Log, `level=WARN .*no such file or directory`, 1) // the host was told, and tries again
 	s.Get("/fail", "r2")                                        // a batch of its own, in the middle of it
@@ -115,7 +101,7 @@ func TestCollectorFailsForAWhile(t *testing.T) {
 	collector := hellotest.StartReceiver(t)
 	collector.Answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	file := filepath.Join(t.TempDir(), "spans.jsonl")
-	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t), envFile+"="+file,
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+hellotest.Self(t, name), envFile+"="+file,
 		"OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL)
 	s.Get("/", "r1")
 	s.Await(s.Log, `level=WARN .*503`, 1) // the host was told, and tries again
@@ -150,14 +136,14 @@ func TestCollectorFailsForAWhile(t *testing.T) {
 // Without a file there is nothing to do, and the operator is told what is
 // missing.
 func TestFileIsNeeded(t *testing.T) {
-	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t))
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+hellotest.Self(t, name))
 	s.Await(s.Log, `configuration refused: SPAN_LINES_FILE: .*is empty: set it to the path of a file`, 1)
 	s.Stop()
 }
 
 func TestConformance(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "spans.jsonl")
-	plugintest.Conformance(t, plugintest.Binary(plugin(t), "GORACE=atexit_sleep_ms=0"),
+	plugintest.Conformance(t, plugintest.Binary(hellotest.Self(t, name), "GORACE=atexit_sleep_ms=0"),
 		plugintest.WithEnv(envFile+"="+file),
 		plugintest.WithReceived(func() ([]string, error) {
 			text, err := os.ReadFile(file)

@@ -23,25 +23,11 @@ func TestMain(m *testing.M) {
 	hellotest.Main(m)
 }
 
-// plugin gives the path of the plugin: a link to this test binary.
-func plugin(t *testing.T) string {
-	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.Symlink(exe, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // Every span of a request has Ray's identity: the one request id, the job of the
 // variable, and ids that are parts of each other.
 func TestRayIdentityOnSpansOfHello(t *testing.T) {
 	const job = "01020304"
-	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+plugin(t), "RAY_JOB_ID="+job)
+	s := hellotest.Start(t, "SERVE_TRACING_EXPORTER_PLUGIN="+hellotest.Self(t, name), "RAY_JOB_ID="+job)
 	s.Get("/", "r1")
 	s.Get("/fail", "r2")
 	s.Await(s.Stdout, `(?m)^}$`, 2*hellotest.SpansOfRequest)
@@ -80,5 +66,5 @@ func TestRayIdentityOnSpansOfHello(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
-	plugintest.Conformance(t, plugintest.Binary(plugin(t), "GORACE=atexit_sleep_ms=0"))
+	plugintest.Conformance(t, plugintest.Binary(hellotest.Self(t, name), "GORACE=atexit_sleep_ms=0"))
 }

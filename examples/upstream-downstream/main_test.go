@@ -291,14 +291,7 @@ func TestDownstreamIsGone(t *testing.T) {
 }
 
 func TestWrongArguments(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	program := filepath.Join(t.TempDir(), "upstream-downstream")
-	if err := os.Symlink(exe, program); err != nil {
-		t.Fatal(err)
-	}
+	program := hellotest.Self(t, "upstream-downstream")
 	for _, tc := range []struct {
 		args []string
 		code int
