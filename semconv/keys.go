@@ -4,11 +4,12 @@ package semconv
 const (
 	// RequestID is a string: the X-Request-ID header or the gRPC metadata key
 	// request_id of the request, or a UUID (version 4) where it had none. On
-	// all three families.
+	// all families; on a batch it is that of the request whose span is the
+	// parent.
 	RequestID = "request_id"
-	// Deployment is a string: the deployment called. On all three families.
+	// Deployment is a string: the deployment called. On all families.
 	Deployment = "deployment"
-	// App is a string: the application's name. On all three families.
+	// App is a string: the application's name. On all families.
 	App = "app"
 	// RequestType is a string: "http", "websocket" or "grpc". Proxy only.
 	RequestType = "request_type"
@@ -19,7 +20,7 @@ const (
 	// prefix; empty where nothing is left. Proxy, not gRPC.
 	RequestRoutePath = "request_route_path"
 	// ResourceName is a string, always the span's own name. Datadog shows it.
-	// On all three families.
+	// On all families.
 	ResourceName = "resource.name"
 	// CallMethod is a string: "__call__" for HTTP, the method's last part for
 	// gRPC, the method's name for a call by handle. Router and replica.
@@ -29,7 +30,8 @@ const (
 	// replica.
 	Route = "route"
 	// MultiplexedModelID is a string, empty where the request names no model.
-	// Router and replica.
+	// Router, replica, batch, and model load, where it is the model's that is
+	// loaded.
 	MultiplexedModelID = "multiplexed_model_id"
 	// IsStreaming is a bool, always true for HTTP. Router and replica.
 	IsStreaming = "is_streaming"
@@ -38,7 +40,7 @@ const (
 	// IsGRPCRequest is a bool. Router only.
 	IsGRPCRequest = "is_grpc_request"
 	// ReplicaID is a string: the replica's unique id, eight characters, without
-	// application and deployment. Replica only.
+	// application and deployment. Replica, batch and model load.
 	ReplicaID = "replica_id"
 )
 
@@ -118,6 +120,9 @@ const (
 	// for a slot in a replica, to the microsecond; 0 where it had none to wait
 	// for. Router.
 	ServeQueueWaitMS = "serve.queue_wait_ms"
+	// ServeBatchSize is an int, 1 or more: how many requests the batch was made
+	// of, unsampled ones among them. Batch.
+	ServeBatchSize = "serve.batch_size"
 )
 
 // Ray's identity, which no part of the runtime emits: a plugin makes it of

@@ -1,7 +1,8 @@
 package semconv
 
 // Span families. A span's name is its family, one space, the deployment, and
-// one or two further words as given here. All are of kind SERVER.
+// one or two further words as given here. The three that Ray Serve has are of
+// kind SERVER; the two that it lacks, SpanBatch and SpanModelLoad, are INTERNAL.
 const (
 	// SpanProxyHTTP begins "proxy_http_request DEPLOYMENT METHOD ROUTE", one
 	// per HTTP request that matched a route.
@@ -18,6 +19,13 @@ const (
 	// SpanReplica begins "replica_handle_request DEPLOYMENT CALLMETHOD", one
 	// per accepted request. It ends when the handler has finished.
 	SpanReplica = "replica_handle_request"
+	// SpanBatch begins "batch_execute DEPLOYMENT NAME", one per run of a batched
+	// function, NAME being the function's. Its parent is the current span of the
+	// first sampled request of the batch; it links to those of the others.
+	SpanBatch = "batch_execute"
+	// SpanModelLoad begins "model_load DEPLOYMENT MODEL", one per load of a
+	// multiplexed model, in the trace of the request that asked for it first.
+	SpanModelLoad = "model_load"
 )
 
 // EventException is the name of the event that records an error. Its

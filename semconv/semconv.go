@@ -4,8 +4,8 @@
 //
 // The names are Ray Serve's (mode "ray" of SERVE_TRACING_SEMCONV). Each
 // constant says its type, its unit where it has one, its allowed values, and
-// the spans that carry it; "proxy", "router" and "replica" are the three span
-// families of names.go.
+// the spans that carry it; "proxy", "router", "replica", "batch" and "model
+// load" are the span families of names.go.
 //
 // The package builds no spans and holds no OpenTelemetry type. Open names.go
 // first, then keys.go.

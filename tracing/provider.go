@@ -114,12 +114,15 @@ func (p *Provider) Shutdown(ctx context.Context) error {
 	return p.shutErr
 }
 
-// serverKind is made once: a variadic literal would be an allocation per span.
-var serverKind = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
+// The kinds are made once: a variadic literal would be an allocation per span.
+var (
+	serverKind   = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
+	internalKind = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindInternal)}
+)
 
-// start starts a span of kind SERVER under its family's name. The span is nil
-// if it does not record; the returned context then still carries the decision.
-func (p *Provider) start(ctx context.Context, family string) (context.Context, trace.Span) {
+// start starts a span under its family's name. The span is nil if it does not
+// record; the returned context then still carries the decision.
+func (p *Provider) start(ctx context.Context, family string, opts []trace.SpanStartOption) (context.Context, trace.Span) {
 	if p.tracer == nil {
 		return ctx, nil
 	}
@@ -131,7 +134,7 @@ func (p *Provider) start(ctx context.Context, family string) (context.Context, t
 			return ctx, nil
 		}
 	}
-	ctx, span := p.tracer.Start(ctx, family, serverKind...)
+	ctx, span := p.tracer.Start(ctx, family, opts...)
 	if !span.IsRecording() {
 		return ctx, nil
 	}

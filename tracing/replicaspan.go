@@ -46,7 +46,7 @@ type ReplicaSpan struct {
 // the handler gets, and the user's own spans become children of this one.
 func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Context, ReplicaSpan) {
 	ctx = ContextWithRequest(ctx, s.Request)
-	ctx, span := p.start(ctx, semconv.SpanReplica)
+	ctx, span := p.start(ctx, semconv.SpanReplica, serverKind)
 	if span == nil {
 		return ctx, ReplicaSpan{}
 	}

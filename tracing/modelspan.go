@@ -1,0 +1,68 @@
+package tracing
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/semconv"
+)
+
+// ModelLoadSpan is the span of one load of a multiplexed model. The zero value is
+// that of a load in an unsampled request: its End does nothing.
+type ModelLoadSpan struct{ span trace.Span }
+
+// StartModelLoad starts the span of loading modelID, of kind INTERNAL, as a
+// child of the current span of ctx: that of the request which asked for the
+// model first. Deployment, request id and replica are those of the Request in
+// ctx; a load outside of a request, as at a replica's start, has none of them
+// and begins a trace of its own. The returned context is what the model is to
+// be loaded with.
+func (p *Provider) StartModelLoad(ctx context.Context, modelID string) (context.Context, ModelLoadSpan) {
+	ctx, span := p.start(ctx, semconv.SpanModelLoad, internalKind)
+	if span == nil {
+		return ctx, ModelLoadSpan{}
+	}
+	attrs := newAttributes()
+	attrs.insideReplica(span, RequestFromContext(ctx), semconv.SpanModelLoad, modelID)
+	attrs.text(semconv.MultiplexedModelID, modelID)
+	attrs.setOn(span)
+	return ctx, ModelLoadSpan{span: span}
+}
+
+// End ends the span. Where the load failed, the status is ERROR and err an
+// event; else the status stays unset. Call it once, when the model is there or
+// will not be.
+func (s ModelLoadSpan) End(err error) { endInternal(s.span, err) }
+
+// insideReplica names the span of work that a request causes inside a replica,
+// and adds what the families of such work share. Outside of a request, where
+// req is nil, the name lacks the deployment.
+func (a *attributes) insideReplica(span trace.Span, req *Request, family, last string) {
+	name := family + " " + last
+	if req != nil {
+		name = family + " " + req.Deployment + " " + last
+		a.text(semconv.RequestID, req.ID)
+		a.text(semconv.Deployment, req.Deployment)
+		a.text(semconv.App, req.App)
+		if req.Component != nil {
+			a.text(semconv.ReplicaID, req.Component.uniqueID)
+		}
+	}
+	span.SetName(name)
+	a.text(semconv.ResourceName, name)
+	a.stamp(req)
+}
+
+// endInternal ends a span of kind INTERNAL.
+func endInternal(span trace.Span, err error) {
+	if span == nil {
+		return
+	}
+	if err != nil {
+		recordException(span, err, semconv.EscapedTrue)
+		span.SetStatus(codes.Error, description(err))
+	}
+	span.End()
+}
