@@ -8,12 +8,14 @@ import (
 )
 
 // App is an application: one deployment that takes its requests (the ingress),
-// reached under one route prefix. Build it with [NewApp]; it does nothing until
-// a [Server] serves it, and it may be given to one server only.
+// reached under one route prefix, and those that its code calls. Build it with
+// [NewApp]; it does nothing until a [Server] serves it, and it may be given to
+// one server only.
 type App struct {
 	name    string
 	prefix  string
 	ingress *Deployment
+	others  []*Deployment
 }
 
 // AppOption changes an [App] as it is built.
@@ -30,6 +32,13 @@ func WithRoutePrefix(prefix string) AppOption {
 	return AppOption{func(a *App) { a.prefix = prefix }}
 }
 
+// WithDeployments adds deployments that the app's code calls by handle; none by
+// default. Given several times, it adds all of them. Their names differ from
+// each other and from the ingress's. A deployment is part of one app only.
+func WithDeployments(ds ...*Deployment) AppOption {
+	return AppOption{func(a *App) { a.others = append(a.others, ds...) }}
+}
+
 // NewApp builds an application. Names are made of letters, digits, "-", "_" and
 // "."; they stand in spans, logs and file names. Faults are reported by [New],
 // together.
@@ -41,7 +50,12 @@ func NewApp(name string, ingress *Deployment, opts ...AppOption) *App {
 	return a
 }
 
-// check returns every fault of the app and its deployment.
+// deployments are all of the app, the ingress first.
+func (a *App) deployments() []*Deployment {
+	return append([]*Deployment{a.ingress}, a.others...)
+}
+
+// check returns every fault of the app and its deployments.
 func (a *App) check() error {
 	var faults []error
 	if !validName(a.name) {
@@ -52,8 +66,21 @@ func (a *App) check() error {
 	}
 	if a.ingress == nil {
 		faults = append(faults, errors.New("no ingress deployment"))
-	} else if err := a.ingress.check(); err != nil {
-		faults = append(faults, fmt.Errorf("deployment %q: %w", a.ingress.name, err))
+	}
+	names := map[string]bool{}
+	for i, d := range a.deployments() {
+		switch {
+		case d == nil && i == 0: // told above
+		case d == nil:
+			faults = append(faults, fmt.Errorf("deployment %d of WithDeployments is nil", i-1))
+		case names[d.name]:
+			faults = append(faults, fmt.Errorf("deployment %q: name used twice", d.name))
+		default:
+			names[d.name] = true
+			if err := d.check(d == a.ingress); err != nil {
+				faults = append(faults, fmt.Errorf("deployment %q: %w", d.name, err))
+			}
+		}
 	}
 	return errors.Join(faults...)
 }

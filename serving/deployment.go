@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 )
 
 // Ray Serve's defaults.
@@ -12,20 +13,22 @@ const (
 	defaultMaxQueued  = -1
 )
 
-// Deployment is a named set of replicas that run one handler. Build it with
+// Deployment is a named set of replicas that run the same code. Build it with
 // [NewDeployment]; it does nothing until a [Server] serves its app.
 type Deployment struct {
 	name       string
-	handler    http.Handler
+	handler    http.Handler // nil for one that only its app's code calls
 	replicas   int
 	maxOngoing int
 	maxQueued  int
+
+	target atomic.Pointer[target] // set once, when a server is built for it
 }
 
 // DeploymentOption changes a [Deployment] as it is built.
 type DeploymentOption struct{ apply func(*Deployment) }
 
-// WithReplicas sets how many replicas run the handler, 1 or more; the default
+// WithReplicas sets how many replicas run the deployment's code, 1 or more; the default
 // is 1.
 func WithReplicas(n int) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.replicas = n }}
@@ -45,7 +48,8 @@ func WithMaxQueuedRequests(n int) DeploymentOption {
 }
 
 // NewDeployment builds a deployment. Its replicas share handler, which must be
-// safe for concurrent use. Names are as [NewApp] says.
+// safe for concurrent use. It may be nil where nothing but functions is to be
+// called. Names are as [NewApp] says.
 //
 // Where handler is a [*http.ServeMux], or has a method
 // RoutePattern(*http.Request) string, the matched pattern names the route in
@@ -65,14 +69,17 @@ func NewDeployment(name string, handler http.Handler, opts ...DeploymentOption) 
 	return d
 }
 
-// check returns every fault of the deployment.
-func (d *Deployment) check() error {
+// check returns every fault of the deployment. An ingress answers requests.
+func (d *Deployment) check(ingress bool) error {
 	var faults []error
 	if !validName(d.name) {
 		faults = append(faults, fmt.Errorf("name %q: want 1 to %d letters, digits, '-', '_' or '.'", d.name, maxNameLen))
 	}
-	if d.handler == nil {
+	if ingress && d.handler == nil {
 		faults = append(faults, errors.New("no handler"))
+	}
+	if d.target.Load() != nil {
+		faults = append(faults, errors.New("a server has it already: build one for each"))
 	}
 	if d.replicas < 1 {
 		faults = append(faults, fmt.Errorf("replicas %d: want 1 or more", d.replicas))

@@ -68,14 +68,23 @@ func (e *QueueFullError) Error() string {
 // errGoexit stands for a handler that ended its goroutine by runtime.Goexit.
 var errGoexit = errors.New("handler called runtime.Goexit")
 
-// causeOf tells why ctx ended. Only a client's departure comes without a cause:
-// net/http cancels the request's context with none.
+// causeOf tells why a proxy's ctx ended. Only a client's departure comes without
+// a cause: net/http cancels the request's context with none.
 func causeOf(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if _, ours := errors.AsType[*causeError](cause); ours {
 		return cause
 	}
 	return ErrClientGone
+}
+
+// endOf is why ctx ended as spans record it; nil while it has not. Unlike
+// causeOf it is for contexts that user code may have made.
+func endOf(ctx context.Context) error {
+	if cause := context.Cause(ctx); isCancellation(cause) {
+		return spanError(cause)
+	}
+	return ctx.Err()
 }
 
 // statusOf translates an error that ended a request before its response began

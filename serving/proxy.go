@@ -142,12 +142,14 @@ func (p *proxy) withTimeout(ctx context.Context) (context.Context, context.Cance
 // handler that outlasts its time, or that waits for its own client. The slot
 // stays taken until it really returns.
 func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *http.Request) error {
-	router := x.route.router
-	routed, m, err := p.assign(ctx, x.route)
+	routed, a, err := x.route.assign(ctx, tracing.RouterStart{Protocol: tracing.HTTP})
 	if err != nil {
+		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the very same
+			return causeOf(ctx)
+		}
 		return err
 	}
-	x.replica = m.runner.id().UniqueID
+	x.replica = a.replica().UniqueID
 	done := make(chan outcome, 2)
 	p.watch.add(&resp.watched, connectionOf(r), done)
 	defer p.watch.remove(&resp.watched)
@@ -155,11 +157,10 @@ func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *ht
 	go func() {
 		err := errGoexit
 		defer func() {
-			router.release(m) // before the client learns of the end: it may come back at once
-			done <- outcome{err: err}
+			done <- outcome{err: err} // the slot is free: the client may come back at once
 			p.work.handlerDone()
 		}()
-		err = m.runner.run(routed, resp, r)
+		err = a.run(routed, &httpCall{resp: resp, r: r})
 	}()
 	returned, cause := p.await(ctx, resp, done)
 	if returned {
@@ -195,25 +196,6 @@ func (p *proxy) await(ctx context.Context, resp *response, done <-chan outcome) 
 			return false, resp.whyOver()
 		}
 	}
-}
-
-// assign reserves a slot of a replica, under the router span.
-func (p *proxy) assign(ctx context.Context, rt *route) (context.Context, *member, error) {
-	routed, span := p.tracing.StartRouter(ctx, tracing.RouterStart{
-		App:        rt.app,
-		Deployment: rt.deployment,
-		Protocol:   tracing.HTTP,
-	})
-	m, wait, err := rt.router.acquire(ctx)
-	result := tracing.RouterResult{QueueWait: wait, Err: spanError(err)}
-	if err != nil {
-		result.Outcome = tracing.RouterCanceled
-		if _, full := errors.AsType[*QueueFullError](err); full {
-			result.Outcome = tracing.RouterRefused
-		}
-	}
-	span.End(result)
-	return routed, m, err
 }
 
 // conclude answers where the handler did not, and says what the client was

@@ -2,12 +2,12 @@ package serving
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
-	"sync"
+	"sync/atomic"
 
+	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -20,85 +20,99 @@ type ReplicaID struct {
 // String gives "app#deployment#uniqueid", the value of serve.replica_id.
 func (id ReplicaID) String() string { return id.App + "#" + id.Deployment + "#" + id.UniqueID }
 
-// ReplicaInfo says where a handler runs.
+// ReplicaInfo says where user code runs.
 type ReplicaInfo struct {
 	App        string
 	Deployment string
 	ReplicaID  ReplicaID
 }
 
-// ReplicaContext says which replica runs the handler whose request has the
-// context ctx, or one derived from it. It answers false outside of a handler.
-// It is Ray's get_replica_context.
+// ReplicaContext says which replica runs the handler or function whose context
+// is ctx, or one that ctx is derived from. It answers false outside of both. It
+// is Ray's get_replica_context.
 func ReplicaContext(ctx context.Context) (ReplicaInfo, bool) {
-	c, ok := ctx.Value(callKey{}).(*call)
-	if !ok {
+	u := runningIn(ctx)
+	if u == nil {
 		return ReplicaInfo{}, false
 	}
-	return c.replica, true
+	return u.replica.info, true
 }
 
-// HandlerFunc is an [http.Handler] that can fail. The client gets status 500
-// for its error (503 for a [*QueueFullError]) and not its text; the text is in
-// span and log. If the response had begun, the connection is cut, so that the
-// client does not take what it has for the whole.
-//
-// It works at any depth below a deployment's handler, behind a ServeMux or
-// middleware. Elsewhere it answers 500 and logs the error to [slog.Default].
-type HandlerFunc func(w http.ResponseWriter, r *http.Request) error
-
-// ServeHTTP implements [http.Handler].
-func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	err := f(w, r)
-	if err == nil {
-		return
+// ModelID is the id of the multiplexed model that the call with the context ctx
+// is for; empty for none, and outside of a call. It is Ray's
+// get_multiplexed_model_id.
+func ModelID(ctx context.Context) string {
+	if r := tracing.RequestFromContext(ctx); r != nil {
+		return r.ModelID
 	}
-	if c, ok := r.Context().Value(callKey{}).(*call); ok {
-		c.fail(err)
-		return
+	return ""
+}
+
+// call is what a replica is asked to do: what differs between HTTP requests,
+// calls by handle and other protocols. One replica runs it, once: it calls
+// start, invoke and end in that order, on one goroutine.
+type call interface {
+	// start tells what is called, for the replica span. Request is the
+	// replica's to fill.
+	start() tracing.ReplicaStart
+	// modelID is the multiplexed model that it is for; empty for none.
+	modelID() string
+	// invoke runs the user's code under ctx and gives what it failed with.
+	// Panics and runtime.Goexit are the replica's affair.
+	invoke(ctx context.Context, r *replica) error
+	// end is called when the user's code has returned with err: errGoexit and a
+	// *PanicError included. It completes the response, and gives what the span
+	// shows and what really ended the call.
+	end(ctx context.Context, err error) (tracing.ReplicaResult, error)
+}
+
+// running is a call while a replica runs it, and the context of its user's code.
+// It is all that a replica needs for a call, in one piece.
+type running struct {
+	context.Context // that of the replica span
+
+	replica *replica
+	call    call
+	request tracing.Request
+	scope   scope.Call
+}
+
+type runningKey struct{}
+
+// Value implements [context.Context].
+func (u *running) Value(key any) any {
+	switch key.(type) {
+	case runningKey:
+		return u
+	case scope.Key:
+		return &u.scope
 	}
-	slog.ErrorContext(r.Context(), "handler failed outside of a replica", "error", err)
-	http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+	return u.Context.Value(key)
 }
 
-// call is one request in one replica. Its context carries it.
-type call struct {
-	replica ReplicaInfo
-
-	mu  sync.Mutex
-	err error // the first that a HandlerFunc returned
+// runningIn gives the innermost call that ctx belongs to, or nil.
+func runningIn(ctx context.Context) *running {
+	u, _ := ctx.Value(runningKey{}).(*running)
+	return u
 }
 
-type callKey struct{}
-
-func (c *call) fail(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err == nil {
-		c.err = err
-	}
-}
-
-func (c *call) failure() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
-}
-
-// replica runs a deployment's handler in this process. It never changes after
-// newReplica. The router keeps it within its limit.
+// replica runs a deployment's code in this process. The router keeps it within
+// its limit.
 type replica struct {
 	info       ReplicaInfo
 	maxOngoing int
-	handler    http.Handler
+	handler    http.Handler // nil where the deployment has none
 	component  *tracing.Component
 	tracing    *tracing.Provider
+	work       *work
 	log        *slog.Logger
+	scope      *scope.Replica
+	stopped    atomic.Bool
 }
 
 var _ runner = (*replica)(nil)
 
-func newReplica(app string, d *Deployment, tp *tracing.Provider, log *slog.Logger) *replica {
+func newReplica(app string, d *Deployment, s *Server, tp *tracing.Provider) *replica {
 	component := tp.NewReplica(app, d.name)
 	return &replica{
 		info: ReplicaInfo{
@@ -110,82 +124,82 @@ func newReplica(app string, d *Deployment, tp *tracing.Provider, log *slog.Logge
 		handler:    d.handler,
 		component:  component,
 		tracing:    tp,
-		log:        log,
+		work:       s.work,
+		log:        s.log,
+		scope: &scope.Replica{
+			App:        app,
+			Deployment: d.name,
+			UniqueID:   component.UniqueID(),
+			Tracing:    tp,
+			Log:        s.log,
+		},
 	}
 }
 
 func (r *replica) id() ReplicaID { return r.info.ReplicaID }
 func (r *replica) limit() int    { return r.maxOngoing }
+func (r *replica) accept() bool  { return !r.stopped.Load() }
 
-// run implements [runner]. It is all done in deferred calls, because a handler
+// stop has the replica accept nothing more, and ends what its calls left with it.
+// It is called after the last of them, or when there is no more time for that.
+func (r *replica) stop(ctx context.Context) {
+	r.stopped.Store(true)
+	r.scope.Stop(ctx)
+}
+
+// run implements [runner]. It is all done in deferred calls, because user code
 // may end its goroutine by runtime.Goexit.
-func (r *replica) run(ctx context.Context, w *response, req *http.Request) (err error) {
+func (r *replica) run(ctx context.Context, c call) (err error) {
 	outer := tracing.RequestFromContext(ctx)
-	ctx, span := r.tracing.StartReplica(ctx, tracing.ReplicaStart{
-		Request: &tracing.Request{
+	u := &running{
+		replica: r,
+		call:    c,
+		request: tracing.Request{
 			ID:         outer.ID,
 			App:        r.info.App,
 			Deployment: r.info.Deployment,
 			Route:      outer.Route,
-			ModelID:    outer.ModelID,
+			ModelID:    c.modelID(),
 			Component:  r.component,
 		},
-		Protocol: tracing.HTTP,
-		Method:   req.Method,
-	})
-	c := &call{replica: r.info}
-	ctx = context.WithValue(ctx, callKey{}, c)
+		scope: scope.Call{Replica: r.scope},
+	}
+	start := c.start()
+	start.Request = &u.request
+	ctx, span := r.tracing.StartReplica(ctx, start)
+	u.Context = ctx
 
 	err = errGoexit
 	defer func() {
-		r.logPanic(ctx, err)
-		if req.MultipartForm != nil { // net/http cleans up after its own request only, not after a copy
-			_ = req.MultipartForm.RemoveAll() // its files are temporary anyway
-		}
-		err = w.end(err)
-		span.End(tracing.ReplicaResult{StatusCode: replicaStatus(w, err), Err: spanError(err)})
+		u.scope.End()
+		var result tracing.ReplicaResult
+		result, err = c.end(u, err)
+		span.End(result)
 	}()
-	req = req.WithContext(ctx)
-	if w.body != nil {
-		req.Body = w.body
-	}
-	err = r.invoke(w, req, c)
+	err = u.invoke()
 	return err
 }
 
-// invoke calls the handler and gives what it failed with.
-func (r *replica) invoke(w *response, req *http.Request, c *call) (err error) {
+// invoke runs the user's code and gives what it failed with.
+func (u *running) invoke() (err error) {
 	defer func() {
 		switch v := recover(); v {
 		case nil:
 		case http.ErrAbortHandler:
 			err = http.ErrAbortHandler // the handler's way to cut its response
 		default:
-			err = &tracing.PanicError{Value: v, Stack: debug.Stack()}
+			p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
+			u.logPanic(p)
+			err = p
 		}
 	}()
-	r.handler.ServeHTTP(w, req)
-	return c.failure()
+	return u.call.invoke(u, u.replica)
 }
 
-// replicaStatus is the status that the handler gave, or that its error becomes;
-// 0 where the runtime ended the request before there was one.
-func replicaStatus(w *response, err error) int {
-	status := w.told()
-	if status != 0 || err == nil || isAbort(err) || isCancellation(err) {
-		return status
-	}
-	return statusOf(err)
-}
-
-func (r *replica) logPanic(ctx context.Context, err error) {
-	p, ok := errors.AsType[*tracing.PanicError](err)
-	if !ok {
-		return
-	}
-	r.log.LogAttrs(ctx, slog.LevelError, "handler panicked",
-		slog.String("replica", r.info.ReplicaID.String()),
-		slog.String("request_id", tracing.RequestFromContext(ctx).ID),
+func (u *running) logPanic(p *tracing.PanicError) {
+	u.replica.log.LogAttrs(u, slog.LevelError, "handler panicked",
+		slog.String("replica", u.replica.info.ReplicaID.String()),
+		slog.String("request_id", u.request.ID),
 		slog.Any("panic", p.Value),
 		slog.String("stack", string(p.Stack)))
 }

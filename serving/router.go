@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"math/rand/v2"
-	"net/http"
 	"sync"
 	"time"
 )
@@ -16,11 +15,14 @@ type runner interface {
 	id() ReplicaID
 	// limit is how many requests it runs at a time, 1 or more, always the same.
 	limit() int
-	// run has the replica answer r into w and returns when the handler has
-	// really returned, however late that is. The error says what ended the
-	// request otherwise than by an ordinary response: what the handler
-	// returned, a *PanicError, or why the context ended.
-	run(ctx context.Context, w *response, r *http.Request) error
+	// accept takes a call on, or refuses it because the replica is to stop:
+	// it then accepts no other. Whoever has it accept a call has it run one.
+	accept() bool
+	// run runs the user's code for c and returns when that has really returned,
+	// however late that is. The error says what ended the call otherwise than
+	// by an ordinary response: what the user's code returned, a *PanicError, or
+	// why the context ended.
+	run(ctx context.Context, c call) error
 }
 
 // lister is the seam "who lists replicas".
@@ -37,7 +39,7 @@ type lister interface {
 //
 // The router counts each replica's requests itself. That count is exact while
 // every request to the deployment passes through this router, as it does within
-// one process; so a replica never has to refuse one.
+// one process; so a replica refuses a request only where it is to stop.
 type router struct {
 	deployment string
 	maxQueued  int             // -1: no limit
@@ -54,7 +56,7 @@ type member struct {
 	runner  runner
 	ongoing int
 	at      int  // its place in router.free; -1 while it is not there
-	gone    bool // no longer listed: takes no more requests
+	gone    bool // no longer listed, or it refused one: takes no more requests
 }
 
 // waiter is a request that waits for a slot.
@@ -63,6 +65,8 @@ type waiter struct {
 	// grant never blocks. A waiter off the list has its member on the way.
 	granted chan *member
 }
+
+func newWaiter() *waiter { return &waiter{granted: make(chan *member, 1)} }
 
 func newRouter(deployment string, maxQueued int) *router {
 	return &router{deployment: deployment, maxQueued: maxQueued, draw: rand.IntN}
@@ -73,7 +77,7 @@ func newRouter(deployment string, maxQueued int) *router {
 // *QueueFullError at once, or with ctx's cause when ctx ends first.
 func (r *router) acquire(ctx context.Context) (m *member, wait time.Duration, err error) {
 	if ctx.Err() != nil {
-		return nil, 0, causeOf(ctx)
+		return nil, 0, context.Cause(ctx)
 	}
 	r.mu.Lock()
 	if m := r.pickLocked(); m != nil {
@@ -85,17 +89,40 @@ func (r *router) acquire(ctx context.Context) (m *member, wait time.Duration, er
 		r.mu.Unlock()
 		return nil, 0, &QueueFullError{Deployment: r.deployment, Queued: queued, Limit: r.maxQueued}
 	}
-	w := &waiter{granted: make(chan *member, 1)}
+	w := newWaiter()
 	place := r.waiting.PushBack(w)
 	r.mu.Unlock()
+	return r.await(ctx, w, place)
+}
 
+// again is for a request whose slot is in a replica that refused it: it reserves
+// another as acquire does. The request has had its turn, so that it waits before
+// all others, and no limit of the queue holds it up. The replica gets no more.
+func (r *router) again(ctx context.Context, refused *member) (m *member, wait time.Duration, err error) {
+	r.mu.Lock()
+	refused.gone = true
+	r.dropFreeLocked(refused)
+	r.releaseLocked(refused)
+	if m := r.pickLocked(); m != nil {
+		r.takeLocked(m)
+		r.mu.Unlock()
+		return m, 0, nil
+	}
+	w := newWaiter()
+	place := r.waiting.PushFront(w)
+	r.mu.Unlock()
+	return r.await(ctx, w, place)
+}
+
+// await waits for the slot of w, which is in its place on the list.
+func (r *router) await(ctx context.Context, w *waiter, place *list.Element) (m *member, wait time.Duration, err error) {
 	since := time.Now()
 	select {
 	case m := <-w.granted:
 		return m, time.Since(since), nil
 	case <-ctx.Done():
 		r.giveUp(place)
-		return nil, time.Since(since), causeOf(ctx)
+		return nil, time.Since(since), context.Cause(ctx)
 	}
 }
 

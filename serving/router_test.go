@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,17 +13,22 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/tracing"
 )
 
 // seat is a runner of which the router only needs name and limit.
 type seat struct {
 	name string
 	max  int
+
+	refuses bool // it is to stop
 }
 
 func (s *seat) id() ReplicaID { return ReplicaID{UniqueID: s.name} }
 func (s *seat) limit() int    { return s.max }
-func (s *seat) run(context.Context, *response, *http.Request) error {
+func (s *seat) accept() bool  { return !s.refuses }
+func (s *seat) run(context.Context, call) error {
 	return errors.New("a seat runs nothing")
 }
 
@@ -179,6 +183,61 @@ func TestGivenUpGrant(t *testing.T) {
 	default:
 		t.Error("the slot was lost")
 	}
+}
+
+// TestRefusalKeepsThePlace: a request that a replica refuses is before all that
+// wait, and the queue's limit does not turn it away.
+func TestRefusalKeepsThePlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := seats(1, 2)
+		r := seatedRouter(1, list)
+		r.draw = func(int) int { return 0 }
+		list[0].(*seat).refuses = true
+		refusing, other := mustAcquire(t, r), mustAcquire(t, r)
+		if refusing.runner != list[0] {
+			t.Fatalf("took %v first, want r0", refusing.runner.id().UniqueID)
+		}
+		order := make(chan string, 2)
+		go func() {
+			if m, _, err := r.acquire(t.Context()); err == nil {
+				order <- "behind"
+				r.release(m)
+			}
+		}()
+		synctest.Wait()
+		go func() {
+			if m, _, err := r.again(t.Context(), refusing); err == nil {
+				order <- "refused"
+				r.release(m)
+			}
+		}()
+		synctest.Wait()
+		r.release(other)
+		synctest.Wait()
+		if first, second := <-order, <-order; first != "refused" || second != "behind" {
+			t.Errorf("order %s, %s: want the refused one first", first, second)
+		}
+		if m := mustAcquire(t, r); m.runner != list[1] {
+			t.Errorf("took %v, which refuses", m.runner.id().UniqueID)
+		}
+	})
+}
+
+// TestRefusalsAreOneSpan: one router span covers the refusal and what follows.
+func TestRefusalsAreOneSpan(t *testing.T) {
+	list := seats(1, 3)
+	list[0].(*seat).refuses, list[1].(*seat).refuses = true, true
+	spans := newSpanLog()
+	tp := provider(t, spans)
+	to := &target{app: "a", deployment: "D", router: seatedRouter(0, list), tracing: tp}
+	_, a, err := to.assign(t.Context(), tracing.RouterStart{})
+	if err != nil || a.replica().UniqueID != "r2" {
+		t.Errorf("assigned to %v, %v; want r2", a.replica(), err)
+	}
+	if diff := cmp.Diff([]string{"route_to_replica"}, digests(spans.take(t, 1))); diff != "" {
+		t.Errorf("spans (-want +got):\n%s", diff)
+	}
+	_ = tp.Shutdown(t.Context())
 }
 
 func TestUpdateReplicas(t *testing.T) {

@@ -17,11 +17,10 @@ type routeTable struct {
 
 // route joins a prefix with what answers under it.
 type route struct {
-	prefix     string
-	app        string
-	deployment string
-	router     *router
-	pattern    func(*http.Request) string // nil where the handler has no patterns
+	*target // the app's ingress deployment
+
+	prefix  string
+	pattern func(*http.Request) string // nil where the handler has no patterns
 }
 
 func newRouteTable(routes []*route) *routeTable {

@@ -24,7 +24,7 @@ type Server struct {
 	conns *conns
 	watch *watch
 	cut   context.CancelCauseFunc // ends every request's context
-	stops []func()                // of the listers
+	stops []func(context.Context) // of listers and replicas, in the order of the end
 	done  chan struct{}           // closed when nothing is accepted any more
 
 	stop    sync.Once
@@ -76,7 +76,14 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	s.watch = newWatch(s.cfg.StallTimeout, s.conns)
 	var routes []*route
 	for _, a := range apps {
-		routes = append(routes, s.deploy(a, o.tracing))
+		for _, d := range a.deployments() {
+			d.target.Store(s.deploy(a.name, d, o.tracing))
+		}
+		routes = append(routes, &route{
+			target:  a.ingress.target.Load(),
+			prefix:  a.prefix,
+			pattern: patternOf(a.ingress.handler),
+		})
 	}
 	base, cut := context.WithCancelCause(context.Background())
 	s.cut = cut
@@ -90,7 +97,7 @@ func checkApps(apps []*App) error {
 	if len(apps) == 0 {
 		faults = append(faults, errors.New("no apps"))
 	}
-	names, prefixes := map[string]bool{}, map[string]string{}
+	names, prefixes, owners := map[string]bool{}, map[string]string{}, map[*Deployment]string{}
 	for i, a := range apps {
 		if a == nil {
 			faults = append(faults, fmt.Errorf("app %d is nil", i))
@@ -107,25 +114,34 @@ func checkApps(apps []*App) error {
 			faults = append(faults, fmt.Errorf("app %q: route prefix %q is that of app %q", a.name, a.prefix, other))
 		}
 		prefixes[a.prefix] = a.name
+		for _, d := range a.deployments() {
+			if other, taken := owners[d]; taken && d != nil && other != a.name {
+				faults = append(faults, fmt.Errorf("app %q: deployment %q is that of app %q: build one for each", a.name, d.name, other))
+			}
+			owners[d] = a.name
+		}
 	}
 	return errors.Join(faults...)
 }
 
-// deploy builds the app's replicas and the router over them.
-func (s *Server) deploy(a *App, tp *tracing.Provider) *route {
-	d := a.ingress
+// deploy builds the deployment's replicas and the router over them.
+func (s *Server) deploy(app string, d *Deployment, tp *tracing.Provider) *target {
 	replicas := make(localReplicas, d.replicas)
-	for i := range replicas {
-		replicas[i] = newReplica(a.name, d, tp, s.log)
-	}
 	router := newRouter(d.name, d.maxQueued)
-	s.stops = append(s.stops, replicas.watch(router.update))
-	return &route{
-		prefix:     a.prefix,
-		app:        a.name,
+	for i := range replicas {
+		r := newReplica(app, d, s, tp)
+		replicas[i] = r
+		s.stops = append(s.stops, r.stop)
+	}
+	unlist := replicas.watch(router.update)
+	s.stops = append(s.stops, func(context.Context) { unlist() })
+	return &target{
+		app:        app,
 		deployment: d.name,
 		router:     router,
-		pattern:    patternOf(d.handler),
+		tracing:    tp,
+		work:       s.work,
+		log:        s.log,
 	}
 }
 

@@ -44,7 +44,7 @@ func (s *Server) shutdown(ctx context.Context) error {
 	s.closeConns(ctx)
 	s.watch.stop()
 	for _, stop := range s.stops {
-		stop()
+		stop(ctx)
 	}
 	s.cut(ErrShuttingDown)
 	if _, running := s.work.counts(); cutOff > 0 || running > 0 {

@@ -22,6 +22,7 @@ var importTable = []struct {
 	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile"}},
 	{dir: "admin", may: []string{"host"}},
 	{dir: "serving", may: []string{"tracing", "semconv"}},
+	{dir: "serving/internal/scope", may: []string{"tracing"}},
 	{dir: "tracing", may: []string{"semconv"}},
 	{dir: "semconv"},
 	{dir: "host", may: []string{

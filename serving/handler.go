@@ -1,0 +1,95 @@
+package serving
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// HandlerFunc is an [http.Handler] that can fail. The client gets status 500
+// for its error (503 for a [*QueueFullError]) and not its text; the text is in
+// span and log. If the response had begun, the connection is cut, so that the
+// client does not take what it has for the whole.
+//
+// It works at any depth below a deployment's handler, behind a ServeMux or
+// middleware. Elsewhere it answers 500 and logs the error to [slog.Default].
+type HandlerFunc func(w http.ResponseWriter, r *http.Request) error
+
+// ServeHTTP implements [http.Handler].
+func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	err := f(w, r)
+	if err == nil {
+		return
+	}
+	if u := runningIn(r.Context()); u != nil {
+		if c, ok := u.call.(*httpCall); ok {
+			c.fail(err)
+			return
+		}
+	}
+	slog.ErrorContext(r.Context(), "handler failed outside of a replica", "error", err)
+	http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+}
+
+// httpCall is an HTTP request as a replica answers it.
+type httpCall struct {
+	resp *response
+	r    *http.Request
+
+	mu  sync.Mutex
+	err error // the first that a HandlerFunc returned
+}
+
+var _ call = (*httpCall)(nil)
+
+func (c *httpCall) start() tracing.ReplicaStart {
+	return tracing.ReplicaStart{Protocol: tracing.HTTP, Method: c.r.Method}
+}
+
+func (c *httpCall) modelID() string { return ModelID(c.resp.ctx) } // the proxy's
+
+// invoke implements [call].
+func (c *httpCall) invoke(ctx context.Context, r *replica) error {
+	c.r = c.r.WithContext(ctx)
+	if c.resp.body != nil {
+		c.r.Body = c.resp.body
+	}
+	r.handler.ServeHTTP(c.resp, c.r)
+	return c.failure()
+}
+
+// end implements [call].
+func (c *httpCall) end(_ context.Context, err error) (tracing.ReplicaResult, error) {
+	if c.r.MultipartForm != nil { // net/http cleans up after its own request only, not after a copy
+		_ = c.r.MultipartForm.RemoveAll() // its files are temporary anyway
+	}
+	err = c.resp.end(err)
+	return tracing.ReplicaResult{StatusCode: replicaStatus(c.resp, err), Err: spanError(err)}, err
+}
+
+func (c *httpCall) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+func (c *httpCall) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// replicaStatus is the status that the handler gave, or that its error becomes;
+// 0 where the runtime ended the request before there was one.
+func replicaStatus(w *response, err error) int {
+	status := w.told()
+	if status != 0 || err == nil || isAbort(err) || isCancellation(err) {
+		return status
+	}
+	return statusOf(err)
+}

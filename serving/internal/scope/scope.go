@@ -1,0 +1,161 @@
+// Package scope is what a replica and a call in it have in common for the parts
+// of the runtime that run inside of user code: package serving makes a [Replica]
+// per replica and a [Call] per call, and packages batching and multiplexing
+// find them in the context of the call.
+//
+// The life of a Call: serving makes it as a replica starts a call, puts it into
+// the context of the user's code, and ends it with [Call.End] once that code
+// has really returned. The life of a Replica: made with the replica, it is
+// ended by [Replica.Stop] after the last call.
+//
+// The package knows neither routers nor protocols. Open scope.go, which is all.
+package scope
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// Replica is one replica as what runs inside of it sees it. Its fields do not
+// change once it runs calls; its methods are safe for concurrent use.
+type Replica struct {
+	App, Deployment, UniqueID string
+	// Tracing makes the spans; never nil.
+	Tracing *tracing.Provider
+	// Log is the server's; never nil.
+	Log *slog.Logger
+	// Models takes the ids of the models that the replica holds, to the router;
+	// nil where nobody asks for them. It does not block.
+	Models func(ids []string)
+
+	values sync.Map // key → *value
+
+	mu      sync.Mutex
+	onStop  []func(context.Context)
+	stopped context.Context // that of Stop, once it was called
+}
+
+// value is made at its first use.
+type value struct {
+	made atomic.Bool
+	v    any // written before made is set
+
+	mu sync.Mutex // held while it is made
+}
+
+// Value gives what belongs to key in this replica, and has construct make it at the
+// first use. Keys are compared as those of a context are: use a pointer, or a
+// type of your own. Uses of the same key wait while construct runs; if it panics,
+// the next use tries again.
+func (r *Replica) Value(key any, construct func() any) any {
+	found, ok := r.values.Load(key)
+	if !ok {
+		found, _ = r.values.LoadOrStore(key, new(value))
+	}
+	v := found.(*value)
+	if v.made.Load() {
+		return v.v
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.made.Load() {
+		v.v = construct()
+		v.made.Store(true)
+	}
+	return v.v
+}
+
+// OnStop has f called when the replica has stopped: after its last call, or
+// when there is no more time to wait for that, which its context then shows.
+// The last that was registered is called first. f must return when its context
+// ends. On a replica that has stopped before, it is called at once.
+func (r *Replica) OnStop(f func(context.Context)) {
+	r.mu.Lock()
+	stopped := r.stopped
+	if stopped == nil {
+		r.onStop = append(r.onStop, f)
+	}
+	r.mu.Unlock()
+	if stopped != nil {
+		f(stopped)
+	}
+}
+
+// Stop calls what OnStop was given, and returns when that has returned. Later
+// calls do nothing.
+func (r *Replica) Stop(ctx context.Context) {
+	r.mu.Lock()
+	funcs := r.onStop
+	r.onStop = nil
+	if r.stopped == nil {
+		r.stopped = ctx
+	}
+	r.mu.Unlock()
+	for _, f := range slices.Backward(funcs) {
+		f(ctx)
+	}
+}
+
+// SetModels tells which models the replica holds from now on; ids is not kept.
+// When it returns, the next call is routed by them.
+func (r *Replica) SetModels(ids []string) {
+	if r.Models != nil {
+		r.Models(ids)
+	}
+}
+
+// Call is one call in a replica. Its methods are safe for concurrent use.
+type Call struct {
+	Replica *Replica
+
+	mu    sync.Mutex
+	ended bool
+	onEnd []func()
+}
+
+// Key is where a context has its *Call.
+type Key struct{}
+
+// FromContext gives the call that ctx belongs to; nil outside of a replica.
+func FromContext(ctx context.Context) *Call {
+	c, _ := ctx.Value(Key{}).(*Call)
+	return c
+}
+
+// OnEnd has f called when the user's code has really returned, however it did;
+// the last that was registered first. On a call that has ended before, it is
+// called at once. f must not block.
+func (c *Call) OnEnd(f func()) {
+	c.mu.Lock()
+	ended := c.ended
+	if !ended {
+		c.onEnd = append(c.onEnd, f)
+	}
+	c.mu.Unlock()
+	if ended {
+		f()
+	}
+}
+
+// Ended says whether the user's code has returned.
+func (c *Call) Ended() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
+// End calls what OnEnd was given. It is for package serving, once.
+func (c *Call) End() {
+	c.mu.Lock()
+	funcs := c.onEnd
+	c.onEnd, c.ended = nil, true
+	c.mu.Unlock()
+	for _, f := range slices.Backward(funcs) {
+		f()
+	}
+}

@@ -1,0 +1,62 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// target is a deployment as its callers reach it: the HTTP proxy and handles.
+// It never changes once its server is built.
+type target struct {
+	app, deployment string
+	router          *router
+	tracing         *tracing.Provider
+	work            *work
+	log             *slog.Logger
+}
+
+// assign has the router choose a replica, which has accepted the call when
+// assign returns. Whoever gets an assignment runs it, once. It is all in one
+// router span, which ends here; routed is the context under it. App and
+// deployment of s are the target's to fill.
+//
+// The error is a *QueueFullError, or the cause of ctx's end.
+func (t *target) assign(ctx context.Context, s tracing.RouterStart) (routed context.Context, a assignment, err error) {
+	s.App, s.Deployment = t.app, t.deployment
+	routed, span := t.tracing.StartRouter(ctx, s)
+	m, wait, err := t.router.acquire(ctx)
+	for err == nil && !m.runner.accept() {
+		var more time.Duration
+		m, more, err = t.router.again(ctx, m)
+		wait += more
+	}
+	result := tracing.RouterResult{QueueWait: wait}
+	if err != nil {
+		result.Outcome, result.Err = tracing.RouterCanceled, endOf(ctx)
+		if _, full := errors.AsType[*QueueFullError](err); full {
+			result.Outcome = tracing.RouterRefused
+		}
+	}
+	span.End(result)
+	return routed, assignment{t.router, m}, err
+}
+
+// assignment is a place in a replica that has accepted a call.
+type assignment struct {
+	router *router
+	member *member
+}
+
+// run has the replica run c under ctx, which is that of assign. It returns when
+// the user's code has really returned; the slot is free then.
+func (a assignment) run(ctx context.Context, c call) error {
+	// Deferred, because user code may end the goroutine by runtime.Goexit.
+	defer a.router.release(a.member)
+	return a.member.runner.run(ctx, c)
+}
+
+func (a assignment) replica() ReplicaID { return a.member.runner.id() }
