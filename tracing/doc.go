@@ -1,7 +1,8 @@
 // Package tracing makes the spans of a serving runtime: the provider with its
-// sampler, limits and resource; the life of the three span families (proxy,
-// router, replica); trace context and baggage in and out; and the identity of
-// a request, which every span inside it carries.
+// sampler, limits and resource; the life of the span families (proxy, router,
+// replica, and inside a replica batch and model load); trace context and
+// baggage in and out; and the identity of a request, which every span inside it
+// carries.
 //
 // The life of a Provider:
 //
@@ -13,8 +14,11 @@
 //     StartProxy, StartRouter and StartReplica start the spans. Each gives a
 //     small value with one End. The sampling decision falls once, at the first
 //     span of a trace; what follows inherits it.
+//     StartBatch and StartModelLoad do so for what a replica does for several
+//     requests at once, or once for many.
 //  4. Spans that user code starts from the context become children and are
-//     stamped with the request's identity.
+//     stamped with the request's identity. Its propagator (Propagator) knows the
+//     request too, so that libraries which trace a handler need no care.
 //  5. Shutdown, once, shuts the processors down.
 //
 // The context is the only carrier: there is no stack of spans, nothing is

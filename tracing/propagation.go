@@ -2,7 +2,9 @@ package tracing
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/otel/baggage"
@@ -20,6 +22,12 @@ import (
 // Sources: https://www.w3.org/TR/trace-context/ and https://www.w3.org/TR/baggage/.
 func (p *Provider) Extract(ctx context.Context, header http.Header) context.Context {
 	return p.propagator.Extract(ctx, edgeHeader(header))
+}
+
+// ExtractMetadata is Extract for the metadata of a gRPC call, whose keys are in
+// lower case; a metadata.MD is one.
+func (p *Provider) ExtractMetadata(ctx context.Context, md map[string][]string) context.Context {
+	return p.propagator.Extract(ctx, edgeMetadata(md))
 }
 
 // Inject writes the trace context and baggage of ctx into header, for a
@@ -56,8 +64,10 @@ var (
 	_ propagation.ValuesGetter   = edgeHeader{}
 )
 
-func (h edgeHeader) Get(key string) string {
-	values := h.Values(key)
+func (h edgeHeader) Get(key string) string { return edgeValue(key, h.Values(key)) }
+
+// edgeValue is the one value that the lines of a key stand for.
+func edgeValue(key string, values []string) string {
 	switch {
 	case len(values) == 0:
 		return ""
@@ -88,10 +98,20 @@ func (h edgeHeader) Values(key string) []string {
 
 func (h edgeHeader) Set(key, value string) { http.Header(h).Set(key, value) }
 
-func (h edgeHeader) Keys() []string {
-	keys := make([]string, 0, len(h))
-	for k := range h {
-		keys = append(keys, k)
-	}
-	return keys
-}
+func (h edgeHeader) Keys() []string { return slices.Collect(maps.Keys(h)) }
+
+// edgeMetadata is edgeHeader for gRPC's metadata.
+type edgeMetadata map[string][]string
+
+var (
+	_ propagation.TextMapCarrier = edgeMetadata{}
+	_ propagation.ValuesGetter   = edgeMetadata{}
+)
+
+func (m edgeMetadata) Get(key string) string { return edgeValue(key, m.Values(key)) }
+
+func (m edgeMetadata) Values(key string) []string { return m[strings.ToLower(key)] }
+
+func (m edgeMetadata) Set(key, value string) { m[strings.ToLower(key)] = []string{value} }
+
+func (m edgeMetadata) Keys() []string { return slices.Collect(maps.Keys(m)) }

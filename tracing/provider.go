@@ -85,9 +85,18 @@ func (p *Provider) TracerProvider() trace.TracerProvider {
 	return p.sdk
 }
 
-// Propagator returns the propagator of the edge: for requests from outside and
-// for those that user code sends out. Never nil.
-func (p *Provider) Propagator() propagation.TextMapPropagator { return p.propagator }
+// Propagator returns the propagator for user code, in the formats of
+// Config.Propagators; never nil. It injects as Inject does, and extracts as any
+// other, with one exception: inside a request, a carrier that holds just the
+// context that the request came in with leaves ctx at its own span. So otelhttp
+// and otelgrpc around a handler, which extract from the request's headers,
+// make children of the replica span. In that case ctx keeps its baggage too,
+// with what the carrier has beside the baggage that came in.
+//
+// What counts is the remote span context: trace id, span id, flags and
+// tracestate, whichever format it came in. A carrier with none leaves ctx at
+// its span as well; one with another replaces it.
+func (p *Provider) Propagator() propagation.TextMapPropagator { return insider{p.propagator} }
 
 // ForceFlush has every processor deliver what it holds, until ctx ends, and
 // joins their errors. It does nothing when off.

@@ -83,6 +83,7 @@ type ProxySpan struct {
 // or as the root of a new trace. The returned context carries the Request and
 // the sampling decision, whether or not the span records.
 func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Context, ProxySpan) {
+	s.Request.came = ctx
 	ctx = ContextWithRequest(ctx, s.Request)
 	family := semconv.SpanProxyHTTP
 	switch s.Protocol {

@@ -45,6 +45,9 @@ type ReplicaSpan struct {
 // should be the router's. The returned context carries the Request; it is what
 // the handler gets, and the user's own spans become children of this one.
 func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Context, ReplicaSpan) {
+	if outer := RequestFromContext(ctx); outer != nil {
+		s.Request.came = outer.came
+	}
 	ctx = ContextWithRequest(ctx, s.Request)
 	ctx, span := p.start(ctx, semconv.SpanReplica, serverKind)
 	if span == nil {

@@ -67,8 +67,8 @@ func (c *Component) NewTask() string { return drawHex(taskOwnBytes) + c.actorID 
 // Request is the identity of one call in one component. A proxy makes one for
 // the request, the replica that handles it makes another with the same ID.
 //
-// Fill the exported fields, then hand it to StartProxy or StartReplica; from
-// then on it must not change, and it is safe for concurrent use. It must not be
+// Fill the exported fields, then hand it to StartProxy or StartReplica, which
+// note where the request came from; from then on it must not change, and it is safe for concurrent use. It must not be
 // copied.
 type Request struct {
 	// ID is the request id, as in X-Request-ID; the same in every component.
@@ -84,6 +84,12 @@ type Request struct {
 	// Component handles the call. Nil is allowed: spans then carry the request
 	// id alone.
 	Component *Component
+
+	// came is the context that the request came into the proxy with: the
+	// caller's span, and baggage. It is kept as it is, because reading the two
+	// costs, and only user code that extracts them again needs them (insider).
+	// Nil before StartProxy, and for a call without a proxy.
+	came context.Context
 
 	// once guards what follows. It is filled by the first recording span, so
 	// that an unsampled request draws no ids and builds no values.
