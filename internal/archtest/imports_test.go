@@ -60,6 +60,7 @@ var importTable = []struct {
 	// It plays two of its plugins, and runs everything else as an operator does.
 	{dir: "internal/hazard"},
 	{dir: "test/hazards", may: []string{"internal/hazard"}},
+	{dir: "test/spans"}, // a comment, and tests
 	{dir: "test/chaos", may: []string{"pluginsdk", "semconv"}},
 }
 

@@ -1,0 +1,151 @@
+package spans
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// recorder is the span processor in the exporter's place: it keeps every span.
+type recorder struct {
+	mu      sync.Mutex
+	ended   map[trace.TraceID][]sdktrace.ReadOnlySpan
+	open    map[trace.TraceID]int
+	started int
+	changed chan struct{} // closed, and made anew, at every start and end of a span
+}
+
+func newRecorder() *recorder {
+	return &recorder{
+		ended:   map[trace.TraceID][]sdktrace.ReadOnlySpan{},
+		open:    map[trace.TraceID]int{},
+		changed: make(chan struct{}),
+	}
+}
+
+func (r *recorder) ForceFlush(context.Context) error { return nil }
+func (r *recorder) Shutdown(context.Context) error   { return nil }
+
+func (r *recorder) OnStart(_ context.Context, s sdktrace.ReadWriteSpan) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.started++
+	r.open[s.SpanContext().TraceID()]++
+	r.wakeLocked()
+}
+
+func (r *recorder) OnEnd(s sdktrace.ReadOnlySpan) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := s.SpanContext().TraceID()
+	r.open[id]--
+	r.ended[id] = append(r.ended[id], s)
+	r.wakeLocked()
+}
+
+func (r *recorder) wakeLocked() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// count is how many spans were ever started.
+func (r *recorder) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.started
+}
+
+// waitFor waits until so many spans were started.
+func (r *recorder) waitFor(t testing.TB, started int) {
+	t.Helper()
+	late := time.After(patience)
+	for {
+		r.mu.Lock()
+		n, changed := r.started, r.changed
+		r.mu.Unlock()
+		if n >= started {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late:
+			t.Fatalf("waited in vain for %d spans to be started; there are %d", started, n)
+		}
+	}
+}
+
+// request waits until the trace of the request with an id is complete, and gives
+// its spans: its root, which ends when the request is done, has ended, and none
+// that was started is open.
+func (r *recorder) request(t testing.TB, id string) []sdktrace.ReadOnlySpan {
+	t.Helper()
+	late := time.After(patience)
+	for {
+		spans, changed := r.complete(id)
+		if spans != nil {
+			return spans
+		}
+		select {
+		case <-changed:
+		case <-late:
+			t.Fatalf("waited in vain for the spans of request %q; there are %s", id, r.names())
+		}
+	}
+}
+
+func (r *recorder) complete(id string) ([]sdktrace.ReadOnlySpan, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for traceID, spans := range r.ended {
+		if r.open[traceID] == 0 && slices.ContainsFunc(spans, func(s sdktrace.ReadOnlySpan) bool { return isRootOf(s, id) }) {
+			return slices.Clone(spans), nil
+		}
+	}
+	return nil, r.changed
+}
+
+// isRootOf reports whether s is where the trace of a request enters the process.
+func isRootOf(s sdktrace.ReadOnlySpan, id string) bool {
+	if s.Parent().IsValid() && !s.Parent().IsRemote() {
+		return false
+	}
+	value, ok := attributeOf(s, "request_id")
+	return ok && value.AsString() == id
+}
+
+func (r *recorder) names() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var names []string
+	for id, spans := range r.ended {
+		for _, s := range spans {
+			names = append(names, fmt.Sprintf("\n%s in %s, with %d open", s.Name(), id, r.open[id]))
+		}
+	}
+	slices.Sort(names)
+	return fmt.Sprint(names)
+}
+
+func attributeOf(s sdktrace.ReadOnlySpan, key attribute.Key) (attribute.Value, bool) {
+	for _, kv := range s.Attributes() {
+		if kv.Key == key {
+			return kv.Value, true
+		}
+	}
+	return attribute.Value{}, false
+}
+
+// inOrder sorts spans by name, and those of one name by their start.
+func inOrder(spans []sdktrace.ReadOnlySpan) {
+	slices.SortFunc(spans, func(a, b sdktrace.ReadOnlySpan) int {
+		return cmp.Or(cmp.Compare(a.Name(), b.Name()), a.StartTime().Compare(b.StartTime()))
+	})
+}
