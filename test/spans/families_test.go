@@ -189,7 +189,7 @@ func only(t testing.TB, spans []sdktrace.ReadOnlySpan, name string) sdktrace.Rea
 
 // startSpan starts a span of user code.
 func startSpan(r *rig, req *http.Request, name string) (*http.Request, trace.Span) {
-	ctx, span := r.tracing.TracerProvider().Tracer("user").Start(req.Context(), name)
+	ctx, span := r.tracing.TracerProvider().Tracer(userScope).Start(req.Context(), name)
 	return req.WithContext(ctx), span
 }
 

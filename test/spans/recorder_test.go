@@ -101,25 +101,39 @@ func (r *recorder) request(t testing.TB, id string) []sdktrace.ReadOnlySpan {
 	}
 }
 
+// complete gives the spans of the trace, but for those of other requests of it,
+// which a caller's traceparent can have put there. A span that hangs on nothing
+// is among them.
 func (r *recorder) complete(id string) ([]sdktrace.ReadOnlySpan, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for traceID, spans := range r.ended {
-		if r.open[traceID] == 0 && slices.ContainsFunc(spans, func(s sdktrace.ReadOnlySpan) bool { return isRootOf(s, id) }) {
-			return slices.Clone(spans), nil
+		if r.open[traceID] != 0 || !slices.ContainsFunc(spans, func(s sdktrace.ReadOnlySpan) bool { return isRootOf(s, id) }) {
+			continue
 		}
+		byID := map[trace.SpanID]sdktrace.ReadOnlySpan{}
+		for _, s := range spans {
+			byID[s.SpanContext().SpanID()] = s
+		}
+		return slices.DeleteFunc(slices.Clone(spans), func(s sdktrace.ReadOnlySpan) bool {
+			for parent := byID[s.Parent().SpanID()]; parent != nil; parent = byID[s.Parent().SpanID()] {
+				s = parent
+			}
+			_, isRequest := attributeOf(s, "request_id")
+			return isRequest && enters(s) && !isRootOf(s, id)
+		}), nil
 	}
 	return nil, r.changed
 }
 
 // isRootOf reports whether s is where the trace of a request enters the process.
 func isRootOf(s sdktrace.ReadOnlySpan, id string) bool {
-	if s.Parent().IsValid() && !s.Parent().IsRemote() {
-		return false
-	}
 	value, ok := attributeOf(s, "request_id")
-	return ok && value.AsString() == id
+	return ok && value.AsString() == id && enters(s)
 }
+
+// enters reports whether no span of this process is s's parent.
+func enters(s sdktrace.ReadOnlySpan) bool { return !s.Parent().IsValid() || s.Parent().IsRemote() }
 
 func (r *recorder) names() string {
 	r.mu.Lock()

@@ -20,6 +20,13 @@ func familyOf(name string) string {
 // scope is what 1.1 has for the scope's name: the import path of our package.
 const scope = "github.com/servetrace/servetrace/tracing"
 
+// userScope is that of spans which tests start in their own code.
+const userScope = "user"
+
+// foreign stands for the attributes of a span of somebody's instrumentation,
+// whose affair they are.
+func foreign(scope string) attributes { return attributes{"(those of the scope)": scope} }
+
 // treeOf joins the spans of one trace by their parents. It checks what holds for
 // every tree (1.1, 1.6 and the identity), and gives the root as it was recorded
 // and the tree as it is compared.
@@ -67,6 +74,9 @@ func (b *builder) build(s, parent sdktrace.ReadOnlySpan) *span {
 		Status:      s.Status().Code.String(),
 		Description: s.Status().Description,
 		Attributes:  b.attributes(s.Attributes()),
+	}
+	if from := s.InstrumentationScope().Name; from != scope && from != userScope {
+		out.Attributes = foreign(from)
 	}
 	for _, e := range s.Events() {
 		out.Events = append(out.Events, event{Name: e.Name, Attributes: b.attributes(e.Attributes)})
