@@ -1,0 +1,80 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// mostRoutes bounds the routes of one router or replica.
+const mostRoutes = 256
+
+func otherRoute(string) string { return other }
+
+// Router is the metrics of one deployment's router. Nil counts nothing.
+type Router struct {
+	app, deployment string
+	read            func() (queued, ongoing int)
+	wait            *timing
+	requests        *table[string, prometheus.Counter] // by route
+	handles         *table[string, prometheus.Counter]
+}
+
+// Router gives the metrics of a deployment's router. Ask once for each. read says
+// how many requests wait and how many are at replicas; it is called for each
+// scrape.
+func (s *Set) Router(app, deployment string, read func() (queued, ongoing int)) *Router {
+	if s == nil {
+		return nil
+	}
+	byRoute := func(f *family) *table[string, prometheus.Counter] {
+		return newTable(mostRoutes, otherRoute, func(route string) prometheus.Counter {
+			return s.counter(f, app, deployment, route)
+		})
+	}
+	r := &Router{
+		app: app, deployment: deployment, read: read,
+		wait:     s.histogram(routerWait, app, deployment),
+		requests: byRoute(routerRequests),
+		handles:  byRoute(handleRequests),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.routers = append(s.routers, r)
+	return r
+}
+
+// Choice is how a router's choice ended.
+type Choice struct {
+	// Route is that of the request.
+	Route string
+	// ByHandle says that it was a call by handle.
+	ByHandle bool
+	// Assigned says that a replica took it.
+	Assigned bool
+	// Wait is how long it waited for one.
+	Wait time.Duration
+	// Span is the router span's context; zero where it does not record.
+	Span trace.SpanContext
+}
+
+// Done counts a choice that has ended.
+func (r *Router) Done(c Choice) {
+	if r == nil {
+		return
+	}
+	r.requests.get(c.Route).Inc()
+	if c.ByHandle {
+		r.handles.get(c.Route).Inc()
+	}
+	if c.Assigned {
+		r.wait.observe(c.Wait, c.Span)
+	}
+}
+
+func (r *Router) gauges(out emit) {
+	queued, ongoing := r.read()
+	out(routerQueued, queued, r.app, r.deployment)
+	out(routerOngoing, ongoing, r.app, r.deployment)
+}
