@@ -10,10 +10,31 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/semconv"
+	"github.com/servetrace/servetrace/serving/internal/metrics"
+	"github.com/servetrace/servetrace/tracing"
 )
 
+// record puts a request that has ended into the metrics and the access log.
+func (p *proxy) record(x *exchange) {
+	took := time.Since(x.arrived)
+	p.metrics.Done()
+	ingress := p.unrouted
+	if x.route != nil {
+		ingress = x.route.ingress
+	}
+	ingress.Done(metrics.Outcome{
+		Route:   x.name,
+		Method:  semconv.Method(x.r.Method),
+		Status:  x.status,
+		Failed:  tracing.ProxyResult{StatusCode: x.status, Err: x.err}.Failed(tracing.HTTP),
+		Latency: took,
+		Span:    x.span,
+	})
+	p.logAccess(x, took)
+}
+
 // logAccess writes the one line that pairs with the spans of a request.
-func (p *proxy) logAccess(x *exchange) {
+func (p *proxy) logAccess(x *exchange, took time.Duration) {
 	ctx, level := x.ctx, x.level()
 	if ctx == nil {
 		ctx = context.WithoutCancel(x.r.Context())
@@ -25,7 +46,7 @@ func (p *proxy) logAccess(x *exchange) {
 	attrs = append(attrs,
 		slog.String("method", semconv.Method(x.r.Method)),
 		slog.Int("status", x.status),
-		slog.Float64("latency_ms", float64(time.Since(x.arrived).Microseconds())/1000),
+		slog.Float64("latency_ms", float64(took.Microseconds())/1000),
 		slog.String("client", x.r.RemoteAddr),
 		slog.String("request_id", x.id))
 	if x.route == nil {

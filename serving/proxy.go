@@ -9,6 +9,9 @@ import (
 	"net/url"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -21,6 +24,8 @@ type proxy struct {
 	timeout   time.Duration
 	work      *work
 	watch     *watch
+	metrics   *metrics.Proxy
+	unrouted  *metrics.Ingress // of requests that matched no route
 	component *tracing.Component
 	tracing   *tracing.Provider
 	log       *slog.Logger
@@ -52,7 +57,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := &exchange{arrived: time.Now(), r: r, id: requestID(r.Header)}
-	defer p.logAccess(x)
+	p.metrics.Began()
+	defer p.record(x)
 	if !p.work.admit() {
 		p.refuse(w, x)
 		return
@@ -94,13 +100,14 @@ type exchange struct {
 	arrived time.Time
 	r       *http.Request // as it came
 	id      string
-	route   *route          // nil: none matched
-	name    string          // of the route, as in spans
-	ctx     context.Context // with the proxy span; nil without a route
-	replica string          // unique id; empty until one took the request
-	status  int             // what the client was told, or 499
-	cut     bool            // whether its connection or stream was cut
-	err     error           // what ended it otherwise than by a response
+	route   *route            // nil: none matched
+	name    string            // of the route, as in spans
+	span    trace.SpanContext // of the proxy span; zero where it does not record
+	ctx     context.Context   // with the proxy span; nil without a route
+	replica string            // unique id; empty until one took the request
+	status  int               // what the client was told, or 499
+	cut     bool              // whether its connection or stream was cut
+	err     error             // what ended it otherwise than by a response
 }
 
 // serve answers a request that matched a route, and fills in x; r is the request
@@ -121,7 +128,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 		Method:    r.Method,
 		RoutePath: x.route.remainder(x.r.URL.Path),
 	})
-	x.ctx = ctx
+	x.ctx, x.span = ctx, span.Context()
 	resp := newResponse(ctx, w, r, x.id, x.route.prefix)
 	x.err = p.dispatch(ctx, resp, x, r)
 	x.status, x.cut = p.conclude(resp, x.err)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 
 	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
@@ -114,6 +115,7 @@ var _ runner = (*replica)(nil)
 
 func newReplica(app string, d *Deployment, s *Server, tp *tracing.Provider) *replica {
 	component := tp.NewReplica(app, d.name)
+	counts := s.metrics.Replica(app, d.name, component.UniqueID())
 	return &replica{
 		info: ReplicaInfo{
 			App:        app,
@@ -132,6 +134,7 @@ func newReplica(app string, d *Deployment, s *Server, tp *tracing.Provider) *rep
 			UniqueID:   component.UniqueID(),
 			Tracing:    tp,
 			Log:        s.log,
+			Metrics:    counts,
 		},
 	}
 }
@@ -168,6 +171,8 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 	start.Request = &u.request
 	ctx, span := r.tracing.StartReplica(ctx, start)
 	u.Context = ctx
+	began := time.Now()
+	r.scope.Metrics.Began()
 
 	err = errGoexit
 	defer func() {
@@ -175,6 +180,7 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 		var result tracing.ReplicaResult
 		result, err = c.end(u, err)
 		span.End(result)
+		r.scope.Metrics.Done(u.request.Route, time.Since(began), err != nil, span.Context())
 	}()
 	err = u.invoke()
 	return err

@@ -243,3 +243,10 @@ func (r *router) dropFreeLocked(m *member) {
 	r.free = r.free[:last]
 	m.at = -1
 }
+
+// queued is how many requests wait for a slot.
+func (r *router) queued() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting.Len()
+}

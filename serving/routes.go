@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/servetrace/servetrace/serving/internal/metrics"
 )
 
 // routeTable finds the app for a path by longest prefix. It never changes after
@@ -21,6 +23,7 @@ type route struct {
 
 	prefix  string
 	pattern func(*http.Request) string // nil where the handler has no patterns
+	ingress *metrics.Ingress           // of the HTTP proxy
 }
 
 func newRouteTable(routes []*route) *routeTable {

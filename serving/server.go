@@ -11,21 +11,25 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/tracing"
 )
 
 // Server serves apps over HTTP/1.1 and unencrypted HTTP/2 (prior knowledge).
 // Its methods are safe for concurrent use.
 type Server struct {
-	cfg   Config
-	log   *slog.Logger
-	http  *http.Server
-	work  *work
-	conns *conns
-	watch *watch
-	cut   context.CancelCauseFunc // ends every request's context
-	stops []func(context.Context) // of listers and replicas, in the order of the end
-	done  chan struct{}           // closed when nothing is accepted any more
+	cfg     Config
+	log     *slog.Logger
+	http    *http.Server
+	work    *work
+	conns   *conns
+	watch   *watch
+	metrics *metrics.Set
+	cut     context.CancelCauseFunc // ends every request's context
+	stops   []func(context.Context) // of listers and replicas, in the order of the end
+	done    chan struct{}           // closed when nothing is accepted any more
 
 	stop    sync.Once
 	stopErr error // written in stop
@@ -67,11 +71,12 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		opt.apply(&o)
 	}
 	s := &Server{
-		cfg:   cfg.withDefaults(),
-		log:   o.log,
-		work:  newWork(),
-		conns: newConns(),
-		done:  make(chan struct{}),
+		cfg:     cfg.withDefaults(),
+		log:     o.log,
+		work:    newWork(),
+		conns:   newConns(),
+		metrics: metrics.New(),
+		done:    make(chan struct{}),
 	}
 	s.watch = newWatch(s.cfg.StallTimeout, s.conns)
 	var routes []*route
@@ -139,6 +144,7 @@ func (s *Server) deploy(app string, d *Deployment, tp *tracing.Provider) *target
 		app:        app,
 		deployment: d.name,
 		router:     router,
+		metrics:    s.metrics.Router(app, d.name, router.queued),
 		tracing:    tp,
 		work:       s.work,
 		log:        s.log,
@@ -156,8 +162,10 @@ func (l localReplicas) watch(update func([]runner)) (stop func()) {
 }
 
 func newProxy(s *Server, routes []*route, tp *tracing.Provider) *proxy {
+	counts := s.metrics.Proxy(metrics.HTTP)
 	apps := make(map[string]string, len(routes))
 	for _, rt := range routes {
+		rt.ingress = counts.Ingress(rt.app, rt.deployment)
 		apps[rt.prefix] = rt.app
 	}
 	listing, _ := json.Marshal(apps) // a map of strings always has a form
@@ -167,6 +175,8 @@ func newProxy(s *Server, routes []*route, tp *tracing.Provider) *proxy {
 		timeout:   s.cfg.RequestTimeout,
 		work:      s.work,
 		watch:     s.watch,
+		metrics:   counts,
+		unrouted:  counts.Ingress("", ""),
 		component: tp.NewProxy(),
 		tracing:   tp,
 		log:       s.log,
@@ -221,6 +231,13 @@ func (s *Server) serve(l net.Listener) {
 	}
 	close(s.done)
 }
+
+// Collector gives the metrics of the server, for a registry of the program's own;
+// docs/operations.md lists them. It is always the same, may be registered before
+// Start and scraped at any time, and is safe for concurrent use. The number of
+// series is bounded. Latencies of sampled requests carry their trace as exemplar,
+// which registries show in the OpenMetrics form.
+func (s *Server) Collector() prometheus.Collector { return s.metrics }
 
 // Addr is the address that the server listens on, with the real port; nil
 // before Start.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -14,6 +15,7 @@ import (
 type target struct {
 	app, deployment string
 	router          *router
+	metrics         *metrics.Router
 	tracing         *tracing.Provider
 	work            *work
 	log             *slog.Logger
@@ -42,20 +44,38 @@ func (t *target) assign(ctx context.Context, s tracing.RouterStart) (routed cont
 		}
 	}
 	span.End(result)
-	return routed, assignment{t.router, m}, err
+	t.metrics.Done(metrics.Choice{
+		Route:    routeOf(ctx),
+		ByHandle: s.Protocol == tracing.Handle,
+		Assigned: err == nil,
+		Wait:     wait,
+		Span:     span.Context(),
+	})
+	return routed, assignment{t, m}, err
 }
 
 // assignment is a place in a replica that has accepted a call.
 type assignment struct {
-	router *router
+	target *target
 	member *member
+}
+
+// routeOf is the route of the request that ctx belongs to; empty outside of one.
+func routeOf(ctx context.Context) string {
+	if r := tracing.RequestFromContext(ctx); r != nil {
+		return r.Route
+	}
+	return ""
 }
 
 // run has the replica run c under ctx, which is that of assign. It returns when
 // the user's code has really returned; the slot is free then.
 func (a assignment) run(ctx context.Context, c call) error {
 	// Deferred, because user code may end the goroutine by runtime.Goexit.
-	defer a.router.release(a.member)
+	defer func() {
+		a.target.metrics.Released()
+		a.target.router.release(a.member)
+	}()
 	return a.member.runner.run(ctx, c)
 }
 

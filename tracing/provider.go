@@ -149,3 +149,11 @@ func (p *Provider) start(ctx context.Context, family string, opts []trace.SpanSt
 	}
 	return ctx, span
 }
+
+// contextOf gives the context of a span that may be nil: zero then.
+func contextOf(span trace.Span) trace.SpanContext {
+	if span == nil {
+		return trace.SpanContext{}
+	}
+	return span.SpanContext()
+}

@@ -70,6 +70,23 @@ type ProxyResult struct {
 	Err error
 }
 
+// Failed says whether the proxy span of a request of protocol p that ended so is
+// an error: for a result with an error, for a status of 4xx or 5xx, for a close
+// code other than 1000 and 1001 and for a gRPC code that counts as a server's
+// fault. It holds for requests without a span too.
+func (r ProxyResult) Failed(p Protocol) bool {
+	switch {
+	case r.Err != nil:
+		return true
+	case p == GRPC:
+		return r.GRPCCode == "" || serverFault(r.GRPCCode)
+	case p == WebSocket:
+		return r.StatusCode != 1000 && r.StatusCode != 1001
+	default:
+		return r.StatusCode >= 400
+	}
+}
+
 // ProxySpan is the span of one request in the proxy. The zero value is the span
 // of an unsampled request: its End does nothing.
 type ProxySpan struct {
@@ -129,10 +146,11 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 // is worth.
 func (s ProxySpan) Recording() bool { return s.span != nil }
 
-// End ends the span with its status: ERROR for a result with an error, for a
-// status of 4xx or 5xx, for a close code other than 1000 and 1001 and for a
-// gRPC code that counts as a server's fault; else OK. Call it once, when the
-// last byte is with the client or nothing more will follow.
+// Context returns the span's context; zero where it does not record.
+func (s ProxySpan) Context() trace.SpanContext { return contextOf(s.span) }
+
+// End ends the span with its status: ERROR for a result that has Failed, else OK.
+// Call it once, when the last byte is with the client or nothing more will follow.
 func (s ProxySpan) End(r ProxyResult) {
 	if s.span == nil {
 		return
@@ -144,7 +162,7 @@ func (s ProxySpan) End(r ProxyResult) {
 	if r.Err != nil {
 		recordException(s.span, r.Err, semconv.EscapedTrue)
 	}
-	if r.Err != nil || s.failed(r) {
+	if r.Failed(s.protocol) {
 		s.span.SetStatus(codes.Error, description(r.Err))
 	} else {
 		s.span.SetStatus(codes.Ok, "")
@@ -164,17 +182,6 @@ func (s ProxySpan) endAttributes(r ProxyResult) {
 		attrs.text(semconv.HTTPRoute, s.route)
 	}
 	attrs.setOn(s.span)
-}
-
-func (s ProxySpan) failed(r ProxyResult) bool {
-	switch s.protocol {
-	case GRPC:
-		return serverFault(r.GRPCCode)
-	case WebSocket:
-		return r.StatusCode != 1000 && r.StatusCode != 1001
-	default:
-		return r.StatusCode >= 400
-	}
 }
 
 // serverFault says which codes, set by user code without an error, make a

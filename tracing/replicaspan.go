@@ -80,6 +80,9 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 // is worth.
 func (s ReplicaSpan) Recording() bool { return s.span != nil }
 
+// Context returns the span's context; zero where it does not record.
+func (s ReplicaSpan) Context() trace.SpanContext { return contextOf(s.span) }
+
 // End ends the span. Its status stays unset, as in Ray; an error is an event
 // that did not escape. Call it once, when the handler has really returned.
 func (s ReplicaSpan) End(r ReplicaResult) {

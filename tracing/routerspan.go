@@ -94,6 +94,9 @@ func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Cont
 	return ctx, RouterSpan{span: span, start: s, route: route}
 }
 
+// Context returns the span's context; zero where it does not record.
+func (s RouterSpan) Context() trace.SpanContext { return contextOf(s.span) }
+
 // End ends the span. Its status stays unset, as in Ray. Call it once, when a
 // replica accepted the request or none will.
 func (s RouterSpan) End(r RouterResult) {

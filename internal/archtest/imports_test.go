@@ -22,7 +22,8 @@ var importTable = []struct {
 	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile"}},
 	{dir: "admin", may: []string{"host"}},
 	{dir: "serving", may: []string{"tracing", "semconv"}},
-	{dir: "serving/internal/scope", may: []string{"tracing"}},
+	{dir: "serving/internal/scope", may: []string{"tracing", "serving/internal/metrics"}},
+	{dir: "serving/internal/metrics"},
 	{dir: "tracing", may: []string{"semconv"}},
 	{dir: "semconv"},
 	{dir: "host", may: []string{
@@ -231,8 +232,8 @@ var keeperRules = []struct {
 		why: "dd-trace-go is heavy and has a mind of its own: only who asks for Datadog links it",
 	},
 	{
-		imported: "github.com/prometheus", by: []string{"admin"},
-		why: "metrics are made of the host's books, in one place",
+		imported: "github.com/prometheus", by: []string{"admin", "serving"},
+		why: "metrics are made of the host's books, and of what serving counts, each in one place",
 	},
 	{
 		// The OTLP exporter reads the codes of back ends, and gives those of HTTP

@@ -81,9 +81,11 @@ func all(s *Set) {
 		none.Done(Outcome{Method: "GET", Status: 404, Failed: true})
 	}
 	s.Proxy(GRPC).Ingress("a", "D").Done(Outcome{Route: "a", Method: "/p.S/M", Code: "OK"})
-	router := s.Router("a", "D", func() (int, int) { return 3, 4 })
+	router := s.Router("a", "D", func() int { return 3 })
 	router.Done(Choice{Route: "/x", Assigned: true, Wait: time.Second})
-	router.Done(Choice{Route: "/x", ByHandle: true})
+	router.Done(Choice{Route: "/x", ByHandle: true, Assigned: true})
+	router.Released()
+	router.Done(Choice{Route: "/x"})
 	r := s.Replica("a", "D", "r1")
 	r.Constructed(time.Second)
 	r.Started()
@@ -122,11 +124,11 @@ func TestEverythingIsCounted(t *testing.T) {
 		"serve_num_http_error_requests_total{application=a,error_code=500,method=GET,route=/x}":                         1,
 		"serve_num_http_error_requests_total{application=,error_code=404,method=GET,route=}":                            1,
 		"serve_num_deployment_http_error_requests_total{application=a,deployment=D,error_code=500,method=GET,route=/x}": 1,
-		"serve_num_router_requests_total{application=a,deployment=D,route=/x}":                                          2,
+		"serve_num_router_requests_total{application=a,deployment=D,route=/x}":                                          3,
 		"serve_handle_request_counter_total{application=a,deployment=D,route=/x}":                                       1,
-		"serve_request_router_fulfillment_time_ms{application=a,deployment=D}":                                          1,
+		"serve_request_router_fulfillment_time_ms{application=a,deployment=D}":                                          2,
 		"serve_deployment_queued_queries{application=a,deployment=D}":                                                   3,
-		"serve_num_ongoing_requests_at_replicas{application=a,deployment=D}":                                            4,
+		"serve_num_ongoing_requests_at_replicas{application=a,deployment=D}":                                            1,
 		"serve_deployment_request_counter_total{" + replica + ",route=/x}":                                              1,
 		"serve_deployment_error_counter_total{" + replica + ",route=/x}":                                                0,
 		"serve_deployment_processing_latency_ms{" + replica + ",route=/x}":                                              1,
@@ -190,7 +192,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	const many = 3 * mostOutcomes
 	s := New()
 	in := s.Proxy(HTTP).Ingress("a", "D")
-	router := s.Router("a", "D", func() (int, int) { return 0, 0 })
+	router := s.Router("a", "D", func() int { return 0 })
 	r := s.Replica("a", "D", "r")
 	var models []string
 	for i := range many {
@@ -326,7 +328,7 @@ func TestSetConcurrentSafe(t *testing.T) {
 	const workers, each = 8, 500
 	s := New()
 	in := s.Proxy(HTTP).Ingress("a", "D")
-	router := s.Router("a", "D", func() (int, int) { return 0, 0 })
+	router := s.Router("a", "D", func() int { return 0 })
 	var group sync.WaitGroup
 	for w := range workers {
 		group.Go(func() {
@@ -393,6 +395,7 @@ func (p path) request(span trace.SpanContext) {
 	p.router.Done(Choice{Route: "/", Assigned: true, Span: span})
 	p.replica.Began()
 	p.replica.Done("/", time.Millisecond, false, span)
+	p.router.Released()
 	p.proxy.Done()
 	p.ingress.Done(Outcome{Route: "/", Method: "GET", Status: 200, Latency: time.Millisecond, Span: span})
 }

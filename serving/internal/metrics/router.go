@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,16 +16,16 @@ func otherRoute(string) string { return other }
 // Router is the metrics of one deployment's router. Nil counts nothing.
 type Router struct {
 	app, deployment string
-	read            func() (queued, ongoing int)
+	queued          func() int
+	ongoing         atomic.Int64
 	wait            *timing
 	requests        *table[string, prometheus.Counter] // by route
 	handles         *table[string, prometheus.Counter]
 }
 
-// Router gives the metrics of a deployment's router. Ask once for each. read says
-// how many requests wait and how many are at replicas; it is called for each
-// scrape.
-func (s *Set) Router(app, deployment string, read func() (queued, ongoing int)) *Router {
+// Router gives the metrics of a deployment's router. Ask once for each. queued
+// says how many requests wait; it is called for each scrape.
+func (s *Set) Router(app, deployment string, queued func() int) *Router {
 	if s == nil {
 		return nil
 	}
@@ -34,7 +35,7 @@ func (s *Set) Router(app, deployment string, read func() (queued, ongoing int)) 
 		})
 	}
 	r := &Router{
-		app: app, deployment: deployment, read: read,
+		app: app, deployment: deployment, queued: queued,
 		wait:     s.histogram(routerWait, app, deployment),
 		requests: byRoute(routerRequests),
 		handles:  byRoute(handleRequests),
@@ -51,7 +52,7 @@ type Choice struct {
 	Route string
 	// ByHandle says that it was a call by handle.
 	ByHandle bool
-	// Assigned says that a replica took it.
+	// Assigned says that a replica took it; Released follows then.
 	Assigned bool
 	// Wait is how long it waited for one.
 	Wait time.Duration
@@ -69,12 +70,19 @@ func (r *Router) Done(c Choice) {
 		r.handles.get(c.Route).Inc()
 	}
 	if c.Assigned {
+		r.ongoing.Add(1)
 		r.wait.observe(c.Wait, c.Span)
 	}
 }
 
+// Released says that a replica has finished a request that it took.
+func (r *Router) Released() {
+	if r != nil {
+		r.ongoing.Add(-1)
+	}
+}
+
 func (r *Router) gauges(out emit) {
-	queued, ongoing := r.read()
-	out(routerQueued, queued, r.app, r.deployment)
-	out(routerOngoing, ongoing, r.app, r.deployment)
+	out(routerQueued, r.queued(), r.app, r.deployment)
+	out(routerOngoing, int(r.ongoing.Load()), r.app, r.deployment)
 }

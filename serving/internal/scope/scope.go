@@ -18,6 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -29,6 +30,8 @@ type Replica struct {
 	Tracing *tracing.Provider
 	// Log is the server's; never nil.
 	Log *slog.Logger
+	// Metrics are the replica's; nil, which counts nothing, without a server.
+	Metrics *metrics.Replica
 	// Models takes the ids of the models that the replica holds, to the router;
 	// nil where nobody asks for them. It does not block.
 	Models func(ids []string)
