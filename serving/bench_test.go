@@ -1,12 +1,15 @@
 package serving
 
 import (
+	"context"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -60,3 +63,74 @@ func BenchmarkServe(b *testing.B) {
 type discardSpans struct{ *spanLog }
 
 func (discardSpans) OnEnd(sdktrace.ReadOnlySpan) {}
+
+// BenchmarkHandleCall measures a call by handle from inside a call, which is
+// what composition costs; "stream" is one with ten values.
+func BenchmarkHandleCall(b *testing.B) {
+	for _, bb := range []struct {
+		name        string
+		on, sampled bool
+	}{{"off", false, false}, {"unsampled", true, false}, {"sampled", true, true}} {
+		b.Run(bb.name, func(b *testing.B) {
+			tp := tracing.Off()
+			if bb.on {
+				tp = provider(b, discardSpans{newSpanLog()})
+			}
+			d := functions("D", WithReplicas(2))
+			add := AddFunction(d, "add", func(_ context.Context, n int) (int, error) { return n + 1, nil })
+			ten := AddStream(d, "ten", func(_ context.Context, n int) iter.Seq2[int, error] {
+				return func(yield func(int, error) bool) {
+					for range 10 {
+						if !yield(n, nil) {
+							return
+						}
+					}
+				}
+			})
+			outer := functions("Outer")
+			within := AddFunction(outer, "", func(ctx context.Context, f func(context.Context)) (struct{}, error) {
+				f(ctx)
+				return struct{}{}, nil
+			})
+			s, err := New(Config{HTTPAddr: "127.0.0.1:0"}, []*App{
+				NewApp("a", NewDeployment("A", http.NotFoundHandler()), WithDeployments(d, outer)),
+			}, WithTracing(tp), WithLogger(slog.New(slog.DiscardHandler)))
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := s.Start(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = s.Shutdown(context.Background()) }()
+			flags := trace.TraceFlags(0).WithSampled(bb.sampled)
+			ctx := trace.ContextWithRemoteSpanContext(b.Context(), trace.NewSpanContext(trace.SpanContextConfig{
+				TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: flags,
+			}))
+			measure := func(name string, call func(context.Context)) {
+				b.Run(name, func(b *testing.B) {
+					b.ReportAllocs()
+					_, err := within.Call(ctx, func(ctx context.Context) {
+						for b.Loop() {
+							call(ctx)
+						}
+					})
+					if err != nil {
+						b.Fatal(err)
+					}
+				})
+			}
+			measure("function", func(ctx context.Context) {
+				if n, err := add.Call(ctx, 1); n != 2 || err != nil {
+					b.Fatal(n, err)
+				}
+			})
+			measure("stream", func(ctx context.Context) {
+				for _, err := range ten.Stream(ctx, 1) {
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}

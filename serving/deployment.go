@@ -21,6 +21,7 @@ type Deployment struct {
 	replicas   int
 	maxOngoing int
 	maxQueued  int
+	methods    []method // that others call by handle
 
 	target atomic.Pointer[target] // set once, when a server is built for it
 }
@@ -80,6 +81,12 @@ func (d *Deployment) check(ingress bool) error {
 	}
 	if d.target.Load() != nil {
 		faults = append(faults, errors.New("a server has it already: build one for each"))
+	}
+	if !ingress && len(d.methods) == 0 {
+		faults = append(faults, errors.New("no functions: nothing can call it; see AddFunction"))
+	}
+	if err := d.checkMethods(); err != nil {
+		faults = append(faults, err)
 	}
 	if d.replicas < 1 {
 		faults = append(faults, fmt.Errorf("replicas %d: want 1 or more", d.replicas))

@@ -1,7 +1,9 @@
 // Package serving runs applications behind an HTTP proxy, in the manner of Ray
 // Serve: the proxy finds the app by route prefix, a router chooses one of its
 // deployment's replicas, and the replica runs the handler. Each of the three
-// has its span, made through package tracing.
+// has its span, made through package tracing. A handler calls the app's other
+// deployments by [Handle] and [StreamHandle], which is a router and a replica
+// again, with their spans below the caller's.
 //
 // The life of a [Server]:
 //
@@ -10,7 +12,8 @@
 //     proxy (request id, route, timeout, proxy span) →
 //     router (a slot, or a place in the queue; router span) →
 //     replica (the handler, replica span) → the handler's response, as it is
-//     written, or the proxy's own (404, 408, 500, 503).
+//     written, or the proxy's own (404, 408, 500, 503). A call by handle goes
+//     router → replica, on the goroutine of its caller.
 //  3. [Server.Shutdown] drains: health turns 503, new requests are refused,
 //     those in flight finish, within the bound of its context.
 //
@@ -21,8 +24,8 @@
 //
 // What the package does not do: it starts no processes and no plugins, sets no
 // OpenTelemetry globals, handles no signals and reads the environment only in
-// [ConfigFromEnv]. Batching, calls between deployments, gRPC and web sockets
-// are not in it yet.
+// [ConfigFromEnv].
 //
-// Open proxy.go first, then router.go, replica.go and response.go.
+// Open proxy.go first, then target.go, router.go, replica.go and response.go;
+// handle.go for calls between deployments.
 package serving

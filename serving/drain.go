@@ -1,6 +1,9 @@
 package serving
 
-import "sync"
+import (
+	"errors"
+	"sync"
+)
 
 // work counts what is under way, and admits or refuses under the same lock: no
 // request slips in once draining has begun.
@@ -8,9 +11,10 @@ type work struct {
 	idle chan struct{} // closed when draining, and nothing is under way
 
 	mu       sync.Mutex
+	started  bool
 	draining bool
 	requests int // in the proxy
-	handlers int // goroutines; one may outlive its request
+	handlers int // user code that runs for a request or a call; it may outlive its request
 }
 
 func newWork() *work {
@@ -35,6 +39,31 @@ func (k *work) requestDone() {
 	k.checkLocked()
 }
 
+var errNotStarted = errors.New("its server has not started: call Server.Start first")
+
+// start lets calls by handle in.
+func (k *work) start() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.started = true
+}
+
+// admitCall counts in a call by handle, which handlerDone counts out. One from
+// inside user code that is counted itself is admitted whatever the state.
+// Otherwise it fails with errNotStarted or ErrShuttingDown.
+func (k *work) admitCall(inside bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.draining && (!inside || k.requests == 0 && k.handlers == 0): // then who called has ended meanwhile
+		return ErrShuttingDown
+	case !k.started && !inside:
+		return errNotStarted
+	}
+	k.handlers++
+	return nil
+}
+
 // handlerStarts is called by an admitted request only.
 func (k *work) handlerStarts() {
 	k.mu.Lock()
@@ -57,8 +86,9 @@ func (k *work) drain() {
 	k.checkLocked()
 }
 
-// checkLocked closes idle in its time, once: only requests start handlers, and
-// none is admitted any more, so that nothing follows when both counts are zero.
+// checkLocked closes idle in its time, once: only requests and handlers start
+// handlers, and no request is admitted any more, so that nothing follows when
+// both counts are zero.
 func (k *work) checkLocked() {
 	if k.draining && k.requests == 0 && k.handlers == 0 {
 		close(k.idle)

@@ -76,6 +76,10 @@ type running struct {
 	call    call
 	request tracing.Request
 	scope   scope.Call
+
+	// inCaller: the goroutine is in the loop body of whoever ranges over the
+	// call's stream. A panic there, or a Goexit, is none of the callee's.
+	inCaller bool
 }
 
 type runningKey struct{}
@@ -189,6 +193,9 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 // invoke runs the user's code and gives what it failed with.
 func (u *running) invoke() (err error) {
 	defer func() {
+		if u.inCaller {
+			return // the panic goes on to the caller, with its stack
+		}
 		switch v := recover(); v {
 		case nil:
 		case http.ErrAbortHandler:

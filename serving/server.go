@@ -217,6 +217,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("start server: %w", err)
 	}
 	s.started, s.addr = true, l.Addr()
+	s.work.start()
 	s.watch.start() // ends by Shutdown
 	go s.serve(l)   // ends by Shutdown, which waits for done
 	return nil

@@ -1,0 +1,166 @@
+package serving
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"strings"
+)
+
+// DefaultMaxJSONBytes is how large the body of a request to [JSON] or
+// [JSONStream] may be unless [WithMaxJSONBytes] says otherwise: 4 MiB.
+const DefaultMaxJSONBytes = 4 << 20
+
+// JSONOption changes what [JSON] or [JSONStream] makes.
+type JSONOption struct{ apply func(*jsonInput) }
+
+// WithMaxJSONBytes sets how large a request's body may be, 1 or more; the default
+// is [DefaultMaxJSONBytes]. A larger one is answered with status 413.
+func WithMaxJSONBytes(n int64) JSONOption {
+	return JSONOption{func(in *jsonInput) { in.maxBytes = n }}
+}
+
+// JSON makes a function an HTTP handler, so that it can be a deployment's
+// ingress: JSON(f), JSON(handle.Call), or JSON(batcher.Do). The request's body,
+// one JSON value, is decoded into In; what f returns is sent as JSON, with
+// status 200. GET and HEAD have no body, f gets the zero In; all other methods
+// must have one. Fields that In does not have are ignored, and so is the
+// request's Content-Type.
+//
+// A body that is not JSON, or not that of an In, is answered with 400 and a text
+// that says where it is wrong. An error of f is that of a [HandlerFunc]: 500, or
+// 503 for a [*QueueFullError].
+func JSON[In, Out any](f func(context.Context, In) (Out, error), opts ...JSONOption) http.Handler {
+	input := newJSONInput(opts)
+	return HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		var in In
+		if ok, err := input.read(w, r, &in); !ok {
+			return err
+		}
+		out, err := f(r.Context(), in)
+		if err != nil {
+			return err
+		}
+		body, err := json.Marshal(out)
+		if err != nil {
+			return fmt.Errorf("encode response: %w", err)
+		}
+		w.Header()["Content-Type"] = []string{"application/json"}
+		_, err = w.Write(append(body, '\n'))
+		return err
+	})
+}
+
+// JSONStream is [JSON] for a function that answers with a stream, such as the
+// Stream of a [StreamHandle]. Each value is sent, and flushed, as it comes: to
+// clients that accept text/event-stream (browsers' EventSource) as a
+// server-sent event with the JSON as its data, to others as one line of JSON
+// (application/x-ndjson).
+//
+// An error before the first value is that of a [HandlerFunc]. After that the
+// connection is cut, so that the client does not take what it has for the whole.
+func JSONStream[In, Out any](f func(context.Context, In) iter.Seq2[Out, error], opts ...JSONOption) http.Handler {
+	input := newJSONInput(opts)
+	return HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		var in In
+		if ok, err := input.read(w, r, &in); !ok {
+			return err
+		}
+		before, after := "", "\n"
+		w.Header()["Content-Type"] = []string{"application/x-ndjson"}
+		if acceptsEvents(r.Header) {
+			before, after = "data: ", "\n\n"
+			w.Header()["Content-Type"] = []string{"text/event-stream"}
+			w.Header()["Cache-Control"] = []string{"no-cache"}
+		}
+		flush := http.NewResponseController(w).Flush
+		var line []byte
+		for out, err := range f(r.Context(), in) {
+			if err != nil {
+				return err
+			}
+			body, err := json.Marshal(out)
+			if err != nil {
+				return fmt.Errorf("encode response: %w", err)
+			}
+			line = append(append(append(line[:0], before...), body...), after...)
+			if _, err = w.Write(line); err != nil {
+				return err
+			}
+			if err = flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// acceptsEvents looks for the one type that an EventSource asks for by name.
+func acceptsEvents(h http.Header) bool {
+	for _, accept := range h["Accept"] {
+		for part := range strings.SplitSeq(accept, ",") {
+			mediaType, _, _ := strings.Cut(part, ";")
+			if strings.EqualFold(strings.TrimSpace(mediaType), "text/event-stream") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// jsonInput is how requests are read.
+type jsonInput struct{ maxBytes int64 }
+
+func newJSONInput(opts []JSONOption) *jsonInput {
+	in := &jsonInput{maxBytes: DefaultMaxJSONBytes}
+	for _, o := range opts {
+		o.apply(in)
+	}
+	return in
+}
+
+// read decodes r's body into value, a pointer. Where it is the client's fault
+// that it can not, it has answered already, and err is nil.
+func (in *jsonInput) read(w http.ResponseWriter, r *http.Request, value any) (ok bool, err error) {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return true, nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, in.maxBytes))
+	switch _, tooLarge := errors.AsType[*http.MaxBytesError](err); {
+	case tooLarge:
+		http.Error(w, fmt.Sprintf("request body: more than %d bytes", in.maxBytes), http.StatusRequestEntityTooLarge)
+		return false, nil
+	case err != nil && r.Context().Err() == nil && !isCancellation(err):
+		http.Error(w, "request body: "+err.Error(), http.StatusBadRequest)
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	if err := json.Unmarshal(body, value); err != nil {
+		http.Error(w, "request body: "+jsonFault(body, err), http.StatusBadRequest)
+		return false, nil
+	}
+	return true, nil
+}
+
+// jsonFault tells a client what is wrong with its JSON.
+func jsonFault(body []byte, err error) string {
+	if len(body) == 0 {
+		return "empty, want JSON"
+	}
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Sprintf("not JSON, at byte %d: %v", syntax.Offset, err)
+	}
+	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		where := ""
+		if kind.Field != "" {
+			where = fmt.Sprintf("field %q: ", kind.Field)
+		}
+		return fmt.Sprintf("%sgot a JSON %s, want one for %v", where, kind.Value, kind.Type)
+	}
+	return err.Error()
+}
