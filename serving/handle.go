@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/servetrace/servetrace/semconv"
+	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -145,7 +146,7 @@ func (t *target) admitCall(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	if u := runningIn(ctx); u != nil && u.replica.work == t.work && !u.scope.Ended() {
+	if c := scope.FromContext(ctx); c != nil && c.Replica.Server == t.work && !c.Ended() {
 		return t.work.admitCall(true)
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -231,9 +232,11 @@ func TestDrainWithCalls(t *testing.T) {
 		_, _ = io.WriteString(w, strings.Repeat("x", n))
 		return err
 	}, b)
-	over := make(chan context.Context, 1)
+	over := make(chan context.Context, 2)
 	go func() {
-		over <- <-inA
+		ctx := <-inA
+		over <- ctx
+		over <- ctx
 		goOn <- struct{}{}
 	}()
 	checkStatus(t, r.get("/"), 200)
@@ -257,6 +260,15 @@ func TestDrainWithCalls(t *testing.T) {
 	}
 	if n, err := quick.Call(inHeld, 1); n != 1 || err != nil {
 		t.Errorf("a call inside of one in flight: %d, %v", n, err)
+	}
+	batch := scope.NewCall(scope.FromContext(inHeld).Replica)
+	inBatch := scope.ContextWithCall(context.WithoutCancel(<-over), batch) // its first member is over, others are not
+	if n, err := quick.Call(inBatch, 1); n != 1 || err != nil {
+		t.Errorf("a call inside of a batch: %d, %v", n, err)
+	}
+	batch.End()
+	if _, err := quick.Call(inBatch, 1); !errors.Is(err, ErrShuttingDown) {
+		t.Errorf("a call after its batch: %v, want ErrShuttingDown", err)
 	}
 	goOn <- struct{}{}
 	if got := receive(t, "the answer", inFlight); got.Status != 200 || len(got.Body) != 42 {

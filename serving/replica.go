@@ -109,7 +109,6 @@ type replica struct {
 	handler    http.Handler // nil where the deployment has none
 	component  *tracing.Component
 	tracing    *tracing.Provider
-	work       *work
 	log        *slog.Logger
 	scope      *scope.Replica
 	stopped    atomic.Bool
@@ -130,12 +129,13 @@ func newReplica(app string, d *Deployment, s *Server, tp *tracing.Provider) *rep
 		handler:    d.handler,
 		component:  component,
 		tracing:    tp,
-		work:       s.work,
 		log:        s.log,
 		scope: &scope.Replica{
 			App:        app,
 			Deployment: d.name,
 			UniqueID:   component.UniqueID(),
+			MaxOngoing: d.maxOngoing,
+			Server:     s.work,
 			Tracing:    tp,
 			Log:        s.log,
 			Metrics:    counts,

@@ -5,7 +5,9 @@
 //
 // The life of a Call: serving makes it as a replica starts a call, puts it into
 // the context of the user's code, and ends it with [Call.End] once that code
-// has really returned. The life of a Replica: made with the replica, it is
+// has really returned. What runs for several calls, or after them, makes its
+// own with [NewCall]. A call by handle is made inside of a Call that has not
+// ended, or comes from outside. The life of a Replica: made with the replica, it is
 // ended by [Replica.Stop] after the last call.
 //
 // The package knows neither routers nor protocols. Open scope.go, which is all.
@@ -26,6 +28,11 @@ import (
 // change once it runs calls; its methods are safe for concurrent use.
 type Replica struct {
 	App, Deployment, UniqueID string
+	// MaxOngoing is how many calls it runs at a time.
+	MaxOngoing int
+	// Server is the same in all replicas of one server, and in no others; it
+	// can be compared.
+	Server any
 	// Tracing makes the spans; never nil.
 	Tracing *tracing.Provider
 	// Log is the server's; never nil.
@@ -121,8 +128,17 @@ type Call struct {
 	onEnd []func()
 }
 
+// NewCall is for work of a replica that is no call of its router's, such as a
+// batch: it may outlive the calls that it is done for. Whoever makes it ends it.
+func NewCall(r *Replica) *Call { return &Call{Replica: r} }
+
 // Key is where a context has its *Call.
 type Key struct{}
+
+// ContextWithCall gives a context that belongs to c.
+func ContextWithCall(ctx context.Context, c *Call) context.Context {
+	return context.WithValue(ctx, Key{}, c)
+}
 
 // FromContext gives the call that ctx belongs to; nil outside of a replica.
 func FromContext(ctx context.Context) *Call {
@@ -152,7 +168,7 @@ func (c *Call) Ended() bool {
 	return c.ended
 }
 
-// End calls what OnEnd was given. It is for package serving, once.
+// End calls what OnEnd was given. It is for whoever made the call, once.
 func (c *Call) End() {
 	c.mu.Lock()
 	funcs := c.onEnd

@@ -62,7 +62,10 @@ func TestValueOnceMadeAllocatesNothing(t *testing.T) {
 func TestEndings(t *testing.T) {
 	var order []string
 	note := func(what string) func() { return func() { order = append(order, what) } }
-	c := new(scope.Call)
+	c := scope.NewCall(new(scope.Replica))
+	if got := scope.FromContext(scope.ContextWithCall(t.Context(), c)); got != c {
+		t.Errorf("the context's call is %v, want %v", got, c)
+	}
 	c.OnEnd(note("first"))
 	c.OnEnd(note("second"))
 	if c.Ended() {
