@@ -34,6 +34,7 @@ type Option struct{ apply func(*options) }
 type options struct {
 	hosts    []string
 	profiles bool
+	registry *prometheus.Registry // of the Server, which adds to it; nil: one of the handler's own
 }
 
 // WithHosts has requests answered that come by these host names, without port,
@@ -61,7 +62,11 @@ func Handler(stats func() host.Stats, opts ...Option) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(pathPage, func(w http.ResponseWriter, r *http.Request) { servePage(w, r, s) })
 	mux.HandleFunc(pathJSON, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s) })
-	mux.Handle(pathMetrics, metricsHandler(s))
+	registry := o.registry
+	if registry == nil {
+		registry = prometheus.NewRegistry()
+	}
+	mux.Handle(pathMetrics, metricsHandler(registry, s))
 	mux.HandleFunc(pathHealth, func(w http.ResponseWriter, _ *http.Request) {
 		write(w, "text/plain; charset=utf-8", []byte("ok\n"))
 	})
@@ -145,10 +150,9 @@ func write(w http.ResponseWriter, kind string, text []byte) {
 }
 
 // metricsHandler serves the collector, and those of the Go runtime and the
-// process, from a registry of its own: what a program registers elsewhere is
-// none of it.
-func metricsHandler(s *snapshots) http.Handler {
-	registry := prometheus.NewRegistry()
+// process, from a registry that is the listener's own: what a program registers
+// elsewhere is none of it.
+func metricsHandler(registry *prometheus.Registry, s *snapshots) http.Handler {
 	registry.MustRegister(
 		NewCollector(func() host.Stats { stats, _ := s.stats(); return stats }),
 		collectors.NewGoCollector(),

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/servetrace/servetrace/host"
 )
 
@@ -32,10 +34,11 @@ const (
 // Server is a [Handler] on a listener of its own. Its methods are safe for
 // concurrent use.
 type Server struct {
-	addr string
-	log  *slog.Logger
-	http *http.Server
-	done sync.WaitGroup
+	addr     string
+	log      *slog.Logger
+	registry *prometheus.Registry
+	http     *http.Server
+	done     sync.WaitGroup
 
 	mu      sync.Mutex
 	bound   net.Addr
@@ -59,9 +62,12 @@ func NewServer(cfg Config, stats func() host.Stats, log *slog.Logger) (*Server, 
 	if cfg.Profiles {
 		opts = append(opts, WithProfiles())
 	}
+	registry := prometheus.NewRegistry()
+	opts = append(opts, Option{func(o *options) { o.registry = registry }})
 	return &Server{
-		addr: cfg.Addr,
-		log:  log,
+		addr:     cfg.Addr,
+		log:      log,
+		registry: registry,
 		http: &http.Server{
 			Handler:        Handler(stats, opts...),
 			ReadTimeout:    readTimeout,
@@ -98,6 +104,16 @@ func (s *Server) Start(ctx context.Context) error {
 			s.log.Error("the admin listener has failed; the service goes on without it", "error", err)
 		}
 	})
+	return nil
+}
+
+// Register adds metrics to /metrics, at any time: those of what starts after the
+// listener. They are c's from then on, and c must be safe for concurrent use. It
+// fails where c clashes with what is there, or was added before.
+func (s *Server) Register(c prometheus.Collector) error {
+	if err := s.registry.Register(c); err != nil {
+		return fmt.Errorf("admin listener: metrics: %w", err)
+	}
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/servetrace/servetrace/host"
 )
@@ -265,4 +266,20 @@ func TestHundredScrapesConcurrentSafe(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// What starts after the listener adds its metrics, once.
+func TestRegister(t *testing.T) {
+	s := startServer(t, sample)
+	late := prometheus.NewGauge(prometheus.GaugeOpts{Name: "late", Help: "It came late."})
+	late.Set(7)
+	if err := s.Register(late); err != nil {
+		t.Fatal(err)
+	}
+	if _, body := fetch(t, strings.Replace(s.URL(), pathPage, pathMetrics, 1)); !strings.Contains(body, "\nlate 7\n") {
+		t.Errorf("metrics without what was added:\n%s", body)
+	}
+	if err := s.Register(late); err == nil || !strings.HasPrefix(err.Error(), "admin listener: metrics: ") {
+		t.Errorf("the second time: %v", err)
+	}
 }
