@@ -65,6 +65,34 @@ func (e *QueueFullError) Error() string {
 		e.Queued, e.Limit)
 }
 
+// DeploymentUnavailableError says that a deployment has no replica and will get
+// none by itself: each try to start one has failed. Its requests, those that
+// wait too, get status 503. A new user config, or another number of replicas,
+// has it try anew. A handler that receives it from another deployment and
+// returns it passes the 503 on.
+type DeploymentUnavailableError struct {
+	App, Deployment string
+	// Tries is how often a start has failed; Reason is why it did the last time.
+	// They are for operators: the text is for clients too, and is without them.
+	Tries  int
+	Reason error
+}
+
+// Error gives Ray's text.
+func (e *DeploymentUnavailableError) Error() string {
+	return fmt.Sprintf("Deployment(name='%s', app='%s') is unavailable because it failed to deploy.", e.Deployment, e.App)
+}
+
+// isRefusal reports whether a router turned a request away without looking for
+// a replica.
+func isRefusal(err error) bool {
+	if _, full := errors.AsType[*QueueFullError](err); full {
+		return true
+	}
+	_, unavailable := errors.AsType[*DeploymentUnavailableError](err)
+	return unavailable
+}
+
 // errGoexit stands for a handler that ended its goroutine by runtime.Goexit.
 var errGoexit = errors.New("handler called runtime.Goexit")
 
@@ -98,7 +126,7 @@ func statusOf(err error) int {
 	case errors.Is(err, ErrShuttingDown):
 		return http.StatusServiceUnavailable
 	}
-	if _, full := errors.AsType[*QueueFullError](err); full {
+	if isRefusal(err) {
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError

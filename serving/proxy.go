@@ -234,6 +234,9 @@ func (p *proxy) textFor(status int, requestID string, err error) string {
 	if full, ok := errors.AsType[*QueueFullError](err); ok {
 		return full.Error()
 	}
+	if gone, ok := errors.AsType[*DeploymentUnavailableError](err); ok {
+		return gone.Error()
+	}
 	switch status {
 	case http.StatusRequestTimeout:
 		if errors.Is(err, ErrClientStalled) {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -112,14 +113,15 @@ type replica struct {
 	log        *slog.Logger
 	scope      *scope.Replica
 	stopped    atomic.Bool
+	holds      atomic.Pointer[[]string] // models; nil for none
 }
 
 var _ runner = (*replica)(nil)
 
-func newReplica(app string, d *Deployment, s *Server, tp *tracing.Provider) *replica {
+func newReplica(app string, d *Deployment, s *Server, router *router, tp *tracing.Provider) *replica {
 	component := tp.NewReplica(app, d.name)
 	counts := s.metrics.Replica(app, d.name, component.UniqueID())
-	return &replica{
+	r := &replica{
 		info: ReplicaInfo{
 			App:        app,
 			Deployment: d.name,
@@ -141,11 +143,24 @@ func newReplica(app string, d *Deployment, s *Server, tp *tracing.Provider) *rep
 			Metrics:    counts,
 		},
 	}
+	r.scope.Models = func(ids []string) {
+		ids = slices.Clone(ids)
+		r.holds.Store(&ids)
+		router.announce(r)
+	}
+	return r
 }
 
 func (r *replica) id() ReplicaID { return r.info.ReplicaID }
 func (r *replica) limit() int    { return r.maxOngoing }
 func (r *replica) accept() bool  { return !r.stopped.Load() }
+
+func (r *replica) models() []string {
+	if ids := r.holds.Load(); ids != nil {
+		return *ids
+	}
+	return nil
+}
 
 // stop has the replica accept nothing more, and ends what its calls left with it.
 // It is called after the last of them, or when there is no more time for that.

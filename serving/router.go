@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,8 +14,12 @@ import (
 type runner interface {
 	// id names the replica for good.
 	id() ReplicaID
-	// limit is how many requests it runs at a time, 1 or more, always the same.
+	// limit is how many requests it runs at a time, 1 or more. Where it changes,
+	// the lister calls update.
 	limit() int
+	// models are the ids of the multiplexed models that it holds or loads, for
+	// the router to read only. Where they change, the router is told by announce.
+	models() []string
 	// accept takes a call on, or refuses it because the replica is to stop:
 	// it then accepts no other. Whoever has it accept a call has it run one.
 	accept() bool
@@ -37,113 +42,186 @@ type lister interface {
 // slot free, requests wait in the order in which they came, and the slot that
 // frees goes to the first of them: nobody polls, nobody overtakes.
 //
+// A request for a multiplexed model goes to the less loaded of two replicas that
+// hold the model; where none of these has a free slot, to one with the fewest
+// models, to be loaded there.
+//
+// Ray has such a request wait for a holder for 1 to 2 s first. It has to: its
+// routers hear of models 0.1 s late and of loads by asking, so that for a while
+// they know of no holder though there is one. This router knows both at any
+// time, and a model counts as held from the moment in which the first request
+// for it is sent. So a slot never stands empty beside a request that waits. What
+// is left of Ray's window is its use in a queue: see nextLocked.
+//
 // The router counts each replica's requests itself. That count is exact while
 // every request to the deployment passes through this router, as it does within
 // one process; so a replica refuses a request only where it is to stop.
 type router struct {
 	deployment string
-	maxQueued  int             // -1: no limit
 	draw       func(n int) int // uniform in [0, n); rand.IntN but in tests
 
-	mu      sync.Mutex
-	members []*member
-	free    []*member // those with a slot left, in no order
-	waiting list.List // of *waiter, first come first; empty while free is not
+	mu        sync.Mutex
+	maxQueued int // -1: no limit
+	members   []*member
+	free      []*member // those with a slot left, in no order
+	waiting   list.List // of *waiter, first come first; empty while free is not
+	arrivals  uint64    // requests so far
+	down      error     // why there will be no replica; nil while there may be
+	few       []*member // of pickLocked, which makes it anew
 }
 
 // member is a replica as the router sees it. The router's mu guards it.
 type member struct {
 	runner  runner
+	limit   int
 	ongoing int
-	at      int  // its place in router.free; -1 while it is not there
-	gone    bool // no longer listed, or it refused one: takes no more requests
+	at      int           // its place in router.free; -1 while it is not there
+	gone    bool          // no longer listed, or it refused one: takes no more requests
+	idle    chan struct{} // closed when it has no request any more; nil while nobody waits for it
+	models  []string      // what it announced; never written to
+	sent    []sent        // models that requests were sent to it for, and still run
+}
+
+// sent counts a member's ongoing requests for one model.
+type sent struct {
+	model   string
+	ongoing int
 }
 
 // waiter is a request that waits for a slot.
 type waiter struct {
+	model   string
+	arrival uint64    // its number among all requests
+	since   time.Time // when it began to wait
 	// granted has room for the one member it will ever carry, so that the
-	// grant never blocks. A waiter off the list has its member on the way.
+	// grant never blocks. A waiter off the list has its member on the way. Nil
+	// is carried where there will be none, for err, which was set before.
 	granted chan *member
+	err     error
+	place   *list.Element // on the list
 }
-
-func newWaiter() *waiter { return &waiter{granted: make(chan *member, 1)} }
 
 func newRouter(deployment string, maxQueued int) *router {
 	return &router{deployment: deployment, maxQueued: maxQueued, draw: rand.IntN}
 }
 
-// acquire reserves a slot of a replica, waiting for one if need be; wait is how
-// long that took. The caller gives the slot back with release. It fails with a
-// *QueueFullError at once, or with ctx's cause when ctx ends first.
-func (r *router) acquire(ctx context.Context) (m *member, wait time.Duration, err error) {
+// acquire reserves a slot of a replica that has accepted the request, waiting
+// for one if need be; wait is how long that took. model is the multiplexed model
+// that the request is for; empty for none. The caller gives the slot back with
+// release. It fails with a *QueueFullError at once, with a
+// *DeploymentUnavailableError at once or later, or with ctx's cause when ctx
+// ends first.
+func (r *router) acquire(ctx context.Context, model string) (m *member, wait time.Duration, err error) {
 	if ctx.Err() != nil {
 		return nil, 0, context.Cause(ctx)
 	}
 	r.mu.Lock()
-	if m := r.pickLocked(); m != nil {
-		r.takeLocked(m)
+	if r.down != nil {
 		r.mu.Unlock()
-		return m, 0, nil
+		return nil, 0, r.down
+	}
+	r.arrivals++
+	arrival := r.arrivals
+	if m = r.pickLocked(model); m != nil {
+		r.takeLocked(m, model)
+		r.mu.Unlock()
+		if m.runner.accept() {
+			return m, 0, nil
+		}
+		return r.await(ctx, newWaiter(model, arrival), m)
 	}
 	if queued := r.waiting.Len(); r.maxQueued >= 0 && queued >= r.maxQueued {
 		r.mu.Unlock()
 		return nil, 0, &QueueFullError{Deployment: r.deployment, Queued: queued, Limit: r.maxQueued}
 	}
-	w := newWaiter()
-	place := r.waiting.PushBack(w)
+	w := newWaiter(model, arrival)
+	w.place = r.waiting.PushBack(w)
 	r.mu.Unlock()
-	return r.await(ctx, w, place)
+	return r.await(ctx, w, nil)
 }
 
-// again is for a request whose slot is in a replica that refused it: it reserves
-// another as acquire does. The request has had its turn, so that it waits before
-// all others, and no limit of the queue holds it up. The replica gets no more.
-func (r *router) again(ctx context.Context, refused *member) (m *member, wait time.Duration, err error) {
+func newWaiter(model string, arrival uint64) *waiter {
+	return &waiter{model: model, arrival: arrival, since: time.Now(), granted: make(chan *member, 1)}
+}
+
+// await waits for a slot of a replica that accepts w. refused has refused it
+// already; nil for none.
+func (r *router) await(ctx context.Context, w *waiter, refused *member) (m *member, wait time.Duration, err error) {
+	for {
+		m = nil
+		if refused != nil {
+			m = r.again(w, refused)
+		}
+		if m == nil {
+			select {
+			case m = <-w.granted:
+			case <-ctx.Done():
+				r.giveUp(w)
+				return nil, time.Since(w.since), context.Cause(ctx)
+			}
+		}
+		if m == nil {
+			return nil, time.Since(w.since), w.err
+		}
+		if m.runner.accept() {
+			return m, time.Since(w.since), nil
+		}
+		refused = m
+	}
+}
+
+// again takes back the slot of a replica that refused w, which gets no more
+// until it is listed anew. It gives another member for w, or nil: w then waits
+// in the place that its arrival gives it, which is before all that came later.
+// It has been let in, so that no limit of the queue holds it up.
+func (r *router) again(w *waiter, refused *member) *member {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	refused.gone = true
 	r.dropFreeLocked(refused)
-	r.releaseLocked(refused)
-	if m := r.pickLocked(); m != nil {
-		r.takeLocked(m)
-		r.mu.Unlock()
-		return m, 0, nil
+	r.releaseLocked(refused, w.model)
+	if r.down != nil {
+		w.err = r.down
+		w.granted <- nil
+		return nil
 	}
-	w := newWaiter()
-	place := r.waiting.PushFront(w)
-	r.mu.Unlock()
-	return r.await(ctx, w, place)
-}
-
-// await waits for the slot of w, which is in its place on the list.
-func (r *router) await(ctx context.Context, w *waiter, place *list.Element) (m *member, wait time.Duration, err error) {
-	since := time.Now()
-	select {
-	case m := <-w.granted:
-		return m, time.Since(since), nil
-	case <-ctx.Done():
-		r.giveUp(place)
-		return nil, time.Since(since), context.Cause(ctx)
+	if m := r.pickLocked(w.model); m != nil {
+		r.takeLocked(m, w.model)
+		return m
 	}
+	at := r.waiting.Front()
+	for at != nil && at.Value.(*waiter).arrival < w.arrival {
+		at = at.Next()
+	}
+	if at == nil {
+		w.place = r.waiting.PushBack(w)
+	} else {
+		w.place = r.waiting.InsertBefore(w, at)
+	}
+	return nil
 }
 
 // giveUp takes a waiter off the list. If a slot was granted to it meanwhile,
 // the slot goes on to the next.
-func (r *router) giveUp(place *list.Element) {
+func (r *router) giveUp(w *waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
-	case m := <-place.Value.(*waiter).granted:
-		r.releaseLocked(m)
+	case m := <-w.granted:
+		if m != nil {
+			r.releaseLocked(m, w.model)
+		}
 	default:
-		r.waiting.Remove(place)
+		r.waiting.Remove(w.place)
 	}
 }
 
-// release gives a slot back, to the first waiter if there is one.
-func (r *router) release(m *member) {
+// release gives a slot back that a request for model had, to a waiter if there
+// is one.
+func (r *router) release(m *member, model string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.releaseLocked(m)
+	r.releaseLocked(m, model)
 }
 
 // update makes runners the deployment's replicas. Those that are no longer
@@ -161,7 +239,12 @@ func (r *router) update(runners []runner) {
 		delete(known, run)
 		if !old {
 			m = &member{runner: run, at: -1}
+		}
+		m.gone, m.limit, m.models = false, run.limit(), run.models()
+		if m.ongoing < m.limit {
 			r.offerLocked(m)
+		} else {
+			r.dropFreeLocked(m) // it may have had a higher limit
 		}
 		members = append(members, m)
 	}
@@ -170,59 +253,214 @@ func (r *router) update(runners []runner) {
 		r.dropFreeLocked(m)
 	}
 	r.members = members
-	for r.waiting.Len() > 0 {
-		m := r.pickLocked()
-		if m == nil {
-			return
-		}
-		r.takeLocked(m)
-		r.grantLocked(m)
+	r.serveLocked()
+}
+
+// remove takes run off the list at once; idle is closed when the last request
+// has given its slot of it back.
+func (r *router) remove(run runner) (idle <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	done := make(chan struct{})
+	i := slices.IndexFunc(r.members, func(m *member) bool { return m.runner == run })
+	if i < 0 {
+		close(done)
+		return done
+	}
+	m := r.members[i]
+	r.members = slices.Delete(r.members, i, i+1)
+	m.gone, m.idle = true, done
+	r.dropFreeLocked(m)
+	m.checkIdle()
+	return done
+}
+
+// checkIdle closes idle in its time: a member that is gone gets no more requests.
+func (m *member) checkIdle() {
+	if m.idle != nil && m.ongoing == 0 {
+		close(m.idle)
+		m.idle = nil
 	}
 }
 
-// pickLocked chooses a member with a free slot, or nil.
-func (r *router) pickLocked() *member {
-	n := len(r.free)
+// serveLocked gives what is free to those that wait, the first of them first.
+func (r *router) serveLocked() {
+	for r.waiting.Len() > 0 {
+		first := r.waiting.Front()
+		m := r.pickLocked(first.Value.(*waiter).model)
+		if m == nil {
+			return
+		}
+		r.grantLocked(m, first)
+	}
+}
+
+// limitQueue sets how many requests may wait; -1 for any number. Those that
+// wait already may stay.
+func (r *router) limitQueue(most int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.maxQueued = most
+}
+
+// fail has all requests fail with err, those that wait too, until it is called
+// with nil: there will be no replica.
+func (r *router) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down = err
+	for err != nil && r.waiting.Len() > 0 {
+		w := r.waiting.Remove(r.waiting.Front()).(*waiter)
+		w.err = err
+		w.granted <- nil
+	}
+}
+
+// announce is called when a replica's models have changed.
+func (r *router) announce(run runner) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.members {
+		if m.runner == run {
+			m.models = run.models()
+		}
+	}
+}
+
+// pickLocked chooses a member with a free slot for a request, or nil.
+func (r *router) pickLocked(model string) *member {
+	if model == "" || len(r.free) < 2 {
+		return r.lesserLocked(r.free)
+	}
+	r.few = r.few[:0]
+	for _, m := range r.free {
+		if m.holds(model) {
+			r.few = append(r.few, m)
+		}
+	}
+	if len(r.few) > 0 {
+		return r.lesserLocked(r.few)
+	}
+	least := -1
+	for _, m := range r.free {
+		switch n := m.held(); {
+		case least < 0 || n < least:
+			least, r.few = n, append(r.few[:0], m)
+		case n == least:
+			r.few = append(r.few, m)
+		}
+	}
+	return r.lesserLocked(r.few)
+}
+
+// lesserLocked gives the less loaded of two drawn from list, nil if it is empty.
+func (r *router) lesserLocked(list []*member) *member {
+	n := len(list)
 	if n <= 1 {
 		if n == 0 {
 			return nil
 		}
-		return r.free[0]
+		return list[0]
 	}
 	i := r.draw(n)
 	j := r.draw(n - 1) // among the others
 	if j >= i {
 		j++
 	}
-	if r.free[j].ongoing < r.free[i].ongoing {
-		return r.free[j]
+	if list[j].ongoing < list[i].ongoing {
+		return list[j]
 	}
-	return r.free[i]
+	return list[i]
+}
+
+// holds tells whether a request for model finds it in m, or on its way there.
+func (m *member) holds(model string) bool {
+	return slices.Contains(m.models, model) || slices.ContainsFunc(m.sent, func(s sent) bool { return s.model == model })
+}
+
+// held is how many models m holds, those on their way included.
+func (m *member) held() int {
+	n := len(m.models)
+	for _, s := range m.sent {
+		if !slices.Contains(m.models, s.model) {
+			n++
+		}
+	}
+	return n
 }
 
 // takeLocked counts one more request on m, which has a slot left.
-func (r *router) takeLocked(m *member) {
+func (r *router) takeLocked(m *member, model string) {
 	m.ongoing++
-	if m.ongoing >= m.runner.limit() {
+	if m.ongoing >= m.limit {
 		r.dropFreeLocked(m)
 	}
-}
-
-func (r *router) releaseLocked(m *member) {
-	if !m.gone && r.waiting.Len() > 0 {
-		r.grantLocked(m) // the slot passes from hand to hand: ongoing stays
+	if model == "" {
 		return
 	}
+	for i := range m.sent {
+		if m.sent[i].model == model {
+			m.sent[i].ongoing++
+			return
+		}
+	}
+	m.sent = append(m.sent, sent{model: model, ongoing: 1})
+}
+
+func (r *router) releaseLocked(m *member, model string) {
 	m.ongoing--
-	if !m.gone {
+	if model != "" {
+		i := slices.IndexFunc(m.sent, func(s sent) bool { return s.model == model })
+		if m.sent[i].ongoing--; m.sent[i].ongoing == 0 {
+			m.sent = slices.Delete(m.sent, i, i+1)
+		}
+	}
+	switch {
+	case m.gone:
+		m.checkIdle()
+	case m.ongoing >= m.limit: // the limit was lowered
+	case r.waiting.Len() > 0:
+		r.grantLocked(m, r.nextLocked(m))
+	default:
 		r.offerLocked(m)
 	}
 }
 
-// grantLocked hands a slot of m, already counted, to the first waiter.
-func (r *router) grantLocked(m *member) {
-	first := r.waiting.Remove(r.waiting.Front()).(*waiter)
-	first.granted <- m
+// The bounds on overtaking: for how long a request may be, which is the window
+// that Ray has by default, and how far down the queue a match is looked for.
+const (
+	matchWindow = time.Second
+	matchDepth  = 100
+)
+
+// nextLocked gives the waiter that a free slot of m is for: the first. If that
+// one is for a model which m does not hold, the next goes first whose model m
+// does hold, as in Ray: it saves the load of a model, and often the unloading of
+// another. Nobody is passed over for longer than the window from when it began
+// to wait, and a request without a model never is.
+func (r *router) nextLocked(m *member) *list.Element {
+	first := r.waiting.Front()
+	if w := first.Value.(*waiter); w.model == "" || m.holds(w.model) || time.Since(w.since) >= matchWindow {
+		return first
+	}
+	at := first
+	for range matchDepth {
+		at = at.Next()
+		if at == nil || at.Value.(*waiter).model == "" {
+			return first
+		}
+		if m.holds(at.Value.(*waiter).model) {
+			return at
+		}
+	}
+	return first
+}
+
+// grantLocked takes a slot of m for a waiter and hands it over.
+func (r *router) grantLocked(m *member, place *list.Element) {
+	w := r.waiting.Remove(place).(*waiter)
+	r.takeLocked(m, w.model)
+	w.granted <- m
 }
 
 func (r *router) offerLocked(m *member) {

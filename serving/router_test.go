@@ -22,12 +22,19 @@ type seat struct {
 	name string
 	max  int
 
-	refuses bool // it is to stop
+	refuses atomic.Bool // it is to stop
+	holds   atomic.Pointer[[]string]
 }
 
 func (s *seat) id() ReplicaID { return ReplicaID{UniqueID: s.name} }
 func (s *seat) limit() int    { return s.max }
-func (s *seat) accept() bool  { return !s.refuses }
+func (s *seat) accept() bool  { return !s.refuses.Load() }
+func (s *seat) models() []string {
+	if ids := s.holds.Load(); ids != nil {
+		return *ids
+	}
+	return nil
+}
 func (s *seat) run(context.Context, call) error {
 	return errors.New("a seat runs nothing")
 }
@@ -48,7 +55,7 @@ func seatedRouter(maxQueued int, runners []runner) *router {
 
 func mustAcquire(t *testing.T, r *router) *member {
 	t.Helper()
-	m, _, err := r.acquire(t.Context())
+	m, _, err := r.acquire(t.Context(), "")
 	if err != nil {
 		t.Fatalf("acquire: %v", err)
 	}
@@ -80,7 +87,7 @@ func TestLessLoadedOfTwo(t *testing.T) {
 		if m.runner.id().UniqueID != tt.want {
 			t.Errorf("draws %v took %v, want %v", tt.draws, m.runner.id().UniqueID, tt.want)
 		}
-		r.release(m)
+		r.release(m, "")
 	}
 }
 
@@ -109,7 +116,7 @@ func TestFullReplicasAreNotTaken(t *testing.T) {
 			t.Errorf("%v has %d requests, want 3", m.runner.id().UniqueID, m.ongoing)
 		}
 	}
-	_, _, err := r.acquire(t.Context())
+	_, _, err := r.acquire(t.Context(), "")
 	want := &QueueFullError{Deployment: "D", Queued: 0, Limit: 0}
 	if full, ok := errors.AsType[*QueueFullError](err); !ok || *full != *want {
 		t.Errorf("thirteenth request: %v, want %v", err, want)
@@ -126,7 +133,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 		taken := make(chan *member, 8)
 		wait := func(i int, ctx context.Context) {
 			go func() {
-				m, waited, err := r.acquire(ctx)
+				m, waited, err := r.acquire(ctx, "")
 				if err != nil {
 					return
 				}
@@ -152,7 +159,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 		for i := range 7 {
 			m := held[0]
 			held = held[1:]
-			r.release(m)
+			r.release(m, "")
 			synctest.Wait()
 			if len(order) != i+1 {
 				t.Fatalf("after %d releases %d requests run", i+1, len(order))
@@ -165,16 +172,24 @@ func TestFirstComeFirstServed(t *testing.T) {
 	})
 }
 
+// queue puts a waiter at the end of the queue.
+func queue(r *router, model string) *waiter {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.arrivals++
+	w := newWaiter(model, r.arrivals)
+	w.place = r.waiting.PushBack(w)
+	return w
+}
+
 // TestGivenUpGrant: a slot that is granted to a waiter in the moment in which
 // it gives up goes on to the next.
 func TestGivenUpGrant(t *testing.T) {
 	r := seatedRouter(-1, seats(1, 1))
 	m := mustAcquire(t, r)
-	place := r.waiting.PushBack(&waiter{granted: make(chan *member, 1)})
-	next := &waiter{granted: make(chan *member, 1)}
-	r.waiting.PushBack(next)
-	r.release(m) // to the first
-	r.giveUp(place)
+	first, next := queue(r, ""), queue(r, "")
+	r.release(m, "") // to the first
+	r.giveUp(first)
 	select {
 	case got := <-next.granted:
 		if got != m {
@@ -185,48 +200,11 @@ func TestGivenUpGrant(t *testing.T) {
 	}
 }
 
-// TestRefusalKeepsThePlace: a request that a replica refuses is before all that
-// wait, and the queue's limit does not turn it away.
-func TestRefusalKeepsThePlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		list := seats(1, 2)
-		r := seatedRouter(1, list)
-		r.draw = func(int) int { return 0 }
-		list[0].(*seat).refuses = true
-		refusing, other := mustAcquire(t, r), mustAcquire(t, r)
-		if refusing.runner != list[0] {
-			t.Fatalf("took %v first, want r0", refusing.runner.id().UniqueID)
-		}
-		order := make(chan string, 2)
-		go func() {
-			if m, _, err := r.acquire(t.Context()); err == nil {
-				order <- "behind"
-				r.release(m)
-			}
-		}()
-		synctest.Wait()
-		go func() {
-			if m, _, err := r.again(t.Context(), refusing); err == nil {
-				order <- "refused"
-				r.release(m)
-			}
-		}()
-		synctest.Wait()
-		r.release(other)
-		synctest.Wait()
-		if first, second := <-order, <-order; first != "refused" || second != "behind" {
-			t.Errorf("order %s, %s: want the refused one first", first, second)
-		}
-		if m := mustAcquire(t, r); m.runner != list[1] {
-			t.Errorf("took %v, which refuses", m.runner.id().UniqueID)
-		}
-	})
-}
-
 // TestRefusalsAreOneSpan: one router span covers the refusal and what follows.
 func TestRefusalsAreOneSpan(t *testing.T) {
 	list := seats(1, 3)
-	list[0].(*seat).refuses, list[1].(*seat).refuses = true, true
+	list[0].(*seat).refuses.Store(true)
+	list[1].(*seat).refuses.Store(true)
 	spans := newSpanLog()
 	tp := provider(t, spans)
 	to := &target{app: "a", deployment: "D", router: seatedRouter(0, list), tracing: tp}
@@ -247,7 +225,7 @@ func TestUpdateReplicas(t *testing.T) {
 		old := mustAcquire(t, r)
 		got := make(chan *member, 1)
 		go func() {
-			m, _, _ := r.acquire(t.Context())
+			m, _, _ := r.acquire(t.Context(), "")
 			got <- m
 		}()
 		synctest.Wait()
@@ -255,7 +233,7 @@ func TestUpdateReplicas(t *testing.T) {
 		if m := <-got; m.runner != two[1] {
 			t.Errorf("waiter went to %v, want r1", m.runner.id().UniqueID)
 		}
-		r.release(old)
+		r.release(old, "")
 		if n := len(r.free); n != 0 {
 			t.Errorf("%d replicas free, want none: r0 is gone, r1 full", n)
 		}
@@ -284,12 +262,12 @@ func TestRouterConcurrentSafe(t *testing.T) {
 				if (i+j)%5 == 0 {
 					go cancel()
 				}
-				if m, _, err := r.acquire(ctx); err == nil {
+				if m, _, err := r.acquire(ctx, ""); err == nil {
 					if n := running[m.runner].Add(1); n > limit {
 						t.Errorf("%d requests run in one replica, its limit is %d", n, limit)
 					}
 					running[m.runner].Add(-1)
-					r.release(m)
+					r.release(m, "")
 				}
 				cancel()
 			}
@@ -310,10 +288,10 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	r := seatedRouter(-1, seats(5, 4))
 	b.ReportAllocs()
 	for b.Loop() {
-		m, _, err := r.acquire(b.Context())
+		m, _, err := r.acquire(b.Context(), "")
 		if err != nil {
 			b.Fatal(err)
 		}
-		r.release(m)
+		r.release(m, "")
 	}
 }

@@ -134,7 +134,7 @@ func (s *Server) deploy(app string, d *Deployment, tp *tracing.Provider) *target
 	replicas := make(localReplicas, d.replicas)
 	router := newRouter(d.name, d.maxQueued)
 	for i := range replicas {
-		r := newReplica(app, d, s, tp)
+		r := newReplica(app, d, s, router, tp)
 		replicas[i] = r
 		s.stops = append(s.stops, r.stop)
 	}

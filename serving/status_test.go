@@ -220,9 +220,9 @@ func TestRequestTimeout(t *testing.T) {
 			t.Errorf("replica span (-want +got):\n%s", diff)
 		}
 		await(t, "the slot to be free", func() bool {
-			m, _, err := r.router().acquire(t.Context())
+			m, _, err := r.router().acquire(t.Context(), "")
 			if err == nil {
-				r.router().release(m)
+				r.router().release(m, "")
 			}
 			return err == nil
 		})

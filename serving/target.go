@@ -2,9 +2,7 @@ package serving
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"time"
 
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/tracing"
@@ -26,20 +24,16 @@ type target struct {
 // router span, which ends here; routed is the context under it. App and
 // deployment of s are the target's to fill.
 //
-// The error is a *QueueFullError, or the cause of ctx's end.
+// The error is a *QueueFullError, a *DeploymentUnavailableError, or the cause of
+// ctx's end.
 func (t *target) assign(ctx context.Context, s tracing.RouterStart) (routed context.Context, a assignment, err error) {
 	s.App, s.Deployment = t.app, t.deployment
 	routed, span := t.tracing.StartRouter(ctx, s)
-	m, wait, err := t.router.acquire(ctx)
-	for err == nil && !m.runner.accept() {
-		var more time.Duration
-		m, more, err = t.router.again(ctx, m)
-		wait += more
-	}
+	m, wait, err := t.router.acquire(ctx, s.ModelID)
 	result := tracing.RouterResult{QueueWait: wait}
 	if err != nil {
 		result.Outcome, result.Err = tracing.RouterCanceled, endOf(ctx)
-		if _, full := errors.AsType[*QueueFullError](err); full {
+		if isRefusal(err) {
 			result.Outcome = tracing.RouterRefused
 		}
 	}
@@ -51,13 +45,14 @@ func (t *target) assign(ctx context.Context, s tracing.RouterStart) (routed cont
 		Wait:     wait,
 		Span:     span.Context(),
 	})
-	return routed, assignment{t, m}, err
+	return routed, assignment{t, m, s.ModelID}, err
 }
 
 // assignment is a place in a replica that has accepted a call.
 type assignment struct {
 	target *target
 	member *member
+	model  string // that it is for
 }
 
 // routeOf is the route of the request that ctx belongs to; empty outside of one.
@@ -74,7 +69,7 @@ func (a assignment) run(ctx context.Context, c call) error {
 	// Deferred, because user code may end the goroutine by runtime.Goexit.
 	defer func() {
 		a.target.metrics.Released()
-		a.target.router.release(a.member)
+		a.target.router.release(a.member, a.model)
 	}()
 	return a.member.runner.run(ctx, c)
 }
