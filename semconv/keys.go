@@ -1,6 +1,6 @@
 package semconv
 
-// Ray Serve's own attributes.
+// Ray Serve's own attributes, in the modes "ray" and "dup".
 const (
 	// RequestID is a string: the X-Request-ID header or the gRPC metadata key
 	// request_id of the request, or a UUID (version 4) where it had none. On
@@ -20,7 +20,7 @@ const (
 	// prefix; empty where nothing is left. Proxy, not gRPC.
 	RequestRoutePath = "request_route_path"
 	// ResourceName is a string, always the span's own name. Datadog shows it.
-	// On all families.
+	// On all families, in every mode.
 	ResourceName = "resource.name"
 	// CallMethod is a string: "__call__" for HTTP, the method's last part for
 	// gRPC, the method's name for a call by handle. Router and replica.
@@ -52,7 +52,7 @@ const (
 )
 
 // HTTP and RPC attributes under the names that Ray Serve gives them, which are
-// OpenTelemetry's of before 2023.
+// OpenTelemetry's of before 2023; in the modes "ray" and "dup".
 const (
 	// HTTPMethod is a string: the upper-case verb, "_OTHER" or "WS". On the router span
 	// it is the call method, as in Ray. HTTP only.
@@ -62,13 +62,14 @@ const (
 	// Proxy and replica; absent on the replica where no response was started.
 	HTTPStatusCode = "http.status_code"
 	// HTTPRoute is a string: the route pattern where the application shows one,
-	// else the route prefix. All three families, HTTP only.
+	// else the route prefix. All three families, HTTP only, in every mode.
 	HTTPRoute = "http.route"
 	// RPCSystem is a string: "grpc" on the proxy, "gRPC" on the router and the
 	// replica of a gRPC request, "UNDEFINED" for a call by handle.
 	RPCSystem = "rpc.system"
 	// RPCMethod is a string: the full method on the proxy, with its leading
-	// slash; the call method on router and replica. Not HTTP.
+	// slash; the call method on router and replica. Not HTTP. In the modes
+	// "stable" and "dup" it is today's, see stable.go.
 	RPCMethod = "rpc.method"
 	// RPCService is a string: the deployment. Router and replica, not HTTP.
 	RPCService = "rpc.service"
@@ -84,7 +85,7 @@ const (
 	RPCSystemUndefined = "UNDEFINED"
 )
 
-// Attributes of the exception event.
+// Attributes of the exception event, in every mode.
 const (
 	// ExceptionType is a string: the Go type of the error, or "panic".
 	ExceptionType = "exception.type"
@@ -103,7 +104,7 @@ const (
 	EscapedFalse = "False"
 )
 
-// Our own attributes, which Ray Serve has no counterpart of.
+// Our own attributes, which Ray Serve has no counterpart of; in every mode.
 const (
 	// ServeRequestID is a string, the value of RequestID, on every recording
 	// span inside a request, the user's own among them.

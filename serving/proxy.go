@@ -127,6 +127,8 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 		Protocol:  tracing.HTTP,
 		Method:    r.Method,
 		RoutePath: x.route.remainder(x.r.URL.Path),
+
+		HTTPRequest: x.r,
 	})
 	x.ctx, x.span = ctx, span.Context()
 	resp := newResponse(ctx, w, r, x.id, x.route.prefix)

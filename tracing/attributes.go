@@ -1,19 +1,28 @@
 package tracing
 
 import (
+	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/semconv"
 )
 
 // attributes gathers what is set on a span at once. The SDK copies what it is
 // given and grows its own list with every call, so that one call per moment
 // and a list that is used again save a third of a span's memory.
-type attributes struct{ list []attribute.KeyValue }
+type attributes struct {
+	list []attribute.KeyValue
+	naming
+}
 
 // mostAttributes is what the largest call needs: a router span's start with
-// the stamp of the request.
+// the stamp of the request. Under two names at once it grows, and the pool keeps
+// what has grown.
 const mostAttributes = 13
 
 var attributesPool = sync.Pool{New: func() any {
@@ -21,14 +30,14 @@ var attributesPool = sync.Pool{New: func() any {
 }}
 
 // newAttributes returns an empty list, which setOn takes back.
-func newAttributes() *attributes { return attributesPool.Get().(*attributes) }
+func newAttributes(n naming) *attributes {
+	a := attributesPool.Get().(*attributes)
+	a.naming = n
+	return a
+}
 
 func (a *attributes) text(key, value string) {
 	a.list = append(a.list, attribute.String(key, value))
-}
-
-func (a *attributes) flag(key string, value bool) {
-	a.list = append(a.list, attribute.Bool(key, value))
 }
 
 func (a *attributes) number(key string, value int) {
@@ -37,6 +46,114 @@ func (a *attributes) number(key string, value int) {
 
 func (a *attributes) decimal(key string, value float64) {
 	a.list = append(a.list, attribute.Float64(key, value))
+}
+
+// serveText adds one of Serve's own attributes under the names that are asked
+// for. An empty key has no counterpart in that mode.
+func (a *attributes) serveText(ray, stable, value string) {
+	if a.serve.ray() {
+		a.text(ray, value)
+	}
+	if a.serve.stable() && stable != "" {
+		a.text(stable, value)
+	}
+}
+
+func (a *attributes) serveFlag(ray, stable string, value bool) {
+	if a.serve.ray() {
+		a.list = append(a.list, attribute.Bool(ray, value))
+	}
+	if a.serve.stable() {
+		a.list = append(a.list, attribute.Bool(stable, value))
+	}
+}
+
+// identity adds what all families begin with.
+func (a *attributes) identity(requestID, deployment, app string) {
+	if a.serve.ray() { // in every mode, serve.request_id says the same
+		a.text(semconv.RequestID, requestID)
+	}
+	a.serveText(semconv.Deployment, semconv.ServeDeployment, deployment)
+	a.serveText(semconv.App, semconv.ServeApp, app)
+}
+
+// replica adds the short id of c, which may be nil.
+func (a *attributes) replica(c *Component) {
+	if c != nil && a.serve.ray() { // in every mode, serve.replica_id ends in it
+		a.text(semconv.ReplicaID, c.uniqueID)
+	}
+}
+
+// httpMethod adds the verb, which for a web socket is Ray's word for one, and
+// today that of the handshake.
+func (a *attributes) httpMethod(p Protocol, verb string) {
+	shown := semconv.Method(verb)
+	if a.http.stable() {
+		a.text(semconv.HTTPRequestMethod, shown)
+	}
+	if p == WebSocket {
+		shown = semconv.MethodWebSocket
+	}
+	if a.http.ray() {
+		a.text(semconv.HTTPMethod, shown)
+	}
+}
+
+// leastCloseCode is the first that is not an HTTP status.
+//
+// Source: https://www.rfc-editor.org/rfc/rfc6455#section-7.4
+const leastCloseCode = 1000
+
+// httpEnd adds the status of a response, and for a web socket the code that it
+// was closed with, which has a key of its own today. Where the response was
+// another than the handshake's, a socket has a status too.
+func (a *attributes) httpEnd(p Protocol, status int) {
+	if a.http.ray() {
+		a.number(semconv.HTTPStatusCode, status)
+	}
+	if !a.http.stable() {
+		return
+	}
+	if p == WebSocket && status >= leastCloseCode {
+		a.number(semconv.ServeWebSocketCloseCode, status)
+		status = http.StatusSwitchingProtocols
+	}
+	a.number(semconv.HTTPResponseStatusCode, status)
+}
+
+// rpcCall adds what a router or replica span of a call other than HTTP ends
+// with. The full method is that of a gRPC call, with its leading slash.
+func (a *attributes) rpcCall(p Protocol, full, method, deployment string) {
+	system, name := semconv.RPCSystemUndefined, semconv.RPCSystemNameServe
+	if p == GRPC {
+		system, name = semconv.RPCSystemGRPC, semconv.RPCSystemNameGRPC
+	}
+	if a.rpc.ray() {
+		a.text(semconv.RPCSystem, system)
+		a.text(semconv.RPCService, deployment)
+	}
+	if !a.rpc.stable() {
+		a.text(semconv.RPCMethod, method)
+		return
+	}
+	a.text(semconv.RPCSystemName, name)
+	if p == GRPC && full != "" {
+		a.text(semconv.RPCMethod, strings.TrimPrefix(full, "/"))
+	} else {
+		a.text(semconv.RPCMethod, deployment+"/"+method)
+	}
+}
+
+// failure adds the type of what went wrong, where the names of its group are
+// today's: that of err, or without one the status.
+func (a *attributes) failure(group names, err error, status int) {
+	switch {
+	case !group.stable():
+	case err != nil:
+		a.text(semconv.ErrorType, exceptionType(err))
+	default:
+		a.text(semconv.ErrorType, strconv.Itoa(status))
+	}
 }
 
 // stamp adds the identity of r, which may be nil.

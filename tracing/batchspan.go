@@ -17,7 +17,10 @@ type BatchStart struct {
 
 // BatchSpan is the span of one run of a batched function. The zero value is that
 // of a batch none of whose requests is sampled: its End does nothing.
-type BatchSpan struct{ span trace.Span }
+type BatchSpan struct {
+	span   trace.Span
+	naming naming
+}
 
 // StartBatch starts the span of a batch, of kind INTERNAL. The members are the
 // contexts of its requests, one or more, in the order in which they came; it
@@ -40,14 +43,14 @@ func (p *Provider) StartBatch(members []context.Context, s BatchStart) (context.
 		return ctx, BatchSpan{}
 	}
 	req := RequestFromContext(ctx)
-	attrs := newAttributes()
+	attrs := newAttributes(p.naming)
 	attrs.insideReplica(span, req, semconv.SpanBatch, s.Name)
 	if req != nil {
-		attrs.text(semconv.MultiplexedModelID, req.ModelID)
+		attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, req.ModelID)
 	}
 	attrs.number(semconv.ServeBatchSize, len(members))
 	attrs.setOn(span)
-	return ctx, BatchSpan{span: span}
+	return ctx, BatchSpan{span: span, naming: p.naming}
 }
 
 // batchOptions finds the first sampled member, or members[0] where none is, and
@@ -84,4 +87,4 @@ func batchOptions(members []context.Context) (first int, opts []trace.SpanStartO
 // End ends the span. Where the function failed, which is then every member's
 // error, the status is ERROR and err an event; else the status stays unset.
 // Call it once, when the function has really returned.
-func (s BatchSpan) End(err error) { endInternal(s.span, err) }
+func (s BatchSpan) End(err error) { endInternal(s.span, s.naming, err) }

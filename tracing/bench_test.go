@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -17,11 +18,14 @@ func (sink) OnEnd(sdktrace.ReadOnlySpan)                     {}
 func (sink) ForceFlush(context.Context) error                { return nil }
 func (sink) Shutdown(context.Context) error                  { return nil }
 
+var asked = httptest.NewRequest(http.MethodGet, "http://shop.example:8000/", nil)
+
 // threeSpans is one request without the user's own spans.
 func threeSpans(p *Provider, proxy, replica *Component, header http.Header) {
 	atProxy := &Request{ID: "r1", App: "default", Deployment: "HelloWorld", Route: "/", Component: proxy}
 	atReplica := &Request{ID: "r1", App: "default", Deployment: "HelloWorld", Route: "/", Component: replica}
-	ctx, ps := p.StartProxy(p.Extract(context.Background(), header), ProxyStart{Request: atProxy, Method: "GET", RoutePath: "/"})
+	ctx, ps := p.StartProxy(p.Extract(context.Background(), header),
+		ProxyStart{Request: atProxy, Method: "GET", RoutePath: "/", HTTPRequest: asked})
 	ctx, rt := p.StartRouter(ctx, RouterStart{App: "default", Deployment: "HelloWorld"})
 	_, rs := p.StartReplica(ctx, ReplicaStart{Request: atReplica, Method: "GET"})
 	rt.End(RouterResult{})
@@ -29,10 +33,13 @@ func threeSpans(p *Provider, proxy, replica *Component, header http.Header) {
 	ps.End(ProxyResult{StatusCode: 200})
 }
 
-func sunk(tb testing.TB, ratio float64) *Provider {
+func sunk(tb testing.TB, ratio float64, mode ...string) *Provider {
 	tb.Helper()
 	cfg := DefaultConfig()
 	cfg.Ratio = ratio
+	for _, m := range mode {
+		cfg.Semconv = m
+	}
 	p, err := NewProvider(cfg, sink{})
 	if err != nil {
 		tb.Fatal(err)
@@ -54,6 +61,8 @@ func BenchmarkRequest(b *testing.B) {
 		{"unsampled/inbound", sunk(b, 1), inbound("00")},
 		{"sampled/root", sunk(b, 1), http.Header{}},
 		{"sampled/inbound", sunk(b, 1), inbound("01")},
+		{"sampled/stable", sunk(b, 1, SemconvStable), http.Header{}},
+		{"sampled/dup", sunk(b, 1, SemconvDup), http.Header{}},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			proxy, replica := bc.provider.NewProxy(), bc.provider.NewReplica("default", "HelloWorld")

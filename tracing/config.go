@@ -35,10 +35,6 @@ var samplers = []Sampler{
 	ParentBasedAlwaysOn, ParentBasedAlwaysOff, ParentBasedTraceIDRatio,
 }
 
-// SemconvRay is the mode of attribute names that this version knows: Ray
-// Serve's. The modes "stable" and "dup" are not there yet.
-const SemconvRay = "ray"
-
 // Config holds an operator's settings of tracing. Start from DefaultConfig or
 // ConfigFromEnv: the zero Config samples nothing and does not validate.
 type Config struct {
@@ -57,8 +53,12 @@ type Config struct {
 	// which the caller chose too: a guard against careless callers, not against
 	// hostile ones. Default: true.
 	TrustInbound bool
-	// Semconv is the mode of attribute names, SemconvRay by default.
+	// Semconv is the mode of attribute names: SemconvRay (the default),
+	// SemconvStable or SemconvDup.
 	Semconv string
+	// SemconvHTTP and SemconvRPC are the modes of the attributes of HTTP and of
+	// RPC, gRPC and calls by handle. Default and zero: empty, as Semconv says.
+	SemconvHTTP, SemconvRPC string
 	// Propagators are the formats read and written at the edge, in order, in
 	// the words of OTEL_PROPAGATORS; "none" among them means no format at all.
 	// Default: tracecontext, baggage. Empty means none.
@@ -114,13 +114,7 @@ func (c Config) Validate() error {
 	if math.IsNaN(c.Ratio) || c.Ratio < 0 || c.Ratio > 1 {
 		faults = append(faults, fmt.Errorf("sampling ratio %v is not a number from 0 to 1", c.Ratio))
 	}
-	switch c.Semconv {
-	case SemconvRay:
-	case "stable", "dup":
-		faults = append(faults, fmt.Errorf("semconv mode %q is not there yet: use %q", c.Semconv, SemconvRay))
-	default:
-		faults = append(faults, fmt.Errorf("semconv mode %q is not known: use %q", c.Semconv, SemconvRay))
-	}
+	faults = append(faults, c.semconvFaults()...)
 	if _, err := newPropagator(c.Propagators); err != nil {
 		faults = append(faults, err)
 	}

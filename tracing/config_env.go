@@ -42,7 +42,10 @@ const (
 	// EnvResourceAttributes lists resource attributes, "key=value" comma
 	// separated, values percent-encoded.
 	EnvResourceAttributes = "OTEL_RESOURCE_ATTRIBUTES"
-	// EnvSemconvOptIn is OpenTelemetry's switch between old and new names.
+	// EnvSemconvOptIn is OpenTelemetry's switch between old and new names, a list
+	// of words: "http" and "rpc" set Config.SemconvHTTP and Config.SemconvRPC to
+	// SemconvStable, "http/dup" and "rpc/dup" to SemconvDup, whatever EnvSemconv
+	// says.
 	EnvSemconvOptIn = "OTEL_SEMCONV_STABILITY_OPT_IN"
 )
 
@@ -154,16 +157,15 @@ func (r *envReader) serve() {
 			r.cfg.TrustInbound = trust
 		}
 	}
-	switch v := r.get(EnvSemconv); v {
-	case "", SemconvRay:
-	case "stable", "dup":
-		r.fault(EnvSemconv, v, `there yet: this version knows "ray"`)
-	default:
-		r.fault(EnvSemconv, v, `known: this version knows "ray"`)
+	if v := r.get(EnvSemconv); v != "" {
+		if _, known := parseNames(v); known {
+			r.cfg.Semconv = v
+		} else {
+			r.fault(EnvSemconv, v, "ray, stable or dup")
+		}
 	}
-	if v := r.get(EnvSemconvOptIn); strings.Contains(v, "http") || strings.Contains(v, "rpc") {
-		r.warn("%s: %q has no effect yet; attribute names are Ray's", EnvSemconvOptIn, v)
-	}
+	list := r.get(EnvSemconvOptIn)
+	r.cfg.SemconvHTTP, r.cfg.SemconvRPC = optIn(list, "http"), optIn(list, "rpc")
 	if v := strings.ToLower(r.get(EnvJobID)); v != "" {
 		if isHex(v, jobIDBytes) {
 			r.cfg.JobID = v

@@ -60,12 +60,20 @@ func TestConfigFromEnv(t *testing.T) {
 		{"distrust wrong", env{"SERVE_TRACING_TRUST_INBOUND": "maybe"}, func(*Config) {},
 			`SERVE_TRACING_TRUST_INBOUND: "maybe" is not true or false`},
 		{"semconv ray", env{"SERVE_TRACING_SEMCONV": "ray"}, func(*Config) {}, ""},
-		{"semconv stable", env{"SERVE_TRACING_SEMCONV": "stable"}, func(*Config) {},
-			`SERVE_TRACING_SEMCONV: "stable" is not there yet: this version knows "ray"`},
+		{"semconv stable", env{"SERVE_TRACING_SEMCONV": "stable"}, func(c *Config) { c.Semconv = "stable" }, ""},
+		{"semconv dup", env{"SERVE_TRACING_SEMCONV": " dup "}, func(c *Config) { c.Semconv = "dup" }, ""},
 		{"semconv wrong", env{"SERVE_TRACING_SEMCONV": "new"}, func(*Config) {},
-			`SERVE_TRACING_SEMCONV: "new" is not known: this version knows "ray"`},
-		{"semconv opt-in", env{"OTEL_SEMCONV_STABILITY_OPT_IN": "http/dup"}, func(c *Config) {
-			c.Warnings = []string{`OTEL_SEMCONV_STABILITY_OPT_IN: "http/dup" has no effect yet; attribute names are Ray's`}
+			`SERVE_TRACING_SEMCONV: "new" is not ray, stable or dup`},
+		{"semconv opt-in", env{"OTEL_SEMCONV_STABILITY_OPT_IN": "http"}, func(c *Config) { c.SemconvHTTP = "stable" }, ""},
+		{"semconv opt-in to both", env{"OTEL_SEMCONV_STABILITY_OPT_IN": "rpc/dup,http/dup"}, func(c *Config) {
+			c.SemconvHTTP, c.SemconvRPC = "dup", "dup"
+		}, ""},
+		{"dup wins", env{"OTEL_SEMCONV_STABILITY_OPT_IN": "http/dup, http ,rpc,rpc/dup"}, func(c *Config) {
+			c.SemconvHTTP, c.SemconvRPC = "dup", "dup"
+		}, ""},
+		{"semconv opt-in of others", env{"OTEL_SEMCONV_STABILITY_OPT_IN": "database,gen_ai_latest_experimental,https,rpc/what"}, func(*Config) {}, ""},
+		{"finer than the mode", env{"SERVE_TRACING_SEMCONV": "stable", "OTEL_SEMCONV_STABILITY_OPT_IN": "rpc/dup"}, func(c *Config) {
+			c.Semconv, c.SemconvRPC = "stable", "dup"
 		}, ""},
 		{"job", env{"RAY_JOB_ID": "0A000000"}, func(c *Config) { c.JobID = "0a000000" }, ""},
 		{"job wrong", env{"RAY_JOB_ID": "7"}, func(*Config) {}, `RAY_JOB_ID: "7" is not 8 hexadecimal digits`},
@@ -134,11 +142,13 @@ func errorText(err error) string {
 }
 
 func TestValidateReportsAllFaults(t *testing.T) {
-	_, err := NewProvider(Config{Sampler: "coin", Ratio: -1, Semconv: "dup", Propagators: []string{"pigeon"}, JobID: "x"})
+	_, err := NewProvider(Config{Sampler: "coin", Ratio: -1, Semconv: "old", SemconvHTTP: "new", SemconvRPC: "Ray", Propagators: []string{"pigeon"}, JobID: "x"})
 	want := strings.Join([]string{
 		`tracing settings: sampler "coin" is not one of always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, parentbased_traceidratio`,
 		`sampling ratio -1 is not a number from 0 to 1`,
-		`semconv mode "dup" is not there yet: use "ray"`,
+		`semconv mode "old" is not ray, stable or dup`,
+		`semconv mode of HTTP "new" is not ray, stable or dup`,
+		`semconv mode of RPC "Ray" is not ray, stable or dup`,
 		`propagators "pigeon": unknown propagator: pigeon (known: tracecontext, baggage, b3, b3multi, jaeger, xray, ottrace, none)`,
 		`job id "x" is not 8 lower-case hexadecimal digits`,
 	}, "\n")

@@ -20,6 +20,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type recorder struct {
 	*Provider
 	exporter *tracetest.InMemoryExporter
+	// component is the replica of the golden files.
+	component *Component
 }
 
 // newRecorder builds a provider of DefaultConfig as changed by the edits.

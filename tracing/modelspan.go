@@ -11,7 +11,10 @@ import (
 
 // ModelLoadSpan is the span of one load of a multiplexed model. The zero value is
 // that of a load in an unsampled request: its End does nothing.
-type ModelLoadSpan struct{ span trace.Span }
+type ModelLoadSpan struct {
+	span   trace.Span
+	naming naming
+}
 
 // StartModelLoad starts the span of loading modelID, of kind INTERNAL, as a
 // child of the current span of ctx: that of the request which asked for the
@@ -24,17 +27,17 @@ func (p *Provider) StartModelLoad(ctx context.Context, modelID string) (context.
 	if span == nil {
 		return ctx, ModelLoadSpan{}
 	}
-	attrs := newAttributes()
+	attrs := newAttributes(p.naming)
 	attrs.insideReplica(span, RequestFromContext(ctx), semconv.SpanModelLoad, modelID)
-	attrs.text(semconv.MultiplexedModelID, modelID)
+	attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, modelID)
 	attrs.setOn(span)
-	return ctx, ModelLoadSpan{span: span}
+	return ctx, ModelLoadSpan{span: span, naming: p.naming}
 }
 
 // End ends the span. Where the load failed, the status is ERROR and err an
 // event; else the status stays unset. Call it once, when the model is there or
 // will not be.
-func (s ModelLoadSpan) End(err error) { endInternal(s.span, err) }
+func (s ModelLoadSpan) End(err error) { endInternal(s.span, s.naming, err) }
 
 // insideReplica names the span of work that a request causes inside a replica,
 // and adds what the families of such work share. Outside of a request, where
@@ -43,12 +46,8 @@ func (a *attributes) insideReplica(span trace.Span, req *Request, family, last s
 	name := family + " " + last
 	if req != nil {
 		name = family + " " + req.Deployment + " " + last
-		a.text(semconv.RequestID, req.ID)
-		a.text(semconv.Deployment, req.Deployment)
-		a.text(semconv.App, req.App)
-		if req.Component != nil {
-			a.text(semconv.ReplicaID, req.Component.uniqueID)
-		}
+		a.identity(req.ID, req.Deployment, req.App)
+		a.replica(req.Component)
 	}
 	span.SetName(name)
 	a.text(semconv.ResourceName, name)
@@ -56,11 +55,14 @@ func (a *attributes) insideReplica(span trace.Span, req *Request, family, last s
 }
 
 // endInternal ends a span of kind INTERNAL.
-func endInternal(span trace.Span, err error) {
+func endInternal(span trace.Span, n naming, err error) {
 	if span == nil {
 		return
 	}
 	if err != nil {
+		attrs := newAttributes(n)
+		attrs.failure(n.serve, err, 0)
+		attrs.setOn(span)
 		recordException(span, err, semconv.EscapedTrue)
 		span.SetStatus(codes.Error, description(err))
 	}

@@ -10,6 +10,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/servetrace/servetrace/semconv"
 )
 
 // ScopeName is the instrumentation scope of the proxy, router and replica
@@ -24,6 +26,7 @@ type Provider struct {
 	pipeline   *pipeline                // nil when off
 	propagator propagation.TextMapPropagator
 	jobID      string
+	naming     naming // zero when off
 	// inherits: a span whose parent is valid and not sampled is not sampled,
 	// without asking the sampler.
 	inherits bool
@@ -61,7 +64,12 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 		sdktrace.WithSpanProcessor(p.pipeline),
 	}
 	p.sdk = sdktrace.NewTracerProvider(opts...)
-	p.tracer = p.sdk.Tracer(ScopeName)
+	p.naming = cfg.newNaming()
+	var schema []trace.TracerOption
+	if p.naming.current() {
+		schema = append(schema, trace.WithSchemaURL(semconv.SchemaURL))
+	}
+	p.tracer = p.sdk.Tracer(ScopeName, schema...)
 	p.inherits = cfg.parentBased()
 	return p, nil
 }

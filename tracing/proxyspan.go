@@ -2,6 +2,8 @@ package tracing
 
 import (
 	"context"
+	"net"
+	"net/http"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -52,6 +54,14 @@ type ProxyStart struct {
 	// RoutePath is the raw path left after the route prefix: "/predict" for
 	// /app1/predict under /app1, empty for /app1. HTTP and web sockets only.
 	RoutePath string
+	// HTTPRequest is the request as it came, with its whole path. Metadata and
+	// Peer are the same for gRPC: the call's metadata with its ":authority", and
+	// the other end of the connection. They are optional, for facts that only
+	// today's names have (Config.Semconv): StartProxy reads them where such a
+	// span records, so that nobody else pays, and keeps none of them.
+	HTTPRequest *http.Request
+	Metadata    map[string][]string
+	Peer        net.Addr
 }
 
 // ProxyResult is how a request ended, as its client saw it.
@@ -91,6 +101,7 @@ func (r ProxyResult) Failed(p Protocol) bool {
 // of an unsampled request: its End does nothing.
 type ProxySpan struct {
 	span     trace.Span
+	naming   naming
 	protocol Protocol
 	method   string
 	route    string
@@ -101,6 +112,9 @@ type ProxySpan struct {
 // the sampling decision, whether or not the span records.
 func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Context, ProxySpan) {
 	s.Request.came = ctx
+	if s.Protocol == GRPC {
+		s.Request.rpcMethod = s.Method
+	}
 	ctx = ContextWithRequest(ctx, s.Request)
 	family := semconv.SpanProxyHTTP
 	switch s.Protocol {
@@ -113,30 +127,29 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 	if span == nil {
 		return ctx, ProxySpan{}
 	}
-	ps := ProxySpan{span: span, protocol: s.Protocol, route: s.Request.Route}
+	ps := ProxySpan{span: span, naming: p.naming, protocol: s.Protocol, method: s.Method, route: s.Request.Route}
 	name := family + " " + s.Request.Deployment + " "
+	method := s.Method
 	switch s.Protocol {
 	case GRPC:
-		ps.method = s.Method
-		name += ps.method
+		name += method
 	case WebSocket:
-		ps.method = semconv.MethodWebSocket
-		name += ps.method + " " + ps.route
+		method = semconv.MethodWebSocket
+		name += method + " " + ps.route
 	default:
-		ps.method = semconv.Method(s.Method)
-		name += ps.method + " " + ps.route
+		method = semconv.Method(method)
+		name += method + " " + ps.route
 	}
 	span.SetName(name)
-	attrs := newAttributes()
-	attrs.text(semconv.RequestID, s.Request.ID)
-	attrs.text(semconv.Deployment, s.Request.Deployment)
-	attrs.text(semconv.App, s.Request.App)
-	attrs.text(semconv.RequestType, s.Protocol.String())
+	attrs := newAttributes(p.naming)
+	attrs.identity(s.Request.ID, s.Request.Deployment, s.Request.App)
+	attrs.serveText(semconv.RequestType, semconv.ServeRequestType, s.Protocol.String())
 	attrs.text(semconv.ResourceName, name)
 	if s.Protocol.overHTTP() {
-		attrs.text(semconv.RequestMethod, ps.method)
-		attrs.text(semconv.RequestRoutePath, s.RoutePath)
+		attrs.serveText(semconv.RequestMethod, semconv.ServeRequestMethod, method)
+		attrs.serveText(semconv.RequestRoutePath, semconv.ServeRequestRoutePath, s.RoutePath)
 	}
+	attrs.edge(s)
 	attrs.stamp(s.Request)
 	attrs.setOn(span)
 	return ctx, ps
@@ -158,11 +171,12 @@ func (s ProxySpan) End(r ProxyResult) {
 	if r.GRPCCode == "" {
 		r.GRPCCode = "UNKNOWN"
 	}
-	s.endAttributes(r)
+	failed := r.Failed(s.protocol)
+	s.endAttributes(r, failed)
 	if r.Err != nil {
 		recordException(s.span, r.Err, semconv.EscapedTrue)
 	}
-	if r.Failed(s.protocol) {
+	if failed {
 		s.span.SetStatus(codes.Error, description(r.Err))
 	} else {
 		s.span.SetStatus(codes.Ok, "")
@@ -170,16 +184,20 @@ func (s ProxySpan) End(r ProxyResult) {
 	s.span.End()
 }
 
-func (s ProxySpan) endAttributes(r ProxyResult) {
-	attrs := newAttributes()
+func (s ProxySpan) endAttributes(r ProxyResult, failed bool) {
+	attrs := newAttributes(s.naming)
 	if s.protocol == GRPC {
-		attrs.text(semconv.RPCSystem, semconv.RPCSystemGRPCProxy)
-		attrs.text(semconv.RPCMethod, s.method)
-		attrs.text(semconv.RPCGRPCStatusCode, r.GRPCCode)
+		attrs.rpcRequest(s.method, r.GRPCCode)
+		if failed && attrs.rpc.stable() {
+			attrs.text(semconv.ErrorType, r.GRPCCode)
+		}
 	} else {
-		attrs.text(semconv.HTTPMethod, s.method)
-		attrs.number(semconv.HTTPStatusCode, r.StatusCode)
+		attrs.httpMethod(s.protocol, s.method)
+		attrs.httpEnd(s.protocol, r.StatusCode)
 		attrs.text(semconv.HTTPRoute, s.route)
+		if failed {
+			attrs.failure(attrs.http, r.Err, r.StatusCode)
+		}
 	}
 	attrs.setOn(s.span)
 }

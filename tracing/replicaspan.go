@@ -17,7 +17,7 @@ type ReplicaStart struct {
 	Protocol Protocol
 	// CallMethod is the method called; empty means "__call__".
 	CallMethod string
-	// Method is as in ProxyStart. Read for HTTP only.
+	// Method is as in ProxyStart. Read for HTTP and web sockets only.
 	Method string
 	// Streaming says whether the answer is a stream. HTTP always counts as one.
 	Streaming bool
@@ -37,8 +37,9 @@ type ReplicaResult struct {
 // ReplicaSpan is the span of one call in a replica. The zero value is that of
 // an unsampled request: its End does nothing.
 type ReplicaSpan struct {
-	span  trace.Span
-	start ReplicaStart
+	span   trace.Span
+	naming naming
+	start  ReplicaStart
 }
 
 // StartReplica starts the replica span as a child of the span in ctx, which
@@ -46,7 +47,7 @@ type ReplicaSpan struct {
 // the handler gets, and the user's own spans become children of this one.
 func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Context, ReplicaSpan) {
 	if outer := RequestFromContext(ctx); outer != nil {
-		s.Request.came = outer.came
+		s.Request.came, s.Request.rpcMethod = outer.came, outer.rpcMethod
 	}
 	ctx = ContextWithRequest(ctx, s.Request)
 	ctx, span := p.start(ctx, semconv.SpanReplica, serverKind)
@@ -59,21 +60,17 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 	r := s.Request
 	name := semconv.SpanReplica + " " + r.Deployment + " " + s.CallMethod
 	span.SetName(name)
-	attrs := newAttributes()
-	attrs.text(semconv.RequestID, r.ID)
-	attrs.text(semconv.Deployment, r.Deployment)
-	attrs.text(semconv.App, r.App)
-	attrs.text(semconv.CallMethod, s.CallMethod)
-	attrs.text(semconv.Route, r.Route)
-	attrs.text(semconv.MultiplexedModelID, r.ModelID)
-	attrs.flag(semconv.IsStreaming, s.Streaming || s.Protocol.overHTTP())
+	attrs := newAttributes(p.naming)
+	attrs.identity(r.ID, r.Deployment, r.App)
+	attrs.serveText(semconv.CallMethod, semconv.ServeCallMethod, s.CallMethod)
+	attrs.serveText(semconv.Route, semconv.ServeRoute, r.Route)
+	attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, r.ModelID)
+	attrs.serveFlag(semconv.IsStreaming, semconv.ServeIsStreaming, s.Streaming || s.Protocol.overHTTP())
 	attrs.text(semconv.ResourceName, name)
-	if r.Component != nil {
-		attrs.text(semconv.ReplicaID, r.Component.uniqueID)
-	}
+	attrs.replica(r.Component)
 	attrs.stamp(r)
 	attrs.setOn(span)
-	return ctx, ReplicaSpan{span: span, start: s}
+	return ctx, ReplicaSpan{span: span, naming: p.naming, start: s}
 }
 
 // Recording says whether the span records; for work that only a recorded span
@@ -89,28 +86,27 @@ func (s ReplicaSpan) End(r ReplicaResult) {
 	if s.span == nil {
 		return
 	}
-	s.endAttributes(r.StatusCode)
+	s.endAttributes(r)
 	if r.Err != nil {
 		recordException(s.span, r.Err, semconv.EscapedFalse)
 	}
 	s.span.End()
 }
 
-func (s ReplicaSpan) endAttributes(status int) {
-	attrs := newAttributes()
-	req := s.start.Request
-	switch s.start.Protocol {
-	case HTTP:
-		attrs.text(semconv.HTTPMethod, semconv.Method(s.start.Method))
+func (s ReplicaSpan) endAttributes(r ReplicaResult) {
+	attrs := newAttributes(s.naming)
+	protocol, req := s.start.Protocol, s.start.Request
+	if protocol.overHTTP() {
+		attrs.httpMethod(protocol, s.start.Method)
 		attrs.text(semconv.HTTPRoute, req.Route)
-		if status != 0 {
-			attrs.number(semconv.HTTPStatusCode, status)
+		if protocol == HTTP && r.StatusCode != 0 {
+			attrs.httpEnd(protocol, r.StatusCode)
 		}
-	case WebSocket:
-		attrs.text(semconv.HTTPMethod, semconv.MethodWebSocket)
-		attrs.text(semconv.HTTPRoute, req.Route)
-	default:
-		attrs.rpc(s.start.Protocol, s.start.CallMethod, req.Deployment)
+	} else {
+		attrs.rpcCall(protocol, req.rpcMethod, s.start.CallMethod, req.Deployment)
+	}
+	if r.Err != nil || protocol == HTTP && r.StatusCode >= 500 {
+		attrs.failure(s.naming.of(protocol), r.Err, r.StatusCode)
 	}
 	attrs.setOn(s.span)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"math/rand/v2"
-	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -90,38 +90,46 @@ type Request struct {
 	// costs, and only user code that extracts them again needs them (insider).
 	// Nil before StartProxy, and for a call without a proxy.
 	came context.Context
+	// rpcMethod is the full method of the gRPC call that the request is, with
+	// its leading slash.
+	rpcMethod string
 
-	// once guards what follows. It is filled by the first recording span, so
-	// that an unsampled request draws no ids and builds no values.
-	once  sync.Once
+	// drawn is set by the first recording span, so that an unsampled request
+	// draws no ids and builds no values.
+	drawn atomic.Pointer[drawn]
+}
+
+// drawn is what the recording spans of one call have in common.
+type drawn struct {
 	task  string
 	stamp []attribute.KeyValue
+	room  [3]attribute.KeyValue // of stamp
 }
 
 // TaskID returns the task id of this call, 48 lower-case hexadecimal digits,
 // drawn at the first use; empty without a Component.
-func (r *Request) TaskID() string {
-	r.once.Do(r.fill)
-	return r.task
-}
+func (r *Request) TaskID() string { return r.identity().task }
 
 // attributes returns what every recording span of this call is stamped with.
-func (r *Request) attributes() []attribute.KeyValue {
-	r.once.Do(r.fill)
-	return r.stamp
-}
+func (r *Request) attributes() []attribute.KeyValue { return r.identity().stamp }
 
-func (r *Request) fill() {
-	stamp := make([]attribute.KeyValue, 0, 3)
-	stamp = append(stamp, attribute.String(semconv.ServeRequestID, r.ID))
+func (r *Request) identity() *drawn {
+	if d := r.drawn.Load(); d != nil {
+		return d
+	}
+	d := &drawn{}
+	d.stamp = append(d.room[:0], attribute.String(semconv.ServeRequestID, r.ID))
 	if r.Component != nil {
-		r.task = r.Component.NewTask()
-		stamp = append(stamp, attribute.String(semconv.ServeTaskID, r.task))
+		d.task = r.Component.NewTask()
+		d.stamp = append(d.stamp, attribute.String(semconv.ServeTaskID, d.task))
 		if r.Component.replicaID.Valid() {
-			stamp = append(stamp, r.Component.replicaID)
+			d.stamp = append(d.stamp, r.Component.replicaID)
 		}
 	}
-	r.stamp = stamp
+	if !r.drawn.CompareAndSwap(nil, d) { // two spans started at once: the first one's counts
+		return r.drawn.Load()
+	}
+	return d
 }
 
 type requestKey struct{}

@@ -47,17 +47,20 @@ type RouterResult struct {
 	Outcome RouterOutcome
 	// QueueWait is how long the request waited for a slot.
 	QueueWait time.Duration
-	// Err is recorded for RouterCanceled, and not read for the others: the
-	// router's errors show on the proxy span.
+	// Err is why no replica took the request. It is recorded for RouterCanceled
+	// alone, as in Ray: the router's errors show on the proxy span. Not read for
+	// RouterAccepted.
 	Err error
 }
 
 // RouterSpan is the span of one choice of a replica. The zero value is that of
 // an unsampled request: its End does nothing.
 type RouterSpan struct {
-	span  trace.Span
-	start RouterStart
-	route string
+	span      trace.Span
+	naming    naming
+	start     RouterStart
+	route     string
+	rpcMethod string // full; empty but for gRPC
 }
 
 // StartRouter starts the router span as a child of the span in ctx. The request
@@ -72,26 +75,25 @@ func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Cont
 		s.CallMethod = semconv.DefaultCallMethod
 	}
 	req := RequestFromContext(ctx)
-	var id, route string
+	rs := RouterSpan{span: span, naming: p.naming, start: s}
+	var id string
 	if req != nil {
-		id, route = req.ID, req.Route
+		id, rs.route, rs.rpcMethod = req.ID, req.Route, req.rpcMethod
 	}
 	name := semconv.SpanRouter + " " + s.Deployment + " " + s.CallMethod
 	span.SetName(name)
-	attrs := newAttributes()
-	attrs.text(semconv.RequestID, id)
-	attrs.text(semconv.Deployment, s.Deployment)
-	attrs.text(semconv.App, s.App)
-	attrs.text(semconv.CallMethod, s.CallMethod)
-	attrs.text(semconv.Route, route)
-	attrs.text(semconv.MultiplexedModelID, s.ModelID)
-	attrs.flag(semconv.IsStreaming, s.Streaming || s.Protocol.overHTTP())
-	attrs.flag(semconv.IsHTTPRequest, s.Protocol.overHTTP())
-	attrs.flag(semconv.IsGRPCRequest, s.Protocol == GRPC)
+	attrs := newAttributes(p.naming)
+	attrs.identity(id, s.Deployment, s.App)
+	attrs.serveText(semconv.CallMethod, semconv.ServeCallMethod, s.CallMethod)
+	attrs.serveText(semconv.Route, semconv.ServeRoute, rs.route)
+	attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, s.ModelID)
+	attrs.serveFlag(semconv.IsStreaming, semconv.ServeIsStreaming, s.Streaming || s.Protocol.overHTTP())
+	attrs.serveFlag(semconv.IsHTTPRequest, semconv.ServeIsHTTPRequest, s.Protocol.overHTTP())
+	attrs.serveFlag(semconv.IsGRPCRequest, semconv.ServeIsGRPCRequest, s.Protocol == GRPC)
 	attrs.text(semconv.ResourceName, name)
 	attrs.stamp(req)
 	attrs.setOn(span)
-	return ctx, RouterSpan{span: span, start: s, route: route}
+	return ctx, rs
 }
 
 // Context returns the span's context; zero where it does not record.
@@ -103,36 +105,30 @@ func (s RouterSpan) End(r RouterResult) {
 	if s.span == nil {
 		return
 	}
+	attrs := newAttributes(s.naming)
 	if r.Outcome != RouterRefused {
-		s.endAttributes(r.QueueWait)
+		s.endAttributes(attrs, r.QueueWait)
 	}
+	if r.Outcome != RouterAccepted && r.Err != nil {
+		attrs.failure(s.naming.of(s.start.Protocol), r.Err, 0)
+	}
+	attrs.setOn(s.span)
 	if r.Outcome == RouterCanceled && r.Err != nil {
 		recordException(s.span, r.Err, semconv.EscapedTrue)
 	}
 	s.span.End()
 }
 
-func (s RouterSpan) endAttributes(wait time.Duration) {
-	attrs := newAttributes()
+func (s RouterSpan) endAttributes(attrs *attributes, wait time.Duration) {
 	if s.start.Protocol.overHTTP() {
-		attrs.text(semconv.HTTPMethod, s.start.CallMethod)
+		if attrs.http.ray() { // today's is the verb, and that of the proxy span
+			attrs.text(semconv.HTTPMethod, s.start.CallMethod)
+		}
 		attrs.text(semconv.HTTPRoute, s.route)
 	} else {
-		attrs.rpc(s.start.Protocol, s.start.CallMethod, s.start.Deployment)
+		attrs.rpcCall(s.start.Protocol, s.rpcMethod, s.start.CallMethod, s.start.Deployment)
 	}
 	attrs.decimal(semconv.ServeQueueWaitMS, milliseconds(wait))
-	attrs.setOn(s.span)
-}
-
-// rpc adds what a router or replica span of a call other than HTTP ends with.
-func (a *attributes) rpc(p Protocol, method, deployment string) {
-	system := semconv.RPCSystemUndefined
-	if p == GRPC {
-		system = semconv.RPCSystemGRPC
-	}
-	a.text(semconv.RPCSystem, system)
-	a.text(semconv.RPCMethod, method)
-	a.text(semconv.RPCService, deployment)
 }
 
 // milliseconds returns d in milliseconds, to the microsecond; 0 for less.

@@ -62,7 +62,7 @@ var keys = []Key{
 	{Path: "tracing_config.trust_inbound", Variable: "SERVE_TRACING_TRUST_INBOUND", Default: "true", form: boolean,
 		Meaning: "whether the sampled flag of an inbound `traceparent` is believed"},
 	{Path: "tracing_config.semconv", Variable: "SERVE_TRACING_SEMCONV", Default: "ray", form: text,
-		Meaning: "names of attributes"},
+		Meaning: "names of attributes: ray, stable or dup"},
 	{Path: "tracing_config.plugin_dir", Variable: "SERVE_TRACING_PLUGIN_DIR", form: list(":"),
 		Meaning: "folders in which bare names are looked up"},
 	{Path: "tracing_config.queue_bytes", Variable: "SERVE_TRACING_QUEUE_BYTES", Default: "32MiB", form: size,
