@@ -62,6 +62,7 @@ var importTable = []struct {
 	{dir: "internal/hazard"},
 	{dir: "test/hazards", may: []string{"internal/hazard"}},
 	{dir: "test/spans"}, // a comment, and tests
+	{dir: "test/mixed"}, // the same
 	{dir: "test/chaos", may: []string{"pluginsdk", "semconv"}},
 }
 

@@ -1,0 +1,239 @@
+package mixed
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// books are what is known of the requests of plans. They have one entry for each
+// from the beginning, so that the heap does not grow with them.
+type books struct {
+	mu       sync.Mutex
+	requests []entry
+	lines    map[key]int // of the access log, those of other requests too
+	failures map[key]int // those of them that are errors
+	faults   []string    // what can be said at once to be wrong
+	names    map[string]string
+}
+
+// key is by what requests are counted: an app's route, a verb and a status.
+type key struct{ app, route, method, status string }
+
+// entry is one request.
+type entry struct {
+	lines int // of the access log
+	line  line
+
+	proxies int // spans
+	proxy   proxySpan
+	spans   [mostSpans]trace.SpanID // that were started, in this process
+	started int
+	ended   int
+
+	client clientView
+}
+
+// mostSpans is more than any request has.
+const mostSpans = 48
+
+// line is what the access log says of a request.
+type line struct {
+	key    key
+	span   trace.SpanID // zero where it is not sampled
+	failed bool
+}
+
+// proxySpan is what a proxy span says of it.
+type proxySpan struct {
+	key    key
+	span   trace.SpanID
+	failed bool
+}
+
+// clientView is what its client saw.
+type clientView struct {
+	done   bool
+	left   bool   // it went, before the end
+	status string // empty: no response
+	cut    bool
+}
+
+func newBooks(requests int) *books {
+	return &books{
+		requests: make([]entry, requests),
+		lines:    map[key]int{},
+		failures: map[key]int{},
+		names:    map[string]string{},
+	}
+}
+
+// name gives a string of which the books hold one copy, however often it comes.
+func (b *books) name(s string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known, ok := b.names[s]; ok {
+		return known
+	}
+	b.names[s] = s
+	return s
+}
+
+func (b *books) faultLocked(format string, args ...any) {
+	if len(b.faults) < 20 {
+		b.faults = append(b.faults, fmt.Sprintf(format, args...))
+	}
+}
+
+// at changes the entry of the request with an id; those of no plan have none.
+func (b *books) at(id string, change func(*entry)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n, ok := numberOf(id); ok {
+		change(&b.requests[n])
+	}
+}
+
+// logger is the server's logger: it puts the access log into the books.
+func (b *books) logger() *slog.Logger { return slog.New(logBooks{b}) }
+
+type logBooks struct{ *books }
+
+func (logBooks) Enabled(context.Context, slog.Level) bool { return true }
+func (l logBooks) WithAttrs([]slog.Attr) slog.Handler     { return l }
+func (l logBooks) WithGroup(string) slog.Handler          { return l }
+
+func (l logBooks) Handle(_ context.Context, r slog.Record) error {
+	if r.Message != "request" {
+		return nil
+	}
+	var id string
+	var said line
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "request_id":
+			id = a.Value.String()
+		case "app":
+			said.key.app = a.Value.String()
+		case "route":
+			said.key.route = a.Value.String()
+		case "method":
+			said.key.method = a.Value.String()
+		case "status":
+			said.key.status = l.name(a.Value.String())
+		case "span_id":
+			said.span, _ = trace.SpanIDFromHex(a.Value.String())
+		case "error":
+			said.failed = true
+		}
+		return true
+	})
+	said.failed = said.failed || said.key.status >= "400" // HTTP's have three digits
+	l.mu.Lock()
+	l.lines[said.key]++
+	if said.failed {
+		l.failures[said.key]++
+	}
+	l.mu.Unlock()
+	l.at(id, func(e *entry) {
+		e.lines++
+		e.line = said
+	})
+	return nil
+}
+
+// check compares what the books have of each request.
+func (b *books) check(t *testing.T, plans []plan) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for n := range b.requests {
+		e, p := &b.requests[n], plans[n]
+		b.checkSpansLocked(e, p)
+		b.checkClientLocked(e, p)
+	}
+	for _, fault := range b.faults {
+		t.Error(fault)
+	}
+}
+
+// checkSpansLocked: a request has at most one line, and a sampled one a proxy
+// span that says the same. One whose client left early may have neither.
+func (b *books) checkSpansLocked(e *entry, p plan) {
+	want := 0
+	if e.lines > 0 && p.sampled() {
+		want = 1
+	}
+	if e.lines > 1 || e.proxies != want {
+		b.faultLocked("%+v: %d lines in the access log and %d proxy spans, want %d", p, e.lines, e.proxies, want)
+	}
+	if e.started != e.ended {
+		b.faultLocked("%+v: %d spans were started, %d ended", p, e.started, e.ended)
+	}
+	if !p.sampled() && e.started != 0 {
+		b.faultLocked("%+v: it is not sampled, and has %d spans", p, e.started)
+	}
+	if e.proxies == 1 && proxySpan(e.line) != e.proxy {
+		b.faultLocked("%+v: the access log says %+v, the proxy span %+v", p, e.line, e.proxy)
+	}
+}
+
+// checkClientLocked: a client that stayed saw what the server says.
+func (b *books) checkClientLocked(e *entry, p plan) {
+	c := e.client
+	switch {
+	case !c.done:
+		b.faultLocked("%+v: never sent", p)
+	case c.left:
+	case e.lines == 0:
+		b.faultLocked("%+v: its client stayed, and the server knows nothing of it", p)
+	case c.status == "" && (p.end != abort || e.line.key.status != "500"):
+		b.faultLocked("%+v: its client saw no response, the server says %+v", p, e.line)
+	case c.status != "" && c.status != e.line.key.status:
+		b.faultLocked("%+v: its client saw %s, the server says %+v", p, c.status, e.line)
+	case c.cut != (e.line.failed && e.line.key.status < "400") && c.status != "" && p.end != abort:
+		b.faultLocked("%+v: for its client it was cut %v, the server says %+v", p, c.cut, e.line)
+	}
+}
+
+// summary tells what there was of each status.
+func (b *books) summary() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var rows []string
+	for k, n := range b.lines {
+		rows = append(rows, fmt.Sprintf("%s %s %s %s: %d", k.app, k.route, k.method, k.status, n))
+	}
+	slices.Sort(rows)
+	return fmt.Sprintf("%q", rows)
+}
+
+// witness counts what user code saw, by deployment.
+type witness struct {
+	mu               sync.Mutex
+	entries, sampled map[string]int
+}
+
+func newWitness() *witness { return &witness{entries: map[string]int{}, sampled: map[string]int{}} }
+
+// entered counts a call of a deployment's code.
+func (w *witness) entered(ctx context.Context, deployment string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.entries[deployment]++
+	if trace.SpanContextFromContext(ctx).IsSampled() {
+		w.sampled[deployment]++
+	}
+}
+
+func (w *witness) calls() (entries, sampled map[string]int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.entries), maps.Clone(w.sampled)
+}

@@ -1,0 +1,148 @@
+package mixed
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/serving"
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// timeout is short, so that handlers that hang do not take long.
+const timeout = 300 * time.Millisecond
+
+var errPlanned = errors.New("as planned")
+
+// Slots of the deployments. The tight one turns requests away.
+const (
+	frontReplicas, frontOngoing = 3, 8
+	tightReplicas, tightOngoing = 2, 1
+	tightQueued                 = 2
+)
+
+// service is the code of a user.
+type service struct {
+	plans   []plan
+	witness *witness
+	tracer  func() trace.Tracer
+	gate    gate
+}
+
+// apps are the applications, which serve runs under a server.
+func (s *service) apps() []*serving.App {
+	front := serving.NewDeployment("Front", s.handler("Front"),
+		serving.WithReplicas(frontReplicas), serving.WithMaxOngoingRequests(frontOngoing))
+	tight := serving.NewDeployment("Tight", s.handler("Tight"),
+		serving.WithReplicas(tightReplicas), serving.WithMaxOngoingRequests(tightOngoing), serving.WithMaxQueuedRequests(tightQueued))
+	return []*serving.App{
+		serving.NewApp("front", front),
+		serving.NewApp("tight", tight, serving.WithRoutePrefix("/tight")),
+	}
+}
+
+func (s *service) handler(deployment string) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/run/{n}", serving.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		n, ok := numberOf(tracing.RequestFromContext(r.Context()).ID)
+		if !ok {
+			return errors.New("no request of a plan")
+		}
+		s.witness.entered(r.Context(), deployment)
+		return s.run(w, r, s.plans[n])
+	}))
+	mux.Handle("/gate", serving.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error {
+		s.witness.entered(r.Context(), deployment)
+		s.gate.wait()
+		return nil
+	}))
+	return mux
+}
+
+// run does what the plan says.
+func (s *service) run(w http.ResponseWriter, r *http.Request, p plan) error {
+	ctx := r.Context()
+	for _, what := range p.steps {
+		switch what {
+		case pause:
+			wait(ctx, p.after/4)
+		case read:
+			_, _ = io.Copy(io.Discard, r.Body)
+		case write:
+			_, _ = io.WriteString(w, "piece")
+			_ = http.NewResponseController(w).Flush()
+		case userOwn:
+			_, span := s.tracer().Start(ctx, "user")
+			span.End()
+		}
+	}
+	switch p.end {
+	case answer404:
+		w.WriteHeader(http.StatusNotFound)
+	case answer503:
+		w.WriteHeader(http.StatusServiceUnavailable)
+	case fail:
+		return errPlanned
+	case doPanic:
+		panic(errPlanned)
+	case abort:
+		panic(http.ErrAbortHandler)
+	case goexit:
+		runtime.Goexit()
+	case hang:
+		<-ctx.Done()
+	}
+	return nil
+}
+
+// wait waits for a while, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// gate holds calls until it opens, to see how many fit in.
+type gate struct {
+	mu     sync.Mutex
+	inside int
+	opened chan struct{}
+}
+
+// close has calls wait from now on.
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inside, g.opened = 0, make(chan struct{})
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.opened)
+}
+
+func (g *gate) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inside
+}
+
+// wait heeds nothing but the gate: a call that waits keeps its slot, however
+// long its client has gone.
+func (g *gate) wait() {
+	g.mu.Lock()
+	g.inside++
+	opened := g.opened
+	g.mu.Unlock()
+	<-opened
+}
