@@ -84,6 +84,9 @@ func batchOptions(members []context.Context) (first int, opts []trace.SpanStartO
 	return first, []trace.SpanStartOption{internalKind[0], trace.WithLinks(links...)}
 }
 
+// Context is the span's; zero where it does not record.
+func (s BatchSpan) Context() trace.SpanContext { return contextOf(s.span) }
+
 // End ends the span. Where the function failed, which is then every member's
 // error, the status is ERROR and err an event; else the status stays unset.
 // Call it once, when the function has really returned.

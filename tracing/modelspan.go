@@ -34,6 +34,9 @@ func (p *Provider) StartModelLoad(ctx context.Context, modelID string) (context.
 	return ctx, ModelLoadSpan{span: span, naming: p.naming}
 }
 
+// Context is the span's; zero where it does not record.
+func (s ModelLoadSpan) Context() trace.SpanContext { return contextOf(s.span) }
+
 // End ends the span. Where the load failed, the status is ERROR and err an
 // event; else the status stays unset. Call it once, when the model is there or
 // will not be.

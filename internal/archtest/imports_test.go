@@ -24,6 +24,9 @@ var importTable = []struct {
 	{dir: "serving", may: []string{"tracing", "semconv"}},
 	{dir: "serving/internal/scope", may: []string{"tracing", "serving/internal/metrics"}},
 	{dir: "serving/internal/metrics"},
+	// They run inside of handlers, of which serving knows nothing.
+	{dir: "serving/batching", may: []string{"tracing", "serving/internal/scope", "serving/internal/metrics"}},
+	{dir: "serving/multiplexing", may: []string{"tracing", "serving/internal/scope", "serving/internal/metrics"}},
 	{dir: "tracing", may: []string{"semconv"}},
 	{dir: "semconv"},
 	{dir: "host", may: []string{

@@ -1,0 +1,126 @@
+package batching
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/servetrace/servetrace/serving/internal/scope"
+	"github.com/servetrace/servetrace/tracing"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patienceOfTests bounds every wait: beyond it something is stuck.
+const patienceOfTests = 20 * time.Second
+
+// rig is a replica without a server, and what it logs.
+type rig struct {
+	replica *scope.Replica
+	log     *lockedBuffer
+}
+
+// newRig makes a replica that takes up to a hundred requests, untraced.
+func newRig() *rig {
+	log := &lockedBuffer{}
+	return &rig{
+		replica: &scope.Replica{
+			App: "a", Deployment: "D", UniqueID: "r1", MaxOngoing: 100,
+			Tracing: tracing.Off(), Log: slog.New(slog.NewTextHandler(log, nil)),
+		},
+		log: log,
+	}
+}
+
+// call is the context of a call in the replica, for the model, below ctx.
+func (r *rig) call(ctx context.Context, model string) context.Context {
+	ctx = tracing.ContextWithRequest(ctx, &tracing.Request{ID: "id", App: "a", Deployment: "D", ModelID: model})
+	return scope.ContextWithCall(ctx, scope.NewCall(r.replica))
+}
+
+// lockedBuffer is a log that may be read while it is written.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// count says how many lines have the text.
+func (b *lockedBuffer) count(text string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for line := range strings.Lines(b.buf.String()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// book writes down the batches that a function got.
+type book struct {
+	mu      sync.Mutex
+	batches []string
+	began   time.Time
+}
+
+func newBook() *book { return &book{began: time.Now()} }
+
+// note writes a batch down, with the time since the beginning.
+func (b *book) note(items any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.batches = append(b.batches, fmt.Sprint(items, " at ", time.Since(b.began)))
+}
+
+func (b *book) all() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]string{}, b.batches...)
+}
+
+// answer is what Do gave.
+type answer struct {
+	Out string
+	Err string
+	At  time.Duration
+}
+
+// ask calls do, and gives the answer to come.
+func ask[In any](do func(context.Context, In) (string, error), ctx context.Context, in In) <-chan answer { //nolint:revive // the function first reads better
+	began := time.Now()
+	ch := make(chan answer, 1)
+	go func() {
+		out, err := do(ctx, in)
+		a := answer{Out: out, At: time.Since(began)}
+		if err != nil {
+			a.Err = err.Error()
+		}
+		ch <- a
+	}()
+	return ch
+}
+
+// receive takes from ch, within patience.
+func receive[T any](t testing.TB, what string, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(patienceOfTests):
+		t.Fatalf("waited in vain for: %s", what)
+		panic("unreachable")
+	}
+}
