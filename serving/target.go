@@ -34,7 +34,7 @@ func (t *target) assign(ctx context.Context, s tracing.RouterStart) (routed cont
 	if err != nil {
 		result.Outcome, result.Err = tracing.RouterCanceled, endOf(ctx)
 		if isRefusal(err) {
-			result.Outcome = tracing.RouterRefused
+			result.Outcome, result.Err = tracing.RouterRefused, err
 		}
 	}
 	span.End(result)

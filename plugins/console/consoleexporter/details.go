@@ -25,10 +25,12 @@ const (
 // and come last. What is in neither stands between them as the span has it.
 var (
 	leading = []attribute.Key{
-		semconv.HTTPStatusCode, "http.response.status_code", semconv.RPCGRPCStatusCode,
-		semconv.HTTPRoute, semconv.Route, semconv.Deployment, semconv.App,
+		semconv.HTTPStatusCode, semconv.HTTPResponseStatusCode, semconv.ServeWebSocketCloseCode,
+		semconv.RPCGRPCStatusCode, semconv.RPCResponseStatusCode,
+		semconv.HTTPRoute, semconv.Route, semconv.ServeRoute,
+		semconv.Deployment, semconv.ServeDeployment, semconv.App, semconv.ServeApp,
 		semconv.RayRequestID, semconv.RequestID, semconv.ServeRequestID,
-		semconv.ReplicaID, semconv.MultiplexedModelID,
+		semconv.ReplicaID, semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID,
 	}
 	trailing = []attribute.Key{semconv.ServeReplicaID, semconv.RayJobID, semconv.RayActorID, semconv.RayTaskID, semconv.ServeTaskID}
 )
@@ -38,7 +40,12 @@ var (
 var twins = [][]attribute.Key{
 	{semconv.RayRequestID, semconv.RequestID, semconv.ServeRequestID},
 	{semconv.RayTaskID, semconv.ServeTaskID},
-	{semconv.HTTPRoute, semconv.Route, semconv.RequestRoutePath},
+	{semconv.HTTPRoute, semconv.Route, semconv.ServeRoute, semconv.RequestRoutePath, semconv.ServeRequestRoutePath},
+	{semconv.HTTPStatusCode, semconv.HTTPResponseStatusCode, semconv.ServeWebSocketCloseCode},
+	{semconv.RPCGRPCStatusCode, semconv.RPCResponseStatusCode},
+	{semconv.Deployment, semconv.ServeDeployment},
+	{semconv.App, semconv.ServeApp},
+	{semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID},
 }
 
 // inName are attributes of the runtime's own spans that only repeat what their
@@ -47,11 +54,15 @@ var inName = []attribute.Key{
 	semconv.ResourceName, semconv.CallMethod, semconv.RequestMethod, semconv.RequestType, semconv.RequestRoutePath,
 	semconv.HTTPMethod, semconv.RPCMethod, semconv.RPCService, semconv.RPCSystem,
 	semconv.IsStreaming, semconv.IsHTTPRequest, semconv.IsGRPCRequest,
+	semconv.ServeCallMethod, semconv.ServeRequestMethod, semconv.ServeRequestType, semconv.ServeRequestRoutePath,
+	semconv.HTTPRequestMethod, semconv.RPCSystemName,
+	semconv.ServeIsStreaming, semconv.ServeIsHTTPRequest, semconv.ServeIsGRPCRequest,
 }
 
 // families are the runtime's own spans.
 var families = []string{
 	semconv.SpanProxyHTTP, semconv.SpanProxyWebSocket, semconv.SpanProxyGRPC, semconv.SpanRouter, semconv.SpanReplica,
+	semconv.SpanBatch, semconv.SpanModelLoad,
 }
 
 // inherited knows what has been told of the spans above the one that is being
@@ -248,7 +259,11 @@ func attributesOf(d drawn, r row, told *inherited) []token {
 		for _, key := range inName {
 			hidden[key] = true
 		}
-		hidden[semconv.App] = values[semconv.App] == semconv.DefaultApp
+		for _, app := range []attribute.Key{semconv.App, semconv.ServeApp} {
+			if values[app] == semconv.DefaultApp {
+				hidden[app] = true
+			}
+		}
 		hidden[semconv.ServeQueueWaitMS] = values[semconv.ServeQueueWaitMS] == "0"
 	}
 	var list []token

@@ -1,9 +1,11 @@
 package consoleexporter
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,8 +16,12 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/text/width"
+
+	"github.com/servetrace/servetrace/tracing"
 )
 
 // ms is a moment: so many milliseconds after noon of a day in 2026.
@@ -98,6 +104,55 @@ func TestDrawings(t *testing.T) {
 		"deep-60":           drawnAs(look{width: 60}, deep(14)...),
 	} {
 		t.Run(name, func(t *testing.T) { Golden(t, name+".golden", got) })
+	}
+}
+
+// served is a request as the runtime traces it under the names of a mode.
+func served(t *testing.T, mode string) []*span {
+	t.Helper()
+	memory := tracetest.NewInMemoryExporter()
+	cfg := tracing.DefaultConfig()
+	cfg.Semconv, cfg.JobID = mode, "01000000"
+	p, err := tracing.NewProvider(cfg, sdktrace.NewSimpleSpanProcessor(memory))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := func() *tracing.Request {
+		return &tracing.Request{ID: "r-1", App: "default", Deployment: "D", Route: "/users/{id}", ModelID: "m1"}
+	}
+	ctx, proxy := p.StartProxy(t.Context(), tracing.ProxyStart{
+		Request: request(), Method: "GET", RoutePath: "/users/7",
+		HTTPRequest: httptest.NewRequest("GET", "http://shop.example/users/7", nil),
+	})
+	ctx, router := p.StartRouter(ctx, tracing.RouterStart{App: "default", Deployment: "D", ModelID: "m1"})
+	ctx, replica := p.StartReplica(ctx, tracing.ReplicaStart{Request: request(), Method: "GET"})
+	_, load := p.StartModelLoad(ctx, "m1")
+	_, batch := p.StartBatch([]context.Context{ctx}, tracing.BatchStart{Name: "embed"})
+	load.End(nil)
+	batch.End(nil)
+	router.End(tracing.RouterResult{})
+	replica.End(tracing.ReplicaResult{StatusCode: 200})
+	proxy.End(tracing.ProxyResult{StatusCode: 200})
+
+	stubs := memory.GetSpans()
+	slices.Reverse(stubs)
+	numbers := map[trace.SpanID]byte{} // in the place of ids that are drawn
+	for i, s := range stubs {
+		numbers[s.SpanContext.SpanID()] = byte(i + 1)
+	}
+	var spans []*span
+	for i, s := range stubs {
+		one := aSpan(byte(i+1), numbers[s.Parent.SpanID()], s.Name, float64(i), 10, s.Attributes...)
+		one.kind, one.code = s.SpanKind, s.Status.Code
+		spans = append(spans, one)
+	}
+	return spans
+}
+
+// Under names of today a request looks as under Ray's, and says each thing once.
+func TestNamesOfEveryMode(t *testing.T) {
+	for _, mode := range []string{tracing.SemconvRay, tracing.SemconvStable, tracing.SemconvDup} {
+		Golden(t, "names-"+mode+"-80.golden", drawnAs(look{width: 80}, served(t, mode)...))
 	}
 }
 
