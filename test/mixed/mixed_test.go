@@ -175,6 +175,8 @@ func (r *rig) checkSlots(round int) {
 	for path, slots := range map[string]int{"/gate": frontReplicas * frontOngoing, "/tight/gate": tightReplicas * tightOngoing} {
 		const more = 2 // that do not get in
 		r.service.gate.close()
+		open := sync.OnceFunc(r.service.gate.open)
+		defer open()
 		var all sync.WaitGroup
 		for i := range slots + more {
 			all.Go(func() { // ends when its request is answered, which is when its time is over
@@ -199,7 +201,7 @@ func (r *rig) checkSlots(round int) {
 		if n := r.service.gate.count(); n != slots {
 			r.t.Errorf("%d requests were in %s at a time, want %d", n, path, slots)
 		}
-		r.service.gate.open()
+		open()
 	}
 }
 

@@ -82,6 +82,25 @@ func (r *recorder) waitFor(t testing.TB, started int) {
 	}
 }
 
+// trace waits until a trace has spans and none that is open, and gives them.
+func (r *recorder) trace(t testing.TB, id trace.TraceID) []sdktrace.ReadOnlySpan {
+	t.Helper()
+	late := time.After(patience)
+	for {
+		r.mu.Lock()
+		spans, open, changed := slices.Clone(r.ended[id]), r.open[id], r.changed
+		r.mu.Unlock()
+		if len(spans) > 0 && open == 0 {
+			return spans
+		}
+		select {
+		case <-changed:
+		case <-late:
+			t.Fatalf("waited in vain for the end of trace %v; there are %s", id, r.names())
+		}
+	}
+}
+
 // request waits until the trace of the request with an id is complete, and gives
 // its spans: its root, which ends when the request is done, has ended, and none
 // that was started is open.

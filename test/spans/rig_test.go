@@ -123,13 +123,18 @@ func providerOf(t testing.TB, spans sdktrace.SpanProcessor, change func(*tracing
 // in the access log with the trace. It gives the root's span as it was recorded.
 func (r *rig) check(id string, want *span) sdktrace.ReadOnlySpan {
 	r.t.Helper()
-	spans := r.spans.request(r.t, id)
-	root, got := treeOf(r.t, spans)
-	if diff := cmp.Diff(want, got); diff != "" {
-		r.t.Errorf("spans of request %q (-want +got):\n%s", id, diff)
-	}
+	root, got := treeOf(r.t, r.spans.request(r.t, id))
+	compare(r.t, id, got, want)
 	r.checkLine(id, root)
 	return root
+}
+
+// compare compares the tree of a request with what the tables say.
+func compare(t testing.TB, id string, got, want *span) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("spans of request %q (-want +got):\n%s", id, diff)
+	}
 }
 
 // checkLine: the request has one line in the access log, and it says what the

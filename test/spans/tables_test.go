@@ -48,6 +48,13 @@ func request(id string) call {
 	}
 }
 
+// nested is a call by handle of a deployment's method, inside c.
+func (c call) nested(deployment, method string) call {
+	c.deployment, c.method, c.protocol = deployment, method, "handle"
+	c.verb, c.path, c.streaming = "", "", false
+	return c
+}
+
 // overHTTP: the spans have http.* attributes, else rpc.*.
 func (c call) overHTTP() bool { return c.protocol == "http" || c.protocol == "websocket" }
 

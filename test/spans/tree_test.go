@@ -145,47 +145,47 @@ var (
 )
 
 // checkIdentity: every span of a request names request, task and, inside a
-// replica, the replica. A replica span begins a task of its own; all others have
-// that of their parent.
+// replica, the replica. A proxy and a replica span begin a task of their own; all
+// others have that of their parent. A program that calls by handle outside of a
+// request is none of the runtime's, and has no task.
 func (b *builder) checkIdentity(s, parent sdktrace.ReadOnlySpan) {
 	b.t.Helper()
-	task, _ := attributeOf(s, "serve.task_id")
-	if !taskForm.MatchString(task.AsString()) {
-		b.t.Errorf("span %q has serve.task_id %q", s.Name(), task.AsString())
-	}
 	b.checkSameRequest(s, parent)
-	replica, inReplica := attributeOf(s, "serve.replica_id")
-	if familyOf(s.Name()) == "replica_handle_request" {
+	task, _ := attributeOf(s, "serve.task_id")
+	replica, _ := attributeOf(s, "serve.replica_id")
+	var outerTask, outerReplica attribute.Value
+	if parent != nil {
+		outerTask, _ = attributeOf(parent, "serve.task_id")
+		outerReplica, _ = attributeOf(parent, "serve.replica_id")
+	}
+	isReplica := familyOf(s.Name()) == "replica_handle_request"
+	if begins := isReplica || strings.HasPrefix(s.Name(), "proxy_"); begins {
+		if !taskForm.MatchString(task.AsString()) || task == outerTask {
+			b.t.Errorf("span %q has serve.task_id %q, its caller %q", s.Name(), task.AsString(), outerTask.AsString())
+		}
+		outerTask = task
+	}
+	if isReplica {
 		app, _ := attributeOf(s, "app")
 		deployment, _ := attributeOf(s, "deployment")
 		id, _ := attributeOf(s, "replica_id")
-		if want := app.AsString() + "#" + deployment.AsString() + "#" + id.AsString(); replica.AsString() != want {
-			b.t.Errorf("span %q has serve.replica_id %q, want %q", s.Name(), replica.AsString(), want)
-		}
-		if parent != nil {
-			if outer, _ := attributeOf(parent, "serve.task_id"); outer == task {
-				b.t.Errorf("span %q has the task of its caller", s.Name())
-			}
-		}
-		return
+		outerReplica = attribute.StringValue(app.AsString() + "#" + deployment.AsString() + "#" + id.AsString())
 	}
-	if parent == nil {
-		return
-	}
-	outerTask, _ := attributeOf(parent, "serve.task_id")
-	outerReplica, wasInReplica := attributeOf(parent, "serve.replica_id")
-	if task != outerTask || replica != outerReplica || inReplica != wasInReplica {
-		b.t.Errorf("span %q has task and replica %q %q, its parent %q %q %q", s.Name(), task.AsString(), replica.AsString(),
-			parent.Name(), outerTask.AsString(), outerReplica.AsString())
+	if task != outerTask || replica != outerReplica {
+		b.t.Errorf("span %q has task and replica %q %q, want %q %q",
+			s.Name(), task.AsString(), replica.AsString(), outerTask.AsString(), outerReplica.AsString())
 	}
 }
 
 // checkSameRequest: 1.6, all spans of a request share its id.
 func (b *builder) checkSameRequest(s, parent sdktrace.ReadOnlySpan) {
 	b.t.Helper()
+	if !isFamily(s.Name()) && parent == nil {
+		return
+	}
 	id, _ := attributeOf(s, "serve.request_id")
 	want, _ := attributeOf(s, "request_id")
-	if !isFamily(s.Name()) && parent != nil {
+	if !isFamily(s.Name()) {
 		want, _ = attributeOf(parent, "serve.request_id")
 	}
 	if id.AsString() == "" || id != want {
