@@ -1,0 +1,150 @@
+package multiplexing
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/servetrace/servetrace/serving/internal/scope"
+	"github.com/servetrace/servetrace/tracing"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a replica without a server, what it logs and what it tells its router.
+type rig struct {
+	replica *scope.Replica
+
+	mu   sync.Mutex
+	log  bytes.Buffer
+	told []string // the ids, each time
+}
+
+func newRig() *rig {
+	r := &rig{}
+	r.replica = &scope.Replica{
+		App: "a", Deployment: "D", UniqueID: "r1", Tracing: tracing.Off(),
+		Log: slog.New(slog.NewTextHandler(r, nil)),
+		Models: func(ids []string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.told = append(r.told, strings.Join(ids, " "))
+		},
+	}
+	return r
+}
+
+// Write implements [io.Writer] for the log.
+func (r *rig) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.Write(p)
+}
+
+// logged says how many lines of the log have the text.
+func (r *rig) logged(text string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for line := range strings.Lines(r.log.String()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// router gives what the router was told, each time.
+func (r *rig) router() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string{}, r.told...)
+}
+
+// call is the context of a call for the model, below ctx, and what ends it.
+func (r *rig) call(ctx context.Context, id string) (callCtx context.Context, end func()) {
+	ctx = tracing.ContextWithRequest(ctx, &tracing.Request{ID: "id", App: "a", Deployment: "D", ModelID: id})
+	call := scope.NewCall(r.replica)
+	return scope.ContextWithCall(ctx, call), call.End
+}
+
+// shop is a loader and unloader of models that takes a second for each, and
+// writes down what happens.
+type shop struct {
+	began time.Time
+
+	mu    sync.Mutex
+	lines []string
+	fail  map[string]error // by id
+	panic map[string]any
+}
+
+func newShop() *shop { return &shop{began: time.Now()} }
+
+func (s *shop) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, fmt.Sprintf(format, args...)+" at "+time.Since(s.began).String())
+}
+
+func (s *shop) all() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string{}, s.lines...)
+}
+
+func (s *shop) load(ctx context.Context, id string) (string, error) {
+	s.note("load %s", id)
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+		s.note("cancelled %s: %v", id, context.Cause(ctx))
+		return "", context.Cause(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v := s.panic[id]; v != nil {
+		panic(v)
+	}
+	return "model " + id, s.fail[id]
+}
+
+func (s *shop) unload(_ context.Context, id, model string) {
+	if model != "model "+id {
+		s.note("wrong model %q", model)
+	}
+	s.note("unload %s", id)
+	<-time.After(time.Second) // in bubbles, where it takes no time
+	s.note("unloaded %s", id)
+}
+
+// models are those of the shop.
+func (s *shop) models(opts ...Option) *Models[string] {
+	return New(s.load, append([]Option{WithUnload(s.unload)}, opts...)...)
+}
+
+// answer is what Get gave, and when.
+type answer struct {
+	Model, Err string
+	At         time.Duration
+}
+
+// ask calls Get under ctx in a goroutine of its own.
+func (s *shop) ask(ctx context.Context, m *Models[string]) <-chan answer {
+	ch := make(chan answer, 1)
+	go func() {
+		model, err := m.Get(ctx)
+		a := answer{Model: model, At: time.Since(s.began)}
+		if err != nil {
+			a.Err = err.Error()
+		}
+		ch <- a
+	}()
+	return ch
+}
