@@ -19,6 +19,19 @@ import (
 // that is not known is a warning and means "info", as the specification asks.
 const EnvLogLevel = "OTEL_LOG_LEVEL"
 
+// EnvLogFormat is the variable for the form of the log: "text", the default, or
+// "json".
+const EnvLogFormat = "SERVE_LOG_FORMAT"
+
+// LogFormat is the form of the log's lines.
+type LogFormat string
+
+// The forms, as package slog writes them.
+const (
+	LogText LogFormat = "text" // key=value
+	LogJSON LogFormat = "json" // one object a line
+)
+
 // Config holds an operator's settings of a service. Get it from LoadConfig,
 // LoadConfigFile or ConfigFromEnv: the zero Config does not validate, for that of
 // tracing does not.
@@ -36,6 +49,9 @@ type Config struct {
 	// LogLevel is the least level that Run logs. Default and zero: info. It is
 	// not read where Run is given a logger.
 	LogLevel slog.Level
+	// LogFormat is the form in which Run logs. Default and empty: LogText. It is
+	// not read where Run is given a logger.
+	LogFormat LogFormat
 	// File is the service file that settings were read from, for the log. Empty:
 	// there was none.
 	File string
@@ -50,11 +66,13 @@ type Config struct {
 // every fault of every part.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	var cfg Config
-	var errs [4]error
+	var errs [5]error
 	cfg.Host, errs[0] = host.ConfigFromEnv(getenv)
 	cfg.Tracing, errs[1] = tracing.ConfigFromEnv(getenv)
 	cfg.Serving, errs[2] = serving.ConfigFromEnv(getenv)
 	cfg.Admin, errs[3] = admin.ConfigFromEnv(getenv)
+	cfg.LogFormat = LogFormat(getenv(EnvLogFormat))
+	errs[4] = cfg.LogFormat.check()
 	level, ok := parseLevel(getenv(EnvLogLevel))
 	cfg.LogLevel = level
 	if !ok {
@@ -66,7 +84,15 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 
 // Validate reports every fault of every part at once, joined, or nil.
 func (c Config) Validate() error {
-	return errors.Join(c.Host.Validate(), c.Tracing.Validate(), c.Serving.Validate(), c.Admin.Validate(), c.clash())
+	return errors.Join(c.Host.Validate(), c.Tracing.Validate(), c.Serving.Validate(), c.Admin.Validate(), c.LogFormat.check(), c.clash())
+}
+
+func (f LogFormat) check() error {
+	switch f {
+	case "", LogText, LogJSON:
+		return nil
+	}
+	return fmt.Errorf("%s=%q: want %s or %s", EnvLogFormat, string(f), LogText, LogJSON)
 }
 
 // clash says that the two listeners can not both be had: without it the second

@@ -37,8 +37,10 @@ type options struct {
 	ready func(net.Addr)
 }
 
-// WithLogger sets where the service and its plugins log; the default is text on
-// standard error, from Config.LogLevel on.
+// WithLogger sets where the service and its plugins log. The default is standard
+// error, from Config.LogLevel on and in the form of Config.LogFormat, through
+// tracing.NewLogHandler: what user code logs with the context of its request has
+// the ids of request and trace.
 func WithLogger(log *slog.Logger) Option {
 	return Option{func(o *options) { o.log = log }}
 }
@@ -66,15 +68,17 @@ func WithReady(f func(addr net.Addr)) Option {
 // first: GNU timeout, for one, sends its signal to the process and to its group.
 //
 // While it runs, OpenTelemetry's global provider, propagator and error handler
-// are its own. Only one Run at a time makes sense in a process: tracers that
+// are its own. So is the default logger of package slog, and the output of package
+// log with it, where neither Run is given a logger nor the program has set one. Only one Run at a time makes sense in a process: tracers that
 // user code took from OpenTelemetry before the first Run stay with that one.
 func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) error {
-	o := options{
-		log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel})),
-		ready: func(net.Addr) {},
-	}
+	o := options{ready: func(net.Addr) {}}
 	for _, opt := range opts {
 		opt.apply(&o)
+	}
+	if o.log == nil {
+		o.log = cfg.newLog(os.Stderr)
+		defer lendLog(o.log)()
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -49,6 +50,10 @@ func serviceMain() int {
 		for healthy("http://" + r.Host) { // until draining has begun, too
 		}
 		_, _ = io.WriteString(w, "done")
+	})
+	mux.HandleFunc("GET /log", func(_ http.ResponseWriter, r *http.Request) {
+		slog.InfoContext(r.Context(), "from slog", "own", 1)
+		log.Print("from log") // as libraries do
 	})
 	mux.HandleFunc("GET /hang", func(http.ResponseWriter, *http.Request) {
 		fmt.Fprintln(os.Stderr, "hang has begun")

@@ -1,11 +1,13 @@
 package serving
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -13,6 +15,90 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/tracing"
 )
+
+// accessLog has one line for each request of a proxy, at the level of its end,
+// and one for each call by handle, at debug. Each pairs with the spans: it has
+// their ids. What HTTP and gRPC do in the replica has no line of its own: that of
+// the proxy names the replica.
+type accessLog struct {
+	log *slog.Logger
+	// quiet leaves out the lines below warn: what failed stays to be seen.
+	quiet bool
+}
+
+func (l accessLog) enabled(ctx context.Context, level slog.Level) bool {
+	return (!l.quiet || level >= slog.LevelWarn) && l.log.Enabled(ctx, level)
+}
+
+// entry is one line. What is empty is left out, but for the first four.
+type entry struct {
+	method    string // verb, WS, full method of gRPC, or CALL
+	status    int    // of HTTP, or the close code of a web socket
+	code      string // in place of status: of gRPC, or of a call by handle
+	took      time.Duration
+	requestID string
+
+	client          string
+	path            string // where no route matched
+	route           string
+	app, deployment string
+	callMethod      string // of a call by handle
+	replica         string // unique id
+	err             error
+}
+
+// Texts that clients choose, in part or whole, are cut there.
+const (
+	mostPath  = 512
+	mostError = 4096
+)
+
+// write writes an entry. The ids of trace and span are those of ctx.
+func (l accessLog) write(ctx context.Context, level slog.Level, msg string, e entry) {
+	attrs := make([]slog.Attr, 0, 14)
+	attrs = append(attrs, slog.String("method", cutAt(e.method, mostPath)))
+	if e.code != "" {
+		attrs = append(attrs, slog.String("code", e.code))
+	} else {
+		attrs = append(attrs, slog.Int("status", e.status))
+	}
+	attrs = append(attrs, slog.Float64("latency_ms", float64(e.took.Microseconds())/1000))
+	for _, a := range []struct{ key, value string }{
+		{"client", e.client},
+		{tracing.LogRequestID, e.requestID},
+		{"path", cutAt(e.path, mostPath)},
+		{"route", e.route},
+		{"call_method", e.callMethod},
+		{tracing.LogApp, e.app},
+		{tracing.LogDeployment, e.deployment},
+		{tracing.LogReplica, e.replica},
+	} {
+		if a.value != "" {
+			attrs = append(attrs, slog.String(a.key, a.value))
+		}
+	}
+	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
+		attrs = append(attrs, slog.String(tracing.LogTraceID, sc.TraceID().String()))
+		if sc.IsSampled() { // else it is the caller's span, or nobody's
+			attrs = append(attrs, slog.String(tracing.LogSpanID, sc.SpanID().String()))
+		}
+	}
+	if e.err != nil {
+		attrs = append(attrs, slog.String("error", cutAt(e.err.Error(), mostError)))
+	}
+	l.log.LogAttrs(ctx, level, msg, attrs...)
+}
+
+// cutAt gives the beginning of a text that is longer than most bytes.
+func cutAt(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most] + "…"
+}
 
 // record puts a request that has ended into the metrics and the access log.
 func (p *proxy) record(x *exchange) {
@@ -22,54 +108,32 @@ func (p *proxy) record(x *exchange) {
 	if x.route != nil {
 		ingress = x.route.ingress
 	}
+	method := semconv.Method(x.r.Method)
 	ingress.Done(metrics.Outcome{
 		Route:   x.name,
-		Method:  semconv.Method(x.r.Method),
+		Method:  method,
 		Status:  x.status,
 		Failed:  tracing.ProxyResult{StatusCode: x.status, Err: x.err}.Failed(tracing.HTTP),
 		Latency: took,
 		Span:    x.span,
 	})
-	p.logAccess(x, took)
-}
-
-// logAccess writes the one line that pairs with the spans of a request.
-func (p *proxy) logAccess(x *exchange, took time.Duration) {
 	ctx, level := x.ctx, x.level()
 	if ctx == nil {
 		ctx = context.WithoutCancel(x.r.Context())
 	}
-	if !p.log.Enabled(ctx, level) {
+	if !p.access.enabled(ctx, level) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 12)
-	attrs = append(attrs,
-		slog.String("method", semconv.Method(x.r.Method)),
-		slog.Int("status", x.status),
-		slog.Float64("latency_ms", float64(took.Microseconds())/1000),
-		slog.String("client", x.r.RemoteAddr),
-		slog.String("request_id", x.id))
+	e := entry{
+		method: method, status: x.status, took: took,
+		client: x.r.RemoteAddr, requestID: x.id, replica: x.replica, err: x.err,
+	}
 	if x.route == nil {
-		attrs = append(attrs, slog.String("path", x.r.URL.Path))
+		e.path = x.r.URL.Path
 	} else {
-		attrs = append(attrs,
-			slog.String("route", x.name),
-			slog.String("app", x.route.app),
-			slog.String("deployment", x.route.deployment))
+		e.route, e.app, e.deployment = x.name, x.route.app, x.route.deployment
 	}
-	if x.replica != "" {
-		attrs = append(attrs, slog.String("replica", x.replica))
-	}
-	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
-		attrs = append(attrs, slog.String("trace_id", sc.TraceID().String()))
-		if sc.IsSampled() { // else it is the caller's span, or nobody's
-			attrs = append(attrs, slog.String("span_id", sc.SpanID().String()))
-		}
-	}
-	if x.err != nil {
-		attrs = append(attrs, slog.String("error", x.err.Error()))
-	}
-	p.log.LogAttrs(ctx, level, "request", attrs...)
+	p.access.write(ctx, level, "request", e)
 }
 
 // level is the access log's. A request that failed for the server's own reasons
@@ -88,4 +152,27 @@ func (x *exchange) level() slog.Level {
 		return slog.LevelError
 	}
 	return slog.LevelInfo
+}
+
+// logCall writes the line of a call by handle, in Ray's words. It is for who
+// looks for something: one request may make many calls, each call's error goes
+// to its caller, and a panic has a line of its own.
+func (u *running) logCall(method string, took time.Duration, err error) {
+	if !u.replica.access.enabled(u, slog.LevelDebug) {
+		return
+	}
+	code := "OK"
+	switch {
+	case err == nil:
+	case isCancellation(err), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		code = "CANCELLED"
+	default:
+		code = "ERROR"
+	}
+	u.replica.access.write(u, slog.LevelDebug, "call", entry{
+		method: "CALL", code: code, took: took, requestID: u.request.ID,
+		route: u.request.Route, callMethod: cmp.Or(method, semconv.DefaultCallMethod),
+		app: u.request.App, deployment: u.request.Deployment, replica: u.replica.info.ReplicaID.UniqueID,
+		err: err,
+	})
 }

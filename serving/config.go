@@ -19,6 +19,7 @@ const (
 	EnvKeepAliveTimeout  = "SERVE_HTTP_KEEP_ALIVE_TIMEOUT"  // default 90s
 	EnvStallTimeout      = "SERVE_HTTP_STALL_TIMEOUT"       // default 60s; 0: none
 	EnvMaxHeaderBytes    = "SERVE_HTTP_MAX_HEADER_BYTES"    // default 65536
+	EnvAccessLog         = "SERVE_ACCESS_LOG"               // "true", the default, or "false"
 )
 
 // DefaultShutdownTimeout is what a zero [Config.ShutdownTimeout] means, for the
@@ -82,6 +83,10 @@ type Config struct {
 	// to 16 MiB; net/http allows 4 KiB more. The client gets status 431.
 	// Zero: 65536.
 	MaxHeaderBytes int
+
+	// QuietAccessLog leaves requests out of the log, and calls by handle, but for
+	// those whose line is a warning or an error. Default: each request has a line.
+	QuietAccessLog bool
 }
 
 // ConfigFromEnv reads the variables above through getenv; an empty value counts
@@ -96,6 +101,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		IdleTimeout:       env.duration(EnvKeepAliveTimeout),
 		StallTimeout:      env.duration(EnvStallTimeout),
 		MaxHeaderBytes:    env.integer(EnvMaxHeaderBytes, 0, leastHeaderBytes, mostHeaderBytes),
+		QuietAccessLog:    !env.boolean(EnvAccessLog, true),
 	}
 	if cfg.StallTimeout == 0 && getenv(EnvStallTimeout) != "" {
 		cfg.StallTimeout = -1
@@ -189,6 +195,19 @@ func (e *envReader) duration(name string) time.Duration {
 		return 0
 	}
 	return d
+}
+
+func (e *envReader) boolean(name string, unset bool) bool {
+	switch text := e.getenv(name); text {
+	case "true":
+		return true
+	case "false":
+		return false
+	case "":
+	default:
+		e.faults = append(e.faults, fmt.Errorf("%s=%q: want true or false", name, text))
+	}
+	return unset
 }
 
 func (e *envReader) integer(name string, unset, least, most int) int {

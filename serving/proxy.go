@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"time"
@@ -28,7 +27,7 @@ type proxy struct {
 	unrouted  *metrics.Ingress // of requests that matched no route
 	component *tracing.Component
 	tracing   *tracing.Provider
-	log       *slog.Logger
+	access    accessLog
 }
 
 // Texts are Ray's, which scripts may look for.

@@ -111,6 +111,7 @@ type replica struct {
 	component  *tracing.Component
 	tracing    *tracing.Provider
 	log        *slog.Logger
+	access     accessLog
 	scope      *scope.Replica
 	stopped    atomic.Bool
 	holds      atomic.Pointer[[]string] // models; nil for none
@@ -132,6 +133,7 @@ func newReplica(app string, d *Deployment, s *Server, router *router, tp *tracin
 		component:  component,
 		tracing:    tp,
 		log:        s.log,
+		access:     s.access(),
 		scope: &scope.Replica{
 			App:        app,
 			Deployment: d.name,
@@ -199,7 +201,11 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 		var result tracing.ReplicaResult
 		result, err = c.end(u, err)
 		span.End(result)
-		r.scope.Metrics.Done(u.request.Route, time.Since(began), err != nil, span.Context())
+		took := time.Since(began)
+		r.scope.Metrics.Done(u.request.Route, took, err != nil, span.Context())
+		if start.Protocol == tracing.Handle {
+			u.logCall(start.CallMethod, took, err)
+		}
 	}()
 	err = u.invoke()
 	return err

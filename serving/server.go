@@ -161,6 +161,9 @@ func (l localReplicas) watch(update func([]runner)) (stop func()) {
 	return func() {}
 }
 
+// access is the access log.
+func (s *Server) access() accessLog { return accessLog{log: s.log, quiet: s.cfg.QuietAccessLog} }
+
 func newProxy(s *Server, routes []*route, tp *tracing.Provider) *proxy {
 	counts := s.metrics.Proxy(metrics.HTTP)
 	apps := make(map[string]string, len(routes))
@@ -179,7 +182,7 @@ func newProxy(s *Server, routes []*route, tp *tracing.Provider) *proxy {
 		unrouted:  counts.Ingress("", ""),
 		component: tp.NewProxy(),
 		tracing:   tp,
-		log:       s.log,
+		access:    s.access(),
 	}
 }
 

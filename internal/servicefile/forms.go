@@ -30,6 +30,7 @@ var (
 	seconds       = form{says: "a number of seconds above zero, without a unit", read: readSeconds(false)}
 	secondsOrNone = form{says: "a number of seconds, zero or more, without a unit", read: readSeconds(true)}
 	level         = form{says: "one of DEBUG, INFO, WARNING, ERROR, NONE", read: readLevel}
+	encoding      = form{says: "one of TEXT, JSON", read: readEncoding}
 	// document is anything; it is looked at by itself.
 	document = form{says: "any YAML", read: func(*yaml.Node) (string, bool) { return "", true }}
 )
@@ -109,6 +110,13 @@ func readSeconds(zero bool) func(*yaml.Node) (string, bool) {
 		}
 		return strings.TrimRight(strconv.FormatFloat(n, 'f', 9, 64), "0") + "s", true
 	}
+}
+
+// readEncoding reads Ray's words for the form of a log.
+func readEncoding(node *yaml.Node) (string, bool) {
+	value, ok := readText(node)
+	value = strings.ToLower(value)
+	return value, ok && (value == "text" || value == "json")
 }
 
 // readLevel reads Python's words for levels, as Ray has them.

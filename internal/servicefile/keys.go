@@ -128,6 +128,10 @@ var keys = []Key{
 
 	{Path: "logging_config.log_level", Variable: "OTEL_LOG_LEVEL", Default: "info", form: level,
 		Meaning: "least level that the service logs"},
+	{Path: "logging_config.encoding", Variable: "SERVE_LOG_FORMAT", Default: "text", form: encoding,
+		Meaning: "form of the log's lines"},
+	{Path: "logging_config.enable_access_log", Variable: "SERVE_ACCESS_LOG", Default: "true", form: boolean,
+		Meaning: "`false`: of the requests, only those that are a warning or an error have a line in the log"},
 }
 
 // Keys gives the table, in the order of the documents.
@@ -197,9 +201,7 @@ var foreign = map[string]struct {
 	"http_options.ssl_keyfile_password": {fatal: true, why: noTLS},
 	"http_options.ssl_ca_certs":         {fatal: true, why: noTLS},
 
-	"logging_config.encoding":                      {why: onLog},
 	"logging_config.logs_dir":                      {why: onLog},
-	"logging_config.enable_access_log":             {why: onLog},
 	"logging_config.additional_log_standard_attrs": {why: onLog},
 }
 
@@ -207,5 +209,5 @@ const (
 	appsAreCode = "the applications of a Go service are compiled in"
 	onCluster   = "it is about a cluster, and this is one process"
 	noTLS       = "this service speaks plain HTTP; end TLS in the proxy before it"
-	onLog       = "the log goes to standard error as text, with each request in it"
+	onLog       = "the log goes to standard error, and its fields are always the same"
 )

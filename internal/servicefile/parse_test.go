@@ -43,7 +43,7 @@ func TestFaults(t *testing.T) {
 		"key in capitals":    {"NAME: x", `1:1: there is no key "NAME"; did you mean name?`},
 		"key elsewhere":      {"enabled: true", `1:1: there is no key "enabled"; did you mean tracing_config.enabled?`},
 		"variable":           {"SERVE_HTTP_PORT: 1", `1:1: there is no key "SERVE_HTTP_PORT"; did you mean http_options.port?`},
-		"key of nobody":      {"logging_config: {colour: red}", `1:18: logging_config: there is no key "colour"; want one of log_level`},
+		"key of nobody":      {"logging_config: {colour: red}", `1:18: logging_config: there is no key "colour"; want one of log_level, encoding, enable_access_log`},
 		"key twice":          {"name: a\nname: b\n", "2:1: name: this key stands in line 1 already"},
 		"no word":            {"[a]: b", "1:1: a key is a list; want a word"},
 		"alias":              {"name: &a x\nhttp_options: {host: *a}", "2:22: http_options.host: " + noAlias},
@@ -131,7 +131,7 @@ applications:
 tracing_config:
   enabled: True
   sampling_ratio: 1.0
-logging_config: {encoding: JSON, log_level: WARNING, logs_dir: null}
+logging_config: {logs_dir: /var/log, log_level: WARNING, additional_log_standard_attrs: null}
 `), unset)
 	if err := f.Err(); err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ logging_config: {encoding: JSON, log_level: WARNING, logs_dir: null}
 		"s.yaml:3:1: image_uri has no effect: " + onCluster,
 		"s.yaml:4:1: requirements has no effect: " + appsAreCode,
 		"s.yaml:6:1: applications has no effect: " + appsAreCode,
-		"s.yaml:13:18: logging_config.encoding has no effect: " + onLog,
+		"s.yaml:13:18: logging_config.logs_dir has no effect: " + onLog,
 	}
 	if diff := cmp.Diff(want, f.Warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
