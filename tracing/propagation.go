@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/otel/baggage"
@@ -71,15 +72,38 @@ func edgeValue(key string, values []string) string {
 	switch {
 	case len(values) == 0:
 		return ""
-	case len(values) == 1:
-		return values[0]
-	case key == "tracestate":
+	case key == "tracestate" && len(values) > 1:
 		return strings.Join(values, ",")
 	case key == "traceparent":
-		// Which of them is meant can not be known.
-		return ""
+		if len(values) > 1 {
+			return "" // which of them is meant can not be known
+		}
+		return edgeParent(values[0])
 	}
 	return values[0]
+}
+
+// edgeParent mends where OpenTelemetry's parser is not what the recommendation
+// says of version 00: a hyphen behind the flags makes it malformed, and flags
+// that this version of the recommendation does not know yet do not.
+//
+// Source: https://www.w3.org/TR/trace-context-2/#trace-flags
+func edgeParent(parent string) string {
+	const length, known = len("00-") + 32 + len("-") + 16 + len("-01"), 0b11
+	switch {
+	case !strings.HasPrefix(parent, "00-"):
+		return parent
+	case len(parent) != length:
+		return ""
+	case parent[length-2] == '0' && parent[length-1] <= '0'+known:
+		return parent
+	}
+	flags := parent[length-2:]
+	n, err := strconv.ParseUint(flags, 16, 8)
+	if err != nil || strings.ToLower(flags) != flags {
+		return "" // no digits, or upper-case ones
+	}
+	return parent[:length-2] + "0" + strconv.FormatUint(n&known, 10)
 }
 
 func (h edgeHeader) Values(key string) []string {
