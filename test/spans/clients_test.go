@@ -52,9 +52,9 @@ func (b *barrier) entered(t testing.TB, n int) {
 func (b *barrier) open() { b.once.Do(func() { close(b.out) }) }
 
 // inBackground sends a GET of / and gives the answer when it is there.
-func (r *rig) inBackground(c *http.Client, id string) <-chan answer {
+func (r *rig) inBackground(c *http.Client, id string, header ...string) <-chan answer {
 	got := make(chan answer, 1)
-	go func() { got <- r.get(c, id, "/") }() // ends with its answer
+	go func() { got <- r.get(c, id, "/", header...) }() // ends with its answer
 	return got
 }
 
