@@ -22,9 +22,16 @@
 // A response that fails after it began is cut off, never completed. A client
 // that stalls its own request loses it: see watch.go.
 //
+// A handler may take the connection over ([http.Hijacker]) for a request that
+// asks for another protocol. A web socket is watched: its context ends when a
+// close frame or the connection's end comes, though the handler may not read;
+// its span lasts until the socket is closed, and has the close code. See
+// upgrade.go and package internal/socket.
+//
 // What the package does not do: it starts no processes and no plugins, sets no
 // OpenTelemetry globals, handles no signals and reads the environment only in
-// [ConfigFromEnv].
+// [ConfigFromEnv]. HTTP/2 has no web sockets here: net/http does not offer
+// them.
 //
 // Open proxy.go first, then target.go, router.go, replica.go and response.go;
 // handle.go for calls between deployments.

@@ -31,9 +31,15 @@ var (
 	// say 499. It matches [context.Canceled].
 	ErrClientGone error = &causeError{"client disconnected", context.Canceled}
 
+	// ErrSocketClosed: the web socket, or the connection that the handler took
+	// over for another protocol, has been closed: by a close frame of either
+	// side, or by the handler. It matches [context.Canceled]. A client that left
+	// without a close frame is ErrClientGone.
+	ErrSocketClosed error = &causeError{"socket closed", context.Canceled}
+
 	// ErrShuttingDown: the server's [Server.Shutdown] ran out of time. The
-	// client got status 503, or a cut stream if the response had begun. It
-	// matches [context.Canceled].
+	// client got status 503, a cut stream if the response had begun, or the
+	// close code 1001 on a web socket. It matches [context.Canceled].
 	ErrShuttingDown error = &causeError{"server is shutting down", context.Canceled}
 )
 

@@ -46,7 +46,7 @@ type httpCall struct {
 var _ call = (*httpCall)(nil)
 
 func (c *httpCall) start() tracing.ReplicaStart {
-	return tracing.ReplicaStart{Protocol: tracing.HTTP, Method: c.r.Method}
+	return tracing.ReplicaStart{Protocol: c.resp.upgrade.protocol(), Method: c.r.Method}
 }
 
 func (c *httpCall) modelID() string { return ModelID(c.resp.ctx) } // the proxy's
@@ -58,7 +58,11 @@ func (c *httpCall) invoke(ctx context.Context, r *replica) error {
 		c.r.Body = c.resp.body
 	}
 	r.handler.ServeHTTP(c.resp, c.r)
-	return c.failure()
+	if err := c.failure(); err != nil {
+		return err
+	}
+	c.resp.outlast()
+	return nil
 }
 
 // end implements [call].

@@ -260,7 +260,7 @@ func digest(s sdktrace.ReadOnlySpan) string {
 // digests gives the spans of one request in the order proxy, router, replica.
 func digests(spans []sdktrace.ReadOnlySpan) []string {
 	var out []string
-	for _, family := range []string{"proxy_http_request", "route_to_replica", "replica_handle_request"} {
+	for _, family := range []string{"proxy_http_request", "proxy_websocket_request", "route_to_replica", "replica_handle_request"} {
 		for _, s := range spans {
 			if strings.HasPrefix(s.Name(), family) {
 				out = append(out, digest(s))

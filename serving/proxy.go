@@ -115,6 +115,9 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	x.name = x.route.name(r)
 	ctx, cancel := p.withTimeout(r.Context())
 	defer cancel()
+	up := upgradeOf(r)
+	ctx = up.under(ctx)
+	defer up.release()
 	ctx, span := p.tracing.StartProxy(p.tracing.Extract(ctx, r.Header), tracing.ProxyStart{
 		Request: &tracing.Request{
 			ID:         x.id,
@@ -123,7 +126,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 			Route:      x.name,
 			Component:  p.component,
 		},
-		Protocol:  tracing.HTTP,
+		Protocol:  up.protocol(),
 		Method:    r.Method,
 		RoutePath: x.route.remainder(x.r.URL.Path),
 
@@ -131,6 +134,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	})
 	x.ctx, x.span = ctx, span.Context()
 	resp := newResponse(ctx, w, r, x.id, x.route.prefix)
+	resp.upgrade = up
 	x.err = p.dispatch(ctx, resp, x, r)
 	x.status, x.cut = p.conclude(resp, x.err)
 	span.End(tracing.ProxyResult{StatusCode: x.status, Err: spanError(x.err)})
@@ -150,7 +154,7 @@ func (p *proxy) withTimeout(ctx context.Context) (context.Context, context.Cance
 // handler that outlasts its time, or that waits for its own client. The slot
 // stays taken until it really returns.
 func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *http.Request) error {
-	routed, a, err := x.route.assign(ctx, tracing.RouterStart{Protocol: tracing.HTTP})
+	routed, a, err := x.route.assign(ctx, tracing.RouterStart{Protocol: resp.upgrade.protocol()})
 	if err != nil {
 		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the very same
 			return causeOf(ctx)
@@ -180,6 +184,11 @@ func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *ht
 			return o.err
 		}
 	}
+	if found == hijacked {
+		s := resp.socket()
+		finishSocket(s, cause)
+		return socketResult(s, nil, cause)
+	}
 	resp.abandon(cause)
 	if complete {
 		resp.flush()
@@ -201,7 +210,11 @@ func (p *proxy) await(ctx context.Context, resp *response, done <-chan outcome) 
 				return false, ErrClientStalled
 			}
 		case <-ctx.Done():
-			return false, resp.whyOver()
+			outer := resp.goesOn(ctx)
+			if outer == nil {
+				return false, resp.whyOver()
+			}
+			ctx = outer
 		}
 	}
 }
@@ -209,6 +222,9 @@ func (p *proxy) await(ctx context.Context, resp *response, done <-chan outcome) 
 // conclude answers where the handler did not, and says what the client was
 // told and whether its connection is to be cut. Nobody else writes any more.
 func (p *proxy) conclude(resp *response, err error) (status int, cut bool) {
+	if s := resp.socket(); s != nil {
+		return resp.socketStatus(s, err), err != nil
+	}
 	status = resp.told()
 	switch {
 	case err == nil:

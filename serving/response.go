@@ -16,14 +16,15 @@ import (
 type phase int
 
 const (
-	open  phase = iota // nobody has written yet
-	begun              // the handler has: status and headers are out of its hands
-	ended              // the handler has returned; whoever waits for it concludes
-	lost               // the proxy took the response away while the handler ran
+	open     phase = iota // nobody has written yet
+	begun                 // the handler has: status and headers are out of its hands
+	hijacked              // the handler has taken the connection over
+	ended                 // the handler has returned; whoever waits for it concludes
+	lost                  // the proxy took the response away while the handler ran
 )
 
 func (p phase) String() string {
-	return [...]string{"open", "begun", "ended", "lost"}[p]
+	return [...]string{"open", "begun", "hijacked", "ended", "lost"}[p]
 }
 
 // response is the http.ResponseWriter that a handler sees. The handler and the
@@ -33,9 +34,9 @@ func (p phase) String() string {
 // goroutine the scheduler woke first.
 //
 // Nothing is buffered here. Of the optional interfaces it has Flusher, the
-// deadlines and EnableFullDuplex of http.ResponseController, and
-// io.StringWriter. It has no Unwrap, which would let a handler write past the
-// lock, and no Hijack: web sockets will have spans of their own.
+// deadlines and EnableFullDuplex of http.ResponseController, io.StringWriter,
+// and Hijacker for requests that ask for another protocol: see upgrade.go. It
+// has no Unwrap, which would let a handler write past the lock.
 type response struct {
 	ctx       context.Context
 	conn      http.ResponseWriter // the connection's; guarded by mu once the handler runs
@@ -43,6 +44,7 @@ type response struct {
 	request   *http.Request // as the app sees it
 	prefix    string        // of the app's route
 	body      *requestBody  // nil if there is none
+	upgrade   *upgrade      // nil if the request asks for none
 	watched   watched
 	stalled   atomic.Bool // its client is held to account for it
 
@@ -57,6 +59,7 @@ type response struct {
 
 var (
 	_ http.Flusher    = (*response)(nil)
+	_ http.Hijacker   = (*response)(nil)
 	_ io.StringWriter = (*response)(nil)
 )
 
@@ -209,6 +212,9 @@ func (p *response) claimLocked() error {
 }
 
 func (p *response) lostLocked() error {
+	if p.phase == hijacked {
+		return http.ErrHijacked
+	}
 	if p.cause != nil {
 		return p.cause
 	}
@@ -260,6 +266,9 @@ func (p *response) completeLocked() bool { return p.phase == begun && p.left == 
 // else. A panic of the handler counts for more than the context's end, and that
 // for more than an error, which then only is its consequence.
 func (p *response) end(err error) error {
+	if s := p.socket(); s != nil {
+		return p.endSocket(s, err)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.phase == lost {
@@ -287,7 +296,7 @@ func heavier(err, cause error) error {
 
 // take is the proxy's: the request's context has ended with cause while the
 // handler may still run. It gives the phase in which it found the response.
-// Unless that is ended, the handler can no longer write, no write of it is
+// Unless that is ended or hijacked, the handler can no longer write, no write of it is
 // under way, and the connection is the proxy's. complete says that the handler
 // had written all that it had declared.
 func (p *response) take(cause error) (found phase, complete bool) {
@@ -308,8 +317,12 @@ func (p *response) take(cause error) (found phase, complete bool) {
 		// A response that is complete after all may be sent without hurry.
 		_ = p.controller().SetWriteDeadline(time.Time{})
 	}
-	if p.phase == ended {
+	switch p.phase {
+	case ended:
 		return ended, true
+	case hijacked:
+		p.cause = cause
+		return hijacked, false
 	}
 	found, complete = p.phase, p.completeLocked()
 	p.phase = lost
@@ -408,6 +421,9 @@ func (p *response) flush() {
 func (p *response) told() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.phase == hijacked {
+		return p.upgrade.socket.Status()
+	}
 	return p.status
 }
 

@@ -68,7 +68,8 @@ type ProxyStart struct {
 type ProxyResult struct {
 	// StatusCode is the HTTP status that the client saw, also where the
 	// response failed later; 499 for a client that left before it started; a
-	// web socket's close code. Not read for gRPC.
+	// web socket's close code, or the status of the response that refused it.
+	// Not read for gRPC.
 	StatusCode int
 	// GRPCCode is the code's name ("OK", "INTERNAL"); empty means UNKNOWN. Read
 	// for gRPC only.
@@ -91,7 +92,7 @@ func (r ProxyResult) Failed(p Protocol) bool {
 	case p == GRPC:
 		return r.GRPCCode == "" || serverFault(r.GRPCCode)
 	case p == WebSocket:
-		return r.StatusCode != 1000 && r.StatusCode != 1001
+		return r.StatusCode >= 400 && r.StatusCode < leastCloseCode || r.StatusCode > 1001
 	default:
 		return r.StatusCode >= 400
 	}

@@ -1,0 +1,449 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/servetrace/servetrace/serving/internal/wsframe"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errTimedOut = errors.New("the request timed out")
+
+// bench is a Conn and its client, in the fake time of a bubble.
+type bench struct {
+	t      *testing.T
+	conn   *Conn
+	client net.Conn
+	ctx    context.Context
+	end    context.CancelCauseFunc
+	over   chan End
+}
+
+func newBench(t *testing.T, change func(*Options)) *bench {
+	b := &bench{t: t, over: make(chan End, 2)}
+	b.ctx, b.end = context.WithCancelCause(t.Context())
+	server, client := net.Pipe()
+	b.client = client
+	o := Options{
+		Context:   b.ctx,
+		Over:      func(e End) { b.over <- e; b.end(errTimedOut) },
+		WebSocket: true,
+		Status:    101,
+	}
+	if change != nil {
+		change(&o)
+	}
+	b.conn = New(server, o)
+	t.Cleanup(func() {
+		_ = client.Close()
+		b.end(nil)
+		b.conn.Cut()
+	})
+	return b
+}
+
+// wantOver holds what Over has been called with so far: nothing, or one End.
+func (b *bench) wantOver(want ...End) {
+	b.t.Helper()
+	synctest.Wait()
+	if len(b.over) != len(want) {
+		b.t.Fatalf("Over was called %d times, want %d", len(b.over), len(want))
+	}
+	if len(want) == 1 {
+		if got := <-b.over; got != want[0] {
+			b.t.Errorf("the end is %d, want %d", got, want[0])
+		}
+	}
+}
+
+func (b *bench) send(p ...byte) {
+	b.t.Helper()
+	if _, err := b.client.Write(p); err != nil {
+		b.t.Error(err)
+	}
+}
+
+var (
+	text       = []byte{0x81, 2, 'h', 'i'}
+	closeBy    = wsframe.AppendClose(nil, 1000, "")
+	closeReply = closeBy
+)
+
+// TestReadsAheadOnlyWhenNobodyReads: a handler in Read costs no goroutine, one
+// that does not read for a moment has one.
+func TestReadsAheadOnlyWhenNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		reading := func() bool {
+			b.conn.mu.Lock()
+			defer b.conn.mu.Unlock()
+			return b.conn.reading
+		}
+		got := make(chan string)
+		proceed := make(chan struct{})
+		go func() {
+			buf := make([]byte, 100)
+			for range 3 {
+				n, _ := b.conn.Read(buf)
+				got <- string(buf[:n])
+				<-proceed
+			}
+		}()
+		time.Sleep(time.Hour)
+		if reading() {
+			t.Error("reads ahead while the handler reads")
+		}
+		b.send(text...)
+		if s := <-got; s != string(text) {
+			t.Errorf("%q", s)
+		}
+		time.Sleep(3 * readAheadAfter)
+		synctest.Wait()
+		if !reading() {
+			t.Error("nobody reads")
+		}
+		b.send('a', 'b') // nobody waits for them
+		b.send('c')
+		close(proceed)
+		if s := <-got; s != "abc" {
+			t.Errorf("read ahead: %q", s)
+		}
+		b.send('d')
+		if s := <-got; s != "d" {
+			t.Errorf("%q", s)
+		}
+	})
+}
+
+// TestReadAheadIsBounded: a client can send no more than the bound, and it is
+// all there afterwards.
+func TestReadAheadIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		sent := make(chan int, 1)
+		go func() {
+			n, _ := b.client.Write(make([]byte, 10*readAheadBytes))
+			sent <- n
+		}()
+		time.Sleep(time.Hour)
+		b.conn.rmu.Lock()
+		size, space := len(b.conn.buf), cap(b.conn.buf)
+		b.conn.rmu.Unlock()
+		if size != readAheadBytes || space != readAheadBytes {
+			t.Errorf("%d bytes in %d", size, space)
+		}
+		if n, err := io.CopyN(io.Discard, b.conn, 10*readAheadBytes); err != nil {
+			t.Errorf("read %d bytes, %v", n, err)
+		}
+		if n := <-sent; n != 10*readAheadBytes {
+			t.Errorf("sent %d bytes", n)
+		}
+		b.wantOver()
+	})
+}
+
+// TestCloseFrameEndsTheRequest at once if nobody reads it, and after a moment,
+// in which it may be answered, if the handler does.
+func TestCloseFrameEndsTheRequest(t *testing.T) {
+	t.Run("not read", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.send(closeBy...)
+			b.wantOver(Closed)
+		})
+	})
+	t.Run("read", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, nil)
+			go func() { _, _ = io.Copy(io.Discard, b.conn) }() // reads on, for nothing
+			time.Sleep(readAheadAfter / 2)
+			b.send(closeBy...)
+			time.Sleep(readAheadAfter - time.Millisecond)
+			b.wantOver()
+			time.Sleep(time.Millisecond)
+			b.wantOver(Closed)
+			if !b.conn.ClosedByClient() || b.conn.Code() != 1000 {
+				t.Errorf("code %d", b.conn.Code())
+			}
+		})
+	})
+	t.Run("read already", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, func(o *Options) { o.Buffered = closeBy })
+			time.Sleep(2 * readAheadAfter)
+			b.wantOver(Closed)
+		})
+	})
+	t.Run("read and answered", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, nil)
+			go b.send(closeBy...)
+			if _, err := io.ReadFull(b.conn, make([]byte, len(closeBy))); err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = io.Copy(io.Discard, b.client) }()
+			if _, err := b.conn.Write(closeReply); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+			b.wantOver(Left)
+		})
+	})
+}
+
+// TestCloseAnswersForTheHandler: a client that has sent a close frame gets one.
+func TestCloseAnswersForTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		go b.send(closeBy...)
+		if _, err := io.ReadFull(b.conn, make([]byte, len(closeBy))); err != nil {
+			t.Fatal(err)
+		}
+		told := make(chan []byte, 1)
+		go func() {
+			all, _ := io.ReadAll(b.client)
+			told <- all
+		}()
+		if err := b.conn.Close(); err != nil {
+			t.Error(err)
+		}
+		if got := <-told; string(got) != string(closeReply) {
+			t.Errorf("the client was told %x", got)
+		}
+		if err := b.conn.Close(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("second Close: %v", err)
+		}
+	})
+}
+
+// TestFinishIsBounded by its grace, whatever the client and the handler do. It
+// returns at all; it is not in fake time, which does not go on while somebody
+// waits for a lock.
+func TestFinishIsBounded(t *testing.T) {
+	const grace = 50 * time.Millisecond
+	for name, prepare := range map[string]func(b *bench){
+		"client neither reads nor answers": func(*bench) {},
+		"client reads, does not answer":    func(b *bench) { go func() { _, _ = io.Copy(io.Discard, b.client) }() },
+		"handler is stuck in a write":      func(b *bench) { go func() { _, _ = b.conn.Write(text) }() },
+		"handler is stuck in a read":       func(b *bench) { go func() { _, _ = b.conn.Read(make([]byte, 1)) }() },
+		"handler is in the midst of a frame": func(b *bench) {
+			go func() { _, _ = io.Copy(io.Discard, b.client) }()
+			_, _ = b.conn.Write(text[:3])
+		},
+		"client sends without end": func(b *bench) {
+			go func() {
+				for {
+					if _, err := b.client.Write(text); err != nil {
+						return
+					}
+				}
+			}()
+		},
+		"it reads ahead": func(*bench) { <-time.After(2 * readAheadAfter) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, nil)
+			prepare(b)
+			b.end(errTimedOut)
+			b.conn.Finish(1011, "", grace)
+			if _, err := b.conn.Read(make([]byte, 1)); err != errTimedOut { //nolint:errorlint // the very same
+				t.Errorf("Read: %v", err)
+			}
+			if _, err := b.conn.Write(text); err != errTimedOut { //nolint:errorlint // the very same
+				t.Errorf("Write: %v", err)
+			}
+			if err := b.conn.SetDeadline(time.Time{}); err != errTimedOut { //nolint:errorlint // the very same
+				t.Errorf("SetDeadline: %v", err)
+			}
+			<-b.conn.Done()
+		})
+	}
+}
+
+// TestFinishWaitsForTheFrame: a close frame does not break the one that the
+// handler is sending, and nothing follows it.
+func TestFinishWaitsForTheFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		told := make(chan []byte, 1)
+		go func() {
+			all, _ := io.ReadAll(b.client)
+			told <- all
+		}()
+		_, _ = b.conn.Write(text[:3])
+		finished := make(chan struct{})
+		b.end(errTimedOut)
+		go func() {
+			b.conn.Finish(1001, "bye", time.Second)
+			close(finished)
+		}()
+		time.Sleep(time.Millisecond)
+		if _, err := b.conn.Write(text[3:]); err != nil {
+			t.Errorf("the rest of the frame: %v", err)
+		}
+		if _, err := b.conn.Write(text); err != errTimedOut { //nolint:errorlint // the very same
+			t.Errorf("another frame: %v", err)
+		}
+		<-finished
+		if got, want := <-told, wsframe.AppendClose(append([]byte(nil), text...), 1001, "bye"); string(got) != string(want) {
+			t.Errorf("the client was told %x, want %x", got, want)
+		}
+		if b.conn.Code() != 1001 {
+			t.Errorf("code %d", b.conn.Code())
+		}
+	})
+}
+
+// TestCloseWhileItIsBeingEnded leaves the end, and the close frame, to Finish.
+func TestCloseWhileItIsBeingEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		told := make(chan []byte, 1)
+		go func() {
+			all, _ := io.ReadAll(b.client)
+			told <- all
+		}()
+		b.end(errTimedOut)
+		if err := b.conn.Close(); err != nil {
+			t.Error(err)
+		}
+		b.conn.Finish(1001, "", time.Second)
+		if got, want := <-told, wsframe.AppendClose(nil, 1001, ""); string(got) != string(want) {
+			t.Errorf("the client was told %x", got)
+		}
+	})
+}
+
+// TestDeadlineOfTheHandler is kept while somebody else reads.
+func TestDeadlineOfTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		time.Sleep(2 * readAheadAfter) // it reads ahead
+		if err := b.conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := b.conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Minute {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		time.Sleep(time.Hour) // it reads ahead again, beyond the deadline
+		b.send('x')
+		synctest.Wait()
+		if n, err := b.conn.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d bytes, %v: the deadline is long past", n, err)
+		}
+		if err := b.conn.SetReadDeadline(time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := b.conn.Read(make([]byte, 1)); n != 1 || err != nil {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+		b.wantOver()
+	})
+}
+
+// TestClientGone is told once, and the handler reads what there was before.
+func TestClientGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		time.Sleep(2 * readAheadAfter)
+		b.send(text...)
+		_ = b.client.Close()
+		b.wantOver(Gone)
+		all, err := io.ReadAll(b.conn)
+		if err != nil || string(all) != string(text) {
+			t.Errorf("%q, %v", all, err)
+		}
+		if _, err := b.conn.Write(text); err == nil {
+			t.Error("a write to nobody")
+		}
+		b.wantOver()
+		if got := b.conn.Code(); got != wsframe.CodeAbnormal {
+			t.Errorf("code %d", got)
+		}
+	})
+}
+
+// TestHead is put together from however many writes, and passes what is none.
+func TestHead(t *testing.T) {
+	const name, value = "X-Id", "7"
+	long := "HTTP/1.1 101 OK\r\nX-Long: " + strings.Repeat("x", maxHeadBytes)
+	for _, tt := range []struct {
+		in, want string
+		status   int
+	}{
+		{"HTTP/1.1 101 Switching Protocols\r\nUpgrade: a\r\n\r\nrest", "HTTP/1.1 101 Switching Protocols\r\nX-Id: 7\r\nUpgrade: a\r\n\r\nrest", 101},
+		{"HTTP/1.1 200\r\nx-id: 6\r\nA: b\r\n\r\n", "HTTP/1.1 200\r\nX-Id: 7\r\nA: b\r\n\r\n", 200},
+		{"HTTP/1.1\r\n\r\n", "HTTP/1.1\r\nX-Id: 7\r\n\r\n", 0},
+		{"HTTP/1.1 what\r\n\r\n", "HTTP/1.1 what\r\nX-Id: 7\r\n\r\n", 0},
+		{"HTTP/1.1 99 x\r\n\r\n", "HTTP/1.1 99 x\r\nX-Id: 7\r\n\r\n", 0},
+		{"\x81\x02hi", "\x81\x02hi", 0},
+		{"HTML", "HTML", 0},
+		{long, long, 101},
+	} {
+		for _, step := range []int{1, 7, len(tt.in)} {
+			if len(tt.in) > 1000 && step == 1 {
+				continue
+			}
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, func(o *Options) { o.Status, o.Header, o.Value = 0, name, value })
+				told := make(chan []byte, 1)
+				go func() {
+					all, _ := io.ReadAll(b.client)
+					told <- all
+				}()
+				for in := tt.in; in != ""; in = in[min(len(in), step):] {
+					if n, err := b.conn.Write([]byte(in[:min(len(in), step)])); err != nil || n != min(len(in), step) {
+						t.Fatalf("%d, %v", n, err)
+					}
+				}
+				_ = b.conn.Close()
+				if got := string(<-told); got != tt.want {
+					t.Errorf("%.60q in steps of %d: %.80q", tt.in, step, got)
+				}
+				if got := b.conn.Status(); got != tt.status {
+					t.Errorf("%.60q: status %d, want %d", tt.in, got, tt.status)
+				}
+			})
+		}
+	}
+}
+
+// TestPace is told of each step of a write, and of its end.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(counter)
+		b := newBench(t, func(o *Options) { o.Pace = p })
+		go func() { _, _ = io.Copy(io.Discard, b.client) }()
+		_, _ = b.conn.Write(make([]byte, 2*stepBytes+1))
+		if *p != (counter{steps: 3, rests: 1}) {
+			t.Errorf("%+v", *p)
+		}
+	})
+}
+
+type counter struct{ steps, rests int }
+
+func (c *counter) Step() { c.steps++ }
+func (c *counter) Rest() { c.rests++ }
+
+// TestCloseWriteNeedsHalves: net.Pipe has none.
+func TestCloseWriteNeedsHalves(t *testing.T) {
+	b := newBench(t, nil)
+	if err := b.conn.CloseWrite(); !errors.Is(err, errors.ErrUnsupported) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,240 @@
+package serving
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/servetrace/servetrace/serving/internal/socket"
+	"github.com/servetrace/servetrace/serving/internal/wsframe"
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// upgrade is a request's wish to go on in another protocol than HTTP, and what
+// became of it. A web socket is one; others are passed through.
+type upgrade struct {
+	webSocket bool
+	outer     context.Context         // the request's, which the socket's end does not end
+	end       context.CancelCauseFunc // ends the one below, which the handler has
+	socket    *socket.Conn            // nil until the handler has taken the connection over; guarded by response.mu
+}
+
+// upgradeOf gives nil for a request that asks for no other protocol. Only
+// HTTP/1.1 has upgrades; over HTTP/2, net/http offers none.
+//
+// Source: https://www.rfc-editor.org/rfc/rfc9110#section-7.8
+func upgradeOf(r *http.Request) *upgrade {
+	if r.ProtoMajor != 1 {
+		return nil
+	}
+	to := r.Header["Upgrade"]
+	if len(to) == 0 || !hasToken(r.Header["Connection"], "upgrade") {
+		if r.Method == http.MethodConnect {
+			return &upgrade{}
+		}
+		return nil
+	}
+	return &upgrade{webSocket: r.Method == http.MethodGet && hasToken(to, "websocket")}
+}
+
+// hasToken reports whether one of the lists has the token, in any case.
+func hasToken(lists []string, token string) bool {
+	for _, list := range lists {
+		for part := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(strings.Trim(part, " \t"), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// under gives the context that the handler gets: it ends when ctx does, and
+// when the socket is over.
+func (u *upgrade) under(ctx context.Context) context.Context {
+	if u == nil {
+		return ctx
+	}
+	u.outer = ctx
+	ctx, u.end = context.WithCancelCause(ctx)
+	return ctx
+}
+
+// release frees what under has made.
+func (u *upgrade) release() {
+	if u != nil {
+		u.end(nil)
+	}
+}
+
+// protocol is that of the request, as spans tell it.
+func (u *upgrade) protocol() tracing.Protocol {
+	if u != nil && u.webSocket {
+		return tracing.WebSocket
+	}
+	return tracing.HTTP
+}
+
+// Hijack implements [http.Hijacker] for requests that ask for another protocol.
+// A web socket's connection is watched: see package socket.
+func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.phase > begun:
+		return nil, nil, p.lostLocked()
+	case p.upgrade == nil:
+		return nil, nil, fmt.Errorf("hijack: the request asks for no other protocol by Upgrade and Connection: %w", http.ErrNotSupported)
+	case p.ctx.Err() != nil:
+		return nil, nil, p.whyOver()
+	case p.phase == begun && p.status != http.StatusSwitchingProtocols:
+		return nil, nil, fmt.Errorf("hijack: the response has begun, with status %d", p.status)
+	}
+	conn, rw, err := p.controller().Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	buffered, _ := rw.Peek(rw.Reader.Buffered()) // which it has
+	s := socket.New(conn, socket.Options{
+		Context:   p.ctx,
+		Over:      p.upgrade.over,
+		WebSocket: p.upgrade.webSocket,
+		Status:    p.status,
+		Header:    headerRequestID,
+		Value:     p.requestID,
+		Buffered:  bytes.Clone(buffered),
+		Pace:      pace{&p.watched},
+	})
+	p.phase, p.upgrade.socket = hijacked, s
+	rw.Reader.Reset(s)
+	rw.Writer.Reset(s)
+	return s, rw, nil
+}
+
+// pace tells the watch of a socket's writes.
+type pace struct{ watched *watched }
+
+func (p pace) Step() { p.watched.writing.Store(p.watched.now()) }
+func (p pace) Rest() { p.watched.writing.Store(0) }
+
+// over ends the handler's context, as the socket is over.
+func (u *upgrade) over(end socket.End) {
+	if end == socket.Gone {
+		u.end(ErrClientGone)
+		return
+	}
+	if end == socket.Left {
+		u.end(errLeft)
+		return
+	}
+	u.end(ErrSocketClosed)
+}
+
+// errLeft is ErrSocketClosed where the handler did it, and will tell how it ends.
+var errLeft error = &causeError{ErrSocketClosed.Error(), ErrSocketClosed}
+
+// socket is the connection that the handler has taken over, or nil.
+func (p *response) socket() *socket.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.upgrade == nil {
+		return nil
+	}
+	return p.upgrade.socket
+}
+
+// goesOn is the context to wait for when ctx has ended, because its handler
+// closed its socket and has not returned; nil where that is not so.
+func (p *response) goesOn(ctx context.Context) context.Context {
+	if errors.Is(context.Cause(ctx), errLeft) {
+		return p.upgrade.outer
+	}
+	return nil
+}
+
+// outlast waits for the end of a socket that the handler has passed on to
+// goroutines of its own.
+func (p *response) outlast() {
+	if s := p.socket(); s != nil {
+		<-s.Done()
+	}
+}
+
+// finishSocket ends the socket, if it is still there, for a reason; within
+// cutGrace.
+func finishSocket(s *socket.Conn, why error) {
+	if why == nil || isAbort(why) || errors.Is(why, ErrClientGone) {
+		s.Cut() // nobody is there, or nobody is to be told
+		return
+	}
+	code, reason := closeCodeOf(why)
+	s.Finish(code, reason, cutGrace)
+}
+
+// closeCodeOf translates an error that ended a request into a web socket's
+// close code, and what the close frame says.
+func closeCodeOf(err error) (code int, reason string) {
+	switch {
+	case errors.Is(err, ErrShuttingDown):
+		return wsframe.CodeGoingAway, ErrShuttingDown.Error()
+	case isCancellation(err):
+		return wsframe.CodeInternal, err.Error()
+	case statusOf(err) == http.StatusInternalServerError:
+		return wsframe.CodeInternal, http.StatusText(http.StatusInternalServerError)
+	}
+	return wsframe.CodeTryAgain, ""
+}
+
+// endSocket is end for a response whose connection the handler took over.
+func (p *response) endSocket(s *socket.Conn, err error) error {
+	p.mu.Lock()
+	cause := p.cause // why the proxy took it away
+	p.mu.Unlock()
+	if cause == nil && p.ctx.Err() != nil {
+		cause = p.whyOver()
+	}
+	why := err
+	if cause != nil && !isPanic(err) {
+		why = cause
+	}
+	finishSocket(s, why)
+	return socketResult(s, err, cause)
+}
+
+// socketResult is what ended a socket otherwise than it should: nothing, if it
+// was closed by a close frame, or by a handler that has not failed. Who has lost
+// its client can not but fail. cause is why the handler's context ended, if it
+// did.
+func socketResult(s *socket.Conn, err, cause error) error {
+	switch {
+	case isPanic(err):
+		return err
+	case s.ClosedByClient(), errors.Is(cause, ErrShuttingDown) && s.Code() == wsframe.CodeGoingAway:
+		return nil
+	case cause == nil, errors.Is(cause, errLeft) && !errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(cause, ErrSocketClosed):
+		return nil
+	}
+	return cause
+}
+
+// socketStatus is what the client was told: a web socket's close code, or the
+// status of the response where there was another.
+func (p *response) socketStatus(s *socket.Conn, err error) int {
+	status := s.Status()
+	switch {
+	case p.upgrade.webSocket && status == http.StatusSwitchingProtocols:
+		return s.Code()
+	case status != 0:
+		return status
+	case err != nil:
+		return statusOf(err)
+	}
+	return http.StatusInternalServerError // the client saw nothing, or nothing of HTTP
+}
