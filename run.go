@@ -302,13 +302,14 @@ func (s *service) stop(signals <-chan os.Signal) error {
 	return errors.Join(append(errs, context.Cause(ctx))...)
 }
 
-// drain lets requests in flight finish, within the shutdown timeout.
+// drain has the server stop: health first, then requests in flight finish, within
+// the shutdown timeout.
 func (s *service) drain(ctx context.Context) error {
 	timeout := s.cfg.Serving.ShutdownTimeout
 	if timeout == 0 {
 		timeout = serving.DefaultShutdownTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Serving.MinDrainingPeriod+timeout)
 	defer cancel()
 	return s.server.Shutdown(ctx)
 }

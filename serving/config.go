@@ -19,6 +19,7 @@ const (
 	EnvKeepAliveTimeout  = "SERVE_HTTP_KEEP_ALIVE_TIMEOUT"  // default 90s
 	EnvStallTimeout      = "SERVE_HTTP_STALL_TIMEOUT"       // default 60s; 0: none
 	EnvMaxHeaderBytes    = "SERVE_HTTP_MAX_HEADER_BYTES"    // default 65536
+	EnvMinDrainingPeriod = "SERVE_MIN_DRAINING_PERIOD"      // default 0: none
 	EnvAccessLog         = "SERVE_ACCESS_LOG"               // "true", the default, or "false"
 )
 
@@ -62,6 +63,12 @@ type Config struct {
 	// context. Zero: 20s.
 	ShutdownTimeout time.Duration
 
+	// MinDrainingPeriod is how long a server that is to stop still takes new
+	// requests while its health says 503: give it longer than load balancers take
+	// to see that. It is not a part of ShutdownTimeout, but ends with the context
+	// of [Server.Shutdown]. Zero: new requests are refused at once.
+	MinDrainingPeriod time.Duration
+
 	// ReadHeaderTimeout is how long a client may take to send a request's
 	// headers. Zero: 10s.
 	ReadHeaderTimeout time.Duration
@@ -97,6 +104,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	cfg := Config{
 		RequestTimeout:    env.duration(EnvRequestTimeout),
 		ShutdownTimeout:   env.duration(EnvShutdownTimeout),
+		MinDrainingPeriod: env.duration(EnvMinDrainingPeriod),
 		ReadHeaderTimeout: env.duration(EnvReadHeaderTimeout),
 		IdleTimeout:       env.duration(EnvKeepAliveTimeout),
 		StallTimeout:      env.duration(EnvStallTimeout),
@@ -131,6 +139,7 @@ func (c Config) Validate() error {
 	}{
 		{"RequestTimeout", c.RequestTimeout},
 		{"ShutdownTimeout", c.ShutdownTimeout},
+		{"MinDrainingPeriod", c.MinDrainingPeriod},
 		{"ReadHeaderTimeout", c.ReadHeaderTimeout},
 		{"IdleTimeout", c.IdleTimeout},
 	} {

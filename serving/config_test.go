@@ -30,9 +30,10 @@ func TestConfigFromEnv(t *testing.T) {
 		{"port", env(EnvHTTPPort, "0"), Config{HTTPAddr: "127.0.0.1:0"}},
 		{"all", env(EnvHTTPHost, "0.0.0.0", EnvHTTPPort, "80", EnvRequestTimeout, "1m30s", EnvShutdownTimeout, "5s",
 			EnvReadHeaderTimeout, "2s", EnvKeepAliveTimeout, "3s", EnvMaxHeaderBytes, "8192",
-			EnvStallTimeout, "4s"),
+			EnvStallTimeout, "4s", EnvMinDrainingPeriod, "6s", EnvAccessLog, "false"),
 			Config{HTTPAddr: "0.0.0.0:80", RequestTimeout: 90 * time.Second, ShutdownTimeout: 5 * time.Second,
-				ReadHeaderTimeout: 2 * time.Second, IdleTimeout: 3 * time.Second, StallTimeout: 4 * time.Second, MaxHeaderBytes: 8192}},
+				ReadHeaderTimeout: 2 * time.Second, IdleTimeout: 3 * time.Second, StallTimeout: 4 * time.Second, MaxHeaderBytes: 8192,
+				MinDrainingPeriod: 6 * time.Second, QuietAccessLog: true}},
 		{"no stall timeout", env(EnvStallTimeout, "0"), Config{StallTimeout: -1}},
 	} {
 		got, err := ConfigFromEnv(tt.env)
@@ -49,9 +50,10 @@ func TestConfigFromEnv(t *testing.T) {
 }
 
 func TestConfigFaultsAllAtOnce(t *testing.T) {
-	_, err := ConfigFromEnv(env(EnvHTTPPort, "eighty", EnvRequestTimeout, "30", EnvMaxHeaderBytes, "1"))
+	_, err := ConfigFromEnv(env(EnvHTTPPort, "eighty", EnvRequestTimeout, "30", EnvMaxHeaderBytes, "1", EnvAccessLog, "no"))
 	want := `SERVE_REQUEST_TIMEOUT="30": want a duration of zero or more, such as 30s or 1m30s
 SERVE_HTTP_MAX_HEADER_BYTES="1": want a whole number from 4096 to 16777216
+SERVE_ACCESS_LOG="no": want true or false
 SERVE_HTTP_PORT="eighty": want a whole number from 0 to 65535`
 	if err == nil || err.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)

@@ -12,6 +12,7 @@ type work struct {
 
 	mu       sync.Mutex
 	started  bool
+	leaving  bool // health says so; requests are still taken until draining
 	draining bool
 	requests int // in the proxy
 	handlers int // user code that runs for a request or a call; it may outlive its request
@@ -78,7 +79,14 @@ func (k *work) handlerDone() {
 	k.checkLocked()
 }
 
-// drain refuses from now on. Call it once.
+// leave has health say that the server is about to stop.
+func (k *work) leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.leaving = true
+}
+
+// drain refuses from now on. Call it once, after leave.
 func (k *work) drain() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -95,10 +103,18 @@ func (k *work) checkLocked() {
 	}
 }
 
+// isDraining says whether new requests are refused.
 func (k *work) isDraining() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.draining
+}
+
+// isLeaving says whether new requests had better go elsewhere, which health tells.
+func (k *work) isLeaving() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.leaving
 }
 
 func (k *work) counts() (requests, handlers int) {

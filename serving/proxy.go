@@ -78,7 +78,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // health answers body while the server takes requests.
 func (p *proxy) health(w http.ResponseWriter, contentType string, body []byte) {
-	if p.work.isDraining() {
+	if p.work.isLeaving() {
 		writeText(w, http.StatusServiceUnavailable, "", textDraining)
 		return
 	}

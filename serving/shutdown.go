@@ -8,9 +8,10 @@ import (
 
 // Shutdown drains the server and stops it:
 //
-//  1. /-/healthz and /-/routes turn 503 with a reason; new requests get 503 and
-//     their connections are closed, so that load balancers go elsewhere.
-//  2. Requests in flight, those that wait for a replica included, finish. It
+//  1. /-/healthz and /-/routes turn 503 with a reason, and connections are closed
+//     after their response, so that load balancers go elsewhere. For
+//     [Config.MinDrainingPeriod] new requests are still served.
+//  2. New requests get 503. Requests in flight, those that wait for a replica included, finish. It
 //     waits for every handler, also one whose client was answered long ago.
 //  3. If ctx ends first, the contexts of the requests end with
 //     [ErrShuttingDown], and their clients get 503 or a cut stream.
@@ -31,8 +32,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 const closeGrace = 2 * cutGrace
 
 func (s *Server) shutdown(ctx context.Context) error {
-	s.work.drain()
+	s.work.leave()
 	s.http.SetKeepAlivesEnabled(false)
+	s.linger(ctx)
+	s.work.drain()
 	cutOff := 0
 	select {
 	case <-s.work.idle:
@@ -52,6 +55,21 @@ func (s *Server) shutdown(ctx context.Context) error {
 			cutOff, running, context.Cause(ctx))
 	}
 	return nil
+}
+
+// linger takes requests for a while though health says that it is over: those who
+// balance load look at it every few seconds, and send requests until they have.
+func (s *Server) linger(ctx context.Context) {
+	if s.cfg.MinDrainingPeriod <= 0 || s.Addr() == nil {
+		return
+	}
+	timer := time.NewTimer(s.cfg.MinDrainingPeriod)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-s.done: // the listener has failed: nobody comes any more
+	}
 }
 
 // settle waits for the proxies, and for handlers that heed their context.

@@ -259,3 +259,34 @@ func TestAddressTaken(t *testing.T) {
 		t.Errorf("Start: %v, want %s", err, want)
 	}
 }
+
+// TestMinDrainingPeriod: while health says 503 already, requests are served, and
+// connections closed after them; then they are refused. An impatient stop does not
+// wait.
+func TestMinDrainingPeriod(t *testing.T) {
+	r := start(t, Config{MinDrainingPeriod: time.Hour}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "served")
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- r.server.Shutdown(ctx) }()
+	await(t, "health to tell", r.server.work.isLeaving)
+	if got := r.get("/-/healthz"); got.Status != http.StatusServiceUnavailable || got.Body != textDraining {
+		t.Errorf("health: %d %q", got.Status, got.Body)
+	}
+	last := r.dial("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	reply, err := io.ReadAll(last) // to the end: the connection is closed
+	if text := string(reply); err != nil || !strings.Contains(text, "200 OK") || !strings.Contains(text, "Connection: close") || !strings.HasSuffix(text, "served") {
+		t.Errorf("a request meanwhile: %v, %q", err, text)
+	}
+	select {
+	case err := <-done:
+		t.Errorf("Shutdown has returned: %v", err)
+	default:
+	}
+	cancel()
+	if err := receive(t, "the end of Shutdown", done); err != nil {
+		t.Errorf("Shutdown: %v", err) // nothing was cut off
+	}
+}

@@ -112,6 +112,8 @@ var keys = []Key{
 		Meaning: "how long a connection stays open without a request"},
 	{Path: "http_options.graceful_shutdown_timeout_s", Variable: "SERVE_SHUTDOWN_TIMEOUT", Default: "20s", form: seconds,
 		Meaning: "how long requests in flight may take to finish once the service stops"},
+	{Path: "http_options.min_draining_period_s", Variable: "SERVE_MIN_DRAINING_PERIOD", Default: "0", form: secondsOrNone,
+		Meaning: "how long new requests are still served after health has turned 503, for load balancers to see it"},
 	{Path: "http_options.read_header_timeout_s", Variable: "SERVE_HTTP_READ_HEADER_TIMEOUT", Default: "10s", form: seconds,
 		Meaning: "how long a client may take to send a request's headers"},
 	{Path: "http_options.stall_timeout_s", Variable: "SERVE_HTTP_STALL_TIMEOUT", Default: "60s", form: secondsOrNone,
