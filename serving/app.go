@@ -62,7 +62,7 @@ func (a *App) check() error {
 		faults = append(faults, fmt.Errorf("name %q: want 1 to %d letters, digits, '-', '_' or '.'", a.name, maxNameLen))
 	}
 	if !validPrefix(a.prefix) {
-		faults = append(faults, fmt.Errorf("route prefix %q: want \"/\" or a clean path such as /api, without wildcards, outside /-/", a.prefix))
+		faults = append(faults, prefixFault(a.prefix))
 	}
 	if a.ingress == nil {
 		faults = append(faults, errors.New("no ingress deployment"))
@@ -101,6 +101,10 @@ func validName(name string) bool {
 		}
 	}
 	return true
+}
+
+func prefixFault(prefix string) error {
+	return fmt.Errorf("route prefix %q: want \"/\" or a clean path such as /api, without wildcards, outside /-/", prefix)
 }
 
 func validPrefix(p string) bool {

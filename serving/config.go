@@ -94,6 +94,10 @@ type Config struct {
 	// QuietAccessLog leaves requests out of the log, and calls by handle, but for
 	// those whose line is a warning or an error. Default: each request has a line.
 	QuietAccessLog bool
+
+	// Apps go over what the code of the apps says. An app or deployment that the
+	// program does not have is an error of New. [Server.Apply] changes them.
+	Apps []AppConfig
 }
 
 // ConfigFromEnv reads the variables above through getenv; an empty value counts

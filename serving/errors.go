@@ -37,6 +37,13 @@ var (
 	// without a close frame is ErrClientGone.
 	ErrSocketClosed error = &causeError{"socket closed", context.Canceled}
 
+	// ErrReplicaStopped: the replica that had the request stopped, because it was
+	// unhealthy or one too many, and the request ran on beyond the deployment's
+	// graceful shutdown timeout. The client got status 500, or a cut stream if
+	// the response had begun. The request's context ends without this cause. It
+	// matches [context.Canceled].
+	ErrReplicaStopped error = &causeError{"replica was stopped", context.Canceled}
+
 	// ErrShuttingDown: the server's [Server.Shutdown] ran out of time. The
 	// client got status 503, a cut stream if the response had begun, or the
 	// close code 1001 on a web socket. It matches [context.Canceled].

@@ -81,6 +81,8 @@ func TestMetrics(t *testing.T) {
 		"serve_deployment_processing_latency_ms{application=a,deployment=D,replica=R,route=/a/teapot}":     2,
 		"serve_deployment_processing_latency_ms{application=a,deployment=D,replica=R,route=/a/fails}":      1,
 		"serve_deployment_processing_latency_ms{application=a,deployment=D,replica=R,route=/a/cut}":        1,
+		"serve_deployment_replica_starts_total{application=a,deployment=D,replica=R}":                      1,
+		"serve_deployment_replica_healthy{application=a,deployment=D,replica=R}":                           1,
 	}
 	for labels, n := range map[string]float64{
 		"application=,method=GET,route=,status_code=404":               1,

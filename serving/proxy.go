@@ -21,6 +21,7 @@ type proxy struct {
 	routes    *routeTable
 	listing   []byte // the body of /-/routes
 	timeout   time.Duration
+	notReady  func() string // why a deployment takes no requests; empty where all do
 	work      *work
 	watch     *watch
 	metrics   *metrics.Proxy
@@ -49,6 +50,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch r.URL.Path {
 	case "/-/healthz":
+		if reason := p.notReady(); reason != "" && !p.work.isDraining() {
+			writeText(w, http.StatusServiceUnavailable, "", reason)
+			return
+		}
 		p.health(w, "text/plain; charset=utf-8", []byte(textHealthy))
 		return
 	case "/-/routes":
@@ -174,7 +179,7 @@ func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *ht
 		}()
 		err = a.run(routed, &httpCall{resp: resp, r: r})
 	}()
-	returned, cause := p.await(ctx, resp, done)
+	returned, cause := p.await(ctx, resp, done, a.cut())
 	if returned {
 		return cause
 	}
@@ -199,7 +204,7 @@ func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *ht
 
 // await waits until the handler has returned, which gives its error, or until
 // the request is to be ended, which gives the cause.
-func (p *proxy) await(ctx context.Context, resp *response, done <-chan outcome) (returned bool, err error) {
+func (p *proxy) await(ctx context.Context, resp *response, done <-chan outcome, cut <-chan struct{}) (returned bool, err error) {
 	for {
 		select {
 		case o := <-done:
@@ -215,6 +220,8 @@ func (p *proxy) await(ctx context.Context, resp *response, done <-chan outcome) 
 				return false, resp.whyOver()
 			}
 			ctx = outer
+		case <-cut:
+			return false, ErrReplicaStopped
 		}
 	}
 }

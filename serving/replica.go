@@ -33,11 +33,11 @@ type ReplicaInfo struct {
 // is ctx, or one that ctx is derived from. It answers false outside of both. It
 // is Ray's get_replica_context.
 func ReplicaContext(ctx context.Context) (ReplicaInfo, bool) {
-	u := runningIn(ctx)
-	if u == nil {
+	r := replicaIn(ctx)
+	if r == nil {
 		return ReplicaInfo{}, false
 	}
-	return u.replica.info, true
+	return r.info, true
 }
 
 // ModelID is the id of the multiplexed model that the call with the context ctx
@@ -106,7 +106,8 @@ func runningIn(ctx context.Context) *running {
 // its limit.
 type replica struct {
 	info       ReplicaInfo
-	maxOngoing int
+	deployment *Deployment
+	max        atomic.Int64 // max_ongoing_requests
 	handler    http.Handler // nil where the deployment has none
 	component  *tracing.Component
 	tracing    *tracing.Provider
@@ -115,6 +116,9 @@ type replica struct {
 	scope      *scope.Replica
 	stopped    atomic.Bool
 	holds      atomic.Pointer[[]string] // models; nil for none
+	killed     chan struct{}            // closed when its requests are to be cut off
+
+	lifetime
 }
 
 var _ runner = (*replica)(nil)
@@ -128,7 +132,8 @@ func newReplica(app string, d *Deployment, s *Server, router *router, tp *tracin
 			Deployment: d.name,
 			ReplicaID:  ReplicaID{App: app, Deployment: d.name, UniqueID: component.UniqueID()},
 		},
-		maxOngoing: d.maxOngoing,
+		deployment: d,
+		killed:     make(chan struct{}),
 		handler:    d.handler,
 		component:  component,
 		tracing:    tp,
@@ -138,7 +143,6 @@ func newReplica(app string, d *Deployment, s *Server, router *router, tp *tracin
 			App:        app,
 			Deployment: d.name,
 			UniqueID:   component.UniqueID(),
-			MaxOngoing: d.maxOngoing,
 			Server:     s.work,
 			Tracing:    tp,
 			Log:        s.log,
@@ -154,21 +158,16 @@ func newReplica(app string, d *Deployment, s *Server, router *router, tp *tracin
 }
 
 func (r *replica) id() ReplicaID { return r.info.ReplicaID }
-func (r *replica) limit() int    { return r.maxOngoing }
+func (r *replica) limit() int    { return int(r.max.Load()) }
 func (r *replica) accept() bool  { return !r.stopped.Load() }
+
+func (r *replica) cut() <-chan struct{} { return r.killed }
 
 func (r *replica) models() []string {
 	if ids := r.holds.Load(); ids != nil {
 		return *ids
 	}
 	return nil
-}
-
-// stop has the replica accept nothing more, and ends what its calls left with it.
-// It is called after the last of them, or when there is no more time for that.
-func (r *replica) stop(ctx context.Context) {
-	r.stopped.Store(true)
-	r.scope.Stop(ctx)
 }
 
 // run implements [runner]. It is all done in deferred calls, because user code

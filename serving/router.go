@@ -15,7 +15,7 @@ type runner interface {
 	// id names the replica for good.
 	id() ReplicaID
 	// limit is how many requests it runs at a time, 1 or more. Where it changes,
-	// the lister calls update.
+	// the router is told by update.
 	limit() int
 	// models are the ids of the multiplexed models that it holds or loads, for
 	// the router to read only. Where they change, the router is told by announce.
@@ -23,18 +23,14 @@ type runner interface {
 	// accept takes a call on, or refuses it because the replica is to stop:
 	// it then accepts no other. Whoever has it accept a call has it run one.
 	accept() bool
+	// cut is closed when the replica can wait for its requests no longer: who has
+	// one there from a client gives it up.
+	cut() <-chan struct{}
 	// run runs the user's code for c and returns when that has really returned,
 	// however late that is. The error says what ended the call otherwise than
 	// by an ordinary response: what the user's code returned, a *PanicError, or
 	// why the context ended.
 	run(ctx context.Context, c call) error
-}
-
-// lister is the seam "who lists replicas".
-type lister interface {
-	// watch calls update with the whole list, at once and after every change,
-	// never concurrently, until stop returns.
-	watch(update func([]runner)) (stop func())
 }
 
 // router chooses replicas for one deployment's requests. Of two replicas drawn
@@ -225,7 +221,8 @@ func (r *router) release(m *member, model string) {
 }
 
 // update makes runners the deployment's replicas. Those that are no longer
-// listed finish what they run; waiters go to those that are new.
+// listed finish what they run; waiters go to those that are new. With remove it
+// is the seam "who lists replicas".
 func (r *router) update(runners []runner) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -262,7 +259,7 @@ func (r *router) remove(run runner) (idle <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	done := make(chan struct{})
-	i := slices.IndexFunc(r.members, func(m *member) bool { return m.runner == run })
+	i := r.indexLocked(run)
 	if i < 0 {
 		close(done)
 		return done
@@ -273,6 +270,11 @@ func (r *router) remove(run runner) (idle <-chan struct{}) {
 	r.dropFreeLocked(m)
 	m.checkIdle()
 	return done
+}
+
+// indexLocked is where run is among the members, -1 for nowhere.
+func (r *router) indexLocked(run runner) int {
+	return slices.IndexFunc(r.members, func(m *member) bool { return m.runner == run })
 }
 
 // checkIdle closes idle in its time: a member that is gone gets no more requests.
@@ -320,10 +322,8 @@ func (r *router) fail(err error) {
 func (r *router) announce(run runner) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, m := range r.members {
-		if m.runner == run {
-			m.models = run.models()
-		}
+	if i := r.indexLocked(run); i >= 0 {
+		r.members[i].models = run.models()
 	}
 }
 

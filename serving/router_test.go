@@ -35,6 +35,7 @@ func (s *seat) models() []string {
 	}
 	return nil
 }
+func (s *seat) cut() <-chan struct{} { return nil }
 func (s *seat) run(context.Context, call) error {
 	return errors.New("a seat runs nothing")
 }

@@ -28,8 +28,11 @@ type Server struct {
 	watch   *watch
 	metrics *metrics.Set
 	cut     context.CancelCauseFunc // ends every request's context
-	stops   []func(context.Context) // of listers and replicas, in the order of the end
 	done    chan struct{}           // closed when nothing is accepted any more
+
+	apps  []*App
+	order []*replicaSet // by the order of the apps, the ingress of each first
+	sets  map[*Deployment]*replicaSet
 
 	stop    sync.Once
 	stopErr error // written in stop
@@ -63,7 +66,8 @@ func WithLogger(log *slog.Logger) Option {
 // New builds a server for apps, one or more, with distinct names and route
 // prefixes. It starts nothing. The error tells every fault at once.
 func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
-	if err := errors.Join(cfg.Validate(), checkApps(apps)); err != nil {
+	said, prefixes, err := declare(apps, cfg.Apps)
+	if err := errors.Join(cfg.Validate(), checkApps(apps, prefixes), err); err != nil {
 		return nil, err
 	}
 	o := options{tracing: tracing.Off(), log: slog.Default()}
@@ -77,16 +81,18 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		conns:   newConns(),
 		metrics: metrics.New(),
 		done:    make(chan struct{}),
+		apps:    apps,
+		sets:    map[*Deployment]*replicaSet{},
 	}
 	s.watch = newWatch(s.cfg.StallTimeout, s.conns)
 	var routes []*route
 	for _, a := range apps {
 		for _, d := range a.deployments() {
-			d.target.Store(s.deploy(a.name, d, o.tracing))
+			d.target.Store(s.deploy(a.name, d, said[d], o.tracing))
 		}
 		routes = append(routes, &route{
 			target:  a.ingress.target.Load(),
-			prefix:  a.prefix,
+			prefix:  prefixes[a],
 			pattern: patternOf(a.ingress.handler),
 		})
 	}
@@ -96,13 +102,13 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	return s, nil
 }
 
-// checkApps returns every fault of every app.
-func checkApps(apps []*App) error {
+// checkApps returns every fault of every app; prefixes are those in force.
+func checkApps(apps []*App, prefixes map[*App]string) error {
 	var faults []error
 	if len(apps) == 0 {
 		faults = append(faults, errors.New("no apps"))
 	}
-	names, prefixes, owners := map[string]bool{}, map[string]string{}, map[*Deployment]string{}
+	names, taken, owners := map[string]bool{}, map[string]string{}, map[*Deployment]string{}
 	for i, a := range apps {
 		if a == nil {
 			faults = append(faults, fmt.Errorf("app %d is nil", i))
@@ -115,10 +121,11 @@ func checkApps(apps []*App) error {
 			faults = append(faults, fmt.Errorf("app %q: name used twice", a.name))
 		}
 		names[a.name] = true
-		if other, taken := prefixes[a.prefix]; taken {
-			faults = append(faults, fmt.Errorf("app %q: route prefix %q is that of app %q", a.name, a.prefix, other))
+		prefix := prefixes[a]
+		if other, is := taken[prefix]; is {
+			faults = append(faults, fmt.Errorf("app %q: route prefix %q is that of app %q", a.name, prefix, other))
 		}
-		prefixes[a.prefix] = a.name
+		taken[prefix] = a.name
 		for _, d := range a.deployments() {
 			if other, taken := owners[d]; taken && d != nil && other != a.name {
 				faults = append(faults, fmt.Errorf("app %q: deployment %q is that of app %q: build one for each", a.name, d.name, other))
@@ -130,16 +137,12 @@ func checkApps(apps []*App) error {
 }
 
 // deploy builds the deployment's replicas and the router over them.
-func (s *Server) deploy(app string, d *Deployment, tp *tracing.Provider) *target {
-	replicas := make(localReplicas, d.replicas)
-	router := newRouter(d.name, d.maxQueued)
-	for i := range replicas {
-		r := newReplica(app, d, s, router, tp)
-		replicas[i] = r
-		s.stops = append(s.stops, r.stop)
-	}
-	unlist := replicas.watch(router.update)
-	s.stops = append(s.stops, func(context.Context) { unlist() })
+func (s *Server) deploy(app string, d *Deployment, want settings, tp *tracing.Provider) *target {
+	router := newRouter(d.name, want.maxQueued)
+	set := newReplicaSet(app, d, want, router, s.log)
+	set.make = func() *replica { return newReplica(app, d, s, router, tp) }
+	s.sets[d], s.order = set, append(s.order, set)
+	set.prepare()
 	return &target{
 		app:        app,
 		deployment: d.name,
@@ -149,16 +152,6 @@ func (s *Server) deploy(app string, d *Deployment, tp *tracing.Provider) *target
 		work:       s.work,
 		log:        s.log,
 	}
-}
-
-// localReplicas lists replicas of this process, which never change.
-type localReplicas []runner
-
-var _ lister = localReplicas(nil)
-
-func (l localReplicas) watch(update func([]runner)) (stop func()) {
-	update(l)
-	return func() {}
 }
 
 // access is the access log.
@@ -176,6 +169,7 @@ func newProxy(s *Server, routes []*route, tp *tracing.Provider) *proxy {
 		routes:    newRouteTable(routes),
 		listing:   listing,
 		timeout:   s.cfg.RequestTimeout,
+		notReady:  s.notReady,
 		work:      s.work,
 		watch:     s.watch,
 		metrics:   counts,
@@ -220,6 +214,9 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("start server: %w", err)
 	}
 	s.started, s.addr = true, l.Addr()
+	for _, set := range s.order {
+		set.start() // ends by Shutdown
+	}
 	s.work.start()
 	s.watch.start() // ends by Shutdown
 	go s.serve(l)   // ends by Shutdown, which waits for done

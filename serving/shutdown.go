@@ -2,6 +2,7 @@ package serving
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -15,10 +16,13 @@ import (
 //     waits for every handler, also one whose client was answered long ago.
 //  3. If ctx ends first, the contexts of the requests end with
 //     [ErrShuttingDown], and their clients get 503 or a cut stream.
-//  4. Listener and connections are closed. A client that still owes the rest of
+//  4. The replicas stop: what batching and multiplexing hold in them is let go,
+//     and the values of [PerReplica] are stopped. What has not returned soon
+//     after ctx ended is named in the error, and left behind.
+//  5. Listener and connections are closed. A client that still owes the rest of
 //     a body, or is slow to read the end of a response, has a second for it.
 //
-// The error is nil if every handler returned; else it says what was cut off and
+// The error is nil if every handler and every replica's own code returned; else it says what was cut off and
 // what still runs, and wraps ctx's cause. Later calls wait for the first and
 // return what it did.
 func (s *Server) Shutdown(ctx context.Context) error {
@@ -44,17 +48,32 @@ func (s *Server) shutdown(ctx context.Context) error {
 		s.cut(ErrShuttingDown)
 		s.settle()
 	}
+	notEnded := s.stopReplicas(ctx)
 	s.closeConns(ctx)
 	s.watch.stop()
-	for _, stop := range s.stops {
-		stop(ctx)
-	}
 	s.cut(ErrShuttingDown)
 	if _, running := s.work.counts(); cutOff > 0 || running > 0 {
-		return fmt.Errorf("drain: %d requests cut off, %d handlers still running: %w",
-			cutOff, running, context.Cause(ctx))
+		return errors.Join(fmt.Errorf("drain: %d requests cut off, %d handlers still running: %w",
+			cutOff, running, context.Cause(ctx)), notEnded)
 	}
-	return nil
+	return notEnded
+}
+
+// stopReplicas ends all replicas at a time. They have no calls any more, unless
+// ctx has ended.
+func (s *Server) stopReplicas(ctx context.Context) error {
+	for _, set := range s.order {
+		set.stop()
+	}
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(closeGrace, cancel) })
+	defer stop()
+	errs := make([]error, len(s.order))
+	for i, set := range s.order {
+		errs[i] = set.wait(ctx, late)
+	}
+	return errors.Join(errs...)
 }
 
 // linger takes requests for a while though health says that it is over: those who

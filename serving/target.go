@@ -74,4 +74,7 @@ func (a assignment) run(ctx context.Context, c call) error {
 	return a.member.runner.run(ctx, c)
 }
 
+// cut is closed when the replica can wait for the call no longer.
+func (a assignment) cut() <-chan struct{} { return a.member.runner.cut() }
+
 func (a assignment) replica() ReplicaID { return a.member.runner.id() }

@@ -21,7 +21,7 @@ var importTable = []struct {
 }{
 	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile"}},
 	{dir: "admin", may: []string{"host"}},
-	{dir: "serving", may: []string{"tracing", "semconv"}},
+	{dir: "serving", may: []string{"tracing", "semconv", "internal/spelling"}},
 	{dir: "serving/internal/scope", may: []string{"tracing", "serving/internal/metrics"}},
 	{dir: "serving/internal/metrics"},
 	// They run inside of handlers, of which serving knows nothing.
@@ -36,7 +36,8 @@ var importTable = []struct {
 	}},
 	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree"}},
 	{dir: "internal/proctree"},
-	{dir: "internal/servicefile"},
+	{dir: "internal/servicefile", may: []string{"internal/spelling"}},
+	{dir: "internal/spelling"},
 	{dir: "internal/wire", may: []string{"internal/gen/..."}},
 	{dir: "internal/gen/servetrace/plugin/v1"},
 	{dir: "internal/otlpwire"},

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/servetrace/servetrace/internal/spelling"
 )
 
 // Parse reads the bytes of a service file that lies under an environment. The
@@ -234,7 +236,7 @@ func meant(word string, known []string) string {
 			return k.Path
 		}
 	}
-	return nearest(word, known)
+	return spelling.Nearest(word, known)
 }
 
 // below are the words of the table right below a path, in its order; without

@@ -309,13 +309,3 @@ func flat(node *yaml.Node) []string {
 	}
 	return append(list, "end")
 }
-
-func TestNearest(t *testing.T) {
-	for word, want := range map[string]string{
-		"tracing_cofnig": "tracing_config", "naem": "name", "nme": "name", "x": "", "zzzz": "", "logging": "", "Name": "name",
-	} {
-		if got := nearest(word, below("")); got != want {
-			t.Errorf("nearest to %q: %q, want %q", word, got, want)
-		}
-	}
-}

@@ -96,6 +96,14 @@ func (r *Replica) Done(route string, latency time.Duration, failed bool, span tr
 	s.latency.observe(latency, span)
 }
 
+// Processing is how many calls user code is working on.
+func (r *Replica) Processing() int {
+	if r == nil {
+		return 0
+	}
+	return int(r.processing.Load())
+}
+
 // Constructed says that the replica's constructor has made it, which took latency.
 func (r *Replica) Constructed(latency time.Duration) {
 	if r != nil {
