@@ -83,6 +83,9 @@ func (c *checks) check() error {
 }
 
 func (c *checks) ask(timeout time.Duration) error {
+	if c.late != nil && len(c.late) > 0 {
+		c.late = nil // it has come back, and was counted
+	}
 	done := c.late
 	if done == nil {
 		done = c.set.begin(c.replica.life, c.replica, "health check", func(ctx context.Context) error {
