@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -275,7 +276,7 @@ func TestStartSucceedsLate(t *testing.T) {
 // the back-off grows to 64 s.
 func TestLastReplicaIsTriedForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sick := false
+		var sick atomic.Bool
 		p := &probe{}
 		p.construct = func(_ context.Context, n int) error {
 			if n > 1 && n < 30 {
@@ -284,7 +285,7 @@ func TestLastReplicaIsTriedForEver(t *testing.T) {
 			return nil
 		}
 		p.check = func(_ context.Context, n int) error {
-			if sick && n == 1 {
+			if sick.Load() && n == 1 {
 				return errBoom
 			}
 			return nil
@@ -292,7 +293,7 @@ func TestLastReplicaIsTriedForEver(t *testing.T) {
 		b := newBench(t, p)
 		b.start()
 		b.wantStates("HEALTHY: RUNNING")
-		sick = true
+		sick.Store(true)
 		time.Sleep(10 * time.Minute)
 		b.wantStates("UNHEALTHY:")
 		made := b.p.count()

@@ -37,7 +37,7 @@ func TestRefusalKeepsThePlace(t *testing.T) {
 		list := seats(1, 2)
 		r := seatedRouter(3, list)
 		held := []*member{mustAcquire(t, r), mustAcquire(t, r)}
-		order := make(chan int, 3)
+		order, next := make(chan int, 3), make(chan struct{})
 		for i := range 3 {
 			go func() {
 				m, wait, err := r.acquire(t.Context(), "")
@@ -49,6 +49,7 @@ func TestRefusalKeepsThePlace(t *testing.T) {
 					t.Errorf("request %d waited %v, want %v: a refusal counts", i, wait, want)
 				}
 				order <- i
+				<-next
 				r.release(m, "")
 			}()
 			synctest.Wait()
@@ -60,6 +61,10 @@ func TestRefusalKeepsThePlace(t *testing.T) {
 			r.releaseLocked(m, "")
 		}
 		r.mu.Unlock()
+		for range 3 {
+			synctest.Wait()
+			next <- struct{}{}
+		}
 		synctest.Wait()
 		close(order)
 		var got []int
