@@ -109,11 +109,14 @@ func (p *proxy) record(x *exchange) {
 		ingress = x.route.ingress
 	}
 	method := semconv.Method(x.r.Method)
+	if x.protocol == tracing.WebSocket {
+		method = semconv.MethodWebSocket
+	}
 	ingress.Done(metrics.Outcome{
 		Route:   x.name,
 		Method:  method,
 		Status:  x.status,
-		Failed:  tracing.ProxyResult{StatusCode: x.status, Err: x.err}.Failed(tracing.HTTP),
+		Failed:  tracing.ProxyResult{StatusCode: x.status, Err: x.err}.Failed(x.protocol),
 		Latency: took,
 		Span:    x.span,
 	})

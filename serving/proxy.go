@@ -101,17 +101,18 @@ func (p *proxy) refuse(w http.ResponseWriter, x *exchange) {
 
 // exchange is one request and its response, as the access log tells it.
 type exchange struct {
-	arrived time.Time
-	r       *http.Request // as it came
-	id      string
-	route   *route            // nil: none matched
-	name    string            // of the route, as in spans
-	span    trace.SpanContext // of the proxy span; zero where it does not record
-	ctx     context.Context   // with the proxy span; nil without a route
-	replica string            // unique id; empty until one took the request
-	status  int               // what the client was told, or 499
-	cut     bool              // whether its connection or stream was cut
-	err     error             // what ended it otherwise than by a response
+	arrived  time.Time
+	r        *http.Request    // as it came
+	protocol tracing.Protocol // HTTP or WebSocket
+	id       string
+	route    *route            // nil: none matched
+	name     string            // of the route, as in spans
+	span     trace.SpanContext // of the proxy span; zero where it does not record
+	ctx      context.Context   // with the proxy span; nil without a route
+	replica  string            // unique id; empty until one took the request
+	status   int               // what the client was told, or 499
+	cut      bool              // whether its connection or stream was cut
+	err      error             // what ended it otherwise than by a response
 }
 
 // serve answers a request that matched a route, and fills in x; r is the request
@@ -121,6 +122,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	ctx, cancel := p.withTimeout(r.Context())
 	defer cancel()
 	up := upgradeOf(r)
+	x.protocol = up.protocol()
 	ctx = up.under(ctx)
 	defer up.release()
 	ctx, span := p.tracing.StartProxy(p.tracing.Extract(ctx, r.Header), tracing.ProxyStart{
@@ -131,7 +133,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 			Route:      x.name,
 			Component:  p.component,
 		},
-		Protocol:  up.protocol(),
+		Protocol:  x.protocol,
 		Method:    r.Method,
 		RoutePath: x.route.remainder(x.r.URL.Path),
 

@@ -176,8 +176,15 @@ func TestWebSocketEcho(t *testing.T) {
 			t.Errorf("%s is %q, want %q", key, got.AsString(), want)
 		}
 	}
-	if line := r.access.take(t, "request", 1)[0]; line["status"] != 1000.0 || line["level"] != "INFO" || line["request_id"] != "id-1" {
+	if line := r.access.take(t, "request", 1)[0]; line["status"] != 1000.0 || line["level"] != "INFO" || line["request_id"] != "id-1" || line["method"] != "WS" {
 		t.Errorf("log line %v", line)
+	}
+	counts := r.counts(t)
+	if n := counts["serve_num_http_requests_total{application=a,method=WS,route=/app,status_code=1000}"]; n != 1 {
+		t.Errorf("%v sockets are counted", n)
+	}
+	if n := counts["serve_num_http_error_requests_total{application=a,error_code=1000,method=WS,route=/app}"]; n != 0 {
+		t.Errorf("%v sockets are counted as errors", n)
 	}
 }
 
