@@ -131,6 +131,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 			App:        x.route.app,
 			Deployment: x.route.deployment,
 			Route:      x.name,
+			ModelID:    modelIDOf(r.Header),
 			Component:  p.component,
 		},
 		Protocol:  x.protocol,
@@ -161,7 +162,7 @@ func (p *proxy) withTimeout(ctx context.Context) (context.Context, context.Cance
 // handler that outlasts its time, or that waits for its own client. The slot
 // stays taken until it really returns.
 func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *http.Request) error {
-	routed, a, err := x.route.assign(ctx, tracing.RouterStart{Protocol: resp.upgrade.protocol()})
+	routed, a, err := x.route.assign(ctx, tracing.RouterStart{Protocol: resp.upgrade.protocol(), ModelID: ModelID(ctx)})
 	if err != nil {
 		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the very same
 			return causeOf(ctx)
