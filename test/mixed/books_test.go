@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -17,9 +16,10 @@ import (
 type books struct {
 	mu       sync.Mutex
 	requests []entry
-	lines    map[key]int // of the access log, those of other requests too
-	failures map[key]int // those of them that are errors
-	faults   []string    // what can be said at once to be wrong
+	lines    map[key]int    // of the access log, those of other requests too
+	failures map[key]int    // those of them that are errors
+	calls    map[string]int // lines of calls by handle, by deployment
+	faults   []string       // what can be said at once to be wrong
 	names    map[string]string
 }
 
@@ -41,7 +41,7 @@ type entry struct {
 }
 
 // mostSpans is more than any request has.
-const mostSpans = 48
+const mostSpans = 80
 
 // line is what the access log says of a request.
 type line struct {
@@ -70,6 +70,7 @@ func newBooks(requests int) *books {
 		requests: make([]entry, requests),
 		lines:    map[key]int{},
 		failures: map[key]int{},
+		calls:    map[string]int{},
 		names:    map[string]string{},
 	}
 }
@@ -110,6 +111,9 @@ func (l logBooks) WithAttrs([]slog.Attr) slog.Handler     { return l }
 func (l logBooks) WithGroup(string) slog.Handler          { return l }
 
 func (l logBooks) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "call" {
+		l.call(r)
+	}
 	if r.Message != "request" {
 		return nil
 	}
@@ -146,6 +150,18 @@ func (l logBooks) Handle(_ context.Context, r slog.Record) error {
 		e.line = said
 	})
 	return nil
+}
+
+// call counts the line of a call by handle.
+func (l logBooks) call(r slog.Record) {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "deployment" {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.calls[a.Value.String()]++
+		}
+		return true
+	})
 }
 
 // check compares what the books have of each request.
@@ -214,26 +230,47 @@ func (b *books) summary() string {
 	return fmt.Sprintf("%q", rows)
 }
 
-// witness counts what user code saw, by deployment.
+// witness counts what user code did and saw, by deployment. Sampled are those
+// whose context is.
 type witness struct {
-	mu               sync.Mutex
-	entries, sampled map[string]int
+	mu   sync.Mutex
+	seen map[event]int
 }
 
-func newWitness() *witness { return &witness{entries: map[string]int{}, sampled: map[string]int{}} }
+type event struct {
+	what       string // "entered" or "calls"
+	deployment string
+	sampled    bool
+}
+
+func newWitness() *witness { return &witness{seen: map[event]int{}} }
 
 // entered counts a call of a deployment's code.
 func (w *witness) entered(ctx context.Context, deployment string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.entries[deployment]++
-	if trace.SpanContextFromContext(ctx).IsSampled() {
-		w.sampled[deployment]++
-	}
+	w.count(ctx, "entered", deployment)
 }
 
-func (w *witness) calls() (entries, sampled map[string]int) {
+// calls counts a call by handle that is about to be made.
+func (w *witness) calls(ctx context.Context, deployment string) { w.count(ctx, "calls", deployment) }
+
+// outside counts a call that is about to be made outside of a request: it begins
+// a trace, which is sampled.
+func (w *witness) outside(deployment string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return maps.Clone(w.entries), maps.Clone(w.sampled)
+	w.seen[event{"calls", deployment, true}]++
+}
+
+func (w *witness) count(ctx context.Context, what, deployment string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen[event{what, deployment, trace.SpanContextFromContext(ctx).IsSampled()}]++
+}
+
+// of gives how many there were, and how many of them were sampled.
+func (w *witness) of(what, deployment string) (all, sampled int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sampled = w.seen[event{what, deployment, true}]
+	return sampled + w.seen[event{what, deployment, false}], sampled
 }

@@ -172,37 +172,63 @@ func (r *rig) await(what string, amiss func() string) {
 // time as its replicas have slots, and not one more.
 func (r *rig) checkSlots(round int) {
 	r.t.Helper()
-	for path, slots := range map[string]int{"/gate": frontReplicas * frontOngoing, "/tight/gate": tightReplicas * tightOngoing} {
-		const more = 2 // that do not get in
-		r.service.gate.close()
-		open := sync.OnceFunc(r.service.gate.open)
-		defer open()
-		var all sync.WaitGroup
-		for i := range slots + more {
-			all.Go(func() { // ends when its request is answered, which is when its time is over
-				req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.clients.base+path, http.NoBody)
-				if err != nil {
-					r.t.Error(err)
-					return
-				}
-				req.Header.Set("X-Request-Id", fmt.Sprintf("gate-%d-%d", round, i))
-				if resp, err := r.clients.http[http1].Do(req); err == nil {
-					_ = resp.Body.Close()
-				}
-			})
-		}
-		r.await(fmt.Sprintf("%d requests in %s", slots, path), func() string {
-			if n := r.service.gate.count(); n != slots {
-				return fmt.Sprintf("%d are in", n)
+	get := func(path string) func(context.Context, int) {
+		return func(ctx context.Context, i int) {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.clients.base+path, http.NoBody)
+			if err != nil {
+				r.t.Error(err)
+				return
 			}
-			return ""
-		})
-		all.Wait() // by now those that did not get in have been turned away
-		if n := r.service.gate.count(); n != slots {
-			r.t.Errorf("%d requests were in %s at a time, want %d", n, path, slots)
+			req.Header.Set("X-Request-Id", fmt.Sprintf("gate-%d-%d", round, i))
+			if resp, err := r.clients.http[http1].Do(req); err == nil {
+				_ = resp.Body.Close()
+			}
 		}
-		open()
 	}
+	call := func(deployment string) func(context.Context, int) {
+		return func(ctx context.Context, _ int) {
+			r.service.witness.outside(deployment)
+			_, _ = r.service.gates[deployment].Call(ctx, 0) // it may be one of those that do not get in
+		}
+	}
+	r.fill("Front", frontReplicas*frontOngoing, get("/gate"))
+	r.fill("Tight", tightReplicas*tightOngoing, get("/tight/gate"))
+	r.fill("Middle", middleReplicas*middleOngoing, call("Middle"))
+	r.fill("Back", backReplicas*backOngoing, call("Back"))
+}
+
+// fill sends more requests to the gate of a deployment than it has slots.
+func (r *rig) fill(deployment string, slots int, send func(ctx context.Context, i int)) {
+	r.t.Helper()
+	const more = 2 // that do not get in
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	r.service.gate.close()
+	open := sync.OnceFunc(r.service.gate.open)
+	defer open()
+	var all sync.WaitGroup
+	for i := range slots + more {
+		all.Go(func() { send(ctx, i) }) // ends when its time is over, or the gate is open
+	}
+	inside := func() string {
+		if n := r.service.gate.count(); n != slots {
+			return fmt.Sprintf("%d are in", n)
+		}
+		return ""
+	}
+	r.await(fmt.Sprintf("%d requests in %s", slots, deployment), inside)
+	r.await("the others to wait, or to have been turned away", func() string {
+		s := gather(r.t, r.registry)
+		if n := s.of("serve_deployment_queued_queries", deployment); n != more && n != 0 {
+			return fmt.Sprintf("%d wait", n)
+		}
+		return ""
+	})
+	if said := inside(); said != "" {
+		r.t.Errorf("with %d slots in %s: %s", slots, deployment, said)
+	}
+	open()
+	all.Wait()
 }
 
 // liveHeap is what is in use after two collections, of which the first runs
@@ -226,24 +252,61 @@ func (r *rig) checkCounts() {
 	labels[3] = "error_code"
 	checkEqual(t, "serve_num_http_error_requests_total", s.by("serve_num_http_error_requests_total", labels...), r.books.failures)
 
-	entries, sampled := r.service.witness.calls()
-	for _, deployment := range []string{"Front", "Tight"} {
+	r.checkReplicas(s)
+	r.checkRouters(s)
+	batches, sampled := r.service.witness.of("entered", "a batch")
+	if n := s.total("serve_batches_processed_total"); n != batches {
+		t.Errorf("%d batches were counted, user code ran %d", n, batches)
+	}
+	if n := r.spans.of("batch_execute", "Back"); n != sampled {
+		t.Errorf("there are %d spans of batches, user code ran %d that were sampled", n, sampled)
+	}
+}
+
+// checkReplicas: each call that entered user code was counted, logged if it was
+// by handle, and has a replica span if it is sampled.
+func (r *rig) checkReplicas(s scrape) {
+	r.t.Helper()
+	for _, deployment := range []string{"Front", "Tight", "Middle", "Back"} {
+		entered, sampled := r.service.witness.of("entered", deployment)
 		calls := s.of("serve_deployment_request_counter_total", deployment) + s.of("serve_deployment_error_counter_total", deployment)
-		if calls != entries[deployment] {
-			t.Errorf("replicas of %s have counted %d calls, user code %d", deployment, calls, entries[deployment])
+		if n := s.of("serve_deployment_processing_latency_ms", deployment); calls != entered || n != entered {
+			r.t.Errorf("replicas of %s have counted %d calls and measured %d, user code has counted %d", deployment, calls, n, entered)
 		}
-		if n := s.of("serve_deployment_processing_latency_ms", deployment); n != entries[deployment] {
-			t.Errorf("replicas of %s have measured %d calls, user code has counted %d", deployment, n, entries[deployment])
+		if n := r.spans.of("replica_handle_request", deployment); n != sampled {
+			r.t.Errorf("%s has %d replica spans, user code has counted %d calls with one", deployment, n, sampled)
 		}
-		if n := r.spans.of("replica_handle_request", deployment); n != sampled[deployment] {
-			t.Errorf("%s has %d replica spans, user code has counted %d calls with one", deployment, n, sampled[deployment])
+		if n := r.books.calls[deployment]; r.isCalled(deployment) && n != entered {
+			r.t.Errorf("the access log has %d calls of %s, user code %d", n, deployment, entered)
 		}
 	}
-	routed := 0
-	for _, n := range r.books.lines {
-		routed += n
+}
+
+// isCalled tells the deployments that are called by handle from the others.
+func (r *rig) isCalled(deployment string) bool {
+	_, called := r.service.gates[deployment]
+	return called
+}
+
+// checkRouters: each request of a proxy and each call by handle was routed once,
+// with one router span if it is sampled.
+func (r *rig) checkRouters(s scrape) {
+	r.t.Helper()
+	routed := map[string]int{}
+	for k, n := range r.books.lines {
+		routed[map[string]string{"front": "Front", "tight": "Tight"}[k.app]] += n
 	}
-	if n := s.total("serve_num_router_requests_total"); n != routed {
-		t.Errorf("routers have counted %d requests, the access log has %d lines", n, routed)
+	for _, deployment := range []string{"Front", "Tight", "Middle", "Back"} {
+		calls, sampled := r.service.witness.of("calls", deployment)
+		want := routed[deployment] + calls
+		if n := s.of("serve_num_router_requests_total", deployment); n != want {
+			r.t.Errorf("the router of %s has counted %d requests, the access log and user code %d", deployment, n, want)
+		}
+		if n := s.of("serve_handle_request_counter_total", deployment); n != calls {
+			r.t.Errorf("the router of %s has counted %d calls by handle, user code %d", deployment, n, calls)
+		}
+		if n := r.spans.of("route_to_replica", deployment); r.isCalled(deployment) && n != sampled {
+			r.t.Errorf("%s has %d router spans, user code has made %d calls that are sampled", deployment, n, sampled)
+		}
 	}
 }

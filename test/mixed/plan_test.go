@@ -17,6 +17,7 @@ type plan struct {
 	parent  string // traceparent; empty for none
 	steps   []step // of the handler, before its end
 	end     ending
+	deep    ending // of what it calls
 	leave   leaving
 	after   time.Duration // after which a client leaves that does by the clock
 }
@@ -25,10 +26,16 @@ type plan struct {
 type step int
 
 const (
-	pause   step = iota // for some milliseconds, or until the context ends
-	read                // the body
-	write               // a piece of the response
-	userOwn             // a span of user code
+	pause    step = iota // for some milliseconds, or until the context ends
+	read                 // the body
+	write                // a piece of the response
+	userOwn              // a span of user code
+	call                 // a function of another deployment, which calls a batched one
+	callMany             // three at a time
+	stream               // a stream of another deployment
+	leaveIt              // the same, and leave it after the first
+	batch                // a function that runs for many requests at once
+	tokens               // the same that answers with streams
 	steps
 )
 
@@ -72,7 +79,7 @@ func draw(seed uint64, n int) plan {
 	for range r.IntN(4) {
 		p.steps = append(p.steps, step(r.IntN(int(steps))))
 	}
-	p.end = pick(r, endings...)
+	p.end, p.deep = pick(r, endings...), pick(r, endings...)
 	if p.end == abort && p.version == http1 {
 		p.version = http1Fresh
 	}

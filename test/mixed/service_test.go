@@ -22,9 +22,12 @@ var errPlanned = errors.New("as planned")
 
 // Slots of the deployments. The tight one turns requests away.
 const (
-	frontReplicas, frontOngoing = 3, 8
-	tightReplicas, tightOngoing = 2, 1
-	tightQueued                 = 2
+	frontReplicas, frontOngoing   = 3, 8
+	tightReplicas, tightOngoing   = 2, 1
+	tightQueued                   = 2
+	middleReplicas, middleOngoing = 2, 8
+	middleQueued                  = 6
+	backReplicas, backOngoing     = 2, 12
 )
 
 // service is the code of a user.
@@ -33,6 +36,8 @@ type service struct {
 	witness *witness
 	tracer  func() trace.Tracer
 	gate    gate
+
+	called
 }
 
 // apps are the applications, which serve runs under a server.
@@ -41,8 +46,9 @@ func (s *service) apps() []*serving.App {
 		serving.WithReplicas(frontReplicas), serving.WithMaxOngoingRequests(frontOngoing))
 	tight := serving.NewDeployment("Tight", s.handler("Tight"),
 		serving.WithReplicas(tightReplicas), serving.WithMaxOngoingRequests(tightOngoing), serving.WithMaxQueuedRequests(tightQueued))
+	middle, back := s.deployCalled()
 	return []*serving.App{
-		serving.NewApp("front", front),
+		serving.NewApp("front", front, serving.WithDeployments(middle, back)),
 		serving.NewApp("tight", tight, serving.WithRoutePrefix("/tight")),
 	}
 }
@@ -70,6 +76,10 @@ func (s *service) run(w http.ResponseWriter, r *http.Request, p plan) error {
 	ctx := r.Context()
 	for _, what := range p.steps {
 		switch what {
+		case call, callMany, stream, leaveIt, batch, tokens:
+			if err := s.make(ctx, what, p); err != nil && p.deep == p.end {
+				return err // else the handler bears it
+			}
 		case pause:
 			wait(ctx, p.after/4)
 		case read:
@@ -82,11 +92,16 @@ func (s *service) run(w http.ResponseWriter, r *http.Request, p plan) error {
 			span.End()
 		}
 	}
-	switch p.end {
-	case answer404:
-		w.WriteHeader(http.StatusNotFound)
-	case answer503:
-		w.WriteHeader(http.StatusServiceUnavailable)
+	if p.end == answer404 || p.end == answer503 {
+		w.WriteHeader(map[ending]int{answer404: http.StatusNotFound, answer503: http.StatusServiceUnavailable}[p.end])
+		return nil
+	}
+	return p.end.do(ctx)
+}
+
+// do ends a call in one of the ways.
+func (e ending) do(ctx context.Context) error {
+	switch e {
 	case fail:
 		return errPlanned
 	case doPanic:
@@ -97,6 +112,7 @@ func (s *service) run(w http.ResponseWriter, r *http.Request, p plan) error {
 		runtime.Goexit()
 	case hang:
 		<-ctx.Done()
+		return context.Cause(ctx)
 	}
 	return nil
 }
