@@ -3,10 +3,13 @@ package serving
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -288,6 +291,87 @@ func TestDrainWithCalls(t *testing.T) {
 	}
 	if _, err := quick.Call(inHeld, 1); !errors.Is(err, ErrShuttingDown) {
 		t.Errorf("a call after all: %v, want ErrShuttingDown", err)
+	}
+}
+
+// TestNoCallAfterTheLast: a call whose caller ends in the same moment is refused
+// once nothing is under way any more: Shutdown does not wait for it.
+func TestNoCallAfterTheLast(t *testing.T) {
+	k := newWork()
+	k.start()
+	if err := k.admitCall(false); err != nil {
+		t.Fatal(err)
+	}
+	k.drain()
+	if err := k.admitCall(true); err != nil {
+		t.Errorf("inside of a call in flight: %v", err)
+	}
+	k.handlerDone()
+	k.handlerDone()
+	receive(t, "nothing to be under way", k.idle)
+	if err := k.admitCall(true); err != ErrShuttingDown {
+		t.Errorf("after the last: %v, want ErrShuttingDown", err)
+	}
+}
+
+// TestHandlesConcurrentSafe: whatever happens to calls, in the end every slot is
+// free and nothing is counted as under way.
+func TestHandlesConcurrentSafe(t *testing.T) {
+	c := functions("C", WithMaxOngoingRequests(2))
+	left := make(chan int, 1)
+	go func() {
+		for range left {
+		}
+	}()
+	numbers := AddStream(c, "", count(left))
+	b := functions("B", WithReplicas(2), WithMaxOngoingRequests(2), WithMaxQueuedRequests(4))
+	sum := AddFunction(b, "", func(ctx context.Context, i int) (int, error) {
+		if i%7 == 0 {
+			panic(i)
+		}
+		total := 0
+		for n, err := range numbers.Stream(ctx, i%5+1) {
+			if err != nil || i%3 == 0 && n == 1 {
+				return total, err
+			}
+			total += n
+		}
+		return total, nil
+	})
+	r := caller(t, Config{}, func(http.ResponseWriter, *http.Request) error { return nil }, b, c)
+	var ends sync.Map // kind of end → how many
+	var wg sync.WaitGroup
+	for g := range 12 {
+		wg.Go(func() {
+			for i := range 100 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if (g+i)%4 == 0 {
+					go cancel()
+				}
+				_, err := sum.Call(ctx, i)
+				cancel()
+				n, _ := ends.LoadOrStore(fmt.Sprintf("%T", err), new(atomic.Int32))
+				n.(*atomic.Int32).Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	close(left)
+	for _, kind := range []string{"<nil>", "*tracing.PanicError"} {
+		if n, ok := ends.Load(kind); !ok || n.(*atomic.Int32).Load() == 0 {
+			t.Errorf("no call ended with %s: the test does not show much", kind)
+		}
+	}
+	for _, d := range []*Deployment{b, c} {
+		router := d.target.Load().router
+		for _, m := range router.members {
+			if m.ongoing != 0 || m.at < 0 {
+				t.Errorf("%s: %d ongoing, place %d among the free", d.name, m.ongoing, m.at)
+			}
+		}
+	}
+	if requests, handlers := r.server.work.counts(); requests != 0 || handlers != 0 {
+		t.Errorf("under way: %d requests, %d handlers", requests, handlers)
 	}
 }
 

@@ -108,13 +108,17 @@ func TestJSONBodyThatBreaksOff(t *testing.T) {
 func TestJSONStream(t *testing.T) {
 	goOn := make(chan struct{})
 	b := functions("B")
-	words := AddStream(b, "", func(_ context.Context, q question) iter.Seq2[reply, error] {
+	words := AddStream(b, "", func(ctx context.Context, q question) iter.Seq2[reply, error] {
 		return func(yield func(reply, error) bool) {
 			for range q.Times {
 				if !yield(reply{q.Text}, nil) {
 					return
 				}
-				<-goOn
+				select {
+				case <-goOn:
+				case <-ctx.Done():
+					return
+				}
 			}
 			if q.Text == "fail" {
 				_ = yield(reply{}, errBoom)
@@ -139,7 +143,9 @@ func TestJSONStream(t *testing.T) {
 		{"bad request", "", `{`, nil, answer{Status: 400, Body: "request body: not JSON, at byte 1: unexpected end of JSON input\n"}, "text/plain; charset=utf-8"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url("/"), strings.NewReader(tt.body))
+			ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url("/"), strings.NewReader(tt.body))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,7 +158,7 @@ func TestJSONStream(t *testing.T) {
 			for _, item := range tt.items { // the next comes only when this one is here
 				got := make([]byte, len(item))
 				if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != item {
-					t.Errorf("got %q, %v; want %q", got, err, item)
+					t.Fatalf("got %q, %v; want %q", got, err, item)
 				}
 				goOn <- struct{}{}
 			}

@@ -63,6 +63,9 @@ func TestStream(t *testing.T) {
 	checkStatus(t, r.get("/", "X-Request-ID", "id-1"), 200)
 	calls := 0
 	for _, s := range r.spans.take(t, 7) {
+		if v, _ := attr(s, "is_streaming"); !v.AsBool() && !strings.HasPrefix(s.Name(), "proxy") {
+			t.Errorf("%s: is_streaming is not true", s.Name())
+		}
 		if s.Name() != "replica_handle_request B count" {
 			continue
 		}
@@ -106,7 +109,7 @@ func TestStreamsThatFail(t *testing.T) {
 			}
 		}
 	})
-	r := caller(t, Config{}, func(w http.ResponseWriter, r *http.Request) error {
+	r := caller(t, Config{RequestTimeout: patienceOfTests}, func(w http.ResponseWriter, r *http.Request) error {
 		for v, err := range h.Stream(r.Context(), r.URL.Path[1:]) {
 			if err == nil {
 				_, _ = fmt.Fprintf(w, "%d ", v)
