@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"strconv"
@@ -12,7 +13,7 @@ import (
 // edge adds what today's names have for the connection and for the request as
 // it came. Of headers, only those that say what the client wants and is are
 // read: who it is, the connection knows better.
-func (a *attributes) edge(s ProxyStart) {
+func (a *attributes) edge(ctx context.Context, s ProxyStart) {
 	switch {
 	case s.Protocol.overHTTP() && a.http.stable() && s.HTTPRequest != nil:
 		a.httpRequest(s.HTTPRequest)
@@ -20,8 +21,11 @@ func (a *attributes) edge(s ProxyStart) {
 		if authority := s.Metadata[":authority"]; len(authority) > 0 {
 			a.server(authority[0])
 		}
-		if s.Peer != nil {
-			a.client(s.Peer.String())
+		if s.Peer == nil {
+			return
+		}
+		if addr := s.Peer(ctx); addr != nil {
+			a.client(addr.String())
 		}
 	}
 }

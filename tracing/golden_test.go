@@ -61,13 +61,13 @@ var goldenRequests = map[string]func(r *recorder){
 		r.golden(ProxyStart{
 			Protocol: GRPC, Method: "/shop.v1.Cart/Add",
 			Metadata: map[string][]string{":authority": {"shop.example:9000"}},
-			Peer:     &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 40001},
+			Peer:     peer(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 40001}),
 		}, ReplicaStart{CallMethod: "Add", Streaming: true}, ReplicaResult{}, ProxyResult{GRPCCode: "OK"}, nil)
 	},
 	"grpc_failed": func(r *recorder) {
 		r.golden(ProxyStart{
 			Protocol: GRPC, Method: "/shop.v1.Cart/Add",
-			Peer: &net.UnixAddr{Net: "unix", Name: "/run/shop.sock"},
+			Peer: peer(&net.UnixAddr{Net: "unix", Name: "/run/shop.sock"}),
 		}, ReplicaStart{CallMethod: "Add"}, ReplicaResult{Err: failure{}}, ProxyResult{GRPCCode: "INTERNAL", Err: failure{}}, nil)
 	},
 	"handle": func(r *recorder) {
@@ -99,6 +99,10 @@ var goldenRequests = map[string]func(r *recorder){
 		load.End(failure{})
 		replica.End(ReplicaResult{StatusCode: 200})
 	},
+}
+
+func peer(addr net.Addr) func(context.Context) net.Addr {
+	return func(context.Context) net.Addr { return addr }
 }
 
 // request is one that reached the golden replica.

@@ -54,14 +54,15 @@ type ProxyStart struct {
 	// RoutePath is the raw path left after the route prefix: "/predict" for
 	// /app1/predict under /app1, empty for /app1. HTTP and web sockets only.
 	RoutePath string
-	// HTTPRequest is the request as it came, with its whole path. Metadata and
-	// Peer are the same for gRPC: the call's metadata with its ":authority", and
-	// the other end of the connection. They are optional, for facts that only
-	// today's names have (Config.Semconv): StartProxy reads them where such a
-	// span records, so that nobody else pays, and keeps none of them.
+	// HTTPRequest is the request as it came, with its whole path. For gRPC,
+	// Metadata is the call's, with its ":authority", and Peer gives the other end
+	// of the connection that ctx, that of StartProxy, belongs to; nil where it
+	// is not known. They are optional, for facts that only today's names have
+	// (Config.Semconv): StartProxy looks at them where such a span records, so
+	// that nobody else pays, and keeps none of them.
 	HTTPRequest *http.Request
 	Metadata    map[string][]string
-	Peer        net.Addr
+	Peer        func(ctx context.Context) net.Addr
 }
 
 // ProxyResult is how a request ended, as its client saw it.
@@ -150,7 +151,7 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 		attrs.serveText(semconv.RequestMethod, semconv.ServeRequestMethod, method)
 		attrs.serveText(semconv.RequestRoutePath, semconv.ServeRequestRoutePath, s.RoutePath)
 	}
-	attrs.edge(s)
+	attrs.edge(ctx, s)
 	attrs.stamp(s.Request)
 	attrs.setOn(span)
 	return ctx, ps

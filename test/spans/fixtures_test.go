@@ -2,6 +2,7 @@ package spans
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -153,9 +154,9 @@ func upstreamApp(t *testing.T) (upstream func() sdktrace.ReadOnlySpan, header ht
 }
 
 // applicationSpan is what the fixtures' models start.
-func applicationSpan(r *rig, req *http.Request) trace.Span {
-	info, _ := serving.ReplicaContext(req.Context())
-	_, span := startSpan(r, req, "application_span")
+func applicationSpan(ctx context.Context, r *rig) trace.Span {
+	info, _ := serving.ReplicaContext(ctx)
+	_, span := r.tracing.TracerProvider().Tracer(userScope).Start(ctx, "application_span")
 	span.SetAttributes(attribute.String("deployment", info.Deployment), attribute.String("replica_id", info.ReplicaID.UniqueID))
 	return span
 }
@@ -169,12 +170,12 @@ func TestFixturesHTTP(t *testing.T) {
 		body             string
 	}{
 		"basic": {"BasicModel", http.MethodPost, func(w http.ResponseWriter, req *http.Request) error {
-			defer applicationSpan(r, req).End()
+			defer applicationSpan(req.Context(), r).End()
 			_, err := io.WriteString(w, "hello")
 			return err
 		}, "hello"},
 		"streaming": {"StreamingModel", http.MethodGet, func(w http.ResponseWriter, req *http.Request) error {
-			defer applicationSpan(r, req).End()
+			defer applicationSpan(req.Context(), r).End()
 			for i := range 10 {
 				if _, err := fmt.Fprintf(w, "%d\n", i); err != nil {
 					return err

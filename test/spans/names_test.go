@@ -1,6 +1,7 @@
 package spans
 
 import (
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -36,18 +37,13 @@ func TestStableNames(t *testing.T) {
 		r.get(c, "r", "/shop/users/7%2F8?token=secret", "User-Agent", "tester/1", "X-Forwarded-For", "203.0.113.9")
 
 		version := map[string]string{"HTTP/1.1": "1.1", "HTTP/2": "2"}[strings.TrimPrefix(t.Name(), "TestStableNames/")]
-		_, port, _ := strings.Cut(r.server.Addr().String(), ":")
-		number, err := strconv.ParseInt(port, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
 		name := "proxy_http_request D GET /shop/users/{id}"
 		want := map[string]attributes{
 			name: {
 				"serve.deployment": "D", "serve.app": "a", "serve.request_id": "r", "resource.name": name,
 				"serve.request_type": "http", "serve.request_method": "GET", "serve.request_route_path": "/users/7/8",
 				"url.path": "/shop/users/7%2F8", "url.scheme": "http", "user_agent.original": "tester/1",
-				"server.address": "127.0.0.1", "server.port": number, "client.address": "127.0.0.1",
+				"server.address": "127.0.0.1", "server.port": portOf(t, r.server.Addr()), "client.address": "127.0.0.1",
 				"network.protocol.version": version, "http.request.method": "GET", "http.route": "/shop/users/{id}",
 				"http.response.status_code": int64(418), "error.type": "418",
 			},
@@ -65,17 +61,34 @@ func TestStableNames(t *testing.T) {
 			},
 		}
 		r.stop()
-		got := map[string]attributes{}
-		for _, spans := range r.spans.ended {
-			for _, s := range spans {
-				got[s.Name()] = attributesOf(s)
-				if schema := s.InstrumentationScope().SchemaURL; schema != "https://opentelemetry.io/schemas/1.43.0" {
-					t.Errorf("%s has the schema %q", s.Name(), schema)
-				}
+		checkNames(t, r, want)
+	})
+}
+
+// checkNames compares the attributes of all spans, by their names, and the schema
+// that they claim to have.
+func checkNames(t *testing.T, r *rig, want map[string]attributes) {
+	t.Helper()
+	got := map[string]attributes{}
+	for _, spans := range r.spans.ended {
+		for _, s := range spans {
+			got[s.Name()] = attributesOf(s)
+			if schema := s.InstrumentationScope().SchemaURL; schema != "https://opentelemetry.io/schemas/1.43.0" {
+				t.Errorf("%s has the schema %q", s.Name(), schema)
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("attributes (-want +got):\n%s", diff)
-		}
-	})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("attributes (-want +got):\n%s", diff)
+	}
+}
+
+func portOf(t *testing.T, addr net.Addr) int64 {
+	t.Helper()
+	_, port, _ := strings.Cut(addr.String(), ":")
+	number, err := strconv.ParseInt(port, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
 }
