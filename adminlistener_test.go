@@ -60,9 +60,13 @@ func TestDrainCanBeWatched(t *testing.T) {
 		}
 	}()
 	p.log.await(t, "hang has begun")
+	if d := statusAt(t, url).Deployments; len(d) != 1 || d[0].App != "default" || d[0].Name != "D" || d[0].State != "HEALTHY" ||
+		len(d[0].Replicas) != 2 || d[0].Replicas[1].State != "RUNNING" || d[0].Ongoing() != 1 || d[0].MaxQueuedRequests != -1 {
+		t.Errorf("deployments %+v", d)
+	}
 	p.signal(syscall.SIGTERM)
 	p.log.await(t, "msg=stopping")
-	if during := statusAt(t, url); len(during.Plugins) != 1 || during.Plugins[0].State != "ready" {
+	if during := statusAt(t, url); len(during.Plugins) != 1 || during.Plugins[0].State != "ready" || len(during.Deployments) != 1 {
 		t.Errorf("during the drain: %+v", during)
 	}
 	<-time.After(2 * samePress) // a second one, not the first again

@@ -160,10 +160,8 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	if err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
-	if s.admin != nil {
-		if err := s.admin.Register(server.Collector()); err != nil {
-			return err
-		}
+	if err := s.show(server); err != nil {
+		return err
 	}
 	if err := server.Start(ctx); err != nil {
 		return err

@@ -21,7 +21,8 @@
 //
 // A program with a server of its own mounts Handler; one with a registry of its
 // own registers NewCollector. What starts after the listener adds its metrics by
-// Server.Register.
+// Server.Register, and a server of package serving its deployments by
+// Server.ShowDeployments.
 //
 // The package changes nothing: no request can start, stop or set anything, and
 // only GET and HEAD are answered. It knows no users and no passwords. What it

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,7 +35,13 @@ type Option struct{ apply func(*options) }
 type options struct {
 	hosts    []string
 	profiles bool
-	registry *prometheus.Registry // of the Server, which adds to it; nil: one of the handler's own
+	later    *later // of a Server, which adds to it
+}
+
+// later is what a Server shows beside the host, once it is there.
+type later struct {
+	registry    *prometheus.Registry
+	deployments atomic.Pointer[func() []Deployment] // nil: there are none
 }
 
 // WithHosts has requests answered that come by these host names, without port,
@@ -54,19 +61,15 @@ func WithProfiles() Option {
 // blocks for as long as that does. The handler is safe for concurrent use; it
 // starts nothing and needs no end. Mount it at "/", or at its paths.
 func Handler(stats func() host.Stats, opts ...Option) http.Handler {
-	var o options
+	o := options{later: &later{registry: prometheus.NewRegistry()}}
 	for _, opt := range opts {
 		opt.apply(&o)
 	}
-	s := &snapshots{read: stats}
+	s := &snapshots{read: stats, later: o.later}
 	mux := http.NewServeMux()
 	mux.HandleFunc(pathPage, func(w http.ResponseWriter, r *http.Request) { servePage(w, r, s) })
 	mux.HandleFunc(pathJSON, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s) })
-	registry := o.registry
-	if registry == nil {
-		registry = prometheus.NewRegistry()
-	}
-	mux.Handle(pathMetrics, metricsHandler(registry, s))
+	mux.Handle(pathMetrics, metricsHandler(o.later.registry, s))
 	mux.HandleFunc(pathHealth, func(w http.ResponseWriter, _ *http.Request) {
 		write(w, "text/plain; charset=utf-8", []byte("ok\n"))
 	})
@@ -79,7 +82,8 @@ func Handler(stats func() host.Stats, opts ...Option) http.Handler {
 
 // snapshots reads the books for all requests.
 type snapshots struct {
-	read func() host.Stats
+	read  func() host.Stats
+	later *later
 
 	mu   sync.Mutex
 	last host.Stats
@@ -100,6 +104,15 @@ func (s *snapshots) stats() (host.Stats, time.Time) {
 		s.at = time.Now()
 	}
 	return s.last, s.at
+}
+
+// status is all that the page and its JSON form show.
+func (s *snapshots) status() Status {
+	status := newStatus(s.stats())
+	if deployments := s.later.deployments.Load(); deployments != nil {
+		status.Deployments = (*deployments)()
+	}
+	return status
 }
 
 // servePage answers in HTML, or in JSON where that is asked for.
@@ -134,7 +147,7 @@ func prefersJSON(accept []string) bool {
 }
 
 func writeJSON(w http.ResponseWriter, s *snapshots) {
-	text, err := json.MarshalIndent(newStatus(s.stats()), "", "  ")
+	text, err := json.MarshalIndent(s.status(), "", "  ")
 	if err != nil { // only by a bug: a Status always has a form
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

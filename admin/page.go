@@ -53,7 +53,7 @@ type page struct {
 
 // writePage answers with the page; refresh has the browser ask again and again.
 func writePage(w http.ResponseWriter, s *snapshots, refresh bool) {
-	p := page{Status: newStatus(s.stats())}
+	p := page{Status: s.status()}
 	if refresh {
 		p.Refresh = refreshSeconds
 	}

@@ -34,11 +34,11 @@ const (
 // Server is a [Handler] on a listener of its own. Its methods are safe for
 // concurrent use.
 type Server struct {
-	addr     string
-	log      *slog.Logger
-	registry *prometheus.Registry
-	http     *http.Server
-	done     sync.WaitGroup
+	addr  string
+	log   *slog.Logger
+	later *later
+	http  *http.Server
+	done  sync.WaitGroup
 
 	mu      sync.Mutex
 	bound   net.Addr
@@ -62,12 +62,12 @@ func NewServer(cfg Config, stats func() host.Stats, log *slog.Logger) (*Server, 
 	if cfg.Profiles {
 		opts = append(opts, WithProfiles())
 	}
-	registry := prometheus.NewRegistry()
-	opts = append(opts, Option{func(o *options) { o.registry = registry }})
+	l := &later{registry: prometheus.NewRegistry()}
+	opts = append(opts, Option{func(o *options) { o.later = l }})
 	return &Server{
-		addr:     cfg.Addr,
-		log:      log,
-		registry: registry,
+		addr:  cfg.Addr,
+		log:   log,
+		later: l,
 		http: &http.Server{
 			Handler:        Handler(stats, opts...),
 			ReadTimeout:    readTimeout,
@@ -111,10 +111,16 @@ func (s *Server) Start(ctx context.Context) error {
 // listener. They are c's from then on, and c must be safe for concurrent use. It
 // fails where c clashes with what is there, or was added before.
 func (s *Server) Register(c prometheus.Collector) error {
-	if err := s.registry.Register(c); err != nil {
+	if err := s.later.registry.Register(c); err != nil {
 		return fmt.Errorf("admin listener: metrics: %w", err)
 	}
 	return nil
+}
+
+// ShowDeployments has the status show what deployments says, from now on. It is
+// called for each answer, by several goroutines at a time, and must not block.
+func (s *Server) ShowDeployments(deployments func() []Deployment) {
+	s.later.deployments.Store(&deployments)
 }
 
 // URL is where a browser finds the page, with the real port; empty before

@@ -283,3 +283,45 @@ func TestRegister(t *testing.T) {
 		t.Errorf("the second time: %v", err)
 	}
 }
+
+// What the process serves is there once it is told, on the page as in JSON, and
+// no text of it becomes a part of the page.
+func TestShowDeployments(t *testing.T) {
+	s := startServer(t, sample)
+	asJSON := strings.Replace(s.URL(), pathPage, pathJSON, 1)
+	if _, body := fetch(t, asJSON); strings.Contains(body, "deployments") {
+		t.Errorf("deployments before there are any:\n%s", body)
+	}
+	want := []Deployment{{
+		App: "shop", Name: "Model", State: "UNHEALTHY", Error: "check: " + evil,
+		NumReplicas: 3, MaxOngoingRequests: 5, MaxQueuedRequests: 7, Queued: 6,
+		Replicas: []Replica{
+			{ID: "abcd0001", State: "RUNNING", Since: time.Now().UTC(), Ongoing: 4, Models: []string{"m1", evil}},
+			{ID: "abcd0002", State: "STARTING", Since: time.Now().UTC(), Ongoing: 1},
+		},
+	}}
+	s.ShowDeployments(func() []Deployment { return want })
+	_, body := fetch(t, asJSON)
+	var status Status
+	if err := json.Unmarshal([]byte(body), &status); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []*string{&want[0].Error, &want[0].Replicas[0].Models[1]} {
+		*text = strings.ToValidUTF8(*text, "\uFFFD")
+	}
+	if diff := cmp.Diff(want, status.Deployments); diff != "" {
+		t.Errorf("JSON (-want +got):\n%s", diff)
+	}
+	_, page := fetch(t, s.URL())
+	for _, part := range []string{
+		`<span class="state UNHEALTHY">UNHEALTHY</span>`, `<td class="n">5</td>`, `<td class="n">6 of 7</td>`, "2 of 3<br>",
+		`abcd0001 <span class="state RUNNING">RUNNING</span> for 0s, 4 of 5, models m1, &lt;/style`,
+	} {
+		if !strings.Contains(page, part) {
+			t.Errorf("no %q in the page", part)
+		}
+	}
+	if strings.Contains(page, "<script>") || strings.ContainsAny(page, "\x00\x1b\u202e") {
+		t.Errorf("the page has what a replica said:\n%s", page)
+	}
+}

@@ -20,7 +20,8 @@ const StatusVersion = 1
 type Status struct {
 	// Version is [StatusVersion].
 	Version int `json:"version"`
-	// Time is when all of it was so: it is one snapshot.
+	// Time is when all of it was so: it is one snapshot, but for the deployments,
+	// which are looked at right after it.
 	Time time.Time `json:"time"`
 	// Process is the service.
 	Process Process `json:"process"`
@@ -34,6 +35,50 @@ type Status struct {
 	// Plugins are in the order of the list; empty, never null, where tracing is
 	// off, or its folders have no plugin.
 	Plugins []Plugin `json:"plugins"`
+	// Deployments are those that the process serves; left out where it serves
+	// none by package serving.
+	Deployments []Deployment `json:"deployments,omitempty"`
+}
+
+// Deployment is one deployment of an app, as serving.DeploymentStatus has it.
+type Deployment struct {
+	App  string `json:"app"`
+	Name string `json:"name"`
+	// State is one of UPDATING, HEALTHY, UNHEALTHY, DEPLOY_FAILED and STOPPING;
+	// Error is what went wrong since it was HEALTHY last.
+	State string `json:"state"`
+	Error string `json:"error,omitempty"`
+	// NumReplicas, MaxOngoingRequests (of a replica) and MaxQueuedRequests (-1: no
+	// limit) are the settings that hold.
+	NumReplicas        int `json:"num_replicas"`
+	MaxOngoingRequests int `json:"max_ongoing_requests"`
+	MaxQueuedRequests  int `json:"max_queued_requests"`
+	// Queued is how many requests wait for a replica.
+	Queued int `json:"queued"`
+	// Replicas are those that have not ended, oldest first; never null.
+	Replicas []Replica `json:"replicas"`
+}
+
+// Ongoing is how many requests its replicas have.
+func (d Deployment) Ongoing() (n int) {
+	for _, r := range d.Replicas {
+		n += r.Ongoing
+	}
+	return n
+}
+
+// Replica is one replica.
+type Replica struct {
+	// ID is its unique id.
+	ID string `json:"id"`
+	// State is one of STARTING, RUNNING, UNHEALTHY and STOPPING; Since is when it
+	// came to it.
+	State string    `json:"state"`
+	Since time.Time `json:"since"`
+	// Ongoing is how many requests it has.
+	Ongoing int `json:"ongoing"`
+	// Models are the ids of those that it holds or loads.
+	Models []string `json:"models,omitempty"`
 }
 
 // Process is the process that serves.

@@ -279,3 +279,26 @@ func TestWatchIsEndedBetweenAnswers(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// What the service serves stands above its plugins, and without any.
+func TestStatusShowsDeployments(t *testing.T) {
+	s := admin.Status{Deployments: []admin.Deployment{{
+		App: "shop", Name: "Model", State: "UNHEALTHY", Error: "check\x1b: boom", NumReplicas: 3, Queued: 6,
+		Replicas: []admin.Replica{{State: "RUNNING", Ongoing: 4}, {State: "STARTING", Ongoing: 1}},
+	}}}
+	var out bytes.Buffer
+	if err := writeStatus(&out, s); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"APP   DEPLOYMENT  STATE      REPLICAS        ONGOING  QUEUED\n",
+		"shop  Model       UNHEALTHY  1 of 3 running  5        6\n", "\n  check",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "\x1b") {
+		t.Errorf("a terminal would take it for a command:\n%q", out.String())
+	}
+}

@@ -27,9 +27,11 @@ func writeStatus(w io.Writer, s admin.Status) error {
 	}
 	if len(s.Plugins) == 0 {
 		fmt.Fprint(service, "plugins\tnone: tracing is off, or its folders have none\n")
-		return service.Flush()
 	}
 	if err := service.Flush(); err != nil {
+		return err
+	}
+	if err := writeDeployments(w, s.Deployments); err != nil || len(s.Plugins) == 0 {
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -47,6 +49,30 @@ func writeStatus(w io.Writer, s admin.Status) error {
 		}
 	}
 	return nil
+}
+
+// writeDeployments shows what the service serves, a line for each deployment and
+// below it what went wrong.
+func writeDeployments(w io.Writer, deployments []admin.Deployment) error {
+	if len(deployments) == 0 {
+		return nil
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprint(table, "\nAPP\tDEPLOYMENT\tSTATE\tREPLICAS\tONGOING\tQUEUED\n")
+	for _, d := range deployments {
+		running := 0
+		for _, r := range d.Replicas {
+			if r.State == "RUNNING" {
+				running++
+			}
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d of %d running\t%d\t%d\n", printable(d.App), printable(d.Name), printable(d.State),
+			running, d.NumReplicas, d.Ongoing(), d.Queued)
+		if d.Error != "" {
+			fmt.Fprintf(table, "  %s\n", printable(d.Error))
+		}
+	}
+	return table.Flush()
 }
 
 // writePluginStatus shows all about one plugin; what is empty is left out.

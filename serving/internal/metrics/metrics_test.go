@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -451,6 +452,27 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	if diff := cmp.Diff(want.String(), got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", operations, diff)
+	}
+}
+
+// Whatever an alert of the document asks for is there.
+func TestAlertsAskForMetricsThatExist(t *testing.T) {
+	page, err := os.ReadFile(operations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, alerts, found := strings.Cut(string(page), "```yaml file=alerts/serving.yml\n")
+	alerts, _, _ = strings.Cut(alerts, "```")
+	asked := regexp.MustCompile(`\bserve_[a-z_]+`).FindAllString(alerts, -1)
+	if !found || len(asked) < 5 {
+		t.Fatalf("%s asks for %v only", operations, asked)
+	}
+	for _, name := range asked {
+		if !slices.ContainsFunc(families, func(f *family) bool {
+			return f.name == name || f.kind == "histogram" && strings.TrimSuffix(name, "_bucket") == f.name
+		}) {
+			t.Errorf("an alert asks for %s, which is not there", name)
+		}
 	}
 }
 
