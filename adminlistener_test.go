@@ -151,7 +151,7 @@ func TestReloadsFollowEachOther(t *testing.T) {
 		var mu sync.Mutex
 		var began []time.Duration
 		origin := time.Now()
-		r := startReloads(func(ctx context.Context) error {
+		r := startReloads(ofPlugins, func(ctx context.Context) error {
 			mu.Lock()
 			began = append(began, time.Since(origin))
 			mu.Unlock()
@@ -191,7 +191,7 @@ func TestReloadThatDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		log := newSyncBuffer()
-		r := startReloads(func(context.Context) error {
+		r := startReloads(ofPlugins, func(context.Context) error {
 			<-release
 			return errors.New("too late")
 		}, slog.New(slog.NewTextHandler(log, nil)))
@@ -220,7 +220,7 @@ func TestReloadIsLogged(t *testing.T) {
 				errors.New("no folder")),
 		} {
 			log := newSyncBuffer()
-			r := startReloads(func(context.Context) error { return err }, slog.New(slog.NewTextHandler(log, nil)))
+			r := startReloads(ofPlugins, func(context.Context) error { return err }, slog.New(slog.NewTextHandler(log, nil)))
 			r.ask()
 			synctest.Wait()
 			if !strings.Contains(log.String(), want) {

@@ -41,7 +41,7 @@ type Config struct {
 	// Tracing are those of sampling, propagation and the resource. Where it is
 	// disabled, no plugin starts.
 	Tracing tracing.Config
-	// Serving are those of the HTTP proxy.
+	// Serving are those of the HTTP proxy and of the apps.
 	Serving serving.Config
 	// Admin are those of the listener for operators, with the status page and
 	// the metrics. Zero: there is none.
@@ -59,6 +59,10 @@ type Config struct {
 	// service file switches tracing on and names no plugin; for the log. Empty:
 	// it does not.
 	SpanFolder string
+
+	// readApps reads anew what the service file says of the apps. Nil: there was
+	// no file.
+	readApps func() ([]serving.AppConfig, error)
 }
 
 // ConfigFromEnv reads the settings of all parts by getenv, which answers as

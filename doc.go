@@ -11,7 +11,7 @@
 //     one (package admin), then the host (which returns at once: plugins start
 //     in the background), makes the tracing provider, sets OpenTelemetry's
 //     globals, and starts the server. One line of the log says what runs.
-//     SIGHUP reloads the plugins.
+//     SIGHUP reloads the plugins, and the apps' settings in the service file.
 //  3. On SIGTERM or SIGINT, or when its context ends, Run drains the server,
 //     then shuts the provider down, and with it the host: what has ended is
 //     sent, the plugins end. A second signal cuts both short. The listener for

@@ -10,9 +10,10 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// reloads has the plugins reloaded in the background, one reload at a time, so
-// that no signal waits for a plugin.
+// reloads has something reloaded in the background, one reload at a time, so that
+// no signal waits for a plugin, or for what user code does with a new config.
 type reloads struct {
+	what   reloadTexts
 	reload func(context.Context) error
 	log    *slog.Logger
 	asked  chan struct{} // holds the one that waits
@@ -20,15 +21,36 @@ type reloads struct {
 	done   chan struct{} // closed when the last one has ended
 }
 
+// reloadTexts are what the log says of a reload: as it begins, has failed, was
+// called off, has ended, and does not end though it was called off.
+type reloadTexts struct{ begin, failed, calledOff, done, stuck string }
+
+var (
+	ofPlugins = reloadTexts{
+		begin:     "reloading plugins",
+		failed:    "some plugins stay as they were",
+		calledOff: "reloading plugins was called off",
+		done:      "plugins are reloaded",
+		stuck:     "a reload of plugins does not end; the stop goes on without it",
+	}
+	ofApps = reloadTexts{
+		begin:     "reading the service file for its applications",
+		failed:    "the applications are not as the service file says",
+		calledOff: "reading the service file for its applications was called off",
+		done:      "the applications are as the service file says",
+		stuck:     "an application does not take the service file; the stop goes on without it",
+	}
+)
+
 var errStopping = errors.New("the service stops")
 
 // reloadGrace is how long a reload that was called off may take to end. It
 // bounds the stop, should one not heed its context.
 const reloadGrace = time.Second
 
-func startReloads(reload func(context.Context) error, log *slog.Logger) *reloads {
+func startReloads(what reloadTexts, reload func(context.Context) error, log *slog.Logger) *reloads {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	r := &reloads{reload: reload, log: log, asked: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{})}
+	r := &reloads{what: what, reload: reload, log: log, asked: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{})}
 	go func() { // ends by stop
 		defer close(r.done)
 		for {
@@ -54,14 +76,14 @@ func (r *reloads) ask() {
 }
 
 func (r *reloads) run(ctx context.Context) {
-	r.log.Info("reloading plugins")
+	r.log.Info(r.what.begin)
 	switch err := r.reload(ctx); {
 	case err != nil && ctx.Err() == nil:
-		r.log.Error("some plugins stay as they were", untold(err)...)
+		r.log.Error(r.what.failed, untold(err)...)
 	case err != nil:
-		r.log.Info("reloading plugins was called off", "because", context.Cause(ctx))
+		r.log.Info(r.what.calledOff, "because", context.Cause(ctx))
 	default:
-		r.log.Info("plugins are reloaded")
+		r.log.Info(r.what.done)
 	}
 }
 
@@ -100,7 +122,7 @@ func (r *reloads) stop(ctx context.Context) error {
 	case <-r.done:
 	case <-ctx.Done():
 	case <-time.After(reloadGrace):
-		r.log.Warn("a reload of plugins does not end; the stop goes on without it")
+		r.log.Warn(r.what.stuck)
 	}
 	return nil
 }

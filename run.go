@@ -57,9 +57,10 @@ func WithReady(f func(addr net.Addr)) Option {
 //
 // A wrong setting, and an address that can not be had, are errors at once. A
 // plugin that does not start is none: the log says so and it is tried again.
-// SIGHUP reloads the plugins in the background (host.Host.Reload); one that
-// comes during a reload has another follow it, and one that comes during the
-// stop does nothing. The listener of Config.Admin runs before the plugins start
+// SIGHUP reloads the plugins in the background (host.Host.Reload), and has the
+// apps be as the service file says then (serving.Server.Apply); one that comes
+// during a reload has another follow it, and one that comes during the stop does
+// nothing. The listener of Config.Admin runs before the plugins start
 // and until after they have ended.
 // After a stop the error says which requests were cut off; spans that could not
 // be delivered are an error in the log, not of Run. A second signal cuts the
@@ -109,7 +110,8 @@ type service struct {
 
 	host    *host.Host
 	admin   *admin.Server   // nil: there is none
-	reloads *reloads        // nil: tracing is off
+	reloads *reloads        // of the plugins; nil: tracing is off
+	apps    *reloads        // of the apps; nil: there is no service file
 	server  *serving.Server // nil until it is started
 	// closers undo what was started, the last one first.
 	closers []func(context.Context) error
@@ -168,6 +170,10 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	}
 	s.server = server
 	s.closers = append(s.closers, s.drain)
+	if s.cfg.readApps != nil {
+		s.apps = startReloads(ofApps, s.applyFile, s.log)
+		s.closers = append(s.closers, s.apps.stop)
+	}
 	s.announce(provider)
 	return nil
 }
@@ -190,7 +196,7 @@ func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 	if err := s.host.Start(ctx); err != nil {
 		return nil, err
 	}
-	s.reloads = startReloads(s.host.Reload, s.log)
+	s.reloads = startReloads(ofPlugins, s.host.Reload, s.log)
 	s.closers = append(s.closers, s.reloads.stop)
 	return provider, nil
 }
@@ -259,16 +265,33 @@ func (s *service) wait(ctx context.Context, signals <-chan os.Signal) error {
 			s.log.Info("stopping", "because", got.String())
 			return nil
 		case got := <-s.hangups:
-			if s.reloads == nil {
-				s.log.Info("there are no plugins to reload: tracing is off", "signal", got.String())
-				continue
-			}
-			s.reloads.ask()
+			s.hangUp(got)
 		case <-s.server.Done():
 			s.log.Info("stopping", "because", "the listener failed")
 			return s.server.Err()
 		}
 	}
+}
+
+// hangUp has everything reloaded that can be.
+func (s *service) hangUp(got os.Signal) {
+	if s.reloads == nil && s.apps == nil {
+		s.log.Info("there are no plugins to reload: tracing is off", "signal", got.String())
+	}
+	for _, r := range []*reloads{s.reloads, s.apps} {
+		if r != nil {
+			r.ask()
+		}
+	}
+}
+
+// applyFile has the apps be as the service file says now.
+func (s *service) applyFile(ctx context.Context) error {
+	configs, err := s.cfg.readApps()
+	if err != nil {
+		return err
+	}
+	return s.server.Apply(ctx, configs)
 }
 
 // stop undoes what was started, the last one first. The second signal since

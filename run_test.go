@@ -60,7 +60,11 @@ func serviceMain() int {
 		select {}
 	})
 	app := serving.NewApp("default", serving.NewDeployment("D", mux, serving.WithReplicas(2)))
-	if err := Run(context.Background(), cfg, []*serving.App{app}); err != nil {
+	apps := []*serving.App{app}
+	if os.Getenv("WITH_GREETER") != "" {
+		apps = append(apps, serving.NewApp("greetings", greeter(), serving.WithRoutePrefix("/greet")))
+	}
+	if err := Run(context.Background(), cfg, apps); err != nil {
 		fmt.Fprintln(os.Stderr, "service:", err)
 		return 1
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/servicefile"
+	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -26,7 +27,8 @@ const EnvConfig = "SERVE_CONFIG"
 // and all rules are the same; or change the Config.
 //
 // The file is read once, but for the documents of plugins, which are read anew
-// each time a plugin is configured; getenv is called then too, by several
+// each time a plugin is configured, and for its applications, which are at
+// SIGHUP; getenv is called then too, by several
 // goroutines at a time, and must go on giving the same. All faults are reported
 // at once, those of the file with their line and column. What the file has for
 // somebody else, Ray's cluster say, is a warning in Config.Tracing.
@@ -48,7 +50,43 @@ func LoadConfigFile(path string, getenv func(string) string) (Config, error) {
 	cfg.File = file.Name
 	cfg.Tracing.Warnings = append(cfg.Tracing.Warnings, file.Warnings...)
 	cfg.addDocuments(file, getenv)
+	cfg.Serving.Apps = appsOf(file)
+	cfg.readApps = func() ([]serving.AppConfig, error) {
+		data, err := servicefile.Read(path)
+		if err != nil {
+			return nil, err
+		}
+		file, _, err := read(path, data, getenv)
+		return appsOf(file), err
+	}
 	return cfg, nil
+}
+
+// appsOf is what a file says of the apps.
+func appsOf(file *servicefile.File) []serving.AppConfig {
+	var apps []serving.AppConfig
+	for _, a := range file.Apps() {
+		app := serving.AppConfig{Name: a.Name, RoutePrefix: a.RoutePrefix, From: a.Place}
+		for _, d := range a.Deployments {
+			c := serving.DeploymentConfig{
+				Name:                     d.Name,
+				NumReplicas:              d.NumReplicas,
+				MaxOngoingRequests:       d.MaxOngoingRequests,
+				MaxQueuedRequests:        d.MaxQueuedRequests,
+				GracefulShutdownWaitLoop: d.GracefulShutdownWaitLoop,
+				GracefulShutdownTimeout:  d.GracefulShutdownTimeout,
+				HealthCheckPeriod:        d.HealthCheckPeriod,
+				HealthCheckTimeout:       d.HealthCheckTimeout,
+				From:                     d.Place,
+			}
+			if d.UserConfig != nil {
+				c.UserConfig = d.UserConfig
+			}
+			app.Deployments = append(app.Deployments, c)
+		}
+		apps = append(apps, app)
+	}
+	return apps
 }
 
 // read is the file, and the settings but for the documents. The error has all

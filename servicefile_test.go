@@ -55,12 +55,29 @@ var samples = map[string]string{
 	"http_options.min_draining_period_s": "5", "http_options.read_header_timeout_s": "4", "http_options.stall_timeout_s": "0", "http_options.max_header_bytes": "5000",
 	"logging_config.log_level": "DEBUG", "logging_config.encoding": "JSON", "logging_config.enable_access_log": "false",
 	"admin.host": "0.0.0.0", "admin.port": "0", "admin.pprof": "true",
+	"applications[].name": "a", "applications[].route_prefix": "/a", "applications[].deployments[].name": "D",
+	"applications[].deployments[].num_replicas": "3", "applications[].deployments[].max_ongoing_requests": "3",
+	"applications[].deployments[].max_queued_requests": "3", "applications[].deployments[].user_config": "{a: [1, b]}",
+	"applications[].deployments[].graceful_shutdown_wait_loop_s": "1", "applications[].deployments[].graceful_shutdown_timeout_s": "1",
+	"applications[].deployments[].health_check_period_s": "1", "applications[].deployments[].health_check_timeout_s": "1",
 }
 
 // oneKey is a file with one key.
 func oneKey(path, value string) string {
 	words := strings.Split(strings.ReplaceAll(path, "NAME", "p"), ".")
-	return strings.Join(words, ": {") + ": " + value + strings.Repeat("}", len(words)-1)
+	text := words[len(words)-1] + ": " + value
+	for _, word := range slices.Backward(words[:len(words)-1]) {
+		list, is := strings.CutSuffix(word, "[]")
+		switch {
+		case !is:
+			text = word + ": {" + text + "}"
+		case list == "deployments" && !strings.HasPrefix(text, "name: "):
+			text = list + ": [{name: D, " + text + "}]"
+		default:
+			text = list + ": [{" + text + "}]"
+		}
+	}
+	return text
 }
 
 // Each key of the table changes a setting, and does what its variable does.

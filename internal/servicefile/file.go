@@ -61,6 +61,8 @@ type File struct {
 	values []value
 	// plugins are the names below tracing_config.plugins, in order.
 	plugins []plugin
+	apps    []App
+	said    []saidOf // of the applications
 	faults  []*FaultError
 }
 

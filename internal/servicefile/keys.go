@@ -136,8 +136,9 @@ var keys = []Key{
 		Meaning: "`false`: of the requests, only those that are a warning or an error have a line in the log"},
 }
 
-// Keys gives the table, in the order of the documents.
-func Keys() []Key { return slices.Clone(keys) }
+// Keys gives the table, in the order of the documents; "[]" in a path is each item
+// of a list.
+func Keys() []Key { return slices.Concat(keys, appKeys) }
 
 // either is Key.over of a key that one other variable says the same as.
 func either(variable string) func(func(string) string) string {
@@ -167,28 +168,42 @@ var foreign = map[string]struct {
 	why   string
 	fatal bool
 }{
-	"applications":                    {why: appsAreCode},
-	"import_path":                     {why: appsAreCode},
-	"runtime_env":                     {why: appsAreCode},
-	"working_dir":                     {why: appsAreCode},
-	"requirements":                    {why: appsAreCode},
-	"py_modules":                      {why: appsAreCode},
-	"py_executable":                   {why: appsAreCode},
-	"excludes":                        {why: appsAreCode},
-	"image_uri":                       {why: onCluster},
-	"containerfile":                   {why: onCluster},
-	"ray_version":                     {why: onCluster},
-	"registry_login_secret":           {why: onCluster},
-	"compute_config":                  {why: onCluster},
-	"cloud":                           {why: onCluster},
-	"project":                         {why: onCluster},
-	"tags":                            {why: onCluster},
-	"query_auth_token_enabled":        {why: onCluster},
-	"ray_gcs_external_storage_config": {why: onCluster},
-	"proxy_location":                  {why: onCluster},
-	"target_capacity":                 {why: onCluster},
-	"external_scaler_enabled":         {why: onCluster},
-	"grpc_options":                    {why: "this version serves no gRPC"},
+	pathApp + ".import_path":                     {why: appsAreCode},
+	pathApp + ".runtime_env":                     {why: appsAreCode},
+	pathApp + ".args":                            {why: "the applications of a Go service are compiled in; what is to be set goes into user_config"},
+	pathApp + ".host":                            {why: onCluster},
+	pathApp + ".port":                            {why: onCluster},
+	pathApp + ".external_scaler_enabled":         {why: onCluster},
+	pathApp + ".logging_config":                  {why: onLog},
+	pathApp + ".autoscaling_policy":              {why: onCluster},
+	pathDeployment + ".ray_actor_options":        {why: onCluster},
+	pathDeployment + ".placement_group_bundles":  {why: onCluster},
+	pathDeployment + ".placement_group_strategy": {why: onCluster},
+	pathDeployment + ".max_replicas_per_node":    {why: onCluster},
+	pathDeployment + ".autoscaling_config":       {why: "there is no autoscaler here; num_replicas is how many there are"},
+	pathDeployment + ".logging_config":           {why: onLog},
+	pathDeployment + ".request_router_config":    {why: "there is one router here"},
+	"import_path":                                {why: appsAreCode},
+	"runtime_env":                                {why: appsAreCode},
+	"working_dir":                                {why: appsAreCode},
+	"requirements":                               {why: appsAreCode},
+	"py_modules":                                 {why: appsAreCode},
+	"py_executable":                              {why: appsAreCode},
+	"excludes":                                   {why: appsAreCode},
+	"image_uri":                                  {why: onCluster},
+	"containerfile":                              {why: onCluster},
+	"ray_version":                                {why: onCluster},
+	"registry_login_secret":                      {why: onCluster},
+	"compute_config":                             {why: onCluster},
+	"cloud":                                      {why: onCluster},
+	"project":                                    {why: onCluster},
+	"tags":                                       {why: onCluster},
+	"query_auth_token_enabled":                   {why: onCluster},
+	"ray_gcs_external_storage_config":            {why: onCluster},
+	"proxy_location":                             {why: onCluster},
+	"target_capacity":                            {why: onCluster},
+	"external_scaler_enabled":                    {why: onCluster},
+	"grpc_options":                               {why: "this version serves no gRPC"},
 	"env_vars": {fatal: true, why: "the variables of this process are set where it is started, " +
 		"and plugins get theirs from there; set them there and take this out"},
 

@@ -149,6 +149,8 @@ func (f *File) section(node *yaml.Node, path, pattern string) {
 		word := e.key.Value
 		at, like := dotted(path, word), dotted(pattern, word)
 		switch {
+		case like == wordApps:
+			f.applications(e.value)
 		case slices.Contains(known, word):
 			f.entry(e, at, like)
 		case pattern == pathPlugins:
@@ -231,7 +233,7 @@ func meant(word string, known []string) string {
 	if slices.Contains(known, strings.ToLower(word)) {
 		return strings.ToLower(word)
 	}
-	for _, k := range keys {
+	for _, k := range Keys() {
 		if last := k.Path[strings.LastIndexByte(k.Path, '.')+1:]; last == word || k.Variable == word {
 			return k.Path
 		}
@@ -243,12 +245,13 @@ func meant(word string, known []string) string {
 // NAME.
 func below(pattern string) []string {
 	var words []string
-	for _, k := range keys {
+	for _, k := range Keys() {
 		rest, ok := k.Path, true
 		if pattern != "" {
 			rest, ok = strings.CutPrefix(k.Path, pattern+".")
 		}
 		word, _, _ := strings.Cut(rest, ".")
+		word = strings.TrimSuffix(word, "[]")
 		if ok && word != anyName && !slices.Contains(words, word) {
 			words = append(words, word)
 		}

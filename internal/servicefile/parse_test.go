@@ -1,6 +1,7 @@
 package servicefile
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -20,7 +21,7 @@ func unset(string) string { return "" }
 // Every kind of fault that a file by itself can have, with its place and its
 // whole text.
 func TestFaults(t *testing.T) {
-	sections := "name, tracing_config, http_options, admin, logging_config"
+	sections := "name, tracing_config, http_options, admin, logging_config, applications"
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":              {"", "1:1: the file is empty; one without settings is {}"},
 		"comments only":      {"# nothing\n", "1:1: the file is empty; one without settings is {}"},
@@ -140,7 +141,7 @@ logging_config: {logs_dir: /var/log, log_level: WARNING, additional_log_standard
 		"s.yaml:2:1: working_dir has no effect: " + appsAreCode,
 		"s.yaml:3:1: image_uri has no effect: " + onCluster,
 		"s.yaml:4:1: requirements has no effect: " + appsAreCode,
-		"s.yaml:6:1: applications has no effect: " + appsAreCode,
+		"s.yaml:8:3: applications[0].import_path has no effect: " + appsAreCode,
 		"s.yaml:13:18: logging_config.logs_dir has no effect: " + onLog,
 	}
 	if diff := cmp.Diff(want, f.Warnings); diff != "" {
@@ -265,6 +266,7 @@ func FuzzParse(f *testing.F) {
 		"tracing_config:\n  plugins:\n    p:\n      config: |2\n         x\n        y\n", "a: &a [*a]", "? {a: b}\n: c", "a: b\n--- \nc", "\ttab: 1",
 		"http_options: {port: 0x50, request_timeout_s: 1e3}\n", "%YAML 1.1\n---\nname: x\n", "tracing_config: {plugins: {p: {config: \"\\x01\\u2028\"}}}",
 		"tracing_config: {plugins: {p: {config: {a: }}}}",
+		"applications: [{name: a, deployments: [{name: D, num_replicas: 2, user_config: {a: [1.5, x, null, ~, 0x1, .nan, {b: 2020-01-01}]}}]}]",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -291,6 +293,13 @@ func FuzzParse(f *testing.F) {
 			}
 			if want, got := flat(file.config(name)), flat(again.Content[0]); !slices.Equal(want, got) {
 				t.Fatalf("document of %q is\n%q\nwant\n%q\n%s", name, got, want, document)
+			}
+		}
+		for _, app := range file.Apps() {
+			for _, d := range app.Deployments {
+				if d.UserConfig != nil && !json.Valid(d.UserConfig) {
+					t.Fatalf("the user config %s is no JSON", d.UserConfig)
+				}
 			}
 		}
 		file.Getenv("SERVE_TRACING_PLUGIN_ENV")

@@ -16,8 +16,9 @@ type Setting struct {
 }
 
 // Settings gives each key of the table with what holds of it, in the order of
-// the table, those of each plugin of the file where the table has NAME. The
-// value of a document is how long it is: it may hold secrets.
+// the table, those of each plugin of the file where the table has NAME, and what
+// the file says of applications. The value of a document is how long it is: it
+// may hold secrets.
 func (f *File) Settings() []Setting {
 	var list []Setting
 	for _, k := range keys {
@@ -41,6 +42,13 @@ func (f *File) Settings() []Setting {
 			}
 			list = append(list, is)
 		}
+	}
+	for _, v := range f.said {
+		is := Setting{Key: v.path, Value: v.text, From: f.place(v.at.Line)}
+		if strings.HasSuffix(v.path, ".user_config") {
+			is.Value = fmt.Sprintf("<%d bytes>", len(encode(v.at)))
+		}
+		list = append(list, is)
 	}
 	return list
 }
