@@ -38,12 +38,16 @@ type Handle[In, Out any] struct {
 //   - what the function returned;
 //   - a [*tracing.PanicError] if it panicked, or [http.ErrAbortHandler] if it
 //     panicked with that;
-//   - a [*QueueFullError] if the deployment's queue is full. A handler that
-//     returns it has its client told 503;
+//   - a [*QueueFullError] if the deployment's queue is full, and a
+//     [*DeploymentUnavailableError] if it has no replica and will get none. A
+//     handler that returns either has its client told 503;
 //   - [context.Cause] of ctx if that ended while the call waited for a slot;
 //   - [ErrShuttingDown], wrapped, after [Server.Shutdown] was called: then only
 //     calls inside of what is in flight go on;
 //   - an error that says so where no server serves the deployment yet.
+//
+// A function whose replica is stopped meanwhile runs on, and its result counts:
+// there is nobody whom it would keep waiting but its caller, who has a context.
 func (h *Handle[In, Out]) Call(ctx context.Context, in In) (Out, error) {
 	c := &functionCall[In, Out]{h: h, in: in}
 	err := h.call(ctx, c, false)
