@@ -138,7 +138,7 @@ func (l logBooks) Handle(_ context.Context, r slog.Record) error {
 		}
 		return true
 	})
-	said.failed = said.failed || said.key.status >= "400" // HTTP's have three digits
+	said.failed = said.failed || said.key.failed()
 	l.mu.Lock()
 	l.lines[said.key]++
 	if said.failed {
@@ -150,6 +150,15 @@ func (l logBooks) Handle(_ context.Context, r slog.Record) error {
 		e.line = said
 	})
 	return nil
+}
+
+// failed tells the statuses of an error: of HTTP, which have three digits, and
+// the close codes of web sockets.
+func (k key) failed() bool {
+	if len(k.status) == 4 {
+		return k.status != "1000" && k.status != "1001"
+	}
+	return k.status >= "400"
 }
 
 // call counts the line of a call by handle.
@@ -209,6 +218,11 @@ func (b *books) checkClientLocked(e *entry, p plan) {
 	case c.left:
 	case e.lines == 0:
 		b.faultLocked("%+v: its client stayed, and the server knows nothing of it", p)
+	case p.version == socket:
+		// A connection that ends without a close frame says nothing.
+		if c.status != "" && c.status != e.line.key.status {
+			b.faultLocked("%+v: its client saw the code %s, the server says %+v", p, c.status, e.line)
+		}
 	case c.status == "" && (p.end != abort || e.line.key.status != "500"):
 		b.faultLocked("%+v: its client saw no response, the server says %+v", p, e.line)
 	case c.status != "" && c.status != e.line.key.status:

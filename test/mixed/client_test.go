@@ -51,22 +51,30 @@ func (c *clients) send(p plan) {
 		ctx, cancel = context.WithTimeout(ctx, p.after)
 		defer cancel()
 	}
-	view := c.exchange(ctx, p)
+	speak := c.exchange
+	if p.version == socket {
+		speak = c.converse
+	}
+	view := speak(ctx, p)
 	view.done = true
 	view.left = view.left || errors.Is(ctx.Err(), context.DeadlineExceeded)
 	c.books.at(p.id(), func(e *entry) { e.client = view })
 }
 
-func (c *clients) exchange(ctx context.Context, p plan) (view clientView) {
+func (*clients) path(p plan) string {
 	path := "/run/" + strconv.Itoa(p.n)
 	if p.app == "tight" {
 		path = "/tight" + path
 	}
+	return path
+}
+
+func (c *clients) exchange(ctx context.Context, p plan) (view clientView) {
 	method, body := http.MethodGet, io.Reader(http.NoBody)
 	if p.body > 0 {
 		method, body = http.MethodPost, bytes.NewReader(make([]byte, p.body))
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, c.base+c.path(p), body)
 	if err != nil {
 		return clientView{}
 	}

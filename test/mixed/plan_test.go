@@ -12,7 +12,7 @@ import (
 type plan struct {
 	n       int // the request's number
 	app     string
-	version string // of HTTP
+	version string // of HTTP, or what else the request comes by
 	body    int    // bytes that the client sends
 	parent  string // traceparent; empty for none
 	steps   []step // of the handler, before its end
@@ -68,7 +68,7 @@ func draw(seed uint64, n int) plan {
 	p := plan{
 		n:       n,
 		app:     pick(r, weighted[string]{"front", 85}, weighted[string]{"tight", 15}),
-		version: pick(r, weighted[string]{http1, 50}, weighted[string]{http2, 50}),
+		version: pick(r, weighted[string]{http1, 45}, weighted[string]{http2, 40}, weighted[string]{socket, 15}),
 	}
 	if r.IntN(4) == 0 {
 		p.body = 1 + r.IntN(64<<10)

@@ -61,6 +61,9 @@ func (s *service) handler(deployment string) http.Handler {
 			return errors.New("no request of a plan")
 		}
 		s.witness.entered(r.Context(), deployment)
+		if s.plans[n].version == socket {
+			return s.speak(w, r, s.plans[n])
+		}
 		return s.run(w, r, s.plans[n])
 	}))
 	mux.Handle("/gate", serving.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error {
@@ -74,29 +77,40 @@ func (s *service) handler(deployment string) http.Handler {
 // run does what the plan says.
 func (s *service) run(w http.ResponseWriter, r *http.Request, p plan) error {
 	ctx := r.Context()
-	for _, what := range p.steps {
-		switch what {
-		case call, callMany, stream, leaveIt, batch, tokens:
-			if err := s.make(ctx, what, p); err != nil && p.deep == p.end {
-				return err // else the handler bears it
-			}
-		case pause:
-			wait(ctx, p.after/4)
-		case read:
-			_, _ = io.Copy(io.Discard, r.Body)
-		case write:
-			_, _ = io.WriteString(w, "piece")
-			_ = http.NewResponseController(w).Flush()
-		case userOwn:
-			_, span := s.tracer().Start(ctx, "user")
-			span.End()
-		}
+	piece := func() {
+		_, _ = io.WriteString(w, "piece")
+		_ = http.NewResponseController(w).Flush()
+	}
+	if err := s.steps(ctx, p, piece, func() { _, _ = io.Copy(io.Discard, r.Body) }); err != nil {
+		return err
 	}
 	if p.end == answer404 || p.end == answer503 {
 		w.WriteHeader(map[ending]int{answer404: http.StatusNotFound, answer503: http.StatusServiceUnavailable}[p.end])
 		return nil
 	}
 	return p.end.do(ctx)
+}
+
+// steps does the steps of the plan; send and receive are those of its protocol.
+func (s *service) steps(ctx context.Context, p plan, send, receive func()) error {
+	for _, what := range p.steps {
+		switch what {
+		case pause:
+			wait(ctx, p.after/4)
+		case read:
+			receive()
+		case write:
+			send()
+		case userOwn:
+			_, span := s.tracer().Start(ctx, "user")
+			span.End()
+		default:
+			if err := s.make(ctx, what, p); err != nil && p.deep == p.end {
+				return err // else the handler bears it
+			}
+		}
+	}
+	return nil
 }
 
 // do ends a call in one of the ways.
