@@ -7,6 +7,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 )
 
 // openMetrics scrapes as Prometheus does that asks for OpenMetrics; url is the
@@ -41,7 +45,9 @@ func TestMetricsOfTheService(t *testing.T) {
 		t.Fatalf("status %d", status)
 	}
 	p.log.await(t, "msg=request")
-	body := openMetrics(t, adminURL(t, p.log.String()))
+	url := adminURL(t, p.log.String())
+	body := openMetrics(t, url)
+	_, text := get(t, strings.Replace(url, "/-/tracing", "/metrics", 1))
 	p.signal(syscall.SIGTERM)
 	p.wait()
 	for _, want := range []string{
@@ -51,6 +57,15 @@ func TestMetricsOfTheService(t *testing.T) {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q", want)
 		}
+	}
+	// The other form is read by the parser that Prometheus' own tools use.
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Errorf("metrics as text: %v", err)
+	}
+	if f := families["serve_http_request_latency_ms"]; f.GetType() != dto.MetricType_HISTOGRAM || f.GetMetric()[0].GetHistogram().GetSampleCount() != 1 {
+		t.Errorf("serve_http_request_latency_ms is %v", f)
 	}
 	spans := map[string]string{}
 	for _, s := range p.spans() {
