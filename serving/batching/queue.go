@@ -136,12 +136,22 @@ func (q *queue[In, Out]) leave(it *item[In, Out]) (hasAnswer bool) {
 		}
 	case running:
 		it.state = left
-		it.batch.leftLocked()
+		it.batch.lessLocked(true)
 	case answered:
 		return true
 	case left:
 	}
 	return false
+}
+
+// answered tells that an item of a batch has its answer before the others.
+func (q *queue[In, Out]) answered(it *item[In, Out]) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if it.state == running {
+		it.state = answered
+		it.batch.lessLocked(false)
+	}
 }
 
 // retune has the leader look at the settings.

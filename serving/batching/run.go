@@ -20,14 +20,17 @@ type batch[In, Out any] struct {
 	waited      time.Duration
 
 	// The queue's mu guards these.
-	live   int                     // callers that still wait
+	live   int                     // callers that wait for more
+	gone   bool                    // some have left, so that the context ends with live
 	cancel context.CancelCauseFunc // nil until it runs
 }
 
-// leftLocked counts a caller that has gone.
-func (b *batch[In, Out]) leftLocked() {
+// lessLocked counts a caller that does not wait any more: it has gone, or has all
+// that it gets. A function that has answered everybody is not disturbed.
+func (b *batch[In, Out]) lessLocked(gone bool) {
 	b.live--
-	if b.live == 0 && b.cancel != nil {
+	b.gone = b.gone || gone
+	if b.live == 0 && b.gone && b.cancel != nil {
 		b.cancel(errAllGone)
 	}
 }
@@ -91,7 +94,7 @@ func (q *queue[In, Out]) settle(b *batch[In, Out], err error) {
 func (it *item[In, Out]) settleLocked(err error) {
 	it.state = answered
 	if it.request != nil {
-		it.request.End(err)
+		it.request.finish(err)
 		return
 	}
 	it.err = err

@@ -26,8 +26,10 @@ type Request[In, Out any] struct {
 	// In is the input.
 	In In
 
-	outs chan Out
-	gone chan struct{} // closed when the consumer has left
+	queue *queue[In, Out]
+	item  *item[In, Out]
+	outs  chan Out
+	gone  chan struct{} // closed when the consumer has left
 
 	patience time.Duration // what is left of it; the sender's
 
@@ -74,16 +76,17 @@ func (b *StreamBatcher[In, Out]) consume(ctx context.Context, in In, yield func(
 	}
 	r := &Request[In, Out]{
 		In:       in,
+		queue:    q,
 		outs:     make(chan Out, b.buffer),
 		gone:     make(chan struct{}),
 		ended:    make(chan struct{}),
 		patience: b.patience,
 	}
-	it := &item[In, Out]{ctx: ctx, in: in, request: r}
-	if err := q.add(it); err != nil {
+	r.item = &item[In, Out]{ctx: ctx, in: in, request: r}
+	if err := q.add(r.item); err != nil {
 		return err
 	}
-	defer q.leave(it)
+	defer q.leave(r.item)
 	defer close(r.gone)
 	for {
 		select {
@@ -155,6 +158,12 @@ func (r *Request[In, Out]) sendSlowly(out Out) bool {
 // what was sent before. It is for a request that has finished before the others
 // of its batch; what is sent after it goes nowhere. Only the first End counts.
 func (r *Request[In, Out]) End(err error) {
+	r.queue.answered(r.item) // before the consumer knows, and seems to have left
+	r.finish(err)
+}
+
+// finish ends the stream for the consumer.
+func (r *Request[In, Out]) finish(err error) {
 	r.end.Do(func() {
 		r.err = err
 		close(r.ended)

@@ -231,6 +231,42 @@ func TestAllConsumersLeave(t *testing.T) {
 	})
 }
 
+// TestContextAfterTheEnds: a function that has answered everybody may go on; one
+// whose other consumers have left is told.
+func TestContextAfterTheEnds(t *testing.T) {
+	for _, leave := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig()
+			after := make(chan error, 1)
+			b := NewStream("f", func(ctx context.Context, batch []*Request[int, string]) error {
+				batch[0].Send("x")
+				batch[1].End(nil)
+				if !leave {
+					batch[0].End(nil)
+				}
+				time.Sleep(time.Second)
+				after <- context.Cause(ctx)
+				return nil
+			}, WithMaxBatchSize(2), WithWaitTimeout(time.Hour))
+			go func() {
+				for out, err := range b.Stream(r.call(t.Context(), ""), 1) {
+					if out != "x" || err != nil {
+						t.Errorf("%q, %v", out, err)
+					}
+					if leave {
+						break
+					}
+				}
+			}()
+			synctest.Wait()
+			<-follow(b.Stream(r.call(t.Context(), ""), 2))
+			if err := <-after; errors.Is(err, errAllGone) != leave || !leave && err != nil {
+				t.Errorf("leave %v: the batch's context ended by: %v", leave, err)
+			}
+		})
+	}
+}
+
 // TestConsumerLeavesTheQueue is taken out, and its request is never begun.
 func TestConsumerLeavesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
