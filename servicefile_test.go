@@ -52,7 +52,7 @@ var samples = map[string]string{
 	"tracing_config.plugins.NAME.limits.memory": "64MiB", "tracing_config.plugins.NAME.limits.max_procs": "2",
 	"http_options.host": "0.0.0.0", "http_options.port": "1", "http_options.request_timeout_s": "1.5",
 	"http_options.keep_alive_timeout_s": "2", "http_options.graceful_shutdown_timeout_s": "3",
-	"http_options.min_draining_period_s": "5", "http_options.read_header_timeout_s": "4", "http_options.stall_timeout_s": "0", "http_options.max_header_bytes": "5000",
+	"http_options.min_draining_period_s": "5", "http_options.backpressure_status_code": "429", "http_options.backpressure_retry_after_s": "2.5", "http_options.read_header_timeout_s": "4", "http_options.stall_timeout_s": "0", "http_options.max_header_bytes": "5000",
 	"logging_config.log_level": "DEBUG", "logging_config.encoding": "JSON", "logging_config.enable_access_log": "false",
 	"admin.host": "0.0.0.0", "admin.port": "0", "admin.pprof": "true",
 	"applications[].name": "a", "applications[].route_prefix": "/a", "applications[].deployments[].name": "D",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"time"
 )
 
 // App is an application: one deployment that takes its requests (the ingress),
@@ -16,6 +17,7 @@ type App struct {
 	prefix  string
 	ingress *Deployment
 	others  []*Deployment
+	timeout *time.Duration // of its requests; nil: the server's
 }
 
 // AppOption changes an [App] as it is built.
@@ -37,6 +39,13 @@ func WithRoutePrefix(prefix string) AppOption {
 // each other and from the ingress's. A deployment is part of one app only.
 func WithDeployments(ds ...*Deployment) AppOption {
 	return AppOption{func(a *App) { a.others = append(a.others, ds...) }}
+}
+
+// WithRequestTimeout sets how long a request of the app by HTTP may take, in
+// place of [Config.RequestTimeout]: shorter, longer, or, by zero, without a limit,
+// as an app of web sockets and long streams may need. Less than zero is zero.
+func WithRequestTimeout(d time.Duration) AppOption {
+	return AppOption{func(a *App) { a.timeout = &d }}
 }
 
 // NewApp builds an application. Names are made of letters, digits, "-", "_" and

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -11,16 +12,18 @@ import (
 // The environment variables that [ConfigFromEnv] reads. Durations are written
 // as Go writes them (20s, 1m30s, 500ms).
 const (
-	EnvHTTPHost          = "SERVE_HTTP_HOST"                // default 127.0.0.1
-	EnvHTTPPort          = "SERVE_HTTP_PORT"                // default 8000; 0 takes any free port
-	EnvRequestTimeout    = "SERVE_REQUEST_TIMEOUT"          // default 0: none
-	EnvShutdownTimeout   = "SERVE_SHUTDOWN_TIMEOUT"         // default 20s
-	EnvReadHeaderTimeout = "SERVE_HTTP_READ_HEADER_TIMEOUT" // default 10s
-	EnvKeepAliveTimeout  = "SERVE_HTTP_KEEP_ALIVE_TIMEOUT"  // default 90s
-	EnvStallTimeout      = "SERVE_HTTP_STALL_TIMEOUT"       // default 60s; 0: none
-	EnvMaxHeaderBytes    = "SERVE_HTTP_MAX_HEADER_BYTES"    // default 65536
-	EnvMinDrainingPeriod = "SERVE_MIN_DRAINING_PERIOD"      // default 0: none
-	EnvAccessLog         = "SERVE_ACCESS_LOG"               // "true", the default, or "false"
+	EnvHTTPHost               = "SERVE_HTTP_HOST"                // default 127.0.0.1
+	EnvHTTPPort               = "SERVE_HTTP_PORT"                // default 8000; 0 takes any free port
+	EnvRequestTimeout         = "SERVE_REQUEST_TIMEOUT"          // default 0: none
+	EnvBackpressureStatus     = "SERVE_BACKPRESSURE_STATUS"      // default 503; or 429
+	EnvBackpressureRetryAfter = "SERVE_BACKPRESSURE_RETRY_AFTER" // default 0: not said
+	EnvShutdownTimeout        = "SERVE_SHUTDOWN_TIMEOUT"         // default 20s
+	EnvReadHeaderTimeout      = "SERVE_HTTP_READ_HEADER_TIMEOUT" // default 10s
+	EnvKeepAliveTimeout       = "SERVE_HTTP_KEEP_ALIVE_TIMEOUT"  // default 90s
+	EnvStallTimeout           = "SERVE_HTTP_STALL_TIMEOUT"       // default 60s; 0: none
+	EnvMaxHeaderBytes         = "SERVE_HTTP_MAX_HEADER_BYTES"    // default 65536
+	EnvMinDrainingPeriod      = "SERVE_MIN_DRAINING_PERIOD"      // default 0: none
+	EnvAccessLog              = "SERVE_ACCESS_LOG"               // "true", the default, or "false"
 )
 
 // DefaultShutdownTimeout is what a zero [Config.ShutdownTimeout] means, for the
@@ -57,6 +60,14 @@ type Config struct {
 	// RequestTimeout is how long a request may take from its arrival to the
 	// last byte of its response, waiting for a replica included. Zero: no limit.
 	RequestTimeout time.Duration
+
+	// BackpressureStatus is what a request gets for which a deployment has no
+	// place in its queue: 503 or 429. Zero: 503. [WithBackpressure] goes over it.
+	BackpressureStatus int
+
+	// BackpressureRetryAfter is how long such a client is asked to wait, in the
+	// header Retry-After, in whole seconds, rounded up. Zero: it is not asked to.
+	BackpressureRetryAfter time.Duration
 
 	// ShutdownTimeout is how long requests in flight may take to finish once
 	// the server drains. The caller of [Server.Shutdown] applies it, by its
@@ -106,14 +117,16 @@ type Config struct {
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	env := envReader{getenv: getenv}
 	cfg := Config{
-		RequestTimeout:    env.duration(EnvRequestTimeout),
-		ShutdownTimeout:   env.duration(EnvShutdownTimeout),
-		MinDrainingPeriod: env.duration(EnvMinDrainingPeriod),
-		ReadHeaderTimeout: env.duration(EnvReadHeaderTimeout),
-		IdleTimeout:       env.duration(EnvKeepAliveTimeout),
-		StallTimeout:      env.duration(EnvStallTimeout),
-		MaxHeaderBytes:    env.integer(EnvMaxHeaderBytes, 0, leastHeaderBytes, mostHeaderBytes),
-		QuietAccessLog:    !env.boolean(EnvAccessLog, true),
+		RequestTimeout:         env.duration(EnvRequestTimeout),
+		BackpressureStatus:     env.oneOf(EnvBackpressureStatus, backpressureStatuses),
+		BackpressureRetryAfter: env.duration(EnvBackpressureRetryAfter),
+		ShutdownTimeout:        env.duration(EnvShutdownTimeout),
+		MinDrainingPeriod:      env.duration(EnvMinDrainingPeriod),
+		ReadHeaderTimeout:      env.duration(EnvReadHeaderTimeout),
+		IdleTimeout:            env.duration(EnvKeepAliveTimeout),
+		StallTimeout:           env.duration(EnvStallTimeout),
+		MaxHeaderBytes:         env.integer(EnvMaxHeaderBytes, 0, leastHeaderBytes, mostHeaderBytes),
+		QuietAccessLog:         !env.boolean(EnvAccessLog, true),
 	}
 	if cfg.StallTimeout == 0 && getenv(EnvStallTimeout) != "" {
 		cfg.StallTimeout = -1
@@ -142,6 +155,7 @@ func (c Config) Validate() error {
 		value time.Duration
 	}{
 		{"RequestTimeout", c.RequestTimeout},
+		{"BackpressureRetryAfter", c.BackpressureRetryAfter},
 		{"ShutdownTimeout", c.ShutdownTimeout},
 		{"MinDrainingPeriod", c.MinDrainingPeriod},
 		{"ReadHeaderTimeout", c.ReadHeaderTimeout},
@@ -150,6 +164,9 @@ func (c Config) Validate() error {
 		if d.value < 0 {
 			faults = append(faults, fmt.Errorf("%s %v: want zero or more", d.name, d.value))
 		}
+	}
+	if n := c.BackpressureStatus; n != 0 && !slices.Contains(backpressureStatuses, n) {
+		faults = append(faults, fmt.Errorf("BackpressureStatus %d: want %s", n, eitherOf(backpressureStatuses)))
 	}
 	if n := c.MaxHeaderBytes; n != 0 && (n < leastHeaderBytes || n > mostHeaderBytes) {
 		faults = append(faults, fmt.Errorf("MaxHeaderBytes %d: want %d to %d", n, leastHeaderBytes, mostHeaderBytes))
@@ -161,6 +178,9 @@ func (c Config) Validate() error {
 func (c Config) withDefaults() Config {
 	if c.HTTPAddr == "" {
 		c.HTTPAddr = DefaultHTTPAddr
+	}
+	if c.BackpressureStatus == 0 {
+		c.BackpressureStatus = backpressureStatuses[0]
 	}
 	if c.ShutdownTimeout == 0 {
 		c.ShutdownTimeout = DefaultShutdownTimeout
@@ -232,6 +252,20 @@ func (e *envReader) integer(name string, unset, least, most int) int {
 	if err != nil || n < least || n > most {
 		e.faults = append(e.faults, fmt.Errorf("%s=%q: want a whole number from %d to %d", name, text, least, most))
 		return unset
+	}
+	return n
+}
+
+// oneOf gives 0 where the variable is unset.
+func (e *envReader) oneOf(name string, allowed []int) int {
+	text := e.getenv(name)
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || !slices.Contains(allowed, n) {
+		e.faults = append(e.faults, fmt.Errorf("%s=%q: want %s", name, text, eitherOf(allowed)))
+		return 0
 	}
 	return n
 }

@@ -30,10 +30,11 @@ func TestConfigFromEnv(t *testing.T) {
 		{"port", env(EnvHTTPPort, "0"), Config{HTTPAddr: "127.0.0.1:0"}},
 		{"all", env(EnvHTTPHost, "0.0.0.0", EnvHTTPPort, "80", EnvRequestTimeout, "1m30s", EnvShutdownTimeout, "5s",
 			EnvReadHeaderTimeout, "2s", EnvKeepAliveTimeout, "3s", EnvMaxHeaderBytes, "8192",
-			EnvStallTimeout, "4s", EnvMinDrainingPeriod, "6s", EnvAccessLog, "false"),
+			EnvStallTimeout, "4s", EnvMinDrainingPeriod, "6s", EnvAccessLog, "false",
+			EnvBackpressureStatus, "429", EnvBackpressureRetryAfter, "2500ms"),
 			Config{HTTPAddr: "0.0.0.0:80", RequestTimeout: 90 * time.Second, ShutdownTimeout: 5 * time.Second,
 				ReadHeaderTimeout: 2 * time.Second, IdleTimeout: 3 * time.Second, StallTimeout: 4 * time.Second, MaxHeaderBytes: 8192,
-				MinDrainingPeriod: 6 * time.Second, QuietAccessLog: true}},
+				MinDrainingPeriod: 6 * time.Second, QuietAccessLog: true, BackpressureStatus: 429, BackpressureRetryAfter: 2500 * time.Millisecond}},
 		{"no stall timeout", env(EnvStallTimeout, "0"), Config{StallTimeout: -1}},
 	} {
 		got, err := ConfigFromEnv(tt.env)
@@ -50,8 +51,9 @@ func TestConfigFromEnv(t *testing.T) {
 }
 
 func TestConfigFaultsAllAtOnce(t *testing.T) {
-	_, err := ConfigFromEnv(env(EnvHTTPPort, "eighty", EnvRequestTimeout, "30", EnvMaxHeaderBytes, "1", EnvAccessLog, "no"))
+	_, err := ConfigFromEnv(env(EnvHTTPPort, "eighty", EnvRequestTimeout, "30", EnvMaxHeaderBytes, "1", EnvAccessLog, "no", EnvBackpressureStatus, "500"))
 	want := `SERVE_REQUEST_TIMEOUT="30": want a duration of zero or more, such as 30s or 1m30s
+SERVE_BACKPRESSURE_STATUS="500": want 503 or 429
 SERVE_HTTP_MAX_HEADER_BYTES="1": want a whole number from 4096 to 16777216
 SERVE_ACCESS_LOG="no": want true or false
 SERVE_HTTP_PORT="eighty": want a whole number from 0 to 65535`

@@ -15,8 +15,9 @@ type Deployment struct {
 	name      string
 	handler   http.Handler // nil for one that only its app's code calls
 	settings  settings
-	configErr error    // of the user config
-	methods   []method // that others call by handle
+	configErr error         // of the user config
+	pressure  *backpressure // nil: as the server says
+	methods   []method      // that others call by handle
 
 	// locals construct the values of PerReplica.
 	locals []func(context.Context) (any, error)
@@ -40,8 +41,8 @@ func WithMaxOngoingRequests(n int) DeploymentOption {
 }
 
 // WithMaxQueuedRequests sets how many requests may wait for a replica; one more
-// is answered with status 503 at once (see [QueueFullError]). Zero: none may
-// wait. -1, the default: any number.
+// is answered with status 503 at once (see [QueueFullError] and
+// [WithBackpressure]). Zero: none may wait. -1, the default: any number.
 func WithMaxQueuedRequests(n int) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.settings.maxQueued = n }}
 }
@@ -110,6 +111,9 @@ func (d *Deployment) check(ingress bool) error {
 	}
 	if !ingress && len(d.methods) == 0 {
 		faults = append(faults, errors.New("no functions: nothing can call it; see AddFunction"))
+	}
+	if err := d.pressure.check(); err != nil {
+		faults = append(faults, err)
 	}
 	if err := d.checkMethods(); err != nil {
 		faults = append(faults, err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -14,7 +16,7 @@ import (
 // own error stays [context.DeadlineExceeded] or [context.Canceled].
 var (
 	// ErrRequestTimeout: the request was not answered within
-	// [Config.RequestTimeout]. The client got status 408, or a cut stream if
+	// [Config.RequestTimeout], or [WithRequestTimeout] of its app. The client got status 408, or a cut stream if
 	// the response had begun. It matches [context.DeadlineExceeded].
 	ErrRequestTimeout error = &causeError{"request timed out", context.DeadlineExceeded}
 
@@ -40,8 +42,8 @@ var (
 	// ErrReplicaStopped: the replica that had the request stopped, because it was
 	// unhealthy or one too many, and the request ran on beyond the deployment's
 	// graceful shutdown timeout. The client got status 500, or a cut stream if
-	// the response had begun. The request's context ends without this cause. It
-	// matches [context.Canceled].
+	// the response had begun, or the close code 1012 on a web socket. The
+	// request's context ends without this cause. It matches [context.Canceled].
 	ErrReplicaStopped error = &causeError{"replica was stopped", context.Canceled}
 
 	// ErrShuttingDown: the server's [Server.Shutdown] ran out of time. The
@@ -64,12 +66,16 @@ func (e *causeError) Error() string { return e.text }
 func (e *causeError) Unwrap() error { return e.base }
 
 // QueueFullError says that a deployment's queue was at its limit when a request
-// came. The client gets status 503 at once. A handler that receives it from
-// another deployment and returns it passes the 503 on.
+// came. The client gets StatusCode at once. A handler that receives it from
+// another deployment and returns it passes that on.
 type QueueFullError struct {
 	Deployment string
 	Queued     int // requests that were waiting
 	Limit      int // the deployment's max_queued_requests
+	// StatusCode is 503 or 429 and RetryAfter the client's pause, zero for none:
+	// see [WithBackpressure]. Any other StatusCode counts as 503.
+	StatusCode int
+	RetryAfter time.Duration
 }
 
 // Error gives Ray's text: clients of Ray Serve recognise it in the body.
@@ -138,6 +144,9 @@ func statusOf(err error) int {
 		return statusClientGone
 	case errors.Is(err, ErrShuttingDown):
 		return http.StatusServiceUnavailable
+	}
+	if full, is := errors.AsType[*QueueFullError](err); is && slices.Contains(backpressureStatuses, full.StatusCode) {
+		return full.StatusCode
 	}
 	if isRefusal(err) {
 		return http.StatusServiceUnavailable

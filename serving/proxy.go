@@ -19,8 +19,7 @@ import (
 // newProxy.
 type proxy struct {
 	routes    *routeTable
-	listing   []byte // the body of /-/routes
-	timeout   time.Duration
+	listing   []byte        // the body of /-/routes
 	notReady  func() string // why a deployment takes no requests; empty where all do
 	work      *work
 	watch     *watch
@@ -50,14 +49,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch r.URL.Path {
 	case "/-/healthz":
-		if reason := p.notReady(); reason != "" && !p.work.isDraining() {
-			writeText(w, http.StatusServiceUnavailable, "", reason)
-			return
-		}
-		p.health(w, "text/plain; charset=utf-8", []byte(textHealthy))
+		p.health(w, "text/plain; charset=utf-8", []byte(textHealthy), p.notReady)
 		return
 	case "/-/routes":
-		p.health(w, "application/json", p.listing)
+		p.health(w, "application/json", p.listing, nil)
 		return
 	}
 	x := &exchange{arrived: time.Now(), r: r, id: requestID(r.Header)}
@@ -81,10 +76,17 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// health answers body while the server takes requests.
-func (p *proxy) health(w http.ResponseWriter, contentType string, body []byte) {
+// health answers body while the server takes requests, and why, if fault gives a
+// reason, not all of its deployments do.
+func (p *proxy) health(w http.ResponseWriter, contentType string, body []byte, fault func() string) {
+	reason := ""
 	if p.work.isLeaving() {
-		writeText(w, http.StatusServiceUnavailable, "", textDraining)
+		reason = textDraining
+	} else if fault != nil {
+		reason = fault()
+	}
+	if reason != "" {
+		writeText(w, http.StatusServiceUnavailable, "", reason)
 		return
 	}
 	w.Header().Set("Content-Type", contentType)
@@ -119,7 +121,7 @@ type exchange struct {
 // as the app sees it.
 func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	x.name = x.route.name(r)
-	ctx, cancel := p.withTimeout(r.Context())
+	ctx, cancel := x.route.withTimeout(r.Context())
 	defer cancel()
 	up := upgradeOf(r)
 	x.protocol = up.protocol()
@@ -144,15 +146,15 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	resp := newResponse(ctx, w, r, x.id, x.route.prefix)
 	resp.upgrade = up
 	x.err = p.dispatch(ctx, resp, x, r)
-	x.status, x.cut = p.conclude(resp, x.err)
+	x.status, x.cut = p.conclude(resp, x)
 	span.End(tracing.ProxyResult{StatusCode: x.status, Err: spanError(x.err)})
 }
 
-func (p *proxy) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	if p.timeout <= 0 {
+func (rt *route) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	if rt.timeout <= 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, p.timeout, ErrRequestTimeout)
+	return context.WithTimeoutCause(ctx, rt.timeout, ErrRequestTimeout)
 }
 
 // dispatch has a replica answer r and waits for it, but not beyond ctx. It
@@ -231,7 +233,8 @@ func (p *proxy) await(ctx context.Context, resp *response, done <-chan outcome, 
 
 // conclude answers where the handler did not, and says what the client was
 // told and whether its connection is to be cut. Nobody else writes any more.
-func (p *proxy) conclude(resp *response, err error) (status int, cut bool) {
+func (p *proxy) conclude(resp *response, x *exchange) (status int, cut bool) {
+	err := x.err
 	if s := resp.socket(); s != nil {
 		return resp.socketStatus(s, err), err != nil
 	}
@@ -251,13 +254,14 @@ func (p *proxy) conclude(resp *response, err error) (status int, cut bool) {
 	if status == statusClientGone {
 		return status, true
 	}
-	resp.reply(status, p.textFor(status, resp.requestID, err))
+	resp.reply(status, p.textFor(status, x), retryAfter(err))
 	return status, false
 }
 
 // textFor is the body of a response that the proxy gives for err. What a
 // handler failed with is not for clients.
-func (p *proxy) textFor(status int, requestID string, err error) string {
+func (p *proxy) textFor(status int, x *exchange) string {
+	err := x.err
 	if full, ok := errors.AsType[*QueueFullError](err); ok {
 		return full.Error()
 	}
@@ -267,9 +271,9 @@ func (p *proxy) textFor(status int, requestID string, err error) string {
 	switch status {
 	case http.StatusRequestTimeout:
 		if errors.Is(err, ErrClientStalled) {
-			return fmt.Sprintf(textStalled, requestID, p.watch.limit.Seconds())
+			return fmt.Sprintf(textStalled, x.id, p.watch.limit.Seconds())
 		}
-		return fmt.Sprintf(textTimeout, requestID, p.timeout.Seconds())
+		return fmt.Sprintf(textTimeout, x.id, x.route.timeout.Seconds())
 	case http.StatusServiceUnavailable:
 		return textDraining
 	}

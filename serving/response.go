@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,7 +34,8 @@ func (p phase) String() string {
 // request's context has ended; so which of them it was never depends on which
 // goroutine the scheduler woke first.
 //
-// Nothing is buffered here. Of the optional interfaces it has Flusher, the
+// Nothing is buffered here; net/http holds up to some 4 KiB until a Flush, but
+// for server-sent events, each of which goes out when it is whole. Of the optional interfaces it has Flusher, the
 // deadlines and EnableFullDuplex of http.ResponseController, io.StringWriter,
 // and Hijacker for requests that ask for another protocol: see upgrade.go. It
 // has no Unwrap, which would let a handler write past the lock.
@@ -54,6 +56,8 @@ type response struct {
 	status  int   // what the handler has told the client; 0 while open
 	left    int64 // bytes of a declared Content-Length to come; -1: unknown
 	informs bool  // a 1xx has put headers on conn
+	events  bool  // it is a stream of server-sent events,
+	line    bool  // of which the last line is whole
 	cause   error // why the response was lost
 }
 
@@ -98,6 +102,9 @@ func (p *response) WriteHeader(status int) {
 		p.watched.writing.Store(0)
 	default:
 		p.beginLocked(status)
+		if p.events {
+			_ = p.flushLocked() // the client's open event does not wait for the first one; Write tells
+		}
 	}
 }
 
@@ -110,6 +117,7 @@ func (p *response) Write(b []byte) (n int, err error) {
 		return 0, err
 	}
 	defer p.watched.writing.Store(0)
+	event := p.events && endsEvent(b, &p.line)
 	for {
 		p.moveLocked()
 		m, err := p.conn.Write(b[:min(len(b), stepBytes)])
@@ -120,9 +128,13 @@ func (p *response) Write(b []byte) (n int, err error) {
 			return n, err
 		}
 		p.watched.moved()
-		if len(b) == 0 {
-			return n, nil
+		if len(b) > 0 {
+			continue
 		}
+		if event {
+			err = p.controller().Flush()
+		}
+		return n, err
 	}
 }
 
@@ -141,6 +153,7 @@ func (p *response) WriteString(s string) (n int, err error) {
 		return 0, err
 	}
 	defer p.watched.writing.Store(0)
+	event := p.events && endsEvent(s, &p.line)
 	for {
 		p.moveLocked()
 		m, err := io.WriteString(p.conn, s[:min(len(s), stepBytes)])
@@ -151,9 +164,13 @@ func (p *response) WriteString(s string) (n int, err error) {
 			return n, err
 		}
 		p.watched.moved()
-		if s == "" {
-			return n, nil
+		if s != "" {
+			continue
 		}
+		if event {
+			err = p.controller().Flush()
+		}
+		return n, err
 	}
 }
 
@@ -167,9 +184,40 @@ func (p *response) FlushError() error {
 	if err := p.claimLocked(); err != nil {
 		return err
 	}
+	return p.flushLocked()
+}
+
+func (p *response) flushLocked() error {
 	p.moveLocked()
 	defer p.watched.writing.Store(0)
 	return p.controller().Flush()
+}
+
+// endsEvent reports whether b ends with the empty line that ends an event, so
+// that it can be sent without a Flush: until then no client acts on it. line
+// says whether what came before b ended a line, and then whether b does.
+//
+// Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
+func endsEvent[T string | []byte](b T, line *bool) bool {
+	before, n := *line, len(b)
+	if n == 0 {
+		return false
+	}
+	*line = b[n-1] == '\n'
+	if !*line {
+		return false
+	}
+	n--
+	if n > 0 && b[n-1] == '\r' {
+		n--
+	}
+	return n == 0 && before || n > 0 && b[n-1] == '\n'
+}
+
+// isEventStream reports whether h is of a stream of server-sent events.
+func isEventStream(h http.Header) bool {
+	types := h["Content-Type"]
+	return len(types) > 0 && strings.HasPrefix(types[0], "text/event-stream")
 }
 
 // SetReadDeadline is what [http.ResponseController.SetReadDeadline] calls.
@@ -235,7 +283,7 @@ func (p *response) beginLocked(status int) {
 		}
 	}
 	p.conn.WriteHeader(status) // panics on nonsense, and then nothing has begun
-	p.phase, p.status = begun, status
+	p.phase, p.status, p.events = begun, status, isEventStream(p.header)
 	switch {
 	case p.request.Method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
 		p.left = 0
@@ -274,7 +322,8 @@ func (p *response) end(err error) error {
 	if p.phase == lost {
 		return heavier(err, p.cause)
 	}
-	if p.ctx.Err() != nil && !p.completeLocked() {
+	// A write may fail before the context ends, where the watch has ended it.
+	if (p.ctx.Err() != nil || p.stalled.Load()) && !p.completeLocked() {
 		err = heavier(err, p.whyOver())
 	}
 	if err == nil {
@@ -346,10 +395,13 @@ func patience(cause error) time.Time {
 
 // reply answers in the handler's place. It is called when the handler has
 // returned, has not begun, or has lost the response before it began.
-func (p *response) reply(status int, text string) {
+func (p *response) reply(status int, text string, retryAfter string) {
 	h := p.conn.Header()
 	if p.informs {
 		clear(h)
+	}
+	if retryAfter != "" {
+		h.Set("Retry-After", retryAfter)
 	}
 	writeText(p.conn, status, p.requestID, text)
 }

@@ -31,7 +31,7 @@ func TestOneWriterConcurrentSafe(t *testing.T) {
 		wg.Go(func() {
 			cancel(ErrRequestTimeout)
 			if found, _ = p.take(ErrRequestTimeout); found == open {
-				p.reply(http.StatusRequestTimeout, "proxy")
+				p.reply(http.StatusRequestTimeout, "proxy", "")
 			}
 		})
 		wg.Wait()

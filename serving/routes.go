@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 )
@@ -21,6 +22,7 @@ type routeTable struct {
 type route struct {
 	*target // the app's ingress deployment
 
+	timeout time.Duration // of its requests; none if not positive
 	prefix  string
 	pattern func(*http.Request) string // nil where the handler has no patterns
 	ingress *metrics.Ingress           // of the HTTP proxy

@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,6 +94,7 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		routes = append(routes, &route{
 			target:  a.ingress.target.Load(),
 			prefix:  prefixes[a],
+			timeout: *cmp.Or(a.timeout, &s.cfg.RequestTimeout),
 			pattern: patternOf(a.ingress.handler),
 		})
 	}
@@ -147,6 +149,7 @@ func (s *Server) deploy(app string, d *Deployment, want settings, tp *tracing.Pr
 		app:        app,
 		deployment: d.name,
 		router:     router,
+		pressure:   *cmp.Or(d.pressure, &backpressure{s.cfg.BackpressureStatus, s.cfg.BackpressureRetryAfter}),
 		metrics:    s.metrics.Router(app, d.name, router.queued),
 		tracing:    tp,
 		work:       s.work,
@@ -168,7 +171,6 @@ func newProxy(s *Server, routes []*route, tp *tracing.Provider) *proxy {
 	return &proxy{
 		routes:    newRouteTable(routes),
 		listing:   listing,
-		timeout:   s.cfg.RequestTimeout,
 		notReady:  s.notReady,
 		work:      s.work,
 		watch:     s.watch,

@@ -13,6 +13,7 @@ import (
 type target struct {
 	app, deployment string
 	router          *router
+	pressure        backpressure
 	metrics         *metrics.Router
 	tracing         *tracing.Provider
 	work            *work
@@ -32,6 +33,7 @@ func (t *target) assign(ctx context.Context, s tracing.RouterStart) (routed cont
 	m, wait, err := t.router.acquire(ctx, s.ModelID)
 	result := tracing.RouterResult{QueueWait: wait}
 	if err != nil {
+		t.pressure.tell(err)
 		result.Outcome, result.Err = tracing.RouterCanceled, endOf(ctx)
 		if isRefusal(err) {
 			result.Outcome, result.Err = tracing.RouterRefused, err

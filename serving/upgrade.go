@@ -182,6 +182,8 @@ func closeCodeOf(err error) (code int, reason string) {
 	switch {
 	case errors.Is(err, ErrShuttingDown):
 		return wsframe.CodeGoingAway, ErrShuttingDown.Error()
+	case errors.Is(err, ErrReplicaStopped):
+		return wsframe.CodeRestart, err.Error()
 	case isCancellation(err):
 		return wsframe.CodeInternal, err.Error()
 	case statusOf(err) == http.StatusInternalServerError:

@@ -20,9 +20,9 @@ func (s *Conn) Close() error {
 		return net.ErrClosed
 	}
 	s.left = true
-	if over := s.o.Context.Err() != nil; over || s.ending {
+	if s.ending || s.o.Context.Err() != nil {
 		s.mu.Unlock()
-		return nil
+		return nil //nolint:nilerr // Finish is about to close it
 	}
 	if !s.peerClosed.IsZero() {
 		_ = s.conn.SetWriteDeadline(time.Now().Add(replyGrace)) // fails where conn is closed, and then so does the write

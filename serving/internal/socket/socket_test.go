@@ -259,13 +259,13 @@ func TestFinishIsBounded(t *testing.T) {
 			prepare(b)
 			b.end(errTimedOut)
 			b.conn.Finish(1011, "", grace)
-			if _, err := b.conn.Read(make([]byte, 1)); err != errTimedOut { //nolint:errorlint // the very same
+			if _, err := b.conn.Read(make([]byte, 1)); err != errTimedOut {
 				t.Errorf("Read: %v", err)
 			}
-			if _, err := b.conn.Write(text); err != errTimedOut { //nolint:errorlint // the very same
+			if _, err := b.conn.Write(text); err != errTimedOut {
 				t.Errorf("Write: %v", err)
 			}
-			if err := b.conn.SetDeadline(time.Time{}); err != errTimedOut { //nolint:errorlint // the very same
+			if err := b.conn.SetDeadline(time.Time{}); err != errTimedOut {
 				t.Errorf("SetDeadline: %v", err)
 			}
 			<-b.conn.Done()
@@ -294,7 +294,7 @@ func TestFinishWaitsForTheFrame(t *testing.T) {
 		if _, err := b.conn.Write(text[3:]); err != nil {
 			t.Errorf("the rest of the frame: %v", err)
 		}
-		if _, err := b.conn.Write(text); err != errTimedOut { //nolint:errorlint // the very same
+		if _, err := b.conn.Write(text); err != errTimedOut {
 			t.Errorf("another frame: %v", err)
 		}
 		<-finished

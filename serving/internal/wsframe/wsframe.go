@@ -30,6 +30,7 @@ const (
 	CodeNoStatus  = 1005 // never sent: the close frame had no code
 	CodeAbnormal  = 1006 // never sent: there was no close frame
 	CodeInternal  = 1011 // the server could not go on
+	CodeRestart   = 1012 // the server starts anew: the client may come back
 	CodeTryAgain  = 1013 // the server is overloaded
 	maxControlLen = 125
 	codeLen       = 2
