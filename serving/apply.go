@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Reconfigure gives the replicas of a deployment a new user config, one replica
@@ -14,10 +15,10 @@ import (
 //
 // It returns nil when every replica has taken it. Where a replica's Reconfigure
 // fails, panics, or has not returned when ctx ends, the error says so, and all
-// is as it was: those that have taken the new config get the old one again. As
-// in Ray Serve, the replica that failed is replaced, for it may have taken half
-// of it; unlike there, with the config that last worked, and it takes calls
-// until its successor does: no config can stop a service.
+// is as it was: those that have taken the new config get the old one again, for
+// which they have 10 s. As in Ray Serve, the replica that failed is replaced, for
+// it may have taken half of it; unlike there, with the config that last worked,
+// and it takes calls until its successor does: no config can stop a service.
 //
 // Where no replica runs, because none has started yet or their starts have
 // failed, the config is for those that start next, and Reconfigure does not wait
@@ -163,9 +164,14 @@ func (s *replicaSet) next(config UserConfig) *replica {
 	return nil
 }
 
+// rollBackGrace is how long replicas may take for the way back.
+const rollBackGrace = 10 * time.Second
+
 // rollBack gives those that have taken a config the one that is wanted again.
 // One that had none, or does not take it back, is replaced.
 func (s *replicaSet) rollBack(ctx context.Context, config UserConfig) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollBackGrace) // ctx may have ended
+	defer cancel()
 	s.mu.Lock()
 	want := s.want.config
 	var changed []*replica

@@ -20,9 +20,14 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
+var (
+	noHandler = http.NotFoundHandler()
+	discard   = slog.New(slog.DiscardHandler)
+)
+
 // probe is what the values of a deployment do, and what was done to them.
 type probe struct {
-	construct, reconfigure, check, stop func(ctx context.Context, n int) error // nil: nothing
+	construct, reconfigure, check, stop hook // nil: nothing; guarded by mu once they may be called
 
 	mu   sync.Mutex
 	made int
@@ -41,14 +46,28 @@ func (p *probe) new(ctx context.Context) (*instance, error) {
 	n := p.made
 	p.mu.Unlock()
 	p.note("make %d", n)
-	return &instance{p, n}, call1(ctx, p.construct, n)
+	return &instance{p, n}, p.call(ctx, &p.construct, n)
 }
 
-func call1(ctx context.Context, f func(context.Context, int) error, n int) error {
+// hook is one of those of a probe.
+type hook = func(ctx context.Context, n int) error
+
+// call runs a hook of the probe.
+func (p *probe) call(ctx context.Context, which *hook, n int) error {
+	p.mu.Lock()
+	f := *which
+	p.mu.Unlock()
 	if f == nil {
 		return nil
 	}
 	return f(ctx, n)
+}
+
+// set changes a hook of the probe.
+func (p *probe) set(which *hook, f hook) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*which = f
 }
 
 func (p *probe) note(format string, args ...any) {
@@ -74,35 +93,36 @@ func (p *probe) take() []string {
 
 func (i *instance) Reconfigure(ctx context.Context, c UserConfig) error {
 	i.p.note("config %d %s", i.n, c)
-	return call1(ctx, i.p.reconfigure, i.n)
+	return i.p.call(ctx, &i.p.reconfigure, i.n)
 }
 
-func (i *instance) CheckHealth(ctx context.Context) error { return call1(ctx, i.p.check, i.n) }
+func (i *instance) CheckHealth(ctx context.Context) error { return i.p.call(ctx, &i.p.check, i.n) }
 
 func (i *instance) Stop(ctx context.Context) error {
 	i.p.note("stop %d", i.n)
-	return call1(ctx, i.p.stop, i.n)
+	return i.p.call(ctx, &i.p.stop, i.n)
 }
 
 // bench is a deployment with a probe in a server that never listens: what it
 // does goes by the clock of a bubble.
 type bench struct {
 	*replicaSet
-	t     *testing.T
-	p     *probe
-	local *Local[*instance]
-	lines *lineLog
+	t      *testing.T
+	server *Server
+	p      *probe
+	local  *Local[*instance]
+	lines  *lineLog
 }
 
 func newBench(t *testing.T, p *probe, opts ...DeploymentOption) *bench {
 	t.Helper()
-	d := NewDeployment("D", http.NotFoundHandler(), opts...)
+	d := NewDeployment("D", noHandler, opts...)
 	b := &bench{t: t, p: p, local: PerReplica(d, p.new), lines: newLineLog()}
 	s, err := New(Config{}, []*App{NewApp("a", d)}, WithLogger(slog.New(slog.NewJSONHandler(b.lines, nil))))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.replicaSet = s.order[0]
+	b.server, b.replicaSet = s, s.order[0]
 	return b
 }
 
@@ -217,7 +237,7 @@ func TestStartIsTriedAgain(t *testing.T) {
 				if diff := cmp.Diff(want, b.messages()); diff != "" {
 					t.Errorf("log (-want +got):\n%s", diff)
 				}
-				b.p.construct = nil
+				b.p.set(&b.p.construct, nil)
 				if err := b.apply(t.Context(), func(w settings) settings { w.replicas = 2; return w }); err != nil {
 					t.Error(err)
 				}
@@ -466,7 +486,7 @@ func TestScale(t *testing.T) {
 func TestStopOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &probe{}
-		d := NewDeployment("D", http.NotFoundHandler())
+		d := NewDeployment("D", noHandler)
 		PerReplica(d, p.new)
 		var second *Local[*instance]
 		PerReplica(d, func(ctx context.Context) (*instance, error) {
@@ -477,7 +497,7 @@ func TestStopOrder(t *testing.T) {
 			return i, err
 		})
 		second = PerReplica(d, p.new)
-		s, err := New(Config{}, []*App{NewApp("a", d)}, WithLogger(slog.New(slog.DiscardHandler)))
+		s, err := New(Config{}, []*App{NewApp("a", d)}, WithLogger(discard))
 		if err != nil {
 			t.Fatal(err)
 		}
