@@ -63,12 +63,13 @@ func (s *Server) Apply(ctx context.Context, configs []AppConfig) error {
 	if err != nil {
 		return err
 	}
-	errs := make([]error, len(s.order))
+	made := make([]error, len(s.order))
 	var changes sync.WaitGroup
 	for i, set := range s.order {
-		changes.Go(func() { errs[i] = set.declare(ctx, said[set.deployment]) })
+		changes.Go(func() { made[i] = set.declare(ctx, said[set.deployment]) })
 	}
 	changes.Wait()
+	errs := []error{errors.Join(made...)}
 	for _, a := range s.apps {
 		if prefixes[a] != a.prefix {
 			errs = append(errs, fmt.Errorf("app %q: its route prefix is %q until the service is started anew, then %q", a.name, a.prefix, prefixes[a]))

@@ -83,7 +83,7 @@ func (c *checks) check() error {
 }
 
 func (c *checks) ask(timeout time.Duration) error {
-	if c.late != nil && len(c.late) > 0 {
+	if len(c.late) > 0 {
 		c.late = nil // it has come back, and was counted
 	}
 	done := c.late

@@ -198,7 +198,7 @@ var ways = map[string]struct {
 	text string
 }{
 	"error":  {func(context.Context, int) error { return errBoom }, "boom"},
-	"panic":  {func(context.Context, int) error { panic("boom") }, "panic: boom"}, //nolint:forbidigo // what is tested
+	"panic":  {func(context.Context, int) error { panic("boom") }, "panic: boom"},
 	"goexit": {func(context.Context, int) error { runtime.Goexit(); return nil }, errGoexit.Error()},
 }
 

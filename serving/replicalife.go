@@ -210,7 +210,7 @@ func (s *replicaSet) tell(r *replica, hook string, err error) {
 // hook runs user code for a replica in a goroutine of its own, with the context
 // ctx, and returns what it does; a panic is an error. It waits until patience
 // ends: what runs on then is among s.running, and a stop says so.
-func (s *replicaSet) hook(patience, ctx context.Context, r *replica, name string, f func(context.Context) error) error { //nolint:revive // two contexts: that of the wait, and that of the code
+func (s *replicaSet) hook(patience, ctx context.Context, r *replica, name string, f func(context.Context) error) error {
 	done := s.begin(ctx, r, name, f)
 	select {
 	case err := <-done:
