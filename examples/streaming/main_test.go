@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/servetrace/servetrace/examples/hellotest"
+	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// TestMain lets this test binary also be the service, and the console plugin,
+// under their names.
+func TestMain(m *testing.M) {
+	switch filepath.Base(os.Args[0]) {
+	case "streaming":
+		main()
+		os.Exit(0)
+	case "console":
+		pluginsdk.Main(pluginsdk.Spec{
+			Name: "console", Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
+		})
+	}
+	os.Exit(m.Run())
+}
+
+func start(t *testing.T, pause string) *hellotest.Service {
+	t.Helper()
+	program, console := hellotest.Self(t, "streaming"), hellotest.Self(t, "console")
+	return hellotest.StartProgram(t, program, []string{"--http", "127.0.0.1:0", "--pause", pause}, "GORACE=atexit_sleep_ms=0",
+		"SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_TRACING_PLUGIN_DIR="+filepath.Dir(console))
+}
+
+func get(ctx context.Context, t *testing.T, url string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+func TestStreamsAreWhole(t *testing.T) {
+	s := start(t, "1ms")
+	for path, want := range map[string]string{
+		"/text?about=it": "What\nthere\nis\nto\nsay\nabout\nit\nhas\nbeen\nsaid.\n",
+		"/events?about=it": "data: What\n\ndata: there\n\ndata: is\n\ndata: to\n\ndata: say\n\ndata: about\n\ndata: it\n\n" +
+			"data: has\n\ndata: been\n\ndata: said.\n\nevent: end\ndata: \n\n",
+	} {
+		resp := get(t.Context(), t, s.URL+path)
+		got, err := io.ReadAll(resp.Body)
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+	if got, err := io.ReadAll(get(t.Context(), t, s.URL+"/").Body); err != nil || !strings.Contains(string(got), "EventSource") {
+		t.Errorf("the page: %q, %v", got, err)
+	}
+}
+
+// TestHeadBeforeTheFirstEvent, and each event before the next: the word takes an
+// hour.
+func TestHeadBeforeTheFirstEvent(t *testing.T) {
+	s := start(t, "1h")
+	ctx, leave := context.WithCancel(t.Context())
+	resp := get(ctx, t, s.URL+"/events?about=it")
+	if got := resp.Header.Get("Content-Type"); got != "text/event-stream" {
+		t.Errorf("content type %q", got)
+	}
+	leave()
+	s.Await(s.Log, "client disconnected", 1)
+}
+
+// TestClientThatLeaves ends a stream without end, in both deployments.
+func TestClientThatLeaves(t *testing.T) {
+	s := start(t, "1ms")
+	ctx, leave := context.WithCancel(t.Context())
+	lines := bufio.NewReader(get(ctx, t, s.URL+"/events?about=everything").Body)
+	for range 50 {
+		if _, err := lines.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leave()
+	s.Await(s.Log, "client disconnected", 1)
+	s.Stop() // all spans are delivered
+	for _, want := range []string{
+		`"proxy_http_request Gateway GET /events"`, `"replica_handle_request Gateway __call__"`, `"replica_handle_request Generator generate"`,
+	} {
+		if !strings.Contains(s.Stdout.String(), want) {
+			t.Errorf("no span %s", want)
+		}
+	}
+	if n := strings.Count(s.Stdout.String(), `"exception.type": "context.Canceled"`); n < 2 {
+		t.Errorf("%d spans tell that the client has left, want those of the proxy and the ingress at least", n)
+	}
+}
+
+func TestWrongArguments(t *testing.T) {
+	program := hellotest.Self(t, "streaming")
+	for _, tc := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--http", "nowhere"}, 1, `streaming: settings: HTTPAddr "nowhere": want host:port`},
+		{[]string{"now"}, 1, `streaming: argument "now": want none`},
+		{[]string{"--help"}, 0, "address to serve on"},
+	} {
+		cmd := exec.CommandContext(t.Context(), program, tc.args...)
+		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}
+		out, _ := cmd.CombinedOutput() // the code tells
+		if code := cmd.ProcessState.ExitCode(); code != tc.code || !strings.Contains(string(out), tc.want) {
+			t.Errorf("%v: code %d and\n%s\nwant code %d and %q", tc.args, code, out, tc.code, tc.want)
+		}
+	}
+}
