@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -12,9 +11,9 @@ import (
 // nothing.
 type Batcher struct {
 	queued      atomic.Int64
-	batches     prometheus.Counter
-	size        prometheus.Observer
-	utilization prometheus.Observer
+	batches     *tally
+	size        *timing // in items, or what the size function says
+	utilization *timing // in percent
 	wait, run   *timing
 }
 
@@ -30,8 +29,8 @@ func (r *Replica) Batcher(name string) *Batcher {
 	if !known {
 		b = &Batcher{
 			batches:     r.counter(batches, name),
-			size:        r.histogram(batchSize, name).series,
-			utilization: r.histogram(batchUtilization, name).series,
+			size:        r.histogram(batchSize, name),
+			utilization: r.histogram(batchUtilization, name),
 			wait:        r.histogram(batchWait, name),
 			run:         r.histogram(batchRun, name),
 		}
@@ -63,9 +62,9 @@ func (b *Batcher) Done(batch Batch) {
 	if b == nil {
 		return
 	}
-	b.batches.Inc()
-	b.size.Observe(float64(batch.Size))
-	b.utilization.Observe(100 * float64(batch.Size) / float64(max(batch.Limit, 1)))
+	b.batches.inc()
+	b.size.observeValue(float64(batch.Size))
+	b.utilization.observeValue(100 * float64(batch.Size) / float64(max(batch.Limit, 1)))
 	b.wait.observe(batch.Wait, batch.Span)
 	b.run.observe(batch.Run, batch.Span)
 }

@@ -24,5 +24,5 @@
 // concurrent use.
 //
 // The package measures nothing: durations and outcomes are told to it. Open
-// families.go first, then set.go and table.go.
+// families.go first, then set.go, table.go and series.go.
 package metrics

@@ -1,7 +1,5 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
-
 // family is one metric with all its series, as docs/operations.md lists it.
 type family struct {
 	name    string
@@ -196,50 +194,3 @@ var (
 		"1 for each model that is loaded, the first hundred of a replica.",
 		labelApp, labelDeployment, labelReplica, labelModel)
 )
-
-// vectors are the series of the counters and histograms of one Set.
-type vectors struct {
-	counters   map[*family]*prometheus.CounterVec
-	histograms map[*family]*prometheus.HistogramVec
-	gauges     map[*family]*prometheus.Desc
-}
-
-func newVectors() vectors {
-	v := vectors{
-		counters:   map[*family]*prometheus.CounterVec{},
-		histograms: map[*family]*prometheus.HistogramVec{},
-		gauges:     map[*family]*prometheus.Desc{},
-	}
-	for _, f := range families {
-		switch f.kind {
-		case "counter":
-			v.counters[f] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.name, Help: f.help}, f.labels)
-		case "histogram":
-			v.histograms[f] = prometheus.NewHistogramVec(
-				prometheus.HistogramOpts{Name: f.name, Help: f.help, Buckets: f.buckets}, f.labels)
-		default:
-			v.gauges[f] = prometheus.NewDesc(f.name, f.help, f.labels, nil)
-		}
-	}
-	return v
-}
-
-// counter gives the series with the values of f's labels.
-func (v vectors) counter(f *family, values ...string) prometheus.Counter {
-	return v.counters[f].WithLabelValues(clean(values)...)
-}
-
-// histogram gives the series with the values of f's labels.
-func (v vectors) histogram(f *family, values ...string) *timing {
-	return newTiming(v.histograms[f].WithLabelValues(clean(values)...), f.buckets)
-}
-
-// forget drops every series that carries all of labels.
-func (v vectors) forget(labels prometheus.Labels) {
-	for _, c := range v.counters {
-		c.DeletePartialMatch(labels)
-	}
-	for _, h := range v.histograms {
-		h.DeletePartialMatch(labels)
-	}
-}

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -15,7 +14,7 @@ const mostModels = 100
 // Models is the metrics of one cache of models in one replica. Nil counts
 // nothing.
 type Models struct {
-	gets, loads, unloads prometheus.Counter
+	gets, loads, unloads *tally
 	load, unload         *timing
 	ids                  atomic.Pointer[[]string]
 }
@@ -43,7 +42,7 @@ func (r *Replica) Models() *Models {
 // Asked counts a request for a model, loaded or not.
 func (m *Models) Asked() {
 	if m != nil {
-		m.gets.Inc()
+		m.gets.inc()
 	}
 }
 
@@ -53,7 +52,7 @@ func (m *Models) Loaded(latency time.Duration, failed bool, span trace.SpanConte
 	if m == nil {
 		return
 	}
-	m.loads.Inc()
+	m.loads.inc()
 	if !failed {
 		m.load.observe(latency, span)
 	}
@@ -64,7 +63,7 @@ func (m *Models) Unloaded(latency time.Duration) {
 	if m == nil {
 		return
 	}
-	m.unloads.Inc()
+	m.unloads.inc()
 	m.unload.observe(latency, trace.SpanContext{})
 }
 

@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -45,10 +44,10 @@ type outcomeKey struct {
 
 // outcome is the series of one key.
 type outcome struct {
-	requests         prometheus.Counter
+	requests         *tally
 	latency          *timing
-	errors           prometheus.Counter // nil for those that did not fail
-	deploymentErrors prometheus.Counter // nil for those, and without a deployment
+	errors           *tally // nil for those that did not fail
+	deploymentErrors *tally // nil for those, and without a deployment
 }
 
 // Ingress gives the metrics of an app whose requests deployment takes; both empty
@@ -85,13 +84,13 @@ func (i *Ingress) Done(o Outcome) {
 		k.status = lastCloseCode + 1
 	}
 	s := i.outcomes.get(k)
-	s.requests.Inc()
+	s.requests.inc()
 	s.latency.observe(o.Latency, o.Span)
 	if s.errors != nil {
-		s.errors.Inc()
+		s.errors.inc()
 	}
 	if s.deploymentErrors != nil {
-		s.deploymentErrors.Inc()
+		s.deploymentErrors.inc()
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -32,7 +31,7 @@ type Replica struct {
 
 // calls is the series of one route.
 type calls struct {
-	done, failed prometheus.Counter
+	done, failed *tally
 	latency      *timing
 }
 
@@ -60,7 +59,7 @@ func (s *Set) Replica(app, deployment, id string) *Replica {
 	return r
 }
 
-func (r *Replica) counter(f *family, more ...string) prometheus.Counter {
+func (r *Replica) counter(f *family, more ...string) *tally {
 	return r.set.counter(f, r.labels(more)...)
 }
 
@@ -89,9 +88,9 @@ func (r *Replica) Done(route string, latency time.Duration, failed bool, span tr
 	r.processing.Add(-1)
 	s := r.calls.get(route)
 	if failed {
-		s.failed.Inc()
+		s.failed.inc()
 	} else {
-		s.done.Inc()
+		s.done.inc()
 	}
 	s.latency.observe(latency, span)
 }
@@ -116,7 +115,7 @@ func (r *Replica) Started() {
 	if r == nil {
 		return
 	}
-	r.counter(replicaStarts).Inc()
+	r.counter(replicaStarts).inc()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.taking, r.healthy = true, true
@@ -131,7 +130,7 @@ func (r *Replica) Checked(latency time.Duration, healthy bool) {
 	r.histogram(replicaChecked).observe(latency, trace.SpanContext{})
 	failures := r.counter(replicaUnhealthy)
 	if !healthy {
-		failures.Inc()
+		failures.inc()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,7 +163,7 @@ func (r *Replica) Stopped(latency time.Duration) {
 	if len(s.stopped) > mostStopped {
 		oldest := s.stopped[0].key
 		s.stopped = slices.Delete(s.stopped, 0, 1)
-		s.forget(prometheus.Labels{labelApp: oldest.app, labelDeployment: oldest.deployment, labelReplica: oldest.id})
+		s.forget(oldest.app, oldest.deployment, oldest.id)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -19,8 +18,8 @@ type Router struct {
 	queued          func() int
 	ongoing         atomic.Int64
 	wait            *timing
-	requests        *table[string, prometheus.Counter] // by route
-	handles         *table[string, prometheus.Counter]
+	requests        *table[string, *tally] // by route
+	handles         *table[string, *tally]
 }
 
 // Router gives the metrics of a deployment's router. Ask once for each. queued
@@ -29,8 +28,8 @@ func (s *Set) Router(app, deployment string, queued func() int) *Router {
 	if s == nil {
 		return nil
 	}
-	byRoute := func(f *family) *table[string, prometheus.Counter] {
-		return newTable(mostRoutes, otherRoute, func(route string) prometheus.Counter {
+	byRoute := func(f *family) *table[string, *tally] {
+		return newTable(mostRoutes, otherRoute, func(route string) *tally {
 			return s.counter(f, app, deployment, route)
 		})
 	}
@@ -65,9 +64,9 @@ func (r *Router) Done(c Choice) {
 	if r == nil {
 		return
 	}
-	r.requests.get(c.Route).Inc()
+	r.requests.get(c.Route).inc()
 	if c.ByHandle {
-		r.handles.get(c.Route).Inc()
+		r.handles.get(c.Route).inc()
 	}
 	if c.Assigned {
 		r.ongoing.Add(1)

@@ -10,7 +10,7 @@ import (
 
 // Set is the metrics of one server. Nil counts nothing.
 type Set struct {
-	vectors
+	*vectors
 	proxies [2]Proxy
 
 	mu       sync.Mutex
@@ -45,14 +45,7 @@ func (s *Set) Describe(to chan<- *prometheus.Desc) {
 		return
 	}
 	for _, f := range families {
-		switch f.kind {
-		case "counter":
-			s.counters[f].Describe(to)
-		case "histogram":
-			s.histograms[f].Describe(to)
-		default:
-			to <- s.gauges[f]
-		}
+		to <- s.descs[f]
 	}
 }
 
@@ -62,17 +55,12 @@ func (s *Set) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	for _, f := range families {
-		switch f.kind {
-		case "counter":
-			s.counters[f].Collect(to)
-		case "histogram":
-			s.histograms[f].Collect(to)
-		}
+		s.collect(f, to)
 	}
 	out := func(f *family, value int, labels ...string) {
-		m, err := prometheus.NewConstMetric(s.gauges[f], prometheus.GaugeValue, float64(value), clean(labels)...)
+		m, err := prometheus.NewConstMetric(s.descs[f], prometheus.GaugeValue, float64(value), clean(labels)...)
 		if err != nil { // only by a bug: labels are as many as they should be, and clean
-			m = prometheus.NewInvalidMetric(s.gauges[f], err)
+			m = prometheus.NewInvalidMetric(s.descs[f], err)
 		}
 		to <- m
 	}

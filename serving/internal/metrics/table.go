@@ -5,11 +5,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 	"unicode/utf8"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // other is the value of a label of which there were too many.
@@ -55,49 +51,6 @@ func (t *table[K, V]) add(k K) V {
 	grown[k] = v
 	t.known.Store(&grown)
 	return v
-}
-
-// timing is one series of durations, with a trace as an example in each bucket.
-type timing struct {
-	series prometheus.Observer
-	bounds []float64
-	made   time.Time
-	// last is when the example of each bucket was taken, in nanoseconds since
-	// made; 0: there is none.
-	last []atomic.Int64
-}
-
-func newTiming(series prometheus.Observer, bounds []float64) *timing {
-	return &timing{series: series, bounds: bounds, made: time.Now(), last: make([]atomic.Int64, len(bounds)+1)}
-}
-
-// exampleEvery is how long a bucket keeps its example: a scrape sees the last
-// one only, and an example costs ten times an observation.
-const exampleEvery = time.Second
-
-// observe counts d. Where span is sampled it may become the bucket's example.
-func (t *timing) observe(d time.Duration, span trace.SpanContext) {
-	ms := float64(d) / float64(time.Millisecond)
-	if !span.IsSampled() || !t.wantsExample(ms) {
-		t.series.Observe(ms)
-		return
-	}
-	t.series.(prometheus.ExemplarObserver).ObserveWithExemplar(ms, prometheus.Labels{
-		"trace_id": span.TraceID().String(),
-		"span_id":  span.SpanID().String(),
-	})
-}
-
-func (t *timing) wantsExample(ms float64) bool {
-	bucket := 0
-	for bucket < len(t.bounds) && ms > t.bounds[bucket] {
-		bucket++
-	}
-	now, last := int64(time.Since(t.made)), t.last[bucket].Load()
-	if last != 0 && now-last < int64(exampleEvery) {
-		return false
-	}
-	return t.last[bucket].CompareAndSwap(last, max(now, 1)) // else another has just taken it
 }
 
 // mostLabel is the longest value of a label, in bytes.
