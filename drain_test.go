@@ -84,7 +84,9 @@ func checkBooks(t *testing.T, p *proc, seen *tally) {
 			lines[status]++
 		}
 	}
-	if lines["200"] != seen.served.Load() || lines["503"] != seen.refused.Load() || len(lines) > 2 {
+	// A refusal can get lost with a connection that was idle until then: net/http
+	// closes those. Its client goes elsewhere either way.
+	if lines["200"] != seen.served.Load() || lines["503"] < seen.refused.Load() || len(lines) > 2 {
 		t.Errorf("clients were served %d times and refused %d times, and the log has %v", seen.served.Load(), seen.refused.Load(), lines)
 	}
 	families, traces := map[string]int64{}, map[string]int{}

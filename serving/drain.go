@@ -3,16 +3,17 @@ package serving
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 )
 
 // work counts what is under way, and admits or refuses under the same lock: no
 // request slips in once draining has begun.
 type work struct {
-	idle chan struct{} // closed when draining, and nothing is under way
+	idle    chan struct{} // closed when draining, and nothing is under way
+	leaving atomic.Bool   // health says so; requests are still taken until draining
 
 	mu       sync.Mutex
 	started  bool
-	leaving  bool // health says so; requests are still taken until draining
 	draining bool
 	requests int // in the proxy
 	handlers int // user code that runs for a request or a call; it may outlive its request
@@ -80,11 +81,7 @@ func (k *work) handlerDone() {
 }
 
 // leave has health say that the server is about to stop.
-func (k *work) leave() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.leaving = true
-}
+func (k *work) leave() { k.leaving.Store(true) }
 
 // drain refuses from now on. Call it once, after leave.
 func (k *work) drain() {
@@ -111,11 +108,7 @@ func (k *work) isDraining() bool {
 }
 
 // isLeaving says whether new requests had better go elsewhere, which health tells.
-func (k *work) isLeaving() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.leaving
-}
+func (k *work) isLeaving() bool { return k.leaving.Load() }
 
 func (k *work) counts() (requests, handlers int) {
 	k.mu.Lock()

@@ -63,6 +63,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer p.work.requestDone()
+	if p.work.isLeaving() {
+		w.Header().Set("Connection", "close") // after this response; for HTTP/2 net/http makes it a GOAWAY
+	}
 	rt, path, rawPath, ok := p.routes.match(r.URL)
 	if !ok {
 		x.status = http.StatusNotFound

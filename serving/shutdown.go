@@ -37,9 +37,11 @@ const closeGrace = 2 * cutGrace
 
 func (s *Server) shutdown(ctx context.Context) error {
 	s.work.leave()
-	s.http.SetKeepAlivesEnabled(false)
 	s.linger(ctx)
 	s.work.drain()
+	// Only now: it closes idle connections, also one whose request net/http has
+	// just read. Nobody serves that any more.
+	s.http.SetKeepAlivesEnabled(false)
 	cutOff := 0
 	select {
 	case <-s.work.idle:
