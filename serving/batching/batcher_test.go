@@ -542,3 +542,29 @@ func TestTheBatchHasACallOfItsOwn(t *testing.T) {
 		}
 	})
 }
+
+// TestContextEndsAsTheBatchIsFormed: one whose context has ended, and who has not
+// seen it yet, is not run.
+func TestContextEndsAsTheBatchIsFormed(t *testing.T) {
+	for _, opts := range [][]Option{nil, {WithSizeFunc(func(ins []string) int { return len(ins) })}} {
+		synctest.Test(t, func(t *testing.T) {
+			r, log := newRig(), newBook()
+			b := New("upper", log.upper, opts...)
+			ctx, cancel := context.WithCancel(t.Context())
+			q, err := b.enter(r.call(ctx, ""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := q.add(&item[string, string]{ctx: r.call(ctx, ""), in: "gone", done: make(chan struct{}, 1)}); err != nil {
+				t.Fatal(err)
+			}
+			stays := ask(b.Do, r.call(t.Context(), ""), "stays")
+			synctest.Wait()
+			cancel()
+			<-stays
+			if diff := cmp.Diff([]string{"[stays] at 10ms"}, log.all()); diff != "" {
+				t.Errorf("batches (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -446,14 +446,14 @@ func (q *queue[In, Out]) measureNextLocked(g *group[In, Out]) {
 			q.failLocked(next, fmt.Errorf("batcher %q: size %d, at most %d: %w", q.core.name, size, limit, ErrTooLarge))
 		}
 	}()
-	size, err = q.sizeOf(ins)
+	size, err = q.sizeOf(next.ctx, ins)
 }
 
 // sizeOf calls the size function, and makes its panic an error.
-func (q *queue[In, Out]) sizeOf(ins []In) (size int, err error) {
+func (q *queue[In, Out]) sizeOf(ctx context.Context, ins []In) (size int, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = q.panicked("size function of a batch panicked", v, len(ins))
+			err = q.panicked(ctx, "size function of a batch panicked", v, len(ins))
 		}
 	}()
 	return q.core.size(ins), nil
@@ -466,9 +466,9 @@ func (q *queue[In, Out]) failLocked(it *item[In, Out], err error) {
 }
 
 // panicked logs a panic of user code, once, and gives it as an error.
-func (q *queue[In, Out]) panicked(msg string, v any, items int) error {
+func (q *queue[In, Out]) panicked(ctx context.Context, msg string, v any, items int) error {
 	p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
-	q.replica.Log.Error(msg,
+	q.replica.Log.LogAttrs(ctx, slog.LevelError, msg,
 		slog.String("batcher", q.core.name),
 		slog.String("replica", q.replica.App+"#"+q.replica.Deployment+"#"+q.replica.UniqueID),
 		slog.Int("requests", items),

@@ -72,7 +72,7 @@ func (q *queue[In, Out]) run(b *batch[In, Out]) {
 func (q *queue[In, Out]) invoke(ctx context.Context, b *batch[In, Out]) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = q.panicked("batched function panicked", v, len(b.items))
+			err = q.panicked(ctx, "batched function panicked", v, len(b.items))
 		}
 	}()
 	return q.core.execute(ctx, b.items)

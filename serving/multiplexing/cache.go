@@ -294,7 +294,7 @@ func (c *cache[M]) load(ctx context.Context, e *entry[M], after []*entry[M]) {
 func (c *cache[M]) invoke(ctx context.Context, id string) (model M, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = c.panicked("load of a model panicked", id, v)
+			err = c.panicked(ctx, "load of a model panicked", id, v)
 		}
 	}()
 	return c.models.load(ctx, id)
@@ -329,7 +329,7 @@ func (c *cache[M]) unload(e *entry[M]) {
 	began := time.Now()
 	defer func() {
 		if v := recover(); v != nil {
-			_ = c.panicked("unload of a model panicked", e.id, v) // there is nobody to tell
+			_ = c.panicked(c.life, "unload of a model panicked", e.id, v) // there is nobody to tell
 		}
 		c.metrics.Unloaded(time.Since(began))
 		c.mu.Lock()
@@ -395,9 +395,9 @@ func (c *cache[M]) stop(ctx context.Context) {
 }
 
 // panicked logs a panic of user code, once, and gives it as an error.
-func (c *cache[M]) panicked(msg, id string, v any) error {
+func (c *cache[M]) panicked(ctx context.Context, msg, id string, v any) error {
 	p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
-	c.replica.Log.Error(msg,
+	c.replica.Log.LogAttrs(ctx, slog.LevelError, msg,
 		slog.String("model_id", id),
 		slog.String("replica", c.replica.App+"#"+c.replica.Deployment+"#"+c.replica.UniqueID),
 		slog.Any("panic", v),
