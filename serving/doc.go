@@ -14,8 +14,11 @@
 //     replica (the handler, replica span) → the handler's response, as it is
 //     written, or the proxy's own (404, 408, 500, 503). A call by handle goes
 //     router → replica, on the goroutine of its caller.
+//     Replicas with a value of their own ([PerReplica]) are constructed in the
+//     background meanwhile, and requests wait for the first. From then on they
+//     are looked after: see replicaset.go and replicalife.go.
 //  3. [Server.Shutdown] drains: health turns 503, new requests are refused,
-//     those in flight finish, within the bound of its context.
+//     those in flight finish, replicas stop, within the bound of its context.
 //
 // A request has one response, and one writer that claims it: the handler by its
 // first write, or the proxy when the time is over or the handler has failed.
