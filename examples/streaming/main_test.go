@@ -38,7 +38,9 @@ func start(t *testing.T, pause string) *hellotest.Service {
 		"SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_TRACING_PLUGIN_DIR="+filepath.Dir(console))
 }
 
-func get(ctx context.Context, t *testing.T, url string) *http.Response {
+// get gives the beginning of a response, and its body, which is closed as the
+// test ends.
+func get(ctx context.Context, t *testing.T, url string) (http.Header, io.Reader) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -49,7 +51,7 @@ func get(ctx context.Context, t *testing.T, url string) *http.Response {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = resp.Body.Close() })
-	return resp
+	return resp.Header, resp.Body
 }
 
 func TestStreamsAreWhole(t *testing.T) {
@@ -59,13 +61,14 @@ func TestStreamsAreWhole(t *testing.T) {
 		"/events?about=it": "data: What\n\ndata: there\n\ndata: is\n\ndata: to\n\ndata: say\n\ndata: about\n\ndata: it\n\n" +
 			"data: has\n\ndata: been\n\ndata: said.\n\nevent: end\ndata: \n\n",
 	} {
-		resp := get(t.Context(), t, s.URL+path)
-		got, err := io.ReadAll(resp.Body)
+		_, body := get(t.Context(), t, s.URL+path)
+		got, err := io.ReadAll(body)
 		if err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
-	if got, err := io.ReadAll(get(t.Context(), t, s.URL+"/").Body); err != nil || !strings.Contains(string(got), "EventSource") {
+	_, body := get(t.Context(), t, s.URL+"/")
+	if got, err := io.ReadAll(body); err != nil || !strings.Contains(string(got), "EventSource") {
 		t.Errorf("the page: %q, %v", got, err)
 	}
 }
@@ -75,8 +78,8 @@ func TestStreamsAreWhole(t *testing.T) {
 func TestHeadBeforeTheFirstEvent(t *testing.T) {
 	s := start(t, "1h")
 	ctx, leave := context.WithCancel(t.Context())
-	resp := get(ctx, t, s.URL+"/events?about=it")
-	if got := resp.Header.Get("Content-Type"); got != "text/event-stream" {
+	header, _ := get(ctx, t, s.URL+"/events?about=it")
+	if got := header.Get("Content-Type"); got != "text/event-stream" {
 		t.Errorf("content type %q", got)
 	}
 	leave()
@@ -87,7 +90,8 @@ func TestHeadBeforeTheFirstEvent(t *testing.T) {
 func TestClientThatLeaves(t *testing.T) {
 	s := start(t, "1ms")
 	ctx, leave := context.WithCancel(t.Context())
-	lines := bufio.NewReader(get(ctx, t, s.URL+"/events?about=everything").Body)
+	_, body := get(ctx, t, s.URL+"/events?about=everything")
+	lines := bufio.NewReader(body)
 	for range 50 {
 		if _, err := lines.ReadString('\n'); err != nil {
 			t.Fatal(err)

@@ -38,7 +38,7 @@ func (c Chat) Talk(w http.ResponseWriter, r *http.Request) error {
 	// Browsers of other sites are refused, by their Origin, with status 403.
 	s, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{protocol}})
 	if err != nil {
-		return nil //nolint:nilerr // it has answered the client
+		return nil // it has answered the client
 	}
 	defer func() { _ = s.CloseNow() }()
 	if s.Subprotocol() != protocol {

@@ -7,6 +7,7 @@ replace github.com/servetrace/servetrace => ../..
 require (
 	github.com/DataDog/datadog-agent/pkg/proto v0.82.0
 	github.com/Shopify/toxiproxy/v2 v2.5.0
+	github.com/coder/websocket v1.8.15
 	github.com/google/go-cmp v0.7.0
 	github.com/rs/zerolog v1.28.0
 	github.com/servetrace/servetrace v0.0.0-00010101000000-000000000000

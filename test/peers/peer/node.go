@@ -20,13 +20,25 @@ const nodePatience = 2 * time.Minute
 // not there.
 func Node(tb testing.TB, script string, env ...string) string {
 	tb.Helper()
+	return runScript(tb, "node", script, env)
+}
+
+// Web is Node for the scripts of folder web, which do what a browser does.
+func Web(tb testing.TB, script string, env ...string) string {
+	tb.Helper()
+	return runScript(tb, "web", script, env)
+}
+
+// runScript runs a script of the folder that has the peer's name too.
+func runScript(tb testing.TB, folder, script string, env []string) string {
+	tb.Helper()
 	if _, err := exec.LookPath("node"); err != nil {
 		tb.Skipf("no node, for %s: %v", script, err)
 	}
-	packages := program(tb, "node", "node_modules")
+	packages := program(tb, folder, "node_modules")
 	ctx, cancel := context.WithTimeout(tb.Context(), nodePatience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "node", filepath.Join(moduleDir(tb), "node", script))
+	cmd := exec.CommandContext(ctx, "node", filepath.Join(moduleDir(tb), folder, script))
 	cmd.Env = append(append(baseEnvironment(), "NODE_PATH="+packages), env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

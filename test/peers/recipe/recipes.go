@@ -49,6 +49,23 @@ func All() []Recipe {
 			Optional: true,
 		},
 		{
+			// What browsers have, and a web socket client of another make.
+			Name:  "web",
+			Files: []string{"web/package.json", "web/package-lock.json"},
+			Commands: []Command{
+				{Dir: "{out}", Args: []string{"cp", "{module}/web/package.json", "{module}/web/package-lock.json", "."}},
+				{Dir: "{out}", Args: []string{"npm", "ci", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund"}},
+			},
+			Needs:    []string{"node", "npm"},
+			Optional: true,
+		},
+		{
+			// Its module pins what its tag, which is older than modules, does not.
+			Name:     "h2spec",
+			Files:    []string{"h2spec/go.mod", "h2spec/go.sum"},
+			Commands: []Command{goBuild("{module}/h2spec", "h2spec", "github.com/summerwind/h2spec/cmd/h2spec")},
+		},
+		{
 			// The last, because it takes longest. Its module has nothing but what
 			// Jaeger needs and the checksums of that, which are Jaeger's own: not
 			// all of them can be looked up.
