@@ -94,7 +94,7 @@ func (v *vectors) collect(f *family, to chan<- prometheus.Metric) {
 
 func (s *series) metric(desc *prometheus.Desc) (prometheus.Metric, error) {
 	if s.timing == nil {
-		return prometheus.NewConstMetric(desc, prometheus.CounterValue, float64(s.tally.n.Load()), s.values...)
+		return prometheus.NewConstMetric(desc, prometheus.CounterValue, float64(s.n.Load()), s.values...)
 	}
 	return s.timing.metric(desc, s.values)
 }
