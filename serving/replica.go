@@ -231,8 +231,10 @@ func (u *running) invoke() (err error) {
 
 func (u *running) logPanic(p *tracing.PanicError) {
 	u.replica.log.LogAttrs(u, slog.LevelError, "handler panicked",
-		slog.String("replica", u.replica.info.ReplicaID.String()),
-		slog.String("request_id", u.request.ID),
+		slog.String(tracing.LogApp, u.replica.info.App),
+		slog.String(tracing.LogDeployment, u.replica.info.Deployment),
+		slog.String(tracing.LogReplica, u.replica.info.ReplicaID.UniqueID),
+		slog.String(tracing.LogRequestID, u.request.ID),
 		slog.Any("panic", p.Value),
 		slog.String("stack", string(p.Stack)))
 }

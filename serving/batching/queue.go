@@ -470,7 +470,9 @@ func (q *queue[In, Out]) panicked(ctx context.Context, msg string, v any, items 
 	p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
 	q.replica.Log.LogAttrs(ctx, slog.LevelError, msg,
 		slog.String("batcher", q.core.name),
-		slog.String("replica", q.replica.App+"#"+q.replica.Deployment+"#"+q.replica.UniqueID),
+		slog.String(tracing.LogApp, q.replica.App),
+		slog.String(tracing.LogDeployment, q.replica.Deployment),
+		slog.String(tracing.LogReplica, q.replica.UniqueID),
 		slog.Int("requests", items),
 		slog.Any("panic", v),
 		slog.String("stack", string(p.Stack)))

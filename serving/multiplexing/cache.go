@@ -399,7 +399,9 @@ func (c *cache[M]) panicked(ctx context.Context, msg, id string, v any) error {
 	p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
 	c.replica.Log.LogAttrs(ctx, slog.LevelError, msg,
 		slog.String("model_id", id),
-		slog.String("replica", c.replica.App+"#"+c.replica.Deployment+"#"+c.replica.UniqueID),
+		slog.String(tracing.LogApp, c.replica.App),
+		slog.String(tracing.LogDeployment, c.replica.Deployment),
+		slog.String(tracing.LogReplica, c.replica.UniqueID),
 		slog.Any("panic", v),
 		slog.String("stack", string(p.Stack)))
 	return p
