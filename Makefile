@@ -131,12 +131,12 @@ lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	cd test/peers && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers/ddagent && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 
-generate: $(PROTO_TOOLS) ## Write internal/gen anew from proto/
+generate: $(PROTO_TOOLS) ## Write internal/gen and the code of examples/grpc anew from their .proto files
 	PATH="$(PROTO_PATH)" $(BUF) generate
 
 # Generates beside the work tree, so that it changes nothing and also works
 # where there are other changes. buf breaking starts with the first tag.
-checkgenerate: $(PROTO_TOOLS) ## Check proto/, and that internal/gen is fresh and go.mod tidy
+checkgenerate: $(PROTO_TOOLS) ## Check the .proto files, and that the code made of them is fresh and go.mod tidy
 	$(BUF) lint
 	$(BUF) format --diff --exit-code
 	@tag=$$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null) || exit 0; \
@@ -144,7 +144,9 @@ checkgenerate: $(PROTO_TOOLS) ## Check proto/, and that internal/gen is fresh an
 	$(BUF) breaking --against ".git#tag=$$tag"
 	@fresh=$$(mktemp -d) || exit 1; trap 'rm -rf "$$fresh"' EXIT; \
 	PATH="$(PROTO_PATH)" $(BUF) generate -o "$$fresh" || exit 1; \
-	diff -r internal/gen "$$fresh/internal/gen" || { echo 'internal/gen is stale: run make generate' >&2; exit 1; }
+	for made in internal/gen examples/grpc/translatev1; do \
+	  diff -r $$made "$$fresh/$$made" || { echo "$$made is stale: run make generate" >&2; exit 1; }; \
+	done
 	$(GO) mod tidy -diff
 	$(GO) -C test/contrib mod tidy -diff
 	$(GO) -C test/peers mod tidy -diff
