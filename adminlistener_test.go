@@ -269,6 +269,9 @@ func TestAdminPortIsTheServicesPort(t *testing.T) {
 		"by name":           {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_HTTP_PORT": "9", "SERVE_HTTP_HOST": "localhost"}, `SERVE_ADMIN_PORT="9": that is`},
 		"other addresses":   {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_HTTP_PORT": "9", "SERVE_HTTP_HOST": "127.0.0.2"}, ""},
 		"any free ones":     {map[string]string{"SERVE_ADMIN_PORT": "0", "SERVE_HTTP_PORT": "0"}, ""},
+		"that of gRPC":      {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_GRPC_PORT": "9"}, `SERVE_ADMIN_PORT="9": that is SERVE_GRPC_PORT too`},
+		"gRPC and HTTP":     {map[string]string{"SERVE_GRPC_PORT": "8000"}, `SERVE_GRPC_PORT="8000": that is SERVE_HTTP_PORT too`},
+		"gRPC not asked":    {map[string]string{"SERVE_ADMIN_PORT": "9000"}, ""},
 		"no admin listener": {map[string]string{"SERVE_HTTP_PORT": "8001"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

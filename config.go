@@ -41,7 +41,7 @@ type Config struct {
 	// Tracing are those of sampling, propagation and the resource. Where it is
 	// disabled, no plugin starts.
 	Tracing tracing.Config
-	// Serving are those of the HTTP proxy and of the apps.
+	// Serving are those of the HTTP proxy, the gRPC proxy and the apps.
 	Serving serving.Config
 	// Admin are those of the listener for operators, with the status page and
 	// the metrics. Zero: there is none.
@@ -99,17 +99,31 @@ func (f LogFormat) check() error {
 	return fmt.Errorf("%s=%q: want %s or %s", EnvLogFormat, string(f), LogText, LogJSON)
 }
 
-// clash says that the two listeners can not both be had: without it the second
-// to listen would blame another process.
+// clash says which listeners can not both be had: without it the second to
+// listen would blame another process. Whether there is one for gRPC, only the
+// apps say: its default clashes with nothing here.
 func (c Config) clash() error {
-	// An address that is none, which is told of its part, has no port here.
-	host, port, _ := net.SplitHostPort(cmp.Or(c.Serving.HTTPAddr, serving.DefaultHTTPAddr))
-	adminHost, adminPort, _ := net.SplitHostPort(c.Admin.Addr)
-	if adminPort != "" && adminPort != "0" && adminPort == port && overlap(host, adminHost) {
-		return fmt.Errorf("%s=%q: that is %s too, and both listen at %s; give them different ports",
-			admin.EnvPort, adminPort, serving.EnvHTTPPort, adminHost)
+	listeners := []struct{ addr, variable string }{
+		{cmp.Or(c.Serving.HTTPAddr, serving.DefaultHTTPAddr), serving.EnvHTTPPort},
+		{c.Serving.GRPC.Addr, serving.EnvGRPCPort},
+		{c.Admin.Addr, admin.EnvPort},
 	}
-	return nil
+	var faults []error
+	for i, later := range listeners {
+		// An address that is none, which is told of its part, has no port here.
+		host, port, _ := net.SplitHostPort(later.addr)
+		if port == "" || port == "0" {
+			continue
+		}
+		for _, earlier := range listeners[:i] {
+			otherHost, otherPort, _ := net.SplitHostPort(earlier.addr)
+			if otherPort == port && overlap(otherHost, host) {
+				faults = append(faults, fmt.Errorf("%s=%q: that is %s too, and both listen at %s; give them different ports",
+					later.variable, port, earlier.variable, host))
+			}
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // overlap tells whether one of two hosts stands for the other, or for all. Names

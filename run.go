@@ -220,6 +220,9 @@ func (s *service) setGlobals(provider *tracing.Provider) {
 // announce is the one line that says what runs.
 func (s *service) announce(provider *tracing.Provider) {
 	args := []any{"url", "http://" + s.server.Addr().String()}
+	if addr := s.server.GRPCAddr(); addr != nil {
+		args = append(args, "grpc", addr.String())
+	}
 	switch {
 	case provider.Enabled():
 		args = append(args, "tracing", "on", "plugins", s.plugins(),

@@ -53,6 +53,10 @@ var samples = map[string]string{
 	"http_options.host": "0.0.0.0", "http_options.port": "1", "http_options.request_timeout_s": "1.5",
 	"http_options.keep_alive_timeout_s": "2", "http_options.graceful_shutdown_timeout_s": "3",
 	"http_options.min_draining_period_s": "5", "http_options.backpressure_status_code": "429", "http_options.backpressure_retry_after_s": "2.5", "http_options.read_header_timeout_s": "4", "http_options.stall_timeout_s": "0", "http_options.max_header_bytes": "5000",
+	"grpc_options.host": "0.0.0.0", "grpc_options.port": "1", "grpc_options.request_timeout_s": "1.5",
+	"grpc_options.max_message_bytes": "2000", "grpc_options.max_streams": "7", "grpc_options.max_header_bytes": "5000",
+	"grpc_options.stall_timeout_s": "0", "grpc_options.connection_timeout_s": "2",
+	"grpc_options.keepalive_time_s": "3", "grpc_options.keepalive_min_time_s": "4",
 	"logging_config.log_level": "DEBUG", "logging_config.encoding": "JSON", "logging_config.enable_access_log": "false",
 	"admin.host": "0.0.0.0", "admin.port": "0", "admin.pprof": "true",
 	"applications[].name": "a", "applications[].route_prefix": "/a", "applications[].deployments[].name": "D",
@@ -133,6 +137,8 @@ func TestWrongValues(t *testing.T) {
 		"tracing_config.plugins.NAME.limits.memory":    {"1 MB", `: entry "p=1 MB": "1 MB" must be a number of bytes above zero, such as 64MiB`},
 		"tracing_config.plugins.NAME.limits.max_procs": {"0", `: entry "p=0": "0" must be a whole number above zero`},
 		"http_options.port":                            {"70000", `="70000": want a whole number from 0 to 65535`},
+		"grpc_options.max_message_bytes":               {"1", `="1": want a whole number from 1024 to 2147483647`},
+		"grpc_options.max_streams":                     {"0", `="0": want a whole number from 1 to 2147483647`},
 		"http_options.max_header_bytes":                {"1", `="1": want a whole number from 4096 to 16777216`},
 	} {
 		t.Run(path, func(t *testing.T) {

@@ -55,7 +55,7 @@ func TestSnippets(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := buildPrograms(t, root)
-	for _, name := range []string{"guide.md", "plugins.md", "processors.md", "service-file.md", "operations.md", "otlp.md", "serving.md", "deployments.md", "batching.md", "multiplexing.md", "../README.md"} {
+	for _, name := range []string{"guide.md", "plugins.md", "processors.md", "service-file.md", "operations.md", "otlp.md", "serving.md", "grpc.md", "deployments.md", "batching.md", "multiplexing.md", "../README.md"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -64,6 +64,12 @@ func (a *App) deployments() []*Deployment {
 	return append([]*Deployment{a.ingress}, a.others...)
 }
 
+// overHTTP says whether HTTP requests reach the app. One whose ingress has gRPC
+// services alone has no use for a route.
+func (a *App) overHTTP() bool {
+	return a.ingress == nil || a.ingress.handler != nil || !a.ingress.rpcs.any()
+}
+
 // check returns every fault of the app and its deployments.
 func (a *App) check() error {
 	var faults []error

@@ -50,8 +50,9 @@ const (
 	mostHeaderBytes  = 16 << 20
 )
 
-// Config holds an operator's settings of the HTTP proxy. The zero value is
-// ready for use: it serves on 127.0.0.1:8000 with every limit at its default.
+// Config holds an operator's settings of the proxies: those of HTTP, and in GRPC
+// those of gRPC. The zero value is ready for use: it serves on 127.0.0.1:8000
+// with every limit at its default.
 type Config struct {
 	// HTTPAddr is the host:port to listen on. An empty host means every
 	// address, port 0 any free one. Empty: 127.0.0.1:8000.
@@ -109,11 +110,14 @@ type Config struct {
 	// Apps go over what the code of the apps says. An app or deployment that the
 	// program does not have is an error of New. [Server.Apply] changes them.
 	Apps []AppConfig
+
+	// GRPC are the settings of the gRPC proxy.
+	GRPC GRPCConfig
 }
 
-// ConfigFromEnv reads the variables above through getenv; an empty value counts
-// as unset. Its error names every variable at fault, what it held and what is
-// allowed. Fields without a variable set stay zero.
+// ConfigFromEnv reads the variables above, and those of gRPC, through getenv; an
+// empty value counts as unset. Its error names every variable at fault, what it
+// held and what is allowed. Fields without a variable set stay zero.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	env := envReader{getenv: getenv}
 	cfg := Config{
@@ -127,6 +131,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		StallTimeout:           env.duration(EnvStallTimeout),
 		MaxHeaderBytes:         env.integer(EnvMaxHeaderBytes, 0, leastHeaderBytes, mostHeaderBytes),
 		QuietAccessLog:         !env.boolean(EnvAccessLog, true),
+		GRPC:                   grpcConfigFromEnv(&env),
 	}
 	if cfg.StallTimeout == 0 && getenv(EnvStallTimeout) != "" {
 		cfg.StallTimeout = -1
@@ -146,7 +151,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 func (c Config) Validate() error {
 	var faults []error
 	if c.HTTPAddr != "" {
-		if err := checkAddr(c.HTTPAddr); err != nil {
+		if err := checkAddr("HTTPAddr", c.HTTPAddr); err != nil {
 			faults = append(faults, err)
 		}
 	}
@@ -171,7 +176,7 @@ func (c Config) Validate() error {
 	if n := c.MaxHeaderBytes; n != 0 && (n < leastHeaderBytes || n > mostHeaderBytes) {
 		faults = append(faults, fmt.Errorf("MaxHeaderBytes %d: want %d to %d", n, leastHeaderBytes, mostHeaderBytes))
 	}
-	return errors.Join(faults...)
+	return errors.Join(append(faults, c.GRPC.faults()...)...)
 }
 
 // withDefaults puts the defaults in place of zeros.
@@ -197,16 +202,17 @@ func (c Config) withDefaults() Config {
 	if c.MaxHeaderBytes == 0 {
 		c.MaxHeaderBytes = defaultMaxHeaderBytes
 	}
+	c.GRPC = c.GRPC.withDefaults()
 	return c
 }
 
-func checkAddr(addr string) error {
+func checkAddr(field, addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return fmt.Errorf("HTTPAddr %q: want host:port: %w", addr, err)
+		return fmt.Errorf("%s %q: want host:port: %w", field, addr, err)
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return fmt.Errorf("HTTPAddr %q: want a port from 0 to 65535", addr)
+		return fmt.Errorf("%s %q: want a port from 0 to 65535", field, addr)
 	}
 	return nil
 }

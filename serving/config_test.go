@@ -83,7 +83,7 @@ app "a": route prefix "/" is that of app "a"
 app "b/c": name "b/c": want 1 to 63 letters, digits, '-', '_' or '.'
 route prefix "/x/": want "/" or a clean path such as /api, without wildcards, outside /-/
 deployment "D#1": name "D#1": want 1 to 63 letters, digits, '-', '_' or '.'
-no handler
+no handler, and no gRPC service
 replicas 0: want 1 or more
 max_ongoing_requests 0: want 1 or more
 max_queued_requests -2: want -1 (no limit), 0 or more

@@ -22,6 +22,8 @@ type Deployment struct {
 	// locals construct the values of PerReplica.
 	locals []func(context.Context) (any, error)
 
+	rpcs rpcServices // its gRPC services
+
 	target atomic.Pointer[target] // set once, when a server is built for it
 }
 
@@ -103,9 +105,10 @@ func (d *Deployment) check(ingress bool) error {
 	if !validName(d.name) {
 		faults = append(faults, fmt.Errorf("name %q: want 1 to %d letters, digits, '-', '_' or '.'", d.name, maxNameLen))
 	}
-	if ingress && d.handler == nil {
-		faults = append(faults, errors.New("no handler"))
+	if ingress && d.handler == nil && !d.rpcs.any() {
+		faults = append(faults, errors.New("no handler, and no gRPC service"))
 	}
+	faults = append(faults, d.rpcs.checkFor(ingress)...)
 	if d.target.Load() != nil {
 		faults = append(faults, errors.New("a server has it already: build one for each"))
 	}

@@ -1,6 +1,6 @@
-// Package serving runs applications behind an HTTP proxy, in the manner of Ray
-// Serve: the proxy finds the app by route prefix, a router chooses one of its
-// deployment's replicas, and the replica runs the handler. Each of the three
+// Package serving runs applications behind an HTTP and a gRPC proxy, in the manner
+// of Ray Serve: the proxy finds the app by route prefix or by metadata, a router
+// chooses one of its deployment's replicas, and the replica runs the handler. Each of the three
 // has its span, made through package tracing. A handler calls the app's other
 // deployments by [Handle] and [StreamHandle], which is a router and a replica
 // again, with their spans below the caller's.
@@ -37,5 +37,5 @@
 // them.
 //
 // Open proxy.go first, then target.go, router.go, replica.go and response.go;
-// handle.go for calls between deployments.
+// handle.go for calls between deployments, grpc.go and grpccall.go for gRPC.
 package serving

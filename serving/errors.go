@@ -13,7 +13,8 @@ import (
 
 // Why the runtime ended a request that its handler had not ended. A handler
 // finds the reason with [context.Cause] of its request's context; the context's
-// own error stays [context.DeadlineExceeded] or [context.Canceled].
+// own error stays [context.DeadlineExceeded] or [context.Canceled]. Where they
+// tell of a status, it is that of HTTP; docs/grpc.md has the codes of gRPC.
 var (
 	// ErrRequestTimeout: the request was not answered within
 	// [Config.RequestTimeout], or [WithRequestTimeout] of its app. The client got status 408, or a cut stream if
@@ -38,6 +39,10 @@ var (
 	// side, or by the handler. It matches [context.Canceled]. A client that left
 	// without a close frame is ErrClientGone.
 	ErrSocketClosed error = &causeError{"socket closed", context.Canceled}
+
+	// ErrClientDeadline: the deadline that a gRPC client has set for its call has
+	// passed. It matches [context.DeadlineExceeded].
+	ErrClientDeadline error = &causeError{"client's deadline has passed", context.DeadlineExceeded}
 
 	// ErrReplicaStopped: the replica that had the request stopped, because it was
 	// unhealthy or one too many, and the request ran on beyond the deployment's
@@ -168,7 +173,7 @@ func isAbort(err error) bool { return errors.Is(err, http.ErrAbortHandler) }
 // errors they are.
 func spanError(err error) error {
 	switch {
-	case errors.Is(err, ErrRequestTimeout):
+	case errors.Is(err, ErrRequestTimeout), errors.Is(err, ErrClientDeadline):
 		return context.DeadlineExceeded
 	case errors.Is(err, ErrClientGone):
 		return context.Canceled

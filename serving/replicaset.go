@@ -28,6 +28,9 @@ type replicaSet struct {
 	// backoff is how long to wait before the next start once that many rounds
 	// of starts have failed, one or more.
 	backoff func(rounds int) time.Duration
+	// changed is told, without a lock held, that something may have; nil: nobody
+	// asks.
+	changed func()
 
 	// hooks is the context of user code outside of calls. It ends when a stop
 	// has no more time.
@@ -108,6 +111,9 @@ func (s *replicaSet) unlock() {
 	s.mu.Unlock()
 	for _, line := range lines {
 		line()
+	}
+	if s.changed != nil {
+		s.changed()
 	}
 }
 

@@ -17,8 +17,16 @@ const maxRequestIDLen = 128
 // requestID gives the client's X-Request-ID if it is fit to be repeated in
 // headers, logs and file names, else a fresh UUIDv4. Of several, the first counts.
 func requestID(h http.Header) string {
-	if ids := h[headerRequestID]; len(ids) > 0 && validRequestID(ids[0]) {
-		return ids[0]
+	if ids := h[headerRequestID]; len(ids) > 0 {
+		return fitRequestID(ids[0])
+	}
+	return uuid.NewString()
+}
+
+// fitRequestID gives the client's id, or a fresh one if that is not fit.
+func fitRequestID(id string) string {
+	if validRequestID(id) {
+		return id
 	}
 	return uuid.NewString()
 }

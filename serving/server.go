@@ -18,18 +18,22 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Server serves apps over HTTP/1.1 and unencrypted HTTP/2 (prior knowledge).
+// Server serves apps over HTTP/1.1 and unencrypted HTTP/2 (prior knowledge), and
+// on a port of its own the gRPC services of those that have some.
 // Its methods are safe for concurrent use.
 type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	http    *http.Server
+	grpc    *grpcFront // nil where no app has gRPC services
 	work    *work
 	conns   *conns
 	watch   *watch
 	metrics *metrics.Set
 	cut     context.CancelCauseFunc // ends every request's context
-	done    chan struct{}           // closed when nothing is accepted any more
+	ended   chan struct{}           // closed when HTTP accepts nothing any more
+	over    sync.Once
+	done    chan struct{} // closed by over
 
 	apps  []*App
 	order []*replicaSet // by the order of the apps, the ingress of each first
@@ -81,6 +85,7 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		work:    newWork(),
 		conns:   newConns(),
 		metrics: metrics.New(),
+		ended:   make(chan struct{}),
 		done:    make(chan struct{}),
 		apps:    apps,
 		sets:    map[*Deployment]*replicaSet{},
@@ -91,6 +96,9 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		for _, d := range a.deployments() {
 			d.target.Store(s.deploy(a.name, d, said[d], o.tracing))
 		}
+		if a.ingress.handler == nil {
+			continue // it has gRPC services only
+		}
 		routes = append(routes, &route{
 			target:  a.ingress.target.Load(),
 			prefix:  prefixes[a],
@@ -100,7 +108,14 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	}
 	base, cut := context.WithCancelCause(context.Background())
 	s.cut = cut
-	s.http = s.newHTTPServer(base, newProxy(s, routes, o.tracing))
+	front := newProxy(s, routes, o.tracing)
+	s.http = s.newHTTPServer(base, front)
+	s.grpc = newGRPCFront(s, apps, front.component, o.tracing)
+	if s.grpc != nil {
+		for _, set := range s.order {
+			set.changed = s.grpc.builtin.refresh
+		}
+	}
 	return s, nil
 }
 
@@ -123,11 +138,12 @@ func checkApps(apps []*App, prefixes map[*App]string) error {
 			faults = append(faults, fmt.Errorf("app %q: name used twice", a.name))
 		}
 		names[a.name] = true
-		prefix := prefixes[a]
-		if other, is := taken[prefix]; is {
-			faults = append(faults, fmt.Errorf("app %q: route prefix %q is that of app %q", a.name, prefix, other))
+		if prefix := prefixes[a]; a.overHTTP() {
+			if other, is := taken[prefix]; is {
+				faults = append(faults, fmt.Errorf("app %q: route prefix %q is that of app %q", a.name, prefix, other))
+			}
+			taken[prefix] = a.name
 		}
-		taken[prefix] = a.name
 		for _, d := range a.deployments() {
 			if other, taken := owners[d]; taken && d != nil && other != a.name {
 				faults = append(faults, fmt.Errorf("app %q: deployment %q is that of app %q: build one for each", a.name, d.name, other))
@@ -215,24 +231,41 @@ func (s *Server) Start(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("start server: %w", err)
 	}
+	if s.grpc != nil {
+		if err := s.grpc.start(ctx); err != nil {
+			_ = l.Close() // nobody was told of it
+			return err
+		}
+	}
 	s.started, s.addr = true, l.Addr()
 	for _, set := range s.order {
 		set.start() // ends by Shutdown
 	}
 	s.work.start()
 	s.watch.start() // ends by Shutdown
-	go s.serve(l)   // ends by Shutdown, which waits for done
+	go s.serve(l)   // ends by Shutdown, which waits for it
 	return nil
 }
 
 func (s *Server) serve(l net.Listener) {
+	defer close(s.ended)
 	err := s.http.Serve(l)
-	if !errors.Is(err, http.ErrServerClosed) {
-		s.mu.Lock()
-		s.err = fmt.Errorf("serve %s: %w", l.Addr(), err)
-		s.mu.Unlock()
+	if errors.Is(err, http.ErrServerClosed) {
+		s.end(nil)
+		return
 	}
-	close(s.done)
+	s.end(fmt.Errorf("serve %s: %w", l.Addr(), err))
+}
+
+// end tells that connections are no longer accepted; err is a listener's. The
+// first call counts.
+func (s *Server) end(err error) {
+	s.over.Do(func() {
+		s.mu.Lock()
+		s.err = err
+		s.mu.Unlock()
+		close(s.done)
+	})
 }
 
 // Collector gives the metrics of the server, for a registry of the program's own;
@@ -250,8 +283,19 @@ func (s *Server) Addr() net.Addr {
 	return s.addr
 }
 
+// GRPCAddr is the address that the gRPC proxy listens on, with the real port; nil
+// before Start, and where no app has gRPC services.
+func (s *Server) GRPCAddr() net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.started || s.grpc == nil {
+		return nil
+	}
+	return s.grpc.doors.listener.Addr()
+}
+
 // Done is closed when a started server accepts no more connections: because
-// Shutdown got that far, or because the listener failed, which Err then tells.
+// Shutdown got that far, or because a listener failed, which Err then tells.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
 // Err is nil while the server serves and after an ordinary end, else why it

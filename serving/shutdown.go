@@ -37,21 +37,34 @@ const closeGrace = 2 * cutGrace
 
 func (s *Server) shutdown(ctx context.Context) error {
 	s.work.leave()
+	s.Addr() // Start is through with it, or will refuse
+	if s.grpc != nil {
+		s.grpc.leave()
+	}
 	s.linger(ctx)
 	s.work.drain()
 	// Only now: it closes idle connections, also one whose request net/http has
 	// just read. Nobody serves that any more.
 	s.http.SetKeepAlivesEnabled(false)
+	if s.grpc != nil {
+		s.grpc.drain()
+	}
 	cutOff := 0
 	select {
 	case <-s.work.idle:
 	case <-ctx.Done():
 		cutOff, _ = s.work.counts()
 		s.cut(ErrShuttingDown)
+		if s.grpc != nil {
+			s.grpc.proxy.calls.cutOff(ErrShuttingDown)
+		}
 		s.settle()
 	}
 	notEnded := s.stopReplicas(ctx)
 	s.closeConns(ctx)
+	if s.grpc != nil {
+		s.grpc.stop(ctx)
+	}
 	s.watch.stop()
 	s.cut(ErrShuttingDown)
 	if _, running := s.work.counts(); cutOff > 0 || running > 0 {
@@ -118,7 +131,7 @@ func (s *Server) closeConns(ctx context.Context) {
 		}
 	}
 	if s.Addr() != nil {
-		<-s.done
+		<-s.ended
 	}
 }
 

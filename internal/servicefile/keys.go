@@ -125,6 +125,27 @@ var keys = []Key{
 	{Path: "http_options.max_header_bytes", Variable: "SERVE_HTTP_MAX_HEADER_BYTES", Default: "65536", form: integer,
 		Meaning: "most bytes of a request's line and headers"},
 
+	{Path: "grpc_options.host", Variable: "SERVE_GRPC_HOST", Default: "127.0.0.1", form: text,
+		Meaning: "address to listen on for gRPC, where an application has gRPC services"},
+	{Path: "grpc_options.port", Variable: "SERVE_GRPC_PORT", Default: "9000", form: integer,
+		Meaning: "port of it; 0 takes any free one"},
+	{Path: "grpc_options.request_timeout_s", Variable: "SERVE_GRPC_REQUEST_TIMEOUT", Default: "0", form: secondsOrNone,
+		Meaning: "from a call's arrival to its status; 0 is no limit"},
+	{Path: "grpc_options.max_message_bytes", Variable: "SERVE_GRPC_MAX_MESSAGE_BYTES", Default: "2147483647", form: integer,
+		Meaning: "most bytes of one message, both ways"},
+	{Path: "grpc_options.max_streams", Variable: "SERVE_GRPC_MAX_STREAMS", Default: "1000", form: integer,
+		Meaning: "most calls at a time on one connection"},
+	{Path: "grpc_options.max_header_bytes", Variable: "SERVE_GRPC_MAX_HEADER_BYTES", Default: "65536", form: integer,
+		Meaning: "most bytes of a call's metadata"},
+	{Path: "grpc_options.stall_timeout_s", Variable: "SERVE_GRPC_STALL_TIMEOUT", Default: "60s", form: secondsOrNone,
+		Meaning: "how long a client may hold up its call; 0 is no limit"},
+	{Path: "grpc_options.connection_timeout_s", Variable: "SERVE_GRPC_CONNECTION_TIMEOUT", Default: "10s", form: seconds,
+		Meaning: "how long a new connection may take until it speaks HTTP/2"},
+	{Path: "grpc_options.keepalive_time_s", Variable: "SERVE_GRPC_KEEPALIVE_TIME", Default: "60s", form: seconds,
+		Meaning: "after how much silence the server asks whether a client is still there"},
+	{Path: "grpc_options.keepalive_min_time_s", Variable: "SERVE_GRPC_KEEPALIVE_MIN_TIME", Default: "10s", form: seconds,
+		Meaning: "how often a client may ask that"},
+
 	{Path: "admin.host", Variable: "SERVE_ADMIN_HOST", Default: "127.0.0.1", form: text,
 		Meaning: "address of the status page and the metrics"},
 	{Path: "admin.port", Variable: "SERVE_ADMIN_PORT", form: integer,
@@ -207,7 +228,6 @@ var foreign = map[string]struct {
 	"proxy_location":                             {why: onCluster},
 	"target_capacity":                            {why: onCluster},
 	"external_scaler_enabled":                    {why: onCluster},
-	"grpc_options":                               {why: "this version serves no gRPC"},
 	"env_vars": {fatal: true, why: "the variables of this process are set where it is started, " +
 		"and plugins get theirs from there; set them there and take this out"},
 
@@ -222,13 +242,16 @@ var foreign = map[string]struct {
 	"http_options.ssl_keyfile_password": {fatal: true, why: noTLS},
 	"http_options.ssl_ca_certs":         {fatal: true, why: noTLS},
 
+	"grpc_options.grpc_servicer_functions": {why: servicesAreCode},
+
 	"logging_config.logs_dir":                      {why: onLog},
 	"logging_config.additional_log_standard_attrs": {why: onLog},
 }
 
 const (
-	appsAreCode = "the applications of a Go service are compiled in"
-	onCluster   = "it is about a cluster, and this is one process"
-	noTLS       = "this service speaks plain HTTP; end TLS in the proxy before it"
-	onLog       = "the log goes to standard error, and its fields are always the same"
+	appsAreCode     = "the applications of a Go service are compiled in"
+	servicesAreCode = "the gRPC services of a Go service are compiled in"
+	onCluster       = "it is about a cluster, and this is one process"
+	noTLS           = "this service speaks plain HTTP; end TLS in the proxy before it"
+	onLog           = "the log goes to standard error, and its fields are always the same"
 )

@@ -1,0 +1,91 @@
+package serving
+
+import (
+	"io"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+)
+
+// TestGRPCKinds makes a call of each kind, and looks at what the spans say of it.
+func TestGRPCKinds(t *testing.T) {
+	r := startGRPC(t, Config{}, testService{})
+	for _, c := range []struct {
+		method    string
+		streaming bool // the answer
+		call      func(opts ...grpc.CallOption) (string, error)
+	}{
+		{"UnaryCall", false, func(opts ...grpc.CallOption) (string, error) {
+			out, err := r.stub.UnaryCall(patient(t), &pb.SimpleRequest{Payload: payload(2)}, opts...)
+			return out.GetUsername(), err
+		}},
+		{"StreamingOutputCall", true, func(opts ...grpc.CallOption) (string, error) {
+			stream, err := r.stub.StreamingOutputCall(patient(t), &pb.StreamingOutputCallRequest{
+				ResponseParameters: []*pb.ResponseParameters{{Size: 1}, {Size: 2}},
+			}, opts...)
+			if err != nil {
+				return "", err
+			}
+			return drainSizes(stream)
+		}},
+		{"StreamingInputCall", false, func(opts ...grpc.CallOption) (string, error) {
+			stream, err := r.stub.StreamingInputCall(patient(t), opts...)
+			if err != nil {
+				return "", err
+			}
+			for size := range 3 {
+				if err := stream.Send(&pb.StreamingInputCallRequest{Payload: payload(size)}); err != nil {
+					return "", err
+				}
+			}
+			out, err := stream.CloseAndRecv()
+			return out.String(), err
+		}},
+		{"FullDuplexCall", true, func(opts ...grpc.CallOption) (string, error) {
+			stream, err := r.stub.FullDuplexCall(patient(t), opts...)
+			if err != nil {
+				return "", err
+			}
+			for size := range 3 {
+				if err := stream.Send(&pb.StreamingOutputCallRequest{Payload: payload(size)}); err != nil {
+					return "", err
+				}
+			}
+			if err := stream.CloseSend(); err != nil {
+				return "", err
+			}
+			return drainSizes(stream)
+		}},
+	} {
+		var trailer metadata.MD
+		got, err := c.call(grpc.Trailer(&trailer))
+		if err != nil {
+			t.Errorf("%s: %v", c.method, err)
+			continue
+		}
+		t.Log(got, trailer)
+		spans := r.spans.take(t, 3)
+		want := []string{"proxy_grpc_request code=OK OK", "route_to_replica", "replica_handle_request"}
+		if diff := cmp.Diff(want, rpcDigests(spans)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.method, diff)
+		}
+	}
+}
+
+// drainSizes writes down the sizes of what a stream sends.
+func drainSizes(stream grpc.ServerStreamingClient[pb.StreamingOutputCallResponse]) (string, error) {
+	text := ""
+	for {
+		switch out, err := stream.Recv(); err {
+		case nil:
+			text += string(rune('0' + len(out.GetPayload().GetBody())))
+		case io.EOF:
+			return text, nil
+		default:
+			return text, err
+		}
+	}
+}

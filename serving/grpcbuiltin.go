@@ -1,0 +1,213 @@
+package serving
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+	"google.golang.org/grpc/status"
+
+	rayserve "github.com/servetrace/servetrace/internal/gen/ray/serve"
+)
+
+// builtinServices are those that the proxy serves itself. Calls of them have no
+// span and no line in the access log.
+var builtinServices = map[string]bool{
+	rayserve.RayServeAPIService_ServiceDesc.ServiceName:        true,
+	healthv1.Health_ServiceDesc.ServiceName:                    true,
+	reflectionv1.ServerReflection_ServiceDesc.ServiceName:      true,
+	reflectionv1alpha.ServerReflection_ServiceDesc.ServiceName: true,
+}
+
+// grpcBuiltin is what those services answer from.
+type grpcBuiltin struct {
+	proxy  *grpcProxy
+	health *health.Server
+	names  []string // of all apps, sorted
+	over   context.Context
+	v1     map[string]reflectionv1.ServerReflectionServer      // by app
+	alpha  map[string]reflectionv1alpha.ServerReflectionServer // by app
+
+	mu   sync.Mutex
+	told map[string]healthv1.HealthCheckResponse_ServingStatus // to health
+}
+
+// newGRPCBuiltin builds them; streams of theirs that last end with over.
+func newGRPCBuiltin(over context.Context, p *grpcProxy) *grpcBuiltin {
+	b := &grpcBuiltin{
+		proxy:  p,
+		health: health.NewServer(),
+		over:   over,
+		v1:     make(map[string]reflectionv1.ServerReflectionServer),
+		alpha:  make(map[string]reflectionv1alpha.ServerReflectionServer),
+		told:   make(map[string]healthv1.HealthCheckResponse_ServingStatus),
+	}
+	for name, app := range p.apps {
+		b.names = append(b.names, name)
+		if !app.services.any() {
+			continue
+		}
+		opts := reflection.ServerOptions{Services: servicesOf{app.services}}
+		b.v1[name], b.alpha[name] = reflection.NewServerV1(opts), reflection.NewServer(opts)
+	}
+	slices.Sort(b.names)
+	b.refresh()
+	return b
+}
+
+// refresh has the health service tell what is so now. A service is well where
+// each deployment of an app that has it is; the proxy, and its own services,
+// where those of all apps are.
+func (b *grpcBuiltin) refresh() {
+	b.mu.Lock() // so that what was seen first is told first
+	defer b.mu.Unlock()
+	all := healthv1.HealthCheckResponse_SERVING
+	services := make(map[string]healthv1.HealthCheckResponse_ServingStatus)
+	for _, app := range b.proxy.apps {
+		now := healthv1.HealthCheckResponse_SERVING
+		if !app.ready() {
+			now = healthv1.HealthCheckResponse_NOT_SERVING
+			all = now
+		}
+		for service := range app.services.infos {
+			if services[service] != healthv1.HealthCheckResponse_NOT_SERVING {
+				services[service] = now
+			}
+		}
+	}
+	services[""] = all
+	for service := range builtinServices {
+		services[service] = all
+	}
+	for service, now := range services {
+		if b.told[service] != now {
+			b.told[service] = now
+			b.health.SetServingStatus(service, now)
+		}
+	}
+}
+
+func (b *grpcBuiltin) registerOn(s *grpc.Server) {
+	rayserve.RegisterRayServeAPIServiceServer(s, rayAPI{b: b})
+	healthv1.RegisterHealthServer(s, endingHealth{Server: b.health, over: b.over})
+	reflectionv1.RegisterServerReflectionServer(s, reflectionV1{b})
+	reflectionv1alpha.RegisterServerReflectionServer(s, reflectionAlpha{b})
+}
+
+// rayAPI is Ray Serve's own service.
+type rayAPI struct {
+	rayserve.UnimplementedRayServeAPIServiceServer
+
+	b *grpcBuiltin
+}
+
+// Healthz implements [rayserve.RayServeAPIServiceServer].
+func (a rayAPI) Healthz(context.Context, *rayserve.HealthzRequest) (*rayserve.HealthzResponse, error) {
+	if reason := a.b.proxy.unready(); reason != "" {
+		return nil, status.Error(codes.Unavailable, reason)
+	}
+	return &rayserve.HealthzResponse{Message: textHealthy}, nil
+}
+
+// ListApplications implements [rayserve.RayServeAPIServiceServer].
+func (a rayAPI) ListApplications(context.Context, *rayserve.ListApplicationsRequest) (*rayserve.ListApplicationsResponse, error) {
+	if reason := a.b.proxy.unready(); reason != "" {
+		return nil, status.Error(codes.Unavailable, reason)
+	}
+	return &rayserve.ListApplicationsResponse{ApplicationNames: a.b.names}, nil
+}
+
+// endingHealth is grpc's health service whose watches end with the server: a
+// stream that waits for its client would hold up the end.
+type endingHealth struct {
+	*health.Server
+
+	over context.Context
+}
+
+// Watch implements [healthv1.HealthServer].
+func (h endingHealth) Watch(in *healthv1.HealthCheckRequest, stream healthv1.Health_WatchServer) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(h.over, cancel)()
+	err := h.Server.Watch(in, endingWatch{stream, ctx})
+	if h.over.Err() != nil {
+		return status.Error(codes.Unavailable, textDraining)
+	}
+	return err
+}
+
+type endingWatch struct {
+	healthv1.Health_WatchServer
+
+	ctx context.Context
+}
+
+// Context implements [grpc.ServerStream].
+func (w endingWatch) Context() context.Context { return w.ctx }
+
+// servicesOf lists an app's services, and the proxy's own, for reflection.
+type servicesOf struct{ services *rpcServices }
+
+var _ reflection.ServiceInfoProvider = servicesOf{}
+
+// GetServiceInfo implements [reflection.ServiceInfoProvider].
+func (s servicesOf) GetServiceInfo() map[string]grpc.ServiceInfo {
+	infos := make(map[string]grpc.ServiceInfo, len(s.services.infos)+len(builtinServices))
+	for name, info := range s.services.infos {
+		infos[name] = info
+	}
+	for name := range builtinServices {
+		infos[name] = grpc.ServiceInfo{}
+	}
+	return infos
+}
+
+// reflected gives the app that a reflection call is about: the one that it
+// names, or the only one with gRPC services.
+func (b *grpcBuiltin) reflected(ctx context.Context) (app string, err error) {
+	md, _ := ctx.Value(metadataKey{}).(metadata.MD)
+	name := last(md, metaApplication)
+	if _, there := b.v1[name]; there {
+		return name, nil
+	}
+	if len(b.v1) == 1 {
+		for only := range b.v1 {
+			return only, nil
+		}
+	}
+	if name == "" {
+		return "", status.Error(codes.NotFound, textNoApplication)
+	}
+	return "", status.Errorf(codes.NotFound, textApplicationUnknown, name)
+}
+
+type reflectionV1 struct{ b *grpcBuiltin }
+
+// ServerReflectionInfo implements [reflectionv1.ServerReflectionServer].
+func (r reflectionV1) ServerReflectionInfo(stream reflectionv1.ServerReflection_ServerReflectionInfoServer) error {
+	app, err := r.b.reflected(stream.Context())
+	if err != nil {
+		return err
+	}
+	return r.b.v1[app].ServerReflectionInfo(stream)
+}
+
+type reflectionAlpha struct{ b *grpcBuiltin }
+
+// ServerReflectionInfo implements [reflectionv1alpha.ServerReflectionServer].
+func (r reflectionAlpha) ServerReflectionInfo(stream reflectionv1alpha.ServerReflection_ServerReflectionInfoServer) error {
+	app, err := r.b.reflected(stream.Context())
+	if err != nil {
+		return err
+	}
+	return r.b.alpha[app].ServerReflectionInfo(stream)
+}

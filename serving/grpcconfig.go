@@ -1,0 +1,189 @@
+package serving
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"strconv"
+	"time"
+)
+
+// The environment variables of the gRPC proxy. Durations are written as Go
+// writes them, sizes in bytes.
+const (
+	EnvGRPCHost              = "SERVE_GRPC_HOST"               // default 127.0.0.1
+	EnvGRPCPort              = "SERVE_GRPC_PORT"               // default 9000; 0 takes any free port
+	EnvGRPCRequestTimeout    = "SERVE_GRPC_REQUEST_TIMEOUT"    // default 0: none
+	EnvGRPCMaxMessageBytes   = "SERVE_GRPC_MAX_MESSAGE_BYTES"  // default 2147483647
+	EnvGRPCMaxStreams        = "SERVE_GRPC_MAX_STREAMS"        // default 1000
+	EnvGRPCMaxHeaderBytes    = "SERVE_GRPC_MAX_HEADER_BYTES"   // default 65536
+	EnvGRPCStallTimeout      = "SERVE_GRPC_STALL_TIMEOUT"      // default 60s; 0: none
+	EnvGRPCConnectionTimeout = "SERVE_GRPC_CONNECTION_TIMEOUT" // default 10s
+	EnvGRPCKeepaliveTime     = "SERVE_GRPC_KEEPALIVE_TIME"     // default 60s
+	EnvGRPCKeepaliveMinTime  = "SERVE_GRPC_KEEPALIVE_MIN_TIME" // default 10s
+)
+
+// DefaultGRPCAddr is what an empty [GRPCConfig.Addr] means.
+const DefaultGRPCAddr = defaultGRPCHost + ":9000"
+
+// What a zero in the other fields of [GRPCConfig] means.
+const (
+	defaultGRPCHost          = "127.0.0.1"
+	defaultGRPCPort          = 9000
+	defaultGRPCMessageBytes  = math.MaxInt32 // Ray's
+	defaultGRPCMaxStreams    = 1000
+	defaultConnectionTimeout = 10 * time.Second
+	defaultKeepaliveTime     = 60 * time.Second
+	defaultKeepaliveMinTime  = 10 * time.Second
+)
+
+// The bounds of what makes sense. Headers of less than leastGRPCHeaderBytes
+// leave no room for a traceparent, a request id and what gRPC itself sends.
+const (
+	leastGRPCMessageBytes = 1 << 10
+	leastGRPCHeaderBytes  = 1 << 10
+)
+
+// GRPCConfig holds an operator's settings of the gRPC proxy, which listens only
+// where the ingress of an app has gRPC services. The zero value is ready for
+// use: it serves on 127.0.0.1:9000 with every limit at its default.
+type GRPCConfig struct {
+	// Addr is the host:port to listen on. An empty host means every address,
+	// port 0 any free one. Empty: 127.0.0.1:9000.
+	Addr string
+
+	// RequestTimeout is how long a call may take, from its arrival to its
+	// status, waiting for a replica included. The client's own deadline holds
+	// beside it. Zero: no limit.
+	RequestTimeout time.Duration
+
+	// MaxMessageBytes bounds one message, both ways, as it is after
+	// decompression and before compression. The call fails with
+	// RESOURCE_EXHAUSTED. Zero: 2147483647, as in Ray. Where clients are not
+	// trusted, set it to what the services need: a message is in memory whole.
+	MaxMessageBytes int
+
+	// MaxStreams is how many calls one connection may carry at a time; a client
+	// that keeps to the rules waits before it begins another. Zero: 1000.
+	MaxStreams int
+
+	// MaxHeaderBytes bounds the metadata of a call, as HTTP/2 counts it: 32
+	// bytes for each field and the field itself, from 1024 to 16 MiB. Beyond, the
+	// stream is reset, and far beyond the connection closed. Zero: 65536.
+	MaxHeaderBytes int
+
+	// StallTimeout is how long a client may hold up its call: send nothing of
+	// the one message that a call without a client stream begins with, or take
+	// nothing of a message that is being sent. It is for a whole message, so
+	// that the largest has to pass within it. A stream of the client's may pause
+	// for as long as it likes. It is measured to an eighth. Zero: 60s. Negative:
+	// no limit.
+	StallTimeout time.Duration
+
+	// ConnectionTimeout is how long a new connection may take until it speaks
+	// HTTP/2. Zero: 10s.
+	ConnectionTimeout time.Duration
+
+	// KeepaliveTime is how long a connection may be silent before the server
+	// asks whether anybody is there; without an answer in 20s the connection is
+	// closed, and its calls are cancelled. Zero: 60s.
+	KeepaliveTime time.Duration
+
+	// KeepaliveMinTime is how often a client may ask that, also without a call;
+	// the connection of one that asks more often is closed. Zero: 10s.
+	KeepaliveMinTime time.Duration
+}
+
+// grpcConfigFromEnv reads the variables above.
+func grpcConfigFromEnv(env *envReader) GRPCConfig {
+	cfg := GRPCConfig{
+		RequestTimeout:    env.duration(EnvGRPCRequestTimeout),
+		MaxMessageBytes:   env.integer(EnvGRPCMaxMessageBytes, 0, leastGRPCMessageBytes, math.MaxInt32),
+		MaxStreams:        env.integer(EnvGRPCMaxStreams, 0, 1, math.MaxInt32),
+		MaxHeaderBytes:    env.integer(EnvGRPCMaxHeaderBytes, 0, leastGRPCHeaderBytes, mostHeaderBytes),
+		StallTimeout:      env.duration(EnvGRPCStallTimeout),
+		ConnectionTimeout: env.duration(EnvGRPCConnectionTimeout),
+		KeepaliveTime:     env.duration(EnvGRPCKeepaliveTime),
+		KeepaliveMinTime:  env.duration(EnvGRPCKeepaliveMinTime),
+	}
+	if cfg.StallTimeout == 0 && env.getenv(EnvGRPCStallTimeout) != "" {
+		cfg.StallTimeout = -1
+	}
+	if host := env.getenv(EnvGRPCHost); host != "" || env.getenv(EnvGRPCPort) != "" {
+		port := env.integer(EnvGRPCPort, defaultGRPCPort, 0, 65535)
+		if host == "" {
+			host = defaultGRPCHost
+		}
+		cfg.Addr = net.JoinHostPort(host, strconv.Itoa(port))
+	}
+	return cfg
+}
+
+// faults lists what is wrong, each with the value seen and what is allowed.
+func (c GRPCConfig) faults() []error {
+	var faults []error
+	if c.Addr != "" {
+		if err := checkAddr("GRPC.Addr", c.Addr); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"GRPC.RequestTimeout", c.RequestTimeout},
+		{"GRPC.ConnectionTimeout", c.ConnectionTimeout},
+		{"GRPC.KeepaliveTime", c.KeepaliveTime},
+		{"GRPC.KeepaliveMinTime", c.KeepaliveMinTime},
+	} {
+		if d.value < 0 {
+			faults = append(faults, fmt.Errorf("%s %v: want zero or more", d.name, d.value))
+		}
+	}
+	for _, n := range []struct {
+		name               string
+		value, least, most int
+	}{
+		{"GRPC.MaxMessageBytes", c.MaxMessageBytes, leastGRPCMessageBytes, math.MaxInt32},
+		{"GRPC.MaxStreams", c.MaxStreams, 1, math.MaxInt32},
+		{"GRPC.MaxHeaderBytes", c.MaxHeaderBytes, leastGRPCHeaderBytes, mostHeaderBytes},
+	} {
+		if n.value != 0 && (n.value < n.least || n.value > n.most) {
+			faults = append(faults, fmt.Errorf("%s %d: want %d to %d", n.name, n.value, n.least, n.most))
+		}
+	}
+	return faults
+}
+
+// withDefaults puts the defaults in place of zeros.
+func (c GRPCConfig) withDefaults() GRPCConfig {
+	if c.Addr == "" {
+		c.Addr = DefaultGRPCAddr
+	}
+	for _, d := range []struct {
+		value *time.Duration
+		zero  time.Duration
+	}{
+		{&c.StallTimeout, defaultStallTimeout},
+		{&c.ConnectionTimeout, defaultConnectionTimeout},
+		{&c.KeepaliveTime, defaultKeepaliveTime},
+		{&c.KeepaliveMinTime, defaultKeepaliveMinTime},
+	} {
+		if *d.value == 0 {
+			*d.value = d.zero
+		}
+	}
+	for _, n := range []struct {
+		value *int
+		zero  int
+	}{
+		{&c.MaxMessageBytes, defaultGRPCMessageBytes},
+		{&c.MaxStreams, defaultGRPCMaxStreams},
+		{&c.MaxHeaderBytes, defaultMaxHeaderBytes},
+	} {
+		if *n.value == 0 {
+			*n.value = n.zero
+		}
+	}
+	return c
+}

@@ -1,0 +1,366 @@
+package serving
+
+import (
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// deaf is a handler that ignores its context until it is let go; then it tells
+// what its context and its stream say.
+type deaf struct {
+	entered chan context.Context
+	release chan struct{}
+	after   chan deafNote
+}
+
+type deafNote struct {
+	Cause      error
+	Send, Recv string
+	Header     bool // whether SetHeader failed
+}
+
+func newDeaf() *deaf {
+	return &deaf{make(chan context.Context, 256), make(chan struct{}), make(chan deafNote, 256)}
+}
+
+func (d *deaf) service() testService {
+	return testService{
+		unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+			d.entered <- ctx
+			<-d.release
+			return &pb.SimpleResponse{}, nil
+		},
+		bidi: func(stream pb.TestService_FullDuplexCallServer) error {
+			d.entered <- stream.Context()
+			<-d.release
+			stream.SetTrailer(metadata.Pairs("late", "1"))
+			err := stream.Send(&pb.StreamingOutputCallResponse{})
+			_, recvErr := stream.Recv()
+			d.after <- deafNote{
+				Cause:  context.Cause(stream.Context()),
+				Send:   told(err),
+				Recv:   told(recvErr),
+				Header: stream.SetHeader(metadata.Pairs("late", "1")) != nil,
+			}
+			return nil
+		},
+	}
+}
+
+// TestGRPCTimeout is G5, our own timeout: the client has its answer while the
+// handler still runs, and the handler can do no harm afterwards.
+func TestGRPCTimeout(t *testing.T) {
+	d := newDeaf()
+	r := startGRPC(t, Config{GRPC: GRPCConfig{RequestTimeout: soon}}, d.service(), onlyOne()...)
+	stream, err := r.stub.FullDuplexCall(with(patient(t), metaRequestID, "mine"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = stream.Recv()
+	if got, want := told(err), "DEADLINE_EXCEEDED: Request mine timed out after 0.03s."; got != want {
+		t.Errorf("client was told %q, want %q", got, want)
+	}
+	if got := stream.Trailer()[metaRequestID]; len(got) != 1 || got[0] != "mine" {
+		t.Errorf("trailer %v, want the request id", stream.Trailer())
+	}
+	r.spans.has(t, "proxy_grpc_request code=DEADLINE_EXCEEDED ERROR() event(context.DeadlineExceeded True)")
+	if n := len(r.spans.all()); n != 2 { // the replica's is open
+		t.Errorf("%d spans while the handler runs, want 2", n)
+	}
+	close(d.release)
+	want := deafNote{
+		Cause:  ErrRequestTimeout,
+		Send:   "DEADLINE_EXCEEDED: request timed out",
+		Recv:   "DEADLINE_EXCEEDED: request timed out",
+		Header: true,
+	}
+	if diff := cmp.Diff(want, receive(t, "the handler's end", d.after), cmp.Comparer(sameError)); diff != "" {
+		t.Errorf("after the timeout (-want +got):\n%s", diff)
+	}
+	r.spans.has(t, "replica_handle_request event(context.DeadlineExceeded False)")
+	r.slotsFree()
+}
+
+func sameError(a, b error) bool { return a == b }
+
+// TestGRPCTimeoutInQueue is G5 for a call that no replica has taken yet.
+func TestGRPCTimeoutInQueue(t *testing.T) {
+	d := newDeaf()
+	r := startGRPC(t, Config{}, d.service(), onlyOne()...)
+	defer close(d.release)
+	go func() { _ = r.unaryCall() }()
+	receive(t, "the first call", d.entered)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	_, err := r.stub.UnaryCall(ctx, &pb.SimpleRequest{})
+	if got := status.Code(err); got != codes.DeadlineExceeded {
+		t.Errorf("client was told %v, want DeadlineExceeded", err)
+	}
+	r.spans.has(t, "proxy_grpc_request code=DEADLINE_EXCEEDED ERROR() event(context.DeadlineExceeded True)")
+	r.spans.has(t, "route_to_replica event(context.DeadlineExceeded True)")
+}
+
+// TestGRPCClientGivesUp is G5 with the client's own deadline, and G6, a client
+// that cancels, or whose connection breaks.
+func TestGRPCClientGivesUp(t *testing.T) {
+	for name, test := range map[string]struct {
+		giveUp func(r *grpcRig, cancel func())
+		ctx    func() (context.Context, context.CancelFunc)
+		proxy  string
+		cause  error // of the handler's context
+	}{
+		"deadline": {
+			func(*grpcRig, func()) {},
+			func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 10*soon) },
+			"code=DEADLINE_EXCEEDED ERROR() event(context.DeadlineExceeded True)",
+			ErrClientDeadline,
+		},
+		"cancel": {
+			func(_ *grpcRig, cancel func()) { cancel() },
+			func() (context.Context, context.CancelFunc) { return context.WithCancel(t.Context()) },
+			"code=CANCELLED ERROR() event(context.Canceled True)",
+			ErrClientGone,
+		},
+		"connection": {
+			func(r *grpcRig, _ func()) { _ = r.conn.Close() },
+			func() (context.Context, context.CancelFunc) { return context.WithCancel(t.Context()) },
+			"code=CANCELLED ERROR() event(context.Canceled True)",
+			ErrClientGone,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ended := make(chan error, 1)
+			entered := make(chan struct{})
+			r := startGRPC(t, Config{}, testService{bidi: func(stream pb.TestService_FullDuplexCallServer) error {
+				close(entered)
+				_, err := stream.Recv() // ends with the call
+				<-stream.Context().Done()
+				ended <- context.Cause(stream.Context())
+				return err
+			}}, onlyOne()...)
+			ctx, cancel := test.ctx()
+			defer cancel()
+			stream, err := r.stub.FullDuplexCall(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			receive(t, "the handler", entered)
+			test.giveUp(r, cancel)
+			if _, err := stream.Recv(); err == nil {
+				t.Error("the client heard nothing of the end")
+			}
+			if got := receive(t, "the handler's end", ended); !sameError(got, test.cause) {
+				t.Errorf("cause of the handler's context: %v, want %v", got, test.cause)
+			}
+			r.spans.has(t, "proxy_grpc_request "+test.proxy)
+			r.spans.has(t, "replica_handle_request"+proxyEvent(test.proxy))
+			r.slotsFree()
+		})
+	}
+}
+
+// proxyEvent is the event of a proxy's digest, as the replica has it.
+func proxyEvent(digest string) string {
+	at := len(digest) - 1
+	for digest[at] != 'e' || digest[at:min(len(digest), at+6)] != "event(" {
+		at--
+	}
+	return " " + digest[at:len(digest)-len("True)")] + "False)"
+}
+
+// TestGRPCQueueFull is G7.
+func TestGRPCQueueFull(t *testing.T) {
+	d := newDeaf()
+	r := startGRPC(t, Config{}, d.service(), append(onlyOne(), WithMaxQueuedRequests(1))...)
+	defer close(d.release)
+	for range 2 {
+		go func() { _ = r.unaryCall() }()
+	}
+	receive(t, "the first call", d.entered)
+	r.queuedRPCs(1)
+	const text = "Request dropped due to backpressure (num_queued_requests=1, max_queued_requests=1)."
+	if got, want := told(r.unaryCall()), "RESOURCE_EXHAUSTED: "+text; got != want {
+		t.Errorf("client was told %q, want %q", got, want)
+	}
+	r.spans.has(t, "proxy_grpc_request code=RESOURCE_EXHAUSTED ERROR("+text+") event(*serving.QueueFullError True)")
+	line := r.access.take(t, "request", 1)[0]
+	if line["code"] != "RESOURCE_EXHAUSTED" || line["level"] != "INFO" || line["replica"] != nil {
+		t.Errorf("access log: %v", line)
+	}
+}
+
+// TestGRPCCancelWhileQueued is G6 for a call that waits: it leaves the queue.
+func TestGRPCCancelWhileQueued(t *testing.T) {
+	d := newDeaf()
+	r := startGRPC(t, Config{}, d.service(), onlyOne()...)
+	defer close(d.release)
+	go func() { _ = r.unaryCall() }()
+	receive(t, "the first call", d.entered)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { _, _ = r.stub.UnaryCall(ctx, &pb.SimpleRequest{}) }()
+	r.queuedRPCs(1)
+	cancel()
+	r.queuedRPCs(0)
+	r.spans.has(t, "proxy_grpc_request code=CANCELLED ERROR() event(context.Canceled True)")
+	r.spans.has(t, "route_to_replica event(context.Canceled True)")
+}
+
+// TestGRPCShutdownWaits: a drain lets a stream go on, turns new calls away, and
+// tells health checks.
+func TestGRPCShutdownWaits(t *testing.T) {
+	r := startGRPC(t, Config{}, testService{})
+	stream, err := r.stub.FullDuplexCall(patient(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo := func() {
+		t.Helper()
+		if err := stream.Send(&pb.StreamingOutputCallRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	echo()
+	ended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patienceOfTests)
+		defer cancel()
+		ended <- r.server.Shutdown(ctx)
+	}()
+	await(t, "the drain", r.server.work.isDraining)
+	echo()
+	for range 3 { // on new connections too
+		other := pb.NewTestServiceClient(r.dialGRPC())
+		_, err = other.UnaryCall(patient(t), &pb.SimpleRequest{})
+		if got, want := told(err), "UNAVAILABLE: This node is being drained."; got != want {
+			t.Errorf("client was told %q, want %q", got, want)
+		}
+	}
+	echo()
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != io.EOF {
+		t.Errorf("the stream ended with %v, want io.EOF", err)
+	}
+	if err := receive(t, "the end of the drain", ended); err != nil {
+		t.Error(err)
+	}
+	if got := rpcDigests(r.spans.take(t, 3)); len(got) != 3 || got[0] != "proxy_grpc_request code=OK OK" {
+		t.Errorf("spans %q, want those of the stream alone", got)
+	}
+}
+
+// TestGRPCShutdownCuts: when there is no more time, calls end with UNAVAILABLE,
+// running and waiting ones, and their contexts say why.
+func TestGRPCShutdownCuts(t *testing.T) {
+	entered, causes := make(chan struct{}), make(chan error, 1)
+	r := startGRPC(t, Config{}, testService{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		close(entered)
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return nil, ctx.Err()
+	}}, onlyOne()...)
+	r.wantShutdown = "drain: 2 requests cut off, 0 handlers still running: context canceled"
+	answers := make(chan error, 2)
+	go func() { answers <- r.unaryCall() }()
+	receive(t, "the handler", entered)
+	go func() { answers <- r.unaryCall() }()
+	r.queuedRPCs(1)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := r.server.Shutdown(ctx); err == nil || err.Error() != r.wantShutdown {
+		t.Errorf("Shutdown: %v, want %q", err, r.wantShutdown)
+	}
+	for range 2 {
+		if got, want := told(receive(t, "an answer", answers)), "UNAVAILABLE: This node is being drained."; got != want {
+			t.Errorf("client was told %q, want %q", got, want)
+		}
+	}
+	if cause := receive(t, "the handler's end", causes); !sameError(cause, ErrShuttingDown) {
+		t.Errorf("cause of the handler's context: %v, want ErrShuttingDown", cause)
+	}
+	r.spans.has(t, "replica_handle_request event(*serving.causeError False)")
+}
+
+// TestGRPCShutdownLeaves: a handler that ignores all of this does not hold up the
+// end for longer than the grace.
+func TestGRPCShutdownLeaves(t *testing.T) {
+	d := newDeaf()
+	r := startGRPC(t, Config{}, d.service())
+	r.wantShutdown = "drain: 1 requests cut off, 1 handlers still running: context canceled"
+	answer := make(chan error, 1)
+	go func() { answer <- r.unaryCall() }()
+	handler := receive(t, "the handler", d.entered)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := r.server.Shutdown(ctx); err == nil || err.Error() != r.wantShutdown {
+		t.Errorf("Shutdown: %v, want %q", err, r.wantShutdown)
+	}
+	if got := status.Code(receive(t, "the answer", answer)); got != codes.Unavailable {
+		t.Errorf("client was told %v, want Unavailable", got)
+	}
+	if handler.Err() == nil {
+		t.Error("the handler's context goes on")
+	}
+	close(d.release)
+	r.slotsFree()
+}
+
+// has waits for a span with the digest.
+func (l *spanLog) has(t testing.TB, digest string) {
+	t.Helper()
+	late := time.After(patienceOfTests)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		var got []string
+		for _, s := range l.all() {
+			if got = append(got, rpcDigest(s)); got[len(got)-1] == digest {
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Errorf("no span %q among %q", digest, got)
+			return
+		}
+	}
+}
+
+// TestGRPCServerKeepsDeadline is G5 for a client that sets a deadline and does
+// nothing when it has passed.
+func TestGRPCServerKeepsDeadline(t *testing.T) {
+	causes := make(chan error, 1)
+	r := startGRPC(t, Config{}, testService{bidi: func(stream pb.TestService_FullDuplexCallServer) error {
+		ctx := stream.Context()
+		<-ctx.Done()
+		if ctx.Err() != context.DeadlineExceeded {
+			t.Errorf("the handler's context ended with %v", ctx.Err())
+		}
+		if _, limited := ctx.Deadline(); !limited {
+			t.Error("the handler's context has no deadline")
+		}
+		causes <- context.Cause(ctx)
+		return nil
+	}}, onlyOne()...)
+	c := r.raw()
+	c.open("/grpc.testing.TestService/FullDuplexCall", "grpc-timeout", "30m")
+	if cause := receive(t, "the handler's end", causes); !sameError(cause, ErrClientDeadline) {
+		t.Errorf("cause of the handler's context: %v, want ErrClientDeadline", cause)
+	}
+	r.spans.has(t, "proxy_grpc_request code=DEADLINE_EXCEEDED ERROR() event(context.DeadlineExceeded True)")
+	r.spans.has(t, "replica_handle_request event(context.DeadlineExceeded False)")
+	r.slotsFree()
+}
