@@ -25,6 +25,9 @@ PROTO_PATH := $(dir $(PROTOC_GEN_GO)):$(dir $(PROTOC_GEN_GO_GRPC)):$(PATH)
 # for another Python or other requirements.
 PYTHON ?= python3
 PYTHON_PLUGIN := examples/python-plugin
+# The recording of real Ray Serve, the same way.
+RAY := test/ray
+RAY_RECORDING := $(RAY)/testdata/ray-2.60.json
 
 # Without cgo a binary runs on any distribution, so that a plugin can be
 # dropped into somebody else's container. The commit is left out where git can
@@ -47,7 +50,7 @@ BENCH ?= .
 BENCHTIME ?= 1s
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python test test-contrib peers test-peers hazards chaos run demo bench lint generate checkgenerate clean help
+.PHONY: all build plugins examples python ray test test-contrib peers test-peers hazards chaos run demo bench lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint: what a bare `make` does
 
@@ -72,6 +75,16 @@ python: ## Make the environment of examples/python-plugin; a notice where there 
 	fi && \
 	if [ -d $(PYTHON_PLUGIN)/.venv ] && [ ! -L $(PYTHON_PLUGIN)/.venv ]; then echo 'make python: $(PYTHON_PLUGIN)/.venv is a folder, not a link of ours, and stays'; \
 	else ln -sfn "$$venv" $(PYTHON_PLUGIN)/.venv; fi
+
+# The test of $(RAY) reads the recording, and needs none of this.
+ray: ## Record the spans of real Ray Serve anew, for test/ray: needs Python, some 300 MB and three minutes
+	@venv=$(TOOLS)/ray-$$({ $(PYTHON) -VV; cat $(RAY)/requirements.txt; } | cksum | cut -d ' ' -f 1); \
+	if [ ! -e "$$venv/complete" ]; then \
+	  rm -rf "$$venv" && $(PYTHON) -m venv "$$venv" && \
+	  "$$venv/bin/python" -m pip install --quiet --only-binary :all: --no-deps -r $(RAY)/requirements.txt && \
+	  "$$venv/bin/python" -m pip check && touch "$$venv/complete"; \
+	fi && \
+	"$$venv/bin/python" -B $(RAY)/record.py $(RAY_RECORDING)
 
 # -race needs cgo, a C compiler and a platform that has it; the dry run asks
 # the go command about all but the compiler.

@@ -72,6 +72,7 @@ var importTable = []struct {
 	{dir: "test/hazards", may: []string{"internal/hazard"}},
 	{dir: "test/spans"}, // a comment, and tests
 	{dir: "test/mixed"}, // the same
+	{dir: "test/ray"},   // the same
 	{dir: "test/chaos", may: []string{"pluginsdk", "semconv"}},
 }
 
