@@ -249,8 +249,8 @@ var keeperRules = []struct {
 	{
 		// The OTLP exporter reads the codes of back ends, and gives those of HTTP
 		// one, for the books; which are final is left to pluginsdk. The gRPC proxy
-		// gives codes to clients, and the example's service does.
-		imported: "google.golang.org/grpc/codes", by: []string{"internal/wire", "internal/gen", "plugins/otlp", "serving", "examples/grpc"},
+		// gives codes to clients, and so do the examples' services.
+		imported: "google.golang.org/grpc/codes", by: []string{"internal/wire", "internal/gen", "plugins/otlp", "serving", "examples/grpc", "examples/instrumented"},
 		why: "gRPC codes of the plugins' contract are known in internal/wire, in one table",
 	},
 	{
