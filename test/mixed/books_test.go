@@ -19,8 +19,16 @@ type books struct {
 	lines    map[key]int    // of the access log, those of other requests too
 	failures map[key]int    // those of them that are errors
 	calls    map[string]int // lines of calls by handle, by deployment
+	taken    map[taken]int  // lines of requests that a replica took
 	faults   []string       // what can be said at once to be wrong
 	names    map[string]string
+}
+
+// taken is by what requests are counted that a replica took. Given up are calls
+// of gRPC that the client did, perhaps before user code had the first message.
+type taken struct {
+	deployment       string
+	sampled, givenUp bool
 }
 
 // key is by what requests are counted: an app's route, a verb and a status.
@@ -63,6 +71,7 @@ type clientView struct {
 	left   bool   // it went, before the end
 	status string // empty: no response
 	cut    bool
+	err    error // of one that saw none
 }
 
 func newBooks(requests int) *books {
@@ -71,6 +80,7 @@ func newBooks(requests int) *books {
 		lines:    map[key]int{},
 		failures: map[key]int{},
 		calls:    map[string]int{},
+		taken:    map[taken]int{},
 		names:    map[string]string{},
 	}
 }
@@ -117,19 +127,23 @@ func (l logBooks) Handle(_ context.Context, r slog.Record) error {
 	if r.Message != "request" {
 		return nil
 	}
-	var id string
+	var id, replica, deployment string
 	var said line
 	r.Attrs(func(a slog.Attr) bool {
 		switch a.Key {
 		case "request_id":
 			id = a.Value.String()
+		case "replica":
+			replica = a.Value.String()
+		case "deployment":
+			deployment = a.Value.String()
 		case "app":
 			said.key.app = a.Value.String()
 		case "route":
 			said.key.route = a.Value.String()
 		case "method":
 			said.key.method = a.Value.String()
-		case "status":
+		case "status", "code":
 			said.key.status = l.name(a.Value.String())
 		case "span_id":
 			said.span, _ = trace.SpanIDFromHex(a.Value.String())
@@ -139,7 +153,14 @@ func (l logBooks) Handle(_ context.Context, r slog.Record) error {
 		return true
 	})
 	said.failed = said.failed || said.key.failed()
+	if said.key.isGRPC() && said.key.status == "NOT_FOUND" {
+		said.failed = false // the client's doing, as OpenTelemetry has it
+	}
 	l.mu.Lock()
+	if replica != "" {
+		givenUp := said.key.status == "CANCELLED" || said.key.status == "DEADLINE_EXCEEDED"
+		l.taken[taken{deployment, said.span.IsValid(), givenUp}]++
+	}
 	l.lines[said.key]++
 	if said.failed {
 		l.failures[said.key]++
@@ -153,13 +174,19 @@ func (l logBooks) Handle(_ context.Context, r slog.Record) error {
 }
 
 // failed tells the statuses of an error: of HTTP, which have three digits, and
-// the close codes of web sockets.
+// the close codes of web sockets. Those of gRPC are errors where there was one.
 func (k key) failed() bool {
-	if len(k.status) == 4 {
+	switch {
+	case k.isGRPC():
+		return false
+	case len(k.status) == 4:
 		return k.status != "1000" && k.status != "1001"
 	}
 	return k.status >= "400"
 }
+
+// isGRPC tells the names of gRPC's codes from numbers.
+func (k key) isGRPC() bool { return k.status != "" && k.status[0] > '9' }
 
 // call counts the line of a call by handle.
 func (l logBooks) call(r slog.Record) {
@@ -223,13 +250,44 @@ func (b *books) checkClientLocked(e *entry, p plan) {
 		if c.status != "" && c.status != e.line.key.status {
 			b.faultLocked("%+v: its client saw the code %s, the server says %+v", p, c.status, e.line)
 		}
-	case c.status == "" && (p.end != abort || e.line.key.status != "500"):
-		b.faultLocked("%+v: its client saw no response, the server says %+v", p, e.line)
-	case c.status != "" && c.status != e.line.key.status:
+	case p.version == overGRPC:
+		if c.status != e.line.key.status {
+			b.faultLocked("%+v: its client saw the code %s, the server says %+v", p, c.status, e.line)
+		}
+	case c.status == "":
+		// The beginning of a response that is cut may be lost with the rest.
+		if !wasCut(e) && (p.end != abort || e.line.key.status != "500") {
+			b.faultLocked("%+v: its client saw no response (%v), the server says %+v", p, c.err, e.line)
+		}
+	case c.status != e.line.key.status:
 		b.faultLocked("%+v: its client saw %s, the server says %+v", p, c.status, e.line)
-	case c.cut != (e.line.failed && e.line.key.status < "400") && c.status != "" && p.end != abort:
+	case c.cut != wasCut(e) && p.end != abort:
 		b.faultLocked("%+v: for its client it was cut %v, the server says %+v", p, c.cut, e.line)
 	}
+}
+
+// wasCut reports whether the server ended a response that had begun other than by
+// completing it.
+func wasCut(e *entry) bool { return e.line.failed && e.line.key.status < "400" }
+
+// tookOver gives how many requests replicas of a deployment took, how many of
+// them were sampled, and how many of all were given up.
+func (b *books) tookOver(deployment string) (all, sampled, givenUp int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for k, n := range b.taken {
+		if k.deployment != deployment {
+			continue
+		}
+		all += n
+		if k.sampled {
+			sampled += n
+		}
+		if k.givenUp {
+			givenUp += n
+		}
+	}
+	return all, sampled, givenUp
 }
 
 // summary tells what there was of each status.

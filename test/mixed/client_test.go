@@ -8,6 +8,10 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 const (
@@ -23,11 +27,17 @@ type clients struct {
 	base  string
 	books *books
 	http  map[string]*http.Client // by version
+	grpc  *grpc.ClientConn
 }
 
-func newClients(t testing.TB, addr string, b *books) *clients {
+func newClients(t testing.TB, s *serving.Server, b *books) *clients {
 	t.Helper()
-	c := &clients{base: "http://" + addr, books: b, http: map[string]*http.Client{}}
+	c := &clients{
+		base:  "http://" + s.Addr().String(),
+		books: b,
+		http:  map[string]*http.Client{},
+		grpc:  dialGRPC(t, s.GRPCAddr().String()),
+	}
 	for _, version := range []string{http1, http2, http1Fresh} {
 		transport := &http.Transport{Protocols: new(http.Protocols), MaxIdleConnsPerHost: workers, DisableKeepAlives: version == http1Fresh}
 		transport.Protocols.SetHTTP1(version != http2)
@@ -52,8 +62,11 @@ func (c *clients) send(p plan) {
 		defer cancel()
 	}
 	speak := c.exchange
-	if p.version == socket {
+	switch p.version {
+	case socket:
 		speak = c.converse
+	case overGRPC:
+		speak = c.invoke
 	}
 	view := speak(ctx, p)
 	view.done = true
@@ -84,7 +97,7 @@ func (c *clients) exchange(ctx context.Context, p plan) (view clientView) {
 	}
 	resp, err := c.http[p.version].Do(req)
 	if err != nil {
-		return clientView{cut: true}
+		return clientView{cut: true, err: err}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	view.status = c.books.name(strconv.Itoa(resp.StatusCode))

@@ -3,6 +3,7 @@ package mixed
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,10 +37,15 @@ func value(m *dto.Metric) int {
 	return int(m.Histogram.GetSampleCount())
 }
 
-// by adds up the series of a name by the values of labels.
+// by adds up the series of a name by the values of labels. A %s in the name
+// stands for http and for grpc.
 func (s scrape) by(name string, labels ...string) map[key]int {
 	sums := map[key]int{}
-	for _, m := range s[name] {
+	series := s[strings.Replace(name, "%s", "http", 1)]
+	if strings.Contains(name, "%s") {
+		series = append(slices.Clone(series), s[strings.Replace(name, "%s", "grpc", 1)]...)
+	}
+	for _, m := range series {
 		var values [4]string
 		for i, label := range labels {
 			for _, pair := range m.GetLabel() {

@@ -68,7 +68,7 @@ func draw(seed uint64, n int) plan {
 	p := plan{
 		n:       n,
 		app:     pick(r, weighted[string]{"front", 85}, weighted[string]{"tight", 15}),
-		version: pick(r, weighted[string]{http1, 45}, weighted[string]{http2, 40}, weighted[string]{socket, 15}),
+		version: pick(r, weighted[string]{http1, 35}, weighted[string]{http2, 30}, weighted[string]{socket, 10}, weighted[string]{overGRPC, 25}),
 	}
 	if r.IntN(4) == 0 {
 		p.body = 1 + r.IntN(64<<10)

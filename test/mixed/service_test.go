@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+	pb "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
@@ -46,6 +47,8 @@ func (s *service) apps() []*serving.App {
 		serving.WithReplicas(frontReplicas), serving.WithMaxOngoingRequests(frontOngoing))
 	tight := serving.NewDeployment("Tight", s.handler("Tight"),
 		serving.WithReplicas(tightReplicas), serving.WithMaxOngoingRequests(tightOngoing), serving.WithMaxQueuedRequests(tightQueued))
+	pb.RegisterTestServiceServer(front, methods{service: s, deployment: "Front"})
+	pb.RegisterTestServiceServer(tight, methods{service: s, deployment: "Tight"})
 	middle, back := s.deployCalled()
 	return []*serving.App{
 		serving.NewApp("front", front, serving.WithDeployments(middle, back)),

@@ -89,6 +89,9 @@ func (s *spanBooks) OnEnd(span sdktrace.ReadOnlySpan) {
 		failed: span.Status().Code == codes.Error,
 	}
 	isProxy := strings.HasPrefix(name, "proxy_")
+	if name == "proxy_grpc_request" {
+		said.key = key{text("app"), text("app"), text("rpc.method"), s.name(text("rpc.grpc.status_code"))}
+	}
 	s.counts.Lock()
 	s.counts.open--
 	s.counts.families[family{name, text("deployment")}]++

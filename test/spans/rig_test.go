@@ -57,6 +57,7 @@ func serveWith(t testing.TB, provider func(testing.TB, *recorder) *tracing.Provi
 	if cfg.HTTPAddr == "" {
 		cfg.HTTPAddr = "127.0.0.1:0"
 	}
+	cfg.GRPC.Addr = "127.0.0.1:0"
 	var err error
 	r.server, err = serving.New(cfg, apps, serving.WithTracing(r.tracing), serving.WithLogger(slog.New(slog.NewJSONHandler(r.access, nil))))
 	if err != nil {
@@ -152,7 +153,7 @@ func (r *rig) checkLine(id string, proxy sdktrace.ReadOnlySpan) {
 		want["status"] = float64(code.AsInt64())
 	}
 	if code, ok := attributeOf(proxy, "rpc.grpc.status_code"); ok {
-		want["status"] = code.AsString()
+		want["code"] = code.AsString()
 	}
 	for key, value := range want {
 		if line[key] != value {

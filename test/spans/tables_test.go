@@ -34,6 +34,7 @@ type call struct {
 	protocol   string // "http", "websocket", "grpc" or "handle"
 	verb       string // HTTP only
 	path       string // HTTP: the raw one below the prefix
+	full       string // gRPC: the full method
 	method     string // the call method
 	route      string
 	model      string
@@ -51,7 +52,7 @@ func request(id string) call {
 // nested is a call by handle of a deployment's method, inside c.
 func (c call) nested(deployment, method string) call {
 	c.deployment, c.method, c.protocol = deployment, method, "handle"
-	c.verb, c.path, c.streaming = "", "", false
+	c.verb, c.path, c.full, c.streaming = "", "", "", false
 	return c
 }
 
@@ -80,6 +81,25 @@ func (c call) proxy(status int, below ...*span) *span {
 		"http.route":         c.route,
 	}}
 	if failed {
+		s.Status = "Error"
+	}
+	return s
+}
+
+// proxyGRPC is table 1.2 for gRPC.
+func (c call) proxyGRPC(code string, below ...*span) *span {
+	name := "proxy_grpc_request " + c.deployment + " " + c.full
+	s := &span{Name: name, Kind: "server", Status: "Ok", Children: below, Attributes: attributes{
+		"request_id":           c.id,
+		"deployment":           c.deployment,
+		"app":                  c.app,
+		"request_type":         "grpc",
+		"resource.name":        name,
+		"rpc.system":           "grpc",
+		"rpc.method":           c.full,
+		"rpc.grpc.status_code": code,
+	}}
+	if code != "OK" {
 		s.Status = "Error"
 	}
 	return s

@@ -1,21 +1,26 @@
 package spans
 
 import (
+	"cmp"
 	"context"
-	"io"
 	"iter"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/coder/websocket"
+	pb "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/serving/batching"
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// everything is an app of three deployments whose requests pass by all there is:
-// a call by handle, a stream, a batch, and a span of the user's in each.
+// everything is an app of three deployments, reached by HTTP, web sockets and
+// gRPC, whose requests pass by all there is: a call by handle, a stream, a batch,
+// and a span of the user's in each.
 func everything(r **rig) *serving.App {
 	own := func(ctx context.Context) { ownSpan(ctx, *r) }
 	batcher := batching.New("double", func(ctx context.Context, ins []int) ([]int, error) {
@@ -39,19 +44,64 @@ func everything(r **rig) *serving.App {
 			}
 		}
 	})
-	a := serving.HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
-		own(req.Context())
-		for _, err := range tokens.Stream(req.Context(), 2) {
+	work := func(ctx context.Context) error {
+		own(ctx)
+		for _, err := range tokens.Stream(ctx, 2) {
 			if err != nil {
-				return err
-			}
-			if _, err := io.WriteString(w, "."); err != nil {
 				return err
 			}
 		}
 		return nil
+	}
+	speak := accepted(func(ctx context.Context, c *websocket.Conn) error {
+		if _, _, err := c.Read(ctx); err != nil {
+			return err
+		}
+		if err := work(ctx); err != nil {
+			return err
+		}
+		return c.Close(websocket.StatusNormalClosure, "")
 	})
-	return serving.NewApp("a", serving.NewDeployment("A", a), serving.WithDeployments(b, c))
+	a := serving.NewDeployment("A", serving.HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
+		if req.URL.Path == "/ws" {
+			return speak(w, req)
+		}
+		return work(req.Context())
+	}))
+	pb.RegisterTestServiceServer(a, testService{work: work})
+	return serving.NewApp("a", a, serving.WithDeployments(b, c))
+}
+
+// ways are how a request can come in; each is sent with the traceparent, or none.
+func (r *rig) ways() map[string]func(id, parent string) {
+	c, stub := client(r.t, "HTTP/1.1"), r.stub()
+	ways := map[string]func(id, parent string){
+		"http": func(id, parent string) { checkAnswer(r.t, r.get(c, id, "/", parented(parent)...), answer{Status: 200}) },
+		"websocket": func(id, parent string) {
+			conn := r.dial(id, parented(parent)...)
+			if err := conn.Write(r.t.Context(), websocket.MessageText, []byte("go")); err != nil {
+				r.t.Error(err)
+			}
+			if _, _, err := conn.Read(r.t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
+				r.t.Errorf("the socket ended with %v", err)
+			}
+		},
+	}
+	for _, kind := range kinds {
+		ways["grpc "+kind.name] = func(id, parent string) {
+			if err := kind.call(outgoing(r.t, append(parented(parent), "request_id", id)...), stub); err != nil {
+				r.t.Errorf("%s: %v", kind.method, err)
+			}
+		}
+	}
+	return ways
+}
+
+func parented(parent string) []string {
+	if parent == "" {
+		return nil
+	}
+	return []string{"traceparent", parent}
 }
 
 // ownSpan is user code. What it has OpenTelemetry's SDK do is its own affair.
@@ -60,26 +110,30 @@ func ownSpan(ctx context.Context, r *rig) {
 	span.End()
 }
 
-// TestUnsampledChain: an unsampled request makes no span anywhere, and nothing is
-// allocated for one; its context is carried on, unsampled.
+// TestUnsampledChain: an unsampled request makes no span anywhere, whichever way
+// it comes, and nothing is allocated for one.
 func TestUnsampledChain(t *testing.T) {
 	var r *rig
 	r = serve(t, serving.Config{}, everything(&r))
-	c := client(t, "HTTP/1.1")
-	send := func(parent string) {
-		for range 20 {
-			checkAnswer(t, r.get(c, "r", "/", "traceparent", parent), answer{Status: 200, Body: ".."})
-		}
-	}
-	send(unsampledParent) // what is made once
-	if found := allocatedForSpans(t, func() { send(unsampledParent) }); len(found) != 0 {
-		t.Errorf("for unsampled requests there were allocations in\n%s", strings.Join(found, "\n\n"))
-	}
-	if n := r.spans.count(); n != 0 {
-		t.Errorf("unsampled requests have %d spans: %s", n, r.spans.names())
-	}
-	if found := allocatedForSpans(t, func() { send(sampledParent) }); len(found) == 0 {
-		t.Error("for sampled requests no allocation was found either: the test sees nothing")
+	for name, send := range r.ways() {
+		t.Run(name, func(t *testing.T) {
+			before := r.spans.count()
+			several := func(parent string) {
+				for range 10 {
+					send("several", parent)
+				}
+			}
+			several(unsampledParent) // what is made once
+			if found := allocatedForSpans(t, func() { several(unsampledParent) }); len(found) != 0 {
+				t.Errorf("for unsampled requests there were allocations in\n%s", strings.Join(found, "\n\n"))
+			}
+			if n := r.spans.count() - before; n != 0 {
+				t.Errorf("unsampled requests have %d spans: %s", n, r.spans.names())
+			}
+			if found := allocatedForSpans(t, func() { several(sampledParent) }); len(found) == 0 {
+				t.Error("for sampled requests no allocation was found either: the test sees nothing")
+			}
+		})
 	}
 }
 
@@ -92,40 +146,58 @@ func TestUnsampledRoot(t *testing.T) {
 		return providerOf(t, spans, func(cfg *tracing.Config) { cfg.Ratio = 0 })
 	}
 	r = serveWith(t, none, serving.Config{}, everything(&r))
-	c := client(t, "HTTP/1.1")
-	send := func() {
-		for range 20 {
-			checkAnswer(t, r.get(c, "r", "/"), answer{Status: 200, Body: ".."})
-		}
-	}
-	send()
-	for _, stack := range allocatedForSpans(t, send) {
-		if !strings.Contains(stack, "tracing.(*Provider).StartProxy") {
-			t.Errorf("for unsampled requests there was an allocation in\n%s", stack)
+	for name, send := range r.ways() {
+		send(name, "")
+		for _, stack := range allocatedForSpans(t, func() { send(name, "") }) {
+			if !strings.Contains(stack, "tracing.(*Provider).StartProxy") {
+				t.Errorf("%s: for unsampled requests there was an allocation in\n%s", name, stack)
+			}
 		}
 	}
 	r.checkNoSpans()
 }
 
-// TestSampledChain: the same request, sampled, is one connected tree.
+// TestSampledChain: the same requests, sampled, are one connected tree each.
 func TestSampledChain(t *testing.T) {
-	overBoth(t, func(t *testing.T, c *http.Client) {
-		var r *rig
-		r = serve(t, serving.Config{}, everything(&r))
-		checkAnswer(t, r.get(c, "r", "/", "traceparent", sampledParent), answer{Status: 200, Body: ".."})
-		a := request("r")
-		a.deployment = "A"
-		b, last := a.nested("B", "tokens"), a.nested("C", "double")
+	var r *rig
+	r = serve(t, serving.Config{}, everything(&r))
+	ways := r.ways()
+	// below is what the service does for each message.
+	below := func(a call) []*span {
+		b, c := a.nested("B", "tokens"), a.nested("C", "double")
 		b.streaming = true
 		run := func() *span {
-			s := batch("r", 1)
+			s := batch(a.id, 1)
 			s.Name = "batch_execute C double"
 			s.Attributes["deployment"], s.Attributes["resource.name"] = "C", s.Name
 			s.Children = []*span{user("own")}
-			return last.called(noStatus, s)
+			return c.called(noStatus, s)
 		}
-		r.check("r", a.proxy(200, a.called(200, user("own"), b.called(noStatus, user("own"), run(), run()))))
-	})
+		return []*span{user("own"), b.called(noStatus, user("own"), run(), run())}
+	}
+
+	ways["http"]("http", sampledParent)
+	a := request("http")
+	a.deployment = "A"
+	r.check("http", a.proxy(200, a.called(200, below(a)...)))
+
+	ways["websocket"]("websocket", sampledParent)
+	a = socketRequest("websocket")
+	a.deployment = "A"
+	r.check("websocket", a.proxy(1000, a.called(noStatus, below(a)...)))
+
+	for _, kind := range kinds {
+		id := "grpc-" + kind.name
+		ways["grpc "+kind.name](id, sampledParent)
+		a = rpc(id, kind.method, kind.streaming)
+		a.deployment = "A"
+		var all []*span
+		for range kind.messages {
+			all = append(all, below(a)...)
+		}
+		slices.SortStableFunc(all, func(a, b *span) int { return cmp.Compare(a.Name, b.Name) })
+		r.check(id, a.proxyGRPC("OK", a.called(noStatus, all...)))
+	}
 }
 
 // allocatedForSpans gives the stacks in which what makes spans has allocated
