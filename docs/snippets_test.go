@@ -55,7 +55,7 @@ func TestSnippets(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := buildPrograms(t, root)
-	for _, name := range []string{"guide.md", "plugins.md", "processors.md", "service-file.md", "operations.md", "otlp.md", "serving.md", "grpc.md", "deployments.md", "batching.md", "multiplexing.md", "../README.md"} {
+	for _, name := range []string{"guide.md", "plugins.md", "processors.md", "service-file.md", "operations.md", "otlp.md", "serving.md", "http.md", "grpc.md", "deployments.md", "batching.md", "multiplexing.md", "../README.md"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func buildPrograms(t *testing.T, root string) string {
 	bin := t.TempDir()
 	for to, pkg := range map[string]string{
 		"hello": "./examples/hello", "servetrace": "./cmd/servetrace", "plugins/console": "./plugins/console",
-		"plugins/otlp": "./plugins/otlp", "plugins/datadog": "./plugins/datadog", "upstream-downstream": "./examples/upstream-downstream",
+		"plugins/otlp": "./plugins/otlp", "plugins/datadog": "./plugins/datadog", "upstream-downstream": "./examples/upstream-downstream", "streaming": "./examples/streaming",
 	} {
 		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, to), pkg)
 		cmd.Dir = root

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -235,5 +236,28 @@ func TestWebSocketCloses(t *testing.T) {
 				t.Errorf("log line %v", line)
 			}
 		})
+	}
+}
+
+// TestSocketCascades: what the handler has called ends with the socket.
+func TestSocketCascades(t *testing.T) {
+	ended := make(chan error, 1)
+	called := make(chan bool, 1)
+	other := NewDeployment("E", nil)
+	call := AddFunction(other, "wait", func(ctx context.Context, _ int) (int, error) {
+		called <- true
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return 0, ctx.Err()
+	})
+	r := startApps(t, Config{}, NewApp("a", NewDeployment("D", takenOver(func(req *http.Request, _ net.Conn) error {
+		_, err := call.Call(req.Context(), 1)
+		return err
+	})), WithDeployments(other)))
+	c := r.openRaw()
+	receive(t, "the call", called)
+	_ = c.Close()
+	if err := receive(t, "the call to end", ended); !errors.Is(err, ErrClientGone) {
+		t.Errorf("cause %v", err)
 	}
 }
