@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,23 +73,30 @@ func (c *tally) one(client *http.Client, url string) bool {
 // checkBooks holds what clients saw against the access log and the spans of a
 // service that has ended: what was served was answered in whole, and all of its
 // spans came out.
-func checkBooks(t *testing.T, p *proc, seen *tally) {
+func checkBooks(t *testing.T, p *proc, seen *tally, rpc *calls) {
 	t.Helper()
 	for _, what := range seen.other {
 		t.Errorf("a client got %s", what)
 	}
+	for _, err := range rpc.other {
+		t.Errorf("a gRPC client got %v", err)
+	}
 	lines := map[string]int64{}
 	for line := range strings.Lines(p.log.String()) {
-		if _, rest, is := strings.Cut(line, "msg=request "); is {
-			_, rest, _ = strings.Cut(rest, "status=")
-			status, _, _ := strings.Cut(rest, " ")
-			lines[status]++
+		if found := requestLine.FindStringSubmatch(line); found != nil {
+			lines[found[1]]++
 		}
 	}
 	// A refusal can get lost with a connection that was idle until then: net/http
 	// closes those. Its client goes elsewhere either way.
-	if lines["200"] != seen.served.Load() || lines["503"] < seen.refused.Load() || len(lines) > 2 {
-		t.Errorf("clients were served %d times and refused %d times, and the log has %v", seen.served.Load(), seen.refused.Load(), lines)
+	if lines["200"] != seen.served.Load() || lines["503"] < seen.refused.Load() || lines["OK"] != rpc.served.Load() {
+		t.Errorf("clients were served %d times and refused %d times, by gRPC served %d times, and the log has %v",
+			seen.served.Load(), seen.refused.Load(), rpc.served.Load(), lines)
+	}
+	for status := range lines {
+		if !slices.Contains([]string{"200", "503", "OK", "UNAVAILABLE"}, status) {
+			t.Errorf("requests ended with %s", status)
+		}
 	}
 	families, traces := map[string]int64{}, map[string]int{}
 	for _, s := range p.spans() {
@@ -95,70 +104,70 @@ func checkBooks(t *testing.T, p *proc, seen *tally) {
 		families[family]++
 		traces[s.Context.TraceID]++
 	}
-	for _, family := range []string{"proxy_http_request", "route_to_replica", "replica_handle_request", "user"} {
-		if families[family] != seen.served.Load() {
-			t.Errorf("%d spans %s for %d requests", families[family], family, seen.served.Load())
+	both := seen.served.Load() + rpc.served.Load()
+	for family, want := range map[string]int64{
+		"proxy_http_request": seen.served.Load(), "proxy_grpc_request": rpc.served.Load(),
+		"route_to_replica": both, "replica_handle_request": both, "user": both,
+	} {
+		if families[family] != want {
+			t.Errorf("%d spans %s, want %d", families[family], family, want)
 		}
 	}
-	if int64(len(traces)) != seen.served.Load() {
-		t.Errorf("%d traces for %d requests", len(traces), seen.served.Load())
+	if int64(len(traces)) != both {
+		t.Errorf("%d traces for %d requests", len(traces), both)
 	}
-	if !strings.Contains(p.log.String(), "msg=stopped") {
-		t.Errorf("no word of the end, or spans were lost:\n%s", tail(p.log.String()))
+	if text := p.log.String(); !strings.Contains(text, "msg=stopped") {
+		t.Errorf("no word of the end, or spans were lost:\n%s", text[max(0, len(text)-2000):])
 	}
 }
 
-// tail is the end of a log.
-func tail(text string) string { return text[max(0, len(text)-2000):] }
+// requestLine finds how a request ended.
+var requestLine = regexp.MustCompile(`msg=request method=\S+ (?:status|code)=(\S+)`)
+
+// drainUnder has eight clients of HTTP and four of gRPC keep a service busy, and
+// then tells it to stop; clients that look go elsewhere when its health says so.
+func drainUnder(t *testing.T, look bool, env ...string) (*tally, *calls) {
+	t.Helper()
+	p := startProc(t, append(env, "SERVE_TRACING_EXPORTER_PLUGIN=console", "WITH_GRPC=1", "SERVE_GRPC_PORT=0")...)
+	var elsewhere atomic.Bool
+	more := func() bool { return !elsewhere.Load() }
+	rpc, rpcDone := loadRPC(t, p, 4, more)
+	busy := make(chan struct{})
+	var once sync.Once
+	seen, done := load(p, 8, func(seen *tally) bool {
+		if seen.served.Load() >= 200 && rpc.served.Load() >= 50 {
+			once.Do(func() { close(busy) })
+		}
+		return more()
+	})
+	<-busy
+	p.signal(syscall.SIGTERM)
+	for look && healthy(p.url) {
+	}
+	elsewhere.Store(look)
+	<-done
+	<-rpcDone
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	checkBooks(t, p, seen, rpc)
+	return seen, rpc
+}
 
 // A service that is told to stop under load answers what it has taken, says no to
 // the rest, and sends the spans of all.
 func TestDrainUnderLoad(t *testing.T) {
-	p := startProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console")
-	busy := make(chan struct{})
-	var once sync.Once
-	seen, done := load(p, 8, func(seen *tally) bool {
-		if seen.served.Load() >= 200 {
-			once.Do(func() { close(busy) })
-		}
-		return true
-	})
-	<-busy
-	p.signal(syscall.SIGTERM)
-	<-done
-	if code := p.wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	checkBooks(t, p, seen)
-	if n := seen.refused.Load() + seen.gone.Load(); n != 8 {
-		t.Errorf("%d clients of 8 were turned away", n)
+	seen, rpc := drainUnder(t, false)
+	if n := seen.refused.Load() + seen.gone.Load(); n != 8 || rpc.away.Load() != 4 {
+		t.Errorf("%d clients of 8 were turned away, and %d of 4 of gRPC", n, rpc.away.Load())
 	}
 }
 
 // Clients that go elsewhere as soon as health says so, as load balancers do, have
 // every request served.
 func TestDrainLosesNoRequest(t *testing.T) {
-	p := startProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_MIN_DRAINING_PERIOD=5s")
-	busy := make(chan struct{})
-	var once sync.Once
-	var elsewhere atomic.Bool
-	seen, done := load(p, 8, func(seen *tally) bool {
-		if seen.served.Load() >= 200 {
-			once.Do(func() { close(busy) })
-		}
-		return !elsewhere.Load()
-	})
-	<-busy
-	p.signal(syscall.SIGTERM)
-	for healthy(p.url) {
-	}
-	elsewhere.Store(true)
-	<-done
-	if code := p.wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	checkBooks(t, p, seen)
-	if seen.refused.Load() > 0 || seen.gone.Load() > 0 {
-		t.Errorf("%d requests were refused, %d went nowhere", seen.refused.Load(), seen.gone.Load())
+	seen, rpc := drainUnder(t, true, "SERVE_MIN_DRAINING_PERIOD=5s")
+	if n := seen.refused.Load() + seen.gone.Load() + rpc.away.Load(); n > 0 {
+		t.Errorf("%d requests were refused, or went nowhere", n)
 	}
 }

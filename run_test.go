@@ -59,8 +59,11 @@ func serviceMain() int {
 		fmt.Fprintln(os.Stderr, "hang has begun")
 		select {}
 	})
-	app := serving.NewApp("default", serving.NewDeployment("D", mux, serving.WithReplicas(2)))
-	apps := []*serving.App{app}
+	d := serving.NewDeployment("D", mux, serving.WithReplicas(2))
+	if os.Getenv("WITH_GRPC") != "" {
+		d.RegisterService(&echoService, struct{}{})
+	}
+	apps := []*serving.App{serving.NewApp("default", d)}
 	if os.Getenv("WITH_GREETER") != "" {
 		apps = append(apps, serving.NewApp("greetings", greeter(), serving.WithRoutePrefix("/greet")))
 	}
