@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
@@ -33,6 +35,7 @@ type stage struct {
 	service *service
 	spans   *recorder
 	client  *http.Client
+	conn    *grpc.ClientConn
 	stop    func()
 }
 
@@ -59,7 +62,10 @@ func newStage(t testing.TB, limited bool) *stage {
 		t.Fatal(err)
 	}
 	s.service = newService(provider.TracerProvider().Tracer("user"))
-	s.server, err = serving.New(serving.Config{HTTPAddr: "127.0.0.1:0", RequestTimeout: limit}, s.service.apps(),
+	s.server, err = serving.New(serving.Config{
+		HTTPAddr: "127.0.0.1:0", RequestTimeout: limit,
+		GRPC: serving.GRPCConfig{Addr: "127.0.0.1:0", RequestTimeout: limit},
+	}, s.service.apps(),
 		serving.WithTracing(provider), serving.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
@@ -67,8 +73,13 @@ func newStage(t testing.TB, limited bool) *stage {
 	if err := s.server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	s.conn, err = grpc.NewClient(s.server.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.stop = sync.OnceFunc(func() {
 		s.service.letGo()
+		_ = s.conn.Close()
 		s.client.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -91,7 +102,7 @@ func (s *stage) play(what sent) []seen {
 		s.get("before", sent{Path: path, Headers: what.Headers})
 	}
 	one := map[string]func(sent) seen{
-		"get": func(what sent) seen { return s.get(what.ID, what) }, "leave": s.leave, "leave-mid": s.leaveMid, "socket": s.socket,
+		"get": func(what sent) seen { return s.get(what.ID, what) }, "leave": s.leave, "leave-mid": s.leaveMid, "socket": s.socket, "rpc": s.rpc, "rpc-leave": s.rpcLeave,
 	}[what.Do]
 	if one == nil {
 		s.t.Fatalf("what is to %q?", what.Do)
@@ -112,7 +123,13 @@ func (s *stage) holdAll(what sent) *sync.WaitGroup {
 	s.t.Helper()
 	var held sync.WaitGroup
 	for i, hold := range what.Hold {
-		held.Go(func() { s.get("held", sent{Path: hold.Path}) })
+		held.Go(func() {
+			if hold.App != "" {
+				_ = s.call(s.t.Context(), "held", sent{App: hold.App, Method: "Waits", Kind: "unary"})
+			} else {
+				s.get("held", sent{Path: hold.Path})
+			}
+		})
 		if i == 0 {
 			receive(s.t, "the first to hold a place", s.service.entered)
 			continue

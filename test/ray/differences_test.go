@@ -30,7 +30,7 @@ var differences = []difference{
 	{topic: "`http.status_code` of the replica span", families: []string{replica}, what: "http.status_code", ray: `"503"`, ours: "503"},
 
 	// What the caller sent.
-	{topic: "sampling", scenarios: []string{"caller unsampled*"}, families: []string{replica}, what: "span", ray: "*", ours: nothing},
+	{topic: "sampling", scenarios: []string{"caller unsampled*", "gRPC unary, unsampled"}, families: []string{replica}, what: "span", ray: "*", ours: nothing},
 	{topic: "`tracestate`, baggage", scenarios: []string{"caller with tracestate"}, what: "tracestate", ray: `""`, ours: `"a=1"`},
 
 	// Errors and their texts.
@@ -77,6 +77,17 @@ var differences = []difference{
 	{topic: unclosed, scenarios: []string{"socket whose handler fails"}, families: []string{proxySocket}, what: "http.status_code", ray: "500", ours: "1006"},
 	{topic: unclosed, scenarios: []string{"socket whose client is gone"}, families: []string{proxySocket}, what: "http.status_code", ray: "1005", ours: "1006"},
 	{topic: unclosed, scenarios: []string{"socket whose client is gone"}, families: []string{proxySocket, replica}, what: "event", ray: `""`, ours: `"exception"`},
+
+	// Codes of gRPC.
+	{topic: userCode, scenarios: []string{"gRPC client's code set"}, families: []string{proxyGRPC}, what: "rpc.grpc.status_code", ray: `"OK"`, ours: `"NOT_FOUND"`},
+	{topic: userCode, scenarios: []string{"gRPC server's code set"}, families: []string{proxyGRPC}, what: "rpc.grpc.status_code", ray: `"OK"`, ours: `"UNAVAILABLE"`},
+	{topic: userCode, scenarios: []string{"gRPC server's code set"}, families: []string{proxyGRPC}, what: "status", ray: `"OK"`, ours: `"ERROR"`},
+	{topic: userCode, scenarios: []string{"gRPC server's code set"}, families: []string{proxyGRPC}, what: "description", ray: `""`, ours: `"rpc error: code = Unavailable desc = set"`},
+	{topic: userCode, scenarios: []string{"gRPC server's code set"}, families: []string{proxyGRPC, replica}, what: "event", ray: `""`, ours: `"exception"`},
+	{topic: texts, scenarios: raisedCode, families: []string{proxyGRPC}, what: "event's exception.type", ray: `"ray.exceptions.RayTaskError(gRPCStatusError)"`, ours: `"*status.Error"`},
+	{topic: texts, scenarios: raisedCode, families: []string{replica}, what: "event's exception.type", ray: `"ray.serve.exceptions.gRPCStatusError"`, ours: `"*status.Error"`},
+	{topic: texts, scenarios: raisedCode, what: "event's exception.message", ray: `"*boom"`, ours: `"boom: rpc error: code = InvalidArgument desc = set"`},
+	{topic: texts, scenarios: raisedCode, families: []string{proxyGRPC}, what: "description", ray: `"*boom"`, ours: `"boom: rpc error: code = InvalidArgument desc = set"`},
 }
 
 // queueFull is Ray's text, and ours.
@@ -85,12 +96,15 @@ const queueFull = "Request dropped due to backpressure (num_queued_requests=1, m
 var (
 	inQueue  = []string{"timeout in the queue", "client gone in the queue"}
 	parallel = []string{"parallel calls", "timeout in a nested queue"}
+
+	raisedCode = []string{"gRPC raise with a code"}
 )
 
 // The families, and topics that several differences share.
 const (
 	proxyHTTP   = "proxy_http_request"
 	proxySocket = "proxy_websocket_request"
+	proxyGRPC   = "proxy_grpc_request"
 	router      = "route_to_replica"
 	replica     = "replica_handle_request"
 
@@ -101,5 +115,6 @@ const (
 	midStream   = "failure after the response began"
 	stack       = "parents"
 	closed      = "web socket that the client closed with 1000 or 1001"
+	userCode    = "gRPC code that user code set without an exception"
 	unclosed    = "web socket without a close frame"
 )

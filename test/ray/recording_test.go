@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/codes"
 )
 
 // recording is what record.py has written.
@@ -50,7 +51,7 @@ type sent struct {
 // seen is what the client saw: a status or close code of HTTP, or a code of gRPC.
 type seen struct {
 	Status int
-	Code   string
+	Code   codes.Code
 	Cut    bool
 }
 

@@ -70,7 +70,7 @@ func (s *service) apps() []*serving.App {
 		return err
 	})
 	queue := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { s.holds() })
-	return []*serving.App{
+	return append(s.rpcApps(many, narrow),
 		serving.NewApp("root", serving.NewDeployment("Root", ok)),
 		serving.NewApp("plain", serving.NewDeployment("Plain", serving.HandlerFunc(s.plain), many), serving.WithRoutePrefix("/plain")),
 		serving.NewApp("queue", serving.NewDeployment("Queue", queue, narrow...), serving.WithRoutePrefix("/queue")),
@@ -78,7 +78,7 @@ func (s *service) apps() []*serving.App {
 		s.batch(many),
 		models(),
 		serving.NewApp("api", serving.NewDeployment("Api", s.api(), many), serving.WithRoutePrefix("/api")),
-	}
+	)
 }
 
 func begin(w http.ResponseWriter) error {
