@@ -84,6 +84,7 @@ func (c *rpc) modelID() string { return c.request.ModelID }
 func (c *rpc) invoke(ctx context.Context, _ *replica) (err error) {
 	m := c.method
 	c.user = ctx
+	defer func() { _, _ = status.FromError(err) }() // here a panic of its GRPCStatus is the handler's
 	var stream grpc.ServerStream = c
 	if len(m.stats) > 0 {
 		told := newRPCStats(c)

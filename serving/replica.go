@@ -226,7 +226,7 @@ func (u *running) invoke() (err error) {
 			err = p
 		}
 	}()
-	return u.call.invoke(u, u.replica)
+	return scope.Touch(u.call.invoke(u, u.replica))
 }
 
 func (u *running) logPanic(p *tracing.PanicError) {

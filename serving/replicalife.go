@@ -244,7 +244,7 @@ func (s *replicaSet) begin(ctx context.Context, r *replica, name string, f func(
 			result <- err
 			s.ended(name)
 		}()
-		err = f(ctx)
+		err = scope.Touch(f(ctx))
 	}()
 	return result
 }

@@ -22,10 +22,21 @@ type PanicError struct {
 // Error returns "panic: " and the value.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// Unwrap returns the value where it is an error, else nil.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
+// Unwrap returns the value where it is an error, else nil. One whose methods panic
+// in their turn, as a nil pointer's may, is none.
+func (e *PanicError) Unwrap() (err error) {
+	inner, is := e.Value.(error)
+	if !is {
+		return nil
+	}
+	defer func() {
+		if recover() != nil {
+			err = nil
+		}
+	}()
+	_ = inner.Error()
+	_ = errors.Is(inner, context.Canceled) // calls Unwrap of the whole tree
+	return inner
 }
 
 // recordException adds the event. It does not use Span.RecordError, which

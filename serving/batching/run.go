@@ -75,7 +75,7 @@ func (q *queue[In, Out]) invoke(ctx context.Context, b *batch[In, Out]) (err err
 			err = q.panicked(ctx, "batched function panicked", v, len(b.items))
 		}
 	}()
-	return q.core.execute(ctx, b.items)
+	return scope.Touch(q.core.execute(ctx, b.items))
 }
 
 // settle gives the answers to those who still wait.

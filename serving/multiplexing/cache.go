@@ -297,7 +297,8 @@ func (c *cache[M]) invoke(ctx context.Context, id string) (model M, err error) {
 			err = c.panicked(ctx, "load of a model panicked", id, v)
 		}
 	}()
-	return c.models.load(ctx, id)
+	model, err = c.models.load(ctx, id)
+	return model, scope.Touch(err)
 }
 
 // loaded takes the result of a load.

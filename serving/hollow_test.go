@@ -1,0 +1,136 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// hollow is an error whose methods panic where it has none inside, as a nil
+// pointer of it in an error does: what a forgotten `return nil` gives.
+type hollow struct{ inner error }
+
+func (e *hollow) Error() string              { return e.inner.Error() }
+func (e *hollow) Unwrap() error              { return e.inner }
+func (e *hollow) GRPCStatus() *status.Status { return status.Convert(e.inner) }
+
+// speechless is one of which only the gRPC status panics.
+type speechless struct{ hollow }
+
+func (*speechless) Error() string { return "speechless" }
+func (*speechless) Unwrap() error { return nil }
+
+// hollows are such errors, as user code may return or panic with.
+var hollows = map[string]error{
+	"nil pointer":      (*hollow)(nil),
+	"empty":            &hollow{},
+	"wrapped":          fmt.Errorf("it failed: %w", (*hollow)(nil)),
+	"joined":           errors.Join(errors.New("one"), fmt.Errorf("two: %w", (*hollow)(nil))),
+	"nil under status": (*speechless)(nil),
+}
+
+// TestHollowErrors: an error whose methods panic is a panic of the code that
+// returned it. It ends the process nowhere.
+func TestHollowErrors(t *testing.T) {
+	for name, hollow := range hollows {
+		t.Run(name, func(t *testing.T) {
+			returns := start(t, Config{}, HandlerFunc(func(http.ResponseWriter, *http.Request) error { return hollow }))
+			panics := start(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(hollow) }))
+			for _, r := range []*rig{returns, panics} {
+				if got := r.get("/"); got.Status != http.StatusInternalServerError {
+					t.Errorf("HTTP: status %d", got.Status)
+				}
+				if r == panics || name != "nil under status" {
+					r.access.take(t, "handler panicked", 1)
+				}
+			}
+			r := startGRPC(t, Config{}, failing(hollow))
+			if got := told(r.unaryCall()); got != "INTERNAL: "+textInternal {
+				t.Errorf("gRPC: %s", got)
+			}
+		})
+	}
+}
+
+// TestHollowErrorOfCallee: the caller by handle has it as the panic that it is.
+func TestHollowErrorOfCallee(t *testing.T) {
+	callee := NewDeployment("Callee", nil)
+	h := AddFunction(callee, "", func(context.Context, int) (int, error) { return 0, hollows["nil pointer"] })
+	got := make(chan error, 1)
+	r := startApps(t, Config{}, NewApp("a", NewDeployment("D", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, err := h.Call(r.Context(), 1)
+		got <- err
+	})), WithDeployments(callee)))
+	r.get("/")
+	err := receive(t, "the caller's error", got)
+	if _, is := errors.AsType[*tracing.PanicError](err); !is || !strings.Contains(err.Error(), "nil pointer") {
+		t.Errorf("caller got %v", err)
+	}
+}
+
+// TestHollowErrorsOfHooks are those of the code outside of calls.
+func TestHollowErrorsOfHooks(t *testing.T) {
+	fails := func(context.Context, int) error { return hollows["nil pointer"] }
+	for name, p := range map[string]*probe{"construct": {construct: fails}, "check": {check: fails}, "stop": {stop: fails}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, p)
+				b.start()
+				synctest.Wait()
+				if _, is := errors.AsType[*tracing.PanicError](b.fault); !is && name != "stop" {
+					t.Errorf("fault %v", b.fault)
+				}
+				b.mustEnd()
+				if p.stop != nil {
+					b.lines.take(t, "replica does not stop as it should", 1)
+				}
+			})
+		})
+	}
+}
+
+// TestOneHangingStop: a deployment whose code does not return takes no time from
+// the others, and none of those is named.
+func TestOneHangingStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan struct{})
+		heeds := func(ctx context.Context, _ int) error {
+			<-ctx.Done()
+			time.Sleep(time.Millisecond)
+			return nil
+		}
+		probes := []*probe{{stop: func(context.Context, int) error { <-stuck; return nil }}, {stop: heeds}, {}, {}, {}, {}}
+		var deployments []*Deployment
+		for i, p := range probes {
+			d := NewDeployment(fmt.Sprintf("D%d", i), noHandler)
+			AddFunction(d, "", func(context.Context, int) (int, error) { return 0, nil })
+			PerReplica(d, p.new)
+			deployments = append(deployments, d)
+		}
+		s, err := New(Config{}, []*App{NewApp("a", deployments[0], WithDeployments(deployments[1:]...))}, WithLogger(discard))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, set := range s.order {
+			set.start()
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		err = s.stopReplicas(ctx)
+		if err == nil || strings.Count(err.Error(), "stop deployment") != 1 || !strings.Contains(err.Error(), `"D0"`) {
+			t.Errorf("error %v, want one of D0 only", err)
+		}
+		close(stuck)
+		<-s.order[0].over
+	})
+}
