@@ -344,6 +344,9 @@ func (s *replicaSet) wait(ctx, late context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.replicas) == 0 && len(s.running) == 0 {
+		return nil // both were there: it ended in the last moment
+	}
 	left := make([]string, 0, len(s.running))
 	for name, n := range s.running {
 		if n > 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -85,9 +86,11 @@ func (s *Server) stopReplicas(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(closeGrace, cancel) })
 	defer stop()
 	errs := make([]error, len(s.order))
+	var waits sync.WaitGroup // side by side: one that hangs must not use up the time of the others
 	for i, set := range s.order {
-		errs[i] = set.wait(ctx, late)
+		waits.Go(func() { errs[i] = set.wait(ctx, late) })
 	}
+	waits.Wait()
 	return errors.Join(errs...)
 }
 
