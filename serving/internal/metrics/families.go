@@ -48,6 +48,9 @@ var (
 	latencyBuckets = []float64{
 		1, 2, 5, 10, 20, 50, 100, 200, 300, 400, 500, 1000, 2000, 5000, 10_000, 60_000, 120_000, 300_000, 600_000,
 	}
+	lifeBuckets = []float64{
+		5, 20, 50, 100, 250, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 60_000, 120_000, 240_000,
+	}
 	percentBuckets = []float64{5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 100}
 	sizeBuckets    = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
 )
@@ -133,13 +136,13 @@ var (
 		labelApp, labelDeployment, labelReplica)
 	replicaInitialized = histogram("serve_replica_initialization_latency_ms",
 		"How long the constructor of a replica took, in milliseconds.",
-		latencyBuckets, labelApp, labelDeployment, labelReplica)
+		lifeBuckets, labelApp, labelDeployment, labelReplica)
 	replicaReconfigured = histogram("serve_replica_reconfigure_latency_ms",
 		"How long user code took to take a new configuration, in milliseconds.",
 		latencyBuckets, labelApp, labelDeployment, labelReplica)
 	replicaShutDown = histogram("serve_replica_shutdown_duration_ms",
 		"How long a replica took to stop, its last calls included, in milliseconds.",
-		latencyBuckets, labelApp, labelDeployment, labelReplica)
+		lifeBuckets, labelApp, labelDeployment, labelReplica)
 	replicaChecked = histogram("serve_health_check_latency_ms",
 		"How long health checks of user code took, in milliseconds.",
 		latencyBuckets, labelApp, labelDeployment, labelReplica)
