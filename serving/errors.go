@@ -31,7 +31,9 @@ var (
 
 	// ErrClientGone: the client closed its connection, or reset its HTTP/2
 	// stream, before it had the whole response. Nothing is sent; span and log
-	// say 499. It matches [context.Canceled].
+	// say 499. It matches [context.Canceled]. Contexts of web sockets and of gRPC
+	// calls end with it; that of another HTTP request ends without a cause of
+	// ours, because net/http gives none.
 	ErrClientGone error = &causeError{"client disconnected", context.Canceled}
 
 	// ErrSocketClosed: the web socket, or the connection that the handler took

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/servetrace/servetrace/tracing"
 )
 
 // unhealthyAfter is how many checks in a row must fail, as in Ray.
@@ -41,13 +43,13 @@ func (c *checks) run() {
 		case r.life.Err() != nil:
 			return
 		case err == nil && failures > 0:
-			s.log.Info("replica passes its health check again", "replica", r.info.ReplicaID.String(), "failures", failures)
+			s.log.Info("replica passes its health check again", tracing.LogReplica, r.info.ReplicaID.UniqueID, "failures", failures)
 			failures = 0
 		case err == nil:
 		default:
 			failures++
 			if failures == 1 {
-				s.log.Warn("replica fails its health check", "replica", r.info.ReplicaID.String(), "error", err)
+				s.log.Warn("replica fails its health check", tracing.LogReplica, r.info.ReplicaID.UniqueID, "error", err)
 			}
 		}
 		if failures >= unhealthyAfter {

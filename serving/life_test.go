@@ -524,6 +524,58 @@ func TestStopOrder(t *testing.T) {
 	})
 }
 
+// TestStopWithoutTime: where the drain has taken all of it, a replica without
+// calls is stopped all the same, and code that heeds its context is no fault.
+func TestStopWithoutTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &probe{stop: func(ctx context.Context, _ int) error { <-ctx.Done(); return nil }}
+		b := newBench(t, p, WithReplicas(8))
+		b.start()
+		synctest.Wait()
+		p.take()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		b.stop()
+		late, cancelLate := context.WithTimeout(t.Context(), closeGrace)
+		defer cancelLate()
+		if err := b.wait(ctx, late); err != nil {
+			t.Error(err)
+		}
+		if got := len(p.take()); got != 8 {
+			t.Errorf("%d replicas were stopped, want 8", got)
+		}
+		if diff := cmp.Diff([]string{"INFO deployment is healthy"}, b.messages()); diff != "" {
+			t.Errorf("log (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestHooksNameTheirReplica: in lines that user code logs outside of requests.
+func TestHooksNameTheirReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lines := newLineLog()
+		log := slog.New(tracing.NewLogHandler(slog.NewJSONHandler(lines, nil)))
+		say := func(what string) hook {
+			return func(ctx context.Context, _ int) error { log.InfoContext(ctx, what); return nil }
+		}
+		b := newBench(t, &probe{say("construct"), say("reconfigure"), say("check"), say("stop"), sync.Mutex{}, 0, nil}, WithUserConfig(1))
+		b.start()
+		synctest.Wait()
+		id := b.status().Replicas[0].ID
+		b.mustEnd()
+		for _, what := range []string{"construct", "reconfigure", "check", "stop"} {
+			for _, line := range lines.lines(t, what) {
+				if line["app"] != "a" || line["deployment"] != "D" || line["replica"] != id {
+					t.Errorf("%s: %v, want replica %s", what, line, id)
+				}
+			}
+			if len(lines.lines(t, what)) == 0 {
+				t.Errorf("%s was not called", what)
+			}
+		}
+	})
+}
+
 // TestStopIsBounded: user code that does not return is named, and left behind.
 func TestStopIsBounded(t *testing.T) {
 	stuck := make(chan struct{})

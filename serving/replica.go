@@ -143,6 +143,7 @@ func newReplica(app string, d *Deployment, s *Server, router *router, tp *tracin
 			App:        app,
 			Deployment: d.name,
 			UniqueID:   component.UniqueID(),
+			Component:  component,
 			Server:     s.work,
 			Tracing:    tp,
 			Log:        s.log,

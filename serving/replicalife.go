@@ -52,7 +52,7 @@ const longStart = 30 * time.Second
 func (s *replicaSet) live(r *replica) {
 	defer close(r.lived)
 	slow := time.AfterFunc(longStart, func() {
-		s.log.Warn("replica is still starting", "replica", r.info.ReplicaID.String(), "after", longStart.String())
+		s.log.Warn("replica is still starting", tracing.LogReplica, r.info.ReplicaID.UniqueID, "after", longStart.String())
 	})
 	err := s.construct(r)
 	checks := &checks{set: s, replica: r}
@@ -186,15 +186,20 @@ func (s *replicaSet) drain(r *replica, idle <-chan struct{}, with settings) bool
 		case <-idle:
 			return true
 		case <-s.hooks.Done():
-			return false
+			select {
+			case <-idle: // its time is over, but its calls are too
+				return true
+			default:
+				return false
+			}
 		case <-look.C:
 			if !told {
-				s.log.Info("replica waits for its last requests", "replica", r.info.ReplicaID.String())
+				s.log.Info("replica waits for its last requests", tracing.LogReplica, r.info.ReplicaID.UniqueID)
 			}
 			told = true
 		case <-limit.C:
 			s.log.Warn("replica still has requests beyond its graceful shutdown timeout; those of clients are cut off",
-				"replica", r.info.ReplicaID.String(), "timeout", with.stopTimeout.String())
+				tracing.LogReplica, r.info.ReplicaID.UniqueID, "timeout", with.stopTimeout.String())
 			close(r.killed)
 		}
 	}
@@ -203,13 +208,14 @@ func (s *replicaSet) drain(r *replica, idle <-chan struct{}, with settings) bool
 // tell has the log say what a hook failed with.
 func (s *replicaSet) tell(r *replica, hook string, err error) {
 	if err != nil {
-		s.log.Warn("replica does not stop as it should", "replica", r.info.ReplicaID.String(), "hook", hook, "error", err)
+		s.log.Warn("replica does not stop as it should", tracing.LogReplica, r.info.ReplicaID.UniqueID, "hook", hook, "error", err)
 	}
 }
 
 // hook runs user code for a replica in a goroutine of its own, with the context
 // ctx, and returns what it does; a panic is an error. It waits until patience
-// ends: what runs on then is among s.running, and a stop says so.
+// ends, and cutGrace more, for code that heeds its context has to be given the
+// time to return: what runs on then is among s.running, and a stop says so.
 func (s *replicaSet) hook(patience, ctx context.Context, r *replica, name string, f func(context.Context) error) error {
 	done := s.begin(ctx, r, name, f)
 	select {
@@ -217,10 +223,12 @@ func (s *replicaSet) hook(patience, ctx context.Context, r *replica, name string
 		return err
 	case <-patience.Done():
 	}
+	grace := time.NewTimer(cutGrace)
+	defer grace.Stop()
 	select {
 	case err := <-done:
 		return err
-	default:
+	case <-grace.C:
 		return fmt.Errorf("%s has not returned: %w", name, context.Cause(patience))
 	}
 }
@@ -232,7 +240,7 @@ func (s *replicaSet) begin(ctx context.Context, r *replica, name string, f func(
 	s.running[name]++
 	s.mu.Unlock()
 	work := scope.NewCall(r.scope)
-	ctx = scope.ContextWithCall(context.WithValue(ctx, hookKey{}, r), work)
+	ctx = scope.ContextWithCall(context.WithValue(tracing.ContextWithReplica(ctx, r.component), hookKey{}, r), work)
 	result := make(chan error, 1)
 	go func() { // wait waits for it
 		err := errGoexit

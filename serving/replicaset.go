@@ -277,7 +277,7 @@ func (s *replicaSet) faultLocked(r *replica, text string, err error) {
 	if told {
 		return
 	}
-	args := []any{"replica", r.info.ReplicaID.String(), "error", err}
+	args := []any{tracing.LogReplica, r.info.ReplicaID.UniqueID, "error", err}
 	if p, ok := errors.AsType[*tracing.PanicError](err); ok {
 		args = append(args, "stack", string(p.Stack))
 	}

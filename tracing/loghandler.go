@@ -21,14 +21,15 @@ const (
 
 // NewLogHandler gives a handler that adds to each line of next what its context
 // says of the request and the trace that it is about: request_id, app,
-// deployment, replica, trace_id and span_id, those that there are. It needs the
-// context, as [slog.InfoContext] and its like take it. The span is the one that
+// deployment, replica, trace_id and span_id, those that there are. Outside of a
+// request a replica's own code (its start, its health checks, its end) has app,
+// deployment and replica. It needs the context, as [slog.InfoContext] and its like take it. The span is the one that
 // is current there, and stays away where it is not sampled; replica stays away in
 // a proxy.
 //
 // The keys stand at the top, whatever groups the logger has open, and one that
-// the line or its logger has already keeps its value. Lines without a request and
-// a trace stay as they are. The handler is safe for concurrent use if next is.
+// the line or its logger has already keeps its value. Lines without any of
+// these stay as they are. The handler is safe for concurrent use if next is.
 func NewLogHandler(next slog.Handler) slog.Handler { return &logHandler{next: next} }
 
 type logHandler struct {
@@ -117,6 +118,10 @@ func (h *logHandler) ids(ctx context.Context, r slog.Record, ids []slog.Attr) []
 		if req.Component != nil {
 			add(LogReplica, req.Component.UniqueID())
 		}
+	} else if c, ok := ctx.Value(replicaKey{}).(*Component); ok {
+		add(LogApp, c.App())
+		add(LogDeployment, c.Deployment())
+		add(LogReplica, c.UniqueID())
 	}
 	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
 		add(LogTraceID, sc.TraceID().String())

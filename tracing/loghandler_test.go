@@ -107,6 +107,26 @@ func TestLogHandlerUnsampled(t *testing.T) {
 }
 
 // A record that several handlers get is the same to all of them.
+// TestLogHandlerOutsideOfRequests: of a replica's own code one sees which replica
+// it is, and a request that it makes goes over it.
+func TestLogHandlerOutsideOfRequests(t *testing.T) {
+	replica, other := Off().NewReplica("a", "D"), Off().NewReplica("a", "E")
+	var out bytes.Buffer
+	log := slog.New(NewLogHandler(slog.NewTextHandler(&out, nil)))
+	ctx := ContextWithReplica(t.Context(), replica)
+	log.InfoContext(ctx, "m")
+	log.InfoContext(ContextWithRequest(ctx, &Request{ID: "r-1", App: "a", Deployment: "E", Component: other}), "m")
+	lines := strings.Split(out.String(), "\n")
+	for i, want := range []string{
+		"app=a deployment=D replica=" + replica.UniqueID(),
+		"request_id=r-1 app=a deployment=E replica=" + other.UniqueID(),
+	} {
+		if !strings.HasSuffix(lines[i], "msg=m "+want) {
+			t.Errorf("line %q, want it to end in %q", lines[i], want)
+		}
+	}
+}
+
 func TestLogHandlerLeavesTheRecord(t *testing.T) {
 	h := NewLogHandler(slog.DiscardHandler)
 	r := slog.Record{}

@@ -146,6 +146,19 @@ func RequestFromContext(ctx context.Context) *Request {
 	return r
 }
 
+type replicaKey struct{}
+
+// ContextWithReplica returns a context for what user code does in a replica
+// outside of any request: its start, its health checks, its end. [NewLogHandler]
+// names the replica in lines that are logged with it. A [Request] in ctx, or in
+// a context derived of it, goes over it. Without a c it returns ctx.
+func ContextWithReplica(ctx context.Context, c *Component) context.Context {
+	if c == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, replicaKey{}, c)
+}
+
 // drawHex returns n random bytes as lower-case hexadecimal digits. The ids are
 // names, not secrets: the fast generator will do.
 func drawHex(n int) string {

@@ -93,7 +93,7 @@ func newCache[M any](m *Models[M], r *scope.Replica) *cache[M] {
 		uses:      map[*scope.Call]*use[M]{},
 		idle:      make(chan struct{}),
 	}
-	c.life, c.die = context.WithCancel(context.Background())
+	c.life, c.die = context.WithCancel(tracing.ContextWithReplica(context.Background(), c.replica.Component))
 	r.OnStop(c.stop)
 	return c
 }

@@ -28,6 +28,8 @@ import (
 // change once it runs calls; its methods are safe for concurrent use.
 type Replica struct {
 	App, Deployment, UniqueID string
+	// Component names it in spans and in lines of the log; nil without a server.
+	Component *tracing.Component
 	// MaxOngoing is how many calls it runs at a time.
 	MaxOngoing int
 	// Server is the same in all replicas of one server, and in no others; it
