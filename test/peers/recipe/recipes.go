@@ -4,6 +4,7 @@ package recipe
 const (
 	builderVersion      = "v0.161.0"
 	telemetrygenVersion = "v0.161.0"
+	grpcurlVersion      = "v1.9.4"
 )
 
 // All lists the recipes in the order that they are built in, one after
@@ -64,6 +65,12 @@ func All() []Recipe {
 			Name:     "h2spec",
 			Files:    []string{"h2spec/go.mod", "h2spec/go.sum"},
 			Commands: []Command{goBuild("{module}/h2spec", "h2spec", "github.com/summerwind/h2spec/cmd/h2spec")},
+		},
+		{
+			Name: "grpcurl",
+			Commands: []Command{{Dir: "{work}", Args: []string{
+				"go", "install", "-trimpath", "-ldflags=-s -w", "github.com/fullstorydev/grpcurl/cmd/grpcurl@" + grpcurlVersion,
+			}}},
 		},
 		{
 			// The last, because it takes longest. Its module has nothing but what

@@ -1,0 +1,3 @@
+// Package rpc tests the gRPC proxy against grpcurl, which learns all that it
+// knows of the services by reflection. Open rpc_test.go.
+package rpc
