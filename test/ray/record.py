@@ -21,7 +21,7 @@ CALLER_TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER_SPAN = "b7ad6b7169203331"
 SAMPLED = f"00-{CALLER_TRACE}-{CALLER_SPAN}-01"
 UNSAMPLED = f"00-{CALLER_TRACE}-{CALLER_SPAN}-00"
-TIMEOUT = 3  # seconds: that of all requests
+TIMEOUT = 3  # seconds: that of requests, but for those by HTTP that are not about it
 PAUSE = 0.8  # seconds until a request has come to where it waits
 
 
@@ -150,13 +150,16 @@ class Clients:
             call = self.stub("Waits", "unary").future(self.message(), metadata=(("application", what["app"]), ("request_id", f"held-{i}")))
             time.sleep(PAUSE)
             return call.cancel
-        conn = self.send(f"held-{i}", {**what, "headers": {"x-request-timeout-seconds": "0"}})  # none
+        conn = self.send(f"held-{i}", what)
         time.sleep(PAUSE)
         return conn.close
 
     def send(self, request_id, s):
         conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        conn.request(s.get("verb", "GET"), s["path"], headers={"x-request-id": request_id, **s.get("headers", {})})
+        headers = {"x-request-id": request_id, **s.get("headers", {})}
+        if "timeout" not in request_id:
+            headers["x-request-timeout-seconds"] = "0"  # none: a slow machine shall not be part of the recording
+        conn.request(s.get("verb", "GET"), s["path"], headers=headers)
         return conn
 
     def get(self, request_id, s):
@@ -364,6 +367,7 @@ def main(output):
     here = os.path.dirname(os.path.abspath(__file__))
     os.environ |= {
         "HOME": place,  # Ray writes a token there
+        "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": here,
         "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": "ray.serve._private.tracing_utils:default_tracing_exporter",
         "RAY_SERVE_TRACING_SAMPLING_RATIO": "1.0",
