@@ -22,6 +22,10 @@ type books struct {
 	taken    map[taken]int  // lines of requests that a replica took
 	faults   []string       // what can be said at once to be wrong
 	names    map[string]string
+	// lost are requests or answers that a connection of HTTP/1.1 took along which
+	// was closed just then, as a server may do at any time. It does where a
+	// request ends in the moment in which its time is over.
+	lost []string
 }
 
 // taken is by what requests are counted that a replica took. Given up are calls
@@ -38,6 +42,7 @@ type key struct{ app, route, method, status string }
 type entry struct {
 	lines int // of the access log
 	line  line
+	noted bool // with an error
 
 	proxies int // spans
 	proxy   proxySpan
@@ -152,6 +157,7 @@ func (l logBooks) Handle(_ context.Context, r slog.Record) error {
 		}
 		return true
 	})
+	noted := said.failed
 	said.failed = said.failed || said.key.failed()
 	if said.key.isGRPC() && said.key.status == "NOT_FOUND" {
 		said.failed = false // the client's doing, as OpenTelemetry has it
@@ -168,7 +174,7 @@ func (l logBooks) Handle(_ context.Context, r slog.Record) error {
 	l.mu.Unlock()
 	l.at(id, func(e *entry) {
 		e.lines++
-		e.line = said
+		e.line, e.noted = said, noted
 	})
 	return nil
 }
@@ -243,32 +249,36 @@ func (b *books) checkClientLocked(e *entry, p plan) {
 	case !c.done:
 		b.faultLocked("%+v: never sent", p)
 	case c.left:
+	case c.status == "" && p.version == http1 && (e.lines == 0 || !e.noted):
+		b.lost = append(b.lost, fmt.Sprintf("%+v: %v; the server says %+v", p, c.err, e.line))
 	case e.lines == 0:
-		b.faultLocked("%+v: its client stayed, and the server knows nothing of it", p)
+		b.faultLocked("%+v: its client stayed (%v), and the server knows nothing of it", p, c.err)
 	case p.version == socket:
 		// A connection that ends without a close frame says nothing.
 		if c.status != "" && c.status != e.line.key.status {
 			b.faultLocked("%+v: its client saw the code %s, the server says %+v", p, c.status, e.line)
 		}
-	case p.version == overGRPC:
-		if c.status != e.line.key.status {
-			b.faultLocked("%+v: its client saw the code %s, the server says %+v", p, c.status, e.line)
-		}
 	case c.status == "":
 		// The beginning of a response that is cut may be lost with the rest.
-		if !wasCut(e) && (p.end != abort || e.line.key.status != "500") {
+		if !e.wasCut() && (p.end != abort || e.line.key.status != "500") {
 			b.faultLocked("%+v: its client saw no response (%v), the server says %+v", p, c.err, e.line)
 		}
 	case c.status != e.line.key.status:
 		b.faultLocked("%+v: its client saw %s, the server says %+v", p, c.status, e.line)
-	case c.cut != wasCut(e) && p.end != abort:
+	case p.version != overGRPC && !e.ownAnswer() && c.cut != e.wasCut():
 		b.faultLocked("%+v: for its client it was cut %v, the server says %+v", p, c.cut, e.line)
 	}
 }
 
-// wasCut reports whether the server ended a response that had begun other than by
+// wasCut reports whether a response that had begun was ended other than by
 // completing it.
-func wasCut(e *entry) bool { return e.line.failed && e.line.key.status < "400" }
+func (e *entry) wasCut() bool { return e.noted && !e.ownAnswer() }
+
+// ownAnswer reports whether the status is one that the proxy answers with itself.
+// Whether such a response was cut, the status does not tell.
+func (e *entry) ownAnswer() bool {
+	return slices.Contains([]string{"408", "499", "500", "503"}, e.line.key.status)
+}
 
 // tookOver gives how many requests replicas of a deployment took, how many of
 // them were sampled, and how many of all were given up.
