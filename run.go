@@ -333,7 +333,8 @@ func (s *service) drain(ctx context.Context) error {
 	if timeout == 0 {
 		timeout = serving.DefaultShutdownTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Serving.MinDrainingPeriod+timeout)
+	over := fmt.Errorf("%s=%v is over: %w", serving.EnvShutdownTimeout, timeout, context.DeadlineExceeded) // the error says it
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Serving.MinDrainingPeriod+timeout, over)
 	defer cancel()
 	return s.server.Shutdown(ctx)
 }

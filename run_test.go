@@ -271,6 +271,24 @@ func TestSecondSignalCutsShort(t *testing.T) {
 	}
 }
 
+// The error of a drain that took too long names the setting that ended it.
+func TestDrainBeyondItsTime(t *testing.T) {
+	p := startProc(t, "SERVE_SHUTDOWN_TIMEOUT=50ms")
+	go func() { // ends with the service
+		if resp, err := http.Get(p.url + "/hang"); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	p.log.await(t, "hang has begun")
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	if want := "drain: 1 requests cut off, 1 handlers still running: SERVE_SHUTDOWN_TIMEOUT=50ms is over"; !strings.Contains(p.log.String(), want) {
+		t.Errorf("the log does not say %q:\n%s", want, p.log)
+	}
+}
+
 // A signal that is sent twice at once, as GNU timeout does, is one.
 func TestSignalsAtOnceAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
