@@ -364,3 +364,49 @@ func TestGRPCServerKeepsDeadline(t *testing.T) {
 	r.spans.has(t, "replica_handle_request event(context.DeadlineExceeded False)")
 	r.slotsFree()
 }
+
+// TestGRPCReplicaStopped: a call whose replica is stopped under it ends.
+func TestGRPCReplicaStopped(t *testing.T) {
+	d := newDeaf()
+	r := startGRPC(t, Config{}, d.service(), WithGracefulShutdown(time.Millisecond, time.Millisecond))
+	answer := make(chan error, 1)
+	go func() { answer <- r.unaryCall() }()
+	receive(t, "the handler", d.entered)
+	set := r.front().proxy.only.sets[0]
+	set.mu.Lock()
+	running := set.replicas[0]
+	set.mu.Unlock()
+	set.condemn(running, io.ErrUnexpectedEOF)
+	if got, want := told(receive(t, "the answer", answer)), "UNAVAILABLE: The replica was stopped."; got != want {
+		t.Errorf("client was told %q, want %q", got, want)
+	}
+	r.spans.has(t, "proxy_grpc_request code=UNAVAILABLE ERROR(replica was stopped) event(*serving.causeError True)")
+	close(d.release)
+	r.spans.has(t, "replica_handle_request event(*serving.causeError False)")
+}
+
+// TestGRPCLingers: while the server leaves, health says so, and calls are served.
+func TestGRPCLingers(t *testing.T) {
+	r := startGRPC(t, Config{MinDrainingPeriod: time.Hour}, testService{})
+	heard := r.watching("")
+	if got := heard(); got != "SERVING" {
+		t.Errorf("watch: %s, want SERVING", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- r.server.Shutdown(ctx) }()
+	if got := heard(); got != "NOT_SERVING" {
+		t.Errorf("watch: %s, want NOT_SERVING", got)
+	}
+	other := pb.NewTestServiceClient(r.dialGRPC())
+	for _, stub := range []pb.TestServiceClient{r.stub, other} {
+		if _, err := stub.UnaryCall(patient(t), &pb.SimpleRequest{}); err != nil {
+			t.Errorf("a call while the server leaves: %v", err)
+		}
+	}
+	cancel() // there is no more time
+	if err := receive(t, "the end", ended); err != nil {
+		t.Error(err)
+	}
+}

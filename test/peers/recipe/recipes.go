@@ -31,11 +31,8 @@ func All() []Recipe {
 			Commands: []Command{goBuild("{module}/ddagent", "ddagent", ".")},
 		},
 		{
-			Name: "telemetrygen",
-			Commands: []Command{{Dir: "{work}", Args: []string{
-				"go", "install", "-trimpath", "-ldflags=-s -w",
-				"github.com/open-telemetry/opentelemetry-collector-contrib/cmd/telemetrygen@" + telemetrygenVersion,
-			}}},
+			Name:     "telemetrygen",
+			Commands: []Command{goInstall("github.com/open-telemetry/opentelemetry-collector-contrib/cmd/telemetrygen@" + telemetrygenVersion)},
 		},
 		{
 			// What the scripts of folder node need. Install scripts of packages
@@ -67,10 +64,8 @@ func All() []Recipe {
 			Commands: []Command{goBuild("{module}/h2spec", "h2spec", "github.com/summerwind/h2spec/cmd/h2spec")},
 		},
 		{
-			Name: "grpcurl",
-			Commands: []Command{{Dir: "{work}", Args: []string{
-				"go", "install", "-trimpath", "-ldflags=-s -w", "github.com/fullstorydev/grpcurl/cmd/grpcurl@" + grpcurlVersion,
-			}}},
+			Name:     "grpcurl",
+			Commands: []Command{goInstall("github.com/fullstorydev/grpcurl/cmd/grpcurl@" + grpcurlVersion)},
 		},
 		{
 			// The last, because it takes longest. Its module has nothing but what
@@ -90,4 +85,10 @@ func goBuild(dir, name, pkg string) Command {
 	return Command{Dir: dir, Args: []string{
 		"go", "build", "-trimpath", "-ldflags=-s -w", "-o", "{out}/" + name, pkg,
 	}}
+}
+
+// goInstall compiles a package of a released module, as that module's go.mod
+// says.
+func goInstall(pkg string) Command {
+	return Command{Dir: "{work}", Args: []string{"go", "install", "-trimpath", "-ldflags=-s -w", pkg}}
 }
