@@ -123,8 +123,21 @@ func TestSocketStalls(t *testing.T) {
 		t.Error("no error")
 	}
 	checkStatus(t, r.get("/"), 200)
-	if line := r.access.take(t, "request", 1)[0]; line["level"] != "WARN" || line["error"] != "client stalled" || line["status"] != 1006.0 {
-		t.Errorf("log line %v", line)
+	for _, line := range r.access.take(t, "request", 2) { // in either order: the slot is free first
+		if line["method"] == "WS" && (line["level"] != "WARN" || line["error"] != "client stalled" || line["status"] != 1006.0) {
+			t.Errorf("log line %v", line)
+		}
+	}
+}
+
+func TestCloseCodes(t *testing.T) {
+	for err, want := range map[error]int{
+		ErrShuttingDown: 1001, ErrReplicaStopped: 1012, ErrRequestTimeout: 1011, ErrClientStalled: 1011, errBoom: 1011,
+		&QueueFullError{StatusCode: 429}: 1013, &DeploymentUnavailableError{}: 1013,
+	} {
+		if got, _ := closeCodeOf(err); got != want {
+			t.Errorf("%v: %d, want %d", err, got, want)
+		}
 	}
 }
 
@@ -218,6 +231,39 @@ func TestSocketFloodOfIdleHandler(t *testing.T) {
 	close(read)
 	if n := receive(t, "the flood", got); n != len(flood)+8 {
 		t.Errorf("%d bytes, want %d", n, len(flood)+8)
+	}
+	r.check("proxy_websocket_request OK sc=1000", routerPlain, wsReplica)
+}
+
+// TestSocketOfSlowHandler: messages that came before the client's close frame are
+// the handler's to read, however long it takes for each.
+func TestSocketOfSlowHandler(t *testing.T) {
+	const messages = 3
+	got := make(chan int, 1)
+	r := start(t, Config{}, accepted(func(ctx context.Context, c *websocket.Conn) error {
+		n := 0
+		defer func() { got <- n }()
+		for ; ; n++ {
+			if _, _, err := c.Read(ctx); err != nil {
+				return err
+			}
+			select {
+			case <-time.After(300 * time.Millisecond): // longer than the runtime waits for a read
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}))
+	c := r.openRaw()
+	for range messages {
+		_, _ = c.Write(frame(1, "a row"))
+	}
+	_, _ = c.Write(closeFrame(1000))
+	if code := c.closing(t); code != 1000 {
+		t.Errorf("the client was told %d", code)
+	}
+	if n := receive(t, "the handler", got); n != messages {
+		t.Errorf("it has read %d messages of %d", n, messages)
 	}
 	r.check("proxy_websocket_request OK sc=1000", routerPlain, wsReplica)
 }

@@ -63,12 +63,20 @@ func TestSocketOfIdleHandler(t *testing.T) {
 			told: 1000, why: ErrSocketClosed,
 			want: []string{"proxy_websocket_request OK sc=1000", routerPlain, wsReplica},
 		}, {
-			name: "client closes with the last of several frames",
+			name: "client closes after pings",
 			do: func(c *rawSocket) {
-				_, _ = c.Write(append(append(frame(1, "unread"), frame(9, "ping")...), closeFrame(4001)...))
+				_, _ = c.Write(append(append(frame(9, "ping"), frame(9, "ping")...), closeFrame(4001)...))
 			},
 			told: 4001, why: ErrSocketClosed,
 			want: []string{"proxy_websocket_request ERROR() sc=4001", routerPlain, wsReplica},
+		}, {
+			name: "client closes after a message, and does not wait",
+			do: func(c *rawSocket) {
+				_, _ = c.Write(append(frame(1, "unread"), closeFrame(1000)...))
+				_ = c.CloseWrite()
+			},
+			told: 1000, why: ErrSocketClosed,
+			want: []string{"proxy_websocket_request OK sc=1000", routerPlain, wsReplica},
 		}, {
 			name: "client leaves",
 			do:   func(c *rawSocket) { _ = c.Close() },
@@ -261,7 +269,9 @@ func TestSocketRefusedByProxy(t *testing.T) {
 
 // TestSocketThroughReverseProxy: a deployment may stand before another server.
 func TestSocketThroughReverseProxy(t *testing.T) {
-	backend := httptest.NewServer(echo)
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = echo(w, r) // that the client has closed the socket
+	}))
 	defer backend.Close()
 	to, err := url.Parse(backend.URL)
 	if err != nil {

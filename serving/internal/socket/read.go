@@ -32,6 +32,7 @@ func (s *Conn) Read(p []byte) (int, error) {
 	if s.readErr != nil {
 		return 0, s.readErr
 	}
+	s.catchUp()
 	n, err := s.conn.Read(p)
 	s.passed(p[:n], err)
 	return n, s.explain(err)
@@ -81,6 +82,21 @@ func (s *Conn) resume() error {
 	return nil
 }
 
+// catchUp is called when the handler has taken all that there was, and wants
+// more: so it has dealt with it. It is called with rmu held.
+func (s *Conn) catchUp() {
+	s.in.Restart()
+	if _, closed := s.in.Closed(); !closed {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.behind {
+		s.behind = false
+		s.reachedLocked()
+	}
+}
+
 // explain is err as the handler sees it: once the socket is being ended, that
 // is why, and not our own deadline.
 func (s *Conn) explain(err error) error {
@@ -103,7 +119,7 @@ func (s *Conn) passed(b []byte, err error) {
 	if _, before := s.in.Closed(); !before {
 		s.in.Scan(b)
 		if code, now := s.in.Closed(); now {
-			s.noteClose(code, true)
+			s.noteClose(code, true, s.in.HasData())
 		}
 	}
 	if err != nil && !isTimeout(err) {
@@ -121,13 +137,13 @@ func (s *Conn) tick() {
 	switch closedFor := time.Since(s.peerClosed); {
 	case s.ending, s.closed:
 		s.mu.Unlock()
-	case !s.peerClosed.IsZero() && closedFor >= readAheadAfter:
+	case !s.peerClosed.IsZero() && !s.behind && closedFor >= readAheadAfter:
 		s.mu.Unlock()
 		s.tell() // it has had the time to answer
-	case !s.peerClosed.IsZero():
+	case !s.peerClosed.IsZero() && !s.behind:
 		s.againLocked(readAheadAfter - closedFor)
 		s.mu.Unlock()
-	case s.readers > 0: // leave calls for the next look
+	case s.readers > 0, s.reading: // leave calls for the next look
 		s.mu.Unlock()
 	case s.seen != s.reads:
 		s.seen = s.reads
@@ -147,7 +163,9 @@ func (s *Conn) againLocked(after time.Duration) {
 	s.look.Reset(after)
 }
 
-// readAhead reads until the handler does, until the bound, or to the end.
+// readAhead reads until the handler does, until the bound, or to the end. A
+// close frame after messages that the handler has still to read is not the end:
+// they are its to read. That of the connection is.
 func (s *Conn) readAhead() {
 	defer s.ahead.Done()
 	s.rmu.Lock()
@@ -165,7 +183,7 @@ func (s *Conn) readAhead() {
 		b := s.buf[len(s.buf) : len(s.buf)+n]
 		s.buf = s.buf[:len(s.buf)+n]
 		s.passed(b, err)
-		if _, closed := s.in.Closed(); closed {
+		if _, closed := s.in.Closed(); closed && !s.in.HasData() {
 			s.tell() // nobody is about to read it
 			return
 		}

@@ -15,7 +15,8 @@
 //     and reads on by itself. A handler that reads in a loop, which is nearly
 //     every one, costs neither this goroutine nor a copy.
 //  4. Over tells the owner, once, that the socket is over: the client is gone,
-//     one side has sent its close frame, or the handler has closed it.
+//     it has sent its close frame and the handler has read what came before, or
+//     the handler has closed the socket.
 //  5. Finish ends it on the owner's side: with a close frame where one may still
 //     be sent, time for the client to answer, and then the connection's end.
 //
@@ -112,7 +113,8 @@ type Conn struct {
 	status       int       // of the response
 	code         int       // of the first close frame of either side; 0: none
 	peerFirst    bool      // code is the client's
-	peerClosed   time.Time // when the client's close frame came
+	peerClosed   time.Time // when the client's close frame came, or was next to be read
+	behind       bool      // the handler may have messages to read before that
 	readers      int       // handlers in Read
 	reads        int       // how many have been
 	seen         int       // reads, when tick last looked
@@ -141,6 +143,8 @@ func New(c net.Conn, o Options) *Conn {
 		headExpected: o.Status == 0,
 	}
 	if o.WebSocket {
+		s.rmu.Lock() // tick may come before passed has ended
+		defer s.rmu.Unlock()
 		s.mu.Lock()
 		s.armed = true
 		s.look = time.AfterFunc(readAheadAfter, s.tick)
@@ -229,7 +233,9 @@ func (s *Conn) endedLocked() error {
 }
 
 // noteClose remembers the close frame of one side, if it is the first.
-func (s *Conn) noteClose(code int, peer bool) {
+// behind says that the handler may not have read all messages before that of
+// the client.
+func (s *Conn) noteClose(code int, peer, behind bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.code == 0 {
@@ -238,6 +244,12 @@ func (s *Conn) noteClose(code int, peer bool) {
 	if !peer || !s.peerClosed.IsZero() {
 		return
 	}
+	s.behind = behind
+	s.reachedLocked()
+}
+
+// reachedLocked gives the handler the time to answer the client's close frame.
+func (s *Conn) reachedLocked() {
 	s.peerClosed = time.Now()
 	if !s.ending && !s.closed {
 		s.armed = true

@@ -178,6 +178,46 @@ func TestCloseFrameEndsTheRequest(t *testing.T) {
 			}
 		})
 	})
+	t.Run("after a message that is not read", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.send(append(append([]byte(nil), text...), closeBy...)...)
+			time.Sleep(time.Hour)
+			b.wantOver()
+			if _, err := io.ReadFull(b.conn, make([]byte, len(text)+len(closeBy))); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Hour) // it may still be at the message
+			b.wantOver()
+			go func() { _, _ = b.conn.Read(make([]byte, 1)) }() // no longer
+			time.Sleep(readAheadAfter - time.Millisecond)
+			b.wantOver()
+			time.Sleep(time.Millisecond)
+			b.wantOver(Closed)
+		})
+	})
+	t.Run("after a message, and the client leaves", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.send(append(append([]byte(nil), text...), closeBy...)...)
+			time.Sleep(time.Hour)
+			_ = b.client.Close()
+			b.wantOver(Closed)
+		})
+	})
+	t.Run("read with a message, and the client leaves", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, nil)
+			go b.send(append(append([]byte(nil), text...), closeBy...)...)
+			if _, err := io.ReadFull(b.conn, make([]byte, len(text)+len(closeBy))); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Hour)
+			b.wantOver()
+			_ = b.client.Close()
+			b.wantOver(Closed)
+		})
+	})
 	t.Run("read already", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t, func(o *Options) { o.Buffered = closeBy })

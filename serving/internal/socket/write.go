@@ -80,7 +80,7 @@ func (s *Conn) sent(b []byte, err error) {
 	if _, before := s.out.Closed(); !before && len(b) > 0 {
 		s.out.Scan(b)
 		if code, now := s.out.Closed(); now {
-			s.noteClose(code, false)
+			s.noteClose(code, false, false)
 		}
 	}
 	if err != nil && !isTimeout(err) {

@@ -67,6 +67,7 @@ type Scanner struct {
 	body   [codeLen]byte
 	got    uint8 // bytes of body
 	phase  phase
+	data   bool // something of a frame with data has passed since Restart
 	code   uint16
 }
 
@@ -127,6 +128,7 @@ func (s *Scanner) begin() {
 		s.phase, s.got = inClose, 0
 	default:
 		s.phase = inPayload
+		s.data = s.data || !control
 	}
 	s.endIfOver()
 }
@@ -205,6 +207,16 @@ func sendable(code uint16) bool {
 func (s *Scanner) Closed() (code int, ok bool) {
 	return int(s.code), s.phase == closed
 }
+
+// Restart begins a stretch of which HasData then tells. A frame with data that
+// is under way counts for it.
+func (s *Scanner) Restart() {
+	s.data = s.phase == inPayload && s.header[0]&opcodeMask < opcodeCtrl
+}
+
+// HasData reports whether anything of a message has passed since Restart, or
+// since the beginning, but for a header that is not whole.
+func (s *Scanner) HasData() bool { return s.data }
 
 // AtBoundary reports whether the last byte was the end of a frame, or the first
 // is still to come, so that a control frame may be sent next. It is false once

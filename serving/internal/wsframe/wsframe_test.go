@@ -123,6 +123,31 @@ func TestScanner(t *testing.T) {
 	}
 }
 
+func TestHasData(t *testing.T) {
+	text, ping, end := frame(fin|1, mask, []byte("hello")), frame(fin|9, mask, []byte("hello")), frame(fin|8, mask, closing(1000, ""))
+	for _, tt := range []struct {
+		name          string
+		before, after []byte
+		want          bool
+	}{
+		{"nothing", nil, nil, false},
+		{"a message", nil, text, true},
+		{"a message, then others", nil, append(text[:len(text):len(text)], end...), true},
+		{"control frames", nil, append(ping[:len(ping):len(ping)], end...), false},
+		{"a message before", text, end, false},
+		{"half a message before", text[:8], append(text[8:len(text):len(text)], end...), true},
+		{"half a ping before", ping[:8], ping[8:], false},
+	} {
+		var s Scanner
+		s.Scan(tt.before)
+		s.Restart()
+		s.Scan(tt.after)
+		if s.HasData() != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, s.HasData(), tt.want)
+		}
+	}
+}
+
 func TestScannerAllocatesNothing(t *testing.T) {
 	in := bytes.Join([][]byte{frame(fin|1, mask, make([]byte, 1000)), frame(fin|8, mask, closing(1000, "bye"))}, nil)
 	if n := testing.AllocsPerRun(100, func() {
