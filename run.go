@@ -95,12 +95,13 @@ func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) e
 	defer signal.Stop(broken)
 
 	s := &service{cfg: cfg.settled(), log: o.log, hangups: hangups}
+	s.listen(signals) // ends by stop
 	err := s.start(ctx, apps)
 	if err == nil {
 		o.ready(s.server.Addr())
-		err = s.wait(ctx, signals)
+		err = s.wait(ctx)
 	}
-	return errors.Join(err, s.stop(signals))
+	return errors.Join(err, s.stop())
 }
 
 // service is what Run has started so far.
@@ -116,9 +117,45 @@ type service struct {
 	// closers undo what was started, the last one first.
 	closers []func(context.Context) error
 	hangups <-chan os.Signal // SIGHUP
-	// signals to stop that were heard so far, and when the first was.
+
+	asked    chan os.Signal  // the first signal to stop
+	patience context.Context // of a stop; ends by the second
+	unlisten func()          // returns when no signal is heard any more
+	// signals to stop that were heard so far, and when the first was: listen's.
 	signals int
 	first   time.Time
+}
+
+// listen hears the signals to stop from now on, whatever the service does or waits
+// for, be it for a log whose reader hangs: the first is for wait, and the second
+// ends the patience of stop.
+func (s *service) listen(signals <-chan os.Signal) {
+	s.asked = make(chan os.Signal, 1)
+	patience, lose := context.WithCancelCause(context.Background())
+	s.patience = patience
+	ended, listening := make(chan struct{}), make(chan struct{})
+	s.unlisten = func() {
+		close(ended)
+		<-listening
+	}
+	go func() { // ends by unlisten
+		defer close(listening)
+		for s.signals < 2 {
+			select {
+			case got := <-signals:
+				s.hear(time.Now())
+				select {
+				case s.asked <- got:
+				default: // it was asked before
+				}
+			case <-ended:
+				return
+			}
+		}
+		lose(ErrForced)
+		// A third signal finds nobody listening and does what it always does.
+		signal.Reset(syscall.SIGTERM, os.Interrupt)
+	}()
 }
 
 // samePress is for how long after the first signal another is taken for the
@@ -257,14 +294,13 @@ func (s *service) plugins() string {
 }
 
 // wait returns when the service is to stop; the error is the listener's.
-func (s *service) wait(ctx context.Context, signals <-chan os.Signal) error {
+func (s *service) wait(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			s.log.Info("stopping", "because", context.Cause(ctx))
 			return nil
-		case got := <-signals:
-			s.hear(time.Now())
+		case got := <-s.asked:
 			s.log.Info("stopping", "because", got.String())
 			return nil
 		case got := <-s.hangups:
@@ -299,31 +335,13 @@ func (s *service) applyFile(ctx context.Context) error {
 
 // stop undoes what was started, the last one first. The second signal since
 // the start ends the patience of all of them.
-func (s *service) stop(signals <-chan os.Signal) error {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	ended, watching := make(chan struct{}), make(chan struct{})
-	go func() { // ends below
-		defer close(watching)
-		for s.signals < 2 {
-			select {
-			case <-signals:
-				s.hear(time.Now())
-			case <-ended:
-				return
-			}
-		}
-		cancel(ErrForced)
-		// A third signal finds nobody listening and does what it always does.
-		signal.Reset(syscall.SIGTERM, os.Interrupt)
-	}()
+func (s *service) stop() error {
 	var errs []error
 	for _, closer := range slices.Backward(s.closers) {
-		errs = append(errs, closer(ctx))
+		errs = append(errs, closer(s.patience))
 	}
-	close(ended)
-	<-watching
-	return errors.Join(append(errs, context.Cause(ctx))...)
+	s.unlisten()
+	return errors.Join(append(errs, context.Cause(s.patience))...)
 }
 
 // drain has the server stop: health first, then requests in flight finish, within

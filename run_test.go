@@ -219,6 +219,59 @@ func TestBrokenLogDoesNotEndTheService(t *testing.T) {
 	}
 }
 
+// Whoever reads the log hangs: what logs hangs too, the stop among it, but a third
+// signal ends the process all the same.
+func TestStuckLogDoesNotKeepTheService(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command(link(t, dir, "service"))
+	cmd.Env = []string{"GORACE=atexit_sleep_ms=0", "TMPDIR=" + dir, "SERVE_HTTP_PORT=0"}
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // a test that failed half-way
+	url := ""
+	for lines := bufio.NewScanner(log); url == "" && lines.Scan(); {
+		if found := regexp.MustCompile(`\burl=(http://\S+)`).FindStringSubmatch(lines.Text()); found != nil {
+			url = found[1]
+		}
+	}
+	client := &http.Client{Timeout: time.Second}
+	for stuck := false; !stuck; { // until the pipe is full
+		resp, err := client.Get(url + "/" + strings.Repeat("long", 1000))
+		if stuck = err != nil; !stuck {
+			_ = resp.Body.Close()
+		}
+	}
+	over := make(chan struct{})
+	go func() { // ends with the process
+		defer close(over)
+		if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "signal: terminated") {
+			t.Errorf("the service ended by %v", err)
+		}
+	}()
+	for range 3 {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(3 * samePress) // another one, not the first again
+	}
+	for tries := 0; ; tries++ {
+		select {
+		case <-over:
+			return
+		case <-time.After(time.Second): // it was busy, and took two for one
+			if tries == 20 {
+				t.Fatal("it is still there")
+			}
+			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		}
+	}
+}
+
 func TestRequestInFlightFinishes(t *testing.T) {
 	p := startProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console")
 	answer := make(chan string, 1)
@@ -295,7 +348,8 @@ func TestSignalsAtOnceAreOne(t *testing.T) {
 		signals := make(chan os.Signal, 2)
 		s := &service{log: slog.New(slog.DiscardHandler), server: new(serving.Server)}
 		signals <- syscall.SIGTERM
-		if err := s.wait(t.Context(), signals); err != nil {
+		s.listen(signals)
+		if err := s.wait(t.Context()); err != nil {
 			t.Error(err)
 		}
 		s.closers = append(s.closers, func(ctx context.Context) error {
@@ -306,7 +360,7 @@ func TestSignalsAtOnceAreOne(t *testing.T) {
 			}
 			return ctx.Err()
 		})
-		if err := s.stop(signals); err != nil {
+		if err := s.stop(); err != nil {
 			t.Errorf("stop: %v", err)
 		}
 	})
