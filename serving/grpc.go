@@ -119,11 +119,11 @@ func (p *grpcProxy) answer(ctx context.Context, c *rpc) *status.Status {
 		if name == "" {
 			return status.New(codes.NotFound, textNoApplication)
 		}
-		return status.Newf(codes.NotFound, textApplicationUnknown, name)
+		return status.Newf(codes.NotFound, textApplicationUnknown, cutAt(name, mostPath))
 	}
 	c.method = c.app.services.methods[c.full]
 	if c.method == nil {
-		return status.Newf(codes.Unimplemented, textMethodUnknown, c.app.app, c.full)
+		return status.Newf(codes.Unimplemented, textMethodUnknown, c.app.app, cutAt(c.full, mostPath))
 	}
 	return p.serve(ctx, c)
 }

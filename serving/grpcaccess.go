@@ -39,7 +39,7 @@ func (p *grpcProxy) record(c *rpc) {
 	if !p.access.enabled(ctx, level) {
 		return
 	}
-	e := entry{method: c.full, code: o.Code, took: took, requestID: c.id, route: o.Route, replica: c.replica, err: c.err}
+	e := entry{method: cutAt(c.full, mostPath), code: o.Code, took: took, requestID: c.id, route: o.Route, replica: c.replica, err: c.err}
 	if c.app != nil {
 		e.app, e.deployment = c.app.app, c.app.deployment
 	}

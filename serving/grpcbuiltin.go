@@ -187,7 +187,7 @@ func (b *grpcBuiltin) reflected(ctx context.Context) (app string, err error) {
 	if name == "" {
 		return "", status.Error(codes.NotFound, textNoApplication)
 	}
-	return "", status.Errorf(codes.NotFound, textApplicationUnknown, name)
+	return "", status.Errorf(codes.NotFound, textApplicationUnknown, cutAt(name, mostPath))
 }
 
 type reflectionV1 struct{ b *grpcBuiltin }
