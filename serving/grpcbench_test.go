@@ -2,7 +2,6 @@ package serving
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net"
 	"testing"
@@ -50,7 +49,7 @@ func BenchmarkGRPC(b *testing.B) {
 			d := NewDeployment("D", nil, WithMaxOngoingRequests(1000))
 			pb.RegisterTestServiceServer(d, service)
 			cfg := Config{HTTPAddr: "127.0.0.1:0", GRPC: GRPCConfig{Addr: "127.0.0.1:0"}, QuietAccessLog: true}
-			s, err := New(cfg, []*App{NewApp("a", d)}, WithTracing(c.provider(b)), WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+			s, err := New(cfg, []*App{NewApp("a", d)}, WithTracing(c.provider(b)), WithLogger(slog.New(slog.DiscardHandler)))
 			if err != nil {
 				b.Fatal(err)
 			}
