@@ -234,10 +234,14 @@ func (s *session) export(ctx context.Context, batch request) answer {
 	if limit == 0 {
 		limit = host.DefaultExportTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	// The plugin is told of that limit only. It ends an export a little before the
+	// call's end: were that the end of ctx, it could answer batch after batch
+	// without ctx being over.
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
 	s.batches++
-	ctx = metadata.AppendToOutgoingContext(ctx,
+	call = metadata.AppendToOutgoingContext(call,
 		wire.MetaBatchID, fmt.Sprintf("%s-%d", s.instance, s.batches),
 		wire.MetaAttempt, "1")
 	var (
@@ -245,7 +249,7 @@ func (s *session) export(ctx context.Context, batch request) answer {
 		trailer  metadata.MD
 	)
 	out := &wire.Outgoing{Buffers: func() mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(batch.data)} }}
-	if err := s.process.Conn().Invoke(ctx, wire.ExportMethod, out, &response, grpc.Trailer(&trailer)); err != nil {
+	if err := s.process.Conn().Invoke(call, wire.ExportMethod, out, &response, grpc.Trailer(&trailer)); err != nil {
 		return answer{err: wire.FromStatus(err)}
 	}
 	return readAnswer(response.Data, trailer, launch.NewRedactor(s.is.Secrets()))
