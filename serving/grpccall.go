@@ -82,15 +82,23 @@ func (c *rpc) modelID() string { return c.request.ModelID }
 
 // invoke implements [call].
 func (c *rpc) invoke(ctx context.Context, _ *replica) (err error) {
-	m := c.method
 	c.user = ctx
 	defer func() { _, _ = status.FromError(err) }() // here a panic of its GRPCStatus is the handler's
-	var stream grpc.ServerStream = c
-	if len(m.stats) > 0 {
-		told := newRPCStats(c)
-		stream = told
-		defer func() { told.end(err) }()
+	if len(c.method.stats) == 0 {
+		return c.method.run(c)
 	}
+	told := newRPCStats(c)
+	err = errNotReturned // which a panic, or runtime.Goexit, leaves as it is
+	defer func() { told.end(err) }()
+	return c.method.run(told)
+}
+
+// errNotReturned is what stats handlers are told of a method that has not
+// returned: what its client is.
+var errNotReturned = status.Error(codes.Internal, textInternal)
+
+// run runs the user's code for a call.
+func (m *rpcMethod) run(stream grpc.ServerStream) error {
 	if m.unary == nil {
 		if m.aroundStream == nil {
 			return m.stream(m.impl, stream)

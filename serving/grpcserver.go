@@ -229,6 +229,11 @@ var _ net.Listener = (*door)(nil)
 // Accept implements [net.Listener].
 func (d *door) Accept() (net.Conn, error) {
 	select {
+	case <-d.closed: // first, or a server that ends gets a connection, and drops it
+		return nil, net.ErrClosed
+	default:
+	}
+	select {
 	case a := <-d.of.conns:
 		return a.conn, a.err
 	case <-d.closed:

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -200,6 +202,65 @@ func TestGRPCAround(t *testing.T) {
 	if diff := cmp.Diff(want, n.take()); diff != "" {
 		t.Errorf("stream (-want +got):\n%s", diff)
 	}
+}
+
+// TestGRPCStatsOfPanic: stats handlers are told what the client is, and not of a
+// success, where the method has not returned.
+func TestGRPCStatsOfPanic(t *testing.T) {
+	n := &noted{}
+	r := startGRPC(t, Config{}, testService{
+		unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { panic("oh") },
+		server: func(*pb.StreamingOutputCallRequest, pb.TestService_StreamingOutputCallServer) error {
+			runtime.Goexit()
+			return nil
+		},
+	}, WithStatsHandler(statsNote{n}))
+	if err := r.unaryCall(); status.Code(err) != codes.Internal {
+		t.Errorf("client was told %v, want Internal", err)
+	}
+	s, err := r.stub.StreamingOutputCall(patient(t), &pb.StreamingOutputCallRequest{})
+	if err == nil {
+		_, err = s.Recv()
+	}
+	if status.Code(err) != codes.Internal {
+		t.Errorf("client was told %v, want Internal", err)
+	}
+	ends := slices.DeleteFunc(n.take(), func(line string) bool { return !strings.Contains(line, "End ") })
+	if diff := cmp.Diff([]string{"tagged End Internal", "tagged End Internal"}, ends); diff != "" {
+		t.Errorf("ends (-want +got):\n%s", diff)
+	}
+}
+
+// TestClosedDoor: a server that ends takes no connection more, which it would
+// drop; the next one gets them.
+func TestClosedDoor(t *testing.T) {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDoors(l)
+	var ends sync.WaitGroup
+	defer ends.Wait()
+	defer d.close()
+	ends.Go(d.accept)
+	before := d.open()
+	after := d.open()
+	client, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	for range 10000 { // in some of them the connection waits for a door
+		if conn, err := before.Accept(); conn != nil || !errors.Is(err, net.ErrClosed) {
+			t.Fatalf("the closed door gave %v, %v", conn, err)
+		}
+		runtime.Gosched()
+	}
+	conn, err := after.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
 }
 
 // TestGRPCInterceptorRefuses: what an interceptor answers is the answer.
