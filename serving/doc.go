@@ -1,9 +1,9 @@
 // Package serving runs applications behind an HTTP and a gRPC proxy, in the manner
 // of Ray Serve: the proxy finds the app by route prefix or by metadata, a router
-// chooses one of its deployment's replicas, and the replica runs the handler. Each of the three
-// has its span, made through package tracing. A handler calls the app's other
-// deployments by [Handle] and [StreamHandle], which is a router and a replica
-// again, with their spans below the caller's.
+// chooses one of its deployment's replicas, and the replica runs the handler.
+// Each of the three has its span, made through package tracing. A handler calls
+// the app's other deployments by [Handle] and [StreamHandle], which is a router
+// and a replica again, with their spans below the caller's.
 //
 // The life of a [Server]:
 //

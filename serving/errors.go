@@ -12,13 +12,15 @@ import (
 )
 
 // Why the runtime ended a request that its handler had not ended. A handler
-// finds the reason with [context.Cause] of its request's context; the context's
-// own error stays [context.DeadlineExceeded] or [context.Canceled]. Where they
-// tell of a status, it is that of HTTP; docs/grpc.md has the codes of gRPC.
+// finds the reason with [context.Cause] of its request's context, but where it
+// says otherwise below; the context's own error stays [context.DeadlineExceeded]
+// or [context.Canceled]. Where they tell of a status, it is that of HTTP;
+// docs/grpc.md has the codes of gRPC.
 var (
 	// ErrRequestTimeout: the request was not answered within
-	// [Config.RequestTimeout], or [WithRequestTimeout] of its app. The client got status 408, or a cut stream if
-	// the response had begun. It matches [context.DeadlineExceeded].
+	// [Config.RequestTimeout], or [WithRequestTimeout] of its app. The client got
+	// status 408, or a cut stream if the response had begun. It matches
+	// [context.DeadlineExceeded].
 	ErrRequestTimeout error = &causeError{"request timed out", context.DeadlineExceeded}
 
 	// ErrClientStalled: for [Config.StallTimeout] the client sent nothing of the

@@ -35,10 +35,11 @@ func (p phase) String() string {
 // goroutine the scheduler woke first.
 //
 // Nothing is buffered here; net/http holds up to some 4 KiB until a Flush, but
-// for server-sent events, each of which goes out when it is whole. Of the optional interfaces it has Flusher, the
-// deadlines and EnableFullDuplex of http.ResponseController, io.StringWriter,
-// and Hijacker for requests that ask for another protocol: see upgrade.go. It
-// has no Unwrap, which would let a handler write past the lock.
+// for server-sent events, each of which goes out when it is whole. Of the
+// optional interfaces it has Flusher, the deadlines and EnableFullDuplex of
+// http.ResponseController, io.StringWriter, and Hijacker for requests that ask
+// for another protocol: see upgrade.go. It has no Unwrap, which would let a
+// handler write past the lock.
 type response struct {
 	ctx       context.Context
 	conn      http.ResponseWriter // the connection's; guarded by mu once the handler runs

@@ -13,8 +13,9 @@ import (
 //  1. /-/healthz and /-/routes turn 503 with a reason, and connections are closed
 //     after their response, so that load balancers go elsewhere. For
 //     [Config.MinDrainingPeriod] new requests are still served.
-//  2. New requests get 503. Requests in flight, those that wait for a replica included, finish. It
-//     waits for every handler, also one whose client was answered long ago.
+//  2. New requests get 503. Requests in flight, those that wait for a replica
+//     included, finish. It waits for every handler, also one whose client was
+//     answered long ago.
 //  3. If ctx ends first, the contexts of the requests end with
 //     [ErrShuttingDown], and their clients get 503 or a cut stream.
 //  4. The replicas stop: what batching and multiplexing hold in them is let go,
@@ -23,9 +24,9 @@ import (
 //  5. Listener and connections are closed. A client that still owes the rest of
 //     a body, or is slow to read the end of a response, has a second for it.
 //
-// The error is nil if every handler and every replica's own code returned; else it says what was cut off and
-// what still runs, and wraps ctx's cause. Later calls wait for the first and
-// return what it did.
+// The error is nil if every handler and every replica's own code returned; else
+// it says what was cut off and what still runs, and wraps ctx's cause. Later
+// calls wait for the first and return what it did.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop.Do(func() { s.stopErr = s.shutdown(ctx) })
 	return s.stopErr

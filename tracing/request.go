@@ -68,8 +68,8 @@ func (c *Component) NewTask() string { return drawHex(taskOwnBytes) + c.actorID 
 // the request, the replica that handles it makes another with the same ID.
 //
 // Fill the exported fields, then hand it to StartProxy or StartReplica, which
-// note where the request came from; from then on it must not change, and it is safe for concurrent use. It must not be
-// copied.
+// note where the request came from; from then on it must not change, and it is
+// safe for concurrent use. It must not be copied.
 type Request struct {
 	// ID is the request id, as in X-Request-ID; the same in every component.
 	ID string
