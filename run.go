@@ -219,6 +219,10 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 // that owns it. SIGHUP has something to do from then on.
 func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 	if !s.host.Enabled() {
+		s.closers = append(s.closers, func(context.Context) error {
+			s.log.Info("stopped") // with tracing, endTracing says it
+			return nil
+		})
 		return tracing.NewProvider(s.cfg.Tracing)
 	}
 	provider, err := tracing.NewProvider(s.cfg.Tracing, s.host)
