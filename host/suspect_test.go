@@ -588,6 +588,7 @@ func TestPoisonBatchesDoNotBreakThePlugin(t *testing.T) {
 		w := newWard(t, func(w *ward, _ context.Context, f *fakePlugin, id string) error {
 			time.Sleep(10 * time.Millisecond)
 			if id == "1" || id == "3" {
+				time.Sleep(time.Millisecond) // after the answers for those beside them
 				w.crash(f)
 			}
 			return nil
