@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/serving/internal/scope"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // queue holds what waits in one replica, and forms the batches.
@@ -467,14 +465,5 @@ func (q *queue[In, Out]) failLocked(it *item[In, Out], err error) {
 
 // panicked logs a panic of user code, once, and gives it as an error.
 func (q *queue[In, Out]) panicked(ctx context.Context, msg string, v any, items int) error {
-	p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
-	q.replica.Log.LogAttrs(ctx, slog.LevelError, msg,
-		slog.String("batcher", q.core.name),
-		slog.String(tracing.LogApp, q.replica.App),
-		slog.String(tracing.LogDeployment, q.replica.Deployment),
-		slog.String(tracing.LogReplica, q.replica.UniqueID),
-		slog.Int("requests", items),
-		slog.Any("panic", v),
-		slog.String("stack", string(p.Stack)))
-	return p
+	return q.replica.Panicked(ctx, msg, v, slog.String("batcher", q.core.name), slog.Int("requests", items))
 }

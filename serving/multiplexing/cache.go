@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -397,13 +396,5 @@ func (c *cache[M]) stop(ctx context.Context) {
 
 // panicked logs a panic of user code, once, and gives it as an error.
 func (c *cache[M]) panicked(ctx context.Context, msg, id string, v any) error {
-	p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
-	c.replica.Log.LogAttrs(ctx, slog.LevelError, msg,
-		slog.String("model_id", id),
-		slog.String(tracing.LogApp, c.replica.App),
-		slog.String(tracing.LogDeployment, c.replica.Deployment),
-		slog.String(tracing.LogReplica, c.replica.UniqueID),
-		slog.Any("panic", v),
-		slog.String("stack", string(p.Stack)))
-	return p
+	return c.replica.Panicked(ctx, msg, v, slog.String("model_id", id))
 }

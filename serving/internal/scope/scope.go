@@ -16,6 +16,7 @@ package scope
 import (
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -119,6 +120,23 @@ func (r *Replica) SetModels(ids []string) {
 	if r.Models != nil {
 		r.Models(ids)
 	}
+}
+
+// Panicked logs, as msg, that user code panicked with v, and gives the panic as
+// an error with the stack of the goroutine. Call it where v was recovered. The
+// line says first whose code it was, then the replica, then more.
+func (r *Replica) Panicked(ctx context.Context, msg string, v any, whose slog.Attr, more ...slog.Attr) error {
+	p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
+	attrs := []slog.Attr{
+		whose,
+		slog.String(tracing.LogApp, r.App),
+		slog.String(tracing.LogDeployment, r.Deployment),
+		slog.String(tracing.LogReplica, r.UniqueID),
+	}
+	attrs = append(attrs, more...)
+	attrs = append(attrs, slog.Any("panic", v), slog.String("stack", string(p.Stack)))
+	r.Log.LogAttrs(ctx, slog.LevelError, msg, attrs...)
+	return p
 }
 
 // Call is one call in a replica. Its methods are safe for concurrent use.
