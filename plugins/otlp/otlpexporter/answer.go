@@ -13,11 +13,11 @@ import (
 	"strings"
 	"time"
 
-	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/servetrace/servetrace/pluginsdk"
@@ -47,7 +47,7 @@ type reply struct {
 
 // read turns an answer into that for the host. A body that breaks off changes
 // nothing: the status has been said.
-func (t *transport) read(c *call, req *http.Request, resp *http.Response) error {
+func (t *transport) read(c *call, resp *http.Response) error {
 	defer func() { _ = resp.Body.Close() }()
 	var body []byte
 	if resp.StatusCode != http.StatusSwitchingProtocols { // whose body is the connection, and ends by no deadline
@@ -55,7 +55,7 @@ func (t *transport) read(c *call, req *http.Request, resp *http.Response) error 
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	r := reply{resp, kind, body}
-	who := shownURL(req.URL)
+	who := shownURL(resp.Request.URL)
 	switch {
 	case strings.HasPrefix(kind, kindGRPC):
 		return refuse(codes.FailedPrecondition, "%s speaks gRPC, not OTLP/HTTP (it answered %s as %s): set %s=grpc, or use the receiver's port for HTTP, usually 4318",
@@ -108,11 +108,47 @@ func (t *transport) taken(r reply, who string) error {
 	case r.kind != kindProto && r.kind != "" && r.kind != "application/octet-stream":
 		return nil
 	}
-	var answer coltracepb.ExportTraceServiceResponse
-	if proto.Unmarshal(r.body, &answer) != nil { // it was taken, whatever was said besides
-		answer.Reset()
+	return t.partial(partialOf(r.body))
+}
+
+// partialOf reads an ExportTraceServiceResponse, by hand, because its package
+// brings an HTTP gateway along. What can not be read is left out: the batch was
+// taken, whatever was said besides.
+func partialOf(answer []byte) (rejected int64, message string) {
+	const fieldPartialSuccess, fieldRejectedSpans, fieldErrorMessage = 1, 1, 2
+	each(answer, func(number protowire.Number, kind protowire.Type, value []byte) {
+		if number != fieldPartialSuccess || kind != protowire.BytesType {
+			return
+		}
+		inner, _ := protowire.ConsumeBytes(value)
+		each(inner, func(number protowire.Number, kind protowire.Type, value []byte) {
+			switch {
+			case number == fieldRejectedSpans && kind == protowire.VarintType:
+				n, _ := protowire.ConsumeVarint(value)
+				rejected = int64(n)
+			case number == fieldErrorMessage && kind == protowire.BytesType:
+				text, _ := protowire.ConsumeString(value)
+				message = text
+			}
+		})
+	})
+	return rejected, message
+}
+
+// each goes through the fields of a message, up to one that can not be read.
+func each(message []byte, field func(number protowire.Number, kind protowire.Type, value []byte)) {
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return
+		}
+		size := protowire.ConsumeFieldValue(number, kind, message[n:])
+		if size < 0 {
+			return
+		}
+		field(number, kind, message[n:n+size])
+		message = message[n+size:]
 	}
-	return t.partial(answer.GetPartialSuccess().GetRejectedSpans(), answer.GetPartialSuccess().GetErrorMessage())
 }
 
 // partial is the answer where the back end took all but some spans. None, with a

@@ -16,13 +16,12 @@
 //
 // The life of an exporter:
 //
-//  1. [New] reads the settings and the files they name, says in one line of the
-//     log where spans go, and makes OpenTelemetry's own client. It connects to
-//     nothing.
-//  2. Export hands the batch to the client, undecoded, as one call. What the
-//     back end answers is read from the wire: status, Retry-After, RetryInfo,
-//     partial success. It becomes the answer to the host, in words that say what
-//     to do about it.
+//  1. [New] reads the settings and the files they name, and says in one line of
+//     the log where spans go. It connects to nothing.
+//  2. Export sends the batch as it is, undecoded, as one call. What the back end
+//     answers is read from the wire: status, Retry-After, RetryInfo, partial
+//     success. It becomes the answer to the host, in words that say what to do
+//     about it.
 //  3. Shutdown closes the connections.
 //
 // It keeps no queue and retries nothing: the host does, and knows for how long.
@@ -36,13 +35,10 @@ package otlpexporter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
-	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/servetrace/servetrace/pluginsdk"
@@ -85,7 +81,7 @@ func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 // all at once, each with the variable or the path in the document. NewWith does
 // not wait for the network. The exporter is safe for concurrent use. An error of
 // its Export is final where OTLP says so, and never shows a header's value.
-func NewWith(ctx context.Context, s pluginsdk.Setup, d Defaults) (pluginsdk.Exporter, error) {
+func NewWith(_ context.Context, s pluginsdk.Setup, d Defaults) (pluginsdk.Exporter, error) {
 	chosen, err := readSettings(s, d)
 	if err != nil {
 		return nil, err
@@ -98,17 +94,16 @@ func NewWith(ctx context.Context, s pluginsdk.Setup, d Defaults) (pluginsdk.Expo
 	if err != nil {
 		return nil, err
 	}
-	if err := way.client.Start(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("start client: %w", err), way.close())
-	}
 	chosen.announce(s.Log)
 	return &exporter{settings: chosen, way: way}, nil
 }
 
-// way is a client and what to release after it.
+// way is how batches reach the back end.
 type way struct {
-	client otlptrace.Client
-	close  func() error
+	// send is one call with an encoded batch. Where the back end answers it notes
+	// the answer in the call; else its error is why there was none.
+	send  func(ctx context.Context, c *call, encoded []byte) error
+	close func() error
 }
 
 type exporter struct {
@@ -121,38 +116,28 @@ var _ pluginsdk.Exporter = (*exporter)(nil)
 // Export is one call to the back end.
 func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	encoded := b.Bytes()
-	spans, err := forward(encoded)
-	if err != nil {
-		return pluginsdk.Permanent(fmt.Errorf("malformed batch: %w", err))
-	}
-	if len(spans) == 0 {
-		return nil
+	if something, err := holdsSpans(encoded); err != nil || !something {
+		return err
 	}
 	within, limit := e.patience(ctx)
 	own, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	c := &call{bytes: len(encoded)}
-	err = e.client.UploadTraces(context.WithValue(own, callKey{}, c), spans)
+	err := e.send(own, c, encoded)
 	switch {
 	case c.answered:
 		return c.answer
-	case err == nil:
-		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case own.Err() != nil || c.late:
 		return e.slow(c, within, limit)
-	case c.fault != nil:
-		return e.explain(c.fault)
-	default: // the client has ended the call before it began
+	default:
 		return e.explain(err)
 	}
 }
 
 // Shutdown closes the connections.
-func (e *exporter) Shutdown(ctx context.Context) error {
-	return errors.Join(e.client.Stop(ctx), e.close())
-}
+func (e *exporter) Shutdown(context.Context) error { return e.close() }
 
 // patience is how long a call may take, and the variable that says so. It ends
 // a little before the host gives the call up, so that the host hears why.
@@ -170,53 +155,32 @@ func (e *exporter) patience(ctx context.Context) (within time.Duration, limit st
 	return left, envExportTimeout
 }
 
-// call is what the transport, or the interceptor, tells Export about it, past
-// the client, which drops half of it.
+// call is what becomes of one call.
 type call struct {
 	bytes int // of the batch
-	// answered: the back end did, and answer is that for the host. Else fault may
-	// be why it did not.
+	// answered: the back end did, and answer is that for the host.
 	answered bool
 	answer   error
-	fault    error
-	hops     int  // redirects that were followed
 	late     bool // the time was over
 	// connected: there was a connection to send the batch on.
 	connected atomic.Bool
 }
 
-type callKey struct{}
+// answers notes what the back end said, nil for delivered.
+func (c *call) answers(answer error) { c.answered, c.answer = true, answer }
 
-// callOf gives the call that ctx is of.
-func callOf(ctx context.Context) *call {
-	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		return c
-	}
-	return &call{} // never: only Export uses the client
-}
-
-// forward gives the batch as messages that the client encodes to the same bytes,
-// and that nobody decodes: each ResourceSpans is empty, but for unknown fields,
-// which are all it has. They alias encoded.
-func forward(encoded []byte) ([]*tracepb.ResourceSpans, error) {
+// holdsSpans tells whether a request has anything in it, without a look into
+// its ResourceSpans. An error is final: it is no request.
+func holdsSpans(encoded []byte) (bool, error) {
 	const fieldResourceSpans = 1
-	var list []*tracepb.ResourceSpans
+	found := false
 	for len(encoded) > 0 {
-		number, kind, n := protowire.ConsumeTag(encoded)
+		number, kind, n := protowire.ConsumeField(encoded)
 		if n < 0 {
-			return nil, protowire.ParseError(n)
+			return false, pluginsdk.Permanent(fmt.Errorf("malformed batch: %w", protowire.ParseError(n)))
 		}
-		size := protowire.ConsumeFieldValue(number, kind, encoded[n:])
-		if size < 0 {
-			return nil, protowire.ParseError(size)
-		}
-		if number == fieldResourceSpans && kind == protowire.BytesType {
-			inner, _ := protowire.ConsumeBytes(encoded[n:])
-			one := &tracepb.ResourceSpans{}
-			one.ProtoReflect().SetUnknown(inner)
-			list = append(list, one)
-		}
-		encoded = encoded[n+size:]
+		found = found || number == fieldResourceSpans && kind == protowire.BytesType
+		encoded = encoded[n:]
 	}
-	return list, nil
+	return found, nil
 }

@@ -6,11 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/otel"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/go-logr/logr"
 )
 
 // fault is a reason for which there is no answer.
@@ -129,8 +126,3 @@ func (c *settings) slow(of *call, within time.Duration, limit string) error {
 	}
 	return &coded{status.Newf(codes.DeadlineExceeded, text+" (%s sets the time)", c.endpoint.shown, within.Round(time.Millisecond), limit)}
 }
-
-// quiet keeps the client's reading of the environment out of the log: everything
-// has been read and judged before, and what it would show may be a secret. It
-// silences OpenTelemetry's internal logger in the process, not its error handler.
-func quiet() { otel.SetLogger(logr.Discard()) }

@@ -124,8 +124,7 @@ func TestNothingToSend(t *testing.T) {
 	}
 }
 
-// TestEnvironmentOfTheProcess: the clients read it by themselves, and it changes
-// nothing. Under a host it has what Setup has; in a program of many parts it may
+// TestEnvironmentOfTheProcess changes nothing. Under a host it has what Setup has; in a program of many parts it may
 // be anybody's.
 func TestEnvironmentOfTheProcess(t *testing.T) {
 	for _, name := range []string{"", "TRACES_"} {

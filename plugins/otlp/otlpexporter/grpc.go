@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
-	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -20,29 +18,72 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/gzip" // see init
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// newGRPC makes the client on a connection of ours. It connects at the first
-// call.
+// exportMethod is OTLP's.
+const exportMethod = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+
+// newGRPC makes the way by gRPC. It connects at the first call.
 func newGRPC(c settings) (way, error) {
-	quiet()
 	conn, err := grpc.NewClient(c.endpoint.target, c.dialOptions()...)
 	if err != nil {
 		return way{}, &pluginsdk.ConfigError{Path: c.endpoint.from, Err: fmt.Errorf("%q: %w", c.endpoint.shown, err)}
 	}
-	client := otlptracegrpc.NewClient(
-		otlptracegrpc.WithGRPCConn(conn),
-		otlptracegrpc.WithHeaders(c.headers),
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}),
-		otlptracegrpc.WithMaxRequestSize(0), // the host bounds batches
-		otlptracegrpc.WithTimeout(0),        // Export has it
-	)
-	return way{client, conn.Close}, nil
+	caller := &caller{c, conn, metadata.New(c.headers)}
+	return way{caller.send, conn.Close}, nil
+}
+
+// caller makes calls, and reads what is answered.
+type caller struct {
+	settings
+
+	conn *grpc.ClientConn
+	head metadata.MD // of each call; it does not change
+}
+
+// send is one call. The status is read with its details.
+func (c *caller) send(ctx context.Context, of *call, encoded []byte) error {
+	var reply []byte
+	var head, trailer metadata.MD
+	err := c.conn.Invoke(metadata.NewOutgoingContext(ctx, c.head), exportMethod, encoded, &reply,
+		grpc.ForceCodecV2(asBytes{}), grpc.Header(&head), grpc.Trailer(&trailer))
+	of.connected.Store(c.conn.GetState() == connectivity.Ready)
+	switch {
+	case err == nil:
+		of.answers(c.partial(partialOf(reply)))
+	case ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded && soonOver(ctx):
+		of.late = true
+	default:
+		of.answers(c.refused(of, err, len(head)+len(trailer) > 0))
+	}
+	return err //nolint:wrapcheck // it is in the answer, or only that it was late counts
+}
+
+// asBytes is a codec for messages that are encoded. It calls itself what they
+// are.
+type asBytes struct{}
+
+var _ encoding.CodecV2 = asBytes{}
+
+// Name is that of gRPC's protobuf codec.
+func (asBytes) Name() string { return "proto" }
+
+// Marshal takes a []byte, uncopied.
+func (asBytes) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+
+// Unmarshal fills a *[]byte.
+func (asBytes) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
 }
 
 func (c *settings) dialOptions() []grpc.DialOption {
@@ -52,7 +93,7 @@ func (c *settings) dialOptions() []grpc.DialOption {
 	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
-		grpc.WithUnaryInterceptor(c.intercept),
+		grpc.WithUserAgent(userAgent),
 		// Calls do not wait for a connection that can not be had: the host does, and
 		// tells why. So it must not take long to be had again.
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -68,27 +109,6 @@ func (c *settings) dialOptions() []grpc.DialOption {
 		options = append(options, grpc.WithDefaultCallOptions(grpc.UseCompressor(compressionGzip)))
 	}
 	return options
-}
-
-// intercept notes what the client would change: the status with its details, and
-// partial success, which the client makes an error of a type of its own.
-func (c *settings) intercept(
-	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
-) error {
-	of := callOf(ctx)
-	var head, trailer metadata.MD
-	err := invoke(ctx, method, req, reply, conn, append(opts, grpc.Header(&head), grpc.Trailer(&trailer))...)
-	of.connected.Store(conn.GetState() == connectivity.Ready)
-	if err != nil {
-		of.late = ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded && soonOver(ctx)
-		of.answered, of.answer = !of.late, c.refused(of, err, len(head)+len(trailer) > 0)
-		return err
-	}
-	of.answered = true
-	if answer, ok := reply.(*coltracepb.ExportTraceServiceResponse); ok {
-		of.answer = c.partial(answer.GetPartialSuccess().GetRejectedSpans(), answer.GetPartialSuccess().GetErrorMessage())
-	}
-	return nil
 }
 
 // soonOver tells whether a call's time is as good as over. A server knows the
@@ -146,8 +166,8 @@ func (r *renewing) Clone() credentials.TransportCredentials {
 }
 
 // gRPC has compressors by name, for the whole process. The one of grpc itself is
-// the standard library's, which costs five times as much; the client has loaded
-// it by now, for packages begin after those that they import.
+// the standard library's, which costs five times as much; it is imported so that
+// it is there before this one, for packages begin after those that they import.
 func init() { encoding.RegisterCompressor(&compressor{}) }
 
 // compressor is gzip for gRPC.

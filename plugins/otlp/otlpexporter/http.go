@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -13,42 +12,34 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 )
 
 // mostHops is how many redirects one call follows.
 const mostHops = 3
 
-// newHTTP makes the client, with all but the encoding of the request in our hands:
-// with an HTTP client of ours it looks at neither timeout nor TLS.
+// newHTTP makes the way by HTTP.
 func newHTTP(c settings) (way, error) {
-	t := &transport{settings: c}
+	t := &transport{settings: c, head: http.Header{
+		"Content-Type": {kindProto},
+		"User-Agent":   {userAgent},
+	}}
+	for name, text := range c.headers {
+		t.head.Set(name, text)
+	}
+	if c.gzip {
+		t.head.Set("Content-Encoding", compressionGzip)
+	}
 	if err := t.renew(nil); err != nil {
 		return way{}, err
 	}
-	quiet()
-	plainURL := *c.endpoint.url
-	plainURL.RawQuery = ""
-	client := otlptracehttp.NewClient(
-		// The client reads the environment by itself. Each option is here so that
-		// what was chosen counts. It would drop the query of the URL and write its
-		// path in another way, so the transport puts the right one in its place;
-		// redirects are relative to this one.
-		otlptracehttp.WithEndpointURL(plainURL.String()),
-		otlptracehttp.WithHeaders(c.headers),
-		otlptracehttp.WithCompression(otlptracehttp.NoCompression),
-		otlptracehttp.WithEncoding(otlptracehttp.EncodingProtobuf),
-		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: false}),
-		otlptracehttp.WithTLSClientConfig(nil),
-		otlptracehttp.WithMaxRequestSize(0), // the host bounds batches
-		otlptracehttp.WithHTTPClient(&http.Client{Transport: t}),
-	)
-	return way{client, func() error { t.current().CloseIdleConnections(); return nil }}, nil
+	return way{t.send, func() error { t.current().CloseIdleConnections(); return nil }}, nil
 }
 
-// transport compresses requests, and reads answers for [call].
+// transport posts batches, and reads what is answered.
 type transport struct {
 	settings
+
+	head http.Header // of each request; it does not change
 
 	mu sync.Mutex
 	// base is replaced when the authorities are.
@@ -57,60 +48,47 @@ type transport struct {
 	authorities []byte
 }
 
-var _ http.RoundTripper = (*transport)(nil)
-
-// RoundTrip gives an empty 200 where the call has succeeded, a redirect that is
-// to be followed, or an error, which only ends the call: what counts is in it.
-func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	c := callOf(req.Context())
-	defer func() { _ = req.Body.Close() }()
-	out, err := t.outgoing(c, req)
-	if err != nil {
-		c.fault = err
-		return nil, err
-	}
-	base := t.current()
-	resp, err := base.RoundTrip(out)
-	if err != nil {
-		if distrust(err) {
-			_ = t.renew(base) // for the next call; it fails where the file is not whole yet
+// send posts a batch, where redirects lead too.
+func (t *transport) send(ctx context.Context, c *call, encoded []byte) error {
+	body := encoded
+	if t.gzip {
+		var err error
+		if body, err = compressed(encoded); err != nil {
+			return err
 		}
-		c.fault = err
-		return nil, err
 	}
-	if t.follow(c, resp) {
-		return resp, nil
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
+	})
+	to := t.endpoint.url
+	for hops := 0; ; hops++ {
+		resp, err := t.post(ctx, to, body)
+		if err != nil {
+			return err
+		}
+		next := t.redirect(resp)
+		if next == nil || hops == mostHops {
+			c.answers(t.read(c, resp))
+			return nil
+		}
+		_ = resp.Body.Close()
+		to = next
 	}
-	c.answer = t.read(c, out, resp)
-	c.answered = true
-	resp.Body = http.NoBody
-	if c.answer != nil {
-		return nil, c.answer
-	}
-	return resp, nil
 }
 
-// outgoing is the request as it goes out.
-func (t *transport) outgoing(c *call, req *http.Request) (*http.Request, error) {
-	out := req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
-	}))
-	if req.Response == nil { // it is no redirect: the URL with its query, as it is written
-		out.URL = t.endpoint.url
-	}
-	if !t.gzip {
-		return out, nil
-	}
-	body, err := compressed(req.Body)
+// post is one request. to is used as it is written.
+func (t *transport) post(ctx context.Context, to *url.URL, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "", bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make a request: %w", err)
 	}
-	out.Header = req.Header.Clone()
-	out.Header.Set("Content-Encoding", compressionGzip)
-	out.ContentLength = int64(len(body))
-	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	out.Body, _ = out.GetBody()
-	return out, nil
+	req.URL, req.Host, req.Header = to, to.Host, t.head
+	base := t.current()
+	resp, err := base.RoundTrip(req)
+	if err != nil && distrust(err) {
+		_ = t.renew(base) // for the next call; it fails where the file is not whole yet
+	}
+	return resp, err //nolint:wrapcheck // explain has the words for it
 }
 
 // squeezer has what compressing needs, some 800 KiB with a batch of the usual size.
@@ -130,12 +108,12 @@ var squeezers = sync.Pool{New: func() any {
 
 // compressed gives a copy of its own: a transport may read it when the call is
 // over.
-func compressed(body io.Reader) ([]byte, error) {
+func compressed(body []byte) ([]byte, error) {
 	s := squeezers.Get().(*squeezer)
 	defer squeezers.Put(s)
 	s.to.Reset()
 	s.writer.Reset(&s.to)
-	if _, err := io.Copy(s.writer, body); err != nil {
+	if _, err := s.writer.Write(body); err != nil {
 		return nil, fmt.Errorf("compress: %w", err)
 	}
 	if err := s.writer.Close(); err != nil {
@@ -144,22 +122,20 @@ func compressed(body io.Reader) ([]byte, error) {
 	return bytes.Clone(s.to.Bytes()), nil
 }
 
-// follow tells whether a redirect is to be followed, which keeps the method, and
-// the credentials on the machine that they are for.
-func (t *transport) follow(c *call, resp *http.Response) bool {
+// redirect gives where a redirect leads that is to be followed: one that keeps
+// the method, and the credentials on the machine that they are for. Else nil.
+func (t *transport) redirect(resp *http.Response) *url.URL {
 	if resp.StatusCode != http.StatusTemporaryRedirect && resp.StatusCode != http.StatusPermanentRedirect {
-		return false
+		return nil
 	}
 	to, err := resp.Location()
-	if err != nil || !sameHost(to, t.endpoint.url) || c.hops == mostHops {
-		return false
+	if err != nil || !sameHost(to, t.endpoint.url) {
+		return nil
 	}
-	from := resp.Request.URL
-	if to.Scheme != "https" && (to.Scheme != "http" || from.Scheme == "https") {
-		return false
+	if to.Scheme != "https" && (to.Scheme != "http" || resp.Request.URL.Scheme == "https") {
+		return nil
 	}
-	c.hops++
-	return true
+	return to
 }
 
 func (t *transport) current() *http.Transport {
