@@ -45,12 +45,13 @@ CHAOS_SEED ?= 1
 CHAOS_DURATION ?= 2m
 # For `make peers`: names, without any all of them.
 PEERS ?=
-# For `make bench`.
+# For `make microbench`, and `make bench`.
 BENCH ?= .
 BENCHTIME ?= 1s
+BENCHFLAGS ?=
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python ray test test-contrib peers test-peers hazards chaos run demo bench lint generate checkgenerate clean help
+.PHONY: all build plugins examples python ray test test-contrib peers test-peers hazards chaos run demo bench bench-quick build-bench microbench lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint: what a bare `make` does
 
@@ -135,7 +136,19 @@ demo: build ## Send real requests to a real service and show their spans
 run: build ## Serve examples/hello until Ctrl-C, its spans printed by the console plugin
 	@SERVE_TRACING_EXPORTER_PLUGIN="$${SERVE_TRACING_EXPORTER_PLUGIN-console}" exec bin/hello
 
-bench: ## Run the benchmarks (BENCH=regexp, PKG=./host, BENCHTIME=1s)
+# A module of its own, with our peers in it: bench/README.md. BENCHFLAGS are
+# those of bin/bench/bench run (-h lists them).
+bench: build-bench ## Measure everything against its peers, in 15 minutes: bin/bench/out/report.md
+	bin/bench/bench run $(BENCHFLAGS)
+
+bench-quick: build-bench ## Measure the headline claims, in two minutes
+	bin/bench/bench run -quick -out bin/bench/quick $(BENCHFLAGS)
+
+build-bench: ## Put the benchmark's programs into bin/bench/
+	$(BUILD) -o bin/bench/plugins/ ./plugins/otlp ./plugins/datadog
+	cd bench && $(BUILD) -o ../bin/bench/ .
+
+microbench: ## Run the go benchmarks (BENCH=regexp, PKG=./host, BENCHTIME=1s)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(TESTFLAGS) $(PKG)
 
 lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
@@ -143,6 +156,7 @@ lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	cd test/contrib && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers/ddagent && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
+	cd bench && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 
 generate: $(PROTO_TOOLS) ## Write internal/gen and the code of examples/grpc anew from their .proto files
 	PATH="$(PROTO_PATH)" $(BUF) generate
@@ -164,6 +178,7 @@ checkgenerate: $(PROTO_TOOLS) ## Check the .proto files, and that the code made 
 	$(GO) -C test/contrib mod tidy -diff
 	$(GO) -C test/peers mod tidy -diff
 	$(GO) -C test/peers/ddagent mod tidy -diff
+	$(GO) -C bench mod tidy -diff
 
 clean: ## Remove what was built; the tools in .tools/ stay
 	rm -rf bin

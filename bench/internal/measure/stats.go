@@ -1,0 +1,44 @@
+package measure
+
+import (
+	"math"
+	"slices"
+)
+
+// Summary is what is said of the repeats of one figure.
+type Summary struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	// MAD is the median of the distances from the median: half of the repeats lie
+	// within it.
+	MAD float64 `json:"mad"`
+	N   int     `json:"n"`
+}
+
+// Summarize gives the summary of values, in any order; the zero Summary of none.
+func Summarize(values []float64) Summary {
+	if len(values) == 0 {
+		return Summary{}
+	}
+	median := Median(values)
+	distances := make([]float64, len(values))
+	for i, v := range values {
+		distances[i] = math.Abs(v - median)
+	}
+	return Summary{Median: median, Min: slices.Min(values), Max: slices.Max(values), MAD: Median(distances), N: len(values)}
+}
+
+// Median is the middle of values, in any order, or the mean of the two in the
+// middle; NaN of none. values stay as they are.
+func Median(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}

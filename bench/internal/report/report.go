@@ -1,0 +1,49 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/servetrace/servetrace/bench/internal/suite"
+)
+
+// The files of a report.
+const (
+	JSONFile     = "results.json"
+	MarkdownFile = "report.md"
+)
+
+// Write puts the report into a folder, which is made.
+func Write(dir string, r *suite.Results) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	var text strings.Builder
+	Markdown(&text, r)
+	for name, content := range map[string]string{JSONFile: string(data) + "\n", MarkdownFile: text.String()} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			return fmt.Errorf("write the report: %w", err)
+		}
+	}
+	return nil
+}
+
+// Read reads the JSON file of a folder.
+func Read(dir string) (*suite.Results, error) {
+	data, err := os.ReadFile(filepath.Join(dir, JSONFile))
+	if err != nil {
+		return nil, fmt.Errorf("read a report: %w", err)
+	}
+	var r suite.Results
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("read a report: %s: %w", dir, err)
+	}
+	return &r, nil
+}

@@ -1,0 +1,61 @@
+package sink
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
+// agent is as much of a Datadog agent as a tracer needs that only sends traces,
+// in the form v0.4: arrays of arrays of spans.
+func (t *taker) agent() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /info", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"version":"7.80.0","endpoints":["/v0.4/traces"],"client_drop_p0s":false,"span_events":true}`)
+	})
+	traces := func(w http.ResponseWriter, r *http.Request) {
+		body := t.buffers.Get().(*bytes.Buffer) //nolint:errcheck,forcetypeassert // it holds nothing else
+		defer t.buffers.Put(body)
+		body.Reset()
+		size, err := t.read(body, r)
+		spans := 0
+		if err == nil {
+			spans, err = countDatadog(body.Bytes())
+		}
+		t.pause(r.Context())
+		t.count(size, spans, err)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		_, _ = io.WriteString(w, `{"rate_by_service":{"service:,env:":1}}`)
+	}
+	mux.HandleFunc("PUT /v0.4/traces", traces)
+	mux.HandleFunc("POST /v0.4/traces", traces)
+	// Statistics, telemetry and whatever else: taken and forgotten.
+	mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	return mux
+}
+
+// countDatadog counts the spans of a payload of v0.4.
+func countDatadog(payload []byte) (spans int, err error) {
+	traces, rest, err := msgp.ReadArrayHeaderBytes(payload)
+	if err != nil {
+		return 0, err
+	}
+	for range traces {
+		var n uint32
+		if n, rest, err = msgp.ReadArrayHeaderBytes(rest); err != nil {
+			return spans, err
+		}
+		for range n {
+			if rest, err = msgp.Skip(rest); err != nil {
+				return spans, err
+			}
+			spans++
+		}
+	}
+	return spans, nil
+}

@@ -1,0 +1,46 @@
+package sink
+
+import (
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/internal/otlpwire"
+)
+
+// message is one as it is on the wire.
+type message struct{ data []byte }
+
+// rawCodec decodes nothing: the sink only counts.
+type rawCodec struct{}
+
+var _ encoding.CodecV2 = rawCodec{}
+
+func (rawCodec) Name() string { return proto.Name }
+
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.(*message).data)}, nil //nolint:errcheck,forcetypeassert // takeGRPC sends nothing else
+}
+
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	v.(*message).data = data.Materialize() //nolint:errcheck,forcetypeassert // takeGRPC reads into nothing else
+	return nil
+}
+
+// takeGRPC takes a call of any service: there is only one that is called.
+func (t *taker) takeGRPC(_ any, stream grpc.ServerStream) error {
+	var request message
+	if err := stream.RecvMsg(&request); err != nil {
+		return err
+	}
+	spans, err := otlpwire.CountSpans(request.data)
+	t.pause(stream.Context())
+	t.count(len(request.data), spans, err)
+	if err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	return stream.SendMsg(&message{})
+}

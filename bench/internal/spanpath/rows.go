@@ -1,0 +1,141 @@
+package spanpath
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/servetrace/servetrace/bench/internal/sink"
+	"github.com/servetrace/servetrace/host"
+)
+
+// row is a way for spans.
+type row struct {
+	name, doc string
+	// nowhere: it delivers nothing, and its spans count as delivered when they
+	// have ended.
+	nowhere bool
+	open    func(ctx context.Context, r rig) (*way, error)
+}
+
+// rig is what a row is opened with.
+type rig struct {
+	sink sink.Addresses
+	bin  string
+	// http is where OTLP/HTTP goes: the sink's address, or the dead one.
+	http string
+	// lossy: the row runs as it would by default, and drops what it must.
+	lossy bool
+	// queue is how many spans must find room while nothing is taken out; zero:
+	// the row's default.
+	queue int
+}
+
+// way is an open row.
+type way struct {
+	// produce gives a function that makes and ends one span, the i-th of a
+	// producer; each producer has its own.
+	produce func() func(i int)
+	// processor takes finished spans; nil for rows without the SDK.
+	processor sdktrace.SpanProcessor
+	// flush returns when all that has ended is delivered, or given up.
+	flush func(ctx context.Context) error
+	close func(ctx context.Context) error
+	// host is ours, nil for the peers.
+	host *host.Host
+	// plugin is the process of a plugin, zero for rows that have none; with our
+	// host it is asked for again, for it may have another.
+	plugin func() int
+}
+
+// The names of the rows, which claims refer to.
+const (
+	rowNoop      = "no-op API"
+	rowFloor     = "SDK floor"
+	rowBSPNoop   = "BSP, no-op exporter"
+	rowBSPHTTP   = "BSP + otlptracehttp"
+	rowBSPGzip   = "BSP + otlptracehttp, gzip"
+	rowBSPGRPC   = "BSP + otlptracegrpc"
+	rowNaive     = "naive go-plugin exporter"
+	rowDatadog   = "dd-trace-go"
+	rowOurs      = "ours"
+	rowOursGzip  = "ours, gzip"
+	rowOursRay   = "ours, raycontext"
+	rowOursFull  = "ours, full decode"
+	rowOursDD    = "ours, plugins/datadog"
+	rowEncodeSDK = "transform + Marshal"
+	rowEncode    = "ours, span to bytes"
+)
+
+// rows are all of them.
+var rows = slices.Concat(floorRows, peerRows, ourRows)
+
+func findRow(name string) (row, error) {
+	for _, r := range rows {
+		if r.name == name {
+			return r, nil
+		}
+	}
+	return row{}, fmt.Errorf("no row %q", name)
+}
+
+var floorRows = []row{
+	{name: rowNoop, doc: "OpenTelemetry's API without an SDK", nowhere: true, open: openNoop},
+	{name: rowFloor, doc: "the SDK with a processor that does nothing: what everybody with the SDK pays", nowhere: true, open: openFloor},
+}
+
+func openNoop(context.Context, rig) (*way, error) {
+	return &way{
+		produce: func() func(int) { return produceWith(noop.NewTracerProvider()) },
+		flush:   func(context.Context) error { return nil },
+		close:   func(context.Context) error { return nil },
+	}, nil
+}
+
+// nothing is a processor that does nothing.
+type nothing struct{}
+
+func (nothing) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+func (nothing) OnEnd(sdktrace.ReadOnlySpan)                     {}
+func (nothing) ForceFlush(context.Context) error                { return nil }
+func (nothing) Shutdown(context.Context) error                  { return nil }
+
+func openFloor(context.Context, rig) (*way, error) { return sdkWay(nothing{}), nil }
+
+// sdkWay is the SDK with one processor.
+func sdkWay(processor sdktrace.SpanProcessor) *way {
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithSpanProcessor(processor),
+		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "bench"))))
+	return &way{
+		produce:   func() func(int) { return produceWith(provider) },
+		processor: processor,
+		flush:     provider.ForceFlush,
+		close:     provider.Shutdown,
+	}
+}
+
+// produceWith makes the span that everything here is measured with: what a
+// request leaves, a root server span with four texts and two integers, some 320
+// bytes as OTLP.
+func produceWith(provider trace.TracerProvider) func(i int) {
+	tracer := provider.Tracer("github.com/servetrace/servetrace/serving")
+	ctx := context.Background()
+	return func(i int) {
+		_, span := tracer.Start(ctx, "proxy_http_request GET /api/{id}", trace.WithSpanKind(trace.SpanKindServer))
+		span.SetAttributes(
+			attribute.String("http.request.method", "GET"),
+			attribute.String("http.route", "/api/{id}"),
+			attribute.String("serve.request_id", "1c7e9d3b-0c6a-54e2-f97a-6f1d0a52c7b8"),
+			attribute.String("serve.deployment", "HelloWorld"),
+			attribute.Int("http.response.status_code", 200),
+			attribute.Int("serve.queue_wait_ms", i))
+		span.End()
+	}
+}

@@ -1,0 +1,68 @@
+package spanpath
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/servetrace/servetrace/host"
+)
+
+var ourRows = []row{
+	{name: rowOurs, doc: "our host and plugins/otlp, which passes the bytes on", open: ours("otlp")},
+	{name: rowOursGzip, doc: "the same, compressed by the plugin", open: ours("otlp", "OTEL_EXPORTER_OTLP_COMPRESSION=gzip")},
+	{name: rowOursRay, doc: "the same with the processor raycontext, which edits the bytes of every span", open: ours("otlp", "SERVE_RAY_CONTEXT=on")},
+}
+
+// spanHeap is well above what the host charges for a waiting span of ours.
+const spanHeap = 4 << 10
+
+// ours opens our host with a plugin, which gets the variables.
+func ours(plugin string, variables ...string) func(context.Context, rig) (*way, error) {
+	return func(ctx context.Context, r rig) (*way, error) {
+		cfg := host.Config{
+			Plugins: filepath.Join(r.bin, "plugins", plugin),
+			Environ: append(variables, "PATH=/usr/bin:/bin",
+				"OTEL_EXPORTER_OTLP_ENDPOINT=http://"+r.http, "DD_TRACE_AGENT_URL=http://"+r.sink.Datadog),
+			// The benchmark's binaries may lie in a folder that others can write.
+			AllowWritable: true,
+		}
+		if r.queue > 0 {
+			cfg.QueueBytes = int64(r.queue) * spanHeap
+		}
+		h, err := host.New(cfg, host.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			return nil, err
+		}
+		if err := h.Start(ctx); err != nil {
+			return nil, err
+		}
+		w := sdkWay(h)
+		w.host = h
+		w.plugin = func() int { return h.Stats().Exporters[0].PID }
+		if err := awaitReady(ctx, h); err != nil {
+			_ = w.close(ctx)
+			return nil, err
+		}
+		return w, nil
+	}
+}
+
+func awaitReady(ctx context.Context, h *host.Host) error {
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		x := h.Stats().Exporters[0]
+		if x.State == host.StateReady {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("plugin %s is %v: %s", x.Path, x.State, x.LastError)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}

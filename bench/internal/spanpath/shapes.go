@@ -1,0 +1,133 @@
+package spanpath
+
+import (
+	"fmt"
+	"time"
+)
+
+// shape is how spans come, and to whom.
+type shape struct {
+	name, doc string
+	rows      []string
+	// quick are those of rows that bench-quick runs.
+	quick   []string
+	repeats int
+	// length is how long spans are made, once warm.
+	length time.Duration
+	drive  drive
+	// lossy: spans may be lost, and how many is what is asked. All rows run as
+	// they do by default.
+	lossy bool
+	// latency is the sink's; dead: the sink refuses connections; kill: the plugin
+	// is killed in the middle.
+	latency    time.Duration
+	dead, kill bool
+	// finished: the processor is given finished spans, so many different ones, and
+	// what is timed is its OnEnd alone.
+	finished int
+	// deep: the queue holds all of them.
+	deep bool
+}
+
+// The names of the shapes, which claims refer to.
+const (
+	shapeSaturated = "saturated"
+	shapePaced10k  = "paced, 10k spans/s"
+	shapePaced30k  = "paced, 30k spans/s"
+	shapeIsolated  = "isolated spans, 2k/s"
+	shapeDense     = "400 spans, then 1 ms of pause"
+	shapeOnEnd1    = "OnEnd, isolated"
+	shapeOnEnd8    = "OnEnd, bursts of 8"
+	shapeOnEnd64   = "OnEnd, bursts of 64"
+	shapeTight1    = "OnEnd, saturated, 1 producer"
+	shapeTight2    = "OnEnd, saturated, 2 producers"
+	shapeSlow      = "slow sink (25 ms), 32k spans/s"
+	shapeDead      = "dead sink, 10k spans/s"
+	shapeKilled    = "plugin killed, 10k spans/s"
+	shapeEncode    = "span to bytes"
+)
+
+var (
+	headline = []string{rowFloor, rowBSPHTTP, rowBSPGzip, rowOurs, rowOursGzip, rowOursRay, rowOursFull}
+	onEnd    = []string{rowFloor, rowBSPNoop, rowBSPHTTP, rowOurs}
+)
+
+// shapes are all but that of encoding, which is no way to anywhere.
+var shapes = []shape{
+	{
+		name: shapeSaturated, doc: "two producers make spans as fast as they are taken",
+		rows: allRows(), quick: headline, repeats: 5, length: time.Second, drive: saturate(2),
+	},
+	{
+		name: shapePaced30k, doc: "two producers, 15 spans each millisecond and producer",
+		rows: allRows(), length: 1500 * time.Millisecond, repeats: 3, drive: paced(2, 30_000),
+	},
+	{
+		name: shapePaced10k, doc: "two producers, 5 spans each millisecond and producer",
+		rows: allRows(), length: 1500 * time.Millisecond, repeats: 3, drive: paced(2, 10_000),
+	},
+	{
+		name: shapeIsolated, doc: "one producer, a span each half millisecond",
+		rows:   []string{rowFloor, rowBSPNoop, rowBSPHTTP, rowBSPGzip, rowOurs, rowOursGzip},
+		length: 2 * time.Second, repeats: 5, drive: bursts(1, 500*time.Microsecond),
+	},
+	{
+		name: shapeOnEnd1, doc: "the processor alone, one finished span each half millisecond",
+		rows: onEnd, quick: []string{rowFloor, rowBSPNoop, rowOurs}, length: time.Second, repeats: 5,
+		drive: onEndBursts(1, 500*time.Microsecond), finished: 4096,
+	},
+	{
+		name: shapeOnEnd8, doc: "the processor alone, 8 finished spans each millisecond",
+		rows: onEnd, length: time.Second, repeats: 5, drive: onEndBursts(8, time.Millisecond), finished: 4096,
+	},
+	{
+		name: shapeOnEnd64, doc: "the processor alone, 64 finished spans each 2 ms",
+		rows: onEnd, length: time.Second, repeats: 5, drive: onEndBursts(64, 2*time.Millisecond), finished: 4096,
+	},
+	{
+		name: shapeTight1, doc: "the processor alone, 65,536 finished spans in a loop, queues that hold them",
+		rows: []string{rowFloor, rowBSPNoop, rowOurs}, length: time.Second / 2, repeats: 5,
+		drive: onEndTight(1), finished: tightSpans, deep: true,
+	},
+	{
+		name: shapeTight2, doc: "the same from two goroutines at a time",
+		rows: []string{rowFloor, rowBSPNoop, rowOurs}, length: time.Second / 2, repeats: 5,
+		drive: onEndTight(2), finished: tightSpans, deep: true,
+	},
+	{
+		name: shapeSlow, doc: "the sink answers after 25 ms, and whoever can not keep up drops",
+		rows: []string{rowBSPHTTP, rowOurs}, quick: []string{rowBSPHTTP, rowOurs}, length: 2 * time.Second, repeats: 3,
+		drive: paced(2, 32_000), lossy: true, latency: 25 * time.Millisecond,
+	},
+	{
+		name: shapeDead, doc: "the sink refuses connections",
+		rows: []string{rowFloor, rowBSPHTTP, rowOurs}, length: 2 * time.Second, repeats: 3,
+		drive: paced(2, 10_000), lossy: true, dead: true,
+	},
+	{
+		name: shapeKilled, doc: "the plugin gets SIGKILL in the middle",
+		rows: []string{rowOurs}, length: 2 * time.Second, repeats: 3,
+		drive: paced(2, 10_000), lossy: true, kill: true,
+	},
+}
+
+// tightSpans fit the deep queues.
+const tightSpans = 1 << 16
+
+// allRows are those that are ways.
+func allRows() []string {
+	var names []string
+	for _, r := range rows {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+func findShape(name string) (shape, error) {
+	for _, s := range shapes {
+		if s.name == name {
+			return s, nil
+		}
+	}
+	return shape{}, fmt.Errorf("no shape %q", name)
+}
