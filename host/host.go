@@ -13,6 +13,8 @@ import (
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
 
 // Host feeds exporter plugins. It is safe for concurrent use.
@@ -144,10 +146,12 @@ func (h *Host) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
 // OnEnd takes a sampled span in, or refuses and counts it. It never blocks and
 // does not allocate. A span that is not sampled is none of the Host's.
 func (h *Host) OnEnd(s sdktrace.ReadOnlySpan) {
-	if !h.enabled || !s.SpanContext().IsSampled() {
+	if !h.enabled {
 		return
 	}
-	h.intake.add(s)
+	if g, ok := sdkspan.GistOf(s); ok {
+		h.intake.add(s, g)
+	}
 }
 
 // enqueue gives a sealed batch to every exporter and makes room if the backlog

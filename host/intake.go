@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
@@ -83,11 +82,9 @@ func signal(c chan struct{}) {
 
 // add takes a span in or refuses it. It never blocks, and allocates nothing
 // once the lists have grown to their usual length.
-func (in *intake) add(s sdktrace.ReadOnlySpan) {
-	size := int64(sdkspan.EstimateHeap(s))
-	urgent := s.Status().Code == codes.Error
-	id := s.SpanContext().SpanID()
-	sh := &in.shards[id[len(id)-1]&in.mask]
+func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
+	size := int64(g.Heap)
+	sh := &in.shards[g.Dice&in.mask]
 
 	wake := false
 	sh.mu.Lock()
@@ -98,7 +95,7 @@ func (in *intake) add(s sdktrace.ReadOnlySpan) {
 		sh.refused[reasonShutdown]++
 	case size > in.maxSpanBytes:
 		sh.refused[reasonTooLarge]++
-	case !in.mem.admit(size, urgent):
+	case !in.mem.admit(size, g.Failed):
 		sh.refused[reasonQueueFull]++
 	default:
 		sh.accepted++

@@ -114,12 +114,13 @@ func perSpan(b *testing.B, spans, size int) {
 	b.ReportMetric(float64(size)/float64(spans), "bytes/span")
 }
 
-func BenchmarkEstimateHeap(b *testing.B) {
+func BenchmarkGist(b *testing.B) {
 	s := serverSpans(b, 1)[0]
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
-		n += EstimateHeap(s)
+		g, _ := GistOf(s)
+		n += g.Heap
 	}
 	if n == 0 {
 		b.Error("nothing was estimated")

@@ -16,8 +16,11 @@
 // whole batch); a link has its trace state; and resources that differ only in
 // their schema URL stay apart.
 //
+// GistOf says of a span what a queue in front of the encoder wants to know.
+//
 // It does not decide which spans to encode or when a batch is full, and it
-// reads no bytes: that is package otlpwire. Open encoder.go first, then span.go.
+// reads no bytes: that is package otlpwire. Open encoder.go first, then span.go
+// and snapshot.go.
 package sdkspan
 
 import (
@@ -54,9 +57,21 @@ type Encoder struct {
 // the length of its own encoding, in bytes, with its field tag and length but
 // without resource and scope.
 func (e *Encoder) Append(s sdktrace.ReadOnlySpan) int {
+	if f := see(s); f != nil {
+		return e.append(f)
+	}
+	return e.appendForeign(s)
+}
+
+func (e *Encoder) appendForeign(s sdktrace.ReadOnlySpan) int {
+	f := copyOf(s)
+	return e.append(&f)
+}
+
+func (e *Encoder) append(f *snapshot) int {
 	e.w.Reset(maxKeptBuffer)
-	appendSpan(&e.w, s)
-	g := e.group(s)
+	appendSpan(&e.w, f)
+	g := e.group(f)
 	g.spans = append(g.spans, e.w.Bytes()...)
 	g.n++
 	e.spans++

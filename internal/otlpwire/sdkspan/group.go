@@ -6,7 +6,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/instrumentation"
 	"go.opentelemetry.io/otel/sdk/resource"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/servetrace/servetrace/internal/otlpwire"
@@ -32,18 +31,18 @@ type scopeGroup struct {
 
 // group gives the place of a span. Most spans belong where the one before them
 // did; else the search is linear, for programs have few resources and scopes.
-func (e *Encoder) group(s sdktrace.ReadOnlySpan) *scopeGroup {
-	res, scope := s.Resource(), s.InstrumentationScope()
-	if g := e.last; g != nil && g.resource == res && sameScope(&g.scope, &scope) {
+func (e *Encoder) group(f *snapshot) *scopeGroup {
+	res, scope := f.resource, &f.instrumentationScope
+	if g := e.last; g != nil && g.resource == res && sameScope(&g.scope, scope) {
 		return g
 	}
 	r := e.resourceGroup(res)
 	for _, g := range r.scopes {
-		if sameScope(&g.scope, &scope) {
+		if sameScope(&g.scope, scope) {
 			return g
 		}
 	}
-	g := &scopeGroup{resource: r.resource, scope: scope, head: scopeHead(scope)}
+	g := &scopeGroup{resource: r.resource, scope: *scope, head: scopeHead(*scope)}
 	r.scopes = append(r.scopes, g)
 	return g
 }

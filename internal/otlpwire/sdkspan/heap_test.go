@@ -16,9 +16,9 @@ import (
 	"github.com/servetrace/servetrace/internal/spancorpus"
 )
 
-// TestEstimateHeap measures what snapshots hold: they are made in the loop,
+// TestHeap measures what snapshots hold: they are made in the loop,
 // with text and members of their own, and kept.
-func TestEstimateHeap(t *testing.T) {
+func TestHeap(t *testing.T) {
 	const n = 2000
 	for _, tt := range []struct {
 		name string
@@ -70,9 +70,15 @@ func measure(n int, add func(trace.Span, int)) (held, estimate int) {
 	}
 	held = heapInUse() - before
 	for _, s := range kept {
-		estimate += EstimateHeap(s)
+		estimate += heapOf(s)
 	}
 	return held, estimate
+}
+
+// heapOf is the estimate, also of a span that is not sampled.
+func heapOf(s sdktrace.ReadOnlySpan) int {
+	f := copyOf(s)
+	return f.heap()
 }
 
 func heapInUse() int {
@@ -90,30 +96,32 @@ func (keeper) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
 func (keeper) Shutdown(context.Context) error                  { return nil }
 func (keeper) ForceFlush(context.Context) error                { return nil }
 
-func TestEstimateHeapAllocates(t *testing.T) {
+func TestGistAllocates(t *testing.T) {
 	stub := spancorpus.New(5, "x \xff").Stub()
 	stub.StartTime = time.Unix(1, 0)
-	s := stub.Snapshot()
-	if got := testing.AllocsPerRun(20, func() { EstimateHeap(s) }); got != 0 {
-		t.Errorf("%v allocations, want none", got)
+	stub.SpanContext = stub.SpanContext.WithTraceFlags(trace.FlagsSampled)
+	for _, s := range []sdktrace.ReadOnlySpan{stub.Snapshot(), serverSpans(t, 1)[0]} {
+		if got := testing.AllocsPerRun(20, func() { GistOf(s) }); got != 0 {
+			t.Errorf("%T: %v allocations, want none", s, got)
+		}
 	}
 }
 
-// TestEstimateHeapOfFields: what the SDK's own spans in TestEstimateHeap do not
+// TestHeapOfFields: what the SDK's own spans in TestHeap do not
 // show is counted too.
-func TestEstimateHeapOfFields(t *testing.T) {
+func TestHeapOfFields(t *testing.T) {
 	ts, err := trace.ParseTraceState("a=1,b=2")
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := EstimateHeap(tracetest.SpanStub{}.Snapshot())
+	base := heapOf(tracetest.SpanStub{}.Snapshot())
 	stub := tracetest.SpanStub{
 		Name:                 "four",
 		SpanContext:          trace.NewSpanContext(trace.SpanContextConfig{TraceState: ts}),
 		Status:               sdktrace.Status{Description: "sixsix"},
 		InstrumentationScope: instrumentation.Scope{Name: "shared"},
 	}
-	if got, want := EstimateHeap(stub.Snapshot())-base, 4+6+len("a=1,b=2")+2*32; got != want {
+	if got, want := heapOf(stub.Snapshot())-base, 4+6+len("a=1,b=2")+2*32; got != want {
 		t.Errorf("name, status and trace state count %d bytes, want %d", got, want)
 	}
 }

@@ -19,27 +19,26 @@ const (
 	flagRemote      = 0x200
 )
 
-// appendSpan writes s as a field of ScopeSpans, its fields in reverse.
-func appendSpan(w *otlpwire.Writer, s sdktrace.ReadOnlySpan) {
+// appendSpan writes f as a field of ScopeSpans, its fields in reverse.
+func appendSpan(w *otlpwire.Writer, f *snapshot) {
 	end := w.Len()
-	sc, parent := s.SpanContext(), s.Parent()
-	w.Fixed32(field.SpanFlags, flags(sc.TraceFlags(), parent))
-	appendStatus(w, s.Status())
-	w.Uint(field.SpanDroppedLinks, count(s.DroppedLinks()))
-	appendLinks(w, s.Links())
-	w.Uint(field.SpanDroppedEvents, count(s.DroppedEvents()))
-	appendEvents(w, s.Events())
-	w.Uint(field.SpanDroppedAttributes, count(s.DroppedAttributes()))
-	w.KeyValues(field.SpanAttributes, s.Attributes())
-	w.Fixed64(field.SpanEnd, unixNano(s.EndTime()))
-	w.Fixed64(field.SpanStart, unixNano(s.StartTime()))
-	w.Uint(field.SpanKind, kind(s.SpanKind()))
-	w.Text(field.SpanName, s.Name())
-	if id := parent.SpanID(); id.IsValid() {
+	w.Fixed32(field.SpanFlags, flags(f.spanContext.TraceFlags(), &f.parent))
+	appendStatus(w, &f.status)
+	w.Uint(field.SpanDroppedLinks, count(f.droppedLinkCount))
+	appendLinks(w, f.links)
+	w.Uint(field.SpanDroppedEvents, count(f.droppedEventCount))
+	appendEvents(w, f.events)
+	w.Uint(field.SpanDroppedAttributes, count(f.droppedAttributeCount))
+	w.KeyValues(field.SpanAttributes, f.attributes)
+	w.Fixed64(field.SpanEnd, unixNano(f.endTime))
+	w.Fixed64(field.SpanStart, unixNano(f.startTime))
+	w.Uint(field.SpanKind, kind(f.spanKind))
+	w.Text(field.SpanName, f.name)
+	if id := f.parent.SpanID(); id.IsValid() {
 		w.Content(field.SpanParentID, id[:])
 	}
-	appendTraceState(w, field.SpanTraceState, sc.TraceState())
-	spanID, traceID := sc.SpanID(), sc.TraceID()
+	appendTraceState(w, field.SpanTraceState, f.spanContext.TraceState())
+	spanID, traceID := f.spanContext.SpanID(), f.spanContext.TraceID()
 	w.Content(field.SpanSpanID, spanID[:])
 	w.Content(field.SpanTraceID, traceID[:])
 	w.Message(field.ScopeSpansSpans, end)
@@ -47,7 +46,7 @@ func appendSpan(w *otlpwire.Writer, s sdktrace.ReadOnlySpan) {
 
 // appendStatus writes the message even if nothing is set, as the SDK's exporter
 // does. Ok and Error have each other's numbers in OTLP.
-func appendStatus(w *otlpwire.Writer, s sdktrace.Status) {
+func appendStatus(w *otlpwire.Writer, s *sdktrace.Status) {
 	end := w.Len()
 	switch s.Code {
 	case codes.Ok:
@@ -75,7 +74,7 @@ func appendLinks(w *otlpwire.Writer, links []sdktrace.Link) {
 	for i := len(links) - 1; i >= 0; i-- {
 		l := &links[i]
 		end := w.Len()
-		w.Fixed32(field.LinkFlags, flags(l.SpanContext.TraceFlags(), l.SpanContext))
+		w.Fixed32(field.LinkFlags, flags(l.SpanContext.TraceFlags(), &l.SpanContext))
 		w.Uint(field.LinkDroppedAttributes, count(l.DroppedAttributeCount))
 		w.KeyValues(field.LinkAttributes, l.Attributes)
 		appendTraceState(w, field.LinkTraceState, l.SpanContext.TraceState())
@@ -117,7 +116,7 @@ func traceStateLen(ts trace.TraceState) int {
 
 // flags are those of a span whose parent, or of a link whose target, is remote
 // or not: https://github.com/open-telemetry/opentelemetry-proto, SpanFlags.
-func flags(tf trace.TraceFlags, remote trace.SpanContext) uint32 {
+func flags(tf trace.TraceFlags, remote *trace.SpanContext) uint32 {
 	f := uint32(tf) | flagRemoteKnown
 	if remote.IsRemote() {
 		f |= flagRemote
