@@ -32,6 +32,7 @@ type grpcProxy struct {
 	only      *grpcApp // nil where there are several
 	timeout   time.Duration
 	work      *work
+	workers   *workers
 	notReady  func() string // why a deployment takes no calls; empty where all do
 	watch     *watch
 	calls     rpcCalls
@@ -176,10 +177,10 @@ func peerOf(ctx context.Context) net.Addr {
 // dispatch has a replica run c and waits for it, but not beyond ctx. It gives
 // what ended the call otherwise than by success.
 //
-// The handler has a goroutine of its own, so that a client need not wait for a
+// The handler has a goroutine to itself, so that a client need not wait for a
 // handler that outlasts its time. The slot stays taken until it really returns.
 func (p *grpcProxy) dispatch(ctx context.Context, c *rpc) error {
-	routed, a, err := c.app.assign(ctx, tracing.RouterStart{
+	routed, place, err := c.app.assign(ctx, tracing.RouterStart{
 		Protocol:   tracing.GRPC,
 		CallMethod: c.method.name,
 		Streaming:  c.method.info.IsServerStream,
@@ -188,20 +189,13 @@ func (p *grpcProxy) dispatch(ctx context.Context, c *rpc) error {
 	if err != nil {
 		return err
 	}
-	c.replica = a.replica().UniqueID
+	c.replica = place.replica().UniqueID
 	done := make(chan outcome, 2)
 	p.watch.add(&c.watched, nil, done)
 	defer p.watch.remove(&c.watched)
 	p.work.handlerStarts()
-	go func() {
-		err := errGoexit
-		defer func() {
-			done <- outcome{err: err} // the slot is free: the client may come back at once
-			p.work.handlerDone()
-		}()
-		err = a.run(routed, c)
-	}()
-	returned, cause := awaitRPC(ctx, done, a.cut())
+	p.workers.start(&rpcJob{routed, place, c, done, p.work})
+	returned, cause := awaitRPC(ctx, done, place.cut())
 	if returned {
 		return cause
 	}
@@ -214,6 +208,25 @@ func (p *grpcProxy) dispatch(ctx context.Context, c *rpc) error {
 	}
 	c.cut(cause) // a stall has not ended the context
 	return cause
+}
+
+// rpcJob has a replica run a call.
+type rpcJob struct {
+	ctx   context.Context // that of assign
+	place assignment
+	call  *rpc
+	done  chan<- outcome
+	count *work
+}
+
+// work implements [job].
+func (j *rpcJob) work() {
+	err := errGoexit
+	defer func() {
+		j.done <- outcome{err: err} // the slot is free: the client may come back at once
+		j.count.handlerDone()
+	}()
+	err = j.place.run(j.ctx, j.call)
 }
 
 // awaitRPC waits until the handler has returned, which gives its error, or until

@@ -27,6 +27,7 @@ type Server struct {
 	http    *http.Server
 	grpc    *grpcFront // nil where no app has gRPC services
 	work    *work
+	workers *workers
 	conns   *conns
 	watch   *watch
 	metrics *metrics.Set
@@ -83,6 +84,7 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		cfg:     cfg.withDefaults(),
 		log:     o.log,
 		work:    newWork(),
+		workers: new(workers),
 		conns:   newConns(),
 		metrics: metrics.New(),
 		ended:   make(chan struct{}),

@@ -68,6 +68,7 @@ func (s *Server) shutdown(ctx context.Context) error {
 		s.grpc.stop(ctx)
 	}
 	s.watch.stop()
+	s.workers.close()
 	s.cut(ErrShuttingDown)
 	if _, running := s.work.counts(); cutOff > 0 || running > 0 {
 		return errors.Join(fmt.Errorf("drain: %d requests cut off, %d handlers still running: %w",

@@ -1,0 +1,116 @@
+package serving
+
+import (
+	"context"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+// jobFunc is a job for tests.
+type jobFunc func()
+
+func (f jobFunc) work() { f() }
+
+// goroutine is a name for the goroutine that calls it.
+func goroutine() string {
+	var buf [64]byte
+	name, _, _ := strings.Cut(string(buf[:runtime.Stack(buf[:], false)]), " [") // "goroutine 12 [running]: …"
+	return name
+}
+
+// TestWorkers: each job has a goroutine to itself, which takes another job once
+// it is free; one that ends its goroutine takes nobody else's.
+func TestWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w workers
+		var names [4]string
+		first, hold := make(chan struct{}), make(chan struct{})
+		w.start(jobFunc(func() { names[0] = goroutine(); <-first }))
+		w.start(jobFunc(func() { names[1] = goroutine(); <-hold }))
+		synctest.Wait()
+		close(first)
+		synctest.Wait()
+		w.start(jobFunc(func() { names[2] = goroutine(); runtime.Goexit() }))
+		synctest.Wait()
+		w.start(jobFunc(func() { names[3] = goroutine() }))
+		synctest.Wait()
+		if names[0] == names[1] {
+			t.Error("two jobs at a time share a goroutine")
+		}
+		if names[2] != names[0] {
+			t.Error("a goroutine that was free got no other job")
+		}
+		if names[3] == names[2] || names[3] == names[1] {
+			t.Errorf("the last job ran on %s, which is not free", names[3])
+		}
+		w.close() // of one that waits, and one that works
+		close(hold)
+	}) // waits for both
+}
+
+// TestWorkersLeftOver: of a burst, only so many stay; after close, none.
+func TestWorkersLeftOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w workers
+		burst := func(n int) {
+			hold := make(chan struct{})
+			for range n {
+				w.start(jobFunc(func() { <-hold }))
+			}
+			close(hold)
+			synctest.Wait()
+		}
+		burst(mostIdle + 10)
+		if n := len(w.idle); n != mostIdle {
+			t.Errorf("%d wait, want %d", n, mostIdle)
+		}
+		w.close()
+		burst(3)
+		if n := len(w.idle); n != 0 {
+			t.Errorf("%d wait after close, want none", n)
+		}
+	})
+}
+
+// TestWorkersLabels: what a handler does to its goroutine is gone with it.
+func TestWorkersLabels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w workers
+		defer w.close()
+		w.start(jobFunc(func() {
+			pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("who", "the first")))
+		}))
+		synctest.Wait()
+		w.start(jobFunc(func() {
+			var text strings.Builder
+			if err := pprof.Lookup("goroutine").WriteTo(&text, 1); err != nil {
+				t.Error(err)
+			}
+			if strings.Contains(text.String(), "the first") {
+				t.Error("the second job has the labels of the first")
+			}
+		}))
+		synctest.Wait()
+	})
+}
+
+func TestWorkersConcurrentSafe(t *testing.T) {
+	var w workers
+	var done sync.WaitGroup
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for range 200 {
+				done.Add(1)
+				w.start(jobFunc(done.Done))
+			}
+		})
+	}
+	callers.Wait()
+	w.close()
+	done.Wait()
+}
