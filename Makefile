@@ -146,7 +146,7 @@ bench-quick: build-bench ## Measure the headline claims, in two minutes
 
 build-bench: ## Put the benchmark's programs into bin/bench/
 	$(BUILD) -o bin/bench/plugins/ ./plugins/otlp ./plugins/datadog
-	cd bench && $(BUILD) -o ../bin/bench/ .
+	cd bench && $(BUILD) -o ../bin/bench/ . && $(BUILD) -o ../bin/bench/plugins/ ./plugins/...
 
 microbench: ## Run the go benchmarks (BENCH=regexp, PKG=./host, BENCHTIME=1s)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(TESTFLAGS) $(PKG)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -94,7 +93,7 @@ func measureWay(ctx context.Context, o order) (sample suite.Sample, err error) {
 		}
 	}()
 	c := &child{order: o, row: row, shape: shape, way: w}
-	c.driver = &driver{way: w, full: &c.full}
+	c.driver = &driver{way: w}
 	if shape.finished > 0 {
 		c.driver.spans = finishedSpans(shape.finished)
 	}
@@ -108,7 +107,6 @@ type child struct {
 	shape  shape
 	way    *way
 	driver *driver
-	full   atomic.Bool
 }
 
 // reading is what the clocks and counters say at a moment.
@@ -123,7 +121,7 @@ type reading struct {
 func (c *child) measure(ctx context.Context) (suite.Sample, error) {
 	watching, stop := context.WithCancel(ctx)
 	var watched sync.WaitGroup
-	watched.Go(func() { watch(watching, c.way, &c.full) })
+	watched.Go(func() { c.driver.watch(watching) })
 	defer watched.Wait()
 	defer stop()
 

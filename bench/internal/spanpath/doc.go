@@ -19,8 +19,8 @@
 //
 // Nothing is lost because nobody makes more than is taken: the SDK's batch
 // processor runs with WithBlocking; with our host, which never blocks, the load
-// waits while the host's books say that half of its queue is in use. A watch
-// reads the books every 2 ms, and in the rows of others it ticks too.
+// waits while too many spans wait in its books. A watch reads them every 2 ms,
+// which is left in our figures; in the rows of others it ticks too.
 //
 // Open child.go first.
 package spanpath

@@ -68,6 +68,7 @@ const (
 	rowOursGzip  = "ours, gzip"
 	rowOursRay   = "ours, raycontext"
 	rowOursFull  = "ours, full decode"
+	rowOursSDK   = "ours, otlptracehttp in the plugin"
 	rowOursDD    = "ours, plugins/datadog"
 	rowEncodeSDK = "transform + Marshal"
 	rowEncode    = "ours, span to bytes"

@@ -14,6 +14,14 @@ var ourRows = []row{
 	{name: rowOurs, doc: "our host and plugins/otlp, which passes the bytes on", open: ours("otlp")},
 	{name: rowOursGzip, doc: "the same, compressed by the plugin", open: ours("otlp", "OTEL_EXPORTER_OTLP_COMPRESSION=gzip")},
 	{name: rowOursRay, doc: "the same with the processor raycontext, which edits the bytes of every span", open: ours("otlp", "SERVE_RAY_CONTEXT=on")},
+	{
+		name: rowOursFull, doc: "our host and a plugin that decodes every span into the SDK's, and encodes it again by our encoder",
+		open: ours("decode"),
+	},
+	{
+		name: rowOursSDK, doc: "our host and a plugin around the SDK's own OTLP/HTTP exporter, unchanged: decoded, transformed, marshalled",
+		open: ours("sdkexporter"),
+	},
 }
 
 // spanHeap is well above what the host charges for a waiting span of ours.

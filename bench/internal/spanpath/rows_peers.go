@@ -13,6 +13,7 @@ var peerRows = []row{
 	{name: rowBSPHTTP, doc: "the SDK's batch processor with its OTLP/HTTP exporter, in process: what one has today", open: openBSPHTTP},
 	{name: rowBSPGzip, doc: "the same, compressed", open: openBSPGzip},
 	{name: rowBSPGRPC, doc: "the SDK's batch processor with its OTLP/gRPC exporter, in process", open: openBSPGRPC},
+	{name: rowNaive, doc: "the SDK's batch processor with an exporter made by go-plugin's guide: messages over gRPC, decoded, encoded and posted", open: openNaive},
 }
 
 // bspWay is the SDK's batch processor; it blocks where nothing may be lost.

@@ -36,9 +36,8 @@ type Claim struct {
 	// go for; zero: none. Unit is shown behind the value ("×").
 	Target, Stretch float64
 	Unit            string
-	// Quick: it can be computed from the cases of bench-quick.
-	Quick bool
-	// Value computes it from one round; false where a row is missing.
+	// Value computes it from one round; false where a row is missing, and then
+	// the claim is left out of the report.
 	Value func(Round) (float64, bool)
 }
 
