@@ -4,36 +4,17 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// attributes gathers what is set on a span at once. The SDK copies what it is
-// given and grows its own list with every call, so that one call per moment
-// and a list that is used again save a third of a span's memory.
+// attributes gathers what is set on a span: see span.attributes.
 type attributes struct {
+	span *span
 	list []attribute.KeyValue
 	naming
-}
-
-// mostAttributes is what the largest call needs: a router span's start with
-// the stamp of the request. Under two names at once it grows, and the pool keeps
-// what has grown.
-const mostAttributes = 13
-
-var attributesPool = sync.Pool{New: func() any {
-	return &attributes{list: make([]attribute.KeyValue, 0, mostAttributes)}
-}}
-
-// newAttributes returns an empty list, which setOn takes back.
-func newAttributes(n naming) *attributes {
-	a := attributesPool.Get().(*attributes)
-	a.naming = n
-	return a
 }
 
 func (a *attributes) text(key, value string) {
@@ -161,13 +142,4 @@ func (a *attributes) stamp(r *Request) {
 	if r != nil {
 		a.list = append(a.list, r.attributes()...)
 	}
-}
-
-// setOn sets the attributes on span and gives the list back; a must not be
-// used again.
-func (a *attributes) setOn(span trace.Span) {
-	span.SetAttributes(a.list...)
-	clear(a.list) // the pool keeps no strings alive
-	a.list = a.list[:0]
-	attributesPool.Put(a)
 }

@@ -18,8 +18,7 @@ type BatchStart struct {
 // BatchSpan is the span of one run of a batched function. The zero value is that
 // of a batch none of whose requests is sampled: its End does nothing.
 type BatchSpan struct {
-	span   trace.Span
-	naming naming
+	span *span
 }
 
 // StartBatch starts the span of a batch, of kind INTERNAL. The members are the
@@ -43,14 +42,14 @@ func (p *Provider) StartBatch(members []context.Context, s BatchStart) (context.
 		return ctx, BatchSpan{}
 	}
 	req := RequestFromContext(ctx)
-	attrs := newAttributes(p.naming)
-	attrs.insideReplica(span, req, semconv.SpanBatch, s.Name)
+	attrs := span.attributes()
+	attrs.insideReplica(req, semconv.SpanBatch, s.Name)
 	if req != nil {
 		attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, req.ModelID)
 	}
 	attrs.number(semconv.ServeBatchSize, len(members))
-	attrs.setOn(span)
-	return ctx, BatchSpan{span: span, naming: p.naming}
+	attrs.set()
+	return ctx, BatchSpan{span: span}
 }
 
 // batchOptions finds the first sampled member, or members[0] where none is, and
@@ -85,9 +84,9 @@ func batchOptions(members []context.Context) (first int, opts []trace.SpanStartO
 }
 
 // Context is the span's; zero where it does not record.
-func (s BatchSpan) Context() trace.SpanContext { return contextOf(s.span) }
+func (s BatchSpan) Context() trace.SpanContext { return s.span.context() }
 
 // End ends the span. Where the function failed, which is then every member's
 // error, the status is ERROR and err an event; else the status stays unset.
 // Call it once, when the function has really returned.
-func (s BatchSpan) End(err error) { endInternal(s.span, s.naming, err) }
+func (s BatchSpan) End(err error) { endInternal(s.span, err) }

@@ -12,8 +12,7 @@ import (
 // ModelLoadSpan is the span of one load of a multiplexed model. The zero value is
 // that of a load in an unsampled request: its End does nothing.
 type ModelLoadSpan struct {
-	span   trace.Span
-	naming naming
+	span *span
 }
 
 // StartModelLoad starts the span of loading modelID, of kind INTERNAL, as a
@@ -27,45 +26,45 @@ func (p *Provider) StartModelLoad(ctx context.Context, modelID string) (context.
 	if span == nil {
 		return ctx, ModelLoadSpan{}
 	}
-	attrs := newAttributes(p.naming)
-	attrs.insideReplica(span, RequestFromContext(ctx), semconv.SpanModelLoad, modelID)
+	attrs := span.attributes()
+	attrs.insideReplica(RequestFromContext(ctx), semconv.SpanModelLoad, modelID)
 	attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, modelID)
-	attrs.setOn(span)
-	return ctx, ModelLoadSpan{span: span, naming: p.naming}
+	attrs.set()
+	return ctx, ModelLoadSpan{span: span}
 }
 
 // Context is the span's; zero where it does not record.
-func (s ModelLoadSpan) Context() trace.SpanContext { return contextOf(s.span) }
+func (s ModelLoadSpan) Context() trace.SpanContext { return s.span.context() }
 
 // End ends the span. Where the load failed, the status is ERROR and err an
 // event; else the status stays unset. Call it once, when the model is there or
 // will not be.
-func (s ModelLoadSpan) End(err error) { endInternal(s.span, s.naming, err) }
+func (s ModelLoadSpan) End(err error) { endInternal(s.span, err) }
 
 // insideReplica names the span of work that a request causes inside a replica,
 // and adds what the families of such work share. Outside of a request, where
 // req is nil, the name lacks the deployment.
-func (a *attributes) insideReplica(span trace.Span, req *Request, family, last string) {
+func (a *attributes) insideReplica(req *Request, family, last string) {
 	name := family + " " + last
 	if req != nil {
 		name = family + " " + req.Deployment + " " + last
 		a.identity(req.ID, req.Deployment, req.App)
 		a.replica(req.Component)
 	}
-	span.SetName(name)
+	a.span.SetName(name)
 	a.text(semconv.ResourceName, name)
 	a.stamp(req)
 }
 
 // endInternal ends a span of kind INTERNAL.
-func endInternal(span trace.Span, n naming, err error) {
+func endInternal(span *span, err error) {
 	if span == nil {
 		return
 	}
 	if err != nil {
-		attrs := newAttributes(n)
-		attrs.failure(n.serve, err, 0)
-		attrs.setOn(span)
+		attrs := span.attributes()
+		attrs.failure(attrs.serve, err, 0)
+		attrs.set()
 		recordException(span, err, semconv.EscapedTrue)
 		span.SetStatus(codes.Error, description(err))
 	}

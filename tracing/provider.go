@@ -21,7 +21,8 @@ const ScopeName = "github.com/servetrace/servetrace/tracing"
 // Provider starts the spans of a runtime and carries its context. It is safe for
 // concurrent use.
 type Provider struct {
-	sdk        *sdktrace.TracerProvider // nil when off
+	sdk        *sdktrace.TracerProvider // of user code; nil when off
+	own        *sdktrace.TracerProvider // of tracer; it has no processors: see span
 	tracer     trace.Tracer             // nil when off
 	pipeline   *pipeline                // nil when off
 	propagator propagation.TextMapPropagator
@@ -31,6 +32,9 @@ type Provider struct {
 	// without asking the sampler.
 	inherits bool
 	trust    bool
+	// roomy: no limit on attributes that those of our spans could pass alone.
+	roomy          bool
+	attributeLimit int // of a span; negative: none
 
 	shut    sync.Once
 	shutErr error // written in shut
@@ -61,15 +65,17 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 		sdktrace.WithSampler(cfg.newSampler()),
 		sdktrace.WithRawSpanLimits(cfg.Limits),
 		sdktrace.WithResource(newResource(cfg.Resource)),
-		sdktrace.WithSpanProcessor(p.pipeline),
 	}
-	p.sdk = sdktrace.NewTracerProvider(opts...)
+	p.own = sdktrace.NewTracerProvider(opts...)
+	p.sdk = sdktrace.NewTracerProvider(append(opts, sdktrace.WithSpanProcessor(p.pipeline))...)
 	p.naming = cfg.newNaming()
+	p.attributeLimit = cfg.Limits.AttributeCountLimit
+	p.roomy = (p.attributeLimit < 0 || p.attributeLimit >= sdktrace.DefaultAttributeCountLimit) && cfg.Limits.AttributeValueLengthLimit < 0
 	var schema []trace.TracerOption
 	if p.naming.current() {
 		schema = append(schema, trace.WithSchemaURL(semconv.SchemaURL))
 	}
-	p.tracer = p.sdk.Tracer(ScopeName, schema...)
+	p.tracer = p.own.Tracer(ScopeName, schema...)
 	p.inherits = cfg.parentBased()
 	return p, nil
 }
@@ -126,6 +132,7 @@ func (p *Provider) Shutdown(ctx context.Context) error {
 	p.shut.Do(func() {
 		err := p.pipeline.shutdown(ctx)
 		_ = p.sdk.Shutdown(ctx) // its processor does nothing, and ctx is spent
+		_ = p.own.Shutdown(ctx) // it has none
 		p.shutErr = err
 	})
 	return p.shutErr
@@ -139,7 +146,7 @@ var (
 
 // start starts a span under its family's name. The span is nil if it does not
 // record; the returned context then still carries the decision.
-func (p *Provider) start(ctx context.Context, family string, opts []trace.SpanStartOption) (context.Context, trace.Span) {
+func (p *Provider) start(ctx context.Context, family string, opts []trace.SpanStartOption) (context.Context, *span) {
 	if p.tracer == nil {
 		return ctx, nil
 	}
@@ -151,17 +158,11 @@ func (p *Provider) start(ctx context.Context, family string, opts []trace.SpanSt
 			return ctx, nil
 		}
 	}
-	ctx, span := p.tracer.Start(ctx, family, opts...)
-	if !span.IsRecording() {
-		return ctx, nil
+	started, inner := p.tracer.Start(ctx, family, opts...)
+	recording, is := inner.(sdktrace.ReadWriteSpan)
+	if !is {
+		return started, nil
 	}
-	return ctx, span
-}
-
-// contextOf gives the context of a span that may be nil: zero then.
-func contextOf(span trace.Span) trace.SpanContext {
-	if span == nil {
-		return trace.SpanContext{}
-	}
-	return span.SpanContext()
+	s := p.newSpan(ctx, recording)
+	return trace.ContextWithSpan(started, s), s
 }

@@ -102,8 +102,7 @@ func (r ProxyResult) Failed(p Protocol) bool {
 // ProxySpan is the span of one request in the proxy. The zero value is the span
 // of an unsampled request: its End does nothing.
 type ProxySpan struct {
-	span     trace.Span
-	naming   naming
+	span     *span
 	protocol Protocol
 	method   string
 	route    string
@@ -129,7 +128,7 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 	if span == nil {
 		return ctx, ProxySpan{}
 	}
-	ps := ProxySpan{span: span, naming: p.naming, protocol: s.Protocol, method: s.Method, route: s.Request.Route}
+	ps := ProxySpan{span: span, protocol: s.Protocol, method: s.Method, route: s.Request.Route}
 	name := family + " " + s.Request.Deployment + " "
 	method := s.Method
 	switch s.Protocol {
@@ -143,7 +142,7 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 		name += method + " " + ps.route
 	}
 	span.SetName(name)
-	attrs := newAttributes(p.naming)
+	attrs := span.attributes()
 	attrs.identity(s.Request.ID, s.Request.Deployment, s.Request.App)
 	attrs.serveText(semconv.RequestType, semconv.ServeRequestType, s.Protocol.String())
 	attrs.text(semconv.ResourceName, name)
@@ -153,7 +152,7 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 	}
 	attrs.edge(ctx, s)
 	attrs.stamp(s.Request)
-	attrs.setOn(span)
+	attrs.set()
 	return ctx, ps
 }
 
@@ -162,7 +161,7 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 func (s ProxySpan) Recording() bool { return s.span != nil }
 
 // Context returns the span's context; zero where it does not record.
-func (s ProxySpan) Context() trace.SpanContext { return contextOf(s.span) }
+func (s ProxySpan) Context() trace.SpanContext { return s.span.context() }
 
 // End ends the span with its status: ERROR for a result that has Failed, else OK.
 // Call it once, when the last byte is with the client or nothing more will follow.
@@ -187,7 +186,7 @@ func (s ProxySpan) End(r ProxyResult) {
 }
 
 func (s ProxySpan) endAttributes(r ProxyResult, failed bool) {
-	attrs := newAttributes(s.naming)
+	attrs := s.span.attributes()
 	if s.protocol == GRPC {
 		attrs.rpcRequest(s.method, r.GRPCCode)
 		if failed && attrs.rpc.stable() {
@@ -201,7 +200,7 @@ func (s ProxySpan) endAttributes(r ProxyResult, failed bool) {
 			attrs.failure(attrs.http, r.Err, r.StatusCode)
 		}
 	}
-	attrs.setOn(s.span)
+	attrs.set()
 }
 
 // serverFault says which codes, set by user code without an error, make a

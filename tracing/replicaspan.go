@@ -37,9 +37,8 @@ type ReplicaResult struct {
 // ReplicaSpan is the span of one call in a replica. The zero value is that of
 // an unsampled request: its End does nothing.
 type ReplicaSpan struct {
-	span   trace.Span
-	naming naming
-	start  ReplicaStart
+	span  *span
+	start ReplicaStart
 }
 
 // StartReplica starts the replica span as a child of the span in ctx, which
@@ -60,7 +59,7 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 	r := s.Request
 	name := semconv.SpanReplica + " " + r.Deployment + " " + s.CallMethod
 	span.SetName(name)
-	attrs := newAttributes(p.naming)
+	attrs := span.attributes()
 	attrs.identity(r.ID, r.Deployment, r.App)
 	attrs.serveText(semconv.CallMethod, semconv.ServeCallMethod, s.CallMethod)
 	attrs.serveText(semconv.Route, semconv.ServeRoute, r.Route)
@@ -69,8 +68,8 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 	attrs.text(semconv.ResourceName, name)
 	attrs.replica(r.Component)
 	attrs.stamp(r)
-	attrs.setOn(span)
-	return ctx, ReplicaSpan{span: span, naming: p.naming, start: s}
+	attrs.set()
+	return ctx, ReplicaSpan{span: span, start: s}
 }
 
 // Recording says whether the span records; for work that only a recorded span
@@ -78,7 +77,7 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 func (s ReplicaSpan) Recording() bool { return s.span != nil }
 
 // Context returns the span's context; zero where it does not record.
-func (s ReplicaSpan) Context() trace.SpanContext { return contextOf(s.span) }
+func (s ReplicaSpan) Context() trace.SpanContext { return s.span.context() }
 
 // End ends the span. Its status stays unset, as in Ray; an error is an event
 // that did not escape. Call it once, when the handler has really returned.
@@ -94,7 +93,7 @@ func (s ReplicaSpan) End(r ReplicaResult) {
 }
 
 func (s ReplicaSpan) endAttributes(r ReplicaResult) {
-	attrs := newAttributes(s.naming)
+	attrs := s.span.attributes()
 	protocol, req := s.start.Protocol, s.start.Request
 	if protocol.overHTTP() {
 		attrs.httpMethod(protocol, s.start.Method)
@@ -106,7 +105,7 @@ func (s ReplicaSpan) endAttributes(r ReplicaResult) {
 		attrs.rpcCall(protocol, req.rpcMethod, s.start.CallMethod, req.Deployment)
 	}
 	if r.Err != nil || protocol == HTTP && r.StatusCode >= 500 {
-		attrs.failure(s.naming.of(protocol), r.Err, r.StatusCode)
+		attrs.failure(attrs.of(protocol), r.Err, r.StatusCode)
 	}
-	attrs.setOn(s.span)
+	attrs.set()
 }

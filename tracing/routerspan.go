@@ -56,8 +56,7 @@ type RouterResult struct {
 // RouterSpan is the span of one choice of a replica. The zero value is that of
 // an unsampled request: its End does nothing.
 type RouterSpan struct {
-	span      trace.Span
-	naming    naming
+	span      *span
 	start     RouterStart
 	route     string
 	rpcMethod string // full; empty but for gRPC
@@ -75,14 +74,14 @@ func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Cont
 		s.CallMethod = semconv.DefaultCallMethod
 	}
 	req := RequestFromContext(ctx)
-	rs := RouterSpan{span: span, naming: p.naming, start: s}
+	rs := RouterSpan{span: span, start: s}
 	var id string
 	if req != nil {
 		id, rs.route, rs.rpcMethod = req.ID, req.Route, req.rpcMethod
 	}
 	name := semconv.SpanRouter + " " + s.Deployment + " " + s.CallMethod
 	span.SetName(name)
-	attrs := newAttributes(p.naming)
+	attrs := span.attributes()
 	attrs.identity(id, s.Deployment, s.App)
 	attrs.serveText(semconv.CallMethod, semconv.ServeCallMethod, s.CallMethod)
 	attrs.serveText(semconv.Route, semconv.ServeRoute, rs.route)
@@ -92,12 +91,12 @@ func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Cont
 	attrs.serveFlag(semconv.IsGRPCRequest, semconv.ServeIsGRPCRequest, s.Protocol == GRPC)
 	attrs.text(semconv.ResourceName, name)
 	attrs.stamp(req)
-	attrs.setOn(span)
+	attrs.set()
 	return ctx, rs
 }
 
 // Context returns the span's context; zero where it does not record.
-func (s RouterSpan) Context() trace.SpanContext { return contextOf(s.span) }
+func (s RouterSpan) Context() trace.SpanContext { return s.span.context() }
 
 // End ends the span. Its status stays unset, as in Ray. Call it once, when a
 // replica accepted the request or none will.
@@ -105,14 +104,14 @@ func (s RouterSpan) End(r RouterResult) {
 	if s.span == nil {
 		return
 	}
-	attrs := newAttributes(s.naming)
+	attrs := s.span.attributes()
 	if r.Outcome != RouterRefused {
-		s.endAttributes(attrs, r.QueueWait)
+		s.endAttributes(&attrs, r.QueueWait)
 	}
 	if r.Outcome != RouterAccepted && r.Err != nil {
-		attrs.failure(s.naming.of(s.start.Protocol), r.Err, 0)
+		attrs.failure(attrs.of(s.start.Protocol), r.Err, 0)
 	}
-	attrs.setOn(s.span)
+	attrs.set()
 	if r.Outcome == RouterCanceled && r.Err != nil {
 		recordException(s.span, r.Err, semconv.EscapedTrue)
 	}
