@@ -169,9 +169,7 @@ func copiedArray[T any](w *Writer, members []T, toValue func(T) attribute.Value)
 
 // raw writes a bytes field from text that is not to be taken for UTF-8.
 func (w *Writer) raw(num int, s string) {
-	w.room(len(s))
-	w.pos -= len(s)
-	copy(w.buf[w.pos:], s)
+	copy(w.take(len(s)), s)
 	w.head(num, len(s))
 }
 

@@ -54,9 +54,7 @@ func (w *Writer) Fixed32(num int, v uint32) {
 	if v == 0 {
 		return
 	}
-	w.room(4)
-	w.pos -= 4
-	binary.LittleEndian.PutUint32(w.buf[w.pos:], v)
+	binary.LittleEndian.PutUint32(w.take(4), v)
 	w.tag(num, protowire.Fixed32Type)
 }
 
@@ -77,17 +75,14 @@ func (w *Writer) Text(num int, s string) {
 // Content writes a bytes field, or a message that is already encoded, even if
 // b is empty.
 func (w *Writer) Content(num int, b []byte) {
-	w.room(len(b))
-	w.pos -= len(b)
-	copy(w.buf[w.pos:], b)
+	copy(w.take(len(b)), b)
 	w.head(num, len(b))
 }
 
 // Space writes a bytes or string field of n bytes and gives the place of its
 // content, for the caller to fill before the next write.
 func (w *Writer) Space(num, n int) []byte {
-	w.room(n)
-	w.pos -= n
+	w.take(n)
 	at := w.Len()
 	w.head(num, n)
 	return w.buf[len(w.buf)-at : len(w.buf)-at+n]
@@ -100,8 +95,11 @@ func (w *Writer) KeyValues(num int, kvs []attribute.KeyValue) {
 	}
 }
 
-// KeyValue writes one member of a repeated KeyValue field.
+// KeyValue writes one member of a repeated KeyValue field; num is 15 at most.
 func (w *Writer) KeyValue(num int, kv *attribute.KeyValue) {
+	if w.short(num, kv) {
+		return
+	}
 	end := w.Len()
 	w.keyValue(kv)
 	w.Message(num, end)
@@ -115,23 +113,24 @@ func (w *Writer) keyValue(kv *attribute.KeyValue) {
 }
 
 func (w *Writer) uint(num int, v uint64) {
+	if v < oneByte && num <= 15 {
+		b := w.take(2)
+		b[0], b[1] = byte(num<<3)|byte(protowire.VarintType), byte(v)
+		return
+	}
 	w.varint(v)
 	w.tag(num, protowire.VarintType)
 }
 
 func (w *Writer) fixed64(num int, v uint64) {
-	w.room(8)
-	w.pos -= 8
-	binary.LittleEndian.PutUint64(w.buf[w.pos:], v)
+	binary.LittleEndian.PutUint64(w.take(8), v)
 	w.tag(num, protowire.Fixed64Type)
 }
 
 func (w *Writer) text(num int, s string) {
 	end := w.Len()
-	if utf8.ValidString(s) {
-		w.room(len(s))
-		w.pos -= len(s)
-		copy(w.buf[w.pos:], s)
+	if ascii(s) || utf8.ValidString(s) {
+		copy(w.take(len(s)), s)
 	} else {
 		w.repair(s)
 	}
@@ -147,13 +146,9 @@ func (w *Writer) repair(s string) {
 		bad = r == utf8.RuneError && size == 1
 		switch {
 		case !bad:
-			w.room(size)
-			w.pos -= size
-			copy(w.buf[w.pos:], s[len(s)-size:])
+			copy(w.take(size), s[len(s)-size:])
 		case !wasBad:
-			w.room(3)
-			w.pos -= 3
-			copy(w.buf[w.pos:], "\uFFFD")
+			copy(w.take(3), "\uFFFD")
 		}
 		s = s[:len(s)-size]
 	}
@@ -161,16 +156,13 @@ func (w *Writer) repair(s string) {
 
 // head writes tag and length of a field whose n bytes of content are written.
 func (w *Writer) head(num, n int) {
-	if n >= 0x80 || num > 15 {
-		w.varint(uint64(n))
-		w.tag(num, protowire.BytesType)
+	if n < oneByte && num <= 15 {
+		b := w.take(2)
+		b[0], b[1] = byte(num<<3)|byte(protowire.BytesType), byte(n)
 		return
 	}
-	w.room(2)
-	w.pos -= 2
-	b := w.buf[w.pos : w.pos+2]
-	b[0] = byte(num)<<3 | byte(protowire.BytesType)
-	b[1] = byte(n)
+	w.varint(uint64(n))
+	w.tag(num, protowire.BytesType)
 }
 
 func (w *Writer) tag(num int, typ protowire.Type) {
@@ -178,31 +170,36 @@ func (w *Writer) tag(num int, typ protowire.Type) {
 }
 
 func (w *Writer) varint(v uint64) {
-	w.room(binary.MaxVarintLen64)
-	if v < 0x80 {
-		w.pos--
-		w.buf[w.pos] = byte(v)
+	if v < oneByte {
+		w.take(1)[0] = byte(v)
 		return
 	}
-	n := sizeVarint(v)
+	binary.PutUvarint(w.take(sizeVarint(v)), v)
+}
+
+// take puts n bytes in front of what is written, for the caller to fill.
+func (w *Writer) take(n int) []byte {
 	w.pos -= n
-	binary.PutUvarint(w.buf[w.pos:], v)
-}
-
-// room makes sure that n bytes fit in front of what is written.
-func (w *Writer) room(n int) {
-	if w.pos < n {
-		w.grow(n)
+	if w.pos < 0 {
+		w.grow()
 	}
+	return w.buf[w.pos:][:n]
 }
 
-func (w *Writer) grow(n int) {
+// grow makes the buffer so much longer that pos is within it. It stays out of
+// take, so that take is small enough to be put into its callers.
+//
+//go:noinline
+func (w *Writer) grow() {
 	const smallest = 1 << 10
-	size := max(2*len(w.buf), w.Len()+n, smallest)
-	buf := make([]byte, size)
-	pos := size - copy(buf[size-w.Len():], w.Bytes())
+	buf := make([]byte, max(2*len(w.buf), w.Len(), smallest))
+	pos := len(buf) - w.Len()
+	copy(buf[len(buf)-len(w.buf):], w.buf)
 	w.buf, w.pos = buf, pos
 }
+
+// oneByte is what varints of one byte are less than.
+const oneByte = 0x80
 
 // sizeVarint is the number of bytes of v as a varint.
 func sizeVarint(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }

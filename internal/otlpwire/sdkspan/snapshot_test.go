@@ -86,6 +86,15 @@ func TestSeeLeavesOthersAlone(t *testing.T) {
 	}
 }
 
+func TestIsSDKs(t *testing.T) {
+	if isSDKs(reflect.TypeFor[snapshot]()) {
+		t.Error("a type of the same name in another package was taken for the SDK's")
+	}
+	if isSDKs(reflect.TypeFor[sdktrace.Event]()) {
+		t.Error("another type of the SDK's package was taken for its snapshot")
+	}
+}
+
 func TestSameLayout(t *testing.T) {
 	type Base struct {
 		A int
