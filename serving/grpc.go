@@ -76,13 +76,11 @@ const (
 	textInternal           = "Internal server error."
 )
 
-// metadataKey is where a stream's context has its metadata. grpc gives copies of
-// it only.
-type metadataKey struct{}
-
-// tapMetadata is grpc's tap: it is called as a stream begins.
-func tapMetadata(ctx context.Context, info *tap.Info) (context.Context, error) {
-	return context.WithValue(ctx, metadataKey{}, info.Header), nil
+// beginRPC is grpc's tap: it is called as a stream begins, and has its metadata,
+// of which grpc gives copies only from then on.
+func beginRPC(ctx context.Context, info *tap.Info) (context.Context, error) {
+	c := &rpc{under: ctx, md: info.Header, full: info.FullMethodName}
+	return (*rpcArrival)(c), nil
 }
 
 // last gives the last value of a key, as Ray does, or "".
@@ -95,21 +93,20 @@ func last(md metadata.MD, key string) string {
 
 // handle is the [grpc.StreamHandler] of every call for an app.
 func (p *grpcProxy) handle(_ any, stream grpc.ServerStream) error {
-	ctx := stream.Context()
-	md, _ := ctx.Value(metadataKey{}).(metadata.MD)
-	full, _ := grpc.Method(ctx)
-	c := &rpc{arrived: time.Now(), stream: stream, md: md, full: full, id: fitRequestID(last(md, metaRequestID))}
+	c := arrivedIn(stream.Context())
+	c.proxy, c.stream, c.arrived = p, stream, time.Now()
+	c.id = fitRequestID(last(c.md, metaRequestID))
 	stream.SetTrailer(metadata.MD{metaRequestID: []string{c.id}})
 	p.metrics.Began()
 	defer p.record(c)
-	st := p.answer(ctx, c)
+	st := p.answer(c)
 	c.code = st.Code()
 	return st.Err()
 }
 
 // answer answers a call, and fills in c. Its span ends before the client learns
 // of the end.
-func (p *grpcProxy) answer(ctx context.Context, c *rpc) *status.Status {
+func (p *grpcProxy) answer(c *rpc) *status.Status {
 	if !p.work.admit() {
 		return status.New(codes.Unavailable, textDraining)
 	}
@@ -126,7 +123,7 @@ func (p *grpcProxy) answer(ctx context.Context, c *rpc) *status.Status {
 	if c.method == nil {
 		return status.Newf(codes.Unimplemented, textMethodUnknown, c.app.app, cutAt(c.full, mostPath))
 	}
-	return p.serve(ctx, c)
+	return p.serve(c)
 }
 
 // appFor finds the app that a call is for, or nil. Where there is one app only, no
@@ -139,9 +136,9 @@ func (p *grpcProxy) appFor(name string) *grpcApp {
 }
 
 // serve answers a call whose method is known.
-func (p *grpcProxy) serve(ctx context.Context, c *rpc) *status.Status {
-	ctx, release := c.begin(ctx, p.timeout)
-	defer release()
+func (p *grpcProxy) serve(c *rpc) *status.Status {
+	ctx := c.begin(p.timeout)
+	defer c.release()
 	p.calls.add(c)
 	defer p.calls.remove(c)
 	c.request = tracing.Request{
@@ -190,59 +187,24 @@ func (p *grpcProxy) dispatch(ctx context.Context, c *rpc) error {
 		return err
 	}
 	c.replica = place.replica().UniqueID
-	done := make(chan outcome, 2)
-	p.watch.add(&c.watched, nil, done)
+	c.routed, c.place, c.done = routed, place, make(chan outcome, 2)
+	p.watch.add(&c.watched, nil, c.done)
 	defer p.watch.remove(&c.watched)
 	p.work.handlerStarts()
-	p.workers.start(&rpcJob{routed, place, c, done, p.work})
-	returned, cause := awaitRPC(ctx, done, place.cut())
+	p.workers.start(c)
+	returned, cause := c.await()
 	if returned {
 		return cause
 	}
 	if c.take(cause) == ended {
 		for {
-			if o := <-done; o.stall == noStall {
+			if o := <-c.done; o.stall == noStall {
 				return o.err
 			}
 		}
 	}
 	c.cut(cause) // a stall has not ended the context
 	return cause
-}
-
-// rpcJob has a replica run a call.
-type rpcJob struct {
-	ctx   context.Context // that of assign
-	place assignment
-	call  *rpc
-	done  chan<- outcome
-	count *work
-}
-
-// work implements [job].
-func (j *rpcJob) work() {
-	err := errGoexit
-	defer func() {
-		j.done <- outcome{err: err} // the slot is free: the client may come back at once
-		j.count.handlerDone()
-	}()
-	err = j.place.run(j.ctx, j.call)
-}
-
-// awaitRPC waits until the handler has returned, which gives its error, or until
-// the call is to be ended, which gives the cause.
-func awaitRPC(ctx context.Context, done <-chan outcome, cut <-chan struct{}) (returned bool, err error) {
-	select {
-	case o := <-done:
-		if o.stall == noStall {
-			return true, o.err
-		}
-		return false, ErrClientStalled
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	case <-cut:
-		return false, ErrReplicaStopped
-	}
 }
 
 // unready says why the proxy takes no calls, "" while it does.

@@ -25,37 +25,46 @@ import (
 // All else that a handler calls on its context, such as grpc.SetTrailer, comes
 // to grpc's stream itself, which refuses it by then.
 type rpc struct {
-	arrived time.Time
-	stream  grpc.ServerStream // grpc's
+	under   context.Context   // what the stream's context is made of
 	md      metadata.MD       // as it came, not to be changed
 	full    string            // the full method, as it came
-	id      string            // the request id
-	app     *grpcApp          // nil: none matched
-	method  *rpcMethod        // nil: it is not known
+	proxy   *grpcProxy        // nil for a call of the proxy's own services, as is all that follows
+	stream  grpc.ServerStream // grpc's
+	arrived time.Time
+	id      string     // the request id
+	app     *grpcApp   // nil: none matched
+	method  *rpcMethod // nil: it is not known
 	request tracing.Request
 	span    trace.SpanContext // of the proxy span; zero where it does not record
 	ctx     context.Context   // with the proxy span; nil without an app
 	replica string            // unique id; empty until one took the call
 
-	own   rpcContext
-	cut   context.CancelCauseFunc // ends it
-	early time.Time               // see earliest
+	// Of its context: see rpcContext.
+	ending   context.Context
+	cut      context.CancelCauseFunc // ends it
+	cancel   context.CancelFunc      // of our own timeout; nil without one
+	deadline time.Time
+	limited  bool // whether there is a deadline
 
 	code    codes.Code // what the client was told
 	err     error      // what ended the call otherwise than by the handler's answer
 	watched watched
 
 	// The handler's goroutines': none other reads them.
+	routed   context.Context // that of assign
+	place    assignment
 	user     context.Context // what the handler's code sees
 	received bool            // whether the message of a call without a client stream has come
 
+	done       chan outcome // to the proxy
 	ops        sync.RWMutex // held for reading while grpc passes a message
 	prev, next *rpc         // guarded by the proxy's rpcCalls
 
-	mu    sync.Mutex
-	phase phase // open, ended or lost
-	cause error // why the call was lost
-	told  error // a *messageError: grpc has told the client already
+	mu     sync.Mutex
+	phase  phase       // open, ended or lost
+	cause  error       // why the call was lost
+	told   error       // a *messageError: grpc has told the client already
+	unheed func() bool // has the stream's end heeded no more: see rpcContext.Done
 }
 
 // messageError ends a call as one of its messages can not pass: it is too large,
@@ -67,6 +76,7 @@ func (e *messageError) Unwrap() error { return e.status }
 
 var (
 	_ call              = (*rpc)(nil)
+	_ job               = (*rpc)(nil)
 	_ grpc.ServerStream = (*rpc)(nil)
 )
 
@@ -96,6 +106,16 @@ func (c *rpc) invoke(ctx context.Context, _ *replica) (err error) {
 // errNotReturned is what stats handlers are told of a method that has not
 // returned: what its client is.
 var errNotReturned = status.Error(codes.Internal, textInternal)
+
+// work implements [job]: it has the replica run the call.
+func (c *rpc) work() {
+	err := errGoexit
+	defer func() {
+		c.done <- outcome{err: err} // the slot is free: the client may come back at once
+		c.proxy.work.handlerDone()
+	}()
+	err = c.place.run(c.routed, c)
+}
 
 // run runs the user's code for a call.
 func (m *rpcMethod) run(stream grpc.ServerStream) error {
@@ -161,12 +181,9 @@ func (c *rpc) over() error {
 	return status.Error(codes.Internal, "the handler of this call has returned")
 }
 
-// passing has grpc pass a message, and keeps the error if that ends the call: what
-// ends it otherwise ends the stream's context too, with a code that says so.
-func (c *rpc) passing(pass func(any) error, m any) error {
-	c.ops.RLock()
-	defer c.ops.RUnlock()
-	err := pass(m)
+// passed is told how a message passed, and keeps the error if that ends the call:
+// what ends it otherwise ends the stream's context too, with a code that says so.
+func (c *rpc) passed(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
@@ -215,7 +232,9 @@ func (c *rpc) SendMsg(m any) error {
 	}
 	c.watched.writing.Store(c.watched.now())
 	defer c.watched.writing.Store(0)
-	return c.passing(c.stream.SendMsg, m)
+	c.ops.RLock()
+	defer c.ops.RUnlock()
+	return c.passed(c.stream.SendMsg(m))
 }
 
 // RecvMsg implements [grpc.ServerStream].
@@ -223,12 +242,14 @@ func (c *rpc) RecvMsg(m any) error {
 	if err := c.over(); err != nil {
 		return err
 	}
+	c.ops.RLock()
+	defer c.ops.RUnlock()
 	if c.method.info.IsClientStream {
-		return c.passing(c.stream.RecvMsg, m)
+		return c.passed(c.stream.RecvMsg(m))
 	}
 	c.watched.reading.Store(c.watched.now())
 	defer c.watched.reading.Store(0)
-	return c.passing(c.receiveOne, m)
+	return c.passed(c.receiveOne(m))
 }
 
 // receiveOne receives the message of a call that has one. To grpc, which knows
@@ -251,89 +272,4 @@ func (c *rpc) receiveOne(m any) error {
 		return err
 	}
 	return status.Error(codes.Internal, "the call came with several messages, and its method takes one")
-}
-
-// rpcContext is the context of a call. It is that of grpc's stream, which ends
-// without a cause, but that it tells the client's deadline from its departure.
-type rpcContext struct {
-	context.Context // ends by rpc.cut alone
-
-	deadline time.Time
-	limited  bool
-}
-
-// Deadline implements [context.Context].
-func (c *rpcContext) Deadline() (time.Time, bool) { return c.deadline, c.limited }
-
-// Err implements [context.Context].
-func (c *rpcContext) Err() error {
-	err := c.Context.Err()
-	if err != nil && errors.Is(context.Cause(c.Context), ErrClientDeadline) {
-		return context.DeadlineExceeded
-	}
-	return err
-}
-
-// begin makes the call's context of the stream's, with our own limit where it is
-// sooner than the client's. The caller calls release when the call is over.
-func (c *rpc) begin(stream context.Context, timeout time.Duration) (ctx context.Context, release func()) {
-	own, cut := context.WithCancelCause(context.WithoutCancel(stream))
-	c.cut = cut
-	c.own.Context = own
-	c.own.deadline, c.own.limited = stream.Deadline()
-	c.early = c.earliest()
-	cancel := func() {}
-	if at := c.arrived.Add(timeout); timeout > 0 && (!c.own.limited || at.Before(c.own.deadline)) {
-		c.own.Context, cancel = context.WithDeadlineCause(own, at, ErrRequestTimeout)
-		c.own.deadline, c.own.limited = at, true
-	}
-	stop := context.AfterFunc(stream, c.streamEnded)
-	return &c.own, func() {
-		stop()
-		cancel()
-		cut(nil)
-	}
-}
-
-// streamEnded ends the call's context as the stream's has ended. A message that
-// does not pass has grpc end the stream before we learn of it: what is under way
-// has to return first, which it does now.
-func (c *rpc) streamEnded() {
-	c.ops.Lock()
-	defer c.ops.Unlock()
-	c.mu.Lock()
-	told := c.told
-	c.mu.Unlock()
-	late := !c.early.IsZero() && time.Now().After(c.early)
-	switch {
-	case told != nil:
-		c.cut(told)
-	case late, errors.Is(c.stream.Context().Err(), context.DeadlineExceeded):
-		c.cut(ErrClientDeadline)
-	default:
-		c.cut(ErrClientGone)
-	}
-}
-
-// earliest is from when on a client that cancels is taken for one whose deadline
-// has come, rather than for one that does not want the answer any more. The
-// client's clock began before ours, so that as a rule its reset is here before
-// our timer. It is zero without a deadline of the client's.
-func (c *rpc) earliest() time.Time {
-	if !c.own.limited {
-		return time.Time{}
-	}
-	early := min(max(c.own.deadline.Sub(c.arrived)/8, 10*time.Millisecond), time.Second)
-	return c.own.deadline.Add(-early)
-}
-
-// cancelCode is the code for a cause.
-func cancelCode(cause error) codes.Code {
-	switch {
-	case errors.Is(cause, context.DeadlineExceeded):
-		return codes.DeadlineExceeded
-	case errors.Is(cause, ErrShuttingDown):
-		return codes.Unavailable
-	}
-	return codes.Canceled
 }

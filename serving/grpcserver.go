@@ -91,7 +91,7 @@ func (f *grpcFront) newServer(workers uint32) *grpc.Server {
 	s := grpc.NewServer(
 		grpc.NumStreamWorkers(workers),
 		grpc.UnknownServiceHandler(f.proxy.handle),
-		grpc.InTapHandle(tapMetadata),
+		grpc.InTapHandle(beginRPC),
 		grpc.MaxRecvMsgSize(cfg.MaxMessageBytes),
 		grpc.MaxSendMsgSize(cfg.MaxMessageBytes),
 		grpc.MaxConcurrentStreams(uint32(min(cfg.MaxStreams, math.MaxInt32))),
