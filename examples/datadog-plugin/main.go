@@ -24,11 +24,9 @@
 //	SERVE_DATADOG_MODE=otlp OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 OTEL_SERVICE_NAME=my-service-name \
 //	  SERVE_TRACING_EXPORTER_PLUGIN=bin/datadog-plugin bin/hello
 //
-// Its life is pluginsdk's, but for the first line of main: Reexec has the process
-// execute itself once, with the environment that Datadog's library reads before
-// main. It holds no span: a batch is answered when the agent has it. The plugin
-// "datadog" that comes with servetrace does all of this but for resourceName;
-// take that where you have no processor of your own.
+// Its life is pluginsdk's. It holds no span: a batch is answered when the agent
+// has it. The plugin "datadog" that comes with servetrace does all of this but
+// for resourceName; take that where you have no processor of your own.
 package main
 
 import (
@@ -46,13 +44,11 @@ var spec = pluginsdk.Spec{
 	Name:        "datadog",
 	Description: "puts Ray's identity on each span and sends it to a Datadog agent",
 	Env:         datadogexporter.EnvPatterns(),
-	Limits:      pluginsdk.Limits{MaxConcurrency: 1}, // the exporter takes one batch at a time
 	Processors:  []pluginsdk.NewProcessor{processors.RayContext(), pluginsdk.EachSpan("resource-name", resourceName)},
 	Exporter:    datadogexporter.New,
 }
 
 func main() {
-	datadogexporter.Reexec()
 	pluginsdk.Main(spec)
 }
 

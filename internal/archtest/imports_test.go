@@ -58,7 +58,7 @@ var importTable = []struct {
 	{dir: "internal/spancorpus"},
 	{dir: "internal/archtest"},
 	// One of its two modes is OTLP, to the agent.
-	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "semconv", "plugins/otlp/otlpexporter"}},
+	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "semconv", "plugins/otlp/otlpexporter", "internal/otlpwire/field"}},
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
@@ -240,7 +240,7 @@ var keeperRules = []struct {
 	},
 	{
 		imported: "github.com/DataDog", by: []string{"plugins/datadog/datadogexporter"},
-		why: "dd-trace-go is heavy and has a mind of its own: only who asks for Datadog links it",
+		why: "only who asks for Datadog links what is Datadog's",
 	},
 	{
 		imported: "github.com/prometheus", by: []string{"admin", "serving"},

@@ -1,11 +1,10 @@
 // Command datadog is the exporter plugin that sends spans to a Datadog agent: in
-// the agent's own protocol, through dd-trace-go, or by OTLP.
+// the agent's own protocol, or by OTLP.
 //
-// Its life: datadogexporter.Reexec gives dd-trace-go the environment that it
-// reads before main, by one more execution of the same process; pluginsdk.Main
-// does the handshake; processors.ConfiguredWithRay and datadogexporter.New read
-// the variables below and the plugin's document; then each batch is in the
-// agent before it is acknowledged. It keeps no span, and sends nothing but spans.
+// Its life: pluginsdk.Main does the handshake; processors.ConfiguredWithRay and
+// datadogexporter.New read the variables below and the plugin's document; then
+// each batch is in the agent before it is acknowledged. It keeps no span, and
+// sends nothing but spans.
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=datadog DD_ENV=prod my-service
 //	SERVE_TRACING_EXPORTER_PLUGIN=datadog DD_AGENT_HOST=10.0.0.7 my-service
@@ -26,12 +25,10 @@ var spec = pluginsdk.Spec{
 	Name:        "datadog",
 	Description: "sends spans to a Datadog agent, natively or by OTLP",
 	Env:         append(datadogexporter.EnvPatterns(), processors.EnvRayContext),
-	Limits:      pluginsdk.Limits{MaxConcurrency: 1}, // dd-trace-go is one for all
 	Processors:  []pluginsdk.NewProcessor{processors.ConfiguredWithRay},
 	Exporter:    datadogexporter.New,
 }
 
 func main() {
-	datadogexporter.Reexec()
 	pluginsdk.Main(spec)
 }

@@ -145,13 +145,13 @@ func binary(t *testing.T) plugintest.Target {
 	return plugintest.Binary(os.Args[0], envPlugin+"=1", "GOCOVERDIR="+t.TempDir(), "GORACE=atexit_sleep_ms=0")
 }
 
-// TestUnderAHost sends a batch of several payloads through a real host and a
-// real process, of which the agent refuses the third: the host sends the batch
-// again, and each span arrives once, with Ray's identity, although variables
-// that would lead dd-trace-go astray are in the operator's environment.
+// TestUnderAHost sends a batch through a real host and a real process, which the
+// agent refuses at first: the host sends it again, and each span arrives once,
+// although variables that would lead a tracer astray are in the operator's
+// environment.
 func TestUnderAHost(t *testing.T) {
 	a := startAgent(t)
-	a.refuse = 3
+	a.refuse = 1
 	environ := []string{
 		envPlugin + "=1", "GOCOVERDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0",
 		"DD_TRACE_AGENT_URL=" + a.URL, "DD_INSTRUMENTATION_TELEMETRY_ENABLED=true", "DD_CIVISIBILITY_ENABLED=true",
@@ -194,8 +194,8 @@ func TestUnderAHost(t *testing.T) {
 	}
 }
 
-// TestPinnedUnderLockdown: what runs is a sealed copy in memory, which executes
-// itself again, and gets nothing that is not granted to it.
+// TestPinnedUnderLockdown: what runs is a sealed copy in memory, and it gets
+// nothing that is not granted to it.
 func TestPinnedUnderLockdown(t *testing.T) {
 	a := startAgent(t)
 	path, err := os.Executable()
@@ -246,10 +246,10 @@ func TestPinnedUnderLockdown(t *testing.T) {
 	}
 	for key := range a.meta {
 		if strings.HasPrefix(key, "_dd.tags.process") {
-			t.Errorf("it was not executed again: a span has %s=%s", key, a.meta[key])
+			t.Errorf("a span has %s=%s, which is the plugin's", key, a.meta[key])
 		}
 	}
-	if text := log.String(); strings.Contains(text, "own process") || !strings.Contains(text, "plugin is ready") {
+	if text := log.String(); !strings.Contains(text, "plugin is ready") {
 		t.Errorf("log:\n%s", text)
 	}
 }
@@ -261,7 +261,7 @@ func TestDescription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"name": "datadog"`, `"max_concurrency": 1`, `"DD_*"`, `"OTEL_EXPORTER_OTLP_ENDPOINT"`, `"SERVE_RAY_CONTEXT"`} {
+	for _, want := range []string{`"name": "datadog"`, `"DD_*"`, `"OTEL_EXPORTER_OTLP_ENDPOINT"`, `"SERVE_RAY_CONTEXT"`} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("description lacks %s:\n%s", want, out)
 		}

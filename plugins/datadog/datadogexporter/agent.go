@@ -1,13 +1,13 @@
 package datadogexporter
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -21,12 +21,17 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Paths and headers of the agent's API, of which dd-trace-go writes the rest.
+// Paths and headers of the agent's API.
 const (
 	infoPath     = "/info"
 	tracesPathV1 = "/v1.0/traces"
 
 	headerTraceCount = "X-Datadog-Trace-Count"
+	headerLanguage   = "Datadog-Meta-Lang"
+	headerTracer     = "Datadog-Meta-Tracer-Version"
+	// headerTopLevel says that spans are marked where work enters a service, and
+	// that the agent should not go by its own rule for tracers.
+	headerTopLevel = "Datadog-Client-Computed-Top-Level"
 	// headerRealStatus asks an agent that is overloaded to say so. Without it, it
 	// answers 200 and drops the payload.
 	headerRealStatus = "Datadog-Send-Real-Http-Status"
@@ -39,17 +44,22 @@ type agent struct {
 	client *http.Client
 	// timeout bounds each request.
 	timeout time.Duration
+	// container are the headers by which the agent finds what container, and so
+	// what pod, the spans come from.
+	container http.Header
 }
 
-func newAgent(address *url.URL, timeout time.Duration) *agent {
+// newAgent makes the client; external is what Datadog's admission controller says
+// of the pod.
+func newAgent(address *url.URL, timeout time.Duration, external string) *agent {
 	shown := *address
 	if shown.RawQuery != "" { // which may hold a key
 		shown.RawQuery = "…"
 	}
-	a := &agent{base: address, name: shown.Redacted(), timeout: timeout}
+	a := &agent{base: address, name: shown.Redacted(), timeout: timeout, container: containerHeaders(external)}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 90 * time.Second,
-		MaxIdleConnsPerHost: 1, // one call at a time
+		MaxIdleConnsPerHost: 8, // more calls at a time than a host makes
 		DialContext:         (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext,
 		// net/http takes 10 MiB.
 		MaxResponseHeaderBytes: 256 << 10,
@@ -111,14 +121,20 @@ var (
 func (a *agent) send(ctx context.Context, p payload) error {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	// A reader of this type can be rewound, and the header Idempotency-Key, which
-	// dd-trace-go sets, lets net/http do that when a connection has gone stale.
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base.JoinPath(p.path).String(), bytes.NewReader(p.body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base.JoinPath(p.path).String(), nil)
 	if err != nil {
 		return pluginsdk.Permanent(fmt.Errorf("address of the Datadog agent: %w", err))
 	}
-	req.Header = p.header
-	req.Header.Set(headerRealStatus, "true")
+	p.attachTo(req)
+	maps.Copy(req.Header, a.container)
+	for name, value := range map[string]string{
+		"Content-Type": "application/msgpack", headerTraceCount: strconv.Itoa(p.chunks), headerLanguage: p.by.language,
+		headerTracer: "servetrace", headerTopLevel: "yes", headerRealStatus: "true",
+	} {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
+	}
 	resp, err := a.do(req)
 	if err != nil {
 		return a.unreachable(err)

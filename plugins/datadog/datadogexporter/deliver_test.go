@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"log"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -61,6 +61,9 @@ func TestManyTracesAreAllAcknowledged(t *testing.T) {
 		}
 	}
 	head := a.heads[0]
+	if head.Get("Idempotency-Key") != "" || head.Get("Datadog-Meta-Lang") != "" || head.Get("Datadog-Meta-Tracer-Version") != "servetrace" {
+		t.Errorf("headers are %v", head)
+	}
 	if head.Get(headerRealStatus) != "true" || head.Get("Datadog-Client-Computed-Top-Level") == "" || head.Get("Datadog-Client-Computed-Stats") != "" {
 		t.Errorf("headers are %v", head)
 	}
@@ -256,18 +259,72 @@ func TestTooLarge(t *testing.T) {
 func TestRefusedInPart(t *testing.T) {
 	a := startAgent(t)
 	e := open(t, a)
+	e.payload = 1 // a payload for each chunk
 	a.then(nil, status(400))
-	err := export(t, e, traces(0, 2*maxUnits+200))
-	if n, text, ok := pluginsdk.Rejected(err); !ok || n != maxUnits || !strings.Contains(text, "answers 400 Bad Request") {
-		t.Errorf("answer is %v, want %d spans rejected", err, maxUnits)
+	err := export(t, e, traces(0, 5))
+	if n, text, ok := pluginsdk.Rejected(err); !ok || n != 1 || !strings.Contains(text, "answers 400 Bad Request") {
+		t.Errorf("answer is %v, want one span rejected", err)
 	}
-	if all := a.taken(); len(all) != maxUnits+200 || distinct(all) != len(all) {
-		t.Errorf("the agent has %d spans, %d of them distinct, want %d", len(all), distinct(all), maxUnits+200)
+	if all := a.taken(); len(all) != 4 || distinct(all) != len(all) {
+		t.Errorf("the agent has %d spans, %d of them distinct, want 4", len(all), distinct(all))
 	}
 	// One that takes nothing says so with its own code.
 	a.then(status(403), status(403))
-	if err := export(t, e, traces(5000, maxUnits+1)); !pluginsdk.Final(err) {
+	if err := export(t, e, traces(5000, 2)); !pluginsdk.Final(err) {
 		t.Errorf("answer is %v, want a final error", err)
+	}
+}
+
+// TestGoesOnWhereItFailed: what an attempt has delivered, the next does not send
+// again, unless the batch is another by then.
+func TestGoesOnWhereItFailed(t *testing.T) {
+	a := startAgent(t)
+	e := open(t, a)
+	e.payload = 1 // a payload for each chunk
+	a.then(nil, status(400), status(503))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	request := traces(0, 5).Bytes()
+	if err := e.export(ctx, "b-1", request); err == nil || pluginsdk.Final(err) {
+		t.Fatalf("answer is %v, want one that is retried", err)
+	}
+	err := e.export(ctx, "b-1", request)
+	if n, _, ok := pluginsdk.Rejected(err); !ok || n != 1 {
+		t.Errorf("answer is %v, want one span rejected", err)
+	}
+	if all := a.taken(); len(all) != 4 || distinct(all) != len(all) {
+		t.Errorf("the agent has %d spans, %d of them distinct, want 4", len(all), distinct(all))
+	}
+	if len(e.begun) != 0 {
+		t.Errorf("%v is kept of a batch that is delivered", e.begun)
+	}
+	for i := range 2*maxBegun + 1 {
+		a.then(nil, status(503))
+		if err := e.export(ctx, fmt.Sprint("lost-", i), traces(10*i, 2).Bytes()); err == nil {
+			t.Fatal("a batch that the agent refused in part counts as delivered")
+		}
+	}
+	if len(e.begun) != 1 {
+		t.Errorf("%d batches are kept that never came again", len(e.begun))
+	}
+}
+
+// TestMalformed: bytes that are no OTLP are refused for good, wherever it shows.
+func TestMalformed(t *testing.T) {
+	a := startAgent(t)
+	e := open(t, a)
+	good := batch(map[string]any{"a": "b"}, span(1, 1, 0, with(map[string]any{"k": "v"}), func(s *tracepb.Span) {
+		s.Status = &tracepb.Status{Message: "m"}
+		s.Events = []*tracepb.Span_Event{{Name: "e", Attributes: keyValues(map[string]any{"k": 1})}}
+		s.Links = []*tracepb.Span_Link{{TraceId: make([]byte, 16), Attributes: keyValues(map[string]any{"k": 1})}}
+	})).Bytes()
+	if err := export(t, e, pluginsdk.NewBatch(good)); err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i < len(good); i++ {
+		if err := export(t, e, pluginsdk.NewBatch(good[:i])); !pluginsdk.Final(err) {
+			t.Errorf("cut after %d bytes: answer is %v, want a final error", i, err)
+		}
 	}
 }
 
@@ -319,11 +376,11 @@ func TestAgentThatForgetsProtocol1(t *testing.T) {
 	}
 }
 
-// TestCallsWaitForEachOther: those of several exporters in one process too, for
-// dd-trace-go is one for all.
-func TestCallsWaitForEachOther(t *testing.T) {
+// TestConcurrentSafe: calls of one exporter, and of several to agents that take
+// different things, do not mix.
+func TestConcurrentSafe(t *testing.T) {
 	first, second := startAgent(t), startAgent(t)
-	second.info = infoOld // has the tracer start anew each time
+	second.info = infoOld
 	one, other := open(t, first), open(t, second)
 	answers := make(chan error)
 	for i := range 8 {
@@ -339,27 +396,5 @@ func TestCallsWaitForEachOther(t *testing.T) {
 		if n := distinct(a.taken()); n != 400 {
 			t.Errorf("an agent has %d spans, want 400", n)
 		}
-	}
-}
-
-// TestEncodingEndsWithTheCall: a chunk that dd-trace-go never gives out does not
-// keep the next batch waiting beyond the deadline of its own.
-func TestEncodingEndsWithTheCall(t *testing.T) {
-	if err := theEncoder.use(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := theEncoder.release(context.Background()); err != nil {
-			t.Error(err)
-		}
-	}()
-	ctx, giveUp := context.WithCancelCause(t.Context())
-	late := errors.New("the host has given up")
-	_, err := theEncoder.encode(ctx, encoding{}, newTracerLog(slog.New(slog.DiscardHandler)), 1, func() { giveUp(late) })
-	if !errors.Is(err, late) {
-		t.Errorf("encode: %v, want %v", err, late)
-	}
-	if pluginsdk.Final(err) {
-		t.Errorf("%v is final", err)
 	}
 }

@@ -2,49 +2,44 @@
 // the datadog plugin, and can be that of a plugin with processors of its own:
 //
 //	func main() {
-//		datadogexporter.Reexec()
 //		pluginsdk.Main(pluginsdk.Spec{
 //			Name:       "my-datadog",
 //			Env:        datadogexporter.EnvPatterns(),
-//			Limits:     pluginsdk.Limits{MaxConcurrency: 1},
 //			Processors: []pluginsdk.NewProcessor{redact},
 //			Exporter:   datadogexporter.New,
 //		})
 //	}
 //
-// There are two modes. "agent" is the agent's own protocol: dd-trace-go maps and
-// encodes, and this package sends what comes out, so that nil means that the
-// agent has taken it. "otlp" is OTLP over HTTP to the agent's port for that.
+// There are two modes. "agent" is the agent's own protocol: spans become its
+// payloads straight from the bytes of OTLP, without dd-trace-go or any other
+// tracer, and nil means that the agent has taken them. "otlp" is OTLP over HTTP
+// to the agent's port for that.
 //
 // The life of an exporter of the mode agent:
 //
-//  1. [Reexec] has executed the process again, with what dd-trace-go reads before
-//     main.
-//  2. [New] reads the settings. No network is asked.
-//  3. The first Export asks the agent what it takes (/info), as does the first
-//     after one that failed, and starts dd-trace-go's tracer, of which a process
-//     has one. From then on each Export sorts the spans of its batch into
-//     Datadog's chunks, replays up to 500 of them in the tracer, takes the
-//     payload that the tracer believes to send, sends it, and waits for the
-//     answer; then come the next. An attempt after one that failed half way goes
-//     on from there.
-//  4. Shutdown closes the connections; the last exporter of a process ends the
-//     tracer.
+//  1. [New] reads the settings. No network is asked.
+//  2. The first Export asks the agent what it takes (/info), as does the first
+//     after one that failed. From then on each Export sorts the spans of its
+//     batch into Datadog's chunks, writes these into a payload until it is full,
+//     sends that and waits for the answer; then comes the next. An attempt after
+//     one that failed half way goes on from there.
+//  3. Shutdown closes the connections.
 //
 // It holds no span back for others of its trace: those of several batches are
 // several chunks, which Datadog joins. It keeps no span after an answer, computes
-// no statistics, and sends none of what dd-trace-go sends by itself.
+// no statistics, and sends nothing but spans.
 //
-// Open this file first; settings.go says what can be asked for, bridge.go sorts
-// and replays, mapping.go, names.go and attributes.go are the table of
-// docs/datadog.md, tracer.go and environment.go keep dd-trace-go on a leash,
-// payload.go and agent.go are what is sent and how, and otlp.go is the other mode.
+// Open this file first; settings.go says what can be asked for. spans.go reads a
+// batch, wire.go, value.go and keys.go are what it reads with. mapping.go,
+// names.go, tags.go and peer.go are the table of docs/datadog.md. v04.go and
+// v1.go are the agent's two protocols, agent.go and container.go what is sent
+// and how; otlp.go is the other mode.
 package datadogexporter
 
 import (
 	"context"
 	"errors"
-	"fmt"
+	"sync"
 
 	"github.com/servetrace/servetrace/pluginsdk"
 )
@@ -61,7 +56,7 @@ var _ pluginsdk.NewExporter = New
 // A value that can not be used gives a [pluginsdk.ConfigError] that names the
 // variable or the path in the document; variables of Datadog that have no effect
 // are told to the operator. It does not block, and asks no network. The exporter
-// is safe for concurrent use; in the mode agent calls wait for each other.
+// is safe for concurrent use.
 func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	var doc document
 	if err := s.DecodeConfig(&doc); err != nil {
@@ -74,34 +69,50 @@ func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	if mode == modeOTLP {
 		return newOTLP(ctx, s, doc)
 	}
-	return newNative(ctx, s, doc)
+	return newNative(s, doc)
 }
+
+// Reexec does nothing.
+//
+// Deprecated: it executed the process again for the sake of dd-trace-go, which
+// this package no longer links.
+func Reexec() {}
 
 // native is the mode agent.
 type native struct {
 	settings settings
-	log      *tracerLog
-	// turn has something in it while a batch is on its way.
-	turn chan struct{}
+	// payload is beyond how many bytes a payload is sent.
+	payload int
+	coders  sync.Pool // of *coder
 
-	// The following belong to whoever has the turn.
+	mu       sync.Mutex
 	features features
 	noV1     bool // an agent that said it took protocol 1.0 did not
-	begun    begun
+	// begun are the batches of which a part is delivered, by their ids. At most
+	// maxBegun.
+	begun map[string]begun
 }
 
 var _ pluginsdk.Exporter = (*native)(nil)
 
+// fullPayload is dd-trace-go's, in bytes: an agent takes 25 MB, what stands in
+// front of it often less.
+const fullPayload = 4_750_000
+
+// maxBegun is more than a host has in flight. Batches that are never sent again
+// leave their entries behind, until all are forgotten: then a batch that failed
+// half way is sent whole.
+const maxBegun = 64
+
 // begun is what is delivered of a batch whose last attempt failed half way, so
 // that the next goes on from there.
 type begun struct {
-	batch           string
-	spans           int
-	units, rejected int // done, of which so many spans were refused
-	reason          string
+	spans            int
+	chunks, rejected int // done, of which so many spans were refused
+	reason           string
 }
 
-func newNative(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.Exporter, error) {
+func newNative(s pluginsdk.Setup, doc document) (*native, error) {
 	if err := doc.onlyMode(); err != nil {
 		return nil, err
 	}
@@ -109,39 +120,34 @@ func newNative(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.
 	if err != nil {
 		return nil, err
 	}
-	if errReexec != nil {
-		s.Warn("", fmt.Sprintf("spans carry tags of the plugin's own process (_dd.tags.process): %v", errReexec))
-	}
-	if err := theEncoder.use(ctx); err != nil {
-		return nil, err
-	}
 	s.Log.Info("spans go to the Datadog agent", "address", chosen.agent.name, "timeout", chosen.agent.timeout.String())
-	return &native{settings: chosen, log: newTracerLog(s.Log), turn: make(chan struct{}, 1)}, nil
+	n := &native{settings: chosen, payload: fullPayload, begun: map[string]begun{}}
+	n.coders.New = func() any { return newCoder(&chosen.mapping) }
+	return n, nil
 }
 
-// Export delivers the batch in pieces, one after another. nil means that the
+// Export delivers the batch in payloads, one after another. nil means that the
 // agent has taken all of it.
 func (n *native) Export(ctx context.Context, b *pluginsdk.Batch) error {
-	select {
-	case n.turn <- struct{}{}:
-		defer func() { <-n.turn }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	return n.export(ctx, b.ID(), b.Bytes())
+}
+
+func (n *native) export(ctx context.Context, id string, request []byte) error {
+	c, _ := n.coders.Get().(*coder)
+	defer n.coders.Put(c)
+	if err := c.sort(request); err != nil {
+		return pluginsdk.Permanent(err)
 	}
-	m := newMapper(n.settings.tags)
-	units, unfit := plan(b, m)
-	done := n.begun
-	if b.ID() == "" || done.batch != b.ID() || done.spans != b.Len() || done.units > len(units) {
-		done = begun{batch: b.ID(), spans: b.Len(), rejected: unfit}
-		if unfit > 0 {
+	spans := len(c.batch.spans) + c.batch.unfit
+	done := n.resume(id, spans)
+	if done.spans == 0 {
+		done = begun{spans: spans, rejected: c.batch.unfit}
+		if done.rejected > 0 {
 			done.reason = reasonUnfit
 		}
 	}
-	err := n.deliver(ctx, m, units, &done)
-	n.begun = begun{}
-	if err != nil {
-		n.begun = done
-		n.features.known = false // it may be another agent next time
+	if err := n.deliver(ctx, c, &done); err != nil {
+		n.interrupted(id, done, err)
 		return err
 	}
 	if done.rejected > 0 {
@@ -150,33 +156,61 @@ func (n *native) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	return nil
 }
 
+// resume gives what is delivered of a batch, and forgets it.
+func (n *native) resume(id string, spans int) begun {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	done := n.begun[id]
+	delete(n.begun, id)
+	if done.spans != spans { // an edit of another kind than before
+		return begun{}
+	}
+	return done
+}
+
+// interrupted notes what is delivered of a batch, if it will be sent again.
+func (n *native) interrupted(id string, done begun, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.features.known = false // it may be another agent next time
+	if id == "" || done.chunks == 0 || pluginsdk.Final(err) {
+		return
+	}
+	if len(n.begun) == maxBegun {
+		clear(n.begun)
+	}
+	n.begun[id] = done
+}
+
 const reasonUnfit = "a Datadog agent drops traces whose id has zeros in its low 64 bits, and spans without an id"
 
 const reasonTooLarge = "the Datadog agent refuses a trace as too large (413) that comes alone"
 
-// maxUnits is how many chunks are encoded at a time. The tracer's queue holds
-// 1,000, and drops what is beyond.
-const maxUnits = 500
-
-// deliver sends the units that are not done yet, and notes those that are. What
+// deliver sends the chunks that are not done yet, and notes those that are. What
 // is refused for good is so for itself: an error is final only where the agent
 // has taken nothing.
-func (n *native) deliver(ctx context.Context, m *mapper, units []unit, done *begun) error {
-	size := maxUnits
+func (n *native) deliver(ctx context.Context, c *coder, done *begun) error {
+	chunks := c.batch.chunks
+	most := len(chunks)
 	var refused error
-	taken := done.units > 0
-	for done.units < len(units) {
-		if err := n.meet(ctx); err != nil {
+	taken := done.chunks > 0
+	for done.chunks < len(chunks) {
+		form, err := n.meet(ctx)
+		if err != nil {
 			return err
 		}
-		piece := pieceOf(units[done.units:], size)
-		err := n.sendPiece(ctx, m, piece)
+		p, err := c.encode(chunks[done.chunks:], most, n.payload, form)
+		if err != nil {
+			return pluginsdk.Permanent(err)
+		}
+		piece := chunks[done.chunks : done.chunks+p.chunks]
+		err = n.settings.agent.send(ctx, p)
 		switch {
 		case errors.Is(err, errNoV1):
-			n.noV1 = true
+			n.forgetV1()
 			continue
 		case errors.Is(err, errTooLarge) && len(piece) > 1:
-			size = len(piece) / 2
+			most = len(piece) / 2
 			continue
 		case errors.Is(err, errTooLarge):
 			done.reject(piece, reasonTooLarge)
@@ -189,7 +223,7 @@ func (n *native) deliver(ctx context.Context, m *mapper, units []unit, done *beg
 		default:
 			taken = true
 		}
-		done.units += len(piece)
+		done.chunks += len(piece)
 	}
 	if !taken {
 		return refused
@@ -197,66 +231,41 @@ func (n *native) deliver(ctx context.Context, m *mapper, units []unit, done *beg
 	return nil
 }
 
-// reject notes that the agent refuses a piece.
-func (b *begun) reject(piece []unit, reason string) {
-	for _, u := range piece {
-		b.rejected += len(u.spans)
+// reject notes that the agent refuses some chunks.
+func (b *begun) reject(chunks []chunk, reason string) {
+	for i := range chunks {
+		b.rejected += int(chunks[i].length)
 	}
 	b.reason = reason
 }
 
-// meet asks the agent what it takes, where that is not known.
-func (n *native) meet(ctx context.Context) error {
-	if n.features.known {
-		return nil
+// meet asks the agent what it takes, where that is not known. Calls that find it
+// unknown at the same time ask each for itself.
+func (n *native) meet(ctx context.Context) (form, error) {
+	n.mu.Lock()
+	said := n.features
+	n.mu.Unlock()
+	if !said.known {
+		var err error
+		if said, err = n.settings.agent.ask(ctx); err != nil {
+			return form{}, err
+		}
 	}
-	said, err := n.settings.agent.ask(ctx)
-	if err != nil {
-		return err
-	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.features = said
-	return nil
+	v1 := n.settings.v1 && said.v1 && !n.noV1
+	return form{v1: v1, events: v1 || said.events}, nil
 }
 
-// pieceOf is the first units that go together: at most size, of one maker, for
-// the agent takes environment, version and host of a payload from one of its
-// spans.
-func pieceOf(units []unit, size int) []unit {
-	n := 1
-	for n < min(size, len(units)) && units[n].by == units[0].by {
-		n++
-	}
-	return units[:n]
+func (n *native) forgetV1() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.noV1 = true
 }
 
-// sendPiece encodes and sends some units.
-func (n *native) sendPiece(ctx context.Context, m *mapper, units []unit) error {
-	form := encoding{
-		v1:     n.settings.v1 && n.features.v1 && !n.noV1,
-		events: n.features.events, passed: n.settings.passed,
-	}
-	if form.v1 {
-		form.events, form.passed = true, form.passed+units[0].by.forV1()
-	}
-	m.events = form.events
-	payloads, err := theEncoder.encode(ctx, form, n.log, len(units), func() { bridge(units, m) })
-	if err != nil {
-		if errors.Is(err, errNotEncoded) {
-			return pluginsdk.Permanent(err)
-		}
-		return err
-	}
-	for _, p := range payloads {
-		if err := n.settings.agent.send(ctx, p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Shutdown closes the connections, and ends dd-trace-go with the last exporter of
-// the process.
-func (n *native) Shutdown(ctx context.Context) error {
+// Shutdown closes the connections.
+func (n *native) Shutdown(context.Context) error {
 	n.settings.agent.close()
-	return theEncoder.release(ctx)
+	return nil
 }

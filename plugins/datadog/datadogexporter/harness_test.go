@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -29,12 +28,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// TestMain executes the tests again, as a plugin's main does, so that
-// dd-trace-go finds its switches.
-func TestMain(m *testing.M) {
-	Reexec()
-	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // seelog's, of dd-trace-go's init
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeAgent is a Datadog agent that decodes what it takes with the agent's own
 // code, and can be told to misbehave.
@@ -249,13 +243,14 @@ func (s *spoken) String() string {
 }
 
 // open builds an exporter that sends to a, and ends it with the test.
-func open(t *testing.T, a *fakeAgent, variables ...string) pluginsdk.Exporter {
+func open(t *testing.T, a *fakeAgent, variables ...string) *native {
 	t.Helper()
 	s, said := setup(append([]string{"DD_TRACE_AGENT_URL=" + a.URL}, variables...)...)
-	e, err := New(t.Context(), s)
+	built, err := New(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
+	e, _ := built.(*native)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -352,21 +347,4 @@ func export(t *testing.T, e pluginsdk.Exporter, b *pluginsdk.Batch) error {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	return e.Export(ctx, b)
-}
-
-// TestNothingOfTheTracerIsLeftOn: Reexec has run, and the process that runs has
-// what it must.
-func TestNothingOfTheTracerIsLeftOn(t *testing.T) {
-	if errReexec != nil {
-		t.Fatal(errReexec)
-	}
-	for _, entry := range switches() {
-		name, value, _ := strings.Cut(entry, "=")
-		if got := os.Getenv(name); got != value {
-			t.Errorf("%s is %q, want %q", name, got, value)
-		}
-	}
-	if value, there := os.LookupEnv(envReexec); there {
-		t.Errorf("%s is %q: children would inherit it", envReexec, value)
-	}
 }

@@ -1,121 +1,265 @@
 package datadogexporter
 
 import (
-	"cmp"
-	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"net/http"
 	"strconv"
 	"strings"
 
-	"github.com/DataDog/dd-trace-go/v2/ddtrace/tracer"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// described is a span as Datadog has it, but for ids and times, which are as
-// they are.
+// described is a span as Datadog has it.
 type described struct {
+	*spanData
+	// name is the operation's, in place of the span's.
 	name, service, resource, typ string
+	duration                     int64
 	failed                       bool
-	tags                         tags
-	links                        []tracer.SpanLink
+	tags                         *tags
 }
 
-// mapper describes the spans of a batch: the table of docs/datadog.md, which is
-// that of the agent's own path for OTLP with what that leaves out.
+// mapper reads a batch and describes its spans: the table of docs/datadog.md,
+// which is that of the agent's own path for OTLP with what that leaves out. It
+// is for one call at a time, and keeps its memory from one to the next.
 type mapper struct {
-	unified unified
-	// events: as in encoding.
-	events    bool
-	resources map[pluginsdk.Resource]*resource
+	*mapping
+	form form
+
+	known dictionary
+	// general are the operator's tags for all spans.
+	general []textTag
+	batch   sorted
+
+	// Of the span that is being read.
+	attributes              list
+	members                 list // of a scope
+	loose                   []entry
+	eventBodies, linkBodies [][]byte
+	events                  []event
+	links                   []link
+	serial                  uint64
+	tags                    tags
+	// texts has what was made for the payload, and is in no batch.
+	texts []byte
 }
 
-func newMapper(u unified) *mapper {
-	return &mapper{unified: u, resources: map[pluginsdk.Resource]*resource{}}
+// form is what the bytes look like.
+type form struct {
+	// v1 is protocol 1.0.
+	v1 bool
+	// events: the agent takes a span's events as such; else they are a tag of JSON.
+	events bool
 }
 
-// maker is what the agent takes from one span for all of a payload.
-type maker struct{ env, version, host, language string }
-
-// resource is what all spans of one resource have in common.
-type resource struct {
-	attributes map[string]attribute.Value
-	by         maker
-	// texts are its attributes as tags.
-	texts []tag
+func newMapper(rules *mapping) *mapper {
+	return &mapper{
+		mapping: rules, known: newDictionary(), batch: sorted{of: map[uint64]int32{}},
+		attributes: newList(), members: newList(),
+	}
 }
 
-func (m *mapper) resource(of pluginsdk.Resource) *resource {
-	if known, ok := m.resources[of]; ok {
-		return known
-	}
-	r := &resource{attributes: map[string]attribute.Value{}}
-	for kv := range of.Attributes() {
-		r.attributes[string(kv.Key)] = kv.Value
-		if name := tagKey(string(kv.Key)); name != "" {
-			r.texts = append(r.texts, tag{name, asText(kv.Value)})
-		}
-	}
-	a := attributes{resource: r.attributes}
-	r.by = maker{
-		env:     cmp.Or(a.text(keysDeploymentEnv...), m.unified.env),
-		version: cmp.Or(a.text("service.version"), m.unified.version),
-		host:    m.hostname(a), language: a.text("telemetry.sdk.language"),
-	}
-	m.resources[of] = r
-	return r
-}
+// Names of the tags that the rules set.
+var (
+	tagKind           = name("span.kind")
+	tagHTTPStatus     = name("http.status_code")
+	tagGRPCStatus     = name("rpc.grpc.status_code")
+	tagTopLevel       = name("_dd.top_level")
+	tagMeasured       = name("_dd.measured")
+	tagEventRate      = name("_dd1.sr.eausr")
+	tagTraceState     = name("w3c.tracestate")
+	tagSampleRate     = name("_sample_rate") // by which Datadog weighs a span in its statistics
+	tagTraceID        = name("otel.trace_id")
+	tagTraceHigh      = name("_dd.p.tid")
+	tagPriority       = name("_sampling_priority_v1")
+	tagStatus         = name("otel.status_code")
+	tagDescription    = name("otel.status_description")
+	tagHasException   = name("_dd.span_events.has_exception")
+	tagErrorMessage   = name("error.message")
+	tagErrorType      = name("error.type")
+	tagErrorStack     = name("error.stack")
+	tagScopeName      = name("otel.scope.name")
+	tagLibraryName    = name("otel.library.name")
+	tagScopeVersion   = name("otel.scope.version")
+	tagLibraryVersion = name("otel.library.version")
+	tagScopeSchema    = name("otel.scope.schema_url")
+	tagResourceSchema = name("otel.resource.schema_url")
+	tagDroppedKeys    = name(droppedAttributes)
+	tagDroppedEvents  = name("otel.dropped_events_count")
+	tagDroppedLinks   = name("otel.dropped_links_count")
+	tagEnv            = name("env")
+	tagVersion        = name("version")
+	tagHostname       = name("_dd.hostname")
+	tagProcessID      = name("process_id")
+	tagRuntimeID      = name("runtime-id")
+	tagLanguage       = name("language")
+	tagDBName         = name("db.name")
+	tagLinks          = name("_dd.span_links")
+	tagEvents         = name("events")
+	tagComponent      = name("component")
+)
 
-// describe gives a span's fields and tags. What is set first stays: the fields
-// that Datadog reads, then the span's own attributes, then those of the
-// resource, then what the operator says for all.
-func (m *mapper) describe(s pluginsdk.Span) described {
-	from := m.resource(s.Resource())
-	a := attributes{map[string]attribute.Value{}, from.attributes}
-	for kv := range s.Attributes() {
-		a.span[string(kv.Key)] = kv.Value
-	}
+// droppedAttributes is also the attribute of an event or link that says so.
+const droppedAttributes = "otel.dropped_attributes_count"
+
+// describe gives a span's fields and tags. What is set first stays: what is no
+// attribute and has a tag of its own, then the fields that Datadog reads, the
+// span's attributes, those of the resource, and what the operator says for all.
+// The result holds until the next call.
+func (m *mapper) describe(s *spanData, at *located, head bool) described {
+	of, by := &m.batch.resources[at.resource], &m.batch.scopes[at.scope]
+	a := attributes{&m.attributes, &of.attributes}
+	t := &m.tags
+	t.reset()
 	d := described{
-		name:     operationName(a, s.Kind()),
-		service:  m.service(a),
-		resource: resourceName(a, s.Kind(), s.Name()),
-		typ:      spanType(a, s.Kind()),
-		tags:     newTags(len(a.span) + len(from.texts) + 16),
-		links:    links(s),
+		spanData: s, tags: t, duration: max(0, s.end-s.start), failed: s.code == statusError,
+		name: operationName(a, s.kind), service: m.service(a),
+		resource: resourceName(a, s.kind, s.name), typ: spanType(a, s.kind),
 	}
-	fields(d.tags, s, a)
-	for kv := range s.Attributes() {
-		key := string(kv.Key)
-		if from, old := renamedFrom[key]; old {
-			if _, both := a.span[from]; both {
-				continue // the new name of the same thing says it
-			}
-		}
-		d.tags.add(key, a.span[key])
+	if head {
+		m.chunkTags(s)
 	}
-	d.failed = failure(d.tags, s)
-	notes(d.tags, s)
-	m.identity(d.tags, a, d.service)
-	for _, t := range from.texts {
-		if !d.tags.has(t.key) {
-			d.tags.meta[t.key] = t.value
-		}
+	m.childTags(s)
+	for _, text := range by.texts {
+		t.text(text.name, text.value)
 	}
-	for kv := range s.Scope().Attributes() {
-		if name := tagKey(string(kv.Key)); name != "" {
-			d.tags.setText(name, asText(kv.Value))
-		}
+	m.maker(a, of)
+	notes(t, s, of, by)
+	statusTags(t, s)
+	m.fields(s, a)
+	m.own(a)
+	failure(t, s)
+	m.defaults(a, d.service)
+	for _, text := range of.texts {
+		t.text(text.name, text.value)
 	}
-	d.tags.defaultText("db.name", a.text("db.namespace"))
-	for _, t := range m.unified.tags {
-		if t.key != "service" && !d.tags.has(t.key) {
-			d.tags.meta[t.key] = t.value
-		}
+	t.optional(tagDBName, a.text(askDBNamespace))
+	for _, text := range m.general {
+		t.text(text.name, text.value)
+	}
+	m.peerService(t, s.kind)
+	if to, mapped := m.services[d.service]; mapped {
+		d.service = to
 	}
 	return d
+}
+
+// chunkTags are those that stand for a whole chunk, on its first span: that the
+// trace is kept, as the host decided, and the high half of its id.
+func (m *mapper) chunkTags(s *spanData) {
+	m.tags.number(tagPriority, 1)
+	if s.trace.high != 0 {
+		m.tags.text(tagTraceHigh, m.hex(s.trace.high))
+	}
+}
+
+// hex is eight bytes in sixteen digits.
+func (m *mapper) hex(halves ...uint64) string {
+	from := len(m.texts)
+	for _, half := range halves {
+		var b [8]byte
+		for i := range b {
+			b[i] = byte(half >> (56 - 8*i))
+		}
+		m.texts = hex.AppendEncode(m.texts, b[:])
+	}
+	return view(m.texts[from:])
+}
+
+// childTags are events and links as tags: links always, for Datadog shows these;
+// events for agents that do not take them as such. JSON has no form for a float
+// that is no number, which is text there.
+func (m *mapper) childTags(s *spanData) {
+	if len(s.links) > 0 && !m.form.v1 {
+		m.tags.text(tagLinks, jsonOf(linksAsJSON(s.links)))
+	}
+	if len(s.events) > 0 && !m.form.events {
+		m.tags.text(tagEvents, jsonOf(eventsAsJSON(s.events)))
+	}
+}
+
+func jsonOf(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return "[]" // it has nothing in it that JSON has no form for
+	}
+	return string(text)
+}
+
+type jsonLink struct {
+	TraceID     uint64            `json:"trace_id"`
+	TraceIDHigh uint64            `json:"trace_id_high"`
+	SpanID      uint64            `json:"span_id"`
+	Attributes  map[string]string `json:"attributes"`
+	Tracestate  string            `json:"tracestate"`
+	Flags       uint32            `json:"flags"`
+}
+
+func linksAsJSON(links []link) []jsonLink {
+	all := make([]jsonLink, 0, len(links))
+	for i := range links {
+		l := &links[i]
+		said := map[string]string{}
+		l.each(func(key, text string) { said[key] = text })
+		all = append(all, jsonLink{l.trace.low, l.trace.high, l.span, said, l.shownState(), l.shownFlags()})
+	}
+	return all
+}
+
+type jsonEvent struct {
+	Name       string         `json:"name"`
+	Time       uint64         `json:"time_unix_nano"`
+	Attributes map[string]any `json:"attributes,omitempty"`
+}
+
+func eventsAsJSON(events []event) []jsonEvent {
+	all := make([]jsonEvent, 0, len(events))
+	for i := range events {
+		e := &events[i]
+		said := map[string]any{}
+		for j := range e.attributes {
+			said[e.attributes[j].key.text] = e.attributes[j].plain(maxDepth)
+		}
+		if e.dropped > 0 {
+			said[droppedAttributes] = e.dropped
+		}
+		all = append(all, jsonEvent{e.name, e.time, said})
+	}
+	return all
+}
+
+// flagsKnown marks a link's flags as set, in Datadog's form.
+const flagsKnown = 1 << 31
+
+func (l *link) shownFlags() uint32 { return l.flags&0xff | flagsKnown }
+
+func (l *link) shownState() string { return validState(l.state).String() }
+
+// each goes through what a link says, as texts.
+func (l *link) each(f func(key, text string)) {
+	said := false
+	for i := range l.attributes {
+		said = said || l.attributes[i].key.text == droppedAttributes
+		f(l.attributes[i].key.text, l.attributes[i].text())
+	}
+	if l.dropped > 0 && !said {
+		f(droppedAttributes, strconv.FormatUint(uint64(l.dropped), 10))
+	}
+}
+
+// validState is a tracestate, empty if it is malformed.
+func validState(header string) trace.TraceState {
+	if header == "" {
+		return trace.TraceState{}
+	}
+	state, err := trace.ParseTraceState(header)
+	if err != nil {
+		return trace.TraceState{}
+	}
+	return state
 }
 
 // renamedFrom are the new keys by the old ones that they are renamed to: where a
@@ -124,6 +268,7 @@ var renamedFrom = func() map[string]string {
 	inverse := map[string]string{}
 	for from, to := range renamed {
 		inverse[to] = from
+		ask(from)
 	}
 	return inverse
 }()
@@ -134,7 +279,7 @@ const noService = "otlpresourcenoservicename"
 // service is the span's, its resource's, or the operator's. OpenTelemetry's
 // SDKs say "unknown_service:PROGRAM" where nobody has said anything.
 func (m *mapper) service(a attributes) string {
-	name := a.text("service.name")
+	name := a.text(askService)
 	if m.unified.service != "" && (name == "" || strings.HasPrefix(name, "unknown_service")) {
 		return m.unified.service
 	}
@@ -144,45 +289,133 @@ func (m *mapper) service(a attributes) string {
 	return name
 }
 
-// fields are the tags that Datadog itself reads.
-func fields(t tags, s pluginsdk.Span, a attributes) {
-	kind := s.Kind()
-	t.setText("span.kind", kindText(kind))
-	if code, ok := a.number(keysHTTPStatusCode...); ok && code >= 0 {
-		t.setNumber("http.status_code", float64(code))
+// maker says who made the span. Where the resource does not, nobody does: an
+// attribute of the span that has such a name means something else.
+func (m *mapper) maker(a attributes, of *resource) {
+	t := &m.tags
+	host := of.host
+	if !of.hostSaid {
+		host = a.text(askHostname)
 	}
-	if code, ok := grpcCode(a); ok {
-		t.setText("rpc.grpc.status_code", code)
+	t.optional(tagHostname, host)
+	if pid, ok := a.number(askPID); ok {
+		t.number(tagProcessID, float64(pid))
+	} else {
+		t.keepFree(tagProcessID)
 	}
-	// The agent's own rule for OTLP: where work enters a service. The tracer's
-	// would count each span whose parent came in another batch.
-	topLevel := !s.ParentID().IsValid() || kind == trace.SpanKindServer || kind == trace.SpanKindConsumer
-	t.setNumber("_dd.top_level", 0)
-	if topLevel {
-		t.setNumber("_dd.top_level", 1)
-	}
-	if kind == trace.SpanKindClient || kind == trace.SpanKindProducer {
-		t.setNumber("_dd.measured", 1)
-	}
-	if event, ok := a.span["analytics.event"]; ok {
-		if on, err := strconv.ParseBool(asText(event)); err == nil {
-			t.setNumber("_dd1.sr.eausr", map[bool]float64{true: 1}[on])
+	for _, said := range [...]struct {
+		name  *tagName
+		value string
+	}{{tagRuntimeID, a.text(askInstance)}, {tagLanguage, a.text(askLanguage)}} {
+		if said.value != "" {
+			t.text(said.name, said.value)
+		} else {
+			t.keepFree(said.name)
 		}
 	}
-	if state := s.TraceState().String(); state != "" {
-		t.setText("w3c.tracestate", state)
-		if _, own := a.span[sampleRate]; !own {
-			if rate, ok := sampledAt(s.TraceState().Get("ot")); ok {
-				t.setNumber(sampleRate, rate)
-			}
-		}
-	}
-	id := s.TraceID()
-	t.setText("otel.trace_id", id.String())
 }
 
-// sampleRate is the tag by which Datadog weighs a span in its statistics.
-const sampleRate = "_sample_rate"
+// hostname is the host that a resource is on, by the agent's rules.
+func (m *mapper) hostname(own attributes) (host string, said bool) {
+	if m.unified.hostname != "" || m.unified.noHostname {
+		return m.unified.hostname, true
+	}
+	host = own.text(askHost)
+	switch host {
+	case "":
+		return "", false
+	case "0.0.0.0", "127.0.0.1", "localhost", "localhost.localdomain", "localhost6.localdomain6", "ip6-localhost":
+		return "", true
+	}
+	if cluster := own.text(askCluster); cluster != "" && host == own.text(askNode) {
+		host += "-" + cluster
+	}
+	return host, true
+}
+
+// notes are what OpenTelemetry says of a span that Datadog has no field for.
+func notes(t *tags, s *spanData, of *resource, by *scope) {
+	t.optional(tagScopeName, by.name)
+	t.optional(tagLibraryName, by.name)
+	t.optional(tagScopeVersion, by.version)
+	t.optional(tagLibraryVersion, by.version)
+	t.optional(tagScopeSchema, by.schemaURL)
+	t.optional(tagResourceSchema, of.schemaURL)
+	if s.droppedAttributes > 0 {
+		t.number(tagDroppedKeys, float64(s.droppedAttributes))
+	}
+	if s.droppedEvents > 0 {
+		t.number(tagDroppedEvents, float64(s.droppedEvents))
+	}
+	if s.droppedLinks > 0 {
+		t.number(tagDroppedLinks, float64(s.droppedLinks))
+	}
+}
+
+// OTLP's codes of a status; any other is "unset".
+const (
+	statusOK    = 1
+	statusError = 2
+)
+
+func statusTags(t *tags, s *spanData) {
+	switch s.code {
+	case statusOK:
+		t.text(tagStatus, "Ok")
+	case statusError:
+		t.text(tagStatus, "Error")
+	default:
+		t.text(tagStatus, "Unset")
+	}
+	t.optional(tagDescription, s.message)
+	if s.exception() != nil {
+		t.text(tagHasException, "true")
+	}
+}
+
+// exception is the last that an event tells of, or nil.
+func (s *spanData) exception() *event {
+	for i := len(s.events) - 1; i >= 0; i-- {
+		if s.events[i].name == "exception" {
+			return &s.events[i]
+		}
+	}
+	return nil
+}
+
+// fields are the tags that Datadog itself reads.
+func (m *mapper) fields(s *spanData, a attributes) {
+	t := &m.tags
+	t.text(tagKind, s.kind.String())
+	if code, ok := a.number(askHTTPStatus); ok && code >= 0 {
+		t.number(tagHTTPStatus, float64(code))
+	}
+	if code, ok := a.grpcCode(); ok {
+		t.text(tagGRPCStatus, code)
+	}
+	// The agent's own rule for OTLP: where work enters a service. A tracer's would
+	// count each span whose parent came in another batch.
+	topLevel := 0.0
+	if s.parent == 0 || s.kind == kindServer || s.kind == kindConsumer {
+		topLevel = 1
+	}
+	t.number(tagTopLevel, topLevel)
+	if s.kind == kindClient || s.kind == kindProducer {
+		t.number(tagMeasured, 1)
+	}
+	if a.span.has(askAnalytics[0]) {
+		if on, err := strconv.ParseBool(a.span.get(askAnalytics[0]).text()); err == nil {
+			t.number(tagEventRate, map[bool]float64{true: 1}[on])
+		}
+	}
+	if state := validState(s.state); state.Len() > 0 {
+		t.text(tagTraceState, state.String())
+		if rate, ok := sampledAt(state.Get("ot")); ok && !a.span.has(askSampleRate[0]) {
+			t.number(tagSampleRate, rate)
+		}
+	}
+	t.text(tagTraceID, m.hex(s.trace.high, s.trace.low))
+}
 
 // sampledAt reads the probability that OpenTelemetry's samplers write into
 // tracestate: "th" is the threshold, its hexadecimal digits those after the
@@ -205,167 +438,83 @@ func sampledAt(member string) (float64, bool) {
 	return 0, false
 }
 
-// grpcCode is the status of a gRPC call, under any of its names.
-func grpcCode(a attributes) (string, bool) {
-	keys := keysGRPCStatusCode
-	if a.text("rpc.system.name", "rpc.system") == "grpc" {
-		keys = append(keys[:len(keys):len(keys)], "rpc.response.status_code")
+// own are the span's attributes as tags.
+func (m *mapper) own(a attributes) {
+	for i := range a.span.entries {
+		e := &a.span.entries[i]
+		if e.key.tag == nil || e.key.newer != 0 && a.span.has(e.key.newer) {
+			continue
+		}
+		switch n := e.key.tag; e.kind {
+		case field.AnyInt:
+			m.tags.integer(n, int64(e.bits))
+		case field.AnyDouble:
+			m.tags.number(n, e.float())
+		case field.AnyArray:
+			m.listTags(n, e.value)
+		default:
+			m.tags.text(n, e.text())
+		}
 	}
-	for _, key := range keys {
-		for _, from := range []map[string]attribute.Value{a.span, a.resource} {
-			if value, ok := from[key]; ok && (value.Type() == attribute.INT64 || asText(value) != "") {
-				return asText(value), true
+}
+
+// listTags gives each member of a list of one kind a tag of its own, KEY.0 and
+// on, which Datadog shows as a list. Any other is JSON.
+func (m *mapper) listTags(n *tagName, v value) {
+	same := v.memberKind()
+	if same == 0 {
+		m.tags.text(n, v.text())
+		return
+	}
+	if m.tags.has(n) {
+		return
+	}
+	i := 0
+	v.each(func(member value) {
+		element := m.known.tag(n.text + "." + strconv.Itoa(i))
+		i++
+		switch same {
+		case field.AnyInt:
+			m.tags.integer(element, int64(member.bits))
+		case field.AnyDouble:
+			m.tags.number(element, member.float())
+		default:
+			m.tags.text(element, member.text())
+		}
+	})
+}
+
+// failure sets the tags that Datadog shows an error by. Only the status says
+// that a span has failed: an exception may have been handled.
+func failure(t *tags, s *spanData) {
+	if s.code != statusError {
+		return
+	}
+	t.optional(tagErrorMessage, s.message)
+	if thrown := s.exception(); thrown != nil {
+		for i := range thrown.attributes {
+			switch said := &thrown.attributes[i]; said.key.text {
+			case "exception.message":
+				t.optional(tagErrorMessage, said.text())
+			case "exception.type":
+				t.optional(tagErrorType, said.text())
+			case "exception.stacktrace":
+				t.optional(tagErrorStack, said.text())
 			}
 		}
 	}
-	return "", false
-}
-
-func kindText(kind trace.SpanKind) string {
-	if kind <= trace.SpanKindUnspecified || kind > trace.SpanKindConsumer {
-		return "unspecified"
-	}
-	return kind.String()
-}
-
-// failure sets the tags that Datadog shows an error by, and tells whether the
-// span has failed: only the status says so, an exception may have been handled.
-func failure(t tags, s pluginsdk.Span) bool {
-	code, description := s.Status()
-	text := map[codes.Code]string{codes.Unset: "Unset", codes.Error: "Error", codes.Ok: "Ok"}[code]
-	t.setText("otel.status_code", text)
-	if description != "" {
-		t.setText("otel.status_description", description)
-	}
-	var last pluginsdk.Event
-	thrown := false
-	for event := range s.Events() {
-		if event.Name() == "exception" {
-			last, thrown = event, true
-		}
-	}
-	if thrown {
-		t.setText("_dd.span_events.has_exception", "true")
-	}
-	if code != codes.Error {
-		return false
-	}
-	t.defaultText("error.message", description)
-	if thrown {
-		said := func(key attribute.Key) string {
-			value, _ := last.Attribute(key)
-			return asText(value)
-		}
-		t.defaultText("error.message", said("exception.message"))
-		t.defaultText("error.type", said("exception.type"))
-		t.defaultText("error.stack", said("exception.stacktrace"))
-	}
-	if status, ok := t.metrics["http.status_code"]; ok {
-		t.defaultText("error.message", strings.TrimSpace(strconv.Itoa(int(status))+" "+http.StatusText(int(status))))
-	}
-	return true
-}
-
-// notes are what OpenTelemetry says of a span that Datadog has no field for.
-func notes(t tags, s pluginsdk.Span) {
-	scope := s.Scope()
-	for key, value := range map[string]string{
-		"otel.scope.name": scope.Name(), "otel.library.name": scope.Name(),
-		"otel.scope.version": scope.Version(), "otel.library.version": scope.Version(),
-		"otel.scope.schema_url": scope.SchemaURL(), "otel.resource.schema_url": s.Resource().SchemaURL(),
-	} {
-		if value != "" {
-			t.setText(key, value)
-		}
-	}
-	for key, n := range map[string]int{
-		"otel.dropped_attributes_count": s.DroppedAttributes(),
-		"otel.dropped_events_count":     s.DroppedEvents(),
-		"otel.dropped_links_count":      s.DroppedLinks(),
-	} {
-		if n > 0 {
-			t.setNumber(key, float64(n))
-		}
+	if code, ok := t.numberOf(tagHTTPStatus); ok {
+		t.optional(tagErrorMessage, strings.TrimSpace(strconv.Itoa(int(code))+" "+http.StatusText(int(code))))
 	}
 }
 
-// identity says who made the span. dd-trace-go has written the plugin's own
-// process in the same places; where the resource does not say, they are empty.
-func (m *mapper) identity(t tags, a attributes, service string) {
-	t.defaultText("env", a.text(keysDeploymentEnv...))
-	t.defaultText("env", m.unified.env)
-	t.defaultText("version", a.text("service.version"))
+// defaults are environment and version.
+func (m *mapper) defaults(a attributes, service string) {
+	t := &m.tags
+	t.optional(tagEnv, a.text(askEnv))
+	t.optional(tagEnv, m.unified.env)
+	t.optional(tagVersion, a.text(askVersion))
 	if m.unified.service == "" || service == m.unified.service {
-		t.defaultText("version", m.unified.version)
-	}
-	if host := m.hostname(a); host != "" {
-		t.setText("_dd.hostname", host)
-	}
-	if pid, ok := a.number("process.pid"); ok {
-		t.setNumber("process_id", float64(pid))
-	} else {
-		t.setText("process_id", "")
-	}
-	t.setText("runtime-id", a.text("service.instance.id"))
-	t.setText("language", a.text("telemetry.sdk.language"))
-}
-
-// hostname is the host that the resource is on, by the agent's rules.
-func (m *mapper) hostname(a attributes) string {
-	if m.unified.hostname != "" || m.unified.noHostname {
-		return m.unified.hostname
-	}
-	own := attributes{resource: a.resource}
-	host := own.text("host", "datadog.host.name", "k8s.node.name", "host.id", "host.name")
-	if host == own.text("k8s.node.name") {
-		if cluster := own.text("k8s.cluster.name"); host != "" && cluster != "" {
-			host += "-" + cluster
-		}
-	}
-	switch host {
-	case "":
-		return a.text("_dd.hostname")
-	case "0.0.0.0", "127.0.0.1", "localhost", "localhost.localdomain", "localhost6.localdomain6", "ip6-localhost":
-		return ""
-	}
-	return host
-}
-
-// flagsKnown marks a link's flags as set, in Datadog's form.
-const flagsKnown = 1 << 31
-
-func links(s pluginsdk.Span) []tracer.SpanLink {
-	var all []tracer.SpanLink
-	for link := range s.Links() {
-		traceID, spanID := link.TraceID(), link.SpanID()
-		said := map[string]string{}
-		for kv := range link.Attributes() {
-			said[string(kv.Key)] = asText(kv.Value)
-		}
-		all = append(all, tracer.SpanLink{
-			TraceIDHigh: binary.BigEndian.Uint64(traceID[:8]), TraceID: binary.BigEndian.Uint64(traceID[8:]),
-			SpanID: binary.BigEndian.Uint64(spanID[:]), Attributes: said,
-			Tracestate: link.TraceState().String(), Flags: uint32(link.TraceFlags()) | flagsKnown,
-		})
-	}
-	return all
-}
-
-// addEvents hands the events to the tracer. In JSON there is no form for a float
-// that is no number, and dd-trace-go would leave all events out.
-func (m *mapper) addEvents(d *tracer.Span, s pluginsdk.Span) {
-	for event := range s.Events() {
-		said := map[string]any{}
-		for kv := range event.Attributes() {
-			if m.events {
-				said[string(kv.Key)] = typed(kv.Value)
-			} else {
-				said[string(kv.Key)] = plain(kv.Value)
-			}
-		}
-		if n := event.DroppedAttributes(); n > 0 {
-			said["otel.dropped_attributes_count"] = n
-		}
-		d.AddEvent(event.Name(), tracer.WithSpanEventTimestamp(event.Time()), tracer.WithSpanEventAttributes(said))
+		t.optional(tagVersion, m.unified.version)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 )
@@ -131,6 +132,68 @@ func TestPayloadsHaveOneMaker(t *testing.T) {
 	}
 	if diff := gocmp.Diff([]string{"1", "2"}, counts); diff != "" {
 		t.Errorf("chunks of the payloads (-want +got):\n%s", diff)
+	}
+}
+
+// TestPeers: other names for services, and for those that are called.
+func TestPeers(t *testing.T) {
+	variables := []string{
+		"DD_SERVICE_MAPPING=legacy:modern", "DD_TRACE_PEER_SERVICE_DEFAULTS_ENABLED=true", "DD_TRACE_PEER_SERVICE_MAPPING=shop:orders-db",
+	}
+	client := kind(tracepb.Span_SPAN_KIND_CLIENT)
+	for _, c := range []struct {
+		said                   map[string]any
+		peer, source, remapped string
+	}{
+		{map[string]any{"db.system": "mysql", "db.namespace": "shop", "out.host": "h"}, "orders-db", "db.name", "shop"},
+		{map[string]any{"db.system": "cassandra", "db.name": "shop", "out.host": "h"}, "", "", ""},
+		{map[string]any{"aws_service": "s3", "bucketname": "b"}, "b", "bucketname", ""},
+		{map[string]any{"messaging.system": "kafka", "messaging.kafka.bootstrap.servers": "k"}, "k", "messaging.kafka.bootstrap.servers", ""},
+		{map[string]any{"rpc.system": "grpc", "peer.hostname": "h"}, "h", "peer.hostname", ""},
+		{map[string]any{"out.host": "h", "network.destination.name": "n"}, "n", "network.destination.name", ""},
+		{map[string]any{"peer.service": "said", "out.host": "h"}, "said", "peer.service", ""},
+		{map[string]any{"out.host": 1}, "", "", ""},
+	} {
+		all := send(t, infoV04, map[string]any{"service.name": "legacy"}, variables, span(1, 1, 0, client, with(c.said)), span(2, 2, 0, with(c.said)))
+		s, internal := all[idBase+1], all[idBase+2]
+		if s.service != "modern" || s.meta["peer.service"] != c.peer || s.meta["_dd.peer.service.source"] != c.source ||
+			s.meta["_dd.peer.service.remapped_from"] != c.remapped {
+			t.Errorf("%v: %s calls %v", c.said, s.service, s.meta)
+		}
+		if _, said := c.said["peer.service"]; internal.meta["peer.service"] != "" && !said {
+			t.Errorf("%v: a span that calls nobody calls %s", c.said, internal.meta["peer.service"])
+		}
+	}
+}
+
+// TestOneTag: where several ways lead to one tag, one of them counts, and no
+// payload has a key twice.
+func TestOneTag(t *testing.T) {
+	request := &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
+		Resource: &resourcepb.Resource{Attributes: keyValues(map[string]any{"k": "resource", "http.method": "resource", "process_id": 7})},
+		ScopeSpans: []*tracepb.ScopeSpans{{
+			Scope: &commonpb.InstrumentationScope{Attributes: keyValues(map[string]any{"env": "scope", "otel.status_code": "scope"})},
+			Spans: []*tracepb.Span{span(1, 1, 0, with(map[string]any{
+				"http.method": "OLD", "http.request.method": "NEW", "list": []any{"a"}, "list.0": "own", "env": 5, "process_id": 8, "k": 9,
+			}))},
+		}},
+	}}}
+	request.ResourceSpans[0].ScopeSpans[0].Spans[0].Attributes = append(
+		request.ResourceSpans[0].ScopeSpans[0].Spans[0].Attributes, keyValues(map[string]any{"k": 10})...)
+	a := startAgent(t)
+	if err := export(t, open(t, a, "DD_TAGS=k:all,general:all", "DD_ENV=all"), encoded(request)); err != nil {
+		t.Fatal(err)
+	}
+	s := a.taken()[0]
+	for key, want := range map[string]string{
+		"env": "scope", "otel.status_code": "scope", "http.method": "NEW", "list.0": "a", "general": "all", "k": "", "process_id": "",
+	} {
+		if got := s.meta[key]; got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+	if number, there := s.metrics["process_id"]; s.metrics["k"] != 10 || there {
+		t.Errorf("k is %v, process_id %v", s.metrics["k"], number)
 	}
 }
 

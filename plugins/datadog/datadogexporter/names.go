@@ -1,63 +1,160 @@
 package datadogexporter
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/DataDog/datadog-agent/pkg/trace/traceutil/normalize"
-	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// Attribute keys that the rules below ask for; of several names of one thing
-// the first that is set counts.
+// What the rules below ask for.
 var (
-	keysHTTPMethod     = []string{"http.request.method", "http.method"}
-	keysDBSystem       = []string{"db.system", "db.system.name"}
-	keysDBStatement    = []string{"db.statement", "db.query.text"}
-	keysMessagingOp    = []string{"messaging.operation", "messaging.operation.name"}
-	keysMessagingDest  = []string{"messaging.destination", "messaging.destination.name"}
-	keysRPCSystem      = []string{"rpc.system", "rpc.system.name"}
-	keysDeploymentEnv  = []string{"deployment.environment.name", "deployment.environment"}
-	keysHTTPStatusCode = []string{"http.status_code", "http.response.status_code"}
-	keysGRPCStatusCode = []string{"rpc.grpc.status_code", "grpc.code", "rpc.grpc.status.code", "grpc.status.code"}
+	askHTTPMethod      = ask("http.request.method", "http.method")
+	askDBSystem        = ask("db.system", "db.system.name")
+	askDBStatement     = ask("db.statement", "db.query.text")
+	askDBNamespace     = ask("db.namespace")
+	askMessagingSystem = ask("messaging.system")
+	askMessagingOp     = ask("messaging.operation", "messaging.operation.name")
+	askMessagingDest   = ask("messaging.destination", "messaging.destination.name")
+	askRPCSystem       = ask("rpc.system", "rpc.system.name")
+	askNewRPCSystem    = ask("rpc.system.name", "rpc.system")
+	askRPCMethod       = ask("rpc.method")
+	askRPCService      = ask("rpc.service")
+	askFaasProvider    = ask("faas.invoked_provider")
+	askFaasName        = ask("faas.invoked_name")
+	askFaasTrigger     = ask("faas.trigger")
+	askGraphQLType     = ask("graphql.operation.type")
+	askGraphQLName     = ask("graphql.operation.name")
+	askProtocol        = ask("network.protocol.name")
+	askRoute           = ask("http.route")
+	askService         = ask("service.name")
+	askOperation       = ask("operation.name")
+	askResource        = ask("resource.name")
+	askType            = ask("span.type")
+	askEnv             = ask("deployment.environment.name", "deployment.environment")
+	askVersion         = ask("service.version")
+	askInstance        = ask("service.instance.id")
+	askLanguage        = ask("telemetry.sdk.language")
+	askPID             = ask("process.pid")
+	askHost            = ask("host", "datadog.host.name", "k8s.node.name", "host.id", "host.name")
+	askNode            = ask("k8s.node.name")
+	askCluster         = ask("k8s.cluster.name")
+	askHostname        = ask("_dd.hostname")
+	askAnalytics       = ask("analytics.event")
+	askSampleRate      = ask("_sample_rate")
+	askHTTPStatus      = ask("http.status_code", "http.response.status_code")
+	askGRPCStatus      = ask("rpc.grpc.status_code", "grpc.code", "rpc.grpc.status.code", "grpc.status.code")
+	askNewGRPCStatus   = append(askGRPCStatus[:len(askGRPCStatus):len(askGRPCStatus)], ask("rpc.response.status_code")...)
 )
+
+// attributes are those of a span and of its resource, of which the span's win.
+type attributes struct{ span, resource *list }
+
+// text is the first answer that is a string and not empty.
+func (a attributes) text(q question) string {
+	for _, s := range q {
+		for _, from := range [...]*list{a.span, a.resource} {
+			if v := from.get(s); v.isText() && len(v.body) > 0 {
+				return view(v.body)
+			}
+		}
+	}
+	return ""
+}
+
+// number is the first answer that is an integer, or text that is one.
+func (a attributes) number(q question) (int64, bool) {
+	for _, s := range q {
+		for _, from := range [...]*list{a.span, a.resource} {
+			switch v := from.get(s); v.kind {
+			case field.AnyInt:
+				return int64(v.bits), true
+			case field.AnyString:
+				if n, err := strconv.ParseInt(view(v.body), 10, 64); err == nil {
+					return n, true
+				}
+			}
+		}
+	}
+	return 0, false
+}
+
+// grpcCode is the status of a gRPC call, under any of its names.
+func (a attributes) grpcCode() (string, bool) {
+	q := askGRPCStatus
+	if a.text(askNewRPCSystem) == "grpc" {
+		q = askNewGRPCStatus
+	}
+	for _, s := range q {
+		for _, from := range [...]*list{a.span, a.resource} {
+			if v := from.get(s); v.kind == field.AnyInt {
+				return v.text(), true
+			} else if text := v.text(); text != "" {
+				return text, true
+			}
+		}
+	}
+	return "", false
+}
+
+// spanKind is OTLP's number of a span's kind.
+type spanKind int32
+
+const (
+	kindInternal spanKind = 1 + iota
+	kindServer
+	kindClient
+	kindProducer
+	kindConsumer
+)
+
+// String is the kind in lower case.
+func (k spanKind) String() string {
+	if k < kindInternal || k > kindConsumer {
+		return "unspecified"
+	}
+	return [...]string{kindInternal: "internal", kindServer: "server", kindClient: "client", kindProducer: "producer", kindConsumer: "consumer"}[k]
+}
 
 // operationName is the span's name in Datadog, by which spans of one kind are
 // counted together: the agent's own rules for OTLP, in their order.
-func operationName(a attributes, kind trace.SpanKind) string {
-	normal := func(keys ...string) string { return normalize.NormalizeTagValue(a.text(keys...)) }
-	client, server := kind == trace.SpanKindClient, kind == trace.SpanKindServer
-	if name := normal("operation.name"); name != "" {
+func operationName(a attributes, kind spanKind) string {
+	normal := func(q question) string { return normalize.NormalizeTagValue(a.text(q)) }
+	client, server := kind == kindClient, kind == kindServer
+	if name := normal(askOperation); name != "" {
 		return name
 	}
-	if a.text(keysHTTPMethod...) != "" && (client || server) {
+	if a.text(askHTTPMethod) != "" && (client || server) {
 		return "http." + kind.String() + ".request"
 	}
-	if db := normal(keysDBSystem...); db != "" && client {
+	if db := normal(askDBSystem); db != "" && client {
 		return db + ".query"
 	}
-	if system, op := normal("messaging.system"), normal(keysMessagingOp...); system != "" && op != "" && kind > trace.SpanKindInternal {
+	if system, op := normal(askMessagingSystem), normal(askMessagingOp); system != "" && op != "" && kind > kindInternal {
 		return system + "." + op
 	}
-	if rpc := normal(keysRPCSystem...); rpc != "" && (client || server) {
-		return rpcName(rpc, normal("rpc.service"), kind)
+	if rpc := normal(askRPCSystem); rpc != "" && (client || server) {
+		return rpcName(rpc, normal(askRPCService), kind)
 	}
-	if provider, name := normal("faas.invoked_provider"), normal("faas.invoked_name"); provider != "" && name != "" && client {
+	if provider, name := normal(askFaasProvider), normal(askFaasName); provider != "" && name != "" && client {
 		return provider + "." + name + ".invoke"
 	}
-	if trigger := normal("faas.trigger"); trigger != "" && server {
+	if trigger := normal(askFaasTrigger); trigger != "" && server {
 		return trigger + ".invoke"
 	}
-	if normal("graphql.operation.type") != "" {
+	if normal(askGraphQLType) != "" {
 		return "graphql.server.request"
 	}
 	if client || server {
-		return strings.TrimPrefix(normal("network.protocol.name")+"."+kind.String()+".request", ".")
+		return strings.TrimPrefix(normal(askProtocol)+"."+kind.String()+".request", ".")
 	}
 	return kindName(kind)
 }
 
-func rpcName(system, service string, kind trace.SpanKind) string {
-	if system == "aws-api" && kind == trace.SpanKindClient {
+func rpcName(system, service string, kind spanKind) string {
+	if system == "aws-api" && kind == kindClient {
 		if service == "" {
 			service = "client"
 		}
@@ -68,11 +165,11 @@ func rpcName(system, service string, kind trace.SpanKind) string {
 
 // kindName is the operation's name where a span has nothing but its kind, one
 // that is unspecified counting as internal.
-func kindName(kind trace.SpanKind) string {
+func kindName(kind spanKind) string {
 	switch kind {
-	case trace.SpanKindProducer:
+	case kindProducer:
 		return "Producer"
-	case trace.SpanKindConsumer:
+	case kindConsumer:
 		return "Consumer"
 	default:
 		return "Internal"
@@ -83,34 +180,34 @@ func kindName(kind trace.SpanKind) string {
 const maxResource = 5000
 
 // resourceName is what the operation was done to: a route, a query, a topic.
-func resourceName(a attributes, kind trace.SpanKind, name string) string {
+func resourceName(a attributes, kind spanKind, name string) string {
 	resource := chooseResource(a, kind, name)
 	return resource[:min(len(resource), maxResource)]
 }
 
-func chooseResource(a attributes, kind trace.SpanKind, name string) string {
-	if resource := a.text("resource.name"); resource != "" {
+func chooseResource(a attributes, kind spanKind, name string) string {
+	if resource := a.text(askResource); resource != "" {
 		return resource
 	}
-	if method := a.text(keysHTTPMethod...); method != "" {
+	if method := a.text(askHTTPMethod); method != "" {
 		if method == "_OTHER" {
 			method = "HTTP"
 		}
-		if kind != trace.SpanKindServer {
+		if kind != kindServer {
 			return method
 		}
-		return joined(method, a.text("http.route"))
+		return joined(method, a.text(askRoute))
 	}
-	if op := a.text(keysMessagingOp...); op != "" {
-		return joined(op, a.text(keysMessagingDest...))
+	if op := a.text(askMessagingOp); op != "" {
+		return joined(op, a.text(askMessagingDest))
 	}
-	if method := a.text("rpc.method"); method != "" {
-		return joined(method, a.text("rpc.service"))
+	if method := a.text(askRPCMethod); method != "" {
+		return joined(method, a.text(askRPCService))
 	}
-	if graphql := a.text("graphql.operation.type"); graphql != "" {
-		return joined(graphql, a.text("graphql.operation.name"))
+	if graphql := a.text(askGraphQLType); graphql != "" {
+		return joined(graphql, a.text(askGraphQLName))
 	}
-	if statement := a.text(keysDBStatement...); statement != "" && a.text(keysDBSystem...) != "" {
+	if statement := a.text(askDBStatement); statement != "" && a.text(askDBSystem) != "" {
 		return statement // which the agent obfuscates
 	}
 	return name
@@ -119,15 +216,15 @@ func chooseResource(a attributes, kind trace.SpanKind, name string) string {
 func joined(first, second string) string { return strings.TrimSuffix(first+" "+second, " ") }
 
 // spanType says what sort of work a span is; Datadog draws and obfuscates by it.
-func spanType(a attributes, kind trace.SpanKind) string {
-	if t := a.text("span.type"); t != "" {
+func spanType(a attributes, kind spanKind) string {
+	if t := a.text(askType); t != "" {
 		return t
 	}
 	switch kind {
-	case trace.SpanKindServer:
+	case kindServer:
 		return "web"
-	case trace.SpanKindClient:
-		db := normalize.NormalizeTagValue(a.text(keysDBSystem...))
+	case kindClient:
+		db := normalize.NormalizeTagValue(a.text(askDBSystem))
 		if db == "" {
 			return "http"
 		}

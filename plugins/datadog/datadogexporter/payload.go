@@ -1,56 +1,117 @@
 package datadogexporter
 
 import (
-	"errors"
-	"fmt"
+	"bytes"
+	"io"
 	"net/http"
-	"strconv"
-
-	"github.com/tinylib/msgp/msgp"
+	"sync/atomic"
 )
 
-// payload is one request to the agent, not yet sent.
+// payload is one request to the agent, not yet sent. Its body is the coder's
+// memory.
 type payload struct {
 	path   string
-	header http.Header
+	by     maker
 	body   []byte
 	chunks int
+	// readers counts the request's bodies that have not been closed: net/http may
+	// read one after its answer.
+	readers *atomic.Int32
 }
 
-// maxPayload is what dd-trace-go sends at most, in bytes: an agent takes 25 MB,
-// what stands in front of it often less.
-const maxPayload = 9_500_000
-
-// merge joins payloads that were cut only because the tracer's worker was not
-// done: then what is encoded together arrives together or not at all. Protocol
-// 0.4 is an array of chunks; 1.0, which shares its texts, can not be joined.
-func merge(payloads []payload) ([]payload, error) {
-	var merged []payload
-	for _, next := range payloads {
-		last := len(merged) - 1
-		if last < 0 || next.path == tracesPathV1 || len(merged[last].body)+len(next.body) > maxPayload {
-			merged = append(merged, next)
-			continue
-		}
-		joined, err := join(merged[last], next)
-		if err != nil {
-			return nil, err
-		}
-		merged[last] = joined
+// attachTo makes the payload the request's body. A nil Idempotency-Key lets
+// net/http send it once more when a connection has gone stale, and is not sent.
+func (p payload) attachTo(req *http.Request) {
+	req.ContentLength = int64(len(p.body))
+	req.GetBody = func() (io.ReadCloser, error) {
+		p.readers.Add(1)
+		return &reader{Reader: *bytes.NewReader(p.body), readers: p.readers}, nil
 	}
-	return merged, nil
+	req.Body, _ = req.GetBody()
+	req.Header["Idempotency-Key"] = nil
 }
 
-func join(a, b payload) (payload, error) {
-	n, first, errFirst := msgp.ReadArrayHeaderBytes(a.body)
-	m, second, errSecond := msgp.ReadArrayHeaderBytes(b.body)
-	if err := errors.Join(errFirst, errSecond); err != nil || int(n) != a.chunks || int(m) != b.chunks {
-		return payload{}, fmt.Errorf("what the Datadog tracer encodes is no array of %d and %d chunks, but of %d and %d: %w",
-			a.chunks, b.chunks, n, m, errors.Join(errNotEncoded, err))
+// reader is a body that counts itself out when net/http has done with it.
+type reader struct {
+	bytes.Reader
+	readers *atomic.Int32
+	closed  atomic.Bool
+}
+
+func (r *reader) Close() error {
+	if !r.closed.Swap(true) {
+		r.readers.Add(-1)
 	}
-	body := make([]byte, 0, len(a.body)+len(b.body)+msgp.ArrayHeaderSize)
-	body = append(append(msgp.AppendArrayHeader(body, n+m), first...), second...)
-	header := a.header.Clone()
-	header.Set(headerTraceCount, strconv.Itoa(a.chunks+b.chunks))
-	return payload{a.path, header, body, a.chunks + b.chunks}, nil
+	return nil
+}
+
+// protocol writes chunks as an agent reads them, one payload after another. The
+// calls are begin, then for each chunk beginChunk, span for each of its spans and
+// endChunk, and then end.
+type protocol interface {
+	path() string
+	// begin starts a payload of spans of one maker, in the memory of buf.
+	begin(buf []byte, by maker)
+	beginChunk(c *chunk)
+	span(d described, f form)
+	endChunk()
+	size() int
+	end() []byte
+}
+
+// coder turns batches into payloads. It is for one call at a time.
+type coder struct {
+	mapper
+	v04 v04
+	v1  v1
+	buf []byte
+	// readers are those of the last payload.
+	readers *atomic.Int32
+}
+
+func newCoder(rules *mapping) *coder {
+	return &coder{mapper: *newMapper(rules), readers: new(atomic.Int32)}
+}
+
+// maxKept bounds the memory, in bytes, that a coder keeps of a payload.
+const maxKept = 2 * fullPayload
+
+// encode writes the first chunks into one payload: at most so many, of one maker,
+// for the agent takes environment, version and host of a payload from one of its
+// spans, and no more when it has so many bytes.
+func (c *coder) encode(chunks []chunk, most, full int, f form) (payload, error) {
+	if c.readers.Load() != 0 || cap(c.buf) > maxKept {
+		c.buf, c.readers = nil, new(atomic.Int32) // who still reads it keeps it
+	}
+	c.form, c.texts = f, c.texts[:0]
+	var to protocol = &c.v04
+	if f.v1 {
+		to = &c.v1
+	}
+	by := chunks[0].by
+	p := payload{path: to.path(), by: c.batch.makers[by], readers: c.readers}
+	to.begin(c.buf, p.by)
+	for p.chunks < min(most, len(chunks)) && chunks[p.chunks].by == by && (p.chunks == 0 || to.size() < full) {
+		if err := c.chunk(to, &chunks[p.chunks]); err != nil {
+			return payload{}, err
+		}
+		p.chunks++
+	}
+	p.body = to.end()
+	c.buf = p.body
+	return p, nil
+}
+
+func (c *coder) chunk(to protocol, of *chunk) error {
+	to.beginChunk(of)
+	for i := of.first; i >= 0; i = c.batch.spans[i].next {
+		at := &c.batch.spans[i]
+		s, ok := c.read(at.body)
+		if !ok {
+			return errMalformed
+		}
+		to.span(c.describe(&s, at, i == of.first), c.form)
+	}
+	to.endChunk()
+	return nil
 }

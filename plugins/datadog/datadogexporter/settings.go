@@ -42,11 +42,14 @@ const (
 	envTracingEnabled = "DD_APM_TRACING_ENABLED"
 )
 
-// passedOn are variables whose work dd-trace-go itself does on each span.
-var passedOn = []string{
-	"DD_SERVICE_MAPPING", "DD_TRACE_PEER_SERVICE_DEFAULTS_ENABLED", "DD_TRACE_PEER_SERVICE_MAPPING",
-	"DD_TRACE_SPAN_ATTRIBUTE_SCHEMA", "DD_EXTERNAL_ENV",
-}
+// Variables that do to each span what they do in dd-trace-go.
+const (
+	envServiceMapping = "DD_SERVICE_MAPPING"
+	envPeerDefaults   = "DD_TRACE_PEER_SERVICE_DEFAULTS_ENABLED"
+	envPeerMapping    = "DD_TRACE_PEER_SERVICE_MAPPING"
+	envSchema         = "DD_TRACE_SPAN_ATTRIBUTE_SCHEMA"
+	envExternalEnv    = "DD_EXTERNAL_ENV"
+)
 
 // without effect, and what to do instead; the operator is told.
 const (
@@ -115,15 +118,25 @@ func readMode(s pluginsdk.Setup, fromDocument string) (string, error) {
 type settings struct {
 	agent *agent
 	// v1 asks for protocol 1.0 where the agent has it.
-	v1     bool
-	passed string // as in encoding
-	tags   unified
+	v1       bool
+	mapping  mapping
+	external string // DD_EXTERNAL_ENV
+}
+
+// mapping is what the operator says of how spans are shown.
+type mapping struct {
+	unified unified
+	// services and peers are other names for services, and for those that are
+	// called.
+	services, peers map[string]string
+	// peerDefaults has the called service found where no attribute names it.
+	peerDefaults bool
 }
 
 // readSettings reads Datadog's variables, and warns of those that do nothing. It
 // reports all faults at once.
 func readSettings(s pluginsdk.Setup) (settings, error) {
-	chosen := settings{tags: readUnified(s)}
+	chosen := settings{mapping: readMapping(s), external: s.Getenv(envExternalEnv)}
 	address, errAddress := agentAddress(s.Getenv, func(path string) bool {
 		_, err := os.Stat(path)
 		return err == nil
@@ -141,14 +154,7 @@ func readSettings(s pluginsdk.Setup) (settings, error) {
 		return settings{}, err
 	}
 	warnOfOthers(s)
-	var passed []string
-	for _, name := range passedOn {
-		if value := s.Getenv(name); value != "" {
-			passed = append(passed, name+"="+value)
-		}
-	}
-	chosen.passed = strings.Join(passed, "\n")
-	chosen.agent = newAgent(address, timeout)
+	chosen.agent = newAgent(address, timeout, chosen.external)
 	return chosen, nil
 }
 
@@ -212,13 +218,26 @@ func warnOfAgentMode(s pluginsdk.Setup) {
 	}
 }
 
+func readMapping(s pluginsdk.Setup) mapping {
+	m := mapping{unified: readUnified(s), services: map[string]string{}, peers: map[string]string{}}
+	for _, t := range parseTags(s.Getenv(envServiceMapping)) {
+		m.services[t.key] = t.value
+	}
+	for _, t := range parseTags(s.Getenv(envPeerMapping)) {
+		m.peers[t.key] = t.value
+	}
+	on, err := strconv.ParseBool(s.Getenv(envPeerDefaults))
+	m.peerDefaults = err == nil && on || s.Getenv(envSchema) == "v1"
+	return m
+}
+
 // unified is Datadog's unified service tagging, and what else is for all spans,
 // where a span and its resource do not say.
 type unified struct {
 	service, env, version string
 	hostname              string // of DD_TRACE_SOURCE_HOSTNAME; wins
 	noHostname            bool   // the agent's own counts
-	tags                  []tag
+	tags                  []tag  // but for the service
 }
 
 type tag struct{ key, value string }
@@ -241,6 +260,7 @@ func readUnified(s pluginsdk.Setup) unified {
 			}
 		}
 	}
+	u.tags = slices.DeleteFunc(u.tags, func(t tag) bool { return t.key == "service" })
 	return u
 }
 

@@ -2,7 +2,6 @@ package datadogexporter
 
 import (
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -110,7 +109,7 @@ func TestQueryIsNotShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newAgent(address, time.Second)
+	a := newAgent(address, time.Second, "")
 	if strings.Contains(a.name, "s3cret") || a.base.Query().Get("key") != "s3cret" {
 		t.Errorf("shown is %q, asked is %q", a.name, a.base)
 	}
@@ -162,39 +161,5 @@ func TestOTLPPortIsTheProtocols(t *testing.T) {
 			t.Errorf("%s: said %q, want %q in it and no warning", variables, said, want)
 		}
 		_ = e.Shutdown(t.Context())
-	}
-}
-
-// TestEnvironmentIsPutBack: dd-trace-go sees the switches and nothing else, and
-// afterwards all is as it was.
-func TestEnvironmentIsPutBack(t *testing.T) {
-	t.Setenv("DD_SERVICE", "s")
-	t.Setenv("OTEL_TRACES_EXPORTER", "none")
-	t.Setenv("DD_TRACE_STARTUP_LOGS", "true")
-	err := withEnvironment("DD_ENV=e\nDD_SERVICE_MAPPING=a:b", func() error {
-		for name, want := range map[string]string{
-			"DD_SERVICE": "", "OTEL_TRACES_EXPORTER": "", "DD_TRACE_STARTUP_LOGS": "false", "DD_ENV": "e", "DD_SERVICE_MAPPING": "a:b",
-		} {
-			if got := os.Getenv(name); got != want {
-				t.Errorf("%s is %q, want %q", name, got, want)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]string{"DD_SERVICE": "s", "OTEL_TRACES_EXPORTER": "none", "DD_TRACE_STARTUP_LOGS": "true", "DD_ENV": ""} {
-		if got := os.Getenv(name); got != want {
-			t.Errorf("afterwards %s is %q, want %q", name, got, want)
-		}
-	}
-}
-
-func TestPreparedEnvironment(t *testing.T) {
-	got := prepared([]string{"PATH=/bin", "DD_INSTRUMENTATION_TELEMETRY_ENABLED=true", "OTEL_SERVICE_NAME=x", "DD_ENV=e"}, 7)
-	want := append([]string{"PATH=/bin", "DD_ENV=e"}, append(switches(), envReexec+"=7")...)
-	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("environment is %q, want %q", got, want)
 	}
 }

@@ -130,8 +130,7 @@ func lastOf(kvs []attribute.KeyValue, key attribute.Key) attribute.Value {
 var otherwise = map[string]string{
 	"_dd.p.dm": "the agent's, for OTLP alone", "_dd.p.tid": "the protocol's: trace id", "_dd.span_links": "links", "events": "events",
 	"_dd.span_events.has_exception": "as by OTLP, but not in 1.0",
-	"_dd.hostname":                  "by OTLP of the payload", "_dd.svc_src": "dd-trace-go's", "_dd.sdk.otlp_export": "dd-trace-go's",
-	"_dd.profiling.enabled": "dd-trace-go's", "_dd.trace_span_attribute_schema": "dd-trace-go's", "_dd.peer.service.source": "dd-trace-go's",
+	"_dd.hostname":                  "by OTLP of the payload", "_dd.peer.service.source": "as dd-trace-go's",
 	"_dd.top_level": "protocol", "_top_level": "the agent's", "_sampling_priority_v1": "protocol", "_sampling_priority_rate_v1": "the agent's",
 	"error.msg": "error.message", "error.message": "error.msg", "error.type": "of the last exception", "error.stack": "of the last exception",
 	"language": "identity", "runtime-id": "identity", "process_id": "identity", "analytics.event": "a tag, too",
@@ -171,10 +170,7 @@ func (c *nativeCheck) tags() {
 		_, own := c.attributes[key]
 		_, meta := c.want.Meta[key]
 		_, metric := c.want.Metrics[key]
-		// 1.0 has one env for all of a payload, so that a span that has none gets
-		// that of its trace.
-		ofPayload := c.got.Protocol == peer.ProtocolV1 && key == "env"
-		if !own && !meta && !metric && !expected[key] && !ofPayload && otherwise[key] == "" &&
+		if !own && !meta && !metric && !expected[key] && otherwise[key] == "" &&
 			!strings.HasPrefix(key, "otel.attribute.") && !strings.HasPrefix(key, "http.request.headers.") && len(key) < longKey {
 			c.equal(fmt.Sprintf("tag %q", key), nil, c.text(key))
 		}
