@@ -62,7 +62,7 @@ func (b *Batch) Bytes() []byte {
 	if b.request == nil || !b.request.Edited() {
 		return b.raw
 	}
-	return b.request.AppendTo(make([]byte, 0, len(b.raw)))
+	return b.request.AppendTo(nil)
 }
 
 // Spans goes through the spans in order, without those dropped. Edits are
@@ -118,6 +118,13 @@ func (b *Batch) parse() bool {
 		}
 	}
 	return b.request != nil
+}
+
+// release ends the call that the batch was for.
+func (b *Batch) release() {
+	if b.request != nil {
+		b.request.Release()
+	}
 }
 
 // malformed is the final error to answer with if anyone met bytes that are not

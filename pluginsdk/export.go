@@ -45,6 +45,7 @@ func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing,
 	defer free()
 
 	batch := incomingBatch(ctx, in.Data)
+	defer batch.release()
 	filtered, err := p.deliver(ctx, built, batch)
 	answer, err := answerOf(batch, err)
 	if err != nil {

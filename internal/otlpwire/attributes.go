@@ -6,8 +6,6 @@ import (
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
-
-	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
 // attributes are those of one message, with the edits recorded on them.
@@ -22,25 +20,31 @@ type attributes struct {
 // the same key.
 type attrEdit struct {
 	key string
-	kv  []byte // content of the KeyValue that is set; nil: deleted
-	at  int    // offset of the attribute of that key whose place it takes, -1: none
+	// start and end are the offsets in Request.encoded of the content of the
+	// KeyValue that is set, which is never empty; end is 0 where the key is
+	// deleted.
+	start, end int32
+	at         int32 // offset of the attribute of that key whose place it takes, -1: none
 	// next is 1 + the index of the message's next attrEdit, in the order in which
 	// they were recorded.
 	next int32
 }
 
+func (e *attrEdit) deleted() bool { return e.end == 0 }
+
+// kv is the content of the KeyValue that is set.
+func (e *attrEdit) kv(r *Request) []byte { return r.encoded[e.start:e.end:e.end] }
+
 // find gives the last attribute of that key.
 func (a attributes) find(key string) (Value, bool) {
-	if e := a.edited([]byte(key)); e != nil {
-		return e.value(a.r), e.kv != nil
+	if e := edited(a, key); e != nil {
+		return e.value(a.r), !e.deleted()
 	}
-	at := a.search(key).last
-	if at < 0 {
+	i := a.search(key).last
+	if i < 0 {
 		return Value{}, false
 	}
-	c := a.cursorAt(at)
-	_, v := a.r.keyValue(c.here())
-	return Value{a.r, v}, true
+	return Value{a.r, a.valueAt(i)}, true
 }
 
 func (a attributes) all() iter.Seq2[string, Value] {
@@ -52,14 +56,14 @@ func (a attributes) all() iter.Seq2[string, Value] {
 			}
 			k, p := a.r.keyValue(c.here())
 			v := Value{a.r, p}
-			if e := a.edited(k); e != nil {
+			if e := edited(a, k.raw); e != nil {
 				if !e.standsAt(&c) {
 					continue
 				}
 				v = e.value(a.r)
 			}
 			a.r.reading = reading{a.of, c.start}
-			if !yield(a.r.intern(k), v) {
+			if !yield(a.r.intern(k.raw), v) {
 				return
 			}
 		}
@@ -76,16 +80,16 @@ func (a attributes) added(yield func(string, Value) bool) {
 	}
 	for i := list.first; i != 0; i = a.r.attrEdits[i-1].next {
 		e := &a.r.attrEdits[i-1]
-		if e.at < 0 && e.kv != nil && !yield(e.key, e.value(a.r)) {
+		if e.at < 0 && !e.deleted() && !yield(e.key, e.value(a.r)) {
 			return
 		}
 	}
 }
 
 // edited is the edit of that key, nil if there is none.
-func (a attributes) edited(key []byte) *attrEdit {
+func edited[K string | []byte](a attributes, key K) *attrEdit {
 	if list := a.list(); list != nil {
-		return a.r.attrEdit(list, key)
+		return editIn(a.r, list, key)
 	}
 	return nil
 }
@@ -93,8 +97,9 @@ func (a attributes) edited(key []byte) *attrEdit {
 // list is the owner's edit, nil if there is none.
 func (a attributes) list() *edit { return a.r.editOf(a.of) }
 
-// attrEdit finds a key in a list of edits, nil if it is not there.
-func (r *Request) attrEdit(list *edit, key []byte) *attrEdit {
+// editIn finds a key in a list of edits, nil if it is not there. Bytes are not
+// copied to look for them.
+func editIn[K string | []byte](r *Request, list *edit, key K) *attrEdit {
 	if list.index != 0 {
 		if i := r.indexes[list.index-1][string(key)]; i != 0 {
 			return &r.attrEdits[i-1]
@@ -114,18 +119,18 @@ func (r *Request) attrEdit(list *edit, key []byte) *attrEdit {
 // set records that kv is set.
 func (a attributes) set(kv attribute.KeyValue) {
 	kv.Key = attribute.Key(valid(string(kv.Key)))
-	encoded := a.r.encode(kv)
-	if e := a.edited([]byte(kv.Key)); e != nil {
-		e.kv = encoded
+	start, end := a.r.encode(kv)
+	if e := edited(a, string(kv.Key)); e != nil {
+		e.start, e.end = start, end
 		return
 	}
-	a.record(attrEdit{key: string(kv.Key), kv: encoded, at: a.offset(string(kv.Key))})
+	a.record(attrEdit{key: string(kv.Key), start: start, end: end, at: a.offset(string(kv.Key))})
 }
 
 // remove records that key is deleted, if it is there.
 func (a attributes) remove(key string) {
-	if e := a.edited([]byte(key)); e != nil {
-		e.kv = nil
+	if e := edited(a, key); e != nil {
+		e.start, e.end = 0, 0
 	} else if at := a.offset(key); at >= 0 {
 		a.record(attrEdit{key: key, at: at})
 	}
@@ -133,6 +138,7 @@ func (a attributes) remove(key string) {
 
 func (a attributes) record(e attrEdit) {
 	list := a.r.touch(a.of)
+	list.inside = list.inside || e.at >= 0
 	a.r.attrEdits = append(a.r.attrEdits, e)
 	i := int32(len(a.r.attrEdits))
 	if list.first == 0 {
@@ -145,20 +151,15 @@ func (a attributes) record(e attrEdit) {
 	switch {
 	case list.index != 0:
 		a.r.indexes[list.index-1][e.key] = i
-	case list.count > maxListed:
+	case list.count > manyAttributes:
 		a.r.indexes = append(a.r.indexes, a.r.indexOf(list))
 		list.index = int32(len(a.r.indexes))
 	}
 }
 
-// maxListed is how many edits of one message's attributes are looked through
-// one by one. With more they get an index, so that a span with an unusual number
-// of attributes does not cost their square.
-const maxListed = 32
-
 // indexOf gives the edits of a list by key, as 1 + their index.
 func (r *Request) indexOf(list *edit) map[string]int32 {
-	index := make(map[string]int32, 2*maxListed)
+	index := make(map[string]int32, 2*manyAttributes)
 	for i := list.first; i != 0; i = r.attrEdits[i-1].next {
 		index[r.attrEdits[i-1].key] = i
 	}
@@ -174,16 +175,16 @@ type reading struct {
 
 // offset is where an attribute of that key stands, -1 if none does: the one that
 // a loop has come to, or the first.
-func (a attributes) offset(key string) int {
+func (a attributes) offset(key string) int32 {
 	if at := a.r.reading; at.of == a.of {
 		if c := a.cursorAt(at.start); c.is(a.num) {
-			if k, _ := a.r.keyValue(c.here()); string(k) == key {
-				return c.at()
+			if k, _ := a.r.keyValue(c.here()); string(k.raw) == key {
+				return int32(c.at())
 			}
 		}
 	}
-	if at := a.search(key).first; at >= 0 {
-		return a.p.base + at
+	if i := a.search(key).first; i >= 0 {
+		return int32(a.p.base) + a.r.directory.places[i].start
 	}
 	return -1
 }
@@ -195,113 +196,29 @@ func (a attributes) cursorAt(start int) cursor {
 	return c
 }
 
-// keyPlaces are where the first and the last attribute of a key stand in the
-// message, -1 if none does.
-type keyPlaces struct{ first, last int }
-
-// search finds a key in the bytes.
-func (a attributes) search(key string) keyPlaces {
-	x := &a.r.keys
-	if x.of != a.of {
-		x.of, x.searched, x.places = a.of, 0, nil
-	}
-	if x.places != nil {
-		if found, ok := x.places[key]; ok {
-			return found
-		}
-		return keyPlaces{-1, -1}
-	}
-	x.searched++
-	found, seen := keyPlaces{-1, -1}, 0
-	c := a.p.fields()
-	for c.next() {
-		if !c.is(a.num) {
-			continue
-		}
-		seen++
-		if k, _ := a.r.keyValue(c.here()); string(k) == key {
-			found.add(c.start)
-		}
-	}
-	a.r.note(c.err())
-	if x.searched >= minSearches && seen > maxListed {
-		a.index(seen)
-	}
-	return found
-}
-
-func (p *keyPlaces) add(at int) {
-	if p.first < 0 {
-		p.first = at
-	}
-	p.last = at
-}
-
-// A keyIndex has the places of all keys of a message with many attributes that
-// is searched again and again, as maxListed has it for edits.
-type keyIndex struct {
-	of       owner
-	searched int                  // how often
-	places   map[string]keyPlaces // nil: not yet
-}
-
-// minSearches in one message pay for its keyIndex.
-const minSearches = 16
-
-func (a attributes) index(n int) {
-	places := make(map[string]keyPlaces, n)
-	c := a.p.fields()
-	for c.next() {
-		if !c.is(a.num) {
-			continue
-		}
-		k, _ := a.r.keyValue(c.here())
-		found, ok := places[string(k)]
-		if !ok {
-			found = keyPlaces{-1, -1}
-		}
-		found.add(c.start)
-		places[string(k)] = found
-	}
-	a.r.keys.places = places
-}
-
 // standsAt tells whether the edited attribute takes the place of the one at c:
 // of several of its key it takes one's, and a deleted one takes none.
-func (e *attrEdit) standsAt(c *cursor) bool { return e.kv != nil && e.at == c.base+c.start }
+func (e *attrEdit) standsAt(c *cursor) bool { return !e.deleted() && int(e.at) == c.at() }
 
 // value is the value that is set, empty if the key is deleted.
 func (e *attrEdit) value(r *Request) Value {
-	_, v := r.keyValue(part{raw: e.kv})
+	_, v := r.keyValue(part{raw: e.kv(r)})
 	return Value{r, v}
-}
-
-// keyValue reads a KeyValue. The last key counts, values merge.
-func (r *Request) keyValue(p part) (key []byte, value part) {
-	c := p.fields()
-	for c.next() {
-		switch {
-		case c.is(field.KeyValueKey):
-			key = c.content()
-		case c.is(field.KeyValueValue):
-			value = value.join(c.here())
-		}
-	}
-	r.note(c.err())
-	return key, value
 }
 
 // maxKeptWriter bounds the buffer, in bytes, that a Request's writer keeps from
 // one edit to the next.
 const maxKeptWriter = 64 << 10
 
-// encode gives the content of a KeyValue, in memory that the Request keeps.
-func (r *Request) encode(kv attribute.KeyValue) []byte {
+// encode writes the content of a KeyValue into Request.encoded and tells where.
+func (r *Request) encode(kv attribute.KeyValue) (start, end int32) {
 	r.scratch = kv // on the heap already, where the writer's reflection may look
 	r.writer.Reset(maxKeptWriter)
 	r.writer.keyValue(&r.scratch)
 	r.scratch = attribute.KeyValue{}
-	return r.keep(r.writer.Bytes())
+	kept := r.keep(r.writer.Bytes())
+	end = int32(len(r.encoded))
+	return end - int32(len(kept)), end
 }
 
 // keep copies b into memory that the Request keeps.

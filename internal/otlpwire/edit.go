@@ -10,10 +10,18 @@ type edit struct {
 	firstChild, firstAdded, lastAdded int32
 
 	dropped, named, statused bool
+	inside                   bool // an attribute is replaced or deleted
 
 	name    string
 	code    int32
 	message string
+}
+
+// onlyAdds tells whether all that is recorded is attributes that the message had
+// not: what it had is then left as it is. It was read to know that, so that a
+// fault in it is known.
+func (e *edit) onlyAdds() bool {
+	return e.first != 0 && !e.inside && !e.named && !e.statused && e.firstChild == 0 && e.firstAdded == 0
 }
 
 // A childEdit is what is recorded on one event or link of a span, or one that
@@ -76,9 +84,10 @@ func (r *Request) editOf(o owner) *edit {
 	return nil
 }
 
-// editAt gives the edit that an entry names, nil if none.
+// editAt gives the edit that an entry names, nil if none: of a Request that was
+// released none is left.
 func (r *Request) editAt(i int32) *edit {
-	if i == 0 {
+	if i == 0 || int(i) > len(r.edits) {
 		return nil
 	}
 	return &r.edits[i-1]
@@ -101,11 +110,12 @@ func (r *Request) touch(o owner) *edit {
 	r.resources[resource].touched = true
 
 	at := r.editField(o)
-	if *at == 0 {
+	e := r.editAt(*at)
+	if e == nil {
 		r.edits = append(r.edits, edit{})
 		*at = int32(len(r.edits))
+		e = r.editAt(*at)
 	}
-	e := r.editAt(*at)
 	if o.kind == ofChild {
 		return &r.ensureChild(e, o).edit
 	}

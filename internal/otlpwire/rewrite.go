@@ -18,7 +18,9 @@ func (r *Request) AppendTo(dst []byte) []byte {
 	if !r.Edited() {
 		return append(dst, r.raw...)
 	}
-	w := rewriter{r: r, dst: slices.Grow(dst, len(r.raw)+len(r.encoded))}
+	// What is added has a tag and a length too, seldom longer than that together.
+	const head = 3
+	w := rewriter{r: r, dst: slices.Grow(dst, len(r.raw)+len(r.encoded)+head*(len(r.attrEdits)+len(r.children)+len(r.edits)))}
 	w.request()
 	return w.dst
 }
@@ -199,6 +201,11 @@ type form struct {
 // fields writes a message with its edits. Attributes, events and links keep
 // their places; a new name, status, attribute, event or link comes last.
 func (w *rewriter) fields(p part, f form, e *edit) {
+	if e.onlyAdds() && w.r.err == nil { // bytes at fault keep their place at the end
+		w.dst = append(w.dst, p.raw...)
+		w.addAttributes(f.attributes, e)
+		return
+	}
 	c := w.copier(p)
 	child := e.firstChild
 	for c.next() {
@@ -242,20 +249,20 @@ func (w *rewriter) child(i int32, p part) (next int32) {
 
 func (w *rewriter) attribute(c *copier, e *edit) {
 	key, _ := w.r.keyValue(c.here())
-	edited := w.r.attrEdit(e, key)
+	edited := editIn(w.r, e, key.raw)
 	if edited == nil {
 		return
 	}
 	c.leaveOut()
 	if edited.standsAt(&c.cursor) {
-		w.dst = protowire.AppendBytes(appendTag(w.dst, c.num), edited.kv)
+		w.dst = protowire.AppendBytes(appendTag(w.dst, c.num), edited.kv(w.r))
 	}
 }
 
 func (w *rewriter) addAttributes(num uint32, e *edit) {
 	for i := e.first; i != 0; i = w.r.attrEdits[i-1].next {
-		if a := &w.r.attrEdits[i-1]; a.at < 0 && a.kv != nil {
-			w.dst = protowire.AppendBytes(appendTag(w.dst, num), a.kv)
+		if a := &w.r.attrEdits[i-1]; a.at < 0 && !a.deleted() {
+			w.dst = protowire.AppendBytes(appendTag(w.dst, num), a.kv(w.r))
 		}
 	}
 }

@@ -185,7 +185,7 @@ func (v Value) decodeMap(content part, depth int) attribute.Value {
 		}
 		key, value := v.r.keyValue(c.here())
 		members = append(members, attribute.KeyValue{
-			Key:   attribute.Key(key),
+			Key:   attribute.Key(key.raw),
 			Value: Value{v.r, value}.decode(depth),
 		})
 	}
