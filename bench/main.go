@@ -70,18 +70,20 @@ func dispatch(ctx context.Context, args []string) error {
 	case "sink":
 		return sink.Serve(ctx, os.Stdin, os.Stdout)
 	case "child":
-		if len(args) == 2 {
-			return child(ctx, args[1])
+		if len(args) >= 2 {
+			return child(ctx, args[1], args[2:])
 		}
 	}
 	return errUsage
 }
 
 // child is one of the roles that suites start this program in.
-func child(ctx context.Context, role string) error {
+func child(ctx context.Context, role string, args []string) error {
 	switch role {
 	case spanpath.Name:
 		return spanpath.Child(ctx, os.Stdin, os.Stdout)
+	case spanpath.PulseRole:
+		return spanpath.Pulse(os.Stdout, args)
 	}
 	return fmt.Errorf("no role %q", role)
 }

@@ -12,11 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/sdk/resource"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-
 	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/bench/internal/suite"
@@ -77,7 +72,7 @@ func measureWay(ctx context.Context, o order) (sample suite.Sample, err error) {
 		r.http = o.Sink.Dead
 	}
 	if shape.deep {
-		r.queue = 2 * shape.finished
+		r.queue = 2 * deepQueue
 	}
 	live := liveHeap()
 	defer runtime.KeepAlive(live)
@@ -94,8 +89,9 @@ func measureWay(ctx context.Context, o order) (sample suite.Sample, err error) {
 	}()
 	c := &child{order: o, row: row, shape: shape, way: w}
 	c.driver = &driver{way: w}
-	if shape.finished > 0 {
-		c.driver.spans = finishedSpans(shape.finished)
+	if shape.timed {
+		provider := newProvider(timed{w.processor, &c.driver.inOnEnd})
+		w.produce = func() func(int) { return produceWith(provider) }
 	}
 	return c.measure(ctx)
 }
@@ -121,7 +117,9 @@ type reading struct {
 func (c *child) measure(ctx context.Context) (suite.Sample, error) {
 	watching, stop := context.WithCancel(ctx)
 	var watched sync.WaitGroup
-	watched.Go(func() { c.driver.watch(watching) })
+	if c.shape.watched {
+		watched.Go(func() { c.driver.watch(watching) })
+	}
 	defer watched.Wait()
 	defer stop()
 
@@ -135,7 +133,7 @@ func (c *child) measure(ctx context.Context) (suite.Sample, error) {
 	if err := c.order.Sink.SetLatency(ctx, c.shape.latency); err != nil {
 		return nil, err
 	}
-	c.driver.calls = measure.Histogram{}
+	c.driver.calls, c.driver.onEnds = measure.Histogram{}, measure.Histogram{}
 	runtime.GC()
 	if before, err = c.read(ctx); err != nil {
 		return nil, err
@@ -168,6 +166,9 @@ func (c *child) settle(ctx context.Context, made uint64, before reading) (readin
 	limit := flushTime
 	if c.shape.dead {
 		limit = deadFlush
+	}
+	if c.driver.err != nil {
+		return reading{}, c.driver.err
 	}
 	flushing, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -221,6 +222,9 @@ func (c *child) sample(made uint64, before, after reading) (suite.Sample, error)
 			return nil, fmt.Errorf("%d spans were made, but the books know of %d", made, ended)
 		}
 		delivered = after.delivered - before.delivered
+		if c.row.nowhere {
+			taken = delivered
+		}
 		if taken < delivered {
 			return nil, fmt.Errorf("by the books %d spans were delivered, but the sink has taken %d", delivered, taken)
 		}
@@ -253,12 +257,12 @@ func (c *child) books() string {
 }
 
 func (c *child) addLatencies(s suite.Sample) {
-	metric := suite.Call
-	if c.shape.finished > 0 {
-		metric = suite.OnEnd
+	for metric, h := range map[string]*measure.Histogram{suite.Call: &c.driver.calls, suite.OnEnd: &c.driver.onEnds} {
+		if h.Count() > 0 {
+			s[suite.Of(metric, "p50")] = float64(h.Quantile(0.5))
+			s[suite.Of(metric, "p99")] = float64(h.Quantile(0.99))
+		}
 	}
-	s[suite.Of(metric, "p50")] = float64(c.driver.calls.Quantile(0.5))
-	s[suite.Of(metric, "p99")] = float64(c.driver.calls.Quantile(0.99))
 }
 
 // addCosts divides by delivered spans; where there are none, as with a dead
@@ -290,27 +294,4 @@ func (c *child) addCosts(s suite.Sample, delivered float64, before, after readin
 	}
 	s[suite.Of(suite.CPU, "plugin")] = float64(plugin) / per
 	s[suite.Of(suite.CPU, "total")] = float64(host+plugin) / per
-}
-
-// finished are ended spans, to be given to a processor again and again.
-type finished []sdktrace.ReadOnlySpan
-
-// next are so many of them, from the i-th on, or from the beginning.
-func (f finished) next(i, n int) finished {
-	i %= len(f)
-	if i+n > len(f) {
-		i = 0
-	}
-	return f[i : i+n]
-}
-
-func finishedSpans(n int) finished {
-	recorder := tracetest.NewSpanRecorder()
-	span := produceWith(sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(recorder),
-		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "bench")))))
-	for i := range n {
-		span(i)
-	}
-	return recorder.Ended()
 }

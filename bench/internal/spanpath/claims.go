@@ -78,7 +78,7 @@ func aboveFloor(name, shape, metric, row, of string, target, stretch float64) su
 // an empty one.
 func onEndNet(name, shape, metric string, target, stretch float64) suite.Claim {
 	return claim(name, shape, target, stretch, "×", func(r suite.Round) (float64, bool) {
-		return r.RatioAbove(rowFloor, metric, rowOurs, metric, rowBSPNoop)
+		return r.RatioAbove(rowFloor, metric, rowOursNoop, metric, rowBSPNoop)
 	})
 }
 

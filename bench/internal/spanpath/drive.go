@@ -2,6 +2,7 @@ package spanpath
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,11 +16,22 @@ type driver struct {
 	// made counts spans by chunk, answered what the watch has last read of our
 	// host's books: what lies in between waits. With other rows they are not used.
 	made, answered atomic.Uint64
-	// spans are finished ones, for shapes that call the processor alone.
-	spans finished
+	// onEnds is what the processor's OnEnd took, in shapes that time it: the mean
+	// of each burst. inOnEnd is the sum of the one under way.
+	onEnds  measure.Histogram
+	inOnEnd time.Duration
 
 	mu    sync.Mutex
-	calls measure.Histogram // what one span took, or one of a burst
+	calls measure.Histogram // what one span took, from Start to the return of End
+	err   error             // of the driving itself
+}
+
+// fail keeps what went wrong while driving; the counts of a case are worth
+// nothing then.
+func (d *driver) fail(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.err = errors.Join(d.err, err)
 }
 
 // each runs n producers until all have returned, and gives how many spans they
@@ -131,52 +143,30 @@ func bursts(size int, pause time.Duration) drive {
 	}
 }
 
-// onEndBursts gives the processor so many finished spans at once, and then
-// pauses; what is timed is a burst, divided by its spans.
-func onEndBursts(size int, pause time.Duration) drive {
-	return func(_ context.Context, d *driver, length time.Duration) uint64 {
-		end := time.Now().Add(length)
+// pulsed has one producer make so many spans whenever a byte comes from another
+// process, as a server would for a request that comes: it sleeps in between, and
+// so does everybody else. Each span is timed.
+func pulsed(size int, period time.Duration) drive {
+	return func(ctx context.Context, d *driver, length time.Duration) uint64 {
 		return d.each(1, func(_ int, h *measure.Histogram) (made uint64) {
-			for time.Now().Before(end) {
-				burst := d.spans.next(int(made), size)
-				from := time.Now()
-				for _, s := range burst {
-					d.way.processor.OnEnd(s)
+			span := d.way.produce()
+			err := pulses(ctx, period, length, func() {
+				d.inOnEnd = 0
+				for range size {
+					from := time.Now()
+					span(int(made))
+					h.Add(time.Since(from))
+					made++
 				}
-				h.Add(time.Since(from) / time.Duration(size))
-				made += uint64(size)
-				time.Sleep(pause)
+				if d.inOnEnd > 0 {
+					d.onEnds.Add(d.inOnEnd / time.Duration(size))
+				}
+			})
+			if err != nil {
+				d.fail(err)
 			}
 			return made
 		})
-	}
-}
-
-// onEndTight gives the processor as many finished spans as its queue holds, as
-// fast as producers can, and flushes; what is timed is the whole, divided by
-// the spans.
-func onEndTight(producers int) drive {
-	return func(ctx context.Context, d *driver, length time.Duration) (made uint64) {
-		share := len(d.spans) / producers
-		for end := time.Now().Add(length); time.Now().Before(end); {
-			var all sync.WaitGroup
-			from := time.Now()
-			for p := range producers {
-				all.Go(func() {
-					for _, s := range d.spans[p*share : (p+1)*share] {
-						d.way.processor.OnEnd(s)
-					}
-				})
-			}
-			all.Wait()
-			n := share * producers
-			d.calls.Add(time.Since(from) / time.Duration(n))
-			made += uint64(n)
-			if d.way.flush(ctx) != nil {
-				return made // what is missing is seen by whoever holds the counts together
-			}
-		}
-		return made
 	}
 }
 

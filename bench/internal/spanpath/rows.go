@@ -65,6 +65,7 @@ const (
 	rowNaive     = "naive go-plugin exporter"
 	rowDatadog   = "dd-trace-go"
 	rowOurs      = "ours"
+	rowOursNoop  = "ours, no-op exporter"
 	rowOursGzip  = "ours, gzip"
 	rowOursRay   = "ours, raycontext"
 	rowOursFull  = "ours, full decode"
@@ -109,11 +110,15 @@ func (nothing) Shutdown(context.Context) error                  { return nil }
 
 func openFloor(context.Context, rig) (*way, error) { return sdkWay(nothing{}), nil }
 
-// sdkWay is the SDK with one processor.
-func sdkWay(processor sdktrace.SpanProcessor) *way {
-	provider := sdktrace.NewTracerProvider(
+func newProvider(processor sdktrace.SpanProcessor) *sdktrace.TracerProvider {
+	return sdktrace.NewTracerProvider(
 		sdktrace.WithSpanProcessor(processor),
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "bench"))))
+}
+
+// sdkWay is the SDK with one processor.
+func sdkWay(processor sdktrace.SpanProcessor) *way {
+	provider := newProvider(processor)
 	return &way{
 		produce:   func() func(int) { return produceWith(provider) },
 		processor: processor,

@@ -11,6 +11,7 @@ import (
 )
 
 var ourRows = []row{
+	{name: rowOursNoop, doc: "our host and a plugin whose exporter does nothing", nowhere: true, open: ours("discard")},
 	{name: rowOurs, doc: "our host and plugins/otlp, which passes the bytes on", open: ours("otlp")},
 	{name: rowOursGzip, doc: "the same, compressed by the plugin", open: ours("otlp", "OTEL_EXPORTER_OTLP_COMPRESSION=gzip")},
 	{name: rowOursRay, doc: "the same with the processor raycontext, which edits the bytes of every span", open: ours("otlp", "SERVE_RAY_CONTEXT=on")},

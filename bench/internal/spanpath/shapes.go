@@ -15,6 +15,8 @@ type shape struct {
 	// length is how long spans are made, once warm.
 	length time.Duration
 	drive  drive
+	// watched: producers wait while too many spans wait, see driver.await.
+	watched bool
 	// lossy: spans may be lost, and how many is what is asked. All rows run as
 	// they do by default.
 	lossy bool
@@ -22,11 +24,9 @@ type shape struct {
 	// is killed in the middle.
 	latency    time.Duration
 	dead, kill bool
-	// finished: the processor is given finished spans, so many different ones, and
-	// what is timed is its OnEnd alone.
-	finished int
-	// deep: the queue holds all of them.
-	deep bool
+	// timed: each OnEnd of the processor is timed. deep: its queue holds deepQueue
+	// spans.
+	timed, deep bool
 }
 
 // The names of the shapes, which claims refer to.
@@ -49,14 +49,14 @@ const (
 
 var (
 	headline = []string{rowFloor, rowBSPHTTP, rowBSPGzip, rowOurs, rowOursGzip, rowOursRay, rowOursFull}
-	onEnd    = []string{rowFloor, rowBSPNoop, rowBSPHTTP, rowOurs}
+	onEnd    = []string{rowFloor, rowBSPNoop, rowOursNoop}
 )
 
 // shapes are all but that of encoding, which is no way to anywhere.
 var shapes = []shape{
 	{
 		name: shapeSaturated, doc: "two producers make spans as fast as they are taken",
-		rows: allRows(), quick: headline, repeats: 5, length: time.Second, drive: saturate(2),
+		rows: allRows(), quick: headline, repeats: 5, length: time.Second, drive: saturate(2), watched: true,
 	},
 	{
 		name: shapePaced30k, doc: "two producers, 15 spans each millisecond and producer",
@@ -67,32 +67,29 @@ var shapes = []shape{
 		rows: allRows(), length: 1500 * time.Millisecond, repeats: 3, drive: paced(2, 10_000),
 	},
 	{
-		name: shapeIsolated, doc: "one producer, a span each half millisecond",
+		name: shapeIsolated, doc: "one producer, a span each half millisecond, when another process says so",
 		rows:   []string{rowFloor, rowBSPNoop, rowBSPHTTP, rowBSPGzip, rowOurs, rowOursGzip},
-		length: 2 * time.Second, repeats: 5, drive: bursts(1, 500*time.Microsecond),
+		length: 2 * time.Second, repeats: 5, drive: pulsed(1, 500*time.Microsecond),
 	},
 	{
-		name: shapeOnEnd1, doc: "the processor alone, one finished span each half millisecond",
-		rows: onEnd, quick: []string{rowFloor, rowBSPNoop, rowOurs}, length: time.Second, repeats: 5,
-		drive: onEndBursts(1, 500*time.Microsecond), finished: 4096,
+		name: shapeOnEnd1, doc: "a span each half millisecond, when another process says so; its OnEnd alone is timed",
+		rows: onEnd, quick: onEnd, length: time.Second, repeats: 5, drive: pulsed(1, 500*time.Microsecond), timed: true,
 	},
 	{
-		name: shapeOnEnd8, doc: "the processor alone, 8 finished spans each millisecond",
-		rows: onEnd, length: time.Second, repeats: 5, drive: onEndBursts(8, time.Millisecond), finished: 4096,
+		name: shapeOnEnd8, doc: "8 spans each millisecond; OnEnd alone is timed",
+		rows: onEnd, length: time.Second, repeats: 5, drive: pulsed(8, time.Millisecond), timed: true,
 	},
 	{
-		name: shapeOnEnd64, doc: "the processor alone, 64 finished spans each 2 ms",
-		rows: onEnd, length: time.Second, repeats: 5, drive: onEndBursts(64, 2*time.Millisecond), finished: 4096,
+		name: shapeOnEnd64, doc: "64 spans each 2 ms; OnEnd alone is timed",
+		rows: onEnd, length: time.Second, repeats: 5, drive: pulsed(64, 2*time.Millisecond), timed: true,
 	},
 	{
-		name: shapeTight1, doc: "the processor alone, 65,536 finished spans in a loop, queues that hold them",
-		rows: []string{rowFloor, rowBSPNoop, rowOurs}, length: time.Second / 2, repeats: 5,
-		drive: onEndTight(1), finished: tightSpans, deep: true,
+		name: shapeTight1, doc: "OnEnd alone, 65,536 finished spans in a loop, and queues that hold them",
+		rows: onEnd, length: time.Second / 2, repeats: 5, drive: onEndTight(1), deep: true,
 	},
 	{
 		name: shapeTight2, doc: "the same from two goroutines at a time",
-		rows: []string{rowFloor, rowBSPNoop, rowOurs}, length: time.Second / 2, repeats: 5,
-		drive: onEndTight(2), finished: tightSpans, deep: true,
+		rows: onEnd, length: time.Second / 2, repeats: 5, drive: onEndTight(2), deep: true,
 	},
 	{
 		name: shapeSlow, doc: "the sink answers after 25 ms, and whoever can not keep up drops",
@@ -109,10 +106,12 @@ var shapes = []shape{
 		rows: []string{rowOurs}, length: 2 * time.Second, repeats: 3,
 		drive: paced(2, 10_000), lossy: true, kill: true,
 	},
+	{
+		name: shapeDense, doc: "one producer, which pauses so that dd-trace-go can keep up: it drops what its queue does not hold",
+		rows:   []string{rowFloor, rowBSPHTTP, rowDatadog, rowOurs, rowOursDD},
+		length: time.Second, repeats: 5, drive: bursts(400, time.Millisecond), watched: true,
+	},
 }
-
-// tightSpans fit the deep queues.
-const tightSpans = 1 << 16
 
 // allRows are those that are ways.
 func allRows() []string {
