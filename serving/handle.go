@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/google/uuid"
-
 	"github.com/servetrace/servetrace/semconv"
 	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
@@ -118,7 +116,7 @@ func (w *way) call(ctx context.Context, c call, stream bool) error {
 	}
 	defer t.work.handlerDone()
 	if tracing.RequestFromContext(ctx) == nil {
-		ctx = tracing.ContextWithRequest(ctx, &tracing.Request{ID: uuid.NewString()})
+		ctx = tracing.ContextWithRequest(ctx, &tracing.Request{ID: newRequestID()})
 	}
 	routed, a, err := t.assign(ctx, tracing.RouterStart{
 		CallMethod: w.method,

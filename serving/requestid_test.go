@@ -39,7 +39,7 @@ func TestRequestID(t *testing.T) {
 			}
 			continue
 		}
-		if id, err := uuid.Parse(got); err != nil || id.Version() != 4 {
+		if id, err := uuid.Parse(got); err != nil || id.Version() != 4 || id.Variant() != uuid.RFC4122 {
 			t.Errorf("%s: %q became %q, want a UUIDv4", tt.name, tt.sent, got)
 		}
 	}
