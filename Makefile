@@ -146,6 +146,7 @@ bench-quick: build-bench ## Measure the headline claims, in two minutes
 
 build-bench: ## Put the benchmark's programs into bin/bench/
 	$(BUILD) -o bin/bench/plugins/ ./plugins/otlp ./plugins/datadog
+	$(BUILD) -o bin/bench/ ./examples/hello
 	cd bench && $(BUILD) -o ../bin/bench/ . && $(BUILD) -o ../bin/bench/plugins/ ./plugins/...
 
 microbench: ## Run the go benchmarks (BENCH=regexp, PKG=./host, BENCHTIME=1s)

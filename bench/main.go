@@ -26,6 +26,7 @@ import (
 	"syscall"
 
 	"github.com/servetrace/servetrace/bench/internal/measure"
+	"github.com/servetrace/servetrace/bench/internal/scale"
 	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/bench/internal/spanpath"
 	"github.com/servetrace/servetrace/bench/internal/suite"
@@ -35,6 +36,7 @@ import (
 func suites() suite.Set {
 	var set suite.Set
 	set.Add(spanpath.Set())
+	set.Add(scale.Set())
 	return set
 }
 
@@ -84,6 +86,8 @@ func child(ctx context.Context, role string, args []string) error {
 		return spanpath.Child(ctx, os.Stdin, os.Stdout)
 	case spanpath.PulseRole:
 		return spanpath.Pulse(os.Stdout, args)
+	case scale.Name:
+		return scale.Child(ctx, os.Stdin, os.Stdout)
 	}
 	return fmt.Errorf("no role %q", role)
 }

@@ -62,29 +62,35 @@ func (t *taker) count(size int, spans int, err error) {
 
 // Serve is the sink's process: it prints its addresses to stdout as a line of
 // JSON and serves until stdin or ctx ends.
-func Serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+func Serve(ctx context.Context, stdin io.Reader, stdout io.Writer) (failed error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t := newTaker()
 	otlp := http.NewServeMux()
 	otlp.HandleFunc("POST /v1/traces", t.takeOTLP)
+	door, err := newDoor(otlp)
+	if err != nil {
+		return err
+	}
+	defer func() { failed = errors.Join(failed, door.end()) }()
 	control := http.NewServeMux()
+	control.HandleFunc("POST /door", door.takeDoor)
 	control.HandleFunc("GET /counts", t.answerCounts)
 	control.HandleFunc("POST /latency", t.takeLatency)
 	rpc := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(t.takeGRPC), grpc.MaxRecvMsgSize(64<<20))
 
-	a := Addresses{PID: os.Getpid()}
-	closeDead, err := keepDead(&a.Dead)
+	a := Addresses{PID: os.Getpid(), HTTP: door.address}
+	releaseDead, err := keepPort(&a.Dead)
 	if err != nil {
 		return err
 	}
-	defer closeDead()
+	defer releaseDead()
 	serve := make(chan error, 4)
 	servers := []*http.Server{}
 	for _, s := range []struct {
 		handler http.Handler
 		address *string
-	}{{otlp, &a.HTTP}, {t.agent(), &a.Datadog}, {control, &a.Control}} {
+	}{{t.agent(), &a.Datadog}, {control, &a.Control}} {
 		l, err := listen(s.address)
 		if err != nil {
 			return err
@@ -110,7 +116,6 @@ func Serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 		_ = s.Close()
 	}
 	rpc.Stop()
-	var failed error
 	for range len(servers) + 1 {
 		if err := <-serve; err != nil && !errors.Is(err, http.ErrServerClosed) {
 			failed = errors.Join(failed, err)
@@ -128,21 +133,26 @@ func listen(address *string) (net.Listener, error) {
 	return l, nil
 }
 
-// keepDead binds a port and does not listen at it.
-func keepDead(address *string) (func(), error) {
+// keepPort binds a port and does not listen at it. Others may, with SO_REUSEADDR,
+// which package net sets.
+func keepPort(address *string) (func(), error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("sink: dead port: %w", err)
+		return nil, fmt.Errorf("sink: keep a port: %w", err)
 	}
 	free := func() { _ = syscall.Close(fd) }
+	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+		free()
+		return nil, fmt.Errorf("sink: keep a port: %w", err)
+	}
 	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		free()
-		return nil, fmt.Errorf("sink: dead port: %w", err)
+		return nil, fmt.Errorf("sink: keep a port: %w", err)
 	}
 	name, err := syscall.Getsockname(fd)
 	if err != nil {
 		free()
-		return nil, fmt.Errorf("sink: dead port: %w", err)
+		return nil, fmt.Errorf("sink: keep a port: %w", err)
 	}
 	if inet, ok := name.(*syscall.SockaddrInet4); ok {
 		*address = fmt.Sprintf("127.0.0.1:%d", inet.Port)

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -102,6 +103,12 @@ func (a Addresses) Counts(ctx context.Context) (Counts, error) {
 // is at once.
 func (a Addresses) SetLatency(ctx context.Context, d time.Duration) error {
 	return a.control(ctx, http.MethodPost, "/latency?"+url.Values{"d": {d.String()}}.Encode(), nil)
+}
+
+// SetOpen shuts OTLP/HTTP, so that connections to it are refused, and opens it
+// again; it is open at first.
+func (a Addresses) SetOpen(ctx context.Context, open bool) error {
+	return a.control(ctx, http.MethodPost, "/door?"+url.Values{"open": {strconv.FormatBool(open)}}.Encode(), nil)
 }
 
 func (a Addresses) control(ctx context.Context, method, path string, answer any) error {

@@ -19,10 +19,12 @@ import (
 
 // order is what the parent tells a child.
 type order struct {
-	Row   string         `json:"row"`
-	Shape string         `json:"shape"`
-	Bin   string         `json:"bin"`
-	Sink  sink.Addresses `json:"sink"`
+	Row   string `json:"row"`
+	Shape string `json:"shape"`
+	// Load is the shape of another suite, nil for those of this one.
+	Load *Load          `json:"load,omitempty"`
+	Bin  string         `json:"bin"`
+	Sink sink.Addresses `json:"sink"`
 }
 
 // Child is the process of a case: it reads an order and writes a sample.
@@ -62,12 +64,18 @@ const warmUp = 300 * time.Millisecond
 // measureWay opens the row, drives the shape and closes it again, whatever
 // happens in between.
 func measureWay(ctx context.Context, o order) (sample suite.Sample, err error) {
-	row, err1 := findRow(o.Row)
-	shape, err2 := findShape(o.Shape)
-	if err := errors.Join(err1, err2); err != nil {
+	row, err := findRow(o.Row)
+	if err != nil {
 		return nil, err
 	}
-	r := rig{sink: o.Sink, bin: o.Bin, http: o.Sink.HTTP, lossy: shape.lossy}
+	var load Load
+	var shape shape
+	if o.Load != nil {
+		load, shape = *o.Load, o.Load.shape()
+	} else if shape, err = findShape(o.Shape); err != nil {
+		return nil, err
+	}
+	r := rig{exporters: load.Exporters, sink: o.Sink, bin: o.Bin, http: o.Sink.HTTP, lossy: shape.lossy}
 	if shape.dead {
 		r.http = o.Sink.Dead
 	}
@@ -87,8 +95,11 @@ func measureWay(ctx context.Context, o order) (sample suite.Sample, err error) {
 			err = errors.Join(err, fmt.Errorf("close: %w", closed))
 		}
 	}()
-	c := &child{order: o, row: row, shape: shape, way: w}
-	c.driver = &driver{way: w}
+	c := &child{order: o, row: row, shape: shape, way: w, exporters: uint64(max(1, load.Exporters))}
+	c.driver = &driver{way: w, room: load.room()}
+	if load.Attributes > 0 {
+		w.produce = func() func(int) { return produceMany(w.provider, load.Attributes) }
+	}
 	if shape.timed {
 		provider := newProvider(timed{w.processor, &c.driver.inOnEnd})
 		w.produce = func() func(int) { return produceWith(provider) }
@@ -103,6 +114,8 @@ type child struct {
 	shape  shape
 	way    *way
 	driver *driver
+	// exporters is how many get every span.
+	exporters uint64
 }
 
 // reading is what the clocks and counters say at a moment.
@@ -111,7 +124,7 @@ type reading struct {
 	host, plugin, sink time.Duration
 	heap               measure.Heap
 	taken              sink.Counts
-	ended, delivered   uint64 // by the books
+	ended, delivered   uint64 // by the books; delivered by each exporter
 }
 
 func (c *child) measure(ctx context.Context) (suite.Sample, error) {
@@ -126,7 +139,11 @@ func (c *child) measure(ctx context.Context) (suite.Sample, error) {
 	if err := c.order.Sink.SetLatency(ctx, 0); err != nil {
 		return nil, err
 	}
-	before, err := c.settle(ctx, c.shape.drive(ctx, c.driver, min(warmUp, c.shape.length)), reading{})
+	warm := c.shape.drive
+	if c.shape.warm != nil {
+		warm = c.shape.warm
+	}
+	before, err := c.settle(ctx, warm(ctx, c.driver, min(warmUp, c.shape.length)), reading{})
 	if err != nil {
 		return nil, fmt.Errorf("warm-up: %w", err)
 	}
@@ -139,7 +156,7 @@ func (c *child) measure(ctx context.Context) (suite.Sample, error) {
 		return nil, err
 	}
 	if c.shape.kill {
-		pid := c.way.plugin()
+		pid := c.way.plugins()[0]
 		killer := time.AfterFunc(c.shape.length/2, func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
 		defer killer.Stop()
 	}
@@ -176,7 +193,7 @@ func (c *child) settle(ctx context.Context, made uint64, before reading) (readin
 		return reading{}, fmt.Errorf("flush: %w", err)
 	}
 	if !c.row.nowhere && !c.shape.lossy {
-		if _, err := c.order.Sink.AwaitSpans(ctx, before.taken.Spans+made, sinkPatience); err != nil {
+		if _, err := c.order.Sink.AwaitSpans(ctx, before.taken.Spans+made*c.exporters, sinkPatience); err != nil {
 			return reading{}, err
 		}
 	}
@@ -187,11 +204,13 @@ func (c *child) read(ctx context.Context) (r reading, err error) {
 	r.at = time.Now()
 	r.host = measure.SelfCPU()
 	r.heap = measure.ReadHeap()
-	if c.way.plugin != nil {
-		// One that was killed has taken its clock with it.
-		r.plugin, err = measure.ProcessCPU(c.way.plugin())
-		if err != nil && !c.shape.kill {
-			return r, err
+	if c.way.plugins != nil && !c.shape.kill { // one that was killed has taken its clock with it
+		for _, pid := range c.way.plugins() {
+			cpu, err := measure.ProcessCPU(pid)
+			if err != nil {
+				return r, err
+			}
+			r.plugin += cpu
 		}
 	}
 	if r.sink, err = c.order.Sink.CPU(); err != nil {
@@ -202,7 +221,10 @@ func (c *child) read(ctx context.Context) (r reading, err error) {
 		if err := s.Check(); err != nil {
 			return r, fmt.Errorf("books: %w", err)
 		}
-		r.ended, r.delivered = s.Ended, s.Exporters[0].Delivered
+		r.ended = s.Ended
+		for _, x := range s.Exporters {
+			r.delivered += x.Delivered
+		}
 	}
 	r.taken, err = c.order.Sink.Counts(ctx)
 	return r, err
@@ -214,7 +236,7 @@ func (c *child) sample(made uint64, before, after reading) (suite.Sample, error)
 	delivered := taken
 	twice := uint64(0)
 	if c.row.nowhere {
-		delivered = made
+		delivered = made * c.exporters
 	}
 	if c.way.host != nil {
 		ended := after.ended - before.ended
@@ -230,6 +252,7 @@ func (c *child) sample(made uint64, before, after reading) (suite.Sample, error)
 		}
 		twice = taken - delivered
 	}
+	delivered /= c.exporters // a span is delivered once it is so by all
 	if !c.shape.lossy && (delivered != made || twice != 0) {
 		return nil, fmt.Errorf("%d spans were made, %d delivered, and %d more than once: nothing can be said of their cost%s", made, delivered, twice, c.books())
 	}
@@ -283,11 +306,13 @@ func (c *child) addCosts(s suite.Sample, delivered float64, before, after readin
 	if rss, err := measure.PeakRSS(os.Getpid()); err == nil {
 		s[suite.Of(suite.PeakRSS, "host")] = float64(rss) / (1 << 20)
 	}
-	if c.way.plugin == nil {
+	if c.way.plugins == nil {
 		return
 	}
-	if rss, err := measure.PeakRSS(c.way.plugin()); err == nil {
-		s[suite.Of(suite.PeakRSS, "plugin")] = float64(rss) / (1 << 20)
+	for _, pid := range c.way.plugins() {
+		if rss, err := measure.PeakRSS(pid); err == nil {
+			s[suite.Of(suite.PeakRSS, "plugin")] = max(s[suite.Of(suite.PeakRSS, "plugin")], float64(rss)/(1<<20))
+		}
 	}
 	if c.shape.kill { // the first plugin's clock is gone
 		return

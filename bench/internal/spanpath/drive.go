@@ -16,6 +16,8 @@ type driver struct {
 	// made counts spans by chunk, answered what the watch has last read of our
 	// host's books: what lies in between waits. With other rows they are not used.
 	made, answered atomic.Uint64
+	// room is how many spans may wait in our host before the load does.
+	room uint64
 	// onEnds is what the processor's OnEnd took, in shapes that time it: the mean
 	// of each burst. inOnEnd is the sum of the one under way.
 	onEnds  measure.Histogram
@@ -68,7 +70,7 @@ const fullPause = time.Millisecond
 // await returns when there is room for n more spans, and counts them.
 func (d *driver) await(n int) {
 	made := d.made.Add(uint64(n))
-	for d.way.host != nil && made > d.answered.Load()+mostWaiting {
+	for d.way.host != nil && made > d.answered.Load()+d.room {
 		time.Sleep(fullPause)
 	}
 }
@@ -97,14 +99,16 @@ func saturate(producers int) drive {
 }
 
 // paced has producers make spans at a rate of all together, in a small burst
-// each millisecond; each is timed. One that has fallen behind catches up.
+// each millisecond, or one by one where they are fewer; each is timed. One that
+// has fallen behind catches up.
 func paced(producers, rate int) drive {
+	pause := max(time.Millisecond, time.Second*time.Duration(producers)/time.Duration(rate))
 	return func(_ context.Context, d *driver, length time.Duration) uint64 {
 		began := time.Now()
 		return d.each(producers, func(_ int, h *measure.Histogram) (made uint64) {
 			span := d.way.produce()
 			for next := began; ; {
-				next = next.Add(time.Millisecond)
+				next = next.Add(pause)
 				time.Sleep(time.Until(next))
 				since := time.Since(began)
 				if since > length {
@@ -189,7 +193,11 @@ func (d *driver) watch(ctx context.Context) {
 		}
 		if d.way.host != nil {
 			s := d.way.host.Stats()
-			d.answered.Store(s.Ended - s.Exporters[0].Waiting)
+			waiting := uint64(0)
+			for _, x := range s.Exporters {
+				waiting = max(waiting, x.Waiting)
+			}
+			d.answered.Store(s.Ended - waiting)
 		}
 	}
 }

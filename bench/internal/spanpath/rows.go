@@ -32,6 +32,10 @@ type rig struct {
 	http string
 	// lossy: the row runs as it would by default, and drops what it must.
 	lossy bool
+	// hasty: plugins are not waited for, as a service does not.
+	hasty bool
+	// exporters is how many get every span; zero: one.
+	exporters int
 	// queue is how many spans must find room while nothing is taken out; zero:
 	// the row's default.
 	queue int
@@ -42,16 +46,20 @@ type way struct {
 	// produce gives a function that makes and ends one span, the i-th of a
 	// producer; each producer has its own.
 	produce func() func(i int)
+	// provider is what produce asks for spans.
+	provider trace.TracerProvider
 	// processor takes finished spans; nil for rows without the SDK.
 	processor sdktrace.SpanProcessor
 	// flush returns when all that has ended is delivered, or given up.
 	flush func(ctx context.Context) error
 	close func(ctx context.Context) error
+	// ready returns when the plugins are; nil for rows that have none.
+	ready func(ctx context.Context) error
 	// host is ours, nil for the peers.
 	host *host.Host
-	// plugin is the process of a plugin, zero for rows that have none; with our
-	// host it is asked for again, for it may have another.
-	plugin func() int
+	// plugins are the processes of plugins, nil for rows that have none; with our
+	// host they are asked for again, for it may have others.
+	plugins func() []int
 }
 
 // The names of the rows, which claims refer to.
@@ -93,10 +101,12 @@ var floorRows = []row{
 }
 
 func openNoop(context.Context, rig) (*way, error) {
+	provider := noop.NewTracerProvider()
 	return &way{
-		produce: func() func(int) { return produceWith(noop.NewTracerProvider()) },
-		flush:   func(context.Context) error { return nil },
-		close:   func(context.Context) error { return nil },
+		produce:  func() func(int) { return produceWith(provider) },
+		provider: provider,
+		flush:    func(context.Context) error { return nil },
+		close:    func(context.Context) error { return nil },
 	}, nil
 }
 
@@ -110,18 +120,29 @@ func (nothing) Shutdown(context.Context) error                  { return nil }
 
 func openFloor(context.Context, rig) (*way, error) { return sdkWay(nothing{}), nil }
 
-func newProvider(processor sdktrace.SpanProcessor) *sdktrace.TracerProvider {
-	return sdktrace.NewTracerProvider(
-		sdktrace.WithSpanProcessor(processor),
-		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "bench"))))
+// mostAttributes is more than any span here has.
+const mostAttributes = 256
+
+func newProvider(processors ...sdktrace.SpanProcessor) *sdktrace.TracerProvider {
+	limits := sdktrace.NewSpanLimits()
+	limits.AttributeCountLimit = mostAttributes
+	options := []sdktrace.TracerProviderOption{
+		sdktrace.WithRawSpanLimits(limits),
+		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "bench"))),
+	}
+	for _, p := range processors {
+		options = append(options, sdktrace.WithSpanProcessor(p))
+	}
+	return sdktrace.NewTracerProvider(options...)
 }
 
-// sdkWay is the SDK with one processor.
-func sdkWay(processor sdktrace.SpanProcessor) *way {
-	provider := newProvider(processor)
+// sdkWay is the SDK with its processors, mostly one.
+func sdkWay(processors ...sdktrace.SpanProcessor) *way {
+	provider := newProvider(processors...)
 	return &way{
 		produce:   func() func(int) { return produceWith(provider) },
-		processor: processor,
+		provider:  provider,
+		processor: processors[0],
 		flush:     provider.ForceFlush,
 		close:     provider.Shutdown,
 	}

@@ -33,7 +33,7 @@ func openNaive(ctx context.Context, r rig) (*way, error) {
 		process.Kill()
 		return nil, err
 	}
-	w.plugin = func() int { return cmd.Process.Pid }
+	w.plugins = func() []int { return []int{cmd.Process.Pid} }
 	return w, nil
 }
 
@@ -54,7 +54,7 @@ func naiveWay(ctx context.Context, process *goplugin.Client, r rig) (*way, error
 	if err != nil {
 		return nil, err
 	}
-	w := bspWay(exporter, r)
+	w := bspWay(r, exporter)
 	shutdown := w.close
 	w.close = func(ctx context.Context) error {
 		err := shutdown(ctx)

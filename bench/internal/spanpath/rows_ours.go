@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/servetrace/servetrace/host"
@@ -32,7 +34,7 @@ const spanHeap = 4 << 10
 func ours(plugin string, variables ...string) func(context.Context, rig) (*way, error) {
 	return func(ctx context.Context, r rig) (*way, error) {
 		cfg := host.Config{
-			Plugins: filepath.Join(r.bin, "plugins", plugin),
+			Plugins: entries(filepath.Join(r.bin, "plugins", plugin), max(1, r.exporters)),
 			Environ: append(variables, "PATH=/usr/bin:/bin",
 				"OTEL_EXPORTER_OTLP_ENDPOINT=http://"+r.http, "DD_TRACE_AGENT_URL=http://"+r.sink.Datadog),
 			// The benchmark's binaries may lie in a folder that others can write.
@@ -50,8 +52,17 @@ func ours(plugin string, variables ...string) func(context.Context, rig) (*way, 
 		}
 		w := sdkWay(h)
 		w.host = h
-		w.plugin = func() int { return h.Stats().Exporters[0].PID }
-		if err := awaitReady(ctx, h); err != nil {
+		w.plugins = func() (ids []int) {
+			for _, x := range h.Stats().Exporters {
+				ids = append(ids, x.PID)
+			}
+			return ids
+		}
+		w.ready = func(ctx context.Context) error { return awaitReady(ctx, h) }
+		if r.hasty {
+			return w, nil
+		}
+		if err := w.ready(ctx); err != nil {
 			_ = w.close(ctx)
 			return nil, err
 		}
@@ -59,19 +70,30 @@ func ours(plugin string, variables ...string) func(context.Context, rig) (*way, 
 	}
 }
 
+// entries is a list of plugins, so many times the same.
+func entries(path string, n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("%s%d=%s", filepath.Base(path), i+1, path)
+	}
+	return strings.Join(list, ",")
+}
+
 func awaitReady(ctx context.Context, h *host.Host) error {
 	for deadline := time.Now().Add(10 * time.Second); ; {
-		x := h.Stats().Exporters[0]
-		if x.State == host.StateReady {
+		list := h.Stats().Exporters
+		i := slices.IndexFunc(list, func(x host.ExporterStats) bool { return x.State != host.StateReady })
+		if i < 0 {
 			return nil
 		}
+		x := list[i]
 		if time.Now().After(deadline) {
 			return fmt.Errorf("plugin %s is %v: %s", x.Path, x.State, x.LastError)
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(time.Millisecond):
 		}
 	}
 }

@@ -16,8 +16,9 @@ var peerRows = []row{
 	{name: rowNaive, doc: "the SDK's batch processor with an exporter made by go-plugin's guide: messages over gRPC, decoded, encoded and posted", open: openNaive},
 }
 
-// bspWay is the SDK's batch processor; it blocks where nothing may be lost.
-func bspWay(exporter sdktrace.SpanExporter, r rig) *way {
+// bspWay is the SDK's batch processor, one for each exporter; it blocks where
+// nothing may be lost.
+func bspWay(r rig, exporters ...sdktrace.SpanExporter) *way {
 	var options []sdktrace.BatchSpanProcessorOption
 	if !r.lossy {
 		options = append(options, sdktrace.WithBlocking())
@@ -25,7 +26,11 @@ func bspWay(exporter sdktrace.SpanExporter, r rig) *way {
 	if r.queue > 0 {
 		options = append(options, sdktrace.WithMaxQueueSize(r.queue))
 	}
-	return sdkWay(sdktrace.NewBatchSpanProcessor(exporter, options...))
+	var processors []sdktrace.SpanProcessor
+	for _, x := range exporters {
+		processors = append(processors, sdktrace.NewBatchSpanProcessor(x, options...))
+	}
+	return sdkWay(processors...)
 }
 
 type noExporter struct{}
@@ -33,14 +38,18 @@ type noExporter struct{}
 func (noExporter) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
 func (noExporter) Shutdown(context.Context) error                             { return nil }
 
-func openBSPNoop(_ context.Context, r rig) (*way, error) { return bspWay(noExporter{}, r), nil }
+func openBSPNoop(_ context.Context, r rig) (*way, error) { return bspWay(r, noExporter{}), nil }
 
 func openBSPHTTP(ctx context.Context, r rig) (*way, error) {
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithInsecure(), otlptracehttp.WithEndpoint(r.http))
-	if err != nil {
-		return nil, err
+	var exporters []sdktrace.SpanExporter
+	for range max(1, r.exporters) {
+		exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithInsecure(), otlptracehttp.WithEndpoint(r.http))
+		if err != nil {
+			return nil, err
+		}
+		exporters = append(exporters, exporter)
 	}
-	return bspWay(exporter, r), nil
+	return bspWay(r, exporters...), nil
 }
 
 func openBSPGzip(ctx context.Context, r rig) (*way, error) {
@@ -49,7 +58,7 @@ func openBSPGzip(ctx context.Context, r rig) (*way, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bspWay(exporter, r), nil
+	return bspWay(r, exporter), nil
 }
 
 func openBSPGRPC(ctx context.Context, r rig) (*way, error) {
@@ -57,5 +66,5 @@ func openBSPGRPC(ctx context.Context, r rig) (*way, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bspWay(exporter, r), nil
+	return bspWay(r, exporter), nil
 }

@@ -15,6 +15,8 @@ type shape struct {
 	// length is how long spans are made, once warm.
 	length time.Duration
 	drive  drive
+	// warm is what warms up, where drive is too slow for that; nil: drive.
+	warm drive
 	// watched: producers wait while too many spans wait, see driver.await.
 	watched bool
 	// lossy: spans may be lost, and how many is what is asked. All rows run as
