@@ -113,7 +113,7 @@ func (p *proxy) record(x *exchange) {
 		method = semconv.MethodWebSocket
 	}
 	ingress.Done(metrics.Outcome{
-		Route:   x.name,
+		Route:   x.request.Route,
 		Method:  method,
 		Status:  x.status,
 		Failed:  tracing.ProxyResult{StatusCode: x.status, Err: x.err}.Failed(x.protocol),
@@ -129,12 +129,12 @@ func (p *proxy) record(x *exchange) {
 	}
 	e := entry{
 		method: method, status: x.status, took: took,
-		client: x.r.RemoteAddr, requestID: x.id, replica: x.replica, err: x.err,
+		client: x.r.RemoteAddr, requestID: x.request.ID, replica: x.replica, err: x.err,
 	}
 	if x.route == nil {
 		e.path = x.r.URL.Path
 	} else {
-		e.route, e.app, e.deployment = x.name, x.route.app, x.route.deployment
+		e.route, e.app, e.deployment = x.request.Route, x.route.app, x.route.deployment
 	}
 	p.access.write(ctx, level, "request", e)
 }
@@ -161,7 +161,7 @@ func (x *exchange) level() slog.Level {
 // looks for something: one request may make many calls, each call's error goes
 // to its caller, and a panic has a line of its own.
 func (u *running) logCall(method string, took time.Duration, err error) {
-	if !u.replica.access.enabled(u, slog.LevelDebug) {
+	if !u.replica.access.enabled(u.user, slog.LevelDebug) {
 		return
 	}
 	code := "OK"
@@ -172,7 +172,7 @@ func (u *running) logCall(method string, took time.Duration, err error) {
 	default:
 		code = "ERROR"
 	}
-	u.replica.access.write(u, slog.LevelDebug, "call", entry{
+	u.replica.access.write(u.user, slog.LevelDebug, "call", entry{
 		method: "CALL", code: code, took: took, requestID: u.request.ID,
 		route: u.request.Route, callMethod: cmp.Or(method, semconv.DefaultCallMethod),
 		app: u.request.App, deployment: u.request.Deployment, replica: u.replica.info.ReplicaID.UniqueID,

@@ -66,10 +66,13 @@ func (d *Deployment) checkMethods() error {
 
 // functionCall is a call of a function by handle.
 type functionCall[In, Out any] struct {
-	h   *Handle[In, Out]
-	in  In
-	out Out
+	h    *Handle[In, Out]
+	in   In
+	out  Out
+	room running
 }
+
+func (c *functionCall[In, Out]) running() *running { return &c.room }
 
 func (c *functionCall[In, Out]) start() tracing.ReplicaStart { return c.h.replicaStart(false) }
 func (c *functionCall[In, Out]) modelID() string             { return c.h.model }
@@ -102,7 +105,10 @@ type streamCall[In, Out any] struct {
 
 	last    Out  // came with the error that ended the stream
 	stopped bool // the caller wants no more
+	room    running
 }
+
+func (c *streamCall[In, Out]) running() *running { return &c.room }
 
 func (c *streamCall[In, Out]) start() tracing.ReplicaStart { return c.h.replicaStart(true) }
 func (c *streamCall[In, Out]) modelID() string             { return c.h.model }
@@ -110,7 +116,7 @@ func (c *streamCall[In, Out]) modelID() string             { return c.h.model }
 // invoke implements [call]. An error that ends the stream is not for the caller
 // yet: by then the slot is to be free, and the span to have ended.
 func (c *streamCall[In, Out]) invoke(ctx context.Context, _ *replica) error {
-	u := runningIn(ctx)
+	u := &c.room
 	for out, err := range c.h.f(ctx, c.in) {
 		if err != nil {
 			c.last = out
@@ -130,7 +136,7 @@ func (c *streamCall[In, Out]) invoke(ctx context.Context, _ *replica) error {
 // end implements [call]. A caller that left its loop, by whatever way, is no
 // error of the stream.
 func (c *streamCall[In, Out]) end(ctx context.Context, err error) (tracing.ReplicaResult, error) {
-	if runningIn(ctx).inCaller {
+	if c.room.inCaller {
 		c.stopped, err = true, nil
 	}
 	return endOfCall(ctx, err), err

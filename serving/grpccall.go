@@ -38,6 +38,7 @@ type rpc struct {
 	span    trace.SpanContext // of the proxy span; zero where it does not record
 	ctx     context.Context   // with the proxy span; nil without an app
 	replica string            // unique id; empty until one took the call
+	room    running
 
 	// Of its context: see rpcContext.
 	ending   context.Context
@@ -80,6 +81,10 @@ var (
 	_ grpc.ServerStream = (*rpc)(nil)
 )
 
+// running implements [call].
+func (c *rpc) running() *running { return &c.room }
+
+// start implements [call].
 func (c *rpc) start() tracing.ReplicaStart {
 	return tracing.ReplicaStart{
 		Protocol:   tracing.GRPC,

@@ -36,8 +36,10 @@ func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // httpCall is an HTTP request as a replica answers it.
 type httpCall struct {
-	resp *response
-	r    *http.Request
+	x    *exchange
+	r    *http.Request // as the app sees it
+	seen http.Request  // as the handler does, with its context
+	room running
 
 	mu  sync.Mutex
 	err error // the first that a HandlerFunc returned
@@ -45,33 +47,37 @@ type httpCall struct {
 
 var _ call = (*httpCall)(nil)
 
+func (c *httpCall) running() *running { return &c.room }
+
 func (c *httpCall) start() tracing.ReplicaStart {
-	return tracing.ReplicaStart{Protocol: c.resp.upgrade.protocol(), Method: c.r.Method}
+	return tracing.ReplicaStart{Protocol: c.x.protocol, Method: c.r.Method}
 }
 
-func (c *httpCall) modelID() string { return ModelID(c.resp.ctx) } // the proxy's
+func (c *httpCall) modelID() string { return c.x.request.ModelID }
 
 // invoke implements [call].
 func (c *httpCall) invoke(ctx context.Context, r *replica) error {
-	c.r = c.r.WithContext(ctx)
-	if c.resp.body != nil {
-		c.r.Body = c.resp.body
+	c.seen = *c.r.WithContext(ctx)
+	resp := &c.x.resp
+	if resp.body != nil {
+		c.seen.Body = resp.body
 	}
-	r.handler.ServeHTTP(c.resp, c.r)
+	r.handler.ServeHTTP(resp, &c.seen)
 	if err := c.failure(); err != nil {
 		return err
 	}
-	c.resp.outlast()
+	resp.outlast()
 	return nil
 }
 
 // end implements [call].
 func (c *httpCall) end(_ context.Context, err error) (tracing.ReplicaResult, error) {
-	if c.r.MultipartForm != nil { // net/http cleans up after its own request only, not after a copy
-		_ = c.r.MultipartForm.RemoveAll() // its files are temporary anyway
+	if c.seen.MultipartForm != nil { // net/http cleans up after its own request only, not after a copy
+		_ = c.seen.MultipartForm.RemoveAll() // its files are temporary anyway
 	}
-	err = c.resp.end(err)
-	return tracing.ReplicaResult{StatusCode: replicaStatus(c.resp, err), Err: spanError(err)}, err
+	resp := &c.x.resp
+	err = resp.end(err)
+	return tracing.ReplicaResult{StatusCode: replicaStatus(resp, err), Err: spanError(err)}, err
 }
 
 func (c *httpCall) fail(err error) {

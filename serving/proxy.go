@@ -22,6 +22,7 @@ type proxy struct {
 	listing   []byte        // the body of /-/routes
 	notReady  func() string // why a deployment takes no requests; empty where all do
 	work      *work
+	workers   *workers
 	watch     *watch
 	metrics   *metrics.Proxy
 	unrouted  *metrics.Ingress // of requests that matched no route
@@ -55,7 +56,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.health(w, "application/json", p.listing, nil)
 		return
 	}
-	x := &exchange{arrived: time.Now(), r: r, id: requestID(r.Header)}
+	x := &exchange{proxy: p, arrived: time.Now(), r: r, conn: conn}
+	x.request.ID = requestID(r.Header)
 	p.metrics.Began()
 	defer p.record(x)
 	if !p.work.admit() {
@@ -69,7 +71,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rt, path, rawPath, ok := p.routes.match(r.URL)
 	if !ok {
 		x.status = http.StatusNotFound
-		writeText(w, x.status, x.id, fmt.Sprintf(textNotFound, r.URL.Path))
+		writeText(w, x.status, x.request.ID, fmt.Sprintf(textNotFound, r.URL.Path))
 		return
 	}
 	x.route = rt
@@ -101,44 +103,61 @@ func (p *proxy) health(w http.ResponseWriter, contentType string, body []byte, f
 func (p *proxy) refuse(w http.ResponseWriter, x *exchange) {
 	x.status = http.StatusServiceUnavailable
 	w.Header().Set("Connection", "close")
-	writeText(w, x.status, x.id, textDraining)
+	writeText(w, x.status, x.request.ID, textDraining)
 }
 
-// exchange is one request and its response, as the access log tells it.
+// exchange is one request and its response, and a context between the client's
+// and that of the proxy span. All that a request needs is a part of it, so that
+// it is allocated at once.
 type exchange struct {
+	context.Context // the client's, with what came in headers; nil without a route
+
+	proxy   *proxy
+	conn    *connection   // nil: none is known
+	r       *http.Request // as it came
+	request tracing.Request
+	resp    response
+	call    httpCall
+	done    chan outcome // of the handler, or from the watch
+
+	// What the access log tells.
 	arrived  time.Time
-	r        *http.Request    // as it came
-	protocol tracing.Protocol // HTTP or WebSocket
-	id       string
+	protocol tracing.Protocol  // HTTP or WebSocket
 	route    *route            // nil: none matched
-	name     string            // of the route, as in spans
 	span     trace.SpanContext // of the proxy span; zero where it does not record
 	ctx      context.Context   // with the proxy span; nil without a route
 	replica  string            // unique id; empty until one took the request
 	status   int               // what the client was told, or 499
 	cut      bool              // whether its connection or stream was cut
 	err      error             // what ended it otherwise than by a response
+
+	routed context.Context // that of assign
+	place  assignment
+}
+
+// Value implements [context.Context].
+func (x *exchange) Value(key any) any {
+	if _, is := key.(tracing.RequestKey); is {
+		return &x.request
+	}
+	return x.Context.Value(key)
 }
 
 // serve answers a request that matched a route, and fills in x; r is the request
 // as the app sees it.
 func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
-	x.name = x.route.name(r)
+	x.request.App, x.request.Deployment = x.route.app, x.route.deployment
+	x.request.Route, x.request.ModelID = x.route.name(r), modelIDOf(r.Header)
+	x.request.Component = p.component
 	ctx, cancel := x.route.withTimeout(r.Context())
 	defer cancel()
 	up := upgradeOf(r)
 	x.protocol = up.protocol()
 	ctx = up.under(ctx)
 	defer up.release()
-	ctx, span := p.tracing.StartProxy(p.tracing.Extract(ctx, r.Header), tracing.ProxyStart{
-		Request: &tracing.Request{
-			ID:         x.id,
-			App:        x.route.app,
-			Deployment: x.route.deployment,
-			Route:      x.name,
-			ModelID:    modelIDOf(r.Header),
-			Component:  p.component,
-		},
+	x.Context = p.tracing.Extract(ctx, r.Header)
+	ctx, span := p.tracing.StartProxy(x, tracing.ProxyStart{
+		Request:   &x.request,
 		Protocol:  x.protocol,
 		Method:    r.Method,
 		RoutePath: x.route.remainder(x.r.URL.Path),
@@ -146,10 +165,10 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 		HTTPRequest: x.r,
 	})
 	x.ctx, x.span = ctx, span.Context()
-	resp := newResponse(ctx, w, r, x.id, x.route.prefix)
-	resp.upgrade = up
-	x.err = p.dispatch(ctx, resp, x, r)
-	x.status, x.cut = p.conclude(resp, x)
+	x.resp.prepare(ctx, w, r, x.request.ID, x.route.prefix)
+	x.resp.upgrade = up
+	x.err = p.dispatch(ctx, &x.resp, x, r)
+	x.status, x.cut = p.conclude(&x.resp, x)
 	span.End(tracing.ProxyResult{StatusCode: x.status, Err: spanError(x.err)})
 }
 
@@ -167,7 +186,7 @@ func (rt *route) withTimeout(ctx context.Context) (context.Context, context.Canc
 // handler that outlasts its time, or that waits for its own client. The slot
 // stays taken until it really returns.
 func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *http.Request) error {
-	routed, a, err := x.route.assign(ctx, tracing.RouterStart{Protocol: resp.upgrade.protocol(), ModelID: ModelID(ctx)})
+	routed, a, err := x.route.assign(ctx, tracing.RouterStart{Protocol: resp.upgrade.protocol(), ModelID: x.request.ModelID})
 	if err != nil {
 		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the very same
 			return causeOf(ctx)
@@ -175,25 +194,19 @@ func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *ht
 		return err
 	}
 	x.replica = a.replica().UniqueID
-	done := make(chan outcome, 2)
-	p.watch.add(&resp.watched, connectionOf(r), done)
+	x.routed, x.place, x.call.x, x.call.r = routed, a, x, r
+	x.done = make(chan outcome, 2)
+	p.watch.add(&resp.watched, x.conn, x.done)
 	defer p.watch.remove(&resp.watched)
 	p.work.handlerStarts()
-	go func() {
-		err := errGoexit
-		defer func() {
-			done <- outcome{err: err} // the slot is free: the client may come back at once
-			p.work.handlerDone()
-		}()
-		err = a.run(routed, &httpCall{resp: resp, r: r})
-	}()
-	returned, cause := p.await(ctx, resp, done, a.cut())
+	p.workers.start(x)
+	returned, cause := p.await(ctx, resp, x.done, a.cut())
 	if returned {
 		return cause
 	}
 	found, complete := resp.take(cause)
 	for found == ended {
-		if o := <-done; o.stall == noStall {
+		if o := <-x.done; o.stall == noStall {
 			return o.err
 		}
 	}
@@ -208,6 +221,16 @@ func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *ht
 		return nil
 	}
 	return cause
+}
+
+// work implements [job]: it has the replica answer.
+func (x *exchange) work() {
+	err := errGoexit
+	defer func() {
+		x.done <- outcome{err: err} // the slot is free: the client may come back at once
+		x.proxy.work.handlerDone()
+	}()
+	err = x.place.run(x.routed, &x.call)
 }
 
 // await waits until the handler has returned, which gives its error, or until
@@ -274,9 +297,9 @@ func (p *proxy) textFor(status int, x *exchange) string {
 	switch status {
 	case http.StatusRequestTimeout:
 		if errors.Is(err, ErrClientStalled) {
-			return fmt.Sprintf(textStalled, x.id, p.watch.limit.Seconds())
+			return fmt.Sprintf(textStalled, x.request.ID, p.watch.limit.Seconds())
 		}
-		return fmt.Sprintf(textTimeout, x.id, x.route.timeout.Seconds())
+		return fmt.Sprintf(textTimeout, x.request.ID, x.route.timeout.Seconds())
 	case http.StatusServiceUnavailable:
 		return textDraining
 	}

@@ -54,6 +54,8 @@ func ModelID(ctx context.Context) string {
 // calls by handle and other protocols. One replica runs it, once: it calls
 // start, invoke and end in that order, on one goroutine.
 type call interface {
+	// running is room for what the replica keeps of the call.
+	running() *running
 	// start tells what is called, for the replica span. Request is the
 	// replica's to fill.
 	start() tracing.ReplicaStart
@@ -68,11 +70,13 @@ type call interface {
 	end(ctx context.Context, err error) (tracing.ReplicaResult, error)
 }
 
-// running is a call while a replica runs it, and the context of its user's code.
-// It is all that a replica needs for a call, in one piece.
+// running is a call while a replica runs it, and a context between that of its
+// caller and that of its user's code. It is a part of the call: all that a
+// request needs is allocated at once.
 type running struct {
-	context.Context // that of the replica span
+	context.Context // the caller's: that of assign
 
+	user    context.Context // with the replica span
 	replica *replica
 	call    call
 	request tracing.Request
@@ -92,6 +96,8 @@ func (u *running) Value(key any) any {
 		return u
 	case scope.Key:
 		return &u.scope
+	case tracing.RequestKey:
+		return &u.request
 	}
 	return u.Context.Value(key)
 }
@@ -174,24 +180,15 @@ func (r *replica) models() []string {
 // run implements [runner]. It is all done in deferred calls, because user code
 // may end its goroutine by runtime.Goexit.
 func (r *replica) run(ctx context.Context, c call) (err error) {
-	outer := tracing.RequestFromContext(ctx)
-	u := &running{
-		replica: r,
-		call:    c,
-		request: tracing.Request{
-			ID:         outer.ID,
-			App:        r.info.App,
-			Deployment: r.info.Deployment,
-			Route:      outer.Route,
-			ModelID:    c.modelID(),
-			Component:  r.component,
-		},
-		scope: scope.Call{Replica: r.scope},
-	}
+	u := c.running()
+	u.Context, u.replica, u.call, u.scope.Replica = ctx, r, c, r.scope
+	u.request.Continue(tracing.RequestFromContext(ctx))
+	u.request.App, u.request.Deployment = r.info.App, r.info.Deployment
+	u.request.ModelID, u.request.Component = c.modelID(), r.component
 	start := c.start()
 	start.Request = &u.request
-	ctx, span := r.tracing.StartReplica(ctx, start)
-	u.Context = ctx
+	user, span := r.tracing.StartReplica(u, start)
+	u.user = user
 	began := time.Now()
 	r.scope.Metrics.Began()
 
@@ -199,7 +196,7 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 	defer func() {
 		u.scope.End()
 		var result tracing.ReplicaResult
-		result, err = c.end(u, err)
+		result, err = c.end(u.user, err)
 		span.End(result)
 		took := time.Since(began)
 		r.scope.Metrics.Done(u.request.Route, took, err != nil, span.Context())
@@ -227,11 +224,11 @@ func (u *running) invoke() (err error) {
 			err = p
 		}
 	}()
-	return scope.Touch(u.call.invoke(u, u.replica))
+	return scope.Touch(u.call.invoke(u.user, u.replica))
 }
 
 func (u *running) logPanic(p *tracing.PanicError) {
-	u.replica.log.LogAttrs(u, slog.LevelError, "handler panicked",
+	u.replica.log.LogAttrs(u.user, slog.LevelError, "handler panicked",
 		slog.String(tracing.LogApp, u.replica.info.App),
 		slog.String(tracing.LogDeployment, u.replica.info.Deployment),
 		slog.String(tracing.LogReplica, u.replica.info.ReplicaID.UniqueID),

@@ -43,11 +43,11 @@ func (p phase) String() string {
 type response struct {
 	ctx       context.Context
 	conn      http.ResponseWriter // the connection's; guarded by mu once the handler runs
-	requestID string
-	request   *http.Request // as the app sees it
-	prefix    string        // of the app's route
-	body      *requestBody  // nil if there is none
-	upgrade   *upgrade      // nil if the request asks for none
+	requestID [1]string           // as a header has it
+	request   *http.Request       // as the app sees it
+	prefix    string              // of the app's route
+	body      *requestBody        // nil if there is none
+	upgrade   *upgrade            // nil if the request asks for none
 	watched   watched
 	stalled   atomic.Bool // its client is held to account for it
 
@@ -68,19 +68,13 @@ var (
 	_ io.StringWriter = (*response)(nil)
 )
 
-// newResponse makes the response to r, a request as the app below prefix sees it.
-func newResponse(ctx context.Context, w http.ResponseWriter, r *http.Request, requestID, prefix string) *response {
-	p := &response{
-		ctx:       ctx,
-		conn:      w,
-		requestID: requestID,
-		request:   r,
-		prefix:    prefix,
-		header:    make(http.Header),
-		left:      -1,
-	}
+// prepare makes p the response to r, a request as the app below prefix sees it.
+func (p *response) prepare(ctx context.Context, w http.ResponseWriter, r *http.Request, requestID, prefix string) {
+	p.ctx, p.conn, p.request, p.prefix = ctx, w, r, prefix
+	p.requestID[0] = requestID
+	p.header = make(http.Header)
+	p.left = -1
 	p.body = newRequestBody(r, &p.watched)
-	return p
 }
 
 // Header implements [http.ResponseWriter].
@@ -277,7 +271,7 @@ func (p *response) beginLocked(status int) {
 		clear(h) // the handler may have taken back what a 1xx carried
 	}
 	maps.Copy(h, p.header)
-	h[headerRequestID] = []string{p.requestID}
+	h[headerRequestID] = p.requestID[:]
 	if p.prefix != "/" && status >= 300 && status <= 399 {
 		if to, ok := rebase(h.Get("Location"), p.prefix, p.request.URL.Path); ok {
 			h.Set("Location", to)
@@ -294,7 +288,11 @@ func (p *response) beginLocked(status int) {
 }
 
 func declaredLength(h http.Header) int64 {
-	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
+	declared := h["Content-Length"]
+	if len(declared) == 0 {
+		return -1
+	}
+	if n, err := strconv.ParseInt(declared[0], 10, 64); err == nil && n >= 0 {
 		return n
 	}
 	return -1
@@ -404,7 +402,7 @@ func (p *response) reply(status int, text string, retryAfter string) {
 	if retryAfter != "" {
 		h.Set("Retry-After", retryAfter)
 	}
-	writeText(p.conn, status, p.requestID, text)
+	writeText(p.conn, status, p.requestID[0], text)
 }
 
 // abandon prepares the connection for the return from a request whose handler

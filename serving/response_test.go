@@ -13,13 +13,20 @@ import (
 	"time"
 )
 
+// prepared is a response that is the handler's.
+func prepared(ctx context.Context, w http.ResponseWriter, r *http.Request, requestID, prefix string) *response {
+	p := new(response)
+	p.prepare(ctx, w, r, requestID, prefix)
+	return p
+}
+
 // TestOneWriterConcurrentSafe lets handler and proxy race for the response:
 // whoever gets it, the client has one whole answer.
 func TestOneWriterConcurrentSafe(t *testing.T) {
 	for range 500 {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		rec := httptest.NewRecorder()
-		p := newResponse(ctx, rec, httptest.NewRequest("GET", "/", nil), "id", "/")
+		p := prepared(ctx, rec, httptest.NewRequest("GET", "/", nil), "id", "/")
 		var wg sync.WaitGroup
 		var wrote, ended error
 		wg.Go(func() {
@@ -57,7 +64,7 @@ func TestOneWriterConcurrentSafe(t *testing.T) {
 func TestNoBeginAfterTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	rec := httptest.NewRecorder()
-	p := newResponse(ctx, rec, httptest.NewRequest("GET", "/", nil), "id", "/")
+	p := prepared(ctx, rec, httptest.NewRequest("GET", "/", nil), "id", "/")
 	cancel(ErrShuttingDown)
 	p.WriteHeader(http.StatusTeapot)
 	if _, err := p.Write([]byte("x")); err != ErrShuttingDown {
@@ -219,7 +226,7 @@ func (c *stuckConn) SetWriteDeadline(t time.Time) error {
 // connection has no deadline for its next request.
 func TestDeadlineIsTakenBack(t *testing.T) {
 	c := &stuckConn{httptest.NewRecorder(), make(chan time.Time, 2)}
-	p := newResponse(t.Context(), c, httptest.NewRequest("GET", "/", nil), "id", "/")
+	p := prepared(t.Context(), c, httptest.NewRequest("GET", "/", nil), "id", "/")
 	p.mu.Lock() // as a write does
 	found := make(chan phase, 1)
 	go func() {

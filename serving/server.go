@@ -191,6 +191,7 @@ func newProxy(s *Server, routes []*route, tp *tracing.Provider) *proxy {
 		listing:   listing,
 		notReady:  s.notReady,
 		work:      s.work,
+		workers:   s.workers,
 		watch:     s.watch,
 		metrics:   counts,
 		unrouted:  counts.Ingress("", ""),

@@ -116,7 +116,7 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 	if s.Protocol == GRPC {
 		s.Request.rpcMethod = s.Method
 	}
-	ctx = ContextWithRequest(ctx, s.Request)
+	ctx = s.Request.carry(ctx)
 	family := semconv.SpanProxyHTTP
 	switch s.Protocol {
 	case WebSocket:

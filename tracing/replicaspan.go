@@ -45,10 +45,10 @@ type ReplicaSpan struct {
 // should be the router's. The returned context carries the Request; it is what
 // the handler gets, and the user's own spans become children of this one.
 func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Context, ReplicaSpan) {
-	if outer := RequestFromContext(ctx); outer != nil {
+	if outer := RequestFromContext(ctx); outer != nil && outer != s.Request {
 		s.Request.came, s.Request.rpcMethod = outer.came, outer.rpcMethod
 	}
-	ctx = ContextWithRequest(ctx, s.Request)
+	ctx = s.Request.carry(ctx)
 	ctx, span := p.start(ctx, semconv.SpanReplica, serverKind)
 	if span == nil {
 		return ctx, ReplicaSpan{}

@@ -106,6 +106,21 @@ type drawn struct {
 	room  [3]attribute.KeyValue // of stamp
 }
 
+// Continue makes r, a new Request, that of another component for the same call
+// as outer: it takes over the ID, the Route and where the call came from.
+func (r *Request) Continue(outer *Request) {
+	r.ID, r.Route = outer.ID, outer.Route
+	r.came, r.rpcMethod = outer.came, outer.rpcMethod
+}
+
+// carry returns ctx with r, which it may have already.
+func (r *Request) carry(ctx context.Context) context.Context {
+	if RequestFromContext(ctx) == r {
+		return ctx
+	}
+	return ContextWithRequest(ctx, r)
+}
+
 // TaskID returns the task id of this call, 48 lower-case hexadecimal digits,
 // drawn at the first use; empty without a Component.
 func (r *Request) TaskID() string { return r.identity().task }
@@ -132,17 +147,19 @@ func (r *Request) identity() *drawn {
 	return d
 }
 
-type requestKey struct{}
+// RequestKey is where a context has its *Request. It is for contexts that carry
+// one themselves, as a field; others are made by ContextWithRequest.
+type RequestKey struct{}
 
 // ContextWithRequest returns a context that carries r. StartProxy and
-// StartReplica do it themselves.
+// StartReplica do it themselves where theirs does not.
 func ContextWithRequest(ctx context.Context, r *Request) context.Context {
-	return context.WithValue(ctx, requestKey{}, r)
+	return context.WithValue(ctx, RequestKey{}, r)
 }
 
 // RequestFromContext returns the Request that ctx carries, or nil.
 func RequestFromContext(ctx context.Context) *Request {
-	r, _ := ctx.Value(requestKey{}).(*Request)
+	r, _ := ctx.Value(RequestKey{}).(*Request)
 	return r
 }
 
