@@ -79,12 +79,13 @@ const (
 	rowOursFull  = "ours, full decode"
 	rowOursSDK   = "ours, otlptracehttp in the plugin"
 	rowOursDD    = "ours, plugins/datadog"
+	rowOursDDRay = "ours, plugins/datadog, raycontext"
 	rowEncodeSDK = "transform + Marshal"
 	rowEncode    = "ours, span to bytes"
 )
 
 // rows are all of them.
-var rows = slices.Concat(floorRows, peerRows, ourRows)
+var rows = slices.Concat(floorRows, peerRows, ourRows, datadogRows)
 
 func findRow(name string) (row, error) {
 	for _, r := range rows {

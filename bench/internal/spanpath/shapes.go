@@ -2,6 +2,7 @@ package spanpath
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -110,15 +111,15 @@ var shapes = []shape{
 	},
 	{
 		name: shapeDense, doc: "one producer, which pauses so that dd-trace-go can keep up: it drops what its queue does not hold",
-		rows:   []string{rowFloor, rowBSPHTTP, rowDatadog, rowOurs, rowOursDD},
+		rows:   []string{rowFloor, rowBSPHTTP, rowDatadog, rowOurs, rowOursDD, rowOursDDRay},
 		length: time.Second, repeats: 5, drive: bursts(400, time.Millisecond), watched: true,
 	},
 }
 
-// allRows are those that are ways.
+// allRows are those that are ways of OTLP.
 func allRows() []string {
 	var names []string
-	for _, r := range rows {
+	for _, r := range slices.Concat(floorRows, peerRows, ourRows) {
 		names = append(names, r.name)
 	}
 	return names

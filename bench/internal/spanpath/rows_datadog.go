@@ -1,0 +1,90 @@
+package spanpath
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/DataDog/dd-trace-go/v2/ddtrace/ext"
+	"github.com/DataDog/dd-trace-go/v2/ddtrace/tracer"
+
+	"github.com/servetrace/servetrace/bench/internal/sink"
+)
+
+var datadogRows = []row{
+	{name: rowDatadog, doc: "Datadog's own tracer, in process: the same span by its API", open: openDatadog},
+	{name: rowOursDD, doc: "our host and plugins/datadog, without Ray's ids", open: ours("datadog", "SERVE_RAY_CONTEXT=off")},
+	{name: rowOursDDRay, doc: "the same as it comes, with Ray's ids on every span", open: ours("datadog")},
+}
+
+// openDatadog starts the tracer with its defaults. The agent takes no
+// statistics, so that it computes none.
+func openDatadog(ctx context.Context, r rig) (*way, error) {
+	before, err := r.sink.Counts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = tracer.Start(tracer.WithAgentURL("http://"+r.sink.Datadog), tracer.WithService("bench"),
+		tracer.WithLogStartup(false), tracer.WithLogger(silent{}))
+	if err != nil {
+		return nil, fmt.Errorf("start Datadog's tracer: %w", err)
+	}
+	var made atomic.Uint64 // and what others had sent before
+	made.Store(before.Spans)
+	return &way{
+		produce: func() func(int) { return produceDatadog(&made) },
+		flush:   func(ctx context.Context) error { return flushDatadog(ctx, r.sink, &made) },
+		close: func(context.Context) error {
+			tracer.Stop()
+			return nil
+		},
+	}, nil
+}
+
+type silent struct{}
+
+func (silent) Log(string) {}
+
+// produceDatadog makes the span of produceWith.
+func produceDatadog(made *atomic.Uint64) func(i int) {
+	return func(i int) {
+		span := tracer.StartSpan("http.server.request", tracer.ResourceName("GET /api/{id}"),
+			tracer.SpanType(ext.SpanTypeWeb), tracer.Tag(ext.SpanKind, ext.SpanKindServer))
+		span.SetTag("http.method", "GET")
+		span.SetTag("http.route", "/api/{id}")
+		span.SetTag("serve.request_id", "1c7e9d3b-0c6a-54e2-f97a-6f1d0a52c7b8")
+		span.SetTag("serve.deployment", "HelloWorld")
+		span.SetTag("http.status_code", 200)
+		span.SetTag("serve.queue_wait_ms", i)
+		span.Finish()
+		made.Add(1)
+	}
+}
+
+// flushPause is how long the tracer's worker is left alone between two flushes.
+const flushPause = 5 * time.Millisecond
+
+// flushDatadog flushes until the agent has all spans: one flush may overtake
+// what is still on its way to the tracer's worker. What its queue has dropped
+// never comes.
+func flushDatadog(ctx context.Context, to sink.Addresses, made *atomic.Uint64) error {
+	for last, same := uint64(0), 0; ; {
+		tracer.Flush()
+		taken, err := to.Counts(ctx)
+		if err != nil || taken.Spans >= made.Load() {
+			return err
+		}
+		if same++; taken.Spans != last {
+			last, same = taken.Spans, 0
+		}
+		if time.Duration(same)*flushPause > sinkPatience {
+			return fmt.Errorf("the tracer has lost %d spans", made.Load()-taken.Spans)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(flushPause):
+		}
+	}
+}
