@@ -96,12 +96,23 @@ func (p *grpcProxy) handle(_ any, stream grpc.ServerStream) error {
 	c := arrivedIn(stream.Context())
 	c.proxy, c.stream, c.arrived = p, stream, time.Now()
 	c.id = fitRequestID(last(c.md, metaRequestID))
-	stream.SetTrailer(metadata.MD{metaRequestID: []string{c.id}})
+	c.giveBackID()
 	p.metrics.Began()
 	defer p.record(c)
 	st := p.answer(c)
 	c.code = st.Code()
 	return st.Err()
+}
+
+// trailers are used again and again: grpc copies what it is given for one.
+var trailers = sync.Pool{New: func() any { return metadata.MD{metaRequestID: {""}} }}
+
+// giveBackID has the client told of the request id, however the call ends.
+func (c *rpc) giveBackID() {
+	md := trailers.Get().(metadata.MD)
+	md[metaRequestID][0] = c.id
+	c.stream.SetTrailer(md)
+	trailers.Put(md)
 }
 
 // answer answers a call, and fills in c. Its span ends before the client learns

@@ -1,7 +1,9 @@
 package serving
 
 import (
+	"fmt"
 	"io"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,6 +75,26 @@ func TestGRPCKinds(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", c.method, diff)
 		}
 	}
+}
+
+// TestGRPCRequestIDsConcurrentSafe: each of many calls at a time gets its own
+// request id back, and only that one.
+func TestGRPCRequestIDsConcurrentSafe(t *testing.T) {
+	r := startGRPC(t, Config{}, testService{})
+	var callers sync.WaitGroup
+	for caller := range 8 {
+		callers.Go(func() {
+			for call := range 40 {
+				want := fmt.Sprintf("%d-%d", caller, call)
+				var trailer metadata.MD
+				_, err := r.stub.UnaryCall(with(patient(t), metaRequestID, want), &pb.SimpleRequest{}, grpc.Trailer(&trailer))
+				if got := trailer[metaRequestID]; err != nil || len(got) != 1 || got[0] != want {
+					t.Errorf("call %s: error %v, request ids %q", want, err, got)
+				}
+			}
+		})
+	}
+	callers.Wait()
 }
 
 // drainSizes writes down the sizes of what a stream sends.
