@@ -49,9 +49,11 @@ PEERS ?=
 BENCH ?= .
 BENCHTIME ?= 1s
 BENCHFLAGS ?=
+# For `make soak`; 2m is enough for a check.
+SOAK_DURATION ?= 1h
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python ray test test-contrib peers test-peers hazards chaos run demo bench bench-quick build-bench microbench lint generate checkgenerate clean help
+.PHONY: all build plugins examples python ray test test-contrib peers test-peers hazards chaos run demo bench bench-quick soak build-bench microbench lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint: what a bare `make` does
 
@@ -143,6 +145,9 @@ bench: build-bench ## Measure everything against its peers, in 15 minutes: bin/b
 
 bench-quick: build-bench ## Measure the headline claims, in two minutes
 	bin/bench/bench run -quick -out bin/bench/quick $(BENCHFLAGS)
+
+soak: build-bench ## Watch memory while the sink is down (SOAK_DURATION=1h): bin/bench/soak/soak.md
+	bin/bench/bench soak -for $(SOAK_DURATION)
 
 build-bench: ## Put the benchmark's programs into bin/bench/
 	$(BUILD) -o bin/bench/plugins/ ./plugins/otlp ./plugins/datadog

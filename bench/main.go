@@ -2,6 +2,7 @@
 // with one sink, and holds the figures against what is claimed.
 //
 //	bench run [-quick] [-suite REGEXP] [-shape REGEXP] [-row REGEXP] [-repeat N] [-out DIR]
+//	bench soak [-for 1h] [-rate N] [-out DIR]   memory while the sink is down
 //	bench report -out DIR DIR...     put the results of several runs into one report
 //	bench list                       what there is
 //
@@ -56,7 +57,7 @@ func main() {
 }
 
 // errUsage ends the program with what it is used for.
-var errUsage = errors.New("usage: bench run|report|list [flags]; bench run -h lists them")
+var errUsage = errors.New("usage: bench run|soak|report|list [flags]; bench run -h lists them")
 
 func dispatch(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -69,6 +70,8 @@ func dispatch(ctx context.Context, args []string) error {
 		return merge(args[1:])
 	case "list":
 		return list(os.Stdout)
+	case "soak":
+		return soak(ctx, args[1:])
 	case "sink":
 		return sink.Serve(ctx, os.Stdin, os.Stdout)
 	case "child":

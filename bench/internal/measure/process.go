@@ -56,6 +56,9 @@ func PeakRSS(pid int) (int64, error) { return statusBytes(pid, "VmHWM:") }
 // RSS is the memory that a living process has resident now, in bytes.
 func RSS(pid int) (int64, error) { return statusBytes(pid, "VmRSS:") }
 
+// AnonymousRSS is the part of RSS that is no file: heap and stacks, in bytes.
+func AnonymousRSS(pid int) (int64, error) { return statusBytes(pid, "RssAnon:") }
+
 // ContextSwitches is how often the threads of a living process have given up a
 // processor by themselves: roughly how often it was woken up.
 func ContextSwitches(pid int) (uint64, error) {

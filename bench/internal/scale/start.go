@@ -29,20 +29,20 @@ const (
 const startRepeats = 5
 
 func startCases() []suite.Case {
-	newCase := func(shape, row, doc string, repeats int, run func(context.Context, *suite.Env) (suite.Sample, error)) suite.Case {
-		return suite.Case{Suite: Name, Shape: shape, Row: row, Doc: doc, Repeats: repeats, Run: run}
+	newCase := func(shape, row, doc string, run func(context.Context, *suite.Env) (suite.Sample, error)) suite.Case {
+		return suite.Case{Suite: Name, Shape: shape, Row: row, Doc: doc, Repeats: startRepeats, Run: run}
 	}
 	var cases []suite.Case
 	for _, row := range sweepRows {
-		cases = append(cases, newCase(shapeProgram, row, "from exec until ForceFlush has returned", startRepeats,
+		cases = append(cases, newCase(shapeProgram, row, "from exec until ForceFlush has returned",
 			func(ctx context.Context, env *suite.Env) (suite.Sample, error) { return startProgram(ctx, env, row) }))
 	}
 	return append(cases,
-		newCase(shapeService, "hello, tracing off", "examples/hello, from exec until it has answered", startRepeats,
+		newCase(shapeService, "hello, tracing off", "examples/hello, from exec until it has answered",
 			func(ctx context.Context, env *suite.Env) (suite.Sample, error) { return startService(ctx, env, false) }),
-		newCase(shapeService, "hello, plugins/otlp", "the same, and until the sink has its first span: batches of 200 ms", startRepeats,
+		newCase(shapeService, "hello, plugins/otlp", "the same, and until the sink has its first span: batches of 200 ms",
 			func(ctx context.Context, env *suite.Env) (suite.Sample, error) { return startService(ctx, env, true) }),
-		newCase(shapePlugin, "plugins/otlp", "from exec until it has printed the handshake line", startRepeats, startPlugin))
+		newCase(shapePlugin, "plugins/otlp", "from exec until it has printed the handshake line", startPlugin))
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -39,16 +39,13 @@ func sweeps() []point {
 	for _, n := range []int{1, 16, 64, 200} {
 		points = append(points, point{plural(n, "attribute"), spanpath.Load{Producers: 2, Attributes: n, Length: half}, 0.60})
 	}
-	for _, p := range []point{
+	return append(points, []point{
 		{"1 span/s", spanpath.Load{Producers: 1, Rate: 1, Length: 3200 * time.Millisecond}, 0},
 		{"100 spans/s", spanpath.Load{Producers: 1, Rate: 100, Length: time.Second}, 0},
 		{"1k spans/s", spanpath.Load{Producers: 1, Rate: 1000, Length: time.Second}, 0},
 		{"10k spans/s", spanpath.Load{Producers: 2, Rate: 10_000, Length: time.Second}, 0.60},
 		{"100k spans/s", spanpath.Load{Producers: 2, Rate: 100_000, Length: half}, 0.60},
-	} {
-		points = append(points, p)
-	}
-	return points
+	}...)
 }
 
 func plural(n int, noun string) string {
