@@ -66,6 +66,7 @@ func TestRead(t *testing.T) {
 	}
 	of := "service.name=STRING:hello host.name=STRING:h"
 	want := slices.Concat([]string{resource, `resource "" [] dropped 0`}, span("a", of), span("b", of), span("c", ""))
+	checkDecode(t, r)
 	if d := cmp.Diff(want, render(r)); d != "" {
 		t.Errorf("views (-want +got):\n%s", d)
 	}
@@ -219,6 +220,7 @@ func TestValueDepth(t *testing.T) {
 			t.Errorf("%d levels are left, want %d", depth, maxDepth)
 		}
 	}
+	checkDecode(t, r)
 	if r.Err() == nil || r.Err().Error() != "value nested deeper than 100 levels" {
 		t.Errorf("Err() = %v", r.Err())
 	}
@@ -240,6 +242,7 @@ func TestReadMerged(t *testing.T) {
 		t.Fatalf("protobuf reads something else than this test is about: %v", want)
 	}
 	r := parse(t, req)
+	checkDecode(t, r)
 	for s := range r.Spans() {
 		code, message := s.Status()
 		got := fmt.Sprint(s.Name(), code, message)
@@ -318,6 +321,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("Len() = %d, CountSpans() = %d", r.Len(), n)
 		}
 		render(r)
+		checkDecode(t, r)
 		pieces, err := cutAll(req[:min(len(req), 4096)], 1, 1)
 		if len(req) <= 4096 && (err != nil || len(pieces) != n) {
 			t.Errorf("%d spans cut into %d pieces, error %v", n, len(pieces), err)

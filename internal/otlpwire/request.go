@@ -175,6 +175,9 @@ func (r *Request) Spans() iter.Seq[Span] {
 	}
 }
 
+// Span is the i-th span of the bytes, dropped ones counted.
+func (r *Request) Span(i int) Span { return Span{r, i} }
+
 // Resources goes through the resources in the order of the bytes, one for each
 // ResourceSpans. After a merge the same resource may come several times.
 func (r *Request) Resources() iter.Seq[Resource] {

@@ -130,5 +130,5 @@
 // [Exporter]. A batch processor is made of an exporter: bring that.
 //
 // Open exporter.go first, then processors.go and replay.go; decode.go is the way
-// from OTLP to the SDK's spans, live.go the span that OnStart is given.
+// from OTLP to the SDK's spans, recorded.go such a span, live.go the span that OnStart is given.
 package otelplugin

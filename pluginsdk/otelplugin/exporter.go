@@ -49,9 +49,9 @@ var _ pluginsdk.Flusher = (*spanExporter)(nil)
 // Export decodes before its turn, so that it does while another batch is on
 // its way.
 func (e *spanExporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
-	spans := decodeAll(b)
-	if len(spans) == 0 {
-		return nil
+	spans, err := decodeAll(b)
+	if err != nil || len(spans) == 0 {
+		return err
 	}
 	return e.turn.do(ctx, func() error { return answer(e.exporter.ExportSpans(ctx, spans)) })
 }

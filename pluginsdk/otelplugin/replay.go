@@ -78,8 +78,8 @@ func pieceFor(all []sdktrace.SpanProcessor) int {
 // the queues, because its time was over, is flushed first: else the processors
 // might have no room for this one, and drop it without a word.
 func (r *replayer) batch(ctx context.Context, b *pluginsdk.Batch, edit func(*liveSpan, pluginsdk.Span), judge func(spans int, err error) error) error {
-	var d decoder
-	played := 0
+	d := newDecoder(b)
+	played, all := 0, 0
 	r.heard.open()
 	defer r.heard.close()
 	if r.unflushed {
@@ -92,7 +92,8 @@ func (r *replayer) batch(ctx context.Context, b *pluginsdk.Batch, edit func(*liv
 			return context.Cause(ctx)
 		}
 		r.unflushed = true
-		live := newLiveSpan(d.stub(span))
+		live := newLiveSpan(d.stub(all, span))
+		all++
 		r.play(ctx, live, func() {
 			if edit != nil {
 				edit(live, span)
@@ -106,10 +107,12 @@ func (r *replayer) batch(ctx context.Context, b *pluginsdk.Batch, edit func(*liv
 		}
 		played = 0
 	}
-	if played == 0 {
-		return nil
+	if played > 0 {
+		if err := judge(played, r.flushPiece(ctx)); err != nil {
+			return err
+		}
 	}
-	return judge(played, r.flushPiece(ctx))
+	return d.err()
 }
 
 // play is the life of a span: it starts for all processors in order, and ends
