@@ -83,7 +83,9 @@ type native struct {
 	settings settings
 	// payload is beyond how many bytes a payload is sent.
 	payload int
-	coders  sync.Pool // of *coder
+	// idle are coders for the next calls. A sync.Pool would lose their memory with
+	// every collection, of which a process with so small a heap has many.
+	idle chan *coder
 
 	mu       sync.Mutex
 	features features
@@ -121,9 +123,7 @@ func newNative(s pluginsdk.Setup, doc document) (*native, error) {
 		return nil, err
 	}
 	s.Log.Info("spans go to the Datadog agent", "address", chosen.agent.name, "timeout", chosen.agent.timeout.String())
-	n := &native{settings: chosen, payload: fullPayload, begun: map[string]begun{}}
-	n.coders.New = func() any { return newCoder(&chosen.mapping) }
-	return n, nil
+	return &native{settings: chosen, payload: fullPayload, begun: map[string]begun{}, idle: make(chan *coder, maxIdle)}, nil
 }
 
 // Export delivers the batch in payloads, one after another. nil means that the
@@ -133,8 +133,8 @@ func (n *native) Export(ctx context.Context, b *pluginsdk.Batch) error {
 }
 
 func (n *native) export(ctx context.Context, id string, request []byte) error {
-	c, _ := n.coders.Get().(*coder)
-	defer n.coders.Put(c)
+	c := n.coder()
+	defer n.done(c)
 	if err := c.sort(request); err != nil {
 		return pluginsdk.Permanent(err)
 	}
@@ -154,6 +154,25 @@ func (n *native) export(ctx context.Context, id string, request []byte) error {
 		return pluginsdk.Partial(done.rejected, done.reason)
 	}
 	return nil
+}
+
+// maxIdle is how many calls a host makes at a time.
+const maxIdle = 4
+
+func (n *native) coder() *coder {
+	select {
+	case c := <-n.idle:
+		return c
+	default:
+		return newCoder(&n.settings.mapping)
+	}
+}
+
+func (n *native) done(c *coder) {
+	select {
+	case n.idle <- c:
+	default: // there are enough
+	}
 }
 
 // resume gives what is delivered of a batch, and forgets it.

@@ -8,7 +8,12 @@ import (
 
 // question is the keys under which one thing is said, as slots; of those that
 // are set the first counts.
-type question []slot
+type question struct {
+	slots []slot
+	// mask has a bit for each slot, which it may share with others: where a list
+	// has none of them, it has no answer.
+	mask uint64
+}
 
 // slot is the place of a key that a rule asks for; 0: none does.
 type slot int
@@ -23,10 +28,13 @@ func ask(keys ...string) question {
 		if slots[key] == 0 {
 			slots[key] = slot(len(slots) + 1)
 		}
-		q = append(q, slots[key])
+		q.slots = append(q.slots, slots[key])
+		q.mask |= slots[key].bit()
 	}
 	return q
 }
+
+func (s slot) bit() uint64 { return 1 << (s % 64) }
 
 // tagName is the name of a tag, with its msgpack. It never changes.
 type tagName struct {
@@ -114,8 +122,10 @@ func (d *dictionary) tag(text string) *tagName {
 // the last value.
 type list struct {
 	entries []entry
-	// at is where the keys of the slots are in entries, from 1.
-	at []int32
+	// at is where the keys of the slots are in entries, from 1; mask is as in
+	// question.
+	at   []int32
+	mask uint64
 }
 
 type entry struct {
@@ -126,8 +136,10 @@ type entry struct {
 func newList() list { return list{at: make([]int32, len(slots)+1)} }
 
 func (l *list) reset() {
-	l.entries = l.entries[:0]
-	clear(l.at)
+	for i := range l.entries {
+		l.at[l.entries[i].key.slot] = 0
+	}
+	l.entries, l.mask = l.entries[:0], 0
 }
 
 // add puts an attribute into the list that serial stands for.
@@ -140,6 +152,7 @@ func (l *list) add(k *key, v value, serial uint64) {
 	l.entries = append(l.entries, entry{k, v})
 	if k.slot != 0 {
 		l.at[k.slot] = int32(len(l.entries))
+		l.mask |= k.slot.bit()
 	}
 }
 

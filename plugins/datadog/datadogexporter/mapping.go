@@ -35,6 +35,7 @@ type mapper struct {
 	batch   sorted
 
 	// Of the span that is being read.
+	span                    spanData
 	attributes              list
 	members                 list // of a scope
 	loose                   []entry
@@ -117,7 +118,7 @@ func (m *mapper) describe(s *spanData, at *located, head bool) described {
 	d := described{
 		spanData: s, tags: t, duration: max(0, s.end-s.start), failed: s.code == statusError,
 		name: operationName(a, s.kind), service: m.service(a),
-		resource: resourceName(a, s.kind, s.name), typ: spanType(a, s.kind),
+		resource: m.resourceName(a, s.kind, s.name), typ: spanType(a, s.kind),
 	}
 	if head {
 		m.chunkTags(s)
@@ -403,14 +404,14 @@ func (m *mapper) fields(s *spanData, a attributes) {
 	if s.kind == kindClient || s.kind == kindProducer {
 		t.number(tagMeasured, 1)
 	}
-	if a.span.has(askAnalytics[0]) {
-		if on, err := strconv.ParseBool(a.span.get(askAnalytics[0]).text()); err == nil {
+	if a.span.has(askAnalytics.slots[0]) {
+		if on, err := strconv.ParseBool(a.span.get(askAnalytics.slots[0]).text()); err == nil {
 			t.number(tagEventRate, map[bool]float64{true: 1}[on])
 		}
 	}
 	if state := validState(s.state); state.Len() > 0 {
 		t.text(tagTraceState, state.String())
-		if rate, ok := sampledAt(state.Get("ot")); ok && !a.span.has(askSampleRate[0]) {
+		if rate, ok := sampledAt(state.Get("ot")); ok && !a.span.has(askSampleRate.slots[0]) {
 			t.number(tagSampleRate, rate)
 		}
 	}

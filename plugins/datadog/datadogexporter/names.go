@@ -46,57 +46,64 @@ var (
 	askSampleRate      = ask("_sample_rate")
 	askHTTPStatus      = ask("http.status_code", "http.response.status_code")
 	askGRPCStatus      = ask("rpc.grpc.status_code", "grpc.code", "rpc.grpc.status.code", "grpc.status.code")
-	askNewGRPCStatus   = append(askGRPCStatus[:len(askGRPCStatus):len(askGRPCStatus)], ask("rpc.response.status_code")...)
+	askNewGRPCStatus   = ask("rpc.grpc.status_code", "grpc.code", "rpc.grpc.status.code", "grpc.status.code", "rpc.response.status_code")
 )
 
 // attributes are those of a span and of its resource, of which the span's win.
 type attributes struct{ span, resource *list }
 
-// text is the first answer that is a string and not empty.
-func (a attributes) text(q question) string {
-	for _, s := range q {
+// each goes through the answers, in the order in which they count, until f has
+// what it wants.
+func (a attributes) each(q question, f func(value) (enough bool)) {
+	if (a.span.mask|a.resource.mask)&q.mask == 0 {
+		return
+	}
+	for _, s := range q.slots {
 		for _, from := range [...]*list{a.span, a.resource} {
-			if v := from.get(s); v.isText() && len(v.body) > 0 {
-				return view(v.body)
+			if i := from.at[s]; i != 0 && f(from.entries[i-1].value) {
+				return
 			}
 		}
 	}
-	return ""
+}
+
+// text is the first answer that is a string and not empty.
+func (a attributes) text(q question) (text string) {
+	a.each(q, func(v value) bool {
+		if v.isText() {
+			text = view(v.body)
+		}
+		return text != ""
+	})
+	return text
 }
 
 // number is the first answer that is an integer, or text that is one.
-func (a attributes) number(q question) (int64, bool) {
-	for _, s := range q {
-		for _, from := range [...]*list{a.span, a.resource} {
-			switch v := from.get(s); v.kind {
-			case field.AnyInt:
-				return int64(v.bits), true
-			case field.AnyString:
-				if n, err := strconv.ParseInt(view(v.body), 10, 64); err == nil {
-					return n, true
-				}
-			}
+func (a attributes) number(q question) (number int64, ok bool) {
+	a.each(q, func(v value) bool {
+		switch v.kind {
+		case field.AnyInt:
+			number, ok = int64(v.bits), true
+		case field.AnyString:
+			n, err := strconv.ParseInt(view(v.body), 10, 64)
+			number, ok = n, err == nil
 		}
-	}
-	return 0, false
+		return ok
+	})
+	return number, ok
 }
 
 // grpcCode is the status of a gRPC call, under any of its names.
-func (a attributes) grpcCode() (string, bool) {
+func (a attributes) grpcCode() (code string, ok bool) {
 	q := askGRPCStatus
 	if a.text(askNewRPCSystem) == "grpc" {
 		q = askNewGRPCStatus
 	}
-	for _, s := range q {
-		for _, from := range [...]*list{a.span, a.resource} {
-			if v := from.get(s); v.kind == field.AnyInt {
-				return v.text(), true
-			} else if text := v.text(); text != "" {
-				return text, true
-			}
-		}
-	}
-	return "", false
+	a.each(q, func(v value) bool {
+		code = v.text()
+		return code != ""
+	})
+	return code, code != ""
 }
 
 // spanKind is OTLP's number of a span's kind.
@@ -127,7 +134,10 @@ func operationName(a attributes, kind spanKind) string {
 		return name
 	}
 	if a.text(askHTTPMethod) != "" && (client || server) {
-		return "http." + kind.String() + ".request"
+		if server {
+			return "http.server.request"
+		}
+		return "http.client.request"
 	}
 	if db := normal(askDBSystem); db != "" && client {
 		return db + ".query"
@@ -180,12 +190,12 @@ func kindName(kind spanKind) string {
 const maxResource = 5000
 
 // resourceName is what the operation was done to: a route, a query, a topic.
-func resourceName(a attributes, kind spanKind, name string) string {
-	resource := chooseResource(a, kind, name)
+func (m *mapper) resourceName(a attributes, kind spanKind, name string) string {
+	resource := m.chooseResource(a, kind, name)
 	return resource[:min(len(resource), maxResource)]
 }
 
-func chooseResource(a attributes, kind spanKind, name string) string {
+func (m *mapper) chooseResource(a attributes, kind spanKind, name string) string {
 	if resource := a.text(askResource); resource != "" {
 		return resource
 	}
@@ -196,16 +206,16 @@ func chooseResource(a attributes, kind spanKind, name string) string {
 		if kind != kindServer {
 			return method
 		}
-		return joined(method, a.text(askRoute))
+		return m.joined(method, a.text(askRoute))
 	}
 	if op := a.text(askMessagingOp); op != "" {
-		return joined(op, a.text(askMessagingDest))
+		return m.joined(op, a.text(askMessagingDest))
 	}
 	if method := a.text(askRPCMethod); method != "" {
-		return joined(method, a.text(askRPCService))
+		return m.joined(method, a.text(askRPCService))
 	}
 	if graphql := a.text(askGraphQLType); graphql != "" {
-		return joined(graphql, a.text(askGraphQLName))
+		return m.joined(graphql, a.text(askGraphQLName))
 	}
 	if statement := a.text(askDBStatement); statement != "" && a.text(askDBSystem) != "" {
 		return statement // which the agent obfuscates
@@ -213,7 +223,15 @@ func chooseResource(a attributes, kind spanKind, name string) string {
 	return name
 }
 
-func joined(first, second string) string { return strings.TrimSuffix(first+" "+second, " ") }
+// joined are two words, or the first where there is no second.
+func (m *mapper) joined(first, second string) string {
+	if second == "" {
+		return first
+	}
+	from := len(m.texts)
+	m.texts = append(append(append(m.texts, first...), ' '), second...)
+	return view(m.texts[from:])
+}
 
 // spanType says what sort of work a span is; Datadog draws and obfuscates by it.
 func spanType(a attributes, kind spanKind) string {

@@ -74,7 +74,7 @@ func newCoder(rules *mapping) *coder {
 }
 
 // maxKept bounds the memory, in bytes, that a coder keeps of a payload.
-const maxKept = 2 * fullPayload
+const maxKept = 4 << 20
 
 // encode writes the first chunks into one payload: at most so many, of one maker,
 // for the agent takes environment, version and host of a payload from one of its
@@ -106,11 +106,11 @@ func (c *coder) chunk(to protocol, of *chunk) error {
 	to.beginChunk(of)
 	for i := of.first; i >= 0; i = c.batch.spans[i].next {
 		at := &c.batch.spans[i]
-		s, ok := c.read(at.body)
+		s, ok := c.read(at.body, of.trace)
 		if !ok {
 			return errMalformed
 		}
-		to.span(c.describe(&s, at, i == of.first), c.form)
+		to.span(c.describe(s, at, i == of.first), c.form)
 	}
 	to.endChunk()
 	return nil

@@ -76,9 +76,9 @@ func (m *mapper) sort(request []byte) error {
 	s := &m.batch
 	clear(s.of)
 	*s = sorted{s.resources[:0], s.scopes[:0], s.makers[:0], s.spans[:0], s.chunks[:0], 0, s.of}
-	c := cursor{left: request}
+	c := over(request)
 	for c.next() {
-		if c.is(field.RequestResourceSpans) && !m.sortResource(c.body) {
+		if c.is(field.RequestResourceSpans) && !m.sortResource(c.body()) {
 			return errMalformed
 		}
 	}
@@ -97,8 +97,8 @@ func (m *mapper) sortResource(body []byte) bool {
 	if !ok || !m.addResource(of, schemaURL) {
 		return false
 	}
-	for c := (cursor{left: body}); c.next(); {
-		if c.is(field.ResourceSpansScopeSpans) && !m.sortScope(c.body) {
+	for c := over(body); c.next(); {
+		if c.is(field.ResourceSpansScopeSpans) && !m.sortScope(c.body()) {
 			return false
 		}
 	}
@@ -107,13 +107,13 @@ func (m *mapper) sortResource(body []byte) bool {
 
 // headOf gives what stands once for all spans of a resource or scope.
 func headOf(body []byte, num, url protowire.Number) (head []byte, schemaURL string, ok bool) {
-	c := cursor{left: body}
+	c := over(body)
 	for c.next() {
 		switch {
 		case c.is(num):
-			head = join(head, c.body)
+			head = join(head, c.body())
 		case c.is(url):
-			schemaURL = view(c.body)
+			schemaURL = view(c.body())
 		}
 	}
 	return head, schemaURL, !c.bad
@@ -151,12 +151,12 @@ func (m *mapper) addResource(body []byte, schemaURL string) bool {
 func (m *mapper) readList(into *list, body []byte, num protowire.Number) bool {
 	into.reset()
 	m.serial++
-	c := cursor{left: body}
+	c := over(body)
 	for c.next() {
 		if !c.is(num) {
 			continue
 		}
-		key, v, ok := readKeyValue(c.body)
+		key, v, ok := readKeyValue(c.body())
 		if !ok {
 			return false
 		}
@@ -173,12 +173,12 @@ func (m *mapper) sortScope(body []byte) bool {
 	s := &m.batch
 	at := located{resource: int32(len(s.resources) - 1), scope: int32(len(s.scopes) - 1), next: -1}
 	by := s.resources[at.resource].by
-	for c := (cursor{left: body}); c.next(); {
+	for c := over(body); c.next(); {
 		if !c.is(field.ScopeSpansSpans) {
 			continue
 		}
-		at.body = c.body
-		trace, fit := fitness(c.body)
+		at.body = c.body()
+		trace, fit := fitness(c.body())
 		if !fit {
 			s.unfit++
 			continue
@@ -190,13 +190,13 @@ func (m *mapper) sortScope(body []byte) bool {
 
 func (m *mapper) addScope(body []byte, schemaURL string) bool {
 	s := scope{schemaURL: schemaURL}
-	c := cursor{left: body}
+	c := over(body)
 	for c.next() {
 		switch {
 		case c.is(field.ScopeName):
-			s.name = view(c.body)
+			s.name = view(c.body())
 		case c.is(field.ScopeVersion):
-			s.version = view(c.body)
+			s.version = view(c.body())
 		}
 	}
 	if c.bad || !m.readList(&m.members, body, field.ScopeAttributes) {
@@ -212,16 +212,18 @@ func (m *mapper) addScope(body []byte, schemaURL string) bool {
 }
 
 // fitness reads a span's trace id, and tells whether an agent takes the span: it
-// drops those whose trace id has zeros in its low half, or that have no id.
+// drops those whose trace id has zeros in its low half, or that have no id. It
+// looks no further than it must; of several ids, which no sender writes, the
+// first counts.
 func fitness(body []byte) (trace traceID, fit bool) {
 	var own uint64
-	c := cursor{left: body}
-	for c.next() {
+	c := over(body)
+	for (trace.low == 0 || own == 0) && c.next() {
 		switch {
 		case c.is(field.SpanTraceID):
-			trace = readTraceID(c.body)
+			trace = readTraceID(c.body())
 		case c.is(field.SpanSpanID):
-			own = id(c.body)
+			own = id(c.body())
 		}
 	}
 	return trace, trace.low != 0 && own != 0
@@ -274,40 +276,43 @@ type link struct {
 	dropped    uint32
 }
 
-// read reads a span whole: its attributes into m.attributes.
-func (m *mapper) read(body []byte) (s spanData, ok bool) {
+// read reads a span of a trace whole, its attributes into m.attributes. The result
+// holds until the next call.
+func (m *mapper) read(body []byte, of traceID) (s *spanData, ok bool) {
+	s = &m.span
+	*s = spanData{trace: of}
 	m.attributes.reset()
 	m.serial++
 	serial := m.serial
 	m.eventBodies, m.linkBodies = m.eventBodies[:0], m.linkBodies[:0]
 	var status []byte
-	c := cursor{left: body}
+	c := over(body)
 	for c.next() {
 		switch c.typ {
 		case protowire.BytesType:
 			switch c.num {
 			case field.SpanAttributes:
-				key, v, ok := readKeyValue(c.body)
+				key, v, ok := readKeyValue(c.body())
 				if !ok {
 					return s, false
 				}
 				m.attributes.add(m.known.key(key), v, serial)
-			case field.SpanTraceID:
-				s.trace = readTraceID(c.body)
 			case field.SpanSpanID:
-				s.own = id(c.body)
+				if s.own == 0 {
+					s.own = id(c.body())
+				}
 			case field.SpanParentID:
-				s.parent = id(c.body)
+				s.parent = id(c.body())
 			case field.SpanTraceState:
-				s.state = view(c.body)
+				s.state = view(c.body())
 			case field.SpanName:
-				s.name = view(c.body)
+				s.name = view(c.body())
 			case field.SpanStatus:
-				status = join(status, c.body)
+				status = join(status, c.body())
 			case field.SpanEvents:
-				m.eventBodies = append(m.eventBodies, c.body)
+				m.eventBodies = append(m.eventBodies, c.body())
 			case field.SpanLinks:
-				m.linkBodies = append(m.linkBodies, c.body)
+				m.linkBodies = append(m.linkBodies, c.body())
 			}
 		case protowire.Fixed64Type:
 			switch c.num {
@@ -329,7 +334,7 @@ func (m *mapper) read(body []byte) (s spanData, ok bool) {
 			}
 		}
 	}
-	return s, !c.bad && s.readStatus(status) && m.readChildren(&s)
+	return s, !c.bad && s.readStatus(status) && m.readChildren(s)
 }
 
 // readChildren reads the events and links, after the span's attributes, for a key
@@ -355,11 +360,11 @@ func (m *mapper) readChildren(s *spanData) bool {
 }
 
 func (s *spanData) readStatus(body []byte) bool {
-	c := cursor{left: body}
+	c := over(body)
 	for c.next() {
 		switch {
 		case c.is(field.StatusMessage):
-			s.message = view(c.body)
+			s.message = view(c.body())
 		case c.num == field.StatusCode && c.typ == protowire.VarintType:
 			s.code = c.bits
 		}
@@ -374,15 +379,15 @@ func nanoseconds(bits uint64) int64 { return int64(min(bits, 1<<63-1)) }
 func (m *mapper) readEvent(body []byte) (e event, ok bool) {
 	m.serial++
 	serial, first := m.serial, len(m.loose)
-	c := cursor{left: body}
+	c := over(body)
 	for c.next() {
 		switch {
 		case c.is(field.EventAttributes):
-			if !m.addLoose(c.body, first, serial) {
+			if !m.addLoose(c.body(), first, serial) {
 				return e, false
 			}
 		case c.is(field.EventName):
-			e.name = view(c.body)
+			e.name = view(c.body())
 		case c.num == field.EventTime && c.typ == protowire.Fixed64Type:
 			e.time = c.bits
 		case c.num == field.EventDroppedAttributes && c.typ == protowire.VarintType:
@@ -396,19 +401,19 @@ func (m *mapper) readEvent(body []byte) (e event, ok bool) {
 func (m *mapper) readLink(body []byte) (l link, ok bool) {
 	m.serial++
 	serial, first := m.serial, len(m.loose)
-	c := cursor{left: body}
+	c := over(body)
 	for c.next() {
 		switch {
 		case c.is(field.LinkAttributes):
-			if !m.addLoose(c.body, first, serial) {
+			if !m.addLoose(c.body(), first, serial) {
 				return l, false
 			}
 		case c.is(field.LinkTraceID):
-			l.trace = readTraceID(c.body)
+			l.trace = readTraceID(c.body())
 		case c.is(field.LinkSpanID):
-			l.span = id(c.body)
+			l.span = id(c.body())
 		case c.is(field.LinkTraceState):
-			l.state = view(c.body)
+			l.state = view(c.body())
 		case c.num == field.LinkFlags && c.typ == protowire.Fixed32Type:
 			l.flags = uint32(c.bits)
 		case c.num == field.LinkDroppedAttributes && c.typ == protowire.VarintType:

@@ -23,11 +23,11 @@ type value struct {
 }
 
 func readValue(b []byte) (v value, ok bool) {
-	c := cursor{left: b}
+	c := over(b)
 	for c.next() {
 		switch {
 		case c.is(field.AnyString) || c.is(field.AnyBytes):
-			v.kind, v.body = c.num, c.body
+			v.kind, v.body = c.num, c.body()
 		case c.typ == protowire.VarintType && (c.num == field.AnyBool || c.num == field.AnyInt),
 			c.typ == protowire.Fixed64Type && c.num == field.AnyDouble:
 			v.kind, v.bits = c.num, c.bits
@@ -35,7 +35,7 @@ func readValue(b []byte) (v value, ok bool) {
 			if v.kind != c.num {
 				v.body = nil
 			}
-			v.kind, v.body = c.num, join(v.body, c.body)
+			v.kind, v.body = c.num, join(v.body, c.body())
 		}
 	}
 	return v, !c.bad
@@ -44,13 +44,13 @@ func readValue(b []byte) (v value, ok bool) {
 // readKeyValue reads a KeyValue: the last key counts, values merge.
 func readKeyValue(b []byte) (key []byte, v value, ok bool) {
 	var body []byte
-	c := cursor{left: b}
+	c := over(b)
 	for c.next() {
 		switch {
 		case c.is(field.KeyValueKey):
-			key = c.body
+			key = c.body()
 		case c.is(field.KeyValueValue):
-			body = join(body, c.body)
+			body = join(body, c.body())
 		}
 	}
 	v, ok = readValue(body)
@@ -67,12 +67,12 @@ const maxDepth = 100
 
 // each calls f with the members of a list, up to one that can not be read.
 func (v value) each(f func(value)) {
-	c := cursor{left: v.body}
+	c := over(v.body)
 	for c.next() {
 		if !c.is(field.ListValues) {
 			continue
 		}
-		member, ok := readValue(c.body)
+		member, ok := readValue(c.body())
 		if !ok {
 			return
 		}
@@ -151,9 +151,9 @@ func (v value) plain(depth int) any {
 		return list
 	case field.AnyKeyValues:
 		fields := map[string]any{}
-		if c := (cursor{left: v.body}); depth > 0 {
+		if c := over(v.body); depth > 0 {
 			for c.next() {
-				if key, member, ok := readKeyValue(c.body); ok && c.is(field.ListValues) {
+				if key, member, ok := readKeyValue(c.body()); ok && c.is(field.ListValues) {
 					fields[string(key)] = member.plain(depth - 1)
 				}
 			}

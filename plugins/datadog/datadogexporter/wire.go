@@ -12,32 +12,47 @@ import (
 var errMalformed = errors.New("malformed batch: no OTLP")
 
 // cursor walks the fields of one message of OTLP. What it gives lies in the
-// batch's own bytes, uncopied.
+// batch's own bytes, uncopied. It counts in offsets, for a slice that is moved on
+// costs the collector's attention with each field.
 type cursor struct {
-	left []byte
+	raw  []byte
+	at   int // of what has not been read
+	from int // of the content of a message, text or bytes
+	bits uint64
 	num  protowire.Number
 	typ  protowire.Type
-	bits uint64 // of a number
-	body []byte // of a message, text or bytes
-	bad  bool   // the rest can not be read
+	bad  bool // the rest can not be read
 }
+
+func over(message []byte) cursor { return cursor{raw: message} }
+
+// body is the content of a message, text or bytes.
+func (c *cursor) body() []byte { return c.raw[c.from:c.at:c.at] }
 
 // next moves to the next field. It is one function for the frequent fields,
 // since all reading is made of it.
 func (c *cursor) next() bool {
-	left := c.left
-	if len(left) < 2 {
-		c.bad = c.bad || len(left) != 0
+	at := c.at
+	if at+1 >= len(c.raw) {
+		c.bad = c.bad || at < len(c.raw)
 		return false
 	}
-	if tag, size := left[0], left[1]; tag < 0x80 && size < 0x80 && protowire.Type(tag&7) == protowire.BytesType && tag >= 8 {
-		c.num, c.typ = protowire.Number(tag>>3), protowire.BytesType
-		end := 2 + int(size)
-		if end > len(left) {
-			c.bad = true
-			return false
-		}
-		c.body, c.left = left[2:end:end], left[end:]
+	tag, size := c.raw[at], c.raw[at+1]
+	if tag >= 0x80 || tag < 8 {
+		return c.seldom()
+	}
+	c.num, c.typ = protowire.Number(tag>>3), protowire.Type(tag&7)
+	switch {
+	case c.typ == protowire.BytesType && size < 0x80:
+		c.from = at + 2
+		c.at = c.from + int(size)
+		c.bad = c.at > len(c.raw)
+		return !c.bad
+	case c.typ == protowire.VarintType && size < 0x80:
+		c.bits, c.at = uint64(size), at+2
+		return true
+	case c.typ == protowire.Fixed64Type && at+9 <= len(c.raw):
+		c.bits, c.at = binary.LittleEndian.Uint64(c.raw[at+1:]), at+9
 		return true
 	}
 	return c.seldom()
@@ -45,13 +60,14 @@ func (c *cursor) next() bool {
 
 // seldom reads a field of any form.
 func (c *cursor) seldom() bool {
-	num, typ, n := protowire.ConsumeTag(c.left)
-	if n < 0 {
+	left := c.raw[c.at:]
+	num, typ, tag := protowire.ConsumeTag(left)
+	if tag < 0 {
 		c.bad = true
 		return false
 	}
-	left := c.left[n:]
-	switch typ {
+	var n int
+	switch left = left[tag:]; typ {
 	case protowire.VarintType:
 		c.bits, n = protowire.ConsumeVarint(left)
 	case protowire.Fixed64Type:
@@ -61,7 +77,9 @@ func (c *cursor) seldom() bool {
 		bits, n = protowire.ConsumeFixed32(left)
 		c.bits = uint64(bits)
 	case protowire.BytesType:
-		c.body, n = protowire.ConsumeBytes(left)
+		var body []byte
+		body, n = protowire.ConsumeBytes(left)
+		c.from = c.at + tag + n - len(body)
 	default:
 		n = protowire.ConsumeFieldValue(num, typ, left)
 	}
@@ -69,7 +87,7 @@ func (c *cursor) seldom() bool {
 		c.bad = true
 		return false
 	}
-	c.num, c.typ, c.left = num, typ, left[n:]
+	c.num, c.typ, c.at = num, typ, c.at+tag+n
 	return true
 }
 
