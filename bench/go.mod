@@ -8,6 +8,7 @@ require github.com/servetrace/servetrace v0.0.0-00010101000000-000000000000
 
 require (
 	github.com/DataDog/dd-trace-go/v2 v2.12.0
+	github.com/google/go-cmp v0.7.0
 	github.com/hashicorp/go-hclog v1.6.3
 	github.com/hashicorp/go-plugin v1.8.0
 	github.com/klauspost/compress v1.20.3

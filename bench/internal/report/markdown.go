@@ -42,7 +42,7 @@ func writeClaims(w io.Writer, claims []suite.ClaimResult) {
 	_, _ = fmt.Fprintf(w, "## Claims\n\n| claim | shape | target | stretch | measured | |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, c := range claims {
 		limit := func(v float64) string {
-			if v == 0 && c.Stretch == 0 && c.Target != 0 {
+			if v == 0 && c.Target != 0 { // no stretch
 				return "–"
 			}
 			return "≤ " + number(v) + c.Unit
@@ -71,6 +71,9 @@ func writeShape(w io.Writer, s suite.ShapeResults) {
 			_, _ = fmt.Fprintf(w, " %s |", cell)
 		}
 		_, _ = fmt.Fprintln(w)
+	}
+	for n, plot := range plotsOf(s) {
+		_, _ = fmt.Fprintf(w, "\n![%s](%s)\n", plot.title, plotFile(plot.title, n))
 	}
 	for _, row := range s.Rows {
 		for _, e := range row.Errors {

@@ -16,7 +16,8 @@ const (
 	MarkdownFile = "report.md"
 )
 
-// Write puts the report into a folder, which is made.
+// Write puts the report into a folder, which is made: the two files, and the
+// plots of those shapes that have any.
 func Write(dir string, r *suite.Results) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write the report: %w", err)
@@ -27,7 +28,15 @@ func Write(dir string, r *suite.Results) error {
 	}
 	var text strings.Builder
 	Markdown(&text, r)
-	for name, content := range map[string]string{JSONFile: string(data) + "\n", MarkdownFile: text.String()} {
+	files := map[string]string{JSONFile: string(data) + "\n", MarkdownFile: text.String()}
+	for _, s := range r.Shapes {
+		for n, plot := range plotsOf(s) {
+			var svg strings.Builder
+			plot.write(&svg)
+			files[plotFile(plot.title, n)] = svg.String()
+		}
+	}
+	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 			return fmt.Errorf("write the report: %w", err)
 		}

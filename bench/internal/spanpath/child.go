@@ -61,19 +61,27 @@ func liveHeap() [][]byte {
 // warmUp is for how long spans are made before anything counts.
 const warmUp = 300 * time.Millisecond
 
-// measureWay opens the row, drives the shape and closes it again, whatever
-// happens in between.
-func measureWay(ctx context.Context, o order) (sample suite.Sample, err error) {
+func measureWay(ctx context.Context, o order) (suite.Sample, error) {
 	row, err := findRow(o.Row)
 	if err != nil {
 		return nil, err
 	}
-	var load Load
-	var shape shape
 	if o.Load != nil {
-		load, shape = *o.Load, o.Load.shape()
-	} else if shape, err = findShape(o.Shape); err != nil {
+		return measureRow(ctx, o, row, o.Load.shape())
+	}
+	shape, err := findShape(o.Shape)
+	if err != nil {
 		return nil, err
+	}
+	return measureRow(ctx, o, row, shape)
+}
+
+// measureRow opens the row, drives the shape and closes it again, whatever
+// happens in between.
+func measureRow(ctx context.Context, o order, row row, shape shape) (sample suite.Sample, err error) {
+	var load Load
+	if o.Load != nil {
+		load = *o.Load
 	}
 	r := rig{exporters: load.Exporters, sink: o.Sink, bin: o.Bin, http: o.Sink.HTTP, lossy: shape.lossy}
 	if shape.dead {

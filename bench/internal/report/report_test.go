@@ -1,0 +1,125 @@
+package report
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/bench/internal/measure"
+	"github.com/servetrace/servetrace/bench/internal/suite"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// sample is a run as it could be.
+func sample() *suite.Results {
+	row := func(name string, host, plugin float64) suite.RowResults {
+		r := suite.RowResults{Row: name, Doc: "a row"}
+		for _, drift := range []float64{1, 0.9, 1.2} {
+			s := suite.Sample{suite.Of(suite.CPU, "host"): host * drift, suite.Of(suite.CPU, "total"): (host + plugin) * drift, suite.Foreign: 0.01, suite.Allocs: 6}
+			if plugin > 0 {
+				s[suite.Of(suite.CPU, "plugin")] = plugin * drift
+			}
+			r.Repeats = append(r.Repeats, s)
+		}
+		return r
+	}
+	failed := row("naive <plugin>", 7000, 9000)
+	failed.Repeats[1], failed.Errors = nil, []string{"repeat 2: 12 spans are missing:\nbooks say so"}
+	r := &suite.Results{
+		Began: time.Date(2026, 11, 22, 11, 0, 0, 0, time.UTC), Took: 90 * time.Second, Commit: "0123abc", ForeignLimit: 0.25, Discarded: 2,
+		Machine:  measure.Machine{CPUs: 2, Model: "A processor", Memory: 8 << 30, Kernel: "Linux 6.18", Go: "go1.26.8 linux/amd64"},
+		Versions: map[string]string{"go.opentelemetry.io/otel/sdk": "v1.47.0"},
+		Shapes: []suite.ShapeResults{
+			{Suite: "spanpath", Shape: "saturated", Rows: []suite.RowResults{row("SDK floor", 2000, 0), row("BSP + otlptracehttp", 6600, 0), row("ours", 3400, 700), failed}},
+			{Suite: "spanpath", Shape: "slow sink", Rows: []suite.RowResults{{Row: "ours", Repeats: []suite.Sample{{suite.Of(suite.Spans, "lost"): 0, suite.Of(suite.Spans, "ended"): 64000}}}}},
+		},
+	}
+	total := suite.Of(suite.CPU, "total")
+	r.Judge([]suite.Claim{
+		{Name: "above floor", Suite: "spanpath", Shape: "saturated", Target: 0.6, Stretch: 0.4, Unit: "×", Value: func(r suite.Round) (float64, bool) {
+			return r.RatioAbove("SDK floor", total, "ours", total, "BSP + otlptracehttp")
+		}},
+		{Name: "of the naive plugin", Suite: "spanpath", Shape: "saturated", Target: 0.2, Unit: "×", Value: func(r suite.Round) (float64, bool) {
+			return r.Ratio(total, "ours", "naive <plugin>")
+		}},
+		{Name: "spans lost", Suite: "spanpath", Shape: "slow sink", Value: func(r suite.Round) (float64, bool) { return r.Get("ours", suite.Of(suite.Spans, "lost")) }},
+	})
+	return r
+}
+
+func TestReport(t *testing.T) {
+	dir := t.TempDir()
+	if err := Write(dir, sample()); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name())
+		got, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden := filepath.Join("testdata", f.Name())
+		if *update {
+			if err := os.WriteFile(golden, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s (-want +got), -update writes it anew\n%s", f.Name(), diff)
+		}
+	}
+	if diff := cmp.Diff([]string{MarkdownFile, JSONFile, "spanpath-saturated.svg"}, names); diff != "" {
+		t.Errorf("files (-want +got)\n%s", diff)
+	}
+	read, err := Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(sample(), read); diff != "" {
+		t.Errorf("read again (-want +got)\n%s", diff)
+	}
+}
+
+func TestReadSaysWhatIsWrong(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Read(dir); err == nil {
+		t.Error("an empty folder has a report")
+	}
+	if err := os.WriteFile(filepath.Join(dir, JSONFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(dir); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("error %v, want one with the folder", err)
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 0.0004: "0.000", 0.3512: "0.351", 1: "1", 6.754: "6.75", 99.94: "99.9", 100.4: "100", 1234.5: "1,235", 1234567: "1,234,567", -1500: "-1,500",
+	} {
+		if got := number(v); got != want {
+			t.Errorf("number(%v) = %q, want %q", v, got, want)
+		}
+	}
+}
+
+func TestPlotFile(t *testing.T) {
+	if got := plotFile("spanpath, slow sink (25 ms), 32k spans/s", 1); got != "spanpath-slow-sink-25-ms-32k-spans-s-2.svg" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,168 @@
+package sink
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/tinylib/msgp/msgp"
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+)
+
+// TestMain plays the sink's process where Start runs this binary as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "sink" {
+		if err := Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func start(t *testing.T) *Sink {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Start(t.Context(), self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil && t.Context().Err() == nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func request(spans int) *coltracepb.ExportTraceServiceRequest {
+	scope := &tracepb.ScopeSpans{}
+	for range spans {
+		scope.Spans = append(scope.Spans, &tracepb.Span{Name: "s"})
+	}
+	return &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{scope}}}}
+}
+
+func post(t *testing.T, method, url, encoding string, body []byte) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if encoding != "" {
+		req.Header.Set("Content-Encoding", encoding)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+func TestSinkCountsWhateverComes(t *testing.T) {
+	s := start(t)
+	body, err := proto.Marshal(request(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	if _, err := w.Write(body); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(s.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+
+	otlp := "http://" + s.HTTP + "/v1/traces"
+	for range 2 { // a reader of gzip is used again
+		if got := post(t, http.MethodPost, otlp, "gzip", zipped.Bytes()); got != http.StatusOK {
+			t.Errorf("gzip: %d", got)
+		}
+	}
+	if got := post(t, http.MethodPost, otlp, "", body); got != http.StatusOK {
+		t.Errorf("plain: %d", got)
+	}
+	if got := post(t, http.MethodPost, otlp, "", []byte("\xff\xff")); got != http.StatusBadRequest {
+		t.Errorf("not OTLP: %d", got)
+	}
+	if _, err := coltracepb.NewTraceServiceClient(conn).Export(t.Context(), request(5)); err != nil {
+		t.Errorf("gRPC: %v", err)
+	}
+	traces := msgp.AppendArrayHeader(nil, 2)
+	for range 2 {
+		traces = msgp.AppendArrayHeader(traces, 2)
+		for range 2 {
+			traces = msgp.AppendMapHeader(traces, 1)
+			traces = msgp.AppendString(msgp.AppendString(traces, "name"), "s")
+		}
+	}
+	if got := post(t, http.MethodPut, "http://"+s.Datadog+"/v0.4/traces", "", traces); got != http.StatusOK {
+		t.Errorf("Datadog: %d", got)
+	}
+	if got := post(t, http.MethodPost, "http://"+s.Datadog+"/v0.6/stats", "", []byte("x")); got != http.StatusOK {
+		t.Errorf("Datadog's statistics: %d", got)
+	}
+	c, err := s.AwaitSpans(t.Context(), 18, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Spans != 3+3+3+5+4 || c.Requests != 6 || c.Bad != 1 || c.Bytes == 0 {
+		t.Errorf("counts %+v", c)
+	}
+	if cpu, err := s.CPU(); err != nil || cpu == 0 {
+		t.Errorf("CPU %v, %v", cpu, err)
+	}
+}
+
+func TestSinkWaitsBeforeItAnswers(t *testing.T) {
+	s := start(t)
+	const latency = 30 * time.Millisecond
+	if err := s.SetLatency(t.Context(), latency); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	post(t, http.MethodPost, "http://"+s.HTTP+"/v1/traces", "", nil)
+	if took := time.Since(began); took < latency {
+		t.Errorf("answered after %v, want at least %v", took, latency)
+	}
+	if err := (Addresses{Control: s.HTTP}).SetLatency(t.Context(), 0); err == nil {
+		t.Error("the port for spans took an order")
+	}
+}
+
+func TestNobodyListensAtTheDeadPort(t *testing.T) {
+	s := start(t)
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Dead)
+	if err == nil {
+		conn.Close()
+		t.Errorf("%s took a connection", s.Dead)
+	}
+}
+
+func TestAwaitSpansGivesUp(t *testing.T) {
+	s := start(t)
+	if c, err := s.AwaitSpans(t.Context(), 1, 0); err != nil || c.Spans != 0 {
+		t.Errorf("counts %+v, %v", c, err)
+	}
+}

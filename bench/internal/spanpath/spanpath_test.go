@@ -1,0 +1,223 @@
+package spanpath
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/servetrace/servetrace/bench/internal/sink"
+	"github.com/servetrace/servetrace/bench/internal/suite"
+	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// TestMain plays the processes that a case has: the sink, the one that gives
+// pulses, and our plugin, which is a link to this binary.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "otlp" {
+		pluginsdk.Main(pluginsdk.Spec{Name: "otlp", Env: otlpexporter.EnvPatterns(), Exporter: otlpexporter.New})
+	}
+	var err error
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "sink":
+		err = sink.Serve(context.Background(), os.Stdin, os.Stdout)
+	case len(os.Args) > 2 && os.Args[1] == "child" && os.Args[2] == PulseRole:
+		err = Pulse(os.Stdout, os.Args[3:])
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func newOrder(t *testing.T, row string) order {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sink.Start(t.Context(), self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	bin, err := os.MkdirTemp("", "bench") // short enough for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(bin) })
+	if err := os.Mkdir(filepath.Join(bin, "plugins"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(self, filepath.Join(bin, "plugins", "otlp")); err != nil {
+		t.Fatal(err)
+	}
+	return order{Row: row, Shape: "test", Bin: bin, Sink: s.Addresses}
+}
+
+// length is for how long spans are made in tests: no figure is looked at.
+const length = 50 * time.Millisecond
+
+func TestEverySpanIsDelivered(t *testing.T) {
+	for _, c := range []struct {
+		row   string
+		shape shape
+	}{
+		{rowFloor, shape{drive: saturate(2)}},
+		{rowBSPHTTP, shape{drive: saturate(2), watched: true}},
+		{rowBSPGzip, shape{drive: paced(2, 2000)}},
+		{rowBSPGRPC, shape{drive: pulsed(8, 5*time.Millisecond), timed: true}},
+		{rowOurs, shape{drive: saturate(2), watched: true}},
+		{rowOurs, shape{drive: pulsed(1, 5*time.Millisecond), timed: true}},
+		{rowOurs, shape{drive: bursts(40, time.Millisecond), watched: true}},
+		{rowOursGzip, shape{drive: paced(1, 2000)}},
+	} {
+		t.Run(c.row, func(t *testing.T) {
+			c.shape.length = length
+			r, err := findRow(c.row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sample, err := measureRow(t.Context(), newOrder(t, c.row), r, c.shape)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended, delivered := sample[suite.Of(suite.Spans, "ended")], sample[suite.Of(suite.Spans, "delivered")]
+			if ended == 0 || delivered != ended || sample[suite.Of(suite.Spans, "lost")] != 0 {
+				t.Errorf("%v ended, %v delivered", ended, delivered)
+			}
+			want := []string{suite.Of(suite.CPU, "host"), suite.Of(suite.CPU, "total"), suite.Bytes, suite.Allocs, suite.Rate, suite.Of(suite.Call, "p99")}
+			if c.row == rowOurs || c.row == rowOursGzip {
+				want = append(want, suite.Of(suite.CPU, "plugin"), suite.Of(suite.PeakRSS, "plugin"))
+			}
+			if c.shape.timed {
+				want = append(want, suite.Of(suite.OnEnd, "p50"))
+			}
+			for _, metric := range want {
+				if sample[metric] <= 0 {
+					t.Errorf("%s is %v", metric, sample[metric])
+				}
+			}
+			for metric := range sample {
+				if !suite.Known(metric) {
+					t.Errorf("metric %q is not of the vocabulary", metric)
+				}
+			}
+		})
+	}
+}
+
+// TestSpansThatAreMissingAreNoFigure: a row that loses spans in a shape that may
+// not is an error, whatever it costs.
+func TestSpansThatAreMissingAreNoFigure(t *testing.T) {
+	loser := row{name: "loser", open: func(context.Context, rig) (*way, error) { return sdkWay(nothing{}), nil }}
+	_, err := measureRow(t.Context(), newOrder(t, loser.name), loser, shape{drive: paced(1, 1000), length: length})
+	if err == nil || !strings.Contains(err.Error(), "nothing can be said of their cost") {
+		t.Errorf("error %v", err)
+	}
+	sample, err := measureRow(t.Context(), newOrder(t, loser.name), loser, shape{drive: paced(1, 1000), length: length, lossy: true})
+	if err != nil || sample[suite.Of(suite.Spans, "lost")] == 0 || sample[suite.Of(suite.Spans, "delivered")] != 0 {
+		t.Errorf("where spans may be lost: %v, %v", sample, err)
+	}
+}
+
+func TestKilledPluginLosesNothing(t *testing.T) {
+	r, err := findRow(rowOurs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample, err := measureRow(t.Context(), newOrder(t, rowOurs), r, shape{drive: paced(2, 2000), length: 10 * length, lossy: true, kill: true})
+	if err != nil || sample[suite.Of(suite.Spans, "lost")] != 0 || sample[suite.Of(suite.Spans, "ended")] == 0 {
+		t.Errorf("%v, %v", sample, err)
+	}
+}
+
+func TestDeadSink(t *testing.T) {
+	r, err := findRow(rowOurs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample, err := measureRow(t.Context(), newOrder(t, rowOurs), r, shape{drive: paced(1, 1000), length: length, lossy: true, dead: true})
+	if err != nil || sample[suite.Of(suite.Spans, "delivered")] != 0 || sample[suite.Of(suite.CPU, "host")] == 0 {
+		t.Errorf("%v, %v", sample, err)
+	}
+}
+
+func TestChildSpeaksJSON(t *testing.T) {
+	for _, row := range []string{rowEncode, rowEncodeSDK} {
+		in, err := json.Marshal(order{Row: row, Shape: shapeEncode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if err := Child(t.Context(), strings.NewReader(string(in)), &out); err != nil {
+			t.Fatal(err)
+		}
+		var sample suite.Sample
+		if err := json.Unmarshal([]byte(out.String()), &sample); err != nil || sample[suite.Encode] <= 0 {
+			t.Errorf("%s: %v, %v", row, sample, err)
+		}
+	}
+	for _, bad := range []string{"", `{"row":"nobody","shape":"saturated"}`, `{"row":"ours","shape":"nowhere"}`, `{"row":"ours","shape":"` + shapeEncode + `"}`} {
+		if err := Child(t.Context(), strings.NewReader(bad), new(strings.Builder)); err == nil {
+			t.Errorf("order %q was taken", bad)
+		}
+	}
+}
+
+// TestClaimsAreOfCases: a claim whose row or shape has another name would never
+// be computed, and nobody would miss it.
+func TestClaimsAreOfCases(t *testing.T) {
+	set := Set()
+	for _, claim := range set.Claims {
+		round := suite.Round{}
+		for _, c := range set.Cases {
+			if c.Shape != claim.Shape {
+				continue
+			}
+			sample := suite.Sample{suite.Encode: 1, suite.Bytes: 1, suite.Allocs: 1}
+			base := 2.0
+			if c.Row == rowFloor {
+				base = 1
+			}
+			for _, metric := range []string{cpuTotal, cpuHost, onEndP50, onEndP99, lost, pluginRSS} {
+				sample[metric] = base
+			}
+			round[c.Row] = sample
+		}
+		if _, ok := claim.Value(round); !ok {
+			t.Errorf("claim %q of %q compares rows that the shape does not have", claim.Name, claim.Shape)
+		}
+	}
+}
+
+func TestCasesAreWhole(t *testing.T) {
+	set := Set()
+	seen := map[string]bool{}
+	for _, c := range set.Cases {
+		if key := c.Shape + "\n" + c.Row; seen[key] || c.Doc == "" || c.Run == nil {
+			t.Errorf("%s, %s: twice, or without a word or a body", c.Shape, c.Row)
+		} else {
+			seen[key] = true
+		}
+	}
+	for _, s := range shapes {
+		for _, name := range slices.Concat(s.rows, s.quick) {
+			if _, err := findRow(name); err != nil {
+				t.Errorf("%s: %v", s.name, err)
+			}
+		}
+		if s.doc == "" || s.length == 0 || s.drive == nil {
+			t.Errorf("%s: something is missing", s.name)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/bench/internal/measure"
+)
+
+// options are those of a run on an idle machine.
+func options(t *testing.T) Options {
+	t.Helper()
+	nothing := func() (time.Duration, error) { return 0, nil }
+	return Options{
+		Repeats: 3,
+		Gate:    &measure.Gate{Limit: 0.25, Ours: nothing, Busy: nothing, Look: time.Nanosecond},
+		Env:     &Env{Dir: t.TempDir()},
+		Log:     slog.New(slog.DiscardHandler),
+	}
+}
+
+// recorded makes a case that notes its row and gives one figure.
+func recorded(shape, row string, ran *[]string, values ...float64) Case {
+	n := 0
+	return Case{Suite: "s", Shape: shape, Row: row, Run: func(context.Context, *Env) (Sample, error) {
+		*ran = append(*ran, row)
+		n++
+		return Sample{CPU: values[(n-1)%len(values)]}, nil
+	}}
+}
+
+func TestRowsTakeTurns(t *testing.T) {
+	var ran []string
+	set := Set{Cases: []Case{
+		recorded("one", "a", &ran, 1), recorded("one", "b", &ran, 1), recorded("two", "x", &ran, 1), recorded("one", "c", &ran, 1),
+	}}
+	results, err := Run(t.Context(), set, options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"a", "b", "c", "b", "c", "a", "c", "a", "b", "x", "x", "x"}
+	if diff := cmp.Diff(want, ran); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if n := len(results.Shapes[0].Rounds()); n != 3 {
+		t.Errorf("%d rounds, want 3", n)
+	}
+}
+
+// TestClaimIsOfRounds: the ratio of the medians would be 1.
+func TestClaimIsOfRounds(t *testing.T) {
+	var ran []string
+	set := Set{
+		Cases: []Case{recorded("one", "ours", &ran, 10, 40, 20), recorded("one", "theirs", &ran, 20, 20, 40)},
+		Claims: []Claim{
+			{Name: "half", Suite: "s", Shape: "one", Target: 0.6, Stretch: 0.5, Value: func(r Round) (float64, bool) { return r.Ratio(CPU, "ours", "theirs") }},
+			{Name: "of a row that is not there", Suite: "s", Shape: "one", Value: func(r Round) (float64, bool) { return r.Ratio(CPU, "ours", "nobody") }},
+			{Name: "of a shape that did not run", Suite: "s", Shape: "other", Value: func(Round) (float64, bool) { return 1, true }},
+		},
+	}
+	results, err := Run(t.Context(), set, options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(results.Claims) != 1 {
+		t.Fatalf("%d claims, want 1", len(results.Claims))
+	}
+	got := results.Claims[0]
+	if want := (measure.Summary{Median: 0.5, Min: 0.5, Max: 2, N: 3}); got.Value != want {
+		t.Errorf("got %+v, want %+v", got.Value, want)
+	}
+	if got.Verdict() != Stretched {
+		t.Errorf("verdict %q", got.Verdict())
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for _, c := range []struct {
+		target, stretch, value float64
+		want                   Verdict
+	}{
+		{0.6, 0.4, 0.4, Stretched}, {0.6, 0.4, 0.41, Met}, {0.6, 0.4, 0.6, Met}, {0.6, 0.4, 0.61, Missed},
+		{0, 0, 0, Met}, {0, 0, 1, Missed}, {0.6, 0, 0.1, Met},
+	} {
+		r := ClaimResult{Target: c.target, Stretch: c.stretch, Value: measure.Summary{Median: c.value}}
+		if got := r.Verdict(); got != c.want {
+			t.Errorf("%v against %v and %v: %q, want %q", c.value, c.target, c.stretch, got, c.want)
+		}
+	}
+}
+
+func TestRatioAbove(t *testing.T) {
+	r := Round{"floor": {CPU: 10}, "ours": {CPU: 14}, "theirs": {CPU: 18}, "cheap": {CPU: 9}}
+	for _, c := range []struct {
+		row, of string
+		want    float64
+		ok      bool
+	}{
+		{"ours", "theirs", 0.5, true},
+		{"cheap", "theirs", 0, true}, // below the floor is noise, not a gain
+		{"ours", "cheap", 0, false},  // nothing to divide by
+		{"nobody", "theirs", 0, false},
+	} {
+		if got, ok := r.RatioAbove("floor", CPU, c.row, CPU, c.of); got != c.want || ok != c.ok {
+			t.Errorf("%s to %s: %v, %v, want %v, %v", c.row, c.of, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+func TestCaseThatFails(t *testing.T) {
+	calls := 0
+	failing := func(until int) Case {
+		calls = 0
+		return Case{Suite: "s", Shape: "one", Row: "a", Run: func(context.Context, *Env) (Sample, error) {
+			if calls++; calls <= until {
+				return nil, errors.New("12 spans are missing")
+			}
+			return Sample{CPU: 1}, nil
+		}}
+	}
+	o := options(t)
+	o.Repeats = 1
+	once, err := Run(t.Context(), Set{Cases: []Case{failing(1)}}, o)
+	if err != nil || once.Failed() {
+		t.Errorf("a case that fails once in a round: failed %v, error %v", once.Failed(), err)
+	}
+	twice, err := Run(t.Context(), Set{Cases: []Case{failing(2)}}, o)
+	if err != nil || !twice.Failed() {
+		t.Fatalf("a case that fails again: error %v", err)
+	}
+	want := RowResults{Row: "a", Repeats: []Sample{nil}, Errors: []string{"repeat 1: 12 spans are missing"}}
+	if diff := cmp.Diff(want, twice.Shapes[0].Rows[0]); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff([]Round{{}}, twice.Shapes[0].Rounds()); diff != "" {
+		t.Errorf("its round (-want +got)\n%s", diff)
+	}
+}
+
+func TestMetricsOutsideTheVocabularyAreRefused(t *testing.T) {
+	for _, sample := range []Sample{{"speed": 1}, {}} {
+		o := options(t)
+		o.Repeats = 1
+		c := Case{Suite: "s", Shape: "one", Row: "a", Run: func(context.Context, *Env) (Sample, error) { return sample, nil }}
+		if results, err := Run(t.Context(), Set{Cases: []Case{c}}, o); err != nil || !results.Failed() {
+			t.Errorf("%v was taken, error %v", sample, err)
+		}
+	}
+	if Unit(Of(CPU, "host")) != "ns/span" || Title(Of(CPU, "host")) != "CPU" || !Known(Spans) || Known("speed") {
+		t.Error("names with braces are not those of the vocabulary")
+	}
+}
+
+func TestBusyMachineEndsTheRun(t *testing.T) {
+	o := options(t)
+	var used time.Duration
+	o.Gate.Busy = func() (time.Duration, error) { used += time.Hour; return used, nil }
+	var ran []string
+	_, err := Run(t.Context(), Set{Cases: []Case{recorded("one", "a", &ran, 1)}}, o)
+	var busy *measure.Busy
+	if !errors.As(err, &busy) || len(ran) != 0 {
+		t.Errorf("ran %v, error %v, want *measure.Busy", ran, err)
+	}
+}
+
+func TestSelect(t *testing.T) {
+	cases := []Case{{Suite: "a", Shape: "x", Row: "1", Quick: true}, {Suite: "a", Shape: "y", Row: "2"}, {Suite: "b", Shape: "x", Row: "2", Quick: true}}
+	names := func(o Options) (list []string) {
+		for _, c := range o.Select(cases) {
+			list = append(list, c.Suite+c.Shape+c.Row)
+		}
+		return list
+	}
+	for _, c := range []struct {
+		o    Options
+		want []string
+	}{
+		{Options{}, []string{"ax1", "ay2", "bx2"}},
+		{Options{Quick: true}, []string{"ax1", "bx2"}},
+		{Options{Suite: regexp.MustCompile("^a$")}, []string{"ax1", "ay2"}},
+		{Options{Shape: regexp.MustCompile("x"), Row: regexp.MustCompile("2")}, []string{"bx2"}},
+	} {
+		if diff := cmp.Diff(c.want, names(c.o)); diff != "" {
+			t.Errorf("%+v (-want +got)\n%s", c.o, diff)
+		}
+	}
+}
+
+func TestRepeats(t *testing.T) {
+	s := shape{cases: []Case{{Repeats: 4}, {}}}
+	for _, c := range []struct {
+		o    Options
+		s    shape
+		want int
+	}{
+		{Options{}, s, 4}, {Options{Quick: true}, s, 3}, {Options{Repeats: 9}, s, 9}, {Options{}, shape{cases: []Case{{}}}, 5},
+	} {
+		if got := c.o.repeats(c.s); got != c.want {
+			t.Errorf("%d repeats, want %d", got, c.want)
+		}
+	}
+}
+
+func TestMerge(t *testing.T) {
+	row := func(v float64) []RowResults { return []RowResults{{Row: "r", Repeats: []Sample{{CPU: v}}}} }
+	a := &Results{Took: time.Second, Discarded: 1, Shapes: []ShapeResults{{Suite: "s", Shape: "one", Rows: row(1)}, {Suite: "s", Shape: "two", Rows: row(2)}}}
+	a.Merge(&Results{Took: time.Minute, Discarded: 2, Shapes: []ShapeResults{{Suite: "s", Shape: "two", Rows: row(3)}, {Suite: "t", Shape: "one", Rows: row(4)}}})
+	want := &Results{Took: 61 * time.Second, Discarded: 3, Shapes: []ShapeResults{
+		{Suite: "s", Shape: "one", Rows: row(1)}, {Suite: "s", Shape: "two", Rows: row(3)}, {Suite: "t", Shape: "one", Rows: row(4)},
+	}}
+	if diff := cmp.Diff(want, a); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestCasesLeaveNothingBehind(t *testing.T) {
+	o := options(t)
+	o.Repeats = 1
+	c := Case{Suite: "s", Shape: "one", Row: "a", Run: func(_ context.Context, env *Env) (Sample, error) {
+		return Sample{CPU: 1}, os.WriteFile(env.Dir+"/left", nil, 0o600)
+	}}
+	if results, err := Run(t.Context(), Set{Cases: []Case{c}}, o); err != nil || results.Failed() {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(o.Env.Dir)
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
