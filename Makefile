@@ -53,7 +53,7 @@ BENCHFLAGS ?=
 SOAK_DURATION ?= 1h
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python ray test test-contrib peers test-peers hazards chaos run demo bench bench-quick soak build-bench microbench lint generate checkgenerate clean help
+.PHONY: all build plugins examples python ray test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick soak build-bench microbench lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint: what a bare `make` does
 
@@ -103,6 +103,11 @@ test-contrib: ## Run OpenTelemetry's own exporters and processors, and those of 
 # SERVETRACE_PEERS names another folder than .tools/peers, for several checkouts.
 peers: ## Build the real Collector, Datadog agent core and others that test-peers needs
 	@GOFLAGS=-buildvcs=false GOWORK=off $(GO) -C test/peers run ./build -go $(GO) $(PEERS)
+
+# Its tests take no figure: they hold statistics, gate, reports, and that no span
+# goes missing.
+test-bench: ## Test the benchmark itself
+	@$(call gotest,bench,./...)
 
 # The plugins that bin/ holds are not what go test caches by: -count=1.
 test-peers: build ## Run the plugins against the real peers that are built (see peers); the rest is skipped

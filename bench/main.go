@@ -96,7 +96,7 @@ func child(ctx context.Context, role string, args []string) error {
 }
 
 func exitStatus(err error) int {
-	var busy *measure.Busy
+	var busy *measure.BusyError
 	switch {
 	case err == nil:
 		return 0

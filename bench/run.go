@@ -122,10 +122,12 @@ func run(ctx context.Context, args []string) (err error) {
 
 // ignoreEnded forgets the error of a process that the end of ctx has ended.
 func ignoreEnded(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return err
 	}
-	return err
 }
 
 // newGate counts as ours: this process, its children that have ended, and the

@@ -31,14 +31,14 @@ type Gate struct {
 	spent time.Duration
 }
 
-// Busy is the refusal: what others used, in cores, and who they are.
-type Busy struct {
+// BusyError is the refusal: what others used, in cores, and who they are.
+type BusyError struct {
 	Foreign, Limit float64
 	Waited         time.Duration
 	Processes      []Process
 }
 
-func (b *Busy) Error() string {
+func (b *BusyError) Error() string {
 	text := fmt.Sprintf("the machine is busy: others use %.2f of its cores, where %.2f are allowed, and %s of waiting and repeats did not help",
 		b.Foreign, b.Limit, b.Waited.Round(time.Second))
 	var names []string
@@ -82,7 +82,7 @@ func foreign(from, to reading) float64 {
 
 // Around runs f and tells what others used meanwhile, in cores. Where that was
 // too much it waits for an idle machine and runs f again, and gives how many
-// runs were thrown away; a *Busy where patience is at an end. The error of f is
+// runs were thrown away; a *BusyError where patience is at an end. The error of f is
 // given only from a run that counts.
 func (g *Gate) Around(ctx context.Context, f func() error) (used float64, discarded int, err error) {
 	for {
@@ -109,7 +109,7 @@ func (g *Gate) Around(ctx context.Context, f func() error) (used float64, discar
 	}
 }
 
-// Wait returns when the machine is idle; a *Busy where patience is at an end.
+// Wait returns when the machine is idle; a *BusyError where patience is at an end.
 func (g *Gate) Wait(ctx context.Context) error {
 	look := g.Look
 	if look == 0 {
@@ -131,7 +131,7 @@ func (g *Gate) Wait(ctx context.Context) error {
 		}
 		used := foreign(before, after)
 		if g.spent > g.Patience {
-			busy := &Busy{Foreign: used, Limit: g.Limit, Waited: g.spent}
+			busy := &BusyError{Foreign: used, Limit: g.Limit, Waited: g.spent}
 			if g.Busiest != nil {
 				busy.Processes = g.Busiest()
 			}

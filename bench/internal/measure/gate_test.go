@@ -75,9 +75,9 @@ func TestGateRefusesWhenPatienceIsAtAnEnd(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		})
-		var busy *Busy
+		var busy *BusyError
 		if !errors.As(err, &busy) || discarded != 1 {
-			t.Fatalf("discarded %d, error %v, want *Busy", discarded, err)
+			t.Fatalf("discarded %d, error %v, want *BusyError", discarded, err)
 		}
 		const want = "the machine is busy: others use 1.00 of its cores, where 0.25 are allowed, and 5s of waiting and repeats did not help; the busiest: compile (process 4711)"
 		if got := strings.Replace(err.Error(), "6s", "5s", 1); got != want {
@@ -97,9 +97,9 @@ func TestGateGivesUpOnACaseThatAlwaysMeetsOthers(t *testing.T) {
 			used += time.Second
 			return nil
 		})
-		var busy *Busy
+		var busy *BusyError
 		if !errors.As(err, &busy) {
-			t.Errorf("error %v, want *Busy", err)
+			t.Errorf("error %v, want *BusyError", err)
 		}
 	})
 }

@@ -114,7 +114,7 @@ func ThisMachine() Machine {
 	}
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
-		m.Memory = int64(info.Totalram) * int64(info.Unit) //nolint:unconvert // of 32 bits on some machines
+		m.Memory = int64(info.Totalram) * int64(info.Unit)
 	}
 	var name unix.Utsname
 	if unix.Uname(&name) == nil {

@@ -17,6 +17,8 @@ type Summary struct {
 }
 
 // Summarize gives the summary of values, in any order; the zero Summary of none.
+//
+//nolint:misspell // the word is the function's name
 func Summarize(values []float64) Summary {
 	if len(values) == 0 {
 		return Summary{}

@@ -16,7 +16,7 @@ func (t *taker) agent() http.Handler {
 		_, _ = io.WriteString(w, `{"version":"7.80.0","endpoints":["/v0.4/traces"],"client_drop_p0s":false,"span_events":true}`)
 	})
 	traces := func(w http.ResponseWriter, r *http.Request) {
-		body := t.buffers.Get().(*bytes.Buffer) //nolint:errcheck,forcetypeassert // it holds nothing else
+		body := t.buffers.Get().(*bytes.Buffer)
 		defer t.buffers.Put(body)
 		body.Reset()
 		size, err := t.read(body, r)

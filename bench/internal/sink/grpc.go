@@ -22,11 +22,11 @@ var _ encoding.CodecV2 = rawCodec{}
 func (rawCodec) Name() string { return proto.Name }
 
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(v.(*message).data)}, nil //nolint:errcheck,forcetypeassert // takeGRPC sends nothing else
+	return mem.BufferSlice{mem.SliceBuffer(v.(*message).data)}, nil
 }
 
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	v.(*message).data = data.Materialize() //nolint:errcheck,forcetypeassert // takeGRPC reads into nothing else
+	v.(*message).data = data.Materialize() //nolint:misspell // takeGRPC reads into nothing else
 	return nil
 }
 

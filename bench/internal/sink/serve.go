@@ -162,7 +162,7 @@ func keepPort(address *string) (func(), error) {
 
 // takeOTLP takes a request of OTLP/HTTP, plain or gzip.
 func (t *taker) takeOTLP(w http.ResponseWriter, r *http.Request) {
-	body := t.buffers.Get().(*bytes.Buffer) //nolint:errcheck,forcetypeassert // it holds nothing else
+	body := t.buffers.Get().(*bytes.Buffer)
 	defer t.buffers.Put(body)
 	body.Reset()
 	size, err := t.read(body, r)
@@ -191,7 +191,7 @@ func (t *taker) read(into *bytes.Buffer, r *http.Request) (size int, err error) 
 		_, err = into.ReadFrom(counted)
 		return counted.n, err
 	}
-	unzip := t.unzip.Get().(*gzip.Reader) //nolint:errcheck,forcetypeassert // it holds nothing else
+	unzip := t.unzip.Get().(*gzip.Reader)
 	defer t.unzip.Put(unzip)
 	if err := unzip.Reset(counted); err != nil {
 		return counted.n, err

@@ -151,8 +151,11 @@ func (c *child) measure(ctx context.Context) (suite.Sample, error) {
 	if c.shape.warm != nil {
 		warm = c.shape.warm
 	}
-	before, err := c.settle(ctx, warm(ctx, c.driver, min(warmUp, c.shape.length)), reading{})
+	before, err := c.read(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := c.settle(ctx, warm(ctx, c.driver, min(warmUp, c.shape.length)), before); err != nil {
 		return nil, fmt.Errorf("warm-up: %w", err)
 	}
 	if err := c.order.Sink.SetLatency(ctx, c.shape.latency); err != nil {

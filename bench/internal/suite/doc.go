@@ -9,7 +9,7 @@
 //     slower meets all of them alike. One such turn of all rows is a round.
 //  3. Around each case the gate of package measure sees whether somebody else
 //     used the machine. If so the repeat is thrown away and made again; past a
-//     bound there is no result at all, but a *measure.Busy.
+//     bound there is no result at all, but a *measure.BusyError.
 //  4. A claim that is a ratio of rows is computed in each round by itself, and
 //     the median of the rounds is what counts, with the rounds as its spread.
 //

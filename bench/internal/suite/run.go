@@ -41,7 +41,7 @@ func (o Options) Select(cases []Case) []Case {
 
 // Run runs the chosen cases and holds them against the claims. A case that
 // fails is in the results; the error is that nothing can be said at all: a
-// *measure.Busy, or the end of ctx.
+// *measure.BusyError, or the end of ctx.
 func Run(ctx context.Context, set Set, o Options) (*Results, error) {
 	results := &Results{Began: time.Now().UTC(), Quick: o.Quick, ForeignLimit: o.Gate.Limit}
 	if err := o.Gate.Wait(ctx); err != nil {
@@ -95,7 +95,7 @@ func (o Options) runShape(ctx context.Context, s shape, results *Results) (Shape
 			// Each round begins with another row, so that none is always first.
 			i = (i + round) % len(s.cases)
 			sample, err := o.runCase(ctx, s.cases[i], round, results)
-			var busy *measure.Busy
+			var busy *measure.BusyError
 			if errors.As(err, &busy) || ctx.Err() != nil {
 				return got, err
 			}
@@ -128,7 +128,7 @@ func (o Options) runCase(ctx context.Context, c Case, round int, results *Result
 		if discarded > 0 {
 			log.Warn("repeats were thrown away: others used the machine", "times", discarded)
 		}
-		var busy *measure.Busy
+		var busy *measure.BusyError
 		if errors.As(err, &busy) || ctx.Err() != nil {
 			return nil, err
 		}

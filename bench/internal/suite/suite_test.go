@@ -164,9 +164,9 @@ func TestBusyMachineEndsTheRun(t *testing.T) {
 	o.Gate.Busy = func() (time.Duration, error) { used += time.Hour; return used, nil }
 	var ran []string
 	_, err := Run(t.Context(), Set{Cases: []Case{recorded("one", "a", &ran, 1)}}, o)
-	var busy *measure.Busy
+	var busy *measure.BusyError
 	if !errors.As(err, &busy) || len(ran) != 0 {
-		t.Errorf("ran %v, error %v, want *measure.Busy", ran, err)
+		t.Errorf("ran %v, error %v, want *measure.BusyError", ran, err)
 	}
 }
 
