@@ -17,11 +17,16 @@ var _ sdktrace.SpanProcessor = (*pipeline)(nil)
 
 // OnStart puts the identity of the request on every recording span that starts
 // inside one, so that a plugin can enrich it knowing nothing of this process.
-// Spans of this package stamp themselves, with their own attributes at once.
 func (p *pipeline) OnStart(parent context.Context, s sdktrace.ReadWriteSpan) {
-	if r := RequestFromContext(parent); r != nil && s.InstrumentationScope().Name != ScopeName {
+	if r := RequestFromContext(parent); r != nil {
 		s.SetAttributes(r.attributes()...)
 	}
+	p.onStart(parent, s)
+}
+
+// onStart is OnStart for the spans of this package, which stamp themselves, with
+// their own attributes at once.
+func (p *pipeline) onStart(parent context.Context, s sdktrace.ReadWriteSpan) {
 	for _, sp := range p.next {
 		sp.OnStart(parent, s)
 	}

@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
 	"sync/atomic"
@@ -62,7 +63,13 @@ func (c *Component) ActorID() string { return c.actorID }
 
 // NewTask draws a task id in Ray's form: 48 lower-case hexadecimal digits, of
 // which the last 32 are the actor id.
-func (c *Component) NewTask() string { return drawHex(taskOwnBytes) + c.actorID }
+func (c *Component) NewTask() string {
+	var own [taskOwnBytes]byte
+	binary.NativeEndian.PutUint64(own[:], rand.Uint64())
+	var digits [2 * taskOwnBytes]byte
+	hex.Encode(digits[:], own[:])
+	return string(digits[:]) + c.actorID
+}
 
 // Request is the identity of one call in one component. A proxy makes one for
 // the request, the replica that handles it makes another with the same ID.

@@ -40,7 +40,7 @@ var _ sdktrace.ReadWriteSpan = (*span)(nil)
 // newSpan makes inner, which has just been started under parent, ours.
 func (p *Provider) newSpan(parent context.Context, inner sdktrace.ReadWriteSpan) *span {
 	s := &span{ReadWriteSpan: inner, provider: p}
-	p.pipeline.OnStart(parent, s)
+	p.pipeline.onStart(parent, s)
 	// With limits that ours may pass, or with attributes of a processor that ours
 	// may have to replace, the order in which all are set counts.
 	s.beside = p.roomy && len(inner.Attributes()) == 0
