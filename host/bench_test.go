@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -77,6 +79,29 @@ func BenchmarkOnEnd(b *testing.B) {
 			b.StartTimer()
 		}
 	}
+}
+
+// BenchmarkOnEndParallel is the same where as many requests end spans as there
+// are processors. The lists are emptied by whoever finds that they are long.
+func BenchmarkOnEndParallel(b *testing.B) {
+	h, spans := fedHost(b), endedSpans(b, 1024)
+	var draining sync.Mutex
+	var spare []sdktrace.ReadOnlySpan
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := rand.IntN(len(spans)); pb.Next(); i++ {
+			h.OnEnd(spans[i%len(spans)])
+			if len(h.intake.wake) > 0 && draining.TryLock() {
+				<-h.intake.wake
+				for i := range h.intake.shards {
+					taken, bytes := h.intake.shards[i].take(spare)
+					spare = taken[:0]
+					h.mem.charge(-bytes)
+				}
+				draining.Unlock()
+			}
+		}
+	})
 }
 
 // BenchmarkDrain is what the worker pays for 1,000 spans.

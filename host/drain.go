@@ -62,7 +62,7 @@ func (d *drain) cycleLocked(all bool) {
 		}
 		clear(spans)
 		d.spare = spans[:0]
-		d.host.mem.charge(-bytes)
+		d.chargeLocked(-bytes)
 	}
 	if all && d.enc.Spans() > 0 {
 		d.sealLocked()
@@ -79,21 +79,25 @@ func (d *drain) encodeLocked(s sdktrace.ReadOnlySpan) {
 		d.host.dropEverywhere(1, reasonTooLarge)
 		return
 	}
-	size := int64(d.enc.Size())
-	d.host.mem.charge(size - d.charged)
-	d.charged = size
-	if d.enc.Spans() >= cfg.BatchSpans || d.enc.Size() >= cfg.BatchBytes {
+	if d.enc.Spans() >= cfg.BatchSpans || d.enc.Bytes() >= cfg.BatchBytes {
 		d.sealLocked()
 	}
+}
+
+// chargeLocked brings the account up to what is in the encoder now, and moves it
+// by n besides. A list is on the account as objects until all of it is encoded.
+func (d *drain) chargeLocked(n int64) {
+	size := int64(d.enc.Size())
+	d.host.mem.charge(size - d.charged + n)
+	d.charged = size
 }
 
 // sealLocked makes a batch of what is in the encoder.
 func (d *drain) sealLocked() {
 	data := d.enc.AppendRequest(d.host.mem.arena(d.enc.Size()))
 	b := newBatch(d.host.mem, data, d.enc.Spans())
-	d.host.mem.charge(-d.charged)
-	d.charged = 0
 	d.enc.Reset()
+	d.chargeLocked(0)
 	d.host.enqueue(b)
 }
 

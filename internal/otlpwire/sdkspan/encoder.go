@@ -51,6 +51,7 @@ type Encoder struct {
 	last      *scopeGroup // that of the last Append
 	lastSize  int         // what the last Append added; 0: nothing to take back
 	spans     int
+	bytes     int // of spans
 }
 
 // Append encodes s at once, so that s is not referred to afterwards, and gives
@@ -75,6 +76,7 @@ func (e *Encoder) append(f *snapshot) int {
 	g.spans = append(g.spans, e.w.Bytes()...)
 	g.n++
 	e.spans++
+	e.bytes += e.w.Len()
 	e.last, e.lastSize = g, e.w.Len()
 	return e.lastSize
 }
@@ -89,11 +91,16 @@ func (e *Encoder) DropLast() {
 	g.spans = g.spans[:len(g.spans)-e.lastSize]
 	g.n--
 	e.spans--
+	e.bytes -= e.lastSize
 	e.lastSize = 0
 }
 
 // Spans is the number of spans held.
 func (e *Encoder) Spans() int { return e.spans }
+
+// Bytes is the length of the spans held, without what goes around them: their
+// resources and scopes, some hundred bytes.
+func (e *Encoder) Bytes() int { return e.bytes }
 
 // Size is the exact number of bytes that AppendRequest would append: 0 if no
 // span is held. It looks at each resource and scope, not at spans.
@@ -132,7 +139,7 @@ func (e *Encoder) AppendRequest(dst []byte) []byte {
 // Reset drops all spans. Buffers are kept for the next batch, but those that
 // grew past 1 MiB, or past 4 MiB together, are left to the collector.
 func (e *Encoder) Reset() {
-	e.spans, e.lastSize = 0, 0
+	e.spans, e.bytes, e.lastSize = 0, 0, 0
 	scopes, buffers := 0, 0
 	for _, r := range e.resources {
 		for _, g := range r.scopes {

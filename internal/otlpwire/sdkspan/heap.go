@@ -45,9 +45,14 @@ func GistOf(s sdktrace.ReadOnlySpan) (g Gist, ok bool) {
 	return foreignGist(s)
 }
 
-// foreignGist is apart from GistOf for its large frame: requests pay for those.
+// foreignGist reads no more than gist looks at. It is apart from GistOf for its
+// large frame: requests pay for those.
 func foreignGist(s sdktrace.ReadOnlySpan) (g Gist, ok bool) {
-	f := copyOf(s)
+	f := snapshot{spanContext: s.SpanContext()}
+	if f.spanContext.IsSampled() {
+		f.name, f.status = s.Name(), s.Status()
+		f.attributes, f.events, f.links = s.Attributes(), s.Events(), s.Links()
+	}
 	return f.gist()
 }
 
