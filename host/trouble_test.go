@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -111,6 +112,11 @@ func TestAnotherReasonIsToldThoughTheCodeIsTheSame(t *testing.T) {
 		status.Error(codes.InvalidArgument, "HTTP status 400"),
 	}
 	log := troubled(t, len(answers), func(n int) error { return answers[(n-1)%len(answers)] })
+	// A line that counts has the last words again. Whether there is one is chance:
+	// it depends on the pauses between attempts.
+	log = strings.Join(slices.DeleteFunc(strings.Split(log, "\n"), func(line string) bool {
+		return strings.Contains(line, "still being lost")
+	}), "\n")
 	wantLines(t, log, map[string]int{
 		"127.0.0.1:41":    1,
 		"127.0.0.1:42":    0,
@@ -218,6 +224,7 @@ func TestEachReasonOfADropIsTold(t *testing.T) {
 		time.Sleep(countFirst)
 		h.dropEverywhere(1, reasonMaxAge)
 		h.tellAll()
+		synctest.Wait() // the host has a look of its own at the same moment, and may be the one to tell
 		wantLines(t, log.String(), map[string]int{
 			`msg="spans are being dropped" plugin=plugin reason=max_age`:                                  1,
 			`msg="spans are being dropped" plugin=plugin reason=queue_full`:                               1,
