@@ -158,6 +158,7 @@ build-bench: ## Put the benchmark's programs into bin/bench/
 	$(BUILD) -o bin/bench/plugins/ ./plugins/otlp ./plugins/datadog
 	$(BUILD) -o bin/bench/ ./examples/hello
 	cd bench && $(BUILD) -o ../bin/bench/ . && $(BUILD) -o ../bin/bench/plugins/ ./plugins/...
+	cd bench/fortio && $(BUILD) -o ../../bin/bench/ .
 
 microbench: ## Run the go benchmarks (BENCH=regexp, PKG=./host, BENCHTIME=1s)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(TESTFLAGS) $(PKG)
@@ -168,6 +169,7 @@ lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	cd test/peers && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers/ddagent && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd bench && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
+	cd bench/fortio && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 
 generate: $(PROTO_TOOLS) ## Write internal/gen and the code of examples/grpc anew from their .proto files
 	PATH="$(PROTO_PATH)" $(BUF) generate
@@ -190,6 +192,7 @@ checkgenerate: $(PROTO_TOOLS) ## Check the .proto files, and that the code made 
 	$(GO) -C test/peers mod tidy -diff
 	$(GO) -C test/peers/ddagent mod tidy -diff
 	$(GO) -C bench mod tidy -diff
+	$(GO) -C bench/fortio mod tidy -diff
 
 clean: ## Remove what was built; the tools in .tools/ stay
 	rm -rf bin

@@ -5,6 +5,7 @@
 //	bench soak [-for 1h] [-rate N] [-out DIR]   memory while the sink is down
 //	bench report -out DIR DIR...     put the results of several runs into one report
 //	bench list                       what there is
+//	bench serve -by ours -app hello  one of the servers, for another load generator
 //
 // It exits with status 3, and reports nothing, on a machine that others use;
 // with 1 where a case fails, with 4 where -check is given and a claim is missed.
@@ -28,6 +29,7 @@ import (
 
 	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/scale"
+	"github.com/servetrace/servetrace/bench/internal/serveload"
 	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/bench/internal/spanpath"
 	"github.com/servetrace/servetrace/bench/internal/suite"
@@ -38,6 +40,7 @@ func suites() suite.Set {
 	var set suite.Set
 	set.Add(spanpath.Set())
 	set.Add(scale.Set())
+	set.Add(serveload.Set())
 	return set
 }
 
@@ -57,7 +60,7 @@ func main() {
 }
 
 // errUsage ends the program with what it is used for.
-var errUsage = errors.New("usage: bench run|soak|report|list [flags]; bench run -h lists them")
+var errUsage = errors.New("usage: bench run|soak|report|list|serve [flags]; bench run -h lists them")
 
 func dispatch(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -78,6 +81,8 @@ func dispatch(ctx context.Context, args []string) error {
 		if len(args) >= 2 {
 			return child(ctx, args[1], args[2:])
 		}
+	case "serve":
+		return serveload.RunServer(ctx, args[1:], nil, os.Stdout)
 	}
 	return errUsage
 }
@@ -91,6 +96,10 @@ func child(ctx context.Context, role string, args []string) error {
 		return spanpath.Pulse(os.Stdout, args)
 	case scale.Name:
 		return scale.Child(ctx, os.Stdin, os.Stdout)
+	case serveload.RoleServer:
+		return serveload.RunServer(ctx, args, os.Stdin, os.Stdout)
+	case serveload.RoleLoad:
+		return serveload.RunLoad(ctx, args, os.Stdin, os.Stdout)
 	}
 	return fmt.Errorf("no role %q", role)
 }

@@ -1,0 +1,160 @@
+package serveload
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/servetrace/servetrace/bench/internal/suite"
+)
+
+// Name is what the suite is called.
+const Name = "serving"
+
+// row is a server under load.
+type row struct {
+	name, doc string
+	by        string
+	// The rest is for ours only. The plugin is a file of Env.Bin, or an absolute
+	// path; empty for tracing off. One that is broken delivers nothing.
+	plugin, ratio string
+	broken        bool
+	accessLog     bool
+}
+
+// The rows of ours, which claims refer to.
+const (
+	rowOff      = "ours, off"
+	rowLogged   = "ours, off, access log"
+	rowRatio0   = "ours, ratio 0"
+	rowRatio001 = "ours, ratio 0.01"
+	rowRatio01  = "ours, ratio 0.1"
+	rowRatio1   = "ours, ratio 1"
+	rowHung     = "ours, ratio 1, plugin hung"
+	rowDead     = "ours, ratio 1, plugin dead"
+	rowCrashing = "ours, ratio 1, plugin crash-looping"
+)
+
+var ourRows = []row{
+	{name: rowOff, by: byOurs, doc: "tracing off, access log off: proxy, router and one of two replicas"},
+	{name: rowLogged, by: byOurs, accessLog: true, doc: "as a service runs by default: a line for each request, to a file"},
+	{name: rowRatio0, by: byOurs, plugin: "plugins/otlp", ratio: "0", doc: "plugins/otlp runs, and nothing is sampled"},
+	{name: rowRatio001, by: byOurs, plugin: "plugins/otlp", ratio: "0.01", doc: "one request in a hundred is sampled"},
+	{name: rowRatio01, by: byOurs, plugin: "plugins/otlp", ratio: "0.1", doc: "one in ten"},
+	{name: rowRatio1, by: byOurs, plugin: "plugins/otlp", ratio: "1", doc: "every request, and every span arrives at the sink"},
+	{name: rowHung, by: byOurs, plugin: "plugins/hung", ratio: "1", broken: true, doc: "the plugin takes spans and never answers"},
+	{name: rowDead, by: byOurs, plugin: "/bin/false", ratio: "1", broken: true, doc: "the plugin ends as soon as it is started, every time"},
+	{name: rowCrashing, by: byOurs, plugin: "plugins/crashing", ratio: "1", broken: true, doc: "the plugin crashes at its first spans, every time"},
+}
+
+// scene is a shape: an application, the load on it, and who serves.
+type scene struct {
+	name, doc string
+	app       string
+	load      load
+	// What a bare server and a proxy before it are called.
+	bare, proxy string
+	// spans is how many a sampled request has, hops how many replicas it goes
+	// through.
+	spans, hops int
+	// rows are all that run, quick those of bench-quick; the bare server and the
+	// proxy by their names above.
+	rows, quick []string
+	repeats     int
+}
+
+// load is what is done to a server.
+type load struct {
+	// connections is how many there are, streams how many calls each carries at a
+	// time.
+	connections, streams int
+	// rate is how many requests are due a second; zero: as fast as answers come.
+	rate float64
+	// fortio: the load generator is not ours.
+	fortio bool
+	// warmUp is how long it lasts before anything counts: longer than it takes to
+	// fill the queue before a plugin that takes nothing. length is how long it is
+	// measured.
+	warmUp, length time.Duration
+}
+
+const (
+	bareHTTP  = "net/http"
+	proxyHTTP = "httputil.ReverseProxy"
+	bareGRPC  = "grpc-go"
+	proxyGRPC = "transparent gRPC proxy"
+)
+
+var (
+	headline = []string{bareHTTP, bareGRPC, rowOff, rowRatio0, rowRatio1}
+)
+
+// Rounds are short and many, for the neighbours of a virtual machine change
+// their minds within seconds: a ratio is of rows that ran next to each other.
+const (
+	warmUp = 500 * time.Millisecond
+	burst  = 400 * time.Millisecond
+)
+
+var scenes = []scene{
+	{
+		name: "hello", doc: "HTTP/1.1, 32 connections, each sends as soon as it has its answer",
+		app: appHello, load: load{connections: 32, warmUp: warmUp, length: burst}, bare: bareHTTP, proxy: proxyHTTP, spans: 3, hops: 1,
+		rows: allRows(bareHTTP, proxyHTTP), quick: headline, repeats: 7,
+	},
+	{
+		name: "chain", doc: "the same, JSON in and out, and three deployments that call each other by handle",
+		app: appChain, load: load{connections: 32, warmUp: warmUp, length: burst}, bare: bareHTTP, proxy: proxyHTTP, spans: 7, hops: 3,
+		rows: allRows(bareHTTP, proxyHTTP), repeats: 7,
+	},
+	{
+		name: "gRPC", doc: "a unary call, 4 connections with 8 calls at a time each",
+		app: appEcho, load: load{connections: 4, streams: 8, warmUp: warmUp, length: burst}, bare: bareGRPC, proxy: proxyGRPC, spans: 3, hops: 1,
+		rows: allRows(bareGRPC, proxyGRPC), quick: headline, repeats: 7,
+	},
+	{
+		name: "hello, 4k/s", doc: "HTTP/1.1, 32 connections, 4000 requests a second: a server with time to spare",
+		app: appHello, load: load{connections: 32, rate: 4000, warmUp: warmUp, length: 2 * burst}, bare: bareHTTP, proxy: proxyHTTP, spans: 3, hops: 1,
+		rows: []string{bareHTTP, proxyHTTP, rowOff, rowRatio0, rowRatio1, rowHung}, repeats: 3,
+	},
+	{
+		name: "hello, by fortio", doc: "the same as hello, but the load generator is fortio",
+		app: appHello, load: load{connections: 32, fortio: true, warmUp: warmUp, length: 2 * burst}, bare: bareHTTP, proxy: proxyHTTP, spans: 3, hops: 1,
+		rows: []string{bareHTTP, proxyHTTP, rowOff, rowRatio0, rowRatio1, rowHung}, repeats: 3,
+	},
+	{
+		name: "gRPC, by fortio", doc: "the same as gRPC, but the load generator is fortio",
+		app: appEcho, load: load{connections: 4, streams: 8, fortio: true, warmUp: warmUp, length: 2 * burst}, bare: bareGRPC, proxy: proxyGRPC, spans: 3, hops: 1,
+		rows: []string{bareGRPC, proxyGRPC, rowOff, rowRatio0, rowRatio1, rowHung}, repeats: 3,
+	},
+}
+
+func allRows(peers ...string) []string {
+	names := peers
+	for _, r := range ourRows {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+// Set gives all cases and claims of the suite.
+func Set() suite.Set {
+	var set suite.Set
+	for _, s := range scenes {
+		peers := []row{
+			{name: s.bare, by: byBare, doc: "the same functions on a bare server"},
+			{name: s.proxy, by: byProxy, doc: "a proxy process before that server"},
+		}
+		for _, r := range append(peers, ourRows...) {
+			if !slices.Contains(s.rows, r.name) {
+				continue
+			}
+			set.Cases = append(set.Cases, suite.Case{
+				Suite: Name, Shape: s.name, Row: r.name, Doc: r.doc, Quick: slices.Contains(s.quick, r.name), Repeats: s.repeats,
+				Run: func(ctx context.Context, env *suite.Env) (suite.Sample, error) { return s.run(ctx, env, r) },
+			})
+		}
+		set.Claims = append(set.Claims, s.claims()...)
+	}
+	return set
+}

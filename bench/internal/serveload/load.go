@@ -1,0 +1,178 @@
+package serveload
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/servetrace/servetrace/bench/internal/measure"
+)
+
+// RoleLoad is the argument that makes the program a load generator.
+const RoleLoad = "load"
+
+// order is one run of load. Without a rate each connection sends a request as
+// soon as it has the answer to the one before.
+type order struct {
+	For time.Duration `json:"for_ns"`
+	// Rate is how many requests are due a second, on all connections together. One
+	// that begins late because none was free is measured from when it was due.
+	Rate float64 `json:"rate,omitempty"`
+}
+
+// outcome is what came of it.
+type outcome struct {
+	Answered uint64        `json:"answered"`
+	Failed   uint64        `json:"failed"`
+	Fault    string        `json:"fault,omitempty"` // of the first that failed
+	Took     time.Duration `json:"took_ns"`
+	P50      time.Duration `json:"p50_ns"`
+	P95      time.Duration `json:"p95_ns"`
+	P99      time.Duration `json:"p99_ns"`
+	CPU      time.Duration `json:"cpu_ns"` // of this process
+}
+
+// client is one connection.
+type client interface {
+	// run sends requests until the clock says stop, and returns when every answer
+	// is in. After an error the connection is of no use.
+	run(*clock) error
+	io.Closer
+}
+
+// RunLoad is a process that makes load: it runs an order for each line of in and
+// writes its outcome. The connections stay open from one order to the next;
+// between two none has a request in flight. They close when ctx ends.
+func RunLoad(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	flags := flag.NewFlagSet(RoleLoad, flag.ContinueOnError)
+	addr := flags.String("addr", "", "`address` of the server")
+	app := flags.String("app", appHello, "what it serves: `hello`, chain or echo")
+	conns := flags.Int("connections", 32, "how many")
+	streams := flags.Int("streams", 1, "calls at a time on each, with gRPC")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var clients []client
+	hangUp := func() {
+		for _, c := range clients {
+			_ = c.Close() // the load is over
+		}
+	}
+	defer hangUp()
+	for range *conns {
+		c, err := dial(ctx, *app, *addr, *streams)
+		if err != nil {
+			return err
+		}
+		clients = append(clients, c)
+	}
+	defer context.AfterFunc(ctx, hangUp)()
+	enc := json.NewEncoder(out)
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		var o order
+		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+			return err
+		}
+		if err := enc.Encode(runLoad(clients, o)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func dial(ctx context.Context, app, addr string, streams int) (client, error) {
+	switch app {
+	case appHello:
+		return dialHTTP(ctx, addr, getRequest(addr), helloBody)
+	case appChain:
+		return dialHTTP(ctx, addr, postRequest(addr, chainQuestion), []byte(chainAnswer))
+	case appEcho:
+		return dialGRPC(ctx, addr, streams)
+	}
+	return nil, errUnknownApp(app)
+}
+
+// runLoad has all clients send at a time.
+func runLoad(clients []client, o order) outcome {
+	pace := &pace{start: time.Now()}
+	pace.end = pace.start.Add(o.For)
+	if o.Rate > 0 {
+		pace.every = time.Duration(float64(time.Second) / o.Rate)
+	}
+	clocks := make([]clock, len(clients))
+	faults := make([]error, len(clients))
+	before := measure.SelfCPU()
+	var all sync.WaitGroup
+	for i, c := range clients {
+		clocks[i].pace = pace
+		all.Go(func() { faults[i] = c.run(&clocks[i]) })
+	}
+	all.Wait()
+	out := outcome{Took: time.Since(pace.start), CPU: measure.SelfCPU() - before}
+	var latency measure.Histogram
+	for i := range clocks {
+		latency.Merge(&clocks[i].latency)
+		out.Failed += clocks[i].failed
+		if err := errors.Join(faults[i], clocks[i].fault); err != nil && out.Fault == "" {
+			out.Fault = err.Error()
+		}
+		if faults[i] != nil {
+			out.Failed++
+		}
+	}
+	out.Answered = latency.Count()
+	out.P50, out.P95, out.P99 = latency.Quantile(0.50), latency.Quantile(0.95), latency.Quantile(0.99)
+	return out
+}
+
+// pace says when requests begin; all clients of a run share it.
+type pace struct {
+	start, end time.Time
+	every      time.Duration // zero: as soon as they can
+	next       atomic.Int64  // number of the next request that is due
+}
+
+// clock is a client's: it tells it when to send, and keeps what it measured.
+type clock struct {
+	pace    *pace
+	latency measure.Histogram
+	failed  uint64
+	fault   error // of the first that failed
+}
+
+// begin waits until another request is due and gives when it was; false: there
+// are to be no more.
+func (c *clock) begin() (time.Time, bool) {
+	now := time.Now()
+	if c.pace.every == 0 {
+		return now, now.Before(c.pace.end)
+	}
+	n := c.pace.next.Add(1) - 1
+	due := c.pace.start.Add(time.Duration(n) * c.pace.every)
+	if !due.Before(c.pace.end) {
+		return due, false
+	}
+	if due.After(now) {
+		time.Sleep(due.Sub(now))
+		due = time.Now() // that the timer was late is no fault of the server's
+	}
+	return due, true
+}
+
+// answered counts the answer to a request that began then.
+func (c *clock) answered(began time.Time) { c.latency.Add(time.Since(began)) }
+
+// wrong counts an answer that is not the right one.
+func (c *clock) wrong(format string, args ...any) {
+	c.failed++
+	if c.fault == nil {
+		c.fault = fmt.Errorf(format, args...)
+	}
+}

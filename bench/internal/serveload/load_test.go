@@ -1,0 +1,188 @@
+package serveload
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/stats"
+)
+
+// connect opens n connections of an application's load.
+func connect(t *testing.T, app, addr string, n int) []client {
+	t.Helper()
+	var clients []client
+	for range n {
+		c, err := dial(t.Context(), app, addr, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		clients = append(clients, c)
+	}
+	return clients
+}
+
+// checkCounts runs several orders on the same connections: every request is
+// counted once, on both sides.
+func checkCounts(t *testing.T, app, addr string, seen *atomic.Uint64) {
+	t.Helper()
+	seen.Store(0)
+	clients := connect(t, app, addr, 3)
+	answered := uint64(0)
+	for range 3 {
+		out := runLoad(clients, order{For: 10 * time.Millisecond})
+		if out.Failed > 0 {
+			t.Fatalf("%d failed: %s", out.Failed, out.Fault)
+		}
+		answered += out.Answered
+	}
+	if answered == 0 || answered != seen.Load() {
+		t.Errorf("%d were answered, the server saw %d", answered, seen.Load())
+	}
+}
+
+func TestLoadOfHTTP(t *testing.T) {
+	var seen atomic.Uint64
+	count := func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			seen.Add(1)
+			h.ServeHTTP(w, r)
+		})
+	}
+	for _, app := range []string{appHello, appChain} {
+		t.Run(app, func(t *testing.T) {
+			h, err := bareHandler(app)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := httptest.NewServer(count(h))
+			defer s.Close()
+			checkCounts(t, app, s.Listener.Addr().String(), &seen)
+		})
+	}
+}
+
+// begunCalls counts the calls that a grpc.Server was sent.
+type begunCalls struct{ count *atomic.Uint64 }
+
+func (*begunCalls) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*begunCalls) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (*begunCalls) HandleConn(context.Context, stats.ConnStats)                       {}
+
+func (e *begunCalls) HandleRPC(_ context.Context, s stats.RPCStats) {
+	if _, ok := s.(*stats.Begin); ok {
+		e.count.Add(1)
+	}
+}
+
+func TestLoadOfGRPC(t *testing.T) {
+	var seen atomic.Uint64
+	backend := grpc.NewServer(grpc.StatsHandler(&begunCalls{count: &seen}))
+	testpb.RegisterTestServiceServer(backend, echo{})
+	s, err := serveGRPC("127.0.0.1:0", backend)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = s.stop() }()
+	proxy, err := startGRPCProxy("127.0.0.1:0", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = proxy.stop() }()
+	for name, addr := range map[string]string{"server": s.addr, "proxy": proxy.addr} {
+		t.Run(name, func(t *testing.T) {
+			checkCounts(t, appEcho, addr, &seen)
+		})
+	}
+}
+
+// TestLoadTellsWrongAnswers: a server that fails is not a fast one.
+func TestLoadTellsWrongAnswers(t *testing.T) {
+	answers := map[string]http.HandlerFunc{
+		`status 500 and "no"`:     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); _, _ = w.Write([]byte("no")) },
+		`status 200 and "hullo"`:  func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hullo")) },
+		`status 200 and "hello!"`: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello!")) },
+		"without a length":        func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() },
+		"EOF":                     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	}
+	for want, answer := range answers {
+		t.Run(want, func(t *testing.T) {
+			s := httptest.NewServer(answer)
+			defer s.Close()
+			out := runLoad(connect(t, appHello, s.Listener.Addr().String(), 1), order{For: time.Millisecond})
+			if out.Answered > 0 || out.Failed == 0 || !strings.Contains(out.Fault, want) {
+				t.Errorf("%+v, want no answer and a fault with %q", out, want)
+			}
+		})
+	}
+	t.Run("gRPC", func(t *testing.T) {
+		s, err := serveGRPC("127.0.0.1:0", grpc.NewServer()) // without the service
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _, _ = s.stop() }()
+		out := runLoad(connect(t, appEcho, s.addr, 1), order{For: time.Millisecond})
+		if want := `status "12"`; out.Answered > 0 || !strings.Contains(out.Fault, want) {
+			t.Errorf("%+v, want no answer and a fault with %q", out, want)
+		}
+	})
+}
+
+// TestLoadEndsWithItsConnections: one that is cut is an error, not an end that
+// never comes.
+func TestLoadEndsWithItsConnections(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	go func() { // ends with the listener
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	for _, app := range []string{appHello, appEcho} {
+		out := runLoad(connect(t, app, l.Addr().String(), 2), order{For: time.Minute})
+		if out.Failed != 2 || out.Fault == "" {
+			t.Errorf("%s: %+v, want both connections to have failed", app, out)
+		}
+	}
+}
+
+// TestPace: requests begin when they are due, and one that has to wait for a
+// connection has waited.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pace{start: time.Now(), end: time.Now().Add(10 * time.Millisecond), every: time.Millisecond}
+		c := &clock{pace: p}
+		for n := range 10 {
+			began, more := c.begin()
+			if want := p.start.Add(time.Duration(n) * time.Millisecond); !more || !began.Equal(want) {
+				t.Fatalf("request %d began %v after the start, want %v", n, began.Sub(p.start), want.Sub(p.start))
+			}
+			if n == 3 {
+				time.Sleep(2500 * time.Microsecond) // an answer that took long
+			}
+			c.answered(began)
+		}
+		if _, more := c.begin(); more {
+			t.Error("there was one more")
+		}
+		if got := c.latency.Max(); got < 2500*time.Microsecond {
+			t.Errorf("the longest took %v", got)
+		}
+	})
+}

@@ -1,0 +1,22 @@
+// Command hung is a plugin that takes spans and never answers: a call ends when
+// the host has lost its patience. It is for benchmarks of what its host does
+// meanwhile.
+package main
+
+import (
+	"context"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+func main() {
+	pluginsdk.Main(pluginsdk.Spec{
+		Name: "hung",
+		Exporter: func(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
+			return pluginsdk.ExportFunc(func(ctx context.Context, _ *pluginsdk.Batch) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}), nil
+		},
+	})
+}
