@@ -22,7 +22,7 @@ func newServer(p *plugin) *grpc.Server {
 		grpc.MaxRecvMsgSize(wire.MaxMessageBytes),
 		grpc.InitialWindowSize(wire.WindowBytes),
 		grpc.InitialConnWindowSize(wire.WindowBytes),
-		grpc.WriteBufferSize(wire.WriteBufferBytes),
+		grpc.ReadBufferSize(wire.WriteBufferBytes),
 		grpc.StreamInterceptor(p.endWithDrain),
 	)
 	pluginv1.RegisterLifecycleServer(server, &lifecycle{plugin: p})

@@ -96,7 +96,8 @@ const (
 	// WindowBytes is the flow-control window of a stream and of a connection,
 	// on both sides: fixed, for a window that is estimated stalls each batch.
 	WindowBytes = 8 << 20
-	// WriteBufferBytes is the size of gRPC's write buffer, on both sides.
+	// WriteBufferBytes is the size of the host's write buffer and of the plugin's
+	// read buffer. Answers are small.
 	WriteBufferBytes = 256 << 10
 )
 

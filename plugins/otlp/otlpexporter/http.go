@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -158,7 +159,7 @@ func (t *transport) renew(old *http.Transport) error {
 	t.authorities = content
 	t.base = &http.Transport{
 		Proxy:                  t.proxy.of,
-		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		DialContext:            dial,
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    5 * time.Second,
 		ForceAttemptHTTP2:      true, // off by default where there is a TLSClientConfig
@@ -178,4 +179,34 @@ func (t *transport) renew(old *http.Transport) error {
 		old.CloseIdleConnections()
 	}
 	return nil
+}
+
+// dial makes a connection that writes a batch at once.
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // fault.go knows it by its text
+	}
+	return wholeConn{conn}, nil
+}
+
+// wholeConn is a connection to which net/http copies a body that lies in memory
+// by one Write. A TCP connection by itself takes it in pieces of 32 KiB, each of
+// which wakes the back end.
+type wholeConn struct{ net.Conn }
+
+var _ io.ReaderFrom = wholeConn{}
+
+// ReadFrom is given what net/http makes of a body: the reader with a limit.
+func (c wholeConn) ReadFrom(r io.Reader) (int64, error) {
+	limited, ok := r.(*io.LimitedReader)
+	if ok {
+		if body, ok := limited.R.(*bytes.Reader); ok && int64(body.Len()) <= limited.N {
+			n, err := body.WriteTo(c.Conn)
+			limited.N -= n
+			return n, err //nolint:wrapcheck // as above
+		}
+	}
+	return io.Copy(struct{ io.Writer }{c.Conn}, r) //nolint:wrapcheck // as above
 }
