@@ -53,7 +53,7 @@ BENCHFLAGS ?=
 SOAK_DURATION ?= 1h
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python ray test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick soak build-bench microbench lint generate checkgenerate clean help
+.PHONY: all build plugins examples python ray test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint: what a bare `make` does
 
@@ -153,6 +153,9 @@ bench-quick: build-bench ## Measure the headline claims, in two minutes
 
 soak: build-bench ## Watch memory while the sink is down (SOAK_DURATION=1h): bin/bench/soak/soak.md
 	bin/bench/bench soak -for $(SOAK_DURATION)
+
+bench-gate: build-bench ## Hold ratios and allocations to looser bounds, on any machine: for CI
+	bin/bench/bench gate $(BENCHFLAGS)
 
 build-bench: ## Put the benchmark's programs into bin/bench/
 	$(BUILD) -o bin/bench/plugins/ ./plugins/otlp ./plugins/datadog

@@ -3,13 +3,14 @@
 //
 //	bench run [-quick] [-suite REGEXP] [-shape REGEXP] [-row REGEXP] [-repeat N] [-out DIR]
 //	bench soak [-for 1h] [-rate N] [-out DIR]   memory while the sink is down
+//	bench gate                       hold a change to looser bounds, on any machine
 //	bench report -out DIR DIR...     put the results of several runs into one report
 //	bench list                       what there is
 //	bench serve -by ours -app hello  one of the servers, for another load generator
 //
 // It exits with status 3, and reports nothing, on a machine that others use;
-// with 1 where a case fails, with 4 where -check is given and a claim is missed.
-// README.md says what a row means and how to add one. The roles "sink" and
+// with 1 where a case fails or the gate does not hold, with 4 where -check is
+// given and a claim is missed. README.md says what a row means and how to add one. The roles "sink" and
 // "child" are processes that it starts itself as.
 //
 // Its life: the flags choose cases; the sink starts; package suite runs the
@@ -60,7 +61,7 @@ func main() {
 }
 
 // errUsage ends the program with what it is used for.
-var errUsage = errors.New("usage: bench run|soak|report|list|serve [flags]; bench run -h lists them")
+var errUsage = errors.New("usage: bench run|gate|soak|report|list|serve [flags]; bench run -h lists them")
 
 func dispatch(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -69,6 +70,8 @@ func dispatch(ctx context.Context, args []string) error {
 	switch args[0] {
 	case "run":
 		return run(ctx, args[1:])
+	case "gate":
+		return gate(ctx, args[1:])
 	case "report":
 		return merge(args[1:])
 	case "list":

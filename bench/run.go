@@ -75,7 +75,7 @@ func (s *settings) parse(args []string) error {
 }
 
 // run is bench run.
-func run(ctx context.Context, args []string) (err error) {
+func run(ctx context.Context, args []string) error {
 	var s settings
 	if err := s.parse(args); err != nil {
 		return err
@@ -84,6 +84,19 @@ func run(ctx context.Context, args []string) (err error) {
 	if len(s.options.Select(set.Cases)) == 0 {
 		return fmt.Errorf("%w; no case matches, see bench list", errUsage)
 	}
+	return s.with(ctx, func() error {
+		results, err := suite.Run(ctx, set, s.options)
+		if err != nil {
+			return err
+		}
+		results.Machine, results.Commit, results.Versions = measure.ThisMachine(), commit(), versions()
+		return s.conclude(results)
+	})
+}
+
+// with calls f while the sink runs and there is a folder for cases, and ends
+// both.
+func (s *settings) with(ctx context.Context, f func() error) (err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -104,20 +117,14 @@ func run(ctx context.Context, args []string) (err error) {
 		level = slog.LevelWarn
 	}
 	s.options.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-
 	into, err := sink.Start(ctx, self)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, ignoreEnded(ctx, into.Close())) }()
 	s.options.Env = &suite.Env{Self: self, Bin: s.bin, Dir: dir, Sink: into, Log: s.options.Log}
-	s.options.Gate = newGate(s, into)
-	results, err := suite.Run(ctx, set, s.options)
-	if err != nil {
-		return err
-	}
-	results.Machine, results.Commit, results.Versions = measure.ThisMachine(), commit(), versions()
-	return s.conclude(results)
+	s.options.Gate = newGate(*s, into)
+	return f()
 }
 
 // ignoreEnded forgets the error of a process that the end of ctx has ended.

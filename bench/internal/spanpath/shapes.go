@@ -63,15 +63,16 @@ var shapes = []shape{
 	},
 	{
 		name: shapePaced30k, doc: "two producers, 15 spans each millisecond and producer",
-		rows: allRows(), length: 1500 * time.Millisecond, repeats: 3, drive: paced(2, 30_000),
+		rows: allRows(), length: 1200 * time.Millisecond, repeats: 3, drive: paced(2, 30_000),
 	},
 	{
 		name: shapePaced10k, doc: "two producers, 5 spans each millisecond and producer",
-		rows: allRows(), length: 1500 * time.Millisecond, repeats: 3, drive: paced(2, 10_000),
+		rows:   []string{rowFloor, rowBSPHTTP, rowBSPGzip, rowBSPGRPC, rowNaive, rowOurs, rowOursGzip},
+		length: 1200 * time.Millisecond, repeats: 3, drive: paced(2, 10_000),
 	},
 	{
 		name: shapeIsolated, doc: "one producer, a span each half millisecond, when another process says so",
-		rows:   []string{rowFloor, rowBSPNoop, rowBSPHTTP, rowBSPGzip, rowOurs, rowOursGzip},
+		rows:   []string{rowFloor, rowBSPNoop, rowBSPHTTP, rowOurs},
 		length: 2 * time.Second, repeats: 5, drive: pulsed(1, 500*time.Microsecond),
 	},
 	{

@@ -36,6 +36,10 @@ type Claim struct {
 	// go for; zero: none. Unit is shown behind the value ("×").
 	Target, Stretch float64
 	Unit            string
+	// Gated: bench gate holds it too, on whatever machine, with the bound Gate, or
+	// 1.5 times the target where that is zero.
+	Gated bool
+	Gate  float64
 	// Value computes it from one round; false where a row is missing, and then
 	// the claim is left out of the report.
 	Value func(Round) (float64, bool)

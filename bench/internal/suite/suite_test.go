@@ -234,3 +234,44 @@ func TestCasesLeaveNothingBehind(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
+
+// TestCheck: a claim that was within its bound once is held, one that never was
+// is not, and only shapes with one that is open run again.
+func TestCheck(t *testing.T) {
+	var ran []string
+	claim := func(shape string, gated bool) Claim {
+		return Claim{Name: shape, Suite: "s", Shape: shape, Target: 10, Gated: gated, Value: func(r Round) (float64, bool) { return r.Get(shape, CPU) }}
+	}
+	set := Set{
+		Cases: []Case{
+			recorded("good", "good", &ran, 14), recorded("noisy", "noisy", &ran, 40, 12), recorded("dear", "dear", &ran, 40, 16, 18),
+			recorded("free", "free", &ran, 99),
+		},
+		Claims: []Claim{claim("good", true), claim("noisy", true), claim("dear", true), claim("free", false)},
+	}
+	held, err := Check(t.Context(), set, options(t), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"good", "noisy", "dear", "noisy", "dear", "dear"}, ran); diff != "" {
+		t.Errorf("ran (-want +got)\n%s", diff)
+	}
+	for i, want := range []struct {
+		best   float64
+		rounds int
+		ok     bool
+	}{{14, 1, true}, {12, 2, true}, {16, 3, false}} {
+		if h := held[i]; h.Best != want.best || h.Rounds != want.rounds || h.OK() != want.ok {
+			t.Errorf("%s: best %v of %d, %v, want %+v", h.Claim.Name, h.Best, h.Rounds, h.OK(), want)
+		}
+	}
+	if len(held) != 3 {
+		t.Errorf("%d claims, want 3: the last is not gated", len(held))
+	}
+	if h := (Held{Claim: Claim{Target: 1}}); h.OK() {
+		t.Error("a claim that was never computed is held")
+	}
+	if h := (Held{Claim: Claim{Target: 1, Gate: 3}, Best: 3, Rounds: 1}); !h.OK() {
+		t.Error("the claim's own bound does not count")
+	}
+}
