@@ -140,6 +140,7 @@ func openDescriptor(value, name string) (*os.File, error) {
 // Pace of the watch over the parent, for where neither the kernel's death
 // signal nor the end of standard input comes.
 const (
+	// parentPoll is for where the parent's end can not be awaited.
 	parentPoll = 500 * time.Millisecond
 	// parentGrace is how long a dying host may still be the parent: the kernel
 	// closes its files and sends Pdeathsig, thread by thread, before that.
@@ -147,11 +148,18 @@ const (
 )
 
 // watchParent gives a channel that is closed when the parent is another. The
-// watch lasts as long as the process.
+// watch lasts as long as the process, and does not wake it up where it need not:
+// a plugin that has nothing to do should cost nothing.
 func watchParent(parent int) <-chan struct{} {
 	gone := make(chan struct{})
+	// Before it is asked who the parent is: while that is the same, its number can
+	// not have been given to another process.
+	awaitEnd := processEnd(parent)
 	go func() {
 		defer close(gone)
+		if os.Getppid() == parent {
+			awaitEnd()
+		}
 		ticker := time.NewTicker(parentPoll)
 		defer ticker.Stop()
 		for os.Getppid() == parent {
