@@ -15,7 +15,7 @@ func claims() []suite.Claim {
 		}
 		list = append(list, suite.Claim{
 			Name: "host + plugin CPU above the SDK floor, vs BSP + otlptracehttp", Source: "issue 7.4",
-			Suite: Name, Shape: p.shape, Target: p.target, Unit: "×",
+			Suite: Name, Shape: p.shape, Target: p.target, Stretch: headline, Unit: "×",
 			Value: func(r suite.Round) (float64, bool) {
 				return r.RatioAbove(spanpath.RowFloor, total, spanpath.RowOurs, total, spanpath.RowBSPHTTP)
 			},
