@@ -248,7 +248,9 @@ func (c cutter) answers(plugin io.Reader) error {
 // argument: it ends some spans, says so with the plugin's id, and goes on until
 // it is killed.
 func runSender() {
-	h, err := New(Config{Plugins: "p=" + os.Args[1], BatchAge: 20 * time.Millisecond, ExportTimeout: time.Minute},
+	// The batch is sealed by the flush below: by its age, that of a slow machine
+	// would have fewer spans.
+	h, err := New(Config{Plugins: "p=" + os.Args[1], BatchAge: time.Minute, ExportTimeout: time.Minute},
 		WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil || h.Start(context.Background()) != nil {
 		os.Exit(2)
@@ -264,5 +266,6 @@ func runSender() {
 	if _, err := fmt.Fprintln(os.Stdout, h.Stats().Exporters[0].PID); err != nil {
 		os.Exit(2)
 	}
+	_ = h.ForceFlush(context.Background()) // it is cut short, or the program is killed behind it
 	select {}
 }
