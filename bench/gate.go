@@ -28,7 +28,7 @@ func gate(ctx context.Context, args []string) error {
 	flags.Var(&s.shape, "shape", "only shapes that match")
 	flags.StringVar(&s.bin, "bin", "", "the folder with plugins and servers (default: this executable's)")
 	flags.BoolVar(&s.quiet, "quiet", false, "do not log each case")
-	if err := flags.Parse(args); err != nil {
+	if err := parse(flags, args); err != nil {
 		return err
 	}
 	s.options.Suite, s.options.Shape, s.options.Quick = s.suite.Regexp, s.shape.Regexp, true

@@ -10,8 +10,8 @@
 //
 // It exits with status 3, and reports nothing, on a machine that others use;
 // with 1 where a case fails or the gate does not hold, with 4 where -check is
-// given and a claim is missed. README.md says what a row means and how to add one. The roles "sink" and
-// "child" are processes that it starts itself as.
+// given and a claim is missed. README.md says what a row means and how to add
+// one. The roles "sink" and "child" are processes that it starts itself as.
 //
 // Its life: the flags choose cases; the sink starts; package suite runs the
 // cases, each mostly in a child process; package report writes what was

@@ -64,7 +64,7 @@ func (s *settings) parse(args []string) error {
 	flags.DurationVar(&s.patience, "patience", 90*time.Second, "how long to wait and repeat, in all, until the machine is idle")
 	flags.BoolVar(&s.check, "check", false, "exit with status 4 if a claim is missed")
 	flags.BoolVar(&s.quiet, "quiet", false, "do not log each case")
-	if err := flags.Parse(args); err != nil {
+	if err := parse(flags, args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
@@ -72,6 +72,15 @@ func (s *settings) parse(args []string) error {
 	}
 	s.options.Suite, s.options.Shape, s.options.Row = s.suite.Regexp, s.shape.Regexp, s.row.Regexp
 	return nil
+}
+
+// parse reads flags; what is wrong with them the flag set has told already.
+func parse(flags *flag.FlagSet, args []string) error {
+	err := flags.Parse(args)
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errUsage, err)
 }
 
 // run is bench run.
@@ -172,7 +181,7 @@ func (s settings) conclude(results *suite.Results) error {
 func merge(args []string) error {
 	flags := flag.NewFlagSet("bench report", flag.ContinueOnError)
 	out := flags.String("out", "bin/bench/out", "the folder for the report")
-	if err := flags.Parse(args); err != nil {
+	if err := parse(flags, args); err != nil {
 		return err
 	}
 	if flags.NArg() == 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
-// Markdown writes the report as text: machine, claims, then a table for each
-// shape.
+// Markdown writes the report as text: machine, claims, the plots of sweeps, then
+// a table for each shape.
 func Markdown(w io.Writer, r *suite.Results) {
 	m := r.Machine
 	_, _ = fmt.Fprintf(w, "# Benchmark of %s\n\n", orUnknown(r.Commit))
@@ -23,6 +23,9 @@ func Markdown(w io.Writer, r *suite.Results) {
 		r.Took.Round(time.Second), r.Discarded, r.ForeignLimit)
 	_, _ = fmt.Fprintf(w, "Figures are medians of the repeats, in brackets the lowest and the highest. A ratio is computed in each repeat by itself.\n\n")
 	writeClaims(w, r.Claims)
+	for _, p := range sweepsOf(r) {
+		_, _ = fmt.Fprintf(w, "![%s](%s)\n\n", p.title, plotFile(p.title, 0))
+	}
 	for _, s := range r.Shapes {
 		writeShape(w, s)
 	}
@@ -47,7 +50,7 @@ func writeClaims(w io.Writer, claims []suite.ClaimResult) {
 			}
 			return "≤ " + number(v) + c.Unit
 		}
-		_, _ = fmt.Fprintf(w, "| %s | %s | %s | %s | %s%s (%s–%s) | %s |\n", c.Name, c.Shape, limit(c.Target), limit(c.Stretch),
+		_, _ = fmt.Fprintf(w, "| %s | %s: %s | %s | %s | %s%s (%s–%s) | %s |\n", c.Name, c.Suite, c.Shape, limit(c.Target), limit(c.Stretch),
 			number(c.Value.Median), c.Unit, number(c.Value.Min), number(c.Value.Max), c.Verdict())
 	}
 	_, _ = fmt.Fprintln(w)

@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,12 +30,10 @@ func Write(dir string, r *suite.Results) error {
 	var text strings.Builder
 	Markdown(&text, r)
 	files := map[string]string{JSONFile: string(data) + "\n", MarkdownFile: text.String()}
-	for _, s := range r.Shapes {
-		for n, plot := range plotsOf(s) {
-			var svg strings.Builder
-			plot.write(&svg)
-			files[plotFile(plot.title, n)] = svg.String()
-		}
+	for name, plot := range plots(r) {
+		var svg strings.Builder
+		plot.write(&svg)
+		files[name] = svg.String()
 	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
@@ -42,6 +41,23 @@ func Write(dir string, r *suite.Results) error {
 		}
 	}
 	return nil
+}
+
+// plot is a drawing of its own.
+type plot interface{ write(w io.Writer) }
+
+// plots are all of a run, by the names of their files.
+func plots(r *suite.Results) map[string]plot {
+	all := map[string]plot{}
+	for _, s := range r.Shapes {
+		for n, p := range plotsOf(s) {
+			all[plotFile(p.title, n)] = p
+		}
+	}
+	for _, p := range sweepsOf(r) {
+		all[plotFile(p.title, 0)] = p
+	}
+	return all
 }
 
 // Read reads the JSON file of a folder.

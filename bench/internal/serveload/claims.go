@@ -2,6 +2,18 @@ package serveload
 
 import "github.com/servetrace/servetrace/bench/internal/suite"
 
+// gate is what bench gate holds a scene to; zero: nothing. The allocations are
+// those of the day that it was written, and room for what a batch of another
+// size moves; they have no other target, for the issue sets none.
+type gate struct {
+	// cpu bounds the server's CPU a request with tracing off, to that of the bare
+	// server.
+	cpu float64
+	// off, unsampled and sampled bound the allocations a request: with tracing off
+	// beyond the bare server's, and at ratio 0 and 1 beyond off.
+	off, unsampled, sampled float64
+}
+
 // claims are the budgets that issue 7 sets. At a rate that is fixed no throughput
 // can be lost, and there are none.
 func (s scene) claims() []suite.Claim {
@@ -15,10 +27,23 @@ func (s scene) claims() []suite.Claim {
 			Target: target, Unit: unit, Value: value,
 		})
 	}
+	// hold has bench gate hold the claim that was added last.
+	hold := func(bound float64) {
+		if bound > 0 {
+			list[len(list)-1].Gated, list[len(list)-1].Gate = true, bound
+		}
+	}
 	if s.hops == 1 {
 		add("server's CPU a request with tracing off, vs "+s.bare, 1.15, "×", func(r suite.Round) (float64, bool) {
 			return r.Ratio(suite.Of(suite.RequestCPU, "server"), rowOff, s.bare)
 		})
+		hold(s.gate.cpu)
+	}
+	if s.gate.off > 0 {
+		add("allocations with tracing off, beyond "+s.bare, s.gate.off, "", more(suite.RequestAllocs, rowOff, s.bare))
+		hold(s.gate.off)
+		add("allocations at ratio 1, beyond off", s.gate.sampled, "", more(suite.RequestAllocs, rowRatio1, rowOff))
+		hold(s.gate.sampled)
 	}
 	add("throughput lost at ratio 0, vs off", 5, "%", lost(rowRatio0, rowOff))
 	add("allocations at ratio 0 beyond off, a hop", 10, "", func(r suite.Round) (float64, bool) {
@@ -26,11 +51,21 @@ func (s scene) claims() []suite.Claim {
 		without, ok2 := r.Get(rowOff, suite.RequestAllocs)
 		return (with - without) / float64(s.hops), ok1 && ok2
 	})
+	hold(s.gate.unsampled)
 	add("throughput lost at ratio 1, vs off", 25, "%", lost(rowRatio1, rowOff))
 	add("throughput lost by a hung plugin, vs ratio 1", 2, "%", lost(rowHung, rowRatio1))
 	add("throughput lost by a dead plugin, vs ratio 1", 2, "%", lost(rowDead, rowRatio1))
 	add("throughput lost by a crash-looping plugin, vs ratio 1", 2, "%", lost(rowCrashing, rowRatio1))
 	return list
+}
+
+// more is what a row has beyond another.
+func more(metric, row, than string) func(suite.Round) (float64, bool) {
+	return func(r suite.Round) (float64, bool) {
+		above, ok1 := r.Get(row, metric)
+		below, ok2 := r.Get(than, metric)
+		return above - below, ok1 && ok2
+	}
 }
 
 // lost is by how much less a row serves than another, in percent of that.
