@@ -145,14 +145,18 @@ type clock struct {
 	latency measure.Histogram
 	failed  uint64
 	fault   error // of the first that failed
+	begun   bool
 }
 
 // begin waits until another request is due and gives when it was; false: there
-// are to be no more.
+// are to be no more. As fast as answers come there is at least one, however late
+// the client is.
 func (c *clock) begin() (time.Time, bool) {
 	now := time.Now()
 	if c.pace.every == 0 {
-		return now, now.Before(c.pace.end)
+		more := now.Before(c.pace.end) || !c.begun
+		c.begun = true
+		return now, more
 	}
 	n := c.pace.next.Add(1) - 1
 	due := c.pace.start.Add(time.Duration(n) * c.pace.every)

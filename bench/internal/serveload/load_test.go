@@ -118,7 +118,7 @@ func TestLoadTellsWrongAnswers(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			s := httptest.NewServer(answer)
 			defer s.Close()
-			out := runLoad(connect(t, appHello, s.Listener.Addr().String(), 1), order{For: time.Millisecond})
+			out := runLoad(connect(t, appHello, s.Listener.Addr().String(), 1), order{})
 			if out.Answered > 0 || out.Failed == 0 || !strings.Contains(out.Fault, want) {
 				t.Errorf("%+v, want no answer and a fault with %q", out, want)
 			}
@@ -130,7 +130,7 @@ func TestLoadTellsWrongAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _, _ = s.stop() }()
-		out := runLoad(connect(t, appEcho, s.addr, 1), order{For: time.Millisecond})
+		out := runLoad(connect(t, appEcho, s.addr, 1), order{})
 		if want := `status "12"`; out.Answered > 0 || !strings.Contains(out.Fault, want) {
 			t.Errorf("%+v, want no answer and a fault with %q", out, want)
 		}
@@ -159,6 +159,19 @@ func TestLoadEndsWithItsConnections(t *testing.T) {
 		if out.Failed != 2 || out.Fault == "" {
 			t.Errorf("%s: %+v, want both connections to have failed", app, out)
 		}
+	}
+}
+
+// TestLoadIsNeverNone: a client that comes too late to send anything has sent one
+// request all the same.
+func TestLoadIsNeverNone(t *testing.T) {
+	now := time.Now()
+	c := &clock{pace: &pace{start: now, end: now}}
+	if _, more := c.begin(); !more {
+		t.Error("there was none")
+	}
+	if _, more := c.begin(); more {
+		t.Error("there was one more")
 	}
 }
 
