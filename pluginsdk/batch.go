@@ -120,11 +120,16 @@ func (b *Batch) parse() bool {
 	return b.request != nil
 }
 
-// release ends the call that the batch was for.
+// release ends the call that the batch was for. Who keeps an edited one, against
+// the rules, finds it empty: as it arrived it has what processors took out.
 func (b *Batch) release() {
-	if b.request != nil {
-		b.request.Release()
+	if b.request == nil {
+		return
 	}
+	if b.request.Edited() {
+		defer func() { b.raw, b.request = nil, nil }()
+	}
+	b.request.Release()
 }
 
 // malformed is the final error to answer with if anyone met bytes that are not

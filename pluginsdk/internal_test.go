@@ -261,3 +261,27 @@ func TestPartialSuccessIsReadableWhateverTheMessage(t *testing.T) {
 		t.Errorf("partial success is %v", p)
 	}
 }
+
+// TestKeptBatch: who keeps a batch beyond its call, against the rules, does not
+// get at what processors took out.
+func TestKeptBatch(t *testing.T) {
+	edited, read := teeBatch("1", 1), teeBatch("2", 1)
+	for span := range edited.Spans() {
+		span.SetName("redacted")
+	}
+	raw, bytesBefore := read.Bytes(), edited.Bytes()
+	for range read.Spans() {
+	}
+	edited.release()
+	read.release()
+	if got := edited.Bytes(); edited.Len() != 0 || len(got) != 0 || !bytes.Contains(bytesBefore, []byte("redacted")) {
+		t.Errorf("an edited batch has %d spans, in %q", edited.Len(), got)
+	}
+	for span := range edited.Spans() {
+		t.Errorf("an edited batch still has %q", span.Name())
+	}
+	if got := read.Bytes(); read.Len() != 1 || !bytes.Equal(got, raw) {
+		t.Errorf("a batch that was only read has %d spans, in %q", read.Len(), got)
+	}
+	NewBatch(nil).release() // nobody has looked into it
+}

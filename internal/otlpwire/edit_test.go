@@ -422,6 +422,7 @@ func FuzzEdit(f *testing.F) {
 			apply(r, n, ops[0], ops[1], value)
 		}
 		checkEdited(t, r, n)
+		r.Release()
 	})
 }
 

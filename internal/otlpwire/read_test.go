@@ -345,5 +345,6 @@ func FuzzParse(f *testing.F) {
 		if again, err := CountSpans(r.AppendTo(nil)); err != nil || again != n {
 			t.Errorf("edited request has %d spans, error %v, want %d", again, err, n)
 		}
+		r.Release()
 	})
 }

@@ -2,13 +2,15 @@ package otlpwire
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
 )
 
 // TestRelease: the memory of edits serves the next request, which sees nothing
-// of them; who reads on sees what arrived.
+// of them. Who reads on, against the rules, sees neither another's edits nor what
+// his own have taken out.
 func TestRelease(t *testing.T) {
 	req := batchOf(t, 3)
 	edit := func(r *Request) {
@@ -25,6 +27,7 @@ func TestRelease(t *testing.T) {
 	}
 	edit(late)
 	want := late.AppendTo(nil)
+	kept := slices.Collect(late.Spans())
 	late.Release()
 	for range 3 {
 		next, err := Parse(req)
@@ -38,15 +41,39 @@ func TestRelease(t *testing.T) {
 		if got := next.AppendTo(nil); !bytes.Equal(got, want) {
 			t.Errorf("got %x, want %x", got, want)
 		}
-		for s := range late.Spans() {
-			if _, found := s.Attribute("team"); found || s.Name() == "edited" {
-				t.Error("a request that was released reads another's edits")
+		for _, s := range kept {
+			for key, v := range s.Attributes() {
+				t.Errorf("a request that was released still has %s=%v", key, v.Attribute())
+			}
+			if s.Name() != "" || s.SpanID() != [8]byte{} || s.Scope().Name() != "" {
+				t.Errorf("a request that was released still has the span %q of %q", s.Name(), s.Scope().Name())
+			}
+			for key := range s.Resource().Attributes() {
+				t.Errorf("a request that was released still has a resource with %s", key)
 			}
 		}
 		next.Release()
 	}
 	edit(late)
-	if got := late.AppendTo(nil); !bytes.Equal(got, want) {
-		t.Errorf("edited after its release: got %x, want %x", got, want)
+	if got := late.AppendTo(nil); len(got) != 0 || late.Len() != 0 {
+		t.Errorf("edited after its release it has %d spans, in %x", late.Len(), got)
+	}
+}
+
+// TestReleaseUnedited: a request that was only read is as it was.
+func TestReleaseUnedited(t *testing.T) {
+	req := batchOf(t, 3)
+	r, err := Parse(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := range r.Spans() {
+		if _, found := s.Attribute("http.route"); !found {
+			t.Fatal("no attribute to search for")
+		}
+	}
+	r.Release()
+	if got := r.AppendTo(nil); !bytes.Equal(got, req) || r.Len() != 3 {
+		t.Errorf("%d spans, in %x", r.Len(), got)
 	}
 }

@@ -47,8 +47,15 @@ type storage struct {
 var storages = sync.Pool{New: func() any { return new(storage) }}
 
 // Release ends the use of the Request's edits, whose memory is for another
-// Request then. What was read from it stays; who reads on sees it without edits.
+// Request then. What was read from it stays. Of one that was edited nothing else
+// does: who reads on finds its spans empty, and not what edits have taken out.
 func (r *Request) Release() {
+	if r.Edited() {
+		clear(r.resources)
+		clear(r.scopes)
+		clear(r.spans)
+		*r = Request{resources: r.resources, scopes: r.scopes, spans: r.spans, dropped: len(r.spans), storage: r.storage}
+	}
 	s := r.storage
 	r.storage = new(storage)
 	s.edits, s.attrEdits, s.children = emptied(s.edits), emptied(s.attrEdits), emptied(s.children)
