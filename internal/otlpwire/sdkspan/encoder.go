@@ -51,7 +51,7 @@ type Encoder struct {
 	last      *scopeGroup // that of the last Append
 	lastSize  int         // what the last Append added; 0: nothing to take back
 	spans     int
-	bytes     int // of spans
+	bytes     int // of spans, and of the resources and scopes around them
 }
 
 // Append encodes s at once, so that s is not referred to afterwards, and gives
@@ -73,6 +73,9 @@ func (e *Encoder) append(f *snapshot) int {
 	e.w.Reset(maxKeptBuffer)
 	appendSpan(&e.w, f)
 	g := e.group(f)
+	if g.n == 0 {
+		e.bytes += g.begin()
+	}
 	g.spans = append(g.spans, e.w.Bytes()...)
 	g.n++
 	e.spans++
@@ -92,14 +95,16 @@ func (e *Encoder) DropLast() {
 	g.n--
 	e.spans--
 	e.bytes -= e.lastSize
+	if g.n == 0 {
+		e.bytes -= g.end()
+	}
 	e.lastSize = 0
 }
 
 // Spans is the number of spans held.
 func (e *Encoder) Spans() int { return e.spans }
 
-// Bytes is the length of the spans held, without what goes around them: their
-// resources and scopes, some hundred bytes.
+// Bytes is what Size is but for some bytes a scope, and looks at nothing.
 func (e *Encoder) Bytes() int { return e.bytes }
 
 // Size is the exact number of bytes that AppendRequest would append: 0 if no
@@ -154,6 +159,7 @@ func (e *Encoder) Reset() {
 		e.forgetIdle()
 	}
 	for _, r := range e.resources {
+		r.begun = 0
 		for _, g := range r.scopes {
 			g.n = 0
 			g.spans = g.spans[:0]

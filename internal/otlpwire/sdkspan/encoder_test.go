@@ -181,3 +181,41 @@ func TestEncoderAllocates(t *testing.T) {
 		t.Errorf("%v allocations for 64 spans, want none", got)
 	}
 }
+
+// TestEncoderBytes follows Size, however much stands around the spans.
+func TestEncoderBytes(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	var e Encoder
+	check := func(what string) {
+		t.Helper()
+		const around = 16 // bytes a scope: its tag and length, and those of its resource
+		scopes := 0
+		for _, r := range e.resources {
+			scopes += r.begun
+		}
+		if d := e.Size() - e.Bytes(); d < 0 || d > around*scopes {
+			t.Errorf("%s: Bytes() = %d, Size() = %d, of %d scopes", what, e.Bytes(), e.Size(), scopes)
+		}
+	}
+	for range 2 {
+		for i := range 12 {
+			e.Append(tracetest.SpanStub{
+				Name:     "span",
+				Resource: resource.NewSchemaless(attribute.String("r", long), attribute.Int("i", i%2)),
+				InstrumentationScope: instrumentation.Scope{
+					Name: "scope", Attributes: attribute.NewSet(attribute.String("s", long), attribute.Int("i", i%5)),
+				},
+			}.Snapshot())
+			check("appended")
+			if i%3 == 0 {
+				e.DropLast()
+				check("dropped")
+			}
+		}
+		if e.Bytes() < 5*len(long) {
+			t.Errorf("Bytes() = %d", e.Bytes())
+		}
+		e.Reset()
+		check("reset")
+	}
+}

@@ -18,11 +18,13 @@ type resourceGroup struct {
 	resource *resource.Resource
 	head     []byte // its fields but the scopes
 	scopes   []*scopeGroup
+	begun    int // scopes that have spans
 }
 
 // scopeGroup is one ScopeSpans.
 type scopeGroup struct {
-	resource *resource.Resource // that of its resourceGroup
+	in       *resourceGroup
+	resource *resource.Resource // that of in
 	scope    instrumentation.Scope
 	head     []byte // its fields but the spans
 	spans    []byte // the spans, as fields
@@ -42,7 +44,7 @@ func (e *Encoder) group(f *snapshot) *scopeGroup {
 			return g
 		}
 	}
-	g := &scopeGroup{resource: r.resource, scope: *scope, head: scopeHead(*scope)}
+	g := &scopeGroup{in: r, resource: r.resource, scope: *scope, head: scopeHead(*scope)}
 	r.scopes = append(r.scopes, g)
 	return g
 }
@@ -65,6 +67,27 @@ func (e *Encoder) forgetIdle() {
 	}
 	e.resources = slices.DeleteFunc(e.resources, func(r *resourceGroup) bool { return len(r.scopes) == 0 })
 	e.last = nil // may be one of them
+}
+
+// begin notes that the scope gets its first span, and gives the length of what
+// comes with it: the scope itself, and its resource if that had no spans.
+func (g *scopeGroup) begin() int {
+	g.in.begun++
+	return g.heads()
+}
+
+// end takes begin back.
+func (g *scopeGroup) end() int {
+	n := g.heads()
+	g.in.begun--
+	return n
+}
+
+func (g *scopeGroup) heads() int {
+	if g.in.begun == 1 {
+		return len(g.in.head) + len(g.head)
+	}
+	return len(g.head)
 }
 
 // size is the length of the content of the ResourceSpans, 0 if it has no spans.
