@@ -109,7 +109,7 @@ const maxBegun = 64
 // begun is what is delivered of a batch whose last attempt failed half way, so
 // that the next goes on from there.
 type begun struct {
-	spans            int
+	spans, of        int // of the batch; of: its chunks
 	chunks, rejected int // done, of which so many spans were refused
 	reason           string
 }
@@ -139,9 +139,9 @@ func (n *native) export(ctx context.Context, id string, request []byte) error {
 		return pluginsdk.Permanent(err)
 	}
 	spans := len(c.batch.spans) + c.batch.unfit
-	done := n.resume(id, spans)
+	done := n.resume(id, spans, len(c.batch.chunks))
 	if done.spans == 0 {
-		done = begun{spans: spans, rejected: c.batch.unfit}
+		done = begun{spans: spans, of: len(c.batch.chunks), rejected: c.batch.unfit}
 		if done.rejected > 0 {
 			done.reason = reasonUnfit
 		}
@@ -176,12 +176,12 @@ func (n *native) done(c *coder) {
 }
 
 // resume gives what is delivered of a batch, and forgets it.
-func (n *native) resume(id string, spans int) begun {
+func (n *native) resume(id string, spans, chunks int) begun {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	done := n.begun[id]
 	delete(n.begun, id)
-	if done.spans != spans { // an edit of another kind than before
+	if done.spans != spans || done.of != chunks { // an edit of another kind than before
 		return begun{}
 	}
 	return done

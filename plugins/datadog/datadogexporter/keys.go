@@ -78,14 +78,23 @@ type dictionary struct {
 	keys  map[string]*key
 	tags  map[string]*tagName
 	count int // of tags
+	bytes int // of text, beyond the rules' own
 }
 
-// maxKeys is beyond how many a dictionary starts anew, so that a program with
-// ever new keys costs no memory.
-const maxKeys = 8192
+// maxKeys and maxKeyBytes are beyond how many a dictionary starts anew, so that a
+// program with ever new keys, or long ones, costs no memory.
+const (
+	maxKeys     = 8192
+	maxKeyBytes = 1 << 20
+)
+
+// full tells whether to start anew.
+func (d *dictionary) full() bool {
+	return d.count > maxKeys || len(d.keys) > maxKeys || d.bytes > maxKeyBytes
+}
 
 func newDictionary() dictionary {
-	d := dictionary{map[string]*key{}, make(map[string]*tagName, len(names)), len(names)}
+	d := dictionary{map[string]*key{}, make(map[string]*tagName, len(names)), len(names), 0}
 	for _, n := range names {
 		d.tags[n.text] = n
 	}
@@ -105,6 +114,7 @@ func (d *dictionary) key(text []byte) *key {
 		k.newer = slots[from]
 	}
 	d.keys[k.text] = k
+	d.bytes += len(k.text)
 	return k
 }
 
@@ -115,6 +125,7 @@ func (d *dictionary) tag(text string) *tagName {
 	n := newName(strings.Clone(text), d.count)
 	d.count++
 	d.tags[n.text] = n
+	d.bytes += len(n.text) + len(n.encoded)
 	return n
 }
 

@@ -66,7 +66,7 @@ type sorted struct {
 // sort reads a batch but for its spans' content. The chunks stand in the order of
 // the spans that begin them, those of a maker together.
 func (m *mapper) sort(request []byte) error {
-	if m.known.count > maxKeys || len(m.known.keys) > maxKeys {
+	if m.known.full() {
 		m.known = newDictionary()
 	}
 	m.general = m.general[:0]

@@ -98,12 +98,14 @@ func (c *cursor) is(num protowire.Number) bool {
 }
 
 // join is the content of a message that came in two pieces, which hardly any
-// sender makes: protobuf merges by concatenation.
+// sender makes: protobuf merges by concatenation. What stands in a batch has no
+// room behind it, so that the first append makes some. before must not be used any
+// more.
 func join(before, piece []byte) []byte {
 	if len(before) == 0 {
 		return piece
 	}
-	return append(before[:len(before):len(before)], piece...)
+	return append(before, piece...)
 }
 
 // view is bytes of the batch as a string. They do not change while the batch
