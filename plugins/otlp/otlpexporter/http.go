@@ -20,13 +20,11 @@ const mostHops = 3
 
 // newHTTP makes the way by HTTP.
 func newHTTP(c settings) (way, error) {
-	t := &transport{settings: c, head: http.Header{
-		"Content-Type": {kindProto},
-		"User-Agent":   {userAgent},
-	}}
+	t := &transport{settings: c, head: http.Header{"User-Agent": {userAgent}}}
 	for name, text := range c.headers {
 		t.head.Set(name, text)
 	}
+	t.head.Set("Content-Type", kindProto) // whatever a plugin's own headers say
 	if c.gzip {
 		t.head.Set("Content-Encoding", compressionGzip)
 	}

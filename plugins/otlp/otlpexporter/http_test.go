@@ -234,3 +234,23 @@ func anyOf(tb testing.TB, m proto.Message) *anypb.Any {
 	}
 	return packed
 }
+
+// TestHeadersOfThePlugin describe anything but the message.
+func TestHeadersOfThePlugin(t *testing.T) {
+	back := receive(t, nil)
+	e, err := NewWith(t.Context(), env(EnvEndpoint+"="+back.URL), Defaults{
+		Headers: map[string]string{"content-type": "text/plain", "user-agent": "acme/1", "x-own": "own"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := export(t, e); err != nil {
+		t.Fatal(err)
+	}
+	if got := back.last(t).Header; got.Get("Content-Type") != kindProto || got.Get("User-Agent") != "acme/1" || got.Get("X-Own") != "own" {
+		t.Errorf("headers are %v", got)
+	}
+	if err := e.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
