@@ -123,9 +123,8 @@ func (s *span) End(opts ...trace.SpanEndOption) {
 		s.mu.Unlock()
 		return
 	}
-	s.ReadWriteSpan.End(opts...) // it has no processors to call
-	s.own, s.dropped = s.mergedLocked()
-	s.own = slices.Clip(s.own)
+	s.ReadWriteSpan.End(opts...)        // it has no processors to call
+	s.own, s.dropped = s.mergedLocked() // not clipped: who keeps the span is to see what room it takes
 	s.ended = true
 	s.mu.Unlock()
 	s.provider.pipeline.OnEnd(s)
