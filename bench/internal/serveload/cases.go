@@ -62,6 +62,23 @@ type scene struct {
 	rows, quick []string
 	repeats     int
 	gate        gate
+	// turns: each row is measured beside another one, see against, in so many
+	// turns of both. What the machine does to one it does to the other: only the
+	// ratio of the two is worth anything.
+	turns int
+}
+
+// against is the row that a row is measured beside: tracing that samples nothing
+// against none, and that against a bare server.
+func (s scene) against(r row) row {
+	if r.name == rowRatio0 {
+		return ourRows[0]
+	}
+	return s.bareRow()
+}
+
+func (s scene) bareRow() row {
+	return row{name: s.bare, by: byBare, doc: "the same functions on a bare server"}
 }
 
 // load is what is done to a server.
@@ -86,22 +103,25 @@ const (
 	proxyGRPC = "transparent gRPC proxy"
 )
 
-var (
-	headline = []string{bareHTTP, bareGRPC, rowOff, rowRatio0, rowRatio1}
-)
+var headline = []string{bareHTTP, bareGRPC, rowOff, rowRatio0, rowRatio1}
 
-// Rounds are short and many, for the neighbours of a virtual machine change
-// their minds within seconds: a ratio is of rows that ran next to each other.
+// Rounds are short, for the neighbours of a virtual machine change their minds
+// within seconds: a ratio is of rows that ran next to each other. What has no
+// spans to send afterwards can take turns, which are shorter still.
 const (
 	warmUp = 500 * time.Millisecond
 	burst  = 400 * time.Millisecond
+
+	turnWarmUp = 200 * time.Millisecond
+	turnLength = 40 * time.Millisecond
+	turns      = 15
 )
 
 var scenes = []scene{
 	{
 		name: "hello", doc: "HTTP/1.1, 32 connections, each sends as soon as it has its answer",
 		app: appHello, load: load{connections: 32, warmUp: warmUp, length: burst}, bare: bareHTTP, proxy: proxyHTTP, spans: 3, hops: 1,
-		rows: allRows(bareHTTP, proxyHTTP), quick: headline, repeats: 7,
+		rows: allRows(bareHTTP, proxyHTTP), quick: headline, repeats: 5,
 		gate: gate{cpu: 2.2, off: 11, unsampled: 3, sampled: 22},
 	},
 	{
@@ -112,8 +132,18 @@ var scenes = []scene{
 	{
 		name: "gRPC", doc: "a unary call, 4 connections with 8 calls at a time each",
 		app: appEcho, load: load{connections: 4, streams: 8, warmUp: warmUp, length: burst}, bare: bareGRPC, proxy: proxyGRPC, spans: 3, hops: 1,
-		rows: allRows(bareGRPC, proxyGRPC), quick: headline, repeats: 7,
+		rows: allRows(bareGRPC, proxyGRPC), quick: headline, repeats: 5,
 		gate: gate{cpu: 1.75, off: 15, unsampled: 3, sampled: 22},
+	},
+	{
+		name: "hello, in turns", doc: "hello again: two servers take turns every 40 ms",
+		app: appHello, load: load{connections: 32, warmUp: turnWarmUp, length: turnLength}, bare: bareHTTP, spans: 3, hops: 1,
+		rows: []string{rowOff, rowRatio0}, repeats: 5, turns: turns,
+	},
+	{
+		name: "gRPC, in turns", doc: "gRPC again, likewise",
+		app: appEcho, load: load{connections: 4, streams: 8, warmUp: turnWarmUp, length: turnLength}, bare: bareGRPC, spans: 3, hops: 1,
+		rows: []string{rowOff, rowRatio0}, repeats: 5, turns: turns,
 	},
 	{
 		name: "hello, 4k/s", doc: "HTTP/1.1, 32 connections, 4000 requests a second: a server with time to spare",
@@ -130,6 +160,16 @@ var scenes = []scene{
 		app: appEcho, load: load{connections: 4, streams: 8, fortio: true, warmUp: warmUp, length: 2 * burst}, bare: bareGRPC, proxy: proxyGRPC, spans: 3, hops: 1,
 		rows: []string{bareGRPC, proxyGRPC, rowOff, rowRatio0, rowRatio1, rowHung}, repeats: 3,
 	},
+	{
+		name: "hello, in turns, by fortio", doc: "two servers take turns every 200 ms; the load generator is fortio",
+		app: appHello, load: load{connections: 32, fortio: true, warmUp: turnWarmUp, length: burst / 2}, bare: bareHTTP, spans: 3, hops: 1,
+		rows: []string{rowOff, rowRatio0}, repeats: 3, turns: 4,
+	},
+	{
+		name: "gRPC, in turns, by fortio", doc: "likewise",
+		app: appEcho, load: load{connections: 4, streams: 8, fortio: true, warmUp: turnWarmUp, length: burst / 2}, bare: bareGRPC, spans: 3, hops: 1,
+		rows: []string{rowOff, rowRatio0}, repeats: 3, turns: 4,
+	},
 }
 
 func allRows(peers ...string) []string {
@@ -145,7 +185,7 @@ func Set() suite.Set {
 	var set suite.Set
 	for _, s := range scenes {
 		peers := []row{
-			{name: s.bare, by: byBare, doc: "the same functions on a bare server"},
+			s.bareRow(),
 			{name: s.proxy, by: byProxy, doc: "a proxy process before that server"},
 		}
 		for _, r := range append(peers, ourRows...) {

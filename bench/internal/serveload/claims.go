@@ -14,8 +14,9 @@ type gate struct {
 	off, unsampled, sampled float64
 }
 
-// claims are the budgets that issue 7 sets. At a rate that is fixed no throughput
-// can be lost, and there are none.
+// claims are the budgets that issue 7 sets. Those that can be are of servers that
+// take turns. At a rate that is fixed no throughput can be lost, and there are
+// none.
 func (s scene) claims() []suite.Claim {
 	if s.load.rate > 0 {
 		return nil
@@ -33,8 +34,18 @@ func (s scene) claims() []suite.Claim {
 			list[len(list)-1].Gated, list[len(list)-1].Gate = true, bound
 		}
 	}
-	if s.hops == 1 {
+	if s.turns > 0 {
 		add("server's CPU a request with tracing off, vs "+s.bare, 1.15, "×", func(r suite.Round) (float64, bool) {
+			return beside(r, rowOff, suite.Of(suite.RequestCPU, "server"), suite.Of(suite.RequestCPU, "reference"))
+		})
+		add("throughput lost at ratio 0, vs off", 5, "%", func(r suite.Round) (float64, bool) {
+			share, ok := beside(r, rowRatio0, suite.Requests, suite.Of(suite.Requests, "reference"))
+			return 100 * (1 - share), ok
+		})
+		return list
+	}
+	if s.gate.cpu > 0 { // that of servers that take turns is the figure
+		add("server's CPU a request with tracing off, vs "+s.bare, s.gate.cpu, "×", func(r suite.Round) (float64, bool) {
 			return r.Ratio(suite.Of(suite.RequestCPU, "server"), rowOff, s.bare)
 		})
 		hold(s.gate.cpu)
@@ -45,7 +56,9 @@ func (s scene) claims() []suite.Claim {
 		add("allocations at ratio 1, beyond off", s.gate.sampled, "", more(suite.RequestAllocs, rowRatio1, rowOff))
 		hold(s.gate.sampled)
 	}
-	add("throughput lost at ratio 0, vs off", 5, "%", lost(rowRatio0, rowOff))
+	if s.hops > 1 {
+		add("throughput lost at ratio 0, vs off", 5, "%", lost(rowRatio0, rowOff))
+	}
 	add("allocations at ratio 0 beyond off, a hop", 10, "", func(r suite.Round) (float64, bool) {
 		with, ok1 := r.Get(rowRatio0, suite.RequestAllocs)
 		without, ok2 := r.Get(rowOff, suite.RequestAllocs)
@@ -57,6 +70,13 @@ func (s scene) claims() []suite.Claim {
 	add("throughput lost by a dead plugin, vs ratio 1", 2, "%", lost(rowDead, rowRatio1))
 	add("throughput lost by a crash-looping plugin, vs ratio 1", 2, "%", lost(rowCrashing, rowRatio1))
 	return list
+}
+
+// beside is a metric of a row divided by that of the row beside it.
+func beside(r suite.Round, row, metric, reference string) (float64, bool) {
+	above, ok1 := r.Get(row, metric)
+	below, ok2 := r.Get(row, reference)
+	return above / below, ok1 && ok2 && below != 0
 }
 
 // more is what a row has beyond another.

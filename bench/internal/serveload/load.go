@@ -25,6 +25,8 @@ type order struct {
 	// Rate is how many requests are due a second, on all connections together. One
 	// that begins late because none was free is measured from when it was due.
 	Rate float64 `json:"rate,omitempty"`
+	// Anew: percentiles are of this order; else also of those before it.
+	Anew bool `json:"anew,omitempty"`
 }
 
 // outcome is what came of it.
@@ -75,12 +77,16 @@ func RunLoad(ctx context.Context, args []string, in io.Reader, out io.Writer) er
 	}
 	defer context.AfterFunc(ctx, hangUp)()
 	enc := json.NewEncoder(out)
+	var latency measure.Histogram
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		var o order
 		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
 			return err
 		}
-		if err := enc.Encode(runLoad(clients, o)); err != nil {
+		if o.Anew {
+			latency = measure.Histogram{}
+		}
+		if err := enc.Encode(runLoad(clients, o, &latency)); err != nil {
 			return err
 		}
 	}
@@ -99,8 +105,8 @@ func dial(ctx context.Context, app, addr string, streams int) (client, error) {
 	return nil, errUnknownApp(app)
 }
 
-// runLoad has all clients send at a time.
-func runLoad(clients []client, o order) outcome {
+// runLoad has all clients send at a time, and adds to latency.
+func runLoad(clients []client, o order, latency *measure.Histogram) outcome {
 	pace := &pace{start: time.Now()}
 	pace.end = pace.start.Add(o.For)
 	if o.Rate > 0 {
@@ -116,9 +122,9 @@ func runLoad(clients []client, o order) outcome {
 	}
 	all.Wait()
 	out := outcome{Took: time.Since(pace.start), CPU: measure.SelfCPU() - before}
-	var latency measure.Histogram
 	for i := range clocks {
 		latency.Merge(&clocks[i].latency)
+		out.Answered += clocks[i].latency.Count()
 		out.Failed += clocks[i].failed
 		if err := errors.Join(faults[i], clocks[i].fault); err != nil && out.Fault == "" {
 			out.Fault = err.Error()
@@ -127,7 +133,6 @@ func runLoad(clients []client, o order) outcome {
 			out.Failed++
 		}
 	}
-	out.Answered = latency.Count()
 	out.P50, out.P95, out.P99 = latency.Quantile(0.50), latency.Quantile(0.95), latency.Quantile(0.99)
 	return out
 }

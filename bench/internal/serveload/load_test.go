@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/stats"
+
+	"github.com/servetrace/servetrace/bench/internal/measure"
 )
 
 // connect opens n connections of an application's load.
@@ -39,7 +41,7 @@ func checkCounts(t *testing.T, app, addr string, seen *atomic.Uint64) {
 	clients := connect(t, app, addr, 3)
 	answered := uint64(0)
 	for range 3 {
-		out := runLoad(clients, order{For: 10 * time.Millisecond})
+		out := runLoad(clients, order{For: 10 * time.Millisecond}, &measure.Histogram{})
 		if out.Failed > 0 {
 			t.Fatalf("%d failed: %s", out.Failed, out.Fault)
 		}
@@ -118,7 +120,7 @@ func TestLoadTellsWrongAnswers(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			s := httptest.NewServer(answer)
 			defer s.Close()
-			out := runLoad(connect(t, appHello, s.Listener.Addr().String(), 1), order{})
+			out := runLoad(connect(t, appHello, s.Listener.Addr().String(), 1), order{}, &measure.Histogram{})
 			if out.Answered > 0 || out.Failed == 0 || !strings.Contains(out.Fault, want) {
 				t.Errorf("%+v, want no answer and a fault with %q", out, want)
 			}
@@ -130,7 +132,7 @@ func TestLoadTellsWrongAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _, _ = s.stop() }()
-		out := runLoad(connect(t, appEcho, s.addr, 1), order{})
+		out := runLoad(connect(t, appEcho, s.addr, 1), order{}, &measure.Histogram{})
 		if want := `status "12"`; out.Answered > 0 || !strings.Contains(out.Fault, want) {
 			t.Errorf("%+v, want no answer and a fault with %q", out, want)
 		}
@@ -155,7 +157,7 @@ func TestLoadEndsWithItsConnections(t *testing.T) {
 		}
 	}()
 	for _, app := range []string{appHello, appEcho} {
-		out := runLoad(connect(t, app, l.Addr().String(), 2), order{For: time.Minute})
+		out := runLoad(connect(t, app, l.Addr().String(), 2), order{For: time.Minute}, &measure.Histogram{})
 		if out.Failed != 2 || out.Fault == "" {
 			t.Errorf("%s: %+v, want both connections to have failed", app, out)
 		}

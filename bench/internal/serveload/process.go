@@ -97,15 +97,6 @@ func startServer(ctx context.Context, env *suite.Env, variables []string, args .
 	return &serverChild{child: c, addr: at.Addr}, nil
 }
 
-// stopAll stops servers in their order, which is that of the requests' way.
-func stopAll(servers []*serverChild) error {
-	var errs []error
-	for _, s := range servers {
-		errs = append(errs, s.stop(&s.books))
-	}
-	return errors.Join(errs...)
-}
-
 // spent is what a server and its plugins have used: CPU in nanoseconds.
 type spent struct{ cpu, plugins, allocs, bytes float64 }
 

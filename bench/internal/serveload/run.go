@@ -11,30 +11,34 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
-// run measures one row once.
-func (s scene) run(ctx context.Context, env *suite.Env, r row) (_ suite.Sample, err error) {
-	args := []string{"-by", r.by, "-app", s.app}
-	var servers []*serverChild // the one under load first
-	if r.by == byProxy {
-		backend, err := startServer(ctx, env, nil, "-by", byBare, "-app", s.app)
-		if err != nil {
-			return nil, err
-		}
-		servers = append(servers, backend)
-		args = append(args, "-backend", backend.addr)
-	}
-	front, err := startServer(ctx, env, r.variables(env), args...)
-	if err != nil {
-		return nil, errors.Join(err, stopAll(servers))
-	}
-	servers = append([]*serverChild{front}, servers...)
+// run measures one row once; with turns, beside the row that it is held against.
+func (s scene) run(ctx context.Context, env *suite.Env, r row) (suite.Sample, error) {
 	before, err := env.Sink.Counts(ctx)
 	if err != nil {
-		return nil, errors.Join(err, stopAll(servers))
-	}
-	sample, requests, err := s.underLoad(ctx, env, servers)
-	if err = errors.Join(err, stopAll(servers)); err != nil {
 		return nil, err
+	}
+	c := &contender{scene: s, row: r}
+	both := []*contender{c}
+	if s.turns > 0 {
+		both = append(both, &contender{scene: s, row: s.against(r)})
+	}
+	err = s.measure(ctx, env, both)
+	for _, c := range both {
+		err = errors.Join(err, c.stop())
+	}
+	if err != nil {
+		return nil, err
+	}
+	sample := c.sample()
+	if s.turns > 0 {
+		for metric, value := range both[1].sample() {
+			switch metric {
+			case suite.Requests, suite.RequestAllocs:
+				sample[suite.Of(metric, "reference")] = value
+			case suite.Of(suite.RequestCPU, "server"):
+				sample[suite.Of(suite.RequestCPU, "reference")] = value
+			}
+		}
 	}
 	if r.plugin == "" || r.broken {
 		return sample, nil
@@ -43,10 +47,9 @@ func (s scene) run(ctx context.Context, env *suite.Env, r row) (_ suite.Sample, 
 	if err != nil {
 		return nil, err
 	}
-	b := front.books
-	sample[suite.Of(suite.Spans, "ended")] = float64(b.Ended)
-	sample[suite.Of(suite.Spans, "delivered")] = float64(after.Spans - before.Spans)
-	return sample, s.audit(r, b, after.Spans-before.Spans, requests)
+	taken, b := after.Spans-before.Spans, c.servers[0].books
+	sample[suite.Of(suite.Spans, "ended")], sample[suite.Of(suite.Spans, "delivered")] = float64(b.Ended), float64(taken)
+	return sample, s.audit(r, b, taken, c.requests)
 }
 
 // audit holds the books of a server whose plugin is whole against what the sink
@@ -63,6 +66,134 @@ func (s scene) audit(r row, b books, taken, requests uint64) error {
 		return fmt.Errorf("%d spans ended at ratio %s, and %d requests of %d each were sent", b.Ended, r.ratio, requests, s.spans)
 	}
 	return nil
+}
+
+// measure starts the contenders, warms each up, and has them take their turns.
+func (s scene) measure(ctx context.Context, env *suite.Env, all []*contender) error {
+	for _, c := range all {
+		if err := c.start(ctx, env); err != nil {
+			return err
+		}
+	}
+	for turn := range max(1, s.turns) {
+		for _, c := range all {
+			if err := c.turn(order{For: s.load.length, Rate: s.load.rate, Anew: turn == 0}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, c := range all {
+		if err := c.end(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// contender is a row while it runs.
+type contender struct {
+	scene scene
+	row   row
+
+	servers   []*serverChild // the one under load first
+	generator *child
+	from, to  []spent // by the servers
+	total     outcome
+	requests  uint64 // in all, those of the warm-up included
+	peak      int64  // bytes resident, of the server
+}
+
+// start starts the servers and the load generator, and warms them up.
+func (c *contender) start(ctx context.Context, env *suite.Env) error {
+	app := []string{"-app", c.scene.app}
+	if c.row.by == byProxy {
+		backend, err := startServer(ctx, env, nil, append(app, "-by", byBare)...)
+		if err != nil {
+			return err
+		}
+		c.servers = append(c.servers, backend)
+		app = append(app, "-backend", backend.addr)
+	}
+	front, err := startServer(ctx, env, c.row.variables(env), append(app, "-by", c.row.by)...)
+	if err != nil {
+		return err
+	}
+	c.servers = append([]*serverChild{front}, c.servers...)
+	if c.generator, err = c.scene.startLoad(ctx, env, front.addr); err != nil {
+		return err
+	}
+	if err := c.turn(order{For: c.scene.load.warmUp, Rate: c.scene.load.rate, Anew: true}); err != nil {
+		return err
+	}
+	c.total = outcome{}
+	c.from, err = spentBy(c.servers)
+	return err
+}
+
+// turn puts the server under load.
+func (c *contender) turn(o order) error {
+	var out outcome
+	if err := c.generator.ask(o, &out); err != nil {
+		return err
+	}
+	if out.Failed > 0 || out.Answered == 0 {
+		return fmt.Errorf("%s: %d requests failed, %d did not: %s", c.row.name, out.Failed, out.Answered, out.Fault)
+	}
+	c.requests += out.Answered
+	out.Answered += c.total.Answered
+	out.Took += c.total.Took
+	out.CPU += c.total.CPU
+	c.total = out
+	return nil
+}
+
+// end reads what the servers have used.
+func (c *contender) end() (err error) {
+	if c.to, err = spentBy(c.servers); err != nil {
+		return err
+	}
+	c.peak, err = measure.PeakRSS(c.servers[0].cmd.Process.Pid)
+	return err
+}
+
+// stop stops what was started, in the order of the requests' way.
+func (c *contender) stop() error {
+	var errs []error
+	if c.generator != nil {
+		errs = append(errs, c.generator.stop(nil))
+	}
+	for _, s := range c.servers {
+		errs = append(errs, s.stop(&s.books))
+	}
+	return errors.Join(errs...)
+}
+
+// sample divides what the servers have used by the requests.
+func (c *contender) sample() suite.Sample {
+	out := c.total
+	each := func(used float64) float64 { return used / float64(out.Answered) }
+	cpu := func(part string) string { return suite.Of(suite.RequestCPU, part) }
+	used := c.to[0].less(c.from[0])
+	sample := suite.Sample{
+		suite.Requests:                     float64(out.Answered) / out.Took.Seconds(),
+		suite.Of(suite.RequestCall, "p50"): float64(out.P50),
+		suite.Of(suite.RequestCall, "p95"): float64(out.P95),
+		suite.Of(suite.RequestCall, "p99"): float64(out.P99),
+		cpu("server"):                      each(used.cpu),
+		cpu("plugin"):                      each(used.plugins),
+		cpu("load"):                        each(float64(out.CPU)),
+		suite.RequestBytes:                 each(used.bytes),
+		suite.RequestAllocs:                each(used.allocs),
+		suite.Of(suite.PeakRSS, "server"):  float64(c.peak) / (1 << 20),
+	}
+	total := used.cpu + used.plugins
+	if len(c.to) > 1 {
+		behind := c.to[1].less(c.from[1])
+		sample[cpu("backend")] = each(behind.cpu)
+		total += behind.cpu
+	}
+	sample[cpu("total")] = each(total)
+	return sample
 }
 
 // variables are the settings of ours.
@@ -85,38 +216,6 @@ func (r row) variables(env *suite.Env) []string {
 		"OTEL_EXPORTER_OTLP_ENDPOINT=http://"+env.Sink.HTTP)
 }
 
-// underLoad warms the servers up and measures them. It also gives how many
-// requests there were in all.
-func (s scene) underLoad(ctx context.Context, env *suite.Env, servers []*serverChild) (_ suite.Sample, requests uint64, err error) {
-	generator, err := s.startLoad(ctx, env, servers[0].addr)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer func() { err = errors.Join(err, generator.stop(nil)) }()
-	var warm, out outcome
-	if err := generator.ask(order{For: s.load.warmUp, Rate: s.load.rate}, &warm); err != nil {
-		return nil, 0, err
-	}
-	from, err := spentBy(servers)
-	if err != nil {
-		return nil, 0, err
-	}
-	if err := generator.ask(order{For: s.load.length, Rate: s.load.rate}, &out); err != nil {
-		return nil, 0, err
-	}
-	to, err := spentBy(servers)
-	if err != nil {
-		return nil, 0, err
-	}
-	if failed := warm.Failed + out.Failed; failed > 0 || out.Answered == 0 {
-		return nil, 0, fmt.Errorf("%d requests failed, %d did not: %s%s", failed, warm.Answered+out.Answered, warm.Fault, out.Fault)
-	}
-	sample := sampleOf(out, from, to)
-	peak, err := measure.PeakRSS(servers[0].cmd.Process.Pid)
-	sample[suite.Of(suite.PeakRSS, "server")] = float64(peak) / (1 << 20)
-	return sample, warm.Answered + out.Answered, err
-}
-
 // startLoad starts the load generator.
 func (s scene) startLoad(ctx context.Context, env *suite.Env, addr string) (*child, error) {
 	args := []string{"-addr", addr, "-connections", strconv.Itoa(s.load.connections), "-streams", strconv.Itoa(max(1, s.load.streams))}
@@ -130,30 +229,4 @@ func (s scene) startLoad(ctx context.Context, env *suite.Env, addr string) (*chi
 		args = append(args, "-method", echoMethod, "-body", echoQuestion())
 	}
 	return startChild(ctx, env, nil, filepath.Join(env.Bin, "fortio"), args...)
-}
-
-// sampleOf divides what the servers have used by the requests.
-func sampleOf(out outcome, from, to []spent) suite.Sample {
-	each := func(used float64) float64 { return used / float64(out.Answered) }
-	used := to[0].less(from[0])
-	cpu := func(part string) string { return suite.Of(suite.RequestCPU, part) }
-	sample := suite.Sample{
-		suite.Requests:                     float64(out.Answered) / out.Took.Seconds(),
-		suite.Of(suite.RequestCall, "p50"): float64(out.P50),
-		suite.Of(suite.RequestCall, "p95"): float64(out.P95),
-		suite.Of(suite.RequestCall, "p99"): float64(out.P99),
-		cpu("server"):                      each(used.cpu),
-		cpu("plugin"):                      each(used.plugins),
-		cpu("load"):                        each(float64(out.CPU)),
-		suite.RequestBytes:                 each(used.bytes),
-		suite.RequestAllocs:                each(used.allocs),
-	}
-	total := used.cpu + used.plugins
-	if len(to) > 1 {
-		behind := to[1].less(from[1])
-		sample[cpu("backend")] = each(behind.cpu)
-		total += behind.cpu
-	}
-	sample[cpu("total")] = each(total)
-	return sample
 }
