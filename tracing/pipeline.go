@@ -3,14 +3,17 @@ package tracing
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // pipeline is the one processor that the SDK knows: it stamps spans, and passes
 // them on to the processors that the provider was given, in order.
 type pipeline struct {
 	next []sdktrace.SpanProcessor
+	over atomic.Bool // they have been shut down, and are told nothing more
 }
 
 var _ sdktrace.SpanProcessor = (*pipeline)(nil)
@@ -27,12 +30,22 @@ func (p *pipeline) OnStart(parent context.Context, s sdktrace.ReadWriteSpan) {
 // onStart is OnStart for the spans of this package, which stamp themselves, with
 // their own attributes at once.
 func (p *pipeline) onStart(parent context.Context, s sdktrace.ReadWriteSpan) {
+	if of, is := trace.SpanFromContext(parent).(*span); is {
+		of.addChild()
+	}
+	if p.over.Load() {
+		return
+	}
 	for _, sp := range p.next {
 		sp.OnStart(parent, s)
 	}
 }
 
+// OnEnd implements [sdktrace.SpanProcessor].
 func (p *pipeline) OnEnd(s sdktrace.ReadOnlySpan) {
+	if p.over.Load() {
+		return
+	}
 	for _, sp := range p.next {
 		sp.OnEnd(s)
 	}
@@ -56,5 +69,6 @@ func (p *pipeline) shutdown(ctx context.Context) error {
 	for _, sp := range p.next {
 		errs = append(errs, sp.Shutdown(ctx))
 	}
+	p.over.Store(true)
 	return errors.Join(errs...)
 }

@@ -91,7 +91,9 @@ func Off() *Provider {
 func (p *Provider) Enabled() bool { return p.sdk != nil }
 
 // TracerProvider returns what user code gets its tracers from; never nil. When
-// off, its spans do nothing and keep the span context of their parent.
+// off, its spans do nothing and keep the span context of their parent. A processor
+// that is registered with it, rather than given to NewProvider, sees user code's
+// spans alone.
 func (p *Provider) TracerProvider() trace.TracerProvider {
 	if p.sdk == nil {
 		return noop.NewTracerProvider()
@@ -161,7 +163,7 @@ func (p *Provider) start(ctx context.Context, family string, opts []trace.SpanSt
 	started, inner := p.tracer.Start(ctx, family, opts...)
 	recording, is := inner.(sdktrace.ReadWriteSpan)
 	if !is {
-		return started, nil
+		return trace.ContextWithSpan(ctx, unsampled{inner, p}), nil
 	}
 	s := p.newSpan(ctx, recording)
 	return trace.ContextWithSpan(started, s), s

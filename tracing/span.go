@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"unsafe"
 
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -24,11 +25,14 @@ type span struct {
 	provider *Provider
 	beside   bool // where our attributes are
 
-	mu      sync.Mutex
-	ended   bool
-	own     []attribute.KeyValue // with those that others have set, once it has ended
-	dropped int                  // of those
-	room    [mostAttributes]attribute.KeyValue
+	mu       sync.Mutex
+	ended    bool
+	own      []attribute.KeyValue // with those that others have set, once it has ended
+	first    int                  // of own, which were set at the start
+	dropped  int                  // of those of others
+	unseen   int                  // places for attributes that it holds besides own, once it has ended
+	children int
+	room     [mostAttributes]attribute.KeyValue
 }
 
 // mostAttributes is what the largest span has, the router's. Under two names at
@@ -66,9 +70,13 @@ func (a *attributes) set() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.ended {
-		s.own = a.list
+	if s.ended {
+		return
 	}
+	if len(s.own) == 0 {
+		s.first = len(a.list)
+	}
+	s.own = a.list
 }
 
 // Attributes implements [sdktrace.ReadOnlySpan].
@@ -89,20 +97,24 @@ func (s *span) DroppedAttributes() int {
 	return s.ReadWriteSpan.DroppedAttributes() + s.dropped
 }
 
-// mergedLocked gives our attributes and those that others have set since, which
-// go over ours, up to the limit.
+// mergedLocked gives our attributes and those that others have set meanwhile, up
+// to the limit. What was set last of a key counts.
 func (s *span) mergedLocked() (all []attribute.KeyValue, dropped int) {
 	theirs := s.ReadWriteSpan.Attributes()
-	if len(theirs) == 0 {
+	switch {
+	case len(theirs) == 0:
 		return s.own, 0
+	case len(s.own) == 0:
+		return theirs, 0
 	}
-	all = slices.Clone(s.own)
+	all = make([]attribute.KeyValue, len(s.own), len(s.own)+len(theirs))
+	copy(all, s.own)
 	for _, kv := range theirs {
-		i := slices.IndexFunc(s.own, func(own attribute.KeyValue) bool { return own.Key == kv.Key })
-		if i >= 0 {
-			all[i] = kv
-		} else {
+		switch i := slices.IndexFunc(s.own, func(own attribute.KeyValue) bool { return own.Key == kv.Key }); {
+		case i < 0:
 			all = append(all, kv)
+		case i < s.first:
+			all[i] = kv
 		}
 	}
 	if limit := s.provider.attributeLimit; limit >= 0 && len(all) > limit {
@@ -123,12 +135,62 @@ func (s *span) End(opts ...trace.SpanEndOption) {
 		s.mu.Unlock()
 		return
 	}
-	s.ReadWriteSpan.End(opts...)        // it has no processors to call
-	s.own, s.dropped = s.mergedLocked() // not clipped: who keeps the span is to see what room it takes
-	s.ended = true
+	s.ReadWriteSpan.End(opts...) // it has no processors to call
+	s.endLocked()
 	s.mu.Unlock()
 	s.provider.pipeline.OnEnd(s)
 }
+
+func (s *span) endLocked() {
+	s.ended = true
+	all, dropped := s.mergedLocked()
+	if len(all) == 0 {
+		return
+	}
+	if &all[0] != &s.room[0] {
+		s.unseen = len(s.room)
+	}
+	if len(s.own) > 0 { // else theirs are all
+		s.unseen += cap(s.ReadWriteSpan.Attributes())
+	}
+	s.own, s.dropped = all, dropped
+}
+
+// UnseenHeap is how many bytes an ended span holds that can not be told from what
+// its other methods give. Who bounds what spans hold may look for it.
+func (s *span) UnseenHeap() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unseen * int(unsafe.Sizeof(attribute.KeyValue{}))
+}
+
+// addChild counts a span that has been started under s.
+func (s *span) addChild() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.children++
+	}
+}
+
+// ChildSpanCount implements [sdktrace.ReadOnlySpan]. The SDK counts for spans of
+// its own type only.
+func (s *span) ChildSpanCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.children
+}
+
+// unsampled is a span of this package that does not record.
+type unsampled struct {
+	trace.Span // the SDK's
+
+	provider *Provider
+}
+
+// TracerProvider implements [trace.Span], as that of span. A new trace that user
+// code begins by it may well be sampled.
+func (s unsampled) TracerProvider() trace.TracerProvider { return s.provider.sdk }
 
 // context is the span's; zero for a nil span, which does not record.
 func (s *span) context() trace.SpanContext {

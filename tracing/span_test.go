@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -11,6 +12,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
 
 // allFamilies makes a span of each family and protocol, failed ones too.
@@ -172,5 +175,129 @@ func TestSpanConcurrentSafe(t *testing.T) {
 	group.Wait()
 	if n := len(r.spans()); n != 1 {
 		t.Errorf("%d spans, want 1", n)
+	}
+}
+
+// Instrumentation may begin a new trace in a request that is not sampled.
+func TestTracerOfAnUnsampledRequest(t *testing.T) {
+	r := newRecorder(t, func(c *Config) { c.Ratio = 0 })
+	ctx, _ := r.StartProxy(t.Context(), ProxyStart{Request: &Request{ID: "r1"}})
+	found := trace.SpanFromContext(ctx)
+	if found.TracerProvider() != r.TracerProvider() {
+		t.Error("spans that are made by the current span's provider do not reach the processors")
+	}
+	if sc := found.SpanContext(); !sc.IsValid() || sc.IsSampled() || found.IsRecording() {
+		t.Errorf("the current span is %+v, want one that is not sampled", sc)
+	}
+}
+
+// What is set last counts: at the end, that is ours.
+func TestAttributesOfTheEnd(t *testing.T) {
+	r := newRecorder(t)
+	_, found, ours := r.inReplica(t)
+	found.SetAttributes(attribute.String("http.route", "/mine"), attribute.Int("http.status_code", 418))
+	ours.End(ReplicaResult{StatusCode: 200})
+	got := r.spans()[0].Attributes
+	if got["http.route"] != "/" || got["http.status_code"] != int64(200) || got["http.method"] != "GET" {
+		t.Errorf("the span ends with %v", got)
+	}
+}
+
+func TestChildSpanCount(t *testing.T) {
+	r := newRecorder(t)
+	ctx, found, ours := r.inReplica(t)
+	for range 2 {
+		_, child := r.TracerProvider().Tracer("user").Start(ctx, "child")
+		child.End()
+	}
+	_, router := r.StartRouter(ctx, RouterStart{})
+	router.End(RouterResult{})
+	ours.End(ReplicaResult{})
+	_, late := r.TracerProvider().Tracer("user").Start(ctx, "late")
+	late.End()
+	if got := found.ChildSpanCount(); got != 3 {
+		t.Errorf("%d children, want 3", got)
+	}
+}
+
+// counter is a processor that counts what it is told.
+type counter struct {
+	sink
+	started, ended *int
+}
+
+func (c counter) OnStart(context.Context, sdktrace.ReadWriteSpan) { *c.started++ }
+func (c counter) OnEnd(sdktrace.ReadOnlySpan)                     { *c.ended++ }
+
+// A processor that has been shut down is told of nothing, as by the SDK: it may
+// have closed what it needs.
+func TestSpansAfterShutdown(t *testing.T) {
+	var started, ended int
+	p, err := NewProvider(DefaultConfig(), counter{started: &started, ended: &ended})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, before := p.StartModelLoad(t.Context(), "m")
+	_, user := p.TracerProvider().Tracer("user").Start(ctx, "user")
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Shutdown(over); err != nil {
+		t.Fatal(err)
+	}
+	_, after := p.StartModelLoad(t.Context(), "m")
+	after.End(nil)
+	user.End()
+	before.End(nil)
+	if started != 2 || ended != 0 {
+		t.Errorf("told of %d starts and %d ends, want 2 and none", started, ended)
+	}
+}
+
+// keeper is a processor that keeps the spans.
+type keeper struct {
+	sink
+	kept *[]sdktrace.ReadOnlySpan
+}
+
+func (k keeper) OnEnd(s sdktrace.ReadOnlySpan) { *k.kept = append(*k.kept, s) }
+
+// What a host believes that our spans hold, they do.
+func TestHeapOfSpans(t *testing.T) {
+	const n = 2000
+	inUse := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // pools let go at the second
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	for _, mode := range []string{SemconvRay, SemconvStable, SemconvDup} {
+		for _, others := range []int{0, 1, 20} {
+			cfg := DefaultConfig()
+			cfg.Semconv = mode
+			kept := make([]sdktrace.ReadOnlySpan, 0, n)
+			p, err := NewProvider(cfg, keeper{kept: &kept})
+			if err != nil {
+				t.Fatal(err)
+			}
+			replica, before := p.NewReplica("a", "D"), inUse()
+			for i := range n {
+				r := &Request{ID: fmt.Sprintf("%036d", i), App: "a", Deployment: "D", Route: "/", Component: replica}
+				ctx, ours := p.StartReplica(t.Context(), ReplicaStart{Request: r, Protocol: HTTP, Method: "GET"})
+				for k := range others {
+					trace.SpanFromContext(ctx).SetAttributes(attribute.Int(fmt.Sprintf("key%02d", k), i))
+				}
+				ours.End(ReplicaResult{StatusCode: 200})
+			}
+			held, estimate := inUse()-before, 0
+			for _, s := range kept {
+				g, _ := sdkspan.GistOf(s)
+				estimate += g.Heap
+			}
+			if ratio := float64(estimate) / float64(held); ratio < 0.8 || ratio > 1.5 {
+				t.Errorf("%s, %d attributes of others: estimate %d bytes a span, measured %d: ratio %.2f, want 0.8 to 1.5",
+					mode, others, estimate/n, held/n, ratio)
+			}
+		}
 	}
 }

@@ -46,14 +46,19 @@ func GistOf(s sdktrace.ReadOnlySpan) (g Gist, ok bool) {
 }
 
 // foreignGist reads no more than gist looks at. It is apart from GistOf for its
-// large frame: requests pay for those.
+// large frame: requests pay for those. A wrapper around a span of the SDK's may
+// hold more than it shows, and then tells how much.
 func foreignGist(s sdktrace.ReadOnlySpan) (g Gist, ok bool) {
 	f := snapshot{spanContext: s.SpanContext()}
 	if f.spanContext.IsSampled() {
 		f.name, f.status = s.Name(), s.Status()
 		f.attributes, f.events, f.links = s.Attributes(), s.Events(), s.Links()
 	}
-	return f.gist()
+	g, ok = f.gist()
+	if more, is := s.(interface{ UnseenHeap() int }); is && ok {
+		g.Heap += more.UnseenHeap()
+	}
+	return g, ok
 }
 
 func (f *snapshot) gist() (g Gist, ok bool) {
