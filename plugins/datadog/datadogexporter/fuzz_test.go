@@ -26,6 +26,7 @@ func FuzzEncode(f *testing.F) {
 	f.Add(full)
 	f.Add(full[:len(full)/2])
 	f.Add([]byte{0x0b, 0x0a, 0x00, 0x0c})
+	f.Add([]byte{0xd8, 0xb1, 0xd2, 0xe6, 0x2b, 0x00}) // no field has that number
 	c := newCoder(&mapping{peerDefaults: true, unified: unified{env: "e", version: "v", tags: []tag{{"a", "b"}}}})
 	f.Fuzz(func(t *testing.T, request []byte) {
 		err := c.sort(request)

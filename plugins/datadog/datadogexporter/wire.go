@@ -62,7 +62,7 @@ func (c *cursor) next() bool {
 func (c *cursor) seldom() bool {
 	left := c.raw[c.at:]
 	num, typ, tag := protowire.ConsumeTag(left)
-	if tag < 0 {
+	if tag < 0 || num > protowire.MaxValidNumber { // which ConsumeTag lets through
 		c.bad = true
 		return false
 	}
