@@ -122,7 +122,7 @@ var scenes = []scene{
 		name: "hello", doc: "HTTP/1.1, 32 connections, each sends as soon as it has its answer",
 		app: appHello, load: load{connections: 32, warmUp: warmUp, length: burst}, bare: bareHTTP, proxy: proxyHTTP, spans: 3, hops: 1,
 		rows: allRows(bareHTTP, proxyHTTP), quick: headline, repeats: 5,
-		gate: gate{cpu: 2.2, off: 11, unsampled: 3, sampled: 22},
+		gate: gate{cpu: 2.2, off: 11, unsampled: 5, sampled: 22},
 	},
 	{
 		name: "chain", doc: "the same, JSON in and out, and three deployments that call each other by handle",
@@ -133,7 +133,7 @@ var scenes = []scene{
 		name: "gRPC", doc: "a unary call, 4 connections with 8 calls at a time each",
 		app: appEcho, load: load{connections: 4, streams: 8, warmUp: warmUp, length: burst}, bare: bareGRPC, proxy: proxyGRPC, spans: 3, hops: 1,
 		rows: allRows(bareGRPC, proxyGRPC), quick: headline, repeats: 5,
-		gate: gate{cpu: 1.75, off: 15, unsampled: 3, sampled: 22},
+		gate: gate{cpu: 1.75, off: 15, unsampled: 5, sampled: 22},
 	},
 	{
 		name: "hello, in turns", doc: "hello again: two servers take turns every 40 ms",
