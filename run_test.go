@@ -184,10 +184,12 @@ func TestHangUpWithoutPlugins(t *testing.T) {
 	}
 }
 
-// Whoever read the log is gone: writing to it fails, and nothing else.
-func TestBrokenLogDoesNotEndTheService(t *testing.T) {
+// startPiped starts the service with a pipe for its log, of which nobody reads
+// more than what tells the url.
+func startPiped(t *testing.T) (cmd *exec.Cmd, log io.ReadCloser, url string) {
+	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.Command(link(t, dir, "service"))
+	cmd = exec.Command(link(t, dir, "service"))
 	cmd.Env = []string{"GORACE=atexit_sleep_ms=0", "TMPDIR=" + dir, "SERVE_HTTP_PORT=0"}
 	log, err := cmd.StderrPipe()
 	if err != nil {
@@ -197,12 +199,17 @@ func TestBrokenLogDoesNotEndTheService(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() }) // a test that failed half-way
-	url := ""
 	for lines := bufio.NewScanner(log); url == "" && lines.Scan(); {
 		if found := regexp.MustCompile(`\burl=(http://\S+)`).FindStringSubmatch(lines.Text()); found != nil {
 			url = found[1]
 		}
 	}
+	return cmd, log, url
+}
+
+// Whoever read the log is gone: writing to it fails, and nothing else.
+func TestBrokenLogDoesNotEndTheService(t *testing.T) {
+	cmd, log, url := startPiped(t)
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -222,23 +229,7 @@ func TestBrokenLogDoesNotEndTheService(t *testing.T) {
 // Whoever reads the log hangs: what logs hangs too, the stop among it, but a third
 // signal ends the process all the same.
 func TestStuckLogDoesNotKeepTheService(t *testing.T) {
-	dir := t.TempDir()
-	cmd := exec.Command(link(t, dir, "service"))
-	cmd.Env = []string{"GORACE=atexit_sleep_ms=0", "TMPDIR=" + dir, "SERVE_HTTP_PORT=0"}
-	log, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // a test that failed half-way
-	url := ""
-	for lines := bufio.NewScanner(log); url == "" && lines.Scan(); {
-		if found := regexp.MustCompile(`\burl=(http://\S+)`).FindStringSubmatch(lines.Text()); found != nil {
-			url = found[1]
-		}
-	}
+	cmd, _, url := startPiped(t)
 	client := &http.Client{Timeout: time.Second}
 	for stuck := false; !stuck; { // until the pipe is full
 		resp, err := client.Get(url + "/" + strings.Repeat("long", 1000))
