@@ -72,12 +72,6 @@ func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	return newNative(s, doc)
 }
 
-// Reexec does nothing.
-//
-// Deprecated: it executed the process again for the sake of dd-trace-go, which
-// this package no longer links.
-func Reexec() {}
-
 // native is the mode agent.
 type native struct {
 	settings settings
