@@ -77,11 +77,14 @@ func (t *transport) send(ctx context.Context, c *call, encoded []byte) error {
 
 // post is one request. to is used as it is written.
 func (t *transport) post(ctx context.Context, to *url.URL, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "", http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("make a request: %w", err)
 	}
 	req.URL, req.Host, req.Header = to, to.Host, t.head
+	req.ContentLength = int64(len(body))
+	req.GetBody = func() (io.ReadCloser, error) { return &inMemory{bytes.NewReader(body)}, nil }
+	req.Body, _ = req.GetBody() // which has no error to give
 	base := t.current()
 	resp, err := base.RoundTrip(req)
 	if err != nil && distrust(err) {
@@ -189,6 +192,12 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return wholeConn{conn}, nil
 }
 
+// inMemory is a body that wholeConn knows. What net/http makes of a bytes.Reader
+// nobody else can look into.
+type inMemory struct{ *bytes.Reader }
+
+func (*inMemory) Close() error { return nil }
+
 // wholeConn is a connection to which net/http copies a body that lies in memory
 // by one Write. A TCP connection by itself takes it in pieces of 32 KiB, each of
 // which wakes the back end.
@@ -200,7 +209,7 @@ var _ io.ReaderFrom = wholeConn{}
 func (c wholeConn) ReadFrom(r io.Reader) (int64, error) {
 	limited, ok := r.(*io.LimitedReader)
 	if ok {
-		if body, ok := limited.R.(*bytes.Reader); ok && int64(body.Len()) <= limited.N {
+		if body, ok := limited.R.(*inMemory); ok && int64(body.Len()) <= limited.N {
 			n, err := body.WriteTo(c.Conn)
 			limited.N -= n
 			return n, err //nolint:wrapcheck // as above
