@@ -2,8 +2,10 @@ package serving
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,14 +19,21 @@ import (
 // the rest of the body, and for space to send the last bytes.
 type conns struct {
 	mu     sync.Mutex
-	open   map[net.Conn]*connection
+	open   map[*connection]struct{}
 	closed bool
 }
 
-// connection is one of a client's. Its requests' contexts carry it.
+// connection is one of a client's, as net/http has it. Its requests' contexts
+// carry it.
 type connection struct {
+	net.Conn
+
 	conns *conns
-	net   net.Conn
+	end   context.CancelFunc // ends the contexts of its requests
+
+	current atomic.Pointer[exchange] // whose handler runs on its goroutine; nil: none
+	broken  atomic.Bool              // the client sends no more
+	taken   atomic.Bool              // from net/http, by Hijack
 
 	ongoing atomic.Int32 // requests in the proxy; one at most with HTTP/1.1
 	left    atomic.Int64 // the watch's beat in which the last of them left it
@@ -37,16 +46,16 @@ type connection struct {
 	retired bool // to be closed when it is idle
 }
 
-func newConns() *conns { return &conns{open: make(map[net.Conn]*connection)} }
+func newConns() *conns { return &conns{open: make(map[*connection]struct{})} }
 
 // onState is the server's ConnState hook.
 func (s *conns) onState(c net.Conn, state http.ConnState) {
+	conn, is := c.(*connection)
+	if !is {
+		return // it came by a listener of somebody else's
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	conn := s.open[c]
-	if conn == nil {
-		return // closed
-	}
 	conn.fresh, conn.active = state == http.StateNew, state == http.StateActive
 	switch state {
 	case http.StateActive:
@@ -59,8 +68,12 @@ func (s *conns) onState(c net.Conn, state http.ConnState) {
 		if conn.retired {
 			_ = c.Close() // nothing was to follow
 		}
-	case http.StateClosed, http.StateHijacked:
-		delete(s.open, c)
+	case http.StateClosed:
+		delete(s.open, conn)
+		conn.end()
+	case http.StateHijacked:
+		delete(s.open, conn)
+		conn.taken.Store(true)
 	}
 }
 
@@ -70,9 +83,9 @@ func (s *conns) closeFresh() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for c, conn := range s.open {
+	for conn := range s.open {
 		if conn.fresh {
-			_ = c.Close() // it has carried nothing
+			_ = conn.Close() // it has carried nothing
 		}
 	}
 }
@@ -82,7 +95,7 @@ func (s *conns) closeFresh() {
 func (s *conns) hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, conn := range s.open {
+	for conn := range s.open {
 		if conn.active && conn.ongoing.Load() == 0 {
 			conn.hurryLocked()
 		}
@@ -93,7 +106,7 @@ func (s *conns) hurry() {
 func (s *conns) hurryLate(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, conn := range s.open {
+	for conn := range s.open {
 		if conn.active && conn.ongoing.Load() == 0 && late(&conn.left, now) {
 			conn.hurryLocked()
 		}
@@ -105,23 +118,107 @@ func (s *conns) hurryLate(now int64) {
 // The streams of HTTP/2 can not be told apart here, and none of them moves.
 func (c *connection) hurryLocked() {
 	if c.http2.Load() || c.retired {
-		_ = c.net.Close() // its deadlines were set before, in vain
+		_ = c.Close() // its deadlines were set before, in vain
 		return
 	}
 	c.retired = true
-	_ = c.net.SetReadDeadline(time.Now()) // fails where it is closed already
-	_ = c.net.SetWriteDeadline(time.Now().Add(cutGrace))
+	_ = c.SetReadDeadline(time.Now()) // fails where it is closed already
+	_ = c.SetWriteDeadline(time.Now().Add(cutGrace))
 }
 
 type connectionKey struct{}
 
 // onContext is the server's ConnContext hook.
 func (s *conns) onContext(ctx context.Context, c net.Conn) context.Context {
-	conn := &connection{conns: s, net: c}
+	conn, is := c.(*connection)
+	if !is {
+		return ctx
+	}
+	ctx, conn.end = context.WithCancel(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open[c] = conn
+	s.open[conn] = struct{}{}
 	return context.WithValue(ctx, connectionKey{}, conn)
+}
+
+// listener makes connections of those that it accepts.
+type listener struct {
+	net.Listener
+	conns *conns
+}
+
+// Accept implements [net.Listener].
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &connection{Conn: c, conns: l.conns}, nil
+}
+
+// Read implements [net.Conn]. net/http reads while a handler runs, to see the
+// client leave, and then ends the request's context.
+func (c *connection) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil {
+		return n, nil
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) { // which is also how net/http ends a read of its own
+		c.broken.Store(true)
+	}
+	if x := c.current.Load(); x != nil {
+		c.end()
+		go x.over() // ends as soon as the request is concluded
+	}
+	return n, err
+}
+
+// CloseWrite is what net/http asks of the connections of TCP.
+func (c *connection) CloseWrite() error {
+	if half, is := c.Conn.(interface{ CloseWrite() error }); is {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// findStalled is for the watch: it ends the requests that their clients hold up.
+func (s *conns) findStalled(now int64) {
+	s.eachCurrent(func(x *exchange) {
+		if late(&x.resp.watched.reading, now) {
+			go x.stalled(readStall) // ends as soon as the request is concluded
+		}
+		if late(&x.resp.watched.writing, now) {
+			go x.stalled(writeStall) // as above
+		}
+	})
+}
+
+// cutOff ends the requests that are with a replica whose cut has been closed.
+func (s *conns) cutOff(cut <-chan struct{}) {
+	s.eachCurrent(func(x *exchange) {
+		if x.place.cut() == cut {
+			go x.rescue(ErrReplicaStopped) // ends as soon as the request is concluded
+		}
+	})
+}
+
+// shutDown ends all requests, whose contexts have been ended.
+func (s *conns) shutDown() {
+	s.eachCurrent(func(x *exchange) {
+		go x.over() // ends as soon as the request is concluded
+	})
+}
+
+// eachCurrent calls f with each request whose handler runs on its connection's
+// goroutine. One that has just begun may be missed: see [proxy.here].
+func (s *conns) eachCurrent(f func(*exchange)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for conn := range s.open {
+		if x := conn.current.Load(); x != nil {
+			f(x)
+		}
+	}
 }
 
 // connectionOf gives nil for a request that came by none, as in a benchmark.
@@ -143,6 +240,9 @@ func (c *connection) leave(beat int64) {
 	if c != nil {
 		c.left.Store(beat)
 		c.ongoing.Add(-1)
+		if c.taken.Load() {
+			c.end()
+		}
 	}
 }
 

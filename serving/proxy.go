@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -59,12 +60,15 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{proxy: p, arrived: time.Now(), r: r, conn: conn}
 	x.request.ID = requestID(r.Header)
 	p.metrics.Began()
-	defer p.record(x)
-	if !p.work.admit() {
+	defer func() {
+		if !x.rescued {
+			p.done(x)
+		}
+	}()
+	if x.admitted = p.work.admit(); !x.admitted {
 		p.refuse(w, x)
 		return
 	}
-	defer p.work.requestDone()
 	if p.work.isLeaving() {
 		w.Header().Set("Connection", "close") // after this response; for HTTP/2 net/http makes it a GOAWAY
 	}
@@ -76,9 +80,17 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.route = rt
 	p.serve(w, x, withPath(r, path, rawPath))
-	if x.cut {
+	if x.cut && !x.rescued {
 		panic(http.ErrAbortHandler) // net/http cuts the connection, silently
 	}
+}
+
+// done is called when all is said of a request, once.
+func (p *proxy) done(x *exchange) {
+	if x.admitted {
+		p.work.requestDone()
+	}
+	p.record(x)
 }
 
 // health answers body while the server takes requests, and why, if fault gives a
@@ -118,7 +130,8 @@ type exchange struct {
 	request tracing.Request
 	resp    response
 	call    httpCall
-	done    chan outcome // of the handler, or from the watch
+	done    chan outcome // of the handler, or from the watch; not used where it runs here
+	within  tracing.ProxySpan
 
 	// What the access log tells.
 	arrived  time.Time
@@ -131,8 +144,15 @@ type exchange struct {
 	cut      bool              // whether its connection or stream was cut
 	err      error             // what ended it otherwise than by a response
 
-	routed context.Context // that of assign
-	place  assignment
+	routed   context.Context // that of assign
+	place    assignment
+	admitted bool // counted by work
+
+	// See rescue.go.
+	mu       sync.Mutex
+	settled  bool          // the handler has returned
+	rescuing chan struct{} // closed by the rescue, if there is one
+	rescued  bool          // by that: all is done; not to be read while one may begin
 }
 
 // Value implements [context.Context].
@@ -156,7 +176,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	ctx = up.under(ctx)
 	defer up.release()
 	x.Context = p.tracing.Extract(ctx, r.Header)
-	ctx, span := p.tracing.StartProxy(x, tracing.ProxyStart{
+	x.ctx, x.within = p.tracing.StartProxy(x, tracing.ProxyStart{
 		Request:   &x.request,
 		Protocol:  x.protocol,
 		Method:    r.Method,
@@ -164,12 +184,20 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 
 		HTTPRequest: x.r,
 	})
-	x.ctx, x.span = ctx, span.Context()
-	x.resp.prepare(ctx, w, r, x.request.ID, x.route.prefix)
+	x.span = x.within.Context()
+	x.resp.prepare(x.ctx, w, r, x.request.ID, x.route.prefix)
 	x.resp.upgrade = up
-	x.err = p.dispatch(ctx, &x.resp, x, r)
+	err := p.dispatch(x.ctx, &x.resp, x, r)
+	if !x.rescued {
+		x.err = err
+		p.end(x)
+	}
+}
+
+// end answers the client where nobody has, and ends the span.
+func (p *proxy) end(x *exchange) {
 	x.status, x.cut = p.conclude(&x.resp, x)
-	span.End(tracing.ProxyResult{StatusCode: x.status, Err: spanError(x.err)})
+	x.within.End(tracing.ProxyResult{StatusCode: x.status, Err: spanError(x.err)})
 }
 
 func (rt *route) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -182,9 +210,9 @@ func (rt *route) withTimeout(ctx context.Context) (context.Context, context.Canc
 // dispatch has a replica answer r and waits for it, but not beyond ctx. It
 // gives what ended the request otherwise than by an ordinary response.
 //
-// The handler has a goroutine of its own, so that a client need not wait for a
-// handler that outlasts its time, or that waits for its own client. The slot
-// stays taken until it really returns.
+// A client need not wait for a handler that outlasts its time, or that waits for
+// its own client. So the handler has a goroutine of its own, or the client gets
+// one in time: see rescue.go. The slot stays taken until it really returns.
 func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *http.Request) error {
 	routed, a, err := x.route.assign(ctx, tracing.RouterStart{Protocol: resp.upgrade.protocol(), ModelID: x.request.ModelID})
 	if err != nil {
@@ -195,6 +223,9 @@ func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *ht
 	}
 	x.replica = a.replica().UniqueID
 	x.routed, x.place, x.call.x, x.call.r = routed, a, x, r
+	if r.ProtoMajor == 1 && resp.upgrade == nil && x.conn != nil {
+		return p.here(ctx, x)
+	}
 	x.done = make(chan outcome, 2)
 	p.watch.add(&resp.watched, x.conn, x.done)
 	defer p.watch.remove(&resp.watched)
@@ -217,7 +248,7 @@ func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *ht
 	}
 	resp.abandon(cause)
 	if complete {
-		resp.flush()
+		resp.flush(cutGrace)
 		return nil
 	}
 	return cause
@@ -270,7 +301,7 @@ func (p *proxy) conclude(resp *response, x *exchange) (status int, cut bool) {
 		return status, false
 	case status != 0:
 		if !errors.Is(err, ErrClientGone) {
-			resp.flush()
+			resp.flush(cutGrace)
 		}
 		return status, true
 	case isAbort(err):

@@ -123,6 +123,7 @@ type replica struct {
 	stopped    atomic.Bool
 	holds      atomic.Pointer[[]string] // models; nil for none
 	killed     chan struct{}            // closed when its requests are to be cut off
+	conns      *conns                   // are told of that
 
 	lifetime
 }
@@ -140,6 +141,7 @@ func newReplica(app string, d *Deployment, s *Server, router *router, tp *tracin
 		},
 		deployment: d,
 		killed:     make(chan struct{}),
+		conns:      s.conns,
 		handler:    d.handler,
 		component:  component,
 		tracing:    tp,

@@ -457,10 +457,10 @@ func (p *response) hasBegun() bool {
 }
 
 // flush sends what net/http still holds, so that the client sees the response's
-// beginning before its connection is cut.
-func (p *response) flush() {
+// beginning before its connection is cut. A slow client gets grace.
+func (p *response) flush(grace time.Duration) {
 	c := p.controller()
-	_ = c.SetWriteDeadline(time.Now().Add(cutGrace)) // else a slow client delays us
+	_ = c.SetWriteDeadline(time.Now().Add(grace))
 	if p.body != nil && p.request.ProtoMajor == 1 {
 		retire(p.request)
 		_ = c.SetReadDeadline(time.Now().Add(cutGrace / 2)) // net/http may want to see its end first
@@ -487,6 +487,7 @@ func writeText(w http.ResponseWriter, status int, requestID, text string) {
 	h := w.Header()
 	h["Content-Type"] = []string{"text/plain; charset=utf-8"}
 	h["X-Content-Type-Options"] = []string{"nosniff"}
+	h["Content-Length"] = []string{strconv.Itoa(len(text))}
 	if requestID != "" {
 		h[headerRequestID] = []string{requestID}
 	}

@@ -57,6 +57,7 @@ func (s *Server) shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		cutOff, _ = s.work.counts()
 		s.cut(ErrShuttingDown)
+		s.conns.shutDown()
 		if s.grpc != nil {
 			s.grpc.proxy.calls.cutOff(ErrShuttingDown)
 		}

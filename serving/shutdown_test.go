@@ -155,7 +155,7 @@ func TestUnusedConnections(t *testing.T) {
 	await(t, "the silent connection to be accepted", func() bool {
 		r.server.conns.mu.Lock()
 		defer r.server.conns.mu.Unlock()
-		for _, c := range r.server.conns.open {
+		for c := range r.server.conns.open {
 			return c.fresh
 		}
 		return false

@@ -19,7 +19,7 @@ type watch struct {
 	ended sync.WaitGroup
 
 	mu    sync.Mutex
-	first *watched // a list of those whose handlers run
+	first *watched // a list of those whose handlers run apart from their connections
 }
 
 // beatsPerLimit is how finely the limit is measured: what stalls is found after
@@ -89,6 +89,7 @@ func (w *watch) stop() {
 func (w *watch) look() {
 	now := w.beat.Add(1)
 	w.conns.hurryLate(now)
+	w.conns.findStalled(now)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for x := w.first; x != nil; x = x.next {
@@ -116,12 +117,20 @@ func (x *watched) reportLocked(s stall) {
 	}
 }
 
+// prepare has x note what w is to find, if anybody looks.
+func (w *watch) prepare(x *watched, from *connection) {
+	if w.limit > 0 {
+		x.watch, x.from = w, from
+	}
+}
+
 // add has x looked at until remove. tell has space for two.
 func (w *watch) add(x *watched, from *connection, tell chan<- outcome) {
 	if w.limit <= 0 {
 		return
 	}
-	x.watch, x.from, x.tell = w, from, tell
+	w.prepare(x, from)
+	x.tell = tell
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x.next = w.first
@@ -168,6 +177,6 @@ func (x *watched) moved() {
 // its turn.
 func (x *watched) closeStuck() {
 	if c := x.from; c != nil && c.http2.Load() && x.now()-c.moved.Load() > beatsPerLimit {
-		_ = c.net.Close() // its streams end with it
+		_ = c.Close() // its streams end with it
 	}
 }

@@ -33,11 +33,11 @@ type BatchSpan struct {
 // of the others.
 func (p *Provider) StartBatch(members []context.Context, s BatchStart) (context.Context, BatchSpan) {
 	first := 0
-	var links []trace.Link
+	var opts []trace.SpanStartOption
 	if p.tracer != nil {
-		first, links = batchLinks(members)
+		first, opts = batchOptions(members)
 	}
-	ctx, span := p.start(context.WithoutCancel(members[first]), semconv.SpanBatch, trace.SpanKindInternal, links...)
+	ctx, span := p.start(context.WithoutCancel(members[first]), semconv.SpanBatch, opts)
 	if span == nil {
 		return ctx, BatchSpan{}
 	}
@@ -52,10 +52,11 @@ func (p *Provider) StartBatch(members []context.Context, s BatchStart) (context.
 	return ctx, BatchSpan{span: span}
 }
 
-// batchLinks finds the first sampled member, or members[0] where none is, and
-// links to the others.
-func batchLinks(members []context.Context) (first int, links []trace.Link) {
+// batchOptions finds the first sampled member, or members[0] where none is, and
+// what the span is to start with.
+func batchOptions(members []context.Context) (first int, opts []trace.SpanStartOption) {
 	var parent, last trace.SpanContext
+	var links []trace.Link
 	for i, ctx := range members {
 		sc := trace.SpanContextFromContext(ctx)
 		if !sc.IsSampled() {
@@ -76,7 +77,10 @@ func batchLinks(members []context.Context) (first int, links []trace.Link) {
 		}
 		links = append(links, link)
 	}
-	return first, links
+	if links == nil {
+		return first, internalKind
+	}
+	return first, []trace.SpanStartOption{internalKind[0], trace.WithLinks(links...)}
 }
 
 // Context is the span's; zero where it does not record.
