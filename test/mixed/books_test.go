@@ -251,6 +251,10 @@ func (b *books) checkClientLocked(e *entry, p plan) {
 	case c.left:
 	case c.status == "" && p.version == http1 && (e.lines == 0 || !e.noted):
 		b.lost = append(b.lost, fmt.Sprintf("%+v: %v; the server says %+v", p, c.err, e.line))
+	case c.status == "" && p.version == http1Fresh && p.body > 0 && e.line.key.status == "503":
+		// It was turned away at once, and net/http reads no body whose connection is
+		// not to be used again: the rest of it resets that, and with it the answer.
+		b.lost = append(b.lost, fmt.Sprintf("%+v: %v; the server says %+v", p, c.err, e.line))
 	case e.lines == 0:
 		b.faultLocked("%+v: its client stayed (%v), and the server knows nothing of it", p, c.err)
 	case p.version == socket:
