@@ -33,6 +33,7 @@ func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing,
 		return nil, wire.ToStatus(err)
 	}
 	defer p.leave()
+	defer p.env.processors.call()()
 	ctx, early := inTimeToAnswer(p.patient(ctx))
 	defer early()
 	ctx, cancel := context.WithCancelCause(ctx)
