@@ -36,7 +36,7 @@
 //
 // Open host.go first, then intake.go (OnEnd), drain.go (encoding), memory.go
 // (the bound), exporter.go and queue.go (what waits, and its ledger), sender.go
-// (one connection) and suspect.go (what a crash leaves). The plugin's life is
+// (one connection), outage.go (a back end that is away) and suspect.go (what a crash leaves). The plugin's life is
 // supervise.go (start, serve, and again), life.go (one process), state.go,
 // breaker.go, pulse.go (health), upgrade.go and reload.go; plan.go says how it
 // is started, attached to and asked, crash.go what is told of its end, and

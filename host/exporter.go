@@ -13,7 +13,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Backoff of a batch that is to be sent again.
+// Backoff of a batch that is to be sent again, see outage.go for that of a back
+// end.
 const (
 	retryFirst = 200 * time.Millisecond
 	retryMost  = 5 * time.Second
@@ -56,6 +57,7 @@ type exporter struct {
 	sending   int64       // bytes of inFlight
 	timer     *time.Timer // the next item becomes due, or too old
 	heldUntil time.Time   // nothing is sent before: the back end wants to be left alone
+	outage    outage      // the back end is away, or may be
 	books     ledger
 	calls     callBook
 	answered  uint64 // calls that the plugin has answered, in whatever way
@@ -119,14 +121,20 @@ func (x *exporter) armLocked(now time.Time) {
 	if next.IsZero() {
 		return
 	}
-	if x.heldLocked(now) && x.heldUntil.Before(next) {
-		next = x.heldUntil
+	if until := x.restLocked(); until.After(now) && until.Before(next) {
+		next = until
 	}
 	x.timer.Reset(max(time.Millisecond, next.Sub(now)))
 }
 
-// heldLocked tells whether the back end is to be left alone.
-func (x *exporter) heldLocked(now time.Time) bool { return x.heldUntil.After(now) }
+// restLocked is until when the back end is to be left alone, because it asked
+// for that or is away.
+func (x *exporter) restLocked() time.Time {
+	if x.heldUntil.After(x.outage.until) {
+		return x.heldUntil
+	}
+	return x.outage.until
+}
 
 // holdLocked leaves the back end alone as long as it wants, with whatever batch:
 // that is what it asked for. It is asked again each MaxAge, so that one which
@@ -139,7 +147,7 @@ func (x *exporter) holdLocked(now time.Time, wanted time.Duration) {
 
 // hurryLocked ends all pauses, for there is not much time any more.
 func (x *exporter) hurryLocked() {
-	x.heldUntil = time.Time{}
+	x.heldUntil, x.outage = time.Time{}, outage{}
 	for _, it := range x.queue.again {
 		if !it.parked {
 			it.next = time.Time{}
@@ -189,8 +197,8 @@ func (x *exporter) take(ctx context.Context, l *link) *item {
 	defer x.mu.Unlock()
 	for ctx.Err() == nil && !l.ending() {
 		now := time.Now()
-		it := x.queue.first(now)
-		if it == nil || x.heldLocked(now) || !l.hasTurnLocked(it) || !x.mayFlyLocked(l, it) {
+		it := x.nextLocked(now)
+		if it == nil || !l.hasTurnLocked(it) || !x.mayFlyLocked(l, it) {
 			x.changed.Wait()
 			continue
 		}
@@ -206,6 +214,18 @@ func (x *exporter) take(ctx context.Context, l *link) *item {
 		return it
 	}
 	return nil
+}
+
+// nextLocked gives the item to send next, which stays in the queue; nil if none
+// is due, or the back end is to be left alone.
+func (x *exporter) nextLocked(now time.Time) *item {
+	switch {
+	case x.restLocked().After(now):
+		return nil
+	case x.outage.on():
+		return x.queue.probe(now)
+	}
+	return x.queue.first(now)
 }
 
 // flyLocked and landLocked count an item that is taken off the queue, and has
@@ -292,6 +312,12 @@ func (x *exporter) settle(l *link, it *item, ans answer) {
 	if ans.said {
 		x.answered++
 		l.heardLocked(now)
+	}
+	switch {
+	case ans.err == nil || ans.err.Final:
+		x.outage = outage{} // it is there
+	case ans.said || !ans.lost:
+		x.outage.missed(now, it.seq, x.plugin.state == StateDraining)
 	}
 	switch {
 	case ans.err == nil:

@@ -56,7 +56,7 @@ type queue struct {
 }
 
 // mostAgain bounds the items that wait to be sent again: with so many of them
-// the back end is down, and fresh ones would only join them.
+// the back end is in trouble, and fresh ones would only join them.
 const mostAgain = 64
 
 func (q *queue) empty() bool {
@@ -91,6 +91,24 @@ func (q *queue) first(now time.Time) *item {
 		first = q.fresh[q.head]
 	}
 	return first
+}
+
+// probe gives the item to send next, which stays where it is, to a back end that
+// takes none: the one that was tried least; nil if none is due.
+func (q *queue) probe(now time.Time) *item {
+	if first := q.firstSuspect(); first != nil {
+		return first
+	}
+	if q.head < len(q.fresh) && len(q.again) < mostAgain {
+		return q.fresh[q.head]
+	}
+	var least *item
+	for _, it := range q.again {
+		if !it.next.After(now) && (least == nil || it.attempt < least.attempt || it.attempt == least.attempt && it.before(least)) {
+			least = it
+		}
+	}
+	return least
 }
 
 // firstSuspect gives the suspect that has crashed the fewest processes alone, so

@@ -109,7 +109,7 @@ func (l *link) hasTurnLocked(it *item) bool {
 	if l.idle {
 		return false
 	}
-	return l.flying == 0 || !l.single && !l.suspected && !it.suspect
+	return l.flying == 0 || !l.single && !l.suspected && !it.suspect && !l.x.outage.on()
 }
 
 // run sends the exporter's items until ctx ends or the peer has gone, and

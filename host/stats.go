@@ -279,7 +279,7 @@ func (x *exporter) statsLocked(arrived, undrained uint64) ExporterStats {
 		LastErrorTime: x.plugin.lastErrorAt,
 		Failures:      x.plugin.failuresLocked(),
 	}
-	if x.heldLocked(time.Now()) {
+	if x.heldUntil.After(time.Now()) {
 		s.HeldUntil = x.heldUntil
 	}
 	for _, p := range x.alive {

@@ -85,12 +85,12 @@ func (x *exporter) judge(l *link) {
 }
 
 // unpark begins the pauses of what was lost with the last connection, and ends
-// that of the back end: the new process may have another.
+// that of the back end, and its outage: the new process may have another.
 func (x *exporter) unpark() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := time.Now()
-	x.heldUntil = time.Time{}
+	x.heldUntil, x.outage = time.Time{}, outage{}
 	for _, it := range x.queue.again {
 		if it.parked {
 			it.parked, it.next = false, now.Add(retryPause(it.attempt, nil))

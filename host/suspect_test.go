@@ -518,8 +518,8 @@ func TestAttachedPluginHasNoQuarantine(t *testing.T) {
 }
 
 // TestSuspectsAgainstModel has batches that crash a plugin, that are slow,
-// refused for now or answered beside a crash, at random, and a model that knows
-// what must be sent when. In the end all is delivered but what is quarantined,
+// refused for now or answered beside a crash, at random, a back end that may be
+// away for a while, and a model that knows what must be sent when. In the end all is delivered but what is quarantined,
 // and that is exactly the batches that crash.
 func TestSuspectsAgainstModel(t *testing.T) {
 	for seed := range uint64(40) {
@@ -537,11 +537,16 @@ func TestSuspectsAgainstModel(t *testing.T) {
 				for range draw(5) {
 					poison[fmt.Sprint(1+draw(sealed))] = true
 				}
+				away, back := time.Duration(draw(2000))*time.Millisecond, time.Duration(draw(6000))*time.Millisecond
+				begun := time.Now()
 				w := newWard(t, func(w *ward, ctx context.Context, f *fakePlugin, id string) error {
 					time.Sleep(time.Duration(draw(50)) * time.Millisecond)
 					if poison[id] {
 						w.crash(f)
 						return nil
+					}
+					if at := time.Since(begun); away < at && at < back {
+						return &saidError{status.Error(codes.Unavailable, "connection refused")}
 					}
 					switch draw(10) {
 					case 0:

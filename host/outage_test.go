@@ -1,0 +1,357 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/testplugin"
+)
+
+// away is what a plugin says whose back end is.
+var away error = &saidError{status.Error(codes.Unavailable, "connection refused")}
+
+// backEnd is one that plays, for tests in fake time: it can be away.
+type backEnd struct {
+	plugin *fakePlugin
+	took   time.Duration // of each call
+
+	mu      sync.Mutex
+	answer  error                // nil: it takes what it does not mind
+	minds   func(id string) bool // nil: nothing
+	running int
+	// Since it was asked last: when calls began, and how many at a time there were.
+	begun []time.Time
+	most  int
+}
+
+func newBackEnd() *backEnd {
+	b := &backEnd{plugin: newFakePlugin(nil), took: time.Millisecond}
+	b.plugin.exportID = func(_ context.Context, id string) error { return b.export(number(id)) }
+	return b
+}
+
+func (b *backEnd) export(id string) error {
+	b.mu.Lock()
+	b.running++
+	b.most = max(b.most, b.running)
+	b.begun = append(b.begun, time.Now())
+	b.mu.Unlock()
+	<-time.After(b.took)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running--
+	if b.minds != nil && b.minds(id) {
+		return away
+	}
+	return b.answer
+}
+
+// leave and comeBack change whether it is there.
+func (b *backEnd) leave()    { b.says(away) }
+func (b *backEnd) comeBack() { b.says(nil) }
+
+// says changes what it answers.
+func (b *backEnd) says(answer error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.answer = answer
+}
+
+// since gives the calls since it was asked last: how many there were, and how
+// many at a time.
+func (b *backEnd) since() (begun []time.Time, most int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	begun, most = b.begun, b.most
+	b.begun, b.most = nil, b.running
+	return begun, most
+}
+
+// host is a started Host in front of it, which seals batches of ten spans.
+func (b *backEnd) host(t *testing.T) *Host {
+	return fakeHost(t, func(int) (*fakePlugin, error) { return b.plugin, nil }, func(c *Config) { c.BatchSpans = 10 })
+}
+
+// load seals a batch each tenth of a second.
+func load(h *Host, length time.Duration) {
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		batches(h, 1)
+		<-time.After(100 * time.Millisecond)
+	}
+}
+
+// TestBackEndThatIsAwayIsProbed: with one batch at a time and growing pauses,
+// however many batches wait; and once it is there all of them go out.
+func TestBackEndThatIsAwayIsProbed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackEnd()
+		h := b.host(t)
+		load(h, time.Second)
+		b.leave()
+		load(h, 10*time.Second) // time to know it, and for pauses to grow
+		b.since()
+		load(h, 40*time.Second)
+		begun, most := b.since()
+		if least, mostCalls := int(40*time.Second/probeMost), int(40*time.Second/(probeMost/2))+1; len(begun) < least || len(begun) > mostCalls {
+			t.Errorf("%d calls in 40s of an outage, want %d to %d", len(begun), least, mostCalls)
+		}
+		if most != 1 {
+			t.Errorf("%d calls at a time, want 1", most)
+		}
+		for i := 1; i < len(begun); i++ {
+			if pause := begun[i].Sub(begun[i-1]); pause < probeMost/2 || pause > probeMost+b.took {
+				t.Errorf("pause of %v before a probe, want %v with jitter", pause, probeMost)
+			}
+		}
+		b.comeBack()
+		waited := time.Now()
+		if err := h.ForceFlush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		// The last probe's pause, and then that of the batch that it was.
+		if took := time.Since(waited); took > probeMost+retryFirst+time.Second {
+			t.Errorf("%v from the back end's return to the last batch", took)
+		}
+		if x := h.Stats().Exporters[0]; x.Delivered != x.Accepted || x.Accepted != 10*510 {
+			t.Errorf("%d of %d spans delivered, want all 5100", x.Delivered, x.Accepted)
+		}
+		if _, most := b.since(); most < 2 {
+			t.Errorf("%d calls at a time once it was back", most)
+		}
+		shutDown(t, h)
+	})
+}
+
+// TestBatchesThatABackEndMindsMakeNoOutage: those that are put off for ever are
+// their own trouble, and the others go out beside them.
+func TestBatchesThatABackEndMindsMakeNoOutage(t *testing.T) {
+	for _, minded := range [][]string{{"3"}, {"3", "4"}, {"3", "4", "5", "6", "7", "8", "9", "10", "11", "12"}} {
+		for _, calls := range []uint32{1, 4} {
+			t.Run(fmt.Sprintf("%d batches, %d calls", len(minded), calls), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := newBackEnd()
+					b.plugin.limits = &pluginv1.Limits{MaxConcurrency: calls}
+					b.minds = func(id string) bool { return slices.Contains(minded, id) }
+					h := b.host(t)
+					load(h, 20*time.Second)
+					time.Sleep(probeMost + time.Second)
+					synctest.Wait()
+					want := uint64(10 * (200 - len(minded)))
+					if got := h.Stats().Exporters[0].Delivered; got != want {
+						t.Errorf("%d spans delivered beside the batches that are put off, want %d", got, want)
+					}
+					time.Sleep(DefaultMaxAge)
+					synctest.Wait()
+					wantDropped(t, h, map[string]uint64{"max_age": uint64(10 * len(minded))})
+					shutDown(t, h)
+				})
+			})
+		}
+	}
+}
+
+// TestOneBatchAloneMakesNoOutage: whether the back end is away or minds it can
+// not be known, so it has its own pauses, and the next one is sent at once.
+func TestOneBatchAloneMakesNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackEnd()
+		b.minds = func(id string) bool { return id == "1" }
+		h := b.host(t)
+		batches(h, 1)
+		time.Sleep(50 * time.Second)
+		batches(h, 1)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := h.Stats().Exporters[0].Delivered; got != 10 {
+			t.Errorf("%d spans delivered, want those of the second batch", got)
+		}
+		time.Sleep(DefaultMaxAge)
+		synctest.Wait()
+		shutDown(t, h)
+	})
+}
+
+// TestAnswerThatIsFinalEndsAnOutage: whoever refuses a batch is there.
+func TestAnswerThatIsFinalEndsAnOutage(t *testing.T) {
+	var o outage
+	now := time.Now()
+	for seq := range uint64(outageAfter) {
+		if o.on() {
+			t.Errorf("an outage after %d misses, want %d", seq, outageAfter)
+		}
+		o.missed(now, seq, false)
+	}
+	if !o.on() || !o.until.After(now) {
+		t.Errorf("no outage after %d misses: %+v", outageAfter, o)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackEnd()
+		b.leave()
+		h := b.host(t)
+		load(h, 5*time.Second)
+		b.says(&saidError{status.Error(codes.Unauthenticated, "who are you")})
+		if err := h.ForceFlush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := h.Stats().Exporters[0].Rejected["UNAUTHENTICATED"]; got != 500 {
+			t.Errorf("%d spans rejected, want all 500", got)
+		}
+		shutDown(t, h)
+	})
+}
+
+// TestRetryAfterInAnOutage: whoever wants to be left alone for long is asked
+// with one batch then, and not with one for each call that there may be.
+func TestRetryAfterInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackEnd()
+		b.says(retryLater(10 * time.Second))
+		h := b.host(t)
+		load(h, 41*time.Second)
+		b.since()
+		load(h, 40*time.Second)
+		if begun, most := b.since(); len(begun) != 4 || most != 1 {
+			t.Errorf("%d calls in 40s, %d at a time; want one each 10s", len(begun), most)
+		}
+		_ = h.Shutdown(context.Background()) // all is lost
+	})
+}
+
+// TestBackEndReturnsDuringTheEnd: there is not much time any more, so pauses do
+// not grow, and what waits is delivered.
+func TestBackEndReturnsDuringTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackEnd()
+		h := b.host(t)
+		b.leave()
+		load(h, 30*time.Second)
+		time.AfterFunc(2*time.Second, b.comeBack) // of the 3 s that the default leaves
+		if err := h.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if x := h.Stats().Exporters[0]; x.Delivered != 3000 {
+			t.Errorf("%d delivered, dropped %v; want all 3000", x.Delivered, x.Dropped)
+		}
+	})
+}
+
+// TestNewProcessBeginsWithoutAnOutage: it may have another back end.
+func TestNewProcessBeginsWithoutAnOutage(t *testing.T) {
+	for name, next := range map[string]func(t *testing.T, h *Host, first *backEnd){
+		"reload": func(t *testing.T, h *Host, _ *backEnd) {
+			t.Helper()
+			if err := h.Reload(t.Context()); err != nil {
+				t.Error(err)
+			}
+		},
+		"crash": func(_ *testing.T, _ *Host, first *backEnd) { first.plugin.die() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				first, second := newBackEnd(), newBackEnd()
+				first.leave()
+				h := fakeHost(t, func(n int) (*fakePlugin, error) {
+					if n == 1 {
+						return first.plugin, nil
+					}
+					return second.plugin, nil
+				}, func(c *Config) { c.BatchSpans = 10 })
+				load(h, 30*time.Second)
+				next(t, h, first)
+				time.Sleep(restartFirst + time.Second)
+				synctest.Wait()
+				begun, _ := second.since()
+				if len(begun) < 300-mostAgain {
+					t.Errorf("the new process has had %d batches, want all that are due", len(begun))
+				}
+				if err := h.ForceFlush(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if got := h.Stats().Exporters[0].Delivered; got != 3000 {
+					t.Errorf("%d spans delivered, want 3000", got)
+				}
+				shutDown(t, h)
+			})
+		})
+	}
+}
+
+// TestOutageWithRealProcesses: the back end is killed, batches come in, and it
+// is started again. Calls are bounded by how long it was away, and each batch
+// arrives once.
+func TestOutageWithRealProcesses(t *testing.T) {
+	c := newChain(t, "nowhere")
+	r := startHost(t, nil, c.relay)
+	r.waitReady(0)
+	r.spans("before", 10)
+	r.flush()
+	failed := func() uint64 { return r.Stats().Exporters[0].Answers["UNAVAILABLE"] }
+	c.killBackEnd()
+	begun := time.Now()
+	const sealed = 40
+	for i := range sealed {
+		r.spans(fmt.Sprintf("away%d", i), 5)
+		r.drain.cycle(true)
+	}
+	testplugin.WaitFor(t, "some probes", func() bool { return failed() >= outageAfter+3 })
+	got, took := failed(), time.Since(begun)
+	if most := uint64(outageAfter + 1 + took/(probeFirst/2)); got > most {
+		t.Errorf("%d calls in %v of an outage, want at most %d", got, took, most)
+	}
+	c.startBackEnd()
+	r.flush()
+	r.wantBooks(0, map[string]uint64{"delivered": 10 + 5*sealed})
+	times := map[string]int{}
+	for _, batch := range c.stored() {
+		for _, span := range batch.Spans {
+			times[span]++
+		}
+	}
+	for span, n := range times {
+		if n != 1 {
+			t.Errorf("span %s arrived %d times", span, n)
+		}
+	}
+	if len(times) != 10+5*sealed {
+		t.Errorf("%d spans arrived, want %d", len(times), 10+5*sealed)
+	}
+}
+
+// TestProbeIsWhatWasTriedLeast: suspects first, then fresh ones, and of those
+// that were tried the one that was so least often.
+func TestProbeIsWhatWasTriedLeast(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var q queue
+	want := func(seq uint64) {
+		t.Helper()
+		it := q.probe(now)
+		if it == nil || it.seq != seq {
+			t.Fatalf("the probe is %+v, want batch %d", it, seq)
+		}
+		q.remove(it)
+	}
+	if it := q.probe(now); it != nil {
+		t.Errorf("the probe of an empty queue is %+v", it)
+	}
+	q.retry(&item{seq: 1, attempt: 3})
+	q.retry(&item{seq: 2, attempt: 1})
+	q.retry(&item{seq: 3, attempt: 1})
+	q.retry(&item{seq: 4, attempt: 0, next: now.Add(time.Second)}) // not due
+	q.retry(&item{seq: 5, suspect: true})
+	q.push(&item{seq: 6})
+	for _, seq := range []uint64{5, 6, 2, 3, 1} {
+		want(seq)
+	}
+	if it := q.probe(now); it != nil {
+		t.Errorf("the probe is %+v, which is not due", it)
+	}
+}
