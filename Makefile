@@ -34,6 +34,10 @@ RAY_RECORDING := $(RAY)/testdata/ray-2.60.json
 # not tell it (an unpacked archive): asking for it would fail the build.
 BUILD = CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$$(git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || echo false)
 
+# What a report says that it is of. The go command does not find the commit in a
+# work tree of git's (git worktree), so make asks git itself.
+BUILT_OF = $$(git rev-parse -q --verify HEAD 2>/dev/null)$$(test -z "$$(git status --porcelain 2>/dev/null)" || echo ' with changes')
+
 # Extra arguments for `go test`, and the packages: make test PKG=./host TESTFLAGS='-run Restart -count=20'
 PKG ?= ./...
 TESTFLAGS ?=
@@ -160,7 +164,7 @@ bench-gate: build-bench ## Hold ratios and allocations to looser bounds, on any 
 build-bench: ## Put the benchmark's programs into bin/bench/
 	$(BUILD) -o bin/bench/plugins/ ./plugins/otlp ./plugins/datadog
 	$(BUILD) -o bin/bench/ ./examples/hello
-	cd bench && $(BUILD) -o ../bin/bench/ . && $(BUILD) -o ../bin/bench/plugins/ ./plugins/...
+	cd bench && $(BUILD) -ldflags "-X 'main.builtOf=$(BUILT_OF)'" -o ../bin/bench/ . && $(BUILD) -o ../bin/bench/plugins/ ./plugins/...
 	cd bench/fortio && $(BUILD) -o ../../bin/bench/ .
 
 microbench: ## Run the go benchmarks (BENCH=regexp, PKG=./host, BENCHTIME=1s)

@@ -46,6 +46,7 @@ type settings struct {
 	options           suite.Options
 	suite, shape, row expr
 	out, bin          string
+	profiles          string
 	limit             float64
 	patience          time.Duration
 	check, quiet      bool
@@ -60,6 +61,7 @@ func (s *settings) parse(args []string) error {
 	flags.IntVar(&s.options.Repeats, "repeat", 0, "repeats of each case, instead of its own number")
 	flags.StringVar(&s.out, "out", "bin/bench/out", "the folder for results.json, report.md and the plots")
 	flags.StringVar(&s.bin, "bin", "", "the folder with plugins and servers (default: this executable's)")
+	flags.StringVar(&s.profiles, "profile", "", "a folder for CPU, heap, block and mutex profiles of what is measured, which then costs more")
 	flags.Float64Var(&s.limit, "foreign", 0.25, "how much of the machine others may use during a case, in cores")
 	flags.DurationVar(&s.patience, "patience", 90*time.Second, "how long to wait and repeat, in all, until the machine is idle")
 	flags.BoolVar(&s.check, "check", false, "exit with status 4 if a claim is missed")
@@ -116,6 +118,14 @@ func (s *settings) with(ctx context.Context, f func() error) (err error) {
 	if s.bin, err = filepath.Abs(s.bin); err != nil {
 		return err
 	}
+	if s.profiles != "" {
+		if s.profiles, err = filepath.Abs(s.profiles); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(s.profiles, 0o755); err != nil {
+			return err
+		}
+	}
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return err
@@ -131,7 +141,7 @@ func (s *settings) with(ctx context.Context, f func() error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, ignoreEnded(ctx, into.Close())) }()
-	s.options.Env = &suite.Env{Self: self, Bin: s.bin, Dir: dir, Sink: into, Log: s.options.Log}
+	s.options.Env = &suite.Env{Self: self, Bin: s.bin, Dir: dir, Sink: into, Profiles: s.profiles, Log: s.options.Log}
 	s.options.Gate = newGate(*s, into)
 	return f()
 }
@@ -217,9 +227,16 @@ func list(w io.Writer) error {
 	return nil
 }
 
+// builtOf is set by the linker: the go command knows no commit in a work tree of
+// git's (git worktree), where .git is a file.
+var builtOf string
+
 // commit is what this program was built of, and whether the work tree had
-// changes; empty where the go command could not tell.
+// changes; empty where nobody could tell.
 func commit() string {
+	if builtOf != "" {
+		return builtOf
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""

@@ -52,8 +52,9 @@ type scene struct {
 	name, doc string
 	app       string
 	load      load
-	// What a bare server and a proxy before it are called.
-	bare, proxy string
+	// What a bare server is called, one that does nothing but give each request an
+	// id (empty: there is none), and a proxy before a bare one.
+	bare, headed, proxy string
 	// spans is how many a sampled request has, hops how many replicas it goes
 	// through.
 	spans, hops int
@@ -97,10 +98,12 @@ type load struct {
 }
 
 const (
-	bareHTTP  = "net/http"
-	proxyHTTP = "httputil.ReverseProxy"
-	bareGRPC  = "grpc-go"
-	proxyGRPC = "transparent gRPC proxy"
+	bareHTTP   = "net/http"
+	headedHTTP = "net/http, same header"
+	proxyHTTP  = "httputil.ReverseProxy"
+	bareGRPC   = "grpc-go"
+	headedGRPC = "grpc-go, same trailer"
+	proxyGRPC  = "transparent gRPC proxy"
 )
 
 var headline = []string{bareHTTP, bareGRPC, rowOff, rowRatio0, rowRatio1}
@@ -120,30 +123,30 @@ const (
 var scenes = []scene{
 	{
 		name: "hello", doc: "HTTP/1.1, 32 connections, each sends as soon as it has its answer",
-		app: appHello, load: load{connections: 32, warmUp: warmUp, length: burst}, bare: bareHTTP, proxy: proxyHTTP, spans: 3, hops: 1,
-		rows: allRows(bareHTTP, proxyHTTP), quick: headline, repeats: 5,
+		app: appHello, load: load{connections: 32, warmUp: warmUp, length: burst}, bare: bareHTTP, headed: headedHTTP, proxy: proxyHTTP, spans: 3, hops: 1,
+		rows: allRows(bareHTTP, headedHTTP, proxyHTTP), quick: headline, repeats: 5,
 		gate: gate{cpu: 2.2, off: 11, unsampled: 5, sampled: 22},
 	},
 	{
 		name: "chain", doc: "the same, JSON in and out, and three deployments that call each other by handle",
 		app: appChain, load: load{connections: 32, warmUp: warmUp, length: burst}, bare: bareHTTP, proxy: proxyHTTP, spans: 7, hops: 3,
-		rows: allRows(bareHTTP, proxyHTTP), repeats: 5,
+		rows: allRows(bareHTTP, proxyHTTP), repeats: 3,
 	},
 	{
 		name: "gRPC", doc: "a unary call, 4 connections with 8 calls at a time each",
-		app: appEcho, load: load{connections: 4, streams: 8, warmUp: warmUp, length: burst}, bare: bareGRPC, proxy: proxyGRPC, spans: 3, hops: 1,
-		rows: allRows(bareGRPC, proxyGRPC), quick: headline, repeats: 5,
+		app: appEcho, load: load{connections: 4, streams: 8, warmUp: warmUp, length: burst}, bare: bareGRPC, headed: headedGRPC, proxy: proxyGRPC, spans: 3, hops: 1,
+		rows: allRows(bareGRPC, headedGRPC, proxyGRPC), quick: headline, repeats: 5,
 		gate: gate{cpu: 1.75, off: 15, unsampled: 5, sampled: 22},
 	},
 	{
 		name: "hello, in turns", doc: "hello again: two servers take turns every 40 ms",
-		app: appHello, load: load{connections: 32, warmUp: turnWarmUp, length: turnLength}, bare: bareHTTP, spans: 3, hops: 1,
-		rows: []string{rowOff, rowRatio0}, repeats: 5, turns: turns,
+		app: appHello, load: load{connections: 32, warmUp: turnWarmUp, length: turnLength}, bare: bareHTTP, headed: headedHTTP, spans: 3, hops: 1,
+		rows: []string{headedHTTP, rowOff, rowRatio0}, repeats: 5, turns: turns,
 	},
 	{
 		name: "gRPC, in turns", doc: "gRPC again, likewise",
-		app: appEcho, load: load{connections: 4, streams: 8, warmUp: turnWarmUp, length: turnLength}, bare: bareGRPC, spans: 3, hops: 1,
-		rows: []string{rowOff, rowRatio0}, repeats: 5, turns: turns,
+		app: appEcho, load: load{connections: 4, streams: 8, warmUp: turnWarmUp, length: turnLength}, bare: bareGRPC, headed: headedGRPC, spans: 3, hops: 1,
+		rows: []string{headedGRPC, rowOff, rowRatio0}, repeats: 5, turns: turns,
 	},
 	{
 		name: "hello, 4k/s", doc: "HTTP/1.1, 32 connections, 4000 requests a second: a server with time to spare",
@@ -186,6 +189,7 @@ func Set() suite.Set {
 	for _, s := range scenes {
 		peers := []row{
 			s.bareRow(),
+			{name: s.headed, by: byHeaded, doc: "the same, and each answer has an id of its request, as ours: what any server pays that does so"},
 			{name: s.proxy, by: byProxy, doc: "a proxy process before that server"},
 		}
 		for _, r := range append(peers, ourRows...) {

@@ -38,6 +38,13 @@ func (s scene) claims() []suite.Claim {
 		add("server's CPU a request with tracing off, vs "+s.bare, 1.15, "×", func(r suite.Round) (float64, bool) {
 			return beside(r, rowOff, suite.Of(suite.RequestCPU, "server"), suite.Of(suite.RequestCPU, "reference"))
 		})
+		if s.headed != "" { // what it is beside a server that does as much for a client
+			add("server's CPU a request with tracing off, vs "+s.headed, 1.15, "×", func(r suite.Round) (float64, bool) {
+				off, ok1 := beside(r, rowOff, suite.Of(suite.RequestCPU, "server"), suite.Of(suite.RequestCPU, "reference"))
+				headed, ok2 := beside(r, s.headed, suite.Of(suite.RequestCPU, "server"), suite.Of(suite.RequestCPU, "reference"))
+				return off / headed, ok1 && ok2 && headed != 0
+			})
+		}
 		add("throughput lost at ratio 0, vs off", 5, "%", func(r suite.Round) (float64, bool) {
 			share, ok := beside(r, rowRatio0, suite.Requests, suite.Of(suite.Requests, "reference"))
 			return 100 * (1 - share), ok

@@ -106,6 +106,7 @@ type contender struct {
 // start starts the servers and the load generator, and warms them up.
 func (c *contender) start(ctx context.Context, env *suite.Env) error {
 	app := []string{"-app", c.scene.app}
+	profile := env.Profile(Name, c.scene.name, c.row.name)
 	if c.row.by == byProxy {
 		backend, err := startServer(ctx, env, nil, append(app, "-by", byBare)...)
 		if err != nil {
@@ -114,7 +115,7 @@ func (c *contender) start(ctx context.Context, env *suite.Env) error {
 		c.servers = append(c.servers, backend)
 		app = append(app, "-backend", backend.addr)
 	}
-	front, err := startServer(ctx, env, c.row.variables(env), append(app, "-by", c.row.by)...)
+	front, err := startServer(ctx, env, c.row.variables(env), append(app, "-by", c.row.by, "-profile", profile)...)
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"runtime"
-	"runtime/pprof"
 	"time"
 
 	"google.golang.org/grpc"
@@ -27,9 +25,10 @@ const RoleServer = "serve"
 
 // Who serves.
 const (
-	byBare  = "bare"  // net/http or grpc-go alone
-	byProxy = "proxy" // a proxy of another make before a bare server: two processes
-	byOurs  = "ours"
+	byBare   = "bare"   // net/http or grpc-go alone
+	byHeaded = "headed" // the same, and each answer has an id of its request
+	byProxy  = "proxy"  // a proxy of another make before a bare server: two processes
+	byOurs   = "ours"
 )
 
 // ready is the first line that a server writes.
@@ -55,31 +54,31 @@ type books struct {
 // RunServer is a server process: it writes ready, then a usage for each line of
 // in, which may be nil. At the end of in, or of ctx, it stops and writes its
 // books.
-func RunServer(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+func RunServer(ctx context.Context, args []string, in io.Reader, out io.Writer) (err error) {
 	flags := flag.NewFlagSet(RoleServer, flag.ContinueOnError)
-	by := flags.String("by", byOurs, "who serves: `bare`, proxy or ours")
+	by := flags.String("by", byOurs, "who serves: `bare`, headed, proxy or ours")
 	app := flags.String("app", appHello, "what: `hello`, chain or echo")
 	backend := flags.String("backend", "", "`address` that a proxy forwards to")
 	addr := flags.String("addr", "127.0.0.1:0", "`address` to serve at")
-	profile := flags.String("cpuprofile", "", "`file` for a profile of the server's whole life")
+	profile := flags.String("profile", "", "`prefix` of files for CPU, heap, block and mutex profiles of the server's whole life")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	stopProfile, err := startProfile(*profile)
+	stopProfile, err := measure.Profile(*profile)
 	if err != nil {
 		return err
 	}
-	defer stopProfile()
+	defer func() { err = errors.Join(err, stopProfile()) }()
 	var s *server
 	switch *by {
-	case byBare:
-		s, err = startBare(*addr, *app)
+	case byBare, byHeaded:
+		s, err = startBare(*addr, *app, *by == byHeaded)
 	case byProxy:
 		s, err = startProxy(*addr, *app, *backend)
 	case byOurs:
 		s, err = startOurs(ctx, *addr, *app)
 	default:
-		err = fmt.Errorf("-by %q: want %s, %s or %s", *by, byBare, byProxy, byOurs)
+		err = fmt.Errorf("-by %q: want %s, %s, %s or %s", *by, byBare, byHeaded, byProxy, byOurs)
 	}
 	if err != nil {
 		return err
@@ -90,24 +89,6 @@ func RunServer(ctx context.Context, args []string, in io.Reader, out io.Writer) 
 	runtime.KeepAlive(kept)
 	closed, stopErr := s.stop()
 	return errors.Join(err, stopErr, enc.Encode(closed))
-}
-
-// startProfile writes a profile to a file, if there is to be one.
-func startProfile(path string) (stop func(), err error) {
-	if path == "" {
-		return func() {}, nil
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return func() {
-		pprof.StopCPUProfile()
-		_ = f.Close() // pprof gives no errors either
-	}, nil
 }
 
 // server is one that runs.
@@ -163,10 +144,15 @@ func liveHeap() [][]byte {
 	return blocks
 }
 
-// startBare serves an application without a runtime.
-func startBare(addr, app string) (*server, error) {
+// startBare serves an application without a runtime. headed: as any server that
+// gives each request an id and tells the client of it, and does nothing else.
+func startBare(addr, app string, headed bool) (*server, error) {
 	if app == appEcho {
-		s := grpc.NewServer()
+		var options []grpc.ServerOption
+		if headed {
+			options = append(options, grpc.UnaryInterceptor(withTrailer))
+		}
+		s := grpc.NewServer(options...)
 		testpb.RegisterTestServiceServer(s, echo{})
 		reflection.Register(s) // for load generators that ask what there is
 		return serveGRPC(addr, s)
@@ -174,6 +160,9 @@ func startBare(addr, app string) (*server, error) {
 	h, err := bareHandler(app)
 	if err != nil {
 		return nil, err
+	}
+	if headed {
+		h = withHeader(h)
 	}
 	return serveHTTP(addr, h)
 }

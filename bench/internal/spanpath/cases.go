@@ -31,7 +31,7 @@ func newCase(shape, row, doc string, quick bool, repeats int) suite.Case {
 	return suite.Case{
 		Suite: Name, Shape: shape, Row: row, Doc: doc, Quick: quick, Repeats: repeats,
 		Run: func(ctx context.Context, env *suite.Env) (sample suite.Sample, err error) {
-			err = env.Child(ctx, Name, order{Row: row, Shape: shape, Bin: env.Bin, Sink: env.Sink.Addresses}, &sample)
+			err = env.Child(ctx, Name, order{Row: row, Shape: shape, Bin: env.Bin, Sink: env.Sink.Addresses, Profile: env.Profile(Name, shape, row)}, &sample)
 			return sample, err
 		},
 	}

@@ -25,6 +25,8 @@ type order struct {
 	Load *Load          `json:"load,omitempty"`
 	Bin  string         `json:"bin"`
 	Sink sink.Addresses `json:"sink"`
+	// Profile is what files of profiles begin with; empty: none are taken.
+	Profile string `json:"profile,omitempty"`
 }
 
 // Child is the process of a case: it reads an order and writes a sample.
@@ -171,9 +173,13 @@ func (c *child) measure(ctx context.Context) (suite.Sample, error) {
 		killer := time.AfterFunc(c.shape.length/2, func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
 		defer killer.Stop()
 	}
+	stopProfile, err := measure.Profile(c.order.Profile)
+	if err != nil {
+		return nil, err
+	}
 	made := c.shape.drive(ctx, c.driver, c.shape.length)
 	after, err := c.settle(ctx, made, before)
-	if err != nil {
+	if err := errors.Join(err, stopProfile()); err != nil {
 		return nil, err
 	}
 	return c.sample(made, before, after)

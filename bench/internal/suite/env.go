@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/sink"
 )
 
@@ -25,6 +27,9 @@ type Env struct {
 	Dir string
 	// Sink is the one process that takes what all rows send.
 	Sink *sink.Sink
+	// Profiles is a folder for profiles of the processes that are measured; empty:
+	// none are taken.
+	Profiles string
 	// Log is told what is worth it.
 	Log *slog.Logger
 }
@@ -38,6 +43,15 @@ func (e *Env) forCase() (*Env, func(), error) {
 	env := *e
 	env.Dir = dir
 	return &env, func() { _ = os.RemoveAll(dir) }, nil
+}
+
+// Profile is what the files of a case's profiles begin with; empty: none are
+// taken. Of several repeats the last one's stay.
+func (e *Env) Profile(suite, shape, row string) string {
+	if e.Profiles == "" {
+		return ""
+	}
+	return filepath.Join(e.Profiles, measure.ProfileName(suite, shape, row))
 }
 
 // Command prepares a process of this run: a group of its own, which is asked to

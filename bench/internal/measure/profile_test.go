@@ -1,0 +1,26 @@
+package measure
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestProfilesAreWritten(t *testing.T) {
+	prefix := filepath.Join(t.TempDir(), ProfileName("serving", "hello, 4k/s", "ours, ratio 1"))
+	stop, err := Profile(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := filepath.Base(prefix), "serving-hello-4k-s-ours-ratio-1"; got != want {
+		t.Errorf("files are called %s, want %s", got, want)
+	}
+	for _, kind := range []string{"cpu", "heap", "block", "mutex"} {
+		if info, err := os.Stat(prefix + "." + kind + ".pprof"); err != nil || info.Size() == 0 {
+			t.Errorf("the %s profile: %v, %v", kind, info, err)
+		}
+	}
+}
