@@ -33,11 +33,11 @@ type BatchSpan struct {
 // of the others.
 func (p *Provider) StartBatch(members []context.Context, s BatchStart) (context.Context, BatchSpan) {
 	first := 0
-	var opts []trace.SpanStartOption
+	var links []trace.Link
 	if p.tracer != nil {
-		first, opts = batchOptions(members)
+		first, links = batchLinks(members)
 	}
-	ctx, span := p.start(context.WithoutCancel(members[first]), semconv.SpanBatch, opts)
+	ctx, span := p.start(context.WithoutCancel(members[first]), semconv.SpanBatch, trace.SpanKindInternal, links...)
 	if span == nil {
 		return ctx, BatchSpan{}
 	}
@@ -52,11 +52,10 @@ func (p *Provider) StartBatch(members []context.Context, s BatchStart) (context.
 	return ctx, BatchSpan{span: span}
 }
 
-// batchOptions finds the first sampled member, or members[0] where none is, and
-// what the span is to start with.
-func batchOptions(members []context.Context) (first int, opts []trace.SpanStartOption) {
+// batchLinks finds the first sampled member, or members[0] where none is, and
+// links to the others.
+func batchLinks(members []context.Context) (first int, links []trace.Link) {
 	var parent, last trace.SpanContext
-	var links []trace.Link
 	for i, ctx := range members {
 		sc := trace.SpanContextFromContext(ctx)
 		if !sc.IsSampled() {
@@ -77,10 +76,7 @@ func batchOptions(members []context.Context) (first int, opts []trace.SpanStartO
 		}
 		links = append(links, link)
 	}
-	if links == nil {
-		return first, internalKind
-	}
-	return first, []trace.SpanStartOption{internalKind[0], trace.WithLinks(links...)}
+	return first, links
 }
 
 // Context is the span's; zero where it does not record.

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
+	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -23,8 +25,11 @@ const ScopeName = "github.com/servetrace/servetrace/tracing"
 type Provider struct {
 	sdk        *sdktrace.TracerProvider // of user code; nil when off
 	own        *sdktrace.TracerProvider // of tracer; it has no processors: see span
-	tracer     trace.Tracer             // nil when off
-	pipeline   *pipeline                // nil when off
+	tracer     trace.Tracer             // of what the SDK does for our spans; nil when off
+	sampler    sdktrace.Sampler
+	resource   *resource.Resource
+	scope      instrumentation.Scope // of our spans
+	pipeline   *pipeline             // nil when off
 	propagator propagation.TextMapPropagator
 	jobID      string
 	naming     naming // zero when off
@@ -33,7 +38,9 @@ type Provider struct {
 	inherits bool
 	trust    bool
 	// roomy: no limit on attributes that those of our spans could pass alone.
-	roomy          bool
+	roomy bool
+	// heavy: each of our spans has one of the SDK's from the start.
+	heavy          bool
 	attributeLimit int // of a span; negative: none
 
 	shut    sync.Once
@@ -61,13 +68,10 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 		return p, nil
 	}
 	p.pipeline = &pipeline{next: slices.Clone(processors)}
-	opts := []sdktrace.TracerProviderOption{
-		sdktrace.WithSampler(cfg.newSampler()),
-		sdktrace.WithRawSpanLimits(cfg.Limits),
-		sdktrace.WithResource(newResource(cfg.Resource)),
-	}
-	p.own = sdktrace.NewTracerProvider(opts...)
-	p.sdk = sdktrace.NewTracerProvider(append(opts, sdktrace.WithSpanProcessor(p.pipeline))...)
+	p.sampler = cfg.newSampler()
+	opts := []sdktrace.TracerProviderOption{sdktrace.WithRawSpanLimits(cfg.Limits), sdktrace.WithResource(newResource(cfg.Resource))}
+	p.own = sdktrace.NewTracerProvider(append(slices.Clip(opts), sdktrace.WithSampler(asDecided{}), sdktrace.WithIDGenerator(asDecided{}))...)
+	p.sdk = sdktrace.NewTracerProvider(append(slices.Clip(opts), sdktrace.WithSampler(p.sampler), sdktrace.WithSpanProcessor(p.pipeline))...)
 	p.naming = cfg.newNaming()
 	p.attributeLimit = cfg.Limits.AttributeCountLimit
 	p.roomy = (p.attributeLimit < 0 || p.attributeLimit >= sdktrace.DefaultAttributeCountLimit) && cfg.Limits.AttributeValueLengthLimit < 0
@@ -77,7 +81,19 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 	}
 	p.tracer = p.own.Tracer(ScopeName, schema...)
 	p.inherits = cfg.parentBased()
+	p.heavy = !p.roomy || observed()
+	p.readConstants()
 	return p, nil
+}
+
+// readConstants finds out what the SDK's spans have in common.
+func (p *Provider) readConstants() {
+	sample := sdktrace.SamplingResult{Decision: sdktrace.RecordOnly}
+	_, span := p.tracer.Start(decided{Context: context.Background(), result: sample}, "")
+	if s, is := span.(sdktrace.ReadOnlySpan); is {
+		p.resource, p.scope = s.Resource(), s.InstrumentationScope()
+	}
+	span.End()
 }
 
 // Off returns a provider with default settings that makes no spans and
@@ -138,33 +154,4 @@ func (p *Provider) Shutdown(ctx context.Context) error {
 		p.shutErr = err
 	})
 	return p.shutErr
-}
-
-// The kinds are made once: a variadic literal would be an allocation per span.
-var (
-	serverKind   = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
-	internalKind = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindInternal)}
-)
-
-// start starts a span under its family's name. The span is nil if it does not
-// record; the returned context then still carries the decision.
-func (p *Provider) start(ctx context.Context, family string, opts []trace.SpanStartOption) (context.Context, *span) {
-	if p.tracer == nil {
-		return ctx, nil
-	}
-	if p.inherits {
-		// The decision has fallen: the parent's context goes on as it is, flag
-		// 00, and the SDK need not be asked.
-		parent := trace.SpanContextFromContext(ctx)
-		if parent.IsValid() && !parent.IsSampled() && (p.trust || !parent.IsRemote()) {
-			return ctx, nil
-		}
-	}
-	started, inner := p.tracer.Start(ctx, family, opts...)
-	recording, is := inner.(sdktrace.ReadWriteSpan)
-	if !is {
-		return trace.ContextWithSpan(ctx, unsampled{inner, p}), nil
-	}
-	s := p.newSpan(ctx, recording)
-	return trace.ContextWithSpan(started, s), s
 }

@@ -124,7 +124,7 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 	case GRPC:
 		family = semconv.SpanProxyGRPC
 	}
-	ctx, span := p.start(ctx, family, serverKind)
+	ctx, span := p.start(ctx, family, trace.SpanKindServer)
 	if span == nil {
 		return ctx, ProxySpan{}
 	}

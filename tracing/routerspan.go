@@ -66,7 +66,7 @@ type RouterSpan struct {
 // id and the route are those of the Request in ctx. The returned context is the
 // parent of the replica span.
 func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Context, RouterSpan) {
-	ctx, span := p.start(ctx, semconv.SpanRouter, serverKind)
+	ctx, span := p.start(ctx, semconv.SpanRouter, trace.SpanKindServer)
 	if span == nil {
 		return ctx, RouterSpan{}
 	}

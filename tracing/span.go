@@ -1,61 +1,65 @@
 package tracing
 
 import (
-	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
+	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/servetrace/servetrace/internal/ended"
 )
 
-// span is a span of this package: the SDK's, with its attributes beside it. All
-// else, and what others set on it, is the SDK's affair.
+// span is a span of this package. It keeps what our families need itself, and is
+// light as long as nobody asks for more. Whoever does, to add an event, a link or
+// an attribute of his own, gets a span of the SDK's behind it, with the same ids
+// and times, which from then on has all but our attributes: see heavyLocked.
 //
 // Each of our attributes is set once, under a key of its own. The SDK (v1.47)
 // can not know that: it copies each twice, and as the span ends it puts them all
 // into a map to find the doubles, and copies the span. That is three quarters of
-// what a span with 14 attributes costs. So ours comes from a provider without
-// processors, and is given to the pipeline as it is.
+// what a span with 14 attributes costs, and itself half of the rest.
 type span struct {
-	sdktrace.ReadWriteSpan // the SDK's
+	// The SDK's span, while there is one; guarded by mu. Every method of it is
+	// here too, but for the private ones, which nobody calls.
+	sdktrace.ReadWriteSpan
 
 	provider *Provider
-	beside   bool // where our attributes are
+	over     atomic.Bool // it has ended: nothing below changes any more
 
-	mu       sync.Mutex
-	ended    bool
-	own      []attribute.KeyValue // with those that others have set, once it has ended
-	first    int                  // of own, which were set at the start
-	dropped  int                  // of those of others
-	unseen   int                  // places for attributes that it holds besides own, once it has ended
-	children int
-	room     [mostAttributes]attribute.KeyValue
+	mu     sync.Mutex
+	beside bool // our attributes are in own, and not with the SDK's span
+	own    []attribute.KeyValue
+	first  int // of own, which were set at the start
+	unseen int // places for attributes that it holds besides those of is, once it has ended
+	// is what there is to say of it. Without a span of the SDK's, name, status and
+	// children hold always, the rest but the end and the attributes from the start
+	// on. With one, they hold at the end.
+	is   ended.Span
+	room [mostAttributes]attribute.KeyValue
 }
 
 // mostAttributes is what the largest span has, the router's. Under two names at
 // once it has more, and grows.
 const mostAttributes = 16
 
-var _ sdktrace.ReadWriteSpan = (*span)(nil)
-
-// newSpan makes inner, which has just been started under parent, ours.
-func (p *Provider) newSpan(parent context.Context, inner sdktrace.ReadWriteSpan) *span {
-	s := &span{ReadWriteSpan: inner, provider: p}
-	p.pipeline.onStart(parent, s)
-	// With limits that ours may pass, or with attributes of a processor that ours
-	// may have to replace, the order in which all are set counts.
-	s.beside = p.roomy && len(inner.Attributes()) == 0
-	return s
-}
+var (
+	_ sdktrace.ReadWriteSpan = (*span)(nil)
+	_ ended.Holder           = (*span)(nil)
+)
 
 // attributes gives a list to add to, for set. Nobody else may be at it.
 func (s *span) attributes() attributes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.own == nil {
+	if s.own == nil && !s.over.Load() { // else room is what it ended with
 		s.own = s.room[:0]
 	}
 	return attributes{span: s, naming: s.provider.naming, list: s.own}
@@ -64,42 +68,26 @@ func (s *span) attributes() attributes {
 // set puts the list of a on the span it is for.
 func (a *attributes) set() {
 	s := a.span
-	if !s.beside {
-		s.SetAttributes(a.list...)
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
-		return
+	switch {
+	case s.over.Load():
+	case !s.beside:
+		s.heavyLocked().SetAttributes(a.list...)
+	default:
+		if len(s.own) == 0 {
+			s.first = len(a.list)
+		}
+		s.own = a.list
 	}
-	if len(s.own) == 0 {
-		s.first = len(a.list)
-	}
-	s.own = a.list
-}
-
-// Attributes implements [sdktrace.ReadOnlySpan].
-func (s *span) Attributes() []attribute.KeyValue {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return s.own
-	}
-	all, _ := s.mergedLocked()
-	return slices.Clone(all)
-}
-
-// DroppedAttributes implements [sdktrace.ReadOnlySpan].
-func (s *span) DroppedAttributes() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ReadWriteSpan.DroppedAttributes() + s.dropped
 }
 
 // mergedLocked gives our attributes and those that others have set meanwhile, up
 // to the limit. What was set last of a key counts.
 func (s *span) mergedLocked() (all []attribute.KeyValue, dropped int) {
+	if s.ReadWriteSpan == nil {
+		return s.own, 0
+	}
 	theirs := s.ReadWriteSpan.Attributes()
 	switch {
 	case len(theirs) == 0:
@@ -124,69 +112,111 @@ func (s *span) mergedLocked() (all []attribute.KeyValue, dropped int) {
 	return all, dropped
 }
 
-// TracerProvider implements [trace.Span]: spans that user code makes by it are to
-// reach the pipeline as well.
-func (s *span) TracerProvider() trace.TracerProvider { return s.provider.sdk }
-
 // End implements [trace.Span].
 func (s *span) End(opts ...trace.SpanEndOption) {
+	end := s.is.StartTime.Add(time.Since(s.is.StartTime)) // by the monotonic clock
 	s.mu.Lock()
-	if s.ended {
+	if s.over.Load() {
 		s.mu.Unlock()
 		return
 	}
-	s.ReadWriteSpan.End(opts...) // it has no processors to call
+	if len(opts) > 0 {
+		if cfg := trace.NewSpanEndConfig(opts...); !cfg.Timestamp().IsZero() {
+			end = cfg.Timestamp()
+		}
+	}
+	s.is.EndTime = end
 	s.endLocked()
 	s.mu.Unlock()
 	s.provider.pipeline.OnEnd(s)
 }
 
+// endLocked completes is, and lets go of the SDK's span.
 func (s *span) endLocked() {
-	s.ended = true
-	all, dropped := s.mergedLocked()
-	if len(all) == 0 {
-		return
+	inner := s.ReadWriteSpan
+	if inner != nil {
+		inner.End(trace.WithTimestamp(s.is.EndTime)) // from here on nobody changes it; it has no processors to call
+		s.is.Name, s.is.Status = inner.Name(), inner.Status()
+		s.is.Events, s.is.DroppedEventCount = inner.Events(), inner.DroppedEvents()
+		s.is.Links, s.is.DroppedLinkCount = inner.Links(), inner.DroppedLinks()
+		s.is.DroppedAttributeCount = inner.DroppedAttributes()
 	}
-	if &all[0] != &s.room[0] {
+	all, dropped := s.mergedLocked()
+	if len(all) == 0 || &all[0] != &s.room[0] {
 		s.unseen = len(s.room)
 	}
-	if len(s.own) > 0 { // else theirs are all
-		s.unseen += cap(s.ReadWriteSpan.Attributes())
+	s.is.Attributes = all
+	s.is.DroppedAttributeCount += dropped
+	s.ReadWriteSpan, s.own = nil, nil
+	s.over.Store(true)
+}
+
+// Ended implements [ended.Holder].
+func (s *span) Ended() *ended.Span {
+	if !s.over.Load() {
+		return nil
 	}
-	s.own, s.dropped = all, dropped
+	return &s.is
 }
 
 // UnseenHeap is how many bytes an ended span holds that can not be told from what
 // its other methods give. Who bounds what spans hold may look for it.
 func (s *span) UnseenHeap() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if !s.over.Load() {
+		return 0
+	}
 	return s.unseen * int(unsafe.Sizeof(attribute.KeyValue{}))
 }
 
-// addChild counts a span that has been started under s.
+// addChild counts a span that has been started under s. The SDK counts for spans
+// of its own type only.
 func (s *span) addChild() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.ended {
-		s.children++
+	if !s.over.Load() {
+		s.is.ChildSpanCount++
 	}
 }
 
-// ChildSpanCount implements [sdktrace.ReadOnlySpan]. The SDK counts for spans of
-// its own type only.
-func (s *span) ChildSpanCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.children
-}
+// What never changes.
+
+// SpanContext implements [trace.Span].
+func (s *span) SpanContext() trace.SpanContext { return s.is.SpanContext }
+
+// Parent implements [sdktrace.ReadOnlySpan].
+func (s *span) Parent() trace.SpanContext { return s.is.Parent }
+
+// SpanKind implements [sdktrace.ReadOnlySpan].
+func (s *span) SpanKind() trace.SpanKind { return s.is.SpanKind }
+
+// StartTime implements [sdktrace.ReadOnlySpan].
+func (s *span) StartTime() time.Time { return s.is.StartTime }
+
+// Resource implements [sdktrace.ReadOnlySpan].
+func (s *span) Resource() *resource.Resource { return s.is.Resource }
+
+// InstrumentationScope implements [sdktrace.ReadOnlySpan].
+func (s *span) InstrumentationScope() instrumentation.Scope { return s.is.InstrumentationScope }
+
+// InstrumentationLibrary implements [sdktrace.ReadOnlySpan].
+//
+//nolint:staticcheck // the interface has it
+func (s *span) InstrumentationLibrary() instrumentation.Library { return s.is.InstrumentationScope }
+
+// TracerProvider implements [trace.Span]: spans that user code makes by it are to
+// reach the pipeline as well.
+func (s *span) TracerProvider() trace.TracerProvider { return s.provider.sdk }
 
 // unsampled is a span of this package that does not record.
 type unsampled struct {
-	trace.Span // the SDK's
+	noop.Span
 
 	provider *Provider
+	sc       trace.SpanContext
 }
+
+// SpanContext implements [trace.Span].
+func (s unsampled) SpanContext() trace.SpanContext { return s.sc }
 
 // TracerProvider implements [trace.Span], as that of span. A new trace that user
 // code begins by it may well be sampled.

@@ -30,7 +30,7 @@ var importTable = []struct {
 	{dir: "serving/multiplexing", may: []string{"tracing", "serving/internal/scope", "serving/internal/metrics"}},
 	{dir: "serving/internal/socket", may: []string{"serving/internal/wsframe"}},
 	{dir: "serving/internal/wsframe"},
-	{dir: "tracing", may: []string{"semconv"}},
+	{dir: "tracing", may: []string{"semconv", "internal/ended"}},
 	{dir: "semconv"},
 	{dir: "host", may: []string{
 		"internal/launch", "internal/wire", "internal/otlpwire", "internal/otlpwire/sdkspan", "internal/gen/...",
@@ -45,7 +45,8 @@ var importTable = []struct {
 	{dir: "internal/otlpwire"},
 	// The half that knows the SDK's spans stands apart, because pluginsdk links
 	// internal/otlpwire and must not link the SDK.
-	{dir: "internal/otlpwire/sdkspan", may: []string{"internal/otlpwire", "internal/otlpwire/field"}},
+	{dir: "internal/ended"},
+	{dir: "internal/otlpwire/sdkspan", may: []string{"internal/ended", "internal/otlpwire", "internal/otlpwire/field"}},
 	{dir: "internal/otlpwire/field"},
 	{dir: "pluginsdk", may: []string{"internal/wire", "internal/proctree", "internal/otlpwire", "internal/gen/..."}},
 	{dir: "pluginsdk/otelplugin", may: []string{"pluginsdk", "internal/otlpwire"}},

@@ -26,8 +26,8 @@ package sdkspan
 import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/internal/otlpwire"
-
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
@@ -58,7 +58,7 @@ type Encoder struct {
 // the length of its own encoding, in bytes, with its field tag and length but
 // without resource and scope.
 func (e *Encoder) Append(s sdktrace.ReadOnlySpan) int {
-	if f := see(s); f != nil {
+	if f, _ := see(s); f != nil {
 		return e.append(f)
 	}
 	return e.appendForeign(s)
@@ -69,7 +69,7 @@ func (e *Encoder) appendForeign(s sdktrace.ReadOnlySpan) int {
 	return e.append(&f)
 }
 
-func (e *Encoder) append(f *snapshot) int {
+func (e *Encoder) append(f *ended.Span) int {
 	e.w.Reset(maxKeptBuffer)
 	appendSpan(&e.w, f)
 	g := e.group(f)

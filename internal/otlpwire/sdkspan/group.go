@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/internal/otlpwire"
-
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
@@ -33,8 +33,8 @@ type scopeGroup struct {
 
 // group gives the place of a span. Most spans belong where the one before them
 // did; else the search is linear, for programs have few resources and scopes.
-func (e *Encoder) group(f *snapshot) *scopeGroup {
-	res, scope := f.resource, &f.instrumentationScope
+func (e *Encoder) group(f *ended.Span) *scopeGroup {
+	res, scope := f.Resource, &f.InstrumentationScope
 	if g := e.last; g != nil && g.resource == res && sameScope(&g.scope, scope) {
 		return g
 	}

@@ -8,6 +8,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
@@ -39,48 +40,48 @@ type Gist struct {
 // GistOf looks at a span that has ended; ok tells whether it is sampled, and
 // if not, nothing else is said of it. It does not allocate.
 func GistOf(s sdktrace.ReadOnlySpan) (g Gist, ok bool) {
-	if f := see(s); f != nil {
-		return f.gist()
+	f, holder := see(s)
+	if f == nil {
+		return foreignGist(s)
 	}
-	return foreignGist(s)
-}
-
-// foreignGist reads no more than gist looks at. It is apart from GistOf for its
-// large frame: requests pay for those. A wrapper around a span of the SDK's may
-// hold more than it shows, and then tells how much.
-func foreignGist(s sdktrace.ReadOnlySpan) (g Gist, ok bool) {
-	f := snapshot{spanContext: s.SpanContext()}
-	if f.spanContext.IsSampled() {
-		f.name, f.status = s.Name(), s.Status()
-		f.attributes, f.events, f.links = s.Attributes(), s.Events(), s.Links()
-	}
-	g, ok = f.gist()
-	if more, is := s.(interface{ UnseenHeap() int }); is && ok {
-		g.Heap += more.UnseenHeap()
+	g, ok = gist(f)
+	if holder != nil {
+		g.Heap += holder.UnseenHeap()
 	}
 	return g, ok
 }
 
-func (f *snapshot) gist() (g Gist, ok bool) {
-	if !f.spanContext.IsSampled() {
+// foreignGist reads no more than gist looks at. It is apart from GistOf for its
+// large frame: requests pay for those.
+func foreignGist(s sdktrace.ReadOnlySpan) (g Gist, ok bool) {
+	f := ended.Span{SpanContext: s.SpanContext()}
+	if f.SpanContext.IsSampled() {
+		f.Name, f.Status = s.Name(), s.Status()
+		f.Attributes, f.Events, f.Links = s.Attributes(), s.Events(), s.Links()
+	}
+	return gist(&f)
+}
+
+func gist(f *ended.Span) (g Gist, ok bool) {
+	if !f.SpanContext.IsSampled() {
 		return Gist{}, false
 	}
-	id := f.spanContext.SpanID()
-	return Gist{Heap: f.heap(), Failed: f.status.Code == codes.Error, Dice: id[len(id)-1]}, true
+	id := f.SpanContext.SpanID()
+	return Gist{Heap: heap(f), Failed: f.Status.Code == codes.Error, Dice: id[len(id)-1]}, true
 }
 
 // heap is Gist.Heap.
-func (f *snapshot) heap() int {
-	n := snapshotBytes + len(f.name) + len(f.status.Description)
-	n += heapOfAttributes(f.attributes)
-	n += heapOfTraceState(f.spanContext.TraceState())
-	n += cap(f.events) * eventBytes
-	for i := range f.events {
-		n += len(f.events[i].Name) + heapOfAttributes(f.events[i].Attributes)
+func heap(f *ended.Span) int {
+	n := snapshotBytes + len(f.Name) + len(f.Status.Description)
+	n += heapOfAttributes(f.Attributes)
+	n += heapOfTraceState(f.SpanContext.TraceState())
+	n += cap(f.Events) * eventBytes
+	for i := range f.Events {
+		n += len(f.Events[i].Name) + heapOfAttributes(f.Events[i].Attributes)
 	}
-	n += cap(f.links) * linkBytes
-	for i := range f.links {
-		n += heapOfTraceState(f.links[i].SpanContext.TraceState()) + heapOfAttributes(f.links[i].Attributes)
+	n += cap(f.Links) * linkBytes
+	for i := range f.Links {
+		n += heapOfTraceState(f.Links[i].SpanContext.TraceState()) + heapOfAttributes(f.Links[i].Attributes)
 	}
 	return n
 }

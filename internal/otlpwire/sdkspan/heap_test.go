@@ -78,7 +78,7 @@ func measure(n int, add func(trace.Span, int)) (held, estimate int) {
 // heapOf is the estimate, also of a span that is not sampled.
 func heapOf(s sdktrace.ReadOnlySpan) int {
 	f := copyOf(s)
-	return f.heap()
+	return heap(&f)
 }
 
 func heapInUse() int {

@@ -2,63 +2,35 @@ package sdkspan
 
 import (
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/sdk/instrumentation"
-	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/ended"
 )
 
-// snapshot is what the SDK makes of a span that has ended, field by field as in
-// its package (v1.47), where the type is private and can only be read through
-// ReadOnlySpan. Its methods have value receivers, so each call of one through
-// the interface copies all of its 408 bytes to the stack, be it for a number:
-// some ten nanoseconds, sixteen times a span. So where a span is found to be
-// the SDK's, and the SDK's type to be laid out as this one, its fields are read
-// where they lie (see, below). They never change, for the span has ended. It
-// takes GistOf from 114 to 50 ns and Encoder.Append from 600 to 380 ns.
-type snapshot struct {
-	name                  string
-	spanContext           trace.SpanContext
-	parent                trace.SpanContext
-	spanKind              trace.SpanKind
-	startTime             time.Time
-	endTime               time.Time
-	attributes            []attribute.KeyValue
-	events                []sdktrace.Event
-	links                 []sdktrace.Link
-	status                sdktrace.Status
-	childSpanCount        int
-	droppedAttributeCount int
-	droppedEventCount     int
-	droppedLinkCount      int
-	resource              *resource.Resource
-	instrumentationScope  instrumentation.Scope
-}
-
-// copyOf reads a span that is not the SDK's: a wrapper around one, or a test's.
-func copyOf(s sdktrace.ReadOnlySpan) snapshot {
-	return snapshot{
-		name:                  s.Name(),
-		spanContext:           s.SpanContext(),
-		parent:                s.Parent(),
-		spanKind:              s.SpanKind(),
-		startTime:             s.StartTime(),
-		endTime:               s.EndTime(),
-		attributes:            s.Attributes(),
-		events:                s.Events(),
-		links:                 s.Links(),
-		status:                s.Status(),
-		childSpanCount:        s.ChildSpanCount(),
-		droppedAttributeCount: s.DroppedAttributes(),
-		droppedEventCount:     s.DroppedEvents(),
-		droppedLinkCount:      s.DroppedLinks(),
-		resource:              s.Resource(),
-		instrumentationScope:  s.InstrumentationScope(),
+// copyOf reads a span of which nothing is known: a wrapper around one, or a
+// test's.
+func copyOf(s sdktrace.ReadOnlySpan) ended.Span {
+	return ended.Span{
+		Name:                  s.Name(),
+		SpanContext:           s.SpanContext(),
+		Parent:                s.Parent(),
+		SpanKind:              s.SpanKind(),
+		StartTime:             s.StartTime(),
+		EndTime:               s.EndTime(),
+		Attributes:            s.Attributes(),
+		Events:                s.Events(),
+		Links:                 s.Links(),
+		Status:                s.Status(),
+		ChildSpanCount:        s.ChildSpanCount(),
+		DroppedAttributeCount: s.DroppedAttributes(),
+		DroppedEventCount:     s.DroppedEvents(),
+		DroppedLinkCount:      s.DroppedLinks(),
+		Resource:              s.Resource(),
+		InstrumentationScope:  s.InstrumentationScope(),
 	}
 }
 
@@ -69,14 +41,27 @@ var sdkType atomic.Pointer[reflect.Type]
 // foreign are the types of ReadOnlySpans that are not.
 var foreign sync.Map
 
-// see gives the fields of a span of the SDK's; nil if it is not one, and copyOf
-// must do.
-func see(s sdktrace.ReadOnlySpan) *snapshot {
+// see gives the fields of a span of the SDK's, or of one that hands them over,
+// and then that one too; nil if it is neither, and copyOf must do.
+//
+// What the SDK (v1.47) makes of a span that has ended is of a private type, which
+// can only be read through ReadOnlySpan. Its methods have value receivers, so
+// each call of one through the interface copies all of its 408 bytes to the
+// stack, be it for a number: some ten nanoseconds, sixteen times a span. So where
+// a span is found to be the SDK's, and the SDK's type to be laid out as
+// ended.Span, its fields are read where they lie. They never change, for the span
+// has ended. It takes GistOf from 114 to 50 ns and Encoder.Append from 600 to 380.
+func see(s sdktrace.ReadOnlySpan) (*ended.Span, ended.Holder) {
 	t := reflect.TypeOf(s)
-	if known := sdkType.Load(); (known == nil || *known != t) && !isSnapshot(t) {
-		return nil
+	if known := sdkType.Load(); known == nil || *known != t {
+		if holder, is := s.(ended.Holder); is {
+			return holder.Ended(), holder
+		}
+		if !isSnapshot(t) {
+			return nil, nil
+		}
 	}
-	return (*snapshot)(reflect.ValueOf(s).UnsafePointer())
+	return (*ended.Span)(reflect.ValueOf(s).UnsafePointer()), nil
 }
 
 // isSnapshot finds out about a type, and remembers it.
@@ -84,7 +69,7 @@ func isSnapshot(t reflect.Type) bool {
 	if _, known := foreign.Load(t); known {
 		return false
 	}
-	if t != nil && t.Kind() == reflect.Pointer && isSDKs(t.Elem()) && sameLayout(t.Elem(), reflect.TypeFor[snapshot]()) {
+	if t != nil && t.Kind() == reflect.Pointer && isSDKs(t.Elem()) && sameLayout(t.Elem(), reflect.TypeFor[ended.Span]()) {
 		known := t // else t would be on the heap at each call
 		sdkType.Store(&known)
 		return true
@@ -99,15 +84,15 @@ func isSDKs(t reflect.Type) bool {
 	return t.Name() == "snapshot" && t.PkgPath() == reflect.TypeFor[sdktrace.Event]().PkgPath()
 }
 
-// sameLayout tells whether two structs have the same fields, of the same names
-// and types, at the same places.
+// sameLayout tells whether two structs have the same fields, of the same types and
+// but for upper case the same names, at the same places.
 func sameLayout(a, b reflect.Type) bool {
 	if a.Kind() != reflect.Struct || b.Kind() != reflect.Struct || a.NumField() != b.NumField() || a.Size() != b.Size() {
 		return false
 	}
 	for i := range a.NumField() {
 		fa, fb := a.Field(i), b.Field(i)
-		if fa.Name != fb.Name || fa.Type != fb.Type || fa.Offset != fb.Offset {
+		if !strings.EqualFold(fa.Name, fb.Name) || fa.Type != fb.Type || fa.Offset != fb.Offset {
 			return false
 		}
 	}

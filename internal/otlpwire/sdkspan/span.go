@@ -8,8 +8,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/internal/otlpwire"
-
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
@@ -20,25 +20,25 @@ const (
 )
 
 // appendSpan writes f as a field of ScopeSpans, its fields in reverse.
-func appendSpan(w *otlpwire.Writer, f *snapshot) {
+func appendSpan(w *otlpwire.Writer, f *ended.Span) {
 	end := w.Len()
-	w.Fixed32(field.SpanFlags, flags(f.spanContext.TraceFlags(), &f.parent))
-	appendStatus(w, &f.status)
-	w.Uint(field.SpanDroppedLinks, count(f.droppedLinkCount))
-	appendLinks(w, f.links)
-	w.Uint(field.SpanDroppedEvents, count(f.droppedEventCount))
-	appendEvents(w, f.events)
-	w.Uint(field.SpanDroppedAttributes, count(f.droppedAttributeCount))
-	w.KeyValues(field.SpanAttributes, f.attributes)
-	w.Fixed64(field.SpanEnd, unixNano(f.endTime))
-	w.Fixed64(field.SpanStart, unixNano(f.startTime))
-	w.Uint(field.SpanKind, kind(f.spanKind))
-	w.Text(field.SpanName, f.name)
-	if id := f.parent.SpanID(); id.IsValid() {
+	w.Fixed32(field.SpanFlags, flags(f.SpanContext.TraceFlags(), &f.Parent))
+	appendStatus(w, &f.Status)
+	w.Uint(field.SpanDroppedLinks, count(f.DroppedLinkCount))
+	appendLinks(w, f.Links)
+	w.Uint(field.SpanDroppedEvents, count(f.DroppedEventCount))
+	appendEvents(w, f.Events)
+	w.Uint(field.SpanDroppedAttributes, count(f.DroppedAttributeCount))
+	w.KeyValues(field.SpanAttributes, f.Attributes)
+	w.Fixed64(field.SpanEnd, unixNano(f.EndTime))
+	w.Fixed64(field.SpanStart, unixNano(f.StartTime))
+	w.Uint(field.SpanKind, kind(f.SpanKind))
+	w.Text(field.SpanName, f.Name)
+	if id := f.Parent.SpanID(); id.IsValid() {
 		w.Content(field.SpanParentID, id[:])
 	}
-	appendTraceState(w, field.SpanTraceState, f.spanContext.TraceState())
-	spanID, traceID := f.spanContext.SpanID(), f.spanContext.TraceID()
+	appendTraceState(w, field.SpanTraceState, f.SpanContext.TraceState())
+	spanID, traceID := f.SpanContext.SpanID(), f.SpanContext.TraceID()
 	w.Content(field.SpanSpanID, spanID[:])
 	w.Content(field.SpanTraceID, traceID[:])
 	w.Message(field.ScopeSpansSpans, end)

@@ -1,0 +1,167 @@
+package tracing
+
+import (
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"os"
+	runtimetrace "runtime/trace"
+	"strings"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/ended"
+)
+
+// start starts a span under its family's name. The span is nil if it does not
+// record; the returned context then still carries the decision. It goes as the
+// SDK's own does (v1.47), which counts the children of its spans.
+func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind, links ...trace.Link) (context.Context, *span) {
+	if p.tracer == nil {
+		return ctx, nil
+	}
+	outer := trace.SpanFromContext(ctx)
+	parent := outer.SpanContext()
+	inherits := p.inherits && parent.IsValid() && (p.trust || !parent.IsRemote())
+	if inherits && !parent.IsSampled() {
+		// The decision has fallen: the parent's context goes on as it is, flag
+		// 00, and nobody need be asked.
+		return ctx, nil
+	}
+	if _, ours := outer.(*span); !ours && outer.IsRecording() && !p.heavy {
+		p.tracer.Start(ctx, family) // does not record, but is counted
+	}
+	traceID := parent.TraceID()
+	if !traceID.IsValid() {
+		traceID = drawTraceID()
+	}
+	result := sdktrace.SamplingResult{Decision: sdktrace.RecordAndSample, Tracestate: parent.TraceState()}
+	if !inherits {
+		result = p.sampler.ShouldSample(sdktrace.SamplingParameters{
+			ParentContext: ctx, TraceID: traceID, Name: family, Kind: kind, Links: links,
+		})
+	}
+	cfg := trace.SpanContextConfig{
+		TraceID: traceID, SpanID: drawSpanID(), TraceState: result.Tracestate,
+		TraceFlags: parent.TraceFlags().WithSampled(result.Decision == sdktrace.RecordAndSample),
+	}
+	if result.Decision == sdktrace.Drop {
+		return p.startUnsampled(ctx, family, decided{sc: trace.NewSpanContext(cfg), result: result})
+	}
+	s := &span{provider: p, beside: p.roomy}
+	s.is = ended.Span{
+		Name: family, SpanContext: trace.NewSpanContext(cfg), Parent: parent, SpanKind: kind, StartTime: time.Now(),
+		Resource: p.resource, InstrumentationScope: p.scope,
+	}
+	started := ctx
+	if p.heavy || len(links) > 0 || len(result.Attributes) > 0 || runtimetrace.IsEnabled() {
+		s.mu.Lock()
+		started = s.beginLocked(decided{ctx, s.is.SpanContext, result}, links)
+		s.mu.Unlock()
+	}
+	p.pipeline.onStart(ctx, s)
+	s.heedAttributes()
+	return trace.ContextWithSpan(started, s), s
+}
+
+func (p *Provider) startUnsampled(ctx context.Context, family string, d decided) (context.Context, *span) {
+	if p.heavy {
+		d.Context = ctx
+		p.tracer.Start(d, family) // for what the SDK counts
+	}
+	return trace.ContextWithSpan(ctx, unsampled{provider: p, sc: d.sc}), nil
+}
+
+// beginLocked starts the SDK's span in ctx, and gives the context of that. Name
+// and status are those that s has now.
+func (s *span) beginLocked(ctx decided, links []trace.Link) context.Context {
+	started, inner := s.provider.tracer.Start(ctx, s.is.Name,
+		trace.WithSpanKind(s.is.SpanKind), trace.WithTimestamp(s.is.StartTime), trace.WithLinks(links...))
+	inner.SetStatus(s.is.Status.Code, s.is.Status.Description)
+	s.ReadWriteSpan, _ = inner.(sdktrace.ReadWriteSpan) // the decision is to record
+	return started
+}
+
+// heedAttributes: with limits that ours may pass, or with attributes of a
+// processor that ours may have to replace, the order in which all are set counts.
+func (s *span) heedAttributes() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ReadWriteSpan != nil && len(s.ReadWriteSpan.Attributes()) > 0 {
+		s.beside = false
+	}
+}
+
+// decided is the context that a span of the SDK's is started with behind one of
+// ours: its ids and the decision have fallen. In any other context, the provider
+// of those spans samples none.
+type decided struct {
+	context.Context
+
+	sc     trace.SpanContext
+	result sdktrace.SamplingResult
+}
+
+// asDecided draws ids and samples as the context of a span says.
+type asDecided struct{}
+
+var (
+	_ sdktrace.Sampler     = asDecided{}
+	_ sdktrace.IDGenerator = asDecided{}
+)
+
+// ShouldSample implements [sdktrace.Sampler].
+func (asDecided) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
+	if d, is := p.ParentContext.(decided); is {
+		return d.result
+	}
+	return sdktrace.SamplingResult{Decision: sdktrace.Drop}
+}
+
+// Description implements [sdktrace.Sampler].
+func (asDecided) Description() string { return "as decided" }
+
+// NewIDs implements [sdktrace.IDGenerator].
+func (asDecided) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	if d, is := ctx.(decided); is {
+		return d.sc.TraceID(), d.sc.SpanID()
+	}
+	return drawTraceID(), drawSpanID()
+}
+
+// NewSpanID implements [sdktrace.IDGenerator].
+func (g asDecided) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	_, id := g.NewIDs(ctx)
+	return id
+}
+
+// drawTraceID draws a valid id, as the SDK does.
+func drawTraceID() (id trace.TraceID) {
+	for !id.IsValid() {
+		binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
+		binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
+	}
+	return id
+}
+
+// drawSpanID draws a valid id, as the SDK does.
+func drawSpanID() (id trace.SpanID) {
+	for !id.IsValid() {
+		binary.NativeEndian.PutUint64(id[:], rand.Uint64())
+	}
+	return id
+}
+
+// observed tells whether the SDK measures itself, an experiment of its: then it
+// wants to see each span. It has no option for it, and reads the process's
+// environment wherever a provider is made.
+func observed() bool {
+	for _, name := range []string{"OTEL_GO_X_OBSERVABILITY", "OTEL_GO_X_SELF_OBSERVABILITY"} {
+		if strings.EqualFold(os.Getenv(name), "true") { //nolint:forbidigo // as the comment says
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,192 @@
+package tracing
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+// heavyLocked gives the SDK's span, and makes it first where there is none. Not
+// for a span that has ended.
+func (s *span) heavyLocked() trace.Span {
+	if s.ReadWriteSpan == nil {
+		result := sdktrace.SamplingResult{Decision: sdktrace.RecordOnly, Tracestate: s.is.SpanContext.TraceState()}
+		if s.is.SpanContext.IsSampled() {
+			result.Decision = sdktrace.RecordAndSample
+		}
+		parent := trace.ContextWithSpanContext(context.Background(), s.is.Parent)
+		s.beginLocked(decided{parent, s.is.SpanContext, result}, nil)
+	}
+	return s.ReadWriteSpan
+}
+
+// heavy is heavyLocked for what may call foreign code, which must not be done
+// under mu. That of a span that has ended does nothing.
+func (s *span) heavy() trace.Span {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over.Load() {
+		return noop.Span{}
+	}
+	return s.heavyLocked()
+}
+
+// What others set, which is the SDK's affair.
+
+// SetAttributes implements [trace.Span].
+func (s *span) SetAttributes(kvs ...attribute.KeyValue) {
+	if len(kvs) > 0 {
+		s.heavy().SetAttributes(kvs...)
+	}
+}
+
+// AddEvent implements [trace.Span].
+func (s *span) AddEvent(name string, opts ...trace.EventOption) { s.heavy().AddEvent(name, opts...) }
+
+// AddLink implements [trace.Span].
+func (s *span) AddLink(link trace.Link) { s.heavy().AddLink(link) }
+
+// RecordError implements [trace.Span].
+func (s *span) RecordError(err error, opts ...trace.EventOption) {
+	if err != nil {
+		s.heavy().RecordError(err, opts...)
+	}
+}
+
+// What ours need as well.
+
+// SetName implements [trace.Span].
+func (s *span) SetName(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.over.Load():
+	case s.ReadWriteSpan != nil:
+		s.ReadWriteSpan.SetName(name)
+	default:
+		s.is.Name = name
+	}
+}
+
+// SetStatus implements [trace.Span]: a code never goes down, and only an error has
+// a description.
+func (s *span) SetStatus(code codes.Code, description string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.over.Load():
+	case s.ReadWriteSpan != nil:
+		s.ReadWriteSpan.SetStatus(code, description)
+	case code >= s.is.Status.Code:
+		s.is.Status = sdktrace.Status{Code: code}
+		if code == codes.Error {
+			s.is.Status.Description = description
+		}
+	}
+}
+
+// What can be seen of it, while it lasts and afterwards.
+
+// IsRecording implements [trace.Span].
+func (s *span) IsRecording() bool { return !s.over.Load() }
+
+// Name implements [sdktrace.ReadOnlySpan].
+func (s *span) Name() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ReadWriteSpan != nil {
+		return s.ReadWriteSpan.Name()
+	}
+	return s.is.Name
+}
+
+// Status implements [sdktrace.ReadOnlySpan].
+func (s *span) Status() sdktrace.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ReadWriteSpan != nil {
+		return s.ReadWriteSpan.Status()
+	}
+	return s.is.Status
+}
+
+// EndTime implements [sdktrace.ReadOnlySpan].
+func (s *span) EndTime() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.is.EndTime
+}
+
+// Attributes implements [sdktrace.ReadOnlySpan].
+func (s *span) Attributes() []attribute.KeyValue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over.Load() {
+		return s.is.Attributes
+	}
+	all, _ := s.mergedLocked()
+	return slices.Clone(all)
+}
+
+// DroppedAttributes implements [sdktrace.ReadOnlySpan].
+func (s *span) DroppedAttributes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ReadWriteSpan != nil {
+		return s.ReadWriteSpan.DroppedAttributes()
+	}
+	return s.is.DroppedAttributeCount
+}
+
+// Events implements [sdktrace.ReadOnlySpan].
+func (s *span) Events() []sdktrace.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ReadWriteSpan != nil {
+		return s.ReadWriteSpan.Events()
+	}
+	return append([]sdktrace.Event{}, s.is.Events...)
+}
+
+// DroppedEvents implements [sdktrace.ReadOnlySpan].
+func (s *span) DroppedEvents() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ReadWriteSpan != nil {
+		return s.ReadWriteSpan.DroppedEvents()
+	}
+	return s.is.DroppedEventCount
+}
+
+// Links implements [sdktrace.ReadOnlySpan].
+func (s *span) Links() []sdktrace.Link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ReadWriteSpan != nil {
+		return s.ReadWriteSpan.Links()
+	}
+	return append([]sdktrace.Link{}, s.is.Links...)
+}
+
+// DroppedLinks implements [sdktrace.ReadOnlySpan].
+func (s *span) DroppedLinks() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ReadWriteSpan != nil {
+		return s.ReadWriteSpan.DroppedLinks()
+	}
+	return s.is.DroppedLinkCount
+}
+
+// ChildSpanCount implements [sdktrace.ReadOnlySpan].
+func (s *span) ChildSpanCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.is.ChildSpanCount
+}
