@@ -102,7 +102,7 @@ func cutAt(text string, most int) string {
 
 // record puts a request that has ended into the metrics and the access log.
 func (p *proxy) record(x *exchange) {
-	took := time.Since(x.arrived)
+	took := clock() - x.arrived
 	p.metrics.Done()
 	ingress := p.unrouted
 	if x.route != nil {

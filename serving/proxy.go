@@ -57,7 +57,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.health(w, "application/json", p.listing, nil)
 		return
 	}
-	x := &exchange{proxy: p, arrived: time.Now(), r: r, conn: conn}
+	x := &exchange{proxy: p, arrived: clock(), r: r, conn: conn}
 	x.request.ID = requestID(r.Header)
 	p.metrics.Began()
 	defer func() {
@@ -134,7 +134,7 @@ type exchange struct {
 	within  tracing.ProxySpan
 
 	// What the access log tells.
-	arrived  time.Time
+	arrived  time.Duration     // by clock
 	protocol tracing.Protocol  // HTTP or WebSocket
 	route    *route            // nil: none matched
 	span     trace.SpanContext // of the proxy span; zero where it does not record

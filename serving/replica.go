@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
@@ -191,7 +190,7 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 	start.Request = &u.request
 	user, span := r.tracing.StartReplica(u, start)
 	u.user = user
-	began := time.Now()
+	began := clock()
 	r.scope.Metrics.Began()
 
 	err = errGoexit
@@ -200,7 +199,7 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 		var result tracing.ReplicaResult
 		result, err = c.end(u.user, err)
 		span.End(result)
-		took := time.Since(began)
+		took := clock() - began
 		r.scope.Metrics.Done(u.request.Route, took, err != nil, span.Context())
 		if start.Protocol == tracing.Handle {
 			u.logCall(start.CallMethod, took, err)
