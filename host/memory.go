@@ -1,6 +1,7 @@
 package host
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -60,42 +61,32 @@ func (m *memory) admit(n int64, urgent bool) bool {
 // charge moves the account by n bytes, unconditionally.
 func (m *memory) charge(n int64) { m.used.Add(n) }
 
-// arena gives an empty buffer with room for size bytes.
+// arena gives an empty buffer with room for size bytes, and little more: what
+// waits in it may wait for long.
 func (m *memory) arena(size int) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i, buf := range m.spare {
-		if cap(buf) >= size {
-			last := len(m.spare) - 1
-			m.spare[i], m.spare[last] = m.spare[last], nil
-			m.spare = m.spare[:last]
+		if cap(buf) >= size && cap(buf) <= roomFor(size) {
+			m.spare = slices.Delete(m.spare, i, i+1)
 			return buf[:0]
 		}
 	}
-	return make([]byte, 0, size)
+	return make([]byte, 0, size+size/16) // the next may be a bit larger
 }
 
-// recycle keeps a buffer for arena, the largest ones if there are too many. A
-// buffer far larger than what it held last is not kept.
+// roomFor is the largest buffer that is spent on size bytes.
+func roomFor(size int) int { return size + size/4 }
+
+// recycle keeps a buffer for arena, instead of the one kept for longest if there
+// are too many.
 func (m *memory) recycle(buf []byte) {
-	if cap(buf) > 2*len(buf) {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.spare) < spareArenas {
-		m.spare = append(m.spare, buf)
-		return
+	if len(m.spare) == spareArenas {
+		m.spare = slices.Delete(m.spare, 0, 1)
 	}
-	least := 0
-	for i := range m.spare {
-		if cap(m.spare[i]) < cap(m.spare[least]) {
-			least = i
-		}
-	}
-	if cap(m.spare[least]) < cap(buf) {
-		m.spare[least] = buf
-	}
+	m.spare = append(m.spare, buf)
 }
 
 // batch is a sealed request: immutable OTLP bytes, referred to by each
@@ -117,9 +108,10 @@ type batch struct {
 // for each of a few exporters.
 const batchOverhead = 512
 
-// newBatch charges data. The caller has the first reference.
+// newBatch charges data, with the room behind it. The caller has the first
+// reference.
 func newBatch(m *memory, data []byte, spans int) *batch {
-	b := &batch{mem: m, data: data, spans: spans, charged: int64(len(data)) + batchOverhead}
+	b := &batch{mem: m, data: data, spans: spans, charged: int64(cap(data)) + batchOverhead}
 	b.refs.Store(1)
 	m.used.Add(b.charged)
 	m.encoded.Add(b.charged)
