@@ -55,6 +55,7 @@ func (d *drain) cycleLocked(all bool) {
 	if all {
 		in.disarm()
 	}
+	in.reported.Store(0)
 	for i := range in.shards {
 		spans, bytes := in.shards[i].take(d.spare)
 		for _, s := range spans {

@@ -21,18 +21,36 @@ const (
 // maxShards bounds the shards: more would only make draining slower.
 const maxShards = 64
 
+// Shards deal with the account, and with what wakes the worker, by the ration and
+// not by the span, so that processors that end spans seldom meet there. A shard
+// draws bytes from the account in advance, and reports what has come in when it
+// is so many spans or bytes.
+const (
+	wakeRations = 16
+	rationSpans = wakeSpans / wakeRations
+	rationBytes = wakeBytes / wakeRations
+	// rationShare is the most that all shards together may have drawn and not
+	// used, as a part of the account.
+	rationShare = 1.0 / 16
+)
+
 // intake is where spans end up when they end: a few lists, each with its own
-// lock, chosen by a byte of the span id. Safe for concurrent use.
+// lock. Safe for concurrent use.
 type intake struct {
 	mem          *memory
 	maxSpanBytes int64
 	shards       []shard
-	mask         byte
-	// wakeSpans and wakeBytes are a shard's share of the thresholds.
-	wakeSpans int
-	wakeBytes int64
+	// near gives each processor a shard that mostly no other has, for a lock and a
+	// list that are in another processor's cache cost more than all the rest.
+	near sync.Pool
+	next atomic.Uint32 // shards given to near so far
 
-	wake  chan struct{} // capacity 1: a shard has passed its threshold
+	rationSpans int   // reported at a time
+	rationBytes int64 // drawn at a time
+	wakeRations int64
+	reported    atomic.Int64 // rations, since the last cycle began
+
+	wake  chan struct{} // capacity 1: wakeRations have been reported
 	tick  chan struct{} // capacity 1: the oldest span has waited long enough
 	timer *time.Timer   // sends on tick
 	age   time.Duration
@@ -43,7 +61,10 @@ type intake struct {
 type shard struct {
 	mu       sync.Mutex
 	spans    []sdktrace.ReadOnlySpan
-	bytes    int64 // estimated, of spans
+	bytes    int64 // drawn from the account, for spans and in advance
+	unused   int64 // of bytes
+	newSpans int   // not reported yet
+	newBytes int64 // of those
 	closed   bool
 	ended    uint64
 	accepted uint64
@@ -52,21 +73,19 @@ type shard struct {
 }
 
 func newIntake(cfg Config, mem *memory) *intake {
-	n := 1
-	for n < 2*runtime.GOMAXPROCS(0) && n < maxShards {
-		n *= 2
-	}
+	n := min(runtime.GOMAXPROCS(0), maxShards)
 	in := &intake{
 		mem:          mem,
 		maxSpanBytes: int64(cfg.MaxSpanBytes),
 		shards:       make([]shard, n),
-		mask:         byte(n - 1),
-		wakeSpans:    max(1, min(wakeSpans, cfg.BatchSpans)/n),
-		wakeBytes:    wakeBytes / int64(n),
+		rationSpans:  max(1, min(rationSpans, cfg.BatchSpans/wakeRations)),
+		rationBytes:  min(rationBytes, int64(float64(mem.limit)*rationShare)/int64(n)),
+		wakeRations:  int64(min(wakeRations, cfg.BatchSpans)),
 		wake:         make(chan struct{}, 1),
 		tick:         make(chan struct{}, 1),
 		age:          cfg.BatchAge,
 	}
+	in.near.New = func() any { return &in.shards[int(in.next.Add(1))%n] }
 	in.timer = time.AfterFunc(time.Hour, func() { signal(in.tick) })
 	in.timer.Stop()
 	return in
@@ -84,8 +103,7 @@ func signal(c chan struct{}) {
 // once the lists have grown to their usual length.
 func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
 	size := int64(g.Heap)
-	sh := &in.shards[g.Dice&in.mask]
-
+	sh := in.near.Get().(*shard)
 	wake := false
 	sh.mu.Lock()
 	sh.ended++
@@ -95,19 +113,47 @@ func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
 		sh.refused[reasonShutdown]++
 	case size > in.maxSpanBytes:
 		sh.refused[reasonTooLarge]++
-	case !in.mem.admit(size, g.Failed):
+	case sh.unused < size && !in.drawLocked(sh, size, g.Failed):
 		sh.refused[reasonQueueFull]++
 	default:
 		sh.accepted++
 		sh.spans = append(sh.spans, s)
-		before := sh.bytes
-		sh.bytes += size
-		wake = len(sh.spans) == in.wakeSpans || (before < in.wakeBytes && sh.bytes >= in.wakeBytes)
+		sh.unused -= size
+		wake = in.reportLocked(sh, size)
 	}
 	sh.mu.Unlock()
+	in.near.Put(sh)
 	if !closed {
 		in.noticed(wake)
 	}
+}
+
+// drawLocked draws bytes for a span of that size and some in advance; where the
+// account has not so many, for that span alone, or none.
+func (in *intake) drawLocked(sh *shard, size int64, urgent bool) bool {
+	n := size - sh.unused
+	switch {
+	case in.mem.admit(n+in.rationBytes, false):
+		n += in.rationBytes
+	case !in.mem.admit(n, urgent):
+		return false
+	}
+	sh.bytes += n
+	sh.unused += n
+	return true
+}
+
+// reportLocked notes a span that has come in, and tells whether the worker is to
+// be woken.
+func (in *intake) reportLocked(sh *shard, size int64) (wake bool) {
+	sh.newSpans++
+	sh.newBytes += size
+	if sh.newSpans < in.rationSpans && sh.newBytes < rationBytes {
+		return false
+	}
+	rations := max(1, sh.newBytes/rationBytes)
+	sh.newSpans, sh.newBytes = 0, 0
+	return in.reported.Add(rations) >= in.wakeRations
 }
 
 // noticed sees to it that somebody comes for a span that was taken in, or tells
@@ -129,12 +175,13 @@ func (in *intake) disarm() {
 	in.armed.Store(false)
 }
 
-// take empties a shard and leaves it spare, an empty list, instead.
+// take empties a shard and leaves it spare, an empty list, instead. The bytes are
+// all that the shard has drawn, for the caller to give back to the account.
 func (sh *shard) take(spare []sdktrace.ReadOnlySpan) (spans []sdktrace.ReadOnlySpan, bytes int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	spans, bytes = sh.spans, sh.bytes
-	sh.spans, sh.bytes = spare, 0
+	sh.spans, sh.bytes, sh.unused, sh.newSpans, sh.newBytes = spare, 0, 0, 0, 0
 	return spans, bytes
 }
 

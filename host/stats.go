@@ -235,6 +235,7 @@ func (h *Host) intakeStatsLocked(s *Stats) (arrived uint64) {
 		s.Accepted += sh.accepted
 		addReasons(s.Refused, &sh.refused)
 		undrained += uint64(len(sh.spans))
+		s.Bytes -= sh.unused
 	}
 	return s.Accepted - undrained
 }

@@ -33,8 +33,6 @@ type Gist struct {
 	Heap int
 	// Failed: its status is an error.
 	Failed bool
-	// Dice is a byte of the span's id, which is random.
-	Dice byte
 }
 
 // GistOf looks at a span that has ended; ok tells whether it is sampled, and
@@ -66,8 +64,7 @@ func gist(f *ended.Span) (g Gist, ok bool) {
 	if !f.SpanContext.IsSampled() {
 		return Gist{}, false
 	}
-	id := f.SpanContext.SpanID()
-	return Gist{Heap: heap(f), Failed: f.Status.Code == codes.Error, Dice: id[len(id)-1]}, true
+	return Gist{Heap: heap(f), Failed: f.Status.Code == codes.Error}, true
 }
 
 // heap is Gist.Heap.
