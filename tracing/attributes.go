@@ -140,6 +140,6 @@ func (a *attributes) failure(group names, err error, status int) {
 // stamp adds the identity of r, which may be nil.
 func (a *attributes) stamp(r *Request) {
 	if r != nil {
-		a.list = append(a.list, r.attributes()...)
+		a.list = r.stamp(a.list)
 	}
 }

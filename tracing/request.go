@@ -66,9 +66,8 @@ func (c *Component) ActorID() string { return c.actorID }
 func (c *Component) NewTask() string {
 	var own [taskOwnBytes]byte
 	binary.NativeEndian.PutUint64(own[:], rand.Uint64())
-	var digits [2 * taskOwnBytes]byte
-	hex.Encode(digits[:], own[:])
-	return string(digits[:]) + c.actorID
+	text := hex.AppendEncode(make([]byte, 0, 2*(taskOwnBytes+actorOwnBytes+jobIDBytes)), own[:])
+	return string(append(text, c.actorID...))
 }
 
 // Request is the identity of one call in one component. A proxy makes one for
@@ -109,8 +108,7 @@ type Request struct {
 // drawn is what the recording spans of one call have in common.
 type drawn struct {
 	task  string
-	stamp []attribute.KeyValue
-	room  [3]attribute.KeyValue // of stamp
+	stamp atomic.Pointer[[]attribute.KeyValue] // once user code has started a span
 }
 
 // Continue makes r, a new Request, that of another component for the same call
@@ -132,21 +130,38 @@ func (r *Request) carry(ctx context.Context) context.Context {
 // drawn at the first use; empty without a Component.
 func (r *Request) TaskID() string { return r.identity().task }
 
-// attributes returns what every recording span of this call is stamped with.
-func (r *Request) attributes() []attribute.KeyValue { return r.identity().stamp }
+// stamp adds to list what every recording span of this call is stamped with.
+func (r *Request) stamp(list []attribute.KeyValue) []attribute.KeyValue {
+	list = append(list, attribute.String(semconv.ServeRequestID, r.ID))
+	if r.Component == nil {
+		return list
+	}
+	list = append(list, attribute.String(semconv.ServeTaskID, r.identity().task))
+	if r.Component.replicaID.Valid() {
+		list = append(list, r.Component.replicaID)
+	}
+	return list
+}
+
+// attributes returns the stamp by itself, for the spans of user code, which may
+// be many.
+func (r *Request) attributes() []attribute.KeyValue {
+	d := r.identity()
+	if have := d.stamp.Load(); have != nil {
+		return *have
+	}
+	list := r.stamp(make([]attribute.KeyValue, 0, 3))
+	d.stamp.Store(&list)
+	return list
+}
 
 func (r *Request) identity() *drawn {
 	if d := r.drawn.Load(); d != nil {
 		return d
 	}
 	d := &drawn{}
-	d.stamp = append(d.room[:0], attribute.String(semconv.ServeRequestID, r.ID))
 	if r.Component != nil {
 		d.task = r.Component.NewTask()
-		d.stamp = append(d.stamp, attribute.String(semconv.ServeTaskID, d.task))
-		if r.Component.replicaID.Valid() {
-			d.stamp = append(d.stamp, r.Component.replicaID)
-		}
 	}
 	if !r.drawn.CompareAndSwap(nil, d) { // two spans started at once: the first one's counts
 		return r.drawn.Load()
