@@ -24,15 +24,15 @@ func (p *pipeline) OnStart(parent context.Context, s sdktrace.ReadWriteSpan) {
 	if r := RequestFromContext(parent); r != nil {
 		s.SetAttributes(r.attributes()...)
 	}
+	if of, is := trace.SpanFromContext(parent).(*span); is {
+		of.addChild()
+	}
 	p.onStart(parent, s)
 }
 
 // onStart is OnStart for the spans of this package, which stamp themselves, with
-// their own attributes at once.
+// their own attributes at once, and know their parents.
 func (p *pipeline) onStart(parent context.Context, s sdktrace.ReadWriteSpan) {
-	if of, is := trace.SpanFromContext(parent).(*span); is {
-		of.addChild()
-	}
 	if p.over.Load() {
 		return
 	}

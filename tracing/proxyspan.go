@@ -129,17 +129,17 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 		return ctx, ProxySpan{}
 	}
 	ps := ProxySpan{span: span, protocol: s.Protocol, method: s.Method, route: s.Request.Route}
-	name := family + " " + s.Request.Deployment + " "
+	var name string
 	method := s.Method
 	switch s.Protocol {
 	case GRPC:
-		name += method
+		name = p.names.of(family, s.Request.Deployment, method)
 	case WebSocket:
 		method = semconv.MethodWebSocket
-		name += method + " " + ps.route
+		name = p.names.of(family, s.Request.Deployment, method, ps.route)
 	default:
 		method = semconv.Method(method)
-		name += method + " " + ps.route
+		name = p.names.of(family, s.Request.Deployment, method, ps.route)
 	}
 	span.SetName(name)
 	attrs := span.attributes()

@@ -57,7 +57,7 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 		s.CallMethod = semconv.DefaultCallMethod
 	}
 	r := s.Request
-	name := semconv.SpanReplica + " " + r.Deployment + " " + s.CallMethod
+	name := p.names.of(semconv.SpanReplica, r.Deployment, s.CallMethod)
 	span.SetName(name)
 	attrs := span.attributes()
 	attrs.identity(r.ID, r.Deployment, r.App)

@@ -79,7 +79,7 @@ func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Cont
 	if req != nil {
 		id, rs.route, rs.rpcMethod = req.ID, req.Route, req.rpcMethod
 	}
-	name := semconv.SpanRouter + " " + s.Deployment + " " + s.CallMethod
+	name := p.names.of(semconv.SpanRouter, s.Deployment, s.CallMethod)
 	span.SetName(name)
 	attrs := span.attributes()
 	attrs.identity(id, s.Deployment, s.App)

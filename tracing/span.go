@@ -38,17 +38,19 @@ type span struct {
 	beside bool // our attributes are in own, and not with the SDK's span
 	own    []attribute.KeyValue
 	first  int // of own, which were set at the start
-	unseen int // places for attributes that it holds besides those of is, once it has ended
+	room   int // of own, from the start on; once the span has ended, what of it is does not show
 	// is what there is to say of it. Without a span of the SDK's, name, status and
 	// children hold always, the rest but the end and the attributes from the start
 	// on. With one, they hold at the end.
-	is   ended.Span
-	room [mostAttributes]attribute.KeyValue
+	is ended.Span
 }
 
-// mostAttributes is what the largest span has, the router's. Under two names at
-// once it has more, and grows.
-const mostAttributes = 16
+// What spans have at most: a proxy's, and the largest of the others, the router's.
+// Under two names at once they have more, and grow.
+const (
+	proxyAttributes = 12
+	mostAttributes  = 16
+)
 
 var (
 	_ sdktrace.ReadWriteSpan = (*span)(nil)
@@ -59,9 +61,6 @@ var (
 func (s *span) attributes() attributes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.own == nil && !s.over.Load() { // else room is what it ended with
-		s.own = s.room[:0]
-	}
 	return attributes{span: s, naming: s.provider.naming, list: s.own}
 }
 
@@ -142,8 +141,8 @@ func (s *span) endLocked() {
 		s.is.DroppedAttributeCount = inner.DroppedAttributes()
 	}
 	all, dropped := s.mergedLocked()
-	if len(all) == 0 || &all[0] != &s.room[0] {
-		s.unseen = len(s.room)
+	if cap(s.own) == s.room && unsafe.SliceData(all) == unsafe.SliceData(s.own) {
+		s.room = 0
 	}
 	s.is.Attributes = all
 	s.is.DroppedAttributeCount += dropped
@@ -165,7 +164,7 @@ func (s *span) UnseenHeap() int {
 	if !s.over.Load() {
 		return 0
 	}
-	return s.unseen * int(unsafe.Sizeof(attribute.KeyValue{}))
+	return s.room * int(unsafe.Sizeof(attribute.KeyValue{}))
 }
 
 // addChild counts a span that has been started under s. The SDK counts for spans

@@ -9,10 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/servetrace/servetrace/internal/ended"
+	"github.com/servetrace/servetrace/semconv"
 )
 
 // start starts a span under its family's name. The span is nil if it does not
@@ -50,20 +51,49 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 	if result.Decision == sdktrace.Drop {
 		return p.startUnsampled(ctx, family, decided{sc: trace.NewSpanContext(cfg), result: result})
 	}
-	s := &span{provider: p, beside: p.roomy}
-	s.is = ended.Span{
-		Name: family, SpanContext: trace.NewSpanContext(cfg), Parent: parent, SpanKind: kind, StartTime: time.Now(),
-		Resource: p.resource, InstrumentationScope: p.scope,
-	}
+	s := newSpan(family)
+	s.provider, s.beside = p, p.roomy
+	// One by one: a literal of them all would be copied, with what it leaves empty.
+	s.is.Name, s.is.SpanKind, s.is.StartTime = family, kind, time.Now()
+	s.is.SpanContext, s.is.Parent = trace.NewSpanContext(cfg), parent
+	s.is.Resource, s.is.InstrumentationScope = p.resource, p.scope
 	started := ctx
 	if p.heavy || len(links) > 0 || len(result.Attributes) > 0 || runtimetrace.IsEnabled() {
 		s.mu.Lock()
 		started = s.beginLocked(decided{ctx, s.is.SpanContext, result}, links)
 		s.mu.Unlock()
 	}
+	if of, ours := outer.(*span); ours {
+		of.addChild()
+	}
 	p.pipeline.onStart(ctx, s)
 	s.heedAttributes()
 	return trace.ContextWithSpan(started, s), s
+}
+
+// newSpan gives a span with room for what its family sets under one name: with
+// one for all, the proxy's would be of the next larger size.
+func newSpan(family string) *span {
+	switch family {
+	case semconv.SpanProxyHTTP, semconv.SpanProxyWebSocket, semconv.SpanProxyGRPC:
+		s := new(struct {
+			span
+
+			slots [proxyAttributes]attribute.KeyValue
+		})
+		return s.with(s.slots[:0])
+	}
+	s := new(struct {
+		span
+
+		slots [mostAttributes]attribute.KeyValue
+	})
+	return s.with(s.slots[:0])
+}
+
+func (s *span) with(room []attribute.KeyValue) *span {
+	s.own, s.room = room, cap(room)
+	return s
 }
 
 func (p *Provider) startUnsampled(ctx context.Context, family string, d decided) (context.Context, *span) {
