@@ -124,7 +124,11 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 	case GRPC:
 		family = semconv.SpanProxyGRPC
 	}
-	ctx, span := p.start(ctx, family, trace.SpanKindServer)
+	room := fewAttributes
+	if p.naming.of(s.Protocol).stable() {
+		room = manyAttributes
+	}
+	ctx, span := p.start(ctx, family, trace.SpanKindServer, room)
 	if span == nil {
 		return ctx, ProxySpan{}
 	}

@@ -49,7 +49,7 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 		s.Request.came, s.Request.rpcMethod = outer.came, outer.rpcMethod
 	}
 	ctx = s.Request.carry(ctx)
-	ctx, span := p.start(ctx, semconv.SpanReplica, trace.SpanKindServer)
+	ctx, span := p.start(ctx, semconv.SpanReplica, trace.SpanKindServer, someAttributes)
 	if span == nil {
 		return ctx, ReplicaSpan{}
 	}

@@ -66,7 +66,11 @@ type RouterSpan struct {
 // id and the route are those of the Request in ctx. The returned context is the
 // parent of the replica span.
 func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Context, RouterSpan) {
-	ctx, span := p.start(ctx, semconv.SpanRouter, trace.SpanKindServer)
+	room := someAttributes
+	if s.Protocol == Handle {
+		room = manyAttributes
+	}
+	ctx, span := p.start(ctx, semconv.SpanRouter, trace.SpanKindServer, room)
 	if span == nil {
 		return ctx, RouterSpan{}
 	}

@@ -12,14 +12,13 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/servetrace/servetrace/semconv"
 )
 
-// start starts a span under its family's name. The span is nil if it does not
+// start starts a span under its family's name, with room for so many attributes.
+// The span is nil if it does not
 // record; the returned context then still carries the decision. It goes as the
 // SDK's own does (v1.47), which counts the children of its spans.
-func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind, links ...trace.Link) (context.Context, *span) {
+func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind, room int, links ...trace.Link) (context.Context, *span) {
 	if p.tracer == nil {
 		return ctx, nil
 	}
@@ -51,7 +50,7 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 	if result.Decision == sdktrace.Drop {
 		return p.startUnsampled(ctx, family, decided{sc: trace.NewSpanContext(cfg), result: result})
 	}
-	s := newSpan(family)
+	s := newSpan(room)
 	s.provider, s.beside = p, p.roomy
 	// One by one: a literal of them all would be copied, with what it leaves empty.
 	s.is.Name, s.is.SpanKind, s.is.StartTime = family, kind, time.Now()
@@ -71,22 +70,29 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 	return trace.ContextWithSpan(started, s), s
 }
 
-// newSpan gives a span with room for what its family sets under one name: with
-// one for all, the proxy's would be of the next larger size.
-func newSpan(family string) *span {
-	switch family {
-	case semconv.SpanProxyHTTP, semconv.SpanProxyWebSocket, semconv.SpanProxyGRPC:
+// newSpan gives a span with room for so many attributes, in one piece. As more it
+// would be of the next larger size.
+func newSpan(attributes int) *span {
+	switch {
+	case attributes <= fewAttributes:
 		s := new(struct {
 			span
 
-			slots [proxyAttributes]attribute.KeyValue
+			slots [fewAttributes]attribute.KeyValue
+		})
+		return s.with(s.slots[:0])
+	case attributes <= someAttributes:
+		s := new(struct {
+			span
+
+			slots [someAttributes]attribute.KeyValue
 		})
 		return s.with(s.slots[:0])
 	}
 	s := new(struct {
 		span
 
-		slots [mostAttributes]attribute.KeyValue
+		slots [manyAttributes]attribute.KeyValue
 	})
 	return s.with(s.slots[:0])
 }
