@@ -152,7 +152,7 @@ type exchange struct {
 	mu       sync.Mutex
 	settled  bool          // the handler has returned
 	rescuing chan struct{} // closed by the rescue, if there is one
-	rescued  bool          // by that: all is done; not to be read while one may begin
+	rescued  bool          // all is done, by that or by finish; not to be read while one may begin
 }
 
 // Value implements [context.Context].

@@ -34,8 +34,7 @@ func (p *proxy) here(ctx context.Context, x *exchange) (err error) {
 			p.work.handlerDone()
 		case err == errGoexit: //nolint:errorlint // the very same
 			x.err = err
-			p.end(x)
-			x.hangUp(x.sendOff()) // net/http does not, on a goroutine that ends
+			x.finish(err) // net/http does not, on a goroutine that ends
 		}
 	}()
 	return x.place.run(x.routed, &x.call)
@@ -82,16 +81,21 @@ func (x *exchange) rescue(cause error) {
 	if found == ended {
 		return // it is about to return
 	}
-	x.rescued = true
 	x.proxy.work.handlerStarts() // it goes on without its request
-	x.resp.abandon(cause)
 	if !complete {
 		x.err = cause
 	}
+	x.finish(cause)
+}
+
+// finish does, for the reason why, what is otherwise done as the handler's
+// goroutine goes back to net/http, and closes the connection.
+func (x *exchange) finish(why error) {
+	x.rescued = true
+	x.resp.abandon(why)
 	x.proxy.end(x)
-	conn := x.sendOff()
-	x.proxy.record(x)
-	x.hangUp(conn)
+	x.proxy.record(x) // before the client has its answer, as always
+	x.hangUp(x.sendOff())
 	x.proxy.work.requestDone()
 }
 
@@ -111,7 +115,9 @@ func (x *exchange) returned() {
 // sendOff sends what net/http holds of the response, unless that is to be cut, and
 // takes the connection away from it.
 func (x *exchange) sendOff() net.Conn {
-	if !x.cut {
+	if x.cut {
+		_ = x.conn.SetWriteDeadline(time.Now()) // Hijack flushes: nobody waits for what is cut
+	} else {
 		x.resp.flush(replyGrace)
 	}
 	conn, _, err := x.resp.controller().Hijack()
