@@ -34,6 +34,7 @@ type connection struct {
 	current atomic.Pointer[exchange] // whose handler runs on its goroutine; nil: none
 	broken  atomic.Bool              // the client sends no more
 	taken   atomic.Bool              // from net/http, by Hijack
+	over    atomic.Bool              // closed after a response, as it was retired
 
 	ongoing atomic.Int32 // requests in the proxy; one at most with HTTP/1.1
 	left    atomic.Int64 // the watch's beat in which the last of them left it
@@ -66,6 +67,7 @@ func (s *conns) onState(c net.Conn, state http.ConnState) {
 		}
 	case http.StateIdle: // the response is with the kernel
 		if conn.retired {
+			conn.over.Store(true)
 			_ = c.Close() // nothing was to follow
 		}
 	case http.StateClosed:
@@ -166,11 +168,30 @@ func (c *connection) Read(b []byte) (int, error) {
 	if !errors.Is(err, os.ErrDeadlineExceeded) { // which is also how net/http ends a read of its own
 		c.broken.Store(true)
 	}
-	if x := c.current.Load(); x != nil {
-		c.end()
-		go x.over() // ends as soon as the request is concluded
+	c.failed()
+	return n, err
+}
+
+// Write implements [net.Conn]. net/http ends the request's context where it
+// fails.
+func (c *connection) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if err != nil {
+		c.failed()
 	}
 	return n, err
+}
+
+// failed ends the current request, as its client has left or, to net/http, is as
+// good as that: it ends the contexts of all later requests too.
+func (c *connection) failed() {
+	x := c.current.Load()
+	if x == nil {
+		return
+	}
+	c.end()
+	retire(x.r)
+	go x.over() // ends as soon as the request is concluded
 }
 
 // CloseWrite is what net/http asks of the connections of TCP.
@@ -227,10 +248,14 @@ func connectionOf(r *http.Request) *connection {
 	return c
 }
 
-// enter counts r in while the proxy has it, until leave.
+// enter counts r in while the proxy has it, until leave. It turns away one that
+// came before its connection was closed, to which no answer can get.
 func (c *connection) enter(r *http.Request) {
 	if c == nil {
 		return
+	}
+	if c.over.Load() {
+		panic(http.ErrAbortHandler) // net/http had read r too, which is lost with the connection
 	}
 	c.http2.Store(r.ProtoMajor == 2)
 	c.ongoing.Add(1)

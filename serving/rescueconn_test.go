@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // oddConn is a server's connection whose client does what is hard to have one do
@@ -124,6 +126,45 @@ func TestGoneWithBytesUnsent(t *testing.T) {
 		requests, _ := r.server.work.counts()
 		return requests == 0
 	})
+}
+
+// TestGoneSeenByWrite: a client's departure ends its request also where net/http
+// does not read, because there is still a body.
+func TestGoneSeenByWrite(t *testing.T) {
+	leave := make(chan struct{})
+	defer close(leave)
+	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-leave
+	}))
+	r.oddClient("POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\n", true)
+	if line := r.access.take(t, "request", 1)[0]; line["error"] != ErrClientGone.Error() {
+		t.Errorf("log line %v", line)
+	}
+}
+
+// TestNothingFollowsRetirement: a request that net/http had read before its
+// connection was closed is not handled, for no answer can get to its client, who
+// sends it again.
+func TestNothingFollowsRetirement(t *testing.T) {
+	r := start(t, Config{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/first" {
+			retire(r)
+		}
+	}))
+	c := r.dial(strings.Replace(pipelined, "%s", "first", 1))
+	if diff := cmp.Diff([]int{200}, statuses(t, c)); diff != "" {
+		t.Errorf("statuses (-want +got):\n%s", diff)
+	}
+	await(t, "the connection to be forgotten", func() bool {
+		r.server.conns.mu.Lock()
+		defer r.server.conns.mu.Unlock()
+		return len(r.server.conns.open) == 0
+	})
+	if lines := r.access.lines(t, "request"); len(lines) != 1 {
+		t.Errorf("log lines %v", lines)
+	}
 }
 
 // TestAnswerInTheHandlersPlace says that nothing follows it, and is in the log
