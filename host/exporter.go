@@ -313,11 +313,12 @@ func (x *exporter) settle(l *link, it *item, ans answer) {
 		x.answered++
 		l.heardLocked(now)
 	}
+	hasty := x.plugin.state == StateDraining // no pause grows: there is not much time any more
 	switch {
 	case ans.err == nil || ans.err.Final:
 		x.outage = outage{} // it is there
 	case ans.said || !ans.lost:
-		x.outage.missed(now, it.seq, x.plugin.state == StateDraining)
+		x.outage.missed(now, it.seq, hasty)
 	}
 	switch {
 	case ans.err == nil:
@@ -340,8 +341,13 @@ func (x *exporter) settle(l *link, it *item, ans answer) {
 			asked = []any{"retry_after", ans.err.After}
 		}
 		x.failedLocked(now, ans.err.Code, "plugin can not deliver, batches are sent again", ans.err.Error(), asked...)
-		x.againLocked(now, it, retryPause(it.attempt, ans.err))
+		attempt := it.attempt
+		if hasty {
+			attempt = 1
+		}
+		x.againLocked(now, it, retryPause(attempt, ans.err))
 	}
+	x.armLocked(now) // what was dropped leaves a pause too
 }
 
 // againLocked has an item that has landed sent again, after a pause.

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
 // away is what a plugin says whose back end is.
@@ -180,6 +182,78 @@ func TestOneBatchAloneMakesNoOutage(t *testing.T) {
 	})
 }
 
+// TestBackEndThatFailsAtRandom takes one batch in five: it gets all that it would
+// take, at the pace of each. Asked with one batch at a time it would get less than
+// half of that, and the queue would overflow.
+func TestBackEndThatFailsAtRandom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackEnd()
+		r := rand.New(rand.NewPCG(1, 2))
+		b.minds = func(string) bool { return r.IntN(5) > 0 }
+		h := b.host(t)
+		load(h, 10*time.Second) // time for those to gather that wait for another try
+		before := h.Stats().Exporters[0]
+		load(h, 2*time.Minute)
+		after := h.Stats().Exporters[0]
+		came, went := after.Accepted-before.Accepted, after.Delivered-before.Delivered
+		if went < came*2/5 {
+			t.Errorf("%d of %d spans delivered", went, came)
+		}
+		b.mu.Lock()
+		b.minds = nil
+		b.mu.Unlock()
+		if err := h.ForceFlush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		shutDown(t, h)
+	})
+}
+
+// TestDroppedProbeIsFollowedByAnother: one that gets too old on its way leaves a
+// pause as any other does, at the end of which the next is sent.
+func TestDroppedProbeIsFollowedByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackEnd()
+		b.leave()
+		b.took = DefaultExportTimeout - time.Second
+		h := fakeHost(t, func(int) (*fakePlugin, error) { return b.plugin, nil }, func(c *Config) {
+			c.MaxAge = b.took - time.Second
+		})
+		time.Sleep(time.Second) // it is ready
+		x := h.exporters[0]
+		x.mu.Lock()
+		x.outage = outage{misses: outageAfter, more: true, away: true}
+		x.mu.Unlock()
+		batches(h, 1)
+		time.Sleep(b.took - time.Millisecond)
+		batches(h, 1)
+		time.Sleep(2 * time.Millisecond) // the first has landed, and was too old
+		b.mu.Lock()
+		b.took, b.answer = time.Millisecond, nil
+		b.mu.Unlock()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if x := h.Stats().Exporters[0]; x.Delivered != 10 {
+			t.Errorf("%d spans delivered, %v dropped; want those of the second batch", x.Delivered, x.Dropped)
+		}
+		wantDropped(t, h, map[string]uint64{"max_age": 10})
+		shutDown(t, h)
+	})
+}
+
+// TestBlipMakesNoLongPause: what was on its way when an outage became known is no
+// probe of it.
+func TestBlipMakesNoLongPause(t *testing.T) {
+	o := outage{misses: outageAfter, more: true, away: true}
+	now := time.Unix(1000, 0)
+	for seq := range uint64(mostConcurrency) {
+		o.missed(now, seq, false)
+	}
+	if pause := o.until.Sub(now); pause > probeFirst {
+		t.Errorf("a pause of %v after no probe, want %v at most", pause, probeFirst)
+	}
+}
+
 // TestAnswerThatIsFinalEndsAnOutage: whoever refuses a batch is there.
 func TestAnswerThatIsFinalEndsAnOutage(t *testing.T) {
 	var o outage
@@ -188,6 +262,7 @@ func TestAnswerThatIsFinalEndsAnOutage(t *testing.T) {
 		if o.on() {
 			t.Errorf("an outage after %d misses, want %d", seq, outageAfter)
 		}
+		now = now.Add(outageLeast/(outageAfter-1) + 1)
 		o.missed(now, seq, false)
 	}
 	if !o.on() || !o.until.After(now) {
@@ -294,18 +369,27 @@ func TestOutageWithRealProcesses(t *testing.T) {
 	r.waitReady(0)
 	r.spans("before", 10)
 	r.flush()
-	failed := func() uint64 { return r.Stats().Exporters[0].Answers["UNAVAILABLE"] }
 	c.killBackEnd()
-	begun := time.Now()
 	const sealed = 40
 	for i := range sealed {
 		r.spans(fmt.Sprintf("away%d", i), 5)
 		r.drain.cycle(true)
 	}
-	testplugin.WaitFor(t, "some probes", func() bool { return failed() >= outageAfter+3 })
-	got, took := failed(), time.Since(begun)
-	if most := uint64(outageAfter + 1 + took/(probeFirst/2)); got > most {
-		t.Errorf("%d calls in %v of an outage, want at most %d", got, took, most)
+	x := r.exporters[0]
+	failed := func() (calls uint64, away bool) {
+		calls = r.Stats().Exporters[0].Answers["UNAVAILABLE"]
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		return calls, x.outage.on()
+	}
+	testplugin.WaitFor(t, "an outage", func() bool { _, away := failed(); return away })
+	begun := time.Now()
+	first, _ := failed()
+	last := first
+	testplugin.WaitFor(t, "some probes", func() bool { last, _ = failed(); return last >= first+3 })
+	// Those of before may be on their way still.
+	if took := time.Since(begun); last-first > uint64(wire.DefaultMaxConcurrency+1+took/(probeFirst/2)) {
+		t.Errorf("%d calls in %v of an outage", last-first, took)
 	}
 	c.startBackEnd()
 	r.flush()
