@@ -262,16 +262,22 @@ func TestNoMethodOfALightSpanIsMissing(t *testing.T) {
 	}
 }
 
-// TestSDKCountsOurSpans: a span of user code has one of ours as its child.
+// TestSDKCountsOurSpans: a span of user code has one of ours as its child, once,
+// whether or not there is one of the SDK's behind it.
 func TestSDKCountsOurSpans(t *testing.T) {
 	r := newRecorder(t)
 	ctx, user := r.TracerProvider().Tracer("user").Start(t.Context(), "user")
-	_, router := r.StartRouter(ctx, RouterStart{})
-	router.End(RouterResult{})
-	user.End()
-	if got := user.(sdktrace.ReadOnlySpan).ChildSpanCount(); got != 1 {
-		t.Errorf("%d children, want 1", got)
+	other, _ := r.StartRouter(t.Context(), RouterStart{})
+	for i, start := range []func(){
+		func() { r.StartRouter(ctx, RouterStart{}) },
+		func() { r.StartBatch([]context.Context{ctx, other}, BatchStart{}) }, // which has a link
+	} {
+		start()
+		if got := user.(sdktrace.ReadOnlySpan).ChildSpanCount(); got != i+1 {
+			t.Errorf("%d children after %d", got, i+1)
+		}
 	}
+	user.End()
 }
 
 // TestLinksAreThereAtTheStart as the SDK has them: processors may look at them.

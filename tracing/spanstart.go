@@ -30,9 +30,6 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 		// 00, and nobody need be asked.
 		return ctx, nil
 	}
-	if _, ours := outer.(*span); !ours && outer.IsRecording() && !p.heavy {
-		p.tracer.Start(ctx, family) // does not record, but is counted
-	}
 	traceID := parent.TraceID()
 	if !traceID.IsValid() {
 		traceID = drawTraceID()
@@ -48,7 +45,11 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 		TraceFlags: parent.TraceFlags().WithSampled(result.Decision == sdktrace.RecordAndSample),
 	}
 	if result.Decision == sdktrace.Drop {
-		return p.startUnsampled(ctx, family, decided{sc: trace.NewSpanContext(cfg), result: result})
+		sc := trace.NewSpanContext(cfg)
+		if p.heavy || counts(outer) {
+			p.tracer.Start(decided{ctx, sc, result}, family) // for what the SDK counts
+		}
+		return trace.ContextWithSpan(ctx, unsampled{provider: p, sc: sc}), nil
 	}
 	s := newSpan(room)
 	s.provider, s.beside = p, p.roomy
@@ -61,6 +62,8 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 		s.mu.Lock()
 		started = s.beginLocked(decided{ctx, s.is.SpanContext, result}, links)
 		s.mu.Unlock()
+	} else if counts(outer) {
+		p.tracer.Start(ctx, family) // does not record, but is counted
 	}
 	if of, ours := outer.(*span); ours {
 		of.addChild()
@@ -102,12 +105,11 @@ func (s *span) with(room []attribute.KeyValue) *span {
 	return s
 }
 
-func (p *Provider) startUnsampled(ctx context.Context, family string, d decided) (context.Context, *span) {
-	if p.heavy {
-		d.Context = ctx
-		p.tracer.Start(d, family) // for what the SDK counts
-	}
-	return trace.ContextWithSpan(ctx, unsampled{provider: p, sc: d.sc}), nil
+// counts tells whether a span around one of ours is to know of it by the SDK:
+// ours are told by start.
+func counts(outer trace.Span) bool {
+	_, ours := outer.(*span)
+	return !ours && outer.IsRecording()
 }
 
 // beginLocked starts the SDK's span in ctx, and gives the context of that. Name
