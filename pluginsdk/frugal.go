@@ -23,12 +23,13 @@ var ballast []byte
 const ballastBytes = 8 << 20
 
 // frugal sets the runtime up. A limit on memory, which would count the ballast,
-// and GOGC speak against it, GOMAXPROCS against the processors.
+// and GOGC speak against it, GOMAXPROCS, in the environment or set by the plugin's own
+// code, against the processors.
 func frugal(env Env) *processors {
 	if env.lookup("GOGC") == "" && env.lookup("GOMEMLIMIT") == "" {
 		ballast = make([]byte, ballastBytes)
 	}
-	if env.lookup("GOMAXPROCS") != "" || runtime.GOMAXPROCS(0) == 1 {
+	if env.lookup("GOMAXPROCS") != "" || runtime.GOMAXPROCS(0) == 1 || !procsAreDefault() {
 		return nil
 	}
 	return newProcessors(usedCPU, func(many bool) {
@@ -38,6 +39,18 @@ func frugal(env Env) *processors {
 			runtime.GOMAXPROCS(1)
 		}
 	})
+}
+
+// procsAreDefault tells whether GOMAXPROCS is Go's own choice, and not one that the
+// plugin's code has made before [Main].
+func procsAreDefault() bool {
+	set := runtime.GOMAXPROCS(0)
+	runtime.SetDefaultGOMAXPROCS()
+	if runtime.GOMAXPROCS(0) == set {
+		return true
+	}
+	runtime.GOMAXPROCS(set)
+	return false
 }
 
 // When processors changes its mind. It looks as calls begin, and now and then

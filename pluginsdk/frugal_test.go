@@ -1,6 +1,7 @@
 package pluginsdk
 
 import (
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -100,5 +101,16 @@ func TestNoProcessors(t *testing.T) {
 			t.Errorf("%v: processors %v, ballast of %d bytes, want none", environ, p, len(ballast))
 		}
 		p.call()()
+	}
+}
+
+// TestOwnGOMAXPROCSStays: what the plugin's code has set before Main is its choice.
+func TestOwnGOMAXPROCSStays(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	runtime.SetDefaultGOMAXPROCS()
+	own := runtime.GOMAXPROCS(0) + 2
+	runtime.GOMAXPROCS(own)
+	if p := frugal(Env{Environ: []string{"GOGC=100"}}); p != nil || runtime.GOMAXPROCS(0) != own {
+		t.Errorf("processors %v, GOMAXPROCS %d, want none and %d", p, runtime.GOMAXPROCS(0), own)
 	}
 }

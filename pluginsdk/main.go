@@ -25,7 +25,7 @@ import (
 // output, and the working of the flags --version, --describe, --help, and
 // --listen with --debug and --config. Call it from main, with nothing before it but what the Spec needs.
 //
-// Where the operator sets no GOMAXPROCS, the plugin begins on one processor and
+// Where neither the operator nor code before Main sets GOMAXPROCS, the plugin begins on one processor and
 // takes all of them while it uses more than half of one; where GOGC and
 // GOMEMLIMIT are not set either, its heap grows to some 20 MiB before it is
 // collected. Both save CPU that the service beside it can use.
