@@ -34,6 +34,7 @@ type connection struct {
 	current atomic.Pointer[exchange] // whose handler runs on its goroutine; nil: none
 	broken  atomic.Bool              // the client sends no more
 	taken   atomic.Bool              // from net/http, by Hijack
+	hurried atomic.Bool              // a write deadline may be ours
 	over    atomic.Bool              // closed after a response, as it was retired
 
 	ongoing atomic.Int32 // requests in the proxy; one at most with HTTP/1.1
@@ -124,6 +125,7 @@ func (c *connection) hurryLocked() {
 		return
 	}
 	c.retired = true
+	c.hurried.Store(true)
 	_ = c.SetReadDeadline(time.Now()) // fails where it is closed already
 	_ = c.SetWriteDeadline(time.Now().Add(cutGrace))
 }
@@ -173,14 +175,24 @@ func (c *connection) Read(b []byte) (int, error) {
 }
 
 // Write implements [net.Conn]. net/http ends the request's context where it
-// fails.
+// fails. A deadline of ours is for clients that are slow to read. A goroutine that
+// got no processor until it had passed would fail though there is space, and its
+// client miss an answer that is complete: so it tries once more.
 func (c *connection) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
+	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && c.hurried.Load() && !c.broken.Load() {
+		if err = c.SetWriteDeadline(time.Now().Add(againGrace)); err == nil {
+			n, err = c.Conn.Write(b)
+		}
+	}
 	if err != nil {
 		c.failed()
 	}
 	return n, err
 }
+
+// againGrace is short, for a client that does not read has had its time.
+const againGrace = 50 * time.Millisecond
 
 // failed ends the current request, as its client has left or, to net/http, is as
 // good as that: it ends the contexts of all later requests too.
@@ -280,6 +292,7 @@ func retire(r *http.Request) {
 	if c == nil || r.ProtoMajor != 1 {
 		return
 	}
+	c.hurried.Store(true)
 	c.conns.mu.Lock()
 	defer c.conns.mu.Unlock()
 	c.retired = true

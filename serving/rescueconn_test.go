@@ -192,3 +192,30 @@ func TestAnswerInTheHandlersPlace(t *testing.T) {
 		}
 	}
 }
+
+// lateOnce is a connection whose first write comes after its deadline.
+type lateOnce struct {
+	net.Conn
+	writes int
+}
+
+func (c *lateOnce) Write(b []byte) (int, error) {
+	if c.writes++; c.writes == 1 {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return len(b), nil
+}
+
+func (c *lateOnce) SetWriteDeadline(time.Time) error { return nil }
+
+// TestWriteAfterOurDeadline: a process that got no processor is not taken for a
+// client that does not read; but a handler's own deadline is its affair.
+func TestWriteAfterOurDeadline(t *testing.T) {
+	for _, ours := range []bool{true, false} {
+		c := &connection{Conn: &lateOnce{}}
+		c.hurried.Store(ours)
+		if _, err := io.WriteString(c, "answer"); (err == nil) != ours {
+			t.Errorf("ours %t: %v", ours, err)
+		}
+	}
+}
