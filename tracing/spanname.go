@@ -20,8 +20,8 @@ const longestName = 256
 
 var spanNamesSeed = maphash.MakeSeed()
 
-// of gives the words of a name with a space between them, and where there is a route, that
-// as the last, be it empty: a family has one always, or never.
+// of gives the words of a name with a space between them, and where there is a
+// route, that as the last, be it empty: a family has one always, or never.
 func (c *spanNames) of(family, deployment, method string, routes ...string) string {
 	route := ""
 	sum := maphash.String(spanNamesSeed, deployment) + 3*maphash.String(spanNamesSeed, method) + uint64(len(family))

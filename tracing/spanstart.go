@@ -15,9 +15,9 @@ import (
 )
 
 // start starts a span under its family's name, with room for so many attributes.
-// The span is nil if it does not
-// record; the returned context then still carries the decision. It goes as the
-// SDK's own does (v1.47), which counts the children of its spans.
+// The span is nil if it does not record; the returned context then still carries
+// the decision. It goes as the SDK's own does (v1.47), which counts the children
+// of its spans.
 func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind, room int, links ...trace.Link) (context.Context, *span) {
 	if p.tracer == nil {
 		return ctx, nil
