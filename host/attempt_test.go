@@ -153,13 +153,13 @@ func TestStartTimeoutSaysWhichAndHowLong(t *testing.T) {
 func TestFlushOfASlowPluginWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plugin := newFakePlugin(func(context.Context, int) error { return nil })
-		checks := 0
-		plugin.health = func(context.Context) error { checks++; return nil }
+		var checks atomic.Int32 // heartbeats and the flush ask side by side
+		plugin.health = func(context.Context) error { checks.Add(1); return nil }
 		plugin.flush = func(context.Context) error { time.Sleep(time.Minute + time.Second); return nil }
 		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, nil)
 		synctest.Wait()
-		if err := h.ForceFlush(context.Background()); err != nil || checks < 6 {
-			t.Errorf("ForceFlush = %v after %d health checks, want nil after 6 or more", err, checks)
+		if err := h.ForceFlush(context.Background()); err != nil || checks.Load() < 6 {
+			t.Errorf("ForceFlush = %v after %d health checks, want nil after 6 or more", err, checks.Load())
 		}
 		if err := h.Shutdown(context.Background()); err != nil {
 			t.Error(err)
