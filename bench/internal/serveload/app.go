@@ -68,13 +68,16 @@ const (
 )
 
 // bareHandler is an application of HTTP without a runtime: its functions are plain
-// calls. Decoding and encoding is the same code as in ours.
-func bareHandler(name string) (http.Handler, error) {
+// calls, each wrapped by link, unless that is nil. Decoding and encoding is the same code as in ours.
+func bareHandler(name string, link func(name string, f function) function) (http.Handler, error) {
+	if link == nil {
+		link = func(_ string, f function) function { return f }
+	}
 	switch name {
 	case appHello:
 		return http.HandlerFunc(hello), nil
 	case appChain:
-		return serving.JSON(gateway(counted(upper))), nil
+		return serving.JSON(link("gateway", gateway(link("counted", counted(link("upper", upper)))))), nil
 	}
 	return nil, errUnknownApp(name)
 }

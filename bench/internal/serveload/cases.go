@@ -15,11 +15,13 @@ const Name = "serving"
 type row struct {
 	name, doc string
 	by        string
+	// ratio of the requests is sampled; empty for tracing off.
+	ratio string
 	// The rest is for ours only. The plugin is a file of Env.Bin, or an absolute
-	// path; empty for tracing off. One that is broken delivers nothing.
-	plugin, ratio string
-	broken        bool
-	accessLog     bool
+	// path; with a ratio there is one. One that is broken delivers nothing.
+	plugin    string
+	broken    bool
+	accessLog bool
 }
 
 // The rows of ours, which claims refer to.
@@ -53,8 +55,9 @@ type scene struct {
 	app       string
 	load      load
 	// What a bare server is called, one that does nothing but give each request an
-	// id (empty: there is none), and a proxy before a bare one.
-	bare, headed, proxy string
+	// id, one with OpenTelemetry in process (empty: there is none), and a proxy
+	// before a bare one.
+	bare, headed, otel, proxy string
 	// spans is how many a sampled request has, hops how many replicas it goes
 	// through.
 	spans, hops int
@@ -100,9 +103,11 @@ type load struct {
 const (
 	bareHTTP   = "net/http"
 	headedHTTP = "net/http, same header"
+	otelHTTP   = "net/http, otelhttp, ratio 1"
 	proxyHTTP  = "httputil.ReverseProxy"
 	bareGRPC   = "grpc-go"
 	headedGRPC = "grpc-go, same trailer"
+	otelGRPC   = "grpc-go, otelgrpc, ratio 1"
 	proxyGRPC  = "transparent gRPC proxy"
 )
 
@@ -123,19 +128,19 @@ const (
 var scenes = []scene{
 	{
 		name: "hello", doc: "HTTP/1.1, 32 connections, each sends as soon as it has its answer",
-		app: appHello, load: load{connections: 32, warmUp: warmUp, length: burst}, bare: bareHTTP, headed: headedHTTP, proxy: proxyHTTP, spans: 3, hops: 1,
-		rows: allRows(bareHTTP, headedHTTP, proxyHTTP), quick: headline, repeats: 5,
+		app: appHello, load: load{connections: 32, warmUp: warmUp, length: burst}, bare: bareHTTP, headed: headedHTTP, otel: otelHTTP, proxy: proxyHTTP, spans: 3, hops: 1,
+		rows: allRows(bareHTTP, headedHTTP, otelHTTP, proxyHTTP), quick: headline, repeats: 5,
 		gate: gate{cpu: 2.2, off: 11, unsampled: 5, sampled: 22},
 	},
 	{
 		name: "chain", doc: "the same, JSON in and out, and three deployments that call each other by handle",
-		app: appChain, load: load{connections: 32, warmUp: warmUp, length: burst}, bare: bareHTTP, proxy: proxyHTTP, spans: 7, hops: 3,
-		rows: allRows(bareHTTP, proxyHTTP), repeats: 3,
+		app: appChain, load: load{connections: 32, warmUp: warmUp, length: burst}, bare: bareHTTP, otel: otelHTTP, proxy: proxyHTTP, spans: 7, hops: 3,
+		rows: allRows(bareHTTP, otelHTTP, proxyHTTP), repeats: 3,
 	},
 	{
 		name: "gRPC", doc: "a unary call, 4 connections with 8 calls at a time each",
-		app: appEcho, load: load{connections: 4, streams: 8, warmUp: warmUp, length: burst}, bare: bareGRPC, headed: headedGRPC, proxy: proxyGRPC, spans: 3, hops: 1,
-		rows: allRows(bareGRPC, headedGRPC, proxyGRPC), quick: headline, repeats: 5,
+		app: appEcho, load: load{connections: 4, streams: 8, warmUp: warmUp, length: burst}, bare: bareGRPC, headed: headedGRPC, otel: otelGRPC, proxy: proxyGRPC, spans: 3, hops: 1,
+		rows: allRows(bareGRPC, headedGRPC, otelGRPC, proxyGRPC), quick: headline, repeats: 5,
 		gate: gate{cpu: 1.75, off: 15, unsampled: 5, sampled: 22},
 	},
 	{
@@ -190,6 +195,7 @@ func Set() suite.Set {
 		peers := []row{
 			s.bareRow(),
 			{name: s.headed, by: byHeaded, doc: "the same, and each answer has an id of its request, as ours: what any server pays that does so"},
+			{name: s.otel, by: byOTel, ratio: "1", doc: "the same, with OpenTelemetry's instrumentation, batch processor and OTLP/HTTP exporter in process: one span a request, and one for each link of a chain"},
 			{name: s.proxy, by: byProxy, doc: "a proxy process before that server"},
 		}
 		for _, r := range append(peers, ourRows...) {

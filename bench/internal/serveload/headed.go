@@ -11,6 +11,10 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
+// headed is what any server does that gives each request an id, and tells the client
+// of it.
+var headed = extras{http: withHeader, grpc: []grpc.ServerOption{grpc.UnaryInterceptor(withTrailer)}}
+
 // drawID draws a UUIDv4 as ours does: fast, for it is a name and no secret.
 func drawID() string {
 	var id uuid.UUID

@@ -62,7 +62,7 @@ func TestLoadOfHTTP(t *testing.T) {
 	}
 	for _, app := range []string{appHello, appChain} {
 		t.Run(app, func(t *testing.T) {
-			h, err := bareHandler(app)
+			h, err := bareHandler(app, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -40,7 +40,7 @@ func (s scene) run(ctx context.Context, env *suite.Env, r row) (suite.Sample, er
 			}
 		}
 	}
-	if r.plugin == "" || r.broken {
+	if r.ratio == "" || r.broken {
 		return sample, nil
 	}
 	after, err := env.Sink.Counts(ctx)
@@ -58,12 +58,16 @@ func (s scene) audit(r row, b books, taken, requests uint64) error {
 	if b.Ended != b.Delivered || b.Delivered != taken {
 		return fmt.Errorf("spans were lost: %d ended, %d delivered by the books, %d by the sink", b.Ended, b.Delivered, taken)
 	}
-	want := requests * uint64(s.spans)
+	spans := s.spans
+	if r.by == byOTel {
+		spans = otelSpans(s.app)
+	}
+	want := requests * uint64(spans)
 	switch {
 	case s.load.fortio: // it sends some that it does not count
 		return nil
 	case r.ratio == "1" && b.Ended != want, r.ratio == "0" && b.Ended != 0, b.Ended > want:
-		return fmt.Errorf("%d spans ended at ratio %s, and %d requests of %d each were sent", b.Ended, r.ratio, requests, s.spans)
+		return fmt.Errorf("%d spans ended at ratio %s, and %d requests of %d each were sent", b.Ended, r.ratio, requests, spans)
 	}
 	return nil
 }
@@ -197,11 +201,15 @@ func (c *contender) sample() suite.Sample {
 	return sample
 }
 
-// variables are the settings of ours.
+// variables are the settings of a row.
 func (r row) variables(env *suite.Env) []string {
 	list := []string{fmt.Sprintf("SERVE_ACCESS_LOG=%t", r.accessLog)}
-	if r.plugin == "" {
+	if r.ratio == "" {
 		return list
+	}
+	list = append(list, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+env.Sink.HTTP)
+	if r.by == byOTel {
+		return append(list, "OTEL_TRACES_SAMPLER=parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG="+r.ratio)
 	}
 	path := r.plugin
 	if !filepath.IsAbs(path) {
@@ -213,8 +221,7 @@ func (r row) variables(env *suite.Env) []string {
 		stop = "100ms"
 	}
 	return append(list, "SERVE_TRACING_EXPORTER_PLUGIN="+pluginName+"="+path, "SERVE_TRACING_SAMPLING_RATIO="+r.ratio,
-		"SERVE_TRACING_STOP_TIMEOUT="+stop, "SERVE_TRACING_START_TIMEOUT=1m", "SERVE_TRACING_PLUGIN_WRITABLE=allow",
-		"OTEL_EXPORTER_OTLP_ENDPOINT=http://"+env.Sink.HTTP)
+		"SERVE_TRACING_STOP_TIMEOUT="+stop, "SERVE_TRACING_START_TIMEOUT=1m", "SERVE_TRACING_PLUGIN_WRITABLE=allow")
 }
 
 // startLoad starts the load generator.

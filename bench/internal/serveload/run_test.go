@@ -54,9 +54,9 @@ func TestRows(t *testing.T) {
 			continue
 		}
 		s.load.connections, s.load.warmUp, s.load.length, s.turns = 2, 20*time.Millisecond, 20*time.Millisecond, min(s.turns, 3)
-		peers := []row{s.bareRow(), {name: s.proxy, by: byProxy}}
+		peers := []row{s.bareRow(), {name: s.otel, by: byOTel, ratio: "1"}, {name: s.proxy, by: byProxy}}
 		for _, r := range append(peers, ourRows...) {
-			if !slices.Contains(s.rows, r.name) || !slices.Contains([]string{s.bare, s.proxy, rowOff, rowRatio0, rowRatio01, rowRatio1, rowHung, rowDead}, r.name) {
+			if !slices.Contains(s.rows, r.name) || !slices.Contains([]string{s.bare, s.otel, s.proxy, rowOff, rowRatio0, rowRatio01, rowRatio1, rowHung, rowDead}, r.name) {
 				continue
 			}
 			t.Run(s.name+"/"+r.name, func(t *testing.T) {
@@ -127,6 +127,7 @@ func TestAudit(t *testing.T) {
 		"not delivered":      {row{ratio: "1"}, books{Ended: 30, Delivered: 29}, 29, "spans were lost"},
 		"not at the sink":    {row{ratio: "1"}, books{Ended: 30, Delivered: 30}, 29, "spans were lost"},
 		"fewer than sampled": {row{ratio: "1"}, books{Ended: 27, Delivered: 27}, 27, "27 spans ended at ratio 1"},
+		"of one span each":   {row{by: byOTel, ratio: "1"}, books{Ended: 10, Delivered: 10}, 10, ""},
 		"none were due":      {row{ratio: "0"}, books{Ended: 3, Delivered: 3}, 3, "3 spans ended at ratio 0"},
 		"more than can be":   {row{ratio: "0.1"}, books{Ended: 33, Delivered: 33}, 33, "33 spans ended at ratio 0.1"},
 	} {

@@ -27,6 +27,7 @@ const RoleServer = "serve"
 const (
 	byBare   = "bare"   // net/http or grpc-go alone
 	byHeaded = "headed" // the same, and each answer has an id of its request
+	byOTel   = "otel"   // the same, with OpenTelemetry's own instrumentation, SDK and exporter in process
 	byProxy  = "proxy"  // a proxy of another make before a bare server: two processes
 	byOurs   = "ours"
 )
@@ -56,7 +57,7 @@ type books struct {
 // books.
 func RunServer(ctx context.Context, args []string, in io.Reader, out io.Writer) (err error) {
 	flags := flag.NewFlagSet(RoleServer, flag.ContinueOnError)
-	by := flags.String("by", byOurs, "who serves: `bare`, headed, proxy or ours")
+	by := flags.String("by", byOurs, "who serves: `bare`, headed, otel, proxy or ours")
 	app := flags.String("app", appHello, "what: `hello`, chain or echo")
 	backend := flags.String("backend", "", "`address` that a proxy forwards to")
 	addr := flags.String("addr", "127.0.0.1:0", "`address` to serve at")
@@ -71,14 +72,18 @@ func RunServer(ctx context.Context, args []string, in io.Reader, out io.Writer) 
 	defer func() { err = errors.Join(err, stopProfile()) }()
 	var s *server
 	switch *by {
-	case byBare, byHeaded:
-		s, err = startBare(*addr, *app, *by == byHeaded)
+	case byBare:
+		s, err = startBare(*addr, *app, extras{})
+	case byHeaded:
+		s, err = startBare(*addr, *app, headed)
+	case byOTel:
+		s, err = startOTel(ctx, *addr, *app)
 	case byProxy:
 		s, err = startProxy(*addr, *app, *backend)
 	case byOurs:
 		s, err = startOurs(ctx, *addr, *app)
 	default:
-		err = fmt.Errorf("-by %q: want %s, %s, %s or %s", *by, byBare, byHeaded, byProxy, byOurs)
+		err = fmt.Errorf("-by %q: want %s, %s, %s, %s or %s", *by, byBare, byHeaded, byOTel, byProxy, byOurs)
 	}
 	if err != nil {
 		return err
@@ -144,25 +149,27 @@ func liveHeap() [][]byte {
 	return blocks
 }
 
-// startBare serves an application without a runtime. headed: as any server that
-// gives each request an id and tells the client of it, and does nothing else.
-func startBare(addr, app string, headed bool) (*server, error) {
+// extras are what a bare server does besides serving; nil: nothing.
+type extras struct {
+	http func(http.Handler) http.Handler
+	link func(name string, f function) function // with each link of a chain
+	grpc []grpc.ServerOption
+}
+
+// startBare serves an application without a runtime.
+func startBare(addr, app string, more extras) (*server, error) {
 	if app == appEcho {
-		var options []grpc.ServerOption
-		if headed {
-			options = append(options, grpc.UnaryInterceptor(withTrailer))
-		}
-		s := grpc.NewServer(options...)
+		s := grpc.NewServer(more.grpc...)
 		testpb.RegisterTestServiceServer(s, echo{})
 		reflection.Register(s) // for load generators that ask what there is
 		return serveGRPC(addr, s)
 	}
-	h, err := bareHandler(app)
+	h, err := bareHandler(app, more.link)
 	if err != nil {
 		return nil, err
 	}
-	if headed {
-		h = withHeader(h)
+	if more.http != nil {
+		h = more.http(h)
 	}
 	return serveHTTP(addr, h)
 }
