@@ -189,11 +189,7 @@ func (c *rpc) over() error {
 // passed is told how a message passed, and keeps the error if that ends the call:
 // what ends it otherwise ends the stream's context too, with a code that says so.
 func (c *rpc) passed(err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
-		return err
-	}
-	switch status.Code(err) {
-	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
+	if err == nil || errors.Is(err, io.EOF) || c.isEnd(err) {
 		return err
 	}
 	c.mu.Lock()
@@ -202,6 +198,19 @@ func (c *rpc) passed(err error) error {
 		c.told = &messageError{err}
 	}
 	return err
+}
+
+// isEnd tells whether err is how grpc says that the stream has ended, and then
+// waits for the end of the stream's context. grpc marks a stream as done before
+// that, if only by a moment: a handler that returned err in it would seem to have
+// given that answer itself.
+func (c *rpc) isEnd(err error) bool {
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
+		<-c.stream.Context().Done()
+		return true
+	}
+	return false
 }
 
 // Context implements [grpc.ServerStream].
@@ -220,7 +229,9 @@ func (c *rpc) SendHeader(md metadata.MD) error {
 	if err := c.over(); err != nil {
 		return err
 	}
-	return c.stream.SendHeader(md)
+	err := c.stream.SendHeader(md)
+	_ = c.isEnd(err) // which it is up to the handler to heed
+	return err
 }
 
 // SetTrailer implements [grpc.ServerStream].

@@ -4,9 +4,11 @@ import (
 	"context"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
@@ -408,5 +410,42 @@ func TestGRPCLingers(t *testing.T) {
 	cancel() // there is no more time
 	if err := receive(t, "the end", ended); err != nil {
 		t.Error(err)
+	}
+}
+
+// doneStream is grpc's stream in the moment between its end and that of its
+// context.
+type doneStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+var errStreamDone = status.FromContextError(context.Canceled).Err()
+
+func (s doneStream) Context() context.Context   { return s.ctx }
+func (doneStream) SendHeader(metadata.MD) error { return errStreamDone }
+func (doneStream) SendMsg(any) error            { return errStreamDone }
+func (doneStream) RecvMsg(any) error            { return errStreamDone }
+
+// TestGRPCClientGoneBeforeItsContextEnds: the handler returns what a message of
+// its own has failed with, which is no answer of the handler's.
+func TestGRPCClientGoneBeforeItsContextEnds(t *testing.T) {
+	for name, operation := range map[string]func(*rpc) error{
+		"Send":       func(c *rpc) error { return c.SendMsg(nil) },
+		"Recv":       func(c *rpc) error { return c.RecvMsg(nil) },
+		"SendHeader": func(c *rpc) error { return c.SendHeader(nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(time.Second, cancel)
+				c := &rpc{stream: doneStream{ctx: ctx}, method: &rpcMethod{}, arrived: time.Now()}
+				handlers := c.begin(0)
+				defer c.release()
+				if _, err := c.end(handlers, operation(c)); err != ErrClientGone { //nolint:errorlint // the very same
+					t.Errorf("the call was ended by %v, want %v", err, ErrClientGone)
+				}
+			})
+		})
 	}
 }
