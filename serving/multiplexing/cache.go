@@ -34,15 +34,16 @@ type cache[M any] struct {
 	life context.Context //nolint:containedctx // it is the cache's own
 	die  context.CancelFunc
 
-	mu        sync.Mutex
-	entries   map[string]*entry[M] // by model id; the newest of each
-	held      int                  // those that are loading or loaded
-	unloading map[*entry[M]]struct{}
-	uses      map[*scope.Call]*use[M]
-	clock     uint64 // counts uses
-	running   int    // goroutines
-	stopped   bool
-	idle      chan struct{} // closed when stopped and nothing runs
+	mu      sync.Mutex
+	entries map[string]*entry[M]   // by model id; the newest of each
+	held    int                    // those that are loading or loaded, or wait for that
+	inside  map[*entry[M]]struct{} // in memory, perhaps: from the call of load until unload has returned
+	roomier chan struct{}          // closed, and made anew, when those who wait for room are to look again
+	uses    map[*scope.Call]*use[M]
+	clock   uint64 // counts uses
+	running int    // goroutines
+	stopped bool
+	idle    chan struct{} // closed when stopped and nothing runs
 }
 
 // state is where an entry is.
@@ -59,7 +60,6 @@ const (
 type entry[M any] struct {
 	id   string
 	done chan struct{} // closed when it is loaded or will not be
-	gone chan struct{} // closed when it holds nothing any more
 
 	model M     // written before done is closed
 	err   error // written before done is closed
@@ -84,13 +84,14 @@ type use[M any] struct {
 
 func newCache[M any](m *Models[M], r *scope.Replica) *cache[M] {
 	c := &cache[M]{
-		models:    m,
-		replica:   r,
-		metrics:   r.Metrics.Models(),
-		entries:   map[string]*entry[M]{},
-		unloading: map[*entry[M]]struct{}{},
-		uses:      map[*scope.Call]*use[M]{},
-		idle:      make(chan struct{}),
+		models:  m,
+		replica: r,
+		metrics: r.Metrics.Models(),
+		entries: map[string]*entry[M]{},
+		inside:  map[*entry[M]]struct{}{},
+		roomier: make(chan struct{}),
+		uses:    map[*scope.Call]*use[M]{},
+		idle:    make(chan struct{}),
 	}
 	c.life, c.die = context.WithCancel(tracing.ContextWithReplica(context.Background(), c.replica.Component))
 	r.OnStop(c.stop)
@@ -112,7 +113,7 @@ func (c *cache[M]) get(ctx context.Context, call *scope.Call, id string) (model 
 	}
 	isNew := e == nil || e.state != loading || e.unwanted
 	if isNew {
-		e = c.startLocked(ctx, id, e)
+		e = c.startLocked(ctx, id)
 	}
 	e.waiting[call]++
 	c.mu.Unlock()
@@ -205,31 +206,65 @@ func (c *cache[M]) leave(e *entry[M], call *scope.Call) bool {
 	return true
 }
 
-// startLocked has the model loaded, after the one before it with its id is gone
-// and there is room.
-func (c *cache[M]) startLocked(ctx context.Context, id string, before *entry[M]) *entry[M] {
+// startLocked has the model loaded, when there is room.
+func (c *cache[M]) startLocked(ctx context.Context, id string) *entry[M] {
 	e := &entry[M]{
 		id:      id,
 		done:    make(chan struct{}),
-		gone:    make(chan struct{}),
 		waiting: map[*scope.Call]int{},
 	}
 	c.entries[id] = e
 	c.held++
 	c.shrinkLocked()
-	var after []*entry[M]
-	if c.models.max > 0 && c.held+len(c.unloading) > c.models.max {
-		for u := range c.unloading {
-			after = append(after, u)
-		}
-	}
-	if before != nil && !slices.Contains(after, before) {
-		after = append(after, before)
-	}
 	ctx, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.running++
-	go c.load(ctx, e, after)
+	go c.load(ctx, e)
 	return e
+}
+
+// enter has e take the room of a model, unless nobody waits for it any more. It
+// blocks while one with its id is in memory, and while there is no room but some
+// is about to be free.
+func (c *cache[M]) enter(ctx context.Context, e *entry[M]) error {
+	for {
+		c.mu.Lock()
+		if ctx.Err() != nil { // as e is unwanted, or the replica stops: both are so under mu
+			c.mu.Unlock()
+			return context.Cause(ctx)
+		}
+		roomier := c.roomier
+		waits := c.mustWaitLocked(e)
+		if !waits {
+			c.inside[e] = struct{}{}
+		}
+		c.mu.Unlock()
+		if !waits {
+			return nil
+		}
+		select {
+		case <-roomier:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// mustWaitLocked: what is unloaded will be gone, and so will a load that nobody
+// waits for, if its function heeds that. Where all the others are in use, one
+// more is loaded all the same.
+func (c *cache[M]) mustWaitLocked(e *entry[M]) bool {
+	full := c.models.max > 0 && len(c.inside) >= c.models.max
+	for other := range c.inside {
+		if other.id == e.id || full && (other.state == unloading || other.unwanted) {
+			return true
+		}
+	}
+	return false
+}
+
+// roomierLocked has those who wait for room look again.
+func (c *cache[M]) roomierLocked() {
+	close(c.roomier)
+	c.roomier = make(chan struct{})
 }
 
 // shrinkLocked has models unloaded that are too many and that nobody uses, and
@@ -254,28 +289,23 @@ func (c *cache[M]) shrinkLocked() (changed bool) {
 func (c *cache[M]) unloadLocked(e *entry[M]) {
 	e.state = unloading
 	c.held--
-	c.unloading[e] = struct{}{}
 	c.running++
 	go c.unload(e)
 }
 
 // load loads a model. It is all done in deferred calls, because the function may
 // end its goroutine by runtime.Goexit.
-func (c *cache[M]) load(ctx context.Context, e *entry[M], after []*entry[M]) {
+func (c *cache[M]) load(ctx context.Context, e *entry[M]) {
 	err := errGoexit
 	defer func() {
 		c.loaded(e, err)
 		e.cancel(nil)
 		c.ended()
 	}()
-	for _, other := range after {
-		select {
-		case <-other.gone:
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-			return
-		}
+	if err = c.enter(ctx, e); err != nil {
+		return
 	}
+	err = errGoexit
 	ctx, span := c.replica.Tracing.StartModelLoad(ctx, e.id)
 	// A call of its own: what it calls and holds does not depend on a request that
 	// may leave.
@@ -318,6 +348,7 @@ func (c *cache[M]) loaded(e *entry[M], err error) {
 		}
 		e.unwanted = false
 		c.shrinkLocked()
+		c.roomierLocked() // who waited for it to be gone waits in vain
 	}
 	c.mu.Unlock()
 	close(e.done)
@@ -333,7 +364,6 @@ func (c *cache[M]) unload(e *entry[M]) {
 		}
 		c.metrics.Unloaded(time.Since(began))
 		c.mu.Lock()
-		delete(c.unloading, e)
 		c.dropLocked(e)
 		c.mu.Unlock()
 		c.announce()
@@ -351,7 +381,8 @@ func (c *cache[M]) dropLocked(e *entry[M]) {
 	if c.entries[e.id] == e {
 		delete(c.entries, e.id)
 	}
-	close(e.gone)
+	delete(c.inside, e)
+	c.roomierLocked()
 }
 
 // ended counts a goroutine that is about to end.
