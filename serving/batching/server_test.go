@@ -6,13 +6,12 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/servetrace/servetrace/serving"
@@ -129,19 +128,33 @@ func wait[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// started waits until a span of the trace has begun.
-func (s *service) started(t *testing.T, name, letter string) {
+// queued waits until so many requests wait for a batch.
+func (s *service) queued(t *testing.T, want float64) {
 	t.Helper()
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(s.server.Collector()); err != nil {
+		t.Fatal(err)
+	}
+	length := func() (n float64) {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "serve_batch_queue_length" {
+				n += f.GetMetric()[0].GetGauge().GetValue()
+			}
+		}
+		return n
+	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	late := time.After(patience)
-	for !slices.ContainsFunc(s.spans.Started(), func(span sdktrace.ReadWriteSpan) bool {
-		return span.Name() == name && span.SpanContext().TraceID().String()[:1] == letter
-	}) {
+	for length() != want {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatalf("waited in vain for span %q of trace %s", name, letter)
+			t.Fatalf("waited in vain for %v requests in the queue", want)
 		}
 	}
 }
@@ -190,7 +203,7 @@ func TestCallsOfABatch(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
 			first := s.get(ctx, t, "1", "a")
-			s.started(t, "replica_handle_request Model resolve", "a")
+			s.queued(t, 1) // before the other
 			second := s.get(t.Context(), t, "2", "b")
 			wait(t, "the batch", s.began)
 			if tc.leave {
