@@ -59,11 +59,25 @@ func (b *Batch) Len() int {
 // changed. Without edits it is what arrived, uncopied; with edits it is encoded
 // anew by every call. It is empty where every span was dropped.
 func (b *Batch) Bytes() []byte {
-	if b.request == nil || !b.request.Edited() {
+	if !b.Edited() {
 		return b.raw
 	}
-	return b.request.AppendTo(nil)
+	return b.AppendTo(nil)
 }
+
+// AppendTo appends what Bytes gives to dst, and gives the longer slice: for an
+// exporter that keeps memory from one batch to the next, and to which an edited
+// batch so costs none. dst must not overlap what Bytes has given.
+func (b *Batch) AppendTo(dst []byte) []byte {
+	if b.request == nil {
+		return append(dst, b.raw...)
+	}
+	return b.request.AppendTo(dst)
+}
+
+// Edited tells whether a processor has changed the batch, or dropped spans of it.
+// Of one that is not Bytes gives what arrived.
+func (b *Batch) Edited() bool { return b.request != nil && b.request.Edited() }
 
 // Spans goes through the spans in order, without those dropped. Edits are
 // allowed meanwhile, to any span.
@@ -126,7 +140,7 @@ func (b *Batch) release() {
 	if b.request == nil {
 		return
 	}
-	if b.request.Edited() {
+	if b.Edited() {
 		defer func() { b.raw, b.request = nil, nil }()
 	}
 	b.request.Release()

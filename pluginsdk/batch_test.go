@@ -340,3 +340,45 @@ func BenchmarkReadTwoAttributes(b *testing.B) {
 		}
 	})
 }
+
+// TestBatchAppendsItself: AppendTo is Bytes into the caller's memory, whatever was
+// done to the batch.
+func TestBatchAppendsItself(t *testing.T) {
+	encoded := encode(t, named("a", "b"))
+	for _, c := range []struct {
+		name   string
+		raw    []byte
+		do     func(*pluginsdk.Batch)
+		edited bool
+	}{
+		{"untouched", encoded, func(*pluginsdk.Batch) {}, false},
+		{"read", encoded, func(b *pluginsdk.Batch) { b.Len() }, false},
+		{"edited", encoded, func(b *pluginsdk.Batch) {
+			for span := range b.Spans() {
+				span.SetName("c")
+			}
+		}, true},
+		{"dropped", encoded, func(b *pluginsdk.Batch) {
+			for span := range b.Spans() {
+				span.Drop()
+			}
+		}, true},
+		{"malformed", []byte("\x0a\x7fno"), func(b *pluginsdk.Batch) { b.Len() }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			batch := pluginsdk.NewBatch(c.raw)
+			c.do(batch)
+			if got := batch.Edited(); got != c.edited {
+				t.Errorf("edited: %t, want %t", got, c.edited)
+			}
+			memory := append(make([]byte, 0, 1<<12), "before"...)
+			got := batch.AppendTo(memory)
+			if want := "before" + string(batch.Bytes()); string(got) != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if &got[0] != &memory[0] {
+				t.Error("memory that has room is not used")
+			}
+		})
+	}
+}

@@ -58,8 +58,10 @@ var importTable = []struct {
 	{dir: "internal/memnet"},
 	{dir: "internal/spancorpus"},
 	{dir: "internal/archtest"},
+	{dir: "internal/wholebody"},
 	// One of its two modes is OTLP, to the agent.
-	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "semconv", "plugins/otlp/otlpexporter", "internal/otlpwire/field"}},
+	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "semconv", "plugins/otlp/otlpexporter", "internal/otlpwire/field", "internal/wholebody"}},
+	{dir: "plugins/otlp/otlpexporter", may: []string{"pluginsdk", "semconv", "internal/wholebody"}},
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{

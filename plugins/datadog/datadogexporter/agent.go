@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/servetrace/servetrace/internal/wholebody"
 	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
@@ -60,7 +61,7 @@ func newAgent(address *url.URL, timeout time.Duration, external string) *agent {
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 90 * time.Second,
 		MaxIdleConnsPerHost: 8, // more calls at a time than a host makes
-		DialContext:         (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:         dial,
 		// net/http takes 10 MiB.
 		MaxResponseHeaderBytes: 256 << 10,
 	}
@@ -68,14 +69,21 @@ func newAgent(address *url.URL, timeout time.Duration, external string) *agent {
 		path := address.Path
 		a.base = &url.URL{Scheme: "http", Host: "localhost"}
 		transport.Proxy = nil
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		}
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, "unix", path) }
 	}
 	a.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse // no agent does that
 	}}
 	return a
+}
+
+// dial makes a connection that writes a payload at once.
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // unreachable has the words for it
+	}
+	return wholebody.Conn{Conn: conn}, nil
 }
 
 // features are what an agent says of itself, as far as it matters here.

@@ -285,10 +285,10 @@ func TestGoesOnWhereItFailed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	request := traces(0, 5).Bytes()
-	if err := e.export(ctx, "b-1", request); err == nil || pluginsdk.Final(err) {
+	if err := e.export(ctx, e.coder(), "b-1", request); err == nil || pluginsdk.Final(err) {
 		t.Fatalf("answer is %v, want one that is retried", err)
 	}
-	err := e.export(ctx, "b-1", request)
+	err := e.export(ctx, e.coder(), "b-1", request)
 	if n, _, ok := pluginsdk.Rejected(err); !ok || n != 1 {
 		t.Errorf("answer is %v, want one span rejected", err)
 	}
@@ -300,7 +300,7 @@ func TestGoesOnWhereItFailed(t *testing.T) {
 	}
 	for i := range 2*maxBegun + 1 {
 		a.then(nil, status(503))
-		if err := e.export(ctx, fmt.Sprint("lost-", i), traces(10*i, 2).Bytes()); err == nil {
+		if err := e.export(ctx, e.coder(), fmt.Sprint("lost-", i), traces(10*i, 2).Bytes()); err == nil {
 			t.Fatal("a batch that the agent refused in part counts as delivered")
 		}
 	}

@@ -123,12 +123,12 @@ func newNative(s pluginsdk.Setup, doc document) (*native, error) {
 // Export delivers the batch in payloads, one after another. nil means that the
 // agent has taken all of it.
 func (n *native) Export(ctx context.Context, b *pluginsdk.Batch) error {
-	return n.export(ctx, b.ID(), b.Bytes())
-}
-
-func (n *native) export(ctx context.Context, id string, request []byte) error {
 	c := n.coder()
 	defer n.done(c)
+	return n.export(ctx, c, b.ID(), c.request(b))
+}
+
+func (n *native) export(ctx context.Context, c *coder, id string, request []byte) error {
 	if err := c.sort(request); err != nil {
 		return pluginsdk.Permanent(err)
 	}

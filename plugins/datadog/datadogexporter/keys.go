@@ -75,10 +75,12 @@ type key struct {
 
 // dictionary has all keys and tag names that a coder has met.
 type dictionary struct {
-	keys  map[string]*key
-	tags  map[string]*tagName
-	count int // of tags
-	bytes int // of text, beyond the rules' own
+	// recent are keys by their place, which is cheaper to find than that in a map.
+	recent [256]*key
+	keys   map[string]*key
+	tags   map[string]*tagName
+	count  int // of tags
+	bytes  int // of text, beyond the rules' own
 }
 
 // maxKeys and maxKeyBytes are beyond how many a dictionary starts anew, so that a
@@ -94,7 +96,7 @@ func (d *dictionary) full() bool {
 }
 
 func newDictionary() dictionary {
-	d := dictionary{map[string]*key{}, make(map[string]*tagName, len(names)), len(names), 0}
+	d := dictionary{keys: map[string]*key{}, tags: make(map[string]*tagName, len(names)), count: len(names)}
 	for _, n := range names {
 		d.tags[n.text] = n
 	}
@@ -102,6 +104,24 @@ func newDictionary() dictionary {
 }
 
 func (d *dictionary) key(text []byte) *key {
+	recent := &d.recent[place(text)]
+	if *recent == nil || (*recent).text != string(text) {
+		*recent = d.find(text)
+	}
+	return *recent
+}
+
+// place is where a key is among the recent ones: by its length and what stands
+// in its middle and at its end, in which keys differ.
+func place(text []byte) byte {
+	n := len(text)
+	if n == 0 {
+		return 0
+	}
+	return byte(n)<<5 ^ byte(n)>>3 ^ text[n-1] ^ text[n/2]<<3
+}
+
+func (d *dictionary) find(text []byte) *key {
 	if known, ok := d.keys[string(text)]; ok {
 		return known
 	}

@@ -1,10 +1,12 @@
 package datadogexporter
 
 import (
-	"bytes"
 	"io"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/servetrace/servetrace/internal/wholebody"
+	"github.com/servetrace/servetrace/pluginsdk"
 )
 
 // payload is one request to the agent, not yet sent. Its body is the coder's
@@ -25,7 +27,7 @@ func (p payload) attachTo(req *http.Request) {
 	req.ContentLength = int64(len(p.body))
 	req.GetBody = func() (io.ReadCloser, error) {
 		p.readers.Add(1)
-		return &reader{Reader: *bytes.NewReader(p.body), readers: p.readers}, nil
+		return &reader{Reader: *wholebody.NewReader(p.body), readers: p.readers}, nil
 	}
 	req.Body, _ = req.GetBody()
 	req.Header["Idempotency-Key"] = nil
@@ -33,7 +35,7 @@ func (p payload) attachTo(req *http.Request) {
 
 // reader is a body that counts itself out when net/http has done with it.
 type reader struct {
-	bytes.Reader
+	wholebody.Reader
 	readers *atomic.Int32
 	closed  atomic.Bool
 }
@@ -65,6 +67,8 @@ type coder struct {
 	v04 v04
 	v1  v1
 	buf []byte
+	// edited is the last batch that processors had changed.
+	edited []byte
 	// readers are those of the last payload.
 	readers *atomic.Int32
 }
@@ -73,8 +77,22 @@ func newCoder(rules *mapping) *coder {
 	return &coder{mapper: *newMapper(rules), readers: new(atomic.Int32)}
 }
 
-// maxKept bounds the memory, in bytes, that a coder keeps of a payload.
+// maxKept bounds the memory, in bytes, that a coder keeps of a payload, and of a
+// batch.
 const maxKept = 4 << 20
+
+// request is the batch's bytes, until the next call. What is read from them is
+// in the payload, but for a maker's language, which is copied.
+func (c *coder) request(b *pluginsdk.Batch) []byte {
+	if !b.Edited() {
+		return b.Bytes()
+	}
+	if cap(c.edited) > maxKept {
+		c.edited = nil
+	}
+	c.edited = b.AppendTo(c.edited[:0])
+	return c.edited
+}
 
 // encode writes the first chunks into one payload: at most so many, of one maker,
 // for the agent takes environment, version and host of a payload from one of its

@@ -3,6 +3,7 @@ package datadogexporter
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -136,7 +137,7 @@ func (m *mapper) addResource(body []byte, schemaURL string) bool {
 	}
 	by := maker{
 		cmp.Or(own.text(askEnv), m.unified.env), cmp.Or(own.text(askVersion), m.unified.version),
-		r.host, own.text(askLanguage),
+		r.host, strings.Clone(own.text(askLanguage)), // a header, which net/http may write when the call is over
 	}
 	s := &m.batch
 	if r.by = slices.Index(s.makers, by); r.by < 0 {

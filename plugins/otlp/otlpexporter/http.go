@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+
+	"github.com/servetrace/servetrace/internal/wholebody"
 )
 
 // mostHops is how many redirects one call follows.
@@ -83,7 +85,7 @@ func (t *transport) post(ctx context.Context, to *url.URL, body []byte) (*http.R
 	}
 	req.URL, req.Host, req.Header = to, to.Host, t.head
 	req.ContentLength = int64(len(body))
-	req.GetBody = func() (io.ReadCloser, error) { return &inMemory{bytes.NewReader(body)}, nil }
+	req.GetBody = func() (io.ReadCloser, error) { return wholebody.NewReader(body), nil }
 	req.Body, _ = req.GetBody() // which has no error to give
 	base := t.current()
 	resp, err := base.RoundTrip(req)
@@ -189,31 +191,5 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // fault.go knows it by its text
 	}
-	return wholeConn{conn}, nil
-}
-
-// inMemory is a body that wholeConn knows. What net/http makes of a bytes.Reader
-// nobody else can look into.
-type inMemory struct{ *bytes.Reader }
-
-func (*inMemory) Close() error { return nil }
-
-// wholeConn is a connection to which net/http copies a body that lies in memory
-// by one Write. A TCP connection by itself takes it in pieces of 32 KiB, each of
-// which wakes the back end.
-type wholeConn struct{ net.Conn }
-
-var _ io.ReaderFrom = wholeConn{}
-
-// ReadFrom is given what net/http makes of a body: the reader with a limit.
-func (c wholeConn) ReadFrom(r io.Reader) (int64, error) {
-	limited, ok := r.(*io.LimitedReader)
-	if ok {
-		if body, ok := limited.R.(*inMemory); ok && int64(body.Len()) <= limited.N {
-			n, err := body.WriteTo(c.Conn)
-			limited.N -= n
-			return n, err //nolint:wrapcheck // as above
-		}
-	}
-	return io.Copy(struct{ io.Writer }{c.Conn}, r) //nolint:wrapcheck // as above
+	return wholebody.Conn{Conn: conn}, nil
 }
