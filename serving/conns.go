@@ -26,7 +26,7 @@ type conns struct {
 // connection is one of a client's, as net/http has it. Its requests' contexts
 // carry it.
 type connection struct {
-	net.Conn
+	timed
 
 	conns *conns
 	end   context.CancelFunc // ends the contexts of its requests
@@ -157,13 +157,13 @@ func (l listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &connection{Conn: c, conns: l.conns}, nil
+	return &connection{timed: timed{Conn: c}, conns: l.conns}, nil
 }
 
 // Read implements [net.Conn]. net/http reads while a handler runs, to see the
 // client leave, and then ends the request's context.
 func (c *connection) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
+	n, err := c.timed.Read(b)
 	if err == nil {
 		return n, nil
 	}

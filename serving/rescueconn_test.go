@@ -212,7 +212,7 @@ func (c *lateOnce) SetWriteDeadline(time.Time) error { return nil }
 // client that does not read; but a handler's own deadline is its affair.
 func TestWriteAfterOurDeadline(t *testing.T) {
 	for _, ours := range []bool{true, false} {
-		c := &connection{Conn: &lateOnce{}}
+		c := &connection{timed: timed{Conn: &lateOnce{}}}
 		c.hurried.Store(ours)
 		if _, err := io.WriteString(c, "answer"); (err == nil) != ours {
 			t.Errorf("ours %t: %v", ours, err)
