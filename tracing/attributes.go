@@ -4,30 +4,33 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
-	"go.opentelemetry.io/otel/attribute"
-
+	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/semconv"
 )
 
 // attributes gathers what is set on a span: see span.attributes.
 type attributes struct {
 	span *span
-	list []attribute.KeyValue
+	all  ended.Attributes
+	odd  bool // some text is not valid UTF-8
 	naming
 }
 
 func (a *attributes) text(key, value string) {
-	a.list = append(a.list, attribute.String(key, value))
+	if utf8.ValidString(value) {
+		a.all = a.all.Text(key, value)
+	} else {
+		a.all, a.odd = a.all.Odd(key, value), true
+	}
 }
 
-func (a *attributes) number(key string, value int) {
-	a.list = append(a.list, attribute.Int(key, value))
-}
+func (a *attributes) number(key string, value int) { a.all = a.all.Int(key, int64(value)) }
 
-func (a *attributes) decimal(key string, value float64) {
-	a.list = append(a.list, attribute.Float64(key, value))
-}
+func (a *attributes) flag(key string, value bool) { a.all = a.all.Bool(key, value) }
+
+func (a *attributes) decimal(key string, value float64) { a.all = a.all.Double(key, value) }
 
 // serveText adds one of Serve's own attributes under the names that are asked
 // for. An empty key has no counterpart in that mode.
@@ -42,10 +45,10 @@ func (a *attributes) serveText(ray, stable, value string) {
 
 func (a *attributes) serveFlag(ray, stable string, value bool) {
 	if a.serve.ray() {
-		a.list = append(a.list, attribute.Bool(ray, value))
+		a.flag(ray, value)
 	}
 	if a.serve.stable() {
-		a.list = append(a.list, attribute.Bool(stable, value))
+		a.flag(stable, value)
 	}
 }
 
@@ -137,9 +140,17 @@ func (a *attributes) failure(group names, err error, status int) {
 	}
 }
 
-// stamp adds the identity of r, which may be nil.
+// stamp adds the identity of r, which may be nil, as [Request.stamp] gives it.
 func (a *attributes) stamp(r *Request) {
-	if r != nil {
-		a.list = r.stamp(a.list)
+	if r == nil {
+		return
+	}
+	a.text(semconv.ServeRequestID, r.ID)
+	if r.Component == nil {
+		return
+	}
+	a.text(semconv.ServeTaskID, r.TaskID())
+	if id := r.Component.replicaID; id != "" {
+		a.text(semconv.ServeReplicaID, id)
 	}
 }

@@ -22,7 +22,7 @@ type ModelLoadSpan struct {
 // and begins a trace of its own. The returned context is what the model is to
 // be loaded with.
 func (p *Provider) StartModelLoad(ctx context.Context, modelID string) (context.Context, ModelLoadSpan) {
-	ctx, span := p.start(ctx, semconv.SpanModelLoad, trace.SpanKindInternal, someAttributes)
+	ctx, span := p.start(ctx, semconv.SpanModelLoad, trace.SpanKindInternal, p.naming.room(500, 500))
 	if span == nil {
 		return ctx, ModelLoadSpan{}
 	}

@@ -7,12 +7,11 @@ import (
 	"sync"
 
 	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/sdk/instrumentation"
-	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/semconv"
 )
 
@@ -27,9 +26,8 @@ type Provider struct {
 	own        *sdktrace.TracerProvider // of tracer; it has no processors: see span
 	tracer     trace.Tracer             // of what the SDK does for our spans; nil when off
 	sampler    sdktrace.Sampler
-	resource   *resource.Resource
-	scope      instrumentation.Scope // of our spans
-	pipeline   *pipeline             // nil when off
+	origin     ended.Origin // of our spans
+	pipeline   *pipeline    // nil when off
 	propagator propagation.TextMapPropagator
 	jobID      string
 	naming     naming // zero when off
@@ -92,7 +90,7 @@ func (p *Provider) readConstants() {
 	sample := sdktrace.SamplingResult{Decision: sdktrace.RecordOnly}
 	_, span := p.tracer.Start(decided{Context: context.Background(), result: sample}, "")
 	if s, is := span.(sdktrace.ReadOnlySpan); is {
-		p.resource, p.scope = s.Resource(), s.InstrumentationScope()
+		p.origin = ended.Origin{Resource: s.Resource(), Scope: s.InstrumentationScope()}
 	}
 	span.End()
 }

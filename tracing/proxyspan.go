@@ -124,10 +124,8 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 	case GRPC:
 		family = semconv.SpanProxyGRPC
 	}
-	room := fewAttributes
-	if p.naming.of(s.Protocol).stable() {
-		room = manyAttributes
-	}
+	r := s.Request
+	room := p.naming.room(335, 600) + 2*len(r.ID) + 2*len(r.App) + 2*len(r.Deployment) + 2*len(r.Route) + 2*len(s.RoutePath)
 	ctx, span := p.start(ctx, family, trace.SpanKindServer, room)
 	if span == nil {
 		return ctx, ProxySpan{}

@@ -49,14 +49,15 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 		s.Request.came, s.Request.rpcMethod = outer.came, outer.rpcMethod
 	}
 	ctx = s.Request.carry(ctx)
-	ctx, span := p.start(ctx, semconv.SpanReplica, trace.SpanKindServer, someAttributes)
+	r := s.Request
+	room := p.naming.room(410, 460) + 2*len(r.ID) + 2*len(r.App) + 4*len(r.Deployment) + 2*len(r.Route)
+	ctx, span := p.start(ctx, semconv.SpanReplica, trace.SpanKindServer, room)
 	if span == nil {
 		return ctx, ReplicaSpan{}
 	}
 	if s.CallMethod == "" {
 		s.CallMethod = semconv.DefaultCallMethod
 	}
-	r := s.Request
 	name := p.names.of(semconv.SpanReplica, r.Deployment, s.CallMethod)
 	span.SetName(name)
 	attrs := span.attributes()

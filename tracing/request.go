@@ -9,7 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
-	"github.com/servetrace/servetrace/semconv"
+	"github.com/servetrace/servetrace/internal/ended"
 )
 
 // Lengths of Ray's ids, in bytes. A task id ends in its actor's id, and an
@@ -27,7 +27,7 @@ type Component struct {
 	app, deployment string
 	uniqueID        string // empty for a proxy
 	actorID         string
-	replicaID       attribute.KeyValue // built once; unset for a proxy
+	replicaID       string // with app and deployment; empty for a proxy
 }
 
 // NewProxy draws the identity of a proxy.
@@ -43,7 +43,7 @@ func (p *Provider) NewReplica(app, deployment string) *Component {
 		app: app, deployment: deployment,
 		uniqueID:  id,
 		actorID:   drawHex(actorOwnBytes) + p.jobID,
-		replicaID: attribute.String(semconv.ServeReplicaID, app+"#"+deployment+"#"+id),
+		replicaID: app + "#" + deployment + "#" + id,
 	}
 }
 
@@ -130,27 +130,16 @@ func (r *Request) carry(ctx context.Context) context.Context {
 // drawn at the first use; empty without a Component.
 func (r *Request) TaskID() string { return r.identity().task }
 
-// stamp adds to list what every recording span of this call is stamped with.
-func (r *Request) stamp(list []attribute.KeyValue) []attribute.KeyValue {
-	list = append(list, attribute.String(semconv.ServeRequestID, r.ID))
-	if r.Component == nil {
-		return list
-	}
-	list = append(list, attribute.String(semconv.ServeTaskID, r.identity().task))
-	if r.Component.replicaID.Valid() {
-		list = append(list, r.Component.replicaID)
-	}
-	return list
-}
-
-// attributes returns the stamp by itself, for the spans of user code, which may
-// be many.
+// attributes returns what every recording span of this call is stamped with, for
+// the spans of user code, which may be many.
 func (r *Request) attributes() []attribute.KeyValue {
 	d := r.identity()
 	if have := d.stamp.Load(); have != nil {
 		return *have
 	}
-	list := r.stamp(make([]attribute.KeyValue, 0, 3))
+	a := attributes{all: make(ended.Attributes, 0, 256)} // on the stack
+	a.stamp(r)
+	list := a.all.List()
 	d.stamp.Store(&list)
 	return list
 }

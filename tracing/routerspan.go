@@ -66,9 +66,9 @@ type RouterSpan struct {
 // id and the route are those of the Request in ctx. The returned context is the
 // parent of the replica span.
 func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Context, RouterSpan) {
-	room := someAttributes
-	if s.Protocol == Handle {
-		room = manyAttributes
+	room := p.naming.room(410, 450) + 2*usualID + 2*len(s.App) + 4*len(s.Deployment)
+	if !s.Protocol.overHTTP() {
+		room += 70
 	}
 	ctx, span := p.start(ctx, semconv.SpanRouter, trace.SpanKindServer, room)
 	if span == nil {

@@ -26,6 +26,10 @@ import (
 // can not know that: it copies each twice, and as the span ends it puts them all
 // into a map to find the doubles, and copies the span. That is three quarters of
 // what a span with 14 attributes costs, and itself half of the rest.
+//
+// Ours are kept in OTLP's bytes from the moment they are set, behind the span. A
+// list of them was twice as large, and the drain read it on another processor, a
+// cache line for each: half of what a span cost there.
 type span struct {
 	// The SDK's span, while there is one; guarded by mu. Every method of it is
 	// here too, but for the private ones, which nobody calls.
@@ -35,38 +39,28 @@ type span struct {
 	over     atomic.Bool // it has ended: nothing below changes any more
 
 	mu     sync.Mutex
-	beside bool // our attributes are in own, and not with the SDK's span
-	own    []attribute.KeyValue
-	first  int // of own, which were set at the start
-	room   int // of own, from the start on; once the span has ended, what of it is does not show
+	beside bool // our attributes are in is, and not with the SDK's span
+	odd    bool // some text among them is not valid UTF-8
+	first  int  // bytes of them, which were set at the start
 	// is what there is to say of it. Without a span of the SDK's, name, status and
 	// children hold always, the rest but the end and the attributes from the start
 	// on. With one, they hold at the end.
-	is ended.Span
+	is ended.Light
 }
-
-// The rooms for attributes that there are. Under Ray's names alone, a proxy's span
-// has few and the others some, but for the router's of a call by handle from a
-// replica, and under today's a proxy's has many. With both it has more, and grows.
-const (
-	fewAttributes  = 12
-	someAttributes = 16
-	manyAttributes = 20
-)
 
 var (
 	_ sdktrace.ReadWriteSpan = (*span)(nil)
 	_ ended.Holder           = (*span)(nil)
 )
 
-// attributes gives a list to add to, for set. Nobody else may be at it.
+// attributes gives what there is to add to, for set. Nobody else may be at it.
 func (s *span) attributes() attributes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return attributes{span: s, naming: s.provider.naming, list: s.own}
+	return attributes{span: s, naming: s.provider.naming, all: s.is.Attributes, odd: s.odd}
 }
 
-// set puts the list of a on the span it is for.
+// set puts what was gathered in a on the span it is for.
 func (a *attributes) set() {
 	s := a.span
 	s.mu.Lock()
@@ -74,35 +68,29 @@ func (a *attributes) set() {
 	switch {
 	case s.over.Load():
 	case !s.beside:
-		s.heavyLocked().SetAttributes(a.list...)
+		s.heavyLocked().SetAttributes(a.all.List()...)
 	default:
-		if len(s.own) == 0 {
-			s.first = len(a.list)
+		if len(s.is.Attributes) == 0 {
+			s.first = len(a.all)
 		}
-		s.own = a.list
+		s.is.Attributes, s.odd = a.all, a.odd
 	}
 }
 
-// mergedLocked gives our attributes and those that others have set meanwhile, up
-// to the limit. What was set last of a key counts.
-func (s *span) mergedLocked() (all []attribute.KeyValue, dropped int) {
-	if s.ReadWriteSpan == nil {
-		return s.own, 0
+// listLocked gives our attributes and those that others have set meanwhile, up to
+// the limit. What was set last of a key counts.
+func (s *span) listLocked() (all []attribute.KeyValue, dropped int) {
+	own, theirs := s.is.Attributes.List(), s.theirsLocked()
+	if len(own) == 0 {
+		return slices.Clone(theirs), 0
 	}
-	theirs := s.ReadWriteSpan.Attributes()
-	switch {
-	case len(theirs) == 0:
-		return s.own, 0
-	case len(s.own) == 0:
-		return theirs, 0
-	}
-	all = make([]attribute.KeyValue, len(s.own), len(s.own)+len(theirs))
-	copy(all, s.own)
+	first := len(s.is.Attributes[:s.first].List())
+	all = slices.Grow(slices.Clip(own), len(theirs))
 	for _, kv := range theirs {
-		switch i := slices.IndexFunc(s.own, func(own attribute.KeyValue) bool { return own.Key == kv.Key }); {
+		switch i := slices.IndexFunc(own, func(own attribute.KeyValue) bool { return own.Key == kv.Key }); {
 		case i < 0:
 			all = append(all, kv)
-		case i < s.first:
+		case i < first:
 			all[i] = kv
 		}
 	}
@@ -111,6 +99,14 @@ func (s *span) mergedLocked() (all []attribute.KeyValue, dropped int) {
 		all = all[:limit]
 	}
 	return all, dropped
+}
+
+// theirsLocked are the attributes that the SDK's span has.
+func (s *span) theirsLocked() []attribute.KeyValue {
+	if s.ReadWriteSpan == nil {
+		return nil
+	}
+	return s.ReadWriteSpan.Attributes()
 }
 
 // End implements [trace.Span].
@@ -134,39 +130,41 @@ func (s *span) End(opts ...trace.SpanEndOption) {
 
 // endLocked completes is, and lets go of the SDK's span.
 func (s *span) endLocked() {
-	inner := s.ReadWriteSpan
-	if inner != nil {
-		inner.End(trace.WithTimestamp(s.is.EndTime)) // from here on nobody changes it; it has no processors to call
-		s.is.Name, s.is.Status = inner.Name(), inner.Status()
-		s.is.Events, s.is.DroppedEventCount = inner.Events(), inner.DroppedEvents()
-		s.is.Links, s.is.DroppedLinkCount = inner.Links(), inner.DroppedLinks()
-		s.is.DroppedAttributeCount = inner.DroppedAttributes()
+	if s.ReadWriteSpan != nil || s.odd {
+		s.is.More = s.moreLocked()
 	}
-	all, dropped := s.mergedLocked()
-	if cap(s.own) == s.room && unsafe.SliceData(all) == unsafe.SliceData(s.own) {
-		s.room = 0
+	if room := s.is.Bytes - int(unsafe.Sizeof(*s)); cap(s.is.Attributes) > room {
+		s.is.Bytes += cap(s.is.Attributes) // they have outgrown it
 	}
-	s.is.Attributes = all
-	s.is.DroppedAttributeCount += dropped
-	s.ReadWriteSpan, s.own = nil, nil
+	s.ReadWriteSpan = nil
 	s.over.Store(true)
 }
 
+// moreLocked ends the SDK's span, and gives what is has none of itself.
+func (s *span) moreLocked() *ended.More {
+	more := &ended.More{}
+	if inner := s.ReadWriteSpan; inner != nil {
+		inner.End(trace.WithTimestamp(s.is.EndTime)) // from here on nobody changes it; it has no processors to call
+		s.is.Name, s.is.Status = inner.Name(), inner.Status()
+		more.Events, more.DroppedEventCount = inner.Events(), inner.DroppedEvents()
+		more.Links, more.DroppedLinkCount = inner.Links(), inner.DroppedLinks()
+		more.DroppedAttributeCount = inner.DroppedAttributes()
+	}
+	if s.odd || len(s.theirsLocked()) > 0 {
+		all, dropped := s.listLocked()
+		more.Attributes = all
+		more.DroppedAttributeCount += dropped
+		s.is.Attributes = nil
+	}
+	return more
+}
+
 // Ended implements [ended.Holder].
-func (s *span) Ended() *ended.Span {
+func (s *span) Ended() *ended.Light {
 	if !s.over.Load() {
 		return nil
 	}
 	return &s.is
-}
-
-// UnseenHeap is how many bytes an ended span holds that can not be told from what
-// its other methods give. Who bounds what spans hold may look for it.
-func (s *span) UnseenHeap() int {
-	if !s.over.Load() {
-		return 0
-	}
-	return s.room * int(unsafe.Sizeof(attribute.KeyValue{}))
 }
 
 // addChild counts a span that has been started under s. The SDK counts for spans
@@ -194,15 +192,15 @@ func (s *span) SpanKind() trace.SpanKind { return s.is.SpanKind }
 func (s *span) StartTime() time.Time { return s.is.StartTime }
 
 // Resource implements [sdktrace.ReadOnlySpan].
-func (s *span) Resource() *resource.Resource { return s.is.Resource }
+func (s *span) Resource() *resource.Resource { return s.is.Origin.Resource }
 
 // InstrumentationScope implements [sdktrace.ReadOnlySpan].
-func (s *span) InstrumentationScope() instrumentation.Scope { return s.is.InstrumentationScope }
+func (s *span) InstrumentationScope() instrumentation.Scope { return s.is.Origin.Scope }
 
 // InstrumentationLibrary implements [sdktrace.ReadOnlySpan].
 //
 //nolint:staticcheck // the interface has it
-func (s *span) InstrumentationLibrary() instrumentation.Library { return s.is.InstrumentationScope }
+func (s *span) InstrumentationLibrary() instrumentation.Library { return s.is.Origin.Scope }
 
 // TracerProvider implements [trace.Span]: spans that user code makes by it are to
 // reach the pipeline as well.

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/attribute"
@@ -17,24 +18,26 @@ import (
 )
 
 // allFamilies makes a span of each family and protocol, failed ones too.
-func allFamilies(p *Provider) {
+func allFamilies(p *Provider) { allFamiliesOf(p, "r1", "a", "D") }
+
+func allFamiliesOf(p *Provider, id, app, deployment string) {
 	failure := ReplicaResult{StatusCode: 500, Err: fmt.Errorf("boom")}
 	for _, protocol := range []Protocol{HTTP, WebSocket, GRPC, Handle} {
 		at := func(c *Component) *Request {
-			return &Request{ID: "r1", App: "a", Deployment: "D", Route: "/", ModelID: "m", Component: c}
+			return &Request{ID: id, App: app, Deployment: deployment, Route: "/", ModelID: "m", Component: c}
 		}
 		ctx := context.Background()
 		var proxy ProxySpan
 		if protocol == Handle {
-			ctx = ContextWithRequest(ctx, at(p.NewReplica("a", "Caller")))
+			ctx = ContextWithRequest(ctx, at(p.NewReplica(app, "Caller")))
 		} else {
 			ctx, proxy = p.StartProxy(ctx, ProxyStart{
 				Request: at(p.NewProxy()), Protocol: protocol, Method: "get", RoutePath: "/", HTTPRequest: asked,
 				Metadata: map[string][]string{":authority": {"shop.example:9000"}},
 			})
 		}
-		ctx, router := p.StartRouter(ctx, RouterStart{App: "a", Deployment: "D", Protocol: protocol})
-		ctx, replica := p.StartReplica(ctx, ReplicaStart{Request: at(p.NewReplica("a", "D")), Protocol: protocol, Method: "get"})
+		ctx, router := p.StartRouter(ctx, RouterStart{App: app, Deployment: deployment, Protocol: protocol})
+		ctx, replica := p.StartReplica(ctx, ReplicaStart{Request: at(p.NewReplica(app, deployment)), Protocol: protocol, Method: "get"})
 		router.End(RouterResult{Outcome: RouterFailed, Err: failure.Err})
 		inner, load := p.StartModelLoad(ctx, "m")
 		load.End(failure.Err)
@@ -62,24 +65,31 @@ func TestNoAttributeIsSetTwice(t *testing.T) {
 	}
 }
 
-// TestRoomIsEnough: an attribute too many has all of them copied, and their place
-// is held for nothing.
+// TestRoomIsEnough: with a byte too many, all attributes are copied, and their
+// place is held for nothing.
 func TestRoomIsEnough(t *testing.T) {
-	for _, mode := range []string{SemconvRay, SemconvStable} {
-		cfg := DefaultConfig()
-		cfg.Semconv = mode
-		seen := 0
-		p, err := NewProvider(cfg, ender{on: func(s sdktrace.ReadOnlySpan) {
-			seen++
-			if own, is := s.(*span); !is || own.UnseenHeap() > 0 {
-				t.Errorf("%s: %q has %d attributes, for which it has no room", mode, s.Name(), len(s.Attributes()))
+	for _, mode := range []string{SemconvRay, SemconvStable, SemconvDup} {
+		for _, names := range [][3]string{
+			{"r1", "a", "D"},
+			{"1c7e9d3b-0c6a-54e2-f97a-6f1d0a52c7b8", "default", "HelloWorld"},
+			{"1c7e9d3b-0c6a-54e2-f97a-6f1d0a52c7b8", "shop-recommendations", "RecommendationRanker"},
+		} {
+			cfg := DefaultConfig()
+			cfg.Semconv = mode
+			seen := 0
+			p, err := NewProvider(cfg, ender{on: func(s sdktrace.ReadOnlySpan) {
+				seen++
+				own := s.(*span)
+				if room := own.is.Bytes - int(unsafe.Sizeof(*own)); room != cap(own.is.Attributes) || own.odd {
+					t.Errorf("%s: the attributes of %q take %d bytes, for which it has no room", mode, s.Name(), len(own.is.Attributes))
+				}
+			}})
+			if err != nil {
+				t.Fatal(err)
 			}
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if allFamilies(p); seen != 19 {
-			t.Errorf("%s: %d spans, want 19", mode, seen)
+			if allFamiliesOf(p, names[0], names[1], names[2]); seen != 19 {
+				t.Errorf("%s: %d spans, want 19", mode, seen)
+			}
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	runtimetrace "runtime/trace"
 	"strings"
 	"time"
+	"unsafe"
 
-	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 )
@@ -56,7 +56,7 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 	// One by one: a literal of them all would be copied, with what it leaves empty.
 	s.is.Name, s.is.SpanKind, s.is.StartTime = family, kind, time.Now()
 	s.is.SpanContext, s.is.Parent = trace.NewSpanContext(cfg), parent
-	s.is.Resource, s.is.InstrumentationScope = p.resource, p.scope
+	s.is.Origin = &p.origin
 	started := ctx
 	if p.heavy || len(links) > 0 || len(result.Attributes) > 0 || runtimetrace.IsEnabled() {
 		s.mu.Lock()
@@ -73,36 +73,47 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 	return trace.ContextWithSpan(started, s), s
 }
 
-// newSpan gives a span with room for so many attributes, in one piece. As more it
-// would be of the next larger size.
-func newSpan(attributes int) *span {
-	switch {
-	case attributes <= fewAttributes:
-		s := new(struct {
-			span
-
-			slots [fewAttributes]attribute.KeyValue
-		})
-		return s.with(s.slots[:0])
-	case attributes <= someAttributes:
-		s := new(struct {
-			span
-
-			slots [someAttributes]attribute.KeyValue
-		})
-		return s.with(s.slots[:0])
+// room is about how many bytes the attributes of a span take, which has so many
+// besides the texts of the call under Ray's names, and so many under today's.
+func (n naming) room(ray, stable int) (bytes int) {
+	if n.serve.ray() {
+		bytes += ray
 	}
+	if n.serve.stable() {
+		bytes += stable
+	}
+	return bytes
+}
+
+// usualID is how long a request's id is that no client has chosen.
+const usualID = 36
+
+// newSpan gives a span with room for so many bytes of attributes behind it, in one
+// piece, of one of the collector's sizes.
+func newSpan(room int) *span {
+	switch {
+	case room <= 432:
+		return spanBefore[[432]byte]()
+	case room <= 560:
+		return spanBefore[[560]byte]()
+	case room <= 688:
+		return spanBefore[[688]byte]()
+	case room <= 944:
+		return spanBefore[[944]byte]()
+	}
+	return spanBefore[[1200]byte]()
+}
+
+// spanBefore gives a span before a room, which is an array of bytes.
+func spanBefore[Room any]() *span {
 	s := new(struct {
 		span
 
-		slots [manyAttributes]attribute.KeyValue
+		room Room
 	})
-	return s.with(s.slots[:0])
-}
-
-func (s *span) with(room []attribute.KeyValue) *span {
-	s.own, s.room = room, cap(room)
-	return s
+	s.is.Attributes = unsafe.Slice((*byte)(unsafe.Pointer(&s.room)), unsafe.Sizeof(s.room))[:0]
+	s.is.Bytes = int(unsafe.Sizeof(*s))
+	return &s.span
 }
 
 // counts tells whether a span around one of ours is to know of it by the SDK:

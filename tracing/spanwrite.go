@@ -2,7 +2,6 @@ package tracing
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -127,11 +126,11 @@ func (s *span) EndTime() time.Time {
 func (s *span) Attributes() []attribute.KeyValue {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over.Load() {
-		return s.is.Attributes
+	if more := s.is.More; more != nil && more.Attributes != nil {
+		return more.Attributes
 	}
-	all, _ := s.mergedLocked()
-	return slices.Clone(all)
+	all, _ := s.listLocked()
+	return all
 }
 
 // DroppedAttributes implements [sdktrace.ReadOnlySpan].
@@ -141,7 +140,7 @@ func (s *span) DroppedAttributes() int {
 	if s.ReadWriteSpan != nil {
 		return s.ReadWriteSpan.DroppedAttributes()
 	}
-	return s.is.DroppedAttributeCount
+	return s.is.More.Get().DroppedAttributeCount
 }
 
 // Events implements [sdktrace.ReadOnlySpan].
@@ -151,7 +150,7 @@ func (s *span) Events() []sdktrace.Event {
 	if s.ReadWriteSpan != nil {
 		return s.ReadWriteSpan.Events()
 	}
-	return append([]sdktrace.Event{}, s.is.Events...)
+	return append([]sdktrace.Event{}, s.is.More.Get().Events...)
 }
 
 // DroppedEvents implements [sdktrace.ReadOnlySpan].
@@ -161,7 +160,7 @@ func (s *span) DroppedEvents() int {
 	if s.ReadWriteSpan != nil {
 		return s.ReadWriteSpan.DroppedEvents()
 	}
-	return s.is.DroppedEventCount
+	return s.is.More.Get().DroppedEventCount
 }
 
 // Links implements [sdktrace.ReadOnlySpan].
@@ -171,7 +170,7 @@ func (s *span) Links() []sdktrace.Link {
 	if s.ReadWriteSpan != nil {
 		return s.ReadWriteSpan.Links()
 	}
-	return append([]sdktrace.Link{}, s.is.Links...)
+	return append([]sdktrace.Link{}, s.is.More.Get().Links...)
 }
 
 // DroppedLinks implements [sdktrace.ReadOnlySpan].
@@ -181,7 +180,7 @@ func (s *span) DroppedLinks() int {
 	if s.ReadWriteSpan != nil {
 		return s.ReadWriteSpan.DroppedLinks()
 	}
-	return s.is.DroppedLinkCount
+	return s.is.More.Get().DroppedLinkCount
 }
 
 // ChildSpanCount implements [sdktrace.ReadOnlySpan].

@@ -45,7 +45,7 @@ var importTable = []struct {
 	{dir: "internal/otlpwire"},
 	// The half that knows the SDK's spans stands apart, because pluginsdk links
 	// internal/otlpwire and must not link the SDK.
-	{dir: "internal/ended"},
+	{dir: "internal/ended", may: []string{"internal/otlpwire/field"}},
 	{dir: "internal/otlpwire/sdkspan", may: []string{"internal/ended", "internal/otlpwire", "internal/otlpwire/field"}},
 	{dir: "internal/otlpwire/field"},
 	{dir: "pluginsdk", may: []string{"internal/wire", "internal/proctree", "internal/otlpwire", "internal/gen/..."}},

@@ -2,11 +2,13 @@
 // own spans over to the encoder of package sdkspan, which knows neither that
 // package nor how it keeps them.
 //
-//  1. A Holder, which is a span to everybody else, ends and fills its Span.
-//  2. The processors are given the Holder. Who knows of this package reads the
-//     Span where it lies; everybody else calls the methods.
+//  1. A Holder, which is a span to everybody else, fills its Light, and adds its
+//     attributes to it in OTLP's bytes, as they are set.
+//  2. It ends. If others have written on it, its Light has a Span then.
+//  3. The processors are given the Holder. Who knows of this package reads the
+//     Light where it lies; everybody else calls the methods.
 //
-// It reads nothing and starts nothing. It has this one file.
+// It reads nothing and starts nothing. Open this file first, then attributes.go.
 package ended
 
 import (
@@ -41,12 +43,64 @@ type Span struct {
 	InstrumentationScope  instrumentation.Scope
 }
 
-// Holder is a span that keeps a Span. Safe for concurrent use.
+// Light is what most spans of package tracing are when they end: all of a Span,
+// but for what they have not. It is smaller by half, with its attributes.
+type Light struct {
+	Name           string
+	SpanContext    trace.SpanContext
+	Parent         trace.SpanContext
+	SpanKind       trace.SpanKind
+	StartTime      time.Time
+	EndTime        time.Time
+	Status         sdktrace.Status
+	ChildSpanCount int
+	Origin         *Origin
+	// Attributes come before those of More.
+	Attributes Attributes
+	// More has what others have added; nil where nobody has.
+	More *More
+	// Bytes is the heap that the holder takes itself, with the Attributes.
+	Bytes int
+}
+
+// Origin is what the spans of a provider have in common.
+type Origin struct {
+	Resource *resource.Resource
+	Scope    instrumentation.Scope
+}
+
+// More is what a Light has no place for.
+type More struct {
+	Attributes                                                 []attribute.KeyValue
+	Events                                                     []sdktrace.Event
+	Links                                                      []sdktrace.Link
+	DroppedAttributeCount, DroppedEventCount, DroppedLinkCount int
+}
+
+var nothing More
+
+// Get gives m, which may be nil and then is empty.
+func (m *More) Get() *More {
+	if m == nil {
+		return &nothing
+	}
+	return m
+}
+
+// Fill makes f what l is, but for the Attributes of l itself.
+func (l *Light) Fill(f *Span) {
+	f.Name, f.SpanContext, f.Parent, f.SpanKind = l.Name, l.SpanContext, l.Parent, l.SpanKind
+	f.StartTime, f.EndTime, f.Status, f.ChildSpanCount = l.StartTime, l.EndTime, l.Status, l.ChildSpanCount
+	f.Resource, f.InstrumentationScope = l.Origin.Resource, l.Origin.Scope
+	more := l.More.Get()
+	f.Attributes, f.Events, f.Links = more.Attributes, more.Events, more.Links
+	f.DroppedAttributeCount, f.DroppedEventCount, f.DroppedLinkCount = more.DroppedAttributeCount, more.DroppedEventCount, more.DroppedLinkCount
+}
+
+// Holder is a span that keeps a Light. Safe for concurrent use.
 type Holder interface {
 	sdktrace.ReadOnlySpan
 	// Ended is what the span was when it ended, never to be changed by anybody;
 	// nil before that.
-	Ended() *Span
-	// UnseenHeap is how many bytes an ended span holds besides what Ended shows.
-	UnseenHeap() int
+	Ended() *Light
 }

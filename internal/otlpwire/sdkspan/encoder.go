@@ -47,6 +47,7 @@ const (
 // resources and scopes seen before) it does not allocate.
 type Encoder struct {
 	w         otlpwire.Writer // the span that is being encoded
+	filled    ended.Span      // that one, where it is an ended.Light
 	resources []*resourceGroup
 	last      *scopeGroup // that of the last Append
 	lastSize  int         // what the last Append added; 0: nothing to take back
@@ -58,20 +59,24 @@ type Encoder struct {
 // the length of its own encoding, in bytes, with its field tag and length but
 // without resource and scope.
 func (e *Encoder) Append(s sdktrace.ReadOnlySpan) int {
-	if f, _ := see(s); f != nil {
-		return e.append(f)
+	switch f, l := see(s); {
+	case f != nil:
+		return e.append(f, nil)
+	case l != nil:
+		l.Fill(&e.filled)
+		return e.append(&e.filled, l.Attributes)
 	}
 	return e.appendForeign(s)
 }
 
 func (e *Encoder) appendForeign(s sdktrace.ReadOnlySpan) int {
 	f := copyOf(s)
-	return e.append(&f)
+	return e.append(&f, nil)
 }
 
-func (e *Encoder) append(f *ended.Span) int {
+func (e *Encoder) append(f *ended.Span, first ended.Attributes) int {
 	e.w.Reset(maxKeptBuffer)
-	appendSpan(&e.w, f)
+	appendSpan(&e.w, f, first)
 	g := e.group(f)
 	if g.n == 0 {
 		e.bytes += g.begin()
@@ -145,6 +150,7 @@ func (e *Encoder) AppendRequest(dst []byte) []byte {
 // grew past 1 MiB, or past 4 MiB together, are left to the collector.
 func (e *Encoder) Reset() {
 	e.spans, e.bytes, e.lastSize = 0, 0, 0
+	e.filled = ended.Span{} // holds what the last one held
 	scopes, buffers := 0, 0
 	for _, r := range e.resources {
 		for _, g := range r.scopes {

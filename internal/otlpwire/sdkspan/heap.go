@@ -19,6 +19,7 @@ const (
 	keyValueBytes = int(unsafe.Sizeof(attribute.KeyValue{}))
 	eventBytes    = int(unsafe.Sizeof(sdktrace.Event{}))
 	linkBytes     = int(unsafe.Sizeof(sdktrace.Link{}))
+	moreBytes     = int(unsafe.Sizeof(ended.More{}))
 	// memberBytes is a member of a trace state: two strings.
 	memberBytes = 2 * int(unsafe.Sizeof(""))
 )
@@ -38,15 +39,26 @@ type Gist struct {
 // GistOf looks at a span that has ended; ok tells whether it is sampled, and
 // if not, nothing else is said of it. It does not allocate.
 func GistOf(s sdktrace.ReadOnlySpan) (g Gist, ok bool) {
-	f, holder := see(s)
-	if f == nil {
-		return foreignGist(s)
+	f, l := see(s)
+	switch {
+	case f != nil:
+		return gist(f)
+	case l != nil:
+		return lightGist(l)
 	}
-	g, ok = gist(f)
-	if holder != nil {
-		g.Heap += holder.UnseenHeap()
+	return foreignGist(s)
+}
+
+// lightGist looks at no attribute: the holder knows what they hold.
+func lightGist(l *ended.Light) (g Gist, ok bool) {
+	if !l.SpanContext.IsSampled() {
+		return Gist{}, false
 	}
-	return g, ok
+	n := l.Bytes + len(l.Name) + len(l.Status.Description) + heapOfTraceState(l.SpanContext.TraceState())
+	if l.More != nil {
+		n += moreBytes + heapOfAttributes(l.More.Attributes) + heapOfEvents(l.More.Events) + heapOfLinks(l.More.Links)
+	}
+	return Gist{Heap: n, Failed: l.Status.Code == codes.Error}, true
 }
 
 // foreignGist reads no more than gist looks at. It is apart from GistOf for its
@@ -72,13 +84,21 @@ func heap(f *ended.Span) int {
 	n := snapshotBytes + len(f.Name) + len(f.Status.Description)
 	n += heapOfAttributes(f.Attributes)
 	n += heapOfTraceState(f.SpanContext.TraceState())
-	n += cap(f.Events) * eventBytes
-	for i := range f.Events {
-		n += len(f.Events[i].Name) + heapOfAttributes(f.Events[i].Attributes)
+	return n + heapOfEvents(f.Events) + heapOfLinks(f.Links)
+}
+
+func heapOfEvents(events []sdktrace.Event) int {
+	n := cap(events) * eventBytes
+	for i := range events {
+		n += len(events[i].Name) + heapOfAttributes(events[i].Attributes)
 	}
-	n += cap(f.Links) * linkBytes
-	for i := range f.Links {
-		n += heapOfTraceState(f.Links[i].SpanContext.TraceState()) + heapOfAttributes(f.Links[i].Attributes)
+	return n
+}
+
+func heapOfLinks(links []sdktrace.Link) int {
+	n := cap(links) * linkBytes
+	for i := range links {
+		n += heapOfTraceState(links[i].SpanContext.TraceState()) + heapOfAttributes(links[i].Attributes)
 	}
 	return n
 }

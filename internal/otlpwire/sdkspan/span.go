@@ -19,8 +19,9 @@ const (
 	flagRemote      = 0x200
 )
 
-// appendSpan writes f as a field of ScopeSpans, its fields in reverse.
-func appendSpan(w *otlpwire.Writer, f *ended.Span) {
+// appendSpan writes f as a field of ScopeSpans, its fields in reverse. The first
+// attributes may be encoded already.
+func appendSpan(w *otlpwire.Writer, f *ended.Span, first ended.Attributes) {
 	end := w.Len()
 	w.Fixed32(field.SpanFlags, flags(f.SpanContext.TraceFlags(), &f.Parent))
 	appendStatus(w, &f.Status)
@@ -30,6 +31,7 @@ func appendSpan(w *otlpwire.Writer, f *ended.Span) {
 	appendEvents(w, f.Events)
 	w.Uint(field.SpanDroppedAttributes, count(f.DroppedAttributeCount))
 	w.KeyValues(field.SpanAttributes, f.Attributes)
+	w.Fields(first)
 	w.Fixed64(field.SpanEnd, unixNano(f.EndTime))
 	w.Fixed64(field.SpanStart, unixNano(f.StartTime))
 	w.Uint(field.SpanKind, kind(f.SpanKind))
