@@ -15,42 +15,54 @@ const other = "_OTHER"
 // that is in use never changes, and a new key has the whole map copied. It holds
 // limit keys, and those that fold gives for the keys beyond.
 type table[K comparable, V any] struct {
-	known atomic.Pointer[map[K]V]
-	limit int
-	fold  func(K) K
-	build func(K) V
+	latest atomic.Pointer[entry[K, V]] // mostly, what was asked for is asked for again
+	known  atomic.Pointer[map[K]*entry[K, V]]
+	limit  int
+	fold   func(K) K
+	build  func(K) V
 
 	mu sync.Mutex // held while a key is added
 }
 
+// entry never changes.
+type entry[K comparable, V any] struct {
+	key    K
+	series V
+}
+
 func newTable[K comparable, V any](limit int, fold func(K) K, build func(K) V) *table[K, V] {
 	t := &table[K, V]{limit: limit, fold: fold, build: build}
-	t.known.Store(&map[K]V{})
+	t.known.Store(&map[K]*entry[K, V]{})
 	return t
 }
 
 func (t *table[K, V]) get(k K) V {
-	if v, ok := (*t.known.Load())[k]; ok {
-		return v
+	if e := t.latest.Load(); e != nil && e.key == k {
+		return e.series
 	}
-	return t.add(k)
+	e, ok := (*t.known.Load())[k]
+	if !ok {
+		e = t.add(k)
+	}
+	t.latest.Store(e)
+	return e.series
 }
 
-func (t *table[K, V]) add(k K) V {
+func (t *table[K, V]) add(k K) *entry[K, V] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known := *t.known.Load()
 	if len(known) >= t.limit {
 		k = t.fold(k)
 	}
-	if v, ok := known[k]; ok {
-		return v
+	if e, ok := known[k]; ok {
+		return e
 	}
-	v := t.build(k)
+	e := &entry[K, V]{key: k, series: t.build(k)}
 	grown := maps.Clone(known)
-	grown[k] = v
+	grown[k] = e
 	t.known.Store(&grown)
-	return v
+	return e
 }
 
 // mostLabel is the longest value of a label, in bytes.
