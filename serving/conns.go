@@ -28,8 +28,7 @@ type conns struct {
 type connection struct {
 	timed
 
-	conns *conns
-	end   context.CancelFunc // ends the contexts of its requests
+	end context.CancelFunc // ends the contexts of its requests
 
 	current atomic.Pointer[exchange] // whose handler runs on its goroutine; nil: none
 	broken  atomic.Bool              // the client sends no more
@@ -42,7 +41,7 @@ type connection struct {
 	moved   atomic.Int64 // the beat in which the client last took something
 	http2   atomic.Bool
 
-	// Guarded by conns.mu.
+	mu      sync.Mutex
 	fresh   bool // has not sent a request
 	active  bool // net/http is busy with at least one request
 	retired bool // to be closed when it is idle
@@ -56,20 +55,17 @@ func (s *conns) onState(c net.Conn, state http.ConnState) {
 	if !is {
 		return // it came by a listener of somebody else's
 	}
+	if state == http.StateActive || state == http.StateIdle {
+		conn.turn(state)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	conn.fresh, conn.active = state == http.StateNew, state == http.StateActive
+	conn.turn(state)
 	switch state {
-	case http.StateActive:
-		conn.left.Store(0)
 	case http.StateNew:
 		if s.closed {
 			_ = c.Close() // it has carried nothing
-		}
-	case http.StateIdle: // the response is with the kernel
-		if conn.retired {
-			conn.over.Store(true)
-			_ = c.Close() // nothing was to follow
 		}
 	case http.StateClosed:
 		delete(s.open, conn)
@@ -80,6 +76,21 @@ func (s *conns) onState(c net.Conn, state http.ConnState) {
 	}
 }
 
+// turn has c be in state. It is called twice for each request, and so takes no lock
+// that others take as often.
+func (c *connection) turn(state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fresh, c.active = state == http.StateNew, state == http.StateActive
+	switch {
+	case state == http.StateActive:
+		c.left.Store(0)
+	case state == http.StateIdle && c.retired: // the response is with the kernel
+		c.over.Store(true)
+		_ = c.Close() // nothing was to follow
+	}
+}
+
 // closeFresh closes the connections without a request, and those that come
 // after.
 func (s *conns) closeFresh() {
@@ -87,9 +98,11 @@ func (s *conns) closeFresh() {
 	defer s.mu.Unlock()
 	s.closed = true
 	for conn := range s.open {
+		conn.mu.Lock()
 		if conn.fresh {
 			_ = conn.Close() // it has carried nothing
 		}
+		conn.mu.Unlock()
 	}
 }
 
@@ -99,9 +112,7 @@ func (s *conns) hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for conn := range s.open {
-		if conn.active && conn.ongoing.Load() == 0 {
-			conn.hurryLocked()
-		}
+		conn.hurry(func() bool { return true })
 	}
 }
 
@@ -110,16 +121,20 @@ func (s *conns) hurryLate(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for conn := range s.open {
-		if conn.active && conn.ongoing.Load() == 0 && late(&conn.left, now) {
-			conn.hurryLocked()
-		}
+		conn.hurry(func() bool { return late(&conn.left, now) })
 	}
 }
 
-// hurryLocked has net/http end the response that it is finishing: it does not
-// wait for the rest of the body any more, and has cutGrace to send what it has.
-// The streams of HTTP/2 can not be told apart here, and none of them moves.
-func (c *connection) hurryLocked() {
+// hurry has net/http end the response that it is finishing, if it is, and if that
+// is asked for: it does not wait for the rest of the body any more, and has cutGrace
+// to send what it has. The streams of HTTP/2 can not be told apart here, and none of
+// them moves.
+func (c *connection) hurry(asked func() bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.active || c.ongoing.Load() > 0 || !asked() {
+		return
+	}
 	if c.http2.Load() || c.retired {
 		_ = c.Close() // its deadlines were set before, in vain
 		return
@@ -146,10 +161,7 @@ func (s *conns) onContext(ctx context.Context, c net.Conn) context.Context {
 }
 
 // listener makes connections of those that it accepts.
-type listener struct {
-	net.Listener
-	conns *conns
-}
+type listener struct{ net.Listener }
 
 // Accept implements [net.Listener].
 func (l listener) Accept() (net.Conn, error) {
@@ -157,7 +169,7 @@ func (l listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &connection{timed: timed{Conn: c}, conns: l.conns}, nil
+	return &connection{timed: timed{Conn: c}}, nil
 }
 
 // Read implements [net.Conn]. net/http reads while a handler runs, to see the
@@ -293,7 +305,7 @@ func retire(r *http.Request) {
 		return
 	}
 	c.hurried.Store(true)
-	c.conns.mu.Lock()
-	defer c.conns.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.retired = true
 }

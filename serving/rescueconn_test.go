@@ -39,7 +39,7 @@ func (r *rig) oddClient(says string, resets bool) *oddConn {
 	}
 	l := &only{conns: make(chan net.Conn, 1)}
 	l.conns <- c
-	go func() { _ = r.server.http.Serve(listener{l, r.server.conns}) }() // ends by Shutdown
+	go func() { _ = r.server.http.Serve(listener{l}) }() // ends by Shutdown
 	return c
 }
 

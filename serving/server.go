@@ -252,7 +252,7 @@ func (s *Server) Start(ctx context.Context) error {
 
 func (s *Server) serve(l net.Listener) {
 	defer close(s.ended)
-	err := s.http.Serve(listener{l, s.conns})
+	err := s.http.Serve(listener{l})
 	if errors.Is(err, http.ErrServerClosed) {
 		s.end(nil)
 		return

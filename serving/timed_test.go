@@ -421,7 +421,7 @@ func serveBubble(t *testing.T, cfg Config, h http.Handler) net.Conn {
 	client, server := net.Pipe()
 	l := &only{conns: make(chan net.Conn, 1)}
 	l.conns <- server
-	go func() { _ = s.http.Serve(listener{l, s.conns}) }() // ends by Shutdown
+	go func() { _ = s.http.Serve(listener{l}) }() // ends by Shutdown
 	t.Cleanup(func() {
 		_ = client.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
