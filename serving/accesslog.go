@@ -118,9 +118,9 @@ func (p *proxy) record(x *exchange) {
 		Status:  x.status,
 		Failed:  tracing.ProxyResult{StatusCode: x.status, Err: x.err}.Failed(x.protocol),
 		Latency: took,
-		Span:    x.span,
+		Span:    x.within.Context(),
 	})
-	ctx, level := x.ctx, x.level()
+	ctx, level := x.resp.ctx, x.level() // with the proxy span
 	if ctx == nil {
 		ctx = context.WithoutCancel(x.r.Context())
 	}
@@ -129,7 +129,7 @@ func (p *proxy) record(x *exchange) {
 	}
 	e := entry{
 		method: method, status: x.status, took: took,
-		client: x.r.RemoteAddr, requestID: x.request.ID, replica: x.replica, err: x.err,
+		client: x.r.RemoteAddr, requestID: x.request.ID, replica: x.place.uniqueID(), err: x.err,
 	}
 	if x.route == nil {
 		e.path = x.r.URL.Path

@@ -197,7 +197,7 @@ func (p *grpcProxy) dispatch(ctx context.Context, c *rpc) error {
 	if err != nil {
 		return err
 	}
-	c.replica = place.replica().UniqueID
+	c.replica = place.uniqueID()
 	c.routed, c.place, c.done = routed, place, make(chan outcome, 2)
 	p.watch.add(&c.watched, nil, c.done)
 	defer p.watch.remove(&c.watched)

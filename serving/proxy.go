@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -134,19 +132,16 @@ type exchange struct {
 	within  tracing.ProxySpan
 
 	// What the access log tells.
-	arrived  time.Duration     // by clock
-	protocol tracing.Protocol  // HTTP or WebSocket
-	route    *route            // nil: none matched
-	span     trace.SpanContext // of the proxy span; zero where it does not record
-	ctx      context.Context   // with the proxy span; nil without a route
-	replica  string            // unique id; empty until one took the request
-	status   int               // what the client was told, or 499
-	cut      bool              // whether its connection or stream was cut
-	err      error             // what ended it otherwise than by a response
+	arrived  time.Duration    // by clock
+	route    *route           // nil: none matched
+	status   int              // what the client was told, or 499
+	err      error            // what ended it otherwise than by a response
+	protocol tracing.Protocol // HTTP or WebSocket
+	cut      bool             // whether its connection or stream was cut
+	admitted bool             // counted by work
 
-	routed   context.Context // that of assign
-	place    assignment
-	admitted bool // counted by work
+	routed context.Context // that of assign
+	place  assignment      // zero until a replica took the request
 
 	// See rescue.go.
 	mu       sync.Mutex
@@ -176,7 +171,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	ctx = up.under(ctx)
 	defer up.release()
 	x.Context = p.tracing.Extract(ctx, r.Header)
-	x.ctx, x.within = p.tracing.StartProxy(x, tracing.ProxyStart{
+	ctx, x.within = p.tracing.StartProxy(x, tracing.ProxyStart{
 		Request:   &x.request,
 		Protocol:  x.protocol,
 		Method:    r.Method,
@@ -184,10 +179,9 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 
 		HTTPRequest: x.r,
 	})
-	x.span = x.within.Context()
-	x.resp.prepare(x.ctx, w, r, x.request.ID, x.route.prefix)
+	x.resp.prepare(ctx, w, r, x.request.ID, x.route.prefix)
 	x.resp.upgrade = up
-	err := p.dispatch(x.ctx, &x.resp, x, r)
+	err := p.dispatch(ctx, &x.resp, x, r)
 	if !x.rescued {
 		x.err = err
 		p.end(x)
@@ -221,7 +215,6 @@ func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *ht
 		}
 		return err
 	}
-	x.replica = a.replica().UniqueID
 	x.routed, x.place, x.call.x, x.call.r = routed, a, x, r
 	if r.ProtoMajor == 1 && resp.upgrade == nil && x.conn != nil {
 		return p.here(ctx, x)

@@ -14,7 +14,7 @@ import (
 )
 
 // phase says whose the response is. It only moves forward.
-type phase int
+type phase uint8
 
 const (
 	open     phase = iota // nobody has written yet
@@ -41,7 +41,7 @@ func (p phase) String() string {
 // for another protocol: see upgrade.go. It has no Unwrap, which would let a
 // handler write past the lock.
 type response struct {
-	ctx       context.Context
+	ctx       context.Context     // with the proxy span; nil without a route
 	conn      http.ResponseWriter // the connection's; guarded by mu once the handler runs
 	requestID [1]string           // as a header has it
 	request   *http.Request       // as the app sees it
@@ -53,13 +53,13 @@ type response struct {
 
 	mu      sync.Mutex
 	header  http.Header // the handler's own map, copied to conn as it begins
+	status  int         // what the handler has told the client; 0 while open
+	left    int64       // bytes of a declared Content-Length to come; -1: unknown
+	cause   error       // why the response was lost
 	phase   phase
-	status  int   // what the handler has told the client; 0 while open
-	left    int64 // bytes of a declared Content-Length to come; -1: unknown
-	informs bool  // a 1xx has put headers on conn
-	events  bool  // it is a stream of server-sent events,
-	line    bool  // of which the last line is whole
-	cause   error // why the response was lost
+	informs bool // a 1xx has put headers on conn
+	events  bool // it is a stream of server-sent events,
+	line    bool // of which the last line is whole
 }
 
 var (

@@ -210,8 +210,8 @@ func TestRefusalsAreOneSpan(t *testing.T) {
 	tp := provider(t, spans)
 	to := &target{app: "a", deployment: "D", router: seatedRouter(0, list), tracing: tp}
 	_, a, err := to.assign(t.Context(), tracing.RouterStart{})
-	if err != nil || a.replica().UniqueID != "r2" {
-		t.Errorf("assigned to %v, %v; want r2", a.replica(), err)
+	if err != nil || a.uniqueID() != "r2" {
+		t.Errorf("assigned to %v, %v; want r2", a.uniqueID(), err)
 	}
 	if diff := cmp.Diff([]string{"route_to_replica"}, digests(spans.take(t, 1))); diff != "" {
 		t.Errorf("spans (-want +got):\n%s", diff)

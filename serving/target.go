@@ -79,4 +79,10 @@ func (a assignment) run(ctx context.Context, c call) error {
 // cut is closed when the replica can wait for the call no longer.
 func (a assignment) cut() <-chan struct{} { return a.member.runner.cut() }
 
-func (a assignment) replica() ReplicaID { return a.member.runner.id() }
+// uniqueID is the replica's; empty for none.
+func (a assignment) uniqueID() string {
+	if a.member == nil {
+		return ""
+	}
+	return a.member.runner.id().UniqueID
+}

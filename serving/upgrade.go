@@ -140,11 +140,11 @@ var errLeft error = &causeError{ErrSocketClosed.Error(), ErrSocketClosed}
 
 // socket is the connection that the handler has taken over, or nil.
 func (p *response) socket() *socket.Conn {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.upgrade == nil {
 		return nil
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	return p.upgrade.socket
 }
 
