@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"net/http"
-
-	"github.com/google/uuid"
 )
 
 // headerRequestID carries a request's identity both ways. It is in canonical
@@ -38,12 +36,22 @@ func fitRequestID(id string) string {
 //
 // Source: https://www.rfc-editor.org/rfc/rfc9562#section-5.4
 func newRequestID() string {
-	var id uuid.UUID
+	var id [16]byte
 	binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
 	binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
 	id[6] = id[6]&0x0f | 0x40 // version 4
 	id[8] = id[8]&0x3f | 0x80 // the RFC's variant
-	return id.String()
+	const digits = "0123456789abcdef"
+	text := [36]byte{8: '-', 13: '-', 18: '-', 23: '-'}
+	at := 0
+	for _, b := range id {
+		if text[at] == '-' {
+			at++
+		}
+		text[at], text[at+1] = digits[b>>4], digits[b&0x0f]
+		at += 2
+	}
+	return string(text[:])
 }
 
 // validRequestID allows the characters of UUIDs, ULIDs, base64 and the ids of
