@@ -36,8 +36,12 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 	}
 	result := sdktrace.SamplingResult{Decision: sdktrace.RecordAndSample, Tracestate: parent.TraceState()}
 	if !inherits {
+		asked := ctx
+		if !parent.IsValid() && parent.TraceState().Len() == 0 {
+			asked = context.Background() // samplers look for the parent alone, each of them through all of ctx
+		}
 		result = p.sampler.ShouldSample(sdktrace.SamplingParameters{
-			ParentContext: ctx, TraceID: traceID, Name: family, Kind: kind, Links: links,
+			ParentContext: asked, TraceID: traceID, Name: family, Kind: kind, Links: links,
 		})
 	}
 	cfg := trace.SpanContextConfig{
