@@ -371,6 +371,7 @@ func TestTimedServer(t *testing.T) {
 						t.Fatalf("%q: %v", text, err)
 					}
 					body, err := io.ReadAll(resp.Body)
+					_ = resp.Body.Close()
 					if got := fmt.Sprintf("%d %s", resp.StatusCode, body); got != want || err != nil {
 						t.Errorf("%q: %q, %v, want %q", text, got, err, want)
 					}
@@ -388,7 +389,7 @@ func TestTimedServer(t *testing.T) {
 				ask("", "200 ")
 				began := time.Now()
 				_, _ = io.WriteString(client, c.last)
-				if c.why == context.Canceled { //nolint:errorlint // the very same
+				if c.why == context.Canceled {
 					time.AfterFunc(c.ends, func() { _ = client.Close() })
 				}
 				_, _ = io.ReadAll(in)
