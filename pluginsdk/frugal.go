@@ -1,7 +1,9 @@
 package pluginsdk
 
 import (
+	"math"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -23,10 +25,10 @@ var ballast []byte
 const ballastBytes = 8 << 20
 
 // frugal sets the runtime up. A limit on memory, which would count the ballast,
-// and GOGC speak against it, GOMAXPROCS, in the environment or set by the plugin's own
-// code, against the processors.
+// speaks against it, and GOGC; GOMAXPROCS against the processors: in the
+// environment, or set by the plugin's own code before [Main].
 func frugal(env Env) *processors {
-	if env.lookup("GOGC") == "" && env.lookup("GOMEMLIMIT") == "" {
+	if env.lookup("GOGC") == "" && env.lookup("GOMEMLIMIT") == "" && collectorIsDefault() {
 		ballast = make([]byte, ballastBytes)
 	}
 	if env.lookup("GOMAXPROCS") != "" || runtime.GOMAXPROCS(0) == 1 || !procsAreDefault() {
@@ -39,6 +41,20 @@ func frugal(env Env) *processors {
 			runtime.GOMAXPROCS(1)
 		}
 	})
+}
+
+// collectorIsDefault tells whether there is no limit on memory and GOGC is Go's
+// own, which only setting it says.
+func collectorIsDefault() bool {
+	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
+		return false
+	}
+	const own = 100
+	set := debug.SetGCPercent(own)
+	if set != own {
+		debug.SetGCPercent(set)
+	}
+	return set == own
 }
 
 // procsAreDefault tells whether GOMAXPROCS is Go's own choice, and not one that the

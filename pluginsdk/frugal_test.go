@@ -2,6 +2,7 @@ package pluginsdk
 
 import (
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -113,4 +114,25 @@ func TestOwnGOMAXPROCSStays(t *testing.T) {
 	if p := frugal(Env{Environ: []string{"GOGC=100"}}); p != nil || runtime.GOMAXPROCS(0) != own {
 		t.Errorf("processors %v, GOMAXPROCS %d, want none and %d", p, runtime.GOMAXPROCS(0), own)
 	}
+}
+
+// TestOwnCollectorStays: so is what it has set of the collector.
+func TestOwnCollectorStays(t *testing.T) {
+	check := func(t *testing.T) {
+		t.Helper()
+		if frugal(Env{Environ: []string{"GOMAXPROCS=2"}}); ballast != nil {
+			t.Errorf("ballast of %d bytes, want none", len(ballast))
+		}
+	}
+	t.Run("limit", func(t *testing.T) {
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 40))
+		check(t)
+	})
+	t.Run("percent", func(t *testing.T) {
+		defer debug.SetGCPercent(debug.SetGCPercent(150))
+		check(t)
+		if now := debug.SetGCPercent(150); now != 150 {
+			t.Errorf("GOGC is %d, want 150", now)
+		}
+	})
 }
