@@ -92,8 +92,13 @@ func last(md metadata.MD, key string) string {
 }
 
 // handle is the [grpc.StreamHandler] of every call for an app.
-func (p *grpcProxy) handle(_ any, stream grpc.ServerStream) error {
+func (p *grpcProxy) handle(_ any, stream grpc.ServerStream) (err error) {
 	c := arrivedIn(stream.Context())
+	defer func() {
+		if v := recover(); v != nil { // grpc does not
+			err = p.statusOfRPC(c.id, survived(stream.Context(), p.access.log, v)).Err()
+		}
+	}()
 	c.proxy, c.stream, c.arrived = p, stream, time.Now()
 	c.id = fitRequestID(last(c.md, metaRequestID))
 	c.giveBackID()

@@ -116,6 +116,9 @@ var errNotReturned = status.Error(codes.Internal, textInternal)
 func (c *rpc) work() {
 	err := errGoexit
 	defer func() {
+		if v := recover(); v != nil {
+			err = survived(c.ctx, c.proxy.access.log, v)
+		}
 		c.done <- outcome{err: err} // the slot is free: the client may come back at once
 		c.proxy.work.handlerDone()
 	}()

@@ -442,7 +442,7 @@ func TestGRPCClientGoneBeforeItsContextEnds(t *testing.T) {
 				c := &rpc{stream: doneStream{ctx: ctx}, method: &rpcMethod{}, arrived: time.Now()}
 				handlers := c.begin(0)
 				defer c.release()
-				if _, err := c.end(handlers, operation(c)); err != ErrClientGone { //nolint:errorlint // the very same
+				if _, err := c.end(handlers, operation(c)); err != ErrClientGone {
 					t.Errorf("the call was ended by %v, want %v", err, ErrClientGone)
 				}
 			})

@@ -251,6 +251,9 @@ func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *ht
 func (x *exchange) work() {
 	err := errGoexit
 	defer func() {
+		if v := recover(); v != nil {
+			err = survived(x.resp.ctx, x.proxy.access.log, v)
+		}
 		x.done <- outcome{err: err} // the slot is free: the client may come back at once
 		x.proxy.work.handlerDone()
 	}()

@@ -77,6 +77,11 @@ func (x *exchange) rescue(cause error) {
 	x.rescuing = done
 	x.mu.Unlock()
 	defer close(done)
+	defer func() {
+		if v := recover(); v != nil { // net/http would have recovered on its own goroutine
+			_ = survived(x.resp.ctx, x.proxy.access.log, v) // the request is over
+		}
+	}()
 	found, complete := x.resp.take(cause)
 	if found == ended {
 		return // it is about to return
@@ -89,14 +94,15 @@ func (x *exchange) rescue(cause error) {
 }
 
 // finish does, for the reason why, what is otherwise done as the handler's
-// goroutine goes back to net/http, and closes the connection.
+// goroutine goes back to net/http, and closes the connection: all of it, though
+// the user's log or span processors panic.
 func (x *exchange) finish(why error) {
 	x.rescued = true
+	defer x.proxy.work.requestDone()
+	defer func() { x.hangUp(x.sendOff()) }()
+	defer x.proxy.record(x) // before the client has its answer, as always
 	x.resp.abandon(why)
 	x.proxy.end(x)
-	x.proxy.record(x) // before the client has its answer, as always
-	x.hangUp(x.sendOff())
-	x.proxy.work.requestDone()
 }
 
 // returned is called when the handler has. No rescue follows, and one that has

@@ -212,7 +212,7 @@ func (s *Server) newHTTPServer(base context.Context, h http.Handler) *http.Serve
 		MaxHeaderBytes:    s.cfg.MaxHeaderBytes,
 		ConnState:         s.conns.onState,
 		ConnContext:       s.conns.onContext,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(unbreakable{s.log.Handler()}, slog.LevelWarn),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		Protocols:         protocols,
 		HTTP2:             &http.HTTP2Config{WriteByteTimeout: max(0, s.cfg.StallTimeout)},

@@ -1,0 +1,188 @@
+package serving
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+)
+
+// breakable is a user's log and a span processor that panic once armed.
+type breakable struct {
+	slog.Handler
+	sdktrace.SpanProcessor
+
+	lines *lineLog
+	at    atomic.Value // the message of the lines that panic
+	all   atomic.Bool  // lines
+	spans atomic.Bool  // as they end
+}
+
+func newBreakable() *breakable {
+	b := &breakable{SpanProcessor: newSpanLog(), lines: newLineLog()}
+	b.Handler = slog.NewJSONHandler(b.lines, nil)
+	return b
+}
+
+func (b *breakable) mend() {
+	b.at.Store("")
+	b.all.Store(false)
+	b.spans.Store(false)
+}
+
+func (b *breakable) Enabled(ctx context.Context, level slog.Level) bool {
+	if b.all.Load() {
+		panic(errBoom)
+	}
+	return b.Handler.Enabled(ctx, level)
+}
+
+func (b *breakable) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == b.at.Load() {
+		panic(errBoom)
+	}
+	return b.Handler.Handle(ctx, r)
+}
+
+func (b *breakable) OnEnd(s sdktrace.ReadOnlySpan) {
+	if b.spans.Load() {
+		panic(errBoom)
+	}
+	b.SpanProcessor.OnEnd(s)
+}
+
+// serve serves the app with b. What is left when the test ends is a failure, as
+// always.
+func (b *breakable) serve(t *testing.T, cfg Config, app *App) *rig {
+	t.Helper()
+	r := &rig{t: t, access: b.lines, client: &http.Client{Transport: &http.Transport{}}}
+	cfg.HTTPAddr = "127.0.0.1:0"
+	var err error
+	r.server, err = New(cfg, []*App{app}, WithTracing(provider(t, b)), WithLogger(slog.New(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		b.mend()
+		r.client.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), patienceOfTests)
+		defer cancel()
+		if err := r.server.Shutdown(ctx); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+	})
+	return r
+}
+
+// idle waits until nothing is under way.
+func (r *rig) idle() {
+	r.t.Helper()
+	await(r.t, "all requests to be over", func() bool {
+		requests, handlers := r.server.work.counts()
+		return requests == 0 && handlers == 0
+	})
+}
+
+// TestPanicAtARescue of what is the user's and no handler: the client has its
+// answer, the process goes on, and nothing is counted as under way.
+func TestPanicAtARescue(t *testing.T) {
+	for name, arm := range map[string]func(*breakable){
+		"a line of the log":   func(b *breakable) { b.at.Store("request") },
+		"all of the log":      func(b *breakable) { b.all.Store(true) },
+		"a span's end":        func(b *breakable) { b.spans.Store(true) },
+		"the log and the end": func(b *breakable) { b.at.Store("request"); b.spans.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of it is the timeout, in which the handler has to be entered
+			leave := make(chan struct{})
+			b := newBreakable()
+			r := b.serve(t, Config{RequestTimeout: 20 * shortTimeout}, NewApp("a", NewDeployment("D",
+				http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+					arm(b)
+					<-leave
+				}))))
+			resp, err := http.ReadResponse(bufio.NewReader(r.dial("GET / HTTP/1.1\r\nHost: x\r\n\r\n")), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusRequestTimeout {
+				t.Errorf("status %d, error %v", resp.StatusCode, err)
+			}
+			_ = resp.Body.Close()
+			await(t, "the request to be over", func() bool { n, _ := r.server.work.counts(); return n == 0 })
+			if !b.all.Load() {
+				if line := b.lines.take(t, "panic around a handler", 1)[0]; line["panic"] != errBoom.Error() {
+					t.Errorf("line %v", line)
+				}
+			}
+			b.mend()
+			close(leave)
+			r.idle()
+		})
+	}
+}
+
+// TestPanicAroundAHandler that does not run on net/http's goroutine.
+func TestPanicAroundAHandler(t *testing.T) {
+	for name, arm := range map[string]func(*breakable){
+		"a line of the log": func(b *breakable) { b.at.Store("request") },
+		"a panic's line":    func(b *breakable) { b.at.Store("handler panicked") },
+		"all of the log":    func(b *breakable) { b.all.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBreakable()
+			r := b.serve(t, Config{}, NewApp("a", NewDeployment("D",
+				http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(errBoom) }))))
+			transport := &http.Transport{Protocols: new(http.Protocols)}
+			transport.Protocols.SetUnencryptedHTTP2(true)
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: transport}
+			arm(b)
+			for range 2 {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url("/"), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if resp, err := client.Do(req); err == nil {
+					_ = resp.Body.Close()
+				}
+			}
+			r.idle()
+		})
+	}
+}
+
+// TestPanicAroundAHandlerOfGRPC ends its call, and no more.
+func TestPanicAroundAHandlerOfGRPC(t *testing.T) {
+	for name, arm := range map[string]func(*breakable){
+		"a line of the log": func(b *breakable) { b.at.Store("request") },
+		"a panic's line":    func(b *breakable) { b.at.Store("handler panicked") },
+		"all of the log":    func(b *breakable) { b.all.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := NewDeployment("D", nil)
+			pb.RegisterTestServiceServer(d, testService{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+				panic(errBoom)
+			}})
+			b := newBreakable()
+			r := b.serve(t, Config{GRPC: GRPCConfig{Addr: "127.0.0.1:0"}}, NewApp("a", d))
+			stub := pb.NewTestServiceClient(dialGRPC(t, r.server.GRPCAddr().String()))
+			arm(b)
+			for range 2 {
+				if _, err := stub.UnaryCall(patient(t), &pb.SimpleRequest{}); told(err) != "INTERNAL: Internal server error." {
+					t.Errorf("client was told %v", err)
+				}
+			}
+			r.idle()
+		})
+	}
+}
