@@ -52,11 +52,20 @@ func (a *attributes) serveFlag(ray, stable string, value bool) {
 	}
 }
 
-// identity adds what all families begin with.
-func (a *attributes) identity(requestID, deployment, app string) {
+// requestID adds what all families begin with.
+func (a *attributes) requestID(id string) {
 	if a.serve.ray() { // in every mode, serve.request_id says the same
-		a.text(semconv.RequestID, requestID)
+		a.text(semconv.RequestID, id)
 	}
+}
+
+// like adds all of a shape.
+func (a *attributes) like(s *spanShape) {
+	a.all, a.odd = append(a.all, s.all...), a.odd || s.odd
+}
+
+// owner adds what is called.
+func (a *attributes) owner(deployment, app string) {
 	a.serveText(semconv.Deployment, semconv.ServeDeployment, deployment)
 	a.serveText(semconv.App, semconv.ServeApp, app)
 }

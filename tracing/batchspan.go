@@ -42,8 +42,7 @@ func (p *Provider) StartBatch(members []context.Context, s BatchStart) (context.
 		return ctx, BatchSpan{}
 	}
 	req := RequestFromContext(ctx)
-	attrs := span.attributes()
-	attrs.insideReplica(req, semconv.SpanBatch, s.Name)
+	attrs := span.insideReplica(req, semconv.SpanBatch, s.Name)
 	if req != nil {
 		attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, req.ModelID)
 	}

@@ -26,8 +26,7 @@ func (p *Provider) StartModelLoad(ctx context.Context, modelID string) (context.
 	if span == nil {
 		return ctx, ModelLoadSpan{}
 	}
-	attrs := span.attributes()
-	attrs.insideReplica(RequestFromContext(ctx), semconv.SpanModelLoad, modelID)
+	attrs := span.insideReplica(RequestFromContext(ctx), semconv.SpanModelLoad, modelID)
 	attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, modelID)
 	attrs.set()
 	return ctx, ModelLoadSpan{span: span}
@@ -41,19 +40,23 @@ func (s ModelLoadSpan) Context() trace.SpanContext { return s.span.context() }
 // will not be.
 func (s ModelLoadSpan) End(err error) { endInternal(s.span, err) }
 
-// insideReplica names the span of work that a request causes inside a replica,
-// and adds what the families of such work share. Outside of a request, where
-// req is nil, the name lacks the deployment.
-func (a *attributes) insideReplica(req *Request, family, last string) {
+// insideReplica begins the span of work that a request causes inside a replica,
+// with what the families of such work share. Outside of a request, where req is
+// nil, the name lacks the deployment.
+func (s *span) insideReplica(req *Request, family, last string) attributes {
 	name := family + " " + last
 	if req != nil {
 		name = family + " " + req.Deployment + " " + last
-		a.identity(req.ID, req.Deployment, req.App)
+	}
+	a := s.begin(name)
+	if req != nil {
+		a.requestID(req.ID)
+		a.owner(req.Deployment, req.App)
 		a.replica(req.Component)
 	}
-	a.span.SetName(name)
 	a.text(semconv.ResourceName, name)
 	a.stamp(req)
+	return a
 }
 
 // endInternal ends a span of kind INTERNAL.

@@ -31,7 +31,7 @@ type Provider struct {
 	propagator propagation.TextMapPropagator
 	jobID      string
 	naming     naming // zero when off
-	names      spanNames
+	shapes     spanShapes
 	// inherits: a span whose parent is valid and not sampled is not sampled,
 	// without asking the sampler.
 	inherits bool

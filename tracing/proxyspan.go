@@ -131,31 +131,39 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 		return ctx, ProxySpan{}
 	}
 	ps := ProxySpan{span: span, protocol: s.Protocol, method: s.Method, route: s.Request.Route}
-	var name string
-	method := s.Method
+	kind := spanKind{family: family, deployment: s.Request.Deployment, app: s.Request.App, method: s.Method, protocol: s.Protocol}
 	switch s.Protocol {
 	case GRPC:
-		name = p.names.of(family, s.Request.Deployment, method)
 	case WebSocket:
-		method = semconv.MethodWebSocket
-		name = p.names.of(family, s.Request.Deployment, method, ps.route)
+		kind.method, kind.route = semconv.MethodWebSocket, ps.route
 	default:
-		method = semconv.Method(method)
-		name = p.names.of(family, s.Request.Deployment, method, ps.route)
+		kind.method, kind.route = semconv.Method(s.Method), ps.route
 	}
-	span.SetName(name)
-	attrs := span.attributes()
-	attrs.identity(s.Request.ID, s.Request.Deployment, s.Request.App)
-	attrs.serveText(semconv.RequestType, semconv.ServeRequestType, s.Protocol.String())
-	attrs.text(semconv.ResourceName, name)
+	shape := p.shapes.of(p.naming, kind, drawProxy)
+	attrs := span.begin(shape.name)
+	attrs.requestID(s.Request.ID)
+	attrs.like(shape)
 	if s.Protocol.overHTTP() {
-		attrs.serveText(semconv.RequestMethod, semconv.ServeRequestMethod, method)
 		attrs.serveText(semconv.RequestRoutePath, semconv.ServeRequestRoutePath, s.RoutePath)
 	}
 	attrs.edge(ctx, s)
 	attrs.stamp(s.Request)
 	attrs.set()
 	return ctx, ps
+}
+
+func drawProxy(a *attributes, k spanKind) string {
+	name := k.family + " " + k.deployment + " " + k.method
+	if k.protocol.overHTTP() {
+		name += " " + k.route
+	}
+	a.owner(k.deployment, k.app)
+	a.serveText(semconv.RequestType, semconv.ServeRequestType, k.protocol.String())
+	a.text(semconv.ResourceName, name)
+	if k.protocol.overHTTP() {
+		a.serveText(semconv.RequestMethod, semconv.ServeRequestMethod, k.method)
+	}
+	return name
 }
 
 // Recording says whether the span records; for work that only a recorded span

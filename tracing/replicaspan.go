@@ -58,19 +58,23 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 	if s.CallMethod == "" {
 		s.CallMethod = semconv.DefaultCallMethod
 	}
-	name := p.names.of(semconv.SpanReplica, r.Deployment, s.CallMethod)
-	span.SetName(name)
-	attrs := span.attributes()
-	attrs.identity(r.ID, r.Deployment, r.App)
-	attrs.serveText(semconv.CallMethod, semconv.ServeCallMethod, s.CallMethod)
-	attrs.serveText(semconv.Route, semconv.ServeRoute, r.Route)
-	attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, r.ModelID)
-	attrs.serveFlag(semconv.IsStreaming, semconv.ServeIsStreaming, s.Streaming || s.Protocol.overHTTP())
-	attrs.text(semconv.ResourceName, name)
+	shape := p.shapes.of(p.naming, spanKind{
+		family: semconv.SpanReplica, deployment: r.Deployment, app: r.App, method: s.CallMethod, route: r.Route,
+		modelID: r.ModelID, protocol: s.Protocol, streaming: s.Streaming,
+	}, drawReplica)
+	attrs := span.begin(shape.name)
+	attrs.requestID(r.ID)
+	attrs.like(shape)
 	attrs.replica(r.Component)
 	attrs.stamp(r)
 	attrs.set()
 	return ctx, ReplicaSpan{span: span, start: s}
+}
+
+func drawReplica(a *attributes, k spanKind) string {
+	name := k.called(a)
+	a.text(semconv.ResourceName, name)
+	return name
 }
 
 // Recording says whether the span records; for work that only a recorded span

@@ -83,20 +83,35 @@ func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Cont
 	if req != nil {
 		id, rs.route, rs.rpcMethod = req.ID, req.Route, req.rpcMethod
 	}
-	name := p.names.of(semconv.SpanRouter, s.Deployment, s.CallMethod)
-	span.SetName(name)
-	attrs := span.attributes()
-	attrs.identity(id, s.Deployment, s.App)
-	attrs.serveText(semconv.CallMethod, semconv.ServeCallMethod, s.CallMethod)
-	attrs.serveText(semconv.Route, semconv.ServeRoute, rs.route)
-	attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, s.ModelID)
-	attrs.serveFlag(semconv.IsStreaming, semconv.ServeIsStreaming, s.Streaming || s.Protocol.overHTTP())
-	attrs.serveFlag(semconv.IsHTTPRequest, semconv.ServeIsHTTPRequest, s.Protocol.overHTTP())
-	attrs.serveFlag(semconv.IsGRPCRequest, semconv.ServeIsGRPCRequest, s.Protocol == GRPC)
-	attrs.text(semconv.ResourceName, name)
+	shape := p.shapes.of(p.naming, spanKind{
+		family: semconv.SpanRouter, deployment: s.Deployment, app: s.App, method: s.CallMethod, route: rs.route,
+		modelID: s.ModelID, protocol: s.Protocol, streaming: s.Streaming,
+	}, drawRouter)
+	attrs := span.begin(shape.name)
+	attrs.requestID(id)
+	attrs.like(shape)
 	attrs.stamp(req)
 	attrs.set()
 	return ctx, rs
+}
+
+func drawRouter(a *attributes, k spanKind) string {
+	name := k.called(a)
+	a.serveFlag(semconv.IsHTTPRequest, semconv.ServeIsHTTPRequest, k.protocol.overHTTP())
+	a.serveFlag(semconv.IsGRPCRequest, semconv.ServeIsGRPCRequest, k.protocol == GRPC)
+	a.text(semconv.ResourceName, name)
+	return name
+}
+
+// called adds what router and replica spans both say of the method that is called,
+// and gives their name.
+func (k spanKind) called(a *attributes) (name string) {
+	a.owner(k.deployment, k.app)
+	a.serveText(semconv.CallMethod, semconv.ServeCallMethod, k.method)
+	a.serveText(semconv.Route, semconv.ServeRoute, k.route)
+	a.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, k.modelID)
+	a.serveFlag(semconv.IsStreaming, semconv.ServeIsStreaming, k.streaming || k.protocol.overHTTP())
+	return k.family + " " + k.deployment + " " + k.method
 }
 
 // Context returns the span's context; zero where it does not record.

@@ -53,10 +53,27 @@ var (
 	_ ended.Holder           = (*span)(nil)
 )
 
+// begin names a span that has just been started, and is attributes. With limits
+// that ours may pass, or with attributes of a processor that ours may have to
+// replace, the order in which all are set counts.
+func (s *span) begin(name string) attributes {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setNameLocked(name)
+	if s.beside && len(s.theirsLocked()) > 0 {
+		s.beside = false
+	}
+	return s.attributesLocked()
+}
+
 // attributes gives what there is to add to, for set. Nobody else may be at it.
 func (s *span) attributes() attributes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.attributesLocked()
+}
+
+func (s *span) attributesLocked() attributes {
 	return attributes{span: s, naming: s.provider.naming, all: s.is.Attributes, odd: s.odd}
 }
 

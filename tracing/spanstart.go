@@ -58,7 +58,13 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 	s := newSpan(room)
 	s.provider, s.beside = p, p.roomy
 	// One by one: a literal of them all would be copied, with what it leaves empty.
-	s.is.Name, s.is.SpanKind, s.is.StartTime = family, kind, time.Now()
+	s.is.Name, s.is.SpanKind = family, kind
+	of, ours := outer.(*span)
+	if ours { // one clock is read instead of two, and they agree
+		s.is.StartTime = of.is.StartTime.Add(time.Since(of.is.StartTime))
+	} else {
+		s.is.StartTime = time.Now()
+	}
 	s.is.SpanContext, s.is.Parent = trace.NewSpanContext(cfg), parent
 	s.is.Origin = &p.origin
 	started := ctx
@@ -69,11 +75,10 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 	} else if counts(outer) {
 		p.tracer.Start(ctx, family) // does not record, but is counted
 	}
-	if of, ours := outer.(*span); ours {
+	if ours {
 		of.addChild()
 	}
 	p.pipeline.onStart(ctx, s)
-	s.heedAttributes()
 	return trace.ContextWithSpan(started, s), s
 }
 
@@ -135,16 +140,6 @@ func (s *span) beginLocked(ctx decided, links []trace.Link) context.Context {
 	inner.SetStatus(s.is.Status.Code, s.is.Status.Description)
 	s.ReadWriteSpan, _ = inner.(sdktrace.ReadWriteSpan) // the decision is to record
 	return started
-}
-
-// heedAttributes: with limits that ours may pass, or with attributes of a
-// processor that ours may have to replace, the order in which all are set counts.
-func (s *span) heedAttributes() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ReadWriteSpan != nil && len(s.ReadWriteSpan.Attributes()) > 0 {
-		s.beside = false
-	}
 }
 
 // decided is the context that a span of the SDK's is started with behind one of

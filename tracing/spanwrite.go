@@ -64,6 +64,10 @@ func (s *span) RecordError(err error, opts ...trace.EventOption) {
 func (s *span) SetName(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.setNameLocked(name)
+}
+
+func (s *span) setNameLocked(name string) {
 	switch {
 	case s.over.Load():
 	case s.ReadWriteSpan != nil:

@@ -1,0 +1,55 @@
+package tracing
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+
+	"github.com/servetrace/servetrace/internal/ended"
+)
+
+// spanShape is what spans have in common that are started alike: the name, and most
+// of the attributes.
+type spanShape struct {
+	spanKind
+
+	name string
+	all  ended.Attributes
+	odd  bool // some text of all is not valid UTF-8
+}
+
+// spanKind is what a shape is made of.
+type spanKind struct {
+	family, deployment, app string
+	method, route, modelID  string
+	protocol                Protocol
+	streaming               bool
+}
+
+// spanShapes keeps the shapes of spans started lately. There are few, for they are
+// made of what an application shows, and to put one together costs as much as all
+// else that a span's start does. Where there are many after all, or long ones, each
+// is made anew.
+type spanShapes [64]atomic.Pointer[spanShape]
+
+// longestShape is of what is kept, in bytes: clients of gRPC choose their methods.
+const longestShape = 1 << 10
+
+var spanShapesSeed = maphash.MakeSeed()
+
+// of gives the shape of a kind, which draw makes: it adds the attributes, and gives
+// the name.
+func (c *spanShapes) of(n naming, k spanKind, draw func(a *attributes, k spanKind) (name string)) *spanShape {
+	sum := maphash.String(spanShapesSeed, k.deployment) + 3*maphash.String(spanShapesSeed, k.method) +
+		5*maphash.String(spanShapesSeed, k.route) + uint64(len(k.family))
+	slot := &c[sum%uint64(len(c))]
+	if s := slot.Load(); s != nil && s.spanKind == k {
+		return s
+	}
+	a := attributes{naming: n}
+	name := draw(&a, k)
+	s := &spanShape{spanKind: k, name: name, all: a.all, odd: a.odd}
+	if k.modelID == "" && len(name)+len(s.all) <= longestShape { // of models there may be thousands
+		slot.Store(s)
+	}
+	return s
+}

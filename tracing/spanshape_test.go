@@ -1,0 +1,51 @@
+package tracing
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Shapes are right however many there are, which is more than are kept.
+func TestSpanShapesConcurrentSafe(t *testing.T) {
+	var shapes spanShapes
+	naming := Config{Semconv: SemconvDup}.newNaming()
+	draws := []func(*attributes, spanKind) string{drawProxy, drawRouter, drawReplica}
+	check := func(k spanKind) {
+		draw := draws[len(k.family)%len(draws)]
+		want := attributes{naming: naming}
+		name := draw(&want, k)
+		got := shapes.of(naming, k, draw)
+		if got.name != name || got.odd != want.odd || !bytes.Equal(got.all, want.all) {
+			t.Errorf("%+v: name %q, odd %t, attributes %q, want %q, %t, %q", k, got.name, got.odd, got.all, name, want.odd, want.all)
+		}
+	}
+	long := strings.Repeat("m", longestShape)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for i := range 500 {
+				n := fmt.Sprint(i % 300)
+				for _, family := range []string{"f", "fa", "fam"} {
+					check(spanKind{family: family, deployment: "D" + n, method: "m", route: "/r", app: "a"})
+					check(spanKind{family: family, deployment: "D", method: n, route: "/r", app: "a"})
+					check(spanKind{family: family, deployment: "D", method: "m", route: "/" + n, app: "a"})
+					check(spanKind{family: family, deployment: "D", method: "m", app: "a" + n})
+					check(spanKind{family: family, deployment: "D", method: "m", modelID: n})
+					check(spanKind{family: family, deployment: "D", method: "m", protocol: Protocol(i % 4)})
+					check(spanKind{family: family, deployment: "D", method: "m", streaming: i%2 == 0})
+					check(spanKind{family: family, deployment: "D", method: "odd\xff"})
+				}
+				check(spanKind{family: "f", deployment: "D", method: long, route: n})
+			}
+		})
+	}
+	all.Wait()
+	for i := range shapes {
+		if s := shapes[i].Load(); s != nil && (len(s.name)+len(s.all) > longestShape || s.modelID != "") {
+			t.Errorf("a shape of %d bytes, of model %q, is kept", len(s.name)+len(s.all), s.modelID)
+		}
+	}
+}
