@@ -242,6 +242,7 @@ func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *ht
 	resp.abandon(cause)
 	if complete {
 		resp.flush(cutGrace)
+		_ = resp.controller().SetWriteDeadline(time.Time{}) // its end may take as long as it does
 		return nil
 	}
 	return cause

@@ -348,31 +348,22 @@ func heavier(err, cause error) error {
 // under way, and the connection is the proxy's. complete says that the handler
 // had written all that it had declared.
 func (p *response) take(cause error) (found phase, complete bool) {
-	hurried := !p.mu.TryLock()
-	if hurried {
-		// The handler may be stuck in a write, holding mu: the client does not
-		// read, or it does not send its body, of which net/http wants to see the
-		// end before it replies. Deadlines may be set at any time: net.Conn
-		// promises it.
-		retire(p.request)
-		c := p.controller()
-		_ = c.SetWriteDeadline(patience(cause)) // without deadlines, the write ends by itself
-		_ = c.SetReadDeadline(time.Now())       // the body is not worth waiting for
-		p.mu.Lock()
+	reset := false
+	if !p.mu.TryLock() {
+		reset = p.lockHurried(cause)
 	}
 	defer p.mu.Unlock()
-	if hurried {
-		// A response that is complete after all may be sent without hurry.
-		_ = p.controller().SetWriteDeadline(time.Time{})
-	}
-	switch p.phase {
-	case ended:
-		return ended, true
-	case hijacked:
+	switch {
+	case p.phase == hijacked:
 		p.cause = cause
 		return hijacked, false
+	case p.phase == ended && !reset:
+		return ended, true
+	case p.phase == ended:
+		found = begun // and net/http has not told its end
+	default:
+		found, complete = p.phase, !reset && p.completeLocked()
 	}
-	found, complete = p.phase, p.completeLocked()
 	p.phase = lost
 	if !complete {
 		p.cause = cause
@@ -380,16 +371,46 @@ func (p *response) take(cause error) (found phase, complete bool) {
 	return found, complete
 }
 
+// lockHurried takes mu from a handler that may be stuck in a write, holding it: the
+// client does not read, or it does not send its body, of which net/http wants to
+// see the end before it replies. Deadlines may be set at any time: net.Conn promises
+// it. reset: the client does not get all of the response, whatever comes.
+func (p *response) lockHurried(cause error) (reset bool) {
+	retire(p.request)
+	c := p.controller()
+	if p.request.ProtoMajor == 1 {
+		_ = c.SetWriteDeadline(time.Now().Add(patience(cause))) // without deadlines, the write ends by itself
+		_ = c.SetReadDeadline(time.Now())                       // the body is not worth waiting for
+		p.mu.Lock()
+		_ = c.SetWriteDeadline(time.Time{}) // what is complete after all may be sent without hurry
+		return false
+	}
+	_ = c.SetReadDeadline(time.Now()) // as above
+	// HTTP/2 resets the stream when a deadline passes, though nobody writes: the
+	// handler may only have got no processor.
+	done := make(chan struct{})
+	late := time.AfterFunc(patience(cause), func() {
+		defer close(done)
+		_ = c.SetWriteDeadline(time.Now()) // as above
+	})
+	p.mu.Lock()
+	if late.Stop() {
+		return false
+	}
+	<-done // there is no response any more when net/http has it back
+	return true
+}
+
 // cutGrace is how long a client that is slow to read may hold up the end of a
 // response that is being cut.
 const cutGrace = 250 * time.Millisecond
 
-// patience is the deadline of what is still written once cause ended a request.
-func patience(cause error) time.Time {
+// patience is how long what is under way may go on once cause has ended a request.
+func patience(cause error) time.Duration {
 	if errors.Is(cause, ErrClientGone) {
-		return time.Now()
+		return 0
 	}
-	return time.Now().Add(cutGrace)
+	return cutGrace
 }
 
 // reply answers in the handler's place. It is called when the handler has

@@ -20,6 +20,62 @@ func prepared(ctx context.Context, w http.ResponseWriter, r *http.Request, reque
 	return p
 }
 
+// stuckStream is a stream of HTTP/2 whose handler's writes wait for a deadline to
+// pass, or to be let go.
+type stuckStream struct {
+	*httptest.ResponseRecorder
+	entered, letGo, reset chan struct{}
+}
+
+func (s *stuckStream) WriteHeader(status int) {
+	close(s.entered)
+	select {
+	case <-s.letGo:
+	case <-s.reset:
+	}
+	s.ResponseRecorder.WriteHeader(status)
+}
+
+func (*stuckStream) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline is as net/http's: one that has passed resets the stream.
+func (s *stuckStream) SetWriteDeadline(at time.Time) error {
+	if !at.After(time.Now()) {
+		close(s.reset)
+	}
+	return nil
+}
+
+// TestHurriedStream: a handler that ends while its stream is reset, as it took too
+// long, has not answered; one that ends in time has, and nothing is reset.
+func TestHurriedStream(t *testing.T) {
+	for _, inTime := range []bool{true, false} {
+		s := &stuckStream{httptest.NewRecorder(), make(chan struct{}), make(chan struct{}), make(chan struct{})}
+		req := httptest.NewRequest("GET", "/", nil)
+		req.ProtoMajor = 2
+		ctx, cancel := context.WithCancelCause(t.Context())
+		p := prepared(ctx, s, req, "id", "/")
+		var handler sync.WaitGroup
+		handler.Go(func() { _ = p.end(nil) })
+		<-s.entered
+		cancel(ErrRequestTimeout)
+		if inTime {
+			close(s.letGo)
+		}
+		found, complete := p.take(ErrRequestTimeout)
+		handler.Wait()
+		var reset bool
+		select {
+		case <-s.reset:
+			reset = true
+		default:
+		}
+		if want := map[bool]phase{true: ended, false: begun}[!reset]; found != want || complete != !reset || !inTime && !reset {
+			t.Errorf("in time %t: found %v, complete %t, the stream reset %t", inTime, found, complete, reset)
+		}
+	}
+}
+
 // TestOneWriterConcurrentSafe lets handler and proxy race for the response:
 // whoever gets it, the client has one whole answer.
 func TestOneWriterConcurrentSafe(t *testing.T) {
