@@ -177,9 +177,9 @@ func TestDegradedByFailingCallsAndReadyAgain(t *testing.T) {
 
 func TestMissedHeartbeatDegradesAndAnAnswerRestores(t *testing.T) {
 	plugin := newFakePlugin(well)
-	asked := 0
+	var asked atomic.Int64
 	plugin.health = func(ctx context.Context) error {
-		if asked++; asked == 2 || asked == 3 {
+		if n := asked.Add(1); n == 2 || n == 3 {
 			return silence(plugin)(ctx)
 		}
 		return nil

@@ -510,7 +510,7 @@ func TestTroubleIsToldWhenItBeginsAndWhenItIsOver(t *testing.T) {
 func TestDrainingPluginMayAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := status.Error(codes.Unavailable, "connection error: no such file or directory")
-		killed := false
+		var killed atomic.Bool
 		h := fakeHost(t, func(n int) (*fakePlugin, error) {
 			plugin := newFakePlugin(func(context.Context, int) error { return nil })
 			if n > 1 {
@@ -524,13 +524,13 @@ func TestDrainingPluginMayAnswer(t *testing.T) {
 				select {
 				case <-time.After(5 * time.Second):
 				case <-ctx.Done():
-					killed = true
+					killed.Store(true)
 					return status.FromContextError(ctx.Err()).Err()
 				}
 				time.AfterFunc(time.Second, func() { // for its exporter's shutdown
 					select {
 					case <-plugin.done:
-						killed = true
+						killed.Store(true)
 					default:
 						plugin.Kill("test")
 					}
@@ -546,7 +546,7 @@ func TestDrainingPluginMayAnswer(t *testing.T) {
 		if err := h.ForceFlush(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if killed {
+		if killed.Load() {
 			t.Error("the plugin was killed while it drained")
 		}
 		if x := h.Stats().Exporters[0]; x.Delivered != 40 || x.Starts != 2 {
