@@ -149,7 +149,7 @@ func (a *attributes) failure(group names, err error, status int) {
 	}
 }
 
-// stamp adds the identity of r, which may be nil, as [Request.stamp] gives it.
+// stamp adds the identity of r, which may be nil.
 func (a *attributes) stamp(r *Request) {
 	if r == nil {
 		return

@@ -27,9 +27,10 @@ type spanKind struct {
 
 // spanShapes keeps the shapes of spans started lately. There are few, for they are
 // made of what an application shows, and to put one together costs as much as all
-// else that a span's start does. Where there are many after all, or long ones, each
-// is made anew.
-type spanShapes [64]atomic.Pointer[spanShape]
+// else that a span's start does. Each has a set for its place, of two, so that those
+// of one request do not drive each other out. Where there are many after all, or long
+// ones, each is made anew.
+type spanShapes [128][2]atomic.Pointer[spanShape]
 
 // longestShape is of what is kept, in bytes: clients of gRPC choose their methods.
 const longestShape = 1 << 10
@@ -41,15 +42,17 @@ var spanShapesSeed = maphash.MakeSeed()
 func (c *spanShapes) of(n naming, k spanKind, draw func(a *attributes, k spanKind) (name string)) *spanShape {
 	sum := maphash.String(spanShapesSeed, k.deployment) + 3*maphash.String(spanShapesSeed, k.method) +
 		5*maphash.String(spanShapesSeed, k.route) + uint64(len(k.family))
-	slot := &c[sum%uint64(len(c))]
-	if s := slot.Load(); s != nil && s.spanKind == k {
-		return s
+	set := &c[sum%uint64(len(c))]
+	for i := range set {
+		if s := set[i].Load(); s != nil && s.spanKind == k {
+			return s
+		}
 	}
 	a := attributes{naming: n}
 	name := draw(&a, k)
 	s := &spanShape{spanKind: k, name: name, all: a.all, odd: a.odd}
 	if k.modelID == "" && len(name)+len(s.all) <= longestShape { // of models there may be thousands
-		slot.Store(s)
+		set[1].Store(set[0].Swap(s)) // the older one goes
 	}
 	return s
 }

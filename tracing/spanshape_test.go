@@ -44,8 +44,27 @@ func TestSpanShapesConcurrentSafe(t *testing.T) {
 	}
 	all.Wait()
 	for i := range shapes {
-		if s := shapes[i].Load(); s != nil && (len(s.name)+len(s.all) > longestShape || s.modelID != "") {
-			t.Errorf("a shape of %d bytes, of model %q, is kept", len(s.name)+len(s.all), s.modelID)
+		for j := range shapes[i] {
+			if s := shapes[i][j].Load(); s != nil && (len(s.name)+len(s.all) > longestShape || s.modelID != "") {
+				t.Errorf("a shape of %d bytes, of model %q, is kept", len(s.name)+len(s.all), s.modelID)
+			}
 		}
+	}
+}
+
+// Two shapes that have one place are both kept.
+func TestSpanShapesOfOnePlace(t *testing.T) {
+	var shapes spanShapes
+	naming := DefaultConfig().newNaming()
+	of := func(app string) *spanShape {
+		// The place is not by the application.
+		return shapes.of(naming, spanKind{family: "f", deployment: "D", method: "m", app: app}, drawReplica)
+	}
+	a, b := of("a"), of("b")
+	if of("a") != a || of("b") != b {
+		t.Error("one has driven out the other")
+	}
+	if of("c"); of("b") != b {
+		t.Error("the newer one has gone")
 	}
 }
