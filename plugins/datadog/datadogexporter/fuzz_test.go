@@ -102,3 +102,13 @@ func TestManyPieces(t *testing.T) {
 		t.Errorf("read %v, %v", v, ok)
 	}
 }
+
+// TestLengthOfTwoBytes: the first byte of a length is not a length, though as many
+// bytes follow.
+func TestLengthOfTwoBytes(t *testing.T) {
+	const size = 0x80
+	b := append([]byte{headKey, 1, 'k', headValue, size, headText, size - 2}, make([]byte, size-2)...)
+	if key, v, ok := readKeyValue(b); ok {
+		t.Errorf("%q is read as %q: %q", b, key, v.body)
+	}
+}

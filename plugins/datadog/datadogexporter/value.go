@@ -56,7 +56,7 @@ func readShort(b []byte) (key []byte, v value, ok bool) {
 		return nil, v, false
 	}
 	at := 2 + int(b[1]) // of the value
-	if len(b) < at+4 || b[at] != headValue || int(b[at+1]) != len(b)-at-2 {
+	if len(b) < at+4 || b[at] != headValue || b[at+1] >= 0x80 || int(b[at+1]) != len(b)-at-2 {
 		return nil, v, false
 	}
 	switch size := b[at+3]; b[at+2] {
