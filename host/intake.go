@@ -15,7 +15,7 @@ import (
 // left the processor's cache cost twice as much to encode.
 const (
 	wakeSpans = 512
-	wakeBytes = 512 << 10 // of estimated heap, which is about 128 KiB encoded
+	wakeBytes = 512 << 10 // of estimated heap, which is about 320 KiB of our spans encoded
 )
 
 // maxShards bounds the shards: more would only make draining slower.
