@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,8 +97,11 @@ func (o Options) runShape(ctx context.Context, s shape, results *Results) (Shape
 			i = (i + round) % len(s.cases)
 			sample, err := o.runCase(ctx, s.cases[i], round, results)
 			var busy *measure.BusyError
-			if errors.As(err, &busy) || ctx.Err() != nil {
+			if errors.As(err, &busy) {
 				return got, err
+			}
+			if ended := ctx.Err(); ended != nil { // the case may have been done all the same
+				return got, cmp.Or(err, ended)
 			}
 			row := &got.Rows[i]
 			row.Repeats = append(row.Repeats, sample)

@@ -170,6 +170,24 @@ func TestBusyMachineEndsTheRun(t *testing.T) {
 	}
 }
 
+// TestEndOfContextEndsTheRun: what is measured as it comes is done, and is no report.
+func TestEndOfContextEndsTheRun(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := 0
+	set := Set{Cases: []Case{{Suite: "s", Shape: "one", Row: "a", Run: func(context.Context, *Env) (Sample, error) {
+		if ran++; ran == 2 {
+			cancel()
+		}
+		return Sample{CPU: 1}, nil
+	}}}}
+	if results, err := Run(ctx, set, options(t)); results != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, %v, want %v", results, err, context.Canceled)
+	}
+	if ran != 2 {
+		t.Errorf("%d cases ran, want 2", ran)
+	}
+}
+
 func TestSelect(t *testing.T) {
 	cases := []Case{{Suite: "a", Shape: "x", Row: "1", Quick: true}, {Suite: "a", Shape: "y", Row: "2"}, {Suite: "b", Shape: "x", Row: "2", Quick: true}}
 	names := func(o Options) (list []string) {
