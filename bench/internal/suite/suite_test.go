@@ -170,21 +170,31 @@ func TestBusyMachineEndsTheRun(t *testing.T) {
 	}
 }
 
-// TestEndOfContextEndsTheRun: what is measured as it comes is done, and is no report.
+// TestEndOfContextEndsTheRun, wherever in a case it comes, be it just after.
 func TestEndOfContextEndsTheRun(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	ran := 0
-	set := Set{Cases: []Case{{Suite: "s", Shape: "one", Row: "a", Run: func(context.Context, *Env) (Sample, error) {
-		if ran++; ran == 2 {
-			cancel()
+	for _, after := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := 0
+		set := Set{Cases: []Case{{Suite: "s", Shape: "one", Row: "a", Run: func(context.Context, *Env) (Sample, error) {
+			if ran++; ran == 2 && !after {
+				cancel()
+			}
+			return Sample{CPU: 1}, nil
+		}}}}
+		o := options(t)
+		o.Gate.Busy = func() (time.Duration, error) {
+			if ran == 2 {
+				cancel()
+			}
+			return 0, nil
 		}
-		return Sample{CPU: 1}, nil
-	}}}}
-	if results, err := Run(ctx, set, options(t)); results != nil || !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, %v, want %v", results, err, context.Canceled)
-	}
-	if ran != 2 {
-		t.Errorf("%d cases ran, want 2", ran)
+		if results, err := Run(ctx, set, o); results != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("after %t: got %v, %v, want %v", after, results, err, context.Canceled)
+		}
+		if ran != 2 {
+			t.Errorf("after %t: %d cases ran, want 2", after, ran)
+		}
+		cancel()
 	}
 }
 
