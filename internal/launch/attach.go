@@ -51,6 +51,7 @@ func Attach(ctx context.Context, path string) (*Attachment, error) {
 		_ = socket.Close() // nothing was sent
 		return nil, attachError(ReasonPeer, path, "%w; run the plugin as the user of this process", err)
 	}
+	giveRoom(socket)
 	a := &Attachment{socket: socket}
 	a.life, a.end = context.WithCancelCause(context.Background())
 	// The peer is known: gRPC has nothing to add to that. The name in the

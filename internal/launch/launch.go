@@ -220,6 +220,20 @@ func dialOptions(dial func(context.Context, string) (net.Conn, error), creds cre
 	}
 }
 
+// socketBytes is what the kernel is asked to take for a plugin before it has
+// read: a batch and more, so that a batch is written without waiting and the
+// plugin wakes up less often for it. The kernel takes twice of what it is asked
+// for, its own overhead included, and of net.core.wmem_max at most: usually
+// twice of 208 KiB, where a socket has 208 KiB unasked.
+const socketBytes = 1 << 20
+
+// giveRoom gives a socket that room.
+func giveRoom(conn net.Conn) {
+	if socket, ok := conn.(*net.UnixConn); ok {
+		_ = socket.SetWriteBuffer(socketBytes) // it works as well without, but for more CPU
+	}
+}
+
 // noLimit is longer than any connection takes to stand.
 const noLimit = 365 * 24 * time.Hour
 

@@ -154,7 +154,7 @@ func (p *process) fork(ctx context.Context, pipes *pipes) (*exec.Cmd, error) {
 			p.mu.Unlock()
 			return nil, errors.New("stopped before it was started")
 		}
-		err := cmd.Start()
+		err := inBackground(cmd.Start)
 		if err == nil {
 			p.child, p.stdin = cmd.Process, pipes.stdin
 			p.id.Store(int64(cmd.Process.Pid))
@@ -272,6 +272,7 @@ func (p *process) dial(ctx context.Context, _ string) (net.Conn, error) {
 		return nil, errors.New("the process has ended")
 	}
 	p.conn = conn
+	giveRoom(conn)
 	return conn, nil
 }
 
