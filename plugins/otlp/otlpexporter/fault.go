@@ -51,8 +51,8 @@ var faults = []fault{
 		if c.endpoint.secure {
 			return c.cut()
 		}
-		return fmt.Sprintf("cut the connection before it answered: if that goes on, it may want TLS (write https:// in %s), or be for HTTP (set %s=http/protobuf)",
-			c.setting(), EnvProtocol)
+		return fmt.Sprintf("%s: if that goes on, it may want TLS (write https:// in %s), or be for HTTP (set %s=http/protobuf)",
+			hangsUp, c.setting(), EnvProtocol)
 	}},
 	{[]string{"certificate has expired or is not yet valid"}, func(*settings) string {
 		return "has a certificate that is not valid at this time: renew it, or set this machine's clock"
@@ -84,14 +84,21 @@ var faults = []fault{
 	}, (*settings).cut},
 }
 
+// hangsUp is what all say of a server that ends a connection.
+const hangsUp = "cut the connection before it answered"
+
 // cut is a connection that has ended. A server that wants another certificate says
 // so after the handshake, when we may be writing already, and then only this is
 // left of it.
 func (c *settings) cut() string {
-	if c.endpoint.secure {
-		return "cut the connection before it answered" + c.ourCertificate()
+	switch {
+	case c.endpoint.secure:
+		return hangsUp + c.ourCertificate()
+	case c.protocol == protocolGRPC:
+		return hangsUp
 	}
-	return "cut the connection before it answered"
+	// A gRPC server speaks first and hangs up: as often as not, this is all of it.
+	return fmt.Sprintf("%s: if that goes on, it may be a port for gRPC (set %s=grpc)", hangsUp, EnvProtocol)
 }
 
 // ourCertificate says what to do where TLS may have ended because of us.

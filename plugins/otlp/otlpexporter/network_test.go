@@ -102,11 +102,9 @@ func TestWrongCounterpart(t *testing.T) {
 		{"TLS to a plain server", []string{EnvEndpoint + "=https://" + plainHTTP}, []string{
 			"https://" + plainHTTP + "/v1/traces answers without TLS: write http:// in OTEL_EXPORTER_OTLP_ENDPOINT, or use a port of the receiver that has TLS (",
 		}},
-		{"HTTP to a gRPC port", []string{EnvEndpoint + "=http://" + grpcServer}, []string{
-			"http://" + grpcServer + "/v1/traces speaks HTTP/2 at once, as gRPC does, not OTLP/HTTP: " +
-				"set OTEL_EXPORTER_OTLP_PROTOCOL=grpc, or use the receiver's port for HTTP, usually 4318 (",
+		{"cut", []string{EnvEndpoint + "=http://" + cuts}, []string{
+			"http://" + cuts + "/v1/traces cut the connection before it answered: if that goes on, it may be a port for gRPC (set OTEL_EXPORTER_OTLP_PROTOCOL=grpc) (",
 		}},
-		{"cut", []string{EnvEndpoint + "=http://" + cuts}, []string{"http://" + cuts + "/v1/traces cut the connection before it answered ("}},
 
 		{"gRPC, nobody listens", []string{grpcProtocol, EnvEndpoint + "=http://" + nobody}, []string{
 			"http://" + nobody + " has nobody listening: start the receiver there, or say where it is in OTEL_EXPORTER_OTLP_ENDPOINT (", "connection refused",
@@ -138,6 +136,17 @@ func TestWrongCounterpart(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) { fails(t, export(t, open(t, env(c.env...))), c.want...) })
 	}
+	// The server speaks first and then hangs up, which races with the request:
+	// net/http may meet the end of the connection and not know why it is one.
+	t.Run("HTTP to a gRPC port", func(t *testing.T) {
+		e := open(t, env(EnvEndpoint+"=http://"+grpcServer))
+		err := export(t, e)
+		for i := 0; i < 100 && err != nil && strings.Contains(err.Error(), "cut the connection"); i++ {
+			err = export(t, e)
+		}
+		fails(t, err, "http://"+grpcServer+"/v1/traces speaks HTTP/2 at once, as gRPC does, not OTLP/HTTP: "+
+			"set OTEL_EXPORTER_OTLP_PROTOCOL=grpc, or use the receiver's port for HTTP, usually 4318 (")
+	})
 	t.Run("HTTP to a TLS server", func(t *testing.T) { // it answers: that is final
 		err := export(t, open(t, env(EnvEndpoint+"=http://"+tlsHTTP)))
 		want := "http://" + tlsHTTP + `/v1/traces answered 400 Bad Request: "Client sent an HTTP request to an HTTPS server."; ` +
