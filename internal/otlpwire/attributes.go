@@ -8,7 +8,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// attributes are those of one message, with the edits recorded on them.
+// attributes are those of one message, with the edits recorded on them. They are
+// many words: what the package calls for each of a span's takes a pointer.
 type attributes struct {
 	r   *Request
 	p   part
@@ -36,7 +37,7 @@ func (e *attrEdit) deleted() bool { return e.end == 0 }
 func (e *attrEdit) kv(r *Request) []byte { return r.encoded[e.start:e.end:e.end] }
 
 // find gives the last attribute of that key.
-func (a attributes) find(key string) (Value, bool) {
+func (a *attributes) find(key string) (Value, bool) {
 	if e := edited(a, key); e != nil {
 		return e.value(a.r), !e.deleted()
 	}
@@ -56,7 +57,7 @@ func (a attributes) all() iter.Seq2[string, Value] {
 			}
 			k, p := a.r.keyValue(c.here())
 			v := Value{a.r, p}
-			if e := edited(a, k.raw); e != nil {
+			if e := edited(&a, k.raw); e != nil {
 				if !e.standsAt(&c) {
 					continue
 				}
@@ -73,7 +74,7 @@ func (a attributes) all() iter.Seq2[string, Value] {
 }
 
 // added goes through the attributes that are set and not in the bytes.
-func (a attributes) added(yield func(string, Value) bool) {
+func (a *attributes) added(yield func(string, Value) bool) {
 	list := a.list()
 	if list == nil {
 		return
@@ -87,7 +88,7 @@ func (a attributes) added(yield func(string, Value) bool) {
 }
 
 // edited is the edit of that key, nil if there is none.
-func edited[K string | []byte](a attributes, key K) *attrEdit {
+func edited[K string | []byte](a *attributes, key K) *attrEdit {
 	if list := a.list(); list != nil {
 		return editIn(a.r, list, key)
 	}
@@ -95,7 +96,7 @@ func edited[K string | []byte](a attributes, key K) *attrEdit {
 }
 
 // list is the owner's edit, nil if there is none.
-func (a attributes) list() *edit { return a.r.editOf(a.of) }
+func (a *attributes) list() *edit { return a.r.editOf(a.of) }
 
 // editIn finds a key in a list of edits, nil if it is not there. Bytes are not
 // copied to look for them.
@@ -117,7 +118,7 @@ func editIn[K string | []byte](r *Request, list *edit, key K) *attrEdit {
 }
 
 // set records that kv is set.
-func (a attributes) set(kv attribute.KeyValue) {
+func (a *attributes) set(kv attribute.KeyValue) {
 	kv.Key = attribute.Key(valid(string(kv.Key)))
 	start, end := a.r.encode(kv)
 	if e := edited(a, string(kv.Key)); e != nil {
@@ -128,7 +129,7 @@ func (a attributes) set(kv attribute.KeyValue) {
 }
 
 // remove records that key is deleted, if it is there.
-func (a attributes) remove(key string) {
+func (a *attributes) remove(key string) {
 	if e := edited(a, key); e != nil {
 		e.start, e.end = 0, 0
 	} else if at := a.offset(key); at >= 0 {
@@ -136,7 +137,7 @@ func (a attributes) remove(key string) {
 	}
 }
 
-func (a attributes) record(e attrEdit) {
+func (a *attributes) record(e attrEdit) {
 	list := a.r.touch(a.of)
 	list.inside = list.inside || e.at >= 0
 	a.r.attrEdits = append(a.r.attrEdits, e)
@@ -175,7 +176,7 @@ type reading struct {
 
 // offset is where an attribute of that key stands, -1 if none does: the one that
 // a loop has come to, or the first.
-func (a attributes) offset(key string) int32 {
+func (a *attributes) offset(key string) int32 {
 	if at := a.r.reading; at.of == a.of {
 		if c := a.cursorAt(at.start); c.is(a.num) {
 			if k, _ := a.r.keyValue(c.here()); string(k.raw) == key {
@@ -190,7 +191,7 @@ func (a attributes) offset(key string) int32 {
 }
 
 // cursorAt stands on the field at an offset in the message.
-func (a attributes) cursorAt(start int) cursor {
+func (a *attributes) cursorAt(start int) cursor {
 	c := cursor{part: a.p, pos: start}
 	c.next()
 	return c
@@ -210,15 +211,25 @@ func (e *attrEdit) value(r *Request) Value {
 // one edit to the next.
 const maxKeptWriter = 64 << 10
 
-// encode writes the content of a KeyValue into Request.encoded and tells where.
+// encode writes the content of a KeyValue into Request.encoded and tells where. A
+// text that was written last is not written again: many an edit gives each span
+// the same.
 func (r *Request) encode(kv attribute.KeyValue) (start, end int32) {
+	isText := kv.Value.Type() == attribute.STRING
+	if isText && r.lastEnd > 0 && kv.Key == r.lastKey && kv.Value.AsString() == r.lastText {
+		return r.lastStart, r.lastEnd
+	}
 	r.scratch = kv // on the heap already, where the writer's reflection may look
 	r.writer.Reset(maxKeptWriter)
 	r.writer.keyValue(&r.scratch)
 	r.scratch = attribute.KeyValue{}
 	kept := r.keep(r.writer.Bytes())
 	end = int32(len(r.encoded))
-	return end - int32(len(kept)), end
+	start = end - int32(len(kept))
+	if isText {
+		r.lastKey, r.lastText, r.lastStart, r.lastEnd = kv.Key, kv.Value.AsString(), start, end
+	}
+	return start, end
 }
 
 // keep copies b into memory that the Request keeps.

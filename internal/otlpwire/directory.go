@@ -13,6 +13,9 @@ type directory struct {
 	of     owner
 	made   bool
 	places []place
+	// lengths has a bit for each length of a key, which it may share with others:
+	// a key of another length is not there.
+	lengths uint64
 	// searched counts, and byKey is the last place of each key and the first,
 	// once that pays.
 	searched int
@@ -44,21 +47,53 @@ const (
 )
 
 // directory gives that of the message, read if it was not the last one.
-func (a attributes) directory() *directory {
+func (a *attributes) directory() *directory {
 	d := &a.r.directory
 	if d.made && d.of == a.of {
 		return d
 	}
-	d.of, d.made, d.searched, d.byKey, d.places = a.of, true, 0, nil, d.places[:0]
+	d.of, d.made, d.searched, d.byKey, d.places, d.lengths = a.of, true, 0, nil, d.places[:0], 0
 	c := a.p.fields()
-	for c.next() {
+	for {
+		c.pos = d.shorts(c.raw, c.pos, byte(a.num<<3)|byte(protowire.BytesType))
+		if !c.next() {
+			break
+		}
 		if c.is(a.num) {
-			d.places = append(d.places, a.r.placeOf(&c))
+			d.add(a.r.placeOf(&c))
 		}
 	}
 	a.r.note(c.err())
 	return d
 }
+
+// shorts adds the attributes that stand in a row from pos, as most do: each of
+// less than 128 bytes, a key and then a value. It gives where the row ends.
+func (d *directory) shorts(raw []byte, pos int, tag byte) int {
+	const head = plainHead // of the attribute, of the key, of the value
+	for pos+3*head <= len(raw) && raw[pos] == tag && raw[pos+1] < 0x80 {
+		end := pos + head + int(raw[pos+1])
+		key := pos + 2*head
+		if end > len(raw) || raw[key-2] != tagKey || raw[key-1] >= 0x80 {
+			break
+		}
+		keyEnd := key + int(raw[key-1])
+		value := keyEnd + head
+		if value > end || raw[keyEnd] != tagValue || int(raw[keyEnd+1]) != end-value {
+			break
+		}
+		d.add(place{int32(pos), int32(key), int32(keyEnd), int32(value), int32(end)})
+		pos = end
+	}
+	return pos
+}
+
+func (d *directory) add(at place) {
+	d.places = append(d.places, at)
+	d.lengths |= lengthBit(int(at.keyEnd - at.key))
+}
+
+func lengthBit(n int) uint64 { return 1 << (uint(n) % 64) }
 
 // placeOf is the place of the KeyValue at c.
 func (r *Request) placeOf(c *cursor) place {
@@ -77,8 +112,11 @@ func (r *Request) placeOf(c *cursor) place {
 }
 
 // search finds a key in the bytes.
-func (a attributes) search(key string) places {
+func (a *attributes) search(key string) places {
 	d := a.directory()
+	if d.lengths&lengthBit(len(key)) == 0 {
+		return places{-1, -1}
+	}
 	d.searched++
 	if d.byKey == nil && d.searched > manySearches && len(d.places) > manyAttributes {
 		d.byKey = a.byKey(d)
@@ -98,7 +136,7 @@ func (a attributes) search(key string) places {
 	return found
 }
 
-func (a attributes) byKey(d *directory) map[string]places {
+func (a *attributes) byKey(d *directory) map[string]places {
 	all := make(map[string]places, len(d.places))
 	for i := range d.places {
 		key := a.p.raw[d.places[i].key:d.places[i].keyEnd]
@@ -114,7 +152,7 @@ func (a attributes) byKey(d *directory) map[string]places {
 
 // valueAt is the value of the i-th attribute in the directory that was made
 // last, which is this message's.
-func (a attributes) valueAt(i int) part {
+func (a *attributes) valueAt(i int) part {
 	at := &a.r.directory.places[i]
 	if at.value < 0 {
 		c := a.cursorAt(int(at.start))

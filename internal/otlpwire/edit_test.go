@@ -473,3 +473,37 @@ func TestEditWhileReading(t *testing.T) {
 		}
 	}
 }
+
+// TestEditSameText: a text that many spans are given is encoded once, and one of
+// them that then gets another leaves the rest theirs.
+func TestEditSameText(t *testing.T) {
+	const n = 50
+	r := parse(t, batchOf(t, n))
+	for s := range r.Spans() {
+		s.SetAttribute(attribute.String("team", "search"))
+	}
+	if got, one := len(r.encoded), len(r.attrEdits[0].kv(r)); got != one {
+		t.Errorf("%d spans with one text have %d bytes, one has %d", n, got, one)
+	}
+	r.Span(1).SetAttribute(attribute.String("team", "ads"))
+	r.Span(2).SetAttribute(attribute.Int("team", 7))
+	r.Span(3).SetAttribute(attribute.String("crew", "ads"))
+	var want, got []string
+	for i := range n {
+		want = append(want, map[int]string{1: "ads", 2: "7"}[i])
+		if want[i] == "" {
+			want[i] = "search"
+		}
+	}
+	edited := parse(t, r.AppendTo(nil))
+	for s := range edited.Spans() {
+		v, _ := s.Attribute("team")
+		got = append(got, v.Attribute().String())
+	}
+	if d := gocmp.Diff(want, got); d != "" {
+		t.Errorf("teams (-want +got):\n%s", d)
+	}
+	if v, _ := edited.Span(3).Attribute("crew"); v.Attribute().AsString() != "ads" {
+		t.Errorf("crew is %v", v.Attribute())
+	}
+}

@@ -25,7 +25,10 @@ func (e Event) Name() string {
 }
 
 // Attribute finds an attribute by its key; of several the last.
-func (e Event) Attribute(key string) (Value, bool) { return e.attributes().find(key) }
+func (e Event) Attribute(key string) (Value, bool) {
+	a := e.attributes()
+	return a.find(key)
+}
 
 // Attributes goes through the attributes as they stand, those that were added
 // at the end. Edits are allowed meanwhile.
@@ -35,10 +38,16 @@ func (e Event) Attributes() iter.Seq2[string, Value] { return e.attributes().all
 func (e Event) DroppedAttributes() uint32 { return e.c.r.count(e.c.p, field.EventDroppedAttributes) }
 
 // SetAttribute does what Span.SetAttribute does.
-func (e Event) SetAttribute(kv attribute.KeyValue) { e.attributes().set(kv) }
+func (e Event) SetAttribute(kv attribute.KeyValue) {
+	a := e.attributes()
+	a.set(kv)
+}
 
 // DeleteAttribute does what Span.DeleteAttribute does.
-func (e Event) DeleteAttribute(key string) { e.attributes().remove(key) }
+func (e Event) DeleteAttribute(key string) {
+	a := e.attributes()
+	a.remove(key)
+}
 
 // SetName replaces the name.
 func (e Event) SetName(name string) {
@@ -67,7 +76,10 @@ func (l Link) Flags() uint32 {
 }
 
 // Attribute finds an attribute by its key; of several the last.
-func (l Link) Attribute(key string) (Value, bool) { return l.attributes().find(key) }
+func (l Link) Attribute(key string) (Value, bool) {
+	a := l.attributes()
+	return a.find(key)
+}
 
 // Attributes goes through the attributes as they stand, those that were added
 // at the end. Edits are allowed meanwhile.
@@ -77,10 +89,16 @@ func (l Link) Attributes() iter.Seq2[string, Value] { return l.attributes().all(
 func (l Link) DroppedAttributes() uint32 { return l.c.r.count(l.c.p, field.LinkDroppedAttributes) }
 
 // SetAttribute does what Span.SetAttribute does.
-func (l Link) SetAttribute(kv attribute.KeyValue) { l.attributes().set(kv) }
+func (l Link) SetAttribute(kv attribute.KeyValue) {
+	a := l.attributes()
+	a.set(kv)
+}
 
 // DeleteAttribute does what Span.DeleteAttribute does.
-func (l Link) DeleteAttribute(key string) { l.attributes().remove(key) }
+func (l Link) DeleteAttribute(key string) {
+	a := l.attributes()
+	a.remove(key)
+}
 
 func (l Link) attributes() attributes { return l.c.attributes(field.LinkAttributes) }
 

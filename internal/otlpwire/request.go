@@ -42,6 +42,10 @@ type storage struct {
 	writer    Writer      // encodes what is set or added
 
 	scratch attribute.KeyValue // see encode
+	// What encode wrote last that was a text; lastEnd is 0 where there is none.
+	lastKey            attribute.Key
+	lastText           string
+	lastStart, lastEnd int32
 }
 
 var storages = sync.Pool{New: func() any { return new(storage) }}
@@ -60,6 +64,7 @@ func (r *Request) Release() {
 	r.storage = new(storage)
 	s.edits, s.attrEdits, s.children = emptied(s.edits), emptied(s.attrEdits), emptied(s.children)
 	s.encoded = emptied(s.encoded)
+	s.lastKey, s.lastText, s.lastStart, s.lastEnd = "", "", 0, 0
 	s.indexes = nil
 	s.directory = directory{places: emptied(s.directory.places)}
 	storages.Put(s)

@@ -16,7 +16,10 @@ type Resource struct {
 }
 
 // Attribute finds an attribute by its key; of several the last.
-func (r Resource) Attribute(key string) (Value, bool) { return r.attributes().find(key) }
+func (r Resource) Attribute(key string) (Value, bool) {
+	a := r.attributes()
+	return a.find(key)
+}
 
 // Attributes goes through the attributes as they stand, those that were added
 // at the end. Edits are allowed meanwhile.
@@ -34,13 +37,15 @@ func (r Resource) SchemaURL() string {
 
 // SetAttribute does what Span.SetAttribute does, for all spans of the resource.
 func (r Resource) SetAttribute(kv attribute.KeyValue) {
-	r.attributes().set(kv)
+	a := r.attributes()
+	a.set(kv)
 }
 
 // DeleteAttribute does what Span.DeleteAttribute does, for all spans of the
 // resource.
 func (r Resource) DeleteAttribute(key string) {
-	r.attributes().remove(key)
+	a := r.attributes()
+	a.remove(key)
 }
 
 // outer is the ResourceSpans, part the Resource in it.
@@ -84,7 +89,10 @@ func (s Scope) Version() string { return s.r.intern(s.r.content(s.part(), field.
 func (s Scope) SchemaURL() string { return string(s.r.content(s.outer(), field.ScopeSpansSchemaURL)) }
 
 // Attribute finds an attribute by its key; of several the last.
-func (s Scope) Attribute(key string) (Value, bool) { return s.attributes().find(key) }
+func (s Scope) Attribute(key string) (Value, bool) {
+	a := s.attributes()
+	return a.find(key)
+}
 
 // Attributes goes through the attributes as they stand, those that were added
 // at the end. Edits are allowed meanwhile.
@@ -94,11 +102,17 @@ func (s Scope) Attributes() iter.Seq2[string, Value] { return s.attributes().all
 func (s Scope) DroppedAttributes() uint32 { return s.r.count(s.part(), field.ScopeDroppedAttributes) }
 
 // SetAttribute does what Span.SetAttribute does, for all spans of the scope.
-func (s Scope) SetAttribute(kv attribute.KeyValue) { s.attributes().set(kv) }
+func (s Scope) SetAttribute(kv attribute.KeyValue) {
+	a := s.attributes()
+	a.set(kv)
+}
 
 // DeleteAttribute does what Span.DeleteAttribute does, for all spans of the
 // scope.
-func (s Scope) DeleteAttribute(key string) { s.attributes().remove(key) }
+func (s Scope) DeleteAttribute(key string) {
+	a := s.attributes()
+	a.remove(key)
+}
 
 func (s Scope) outer() part {
 	entry := &s.r.scopes[s.i]

@@ -20,7 +20,14 @@ func (r *Request) AppendTo(dst []byte) []byte {
 	}
 	// What is added has a tag and a length too, seldom longer than that together.
 	const head = 3
-	w := rewriter{r: r, dst: slices.Grow(dst, len(r.raw)+len(r.encoded)+head*(len(r.attrEdits)+len(r.children)+len(r.edits)))}
+	room := len(r.raw) + head*(len(r.attrEdits)+len(r.children)+len(r.edits))
+	for i := range r.attrEdits { // of which several may be the same piece of encoded
+		room += int(r.attrEdits[i].end - r.attrEdits[i].start)
+	}
+	for i := range r.children {
+		room += len(r.children[i].added)
+	}
+	w := rewriter{r: r, dst: slices.Grow(dst, room)}
 	w.request()
 	return w.dst
 }

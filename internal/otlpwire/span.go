@@ -67,7 +67,10 @@ func (s Span) Status() (code int32, message string) {
 
 // Attribute finds an attribute by its key; of several with the same key the
 // last.
-func (s Span) Attribute(key string) (Value, bool) { return s.attributes().find(key) }
+func (s Span) Attribute(key string) (Value, bool) {
+	a := s.attributes()
+	return a.find(key)
+}
 
 // Attributes goes through the attributes as they stand, those that were added
 // at the end. A key that stands several times in the bytes comes several times.
@@ -119,13 +122,15 @@ func (s Span) Scope() Scope { return Scope{s.r, int(s.r.spans[s.i].scope)} }
 // key stands several times, one is left. Text that is not valid UTF-8 gets
 // U+FFFD in its place, here as in every edit.
 func (s Span) SetAttribute(kv attribute.KeyValue) {
-	s.attributes().set(kv)
+	a := s.attributes()
+	a.set(kv)
 }
 
 // DeleteAttribute removes every attribute of that key. It is no edit if there
 // is none.
 func (s Span) DeleteAttribute(key string) {
-	s.attributes().remove(key)
+	a := s.attributes()
+	a.remove(key)
 }
 
 // SetName replaces the name.
