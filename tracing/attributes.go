@@ -10,11 +10,13 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// attributes gathers what is set on a span: see span.attributes.
+// attributes gathers what is set on a span: see span.begin and span.attributes.
 type attributes struct {
-	span *span
-	all  ended.Attributes
-	odd  bool // some text is not valid UTF-8
+	span   *span
+	shared [2]*ended.Attributes // those of the call and of the shape; only at the start
+	bytes  int                  // the heap of shared that is there for few spans
+	all    ended.Attributes
+	odd    bool // some text is not valid UTF-8
 	naming
 }
 
@@ -52,16 +54,26 @@ func (a *attributes) serveFlag(ray, stable string, value bool) {
 	}
 }
 
-// requestID adds what all families begin with.
-func (a *attributes) requestID(id string) {
-	if a.serve.ray() { // in every mode, serve.request_id says the same
-		a.text(semconv.RequestID, id)
+// call adds what all families begin with, which is the same for all spans of r: its
+// id, as Ray names it, and its identity. With r nil there is no call.
+func (a *attributes) call(r *Request) {
+	if r == nil {
+		return
+	}
+	d := r.identity()
+	a.odd = a.odd || d.odd
+	a.bytes += d.bytes
+	if a.shared[0] = &d.stamp; a.serve.ray() { // in every mode, serve.request_id says the same
+		a.shared[0] = &d.all
 	}
 }
 
-// like adds all of a shape.
-func (a *attributes) like(s *spanShape) {
-	a.all, a.odd = append(a.all, s.all...), a.odd || s.odd
+// like adds all of a shape. One that is new may soon be held by this span alone.
+func (a *attributes) like(s *spanShape, isNew bool) {
+	a.shared[1], a.odd = &s.all, a.odd || s.odd
+	if isNew {
+		a.bytes += s.bytes()
+	}
 }
 
 // owner adds what is called.
@@ -138,28 +150,22 @@ func (a *attributes) rpcCall(p Protocol, full, method, deployment string) {
 }
 
 // failure adds the type of what went wrong, where the names of its group are
-// today's: that of err, or without one the status.
-func (a *attributes) failure(group names, err error, status int) {
+// today's: that of an error, or without one the status.
+func (a *attributes) failure(group names, kind string, status int) {
 	switch {
 	case !group.stable():
-	case err != nil:
-		a.text(semconv.ErrorType, exceptionType(err))
+	case kind != "":
+		a.text(semconv.ErrorType, kind)
 	default:
 		a.text(semconv.ErrorType, strconv.Itoa(status))
 	}
 }
 
-// stamp adds the identity of r, which may be nil.
-func (a *attributes) stamp(r *Request) {
-	if r == nil {
-		return
+// failureType is the kind that [attributes.failure] takes, empty without an error.
+// It calls the error, which is foreign code.
+func failureType(group names, err error) string {
+	if err == nil || !group.stable() {
+		return ""
 	}
-	a.text(semconv.ServeRequestID, r.ID)
-	if r.Component == nil {
-		return
-	}
-	a.text(semconv.ServeTaskID, r.TaskID())
-	if id := r.Component.replicaID; id != "" {
-		a.text(semconv.ServeReplicaID, id)
-	}
+	return exceptionType(err)
 }

@@ -37,17 +37,17 @@ func (p *Provider) StartBatch(members []context.Context, s BatchStart) (context.
 	if p.tracer != nil {
 		first, links = batchLinks(members)
 	}
-	ctx, span := p.start(context.WithoutCancel(members[first]), semconv.SpanBatch, trace.SpanKindInternal, p.naming.room(500, 500), links...)
+	ctx, span := p.start(context.WithoutCancel(members[first]), semconv.SpanBatch, trace.SpanKindInternal, p.naming.room(270, 270), links...)
 	if span == nil {
 		return ctx, BatchSpan{}
 	}
 	req := RequestFromContext(ctx)
-	attrs := span.insideReplica(req, semconv.SpanBatch, s.Name)
+	name, attrs := span.insideReplica(req, semconv.SpanBatch, s.Name)
 	if req != nil {
 		attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, req.ModelID)
 	}
 	attrs.number(semconv.ServeBatchSize, len(members))
-	attrs.set()
+	attrs.begin(name)
 	return ctx, BatchSpan{span: span}
 }
 

@@ -22,13 +22,13 @@ type ModelLoadSpan struct {
 // and begins a trace of its own. The returned context is what the model is to
 // be loaded with.
 func (p *Provider) StartModelLoad(ctx context.Context, modelID string) (context.Context, ModelLoadSpan) {
-	ctx, span := p.start(ctx, semconv.SpanModelLoad, trace.SpanKindInternal, p.naming.room(500, 500))
+	ctx, span := p.start(ctx, semconv.SpanModelLoad, trace.SpanKindInternal, p.naming.room(270, 270))
 	if span == nil {
 		return ctx, ModelLoadSpan{}
 	}
-	attrs := span.insideReplica(RequestFromContext(ctx), semconv.SpanModelLoad, modelID)
+	name, attrs := span.insideReplica(RequestFromContext(ctx), semconv.SpanModelLoad, modelID)
 	attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, modelID)
-	attrs.set()
+	attrs.begin(name)
 	return ctx, ModelLoadSpan{span: span}
 }
 
@@ -40,23 +40,19 @@ func (s ModelLoadSpan) Context() trace.SpanContext { return s.span.context() }
 // will not be.
 func (s ModelLoadSpan) End(err error) { endInternal(s.span, err) }
 
-// insideReplica begins the span of work that a request causes inside a replica,
-// with what the families of such work share. Outside of a request, where req is
+// insideReplica names the span of work that a request causes inside a replica, and
+// gathers what the families of such work share. Outside of a request, where req is
 // nil, the name lacks the deployment.
-func (s *span) insideReplica(req *Request, family, last string) attributes {
-	name := family + " " + last
+func (s *span) insideReplica(req *Request, family, last string) (name string, a attributes) {
+	name, a = family+" "+last, s.begin()
 	if req != nil {
 		name = family + " " + req.Deployment + " " + last
-	}
-	a := s.begin(name)
-	if req != nil {
-		a.requestID(req.ID)
+		a.call(req)
 		a.owner(req.Deployment, req.App)
 		a.replica(req.Component)
 	}
 	a.text(semconv.ResourceName, name)
-	a.stamp(req)
-	return a
+	return name, a
 }
 
 // endInternal ends a span of kind INTERNAL.
@@ -65,8 +61,9 @@ func endInternal(span *span, err error) {
 		return
 	}
 	if err != nil {
+		kind := failureType(span.provider.naming.serve, err)
 		attrs := span.attributes()
-		attrs.failure(attrs.serve, err, 0)
+		attrs.failure(attrs.serve, kind, 0)
 		attrs.set()
 		recordException(span, err, semconv.EscapedTrue)
 		span.SetStatus(codes.Error, description(err))

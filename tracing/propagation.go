@@ -22,12 +22,26 @@ import (
 //
 // Sources: https://www.w3.org/TR/trace-context/ and https://www.w3.org/TR/baggage/.
 func (p *Provider) Extract(ctx context.Context, header http.Header) context.Context {
+	if p.w3c && len(header["Traceparent"]) == 0 && len(header["Baggage"]) == 0 {
+		return ctx
+	}
 	return p.propagator.Extract(ctx, edgeHeader(header))
+}
+
+// readsW3C says whether a propagator finds nothing where there is neither a
+// traceparent nor baggage.
+func readsW3C(propagator propagation.TextMapPropagator) bool {
+	return !slices.ContainsFunc(propagator.Fields(), func(field string) bool {
+		return field != "traceparent" && field != "tracestate" && field != "baggage"
+	})
 }
 
 // ExtractMetadata is Extract for the metadata of a gRPC call, whose keys are in
 // lower case; a metadata.MD is one.
 func (p *Provider) ExtractMetadata(ctx context.Context, md map[string][]string) context.Context {
+	if p.w3c && len(md["traceparent"]) == 0 && len(md["baggage"]) == 0 {
+		return ctx
+	}
 	return p.propagator.Extract(ctx, edgeMetadata(md))
 }
 

@@ -29,6 +29,7 @@ type Provider struct {
 	origin     ended.Origin // of our spans
 	pipeline   *pipeline    // nil when off
 	propagator propagation.TextMapPropagator
+	w3c        bool // it is readsW3C
 	jobID      string
 	naming     naming // zero when off
 	shapes     spanShapes
@@ -62,7 +63,7 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 	if err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)
 	}
-	p := &Provider{propagator: propagator, jobID: cfg.JobID, trust: cfg.TrustInbound}
+	p := &Provider{propagator: propagator, w3c: readsW3C(propagator), jobID: cfg.JobID, trust: cfg.TrustInbound}
 	if cfg.DisabledBy != "" || len(processors) == 0 {
 		return p, nil
 	}
@@ -99,7 +100,7 @@ func (p *Provider) readConstants() {
 // propagates W3C trace context and baggage.
 func Off() *Provider {
 	propagator := propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
-	return &Provider{propagator: propagator, jobID: drawHex(jobIDBytes), trust: true}
+	return &Provider{propagator: propagator, w3c: true, jobID: drawHex(jobIDBytes), trust: true}
 }
 
 // Enabled says whether the provider makes spans.

@@ -125,7 +125,7 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 		family = semconv.SpanProxyGRPC
 	}
 	r := s.Request
-	room := p.naming.room(335, 600) + 2*len(r.ID) + 2*len(r.App) + 2*len(r.Deployment) + 2*len(r.Route) + 2*len(s.RoutePath)
+	room := p.naming.room(100, 390) + len(r.Route) + 2*len(s.RoutePath) + len(s.Method)
 	ctx, span := p.start(ctx, family, trace.SpanKindServer, room)
 	if span == nil {
 		return ctx, ProxySpan{}
@@ -139,16 +139,15 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 	default:
 		kind.method, kind.route = semconv.Method(s.Method), ps.route
 	}
-	shape := p.shapes.of(p.naming, kind, drawProxy)
-	attrs := span.begin(shape.name)
-	attrs.requestID(s.Request.ID)
-	attrs.like(shape)
+	shape, isNew := p.shapes.of(p.naming, kind, drawProxy)
+	attrs := span.begin()
+	attrs.call(r)
+	attrs.like(shape, isNew)
 	if s.Protocol.overHTTP() {
 		attrs.serveText(semconv.RequestRoutePath, semconv.ServeRequestRoutePath, s.RoutePath)
 	}
 	attrs.edge(ctx, s)
-	attrs.stamp(s.Request)
-	attrs.set()
+	attrs.begin(shape.name)
 	return ctx, ps
 }
 
@@ -183,20 +182,22 @@ func (s ProxySpan) End(r ProxyResult) {
 		r.GRPCCode = "UNKNOWN"
 	}
 	failed := r.Failed(s.protocol)
-	s.endAttributes(r, failed)
+	kind := failureType(s.span.provider.naming.http, r.Err)
+	attrs := s.span.attributes()
+	s.endAttributes(&attrs, r, failed, kind)
+	if !failed {
+		attrs.end(codes.Ok)
+		return
+	}
+	attrs.set()
 	if r.Err != nil {
 		recordException(s.span, r.Err, semconv.EscapedTrue)
 	}
-	if failed {
-		s.span.SetStatus(codes.Error, description(r.Err))
-	} else {
-		s.span.SetStatus(codes.Ok, "")
-	}
+	s.span.SetStatus(codes.Error, description(r.Err))
 	s.span.End()
 }
 
-func (s ProxySpan) endAttributes(r ProxyResult, failed bool) {
-	attrs := s.span.attributes()
+func (s ProxySpan) endAttributes(attrs *attributes, r ProxyResult, failed bool, kind string) {
 	if s.protocol == GRPC {
 		attrs.rpcRequest(s.method, r.GRPCCode)
 		if failed && attrs.rpc.stable() {
@@ -207,10 +208,9 @@ func (s ProxySpan) endAttributes(r ProxyResult, failed bool) {
 		attrs.httpEnd(s.protocol, r.StatusCode)
 		attrs.text(semconv.HTTPRoute, s.route)
 		if failed {
-			attrs.failure(attrs.http, r.Err, r.StatusCode)
+			attrs.failure(attrs.http, kind, r.StatusCode)
 		}
 	}
-	attrs.set()
 }
 
 // serverFault says which codes, set by user code without an error, make a

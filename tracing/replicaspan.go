@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/semconv"
@@ -50,7 +51,7 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 	}
 	ctx = s.Request.carry(ctx)
 	r := s.Request
-	room := p.naming.room(410, 460) + 2*len(r.ID) + 2*len(r.App) + 4*len(r.Deployment) + 2*len(r.Route)
+	room := p.naming.room(110, 130) + len(r.Deployment) + len(r.Route) + len(s.CallMethod)
 	ctx, span := p.start(ctx, semconv.SpanReplica, trace.SpanKindServer, room)
 	if span == nil {
 		return ctx, ReplicaSpan{}
@@ -58,16 +59,15 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 	if s.CallMethod == "" {
 		s.CallMethod = semconv.DefaultCallMethod
 	}
-	shape := p.shapes.of(p.naming, spanKind{
+	shape, isNew := p.shapes.of(p.naming, spanKind{
 		family: semconv.SpanReplica, deployment: r.Deployment, app: r.App, method: s.CallMethod, route: r.Route,
 		modelID: r.ModelID, protocol: s.Protocol, streaming: s.Streaming,
 	}, drawReplica)
-	attrs := span.begin(shape.name)
-	attrs.requestID(r.ID)
-	attrs.like(shape)
+	attrs := span.begin()
+	attrs.call(r)
+	attrs.like(shape, isNew)
 	attrs.replica(r.Component)
-	attrs.stamp(r)
-	attrs.set()
+	attrs.begin(shape.name)
 	return ctx, ReplicaSpan{span: span, start: s}
 }
 
@@ -90,15 +90,19 @@ func (s ReplicaSpan) End(r ReplicaResult) {
 	if s.span == nil {
 		return
 	}
-	s.endAttributes(r)
-	if r.Err != nil {
-		recordException(s.span, r.Err, semconv.EscapedFalse)
+	kind := failureType(s.span.provider.naming.of(s.start.Protocol), r.Err)
+	attrs := s.span.attributes()
+	s.endAttributes(&attrs, r, kind)
+	if r.Err == nil {
+		attrs.end(codes.Unset)
+		return
 	}
+	attrs.set()
+	recordException(s.span, r.Err, semconv.EscapedFalse)
 	s.span.End()
 }
 
-func (s ReplicaSpan) endAttributes(r ReplicaResult) {
-	attrs := s.span.attributes()
+func (s ReplicaSpan) endAttributes(attrs *attributes, r ReplicaResult, kind string) {
 	protocol, req := s.start.Protocol, s.start.Request
 	if protocol.overHTTP() {
 		attrs.httpMethod(protocol, s.start.Method)
@@ -110,7 +114,6 @@ func (s ReplicaSpan) endAttributes(r ReplicaResult) {
 		attrs.rpcCall(protocol, req.rpcMethod, s.start.CallMethod, req.Deployment)
 	}
 	if r.Err != nil || protocol == HTTP && r.StatusCode >= 500 {
-		attrs.failure(attrs.of(protocol), r.Err, r.StatusCode)
+		attrs.failure(attrs.of(protocol), kind, r.StatusCode)
 	}
-	attrs.set()
 }

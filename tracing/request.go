@@ -6,10 +6,12 @@ import (
 	"encoding/hex"
 	"math/rand/v2"
 	"sync/atomic"
+	"unsafe"
 
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/servetrace/servetrace/internal/ended"
+	"github.com/servetrace/servetrace/semconv"
 )
 
 // Lengths of Ray's ids, in bytes. A task id ends in its actor's id, and an
@@ -64,10 +66,13 @@ func (c *Component) ActorID() string { return c.actorID }
 // NewTask draws a task id in Ray's form: 48 lower-case hexadecimal digits, of
 // which the last 32 are the actor id.
 func (c *Component) NewTask() string {
+	return string(c.appendTask(make([]byte, 0, 2*(taskOwnBytes+actorOwnBytes+jobIDBytes))))
+}
+
+func (c *Component) appendTask(to []byte) []byte {
 	var own [taskOwnBytes]byte
 	binary.NativeEndian.PutUint64(own[:], rand.Uint64())
-	text := hex.AppendEncode(make([]byte, 0, 2*(taskOwnBytes+actorOwnBytes+jobIDBytes)), own[:])
-	return string(append(text, c.actorID...))
+	return append(hex.AppendEncode(to, own[:]), c.actorID...)
 }
 
 // Request is the identity of one call in one component. A proxy makes one for
@@ -103,12 +108,18 @@ type Request struct {
 	// drawn is set by the first recording span, so that an unsampled request
 	// draws no ids and builds no values.
 	drawn atomic.Pointer[drawn]
+	// stamp is drawn's as a list, once user code has started a span.
+	stamp atomic.Pointer[[]attribute.KeyValue]
 }
 
-// drawn is what the recording spans of one call have in common.
+// drawn is what the recording spans of one call have in common. It never changes,
+// and it is apart from the Request because spans refer to it until they have been
+// encoded.
 type drawn struct {
-	task  string
-	stamp atomic.Pointer[[]attribute.KeyValue] // once user code has started a span
+	task       string           // part of stamp
+	all, stamp ended.Attributes // the second is the end of the first: all but Ray's name for the id
+	bytes      int              // of heap
+	odd        bool             // some text is not valid UTF-8
 }
 
 // Continue makes r, a new Request, that of another component for the same call
@@ -133,14 +144,11 @@ func (r *Request) TaskID() string { return r.identity().task }
 // attributes returns what every recording span of this call is stamped with, for
 // the spans of user code, which may be many.
 func (r *Request) attributes() []attribute.KeyValue {
-	d := r.identity()
-	if have := d.stamp.Load(); have != nil {
+	if have := r.stamp.Load(); have != nil {
 		return *have
 	}
-	a := attributes{all: make(ended.Attributes, 0, 256)} // on the stack
-	a.stamp(r)
-	list := a.all.List()
-	d.stamp.Store(&list)
+	list := r.identity().stamp.List()
+	r.stamp.Store(&list)
 	return list
 }
 
@@ -148,14 +156,67 @@ func (r *Request) identity() *drawn {
 	if d := r.drawn.Load(); d != nil {
 		return d
 	}
-	d := &drawn{}
-	if r.Component != nil {
-		d.task = r.Component.NewTask()
-	}
+	d := r.draw()
 	if !r.drawn.CompareAndSwap(nil, d) { // two spans started at once: the first one's counts
 		return r.drawn.Load()
 	}
 	return d
+}
+
+// draw makes what r.drawn is to be.
+func (r *Request) draw() *drawn {
+	c := r.Component
+	room := 42 + 2*len(r.ID)
+	if c != nil {
+		room += 37 + 2*taskOwnBytes + len(c.actorID)
+		if c.replicaID != "" {
+			room += 24 + len(c.replicaID)
+		}
+	}
+	d, behind := newDrawn(room)
+	a := attributes{all: behind}
+	a.text(semconv.RequestID, r.ID)
+	stamp := len(a.all)
+	a.text(semconv.ServeRequestID, r.ID)
+	if c != nil {
+		var text [2 * (taskOwnBytes + actorOwnBytes + jobIDBytes)]byte
+		id := c.appendTask(text[:0]) // on the stack
+		a.text(semconv.ServeTaskID, unsafe.String(&id[0], len(id)))
+		end := len(a.all)
+		if c.replicaID != "" {
+			a.text(semconv.ServeReplicaID, c.replicaID)
+		}
+		d.task = unsafe.String(&a.all[end-len(id)], len(id))
+	}
+	d.all, d.stamp, d.odd = a.all, a.all[stamp:], a.odd
+	if cap(a.all) > cap(behind) {
+		d.bytes += cap(a.all)
+	}
+	return d
+}
+
+// newDrawn gives one, and so much room behind it, in one piece, of one of the
+// collector's sizes.
+func newDrawn(room int) (*drawn, ended.Attributes) {
+	switch {
+	case room <= 128:
+		return drawnBefore[[128]byte]()
+	case room <= 208:
+		return drawnBefore[[208]byte]()
+	case room <= 240:
+		return drawnBefore[[240]byte]()
+	}
+	return drawnBefore[[336]byte]()
+}
+
+func drawnBefore[Room any]() (*drawn, ended.Attributes) {
+	d := new(struct {
+		drawn
+
+		behind Room
+	})
+	d.bytes = int(unsafe.Sizeof(*d))
+	return &d.drawn, unsafe.Slice((*byte)(unsafe.Pointer(&d.behind)), unsafe.Sizeof(d.behind))[:0]
 }
 
 // RequestKey is where a context has its *Request. It is for contexts that carry

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/semconv"
@@ -66,10 +67,7 @@ type RouterSpan struct {
 // id and the route are those of the Request in ctx. The returned context is the
 // parent of the replica span.
 func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Context, RouterSpan) {
-	room := p.naming.room(410, 450) + 2*usualID + 2*len(s.App) + 4*len(s.Deployment)
-	if !s.Protocol.overHTTP() {
-		room += 70
-	}
+	room := p.naming.room(110, 130) + len(s.Deployment) + len(s.CallMethod)
 	ctx, span := p.start(ctx, semconv.SpanRouter, trace.SpanKindServer, room)
 	if span == nil {
 		return ctx, RouterSpan{}
@@ -79,19 +77,19 @@ func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Cont
 	}
 	req := RequestFromContext(ctx)
 	rs := RouterSpan{span: span, start: s}
-	var id string
+	attrs := span.begin()
 	if req != nil {
-		id, rs.route, rs.rpcMethod = req.ID, req.Route, req.rpcMethod
+		rs.route, rs.rpcMethod = req.Route, req.rpcMethod
+		attrs.call(req)
+	} else if attrs.serve.ray() {
+		attrs.text(semconv.RequestID, "")
 	}
-	shape := p.shapes.of(p.naming, spanKind{
+	shape, isNew := p.shapes.of(p.naming, spanKind{
 		family: semconv.SpanRouter, deployment: s.Deployment, app: s.App, method: s.CallMethod, route: rs.route,
 		modelID: s.ModelID, protocol: s.Protocol, streaming: s.Streaming,
 	}, drawRouter)
-	attrs := span.begin(shape.name)
-	attrs.requestID(id)
-	attrs.like(shape)
-	attrs.stamp(req)
-	attrs.set()
+	attrs.like(shape, isNew)
+	attrs.begin(shape.name)
 	return ctx, rs
 }
 
@@ -123,17 +121,24 @@ func (s RouterSpan) End(r RouterResult) {
 	if s.span == nil {
 		return
 	}
+	failed := r.Outcome != RouterAccepted && r.Err != nil
+	var kind string
+	if failed {
+		kind = failureType(s.span.provider.naming.of(s.start.Protocol), r.Err)
+	}
 	attrs := s.span.attributes()
 	if r.Outcome != RouterRefused {
 		s.endAttributes(&attrs, r.QueueWait)
 	}
-	if r.Outcome != RouterAccepted && r.Err != nil {
-		attrs.failure(attrs.of(s.start.Protocol), r.Err, 0)
+	if failed {
+		attrs.failure(attrs.of(s.start.Protocol), kind, 0)
+	}
+	if !failed || r.Outcome != RouterCanceled {
+		attrs.end(codes.Unset)
+		return
 	}
 	attrs.set()
-	if r.Outcome == RouterCanceled && r.Err != nil {
-		recordException(s.span, r.Err, semconv.EscapedTrue)
-	}
+	recordException(s.span, r.Err, semconv.EscapedTrue)
 	s.span.End()
 }
 

@@ -5,9 +5,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/instrumentation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -27,21 +27,24 @@ import (
 // into a map to find the doubles, and copies the span. That is three quarters of
 // what a span with 14 attributes costs, and itself half of the rest.
 //
-// Ours are kept in OTLP's bytes from the moment they are set, behind the span. A
-// list of them was twice as large, and the drain read it on another processor, a
-// cache line for each: half of what a span cost there.
+// Ours are kept in OTLP's bytes from the moment they are set. A list of them was
+// twice as large, and the drain read it on another processor, a cache line for
+// each: half of what a span cost there. Most of them are those of all spans of its
+// shape and of its request, and are there once for all. Its own are behind it.
 type span struct {
 	// The SDK's span, while there is one; guarded by mu. Every method of it is
 	// here too, but for the private ones, which nobody calls.
 	sdktrace.ReadWriteSpan
 
 	provider *Provider
+	room     int // bytes behind the span, for its own attributes
+	children atomic.Int32
 	over     atomic.Bool // it has ended: nothing below changes any more
 
 	mu     sync.Mutex
-	beside bool // our attributes are in is, and not with the SDK's span
-	odd    bool // some text among them is not valid UTF-8
-	first  int  // bytes of them, which were set at the start
+	beside bool   // our attributes are in is, and not with the SDK's span
+	odd    bool   // some text among them is not valid UTF-8
+	first  uint32 // bytes of its own, which were set at the start
 	// is what there is to say of it. Without a span of the SDK's, name, status and
 	// children hold always, the rest but the end and the attributes from the start
 	// on. With one, they hold at the end.
@@ -53,43 +56,60 @@ var (
 	_ ended.Holder           = (*span)(nil)
 )
 
-// begin names a span that has just been started, and is attributes. With limits
-// that ours may pass, or with attributes of a processor that ours may have to
-// replace, the order in which all are set counts.
-func (s *span) begin(name string) attributes {
+// begin gathers what a span that has just been started has from there on, for
+// [attributes.begin]. Nobody else has got to its room yet.
+func (s *span) begin() attributes {
+	return attributes{span: s, naming: s.provider.naming, all: s.empty()}
+}
+
+// begin names the span, and puts on it what was gathered. With limits that ours may
+// pass, or with attributes of a processor that ours may have to replace, the order
+// in which all are set counts.
+func (a *attributes) begin(name string) {
+	s := a.span
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setNameLocked(name)
 	if s.beside && len(s.theirsLocked()) > 0 {
 		s.beside = false
 	}
-	return s.attributesLocked()
+	s.first = uint32(len(a.all))
+	if a.setLocked(); s.beside && !s.over.Load() {
+		s.is.Shared = a.shared
+		s.is.Bytes += a.bytes
+	}
 }
 
-// attributes gives what there is to add to, for set. Nobody else may be at it.
+// attributes gives what there is to add to, for set or end, and until one of them
+// keeps everybody else from the span.
 func (s *span) attributes() attributes {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.attributesLocked()
-}
-
-func (s *span) attributesLocked() attributes {
 	return attributes{span: s, naming: s.provider.naming, all: s.is.Attributes, odd: s.odd}
 }
 
 // set puts what was gathered in a on the span it is for.
 func (a *attributes) set() {
+	a.setLocked()
+	a.span.mu.Unlock()
+}
+
+// end is set, SetStatus without a description, and End.
+func (a *attributes) end(code codes.Code) {
+	a.setLocked()
+	if code != codes.Unset {
+		a.span.setStatusLocked(code, "")
+	}
+	a.span.endLocked(a.span.now())
+}
+
+func (a *attributes) setLocked() {
 	s := a.span
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
 	case s.over.Load():
 	case !s.beside:
-		s.heavyLocked().SetAttributes(a.all.List()...)
+		set := ended.Light{Shared: a.shared, Attributes: a.all}
+		s.heavyLocked().SetAttributes(set.List()...)
 	default:
-		if len(s.is.Attributes) == 0 {
-			s.first = len(a.all)
-		}
 		s.is.Attributes, s.odd = a.all, a.odd
 	}
 }
@@ -97,11 +117,11 @@ func (a *attributes) set() {
 // listLocked gives our attributes and those that others have set meanwhile, up to
 // the limit. What was set last of a key counts.
 func (s *span) listLocked() (all []attribute.KeyValue, dropped int) {
-	own, theirs := s.is.Attributes.List(), s.theirsLocked()
+	own, theirs := s.is.List(), s.theirsLocked()
 	if len(own) == 0 {
 		return slices.Clone(theirs), 0
 	}
-	first := len(s.is.Attributes[:s.first].List())
+	first := len(own) - len(s.is.Attributes[s.first:].List())
 	all = slices.Grow(slices.Clip(own), len(theirs))
 	for _, kv := range theirs {
 		switch i := slices.IndexFunc(own, func(own attribute.KeyValue) bool { return own.Key == kv.Key }); {
@@ -128,31 +148,40 @@ func (s *span) theirsLocked() []attribute.KeyValue {
 
 // End implements [trace.Span].
 func (s *span) End(opts ...trace.SpanEndOption) {
-	end := s.is.StartTime.Add(time.Since(s.is.StartTime)) // by the monotonic clock
-	s.mu.Lock()
-	if s.over.Load() {
-		s.mu.Unlock()
-		return
-	}
+	end := s.now()
 	if len(opts) > 0 {
 		if cfg := trace.NewSpanEndConfig(opts...); !cfg.Timestamp().IsZero() {
 			end = cfg.Timestamp()
 		}
 	}
+	s.mu.Lock()
+	s.endLocked(end)
+}
+
+// now is the time by the clock that the span started by.
+func (s *span) now() time.Time { return s.is.StartTime.Add(time.Since(s.is.StartTime)) }
+
+// endLocked ends the span unless it has ended, unlocks it, and tells of it.
+func (s *span) endLocked(end time.Time) {
+	if s.over.Load() {
+		s.mu.Unlock()
+		return
+	}
 	s.is.EndTime = end
-	s.endLocked()
+	s.completeLocked()
 	s.mu.Unlock()
 	s.provider.pipeline.OnEnd(s)
 }
 
-// endLocked completes is, and lets go of the SDK's span.
-func (s *span) endLocked() {
+// completeLocked completes is, and lets go of the SDK's span.
+func (s *span) completeLocked() {
 	if s.ReadWriteSpan != nil || s.odd {
 		s.is.More = s.moreLocked()
 	}
-	if room := s.is.Bytes - int(unsafe.Sizeof(*s)); cap(s.is.Attributes) > room {
+	if cap(s.is.Attributes) > s.room {
 		s.is.Bytes += cap(s.is.Attributes) // they have outgrown it
 	}
+	s.is.ChildSpanCount = int(s.children.Load())
 	s.ReadWriteSpan = nil
 	s.over.Store(true)
 }
@@ -171,7 +200,7 @@ func (s *span) moreLocked() *ended.More {
 		all, dropped := s.listLocked()
 		more.Attributes = all
 		more.DroppedAttributeCount += dropped
-		s.is.Attributes = nil
+		s.is.Shared, s.is.Attributes = [2]*ended.Attributes{}, nil
 	}
 	return more
 }
@@ -187,10 +216,8 @@ func (s *span) Ended() *ended.Light {
 // addChild counts a span that has been started under s. The SDK counts for spans
 // of its own type only.
 func (s *span) addChild() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if !s.over.Load() {
-		s.is.ChildSpanCount++
+		s.children.Add(1)
 	}
 }
 

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
-	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/attribute"
@@ -80,7 +80,7 @@ func TestRoomIsEnough(t *testing.T) {
 			p, err := NewProvider(cfg, ender{on: func(s sdktrace.ReadOnlySpan) {
 				seen++
 				own := s.(*span)
-				if room := own.is.Bytes - int(unsafe.Sizeof(*own)); room != cap(own.is.Attributes) || own.odd {
+				if cap(own.is.Attributes) != own.room || own.odd {
 					t.Errorf("%s: the attributes of %q take %d bytes, for which it has no room", mode, s.Name(), len(own.is.Attributes))
 				}
 			}})
@@ -88,6 +88,32 @@ func TestRoomIsEnough(t *testing.T) {
 				t.Fatal(err)
 			}
 			if allFamiliesOf(p, names[0], names[1], names[2]); seen != 19 {
+				t.Errorf("%s: %d spans, want 19", mode, seen)
+			}
+		}
+	}
+}
+
+// TestSharedAttributes: those that several spans have are as good as each one's own.
+func TestSharedAttributes(t *testing.T) {
+	for _, mode := range []string{SemconvRay, SemconvStable, SemconvDup} {
+		for _, id := range []string{"r1", "odd \xff", strings.Repeat("long", 100)} {
+			cfg := DefaultConfig()
+			cfg.Semconv = mode
+			seen := 0
+			p, err := NewProvider(cfg, ender{on: func(s sdktrace.ReadOnlySpan) {
+				seen++
+				if diff := cmp.Diff(encoded(methods{s}), encoded(s)); diff != "" {
+					t.Errorf("%s: %q as bytes (-by its methods +itself):\n%s", mode, s.Name(), diff)
+				}
+				if inside := asMap(s.Attributes())["serve.request_id"]; inside != id && s.SpanKind() == trace.SpanKindServer {
+					t.Errorf("%s: %q is of request %q, want %q", mode, s.Name(), inside, id)
+				}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if allFamiliesOf(p, id, "a", "D"); seen != 19 {
 				t.Errorf("%s: %d spans, want 19", mode, seen)
 			}
 		}

@@ -267,7 +267,7 @@ func TestEndedIsWhatTheMethodsSay(t *testing.T) {
 		p.ours.End()
 		var all ended.Span
 		p.ours.Ended().Fill(&all)
-		all.Attributes = append(p.ours.Ended().Attributes.List(), all.Attributes...)
+		all.Attributes = append(p.ours.Ended().List(), all.Attributes...)
 		is := reflect.ValueOf(all)
 		for _, f := range reflect.VisibleFields(is.Type()) {
 			method := map[string]string{

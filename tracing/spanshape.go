@@ -2,7 +2,9 @@ package tracing
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/servetrace/servetrace/internal/ended"
 )
@@ -37,22 +39,25 @@ const longestShape = 1 << 10
 
 var spanShapesSeed = maphash.MakeSeed()
 
-// of gives the shape of a kind, which draw makes: it adds the attributes, and gives
-// the name.
-func (c *spanShapes) of(n naming, k spanKind, draw func(a *attributes, k spanKind) (name string)) *spanShape {
+// bytes is the heap that s takes.
+func (s *spanShape) bytes() int { return int(unsafe.Sizeof(*s)) + len(s.name) + cap(s.all) }
+
+// of gives the shape of a kind, which draw makes where it is not there: it adds the
+// attributes, and gives the name.
+func (c *spanShapes) of(n naming, k spanKind, draw func(a *attributes, k spanKind) (name string)) (shape *spanShape, isNew bool) {
 	sum := maphash.String(spanShapesSeed, k.deployment) + 3*maphash.String(spanShapesSeed, k.method) +
 		5*maphash.String(spanShapesSeed, k.route) + uint64(len(k.family))
 	set := &c[sum%uint64(len(c))]
 	for i := range set {
 		if s := set[i].Load(); s != nil && s.spanKind == k {
-			return s
+			return s, false
 		}
 	}
 	a := attributes{naming: n}
 	name := draw(&a, k)
-	s := &spanShape{spanKind: k, name: name, all: a.all, odd: a.odd}
+	s := &spanShape{spanKind: k, name: name, all: slices.Clip(a.all), odd: a.odd}
 	if k.modelID == "" && len(name)+len(s.all) <= longestShape { // of models there may be thousands
 		set[1].Store(set[0].Swap(s)) // the older one goes
 	}
-	return s
+	return s, true
 }

@@ -17,7 +17,7 @@ func TestSpanShapesConcurrentSafe(t *testing.T) {
 		draw := draws[len(k.family)%len(draws)]
 		want := attributes{naming: naming}
 		name := draw(&want, k)
-		got := shapes.of(naming, k, draw)
+		got, _ := shapes.of(naming, k, draw)
 		if got.name != name || got.odd != want.odd || !bytes.Equal(got.all, want.all) {
 			t.Errorf("%+v: name %q, odd %t, attributes %q, want %q, %t, %q", k, got.name, got.odd, got.all, name, want.odd, want.all)
 		}
@@ -58,7 +58,8 @@ func TestSpanShapesOfOnePlace(t *testing.T) {
 	naming := DefaultConfig().newNaming()
 	of := func(app string) *spanShape {
 		// The place is not by the application.
-		return shapes.of(naming, spanKind{family: "f", deployment: "D", method: "m", app: app}, drawReplica)
+		s, _ := shapes.of(naming, spanKind{family: "f", deployment: "D", method: "m", app: app}, drawReplica)
+		return s
 	}
 	a, b := of("a"), of("b")
 	if of("a") != a || of("b") != b {

@@ -12,6 +12,8 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/ended"
 )
 
 // start starts a span under its family's name, with room for so many attributes.
@@ -23,6 +25,10 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 		return ctx, nil
 	}
 	outer := trace.SpanFromContext(ctx)
+	of, ours := outer.(*span)
+	if ours && p.inherits && of.is.SpanContext.IsSampled() && !p.heavy && len(links) == 0 && !runtimetrace.IsEnabled() {
+		return p.startUnder(ctx, of, family, kind, room)
+	}
 	parent := outer.SpanContext()
 	inherits := p.inherits && parent.IsValid() && (p.trust || !parent.IsRemote())
 	if inherits && !parent.IsSampled() {
@@ -55,18 +61,13 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 		}
 		return trace.ContextWithSpan(ctx, unsampled{provider: p, sc: sc}), nil
 	}
-	s := newSpan(room)
-	s.provider, s.beside = p, p.roomy
-	// One by one: a literal of them all would be copied, with what it leaves empty.
-	s.is.Name, s.is.SpanKind = family, kind
-	of, ours := outer.(*span)
-	if ours { // one clock is read instead of two, and they agree
-		s.is.StartTime = of.is.StartTime.Add(time.Since(of.is.StartTime))
+	s := p.newSpan(family, kind, room)
+	if ours {
+		s.is.StartTime = of.now()
 	} else {
 		s.is.StartTime = time.Now()
 	}
 	s.is.SpanContext, s.is.Parent = trace.NewSpanContext(cfg), parent
-	s.is.Origin = &p.origin
 	started := ctx
 	if p.heavy || len(links) > 0 || len(result.Attributes) > 0 || runtimetrace.IsEnabled() {
 		s.mu.Lock()
@@ -82,7 +83,27 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 	return trace.ContextWithSpan(started, s), s
 }
 
-// room is about how many bytes the attributes of a span take, which has so many
+// startUnder is what start comes to for most spans: of is one of ours and decides,
+// and the SDK has no part in it.
+func (p *Provider) startUnder(ctx context.Context, of *span, family string, kind trace.SpanKind, room int) (context.Context, *span) {
+	s := p.newSpan(family, kind, room)
+	s.is.StartTime = of.now() // one clock is read instead of two, and they agree
+	s.is.SpanContext, s.is.Parent = of.is.SpanContext.WithSpanID(drawSpanID()), of.is.SpanContext
+	of.addChild()
+	p.pipeline.onStart(ctx, s)
+	return trace.ContextWithSpan(ctx, s), s
+}
+
+// newSpan gives a span that has what does not depend on its parent.
+func (p *Provider) newSpan(family string, kind trace.SpanKind, room int) *span {
+	s := newSpan(room)
+	s.provider, s.beside = p, p.roomy
+	// One by one: a literal of them all would be copied, with what it leaves empty.
+	s.is.Name, s.is.SpanKind, s.is.Origin = family, kind, &p.origin
+	return s
+}
+
+// room is about how many bytes a span's own attributes take, which has so many
 // besides the texts of the call under Ray's names, and so many under today's.
 func (n naming) room(ray, stable int) (bytes int) {
 	if n.serve.ray() {
@@ -94,23 +115,24 @@ func (n naming) room(ray, stable int) (bytes int) {
 	return bytes
 }
 
-// usualID is how long a request's id is that no client has chosen.
-const usualID = 36
-
 // newSpan gives a span with room for so many bytes of attributes behind it, in one
 // piece, of one of the collector's sizes.
 func newSpan(room int) *span {
 	switch {
-	case room <= 432:
-		return spanBefore[[432]byte]()
-	case room <= 560:
-		return spanBefore[[560]byte]()
-	case room <= 688:
-		return spanBefore[[688]byte]()
-	case room <= 944:
-		return spanBefore[[944]byte]()
+	case room <= 96:
+		return spanBefore[[96]byte]()
+	case room <= 128:
+		return spanBefore[[128]byte]()
+	case room <= 160:
+		return spanBefore[[160]byte]()
+	case room <= 216:
+		return spanBefore[[216]byte]()
+	case room <= 344:
+		return spanBefore[[344]byte]()
+	case room <= 536:
+		return spanBefore[[536]byte]()
 	}
-	return spanBefore[[1200]byte]()
+	return spanBefore[[792]byte]()
 }
 
 // spanBefore gives a span before a room, which is an array of bytes.
@@ -118,11 +140,16 @@ func spanBefore[Room any]() *span {
 	s := new(struct {
 		span
 
-		room Room
+		behind Room
 	})
-	s.is.Attributes = unsafe.Slice((*byte)(unsafe.Pointer(&s.room)), unsafe.Sizeof(s.room))[:0]
+	s.room = int(unsafe.Sizeof(s.behind))
 	s.is.Bytes = int(unsafe.Sizeof(*s))
 	return &s.span
+}
+
+// empty is a list of attributes in the room behind s.
+func (s *span) empty() ended.Attributes {
+	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(s), unsafe.Sizeof(*s))), s.room)[:0]
 }
 
 // counts tells whether a span around one of ours is to know of it by the SDK:

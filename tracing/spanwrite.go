@@ -82,6 +82,10 @@ func (s *span) setNameLocked(name string) {
 func (s *span) SetStatus(code codes.Code, description string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.setStatusLocked(code, description)
+}
+
+func (s *span) setStatusLocked(code codes.Code, description string) {
 	switch {
 	case s.over.Load():
 	case s.ReadWriteSpan != nil:
@@ -189,7 +193,8 @@ func (s *span) DroppedLinks() int {
 
 // ChildSpanCount implements [sdktrace.ReadOnlySpan].
 func (s *span) ChildSpanCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.is.ChildSpanCount
+	if s.over.Load() {
+		return s.is.ChildSpanCount
+	}
+	return int(s.children.Load())
 }

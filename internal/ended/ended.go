@@ -3,7 +3,8 @@
 // package nor how it keeps them.
 //
 //  1. A Holder, which is a span to everybody else, fills its Light, and adds its
-//     attributes to it in OTLP's bytes, as they are set.
+//     attributes to it in OTLP's bytes, as they are set. Those that many spans have
+//     are not copied.
 //  2. It ends. If others have written on it, its Light has a Span then.
 //  3. The processors are given the Holder. Who knows of this package reads the
 //     Light where it lies; everybody else calls the methods.
@@ -55,11 +56,15 @@ type Light struct {
 	Status         sdktrace.Status
 	ChildSpanCount int
 	Origin         *Origin
-	// Attributes come before those of More.
+	// Shared are attributes that other spans have as well, which come first; an
+	// entry may be nil. What one points to never changes.
+	Shared [2]*Attributes
+	// Attributes are the span's own. They come before those of More.
 	Attributes Attributes
 	// More has what others have added; nil where nobody has.
 	More *More
-	// Bytes is the heap that the holder takes itself, with the Attributes.
+	// Bytes is the heap that the holder takes itself, with its Attributes, and with
+	// those that it shares with few.
 	Bytes int
 }
 
@@ -87,7 +92,18 @@ func (m *More) Get() *More {
 	return m
 }
 
-// Fill makes f what l is, but for the Attributes of l itself.
+// List gives the attributes that are not those of More.
+func (l *Light) List() []attribute.KeyValue {
+	var list []attribute.KeyValue
+	for _, shared := range l.Shared {
+		if shared != nil {
+			list = append(list, shared.List()...)
+		}
+	}
+	return append(list, l.Attributes.List()...)
+}
+
+// Fill makes f what l is, but for the attributes of [Light.List].
 func (l *Light) Fill(f *Span) {
 	f.Name, f.SpanContext, f.Parent, f.SpanKind = l.Name, l.SpanContext, l.Parent, l.SpanKind
 	f.StartTime, f.EndTime, f.Status, f.ChildSpanCount = l.StartTime, l.EndTime, l.Status, l.ChildSpanCount

@@ -64,7 +64,7 @@ func (e *Encoder) Append(s sdktrace.ReadOnlySpan) int {
 		return e.append(f, nil)
 	case l != nil:
 		l.Fill(&e.filled)
-		return e.append(&e.filled, l.Attributes)
+		return e.append(&e.filled, l)
 	}
 	return e.appendForeign(s)
 }
@@ -74,9 +74,9 @@ func (e *Encoder) appendForeign(s sdktrace.ReadOnlySpan) int {
 	return e.append(&f, nil)
 }
 
-func (e *Encoder) append(f *ended.Span, first ended.Attributes) int {
+func (e *Encoder) append(f *ended.Span, l *ended.Light) int {
 	e.w.Reset(maxKeptBuffer)
-	appendSpan(&e.w, f, first)
+	appendSpan(&e.w, f, l)
 	g := e.group(f)
 	if g.n == 0 {
 		e.bytes += g.begin()

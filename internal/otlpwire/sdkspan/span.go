@@ -19,9 +19,9 @@ const (
 	flagRemote      = 0x200
 )
 
-// appendSpan writes f as a field of ScopeSpans, its fields in reverse. The first
-// attributes may be encoded already.
-func appendSpan(w *otlpwire.Writer, f *ended.Span, first ended.Attributes) {
+// appendSpan writes f as a field of ScopeSpans, its fields in reverse. Where it was
+// filled from l, which may be nil, the first attributes are those of l.
+func appendSpan(w *otlpwire.Writer, f *ended.Span, l *ended.Light) {
 	end := w.Len()
 	w.Fixed32(field.SpanFlags, flags(f.SpanContext.TraceFlags(), &f.Parent))
 	appendStatus(w, &f.Status)
@@ -31,7 +31,14 @@ func appendSpan(w *otlpwire.Writer, f *ended.Span, first ended.Attributes) {
 	appendEvents(w, f.Events)
 	w.Uint(field.SpanDroppedAttributes, count(f.DroppedAttributeCount))
 	w.KeyValues(field.SpanAttributes, f.Attributes)
-	w.Fields(first)
+	if l != nil {
+		w.Fields(l.Attributes)
+		for i := len(l.Shared) - 1; i >= 0; i-- {
+			if shared := l.Shared[i]; shared != nil {
+				w.Fields(*shared)
+			}
+		}
+	}
 	w.Fixed64(field.SpanEnd, unixNano(f.EndTime))
 	w.Fixed64(field.SpanStart, unixNano(f.StartTime))
 	w.Uint(field.SpanKind, kind(f.SpanKind))
