@@ -102,7 +102,11 @@ func cutAt(text string, most int) string {
 
 // record puts a request that has ended into the metrics and the access log.
 func (p *proxy) record(x *exchange) {
-	took := clock() - x.arrived
+	ended := x.ended
+	if ended == 0 {
+		ended = clock()
+	}
+	took := ended - x.arrived
 	p.metrics.Done()
 	ingress := p.unrouted
 	if x.route != nil {
@@ -118,6 +122,7 @@ func (p *proxy) record(x *exchange) {
 		Status:  x.status,
 		Failed:  tracing.ProxyResult{StatusCode: x.status, Err: x.err}.Failed(x.protocol),
 		Latency: took,
+		Ended:   ended,
 		Span:    x.within.Context(),
 	})
 	ctx, level := x.resp.ctx, x.level() // with the proxy span

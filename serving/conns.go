@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -35,6 +36,8 @@ type connection struct {
 	taken   atomic.Bool              // from net/http, by Hijack
 	hurried atomic.Bool              // a write deadline may be ours
 	over    atomic.Bool              // closed after a response, as it was retired
+
+	identity string // of the request to whose response the next write belongs; empty once it has it
 
 	ongoing atomic.Int32 // requests in the proxy; one at most with HTTP/1.1
 	left    atomic.Int64 // the watch's beat in which the last of them left it
@@ -186,11 +189,50 @@ func (c *connection) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements [net.Conn]. net/http ends the request's context where it
-// fails. A deadline of ours is for clients that are slow to read. A goroutine that
-// got no processor until it had passed would fail though there is space, and its
-// client miss an answer that is complete: so it tries once more.
+// Write implements [net.Conn]. net/http ends the request's context where it fails.
 func (c *connection) Write(b []byte) (int, error) {
+	if c.identity != "" {
+		return c.writeHead(b)
+	}
+	return c.write(b)
+}
+
+// identify has the next write, which is the first of an HTTP/1.1 response, tell the
+// client the request id. In net/http's map of headers a line costs a microsecond:
+// the map, the copy that net/http makes of it, and its walks over that.
+//
+// Nobody else writes from net/http's WriteHeader until the response begins: it
+// sends no 100 Continue any more, but for a 101, which has its id in the map.
+func (c *connection) identify(id string) { c.identity = id }
+
+// heads are where the first write of a response gets its line. That has as much as
+// net/http's buffer, 4 KiB, at most.
+var heads = sync.Pool{New: func() any { return new([4<<10 + 256]byte) }}
+
+// writeHead writes b, the beginning of a response, with its request id below the
+// status line.
+func (c *connection) writeHead(b []byte) (int, error) {
+	room := heads.Get().(*[4<<10 + 256]byte)
+	defer heads.Put(room)
+	status := bytes.IndexByte(b, '\n') + 1
+	head := append(room[:0], b[:status]...)
+	head = append(head, headerRequestID+": "...)
+	head = append(head, c.identity...)
+	head = append(head, "\r\n"...)
+	more := len(head) - status
+	head = append(head, b[status:]...)
+	c.identity = ""
+	n, err := c.write(head)
+	if n <= status {
+		return n, err
+	}
+	return max(status, n-more), err
+}
+
+// write writes b. A deadline of ours is for clients that are slow to read. A
+// goroutine that got no processor until it had passed would fail though there is
+// space, and its client miss an answer that is complete: so it tries once more.
+func (c *connection) write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && c.hurried.Load() && !c.broken.Load() {
 		if err = c.SetWriteDeadline(time.Now().Add(againGrace)); err == nil {
@@ -281,7 +323,9 @@ func (c *connection) enter(r *http.Request) {
 	if c.over.Load() {
 		panic(http.ErrAbortHandler) // net/http had read r too, which is lost with the connection
 	}
-	c.http2.Store(r.ProtoMajor == 2)
+	if r.ProtoMajor == 2 && !c.http2.Load() {
+		c.http2.Store(true)
+	}
 	c.ongoing.Add(1)
 }
 

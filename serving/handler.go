@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"sync"
+	"sync/atomic"
 
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -40,9 +40,7 @@ type httpCall struct {
 	r    *http.Request // as the app sees it
 	seen http.Request  // as the handler does, with its context
 	room running
-
-	mu  sync.Mutex
-	err error // the first that a HandlerFunc returned
+	err  atomic.Pointer[error] // the first that a HandlerFunc returned
 }
 
 var _ call = (*httpCall)(nil)
@@ -63,8 +61,8 @@ func (c *httpCall) invoke(ctx context.Context, r *replica) error {
 		c.seen.Body = resp.body
 	}
 	r.handler.ServeHTTP(resp, &c.seen)
-	if err := c.failure(); err != nil {
-		return err
+	if err := c.err.Load(); err != nil {
+		return *err
 	}
 	resp.outlast()
 	return nil
@@ -80,19 +78,7 @@ func (c *httpCall) end(_ context.Context, err error) (tracing.ReplicaResult, err
 	return tracing.ReplicaResult{StatusCode: replicaStatus(resp, err), Err: spanError(err)}, err
 }
 
-func (c *httpCall) fail(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err == nil {
-		c.err = err
-	}
-}
-
-func (c *httpCall) failure() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
-}
+func (c *httpCall) fail(err error) { c.err.CompareAndSwap(nil, &err) }
 
 // replicaStatus is the status that the handler gave, or that its error becomes;
 // 0 where the runtime ended the request before there was one.

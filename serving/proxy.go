@@ -127,12 +127,13 @@ type exchange struct {
 	r       *http.Request // as it came
 	request tracing.Request
 	resp    response
-	call    httpCall
+	call    httpCall     // has the context of assign
 	done    chan outcome // of the handler, or from the watch; not used where it runs here
 	within  tracing.ProxySpan
 
 	// What the access log tells.
 	arrived  time.Duration    // by clock
+	ended    time.Duration    // by clock; zero: when all is said
 	route    *route           // nil: none matched
 	status   int              // what the client was told, or 499
 	err      error            // what ended it otherwise than by a response
@@ -140,13 +141,12 @@ type exchange struct {
 	cut      bool             // whether its connection or stream was cut
 	admitted bool             // counted by work
 
-	routed context.Context // that of assign
-	place  assignment      // zero until a replica took the request
+	place assignment // zero until a replica took the request
 
 	// See rescue.go.
 	mu       sync.Mutex
-	settled  bool          // the handler has returned
 	rescuing chan struct{} // closed by the rescue, if there is one
+	settled  bool          // the handler has returned
 	rescued  bool          // all is done, by that or by finish; not to be read while one may begin
 }
 
@@ -181,6 +181,9 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	})
 	x.resp.prepare(ctx, w, r, x.request.ID, x.route.prefix)
 	x.resp.upgrade = up
+	if up == nil && r.ProtoMajor == 1 {
+		x.resp.heads = x.conn
+	}
 	err := p.dispatch(ctx, &x.resp, x, r)
 	if !x.rescued {
 		x.err = err
@@ -215,7 +218,7 @@ func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *ht
 		}
 		return err
 	}
-	x.routed, x.place, x.call.x, x.call.r = routed, a, x, r
+	x.call.room.Context, x.place, x.call.x, x.call.r = routed, a, x, r
 	if r.ProtoMajor == 1 && resp.upgrade == nil && x.conn != nil {
 		return p.here(ctx, x)
 	}
@@ -258,7 +261,7 @@ func (x *exchange) work() {
 		x.done <- outcome{err: err} // the slot is free: the client may come back at once
 		x.proxy.work.handlerDone()
 	}()
-	err = x.place.run(x.routed, &x.call)
+	err = x.place.run(x.call.room.Context, &x.call)
 }
 
 // await waits until the handler has returned, which gives its error, or until

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
@@ -80,6 +81,7 @@ type running struct {
 	call    call
 	request tracing.Request
 	scope   scope.Call
+	ended   time.Duration // by clock; when the user's code had returned
 
 	// inCaller: the goroutine is in the loop body of whoever ranges over the
 	// call's stream. A panic there, or a Goexit, is none of the callee's.
@@ -199,8 +201,9 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 		var result tracing.ReplicaResult
 		result, err = c.end(u.user, err)
 		span.End(result)
-		took := clock() - began
-		r.scope.Metrics.Done(u.request.Route, took, err != nil, span.Context())
+		u.ended = clock()
+		took := u.ended - began
+		r.scope.Metrics.Done(u.request.Route, took, u.ended, err != nil, span.Context())
 		if start.Protocol == tracing.Handle {
 			u.logCall(start.CallMethod, took, err)
 		}

@@ -35,9 +35,11 @@ func (p *proxy) here(ctx context.Context, x *exchange) (err error) {
 		case err == errGoexit: //nolint:errorlint // the very same
 			x.err = err
 			x.finish(err) // net/http does not, on a goroutine that ends
+		case err == nil:
+			x.ended = x.call.room.ended
 		}
 	}()
-	return x.place.run(x.routed, &x.call)
+	return x.place.run(x.call.room.Context, &x.call)
 }
 
 // heed ends x if what ends it came before x would hear of it.

@@ -43,11 +43,12 @@ func (p phase) String() string {
 type response struct {
 	ctx       context.Context     // with the proxy span; nil without a route
 	conn      http.ResponseWriter // the connection's; guarded by mu once the handler runs
-	requestID [1]string           // as a header has it
-	request   *http.Request       // as the app sees it
-	prefix    string              // of the app's route
-	body      *requestBody        // nil if there is none
-	upgrade   *upgrade            // nil if the request asks for none
+	requestID string
+	heads     *connection   // which puts the request id into the head; nil: it is to be among the headers
+	request   *http.Request // as the app sees it
+	prefix    string        // of the app's route
+	body      *requestBody  // nil if there is none
+	upgrade   *upgrade      // nil if the request asks for none
 	watched   watched
 	stalled   atomic.Bool // its client is held to account for it
 
@@ -71,7 +72,7 @@ var (
 // prepare makes p the response to r, a request as the app below prefix sees it.
 func (p *response) prepare(ctx context.Context, w http.ResponseWriter, r *http.Request, requestID, prefix string) {
 	p.ctx, p.conn, p.request, p.prefix = ctx, w, r, prefix
-	p.requestID[0] = requestID
+	p.requestID = requestID
 	p.header = make(http.Header)
 	p.left = -1
 	p.body = newRequestBody(r, &p.watched)
@@ -266,24 +267,40 @@ func (p *response) lostLocked() error {
 
 // beginLocked sends status and the handler's headers.
 func (p *response) beginLocked(status int) {
-	h := p.conn.Header()
-	if p.informs {
-		clear(h) // the handler may have taken back what a 1xx carried
+	if status == http.StatusSwitchingProtocols {
+		p.heads = nil // net/http may still send a 100 Continue before it
 	}
-	maps.Copy(h, p.header)
-	h[headerRequestID] = p.requestID[:]
-	if p.prefix != "/" && status >= 300 && status <= 399 {
-		if to, ok := rebase(h.Get("Location"), p.prefix, p.request.URL.Path); ok {
-			h.Set("Location", to)
-		}
+	if p.heads == nil || p.informs || len(p.header) > 0 {
+		p.copyLocked(status)
 	}
 	p.conn.WriteHeader(status) // panics on nonsense, and then nothing has begun
+	if p.heads != nil {
+		p.heads.identify(p.requestID)
+	}
 	p.phase, p.status, p.events = begun, status, isEventStream(p.header)
 	switch {
 	case p.request.Method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
 		p.left = 0
 	default:
 		p.left = declaredLength(p.header)
+	}
+}
+
+// copyLocked puts the handler's headers on conn.
+func (p *response) copyLocked(status int) {
+	h := p.conn.Header()
+	if p.informs {
+		clear(h) // the handler may have taken back what a 1xx carried
+	}
+	maps.Copy(h, p.header)
+	delete(h, headerRequestID) // it is not the handler's to say
+	if p.heads == nil {
+		h[headerRequestID] = []string{p.requestID}
+	}
+	if p.prefix != "/" && status >= 300 && status <= 399 {
+		if to, ok := rebase(h.Get("Location"), p.prefix, p.request.URL.Path); ok {
+			h.Set("Location", to)
+		}
 	}
 }
 
@@ -329,7 +346,9 @@ func (p *response) end(err error) error {
 		if p.phase == open {
 			p.beginLocked(http.StatusOK)
 		}
-		maps.Copy(p.conn.Header(), p.header) // trailers; net/http looks for nothing else now
+		if len(p.header) > 0 {
+			maps.Copy(p.conn.Header(), p.header) // trailers; net/http looks for nothing else now
+		}
 	}
 	p.phase = ended
 	return err
@@ -388,17 +407,28 @@ func (p *response) lockHurried(cause error) (reset bool) {
 	_ = c.SetReadDeadline(time.Now()) // as above
 	// HTTP/2 resets the stream when a deadline passes, though nobody writes: the
 	// handler may only have got no processor.
-	done := make(chan struct{})
-	late := time.AfterFunc(patience(cause), func() {
-		defer close(done)
-		_ = c.SetWriteDeadline(time.Now()) // as above
-	})
+	locked, cut := make(chan struct{}), make(chan bool)
+	go func() { // ends when mu is locked
+		tick := time.NewTicker(max(patience(cause), time.Millisecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-locked:
+				cut <- false
+				return
+			case <-tick.C:
+			}
+			if p.watched.writing.Load() != 0 {
+				_ = c.SetWriteDeadline(time.Now()) // as above
+				<-locked
+				cut <- true // there is no response any more when net/http has it back
+				return
+			}
+		}
+	}()
 	p.mu.Lock()
-	if late.Stop() {
-		return false
-	}
-	<-done // there is no response any more when net/http has it back
-	return true
+	close(locked)
+	return <-cut
 }
 
 // cutGrace is how long a client that is slow to read may hold up the end of a
@@ -423,7 +453,7 @@ func (p *response) reply(status int, text string, retryAfter string) {
 	if retryAfter != "" {
 		h.Set("Retry-After", retryAfter)
 	}
-	writeText(p.conn, status, p.requestID[0], text)
+	writeText(p.conn, status, p.requestID, text)
 }
 
 // abandon prepares the connection for the return from a request whose handler

@@ -62,6 +62,7 @@ type router struct {
 	free      []*member // those with a slot left, in no order
 	waiting   list.List // of *waiter, first come first; empty while free is not
 	arrivals  uint64    // requests so far
+	ongoing   int       // those that have a slot, of whatever member
 	down      error     // why there will be no replica; nil while there may be
 	few       []*member // of pickLocked, which makes it anew
 }
@@ -392,6 +393,7 @@ func (m *member) held() int {
 // takeLocked counts one more request on m, which has a slot left.
 func (r *router) takeLocked(m *member, model string) {
 	m.ongoing++
+	r.ongoing++
 	if m.ongoing >= m.limit {
 		r.dropFreeLocked(m)
 	}
@@ -409,6 +411,7 @@ func (r *router) takeLocked(m *member, model string) {
 
 func (r *router) releaseLocked(m *member, model string) {
 	m.ongoing--
+	r.ongoing--
 	if model != "" {
 		i := slices.IndexFunc(m.sent, func(s sent) bool { return s.model == model })
 		if m.sent[i].ongoing--; m.sent[i].ongoing == 0 {
@@ -484,7 +487,13 @@ func (r *router) dropFreeLocked(m *member) {
 
 // queued is how many requests wait for a slot.
 func (r *router) queued() int {
+	queued, _ := r.load()
+	return queued
+}
+
+// load is how many requests wait for a slot, and how many have one.
+func (r *router) load() (queued, ongoing int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.waiting.Len()
+	return r.waiting.Len(), r.ongoing
 }

@@ -168,7 +168,7 @@ func (s *Server) deploy(app string, d *Deployment, want settings, tp *tracing.Pr
 		deployment: d.name,
 		router:     router,
 		pressure:   *cmp.Or(d.pressure, &backpressure{s.cfg.BackpressureStatus, s.cfg.BackpressureRetryAfter}),
-		metrics:    s.metrics.Router(app, d.name, router.queued),
+		metrics:    s.metrics.Router(app, d.name, router.load),
 		tracing:    tp,
 		work:       s.work,
 		log:        s.log,

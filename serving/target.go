@@ -47,14 +47,13 @@ func (t *target) assign(ctx context.Context, s tracing.RouterStart) (routed cont
 		Wait:     wait,
 		Span:     span.Context(),
 	})
-	return routed, assignment{t, m, s.ModelID}, err
+	return routed, assignment{t, m}, err
 }
 
 // assignment is a place in a replica that has accepted a call.
 type assignment struct {
 	target *target
 	member *member
-	model  string // that it is for
 }
 
 // routeOf is the route of the request that ctx belongs to; empty outside of one.
@@ -69,10 +68,7 @@ func routeOf(ctx context.Context) string {
 // the user's code has really returned; the slot is free then.
 func (a assignment) run(ctx context.Context, c call) error {
 	// Deferred, because user code may end the goroutine by runtime.Goexit.
-	defer func() {
-		a.target.metrics.Released()
-		a.target.router.release(a.member, a.model)
-	}()
+	defer a.target.router.release(a.member, c.modelID())
 	return a.member.runner.run(ctx, c)
 }
 

@@ -106,7 +106,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		WebSocket: p.upgrade.webSocket,
 		Status:    p.status,
 		Header:    headerRequestID,
-		Value:     p.requestID[0],
+		Value:     p.requestID,
 		Buffered:  bytes.Clone(buffered),
 		Pace:      pace{&p.watched},
 	})

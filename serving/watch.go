@@ -157,17 +157,17 @@ func (w *watch) remove(x *watched) {
 	x.prev, x.next = nil, nil
 }
 
-// now is the beat, 0 if nobody looks.
+// now is the beat, or any but 0 if nobody looks.
 func (x *watched) now() int64 {
 	if x.watch == nil {
-		return 0
+		return 1
 	}
 	return x.watch.beat.Load()
 }
 
-// moved tells that the client has taken something, or is about to.
+// moved tells that the client has taken something, or is about to: see closeStuck.
 func (x *watched) moved() {
-	if x.from != nil {
+	if x.from != nil && x.from.http2.Load() {
 		x.from.moved.Store(x.now())
 	}
 }

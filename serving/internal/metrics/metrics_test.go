@@ -82,17 +82,16 @@ func all(s *Set) {
 		none.Done(Outcome{Method: "GET", Status: 404, Failed: true})
 	}
 	s.Proxy(GRPC).Ingress("a", "D").Done(Outcome{Route: "a", Method: "/p.S/M", Code: "OK"})
-	router := s.Router("a", "D", func() int { return 3 })
+	router := s.Router("a", "D", func() (queued, ongoing int) { return 3, 1 })
 	router.Done(Choice{Route: "/x", Assigned: true, Wait: time.Second})
 	router.Done(Choice{Route: "/x", ByHandle: true, Assigned: true})
-	router.Released()
 	router.Done(Choice{Route: "/x"})
 	r := s.Replica("a", "D", "r1")
 	r.Constructed(time.Second)
 	r.Started()
 	r.Began()
 	r.Began()
-	r.Done("/x", time.Second, false, trace.SpanContext{})
+	r.Done("/x", time.Second, 0, false, trace.SpanContext{})
 	r.Checked(time.Millisecond, false)
 	r.Reconfigured(time.Millisecond)
 	b := r.Batcher("f")
@@ -193,7 +192,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	const many = 3 * mostOutcomes
 	s := New()
 	in := s.Proxy(HTTP).Ingress("a", "D")
-	router := s.Router("a", "D", func() int { return 0 })
+	router := s.Router("a", "D", func() (queued, ongoing int) { return 0, 0 })
 	r := s.Replica("a", "D", "r")
 	var models []string
 	for i := range many {
@@ -201,7 +200,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		in.Done(Outcome{Route: route, Method: "GET", Status: 200})
 		router.Done(Choice{Route: route})
 		r.Began()
-		r.Done(route, 0, false, trace.SpanContext{})
+		r.Done(route, 0, 0, false, trace.SpanContext{})
 		models = append(models, route)
 	}
 	for code := range 3000 {
@@ -235,7 +234,7 @@ func TestReplicasThatStoppedAreBounded(t *testing.T) {
 		r := s.Replica("a", "D", fmt.Sprintf("r%d", i))
 		r.Started()
 		r.Began()
-		r.Done("/", 0, true, trace.SpanContext{})
+		r.Done("/", 0, 0, true, trace.SpanContext{})
 		r.Stopped(0)
 		r.Stopped(0) // changes nothing
 	}
@@ -324,12 +323,25 @@ func TestExamples(t *testing.T) {
 	})
 }
 
+// The time that a caller tells counts in the place of one that is read.
+func TestExamplesByTheCallersClock(t *testing.T) {
+	s := New()
+	in := s.Proxy(HTTP).Ingress("a", "D")
+	for i, ended := range []time.Duration{1, exampleEvery, exampleEvery + 1} {
+		in.Done(Outcome{Route: "/", Method: "GET", Status: 200, Ended: ended, Span: sampled(byte(i + 1))})
+		want := map[float64]string{1: []string{"1", "1", "3"}[i]}
+		if diff := cmp.Diff(want, examples(t, s, "serve_http_request_latency_ms")); diff != "" {
+			t.Errorf("at %v: examples (-want +got):\n%s", ended, diff)
+		}
+	}
+}
+
 // Whoever counts, and however many series are made meanwhile, nothing is lost.
 func TestSetConcurrentSafe(t *testing.T) {
 	const workers, each = 8, 500
 	s := New()
 	in := s.Proxy(HTTP).Ingress("a", "D")
-	router := s.Router("a", "D", func() int { return 0 })
+	router := s.Router("a", "D", func() (queued, ongoing int) { return 0, 0 })
 	var group sync.WaitGroup
 	for w := range workers {
 		group.Go(func() {
@@ -340,7 +352,7 @@ func TestSetConcurrentSafe(t *testing.T) {
 				r := s.Replica("a", "D", "r")
 				r.Began()
 				r.Batcher("f").Done(Batch{Size: 1, Limit: 1})
-				r.Done(route, 0, i%2 == 0, sampled(byte(w+1)))
+				r.Done(route, 0, 0, i%2 == 0, sampled(byte(w+1)))
 				gone := s.Replica("a", "E", fmt.Sprintf("%d-%d", w, i))
 				gone.Started()
 				gone.Stopped(0)
@@ -395,8 +407,7 @@ func (p path) request(span trace.SpanContext) {
 	p.proxy.Began()
 	p.router.Done(Choice{Route: "/", Assigned: true, Span: span})
 	p.replica.Began()
-	p.replica.Done("/", time.Millisecond, false, span)
-	p.router.Released()
+	p.replica.Done("/", time.Millisecond, 0, false, span)
 	p.proxy.Done()
 	p.ingress.Done(Outcome{Route: "/", Method: "GET", Status: 200, Latency: time.Millisecond, Span: span})
 }

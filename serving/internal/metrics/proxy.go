@@ -31,6 +31,9 @@ type Outcome struct {
 	Failed bool
 	// Latency is how long the request was in the proxy.
 	Latency time.Duration
+	// Ended is when it ended, by a clock of the caller's; 0 in all requests of a
+	// proxy that has no reading of one to tell.
+	Ended time.Duration
 	// Span is the proxy span's context; zero where it does not record.
 	Span trace.SpanContext
 }
@@ -44,7 +47,6 @@ type outcomeKey struct {
 
 // outcome is the series of one key.
 type outcome struct {
-	requests         *tally
 	latency          *timing
 	errors           *tally // nil for those that did not fail
 	deploymentErrors *tally // nil for those, and without a deployment
@@ -60,9 +62,9 @@ func (p *Proxy) Ingress(app, deployment string) *Ingress {
 	build := func(k outcomeKey) *outcome {
 		status := k.label()
 		o := &outcome{
-			requests: v.counter(proxyRequests[protocol], app, k.route, k.method, status),
-			latency:  v.histogram(proxyLatency[protocol], app, k.route, k.method, status),
+			latency: v.histogram(proxyLatency[protocol], app, k.route, k.method, status),
 		}
+		v.countOf(o.latency, proxyRequests[protocol], app, k.route, k.method, status)
 		if k.failed {
 			o.errors = v.counter(proxyErrors[protocol], app, k.route, k.method, status)
 			if deployment != "" {
@@ -84,8 +86,7 @@ func (i *Ingress) Done(o Outcome) {
 		k.status = lastCloseCode + 1
 	}
 	s := i.outcomes.get(k)
-	s.requests.inc()
-	s.latency.observe(o.Latency, o.Span)
+	s.latency.observeAt(o.Latency, o.Ended, o.Span)
 	if s.errors != nil {
 		s.errors.inc()
 	}

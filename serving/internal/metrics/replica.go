@@ -78,10 +78,10 @@ func (r *Replica) Began() {
 	}
 }
 
-// Done counts a call of which user code has returned. failed says that it was by
-// an error, a panic or a cancellation. span is the replica span's context; zero
-// where it does not record.
-func (r *Replica) Done(route string, latency time.Duration, failed bool, span trace.SpanContext) {
+// Done counts a call of which user code has returned, at ended by a clock of the
+// caller's. failed says that it was by an error, a panic or a cancellation. span is
+// the replica span's context; zero where it does not record.
+func (r *Replica) Done(route string, latency, ended time.Duration, failed bool, span trace.SpanContext) {
 	if r == nil {
 		return
 	}
@@ -92,7 +92,7 @@ func (r *Replica) Done(route string, latency time.Duration, failed bool, span tr
 	} else {
 		s.done.inc()
 	}
-	s.latency.observe(latency, span)
+	s.latency.observeAt(latency, ended, span)
 }
 
 // Processing is how many calls user code is working on.

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -15,16 +14,16 @@ func otherRoute(string) string { return other }
 // Router is the metrics of one deployment's router. Nil counts nothing.
 type Router struct {
 	app, deployment string
-	queued          func() int
-	ongoing         atomic.Int64
+	load            func() (queued, ongoing int)
 	wait            *timing
 	requests        *table[string, *tally] // by route
 	handles         *table[string, *tally]
 }
 
-// Router gives the metrics of a deployment's router. Ask once for each. queued
-// says how many requests wait; it is called for each scrape.
-func (s *Set) Router(app, deployment string, queued func() int) *Router {
+// Router gives the metrics of a deployment's router. Ask once for each. load
+// says how many requests wait, and how many replicas have; it is called for each
+// scrape.
+func (s *Set) Router(app, deployment string, load func() (queued, ongoing int)) *Router {
 	if s == nil {
 		return nil
 	}
@@ -34,7 +33,7 @@ func (s *Set) Router(app, deployment string, queued func() int) *Router {
 		})
 	}
 	r := &Router{
-		app: app, deployment: deployment, queued: queued,
+		app: app, deployment: deployment, load: load,
 		wait:     s.histogram(routerWait, app, deployment),
 		requests: byRoute(routerRequests),
 		handles:  byRoute(handleRequests),
@@ -51,7 +50,7 @@ type Choice struct {
 	Route string
 	// ByHandle says that it was a call by handle.
 	ByHandle bool
-	// Assigned says that a replica took it; Released follows then.
+	// Assigned says that a replica took it.
 	Assigned bool
 	// Wait is how long it waited for one.
 	Wait time.Duration
@@ -69,19 +68,12 @@ func (r *Router) Done(c Choice) {
 		r.handles.get(c.Route).inc()
 	}
 	if c.Assigned {
-		r.ongoing.Add(1)
 		r.wait.observe(c.Wait, c.Span)
 	}
 }
 
-// Released says that a replica has finished a request that it took.
-func (r *Router) Released() {
-	if r != nil {
-		r.ongoing.Add(-1)
-	}
-}
-
 func (r *Router) gauges(out emit) {
-	out(routerQueued, r.queued(), r.app, r.deployment)
-	out(routerOngoing, int(r.ongoing.Load()), r.app, r.deployment)
+	queued, ongoing := r.load()
+	out(routerQueued, queued, r.app, r.deployment)
+	out(routerOngoing, ongoing, r.app, r.deployment)
 }

@@ -25,7 +25,8 @@ type vectors struct {
 type series struct {
 	values []string
 	tally
-	*timing // of a histogram
+	*timing         // of a histogram
+	of      *timing // whose count it is, in place of its tally's; or nil
 }
 
 func newVectors() *vectors {
@@ -38,19 +39,25 @@ func newVectors() *vectors {
 }
 
 // counter gives the series with the values of f's labels.
-func (v *vectors) counter(f *family, values ...string) *tally { return &v.find(f, values).tally }
+func (v *vectors) counter(f *family, values ...string) *tally { return &v.find(f, values, nil).tally }
 
 // histogram gives the series with the values of f's labels.
-func (v *vectors) histogram(f *family, values ...string) *timing { return v.find(f, values).timing }
+func (v *vectors) histogram(f *family, values ...string) *timing {
+	return v.find(f, values, nil).timing
+}
 
-func (v *vectors) find(f *family, values []string) *series {
+// countOf makes the counter with the values of f's labels what t has observed, which
+// counts each request already.
+func (v *vectors) countOf(t *timing, f *family, values ...string) { v.find(f, values, t) }
+
+func (v *vectors) find(f *family, values []string, of *timing) *series {
 	values = clean(values)
 	key := strings.Join(values, "\x00")
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s, known := v.series[f][key]
 	if !known {
-		s = &series{values: values}
+		s = &series{values: values, of: of}
 		if f.kind == "histogram" {
 			s.timing = newTiming(f.buckets)
 		}
@@ -94,7 +101,11 @@ func (v *vectors) collect(f *family, to chan<- prometheus.Metric) {
 
 func (s *series) metric(desc *prometheus.Desc) (prometheus.Metric, error) {
 	if s.timing == nil {
-		return prometheus.NewConstMetric(desc, prometheus.CounterValue, float64(s.n.Load()), s.values...)
+		count := s.n.Load()
+		if s.of != nil {
+			count = s.of.count()
+		}
+		return prometheus.NewConstMetric(desc, prometheus.CounterValue, float64(count), s.values...)
 	}
 	return s.timing.metric(desc, s.values)
 }
@@ -118,7 +129,7 @@ type timing struct {
 type example struct {
 	ms    float64
 	at    time.Time
-	after time.Duration // since the timing was made
+	after time.Duration // by the clock of observeAt
 	span  trace.SpanContext
 }
 
@@ -134,13 +145,20 @@ func newTiming(bounds []float64) *timing {
 const exampleEvery = time.Second
 
 // observe counts d. Where span is sampled it may become the bucket's example.
-func (t *timing) observe(d time.Duration, span trace.SpanContext) {
+func (t *timing) observe(d time.Duration, span trace.SpanContext) { t.observeAt(d, 0, span) }
+
+// observeAt is observe for who has just read a clock, the same one each time; 0 for
+// who has not.
+func (t *timing) observeAt(d, now time.Duration, span trace.SpanContext) {
 	ms := float64(d) / float64(time.Millisecond)
 	bucket := t.add(ms, int64(d))
 	if !span.IsSampled() {
 		return
 	}
-	now, last := time.Since(t.made), t.examples[bucket].Load()
+	if now == 0 {
+		now = time.Since(t.made)
+	}
+	last := t.examples[bucket].Load()
 	if last != nil && now-last.after < exampleEvery {
 		return
 	}
@@ -156,8 +174,17 @@ func (t *timing) add(value float64, millionths int64) (bucket int) {
 		bucket++
 	}
 	t.buckets[bucket].Add(1)
-	t.sum.Add(millionths)
+	if millionths != 0 {
+		t.sum.Add(millionths)
+	}
 	return bucket
+}
+
+func (t *timing) count() (n uint64) {
+	for i := range t.buckets {
+		n += t.buckets[i].Load()
+	}
+	return n
 }
 
 func (t *timing) metric(desc *prometheus.Desc, values []string) (prometheus.Metric, error) {
