@@ -140,13 +140,21 @@ func (s *service) get(path string) string {
 
 func (s *service) plugin(name string) admin.Plugin {
 	s.t.Helper()
-	for _, p := range s.status().Plugins {
+	p, _ := s.pluginAt(name)
+	return p
+}
+
+// pluginAt gives a plugin's status and when it was so, which may be some time ago.
+func (s *service) pluginAt(name string) (admin.Plugin, time.Time) {
+	s.t.Helper()
+	status := s.status()
+	for _, p := range status.Plugins {
 		if p.Name == name {
-			return p
+			return p, status.Time
 		}
 	}
 	s.t.Fatalf("no plugin %q", name)
-	return admin.Plugin{}
+	return admin.Plugin{}, time.Time{}
 }
 
 // await blocks until the status of a plugin is as ok wants it.
@@ -155,10 +163,14 @@ func (s *service) await(name, what string, ok func(admin.Plugin) bool) {
 	testplugin.WaitFor(s.t, name+": "+what, func() bool { return ok(s.plugin(name)) })
 }
 
-// settled blocks until nothing waits.
+// settled blocks until nothing waits of what has ended by now.
 func (s *service) settled(name string) {
 	s.t.Helper()
-	s.await(name, "the end of what waits", func(p admin.Plugin) bool { return p.Spans.Waiting == 0 })
+	now := time.Now()
+	testplugin.WaitFor(s.t, name+": the end of what waits", func() bool {
+		p, at := s.pluginAt(name)
+		return at.After(now) && p.Spans.Waiting == 0
+	})
 }
 
 // delivers blocks until more was delivered than by now.
