@@ -13,7 +13,7 @@ import (
 // attributes gathers what is set on a span: see span.begin and span.attributes.
 type attributes struct {
 	span   *span
-	shared [2]*ended.Attributes // those of the call and of the shape; only at the start
+	shared [3]*ended.Attributes // those of the request, and of the shape at the start and at the end
 	bytes  int                  // the heap of shared that is there for few spans
 	all    ended.Attributes
 	odd    bool // some text is not valid UTF-8
@@ -55,26 +55,40 @@ func (a *attributes) serveFlag(ray, stable string, value bool) {
 }
 
 // call adds what all families begin with, which is the same for all spans of r: its
-// id, as Ray names it, and its identity. With r nil there is no call.
+// id, as Ray names it too, and its task. With r nil there is no call.
 func (a *attributes) call(r *Request) {
 	if r == nil {
 		return
 	}
-	d := r.identity()
-	a.odd = a.odd || d.odd
-	a.bytes += d.bytes
-	if a.shared[0] = &d.stamp; a.serve.ray() { // in every mode, serve.request_id says the same
-		a.shared[0] = &d.all
+	id := r.identity()
+	a.odd = a.odd || id.odd
+	a.bytes += id.bytes
+	if a.shared[0] = &id.stamp; a.serve.ray() { // in every mode, serve.request_id says the same
+		a.shared[0] = &id.all
+	}
+	if r.Component != nil {
+		a.all = r.Component.appendTask(a.all, r.ownTask())
 	}
 }
 
-// like adds all of a shape. One that is new may soon be held by this span alone.
+// inside adds the replica that c is, if it is one.
+func (a *attributes) inside(c *Component) {
+	if c != nil && c.replicaID != "" {
+		a.text(semconv.ServeReplicaID, c.replicaID)
+	}
+}
+
+// like adds what all spans of a shape begin with. One that is new may soon be held by
+// this span alone.
 func (a *attributes) like(s *spanShape, isNew bool) {
-	a.shared[1], a.odd = &s.all, a.odd || s.odd
+	a.shared[1], a.odd = &s.start, a.odd || s.odd
 	if isNew {
 		a.bytes += s.bytes()
 	}
 }
+
+// endLike adds what they end with.
+func (a *attributes) endLike(s *spanShape) { a.shared[2] = &s.end }
 
 // owner adds what is called.
 func (a *attributes) owner(deployment, app string) {
@@ -126,26 +140,25 @@ func (a *attributes) httpEnd(p Protocol, status int) {
 	a.number(semconv.HTTPResponseStatusCode, status)
 }
 
-// rpcCall adds what a router or replica span of a call other than HTTP ends
-// with. The full method is that of a gRPC call, with its leading slash.
-func (a *attributes) rpcCall(p Protocol, full, method, deployment string) {
+// rpcCall adds what router and replica spans of calls other than HTTP end with.
+func (a *attributes) rpcCall(k spanKind) {
 	system, name := semconv.RPCSystemUndefined, semconv.RPCSystemNameServe
-	if p == GRPC {
+	if k.protocol == GRPC {
 		system, name = semconv.RPCSystemGRPC, semconv.RPCSystemNameGRPC
 	}
 	if a.rpc.ray() {
 		a.text(semconv.RPCSystem, system)
-		a.text(semconv.RPCService, deployment)
+		a.text(semconv.RPCService, k.deployment)
 	}
 	if !a.rpc.stable() {
-		a.text(semconv.RPCMethod, method)
+		a.text(semconv.RPCMethod, k.method)
 		return
 	}
 	a.text(semconv.RPCSystemName, name)
-	if p == GRPC && full != "" {
-		a.text(semconv.RPCMethod, strings.TrimPrefix(full, "/"))
+	if k.rpcMethod != "" {
+		a.text(semconv.RPCMethod, strings.TrimPrefix(k.rpcMethod, "/"))
 	} else {
-		a.text(semconv.RPCMethod, deployment+"/"+method)
+		a.text(semconv.RPCMethod, k.deployment+"/"+k.method)
 	}
 }
 

@@ -78,11 +78,10 @@ func (a *attributes) client(remote string) {
 	}
 }
 
-// rpcRequest adds what the proxy span of a gRPC call ends with.
-func (a *attributes) rpcRequest(method, code string) {
+// rpcRequest adds what the proxy span of a gRPC call ends with, but for its status.
+func (a *attributes) rpcRequest(method string) {
 	if a.rpc.ray() {
 		a.text(semconv.RPCSystem, semconv.RPCSystemGRPCProxy)
-		a.text(semconv.RPCGRPCStatusCode, code)
 	}
 	if !a.rpc.stable() {
 		a.text(semconv.RPCMethod, method)
@@ -90,5 +89,14 @@ func (a *attributes) rpcRequest(method, code string) {
 	}
 	a.text(semconv.RPCSystemName, semconv.RPCSystemNameGRPC)
 	a.text(semconv.RPCMethod, strings.TrimPrefix(method, "/"))
-	a.text(semconv.RPCResponseStatusCode, code)
+}
+
+// rpcStatus adds that.
+func (a *attributes) rpcStatus(code string) {
+	if a.rpc.ray() {
+		a.text(semconv.RPCGRPCStatusCode, code)
+	}
+	if a.rpc.stable() {
+		a.text(semconv.RPCResponseStatusCode, code)
+	}
 }

@@ -22,7 +22,7 @@ type ModelLoadSpan struct {
 // and begins a trace of its own. The returned context is what the model is to
 // be loaded with.
 func (p *Provider) StartModelLoad(ctx context.Context, modelID string) (context.Context, ModelLoadSpan) {
-	ctx, span := p.start(ctx, semconv.SpanModelLoad, trace.SpanKindInternal, p.naming.room(270, 270))
+	ctx, span := p.start(ctx, semconv.SpanModelLoad, trace.SpanKindInternal, taskBytes+p.naming.room(290, 320))
 	if span == nil {
 		return ctx, ModelLoadSpan{}
 	}
@@ -48,6 +48,7 @@ func (s *span) insideReplica(req *Request, family, last string) (name string, a 
 	if req != nil {
 		name = family + " " + req.Deployment + " " + last
 		a.call(req)
+		a.inside(req.Component)
 		a.owner(req.Deployment, req.App)
 		a.replica(req.Component)
 	}

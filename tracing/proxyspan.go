@@ -102,10 +102,9 @@ func (r ProxyResult) Failed(p Protocol) bool {
 // ProxySpan is the span of one request in the proxy. The zero value is the span
 // of an unsampled request: its End does nothing.
 type ProxySpan struct {
-	span     *span
-	protocol Protocol
-	method   string
-	route    string
+	span   *span
+	shape  *spanShape
+	method string // as in ProxyStart
 }
 
 // StartProxy starts the proxy span as a child of the span in ctx (see Extract),
@@ -125,21 +124,20 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 		family = semconv.SpanProxyGRPC
 	}
 	r := s.Request
-	room := p.naming.room(100, 390) + len(r.Route) + 2*len(s.RoutePath) + len(s.Method)
+	room := taskBytes + p.naming.room(70, 330) + 2*len(s.RoutePath)
 	ctx, span := p.start(ctx, family, trace.SpanKindServer, room)
 	if span == nil {
 		return ctx, ProxySpan{}
 	}
-	ps := ProxySpan{span: span, protocol: s.Protocol, method: s.Method, route: s.Request.Route}
-	kind := spanKind{family: family, deployment: s.Request.Deployment, app: s.Request.App, method: s.Method, protocol: s.Protocol}
+	kind := spanKind{family: family, deployment: r.Deployment, app: r.App, method: s.Method, protocol: s.Protocol}
 	switch s.Protocol {
 	case GRPC:
 	case WebSocket:
-		kind.method, kind.route = semconv.MethodWebSocket, ps.route
+		kind.method, kind.route = semconv.MethodWebSocket, r.Route
 	default:
-		kind.method, kind.route = semconv.Method(s.Method), ps.route
+		kind.method, kind.route = semconv.Method(s.Method), r.Route
 	}
-	shape, isNew := p.shapes.of(p.naming, kind, drawProxy)
+	shape, isNew := p.shape(r.Component, kind, drawProxy)
 	attrs := span.begin()
 	attrs.call(r)
 	attrs.like(shape, isNew)
@@ -148,10 +146,10 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 	}
 	attrs.edge(ctx, s)
 	attrs.begin(shape.name)
-	return ctx, ps
+	return ctx, ProxySpan{span: span, shape: shape, method: s.Method}
 }
 
-func drawProxy(a *attributes, k spanKind) string {
+func drawProxy(a, end *attributes, k spanKind, _ *Component) string {
 	name := k.family + " " + k.deployment + " " + k.method
 	if k.protocol.overHTTP() {
 		name += " " + k.route
@@ -161,6 +159,9 @@ func drawProxy(a *attributes, k spanKind) string {
 	a.text(semconv.ResourceName, name)
 	if k.protocol.overHTTP() {
 		a.serveText(semconv.RequestMethod, semconv.ServeRequestMethod, k.method)
+		end.text(semconv.HTTPRoute, k.route)
+	} else {
+		end.rpcRequest(k.method)
 	}
 	return name
 }
@@ -181,7 +182,7 @@ func (s ProxySpan) End(r ProxyResult) {
 	if r.GRPCCode == "" {
 		r.GRPCCode = "UNKNOWN"
 	}
-	failed := r.Failed(s.protocol)
+	failed := r.Failed(s.shape.protocol)
 	kind := failureType(s.span.provider.naming.http, r.Err)
 	attrs := s.span.attributes()
 	s.endAttributes(&attrs, r, failed, kind)
@@ -198,15 +199,15 @@ func (s ProxySpan) End(r ProxyResult) {
 }
 
 func (s ProxySpan) endAttributes(attrs *attributes, r ProxyResult, failed bool, kind string) {
-	if s.protocol == GRPC {
-		attrs.rpcRequest(s.method, r.GRPCCode)
+	attrs.endLike(s.shape)
+	if protocol := s.shape.protocol; protocol == GRPC {
+		attrs.rpcStatus(r.GRPCCode)
 		if failed && attrs.rpc.stable() {
 			attrs.text(semconv.ErrorType, r.GRPCCode)
 		}
 	} else {
-		attrs.httpMethod(s.protocol, s.method)
-		attrs.httpEnd(s.protocol, r.StatusCode)
-		attrs.text(semconv.HTTPRoute, s.route)
+		attrs.httpMethod(protocol, s.method)
+		attrs.httpEnd(protocol, r.StatusCode)
 		if failed {
 			attrs.failure(attrs.http, kind, r.StatusCode)
 		}

@@ -38,8 +38,9 @@ type ReplicaResult struct {
 // ReplicaSpan is the span of one call in a replica. The zero value is that of
 // an unsampled request: its End does nothing.
 type ReplicaSpan struct {
-	span  *span
-	start ReplicaStart
+	span   *span
+	shape  *spanShape
+	method string // as in ReplicaStart
 }
 
 // StartReplica starts the replica span as a child of the span in ctx, which
@@ -51,7 +52,10 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 	}
 	ctx = s.Request.carry(ctx)
 	r := s.Request
-	room := p.naming.room(110, 130) + len(r.Deployment) + len(r.Route) + len(s.CallMethod)
+	room := taskBytes + p.naming.room(0, 40)
+	if s.Protocol.overHTTP() {
+		room += p.naming.room(50, 70)
+	}
 	ctx, span := p.start(ctx, semconv.SpanReplica, trace.SpanKindServer, room)
 	if span == nil {
 		return ctx, ReplicaSpan{}
@@ -59,21 +63,28 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 	if s.CallMethod == "" {
 		s.CallMethod = semconv.DefaultCallMethod
 	}
-	shape, isNew := p.shapes.of(p.naming, spanKind{
+	kind := spanKind{
 		family: semconv.SpanReplica, deployment: r.Deployment, app: r.App, method: s.CallMethod, route: r.Route,
 		modelID: r.ModelID, protocol: s.Protocol, streaming: s.Streaming,
-	}, drawReplica)
+	}
+	kind.by(r)
+	shape, isNew := p.shape(r.Component, kind, drawReplica)
 	attrs := span.begin()
 	attrs.call(r)
 	attrs.like(shape, isNew)
-	attrs.replica(r.Component)
 	attrs.begin(shape.name)
-	return ctx, ReplicaSpan{span: span, start: s}
+	return ctx, ReplicaSpan{span: span, shape: shape, method: s.Method}
 }
 
-func drawReplica(a *attributes, k spanKind) string {
+func drawReplica(a, end *attributes, k spanKind, c *Component) string {
 	name := k.called(a)
 	a.text(semconv.ResourceName, name)
+	a.replica(c)
+	if k.protocol.overHTTP() {
+		end.text(semconv.HTTPRoute, k.route)
+	} else {
+		end.rpcCall(k)
+	}
 	return name
 }
 
@@ -90,7 +101,7 @@ func (s ReplicaSpan) End(r ReplicaResult) {
 	if s.span == nil {
 		return
 	}
-	kind := failureType(s.span.provider.naming.of(s.start.Protocol), r.Err)
+	kind := failureType(s.span.provider.naming.of(s.shape.protocol), r.Err)
 	attrs := s.span.attributes()
 	s.endAttributes(&attrs, r, kind)
 	if r.Err == nil {
@@ -103,15 +114,13 @@ func (s ReplicaSpan) End(r ReplicaResult) {
 }
 
 func (s ReplicaSpan) endAttributes(attrs *attributes, r ReplicaResult, kind string) {
-	protocol, req := s.start.Protocol, s.start.Request
+	protocol := s.shape.protocol
+	attrs.endLike(s.shape)
 	if protocol.overHTTP() {
-		attrs.httpMethod(protocol, s.start.Method)
-		attrs.text(semconv.HTTPRoute, req.Route)
+		attrs.httpMethod(protocol, s.method)
 		if protocol == HTTP && r.StatusCode != 0 {
 			attrs.httpEnd(protocol, r.StatusCode)
 		}
-	} else {
-		attrs.rpcCall(protocol, req.rpcMethod, s.start.CallMethod, req.Deployment)
 	}
 	if r.Err != nil || protocol == HTTP && r.StatusCode >= 500 {
 		attrs.failure(attrs.of(protocol), kind, r.StatusCode)

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"unsafe"
 
@@ -23,30 +25,39 @@ const (
 	replicaIDLength = 8 // characters, not bytes
 )
 
-// Component is a proxy or a replica: whoever handles calls. It never changes
-// and is safe for concurrent use.
+// taskBytes is the length of serve.task_id as an attribute.
+const taskBytes = 8 + len(semconv.ServeTaskID) + 2*(taskOwnBytes+actorOwnBytes+jobIDBytes)
+
+// Component is a proxy or a replica: whoever handles calls. What it shows never
+// changes. It is safe for concurrent use.
 type Component struct {
 	app, deployment string
 	uniqueID        string // empty for a proxy
 	actorID         string
-	replicaID       string // with app and deployment; empty for a proxy
+	replicaID       string           // with app and deployment; empty for a proxy
+	task            ended.Attributes // a task id, with its own digits to be filled in
+	shapes          spanShapes       // of spans inside of it
+}
+
+// newComponent gives one with an actor id.
+func (p *Provider) newComponent() *Component {
+	c := &Component{actorID: drawHex(actorOwnBytes) + p.jobID}
+	c.task = slices.Clip(c.task.Text(semconv.ServeTaskID, strings.Repeat("0", 2*taskOwnBytes)+c.actorID))
+	return c
 }
 
 // NewProxy draws the identity of a proxy.
 func (p *Provider) NewProxy() *Component {
-	return &Component{actorID: drawHex(actorOwnBytes) + p.jobID}
+	return p.newComponent()
 }
 
 // NewReplica draws the identity of a replica of the deployment of app: a
 // unique id of eight lower-case letters and digits, and an actor id.
 func (p *Provider) NewReplica(app, deployment string) *Component {
-	id := drawReplicaID()
-	return &Component{
-		app: app, deployment: deployment,
-		uniqueID:  id,
-		actorID:   drawHex(actorOwnBytes) + p.jobID,
-		replicaID: app + "#" + deployment + "#" + id,
-	}
+	c := p.newComponent()
+	c.app, c.deployment, c.uniqueID = app, deployment, drawReplicaID()
+	c.replicaID = app + "#" + deployment + "#" + c.uniqueID
+	return c
 }
 
 // App returns the application of a replica; empty for a proxy.
@@ -65,14 +76,21 @@ func (c *Component) ActorID() string { return c.actorID }
 
 // NewTask draws a task id in Ray's form: 48 lower-case hexadecimal digits, of
 // which the last 32 are the actor id.
-func (c *Component) NewTask() string {
-	return string(c.appendTask(make([]byte, 0, 2*(taskOwnBytes+actorOwnBytes+jobIDBytes))))
+func (c *Component) NewTask() string { return c.taskID(rand.Uint64()) }
+
+// taskID is the task id with own.
+func (c *Component) taskID(own uint64) string {
+	id := c.appendTask(nil, own)
+	return string(id[len(id)-2*taskOwnBytes-len(c.actorID):])
 }
 
-func (c *Component) appendTask(to []byte) []byte {
-	var own [taskOwnBytes]byte
-	binary.NativeEndian.PutUint64(own[:], rand.Uint64())
-	return append(hex.AppendEncode(to, own[:]), c.actorID...)
+// appendTask adds serve.task_id.
+func (c *Component) appendTask(to ended.Attributes, own uint64) ended.Attributes {
+	var raw [taskOwnBytes]byte
+	binary.NativeEndian.PutUint64(raw[:], own)
+	to = append(to, c.task...)
+	hex.Encode(to[len(to)-2*taskOwnBytes-len(c.actorID):], raw[:])
+	return to
 }
 
 // Request is the identity of one call in one component. A proxy makes one for
@@ -105,18 +123,19 @@ type Request struct {
 	// its leading slash.
 	rpcMethod string
 
-	// drawn is set by the first recording span, so that an unsampled request
-	// draws no ids and builds no values.
-	drawn atomic.Pointer[drawn]
-	// stamp is drawn's as a list, once user code has started a span.
+	// task and id are set by the first recording span, so that an unsampled
+	// request draws nothing and builds no values. The task id is made of the first,
+	// which is zero before that.
+	task atomic.Uint64
+	id   atomic.Pointer[requestID]
+	// stamp is what user code's spans get, once it has started one.
 	stamp atomic.Pointer[[]attribute.KeyValue]
 }
 
-// drawn is what the recording spans of one call have in common. It never changes,
-// and it is apart from the Request because spans refer to it until they have been
-// encoded.
-type drawn struct {
-	task       string           // part of stamp
+// requestID is the attributes that all spans of a request have in common, in
+// whatever component. It never changes, and it is apart from the Request because
+// spans refer to it until they have been encoded.
+type requestID struct {
 	all, stamp ended.Attributes // the second is the end of the first: all but Ray's name for the id
 	bytes      int              // of heap
 	odd        bool             // some text is not valid UTF-8
@@ -127,6 +146,7 @@ type drawn struct {
 func (r *Request) Continue(outer *Request) {
 	r.ID, r.Route = outer.ID, outer.Route
 	r.came, r.rpcMethod = outer.came, outer.rpcMethod
+	r.id.Store(outer.id.Load())
 }
 
 // carry returns ctx with r, which it may have already.
@@ -139,7 +159,12 @@ func (r *Request) carry(ctx context.Context) context.Context {
 
 // TaskID returns the task id of this call, 48 lower-case hexadecimal digits,
 // drawn at the first use; empty without a Component.
-func (r *Request) TaskID() string { return r.identity().task }
+func (r *Request) TaskID() string {
+	if r.Component == nil {
+		return ""
+	}
+	return r.Component.taskID(r.ownTask())
+}
 
 // attributes returns what every recording span of this call is stamped with, for
 // the spans of user code, which may be many.
@@ -147,76 +172,56 @@ func (r *Request) attributes() []attribute.KeyValue {
 	if have := r.stamp.Load(); have != nil {
 		return *have
 	}
-	list := r.identity().stamp.List()
+	all := slices.Clip(r.identity().stamp)
+	if c := r.Component; c != nil {
+		all = c.appendTask(all, r.ownTask())
+	}
+	list := all.List()
+	if c := r.Component; c != nil && c.replicaID != "" {
+		list = append(list, attribute.String(semconv.ServeReplicaID, c.replicaID))
+	}
 	r.stamp.Store(&list)
 	return list
 }
 
-func (r *Request) identity() *drawn {
-	if d := r.drawn.Load(); d != nil {
-		return d
-	}
-	d := r.draw()
-	if !r.drawn.CompareAndSwap(nil, d) { // two spans started at once: the first one's counts
-		return r.drawn.Load()
-	}
-	return d
-}
-
-// draw makes what r.drawn is to be.
-func (r *Request) draw() *drawn {
-	c := r.Component
-	room := 42 + 2*len(r.ID)
-	if c != nil {
-		room += 37 + 2*taskOwnBytes + len(c.actorID)
-		if c.replicaID != "" {
-			room += 24 + len(c.replicaID)
+// ownTask is what is random in the task id.
+func (r *Request) ownTask() uint64 {
+	for {
+		if own := r.task.Load(); own != 0 {
+			return own
 		}
+		r.task.CompareAndSwap(0, rand.Uint64()) // two spans started at once: the first one's counts
 	}
-	d, behind := newDrawn(room)
-	a := attributes{all: behind}
-	a.text(semconv.RequestID, r.ID)
-	stamp := len(a.all)
-	a.text(semconv.ServeRequestID, r.ID)
-	if c != nil {
-		var text [2 * (taskOwnBytes + actorOwnBytes + jobIDBytes)]byte
-		id := c.appendTask(text[:0]) // on the stack
-		a.text(semconv.ServeTaskID, unsafe.String(&id[0], len(id)))
-		end := len(a.all)
-		if c.replicaID != "" {
-			a.text(semconv.ServeReplicaID, c.replicaID)
-		}
-		d.task = unsafe.String(&a.all[end-len(id)], len(id))
-	}
-	d.all, d.stamp, d.odd = a.all, a.all[stamp:], a.odd
-	if cap(a.all) > cap(behind) {
-		d.bytes += cap(a.all)
-	}
-	return d
 }
 
-// newDrawn gives one, and so much room behind it, in one piece, of one of the
-// collector's sizes.
-func newDrawn(room int) (*drawn, ended.Attributes) {
-	switch {
-	case room <= 128:
-		return drawnBefore[[128]byte]()
-	case room <= 208:
-		return drawnBefore[[208]byte]()
-	case room <= 240:
-		return drawnBefore[[240]byte]()
+func (r *Request) identity() *requestID {
+	if have := r.id.Load(); have != nil {
+		return have
 	}
-	return drawnBefore[[336]byte]()
+	id := newRequestID(r.ID)
+	if !r.id.CompareAndSwap(nil, id) { // as in ownTask
+		return r.id.Load()
+	}
+	return id
 }
 
-func drawnBefore[Room any]() (*drawn, ended.Attributes) {
-	d := new(struct {
-		drawn
+// newRequestID gives one in one piece, unless the id is longer than they usually are.
+func newRequestID(text string) *requestID {
+	const keys = 42 // bytes of all but the id
+	id := new(struct {
+		requestID
 
-		behind Room
+		room [keys + 2*36]byte
 	})
-	d.bytes = int(unsafe.Sizeof(*d))
-	return &d.drawn, unsafe.Slice((*byte)(unsafe.Pointer(&d.behind)), unsafe.Sizeof(d.behind))[:0]
+	a := attributes{all: id.room[:0]}
+	a.text(semconv.RequestID, text)
+	stamp := len(a.all)
+	a.text(semconv.ServeRequestID, text)
+	id.all, id.stamp, id.odd = a.all, a.all[stamp:], a.odd
+	if id.bytes = int(unsafe.Sizeof(*id)); cap(a.all) > len(id.room) {
+		id.bytes += cap(a.all)
+	}
+	return &id.requestID
 }
 
 // RequestKey is where a context has its *Request. It is for contexts that carry

@@ -89,3 +89,29 @@ func TestRequestConcurrentSafe(t *testing.T) {
 		}
 	}
 }
+
+// All components that handle a request share its id's attributes, each with a task
+// of its own; another provider's names are another's.
+func TestIdentityIsShared(t *testing.T) {
+	r, stable := newRecorder(t), newRecorder(t, func(c *Config) { c.Semconv = SemconvStable })
+	c := r.NewReplica("default", "D")
+	outer := &Request{ID: "r1", Component: r.NewProxy()}
+	ctx, proxy := r.StartProxy(t.Context(), ProxyStart{Request: outer})
+	inner := &Request{Component: c}
+	inner.Continue(outer)
+	_, replica := r.StartReplica(ctx, ReplicaStart{Request: inner})
+	if inner.identity() != outer.identity() || inner.TaskID() == outer.TaskID() || !strings.HasSuffix(inner.TaskID(), c.ActorID()) {
+		t.Errorf("ids %p and %p, tasks %s and %s, want one and two", inner.identity(), outer.identity(), inner.TaskID(), outer.TaskID())
+	}
+	replica.End(ReplicaResult{})
+	proxy.End(ProxyResult{StatusCode: 200})
+	_, replica = stable.StartReplica(t.Context(), ReplicaStart{Request: &Request{ID: "r2", Component: c}})
+	replica.End(ReplicaResult{})
+	for key, want := range map[string]*recorder{"request_id": r, "serve.deployment": stable} {
+		for _, s := range want.spans() {
+			if _, has := s.Attributes[key]; !has || s.Attributes["serve.task_id"] != "TASK" {
+				t.Errorf("%q has no %s, or no task: %v", s.Name, key, s.Attributes)
+			}
+		}
+	}
+}

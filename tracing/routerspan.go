@@ -57,17 +57,15 @@ type RouterResult struct {
 // RouterSpan is the span of one choice of a replica. The zero value is that of
 // an unsampled request: its End does nothing.
 type RouterSpan struct {
-	span      *span
-	start     RouterStart
-	route     string
-	rpcMethod string // full; empty but for gRPC
+	span  *span
+	shape *spanShape
 }
 
 // StartRouter starts the router span as a child of the span in ctx. The request
 // id and the route are those of the Request in ctx. The returned context is the
 // parent of the replica span.
 func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Context, RouterSpan) {
-	room := p.naming.room(110, 130) + len(s.Deployment) + len(s.CallMethod)
+	room := taskBytes + 34 + p.naming.room(0, 40)
 	ctx, span := p.start(ctx, semconv.SpanRouter, trace.SpanKindServer, room)
 	if span == nil {
 		return ctx, RouterSpan{}
@@ -75,29 +73,45 @@ func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Cont
 	if s.CallMethod == "" {
 		s.CallMethod = semconv.DefaultCallMethod
 	}
-	req := RequestFromContext(ctx)
-	rs := RouterSpan{span: span, start: s}
 	attrs := span.begin()
-	if req != nil {
-		rs.route, rs.rpcMethod = req.Route, req.rpcMethod
+	kind := spanKind{
+		family: semconv.SpanRouter, deployment: s.Deployment, app: s.App, method: s.CallMethod,
+		modelID: s.ModelID, protocol: s.Protocol, streaming: s.Streaming,
+	}
+	var in *Component
+	if req := RequestFromContext(ctx); req != nil {
+		in, kind.route = req.Component, req.Route
+		kind.by(req)
 		attrs.call(req)
 	} else if attrs.serve.ray() {
 		attrs.text(semconv.RequestID, "")
 	}
-	shape, isNew := p.shapes.of(p.naming, spanKind{
-		family: semconv.SpanRouter, deployment: s.Deployment, app: s.App, method: s.CallMethod, route: rs.route,
-		modelID: s.ModelID, protocol: s.Protocol, streaming: s.Streaming,
-	}, drawRouter)
+	shape, isNew := p.shape(in, kind, drawRouter)
 	attrs.like(shape, isNew)
 	attrs.begin(shape.name)
-	return ctx, rs
+	return ctx, RouterSpan{span: span, shape: shape}
 }
 
-func drawRouter(a *attributes, k spanKind) string {
+// by notes the full method of a call by gRPC.
+func (k *spanKind) by(r *Request) {
+	if k.protocol == GRPC {
+		k.rpcMethod = r.rpcMethod
+	}
+}
+
+func drawRouter(a, end *attributes, k spanKind, _ *Component) string {
 	name := k.called(a)
 	a.serveFlag(semconv.IsHTTPRequest, semconv.ServeIsHTTPRequest, k.protocol.overHTTP())
 	a.serveFlag(semconv.IsGRPCRequest, semconv.ServeIsGRPCRequest, k.protocol == GRPC)
 	a.text(semconv.ResourceName, name)
+	if k.protocol.overHTTP() {
+		if end.http.ray() { // today's is the verb, and that of the proxy span
+			end.text(semconv.HTTPMethod, k.method)
+		}
+		end.text(semconv.HTTPRoute, k.route)
+	} else {
+		end.rpcCall(k)
+	}
 	return name
 }
 
@@ -124,14 +138,15 @@ func (s RouterSpan) End(r RouterResult) {
 	failed := r.Outcome != RouterAccepted && r.Err != nil
 	var kind string
 	if failed {
-		kind = failureType(s.span.provider.naming.of(s.start.Protocol), r.Err)
+		kind = failureType(s.span.provider.naming.of(s.shape.protocol), r.Err)
 	}
 	attrs := s.span.attributes()
 	if r.Outcome != RouterRefused {
-		s.endAttributes(&attrs, r.QueueWait)
+		attrs.endLike(s.shape)
+		attrs.decimal(semconv.ServeQueueWaitMS, milliseconds(r.QueueWait))
 	}
 	if failed {
-		attrs.failure(attrs.of(s.start.Protocol), kind, 0)
+		attrs.failure(attrs.of(s.shape.protocol), kind, 0)
 	}
 	if !failed || r.Outcome != RouterCanceled {
 		attrs.end(codes.Unset)
@@ -140,18 +155,6 @@ func (s RouterSpan) End(r RouterResult) {
 	attrs.set()
 	recordException(s.span, r.Err, semconv.EscapedTrue)
 	s.span.End()
-}
-
-func (s RouterSpan) endAttributes(attrs *attributes, wait time.Duration) {
-	if s.start.Protocol.overHTTP() {
-		if attrs.http.ray() { // today's is the verb, and that of the proxy span
-			attrs.text(semconv.HTTPMethod, s.start.CallMethod)
-		}
-		attrs.text(semconv.HTTPRoute, s.route)
-	} else {
-		attrs.rpcCall(s.start.Protocol, s.rpcMethod, s.start.CallMethod, s.start.Deployment)
-	}
-	attrs.decimal(semconv.ServeQueueWaitMS, milliseconds(wait))
 }
 
 // milliseconds returns d in milliseconds, to the microsecond; 0 for less.

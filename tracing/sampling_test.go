@@ -133,8 +133,8 @@ func TestUnsampledRequestBuildsNothing(t *testing.T) {
 	_, user := r.TracerProvider().Tracer("user").Start(ctx, "user")
 	user.End()
 	span.End(ProxyResult{StatusCode: 200})
-	if drawn := req.drawn.Load(); span.Recording() || drawn != nil {
-		t.Errorf("recording %t, drawn %+v; want nothing", span.Recording(), drawn)
+	if id, task := req.id.Load(), req.task.Load(); span.Recording() || id != nil || task != 0 {
+		t.Errorf("recording %t, id %+v, task %x; want nothing", span.Recording(), id, task)
 	}
 	if RequestFromContext(ctx) != req {
 		t.Error("the context of an unsampled request does not carry the Request")

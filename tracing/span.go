@@ -74,17 +74,14 @@ func (a *attributes) begin(name string) {
 		s.beside = false
 	}
 	s.first = uint32(len(a.all))
-	if a.setLocked(); s.beside && !s.over.Load() {
-		s.is.Shared = a.shared
-		s.is.Bytes += a.bytes
-	}
+	a.setLocked()
 }
 
 // attributes gives what there is to add to, for set or end, and until one of them
 // keeps everybody else from the span.
 func (s *span) attributes() attributes {
 	s.mu.Lock()
-	return attributes{span: s, naming: s.provider.naming, all: s.is.Attributes, odd: s.odd}
+	return attributes{span: s, naming: s.provider.naming, shared: s.is.Shared, all: s.is.Attributes, odd: s.odd}
 }
 
 // set puts what was gathered in a on the span it is for.
@@ -110,7 +107,8 @@ func (a *attributes) setLocked() {
 		set := ended.Light{Shared: a.shared, Attributes: a.all}
 		s.heavyLocked().SetAttributes(set.List()...)
 	default:
-		s.is.Attributes, s.odd = a.all, a.odd
+		s.is.Shared, s.is.Attributes, s.odd = a.shared, a.all, a.odd
+		s.is.Bytes += a.bytes
 	}
 }
 
@@ -121,13 +119,12 @@ func (s *span) listLocked() (all []attribute.KeyValue, dropped int) {
 	if len(own) == 0 {
 		return slices.Clone(theirs), 0
 	}
-	first := len(own) - len(s.is.Attributes[s.first:].List())
 	all = slices.Grow(slices.Clip(own), len(theirs))
 	for _, kv := range theirs {
 		switch i := slices.IndexFunc(own, func(own attribute.KeyValue) bool { return own.Key == kv.Key }); {
 		case i < 0:
 			all = append(all, kv)
-		case i < first:
+		case !s.fromEndLocked(i):
 			all[i] = kv
 		}
 	}
@@ -136,6 +133,16 @@ func (s *span) listLocked() (all []attribute.KeyValue, dropped int) {
 		all = all[:limit]
 	}
 	return all, dropped
+}
+
+// fromEndLocked tells whether that attribute of is.List was set at the end.
+func (s *span) fromEndLocked(i int) bool {
+	start := ended.Light{Shared: s.is.Shared}
+	start.Shared[2] = nil
+	n := len(start.List())
+	start.Shared[2] = s.is.Shared[2]
+	m := len(start.List())
+	return i >= n && (i < m || i >= m+len(s.is.Attributes[:s.first].List()))
 }
 
 // theirsLocked are the attributes that the SDK's span has.
@@ -200,7 +207,7 @@ func (s *span) moreLocked() *ended.More {
 		all, dropped := s.listLocked()
 		more.Attributes = all
 		more.DroppedAttributeCount += dropped
-		s.is.Shared, s.is.Attributes = [2]*ended.Attributes{}, nil
+		s.is.Shared, s.is.Attributes = [3]*ended.Attributes{}, nil
 	}
 	return more
 }

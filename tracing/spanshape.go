@@ -9,26 +9,33 @@ import (
 	"github.com/servetrace/servetrace/internal/ended"
 )
 
-// spanShape is what spans have in common that are started alike: the name, and most
-// of the attributes.
+// spanShape is what spans have in common that are started alike in one component:
+// the name, and most of the attributes.
 type spanShape struct {
 	spanKind
 
-	name string
-	all  ended.Attributes
-	odd  bool // some text of all is not valid UTF-8
+	name  string
+	start ended.Attributes
+	end   ended.Attributes // what they end with, unless they end oddly
+	odd   bool             // some text of either is not valid UTF-8
 }
 
 // spanKind is what a shape is made of.
 type spanKind struct {
 	family, deployment, app string
 	method, route, modelID  string
+	rpcMethod               string // full; empty but for gRPC
 	protocol                Protocol
 	streaming               bool
+	naming                  naming
 }
 
-// spanShapes keeps the shapes of spans started lately. There are few, for they are
-// made of what an application shows, and to put one together costs as much as all
+// drawShape adds what spans of a kind begin and end with, inside of c, which may be
+// nil, and gives their name.
+type drawShape func(start, end *attributes, k spanKind, c *Component) (name string)
+
+// spanShapes keeps the shapes of spans started lately in a component. There are few,
+// for they are made of what an application shows, and to put one together costs as much as all
 // else that a span's start does. Each has a set for its place, of two, so that those
 // of one request do not drive each other out. Where there are many after all, or long
 // ones, each is made anew.
@@ -39,12 +46,21 @@ const longestShape = 1 << 10
 
 var spanShapesSeed = maphash.MakeSeed()
 
-// bytes is the heap that s takes.
-func (s *spanShape) bytes() int { return int(unsafe.Sizeof(*s)) + len(s.name) + cap(s.all) }
+// bytes is the heap that s takes, and text what of it is longer than that of others.
+func (s *spanShape) bytes() int { return int(unsafe.Sizeof(*s)) + s.text() }
+func (s *spanShape) text() int  { return len(s.name) + cap(s.start) + cap(s.end) }
 
-// of gives the shape of a kind, which draw makes where it is not there: it adds the
-// attributes, and gives the name.
-func (c *spanShapes) of(n naming, k spanKind, draw func(a *attributes, k spanKind) (name string)) (shape *spanShape, isNew bool) {
+// shape gives the shape of a kind inside of c, which may be nil.
+func (p *Provider) shape(c *Component, k spanKind, draw drawShape) (shape *spanShape, isNew bool) {
+	k.naming = p.naming
+	if c == nil {
+		return p.shapes.of(nil, k, draw)
+	}
+	return c.shapes.of(c, k, draw)
+}
+
+// of gives the shape of a kind inside of in, which draw makes where it is not there.
+func (c *spanShapes) of(in *Component, k spanKind, draw drawShape) (shape *spanShape, isNew bool) {
 	sum := maphash.String(spanShapesSeed, k.deployment) + 3*maphash.String(spanShapesSeed, k.method) +
 		5*maphash.String(spanShapesSeed, k.route) + uint64(len(k.family))
 	set := &c[sum%uint64(len(c))]
@@ -53,10 +69,11 @@ func (c *spanShapes) of(n naming, k spanKind, draw func(a *attributes, k spanKin
 			return s, false
 		}
 	}
-	a := attributes{naming: n}
-	name := draw(&a, k)
-	s := &spanShape{spanKind: k, name: name, all: slices.Clip(a.all), odd: a.odd}
-	if k.modelID == "" && len(name)+len(s.all) <= longestShape { // of models there may be thousands
+	start, end := attributes{naming: k.naming}, attributes{naming: k.naming}
+	start.inside(in)
+	name := draw(&start, &end, k, in)
+	s := &spanShape{spanKind: k, name: name, start: slices.Clip(start.all), end: slices.Clip(end.all), odd: start.odd || end.odd}
+	if k.modelID == "" && s.text() <= longestShape { // of models there may be thousands
 		set[1].Store(set[0].Swap(s)) // the older one goes
 	}
 	return s, true

@@ -12,14 +12,18 @@ import (
 func TestSpanShapesConcurrentSafe(t *testing.T) {
 	var shapes spanShapes
 	naming := Config{Semconv: SemconvDup}.newNaming()
-	draws := []func(*attributes, spanKind) string{drawProxy, drawRouter, drawReplica}
+	replica := newRecorder(t).NewReplica("a", "D")
+	draws := []drawShape{drawProxy, drawRouter, drawReplica}
 	check := func(k spanKind) {
+		k.naming = naming
 		draw := draws[len(k.family)%len(draws)]
-		want := attributes{naming: naming}
-		name := draw(&want, k)
-		got, _ := shapes.of(naming, k, draw)
-		if got.name != name || got.odd != want.odd || !bytes.Equal(got.all, want.all) {
-			t.Errorf("%+v: name %q, odd %t, attributes %q, want %q, %t, %q", k, got.name, got.odd, got.all, name, want.odd, want.all)
+		start, end := attributes{naming: naming}, attributes{naming: naming}
+		start.inside(replica)
+		name := draw(&start, &end, k, replica)
+		got, _ := shapes.of(replica, k, draw)
+		if got.name != name || got.odd != (start.odd || end.odd) || !bytes.Equal(got.start, start.all) || !bytes.Equal(got.end, end.all) {
+			t.Errorf("%+v: name %q, odd %t, attributes %q and %q, want %q, %t, %q and %q",
+				k, got.name, got.odd, got.start, got.end, name, start.odd || end.odd, start.all, end.all)
 		}
 	}
 	long := strings.Repeat("m", longestShape)
@@ -45,8 +49,8 @@ func TestSpanShapesConcurrentSafe(t *testing.T) {
 	all.Wait()
 	for i := range shapes {
 		for j := range shapes[i] {
-			if s := shapes[i][j].Load(); s != nil && (len(s.name)+len(s.all) > longestShape || s.modelID != "") {
-				t.Errorf("a shape of %d bytes, of model %q, is kept", len(s.name)+len(s.all), s.modelID)
+			if s := shapes[i][j].Load(); s != nil && (s.text() > longestShape || s.modelID != "") {
+				t.Errorf("a shape of %d bytes, of model %q, is kept", s.text(), s.modelID)
 			}
 		}
 	}
@@ -58,7 +62,7 @@ func TestSpanShapesOfOnePlace(t *testing.T) {
 	naming := DefaultConfig().newNaming()
 	of := func(app string) *spanShape {
 		// The place is not by the application.
-		s, _ := shapes.of(naming, spanKind{family: "f", deployment: "D", method: "m", app: app}, drawReplica)
+		s, _ := shapes.of(nil, spanKind{family: "f", deployment: "D", method: "m", app: app, naming: naming}, drawReplica)
 		return s
 	}
 	a, b := of("a"), of("b")

@@ -119,20 +119,20 @@ func (n naming) room(ray, stable int) (bytes int) {
 // piece, of one of the collector's sizes.
 func newSpan(room int) *span {
 	switch {
-	case room <= 96:
-		return spanBefore[[96]byte]()
-	case room <= 128:
-		return spanBefore[[128]byte]()
-	case room <= 160:
-		return spanBefore[[160]byte]()
-	case room <= 216:
-		return spanBefore[[216]byte]()
-	case room <= 344:
-		return spanBefore[[344]byte]()
-	case room <= 536:
-		return spanBefore[[536]byte]()
+	case room <= 88:
+		return spanBefore[[88]byte]()
+	case room <= 120:
+		return spanBefore[[120]byte]()
+	case room <= 152:
+		return spanBefore[[152]byte]()
+	case room <= 208:
+		return spanBefore[[208]byte]()
+	case room <= 336:
+		return spanBefore[[336]byte]()
+	case room <= 528:
+		return spanBefore[[528]byte]()
 	}
-	return spanBefore[[792]byte]()
+	return spanBefore[[784]byte]()
 }
 
 // spanBefore gives a span before a room, which is an array of bytes.

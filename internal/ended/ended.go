@@ -58,7 +58,7 @@ type Light struct {
 	Origin         *Origin
 	// Shared are attributes that other spans have as well, which come first; an
 	// entry may be nil. What one points to never changes.
-	Shared [2]*Attributes
+	Shared [3]*Attributes
 	// Attributes are the span's own. They come before those of More.
 	Attributes Attributes
 	// More has what others have added; nil where nobody has.
