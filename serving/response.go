@@ -73,13 +73,17 @@ var (
 func (p *response) prepare(ctx context.Context, w http.ResponseWriter, r *http.Request, requestID, prefix string) {
 	p.ctx, p.conn, p.request, p.prefix = ctx, w, r, prefix
 	p.requestID = requestID
-	p.header = make(http.Header)
 	p.left = -1
 	p.body = newRequestBody(r, &p.watched)
 }
 
 // Header implements [http.ResponseWriter].
-func (p *response) Header() http.Header { return p.header }
+func (p *response) Header() http.Header {
+	if p.header == nil {
+		p.header = make(http.Header)
+	}
+	return p.header
+}
 
 // WriteHeader implements [http.ResponseWriter]; a 1xx is sent at once.
 func (p *response) WriteHeader(status int) {
