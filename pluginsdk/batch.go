@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/servetrace/servetrace/internal/otlpwire"
@@ -22,7 +23,10 @@ import (
 type Batch struct {
 	id      string
 	attempt int
-	raw     []byte
+	// raw is nil while the batch lies in pieces only, as it came in a call: see
+	// encoded.
+	raw    []byte
+	pieces mem.BufferSlice
 	// request is nil until someone looks into the batch, and stays so, with
 	// fault set, if raw is malformed.
 	request *otlpwire.Request
@@ -47,7 +51,7 @@ func (b *Batch) Len() int {
 	if b.request != nil {
 		return b.request.Len()
 	}
-	n, err := otlpwire.CountSpans(b.raw)
+	n, err := otlpwire.CountSpans(b.encoded())
 	if err != nil {
 		b.fault = err
 		return 0
@@ -60,7 +64,7 @@ func (b *Batch) Len() int {
 // anew by every call. It is empty where every span was dropped.
 func (b *Batch) Bytes() []byte {
 	if !b.Edited() {
-		return b.raw
+		return b.encoded()
 	}
 	return b.AppendTo(nil)
 }
@@ -70,7 +74,7 @@ func (b *Batch) Bytes() []byte {
 // batch so costs none. dst must not overlap what Bytes has given.
 func (b *Batch) AppendTo(dst []byte) []byte {
 	if b.request == nil {
-		return append(dst, b.raw...)
+		return append(dst, b.encoded()...)
 	}
 	return b.request.AppendTo(dst)
 }
@@ -126,7 +130,7 @@ func (b *Batch) Decode() ([]*tracepb.ResourceSpans, error) {
 // parse tells whether the spans can be looked at.
 func (b *Batch) parse() bool {
 	if b.request == nil && b.fault == nil {
-		b.request, b.fault = otlpwire.Parse(b.raw)
+		b.request, b.fault = otlpwire.Parse(b.encoded())
 		if b.fault != nil {
 			b.request = nil
 		}
@@ -134,9 +138,26 @@ func (b *Batch) parse() bool {
 	return b.request != nil
 }
 
+// encoded is the batch as it arrived, in memory of its own, which may be kept:
+// what it came in is gRPC's, and used again.
+func (b *Batch) encoded() []byte {
+	if b.pieces != nil {
+		b.raw = b.pieces.Materialize()
+		b.giveBack()
+	}
+	return b.raw
+}
+
+// giveBack ends the use of gRPC's memory.
+func (b *Batch) giveBack() {
+	b.pieces.Free()
+	b.pieces = nil
+}
+
 // release ends the call that the batch was for. Who keeps an edited one, against
 // the rules, finds it empty: as it arrived it has what processors took out.
 func (b *Batch) release() {
+	b.giveBack()
 	if b.request == nil {
 		return
 	}

@@ -15,9 +15,9 @@ import (
 // the operator has said nothing else.
 
 // ballast makes the collector run at some 20 MiB of heap rather than at 4, which
-// a plugin that does no more than pass batches on has used up with every eighth
-// of them. Its memory is never touched, so that it is none: unlike a higher GOGC,
-// it changes nothing for a plugin whose heap is large.
+// a plugin that copies batches has used up with every eighth of them. Its memory
+// is never touched, so that it is none: unlike a higher GOGC, it changes nothing
+// for a plugin whose heap is large.
 var ballast []byte
 
 // ballastBytes is the size of ballast. The collector runs at twice of what is

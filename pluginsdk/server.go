@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -23,6 +24,7 @@ func newServer(p *plugin) *grpc.Server {
 		grpc.InitialWindowSize(wire.WindowBytes),
 		grpc.InitialConnWindowSize(wire.WindowBytes),
 		grpc.ReadBufferSize(wire.WriteBufferBytes),
+		experimental.BufferPool(&frames{}),
 		grpc.StreamInterceptor(p.endWithDrain),
 	)
 	pluginv1.RegisterLifecycleServer(server, &lifecycle{plugin: p})
@@ -151,7 +153,7 @@ var traceService = grpc.ServiceDesc{
 	Methods: []grpc.MethodDesc{{
 		MethodName: "Export",
 		Handler: func(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-			in := new(wire.Incoming)
+			in := new(wire.Lent)
 			if err := decode(in); err != nil {
 				return nil, err
 			}

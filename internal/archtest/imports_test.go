@@ -48,7 +48,7 @@ var importTable = []struct {
 	{dir: "internal/ended", may: []string{"internal/otlpwire/field"}},
 	{dir: "internal/otlpwire/sdkspan", may: []string{"internal/ended", "internal/otlpwire", "internal/otlpwire/field"}},
 	{dir: "internal/otlpwire/field"},
-	{dir: "pluginsdk", may: []string{"internal/wire", "internal/proctree", "internal/otlpwire", "internal/gen/..."}},
+	{dir: "pluginsdk", may: []string{"internal/wire", "internal/lent", "internal/proctree", "internal/otlpwire", "internal/gen/..."}},
 	{dir: "pluginsdk/otelplugin", may: []string{"pluginsdk", "internal/otlpwire"}},
 	{dir: "pluginsdk/processors", may: []string{"pluginsdk", "semconv"}},
 	{dir: "pluginsdk/plugintest", may: []string{
@@ -59,9 +59,10 @@ var importTable = []struct {
 	{dir: "internal/spancorpus"},
 	{dir: "internal/archtest"},
 	{dir: "internal/wholebody"},
+	{dir: "internal/lent"},
 	// One of its two modes is OTLP, to the agent.
 	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "semconv", "plugins/otlp/otlpexporter", "internal/otlpwire/field", "internal/wholebody"}},
-	{dir: "plugins/otlp/otlpexporter", may: []string{"pluginsdk", "semconv", "internal/wholebody"}},
+	{dir: "plugins/otlp/otlpexporter", may: []string{"pluginsdk", "semconv", "internal/lent", "internal/wholebody"}},
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{

@@ -35,12 +35,15 @@ package otlpexporter
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/servetrace/servetrace/internal/lent"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -101,8 +104,9 @@ func NewWith(_ context.Context, s pluginsdk.Setup, d Defaults) (pluginsdk.Export
 // way is how batches reach the back end.
 type way struct {
 	// send is one call with an encoded batch. Where the back end answers it notes
-	// the answer in the call; else its error is why there was none.
-	send  func(ctx context.Context, c *call, encoded []byte) error
+	// the answer in the call; else its error is why there was none. The pieces are
+	// the caller's: what is read of them after the return needs a reference.
+	send  func(ctx context.Context, c *call, pieces mem.BufferSlice) error
 	close func() error
 }
 
@@ -111,19 +115,30 @@ type exporter struct {
 	way
 }
 
-var _ pluginsdk.Exporter = (*exporter)(nil)
+var (
+	_ pluginsdk.Exporter = (*exporter)(nil)
+	_ lent.Exporter      = (*exporter)(nil)
+)
 
 // Export is one call to the back end.
 func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
-	encoded := b.Bytes()
-	if something, err := holdsSpans(encoded); err != nil || !something {
+	return e.export(ctx, mem.BufferSlice{mem.SliceBuffer(b.Bytes())}) // which nobody frees
+}
+
+// ExportLent is Export of a batch that nobody has looked into.
+func (e *exporter) ExportLent(ctx context.Context, b lent.Batch) error {
+	return e.export(ctx, b.Pieces)
+}
+
+func (e *exporter) export(ctx context.Context, pieces mem.BufferSlice) error {
+	if something, err := holdsSpans(pieces); err != nil || !something {
 		return err
 	}
 	within, limit := e.patience(ctx)
 	own, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	c := &call{bytes: len(encoded)}
-	err := e.send(own, c, encoded)
+	c := &call{bytes: pieces.Len()}
+	err := e.send(own, c, pieces)
 	switch {
 	case c.answered:
 		return c.answer
@@ -171,10 +186,15 @@ func (c *call) answers(answer error) { c.answered, c.answer = true, answer }
 
 // holdsSpans tells whether a request has anything in it, without a look into
 // its ResourceSpans. An error is final: it is no request.
-func holdsSpans(encoded []byte) (bool, error) {
+func holdsSpans(pieces mem.BufferSlice) (bool, error) {
+	if len(pieces) != 1 {
+		if something, plain := holdsMessages(pieces); plain {
+			return something, nil
+		}
+	}
 	const fieldResourceSpans = 1
 	found := false
-	for len(encoded) > 0 {
+	for encoded := whole(pieces); len(encoded) > 0; {
 		number, kind, n := protowire.ConsumeField(encoded)
 		if n < 0 {
 			return false, pluginsdk.Permanent(fmt.Errorf("malformed batch: %w", protowire.ParseError(n)))
@@ -183,4 +203,35 @@ func holdsSpans(encoded []byte) (bool, error) {
 		encoded = encoded[n:]
 	}
 	return found, nil
+}
+
+// holdsMessages is holdsSpans for what is plainly a list of ResourceSpans, as a
+// host sends it.
+func holdsMessages(pieces mem.BufferSlice) (something, plain bool) {
+	const tagResourceSpans = 1<<3 | 2
+	r := pieces.Reader()
+	defer func() { _ = r.Close() }()
+	for r.Remaining() > 0 {
+		tag, err := r.ReadByte()
+		if err != nil || tag != tagResourceSpans {
+			return false, false
+		}
+		size, err := binary.ReadUvarint(r)
+		if err != nil || size > uint64(r.Remaining()) {
+			return false, false
+		}
+		if _, err := r.Discard(int(size)); err != nil {
+			return false, false
+		}
+		something = true
+	}
+	return something, true
+}
+
+// whole gives the pieces as one, copied if they are several.
+func whole(pieces mem.BufferSlice) []byte {
+	if len(pieces) == 1 {
+		return pieces[0].ReadOnlyData()
+	}
+	return pieces.Materialize()
 }

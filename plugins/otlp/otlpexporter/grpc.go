@@ -49,10 +49,10 @@ type caller struct {
 }
 
 // send is one call. The status is read with its details.
-func (c *caller) send(ctx context.Context, of *call, encoded []byte) error {
+func (c *caller) send(ctx context.Context, of *call, pieces mem.BufferSlice) error {
 	var reply []byte
 	var head, trailer metadata.MD
-	err := c.conn.Invoke(metadata.NewOutgoingContext(ctx, c.head), exportMethod, encoded, &reply,
+	err := c.conn.Invoke(metadata.NewOutgoingContext(ctx, c.head), exportMethod, pieces, &reply,
 		grpc.ForceCodecV2(asBytes{}), grpc.Header(&head), grpc.Trailer(&trailer))
 	of.connected.Store(c.conn.GetState() == connectivity.Ready)
 	switch {
@@ -75,9 +75,12 @@ var _ encoding.CodecV2 = asBytes{}
 // Name is that of gRPC's protobuf codec.
 func (asBytes) Name() string { return "proto" }
 
-// Marshal takes a []byte, uncopied.
+// Marshal takes a mem.BufferSlice, uncopied. gRPC gets references of its own, which
+// it frees when it has written the message, or never.
 func (asBytes) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+	pieces := v.(mem.BufferSlice)
+	pieces.Ref()
+	return pieces, nil
 }
 
 // Unmarshal fills a *[]byte.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+	"google.golang.org/grpc/mem"
 
 	"github.com/servetrace/servetrace/internal/wholebody"
 )
@@ -50,20 +51,18 @@ type transport struct {
 }
 
 // send posts a batch, where redirects lead too.
-func (t *transport) send(ctx context.Context, c *call, encoded []byte) error {
-	body := encoded
-	if t.gzip {
-		var err error
-		if body, err = compressed(encoded); err != nil {
-			return err
-		}
+func (t *transport) send(ctx context.Context, c *call, pieces mem.BufferSlice) error {
+	content, err := t.content(pieces)
+	if err != nil {
+		return err
 	}
+	defer content.End()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
 	})
 	to := t.endpoint.url
 	for hops := 0; ; hops++ {
-		resp, err := t.post(ctx, to, body)
+		resp, err := t.post(ctx, to, content)
 		if err != nil {
 			return err
 		}
@@ -78,15 +77,17 @@ func (t *transport) send(ctx context.Context, c *call, encoded []byte) error {
 }
 
 // post is one request. to is used as it is written.
-func (t *transport) post(ctx context.Context, to *url.URL, body []byte) (*http.Response, error) {
+func (t *transport) post(ctx context.Context, to *url.URL, content *wholebody.Lender) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "", http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("make a request: %w", err)
 	}
 	req.URL, req.Host, req.Header = to, to.Host, t.head
-	req.ContentLength = int64(len(body))
-	req.GetBody = func() (io.ReadCloser, error) { return wholebody.NewReader(body), nil }
-	req.Body, _ = req.GetBody() // which has no error to give
+	req.ContentLength = int64(content.Len())
+	req.GetBody = content.Body
+	if req.Body, err = content.Body(); err != nil {
+		return nil, fmt.Errorf("make a request: %w", err) // only after its End
+	}
 	base := t.current()
 	resp, err := base.RoundTrip(req)
 	if err != nil && distrust(err) {
@@ -95,35 +96,47 @@ func (t *transport) post(ctx context.Context, to *url.URL, body []byte) (*http.R
 	return resp, err //nolint:wrapcheck // explain has the words for it
 }
 
-// squeezer has what compressing needs, some 800 KiB with a batch of the usual size.
-type squeezer struct {
-	to     bytes.Buffer
-	writer *gzip.Writer
+// squeezers and squeezed are kept between calls: of the one some 800 KiB are needed
+// while a batch is compressed, the other has the result until it is sent. Level 1
+// costs a fifth of the CPU of the standard library's default, for a few percent of
+// size.
+var (
+	squeezers = sync.Pool{New: func() any {
+		// It fails only for levels that there are not.
+		z, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed)
+		return z
+	}}
+	squeezed = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+)
+
+// content is what is posted of a batch. net/http may read it when the call is
+// over: what it lies in is used again when nobody does.
+func (t *transport) content(pieces mem.BufferSlice) (*wholebody.Lender, error) {
+	if t.gzip {
+		return compressed(pieces)
+	}
+	slices := make([][]byte, len(pieces))
+	for i, piece := range pieces {
+		slices[i] = piece.ReadOnlyData()
+	}
+	pieces.Ref()
+	return wholebody.Lend(slices, pieces.Free), nil
 }
 
-// squeezers are kept between calls. Level 1 costs a fifth of the CPU of the
-// standard library's default, for a few percent of size.
-var squeezers = sync.Pool{New: func() any {
-	s := &squeezer{}
-	// It fails only for levels that there are not.
-	s.writer, _ = gzip.NewWriterLevel(&s.to, gzip.BestSpeed)
-	return s
-}}
-
-// compressed gives a copy of its own: a transport may read it when the call is
-// over.
-func compressed(body []byte) ([]byte, error) {
-	s := squeezers.Get().(*squeezer)
-	defer squeezers.Put(s)
-	s.to.Reset()
-	s.writer.Reset(&s.to)
-	if _, err := s.writer.Write(body); err != nil {
+func compressed(pieces mem.BufferSlice) (*wholebody.Lender, error) {
+	z, to := squeezers.Get().(*gzip.Writer), squeezed.Get().(*bytes.Buffer)
+	defer squeezers.Put(z)
+	to.Reset()
+	z.Reset(to)
+	for _, piece := range pieces {
+		if _, err := z.Write(piece.ReadOnlyData()); err != nil {
+			return nil, fmt.Errorf("compress: %w", err)
+		}
+	}
+	if err := z.Close(); err != nil {
 		return nil, fmt.Errorf("compress: %w", err)
 	}
-	if err := s.writer.Close(); err != nil {
-		return nil, fmt.Errorf("compress: %w", err)
-	}
-	return bytes.Clone(s.to.Bytes()), nil
+	return wholebody.Lend([][]byte{to.Bytes()}, func() { squeezed.Put(to) }), nil
 }
 
 // redirect gives where a redirect leads that is to be followed: one that keeps
