@@ -36,7 +36,7 @@ type cache[M any] struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry[M]   // by model id; the newest of each
-	held    int                    // those that are loading or loaded, or wait for that
+	held    int                    // of entries those that are loading or loaded, or wait for that
 	inside  map[*entry[M]]struct{} // in memory, perhaps: from the call of load until unload has returned
 	roomier chan struct{}          // closed, and made anew, when those who wait for room are to look again
 	uses    map[*scope.Call]*use[M]
@@ -213,8 +213,10 @@ func (c *cache[M]) startLocked(ctx context.Context, id string) *entry[M] {
 		done:    make(chan struct{}),
 		waiting: map[*scope.Call]int{},
 	}
+	if old := c.entries[id]; old == nil || old.state != loading { // else e takes its place
+		c.held++
+	}
 	c.entries[id] = e
-	c.held++
 	c.shrinkLocked()
 	ctx, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.running++
@@ -280,6 +282,7 @@ func (c *cache[M]) shrinkLocked() (changed bool) {
 		if oldest == nil {
 			return changed
 		}
+		c.held--
 		c.unloadLocked(oldest)
 		changed = true
 	}
@@ -288,7 +291,6 @@ func (c *cache[M]) shrinkLocked() (changed bool) {
 
 func (c *cache[M]) unloadLocked(e *entry[M]) {
 	e.state = unloading
-	c.held--
 	c.running++
 	go c.unload(e)
 }
@@ -335,7 +337,9 @@ func (c *cache[M]) loaded(e *entry[M], err error) {
 	c.mu.Lock()
 	if err != nil {
 		e.err = fmt.Errorf("load model %q: %w", e.id, err)
-		c.held--
+		if c.entries[e.id] == e {
+			c.held--
+		}
 		c.dropLocked(e)
 	} else {
 		e.state = loaded

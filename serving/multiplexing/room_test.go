@@ -39,6 +39,9 @@ func TestNoMoreThanThereIsRoomFor(t *testing.T) {
 		{"a load that nobody waits for and that goes on", 1,
 			[]visit{{"a", 0, 500 * ms}, {"b", 600 * ms, 0}},
 			[]string{"load a at 0s", "unload a at 1s", "unloaded a at 2s", "load b at 2s"}},
+		{"the next load of a model, which takes no more room than the one that nobody waits for", 2,
+			[]visit{{"a", 0, 0}, {"b", 1000 * ms, 1500 * ms}, {"b", 1600 * ms, 0}},
+			[]string{"load a at 0s", "load b at 1s", "unload b at 2s", "unloaded b at 3s", "load b at 3s"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
