@@ -1,6 +1,10 @@
 package serveload
 
-import "github.com/servetrace/servetrace/bench/internal/suite"
+import (
+	"slices"
+
+	"github.com/servetrace/servetrace/bench/internal/suite"
+)
 
 // gate is what bench gate holds a scene to; zero: nothing. The allocations are
 // those of the day that it was written, and room for what a batch of another
@@ -34,10 +38,12 @@ func (s scene) claims() []suite.Claim {
 			list[len(list)-1].Gated, list[len(list)-1].Gate = true, bound
 		}
 	}
-	if s.turns > 0 {
-		add("server's CPU a request with tracing off, vs "+s.bare, 1.15, "×", func(r suite.Round) (float64, bool) {
-			return beside(r, rowOff, suite.Of(suite.RequestCPU, "server"), suite.Of(suite.RequestCPU, "reference"))
-		})
+	if s.inTurns() {
+		if slices.Contains(s.rows, rowOff) {
+			add("server's CPU a request with tracing off, vs "+s.bare, 1.15, "×", func(r suite.Round) (float64, bool) {
+				return beside(r, rowOff, suite.Of(suite.RequestCPU, "server"), suite.Of(suite.RequestCPU, "reference"))
+			})
+		}
 		if s.headed != "" { // what it is beside a server that does as much for a client
 			add("server's CPU a request with tracing off, vs "+s.headed, 1.15, "×", func(r suite.Round) (float64, bool) {
 				off, ok1 := beside(r, rowOff, suite.Of(suite.RequestCPU, "server"), suite.Of(suite.RequestCPU, "reference"))
@@ -45,10 +51,10 @@ func (s scene) claims() []suite.Claim {
 				return off / headed, ok1 && ok2 && headed != 0
 			})
 		}
-		add("throughput lost at ratio 0, vs off", 5, "%", func(r suite.Round) (float64, bool) {
-			share, ok := beside(r, rowRatio0, suite.Requests, suite.Of(suite.Requests, "reference"))
-			return 100 * (1 - share), ok
-		})
+		add("throughput lost at ratio 0, vs off", 5, "%", lostBeside(rowRatio0))
+		if slices.Contains(s.rows, rowRatio1) {
+			add("throughput lost at ratio 1, vs off", 25, "%", lostBeside(rowRatio1))
+		}
 		return list
 	}
 	if s.gate.cpu > 0 { // that of servers that take turns is the figure
@@ -63,16 +69,16 @@ func (s scene) claims() []suite.Claim {
 		add("allocations at ratio 1, beyond off", s.gate.sampled, "", more(suite.RequestAllocs, rowRatio1, rowOff))
 		hold(s.gate.sampled)
 	}
-	if s.hops > 1 {
-		add("throughput lost at ratio 0, vs off", 5, "%", lost(rowRatio0, rowOff))
-	}
 	add("allocations at ratio 0 beyond off, a hop", 10, "", func(r suite.Round) (float64, bool) {
 		with, ok1 := r.Get(rowRatio0, suite.RequestAllocs)
 		without, ok2 := r.Get(rowOff, suite.RequestAllocs)
 		return (with - without) / float64(s.hops), ok1 && ok2
 	})
 	hold(s.gate.unsampled)
-	add("throughput lost at ratio 1, vs off", 25, "%", lost(rowRatio1, rowOff))
+	if s.load.fortio {
+		add("throughput lost at ratio 1, vs off", 25, "%", lost(rowRatio1, rowOff))
+		return list
+	}
 	add("throughput lost by a hung plugin, vs ratio 1", 2, "%", lost(rowHung, rowRatio1))
 	add("throughput lost by a dead plugin, vs ratio 1", 2, "%", lost(rowDead, rowRatio1))
 	add("throughput lost by a crash-looping plugin, vs ratio 1", 2, "%", lost(rowCrashing, rowRatio1))
@@ -84,6 +90,15 @@ func beside(r suite.Round, row, metric, reference string) (float64, bool) {
 	above, ok1 := r.Get(row, metric)
 	below, ok2 := r.Get(row, reference)
 	return above / below, ok1 && ok2 && below != 0
+}
+
+// lostBeside is by how much less a row serves than the one beside it, in percent
+// of that.
+func lostBeside(row string) func(suite.Round) (float64, bool) {
+	return func(r suite.Round) (float64, bool) {
+		share, ok := beside(r, row, suite.Requests, suite.Of(suite.Requests, "reference"))
+		return 100 * (1 - share), ok
+	}
 }
 
 // more is what a row has beyond another.

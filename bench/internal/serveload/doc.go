@@ -11,8 +11,8 @@
 //     then comes the load that is measured; then they are read again. The load
 //     has every answer by then, so that what was used is divided by exactly the
 //     requests it was used for. Only the plugin may still have spans to send.
-//     Where no span is to come, two servers take short turns in this, and their
-//     ratio is what counts: a machine's moods are then the same for both.
+//     Or two servers take turns in this, and their ratio is what counts: a
+//     machine's moods are then the same for both.
 //  4. The server closes its books: a row whose spans have not all arrived at the
 //     sink is an error where the plugin was not broken.
 //

@@ -19,7 +19,7 @@ func (s scene) run(ctx context.Context, env *suite.Env, r row) (suite.Sample, er
 	}
 	c := &contender{scene: s, row: r}
 	both := []*contender{c}
-	if s.turns > 0 {
+	if s.inTurns() {
 		both = append(both, &contender{scene: s, row: s.against(r)})
 	}
 	err = s.measure(ctx, env, both)
@@ -30,7 +30,7 @@ func (s scene) run(ctx context.Context, env *suite.Env, r row) (suite.Sample, er
 		return nil, err
 	}
 	sample := c.sample()
-	if s.turns > 0 {
+	if s.inTurns() {
 		for metric, value := range both[1].sample() {
 			switch metric {
 			case suite.Requests, suite.RequestAllocs:
@@ -79,9 +79,10 @@ func (s scene) measure(ctx context.Context, env *suite.Env, all []*contender) er
 			return err
 		}
 	}
-	for turn := range max(1, s.turns) {
+	turns := s.turns(all[0].row)
+	for turn := range turns.n {
 		for _, c := range all {
-			if err := c.turn(order{For: s.load.length, Rate: s.load.rate, Anew: turn == 0}); err != nil {
+			if err := c.turn(turns, turn == 0); err != nil {
 				return err
 			}
 		}
@@ -102,9 +103,10 @@ type contender struct {
 	servers   []*serverChild // the one under load first
 	generator *child
 	from, to  []spent // by the servers
-	total     outcome
-	requests  uint64 // in all, those of the warm-up included
-	peak      int64  // bytes resident, of the server
+	total     outcome // of the turns
+	requests  uint64  // in all, those of the warm-up and of leads included
+	warm      uint64  // those of the warm-up
+	peak      int64   // bytes resident, of the server
 }
 
 // start starts the servers and the load generator, and warms them up.
@@ -127,24 +129,37 @@ func (c *contender) start(ctx context.Context, env *suite.Env) error {
 	if c.generator, err = c.scene.startLoad(ctx, env, front.addr); err != nil {
 		return err
 	}
-	if err := c.turn(order{For: c.scene.load.warmUp, Rate: c.scene.load.rate, Anew: true}); err != nil {
+	if _, err := c.send(order{For: c.scene.load.warmUp, Rate: c.scene.load.rate, Anew: true}); err != nil {
 		return err
 	}
-	c.total = outcome{}
+	c.warm = c.requests
 	c.from, err = spentBy(c.servers)
 	return err
 }
 
-// turn puts the server under load.
-func (c *contender) turn(o order) error {
-	var out outcome
+// send puts the server under load.
+func (c *contender) send(o order) (out outcome, err error) {
 	if err := c.generator.ask(o, &out); err != nil {
-		return err
+		return out, err
 	}
 	if out.Failed > 0 || out.Answered == 0 {
-		return fmt.Errorf("%s: %d requests failed, %d did not: %s", c.row.name, out.Failed, out.Answered, out.Fault)
+		return out, fmt.Errorf("%s: %d requests failed, %d did not: %s", c.row.name, out.Failed, out.Answered, out.Fault)
 	}
 	c.requests += out.Answered
+	return out, nil
+}
+
+// turn is one of the contender's, of which what comes after its lead is counted.
+func (c *contender) turn(t turns, first bool) error {
+	if t.lead > 0 {
+		if _, err := c.send(order{For: t.lead, Rate: c.scene.load.rate}); err != nil {
+			return err
+		}
+	}
+	out, err := c.send(order{For: t.length, Rate: c.scene.load.rate, Anew: first})
+	if err != nil {
+		return err
+	}
 	out.Answered += c.total.Answered
 	out.Took += c.total.Took
 	out.CPU += c.total.CPU
@@ -173,10 +188,10 @@ func (c *contender) stop() error {
 	return errors.Join(errs...)
 }
 
-// sample divides what the servers have used by the requests.
+// sample divides what the servers have used, since they were warm, by the requests.
 func (c *contender) sample() suite.Sample {
 	out := c.total
-	each := func(used float64) float64 { return used / float64(out.Answered) }
+	each := func(used float64) float64 { return used / float64(c.requests-c.warm) }
 	cpu := func(part string) string { return suite.Of(suite.RequestCPU, part) }
 	used := c.to[0].less(c.from[0])
 	sample := suite.Sample{
@@ -186,7 +201,7 @@ func (c *contender) sample() suite.Sample {
 		suite.Of(suite.RequestCall, "p99"): float64(out.P99),
 		cpu("server"):                      each(used.cpu),
 		cpu("plugin"):                      each(used.plugins),
-		cpu("load"):                        each(float64(out.CPU)),
+		cpu("load"):                        float64(out.CPU) / float64(out.Answered),
 		suite.RequestBytes:                 each(used.bytes),
 		suite.RequestAllocs:                each(used.allocs),
 		suite.Of(suite.PeakRSS, "server"):  float64(c.peak) / (1 << 20),
