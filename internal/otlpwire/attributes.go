@@ -9,7 +9,8 @@ import (
 )
 
 // attributes are those of one message, with the edits recorded on them. They are
-// many words: what the package calls for each of a span's takes a pointer.
+// many words, so that a pointer is passed; what makes them is small enough to be
+// inlined, and then they are on the caller's stack (TestChildAllocates).
 type attributes struct {
 	r   *Request
 	p   part

@@ -26,8 +26,7 @@ func (e Event) Name() string {
 
 // Attribute finds an attribute by its key; of several the last.
 func (e Event) Attribute(key string) (Value, bool) {
-	a := e.attributes()
-	return a.find(key)
+	return e.attributes().find(key)
 }
 
 // Attributes goes through the attributes as they stand, those that were added
@@ -39,14 +38,12 @@ func (e Event) DroppedAttributes() uint32 { return e.c.r.count(e.c.p, field.Even
 
 // SetAttribute does what Span.SetAttribute does.
 func (e Event) SetAttribute(kv attribute.KeyValue) {
-	a := e.attributes()
-	a.set(kv)
+	e.attributes().set(kv)
 }
 
 // DeleteAttribute does what Span.DeleteAttribute does.
 func (e Event) DeleteAttribute(key string) {
-	a := e.attributes()
-	a.remove(key)
+	e.attributes().remove(key)
 }
 
 // SetName replaces the name.
@@ -55,7 +52,7 @@ func (e Event) SetName(name string) {
 	edit.named, edit.name = true, valid(name)
 }
 
-func (e Event) attributes() attributes { return e.c.attributes(field.EventAttributes) }
+func (e Event) attributes() *attributes { return e.c.attributes(field.EventAttributes) }
 
 // Link is a view of one link of a span. Its reads see the edits recorded so
 // far, by any view of the same link.
@@ -77,8 +74,7 @@ func (l Link) Flags() uint32 {
 
 // Attribute finds an attribute by its key; of several the last.
 func (l Link) Attribute(key string) (Value, bool) {
-	a := l.attributes()
-	return a.find(key)
+	return l.attributes().find(key)
 }
 
 // Attributes goes through the attributes as they stand, those that were added
@@ -90,17 +86,15 @@ func (l Link) DroppedAttributes() uint32 { return l.c.r.count(l.c.p, field.LinkD
 
 // SetAttribute does what Span.SetAttribute does.
 func (l Link) SetAttribute(kv attribute.KeyValue) {
-	a := l.attributes()
-	a.set(kv)
+	l.attributes().set(kv)
 }
 
 // DeleteAttribute does what Span.DeleteAttribute does.
 func (l Link) DeleteAttribute(key string) {
-	a := l.attributes()
-	a.remove(key)
+	l.attributes().remove(key)
 }
 
-func (l Link) attributes() attributes { return l.c.attributes(field.LinkAttributes) }
+func (l Link) attributes() *attributes { return l.c.attributes(field.LinkAttributes) }
 
 // child is a view of one event or link.
 type child struct {
@@ -116,7 +110,7 @@ func (c child) owner() owner { return owner{ofChild, c.span, c.at, c.num} }
 // edit is nil if there is none.
 func (c child) edit() *edit { return c.r.editOf(c.owner()) }
 
-func (c child) attributes(num uint32) attributes { return attributes{c.r, c.p, num, c.owner()} }
+func (c child) attributes(num uint32) *attributes { return &attributes{c.r, c.p, num, c.owner()} }
 
 // children goes through the span's events or links.
 func (s Span) children(num uint32) iter.Seq[child] {

@@ -17,8 +17,7 @@ type Resource struct {
 
 // Attribute finds an attribute by its key; of several the last.
 func (r Resource) Attribute(key string) (Value, bool) {
-	a := r.attributes()
-	return a.find(key)
+	return r.attributes().find(key)
 }
 
 // Attributes goes through the attributes as they stand, those that were added
@@ -37,39 +36,33 @@ func (r Resource) SchemaURL() string {
 
 // SetAttribute does what Span.SetAttribute does, for all spans of the resource.
 func (r Resource) SetAttribute(kv attribute.KeyValue) {
-	a := r.attributes()
-	a.set(kv)
+	r.attributes().set(kv)
 }
 
 // DeleteAttribute does what Span.DeleteAttribute does, for all spans of the
 // resource.
 func (r Resource) DeleteAttribute(key string) {
-	a := r.attributes()
-	a.remove(key)
+	r.attributes().remove(key)
 }
 
-// outer is the ResourceSpans, part the Resource in it.
+// outer is the ResourceSpans.
 func (r Resource) outer() part {
 	entry := &r.r.resources[r.i]
 	return r.r.part(entry.start, entry.end)
 }
 
+// part is the Resource in it. The last one's is kept, as is the last scope's: all
+// spans ask for theirs, and to find it takes a walk over all of them.
 func (r Resource) part() part {
-	return r.r.remembered(ofResource, r.i, r.outer, field.ResourceSpansResource)
-}
-
-// remembered is message for a resource or a scope. The last of each kind is
-// kept: all spans ask for theirs, and to find it takes a walk over all of them.
-func (r *Request) remembered(kind ownerKind, i int, outer func() part, num uint32) part {
-	m := &r.messages[kind]
-	if m.known != i+1 {
-		m.known, m.part = i+1, r.message(outer(), num)
+	m := &r.r.messages[ofResource]
+	if m.known != r.i+1 {
+		m.known, m.part = r.i+1, r.r.message(r.outer(), field.ResourceSpansResource)
 	}
 	return m.part
 }
 
-func (r Resource) attributes() attributes {
-	return attributes{r.r, r.part(), field.ResourceAttributes, owner{kind: ofResource, i: r.i}}
+func (r Resource) attributes() *attributes {
+	return &attributes{r.r, r.part(), field.ResourceAttributes, owner{kind: ofResource, i: r.i}}
 }
 
 // Scope is a view of one ScopeSpans' instrumentation scope. Its reads see the
@@ -90,8 +83,7 @@ func (s Scope) SchemaURL() string { return string(s.r.content(s.outer(), field.S
 
 // Attribute finds an attribute by its key; of several the last.
 func (s Scope) Attribute(key string) (Value, bool) {
-	a := s.attributes()
-	return a.find(key)
+	return s.attributes().find(key)
 }
 
 // Attributes goes through the attributes as they stand, those that were added
@@ -103,15 +95,13 @@ func (s Scope) DroppedAttributes() uint32 { return s.r.count(s.part(), field.Sco
 
 // SetAttribute does what Span.SetAttribute does, for all spans of the scope.
 func (s Scope) SetAttribute(kv attribute.KeyValue) {
-	a := s.attributes()
-	a.set(kv)
+	s.attributes().set(kv)
 }
 
 // DeleteAttribute does what Span.DeleteAttribute does, for all spans of the
 // scope.
 func (s Scope) DeleteAttribute(key string) {
-	a := s.attributes()
-	a.remove(key)
+	s.attributes().remove(key)
 }
 
 func (s Scope) outer() part {
@@ -119,8 +109,14 @@ func (s Scope) outer() part {
 	return s.r.part(entry.start, entry.end)
 }
 
-func (s Scope) part() part { return s.r.remembered(ofScope, s.i, s.outer, field.ScopeSpansScope) }
+func (s Scope) part() part {
+	m := &s.r.messages[ofScope]
+	if m.known != s.i+1 {
+		m.known, m.part = s.i+1, s.r.message(s.outer(), field.ScopeSpansScope)
+	}
+	return m.part
+}
 
-func (s Scope) attributes() attributes {
-	return attributes{s.r, s.part(), field.ScopeAttributes, owner{kind: ofScope, i: s.i}}
+func (s Scope) attributes() *attributes {
+	return &attributes{s.r, s.part(), field.ScopeAttributes, owner{kind: ofScope, i: s.i}}
 }

@@ -68,8 +68,7 @@ func (s Span) Status() (code int32, message string) {
 // Attribute finds an attribute by its key; of several with the same key the
 // last.
 func (s Span) Attribute(key string) (Value, bool) {
-	a := s.attributes()
-	return a.find(key)
+	return s.attributes().find(key)
 }
 
 // Attributes goes through the attributes as they stand, those that were added
@@ -122,15 +121,13 @@ func (s Span) Scope() Scope { return Scope{s.r, int(s.r.spans[s.i].scope)} }
 // key stands several times, one is left. Text that is not valid UTF-8 gets
 // U+FFFD in its place, here as in every edit.
 func (s Span) SetAttribute(kv attribute.KeyValue) {
-	a := s.attributes()
-	a.set(kv)
+	s.attributes().set(kv)
 }
 
 // DeleteAttribute removes every attribute of that key. It is no edit if there
 // is none.
 func (s Span) DeleteAttribute(key string) {
-	a := s.attributes()
-	a.remove(key)
+	s.attributes().remove(key)
 }
 
 // SetName replaces the name.
@@ -191,8 +188,8 @@ func (s Span) part() part {
 	return s.r.part(entry.start, entry.end)
 }
 
-func (s Span) attributes() attributes {
-	return attributes{s.r, s.part(), field.SpanAttributes, s.owner()}
+func (s Span) attributes() *attributes {
+	return &attributes{s.r, s.part(), field.SpanAttributes, s.owner()}
 }
 
 // edit is nil if there is none.
