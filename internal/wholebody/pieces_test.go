@@ -3,6 +3,7 @@ package wholebody
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -41,7 +42,7 @@ func TestPiecesAreTheContent(t *testing.T) {
 			if got := append(first, rest.Bytes()...); !bytes.Equal(got, content) {
 				t.Errorf("in pieces of %d: %q", size, got)
 			}
-			if n, err := p.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			if n, err := p.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 				t.Errorf("after the end: %d, %v", n, err)
 			}
 			for range 2 {
