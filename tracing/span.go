@@ -37,14 +37,15 @@ type span struct {
 	sdktrace.ReadWriteSpan
 
 	provider *Provider
-	room     int // bytes behind the span, for its own attributes
+	epoch    int64 // of the clock of its trace: see now
 	children atomic.Int32
 	over     atomic.Bool // it has ended: nothing below changes any more
 
 	mu     sync.Mutex
+	first  uint32 // bytes of its own attributes, which were set at the start
 	beside bool   // our attributes are in is, and not with the SDK's span
 	odd    bool   // some text among them is not valid UTF-8
-	first  uint32 // bytes of its own, which were set at the start
+	room   uint16 // bytes behind the span, for its own attributes; needs no mu
 	// is what there is to say of it. Without a span of the SDK's, name, status and
 	// children hold always, the rest but the end and the attributes from the start
 	// on. With one, they hold at the end.
@@ -158,23 +159,40 @@ func (s *span) End(opts ...trace.SpanEndOption) {
 	end := s.now()
 	if len(opts) > 0 {
 		if cfg := trace.NewSpanEndConfig(opts...); !cfg.Timestamp().IsZero() {
-			end = cfg.Timestamp()
+			end = cfg.Timestamp().UnixNano()
 		}
 	}
 	s.mu.Lock()
 	s.endLocked(end)
 }
 
-// now is the time by the clock that the span started by.
-func (s *span) now() time.Time { return s.is.StartTime.Add(time.Since(s.is.StartTime)) }
+// began is where the clock of spans counts from, which is monotonic.
+var began = time.Now()
+
+// now is the time, in nanoseconds. All spans of a trace go by one clock: the time of
+// day is asked for once, and the monotonic clock, which is half as dear, from there on.
+func (s *span) now() int64 { return s.epoch + int64(time.Since(began)) }
+
+// startNow is for the first span of a trace in this process.
+func (s *span) startNow() {
+	now := time.Now()
+	s.is.Start = now.UnixNano()
+	s.epoch = s.is.Start - int64(now.Sub(began))
+}
+
+// startAfter is for one whose parent is of.
+func (s *span) startAfter(of *span) {
+	s.epoch = of.epoch
+	s.is.Start = s.now()
+}
 
 // endLocked ends the span unless it has ended, unlocks it, and tells of it.
-func (s *span) endLocked(end time.Time) {
+func (s *span) endLocked(end int64) {
 	if s.over.Load() {
 		s.mu.Unlock()
 		return
 	}
-	s.is.EndTime = end
+	s.is.End = end
 	s.completeLocked()
 	s.mu.Unlock()
 	s.provider.pipeline.OnEnd(s)
@@ -185,20 +203,20 @@ func (s *span) completeLocked() {
 	if s.ReadWriteSpan != nil || s.odd {
 		s.is.More = s.moreLocked()
 	}
-	if cap(s.is.Attributes) > s.room {
+	if cap(s.is.Attributes) > int(s.room) {
 		s.is.Bytes += cap(s.is.Attributes) // they have outgrown it
 	}
-	s.is.ChildSpanCount = int(s.children.Load())
+	s.is.ChildSpanCount = s.children.Load()
 	s.ReadWriteSpan = nil
 	s.over.Store(true)
 }
 
 // moreLocked ends the SDK's span, and gives what is has none of itself.
 func (s *span) moreLocked() *ended.More {
-	more := &ended.More{}
+	more := &ended.More{Description: s.is.More.Get().Description}
 	if inner := s.ReadWriteSpan; inner != nil {
-		inner.End(trace.WithTimestamp(s.is.EndTime)) // from here on nobody changes it; it has no processors to call
-		s.is.Name, s.is.Status = inner.Name(), inner.Status()
+		inner.End(trace.WithTimestamp(time.Unix(0, s.is.End))) // from here on nobody changes it; it has no processors to call
+		s.is.Name, s.is.Code, more.Description = inner.Name(), uint8(inner.Status().Code), inner.Status().Description
 		more.Events, more.DroppedEventCount = inner.Events(), inner.DroppedEvents()
 		more.Links, more.DroppedLinkCount = inner.Links(), inner.DroppedLinks()
 		more.DroppedAttributeCount = inner.DroppedAttributes()
@@ -231,16 +249,16 @@ func (s *span) addChild() {
 // What never changes.
 
 // SpanContext implements [trace.Span].
-func (s *span) SpanContext() trace.SpanContext { return s.is.SpanContext }
+func (s *span) SpanContext() trace.SpanContext { return s.is.SpanContext() }
 
 // Parent implements [sdktrace.ReadOnlySpan].
-func (s *span) Parent() trace.SpanContext { return s.is.Parent }
+func (s *span) Parent() trace.SpanContext { return s.is.Parent() }
 
 // SpanKind implements [sdktrace.ReadOnlySpan].
-func (s *span) SpanKind() trace.SpanKind { return s.is.SpanKind }
+func (s *span) SpanKind() trace.SpanKind { return trace.SpanKind(s.is.Kind) }
 
 // StartTime implements [sdktrace.ReadOnlySpan].
-func (s *span) StartTime() time.Time { return s.is.StartTime }
+func (s *span) StartTime() time.Time { return time.Unix(0, s.is.Start) }
 
 // Resource implements [sdktrace.ReadOnlySpan].
 func (s *span) Resource() *resource.Resource { return s.is.Origin.Resource }

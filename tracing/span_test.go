@@ -80,7 +80,7 @@ func TestRoomIsEnough(t *testing.T) {
 			p, err := NewProvider(cfg, ender{on: func(s sdktrace.ReadOnlySpan) {
 				seen++
 				own := s.(*span)
-				if cap(own.is.Attributes) != own.room || own.odd {
+				if cap(own.is.Attributes) != int(own.room) || own.odd {
 					t.Errorf("%s: the attributes of %q take %d bytes, for which it has no room", mode, s.Name(), len(own.is.Attributes))
 				}
 			}})

@@ -146,8 +146,11 @@ func TestSpanIsAsTheSDKs(t *testing.T) {
 	for round := range 600 {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		ctx, edits := t.Context(), []func(*Config){}
-		if r.IntN(2) == 0 {
+		switch r.IntN(4) {
+		case 0:
 			ctx = trace.ContextWithSpanContext(ctx, remote)
+		case 1:
+			ctx = trace.ContextWithSpanContext(ctx, remote.WithTraceState(trace.TraceState{}))
 		}
 		if r.IntN(3) == 0 {
 			edits = append(edits, few)

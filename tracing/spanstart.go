@@ -7,7 +7,6 @@ import (
 	"os"
 	runtimetrace "runtime/trace"
 	"strings"
-	"time"
 	"unsafe"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -26,7 +25,7 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 	}
 	outer := trace.SpanFromContext(ctx)
 	of, ours := outer.(*span)
-	if ours && p.inherits && of.is.SpanContext.IsSampled() && !p.heavy && len(links) == 0 && !runtimetrace.IsEnabled() {
+	if ours && p.inherits && of.is.Flags.IsSampled() && !p.heavy && len(links) == 0 && !runtimetrace.IsEnabled() {
 		return p.startUnder(ctx, of, family, kind, room)
 	}
 	parent := outer.SpanContext()
@@ -63,15 +62,23 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 	}
 	s := p.newSpan(family, kind, room)
 	if ours {
-		s.is.StartTime = of.now()
+		s.startAfter(of)
 	} else {
-		s.is.StartTime = time.Now()
+		s.startNow()
 	}
-	s.is.SpanContext, s.is.Parent = trace.NewSpanContext(cfg), parent
+	s.is.TraceID, s.is.SpanID, s.is.Flags, s.is.ParentID = cfg.TraceID, cfg.SpanID, cfg.TraceFlags, parent.SpanID()
+	if cfg.TraceState.Len() > 0 {
+		state := cfg.TraceState
+		s.is.State = &state
+	}
+	if !parent.Equal(trace.SpanContext{}) {
+		outer := parent
+		s.is.Outer = &outer
+	}
 	started := ctx
 	if p.heavy || len(links) > 0 || len(result.Attributes) > 0 || runtimetrace.IsEnabled() {
 		s.mu.Lock()
-		started = s.beginLocked(decided{ctx, s.is.SpanContext, result}, links)
+		started = s.beginLocked(decided{ctx, s.is.SpanContext(), result}, links)
 		s.mu.Unlock()
 	} else if counts(outer) {
 		p.tracer.Start(ctx, family) // does not record, but is counted
@@ -87,8 +94,9 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 // and the SDK has no part in it.
 func (p *Provider) startUnder(ctx context.Context, of *span, family string, kind trace.SpanKind, room int) (context.Context, *span) {
 	s := p.newSpan(family, kind, room)
-	s.is.StartTime = of.now() // one clock is read instead of two, and they agree
-	s.is.SpanContext, s.is.Parent = of.is.SpanContext.WithSpanID(drawSpanID()), of.is.SpanContext
+	s.startAfter(of)
+	s.is.TraceID, s.is.SpanID, s.is.ParentID = of.is.TraceID, drawSpanID(), of.is.SpanID
+	s.is.State, s.is.Flags = of.is.State, of.is.Flags
 	of.addChild()
 	p.pipeline.onStart(ctx, s)
 	return trace.ContextWithSpan(ctx, s), s
@@ -99,7 +107,7 @@ func (p *Provider) newSpan(family string, kind trace.SpanKind, room int) *span {
 	s := newSpan(room)
 	s.provider, s.beside = p, p.roomy
 	// One by one: a literal of them all would be copied, with what it leaves empty.
-	s.is.Name, s.is.SpanKind, s.is.Origin = family, kind, &p.origin
+	s.is.Name, s.is.Kind, s.is.Origin = family, uint8(kind), &p.origin
 	return s
 }
 
@@ -119,20 +127,20 @@ func (n naming) room(ray, stable int) (bytes int) {
 // piece, of one of the collector's sizes.
 func newSpan(room int) *span {
 	switch {
-	case room <= 88:
-		return spanBefore[[88]byte]()
-	case room <= 120:
-		return spanBefore[[120]byte]()
-	case room <= 152:
-		return spanBefore[[152]byte]()
-	case room <= 208:
-		return spanBefore[[208]byte]()
-	case room <= 336:
-		return spanBefore[[336]byte]()
-	case room <= 528:
-		return spanBefore[[528]byte]()
+	case room <= 72:
+		return spanBefore[[72]byte]()
+	case room <= 104:
+		return spanBefore[[104]byte]()
+	case room <= 136:
+		return spanBefore[[136]byte]()
+	case room <= 168:
+		return spanBefore[[168]byte]()
+	case room <= 264:
+		return spanBefore[[264]byte]()
+	case room <= 480:
+		return spanBefore[[480]byte]()
 	}
-	return spanBefore[[784]byte]()
+	return spanBefore[[928]byte]()
 }
 
 // spanBefore gives a span before a room, which is an array of bytes.
@@ -142,7 +150,7 @@ func spanBefore[Room any]() *span {
 
 		behind Room
 	})
-	s.room = int(unsafe.Sizeof(s.behind))
+	s.room = uint16(unsafe.Sizeof(s.behind))
 	s.is.Bytes = int(unsafe.Sizeof(*s))
 	return &s.span
 }
@@ -163,8 +171,9 @@ func counts(outer trace.Span) bool {
 // and status are those that s has now.
 func (s *span) beginLocked(ctx decided, links []trace.Link) context.Context {
 	started, inner := s.provider.tracer.Start(ctx, s.is.Name,
-		trace.WithSpanKind(s.is.SpanKind), trace.WithTimestamp(s.is.StartTime), trace.WithLinks(links...))
-	inner.SetStatus(s.is.Status.Code, s.is.Status.Description)
+		trace.WithSpanKind(s.SpanKind()), trace.WithTimestamp(s.StartTime()), trace.WithLinks(links...))
+	status := s.is.Status()
+	inner.SetStatus(status.Code, status.Description)
 	s.ReadWriteSpan, _ = inner.(sdktrace.ReadWriteSpan) // the decision is to record
 	return started
 }

@@ -9,18 +9,21 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/servetrace/servetrace/internal/ended"
 )
 
 // heavyLocked gives the SDK's span, and makes it first where there is none. Not
 // for a span that has ended.
 func (s *span) heavyLocked() trace.Span {
 	if s.ReadWriteSpan == nil {
-		result := sdktrace.SamplingResult{Decision: sdktrace.RecordOnly, Tracestate: s.is.SpanContext.TraceState()}
-		if s.is.SpanContext.IsSampled() {
+		sc := s.is.SpanContext()
+		result := sdktrace.SamplingResult{Decision: sdktrace.RecordOnly, Tracestate: sc.TraceState()}
+		if sc.IsSampled() {
 			result.Decision = sdktrace.RecordAndSample
 		}
-		parent := trace.ContextWithSpanContext(context.Background(), s.is.Parent)
-		s.beginLocked(decided{parent, s.is.SpanContext, result}, nil)
+		parent := trace.ContextWithSpanContext(context.Background(), s.is.Parent())
+		s.beginLocked(decided{parent, sc, result}, nil)
 	}
 	return s.ReadWriteSpan
 }
@@ -90,10 +93,10 @@ func (s *span) setStatusLocked(code codes.Code, description string) {
 	case s.over.Load():
 	case s.ReadWriteSpan != nil:
 		s.ReadWriteSpan.SetStatus(code, description)
-	case code >= s.is.Status.Code:
-		s.is.Status = sdktrace.Status{Code: code}
-		if code == codes.Error {
-			s.is.Status.Description = description
+	case code >= codes.Code(s.is.Code):
+		s.is.Code, s.is.More = uint8(code), nil
+		if code == codes.Error && description != "" {
+			s.is.More = &ended.More{Description: description}
 		}
 	}
 }
@@ -120,14 +123,17 @@ func (s *span) Status() sdktrace.Status {
 	if s.ReadWriteSpan != nil {
 		return s.ReadWriteSpan.Status()
 	}
-	return s.is.Status
+	return s.is.Status()
 }
 
 // EndTime implements [sdktrace.ReadOnlySpan].
 func (s *span) EndTime() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.is.EndTime
+	if !s.over.Load() {
+		return time.Time{}
+	}
+	return time.Unix(0, s.is.End)
 }
 
 // Attributes implements [sdktrace.ReadOnlySpan].
@@ -194,7 +200,7 @@ func (s *span) DroppedLinks() int {
 // ChildSpanCount implements [sdktrace.ReadOnlySpan].
 func (s *span) ChildSpanCount() int {
 	if s.over.Load() {
-		return s.is.ChildSpanCount
+		return int(s.is.ChildSpanCount)
 	}
 	return int(s.children.Load())
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/instrumentation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -45,17 +46,20 @@ type Span struct {
 }
 
 // Light is what most spans of package tracing are when they end: all of a Span,
-// but for what they have not. It is smaller by half, with its attributes.
+// but for what they have not. It is less than half of one: it is allocated for each
+// span, and the encoder reads it on another processor, a cache line at a time.
 type Light struct {
-	Name           string
-	SpanContext    trace.SpanContext
-	Parent         trace.SpanContext
-	SpanKind       trace.SpanKind
-	StartTime      time.Time
-	EndTime        time.Time
-	Status         sdktrace.Status
-	ChildSpanCount int
-	Origin         *Origin
+	TraceID  trace.TraceID
+	SpanID   trace.SpanID
+	ParentID trace.SpanID // zero for a root
+	// Start and End are Unix times, in nanoseconds.
+	Start, End int64
+	Name       string
+	Origin     *Origin
+	// State is the trace's; nil where it is empty.
+	State *trace.TraceState
+	// Outer is the parent, where that differs from the span by more than its id.
+	Outer *trace.SpanContext
 	// Shared are attributes that other spans have as well, which come first; an
 	// entry may be nil. What one points to never changes.
 	Shared [3]*Attributes
@@ -65,7 +69,11 @@ type Light struct {
 	More *More
 	// Bytes is the heap that the holder takes itself, with its Attributes, and with
 	// those that it shares with few.
-	Bytes int
+	Bytes          int
+	ChildSpanCount int32
+	Flags          trace.TraceFlags
+	Kind           uint8 // a trace.SpanKind
+	Code           uint8 // a codes.Code: the status but for its description
 }
 
 // Origin is what the spans of a provider have in common.
@@ -76,6 +84,7 @@ type Origin struct {
 
 // More is what a Light has no place for.
 type More struct {
+	Description                                                string // of the status
 	Attributes                                                 []attribute.KeyValue
 	Events                                                     []sdktrace.Event
 	Links                                                      []sdktrace.Link
@@ -103,10 +112,37 @@ func (l *Light) List() []attribute.KeyValue {
 	return append(list, l.Attributes.List()...)
 }
 
+// SpanContext is the span's.
+func (l *Light) SpanContext() trace.SpanContext { return l.context(l.SpanID) }
+
+// Parent is its parent's; zero for a root.
+func (l *Light) Parent() trace.SpanContext {
+	switch {
+	case l.Outer != nil:
+		return *l.Outer
+	case l.ParentID.IsValid():
+		return l.context(l.ParentID)
+	}
+	return trace.SpanContext{}
+}
+
+func (l *Light) context(id trace.SpanID) trace.SpanContext {
+	cfg := trace.SpanContextConfig{TraceID: l.TraceID, SpanID: id, TraceFlags: l.Flags}
+	if l.State != nil {
+		cfg.TraceState = *l.State
+	}
+	return trace.NewSpanContext(cfg)
+}
+
+// Status is the span's.
+func (l *Light) Status() sdktrace.Status {
+	return sdktrace.Status{Code: codes.Code(l.Code), Description: l.More.Get().Description}
+}
+
 // Fill makes f what l is, but for the attributes of [Light.List].
 func (l *Light) Fill(f *Span) {
-	f.Name, f.SpanContext, f.Parent, f.SpanKind = l.Name, l.SpanContext, l.Parent, l.SpanKind
-	f.StartTime, f.EndTime, f.Status, f.ChildSpanCount = l.StartTime, l.EndTime, l.Status, l.ChildSpanCount
+	f.Name, f.SpanContext, f.Parent, f.SpanKind = l.Name, l.SpanContext(), l.Parent(), trace.SpanKind(l.Kind)
+	f.StartTime, f.EndTime, f.Status, f.ChildSpanCount = time.Unix(0, l.Start), time.Unix(0, l.End), l.Status(), int(l.ChildSpanCount)
 	f.Resource, f.InstrumentationScope = l.Origin.Resource, l.Origin.Scope
 	more := l.More.Get()
 	f.Attributes, f.Events, f.Links = more.Attributes, more.Events, more.Links

@@ -19,8 +19,8 @@
 // GistOf says of a span what a queue in front of the encoder wants to know.
 //
 // It does not decide which spans to encode or when a batch is full, and it
-// reads no bytes: that is package otlpwire. Open encoder.go first, then span.go
-// and snapshot.go.
+// reads no bytes: that is package otlpwire. Open encoder.go first, then span.go,
+// plain.go and snapshot.go.
 package sdkspan
 
 import (
@@ -62,11 +62,15 @@ func (e *Encoder) Append(s sdktrace.ReadOnlySpan) int {
 	switch f, l := see(s); {
 	case f != nil:
 		return e.append(f, nil)
-	case l != nil:
+	case l == nil:
+		return e.appendForeign(s)
+	case isPlain(l):
+		g := e.lightGroup(l.Origin)
+		return e.appended(g, appendPlain(g.spans, l))
+	default:
 		l.Fill(&e.filled)
 		return e.append(&e.filled, l)
 	}
-	return e.appendForeign(s)
 }
 
 func (e *Encoder) appendForeign(s sdktrace.ReadOnlySpan) int {
@@ -77,15 +81,20 @@ func (e *Encoder) appendForeign(s sdktrace.ReadOnlySpan) int {
 func (e *Encoder) append(f *ended.Span, l *ended.Light) int {
 	e.w.Reset(maxKeptBuffer)
 	appendSpan(&e.w, f, l)
-	g := e.group(f)
+	g := e.group(f.Resource, &f.InstrumentationScope)
+	return e.appended(g, append(g.spans, e.w.Bytes()...))
+}
+
+// appended notes that the spans of g are now these, with one more.
+func (e *Encoder) appended(g *scopeGroup, spans []byte) int {
 	if g.n == 0 {
 		e.bytes += g.begin()
 	}
-	g.spans = append(g.spans, e.w.Bytes()...)
+	e.last, e.lastSize = g, len(spans)-len(g.spans)
+	g.spans = spans
 	g.n++
 	e.spans++
-	e.bytes += e.w.Len()
-	e.last, e.lastSize = g, e.w.Len()
+	e.bytes += e.lastSize
 	return e.lastSize
 }
 

@@ -26,15 +26,15 @@ type scopeGroup struct {
 	in       *resourceGroup
 	resource *resource.Resource // that of in
 	scope    instrumentation.Scope
-	head     []byte // its fields but the spans
-	spans    []byte // the spans, as fields
-	n        int    // how many
+	head     []byte        // its fields but the spans
+	spans    []byte        // the spans, as fields
+	n        int           // how many
+	origin   *ended.Origin // where both were last found together; nil: nowhere yet
 }
 
 // group gives the place of a span. Most spans belong where the one before them
 // did; else the search is linear, for programs have few resources and scopes.
-func (e *Encoder) group(f *ended.Span) *scopeGroup {
-	res, scope := f.Resource, &f.InstrumentationScope
+func (e *Encoder) group(res *resource.Resource, scope *instrumentation.Scope) *scopeGroup {
 	if g := e.last; g != nil && g.resource == res && sameScope(&g.scope, scope) {
 		return g
 	}
@@ -46,6 +46,16 @@ func (e *Encoder) group(f *ended.Span) *scopeGroup {
 	}
 	g := &scopeGroup{in: r, resource: r.resource, scope: *scope, head: scopeHead(*scope)}
 	r.scopes = append(r.scopes, g)
+	return g
+}
+
+// lightGroup is group for spans of package tracing.
+func (e *Encoder) lightGroup(o *ended.Origin) *scopeGroup {
+	if g := e.last; g != nil && g.origin == o {
+		return g
+	}
+	g := e.group(o.Resource, &o.Scope)
+	g.origin = o
 	return g
 }
 

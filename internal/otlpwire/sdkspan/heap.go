@@ -20,6 +20,7 @@ const (
 	eventBytes    = int(unsafe.Sizeof(sdktrace.Event{}))
 	linkBytes     = int(unsafe.Sizeof(sdktrace.Link{}))
 	moreBytes     = int(unsafe.Sizeof(ended.More{}))
+	contextBytes  = int(unsafe.Sizeof(trace.SpanContext{}))
 	// memberBytes is a member of a trace state: two strings.
 	memberBytes = 2 * int(unsafe.Sizeof(""))
 )
@@ -51,14 +52,20 @@ func GistOf(s sdktrace.ReadOnlySpan) (g Gist, ok bool) {
 
 // lightGist looks at no attribute: the holder knows what they hold.
 func lightGist(l *ended.Light) (g Gist, ok bool) {
-	if !l.SpanContext.IsSampled() {
+	if !l.Flags.IsSampled() {
 		return Gist{}, false
 	}
-	n := l.Bytes + len(l.Name) + len(l.Status.Description) + heapOfTraceState(l.SpanContext.TraceState())
-	if l.More != nil {
-		n += moreBytes + heapOfAttributes(l.More.Attributes) + heapOfEvents(l.More.Events) + heapOfLinks(l.More.Links)
+	n := l.Bytes + len(l.Name)
+	if l.State != nil {
+		n += heapOfTraceState(*l.State)
 	}
-	return Gist{Heap: n, Failed: l.Status.Code == codes.Error}, true
+	if l.Outer != nil {
+		n += contextBytes
+	}
+	if l.More != nil {
+		n += moreBytes + len(l.More.Description) + heapOfAttributes(l.More.Attributes) + heapOfEvents(l.More.Events) + heapOfLinks(l.More.Links)
+	}
+	return Gist{Heap: n, Failed: codes.Code(l.Code) == codes.Error}, true
 }
 
 // foreignGist reads no more than gist looks at. It is apart from GistOf for its

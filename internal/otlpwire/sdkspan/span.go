@@ -23,7 +23,7 @@ const (
 // filled from l, which may be nil, the first attributes are those of l.
 func appendSpan(w *otlpwire.Writer, f *ended.Span, l *ended.Light) {
 	end := w.Len()
-	w.Fixed32(field.SpanFlags, flags(f.SpanContext.TraceFlags(), &f.Parent))
+	w.Fixed32(field.SpanFlags, flags(f.SpanContext.TraceFlags(), f.Parent.IsRemote()))
 	appendStatus(w, &f.Status)
 	w.Uint(field.SpanDroppedLinks, count(f.DroppedLinkCount))
 	appendLinks(w, f.Links)
@@ -57,14 +57,19 @@ func appendSpan(w *otlpwire.Writer, f *ended.Span, l *ended.Light) {
 // does. Ok and Error have each other's numbers in OTLP.
 func appendStatus(w *otlpwire.Writer, s *sdktrace.Status) {
 	end := w.Len()
-	switch s.Code {
-	case codes.Ok:
-		w.Uint(field.StatusCode, 1)
-	case codes.Error:
-		w.Uint(field.StatusCode, 2)
-	}
+	w.Uint(field.StatusCode, statusCode(s.Code))
 	w.Text(field.StatusMessage, s.Description)
 	w.Message(field.SpanStatus, end)
+}
+
+func statusCode(c codes.Code) uint64 {
+	switch c {
+	case codes.Ok:
+		return 1
+	case codes.Error:
+		return 2
+	}
+	return 0
 }
 
 func appendEvents(w *otlpwire.Writer, events []sdktrace.Event) {
@@ -83,7 +88,7 @@ func appendLinks(w *otlpwire.Writer, links []sdktrace.Link) {
 	for i := len(links) - 1; i >= 0; i-- {
 		l := &links[i]
 		end := w.Len()
-		w.Fixed32(field.LinkFlags, flags(l.SpanContext.TraceFlags(), &l.SpanContext))
+		w.Fixed32(field.LinkFlags, flags(l.SpanContext.TraceFlags(), l.SpanContext.IsRemote()))
 		w.Uint(field.LinkDroppedAttributes, count(l.DroppedAttributeCount))
 		w.KeyValues(field.LinkAttributes, l.Attributes)
 		appendTraceState(w, field.LinkTraceState, l.SpanContext.TraceState())
@@ -125,9 +130,9 @@ func traceStateLen(ts trace.TraceState) int {
 
 // flags are those of a span whose parent, or of a link whose target, is remote
 // or not: https://github.com/open-telemetry/opentelemetry-proto, SpanFlags.
-func flags(tf trace.TraceFlags, remote *trace.SpanContext) uint32 {
+func flags(tf trace.TraceFlags, remote bool) uint32 {
 	f := uint32(tf) | flagRemoteKnown
-	if remote.IsRemote() {
+	if remote {
 		f |= flagRemote
 	}
 	return f
