@@ -35,19 +35,13 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 		// 00, and nobody need be asked.
 		return ctx, nil
 	}
+	result := sdktrace.SamplingResult{Decision: sdktrace.RecordAndSample, Tracestate: parent.TraceState()}
 	traceID := parent.TraceID()
 	if !traceID.IsValid() {
 		traceID = drawTraceID()
 	}
-	result := sdktrace.SamplingResult{Decision: sdktrace.RecordAndSample, Tracestate: parent.TraceState()}
 	if !inherits {
-		asked := ctx
-		if !parent.IsValid() && parent.TraceState().Len() == 0 {
-			asked = context.Background() // samplers look for the parent alone, each of them through all of ctx
-		}
-		result = p.sampler.ShouldSample(sdktrace.SamplingParameters{
-			ParentContext: asked, TraceID: traceID, Name: family, Kind: kind, Links: links,
-		})
+		result = p.ask(ctx, parent, sdktrace.SamplingParameters{TraceID: traceID, Name: family, Kind: kind, Links: links})
 	}
 	cfg := trace.SpanContextConfig{
 		TraceID: traceID, SpanID: drawSpanID(), TraceState: result.Tracestate,
@@ -88,6 +82,15 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 	}
 	p.pipeline.onStart(ctx, s)
 	return trace.ContextWithSpan(started, s), s
+}
+
+// ask has the sampler decide on a span whose parent is that of ctx.
+func (p *Provider) ask(ctx context.Context, parent trace.SpanContext, about sdktrace.SamplingParameters) sdktrace.SamplingResult {
+	about.ParentContext = ctx
+	if !parent.IsValid() && parent.TraceState().Len() == 0 {
+		about.ParentContext = context.Background() // samplers look for the parent alone, each of them through all of ctx
+	}
+	return p.sampler.ShouldSample(about)
 }
 
 // startUnder is what start comes to for most spans: of is one of ours and decides,

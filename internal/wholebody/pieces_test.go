@@ -39,7 +39,7 @@ func TestPiecesAreTheContent(t *testing.T) {
 			if n, err := p.WriteTo(&rest); err != nil || int(n) != len(content)-begun {
 				t.Errorf("wrote %d, %v", n, err)
 			}
-			if got := append(first, rest.Bytes()...); !bytes.Equal(got, content) {
+			if got := slices.Concat(first, rest.Bytes()); !bytes.Equal(got, content) {
 				t.Errorf("in pieces of %d: %q", size, got)
 			}
 			if n, err := p.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
