@@ -2,7 +2,6 @@ package otlpexporter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -202,7 +201,8 @@ func (z *pooledWriter) Close() error {
 	return z.Writer.Close()
 }
 
-// Decompress gives a reader that goes back to its pool when it is at its end.
+// Decompress gives a reader that goes back to its pool when it is closed, which
+// gRPC does once.
 func (c *compressor) Decompress(r io.Reader) (io.Reader, error) {
 	if z, ok := c.readers.Get().(*pooledReader); ok {
 		if err := z.Reset(r); err != nil {
@@ -223,11 +223,8 @@ type pooledReader struct {
 	pool *sync.Pool
 }
 
-// Read reads.
-func (z *pooledReader) Read(p []byte) (int, error) {
-	n, err := z.Reader.Read(p)
-	if errors.Is(err, io.EOF) {
-		z.pool.Put(z)
-	}
-	return n, err
+// Close ends the use of it.
+func (z *pooledReader) Close() error {
+	defer z.pool.Put(z)
+	return z.Reader.Close()
 }

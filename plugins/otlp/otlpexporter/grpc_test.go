@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"io"
 	"net"
 	"path/filepath"
 	"strings"
@@ -154,6 +155,42 @@ func TestBatchArrivesByGRPC(t *testing.T) {
 				t.Errorf("accepts %q, want gzip", got)
 			}
 		})
+	}
+}
+
+// TestDecompressorIsOnesOwn until it is closed: gRPC does that after the end was
+// read, when another call may have begun to read.
+func TestDecompressorIsOnesOwn(t *testing.T) {
+	c := encoding.GetCompressor(compressionGzip)
+	var squeezed bytes.Buffer
+	w, err := c.Compress(&squeezed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(w, "an answer"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 { // a pool may lose what it is given
+		var readers [2]io.Reader
+		for i := range readers {
+			if readers[i], err = c.Decompress(bytes.NewReader(squeezed.Bytes())); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(readers[i]); err != nil || string(got) != "an answer" {
+				t.Fatalf("read %q, %v", got, err)
+			}
+		}
+		if readers[0] == readers[1] {
+			t.Fatal("one reader was given to two")
+		}
+		for _, r := range readers {
+			if err := r.(io.Closer).Close(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
 
