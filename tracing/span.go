@@ -216,7 +216,7 @@ func (s *span) moreLocked() *ended.More {
 	more := &ended.More{Description: s.is.More.Get().Description}
 	if inner := s.ReadWriteSpan; inner != nil {
 		inner.End(trace.WithTimestamp(time.Unix(0, s.is.End))) // from here on nobody changes it; it has no processors to call
-		s.is.Name, s.is.Code, more.Description = inner.Name(), uint8(inner.Status().Code), inner.Status().Description
+		s.is.Name, s.is.Code, more.Description = inner.Name(), narrow(inner.Status().Code), inner.Status().Description
 		more.Events, more.DroppedEventCount = inner.Events(), inner.DroppedEvents()
 		more.Links, more.DroppedLinkCount = inner.Links(), inner.DroppedLinks()
 		more.DroppedAttributeCount = inner.DroppedAttributes()

@@ -250,6 +250,24 @@ func TestSpanIsAsTheSDKs(t *testing.T) {
 	}
 }
 
+// TestStatusThatIsNone is of a code that is an error's if it is cut to a byte.
+func TestStatusThatIsNone(t *testing.T) {
+	for _, heavy := range []bool{false, true} {
+		p := newPair(t, t.Context(), func(sdktrace.ReadWriteSpan) {})
+		for _, s := range []trace.Span{p.ours, p.sdk} {
+			if heavy {
+				s.SetAttributes(attribute.Int("n", 1))
+			}
+			s.SetStatus(codes.Error+256, "why")
+			s.SetStatus(codes.Error, "lower")
+			s.End(trace.WithTimestamp(time.Unix(1_700_000_000, 0)))
+		}
+		if diff := cmp.Diff(encoded(p.sdk), encoded(p.ours)); diff != "" {
+			t.Errorf("heavy %v (-SDK's +ours):\n%s", heavy, diff)
+		}
+	}
+}
+
 // TestEndedIsWhatTheMethodsSay: who reads the fields sees what others see.
 func TestEndedIsWhatTheMethodsSay(t *testing.T) {
 	for _, heavy := range []bool{false, true} {

@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -94,12 +95,15 @@ func (s *span) setStatusLocked(code codes.Code, description string) {
 	case s.ReadWriteSpan != nil:
 		s.ReadWriteSpan.SetStatus(code, description)
 	case code >= codes.Code(s.is.Code):
-		s.is.Code, s.is.More = uint8(code), nil
+		s.is.Code, s.is.More = narrow(code), nil
 		if code == codes.Error && description != "" {
 			s.is.More = &ended.More{Description: description}
 		}
 	}
 }
+
+// narrow is for ended.Light: a code that is none of the API's stays none.
+func narrow(code codes.Code) uint8 { return uint8(min(code, math.MaxUint8)) }
 
 // What can be seen of it, while it lasts and afterwards.
 
