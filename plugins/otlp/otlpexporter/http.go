@@ -109,6 +109,10 @@ var (
 	squeezed = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 )
 
+// mostSqueezed bounds, in bytes, what is kept: a pool that is in use never forgets
+// what it was given, and one large batch would be paid for ever after.
+const mostSqueezed = 4 << 20
+
 // content is what is posted of a batch. net/http may read it when the call is
 // over: what it lies in is used again when nobody does.
 func (t *transport) content(pieces mem.BufferSlice) (*wholebody.Lender, error) {
@@ -136,7 +140,11 @@ func compressed(pieces mem.BufferSlice) (*wholebody.Lender, error) {
 	if err := z.Close(); err != nil {
 		return nil, fmt.Errorf("compress: %w", err)
 	}
-	return wholebody.Lend([][]byte{to.Bytes()}, func() { squeezed.Put(to) }), nil
+	return wholebody.Lend([][]byte{to.Bytes()}, func() {
+		if to.Cap() <= mostSqueezed {
+			squeezed.Put(to)
+		}
+	}), nil
 }
 
 // redirect gives where a redirect leads that is to be followed: one that keeps

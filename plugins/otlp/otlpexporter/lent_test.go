@@ -221,6 +221,16 @@ func gzipped(t *testing.T, content []byte) []byte {
 	return all
 }
 
+// TestSqueezedMemoryIsNotKept of a batch that is larger than others.
+func TestSqueezedMemoryIsNotKept(t *testing.T) {
+	gzipped(t, large(6))
+	for range 100 { // the pool has what other tests left, too
+		if to := squeezed.Get().(*bytes.Buffer); to.Cap() > mostSqueezed {
+			t.Fatalf("%d bytes are kept", to.Cap())
+		}
+	}
+}
+
 // TestLentBatchIsRedirected: the redirect comes before the body was read, so that
 // two bodies are read at a time.
 func TestLentBatchIsRedirected(t *testing.T) {
