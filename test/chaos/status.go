@@ -15,6 +15,7 @@ import (
 
 // status is what chaos reads of hello's status as JSON: the books while it runs.
 type status struct {
+	Time  time.Time `json:"time"` // it may be some ms old
 	Spans struct {
 		Ended    uint64            `json:"ended"`
 		Accepted uint64            `json:"accepted"`
@@ -118,7 +119,7 @@ func (m *monitor) look(ctx context.Context) {
 		}
 		return
 	}
-	m.last = s
+	m.keepLocked(s)
 	m.samples++
 	m.bytes = max(m.bytes, s.Queue.Bytes)
 	for _, text := range s.faults() {
@@ -129,6 +130,13 @@ func (m *monitor) look(ctx context.Context) {
 			m.states[p.Name] = map[string]int{}
 		}
 		m.states[p.Name][p.State]++
+	}
+}
+
+// keepLocked makes s the last look, unless there was a later one.
+func (m *monitor) keepLocked(s status) {
+	if !s.Time.Before(m.last.Time) {
+		m.last = s
 	}
 }
 
@@ -148,13 +156,18 @@ func (m *monitor) ask(ctx context.Context) (s status, err error) {
 	return s, err
 }
 
-// settle waits until no plugin has anything left to take; what does not come
-// to that within patience will be dropped, with a reason.
+// settle waits until no plugin has anything left to take of what has ended by now;
+// what does not come to that within patience will be dropped, with a reason.
 func (m *monitor) settle() {
-	for end := time.Now().Add(patience); time.Now().Before(end); <-time.After(monitorPause) {
-		if s, err := m.ask(context.Background()); err == nil && s.waiting() == 0 {
+	begun := time.Now()
+	for time.Since(begun) < patience {
+		if s, err := m.ask(context.Background()); err == nil && s.Time.After(begun) && s.waiting() == 0 {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.keepLocked(s)
 			return
 		}
+		<-time.After(monitorPause)
 	}
 }
 
