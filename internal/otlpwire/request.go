@@ -24,7 +24,7 @@ type Request struct {
 	*storage
 	reading  reading    // see offset
 	finger   int32      // the childEdit that was looked at last, see seek
-	messages [2]message // of a resource and of a scope, see their part
+	messages [2]message // of a resource and of a scope, see remembered
 
 	names map[string]string // see intern
 	err   error

@@ -51,12 +51,17 @@ func (r Resource) outer() part {
 	return r.r.part(entry.start, entry.end)
 }
 
-// part is the Resource in it. The last one's is kept, as is the last scope's: all
-// spans ask for theirs, and to find it takes a walk over all of them.
+// part is the Resource in it.
 func (r Resource) part() part {
-	m := &r.r.messages[ofResource]
-	if m.known != r.i+1 {
-		m.known, m.part = r.i+1, r.r.message(r.outer(), field.ResourceSpansResource)
+	return r.r.remembered(ofResource, r.i, r.outer(), field.ResourceSpansResource)
+}
+
+// remembered is message for a resource or a scope. The last of each kind is
+// kept: all spans ask for theirs, and to find it takes a walk over all of them.
+func (r *Request) remembered(kind ownerKind, i int, outer part, num uint32) part {
+	m := &r.messages[kind]
+	if m.known != i+1 {
+		m.known, m.part = i+1, r.message(outer, num)
 	}
 	return m.part
 }
@@ -110,11 +115,7 @@ func (s Scope) outer() part {
 }
 
 func (s Scope) part() part {
-	m := &s.r.messages[ofScope]
-	if m.known != s.i+1 {
-		m.known, m.part = s.i+1, s.r.message(s.outer(), field.ScopeSpansScope)
-	}
-	return m.part
+	return s.r.remembered(ofScope, s.i, s.outer(), field.ScopeSpansScope)
 }
 
 func (s Scope) attributes() *attributes {
