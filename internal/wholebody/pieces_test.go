@@ -146,6 +146,25 @@ func TestLenderIsConcurrentSafe(t *testing.T) {
 	}
 }
 
+// post sends a body of l and reads no answer's.
+func post(t *testing.T, transport *http.Transport, url string, l *Lender) {
+	t.Helper()
+	body, err := l.Body()
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.ContentLength = int64(l.Len())
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+}
+
 // TestPiecesArrive by all that net/http can send a body by.
 func TestPiecesArrive(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
@@ -173,20 +192,7 @@ func TestPiecesArrive(t *testing.T) {
 			defer transport.CloseIdleConnections()
 			over := make(chan struct{})
 			l := Lend(cut(content, 16<<10), func() { close(over) })
-			body, err := l.Body()
-			if err != nil {
-				t.Fatal(err)
-			}
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, back.URL, body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.ContentLength = int64(l.Len())
-			resp, err := transport.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = resp.Body.Close()
+			post(t, transport, back.URL, l)
 			if !bytes.Equal(<-got, content) {
 				t.Error("what arrived is something else")
 			}
@@ -213,14 +219,7 @@ func (c brittle) Write(b []byte) (int, error) {
 // written, with another body.
 func TestPiecesAreSentAgain(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
-	got := make(chan []byte, 1)
-	back := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		got <- body
-	}))
+	back, got := taker(t)
 	defer back.Close()
 	dialled, broken := 0, &atomic.Bool{}
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -316,20 +315,7 @@ func TestPiecesStayAfterTheAnswer(t *testing.T) {
 		clear(content)
 		close(over)
 	})
-	body, err := lender.Body()
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+l.Addr().String(), body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.ContentLength = int64(lender.Len())
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
+	post(t, transport, "http://"+l.Addr().String(), lender)
 	lender.End()
 	select {
 	case <-over:

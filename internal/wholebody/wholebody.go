@@ -3,9 +3,9 @@
 // which is a call of the kernel's and wakes the back end.
 //
 // A transport's DialContext gives its connections through [Conn], and a request's
-// body is a [Reader], or has one embedded, or is of a [Lender]. Either without the other works as it
-// does in net/http, and so does TLS, which cuts what it encrypts into pieces of
-// its own.
+// body is a [Reader], or has one embedded, or is of a [Lender]. Either without the
+// other works as it does in net/http, and so does TLS, which cuts what it encrypts
+// into pieces of its own.
 package wholebody
 
 import (

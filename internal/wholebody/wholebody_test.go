@@ -34,6 +34,19 @@ func (e *embedding) Close() error {
 	return nil
 }
 
+// taker is a server, and the bodies that it is sent. Close it.
+func taker(t *testing.T) (back *httptest.Server, got <-chan []byte) {
+	t.Helper()
+	bodies := make(chan []byte, 1)
+	return httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		bodies <- body
+	})), bodies
+}
+
 // TestBodyIsOneWrite: net/http sends what fits its buffer with the header, and
 // the rest of a body at once. It wraps bodies, so this is not to be taken for
 // granted.
@@ -51,14 +64,7 @@ func TestBodyIsOneWrite(t *testing.T) {
 		{"another body", func() io.ReadCloser { return io.NopCloser(bytes.NewReader(content)) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := make(chan []byte, 1)
-			back := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				body, err := io.ReadAll(r.Body)
-				if err != nil {
-					t.Error(err)
-				}
-				got <- body
-			}))
+			back, got := taker(t)
 			defer back.Close()
 			var writes atomic.Int32
 			transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
