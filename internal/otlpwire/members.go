@@ -3,6 +3,7 @@ package otlpwire
 import (
 	"math"
 	"reflect"
+	"unsafe"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -25,6 +26,40 @@ const (
 	valueSlice
 	valueFields
 )
+
+// scalar is an attribute.Value as it lies in memory, of which a scalar and text are
+// read where they are: each accessor copies all of its 48 bytes, of each attribute
+// of each span some three times.
+type scalar struct {
+	kind    attribute.Type
+	number  uint64 // of a truth, an integer, a float
+	text    string // also bytes
+	members any    // nil for a scalar
+}
+
+// look gives v as a scalar: v itself or, while the layout is unknown, room, with
+// what the accessors say of a scalar.
+func look(v *attribute.Value, room *scalar) *scalar {
+	if layoutKnown {
+		return (*scalar)(unsafe.Pointer(v))
+	}
+	room.ask(v)
+	return room
+}
+
+func (s *scalar) ask(v *attribute.Value) {
+	s.kind = v.Type()
+	switch s.kind {
+	case attribute.STRING:
+		s.text = v.AsString()
+	case attribute.BOOL:
+		s.number = boolBit(v.AsBool())
+	case attribute.INT64:
+		s.number = uint64(v.AsInt64())
+	case attribute.FLOAT64:
+		s.number = math.Float64bits(v.AsFloat64())
+	}
+}
 
 // layoutKnown tells whether attribute.Value has the fields in that order. A
 // variable for the tests' sake, which try both ways.
@@ -54,15 +89,16 @@ func knownLayout(t reflect.Type) bool {
 // even if it is zero. A kind of a later API than this one's is written as the
 // SDK does, as the text "INVALID".
 func (w *Writer) value(v *attribute.Value) {
-	switch v.Type() {
+	var room scalar
+	switch s := look(v, &room); s.kind {
 	case attribute.STRING:
-		w.text(field.AnyString, v.AsString())
+		w.text(field.AnyString, s.text)
 	case attribute.BOOL:
-		w.uint(field.AnyBool, boolBit(v.AsBool()))
+		w.uint(field.AnyBool, s.number)
 	case attribute.INT64:
-		w.uint(field.AnyInt, uint64(v.AsInt64()))
+		w.uint(field.AnyInt, s.number)
 	case attribute.FLOAT64:
-		w.fixed64(field.AnyDouble, math.Float64bits(v.AsFloat64()))
+		w.fixed64(field.AnyDouble, s.number)
 	case attribute.EMPTY:
 	default:
 		if layoutKnown {
@@ -177,14 +213,23 @@ func (w *Writer) raw(num int, s string) {
 // its members with theirs. It does not allocate; while the layout is unknown it
 // does, and estimates from the value's text.
 func ValueHeap(v *attribute.Value) int {
+	if !layoutKnown {
+		return askedHeap(v)
+	}
+	s := (*scalar)(unsafe.Pointer(v))
+	if s.members == nil {
+		return len(s.text)
+	}
+	return reflectedHeap(reflect.ValueOf(v).Elem())
+}
+
+// askedHeap is ValueHeap through the accessors.
+func askedHeap(v *attribute.Value) int {
 	switch v.Type() {
 	case attribute.STRING:
 		return len(v.AsString())
 	case attribute.EMPTY, attribute.BOOL, attribute.INT64, attribute.FLOAT64:
 		return 0
-	}
-	if layoutKnown {
-		return reflectedHeap(reflect.ValueOf(v).Elem())
 	}
 	return int(reflect.TypeFor[attribute.Value]().Size()) + len(v.String())
 }

@@ -2,7 +2,6 @@ package otlpwire
 
 import (
 	"encoding/binary"
-	"math"
 
 	"go.opentelemetry.io/otel/attribute"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -24,16 +23,18 @@ const (
 // scalar, its text ASCII, and so little of it that each length is one byte. It
 // tells whether it did. That is twice as fast as writing field by field.
 func (w *Writer) short(num int, kv *attribute.KeyValue) bool {
-	var text string
+	var room scalar
+	v := look(&kv.Value, &room)
+	text := ""
 	var n int // the content of the AnyValue
-	switch v := &kv.Value; v.Type() {
+	switch v.kind {
 	case attribute.STRING:
-		text = v.AsString()
+		text = v.text
 		n = 2 + len(text)
 	case attribute.BOOL:
 		n = 2
 	case attribute.INT64:
-		n = 1 + sizeVarint(uint64(v.AsInt64()))
+		n = 1 + sizeVarint(v.number)
 	case attribute.FLOAT64:
 		n = 1 + 8
 	default:
@@ -49,18 +50,18 @@ func (w *Writer) short(num int, kv *attribute.KeyValue) bool {
 	b[2], b[3] = headKey, byte(len(key))
 	b = b[4+copy(b[4:], key):]
 	b[0], b[1] = headValue, byte(n)
-	switch v, b := &kv.Value, b[2:]; v.Type() {
+	switch b := b[2:]; v.kind {
 	case attribute.STRING:
 		b[0], b[1] = headText, byte(len(text))
 		copy(b[2:], text)
 	case attribute.BOOL:
-		b[0], b[1] = headBool, byte(boolBit(v.AsBool()))
+		b[0], b[1] = headBool, byte(v.number)
 	case attribute.INT64:
 		b[0] = headInt
-		binary.PutUvarint(b[1:], uint64(v.AsInt64()))
+		binary.PutUvarint(b[1:], v.number)
 	case attribute.FLOAT64:
 		b[0] = headDouble
-		binary.LittleEndian.PutUint64(b[1:], math.Float64bits(v.AsFloat64()))
+		binary.LittleEndian.PutUint64(b[1:], v.number)
 	}
 	return true
 }
