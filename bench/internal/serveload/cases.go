@@ -24,7 +24,7 @@ type row struct {
 	accessLog bool
 }
 
-// sends tells whether it has spans to send.
+// sends tells whether it makes spans.
 func (r row) sends() bool { return r.ratio != "" && r.ratio != "0" }
 
 // The rows of ours, which claims refer to.
@@ -98,13 +98,27 @@ func (s scene) turns(r row) turns {
 	return s.short
 }
 
-// against is the row that a row is measured beside: tracing against none, and that
-// against a bare server.
+// against is the row that a row is measured beside: a plugin that is broken against
+// one that is not, tracing against none, that against a bare server that does as much
+// for a client, if the scene has it, and all else against a bare one.
 func (s scene) against(r row) row {
-	if r.by == byOurs && r.ratio != "" {
-		return ourRows[0]
+	switch {
+	case r.broken:
+		return ourRow(rowRatio1)
+	case r.by == byOurs && r.ratio != "":
+		return ourRow(rowOff)
+	case r.by == byOurs && slices.Contains(s.rows, s.headed):
+		return s.headedRow()
 	}
 	return s.bareRow()
+}
+
+func (s scene) headedRow() row {
+	return row{name: s.headed, by: byHeaded, doc: "the same, and each answer has an id of its request, as ours: what any server pays that does so"}
+}
+
+func ourRow(name string) row {
+	return ourRows[slices.IndexFunc(ourRows, func(r row) bool { return r.name == name })]
 }
 
 func (s scene) bareRow() row {
@@ -137,11 +151,14 @@ const (
 	proxyGRPC  = "transparent gRPC proxy"
 )
 
+var brokenRows = []string{rowHung, rowDead, rowCrashing}
+
 var headline = []string{bareHTTP, bareGRPC, rowOff, rowRatio0, rowRatio1}
 
 // Rounds are short, for the neighbours of a virtual machine change their minds
 // within seconds: a ratio is of rows that ran next to each other, or better of two
-// that take turns, which are shorter still.
+// that take turns, which are shorter still. Two processes that take turns agree from
+// turn to turn, and differ from the next two: there are few turns and many rounds.
 const (
 	warmUp = 500 * time.Millisecond
 	burst  = 400 * time.Millisecond
@@ -150,11 +167,11 @@ const (
 )
 
 var (
-	short = turns{n: 20, length: 40 * time.Millisecond}
+	short = turns{n: 15, length: 40 * time.Millisecond}
 	// The lead is longer than a batch waits for company, and its way to the sink.
-	long = turns{n: 3, lead: 250 * time.Millisecond, length: 400 * time.Millisecond}
+	long = turns{n: 2, lead: 250 * time.Millisecond, length: 400 * time.Millisecond}
 	// fortio is slower to begin.
-	ofFortio = turns{n: 4, length: 200 * time.Millisecond}
+	ofFortio = turns{n: 5, length: 200 * time.Millisecond}
 )
 
 var scenes = []scene{
@@ -178,17 +195,27 @@ var scenes = []scene{
 	{
 		name: "hello, in turns", doc: "hello again: two servers take turns every 40 ms, and every 650 ms where there are spans",
 		app: appHello, load: load{connections: 32, warmUp: turnWarmUp}, bare: bareHTTP, headed: headedHTTP, spans: 3, hops: 1,
-		rows: []string{headedHTTP, rowOff, rowRatio0, rowRatio1}, quick: []string{rowRatio1}, repeats: 5, short: short, long: long,
+		rows: []string{headedHTTP, rowOff, rowRatio0, rowRatio1}, quick: []string{rowRatio1}, repeats: 7, short: short, long: long,
 	},
 	{
 		name: "chain, in turns", doc: "chain again, likewise",
 		app: appChain, load: load{connections: 32, warmUp: turnWarmUp}, bare: bareHTTP, spans: 7, hops: 3,
-		rows: []string{rowRatio0, rowRatio1}, repeats: 5, short: short, long: long,
+		rows: []string{rowRatio0, rowRatio1}, repeats: 7, short: short, long: long,
 	},
 	{
 		name: "gRPC, in turns", doc: "gRPC again, likewise",
-		app: appEcho, load: load{connections: 4, streams: 8, warmUp: turnWarmUp}, bare: bareGRPC, headed: headedGRPC, spans: 3, hops: 1,
-		rows: []string{headedGRPC, rowOff, rowRatio0, rowRatio1}, repeats: 5, short: short, long: long,
+		app: appEcho, load: load{connections: 4, streams: 8, warmUp: turnWarmUp}, bare: bareGRPC, spans: 3, hops: 1,
+		rows: []string{rowOff, rowRatio0, rowRatio1}, repeats: 7, short: short, long: long,
+	},
+	{
+		name: "hello, plugin broken, in turns", doc: "hello with a plugin that is broken, and with one that is not, in turns of 650 ms",
+		app: appHello, load: load{connections: 32, warmUp: warmUp}, bare: bareHTTP, spans: 3, hops: 1,
+		rows: brokenRows, repeats: 3, short: short, long: long,
+	},
+	{
+		name: "chain, plugin broken, in turns", doc: "chain, likewise",
+		app: appChain, load: load{connections: 32, warmUp: warmUp}, bare: bareHTTP, spans: 7, hops: 3,
+		rows: brokenRows, repeats: 3, short: short, long: long,
 	},
 	{
 		name: "hello, 4k/s", doc: "HTTP/1.1, 32 connections, 4000 requests a second: a server with time to spare",
@@ -206,21 +233,24 @@ var scenes = []scene{
 		rows: []string{bareGRPC, rowOff, rowRatio0, rowRatio1}, repeats: 3,
 	},
 	{
-		name: "hello, in turns, by fortio", doc: "two servers take turns every 200 ms; the load generator is fortio",
-		app: appHello, load: load{connections: 32, fortio: true, warmUp: turnWarmUp}, bare: bareHTTP, spans: 3, hops: 1,
-		rows: []string{rowOff, rowRatio0}, repeats: 3, short: ofFortio,
+		name: "hello, in turns, by fortio", doc: "two servers take turns every 200 ms, and every 650 ms where there are spans; the load generator is fortio",
+		app: appHello, load: load{connections: 32, fortio: true, warmUp: turnWarmUp}, bare: bareHTTP, headed: headedHTTP, spans: 3, hops: 1,
+		rows: []string{headedHTTP, rowOff, rowRatio0, rowRatio1}, repeats: 5, short: ofFortio, long: long,
 	},
 	{
 		name: "gRPC, in turns, by fortio", doc: "likewise",
 		app: appEcho, load: load{connections: 4, streams: 8, fortio: true, warmUp: turnWarmUp}, bare: bareGRPC, spans: 3, hops: 1,
-		rows: []string{rowOff, rowRatio0}, repeats: 3, short: ofFortio,
+		rows: []string{rowOff, rowRatio0, rowRatio1}, repeats: 5, short: ofFortio, long: long,
 	},
 }
 
+// allRows are those of a scene with these peers, without those that are broken.
 func allRows(peers ...string) []string {
 	names := peers
 	for _, r := range ourRows {
-		names = append(names, r.name)
+		if !r.broken {
+			names = append(names, r.name)
+		}
 	}
 	return names
 }
@@ -231,7 +261,7 @@ func Set() suite.Set {
 	for _, s := range scenes {
 		peers := []row{
 			s.bareRow(),
-			{name: s.headed, by: byHeaded, doc: "the same, and each answer has an id of its request, as ours: what any server pays that does so"},
+			s.headedRow(),
 			{name: s.otel, by: byOTel, ratio: "1", doc: "the same, with OpenTelemetry's instrumentation, batch processor and OTLP/HTTP exporter in process: one span a request, and one for each link of a chain"},
 			{name: s.proxy, by: byProxy, doc: "a proxy process before that server"},
 		}

@@ -1,7 +1,7 @@
 package serveload
 
 import (
-	"slices"
+	"strings"
 
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
@@ -22,67 +22,71 @@ type gate struct {
 // take turns. At a rate that is fixed no throughput can be lost, and there are
 // none.
 func (s scene) claims() []suite.Claim {
-	if s.load.rate > 0 {
+	switch {
+	case s.load.rate > 0:
 		return nil
+	case s.inTurns():
+		return s.turnClaims()
 	}
 	var list []suite.Claim
-	add := func(name string, target float64, unit string, value func(suite.Round) (float64, bool)) {
-		list = append(list, suite.Claim{
-			Name: name, Source: "issue 7.3", Suite: Name, Shape: s.name,
-			Target: target, Unit: unit, Value: value,
-		})
-	}
-	// hold has bench gate hold the claim that was added last.
-	hold := func(bound float64) {
-		if bound > 0 {
-			list[len(list)-1].Gated, list[len(list)-1].Gate = true, bound
-		}
-	}
-	if s.inTurns() {
-		if slices.Contains(s.rows, rowOff) {
-			add("server's CPU a request with tracing off, vs "+s.bare, 1.15, "×", func(r suite.Round) (float64, bool) {
-				return beside(r, rowOff, suite.Of(suite.RequestCPU, "server"), suite.Of(suite.RequestCPU, "reference"))
-			})
-		}
-		if s.headed != "" { // what it is beside a server that does as much for a client
-			add("server's CPU a request with tracing off, vs "+s.headed, 1.15, "×", func(r suite.Round) (float64, bool) {
-				off, ok1 := beside(r, rowOff, suite.Of(suite.RequestCPU, "server"), suite.Of(suite.RequestCPU, "reference"))
-				headed, ok2 := beside(r, s.headed, suite.Of(suite.RequestCPU, "server"), suite.Of(suite.RequestCPU, "reference"))
-				return off / headed, ok1 && ok2 && headed != 0
-			})
-		}
-		add("throughput lost at ratio 0, vs off", 5, "%", lostBeside(rowRatio0))
-		if slices.Contains(s.rows, rowRatio1) {
-			add("throughput lost at ratio 1, vs off", 25, "%", lostBeside(rowRatio1))
-		}
-		return list
+	gated := func(bound float64, c suite.Claim) {
+		c.Gated, c.Gate = true, bound
+		list = append(list, c)
 	}
 	if s.gate.cpu > 0 { // that of servers that take turns is the figure
-		add("server's CPU a request with tracing off, vs "+s.bare, s.gate.cpu, "×", func(r suite.Round) (float64, bool) {
+		gated(s.gate.cpu, s.claim(offCPU+s.bare, s.gate.cpu, "×", func(r suite.Round) (float64, bool) {
 			return r.Ratio(suite.Of(suite.RequestCPU, "server"), rowOff, s.bare)
-		})
-		hold(s.gate.cpu)
+		}))
 	}
 	if s.gate.off > 0 {
-		add("allocations with tracing off, beyond "+s.bare, s.gate.off, "", more(suite.RequestAllocs, rowOff, s.bare))
-		hold(s.gate.off)
-		add("allocations at ratio 1, beyond off", s.gate.sampled, "", more(suite.RequestAllocs, rowRatio1, rowOff))
-		hold(s.gate.sampled)
+		gated(s.gate.off, s.claim("allocations with tracing off, beyond "+s.bare, s.gate.off, "", more(suite.RequestAllocs, rowOff, s.bare)))
+		gated(s.gate.sampled, s.claim("allocations at ratio 1, beyond off", s.gate.sampled, "", more(suite.RequestAllocs, rowRatio1, rowOff)))
 	}
-	add("allocations at ratio 0 beyond off, a hop", 10, "", func(r suite.Round) (float64, bool) {
-		with, ok1 := r.Get(rowRatio0, suite.RequestAllocs)
-		without, ok2 := r.Get(rowOff, suite.RequestAllocs)
-		return (with - without) / float64(s.hops), ok1 && ok2
+	unsampled := s.claim("allocations at ratio 0 beyond off, a hop", 10, "", func(r suite.Round) (float64, bool) {
+		n, ok := more(suite.RequestAllocs, rowRatio0, rowOff)(r)
+		return n / float64(s.hops), ok
 	})
-	hold(s.gate.unsampled)
-	if s.load.fortio {
-		add("throughput lost at ratio 1, vs off", 25, "%", lost(rowRatio1, rowOff))
-		return list
+	if s.gate.unsampled > 0 {
+		gated(s.gate.unsampled, unsampled)
+	} else {
+		list = append(list, unsampled)
 	}
-	add("throughput lost by a hung plugin, vs ratio 1", 2, "%", lost(rowHung, rowRatio1))
-	add("throughput lost by a dead plugin, vs ratio 1", 2, "%", lost(rowDead, rowRatio1))
-	add("throughput lost by a crash-looping plugin, vs ratio 1", 2, "%", lost(rowCrashing, rowRatio1))
 	return list
+}
+
+const offCPU = "server's CPU a request with tracing off, vs "
+
+// turnClaims are those of rows that are measured beside another one.
+func (s scene) turnClaims() []suite.Claim {
+	server, reference := suite.Of(suite.RequestCPU, "server"), suite.Of(suite.RequestCPU, "reference")
+	var list []suite.Claim
+	for _, row := range s.rows {
+		switch row {
+		case rowOff:
+			list = append(list, s.claim(offCPU+s.against(ourRow(row)).name, 1.15, "×", func(r suite.Round) (float64, bool) {
+				return beside(r, row, server, reference)
+			}))
+		case s.headed:
+			c := s.claim(offCPU+s.bare, 0, "×", func(r suite.Round) (float64, bool) {
+				off, ok1 := beside(r, rowOff, server, reference)
+				headed, ok2 := beside(r, row, server, reference)
+				return off * headed, ok1 && ok2
+			})
+			c.Shown = true // that server does less for a client than ours: the claim is the one above
+			list = append(list, c)
+		case rowRatio0:
+			list = append(list, s.claim("throughput lost at ratio 0, vs off", 5, "%", lostBeside(row)))
+		case rowRatio1:
+			list = append(list, s.claim("throughput lost at ratio 1, vs off", 25, "%", lostBeside(row)))
+		case rowHung, rowDead, rowCrashing:
+			list = append(list, s.claim("throughput lost by a "+strings.TrimPrefix(row, rowRatio1+", ")+", vs ratio 1", 2, "%", lostBeside(row)))
+		}
+	}
+	return list
+}
+
+func (s scene) claim(name string, target float64, unit string, value func(suite.Round) (float64, bool)) suite.Claim {
+	return suite.Claim{Name: name, Source: "issue 7.3", Suite: Name, Shape: s.name, Target: target, Unit: unit, Value: value}
 }
 
 // beside is a metric of a row divided by that of the row beside it.
@@ -107,13 +111,5 @@ func more(metric, row, than string) func(suite.Round) (float64, bool) {
 		above, ok1 := r.Get(row, metric)
 		below, ok2 := r.Get(than, metric)
 		return above - below, ok1 && ok2
-	}
-}
-
-// lost is by how much less a row serves than another, in percent of that.
-func lost(row, of string) func(suite.Round) (float64, bool) {
-	return func(r suite.Round) (float64, bool) {
-		share, ok := r.Ratio(suite.Requests, row, of)
-		return 100 * (1 - share), ok
 	}
 }

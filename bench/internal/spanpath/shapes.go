@@ -59,7 +59,7 @@ var (
 var shapes = []shape{
 	{
 		name: shapeSaturated, doc: "two producers make spans as fast as they are taken",
-		rows: allRows(), quick: headline, repeats: 5, length: time.Second, drive: saturate(2), watched: true,
+		rows: allRows(), quick: headline, repeats: 4, length: time.Second, drive: saturate(2), watched: true,
 	},
 	{
 		name: shapePaced30k, doc: "two producers, 15 spans each millisecond and producer",
@@ -74,19 +74,19 @@ var shapes = []shape{
 	{
 		name: shapeIsolated, doc: "one producer, a span each half millisecond, when another process says so",
 		rows:   []string{rowFloor, rowBSPNoop, rowBSPHTTP, rowOurs},
-		length: 2 * time.Second, repeats: 5, drive: pulsed(1, 500*time.Microsecond),
+		length: 2 * time.Second, repeats: 3, drive: pulsed(1, 500*time.Microsecond),
 	},
 	{
 		name: shapeOnEnd1, doc: "a span each half millisecond, when another process says so; its OnEnd alone is timed",
-		rows: onEnd, quick: onEnd, length: time.Second, repeats: 5, drive: pulsed(1, 500*time.Microsecond), timed: true,
+		rows: onEnd, quick: onEnd, length: time.Second, repeats: 3, drive: pulsed(1, 500*time.Microsecond), timed: true,
 	},
 	{
 		name: shapeOnEnd8, doc: "8 spans each millisecond; OnEnd alone is timed",
-		rows: onEnd, length: time.Second, repeats: 5, drive: pulsed(8, time.Millisecond), timed: true,
+		rows: onEnd, length: time.Second, repeats: 3, drive: pulsed(8, time.Millisecond), timed: true,
 	},
 	{
 		name: shapeOnEnd64, doc: "64 spans each 2 ms; OnEnd alone is timed",
-		rows: onEnd, length: time.Second, repeats: 5, drive: pulsed(64, 2*time.Millisecond), timed: true,
+		rows: onEnd, length: time.Second, repeats: 3, drive: pulsed(64, 2*time.Millisecond), timed: true,
 	},
 	{
 		name: shapeTight1, doc: "OnEnd alone, 65,536 finished spans in a loop, and queues that hold them",
@@ -94,7 +94,7 @@ var shapes = []shape{
 	},
 	{
 		name: shapeTight2, doc: "the same from two goroutines at a time",
-		rows: onEnd, length: time.Second / 2, repeats: 5, drive: onEndTight(2), deep: true,
+		rows: onEnd, length: time.Second / 2, repeats: 9, drive: onEndTight(2), deep: true,
 	},
 	{
 		name: shapeSlow, doc: "the sink answers after 25 ms, and whoever can not keep up drops",
@@ -103,7 +103,7 @@ var shapes = []shape{
 	},
 	{
 		name: shapeDead, doc: "the sink refuses connections",
-		rows: []string{rowFloor, rowBSPHTTP, rowOurs}, length: 2 * time.Second, repeats: 3,
+		rows: []string{rowFloor, rowBSPHTTP, rowOurs}, length: 2 * time.Second, repeats: 2,
 		drive: paced(2, 10_000), lossy: true, dead: true,
 	},
 	{
