@@ -223,16 +223,6 @@ var scenes = []scene{
 		rows: []string{bareHTTP, proxyHTTP, rowOff, rowRatio0, rowRatio1, rowHung}, repeats: 3,
 	},
 	{
-		name: "hello, by fortio", doc: "the same as hello, but the load generator is fortio",
-		app: appHello, load: load{connections: 32, fortio: true, warmUp: warmUp, length: 2 * burst}, bare: bareHTTP, proxy: proxyHTTP, spans: 3, hops: 1,
-		rows: []string{bareHTTP, rowOff, rowRatio0, rowRatio1}, repeats: 3,
-	},
-	{
-		name: "gRPC, by fortio", doc: "the same as gRPC, but the load generator is fortio",
-		app: appEcho, load: load{connections: 4, streams: 8, fortio: true, warmUp: warmUp, length: 2 * burst}, bare: bareGRPC, proxy: proxyGRPC, spans: 3, hops: 1,
-		rows: []string{bareGRPC, rowOff, rowRatio0, rowRatio1}, repeats: 3,
-	},
-	{
 		name: "hello, in turns, by fortio", doc: "two servers take turns every 200 ms, and every 650 ms where there are spans; the load generator is fortio",
 		app: appHello, load: load{connections: 32, fortio: true, warmUp: turnWarmUp}, bare: bareHTTP, headed: headedHTTP, spans: 3, hops: 1,
 		rows: []string{headedHTTP, rowOff, rowRatio0, rowRatio1}, repeats: 5, short: ofFortio, long: long,
