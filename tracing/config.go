@@ -141,6 +141,19 @@ func (c Config) parentBased() bool {
 	return strings.HasPrefix(string(c.Sampler), "parentbased_")
 }
 
+// always says whether a span that has no parent to decide for it is sampled, whatever
+// its trace id.
+func (c Config) always() bool {
+	switch c.Sampler {
+	case AlwaysOn, ParentBasedAlwaysOn:
+		return true
+	case AlwaysOff, ParentBasedAlwaysOff:
+		return false
+	default:
+		return c.Ratio >= 1
+	}
+}
+
 // newSampler gives the SDK's sampler. It is the one place that knows them.
 func (c Config) newSampler() sdktrace.Sampler {
 	var root sdktrace.Sampler

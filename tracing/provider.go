@@ -36,6 +36,7 @@ type Provider struct {
 	// inherits: a span whose parent is valid and not sampled is not sampled,
 	// without asking the sampler.
 	inherits bool
+	always   bool // any other is, without asking either
 	trust    bool
 	// roomy: no limit on attributes that those of our spans could pass alone.
 	roomy bool
@@ -80,7 +81,7 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 		schema = append(schema, trace.WithSchemaURL(semconv.SchemaURL))
 	}
 	p.tracer = p.own.Tracer(ScopeName, schema...)
-	p.inherits = cfg.parentBased()
+	p.inherits, p.always = cfg.parentBased(), cfg.always()
 	p.heavy = !p.roomy || observed()
 	p.readConstants()
 	return p, nil

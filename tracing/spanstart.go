@@ -40,7 +40,7 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 	if !traceID.IsValid() {
 		traceID = drawTraceID()
 	}
-	if !inherits {
+	if !inherits && !p.always {
 		result = p.ask(ctx, parent, sdktrace.SamplingParameters{TraceID: traceID, Name: family, Kind: kind, Links: links})
 	}
 	cfg := trace.SpanContextConfig{
