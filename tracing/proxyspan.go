@@ -137,7 +137,7 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 	default:
 		kind.method, kind.route = semconv.Method(s.Method), r.Route
 	}
-	shape, isNew := p.shape(r.Component, kind, drawProxy)
+	shape, isNew := p.shape(r.Component, &kind, drawProxy)
 	attrs := span.begin()
 	attrs.call(r)
 	attrs.like(shape, isNew)

@@ -68,7 +68,7 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 		modelID: r.ModelID, protocol: s.Protocol, streaming: s.Streaming,
 	}
 	kind.by(r)
-	shape, isNew := p.shape(r.Component, kind, drawReplica)
+	shape, isNew := p.shape(r.Component, &kind, drawReplica)
 	attrs := span.begin()
 	attrs.call(r)
 	attrs.like(shape, isNew)

@@ -86,7 +86,7 @@ func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Cont
 	} else if attrs.serve.ray() {
 		attrs.text(semconv.RequestID, "")
 	}
-	shape, isNew := p.shape(in, kind, drawRouter)
+	shape, isNew := p.shape(in, &kind, drawRouter)
 	attrs.like(shape, isNew)
 	attrs.begin(shape.name)
 	return ctx, RouterSpan{span: span, shape: shape}

@@ -1,7 +1,7 @@
 package tracing
 
 import (
-	"hash/maphash"
+	"encoding/binary"
 	"slices"
 	"sync/atomic"
 	"unsafe"
@@ -44,14 +44,12 @@ type spanShapes [128][2]atomic.Pointer[spanShape]
 // longestShape is of what is kept, in bytes: clients of gRPC choose their methods.
 const longestShape = 1 << 10
 
-var spanShapesSeed = maphash.MakeSeed()
-
 // bytes is the heap that s takes, and text what of it is longer than that of others.
 func (s *spanShape) bytes() int { return int(unsafe.Sizeof(*s)) + s.text() }
 func (s *spanShape) text() int  { return len(s.name) + cap(s.start) + cap(s.end) }
 
 // shape gives the shape of a kind inside of c, which may be nil.
-func (p *Provider) shape(c *Component, k spanKind, draw drawShape) (shape *spanShape, isNew bool) {
+func (p *Provider) shape(c *Component, k *spanKind, draw drawShape) (shape *spanShape, isNew bool) {
 	k.naming = p.naming
 	if c == nil {
 		return p.shapes.of(nil, k, draw)
@@ -60,21 +58,35 @@ func (p *Provider) shape(c *Component, k spanKind, draw drawShape) (shape *spanS
 }
 
 // of gives the shape of a kind inside of in, which draw makes where it is not there.
-func (c *spanShapes) of(in *Component, k spanKind, draw drawShape) (shape *spanShape, isNew bool) {
-	sum := maphash.String(spanShapesSeed, k.deployment) + 3*maphash.String(spanShapesSeed, k.method) +
-		5*maphash.String(spanShapesSeed, k.route) + uint64(len(k.family))
-	set := &c[sum%uint64(len(c))]
+func (c *spanShapes) of(in *Component, k *spanKind, draw drawShape) (shape *spanShape, isNew bool) {
+	hash := mix(mix(mix(uint64(len(k.family)), k.deployment), k.method), k.route)
+	set := &c[hash>>32%uint64(len(c))]
 	for i := range set {
-		if s := set[i].Load(); s != nil && s.spanKind == k {
+		if s := set[i].Load(); s != nil && s.spanKind == *k {
 			return s, false
 		}
 	}
 	start, end := attributes{naming: k.naming}, attributes{naming: k.naming}
 	start.inside(in)
-	name := draw(&start, &end, k, in)
-	s := &spanShape{spanKind: k, name: name, start: slices.Clip(start.all), end: slices.Clip(end.all), odd: start.odd || end.odd}
+	name := draw(&start, &end, *k, in)
+	s := &spanShape{spanKind: *k, name: name, start: slices.Clip(start.all), end: slices.Clip(end.all), odd: start.odd || end.odd}
 	if k.modelID == "" && s.text() <= longestShape { // of models there may be thousands
 		set[1].Store(set[0].Swap(s)) // the older one goes
 	}
 	return s, true
+}
+
+// mix adds a text to a hash, of which the upper bits count. For texts as short as
+// these it takes half as long as package maphash.
+func mix(hash uint64, s string) uint64 {
+	const odd = 0x9e3779b97f4a7c15 // 2^64 by the golden ratio
+	for hash += uint64(len(s)); len(s) > 8; s = s[8:] {
+		hash = (hash ^ binary.NativeEndian.Uint64(unsafe.Slice(unsafe.StringData(s), 8))) * odd
+		hash ^= hash >> 32
+	}
+	var last uint64
+	for i := range len(s) {
+		last = last<<8 | uint64(s[i])
+	}
+	return (hash ^ last) * odd
 }

@@ -20,7 +20,7 @@ func TestSpanShapesConcurrentSafe(t *testing.T) {
 		start, end := attributes{naming: naming}, attributes{naming: naming}
 		start.inside(replica)
 		name := draw(&start, &end, k, replica)
-		got, _ := shapes.of(replica, k, draw)
+		got, _ := shapes.of(replica, &k, draw)
 		if got.name != name || got.odd != (start.odd || end.odd) || !bytes.Equal(got.start, start.all) || !bytes.Equal(got.end, end.all) {
 			t.Errorf("%+v: name %q, odd %t, attributes %q and %q, want %q, %t, %q and %q",
 				k, got.name, got.odd, got.start, got.end, name, start.odd || end.odd, start.all, end.all)
@@ -62,7 +62,7 @@ func TestSpanShapesOfOnePlace(t *testing.T) {
 	naming := DefaultConfig().newNaming()
 	of := func(app string) *spanShape {
 		// The place is not by the application.
-		s, _ := shapes.of(nil, spanKind{family: "f", deployment: "D", method: "m", app: app, naming: naming}, drawReplica)
+		s, _ := shapes.of(nil, &spanKind{family: "f", deployment: "D", method: "m", app: app, naming: naming}, drawReplica)
 		return s
 	}
 	a, b := of("a"), of("b")
