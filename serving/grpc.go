@@ -198,6 +198,7 @@ func (p *grpcProxy) dispatch(ctx context.Context, c *rpc) error {
 		CallMethod: c.method.name,
 		Streaming:  c.method.info.IsServerStream,
 		ModelID:    c.request.ModelID,
+		Within:     &c.room.within,
 	})
 	if err != nil {
 		return err

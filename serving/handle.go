@@ -123,6 +123,7 @@ func (w *way) call(ctx context.Context, c call, stream bool) error {
 		Protocol:   tracing.Handle,
 		Streaming:  stream,
 		ModelID:    w.model,
+		Within:     &c.running().within,
 	})
 	if err != nil {
 		return err

@@ -211,7 +211,11 @@ func (rt *route) withTimeout(ctx context.Context) (context.Context, context.Canc
 // its own client. So the handler has a goroutine of its own, or the client gets
 // one in time: see rescue.go. The slot stays taken until it really returns.
 func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *http.Request) error {
-	routed, a, err := x.route.assign(ctx, tracing.RouterStart{Protocol: resp.upgrade.protocol(), ModelID: x.request.ModelID})
+	routed, a, err := x.route.assign(ctx, tracing.RouterStart{
+		Protocol: resp.upgrade.protocol(),
+		ModelID:  x.request.ModelID,
+		Within:   &x.call.room.within,
+	})
 	if err != nil {
 		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the very same
 			return causeOf(ctx)

@@ -76,6 +76,7 @@ type call interface {
 type running struct {
 	context.Context // the caller's: that of assign
 
+	within  tracing.Within  // may be that
 	user    context.Context // with the replica span
 	replica *replica
 	call    call

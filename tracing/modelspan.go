@@ -22,7 +22,7 @@ type ModelLoadSpan struct {
 // and begins a trace of its own. The returned context is what the model is to
 // be loaded with.
 func (p *Provider) StartModelLoad(ctx context.Context, modelID string) (context.Context, ModelLoadSpan) {
-	ctx, span := p.start(ctx, semconv.SpanModelLoad, trace.SpanKindInternal, taskBytes+p.naming.room(290, 320))
+	ctx, span := p.start(ctx, nil, semconv.SpanModelLoad, trace.SpanKindInternal, taskBytes+p.naming.room(290, 320))
 	if span == nil {
 		return ctx, ModelLoadSpan{}
 	}

@@ -125,7 +125,7 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 	}
 	r := s.Request
 	room := taskBytes + p.naming.room(70, 330) + 2*len(s.RoutePath)
-	ctx, span := p.start(ctx, family, trace.SpanKindServer, room)
+	ctx, span := p.start(ctx, &r.within, family, trace.SpanKindServer, room)
 	if span == nil {
 		return ctx, ProxySpan{}
 	}

@@ -56,7 +56,7 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 	if s.Protocol.overHTTP() {
 		room += p.naming.room(50, 70)
 	}
-	ctx, span := p.start(ctx, semconv.SpanReplica, trace.SpanKindServer, room)
+	ctx, span := p.start(ctx, &r.within, semconv.SpanReplica, trace.SpanKindServer, room)
 	if span == nil {
 		return ctx, ReplicaSpan{}
 	}

@@ -122,6 +122,8 @@ type Request struct {
 	// rpcMethod is the full method of the gRPC call that the request is, with
 	// its leading slash.
 	rpcMethod string
+	// within is the context of the span that it was handed to.
+	within Within
 
 	// task and id are set by the first recording span, so that an unsampled
 	// request draws nothing and builds no values. The task id is made of the first,

@@ -24,6 +24,9 @@ type RouterStart struct {
 	Streaming bool
 	// ModelID is the multiplexed model's id; empty for none.
 	ModelID string
+	// Within is where the context of the span is made, for who keeps it as long as
+	// that; nil, or one that has been used: it is allocated.
+	Within *Within
 }
 
 // RouterOutcome is how the choice of a replica ended.
@@ -66,7 +69,7 @@ type RouterSpan struct {
 // parent of the replica span.
 func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Context, RouterSpan) {
 	room := taskBytes + 34 + p.naming.room(0, 40)
-	ctx, span := p.start(ctx, semconv.SpanRouter, trace.SpanKindServer, room)
+	ctx, span := p.start(ctx, s.Within, semconv.SpanRouter, trace.SpanKindServer, room)
 	if span == nil {
 		return ctx, RouterSpan{}
 	}

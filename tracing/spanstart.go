@@ -19,14 +19,14 @@ import (
 // The span is nil if it does not record; the returned context then still carries
 // the decision. It goes as the SDK's own does (v1.47), which counts the children
 // of its spans.
-func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind, room int, links ...trace.Link) (context.Context, *span) {
+func (p *Provider) start(ctx context.Context, in *Within, family string, kind trace.SpanKind, room int, links ...trace.Link) (context.Context, *span) {
 	if p.tracer == nil {
 		return ctx, nil
 	}
 	outer := trace.SpanFromContext(ctx)
 	of, ours := outer.(*span)
 	if ours && p.inherits && of.is.Flags.IsSampled() && !p.heavy && len(links) == 0 && !runtimetrace.IsEnabled() {
-		return p.startUnder(ctx, of, family, kind, room)
+		return p.startUnder(ctx, in, of, family, kind, room)
 	}
 	parent := outer.SpanContext()
 	inherits := p.inherits && parent.IsValid() && (p.trust || !parent.IsRemote())
@@ -52,7 +52,7 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 		if p.heavy || counts(outer) {
 			p.tracer.Start(decided{ctx, sc, result}, family) // for what the SDK counts
 		}
-		return trace.ContextWithSpan(ctx, unsampled{provider: p, sc: sc}), nil
+		return in.withSpan(ctx, unsampled{provider: p, sc: sc}), nil
 	}
 	s := p.newSpan(family, kind, room)
 	if ours {
@@ -81,7 +81,7 @@ func (p *Provider) start(ctx context.Context, family string, kind trace.SpanKind
 		of.addChild()
 	}
 	p.pipeline.onStart(ctx, s)
-	return trace.ContextWithSpan(started, s), s
+	return in.withSpan(started, s), s
 }
 
 // ask has the sampler decide on a span whose parent is that of ctx.
@@ -95,14 +95,14 @@ func (p *Provider) ask(ctx context.Context, parent trace.SpanContext, about sdkt
 
 // startUnder is what start comes to for most spans: of is one of ours and decides,
 // and the SDK has no part in it.
-func (p *Provider) startUnder(ctx context.Context, of *span, family string, kind trace.SpanKind, room int) (context.Context, *span) {
+func (p *Provider) startUnder(ctx context.Context, in *Within, of *span, family string, kind trace.SpanKind, room int) (context.Context, *span) {
 	s := p.newSpan(family, kind, room)
 	s.startAfter(of)
 	s.is.TraceID, s.is.SpanID, s.is.ParentID = of.is.TraceID, drawSpanID(), of.is.SpanID
 	s.is.State, s.is.Flags = of.is.State, of.is.Flags
 	of.addChild()
 	p.pipeline.onStart(ctx, s)
-	return trace.ContextWithSpan(ctx, s), s
+	return in.withSpan(ctx, s), s
 }
 
 // newSpan gives a span that has what does not depend on its parent.
