@@ -37,7 +37,7 @@ func (p *Provider) StartBatch(members []context.Context, s BatchStart) (context.
 	if p.tracer != nil {
 		first, links = batchLinks(members)
 	}
-	ctx, span := p.start(context.WithoutCancel(members[first]), nil, semconv.SpanBatch, trace.SpanKindInternal, taskBytes+p.naming.room(290, 320), links...)
+	ctx, span := p.start(context.WithoutCancel(members[first]), nil, semconv.SpanBatch, trace.SpanKindInternal, taskBytes+p.naming.room(290, 320), 0, links...)
 	if span == nil {
 		return ctx, BatchSpan{}
 	}

@@ -22,7 +22,7 @@ type ModelLoadSpan struct {
 // and begins a trace of its own. The returned context is what the model is to
 // be loaded with.
 func (p *Provider) StartModelLoad(ctx context.Context, modelID string) (context.Context, ModelLoadSpan) {
-	ctx, span := p.start(ctx, nil, semconv.SpanModelLoad, trace.SpanKindInternal, taskBytes+p.naming.room(290, 320))
+	ctx, span := p.start(ctx, nil, semconv.SpanModelLoad, trace.SpanKindInternal, taskBytes+p.naming.room(290, 320), 0)
 	if span == nil {
 		return ctx, ModelLoadSpan{}
 	}
@@ -61,13 +61,14 @@ func endInternal(span *span, err error) {
 	if span == nil {
 		return
 	}
+	end := span.time(0)
 	if err != nil {
 		kind := failureType(span.provider.naming.serve, err)
 		attrs := span.attributes()
 		attrs.failure(attrs.serve, kind, 0)
 		attrs.set()
-		recordException(span, err, semconv.EscapedTrue)
+		recordException(span, end, err, semconv.EscapedTrue)
 		span.SetStatus(codes.Error, description(err))
 	}
-	span.End()
+	span.endAt(end)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"time"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -63,6 +64,8 @@ type ProxyStart struct {
 	HTTPRequest *http.Request
 	Metadata    map[string][]string
 	Peer        func(ctx context.Context) net.Addr
+	// At is when the request arrived, by Clock; 0 for now.
+	At time.Duration
 }
 
 // ProxyResult is how a request ended, as its client saw it.
@@ -80,6 +83,8 @@ type ProxyResult struct {
 	// context.Canceled for a client that left, unwrapped, which then give no
 	// description. Nil where the handler answered, whatever the status.
 	Err error
+	// At is when the request ended, by Clock; 0 for now.
+	At time.Duration
 }
 
 // Failed says whether the proxy span of a request of protocol p that ended so is
@@ -125,7 +130,7 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 	}
 	r := s.Request
 	room := taskBytes + p.naming.room(70, 330) + 2*len(s.RoutePath)
-	ctx, span := p.start(ctx, &r.within, family, trace.SpanKindServer, room)
+	ctx, span := p.start(ctx, &r.within, family, trace.SpanKindServer, room, s.At)
 	if span == nil {
 		return ctx, ProxySpan{}
 	}
@@ -179,6 +184,7 @@ func (s ProxySpan) End(r ProxyResult) {
 	if s.span == nil {
 		return
 	}
+	end := s.span.time(r.At)
 	if r.GRPCCode == "" {
 		r.GRPCCode = "UNKNOWN"
 	}
@@ -187,15 +193,15 @@ func (s ProxySpan) End(r ProxyResult) {
 	attrs := s.span.attributes()
 	s.endAttributes(&attrs, r, failed, kind)
 	if !failed {
-		attrs.end(codes.Ok)
+		attrs.end(codes.Ok, end)
 		return
 	}
 	attrs.set()
 	if r.Err != nil {
-		recordException(s.span, r.Err, semconv.EscapedTrue)
+		recordException(s.span, end, r.Err, semconv.EscapedTrue)
 	}
 	s.span.SetStatus(codes.Error, description(r.Err))
-	s.span.End()
+	s.span.endAt(end)
 }
 
 func (s ProxySpan) endAttributes(attrs *attributes, r ProxyResult, failed bool, kind string) {

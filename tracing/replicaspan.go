@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"time"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -22,6 +23,9 @@ type ReplicaStart struct {
 	Method string
 	// Streaming says whether the answer is a stream. HTTP always counts as one.
 	Streaming bool
+	// At is when the replica took over, by Clock; 0 for now. It is that of the
+	// RouterResult where one goroutine goes on from there.
+	At time.Duration
 }
 
 // ReplicaResult is how a handler ended.
@@ -33,6 +37,8 @@ type ReplicaResult struct {
 	// Err is the handler's error or panic, or the cancellation that ended it,
 	// or nil.
 	Err error
+	// At is when the handler returned, by Clock; 0 for now.
+	At time.Duration
 }
 
 // ReplicaSpan is the span of one call in a replica. The zero value is that of
@@ -56,7 +62,7 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 	if s.Protocol.overHTTP() {
 		room += p.naming.room(50, 70)
 	}
-	ctx, span := p.start(ctx, &r.within, semconv.SpanReplica, trace.SpanKindServer, room)
+	ctx, span := p.start(ctx, &r.within, semconv.SpanReplica, trace.SpanKindServer, room, s.At)
 	if span == nil {
 		return ctx, ReplicaSpan{}
 	}
@@ -101,16 +107,17 @@ func (s ReplicaSpan) End(r ReplicaResult) {
 	if s.span == nil {
 		return
 	}
+	end := s.span.time(r.At)
 	kind := failureType(s.span.provider.naming.of(s.shape.protocol), r.Err)
 	attrs := s.span.attributes()
 	s.endAttributes(&attrs, r, kind)
 	if r.Err == nil {
-		attrs.end(codes.Unset)
+		attrs.end(codes.Unset, end)
 		return
 	}
 	attrs.set()
-	recordException(s.span, r.Err, semconv.EscapedFalse)
-	s.span.End()
+	recordException(s.span, end, r.Err, semconv.EscapedFalse)
+	s.span.endAt(end)
 }
 
 func (s ReplicaSpan) endAttributes(attrs *attributes, r ReplicaResult, kind string) {

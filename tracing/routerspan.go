@@ -55,6 +55,8 @@ type RouterResult struct {
 	// alone, as in Ray: the router's errors show on the proxy span. Not read for
 	// RouterAccepted.
 	Err error
+	// At is when the choice ended, by Clock; 0 for now.
+	At time.Duration
 }
 
 // RouterSpan is the span of one choice of a replica. The zero value is that of
@@ -69,7 +71,7 @@ type RouterSpan struct {
 // parent of the replica span.
 func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Context, RouterSpan) {
 	room := taskBytes + 34 + p.naming.room(0, 40)
-	ctx, span := p.start(ctx, s.Within, semconv.SpanRouter, trace.SpanKindServer, room)
+	ctx, span := p.start(ctx, s.Within, semconv.SpanRouter, trace.SpanKindServer, room, 0)
 	if span == nil {
 		return ctx, RouterSpan{}
 	}
@@ -129,6 +131,10 @@ func (k spanKind) called(a *attributes) (name string) {
 	return k.family + " " + k.deployment + " " + k.method
 }
 
+// Recording says whether the span records; for work that only a recorded span
+// is worth.
+func (s RouterSpan) Recording() bool { return s.span != nil }
+
 // Context returns the span's context; zero where it does not record.
 func (s RouterSpan) Context() trace.SpanContext { return s.span.context() }
 
@@ -138,6 +144,7 @@ func (s RouterSpan) End(r RouterResult) {
 	if s.span == nil {
 		return
 	}
+	end := s.span.time(r.At)
 	failed := r.Outcome != RouterAccepted && r.Err != nil
 	var kind string
 	if failed {
@@ -152,12 +159,12 @@ func (s RouterSpan) End(r RouterResult) {
 		attrs.failure(attrs.of(s.shape.protocol), kind, 0)
 	}
 	if !failed || r.Outcome != RouterCanceled {
-		attrs.end(codes.Unset)
+		attrs.end(codes.Unset, end)
 		return
 	}
 	attrs.set()
-	recordException(s.span, r.Err, semconv.EscapedTrue)
-	s.span.End()
+	recordException(s.span, end, r.Err, semconv.EscapedTrue)
+	s.span.endAt(end)
 }
 
 // milliseconds returns d in milliseconds, to the microsecond; 0 for less.

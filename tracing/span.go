@@ -37,7 +37,7 @@ type span struct {
 	sdktrace.ReadWriteSpan
 
 	provider *Provider
-	epoch    int64 // of the clock of its trace: see now
+	epoch    int64 // the time of day, for its trace, when Clock was 0: see time
 	children atomic.Int32
 	over     atomic.Bool // it has ended: nothing below changes any more
 
@@ -91,13 +91,13 @@ func (a *attributes) set() {
 	a.span.mu.Unlock()
 }
 
-// end is set, SetStatus without a description, and End.
-func (a *attributes) end(code codes.Code) {
+// end is set, SetStatus without a description, and End at the time at.
+func (a *attributes) end(code codes.Code, at int64) {
 	a.setLocked()
 	if code != codes.Unset {
 		a.span.setStatusLocked(code, "")
 	}
-	a.span.endLocked(a.span.now())
+	a.span.endLocked(at)
 }
 
 func (a *attributes) setLocked() {
@@ -156,34 +156,19 @@ func (s *span) theirsLocked() []attribute.KeyValue {
 
 // End implements [trace.Span].
 func (s *span) End(opts ...trace.SpanEndOption) {
-	end := s.now()
+	end := s.time(0)
 	if len(opts) > 0 {
 		if cfg := trace.NewSpanEndConfig(opts...); !cfg.Timestamp().IsZero() {
 			end = cfg.Timestamp().UnixNano()
 		}
 	}
+	s.endAt(end)
+}
+
+// endAt is End at the time at.
+func (s *span) endAt(at int64) {
 	s.mu.Lock()
-	s.endLocked(end)
-}
-
-// began is where the clock of spans counts from, which is monotonic.
-var began = time.Now()
-
-// now is the time, in nanoseconds. All spans of a trace go by one clock: the time of
-// day is asked for once, and the monotonic clock, which is half as dear, from there on.
-func (s *span) now() int64 { return s.epoch + int64(time.Since(began)) }
-
-// startNow is for the first span of a trace in this process.
-func (s *span) startNow() {
-	now := time.Now()
-	s.is.Start = now.UnixNano()
-	s.epoch = s.is.Start - int64(now.Sub(began))
-}
-
-// startAfter is for one whose parent is of.
-func (s *span) startAfter(of *span) {
-	s.epoch = of.epoch
-	s.is.Start = s.now()
+	s.endLocked(at)
 }
 
 // endLocked ends the span unless it has ended, unlocks it, and tells of it.

@@ -45,7 +45,7 @@ func newPair(tb testing.TB, ctx context.Context, onStart func(sdktrace.ReadWrite
 	}
 	// The SDK's tracer is the same as that behind ours: what is compared is what
 	// ours does by itself.
-	ctx, ours := p.start(ctx, nil, "family", trace.SpanKindServer, 432)
+	ctx, ours := p.start(ctx, nil, "family", trace.SpanKindServer, 432, 0)
 	result := sdktrace.SamplingResult{Decision: sdktrace.RecordAndSample, Tracestate: ours.SpanContext().TraceState()}
 	parent := trace.ContextWithSpanContext(context.Background(), ours.Parent())
 	same, inner := p.tracer.Start(decided{parent, ours.SpanContext(), result}, "family",
@@ -53,7 +53,7 @@ func newPair(tb testing.TB, ctx context.Context, onStart func(sdktrace.ReadWrite
 	sdk := inner.(sdktrace.ReadWriteSpan)
 	onStart(sdk)
 	return pair{ours: ours, sdk: sdk, children: func() {
-		p.start(ctx, nil, "child", trace.SpanKindInternal, 432)
+		p.start(ctx, nil, "child", trace.SpanKindInternal, 432, 0)
 		p.tracer.Start(same, "child")
 	}}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	runtimetrace "runtime/trace"
 	"strings"
+	"time"
 	"unsafe"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -17,16 +18,18 @@ import (
 
 // start starts a span under its family's name, with room for so many attributes.
 // The span is nil if it does not record; the returned context then still carries
-// the decision. It goes as the SDK's own does (v1.47), which counts the children
-// of its spans.
-func (p *Provider) start(ctx context.Context, in *Within, family string, kind trace.SpanKind, room int, links ...trace.Link) (context.Context, *span) {
+// the decision. at is when, by Clock; 0 for now. It goes as the SDK's own does
+// (v1.47), which counts the children of its spans.
+func (p *Provider) start(
+	ctx context.Context, in *Within, family string, kind trace.SpanKind, room int, at time.Duration, links ...trace.Link,
+) (context.Context, *span) {
 	if p.tracer == nil {
 		return ctx, nil
 	}
 	outer := trace.SpanFromContext(ctx)
 	of, ours := outer.(*span)
 	if ours && p.inherits && of.is.Flags.IsSampled() && !p.heavy && len(links) == 0 && !runtimetrace.IsEnabled() {
-		return p.startUnder(ctx, in, of, family, kind, room)
+		return p.startUnder(ctx, in, of, family, kind, room, at)
 	}
 	parent := outer.SpanContext()
 	inherits := p.inherits && parent.IsValid() && (p.trust || !parent.IsRemote())
@@ -56,9 +59,9 @@ func (p *Provider) start(ctx context.Context, in *Within, family string, kind tr
 	}
 	s := p.newSpan(family, kind, room)
 	if ours {
-		s.startAfter(of)
+		s.startAfter(of, at)
 	} else {
-		s.startNow()
+		s.startFirst(at)
 	}
 	s.is.TraceID, s.is.SpanID, s.is.Flags, s.is.ParentID = cfg.TraceID, cfg.SpanID, cfg.TraceFlags, parent.SpanID()
 	if cfg.TraceState.Len() > 0 {
@@ -95,9 +98,9 @@ func (p *Provider) ask(ctx context.Context, parent trace.SpanContext, about sdkt
 
 // startUnder is what start comes to for most spans: of is one of ours and decides,
 // and the SDK has no part in it.
-func (p *Provider) startUnder(ctx context.Context, in *Within, of *span, family string, kind trace.SpanKind, room int) (context.Context, *span) {
+func (p *Provider) startUnder(ctx context.Context, in *Within, of *span, family string, kind trace.SpanKind, room int, at time.Duration) (context.Context, *span) {
 	s := p.newSpan(family, kind, room)
-	s.startAfter(of)
+	s.startAfter(of, at)
 	s.is.TraceID, s.is.SpanID, s.is.ParentID = of.is.TraceID, drawSpanID(), of.is.SpanID
 	s.is.State, s.is.Flags = of.is.State, of.is.Flags
 	of.addChild()
