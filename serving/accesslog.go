@@ -104,7 +104,7 @@ func cutAt(text string, most int) string {
 func (p *proxy) record(x *exchange) {
 	ended := x.ended
 	if ended == 0 {
-		ended = clock()
+		ended = tracing.Clock()
 	}
 	took := ended - x.arrived
 	p.metrics.Done()

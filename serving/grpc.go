@@ -99,7 +99,7 @@ func (p *grpcProxy) handle(_ any, stream grpc.ServerStream) (err error) {
 			err = p.statusOfRPC(c.id, survived(stream.Context(), p.access.log, v)).Err()
 		}
 	}()
-	c.proxy, c.stream, c.arrived = p, stream, time.Now()
+	c.proxy, c.stream, c.arrived = p, stream, tracing.Clock()
 	c.id = fitRequestID(last(c.md, metaRequestID))
 	c.giveBackID()
 	p.metrics.Began()
@@ -171,11 +171,13 @@ func (p *grpcProxy) serve(c *rpc) *status.Status {
 		Method:   c.full,
 		Metadata: c.md,
 		Peer:     peerOf,
+		At:       c.arrived,
 	})
 	c.ctx, c.span = ctx, span.Context()
 	c.err = p.dispatch(ctx, c)
 	st := p.statusOfRPC(c.id, c.err)
-	span.End(tracing.ProxyResult{GRPCCode: codeName(st.Code()), Err: rpcFailure(c.err)})
+	c.ended = tracing.Clock()
+	span.End(tracing.ProxyResult{GRPCCode: codeName(st.Code()), Err: rpcFailure(c.err), At: c.ended})
 	return st
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -15,12 +14,17 @@ import (
 
 // record puts a call that has ended into the metrics and the access log.
 func (p *grpcProxy) record(c *rpc) {
-	took := time.Since(c.arrived)
+	ended := c.ended
+	if ended == 0 {
+		ended = tracing.Clock()
+	}
+	took := ended - c.arrived
 	p.metrics.Done()
 	o := metrics.Outcome{
 		Method:  semconv.MethodOther,
 		Code:    codeName(c.code),
 		Latency: took,
+		Ended:   ended,
 		Span:    c.span,
 	}
 	o.Failed = tracing.ProxyResult{GRPCCode: o.Code, Err: rpcFailure(c.err)}.Failed(tracing.GRPC)

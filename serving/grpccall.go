@@ -30,10 +30,11 @@ type rpc struct {
 	full    string            // the full method, as it came
 	proxy   *grpcProxy        // nil for a call of the proxy's own services, as is all that follows
 	stream  grpc.ServerStream // grpc's
-	arrived time.Time
-	id      string     // the request id
-	app     *grpcApp   // nil: none matched
-	method  *rpcMethod // nil: it is not known
+	arrived time.Duration     // by tracing.Clock
+	ended   time.Duration     // by that; zero: when all is said
+	id      string            // the request id
+	app     *grpcApp          // nil: none matched
+	method  *rpcMethod        // nil: it is not known
 	request tracing.Request
 	span    trace.SpanContext // of the proxy span; zero where it does not record
 	ctx     context.Context   // with the proxy span; nil without an app

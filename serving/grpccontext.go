@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/servetrace/servetrace/tracing"
 )
 
 // rpcArrival is a call as the context of its stream, from which all the others
@@ -79,9 +81,11 @@ func (c *rpc) begin(timeout time.Duration) context.Context {
 	stream := c.stream.Context()
 	c.ending, c.cut = context.WithCancelCause(context.WithoutCancel(stream))
 	c.deadline, c.limited = stream.Deadline()
-	if at := c.arrived.Add(timeout); timeout > 0 && (!c.limited || at.Before(c.deadline)) {
-		c.ending, c.cancel = context.WithDeadlineCause(c.ending, at, ErrRequestTimeout)
-		c.deadline, c.limited = at, true
+	if timeout > 0 {
+		if at := time.Now().Add(timeout); !c.limited || at.Before(c.deadline) {
+			c.ending, c.cancel = context.WithDeadlineCause(c.ending, at, ErrRequestTimeout)
+			c.deadline, c.limited = at, true
+		}
 	}
 	return (*rpcContext)(c)
 }
@@ -149,8 +153,9 @@ func (c *rpc) isClientDeadline() bool {
 		return true
 	}
 	deadline, has := stream.Deadline()
-	early := min(max(deadline.Sub(c.arrived)/8, 10*time.Millisecond), time.Second)
-	return has && time.Now().After(deadline.Add(-early))
+	left := time.Until(deadline)
+	early := min(max((tracing.Clock()-c.arrived+left)/8, 10*time.Millisecond), time.Second)
+	return has && left < early
 }
 
 // cancelCode is the code for a cause.

@@ -13,6 +13,8 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/tracing"
 )
 
 // deaf is a handler that ignores its context until it is let go; then it tells
@@ -439,7 +441,7 @@ func TestGRPCClientGoneBeforeItsContextEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(time.Second, cancel)
-				c := &rpc{stream: doneStream{ctx: ctx}, method: &rpcMethod{}, arrived: time.Now()}
+				c := &rpc{stream: doneStream{ctx: ctx}, method: &rpcMethod{}, arrived: tracing.Clock()}
 				handlers := c.begin(0)
 				defer c.release()
 				if _, err := c.end(handlers, operation(c)); err != ErrClientGone {

@@ -55,7 +55,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.health(w, "application/json", p.listing, nil)
 		return
 	}
-	x := &exchange{proxy: p, arrived: clock(), r: r, conn: conn}
+	x := &exchange{proxy: p, arrived: tracing.Clock(), r: r, conn: conn}
 	x.request.ID = requestID(r.Header)
 	p.metrics.Began()
 	defer func() {
@@ -132,8 +132,8 @@ type exchange struct {
 	within  tracing.ProxySpan
 
 	// What the access log tells.
-	arrived  time.Duration    // by clock
-	ended    time.Duration    // by clock; zero: when all is said
+	arrived  time.Duration    // by tracing.Clock
+	ended    time.Duration    // by that; zero: when all is said
 	route    *route           // nil: none matched
 	status   int              // what the client was told, or 499
 	err      error            // what ended it otherwise than by a response
@@ -178,6 +178,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 		RoutePath: x.route.remainder(x.r.URL.Path),
 
 		HTTPRequest: x.r,
+		At:          x.arrived,
 	})
 	x.resp.prepare(ctx, w, r, x.request.ID, x.route.prefix)
 	x.resp.upgrade = up
@@ -194,7 +195,10 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 // end answers the client where nobody has, and ends the span.
 func (p *proxy) end(x *exchange) {
 	x.status, x.cut = p.conclude(&x.resp, x)
-	x.within.End(tracing.ProxyResult{StatusCode: x.status, Err: spanError(x.err)})
+	if x.ended == 0 {
+		x.ended = tracing.Clock()
+	}
+	x.within.End(tracing.ProxyResult{StatusCode: x.status, Err: spanError(x.err), At: x.ended})
 }
 
 func (rt *route) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {

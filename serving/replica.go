@@ -82,7 +82,8 @@ type running struct {
 	call    call
 	request tracing.Request
 	scope   scope.Call
-	ended   time.Duration // by clock; when the user's code had returned
+	began   time.Duration // when the replica took over, by tracing.Clock; the caller may know it from the router
+	ended   time.Duration // by that; when the user's code had returned
 
 	// inCaller: the goroutine is in the loop body of whoever ranges over the
 	// call's stream. A panic there, or a Goexit, is none of the callee's.
@@ -189,11 +190,13 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 	u.request.Continue(tracing.RequestFromContext(ctx))
 	u.request.App, u.request.Deployment = r.info.App, r.info.Deployment
 	u.request.ModelID, u.request.Component = c.modelID(), r.component
+	if u.began == 0 {
+		u.began = tracing.Clock()
+	}
 	start := c.start()
-	start.Request = &u.request
+	start.Request, start.At = &u.request, u.began
 	user, span := r.tracing.StartReplica(u, start)
 	u.user = user
-	began := clock()
 	r.scope.Metrics.Began()
 
 	err = errGoexit
@@ -201,9 +204,10 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 		u.scope.End()
 		var result tracing.ReplicaResult
 		result, err = c.end(u.user, err)
+		u.ended = tracing.Clock()
+		result.At = u.ended
 		span.End(result)
-		u.ended = clock()
-		took := u.ended - began
+		took := u.ended - u.began
 		r.scope.Metrics.Done(u.request.Route, took, u.ended, err != nil, span.Context())
 		if start.Protocol == tracing.Handle {
 			u.logCall(start.CallMethod, took, err)

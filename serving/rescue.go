@@ -24,6 +24,7 @@ func (p *proxy) here(ctx context.Context, x *exchange) (err error) {
 	if x.route.timeout > 0 {
 		defer context.AfterFunc(ctx, x.over)()
 	}
+	x.call.room.began = x.place.at // no other goroutine is between
 	err = errGoexit
 	defer func() {
 		pprof.SetGoroutineLabels(context.Background()) // the handler may have set its own

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/servetrace/servetrace/tracing"
 )
 
 // runner is the seam "who runs one": one replica, wherever it lives. Its
@@ -88,8 +90,8 @@ type sent struct {
 // waiter is a request that waits for a slot.
 type waiter struct {
 	model   string
-	arrival uint64    // its number among all requests
-	since   time.Time // when it began to wait
+	arrival uint64        // its number among all requests
+	since   time.Duration // when it began to wait, by tracing.Clock
 	// granted has room for the one member it will ever carry, so that the
 	// grant never blocks. A waiter off the list has its member on the way. Nil
 	// is carried where there will be none, for err, which was set before.
@@ -138,7 +140,7 @@ func (r *router) acquire(ctx context.Context, model string) (m *member, wait tim
 }
 
 func newWaiter(model string, arrival uint64) *waiter {
-	return &waiter{model: model, arrival: arrival, since: time.Now(), granted: make(chan *member, 1)}
+	return &waiter{model: model, arrival: arrival, since: tracing.Clock(), granted: make(chan *member, 1)}
 }
 
 // await waits for a slot of a replica that accepts w. refused has refused it
@@ -154,14 +156,14 @@ func (r *router) await(ctx context.Context, w *waiter, refused *member) (m *memb
 			case m = <-w.granted:
 			case <-ctx.Done():
 				r.giveUp(w)
-				return nil, time.Since(w.since), context.Cause(ctx)
+				return nil, tracing.Clock() - w.since, context.Cause(ctx)
 			}
 		}
 		if m == nil {
-			return nil, time.Since(w.since), w.err
+			return nil, tracing.Clock() - w.since, w.err
 		}
 		if m.runner.accept() {
-			return m, time.Since(w.since), nil
+			return m, tracing.Clock() - w.since, nil
 		}
 		refused = m
 	}
@@ -443,7 +445,7 @@ const (
 // to wait, and a request without a model never is.
 func (r *router) nextLocked(m *member) *list.Element {
 	first := r.waiting.Front()
-	if w := first.Value.(*waiter); w.model == "" || m.holds(w.model) || time.Since(w.since) >= matchWindow {
+	if w := first.Value.(*waiter); w.model == "" || m.holds(w.model) || tracing.Clock()-w.since >= matchWindow {
 		return first
 	}
 	at := first

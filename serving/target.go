@@ -3,6 +3,7 @@ package serving
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/tracing"
@@ -32,6 +33,9 @@ func (t *target) assign(ctx context.Context, s tracing.RouterStart) (routed cont
 	routed, span := t.tracing.StartRouter(ctx, s)
 	m, wait, err := t.router.acquire(ctx, s.ModelID)
 	result := tracing.RouterResult{QueueWait: wait}
+	if span.Recording() {
+		result.At = tracing.Clock()
+	}
 	if err != nil {
 		t.pressure.tell(err)
 		result.Outcome, result.Err = tracing.RouterCanceled, endOf(ctx)
@@ -45,15 +49,17 @@ func (t *target) assign(ctx context.Context, s tracing.RouterStart) (routed cont
 		ByHandle: s.Protocol == tracing.Handle,
 		Assigned: err == nil,
 		Wait:     wait,
+		Ended:    result.At,
 		Span:     span.Context(),
 	})
-	return routed, assignment{t, m}, err
+	return routed, assignment{t, m, result.At}, err
 }
 
 // assignment is a place in a replica that has accepted a call.
 type assignment struct {
 	target *target
 	member *member
+	at     time.Duration // when it accepted, by tracing.Clock; zero where the router span does not record
 }
 
 // routeOf is the route of the request that ctx belongs to; empty outside of one.

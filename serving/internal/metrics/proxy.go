@@ -31,8 +31,7 @@ type Outcome struct {
 	Failed bool
 	// Latency is how long the request was in the proxy.
 	Latency time.Duration
-	// Ended is when it ended, by a clock of the caller's; 0 in all requests of a
-	// proxy that has no reading of one to tell.
+	// Ended is when it ended, by a clock of the caller's; not read without Span.
 	Ended time.Duration
 	// Span is the proxy span's context; zero where it does not record.
 	Span trace.SpanContext

@@ -54,6 +54,8 @@ type Choice struct {
 	Assigned bool
 	// Wait is how long it waited for one.
 	Wait time.Duration
+	// Ended is when it ended, by a clock of the caller's; not read without Span.
+	Ended time.Duration
 	// Span is the router span's context; zero where it does not record.
 	Span trace.SpanContext
 }
@@ -68,7 +70,7 @@ func (r *Router) Done(c Choice) {
 		r.handles.get(c.Route).inc()
 	}
 	if c.Assigned {
-		r.wait.observe(c.Wait, c.Span)
+		r.wait.observeAt(c.Wait, c.Ended, c.Span)
 	}
 }
 
