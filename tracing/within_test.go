@@ -20,7 +20,7 @@ func TestWithin(t *testing.T) {
 	}
 	inner, done := context.WithCancel(ctx)
 	defer done()
-	if cancel(errors.ErrUnsupported); inner.Err() == nil || context.Cause(inner) != errors.ErrUnsupported { //nolint:errorlint // the very same
+	if cancel(errors.ErrUnsupported); inner.Err() == nil || context.Cause(inner) != errors.ErrUnsupported {
 		t.Errorf("inside of a context that has ended: %v, %v", inner.Err(), context.Cause(inner))
 	}
 }
