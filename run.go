@@ -17,6 +17,7 @@ import (
 
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -225,7 +226,7 @@ func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 		})
 		return tracing.NewProvider(s.cfg.Tracing)
 	}
-	provider, err := tracing.NewProvider(s.cfg.Tracing, s.host)
+	provider, err := tracing.NewProvider(s.cfg.Tracing, ended.Only{SpanProcessor: s.host})
 	if err != nil {
 		return nil, err
 	}

@@ -7,13 +7,29 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/ended"
 )
 
 // pipeline is the one processor that the SDK knows: it stamps spans, and passes
 // them on to the processors that the provider was given, in order.
 type pipeline struct {
-	next []sdktrace.SpanProcessor
-	over atomic.Bool // they have been shut down, and are told nothing more
+	next   []sdktrace.SpanProcessor
+	starts []sdktrace.SpanProcessor // those of next that are told of starts
+	over   atomic.Bool              // they have been shut down, and are told nothing more
+}
+
+func newPipeline(processors []sdktrace.SpanProcessor) *pipeline {
+	p := &pipeline{}
+	for _, sp := range processors {
+		if only, is := sp.(ended.Only); is {
+			sp = only.SpanProcessor
+		} else {
+			p.starts = append(p.starts, sp)
+		}
+		p.next = append(p.next, sp)
+	}
+	return p
 }
 
 var _ sdktrace.SpanProcessor = (*pipeline)(nil)
@@ -33,10 +49,10 @@ func (p *pipeline) OnStart(parent context.Context, s sdktrace.ReadWriteSpan) {
 // onStart is OnStart for the spans of this package, which stamp themselves, with
 // their own attributes at once, and know their parents.
 func (p *pipeline) onStart(parent context.Context, s sdktrace.ReadWriteSpan) {
-	if p.over.Load() {
+	if len(p.starts) == 0 || p.over.Load() {
 		return
 	}
-	for _, sp := range p.next {
+	for _, sp := range p.starts {
 		sp.OnStart(parent, s)
 	}
 }

@@ -68,7 +68,7 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 	if cfg.DisabledBy != "" || len(processors) == 0 {
 		return p, nil
 	}
-	p.pipeline = &pipeline{next: slices.Clone(processors)}
+	p.pipeline = newPipeline(processors)
 	p.sampler = cfg.newSampler()
 	opts := []sdktrace.TracerProviderOption{sdktrace.WithRawSpanLimits(cfg.Limits), sdktrace.WithResource(newResource(cfg.Resource))}
 	p.own = sdktrace.NewTracerProvider(append(slices.Clip(opts), sdktrace.WithSampler(asDecided{}), sdktrace.WithIDGenerator(asDecided{}))...)

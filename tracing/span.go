@@ -68,6 +68,12 @@ func (s *span) begin() attributes {
 // in which all are set counts.
 func (a *attributes) begin(name string) {
 	s := a.span
+	if len(s.provider.pipeline.starts) == 0 && s.beside && s.ReadWriteSpan == nil {
+		// Nobody else has got to the span at all.
+		s.is.Name, s.first = name, uint32(len(a.all))
+		a.keep()
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setNameLocked(name)
@@ -108,9 +114,14 @@ func (a *attributes) setLocked() {
 		set := ended.Light{Shared: a.shared, Attributes: a.all}
 		s.heavyLocked().SetAttributes(set.List()...)
 	default:
-		s.is.Shared, s.is.Attributes, s.odd = a.shared, a.all, a.odd
-		s.is.Bytes += a.bytes
+		a.keep()
 	}
+}
+
+func (a *attributes) keep() {
+	s := a.span
+	s.is.Shared, s.is.Attributes, s.odd = a.shared, a.all, a.odd
+	s.is.Bytes += a.bytes
 }
 
 // listLocked gives our attributes and those that others have set meanwhile, up to

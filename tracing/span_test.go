@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
 
@@ -365,5 +367,27 @@ func TestHeapOfSpans(t *testing.T) {
 					mode, others, estimate/n, held/n, ratio)
 			}
 		}
+	}
+}
+
+// A processor that is for ended spans only hears of no start, of ours or of user code's,
+// and nobody beside it hears less.
+func TestOnlyEndedSpans(t *testing.T) {
+	var told, all []string
+	quiet := starter{on: func(s sdktrace.ReadWriteSpan) { told = append(told, s.Name()) }}
+	p, err := NewProvider(DefaultConfig(), ended.Only{SpanProcessor: quiet}, starter{on: func(s sdktrace.ReadWriteSpan) {
+		s.SetAttributes(attribute.String("own", "yes"))
+		all = append(all, s.Name())
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, router := p.StartRouter(t.Context(), RouterStart{Deployment: "D"})
+	p.TracerProvider().Tracer("user").Start(ctx, "user")
+	if want := []string{"route_to_replica", "user"}; told != nil || !slices.Equal(all, want) {
+		t.Errorf("told of %q and %q, want none and %q", told, all, want)
+	}
+	if got := router.span.Attributes(); !slices.Contains(got, attribute.String("own", "yes")) {
+		t.Errorf("attributes %v", got)
 	}
 }

@@ -19,7 +19,7 @@ var importTable = []struct {
 	dir string
 	may []string
 }{
-	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile"}},
+	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/ended", "internal/servicefile"}},
 	{dir: "admin", may: []string{"host"}},
 	// The generated code is of the service that the gRPC proxy answers itself.
 	{dir: "serving", may: []string{"tracing", "semconv", "internal/spelling", "internal/gen/ray/serve"}},
