@@ -2,22 +2,31 @@ package serving
 
 import (
 	"errors"
-	"sync"
 	"sync/atomic"
 )
 
-// work counts what is under way, and admits or refuses under the same lock: no
+// work counts what is under way, and admits or refuses in the same step: no
 // request slips in once draining has begun.
 type work struct {
-	idle    chan struct{} // closed when draining, and nothing is under way
-	leaving atomic.Bool   // health says so; requests are still taken until draining
+	idle chan struct{} // closed when draining, and nothing is under way
 
-	mu       sync.Mutex
-	started  bool
-	draining bool
-	requests int // in the proxy
-	handlers int // user code that runs for a request or a call; it may outlive its request
+	// state is the counts of what is under way and the bits below, in one word
+	// that each request changes twice.
+	state atomic.Uint64
 }
+
+// What state has: requests in the proxy, and user code that runs for a request or
+// a call, which may outlive its request.
+const (
+	oneRequest uint64 = 1
+	oneHandler uint64 = 1 << 30
+	workBegun  uint64 = 1 << 60
+	leaving    uint64 = 1 << 61 // health says so; requests are still taken until draining
+	draining   uint64 = 1 << 62
+	workEnded  uint64 = 1 << 63 // idle is closed, or about to be: nothing is let in any more
+
+	underWay = workBegun - 1
+)
 
 func newWork() *work {
 	return &work{idle: make(chan struct{})}
@@ -25,93 +34,80 @@ func newWork() *work {
 
 // admit counts a request in, unless the server drains.
 func (k *work) admit() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.draining {
+	if k.state.Add(oneRequest)&draining != 0 {
+		k.less(oneRequest)
 		return false
 	}
-	k.requests++
 	return true
 }
 
-func (k *work) requestDone() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.requests--
-	k.checkLocked()
-}
+func (k *work) requestDone() { k.less(oneRequest) }
 
 var errNotStarted = errors.New("its server has not started: call Server.Start first")
 
 // start lets calls by handle in.
-func (k *work) start() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.started = true
-}
+func (k *work) start() { k.state.Or(workBegun) }
 
 // admitCall counts in a call by handle, which handlerDone counts out. One from
 // inside user code that is counted itself is admitted whatever the state.
 // Otherwise it fails with errNotStarted or ErrShuttingDown.
 func (k *work) admitCall(inside bool) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	s := k.state.Add(oneHandler)
 	switch {
-	case k.draining && (!inside || k.requests == 0 && k.handlers == 0): // then who called has ended meanwhile
+	case s&workEnded != 0, s&draining != 0 && !inside: // if inside, then who called has ended meanwhile
+		k.less(oneHandler)
 		return ErrShuttingDown
-	case !k.started && !inside:
+	case s&workBegun == 0 && !inside:
+		k.less(oneHandler)
 		return errNotStarted
 	}
-	k.handlers++
 	return nil
 }
 
 // handlerStarts is called by an admitted request only.
-func (k *work) handlerStarts() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.handlers++
-}
+func (k *work) handlerStarts() { k.state.Add(oneHandler) }
 
-func (k *work) handlerDone() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.handlers--
-	k.checkLocked()
-}
+func (k *work) handlerDone() { k.less(oneHandler) }
 
 // leave has health say that the server is about to stop.
-func (k *work) leave() { k.leaving.Store(true) }
+func (k *work) leave() { k.state.Or(leaving) }
 
 // drain refuses from now on. Call it once, after leave.
 func (k *work) drain() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.draining = true
-	k.checkLocked()
+	k.state.Or(draining)
+	k.endIdle()
 }
 
-// checkLocked closes idle in its time, once: only requests and handlers start
-// handlers, and no request is admitted any more, so that nothing follows when
-// both counts are zero.
-func (k *work) checkLocked() {
-	if k.draining && k.requests == 0 && k.handlers == 0 {
-		close(k.idle)
+// less counts one request or handler out.
+func (k *work) less(one uint64) {
+	if k.state.Add(-one)&draining != 0 {
+		k.endIdle()
+	}
+}
+
+// endIdle closes idle in its time, once: only requests and handlers start
+// handlers, and no request is admitted any more. One that is being refused is
+// counted for a moment, and then comes here itself.
+func (k *work) endIdle() {
+	for {
+		s := k.state.Load()
+		if s&draining == 0 || s&(underWay|workEnded) != 0 {
+			return
+		}
+		if k.state.CompareAndSwap(s, s|workEnded) {
+			close(k.idle)
+			return
+		}
 	}
 }
 
 // isDraining says whether new requests are refused.
-func (k *work) isDraining() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.draining
-}
+func (k *work) isDraining() bool { return k.state.Load()&draining != 0 }
 
 // isLeaving says whether new requests had better go elsewhere, which health tells.
-func (k *work) isLeaving() bool { return k.leaving.Load() }
+func (k *work) isLeaving() bool { return k.state.Load()&leaving != 0 }
 
 func (k *work) counts() (requests, handlers int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.requests, k.handlers
+	s := k.state.Load() & underWay
+	return int(s % oneHandler), int(s / oneHandler)
 }

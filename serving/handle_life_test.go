@@ -314,6 +314,49 @@ func TestNoCallAfterTheLast(t *testing.T) {
 	}
 }
 
+// TestWorkConcurrentSafe: when idle is closed, nothing is under way, and nothing is
+// let in after that, however many are refused meanwhile.
+func TestWorkConcurrentSafe(t *testing.T) {
+	for range 200 {
+		k := newWork()
+		k.start()
+		var inside, late atomic.Int64
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 50 {
+					if !k.admit() {
+						_ = k.admitCall(false) // refused as well
+						continue
+					}
+					inside.Add(1)
+					if err := k.admitCall(true); err != nil {
+						t.Errorf("inside of a request: %v", err)
+						continue
+					}
+					k.handlerDone()
+					inside.Add(-1)
+					k.requestDone()
+				}
+			})
+		}
+		wg.Go(func() {
+			receive(t, "nothing to be under way", k.idle)
+			if k.admit() || k.admitCall(true) == nil {
+				late.Add(1)
+			}
+			if n := inside.Load(); n != 0 {
+				late.Add(n)
+			}
+		})
+		wg.Go(k.drain)
+		wg.Wait()
+		if n := late.Load(); n != 0 {
+			t.Fatalf("%d under way after all", n)
+		}
+	}
+}
+
 // TestHandlesConcurrentSafe: whatever happens to calls, in the end every slot is
 // free and nothing is counted as under way.
 func TestHandlesConcurrentSafe(t *testing.T) {
