@@ -2,9 +2,11 @@ package serving
 
 import (
 	"errors"
+	"math"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,95 +19,131 @@ import (
 // is the same or earlier while somebody reads: it is changed only where it would be
 // too late. Where it ends a read too early, the read goes on.
 //
+// Who reads counts itself in before it looks at the note, and who changes the note
+// looks for readers after that: so one of them sees to armed.
+//
 // To whoever calls its methods it behaves as the connection alone. All of them may
 // be called at any time, by several goroutines.
 type timed struct {
 	net.Conn // its methods that set deadlines are called under mu
 
-	mu      sync.Mutex
-	wanted  time.Time // when reads are to end; zero: never
-	armed   time.Time // when those of Conn do
-	spent   bool      // armed has ended one, so that it ends all
-	reading int       // how many are under way
-	writing bool      // Conn has a deadline for writes
-	closed  bool
-	late    error // what a read gives that comes too late; nil before the first
+	wanted  atomic.Int64 // when reads are to end: a deadline
+	armed   atomic.Int64 // when those of Conn do: a deadline, or spent
+	reading atomic.Int32 // how many are under way
+	writing atomic.Bool  // Conn has a deadline for writes
+	closed  atomic.Bool
+	late    atomic.Pointer[net.OpError] // what a read gives that comes too late; nil before the first
+
+	mu sync.Mutex // held while armed and writing change
+}
+
+// spent is armed where it has ended a read, so that it ends all.
+const spent = math.MinInt64
+
+// longPast is a deadline that is past whatever the clock says. net/http ends a read of
+// its own, which often has not begun yet, by one of Unix's second 1.
+var longPast = deadlineOf(time.Unix(24*60*60, 0))
+
+// timedBegan is where deadlines count from.
+var timedBegan = time.Now()
+
+// deadlineOf gives a deadline in nanoseconds; zero for none.
+func deadlineOf(at time.Time) int64 {
+	if at.IsZero() {
+		return 0
+	}
+	if d := int64(at.Sub(timedBegan)); d != 0 {
+		return d
+	}
+	return -1
+}
+
+func timeOf(deadline int64) time.Time {
+	if deadline == 0 {
+		return time.Time{}
+	}
+	return timedBegan.Add(time.Duration(deadline))
 }
 
 // Read implements [net.Conn].
 func (t *timed) Read(b []byte) (int, error) {
-	if err := t.begin(); err != nil {
-		return 0, err
+	if t.wanted.Load() < longPast && !t.closed.Load() {
+		return 0, t.tooLate()
 	}
+	t.reading.Add(1)
+	t.heed()
 	for {
 		n, err := t.Conn.Read(b)
-		if !t.goesOn(n, err) {
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || !t.goesOn() {
+			t.reading.Add(-1)
 			return n, err
 		}
 	}
 }
 
-// longPast, in Unix's seconds, is past whatever the clock says. net/http ends a read
-// of its own, which often has not begun yet, by a deadline of second 1.
-const longPast = 24 * 60 * 60
-
-// begin counts in a read, unless it comes too late for sure.
-func (t *timed) begin() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.wanted.IsZero() && t.wanted.Unix() < longPast && !t.closed {
-		if t.late == nil {
-			local := t.LocalAddr()
-			t.late = &net.OpError{Op: "read", Net: local.Network(), Source: local, Addr: t.RemoteAddr(), Err: os.ErrDeadlineExceeded}
-		}
-		return t.late
+// tooLate is what a read gives that comes too late for sure.
+func (t *timed) tooLate() error {
+	late := t.late.Load()
+	if late == nil {
+		local := t.LocalAddr()
+		late = &net.OpError{Op: "read", Net: local.Network(), Source: local, Addr: t.RemoteAddr(), Err: os.ErrDeadlineExceeded}
+		t.late.Store(late)
 	}
-	t.reading++
-	t.heedLocked()
-	return nil
+	return late
 }
 
-// goesOn counts out a read that gave n and err, unless it ended too early.
-func (t *timed) goesOn(n int, err error) bool {
-	late := n == 0 && err != nil && errors.Is(err, os.ErrDeadlineExceeded)
+// goesOn tells of a read that was ended whether that was too early.
+func (t *timed) goesOn() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if late {
-		if t.wanted.IsZero() || time.Now().Before(t.wanted) {
-			t.armLocked()
-			return true
-		}
-		t.spent = true
+	wanted := t.wanted.Load()
+	if wanted == 0 || int64(time.Since(timedBegan)) < wanted {
+		t.armLocked()
+		return true
 	}
-	t.reading--
+	t.armed.Store(spent)
 	return false
 }
 
-// heedLocked has reads end in time, if not too early.
-func (t *timed) heedLocked() {
-	switch {
-	case t.spent:
-	case t.wanted.IsZero(), !t.armed.IsZero() && !t.armed.After(t.wanted):
+// heed has reads end in time, if not too early.
+func (t *timed) heed() {
+	if t.inTime(t.wanted.Load()) {
 		return
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.armLocked()
 }
 
+// inTime tells whether armed will do for a deadline.
+func (t *timed) inTime(wanted int64) bool {
+	armed := t.armed.Load()
+	return armed != spent && (wanted == 0 || armed != 0 && armed <= wanted)
+}
+
 func (t *timed) armLocked() {
-	t.armed, t.spent = t.wanted, false
-	_ = t.Conn.SetReadDeadline(t.armed) // fails where it is closed, and then reads end by themselves
+	for {
+		wanted := t.wanted.Load()
+		t.armed.Store(wanted)
+		_ = t.Conn.SetReadDeadline(timeOf(wanted)) // fails where it is closed, and then reads end by themselves
+		if t.inTime(t.wanted.Load()) {
+			return // who has changed it meanwhile may have been content with what armed was before
+		}
+	}
 }
 
 // SetReadDeadline implements [net.Conn].
 func (t *timed) SetReadDeadline(at time.Time) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
+	if t.closed.Load() {
 		return t.Conn.SetReadDeadline(at)
 	}
-	t.wanted = at
-	if t.reading > 0 {
-		t.heedLocked()
+	wanted := deadlineOf(at)
+	if t.wanted.Load() == wanted {
+		return nil // as it often is
+	}
+	t.wanted.Store(wanted)
+	if t.reading.Load() > 0 {
+		t.heed()
 	}
 	return nil
 }
@@ -113,12 +151,12 @@ func (t *timed) SetReadDeadline(at time.Time) error {
 // SetWriteDeadline implements [net.Conn]. None is set for most requests, but
 // net/http takes it back after each.
 func (t *timed) SetWriteDeadline(at time.Time) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if at.IsZero() && !t.writing && !t.closed {
+	if at.IsZero() && !t.writing.Load() && !t.closed.Load() {
 		return nil
 	}
-	t.writing = !at.IsZero()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.writing.Store(!at.IsZero())
 	return t.Conn.SetWriteDeadline(at)
 }
 
@@ -132,8 +170,6 @@ func (t *timed) SetDeadline(at time.Time) error {
 
 // Close implements [net.Conn].
 func (t *timed) Close() error {
-	t.mu.Lock()
-	t.closed = true
-	t.mu.Unlock()
+	t.closed.Store(true)
 	return t.Conn.Close()
 }
