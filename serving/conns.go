@@ -39,16 +39,21 @@ type connection struct {
 
 	identity string // of the request to whose response the next write belongs; empty once it has it
 
-	ongoing atomic.Int32 // requests in the proxy; one at most with HTTP/1.1
-	left    atomic.Int64 // the watch's beat in which the last of them left it
-	moved   atomic.Int64 // the beat in which the client last took something
-	http2   atomic.Bool
-
-	mu      sync.Mutex
-	fresh   bool // has not sent a request
-	active  bool // net/http is busy with at least one request
-	retired bool // to be closed when it is idle
+	life  atomic.Uint64 // see below
+	moved atomic.Int64  // the watch's beat in which the client last took something
+	http2 atomic.Bool
 }
+
+// What life has. A request changes it four times, so that it is one word.
+const (
+	connFresh    uint64 = 1 << iota // has not sent a request
+	connActive                      // net/http is busy with at least one request
+	connRetired                     // to be closed when it is idle
+	connOngoing                     // from here on, how many requests are in the proxy; one at most with HTTP/1.1
+	connLeftBit  = 24               // from here on, the beat in which the last of them left it; 0 as the next comes
+	connButLeft  = 1<<connLeftBit - 1
+	connRequests = connButLeft &^ (connOngoing - 1)
+)
 
 func newConns() *conns { return &conns{open: make(map[*connection]struct{})} }
 
@@ -79,18 +84,25 @@ func (s *conns) onState(c net.Conn, state http.ConnState) {
 	}
 }
 
-// turn has c be in state. It is called twice for each request, and so takes no lock
-// that others take as often.
+// turn has c be in state.
 func (c *connection) turn(state http.ConnState) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fresh, c.active = state == http.StateNew, state == http.StateActive
-	switch {
-	case state == http.StateActive:
-		c.left.Store(0)
-	case state == http.StateIdle && c.retired: // the response is with the kernel
-		c.over.Store(true)
-		_ = c.Close() // nothing was to follow
+	for {
+		old := c.life.Load()
+		now := old &^ (connFresh | connActive)
+		switch state {
+		case http.StateNew:
+			now |= connFresh
+		case http.StateActive:
+			now = now&connButLeft | connActive
+		}
+		if !c.life.CompareAndSwap(old, now) {
+			continue
+		}
+		if state == http.StateIdle && now&connRetired != 0 { // the response is with the kernel
+			c.over.Store(true)
+			_ = c.Close() // nothing was to follow
+		}
+		return
 	}
 }
 
@@ -101,11 +113,9 @@ func (s *conns) closeFresh() {
 	defer s.mu.Unlock()
 	s.closed = true
 	for conn := range s.open {
-		conn.mu.Lock()
-		if conn.fresh {
+		if conn.life.Load()&connFresh != 0 {
 			_ = conn.Close() // it has carried nothing
 		}
-		conn.mu.Unlock()
 	}
 }
 
@@ -115,7 +125,7 @@ func (s *conns) hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for conn := range s.open {
-		conn.hurry(func() bool { return true })
+		conn.hurry(0)
 	}
 }
 
@@ -124,28 +134,47 @@ func (s *conns) hurryLate(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for conn := range s.open {
-		conn.hurry(func() bool { return late(&conn.left, now) })
+		conn.hurry(now)
 	}
 }
 
-// hurry has net/http end the response that it is finishing, if it is, and if that
-// is asked for: it does not wait for the rest of the body any more, and has cutGrace
-// to send what it has. The streams of HTTP/2 can not be told apart here, and none of
-// them moves.
-func (c *connection) hurry(asked func() bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.active || c.ongoing.Load() > 0 || !asked() {
+// hurry has net/http end the response that it is finishing, if it is, and has been
+// for too long at the beat now, which 0 does not ask for: it does not wait for the
+// rest of the body any more, and has cutGrace to send what it has. The streams of
+// HTTP/2 can not be told apart here, and none of them moves.
+func (c *connection) hurry(now int64) {
+	was, is := c.retireLate(now)
+	if !is {
 		return
 	}
-	if c.http2.Load() || c.retired {
+	if c.http2.Load() || was&connRetired != 0 {
 		_ = c.Close() // its deadlines were set before, in vain
 		return
 	}
-	c.retired = true
 	c.hurried.Store(true)
 	_ = c.SetReadDeadline(time.Now()) // fails where it is closed already
 	_ = c.SetWriteDeadline(time.Now().Add(cutGrace))
+}
+
+// retireLate retires c if it is to be hurried, and gives what its life was.
+func (c *connection) retireLate(now int64) (was uint64, is bool) {
+	for {
+		was = c.life.Load()
+		if was&connActive == 0 || was&connRequests != 0 {
+			return was, false
+		}
+		life := was | connRetired
+		if now != 0 {
+			since := int64(was >> connLeftBit)
+			if since == 0 || now-since <= beatsPerLimit {
+				return was, false
+			}
+			life = life&connButLeft | uint64(now)<<connLeftBit // the next time counts anew
+		}
+		if c.life.CompareAndSwap(was, life) {
+			return was, true
+		}
+	}
 }
 
 type connectionKey struct{}
@@ -326,16 +355,21 @@ func (c *connection) enter(r *http.Request) {
 	if r.ProtoMajor == 2 && !c.http2.Load() {
 		c.http2.Store(true)
 	}
-	c.ongoing.Add(1)
+	c.life.Add(connOngoing)
 }
 
 func (c *connection) leave(beat int64) {
-	if c != nil {
-		c.left.Store(beat)
-		c.ongoing.Add(-1)
-		if c.taken.Load() {
-			c.end()
+	if c == nil {
+		return
+	}
+	for {
+		old := c.life.Load()
+		if c.life.CompareAndSwap(old, (old-connOngoing)&connButLeft|uint64(beat)<<connLeftBit) {
+			break
 		}
+	}
+	if c.taken.Load() {
+		c.end()
 	}
 }
 
@@ -349,7 +383,5 @@ func retire(r *http.Request) {
 		return
 	}
 	c.hurried.Store(true)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.retired = true
+	c.life.Or(connRetired)
 }

@@ -18,12 +18,12 @@ type work struct {
 // What state has: requests in the proxy, and user code that runs for a request or
 // a call, which may outlive its request.
 const (
-	oneRequest uint64 = 1
-	oneHandler uint64 = 1 << 30
-	workBegun  uint64 = 1 << 60
-	leaving    uint64 = 1 << 61 // health says so; requests are still taken until draining
-	draining   uint64 = 1 << 62
-	workEnded  uint64 = 1 << 63 // idle is closed, or about to be: nothing is let in any more
+	oneRequest   uint64 = 1
+	oneHandler   uint64 = 1 << 30
+	workBegun    uint64 = 1 << 60
+	workLeaving  uint64 = 1 << 61 // health says so; requests are still taken until draining
+	workDraining uint64 = 1 << 62
+	workEnded    uint64 = 1 << 63 // idle is closed, or about to be: nothing is let in any more
 
 	underWay = workBegun - 1
 )
@@ -34,7 +34,7 @@ func newWork() *work {
 
 // admit counts a request in, unless the server drains.
 func (k *work) admit() bool {
-	if k.state.Add(oneRequest)&draining != 0 {
+	if k.state.Add(oneRequest)&workDraining != 0 {
 		k.less(oneRequest)
 		return false
 	}
@@ -54,7 +54,7 @@ func (k *work) start() { k.state.Or(workBegun) }
 func (k *work) admitCall(inside bool) error {
 	s := k.state.Add(oneHandler)
 	switch {
-	case s&workEnded != 0, s&draining != 0 && !inside: // if inside, then who called has ended meanwhile
+	case s&workEnded != 0, s&workDraining != 0 && !inside: // if inside, then who called has ended meanwhile
 		k.less(oneHandler)
 		return ErrShuttingDown
 	case s&workBegun == 0 && !inside:
@@ -70,17 +70,17 @@ func (k *work) handlerStarts() { k.state.Add(oneHandler) }
 func (k *work) handlerDone() { k.less(oneHandler) }
 
 // leave has health say that the server is about to stop.
-func (k *work) leave() { k.state.Or(leaving) }
+func (k *work) leave() { k.state.Or(workLeaving) }
 
 // drain refuses from now on. Call it once, after leave.
 func (k *work) drain() {
-	k.state.Or(draining)
+	k.state.Or(workDraining)
 	k.endIdle()
 }
 
 // less counts one request or handler out.
 func (k *work) less(one uint64) {
-	if k.state.Add(-one)&draining != 0 {
+	if k.state.Add(-one)&workDraining != 0 {
 		k.endIdle()
 	}
 }
@@ -91,7 +91,7 @@ func (k *work) less(one uint64) {
 func (k *work) endIdle() {
 	for {
 		s := k.state.Load()
-		if s&draining == 0 || s&(underWay|workEnded) != 0 {
+		if s&workDraining == 0 || s&(underWay|workEnded) != 0 {
 			return
 		}
 		if k.state.CompareAndSwap(s, s|workEnded) {
@@ -102,10 +102,10 @@ func (k *work) endIdle() {
 }
 
 // isDraining says whether new requests are refused.
-func (k *work) isDraining() bool { return k.state.Load()&draining != 0 }
+func (k *work) isDraining() bool { return k.state.Load()&workDraining != 0 }
 
 // isLeaving says whether new requests had better go elsewhere, which health tells.
-func (k *work) isLeaving() bool { return k.state.Load()&leaving != 0 }
+func (k *work) isLeaving() bool { return k.state.Load()&workLeaving != 0 }
 
 func (k *work) counts() (requests, handlers int) {
 	s := k.state.Load() & underWay

@@ -156,7 +156,7 @@ func TestUnusedConnections(t *testing.T) {
 		r.server.conns.mu.Lock()
 		defer r.server.conns.mu.Unlock()
 		for c := range r.server.conns.open {
-			return c.fresh
+			return c.life.Load()&connFresh != 0
 		}
 		return false
 	})
