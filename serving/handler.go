@@ -73,19 +73,17 @@ func (c *httpCall) end(_ context.Context, err error) (tracing.ReplicaResult, err
 	if c.seen.MultipartForm != nil { // net/http cleans up after its own request only, not after a copy
 		_ = c.seen.MultipartForm.RemoveAll() // its files are temporary anyway
 	}
-	resp := &c.x.resp
-	err = resp.end(err)
-	return tracing.ReplicaResult{StatusCode: replicaStatus(resp, err), Err: spanError(err)}, err
+	status, err := c.x.resp.end(err)
+	return tracing.ReplicaResult{StatusCode: replicaStatus(status, err), Err: spanError(err)}, err
 }
 
 func (c *httpCall) fail(err error) { c.err.CompareAndSwap(nil, &err) }
 
-// replicaStatus is the status that the handler gave, or that its error becomes;
-// 0 where the runtime ended the request before there was one.
-func replicaStatus(w *response, err error) int {
-	status := w.told()
-	if status != 0 || err == nil || isAbort(err) || isCancellation(err) {
-		return status
+// replicaStatus is the status that the handler told the client, or that its error
+// becomes; 0 where the runtime ended the request before there was one.
+func replicaStatus(told int, err error) int {
+	if told != 0 || err == nil || isAbort(err) || isCancellation(err) {
+		return told
 	}
 	return statusOf(err)
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/servetrace/servetrace/serving/internal/metrics"
@@ -144,10 +144,8 @@ type exchange struct {
 	place assignment // zero until a replica took the request
 
 	// See rescue.go.
-	mu       sync.Mutex
-	rescuing chan struct{} // closed by the rescue, if there is one
-	settled  bool          // the handler has returned
-	rescued  bool          // all is done, by that or by finish; not to be read while one may begin
+	rescuing atomic.Pointer[rescue] // if there is one; &settled: the handler has returned, and there will be none
+	rescued  bool                   // all is done, by that or by finish; not to be read while one may begin
 }
 
 // Value implements [context.Context].

@@ -69,17 +69,18 @@ func (x *exchange) stalled(s stall) {
 	}
 }
 
+// rescue is the goroutine that ends an exchange before its handler has returned.
+type rescue struct{ done chan struct{} }
+
+var settled rescue
+
 // rescue ends x with cause, unless its handler has returned.
 func (x *exchange) rescue(cause error) {
-	x.mu.Lock()
-	if x.settled || x.rescuing != nil {
-		x.mu.Unlock()
+	r := &rescue{done: make(chan struct{})}
+	if !x.rescuing.CompareAndSwap(nil, r) {
 		return
 	}
-	done := make(chan struct{})
-	x.rescuing = done
-	x.mu.Unlock()
-	defer close(done)
+	defer close(r.done)
 	defer func() {
 		if v := recover(); v != nil { // net/http would have recovered on its own goroutine
 			_ = survived(x.resp.ctx, x.proxy.access.log, v) // the request is over
@@ -112,12 +113,8 @@ func (x *exchange) finish(why error) {
 // begun has ended when it returns: it must not meddle with the connection's next
 // request.
 func (x *exchange) returned() {
-	x.mu.Lock()
-	x.settled = true
-	rescuing := x.rescuing
-	x.mu.Unlock()
-	if rescuing != nil {
-		<-rescuing
+	if !x.rescuing.CompareAndSwap(nil, &settled) {
+		<-x.rescuing.Load().done
 	}
 }
 

@@ -331,16 +331,18 @@ func (p *response) completeLocked() bool { return p.phase == begun && p.left == 
 
 // end is called once, when the handler has returned with err. It completes an
 // ordinary response and returns what ended the request if that was anything
-// else. A panic of the handler counts for more than the context's end, and that
-// for more than an error, which then only is its consequence.
-func (p *response) end(err error) error {
+// else, and the status that the handler has told the client, 0 if none. A panic of
+// the handler counts for more than the context's end, and that for more than an
+// error, which then only is its consequence.
+func (p *response) end(err error) (status int, _ error) {
 	if s := p.socket(); s != nil {
-		return p.endSocket(s, err)
+		err = p.endSocket(s, err)
+		return s.Status(), err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.phase == lost {
-		return heavier(err, p.cause)
+		return p.status, heavier(err, p.cause)
 	}
 	// A write may fail before the context ends, where the watch has ended it.
 	if (p.ctx.Err() != nil || p.stalled.Load()) && !p.completeLocked() {
@@ -355,7 +357,7 @@ func (p *response) end(err error) error {
 		}
 	}
 	p.phase = ended
-	return err
+	return p.status, err
 }
 
 func heavier(err, cause error) error {

@@ -59,7 +59,7 @@ func TestHurriedStream(t *testing.T) {
 		var handler sync.WaitGroup
 		handler.Go(func() {
 			_, _ = p.Write([]byte("x"))
-			_ = p.end(nil)
+			_, _ = p.end(nil)
 		})
 		<-s.entered
 		cancel(ErrRequestTimeout)
@@ -92,7 +92,7 @@ func TestOneWriterConcurrentSafe(t *testing.T) {
 		wg.Go(func() {
 			p.Header().Set("X-Writer", "handler")
 			_, wrote = io.WriteString(p, "handler")
-			ended = p.end(nil)
+			_, ended = p.end(nil)
 		})
 		var found phase
 		wg.Go(func() {
@@ -136,7 +136,7 @@ func TestNoBeginAfterTheEnd(t *testing.T) {
 	if err := p.FlushError(); err != ErrShuttingDown {
 		t.Errorf("FlushError: %v, want ErrShuttingDown", err)
 	}
-	if err := p.end(errors.New("a consequence")); err != ErrShuttingDown {
+	if _, err := p.end(errors.New("a consequence")); err != ErrShuttingDown {
 		t.Errorf("end: %v, want ErrShuttingDown", err)
 	}
 	if rec.Body.Len() > 0 || rec.Flushed {

@@ -143,10 +143,16 @@ func (r *Replica) Panicked(ctx context.Context, msg string, v any, whose slog.At
 type Call struct {
 	Replica *Replica
 
-	mu    sync.Mutex
-	ended bool
-	onEnd []func()
+	onEnd atomic.Pointer[ending] // the last first; &over once the call has ended
 }
+
+// ending is what is to be done as a call ends.
+type ending struct {
+	f    func()
+	next *ending
+}
+
+var over ending
 
 // NewCall is for work of a replica that is no call of its router's, such as a
 // batch: it may outlive the calls that it is done for. Whoever makes it ends it.
@@ -170,31 +176,25 @@ func FromContext(ctx context.Context) *Call {
 // the last that was registered first. On a call that has ended before, it is
 // called at once. f must not block.
 func (c *Call) OnEnd(f func()) {
-	c.mu.Lock()
-	ended := c.ended
-	if !ended {
-		c.onEnd = append(c.onEnd, f)
-	}
-	c.mu.Unlock()
-	if ended {
-		f()
+	e := &ending{f: f}
+	for {
+		e.next = c.onEnd.Load()
+		if e.next == &over {
+			f()
+			return
+		}
+		if c.onEnd.CompareAndSwap(e.next, e) {
+			return
+		}
 	}
 }
 
 // Ended says whether the user's code has returned.
-func (c *Call) Ended() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ended
-}
+func (c *Call) Ended() bool { return c.onEnd.Load() == &over }
 
 // End calls what OnEnd was given. It is for whoever made the call, once.
 func (c *Call) End() {
-	c.mu.Lock()
-	funcs := c.onEnd
-	c.onEnd, c.ended = nil, true
-	c.mu.Unlock()
-	for _, f := range slices.Backward(funcs) {
-		f()
+	for e := c.onEnd.Swap(&over); e != nil; e = e.next {
+		e.f()
 	}
 }
