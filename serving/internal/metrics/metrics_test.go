@@ -503,3 +503,33 @@ func TestFamiliesAreDistinct(t *testing.T) {
 		t.Errorf("only %d families", len(got))
 	}
 }
+
+// TestOutcomesAreSummed: one histogram has what failed and what did not, in its
+// buckets, its sum and its examples.
+func TestOutcomesAreSummed(t *testing.T) {
+	s := New()
+	r := s.Replica("a", "D", "r1")
+	for _, failed := range []bool{false, true, true} {
+		r.Began()
+		r.Done("/x", 3*time.Millisecond, time.Minute, failed, sampled(7))
+	}
+	for _, f := range scrape(t, s) {
+		for _, m := range f.GetMetric() {
+			switch f.GetName() {
+			case "serve_deployment_request_counter_total":
+				if got := m.GetCounter().GetValue(); got != 1 {
+					t.Errorf("%v calls done, want 1", got)
+				}
+			case "serve_deployment_error_counter_total":
+				if got := m.GetCounter().GetValue(); got != 2 {
+					t.Errorf("%v calls failed, want 2", got)
+				}
+			case "serve_deployment_processing_latency_ms":
+				h := m.GetHistogram()
+				if h.GetSampleCount() != 3 || h.GetSampleSum() != 9 || h.GetBucket()[2].GetCumulativeCount() != 3 || h.GetBucket()[2].GetExemplar() == nil {
+					t.Errorf("latencies: %v, want 3 of 3 ms, with an example", h)
+				}
+			}
+		}
+	}
+}

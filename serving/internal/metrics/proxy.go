@@ -61,9 +61,9 @@ func (p *Proxy) Ingress(app, deployment string) *Ingress {
 	build := func(k outcomeKey) *outcome {
 		status := k.label()
 		o := &outcome{
-			latency: v.histogram(proxyLatency[protocol], app, k.route, k.method, status),
+			latency: v.partOf(proxyLatency[protocol], app, k.route, k.method, status),
 		}
-		v.countOf(o.latency, proxyRequests[protocol], app, k.route, k.method, status)
+		v.counts(proxyRequests[protocol], []counted{o.latency}, app, k.route, k.method, status)
 		if k.failed {
 			o.errors = v.counter(proxyErrors[protocol], app, k.route, k.method, status)
 			if deployment != "" {

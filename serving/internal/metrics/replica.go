@@ -30,10 +30,7 @@ type Replica struct {
 }
 
 // calls is the series of one route.
-type calls struct {
-	done, failed *tally
-	latency      *timing
-}
+type calls struct{ done, failed *timing }
 
 // Replica gives the metrics of the replica with the unique id: the same ones to
 // all who ask, until it has stopped.
@@ -48,11 +45,13 @@ func (s *Set) Replica(app, deployment, id string) *Replica {
 	if !known {
 		r = &Replica{set: s, key: key, batchers: map[string]*Batcher{}}
 		r.calls = newTable(mostRoutes, otherRoute, func(route string) *calls {
-			return &calls{
-				done:    s.counter(replicaRequests, app, deployment, id, route),
-				failed:  s.counter(replicaErrors, app, deployment, id, route),
-				latency: s.histogram(replicaLatency, app, deployment, id, route),
+			c := &calls{
+				done:   s.partOf(replicaLatency, app, deployment, id, route),
+				failed: s.partOf(replicaLatency, app, deployment, id, route),
 			}
+			s.counts(replicaRequests, []counted{c.done}, app, deployment, id, route)
+			s.counts(replicaErrors, []counted{c.failed}, app, deployment, id, route)
+			return c
 		})
 		s.replicas[key] = r
 	}
@@ -86,13 +85,12 @@ func (r *Replica) Done(route string, latency, ended time.Duration, failed bool, 
 		return
 	}
 	r.processing.Add(-1)
-	s := r.calls.get(route)
+	calls := r.calls.get(route)
 	if failed {
-		s.failed.inc()
+		calls.failed.observeAt(latency, ended, span)
 	} else {
-		s.done.inc()
+		calls.done.observeAt(latency, ended, span)
 	}
-	s.latency.observeAt(latency, ended, span)
 }
 
 // Processing is how many calls user code is working on.

@@ -15,9 +15,14 @@ func otherRoute(string) string { return other }
 type Router struct {
 	app, deployment string
 	load            func() (queued, ongoing int)
-	wait            *timing
-	requests        *table[string, *tally] // by route
-	handles         *table[string, *tally]
+	requests        *table[string, *choices] // by route
+	handles         *table[string, *choices] // the same for calls by handle
+}
+
+// choices are those for one route.
+type choices struct {
+	waits *timing // of those that a replica took
+	lost  *tally  // of the others
 }
 
 // Router gives the metrics of a deployment's router. Ask once for each. load
@@ -27,16 +32,19 @@ func (s *Set) Router(app, deployment string, load func() (queued, ongoing int)) 
 	if s == nil {
 		return nil
 	}
-	byRoute := func(f *family) *table[string, *tally] {
-		return newTable(mostRoutes, otherRoute, func(route string) *tally {
-			return s.counter(f, app, deployment, route)
+	byRoute := func(of ...*family) *table[string, *choices] {
+		return newTable(mostRoutes, otherRoute, func(route string) *choices {
+			c := &choices{waits: s.partOf(routerWait, app, deployment), lost: new(tally)}
+			for _, f := range of {
+				s.counts(f, []counted{c.waits, c.lost}, app, deployment, route)
+			}
+			return c
 		})
 	}
+	s.histogram(routerWait, app, deployment) // is there from the start
 	r := &Router{
 		app: app, deployment: deployment, load: load,
-		wait:     s.histogram(routerWait, app, deployment),
-		requests: byRoute(routerRequests),
-		handles:  byRoute(handleRequests),
+		requests: byRoute(routerRequests), handles: byRoute(routerRequests, handleRequests),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,12 +73,15 @@ func (r *Router) Done(c Choice) {
 	if r == nil {
 		return
 	}
-	r.requests.get(c.Route).inc()
+	by := r.requests
 	if c.ByHandle {
-		r.handles.get(c.Route).inc()
+		by = r.handles
 	}
+	choices := by.get(c.Route)
 	if c.Assigned {
-		r.wait.observeAt(c.Wait, c.Ended, c.Span)
+		choices.waits.observeAt(c.Wait, c.Ended, c.Span)
+	} else {
+		choices.lost.inc()
 	}
 }
 

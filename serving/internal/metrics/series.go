@@ -21,13 +21,16 @@ type vectors struct {
 	series map[*family]map[string]*series // by the values of the labels, joined
 }
 
-// series is one counter or one histogram.
+// series is one counter or one histogram. It is the sum of its parts, so that a
+// request which several series tell of counts once.
 type series struct {
-	values []string
-	tally
-	*timing         // of a histogram
-	of      *timing // whose count it is, in place of its tally's; or nil
+	values   []string
+	counters []counted
+	timings  []*timing // of a histogram
 }
+
+// counted is a part of a counter.
+type counted interface{ count() uint64 }
 
 func newVectors() *vectors {
 	v := &vectors{descs: map[*family]*prometheus.Desc{}, series: map[*family]map[string]*series{}}
@@ -38,29 +41,53 @@ func newVectors() *vectors {
 	return v
 }
 
-// counter gives the series with the values of f's labels.
-func (v *vectors) counter(f *family, values ...string) *tally { return &v.find(f, values, nil).tally }
-
-// histogram gives the series with the values of f's labels.
-func (v *vectors) histogram(f *family, values ...string) *timing {
-	return v.find(f, values, nil).timing
-}
-
-// countOf makes the counter with the values of f's labels what t has observed, which
-// counts each request already.
-func (v *vectors) countOf(t *timing, f *family, values ...string) { v.find(f, values, t) }
-
-func (v *vectors) find(f *family, values []string, of *timing) *series {
-	values = clean(values)
-	key := strings.Join(values, "\x00")
+// counter gives the series with the values of f's labels, always the same.
+func (v *vectors) counter(f *family, values ...string) *tally {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	s := v.findLocked(f, values)
+	if len(s.counters) == 0 {
+		s.counters = []counted{new(tally)}
+	}
+	return s.counters[0].(*tally)
+}
+
+// histogram gives the series with the values of f's labels, always the same.
+func (v *vectors) histogram(f *family, values ...string) *timing {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.findLocked(f, values)
+	if len(s.timings) == 0 {
+		s.timings = []*timing{newTiming(f.buckets)}
+	}
+	return s.timings[0]
+}
+
+// partOf gives a new part of the histogram with the values of f's labels.
+func (v *vectors) partOf(f *family, values ...string) *timing {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.findLocked(f, values)
+	t := newTiming(f.buckets)
+	s.timings = append(s.timings, t)
+	return t
+}
+
+// counts makes parts, which count already, those of a counter that nobody has by
+// its own name.
+func (v *vectors) counts(f *family, parts []counted, values ...string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.findLocked(f, values)
+	s.counters = append(s.counters, parts...)
+}
+
+func (v *vectors) findLocked(f *family, values []string) *series {
+	values = clean(values)
+	key := strings.Join(values, "\x00")
 	s, known := v.series[f][key]
 	if !known {
-		s = &series{values: values, of: of}
-		if f.kind == "histogram" {
-			s.timing = newTiming(f.buckets)
-		}
+		s = &series{values: values}
 		v.series[f][key] = s
 	}
 	return s
@@ -85,9 +112,9 @@ func (v *vectors) forget(replica ...string) {
 // collect puts the series of f into a scrape.
 func (v *vectors) collect(f *family, to chan<- prometheus.Metric) {
 	v.mu.Lock()
-	all := make([]*series, 0, len(v.series[f]))
+	all := make([]series, 0, len(v.series[f]))
 	for _, s := range v.series[f] {
-		all = append(all, s)
+		all = append(all, *s) // parts may be added, and none ever changes
 	}
 	v.mu.Unlock()
 	for _, s := range all {
@@ -99,15 +126,15 @@ func (v *vectors) collect(f *family, to chan<- prometheus.Metric) {
 	}
 }
 
-func (s *series) metric(desc *prometheus.Desc) (prometheus.Metric, error) {
-	if s.timing == nil {
-		count := s.n.Load()
-		if s.of != nil {
-			count = s.of.count()
-		}
-		return prometheus.NewConstMetric(desc, prometheus.CounterValue, float64(count), s.values...)
+func (s series) metric(desc *prometheus.Desc) (prometheus.Metric, error) {
+	if len(s.timings) > 0 {
+		return histogramOf(s.timings, desc, s.values)
 	}
-	return s.timing.metric(desc, s.values)
+	var count uint64
+	for _, c := range s.counters {
+		count += c.count()
+	}
+	return prometheus.NewConstMetric(desc, prometheus.CounterValue, float64(count), s.values...)
 }
 
 // tally is one number that only grows.
@@ -115,13 +142,15 @@ type tally struct{ n atomic.Uint64 }
 
 func (c *tally) inc() { c.n.Add(1) }
 
+func (c *tally) count() uint64 { return c.n.Load() }
+
 // timing is one histogram, mostly of durations in milliseconds, with a trace as
 // an example in each bucket.
 type timing struct {
 	bounds   []float64
 	made     time.Time
+	sum      *atomic.Uint64  // in millionths, nanoseconds where the unit is a millisecond; beside the buckets: both change at once
 	buckets  []atomic.Uint64 // not cumulative; the last is beyond all bounds
-	sum      atomic.Int64    // in millionths: nanoseconds where the unit is a millisecond
 	examples []atomic.Pointer[example]
 }
 
@@ -134,9 +163,12 @@ type example struct {
 }
 
 func newTiming(bounds []float64) *timing {
+	const line = 8 // in words: of so many together, none shares a cache's line with anybody else's
+	n := len(bounds) + 1
+	words := make([]atomic.Uint64, (1+n+line-1)/line*line)
 	return &timing{
 		bounds: bounds, made: time.Now(),
-		buckets: make([]atomic.Uint64, len(bounds)+1), examples: make([]atomic.Pointer[example], len(bounds)+1),
+		sum: &words[0], buckets: words[1 : 1+n], examples: make([]atomic.Pointer[example], n),
 	}
 }
 
@@ -175,7 +207,7 @@ func (t *timing) add(value float64, millionths int64) (bucket int) {
 	}
 	t.buckets[bucket].Add(1)
 	if millionths != 0 {
-		t.sum.Add(millionths)
+		t.sum.Add(uint64(millionths))
 	}
 	return bucket
 }
@@ -187,30 +219,42 @@ func (t *timing) count() (n uint64) {
 	return n
 }
 
-func (t *timing) metric(desc *prometheus.Desc, values []string) (prometheus.Metric, error) {
+// histogramOf gives the sum of timings with the same bounds.
+func histogramOf(timings []*timing, desc *prometheus.Desc, values []string) (prometheus.Metric, error) {
+	bounds := timings[0].bounds
 	var count uint64
-	buckets := make(map[float64]uint64, len(t.bounds))
-	for i, bound := range t.bounds {
-		count += t.buckets[i].Load()
-		buckets[bound] = count
-	}
-	count += t.buckets[len(t.bounds)].Load()
-	m, err := prometheus.NewConstHistogram(desc, count, float64(t.sum.Load())/1e6, buckets, values...)
-	if err != nil {
-		return nil, err
-	}
+	var sum int64
+	buckets := make(map[float64]uint64, len(bounds))
 	var examples []prometheus.Exemplar
-	for i := range t.examples {
-		if x := t.examples[i].Load(); x != nil {
-			examples = append(examples, prometheus.Exemplar{
-				Value:     x.ms,
-				Timestamp: x.at,
-				Labels:    prometheus.Labels{"trace_id": x.span.TraceID().String(), "span_id": x.span.SpanID().String()},
-			})
+	for i := range len(bounds) + 1 {
+		var last *example
+		for _, t := range timings {
+			count += t.buckets[i].Load()
+			if x := t.examples[i].Load(); x != nil && (last == nil || x.at.After(last.at)) {
+				last = x
+			}
+		}
+		if i < len(bounds) {
+			buckets[bounds[i]] = count
+		}
+		if last != nil {
+			examples = append(examples, last.exemplar())
 		}
 	}
-	if examples == nil {
-		return m, nil
+	for _, t := range timings {
+		sum += int64(t.sum.Load())
+	}
+	m, err := prometheus.NewConstHistogram(desc, count, float64(sum)/1e6, buckets, values...)
+	if err != nil || examples == nil {
+		return m, err
 	}
 	return prometheus.NewMetricWithExemplars(m, examples...)
+}
+
+func (x *example) exemplar() prometheus.Exemplar {
+	return prometheus.Exemplar{
+		Value:     x.ms,
+		Timestamp: x.at,
+		Labels:    prometheus.Labels{"trace_id": x.span.TraceID().String(), "span_id": x.span.SpanID().String()},
+	}
 }
