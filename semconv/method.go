@@ -13,12 +13,22 @@ const MethodOther = "_OTHER"
 // MethodOther.
 func Method(verb string) string {
 	const longest = len("CONNECT") // also of OPTIONS
-	if len(verb) > longest {
+	switch {
+	case isMethod(verb): // nearly always
+		return verb
+	case len(verb) > longest:
 		return MethodOther // before ToUpper, which would copy it
 	}
-	switch upper := strings.ToUpper(verb); upper {
-	case "CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE":
+	if upper := strings.ToUpper(verb); isMethod(upper) {
 		return upper
 	}
 	return MethodOther
+}
+
+func isMethod(verb string) bool {
+	switch verb {
+	case "CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE":
+		return true
+	}
+	return false
 }

@@ -365,8 +365,10 @@ func (r *router) lesserLocked(list []*member) *member {
 		}
 		return list[0]
 	}
-	i := r.draw(n)
-	j := r.draw(n - 1) // among the others
+	i, j := r.draw(n), 0
+	if n > 2 {
+		j = r.draw(n - 1) // among the others
+	}
 	if j >= i {
 		j++
 	}
