@@ -121,6 +121,9 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 		s.Request.rpcMethod = s.Method
 	}
 	ctx = s.Request.carry(ctx)
+	if p.tracer == nil {
+		return ctx, ProxySpan{}
+	}
 	family := semconv.SpanProxyHTTP
 	switch s.Protocol {
 	case WebSocket:

@@ -57,6 +57,9 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 		s.Request.came, s.Request.rpcMethod = outer.came, outer.rpcMethod
 	}
 	ctx = s.Request.carry(ctx)
+	if p.tracer == nil {
+		return ctx, ReplicaSpan{}
+	}
 	r := s.Request
 	room := taskBytes + p.naming.room(0, 40)
 	if s.Protocol.overHTTP() {

@@ -148,7 +148,9 @@ type requestID struct {
 func (r *Request) Continue(outer *Request) {
 	r.ID, r.Route = outer.ID, outer.Route
 	r.came, r.rpcMethod = outer.came, outer.rpcMethod
-	r.id.Store(outer.id.Load())
+	if id := outer.id.Load(); id != nil {
+		r.id.Store(id)
+	}
 }
 
 // carry returns ctx with r, which it may have already.

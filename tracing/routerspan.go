@@ -70,6 +70,9 @@ type RouterSpan struct {
 // id and the route are those of the Request in ctx. The returned context is the
 // parent of the replica span.
 func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Context, RouterSpan) {
+	if p.tracer == nil {
+		return ctx, RouterSpan{}
+	}
 	room := taskBytes + 34 + p.naming.room(0, 40)
 	ctx, span := p.start(ctx, s.Within, semconv.SpanRouter, trace.SpanKindServer, room, 0)
 	if span == nil {
