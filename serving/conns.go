@@ -24,12 +24,14 @@ type conns struct {
 	closed bool
 }
 
-// connection is one of a client's, as net/http has it. Its requests' contexts
-// carry it.
+// connection is one of a client's, as net/http has it, and the context that those of
+// its requests are derived from: to find it there costs no look at memory that
+// nobody has looked at since the last request.
 type connection struct {
 	timed
+	context.Context
 
-	end context.CancelFunc // ends the contexts of its requests
+	end context.CancelFunc // ends that, and with it the contexts of its requests
 
 	current atomic.Pointer[exchange] // whose handler runs on its goroutine; nil: none
 	broken  atomic.Bool              // the client sends no more
@@ -185,11 +187,19 @@ func (s *conns) onContext(ctx context.Context, c net.Conn) context.Context {
 	if !is {
 		return ctx
 	}
-	ctx, conn.end = context.WithCancel(ctx)
+	conn.Context, conn.end = context.WithCancel(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open[conn] = struct{}{}
-	return context.WithValue(ctx, connectionKey{}, conn)
+	return conn
+}
+
+// Value implements [context.Context].
+func (c *connection) Value(key any) any {
+	if _, is := key.(connectionKey); is {
+		return c
+	}
+	return c.Context.Value(key)
 }
 
 // listener makes connections of those that it accepts.
