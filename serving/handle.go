@@ -128,7 +128,7 @@ func (w *way) call(ctx context.Context, c call, stream bool) error {
 	if err != nil {
 		return err
 	}
-	c.running().began = a.at // no other goroutine is between
+	c.running().at = a.at // no other goroutine is between
 	return a.run(routed, c)
 }
 

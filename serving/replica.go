@@ -82,8 +82,7 @@ type running struct {
 	call    call
 	request tracing.Request
 	scope   scope.Call
-	began   time.Duration // when the replica took over, by tracing.Clock; the caller may know it from the router
-	ended   time.Duration // by that; when the user's code had returned
+	at      time.Duration // by tracing.Clock: when the replica took over, if known from the router; then when the user's code had returned
 
 	// inCaller: the goroutine is in the loop body of whoever ranges over the
 	// call's stream. A panic there, or a Goexit, is none of the callee's.
@@ -190,11 +189,12 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 	u.request.Continue(tracing.RequestFromContext(ctx))
 	u.request.App, u.request.Deployment = r.info.App, r.info.Deployment
 	u.request.ModelID, u.request.Component = c.modelID(), r.component
-	if u.began == 0 {
-		u.began = tracing.Clock()
+	began := u.at
+	if began == 0 {
+		began = tracing.Clock()
 	}
 	start := c.start()
-	start.Request, start.At = &u.request, u.began
+	start.Request, start.At = &u.request, began
 	user, span := r.tracing.StartReplica(u, start)
 	u.user = user
 	r.scope.Metrics.Began()
@@ -204,11 +204,11 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 		u.scope.End()
 		var result tracing.ReplicaResult
 		result, err = c.end(u.user, err)
-		u.ended = tracing.Clock()
-		result.At = u.ended
+		u.at = tracing.Clock()
+		result.At = u.at
 		span.End(result)
-		took := u.ended - u.began
-		r.scope.Metrics.Done(u.request.Route, took, u.ended, err != nil, span.Context())
+		took := u.at - began
+		r.scope.Metrics.Done(u.request.Route, took, u.at, err != nil, span.Context())
 		if start.Protocol == tracing.Handle {
 			u.logCall(start.CallMethod, took, err)
 		}

@@ -24,7 +24,7 @@ func (p *proxy) here(ctx context.Context, x *exchange) (err error) {
 	if x.route.timeout > 0 {
 		defer context.AfterFunc(ctx, x.over)()
 	}
-	x.call.room.began = x.place.at // no other goroutine is between
+	x.call.room.at = x.place.at // no other goroutine is between
 	err = errGoexit
 	defer func() {
 		pprof.SetGoroutineLabels(context.Background()) // the handler may have set its own
@@ -37,7 +37,7 @@ func (p *proxy) here(ctx context.Context, x *exchange) (err error) {
 			x.err = err
 			x.finish(err) // net/http does not, on a goroutine that ends
 		case err == nil:
-			x.ended = x.call.room.ended
+			x.ended = x.call.room.at
 		}
 	}()
 	return x.place.run(x.call.room.Context, &x.call)
