@@ -24,9 +24,6 @@ type row struct {
 	accessLog bool
 }
 
-// sends tells whether it makes spans.
-func (r row) sends() bool { return r.ratio != "" && r.ratio != "0" }
-
 // The rows of ours, which claims refer to.
 const (
 	rowOff      = "ours, off"
@@ -71,32 +68,20 @@ type scene struct {
 	gate        gate
 	// With these each row is measured beside another one, see against, and both
 	// take turns. What the machine does to one it does to the other: only the ratio
-	// of the two is worth anything. A row that has spans to send takes long ones.
-	short, long turns
+	// of the two is worth anything.
+	turns turns
 }
 
-// turns of two servers, n each, which count after a lead. In it is sent what is
-// left of the other's spans, and a server comes to have as much to send as it
-// makes: whatever a turn leaves to be done after it, as much was there when it
-// began to count.
+// turns of two servers, n each, which count after a lead. In it what is left of the
+// other's spans is sent. It comes round again before a batch has waited for company
+// for too long, so that the last of its spans are sent in its own next turn.
 type turns struct {
 	n            int
 	lead, length time.Duration
 }
 
 // inTurns tells whether rows are measured beside another one.
-func (s scene) inTurns() bool { return s.short.n > 0 }
-
-// turns are those that a row takes; without another beside it, one.
-func (s scene) turns(r row) turns {
-	switch {
-	case !s.inTurns():
-		return turns{n: 1, length: s.load.length}
-	case r.sends():
-		return s.long
-	}
-	return s.short
-}
+func (s scene) inTurns() bool { return s.turns.n > 0 }
 
 // against is the row that a row is measured beside: a plugin that is broken against
 // one that is not, tracing against none, that against a bare server that does as much
@@ -157,8 +142,7 @@ var headline = []string{bareHTTP, bareGRPC, rowOff, rowRatio0, rowRatio1}
 
 // Rounds are short, for the neighbours of a virtual machine change their minds
 // within seconds: a ratio is of rows that ran next to each other, or better of two
-// that take turns, which are shorter still. Two processes that take turns agree from
-// turn to turn, and differ from the next two: there are few turns and many rounds.
+// that take turns, which are shorter still.
 const (
 	warmUp = 500 * time.Millisecond
 	burst  = 400 * time.Millisecond
@@ -167,11 +151,9 @@ const (
 )
 
 var (
-	short = turns{n: 15, length: 40 * time.Millisecond}
-	// The lead is longer than a batch waits for company, and its way to the sink.
-	long = turns{n: 2, lead: 250 * time.Millisecond, length: 400 * time.Millisecond}
-	// fortio is slower to begin.
-	ofFortio = turns{n: 5, length: 200 * time.Millisecond}
+	ofOurs   = turns{n: 24, lead: 20 * time.Millisecond, length: 40 * time.Millisecond}
+	ofBroken = turns{n: 16, lead: 20 * time.Millisecond, length: 40 * time.Millisecond}
+	ofFortio = turns{n: 6, lead: 50 * time.Millisecond, length: 150 * time.Millisecond} // it is slower to begin
 )
 
 var scenes = []scene{
@@ -193,29 +175,29 @@ var scenes = []scene{
 		gate: gate{cpu: 1.75, off: 15, unsampled: 5, sampled: 22},
 	},
 	{
-		name: "hello, in turns", doc: "hello again: two servers take turns every 40 ms, and every 650 ms where there are spans",
+		name: "hello, in turns", doc: "hello again: two servers take turns every 60 ms",
 		app: appHello, load: load{connections: 32, warmUp: turnWarmUp}, bare: bareHTTP, headed: headedHTTP, spans: 3, hops: 1,
-		rows: []string{headedHTTP, rowOff, rowRatio0, rowRatio1}, quick: []string{rowRatio1}, repeats: 7, short: short, long: long,
+		rows: []string{headedHTTP, rowOff, rowRatio0, rowRatio1}, quick: []string{rowRatio1}, repeats: 5, turns: ofOurs,
 	},
 	{
 		name: "chain, in turns", doc: "chain again, likewise",
 		app: appChain, load: load{connections: 32, warmUp: turnWarmUp}, bare: bareHTTP, spans: 7, hops: 3,
-		rows: []string{rowRatio0, rowRatio1}, repeats: 7, short: short, long: long,
+		rows: []string{rowRatio0, rowRatio1}, repeats: 5, turns: ofOurs,
 	},
 	{
 		name: "gRPC, in turns", doc: "gRPC again, likewise",
 		app: appEcho, load: load{connections: 4, streams: 8, warmUp: turnWarmUp}, bare: bareGRPC, spans: 3, hops: 1,
-		rows: []string{rowOff, rowRatio0, rowRatio1}, repeats: 7, short: short, long: long,
+		rows: []string{rowOff, rowRatio0, rowRatio1}, repeats: 5, turns: ofOurs,
 	},
 	{
-		name: "hello, plugin broken, in turns", doc: "hello with a plugin that is broken, and with one that is not, in turns of 650 ms",
+		name: "hello, plugin broken, in turns", doc: "hello with a plugin that is broken, and with one that is not",
 		app: appHello, load: load{connections: 32, warmUp: warmUp}, bare: bareHTTP, spans: 3, hops: 1,
-		rows: brokenRows, repeats: 3, short: short, long: long,
+		rows: brokenRows, repeats: 3, turns: ofBroken,
 	},
 	{
 		name: "chain, plugin broken, in turns", doc: "chain, likewise",
 		app: appChain, load: load{connections: 32, warmUp: warmUp}, bare: bareHTTP, spans: 7, hops: 3,
-		rows: brokenRows, repeats: 3, short: short, long: long,
+		rows: brokenRows, repeats: 3, turns: ofBroken,
 	},
 	{
 		name: "hello, 4k/s", doc: "HTTP/1.1, 32 connections, 4000 requests a second: a server with time to spare",
@@ -223,14 +205,14 @@ var scenes = []scene{
 		rows: []string{bareHTTP, proxyHTTP, rowOff, rowRatio0, rowRatio1, rowHung}, repeats: 3,
 	},
 	{
-		name: "hello, in turns, by fortio", doc: "two servers take turns every 200 ms, and every 650 ms where there are spans; the load generator is fortio",
+		name: "hello, in turns, by fortio", doc: "two servers take turns every 200 ms; the load generator is fortio",
 		app: appHello, load: load{connections: 32, fortio: true, warmUp: turnWarmUp}, bare: bareHTTP, headed: headedHTTP, spans: 3, hops: 1,
-		rows: []string{headedHTTP, rowOff, rowRatio0, rowRatio1}, repeats: 5, short: ofFortio, long: long,
+		rows: []string{headedHTTP, rowOff, rowRatio0, rowRatio1}, repeats: 4, turns: ofFortio,
 	},
 	{
 		name: "gRPC, in turns, by fortio", doc: "likewise",
 		app: appEcho, load: load{connections: 4, streams: 8, fortio: true, warmUp: turnWarmUp}, bare: bareGRPC, spans: 3, hops: 1,
-		rows: []string{rowOff, rowRatio0, rowRatio1}, repeats: 5, short: ofFortio, long: long,
+		rows: []string{rowOff, rowRatio0, rowRatio1}, repeats: 4, turns: ofFortio,
 	},
 }
 

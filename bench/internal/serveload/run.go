@@ -86,7 +86,10 @@ func (s scene) measure(ctx context.Context, env *suite.Env, all []*contender) er
 			return err
 		}
 	}
-	turns := s.turns(all[0].row)
+	turns := s.turns
+	if !s.inTurns() {
+		turns.n, turns.length = 1, s.load.length
+	}
 	for turn := range turns.n {
 		for _, c := range all {
 			if err := c.turn(turns, turn == 0); err != nil {

@@ -56,7 +56,7 @@ func TestRows(t *testing.T) {
 		const moment = 20 * time.Millisecond
 		s.load.connections, s.load.warmUp, s.load.length = 2, moment, moment
 		if s.inTurns() {
-			s.short, s.long = turns{n: 3, length: moment}, turns{n: 2, lead: moment, length: moment}
+			s.turns = turns{n: 2, lead: moment, length: moment}
 		}
 		peers := []row{s.bareRow(), {name: s.otel, by: byOTel, ratio: "1"}, {name: s.proxy, by: byProxy}}
 		for _, r := range append(peers, ourRows...) {
