@@ -95,9 +95,9 @@ func (d *drain) chargeLocked(n int64) {
 
 // sealLocked makes a batch of what is in the encoder.
 func (d *drain) sealLocked() {
-	data := d.enc.AppendRequest(d.host.mem.arena(d.enc.Size()))
-	b := newBatch(d.host.mem, data, d.enc.Spans())
-	d.enc.Reset()
+	size, spans := d.enc.Size(), d.enc.Spans()
+	data := d.enc.Take(d.host.mem.arena(size), roomFor(size))
+	b := newBatch(d.host.mem, data, spans)
 	d.chargeLocked(0)
 	d.host.enqueue(b)
 }

@@ -75,8 +75,9 @@ func (m *memory) arena(size int) []byte {
 	return make([]byte, 0, size+size/16) // the next may be a bit larger
 }
 
-// roomFor is the largest buffer that is spent on size bytes.
-func roomFor(size int) int { return size + size/4 }
+// roomFor is the largest buffer that is spent on size bytes. One that has grown has
+// a quarter more than it needed, and is rounded up.
+func roomFor(size int) int { return size + size/3 }
 
 // recycle keeps a buffer for arena, instead of the one kept for longest if there
 // are too many.

@@ -6,9 +6,9 @@
 //  1. Append encodes one span and files it under its resource and scope, whose
 //     own encoding is made once and kept.
 //  2. DropLast takes that span back, if it turned out too long.
-//  3. AppendRequest writes the whole request: each resource and scope once,
-//     with its spans in the order in which they were appended.
-//  4. Reset empties the encoder and keeps its buffers for the next batch.
+//  3. Take gives the whole request: each resource and scope once, with its spans
+//     in the order in which they were appended. It empties the encoder, which
+//     keeps buffers for the next batch.
 //
 // What comes out decodes to what the SDK's own OTLP exporter sends, with three
 // differences, each of which keeps what that one loses: text that is not valid
@@ -28,7 +28,6 @@ import (
 
 	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/internal/otlpwire"
-	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
 // What Reset keeps, in bytes and entries.
@@ -66,7 +65,7 @@ func (e *Encoder) Append(s sdktrace.ReadOnlySpan) int {
 		return e.appendForeign(s)
 	case isPlain(l):
 		g := e.lightGroup(l.Origin)
-		return e.appended(g, appendPlain(g.spans, l))
+		return e.appended(g, appendPlain(g.open(), l))
 	default:
 		l.Fill(&e.filled)
 		return e.append(&e.filled, l)
@@ -82,7 +81,7 @@ func (e *Encoder) append(f *ended.Span, l *ended.Light) int {
 	e.w.Reset(maxKeptBuffer)
 	appendSpan(&e.w, f, l)
 	g := e.group(f.Resource, &f.InstrumentationScope)
-	return e.appended(g, append(g.spans, e.w.Bytes()...))
+	return e.appended(g, append(g.open(), e.w.Bytes()...))
 }
 
 // appended notes that the spans of g are now these, with one more.
@@ -141,18 +140,30 @@ func (e *Encoder) AppendRequest(dst []byte) []byte {
 		if n == 0 {
 			continue
 		}
-		dst = appendHead(dst, field.RequestResourceSpans, n)
-		dst = append(dst, r.head...)
+		dst = r.appendHead(dst, n)
 		for _, g := range r.scopes {
 			if g.n == 0 {
 				continue
 			}
-			dst = appendHead(dst, field.ResourceSpansScopeSpans, len(g.head)+len(g.spans))
-			dst = append(dst, g.head...)
-			dst = append(dst, g.spans...)
+			dst = append(g.appendHead(dst), g.spans[g.room:]...)
 		}
 	}
 	return dst
+}
+
+// Take gives what AppendRequest would append to buf, which is empty, and resets the
+// encoder. Spans of one scope are not copied, if neither their buffer nor buf has more
+// room than that, or than Reset keeps: the request lies in that buffer, which is the
+// caller's from now on, and the encoder goes on with buf.
+func (e *Encoder) Take(buf []byte, room int) (request []byte) {
+	g := e.last
+	if e.spans == 0 || g.n < e.spans || max(cap(g.spans), cap(buf)) > min(room, maxKeptBuffer) {
+		request = e.AppendRequest(buf)
+	} else {
+		request, g.spans = g.request(), buf
+	}
+	e.Reset()
+	return request
 }
 
 // Reset drops all spans. Buffers are kept for the next batch, but those that

@@ -27,7 +27,8 @@ type scopeGroup struct {
 	resource *resource.Resource // that of in
 	scope    instrumentation.Scope
 	head     []byte        // its fields but the spans
-	spans    []byte        // the spans, as fields
+	room     int           // what comes before the spans in a request has place in so many bytes
+	spans    []byte        // room bytes, and the spans, as fields; anything where there are none
 	n        int           // how many
 	origin   *ended.Origin // where both were last found together; nil: nowhere yet
 }
@@ -45,6 +46,7 @@ func (e *Encoder) group(res *resource.Resource, scope *instrumentation.Scope) *s
 		}
 	}
 	g := &scopeGroup{in: r, resource: r.resource, scope: *scope, head: scopeHead(*scope)}
+	g.room = 2*headBytes + len(r.head) + len(g.head)
 	r.scopes = append(r.scopes, g)
 	return g
 }
@@ -79,6 +81,29 @@ func (e *Encoder) forgetIdle() {
 	e.last = nil // may be one of them
 }
 
+// headBytes are the tag and the length of a field of some KiB to 2 MiB.
+const headBytes = 1 + 3
+
+// open gives the spans, to append to.
+func (g *scopeGroup) open() []byte {
+	if g.n == 0 {
+		g.spans = slices.Grow(g.spans[:0], g.room)[:g.room]
+	}
+	return g.spans
+}
+
+// size is the length of the content of the ScopeSpans, which has spans.
+func (g *scopeGroup) size() int { return len(g.head) + len(g.spans) - g.room }
+
+// request writes, into the room, what comes before the spans in a request that has
+// no others, of less than 2 MiB, and gives it.
+func (g *scopeGroup) request() []byte {
+	content := g.in.size()
+	whole := g.spans[len(g.spans)-sizeField(content):]
+	g.appendHead(g.in.appendHead(whole[:0], content))
+	return whole
+}
+
 // begin notes that the scope gets its first span, and gives the length of what
 // comes with it: the scope itself, and its resource if that had no spans.
 func (g *scopeGroup) begin() int {
@@ -105,13 +130,24 @@ func (r *resourceGroup) size() int {
 	size := 0
 	for _, g := range r.scopes {
 		if g.n > 0 {
-			size += sizeField(len(g.head) + len(g.spans))
+			size += sizeField(g.size())
 		}
 	}
 	if size == 0 {
 		return 0
 	}
 	return len(r.head) + size
+}
+
+// appendHead appends what comes before the first scope, where the content is of that
+// size.
+func (r *resourceGroup) appendHead(dst []byte, size int) []byte {
+	return append(appendHead(dst, field.RequestResourceSpans, size), r.head...)
+}
+
+// appendHead appends what comes before the first span.
+func (g *scopeGroup) appendHead(dst []byte) []byte {
+	return append(appendHead(dst, field.ResourceSpansScopeSpans, g.size()), g.head...)
 }
 
 // sameResource compares as the SDK's exporter does, by the hash of the
