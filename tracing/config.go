@@ -141,17 +141,20 @@ func (c Config) parentBased() bool {
 	return strings.HasPrefix(string(c.Sampler), "parentbased_")
 }
 
-// always says whether a span that has no parent to decide for it is sampled, whatever
-// its trace id.
-func (c Config) always() bool {
+// decision is that on a span which has no parent to decide for it, where it is the
+// same whatever its trace id.
+func (c Config) decision() (_ sdktrace.SamplingDecision, known bool) {
+	all, none := c.Ratio >= 1, c.Ratio <= 0
 	switch c.Sampler {
 	case AlwaysOn, ParentBasedAlwaysOn:
-		return true
+		all, none = true, false
 	case AlwaysOff, ParentBasedAlwaysOff:
-		return false
-	default:
-		return c.Ratio >= 1
+		all, none = false, true
 	}
+	if all {
+		return sdktrace.RecordAndSample, true
+	}
+	return sdktrace.Drop, none
 }
 
 // newSampler gives the SDK's sampler. It is the one place that knows them.

@@ -36,7 +36,9 @@ type Provider struct {
 	// inherits: a span whose parent is valid and not sampled is not sampled,
 	// without asking the sampler.
 	inherits bool
-	always   bool // any other is, without asking either
+	// known: any other is as decision says, without asking either.
+	known    bool
+	decision sdktrace.SamplingDecision
 	trust    bool
 	// roomy: no limit on attributes that those of our spans could pass alone.
 	roomy bool
@@ -81,7 +83,8 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 		schema = append(schema, trace.WithSchemaURL(semconv.SchemaURL))
 	}
 	p.tracer = p.own.Tracer(ScopeName, schema...)
-	p.inherits, p.always = cfg.parentBased(), cfg.always()
+	p.inherits = cfg.parentBased()
+	p.decision, p.known = cfg.decision()
 	p.heavy = !p.roomy || observed()
 	p.readConstants()
 	return p, nil

@@ -43,7 +43,11 @@ func (p *Provider) start(
 	if !traceID.IsValid() {
 		traceID = drawTraceID()
 	}
-	if !inherits && !p.always {
+	switch {
+	case inherits: // it is sampled
+	case p.known:
+		result.Decision = p.decision
+	default:
 		result = p.ask(ctx, parent, sdktrace.SamplingParameters{TraceID: traceID, Name: family, Kind: kind, Links: links})
 	}
 	cfg := trace.SpanContextConfig{
