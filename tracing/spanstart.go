@@ -43,12 +43,8 @@ func (p *Provider) start(
 	if !traceID.IsValid() {
 		traceID = drawTraceID()
 	}
-	switch {
-	case inherits: // it is sampled
-	case p.known:
-		result.Decision = p.decision
-	default:
-		result = p.ask(ctx, parent, sdktrace.SamplingParameters{TraceID: traceID, Name: family, Kind: kind, Links: links})
+	if !inherits {
+		result = p.decide(ctx, parent, sdktrace.SamplingParameters{TraceID: traceID, Name: family, Kind: kind, Links: links})
 	}
 	cfg := trace.SpanContextConfig{
 		TraceID: traceID, SpanID: drawSpanID(), TraceState: result.Tracestate,
@@ -91,8 +87,12 @@ func (p *Provider) start(
 	return in.withSpan(started, s), s
 }
 
-// ask has the sampler decide on a span whose parent is that of ctx.
-func (p *Provider) ask(ctx context.Context, parent trace.SpanContext, about sdktrace.SamplingParameters) sdktrace.SamplingResult {
+// decide has the sampler, if it need be asked, decide on a span whose parent is that
+// of ctx.
+func (p *Provider) decide(ctx context.Context, parent trace.SpanContext, about sdktrace.SamplingParameters) sdktrace.SamplingResult {
+	if p.known {
+		return sdktrace.SamplingResult{Decision: p.decision, Tracestate: parent.TraceState()}
+	}
 	about.ParentContext = ctx
 	if !parent.IsValid() && parent.TraceState().Len() == 0 {
 		about.ParentContext = context.Background() // samplers look for the parent alone, each of them through all of ctx
