@@ -53,9 +53,6 @@ func sample() *suite.Results {
 		{Name: "of the naive plugin", Suite: "spanpath", Shape: "saturated", Target: 0.2, Unit: "×", Value: func(r suite.Round) (float64, bool) {
 			return r.Ratio(total, "ours", "naive <plugin>")
 		}},
-		{Name: "of the floor", Suite: "spanpath", Shape: "saturated", Shown: true, Unit: "×", Value: func(r suite.Round) (float64, bool) {
-			return r.Ratio(total, "ours", "SDK floor")
-		}},
 		{Name: "spans lost", Suite: "spanpath", Shape: "slow sink", Value: func(r suite.Round) (float64, bool) { return r.Get("ours", suite.Of(suite.Spans, "lost")) }},
 	})
 	return r

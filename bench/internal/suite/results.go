@@ -98,7 +98,6 @@ type ClaimResult struct {
 	Target  float64         `json:"target,omitempty"`
 	Stretch float64         `json:"stretch,omitempty"`
 	Unit    string          `json:"unit,omitempty"`
-	Shown   bool            `json:"shown,omitempty"`
 	Value   measure.Summary `json:"value"`
 }
 
@@ -110,14 +109,11 @@ const (
 	Stretched Verdict = "stretch"
 	Met       Verdict = "met"
 	Missed    Verdict = "missed"
-	Shown     Verdict = "shown" // held to nothing
 )
 
 // Verdict holds the median against target and stretch.
 func (c ClaimResult) Verdict() Verdict {
 	switch {
-	case c.Shown:
-		return Shown
 	case c.Value.Median <= c.Stretch && c.Stretch != 0:
 		return Stretched
 	case c.Value.Median <= c.Target:
@@ -146,7 +142,7 @@ func (r *Results) Judge(claims []Claim) {
 		}
 		r.Claims = append(r.Claims, ClaimResult{
 			Name: c.Name, Source: c.Source, Suite: c.Suite, Shape: c.Shape,
-			Target: c.Target, Stretch: c.Stretch, Unit: c.Unit, Shown: c.Shown, Value: measure.Summarize(values),
+			Target: c.Target, Stretch: c.Stretch, Unit: c.Unit, Value: measure.Summarize(values),
 		})
 	}
 }

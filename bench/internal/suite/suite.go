@@ -36,8 +36,6 @@ type Claim struct {
 	// go for; zero: none. Unit is shown behind the value ("×").
 	Target, Stretch float64
 	Unit            string
-	// Shown: it is for comparison and held to nothing.
-	Shown bool
 	// Gated: bench gate holds it too, on whatever machine, with the bound Gate, or
 	// 1.5 times the target where that is zero.
 	Gated bool
