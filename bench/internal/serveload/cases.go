@@ -73,8 +73,10 @@ type scene struct {
 }
 
 // turns of two servers, n each, which count after a lead. In it what is left of the
-// other's spans is sent. It comes round again before a batch has waited for company
-// for too long, so that the last of its spans are sent in its own next turn.
+// other's spans is sent: what is on its way, and a batch that was not full, whose 200 ms
+// from the first span of a turn end in such a lead, that of the third turn after it
+// or, where a turn takes so long, of the next. Where they end later, one server works
+// in what counts for the other.
 type turns struct {
 	n            int
 	lead, length time.Duration
