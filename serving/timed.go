@@ -40,17 +40,26 @@ type timed struct {
 // spent is armed where it has ended a read, so that it ends all.
 const spent = math.MinInt64
 
-// longPast is a deadline that is past whatever the clock says. net/http ends a read of
-// its own, which often has not begun yet, by one of Unix's second 1.
-var longPast = deadlineOf(time.Unix(24*60*60, 0))
+// longPast is the deadline for all that are past whatever the clock says. net/http
+// ends a read of its own, which often has not begun yet, by one of Unix's second 1.
+const longPast = spent + 1
 
 // timedBegan is where deadlines count from.
 var timedBegan = time.Now()
 
 // deadlineOf gives a deadline in nanoseconds; zero for none.
 func deadlineOf(at time.Time) int64 {
-	if at.IsZero() {
+	switch {
+	case at.IsZero():
 		return 0
+	case at.Unix() < 24*60*60:
+		return longPast
+	}
+	// Without a monotonic reading it goes by the time of day, which may have been set
+	// since timedBegan.
+	if at == at.Round(0) { //nolint:staticcheck // the very same
+		now := time.Now()
+		at = now.Add(at.Sub(now))
 	}
 	if d := int64(at.Sub(timedBegan)); d != 0 {
 		return d
@@ -67,7 +76,7 @@ func timeOf(deadline int64) time.Time {
 
 // Read implements [net.Conn].
 func (t *timed) Read(b []byte) (int, error) {
-	if t.wanted.Load() < longPast && !t.closed.Load() {
+	if t.wanted.Load() == longPast && !t.closed.Load() {
 		return 0, t.tooLate()
 	}
 	t.reading.Add(1)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -197,6 +198,7 @@ func TestTimedReads(t *testing.T) {
 		"taken back":        {before: func(c *timed) { _ = c.SetReadDeadline(in(3 * time.Second)) }, during: func(c *timed) { _ = c.SetReadDeadline(time.Time{}) }},
 		"later":             {before: func(c *timed) { _ = c.SetReadDeadline(in(3 * time.Second)) }, during: func(c *timed) { _ = c.SetReadDeadline(in(9 * time.Second)) }, want: 10 * time.Second},
 		"sooner":            {before: func(c *timed) { _ = c.SetReadDeadline(in(9 * time.Second)) }, during: func(c *timed) { _ = c.SetReadDeadline(in(3 * time.Second)) }, want: 4 * time.Second},
+		"long before":       {during: func(c *timed) { _ = c.SetReadDeadline(time.Time{}.Add(1)) }, want: time.Second},
 		"by both deadlines": {during: func(c *timed) { _ = c.SetDeadline(in(3 * time.Second)) }, want: 4 * time.Second},
 		"ended, and on again before anybody saw": {during: func(c *timed) {
 			_ = c.SetReadDeadline(longAgo)
@@ -255,6 +257,23 @@ func TestTimedReads(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestTimedByTimeOfDay: a deadline without a monotonic reading goes by the time of
+// day as it is now, though that has been set since the process began.
+func TestTimedByTimeOfDay(t *testing.T) {
+	began := timedBegan
+	defer func() { timedBegan = began }()
+	*(*uint64)(unsafe.Pointer(&timedBegan)) += 7200 << 30 // its seconds: the clock was two hours ahead then
+	if by := timedBegan.Round(0).Sub(began.Round(0)); by != 2*time.Hour || timedBegan.Sub(began) != 0 {
+		t.Fatalf("package time has changed: the clock was %v ahead", by)
+	}
+	c, _, client := pipe(t) // in no bubble: the clock of those has no monotonic reading
+	_ = c.SetReadDeadline(time.Now().Add(time.Hour).Round(0))
+	go func() { _, _ = client.Write([]byte("x")) }() // ends by the read, or as client is closed
+	if n, err := c.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Errorf("Read an hour before its deadline: %d, %v", n, err)
 	}
 }
 
