@@ -163,7 +163,7 @@ var scenes = []scene{
 		name: "hello", doc: "HTTP/1.1, 32 connections, each sends as soon as it has its answer",
 		app: appHello, load: load{connections: 32, warmUp: warmUp, length: burst}, bare: bareHTTP, headed: headedHTTP, otel: otelHTTP, proxy: proxyHTTP, spans: 3, hops: 1,
 		rows: allRows(bareHTTP, headedHTTP, otelHTTP, proxyHTTP), quick: headline, repeats: 3,
-		gate: gate{cpu: 2.2, off: 11, unsampled: 5, sampled: 22},
+		gate: gate{cpu: 2.2, off: 3, unsampled: 3, sampled: 8},
 	},
 	{
 		name: "chain", doc: "the same, JSON in and out, and three deployments that call each other by handle",
@@ -174,7 +174,7 @@ var scenes = []scene{
 		name: "gRPC", doc: "a unary call, 4 connections with 8 calls at a time each",
 		app: appEcho, load: load{connections: 4, streams: 8, warmUp: warmUp, length: burst}, bare: bareGRPC, headed: headedGRPC, otel: otelGRPC, proxy: proxyGRPC, spans: 3, hops: 1,
 		rows: allRows(bareGRPC, headedGRPC, otelGRPC, proxyGRPC), quick: headline, repeats: 3,
-		gate: gate{cpu: 1.75, off: 15, unsampled: 5, sampled: 22},
+		gate: gate{cpu: 1.75, off: 16, unsampled: 3, sampled: 8},
 	},
 	{
 		name: "hello, in turns", doc: "hello again: two servers take turns every 60 ms",
