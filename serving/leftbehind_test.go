@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -155,5 +156,39 @@ func TestLeftBehind(t *testing.T) {
 	}
 	if lateChildren != callers*calls {
 		t.Errorf("%d late children, want %d", lateChildren, callers*calls)
+	}
+}
+
+// TestContextPrints: to print the context of a call reads nothing of it that
+// changes, whoever else has it.
+func TestContextPrints(t *testing.T) {
+	var left sync.WaitGroup
+	d := NewDeployment("D", HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error {
+		info, _ := ReplicaContext(r.Context())
+		left.Go(func() {
+			if got, want := fmt.Sprint(r.Context()), "call in "+info.ReplicaID.String(); got != want {
+				t.Errorf("prints %.200q, want %q", got, want)
+			}
+		})
+		return nil
+	}))
+	// Without tracing: no span is around the context.
+	s, err := New(Config{HTTPAddr: "127.0.0.1:0"}, []*App{NewApp("a", d)}, WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Shutdown(patient(t)); err != nil {
+			t.Error(err)
+		}
+	}()
+	w := httptest.NewRecorder()
+	s.http.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+	left.Wait()
+	if w.Code != http.StatusOK {
+		t.Errorf("status %d", w.Code)
 	}
 }

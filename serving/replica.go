@@ -104,6 +104,10 @@ func (u *running) Value(key any) any {
 	return u.Context.Value(key)
 }
 
+// String implements [fmt.Stringer]. Without it, who prints the context of his call
+// would have all of it read, while it changes.
+func (u *running) String() string { return "call in " + u.replica.info.ReplicaID.String() }
+
 // runningIn gives the innermost call that ctx belongs to, or nil.
 func runningIn(ctx context.Context) *running {
 	u, _ := ctx.Value(runningKey{}).(*running)
