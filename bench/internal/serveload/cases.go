@@ -153,8 +153,8 @@ const (
 )
 
 var (
-	ofOurs   = turns{n: 24, lead: 20 * time.Millisecond, length: 40 * time.Millisecond}
-	ofBroken = turns{n: 16, lead: 20 * time.Millisecond, length: 40 * time.Millisecond}
+	ofOurs   = turns{n: 22, lead: 25 * time.Millisecond, length: 40 * time.Millisecond}
+	ofBroken = turns{n: 15, lead: 25 * time.Millisecond, length: 40 * time.Millisecond}
 	ofFortio = turns{n: 6, lead: 50 * time.Millisecond, length: 150 * time.Millisecond} // it is slower to begin
 )
 
@@ -177,7 +177,7 @@ var scenes = []scene{
 		gate: gate{cpu: 1.75, off: 16, unsampled: 3, sampled: 8},
 	},
 	{
-		name: "hello, in turns", doc: "hello again: two servers take turns every 60 ms",
+		name: "hello, in turns", doc: "hello again: two servers take turns every 65 ms",
 		app: appHello, load: load{connections: 32, warmUp: turnWarmUp}, bare: bareHTTP, headed: headedHTTP, spans: 3, hops: 1,
 		rows: []string{headedHTTP, rowOff, rowRatio0, rowRatio1}, quick: []string{rowRatio1}, repeats: 5, turns: ofOurs,
 	},
