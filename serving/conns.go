@@ -167,8 +167,7 @@ func (c *connection) retireLate(now int64) (was uint64, is bool) {
 		}
 		life := was | connRetired
 		if now != 0 {
-			since := int64(was >> connLeftBit)
-			if since == 0 || now-since <= beatsPerLimit {
+			if !overdue(int64(was>>connLeftBit), now) {
 				return was, false
 			}
 			life = life&connButLeft | uint64(now)<<connLeftBit // the next time counts anew

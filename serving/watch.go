@@ -106,8 +106,11 @@ func (w *watch) look() {
 // then counts anew.
 func late(since *atomic.Int64, now int64) bool {
 	began := since.Load()
-	return began != 0 && now-began > beatsPerLimit && since.CompareAndSwap(began, now)
+	return overdue(began, now) && since.CompareAndSwap(began, now)
 }
+
+// overdue reports whether what began in a beat, 0 for nothing, has taken too long.
+func overdue(began, now int64) bool { return began != 0 && now-began > beatsPerLimit }
 
 // reportLocked tells the proxy, unless it has something to read already. So
 // there is always space left for the handler's end: see add.
