@@ -8,7 +8,8 @@ import (
 
 // Within is room for the context of a span, as a part of what its caller allocates for
 // a call in any case. The zero value is for one start, and must not be copied after
-// that. It is no context before, nor where that made none.
+// that. It is no context before, nor where that made none. Two starts must not use one
+// at a time; the context is safe for concurrent use, as any other.
 type Within struct {
 	context.Context // around the span's
 

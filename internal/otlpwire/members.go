@@ -34,11 +34,11 @@ type scalar struct {
 	kind    attribute.Type
 	number  uint64 // of a truth, an integer, a float
 	text    string // also bytes
-	members any    // nil for a scalar
+	members any    // nil for a scalar and for bytes
 }
 
 // look gives v as a scalar: v itself or, while the layout is unknown, room, with
-// what the accessors say of a scalar.
+// what the accessors say of a scalar, and some members for all else.
 func look(v *attribute.Value, room *scalar) *scalar {
 	if layoutKnown {
 		return (*scalar)(unsafe.Pointer(v))
@@ -58,6 +58,9 @@ func (s *scalar) ask(v *attribute.Value) {
 		s.number = uint64(v.AsInt64())
 	case attribute.FLOAT64:
 		s.number = math.Float64bits(v.AsFloat64())
+	case attribute.EMPTY:
+	default:
+		s.members = struct{}{}
 	}
 }
 
@@ -213,23 +216,12 @@ func (w *Writer) raw(num int, s string) {
 // its members with theirs. It does not allocate; while the layout is unknown it
 // does, and estimates from the value's text.
 func ValueHeap(v *attribute.Value) int {
-	if !layoutKnown {
-		return askedHeap(v)
-	}
-	s := (*scalar)(unsafe.Pointer(v))
-	if s.members == nil {
+	var room scalar
+	switch s := look(v, &room); {
+	case s.members == nil:
 		return len(s.text)
-	}
-	return reflectedHeap(reflect.ValueOf(v).Elem())
-}
-
-// askedHeap is ValueHeap through the accessors.
-func askedHeap(v *attribute.Value) int {
-	switch v.Type() {
-	case attribute.STRING:
-		return len(v.AsString())
-	case attribute.EMPTY, attribute.BOOL, attribute.INT64, attribute.FLOAT64:
-		return 0
+	case layoutKnown:
+		return reflectedHeap(reflect.ValueOf(v).Elem())
 	}
 	return int(reflect.TypeFor[attribute.Value]().Size()) + len(v.String())
 }

@@ -8,7 +8,8 @@
 //  2. DropLast takes that span back, if it turned out too long.
 //  3. Take gives the whole request: each resource and scope once, with its spans
 //     in the order in which they were appended. It empties the encoder, which
-//     keeps buffers for the next batch.
+//     keeps buffers for the next batch. AppendRequest and Reset do the one and
+//     the other, for who has a buffer of his own.
 //
 // What comes out decodes to what the SDK's own OTLP exporter sends, with three
 // differences, each of which keeps what that one loses: text that is not valid
