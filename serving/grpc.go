@@ -116,7 +116,7 @@ var trailers = sync.Pool{New: func() any { return metadata.MD{metaRequestID: {""
 func (c *rpc) giveBackID() {
 	md := trailers.Get().(metadata.MD)
 	md[metaRequestID][0] = c.id
-	c.stream.SetTrailer(md)
+	_ = grpc.SetTrailer(c.stream.Context(), md) // c.stream's method would look whether the id is fit
 	trailers.Put(md)
 }
 
@@ -155,6 +155,7 @@ func (p *grpcProxy) appFor(name string) *grpcApp {
 func (p *grpcProxy) serve(c *rpc) *status.Status {
 	ctx := c.begin(p.timeout)
 	defer c.release()
+	c.done = make(chan outcome, 3)
 	p.calls.add(c)
 	defer p.calls.remove(c)
 	c.request = tracing.Request{
@@ -206,7 +207,7 @@ func (p *grpcProxy) dispatch(ctx context.Context, c *rpc) error {
 		return err
 	}
 	c.replica = place.uniqueID()
-	c.routed, c.place, c.done = routed, place, make(chan outcome, 2)
+	c.routed, c.place = routed, place
 	p.watch.add(&c.watched, nil, c.done)
 	defer p.watch.remove(&c.watched)
 	p.work.handlerStarts()
@@ -273,8 +274,12 @@ func (l *rpcCalls) remove(c *rpc) {
 func (l *rpcCalls) cutOff(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.cause != nil {
+		return
+	}
 	l.cause = cause
 	for c := l.first; c != nil; c = c.next {
 		c.cut(cause)
+		c.done <- outcome{stall: cutShort}
 	}
 }

@@ -42,9 +42,8 @@ type rpc struct {
 	room    running
 
 	// Of its context: see rpcContext.
-	ending   context.Context
-	cut      context.CancelCauseFunc // ends it
-	cancel   context.CancelFunc      // of our own timeout; nil without one
+	timeout  <-chan struct{}    // closed as our own has passed; nil without one
+	cancel   context.CancelFunc // of that; nil without one
 	deadline time.Time
 	limited  bool // whether there is a deadline
 
@@ -58,15 +57,18 @@ type rpc struct {
 	user     context.Context // what the handler's code sees
 	received bool            // whether the message of a call without a client stream has come
 
-	done       chan outcome // to the proxy
+	done       chan outcome // to the proxy: from the handler, the watch and rpcCalls, one of each
 	ops        sync.RWMutex // held for reading while grpc passes a message
 	prev, next *rpc         // guarded by the proxy's rpcCalls
 
 	mu     sync.Mutex
-	phase  phase       // open, ended or lost
-	cause  error       // why the call was lost
-	told   error       // a *messageError: grpc has told the client already
-	unheed func() bool // has the stream's end heeded no more: see rpcContext.Done
+	phase  phase                   // open, ended or lost
+	cause  error                   // why the call was lost
+	told   error                   // a *messageError: grpc has told the client already
+	unheed func() bool             // has the stream's end heeded no more: see rpcContext.Done
+	ending context.Context         // nil: nobody has asked for it
+	finish context.CancelCauseFunc // ends that
+	gone   bool                    // the call is over, and its context with it
 }
 
 // messageError ends a call as one of its messages can not pass: it is too large,
@@ -148,13 +150,14 @@ func (c *rpc) end(ctx context.Context, err error) (tracing.ReplicaResult, error)
 	if c.stream.Context().Err() != nil {
 		c.streamEnded() // in case that what was under way has heard of it first
 	}
+	cause := context.Cause(ctx) // not under mu, which it takes
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.phase == lost:
 		err = heavier(err, c.cause)
-	case ctx.Err() != nil:
-		err = heavier(err, context.Cause(ctx))
+	case cause != nil:
+		err = heavier(err, cause)
 	case c.told != nil:
 		err = heavier(err, c.told)
 	}

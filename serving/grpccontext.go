@@ -43,10 +43,35 @@ func (a *rpcArrival) Value(key any) any {
 
 // rpcContext is a call as the context that its handler's is made of. It is that
 // of grpc's stream, which ends without a cause, but that it tells the client's
-// deadline from its departure.
+// deadline from its departure. What ends it is made when somebody asks for it:
+// most calls are over before anybody does.
 type rpcContext rpc
 
 var _ context.Context = (*rpcContext)(nil)
+
+// cancelKey is what package context asks a context for to find the one that ends
+// it. It does not tell, so it is watched as it looks there.
+var cancelKey = func() (key any) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = context.Cause(keyhole{ended, &key})
+	return key
+}()
+
+type keyhole struct {
+	context.Context
+
+	seen *any
+}
+
+// Value implements [context.Context].
+func (k keyhole) Value(key any) any {
+	*k.seen = key
+	return nil
+}
+
+// String implements [fmt.Stringer], so that to print it reads nothing that changes.
+func (c *rpcContext) String() string { return "gRPC call " + c.full }
 
 // Deadline implements [context.Context].
 func (c *rpcContext) Deadline() (time.Time, bool) { return c.deadline, c.limited }
@@ -60,30 +85,67 @@ func (c *rpcContext) Done() <-chan struct{} {
 	if c.unheed == nil {
 		c.unheed = context.AfterFunc(c.stream.Context(), (*rpc)(c).streamEnded)
 	}
-	return c.ending.Done()
+	return (*rpc)(c).endingLocked().Done()
 }
 
 // Err implements [context.Context].
 func (c *rpcContext) Err() error {
-	err := c.ending.Err()
-	if err != nil && errors.Is(context.Cause(c.ending), ErrClientDeadline) {
+	c.mu.Lock()
+	ending, gone := c.ending, c.gone
+	c.mu.Unlock()
+	if ending == nil {
+		if gone {
+			return context.Canceled
+		}
+		return nil
+	}
+	err := ending.Err()
+	if err != nil && errors.Is(context.Cause(ending), ErrClientDeadline) {
 		return context.DeadlineExceeded
 	}
 	return err
 }
 
 // Value implements [context.Context].
-func (c *rpcContext) Value(key any) any { return c.ending.Value(key) }
+func (c *rpcContext) Value(key any) any {
+	if _, is := key.(tracing.RequestKey); is {
+		return &c.request
+	}
+	if key == cancelKey {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return (*rpc)(c).endingLocked().Value(key)
+	}
+	return c.stream.Context().Value(key)
+}
+
+// endingLocked is what ends the call's context.
+func (c *rpc) endingLocked() context.Context {
+	if c.ending == nil {
+		c.ending, c.finish = context.WithCancelCause(context.WithoutCancel(c.stream.Context()))
+		if c.gone {
+			c.finish(nil)
+		}
+	}
+	return c.ending
+}
+
+// cut ends the call's context with cause, unless it has ended.
+func (c *rpc) cut(cause error) {
+	c.mu.Lock()
+	_ = c.endingLocked()
+	c.mu.Unlock()
+	c.finish(cause)
+}
 
 // begin makes the call's context of the stream's, with our own limit where it is
 // sooner than the client's. The caller calls release when the call is over.
 func (c *rpc) begin(timeout time.Duration) context.Context {
-	stream := c.stream.Context()
-	c.ending, c.cut = context.WithCancelCause(context.WithoutCancel(stream))
-	c.deadline, c.limited = stream.Deadline()
+	c.deadline, c.limited = c.stream.Context().Deadline()
 	if timeout > 0 {
 		if at := time.Now().Add(timeout); !c.limited || at.Before(c.deadline) {
-			c.ending, c.cancel = context.WithDeadlineCause(c.ending, at, ErrRequestTimeout)
+			c.ending, c.cancel = context.WithDeadlineCause(c.endingLocked(), at, ErrRequestTimeout)
+			c.timeout = c.ending.Done()
 			c.deadline, c.limited = at, true
 		}
 	}
@@ -93,16 +155,19 @@ func (c *rpc) begin(timeout time.Duration) context.Context {
 // release ends the call's context, unless it has ended.
 func (c *rpc) release() {
 	c.mu.Lock()
+	c.gone = true
 	if c.unheed == nil {
 		c.unheed = func() bool { return false } // it is not worth it any more
 	}
-	unheed := c.unheed
+	unheed, finish := c.unheed, c.finish
 	c.mu.Unlock()
 	unheed()
 	if c.cancel != nil {
 		c.cancel()
 	}
-	c.cut(nil)
+	if finish != nil {
+		finish(nil)
+	}
 }
 
 // await waits until the handler has returned, which gives its error, or until
@@ -110,15 +175,18 @@ func (c *rpc) release() {
 func (c *rpc) await() (returned bool, err error) {
 	select {
 	case o := <-c.done:
-		if o.stall == noStall {
+		switch o.stall {
+		case noStall:
 			return true, o.err
+		case cutShort:
+			return false, context.Cause((*rpcContext)(c))
 		}
 		return false, ErrClientStalled
 	case <-c.stream.Context().Done():
 		c.streamEnded()
-		return false, context.Cause(c.ending)
-	case <-c.ending.Done():
-		return false, context.Cause(c.ending)
+		return false, context.Cause((*rpcContext)(c))
+	case <-c.timeout:
+		return false, context.Cause((*rpcContext)(c))
 	case <-c.place.cut():
 		return false, ErrReplicaStopped
 	}

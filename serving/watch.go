@@ -33,10 +33,11 @@ const (
 	noStall stall = iota
 	readStall
 	writeStall
+	cutShort // by a server that drains no longer, not by the client
 )
 
 // outcome is what a request's proxy hears of its handler: that it has returned
-// with err, or, from the watch, that it is stalled.
+// with err, or, from the watch, that it is stalled, or that it is cut short.
 type outcome struct {
 	err   error
 	stall stall

@@ -174,7 +174,7 @@ var scenes = []scene{
 		name: "gRPC", doc: "a unary call, 4 connections with 8 calls at a time each",
 		app: appEcho, load: load{connections: 4, streams: 8, warmUp: warmUp, length: burst}, bare: bareGRPC, headed: headedGRPC, otel: otelGRPC, proxy: proxyGRPC, spans: 3, hops: 1,
 		rows: allRows(bareGRPC, headedGRPC, otelGRPC, proxyGRPC), quick: headline, repeats: 3,
-		gate: gate{cpu: 1.75, off: 16, unsampled: 3, sampled: 8},
+		gate: gate{cpu: 1.75, off: 11, unsampled: 3, sampled: 8},
 	},
 	{
 		name: "hello, in turns", doc: "hello again: two servers take turns every 65 ms",
