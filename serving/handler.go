@@ -37,8 +37,7 @@ func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // httpCall is an HTTP request as a replica answers it.
 type httpCall struct {
 	x    *exchange
-	r    *http.Request // as the app sees it
-	seen http.Request  // as the handler does, with its context
+	seen http.Request // as the handler does, with its context
 	room running
 	err  atomic.Pointer[error] // the first that a HandlerFunc returned
 }
@@ -48,15 +47,15 @@ var _ call = (*httpCall)(nil)
 func (c *httpCall) running() *running { return &c.room }
 
 func (c *httpCall) start() tracing.ReplicaStart {
-	return tracing.ReplicaStart{Protocol: c.x.protocol, Method: c.r.Method}
+	return tracing.ReplicaStart{Protocol: c.x.protocol, Method: c.x.r.Method}
 }
 
 func (c *httpCall) modelID() string { return c.x.request.ModelID }
 
 // invoke implements [call].
 func (c *httpCall) invoke(ctx context.Context, r *replica) error {
-	c.seen = *c.r.WithContext(ctx)
 	resp := &c.x.resp
+	c.seen = *resp.request.WithContext(ctx)
 	if resp.body != nil {
 		c.seen.Body = resp.body
 	}

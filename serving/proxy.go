@@ -118,7 +118,8 @@ func (p *proxy) refuse(w http.ResponseWriter, x *exchange) {
 
 // exchange is one request and its response, and a context between the client's
 // and that of the proxy span. All that a request needs is a part of it, so that
-// it is allocated at once.
+// it is allocated at once: as 1,152 bytes, of which 1,144 are in use and 8 are the
+// collector's. With one word more it would be 1,280.
 type exchange struct {
 	context.Context // the client's, with what came in headers; nil without a route
 
@@ -141,11 +142,10 @@ type exchange struct {
 	cut      bool             // whether its connection or stream was cut
 	admitted bool             // counted by work
 
-	place assignment // zero until a replica took the request
-
-	// See rescue.go.
+	rescued  bool                   // see rescue.go: all is done, by a rescue or by finish; not to be read while one may begin
 	rescuing atomic.Pointer[rescue] // if there is one; &settled: the handler has returned, and there will be none
-	rescued  bool                   // all is done, by that or by finish; not to be read while one may begin
+
+	place assignment // zero until a replica took the request
 }
 
 // Value implements [context.Context].
@@ -178,7 +178,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 		HTTPRequest: x.r,
 		At:          x.arrived,
 	})
-	x.resp.prepare(ctx, w, r, x.request.ID, x.route.prefix)
+	x.resp.prepare(ctx, w, r, x)
 	x.resp.upgrade = up
 	if up == nil && r.ProtoMajor == 1 {
 		x.resp.heads = x.conn
@@ -224,7 +224,7 @@ func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *ht
 		}
 		return err
 	}
-	x.call.room.Context, x.place, x.call.x, x.call.r = routed, a, x, r
+	x.call.room.Context, x.place, x.call.x = routed, a, x
 	if r.ProtoMajor == 1 && resp.upgrade == nil && x.conn != nil {
 		return p.here(ctx, x)
 	}

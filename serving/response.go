@@ -41,26 +41,25 @@ func (p phase) String() string {
 // for another protocol: see upgrade.go. It has no Unwrap, which would let a
 // handler write past the lock.
 type response struct {
-	ctx       context.Context     // with the proxy span; nil without a route
-	conn      http.ResponseWriter // the connection's; guarded by mu once the handler runs
-	requestID string
-	heads     *connection   // which puts the request id into the head; nil: it is to be among the headers
-	request   *http.Request // as the app sees it
-	prefix    string        // of the app's route
-	body      *requestBody  // nil if there is none
-	upgrade   *upgrade      // nil if the request asks for none
-	watched   watched
-	stalled   atomic.Bool // its client is held to account for it
+	ctx     context.Context     // with the proxy span; nil without a route
+	conn    http.ResponseWriter // the connection's; guarded by mu once the handler runs
+	x       *exchange           // whose part it is: its request id and route are read
+	heads   *connection         // which puts the request id into the head; nil: it is to be among the headers
+	request *http.Request       // as the app sees it
+	body    *requestBody        // nil if there is none
+	upgrade *upgrade            // nil if the request asks for none
+	watched watched
+	stalled atomic.Bool // its client is held to account for it
 
 	mu      sync.Mutex
+	phase   phase
+	informs bool        // a 1xx has put headers on conn
+	events  bool        // it is a stream of server-sent events,
+	line    bool        // of which the last line is whole
 	header  http.Header // the handler's own map, copied to conn as it begins
 	status  int         // what the handler has told the client; 0 while open
 	left    int64       // bytes of a declared Content-Length to come; -1: unknown
 	cause   error       // why the response was lost
-	phase   phase
-	informs bool // a 1xx has put headers on conn
-	events  bool // it is a stream of server-sent events,
-	line    bool // of which the last line is whole
 }
 
 var (
@@ -69,10 +68,9 @@ var (
 	_ io.StringWriter = (*response)(nil)
 )
 
-// prepare makes p the response to r, a request as the app below prefix sees it.
-func (p *response) prepare(ctx context.Context, w http.ResponseWriter, r *http.Request, requestID, prefix string) {
-	p.ctx, p.conn, p.request, p.prefix = ctx, w, r, prefix
-	p.requestID = requestID
+// prepare makes p the response of x, to r as the app sees it.
+func (p *response) prepare(ctx context.Context, w http.ResponseWriter, r *http.Request, x *exchange) {
+	p.ctx, p.conn, p.request, p.x = ctx, w, r, x
 	p.left = -1
 	p.body = newRequestBody(r, &p.watched)
 }
@@ -279,7 +277,7 @@ func (p *response) beginLocked(status int) {
 	}
 	p.conn.WriteHeader(status) // panics on nonsense, and then nothing has begun
 	if p.heads != nil {
-		p.heads.identify(p.requestID)
+		p.heads.identify(p.x.request.ID)
 	}
 	p.phase, p.status, p.events = begun, status, isEventStream(p.header)
 	switch {
@@ -299,10 +297,10 @@ func (p *response) copyLocked(status int) {
 	maps.Copy(h, p.header)
 	delete(h, headerRequestID) // it is not the handler's to say
 	if p.heads == nil {
-		h[headerRequestID] = []string{p.requestID}
+		h[headerRequestID] = []string{p.x.request.ID}
 	}
-	if p.prefix != "/" && status >= 300 && status <= 399 {
-		if to, ok := rebase(h.Get("Location"), p.prefix, p.request.URL.Path); ok {
+	if prefix := p.x.route.prefix; prefix != "/" && status >= 300 && status <= 399 {
+		if to, ok := rebase(h.Get("Location"), prefix, p.request.URL.Path); ok {
 			h.Set("Location", to)
 		}
 	}
@@ -459,7 +457,7 @@ func (p *response) reply(status int, text string, retryAfter string) {
 	if retryAfter != "" {
 		h.Set("Retry-After", retryAfter)
 	}
-	writeText(p.conn, status, p.requestID, text)
+	writeText(p.conn, status, p.x.request.ID, text)
 }
 
 // abandon prepares the connection for the return from a request whose handler

@@ -15,9 +15,10 @@ import (
 
 // prepared is a response that is the handler's.
 func prepared(ctx context.Context, w http.ResponseWriter, r *http.Request, requestID, prefix string) *response {
-	p := new(response)
-	p.prepare(ctx, w, r, requestID, prefix)
-	return p
+	x := &exchange{route: &route{prefix: prefix}}
+	x.request.ID = requestID
+	x.resp.prepare(ctx, w, r, x)
+	return &x.resp
 }
 
 // stuckStream is a stream of HTTP/2 whose writes wait for a deadline to pass, or to

@@ -106,7 +106,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		WebSocket: p.upgrade.webSocket,
 		Status:    p.status,
 		Header:    headerRequestID,
-		Value:     p.requestID,
+		Value:     p.x.request.ID,
 		Buffered:  bytes.Clone(buffered),
 		Pace:      pace{&p.watched},
 	})
