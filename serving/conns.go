@@ -220,7 +220,7 @@ func (c *connection) Read(b []byte) (int, error) {
 	if err == nil {
 		return n, nil
 	}
-	if !errors.Is(err, os.ErrDeadlineExceeded) { // which is also how net/http ends a read of its own
+	if !c.isLate(err) { // which is also how net/http ends a read of its own
 		c.broken.Store(true)
 	}
 	c.failed()

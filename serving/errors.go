@@ -177,6 +177,8 @@ func isAbort(err error) bool { return errors.Is(err, http.ErrAbortHandler) }
 // errors they are.
 func spanError(err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, ErrRequestTimeout), errors.Is(err, ErrClientDeadline):
 		return context.DeadlineExceeded
 	case errors.Is(err, ErrClientGone):

@@ -301,7 +301,7 @@ func (p *proxy) conclude(resp *response, x *exchange) (status int, cut bool) {
 	if s := resp.socket(); s != nil {
 		return resp.socketStatus(s, err), err != nil
 	}
-	status = resp.told()
+	status = resp.status // without the lock, as nobody writes
 	switch {
 	case err == nil:
 		return status, false

@@ -58,14 +58,15 @@ type router struct {
 	deployment string
 	draw       func(n int) int // uniform in [0, n); rand.IntN but in tests
 
+	// What each request changes comes first: it is in one line of the caches.
 	mu        sync.Mutex
-	maxQueued int // -1: no limit
-	members   []*member
-	free      []*member // those with a slot left, in no order
-	waiting   list.List // of *waiter, first come first; empty while free is not
 	arrivals  uint64    // requests so far
 	ongoing   int       // those that have a slot, of whatever member
+	maxQueued int       // -1: no limit
+	free      []*member // those with a slot left, in no order
+	waiting   list.List // of *waiter, first come first; empty while free is not
 	down      error     // why there will be no replica; nil while there may be
+	members   []*member
 	few       []*member // of pickLocked, which makes it anew
 }
 

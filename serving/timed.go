@@ -101,6 +101,11 @@ func (t *timed) tooLate() error {
 	return late
 }
 
+// isLate tells whether a read was ended by a deadline.
+func (t *timed) isLate(err error) bool {
+	return err == error(t.late.Load()) || errors.Is(err, os.ErrDeadlineExceeded) //nolint:errorlint // which mostly is the very same
+}
+
 // goesOn tells of a read that was ended whether that was too early.
 func (t *timed) goesOn() bool {
 	t.mu.Lock()
