@@ -12,11 +12,15 @@ import (
 
 // attributes gathers what is set on a span: see span.begin and span.attributes.
 type attributes struct {
-	span   *span
-	shared [3]*ended.Attributes // those of the request, and of the shape at the start and at the end
-	bytes  int                  // the heap of shared that is there for few spans
-	all    ended.Attributes
-	odd    bool // some text is not valid UTF-8
+	span *span
+	like *ended.Like
+	id   *ended.Attributes // of the request
+	task uint64            // as ended.Light has it
+	// bytes is the heap of these that is there for few spans.
+	bytes int
+	all   ended.Attributes // its own
+	odd   bool             // some text is not valid UTF-8
+	whole bool             // as ended.Light has it
 	naming
 }
 
@@ -63,11 +67,11 @@ func (a *attributes) call(r *Request) {
 	id := r.identity()
 	a.odd = a.odd || id.odd
 	a.bytes += id.bytes
-	if a.shared[0] = &id.stamp; a.serve.ray() { // in every mode, serve.request_id says the same
-		a.shared[0] = &id.all
+	if a.id = &id.stamp; a.serve.ray() { // in every mode, serve.request_id says the same
+		a.id = &id.all
 	}
 	if r.Component != nil {
-		a.all = r.Component.appendTask(a.all, r.ownTask())
+		a.task = r.ownTask()
 	}
 }
 
@@ -78,17 +82,21 @@ func (a *attributes) inside(c *Component) {
 	}
 }
 
-// like adds what all spans of a shape begin with. One that is new may soon be held by
+// shape adds what all spans of a shape begin with. One that is new may soon be held by
 // this span alone.
-func (a *attributes) like(s *spanShape, isNew bool) {
-	a.shared[1], a.odd = &s.start, a.odd || s.odd
+func (a *attributes) shape(s *spanShape, isNew bool) {
+	a.like, a.odd = &s.Like, a.odd || s.odd
 	if isNew {
 		a.bytes += s.bytes()
 	}
 }
 
-// endLike adds what they end with.
-func (a *attributes) endLike(s *spanShape) { a.shared[2] = &s.end }
+// endShape adds what they end with.
+func (a *attributes) endShape(s *spanShape) {
+	if a.whole = true; !a.span.beside {
+		a.like = &ended.Like{End: s.End} // the rest is with the SDK's span
+	}
+}
 
 // owner adds what is called.
 func (a *attributes) owner(deployment, app string) {

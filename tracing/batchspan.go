@@ -37,17 +37,17 @@ func (p *Provider) StartBatch(members []context.Context, s BatchStart) (context.
 	if p.tracer != nil {
 		first, links = batchLinks(members)
 	}
-	ctx, span := p.start(context.WithoutCancel(members[first]), nil, semconv.SpanBatch, trace.SpanKindInternal, taskBytes+p.naming.room(290, 320), 0, links...)
+	ctx, span := p.start(context.WithoutCancel(members[first]), nil, p.families.batch, trace.SpanKindInternal, p.naming.room(290, 320), 0, links...)
 	if span == nil {
 		return ctx, BatchSpan{}
 	}
 	req := RequestFromContext(ctx)
-	name, attrs := span.insideReplica(req, semconv.SpanBatch, s.Name)
+	attrs := span.insideReplica(req, p.families.batch, s.Name)
 	if req != nil {
 		attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, req.ModelID)
 	}
 	attrs.number(semconv.ServeBatchSize, len(members))
-	attrs.begin(name)
+	attrs.begin()
 	return ctx, BatchSpan{span: span}
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/servetrace/servetrace/internal/ended"
 )
 
 // sink is a processor that drops every span: what is measured is this package
@@ -95,5 +97,43 @@ func TestAllocationsWithoutSpans(t *testing.T) {
 		if got > tc.most {
 			t.Errorf("%s: %v allocations, want at most %v", tc.name, got, tc.most)
 		}
+	}
+}
+
+// BenchmarkChain is the spans of one request to three deployments, with their ends.
+func BenchmarkChain(b *testing.B) {
+	p, err := NewProvider(DefaultConfig(), ended.Only{SpanProcessor: sink{}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	proxy := p.NewProxy()
+	var replicas [3]*Component
+	names := [3]string{"Entry", "Embed", "Rank"}
+	for i, n := range names {
+		replicas[i] = p.NewReplica("default", n)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		first := &Request{ID: "1c7e9d3b-0c6a-54e2-f97a-6f1d0a52c7b8", App: "default", Deployment: "Entry", Route: "/", Component: proxy}
+		ctx, ps := p.StartProxy(context.Background(), ProxyStart{Request: first, Method: "GET", RoutePath: "/", HTTPRequest: asked})
+		var ends [3]ReplicaSpan
+		outer := first
+		for i, c := range replicas {
+			protocol := HTTP
+			if i > 0 {
+				protocol = Handle
+			}
+			var rt RouterSpan
+			ctx, rt = p.StartRouter(ctx, RouterStart{App: "default", Deployment: names[i], Protocol: protocol})
+			r := &Request{App: "default", Deployment: names[i], Component: c}
+			r.Continue(outer)
+			ctx, ends[i] = p.StartReplica(ctx, ReplicaStart{Request: r, Method: "GET", Protocol: protocol})
+			rt.End(RouterResult{})
+			outer = r
+		}
+		for i := range ends {
+			ends[len(ends)-1-i].End(ReplicaResult{StatusCode: 200})
+		}
+		ps.End(ProxyResult{StatusCode: 200})
 	}
 }

@@ -2,10 +2,12 @@ package tracing
 
 import (
 	"context"
+	"unsafe"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/semconv"
 )
 
@@ -22,13 +24,13 @@ type ModelLoadSpan struct {
 // and begins a trace of its own. The returned context is what the model is to
 // be loaded with.
 func (p *Provider) StartModelLoad(ctx context.Context, modelID string) (context.Context, ModelLoadSpan) {
-	ctx, span := p.start(ctx, nil, semconv.SpanModelLoad, trace.SpanKindInternal, taskBytes+p.naming.room(290, 320), 0)
+	ctx, span := p.start(ctx, nil, p.families.modelLoad, trace.SpanKindInternal, p.naming.room(290, 320), 0)
 	if span == nil {
 		return ctx, ModelLoadSpan{}
 	}
-	name, attrs := span.insideReplica(RequestFromContext(ctx), semconv.SpanModelLoad, modelID)
+	attrs := span.insideReplica(RequestFromContext(ctx), p.families.modelLoad, modelID)
 	attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, modelID)
-	attrs.begin(name)
+	attrs.begin()
 	return ctx, ModelLoadSpan{span: span}
 }
 
@@ -43,17 +45,22 @@ func (s ModelLoadSpan) End(err error) { endInternal(s.span, err) }
 // insideReplica names the span of work that a request causes inside a replica, and
 // gathers what the families of such work share. Outside of a request, where req is
 // nil, the name lacks the deployment.
-func (s *span) insideReplica(req *Request, family, last string) (name string, a attributes) {
-	name, a = family+" "+last, s.begin()
+func (s *span) insideReplica(req *Request, family *ended.Like, last string) attributes {
+	name, a := family.Name+" "+last, s.begin()
 	if req != nil {
-		name = family + " " + req.Deployment + " " + last
+		name = family.Name + " " + req.Deployment + " " + last
 		a.call(req)
 		a.inside(req.Component)
 		a.owner(req.Deployment, req.App)
 		a.replica(req.Component)
 	}
 	a.text(semconv.ResourceName, name)
-	return name, a
+	a.like = family.Named(name)
+	a.bytes += int(unsafe.Sizeof(*a.like))
+	if req != nil && req.Component != nil {
+		a.like.Task = req.Component.task
+	}
+	return a
 }
 
 // endInternal ends a span of kind INTERNAL.

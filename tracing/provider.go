@@ -27,7 +27,8 @@ type Provider struct {
 	tracer     trace.Tracer             // of what the SDK does for our spans; nil when off
 	sampler    sdktrace.Sampler
 	origin     ended.Origin // of our spans
-	pipeline   *pipeline    // nil when off
+	families   families
+	pipeline   *pipeline // nil when off
 	propagator propagation.TextMapPropagator
 	w3c        bool // it is readsW3C
 	jobID      string
@@ -87,6 +88,7 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 	p.decision, p.known = cfg.decision()
 	p.heavy = !p.roomy || observed()
 	p.readConstants()
+	p.families = newFamilies(&p.origin)
 	return p, nil
 }
 

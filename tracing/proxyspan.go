@@ -124,15 +124,15 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 	if p.tracer == nil {
 		return ctx, ProxySpan{}
 	}
-	family := semconv.SpanProxyHTTP
+	family := p.families.proxyHTTP
 	switch s.Protocol {
 	case WebSocket:
-		family = semconv.SpanProxyWebSocket
+		family = p.families.proxyWebSocket
 	case GRPC:
-		family = semconv.SpanProxyGRPC
+		family = p.families.proxyGRPC
 	}
 	r := s.Request
-	room := taskBytes + p.naming.room(70, 330) + 2*len(s.RoutePath)
+	room := p.naming.room(76, 330) + 2*len(s.RoutePath)
 	ctx, span := p.start(ctx, &r.within, family, trace.SpanKindServer, room, s.At)
 	if span == nil {
 		return ctx, ProxySpan{}
@@ -148,17 +148,17 @@ func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Contex
 	shape, isNew := p.shape(r.Component, &kind, drawProxy)
 	attrs := span.begin()
 	attrs.call(r)
-	attrs.like(shape, isNew)
+	attrs.shape(shape, isNew)
 	if s.Protocol.overHTTP() {
 		attrs.serveText(semconv.RequestRoutePath, semconv.ServeRequestRoutePath, s.RoutePath)
 	}
 	attrs.edge(ctx, s)
-	attrs.begin(shape.name)
+	attrs.begin()
 	return ctx, ProxySpan{span: span, shape: shape, method: s.Method}
 }
 
 func drawProxy(a, end *attributes, k spanKind, _ *Component) string {
-	name := k.family + " " + k.deployment + " " + k.method
+	name := k.family.Name + " " + k.deployment + " " + k.method
 	if k.protocol.overHTTP() {
 		name += " " + k.route
 	}
@@ -208,7 +208,7 @@ func (s ProxySpan) End(r ProxyResult) {
 }
 
 func (s ProxySpan) endAttributes(attrs *attributes, r ProxyResult, failed bool, kind string) {
-	attrs.endLike(s.shape)
+	attrs.endShape(s.shape)
 	if protocol := s.shape.protocol; protocol == GRPC {
 		attrs.rpcStatus(r.GRPCCode)
 		if failed && attrs.rpc.stable() {

@@ -61,11 +61,11 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 		return ctx, ReplicaSpan{}
 	}
 	r := s.Request
-	room := taskBytes + p.naming.room(0, 40)
+	room := p.naming.room(0, 40)
 	if s.Protocol.overHTTP() {
 		room += p.naming.room(50, 70)
 	}
-	ctx, span := p.start(ctx, &r.within, semconv.SpanReplica, trace.SpanKindServer, room, s.At)
+	ctx, span := p.start(ctx, &r.within, p.families.replica, trace.SpanKindServer, room, s.At)
 	if span == nil {
 		return ctx, ReplicaSpan{}
 	}
@@ -73,15 +73,15 @@ func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Co
 		s.CallMethod = semconv.DefaultCallMethod
 	}
 	kind := spanKind{
-		family: semconv.SpanReplica, deployment: r.Deployment, app: r.App, method: s.CallMethod, route: r.Route,
+		family: p.families.replica, deployment: r.Deployment, app: r.App, method: s.CallMethod, route: r.Route,
 		modelID: r.ModelID, protocol: s.Protocol, streaming: s.Streaming,
 	}
 	kind.by(r)
 	shape, isNew := p.shape(r.Component, &kind, drawReplica)
 	attrs := span.begin()
 	attrs.call(r)
-	attrs.like(shape, isNew)
-	attrs.begin(shape.name)
+	attrs.shape(shape, isNew)
+	attrs.begin()
 	return ctx, ReplicaSpan{span: span, shape: shape, method: s.Method}
 }
 
@@ -125,7 +125,7 @@ func (s ReplicaSpan) End(r ReplicaResult) {
 
 func (s ReplicaSpan) endAttributes(attrs *attributes, r ReplicaResult, kind string) {
 	protocol := s.shape.protocol
-	attrs.endLike(s.shape)
+	attrs.endShape(s.shape)
 	if protocol.overHTTP() {
 		attrs.httpMethod(protocol, s.method)
 		if protocol == HTTP && r.StatusCode != 0 {

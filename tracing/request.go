@@ -2,11 +2,9 @@ package tracing
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"unsafe"
 
@@ -25,24 +23,21 @@ const (
 	replicaIDLength = 8 // characters, not bytes
 )
 
-// taskBytes is the length of serve.task_id as an attribute.
-const taskBytes = 8 + len(semconv.ServeTaskID) + 2*(taskOwnBytes+actorOwnBytes+jobIDBytes)
-
 // Component is a proxy or a replica: whoever handles calls. What it shows never
 // changes. It is safe for concurrent use.
 type Component struct {
 	app, deployment string
 	uniqueID        string // empty for a proxy
 	actorID         string
-	replicaID       string           // with app and deployment; empty for a proxy
-	task            ended.Attributes // a task id, with its own digits to be filled in
-	shapes          spanShapes       // of spans inside of it
+	replicaID       string          // with app and deployment; empty for a proxy
+	task            *ended.Template // of serve.task_id
+	shapes          spanShapes      // of spans inside of it
 }
 
 // newComponent gives one with an actor id.
 func (p *Provider) newComponent() *Component {
 	c := &Component{actorID: drawHex(actorOwnBytes) + p.jobID}
-	c.task = slices.Clip(c.task.Text(semconv.ServeTaskID, strings.Repeat("0", 2*taskOwnBytes)+c.actorID))
+	c.task = ended.NewTemplate(semconv.ServeTaskID, c.actorID)
 	return c
 }
 
@@ -76,22 +71,7 @@ func (c *Component) ActorID() string { return c.actorID }
 
 // NewTask draws a task id in Ray's form: 48 lower-case hexadecimal digits, of
 // which the last 32 are the actor id.
-func (c *Component) NewTask() string { return c.taskID(rand.Uint64()) }
-
-// taskID is the task id with own.
-func (c *Component) taskID(own uint64) string {
-	id := c.appendTask(nil, own)
-	return string(id[len(id)-2*taskOwnBytes-len(c.actorID):])
-}
-
-// appendTask adds serve.task_id.
-func (c *Component) appendTask(to ended.Attributes, own uint64) ended.Attributes {
-	var raw [taskOwnBytes]byte
-	binary.NativeEndian.PutUint64(raw[:], own)
-	to = append(to, c.task...)
-	hex.Encode(to[len(to)-2*taskOwnBytes-len(c.actorID):], raw[:])
-	return to
-}
+func (c *Component) NewTask() string { return c.task.Text(rand.Uint64()) }
 
 // Request is the identity of one call in one component. A proxy makes one for
 // the request, the replica that handles it makes another with the same ID.
@@ -167,7 +147,7 @@ func (r *Request) TaskID() string {
 	if r.Component == nil {
 		return ""
 	}
-	return r.Component.taskID(r.ownTask())
+	return r.Component.task.Text(r.ownTask())
 }
 
 // attributes returns what every recording span of this call is stamped with, for
@@ -178,7 +158,7 @@ func (r *Request) attributes() []attribute.KeyValue {
 	}
 	all := slices.Clip(r.identity().stamp)
 	if c := r.Component; c != nil {
-		all = c.appendTask(all, r.ownTask())
+		all = c.task.AppendTo(all, r.ownTask())
 	}
 	list := all.List()
 	if c := r.Component; c != nil && c.replicaID != "" {

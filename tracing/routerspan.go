@@ -73,8 +73,8 @@ func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Cont
 	if p.tracer == nil {
 		return ctx, RouterSpan{}
 	}
-	room := taskBytes + 34 + p.naming.room(0, 40)
-	ctx, span := p.start(ctx, s.Within, semconv.SpanRouter, trace.SpanKindServer, room, 0)
+	room := 34 + p.naming.room(0, 40)
+	ctx, span := p.start(ctx, s.Within, p.families.router, trace.SpanKindServer, room, 0)
 	if span == nil {
 		return ctx, RouterSpan{}
 	}
@@ -83,7 +83,7 @@ func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Cont
 	}
 	attrs := span.begin()
 	kind := spanKind{
-		family: semconv.SpanRouter, deployment: s.Deployment, app: s.App, method: s.CallMethod,
+		family: p.families.router, deployment: s.Deployment, app: s.App, method: s.CallMethod,
 		modelID: s.ModelID, protocol: s.Protocol, streaming: s.Streaming,
 	}
 	var in *Component
@@ -95,8 +95,8 @@ func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Cont
 		attrs.text(semconv.RequestID, "")
 	}
 	shape, isNew := p.shape(in, &kind, drawRouter)
-	attrs.like(shape, isNew)
-	attrs.begin(shape.name)
+	attrs.shape(shape, isNew)
+	attrs.begin()
 	return ctx, RouterSpan{span: span, shape: shape}
 }
 
@@ -131,7 +131,7 @@ func (k spanKind) called(a *attributes) (name string) {
 	a.serveText(semconv.Route, semconv.ServeRoute, k.route)
 	a.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, k.modelID)
 	a.serveFlag(semconv.IsStreaming, semconv.ServeIsStreaming, k.streaming || k.protocol.overHTTP())
-	return k.family + " " + k.deployment + " " + k.method
+	return k.family.Name + " " + k.deployment + " " + k.method
 }
 
 // Recording says whether the span records; for work that only a recorded span
@@ -155,7 +155,7 @@ func (s RouterSpan) End(r RouterResult) {
 	}
 	attrs := s.span.attributes()
 	if r.Outcome != RouterRefused {
-		attrs.endLike(s.shape)
+		attrs.endShape(s.shape)
 		attrs.decimal(semconv.ServeQueueWaitMS, milliseconds(r.QueueWait))
 	}
 	if failed {

@@ -63,22 +63,24 @@ func (s *span) begin() attributes {
 	return attributes{span: s, naming: s.provider.naming, all: s.empty()}
 }
 
-// begin names the span, and puts on it what was gathered. With limits that ours may
+// begin puts on the span what was gathered, and its name. With limits that ours may
 // pass, or with attributes of a processor that ours may have to replace, the order
 // in which all are set counts.
-func (a *attributes) begin(name string) {
+func (a *attributes) begin() {
 	s := a.span
 	if len(s.provider.pipeline.starts) == 0 && s.beside && s.ReadWriteSpan == nil {
 		// Nobody else has got to the span at all.
-		s.is.Name, s.first = name, uint32(len(a.all))
+		s.first = uint32(len(a.all))
 		a.keep()
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setNameLocked(name)
 	if s.beside && len(s.theirsLocked()) > 0 {
 		s.beside = false
+	}
+	if s.ReadWriteSpan != nil || !s.beside {
+		s.setNameLocked(a.like.Name)
 	}
 	s.first = uint32(len(a.all))
 	a.setLocked()
@@ -88,7 +90,9 @@ func (a *attributes) begin(name string) {
 // keeps everybody else from the span.
 func (s *span) attributes() attributes {
 	s.mu.Lock()
-	return attributes{span: s, naming: s.provider.naming, shared: s.is.Shared, all: s.is.Attributes, odd: s.odd}
+	return attributes{
+		span: s, naming: s.provider.naming, like: s.is.Like, id: s.is.Call, task: s.is.Task, all: s.is.Attributes, odd: s.odd,
+	}
 }
 
 // set puts what was gathered in a on the span it is for.
@@ -111,7 +115,7 @@ func (a *attributes) setLocked() {
 	switch {
 	case s.over.Load():
 	case !s.beside:
-		set := ended.Light{Shared: a.shared, Attributes: a.all}
+		set := ended.Light{Like: a.like, Call: a.id, Task: a.task, Attributes: a.all, Whole: a.whole}
 		s.heavyLocked().SetAttributes(set.List()...)
 	default:
 		a.keep()
@@ -120,8 +124,9 @@ func (a *attributes) setLocked() {
 
 func (a *attributes) keep() {
 	s := a.span
-	s.is.Shared, s.is.Attributes, s.odd = a.shared, a.all, a.odd
-	s.is.Bytes += a.bytes
+	s.is.Like, s.is.Call, s.is.Task, s.is.Whole = a.like, a.id, a.task, a.whole
+	s.is.Attributes, s.odd = a.all, a.odd
+	s.is.Bytes += uint32(a.bytes)
 }
 
 // listLocked gives our attributes and those that others have set meanwhile, up to
@@ -149,12 +154,13 @@ func (s *span) listLocked() (all []attribute.KeyValue, dropped int) {
 
 // fromEndLocked tells whether that attribute of is.List was set at the end.
 func (s *span) fromEndLocked(i int) bool {
-	start := ended.Light{Shared: s.is.Shared}
-	start.Shared[2] = nil
-	n := len(start.List())
-	start.Shared[2] = s.is.Shared[2]
-	m := len(start.List())
-	return i >= n && (i < m || i >= m+len(s.is.Attributes[:s.first].List()))
+	start := s.is
+	start.Attributes = start.Attributes[:s.first]
+	all := len(start.List())
+	start.Whole = false
+	shared := ended.Light{Like: &ended.Like{Start: start.Like.Start}, Call: start.Call}
+	n := len(shared.List())
+	return i >= all || i >= n && i < n+all-len(start.List())
 }
 
 // theirsLocked are the attributes that the SDK's span has.
@@ -200,9 +206,8 @@ func (s *span) completeLocked() {
 		s.is.More = s.moreLocked()
 	}
 	if cap(s.is.Attributes) > int(s.room) {
-		s.is.Bytes += cap(s.is.Attributes) // they have outgrown it
+		s.is.Bytes += uint32(cap(s.is.Attributes)) // they have outgrown it
 	}
-	s.is.ChildSpanCount = s.children.Load()
 	s.ReadWriteSpan = nil
 	s.over.Store(true)
 }
@@ -212,7 +217,8 @@ func (s *span) moreLocked() *ended.More {
 	more := &ended.More{Description: s.is.More.Get().Description}
 	if inner := s.ReadWriteSpan; inner != nil {
 		inner.End(trace.WithTimestamp(time.Unix(0, s.is.End))) // from here on nobody changes it; it has no processors to call
-		s.is.Name, s.is.Code, more.Description = inner.Name(), narrow(inner.Status().Code), inner.Status().Description
+		s.nameLocked(inner.Name())
+		s.is.Code, more.Description = narrow(inner.Status().Code), inner.Status().Description
 		more.Events, more.DroppedEventCount = inner.Events(), inner.DroppedEvents()
 		more.Links, more.DroppedLinkCount = inner.Links(), inner.DroppedLinks()
 		more.DroppedAttributeCount = inner.DroppedAttributes()
@@ -221,7 +227,8 @@ func (s *span) moreLocked() *ended.More {
 		all, dropped := s.listLocked()
 		more.Attributes = all
 		more.DroppedAttributeCount += dropped
-		s.is.Shared, s.is.Attributes = [3]*ended.Attributes{}, nil
+		bare := ended.Like{Origin: s.is.Like.Origin}
+		s.is.Like, s.is.Call, s.is.Task, s.is.Whole, s.is.Attributes = bare.Named(s.is.Like.Name), nil, 0, false, nil
 	}
 	return more
 }
@@ -257,15 +264,15 @@ func (s *span) SpanKind() trace.SpanKind { return trace.SpanKind(s.is.Kind) }
 func (s *span) StartTime() time.Time { return time.Unix(0, s.is.Start) }
 
 // Resource implements [sdktrace.ReadOnlySpan].
-func (s *span) Resource() *resource.Resource { return s.is.Origin.Resource }
+func (s *span) Resource() *resource.Resource { return s.provider.origin.Resource }
 
 // InstrumentationScope implements [sdktrace.ReadOnlySpan].
-func (s *span) InstrumentationScope() instrumentation.Scope { return s.is.Origin.Scope }
+func (s *span) InstrumentationScope() instrumentation.Scope { return s.provider.origin.Scope }
 
 // InstrumentationLibrary implements [sdktrace.ReadOnlySpan].
 //
 //nolint:staticcheck // the interface has it
-func (s *span) InstrumentationLibrary() instrumentation.Library { return s.is.Origin.Scope }
+func (s *span) InstrumentationLibrary() instrumentation.Library { return s.provider.origin.Scope }
 
 // TracerProvider implements [trace.Span]: spans that user code makes by it are to
 // reach the pipeline as well.

@@ -103,7 +103,7 @@ func TestSharedAttributes(t *testing.T) {
 			cfg := DefaultConfig()
 			cfg.Semconv = mode
 			seen := 0
-			p, err := NewProvider(cfg, ender{on: func(s sdktrace.ReadOnlySpan) {
+			p, err := NewProvider(cfg, ended.Only{SpanProcessor: ender{on: func(s sdktrace.ReadOnlySpan) {
 				seen++
 				if diff := cmp.Diff(encoded(methods{s}), encoded(s)); diff != "" {
 					t.Errorf("%s: %q as bytes (-by its methods +itself):\n%s", mode, s.Name(), diff)
@@ -111,7 +111,7 @@ func TestSharedAttributes(t *testing.T) {
 				if inside := asMap(s.Attributes())["serve.request_id"]; inside != id && s.SpanKind() == trace.SpanKindServer {
 					t.Errorf("%s: %q is of request %q, want %q", mode, s.Name(), inside, id)
 				}
-			}})
+			}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -233,6 +233,8 @@ func TestSpanConcurrentSafe(t *testing.T) {
 		group.Go(func() {
 			for range 100 {
 				found.SetAttributes(attribute.Int("n", i))
+				found.SetName(fmt.Sprint("name ", i))
+				_, _ = found.SpanKind(), found.Resource()
 				_ = found.Attributes()
 				_ = found.DroppedAttributes()
 			}
@@ -243,6 +245,30 @@ func TestSpanConcurrentSafe(t *testing.T) {
 	group.Wait()
 	if n := len(r.spans()); n != 1 {
 		t.Errorf("%d spans, want 1", n)
+	}
+}
+
+// A name that user code gives is that of one span, and of none that is like it.
+func TestNameOfOneSpan(t *testing.T) {
+	r := newRecorder(t)
+	for i := range 3 {
+		_, found, ours := r.inReplica(t)
+		if i == 1 {
+			found.SetName("odd \xff")
+		}
+		if i == 2 {
+			defer found.SetName("too late")
+		}
+		ours.End(ReplicaResult{StatusCode: 200})
+	}
+	for i, s := range r.spans() {
+		want := "replica_handle_request D __call__"
+		if i == 1 {
+			want = "odd \xff"
+		}
+		if s.Name != want || s.Attributes["http.route"] != "/" || s.Attributes["deployment"] != "D" {
+			t.Errorf("span %d is %q with %v, want %q", i, s.Name, s.Attributes, want)
+		}
 	}
 }
 

@@ -45,7 +45,7 @@ func newPair(tb testing.TB, ctx context.Context, onStart func(sdktrace.ReadWrite
 	}
 	// The SDK's tracer is the same as that behind ours: what is compared is what
 	// ours does by itself.
-	ctx, ours := p.start(ctx, nil, "family", trace.SpanKindServer, 432, 0)
+	ctx, ours := p.start(ctx, nil, ended.Like{Origin: &p.origin}.Named("family"), trace.SpanKindServer, 432, 0)
 	result := sdktrace.SamplingResult{Decision: sdktrace.RecordAndSample, Tracestate: ours.SpanContext().TraceState()}
 	parent := trace.ContextWithSpanContext(context.Background(), ours.Parent())
 	same, inner := p.tracer.Start(decided{parent, ours.SpanContext(), result}, "family",
@@ -53,7 +53,7 @@ func newPair(tb testing.TB, ctx context.Context, onStart func(sdktrace.ReadWrite
 	sdk := inner.(sdktrace.ReadWriteSpan)
 	onStart(sdk)
 	return pair{ours: ours, sdk: sdk, children: func() {
-		p.start(ctx, nil, "child", trace.SpanKindInternal, 432, 0)
+		p.start(ctx, nil, ended.Like{Origin: &p.origin}.Named("child"), trace.SpanKindInternal, 432, 0)
 		p.tracer.Start(same, "child")
 	}}
 }
@@ -291,6 +291,9 @@ func TestEndedIsWhatTheMethodsSay(t *testing.T) {
 		all.Attributes = append(p.ours.Ended().List(), all.Attributes...)
 		is := reflect.ValueOf(all)
 		for _, f := range reflect.VisibleFields(is.Type()) {
+			if f.Name == "ChildSpanCount" {
+				continue // which is not for who reads the fields
+			}
 			method := map[string]string{
 				"DroppedAttributeCount": "DroppedAttributes", "DroppedEventCount": "DroppedEvents", "DroppedLinkCount": "DroppedLinks",
 			}[f.Name]

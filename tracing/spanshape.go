@@ -7,27 +7,42 @@ import (
 	"unsafe"
 
 	"github.com/servetrace/servetrace/internal/ended"
+	"github.com/servetrace/servetrace/semconv"
 )
 
 // spanShape is what spans have in common that are started alike in one component:
 // the name, and most of the attributes.
 type spanShape struct {
+	ended.Like
 	spanKind
 
-	name  string
-	start ended.Attributes
-	end   ended.Attributes // what they end with, unless they end oddly
-	odd   bool             // some text of either is not valid UTF-8
+	odd bool // some text of its attributes is not valid UTF-8
 }
 
 // spanKind is what a shape is made of.
 type spanKind struct {
-	family, deployment, app string
-	method, route, modelID  string
-	rpcMethod               string // full; empty but for gRPC
-	protocol                Protocol
-	streaming               bool
-	naming                  naming
+	family                 *ended.Like // see families
+	deployment, app        string
+	method, route, modelID string
+	rpcMethod              string // full; empty but for gRPC
+	protocol               Protocol
+	streaming              bool
+	naming                 naming
+}
+
+// families are what the spans of a provider have in common before they have a shape:
+// the name of their family, and where they come from.
+type families struct {
+	proxyHTTP, proxyWebSocket, proxyGRPC *ended.Like
+	router, replica, batch, modelLoad    *ended.Like
+}
+
+func newFamilies(o *ended.Origin) families {
+	from := ended.Like{Origin: o}
+	return families{
+		from.Named(semconv.SpanProxyHTTP), from.Named(semconv.SpanProxyWebSocket), from.Named(semconv.SpanProxyGRPC),
+		from.Named(semconv.SpanRouter), from.Named(semconv.SpanReplica), from.Named(semconv.SpanBatch), from.Named(semconv.SpanModelLoad),
+	}
 }
 
 // drawShape adds what spans of a kind begin and end with, inside of c, which may be
@@ -46,7 +61,7 @@ const longestShape = 1 << 10
 
 // bytes is the heap that s takes, and text what of it is longer than that of others.
 func (s *spanShape) bytes() int { return int(unsafe.Sizeof(*s)) + s.text() }
-func (s *spanShape) text() int  { return len(s.name) + cap(s.start) + cap(s.end) }
+func (s *spanShape) text() int  { return len(s.Name) + cap(s.Start) + cap(s.End) }
 
 // shape gives the shape of a kind inside of c, which may be nil.
 func (p *Provider) shape(c *Component, k *spanKind, draw drawShape) (shape *spanShape, isNew bool) {
@@ -59,7 +74,7 @@ func (p *Provider) shape(c *Component, k *spanKind, draw drawShape) (shape *span
 
 // of gives the shape of a kind inside of in, which draw makes where it is not there.
 func (c *spanShapes) of(in *Component, k *spanKind, draw drawShape) (shape *spanShape, isNew bool) {
-	hash := mix(mix(mix(uint64(len(k.family)), k.deployment), k.method), k.route)
+	hash := mix(mix(mix(uint64(len(k.family.Name)), k.deployment), k.method), k.route)
 	set := &c[hash>>32%uint64(len(c))]
 	for i := range set {
 		if s := set[i].Load(); s != nil && s.spanKind == *k {
@@ -69,7 +84,11 @@ func (c *spanShapes) of(in *Component, k *spanKind, draw drawShape) (shape *span
 	start, end := attributes{naming: k.naming}, attributes{naming: k.naming}
 	start.inside(in)
 	name := draw(&start, &end, *k, in)
-	s := &spanShape{spanKind: *k, name: name, start: slices.Clip(start.all), end: slices.Clip(end.all), odd: start.odd || end.odd}
+	s := &spanShape{Like: *k.family.Named(name), spanKind: *k, odd: start.odd || end.odd}
+	s.Start, s.End = slices.Clip(start.all), slices.Clip(end.all)
+	if in != nil {
+		s.Task = in.task
+	}
 	if k.modelID == "" && s.text() <= longestShape { // of models there may be thousands
 		set[1].Store(set[0].Swap(s)) // the older one goes
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/servetrace/servetrace/internal/ended"
 )
 
 // Shapes are right however many there are, which is more than are kept.
@@ -16,23 +18,24 @@ func TestSpanShapesConcurrentSafe(t *testing.T) {
 	draws := []drawShape{drawProxy, drawRouter, drawReplica}
 	check := func(k spanKind) {
 		k.naming = naming
-		draw := draws[len(k.family)%len(draws)]
+		draw := draws[len(k.family.Name)%len(draws)]
 		start, end := attributes{naming: naming}, attributes{naming: naming}
 		start.inside(replica)
 		name := draw(&start, &end, k, replica)
 		got, _ := shapes.of(replica, &k, draw)
-		if got.name != name || got.odd != (start.odd || end.odd) || !bytes.Equal(got.start, start.all) || !bytes.Equal(got.end, end.all) {
+		if got.Name != name || got.odd != (start.odd || end.odd) || !bytes.Equal(got.Start, start.all) || !bytes.Equal(got.End, end.all) {
 			t.Errorf("%+v: name %q, odd %t, attributes %q and %q, want %q, %t, %q and %q",
-				k, got.name, got.odd, got.start, got.end, name, start.odd || end.odd, start.all, end.all)
+				k, got.Name, got.odd, got.Start, got.End, name, start.odd || end.odd, start.all, end.all)
 		}
 	}
+	families := []*ended.Like{{Name: "f"}, {Name: "fa"}, {Name: "fam"}}
 	long := strings.Repeat("m", longestShape)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
 			for i := range 500 {
 				n := fmt.Sprint(i % 300)
-				for _, family := range []string{"f", "fa", "fam"} {
+				for _, family := range families {
 					check(spanKind{family: family, deployment: "D" + n, method: "m", route: "/r", app: "a"})
 					check(spanKind{family: family, deployment: "D", method: n, route: "/r", app: "a"})
 					check(spanKind{family: family, deployment: "D", method: "m", route: "/" + n, app: "a"})
@@ -42,7 +45,7 @@ func TestSpanShapesConcurrentSafe(t *testing.T) {
 					check(spanKind{family: family, deployment: "D", method: "m", streaming: i%2 == 0})
 					check(spanKind{family: family, deployment: "D", method: "odd\xff"})
 				}
-				check(spanKind{family: "f", deployment: "D", method: long, route: n})
+				check(spanKind{family: families[0], deployment: "D", method: long, route: n})
 			}
 		})
 	}
@@ -60,9 +63,10 @@ func TestSpanShapesConcurrentSafe(t *testing.T) {
 func TestSpanShapesOfOnePlace(t *testing.T) {
 	var shapes spanShapes
 	naming := DefaultConfig().newNaming()
+	family := &ended.Like{Name: "f"}
 	of := func(app string) *spanShape {
 		// The place is not by the application.
-		s, _ := shapes.of(nil, &spanKind{family: "f", deployment: "D", method: "m", app: app, naming: naming}, drawReplica)
+		s, _ := shapes.of(nil, &spanKind{family: family, deployment: "D", method: "m", app: app, naming: naming}, drawReplica)
 		return s
 	}
 	a, b := of("a"), of("b")

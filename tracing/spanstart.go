@@ -21,7 +21,7 @@ import (
 // the decision. at is when, by Clock; 0 for now. It goes as the SDK's own does
 // (v1.47), which counts the children of its spans.
 func (p *Provider) start(
-	ctx context.Context, in *Within, family string, kind trace.SpanKind, room int, at time.Duration, links ...trace.Link,
+	ctx context.Context, in *Within, family *ended.Like, kind trace.SpanKind, room int, at time.Duration, links ...trace.Link,
 ) (context.Context, *span) {
 	if p.tracer == nil {
 		return ctx, nil
@@ -44,7 +44,7 @@ func (p *Provider) start(
 		traceID = drawTraceID()
 	}
 	if !inherits {
-		result = p.decide(ctx, parent, sdktrace.SamplingParameters{TraceID: traceID, Name: family, Kind: kind, Links: links})
+		result = p.decide(ctx, parent, sdktrace.SamplingParameters{TraceID: traceID, Name: family.Name, Kind: kind, Links: links})
 	}
 	cfg := trace.SpanContextConfig{
 		TraceID: traceID, SpanID: drawSpanID(), TraceState: result.Tracestate,
@@ -53,7 +53,7 @@ func (p *Provider) start(
 	if result.Decision == sdktrace.Drop {
 		sc := trace.NewSpanContext(cfg)
 		if p.heavy || counts(outer) {
-			p.tracer.Start(decided{ctx, sc, result}, family) // for what the SDK counts
+			p.tracer.Start(decided{ctx, sc, result}, family.Name) // for what the SDK counts
 		}
 		return in.withSpan(ctx, unsampled{provider: p, sc: sc}), nil
 	}
@@ -78,7 +78,7 @@ func (p *Provider) start(
 		started = s.beginLocked(decided{ctx, s.is.SpanContext(), result}, links)
 		s.mu.Unlock()
 	} else if counts(outer) {
-		p.tracer.Start(ctx, family) // does not record, but is counted
+		p.tracer.Start(ctx, family.Name) // does not record, but is counted
 	}
 	if ours {
 		of.addChild()
@@ -102,7 +102,7 @@ func (p *Provider) decide(ctx context.Context, parent trace.SpanContext, about s
 
 // startUnder is what start comes to for most spans: of is one of ours and decides,
 // and the SDK has no part in it.
-func (p *Provider) startUnder(ctx context.Context, in *Within, of *span, family string, kind trace.SpanKind, room int, at time.Duration) (context.Context, *span) {
+func (p *Provider) startUnder(ctx context.Context, in *Within, of *span, family *ended.Like, kind trace.SpanKind, room int, at time.Duration) (context.Context, *span) {
 	s := p.newSpan(family, kind, room)
 	s.startAfter(of, at)
 	s.is.TraceID, s.is.SpanID, s.is.ParentID = of.is.TraceID, drawSpanID(), of.is.SpanID
@@ -113,11 +113,11 @@ func (p *Provider) startUnder(ctx context.Context, in *Within, of *span, family 
 }
 
 // newSpan gives a span that has what does not depend on its parent.
-func (p *Provider) newSpan(family string, kind trace.SpanKind, room int) *span {
+func (p *Provider) newSpan(family *ended.Like, kind trace.SpanKind, room int) *span {
 	s := newSpan(room)
 	s.provider, s.beside = p, p.roomy
 	// One by one: a literal of them all would be copied, with what it leaves empty.
-	s.is.Name, s.is.Kind, s.is.Origin = family, uint8(kind), &p.origin
+	s.is.Like, s.is.Kind = family, uint8(kind)
 	return s
 }
 
@@ -137,20 +137,22 @@ func (n naming) room(ray, stable int) (bytes int) {
 // piece, of one of the collector's sizes.
 func newSpan(room int) *span {
 	switch {
+	case room <= 40:
+		return spanBefore[[40]byte]()
+	case room <= 56:
+		return spanBefore[[56]byte]()
 	case room <= 72:
 		return spanBefore[[72]byte]()
 	case room <= 104:
 		return spanBefore[[104]byte]()
-	case room <= 136:
-		return spanBefore[[136]byte]()
 	case room <= 168:
 		return spanBefore[[168]byte]()
-	case room <= 264:
-		return spanBefore[[264]byte]()
-	case room <= 480:
-		return spanBefore[[480]byte]()
+	case room <= 296:
+		return spanBefore[[296]byte]()
+	case room <= 520:
+		return spanBefore[[520]byte]()
 	}
-	return spanBefore[[928]byte]()
+	return spanBefore[[968]byte]()
 }
 
 // spanBefore gives a span before a room, which is an array of bytes.
@@ -161,7 +163,7 @@ func spanBefore[Room any]() *span {
 		behind Room
 	})
 	s.room = uint16(unsafe.Sizeof(s.behind))
-	s.is.Bytes = int(unsafe.Sizeof(*s))
+	s.is.Bytes = uint32(unsafe.Sizeof(*s))
 	return &s.span
 }
 
@@ -180,7 +182,7 @@ func counts(outer trace.Span) bool {
 // beginLocked starts the SDK's span in ctx, and gives the context of that. Name
 // and status are those that s has now.
 func (s *span) beginLocked(ctx decided, links []trace.Link) context.Context {
-	started, inner := s.provider.tracer.Start(ctx, s.is.Name,
+	started, inner := s.provider.tracer.Start(ctx, s.is.Like.Name,
 		trace.WithSpanKind(s.SpanKind()), trace.WithTimestamp(s.StartTime()), trace.WithLinks(links...))
 	status := s.is.Status()
 	inner.SetStatus(status.Code, status.Description)

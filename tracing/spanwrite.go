@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"time"
+	"unsafe"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -77,7 +78,15 @@ func (s *span) setNameLocked(name string) {
 	case s.ReadWriteSpan != nil:
 		s.ReadWriteSpan.SetName(name)
 	default:
-		s.is.Name = name
+		s.nameLocked(name)
+	}
+}
+
+// nameLocked makes it the name in is.
+func (s *span) nameLocked(name string) {
+	if s.is.Like.Name != name {
+		s.is.Like = s.is.Like.Named(name)
+		s.is.Bytes += uint32(unsafe.Sizeof(*s.is.Like))
 	}
 }
 
@@ -117,7 +126,7 @@ func (s *span) Name() string {
 	if s.ReadWriteSpan != nil {
 		return s.ReadWriteSpan.Name()
 	}
-	return s.is.Name
+	return s.is.Like.Name
 }
 
 // Status implements [sdktrace.ReadOnlySpan].
@@ -203,8 +212,5 @@ func (s *span) DroppedLinks() int {
 
 // ChildSpanCount implements [sdktrace.ReadOnlySpan].
 func (s *span) ChildSpanCount() int {
-	if s.over.Load() {
-		return int(s.is.ChildSpanCount)
-	}
 	return int(s.children.Load())
 }

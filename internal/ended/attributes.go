@@ -2,8 +2,10 @@ package ended
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"math"
 	"math/bits"
+	"strings"
 	"unique"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -89,6 +91,43 @@ func (a Attributes) head(head byte, n int) Attributes {
 func sizeField(n int) int { return 1 + sizeVarint(uint64(n)) + n }
 
 func sizeVarint(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
+
+// Template is an attribute of spans that are alike: a text of which some hexadecimal
+// digits are the span's. It never changes.
+type Template struct {
+	all    Attributes
+	digits int // where they begin
+}
+
+// NewTemplate gives one whose text is so many digits, of a number of 64 bits, and rest.
+func NewTemplate(key, rest string) *Template {
+	t := &Template{all: Attributes(nil).Text(key, strings.Repeat("0", templateDigits)+rest)}
+	t.digits = len(t.all) - len(rest) - templateDigits
+	return t
+}
+
+const templateDigits = 16
+
+// AppendTo appends the attribute with a span's number in its place.
+func (t *Template) AppendTo(to Attributes, number uint64) Attributes {
+	var raw [templateDigits / 2]byte
+	binary.NativeEndian.PutUint64(raw[:], number)
+	to = append(to, t.all...)
+	hex.Encode(to[len(to)-len(t.all)+t.digits:], raw[:])
+	return to
+}
+
+// Text is the text with a span's number in its place.
+func (t *Template) Text(number uint64) string {
+	return string(t.AppendTo(nil, number)[t.digits:])
+}
+
+func (t *Template) size() int {
+	if t == nil {
+		return 0
+	}
+	return len(t.all)
+}
 
 // List gives what was added, in its order. Each text is by itself, so that who
 // keeps one does not keep them all.

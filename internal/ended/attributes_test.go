@@ -2,6 +2,7 @@ package ended
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"strings"
 	"testing"
@@ -63,5 +64,54 @@ func shown(kvs []attribute.KeyValue) (all []any) {
 func TestNoAttributes(t *testing.T) {
 	if got := Attributes(nil).List(); got != nil {
 		t.Errorf("none are %v", got)
+	}
+}
+
+func TestTemplate(t *testing.T) {
+	for _, rest := range []string{"", "0a0b", strings.Repeat("f", 200)} {
+		tmpl := NewTemplate("task", rest)
+		for range 2 { // it is as before
+			number := binary.NativeEndian.Uint64([]byte{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef})
+			want := Attributes(nil).Int("before", 1).Text("task", "0123456789abcdef"+rest)
+			if got := tmpl.AppendTo(Attributes(nil).Int("before", 1), number); !bytes.Equal(got, want) {
+				t.Errorf("attributes %q, want %q", got, want)
+			}
+			if got, want := tmpl.Text(number), "0123456789abcdef"+rest; got != want {
+				t.Errorf("text %q, want %q", got, want)
+			}
+			if got := tmpl.AppendTo(nil, 0); !bytes.Equal(got, Attributes(nil).Text("task", strings.Repeat("0", 16)+rest)) {
+				t.Errorf("attributes of zero are %q", got)
+			}
+		}
+	}
+}
+
+// A light span's attributes come in their order, and are as long as it says.
+func TestLightAppendTo(t *testing.T) {
+	call := Attributes(nil).Text("call", "r1")
+	for bits := range 1 << 5 {
+		l := Light{Like: &Like{End: Attributes(nil).Bool("end", true)}}
+		var want Attributes
+		if bits&1 != 0 {
+			l.Call, want = &call, append(want, call...)
+		}
+		if bits&2 != 0 {
+			l.Like.Start = Attributes(nil).Int("start", 2)
+			want = append(want, l.Like.Start...)
+		}
+		if l.Whole = bits&4 != 0; l.Whole {
+			want = append(want, l.Like.End...)
+		}
+		if l.Task = 7; bits&8 != 0 {
+			l.Like.Task = NewTemplate("task", "00")
+			want = l.Like.Task.AppendTo(want, 7)
+		}
+		if bits&16 != 0 {
+			l.Attributes = Attributes(nil).Double("own", 1.5)
+			want = append(want, l.Attributes...)
+		}
+		if got := l.AppendTo(nil); !bytes.Equal(got, want) || l.Size() != len(want) {
+			t.Errorf("%05b: %q of %d bytes, want %q of %d", bits, got, l.Size(), want, len(want))
+		}
 	}
 }

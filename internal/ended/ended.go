@@ -3,8 +3,8 @@
 // package nor how it keeps them.
 //
 //  1. A Holder, which is a span to everybody else, fills its Light, and adds its
-//     attributes to it in OTLP's bytes, as they are set. Those that many spans have
-//     are not copied.
+//     attributes to it in OTLP's bytes, as they are set. What many spans have is in
+//     a Like, and not copied.
 //  2. It ends. If others have written on it, its Light has a Span then.
 //  3. The processors are given the Holder. Who knows of this package reads the
 //     Light where it lies; everybody else calls the methods.
@@ -14,6 +14,7 @@ package ended
 
 import (
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -46,7 +47,7 @@ type Span struct {
 }
 
 // Light is what most spans of package tracing are when they end: all of a Span,
-// but for what they have not. It is less than half of one: it is allocated for each
+// but for what they have not. It is a third of one: it is allocated for each
 // span, and the encoder reads it on another processor, a cache line at a time.
 type Light struct {
 	TraceID  trace.TraceID
@@ -54,26 +55,46 @@ type Light struct {
 	ParentID trace.SpanID // zero for a root
 	// Start and End are Unix times, in nanoseconds.
 	Start, End int64
-	Name       string
-	Origin     *Origin
-	// State is the trace's; nil where it is empty.
-	State *trace.TraceState
-	// Outer is the parent, where that differs from the span by more than its id.
-	Outer *trace.SpanContext
-	// Shared are attributes that other spans have as well, which come first; an
-	// entry may be nil. What one points to never changes.
-	Shared [3]*Attributes
+	Like       *Like
+	// Call is the attributes that all spans of a call have, which come first; may be
+	// nil. They never change.
+	Call *Attributes
+	// Task is what is the call's own in the attribute of Like's template.
+	Task uint64
 	// Attributes are the span's own. They come before those of More.
 	Attributes Attributes
 	// More has what others have added; nil where nobody has.
 	More *More
+	// State is the trace's; nil where it is empty.
+	State *trace.TraceState
+	// Outer is the parent, where that differs from the span by more than its id.
+	Outer *trace.SpanContext
 	// Bytes is the heap that the holder takes itself, with its Attributes, and with
-	// those that it shares with few.
-	Bytes          int
-	ChildSpanCount int32
-	Flags          trace.TraceFlags
-	Kind           uint8 // a trace.SpanKind
-	Code           uint8 // a codes.Code: the status but for its description
+	// what it shares with few.
+	Bytes uint32
+	Flags trace.TraceFlags
+	Kind  uint8 // a trace.SpanKind
+	Code  uint8 // a codes.Code: the status but for its description
+	Whole bool  // it has the attributes of Like.End
+}
+
+// Like is what spans that are alike have in common. It never changes.
+type Like struct {
+	Origin *Origin
+	Name   string
+	// Start and End are attributes, which come after those of the call. End has those
+	// of spans that came to a usual end.
+	Start, End Attributes
+	// Task is an attribute that comes after these; nil for none.
+	Task *Template
+	// Odd: the name is not valid UTF-8.
+	Odd bool
+}
+
+// Named gives what spans have in common that are like those of l, under another name.
+func (l Like) Named(name string) *Like {
+	l.Name, l.Odd = name, !utf8.ValidString(name)
+	return &l
 }
 
 // Origin is what the spans of a provider have in common.
@@ -102,14 +123,33 @@ func (m *More) Get() *More {
 }
 
 // List gives the attributes that are not those of More.
-func (l *Light) List() []attribute.KeyValue {
-	var list []attribute.KeyValue
-	for _, shared := range l.Shared {
-		if shared != nil {
-			list = append(list, shared.List()...)
-		}
+func (l *Light) List() []attribute.KeyValue { return l.AppendTo(nil).List() }
+
+// Size is the length of what AppendTo appends.
+func (l *Light) Size() int {
+	n := len(l.Like.Start) + l.Like.Task.size() + len(l.Attributes)
+	if l.Call != nil {
+		n += len(*l.Call)
 	}
-	return append(list, l.Attributes.List()...)
+	if l.Whole {
+		n += len(l.Like.End)
+	}
+	return n
+}
+
+// AppendTo appends the attributes that are not those of More.
+func (l *Light) AppendTo(to Attributes) Attributes {
+	if l.Call != nil {
+		to = append(to, *l.Call...)
+	}
+	to = append(to, l.Like.Start...)
+	if l.Whole {
+		to = append(to, l.Like.End...)
+	}
+	if l.Like.Task != nil {
+		to = l.Like.Task.AppendTo(to, l.Task)
+	}
+	return append(to, l.Attributes...)
 }
 
 // SpanContext is the span's.
@@ -139,11 +179,12 @@ func (l *Light) Status() sdktrace.Status {
 	return sdktrace.Status{Code: codes.Code(l.Code), Description: l.More.Get().Description}
 }
 
-// Fill makes f what l is, but for the attributes of [Light.List].
+// Fill makes f what l is, but for the attributes of [Light.List] and the number of its
+// children, which OTLP has no place for.
 func (l *Light) Fill(f *Span) {
-	f.Name, f.SpanContext, f.Parent, f.SpanKind = l.Name, l.SpanContext(), l.Parent(), trace.SpanKind(l.Kind)
-	f.StartTime, f.EndTime, f.Status, f.ChildSpanCount = time.Unix(0, l.Start), time.Unix(0, l.End), l.Status(), int(l.ChildSpanCount)
-	f.Resource, f.InstrumentationScope = l.Origin.Resource, l.Origin.Scope
+	f.Name, f.SpanContext, f.Parent, f.SpanKind = l.Like.Name, l.SpanContext(), l.Parent(), trace.SpanKind(l.Kind)
+	f.StartTime, f.EndTime, f.Status = time.Unix(0, l.Start), time.Unix(0, l.End), l.Status()
+	f.Resource, f.InstrumentationScope = l.Like.Origin.Resource, l.Like.Origin.Scope
 	more := l.More.Get()
 	f.Attributes, f.Events, f.Links = more.Attributes, more.Events, more.Links
 	f.DroppedAttributeCount, f.DroppedEventCount, f.DroppedLinkCount = more.DroppedAttributeCount, more.DroppedEventCount, more.DroppedLinkCount

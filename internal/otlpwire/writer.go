@@ -79,8 +79,9 @@ func (w *Writer) Content(num int, b []byte) {
 	w.head(num, len(b))
 }
 
-// Fields writes fields that are already encoded.
-func (w *Writer) Fields(b []byte) { copy(w.take(len(b)), b) }
+// Fields gives the place of fields of n bytes, for the caller to fill before the next
+// write.
+func (w *Writer) Fields(n int) []byte { return w.take(n) }
 
 // Space writes a bytes or string field of n bytes and gives the place of its
 // content, for the caller to fill before the next write.

@@ -65,7 +65,7 @@ func (e *Encoder) Append(s sdktrace.ReadOnlySpan) int {
 	case l == nil:
 		return e.appendForeign(s)
 	case isPlain(l):
-		g := e.lightGroup(l.Origin)
+		g := e.lightGroup(l.Like.Origin)
 		return e.appended(g, appendPlain(g.open(), l))
 	default:
 		l.Fill(&e.filled)

@@ -55,7 +55,7 @@ func lightGist(l *ended.Light) (g Gist, ok bool) {
 	if !l.Flags.IsSampled() {
 		return Gist{}, false
 	}
-	n := l.Bytes + len(l.Name)
+	n := int(l.Bytes) + len(l.Like.Name)
 	if l.State != nil {
 		n += heapOfTraceState(*l.State)
 	}

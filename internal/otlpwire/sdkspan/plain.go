@@ -3,7 +3,6 @@ package sdkspan
 import (
 	"encoding/binary"
 	"slices"
-	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -16,7 +15,7 @@ import (
 // isPlain tells whether l has nothing but what most spans have, so that it can be
 // encoded by appendPlain.
 func isPlain(l *ended.Light) bool {
-	return l.More == nil && l.State == nil && l.Start > 0 && l.End > 0 && utf8.ValidString(l.Name)
+	return l.More == nil && l.State == nil && l.Start > 0 && l.End > 0 && !l.Like.Odd
 }
 
 // Heads of fields, of one byte each.
@@ -37,23 +36,19 @@ const (
 // place and its length, so that it is written forwards, and once.
 func appendPlain(dst []byte, l *ended.Light) []byte {
 	kind, status, remote := kind(trace.SpanKind(l.Kind)), statusCode(codes.Code(l.Code)), l.Outer != nil && l.Outer.IsRemote()
-	n := (2 + len(l.TraceID)) + (2 + len(l.SpanID)) + 2*(1+8) + len(l.Attributes) + 2 + (2 + 4)
+	n := (2 + len(l.TraceID)) + (2 + len(l.SpanID)) + 2*(1+8) + l.Size() + 2 + (2 + 4)
 	if l.ParentID.IsValid() {
 		n += 2 + len(l.ParentID)
 	}
-	if l.Name != "" {
-		n += sizeField(len(l.Name))
+	name := l.Like.Name
+	if name != "" {
+		n += sizeField(len(name))
 	}
 	if kind != 0 {
 		n += 2
 	}
 	if status != 0 {
 		n += 2
-	}
-	for _, shared := range l.Shared {
-		if shared != nil {
-			n += len(*shared)
-		}
 	}
 	dst = slices.Grow(dst, n+1+binary.MaxVarintLen32)
 	dst = binary.AppendUvarint(append(dst, headSpan), uint64(n))
@@ -62,20 +57,15 @@ func appendPlain(dst []byte, l *ended.Light) []byte {
 	if l.ParentID.IsValid() {
 		dst = append(append(dst, headParentID, byte(len(l.ParentID))), l.ParentID[:]...)
 	}
-	if l.Name != "" {
-		dst = append(binary.AppendUvarint(append(dst, headName), uint64(len(l.Name))), l.Name...)
+	if name != "" {
+		dst = append(binary.AppendUvarint(append(dst, headName), uint64(len(name))), name...)
 	}
 	if kind != 0 {
 		dst = append(dst, headKind, byte(kind))
 	}
 	dst = binary.LittleEndian.AppendUint64(append(dst, headStart), uint64(l.Start))
 	dst = binary.LittleEndian.AppendUint64(append(dst, headEnd), uint64(l.End))
-	for _, shared := range l.Shared {
-		if shared != nil {
-			dst = append(dst, *shared...)
-		}
-	}
-	dst = append(dst, l.Attributes...)
+	dst = l.AppendTo(dst)
 	if status == 0 {
 		dst = append(dst, headStatus, 0)
 	} else {

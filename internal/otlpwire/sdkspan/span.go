@@ -32,12 +32,7 @@ func appendSpan(w *otlpwire.Writer, f *ended.Span, l *ended.Light) {
 	w.Uint(field.SpanDroppedAttributes, count(f.DroppedAttributeCount))
 	w.KeyValues(field.SpanAttributes, f.Attributes)
 	if l != nil {
-		w.Fields(l.Attributes)
-		for i := len(l.Shared) - 1; i >= 0; i-- {
-			if shared := l.Shared[i]; shared != nil {
-				w.Fields(*shared)
-			}
-		}
+		l.AppendTo(w.Fields(l.Size())[:0])
 	}
 	w.Fixed64(field.SpanEnd, unixNano(f.EndTime))
 	w.Fixed64(field.SpanStart, unixNano(f.StartTime))
