@@ -32,10 +32,32 @@ func TestMedian(t *testing.T) {
 	}
 }
 
+func TestMiddle(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{
+		{[]float64{3}, 3},
+		{[]float64{5, 1}, 3},
+		{[]float64{9, 1, 4}, 4},
+		{[]float64{1, 100, 2, 3}, 2.5},
+		{[]float64{500, 2, 3, 7, -50}, 4},
+		{[]float64{10, 9, 8, 7, 6, 5, 4, 3, 2, 1000}, 6.5},
+	} {
+		given := slices.Clone(c.values)
+		if got := Summarize(given).Middle; got != c.want {
+			t.Errorf("the middle of %v = %v, want %v", c.values, got, c.want)
+		}
+		if !slices.Equal(given, c.values) {
+			t.Errorf("middle changed %v to %v", c.values, given)
+		}
+	}
+}
+
 func TestSummarize(t *testing.T) {
 	// One repeat that went wrong moves neither the median nor the MAD by much.
 	got := Summarize([]float64{10, 12, 11, 500, 9})
-	if diff := cmp.Diff(Summary{Median: 11, Min: 9, Max: 500, MAD: 1, N: 5}, got); diff != "" {
+	if diff := cmp.Diff(Summary{Median: 11, Middle: 11, Min: 9, Max: 500, MAD: 1, N: 5}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	if diff := cmp.Diff(Summary{}, Summarize(nil)); diff != "" {

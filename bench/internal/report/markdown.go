@@ -21,7 +21,7 @@ func Markdown(w io.Writer, r *suite.Results) {
 	_, _ = fmt.Fprintf(w, "%s, %d processors (%s), %d MiB, %s, %s. Took %s; %d repeats were thrown away because others used more than %.2f cores.\n\n",
 		r.Began.Format("2006-01-02 15:04 MST"), m.CPUs, orUnknown(m.Model), m.Memory>>20, orUnknown(m.Kernel), orUnknown(m.Go),
 		r.Took.Round(time.Second), r.Discarded, r.ForeignLimit)
-	_, _ = fmt.Fprintf(w, "Figures are medians of the repeats, in brackets the lowest and the highest. A ratio is computed in each repeat by itself.\n\n")
+	_, _ = fmt.Fprintf(w, "Figures are medians of the repeats, those of claims the mean of the middle half of them, in brackets the lowest and the highest. A ratio is computed in each repeat by itself.\n\n")
 	writeClaims(w, r.Claims)
 	for _, p := range sweepsOf(r) {
 		_, _ = fmt.Fprintf(w, "![%s](%s)\n\n", p.title, plotFile(p.title, 0))
@@ -51,7 +51,7 @@ func writeClaims(w io.Writer, claims []suite.ClaimResult) {
 			return "≤ " + number(v) + c.Unit
 		}
 		_, _ = fmt.Fprintf(w, "| %s | %s: %s | %s | %s | %s%s (%s–%s) | %s |\n", c.Name, c.Suite, c.Shape, limit(c.Target), limit(c.Stretch),
-			number(c.Value.Median), c.Unit, number(c.Value.Min), number(c.Value.Max), c.Verdict())
+			number(c.Value.Middle), c.Unit, number(c.Value.Min), number(c.Value.Max), c.Verdict())
 	}
 	_, _ = fmt.Fprintln(w)
 }

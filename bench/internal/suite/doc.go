@@ -11,7 +11,7 @@
 //     used the machine. If so the repeat is thrown away and made again; past a
 //     bound there is no result at all, but a *measure.BusyError.
 //  4. A claim that is a ratio of rows is computed in each round by itself, and
-//     the median of the rounds is what counts, with the rounds as its spread.
+//     the middle of the rounds is what counts, with the rounds as its spread.
 //
 // What a case does is its own matter: most start this program again as a child
 // (Env.Child), so that each begins with a fresh heap.

@@ -111,12 +111,12 @@ const (
 	Missed    Verdict = "missed"
 )
 
-// Verdict holds the median against target and stretch.
+// Verdict holds the middle of the rounds against target and stretch.
 func (c ClaimResult) Verdict() Verdict {
 	switch {
-	case c.Value.Median <= c.Stretch && c.Stretch != 0:
+	case c.Value.Middle <= c.Stretch && c.Stretch != 0:
 		return Stretched
-	case c.Value.Median <= c.Target:
+	case c.Value.Middle <= c.Target:
 		return Met
 	}
 	return Missed

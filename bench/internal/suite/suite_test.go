@@ -73,7 +73,7 @@ func TestClaimIsOfRounds(t *testing.T) {
 		t.Fatalf("%d claims, want 1", len(results.Claims))
 	}
 	got := results.Claims[0]
-	if want := (measure.Summary{Median: 0.5, Min: 0.5, Max: 2, N: 3}); got.Value != want {
+	if want := (measure.Summary{Median: 0.5, Middle: 0.5, Min: 0.5, Max: 2, N: 3}); got.Value != want {
 		t.Errorf("got %+v, want %+v", got.Value, want)
 	}
 	if got.Verdict() != Stretched {
@@ -89,7 +89,7 @@ func TestVerdict(t *testing.T) {
 		{0.6, 0.4, 0.4, Stretched}, {0.6, 0.4, 0.41, Met}, {0.6, 0.4, 0.6, Met}, {0.6, 0.4, 0.61, Missed},
 		{0, 0, 0, Met}, {0, 0, 1, Missed}, {0.6, 0, 0.1, Met},
 	} {
-		r := ClaimResult{Target: c.target, Stretch: c.stretch, Value: measure.Summary{Median: c.value}}
+		r := ClaimResult{Target: c.target, Stretch: c.stretch, Value: measure.Summary{Middle: c.value}}
 		if got := r.Verdict(); got != c.want {
 			t.Errorf("%v against %v and %v: %q, want %q", c.value, c.target, c.stretch, got, c.want)
 		}
