@@ -89,8 +89,8 @@ func TestAllocationsWithoutSpans(t *testing.T) {
 		// And the inbound span context, in its span and its context.
 		{"off, inbound", Off(), inbound("01"), 6},
 		{"unsampled, inbound", sunk(t, 1), inbound("00"), 6},
-		// And the decision: the SDK's span and its context, and ours.
-		{"unsampled, root", sunk(t, 0), http.Header{}, 8},
+		// And the decision.
+		{"unsampled, root", sunk(t, 0), http.Header{}, 5},
 	} {
 		proxy, replica := tc.provider.NewProxy(), tc.provider.NewReplica("default", "HelloWorld")
 		got := testing.AllocsPerRun(200, func() { threeSpans(tc.provider, proxy, replica, tc.header) })

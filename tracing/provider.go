@@ -28,6 +28,7 @@ type Provider struct {
 	sampler    sdktrace.Sampler
 	origin     ended.Origin // of our spans
 	families   families
+	unrecorded unrecorded
 	pipeline   *pipeline // nil when off
 	propagator propagation.TextMapPropagator
 	w3c        bool // it is readsW3C
@@ -71,6 +72,7 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 	if cfg.DisabledBy != "" || len(processors) == 0 {
 		return p, nil
 	}
+	p.unrecorded.provider = p
 	p.pipeline = newPipeline(processors)
 	p.sampler = cfg.newSampler()
 	opts := []sdktrace.TracerProviderOption{sdktrace.WithRawSpanLimits(cfg.Limits), sdktrace.WithResource(newResource(cfg.Resource))}

@@ -278,20 +278,36 @@ func (s *span) InstrumentationLibrary() instrumentation.Library { return s.provi
 // reach the pipeline as well.
 func (s *span) TracerProvider() trace.TracerProvider { return s.provider.sdk }
 
-// unsampled is a span of this package that does not record.
+// unsampled is a span of this package that does not record. Its ids are drawn for the
+// first who asks for them: in most requests nobody does.
 type unsampled struct {
-	noop.Span
+	*unrecorded
 
-	provider *Provider
-	sc       trace.SpanContext
+	ids atomic.Pointer[trace.SpanContext] // nil: not drawn yet; then it is the root of a trace
 }
 
 // SpanContext implements [trace.Span].
-func (s unsampled) SpanContext() trace.SpanContext { return s.sc }
+func (s *unsampled) SpanContext() trace.SpanContext {
+	if sc := s.ids.Load(); sc != nil {
+		return *sc
+	}
+	sc := trace.NewSpanContext(trace.SpanContextConfig{TraceID: drawTraceID(), SpanID: drawSpanID()})
+	if !s.ids.CompareAndSwap(nil, &sc) { // two asked at once: the first one's count
+		return *s.ids.Load()
+	}
+	return sc
+}
+
+// unrecorded is what all unsampled spans of a provider have in common.
+type unrecorded struct {
+	noop.Span
+
+	provider *Provider
+}
 
 // TracerProvider implements [trace.Span], as that of span. A new trace that user
 // code begins by it may well be sampled.
-func (s unsampled) TracerProvider() trace.TracerProvider { return s.provider.sdk }
+func (s *unrecorded) TracerProvider() trace.TracerProvider { return s.provider.sdk }
 
 // context is the span's; zero for a nil span, which does not record.
 func (s *span) context() trace.SpanContext {

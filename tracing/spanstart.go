@@ -12,6 +12,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/servetrace/servetrace/internal/ended"
 )
@@ -26,11 +27,34 @@ func (p *Provider) start(
 	if p.tracer == nil {
 		return ctx, nil
 	}
-	outer := trace.SpanFromContext(ctx)
-	of, ours := outer.(*span)
-	if ours && p.inherits && of.is.Flags.IsSampled() && !p.heavy && len(links) == 0 && !runtimetrace.IsEnabled() {
-		return p.startUnder(ctx, in, of, family, kind, room, at)
+	outer := ctx.Value(spanKey)
+	switch of := outer.(type) {
+	case nil:
+		if p.known && p.decision == sdktrace.Drop && !p.heavy {
+			return in.withSpan(ctx, &unsampled{unrecorded: &p.unrecorded}), nil
+		}
+	case *unsampled:
+		if p.inherits {
+			return ctx, nil
+		}
+	case *span:
+		if p.inherits && of.is.Flags.IsSampled() && !p.heavy && len(links) == 0 && !runtimetrace.IsEnabled() {
+			return p.startUnder(ctx, in, of, family, kind, room, at)
+		}
 	}
+	around, is := outer.(trace.Span)
+	if !is {
+		around = noop.Span{}
+	}
+	return p.startAny(ctx, in, around, family, kind, room, at, links)
+}
+
+// startAny is what start comes to where there is no shorter way. The span of ctx is
+// outer.
+func (p *Provider) startAny(
+	ctx context.Context, in *Within, outer trace.Span, family *ended.Like, kind trace.SpanKind, room int, at time.Duration, links []trace.Link,
+) (context.Context, *span) {
+	of, ours := outer.(*span)
 	parent := outer.SpanContext()
 	inherits := p.inherits && parent.IsValid() && (p.trust || !parent.IsRemote())
 	if inherits && !parent.IsSampled() {
@@ -55,7 +79,9 @@ func (p *Provider) start(
 		if p.heavy || counts(outer) {
 			p.tracer.Start(decided{ctx, sc, result}, family.Name) // for what the SDK counts
 		}
-		return in.withSpan(ctx, unsampled{provider: p, sc: sc}), nil
+		s := &unsampled{unrecorded: &p.unrecorded}
+		s.ids.Store(&sc)
+		return in.withSpan(ctx, s), nil
 	}
 	s := p.newSpan(family, kind, room)
 	if ours {

@@ -3,6 +3,9 @@ package tracing
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"sync"
 	"testing"
 
 	"go.opentelemetry.io/otel/trace"
@@ -44,5 +47,41 @@ func TestWithinIsForOneStart(t *testing.T) {
 	}
 	if c != context.Context(&w) || RequestFromContext(d) != r {
 		t.Errorf("the first router's is %v, the request of the second is %v", c, RequestFromContext(d))
+	}
+}
+
+// The ids of an unsampled span are drawn for who asks first, and are the same for all:
+// in the handler, in what it sends on, and in a context that is left of the request.
+// Who prints the context meanwhile reads nothing that changes.
+func TestUnsampledIDsAreDrawnOnceConcurrentSafe(t *testing.T) {
+	p := sunk(t, 0)
+	r := &Request{ID: "r1", Component: p.NewProxy()}
+	ctx, span := p.StartProxy(t.Context(), ProxyStart{Request: r})
+	ctx, router := p.StartRouter(ctx, RouterStart{})
+	if span.Recording() || router.Recording() || ctx != context.Context(&r.within) {
+		t.Fatalf("recording %t and %t, in %v", span.Recording(), router.Recording(), ctx)
+	}
+	if own, is := r.within.span.(*unsampled); !is || own.ids.Load() != nil {
+		t.Fatalf("%T with ids that nobody has asked for", r.within.span)
+	}
+	var found [8]trace.SpanContext
+	var wg sync.WaitGroup
+	for i := range found {
+		wg.Go(func() {
+			_ = fmt.Sprint(ctx)
+			header := http.Header{}
+			p.Inject(TraceContext(ctx), header)
+			found[i] = trace.SpanContextFromContext(p.Extract(context.Background(), header)).WithRemote(false)
+		})
+	}
+	wg.Wait()
+	own := trace.SpanFromContext(ctx)
+	for _, sc := range found {
+		if !sc.Equal(own.SpanContext()) || !sc.IsValid() || sc.IsSampled() || own.IsRecording() {
+			t.Errorf("found %v, want %v", sc, own.SpanContext())
+		}
+	}
+	if own.TracerProvider() != p.TracerProvider() {
+		t.Error("a span that is made by an unsampled one's provider does not reach the pipeline")
 	}
 }
