@@ -150,21 +150,27 @@ func (c *rpc) end(ctx context.Context, err error) (tracing.ReplicaResult, error)
 	if c.stream.Context().Err() != nil {
 		c.streamEnded() // in case that what was under way has heard of it first
 	}
-	cause := context.Cause(ctx) // not under mu, which it takes
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.phase == lost:
-		err = heavier(err, c.cause)
-	case cause != nil:
-		err = heavier(err, cause)
-	case c.told != nil:
-		err = heavier(err, c.told)
-	}
-	if c.phase != lost {
-		c.phase = ended
+	// Methods of the user's errors may ask the context, which takes mu: so none is
+	// called under it.
+	if why := c.handBack(context.Cause(ctx)); why != nil {
+		err = heavier(err, why)
 	}
 	return tracing.ReplicaResult{Err: rpcFailure(err)}, err
+}
+
+// handBack is the handler's: it has returned. It gives why the call has ended,
+// where that is not for the handler to say; cause is that of its context's end.
+func (c *rpc) handBack(cause error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase == lost {
+		return c.cause
+	}
+	c.phase = ended
+	if cause == nil {
+		return c.told
+	}
+	return cause
 }
 
 // take is the proxy's: the call is to end with cause while the handler may still

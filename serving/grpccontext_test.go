@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
 )
 
 // TestGRPCContextEndsConcurrentSafe has goroutines that a handler leaves behind ask
@@ -66,10 +69,83 @@ func TestGRPCContextEndsConcurrentSafe(t *testing.T) {
 	}
 }
 
+// TestGRPCContextEndsAsked: what a handler has derived from its context, and leaves
+// behind, ends as its call ends well.
+func TestGRPCContextEndsAsked(t *testing.T) {
+	calls, ends := make(chan context.Context, 1), make(chan struct{}, 1)
+	var cancel context.CancelFunc
+	r := startGRPC(t, Config{}, testService{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		ctx, cancel = context.WithTimeout(ctx, time.Hour)
+		context.AfterFunc(ctx, func() { ends <- struct{}{} })
+		calls <- ctx
+		return &pb.SimpleResponse{}, nil
+	}})
+	if err := r.unaryCall(); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, "the end of what is derived", ends)
+	if inner := <-calls; context.Cause(inner) != context.Canceled {
+		t.Errorf("cause of what is derived: %v, want %v", context.Cause(inner), context.Canceled)
+	}
+	cancel()
+}
+
+// TestGRPCContextDeadline: a call has the client's deadline or ours, whichever is
+// sooner.
+func TestGRPCContextDeadline(t *testing.T) {
+	limited, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	theirs, _ := limited.Deadline()
+	for _, test := range []struct {
+		client context.Context
+		ours   time.Duration
+		sooner bool // than the client's
+		has    bool
+	}{
+		{t.Context(), 0, false, false},
+		{t.Context(), time.Minute, true, true},
+		{limited, 0, false, true},
+		{limited, time.Minute, true, true},
+		{limited, 24 * time.Hour, false, true},
+	} {
+		c := &rpc{stream: doneStream{ctx: test.client}}
+		at, has := c.begin(test.ours).Deadline()
+		if has != test.has || has && at.Before(theirs) != test.sooner {
+			t.Errorf("with %v, and %v of ours: %v, %v", test.client, test.ours, at, has)
+		}
+		c.release()
+	}
+}
+
 // TestGRPCContextPrinted: to print the context of a call reads nothing that changes.
 func TestGRPCContextPrinted(t *testing.T) {
 	c := &rpc{full: "/s/m"}
 	if got := fmt.Sprint(context.WithValue((*rpcContext)(c), runningKey{}, 1)); !strings.HasPrefix(got, "gRPC call /s/m.") {
 		t.Errorf("printed as %q", got)
+	}
+}
+
+// askingError is an error of a handler that asks its call's context what it is.
+type askingError struct{ ctx context.Context }
+
+func (e *askingError) Error() string { return "asked" }
+func (e *askingError) Unwrap() error { return context.Cause(e.ctx) }
+
+// GRPCStatus is for package status.
+func (e *askingError) GRPCStatus() *status.Status {
+	if e.ctx.Err() != nil {
+		return status.FromContextError(e.ctx.Err())
+	}
+	return status.New(codes.NotFound, "asked")
+}
+
+// TestGRPCErrorAsksContext: what a handler fails with may ask the context, whose
+// call is just ending.
+func TestGRPCErrorAsksContext(t *testing.T) {
+	r := startGRPC(t, Config{}, testService{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		return nil, &askingError{ctx}
+	}})
+	if got, want := told(r.unaryCall()), "NOT_FOUND: asked"; got != want {
+		t.Errorf("client was told %q, want %q", got, want)
 	}
 }

@@ -171,6 +171,39 @@ func TestGRPCClientGivesUp(t *testing.T) {
 	}
 }
 
+// TestGRPCClientGivesUpUnheeded: a client that leaves does not wait for a handler
+// that has asked its context for nothing, and that one's context has ended.
+func TestGRPCClientGivesUpUnheeded(t *testing.T) {
+	d := newDeaf()
+	r := startGRPC(t, Config{}, d.service())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for name, test := range map[string]struct {
+		call, giveUp func()
+		proxy        string
+		err, cause   error // of the handler's context
+	}{
+		"cancel": {
+			func() { _, _ = r.stub.FullDuplexCall(ctx) }, cancel,
+			"code=CANCELLED ERROR() event(context.Canceled True)", context.Canceled, ErrClientGone,
+		},
+		"deadline": {
+			func() { r.raw().open("/grpc.testing.TestService/FullDuplexCall", "grpc-timeout", "300m") }, func() {},
+			"code=DEADLINE_EXCEEDED ERROR() event(context.DeadlineExceeded True)", context.DeadlineExceeded, ErrClientDeadline,
+		},
+	} {
+		test.call()
+		handler := receive(t, "the handler", d.entered)
+		test.giveUp()
+		r.spans.has(t, "proxy_grpc_request "+test.proxy)
+		if err, cause := handler.Err(), context.Cause(handler); err != test.err || cause != test.cause {
+			t.Errorf("%s: the handler's context: %v, %v, want %v, %v", name, err, cause, test.err, test.cause)
+		}
+	}
+	close(d.release)
+	r.slotsFree()
+}
+
 // proxyEvent is the event of a proxy's digest, as the replica has it.
 func proxyEvent(digest string) string {
 	at := len(digest) - 1
@@ -311,14 +344,28 @@ func TestGRPCShutdownLeaves(t *testing.T) {
 	if err := r.server.Shutdown(ctx); err == nil || err.Error() != r.wantShutdown {
 		t.Errorf("Shutdown: %v, want %q", err, r.wantShutdown)
 	}
-	if got := status.Code(receive(t, "the answer", answer)); got != codes.Unavailable {
-		t.Errorf("client was told %v, want Unavailable", got)
+	if got, want := told(receive(t, "the answer", answer)), "UNAVAILABLE: This node is being drained."; got != want {
+		t.Errorf("client was told %q, want %q", got, want)
 	}
-	if handler.Err() == nil {
-		t.Error("the handler's context goes on")
+	if cause := context.Cause(handler); !sameError(cause, ErrShuttingDown) {
+		t.Errorf("cause of the handler's context: %v, want ErrShuttingDown", cause)
 	}
 	close(d.release)
 	r.slotsFree()
+}
+
+// TestGRPCShutdownCutsLater: a call that was let in before the end, and comes to
+// its app after that, has a context that has ended.
+func TestGRPCShutdownCutsLater(t *testing.T) {
+	var calls rpcCalls
+	calls.cutOff(ErrShuttingDown)
+	c := &rpc{stream: doneStream{ctx: t.Context()}}
+	handlers := c.begin(0)
+	defer c.release()
+	calls.add(c)
+	if cause := context.Cause(handlers); !sameError(cause, ErrShuttingDown) {
+		t.Errorf("cause of its context: %v, want ErrShuttingDown", cause)
+	}
 }
 
 // has waits for a span with the digest.
@@ -375,7 +422,7 @@ func TestGRPCReplicaStopped(t *testing.T) {
 	r := startGRPC(t, Config{}, d.service(), WithGracefulShutdown(time.Millisecond, time.Millisecond))
 	answer := make(chan error, 1)
 	go func() { answer <- r.unaryCall() }()
-	receive(t, "the handler", d.entered)
+	handler := receive(t, "the handler", d.entered)
 	set := r.front().proxy.only.sets[0]
 	set.mu.Lock()
 	running := set.replicas[0]
@@ -383,6 +430,9 @@ func TestGRPCReplicaStopped(t *testing.T) {
 	set.condemn(running, io.ErrUnexpectedEOF)
 	if got, want := told(receive(t, "the answer", answer)), "UNAVAILABLE: The replica was stopped."; got != want {
 		t.Errorf("client was told %q, want %q", got, want)
+	}
+	if cause := context.Cause(handler); !sameError(cause, ErrReplicaStopped) {
+		t.Errorf("cause of the handler's context: %v, want ErrReplicaStopped", cause)
 	}
 	r.spans.has(t, "proxy_grpc_request code=UNAVAILABLE ERROR(replica was stopped) event(*serving.causeError True)")
 	close(d.release)
