@@ -123,7 +123,8 @@ func TestGRPCClientGivesUp(t *testing.T) {
 	}{
 		"deadline": {
 			func(*grpcRig, func()) {},
-			func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 10*soon) },
+			// An eighth of it is what the request may take to arrive, see isClientDeadline.
+			func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 50*soon) },
 			"code=DEADLINE_EXCEEDED ERROR() event(context.DeadlineExceeded True)",
 			ErrClientDeadline,
 		},
