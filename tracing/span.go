@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -38,8 +39,9 @@ type span struct {
 
 	provider *Provider
 	epoch    int64 // the time of day, for its trace, when Clock was 0: see time
+	// children is how many spans were started under it, and below zero once it has
+	// ended: from there on neither that nor what is below changes.
 	children atomic.Int32
-	over     atomic.Bool // it has ended: nothing below changes any more
 
 	mu     sync.Mutex
 	first  uint32 // bytes of its own attributes, which were set at the start
@@ -113,7 +115,7 @@ func (a *attributes) end(code codes.Code, at int64) {
 func (a *attributes) setLocked() {
 	s := a.span
 	switch {
-	case s.over.Load():
+	case s.over():
 	case !s.beside:
 		set := ended.Light{Like: a.like, Call: a.id, Task: a.task, Attributes: a.all, Whole: a.whole}
 		s.heavyLocked().SetAttributes(set.List()...)
@@ -190,7 +192,7 @@ func (s *span) endAt(at int64) {
 
 // endLocked ends the span unless it has ended, unlocks it, and tells of it.
 func (s *span) endLocked(end int64) {
-	if s.over.Load() {
+	if s.over() {
 		s.mu.Unlock()
 		return
 	}
@@ -209,7 +211,7 @@ func (s *span) completeLocked() {
 		s.is.Bytes += uint32(cap(s.is.Attributes)) // they have outgrown it
 	}
 	s.ReadWriteSpan = nil
-	s.over.Store(true)
+	s.children.Or(math.MinInt32) // it has ended
 }
 
 // moreLocked ends the SDK's span, and gives what is has none of itself.
@@ -235,7 +237,7 @@ func (s *span) moreLocked() *ended.More {
 
 // Ended implements [ended.Holder].
 func (s *span) Ended() *ended.Light {
-	if !s.over.Load() {
+	if !s.over() {
 		return nil
 	}
 	return &s.is
@@ -244,10 +246,13 @@ func (s *span) Ended() *ended.Light {
 // addChild counts a span that has been started under s. The SDK counts for spans
 // of its own type only.
 func (s *span) addChild() {
-	if !s.over.Load() {
-		s.children.Add(1)
+	for n := s.children.Load(); n >= 0 && n < math.MaxInt32 && !s.children.CompareAndSwap(n, n+1); {
+		n = s.children.Load()
 	}
 }
+
+// over tells whether it has ended.
+func (s *span) over() bool { return s.children.Load() < 0 }
 
 // What never changes.
 

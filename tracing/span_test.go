@@ -314,6 +314,29 @@ func TestChildSpanCount(t *testing.T) {
 	}
 }
 
+// A child counts if it starts before the end: processors read a number that stands.
+func TestChildSpanCountConcurrentSafe(t *testing.T) {
+	p := sunk(t, 1)
+	for range 3000 {
+		_, s := p.start(t.Context(), nil, p.families.router, trace.SpanKindInternal, 0, 0)
+		var group sync.WaitGroup
+		group.Go(func() {
+			for s.IsRecording() {
+				s.addChild()
+			}
+		})
+		for s.ChildSpanCount() == 0 {
+			runtime.Gosched()
+		}
+		s.End()
+		n := s.ChildSpanCount()
+		group.Wait()
+		if got := s.ChildSpanCount(); got != n || n <= 0 {
+			t.Fatalf("%d children, and %d at the end", got, n)
+		}
+	}
+}
+
 // counter is a processor that counts what it is told.
 type counter struct {
 	sink

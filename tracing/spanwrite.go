@@ -35,7 +35,7 @@ func (s *span) heavyLocked() trace.Span {
 func (s *span) heavy() trace.Span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over.Load() {
+	if s.over() {
 		return noop.Span{}
 	}
 	return s.heavyLocked()
@@ -74,7 +74,7 @@ func (s *span) SetName(name string) {
 
 func (s *span) setNameLocked(name string) {
 	switch {
-	case s.over.Load():
+	case s.over():
 	case s.ReadWriteSpan != nil:
 		s.ReadWriteSpan.SetName(name)
 	default:
@@ -100,7 +100,7 @@ func (s *span) SetStatus(code codes.Code, description string) {
 
 func (s *span) setStatusLocked(code codes.Code, description string) {
 	switch {
-	case s.over.Load():
+	case s.over():
 	case s.ReadWriteSpan != nil:
 		s.ReadWriteSpan.SetStatus(code, description)
 	case code >= codes.Code(s.is.Code):
@@ -117,7 +117,7 @@ func narrow(code codes.Code) uint8 { return uint8(min(code, math.MaxUint8)) }
 // What can be seen of it, while it lasts and afterwards.
 
 // IsRecording implements [trace.Span].
-func (s *span) IsRecording() bool { return !s.over.Load() }
+func (s *span) IsRecording() bool { return !s.over() }
 
 // Name implements [sdktrace.ReadOnlySpan].
 func (s *span) Name() string {
@@ -143,7 +143,7 @@ func (s *span) Status() sdktrace.Status {
 func (s *span) EndTime() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.over.Load() {
+	if !s.over() {
 		return time.Time{}
 	}
 	return time.Unix(0, s.is.End)
@@ -212,5 +212,5 @@ func (s *span) DroppedLinks() int {
 
 // ChildSpanCount implements [sdktrace.ReadOnlySpan].
 func (s *span) ChildSpanCount() int {
-	return int(s.children.Load())
+	return int(s.children.Load() & math.MaxInt32)
 }
