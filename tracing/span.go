@@ -42,6 +42,7 @@ type span struct {
 	// children is how many spans were started under it, and below zero once it has
 	// ended: from there on neither that nor what is below changes.
 	children atomic.Int32
+	owned    bool // is has a Like of its own, or had one; guarded by mu
 
 	mu     sync.Mutex
 	first  uint32 // bytes of its own attributes, which were set at the start
@@ -230,7 +231,8 @@ func (s *span) moreLocked() *ended.More {
 		more.Attributes = all
 		more.DroppedAttributeCount += dropped
 		bare := ended.Like{Origin: s.is.Like.Origin}
-		s.is.Like, s.is.Call, s.is.Task, s.is.Whole, s.is.Attributes = bare.Named(s.is.Like.Name), nil, 0, false, nil
+		s.likeLocked(bare.Named(s.is.Like.Name))
+		s.is.Call, s.is.Task, s.is.Whole, s.is.Attributes = nil, 0, false, nil
 	}
 	return more
 }

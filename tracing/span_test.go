@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/attribute"
@@ -268,6 +269,35 @@ func TestNameOfOneSpan(t *testing.T) {
 		}
 		if s.Name != want || s.Attributes["http.route"] != "/" || s.Attributes["deployment"] != "D" {
 			t.Errorf("span %d is %q with %v, want %q", i, s.Name, s.Attributes, want)
+		}
+	}
+}
+
+// What a span holds of its own beside others that are like it counts once: a stream
+// that is renamed at each step is not too large for that.
+func TestHeapOfASpanUnlikeOthers(t *testing.T) {
+	r := newRecorder(t)
+	bytes := func(do func(trace.Span)) int {
+		_, found, ours := r.inReplica(t)
+		do(found)
+		ours.End(ReplicaResult{StatusCode: 200})
+		return int(found.(ended.Holder).Ended().Bytes)
+	}
+	bytes(func(trace.Span) {}) // draws the shape
+	alike := bytes(func(trace.Span) {})
+	for name, do := range map[string]func(trace.Span){
+		"renamed once":           func(s trace.Span) { s.SetName("step") },
+		"with an attribute":      func(s trace.Span) { s.SetAttributes(attribute.Int("n", 1)) },
+		"renamed with one":       func(s trace.Span) { s.SetAttributes(attribute.Int("n", 1)); s.SetName("step") },
+		"renamed before it came": func(s trace.Span) { s.SetName("step"); s.SetAttributes(attribute.Int("n", 1)) },
+		"renamed at each step": func(s trace.Span) {
+			for i := range 1000 {
+				s.SetName(fmt.Sprint("step ", i))
+			}
+		},
+	} {
+		if got, want := bytes(do), alike+int(unsafe.Sizeof(ended.Like{})); got != want {
+			t.Errorf("a span %s holds %d bytes, want %d", name, got, want)
 		}
 	}
 }

@@ -85,9 +85,18 @@ func (s *span) setNameLocked(name string) {
 // nameLocked makes it the name in is.
 func (s *span) nameLocked(name string) {
 	if s.is.Like.Name != name {
-		s.is.Like = s.is.Like.Named(name)
-		s.is.Bytes += uint32(unsafe.Sizeof(*s.is.Like))
+		s.likeLocked(s.is.Like.Named(name))
 	}
+}
+
+// likeLocked makes it what s is like, which no other span is. One at a time is held,
+// however often that is done.
+func (s *span) likeLocked(like *ended.Like) {
+	if !s.owned {
+		s.owned = true
+		s.is.Bytes += uint32(unsafe.Sizeof(*like))
+	}
+	s.is.Like = like
 }
 
 // SetStatus implements [trace.Span]: a code never goes down, and only an error has
