@@ -123,6 +123,41 @@ func TestSharedAttributes(t *testing.T) {
 	}
 }
 
+// Spans that are the SDK's from the start, since limits or a processor may have to do
+// with our attributes, are the same.
+func TestSpansThatAreTheSDKs(t *testing.T) {
+	exporter := tracetest.NewInMemoryExporter()
+	spansOf := func(cfg Config, processors ...sdktrace.SpanProcessor) []seen {
+		exporter.Reset()
+		p, err := NewProvider(cfg, append(processors, sdktrace.NewSimpleSpanProcessor(exporter))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		allFamilies(p)
+		spans := (&recorder{exporter: exporter}).spans()
+		for _, s := range spans {
+			for _, drawn := range []string{"replica_id", "serve.replica_id", "early"} {
+				delete(s.Attributes, drawn)
+			}
+		}
+		return spans
+	}
+	for _, mode := range []string{SemconvRay, SemconvStable, SemconvDup} {
+		cfg := DefaultConfig()
+		cfg.Semconv = mode
+		limited := cfg
+		limited.Limits.AttributeCountLimit = 100 // which no span reaches
+		want := spansOf(cfg)
+		if diff := cmp.Diff(want, spansOf(limited)); diff != "" {
+			t.Errorf("%s, with a limit (-without +with):\n%s", mode, diff)
+		}
+		processor := starter{on: func(s sdktrace.ReadWriteSpan) { s.SetAttributes(attribute.Bool("early", true)) }}
+		if diff := cmp.Diff(want, spansOf(cfg, processor)); diff != "" {
+			t.Errorf("%s, with a processor (-without +with):\n%s", mode, diff)
+		}
+	}
+}
+
 // ender is a processor that calls on for each span that ends.
 type ender struct {
 	sink
@@ -170,6 +205,28 @@ func TestAttributesOfUserCode(t *testing.T) {
 	}
 	if len(spans[0].Events) != 1 || spans[0].DroppedFields != 0 {
 		t.Errorf("%d events, %d dropped, want 1 and none", len(spans[0].Events), spans[0].DroppedFields)
+	}
+}
+
+// Whichever of ours user code sets, it counts, unless that comes at the end.
+func TestEachAttributeOfUserCode(t *testing.T) {
+	r := newRecorder(t)
+	ctx, ours := r.StartReplica(t.Context(), ReplicaStart{
+		Request: &Request{ID: "r1", App: "a", Deployment: "D", Route: "/", Component: r.NewReplica("a", "D")}, Protocol: HTTP, Method: "GET",
+	})
+	found := trace.SpanFromContext(ctx).(sdktrace.ReadWriteSpan)
+	want := asMap(found.Attributes())
+	for key := range want {
+		want[key] = "mine"
+		found.SetAttributes(attribute.String(key, "mine"))
+	}
+	for key, value := range map[string]any{"http.method": "GET", "http.route": "/", "http.status_code": int64(200)} {
+		want[key] = value
+		found.SetAttributes(attribute.String(key, "mine"))
+	}
+	ours.End(ReplicaResult{StatusCode: 200})
+	if diff := cmp.Diff(want, r.spans()[0].Attributes); diff != "" || len(want) < 15 {
+		t.Errorf("%d attributes (-want +got):\n%s", len(want), diff)
 	}
 }
 
@@ -283,8 +340,11 @@ func TestHeapOfASpanUnlikeOthers(t *testing.T) {
 		ours.End(ReplicaResult{StatusCode: 200})
 		return int(found.(ended.Holder).Ended().Bytes)
 	}
-	bytes(func(trace.Span) {}) // draws the shape
+	first := bytes(func(trace.Span) {}) // draws what they are like
 	alike := bytes(func(trace.Span) {})
+	if first < alike+int(unsafe.Sizeof(spanShape{})) {
+		t.Errorf("the first span holds %d bytes, the second %d", first, alike)
+	}
 	for name, do := range map[string]func(trace.Span){
 		"renamed once":           func(s trace.Span) { s.SetName("step") },
 		"with an attribute":      func(s trace.Span) { s.SetAttributes(attribute.Int("n", 1)) },
