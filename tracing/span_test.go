@@ -100,7 +100,7 @@ func TestRoomIsEnough(t *testing.T) {
 // TestSharedAttributes: those that several spans have are as good as each one's own.
 func TestSharedAttributes(t *testing.T) {
 	for _, mode := range []string{SemconvRay, SemconvStable, SemconvDup} {
-		for _, id := range []string{"r1", "odd \xff", strings.Repeat("long", 100)} {
+		for id, deployment := range map[string]string{"r1": "D", "odd \xff": "D", "r2": "odd \xff", strings.Repeat("long", 100): "D"} {
 			cfg := DefaultConfig()
 			cfg.Semconv = mode
 			seen := 0
@@ -116,7 +116,7 @@ func TestSharedAttributes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if allFamiliesOf(p, id, "a", "D"); seen != 19 {
+			if allFamiliesOf(p, id, "a", deployment); seen != 19 {
 				t.Errorf("%s: %d spans, want 19", mode, seen)
 			}
 		}
@@ -424,6 +424,20 @@ func TestChildSpanCountConcurrentSafe(t *testing.T) {
 		if got := s.ChildSpanCount(); got != n || n <= 0 {
 			t.Fatalf("%d children, and %d at the end", got, n)
 		}
+	}
+}
+
+// What a processor ends as it starts has ended, and is as its OnEnd saw it.
+func TestSpanThatAProcessorEnds(t *testing.T) {
+	var over sdktrace.ReadWriteSpan
+	p, err := NewProvider(DefaultConfig(), starter{on: func(s sdktrace.ReadWriteSpan) { over = s; s.End() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ours := p.StartReplica(t.Context(), ReplicaStart{Request: &Request{ID: "r1", Deployment: "D"}})
+	ours.End(ReplicaResult{StatusCode: 200})
+	if got := over.Name(); got != p.families.replica.Name || len(over.Attributes()) != 0 {
+		t.Errorf("a span that had ended became %q with %v", got, over.Attributes())
 	}
 }
 

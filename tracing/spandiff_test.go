@@ -381,6 +381,10 @@ func TestObservedSpansAreTheSDKs(t *testing.T) {
 	if p.ours.ReadWriteSpan == nil {
 		t.Error("the span is light")
 	}
+	of := p.ours.provider
+	if _, child := of.start(trace.ContextWithSpan(t.Context(), p.ours), nil, of.families.router, trace.SpanKindServer, 0, 0); child.ReadWriteSpan == nil {
+		t.Error("its child is light")
+	}
 	p.ours.End()
 }
 

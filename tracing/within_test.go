@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.opentelemetry.io/otel/trace"
@@ -83,5 +85,81 @@ func TestUnsampledIDsAreDrawnOnceConcurrentSafe(t *testing.T) {
 	}
 	if own.TracerProvider() != p.TracerProvider() {
 		t.Error("a span that is made by an unsampled one's provider does not reach the pipeline")
+	}
+}
+
+// Of those who ask first at once, none gets what is not the span's, or the call's.
+func TestFirstWhoAskConcurrentSafe(t *testing.T) {
+	component := Off().NewProxy()
+	for range 2000 {
+		var s unsampled
+		if a, b := atOnce(s.SpanContext); !a.Equal(b) || !a.Equal(s.SpanContext()) {
+			t.Fatalf("spans %v and %v, then %v", a, b, s.SpanContext())
+		}
+		r := Request{Component: component}
+		if a, b := atOnce(r.TaskID); a != b || a != r.TaskID() {
+			t.Fatalf("tasks %v and %v, then %v", a, b, r.TaskID())
+		}
+	}
+}
+
+// atOnce calls do twice, as nearly at once as can be.
+func atOnce[T any](do func() T) (a, b T) {
+	var got [2]T
+	var ready atomic.Int32
+	var group sync.WaitGroup
+	for i := range got {
+		group.Go(func() {
+			ready.Add(1)
+			for spun := 1; ready.Load() < int32(len(got)); spun++ {
+				if spun%10_000 == 0 {
+					runtime.Gosched()
+				}
+			}
+			got[i] = do()
+		})
+	}
+	group.Wait()
+	return got[0], got[1]
+}
+
+// Who does not go by the parent decides anew, in its trace: also under a span that has
+// drawn no ids so far.
+func TestDecisionOfAnotherProvider(t *testing.T) {
+	for _, sampled := range []bool{false, true} {
+		outer, sampler := sunk(t, 0), AlwaysOn
+		if sampled {
+			outer, sampler = sunk(t, 1), AlwaysOff
+		}
+		r := newRecorder(t, func(c *Config) { c.Sampler = sampler })
+		ctx, _ := outer.StartRouter(t.Context(), RouterStart{})
+		inner, span := r.StartRouter(ctx, RouterStart{})
+		span.End(RouterResult{})
+		of, sc, spans := trace.SpanContextFromContext(ctx), trace.SpanContextFromContext(inner), r.exporter.GetSpans()
+		if of.IsSampled() != sampled || sc.IsSampled() == sampled || sc.TraceID() != of.TraceID() || !of.IsValid() || sampled != (len(spans) == 0) {
+			t.Errorf("under %v there is %v, with spans %+v", of, sc, spans)
+		}
+		for _, s := range spans {
+			if !s.Parent.Equal(of) {
+				t.Errorf("the parent is %v, want %v", s.Parent, of)
+			}
+		}
+	}
+}
+
+// Only the span's key is that: not one of another type whose value is the same, and
+// none that can not be compared.
+func TestWithinLeavesOtherKeys(t *testing.T) {
+	type key int
+	var w Within
+	ctx := context.WithValue(t.Context(), key(0), "other")
+	ctx, _ = sunk(t, 1).StartRouter(ctx, RouterStart{Within: &w})
+	if ctx != context.Context(&w) || ctx.Value(key(0)) != "other" || ctx.Value(spanKey) != w.span || w.span == nil {
+		t.Errorf("values %v and %v", ctx.Value(key(0)), ctx.Value(spanKey))
+	}
+	for _, other := range []any{nil, 0, key(1), "", struct{}{}, &w, context.Canceled, [2]any{1, 2}, []int{1}, func() {}, map[string]int{}} {
+		if isSpanKey(other) {
+			t.Errorf("%T is taken for the span's key", other)
+		}
 	}
 }

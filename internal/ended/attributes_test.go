@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -84,6 +85,23 @@ func TestTemplate(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A template is read by all spans that are alike, at once.
+func TestTemplateConcurrentSafe(t *testing.T) {
+	tmpl := NewTemplate("task", "0a")
+	var group sync.WaitGroup
+	for number := range uint64(4) {
+		want := tmpl.Text(number)
+		group.Go(func() {
+			for range 1000 {
+				if got := tmpl.Text(number); got != want {
+					t.Errorf("text %q, want %q", got, want)
+				}
+			}
+		})
+	}
+	group.Wait()
 }
 
 // A light span's attributes come in their order, and are as long as it says.
