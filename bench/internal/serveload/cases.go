@@ -160,11 +160,16 @@ var (
 	ofSampled   = turns{n: 22, lead: 25 * time.Millisecond, length: 40 * time.Millisecond}
 	ofBroken    = turns{n: 15, lead: 25 * time.Millisecond, length: 40 * time.Millisecond}
 	ofFortio    = turns{n: 6, lead: 50 * time.Millisecond, length: 150 * time.Millisecond} // it is slower to begin
+
+	ofFortioUnsampled = turns{n: 10, lead: 30 * time.Millisecond, length: 90 * time.Millisecond}
 )
 
-// inUnsampled is how many pairs of processes take such turns: no two processes are alike,
-// which alone is some 3 % in a ratio of two.
-const inUnsampled = 10
+// inUnsampled is how many pairs of processes take turns where nothing is sampled: no two
+// processes are alike, which alone is some 3 % in a ratio of two.
+const (
+	inUnsampled         = 9
+	inUnsampledByFortio = 5
+)
 
 var scenes = []scene{
 	{
@@ -230,14 +235,24 @@ var scenes = []scene{
 		rows: []string{bareHTTP, proxyHTTP, rowOff, rowRatio0, rowRatio1, rowHung}, repeats: 2,
 	},
 	{
-		name: "hello, in turns, by fortio", doc: "two servers take turns every 200 ms; the load generator is fortio",
+		name: "hello, nothing sampled, in turns, by fortio", doc: "two servers take turns every 120 ms; the load generator is fortio",
 		app: appHello, load: load{connections: 32, fortio: true, warmUp: turnWarmUp}, bare: bareHTTP, headed: headedHTTP, spans: 3, hops: 1,
-		rows: []string{headedHTTP, rowOff, rowRatio0, rowRatio1}, repeats: 3, turns: ofFortio,
+		rows: []string{headedHTTP, rowOff, rowRatio0}, repeats: inUnsampledByFortio, turns: ofFortioUnsampled,
+	},
+	{
+		name: "gRPC, nothing sampled, in turns, by fortio", doc: "likewise",
+		app: appEcho, load: load{connections: 4, streams: 8, fortio: true, warmUp: turnWarmUp}, bare: bareGRPC, spans: 3, hops: 1,
+		rows: []string{rowOff, rowRatio0}, repeats: inUnsampledByFortio, turns: ofFortioUnsampled,
+	},
+	{
+		name: "hello, in turns, by fortio", doc: "two servers take turns every 200 ms; the load generator is fortio",
+		app: appHello, load: load{connections: 32, fortio: true, warmUp: turnWarmUp}, bare: bareHTTP, spans: 3, hops: 1,
+		rows: []string{rowRatio1}, repeats: 3, turns: ofFortio,
 	},
 	{
 		name: "gRPC, in turns, by fortio", doc: "likewise",
 		app: appEcho, load: load{connections: 4, streams: 8, fortio: true, warmUp: turnWarmUp}, bare: bareGRPC, spans: 3, hops: 1,
-		rows: []string{rowOff, rowRatio0, rowRatio1}, repeats: 3, turns: ofFortio,
+		rows: []string{rowRatio1}, repeats: 3, turns: ofFortio,
 	},
 }
 
