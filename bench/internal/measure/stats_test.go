@@ -9,48 +9,31 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestMedian(t *testing.T) {
+func TestMedianAndMiddle(t *testing.T) {
 	for _, c := range []struct {
-		values []float64
-		want   float64
+		values         []float64
+		median, middle float64
 	}{
-		{[]float64{3}, 3},
-		{[]float64{5, 1}, 3},
-		{[]float64{9, 1, 4}, 4},
-		{[]float64{1, 100, 2, 3}, 2.5},
+		{[]float64{3}, 3, 3},
+		{[]float64{5, 1}, 3, 3},
+		{[]float64{9, 1, 4}, 4, 4},
+		{[]float64{1, 100, 2, 3}, 2.5, 2.5},
+		{[]float64{500, 2, 3, 7, -50}, 3, 4},
+		{[]float64{10, 9, 8, 7, 6, 5, 4, 3, 2, 1000}, 6.5, 6.5},
 	} {
 		given := slices.Clone(c.values)
-		if got := Median(given); got != c.want {
-			t.Errorf("Median(%v) = %v, want %v", c.values, got, c.want)
+		if got := Median(given); got != c.median {
+			t.Errorf("Median(%v) = %v, want %v", c.values, got, c.median)
+		}
+		if got := Summarize(given).Middle; got != c.middle {
+			t.Errorf("the middle of %v = %v, want %v", c.values, got, c.middle)
 		}
 		if !slices.Equal(given, c.values) {
-			t.Errorf("Median changed %v to %v", c.values, given)
+			t.Errorf("they changed %v to %v", c.values, given)
 		}
 	}
 	if got := Median(nil); !math.IsNaN(got) {
 		t.Errorf("Median of nothing = %v, want NaN", got)
-	}
-}
-
-func TestMiddle(t *testing.T) {
-	for _, c := range []struct {
-		values []float64
-		want   float64
-	}{
-		{[]float64{3}, 3},
-		{[]float64{5, 1}, 3},
-		{[]float64{9, 1, 4}, 4},
-		{[]float64{1, 100, 2, 3}, 2.5},
-		{[]float64{500, 2, 3, 7, -50}, 4},
-		{[]float64{10, 9, 8, 7, 6, 5, 4, 3, 2, 1000}, 6.5},
-	} {
-		given := slices.Clone(c.values)
-		if got := Summarize(given).Middle; got != c.want {
-			t.Errorf("the middle of %v = %v, want %v", c.values, got, c.want)
-		}
-		if !slices.Equal(given, c.values) {
-			t.Errorf("middle changed %v to %v", c.values, given)
-		}
 	}
 }
 

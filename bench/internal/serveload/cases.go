@@ -164,8 +164,8 @@ var (
 	ofFortioUnsampled = turns{n: 10, lead: 30 * time.Millisecond, length: 90 * time.Millisecond}
 )
 
-// inUnsampled is how many pairs of processes take turns where nothing is sampled: no two
-// processes are alike, which alone is some 3 % in a ratio of two.
+// So many pairs of processes take such turns: no two processes are alike, which alone is
+// some 3 % in a ratio of two.
 const (
 	inUnsampled         = 9
 	inUnsampledByFortio = 5
