@@ -247,7 +247,7 @@ func (l *rpcCalls) add(c *rpc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cause != nil {
-		c.cut(l.cause)
+		l.cutLocked(c)
 	}
 	c.next = l.first
 	if c.next != nil {
@@ -279,7 +279,13 @@ func (l *rpcCalls) cutOff(cause error) {
 	}
 	l.cause = cause
 	for c := l.first; c != nil; c = c.next {
-		c.cut(cause)
-		c.done <- outcome{stall: cutShort}
+		l.cutLocked(c)
 	}
+}
+
+// cutLocked ends the context of a call and tells its proxy, which may wait for a
+// handler that heeds no context.
+func (l *rpcCalls) cutLocked(c *rpc) {
+	c.cut(l.cause)
+	c.done <- outcome{stall: cutShort}
 }

@@ -356,16 +356,24 @@ func TestGRPCShutdownLeaves(t *testing.T) {
 }
 
 // TestGRPCShutdownCutsLater: a call that was let in before the end, and comes to
-// its app after that, has a context that has ended.
+// its app after that, has a context that has ended, and its proxy waits for nobody.
 func TestGRPCShutdownCutsLater(t *testing.T) {
 	var calls rpcCalls
 	calls.cutOff(ErrShuttingDown)
-	c := &rpc{stream: doneStream{ctx: t.Context()}}
+	c := &rpc{stream: doneStream{ctx: t.Context()}, done: make(chan outcome, 1)}
 	handlers := c.begin(0)
 	defer c.release()
 	calls.add(c)
 	if cause := context.Cause(handlers); !sameError(cause, ErrShuttingDown) {
 		t.Errorf("cause of its context: %v, want ErrShuttingDown", cause)
+	}
+	select {
+	case o := <-c.done:
+		if o.stall != cutShort {
+			t.Errorf("its proxy is told %+v", o)
+		}
+	default:
+		t.Error("its proxy is told nothing")
 	}
 }
 
