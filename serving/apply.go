@@ -71,8 +71,8 @@ func (s *Server) Apply(ctx context.Context, configs []AppConfig) error {
 	changes.Wait()
 	errs := []error{errors.Join(made...)}
 	for _, a := range s.apps {
-		if prefixes[a] != a.prefix {
-			errs = append(errs, fmt.Errorf("app %q: its route prefix is %q until the service is started anew, then %q", a.name, a.prefix, prefixes[a]))
+		if held := s.prefixes[a]; prefixes[a] != held {
+			errs = append(errs, fmt.Errorf("app %q: the route prefix stays %q until the service is restarted, then it is %q", a.name, held, prefixes[a]))
 		}
 	}
 	return errors.Join(errs...)

@@ -287,7 +287,7 @@ app "a": there is something of it already at f:2`
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	err = b.server.Apply(t.Context(), []AppConfig{{RoutePrefix: "/other"}})
-	if want := `app "a": its route prefix is "/" until the service is started anew, then "/other"`; fmt.Sprint(err) != want {
+	if want := `app "a": the route prefix stays "/" until the service is restarted, then it is "/other"`; fmt.Sprint(err) != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	for name, c := range map[string]struct {
@@ -304,6 +304,33 @@ app "a": there is something of it already at f:2`
 		}
 	}
 	b.mustEnd()
+}
+
+// Apply compares a route prefix with the prefix in force, which may be that of
+// the configs at New and not that of the code.
+func TestApplyComparesWithThePrefixInForce(t *testing.T) {
+	app := NewApp("a", NewDeployment("D", noHandler), WithRoutePrefix("/code"))
+	configs := []AppConfig{{RoutePrefix: "/file"}}
+	s, err := New(Config{Apps: configs}, []*App{app})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		configs []AppConfig
+		want    string
+	}{
+		{configs, "<nil>"},
+		{nil, `app "a": the route prefix stays "/file" until the service is restarted, then it is "/code"`},
+		{[]AppConfig{{RoutePrefix: "/next"}}, `app "a": the route prefix stays "/file" until the service is restarted, then it is "/next"`},
+		{configs, "<nil>"},
+	} {
+		if err := s.Apply(t.Context(), step.configs); fmt.Sprint(err) != step.want {
+			t.Errorf("apply %v: error %v, want %s", step.configs, err, step.want)
+		}
+	}
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestConfigForNobody: a config that no code takes is a fault where it can be

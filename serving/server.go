@@ -36,9 +36,10 @@ type Server struct {
 	over    sync.Once
 	done    chan struct{} // closed by over
 
-	apps  []*App
-	order []*replicaSet // by the order of the apps, the ingress of each first
-	sets  map[*Deployment]*replicaSet
+	apps     []*App
+	prefixes map[*App]string // the route prefixes in force; New sets them
+	order    []*replicaSet   // by the order of the apps, the ingress of each first
+	sets     map[*Deployment]*replicaSet
 
 	stop    sync.Once
 	stopErr error // written in stop
@@ -81,16 +82,17 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		opt.apply(&o)
 	}
 	s := &Server{
-		cfg:     cfg.withDefaults(),
-		log:     o.log,
-		work:    newWork(),
-		workers: new(workers),
-		conns:   newConns(),
-		metrics: metrics.New(),
-		ended:   make(chan struct{}),
-		done:    make(chan struct{}),
-		apps:    apps,
-		sets:    map[*Deployment]*replicaSet{},
+		cfg:      cfg.withDefaults(),
+		log:      o.log,
+		work:     newWork(),
+		workers:  new(workers),
+		conns:    newConns(),
+		metrics:  metrics.New(),
+		ended:    make(chan struct{}),
+		done:     make(chan struct{}),
+		apps:     apps,
+		prefixes: prefixes,
+		sets:     map[*Deployment]*replicaSet{},
 	}
 	s.watch = newWatch(s.cfg.StallTimeout, s.conns)
 	var routes []*route
