@@ -58,7 +58,7 @@ func TestCyclesLeakNothing(t *testing.T) {
 		h := fakeHost(t, func(n int) (*fakePlugin, error) {
 			starts.Store(int64(n))
 			if n%7 == 0 {
-				return nil, &crash{errors.New("no handshake")}
+				return nil, &crash{err: errors.New("no handshake")}
 			}
 			var plugin *fakePlugin
 			plugin = newFakePlugin(func(_ context.Context, _ int) error {
@@ -76,7 +76,7 @@ func TestCyclesLeakNothing(t *testing.T) {
 			for int(starts.Load()) < n {
 				endSpans(h, 1)
 				spans++
-				time.Sleep(2 * probeEvery)
+				time.Sleep(2 * probeMostPause)
 			}
 		}
 		until(warm)

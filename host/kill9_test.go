@@ -284,3 +284,28 @@ func TestKill9OfTheHost(t *testing.T) {
 		})
 	}
 }
+
+// TestKill9AgainAndAgainLosesNothing: somebody kills each process of a plugin as
+// soon as it is ready, more often than opens the breaker for one that crashes.
+func TestKill9AgainAndAgainLosesNothing(t *testing.T) {
+	t.Parallel() // most of it is pauses between starts
+	r := startHost(t, func(c *Config) { c.StartTimeout, c.MaxAge = time.Minute, 10 * time.Minute }, testplugin.Install(t, "record"))
+	for n := range breakerCrashes {
+		pid := 0
+		testplugin.WaitFor(t, "another process", func() bool {
+			x := r.Stats().Exporters[0]
+			pid = x.PID
+			return x.State == StateReady && x.Starts == uint64(n+1)
+		})
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		r.spans(fmt.Sprint(n), spansOfKill)
+		testplugin.WaitFor(t, "the host to see its end", func() bool { return r.Stats().Exporters[0].Crashes == uint64(n+1) })
+	}
+	r.flush()
+	r.wantBooks(0, map[string]uint64{"delivered": breakerCrashes * spansOfKill})
+	if log := r.log.String(); strings.Contains(log, "plugin is broken") {
+		t.Errorf("kills by others have opened the breaker; log:\n%s", log)
+	}
+}

@@ -31,7 +31,11 @@ type life struct {
 
 // crash is the error of a process that ended without having been asked to, was
 // killed because it did not answer, or never became a plugin.
-type crash struct{ err error }
+type crash struct {
+	err error
+	// byOthers: its own code is not to blame, see endedByOthers.
+	byOthers bool
+}
 
 func (c *crash) Error() string { return c.err.Error() }
 func (c *crash) Unwrap() error { return c.err }
@@ -49,11 +53,13 @@ func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 	if l.peer, err = x.host.connect(start, &x.host.cfg, l.plan, a.log); err != nil {
 		err = x.host.cfg.startError(start, err)
 		if neverBecamePlugin(err) {
-			err = &crash{err}
+			c := &crash{err: err}
 			if failed, _ := errors.AsType[*launch.Error](err); failed.Report != nil {
+				c.byOthers = !mayBeToBlame(*failed.Report)
 				x.countSuppressed(failed.Report.Suppressed)
-				x.crashed(l.plan, l.about, *failed.Report, err, nil)
+				x.crashed(l.plan, l.about, *failed.Report, c, nil)
 			}
+			err = c
 		}
 		return nil, err
 	}
@@ -63,7 +69,7 @@ func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 	if err := l.introduce(start); err != nil {
 		err = x.host.cfg.startError(start, err)
 		if l.gone() {
-			err = &crash{err}
+			err = &crash{err: err, byOthers: !mayBeToBlame(l.peer.Report())}
 			x.crashed(l.plan, l.about, l.peer.Report(), err, nil)
 		}
 		return nil, errors.Join(err, l.end())
@@ -119,7 +125,10 @@ func (l *life) gone() bool { return l.link.lost() }
 
 // ended is the error of one that has gone.
 func (l *life) ended() error {
-	return &crash{fmt.Errorf("%s: %s", l.x.entry.manner().ended, l.peer.Exit())}
+	return &crash{
+		err:      fmt.Errorf("%s: %s", l.x.entry.manner().ended, l.peer.Exit()),
+		byOthers: endedByOthers(l.peer.Report()),
+	}
 }
 
 // send begins to send batches, until finish, or the peer is gone.

@@ -293,11 +293,11 @@ func TestBusyPluginIsNotAsked(t *testing.T) {
 }
 
 // TestHazard07CrashLoopsBreak: each kind of crash loop, for an hour. It is tried
-// once a minute, and the log is not filled.
+// at each half of the age limit, and the log is not filled.
 func TestHazard07CrashLoopsBreak(t *testing.T) {
 	dying := func(n int) *fakePlugin {
 		f := newFakePlugin(well)
-		f.report = launch.Report{Exit: "exit status 2", Stack: fmt.Sprintf("goroutine %d", n), PID: n}
+		f.report = launch.Report{Exit: "exit status 2", ExitCode: 2, Stack: fmt.Sprintf("goroutine %d", n), PID: n}
 		return f
 	}
 	for name, launchFake := range map[string]func(n int) (*fakePlugin, error){
@@ -331,8 +331,8 @@ func TestHazard07CrashLoopsBreak(t *testing.T) {
 					l.pass(time.Second)
 				}
 				l.wantState(StateBroken)
-				if got := l.launches.Load() - before; got < 55 || got > 60 {
-					t.Errorf("%d launches in an hour, want one a minute", got)
+				if got := l.launches.Load() - before; got < 115 || got > 120 {
+					t.Errorf("%d launches in an hour, want one each %v", got, DefaultMaxAge/2)
 				}
 				l.wantAtMost("level=ERROR", 3*mostCauses+2)
 				l.wantAtMost("plugin is ready", mostCauses+1)
@@ -379,11 +379,104 @@ func TestProbeThatLivesClosesTheBreaker(t *testing.T) {
 		l.pass(10 * time.Second)
 		l.wantState(StateBroken)
 		good.Store(true)
-		l.pass(probeEvery + launched.steadyAfter)
+		l.pass(probeMostPause + launched.steadyAfter)
 		l.wantState(StateReady)
 		last.Kill("")
 		synctest.Wait()
 		l.wantState(StateBackingOff)
+	})
+}
+
+// crashOf ends with the report of a process that crashed by its own fault.
+func crashOf(n int) launch.Report {
+	return launch.Report{Exit: "exit status 2", ExitCode: 2, PID: n}
+}
+
+// killOf ends with the report of a process that somebody killed.
+func killOf(n int) launch.Report {
+	return launch.Report{Exit: "signal: killed", ExitCode: -1, Signal: "SIGKILL", PID: n}
+}
+
+// TestNoBatchAgesOutBeforeTheProbe: five processes crash at once, so that the
+// breaker opens. What ends from then on waits for the probe, and is delivered.
+func TestNoBatchAgesOutBeforeTheProbe(t *testing.T) {
+	for _, maxAge := range []time.Duration{4 * time.Second, 30 * time.Second, DefaultMaxAge, 10 * time.Minute} {
+		t.Run(maxAge.String(), func(t *testing.T) {
+			live(t, func(n int) (*fakePlugin, error) {
+				f := newFakePlugin(well)
+				if n <= breakerCrashes {
+					f.report = crashOf(n)
+					time.AfterFunc(10*time.Millisecond, func() { f.Kill("") })
+				}
+				return f, nil
+			}, func(c *Config) { c.MaxAge = maxAge }, func(l *lived) {
+				for l.plugin().State != StateBroken {
+					l.pass(100 * time.Millisecond)
+				}
+				stop := l.flow()
+				l.pass(min(probeMostPause, maxAge))
+				stop()
+				l.wantState(StateReady)
+				l.wantAllDelivered()
+			})
+		})
+	}
+}
+
+// TestKillsByOthersLoseNothing: somebody kills each process half a second after it
+// was ready, for ten minutes, by a signal or by asking for an end. The breaker
+// stays closed, the pauses grow all the same, and no span is lost.
+func TestKillsByOthersLoseNothing(t *testing.T) {
+	for name, report := range map[string]func(int) launch.Report{
+		"SIGKILL": killOf,
+		"SIGTERM": func(n int) launch.Report {
+			return launch.Report{Exit: "signal: terminated", ExitCode: -1, Signal: "SIGTERM", PID: n}
+		},
+		"asked to end": func(n int) launch.Report { return launch.Report{Exit: "exit status 0", PID: n} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			live(t, func(n int) (*fakePlugin, error) {
+				f := newFakePlugin(well)
+				f.report = report(n)
+				time.AfterFunc(500*time.Millisecond, func() { f.Kill("") })
+				return f, nil
+			}, nil, func(l *lived) {
+				stop := l.flow()
+				for range 600 {
+					if l.pass(time.Second); l.plugin().State == StateBroken {
+						t.Errorf("broken after %d kills", l.plugin().Crashes)
+						break
+					}
+				}
+				stop()
+				l.wantAllDelivered()
+				if got := l.launches.Load(); got < 20 || got > 50 {
+					t.Errorf("%d launches in ten minutes, want pauses that grow to %v", got, launched.mostPause)
+				}
+			})
+		})
+	}
+}
+
+// TestCrashesOfItsOwnBreakThoughOthersKillToo: kills between crashes neither count
+// nor take a crash back.
+func TestCrashesOfItsOwnBreakThoughOthersKillToo(t *testing.T) {
+	live(t, func(n int) (*fakePlugin, error) {
+		f := newFakePlugin(well)
+		if f.report = crashOf(n); n%2 == 0 {
+			f.report = killOf(n)
+		}
+		time.AfterFunc(10*time.Millisecond, func() { f.Kill("") })
+		return f, nil
+	}, func(c *Config) { c.MaxAge = 10 * time.Second }, func(l *lived) {
+		for l.launches.Load() < 2*breakerCrashes-2 {
+			if l.pass(100 * time.Millisecond); l.plugin().State == StateBroken {
+				t.Errorf("broken after %d ends, of which others caused half", l.plugin().Crashes)
+				return
+			}
+		}
+		l.pass(5*time.Second + 10*time.Millisecond) // the longest pause here, and a life
+		l.wantState(StateBroken)
 	})
 }
 

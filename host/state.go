@@ -24,8 +24,9 @@ const (
 	// StateBackingOff: ended or did not start, or can not be reached; tried
 	// again after a pause.
 	StateBackingOff
-	// StateBroken: crashed too often in too short a time; tried again once a
-	// minute, and by Reload.
+	// StateBroken: crashed by its own fault, too often in too short a time; tried
+	// again after half of Config.MaxAge, or a minute if that is less, and by
+	// Reload.
 	StateBroken
 	// StateIncompatible: speaks another version, is of another kind or built
 	// for another machine; tried again when its file changes, and by Reload. One
@@ -55,7 +56,7 @@ var stateInfo = [stateCount]struct {
 	StateReady:        {"ready", slog.LevelInfo, "plugin is ready"},
 	StateDegraded:     {"degraded", slog.LevelInfo, "plugin is degraded: it runs and does not deliver, or does not answer; requests are not affected"},
 	StateBackingOff:   {"backing-off", slog.LevelError, "plugin is not running and is started again with growing pauses; requests are not affected"},
-	StateBroken:       {"broken", slog.LevelError, "plugin is broken: it crashes too often and is tried once a minute only; SIGHUP tries it at once; requests are not affected"},
+	StateBroken:       {"broken", slog.LevelError, "plugin is broken: it crashes too often, and is tried after half of " + EnvMaxAge + " only, or a minute; SIGHUP tries it at once; requests are not affected"},
 	StateIncompatible: {"incompatible", slog.LevelError, "plugin is incompatible and is not tried again until its file changes, or SIGHUP; requests are not affected"},
 	StateUntrusted:    {"untrusted", slog.LevelError, "plugin is not trusted and is not run until that is mended, or SIGHUP; requests are not affected"},
 	StateDraining:     {"draining", slog.LevelDebug, "plugin is draining"},

@@ -69,7 +69,7 @@ func (x *exporter) run() {
 		if asked, on = x.rest(state, pause, seen); !on {
 			return
 		}
-		if pause = min(x.entry.manner().mostPause, pause*2); asked != nil {
+		if pause = min(x.host.cfg.inTime(x.entry.manner().mostPause), pause*2); asked != nil {
 			pause = restartFirst
 		}
 	}
@@ -95,7 +95,8 @@ func (x *exporter) jitter() (asked []chan<- error, on bool) {
 }
 
 // after is the state that a plugin comes into by the error of its start, where
-// there is no life, or of its end; a crash is counted.
+// there is no life, or of its end. A crash is counted; an end that is not the
+// fault of the plugin's code does not count for the breaker.
 func (x *exporter) after(l *life, err error) State {
 	state := stateAfter(err)
 	var c *crash
@@ -106,7 +107,7 @@ func (x *exporter) after(l *life, err error) State {
 	defer x.mu.Unlock()
 	x.countCrashLocked()
 	open := x.breaker.open
-	if l == nil || !l.link.blameless {
+	if !c.byOthers && (l == nil || !l.link.blameless) {
 		open = x.breaker.crashed(time.Now())
 	}
 	if open && !x.entry.attached && state == StateBackingOff {
@@ -156,7 +157,7 @@ func (x *exporter) rest(state State, pause time.Duration, seen files) (asked []c
 	look := (<-chan time.Time)(nil)
 	switch {
 	case state == StateBroken:
-		wait = probeEvery
+		wait = x.host.cfg.inTime(probeMostPause)
 	case (state == StateIncompatible || state == StateUntrusted) && !x.entry.attached:
 		wait = 1<<63 - 1
 		ticker := time.NewTicker(lookEvery)
