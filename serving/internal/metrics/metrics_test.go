@@ -189,7 +189,7 @@ func sum(values map[string]float64, family string) (total float64, series int) {
 // Applications may make up routes and methods, and clients model ids and close
 // codes, for ever.
 func TestSeriesAreBounded(t *testing.T) {
-	const many = 3 * mostOutcomes
+	const many, verbs = 8000, 4000
 	s := New()
 	in := s.Proxy(HTTP).Ingress("a", "D")
 	router := s.Router("a", "D", func() (queued, ongoing int) { return 0, 0 })
@@ -206,6 +206,10 @@ func TestSeriesAreBounded(t *testing.T) {
 	for code := range 3000 {
 		in.Done(Outcome{Route: "/0", Method: "WS", Status: 2000 + code})
 	}
+	methods := s.Proxy(GRPC).Ingress("a", "D")
+	for i := range verbs {
+		methods.Done(Outcome{Route: "a", Method: fmt.Sprintf("/p.S/M%d", i), Code: "INTERNAL", Failed: true})
+	}
 	r.Models().Hold(models)
 	got := gather(t, s)
 	for _, tt := range []struct {
@@ -215,6 +219,9 @@ func TestSeriesAreBounded(t *testing.T) {
 	}{
 		{"serve_num_http_requests_total", many + 3000, mostOutcomes + 2},
 		{"serve_http_request_latency_ms", many + 3000, mostOutcomes + 2},
+		{"serve_num_grpc_requests_total", verbs, mostOutcomes + 1},
+		{"serve_num_grpc_error_requests_total", verbs, mostOutcomes + 1},
+		{"serve_num_deployment_grpc_error_requests_total", verbs, mostOutcomes + 1},
 		{"serve_num_router_requests_total", many, mostRoutes + 1},
 		{"serve_deployment_request_counter_total", many, mostRoutes + 1},
 		{"serve_registered_multiplexed_model_id", mostModels, mostModels},
