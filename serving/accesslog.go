@@ -122,7 +122,6 @@ func (p *proxy) record(x *exchange) {
 		Status:  x.status,
 		Failed:  tracing.ProxyResult{StatusCode: x.status, Err: x.err}.Failed(x.protocol),
 		Latency: took,
-		Ended:   ended,
 		Span:    x.within.Context(),
 	})
 	ctx, level := x.resp.ctx, x.level() // with the proxy span

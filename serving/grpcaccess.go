@@ -24,7 +24,6 @@ func (p *grpcProxy) record(c *rpc) {
 		Method:  semconv.MethodOther,
 		Code:    codeName(c.code),
 		Latency: took,
-		Ended:   ended,
 		Span:    c.span,
 	}
 	o.Failed = tracing.ProxyResult{GRPCCode: o.Code, Err: rpcFailure(c.err)}.Failed(tracing.GRPC)

@@ -212,7 +212,7 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 		result.At = u.at
 		span.End(result)
 		took := u.at - began
-		r.scope.Metrics.Done(u.request.Route, took, u.at, err != nil, span.Context())
+		r.scope.Metrics.Done(u.request.Route, took, err != nil, span.Context())
 		if start.Protocol == tracing.Handle {
 			u.logCall(start.CallMethod, took, err)
 		}

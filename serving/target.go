@@ -49,7 +49,6 @@ func (t *target) assign(ctx context.Context, s tracing.RouterStart) (routed cont
 		ByHandle: s.Protocol == tracing.Handle,
 		Assigned: err == nil,
 		Wait:     wait,
-		Ended:    result.At,
 		Span:     span.Context(),
 	})
 	return routed, assignment{t, m, result.At}, err

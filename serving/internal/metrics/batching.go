@@ -1,48 +1,43 @@
 package metrics
 
 import (
-	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 )
 
 // Batcher is the metrics of one batched function in one replica. Nil counts
 // nothing.
 type Batcher struct {
-	queued      atomic.Int64
-	batches     *tally
-	size        *timing // in items, or what the size function says
-	utilization *timing // in percent
-	wait, run   *timing
+	queued            prometheus.Gauge
+	batches           prometheus.Counter
+	size, utilization prometheus.Observer
+	wait, run         *latency
 }
 
-// Batcher gives the metrics of the function with the name: the same ones to all
-// who ask.
+// Batcher returns the metrics of the function with the name.
 func (r *Replica) Batcher(name string) *Batcher {
 	if r == nil {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b, known := r.batchers[name]
-	if !known {
-		b = &Batcher{
-			batches:     r.counter(batches, name),
-			size:        r.histogram(batchSize, name),
-			utilization: r.histogram(batchUtilization, name),
-			wait:        r.histogram(batchWait, name),
-			run:         r.histogram(batchRun, name),
-		}
-		r.batchers[name] = b
+	labels := r.labels(name)
+	return &Batcher{
+		queued:      r.gaugeLocked(r.set.batchQueued, name),
+		batches:     r.set.batches.WithLabelValues(labels...),
+		size:        r.set.batchSize.WithLabelValues(labels...),
+		utilization: r.set.batchUtilization.WithLabelValues(labels...),
+		wait:        r.set.batchWait.with(labels...),
+		run:         r.set.batchRun.with(labels...),
 	}
-	return b
 }
 
-// Queued says that n more items wait for a batch, or fewer where n is negative.
+// Queued counts n more items that wait for a batch, or fewer if n is negative.
 func (b *Batcher) Queued(n int) {
 	if b != nil {
-		b.queued.Add(int64(n))
+		b.queued.Add(float64(n))
 	}
 }
 
@@ -53,7 +48,7 @@ type Batch struct {
 	Size, Limit int
 	// Wait is how long its first item waited, Run how long the function took.
 	Wait, Run time.Duration
-	// Span is the batch span's context; zero where it does not record.
+	// Span is the batch span's context; zero if it does not record.
 	Span trace.SpanContext
 }
 
@@ -62,9 +57,9 @@ func (b *Batcher) Done(batch Batch) {
 	if b == nil {
 		return
 	}
-	b.batches.inc()
-	b.size.observeValue(float64(batch.Size))
-	b.utilization.observeValue(100 * float64(batch.Size) / float64(max(batch.Limit, 1)))
+	b.batches.Inc()
+	b.size.Observe(float64(batch.Size))
+	b.utilization.Observe(100 * float64(batch.Size) / float64(max(batch.Limit, 1)))
 	b.wait.observe(batch.Wait, batch.Span)
 	b.run.observe(batch.Run, batch.Span)
 }

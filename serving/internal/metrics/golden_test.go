@@ -51,11 +51,11 @@ func TestExposition(t *testing.T) {
 		r.Started()
 		for i, failed := range []bool{false, true} {
 			r.Began()
-			r.Done("/", time.Second, 0, failed, sampled(byte(6+i)))
+			r.Done("/", time.Second, failed, sampled(byte(6+i)))
 			time.Sleep(2 * time.Second)
 		}
 		r.Checked(time.Second, true)
-		r.Batcher("f").Done(Batch{Size: 1, Limit: 3, Wait: time.Second, Run: time.Minute, Span: sampled(8)})
+		r.Batcher("f").Done(Batch{Size: 1, Limit: 5, Wait: time.Second, Run: time.Minute, Span: sampled(8)})
 		r.Models().Loaded(time.Minute, false, sampled(9))
 		got := exposed(t, s)
 		if *update {

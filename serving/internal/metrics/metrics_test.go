@@ -3,7 +3,6 @@ package metrics
 import (
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -86,12 +85,17 @@ func all(s *Set) {
 	router.Done(Choice{Route: "/x", Assigned: true, Wait: time.Second})
 	router.Done(Choice{Route: "/x", ByHandle: true, Assigned: true})
 	router.Done(Choice{Route: "/x"})
-	r := s.Replica("a", "D", "r1")
+	replica(s.Replica("a", "D", "r1"))
+	s.Replica("a", "D", "r2").Stopped(time.Second)
+}
+
+// replica has every part of a replica count something.
+func replica(r *Replica) {
 	r.Constructed(time.Second)
 	r.Started()
 	r.Began()
 	r.Began()
-	r.Done("/x", time.Second, 0, false, trace.SpanContext{})
+	r.Done("/x", time.Second, false, trace.SpanContext{})
 	r.Checked(time.Millisecond, false)
 	r.Reconfigured(time.Millisecond)
 	b := r.Batcher("f")
@@ -105,13 +109,12 @@ func all(s *Set) {
 	m.Unloaded(time.Second)
 	m.Hold([]string{"m1", "m2"})
 	r.Models().Hold([]string{"m2", "m3"})
-	s.Replica("a", "D", "r2").Stopped(time.Second)
 }
 
 func TestEverythingIsCounted(t *testing.T) {
 	s := New()
 	all(s)
-	const replica = "application=a,deployment=D,replica=r1"
+	const r1 = "application=a,deployment=D,replica=r1"
 	want := map[string]float64{
 		"serve_num_ongoing_http_requests{}":                                                                             1,
 		"serve_num_ongoing_grpc_requests{}":                                                                             1,
@@ -129,20 +132,20 @@ func TestEverythingIsCounted(t *testing.T) {
 		"serve_request_router_fulfillment_time_ms{application=a,deployment=D}":                                          2,
 		"serve_deployment_queued_queries{application=a,deployment=D}":                                                   3,
 		"serve_num_ongoing_requests_at_replicas{application=a,deployment=D}":                                            1,
-		"serve_deployment_request_counter_total{" + replica + ",route=/x}":                                              1,
-		"serve_deployment_error_counter_total{" + replica + ",route=/x}":                                                0,
-		"serve_deployment_processing_latency_ms{" + replica + ",route=/x}":                                              1,
-		"serve_replica_processing_queries{" + replica + "}":                                                             1,
-		"serve_deployment_replica_starts_total{" + replica + "}":                                                        1,
-		"serve_deployment_replica_healthy{" + replica + "}":                                                             0,
-		"serve_health_check_failures_total{" + replica + "}":                                                            1,
+		"serve_deployment_request_counter_total{" + r1 + ",route=/x}":                                                   1,
+		"serve_deployment_error_counter_total{" + r1 + ",route=/x}":                                                     0,
+		"serve_deployment_processing_latency_ms{" + r1 + ",route=/x}":                                                   1,
+		"serve_replica_processing_queries{" + r1 + "}":                                                                  1,
+		"serve_deployment_replica_starts_total{" + r1 + "}":                                                             1,
+		"serve_deployment_replica_healthy{" + r1 + "}":                                                                  0,
+		"serve_health_check_failures_total{" + r1 + "}":                                                                 1,
 		"serve_batch_queue_length{application=a,deployment=D,function_name=f,replica=r1}":                               2,
 		"serve_batches_processed_total{application=a,deployment=D,function_name=f,replica=r1}":                          1,
-		"serve_multiplexed_get_model_requests_counter_total{" + replica + "}":                                           1,
-		"serve_multiplexed_models_load_counter_total{" + replica + "}":                                                  2,
-		"serve_multiplexed_model_load_latency_ms{" + replica + "}":                                                      1,
-		"serve_multiplexed_models_unload_counter_total{" + replica + "}":                                                1,
-		"serve_num_multiplexed_models{" + replica + "}":                                                                 3,
+		"serve_multiplexed_get_model_requests_counter_total{" + r1 + "}":                                                1,
+		"serve_multiplexed_models_load_counter_total{" + r1 + "}":                                                       2,
+		"serve_multiplexed_model_load_latency_ms{" + r1 + "}":                                                           1,
+		"serve_multiplexed_models_unload_counter_total{" + r1 + "}":                                                     1,
+		"serve_num_multiplexed_models{" + r1 + "}":                                                                      3,
 		"serve_registered_multiplexed_model_id{application=a,deployment=D,model_id=m2,replica=r1}":                      1,
 		"serve_replica_shutdown_duration_ms{application=a,deployment=D,replica=r2}":                                     1,
 	}
@@ -155,23 +158,20 @@ func TestEverythingIsCounted(t *testing.T) {
 	if _, there := got["serve_replica_processing_queries{application=a,deployment=D,replica=r2}"]; there {
 		t.Error("a replica that has stopped has a gauge")
 	}
-	seen := map[string]bool{}
-	for _, f := range scrape(t, s) {
-		seen[f.GetName()] = true
-	}
-	for _, f := range families {
-		if !seen[f.name] {
+	for _, f := range described(t) {
+		if f.kind == "" {
 			t.Errorf("%s has no series though everything has counted something", f.name)
 		}
 	}
 }
 
+// A batcher or a cache of models may be used without a server.
 func TestNilCountsNothing(t *testing.T) {
-	var none *Set
-	all(none)
-	none.Replica("a", "D", "r").Batcher("f").Done(Batch{})
-	if n := len(scrape(t, none)); n != 0 {
-		t.Errorf("%d families, want none", n)
+	var none *Replica
+	replica(none)
+	none.Stopped(time.Second)
+	if n := none.Processing(); n != 0 {
+		t.Errorf("%d calls, want none", n)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		in.Done(Outcome{Route: route, Method: "GET", Status: 200})
 		router.Done(Choice{Route: route})
 		r.Began()
-		r.Done(route, 0, 0, false, trace.SpanContext{})
+		r.Done(route, 0, false, trace.SpanContext{})
 		models = append(models, route)
 	}
 	for code := range 3000 {
@@ -241,7 +241,7 @@ func TestReplicasThatStoppedAreBounded(t *testing.T) {
 		r := s.Replica("a", "D", fmt.Sprintf("r%d", i))
 		r.Started()
 		r.Began()
-		r.Done("/", 0, 0, true, trace.SpanContext{})
+		r.Done("/", 0, true, trace.SpanContext{})
 		r.Stopped(0)
 		r.Stopped(0) // changes nothing
 	}
@@ -256,8 +256,8 @@ func TestReplicasThatStoppedAreBounded(t *testing.T) {
 	if _, there := got[fmt.Sprintf("serve_deployment_replica_starts_total{application=a,deployment=D,replica=r%d}", 2*mostStopped-1)]; !there {
 		t.Error("the counts of the replica that stopped last are gone")
 	}
-	if n := len(s.replicas); n != 0 {
-		t.Errorf("%d replicas are kept", n)
+	if _, series := sum(got, "serve_deployment_replica_healthy"); series != 0 {
+		t.Errorf("%d replicas that have stopped have gauges", series)
 	}
 }
 
@@ -324,23 +324,10 @@ func TestExamples(t *testing.T) {
 		done(time.Millisecond, sampled(2))
 		done(3*time.Second, sampled(3))
 		check(map[float64]string{1: "1", 5000: "3"})
-		time.Sleep(exampleEvery + time.Millisecond)
+		time.Sleep(exemplarEvery)
 		done(time.Millisecond, sampled(4))
 		check(map[float64]string{1: "4", 5000: "3"})
 	})
-}
-
-// The time that a caller tells counts in the place of one that is read.
-func TestExamplesByTheCallersClock(t *testing.T) {
-	s := New()
-	in := s.Proxy(HTTP).Ingress("a", "D")
-	for i, ended := range []time.Duration{1, exampleEvery, exampleEvery + 1} {
-		in.Done(Outcome{Route: "/", Method: "GET", Status: 200, Ended: ended, Span: sampled(byte(i + 1))})
-		want := map[float64]string{1: []string{"1", "1", "3"}[i]}
-		if diff := cmp.Diff(want, examples(t, s, "serve_http_request_latency_ms")); diff != "" {
-			t.Errorf("at %v: examples (-want +got):\n%s", ended, diff)
-		}
-	}
 }
 
 // Whoever counts, and however many series are made meanwhile, nothing is lost.
@@ -359,7 +346,7 @@ func TestSetConcurrentSafe(t *testing.T) {
 				r := s.Replica("a", "D", "r")
 				r.Began()
 				r.Batcher("f").Done(Batch{Size: 1, Limit: 1})
-				r.Done(route, 0, 0, i%2 == 0, sampled(byte(w+1)))
+				r.Done(route, 0, i%2 == 0, sampled(byte(w+1)))
 				gone := s.Replica("a", "E", fmt.Sprintf("%d-%d", w, i))
 				gone.Started()
 				gone.Stopped(0)
@@ -414,7 +401,7 @@ func (p path) request(span trace.SpanContext) {
 	p.proxy.Began()
 	p.router.Done(Choice{Route: "/", Assigned: true, Span: span})
 	p.replica.Began()
-	p.replica.Done("/", time.Millisecond, 0, false, span)
+	p.replica.Done("/", time.Millisecond, false, span)
 	p.proxy.Done()
 	p.ingress.Done(Outcome{Route: "/", Method: "GET", Status: 200, Latency: time.Millisecond, Span: span})
 }
@@ -454,7 +441,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	var want strings.Builder
 	want.WriteString("\n| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n")
-	for _, f := range families {
+	for _, f := range described(t) {
 		var labels []string
 		for _, label := range f.labels {
 			labels = append(labels, "`"+label+"`")
@@ -486,7 +473,7 @@ func TestAlertsAskForMetricsThatExist(t *testing.T) {
 		t.Fatalf("%s asks for %v only", operations, asked)
 	}
 	for _, name := range asked {
-		if !slices.ContainsFunc(families, func(f *family) bool {
+		if !slices.ContainsFunc(described(t), func(f family) bool {
 			return f.name == name || f.kind == "histogram" && strings.TrimSuffix(name, "_bucket") == f.name
 		}) {
 			t.Errorf("an alert asks for %s, which is not there", name)
@@ -494,20 +481,52 @@ func TestAlertsAskForMetricsThatExist(t *testing.T) {
 	}
 }
 
-// A family that is made but not in the list of New would count into the void.
-func TestFamiliesAreDistinct(t *testing.T) {
-	names := map[string]bool{}
-	for _, f := range families {
-		if names[f.name] {
-			t.Errorf("%s is there twice", f.name)
+// family is one metric as a Set describes it.
+type family struct {
+	name, help, kind string // kind is empty if it has no series
+	labels           []string
+}
+
+// described returns the families of a Set in the order of the document.
+func described(t *testing.T) []family {
+	t.Helper()
+	s := New()
+	all(s)
+	kinds := map[string]string{}
+	for _, f := range scrape(t, s) {
+		kinds[f.GetName()] = strings.ToLower(f.GetType().String())
+	}
+	descs := make(chan *prometheus.Desc, 100)
+	s.Describe(descs)
+	close(descs)
+	form := regexp.MustCompile(`^Desc{fqName: "(\w+)", help: "(.*)", unit: "", constLabels: {}, variableLabels: {(.*)}}$`)
+	var list []family
+	for d := range descs {
+		part := form.FindStringSubmatch(d.String())
+		if part == nil {
+			t.Fatalf("a description of another form: %s", d)
 		}
-		names[f.name] = true
+		f := family{name: part[1], help: part[2], kind: kinds[part[1]]}
+		for label := range strings.SplitSeq(part[3], ",") {
+			// A label whose values are constrained is shown as c(name).
+			if label = strings.TrimSuffix(strings.TrimPrefix(label, "c("), ")"); label != "" {
+				f.labels = append(f.labels, label)
+			}
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+func TestNames(t *testing.T) {
+	all := described(t)
+	for _, f := range all {
 		if f.kind == "counter" != strings.HasSuffix(f.name, "_total") {
 			t.Errorf("%s is a %s", f.name, f.kind)
 		}
 	}
-	if got := slices.Sorted(maps.Keys(names)); len(got) < 30 {
-		t.Errorf("only %d families", len(got))
+	if len(all) < 30 {
+		t.Errorf("only %d families", len(all))
 	}
 }
 
@@ -518,7 +537,7 @@ func TestOutcomesAreSummed(t *testing.T) {
 	r := s.Replica("a", "D", "r1")
 	for _, failed := range []bool{false, true, true} {
 		r.Began()
-		r.Done("/x", 3*time.Millisecond, time.Minute, failed, sampled(7))
+		r.Done("/x", 3*time.Millisecond, failed, sampled(7))
 	}
 	for _, f := range scrape(t, s) {
 		for _, m := range f.GetMetric() {

@@ -1,10 +1,9 @@
 package metrics
 
 import (
-	"slices"
-	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -14,27 +13,32 @@ const mostModels = 100
 // Models is the metrics of one cache of models in one replica. Nil counts
 // nothing.
 type Models struct {
-	gets, loads, unloads *tally
-	load, unload         *timing
-	ids                  atomic.Pointer[[]string]
+	replica              *Replica
+	gets, loads, unloads prometheus.Counter
+	load                 *latency
+	unload               prometheus.Observer
+	loaded               prometheus.Gauge
+	ids                  []string // fit for labels; guarded by the replica's mu
 }
 
-// Models gives the metrics of a cache of models. Ask once for each: what several
+// Models returns the metrics of a cache of models. Ask once for each: what several
 // caches of a replica hold is added up.
 func (r *Replica) Models() *Models {
 	if r == nil {
 		return nil
 	}
-	m := &Models{
-		gets:    r.counter(modelGets),
-		loads:   r.counter(modelLoads),
-		unloads: r.counter(modelUnloads),
-		load:    r.histogram(modelLoadLatency),
-		unload:  r.histogram(modelUnloadLatency),
-	}
-	m.ids.Store(new([]string))
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	labels := r.labels()
+	m := &Models{
+		replica: r,
+		gets:    r.set.modelGets.WithLabelValues(labels...),
+		loads:   r.set.modelLoads.WithLabelValues(labels...),
+		unloads: r.set.modelUnloads.WithLabelValues(labels...),
+		load:    r.set.modelLoadLatency.with(labels...),
+		unload:  r.set.modelUnloadLatency.WithLabelValues(labels...),
+		loaded:  r.gaugeLocked(r.set.modelsLoaded),
+	}
 	r.models = append(r.models, m)
 	return m
 }
@@ -42,17 +46,17 @@ func (r *Replica) Models() *Models {
 // Asked counts a request for a model, loaded or not.
 func (m *Models) Asked() {
 	if m != nil {
-		m.gets.inc()
+		m.gets.Inc()
 	}
 }
 
 // Loaded counts a load, which took latency; failed says that there is no model
-// now. span is the load span's context; zero where it does not record.
+// now. span is the load span's context; zero if it does not record.
 func (m *Models) Loaded(latency time.Duration, failed bool, span trace.SpanContext) {
 	if m == nil {
 		return
 	}
-	m.loads.inc()
+	m.loads.Inc()
 	if !failed {
 		m.load.observe(latency, span)
 	}
@@ -60,18 +64,47 @@ func (m *Models) Loaded(latency time.Duration, failed bool, span trace.SpanConte
 
 // Unloaded counts a model that was unloaded, which took latency.
 func (m *Models) Unloaded(latency time.Duration) {
-	if m == nil {
-		return
+	if m != nil {
+		m.unloads.Inc()
+		m.unload.Observe(milliseconds(latency))
 	}
-	m.unloads.inc()
-	m.unload.observe(latency, trace.SpanContext{})
 }
 
-// Hold says which models are loaded now, whatever they were before.
+// Hold sets the models that the cache holds, in place of those before.
 func (m *Models) Hold(ids []string) {
 	if m == nil {
 		return
 	}
-	ids = slices.Clone(ids)
-	m.ids.Store(&ids)
+	r := m.replica
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m.ids = make([]string, len(ids))
+	for i, id := range ids {
+		m.ids[i] = fit(id)
+	}
+	held := map[string]bool{}
+	for _, cache := range r.models {
+		for _, id := range cache.ids {
+			held[id] = true
+		}
+	}
+	m.loaded.Set(float64(len(held)))
+	r.nameLocked(held)
+}
+
+// nameLocked shows the models that are held, as many as are named.
+func (r *Replica) nameLocked(held map[string]bool) {
+	for id := range r.named {
+		if !held[id] {
+			delete(r.named, id)
+			r.set.modelRegistered.DeleteLabelValues(r.labels(id)...)
+		}
+	}
+	for id := range held {
+		if len(r.named) == mostModels {
+			return
+		}
+		r.named[id] = true
+		r.gaugeLocked(r.set.modelRegistered, id).Set(1)
+	}
 }

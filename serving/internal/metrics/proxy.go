@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -11,9 +12,24 @@ import (
 // than twenty lines in a scrape.
 const mostOutcomes = 1000
 
-// Ingress is the metrics of the requests for one app in one proxy. Nil counts
-// nothing.
-type Ingress struct{ outcomes *table[outcomeKey, *outcome] }
+// Proxy is the metrics of one proxy.
+type Proxy struct {
+	*families
+
+	protocol Protocol
+	ongoing  prometheus.Gauge
+}
+
+// Began counts a request into the proxy. Done must follow.
+func (p *Proxy) Began() { p.ongoing.Inc() }
+
+// Done counts a request out of the proxy.
+func (p *Proxy) Done() { p.ongoing.Dec() }
+
+// Ingress is the metrics of the requests for one app in one proxy.
+type Ingress struct {
+	outcomes *bounded[outcomeKey, outcome]
+}
 
 // Outcome is how a request ended, as the access log tells it.
 type Outcome struct {
@@ -31,9 +47,7 @@ type Outcome struct {
 	Failed bool
 	// Latency is how long the request was in the proxy.
 	Latency time.Duration
-	// Ended is when it ended, by a clock of the caller's; not read without Span.
-	Ended time.Duration
-	// Span is the proxy span's context; zero where it does not record.
+	// Span is the proxy span's context; zero if it does not record.
 	Span trace.SpanContext
 }
 
@@ -46,51 +60,39 @@ type outcomeKey struct {
 
 // outcome is the series of one key.
 type outcome struct {
-	latency          *timing
-	errors           *tally // nil for those that did not fail
-	deploymentErrors *tally // nil for those, and without a deployment
+	requests prometheus.Counter
+	latency  *latency
+	errors   []prometheus.Counter // nil if the request did not fail
 }
 
-// Ingress gives the metrics of an app whose requests deployment takes; both empty
+// Ingress returns the metrics of an app whose requests deployment takes; both empty
 // for requests that matched no route. Ask once for each app.
 func (p *Proxy) Ingress(app, deployment string) *Ingress {
-	if p == nil {
-		return nil
-	}
-	v, protocol := p.set.vectors, p.protocol
-	build := func(k outcomeKey) *outcome {
+	build := func(k outcomeKey) outcome {
 		status := k.label()
-		o := &outcome{
-			latency: v.partOf(proxyLatency[protocol], app, k.route, k.method, status),
+		o := outcome{
+			requests: p.proxyRequests[p.protocol].WithLabelValues(app, k.route, k.method, status),
+			latency:  p.proxyLatency[p.protocol].with(app, k.route, k.method, status),
 		}
-		v.counts(proxyRequests[protocol], []counted{o.latency}, app, k.route, k.method, status)
 		if k.failed {
-			o.errors = v.counter(proxyErrors[protocol], app, k.route, k.method, status)
-			if deployment != "" {
-				o.deploymentErrors = v.counter(deploymentErrors[protocol], app, deployment, k.route, k.method, status)
-			}
+			o.errors = append(o.errors, p.proxyErrors[p.protocol].WithLabelValues(app, k.route, k.method, status))
+		}
+		if k.failed && deployment != "" {
+			o.errors = append(o.errors, p.deploymentErrors[p.protocol].WithLabelValues(app, deployment, k.route, k.method, status))
 		}
 		return o
 	}
-	return &Ingress{outcomes: newTable(mostOutcomes, outcomeKey.folded, build)}
+	return &Ingress{newBounded(mostOutcomes, outcomeKey.folded, build)}
 }
 
 // Done counts a request that has ended.
 func (i *Ingress) Done(o Outcome) {
-	if i == nil {
-		return
-	}
-	k := outcomeKey{route: o.Route, method: o.Method, code: o.Code, status: o.Status, failed: o.Failed}
-	if k.status > lastCloseCode {
-		k.status = lastCloseCode + 1
-	}
-	s := i.outcomes.get(k)
-	s.latency.observeAt(o.Latency, o.Ended, o.Span)
-	if s.errors != nil {
-		s.errors.inc()
-	}
-	if s.deploymentErrors != nil {
-		s.deploymentErrors.inc()
+	k := outcomeKey{route: o.Route, method: o.Method, code: o.Code, status: min(o.Status, lastCloseCode+1), failed: o.Failed}
+	series := i.outcomes.get(k)
+	series.requests.Inc()
+	series.latency.observe(o.Latency, o.Span)
+	for _, errors := range series.errors {
+		errors.Inc()
 	}
 }
 

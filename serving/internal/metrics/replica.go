@@ -1,122 +1,125 @@
 package metrics
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 )
 
-// mostStopped is how many replicas that have stopped keep their counts, so that
-// the last of them are scraped.
-const mostStopped = 100
-
-type replicaKey struct{ app, deployment, id string }
-
 // Replica is the metrics of one replica. Nil counts nothing.
 type Replica struct {
-	set        *Set
-	key        replicaKey
-	processing atomic.Int64
-	calls      *table[string, *calls] // by route
+	set                 *Set
+	app, deployment, id string
+	working             atomic.Int64 // calls
+	processing          prometheus.Gauge
+	calls               *bounded[string, calls] // by route
 
-	mu       sync.Mutex
-	taking   bool // calls, so that it has gauges of its health
-	healthy  bool
-	batchers map[string]*Batcher
-	models   []*Models
+	mu      sync.Mutex
+	stopped bool
+	healthy prometheus.Gauge // nil until it takes calls
+	models  []*Models
+	named   map[string]bool // models that are shown
 }
 
 // calls is the series of one route.
-type calls struct{ done, failed *timing }
+type calls struct {
+	done, failed prometheus.Counter
+	latency      *latency
+}
 
-// Replica gives the metrics of the replica with the unique id: the same ones to
-// all who ask, until it has stopped.
+// Replica returns the metrics of the replica with the unique id. Ask once for each.
 func (s *Set) Replica(app, deployment, id string) *Replica {
-	if s == nil {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := replicaKey{app, deployment, id}
-	r, known := s.replicas[key]
-	if !known {
-		r = &Replica{set: s, key: key, batchers: map[string]*Batcher{}}
-		r.calls = newTable(mostRoutes, otherRoute, func(route string) *calls {
-			c := &calls{
-				done:   s.partOf(replicaLatency, app, deployment, id, route),
-				failed: s.partOf(replicaLatency, app, deployment, id, route),
+	return &Replica{
+		set: s, app: app, deployment: deployment, id: id,
+		processing: s.replicaProcessing.WithLabelValues(app, deployment, id),
+		calls: newBounded(mostRoutes, otherRoute, func(route string) calls {
+			return calls{
+				done:    s.replicaRequests.WithLabelValues(app, deployment, id, route),
+				failed:  s.replicaErrors.WithLabelValues(app, deployment, id, route),
+				latency: s.replicaLatency.with(app, deployment, id, route),
 			}
-			s.counts(replicaRequests, []counted{c.done}, app, deployment, id, route)
-			s.counts(replicaErrors, []counted{c.failed}, app, deployment, id, route)
-			return c
-		})
-		s.replicas[key] = r
+		}),
+		named: map[string]bool{},
 	}
-	return r
 }
 
-func (r *Replica) counter(f *family, more ...string) *tally {
-	return r.set.counter(f, r.labels(more)...)
+func (r *Replica) labels(more ...string) []string {
+	return append([]string{r.app, r.deployment, r.id}, more...)
 }
 
-func (r *Replica) histogram(f *family, more ...string) *timing {
-	return r.set.histogram(f, r.labels(more)...)
+// gaugeLocked returns a series of the replica, or a gauge that is shown nowhere if
+// the replica has stopped.
+func (r *Replica) gaugeLocked(v *prometheus.GaugeVec, more ...string) prometheus.Gauge {
+	if r.stopped {
+		return prometheus.NewGauge(prometheus.GaugeOpts{})
+	}
+	return v.WithLabelValues(r.labels(more...)...)
 }
 
-func (r *Replica) labels(more []string) []string {
-	return append([]string{r.key.app, r.key.deployment, r.key.id}, more...)
+func (r *Replica) forget(all []deleter) {
+	for _, v := range all {
+		v.DeletePartialMatch(prometheus.Labels{labelApp: r.app, labelDeployment: r.deployment, labelReplica: r.id})
+	}
 }
 
-// Began says that user code is about to run for a call. Done follows.
+// Began counts a call that user code is about to run. Done must follow.
 func (r *Replica) Began() {
 	if r != nil {
-		r.processing.Add(1)
+		r.working.Add(1)
+		r.processing.Inc()
 	}
 }
 
-// Done counts a call of which user code has returned, at ended by a clock of the
-// caller's. failed says that it was by an error, a panic or a cancellation. span is
-// the replica span's context; zero where it does not record.
-func (r *Replica) Done(route string, latency, ended time.Duration, failed bool, span trace.SpanContext) {
+// Done counts a call from which user code has returned. failed says that it returned
+// by an error, a panic or a cancellation. span is the replica span's context; zero if
+// it does not record.
+func (r *Replica) Done(route string, latency time.Duration, failed bool, span trace.SpanContext) {
 	if r == nil {
 		return
 	}
-	r.processing.Add(-1)
-	calls := r.calls.get(route)
+	r.working.Add(-1)
+	r.processing.Dec()
+	series := r.calls.get(route)
+	series.latency.observe(latency, span)
 	if failed {
-		calls.failed.observeAt(latency, ended, span)
+		series.failed.Inc()
 	} else {
-		calls.done.observeAt(latency, ended, span)
+		series.done.Inc()
 	}
 }
 
-// Processing is how many calls user code is working on.
+// Processing returns how many calls user code is working on.
 func (r *Replica) Processing() int {
 	if r == nil {
 		return 0
 	}
-	return int(r.processing.Load())
+	return int(r.working.Load())
 }
 
-// Constructed says that the replica's constructor has made it, which took latency.
+func (r *Replica) observe(v *prometheus.HistogramVec, latency time.Duration) {
+	v.WithLabelValues(r.labels()...).Observe(milliseconds(latency))
+}
+
+// Constructed counts the replica's constructor, which took latency.
 func (r *Replica) Constructed(latency time.Duration) {
 	if r != nil {
-		r.histogram(replicaInitialized).observe(latency, trace.SpanContext{})
+		r.observe(r.set.replicaInitialized, latency)
 	}
 }
 
-// Started says that the replica takes calls from now on. Call it once.
+// Started counts that the replica takes calls from now on. Call it once.
 func (r *Replica) Started() {
 	if r == nil {
 		return
 	}
-	r.counter(replicaStarts).inc()
+	r.set.replicaStarts.WithLabelValues(r.labels()...).Inc()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.taking, r.healthy = true, true
+	r.healthy = r.gaugeLocked(r.set.replicaHealthy)
+	r.healthy.Set(1)
 }
 
 // Checked counts a health check of user code, which took latency. healthy says
@@ -125,75 +128,40 @@ func (r *Replica) Checked(latency time.Duration, healthy bool) {
 	if r == nil {
 		return
 	}
-	r.histogram(replicaChecked).observe(latency, trace.SpanContext{})
-	failures := r.counter(replicaUnhealthy)
+	r.observe(r.set.replicaChecked, latency)
+	value, failures := 1.0, r.set.replicaUnhealthy.WithLabelValues(r.labels()...)
 	if !healthy {
-		failures.inc()
+		value = 0
+		failures.Inc()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.healthy = healthy
-}
-
-// Reconfigured says that user code has taken, or refused, a new configuration,
-// which took latency.
-func (r *Replica) Reconfigured(latency time.Duration) {
-	if r != nil {
-		r.histogram(replicaReconfigured).observe(latency, trace.SpanContext{})
+	if r.healthy != nil {
+		r.healthy.Set(value)
 	}
 }
 
-// Stopped says that the replica is no more, and how long its stop took. Its
-// gauges end; its counts stay until a hundred others have stopped.
+// Reconfigured counts that user code has taken, or refused, a new configuration,
+// which took latency.
+func (r *Replica) Reconfigured(latency time.Duration) {
+	if r != nil {
+		r.observe(r.set.replicaReconfigured, latency)
+	}
+}
+
+// Stopped counts the end of the replica, and how long its stop took. Its gauges
+// end; its counts stay until a hundred other replicas have stopped. Later calls do
+// nothing.
 func (r *Replica) Stopped(latency time.Duration) {
 	if r == nil {
 		return
 	}
-	s := r.set
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.replicas[r.key] != r {
-		return // it was said before
-	}
-	r.histogram(replicaShutDown).observe(latency, trace.SpanContext{})
-	delete(s.replicas, r.key)
-	s.stopped = append(s.stopped, r)
-	if len(s.stopped) > mostStopped {
-		oldest := s.stopped[0].key
-		s.stopped = slices.Delete(s.stopped, 0, 1)
-		s.forget(oldest.app, oldest.deployment, oldest.id)
-	}
-}
-
-func (r *Replica) gauges(out emit) {
-	out(replicaProcessing, int(r.processing.Load()), r.labels(nil)...)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.taking {
-		healthy := 0
-		if r.healthy {
-			healthy = 1
-		}
-		out(replicaHealthy, healthy, r.labels(nil)...)
-	}
-	for name, b := range r.batchers {
-		out(batchQueued, int(b.queued.Load()), r.labels([]string{name})...)
-	}
-	if len(r.models) == 0 {
+	if r.stopped {
 		return
 	}
-	loaded := map[string]bool{}
-	for _, m := range r.models {
-		for _, id := range *m.ids.Load() {
-			loaded[clean([]string{id})[0]] = true
-		}
-	}
-	out(modelsLoaded, len(loaded), r.labels(nil)...)
-	shown := 0
-	for id := range loaded {
-		if shown++; shown > mostModels {
-			break
-		}
-		out(modelRegistered, 1, r.labels([]string{id})...)
-	}
+	r.stopped = true
+	r.observe(r.set.replicaShutDown, latency)
+	r.set.retire(r)
 }

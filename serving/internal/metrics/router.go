@@ -3,6 +3,7 @@ package metrics
 import (
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -11,40 +12,31 @@ const mostRoutes = 256
 
 func otherRoute(string) string { return other }
 
-// Router is the metrics of one deployment's router. Nil counts nothing.
+// Router is the metrics of one deployment's router.
 type Router struct {
-	app, deployment string
 	load            func() (queued, ongoing int)
-	requests        *table[string, *choices] // by route
-	handles         *table[string, *choices] // the same for calls by handle
+	queued, ongoing prometheus.Gauge
+	waits           *latency // of requests that a replica took
+
+	requests, handles *bounded[string, prometheus.Counter] // by route
 }
 
-// choices are those for one route.
-type choices struct {
-	waits *timing // of those that a replica took
-	lost  *tally  // of the others
-}
-
-// Router gives the metrics of a deployment's router. Ask once for each. load
-// says how many requests wait, and how many replicas have; it is called for each
+// Router returns the metrics of a deployment's router. Ask once for each. load
+// returns how many requests wait, and how many replicas have; it is called for each
 // scrape.
 func (s *Set) Router(app, deployment string, load func() (queued, ongoing int)) *Router {
-	if s == nil {
-		return nil
-	}
-	byRoute := func(of ...*family) *table[string, *choices] {
-		return newTable(mostRoutes, otherRoute, func(route string) *choices {
-			c := &choices{waits: s.partOf(routerWait, app, deployment), lost: new(tally)}
-			for _, f := range of {
-				s.counts(f, []counted{c.waits, c.lost}, app, deployment, route)
-			}
-			return c
+	byRoute := func(v *prometheus.CounterVec) *bounded[string, prometheus.Counter] {
+		return newBounded(mostRoutes, otherRoute, func(route string) prometheus.Counter {
+			return v.WithLabelValues(app, deployment, route)
 		})
 	}
-	s.histogram(routerWait, app, deployment) // is there from the start
 	r := &Router{
-		app: app, deployment: deployment, load: load,
-		requests: byRoute(routerRequests), handles: byRoute(routerRequests, handleRequests),
+		load:     load,
+		queued:   s.routerQueued.WithLabelValues(app, deployment),
+		ongoing:  s.routerOngoing.WithLabelValues(app, deployment),
+		waits:    s.routerWait.with(app, deployment),
+		requests: byRoute(s.routerRequests),
+		handles:  byRoute(s.handleRequests),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,31 +54,24 @@ type Choice struct {
 	Assigned bool
 	// Wait is how long it waited for one.
 	Wait time.Duration
-	// Ended is when it ended, by a clock of the caller's; not read without Span.
-	Ended time.Duration
-	// Span is the router span's context; zero where it does not record.
+	// Span is the router span's context; zero if it does not record.
 	Span trace.SpanContext
 }
 
 // Done counts a choice that has ended.
 func (r *Router) Done(c Choice) {
-	if r == nil {
-		return
-	}
-	by := r.requests
+	r.requests.get(c.Route).Inc()
 	if c.ByHandle {
-		by = r.handles
+		r.handles.get(c.Route).Inc()
 	}
-	choices := by.get(c.Route)
 	if c.Assigned {
-		choices.waits.observeAt(c.Wait, c.Ended, c.Span)
-	} else {
-		choices.lost.inc()
+		r.waits.observe(c.Wait, c.Span)
 	}
 }
 
-func (r *Router) gauges(out emit) {
+// refresh sets the gauges to what the router says now.
+func (r *Router) refresh() {
 	queued, ongoing := r.load()
-	out(routerQueued, queued, r.app, r.deployment)
-	out(routerOngoing, ongoing, r.app, r.deployment)
+	r.queued.Set(float64(queued))
+	r.ongoing.Set(float64(ongoing))
 }

@@ -1,0 +1,51 @@
+package metrics
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// latencies is a vector of histograms with [latencyBuckets], whose buckets have
+// exemplars.
+type latencies struct{ *prometheus.HistogramVec }
+
+// with returns the series with the values of the labels.
+func (v *latencies) with(labels ...string) *latency {
+	return &latency{series: v.WithLabelValues(labels...), made: time.Now(), next: make([]atomic.Int64, len(latencyBuckets)+1)}
+}
+
+// latency is one series of latencies.
+type latency struct {
+	series prometheus.Observer
+	made   time.Time
+	next   []atomic.Int64 // by bucket: how long after made it takes another exemplar
+}
+
+// exemplarEvery is how long a bucket keeps its exemplar: a scrape sees only the last
+// one, and making one allocates.
+const exemplarEvery = time.Second
+
+// observe counts d. If span is sampled, it may become the exemplar of d's bucket.
+func (l *latency) observe(d time.Duration, span trace.SpanContext) {
+	ms := milliseconds(d)
+	if !span.IsSampled() || !l.takesExemplar(ms) {
+		l.series.Observe(ms)
+		return
+	}
+	l.series.(prometheus.ExemplarObserver).ObserveWithExemplar(ms, prometheus.Labels{
+		"trace_id": span.TraceID().String(), "span_id": span.SpanID().String(),
+	})
+}
+
+// takesExemplar reports whether the caller is to give the bucket of ms an exemplar.
+func (l *latency) takesExemplar(ms float64) bool {
+	bucket, _ := slices.BinarySearch(latencyBuckets, ms)
+	next, now := l.next[bucket].Load(), int64(time.Since(l.made))
+	return now >= next && l.next[bucket].CompareAndSwap(next, now+int64(exemplarEvery))
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
