@@ -40,7 +40,7 @@ func TestSeriesAreBoundedWhateverClientsSend(t *testing.T) {
 	}
 	want := map[string]float64{
 		"serve_num_http_requests_total{application=a,method=GET,route=/a,status_code=200}":             paths,
-		"serve_num_http_requests_total{application=,method=GET,route=,status_code=404}":                paths,
+		"serve_num_http_requests_total{application=,method=GET,route=,status_code=404}":                verbs,
 		"serve_num_http_requests_total{application=a,method=_OTHER,route=/a,status_code=200}":          verbs,
 		"serve_num_grpc_requests_total{application=a,method=_OTHER,route=a,status_code=UNIMPLEMENTED}": methods,
 	}
