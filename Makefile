@@ -57,7 +57,7 @@ BENCHFLAGS ?=
 SOAK_DURATION ?= 1h
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python ray test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench lint generate checkgenerate clean help
+.PHONY: all build plugins examples python ray test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint: what a bare `make` does
 
@@ -165,10 +165,12 @@ build-bench: ## Put the benchmark's programs into bin/bench/
 	$(BUILD) -o bin/bench/plugins/ ./plugins/otlp ./plugins/datadog
 	$(BUILD) -o bin/bench/ ./examples/hello
 	cd bench && $(BUILD) -ldflags "-X 'main.builtOf=$(BUILT_OF)'" -o ../bin/bench/ . && $(BUILD) -o ../bin/bench/plugins/ ./plugins/...
-	cd bench/fortio && $(BUILD) -o ../../bin/bench/ .
 
 microbench: ## Run the go benchmarks (BENCH=regexp, PKG=./host, BENCHTIME=1s)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(TESTFLAGS) $(PKG)
+
+size: ## Count the product's lines of Go that are neither blank nor comment
+	@$(GO) run ./test/size
 
 lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	$(GOLANGCI_LINT) run ./...
@@ -176,7 +178,6 @@ lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	cd test/peers && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers/ddagent && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd bench && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
-	cd bench/fortio && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 
 generate: $(PROTO_TOOLS) ## Write internal/gen and the code of examples/grpc anew from their .proto files
 	PATH="$(PROTO_PATH)" $(BUF) generate
@@ -199,7 +200,6 @@ checkgenerate: $(PROTO_TOOLS) ## Check the .proto files, and that the code made 
 	$(GO) -C test/peers mod tidy -diff
 	$(GO) -C test/peers/ddagent mod tidy -diff
 	$(GO) -C bench mod tidy -diff
-	$(GO) -C bench/fortio mod tidy -diff
 
 clean: ## Remove what was built; the tools in .tools/ stay
 	rm -rf bin

@@ -29,7 +29,6 @@ import (
 	"syscall"
 
 	"github.com/servetrace/servetrace/bench/internal/measure"
-	"github.com/servetrace/servetrace/bench/internal/scale"
 	"github.com/servetrace/servetrace/bench/internal/serveload"
 	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/bench/internal/spanpath"
@@ -40,7 +39,6 @@ import (
 func suites() suite.Set {
 	var set suite.Set
 	set.Add(spanpath.Set())
-	set.Add(scale.Set())
 	set.Add(serveload.Set())
 	return set
 }
@@ -77,7 +75,7 @@ func dispatch(ctx context.Context, args []string) error {
 	case "list":
 		return list(os.Stdout)
 	case "soak":
-		return soak(ctx, args[1:])
+		return runSoak(ctx, args[1:])
 	case "sink":
 		return sink.Serve(ctx, os.Stdin, os.Stdout)
 	case "child":
@@ -97,8 +95,6 @@ func child(ctx context.Context, role string, args []string) error {
 		return spanpath.Child(ctx, os.Stdin, os.Stdout)
 	case spanpath.PulseRole:
 		return spanpath.Pulse(os.Stdout, args)
-	case scale.Name:
-		return scale.Child(ctx, os.Stdin, os.Stdout)
 	case serveload.RoleServer:
 		return serveload.RunServer(ctx, args, os.Stdin, os.Stdout)
 	case serveload.RoleLoad:

@@ -59,7 +59,7 @@ func (s *settings) parse(args []string) error {
 	flags.Var(&s.shape, "shape", "only shapes that match")
 	flags.Var(&s.row, "row", "only rows that match; a claim needs all that it compares")
 	flags.IntVar(&s.options.Repeats, "repeat", 0, "repeats of each case, instead of its own number")
-	flags.StringVar(&s.out, "out", "bin/bench/out", "the folder for results.json, report.md and the plots")
+	flags.StringVar(&s.out, "out", "bin/bench/out", "the folder for results.json and report.md")
 	flags.StringVar(&s.bin, "bin", "", "the folder with plugins and servers (default: this executable's)")
 	flags.StringVar(&s.profiles, "profile", "", "a folder for CPU, heap, block and mutex profiles of what is measured, which then costs more")
 	flags.Float64Var(&s.limit, "foreign", 0.25, "how much of the machine others may use during a case, in cores")

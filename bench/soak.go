@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/servetrace/servetrace/bench/internal/scale"
 	"github.com/servetrace/servetrace/bench/internal/sink"
+	"github.com/servetrace/servetrace/bench/internal/soak"
 )
 
 // errNotFlat ends a soak that found something.
@@ -22,8 +22,8 @@ var errNotFlat = errors.New("the soak has failed, see what it found")
 // shortestSoak has time for the queue to fill and for spans to become too old.
 const shortestSoak = 90 * time.Second
 
-// soak is bench soak.
-func soak(ctx context.Context, args []string) (err error) {
+// runSoak is bench soak.
+func runSoak(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("bench soak", flag.ContinueOnError)
 	length := flags.Duration("for", time.Hour, "how long; for a check 2m will do")
 	rate := flags.Int("rate", 5000, "spans a second")
@@ -48,7 +48,7 @@ func soak(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, ignoreEnded(ctx, into.Close())) }()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	result, err := scale.Soak{Length: *length, Rate: *rate, Bin: *bin, Sink: into, Log: log}.Run(ctx)
+	result, err := soak.Soak{Length: *length, Rate: *rate, Bin: *bin, Sink: into, Log: log}.Run(ctx)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func soak(ctx context.Context, args []string) (err error) {
 }
 
 // concludeSoak writes what was found, to the folder and to standard output.
-func concludeSoak(out string, result *scale.SoakResult) error {
+func concludeSoak(out string, result *soak.Result) error {
 	data, err := json.MarshalIndent(result, "", "  ")
 	if err != nil {
 		return err

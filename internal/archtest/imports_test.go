@@ -55,7 +55,6 @@ var importTable = []struct {
 		"pluginsdk", "host", "internal/launch", "internal/wire", "internal/proctree", "internal/otlpwire", "internal/gen/...",
 	}},
 	{dir: "internal/testplugin", may: []string{"pluginsdk"}},
-	{dir: "internal/memnet"},
 	{dir: "internal/spancorpus"},
 	{dir: "internal/archtest"},
 	{dir: "internal/wholebody"},
@@ -74,6 +73,7 @@ var importTable = []struct {
 	// It plays two of its plugins, and runs everything else as an operator does.
 	{dir: "internal/hazard"},
 	{dir: "test/hazards", may: []string{"internal/hazard"}},
+	{dir: "test/size"},
 	{dir: "test/spans"}, // a comment, and tests
 	{dir: "test/mixed"}, // the same
 	{dir: "test/ray"},   // the same
@@ -263,10 +263,6 @@ var keeperRules = []struct {
 	},
 	{
 		imported: modulePath + "/internal/testplugin", by: []string{"internal/testplugin"},
-		why: "it is for tests",
-	},
-	{
-		imported: modulePath + "/internal/memnet", by: []string{"internal/memnet"},
 		why: "it is for tests",
 	},
 	{

@@ -34,14 +34,6 @@ func SelfCPU() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// ThreadCPU is the user and system time of the calling thread, to which the
-// caller is locked.
-func ThreadCPU() time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // can not fail for a clock that exists
-	return time.Duration(ts.Nano())
-}
-
 // EndedChildrenCPU is the user and system time of all children of this process
 // that have ended and were waited for, and of theirs.
 func EndedChildrenCPU() time.Duration {

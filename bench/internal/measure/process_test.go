@@ -33,9 +33,6 @@ func TestClocksAgree(t *testing.T) {
 	if after := SelfCPU(); byID < before+5*time.Millisecond || byID > after {
 		t.Errorf("by its id %v, want between %v and %v", byID, before+5*time.Millisecond, after)
 	}
-	if ThreadCPU() == 0 {
-		t.Error("this thread has used no CPU")
-	}
 	if _, err := ProcessCPU(1 << 22); err == nil { // the kernel gives no id as large
 		t.Error("a process that there is not has a clock")
 	}

@@ -1,5 +1,5 @@
-// Package report writes what a run has measured: everything as JSON, the rows
-// as tables of Markdown with the claims before them, and plots as SVG.
+// Package report writes what a run has measured: everything as JSON, and the
+// rows as tables of Markdown with the claims before them.
 //
 // Open report.go first.
 package report

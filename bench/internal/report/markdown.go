@@ -13,8 +13,8 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
-// Markdown writes the report as text: machine, claims, the plots of sweeps, then
-// a table for each shape.
+// Markdown writes the report as text: machine, claims, then a table for each
+// shape.
 func Markdown(w io.Writer, r *suite.Results) {
 	m := r.Machine
 	_, _ = fmt.Fprintf(w, "# Benchmark of %s\n\n", orUnknown(r.Commit))
@@ -23,9 +23,6 @@ func Markdown(w io.Writer, r *suite.Results) {
 		r.Took.Round(time.Second), r.Discarded, r.ForeignLimit)
 	_, _ = fmt.Fprintf(w, "Figures are medians of the repeats, those of claims the mean of the middle half of them, in brackets the lowest and the highest. A ratio is computed in each repeat by itself.\n\n")
 	writeClaims(w, r.Claims)
-	for _, p := range sweepsOf(r) {
-		_, _ = fmt.Fprintf(w, "![%s](%s)\n\n", p.title, plotFile(p.title, 0))
-	}
 	for _, s := range r.Shapes {
 		writeShape(w, s)
 	}
@@ -74,9 +71,6 @@ func writeShape(w io.Writer, s suite.ShapeResults) {
 			_, _ = fmt.Fprintf(w, " %s |", cell)
 		}
 		_, _ = fmt.Fprintln(w)
-	}
-	for n, plot := range plotsOf(s) {
-		_, _ = fmt.Fprintf(w, "\n![%s](%s)\n", plot.title, plotFile(plot.title, n))
 	}
 	for _, row := range s.Rows {
 		for _, e := range row.Errors {

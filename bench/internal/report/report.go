@@ -3,7 +3,6 @@ package report
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,8 +16,7 @@ const (
 	MarkdownFile = "report.md"
 )
 
-// Write puts the report into a folder, which is made: the two files, and the
-// plots of those shapes that have any.
+// Write makes the folder and puts both files of the report into it.
 func Write(dir string, r *suite.Results) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write the report: %w", err)
@@ -30,34 +28,12 @@ func Write(dir string, r *suite.Results) error {
 	var text strings.Builder
 	Markdown(&text, r)
 	files := map[string]string{JSONFile: string(data) + "\n", MarkdownFile: text.String()}
-	for name, plot := range plots(r) {
-		var svg strings.Builder
-		plot.write(&svg)
-		files[name] = svg.String()
-	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 			return fmt.Errorf("write the report: %w", err)
 		}
 	}
 	return nil
-}
-
-// plot is a drawing of its own.
-type plot interface{ write(w io.Writer) }
-
-// plots are all of a run, by the names of their files.
-func plots(r *suite.Results) map[string]plot {
-	all := map[string]plot{}
-	for _, s := range r.Shapes {
-		for n, p := range plotsOf(s) {
-			all[plotFile(p.title, n)] = p
-		}
-	}
-	for _, p := range sweepsOf(r) {
-		all[plotFile(p.title, 0)] = p
-	}
-	return all
 }
 
 // Read reads the JSON file of a folder.

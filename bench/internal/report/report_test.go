@@ -40,11 +40,6 @@ func sample() *suite.Results {
 			{Suite: "spanpath", Shape: "slow sink", Rows: []suite.RowResults{{Row: "ours", Repeats: []suite.Sample{{suite.Of(suite.Spans, "lost"): 0, suite.Of(suite.Spans, "ended"): 64000}}}}},
 		},
 	}
-	for x, name := range []string{"1 producer", "8 producers", "2k producers"} {
-		r.Shapes = append(r.Shapes, suite.ShapeResults{Suite: "scale", Shape: name, Rows: []suite.RowResults{
-			row("SDK floor", 2000, 0), row("ours", 3000+500*float64(x), 700),
-		}})
-	}
 	total := suite.Of(suite.CPU, "total")
 	r.Judge([]suite.Claim{
 		{Name: "above floor", Suite: "spanpath", Shape: "saturated", Target: 0.6, Stretch: 0.4, Unit: "×", Value: func(r suite.Round) (float64, bool) {
@@ -89,7 +84,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]string{
-		MarkdownFile, JSONFile, "scale-1-producer.svg", "scale-2k-producers.svg", "scale-8-producers.svg", "scale-by-producers.svg", "spanpath-saturated.svg",
+		MarkdownFile, JSONFile,
 	}, names); diff != "" {
 		t.Errorf("files (-want +got)\n%s", diff)
 	}
@@ -121,27 +116,6 @@ func TestNumber(t *testing.T) {
 	} {
 		if got := number(v); got != want {
 			t.Errorf("number(%v) = %q, want %q", v, got, want)
-		}
-	}
-}
-
-func TestPlotFile(t *testing.T) {
-	if got := plotFile("spanpath, slow sink (25 ms), 32k spans/s", 1); got != "spanpath-slow-sink-25-ms-32k-spans-s-2.svg" {
-		t.Error(got)
-	}
-}
-
-func TestNumbered(t *testing.T) {
-	for name, want := range map[string]struct {
-		n    float64
-		noun string
-	}{
-		"1 producer": {1, "producers"}, "64 producers": {64, "producers"}, "1 span/s": {1, "spans/s"}, "100k spans/s": {100_000, "spans/s"},
-		"saturated": {}, "400 spans, then 1 ms of pause": {}, "0 spans": {}, "k spans": {}, "7": {},
-	} {
-		n, noun, ok := numbered(name)
-		if n != want.n || noun != want.noun || ok != (want.noun != "") {
-			t.Errorf("%q is %v of %q, %v", name, n, noun, ok)
 		}
 	}
 }

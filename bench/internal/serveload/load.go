@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/servetrace/servetrace/bench/internal/measure"
@@ -18,13 +17,10 @@ import (
 // RoleLoad is the argument that makes the program a load generator.
 const RoleLoad = "load"
 
-// order is one run of load. Without a rate each connection sends a request as
-// soon as it has the answer to the one before.
+// order is one run of load. Each connection sends a request as soon as it has the
+// answer to the one before.
 type order struct {
 	For time.Duration `json:"for_ns"`
-	// Rate is how many requests are due a second, on all connections together. One
-	// that begins late because none was free is measured from when it was due.
-	Rate float64 `json:"rate,omitempty"`
 	// Anew: percentiles are of this order; else also of those before it.
 	Anew bool `json:"anew,omitempty"`
 }
@@ -55,7 +51,7 @@ type client interface {
 func RunLoad(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	flags := flag.NewFlagSet(RoleLoad, flag.ContinueOnError)
 	addr := flags.String("addr", "", "`address` of the server")
-	app := flags.String("app", appHello, "what it serves: `hello`, chain or echo")
+	app := flags.String("app", appHello, "what it serves: `hello` or echo")
 	conns := flags.Int("connections", 32, "how many")
 	streams := flags.Int("streams", 1, "calls at a time on each, with gRPC")
 	if err := flags.Parse(args); err != nil {
@@ -97,8 +93,6 @@ func dial(ctx context.Context, app, addr string, streams int) (client, error) {
 	switch app {
 	case appHello:
 		return dialHTTP(ctx, addr, getRequest(addr), helloBody)
-	case appChain:
-		return dialHTTP(ctx, addr, postRequest(addr, chainQuestion), []byte(chainAnswer))
 	case appEcho:
 		return dialGRPC(ctx, addr, streams)
 	}
@@ -107,21 +101,17 @@ func dial(ctx context.Context, app, addr string, streams int) (client, error) {
 
 // runLoad has all clients send at a time, and adds to latency.
 func runLoad(clients []client, o order, latency *measure.Histogram) outcome {
-	pace := &pace{start: time.Now()}
-	pace.end = pace.start.Add(o.For)
-	if o.Rate > 0 {
-		pace.every = time.Duration(float64(time.Second) / o.Rate)
-	}
+	start := time.Now()
 	clocks := make([]clock, len(clients))
 	faults := make([]error, len(clients))
 	before := measure.SelfCPU()
 	var all sync.WaitGroup
 	for i, c := range clients {
-		clocks[i].pace = pace
+		clocks[i].end = start.Add(o.For)
 		all.Go(func() { faults[i] = c.run(&clocks[i]) })
 	}
 	all.Wait()
-	out := outcome{Took: time.Since(pace.start), CPU: measure.SelfCPU() - before}
+	out := outcome{Took: time.Since(start), CPU: measure.SelfCPU() - before}
 	for i := range clocks {
 		latency.Merge(&clocks[i].latency)
 		out.Answered += clocks[i].latency.Count()
@@ -137,42 +127,23 @@ func runLoad(clients []client, o order, latency *measure.Histogram) outcome {
 	return out
 }
 
-// pace says when requests begin; all clients of a run share it.
-type pace struct {
-	start, end time.Time
-	every      time.Duration // zero: as soon as they can
-	next       atomic.Int64  // number of the next request that is due
-}
-
-// clock is a client's: it tells it when to send, and keeps what it measured.
+// clock is a client's: it tells the client when to send, and keeps what the client
+// measured.
 type clock struct {
-	pace    *pace
+	end     time.Time // of the run
 	latency measure.Histogram
 	failed  uint64
 	fault   error // of the first that failed
 	begun   bool
 }
 
-// begin waits until another request is due and gives when it was; false: there
-// are to be no more. As fast as answers come there is at least one, however late
-// the client is.
+// begin returns the time, and whether the client is to send another request: at
+// least one, however late the client is.
 func (c *clock) begin() (time.Time, bool) {
 	now := time.Now()
-	if c.pace.every == 0 {
-		more := now.Before(c.pace.end) || !c.begun
-		c.begun = true
-		return now, more
-	}
-	n := c.pace.next.Add(1) - 1
-	due := c.pace.start.Add(time.Duration(n) * c.pace.every)
-	if !due.Before(c.pace.end) {
-		return due, false
-	}
-	if due.After(now) {
-		time.Sleep(due.Sub(now))
-		due = time.Now() // that the timer was late is no fault of the server's
-	}
-	return due, true
+	more := now.Before(c.end) || !c.begun
+	c.begun = true
+	return now, more
 }
 
 // answered counts the answer to a request that began then.

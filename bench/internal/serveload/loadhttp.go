@@ -26,11 +26,6 @@ func getRequest(host string) []byte {
 	return fmt.Appendf(nil, "GET / HTTP/1.1\r\nHost: %s\r\nUser-Agent: servetrace-bench\r\n\r\n", host)
 }
 
-func postRequest(host, body string) []byte {
-	return fmt.Appendf(nil, "POST / HTTP/1.1\r\nHost: %s\r\nUser-Agent: servetrace-bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		host, len(body), body)
-}
-
 func dialHTTP(ctx context.Context, addr string, request, want []byte) (client, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {

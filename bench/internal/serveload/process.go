@@ -107,24 +107,20 @@ func (s spent) less(before spent) spent {
 	}
 }
 
-// spentBy reads the servers.
-func spentBy(servers []*serverChild) ([]spent, error) {
-	var all []spent
-	for _, s := range servers {
-		var u usage
-		if err := s.ask(struct{}{}, &u); err != nil {
-			return nil, err
-		}
-		now := spent{cpu: float64(u.CPU), plugins: float64(u.Ended), allocs: float64(u.Objects), bytes: float64(u.Bytes)}
-		for _, pid := range childrenOf(s.cmd.Process.Pid) {
-			// One that has ended by now has hardly lived: it is missing.
-			if cpu, err := measure.ProcessCPU(pid); err == nil {
-				now.plugins += float64(cpu)
-			}
-		}
-		all = append(all, now)
+// spent returns what the server has used so far.
+func (s *serverChild) spent() (spent, error) {
+	var u usage
+	if err := s.ask(struct{}{}, &u); err != nil {
+		return spent{}, err
 	}
-	return all, nil
+	now := spent{cpu: float64(u.CPU), plugins: float64(u.Ended), allocs: float64(u.Objects), bytes: float64(u.Bytes)}
+	for _, pid := range childrenOf(s.cmd.Process.Pid) {
+		// A plugin that has ended by now has hardly lived: it is missing.
+		if cpu, err := measure.ProcessCPU(pid); err == nil {
+			now.plugins += float64(cpu)
+		}
+	}
+	return now, nil
 }
 
 // childrenOf are the processes that a process has started.

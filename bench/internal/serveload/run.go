@@ -6,75 +6,80 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
-// run measures one row once; with turns, beside the row that it is held against.
+// run measures one row once; in turns, with the row beside it.
 func (s scene) run(ctx context.Context, env *suite.Env, r row) (suite.Sample, error) {
 	before, err := env.Sink.Counts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &contender{scene: s, row: r}
-	both := []*contender{c}
+	all := []*contender{{scene: s, row: r}}
 	if s.inTurns() {
-		both = append(both, &contender{scene: s, row: s.against(r)})
+		all = append(all, &contender{scene: s, row: findRow(s.beside)})
 	}
-	err = s.measure(ctx, env, both)
-	for _, c := range both {
+	err = s.measure(ctx, env, all)
+	for _, c := range all {
 		err = errors.Join(err, c.stop())
 	}
 	if err != nil {
 		return nil, err
 	}
-	sample := c.sample()
-	if s.inTurns() {
-		for metric, value := range both[1].sample() {
-			switch metric {
-			case suite.Requests, suite.RequestAllocs:
-				sample[suite.Of(metric, "reference")] = value
-			case suite.Of(suite.RequestCPU, "server"):
-				sample[suite.Of(suite.RequestCPU, "reference")] = value
-			}
-		}
+	after, err := env.Sink.Counts(ctx)
+	if err != nil {
+		return nil, err
 	}
-	for _, c := range both {
-		if c.row.ratio == "" || c.row.broken {
-			continue // of the two, at most one has spans delivered
-		}
-		after, err := env.Sink.Counts(ctx)
-		if err != nil {
-			return nil, err
-		}
-		taken, b := after.Spans-before.Spans, c.servers[0].books
-		if !r.broken {
-			sample[suite.Of(suite.Spans, "ended")], sample[suite.Of(suite.Spans, "delivered")] = float64(b.Ended), float64(taken)
-		}
-		if err := s.audit(c.row, b, taken, c.requests); err != nil {
-			return nil, err
+	taken := after.Spans - before.Spans
+	if err := audit(all, taken); err != nil {
+		return nil, err
+	}
+	sample := all[0].sample()
+	if s.inTurns() {
+		of := all[1].sample()
+		for _, metric := range []string{suite.Requests, suite.Of(suite.RequestCPU, "server"), suite.Of(suite.RequestCPU, "total")} {
+			sample[reference(metric)] = of[metric]
 		}
 	}
 	return sample, nil
 }
 
-// audit holds the books of a server whose plugin is whole against what the sink
-// has counted, and against what the load has sent.
-func (s scene) audit(r row, b books, taken, requests uint64) error {
-	if b.Ended != b.Delivered || b.Delivered != taken {
-		return fmt.Errorf("spans were lost: %d ended, %d delivered by the books, %d by the sink", b.Ended, b.Delivered, taken)
+// reference returns the name under which a sample has a metric of the row beside
+// it.
+func reference(metric string) string {
+	base, part, has := strings.Cut(strings.TrimSuffix(metric, "}"), "{")
+	if !has {
+		return suite.Of(base, "reference")
 	}
-	spans := s.spans
-	if r.by == byOTel {
-		spans = otelSpans(s.app)
+	return suite.Of(base, part+" of reference")
+}
+
+// spansOfRequest is how many spans a sampled request has.
+const spansOfRequest = 3
+
+// audit compares the books of the servers whose plugins are whole with what the
+// sink has counted, and with what the load has sent. Lost spans are an error.
+func audit(all []*contender, taken uint64) error {
+	delivered, broken := uint64(0), false
+	for _, c := range all {
+		if c.row.broken {
+			broken = true
+			continue
+		}
+		b, want := c.server.books, c.requests*spansOfRequest
+		delivered += b.Delivered
+		switch {
+		case b.Ended != b.Delivered:
+			return fmt.Errorf("%s: spans were lost: %d ended, %d delivered by the books", c.row.name, b.Ended, b.Delivered)
+		case c.row.ratio == "1" && b.Ended != want, (c.row.ratio == "0" || c.row.ratio == "") && b.Ended != 0, b.Ended > want:
+			return fmt.Errorf("%s: %d spans ended at ratio %q, and %d requests of %d each were sent", c.row.name, b.Ended, c.row.ratio, c.requests, spansOfRequest)
+		}
 	}
-	want := requests * uint64(spans)
-	switch {
-	case s.load.fortio: // it sends some that it does not count
-		return nil
-	case r.ratio == "1" && b.Ended != want, r.ratio == "0" && b.Ended != 0, b.Ended > want:
-		return fmt.Errorf("%d spans ended at ratio %s, and %d requests of %d each were sent", b.Ended, r.ratio, requests, spans)
+	if !broken && delivered != taken {
+		return fmt.Errorf("spans were lost: %d delivered by the books, %d taken by the sink", delivered, taken)
 	}
 	return nil
 }
@@ -110,40 +115,30 @@ type contender struct {
 	scene scene
 	row   row
 
-	servers   []*serverChild // the one under load first
+	server    *serverChild
 	generator *child
-	from, to  []spent // by the servers
+	from, to  spent   // by the server
 	total     outcome // of the turns
 	requests  uint64  // in all, those of the warm-up and of leads included
 	warm      uint64  // those of the warm-up
 	peak      int64   // bytes resident, of the server
 }
 
-// start starts the servers and the load generator, and warms them up.
+// start starts the server and the load generator, and warms the server up.
 func (c *contender) start(ctx context.Context, env *suite.Env) error {
-	app := []string{"-app", c.scene.app}
 	profile := env.Profile(Name, c.scene.name, c.row.name)
-	if c.row.by == byProxy {
-		backend, err := startServer(ctx, env, nil, append(app, "-by", byBare)...)
-		if err != nil {
-			return err
-		}
-		c.servers = append(c.servers, backend)
-		app = append(app, "-backend", backend.addr)
-	}
-	front, err := startServer(ctx, env, c.row.variables(env), append(app, "-by", c.row.by, "-profile", profile)...)
-	if err != nil {
+	var err error
+	if c.server, err = startServer(ctx, env, c.row.variables(env), "-app", c.scene.app, "-by", c.row.by, "-profile", profile); err != nil {
 		return err
 	}
-	c.servers = append([]*serverChild{front}, c.servers...)
-	if c.generator, err = c.scene.startLoad(ctx, env, front.addr); err != nil {
+	if c.generator, err = c.scene.startLoad(ctx, env, c.server.addr); err != nil {
 		return err
 	}
-	if _, err := c.send(order{For: c.scene.load.warmUp, Rate: c.scene.load.rate, Anew: true}); err != nil {
+	if _, err := c.send(order{For: c.scene.load.warmUp, Anew: true}); err != nil {
 		return err
 	}
 	c.warm = c.requests
-	c.from, err = spentBy(c.servers)
+	c.from, err = c.server.spent()
 	return err
 }
 
@@ -159,14 +154,14 @@ func (c *contender) send(o order) (out outcome, err error) {
 	return out, nil
 }
 
-// turn is one of the contender's, of which what comes after its lead is counted.
+// turn takes a turn of the contender, and counts what comes after its lead.
 func (c *contender) turn(t turns, first bool) error {
 	if t.lead > 0 {
-		if _, err := c.send(order{For: t.lead, Rate: c.scene.load.rate}); err != nil {
+		if _, err := c.send(order{For: t.lead}); err != nil {
 			return err
 		}
 	}
-	out, err := c.send(order{For: t.length, Rate: c.scene.load.rate, Anew: first})
+	out, err := c.send(order{For: t.length, Anew: first})
 	if err != nil {
 		return err
 	}
@@ -177,53 +172,46 @@ func (c *contender) turn(t turns, first bool) error {
 	return nil
 }
 
-// end reads what the servers have used.
+// end reads what the server has used.
 func (c *contender) end() (err error) {
-	if c.to, err = spentBy(c.servers); err != nil {
+	if c.to, err = c.server.spent(); err != nil {
 		return err
 	}
-	c.peak, err = measure.PeakRSS(c.servers[0].cmd.Process.Pid)
+	c.peak, err = measure.PeakRSS(c.server.cmd.Process.Pid)
 	return err
 }
 
-// stop stops what was started, in the order of the requests' way.
+// stop stops the load generator, then the server.
 func (c *contender) stop() error {
 	var errs []error
 	if c.generator != nil {
 		errs = append(errs, c.generator.stop(nil))
 	}
-	for _, s := range c.servers {
-		errs = append(errs, s.stop(&s.books))
+	if c.server != nil {
+		errs = append(errs, c.server.stop(&c.server.books))
 	}
 	return errors.Join(errs...)
 }
 
-// sample divides what the servers have used, since they were warm, by the requests.
+// sample divides what the server has used, since it was warm, by the requests.
 func (c *contender) sample() suite.Sample {
 	out := c.total
 	each := func(used float64) float64 { return used / float64(c.requests-c.warm) }
 	cpu := func(part string) string { return suite.Of(suite.RequestCPU, part) }
-	used := c.to[0].less(c.from[0])
-	sample := suite.Sample{
+	used := c.to.less(c.from)
+	return suite.Sample{
 		suite.Requests:                     float64(out.Answered) / out.Took.Seconds(),
 		suite.Of(suite.RequestCall, "p50"): float64(out.P50),
 		suite.Of(suite.RequestCall, "p95"): float64(out.P95),
 		suite.Of(suite.RequestCall, "p99"): float64(out.P99),
 		cpu("server"):                      each(used.cpu),
 		cpu("plugin"):                      each(used.plugins),
+		cpu("total"):                       each(used.cpu + used.plugins),
 		cpu("load"):                        float64(out.CPU) / float64(out.Answered),
 		suite.RequestBytes:                 each(used.bytes),
 		suite.RequestAllocs:                each(used.allocs),
 		suite.Of(suite.PeakRSS, "server"):  float64(c.peak) / (1 << 20),
 	}
-	total := used.cpu + used.plugins
-	if len(c.to) > 1 {
-		behind := c.to[1].less(c.from[1])
-		sample[cpu("backend")] = each(behind.cpu)
-		total += behind.cpu
-	}
-	sample[cpu("total")] = each(total)
-	return sample
 }
 
 // variables are the settings of a row.
@@ -233,8 +221,8 @@ func (r row) variables(env *suite.Env) []string {
 		return list
 	}
 	list = append(list, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+env.Sink.HTTP)
-	if r.by == byOTel {
-		return append(list, "OTEL_TRACES_SAMPLER=parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG="+r.ratio)
+	if r.by != byOurs {
+		return list
 	}
 	path := r.plugin
 	if !filepath.IsAbs(path) {
@@ -251,15 +239,6 @@ func (r row) variables(env *suite.Env) []string {
 
 // startLoad starts the load generator.
 func (s scene) startLoad(ctx context.Context, env *suite.Env, addr string) (*child, error) {
-	args := []string{"-addr", addr, "-connections", strconv.Itoa(s.load.connections), "-streams", strconv.Itoa(max(1, s.load.streams))}
-	if !s.load.fortio {
-		return startChild(ctx, env, nil, env.Self, append([]string{"child", RoleLoad, "-app", s.app}, args...)...)
-	}
-	switch s.app {
-	case appChain:
-		args = append(args, "-body", chainQuestion)
-	case appEcho:
-		args = append(args, "-method", echoMethod, "-body", echoQuestion())
-	}
-	return startChild(ctx, env, nil, filepath.Join(env.Bin, "fortio"), args...)
+	return startChild(ctx, env, nil, env.Self, "child", RoleLoad, "-app", s.app, "-addr", addr,
+		"-connections", strconv.Itoa(s.load.connections), "-streams", strconv.Itoa(max(1, s.load.streams)))
 }

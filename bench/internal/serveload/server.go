@@ -27,9 +27,9 @@ const RoleServer = "serve"
 const (
 	byBare   = "bare"   // net/http or grpc-go alone
 	byHeaded = "headed" // the same, and each answer has an id of its request
-	byOTel   = "otel"   // the same, with OpenTelemetry's own instrumentation, SDK and exporter in process
-	byProxy  = "proxy"  // a proxy of another make before a bare server: two processes
 	byOurs   = "ours"
+
+	byThreeSpans = "threespans" // the same, and makes three spans with OpenTelemetry's SDK, batch processor and exporter in process
 )
 
 // ready is the first line that a server writes.
@@ -57,9 +57,8 @@ type books struct {
 // books.
 func RunServer(ctx context.Context, args []string, in io.Reader, out io.Writer) (err error) {
 	flags := flag.NewFlagSet(RoleServer, flag.ContinueOnError)
-	by := flags.String("by", byOurs, "who serves: `bare`, headed, otel, proxy or ours")
-	app := flags.String("app", appHello, "what: `hello`, chain or echo")
-	backend := flags.String("backend", "", "`address` that a proxy forwards to")
+	by := flags.String("by", byOurs, "the server: `bare`, headed, threespans or ours")
+	app := flags.String("app", appHello, "its application: `hello` or echo")
 	addr := flags.String("addr", "127.0.0.1:0", "`address` to serve at")
 	profile := flags.String("profile", "", "`prefix` of files for CPU, heap, block and mutex profiles of the server's whole life")
 	if err := flags.Parse(args); err != nil {
@@ -73,17 +72,16 @@ func RunServer(ctx context.Context, args []string, in io.Reader, out io.Writer) 
 	var s *server
 	switch *by {
 	case byBare:
-		s, err = startBare(*addr, *app, extras{})
+		s, err = startBare(*addr, *app, http.HandlerFunc(hello))
 	case byHeaded:
-		s, err = startBare(*addr, *app, headed)
-	case byOTel:
-		s, err = startOTel(ctx, *addr, *app)
-	case byProxy:
-		s, err = startProxy(*addr, *app, *backend)
+		h := headedHandler(func(w http.ResponseWriter, r *http.Request, _ string) { hello(w, r) })
+		s, err = startBare(*addr, *app, h, grpc.UnaryInterceptor(withTrailer))
+	case byThreeSpans:
+		s, err = startThreeSpans(ctx, *addr, *app)
 	case byOurs:
 		s, err = startOurs(ctx, *addr, *app)
 	default:
-		err = fmt.Errorf("-by %q: want %s, %s, %s, %s or %s", *by, byBare, byHeaded, byOTel, byProxy, byOurs)
+		err = fmt.Errorf("-by %q: want %s, %s, %s or %s", *by, byBare, byHeaded, byThreeSpans, byOurs)
 	}
 	if err != nil {
 		return err
@@ -149,29 +147,18 @@ func liveHeap() [][]byte {
 	return blocks
 }
 
-// extras are what a bare server does besides serving; nil: nothing.
-type extras struct {
-	http func(http.Handler) http.Handler
-	link func(name string, f function) function // with each link of a chain
-	grpc []grpc.ServerOption
-}
-
-// startBare serves an application without a runtime.
-func startBare(addr, app string, more extras) (*server, error) {
-	if app == appEcho {
-		s := grpc.NewServer(more.grpc...)
+// startBare serves an application without a runtime: h, or the service echo.
+func startBare(addr, app string, h http.Handler, options ...grpc.ServerOption) (*server, error) {
+	switch app {
+	case appHello:
+		return serveHTTP(addr, h)
+	case appEcho:
+		s := grpc.NewServer(options...)
 		testpb.RegisterTestServiceServer(s, echo{})
 		reflection.Register(s) // for load generators that ask what there is
 		return serveGRPC(addr, s)
 	}
-	h, err := bareHandler(app, more.link)
-	if err != nil {
-		return nil, err
-	}
-	if more.http != nil {
-		h = more.http(h)
-	}
-	return serveHTTP(addr, h)
+	return nil, errUnknownApp(app)
 }
 
 func serveHTTP(addr string, h http.Handler) (*server, error) {

@@ -84,11 +84,6 @@ func Serve(ctx context.Context, stdin io.Reader, stdout io.Writer) (failed error
 	rpc := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(t.takeGRPC), grpc.MaxRecvMsgSize(64<<20))
 
 	a := Addresses{PID: os.Getpid(), HTTP: door.address}
-	releaseDead, err := keepPort(&a.Dead)
-	if err != nil {
-		return err
-	}
-	defer releaseDead()
 	serve := make(chan error, 4)
 	servers := []*http.Server{}
 	for _, s := range []struct {

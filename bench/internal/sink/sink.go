@@ -26,9 +26,6 @@ type Addresses struct {
 	HTTP    string `json:"http"`
 	GRPC    string `json:"grpc"`
 	Datadog string `json:"datadog"`
-	// Dead is kept from everybody and listened at by nobody: connections to it are
-	// refused.
-	Dead string `json:"dead"`
 	// Control answers Counts and takes SetLatency.
 	Control string `json:"control"`
 	PID     int    `json:"pid"`

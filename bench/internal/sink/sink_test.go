@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"testing"
@@ -148,15 +147,6 @@ func TestSinkWaitsBeforeItAnswers(t *testing.T) {
 	}
 	if err := (Addresses{Control: s.HTTP}).SetLatency(t.Context(), 0); err == nil {
 		t.Error("the port for spans took an order")
-	}
-}
-
-func TestNobodyListensAtTheDeadPort(t *testing.T) {
-	s := start(t)
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Dead)
-	if err == nil {
-		conn.Close()
-		t.Errorf("%s took a connection", s.Dead)
 	}
 }
 

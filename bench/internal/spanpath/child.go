@@ -19,12 +19,10 @@ import (
 
 // order is what the parent tells a child.
 type order struct {
-	Row   string `json:"row"`
-	Shape string `json:"shape"`
-	// Load is the shape of another suite, nil for those of this one.
-	Load *Load          `json:"load,omitempty"`
-	Bin  string         `json:"bin"`
-	Sink sink.Addresses `json:"sink"`
+	Row   string         `json:"row"`
+	Shape string         `json:"shape"`
+	Bin   string         `json:"bin"`
+	Sink  sink.Addresses `json:"sink"`
 	// Profile is what files of profiles begin with; empty: none are taken.
 	Profile string `json:"profile,omitempty"`
 }
@@ -68,9 +66,6 @@ func measureWay(ctx context.Context, o order) (suite.Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Load != nil {
-		return measureRow(ctx, o, row, o.Load.shape())
-	}
 	shape, err := findShape(o.Shape)
 	if err != nil {
 		return nil, err
@@ -81,17 +76,7 @@ func measureWay(ctx context.Context, o order) (suite.Sample, error) {
 // measureRow opens the row, drives the shape and closes it again, whatever
 // happens in between.
 func measureRow(ctx context.Context, o order, row row, shape shape) (sample suite.Sample, err error) {
-	var load Load
-	if o.Load != nil {
-		load = *o.Load
-	}
-	r := rig{exporters: load.Exporters, sink: o.Sink, bin: o.Bin, http: o.Sink.HTTP, lossy: shape.lossy}
-	if shape.dead {
-		r.http = o.Sink.Dead
-	}
-	if shape.deep {
-		r.queue = 2 * deepQueue
-	}
+	r := rig{sink: o.Sink, bin: o.Bin, lossy: shape.lossy}
 	live := liveHeap()
 	defer runtime.KeepAlive(live)
 	w, err := row.open(ctx, r)
@@ -105,11 +90,7 @@ func measureRow(ctx context.Context, o order, row row, shape shape) (sample suit
 			err = errors.Join(err, fmt.Errorf("close: %w", closed))
 		}
 	}()
-	c := &child{order: o, row: row, shape: shape, way: w, exporters: uint64(max(1, load.Exporters))}
-	c.driver = &driver{way: w, room: load.room()}
-	if load.Attributes > 0 {
-		w.produce = func() func(int) { return produceMany(w.provider, load.Attributes) }
-	}
+	c := &child{order: o, row: row, shape: shape, way: w, driver: &driver{way: w}}
 	if shape.timed {
 		provider := newProvider(timed{w.processor, &c.driver.inOnEnd})
 		w.produce = func() func(int) { return produceWith(provider) }
@@ -124,8 +105,6 @@ type child struct {
 	shape  shape
 	way    *way
 	driver *driver
-	// exporters is how many get every span.
-	exporters uint64
 }
 
 // reading is what the clocks and counters say at a moment.
@@ -149,15 +128,11 @@ func (c *child) measure(ctx context.Context) (suite.Sample, error) {
 	if err := c.order.Sink.SetLatency(ctx, 0); err != nil {
 		return nil, err
 	}
-	warm := c.shape.drive
-	if c.shape.warm != nil {
-		warm = c.shape.warm
-	}
 	before, err := c.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.settle(ctx, warm(ctx, c.driver, min(warmUp, c.shape.length)), before); err != nil {
+	if _, err := c.settle(ctx, c.shape.drive(ctx, c.driver, min(warmUp, c.shape.length)), before); err != nil {
 		return nil, fmt.Errorf("warm-up: %w", err)
 	}
 	if err := c.order.Sink.SetLatency(ctx, c.shape.latency); err != nil {
@@ -190,27 +165,22 @@ func (c *child) measure(ctx context.Context) (suite.Sample, error) {
 // knowing of them.
 const (
 	flushTime    = 20 * time.Second
-	deadFlush    = time.Second
 	sinkPatience = 500 * time.Millisecond
 )
 
 // settle waits until all that was made is delivered, and reads the clocks. Where
 // spans may be lost, it waits until no more come.
 func (c *child) settle(ctx context.Context, made uint64, before reading) (reading, error) {
-	limit := flushTime
-	if c.shape.dead {
-		limit = deadFlush
-	}
 	if c.driver.err != nil {
 		return reading{}, c.driver.err
 	}
-	flushing, cancel := context.WithTimeout(ctx, limit)
+	flushing, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
 	if err := c.way.flush(flushing); err != nil && !c.shape.lossy {
 		return reading{}, fmt.Errorf("flush: %w", err)
 	}
 	if !c.row.nowhere && !c.shape.lossy {
-		if _, err := c.order.Sink.AwaitSpans(ctx, before.taken.Spans+made*c.exporters, sinkPatience); err != nil {
+		if _, err := c.order.Sink.AwaitSpans(ctx, before.taken.Spans+made, sinkPatience); err != nil {
 			return reading{}, err
 		}
 	}
@@ -253,7 +223,7 @@ func (c *child) sample(made uint64, before, after reading) (suite.Sample, error)
 	delivered := taken
 	twice := uint64(0)
 	if c.row.nowhere {
-		delivered = made * c.exporters
+		delivered = made
 	}
 	if c.way.host != nil {
 		ended := after.ended - before.ended
@@ -269,7 +239,6 @@ func (c *child) sample(made uint64, before, after reading) (suite.Sample, error)
 		}
 		twice = taken - delivered
 	}
-	delivered /= c.exporters // a span is delivered once it is so by all
 	if !c.shape.lossy && (delivered != made || twice != 0) {
 		return nil, fmt.Errorf("%d spans were made, %d delivered, and %d more than once: nothing can be said of their cost%s", made, delivered, twice, c.books())
 	}
@@ -305,13 +274,9 @@ func (c *child) addLatencies(s suite.Sample) {
 	}
 }
 
-// addCosts divides by delivered spans; where there are none, as with a dead
-// sink, by those that have ended.
+// addCosts adds the costs of a delivered span.
 func (c *child) addCosts(s suite.Sample, delivered float64, before, after reading) {
 	per := delivered
-	if c.shape.dead {
-		per = max(1, s[suite.Of(suite.Spans, "ended")])
-	}
 	host, plugin := after.host-before.host, after.plugin-before.plugin
 	s[suite.Of(suite.CPU, "host")] = float64(host) / per
 	s[suite.Of(suite.CPU, "total")] = float64(host) / per

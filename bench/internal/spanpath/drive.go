@@ -16,8 +16,6 @@ type driver struct {
 	// made counts spans by chunk, answered what the watch has last read of our
 	// host's books: what lies in between waits. With other rows they are not used.
 	made, answered atomic.Uint64
-	// room is how many spans may wait in our host before the load does.
-	room uint64
 	// onEnds is what the processor's OnEnd took, in shapes that time it: the mean
 	// of each burst. inOnEnd is the sum of the one under way.
 	onEnds  measure.Histogram
@@ -70,13 +68,14 @@ const fullPause = time.Millisecond
 // await returns when there is room for n more spans, and counts them.
 func (d *driver) await(n int) {
 	made := d.made.Add(uint64(n))
-	for d.way.host != nil && made > d.answered.Load()+d.room {
+	for d.way.host != nil && made > d.answered.Load()+mostWaiting {
 		time.Sleep(fullPause)
 	}
 }
 
-// saturate has producers make spans as fast as they can.
-func saturate(producers int) drive {
+// saturate has two producers make spans as fast as they can.
+func saturate() drive {
+	const producers = 2
 	return func(_ context.Context, d *driver, length time.Duration) uint64 {
 		end := time.Now().Add(length)
 		return d.each(producers, func(_ int, h *measure.Histogram) (made uint64) {

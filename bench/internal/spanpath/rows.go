@@ -28,17 +28,8 @@ type row struct {
 type rig struct {
 	sink sink.Addresses
 	bin  string
-	// http is where OTLP/HTTP goes: the sink's address, or the dead one.
-	http string
 	// lossy: the row runs as it would by default, and drops what it must.
 	lossy bool
-	// hasty: plugins are not waited for, as a service does not.
-	hasty bool
-	// exporters is how many get every span; zero: one.
-	exporters int
-	// queue is how many spans must find room while nothing is taken out; zero:
-	// the row's default.
-	queue int
 }
 
 // way is an open row.
@@ -46,15 +37,11 @@ type way struct {
 	// produce gives a function that makes and ends one span, the i-th of a
 	// producer; each producer has its own.
 	produce func() func(i int)
-	// provider is what produce asks for spans.
-	provider trace.TracerProvider
 	// processor takes finished spans; nil for rows without the SDK.
 	processor sdktrace.SpanProcessor
 	// flush returns when all that has ended is delivered, or given up.
 	flush func(ctx context.Context) error
 	close func(ctx context.Context) error
-	// ready returns when the plugins are; nil for rows that have none.
-	ready func(ctx context.Context) error
 	// host is ours, nil for the peers.
 	host *host.Host
 	// plugins are the processes of plugins, nil for rows that have none; with our
@@ -70,7 +57,6 @@ const (
 	rowBSPHTTP   = "BSP + otlptracehttp"
 	rowBSPGzip   = "BSP + otlptracehttp, gzip"
 	rowBSPGRPC   = "BSP + otlptracegrpc"
-	rowNaive     = "naive go-plugin exporter"
 	rowDatadog   = "dd-trace-go"
 	rowOurs      = "ours"
 	rowOursNoop  = "ours, no-op exporter"
@@ -79,7 +65,6 @@ const (
 	rowOursFull  = "ours, full decode"
 	rowOursSDK   = "ours, otlptracehttp in the plugin"
 	rowOursDD    = "ours, plugins/datadog"
-	rowOursDDRay = "ours, plugins/datadog, raycontext"
 	rowEncodeSDK = "transform + Marshal"
 	rowEncode    = "ours, span to bytes"
 )
@@ -104,10 +89,9 @@ var floorRows = []row{
 func openNoop(context.Context, rig) (*way, error) {
 	provider := noop.NewTracerProvider()
 	return &way{
-		produce:  func() func(int) { return produceWith(provider) },
-		provider: provider,
-		flush:    func(context.Context) error { return nil },
-		close:    func(context.Context) error { return nil },
+		produce: func() func(int) { return produceWith(provider) },
+		flush:   func(context.Context) error { return nil },
+		close:   func(context.Context) error { return nil },
 	}, nil
 }
 
@@ -124,26 +108,21 @@ func openFloor(context.Context, rig) (*way, error) { return sdkWay(nothing{}), n
 // mostAttributes is more than any span here has.
 const mostAttributes = 256
 
-func newProvider(processors ...sdktrace.SpanProcessor) *sdktrace.TracerProvider {
+func newProvider(processor sdktrace.SpanProcessor) *sdktrace.TracerProvider {
 	limits := sdktrace.NewSpanLimits()
 	limits.AttributeCountLimit = mostAttributes
-	options := []sdktrace.TracerProviderOption{
+	return sdktrace.NewTracerProvider(
 		sdktrace.WithRawSpanLimits(limits),
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "bench"))),
-	}
-	for _, p := range processors {
-		options = append(options, sdktrace.WithSpanProcessor(p))
-	}
-	return sdktrace.NewTracerProvider(options...)
+		sdktrace.WithSpanProcessor(processor))
 }
 
-// sdkWay is the SDK with its processors, mostly one.
-func sdkWay(processors ...sdktrace.SpanProcessor) *way {
-	provider := newProvider(processors...)
+// sdkWay returns the SDK with the processor.
+func sdkWay(processor sdktrace.SpanProcessor) *way {
+	provider := newProvider(processor)
 	return &way{
 		produce:   func() func(int) { return produceWith(provider) },
-		provider:  provider,
-		processor: processors[0],
+		processor: processor,
 		flush:     provider.ForceFlush,
 		close:     provider.Shutdown,
 	}

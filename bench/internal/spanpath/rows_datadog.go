@@ -15,7 +15,6 @@ import (
 var datadogRows = []row{
 	{name: rowDatadog, doc: "Datadog's own tracer, in process: the same span by its API", open: openDatadog},
 	{name: rowOursDD, doc: "our host and plugins/datadog, without Ray's ids", open: ours("datadog", "SERVE_RAY_CONTEXT=off")},
-	{name: rowOursDDRay, doc: "the same as it comes, with Ray's ids on every span", open: ours("datadog")},
 }
 
 // openDatadog starts the tracer with its defaults. The agent takes no

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/servetrace/servetrace/host"
@@ -27,21 +26,15 @@ var ourRows = []row{
 	},
 }
 
-// spanHeap is well above what the host charges for a waiting span of ours.
-const spanHeap = 4 << 10
-
 // ours opens our host with a plugin, which gets the variables.
 func ours(plugin string, variables ...string) func(context.Context, rig) (*way, error) {
 	return func(ctx context.Context, r rig) (*way, error) {
 		cfg := host.Config{
-			Plugins: entries(filepath.Join(r.bin, "plugins", plugin), max(1, r.exporters)),
+			Plugins: filepath.Join(r.bin, "plugins", plugin),
 			Environ: append(variables, "PATH=/usr/bin:/bin",
-				"OTEL_EXPORTER_OTLP_ENDPOINT=http://"+r.http, "DD_TRACE_AGENT_URL=http://"+r.sink.Datadog),
+				"OTEL_EXPORTER_OTLP_ENDPOINT=http://"+r.sink.HTTP, "DD_TRACE_AGENT_URL=http://"+r.sink.Datadog),
 			// The benchmark's binaries may lie in a folder that others can write.
 			AllowWritable: true,
-		}
-		if r.queue > 0 {
-			cfg.QueueBytes = int64(r.queue) * spanHeap
 		}
 		h, err := host.New(cfg, host.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
@@ -58,25 +51,12 @@ func ours(plugin string, variables ...string) func(context.Context, rig) (*way, 
 			}
 			return ids
 		}
-		w.ready = func(ctx context.Context) error { return awaitReady(ctx, h) }
-		if r.hasty {
-			return w, nil
-		}
-		if err := w.ready(ctx); err != nil {
+		if err := awaitReady(ctx, h); err != nil {
 			_ = w.close(ctx)
 			return nil, err
 		}
 		return w, nil
 	}
-}
-
-// entries is a list of plugins, so many times the same.
-func entries(path string, n int) string {
-	list := make([]string, n)
-	for i := range list {
-		list[i] = fmt.Sprintf("%s%d=%s", filepath.Base(path), i+1, path)
-	}
-	return strings.Join(list, ",")
 }
 
 func awaitReady(ctx context.Context, h *host.Host) error {

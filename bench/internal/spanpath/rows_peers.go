@@ -13,24 +13,16 @@ var peerRows = []row{
 	{name: rowBSPHTTP, doc: "the SDK's batch processor with its OTLP/HTTP exporter, in process: what one has today", open: openBSPHTTP},
 	{name: rowBSPGzip, doc: "the same, compressed", open: openBSPGzip},
 	{name: rowBSPGRPC, doc: "the SDK's batch processor with its OTLP/gRPC exporter, in process", open: openBSPGRPC},
-	{name: rowNaive, doc: "the SDK's batch processor with an exporter made by go-plugin's guide: messages over gRPC, decoded, encoded and posted", open: openNaive},
 }
 
-// bspWay is the SDK's batch processor, one for each exporter; it blocks where
-// nothing may be lost.
-func bspWay(r rig, exporters ...sdktrace.SpanExporter) *way {
+// bspWay returns the SDK's batch processor with the exporter. It blocks if no span
+// may be lost.
+func bspWay(r rig, exporter sdktrace.SpanExporter) *way {
 	var options []sdktrace.BatchSpanProcessorOption
 	if !r.lossy {
 		options = append(options, sdktrace.WithBlocking())
 	}
-	if r.queue > 0 {
-		options = append(options, sdktrace.WithMaxQueueSize(r.queue))
-	}
-	var processors []sdktrace.SpanProcessor
-	for _, x := range exporters {
-		processors = append(processors, sdktrace.NewBatchSpanProcessor(x, options...))
-	}
-	return sdkWay(processors...)
+	return sdkWay(sdktrace.NewBatchSpanProcessor(exporter, options...))
 }
 
 type noExporter struct{}
@@ -41,19 +33,15 @@ func (noExporter) Shutdown(context.Context) error                             { 
 func openBSPNoop(_ context.Context, r rig) (*way, error) { return bspWay(r, noExporter{}), nil }
 
 func openBSPHTTP(ctx context.Context, r rig) (*way, error) {
-	var exporters []sdktrace.SpanExporter
-	for range max(1, r.exporters) {
-		exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithInsecure(), otlptracehttp.WithEndpoint(r.http))
-		if err != nil {
-			return nil, err
-		}
-		exporters = append(exporters, exporter)
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithInsecure(), otlptracehttp.WithEndpoint(r.sink.HTTP))
+	if err != nil {
+		return nil, err
 	}
-	return bspWay(r, exporters...), nil
+	return bspWay(r, exporter), nil
 }
 
 func openBSPGzip(ctx context.Context, r rig) (*way, error) {
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithInsecure(), otlptracehttp.WithEndpoint(r.http),
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithInsecure(), otlptracehttp.WithEndpoint(r.sink.HTTP),
 		otlptracehttp.WithCompression(otlptracehttp.GzipCompression))
 	if err != nil {
 		return nil, err

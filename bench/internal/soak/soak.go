@@ -1,4 +1,4 @@
-package scale
+package soak
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// Soak is what a soak is made with.
+// Soak is the configuration of a soak.
 type Soak struct {
 	// Length is for how long spans are made, Rate how many a second. The sink is
 	// down for the middle 80 % of it.
@@ -58,8 +58,8 @@ type soakSample struct {
 	Goroutines int    `json:"goroutines"`
 }
 
-// SoakResult is what came of it.
-type SoakResult struct {
+// Result is what came of it.
+type Result struct {
 	Soak    string       `json:"soak"`
 	Samples []soakSample `json:"samples"`
 	// Books are those at the end, when the host had shut down, and Taken the spans
@@ -78,12 +78,12 @@ type soakHost struct {
 	host     *host.Host
 	provider *sdktrace.TracerProvider
 	began    time.Time
-	result   SoakResult
+	result   Result
 }
 
 // Run makes a soak. The error is that it could not be made; what it found is in
 // the result.
-func (s Soak) Run(ctx context.Context) (_ *SoakResult, err error) {
+func (s Soak) Run(ctx context.Context) (_ *Result, err error) {
 	h, err := host.New(host.Config{
 		Plugins:       filepath.Join(s.Bin, "plugins", "otlp"),
 		Environ:       []string{"PATH=/usr/bin:/bin", "OTEL_EXPORTER_OTLP_ENDPOINT=http://" + s.Sink.HTTP},
@@ -224,7 +224,7 @@ func (r *soakHost) read(phase string) (soakSample, error) {
 }
 
 // Write puts the findings into w as text.
-func (r *SoakResult) Write(w io.Writer) error {
+func (r *Result) Write(w io.Writer) error {
 	if _, err := fmt.Fprintf(w, "# Soak: %s\n\n| | | |\n| --- | --- | --- |\n", r.Soak); err != nil {
 		return err
 	}
@@ -238,4 +238,14 @@ func (r *SoakResult) Write(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// pause waits for d, or returns the cause of ctx's end.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
 }

@@ -1,4 +1,4 @@
-package scale
+package soak
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ type Finding struct {
 }
 
 // OK tells whether all is as it should be.
-func (r *SoakResult) OK() bool {
+func (r *Result) OK() bool {
 	return !slices.ContainsFunc(r.Findings, func(f Finding) bool { return !f.OK })
 }
 
@@ -50,7 +50,7 @@ var soakSeries = []series{
 }
 
 // judge makes the findings.
-func (r *SoakResult) judge() {
+func (r *Result) judge() {
 	r.Findings = nil
 	// The queue fills at first, and a heap follows: the second half is what is
 	// asked.
@@ -110,7 +110,7 @@ func theilSen(x, y []float64) float64 {
 // strayGoroutines is how many may come and go.
 const strayGoroutines = 8
 
-func (r *SoakResult) judgeGoroutines(down []soakSample) {
+func (r *Result) judgeGoroutines(down []soakSample) {
 	if len(down) == 0 {
 		return
 	}
@@ -120,7 +120,7 @@ func (r *SoakResult) judgeGoroutines(down []soakSample) {
 	})
 }
 
-func (r *SoakResult) judgeBooks() {
+func (r *Result) judgeBooks() {
 	x := r.Books.Exporters[0]
 	err := r.Books.Check()
 	found := fmt.Sprintf("%d ended, refused %v, %d accepted: %d delivered, dropped %v, rejected %v, %d waiting",

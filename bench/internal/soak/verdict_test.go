@@ -1,4 +1,4 @@
-package scale
+package soak
 
 import (
 	"math"
@@ -29,8 +29,8 @@ func TestTheilSen(t *testing.T) {
 }
 
 // soaked is the result of a soak of so long with memory as given.
-func soaked(memory func(s *soakSample)) *SoakResult {
-	r := &SoakResult{
+func soaked(memory func(s *soakSample)) *Result {
+	r := &Result{
 		Taken: 90, Recovered: time.Second,
 		Books: host.Stats{
 			Ended: 100, Accepted: 100,
@@ -52,7 +52,7 @@ func soaked(memory func(s *soakSample)) *SoakResult {
 func TestJudge(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		result *SoakResult
+		result *Result
 		fails  string // the beginning of the one finding that fails; empty: none
 	}{
 		{"flat", soaked(func(*soakSample) {}), ""},
@@ -62,19 +62,19 @@ func TestJudge(t *testing.T) {
 		{"leaks", soaked(func(s *soakSample) { s.PluginRSS += int64(s.At/time.Second) * mib / 400 }), "plugin, RSS"},
 		{"is too much", soaked(func(s *soakSample) { s.Queue += 8 * mib }), "host, queue"},
 		{"goroutines", soaked(func(s *soakSample) { s.Goroutines += int(s.At / time.Minute) }), "host, goroutines"},
-		{"a plugin that was started again", func() *SoakResult {
+		{"a plugin that was started again", func() *Result {
 			r := soaked(func(*soakSample) {})
 			r.Books.Exporters[0].Starts = 2
 			r.judge()
 			return r
 		}(), "the plugin"},
-		{"a span that nobody knows of", func() *SoakResult {
+		{"a span that nobody knows of", func() *Result {
 			r := soaked(func(*soakSample) {})
 			r.Taken++
 			r.judge()
 			return r
 		}(), "the sink's count"},
-		{"nothing was delivered again", func() *SoakResult {
+		{"nothing was delivered again", func() *Result {
 			r := soaked(func(*soakSample) {})
 			r.Recovered = 0
 			r.judge()
@@ -99,7 +99,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestSoakWrite(t *testing.T) {
-	r := SoakResult{Soak: "1h at 5000 spans/s", Findings: []Finding{{What: "heap", Found: "3 MiB", OK: true}, {What: "RSS", Found: "900 MiB"}}}
+	r := Result{Soak: "1h at 5000 spans/s", Findings: []Finding{{What: "heap", Found: "3 MiB", OK: true}, {What: "RSS", Found: "900 MiB"}}}
 	var text strings.Builder
 	if err := r.Write(&text); err != nil {
 		t.Fatal(err)
