@@ -289,7 +289,7 @@ func TestKill9OfTheHost(t *testing.T) {
 // soon as it is ready, more often than opens the breaker for one that crashes.
 func TestKill9AgainAndAgainLosesNothing(t *testing.T) {
 	t.Parallel() // most of it is pauses between starts
-	r := startHost(t, func(c *Config) { c.StartTimeout, c.MaxAge = time.Minute, 10 * time.Minute }, testplugin.Install(t, "record"))
+	r := startHost(t, func(c *Config) { c.StartTimeout, c.MaxAge = time.Minute, 10*time.Minute }, testplugin.Install(t, "record"))
 	for n := range breakerCrashes {
 		pid := 0
 		testplugin.WaitFor(t, "another process", func() bool {

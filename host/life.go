@@ -218,13 +218,7 @@ func (x *exporter) serve(l *life) (*life, error) {
 		case <-x.retiring:
 			x.retiring = nil
 		case asked := <-reload:
-			all := x.askers(asked)
-			stays, goes, err := x.upgrade(l)
-			if goes != nil {
-				x.retiring = x.retire(goes)
-			}
-			l = stays
-			tellAskers(all, err)
+			l = x.replace(l, x.askers(asked))
 		}
 	}
 }

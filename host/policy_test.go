@@ -58,7 +58,7 @@ type fakePlugin struct {
 	hold  bool
 	start time.Time
 	done  chan struct{}
-	ended sync.Once
+	over  sync.Once
 }
 
 func newFakePlugin(export func(context.Context, int) error) *fakePlugin {
@@ -70,7 +70,7 @@ func (f *fakePlugin) Conn() grpc.ClientConnInterface { return f }
 func (f *fakePlugin) PID() int              { return 1 }
 func (f *fakePlugin) Done() <-chan struct{} { return f.done }
 func (f *fakePlugin) Exit() string          { return "fake end" }
-func (f *fakePlugin) die()                  { f.ended.Do(func() { close(f.done) }) }
+func (f *fakePlugin) die()                  { f.over.Do(func() { close(f.done) }) }
 func (f *fakePlugin) Dump(context.Context)  { f.dumps.Add(1) }
 func (f *fakePlugin) Leaving() bool         { return false }
 func (f *fakePlugin) Report() launch.Report { return f.report }
@@ -156,6 +156,16 @@ func (f *fakePlugin) Invoke(ctx context.Context, method string, args, reply any,
 		}
 	}
 	return said.error
+}
+
+// ended tells whether the process has ended.
+func (f *fakePlugin) ended() bool {
+	select {
+	case <-f.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // called is how many Export calls there were.

@@ -218,7 +218,7 @@ func (l *life) lookForChange(ctx context.Context) {
 	defer x.tell()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.plugin.pid != l.peer.PID() { // it is being replaced, or on probation
+	if x.plugin.pid != l.peer.PID() || len(x.links) > 1 { // it is being replaced, or on probation
 		return
 	}
 	if changed && !x.plugin.changed {

@@ -16,7 +16,9 @@ import (
 // replaced by a new process of what its file and its document are now, without a
 // loss: the old one goes on if the new one fails, which it may do until it has
 // delivered its first batches. One that does not run is tried at once. Reload
-// blocks until all that is done, or ctx ends; what has begun goes on then. The
+// blocks until all that is done, or ctx ends; what has begun goes on then. It
+// does not wait for a new process that has had nothing to deliver for five
+// seconds: that waits beside the old one, and the log tells what becomes of it. The
 // error says which plugins stay as they were, or do not start, and why: of each
 // it joins a *[PluginError]. Reloading a Host that is not started, or is shut
 // down, is an error. Safe for concurrent use.

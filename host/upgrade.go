@@ -16,10 +16,14 @@ import (
 // takes none. If it fails, what it had goes back to the queue, the old one takes
 // batches again, and the log and the status say so. Else the old one answers
 // what it has, is told to shut down, and ends, while the new one serves.
+//
+// As long as there is nothing to deliver the new process waits beside the old
+// one, for it has shown nothing. Reload does not wait for that, and a further
+// Reload puts another process in its place.
 const (
-	// proofBatches end a probation when they are delivered, or excused, and
-	// proofQuiet when there has been nothing to deliver for so long, and the
-	// plugin is healthy.
+	// proofBatches end a probation when they are delivered, or excused. One is
+	// enough when nothing has come behind it for proofQuiet, and the plugin is
+	// healthy.
 	proofBatches = 3
 	proofQuiet   = 5 * time.Second
 	// retireTimeout bounds the end of a process that was replaced, once it has
@@ -38,6 +42,34 @@ type trial struct {
 	lenient bool
 	excused int
 	news    chan struct{} // capacity 1: one of these has changed
+
+	// Of run alone: asked wait for the end of the probation, nil: nobody does any
+	// more. again are those who asked for a further process meanwhile.
+	asked, again []chan<- error
+}
+
+func (x *exporter) newTrial(asked []chan<- error) *trial {
+	return &trial{lenient: x.degraded(), news: make(chan struct{}, 1), asked: asked}
+}
+
+// replace puts a new process beside the old one, and another when that is asked
+// for while the first waits for its proof. It gives the one that goes on, and
+// answers all who asked.
+func (x *exporter) replace(l *life, asked []chan<- error) *life {
+	for asked != nil {
+		t := x.newTrial(asked)
+		stays, goes, err := x.upgrade(l, t)
+		if goes != nil {
+			x.retiring = x.retire(goes)
+		}
+		tellAskers(t.asked, err)
+		l, asked = stays, t.again
+		if asked != nil { // a third process must wait until the other has ended
+			x.awaitRetired()
+			x.retiring = nil
+		}
+	}
+	return l
 }
 
 // judgeLocked sees an answer that the process on l gave, and changes it into one
@@ -76,24 +108,26 @@ func answerError(ans answer) error {
 
 // upgrade puts a new process beside the old one. stays is the one that goes on,
 // and goes the other; nil: there is none. The error says why the old one stays.
-func (x *exporter) upgrade(old *life) (stays, goes *life, err error) {
+func (x *exporter) upgrade(old *life, t *trial) (stays, goes *life, err error) {
 	if x.entry.attached {
 		return old, nil, nil
 	}
 	x.log.Info("plugin is being replaced: a new process starts beside the old one", "pid", old.peer.PID())
-	lenient := x.degraded()
 	a := x.newAttempt()
 	next, err := x.beginBeside(old, a)
 	if err == nil {
-		if err = x.prove(old, next, lenient); err == nil {
+		if err = x.prove(old, next, t); err == nil {
 			x.log.Info("plugin is replaced: the old process answers its calls and ends", "pid", next.peer.PID(), "old_pid", old.peer.PID())
 			x.ready(next)
 			return next, old, nil
 		}
 	}
 	a.end(true)
-	if x.ctx.Err() != nil {
+	switch {
+	case x.ctx.Err() != nil:
 		return old, next, errStopping
+	case t.again != nil:
+		return old, next, nil // nobody waits for the error
 	}
 	var c *crash
 	if next == nil && errors.As(err, &c) { // else retire counts it
@@ -129,16 +163,19 @@ func (x *exporter) beginBeside(old *life, a *attempt) (*life, error) {
 	return next, err
 }
 
-// errStopping is the answer of a host that shuts down meanwhile.
-var errStopping = errors.New("the host shuts down")
+// errStopping is the answer of a host that shuts down meanwhile, and errAgain the
+// end of a probation by a further Reload.
+var (
+	errStopping = errors.New("the host shuts down")
+	errAgain    = errors.New("another process is asked for")
+)
 
 // prove puts the next process on probation. With an error it takes no batches
 // any more and the old one does again; else it is the other way round.
-func (x *exporter) prove(old, next *life, lenient bool) error {
+func (x *exporter) prove(old, next *life, t *trial) error {
 	if _, err := next.link.health(x.ctx); err != nil {
 		return err
 	}
-	t := &trial{lenient: lenient, news: make(chan struct{}, 1)}
 	next.link.trial, next.link.single = t, true // nobody else knows the link yet
 	x.setIdle(old.link, true)
 	next.send()
@@ -170,6 +207,7 @@ func (x *exporter) setIdle(l *link, idle bool) {
 func (x *exporter) awaitProof(old, next *life, t *trial) error {
 	quiet := time.NewTimer(proofQuiet)
 	defer quiet.Stop()
+	reload := (<-chan chan<- error)(nil)
 	for {
 		select {
 		case <-next.peer.Done():
@@ -178,17 +216,27 @@ func (x *exporter) awaitProof(old, next *life, t *trial) error {
 			return nil
 		case <-x.ctx.Done():
 			return errStopping
+		case first := <-reload:
+			t.again = x.askers(first)
+			return errAgain
 		case <-t.news:
 			if done, err := x.verdict(t); done {
 				return err
 			}
 			quiet.Reset(proofQuiet)
 		case <-quiet.C:
-			if !x.flying(next.link) {
-				_, err := next.link.health(x.ctx)
+			proven, flying := x.progress(t, next.link)
+			if flying {
+				quiet.Reset(proofQuiet) // its call has a deadline
+				continue
+			}
+			if _, err := next.link.health(x.ctx); err != nil || proven {
 				return err
 			}
-			quiet.Reset(proofQuiet) // its call has a deadline
+			x.log.Info("plugin's new process has had nothing to deliver: it waits beside the old one, and takes over when it has delivered",
+				"pid", next.peer.PID(), "old_pid", old.peer.PID())
+			tellAskers(t.asked, nil)
+			t.asked, reload = nil, x.reload
 		}
 	}
 }
@@ -200,11 +248,12 @@ func (x *exporter) verdict(t *trial) (done bool, err error) {
 	return t.failed != nil || t.delivered+t.excused >= proofBatches, t.failed
 }
 
-// flying tells whether a link has batches without an answer.
-func (x *exporter) flying(l *link) bool {
+// progress tells whether the new process has delivered anything, and whether it
+// has batches without an answer.
+func (x *exporter) progress(t *trial, l *link) (proven, flying bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return l.flying > 0
+	return t.delivered+t.excused > 0, l.flying > 0
 }
 
 // retire ends a process that takes no batches any more, in the background: it

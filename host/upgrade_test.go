@@ -79,16 +79,83 @@ func TestUpgradeAfterThreeBatches(t *testing.T) {
 	})
 }
 
+// TestUpgradeWithoutTraffic: the new process waits beside the old one, and Reload
+// does not wait for it. Then whoever is left delivers, and no span is lost.
 func TestUpgradeWithoutTraffic(t *testing.T) {
-	live(t, func(int) (*fakePlugin, error) { return newFakePlugin(well), nil }, nil, func(l *lived) {
+	const waits, replaced, refused = "it waits beside the old one", "plugin is replaced", "plugin is not replaced"
+	spans := func(l *lived, _, _ *fakePlugin) { endSpans(l.Host, 5) }
+	for name, test := range map[string]struct {
+		next   func(context.Context, int) error
+		then   func(l *lived, old, next *fakePlugin)
+		starts uint64
+		log    string
+	}{
+		"it delivers":               {well, spans, 2, replaced},
+		"it does not deliver":       {down, spans, 1, refused},
+		"it refuses":                {func(context.Context, int) error { return status.Error(codes.PermissionDenied, "403") }, spans, 1, refused},
+		"it crashes while it waits": {well, func(_ *lived, _, next *fakePlugin) { next.Kill("") }, 1, refused},
+		"the old one ends":          {well, func(_ *lived, old, _ *fakePlugin) { old.Kill("") }, 2, replaced},
+		"nothing happens":           {well, func(*lived, *fakePlugin, *fakePlugin) {}, 1, waits},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all []*fakePlugin
+			live(t, func(int) (*fakePlugin, error) {
+				f := newFakePlugin(well)
+				if len(all) == 1 {
+					f.export = test.next
+				}
+				all = append(all, f)
+				return f, nil
+			}, nil, func(l *lived) {
+				synctest.Wait()
+				begun := time.Now()
+				if err := l.Reload(l.t.Context()); err != nil || time.Since(begun) != proofQuiet {
+					t.Errorf("Reload = %v after %v, want nil after %v", err, time.Since(begun), proofQuiet)
+				}
+				l.pass(time.Hour)
+				if x := l.plugin(); x.Starts != 1 || x.State != StateReady || all[0].ended() || all[1].ended() {
+					t.Errorf("%d starts, %v; want both processes, and the old one in charge", x.Starts, x.State)
+				}
+				test.then(l, all[0], all[1])
+				l.pass(2 * proofQuiet)
+				if x := l.plugin(); x.Starts != test.starts || x.State != StateReady {
+					t.Errorf("%d starts, %v; want %d, ready", x.Starts, x.State, test.starts)
+				}
+				if test.log != waits && all[0].ended() == all[1].ended() {
+					t.Error("want one process of the two")
+				}
+				endSpans(l.Host, 1)
+				l.wantAllDelivered()
+				wantLines(t, l.log.String(), map[string]int{waits: 1, test.log: 1, "has changed since": 0})
+			})
+		})
+	}
+}
+
+// TestReloadWhileAProcessWaitsForItsProof: another takes its place.
+func TestReloadWhileAProcessWaitsForItsProof(t *testing.T) {
+	var all []*fakePlugin
+	live(t, func(int) (*fakePlugin, error) {
+		all = append(all, newFakePlugin(well))
+		return all[len(all)-1], nil
+	}, nil, func(l *lived) {
 		synctest.Wait()
-		begun := time.Now()
-		if err := l.Reload(l.t.Context()); err != nil || time.Since(begun) != proofQuiet {
-			t.Errorf("Reload = %v after %v, want nil after %v", err, time.Since(begun), proofQuiet)
+		for range 3 {
+			if err := l.Reload(l.t.Context()); err != nil {
+				t.Error(err)
+			}
 		}
-		if x := l.plugin(); x.Starts != 2 {
-			t.Errorf("%d starts", x.Starts)
+		l.pass(time.Minute)
+		if got := []bool{all[0].ended(), all[1].ended(), all[2].ended(), all[3].ended()}; !slices.Equal(got, []bool{false, true, true, false}) {
+			t.Errorf("ended: %v, want the first and the last process", got)
 		}
+		endSpans(l.Host, 1)
+		l.pass(2 * proofQuiet)
+		l.wantAllDelivered()
+		if x := l.plugin(); x.Starts != 2 || x.Crashes != 0 || !all[0].ended() || len(all[3].calls) != 1 {
+			t.Errorf("%d starts, %d crashes, %d calls of the last process", x.Starts, x.Crashes, len(all[3].calls))
+		}
+		wantLines(t, l.log.String(), map[string]int{"level=ERROR": 0, "plugin is replaced": 1})
 	})
 }
 
@@ -251,7 +318,8 @@ func TestShutdownDuringAnUpgradeIsBounded(t *testing.T) {
 			f.export = func(ctx context.Context, _ int) error { return silence(f)(ctx) }
 			f.slowEnd = true
 		},
-		"retirement": func(*fakePlugin) {},
+		"retirement":   func(*fakePlugin) {},
+		"no proof yet": func(f *fakePlugin) { f.slowEnd = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			live(t, func(n int) (*fakePlugin, error) {
@@ -275,11 +343,16 @@ func TestShutdownDuringAnUpgradeIsBounded(t *testing.T) {
 				next(f)
 				return f, nil
 			}, func(c *Config) { c.StartTimeout = time.Second }, func(l *lived) {
-				stop := l.flow()
+				stop := func() {}
+				if name != "no proof yet" {
+					stop = l.flow()
+				}
 				l.pass(time.Second)
 				asked := make(chan error, 1)
 				go func() { asked <- l.Reload(context.Background()) }()
-				l.pass(1500 * time.Millisecond)
+				if l.pass(1500 * time.Millisecond); name == "no proof yet" {
+					l.pass(proofQuiet)
+				}
 				stop()
 				begun := time.Now()
 				_ = l.Shutdown(context.Background()) // the books have what it lost
@@ -344,6 +417,8 @@ func TestWatchReplacesWhatHasChangedAndStaysSo(t *testing.T) {
 		}
 		wantStarts(1, 1)
 		l.pass(time.Minute)
+		endSpans(l.Host, 1)
+		l.pass(2 * proofQuiet)
 		wantStarts(2, 2)
 		write("a bad one, which is tried once")
 		l.pass(time.Hour)
