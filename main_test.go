@@ -20,7 +20,7 @@ import (
 )
 
 // TestMain lets this test binary also be, under other names, the service that
-// the process tests start and the console plugin that the service starts.
+// the process tests start and the plugins that the service starts.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "service":
@@ -28,6 +28,10 @@ func TestMain(m *testing.M) {
 	case "console":
 		pluginsdk.Main(pluginsdk.Spec{
 			Name: "console", Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
+		})
+	case "acme": // a plugin of a third party, with variables of its own
+		pluginsdk.Main(pluginsdk.Spec{
+			Name: "acme", Env: []string{"SERVE_ACME_*"}, Exporter: consoleexporter.New,
 		})
 	}
 	os.Exit(m.Run())
@@ -87,6 +91,7 @@ func launchProc(t *testing.T, env ...string) *proc {
 	t.Helper()
 	dir := t.TempDir()
 	link(t, dir, "console")
+	link(t, dir, "acme")
 	p := &proc{t: t, cmd: exec.Command(link(t, dir, "service")), ended: make(chan struct{}), log: newSyncBuffer()}
 	// The race detector would have each process sleep for a second at its end.
 	// On a busy machine a plugin may take long to start, and the last spans wait

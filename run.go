@@ -195,6 +195,11 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	if err != nil {
 		return err
 	}
+	environ := s.cfg.Host.Environ
+	if environ == nil {
+		environ = os.Environ()
+	}
+	s.watchVariables(environ)
 	s.setGlobals(provider)
 	server, err := serving.New(s.cfg.Serving, apps, serving.WithTracing(provider), serving.WithLogger(s.log))
 	if err != nil {

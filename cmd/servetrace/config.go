@@ -5,10 +5,10 @@ import "github.com/spf13/cobra"
 const configLong = `Look at settings as a service would.`
 
 // newConfig is "servetrace config".
-func newConfig(s settings) *cobra.Command {
+func newConfig(s settings, environ []string) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "config",
 		Short: "Look at the service file and the settings",
 		Long:  configLong,
-	}, newConfigCheck(s))
+	}, newConfigCheck(s, environ))
 }

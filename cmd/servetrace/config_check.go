@@ -15,26 +15,34 @@ import (
 	"github.com/servetrace/servetrace"
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/servicefile"
+	variables "github.com/servetrace/servetrace/internal/settings"
 )
 
-const configCheckLong = `Read a service file as a service in this environment would. Either it says what is
-wrong, each fault with its place, or what holds of each setting, and why: by the
-environment, by a line of the file, or by default. FILE is that of SERVE_CONFIG
-where it is not given. Nothing is started.
+const configCheckLong = `Read a service file as a service in this environment would. The answer is what is
+wrong, each fault with its place, or each setting with its value and its origin: the
+environment, a line of the file, or the default. A star marks what is not a default.
+FILE is by default the file that SERVE_CONFIG names. Nothing is started.
+
+The command does not know the program. It lists the names of applications and
+deployments that it could not check; a service with a wrong name does not start, and
+says why.
 
 Of a plugin's document there is only the length, for it may hold secrets;
 "servetrace plugin explain" shows more of it. Its references are listed, ${env:NAME}
 and ${file:/PATH}, with whether they can be resolved here: a service resolves them
-where it runs, each time that it starts the plugin. Warnings, which the log of a service
-would have too, go to standard error.
+where it runs, each time that it starts the plugin.
 
-The exit code is 1 where a service would not start with the file.`
+Warnings go to standard error, as a service logs them. One is for each variable that
+looks like a setting and that neither the service nor a stock plugin reads. Other
+plugins may read it, which only a running service can know.
+
+The exit code is 1 if a service would not start with the file.`
 
 const configCheckExample = `  servetrace config check serve.yaml
   SERVE_TRACING_QUEUE_BYTES=8MiB servetrace config check serve.yaml --json`
 
 // newConfigCheck is "servetrace config check".
-func newConfigCheck(s settings) *cobra.Command {
+func newConfigCheck(s settings, environ []string) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "check [FILE]",
@@ -50,7 +58,7 @@ func newConfigCheck(s settings) *cobra.Command {
 			if path == "" {
 				return usagef("FILE is missing, and %s is not set; see %s --help", servetrace.EnvConfig, cmd.CommandPath())
 			}
-			checked, err := s.check(path)
+			checked, err := s.check(path, environ)
 			if err != nil {
 				return err
 			}
@@ -78,6 +86,9 @@ type checked struct {
 	Settings []effective `json:"settings,omitempty"`
 	// References are those of the plugins' documents, by the plugins' names.
 	References []reference `json:"references,omitempty"`
+	// NotChecked names the applications and deployments of the file, which only
+	// the program knows.
+	NotChecked []string `json:"not_checked,omitempty"`
 }
 
 // reference is one of a plugin's document, without its value. Missing is why it
@@ -106,7 +117,7 @@ type effective struct {
 }
 
 // check reads the file. The error is one of reading it at all.
-func (s settings) check(path string) (checked, error) {
+func (s settings) check(path string, environ []string) (checked, error) {
 	data, err := servicefile.Read(path)
 	if err != nil {
 		return checked{}, usageError{err}
@@ -129,7 +140,31 @@ func (s settings) check(path string) (checked, error) {
 		is.Settings = append(is.Settings, effective(held))
 	}
 	is.refer(cfg.Host)
+	for _, v := range variables.Unread(environ, func(getenv func(string) string) {
+		_, _ = servetrace.LoadConfigFile("", getenv) // an empty environment has no faults
+	}, cfg.Host.PluginEnv) {
+		refers := func(r reference) bool { return r.Reference == "${env:"+v.Name+"}" }
+		if !slices.ContainsFunc(is.References, refers) {
+			is.Warnings = append(is.Warnings, v.Warning("neither the service nor a stock plugin reads this variable"))
+		}
+	}
+	for _, app := range file.Apps() {
+		is.NotChecked = append(is.NotChecked, notChecked(app)...)
+	}
 	return is, nil
+}
+
+// notChecked returns the names that only the program can know.
+func notChecked(app servicefile.App) []string {
+	name := "an app without a name"
+	if app.Name != "" {
+		name = fmt.Sprintf("app %q", app.Name)
+	}
+	names := []string{name}
+	for _, d := range app.Deployments {
+		names = append(names, fmt.Sprintf("deployment %q of %s", d.Name, name))
+	}
+	return names
 }
 
 // refer tries the references of all documents. One that fails here is no fault of
@@ -169,21 +204,26 @@ func (c checked) write(w io.Writer) error {
 		fmt.Fprintln(table, printable(f.whole))
 	}
 	if len(c.Settings) > 0 {
-		fmt.Fprintln(table, "KEY\tVALUE\tFROM")
+		fmt.Fprintln(table, "  KEY\tVALUE\tFROM")
 	}
 	for _, held := range c.Settings {
-		value := printable(held.Value)
-		if value == "" {
-			value = "-"
+		mark := "*"
+		if held.From == servicefile.FromDefault {
+			mark = " "
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", held.Key, value, printable(held.From))
+		fmt.Fprintf(table, "%s %s\t%s\t%s\n", mark, held.Key, cmp.Or(printable(held.Value), "-"), printable(held.From))
 	}
-	if err := table.Flush(); err != nil || len(c.References) == 0 {
+	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(table, "\nREFERENCE\tPLUGIN\tHERE")
+	if len(c.References) > 0 {
+		fmt.Fprintln(table, "\nREFERENCE\tPLUGIN\tHERE")
+	}
 	for _, r := range c.References {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", printable(r.Reference), printable(r.Plugin), cmp.Or(printable(r.Missing), "resolves"))
+	}
+	if len(c.NotChecked) > 0 {
+		fmt.Fprintf(table, "\nNot checked, because only the program knows its applications: %s\n", printable(strings.Join(c.NotChecked, ", ")))
 	}
 	return table.Flush()
 }

@@ -39,7 +39,7 @@ func runProcess() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
-	err := newRoot(os.Getenv).ExecuteContext(ctx) //nolint:forbidigo // the process is put together here
+	err := newRoot(os.Getenv, os.Environ()).ExecuteContext(ctx) //nolint:forbidigo // the process is put together here
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", printableLines(err.Error())) // it may quote a plugin
 	}

@@ -23,7 +23,7 @@ import (
 // command runs the command tree in this process and gives what it printed.
 func command(tb testing.TB, env map[string]string, args ...string) (stdout, stderr string, err error) {
 	tb.Helper()
-	root := newRoot(func(name string) string { return env[name] })
+	root := newRoot(func(name string) string { return env[name] }, nil)
 	var out, errs bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&errs)

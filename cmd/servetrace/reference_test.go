@@ -34,7 +34,7 @@ func TestReferenceIsTheCommandTree(t *testing.T) {
 		t.Fatalf("%s has no line %q", referencePage, referenceLine)
 	}
 	var want bytes.Buffer
-	for _, cmd := range commands(newRoot(func(string) string { return "" })) {
+	for _, cmd := range commands(newRoot(func(string) string { return "" }, nil)) {
 		writeReference(&want, cmd)
 		if !strings.Contains(intro, "`"+cmd.Name()+"`") && !cmd.HasSubCommands() {
 			t.Errorf("%s: the introduction does not name %q", referencePage, cmd.Name())
@@ -117,7 +117,7 @@ func unindent(text string) string {
 
 // TestEveryCommandIsWhole wants a help text, an example and completion of each.
 func TestEveryCommandIsWhole(t *testing.T) {
-	for _, cmd := range commands(newRoot(func(string) string { return "" })) {
+	for _, cmd := range commands(newRoot(func(string) string { return "" }, nil)) {
 		if cmd.Short == "" || cmd.RunE == nil || cmd.Args == nil {
 			t.Errorf("%s: it has no short text, no RunE or takes any argument", cmd.CommandPath())
 		}

@@ -34,8 +34,8 @@ const rootExample = `  # the example service, its spans printed by the console p
 
 // newRoot builds the command tree. It writes nothing by itself; without a
 // command it prints its help. getenv is the environment that commands read
-// their settings from.
-func newRoot(getenv func(string) string) *cobra.Command {
+// their settings from, and environ is its list.
+func newRoot(getenv func(string) string, environ []string) *cobra.Command {
 	root := newGroup(&cobra.Command{
 		Use:     "servetrace",
 		Short:   "Serve with traces that leave through plugins",
@@ -45,7 +45,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		// prints it.
 		SilenceUsage:  true,
 		SilenceErrors: true,
-	}, newVersion(), newStatus(settings{getenv}), newConfig(settings{getenv}), newPlugin(settings{getenv}))
+	}, newVersion(), newStatus(settings{getenv}), newConfig(settings{getenv}, environ), newPlugin(settings{getenv}))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})

@@ -31,7 +31,7 @@ func serviceWith(t *testing.T, plugins ...host.ExporterStats) string {
 func status(t *testing.T, env map[string]string, args ...string) (code int, stdout, failure string) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := newRoot(func(name string) string { return env[name] })
+	cmd := newRoot(func(name string) string { return env[name] }, nil)
 	cmd.SetArgs(append([]string{"status"}, args...))
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)

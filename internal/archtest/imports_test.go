@@ -19,7 +19,7 @@ var importTable = []struct {
 	dir string
 	may []string
 }{
-	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/ended", "internal/servicefile"}},
+	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/ended", "internal/servicefile", "internal/settings"}},
 	{dir: "admin", may: []string{"host"}},
 	// The generated code is of the service that the gRPC proxy answers itself.
 	{dir: "serving", may: []string{"tracing", "semconv", "internal/spelling", "internal/gen/ray/serve"}},
@@ -38,6 +38,7 @@ var importTable = []struct {
 	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree"}},
 	{dir: "internal/proctree"},
 	{dir: "internal/servicefile", may: []string{"internal/spelling"}},
+	{dir: "internal/settings", may: []string{"internal/spelling"}},
 	{dir: "internal/spelling"},
 	{dir: "internal/wire", may: []string{"internal/gen/..."}},
 	{dir: "internal/gen/servetrace/plugin/v1"},
@@ -65,7 +66,7 @@ var importTable = []struct {
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
-		".", "host", "admin", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/wire", "internal/servicefile",
+		".", "host", "admin", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/wire", "internal/servicefile", "internal/settings",
 		"internal/otlpwire/...", "internal/gen/...",
 	}},
 	{dir: "examples/*", may: []string{"public"}},

@@ -5,13 +5,16 @@ import (
 	"strings"
 )
 
+// FromDefault is the From of a setting that neither the environment nor the file has.
+const FromDefault = "default"
+
 // Setting is what holds of one key, and why.
 type Setting struct {
 	// Key is its path; Variable goes over it, if it has one.
 	Key, Variable string
 	// Value is what holds, as the variable has it; empty for nothing.
 	Value string
-	// From is "default", "environment VARIABLE", or the file with a line.
+	// From is FromDefault, "environment VARIABLE", or the file with a line.
 	From string
 }
 
@@ -54,7 +57,7 @@ func (f *File) Settings() []Setting {
 }
 
 func (f *File) setting(k Key) Setting {
-	is := Setting{Key: k.Path, Variable: k.Variable, Value: k.Default, From: "default"}
+	is := Setting{Key: k.Path, Variable: k.Variable, Value: k.Default, From: FromDefault}
 	if k.atMost != "" {
 		is.Value += ", at most " + k.atMost
 	}

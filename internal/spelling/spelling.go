@@ -4,10 +4,12 @@ package spelling
 
 import "strings"
 
-// Nearest gives the word of list that word may have been meant to be; empty for
-// none.
+// Nearest returns the word of list that differs from word by the fewest letters,
+// or an empty text if each differs by too many: by more than two, or in a long word
+// by a sixth of its letters or more.
 func Nearest(word string, list []string) string {
-	best, least := "", min(3, len([]rune(word))/2+1)
+	letters := len([]rune(word))
+	best, least := "", min(max(3, letters/6), letters/2+1)
 	for _, candidate := range list {
 		if d := distance(strings.ToLower(word), strings.ToLower(candidate)); d < least {
 			best, least = candidate, d
@@ -16,15 +18,10 @@ func Nearest(word string, list []string) string {
 	return best
 }
 
-// distance counts the letters to put in, take out, change or swap with the next
-// one to get from a to b. It is not asked about long words: one that differs by
-// three letters in length is at three.
+// distance returns how many letters must be inserted, removed, changed or swapped
+// with the next letter to make b of a.
 func distance(a, b string) int {
-	const far = 3
 	x, y := []rune(a), []rune(b)
-	if len(x)-len(y) >= far || len(y)-len(x) >= far {
-		return far
-	}
 	var before []int
 	last := make([]int, len(y)+1)
 	for j := range last {

@@ -1,0 +1,152 @@
+package settings
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/servetrace/servetrace/internal/spelling"
+)
+
+// stockPlugins are the variables that plugins of this repository declare and
+// whose names begin as those of the runtime do.
+var stockPlugins = []string{"SERVE_CONSOLE_FORMAT", "SERVE_CONSOLE_OUTPUT", "SERVE_DATADOG_MODE", "SERVE_RAY_CONTEXT"}
+
+// ofRay are the variables that set tracing in Ray Serve and on Anyscale, with the
+// variable that does the same here. Others of their families have no counterpart.
+var ofRay = map[string]string{
+	"ANYSCALE_TRACING_EXPORTER_IMPORT_PATH":  "SERVE_TRACING_EXPORTER_PLUGIN",
+	"ANYSCALE_TRACING_SAMPLING_RATIO":        "SERVE_TRACING_SAMPLING_RATIO",
+	"RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": "SERVE_TRACING_EXPORTER_PLUGIN",
+	"RAY_SERVE_TRACING_SAMPLING_RATIO":       "SERVE_TRACING_SAMPLING_RATIO",
+}
+
+// mostInstead is the largest number of suggestions for one variable.
+const mostInstead = 3
+
+// Variable is a variable that has a value and no reader.
+type Variable struct {
+	Name string
+	// Instead are the variables that may have been meant, at most three, in the
+	// order in which the runtime reads them. Nil if there is none.
+	Instead []string
+	ofRay   bool
+}
+
+// Warning returns a sentence about the variable for operators. nobody is the clause
+// that says who does not read it, such as "no plugin reads this variable". The
+// value of the variable is not in it, because it may be a secret.
+func (v Variable) Warning(nobody string) string {
+	text, meant := v.Name+": "+nobody, strings.Join(v.Instead, " or ")
+	switch {
+	case v.ofRay && meant == "":
+		return v.Name + ": the variable is Ray's and has no effect here"
+	case v.ofRay:
+		return v.Name + ": the variable is Ray's and has no effect here; set " + meant
+	case meant != "":
+		return text + "; did you mean " + meant + "?"
+	}
+	return text
+}
+
+// Unread returns the variables of environ ("KEY=value") that begin as settings of
+// the runtime do and that nothing reads, sorted by name. load reads the settings of
+// the runtime by the getenv that it is given. granted has the variables of each
+// plugin, an entry being a name, or a prefix and a star.
+//
+// Unread leaves out empty variables, those that stock plugins declare, and those
+// that Kubernetes sets in each pod for a Service whose name begins with "serve".
+func Unread(environ []string, load func(getenv func(string) string), granted map[string][]string) []Variable {
+	known := slices.Concat(names(load), stockPlugins)
+	patterns := slices.Concat(slices.Collect(maps.Values(granted))...)
+	values := map[string]string{}
+	for _, entry := range environ {
+		if name, value, _ := strings.Cut(entry, "="); value != "" {
+			values[name] = value
+		}
+	}
+	var unread []Variable
+	for name, value := range values {
+		switch {
+		case slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, name) }):
+		case isOfRay(name):
+			v := Variable{Name: name, ofRay: true}
+			if instead, ok := ofRay[name]; ok {
+				v.Instead = []string{instead}
+			}
+			unread = append(unread, v)
+		case strings.HasPrefix(name, "SERVE_") && !slices.Contains(known, name) && !ofKubernetes(name, value, values):
+			unread = append(unread, Variable{Name: name, Instead: nearest(name, known)})
+		}
+	}
+	slices.SortFunc(unread, func(a, b Variable) int { return strings.Compare(a.Name, b.Name) })
+	return unread
+}
+
+// names returns the variables that load asks for, each once, in the order of the
+// first question. Every answer to load is empty.
+func names(load func(getenv func(string) string)) []string {
+	var asked []string
+	load(func(name string) string {
+		if !slices.Contains(asked, name) {
+			asked = append(asked, name)
+		}
+		return ""
+	})
+	return asked
+}
+
+func matches(pattern, name string) bool {
+	prefix, family := strings.CutSuffix(pattern, "*")
+	return pattern == name || family && strings.HasPrefix(name, prefix)
+}
+
+func isOfRay(name string) bool {
+	return strings.HasPrefix(name, "RAY_SERVE_TRACING_") || strings.HasPrefix(name, "ANYSCALE_TRACING_")
+}
+
+// kubernetesPort is the end of the names of variables that Kubernetes sets for a
+// port of a Service in the form of Docker links.
+var kubernetesPort = regexp.MustCompile(`_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
+
+// ofKubernetes reports whether Kubernetes has set the variable for a Service: for a
+// Service "serve-x" there is always SERVE_X_SERVICE_HOST too.
+func ofKubernetes(name, value string, values map[string]string) bool {
+	const host = "_SERVICE_HOST"
+	service, isHost := strings.CutSuffix(name, host)
+	if before, _, found := strings.Cut(name, "_SERVICE_PORT"); found {
+		service = before
+	} else if at := kubernetesPort.FindStringIndex(name); at != nil && (name[at[0]:] != "_PORT" || strings.Contains(value, "://")) {
+		service = name[:at[0]]
+	}
+	return isHost || values[service+host] != ""
+}
+
+// nearest returns the names of known that may have been meant by name: the one that
+// differs by a few letters, else those that have its words and the fewest others.
+func nearest(name string, known []string) []string {
+	if one := spelling.Nearest(name, known); one != "" {
+		return []string{one}
+	}
+	var best []string
+	fewest := 0
+	words := strings.Split(name, "_")
+	for _, candidate := range known {
+		its := strings.Split(candidate, "_")
+		missing := func(word string) bool { return !slices.Contains(its, word) }
+		if !strings.HasPrefix(candidate, "SERVE_") || len(words) < 2 || slices.ContainsFunc(words, missing) {
+			continue
+		}
+		if len(best) == 0 || len(its) < fewest {
+			best, fewest = nil, len(its)
+		}
+		if len(its) == fewest {
+			best = append(best, candidate)
+		}
+	}
+	if len(best) > mostInstead {
+		return nil
+	}
+	return best
+}

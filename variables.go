@@ -1,0 +1,85 @@
+package servetrace
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/settings"
+)
+
+// describePause is the time between two looks at which plugins are ready.
+const describePause = 50 * time.Millisecond
+
+// watchVariables warns once of variables in environ that look like settings and
+// that nothing reads. A plugin may declare any variable, so the warnings wait until
+// each plugin has been ready, or the time for its start is over. With nothing to
+// warn of, it starts no goroutine.
+func (s *service) watchVariables(environ []string) {
+	unread := settings.Unread(environ, readSettings, s.cfg.Host.PluginEnv)
+	if len(unread) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(s.cfg.Host.StartTimeout, host.DefaultStartTimeout))
+	stopping, done := make(chan struct{}), make(chan struct{})
+	go func() { // ends by the closer
+		defer close(done)
+		s.awaitPlugins(ctx)
+		used := s.usedByPlugins()
+		select {
+		case <-stopping:
+			return
+		default:
+		}
+		for _, v := range unread {
+			if !slices.Contains(used, v.Name) {
+				s.log.Warn("setting is not used", "setting", v.Warning("neither the service nor a running plugin reads this variable"))
+			}
+		}
+	}()
+	s.closers = append(s.closers, func(context.Context) error {
+		close(stopping)
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(reloadGrace): // it reads a document that does not end, a pipe
+		}
+		return nil
+	})
+}
+
+// readSettings reads the settings for the names that it asks getenv for.
+func readSettings(getenv func(string) string) {
+	_, _ = LoadConfigFile("", getenv) // an empty environment has no faults
+}
+
+// awaitPlugins returns when each plugin has been ready once, or ctx ends.
+func (s *service) awaitPlugins(ctx context.Context) {
+	pause := time.NewTicker(describePause)
+	defer pause.Stop()
+	notYet := func(x host.ExporterStats) bool { return x.Starts == 0 }
+	for s.host.Enabled() && slices.ContainsFunc(s.host.Stats().Exporters, notYet) {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// usedByPlugins returns the variables that plugins have been granted and those that
+// their documents refer to.
+func (s *service) usedByPlugins() []string {
+	var names []string
+	for _, x := range s.host.Stats().Exporters {
+		names = append(names, x.Granted...)
+		references, _ := s.cfg.Host.References(x.Name) // the host reports a document that cannot be read
+		for _, r := range references {
+			names = append(names, strings.TrimSuffix(strings.TrimPrefix(r.Text, "${env:"), "}"))
+		}
+	}
+	return names
+}
