@@ -17,7 +17,6 @@ import (
 
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
-	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -231,7 +230,7 @@ func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 		})
 		return tracing.NewProvider(s.cfg.Tracing)
 	}
-	provider, err := tracing.NewProvider(s.cfg.Tracing, ended.Only{SpanProcessor: s.host})
+	provider, err := tracing.NewProvider(s.cfg.Tracing, s.host)
 	if err != nil {
 		return nil, err
 	}

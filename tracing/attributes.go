@@ -4,39 +4,45 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/servetrace/servetrace/internal/ended"
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// attributes gathers what is set on a span: see span.begin and span.attributes.
+// attributes gathers the attributes of a span, under the names that are asked for.
 type attributes struct {
-	span *span
-	like *ended.Like
-	id   *ended.Attributes // of the request
-	task uint64            // as ended.Light has it
-	// bytes is the heap of these that is there for few spans.
-	bytes int
-	all   ended.Attributes // its own
-	odd   bool             // some text is not valid UTF-8
-	whole bool             // as ended.Light has it
 	naming
+	list []attribute.KeyValue
 }
 
-func (a *attributes) text(key, value string) {
-	if utf8.ValidString(value) {
-		a.all = a.all.Text(key, value)
-	} else {
-		a.all, a.odd = a.all.Odd(key, value), true
-	}
+// The number of attributes that most spans start and end with.
+const (
+	usualAtStart = 12
+	usualAtEnd   = 5
+)
+
+func (n naming) atStart() attributes {
+	return attributes{naming: n, list: make([]attribute.KeyValue, 0, usualAtStart)}
 }
 
-func (a *attributes) number(key string, value int) { a.all = a.all.Int(key, int64(value)) }
+func (n naming) atEnd() attributes {
+	return attributes{naming: n, list: make([]attribute.KeyValue, 0, usualAtEnd)}
+}
 
-func (a *attributes) flag(key string, value bool) { a.all = a.all.Bool(key, value) }
+func (a *attributes) text(key, value string) { a.list = append(a.list, attribute.String(key, value)) }
 
-func (a *attributes) decimal(key string, value float64) { a.all = a.all.Double(key, value) }
+func (a *attributes) number(key string, value int) {
+	a.list = append(a.list, attribute.Int(key, value))
+}
+
+func (a *attributes) flag(key string, value bool) {
+	a.list = append(a.list, attribute.Bool(key, value))
+}
+
+func (a *attributes) decimal(key string, value float64) {
+	a.list = append(a.list, attribute.Float64(key, value))
+}
 
 // serveText adds one of Serve's own attributes under the names that are asked
 // for. An empty key has no counterpart in that mode.
@@ -58,43 +64,11 @@ func (a *attributes) serveFlag(ray, stable string, value bool) {
 	}
 }
 
-// call adds what all families begin with, which is the same for all spans of r: its
-// id, as Ray names it too, and its task. With r nil there is no call.
-func (a *attributes) call(r *Request) {
-	if r == nil {
-		return
-	}
-	id := r.identity()
-	a.odd = a.odd || id.odd
-	a.bytes += id.bytes
-	if a.id = &id.stamp; a.serve.ray() { // in every mode, serve.request_id says the same
-		a.id = &id.all
-	}
-	if r.Component != nil {
-		a.task = r.ownTask()
-	}
-}
-
-// inside adds the replica that c is, if it is one.
-func (a *attributes) inside(c *Component) {
-	if c != nil && c.replicaID != "" {
-		a.text(semconv.ServeReplicaID, c.replicaID)
-	}
-}
-
-// shape adds what all spans of a shape begin with. One that is new may soon be held by
-// this span alone.
-func (a *attributes) shape(s *spanShape, isNew bool) {
-	a.like, a.odd = &s.Like, a.odd || s.odd
-	if isNew {
-		a.bytes += s.bytes()
-	}
-}
-
-// endShape adds what they end with.
-func (a *attributes) endShape(s *spanShape) {
-	if a.whole = true; !a.span.beside {
-		a.like = &ended.Like{End: s.End} // the rest is with the SDK's span
+// request adds the id of r, which may be nil, as Ray names it: in every mode,
+// serve.request_id says the same.
+func (a *attributes) request(r *Request) {
+	if r != nil && a.serve.ray() {
+		a.text(semconv.RequestID, r.ID)
 	}
 }
 
@@ -148,45 +122,37 @@ func (a *attributes) httpEnd(p Protocol, status int) {
 	a.number(semconv.HTTPResponseStatusCode, status)
 }
 
-// rpcCall adds what router and replica spans of calls other than HTTP end with.
-func (a *attributes) rpcCall(k spanKind) {
+// rpcCall adds the attributes that router and replica spans of calls other than
+// HTTP end with.
+func (a *attributes) rpcCall(c call) {
 	system, name := semconv.RPCSystemUndefined, semconv.RPCSystemNameServe
-	if k.protocol == GRPC {
+	if c.protocol == GRPC {
 		system, name = semconv.RPCSystemGRPC, semconv.RPCSystemNameGRPC
 	}
 	if a.rpc.ray() {
 		a.text(semconv.RPCSystem, system)
-		a.text(semconv.RPCService, k.deployment)
+		a.text(semconv.RPCService, c.deployment)
 	}
 	if !a.rpc.stable() {
-		a.text(semconv.RPCMethod, k.method)
+		a.text(semconv.RPCMethod, c.method)
 		return
 	}
 	a.text(semconv.RPCSystemName, name)
-	if k.rpcMethod != "" {
-		a.text(semconv.RPCMethod, strings.TrimPrefix(k.rpcMethod, "/"))
+	if c.rpcMethod != "" {
+		a.text(semconv.RPCMethod, strings.TrimPrefix(c.rpcMethod, "/"))
 	} else {
-		a.text(semconv.RPCMethod, k.deployment+"/"+k.method)
+		a.text(semconv.RPCMethod, c.deployment+"/"+c.method)
 	}
 }
 
-// failure adds the type of what went wrong, where the names of its group are
-// today's: that of an error, or without one the status.
-func (a *attributes) failure(group names, kind string, status int) {
+// failure adds the type of the failure, if the names of its group are today's:
+// that of the error, or without an error the status.
+func (a *attributes) failure(group names, err error, status int) {
 	switch {
 	case !group.stable():
-	case kind != "":
-		a.text(semconv.ErrorType, kind)
+	case err != nil:
+		a.text(semconv.ErrorType, exceptionType(err))
 	default:
 		a.text(semconv.ErrorType, strconv.Itoa(status))
 	}
-}
-
-// failureType is the kind that [attributes.failure] takes, empty without an error.
-// It calls the error, which is foreign code.
-func failureType(group names, err error) string {
-	if err == nil || !group.stable() {
-		return ""
-	}
-	return exceptionType(err)
 }

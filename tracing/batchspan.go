@@ -18,7 +18,8 @@ type BatchStart struct {
 // BatchSpan is the span of one run of a batched function. The zero value is that
 // of a batch none of whose requests is sampled: its End does nothing.
 type BatchSpan struct {
-	span *span
+	span   trace.Span // nil if it does not record
+	naming naming
 }
 
 // StartBatch starts the span of a batch, of kind INTERNAL. The members are the
@@ -37,18 +38,18 @@ func (p *Provider) StartBatch(members []context.Context, s BatchStart) (context.
 	if p.tracer != nil {
 		first, links = batchLinks(members)
 	}
-	ctx, span := p.start(context.WithoutCancel(members[first]), nil, p.families.batch, trace.SpanKindInternal, p.naming.room(290, 320), 0, links...)
-	if span == nil {
+	ctx, dropped := p.unsampled(context.WithoutCancel(members[first]), kindInternal, semconv.SpanBatch)
+	if dropped {
 		return ctx, BatchSpan{}
 	}
-	req := RequestFromContext(ctx)
-	attrs := span.insideReplica(req, p.families.batch, s.Name)
-	if req != nil {
-		attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, req.ModelID)
+	a, r := p.naming.atStart(), RequestFromContext(ctx)
+	name := a.insideReplica(r, semconv.SpanBatch, s.Name)
+	if r != nil {
+		a.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, r.ModelID)
 	}
-	attrs.number(semconv.ServeBatchSize, len(members))
-	attrs.begin()
-	return ctx, BatchSpan{span: span}
+	a.number(semconv.ServeBatchSize, len(members))
+	ctx, span := p.start(ctx, kindInternal, name, a.list, trace.WithLinks(links...))
+	return ctx, BatchSpan{span: span, naming: p.naming}
 }
 
 // batchLinks finds the first sampled member, or members[0] where none is, and
@@ -78,10 +79,10 @@ func batchLinks(members []context.Context) (first int, links []trace.Link) {
 	return first, links
 }
 
-// Context is the span's; zero where it does not record.
-func (s BatchSpan) Context() trace.SpanContext { return s.span.context() }
+// Context returns the span's context; zero if it does not record.
+func (s BatchSpan) Context() trace.SpanContext { return contextOf(s.span) }
 
 // End ends the span. Where the function failed, which is then every member's
 // error, the status is ERROR and err an event; else the status stays unset.
 // Call it once, when the function has really returned.
-func (s BatchSpan) End(err error) { endInternal(s.span, err) }
+func (s BatchSpan) End(err error) { endInternal(s.span, s.naming, err) }

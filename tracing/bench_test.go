@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-
-	"github.com/servetrace/servetrace/internal/ended"
 )
 
 // sink is a processor that drops every span: what is measured is this package
@@ -76,7 +74,8 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// Off and unsampled requests pay for their context and for nothing else.
+// Off and unsampled requests pay for their context, and for one span if there is a
+// provider.
 func TestAllocationsWithoutSpans(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -88,9 +87,9 @@ func TestAllocationsWithoutSpans(t *testing.T) {
 		{"off", Off(), http.Header{}, 4},
 		// And the inbound span context, in its span and its context.
 		{"off, inbound", Off(), inbound("01"), 6},
-		{"unsampled, inbound", sunk(t, 1), inbound("00"), 6},
-		// And the decision.
-		{"unsampled, root", sunk(t, 0), http.Header{}, 5},
+		// And the proxy's span, with its context and its options.
+		{"unsampled, inbound", sunk(t, 1), inbound("00"), 9},
+		{"unsampled, root", sunk(t, 0), http.Header{}, 7},
 	} {
 		proxy, replica := tc.provider.NewProxy(), tc.provider.NewReplica("default", "HelloWorld")
 		got := testing.AllocsPerRun(200, func() { threeSpans(tc.provider, proxy, replica, tc.header) })
@@ -102,7 +101,7 @@ func TestAllocationsWithoutSpans(t *testing.T) {
 
 // BenchmarkChain is the spans of one request to three deployments, with their ends.
 func BenchmarkChain(b *testing.B) {
-	p, err := NewProvider(DefaultConfig(), ended.Only{SpanProcessor: sink{}})
+	p, err := NewProvider(DefaultConfig(), sink{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -141,20 +141,15 @@ func (c Config) parentBased() bool {
 	return strings.HasPrefix(string(c.Sampler), "parentbased_")
 }
 
-// decision is that on a span which has no parent to decide for it, where it is the
-// same whatever its trace id.
-func (c Config) decision() (_ sdktrace.SamplingDecision, known bool) {
-	all, none := c.Ratio >= 1, c.Ratio <= 0
+// never reports whether no span is sampled that does not take a parent's decision.
+func (c Config) never() bool {
 	switch c.Sampler {
 	case AlwaysOn, ParentBasedAlwaysOn:
-		all, none = true, false
+		return false
 	case AlwaysOff, ParentBasedAlwaysOff:
-		all, none = false, true
+		return true
 	}
-	if all {
-		return sdktrace.RecordAndSample, true
-	}
-	return sdktrace.Drop, none
+	return c.Ratio <= 0
 }
 
 // newSampler gives the SDK's sampler. It is the one place that knows them.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -40,9 +39,9 @@ func (e *PanicError) Unwrap() (err error) {
 	return inner
 }
 
-// recordException adds the event, at the time at. It does not use Span.RecordError,
-// which would neither see through wrappers nor say whether the error escaped.
-func recordException(span trace.Span, at int64, err error, escaped string) {
+// recordException adds the event. It does not use Span.RecordError, which would
+// neither see through wrappers nor say whether the error escaped.
+func recordException(span trace.Span, err error, escaped string) {
 	attrs := make([]attribute.KeyValue, 0, 4)
 	attrs = append(attrs,
 		attribute.String(semconv.ExceptionType, exceptionType(err)),
@@ -51,7 +50,7 @@ func recordException(span trace.Span, at int64, err error, escaped string) {
 	if p, ok := errors.AsType[*PanicError](err); ok && len(p.Stack) > 0 {
 		attrs = append(attrs, attribute.String(semconv.ExceptionStacktrace, string(p.Stack)))
 	}
-	span.AddEvent(semconv.EventException, trace.WithAttributes(attrs...), trace.WithTimestamp(time.Unix(0, at)))
+	span.AddEvent(semconv.EventException, trace.WithAttributes(attrs...))
 }
 
 // exceptionType names what went wrong: the Go type of the error below the

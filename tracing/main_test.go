@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
-	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/semconv"
 )
 
@@ -33,7 +32,7 @@ func newRecorder(tb testing.TB, edits ...func(*Config)) *recorder {
 		edit(&cfg)
 	}
 	exporter := tracetest.NewInMemoryExporter()
-	p, err := NewProvider(cfg, ended.Only{SpanProcessor: sdktrace.NewSimpleSpanProcessor(exporter)})
+	p, err := NewProvider(cfg, sdktrace.NewSimpleSpanProcessor(exporter))
 	if err != nil {
 		tb.Fatalf("NewProvider: %v", err)
 	}

@@ -2,19 +2,17 @@ package tracing
 
 import (
 	"context"
-	"unsafe"
 
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/semconv"
 )
 
 // ModelLoadSpan is the span of one load of a multiplexed model. The zero value is
 // that of a load in an unsampled request: its End does nothing.
 type ModelLoadSpan struct {
-	span *span
+	span   trace.Span // nil if it does not record
+	naming naming
 }
 
 // StartModelLoad starts the span of loading modelID, of kind INTERNAL, as a
@@ -24,58 +22,36 @@ type ModelLoadSpan struct {
 // and begins a trace of its own. The returned context is what the model is to
 // be loaded with.
 func (p *Provider) StartModelLoad(ctx context.Context, modelID string) (context.Context, ModelLoadSpan) {
-	ctx, span := p.start(ctx, nil, p.families.modelLoad, trace.SpanKindInternal, p.naming.room(290, 320), 0)
-	if span == nil {
+	ctx, dropped := p.unsampled(ctx, kindInternal, semconv.SpanModelLoad)
+	if dropped {
 		return ctx, ModelLoadSpan{}
 	}
-	attrs := span.insideReplica(RequestFromContext(ctx), p.families.modelLoad, modelID)
-	attrs.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, modelID)
-	attrs.begin()
-	return ctx, ModelLoadSpan{span: span}
+	a := p.naming.atStart()
+	name := a.insideReplica(RequestFromContext(ctx), semconv.SpanModelLoad, modelID)
+	a.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, modelID)
+	ctx, span := p.start(ctx, kindInternal, name, a.list)
+	return ctx, ModelLoadSpan{span: span, naming: p.naming}
 }
 
-// Context is the span's; zero where it does not record.
-func (s ModelLoadSpan) Context() trace.SpanContext { return s.span.context() }
+// Context returns the span's context; zero if it does not record.
+func (s ModelLoadSpan) Context() trace.SpanContext { return contextOf(s.span) }
 
 // End ends the span. Where the load failed, the status is ERROR and err an
 // event; else the status stays unset. Call it once, when the model is there or
 // will not be.
-func (s ModelLoadSpan) End(err error) { endInternal(s.span, err) }
+func (s ModelLoadSpan) End(err error) { endInternal(s.span, s.naming, err) }
 
-// insideReplica names the span of work that a request causes inside a replica, and
-// gathers what the families of such work share. Outside of a request, where req is
-// nil, the name lacks the deployment.
-func (s *span) insideReplica(req *Request, family *ended.Like, last string) attributes {
-	name, a := family.Name+" "+last, s.begin()
-	if req != nil {
-		name = family.Name + " " + req.Deployment + " " + last
-		a.call(req)
-		a.inside(req.Component)
-		a.owner(req.Deployment, req.App)
-		a.replica(req.Component)
+// insideReplica adds the attributes that the spans of work inside a replica share,
+// and returns the span's name. Outside of a request, if r is nil, the name lacks
+// the deployment.
+func (a *attributes) insideReplica(r *Request, family, last string) (name string) {
+	name = family + " " + last
+	if r != nil {
+		name = family + " " + r.Deployment + " " + last
+		a.request(r)
+		a.owner(r.Deployment, r.App)
+		a.replica(r.Component)
 	}
 	a.text(semconv.ResourceName, name)
-	a.like = family.Named(name)
-	a.bytes += int(unsafe.Sizeof(*a.like))
-	if req != nil && req.Component != nil {
-		a.like.Task = req.Component.task
-	}
-	return a
-}
-
-// endInternal ends a span of kind INTERNAL.
-func endInternal(span *span, err error) {
-	if span == nil {
-		return
-	}
-	end := span.time(0)
-	if err != nil {
-		kind := failureType(span.provider.naming.serve, err)
-		attrs := span.attributes()
-		attrs.failure(attrs.serve, kind, 0)
-		attrs.set()
-		recordException(span, end, err, semconv.EscapedTrue)
-		span.SetStatus(codes.Error, description(err))
-	}
-	span.endAt(end)
+	return name
 }

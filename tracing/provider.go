@@ -2,8 +2,8 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/semconv"
 )
 
@@ -22,31 +21,18 @@ const ScopeName = "github.com/servetrace/servetrace/tracing"
 // Provider starts the spans of a runtime and carries its context. It is safe for
 // concurrent use.
 type Provider struct {
-	sdk        *sdktrace.TracerProvider // of user code; nil when off
-	own        *sdktrace.TracerProvider // of tracer; it has no processors: see span
-	tracer     trace.Tracer             // of what the SDK does for our spans; nil when off
-	sampler    sdktrace.Sampler
-	origin     ended.Origin // of our spans
-	families   families
-	unrecorded unrecorded
-	pipeline   *pipeline // nil when off
+	sdk        *sdktrace.TracerProvider // nil when off
+	tracer     trace.Tracer             // nil when off
+	processors []*owned
 	propagator propagation.TextMapPropagator
 	w3c        bool // it is readsW3C
 	jobID      string
 	naming     naming // zero when off
-	shapes     spanShapes
-	// inherits: a span whose parent is valid and not sampled is not sampled,
-	// without asking the sampler.
+	// inherits: a span whose parent is valid takes the parent's decision.
 	inherits bool
-	// known: any other is as decision says, without asking either.
-	known    bool
-	decision sdktrace.SamplingDecision
-	trust    bool
-	// roomy: no limit on attributes that those of our spans could pass alone.
-	roomy bool
-	// heavy: each of our spans has one of the SDK's from the start.
-	heavy          bool
-	attributeLimit int // of a span; negative: none
+	// never: a span that does not take a parent's decision is not sampled.
+	never bool
+	trust bool
 
 	shut    sync.Once
 	shutErr error // written in shut
@@ -72,36 +58,26 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 	if cfg.DisabledBy != "" || len(processors) == 0 {
 		return p, nil
 	}
-	p.unrecorded.provider = p
-	p.pipeline = newPipeline(processors)
-	p.sampler = cfg.newSampler()
-	opts := []sdktrace.TracerProviderOption{sdktrace.WithRawSpanLimits(cfg.Limits), sdktrace.WithResource(newResource(cfg.Resource))}
-	p.own = sdktrace.NewTracerProvider(append(slices.Clip(opts), sdktrace.WithSampler(asDecided{}), sdktrace.WithIDGenerator(asDecided{}))...)
-	p.sdk = sdktrace.NewTracerProvider(append(slices.Clip(opts), sdktrace.WithSampler(p.sampler), sdktrace.WithSpanProcessor(p.pipeline))...)
+	opts := []sdktrace.TracerProviderOption{
+		sdktrace.WithSampler(cfg.newSampler()),
+		sdktrace.WithRawSpanLimits(cfg.Limits),
+		sdktrace.WithResource(newResource(cfg.Resource)),
+		sdktrace.WithSpanProcessor(identity{}),
+	}
+	for _, sp := range processors {
+		o := &owned{SpanProcessor: sp}
+		p.processors = append(p.processors, o)
+		opts = append(opts, sdktrace.WithSpanProcessor(o))
+	}
+	p.sdk = sdktrace.NewTracerProvider(opts...)
 	p.naming = cfg.newNaming()
-	p.attributeLimit = cfg.Limits.AttributeCountLimit
-	p.roomy = (p.attributeLimit < 0 || p.attributeLimit >= sdktrace.DefaultAttributeCountLimit) && cfg.Limits.AttributeValueLengthLimit < 0
 	var schema []trace.TracerOption
 	if p.naming.current() {
 		schema = append(schema, trace.WithSchemaURL(semconv.SchemaURL))
 	}
-	p.tracer = p.own.Tracer(ScopeName, schema...)
-	p.inherits = cfg.parentBased()
-	p.decision, p.known = cfg.decision()
-	p.heavy = !p.roomy || observed()
-	p.readConstants()
-	p.families = newFamilies(&p.origin)
+	p.tracer = p.sdk.Tracer(ScopeName, schema...)
+	p.inherits, p.never = cfg.parentBased(), cfg.never()
 	return p, nil
-}
-
-// readConstants finds out what the SDK's spans have in common.
-func (p *Provider) readConstants() {
-	sample := sdktrace.SamplingResult{Decision: sdktrace.RecordOnly}
-	_, span := p.tracer.Start(decided{Context: context.Background(), result: sample}, "")
-	if s, is := span.(sdktrace.ReadOnlySpan); is {
-		p.origin = ended.Origin{Resource: s.Resource(), Scope: s.InstrumentationScope()}
-	}
-	span.End()
 }
 
 // Off returns a provider with default settings that makes no spans and
@@ -115,9 +91,7 @@ func Off() *Provider {
 func (p *Provider) Enabled() bool { return p.sdk != nil }
 
 // TracerProvider returns what user code gets its tracers from; never nil. When
-// off, its spans do nothing and keep the span context of their parent. A processor
-// that is registered with it, rather than given to NewProvider, sees user code's
-// spans alone.
+// off, its spans do nothing and keep the span context of their parent.
 func (p *Provider) TracerProvider() trace.TracerProvider {
 	if p.sdk == nil {
 		return noop.NewTracerProvider()
@@ -156,10 +130,12 @@ func (p *Provider) Shutdown(ctx context.Context) error {
 		return nil
 	}
 	p.shut.Do(func() {
-		err := p.pipeline.shutdown(ctx)
-		_ = p.sdk.Shutdown(ctx) // its processor does nothing, and ctx is spent
-		_ = p.own.Shutdown(ctx) // it has none
-		p.shutErr = err
+		var errs []error
+		for _, o := range p.processors {
+			errs = append(errs, o.shutdown(ctx))
+		}
+		_ = p.sdk.Shutdown(ctx) // says that ctx has ended, or what a processor of user code says
+		p.shutErr = errors.Join(errs...)
 	})
 	return p.shutErr
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
@@ -64,7 +65,7 @@ type ProxyStart struct {
 	HTTPRequest *http.Request
 	Metadata    map[string][]string
 	Peer        func(ctx context.Context) net.Addr
-	// At is when the request arrived, by Clock; 0 for now.
+	// At is not read. Deprecated: the SDK takes the time.
 	At time.Duration
 }
 
@@ -83,7 +84,7 @@ type ProxyResult struct {
 	// context.Canceled for a client that left, unwrapped, which then give no
 	// description. Nil where the handler answered, whatever the status.
 	Err error
-	// At is when the request ended, by Clock; 0 for now.
+	// At is not read. Deprecated: the SDK takes the time.
 	At time.Duration
 }
 
@@ -107,70 +108,65 @@ func (r ProxyResult) Failed(p Protocol) bool {
 // ProxySpan is the span of one request in the proxy. The zero value is the span
 // of an unsampled request: its End does nothing.
 type ProxySpan struct {
-	span   *span
-	shape  *spanShape
-	method string // as in ProxyStart
+	span     trace.Span // nil if it does not record
+	naming   naming
+	protocol Protocol
+	method   string // as in ProxyStart
+	route    string
 }
 
 // StartProxy starts the proxy span as a child of the span in ctx (see Extract),
 // or as the root of a new trace. The returned context carries the Request and
 // the sampling decision, whether or not the span records.
 func (p *Provider) StartProxy(ctx context.Context, s ProxyStart) (context.Context, ProxySpan) {
-	s.Request.came = ctx
+	r := s.Request
+	r.came = ctx
 	if s.Protocol == GRPC {
-		s.Request.rpcMethod = s.Method
+		r.rpcMethod = s.Method
 	}
-	ctx = s.Request.carry(ctx)
-	if p.tracer == nil {
-		return ctx, ProxySpan{}
-	}
-	family := p.families.proxyHTTP
+	ctx = r.carry(ctx)
+	family := semconv.SpanProxyHTTP
 	switch s.Protocol {
 	case WebSocket:
-		family = p.families.proxyWebSocket
+		family = semconv.SpanProxyWebSocket
 	case GRPC:
-		family = p.families.proxyGRPC
+		family = semconv.SpanProxyGRPC
 	}
-	r := s.Request
-	room := p.naming.room(76, 330) + 2*len(s.RoutePath)
-	ctx, span := p.start(ctx, &r.within, family, trace.SpanKindServer, room, s.At)
+	ctx, dropped := p.unsampled(ctx, kindServer, family)
+	if dropped {
+		return ctx, ProxySpan{}
+	}
+	a := p.naming.atStart()
+	name := s.attributes(ctx, &a, family)
+	ctx, span := p.start(ctx, kindServer, name, a.list)
 	if span == nil {
 		return ctx, ProxySpan{}
 	}
-	kind := spanKind{family: family, deployment: r.Deployment, app: r.App, method: s.Method, protocol: s.Protocol}
-	switch s.Protocol {
-	case GRPC:
-	case WebSocket:
-		kind.method, kind.route = semconv.MethodWebSocket, r.Route
-	default:
-		kind.method, kind.route = semconv.Method(s.Method), r.Route
-	}
-	shape, isNew := p.shape(r.Component, &kind, drawProxy)
-	attrs := span.begin()
-	attrs.call(r)
-	attrs.shape(shape, isNew)
-	if s.Protocol.overHTTP() {
-		attrs.serveText(semconv.RequestRoutePath, semconv.ServeRequestRoutePath, s.RoutePath)
-	}
-	attrs.edge(ctx, s)
-	attrs.begin()
-	return ctx, ProxySpan{span: span, shape: shape, method: s.Method}
+	return ctx, ProxySpan{span: span, naming: p.naming, protocol: s.Protocol, method: s.Method, route: r.Route}
 }
 
-func drawProxy(a, end *attributes, k spanKind, _ *Component) string {
-	name := k.family.Name + " " + k.deployment + " " + k.method
-	if k.protocol.overHTTP() {
-		name += " " + k.route
+// attributes adds the attributes of the start, and returns the span's name.
+func (s ProxyStart) attributes(ctx context.Context, a *attributes, family string) (name string) {
+	r, method := s.Request, s.Method
+	switch s.Protocol {
+	case GRPC:
+		name = family + " " + r.Deployment + " " + method
+	case WebSocket:
+		method = semconv.MethodWebSocket
+		name = family + " " + r.Deployment + " " + method + " " + r.Route
+	default:
+		method = semconv.Method(method)
+		name = family + " " + r.Deployment + " " + method + " " + r.Route
 	}
-	a.owner(k.deployment, k.app)
-	a.serveText(semconv.RequestType, semconv.ServeRequestType, k.protocol.String())
+	a.request(r)
+	a.owner(r.Deployment, r.App)
+	a.serveText(semconv.RequestType, semconv.ServeRequestType, s.Protocol.String())
 	a.text(semconv.ResourceName, name)
-	if k.protocol.overHTTP() {
-		a.serveText(semconv.RequestMethod, semconv.ServeRequestMethod, k.method)
-		end.text(semconv.HTTPRoute, k.route)
-	} else {
-		end.rpcRequest(k.method)
+	if s.Protocol.overHTTP() {
+		a.serveText(semconv.RequestMethod, semconv.ServeRequestMethod, method)
+		a.serveText(semconv.RequestRoutePath, semconv.ServeRequestRoutePath, s.RoutePath)
 	}
+	a.edge(ctx, s)
 	return name
 }
 
@@ -178,8 +174,8 @@ func drawProxy(a, end *attributes, k spanKind, _ *Component) string {
 // is worth.
 func (s ProxySpan) Recording() bool { return s.span != nil }
 
-// Context returns the span's context; zero where it does not record.
-func (s ProxySpan) Context() trace.SpanContext { return s.span.context() }
+// Context returns the span's context; zero if it does not record.
+func (s ProxySpan) Context() trace.SpanContext { return contextOf(s.span) }
 
 // End ends the span with its status: ERROR for a result that has Failed, else OK.
 // Call it once, when the last byte is with the client or nothing more will follow.
@@ -187,40 +183,40 @@ func (s ProxySpan) End(r ProxyResult) {
 	if s.span == nil {
 		return
 	}
-	end := s.span.time(r.At)
 	if r.GRPCCode == "" {
 		r.GRPCCode = "UNKNOWN"
 	}
-	failed := r.Failed(s.shape.protocol)
-	kind := failureType(s.span.provider.naming.http, r.Err)
-	attrs := s.span.attributes()
-	s.endAttributes(&attrs, r, failed, kind)
+	failed := r.Failed(s.protocol)
+	s.span.SetAttributes(s.endAttributes(r, failed)...)
 	if !failed {
-		attrs.end(codes.Ok, end)
+		s.span.SetStatus(codes.Ok, "")
+		s.span.End()
 		return
 	}
-	attrs.set()
 	if r.Err != nil {
-		recordException(s.span, end, r.Err, semconv.EscapedTrue)
+		recordException(s.span, r.Err, semconv.EscapedTrue)
 	}
 	s.span.SetStatus(codes.Error, description(r.Err))
-	s.span.endAt(end)
+	s.span.End()
 }
 
-func (s ProxySpan) endAttributes(attrs *attributes, r ProxyResult, failed bool, kind string) {
-	attrs.endShape(s.shape)
-	if protocol := s.shape.protocol; protocol == GRPC {
-		attrs.rpcStatus(r.GRPCCode)
-		if failed && attrs.rpc.stable() {
-			attrs.text(semconv.ErrorType, r.GRPCCode)
+func (s ProxySpan) endAttributes(r ProxyResult, failed bool) []attribute.KeyValue {
+	a := s.naming.atEnd()
+	if s.protocol == GRPC {
+		a.rpcRequest(s.method)
+		a.rpcStatus(r.GRPCCode)
+		if failed && a.rpc.stable() {
+			a.text(semconv.ErrorType, r.GRPCCode)
 		}
-	} else {
-		attrs.httpMethod(protocol, s.method)
-		attrs.httpEnd(protocol, r.StatusCode)
-		if failed {
-			attrs.failure(attrs.http, kind, r.StatusCode)
-		}
+		return a.list
 	}
+	a.text(semconv.HTTPRoute, s.route)
+	a.httpMethod(s.protocol, s.method)
+	a.httpEnd(s.protocol, r.StatusCode)
+	if failed {
+		a.failure(a.http, r.Err, r.StatusCode)
+	}
+	return a.list
 }
 
 // serverFault says which codes, set by user code without an error, make a

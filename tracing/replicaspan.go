@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/semconv"
@@ -23,8 +23,7 @@ type ReplicaStart struct {
 	Method string
 	// Streaming says whether the answer is a stream. HTTP always counts as one.
 	Streaming bool
-	// At is when the replica took over, by Clock; 0 for now. It is that of the
-	// RouterResult where one goroutine goes on from there.
+	// At is not read. Deprecated: the SDK takes the time.
 	At time.Duration
 }
 
@@ -37,15 +36,16 @@ type ReplicaResult struct {
 	// Err is the handler's error or panic, or the cancellation that ended it,
 	// or nil.
 	Err error
-	// At is when the handler returned, by Clock; 0 for now.
+	// At is not read. Deprecated: the SDK takes the time.
 	At time.Duration
 }
 
 // ReplicaSpan is the span of one call in a replica. The zero value is that of
 // an unsampled request: its End does nothing.
 type ReplicaSpan struct {
-	span   *span
-	shape  *spanShape
+	span   trace.Span // nil if it does not record
+	naming naming
+	call   call
 	method string // as in ReplicaStart
 }
 
@@ -53,56 +53,32 @@ type ReplicaSpan struct {
 // should be the router's. The returned context carries the Request; it is what
 // the handler gets, and the user's own spans become children of this one.
 func (p *Provider) StartReplica(ctx context.Context, s ReplicaStart) (context.Context, ReplicaSpan) {
-	if outer := RequestFromContext(ctx); outer != nil && outer != s.Request {
-		s.Request.came, s.Request.rpcMethod = outer.came, outer.rpcMethod
+	r := s.Request
+	if outer := RequestFromContext(ctx); outer != nil && outer != r {
+		r.came, r.rpcMethod = outer.came, outer.rpcMethod
 	}
-	ctx = s.Request.carry(ctx)
-	if p.tracer == nil {
+	ctx, dropped := p.unsampled(r.carry(ctx), kindServer, semconv.SpanReplica)
+	if dropped {
 		return ctx, ReplicaSpan{}
 	}
-	r := s.Request
-	room := p.naming.room(0, 40)
-	if s.Protocol.overHTTP() {
-		room += p.naming.room(50, 70)
-	}
-	ctx, span := p.start(ctx, &r.within, p.families.replica, trace.SpanKindServer, room, s.At)
+	c := call{deployment: r.Deployment, app: r.App, method: s.CallMethod, modelID: r.ModelID, protocol: s.Protocol, streaming: s.Streaming}
+	c.by(r)
+	a := p.naming.atStart()
+	name := c.attributes(&a, semconv.SpanReplica, r)
+	a.replica(r.Component)
+	ctx, span := p.start(ctx, kindServer, name, a.list)
 	if span == nil {
 		return ctx, ReplicaSpan{}
 	}
-	if s.CallMethod == "" {
-		s.CallMethod = semconv.DefaultCallMethod
-	}
-	kind := spanKind{
-		family: p.families.replica, deployment: r.Deployment, app: r.App, method: s.CallMethod, route: r.Route,
-		modelID: r.ModelID, protocol: s.Protocol, streaming: s.Streaming,
-	}
-	kind.by(r)
-	shape, isNew := p.shape(r.Component, &kind, drawReplica)
-	attrs := span.begin()
-	attrs.call(r)
-	attrs.shape(shape, isNew)
-	attrs.begin()
-	return ctx, ReplicaSpan{span: span, shape: shape, method: s.Method}
-}
-
-func drawReplica(a, end *attributes, k spanKind, c *Component) string {
-	name := k.called(a)
-	a.text(semconv.ResourceName, name)
-	a.replica(c)
-	if k.protocol.overHTTP() {
-		end.text(semconv.HTTPRoute, k.route)
-	} else {
-		end.rpcCall(k)
-	}
-	return name
+	return ctx, ReplicaSpan{span: span, naming: p.naming, call: c, method: s.Method}
 }
 
 // Recording says whether the span records; for work that only a recorded span
 // is worth.
 func (s ReplicaSpan) Recording() bool { return s.span != nil }
 
-// Context returns the span's context; zero where it does not record.
-func (s ReplicaSpan) Context() trace.SpanContext { return s.span.context() }
+// Context returns the span's context; zero if it does not record.
+func (s ReplicaSpan) Context() trace.SpanContext { return contextOf(s.span) }
 
 // End ends the span. Its status stays unset, as in Ray; an error is an event
 // that did not escape. Call it once, when the handler has really returned.
@@ -110,29 +86,26 @@ func (s ReplicaSpan) End(r ReplicaResult) {
 	if s.span == nil {
 		return
 	}
-	end := s.span.time(r.At)
-	kind := failureType(s.span.provider.naming.of(s.shape.protocol), r.Err)
-	attrs := s.span.attributes()
-	s.endAttributes(&attrs, r, kind)
-	if r.Err == nil {
-		attrs.end(codes.Unset, end)
-		return
+	s.span.SetAttributes(s.endAttributes(r)...)
+	if r.Err != nil {
+		recordException(s.span, r.Err, semconv.EscapedFalse)
 	}
-	attrs.set()
-	recordException(s.span, end, r.Err, semconv.EscapedFalse)
-	s.span.endAt(end)
+	s.span.End()
 }
 
-func (s ReplicaSpan) endAttributes(attrs *attributes, r ReplicaResult, kind string) {
-	protocol := s.shape.protocol
-	attrs.endShape(s.shape)
+func (s ReplicaSpan) endAttributes(r ReplicaResult) []attribute.KeyValue {
+	a, protocol := s.naming.atEnd(), s.call.protocol
 	if protocol.overHTTP() {
-		attrs.httpMethod(protocol, s.method)
+		a.text(semconv.HTTPRoute, s.call.route)
+		a.httpMethod(protocol, s.method)
 		if protocol == HTTP && r.StatusCode != 0 {
-			attrs.httpEnd(protocol, r.StatusCode)
+			a.httpEnd(protocol, r.StatusCode)
 		}
+	} else {
+		a.rpcCall(s.call)
 	}
 	if r.Err != nil || protocol == HTTP && r.StatusCode >= 500 {
-		attrs.failure(attrs.of(protocol), kind, r.StatusCode)
+		a.failure(a.of(protocol), r.Err, r.StatusCode)
 	}
+	return a.list
 }

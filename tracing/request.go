@@ -4,13 +4,10 @@ import (
 	"context"
 	"encoding/hex"
 	"math/rand/v2"
-	"slices"
-	"sync/atomic"
-	"unsafe"
+	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 
-	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/semconv"
 )
 
@@ -29,27 +26,18 @@ type Component struct {
 	app, deployment string
 	uniqueID        string // empty for a proxy
 	actorID         string
-	replicaID       string          // with app and deployment; empty for a proxy
-	task            *ended.Template // of serve.task_id
-	shapes          spanShapes      // of spans inside of it
-}
-
-// newComponent gives one with an actor id.
-func (p *Provider) newComponent() *Component {
-	c := &Component{actorID: drawHex(actorOwnBytes) + p.jobID}
-	c.task = ended.NewTemplate(semconv.ServeTaskID, c.actorID)
-	return c
+	replicaID       string // with app and deployment; empty for a proxy
 }
 
 // NewProxy draws the identity of a proxy.
 func (p *Provider) NewProxy() *Component {
-	return p.newComponent()
+	return &Component{actorID: drawHex(actorOwnBytes) + p.jobID}
 }
 
 // NewReplica draws the identity of a replica of the deployment of app: a
 // unique id of eight lower-case letters and digits, and an actor id.
 func (p *Provider) NewReplica(app, deployment string) *Component {
-	c := p.newComponent()
+	c := p.NewProxy()
 	c.app, c.deployment, c.uniqueID = app, deployment, drawReplicaID()
 	c.replicaID = app + "#" + deployment + "#" + c.uniqueID
 	return c
@@ -71,7 +59,7 @@ func (c *Component) ActorID() string { return c.actorID }
 
 // NewTask draws a task id in Ray's form: 48 lower-case hexadecimal digits, of
 // which the last 32 are the actor id.
-func (c *Component) NewTask() string { return c.task.Text(rand.Uint64()) }
+func (c *Component) NewTask() string { return drawHex(taskOwnBytes) + c.actorID }
 
 // Request is the identity of one call in one component. A proxy makes one for
 // the request, the replica that handles it makes another with the same ID.
@@ -102,25 +90,12 @@ type Request struct {
 	// rpcMethod is the full method of the gRPC call that the request is, with
 	// its leading slash.
 	rpcMethod string
-	// within is the context of the span that it was handed to.
-	within Within
 
-	// task and id are set by the first recording span, so that an unsampled
-	// request draws nothing and builds no values. The task id is made of the first,
-	// which is zero before that.
-	task atomic.Uint64
-	id   atomic.Pointer[requestID]
-	// stamp is what user code's spans get, once it has started one.
-	stamp atomic.Pointer[[]attribute.KeyValue]
-}
-
-// requestID is the attributes that all spans of a request have in common, in
-// whatever component. It never changes, and it is apart from the Request because
-// spans refer to it until they have been encoded.
-type requestID struct {
-	all, stamp ended.Attributes // the second is the end of the first: all but Ray's name for the id
-	bytes      int              // of heap
-	odd        bool             // some text is not valid UTF-8
+	// once guards stamp and task, which the first recording span needs: an
+	// unsampled request draws nothing and builds no values.
+	once  sync.Once
+	stamp []attribute.KeyValue
+	task  string // empty without a Component
 }
 
 // Continue makes r, a new Request, that of another component for the same call
@@ -128,9 +103,6 @@ type requestID struct {
 func (r *Request) Continue(outer *Request) {
 	r.ID, r.Route = outer.ID, outer.Route
 	r.came, r.rpcMethod = outer.came, outer.rpcMethod
-	if id := outer.id.Load(); id != nil {
-		r.id.Store(id)
-	}
 }
 
 // carry returns ctx with r, which it may have already.
@@ -144,68 +116,28 @@ func (r *Request) carry(ctx context.Context) context.Context {
 // TaskID returns the task id of this call, 48 lower-case hexadecimal digits,
 // drawn at the first use; empty without a Component.
 func (r *Request) TaskID() string {
-	if r.Component == nil {
-		return ""
-	}
-	return r.Component.task.Text(r.ownTask())
+	r.once.Do(r.identify)
+	return r.task
 }
 
-// attributes returns what every recording span of this call is stamped with, for
-// the spans of user code, which may be many.
+// attributes returns the identity that every recording span of this call is
+// stamped with. The caller must not change it.
 func (r *Request) attributes() []attribute.KeyValue {
-	if have := r.stamp.Load(); have != nil {
-		return *have
-	}
-	all := slices.Clip(r.identity().stamp)
-	if c := r.Component; c != nil {
-		all = c.task.AppendTo(all, r.ownTask())
-	}
-	list := all.List()
-	if c := r.Component; c != nil && c.replicaID != "" {
-		list = append(list, attribute.String(semconv.ServeReplicaID, c.replicaID))
-	}
-	r.stamp.Store(&list)
-	return list
+	r.once.Do(r.identify)
+	return r.stamp
 }
 
-// ownTask is what is random in the task id.
-func (r *Request) ownTask() uint64 {
-	for {
-		if own := r.task.Load(); own != 0 {
-			return own
-		}
-		r.task.CompareAndSwap(0, rand.Uint64()) // two spans started at once: the first one's counts
+func (r *Request) identify() {
+	r.stamp = append(make([]attribute.KeyValue, 0, 3), attribute.String(semconv.ServeRequestID, r.ID))
+	c := r.Component
+	if c == nil {
+		return
 	}
-}
-
-func (r *Request) identity() *requestID {
-	if have := r.id.Load(); have != nil {
-		return have
+	r.task = c.NewTask()
+	r.stamp = append(r.stamp, attribute.String(semconv.ServeTaskID, r.task))
+	if c.replicaID != "" {
+		r.stamp = append(r.stamp, attribute.String(semconv.ServeReplicaID, c.replicaID))
 	}
-	id := newRequestID(r.ID)
-	if !r.id.CompareAndSwap(nil, id) { // as in ownTask
-		return r.id.Load()
-	}
-	return id
-}
-
-// newRequestID gives one in one piece, unless the id is longer than they usually are.
-func newRequestID(text string) *requestID {
-	const keys = 42 // bytes of all but the id
-	id := new(struct {
-		requestID
-
-		room [keys + 2*36]byte
-	})
-	a := attributes{all: id.room[:0]}
-	a.text(semconv.RequestID, text)
-	stamp := len(a.all)
-	a.text(semconv.ServeRequestID, text)
-	id.all, id.stamp, id.odd = a.all, a.all[stamp:], a.odd
-	if id.bytes = int(unsafe.Sizeof(*id)); cap(a.all) > len(id.room) {
-		id.bytes += cap(a.all)
-	}
-	return &id.requestID
 }
 
 // RequestKey is where a context has its *Request. It is for contexts that carry

@@ -90,9 +90,9 @@ func TestRequestConcurrentSafe(t *testing.T) {
 	}
 }
 
-// All components that handle a request share its id's attributes, each with a task
-// of its own; another provider's names are another's.
-func TestIdentityIsShared(t *testing.T) {
+// All components that handle a request say the same id, each with a task of its own;
+// another provider's names are another's.
+func TestIdentityOfEachComponent(t *testing.T) {
 	r, stable := newRecorder(t), newRecorder(t, func(c *Config) { c.Semconv = SemconvStable })
 	c := r.NewReplica("default", "D")
 	outer := &Request{ID: "r1", Component: r.NewProxy()}
@@ -100,8 +100,8 @@ func TestIdentityIsShared(t *testing.T) {
 	inner := &Request{Component: c}
 	inner.Continue(outer)
 	_, replica := r.StartReplica(ctx, ReplicaStart{Request: inner})
-	if inner.identity() != outer.identity() || inner.TaskID() == outer.TaskID() || !strings.HasSuffix(inner.TaskID(), c.ActorID()) {
-		t.Errorf("ids %p and %p, tasks %s and %s, want one and two", inner.identity(), outer.identity(), inner.TaskID(), outer.TaskID())
+	if inner.ID != "r1" || inner.TaskID() == outer.TaskID() || !strings.HasSuffix(inner.TaskID(), c.ActorID()) {
+		t.Errorf("id %s, tasks %s and %s, want r1 and two", inner.ID, inner.TaskID(), outer.TaskID())
 	}
 	replica.End(ReplicaResult{})
 	proxy.End(ProxyResult{StatusCode: 200})

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/semconv"
@@ -24,8 +24,7 @@ type RouterStart struct {
 	Streaming bool
 	// ModelID is the multiplexed model's id; empty for none.
 	ModelID string
-	// Within is where the context of the span is made, for who keeps it as long as
-	// that; nil, or one that has been used: it is allocated.
+	// Within is not read. Deprecated: the context is allocated.
 	Within *Within
 }
 
@@ -55,91 +54,83 @@ type RouterResult struct {
 	// alone, as in Ray: the router's errors show on the proxy span. Not read for
 	// RouterAccepted.
 	Err error
-	// At is when the choice ended, by Clock; 0 for now.
+	// At is not read. Deprecated: the SDK takes the time.
 	At time.Duration
 }
 
 // RouterSpan is the span of one choice of a replica. The zero value is that of
 // an unsampled request: its End does nothing.
 type RouterSpan struct {
-	span  *span
-	shape *spanShape
+	span   trace.Span // nil if it does not record
+	naming naming
+	call   call
+}
+
+// call is what router and replica spans both say of a call.
+type call struct {
+	deployment, app        string
+	method, route, modelID string
+	rpcMethod              string // full; empty except for gRPC
+	protocol               Protocol
+	streaming              bool
 }
 
 // StartRouter starts the router span as a child of the span in ctx. The request
 // id and the route are those of the Request in ctx. The returned context is the
 // parent of the replica span.
 func (p *Provider) StartRouter(ctx context.Context, s RouterStart) (context.Context, RouterSpan) {
-	if p.tracer == nil {
+	ctx, dropped := p.unsampled(ctx, kindServer, semconv.SpanRouter)
+	if dropped {
 		return ctx, RouterSpan{}
 	}
-	room := 34 + p.naming.room(0, 40)
-	ctx, span := p.start(ctx, s.Within, p.families.router, trace.SpanKindServer, room, 0)
+	r := RequestFromContext(ctx)
+	if r == nil {
+		r = &Request{}
+	}
+	c := call{deployment: s.Deployment, app: s.App, method: s.CallMethod, modelID: s.ModelID, protocol: s.Protocol, streaming: s.Streaming}
+	c.by(r)
+	a := p.naming.atStart()
+	name := c.attributes(&a, semconv.SpanRouter, r)
+	a.serveFlag(semconv.IsHTTPRequest, semconv.ServeIsHTTPRequest, c.protocol.overHTTP())
+	a.serveFlag(semconv.IsGRPCRequest, semconv.ServeIsGRPCRequest, c.protocol == GRPC)
+	ctx, span := p.start(ctx, kindServer, name, a.list)
 	if span == nil {
 		return ctx, RouterSpan{}
 	}
-	if s.CallMethod == "" {
-		s.CallMethod = semconv.DefaultCallMethod
-	}
-	attrs := span.begin()
-	kind := spanKind{
-		family: p.families.router, deployment: s.Deployment, app: s.App, method: s.CallMethod,
-		modelID: s.ModelID, protocol: s.Protocol, streaming: s.Streaming,
-	}
-	var in *Component
-	if req := RequestFromContext(ctx); req != nil {
-		in, kind.route = req.Component, req.Route
-		kind.by(req)
-		attrs.call(req)
-	} else if attrs.serve.ray() {
-		attrs.text(semconv.RequestID, "")
-	}
-	shape, isNew := p.shape(in, &kind, drawRouter)
-	attrs.shape(shape, isNew)
-	attrs.begin()
-	return ctx, RouterSpan{span: span, shape: shape}
+	return ctx, RouterSpan{span: span, naming: p.naming, call: c}
 }
 
-// by notes the full method of a call by gRPC.
-func (k *spanKind) by(r *Request) {
-	if k.protocol == GRPC {
-		k.rpcMethod = r.rpcMethod
+// by fills in the call's default method, and what the request says of the call.
+func (c *call) by(r *Request) {
+	if c.method == "" {
+		c.method = semconv.DefaultCallMethod
+	}
+	c.route = r.Route
+	if c.protocol == GRPC {
+		c.rpcMethod = r.rpcMethod
 	}
 }
 
-func drawRouter(a, end *attributes, k spanKind, _ *Component) string {
-	name := k.called(a)
-	a.serveFlag(semconv.IsHTTPRequest, semconv.ServeIsHTTPRequest, k.protocol.overHTTP())
-	a.serveFlag(semconv.IsGRPCRequest, semconv.ServeIsGRPCRequest, k.protocol == GRPC)
+// attributes adds the attributes that router and replica spans start with, and
+// returns the span's name.
+func (c call) attributes(a *attributes, family string, r *Request) (name string) {
+	name = family + " " + c.deployment + " " + c.method
+	a.request(r)
+	a.owner(c.deployment, c.app)
+	a.serveText(semconv.CallMethod, semconv.ServeCallMethod, c.method)
+	a.serveText(semconv.Route, semconv.ServeRoute, c.route)
+	a.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, c.modelID)
+	a.serveFlag(semconv.IsStreaming, semconv.ServeIsStreaming, c.streaming || c.protocol.overHTTP())
 	a.text(semconv.ResourceName, name)
-	if k.protocol.overHTTP() {
-		if end.http.ray() { // today's is the verb, and that of the proxy span
-			end.text(semconv.HTTPMethod, k.method)
-		}
-		end.text(semconv.HTTPRoute, k.route)
-	} else {
-		end.rpcCall(k)
-	}
 	return name
-}
-
-// called adds what router and replica spans both say of the method that is called,
-// and gives their name.
-func (k spanKind) called(a *attributes) (name string) {
-	a.owner(k.deployment, k.app)
-	a.serveText(semconv.CallMethod, semconv.ServeCallMethod, k.method)
-	a.serveText(semconv.Route, semconv.ServeRoute, k.route)
-	a.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, k.modelID)
-	a.serveFlag(semconv.IsStreaming, semconv.ServeIsStreaming, k.streaming || k.protocol.overHTTP())
-	return k.family.Name + " " + k.deployment + " " + k.method
 }
 
 // Recording says whether the span records; for work that only a recorded span
 // is worth.
 func (s RouterSpan) Recording() bool { return s.span != nil }
 
-// Context returns the span's context; zero where it does not record.
-func (s RouterSpan) Context() trace.SpanContext { return s.span.context() }
+// Context returns the span's context; zero if it does not record.
+func (s RouterSpan) Context() trace.SpanContext { return contextOf(s.span) }
 
 // End ends the span. Its status stays unset, as in Ray. Call it once, when a
 // replica accepted the request or none will.
@@ -147,27 +138,31 @@ func (s RouterSpan) End(r RouterResult) {
 	if s.span == nil {
 		return
 	}
-	end := s.span.time(r.At)
 	failed := r.Outcome != RouterAccepted && r.Err != nil
-	var kind string
-	if failed {
-		kind = failureType(s.span.provider.naming.of(s.shape.protocol), r.Err)
+	s.span.SetAttributes(s.endAttributes(r, failed)...)
+	if failed && r.Outcome == RouterCanceled {
+		recordException(s.span, r.Err, semconv.EscapedTrue)
 	}
-	attrs := s.span.attributes()
+	s.span.End()
+}
+
+func (s RouterSpan) endAttributes(r RouterResult, failed bool) []attribute.KeyValue {
+	a := s.naming.atEnd()
 	if r.Outcome != RouterRefused {
-		attrs.endShape(s.shape)
-		attrs.decimal(semconv.ServeQueueWaitMS, milliseconds(r.QueueWait))
+		if s.call.protocol.overHTTP() {
+			if a.http.ray() { // today's is the verb, and that of the proxy span
+				a.text(semconv.HTTPMethod, s.call.method)
+			}
+			a.text(semconv.HTTPRoute, s.call.route)
+		} else {
+			a.rpcCall(s.call)
+		}
+		a.decimal(semconv.ServeQueueWaitMS, milliseconds(r.QueueWait))
 	}
 	if failed {
-		attrs.failure(attrs.of(s.shape.protocol), kind, 0)
+		a.failure(a.of(s.call.protocol), r.Err, 0)
 	}
-	if !failed || r.Outcome != RouterCanceled {
-		attrs.end(codes.Unset, end)
-		return
-	}
-	attrs.set()
-	recordException(s.span, end, r.Err, semconv.EscapedTrue)
-	s.span.endAt(end)
+	return a.list
 }
 
 // milliseconds returns d in milliseconds, to the microsecond; 0 for less.

@@ -124,6 +124,86 @@ func TestInboundParent(t *testing.T) {
 	}
 }
 
+// What leaves an unsampled request says the proxy's own id: one span of this process
+// stands for all of it.
+func TestUnsampledParentIsTheProxys(t *testing.T) {
+	r := newRecorder(t)
+	for _, flags := range []string{"00", "02"} {
+		ctx := serveOne(r.Provider, inbound(flags))
+		out := http.Header{}
+		r.Inject(ctx, out)
+		sc := trace.SpanContextFromContext(r.Extract(context.Background(), out))
+		if sc.TraceID().String() != inboundTrace || sc.SpanID().String() == inboundSpan || !sc.SpanID().IsValid() || sc.IsSampled() {
+			t.Errorf("flags %s: %v leaves, want the inbound trace, another span and no sampled flag", flags, out)
+		}
+		if got := out.Get("Traceparent"); got[len(got)-2:] != flags {
+			t.Errorf("flags %s became %s", flags, got)
+		}
+	}
+}
+
+// Inside an unsampled request no further span is started: router, replica and batch
+// stay at the proxy's.
+func TestUnsampledRequestHasOneSpan(t *testing.T) {
+	for name, edit := range map[string]func(*Config){
+		"ratio 0":                func(c *Config) { c.Ratio = 0 },
+		"always_off":             func(c *Config) { c.Sampler = AlwaysOff },
+		"parentbased_always_off": func(c *Config) { c.Sampler = ParentBasedAlwaysOff },
+	} {
+		r := newRecorder(t, edit)
+		ctx, _ := r.StartProxy(t.Context(), ProxyStart{Request: &Request{ID: "r1"}})
+		proxy := trace.SpanContextFromContext(ctx)
+		if !proxy.IsValid() || proxy.IsSampled() {
+			t.Errorf("%s: the proxy's span is %v", name, proxy)
+		}
+		ctx, _ = r.StartRouter(ctx, RouterStart{})
+		ctx, _ = r.StartReplica(ctx, ReplicaStart{Request: &Request{ID: "r1"}})
+		ctx, _ = r.StartBatch([]context.Context{ctx}, BatchStart{})
+		if got := trace.SpanContextFromContext(ctx); !got.Equal(proxy) {
+			t.Errorf("%s: the batch runs in %v, want the proxy's %v", name, got, proxy)
+		}
+	}
+}
+
+// A provider that does not go by the parent decides anew, in the parent's trace.
+func TestDecisionOfAnotherProvider(t *testing.T) {
+	for _, sampled := range []bool{false, true} {
+		outer, sampler := sunk(t, 0), AlwaysOn
+		if sampled {
+			outer, sampler = sunk(t, 1), AlwaysOff
+		}
+		r := newRecorder(t, func(c *Config) { c.Sampler = sampler })
+		ctx, _ := outer.StartRouter(t.Context(), RouterStart{})
+		inner, span := r.StartRouter(ctx, RouterStart{})
+		span.End(RouterResult{})
+		of, sc, spans := trace.SpanContextFromContext(ctx), trace.SpanContextFromContext(inner), r.exporter.GetSpans()
+		if of.IsSampled() != sampled || sc.IsSampled() == sampled || sc.TraceID() != of.TraceID() || !of.IsValid() || sampled != (len(spans) == 0) {
+			t.Errorf("under %v there is %v, with spans %+v", of, sc, spans)
+		}
+		for _, s := range spans {
+			if !s.Parent.Equal(of) {
+				t.Errorf("the parent is %v, want %v", s.Parent, of)
+			}
+		}
+	}
+}
+
+// Each span says whether it records.
+func TestRecording(t *testing.T) {
+	for _, p := range []*Provider{Off(), sunk(t, 0), sunk(t, 1)} {
+		ctx, proxy := p.StartProxy(context.Background(), ProxyStart{Request: &Request{}})
+		ctx, router := p.StartRouter(ctx, RouterStart{})
+		_, replica := p.StartReplica(ctx, ReplicaStart{Request: &Request{}})
+		want := p.Enabled() && proxy.Context().IsValid()
+		if got := []bool{proxy.Recording(), router.Recording(), replica.Recording()}; !cmp.Equal(got, []bool{want, want, want}) {
+			t.Errorf("recording: %v, want %v", got, want)
+		}
+		replica.End(ReplicaResult{})
+		router.End(RouterResult{})
+		proxy.End(ProxyResult{})
+	}
+}
+
 // An unsampled request draws no task id, builds no values and changes nothing
 // but the context.
 func TestUnsampledRequestBuildsNothing(t *testing.T) {
@@ -133,8 +213,8 @@ func TestUnsampledRequestBuildsNothing(t *testing.T) {
 	_, user := r.TracerProvider().Tracer("user").Start(ctx, "user")
 	user.End()
 	span.End(ProxyResult{StatusCode: 200})
-	if id, task := req.id.Load(), req.task.Load(); span.Recording() || id != nil || task != 0 {
-		t.Errorf("recording %t, id %+v, task %x; want nothing", span.Recording(), id, task)
+	if span.Recording() || req.stamp != nil || req.task != "" {
+		t.Errorf("recording %t, stamp %v, task %q; want nothing", span.Recording(), req.stamp, req.task)
 	}
 	if RequestFromContext(ctx) != req {
 		t.Error("the context of an unsampled request does not carry the Request")

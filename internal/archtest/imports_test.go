@@ -19,7 +19,7 @@ var importTable = []struct {
 	dir string
 	may []string
 }{
-	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/ended", "internal/servicefile", "internal/settings"}},
+	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile", "internal/settings"}},
 	{dir: "admin", may: []string{"host"}},
 	// The generated code is of the service that the gRPC proxy answers itself.
 	{dir: "serving", may: []string{"tracing", "semconv", "internal/spelling", "internal/gen/ray/serve"}},
@@ -30,7 +30,7 @@ var importTable = []struct {
 	{dir: "serving/multiplexing", may: []string{"tracing", "serving/internal/scope", "serving/internal/metrics"}},
 	{dir: "serving/internal/socket", may: []string{"serving/internal/wsframe"}},
 	{dir: "serving/internal/wsframe"},
-	{dir: "tracing", may: []string{"semconv", "internal/ended"}},
+	{dir: "tracing", may: []string{"semconv"}},
 	{dir: "semconv"},
 	{dir: "host", may: []string{
 		"internal/launch", "internal/wire", "internal/otlpwire", "internal/otlpwire/sdkspan", "internal/gen/...",
@@ -46,8 +46,7 @@ var importTable = []struct {
 	{dir: "internal/otlpwire"},
 	// The half that knows the SDK's spans stands apart, because pluginsdk links
 	// internal/otlpwire and must not link the SDK.
-	{dir: "internal/ended", may: []string{"internal/otlpwire/field"}},
-	{dir: "internal/otlpwire/sdkspan", may: []string{"internal/ended", "internal/otlpwire", "internal/otlpwire/field"}},
+	{dir: "internal/otlpwire/sdkspan", may: []string{"internal/otlpwire", "internal/otlpwire/field"}},
 	{dir: "internal/otlpwire/field"},
 	{dir: "pluginsdk", may: []string{"internal/wire", "internal/lent", "internal/proctree", "internal/otlpwire", "internal/gen/..."}},
 	{dir: "pluginsdk/otelplugin", may: []string{"pluginsdk", "internal/otlpwire"}},

@@ -136,10 +136,10 @@ func BenchmarkDecodeEditEncode(b *testing.B) {
 }
 
 // TestViewAllocates a fixed number a request, and what slices cost that grow,
-// however many spans it has. What it sets is made beforehand: the attribute
-// package allocates for slices.
+// however many spans it has. It sets a scalar: the attribute package copies
+// slices.
 func TestViewAllocates(t *testing.T) {
-	team := attribute.StringSlice("team", []string{"search", "ranking"})
+	team := attribute.String("team", "search")
 	allocs := func(n int) float64 {
 		req := batchOf(t, n)
 		dst := make([]byte, 0, 2*len(req))

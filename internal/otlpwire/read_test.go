@@ -3,7 +3,6 @@ package otlpwire
 import (
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -148,55 +147,17 @@ var values = []attribute.Value{
 		attribute.Int("e", 5), attribute.KeyValue{Key: "f", Value: attribute.ByteSliceValue([]byte("x"))}),
 }
 
-// TestValueRoundTrip writes each kind, with and without knowledge of the
-// attribute package's private layout, and reads it back.
+// TestValueRoundTrip writes each kind and reads it back.
 func TestValueRoundTrip(t *testing.T) {
-	if !layoutKnown {
-		t.Errorf("the layout of attribute.Value is another one: slices and maps are copied to be written")
-	}
-	defer func(was bool) { layoutKnown = was }(layoutKnown)
 	for _, want := range values {
-		var written [2][]byte
-		for i, known := range []bool{true, false} {
-			layoutKnown = known
-			var w Writer
-			w.value(&want)
-			written[i] = w.Bytes()
-			got := Value{&Request{}, part{raw: w.Bytes()}}
-			if got.Type() != want.Type() || got.Attribute() != want {
-				t.Errorf("%v %v, layout known %v: read back as %v %v", want.Type(), want, known, got.Type(), got.Attribute())
-			}
-			if heap := ValueHeap(&want); heap < len(want.AsString()) {
-				t.Errorf("%v %v: ValueHeap() = %d", want.Type(), want, heap)
-			}
+		var w Writer
+		w.value(&want)
+		got := Value{&Request{}, part{raw: w.Bytes()}}
+		if got.Type() != want.Type() || got.Attribute() != want {
+			t.Errorf("%v %v: read back as %v %v", want.Type(), want, got.Type(), got.Attribute())
 		}
-		if string(written[0]) != string(written[1]) {
-			t.Errorf("%v %v: written as %x, and through the accessors as %x", want.Type(), want, written[0], written[1])
-		}
-	}
-}
-
-// TestKnownLayout: a struct that differs is not taken for the one that is known.
-func TestKnownLayout(t *testing.T) {
-	for _, other := range []any{
-		attribute.KeyValue{},
-		struct{}{},
-		0,
-		struct {
-			vtype    attribute.Type
-			numeric  uint64
-			slice    any
-			stringly string
-		}{},
-		struct {
-			vtype    attribute.Type
-			numeric  int64
-			stringly string
-			slice    any
-		}{},
-	} {
-		if knownLayout(reflect.TypeOf(other)) {
-			t.Errorf("%T is taken for the layout of attribute.Value", other)
+		if heap := ValueHeap(&want); heap < len(want.AsString()) {
+			t.Errorf("%v %v: ValueHeap() = %d", want.Type(), want, heap)
 		}
 	}
 }

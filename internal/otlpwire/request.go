@@ -3,8 +3,8 @@ package otlpwire
 import (
 	"fmt"
 	"iter"
+	"reflect"
 	"sync"
-	"unsafe"
 
 	"go.opentelemetry.io/otel/attribute"
 )
@@ -73,8 +73,7 @@ func (r *Request) Release() {
 // emptied is a list for use again, and nil in place of a very long one.
 func emptied[T any](list []T) []T {
 	const most = 2 << 20 // bytes
-	var one T
-	if cap(list) > most/int(unsafe.Sizeof(one)) {
+	if cap(list) > most/int(reflect.TypeFor[T]().Size()) {
 		return nil
 	}
 	clear(list)

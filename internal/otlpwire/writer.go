@@ -79,10 +79,6 @@ func (w *Writer) Content(num int, b []byte) {
 	w.head(num, len(b))
 }
 
-// Fields gives the place of fields of n bytes, for the caller to fill before the next
-// write.
-func (w *Writer) Fields(n int) []byte { return w.take(n) }
-
 // Space writes a bytes or string field of n bytes and gives the place of its
 // content, for the caller to fill before the next write.
 func (w *Writer) Space(num, n int) []byte {
@@ -99,11 +95,8 @@ func (w *Writer) KeyValues(num int, kvs []attribute.KeyValue) {
 	}
 }
 
-// KeyValue writes one member of a repeated KeyValue field; num is 15 at most.
+// KeyValue writes one member of a repeated KeyValue field.
 func (w *Writer) KeyValue(num int, kv *attribute.KeyValue) {
-	if w.short(num, kv) {
-		return
-	}
 	end := w.Len()
 	w.keyValue(kv)
 	w.Message(num, end)
@@ -133,7 +126,7 @@ func (w *Writer) fixed64(num int, v uint64) {
 
 func (w *Writer) text(num int, s string) {
 	end := w.Len()
-	if ascii(s) || utf8.ValidString(s) {
+	if utf8.ValidString(s) {
 		copy(w.take(len(s)), s)
 	} else {
 		w.repair(s)

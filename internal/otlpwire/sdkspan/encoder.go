@@ -20,14 +20,12 @@
 // GistOf says of a span what a queue in front of the encoder wants to know.
 //
 // It does not decide which spans to encode or when a batch is full, and it
-// reads no bytes: that is package otlpwire. Open encoder.go first, then span.go,
-// plain.go and snapshot.go.
+// reads no bytes: that is package otlpwire. Open encoder.go first, then span.go.
 package sdkspan
 
 import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
-	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
@@ -44,10 +42,10 @@ const (
 
 // Encoder accumulates spans as one ExportTraceServiceRequest. The zero value is
 // ready for use. Not safe for concurrent use. In steady state (buffers grown,
-// resources and scopes seen before) it does not allocate.
+// resources and scopes seen before) it allocates for attributes that are slices,
+// maps or bytes, which the attribute package copies, and for nothing else.
 type Encoder struct {
 	w         otlpwire.Writer // the span that is being encoded
-	filled    ended.Span      // that one, where it is an ended.Light
 	resources []*resourceGroup
 	last      *scopeGroup // that of the last Append
 	lastSize  int         // what the last Append added; 0: nothing to take back
@@ -59,34 +57,11 @@ type Encoder struct {
 // the length of its own encoding, in bytes, with its field tag and length but
 // without resource and scope.
 func (e *Encoder) Append(s sdktrace.ReadOnlySpan) int {
-	switch f, l := see(s); {
-	case f != nil:
-		return e.append(f, nil)
-	case l == nil:
-		return e.appendForeign(s)
-	case isPlain(l):
-		g := e.lightGroup(l.Like.Origin)
-		return e.appended(g, appendPlain(g.open(), l))
-	default:
-		l.Fill(&e.filled)
-		return e.append(&e.filled, l)
-	}
-}
-
-func (e *Encoder) appendForeign(s sdktrace.ReadOnlySpan) int {
-	f := copyOf(s)
-	return e.append(&f, nil)
-}
-
-func (e *Encoder) append(f *ended.Span, l *ended.Light) int {
 	e.w.Reset(maxKeptBuffer)
-	appendSpan(&e.w, f, l)
-	g := e.group(f.Resource, &f.InstrumentationScope)
-	return e.appended(g, append(g.open(), e.w.Bytes()...))
-}
-
-// appended notes that the spans of g are now these, with one more.
-func (e *Encoder) appended(g *scopeGroup, spans []byte) int {
+	appendSpan(&e.w, s)
+	scope := s.InstrumentationScope()
+	g := e.group(s.Resource(), &scope)
+	spans := append(g.open(), e.w.Bytes()...)
 	if g.n == 0 {
 		e.bytes += g.begin()
 	}
@@ -171,7 +146,6 @@ func (e *Encoder) Take(buf []byte, room int) (request []byte) {
 // grew past 1 MiB, or past 4 MiB together, are left to the collector.
 func (e *Encoder) Reset() {
 	e.spans, e.bytes, e.lastSize = 0, 0, 0
-	e.filled = ended.Span{} // holds what the last one held
 	scopes, buffers := 0, 0
 	for _, r := range e.resources {
 		for _, g := range r.scopes {

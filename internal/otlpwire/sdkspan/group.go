@@ -8,7 +8,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/internal/otlpwire"
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
@@ -26,11 +25,10 @@ type scopeGroup struct {
 	in       *resourceGroup
 	resource *resource.Resource // that of in
 	scope    instrumentation.Scope
-	head     []byte        // its fields but the spans
-	room     int           // what comes before the spans in a request has place in so many bytes
-	spans    []byte        // room bytes, and the spans, as fields; anything where there are none
-	n        int           // how many
-	origin   *ended.Origin // where both were last found together; nil: nowhere yet
+	head     []byte // its fields but the spans
+	room     int    // what comes before the spans in a request has place in so many bytes
+	spans    []byte // room bytes, and the spans, as fields; anything where there are none
+	n        int    // how many
 }
 
 // group gives the place of a span. Most spans belong where the one before them
@@ -48,16 +46,6 @@ func (e *Encoder) group(res *resource.Resource, scope *instrumentation.Scope) *s
 	g := &scopeGroup{in: r, resource: r.resource, scope: *scope, head: scopeHead(*scope)}
 	g.room = 2*headBytes + len(r.head) + len(g.head)
 	r.scopes = append(r.scopes, g)
-	return g
-}
-
-// lightGroup is group for spans of package tracing.
-func (e *Encoder) lightGroup(o *ended.Origin) *scopeGroup {
-	if g := e.last; g != nil && g.origin == o {
-		return g
-	}
-	g := e.group(o.Resource, &o.Scope)
-	g.origin = o
 	return g
 }
 

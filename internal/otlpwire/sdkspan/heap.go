@@ -1,31 +1,24 @@
 package sdkspan
 
 import (
-	"unsafe"
-
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-// Sizes on the heap, in bytes.
+// Sizes on the heap, in bytes, of 64-bit machines.
 const (
-	// snapshotBytes is the SDK's private copy of a finished span (v1.47).
-	snapshotBytes = 416
-	keyValueBytes = int(unsafe.Sizeof(attribute.KeyValue{}))
-	eventBytes    = int(unsafe.Sizeof(sdktrace.Event{}))
-	linkBytes     = int(unsafe.Sizeof(sdktrace.Link{}))
-	moreBytes     = int(unsafe.Sizeof(ended.More{}))
-	contextBytes  = int(unsafe.Sizeof(trace.SpanContext{}))
-	// memberBytes is a member of a trace state: two strings.
-	memberBytes = 2 * int(unsafe.Sizeof(""))
+	snapshotBytes = 416 // the SDK's copy of a finished span
+	keyValueBytes = 64
+	eventBytes    = 72
+	linkBytes     = 96
+	memberBytes   = 32 // a member of a trace state
 )
 
-// Gist is what a queue of spans wants to know of one.
+// Gist is the summary of a span that a queue in front of the encoder needs.
 type Gist struct {
 	// Heap estimates the heap, in bytes, that the span holds and that goes when
 	// it goes: the SDK's snapshot, its attributes, events, links and all their
@@ -38,60 +31,16 @@ type Gist struct {
 }
 
 // GistOf looks at a span that has ended; ok tells whether it is sampled, and
-// if not, nothing else is said of it. It does not allocate.
+// if not, nothing else is said of it. It does not allocate for scalar attributes.
 func GistOf(s sdktrace.ReadOnlySpan) (g Gist, ok bool) {
-	f, l := see(s)
-	switch {
-	case f != nil:
-		return gist(f)
-	case l != nil:
-		return lightGist(l)
-	}
-	return foreignGist(s)
-}
-
-// lightGist looks at no attribute: the holder knows what they hold.
-func lightGist(l *ended.Light) (g Gist, ok bool) {
-	if !l.Flags.IsSampled() {
+	sc := s.SpanContext()
+	if !sc.IsSampled() {
 		return Gist{}, false
 	}
-	n := int(l.Bytes) + len(l.Like.Name)
-	if l.State != nil {
-		n += heapOfTraceState(*l.State)
-	}
-	if l.Outer != nil {
-		n += contextBytes
-	}
-	if l.More != nil {
-		n += moreBytes + len(l.More.Description) + heapOfAttributes(l.More.Attributes) + heapOfEvents(l.More.Events) + heapOfLinks(l.More.Links)
-	}
-	return Gist{Heap: n, Failed: codes.Code(l.Code) == codes.Error}, true
-}
-
-// foreignGist reads no more than gist looks at. It is apart from GistOf for its
-// large frame: requests pay for those.
-func foreignGist(s sdktrace.ReadOnlySpan) (g Gist, ok bool) {
-	f := ended.Span{SpanContext: s.SpanContext()}
-	if f.SpanContext.IsSampled() {
-		f.Name, f.Status = s.Name(), s.Status()
-		f.Attributes, f.Events, f.Links = s.Attributes(), s.Events(), s.Links()
-	}
-	return gist(&f)
-}
-
-func gist(f *ended.Span) (g Gist, ok bool) {
-	if !f.SpanContext.IsSampled() {
-		return Gist{}, false
-	}
-	return Gist{Heap: heap(f), Failed: f.Status.Code == codes.Error}, true
-}
-
-// heap is Gist.Heap.
-func heap(f *ended.Span) int {
-	n := snapshotBytes + len(f.Name) + len(f.Status.Description)
-	n += heapOfAttributes(f.Attributes)
-	n += heapOfTraceState(f.SpanContext.TraceState())
-	return n + heapOfEvents(f.Events) + heapOfLinks(f.Links)
+	status := s.Status()
+	n := snapshotBytes + len(s.Name()) + len(status.Description) + heapOfTraceState(sc.TraceState())
+	n += heapOfAttributes(s.Attributes()) + heapOfEvents(s.Events()) + heapOfLinks(s.Links())
+	return Gist{Heap: n, Failed: status.Code == codes.Error}, true
 }
 
 func heapOfEvents(events []sdktrace.Event) int {

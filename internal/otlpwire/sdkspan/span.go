@@ -8,7 +8,6 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/servetrace/servetrace/internal/ended"
 	"github.com/servetrace/servetrace/internal/otlpwire"
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
@@ -19,30 +18,27 @@ const (
 	flagRemote      = 0x200
 )
 
-// appendSpan writes f as a field of ScopeSpans, its fields in reverse. Where it was
-// filled from l, which may be nil, the first attributes are those of l.
-func appendSpan(w *otlpwire.Writer, f *ended.Span, l *ended.Light) {
+// appendSpan writes s as a field of ScopeSpans, its fields in reverse.
+func appendSpan(w *otlpwire.Writer, s sdktrace.ReadOnlySpan) {
 	end := w.Len()
-	w.Fixed32(field.SpanFlags, flags(f.SpanContext.TraceFlags(), f.Parent.IsRemote()))
-	appendStatus(w, &f.Status)
-	w.Uint(field.SpanDroppedLinks, count(f.DroppedLinkCount))
-	appendLinks(w, f.Links)
-	w.Uint(field.SpanDroppedEvents, count(f.DroppedEventCount))
-	appendEvents(w, f.Events)
-	w.Uint(field.SpanDroppedAttributes, count(f.DroppedAttributeCount))
-	w.KeyValues(field.SpanAttributes, f.Attributes)
-	if l != nil {
-		l.AppendTo(w.Fields(l.Size())[:0])
-	}
-	w.Fixed64(field.SpanEnd, unixNano(f.EndTime))
-	w.Fixed64(field.SpanStart, unixNano(f.StartTime))
-	w.Uint(field.SpanKind, kind(f.SpanKind))
-	w.Text(field.SpanName, f.Name)
-	if id := f.Parent.SpanID(); id.IsValid() {
+	sc, parent := s.SpanContext(), s.Parent()
+	w.Fixed32(field.SpanFlags, flags(sc.TraceFlags(), parent.IsRemote()))
+	appendStatus(w, s.Status())
+	w.Uint(field.SpanDroppedLinks, count(s.DroppedLinks()))
+	appendLinks(w, s.Links())
+	w.Uint(field.SpanDroppedEvents, count(s.DroppedEvents()))
+	appendEvents(w, s.Events())
+	w.Uint(field.SpanDroppedAttributes, count(s.DroppedAttributes()))
+	w.KeyValues(field.SpanAttributes, s.Attributes())
+	w.Fixed64(field.SpanEnd, unixNano(s.EndTime()))
+	w.Fixed64(field.SpanStart, unixNano(s.StartTime()))
+	w.Uint(field.SpanKind, kind(s.SpanKind()))
+	w.Text(field.SpanName, s.Name())
+	if id := parent.SpanID(); id.IsValid() {
 		w.Content(field.SpanParentID, id[:])
 	}
-	appendTraceState(w, field.SpanTraceState, f.SpanContext.TraceState())
-	spanID, traceID := f.SpanContext.SpanID(), f.SpanContext.TraceID()
+	appendTraceState(w, field.SpanTraceState, sc.TraceState())
+	spanID, traceID := sc.SpanID(), sc.TraceID()
 	w.Content(field.SpanSpanID, spanID[:])
 	w.Content(field.SpanTraceID, traceID[:])
 	w.Message(field.ScopeSpansSpans, end)
@@ -50,7 +46,7 @@ func appendSpan(w *otlpwire.Writer, f *ended.Span, l *ended.Light) {
 
 // appendStatus writes the message even if nothing is set, as the SDK's exporter
 // does. Ok and Error have each other's numbers in OTLP.
-func appendStatus(w *otlpwire.Writer, s *sdktrace.Status) {
+func appendStatus(w *otlpwire.Writer, s sdktrace.Status) {
 	end := w.Len()
 	w.Uint(field.StatusCode, statusCode(s.Code))
 	w.Text(field.StatusMessage, s.Description)

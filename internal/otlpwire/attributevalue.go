@@ -1,0 +1,99 @@
+package otlpwire
+
+import (
+	"math"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/servetrace/servetrace/internal/otlpwire/field"
+)
+
+// invalidValue is the text that the SDK's exporter writes for a value whose kind
+// it does not know.
+const invalidValue = "INVALID"
+
+// value writes the content of an AnyValue. A member of its oneof is written even
+// if it is zero. Scalars do not allocate; the accessors of slices, maps and bytes
+// copy.
+func (w *Writer) value(v *attribute.Value) {
+	switch v.Type() {
+	case attribute.STRING:
+		w.text(field.AnyString, v.AsString())
+	case attribute.BOOL:
+		w.uint(field.AnyBool, boolBit(v.AsBool()))
+	case attribute.INT64:
+		w.uint(field.AnyInt, uint64(v.AsInt64()))
+	case attribute.FLOAT64:
+		w.fixed64(field.AnyDouble, math.Float64bits(v.AsFloat64()))
+	case attribute.EMPTY:
+	case attribute.BYTESLICE:
+		w.Content(field.AnyBytes, v.AsByteSlice())
+	case attribute.MAP:
+		all := w.Len()
+		w.KeyValues(field.ListValues, v.AsMap())
+		w.Message(field.AnyKeyValues, all)
+	case attribute.BOOLSLICE:
+		writeArray(w, v.AsBoolSlice(), attribute.BoolValue)
+	case attribute.INT64SLICE:
+		writeArray(w, v.AsInt64Slice(), attribute.Int64Value)
+	case attribute.FLOAT64SLICE:
+		writeArray(w, v.AsFloat64Slice(), attribute.Float64Value)
+	case attribute.STRINGSLICE:
+		writeArray(w, v.AsStringSlice(), attribute.StringValue)
+	case attribute.SLICE:
+		writeArray(w, v.AsSlice(), func(m attribute.Value) attribute.Value { return m })
+	default:
+		w.text(field.AnyString, invalidValue)
+	}
+}
+
+// writeArray writes an ArrayValue.
+func writeArray[T any](w *Writer, members []T, toValue func(T) attribute.Value) {
+	all := w.Len()
+	for i := len(members) - 1; i >= 0; i-- {
+		end := w.Len()
+		v := toValue(members[i])
+		w.value(&v)
+		w.Message(field.ListValues, end)
+	}
+	w.Message(field.AnyArray, all)
+}
+
+// ValueHeap estimates the heap, in bytes, that v refers to beyond itself: its text,
+// and its members with theirs. Scalars do not allocate.
+func ValueHeap(v *attribute.Value) int {
+	const valueBytes, keyValueBytes, textBytes, wordBytes = 48, 64, 16, 8
+	n := 0
+	switch v.Type() {
+	case attribute.STRING:
+		n = len(v.AsString())
+	case attribute.BYTESLICE:
+		n = len(v.AsByteSlice())
+	case attribute.BOOLSLICE:
+		n = len(v.AsBoolSlice())
+	case attribute.INT64SLICE:
+		n = wordBytes * len(v.AsInt64Slice())
+	case attribute.FLOAT64SLICE:
+		n = wordBytes * len(v.AsFloat64Slice())
+	case attribute.STRINGSLICE:
+		for _, s := range v.AsStringSlice() {
+			n += textBytes + len(s)
+		}
+	case attribute.SLICE:
+		for _, m := range v.AsSlice() {
+			n += valueBytes + ValueHeap(&m)
+		}
+	case attribute.MAP:
+		for _, kv := range v.AsMap() {
+			n += keyValueBytes + len(kv.Key) + ValueHeap(&kv.Value)
+		}
+	}
+	return n
+}
+
+func boolBit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
