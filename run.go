@@ -182,7 +182,9 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	for _, text := range s.cfg.Tracing.Warnings {
 		s.log.Warn("setting is not used", "setting", text)
 	}
-	h, err := host.New(s.cfg.Host, host.WithLogger(s.log))
+	hostConfig := s.cfg.Host
+	hostConfig.Context.SamplingRatio = s.cfg.Tracing.RootRatio()
+	h, err := host.New(hostConfig, host.WithLogger(s.log))
 	if err != nil {
 		return err
 	}

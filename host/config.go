@@ -111,6 +111,9 @@ type Context struct {
 	Job string
 	// ServiceName is the program's service.name.
 	ServiceName string
+	// SamplingRatio is the share of root traces that the program's sampler
+	// keeps, above 0 and up to 1. Zero: not known.
+	SamplingRatio float64
 }
 
 // The defaults of Config. What a call costs whatever is in it is the most of what

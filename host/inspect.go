@@ -95,6 +95,8 @@ type About struct {
 	Description string
 	// Patterns name the variables it reads.
 	Patterns []string
+	// EnvAtStart: it wants its variables in its start environment.
+	EnvAtStart bool
 }
 
 // Variable is one variable that a plugin gets.
@@ -105,7 +107,7 @@ type Variable struct {
 	// Setting is the operator's variable that gives it to the plugin, which then
 	// has it from its start: SERVE_TRACING_PLUGIN_ENV, _GOMEMLIMIT or _GOMAXPROCS.
 	// Where it is empty, and Base is false, the plugin has declared the variable,
-	// and gets it when it is configured.
+	// and gets it when it is configured, or at its start if About.EnvAtStart.
 	Setting string
 }
 
@@ -200,6 +202,7 @@ func (i *Inspection) describe(d description, secrets launch.Redactor) {
 		SDK:         sdkText(d.about),
 		Language:    wire.Clip(sdk.GetLanguage()),
 		Description: wire.Clip(d.about.GetDescription()),
+		EnvAtStart:  d.about.GetEnvAtStart(),
 	}
 	for _, pattern := range d.about.GetEnvPatterns() {
 		i.About.Patterns = append(i.About.Patterns, wire.Clip(secrets.Text(pattern)))

@@ -50,7 +50,36 @@ func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 	if l.files, l.plan, err = x.survey(start); err != nil {
 		return nil, err
 	}
-	if l.peer, err = x.host.connect(start, &x.host.cfg, l.plan, a.log); err != nil {
+	if err := l.connect(start); err != nil {
+		return nil, err
+	}
+	err = l.introduce(start)
+	if errors.Is(err, errStartAgain) {
+		if err := l.end(); err != nil {
+			return nil, err
+		}
+		if err := l.connect(start); err != nil {
+			return nil, err
+		}
+		err = l.introduce(start)
+	}
+	if err != nil {
+		err = x.host.cfg.startError(start, err)
+		if l.gone() {
+			err = &crash{err: err, byOthers: !mayBeToBlame(l.peer.Report())}
+			x.crashed(l.plan, l.about, l.peer.Report(), err, nil)
+		}
+		return nil, errors.Join(err, l.end())
+	}
+	l.begun = time.Now()
+	return l, nil
+}
+
+// connect starts the plugin of l's plan, or attaches to it.
+func (l *life) connect(start context.Context) error {
+	x := l.x
+	var err error
+	if l.peer, err = x.host.connect(start, &x.host.cfg, l.plan, l.a.log); err != nil {
 		err = x.host.cfg.startError(start, err)
 		if neverBecamePlugin(err) {
 			c := &crash{err: err}
@@ -61,21 +90,12 @@ func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 			}
 			err = c
 		}
-		return nil, err
+		return err
 	}
 	x.watchOutput(l.peer)
 	l.link = newLink(x, l.peer)
 	l.link.redactor = l.plan.redactor
-	if err := l.introduce(start); err != nil {
-		err = x.host.cfg.startError(start, err)
-		if l.gone() {
-			err = &crash{err: err, byOthers: !mayBeToBlame(l.peer.Report())}
-			x.crashed(l.plan, l.about, l.peer.Report(), err, nil)
-		}
-		return nil, errors.Join(err, l.end())
-	}
-	l.begun = time.Now()
-	return l, nil
+	return nil
 }
 
 // survey looks at the plugin's files, and then reads them: a change meanwhile is
@@ -106,6 +126,10 @@ func neverBecamePlugin(err error) bool {
 	return errors.As(err, &failed) && (failed.Reason == launch.ReasonNotPlugin || failed.Reason == launch.ReasonTimeout)
 }
 
+// errStartAgain says that the plugin wants its variables in its start
+// environment, and that the plan has them there now.
+var errStartAgain = errors.New("plugin wants its variables at its start")
+
 // introduce asks the plugin what it is and configures it. One that is a plain
 // OTLP receiver takes no configuration, and one that is attached to has its own.
 func (l *life) introduce(ctx context.Context) error {
@@ -116,6 +140,14 @@ func (l *life) introduce(ctx context.Context) error {
 	l.link.limits, l.link.plain = l.about.limits, l.about.about == nil
 	if l.link.plain || l.plan.attached {
 		return nil
+	}
+	if l.about.about.GetEnvAtStart() && !l.plan.grantedAtStart {
+		missing := l.plan.missing(l.about.granted)
+		l.plan.environ = slices.Concat(l.plan.environ, missing)
+		l.plan.grantedAtStart = true
+		if len(missing) > 0 {
+			return errStartAgain
+		}
 	}
 	return l.x.configure(ctx, l.a, l.link, l.plan, l.about)
 }

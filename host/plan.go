@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -27,8 +28,10 @@ type plan struct {
 	attached bool
 	// trust is what is asked of the executable.
 	trust launch.Trust
-	// environ is what the process starts with.
-	environ []string
+	// environ is what the process starts with. grantedAtStart says that the
+	// variables that it is granted are among them.
+	environ        []string
+	grantedAtStart bool
 	// config is the document as the operator wrote it, nil for none, and
 	// configFile where it was read, if it was. document is the same with its
 	// references resolved: it is for the plugin alone, and never shown.
@@ -67,6 +70,18 @@ func (c *Config) plan(e entry) (plan, error) {
 	p.secrets = refs.texts(c.Environ)
 	p.redactor = launch.NewRedactor(p.secrets)
 	return p, err
+}
+
+// missing returns the variables of granted that are not in the start
+// environment, as "NAME=value". The operator's own are there from the first.
+func (p plan) missing(granted map[string]string) []string {
+	var missing []string
+	for _, name := range sortedKeys(granted) {
+		if kv := name + "=" + granted[name]; !slices.Contains(p.environ, kv) {
+			missing = append(missing, kv)
+		}
+	}
+	return missing
 }
 
 // startContext bounds the start of a plugin.

@@ -41,6 +41,7 @@ type fakePlugin struct {
 	reply    []byte // to exports that are well; nil: all delivered
 	// patterns are those of Describe; methods are the calls, in order.
 	patterns []string
+	atStart  bool // as in Describe's env_at_start
 	methods  []string
 	// configure is the answer to Configure; slowEnd: it ends by being killed.
 	configure error
@@ -107,6 +108,7 @@ func (f *fakePlugin) Invoke(ctx context.Context, method string, args, reply any,
 	case pluginv1.Lifecycle_Describe_FullMethodName:
 		reply.(*pluginv1.DescribeResponse).Limits = f.limits
 		reply.(*pluginv1.DescribeResponse).EnvPatterns = f.patterns
+		reply.(*pluginv1.DescribeResponse).EnvAtStart = f.atStart
 		return nil
 	case wire.ExportMethod:
 	case pluginv1.Lifecycle_Configure_FullMethodName:

@@ -397,5 +397,7 @@ func (c Context) message(plugin string) *pluginv1.StaticContext {
 		Job:         c.Job,
 		ServiceName: c.ServiceName,
 		PluginName:  plugin,
+
+		SamplingRatio: c.SamplingRatio,
 	}
 }

@@ -3,6 +3,7 @@ package pluginsdk
 import (
 	"fmt"
 	"iter"
+	"strings"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc/mem"
@@ -31,6 +32,8 @@ type Batch struct {
 	// fault set, if raw is malformed.
 	request *otlpwire.Request
 	fault   error
+	// filtered has the counts of CountFiltered by name.
+	filtered map[string]int
 }
 
 // NewBatch makes a batch of an encoded ExportTraceServiceRequest, or of
@@ -41,6 +44,21 @@ func NewBatch(encoded []byte) *Batch { return &Batch{attempt: 1, raw: encoded} }
 // ID names the batch, the same on every attempt, unique among all hosts. It is
 // empty where the sender is no servetrace host.
 func (b *Batch) ID() string { return b.id }
+
+// CountFiltered reports that an exporter leaves spans out on purpose, as a
+// sampler in a back end's library does: the books of the host count so many
+// spans as filtered by name, and not as delivered. name is as in [Named]. Only
+// the counts of an Export that ends with nil or [Partial] count, and those of an
+// exporter behind [Tee] do not.
+func (b *Batch) CountFiltered(name string, spans int) {
+	if spans <= 0 || name == "" || strings.ContainsFunc(name, notInName) {
+		return
+	}
+	if b.filtered == nil {
+		b.filtered = map[string]int{}
+	}
+	b.filtered[name] += spans
+}
 
 // Attempt counts how often the host has sent the batch, from 1. Beyond 1 some
 // or all of it may have been delivered before.

@@ -132,6 +132,7 @@ type description struct {
 	SDK         sdkDescription `json:"sdk"`
 	Limits      limits         `json:"limits"`
 	EnvPatterns []string       `json:"env_patterns"`
+	EnvAtStart  bool           `json:"env_at_start,omitempty"`
 }
 
 type sdkDescription struct {
@@ -159,5 +160,6 @@ func describe(w io.Writer, spec Spec) error {
 		SDK:         sdkDescription{sdkName, sdkVersion(), "go"},
 		Limits:      limits(spec.Limits),
 		EnvPatterns: append([]string{}, spec.Env...),
+		EnvAtStart:  spec.EnvAtStart,
 	})
 }

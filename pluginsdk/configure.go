@@ -82,6 +82,8 @@ func (p *plugin) setup(req *pluginv1.ConfigureRequest, remarks *remarks) Setup {
 			Job:         where.GetJob(),
 			ServiceName: where.GetServiceName(),
 			PluginName:  where.GetPluginName(),
+
+			SamplingRatio: where.GetSamplingRatio(),
 		},
 		Stdout: p.env.Stdout,
 		Stderr: p.env.Stderr,

@@ -137,7 +137,14 @@ func (p *plugin) deliver(ctx context.Context, built *pipeline, batch *Batch) (me
 			return filtered, nil
 		}
 	}
-	return filtered, p.guard("export", func() error { return built.exporter.Export(ctx, batch) })
+	err := p.guard("export", func() error { return built.exporter.Export(ctx, batch) })
+	for name, spans := range batch.filtered {
+		if filtered == nil {
+			filtered = metadata.MD{}
+		}
+		filtered.Append(wire.MetaFiltered, name+"="+strconv.Itoa(spans))
+	}
+	return filtered, err
 }
 
 // answerOf turns the outcome of deliver into OTLP's answer, or an error.

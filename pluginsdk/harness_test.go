@@ -385,6 +385,9 @@ func (e *testExporter) span(ctx context.Context, b *pluginsdk.Batch, name string
 		return pluginsdk.Partial(1, "one was too old")
 	case "partial beyond":
 		return pluginsdk.Partial(1000, "all were too old")
+	case "sample":
+		b.CountFiltered("test.sampler", 1)
+		b.CountFiltered("no name", 1) // has a space: not counted
 	case "panic":
 		panic("exporter's panic")
 	case "slow":

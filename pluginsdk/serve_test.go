@@ -67,7 +67,7 @@ func TestConfigureGrantsVariables(t *testing.T) {
 			Config: []byte("level: 3"),
 			Context: &pluginv1.StaticContext{
 				Application: "app", Deployment: "dep", Replica: "rep", Node: "10.0.0.1",
-				Job: "01000000", ServiceName: "shop", PluginName: "main",
+				Job: "01000000", ServiceName: "shop", PluginName: "main", SamplingRatio: 0.25,
 			},
 		})
 		if err != nil || len(answer.GetDiagnostics()) > 0 {
@@ -81,7 +81,7 @@ func TestConfigureGrantsVariables(t *testing.T) {
 			inProcess = ""
 		}
 		r.stdout.await(t, fmt.Sprintf("Getenv \"granted\" os %q HOME \"/nowhere\" other \"\"\n", inProcess))
-		r.stderr.await(t, `"context":"{Application:app Deployment:dep Replica:rep Node:10.0.0.1 Job:01000000 ServiceName:shop PluginName:main}","config":"level: 3"`)
+		r.stderr.await(t, `"context":"{Application:app Deployment:dep Replica:rep Node:10.0.0.1 Job:01000000 ServiceName:shop PluginName:main SamplingRatio:0.25}","config":"level: 3"`)
 	})
 }
 
@@ -196,6 +196,9 @@ func TestAnswersToExport(t *testing.T) {
 			message: `processor "processor-2": 1 spans rejected: not a processor's word: only an exporter can deliver in part`,
 		},
 		{spans: []string{"health 1", "a", "health 2", "process: drop"}, code: "OK", filtered: []string{"health=2", "processor-2=1"}},
+		{spans: []string{"sample", "a", "sample"}, code: "OK", filtered: []string{"test.sampler=2"}},
+		{spans: []string{"health 1", "sample", "partial"}, code: "OK", rejected: 1, message: "one was too old", filtered: []string{"health=1", "test.sampler=1"}},
+		{spans: []string{"sample", "fail"}, code: "UNAVAILABLE", message: "export: back end says no"},
 		{spans: []string{"health 1"}, code: "OK", filtered: []string{"health=1"}},
 		// The host counts the whole batch under the error.
 		{spans: []string{"health 1", "fail"}, code: "UNAVAILABLE", message: "export: back end says no"},

@@ -61,6 +61,7 @@ func (l *lifecycle) Describe(context.Context, *pluginv1.DescribeRequest) (*plugi
 			MaxConcurrency: uint32(min(spec.Limits.MaxConcurrency, math.MaxInt32)),
 		},
 		EnvPatterns: spec.Env,
+		EnvAtStart:  spec.EnvAtStart,
 		Description: spec.Description,
 	}, nil
 }

@@ -28,6 +28,12 @@ type Spec struct {
 	// ("DD_SITE"), or a prefix of three characters or more that ends in an
 	// underscore, and a star ("DD_*"). Nil: none.
 	Env []string
+	// EnvAtStart makes a host put the variables that it grants into the
+	// environment that the process starts with, for a library that reads them
+	// before main. The host then starts the plugin twice: once to ask what it
+	// is, and once to use it. False: [Main] sets them before the constructors
+	// run, which is soon enough for most libraries.
+	EnvAtStart bool
 	// Limits are what one Export call can take. Zero: the host's defaults.
 	Limits Limits
 	// Processors see each batch in this order, before the exporter. Nil: none.
@@ -109,6 +115,9 @@ type StaticContext struct {
 	ServiceName string
 	// PluginName is the name of this plugin in the host's list.
 	PluginName string
+	// SamplingRatio is the share of root traces that the host's sampler keeps,
+	// above 0 and up to 1. Zero if the host does not know it.
+	SamplingRatio float64
 }
 
 // Exporter delivers batches to a back end. What it may also be: a [Flusher].

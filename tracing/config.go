@@ -152,6 +152,18 @@ func (c Config) never() bool {
 	return c.Ratio <= 0
 }
 
+// RootRatio returns the share of root traces that the sampler keeps, from 0 to
+// 1.
+func (c Config) RootRatio() float64 {
+	switch decision, known := c.decision(); {
+	case !known:
+		return c.Ratio
+	case decision == sdktrace.RecordAndSample:
+		return 1
+	}
+	return 0
+}
+
 // newSampler gives the SDK's sampler. It is the one place that knows them.
 func (c Config) newSampler() sdktrace.Sampler {
 	var root sdktrace.Sampler

@@ -115,7 +115,7 @@ func (s *session) connect(ctx context.Context, settings settings) (peer, error) 
 	}
 	var environ []string
 	for _, v := range s.is.Variables {
-		if v.Base || v.Setting != "" {
+		if v.Base || v.Setting != "" || s.is.About.EnvAtStart {
 			environ = append(environ, v.Name+"="+v.Value)
 		}
 	}
@@ -188,6 +188,8 @@ func (s *session) introduce(ctx context.Context) error {
 			Job:         where.Job,
 			ServiceName: where.ServiceName,
 			PluginName:  s.is.Name,
+
+			SamplingRatio: where.SamplingRatio,
 		},
 	})
 	if err != nil {

@@ -22,10 +22,12 @@ type Snooped struct {
 }
 
 // snoop writes down what it sees of its host, and tells all of it to everybody:
-// to its log, in a remark, and in the error of each batch.
-func snoop(string) {
+// to its log, in a remark, and in the error of each batch. With "at-start" it
+// wants its variables in its start environment.
+func snoop(arg string) {
 	start := os.Environ()
 	s := spec(record)
+	s.EnvAtStart = arg == "at-start"
 	s.Exporter = func(_ context.Context, setup pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		seen := Snooped{PID: os.Getpid(), Start: start, Later: os.Environ(), Args: os.Args, Config: string(setup.Config)}
 		data, err := json.Marshal(seen)

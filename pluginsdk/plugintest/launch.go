@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 
 	"github.com/servetrace/servetrace/internal/launch"
 )
@@ -25,7 +26,7 @@ func checkLaunch(ctx context.Context, t *trial) error {
 	defer cancel()
 	p, err := launch.Start(start, launch.Command{
 		Name: "plugintest", Path: path, AllowWritable: true, // whose it is does not matter to a test
-		Environ: append(baseEnviron(false), t.target.env...),
+		Environ: slices.Concat(baseEnviron(false), t.target.env, t.startEnviron()),
 		Stdout:  null, Stderr: null, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

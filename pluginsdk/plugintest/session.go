@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -62,11 +63,25 @@ type session struct {
 	foreign bool
 }
 
+// startEnviron returns the variables that a plugin with env_at_start finds in
+// its start environment. It is nil for other plugins.
+func (t *trial) startEnviron() []string {
+	var environ []string
+	if t.about.response.GetEnvAtStart() {
+		for name, value := range t.granted(t.about.response.GetEnvPatterns()) {
+			environ = append(environ, name+"="+value)
+		}
+	}
+	return environ
+}
+
 // spawn starts a plugin and waits for nothing.
 func (t *trial) spawn(h how) (*session, error) {
 	s := &session{settings: t.settings, watch: &t.watch}
+	target := t.target
+	target.env = slices.Concat(target.env, t.startEnviron())
 	var err error
-	if s.plugin, err = t.target.start(h); err != nil {
+	if s.plugin, err = target.start(h); err != nil {
 		return nil, err
 	}
 	t.mu.Lock()
@@ -266,6 +281,8 @@ func (s *settings) request(patterns []string) *pluginv1.ConfigureRequest {
 		Job:         where.Job,
 		ServiceName: where.ServiceName,
 		PluginName:  where.PluginName,
+
+		SamplingRatio: where.SamplingRatio,
 	}}
 }
 

@@ -210,7 +210,12 @@ type DescribeResponse struct {
 	// underscore, and a star ("DD_*"). The host sends the values with Configure.
 	EnvPatterns []string `protobuf:"bytes,6,rep,name=env_patterns,json=envPatterns,proto3" json:"env_patterns,omitempty"`
 	// One line for people.
-	Description   string `protobuf:"bytes,7,opt,name=description,proto3" json:"description,omitempty"`
+	Description string `protobuf:"bytes,7,opt,name=description,proto3" json:"description,omitempty"`
+	// The plugin, or a library in it, reads its variables before Configure comes.
+	// The host ends the process and starts the plugin again, with the variables
+	// that it grants in the start environment, and sends them with Configure as
+	// well. It does not, if it grants none.
+	EnvAtStart    bool `protobuf:"varint,8,opt,name=env_at_start,json=envAtStart,proto3" json:"env_at_start,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -292,6 +297,13 @@ func (x *DescribeResponse) GetDescription() string {
 		return x.Description
 	}
 	return ""
+}
+
+func (x *DescribeResponse) GetEnvAtStart() bool {
+	if x != nil {
+		return x.EnvAtStart
+	}
+	return false
 }
 
 // The library behind a plugin.
@@ -499,7 +511,10 @@ type StaticContext struct {
 	// The host program's service name, if its environment gives one.
 	ServiceName string `protobuf:"bytes,6,opt,name=service_name,json=serviceName,proto3" json:"service_name,omitempty"`
 	// The name of this plugin in the host's list.
-	PluginName    string `protobuf:"bytes,7,opt,name=plugin_name,json=pluginName,proto3" json:"plugin_name,omitempty"`
+	PluginName string `protobuf:"bytes,7,opt,name=plugin_name,json=pluginName,proto3" json:"plugin_name,omitempty"`
+	// The share of root traces that the host's sampler keeps, above 0 and up to
+	// 1. Zero: the host does not know it.
+	SamplingRatio float64 `protobuf:"fixed64,8,opt,name=sampling_ratio,json=samplingRatio,proto3" json:"sampling_ratio,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -581,6 +596,13 @@ func (x *StaticContext) GetPluginName() string {
 		return x.PluginName
 	}
 	return ""
+}
+
+func (x *StaticContext) GetSamplingRatio() float64 {
+	if x != nil {
+		return x.SamplingRatio
+	}
+	return 0
 }
 
 type ConfigureResponse struct {
@@ -877,7 +899,7 @@ const file_servetrace_plugin_v1_plugin_proto_rawDesc = "" +
 	"\n" +
 	"!servetrace/plugin/v1/plugin.proto\x12\x14servetrace.plugin.v1\x1a\x1egoogle/protobuf/duration.proto\":\n" +
 	"\x0fDescribeRequest\x12!\n" +
-	"\fhost_version\x18\x01 \x01(\tR\vhostVersionJ\x04\b\x02\x10\x10\"\x9e\x02\n" +
+	"\fhost_version\x18\x01 \x01(\tR\vhostVersionJ\x04\b\x02\x10\x10\"\xc0\x02\n" +
 	"\x10DescribeResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12+\n" +
@@ -885,7 +907,9 @@ const file_servetrace_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x04kind\x18\x04 \x01(\x0e2\x1a.servetrace.plugin.v1.KindR\x04kind\x124\n" +
 	"\x06limits\x18\x05 \x01(\v2\x1c.servetrace.plugin.v1.LimitsR\x06limits\x12!\n" +
 	"\fenv_patterns\x18\x06 \x03(\tR\venvPatterns\x12 \n" +
-	"\vdescription\x18\a \x01(\tR\vdescriptionJ\x04\b\b\x10\x10\"O\n" +
+	"\vdescription\x18\a \x01(\tR\vdescription\x12 \n" +
+	"\fenv_at_start\x18\b \x01(\bR\n" +
+	"envAtStartJ\x04\b\t\x10\x10\"O\n" +
 	"\x03Sdk\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
@@ -900,7 +924,7 @@ const file_servetrace_plugin_v1_plugin_proto_rawDesc = "" +
 	"\acontext\x18\x03 \x01(\v2#.servetrace.plugin.v1.StaticContextR\acontext\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x04\x10\x10\"\xd5\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x04\x10\x10\"\xfc\x01\n" +
 	"\rStaticContext\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x1e\n" +
 	"\n" +
@@ -911,7 +935,8 @@ const file_servetrace_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x03job\x18\x05 \x01(\tR\x03job\x12!\n" +
 	"\fservice_name\x18\x06 \x01(\tR\vserviceName\x12\x1f\n" +
 	"\vplugin_name\x18\a \x01(\tR\n" +
-	"pluginName\"]\n" +
+	"pluginName\x12%\n" +
+	"\x0esampling_ratio\x18\b \x01(\x01R\rsamplingRatio\"]\n" +
 	"\x11ConfigureResponse\x12B\n" +
 	"\vdiagnostics\x18\x01 \x03(\v2 .servetrace.plugin.v1.DiagnosticR\vdiagnosticsJ\x04\b\x02\x10\x10\"p\n" +
 	"\n" +
