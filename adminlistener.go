@@ -18,6 +18,11 @@ func (s *service) startAdmin(ctx context.Context) error {
 	if err != nil { // Validate has seen it
 		return err
 	}
+	if s.logQueue != nil {
+		if err := server.ShowLog(s.logQueue.lost); err != nil {
+			return err // cannot happen: it is called once
+		}
+	}
 	s.closers = append(s.closers, server.Shutdown)
 	s.admin = server
 	return server.Start(ctx)

@@ -1,8 +1,11 @@
 package servetrace
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
 	"log"
 	"log/slog"
 	"net/http"
@@ -75,7 +78,9 @@ func TestLogOfUserCode(t *testing.T) {
 func TestLendLog(t *testing.T) {
 	var own, theirs bytes.Buffer
 	writer, flags, handler := log.Writer(), log.Flags(), slog.Default().Handler()
-	giveBack := lendLog(slog.New(slog.NewTextHandler(&own, nil)))
+	q := newLogQueue(io.Discard, nil)
+	defer q.close()
+	giveBack := lendLog(slog.New(slog.NewTextHandler(&own, nil)), q)
 	slog.Info("one")
 	log.Print("two")
 	giveBack()
@@ -94,7 +99,7 @@ func TestLendLog(t *testing.T) {
 	})
 	slog.SetDefault(slog.New(slog.NewTextHandler(&theirs, nil)))
 	own.Reset()
-	giveBack = lendLog(slog.New(slog.NewTextHandler(&own, nil)))
+	giveBack = lendLog(slog.New(slog.NewTextHandler(&own, nil)), q)
 	slog.Info("three")
 	giveBack()
 	slog.Info("four")
@@ -116,6 +121,97 @@ func TestLogFormat(t *testing.T) {
 		cfg.newLog(&out).Info("m")
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q gives %q", value, out.String())
+		}
+	}
+}
+
+// verboseLines is how many lines the path /verbose logs, beside that of the request.
+const verboseLines = 10
+
+// overflowLog sends requests, of which each must be answered although nobody reads
+// the log, until the log has dropped lines. It returns how many lines there were.
+func overflowLog(t *testing.T, serving string) (lines int) {
+	t.Helper()
+	client := &http.Client{Timeout: bound}
+	metrics := strings.Replace(adminURL(t, serving), "/-/tracing", "/metrics", 1)
+	for {
+		resp, err := client.Get(urlIn(t, serving) + "/verbose")
+		if err != nil {
+			t.Fatalf("after %d lines: %v", lines, err)
+		}
+		_ = resp.Body.Close()
+		lines += verboseLines + 1
+		if _, body := get(t, metrics); !strings.Contains(body, "\nserve_log_lines_dropped_total 0\n") {
+			return lines
+		}
+	}
+}
+
+// Nobody reads the log for as long as requests come: no request waits. Then it has
+// each line, in one piece, but for those that it says it has dropped.
+func TestLogThatIsReadLate(t *testing.T) {
+	cmd, log, serving := startPiped(t, "SERVE_ADMIN_PORT=0")
+	logged := overflowLog(t, serving)
+	reader := bufio.NewReader(log)
+	next := func() string {
+		line, err := reader.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%v after %q", err, line)
+		}
+		if !strings.HasPrefix(line, "time=") || strings.Count(line, "time=") != 1 {
+			t.Fatalf("not a whole line: %q", line)
+		}
+		return line
+	}
+	lines, told := 0, 0
+	for lines+told < logged { // or the test ends by its timeout
+		line := next()
+		switch {
+		case strings.Contains(line, "msg=request"), strings.Contains(line, "msg=verbose"):
+			lines++
+		case strings.Contains(line, `msg="log lines dropped`):
+			var n int
+			if _, err := fmt.Sscanf(line[strings.LastIndex(line, "lines="):], "lines=%d", &n); err != nil {
+				t.Errorf("%v in %q", err, line)
+			}
+			told += n
+		}
+	}
+	_, body := get(t, strings.Replace(adminURL(t, serving), "/-/tracing", "/metrics", 1))
+	if want := fmt.Sprintf("\nserve_log_lines_dropped_total %d\n", told); told == 0 || lines+told != logged || !strings.Contains(body, want) {
+		t.Errorf("of %d lines %d are there, and %d are told as dropped; the metrics:\n%s", logged, lines, told, body)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for !strings.Contains(next(), "msg=stopped") { // the last line
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the service ended: %v", err)
+	}
+}
+
+// Nobody ever reads the log: the service stops all the same.
+func TestHungLogDoesNotKeepTheService(t *testing.T) {
+	cmd, _, serving := startPiped(t, "SERVE_ADMIN_PORT=0")
+	overflowLog(t, serving)
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the service ended: %v", err)
+	}
+}
+
+// A program that ends itself has its last words in the log.
+func TestLastWords(t *testing.T) {
+	for path, want := range map[string]string{"/fatal": "last words by log", "/exit": `msg="last words" by=slog`} {
+		p := startProc(t)
+		if resp, err := http.Get(p.url + path); err == nil {
+			_ = resp.Body.Close()
+		}
+		if code := p.wait(); code != 1 || !strings.Contains(p.log.String(), want) {
+			t.Errorf("exit code %d, want 1 and %q in the log:\n%s", code, want, p.log)
 		}
 	}
 }

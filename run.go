@@ -40,7 +40,8 @@ type options struct {
 // WithLogger sets where the service and its plugins log. The default is standard
 // error, from Config.LogLevel on and in the form of Config.LogFormat, through
 // tracing.NewLogHandler: what user code logs with the context of its request has
-// the ids of request and trace.
+// the ids of request and trace. No request waits for the default: a queue stands
+// before it, which drops lines that are read too slowly, and says so.
 func WithLogger(log *slog.Logger) Option {
 	return Option{func(o *options) { o.log = log }}
 }
@@ -77,10 +78,6 @@ func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) e
 	for _, opt := range opts {
 		opt.apply(&o)
 	}
-	if o.log == nil {
-		o.log = cfg.newLog(os.Stderr)
-		defer lendLog(o.log)()
-	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
 	defer signal.Stop(signals)
@@ -93,8 +90,14 @@ func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) e
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
+	var queue *logQueue
+	if o.log == nil {
+		var endLog func()
+		o.log, queue, endLog = cfg.ownLog()
+		defer endLog()
+	}
 
-	s := &service{cfg: cfg.settled(), log: o.log, hangups: hangups}
+	s := &service{cfg: cfg.settled(), log: o.log, logQueue: queue, hangups: hangups}
 	s.listen(signals) // ends by stop
 	err := s.start(ctx, apps)
 	if err == nil {
@@ -108,6 +111,8 @@ func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) e
 type service struct {
 	cfg Config
 	log *slog.Logger
+	// logQueue is where log writes; nil: the log is the program's.
+	logQueue *logQueue
 
 	host    *host.Host
 	admin   *admin.Server   // nil: there is none
@@ -127,8 +132,7 @@ type service struct {
 }
 
 // listen hears the signals to stop from now on, whatever the service does or waits
-// for, be it for a log whose reader hangs: the first is for wait, and the second
-// ends the patience of stop.
+// for: the first is for wait, and the second ends the patience of stop.
 func (s *service) listen(signals <-chan os.Signal) {
 	s.asked = make(chan os.Signal, 1)
 	patience, lose := context.WithCancelCause(context.Background())

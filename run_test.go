@@ -55,6 +55,16 @@ func serviceMain() int {
 		slog.InfoContext(r.Context(), "from slog", "own", 1)
 		log.Print("from log") // as libraries do
 	})
+	mux.HandleFunc("GET /verbose", func(_ http.ResponseWriter, r *http.Request) {
+		for range verboseLines {
+			slog.InfoContext(r.Context(), "verbose", "text", strings.Repeat("word ", 1000))
+		}
+	})
+	mux.HandleFunc("GET /fatal", func(http.ResponseWriter, *http.Request) { log.Fatalf("last words by %s", "log") })
+	mux.HandleFunc("GET /exit", func(_ http.ResponseWriter, r *http.Request) {
+		slog.With("by", "slog").ErrorContext(r.Context(), "last words")
+		os.Exit(1)
+	})
 	mux.HandleFunc("GET /hang", func(http.ResponseWriter, *http.Request) {
 		fmt.Fprintln(os.Stderr, "hang has begun")
 		select {}
@@ -185,13 +195,13 @@ func TestHangUpWithoutPlugins(t *testing.T) {
 }
 
 // startPiped starts the service with a pipe for its log, of which nobody reads
-// more than what tells the url.
-func startPiped(t *testing.T) (cmd *exec.Cmd, log io.ReadCloser, url string) {
+// more than the line that tells the url.
+func startPiped(t *testing.T, env ...string) (cmd *exec.Cmd, log io.ReadCloser, serving string) {
 	t.Helper()
 	dir := t.TempDir()
 	cmd = exec.Command(link(t, dir, "service"))
-	cmd.Env = []string{"GORACE=atexit_sleep_ms=0", "TMPDIR=" + dir, "SERVE_HTTP_PORT=0"}
-	log, err := cmd.StderrPipe()
+	cmd.Env = append([]string{"GORACE=atexit_sleep_ms=0", "TMPDIR=" + dir, "SERVE_HTTP_PORT=0"}, env...)
+	pipe, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,17 +209,33 @@ func startPiped(t *testing.T) (cmd *exec.Cmd, log io.ReadCloser, url string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() }) // a test that failed half-way
-	for lines := bufio.NewScanner(log); url == "" && lines.Scan(); {
-		if found := regexp.MustCompile(`\burl=(http://\S+)`).FindStringSubmatch(lines.Text()); found != nil {
-			url = found[1]
+	lines := bufio.NewReader(pipe)
+	log = struct {
+		io.Reader
+		io.Closer
+	}{lines, pipe}
+	for !strings.Contains(serving, "msg=serving") {
+		if serving, err = lines.ReadString('\n'); err != nil {
+			t.Fatalf("the service does not serve: %v", err)
 		}
 	}
-	return cmd, log, url
+	return cmd, log, serving
+}
+
+// urlIn is the url in the line serving of the log.
+func urlIn(t *testing.T, serving string) string {
+	t.Helper()
+	found := regexp.MustCompile(`\burl=(http://\S+)`).FindStringSubmatch(serving)
+	if found == nil {
+		t.Fatalf("no url in %q", serving)
+	}
+	return found[1]
 }
 
 // Whoever read the log is gone: writing to it fails, and nothing else.
 func TestBrokenLogDoesNotEndTheService(t *testing.T) {
-	cmd, log, url := startPiped(t)
+	cmd, log, serving := startPiped(t)
+	url := urlIn(t, serving)
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -223,43 +249,6 @@ func TestBrokenLogDoesNotEndTheService(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the service ended: %v", err)
-	}
-}
-
-// Whoever reads the log hangs: what logs hangs too, the stop among it, but a third
-// signal ends the process all the same.
-func TestStuckLogDoesNotKeepTheService(t *testing.T) {
-	cmd, _, url := startPiped(t)
-	client := &http.Client{Timeout: time.Second}
-	for stuck := false; !stuck; { // until the pipe is full
-		resp, err := client.Get(url + "/" + strings.Repeat("long", 1000))
-		if stuck = err != nil; !stuck {
-			_ = resp.Body.Close()
-		}
-	}
-	over := make(chan struct{})
-	go func() { // ends with the process
-		defer close(over)
-		if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "signal: terminated") {
-			t.Errorf("the service ended by %v", err)
-		}
-	}()
-	for range 3 {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		<-time.After(3 * samePress) // another one, not the first again
-	}
-	for tries := 0; ; tries++ {
-		select {
-		case <-over:
-			return
-		case <-time.After(time.Second): // it was busy, and took two for one
-			if tries == 20 {
-				t.Fatal("it is still there")
-			}
-			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		}
 	}
 }
 

@@ -21,8 +21,9 @@
 //
 // A program with a server of its own mounts Handler; one with a registry of its
 // own registers NewCollector. What starts after the listener adds its metrics by
-// Server.Register, and a server of package serving its deployments by
-// Server.ShowDeployments.
+// Server.Register, a server of package serving its deployments by
+// Server.ShowDeployments, and a log that drops lines their number by
+// Server.ShowLog.
 //
 // The package changes nothing: no request can start, stop or set anything, and
 // only GET and HEAD are answered. It knows no users and no passwords. What it

@@ -42,6 +42,7 @@ type options struct {
 type later struct {
 	registry    *prometheus.Registry
 	deployments atomic.Pointer[func() []Deployment] // nil: there are none
+	dropped     atomic.Pointer[func() uint64]       // nil: the log drops no lines
 }
 
 // WithHosts has requests answered that come by these host names, without port,
@@ -111,6 +112,9 @@ func (s *snapshots) status() Status {
 	status := newStatus(s.stats())
 	if deployments := s.later.deployments.Load(); deployments != nil {
 		status.Deployments = (*deployments)()
+	}
+	if dropped := s.later.dropped.Load(); dropped != nil {
+		status.Process.LogLinesDropped = (*dropped)()
 	}
 	return status
 }

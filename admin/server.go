@@ -123,6 +123,17 @@ func (s *Server) ShowDeployments(deployments func() []Deployment) {
 	s.later.deployments.Store(&deployments)
 }
 
+// ShowLog has the status and the metrics show how many lines the log has dropped,
+// from now on. dropped is called for each answer, by several goroutines at a time,
+// and must not block. It fails if it was called before.
+func (s *Server) ShowLog(dropped func() uint64) error {
+	s.later.dropped.Store(&dropped)
+	return s.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "serve_log_lines_dropped_total",
+		Help: "Lines that the log of the service has dropped, because they came faster than they were read.",
+	}, func() float64 { return float64(dropped()) }))
+}
+
 // URL is where a browser finds the page, with the real port; empty before
 // Start. Where the server listens on every address it names the loopback one.
 func (s *Server) URL() string {

@@ -325,3 +325,34 @@ func TestShowDeployments(t *testing.T) {
 		t.Errorf("the page has what a replica said:\n%s", page)
 	}
 }
+
+// What the log has dropped is there once it is told: as a metric, on the page and
+// in JSON.
+func TestShowLog(t *testing.T) {
+	s := startServer(t, sample)
+	asJSON, metrics := strings.Replace(s.URL(), pathPage, pathJSON, 1), strings.Replace(s.URL(), pathPage, pathMetrics, 1)
+	dropped := uint64(0)
+	if err := s.ShowLog(func() uint64 { return dropped }); err != nil {
+		t.Fatal(err)
+	}
+	_, body := fetch(t, asJSON)
+	_, page := fetch(t, s.URL())
+	if strings.Contains(body, "log_lines_dropped") || strings.Contains(page, "log lines dropped") {
+		t.Errorf("dropped lines where there are none:\n%s\n%s", body, page)
+	}
+	if _, text := fetch(t, metrics); !strings.Contains(text, "\nserve_log_lines_dropped_total 0\n") {
+		t.Errorf("no counter at zero:\n%s", text)
+	}
+	dropped = 42
+	var status Status
+	_, body = fetch(t, asJSON)
+	if err := json.Unmarshal([]byte(body), &status); err != nil || status.Process.LogLinesDropped != 42 {
+		t.Errorf("%d lines in JSON, %v", status.Process.LogLinesDropped, err)
+	}
+	if _, page := fetch(t, s.URL()); !strings.Contains(page, `<dt>log lines dropped</dt><dd class="error">42</dd>`) {
+		t.Errorf("not on the page:\n%s", page)
+	}
+	if _, text := fetch(t, metrics); !strings.Contains(text, "\nserve_log_lines_dropped_total 42\n") {
+		t.Errorf("not in the metrics:\n%s", text)
+	}
+}

@@ -95,6 +95,9 @@ type Process struct {
 	Revision string `json:"revision,omitempty"`
 	// Go is the release of Go that it was built with.
 	Go string `json:"go"`
+	// LogLinesDropped counts the lines that the log of the service has dropped,
+	// because they came faster than they were read; left out if it is zero.
+	LogLinesDropped uint64 `json:"log_lines_dropped,omitempty"`
 }
 
 // Spans are counts of spans before the plugins.

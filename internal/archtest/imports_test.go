@@ -19,7 +19,7 @@ var importTable = []struct {
 	dir string
 	may []string
 }{
-	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile", "internal/settings"}},
+	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile", "internal/settings", "internal/stdio"}},
 	{dir: "admin", may: []string{"host"}},
 	// The generated code is of the service that the gRPC proxy answers itself.
 	{dir: "serving", may: []string{"tracing", "semconv", "internal/spelling", "internal/gen/ray/serve"}},
@@ -37,6 +37,7 @@ var importTable = []struct {
 	}},
 	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree"}},
 	{dir: "internal/proctree"},
+	{dir: "internal/stdio"},
 	{dir: "internal/servicefile", may: []string{"internal/spelling"}},
 	{dir: "internal/settings", may: []string{"internal/spelling"}},
 	{dir: "internal/spelling"},

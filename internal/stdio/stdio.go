@@ -1,0 +1,113 @@
+// Package stdio writes to this process's standard output and standard error for
+// parts of the program that do not know each other: the service's log, and the
+// host, which copies the output of plugins. Both are often one file, a terminal or
+// a pipe.
+//
+//  1. Stdout and Stderr return the files. If both are the same file, their writers
+//     take turns, so that no line has a part of another line inside.
+//  2. Write waits for its turn, and then for the file. It holds up the other file
+//     only if both are the same.
+//
+// The package starts no goroutine and keeps no line: a caller that must not wait
+// puts a queue in front. Open this file first.
+package stdio
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"sync"
+)
+
+const (
+	// turnBytes is the most that is written in one turn, except for a longer line.
+	turnBytes = 64 << 10
+	// pieceBytes is the most that one system call writes, except for a longer
+	// line. A pipe takes it whole: writers in other processes do not cut it.
+	pieceBytes = 4 << 10
+)
+
+// File is an open file that several goroutines write lines to. It is safe for
+// concurrent use.
+type File struct {
+	file *os.File
+	turn chan struct{} // has one element while a goroutine writes
+}
+
+// New returns a File for f, which takes turns with no other File.
+func New(f *os.File) *File { return &File{f, make(chan struct{}, 1)} }
+
+// Stdout returns standard output, or nil if it is closed.
+func Stdout() *File { return standard()[0] }
+
+// Stderr returns standard error, or nil if it is closed.
+func Stderr() *File { return standard()[1] }
+
+// standard looks at both files once.
+var standard = sync.OnceValue(func() (files [2]*File) {
+	out, errOut := os.Stdout, os.Stderr
+	outInfo, outFault := out.Stat()
+	errInfo, errFault := errOut.Stat()
+	if outFault == nil {
+		files[0] = New(out)
+	}
+	if errFault == nil {
+		files[1] = New(errOut)
+	}
+	if outFault == nil && errFault == nil && os.SameFile(outInfo, errInfo) {
+		files[1].turn = files[0].turn
+	}
+	return files
+})
+
+// Write is WriteContext without an end of the wait.
+func (f *File) Write(p []byte) (n int, err error) {
+	return f.WriteContext(context.Background(), p)
+}
+
+// WriteContext writes p, which is whole lines, or a part of a longer line. Lines of
+// other calls may stand between the lines of p, but not within a turn of 64 KiB.
+// When ctx ends, WriteContext stops waiting for its turn and stops writing
+// between two pieces of 4 KiB. It does not interrupt the system call that writes a
+// piece: a file whose reader hangs holds the call up for as long.
+func (f *File) WriteContext(ctx context.Context, p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var written int
+		written, err = f.writeTurn(ctx, p[n:n+lines(p[n:], turnBytes)])
+		n += written
+	}
+	return n, err
+}
+
+func (f *File) writeTurn(ctx context.Context, p []byte) (n int, err error) {
+	select {
+	case f.turn <- struct{}{}:
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	defer func() { <-f.turn }()
+	for n < len(p) && err == nil {
+		if ctx.Err() != nil {
+			return n, context.Cause(ctx)
+		}
+		var written int
+		written, err = f.file.Write(p[n : n+lines(p[n:], pieceBytes)])
+		n += written
+	}
+	return n, err
+}
+
+// lines returns how many bytes of p make whole lines, at most limit; if the first
+// line is longer, its length.
+func lines(p []byte, limit int) int {
+	if len(p) <= limit {
+		return len(p)
+	}
+	if end := bytes.LastIndexByte(p[:limit], '\n'); end >= 0 {
+		return end + 1
+	}
+	if end := bytes.IndexByte(p[limit:], '\n'); end >= 0 {
+		return limit + end + 1
+	}
+	return len(p)
+}
