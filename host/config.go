@@ -82,8 +82,10 @@ type Config struct {
 	// PluginMemoryLimit is the soft limit of memory of plugins that are written
 	// in Go, in bytes (GOMEMLIMIT), and PluginMaxProcs on how many processors they
 	// run at a time (GOMAXPROCS): by their names in the list, "" for those that
-	// are not named. Default: Go's own, none and all. A plugin starts with the
-	// variables; they win over those of Environ. The maps are copied by New.
+	// are not named. Default: no limit of memory, and a quarter of this process's
+	// processors, at least one; with GOMAXPROCS in PluginEnv, that of Environ. A
+	// plugin starts with the variables; they win over those of Environ. The maps are
+	// copied by New.
 	PluginMemoryLimit map[string]int64
 	PluginMaxProcs    map[string]int
 	// StartJitter bounds a random pause before each plugin is started first, so

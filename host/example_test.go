@@ -49,15 +49,16 @@ func ExampleConfigFromEnv() {
 // What the settings come to, without a Host and without starting anything.
 func ExampleInspect() {
 	cfg := host.Config{
-		Plugins: "console=/nowhere/console,debugged=unix:///nowhere/plugin.sock",
-		Environ: []string{"LANG=C", "SECRET=x"},
+		Plugins:        "console=/nowhere/console,debugged=unix:///nowhere/plugin.sock",
+		Environ:        []string{"LANG=C", "SECRET=x"},
+		PluginMaxProcs: map[string]int{"console": 2},
 	}
 	for _, i := range host.Inspect(context.Background(), cfg, false) {
 		fmt.Println(i.Name, i.Attached, i.Variables)
 		fmt.Println("  ", i.Err)
 	}
 	// Output:
-	// console false [{LANG C true }]
+	// console false [{GOMAXPROCS 2 false SERVE_TRACING_PLUGIN_GOMAXPROCS} {LANG C true }]
 	//    start /nowhere/console: there is no such file; check the path, or build the plugin
 	// debugged true []
 	//    attach to /nowhere/plugin.sock: there is no such socket; start the plugin there (--listen), or check the path

@@ -104,8 +104,9 @@ type Variable struct {
 	Name, Value string
 	// Base: every plugin gets it.
 	Base bool
-	// Setting is the operator's variable that gives it to the plugin, which then
-	// has it from its start: SERVE_TRACING_PLUGIN_ENV, _GOMEMLIMIT or _GOMAXPROCS.
+	// Setting is the operator's variable that gives it to the plugin, by its value
+	// or its default. The plugin then has it from its start:
+	// SERVE_TRACING_PLUGIN_ENV, _GOMEMLIMIT or _GOMAXPROCS.
 	// Where it is empty, and Base is false, the plugin has declared the variable,
 	// and gets it when it is configured, or at its start if About.EnvAtStart.
 	Setting string

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,7 @@ func TestInspect(t *testing.T) {
 		Environ:       []string{"TESTPLUGIN_CANARY=tweet", "LANG=C", "SECRET=s", "LANG=C.UTF-8"},
 		Context:       Context{Node: "10.0.0.1", ServiceName: "shop"},
 	}
+	procs := Variable{Name: "GOMAXPROCS", Value: strconv.Itoa(defaultMaxProcs()), Setting: EnvPluginMaxProcs}
 	lang := Variable{Name: "LANG", Value: "C.UTF-8", Base: true}
 	got := Inspect(t.Context(), cfg, true, WithLogger(slog.New(slog.DiscardHandler)))
 	for i := range got { // said below
@@ -51,18 +53,18 @@ func TestInspect(t *testing.T) {
 				Name: "testplugin", Version: "1.2.3", SDK: got[0].About.SDK, Language: "go",
 				Patterns: []string{"TESTPLUGIN_*"},
 			},
-			Variables: []Variable{lang, {Name: "TESTPLUGIN_CANARY", Value: "tweet"}},
+			Variables: []Variable{procs, lang, {Name: "TESTPLUGIN_CANARY", Value: "tweet"}},
 			Config:    []byte("exporter: {}\n"), ConfigFile: document,
 			MaxBatchSpans: mostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
 		},
 		{
-			Name: "p1", Variables: []Variable{lang},
+			Name: "p1", Variables: []Variable{procs, lang},
 			MaxBatchSpans: mostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
 		},
-		{Name: "p2", Context: cfg.Context, Variables: []Variable{lang}, Err: got[2].Err},
+		{Name: "p2", Context: cfg.Context, Variables: []Variable{procs, lang}, Err: got[2].Err},
 		{Name: "p3", Context: cfg.Context, Err: got[3].Err},
 		{
-			Name: "p4", Context: cfg.Context, Variables: []Variable{lang}, Config: []byte("{}"),
+			Name: "p4", Context: cfg.Context, Variables: []Variable{procs, lang}, Config: []byte("{}"),
 			Err:           errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its document, or name another plugin"),
 			MaxBatchSpans: mostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
 		},
@@ -94,7 +96,7 @@ func TestInspectWithoutLaunchLooksAtFilesOnly(t *testing.T) {
 		Environ: []string{"LANG=C"},
 	}
 	got := Inspect(t.Context(), cfg, false)
-	if got[0].Path != path || got[0].Where != path || got[0].Described || got[0].MaxConcurrency != 0 || len(got[0].Variables) != 1 {
+	if got[0].Path != path || got[0].Where != path || got[0].Described || got[0].MaxConcurrency != 0 || len(got[0].Variables) != 2 {
 		t.Errorf("%+v", got[0])
 	}
 	for i, want := range []string{

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -183,9 +184,17 @@ func (c *Config) pluginLimits(name string) map[string]string {
 	}
 	if n, ok := byName(c.PluginMaxProcs, name); ok {
 		limits[varMaxProcs] = strconv.Itoa(n)
+	} else if !c.named(name, varMaxProcs) {
+		limits[varMaxProcs] = strconv.Itoa(defaultMaxProcs())
 	}
 	return limits
 }
+
+// defaultMaxProcs returns how many processors a plugin runs on by default: a
+// quarter of the service's, at least one. On one processor, goroutines that hand
+// work to each other wake no threads up, and a busy plugin leaves the others to
+// the service.
+func defaultMaxProcs() int { return max(1, runtime.GOMAXPROCS(0)/4) }
 
 // byName is the value for a plugin, or that for all.
 func byName[T any](values map[string]T, name string) (T, bool) {
