@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/servetrace/servetrace/internal/otlpwire"
@@ -24,10 +24,7 @@ import (
 type Batch struct {
 	id      string
 	attempt int
-	// raw is nil while the batch lies in pieces only, as it came in a call: see
-	// encoded.
-	raw    []byte
-	pieces mem.BufferSlice
+	raw     []byte // as it arrived
 	// request is nil until someone looks into the batch, and stays so, with
 	// fault set, if raw is malformed.
 	request *otlpwire.Request
@@ -69,7 +66,7 @@ func (b *Batch) Len() int {
 	if b.request != nil {
 		return b.request.Len()
 	}
-	n, err := otlpwire.CountSpans(b.encoded())
+	n, err := otlpwire.CountSpans(b.raw)
 	if err != nil {
 		b.fault = err
 		return 0
@@ -82,7 +79,7 @@ func (b *Batch) Len() int {
 // anew by every call. It is empty where every span was dropped.
 func (b *Batch) Bytes() []byte {
 	if !b.Edited() {
-		return b.encoded()
+		return b.raw
 	}
 	return b.AppendTo(nil)
 }
@@ -92,7 +89,7 @@ func (b *Batch) Bytes() []byte {
 // batch so costs none. dst must not overlap what Bytes has given.
 func (b *Batch) AppendTo(dst []byte) []byte {
 	if b.request == nil {
-		return append(dst, b.encoded()...)
+		return append(dst, b.raw...)
 	}
 	return b.request.AppendTo(dst)
 }
@@ -145,10 +142,44 @@ func (b *Batch) Decode() ([]*tracepb.ResourceSpans, error) {
 	return data.GetResourceSpans(), nil
 }
 
+// Undecoded returns the batch as OTLP's own messages without decoding it, edits
+// applied: what an otlptrace.Client takes that only encodes and sends it, such as
+// otlptracehttp's and otlptracegrpc's. Each ResourceSpans is empty but for its
+// unknown fields, which hold its encoded content; proto.Marshal writes them
+// unchanged, and its getters return nothing. A client that reads fields, such as
+// one that writes JSON, needs [Batch.Decode].
+//
+// The result has one message for each ResourceSpans of the batch, in order; it is
+// empty if every span was dropped. It aliases Bytes: it may be kept, and must not
+// be changed. The error is final: the batch is malformed.
+func (b *Batch) Undecoded() ([]*tracepb.ResourceSpans, error) {
+	const fieldResourceSpans = 1
+	var list []*tracepb.ResourceSpans
+	for rest := b.Bytes(); len(rest) > 0; {
+		number, kind, n := protowire.ConsumeTag(rest)
+		size := n
+		if n >= 0 {
+			size = protowire.ConsumeFieldValue(number, kind, rest[n:])
+		}
+		if size < 0 {
+			b.fault = protowire.ParseError(size)
+			return nil, b.malformed()
+		}
+		if number == fieldResourceSpans && kind == protowire.BytesType {
+			content, _ := protowire.ConsumeBytes(rest[n:])
+			one := &tracepb.ResourceSpans{}
+			one.ProtoReflect().SetUnknown(content)
+			list = append(list, one)
+		}
+		rest = rest[n+size:]
+	}
+	return list, nil
+}
+
 // parse tells whether the spans can be looked at.
 func (b *Batch) parse() bool {
 	if b.request == nil && b.fault == nil {
-		b.request, b.fault = otlpwire.Parse(b.encoded())
+		b.request, b.fault = otlpwire.Parse(b.raw)
 		if b.fault != nil {
 			b.request = nil
 		}
@@ -156,26 +187,9 @@ func (b *Batch) parse() bool {
 	return b.request != nil
 }
 
-// encoded is the batch as it arrived, in memory of its own, which may be kept:
-// what it came in is gRPC's, and used again.
-func (b *Batch) encoded() []byte {
-	if b.pieces != nil {
-		b.raw = b.pieces.Materialize()
-		b.giveBack()
-	}
-	return b.raw
-}
-
-// giveBack ends the use of gRPC's memory.
-func (b *Batch) giveBack() {
-	b.pieces.Free()
-	b.pieces = nil
-}
-
 // release ends the call that the batch was for. Who keeps an edited one, against
 // the rules, finds it empty: as it arrived it has what processors took out.
 func (b *Batch) release() {
-	b.giveBack()
 	if b.request == nil {
 		return
 	}

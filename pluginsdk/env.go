@@ -35,8 +35,6 @@ type Env struct {
 	setenv func(name, value string) error
 	// orphaned is closed when the parent process is another. Nil: not watched.
 	orphaned <-chan struct{}
-	// processors is nil but in a process of the plugin's own.
-	processors *processors
 	// drainTimeout is for tests. Zero: the constant of that name.
 	drainTimeout time.Duration
 }

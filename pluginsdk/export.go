@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/servetrace/servetrace/internal/lent"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -21,16 +20,6 @@ type pipeline struct {
 	exporter Exporter
 }
 
-// lends gives the exporter as one that can be lent a batch, if nobody else sees
-// it: whoever does may keep what it has read there.
-func (p *pipeline) lends() (lent.Exporter, bool) {
-	if len(p.stages) > 0 {
-		return nil, false
-	}
-	exporter, ok := p.exporter.(lent.Exporter)
-	return exporter, ok
-}
-
 // stage is a processor and what the books call it.
 type stage struct {
 	name      string
@@ -38,15 +27,14 @@ type stage struct {
 }
 
 // export serves one Export call: OTLP bytes in, the state of delivery out.
-func (p *plugin) export(ctx context.Context, in *wire.Lent) (*wire.Outgoing, error) {
-	batch := incomingBatch(ctx, in.Pieces)
+func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing, error) {
+	batch := incomingBatch(ctx, in.Data)
 	defer batch.release()
 	built, err := p.enter(ready, ready)
 	if err != nil {
 		return nil, wire.ToStatus(err)
 	}
 	defer p.leave()
-	defer p.env.processors.call()()
 	ctx, early := inTimeToAnswer(p.patient(ctx))
 	defer early()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -86,9 +74,9 @@ func inTimeToAnswer(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(mostForAnswer, time.Until(deadline)/10)))
 }
 
-// incomingBatch makes a batch of a call's bytes, which it frees, and metadata.
-func incomingBatch(ctx context.Context, pieces mem.BufferSlice) *Batch {
-	batch := &Batch{attempt: 1, pieces: pieces}
+// incomingBatch makes a batch of a call's bytes and metadata.
+func incomingBatch(ctx context.Context, encoded []byte) *Batch {
+	batch := NewBatch(encoded)
 	if ids := metadata.ValueFromIncomingContext(ctx, wire.MetaBatchID); len(ids) > 0 {
 		batch.id = ids[0]
 	}
@@ -104,10 +92,6 @@ func incomingBatch(ctx context.Context, pieces mem.BufferSlice) *Batch {
 // each processor dropped, as metadata. A batch that has no spans left goes no
 // further.
 func (p *plugin) deliver(ctx context.Context, built *pipeline, batch *Batch) (metadata.MD, error) {
-	if exporter, ok := built.lends(); ok {
-		return nil, p.guard("export", func() error { return exporter.ExportLent(ctx, lent.Batch{Pieces: batch.pieces}) })
-	}
-	batch.encoded() // even one that is kept, against the rules, reads as it was
 	var filtered metadata.MD
 	left := -1 // not counted: no processor has looked into the batch
 	for _, stage := range built.stages {

@@ -25,11 +25,6 @@ import (
 // output, and the working of the flags --version, --describe, --help, and
 // --listen with --debug and --config. Call it from main, with nothing before it but what the Spec needs.
 //
-// Where neither the operator nor code before Main sets GOMAXPROCS, the plugin begins on one processor and
-// takes all of them while it uses more than half of one; where GOGC and
-// GOMEMLIMIT are not set either, its heap grows to some 20 MiB before it is
-// collected. Both save CPU that the service beside it can use.
-//
 // Under a host, file descriptor 1 is the log from the handshake on, for Go code
 // and any other. What a plugin means to print goes to Setup.Stdout.
 func Main(spec Spec) { os.Exit(runProcess(spec)) }
@@ -70,7 +65,6 @@ func runProcess(spec Spec) int {
 		return 1
 	}
 	env.setenv = os.Setenv
-	env.processors = frugal(env)
 	env.orphaned = watchParent(parent)
 	why, err := run(ctx, env, spec)
 	if err != nil {

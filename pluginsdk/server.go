@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -24,7 +23,6 @@ func newServer(p *plugin) *grpc.Server {
 		grpc.InitialWindowSize(wire.WindowBytes),
 		grpc.InitialConnWindowSize(wire.WindowBytes),
 		grpc.ReadBufferSize(wire.WriteBufferBytes),
-		experimental.BufferPool(&frames{}),
 		grpc.StreamInterceptor(p.endWithDrain),
 	)
 	pluginv1.RegisterLifecycleServer(server, &lifecycle{plugin: p})
@@ -154,7 +152,7 @@ var traceService = grpc.ServiceDesc{
 	Methods: []grpc.MethodDesc{{
 		MethodName: "Export",
 		Handler: func(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-			in := new(wire.Lent)
+			in := new(wire.Incoming)
 			if err := decode(in); err != nil {
 				return nil, err
 			}

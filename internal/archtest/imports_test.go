@@ -49,7 +49,7 @@ var importTable = []struct {
 	// internal/otlpwire and must not link the SDK.
 	{dir: "internal/otlpwire/sdkspan", may: []string{"internal/otlpwire", "internal/otlpwire/field"}},
 	{dir: "internal/otlpwire/field"},
-	{dir: "pluginsdk", may: []string{"internal/wire", "internal/lent", "internal/proctree", "internal/otlpwire", "internal/gen/..."}},
+	{dir: "pluginsdk", may: []string{"internal/wire", "internal/proctree", "internal/otlpwire", "internal/gen/..."}},
 	{dir: "pluginsdk/otelplugin", may: []string{"pluginsdk", "internal/otlpwire"}},
 	{dir: "pluginsdk/processors", may: []string{"pluginsdk", "semconv"}},
 	{dir: "pluginsdk/plugintest", may: []string{
@@ -58,11 +58,8 @@ var importTable = []struct {
 	{dir: "internal/testplugin", may: []string{"pluginsdk"}},
 	{dir: "internal/spancorpus"},
 	{dir: "internal/archtest"},
-	{dir: "internal/wholebody"},
-	{dir: "internal/lent"},
 	// One of its two modes is OTLP, to the agent.
-	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "semconv", "plugins/otlp/otlpexporter", "internal/otlpwire/field", "internal/wholebody"}},
-	{dir: "plugins/otlp/otlpexporter", may: []string{"pluginsdk", "semconv", "internal/lent", "internal/wholebody"}},
+	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "semconv", "plugins/otlp/otlpexporter", "internal/otlpwire/field"}},
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{

@@ -15,11 +15,7 @@ type Outgoing struct{ Buffers func() mem.BufferSlice }
 // keep.
 type Incoming struct{ Data []byte }
 
-// Lent is a message as it arrived, not decoded, in gRPC's own memory. The receiver
-// has a reference, and may free it when it is done.
-type Lent struct{ Pieces mem.BufferSlice }
-
-// Codec passes Outgoing, Incoming and Lent untouched and leaves every other message
+// Codec passes Outgoing and Incoming untouched and leaves every other message
 // to gRPC's protobuf codec. It calls itself "proto", so that the other end
 // needs no codec of its own. Safe for concurrent use.
 type Codec struct{}
@@ -41,16 +37,10 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return out.Buffers(), nil
 }
 
-// Unmarshal copies data into an Incoming, gives a Lent a reference to it, or
-// decodes it as protobuf.
+// Unmarshal copies data into an Incoming, or decodes it as protobuf.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
-	switch in := v.(type) {
-	case *Incoming:
+	if in, ok := v.(*Incoming); ok {
 		in.Data = data.Materialize()
-		return nil
-	case *Lent:
-		data.Ref()
-		in.Pieces = data
 		return nil
 	}
 	return encoding.GetCodecV2(proto.Name).Unmarshal(data, v)

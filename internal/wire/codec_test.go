@@ -22,10 +22,6 @@ func TestCodecPassesBytes(t *testing.T) {
 	if err := (Codec{}).Unmarshal(data, &in); err != nil || !bytes.Equal(in.Data, want) {
 		t.Errorf("read %q, %v; want %q", in.Data, err, want)
 	}
-	var lent Lent
-	if err := (Codec{}).Unmarshal(data, &lent); err != nil || !bytes.Equal(lent.Pieces.Materialize(), want) {
-		t.Errorf("was lent %q, %v; want %q", lent.Pieces.Materialize(), err, want)
-	}
 	data.Free()
 	empty, err := Codec{}.Marshal(&Outgoing{})
 	if err != nil || empty.Len() != 0 {

@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/servetrace/servetrace/internal/wholebody"
 	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
@@ -77,13 +76,13 @@ func newAgent(address *url.URL, timeout time.Duration, external string) *agent {
 	return a
 }
 
-// dial makes a connection that writes a payload at once.
+// dial makes a connection.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // unreachable has the words for it
 	}
-	return wholebody.Conn{Conn: conn}, nil
+	return conn, nil
 }
 
 // features are what an agent says of itself, as far as it matters here.

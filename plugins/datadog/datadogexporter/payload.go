@@ -1,11 +1,11 @@
 package datadogexporter
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"sync/atomic"
 
-	"github.com/servetrace/servetrace/internal/wholebody"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -27,7 +27,7 @@ func (p payload) attachTo(req *http.Request) {
 	req.ContentLength = int64(len(p.body))
 	req.GetBody = func() (io.ReadCloser, error) {
 		p.readers.Add(1)
-		return &reader{Reader: *wholebody.NewReader(p.body), readers: p.readers}, nil
+		return &reader{Reader: *bytes.NewReader(p.body), readers: p.readers}, nil
 	}
 	req.Body, _ = req.GetBody()
 	req.Header["Idempotency-Key"] = nil
@@ -35,7 +35,7 @@ func (p payload) attachTo(req *http.Request) {
 
 // reader is a body that counts itself out when net/http has done with it.
 type reader struct {
-	wholebody.Reader
+	bytes.Reader
 	readers *atomic.Int32
 	closed  atomic.Bool
 }

@@ -13,11 +13,12 @@ import (
 	"strings"
 	"time"
 
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/servetrace/servetrace/pluginsdk"
@@ -43,18 +44,31 @@ type reply struct {
 	*http.Response
 	kind string
 	body []byte
+	torn error // the reason for which body is not all of it; nil if it is
 }
 
-// read turns an answer into that for the host. A body that breaks off changes
-// nothing: the status has been said.
-func (t *transport) read(c *call, resp *http.Response) error {
-	defer func() { _ = resp.Body.Close() }()
-	var body []byte
-	if resp.StatusCode != http.StatusSwitchingProtocols { // whose body is the connection, and ends by no deadline
-		body, _ = io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+var errLong = fmt.Errorf("it is longer than %d bytes", mostAnswer)
+
+// readAnswer reads a body up to the bound.
+func readAnswer(from io.Reader) (body []byte, torn error) {
+	body, torn = io.ReadAll(io.LimitReader(from, mostAnswer+1))
+	if len(body) > mostAnswer {
+		return body[:mostAnswer], errLong
 	}
+	return body, torn
+}
+
+// read turns a response, to a request of so many bytes, into the answer to the
+// host. It reads the body, closes it, and puts what it has read in its place.
+func (t *transport) read(resp *http.Response, bytes int64) error {
+	r := reply{Response: resp}
+	if resp.StatusCode != http.StatusSwitchingProtocols { // whose body is the connection, and ends by no deadline
+		r.body, r.torn = readAnswer(resp.Body)
+	}
+	_ = resp.Body.Close()
+	resp.Body = io.NopCloser(strings.NewReader(string(r.body)))
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	r := reply{resp, kind, body}
+	r.kind = kind
 	who := shownURL(resp.Request.URL)
 	switch {
 	case strings.HasPrefix(kind, kindGRPC):
@@ -75,7 +89,7 @@ func (t *transport) read(c *call, resp *http.Response) error {
 		}
 		return pluginsdk.RetryAfter(errors.New(text), after)
 	}
-	code, remedy := t.remedy(c, r)
+	code, remedy := t.remedy(r, bytes)
 	if remedy != "" {
 		text += "; " + remedy
 	}
@@ -96,64 +110,55 @@ func (e *coded) Error() string { return e.status.Message() }
 // GRPCStatus is what pluginsdk reads code and details from.
 func (e *coded) GRPCStatus() *status.Status { return e.status }
 
-// taken reads an answer of success, which may be a partial one.
+// taken reads an answer of success, which may be a partial one. An answer that
+// is not OTLP's still means that the batch was taken: the status says so.
 func (t *transport) taken(r reply, who string) error {
-	switch {
-	case r.kind == kindHTML && strings.HasPrefix(strings.TrimSpace(string(r.body)), "<"):
-		// Whoever shows a web page to a POST of spans has not taken them.
+	if r.kind == kindHTML && strings.HasPrefix(strings.TrimSpace(string(r.body)), "<") {
+		// What shows a web page to a POST of spans has not taken them.
 		return refuse(codes.FailedPrecondition, "%s answered %s with a web page%s, so it is no receiver of OTLP: %s",
 			who, plain(r.Status), titleOf(r.body), t.checkPath())
-	case r.kind == kindJSON:
-		return t.partial(partialOfJSON(r.body))
-	case r.kind != kindProto && r.kind != "" && r.kind != "application/octet-stream":
+	}
+	answer, err := r.response()
+	if err != nil {
+		t.odd(r, who, err)
 		return nil
 	}
-	return t.partial(partialOf(r.body))
+	return t.partial(answer.GetPartialSuccess())
 }
 
-// partialOf reads an ExportTraceServiceResponse, by hand, because its package
-// brings an HTTP gateway along. What can not be read is left out: the batch was
-// taken, whatever was said besides.
-func partialOf(answer []byte) (rejected int64, message string) {
-	const fieldPartialSuccess, fieldRejectedSpans, fieldErrorMessage = 1, 1, 2
-	each(answer, func(number protowire.Number, kind protowire.Type, value []byte) {
-		if number != fieldPartialSuccess || kind != protowire.BytesType {
-			return
-		}
-		inner, _ := protowire.ConsumeBytes(value)
-		each(inner, func(number protowire.Number, kind protowire.Type, value []byte) {
-			switch {
-			case number == fieldRejectedSpans && kind == protowire.VarintType:
-				n, _ := protowire.ConsumeVarint(value)
-				rejected = int64(n)
-			case number == fieldErrorMessage && kind == protowire.BytesType:
-				text, _ := protowire.ConsumeString(value)
-				message = text
-			}
-		})
-	})
-	return rejected, message
-}
-
-// each goes through the fields of a message, up to one that can not be read.
-func each(message []byte, field func(number protowire.Number, kind protowire.Type, value []byte)) {
-	for len(message) > 0 {
-		number, kind, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			return
-		}
-		size := protowire.ConsumeFieldValue(number, kind, message[n:])
-		if size < 0 {
-			return
-		}
-		field(number, kind, message[n:n+size])
-		message = message[n+size:]
+// response decodes the body of an answer of success. An empty body is a valid
+// answer, of any type.
+func (r reply) response() (*coltracepb.ExportTraceServiceResponse, error) {
+	answer := &coltracepb.ExportTraceServiceResponse{}
+	switch {
+	case r.torn != nil:
+		return nil, r.torn
+	case len(r.body) == 0:
+		return answer, nil
+	case r.kind == kindJSON:
+		return answer, protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(r.body, answer)
+	case r.kind == kindProto, r.kind == "", r.kind == "application/octet-stream":
+		return answer, proto.Unmarshal(r.body, answer)
 	}
+	return nil, fmt.Errorf("its type is %q", r.kind)
 }
 
-// partial is the answer where the back end took all but some spans. None, with a
-// message, is a warning.
-func (c *settings) partial(rejected int64, message string) error {
+// odd warns, once, of an answer of success that is not OTLP's.
+func (t *transport) odd(r reply, who string, why error) {
+	if t.log == nil {
+		return
+	}
+	t.warned.Do(func() {
+		const most = 60 // bytes of the body
+		t.log.Warn("what the back end answered is no OTLP answer: batches count as delivered, and what it may say of rejected spans is not read; check that the endpoint is a receiver of OTLP",
+			"endpoint", who, "status", plain(r.Status), "error", plain(why.Error()), "body", plain(t.secrets.hide(string(r.body[:min(most, len(r.body))]))))
+	})
+}
+
+// partial is the answer to the host when the back end took all but some spans.
+// A message without rejected spans is a warning.
+func (c *settings) partial(of *coltracepb.ExportTracePartialSuccess) error {
+	rejected, message := of.GetRejectedSpans(), of.GetErrorMessage()
 	if rejected <= 0 && message == "" {
 		return nil
 	}
@@ -163,23 +168,6 @@ func (c *settings) partial(rejected int64, message string) error {
 	}
 	const beyondAnyBatch = 1 << 30
 	return pluginsdk.Partial(int(min(max(0, rejected), beyondAnyBatch)), said)
-}
-
-// partialOfJSON reads what is meant for clients that sent JSON. Numbers of 64
-// bits are texts there.
-func partialOfJSON(body []byte) (rejected int64, message string) {
-	var answer struct {
-		PartialSuccess struct {
-			RejectedSpans json.RawMessage `json:"rejectedSpans"`
-			ErrorMessage  string          `json:"errorMessage"`
-		} `json:"partialSuccess"`
-	}
-	if json.Unmarshal(body, &answer) != nil {
-		return 0, ""
-	}
-	number := strings.Trim(string(answer.PartialSuccess.RejectedSpans), `"`)
-	rejected, _ = strconv.ParseInt(number, 10, 64)
-	return rejected, answer.PartialSuccess.ErrorMessage
 }
 
 // words gives what a refusal says for people, and for how long it wants to be
@@ -236,7 +224,7 @@ func titleOf(page []byte) string {
 
 // remedy says what to do about a status that is final, and under which code the
 // host counts it.
-func (t *transport) remedy(c *call, r reply) (codes.Code, string) {
+func (t *transport) remedy(r reply, bytes int64) (codes.Code, string) {
 	switch r.StatusCode {
 	case http.StatusBadRequest:
 		if said := strings.ToLower(string(r.body)); strings.Contains(said, "http request to an https server") ||
@@ -256,7 +244,7 @@ func (t *transport) remedy(c *call, r reply) (codes.Code, string) {
 		return codes.Unimplemented, t.checkPath()
 	case http.StatusRequestEntityTooLarge:
 		return codes.ResourceExhausted, fmt.Sprintf("the batch has %d bytes before compression: raise the receiver's limit, or lower SERVE_TRACING_BATCH_BYTES",
-			c.bytes)
+			bytes)
 	case http.StatusUnsupportedMediaType:
 		if t.gzip {
 			return codes.InvalidArgument, fmt.Sprintf("if it takes no gzip, set %s=none", EnvCompression)

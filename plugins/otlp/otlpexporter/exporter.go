@@ -16,34 +16,38 @@
 //
 // The life of an exporter:
 //
-//  1. [New] reads the settings and the files they name, and says in one line of
-//     the log where spans go. It connects to nothing.
-//  2. Export sends the batch as it is, undecoded, as one call. What the back end
-//     answers is read from the wire: status, Retry-After, RetryInfo, partial
-//     success. It becomes the answer to the host, in words that say what to do
-//     about it.
-//  3. Shutdown closes the connections.
+//  1. [New] reads the settings and the files they name, and logs one line that
+//     says where spans go. It connects to nothing.
+//  2. Export hands the batch, undecoded, to OpenTelemetry's own client:
+//     otlptracehttp or otlptracegrpc. One batch is one call.
+//  3. The client sends through a transport of this package (an
+//     http.RoundTripper, a gRPC interceptor). It reads the status, Retry-After,
+//     RetryInfo and partial success of the answer. Export turns them into the
+//     answer to the host, in words that say what to do.
+//  4. Shutdown stops the client and closes the connections.
 //
-// It keeps no queue and retries nothing: the host does, and knows for how long.
-// It never follows a redirect to another machine, for headers hold credentials.
+// The exporter has no queue and retries nothing: the host retries, and knows for
+// how long. It does not follow a redirect to another machine, because headers
+// hold credentials.
 //
-// Open this file first. settings.go says what can be asked for, endpoint.go,
-// headers.go and tls.go read their parts of it; http.go and grpc.go are the two
-// ways, answer.go is what answers mean, and fault.go what an operator is told
-// where there was none.
+// Open this file first. settings.go lists the settings; endpoint.go, headers.go
+// and tls.go read parts of them. http.go and grpc.go make the two clients.
+// answer.go reads answers; fault.go explains errors without an answer.
 package otlpexporter
 
 import (
 	"context"
-	"encoding/binary"
+	"errors"
 	"fmt"
+	"net/url"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
+	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
-	"github.com/servetrace/servetrace/internal/lent"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
@@ -52,7 +56,7 @@ var _ pluginsdk.NewExporter = New
 // Defaults are what a plugin of one's own sets where the operator sets nothing.
 // The zero Defaults are those of OpenTelemetry's specification.
 type Defaults struct {
-	// Protocol is "http/protobuf" or "grpc". Empty: http/protobuf.
+	// Protocol is "http/protobuf", "http/json" or "grpc". Empty: http/protobuf.
 	Protocol string
 	// Endpoint is as in OTEL_EXPORTER_OTLP_ENDPOINT: a URL, to which HTTP appends
 	// /v1/traces. Empty: http://localhost:4318, or :4317 for gRPC.
@@ -83,79 +87,89 @@ func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 // Wrong values, and files that can not be used, give [pluginsdk.ConfigError]s,
 // all at once, each with the variable or the path in the document. NewWith does
 // not wait for the network. The exporter is safe for concurrent use. An error of
-// its Export is final where OTLP says so, and never shows a header's value.
-func NewWith(_ context.Context, s pluginsdk.Setup, d Defaults) (pluginsdk.Exporter, error) {
+// its Export is final if OTLP says so, and never shows a header's value.
+//
+// NewWith switches off the internal log of OpenTelemetry's API in this process
+// (otel.SetLogger).
+func NewWith(ctx context.Context, s pluginsdk.Setup, d Defaults) (pluginsdk.Exporter, error) {
 	chosen, err := readSettings(s, d)
 	if err != nil {
 		return nil, err
 	}
+	// The clients read the environment as well. They log what they cannot parse,
+	// with its value, which may be a secret. It has been checked by now.
+	otel.SetLogger(logr.Discard())
 	connect := newHTTP
 	if chosen.protocol == protocolGRPC {
 		connect = newGRPC
 	}
-	way, err := connect(chosen)
+	to, err := connect(chosen)
 	if err != nil {
 		return nil, err
 	}
+	if err := to.client.Start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start client: %w", err), to.close())
+	}
 	chosen.announce(s.Log)
-	return &exporter{settings: chosen, way: way}, nil
+	return &exporter{settings: chosen, connection: to}, nil
 }
 
-// way is how batches reach the back end.
-type way struct {
-	// send is one call with an encoded batch. Where the back end answers it notes
-	// the answer in the call; else its error is why there was none. The pieces are
-	// the caller's: what is read of them after the return needs a reference.
-	send  func(ctx context.Context, c *call, pieces mem.BufferSlice) error
-	close func() error
+// connection is a client, and the function that closes its connections.
+type connection struct {
+	client otlptrace.Client
+	close  func() error
 }
 
 type exporter struct {
 	settings
-	way
+	connection
 }
 
-var (
-	_ pluginsdk.Exporter = (*exporter)(nil)
-	_ lent.Exporter      = (*exporter)(nil)
-)
+var _ pluginsdk.Exporter = (*exporter)(nil)
 
-// Export is one call to the back end.
+// Export makes one call to the back end.
 func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
-	return e.export(ctx, mem.BufferSlice{mem.SliceBuffer(b.Bytes())}) // which nobody frees
-}
-
-// ExportLent is Export of a batch that nobody has looked into.
-func (e *exporter) ExportLent(ctx context.Context, b lent.Batch) error {
-	return e.export(ctx, b.Pieces)
-}
-
-func (e *exporter) export(ctx context.Context, pieces mem.BufferSlice) error {
-	if something, err := holdsSpans(pieces); err != nil || !something {
+	spans, err := e.messages(b)
+	if err != nil || len(spans) == 0 {
 		return err
 	}
 	within, limit := e.patience(ctx)
 	own, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	c := &call{bytes: pieces.Len()}
-	err := e.send(own, c, pieces)
+	c := &call{}
+	err = e.client.UploadTraces(context.WithValue(own, callKey{}, c), spans)
 	switch {
 	case c.answered:
 		return c.answer
+	case err == nil:
+		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case own.Err() != nil || c.late:
 		return e.slow(c, within, limit)
-	default:
-		return e.explain(err)
+	case c.fault != nil:
+		return e.explain(c.fault, c.at)
+	default: // the client ended the call before it reached the transport
+		return e.explain(err, nil)
 	}
 }
 
-// Shutdown closes the connections.
-func (e *exporter) Shutdown(context.Context) error { return e.close() }
+// messages returns the batch as the client takes it. JSON is written from
+// decoded messages: of undecoded ones it would write nothing.
+func (e *exporter) messages(b *pluginsdk.Batch) ([]*tracepb.ResourceSpans, error) {
+	if e.protocol == protocolJSON {
+		return b.Decode()
+	}
+	return b.Undecoded()
+}
 
-// patience is how long a call may take, and the variable that says so. It ends
-// a little before the host gives the call up, so that the host hears why.
+// Shutdown stops the client and closes the connections.
+func (e *exporter) Shutdown(ctx context.Context) error {
+	return errors.Join(e.client.Stop(ctx), e.close())
+}
+
+// patience returns how long a call may take, and the variable that says so. It
+// ends a little before the host gives the call up, so that the host hears why.
 func (e *exporter) patience(ctx context.Context) (within time.Duration, limit string) {
 	const most = 250 * time.Millisecond
 	deadline, ok := ctx.Deadline()
@@ -170,68 +184,27 @@ func (e *exporter) patience(ctx context.Context) (within time.Duration, limit st
 	return left, envExportTimeout
 }
 
-// call is what becomes of one call.
+// call is what the transport tells Export about a call. The client passes on
+// only a part of that. The transport writes it, Export reads it after the call.
 type call struct {
-	bytes int // of the batch
-	// answered: the back end did, and answer is that for the host.
-	answered bool
-	answer   error
-	late     bool // the time was over
+	answered bool     // the back end answered
+	answer   error    // the answer to the host; nil for delivered
+	fault    error    // the reason for which there is no answer
+	late     bool     // the time was over
+	at       *url.URL // the URL of the last request; nil for gRPC
 	// connected: there was a connection to send the batch on.
 	connected atomic.Bool
 }
 
-// answers notes what the back end said, nil for delivered.
+// answers notes the answer to the host.
 func (c *call) answers(answer error) { c.answered, c.answer = true, answer }
 
-// holdsSpans tells whether a request has anything in it, without a look into
-// its ResourceSpans. An error is final: it is no request.
-func holdsSpans(pieces mem.BufferSlice) (bool, error) {
-	if len(pieces) != 1 {
-		if something, plain := holdsMessages(pieces); plain {
-			return something, nil
-		}
-	}
-	const fieldResourceSpans = 1
-	found := false
-	for encoded := whole(pieces); len(encoded) > 0; {
-		number, kind, n := protowire.ConsumeField(encoded)
-		if n < 0 {
-			return false, pluginsdk.Permanent(fmt.Errorf("malformed batch: %w", protowire.ParseError(n)))
-		}
-		found = found || number == fieldResourceSpans && kind == protowire.BytesType
-		encoded = encoded[n:]
-	}
-	return found, nil
-}
+type callKey struct{}
 
-// holdsMessages is holdsSpans for what is plainly a list of ResourceSpans, as a
-// host sends it.
-func holdsMessages(pieces mem.BufferSlice) (something, plain bool) {
-	const tagResourceSpans = 1<<3 | 2
-	r := pieces.Reader()
-	defer func() { _ = r.Close() }()
-	for r.Remaining() > 0 {
-		tag, err := r.ReadByte()
-		if err != nil || tag != tagResourceSpans {
-			return false, false
-		}
-		size, err := binary.ReadUvarint(r)
-		if err != nil || size > uint64(r.Remaining()) {
-			return false, false
-		}
-		if _, err := r.Discard(int(size)); err != nil {
-			return false, false
-		}
-		something = true
+// callOf returns the call that ctx belongs to.
+func callOf(ctx context.Context) *call {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c
 	}
-	return something, true
-}
-
-// whole gives the pieces as one, copied if they are several.
-func whole(pieces mem.BufferSlice) []byte {
-	if len(pieces) == 1 {
-		return pieces[0].ReadOnlyData()
-	}
-	return pieces.Materialize()
+	return &call{} // never: only Export uses the client
 }

@@ -3,6 +3,7 @@ package otlpexporter
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -109,20 +110,30 @@ func (c *settings) ourCertificate() string {
 	return fmt.Sprintf(": if it wants a client's certificate, set %s and %s", EnvClientCertificate, EnvClientKey)
 }
 
-// explain puts an error of the network into words for an operator. It is to be
-// tried again.
-func (c *settings) explain(err error) error { return errors.New(c.explained(err.Error())) }
+// explain puts an error of the network into words for an operator. The batch is
+// to be sent again. at is the URL of the request; nil for the endpoint.
+func (c *settings) explain(err error, at *url.URL) error {
+	return errors.New(c.explained(err.Error(), at))
+}
 
-func (c *settings) explained(text string) string {
+func (c *settings) explained(text string, at *url.URL) string {
 	said := plain(c.secrets.hide(text))
 	for _, f := range faults {
 		for _, in := range f.in {
 			if strings.Contains(text, in) {
-				return fmt.Sprintf("%s %s (%s)", c.endpoint.shown, f.say(c), said)
+				return fmt.Sprintf("%s %s (%s)", c.place(at), f.say(c), said)
 			}
 		}
 	}
-	return fmt.Sprintf("%s: %s", c.endpoint.shown, said)
+	return fmt.Sprintf("%s: %s", c.place(at), said)
+}
+
+// place names the URL of a request, and the endpoint when that has redirected.
+func (c *settings) place(at *url.URL) string {
+	if at == nil || at == c.endpoint.url {
+		return c.endpoint.shown
+	}
+	return fmt.Sprintf("%s, to which %s redirects,", shownURL(at), c.endpoint.shown)
 }
 
 // slow is the error of a call that was not answered in time.
@@ -131,5 +142,5 @@ func (c *settings) slow(of *call, within time.Duration, limit string) error {
 	if of.connected.Load() {
 		text = "no answer from %s within %v"
 	}
-	return &coded{status.Newf(codes.DeadlineExceeded, text+" (%s sets the time)", c.endpoint.shown, within.Round(time.Millisecond), limit)}
+	return &coded{status.Newf(codes.DeadlineExceeded, text+" (%s sets the time)", c.place(of.at), within.Round(time.Millisecond), limit)}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -17,75 +19,29 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/gzip" // see init
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// exportMethod is OTLP's.
-const exportMethod = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-
-// newGRPC makes the way by gRPC. It connects at the first call.
-func newGRPC(c settings) (way, error) {
+// newGRPC makes the client for gRPC, on a connection of ours, which connects at
+// the first call.
+func newGRPC(c settings) (connection, error) {
 	conn, err := grpc.NewClient(c.endpoint.target, c.dialOptions()...)
 	if err != nil {
-		return way{}, &pluginsdk.ConfigError{Path: c.endpoint.from, Err: fmt.Errorf("%q: %w", c.endpoint.shown, err)}
+		return connection{}, &pluginsdk.ConfigError{Path: c.endpoint.from, Err: fmt.Errorf("%q: %w", c.endpoint.shown, err)}
 	}
-	caller := &caller{c, conn, metadata.New(c.headers)}
-	return way{caller.send, conn.Close}, nil
-}
-
-// caller makes calls, and reads what is answered.
-type caller struct {
-	settings
-
-	conn *grpc.ClientConn
-	head metadata.MD // of each call; it does not change
-}
-
-// send is one call. The status is read with its details.
-func (c *caller) send(ctx context.Context, of *call, pieces mem.BufferSlice) error {
-	var reply []byte
-	var head, trailer metadata.MD
-	err := c.conn.Invoke(metadata.NewOutgoingContext(ctx, c.head), exportMethod, pieces, &reply,
-		grpc.ForceCodecV2(asBytes{}), grpc.Header(&head), grpc.Trailer(&trailer))
-	of.connected.Store(c.conn.GetState() == connectivity.Ready)
-	switch {
-	case err == nil:
-		of.answers(c.partial(partialOf(reply)))
-	case ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded && soonOver(ctx):
-		of.late = true
-	default:
-		of.answers(c.refused(of, err, len(head)+len(trailer) > 0))
-	}
-	return err //nolint:wrapcheck // it is in the answer, or only that it was late counts
-}
-
-// asBytes is a codec for messages that are encoded. It calls itself what they
-// are.
-type asBytes struct{}
-
-var _ encoding.CodecV2 = asBytes{}
-
-// Name is that of gRPC's protobuf codec.
-func (asBytes) Name() string { return "proto" }
-
-// Marshal takes a mem.BufferSlice, uncopied. gRPC gets references of its own, which
-// it frees when it has written the message, or never.
-func (asBytes) Marshal(v any) (mem.BufferSlice, error) {
-	pieces := v.(mem.BufferSlice)
-	pieces.Ref()
-	return pieces, nil
-}
-
-// Unmarshal fills a *[]byte.
-func (asBytes) Unmarshal(data mem.BufferSlice, v any) error {
-	*v.(*[]byte) = data.Materialize()
-	return nil
+	client := otlptracegrpc.NewClient(
+		otlptracegrpc.WithGRPCConn(conn), // has endpoint, TLS and compression
+		otlptracegrpc.WithHeaders(c.headers),
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}),
+		otlptracegrpc.WithMaxRequestSize(0), // the host bounds batches
+		otlptracegrpc.WithTimeout(0),        // Export sets the deadline
+	)
+	return connection{client, conn.Close}, nil
 }
 
 func (c *settings) dialOptions() []grpc.DialOption {
@@ -96,6 +52,7 @@ func (c *settings) dialOptions() []grpc.DialOption {
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithUserAgent(userAgent),
+		grpc.WithUnaryInterceptor(c.intercept),
 		// Calls do not wait for a connection that can not be had: the host does, and
 		// tells why. So it must not take long to be had again.
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -113,6 +70,27 @@ func (c *settings) dialOptions() []grpc.DialOption {
 	return options
 }
 
+// intercept notes the answer in the [call]: the client drops a status's details,
+// and turns partial success into an error of its own.
+func (c *settings) intercept(
+	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	of := callOf(ctx)
+	var head, trailer metadata.MD
+	err := invoke(ctx, method, req, reply, conn, append(opts, grpc.Header(&head), grpc.Trailer(&trailer))...)
+	of.connected.Store(conn.GetState() == connectivity.Ready)
+	switch {
+	case err == nil:
+		taken := reply.(*coltracepb.ExportTraceServiceResponse)
+		of.answers(c.partial(taken.GetPartialSuccess()))
+	case ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded && soonOver(ctx):
+		of.late = true
+	default:
+		of.answers(c.refused(proto.Size(req.(proto.Message)), err, len(head)+len(trailer) > 0))
+	}
+	return err
+}
+
 // soonOver tells whether a call's time is as good as over. A server knows the
 // deadline, and may say so a little before we do.
 func soonOver(ctx context.Context) bool {
@@ -124,10 +102,10 @@ func soonOver(ctx context.Context) bool {
 // operator. said: the server did, or something that is no gRPC server; a status
 // without headers is made on this side. A collector's words may be of its own
 // connections, and then say nothing about ours.
-func (c *settings) refused(of *call, err error, said bool) error {
+func (c *settings) refused(bytes int, err error, said bool) error {
 	st := status.Convert(err).Proto()
 	if !said || strings.Contains(st.GetMessage(), "unexpected HTTP status code") || strings.Contains(st.GetMessage(), "unexpected content-type") {
-		st.Message = c.explained(st.GetMessage())
+		st.Message = c.explained(st.GetMessage(), nil)
 		return &coded{status.FromProto(st)}
 	}
 	remedy := ""
@@ -137,7 +115,7 @@ func (c *settings) refused(of *call, err error, said bool) error {
 	case codes.Unimplemented:
 		remedy = "it does not take traces by OTLP/gRPC: check " + c.setting()
 	case codes.ResourceExhausted:
-		remedy = fmt.Sprintf("the batch has %d bytes before compression; if that is too much, raise the receiver's limit, or lower SERVE_TRACING_BATCH_BYTES", of.bytes)
+		remedy = fmt.Sprintf("the batch has %d bytes before compression; if that is too much, raise the receiver's limit, or lower SERVE_TRACING_BATCH_BYTES", bytes)
 	}
 	text := fmt.Sprintf("%s answered %s: %q", c.endpoint.shown, codes.Code(st.GetCode()), plain(c.secrets.hide(st.GetMessage())))
 	if remedy != "" {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -13,154 +14,136 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
-	"google.golang.org/grpc/mem"
-
-	"github.com/servetrace/servetrace/internal/wholebody"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 )
 
 // mostHops is how many redirects one call follows.
 const mostHops = 3
 
-// newHTTP makes the way by HTTP.
-func newHTTP(c settings) (way, error) {
-	t := &transport{settings: c, head: http.Header{"User-Agent": {userAgent}}}
-	for name, text := range c.headers {
-		t.head.Set(name, text)
-	}
-	t.head.Set("Content-Type", kindProto) // whatever a plugin's own headers say
-	if c.gzip {
-		t.head.Set("Content-Encoding", compressionGzip)
-	}
+// newHTTP makes the client for HTTP. The client encodes requests; the transport
+// does everything else.
+//
+// Each option overrides a variable that the client would read by itself. With an
+// HTTP client of ours it uses neither its timeout nor its TLS configuration.
+func newHTTP(c settings) (connection, error) {
+	t := &transport{settings: c}
 	if err := t.renew(nil); err != nil {
-		return way{}, err
+		return connection{}, err
 	}
-	return way{t.send, func() error { t.current().CloseIdleConnections(); return nil }}, nil
+	headers := map[string]string{"user-agent": userAgent}
+	maps.Copy(headers, c.headers)
+	encoding := otlptracehttp.EncodingProtobuf
+	if c.protocol == protocolJSON {
+		encoding = otlptracehttp.EncodingJSON
+	}
+	withoutQuery := *c.endpoint.url // see outgoing
+	withoutQuery.RawQuery = ""
+	client := otlptracehttp.NewClient(
+		otlptracehttp.WithEndpointURL(withoutQuery.String()),
+		otlptracehttp.WithHeaders(headers),
+		otlptracehttp.WithEncoding(encoding),
+		otlptracehttp.WithCompression(otlptracehttp.NoCompression), // the transport compresses
+		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: false}),
+		otlptracehttp.WithTLSClientConfig(nil),
+		otlptracehttp.WithMaxRequestSize(0), // the host bounds batches
+		otlptracehttp.WithHTTPClient(&http.Client{Transport: t, CheckRedirect: t.checkRedirect}),
+	)
+	return connection{client, func() error { t.current().CloseIdleConnections(); return nil }}, nil
 }
 
-// transport posts batches, and reads what is answered.
+// transport compresses requests, and notes answers in their [call].
 type transport struct {
 	settings
 
-	head http.Header // of each request; it does not change
-
 	mu sync.Mutex
-	// base is replaced when the authorities are.
+	// base is replaced when the authorities change.
 	base *http.Transport
-	// authorities is their file as base knows it.
+	// authorities is the content of their file that base was made with.
 	authorities []byte
 }
 
-// send posts a batch, where redirects lead too.
-func (t *transport) send(ctx context.Context, c *call, pieces mem.BufferSlice) error {
-	content, err := t.content(pieces)
-	if err != nil {
-		return err
-	}
-	defer content.End()
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
-	})
-	to := t.endpoint.url
-	for hops := 0; ; hops++ {
-		resp, err := t.post(ctx, to, content)
-		if err != nil {
-			return err
-		}
-		next := t.redirect(resp)
-		if next == nil || hops == mostHops {
-			c.answers(t.read(c, resp))
-			return nil
-		}
-		_ = resp.Body.Close()
-		to = next
-	}
-}
+var _ http.RoundTripper = (*transport)(nil)
 
-// post is one request. to is used as it is written.
-func (t *transport) post(ctx context.Context, to *url.URL, content *wholebody.Lender) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "", http.NoBody)
+// RoundTrip makes one request. It returns the response with a body that has been
+// read, up to a bound.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	c := callOf(req.Context())
+	c.answered, c.fault = false, nil // a redirect was followed
+	defer func() { _ = req.Body.Close() }()
+	out, err := t.outgoing(c, req)
 	if err != nil {
-		return nil, fmt.Errorf("make a request: %w", err)
+		c.fault = err
+		return nil, err
 	}
-	req.URL, req.Host, req.Header = to, to.Host, t.head
-	req.ContentLength = int64(content.Len())
-	req.GetBody = content.Body
-	if req.Body, err = content.Body(); err != nil {
-		return nil, fmt.Errorf("make a request: %w", err) // only after its End
-	}
+	c.at = out.URL
 	base := t.current()
-	resp, err := base.RoundTrip(req)
-	if err != nil && distrust(err) {
-		_ = t.renew(base) // for the next call; it fails where the file is not whole yet
-	}
-	return resp, err //nolint:wrapcheck // explain has the words for it
-}
-
-// squeezers and squeezed are kept between calls: of the one some 800 KiB are needed
-// while a batch is compressed, the other has the result until it is sent. Level 1
-// costs a fifth of the CPU of the standard library's default, for a few percent of
-// size.
-var (
-	squeezers = sync.Pool{New: func() any {
-		// It fails only for levels that there are not.
-		z, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed)
-		return z
-	}}
-	squeezed = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-)
-
-// mostSqueezed bounds, in bytes, what is kept: a pool that is in use never forgets
-// what it was given, and one large batch would be paid for ever after.
-const mostSqueezed = 4 << 20
-
-// content is what is posted of a batch. net/http may read it when the call is
-// over: what it lies in is used again when nobody does.
-func (t *transport) content(pieces mem.BufferSlice) (*wholebody.Lender, error) {
-	if t.gzip {
-		return compressed(pieces)
-	}
-	slices := make([][]byte, len(pieces))
-	for i, piece := range pieces {
-		slices[i] = piece.ReadOnlyData()
-	}
-	pieces.Ref()
-	return wholebody.Lend(slices, pieces.Free), nil
-}
-
-func compressed(pieces mem.BufferSlice) (*wholebody.Lender, error) {
-	z, to := squeezers.Get().(*gzip.Writer), squeezed.Get().(*bytes.Buffer)
-	defer squeezers.Put(z)
-	to.Reset()
-	z.Reset(to)
-	for _, piece := range pieces {
-		if _, err := z.Write(piece.ReadOnlyData()); err != nil {
-			return nil, fmt.Errorf("compress: %w", err)
+	resp, err := base.RoundTrip(out)
+	if err != nil {
+		if distrust(err) {
+			_ = t.renew(base) // for the next call; it fails while the file is not complete
 		}
+		c.fault = err
+		return nil, err //nolint:wrapcheck // explain has the words for it
+	}
+	c.answers(t.read(resp, req.ContentLength))
+	return resp, nil
+}
+
+// outgoing returns the request to send.
+func (t *transport) outgoing(c *call, req *http.Request) (*http.Request, error) {
+	out := req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
+	}))
+	if req.Response == nil { // no redirect: the client drops the query and may escape the path anew
+		out.URL = t.endpoint.url
+	}
+	if !t.gzip {
+		return out, nil
+	}
+	body, err := compressed(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	out.Header = req.Header.Clone()
+	out.Header.Set("Content-Encoding", compressionGzip)
+	out.ContentLength = int64(len(body))
+	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	out.Body, err = out.GetBody()
+	return out, err
+}
+
+// squeezers keep the 800 KiB that a writer needs between calls. Level 1 costs a
+// fifth of the CPU of the standard library's default.
+var squeezers = sync.Pool{New: func() any {
+	z, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // fails only for an unknown level
+	return z
+}}
+
+// compressed returns the compressed body. It is not used again: net/http may read
+// it after the call.
+func compressed(body io.Reader) ([]byte, error) {
+	z := squeezers.Get().(*gzip.Writer)
+	defer squeezers.Put(z)
+	var to bytes.Buffer
+	z.Reset(&to)
+	if _, err := io.Copy(z, body); err != nil {
+		return nil, fmt.Errorf("compress: %w", err)
 	}
 	if err := z.Close(); err != nil {
 		return nil, fmt.Errorf("compress: %w", err)
 	}
-	return wholebody.Lend([][]byte{to.Bytes()}, func() {
-		if to.Cap() <= mostSqueezed {
-			squeezed.Put(to)
-		}
-	}), nil
+	return to.Bytes(), nil
 }
 
-// redirect gives where a redirect leads that is to be followed: one that keeps
-// the method, and the credentials on the machine that they are for. Else nil.
-func (t *transport) redirect(resp *http.Response) *url.URL {
-	if resp.StatusCode != http.StatusTemporaryRedirect && resp.StatusCode != http.StatusPermanentRedirect {
-		return nil
+// checkRedirect allows a redirect that keeps the method, and the credentials on
+// the machine that they are for. Of any other the redirect itself is the answer.
+func (t *transport) checkRedirect(req *http.Request, via []*http.Request) error {
+	before := via[len(via)-1].URL
+	secure := req.URL.Scheme == "https" || req.URL.Scheme == "http" && before.Scheme == "http"
+	if req.Method != http.MethodPost || !secure || !sameHost(req.URL, t.endpoint.url) || len(via) > mostHops {
+		return http.ErrUseLastResponse
 	}
-	to, err := resp.Location()
-	if err != nil || !sameHost(to, t.endpoint.url) {
-		return nil
-	}
-	if to.Scheme != "https" && (to.Scheme != "http" || resp.Request.URL.Scheme == "https") {
-		return nil
-	}
-	return to
+	return nil
 }
 
 func (t *transport) current() *http.Transport {
@@ -183,13 +166,14 @@ func (t *transport) renew(old *http.Transport) error {
 	t.authorities = content
 	t.base = &http.Transport{
 		Proxy:                  t.proxy.of,
-		DialContext:            dial,
+		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    5 * time.Second,
-		ForceAttemptHTTP2:      true, // off by default where there is a TLSClientConfig
-		MaxIdleConnsPerHost:    16,   // beyond what a host sends at a time
+		ForceAttemptHTTP2:      true, // off by default with a TLSClientConfig
+		MaxIdleConnsPerHost:    16,   // more than a host sends at a time
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
+		WriteBufferSize:        writeBuffer,
 		// A connection of HTTP/2 that swallows what it is given is found by pings.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
 		OnProxyConnectResponse: func(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
@@ -205,12 +189,6 @@ func (t *transport) renew(old *http.Transport) error {
 	return nil
 }
 
-// dial makes a connection that writes a batch at once.
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
-	conn, err := dialer.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // fault.go knows it by its text
-	}
-	return wholebody.Conn{Conn: conn}, nil
-}
+// writeBuffer is the size of a connection's buffer, bytes. A batch of the usual
+// size fits, and is written by one call of the kernel.
+const writeBuffer = 1 << 20

@@ -8,9 +8,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -183,9 +185,9 @@ func TestFaultsWithoutServers(t *testing.T) {
 		"net/http: TLS handshake timeout": "did not take a connection in time: check that it runs, that no firewall drops what is sent to it, " +
 			"and OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
 	} {
-		fails(t, c.explain(errors.New(text)), "http://collector:4318/v1/traces "+want+" ("+text+")")
+		fails(t, c.explain(errors.New(text), nil), "http://collector:4318/v1/traces "+want+" ("+text+")")
 	}
-	fails(t, c.explain(errors.New("something\nelse")), "http://collector:4318/v1/traces: something else")
+	fails(t, c.explain(errors.New("something\nelse"), nil), "http://collector:4318/v1/traces: something else")
 }
 
 // TestTLS: certificates that are right and wrong, over both ways.
@@ -363,6 +365,52 @@ func TestRedirects(t *testing.T) {
 	err := export(t, open(t, env(EnvEndpoint+"="+round.URL)))
 	if n := len(round.all()); n != 1+mostHops || !pluginsdk.Final(err) || !strings.Contains(err.Error(), "it redirects to "+round.URL) {
 		t.Errorf("going round: %d requests, %v", n, err)
+	}
+}
+
+// TestRedirectsAreNamed: an error names the address that was called, and the
+// endpoint that led there.
+func TestRedirectsAreNamed(t *testing.T) {
+	refusing := receive(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	for _, c := range []struct{ to, want string }{
+		{"http://" + closedPort(t), "TO, to which FROM redirects, has nobody listening: start the receiver there, or say where it is in OTEL_EXPORTER_OTLP_ENDPOINT ("},
+		{refusing.URL, "TO answered 403 Forbidden; "},
+	} {
+		to := c.to + "/there"
+		back := receive(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to, http.StatusTemporaryRedirect) })
+		err := export(t, open(t, env(EnvEndpoint+"="+back.URL)))
+		want := strings.NewReplacer("TO,", to+",", "TO ", to+" ", "FROM", back.URL+"/v1/traces").Replace(c.want)
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("\ngot  %v\nwant %s", err, want)
+		}
+	}
+	// One that does not answer in time, without the time.
+	c, err := readSettings(env(EnvEndpoint+"=http://collector:4318"), Defaults{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &call{at: &url.URL{Scheme: "http", Host: "collector:9999", Path: "/there"}}
+	of.connected.Store(true)
+	fails(t, c.slow(of, time.Second, EnvTimeout),
+		"no answer from http://collector:9999/there, to which http://collector:4318/v1/traces redirects, within 1s (OTEL_EXPORTER_OTLP_TIMEOUT sets the time)")
+}
+
+// TestRedirectBeforeTheBodyIsRead: the whole batch arrives where it leads.
+func TestRedirectBeforeTheBodyIsRead(t *testing.T) {
+	noise := make([]byte, 16<<20) // more than the sockets' buffers hold
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	content := field(1, noise)
+	there := receive(t, nil)
+	back := httptest.NewServer(http.RedirectHandler(there.URL, http.StatusTemporaryRedirect))
+	defer back.Close()
+	for _, compression := range []string{compressionNone, compressionGzip} {
+		e := open(t, env(EnvEndpoint+"="+back.URL, EnvCompression+"="+compression))
+		if err := e.Export(t.Context(), pluginsdk.NewBatch(content)); err != nil {
+			t.Fatal(err)
+		}
+		if got := there.last(t).body; !bytes.Equal(got, content) {
+			t.Errorf("%s: %d bytes of %d arrived, or others", compression, len(got), len(content))
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/servetrace/servetrace/pluginsdk"
@@ -18,7 +19,7 @@ import (
 // One with TRACES in its name wins over the same without. An empty one is not
 // set.
 const (
-	// EnvProtocol is http/protobuf, which is the default, or grpc.
+	// EnvProtocol is http/protobuf, which is the default, http/json or grpc.
 	EnvProtocol       = "OTEL_EXPORTER_OTLP_PROTOCOL"
 	EnvTracesProtocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 	// EnvEndpoint is the URL of the back end. HTTP appends /v1/traces.
@@ -67,6 +68,7 @@ func EnvPatterns() []string {
 
 const (
 	protocolHTTP     = "http/protobuf"
+	protocolJSON     = "http/json"
 	protocolGRPC     = "grpc"
 	compressionNone  = "none"
 	compressionGzip  = "gzip"
@@ -87,6 +89,8 @@ type settings struct {
 	trust       trust
 	proxy       proxyOf
 	secrets     secrets
+	log         *slog.Logger // nil: none
+	warned      *sync.Once   // of an answer that is not OTLP's
 }
 
 // document is the plugin's, of which this package has one part.
@@ -168,6 +172,7 @@ func readSettings(s pluginsdk.Setup, d Defaults) (settings, error) {
 	}
 	c.proxy = proxies(s.Getenv)
 	c.secrets = secretsOf(c.headers)
+	c.log, c.warned = s.Log, new(sync.Once)
 	r.remark(c, insecure)
 	return c, errors.Join(r.faults...)
 }
@@ -178,11 +183,9 @@ func (r *reader) protocol(d Defaults) string {
 	switch chosen.text {
 	case "":
 		return protocolHTTP
-	case protocolHTTP, protocolGRPC:
-	case "http/json":
-		r.fault(chosen.from, "%q is not supported: want http/protobuf, which every receiver of OTLP takes at the same address, or grpc", chosen.text)
+	case protocolHTTP, protocolJSON, protocolGRPC:
 	default:
-		r.fault(chosen.from, "%q is not known: want http/protobuf or grpc", plain(chosen.text))
+		r.fault(chosen.from, "%q is not known: want http/protobuf, http/json or grpc", plain(chosen.text))
 	}
 	return chosen.text
 }
@@ -255,12 +258,12 @@ func (r *reader) remark(c settings, insecure value) {
 	}
 	const portGRPC, portHTTP = "4317", "4318"
 	switch port := e.port(); {
-	case c.protocol == protocolHTTP && port == portGRPC:
+	case c.protocol != protocolGRPC && port == portGRPC:
 		r.warn(e.from, fmt.Sprintf("%s: port 4317 is usually OTLP/gRPC: set %s=grpc, or use port 4318", e.shown, EnvProtocol))
 	case c.protocol == protocolGRPC && port == portHTTP:
 		r.warn(e.from, fmt.Sprintf("%s: port 4318 is usually OTLP/HTTP: set %s=http/protobuf, or use port 4317", e.shown, EnvProtocol))
 	}
-	if c.protocol == protocolHTTP && e.url != nil {
+	if c.protocol != protocolGRPC && e.url != nil {
 		if hint := e.pathHint(); hint != "" {
 			r.warn(e.from, e.shown+": "+hint)
 		}

@@ -126,9 +126,7 @@ func TestWrongSettings(t *testing.T) {
 		{[]string{EnvProtocol + "=grpc", EnvEndpoint + "=ftp://a:4317"}, EnvEndpoint + `: "ftp://a:4317" has the scheme "ftp": ` +
 			`want http or https, or dns, passthrough, unix or unix-abstract of gRPC`},
 		{[]string{EnvProtocol + "=grpc", EnvEndpoint + "=unix://"}, EnvEndpoint + `: "unix://" names nothing: want unix:///PATH`},
-		{[]string{EnvProtocol + "=http/json"}, EnvProtocol + `: "http/json" is not supported: ` +
-			`want http/protobuf, which every receiver of OTLP takes at the same address, or grpc`},
-		{[]string{EnvTracesProtocol + "=http"}, EnvTracesProtocol + `: "http" is not known: want http/protobuf or grpc`},
+		{[]string{EnvTracesProtocol + "=http"}, EnvTracesProtocol + `: "http" is not known: want http/protobuf, http/json or grpc`},
 		{[]string{EnvCompression + "=zstd"}, EnvCompression + `: "zstd" is not known: want gzip or none`},
 		{[]string{EnvTimeout + "=10s"}, EnvTimeout + `: "10s": want whole milliseconds, 1 to 3600000, such as 10000`},
 		{[]string{EnvTracesTimeout + "=0"}, EnvTracesTimeout + `: "0": want whole milliseconds, 1 to 3600000, such as 10000`},
@@ -210,7 +208,7 @@ func TestWhichCounts(t *testing.T) {
 			"http/protobuf", "http://general/v1/traces", EnvEndpoint, "x-both=v,1 x-own=own y=z", EnvHeaders, false, "1.5s",
 		}},
 		{"traces' own", document, []string{
-			EnvProtocol + "=http/json", EnvEndpoint + "=nonsense", EnvHeaders + "=x-a=1", EnvCompression + "=zstd", EnvTimeout + "=x",
+			EnvProtocol + "=thrift", EnvEndpoint + "=nonsense", EnvHeaders + "=x-a=1", EnvCompression + "=zstd", EnvTimeout + "=x",
 			EnvTracesProtocol + "=http/protobuf", EnvTracesEndpoint + "=http://traces/p", EnvTracesHeaders + "=x-b=2",
 			EnvTracesCompression + "=gzip", EnvTracesTimeout + "=7",
 		}, want{
