@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -22,7 +23,7 @@ func redacted(text string) string {
 	return fmt.Sprintf("<%d bytes>", len(text))
 }
 
-// redactDocument is a YAML or JSON document as YAML without any text: keys,
+// redactDocument is a YAML or JSON document as YAML without any text: keys of one line,
 // numbers, booleans and nulls are kept, of everything else there is the length,
 // and comments are left out. It is empty for an empty document. Of one that can
 // not be read there is only its length.
@@ -87,10 +88,10 @@ func redactNode(node *yaml.Node, seen map[*yaml.Node]bool) {
 	}
 }
 
-// redactKey keeps a key that is a word, for it is a name of the plugin's. One
-// that is a structure is treated as a value.
+// redactKey keeps a key of one line, because it is a name that the plugin knows.
+// It redacts a longer key, and a key that is a structure, as a value.
 func redactKey(key *yaml.Node, seen map[*yaml.Node]bool) {
-	if key.Kind != yaml.ScalarNode {
+	if key.Kind != yaml.ScalarNode || strings.Contains(key.Value, "\n") {
 		redactNode(key, seen)
 		return
 	}

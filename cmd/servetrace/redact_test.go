@@ -24,6 +24,7 @@ func TestRedactDocument(t *testing.T) {
 		{"alias", "a: &x hush\nb: *x\nc: &y {k: hush}\nd:\n  <<: *y\n", "a: &x <4 bytes>\nb: *x\nc: &y {k: <4 bytes>}\nd:\n  <<: *y\n"},
 		{"list", "- hush\n- [hush, 1]\n", "- <4 bytes>\n- [<4 bytes>, 1]\n"},
 		{"a key that is no word", "? {hush: hush}\n: 1\n? [hush]\n: 2\n", "? {hush: <4 bytes>}\n: 1\n? [<4 bytes>]\n: 2\n"},
+		{"a key of two lines", "? |\n  hush\n  hush\n: 1\n\"hush\\nhush\": 2\n", "<10 bytes>: 1\n<9 bytes>: 2\n"},
 		{"several", "a: hush\n---\nb: hush\n", "a: <4 bytes>\n---\nb: <4 bytes>\n"},
 		{"a text alone", "hush", "<4 bytes>\n"},
 		{"broken", "a: [hush", "# <8 bytes> that are neither YAML nor JSON\n"},
@@ -47,6 +48,7 @@ func FuzzRedactDocument(f *testing.F) {
 	f.Add("a: |\n  %s\n# %s\nb: !!int %s # %s\n")
 	f.Add("{\"a\": {\"b\": \"%s\"}}")
 	f.Add("? [%s]\n: - %s\n  - !x %s\n")
+	f.Add("? 000\n\n %s")
 	f.Fuzz(func(t *testing.T, form string) {
 		if !strings.Contains(form, "%s") || strings.Contains(form, "Xhush") {
 			t.Skip()

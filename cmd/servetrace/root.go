@@ -46,6 +46,8 @@ func newRoot(getenv func(string) string, environ []string) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}, newVersion(), newStatus(settings{getenv}), newConfig(settings{getenv}, environ), newPlugin(settings{getenv}))
+	root.Version = versionText() // for --version
+	root.SetVersionTemplate("{{.Version}}")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see %s --help", err, cmd.CommandPath())
 	})

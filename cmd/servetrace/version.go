@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -19,10 +20,18 @@ func newVersion() *cobra.Command {
 		Short: "Print the version, the Go release, the commit and the plugin protocol",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			info, _ := debug.ReadBuildInfo()
-			return writeVersion(cmd.OutOrStdout(), info)
+			_, err := io.WriteString(cmd.OutOrStdout(), versionText())
+			return err
 		},
 	}
+}
+
+// versionText returns what "servetrace version" and "servetrace --version" print.
+func versionText() string {
+	var text strings.Builder
+	info, _ := debug.ReadBuildInfo()
+	_ = writeVersion(&text, info) // a Builder takes every write
+	return text.String()
 }
 
 // writeVersion prints what the linker left in the binary. A nil info, which a
