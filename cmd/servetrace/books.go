@@ -110,9 +110,9 @@ func (b *books) verdict() error {
 }
 
 // write shows the books.
-func (b *books) write(w io.Writer, file string) error {
-	if _, err := fmt.Fprintf(w, "%s of %s, %s sent to plugin %s:\n",
-		counted(b.spans, "span"), file, countedAs(b.batches, "batch", "batches"), b.plugin); err != nil {
+func (b *books) write(w io.Writer, from string) error {
+	if _, err := fmt.Fprintf(w, "%s %s, %s sent to plugin %s:\n",
+		counted(b.spans, "span"), from, countedAs(b.batches, "batch", "batches"), b.plugin); err != nil {
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -13,7 +13,9 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-const pluginRunLong = `Start a plugin, send it the spans of a file, and say what became of them.
+const pluginRunLong = `Start a plugin, send it the spans of a file, and report what became of them.
+Without --spans it gets one built-in span, "servetrace plugin run", which ends now:
+a first check that the back end's address and key are right.
 
 PATH is an executable, or a bare name that is looked up in
 SERVE_TRACING_PLUGIN_DIR. The plugin is started as a service would: with the base
@@ -38,7 +40,8 @@ What the plugin prints goes to standard output as it is; its log, and then what
 became of the spans, to standard error. The exit code is 0 only if each span was
 delivered, or dropped on purpose by a processor.`
 
-const pluginRunExample = `  servetrace plugin run ./names --spans spans.json
+const pluginRunExample = `  OTEL_EXPORTER_OTLP_ENDPOINT=https://otlp.example.com servetrace plugin run otlp
+  servetrace plugin run ./names --spans spans.json
   SERVE_CONSOLE_OUTPUT=./spans servetrace plugin run console --spans spans.binpb --format proto
   cat spans.json | servetrace plugin run ./names --spans - --config names.yaml`
 
@@ -52,8 +55,8 @@ type runFlags struct {
 func newPluginRun(s settings) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:     "run PATH --spans FILE",
-		Short:   "Send the spans of a file through a plugin",
+		Use:     "run PATH",
+		Short:   "Send the spans of a file, or a built-in span, through a plugin",
 		Long:    pluginRunLong,
 		Example: pluginRunExample,
 		Args:    oneArg("PATH"),
@@ -62,7 +65,7 @@ func newPluginRun(s settings) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.spans, "spans", "", "`FILE` of spans; - is standard input (required)")
+	flags.StringVar(&f.spans, "spans", "", "`FILE` of spans; - is standard input; without it, one built-in span")
 	flags.StringVar(&f.format, "format", formatJSON, "form of the file: `json|proto`")
 	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration, YAML or JSON")
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "`duration` that all of it may take")
@@ -79,7 +82,11 @@ func (s settings) run(cmd *cobra.Command, where string, f runFlags) error {
 	if err != nil {
 		return err
 	}
-	requests, err := readSpans(cmd.Context(), f.spans, f.format, cmd.InOrStdin())
+	requests, from := []request{builtInSpan(time.Now())}, "built in"
+	if f.spans != "" {
+		requests, err = readSpans(cmd.Context(), f.spans, f.format, cmd.InOrStdin())
+		from = "of " + f.spans
+	}
 	if err != nil {
 		return err
 	}
@@ -89,7 +96,7 @@ func (s settings) run(cmd *cobra.Command, where string, f runFlags) error {
 	if result == nil {
 		return err
 	}
-	if writeErr := result.write(cmd.ErrOrStderr(), f.spans); writeErr != nil {
+	if writeErr := result.write(cmd.ErrOrStderr(), from); writeErr != nil {
 		return errors.Join(err, writeErr)
 	}
 	return errors.Join(err, result.verdict())
@@ -97,8 +104,8 @@ func (s settings) run(cmd *cobra.Command, where string, f runFlags) error {
 
 func (f runFlags) check() error {
 	switch {
-	case f.spans == "":
-		return usagef("--spans is required: the file of the spans to send, or - for standard input")
+	case f.spans == "" && f.format == formatProto:
+		return usagef("--format %s is the form of a file, and --spans is missing", f.format)
 	case f.format != formatJSON && f.format != formatProto:
 		return usagef("--format %q: want %s or %s", f.format, formatJSON, formatProto)
 	case f.timeout <= 0:

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
@@ -11,8 +12,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -30,6 +35,24 @@ const (
 type request struct {
 	data  []byte
 	spans int
+}
+
+// builtInSpan returns a request with one span of a millisecond that ends at end. Its
+// ids are random, and its resource has only a service name.
+func builtInSpan(end time.Time) request {
+	ids := make([]byte, 24)
+	_, _ = rand.Read(ids) // never fails, by its documentation
+	const name = "servetrace plugin run"
+	service := &commonpb.KeyValue{Key: "service.name", Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: name}}}
+	data, _ := proto.Marshal(&coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
+		Resource: &resourcepb.Resource{Attributes: []*commonpb.KeyValue{service}},
+		ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{{
+			TraceId: ids[:16], SpanId: ids[16:], Name: name, Kind: tracepb.Span_SPAN_KIND_INTERNAL,
+			StartTimeUnixNano: uint64(end.Add(-time.Millisecond).UnixNano()),
+			EndTimeUnixNano:   uint64(end.UnixNano()),
+		}}}},
+	}}}) // fails for texts that are not UTF-8, and for nothing else
+	return request{data, 1}
 }
 
 // readSpans reads the requests of a file; "-" is stdin. Requests without spans
