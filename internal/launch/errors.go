@@ -2,8 +2,10 @@ package launch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -123,6 +125,9 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 	case errors.Is(err, syscall.ETXTBSY):
 		return fail(ReasonOther, "somebody has the file open for writing, still after %v; let the copy end (see: fuser %s), and put a new file there by renaming it: %w",
 			startRetry, quote(p.cmd.Path), err)
+	case p.state == nil && errors.Is(err, syscall.EAGAIN), p.state != nil && said == nil && p.out.lackedThreads():
+		return fail(ReasonEnvironment, "this user or this cgroup may have no more processes or threads; raise the limit (ulimit -u, LimitNPROC=, pids.max), or run fewer: %s",
+			cmp.Or(p.out.lastLine(), err.Error()))
 	case p.state == nil && errors.Is(err, fs.ErrPermission):
 		hint := "name another place"
 		if len(p.cmd.Digest) > 0 {
@@ -183,6 +188,19 @@ func upgradeHint(app int) string {
 	return "build the plugin with a newer pluginsdk"
 }
 
+// machineName is the name of an executable's machine, by Go's name where Go
+// builds for it.
+func machineName(file *elf.File) string {
+	name := map[elf.Machine]string{
+		elf.EM_X86_64: "amd64", elf.EM_386: "386", elf.EM_AARCH64: "arm64", elf.EM_ARM: "arm",
+		elf.EM_S390: "s390x", elf.EM_RISCV: "riscv64", elf.EM_PPC64: "ppc64", elf.EM_LOONGARCH: "loong64", elf.EM_MIPS: "mips",
+	}[file.Machine]
+	if file.Machine == elf.EM_PPC64 && file.ByteOrder == binary.LittleEndian {
+		name += "le"
+	}
+	return cmp.Or(name, file.Machine.String())
+}
+
 // badFormat says for which machine an executable was built.
 func (p *process) badFormat() string {
 	here := runtime.GOOS + "/" + runtime.GOARCH
@@ -193,7 +211,7 @@ func (p *process) badFormat() string {
 	defer func() { _ = f.Close() }() // read only
 	file, err := elf.NewFile(f)
 	if err == nil {
-		return fmt.Sprintf("it is built for %v, this machine is %s; build it with GOARCH=%s", file.Machine, here, runtime.GOARCH)
+		return fmt.Sprintf("it is built for %s, this machine is %s; build it with GOARCH=%s", machineName(file), here, runtime.GOARCH)
 	}
 	head := make([]byte, 2)
 	if _, err := f.ReadAt(head, 0); err == nil && bytes.Equal(head, []byte("#!")) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -330,6 +331,15 @@ func (o *output) lastLine() string {
 		last = strings.ToValidUTF8(last[:maxLastLine], "") + "…"
 	}
 	return last
+}
+
+// threadsLacking are what programs print that can start no thread: Go, then C.
+var threadsLacking = []string{"newosproc", "pthread_create failed", "Resource temporarily unavailable"}
+
+// lackedThreads reports whether the output says that a thread could not be started.
+func (o *output) lackedThreads() bool {
+	text := string(o.kept())
+	return slices.ContainsFunc(threadsLacking, func(words string) bool { return strings.Contains(text, words) })
 }
 
 // kept is the end of the output as printed, at most keptOutput bytes.

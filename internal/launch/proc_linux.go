@@ -31,3 +31,10 @@ func (p *process) reap(cmd *exec.Cmd) {
 	_ = cmd.Wait() // the state says more than the error
 	p.state, p.child = cmd.ProcessState, nil
 }
+
+// mountedNoexec reports whether the kernel executes nothing on the file system of
+// path.
+func mountedNoexec(path string) bool {
+	var stat unix.Statfs_t
+	return unix.Statfs(path, &stat) == nil && stat.Flags&unix.ST_NOEXEC != 0
+}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,8 +54,10 @@ func look(path string, trust Trust) error {
 		return launchError(ReasonNotExecutable, path, "this is a folder; name the plugin's executable")
 	case !info.Mode().IsRegular():
 		return launchError(ReasonNotExecutable, path, "this is no regular file (%v); name the plugin's executable", info.Mode().Type())
-	case info.Mode()&0o111 == 0 || unix.Access(path, unix.X_OK) != nil:
+	case info.Mode()&0o111 == 0:
 		return launchError(ReasonNotExecutable, path, "the file is not executable (mode %04o); run: chmod +x %s", info.Mode().Perm(), quote(path))
+	case unix.Access(path, unix.X_OK) != nil:
+		return notExecutable(path, info)
 	case trust.AllowWritable || len(trust.Digest) > 0:
 		return nil
 	}
@@ -70,6 +73,22 @@ func look(path string, trust Trust) error {
 		return launchError(ReasonUntrusted, path, "%w", err)
 	}
 	return nil
+}
+
+// notExecutable says why this process must not execute a file whose mode lets
+// some user execute it.
+func notExecutable(path string, info fs.FileInfo) error {
+	if mountedNoexec(path) {
+		return launchError(ReasonNotExecutable, path,
+			"its file system is mounted noexec, so that nothing on it can be executed; put the plugin on another file system, or remount that one with exec (see: findmnt -T %s)", quote(path))
+	}
+	owner := ""
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		owner = fmt.Sprintf(", of user %d and group %d", stat.Uid, stat.Gid)
+	}
+	return launchError(ReasonNotExecutable, path,
+		"the file is not executable by user %d, as whom this process runs (mode %04o%s); have its owner run: chmod a+x %s, or put a copy of that user's in another place",
+		os.Getuid(), info.Mode().Perm(), owner, quote(path))
 }
 
 // copyPinned copies the file at path from src to dst and tells whether the
