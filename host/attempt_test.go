@@ -65,6 +65,36 @@ func TestOutputOfFailedStartsIsToldOncePerCause(t *testing.T) {
 	})
 }
 
+// TestCausesWithARandomNumberAreToldOnce: each start fails at a folder with another
+// name, and each process crashes with other addresses in its stack.
+func TestCausesWithARandomNumberAreToldOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		launch func(n int) (*fakePlugin, error)
+		want   map[string]int
+	}{
+		"at start": {func(n int) (*fakePlugin, error) {
+			return nil, fmt.Errorf("mkdir /tmp/servetrace-17-%d: read-only file system", 1_000_000+n)
+		}, map[string]int{"level=ERROR": 1, "read-only file system": 1}},
+		"crash": {func(n int) (*fakePlugin, error) {
+			f := newFakePlugin(well)
+			f.report = crashOf(n)
+			f.report.Stack = fmt.Sprintf("panic: no\n\ngoroutine %d [running]:\nmain.main()\n\t/main.go:12 +0x%x", n, n)
+			time.AfterFunc(time.Millisecond, func() { f.Kill("") })
+			return f, nil
+		}, map[string]int{"level=ERROR": 2, "plugin has crashed": 1, "plugin is broken": 1}},
+		"another status": {func(n int) (*fakePlugin, error) {
+			return nil, fmt.Errorf("it ended before the handshake (exit status %d)", min(n, 2))
+		}, map[string]int{"level=ERROR": 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			live(t, test.launch, nil, func(l *lived) {
+				l.pass(10 * time.Minute)
+				wantLines(t, l.log.String(), test.want)
+			})
+		})
+	}
+}
+
 // TestPluginsOfNoUseSayItOnce, real ones: one that refuses its configuration,
 // and a program that is no plugin and prints.
 func TestPluginsOfNoUseSayItOnce(t *testing.T) {

@@ -37,13 +37,15 @@ func (x *exporter) crashed(p plan, d description, r launch.Report, cause error, 
 		x.noteLocked(slog.LevelError, notKept, "error", err)
 	}
 	// A plugin that crashes for ever does so in the same way.
-	args := []any{"exit", r.Exit, "stack", headOf(r.Stack, headLines), "last_lines", tailOf(r.Output, lastLines)}
-	level, told := slog.LevelError, fmt.Sprint(args...)
+	stack, last := headOf(r.Stack, headLines), tailOf(r.Output, lastLines)
+	args := []any{"exit", r.Exit, "stack", stack, "last_lines", last}
+	level, told := slog.LevelError, r.Exit+withoutNumbers(stack+"\n"+last, isNothing)
 	if told == x.plugin.loggedCrash || x.plugin.crashesTold >= mostCauses {
 		level = slog.LevelDebug
 	}
 	x.plugin.loggedCrash = told
 	x.plugin.crashesTold++
+	x.plugin.crashTold = true
 	args = append(args, "pid", r.PID, "lived", r.Ended.Sub(r.Started).Round(time.Millisecond), "batches_without_answer", len(atCrash))
 	if path != "" {
 		args = append(args, "report", path)

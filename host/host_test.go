@@ -267,6 +267,8 @@ func TestCrashIsLoggedWithItsPanic(t *testing.T) {
 	testplugin.WaitFor(t, "the cause", func() bool {
 		return strings.Contains(r.log.String(), "plugin ended: exit status 2; its last line: panic: testplugin: crash")
 	})
+	first, _, _ := strings.Cut(r.log.String(), "plugin ended")
+	wantLines(t, first, map[string]int{"level=ERROR": 1, "level=ERROR msg=\"plugin has crashed\"": 1, "level=INFO msg=\"panic: ": 1})
 }
 
 func TestFrozenPluginIsReplaced(t *testing.T) {

@@ -279,6 +279,7 @@ func TestHazard03FrozenPluginLeavesItsStack(t *testing.T) {
 	r.spans("s", 10)
 	testplugin.WaitFor(t, "the stack", func() bool { return strings.Contains(r.log.String(), "SIGQUIT: quit") })
 	r.flush()
+	wantLines(t, r.log.String(), map[string]int{"level=ERROR": 1, "level=ERROR msg=\"plugin has crashed\"": 1})
 }
 
 // TestHazard07RealCrashLoop: one that ends at its start is broken in seconds, and

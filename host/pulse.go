@@ -145,7 +145,7 @@ func (l *link) missed(owes int, err error) bool {
 // putDown has a hung plugin write down what it is doing, and kills it. It
 // returns when the plugin has gone, or can not be ended.
 func (l *link) putDown(ctx context.Context, err error) {
-	l.x.log.Error(l.x.entry.manner().hung, "error", err)
+	l.x.log.Warn(l.x.entry.manner().hung, "error", err) // its end is the error
 	dump, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
 	l.peer.Dump(dump)

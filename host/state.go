@@ -152,6 +152,10 @@ func (x *exporter) tellStateLocked(to State, cause string, args []any) {
 	default:
 		args = append([]any{"cause", cause, "waiting_spans", x.waiting}, args...)
 	}
+	if to == StateBackingOff && p.crashTold {
+		level = slog.LevelWarn // the crash itself was the error
+	}
+	p.crashTold = false
 	switch {
 	case cause != "" && !to.running():
 		if x.toldLocked(to, cause) {
@@ -175,8 +179,10 @@ func (x *exporter) toldLocked(to State, cause string) bool {
 	return causeText(to, cause) == x.plugin.loggedCause || x.plugin.causes[to] >= mostCauses
 }
 
-// causeText is what tells one cause from another.
-func causeText(to State, cause string) string { return to.String() + ": " + cause }
+// causeText is what tells one cause from another: not a random name in it.
+func causeText(to State, cause string) string {
+	return to.String() + ":" + withoutNumbers(cause, isShort)
+}
 
 // degradeLocked is for a plugin that takes batches and does not deliver them, or
 // does not answer. What else it is, it stays.

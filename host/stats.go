@@ -184,9 +184,11 @@ type pluginInfo struct {
 	loggedCause string
 	causes      [stateCount]int
 	// loggedCrash is the last crash that the log was told, in the same way, and
-	// crashesTold how many.
+	// crashesTold how many. crashTold: a crash was told since the last change of
+	// state.
 	loggedCrash string
 	crashesTold int
+	crashTold   bool
 	// unsteady: a process became ready and ended before it was steady.
 	unsteady bool
 	// silent: it did not answer its last health check. changed: its executable

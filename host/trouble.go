@@ -116,22 +116,32 @@ func isNew(told *map[string]bool, code, text string) bool {
 }
 
 // kindOf is what tells one reason from another: the code, and the words of the
-// back end without what is another each time. Those are the words with a digit
-// in them, ids, counts and times; but 413 is no 400.
-func kindOf(code, text string) string {
-	var kind strings.Builder
-	kind.WriteString(code)
+// back end without what is another each time, ids, counts and times; but 413 is
+// no 400.
+func kindOf(code, text string) string { return code + withoutNumbers(text, isHTTPStatus) }
+
+// withoutNumbers gives the words of a text, each behind a space. "#" stands for a
+// word with a digit in it, unless keep reports that it tells something.
+func withoutNumbers(text string, keep func(word string) bool) string {
+	var words strings.Builder
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r < 0x80
 	}) {
-		if strings.ContainsAny(word, "0123456789") && !isHTTPStatus(word) {
+		if strings.ContainsAny(word, "0123456789") && !keep(word) {
 			word = "#"
 		}
-		kind.WriteByte(' ')
-		kind.WriteString(word)
+		words.WriteByte(' ')
+		words.WriteString(word)
 	}
-	return kind.String()
+	return words.String()
 }
+
+// isShort reports whether a number is more likely a status, a line or a version
+// than an id, an address or a random name.
+func isShort(word string) bool { return len(word) <= 3 }
+
+// isNothing keeps no number: a stack has addresses and counts of any length.
+func isNothing(string) bool { return false }
 
 func isHTTPStatus(word string) bool {
 	return len(word) == 3 && (word[0] == '4' || word[0] == '5') && strings.Trim(word, "0123456789") == ""

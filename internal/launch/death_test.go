@@ -36,7 +36,7 @@ func TestReportOfAPanic(t *testing.T) {
 	if !strings.HasPrefix(r.Stack, "panic: testplugin: crash\n\ngoroutine ") || !strings.Contains(r.Stack, "modes.go:") {
 		t.Errorf("stack:\n%s", r.Stack)
 	}
-	if !strings.Contains(string(r.Output), "panic: testplugin: crash") || !strings.Contains(log.String(), "level=ERROR msg=\"panic: testplugin: crash\"") {
+	if !strings.Contains(string(r.Output), "panic: testplugin: crash") || !strings.Contains(log.String(), "level=INFO msg=\"panic: testplugin: crash\"") {
 		t.Errorf("output:\n%s\nlog:\n%s", r.Output, log)
 	}
 	if r.PID != p.PID() && p.PID() != 0 || !r.Started.Before(r.StackTime) || r.Ended.Before(r.Started) ||

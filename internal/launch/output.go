@@ -212,8 +212,7 @@ func (s *stream) lineLocked(line []byte, now time.Time, lines *[]entry) {
 		s.offer = nil // it wants no more
 		return
 	}
-	dying := o.stack.dying(s, now)
-	if cause || !dying {
+	if cause || !o.stack.dying(s, now) {
 		o.last = append(o.last[:0], line...)
 	}
 	if !o.allowed.take(min(len(line), maxLine)) {
@@ -223,11 +222,7 @@ func (s *stream) lineLocked(line []byte, now time.Time, lines *[]entry) {
 	if cut {
 		o.passLocked(0, s.size-maxLine)
 	}
-	e := entry{stream: s.name, raw: bytes.Clone(line), cut: cut, level: slog.LevelInfo}
-	if dying {
-		e.level = slog.LevelError
-	}
-	*lines = append(*lines, e)
+	*lines = append(*lines, entry{stream: s.name, raw: bytes.Clone(line), cut: cut})
 }
 
 // entry is a line on its way to the log.
@@ -235,7 +230,6 @@ type entry struct {
 	stream string
 	raw    []byte // at most maxLine and the margin
 	cut    bool   // the line was longer than is logged
-	level  slog.Level
 }
 
 // logLines logs lines, and charges what they have grown by.
@@ -254,7 +248,7 @@ func (o *output) logLines(lines []entry) {
 		if e.cut {
 			message += "…"
 		}
-		o.log.LogAttrs(context.Background(), plainLevel(text, e.level), message, slog.String("stream", e.stream))
+		o.log.LogAttrs(context.Background(), plainLevel(text), message, slog.String("stream", e.stream))
 	}
 	if grown > 0 {
 		o.mu.Lock()

@@ -42,7 +42,7 @@ func TestLinesOfALog(t *testing.T) {
 			"level=INFO msg=m _level=x _msg=y _plugin=other _time=1\n"},
 		{"more than a record", `{"@message":"m"}{}` + "\n", "level=INFO msg=\"{\\\"@message\\\":\\\"m\\\"}{}\" stream=stderr\n"},
 		{"panic", "panic: no\n\ngoroutine 1 [running]:\n",
-			"level=ERROR msg=\"panic: no\" stream=stderr\nlevel=ERROR msg=\"goroutine 1 [running]:\" stream=stderr\n"},
+			"level=INFO msg=\"panic: no\" stream=stderr\nlevel=INFO msg=\"goroutine 1 [running]:\" stream=stderr\n"},
 		{"panic in a line", "no panic: here\nfatal error\n",
 			"level=INFO msg=\"no panic: here\" stream=stderr\nlevel=INFO msg=\"fatal error\" stream=stderr\n"},
 	} {

@@ -18,14 +18,15 @@ var levelPrefixes = []struct {
 	{"[WARN]", slog.LevelWarn}, {"[ERROR]", slog.LevelError},
 }
 
-// plainLevel is the level of a line that is no record.
-func plainLevel(text string, otherwise slog.Level) slog.Level {
+// plainLevel is the level of a line that is no record. A stack is no error line
+// by line: the host tells of a crash once, with the stack in that record.
+func plainLevel(text string) slog.Level {
 	for _, l := range levelPrefixes {
 		if strings.HasPrefix(text, l.prefix) {
 			return l.level
 		}
 	}
-	return otherwise
+	return slog.LevelInfo
 }
 
 // record is a log line in the form of hclog's JSON, which pluginsdk writes too.
