@@ -155,13 +155,13 @@ func (c Config) never() bool {
 // RootRatio returns the share of root traces that the sampler keeps, from 0 to
 // 1.
 func (c Config) RootRatio() float64 {
-	switch decision, known := c.decision(); {
-	case !known:
-		return c.Ratio
-	case decision == sdktrace.RecordAndSample:
+	switch {
+	case c.never():
+		return 0
+	case c.Sampler == AlwaysOn || c.Sampler == ParentBasedAlwaysOn:
 		return 1
 	}
-	return 0
+	return c.Ratio
 }
 
 // newSampler gives the SDK's sampler. It is the one place that knows them.
