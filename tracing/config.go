@@ -46,12 +46,14 @@ type Config struct {
 	// ParentBasedTraceIDRatio.
 	Sampler Sampler
 	// Ratio is the share of traces that the two ratio samplers take, from 0
-	// (none, the zero value) to 1 (all, the default).
+	// (none, the zero value) to 1 (all, the default). They decide by
+	// OpenTelemetry's rule of consistent probability and, at ratios between 0 and
+	// 1, write the threshold into the trace state ("ot=th:…").
 	Ratio float64
 	// TrustInbound says whether the sampled flag of an inbound context is
 	// believed. Where it is not, the sampler decides by the inbound trace id,
-	// which the caller chose too: a guard against careless callers, not against
-	// hostile ones. Default: true.
+	// or its explicit randomness, which the caller chose too: a guard against
+	// careless callers, not against hostile ones. Default: true.
 	TrustInbound bool
 	// Semconv is the mode of attribute names: SemconvRay (the default),
 	// SemconvStable or SemconvDup.
@@ -141,40 +143,21 @@ func (c Config) parentBased() bool {
 	return strings.HasPrefix(string(c.Sampler), "parentbased_")
 }
 
-// never reports whether no span is sampled that does not take a parent's decision.
-func (c Config) never() bool {
+// RootRatio returns the share of root traces that the sampler keeps, from 0 to 1.
+func (c Config) RootRatio() float64 {
 	switch c.Sampler {
 	case AlwaysOn, ParentBasedAlwaysOn:
-		return false
-	case AlwaysOff, ParentBasedAlwaysOff:
-		return true
-	}
-	return c.Ratio <= 0
-}
-
-// RootRatio returns the share of root traces that the sampler keeps, from 0 to
-// 1.
-func (c Config) RootRatio() float64 {
-	switch {
-	case c.never():
-		return 0
-	case c.Sampler == AlwaysOn || c.Sampler == ParentBasedAlwaysOn:
 		return 1
+	case AlwaysOff, ParentBasedAlwaysOff:
+		return 0
 	}
 	return c.Ratio
 }
 
-// newSampler gives the SDK's sampler. It is the one place that knows them.
+// newSampler returns the sampler. AlwaysOn and AlwaysOff are its shares 1 and 0: they
+// remove the threshold of a decision that does not count, too.
 func (c Config) newSampler() sdktrace.Sampler {
-	var root sdktrace.Sampler
-	switch c.Sampler {
-	case AlwaysOn, ParentBasedAlwaysOn:
-		root = sdktrace.AlwaysSample()
-	case AlwaysOff, ParentBasedAlwaysOff:
-		root = sdktrace.NeverSample()
-	default:
-		root = sdktrace.TraceIDRatioBased(c.Ratio)
-	}
+	root := newConsistentSampler(c.RootRatio())
 	if !c.parentBased() {
 		return root
 	}

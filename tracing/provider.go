@@ -76,7 +76,7 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 		schema = append(schema, trace.WithSchemaURL(semconv.SchemaURL))
 	}
 	p.tracer = p.sdk.Tracer(ScopeName, schema...)
-	p.inherits, p.never = cfg.parentBased(), cfg.never()
+	p.inherits, p.never = cfg.parentBased(), cfg.RootRatio() <= 0
 	return p, nil
 }
 

@@ -52,8 +52,9 @@ func (c SampleConfig) Validate() error {
 // entry, is not below (1 - ratio) * 2^56. So every process that follows the
 // rule with the same ratio keeps the same traces, and with a smaller ratio some
 // of those and no others; the ratio is of all traces, not of those that arrive.
-// The ratio samplers of OpenTelemetry's SDK for Go choose by other bits: there
-// the two ratios multiply.
+// Services of this runtime sample by the same rule: of what they send at ratio
+// 0.1, Sample keeps all at 0.1 or more and half at 0.05. OpenTelemetry's SDK for
+// Go (v1.47) chooses by other bits: there the two ratios multiply.
 //
 // It decides for each span by itself, and a plugin sees the spans of a trace in
 // several batches, in several processes: a span kept by [KeepConfig] stands

@@ -1,12 +1,16 @@
 package processors
 
 import (
+	"fmt"
+	"net/http"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/tracing"
 )
 
 // TestThreshold has the values of OpenTelemetry's specification: 25 % is the
@@ -67,6 +71,43 @@ func TestSampleIsConsistent(t *testing.T) {
 			t.Errorf("ratio %v keeps %v of the traces", ratio, share)
 		}
 		before = kept
+	}
+}
+
+// TestSampleAgreesWithTheSampler: of what a service sends that samples itself, the
+// same ratio keeps everything, and a smaller one what the service had sent at that.
+func TestSampleAgreesWithTheSampler(t *testing.T) {
+	sent := func(ratio float64) []byte {
+		cfg := tracing.DefaultConfig()
+		cfg.Ratio, cfg.TrustInbound = ratio, false
+		w := &wired{}
+		p, err := tracing.NewProvider(cfg, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := newGenerator(2)
+		for range 1000 {
+			ctx := p.Extract(t.Context(), http.Header{"Traceparent": {fmt.Sprintf("00-%x-%x-01", g.id(16), g.id(8))}})
+			_, span := p.StartProxy(ctx, tracing.ProxyStart{Request: &tracing.Request{}})
+			span.End(tracing.ProxyResult{StatusCode: 200})
+		}
+		return w.AppendRequest(nil)
+	}
+	traces := func(data []byte) (ids []string) {
+		for _, s := range spansOf(unmarshal(t, data)) {
+			ids = append(ids, fmt.Sprintf("%x", s.TraceId))
+		}
+		return ids
+	}
+	for _, ratio := range []float64{0.3, 0.1, 0.05} {
+		kept, err := process(t, construct(t, Sample(SampleConfig{Ratio: ratio}), pluginsdk.Setup{}), sent(0.3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := traces(sent(ratio))
+		if diff := cmp.Diff(want, traces(kept)); diff != "" || len(want) < 20 {
+			t.Errorf("ratio %v of a service's 0.3, %d traces (-sent at that ratio +kept):\n%s", ratio, len(want), diff)
+		}
 	}
 }
 
