@@ -33,7 +33,7 @@ func Conformance(t *testing.T, target Target, opts ...Option) {
 			case Fail:
 				t.Errorf("%s\n%s", v.result.Title, v.result.Detail)
 			case Skip:
-				t.Skip(v.result.Detail)
+				t.Skip(v.result.inGo())
 			case Pass:
 			}
 		})
@@ -66,6 +66,9 @@ type checker struct {
 	numbers  numbering
 	watch    watch // what all rules saw of the plugin's answers
 	pool     pool  // ready plugins for rules that share
+	// alone is held by the rules that run, for writing by one that changes the
+	// state of the back end.
+	alone sync.RWMutex
 
 	shake handshake // written by handshake.line, read by rules after it
 	about about     // written by describe.answered, read by rules after it
@@ -147,7 +150,7 @@ func (c *checker) try(ctx context.Context, v *verdict) {
 	case ctx.Err() != nil:
 		err = skipf("called off: %v", context.Cause(ctx))
 	default:
-		err = v.rule.check(ctx, t)
+		err = c.checkAlone(ctx, v.rule, t)
 	}
 	v.result.Took = time.Since(begun)
 	defer t.close(err == nil)
@@ -156,7 +159,7 @@ func (c *checker) try(ctx context.Context, v *verdict) {
 	case err == nil:
 		v.result.Status = Pass
 	case errors.As(err, &skip):
-		v.result.Status, v.result.Detail = Skip, skip.why
+		v.result.Status, v.result.Detail, v.result.Option, v.result.Flag = Skip, skip.why, skip.option, skip.flag
 	case ctx.Err() != nil:
 		v.result.Status, v.result.Detail = Skip, fmt.Sprintf("called off: %v", context.Cause(ctx))
 	default:
@@ -164,12 +167,30 @@ func (c *checker) try(ctx context.Context, v *verdict) {
 	}
 }
 
-// skipError says why a rule was not tried.
-type skipError struct{ why string }
+// checkAlone checks a rule. One that changes the state of the back end runs while no
+// other rule does.
+func (c *checker) checkAlone(ctx context.Context, r rule, t *trial) error {
+	if c.states[r.input] != nil {
+		c.alone.Lock()
+		defer c.alone.Unlock()
+	} else {
+		c.alone.RLock()
+		defer c.alone.RUnlock()
+	}
+	return r.check(ctx, t)
+}
+
+// skipError says why a rule was not tried, and which option or flag is missing.
+type skipError struct{ why, option, flag string }
 
 func (e *skipError) Error() string { return e.why }
 
-func skipf(format string, args ...any) error { return &skipError{fmt.Sprintf(format, args...)} }
+func skipf(format string, args ...any) error { return &skipError{why: fmt.Sprintf(format, args...)} }
+
+// skipWithout is a skip for want of an option, or of the flag that stands for it.
+func skipWithout(option, flag, format string, args ...any) error {
+	return &skipError{fmt.Sprintf(format, args...), option, flag}
+}
 
 // trial is one rule being tried: the plugins started for it.
 type trial struct {

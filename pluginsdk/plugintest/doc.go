@@ -37,7 +37,8 @@
 //     it needs, a back end included. The suite sends it numbered spans of the
 //     service "plugintest".
 //  4. Some rules need the author's help: an input that makes the plugin refuse,
-//     filter or wait ([WithInput]), a look at what has arrived
+//     filter or wait ([WithInput]), a state of the back end in which the plugin
+//     does so ([WithState]), a look at what has arrived
 //     ([WithReceived]), a document that it must refuse ([WithBadConfig]).
 //  5. Each rule ends in pass, fail or skip. Skip says why: the rule does not
 //     apply to this plugin, or help is missing, or a rule that it builds upon

@@ -30,6 +30,7 @@ type settings struct {
 	parallel  int
 	only      []string
 	inputs    map[Input]*coltracepb.ExportTraceServiceRequest
+	states    map[Input]func() (restore func() error, err error)
 	received  func() ([]string, error)
 }
 
@@ -39,6 +40,7 @@ func newSettings(opts []Option) *settings {
 		patience: 20 * time.Second,
 		parallel: 4,
 		inputs:   map[Input]*coltracepb.ExportTraceServiceRequest{},
+		states:   map[Input]func() (func() error, error){},
 	}
 	for _, opt := range opts {
 		opt.apply(s)
@@ -107,10 +109,12 @@ func WithRules(patterns ...string) Option {
 	return optionFunc(func(s *settings) { s.only = patterns })
 }
 
-// Input names what a request of [WithInput] makes the plugin do.
+// Input names what a request of [WithInput], or a state of [WithState], makes the
+// plugin do.
 type Input string
 
-// The inputs. Rules that need one are skipped where it is not given.
+// The inputs. Rules that need one are skipped if neither [WithInput] nor [WithState]
+// gives it.
 const (
 	// Permanent is a batch that the plugin must refuse for good.
 	Permanent Input = "permanent"
@@ -132,6 +136,19 @@ const (
 // does with every plugin. One for each [Input].
 func WithInput(input Input, request *coltracepb.ExportTraceServiceRequest) Option {
 	return optionFunc(func(s *settings) { s.inputs[input] = request })
+}
+
+// WithState is [WithInput] for a back end whose state decides and not the batch, such
+// as a locked database, a missing table, or a receiver that is down. enter puts the
+// back end into a state in which every batch has the outcome of input, and returns
+// the function that restores the back end. One for each [Input]; the batch is that
+// of WithInput, or else one of the suite's.
+//
+// The suite calls enter while no other rule runs, and calls restore once, always.
+// For [Slow] it calls restore after a second, while the call is in flight. An error
+// of either function fails the rule.
+func WithState(input Input, enter func() (restore func() error, err error)) Option {
+	return optionFunc(func(s *settings) { s.states[input] = enter })
 }
 
 // WithReceived tells the suite what the plugin has delivered so far: the span

@@ -37,10 +37,33 @@ type Result struct {
 	// Detail says why a rule failed or was skipped, in one or more lines. It is
 	// empty for a rule that passed.
 	Detail string
+	// Option is the option of this package without which the rule was skipped, and
+	// Flag is the flag of "servetrace plugin test" for it. Each is empty if there is
+	// none.
+	Option, Flag string
 	// Took is how long the rule ran.
 	Took time.Duration
 
 	untried bool // for a rule that it builds upon is not kept
+}
+
+// inGo returns the detail with the option that is missing.
+func (r Result) inGo() string {
+	if r.Option == "" {
+		return r.Detail
+	}
+	return r.Detail + "; see " + r.Option
+}
+
+// onCommandLine returns the detail with the flag that is missing.
+func (r Result) onCommandLine() string {
+	switch {
+	case r.Flag != "":
+		return r.Detail + "; see " + r.Flag
+	case r.Option != "":
+		return r.Detail + "; a test in Go can provide it (package plugintest)"
+	}
+	return r.Detail
 }
 
 // Report is the outcome of all rules, in the order of the table.
@@ -85,7 +108,7 @@ func (r *Report) WriteText(w io.Writer) error {
 			continue
 		}
 		fmt.Fprintf(table, "%v\t%s\t%s\n", result.Status, result.Rule, result.Title)
-		for line := range strings.SplitSeq(result.Detail, "\n") {
+		for line := range strings.SplitSeq(result.onCommandLine(), "\n") {
 			if line != "" {
 				fmt.Fprintf(table, "\t\t  %s\n", strings.ReplaceAll(line, "\t", "    "))
 			}
@@ -145,7 +168,7 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 		case Fail:
 			test.Failure = &junitReason{Message: result.Title, Text: result.Detail}
 		case Skip:
-			test.Skipped = &junitReason{Message: firstLine(result.Detail)}
+			test.Skipped = &junitReason{Message: firstLine(result.onCommandLine())}
 		case Pass:
 		}
 		suite.Cases = append(suite.Cases, test)

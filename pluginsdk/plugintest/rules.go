@@ -24,6 +24,8 @@ type rule struct {
 	shares bool
 	// last: the rule is about what all others have seen, and runs after them.
 	last bool
+	// input is what the back end must do for the rule; empty: nothing special.
+	input Input
 	// check tries the rule: nil where the plugin keeps it, a skipError where it
 	// does not apply, else what was expected, what was seen and what to do.
 	check func(ctx context.Context, t *trial) error

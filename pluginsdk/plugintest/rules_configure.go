@@ -104,7 +104,7 @@ func firstErrors(errs []error) error {
 
 func checkDeclared(_ context.Context, t *trial) error {
 	if len(t.env) == 0 {
-		return skipf("it is tested without variables: see WithEnv (--env)")
+		return skipWithout("WithEnv", "--env", "it is tested without variables")
 	}
 	patterns := t.about.response.GetEnvPatterns()
 	var errs []error
@@ -149,7 +149,7 @@ func checkBadDocument(ctx context.Context, t *trial) error {
 	case len(errorsOf(reply)) == 0 && t.badConfig != nil:
 		return errors.New("the document of WithBadConfig (--bad-config) is accepted")
 	case len(errorsOf(reply)) == 0:
-		return skipf("it takes a document that is neither YAML nor JSON, so it seems to read none; see WithBadConfig (--bad-config)")
+		return skipWithout("WithBadConfig", "--bad-config", "it takes a document that is neither YAML nor JSON, so it seems to read none")
 	}
 	answer, err := s.export(ctx, t.numbers.batch(1))
 	if err != nil {

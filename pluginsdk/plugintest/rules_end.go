@@ -76,7 +76,7 @@ func endRules() []rule {
 		},
 		{
 			id: "end.drain", title: "On SIGTERM calls in flight are answered before it ends, with status 0",
-			needs: lifecycle, after: slices.Concat(delivered, []string{"end.sigterm"}), check: checkDrain,
+			input: Slow, needs: lifecycle, after: slices.Concat(delivered, []string{"end.sigterm"}), check: checkDrain,
 		},
 		{
 			id: "end.sigint", title: "SIGINT is ignored: a terminal sends it to the host too, which decides",
@@ -350,9 +350,8 @@ func checkSIGTERM(ctx context.Context, t *trial) error {
 }
 
 func checkDrain(ctx context.Context, t *trial) error {
-	request := t.inputs[Slow]
-	if request == nil {
-		return skipf("no input of kind %q: see WithInput", Slow)
+	if !t.can(Slow) {
+		return skipWithoutInput(Slow)
 	}
 	s, err := t.ready(ctx, how{})
 	if err != nil {
@@ -360,25 +359,48 @@ func checkDrain(ctx context.Context, t *trial) error {
 	}
 	const attempts = 5
 	for range attempts {
-		answered, err := s.begin(ctx, t.numbers.of(request))
+		b, restored, err := t.provokeSlow()
 		if err != nil {
 			return err
 		}
+		answered, err := s.begin(ctx, b)
+		if err != nil {
+			return errors.Join(err, <-restored)
+		}
 		select {
 		case err := <-answered:
-			if err != nil {
+			if err := errors.Join(err, <-restored); err != nil {
 				return fmt.Errorf("input %q: %w", Slow, err)
 			}
 			continue // this machine is slower still
 		default:
 		}
 		s.plugin.terminate()
-		if err := <-answered; err != nil {
+		if err := errors.Join(<-answered, <-restored); err != nil {
 			return fmt.Errorf("a call in flight at SIGTERM: %w", err)
 		}
 		return s.endsCleanly(ctx, "SIGTERM and the last call")
 	}
 	return skipf("input %q was answered before SIGTERM could be sent, %d times; want one that takes half a second or more", Slow, attempts)
+}
+
+// slowFor is how long a back end is left in the state for Slow.
+const slowFor = time.Second
+
+// provokeSlow is provoke for Slow, and has the back end restored in the background.
+// The caller must receive the outcome of that once.
+func (t *trial) provokeSlow() (b batch, restored <-chan error, err error) {
+	b, restore, err := t.provoke(Slow)
+	if err != nil {
+		return b, nil, err
+	}
+	outcome := make(chan error, 1)
+	if t.states[Slow] == nil {
+		outcome <- nil
+		return b, outcome, nil
+	}
+	time.AfterFunc(slowFor, func() { outcome <- restore() }) // ends as restore does
+	return b, outcome, nil
 }
 
 // begin makes a call, and returns when the plugin has begun it. The channel then

@@ -70,15 +70,15 @@ func failureRules() []rule {
 	return []rule{
 		{
 			id: "export.permanent", title: "What must not be sent again is answered with a final code",
-			after: delivered, shares: true, check: checkPermanent,
+			input: Permanent, after: delivered, shares: true, check: checkPermanent,
 		},
 		{
 			id: "export.retryable", title: "What may be sent again is answered with a code that OTLP retries",
-			after: delivered, shares: true, check: checkRetryable,
+			input: Retryable, after: delivered, shares: true, check: checkRetryable,
 		},
 		{
 			id: "export.cancelled", title: "A cancelled call ends, and the plugin lives on",
-			after: delivered, check: func(ctx context.Context, t *trial) error {
+			input: Stuck, after: delivered, check: func(ctx context.Context, t *trial) error {
 				return checkCut(ctx, t, func(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 					ctx, cancel := context.WithCancel(ctx)
 					timer := time.AfterFunc(after, cancel)
@@ -88,7 +88,7 @@ func failureRules() []rule {
 		},
 		{
 			id: "export.deadline", title: "A call that is over its deadline ends, and the plugin lives on",
-			after: delivered, check: func(ctx context.Context, t *trial) error { return checkCut(ctx, t, context.WithTimeout) },
+			input: Stuck, after: delivered, check: func(ctx context.Context, t *trial) error { return checkCut(ctx, t, context.WithTimeout) },
 		},
 	}
 }
@@ -106,14 +106,14 @@ func exportLastRules() []rule {
 		},
 		{
 			id: "export.partial", title: "A partial success rejects no more spans than the batch has",
-			after: delivered, last: true, shares: true, check: func(ctx context.Context, t *trial) error {
+			input: Partial, after: delivered, last: true, shares: true, check: func(ctx context.Context, t *trial) error {
 				return checkSeen(ctx, t, Partial, func(a Answer) bool { return a.Rejected > 0 },
 					func(w *watch) (int, faults) { return w.partials, w.partialFaults })
 			},
 		},
 		{
 			id: "export.filtered", title: "Filtered spans are named as PROCESSOR=COUNT in trailers, and are no more than the batch has",
-			after: delivered, last: true, shares: true, check: func(ctx context.Context, t *trial) error {
+			input: Filtered, after: delivered, last: true, shares: true, check: func(ctx context.Context, t *trial) error {
 				return checkSeen(ctx, t, Filtered, func(a Answer) bool { return a.filtered() > 0 },
 					func(w *watch) (int, faults) { return w.filters, w.filterFaults })
 			},
@@ -326,19 +326,44 @@ func checkRetryable(ctx context.Context, t *trial) error {
 	})
 }
 
-// checkInput sends an input of WithInput, judges the answer, and wants the
-// plugin to live on.
+// can reports whether the author has said how to provoke an input.
+func (t *trial) can(input Input) bool { return t.inputs[input] != nil || t.states[input] != nil }
+
+func skipWithoutInput(input Input) error {
+	return skipWithout("WithInput or WithState", "", "the suite does not know how to provoke an answer of kind %q", input)
+}
+
+// provoke returns a batch for an input, with the back end in the state for it. The
+// caller must call restore once, which puts the back end back.
+func (t *trial) provoke(input Input) (b batch, restore func() error, err error) {
+	b, restore = t.numbers.batch(1), func() error { return nil }
+	if request := t.inputs[input]; request != nil {
+		b = t.numbers.of(request)
+	}
+	if enter := t.states[input]; enter != nil {
+		if restore, err = enter(); err != nil {
+			return b, nil, fmt.Errorf("WithState %q: %w", input, err)
+		}
+	}
+	return b, restore, nil
+}
+
+// checkInput provokes an input, judges the answer, restores the back end, and wants
+// the plugin to live on.
 func checkInput(ctx context.Context, t *trial, input Input, judge func(Answer) error) error {
-	request := t.inputs[input]
-	if request == nil {
-		return skipf("no input of kind %q: see WithInput", input)
+	if !t.can(input) {
+		return skipWithoutInput(input)
 	}
 	s, err := t.ready(ctx, how{})
 	if err != nil {
 		return err
 	}
-	answer, err := s.export(ctx, t.numbers.of(request))
+	b, restore, err := t.provoke(input)
 	if err != nil {
+		return err
+	}
+	answer, err := s.export(ctx, b)
+	if err := errors.Join(err, restore()); err != nil {
 		return fmt.Errorf("input %q: %w", input, err)
 	}
 	if err := judge(answer); err != nil {
@@ -350,7 +375,7 @@ func checkInput(ctx context.Context, t *trial, input Input, judge func(Answer) e
 // checkSeen judges what all rules saw of something that a plugin may do, after
 // having made it do that where the author says how.
 func checkSeen(ctx context.Context, t *trial, input Input, done func(Answer) bool, seen func(*watch) (int, faults)) error {
-	if t.inputs[input] != nil {
+	if t.can(input) {
 		if err := checkInput(ctx, t, input, func(a Answer) error {
 			if !a.Delivered() || !done(a) {
 				return fmt.Errorf("answered %v; want OK with %s spans", a, input)
@@ -364,7 +389,7 @@ func checkSeen(ctx context.Context, t *trial, input Input, done func(Answer) boo
 	defer t.watch.mu.Unlock()
 	count, faults := seen(&t.watch)
 	if count == 0 && len(faults) == 0 {
-		return skipf("none of %d answers had any; an input of kind %q would: see WithInput", t.watch.answers, input)
+		return skipWithout("WithInput or WithState", "", "none of %d answers had any", t.watch.answers)
 	}
 	return faults.err()
 }
@@ -387,13 +412,20 @@ func checkCut(ctx context.Context, t *trial, cut func(context.Context, time.Dura
 	if err := s.lives(ctx, t, "calls that were cut off"); err != nil {
 		return err
 	}
-	request := t.inputs[Stuck]
-	if request == nil {
+	if !t.can(Stuck) {
 		return nil
+	}
+	b, restore, err := t.provoke(Stuck)
+	if err != nil {
+		return err
 	}
 	call, cancel := cut(ctx, t.prompt()/10)
 	defer cancel()
-	if answer, err := s.export(call, t.numbers.of(request)); err == nil && answer.Delivered() {
+	answer, err := s.export(call, b)
+	if restored := restore(); restored != nil {
+		return fmt.Errorf("input %q: %w", Stuck, restored)
+	}
+	if err == nil && answer.Delivered() {
 		return fmt.Errorf("input %q: answered %v before it was cut off; want no answer", Stuck, answer)
 	}
 	return s.letsGo(ctx, t)
