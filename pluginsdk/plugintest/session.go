@@ -64,8 +64,12 @@ type session struct {
 }
 
 // startEnviron returns the variables that a plugin with env_at_start finds in
-// its start environment. It is nil for other plugins.
+// its start environment. It is nil for other plugins, and for a rule that does not
+// wait for the answer of Describe.
 func (t *trial) startEnviron() []string {
+	if !slices.Contains(t.rule.after, "describe.answered") {
+		return nil
+	}
 	var environ []string
 	if t.about.response.GetEnvAtStart() {
 		for name, value := range t.granted(t.about.response.GetEnvPatterns()) {
