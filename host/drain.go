@@ -96,7 +96,8 @@ func (d *drain) chargeLocked(n int64) {
 // sealLocked makes a batch of what is in the encoder.
 func (d *drain) sealLocked() {
 	size, spans := d.enc.Size(), d.enc.Spans()
-	data := d.enc.Take(d.host.mem.arena(size), roomFor(size))
+	data := d.enc.AppendRequest(d.host.mem.arena(size))
+	d.enc.Reset()
 	b := newBatch(d.host.mem, data, spans)
 	d.chargeLocked(0)
 	d.host.enqueue(b)

@@ -67,17 +67,13 @@ func (m *memory) arena(size int) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i, buf := range m.spare {
-		if cap(buf) >= size && cap(buf) <= roomFor(size) {
+		if cap(buf) >= size && cap(buf) <= size+size/3 {
 			m.spare = slices.Delete(m.spare, i, i+1)
 			return buf[:0]
 		}
 	}
 	return make([]byte, 0, size+size/16) // the next may be a bit larger
 }
-
-// roomFor is the largest buffer that is spent on size bytes. One that has grown has
-// a quarter more than it needed, and is rounded up.
-func roomFor(size int) int { return size + size/3 }
 
 // recycle keeps a buffer for arena, instead of the one kept for longest if there
 // are too many.

@@ -6,10 +6,9 @@
 //  1. Append encodes one span and files it under its resource and scope, whose
 //     own encoding is made once and kept.
 //  2. DropLast takes that span back, if it turned out too long.
-//  3. Take gives the whole request: each resource and scope once, with its spans
-//     in the order in which they were appended. It empties the encoder, which
-//     keeps buffers for the next batch. AppendRequest and Reset do the one and
-//     the other, for who has a buffer of his own.
+//  3. AppendRequest gives the whole request: each resource and scope once, with
+//     its spans in the order in which they were appended.
+//  4. Reset empties the encoder, which keeps buffers for the next batch.
 //
 // What comes out decodes to what the SDK's own OTLP exporter sends, with three
 // differences, each of which keeps what that one loses: text that is not valid
@@ -61,12 +60,11 @@ func (e *Encoder) Append(s sdktrace.ReadOnlySpan) int {
 	appendSpan(&e.w, s)
 	scope := s.InstrumentationScope()
 	g := e.group(s.Resource(), &scope)
-	spans := append(g.open(), e.w.Bytes()...)
 	if g.n == 0 {
 		e.bytes += g.begin()
 	}
-	e.last, e.lastSize = g, len(spans)-len(g.spans)
-	g.spans = spans
+	e.last, e.lastSize = g, e.w.Len()
+	g.spans = append(g.spans, e.w.Bytes()...)
 	g.n++
 	e.spans++
 	e.bytes += e.lastSize
@@ -121,25 +119,10 @@ func (e *Encoder) AppendRequest(dst []byte) []byte {
 			if g.n == 0 {
 				continue
 			}
-			dst = append(g.appendHead(dst), g.spans[g.room:]...)
+			dst = append(g.appendHead(dst), g.spans...)
 		}
 	}
 	return dst
-}
-
-// Take gives what AppendRequest would append to buf, which is empty, and resets the
-// encoder. Spans of one scope are not copied, if neither their buffer nor buf has more
-// room than that, or than Reset keeps: the request lies in that buffer, which is the
-// caller's from now on, and the encoder goes on with buf.
-func (e *Encoder) Take(buf []byte, room int) (request []byte) {
-	g := e.last
-	if e.spans == 0 || g.n < e.spans || max(cap(g.spans), cap(buf)) > min(room, maxKeptBuffer) {
-		request = e.AppendRequest(buf)
-	} else {
-		request, g.spans = g.request(), buf
-	}
-	e.Reset()
-	return request
 }
 
 // Reset drops all spans. Buffers are kept for the next batch, but those that

@@ -2,7 +2,6 @@ package sdkspan
 
 import (
 	"bytes"
-	"math"
 	"strings"
 	"testing"
 
@@ -41,13 +40,9 @@ func FuzzEncoder(f *testing.F) {
 		if e.Size() != len(got) {
 			t.Errorf("Size() = %d, want %d", e.Size(), len(got))
 		}
-		taken := e.Take(nil, math.MaxInt)
-		if !bytes.Equal(taken, got) {
-			t.Errorf("Take gives\n%q, AppendRequest\n%q", taken, got)
-		}
-		clear(taken)
+		e.Reset()
 		if again := encode(&e, spans[:1]); !bytes.Equal(again, encode(&Encoder{}, spans[:1])) {
-			t.Errorf("after Take the encoder gives something else than a new one")
+			t.Errorf("after Reset the encoder gives something else than a new one")
 		}
 	})
 }
@@ -132,62 +127,6 @@ func TestEncoderDropLast(t *testing.T) {
 	}
 	if got, want := e.AppendRequest(nil), want.AppendRequest(nil); !bytes.Equal(got, want) {
 		t.Errorf("requests differ (-want +got):\n%s", diff(decode(t, want), decode(t, got)))
-	}
-}
-
-// TestEncoderTake: the request is the encoder's buffer or the caller's, and whatever
-// is done to it and to the encoder afterwards, neither sees of the other.
-func TestEncoderTake(t *testing.T) {
-	span := func(scope string, size int) sdktrace.ReadOnlySpan {
-		return tracetest.SpanStub{
-			Name:                 strings.Repeat("n", size),
-			Resource:             resource.NewSchemaless(attribute.String("service.name", "shop")),
-			InstrumentationScope: instrumentation.Scope{Name: scope},
-		}.Snapshot()
-	}
-	for _, tt := range []struct {
-		name    string
-		spans   []sdktrace.ReadOnlySpan
-		buf     int
-		room    int
-		inPlace bool
-	}{
-		{"lengths of one byte", []sdktrace.ReadOnlySpan{span("a", 10)}, 0, 8 << 10, true},
-		{"of two", []sdktrace.ReadOnlySpan{span("a", 10), span("a", 5000)}, 6 << 10, 64 << 10, true},
-		{"of three", []sdktrace.ReadOnlySpan{span("a", 10), span("a", 500_000), span("a", 20)}, 600_000, maxKeptBuffer, true},
-		{"too roomy", []sdktrace.ReadOnlySpan{span("a", 5000), span("a", 10)}, 6 << 10, 5000, false},
-		{"too large to be kept", []sdktrace.ReadOnlySpan{span("a", maxKeptBuffer)}, 0, math.MaxInt, false},
-		{"for a buffer that is not kept", []sdktrace.ReadOnlySpan{span("a", 10)}, 2 * maxKeptBuffer, math.MaxInt, false},
-		{"two scopes", []sdktrace.ReadOnlySpan{span("a", 10), span("b", 10)}, 0, 1 << 10, false},
-		{"none", nil, 10, 1 << 10, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var e Encoder
-			for round := range 3 {
-				want := encode(&Encoder{}, tt.spans)
-				for _, s := range tt.spans {
-					e.Append(s)
-				}
-				var own []byte
-				if e.last != nil {
-					own = e.last.spans
-				}
-				buf := make([]byte, 0, tt.buf)
-				got := e.Take(buf, tt.room)
-				if !bytes.Equal(got, want) || e.Spans() != 0 || e.Size() != 0 || e.Bytes() != 0 {
-					t.Fatalf("round %d: %d bytes, want %d; %d spans are left", round, len(got), len(want), e.Spans())
-				}
-				if n := len(got); n > 0 && tt.inPlace != (&got[n-1] == &own[len(own)-1]) {
-					t.Errorf("round %d: in place is not %v", round, tt.inPlace)
-				}
-				e.Append(span("a", 3000))
-				e.DropLast()
-				if !bytes.Equal(got, want) {
-					t.Errorf("round %d: the encoder writes into what it gave away", round)
-				}
-				clear(got[:cap(got)])
-			}
-		})
 	}
 }
 

@@ -26,8 +26,7 @@ type scopeGroup struct {
 	resource *resource.Resource // that of in
 	scope    instrumentation.Scope
 	head     []byte // its fields but the spans
-	room     int    // what comes before the spans in a request has place in so many bytes
-	spans    []byte // room bytes, and the spans, as fields; anything where there are none
+	spans    []byte // the spans, as fields
 	n        int    // how many
 }
 
@@ -44,7 +43,6 @@ func (e *Encoder) group(res *resource.Resource, scope *instrumentation.Scope) *s
 		}
 	}
 	g := &scopeGroup{in: r, resource: r.resource, scope: *scope, head: scopeHead(*scope)}
-	g.room = 2*headBytes + len(r.head) + len(g.head)
 	r.scopes = append(r.scopes, g)
 	return g
 }
@@ -69,28 +67,8 @@ func (e *Encoder) forgetIdle() {
 	e.last = nil // may be one of them
 }
 
-// headBytes are the tag and the length of a field of some KiB to 2 MiB.
-const headBytes = 1 + 3
-
-// open gives the spans, to append to.
-func (g *scopeGroup) open() []byte {
-	if g.n == 0 {
-		g.spans = slices.Grow(g.spans[:0], g.room)[:g.room]
-	}
-	return g.spans
-}
-
 // size is the length of the content of the ScopeSpans, which has spans.
-func (g *scopeGroup) size() int { return len(g.head) + len(g.spans) - g.room }
-
-// request writes, into the room, what comes before the spans in a request that has
-// no others, of less than 2 MiB, and gives it.
-func (g *scopeGroup) request() []byte {
-	content := g.in.size()
-	whole := g.spans[len(g.spans)-sizeField(content):]
-	g.appendHead(g.in.appendHead(whole[:0], content))
-	return whole
-}
+func (g *scopeGroup) size() int { return len(g.head) + len(g.spans) }
 
 // begin notes that the scope gets its first span, and gives the length of what
 // comes with it: the scope itself, and its resource if that had no spans.
