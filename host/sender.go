@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -168,15 +169,19 @@ func (l *link) send(ctx context.Context, it *item) answer {
 		trailer  metadata.MD
 	)
 	ended, begun := l.began(), time.Now()
-	err := wire.FromStatus(l.conn.Invoke(call, wire.ExportMethod, request, &response, grpc.Trailer(&trailer)))
+	err := wire.FromStatus(l.conn.Invoke(call, wire.ExportMethod, request, &response,
+		grpc.Trailer(&trailer), grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
 	ended()
 	took := time.Since(begun)
 	if reached {
 		it.attempt++ // what found no connection was no attempt
 	}
-	if err == nil {
+	if err == nil || tooLong(err, trailer) {
 		ans := l.read(response.Data, trailer)
 		ans.took, ans.reached, ans.said = took, true, true
+		if err != nil {
+			ans.unread = fmt.Sprintf("it is longer than the %d bytes that are read: %v", maxAnswerBytes, err)
+		}
 		return ans
 	}
 	if err.Code == wire.CodeRetry { // also how gRPC says that the connection broke
@@ -191,6 +196,17 @@ func (l *link) send(ctx context.Context, it *item) answer {
 	}
 	ans.lost = ctx.Err() != nil || l.lost()
 	return ans
+}
+
+// maxAnswerBytes is the most of an answer to a batch that is read: what clients
+// of gRPC read unless they are told otherwise.
+const maxAnswerBytes = 4 << 20
+
+// tooLong reports whether the plugin answered with a message, and so with OK, of
+// more than maxAnswerBytes. The error is then gRPC's own, of this side, and known
+// by its text alone; a plugin's own RESOURCE_EXHAUSTED comes with a trailer.
+func tooLong(err *wire.Error, trailer metadata.MD) bool {
+	return err.Code == "RESOURCE_EXHAUSTED" && !spoken(trailer) && strings.Contains(err.Error(), "larger than max")
 }
 
 // spoken tells whether an error is the plugin's own. gRPC's servers send an
