@@ -102,11 +102,8 @@ func cutAt(text string, most int) string {
 
 // record puts a request that has ended into the metrics and the access log.
 func (p *proxy) record(x *exchange) {
-	ended := x.ended
-	if ended == 0 {
-		ended = tracing.Clock()
-	}
-	took := ended - x.arrived
+	defer p.survive(x.r.Context()) // what the user's log does costs the client nothing
+	took := time.Since(x.arrived)
 	p.metrics.Done()
 	ingress := p.unrouted
 	if x.route != nil {
@@ -122,9 +119,9 @@ func (p *proxy) record(x *exchange) {
 		Status:  x.status,
 		Failed:  tracing.ProxyResult{StatusCode: x.status, Err: x.err}.Failed(x.protocol),
 		Latency: took,
-		Span:    x.within.Context(),
+		Span:    x.span,
 	})
-	ctx, level := x.resp.ctx, x.level() // with the proxy span
+	ctx, level := x.ctx, x.level() // with the proxy span
 	if ctx == nil {
 		ctx = context.WithoutCancel(x.r.Context())
 	}

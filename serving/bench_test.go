@@ -1,13 +1,17 @@
 package serving
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"iter"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
+	"github.com/google/uuid"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
@@ -56,6 +60,60 @@ func BenchmarkServe(b *testing.B) {
 				s.http.Handler.ServeHTTP(w, r)
 			}
 		})
+	}
+}
+
+// BenchmarkHTTP measures a request over a kept connection: to a bare net/http server
+// that tells a request id, and to ours without tracing.
+func BenchmarkHTTP(b *testing.B) {
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	b.Run("bare", func(b *testing.B) {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Request-ID", uuid.NewString())
+			hello.ServeHTTP(w, r)
+		}))
+		defer s.Close()
+		benchmarkRequests(b, s.Listener.Addr())
+	})
+	b.Run("off", func(b *testing.B) {
+		s, err := New(Config{HTTPAddr: "127.0.0.1:0"}, []*App{NewApp("a", NewDeployment("D", hello))},
+			WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Start(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		defer func() { _ = s.Shutdown(context.Background()) }()
+		benchmarkRequests(b, s.Addr())
+	})
+}
+
+// benchmarkRequests sends requests one after the other.
+func benchmarkRequests(b *testing.B, to net.Addr) {
+	c, err := net.Dial("tcp", to.String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	request, in := []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), bufio.NewReader(c)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Write(request); err != nil {
+			b.Fatal(err)
+		}
+		for {
+			line, err := in.ReadSlice('\n')
+			if err != nil {
+				b.Fatal(err)
+			}
+			if len(line) == len("\r\n") {
+				break
+			}
+		}
+		if _, err := in.Discard(len("hello")); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

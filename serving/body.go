@@ -1,29 +1,26 @@
 package serving
 
 import (
+	"errors"
 	"io"
-	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/stall"
 )
 
 // requestBody is a request's body as its handler reads it. The proxy can end it
 // while the handler is reading.
 type requestBody struct {
 	body    io.ReadCloser // the connection's
-	watched *watched
+	reads   *stall.Deadline
+	stalled *atomic.Bool          // set if the client holds up a read
 	ending  atomic.Pointer[error] // why it is about to end
+	read    atomic.Bool           // it was read to its end: net/http watches the connection from then on
 
 	mu  sync.Mutex
 	err error // why it has ended
-}
-
-// newRequestBody gives nil where r has no body.
-func newRequestBody(r *http.Request, x *watched) *requestBody {
-	if r.Body == nil || r.Body == http.NoBody {
-		return nil
-	}
-	return &requestBody{body: r.Body, watched: x}
 }
 
 // Read implements [io.Reader].
@@ -33,13 +30,9 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
-	b.watched.reading.Store(b.watched.now())
-	defer b.watched.reading.Store(0)
+	b.reads.Begin(0)
 	n, err := b.body.Read(p)
-	if cause := b.ending.Load(); cause != nil && err != nil && err != io.EOF {
-		err = *cause // the deadline is our own
-	}
-	return n, err
+	return n, b.wasReadLocked(err)
 }
 
 // Close implements [io.Closer].
@@ -49,22 +42,53 @@ func (b *requestBody) Close() error {
 	if b.err != nil {
 		return b.err
 	}
-	b.watched.reading.Store(b.watched.now()) // net/http reads what is left, up to 256 KiB
-	defer b.watched.reading.Store(0)
-	return b.body.Close()
+	b.reads.Begin(0) // net/http reads what is left, up to 256 KiB
+	err := b.wasReadLocked(b.body.Close())
+	if err == nil {
+		b.read.Store(true) // net/http has read it to its end, or has given it up
+	}
+	return err
+}
+
+// wasReadLocked ends a read that gave err, and returns err as the handler sees it.
+func (b *requestBody) wasReadLocked(err error) error {
+	defer b.reads.Done()
+	cause := b.ending.Load()
+	switch {
+	case err == nil:
+	case errors.Is(err, io.EOF):
+		b.read.Store(true)
+		b.reads.Lift()
+	case cause != nil:
+		return *cause // the deadline is our own
+	case b.reads.Expired():
+		b.stalled.Store(true)
+		b.err = ErrClientStalled
+		return b.err
+	}
+	return err
+}
+
+// remains reports whether net/http may still read of the body.
+func (b *requestBody) remains() bool { return b != nil && !b.read.Load() }
+
+// hurry ends the read that is under way, if any: nobody wants the body any more.
+func (b *requestBody) hurry(by time.Time) (sure bool) {
+	if !b.remains() {
+		return true
+	}
+	return b.reads.Hurry(by) == nil
 }
 
 // end has later reads fail with cause, once the read that is under way has
-// returned, which interrupt sees to. If a read were still
-// under way when the proxy returns, net/http would abort it and clear that
-// deadline, and then wait for a stalled client without limit.
-func (b *requestBody) end(cause error, interrupt func() error) {
-	if b == nil {
-		_ = interrupt()
+// returned. If a read were still under way when the proxy returns, net/http would
+// abort it and clear that deadline, and then wait for a stalled client without limit.
+func (b *requestBody) end(cause error) {
+	if !b.remains() {
 		return
 	}
 	b.ending.Store(&cause)
-	if interrupt() != nil {
+	if !b.hurry(time.Now()) {
 		return // a read ends by itself
 	}
 	b.mu.Lock()

@@ -94,8 +94,8 @@ type Config struct {
 	// written, in steps of 64 KiB. Every read and write that moves something
 	// starts it anew, and a handler that pauses is not held up. The rest of a
 	// body that no handler reads, which net/http does then, up to 256 KiB, has
-	// to come within it. It is measured to an eighth. Zero: 60s. Negative: no
-	// limit.
+	// to come within it. A client that stalls is found after the limit, or up to
+	// a second later. Zero: 60s. Negative: no limit.
 	StallTimeout time.Duration
 
 	// MaxHeaderBytes bounds a request's line and headers, in bytes, from 4096

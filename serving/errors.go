@@ -25,15 +25,15 @@ var (
 
 	// ErrClientStalled: for [Config.StallTimeout] the client sent nothing of the
 	// body that the handler was reading, or took nothing of what it wrote. The
-	// handler's Read fails with it, or its Write fails. The client gets status
-	// 408, or a cut stream if the response had begun; only with HTTP/2 such a
-	// response goes on without the body. The request's context ends later, and
-	// without this cause. It matches [context.DeadlineExceeded].
+	// handler's Read or Write fails with it. A handler that then returns an error, or
+	// has written nothing, has its client told 408, or its response cut. The request's
+	// context ends too, with HTTP/1.1 or if the client does not read, and without this
+	// cause. It matches [context.DeadlineExceeded].
 	ErrClientStalled error = &causeError{"client stalled", context.DeadlineExceeded}
 
-	// ErrClientGone: the client closed its connection, or reset its HTTP/2
-	// stream, before it had the whole response. Nothing is sent; span and log
-	// say 499. It matches [context.Canceled]. Contexts of web sockets and of gRPC
+	// ErrClientGone: the client closed its connection, or its half of it, or reset its
+	// HTTP/2 stream, before it had the whole response. What the handler answers is sent
+	// all the same; span and log say 499 if it answers nothing. It matches [context.Canceled]. Contexts of web sockets and of gRPC
 	// calls end with it; that of another HTTP request ends without a cause of
 	// ours, because net/http gives none.
 	ErrClientGone error = &causeError{"client disconnected", context.Canceled}

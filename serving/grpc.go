@@ -201,14 +201,13 @@ func (p *grpcProxy) dispatch(ctx context.Context, c *rpc) error {
 		CallMethod: c.method.name,
 		Streaming:  c.method.info.IsServerStream,
 		ModelID:    c.request.ModelID,
-		Within:     &c.room.within,
 	})
 	if err != nil {
 		return err
 	}
 	c.replica = place.uniqueID()
 	c.routed, c.place = routed, place
-	p.watch.add(&c.watched, nil, c.done)
+	p.watch.add(&c.watched, c.done)
 	defer p.watch.remove(&c.watched)
 	p.work.handlerStarts()
 	p.workers.start(c)

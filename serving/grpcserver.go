@@ -48,7 +48,7 @@ func newGRPCFront(s *Server, apps []*App, component *tracing.Component, tp *trac
 		work:      s.work,
 		workers:   s.workers,
 		notReady:  s.notReady,
-		watch:     newWatch(cfg.StallTimeout, newConns()),
+		watch:     newWatch(cfg.StallTimeout),
 		metrics:   counts,
 		unrouted:  counts.Ingress("", ""),
 		component: component,

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/google/uuid"
+
 	"github.com/servetrace/servetrace/semconv"
 	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
@@ -116,19 +118,17 @@ func (w *way) call(ctx context.Context, c call, stream bool) error {
 	}
 	defer t.work.handlerDone()
 	if tracing.RequestFromContext(ctx) == nil {
-		ctx = tracing.ContextWithRequest(ctx, &tracing.Request{ID: newRequestID()})
+		ctx = tracing.ContextWithRequest(ctx, &tracing.Request{ID: uuid.NewString()})
 	}
 	routed, a, err := t.assign(ctx, tracing.RouterStart{
 		CallMethod: w.method,
 		Protocol:   tracing.Handle,
 		Streaming:  stream,
 		ModelID:    w.model,
-		Within:     &c.running().within,
 	})
 	if err != nil {
 		return err
 	}
-	c.running().at = a.at // no other goroutine is between
 	return a.run(routed, c)
 }
 

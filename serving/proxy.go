@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"sync/atomic"
 	"time"
 
 	"github.com/servetrace/servetrace/serving/internal/metrics"
@@ -22,7 +21,8 @@ type proxy struct {
 	notReady  func() string // why a deployment takes no requests; empty where all do
 	work      *work
 	workers   *workers
-	watch     *watch
+	stall     time.Duration   // how long a client may hold up its request; none if not positive
+	base      context.Context // of the server: ends when it drains no longer
 	metrics   *metrics.Proxy
 	unrouted  *metrics.Ingress // of requests that matched no route
 	component *tracing.Component
@@ -36,33 +36,33 @@ const (
 	textDraining = "This node is being drained."
 	textNotFound = "Path '%s' not found. Ping http://.../-/routes for available routes."
 	textTimeout  = "Request %s timed out after %gs."
-	textStalled  = "Request %s stalled for %gs." // not Ray's
+	textStalled  = "Request %s stalled for %gs."                                           // not Ray's
+	textGone     = "Request %s was given up because its client has closed the connection." // not Ray's
 )
 
 // ServeHTTP implements [http.Handler].
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	conn := connectionOf(r)
-	conn.enter(r)
-	defer func() { conn.leave(p.watch.beat.Load()) }()
 	if r.URL.Path == "" && r.Method != http.MethodConnect { // CONNECT has a host only
 		r = withPath(r, "/", "") // https://www.rfc-editor.org/rfc/rfc9110#section-4.2.3
 	}
 	switch r.URL.Path {
 	case "/-/healthz":
 		p.health(w, "text/plain; charset=utf-8", []byte(textHealthy), p.notReady)
-		return
+		p.bound(w, r)
 	case "/-/routes":
 		p.health(w, "application/json", p.listing, nil)
-		return
+		p.bound(w, r)
+	default:
+		p.exchange(w, r)
 	}
-	x := &exchange{proxy: p, arrived: tracing.Clock(), r: r, conn: conn}
+}
+
+// exchange answers a request that is not for the proxy itself.
+func (p *proxy) exchange(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{proxy: p, arrived: time.Now(), r: r}
 	x.request.ID = requestID(r.Header)
 	p.metrics.Began()
-	defer func() {
-		if !x.rescued {
-			p.done(x)
-		}
-	}()
+	defer p.done(x)
 	if x.admitted = p.work.admit(); !x.admitted {
 		p.refuse(w, x)
 		return
@@ -74,21 +74,36 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		x.status = http.StatusNotFound
 		writeText(w, x.status, x.request.ID, fmt.Sprintf(textNotFound, r.URL.Path))
+		p.bound(w, r)
 		return
 	}
 	x.route = rt
 	p.serve(w, x, withPath(r, path, rawPath))
-	if x.cut && !x.rescued {
-		panic(http.ErrAbortHandler) // net/http cuts the connection, silently
-	}
+	x.finish()
 }
 
-// done is called when all is said of a request, once.
+// done is called when all is said of a request, once. It cuts the connection if the
+// response is to be cut.
 func (p *proxy) done(x *exchange) {
 	if x.admitted {
 		p.work.requestDone()
 	}
 	p.record(x)
+	if x.cut {
+		panic(http.ErrAbortHandler) // net/http cuts the connection, silently
+	}
+}
+
+// bound bounds what net/http has still to do for a response of the proxy's own.
+func (p *proxy) bound(w http.ResponseWriter, r *http.Request) {
+	if p.stall <= 0 || r.ProtoMajor != 1 {
+		return
+	}
+	c, now := http.NewResponseController(w), time.Now()
+	_ = c.SetWriteDeadline(now.Add(2 * p.stall)) // fails where there is no connection
+	if r.Body != nil && r.Body != http.NoBody {
+		_ = c.SetReadDeadline(now.Add(p.stall)) // net/http reads what is left of it first
+	}
 }
 
 // health answers body while the server takes requests, and why, if fault gives a
@@ -116,46 +131,6 @@ func (p *proxy) refuse(w http.ResponseWriter, x *exchange) {
 	writeText(w, x.status, x.request.ID, textDraining)
 }
 
-// exchange is one request and its response, and a context between the client's
-// and that of the proxy span. All that a request needs is a part of it, so that
-// it is allocated at once: as 1,152 bytes, of which 1,144 are in use and 8 are the
-// collector's. With one word more it would be 1,280.
-type exchange struct {
-	context.Context // the client's, with what came in headers; nil without a route
-
-	proxy   *proxy
-	conn    *connection   // nil: none is known
-	r       *http.Request // as it came
-	request tracing.Request
-	resp    response
-	call    httpCall     // has the context of assign
-	done    chan outcome // of the handler, or from the watch; not used where it runs here
-	within  tracing.ProxySpan
-
-	// What the access log tells.
-	arrived  time.Duration    // by tracing.Clock
-	ended    time.Duration    // by that; zero: when all is said
-	route    *route           // nil: none matched
-	status   int              // what the client was told, or 499
-	err      error            // what ended it otherwise than by a response
-	protocol tracing.Protocol // HTTP or WebSocket
-	cut      bool             // whether its connection or stream was cut
-	admitted bool             // counted by work
-
-	rescued  bool                   // see rescue.go: all is done, by a rescue or by finish; not to be read while one may begin
-	rescuing atomic.Pointer[rescue] // if there is one; &settled: the handler has returned, and there will be none
-
-	place assignment // zero until a replica took the request
-}
-
-// Value implements [context.Context].
-func (x *exchange) Value(key any) any {
-	if _, is := key.(tracing.RequestKey); is {
-		return &x.request
-	}
-	return x.Context.Value(key)
-}
-
 // serve answers a request that matched a route, and fills in x; r is the request
 // as the app sees it.
 func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
@@ -168,35 +143,21 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	x.protocol = up.protocol()
 	ctx = up.under(ctx)
 	defer up.release()
-	x.Context = p.tracing.Extract(ctx, r.Header)
-	ctx, x.within = p.tracing.StartProxy(x, tracing.ProxyStart{
+	ctx, span := p.tracing.StartProxy(p.tracing.Extract(ctx, r.Header), tracing.ProxyStart{
 		Request:   &x.request,
 		Protocol:  x.protocol,
 		Method:    r.Method,
 		RoutePath: x.route.remainder(x.r.URL.Path),
 
 		HTTPRequest: x.r,
-		At:          x.arrived,
 	})
-	x.resp.prepare(ctx, w, r, x)
+	x.ctx, x.span = ctx, span.Context()
+	x.resp.prepare(ctx, w, r, x, p.stall)
 	x.resp.upgrade = up
-	if up == nil && r.ProtoMajor == 1 {
-		x.resp.heads = x.conn
-	}
-	err := p.dispatch(ctx, &x.resp, x, r)
-	if !x.rescued {
-		x.err = err
-		p.end(x)
-	}
-}
-
-// end answers the client where nobody has, and ends the span.
-func (p *proxy) end(x *exchange) {
-	x.status, x.cut = p.conclude(&x.resp, x)
-	if x.ended == 0 {
-		x.ended = tracing.Clock()
-	}
-	x.within.End(tracing.ProxyResult{StatusCode: x.status, Err: spanError(x.err), At: x.ended})
+	x.err = p.dispatch(ctx, x)
+	x.status, x.cut = x.conclude()
+	defer p.survive(ctx) // what the user's span processors do costs the client nothing
+	span.End(tracing.ProxyResult{StatusCode: x.status, Err: spanError(x.err)})
 }
 
 func (rt *route) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -206,17 +167,16 @@ func (rt *route) withTimeout(ctx context.Context) (context.Context, context.Canc
 	return context.WithTimeoutCause(ctx, rt.timeout, ErrRequestTimeout)
 }
 
-// dispatch has a replica answer r and waits for it, but not beyond ctx. It
-// gives what ended the request otherwise than by an ordinary response.
+// dispatch has a replica answer the request and waits for it. It returns what ended
+// the request otherwise than by an ordinary response.
 //
 // A client need not wait for a handler that outlasts its time, or that waits for
-// its own client. So the handler has a goroutine of its own, or the client gets
-// one in time: see rescue.go. The slot stays taken until it really returns.
-func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *http.Request) error {
-	routed, a, err := x.route.assign(ctx, tracing.RouterStart{
-		Protocol: resp.upgrade.protocol(),
+// its own client. So the handler has a goroutine of its own. The slot stays taken
+// until it really returns.
+func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
+	routed, place, err := x.route.assign(ctx, tracing.RouterStart{
+		Protocol: x.protocol,
 		ModelID:  x.request.ModelID,
-		Within:   &x.call.room.within,
 	})
 	if err != nil {
 		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the very same
@@ -224,101 +184,15 @@ func (p *proxy) dispatch(ctx context.Context, resp *response, x *exchange, r *ht
 		}
 		return err
 	}
-	x.call.room.Context, x.place, x.call.x = routed, a, x
-	if r.ProtoMajor == 1 && resp.upgrade == nil && x.conn != nil {
-		return p.here(ctx, x)
-	}
-	x.done = make(chan outcome, 2)
-	p.watch.add(&resp.watched, x.conn, x.done)
-	defer p.watch.remove(&resp.watched)
+	x.call.x, x.routed, x.place = x, routed, place
+	x.done = make(chan error, 1)
 	p.work.handlerStarts()
 	p.workers.start(x)
-	returned, cause := p.await(ctx, resp, x.done, a.cut())
+	returned, cause := x.await(ctx)
 	if returned {
 		return cause
 	}
-	found, complete := resp.take(cause)
-	for found == ended {
-		if o := <-x.done; o.stall == noStall {
-			return o.err
-		}
-	}
-	if found == hijacked {
-		s := resp.socket()
-		finishSocket(s, cause)
-		return socketResult(s, nil, cause)
-	}
-	resp.abandon(cause)
-	if complete {
-		resp.flush(cutGrace)
-		_ = resp.controller().SetWriteDeadline(time.Time{}) // its end may take as long as it does
-		return nil
-	}
-	return cause
-}
-
-// work implements [job]: it has the replica answer.
-func (x *exchange) work() {
-	err := errGoexit
-	defer func() {
-		if v := recover(); v != nil {
-			err = survived(x.resp.ctx, x.proxy.access.log, v)
-		}
-		x.done <- outcome{err: err} // the slot is free: the client may come back at once
-		x.proxy.work.handlerDone()
-	}()
-	err = x.place.run(x.call.room.Context, &x.call)
-}
-
-// await waits until the handler has returned, which gives its error, or until
-// the request is to be ended, which gives the cause.
-func (p *proxy) await(ctx context.Context, resp *response, done <-chan outcome, cut <-chan struct{}) (returned bool, err error) {
-	for {
-		select {
-		case o := <-done:
-			switch {
-			case o.stall == noStall:
-				return true, o.err
-			case !resp.outlives(o.stall):
-				return false, ErrClientStalled
-			}
-		case <-ctx.Done():
-			outer := resp.goesOn(ctx)
-			if outer == nil {
-				return false, resp.whyOver()
-			}
-			ctx = outer
-		case <-cut:
-			return false, ErrReplicaStopped
-		}
-	}
-}
-
-// conclude answers where the handler did not, and says what the client was
-// told and whether its connection is to be cut. Nobody else writes any more.
-func (p *proxy) conclude(resp *response, x *exchange) (status int, cut bool) {
-	err := x.err
-	if s := resp.socket(); s != nil {
-		return resp.socketStatus(s, err), err != nil
-	}
-	status = resp.status // without the lock, as nobody writes
-	switch {
-	case err == nil:
-		return status, false
-	case status != 0:
-		if !errors.Is(err, ErrClientGone) {
-			resp.flush(cutGrace)
-		}
-		return status, true
-	case isAbort(err):
-		return http.StatusInternalServerError, true // the client sees no status at all
-	}
-	status = statusOf(err)
-	if status == statusClientGone {
-		return status, true
-	}
-	resp.reply(status, p.textFor(status, x), retryAfter(err))
-	return status, false
+	return x.takeOver(cause)
 }
 
 // textFor is the body of a response that the proxy gives for err. What a
@@ -334,13 +208,23 @@ func (p *proxy) textFor(status int, x *exchange) string {
 	switch status {
 	case http.StatusRequestTimeout:
 		if errors.Is(err, ErrClientStalled) {
-			return fmt.Sprintf(textStalled, x.request.ID, p.watch.limit.Seconds())
+			return fmt.Sprintf(textStalled, x.request.ID, p.stall.Seconds())
 		}
 		return fmt.Sprintf(textTimeout, x.request.ID, x.route.timeout.Seconds())
 	case http.StatusServiceUnavailable:
+		if errors.Is(err, ErrClientGone) {
+			return fmt.Sprintf(textGone, x.request.ID)
+		}
 		return textDraining
 	}
 	return http.StatusText(status)
+}
+
+// survive recovers from what has panicked around a handler.
+func (p *proxy) survive(ctx context.Context) {
+	if v := recover(); v != nil {
+		_ = survived(ctx, p.access.log, v)
+	}
 }
 
 // withPath gives r the path that the app sees.

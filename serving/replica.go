@@ -70,19 +70,13 @@ type call interface {
 	end(ctx context.Context, err error) (tracing.ReplicaResult, error)
 }
 
-// running is a call while a replica runs it, and a context between that of its
-// caller and that of its user's code. It is a part of the call: all that a
-// request needs is allocated at once.
+// running is a call while a replica runs it. It is a part of the call.
 type running struct {
-	context.Context // the caller's: that of assign
-
-	within  tracing.Within  // may be that
 	user    context.Context // with the replica span
 	replica *replica
 	call    call
 	request tracing.Request
 	scope   scope.Call
-	at      time.Duration // by tracing.Clock: when the replica took over, if known from the router; then when the user's code had returned
 
 	// inCaller: the goroutine is in the loop body of whoever ranges over the
 	// call's stream. A panic there, or a Goexit, is none of the callee's.
@@ -90,19 +84,6 @@ type running struct {
 }
 
 type runningKey struct{}
-
-// Value implements [context.Context].
-func (u *running) Value(key any) any {
-	switch key.(type) {
-	case runningKey:
-		return u
-	case scope.Key:
-		return &u.scope
-	case tracing.RequestKey:
-		return &u.request
-	}
-	return u.Context.Value(key)
-}
 
 // String implements [fmt.Stringer]. Without it, who prints the context of his call
 // would have all of it read, while it changes.
@@ -129,7 +110,6 @@ type replica struct {
 	stopped    atomic.Bool
 	holds      atomic.Pointer[[]string] // models; nil for none
 	killed     chan struct{}            // closed when its requests are to be cut off
-	conns      *conns                   // are told of that
 
 	lifetime
 }
@@ -147,7 +127,6 @@ func newReplica(app string, d *Deployment, s *Server, router *router, tp *tracin
 		},
 		deployment: d,
 		killed:     make(chan struct{}),
-		conns:      s.conns,
 		handler:    d.handler,
 		component:  component,
 		tracing:    tp,
@@ -189,18 +168,16 @@ func (r *replica) models() []string {
 // may end its goroutine by runtime.Goexit.
 func (r *replica) run(ctx context.Context, c call) (err error) {
 	u := c.running()
-	u.Context, u.replica, u.call, u.scope.Replica = ctx, r, c, r.scope
+	u.replica, u.call, u.scope.Replica = r, c, r.scope
 	u.request.Continue(tracing.RequestFromContext(ctx))
 	u.request.App, u.request.Deployment = r.info.App, r.info.Deployment
 	u.request.ModelID, u.request.Component = c.modelID(), r.component
-	began := u.at
-	if began == 0 {
-		began = tracing.Clock()
-	}
+	began := time.Now()
 	start := c.start()
-	start.Request, start.At = &u.request, began
-	user, span := r.tracing.StartReplica(u, start)
-	u.user = user
+	start.Request = &u.request
+	ctx = context.WithValue(scope.ContextWithCall(ctx, &u.scope), runningKey{}, u)
+	ctx, span := r.tracing.StartReplica(ctx, start)
+	u.user = ctx
 	r.scope.Metrics.Began()
 
 	err = errGoexit
@@ -208,10 +185,8 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 		u.scope.End()
 		var result tracing.ReplicaResult
 		result, err = c.end(u.user, err)
-		u.at = tracing.Clock()
-		result.At = u.at
 		span.End(result)
-		took := u.at - began
+		took := time.Since(began)
 		r.scope.Metrics.Done(u.request.Route, took, err != nil, span.Context())
 		if start.Protocol == tracing.Handle {
 			u.logCall(start.CallMethod, took, err)

@@ -201,7 +201,6 @@ func (s *replicaSet) drain(r *replica, idle <-chan struct{}, with settings) bool
 			s.log.Warn("replica still has requests beyond its graceful shutdown timeout; those of clients are cut off",
 				tracing.LogReplica, r.info.ReplicaID.UniqueID, "timeout", with.stopTimeout.String())
 			close(r.killed)
-			r.conns.cutOff(r.killed)
 		}
 	}
 }

@@ -1,9 +1,9 @@
 package serving
 
 import (
-	"encoding/binary"
-	"math/rand/v2"
 	"net/http"
+
+	"github.com/google/uuid"
 )
 
 // headerRequestID carries a request's identity both ways. It is in canonical
@@ -20,7 +20,7 @@ func requestID(h http.Header) string {
 	if ids := h[headerRequestID]; len(ids) > 0 {
 		return fitRequestID(ids[0])
 	}
-	return newRequestID()
+	return uuid.NewString()
 }
 
 // fitRequestID gives the client's id, or a fresh one if that is not fit.
@@ -28,30 +28,7 @@ func fitRequestID(id string) string {
 	if validRequestID(id) {
 		return id
 	}
-	return newRequestID()
-}
-
-// newRequestID draws a UUIDv4. It is a name and no secret, so that the fast
-// generator will do.
-//
-// Source: https://www.rfc-editor.org/rfc/rfc9562#section-5.4
-func newRequestID() string {
-	var id [16]byte
-	binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
-	binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
-	id[6] = id[6]&0x0f | 0x40 // version 4
-	id[8] = id[8]&0x3f | 0x80 // the RFC's variant
-	const digits = "0123456789abcdef"
-	text := [36]byte{8: '-', 13: '-', 18: '-', 23: '-'}
-	at := 0
-	for _, b := range id {
-		if text[at] == '-' {
-			at++
-		}
-		text[at], text[at+1] = digits[b>>4], digits[b&0x0f]
-		at += 2
-	}
-	return string(text[:])
+	return uuid.NewString()
 }
 
 // validRequestID allows the characters of UUIDs, ULIDs, base64 and the ids of

@@ -7,10 +7,11 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/stall"
 )
 
 // phase says whose the response is. It only moves forward.
@@ -29,36 +30,43 @@ func (p phase) String() string {
 }
 
 // response is the http.ResponseWriter that a handler sees. The handler and the
-// proxy (at a timeout, say) both may want to answer: exactly one of them gets
-// to. It is the first that comes, except that the handler cannot begin once the
-// request's context has ended; so which of them it was never depends on which
-// goroutine the scheduler woke first.
+// proxy (at a timeout, say) both may want to answer: exactly one of them does.
+// It is the first that comes, except that the handler cannot begin once the runtime
+// has ended the request's context; so which of them it was never depends on which
+// goroutine the scheduler woke first. A client that closes its side ends the context
+// too, but the handler can still answer: the client may read on.
 //
-// Nothing is buffered here; net/http holds up to some 4 KiB until a Flush, but
-// for server-sent events, each of which goes out when it is whole. Of the
-// optional interfaces it has Flusher, the deadlines and EnableFullDuplex of
+// Nothing is buffered here; net/http holds up to some 4 KiB until a Flush, except for
+// server-sent events, each of which goes out when it is whole. Of the optional
+// interfaces it has Flusher, the deadlines and EnableFullDuplex of
 // http.ResponseController, io.StringWriter, and Hijacker for requests that ask
 // for another protocol: see upgrade.go. It has no Unwrap, which would let a
 // handler write past the lock.
+//
+// The proxy's side of it is in exchange.go.
 type response struct {
+	x       *exchange
 	ctx     context.Context     // with the proxy span; nil without a route
 	conn    http.ResponseWriter // the connection's; guarded by mu once the handler runs
-	x       *exchange           // whose part it is: its request id and route are read
-	heads   *connection         // which puts the request id into the head; nil: it is to be among the headers
 	request *http.Request       // as the app sees it
 	body    *requestBody        // nil if there is none
 	upgrade *upgrade            // nil if the request asks for none
-	watched watched
-	stalled atomic.Bool // its client is held to account for it
+	peer    *connection         // of HTTP/2; else nil
+	writes  *stall.Deadline
+	stalled atomic.Bool // the client held up a read or a write
 
 	mu      sync.Mutex
 	phase   phase
 	informs bool        // a 1xx has put headers on conn
-	events  bool        // it is a stream of server-sent events,
-	line    bool        // of which the last line is whole
+	events  eventStream // what is written of one
 	header  http.Header // the handler's own map, copied to conn as it begins
 	status  int         // what the handler has told the client; 0 while open
 	left    int64       // bytes of a declared Content-Length to come; -1: unknown
+	flushed bool        // the client may have seen the beginning
+	duplex  bool        // the handler reads the body beside writing
+	late    bool        // the handler has written something after the client closed its side
+	broken  bool        // a write has failed
+	whole   bool        // the handler has returned and net/http may complete the response
 	cause   error       // why the response was lost
 }
 
@@ -69,10 +77,16 @@ var (
 )
 
 // prepare makes p the response of x, to r as the app sees it.
-func (p *response) prepare(ctx context.Context, w http.ResponseWriter, r *http.Request, x *exchange) {
+func (p *response) prepare(ctx context.Context, w http.ResponseWriter, r *http.Request, x *exchange, limit time.Duration) {
+	c := http.NewResponseController(w)
+	stream := r.ProtoMajor == 2
 	p.ctx, p.conn, p.request, p.x = ctx, w, r, x
 	p.left = -1
-	p.body = newRequestBody(r, &p.watched)
+	p.peer = connectionOf(r)
+	p.writes = stall.New(limit, stream, c.SetWriteDeadline)
+	if r.Body != nil && r.Body != http.NoBody {
+		p.body = &requestBody{body: r.Body, reads: stall.New(limit, stream, c.SetReadDeadline), stalled: &p.stalled}
+	}
 }
 
 // Header implements [http.ResponseWriter].
@@ -90,17 +104,17 @@ func (p *response) WriteHeader(status int) {
 	switch {
 	case p.phase == begun:
 		p.conn.WriteHeader(status) // net/http logs that it is superfluous
-	case p.phase != open || p.ctx.Err() != nil:
+	case p.phase != open || p.endedLocked() != nil:
 		// The proxy answers, or has answered: the next Write says so.
 	case status >= 100 && status <= 199 && status != http.StatusSwitchingProtocols:
 		maps.Copy(p.conn.Header(), p.header)
 		p.informs = true
-		p.moveLocked()
+		p.writes.Begin(0)
 		p.conn.WriteHeader(status)
-		p.watched.writing.Store(0)
+		p.writes.Done()
 	default:
 		p.beginLocked(status)
-		if p.events {
+		if p.events.on {
 			_ = p.flushLocked() // the client's open event does not wait for the first one; Write tells
 		}
 	}
@@ -108,68 +122,79 @@ func (p *response) WriteHeader(status int) {
 
 // Write implements [http.ResponseWriter]. It fails with the context's cause
 // once the request has been ended.
-func (p *response) Write(b []byte) (n int, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.claimLocked(); err != nil {
-		return 0, err
-	}
-	defer p.watched.writing.Store(0)
-	event := p.events && endsEvent(b, &p.line)
-	for {
-		p.moveLocked()
-		m, err := p.conn.Write(b[:min(len(b), stepBytes)])
-		p.countLocked(m)
-		n += m
-		b = b[m:]
-		if err != nil {
-			return n, err
-		}
-		p.watched.moved()
-		if len(b) > 0 {
-			continue
-		}
-		if event {
-			err = p.controller().Flush()
-		}
-		return n, err
-	}
+func (p *response) Write(b []byte) (int, error) {
+	return writeSteps(p, b, func(w io.Writer, b []byte) (int, error) { return w.Write(b) })
 }
+
+// WriteString implements [io.StringWriter].
+func (p *response) WriteString(s string) (int, error) { return writeSteps(p, s, io.WriteString) }
 
 // stepBytes is how much is written at once: what a client has to take within
 // the stall timeout.
 const stepBytes = 64 << 10
 
-// moveLocked tells the watch that a write begins.
-func (p *response) moveLocked() { p.watched.writing.Store(p.watched.now()) }
-
-// WriteString implements [io.StringWriter].
-func (p *response) WriteString(s string) (n int, err error) {
+// writeSteps writes b step by step.
+func writeSteps[T string | []byte](p *response, b T, write func(io.Writer, T) (int, error)) (n int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.claimLocked(); err != nil {
 		return 0, err
 	}
-	defer p.watched.writing.Store(0)
-	event := p.events && endsEvent(s, &p.line)
+	event := p.events.on && endsEvent(b, &p.events.line)
 	for {
-		p.moveLocked()
-		m, err := io.WriteString(p.conn, s[:min(len(s), stepBytes)])
-		p.countLocked(m)
+		p.writingLocked()
+		m, err := write(p.conn, b[:min(len(b), stepBytes)])
+		if p.left > 0 {
+			p.left -= int64(m)
+		}
 		n += m
-		s = s[m:]
-		if err != nil {
+		b = b[m:]
+		if err = p.wroteLocked(err); err != nil {
 			return n, err
 		}
-		p.watched.moved()
-		if s != "" {
-			continue
+		if len(b) == 0 {
+			break
 		}
-		if event {
-			err = p.controller().Flush()
-		}
-		return n, err
 	}
+	if event {
+		err = p.flushLocked()
+	}
+	return n, err
+}
+
+// writingLocked begins a write. In its first, net/http may wait for the end of the body.
+func (p *response) writingLocked() {
+	if !p.awaitsBody() {
+		p.writes.Begin(0)
+		return
+	}
+	p.body.reads.Begin(0)
+	p.writes.Begin(p.x.proxy.stall)
+}
+
+// awaitsBody reports whether net/http wants to see the end of the body before it sends
+// the response.
+func (p *response) awaitsBody() bool {
+	return p.request.ProtoMajor == 1 && !p.duplex && p.body.remains()
+}
+
+// wroteLocked ends a write that gave err, and returns err as the handler sees it.
+func (p *response) wroteLocked(err error) error {
+	defer p.writes.Done()
+	if p.awaitsBody() && p.body.reads.Expired() {
+		p.stalled.Store(true)
+	}
+	if err == nil {
+		p.peer.progress()
+		return nil
+	}
+	p.broken = true
+	if p.writes.Expired() {
+		p.stalled.Store(true)
+		p.peer.closeStuck(p.x.proxy.stall)
+		return ErrClientStalled
+	}
+	return err
 }
 
 // Flush implements [http.Flusher].
@@ -186,51 +211,32 @@ func (p *response) FlushError() error {
 }
 
 func (p *response) flushLocked() error {
-	p.moveLocked()
-	defer p.watched.writing.Store(0)
-	return p.controller().Flush()
-}
-
-// endsEvent reports whether b ends with the empty line that ends an event, so
-// that it can be sent without a Flush: until then no client acts on it. line
-// says whether what came before b ended a line, and then whether b does.
-//
-// Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
-func endsEvent[T string | []byte](b T, line *bool) bool {
-	before, n := *line, len(b)
-	if n == 0 {
-		return false
-	}
-	*line = b[n-1] == '\n'
-	if !*line {
-		return false
-	}
-	n--
-	if n > 0 && b[n-1] == '\r' {
-		n--
-	}
-	return n == 0 && before || n > 0 && b[n-1] == '\n'
-}
-
-// isEventStream reports whether h is of a stream of server-sent events.
-func isEventStream(h http.Header) bool {
-	types := h["Content-Type"]
-	return len(types) > 0 && strings.HasPrefix(types[0], "text/event-stream")
+	p.flushed = true
+	p.writingLocked()
+	return p.wroteLocked(p.controller().Flush())
 }
 
 // SetReadDeadline is what [http.ResponseController.SetReadDeadline] calls.
 func (p *response) SetReadDeadline(t time.Time) error {
-	return p.control(func(c *http.ResponseController) error { return c.SetReadDeadline(t) })
+	return p.control(func(c *http.ResponseController) error {
+		if p.body == nil {
+			return c.SetReadDeadline(t)
+		}
+		return p.body.reads.SetOwn(t)
+	})
 }
 
 // SetWriteDeadline is what [http.ResponseController.SetWriteDeadline] calls.
 func (p *response) SetWriteDeadline(t time.Time) error {
-	return p.control(func(c *http.ResponseController) error { return c.SetWriteDeadline(t) })
+	return p.control(func(*http.ResponseController) error { return p.writes.SetOwn(t) })
 }
 
 // EnableFullDuplex is what [http.ResponseController.EnableFullDuplex] calls.
 func (p *response) EnableFullDuplex() error {
-	return p.control((*http.ResponseController).EnableFullDuplex)
+	return p.control(func(c *http.ResponseController) error {
+		p.duplex = true
+		return c.EnableFullDuplex()
+	})
 }
 
 func (p *response) control(set func(*http.ResponseController) error) error {
@@ -242,19 +248,37 @@ func (p *response) control(set func(*http.ResponseController) error) error {
 	return set(p.controller())
 }
 
+func (p *response) controller() *http.ResponseController {
+	return http.NewResponseController(p.conn)
+}
+
 // claimLocked makes the response the handler's, with status 200 if it has not
 // begun, or says why it no longer can be.
 func (p *response) claimLocked() error {
-	switch {
-	case p.phase == begun:
-		return nil
-	case p.phase > begun:
+	if p.phase > begun {
 		return p.lostLocked()
-	case p.ctx.Err() != nil:
-		return p.whyOver()
 	}
-	p.beginLocked(http.StatusOK)
+	if cause := p.endedLocked(); cause != nil && p.phase == open {
+		return cause
+	}
+	if p.phase == open {
+		p.beginLocked(http.StatusOK)
+	}
 	return nil
+}
+
+// endedLocked returns why the runtime has ended the request; nil if it has not. A
+// client that has closed its side gets what is written all the same.
+func (p *response) endedLocked() error {
+	if p.ctx.Err() == nil {
+		return nil
+	}
+	cause := causeOf(p.ctx)
+	if errors.Is(cause, ErrClientGone) {
+		p.late = true
+		return nil
+	}
+	return cause
 }
 
 func (p *response) lostLocked() error {
@@ -269,40 +293,24 @@ func (p *response) lostLocked() error {
 
 // beginLocked sends status and the handler's headers.
 func (p *response) beginLocked(status int) {
-	if status == http.StatusSwitchingProtocols {
-		p.heads = nil // net/http may still send a 100 Continue before it
-	}
-	if p.heads == nil || p.informs || len(p.header) > 0 {
-		p.copyLocked(status)
-	}
-	p.conn.WriteHeader(status) // panics on nonsense, and then nothing has begun
-	if p.heads != nil {
-		p.heads.identify(p.x.request.ID)
-	}
-	p.phase, p.status, p.events = begun, status, isEventStream(p.header)
-	switch {
-	case p.request.Method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
-		p.left = 0
-	default:
-		p.left = declaredLength(p.header)
-	}
-}
-
-// copyLocked puts the handler's headers on conn.
-func (p *response) copyLocked(status int) {
 	h := p.conn.Header()
 	if p.informs {
 		clear(h) // the handler may have taken back what a 1xx carried
 	}
 	maps.Copy(h, p.header)
-	delete(h, headerRequestID) // it is not the handler's to say
-	if p.heads == nil {
-		h[headerRequestID] = []string{p.x.request.ID}
-	}
+	h.Set(headerRequestID, p.x.request.ID) // it is not the handler's to say
 	if prefix := p.x.route.prefix; prefix != "/" && status >= 300 && status <= 399 {
 		if to, ok := rebase(h.Get("Location"), prefix, p.request.URL.Path); ok {
 			h.Set("Location", to)
 		}
+	}
+	p.conn.WriteHeader(status) // panics on nonsense, and then nothing has begun
+	p.phase, p.status, p.events.on = begun, status, isEventStream(p.header)
+	switch {
+	case p.request.Method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
+		p.left = 0
+	default:
+		p.left = declaredLength(p.header)
 	}
 }
 
@@ -315,12 +323,6 @@ func declaredLength(h http.Header) int64 {
 		return n
 	}
 	return -1
-}
-
-func (p *response) countLocked(n int) {
-	if p.left > 0 {
-		p.left -= int64(n)
-	}
 }
 
 // completeLocked reports whether the client may have all of the response though
@@ -342,20 +344,47 @@ func (p *response) end(err error) (status int, _ error) {
 	if p.phase == lost {
 		return p.status, heavier(err, p.cause)
 	}
-	// A write may fail before the context ends, where the watch has ended it.
-	if (p.ctx.Err() != nil || p.stalled.Load()) && !p.completeLocked() {
-		err = heavier(err, p.whyOver())
-	}
-	if err == nil {
-		if p.phase == open {
-			p.beginLocked(http.StatusOK)
-		}
-		if len(p.header) > 0 {
-			maps.Copy(p.conn.Header(), p.header) // trailers; net/http looks for nothing else now
+	why := p.whyLocked(err)
+	p.whole = err == nil && !p.broken && (why == nil || errors.Is(why, ErrClientGone))
+	status = p.status
+	if p.whole && p.phase == open {
+		p.beginLocked(http.StatusOK) // as net/http would, which a client that is gone counts for no answer
+		if why == nil {
+			status = http.StatusOK
 		}
 	}
-	p.phase = ended
-	return p.status, err
+	if p.whole && len(p.header) > 0 {
+		maps.Copy(p.conn.Header(), p.header) // trailers; net/http looks for nothing else now
+	}
+	if why != nil {
+		err = heavier(err, why)
+	}
+	p.phase, p.status = ended, status
+	return status, err
+}
+
+// whyLocked returns what ended the request before the handler returned with err; nil
+// if the handler decides. Once its client has closed its side, a handler has answered
+// if it has written since, or if nothing of what it wrote was sent before: all of that
+// is sent now, and no write of it has failed.
+func (p *response) whyLocked(err error) error {
+	switch {
+	case p.completeLocked():
+		return nil
+	case p.stalled.Load() && (err != nil || p.broken || p.phase == open):
+		return ErrClientStalled
+	case p.ctx.Err() == nil:
+		return nil
+	}
+	why := causeOf(p.ctx)
+	answered := p.phase == begun && !p.broken && (p.late || !p.flushed)
+	switch {
+	case errors.Is(why, ErrClientGone) && err == nil && answered:
+		return nil
+	case errors.Is(why, ErrClientGone) && p.stalled.Load(): // a read that fails ends the context too
+		return ErrClientStalled
+	}
+	return why
 }
 
 func heavier(err, cause error) error {
@@ -365,186 +394,14 @@ func heavier(err, cause error) error {
 	return cause
 }
 
-// take is the proxy's: the request's context has ended with cause while the
-// handler may still run. It gives the phase in which it found the response.
-// Unless that is ended or hijacked, the handler can no longer write, no write of it is
-// under way, and the connection is the proxy's. complete says that the handler
-// had written all that it had declared.
-func (p *response) take(cause error) (found phase, complete bool) {
-	reset := false
-	if !p.mu.TryLock() {
-		reset = p.lockHurried(cause)
-	}
-	defer p.mu.Unlock()
-	switch {
-	case p.phase == hijacked:
-		p.cause = cause
-		return hijacked, false
-	case p.phase == ended && !reset:
-		return ended, true
-	case p.phase == ended:
-		found = begun // and net/http has not told its end
-	default:
-		found, complete = p.phase, !reset && p.completeLocked()
-	}
-	p.phase = lost
-	if !complete {
-		p.cause = cause
-	}
-	return found, complete
-}
-
-// lockHurried takes mu from a handler that may be stuck in a write, holding it: the
-// client does not read, or it does not send its body, of which net/http wants to
-// see the end before it replies. Deadlines may be set at any time: net.Conn promises
-// it. reset: the client does not get all of the response, whatever comes.
-func (p *response) lockHurried(cause error) (reset bool) {
-	retire(p.request)
-	c := p.controller()
-	if p.request.ProtoMajor == 1 {
-		_ = c.SetWriteDeadline(time.Now().Add(patience(cause))) // without deadlines, the write ends by itself
-		_ = c.SetReadDeadline(time.Now())                       // the body is not worth waiting for
-		p.mu.Lock()
-		_ = c.SetWriteDeadline(time.Time{}) // what is complete after all may be sent without hurry
-		return false
-	}
-	_ = c.SetReadDeadline(time.Now()) // as above
-	// HTTP/2 resets the stream when a deadline passes, though nobody writes: the
-	// handler may only have got no processor.
-	locked, cut := make(chan struct{}), make(chan bool)
-	go func() { // ends when mu is locked
-		tick := time.NewTicker(max(patience(cause), time.Millisecond))
-		defer tick.Stop()
-		for {
-			select {
-			case <-locked:
-				cut <- false
-				return
-			case <-tick.C:
-			}
-			if p.watched.writing.Load() != 0 {
-				_ = c.SetWriteDeadline(time.Now()) // as above
-				<-locked
-				cut <- true // there is no response any more when net/http has it back
-				return
-			}
-		}
-	}()
-	p.mu.Lock()
-	close(locked)
-	return <-cut
-}
-
-// cutGrace is how long a client that is slow to read may hold up the end of a
-// response that is being cut.
-const cutGrace = 250 * time.Millisecond
-
-// patience is how long what is under way may go on once cause has ended a request.
-func patience(cause error) time.Duration {
-	if errors.Is(cause, ErrClientGone) {
-		return 0
-	}
-	return cutGrace
-}
-
-// reply answers in the handler's place. It is called when the handler has
-// returned, has not begun, or has lost the response before it began.
-func (p *response) reply(status int, text string, retryAfter string) {
-	h := p.conn.Header()
-	if p.informs {
-		clear(h)
-	}
-	if retryAfter != "" {
-		h.Set("Retry-After", retryAfter)
-	}
-	writeText(p.conn, status, p.x.request.ID, text)
-}
-
-// abandon prepares the connection for the return from a request whose handler
-// still runs: the handler reads no more of the body, and the connection ends
-// with the response.
-func (p *response) abandon(cause error) {
-	if p.request.ProtoMajor == 1 && p.told() == 0 {
-		p.conn.Header().Set("Connection", "close") // there is still time to say so
-	}
-	p.endBody(cause)
-}
-
-// endBody has reads of the body fail, net/http's own included.
-func (p *response) endBody(cause error) {
-	retire(p.request)
-	p.body.end(cause, func() error { return p.controller().SetReadDeadline(time.Now()) })
-}
-
-// outlives reports whether the response can go on though the client holds up s,
-// and then has seen to it: one of HTTP/2 that has begun can do without the rest
-// of the body. With HTTP/1.1, net/http ends the context when it can not read.
-func (p *response) outlives(s stall) bool {
-	if s != readStall || p.request.ProtoMajor == 1 || !p.hasBegun() {
-		p.stalled.Store(true)
-		if s == writeStall {
-			p.watched.closeStuck()
-		}
-		return false
-	}
-	p.endBody(ErrClientStalled)
-	return true
-}
-
-// whyOver is the cause of the context's end. Once we hurry net/http's reads and
-// writes, it ends the context as if the client had left.
-func (p *response) whyOver() error {
-	cause := causeOf(p.ctx)
-	if p.stalled.Load() && errors.Is(cause, ErrClientGone) {
-		return ErrClientStalled
-	}
-	return cause
-}
-
-// hasBegun is right about the handler's reading goroutine: who writes in another
-// may be stuck in that, holding mu, and has begun then.
-func (p *response) hasBegun() bool {
-	if !p.mu.TryLock() {
-		return true
-	}
-	defer p.mu.Unlock()
-	return p.phase == begun
-}
-
-// flush sends what net/http still holds, so that the client sees the response's
-// beginning before its connection is cut. A slow client gets grace.
-func (p *response) flush(grace time.Duration) {
-	c := p.controller()
-	_ = c.SetWriteDeadline(time.Now().Add(grace))
-	if p.body != nil && p.request.ProtoMajor == 1 {
-		retire(p.request)
-		_ = c.SetReadDeadline(time.Now().Add(cutGrace / 2)) // net/http may want to see its end first
-	}
-	_ = c.Flush() // it may have left
-}
-
-// told is the status that the handler has told the client, 0 if none.
-func (p *response) told() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.phase == hijacked {
-		return p.upgrade.socket.Status()
-	}
-	return p.status
-}
-
-func (p *response) controller() *http.ResponseController {
-	return http.NewResponseController(p.conn)
-}
-
 // writeText sends a plain text of the proxy's own.
 func writeText(w http.ResponseWriter, status int, requestID, text string) {
 	h := w.Header()
-	h["Content-Type"] = []string{"text/plain; charset=utf-8"}
-	h["X-Content-Type-Options"] = []string{"nosniff"}
-	h["Content-Length"] = []string{strconv.Itoa(len(text))}
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Length", strconv.Itoa(len(text)))
 	if requestID != "" {
-		h[headerRequestID] = []string{requestID}
+		h.Set(headerRequestID, requestID)
 	}
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, text) // the client may have left

@@ -15,9 +15,9 @@ import (
 
 // prepared is a response that is the handler's.
 func prepared(ctx context.Context, w http.ResponseWriter, r *http.Request, requestID, prefix string) *response {
-	x := &exchange{route: &route{prefix: prefix}}
+	x := &exchange{proxy: &proxy{}, r: r, route: &route{prefix: prefix}}
 	x.request.ID = requestID
-	x.resp.prepare(ctx, w, r, x)
+	x.resp.prepare(ctx, w, r, x, 0)
 	return &x.resp
 }
 
@@ -41,9 +41,7 @@ func (*stuckStream) SetReadDeadline(time.Time) error { return nil }
 
 // SetWriteDeadline is as net/http's: one that has passed resets the stream.
 func (s *stuckStream) SetWriteDeadline(at time.Time) error {
-	if !at.After(time.Now()) {
-		close(s.reset)
-	}
+	time.AfterFunc(time.Until(at), func() { close(s.reset) })
 	return nil
 }
 
@@ -67,7 +65,7 @@ func TestHurriedStream(t *testing.T) {
 		if inTime {
 			close(s.letGo)
 		}
-		found, complete := p.take(ErrRequestTimeout)
+		found, complete := p.x.take(ErrRequestTimeout)
 		handler.Wait()
 		reset := false
 		select {
@@ -98,8 +96,9 @@ func TestOneWriterConcurrentSafe(t *testing.T) {
 		var found phase
 		wg.Go(func() {
 			cancel(ErrRequestTimeout)
-			if found, _ = p.take(ErrRequestTimeout); found == open {
-				p.reply(http.StatusRequestTimeout, "proxy", "")
+			if found, _ = p.x.take(ErrRequestTimeout); found == open {
+				p.x.err = ErrRequestTimeout
+				p.x.reply(http.StatusRequestTimeout)
 			}
 		})
 		wg.Wait()
@@ -111,7 +110,7 @@ func TestOneWriterConcurrentSafe(t *testing.T) {
 			}
 			// It was refused because ctx had ended: the proxy answers, if need
 			// be after it has read what end gave.
-			if found == open && (rec.Code != 408 || got != "proxy") || rec.Header().Get("X-Writer") != "" {
+			if found == open && (rec.Code != 408 || !strings.Contains(got, "timed out")) || rec.Header().Get("X-Writer") != "" {
 				t.Fatalf("client saw %d %q, headers %v", rec.Code, got, rec.Header())
 			}
 		case rec.Code != 200 || got != "handler" || found == open:
@@ -291,7 +290,7 @@ func TestDeadlineIsTakenBack(t *testing.T) {
 	p.mu.Lock() // as a write does
 	found := make(chan phase, 1)
 	go func() {
-		f, _ := p.take(ErrRequestTimeout)
+		f, _ := p.x.take(ErrRequestTimeout)
 		found <- f
 	}()
 	if hurry := receive(t, "the deadline", c.deadlines); hurry.IsZero() {
@@ -302,6 +301,7 @@ func TestDeadlineIsTakenBack(t *testing.T) {
 	if f := receive(t, "take", found); f != ended {
 		t.Errorf("found %v, want ended", f)
 	}
+	p.x.finish()
 	if after := receive(t, "the reset", c.deadlines); !after.IsZero() {
 		t.Errorf("deadline left at %v", after)
 	}

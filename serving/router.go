@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // runner is the seam "who runs one": one replica, wherever it lives. Its
@@ -91,8 +89,8 @@ type sent struct {
 // waiter is a request that waits for a slot.
 type waiter struct {
 	model   string
-	arrival uint64        // its number among all requests
-	since   time.Duration // when it began to wait, by tracing.Clock
+	arrival uint64    // its number among all requests
+	since   time.Time // when it began to wait
 	// granted has room for the one member it will ever carry, so that the
 	// grant never blocks. A waiter off the list has its member on the way. Nil
 	// is carried where there will be none, for err, which was set before.
@@ -109,12 +107,9 @@ func newRouter(deployment string, maxQueued int) *router {
 // for one if need be; wait is how long that took. model is the multiplexed model
 // that the request is for; empty for none. The caller gives the slot back with
 // release. It fails with a *QueueFullError at once, with a
-// *DeploymentUnavailableError at once or later, or with ctx's cause when ctx
-// ends first.
+// *DeploymentUnavailableError at once or later, or with ctx's cause if ctx ends
+// while it waits.
 func (r *router) acquire(ctx context.Context, model string) (m *member, wait time.Duration, err error) {
-	if ctx.Err() != nil {
-		return nil, 0, context.Cause(ctx)
-	}
 	r.mu.Lock()
 	if r.down != nil {
 		r.mu.Unlock()
@@ -141,7 +136,7 @@ func (r *router) acquire(ctx context.Context, model string) (m *member, wait tim
 }
 
 func newWaiter(model string, arrival uint64) *waiter {
-	return &waiter{model: model, arrival: arrival, since: tracing.Clock(), granted: make(chan *member, 1)}
+	return &waiter{model: model, arrival: arrival, since: time.Now(), granted: make(chan *member, 1)}
 }
 
 // await waits for a slot of a replica that accepts w. refused has refused it
@@ -157,14 +152,14 @@ func (r *router) await(ctx context.Context, w *waiter, refused *member) (m *memb
 			case m = <-w.granted:
 			case <-ctx.Done():
 				r.giveUp(w)
-				return nil, tracing.Clock() - w.since, context.Cause(ctx)
+				return nil, time.Since(w.since), context.Cause(ctx)
 			}
 		}
 		if m == nil {
-			return nil, tracing.Clock() - w.since, w.err
+			return nil, time.Since(w.since), w.err
 		}
 		if m.runner.accept() {
-			return m, tracing.Clock() - w.since, nil
+			return m, time.Since(w.since), nil
 		}
 		refused = m
 	}
@@ -448,7 +443,7 @@ const (
 // to wait, and a request without a model never is.
 func (r *router) nextLocked(m *member) *list.Element {
 	first := r.waiting.Front()
-	if w := first.Value.(*waiter); w.model == "" || m.holds(w.model) || tracing.Clock()-w.since >= matchWindow {
+	if w := first.Value.(*waiter); w.model == "" || m.holds(w.model) || time.Since(w.since) >= matchWindow {
 		return first
 	}
 	at := first

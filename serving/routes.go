@@ -51,7 +51,7 @@ func (t *routeTable) match(u *url.URL) (rt *route, path, rawPath string, ok bool
 // would reach the app at /api.
 func cutPrefix(path, rawPath, prefix string) (restPath, restRaw string, ok bool) {
 	if prefix == "/" {
-		return path, rawPath, strings.HasPrefix(path, "/")
+		return path, rawPath, path == "" || path[0] == '/' // that of CONNECT is empty
 	}
 	rest, found := strings.CutPrefix(path, prefix)
 	if !found || rest != "" && rest[0] != '/' {

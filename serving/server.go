@@ -29,7 +29,6 @@ type Server struct {
 	work    *work
 	workers *workers
 	conns   *conns
-	watch   *watch
 	metrics *metrics.Set
 	cut     context.CancelCauseFunc // ends every request's context
 	ended   chan struct{}           // closed when HTTP accepts nothing any more
@@ -94,7 +93,6 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		prefixes: prefixes,
 		sets:     map[*Deployment]*replicaSet{},
 	}
-	s.watch = newWatch(s.cfg.StallTimeout, s.conns)
 	var routes []*route
 	for _, a := range apps {
 		for _, d := range a.deployments() {
@@ -112,7 +110,7 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	}
 	base, cut := context.WithCancelCause(context.Background())
 	s.cut = cut
-	front := newProxy(s, routes, o.tracing)
+	front := newProxy(base, s, routes, o.tracing)
 	s.http = s.newHTTPServer(base, front)
 	s.grpc = newGRPCFront(s, apps, front.component, o.tracing)
 	if s.grpc != nil {
@@ -180,7 +178,7 @@ func (s *Server) deploy(app string, d *Deployment, want settings, tp *tracing.Pr
 // access is the access log.
 func (s *Server) access() accessLog { return accessLog{log: s.log, quiet: s.cfg.QuietAccessLog} }
 
-func newProxy(s *Server, routes []*route, tp *tracing.Provider) *proxy {
+func newProxy(base context.Context, s *Server, routes []*route, tp *tracing.Provider) *proxy {
 	counts := s.metrics.Proxy(metrics.HTTP)
 	apps := make(map[string]string, len(routes))
 	for _, rt := range routes {
@@ -194,7 +192,8 @@ func newProxy(s *Server, routes []*route, tp *tracing.Provider) *proxy {
 		notReady:  s.notReady,
 		work:      s.work,
 		workers:   s.workers,
-		watch:     s.watch,
+		stall:     s.cfg.StallTimeout,
+		base:      base,
 		metrics:   counts,
 		unrouted:  counts.Ingress("", ""),
 		component: tp.NewProxy(),
@@ -247,14 +246,13 @@ func (s *Server) Start(ctx context.Context) error {
 		set.start() // ends by Shutdown
 	}
 	s.work.start()
-	s.watch.start() // ends by Shutdown
-	go s.serve(l)   // ends by Shutdown, which waits for it
+	go s.serve(l) // ends by Shutdown, which waits for it
 	return nil
 }
 
 func (s *Server) serve(l net.Listener) {
 	defer close(s.ended)
-	err := s.http.Serve(listener{l})
+	err := s.http.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) {
 		s.end(nil)
 		return

@@ -57,7 +57,6 @@ func (s *Server) shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		cutOff, _ = s.work.counts()
 		s.cut(ErrShuttingDown)
-		s.conns.shutDown()
 		if s.grpc != nil {
 			s.grpc.proxy.calls.cutOff(ErrShuttingDown)
 		}
@@ -68,7 +67,6 @@ func (s *Server) shutdown(ctx context.Context) error {
 	if s.grpc != nil {
 		s.grpc.stop(ctx)
 	}
-	s.watch.stop()
 	s.workers.close()
 	s.cut(ErrShuttingDown)
 	if _, running := s.work.counts(); cutOff > 0 || running > 0 {

@@ -155,8 +155,8 @@ func TestUnusedConnections(t *testing.T) {
 	await(t, "the silent connection to be accepted", func() bool {
 		r.server.conns.mu.Lock()
 		defer r.server.conns.mu.Unlock()
-		for c := range r.server.conns.open {
-			return c.life.Load()&connFresh != 0
+		for _, c := range r.server.conns.open {
+			return c.fresh
 		}
 		return false
 	})

@@ -31,11 +31,12 @@ type target struct {
 func (t *target) assign(ctx context.Context, s tracing.RouterStart) (routed context.Context, a assignment, err error) {
 	s.App, s.Deployment = t.app, t.deployment
 	routed, span := t.tracing.StartRouter(ctx, s)
-	m, wait, err := t.router.acquire(ctx, s.ModelID)
-	result := tracing.RouterResult{QueueWait: wait}
-	if span.Recording() {
-		result.At = tracing.Clock()
+	var m *member
+	var wait time.Duration
+	if err = overBefore(ctx, s.Protocol); err == nil {
+		m, wait, err = t.router.acquire(ctx, s.ModelID)
 	}
+	result := tracing.RouterResult{QueueWait: wait}
 	if err != nil {
 		t.pressure.tell(err)
 		result.Outcome, result.Err = tracing.RouterCanceled, endOf(ctx)
@@ -51,14 +52,24 @@ func (t *target) assign(ctx context.Context, s tracing.RouterStart) (routed cont
 		Wait:     wait,
 		Span:     span.Context(),
 	})
-	return routed, assignment{t, m, result.At}, err
+	return routed, assignment{t, m}, err
 }
 
 // assignment is a place in a replica that has accepted a call.
 type assignment struct {
 	target *target
 	member *member
-	at     time.Duration // when it accepted, by tracing.Clock; zero where the router span does not record
+}
+
+// overBefore returns why a call is over before a replica is chosen; nil if it is not. A
+// client by HTTP that has closed its side only may still read an answer, so it gets one
+// if it need not wait for a slot.
+func overBefore(ctx context.Context, p tracing.Protocol) error {
+	cause := context.Cause(ctx)
+	if p != tracing.HTTP && p != tracing.WebSocket || isCancellation(cause) {
+		return cause
+	}
+	return nil
 }
 
 // routeOf is the route of the request that ctx belongs to; empty outside of one.

@@ -91,7 +91,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	case p.upgrade == nil:
 		return nil, nil, fmt.Errorf("hijack: the request asks for no other protocol by Upgrade and Connection: %w", http.ErrNotSupported)
 	case p.ctx.Err() != nil:
-		return nil, nil, p.whyOver()
+		return nil, nil, causeOf(p.ctx)
 	case p.phase == begun && p.status != http.StatusSwitchingProtocols:
 		return nil, nil, fmt.Errorf("hijack: the response has begun, with status %d", p.status)
 	}
@@ -108,7 +108,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		Header:    headerRequestID,
 		Value:     p.x.request.ID,
 		Buffered:  bytes.Clone(buffered),
-		Pace:      pace{&p.watched},
+		Stall:     p.x.proxy.stall,
 	})
 	p.phase, p.upgrade.socket = hijacked, s
 	rw.Reader.Reset(s)
@@ -116,23 +116,18 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return s, rw, nil
 }
 
-// pace tells the watch of a socket's writes.
-type pace struct{ watched *watched }
-
-func (p pace) Step() { p.watched.writing.Store(p.watched.now()) }
-func (p pace) Rest() { p.watched.writing.Store(0) }
-
 // over ends the handler's context, as the socket is over.
 func (u *upgrade) over(end socket.End) {
-	if end == socket.Gone {
+	switch end {
+	case socket.Gone:
 		u.end(ErrClientGone)
-		return
-	}
-	if end == socket.Left {
+	case socket.Stalled:
+		u.end(ErrClientStalled)
+	case socket.Left:
 		u.end(errLeft)
-		return
+	default:
+		u.end(ErrSocketClosed)
 	}
-	u.end(ErrSocketClosed)
 }
 
 // errLeft is ErrSocketClosed where the handler did it, and will tell how it ends.
@@ -146,15 +141,6 @@ func (p *response) socket() *socket.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.upgrade.socket
-}
-
-// goesOn is the context to wait for when ctx has ended, because its handler
-// closed its socket and has not returned; nil where that is not so.
-func (p *response) goesOn(ctx context.Context) context.Context {
-	if errors.Is(context.Cause(ctx), errLeft) {
-		return p.upgrade.outer
-	}
-	return nil
 }
 
 // outlast waits for the end of a socket that the handler has passed on to
@@ -198,7 +184,7 @@ func (p *response) endSocket(s *socket.Conn, err error) error {
 	cause := p.cause // why the proxy took it away
 	p.mu.Unlock()
 	if cause == nil && p.ctx.Err() != nil {
-		cause = p.whyOver()
+		cause = causeOf(p.ctx)
 	}
 	why := err
 	if cause != nil && !isPanic(err) {

@@ -7,30 +7,29 @@ import (
 	"time"
 )
 
-// watch finds the clients that hold up a request: those that neither send the
-// body for which its handler waits nor read what it writes, and those for which
-// net/http waits after that. It looks once a beat, so that a request costs
-// neither a timer nor a look at the clock.
+// watch finds the clients that hold up a gRPC call: those that neither send the
+// message for which its handler waits nor take what it sends. grpc-go has no deadlines
+// for streams. It looks once a beat, so that a call costs neither a timer nor a look
+// at the clock.
 type watch struct {
 	limit time.Duration // none if not positive
-	conns *conns
-	beat  atomic.Int64 // counts up from 1
+	beat  atomic.Int64  // counts up from 1
 	end   context.CancelFunc
 	ended sync.WaitGroup
 
 	mu    sync.Mutex
-	first *watched // a list of those whose handlers run apart from their connections
+	first *watched
 }
 
 // beatsPerLimit is how finely the limit is measured: what stalls is found after
 // one to one and an eighth times the limit.
 const beatsPerLimit = 8
 
-// stall is what a client holds up.
-type stall int
+// stallKind is what a client holds up.
+type stallKind int
 
 const (
-	noStall stall = iota
+	noStall stallKind = iota
 	readStall
 	writeStall
 	cutShort // by a server that drains no longer, not by the client
@@ -40,7 +39,7 @@ const (
 // with err, or, from the watch, that it is stalled, or that it is cut short.
 type outcome struct {
 	err   error
-	stall stall
+	stall stallKind
 }
 
 // watched is a request as the watch sees it.
@@ -48,14 +47,13 @@ type watched struct {
 	reading, writing atomic.Int64 // the beat in which the operation under way began, or 0
 
 	watch *watch // nil: nobody looks
-	from  *connection
 	tell  chan<- outcome
 
 	prev, next *watched // guarded by watch.mu
 }
 
-func newWatch(limit time.Duration, c *conns) *watch {
-	w := &watch{limit: limit, conns: c, end: func() {}}
+func newWatch(limit time.Duration) *watch {
+	w := &watch{limit: limit, end: func() {}}
 	w.beat.Store(1)
 	return w
 }
@@ -89,8 +87,6 @@ func (w *watch) stop() {
 
 func (w *watch) look() {
 	now := w.beat.Add(1)
-	w.conns.hurryLate(now)
-	w.conns.findStalled(now)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for x := w.first; x != nil; x = x.next {
@@ -115,26 +111,18 @@ func overdue(began, now int64) bool { return began != 0 && now-began > beatsPerL
 
 // reportLocked tells the proxy, unless it has something to read already. So
 // there is always space left for the handler's end: see add.
-func (x *watched) reportLocked(s stall) {
+func (x *watched) reportLocked(s stallKind) {
 	if len(x.tell) == 0 {
 		x.tell <- outcome{stall: s}
 	}
 }
 
-// prepare has x note what w is to find, if anybody looks.
-func (w *watch) prepare(x *watched, from *connection) {
-	if w.limit > 0 {
-		x.watch, x.from = w, from
-	}
-}
-
 // add has x looked at until remove. tell has space for two.
-func (w *watch) add(x *watched, from *connection, tell chan<- outcome) {
+func (w *watch) add(x *watched, tell chan<- outcome) {
 	if w.limit <= 0 {
 		return
 	}
-	w.prepare(x, from)
-	x.tell = tell
+	x.watch, x.tell = w, tell
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x.next = w.first
@@ -167,20 +155,4 @@ func (x *watched) now() int64 {
 		return 1
 	}
 	return x.watch.beat.Load()
-}
-
-// moved tells that the client has taken something, or is about to: see closeStuck.
-func (x *watched) moved() {
-	if x.from != nil && x.from.http2.Load() {
-		x.from.moved.Store(x.now())
-	}
-}
-
-// closeStuck closes an HTTP/2 connection that has taken nothing on any stream:
-// otherwise each of its requests that wait for a replica would hold up one in
-// its turn.
-func (x *watched) closeStuck() {
-	if c := x.from; c != nil && c.http2.Load() && x.now()-c.moved.Load() > beatsPerLimit {
-		_ = c.Close() // its streams end with it
-	}
 }

@@ -28,7 +28,8 @@ var importTable = []struct {
 	// They run inside of handlers, of which serving knows nothing.
 	{dir: "serving/batching", may: []string{"tracing", "serving/internal/scope", "serving/internal/metrics"}},
 	{dir: "serving/multiplexing", may: []string{"tracing", "serving/internal/scope", "serving/internal/metrics"}},
-	{dir: "serving/internal/socket", may: []string{"serving/internal/wsframe"}},
+	{dir: "serving/internal/socket", may: []string{"serving/internal/stall", "serving/internal/wsframe"}},
+	{dir: "serving/internal/stall"},
 	{dir: "serving/internal/wsframe"},
 	{dir: "tracing", may: []string{"semconv"}},
 	{dir: "semconv"},

@@ -25,7 +25,7 @@ func (s *Conn) Close() error {
 		return nil //nolint:nilerr // Finish is about to close it
 	}
 	if !s.peerClosed.IsZero() {
-		_ = s.conn.SetWriteDeadline(time.Now().Add(replyGrace)) // fails where conn is closed, and then so does the write
+		_ = s.writes.Hurry(time.Now().Add(replyGrace)) // fails where conn is closed, and then so does the write
 	}
 	code, answer := s.code, !s.peerClosed.IsZero()
 	s.mu.Unlock()
@@ -61,7 +61,7 @@ func (s *Conn) Finish(code int, reason string, grace time.Duration) {
 	if !s.peerClosed.IsZero() {
 		code, reason = s.code, ""
 	}
-	_ = s.conn.SetWriteDeadline(by)  // these fail where conn is closed,
+	_ = s.writes.Hurry(by)           // these fail where conn is closed,
 	_ = s.conn.SetReadDeadline(past) // and then so does what follows
 	s.mu.Unlock()
 	if s.speaksFrames() {

@@ -33,16 +33,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/servetrace/servetrace/serving/internal/stall"
 	"github.com/servetrace/servetrace/serving/internal/wsframe"
 )
-
-// Pace is told of writes, so that somebody can find the client that takes
-// nothing. Its methods must not block.
-type Pace interface {
-	// Step comes before at most 64 KiB are written, Rest when a write is over.
-	Step()
-	Rest()
-}
 
 // Options are what a Conn has to know of its request.
 type Options struct {
@@ -61,8 +54,9 @@ type Options struct {
 	// Buffered is what has been read of the connection already. It is the
 	// Conn's from now on.
 	Buffered []byte
-	// Pace is told of writes; nil: nobody is.
-	Pace Pace
+	// Stall is how long the client may take nothing of what is written; no limit if
+	// it is not positive.
+	Stall time.Duration
 }
 
 // End is how a socket came to its end.
@@ -72,6 +66,8 @@ type End int
 const (
 	// Gone: the client left, and no close frame had passed.
 	Gone End = iota
+	// Stalled: the client took nothing of what was written.
+	Stalled
 	// Closed: by a close frame, which the handler had the time to answer.
 	Closed
 	// Left: the handler has closed the connection, or the owner has begun to.
@@ -89,10 +85,11 @@ const readAheadBytes = 64 << 10
 
 // Conn is the connection. Its methods are safe for concurrent use.
 type Conn struct {
-	conn net.Conn
-	o    Options
-	done chan struct{} // closed when conn has been
-	look *time.Timer   // calls tick, while armed
+	conn   net.Conn
+	o      Options
+	done   chan struct{} // closed when conn has been
+	writes *stall.Deadline
+	look   *time.Timer // calls tick, while armed
 
 	ahead sync.WaitGroup // of the goroutine that reads ahead
 
@@ -138,6 +135,7 @@ func New(c net.Conn, o Options) *Conn {
 		conn:         c,
 		o:            o,
 		done:         make(chan struct{}),
+		writes:       stall.New(o.Stall, false, c.SetWriteDeadline),
 		buf:          o.Buffered,
 		status:       o.Status,
 		headExpected: o.Status == 0,
@@ -218,7 +216,7 @@ func (s *Conn) SetWriteDeadline(t time.Time) error {
 	if err := s.endedLocked(); err != nil {
 		return err
 	}
-	return s.conn.SetWriteDeadline(t)
+	return s.writes.SetOwn(t)
 }
 
 // endedLocked is why the handler can no longer use the connection, or nil.
@@ -257,11 +255,9 @@ func (s *Conn) reachedLocked() {
 	}
 }
 
-// tell calls Over, once.
+// tell calls Over, once, with the end that shows.
 func (s *Conn) tell() {
 	s.mu.Lock()
-	told := s.over
-	s.over = true
 	end := Closed
 	switch {
 	case s.left, s.ending:
@@ -269,6 +265,15 @@ func (s *Conn) tell() {
 	case s.code == 0:
 		end = Gone
 	}
+	s.mu.Unlock()
+	s.tellEnd(end)
+}
+
+// tellEnd calls Over, once.
+func (s *Conn) tellEnd(end End) {
+	s.mu.Lock()
+	told := s.over
+	s.over = true
 	s.mu.Unlock()
 	if !told {
 		s.o.Over(end)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -462,23 +463,37 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// TestPace is told of each step of a write, and of its end.
-func TestPace(t *testing.T) {
+// TestStall: a client that takes nothing for as long as the limit ends the socket; one
+// that takes a step in time does not, however large the write.
+func TestStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := new(counter)
-		b := newBench(t, func(o *Options) { o.Pace = p })
-		go func() { _, _ = io.Copy(io.Discard, b.client) }()
-		_, _ = b.conn.Write(make([]byte, 2*stepBytes+1))
-		if *p != (counter{steps: 3, rests: 1}) {
-			t.Errorf("%+v", *p)
+		var ends []End
+		b := newBench(t, func(o *Options) {
+			o.Stall = time.Second
+			o.Over = func(e End) { ends = append(ends, e) }
+		})
+		slow := make(chan error, 1)
+		go func() {
+			_, err := b.conn.Write(make([]byte, 3*stepBytes))
+			slow <- err
+		}()
+		for range 3 {
+			time.Sleep(900 * time.Millisecond)
+			if _, err := io.ReadFull(b.client, make([]byte, stepBytes)); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := <-slow; err != nil || len(ends) > 0 {
+			t.Errorf("slow client: %v, ends %v", err, ends)
+		}
+		if _, err := b.conn.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("silent client: %v", err)
+		}
+		if !slices.Equal(ends, []End{Stalled}) {
+			t.Errorf("ends %v, want Stalled", ends)
 		}
 	})
 }
-
-type counter struct{ steps, rests int }
-
-func (c *counter) Step() { c.steps++ }
-func (c *counter) Rest() { c.rests++ }
 
 // TestCloseWriteNeedsHalves: net.Pipe has none.
 func TestCloseWriteNeedsHalves(t *testing.T) {

@@ -55,14 +55,12 @@ func (s *Conn) headExpectedNow() bool {
 
 // send writes what the handler sends, and follows its frames.
 func (s *Conn) send(p []byte) (n int, err error) {
-	if s.o.Pace != nil {
-		defer s.o.Pace.Rest()
-	}
 	for {
-		if s.o.Pace != nil {
-			s.o.Pace.Step()
-		}
+		s.writes.Begin(0)
 		m, err := s.conn.Write(p[:min(len(p), stepBytes)])
+		if err != nil && s.writes.Expired() {
+			s.tellEnd(Stalled)
+		}
 		s.sent(p[:m], err)
 		n += m
 		p = p[m:]
@@ -120,7 +118,11 @@ func (s *Conn) sendHead(size int, whole bool) error {
 	s.headExpected = false
 	s.status = statusOf(head)
 	s.mu.Unlock()
+	s.writes.Begin(0)
 	_, err := s.conn.Write(head)
+	if err != nil && s.writes.Expired() {
+		s.tellEnd(Stalled)
+	}
 	if err == nil && len(rest) > 0 {
 		_, err = s.send(rest)
 	}

@@ -1,0 +1,245 @@
+package serving
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// exchange is one request and its response, as the proxy has it. Only the proxy's
+// goroutine uses it, except for work, which a worker runs, and for resp.
+type exchange struct {
+	proxy   *proxy
+	r       *http.Request // as it came
+	request tracing.Request
+	resp    response
+	call    httpCall
+
+	routed context.Context // of assign, for the handler
+	place  assignment      // zero until a replica took the request
+	done   chan error      // from the handler, once it has returned
+
+	// What the access log tells.
+	arrived  time.Time
+	ctx      context.Context   // with the proxy span; nil without a route
+	span     trace.SpanContext // of the proxy span; zero if it does not record
+	route    *route            // nil: none matched
+	status   int               // what the client was told, or 499
+	err      error             // what ended it otherwise than by a response
+	protocol tracing.Protocol  // HTTP or WebSocket
+	cut      bool              // whether its connection or stream is to be cut
+	admitted bool              // counted by work
+	behind   bool              // its handler was left behind, and may still run
+}
+
+var _ job = (*exchange)(nil)
+
+// work implements [job]: it has the replica answer.
+func (x *exchange) work() {
+	err := errGoexit
+	defer func() {
+		if v := recover(); v != nil {
+			err = survived(x.ctx, x.proxy.access.log, v)
+		}
+		x.done <- err // the slot is free: the client may come back at once
+		x.proxy.work.handlerDone()
+	}()
+	err = x.place.run(x.routed, &x.call)
+}
+
+// await waits until the handler has returned, which gives its error, or until
+// the request is to be ended, which gives the cause. A client that closes its side
+// ends the handler's context and no more: net/http cannot tell whether the client
+// reads on, so that what the handler answers is sent.
+func (x *exchange) await(ctx context.Context) (returned bool, err error) {
+	for {
+		select {
+		case err := <-x.done:
+			return true, err
+		case <-x.place.cut():
+			return false, ErrReplicaStopped
+		case <-ctx.Done():
+		}
+		switch cause := causeOf(ctx); {
+		case errors.Is(context.Cause(ctx), errLeft): // the handler closed its socket, and has not returned
+			ctx = x.resp.upgrade.outer
+		case errors.Is(cause, ErrClientGone) && x.resp.socket() == nil:
+			left, cancel := x.timeLeft()
+			defer cancel()
+			ctx = left
+		default:
+			return false, cause
+		}
+	}
+}
+
+// timeLeft returns a context that ends by the request's timeout and by the server's
+// end, but not by its client.
+func (x *exchange) timeLeft() (context.Context, context.CancelFunc) {
+	if x.route.timeout <= 0 {
+		return x.proxy.base, func() {}
+	}
+	return context.WithDeadlineCause(x.proxy.base, x.arrived.Add(x.route.timeout), ErrRequestTimeout)
+}
+
+// takeOver ends the request with cause, unless the handler has returned meanwhile. It
+// returns what ended the request otherwise than by an ordinary response.
+func (x *exchange) takeOver(cause error) error {
+	found, complete := x.take(cause)
+	switch found {
+	case ended:
+		return <-x.done
+	case hijacked:
+		s := x.resp.socket()
+		finishSocket(s, cause)
+		return socketResult(s, nil, cause)
+	}
+	x.abandon(cause)
+	if complete {
+		x.flush()
+		return nil
+	}
+	return cause
+}
+
+// take takes the response away from a handler that may still run, because the
+// request's context has ended with cause. It returns the phase in which it found the
+// response. Unless that is ended or hijacked, the handler can no longer write, no
+// write of it is under way, and the connection is the proxy's. complete says that the
+// handler had written all that it had declared.
+func (x *exchange) take(cause error) (found phase, complete bool) {
+	p := &x.resp
+	reset := false
+	if !p.mu.TryLock() {
+		reset = x.lockHurried()
+	}
+	defer p.mu.Unlock()
+	switch {
+	case p.phase == hijacked:
+		p.cause = cause
+		return hijacked, false
+	case p.phase == ended && !reset:
+		return ended, true
+	case p.phase == ended:
+		found = begun // and net/http has not told its end
+	default:
+		found, complete = p.phase, !reset && p.completeLocked()
+	}
+	p.phase = lost
+	if !complete {
+		p.cause = cause
+	}
+	return found, complete
+}
+
+// cutGrace is how long a client that is slow to read may hold up the end of a
+// response that is being cut.
+const cutGrace = 250 * time.Millisecond
+
+// lockHurried takes the response's lock from a handler that may be stuck in a write,
+// holding it: the client does not read, or it does not send its body, of which net/http
+// wants to see the end before it replies. reset: the stream of HTTP/2 has ended at the
+// deadline, so that the client does not get all of the response, whatever comes.
+func (x *exchange) lockHurried() (reset bool) {
+	p, by := &x.resp, time.Now().Add(cutGrace)
+	set := p.writes.Hurry(by) == nil // else the write ends by itself
+	p.body.hurry(time.Now())
+	p.mu.Lock()
+	return set && p.request.ProtoMajor == 2 && !time.Now().Before(by)
+}
+
+// abandon prepares the connection for the return from a request whose handler
+// still runs: the handler reads no more of the body.
+func (x *exchange) abandon(cause error) {
+	x.behind = true
+	x.resp.body.end(cause)
+}
+
+// flush sends what net/http still holds, so that the client sees the response's
+// beginning before its connection is cut. A slow client gets cutGrace.
+func (x *exchange) flush() {
+	_ = x.resp.writes.Hurry(time.Now().Add(cutGrace)) // the flush ends by itself if this fails
+	if x.r.ProtoMajor == 1 {
+		x.resp.body.hurry(time.Now().Add(cutGrace / 2)) // net/http may want to see its end first
+	}
+	_ = x.resp.controller().Flush() // it may have left
+}
+
+// conclude answers if the handler did not, and says what the client was
+// told and whether its connection is to be cut. The handler writes no more.
+func (x *exchange) conclude() (status int, cut bool) {
+	p := &x.resp
+	if s := p.socket(); s != nil {
+		return p.socketStatus(s, x.err), x.err != nil
+	}
+	status = p.told()
+	switch {
+	case x.err == nil:
+		return status, x.behind && x.r.ProtoMajor == 1 // its connection is disturbed
+	case p.whole:
+		return cmp.Or(status, statusClientGone), false
+	case status != 0:
+		if !errors.Is(x.err, ErrClientGone) {
+			x.flush()
+		}
+		return status, true
+	case isAbort(x.err):
+		return http.StatusInternalServerError, true // the client sees no status at all
+	}
+	status = statusOf(x.err)
+	x.reply(status)
+	return status, false
+}
+
+// reply answers in the handler's place, which has returned, has not begun, or has
+// lost the response before it began. A client that has closed its side, and may read
+// on, learns that its request was given up.
+func (x *exchange) reply(status int) {
+	p := &x.resp
+	h := p.conn.Header()
+	if p.informs {
+		clear(h)
+	}
+	if x.behind && x.r.ProtoMajor == 1 {
+		h.Set("Connection", "close") // it is disturbed
+	}
+	if after := retryAfter(x.err); after != "" {
+		h.Set("Retry-After", after)
+	}
+	if status == statusClientGone {
+		status = http.StatusServiceUnavailable
+	}
+	writeText(p.conn, status, x.request.ID, x.proxy.textFor(status, x))
+}
+
+// finish bounds what net/http has still to do: read the end of a body that no handler
+// wanted, and send the last bytes.
+func (x *exchange) finish() {
+	p := &x.resp
+	if p.socket() != nil || x.cut {
+		return
+	}
+	if x.r.ProtoMajor != 1 || x.behind || !p.body.remains() {
+		p.writes.Finish(0)
+		return
+	}
+	if p.stalled.Load() {
+		p.body.hurry(time.Now())
+	} else {
+		p.body.reads.Finish(0)
+	}
+	p.writes.Finish(x.proxy.stall)
+}
+
+// told returns the status that the handler has told the client, 0 if none.
+func (p *response) told() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status
+}

@@ -1,0 +1,130 @@
+// Package stall bounds how long a client may hold up one direction of its
+// connection, by the connection's deadlines.
+//
+// The life of a [Deadline]: its owner calls Begin before each operation that waits
+// for the client, Done after it, and asks Expired if it failed. The limit is
+// renewed at most once a second, so that most operations do not touch the
+// connection. A handler's own deadline stays in force if it is earlier. Hurry ends
+// the operation that is under way, and Finish bounds what the server has still to do.
+//
+// The package reads and writes nothing itself. Open this file, which is all.
+package stall
+
+import (
+	"sync"
+	"time"
+)
+
+// maxRenewal is how seldom a limit is renewed: a client that stalls is found after
+// the limit, or up to so much later.
+const maxRenewal = time.Second
+
+// Deadline is the deadline of one direction of a connection or stream. Create it with
+// New. Its methods are safe for concurrent use, and none blocks.
+type Deadline struct {
+	limit  time.Duration
+	stream bool
+	set    func(time.Time) error
+
+	mu    sync.Mutex
+	own   time.Time // the handler's; zero for none
+	ours  time.Time // the limit's; zero for none
+	final bool      // Hurry was called: the handler renews nothing any more
+}
+
+// New returns a deadline that set puts in force. A limit that is not positive is
+// none. stream says that the deadline is that of an HTTP/2 stream, which ends at it
+// even if no operation waits: so the limit is in force only during operations.
+func New(limit time.Duration, stream bool, set func(time.Time) error) *Deadline {
+	return &Deadline{limit: limit, stream: stream, set: set}
+}
+
+// Begin renews the limit for the operation that follows. The operation may wait for
+// something else first, for as long as after.
+func (d *Deadline) Begin(after time.Duration) {
+	if d.limit <= 0 {
+		return
+	}
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.final || d.ours.Sub(now) >= d.limit+after {
+		return
+	}
+	d.renewLocked(now.Add(after))
+}
+
+// renewLocked puts the limit in force from a time on, and a bit longer, so that it is
+// not to be renewed at once.
+func (d *Deadline) renewLocked(from time.Time) {
+	d.ours = from.Add(d.limit + min(maxRenewal, d.limit/8))
+	_ = d.set(d.earlierLocked()) // fails if the connection is closed, and then the operation fails too
+}
+
+func (d *Deadline) earlierLocked() time.Time {
+	if d.ours.IsZero() || !d.own.IsZero() && d.own.Before(d.ours) {
+		return d.own
+	}
+	return d.ours
+}
+
+// Done ends what Begin began.
+func (d *Deadline) Done() {
+	if d.stream {
+		d.Lift()
+	}
+}
+
+// Lift takes the limit back: no operation follows.
+func (d *Deadline) Lift() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ours.IsZero() || d.final {
+		return
+	}
+	d.ours = time.Time{}
+	_ = d.set(d.own) // as above
+}
+
+// Expired reports whether the limit that is in force has passed, and so has ended an
+// operation that failed. Call it before Done.
+func (d *Deadline) Expired() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.final && !d.ours.IsZero() && d.earlierLocked().Equal(d.ours) && !time.Now().Before(d.ours)
+}
+
+// SetOwn sets the handler's deadline; zero for none. The error is the connection's.
+func (d *Deadline) SetOwn(t time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.own = t
+	if !d.ours.IsZero() && time.Now().After(d.ours) {
+		d.ours = time.Time{} // it is from an earlier operation
+	}
+	return d.set(d.earlierLocked())
+}
+
+// Hurry sets the deadline of the operation that is under way, and of all that the
+// handler still begins. The error is the connection's.
+func (d *Deadline) Hurry(t time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.final = true
+	return d.set(t)
+}
+
+// Finish puts the limit in force for what the server does after the handler has
+// returned or has lost the connection; after is as in Begin. Without a limit, none is in
+// force.
+func (d *Deadline) Finish(after time.Duration) {
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.limit > 0 && (d.final || d.ours.Sub(now) < d.limit+after):
+		d.renewLocked(now.Add(after))
+	case d.limit <= 0 && d.final:
+		_ = d.set(d.own) // as above
+	}
+}
