@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -209,6 +210,7 @@ func TestRefusalsAreOneSpan(t *testing.T) {
 	spans := newSpanLog()
 	tp := provider(t, spans)
 	to := &target{app: "a", deployment: "D", router: seatedRouter(0, list), tracing: tp}
+	to.metrics = metrics.New().Router("a", "D", to.router.load)
 	_, a, err := to.assign(t.Context(), tracing.RouterStart{})
 	if err != nil || a.uniqueID() != "r2" {
 		t.Errorf("assigned to %v, %v; want r2", a.uniqueID(), err)
