@@ -10,7 +10,8 @@
 //	```text stop=names            likewise, once Ctrl-C has ended what was started
 //	```sh norun="…"               not run, for that reason
 //
-// The blocks of one folder are one test, in the order of the document. A block
+// The text before a file's block has its name in backticks, because a reader sees
+// no info string. The blocks of one folder are one test, in the order of the document. A block
 // of Go, shell, YAML, Python or text without a mark fails, so that no snippet is
 // left out by forgetting. /path/to/servetrace stands for a clone, and behind
 // localhost:4318 and localhost:8126 something takes what is sent there. In a diff
@@ -99,10 +100,15 @@ var (
 func blocks(t *testing.T, name, text string) []block {
 	t.Helper()
 	var list []block
+	last := 0 // where the block before ended
 	for _, at := range fence.FindAllStringSubmatchIndex(text, -1) {
 		language, info, body := text[at[2]:at[3]], text[at[4]:at[5]], text[at[6]:at[7]]
 		where := fmt.Sprintf("%s:%d", name, 1+strings.Count(text[:at[0]], "\n"))
 		m := mark.FindStringSubmatch(strings.TrimSpace(info))
+		if m != nil && m[1] == "file" && !strings.Contains(text[last:at[0]], "`"+filepath.Base(m[3])+"`") {
+			t.Errorf("%s: the text before the block does not say that it is `%s`", where, filepath.Base(m[3]))
+		}
+		last = at[1]
 		switch {
 		case m != nil && (m[1] == "file" || m[1] == "edit") == (m[3] != ""):
 			list = append(list, block{where: where, what: m[1], folder: m[2], file: m[3], text: body})

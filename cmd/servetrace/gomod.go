@@ -49,8 +49,8 @@ func (s scaffold) base(info *debug.BuildInfo) (base, error) {
 	}
 	version, ok := released(info)
 	if !ok {
-		return base{}, usagef("this servetrace was built from a clone (version %s), which go.mod can not require: "+
-			"name the clone with --replace DIR, or install a release: go install %s/cmd/servetrace@latest", version, ownModule)
+		return base{}, usagef("this servetrace was built from a clone (version %s), which go.mod cannot require: "+
+			"name the clone with --replace DIR, or use a servetrace of a release", version)
 	}
 	return base{version: version, goLine: goRelease}, nil
 }

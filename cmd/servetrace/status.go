@@ -33,7 +33,7 @@ SERVE_ADMIN_PORT of this environment say, or else the service file that
 SERVE_CONFIG names, or else at 127.0.0.1:8001.
 
 With --watch it is asked every two seconds, until a signal; the exit code is then
-that of the last answer, or 130 where the last question had none.
+that of the last answer, or 130 if there was no answer.
 
 The exit code is 0 where every plugin is ready, or tracing is off; 1 where the
 service can not be reached, or what answers is none; 3 where a plugin is in any

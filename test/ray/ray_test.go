@@ -10,8 +10,9 @@ import (
 )
 
 // TestSpansAreThoseOfRayServe plays every scenario of the recording and compares
-// span by span: what differs is listed in differences, and what is listed there
-// differs.
+// span by span with each outcome in the recording. For one of them at least, all
+// that differs is listed in differences. What is listed there differs, except in
+// racy scenarios, of which a recording has the outcomes that happened.
 func TestSpansAreThoseOfRayServe(t *testing.T) {
 	used := &usage{by: map[int][]string{}}
 	scenarios := load(t).Scenarios
@@ -22,12 +23,15 @@ func TestSpansAreThoseOfRayServe(t *testing.T) {
 		for _, s := range scenarios {
 			t.Run(s.Send.Name, func(t *testing.T) {
 				t.Parallel()
-				for _, f := range play(t, s) {
-					if i := slices.IndexFunc(differences, func(d difference) bool { return d.allows(f) }); i >= 0 {
-						used.note(i, f)
-					} else {
-						t.Error(f)
+				var least []found
+				for i, found := range play(t, s) {
+					unlisted := used.note(found)
+					if i == 0 || len(unlisted) < len(least) {
+						least = unlisted
 					}
+				}
+				for _, f := range least {
+					t.Error(f)
 				}
 				used.played()
 			})
@@ -38,15 +42,23 @@ func TestSpansAreThoseOfRayServe(t *testing.T) {
 		return
 	}
 	for i, d := range differences {
+		if len(d.scenarios) > 0 && !slices.ContainsFunc(d.scenarios, func(name string) bool { return !racy(scenarios, name) }) {
+			continue
+		}
 		if len(used.by[i]) == 0 {
 			t.Errorf("difference %d (%s: %s %s, ours %s) does not appear", i, d.topic, d.what, d.ray, d.ours)
 		}
 		for _, pattern := range d.scenarios {
-			if !slices.ContainsFunc(used.by[i], func(s string) bool { return fits(pattern, s) }) {
+			if !racy(scenarios, pattern) && !slices.ContainsFunc(used.by[i], func(s string) bool { return fits(pattern, s) }) {
 				t.Errorf("difference %d (%s: %s %s, ours %s) does not appear in scenario %q", i, d.topic, d.what, d.ray, d.ours, pattern)
 			}
 		}
 	}
+}
+
+// racy reports whether a scenario's outcome depends on a race in Ray Serve.
+func racy(scenarios []*scenario, name string) bool {
+	return slices.ContainsFunc(scenarios, func(s *scenario) bool { return s.Send.Name == name && s.Send.Repeat > 0 })
 }
 
 // usage notes which differences have appeared, and in which scenarios.
@@ -56,10 +68,18 @@ type usage struct {
 	scenarios int
 }
 
-func (u *usage) note(i int, f found) {
+// note notes the differences of an outcome that are listed, and returns the others.
+func (u *usage) note(all []found) (unlisted []found) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.by[i] = append(u.by[i], f.scenario)
+	for _, f := range all {
+		if i := slices.IndexFunc(differences, func(d difference) bool { return d.allows(f) }); i >= 0 {
+			u.by[i] = append(u.by[i], f.scenario)
+		} else {
+			unlisted = append(unlisted, f)
+		}
+	}
+	return unlisted
 }
 
 func (u *usage) played() {
@@ -68,19 +88,24 @@ func (u *usage) played() {
 	u.scenarios++
 }
 
-// play plays a scenario on our runtime, and gives what differs.
-func play(t *testing.T, s *scenario) []found {
+// play plays a scenario on our runtime, and returns what differs from each outcome
+// of Ray Serve.
+func play(t *testing.T, s *scenario) (differ [][]found) {
 	t.Helper()
 	stage := newStage(t, strings.Contains(s.Send.Name, "timeout"))
 	saw := stage.play(s.Send)
 	stage.stop()
-	out := compare(s.Send.Name, s.Traces, stage.spans.traces(t, s.Send.ID))
-	for _, view := range saw {
-		if view != s.Saw {
-			out = append(out, found{scenario: s.Send.Name, family: "client", what: "answer", ray: s.Saw.String(), ours: view.String()})
+	ours := stage.spans.traces(t, s.Send.ID)
+	for _, ray := range s.Outcomes {
+		all := compare(s.Send.Name, ray.Traces, ours)
+		for _, view := range saw {
+			if view != ray.Saw {
+				all = append(all, found{scenario: s.Send.Name, family: "client", what: "answer", ray: ray.Saw.String(), ours: view.String()})
+			}
 		}
+		differ = append(differ, all)
 	}
-	return out
+	return differ
 }
 
 func (v seen) String() string {

@@ -23,6 +23,7 @@ SAMPLED = f"00-{CALLER_TRACE}-{CALLER_SPAN}-01"
 UNSAMPLED = f"00-{CALLER_TRACE}-{CALLER_SPAN}-00"
 TIMEOUT = 3  # seconds: that of requests, but for those by HTTP that are not about it
 PAUSE = 0.8  # seconds until a request has come to where it waits
+REPEAT = 5  # times that a racy scenario is played
 
 
 def get(name, path, **more):
@@ -40,7 +41,8 @@ def rpc(name, method, say="hello", kind="unary", **more):
 # do: get, leave (before the response), leave-mid (with its first bytes), socket,
 # rpc, rpc-leave. hold: so many requests to the path are there before. times: so
 # many at once. close: the code that the client of a socket closes with, 0 for
-# one that goes without a word.
+# one that goes without a word. repeat: it is racy, so that it is played so many
+# times, and the recording has each different outcome.
 SCENARIOS = [
     get("2xx", "/plain/ok"),
     get("2xx POST", "/plain/created", verb="POST"),
@@ -56,8 +58,8 @@ SCENARIOS = [
     {"name": "client gone before the response", "do": "leave", "path": "/plain/waits"},
     {"name": "client gone mid-stream", "do": "leave-mid", "path": "/plain/lingers"},
     get("queue full", "/queue", hold=[{"path": "/queue"}, {"path": "/queue"}]),
-    get("timeout in the queue", "/queue", hold=[{"path": "/queue"}]),
-    {"name": "client gone in the queue", "do": "leave", "path": "/queue", "hold": [{"path": "/queue"}]},
+    get("timeout in the queue", "/queue", hold=[{"path": "/queue"}], repeat=REPEAT),
+    {"name": "client gone in the queue", "do": "leave", "path": "/queue", "hold": [{"path": "/queue"}], "repeat": REPEAT},
     get("caller sampled", "/plain/ok", headers={"traceparent": SAMPLED}),
     get("caller sampled, chain", "/chain/chain", headers={"traceparent": SAMPLED}),
     get("caller with tracestate", "/chain/chain", headers={"traceparent": SAMPLED, "tracestate": "a=1"}),
@@ -76,13 +78,13 @@ SCENARIOS = [
     get("routes", "/-/routes"),
     get("chain", "/chain/chain"),
     get("chain with a span of the caller's own", "/chain/spans"),
-    get("parallel calls", "/chain/parallel"),
+    get("parallel calls", "/chain/parallel", repeat=REPEAT),
     get("two calls", "/chain/twice"),
     get("stream by handle", "/chain/count"),
     get("error of a handle escapes", "/chain/fails"),
     get("error of a handle is caught", "/chain/catches"),
     get("nested queue full", "/chain/full", hold=[{"path": "/chain/hold"}, {"path": "/chain/hold"}]),
-    get("timeout in a nested queue", "/chain/full", hold=[{"path": "/chain/hold"}]),
+    get("timeout in a nested queue", "/chain/full", hold=[{"path": "/chain/hold"}], repeat=REPEAT),
     get("model by handle", "/chain/model"),
     get("batches", "/batch/ok", times=6),
     get("batch fails", "/batch/fails"),
@@ -119,6 +121,11 @@ SCENARIOS = [
 ]
 for scenario in SCENARIOS:
     scenario["id"] = re.sub("[^a-z0-9]+", "-", scenario["name"].lower())  # that of its requests
+
+
+def rounds(s):
+    """Gives the scenario once for each time that it is played, with ids of their own."""
+    return [{**s, "id": s["id"] + (f"-{n}" if n else "")} for n in range(s.get("repeat", 1))]
 
 
 class Clients:
@@ -345,7 +352,7 @@ def record(place):
         clients = Clients(http_port, grpc_port)
         saw = []
         for s in SCENARIOS:
-            saw.append(clients.play(s))
+            saw.append([clients.play(one) for one in rounds(s)])
             print(s["name"], saw[-1], flush=True)
         clients.channel.close()
         time.sleep(TIMEOUT)
@@ -358,8 +365,18 @@ def record(place):
     return {
         "versions": {"ray": ray.__version__, "opentelemetry": opentelemetry.version.__version__, "python": platform.python_version()},
         "request_timeout_s": TIMEOUT,
-        "scenarios": [{"send": s, "saw": seen, "traces": trees_of(s["id"], spans)} for s, seen in zip(SCENARIOS, saw)],
+        "scenarios": [{"send": s, "outcomes": outcomes(s, seen, spans)} for s, seen in zip(SCENARIOS, saw)],
     }
+
+
+def outcomes(s, saw, spans):
+    """Gives what came of a scenario, each different outcome once."""
+    different = []
+    for one, seen in zip(rounds(s), saw):
+        outcome = {"saw": seen, "traces": trees_of(one["id"], spans)}
+        if outcome not in different:
+            different.append(outcome)
+    return in_order(different)
 
 
 def main(output):

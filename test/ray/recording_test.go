@@ -23,9 +23,15 @@ type recording struct {
 	Scenarios []*scenario
 }
 
-// scenario is something that clients do, with what Ray Serve made of it.
+// scenario is something that clients do, with what Ray Serve made of it: each
+// outcome that was seen, of which a scenario without a race has one.
 type scenario struct {
-	Send   sent
+	Send     sent
+	Outcomes []outcome
+}
+
+// outcome is what clients saw and what was traced.
+type outcome struct {
 	Saw    seen
 	Traces []*span // by their roots
 }
@@ -46,6 +52,7 @@ type sent struct {
 	App     string
 	Method  string
 	Kind    string
+	Repeat  int // more than 0: Ray Serve's outcome depends on a race
 }
 
 // seen is what the client saw: a status or close code of HTTP, or a code of gRPC.

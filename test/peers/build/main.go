@@ -69,7 +69,11 @@ func choose(names []string) ([]recipe.Recipe, error) {
 	for _, name := range names {
 		r, known := recipe.Find(name)
 		if !known {
-			return nil, fmt.Errorf("no peer %q", name)
+			var all []string
+			for _, r := range recipe.All() {
+				all = append(all, r.Name)
+			}
+			return nil, fmt.Errorf("there is no peer %q; want some of %s", name, strings.Join(all, " "))
 		}
 		chosen = append(chosen, r)
 	}
