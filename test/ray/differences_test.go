@@ -66,6 +66,7 @@ var differences = []difference{
 	{topic: stack, scenarios: []string{"timeout in the queue"}, families: []string{proxyHTTP}, what: "http.status_code", ray: nothing, ours: "408"},
 	{topic: stack, scenarios: []string{"timeout in the queue"}, families: []string{router}, what: "http.status_code", ray: "408", ours: nothing},
 	{topic: stack, scenarios: []string{"client gone in the queue"}, families: []string{proxyHTTP}, what: "http.status_code", ray: nothing, ours: "499"},
+	{topic: stack, scenarios: []string{"client gone in the queue"}, families: []string{router}, what: "http.status_code", ray: "499", ours: nothing},
 	{topic: stack, scenarios: parallel, families: []string{router}, what: "rpc.*", ray: nothing, ours: "*"},
 	{topic: stack, scenarios: []string{"timeout in a nested queue"}, families: []string{router}, what: "http.*", ray: "*", ours: nothing},
 	{topic: stack, scenarios: []string{"timeout in a nested queue"}, families: []string{router}, what: "event's exception.escaped", ray: `"False"`, ours: `"True"`},

@@ -373,7 +373,8 @@ def outcomes(s, saw, spans):
     """Gives what came of a scenario, each different outcome once."""
     different = []
     for one, seen in zip(rounds(s), saw):
-        outcome = {"saw": seen, "traces": trees_of(one["id"], spans)}
+        traces = json.dumps(trees_of(one["id"], spans)).replace(f'"{one["id"]}"', f'"{s["id"]}"')
+        outcome = {"saw": seen, "traces": json.loads(traces)}
         if outcome not in different:
             different.append(outcome)
     return in_order(different)
