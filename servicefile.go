@@ -170,23 +170,31 @@ func pick(path string, getenv func(string) string, name, folder string) func([]b
 	}
 }
 
-// makeSpanFolder makes the folder of span files that nobody has chosen, so that
-// nobody else can look into it: the console plugin would let its group. One that
-// is there stays as it is. If it can not be made the plugin can not either, and
-// says so.
+// makeSpanFolder makes the default folder of span files with a mode that lets only
+// its owner in; the console plugin would let its group in too. An existing folder
+// stays as it is. If the folder cannot be made, it warns and names the variables,
+// because the plugin's error is about a key that the service file does not have.
 func (s *service) makeSpanFolder() {
-	if s.cfg.SpanFolder != "" {
-		_ = os.MkdirAll(s.cfg.SpanFolder, 0o700)
+	if s.cfg.SpanFolder == "" {
+		return
+	}
+	if err := os.MkdirAll(s.cfg.SpanFolder, 0o700); err != nil {
+		s.log.Warn("the folder for span files cannot be made; name a writable one with "+envConsoleOutput+
+			", or set XDG_STATE_HOME or HOME", "span_files", s.cfg.SpanFolder, "error", err)
 	}
 }
 
-// spanFolder is where span files go unless somebody says otherwise.
+// spanFolder returns the default folder of span files. It is absolute, unless the
+// working directory is unknown.
 func spanFolder(getenv func(string) string) string {
 	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "servetrace", "spans")
 	}
 	if dir := getenv("HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, ".local", "state", "servetrace", "spans")
+	}
+	if dir, err := filepath.Abs("servetrace-spans"); err == nil {
+		return dir
 	}
 	return "./servetrace-spans"
 }

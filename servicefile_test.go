@@ -184,6 +184,10 @@ SERVE_HTTP_PORT="x": want a whole number from 0 to 65535`, "FILE", file)
 // file's list.
 func TestSwitch(t *testing.T) {
 	const set, off = "SERVE_TRACING_EXPORTER_PLUGIN=env", "OTEL_SDK_DISABLED=true"
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		file    string
 		env     []string
@@ -196,7 +200,7 @@ func TestSwitch(t *testing.T) {
 		{"exporter_plugin: file", []string{set}, "env", ""},
 		{"enabled: true", nil, "console", "/home/u/.local/state/servetrace/spans"},
 		{"enabled: true", []string{"XDG_STATE_HOME=/state"}, "console", "/state/servetrace/spans"},
-		{"enabled: true", []string{"HOME="}, "console", "./servetrace-spans"},
+		{"enabled: true", []string{"HOME="}, "console", filepath.Join(here, "servetrace-spans")},
 		{"enabled: true", []string{"SERVE_CONSOLE_OUTPUT=stderr"}, "console", ""},
 		{"enabled: true", []string{"SERVE_TRACING_PLUGIN_CONFIG=console=x.yaml"}, "console", ""},
 		{"enabled: true, plugins: {console: {config: {exporter: {output: stdout}}}}", nil, "console", ""},
@@ -223,6 +227,18 @@ func TestSwitch(t *testing.T) {
 				t.Errorf("plugins %q, folder %q; want %q, %q", cfg.Host.Plugins, cfg.SpanFolder, c.plugins, c.folder)
 			}
 		})
+	}
+}
+
+// A folder of span files that cannot be made is a warning that names what to set,
+// for the service file has no key of it.
+func TestSpanFolderThatCannotBeMade(t *testing.T) {
+	file := serviceFile(t, "tracing_config: {enabled: true}")
+	p := startProc(t, "SERVE_CONFIG="+file, "HOME="+file)
+	p.log.await(t, `level=WARN msg="the folder for span files cannot be made; name a writable one with SERVE_CONSOLE_OUTPUT, or set XDG_STATE_HOME or HOME" span_files=`+file+`/.local/state/servetrace/spans error=`)
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, p.log)
 	}
 }
 
