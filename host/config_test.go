@@ -153,7 +153,9 @@ func TestParseList(t *testing.T) {
 		{"./plugins/,a/%2C/,console", []entry{{where: "./plugins/", folder: true}, {where: "a/,/", folder: true}, {name: "console", where: "console"}}, ""},
 		{"all=./plugins/", nil, `entry "all=./plugins/": a folder has no name of its own (all=), its plugins are called as their files; write ./plugins/`},
 		{"./plugins/@sha256:" + ones, nil, `entry "./plugins/@sha256:` + ones + `": a folder has no pin (@sha256:…), for its files may change; pin each executable`},
-		{"we ird=./p", nil, `entry "we ird=./p": the name "we ird" must be letters, digits, dots, dashes and underscores, 63 at most; write NAME=PATH`},
+		{"we ird=./p", nil, `entry "we ird=./p": the name "we ird" must be letters, digits, dots, dashes and underscores, 63 at most; write NAME=PATH, and a comma between plugins`},
+		{"console;otlp", nil, `entry "console;otlp": the name "console;otlp" must be letters, digits, dots, dashes and underscores, 63 at most; write NAME=PATH, and a comma between plugins`},
+		{"~/console", nil, `entry "~/console": "~" is a home folder to a shell only; write the whole path, or ./~ for a file of that name`},
 	} {
 		t.Run(test.list, func(t *testing.T) {
 			got, err := parseList(test.list)
@@ -227,6 +229,11 @@ func TestBareNamesAreLookedUp(t *testing.T) {
 	}
 	_, err := entry{where: "nosuch"}.resolve(dirs)
 	want := fmt.Sprintf(`there is no plugin "nosuch" in %s, %s; build it there, write its path, or set SERVE_TRACING_PLUGIN_DIR`, first, second)
+	if fmt.Sprint(err) != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	_, err = entry{where: "consol"}.resolve([]string{"/nosuch", second})
+	want = fmt.Sprintf(`there is no plugin "consol" in /nosuch (there is no such folder), %s; did you mean console? Else build it there, write its path, or set SERVE_TRACING_PLUGIN_DIR`, second)
 	if fmt.Sprint(err) != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -5,10 +5,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/servetrace/servetrace/internal/spelling"
 )
 
 // entry is one entry of the list, or one plugin of a folder that stands in it.
@@ -77,6 +80,8 @@ func parseEntry(item string) (entry, error) {
 	switch {
 	case where == "":
 		return entry{}, errors.New("names no plugin; write a path or a name, or remove the comma")
+	case strings.HasPrefix(where, "~"):
+		return entry{}, errors.New(`"~" is a home folder to a shell only; write the whole path, or ./~ for a file of that name`)
 	case strings.Contains(where, "="):
 		return entry{}, errors.New("has two equals signs; write one in a path as %3D")
 	case strings.Contains(where, "://") || strings.HasPrefix(where, "unix:"): // "unix:/PATH" is how gRPC writes it
@@ -111,7 +116,7 @@ func fileName(path string) string {
 // checked refuses a name that is none.
 func (e entry) checked() (entry, error) {
 	if !namePattern.MatchString(e.name) {
-		return entry{}, fmt.Errorf("the name %q must be letters, digits, dots, dashes and underscores, 63 at most; write NAME=PATH", e.name)
+		return entry{}, fmt.Errorf("the name %q must be letters, digits, dots, dashes and underscores, 63 at most; write NAME=PATH, and a comma between plugins", e.name)
 	}
 	return e, nil
 }
@@ -182,6 +187,27 @@ func (e entry) resolve(dirs []string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("there is no plugin %q in %s; build it there, write its path, or set %s",
-		e.where, strings.Join(dirs, ", "), EnvPluginDir)
+	return "", e.notIn(dirs)
+}
+
+// notIn returns the error of a bare name that is in none of dirs. It names the
+// folders that do not exist, and a file whose name is much like it.
+func (e entry) notIn(dirs []string) error {
+	var looked, names []string
+	for _, dir := range dirs {
+		files, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			dir += " (there is no such folder)"
+		}
+		looked = append(looked, dir)
+		for _, file := range files {
+			names = append(names, file.Name())
+		}
+	}
+	advice := "build it there"
+	if near := spelling.Nearest(e.where, names); near != "" {
+		advice = "did you mean " + near + "? Else build it there"
+	}
+	return fmt.Errorf("there is no plugin %q in %s; %s, write its path, or set %s",
+		e.where, strings.Join(looked, ", "), advice, EnvPluginDir)
 }

@@ -66,7 +66,7 @@ func writeInfo(w io.Writer, is host.Inspection) error {
 		row("language", is.About.Language)
 		row("variables", orNone(strings.Join(is.About.Patterns, ", ")))
 	} else {
-		row("name", "says nothing of itself: a plain OTLP receiver, which only gets spans")
+		row("name", `says nothing of itself, as a plain OTLP receiver; "servetrace plugin run" tells whether it takes spans`)
 	}
 	row("limits", limitsText(is))
 	row("path", whereText(is))

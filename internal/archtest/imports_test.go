@@ -34,7 +34,7 @@ var importTable = []struct {
 	{dir: "tracing", may: []string{"semconv"}},
 	{dir: "semconv"},
 	{dir: "host", may: []string{
-		"internal/launch", "internal/wire", "internal/otlpwire", "internal/otlpwire/sdkspan", "internal/gen/...",
+		"internal/launch", "internal/wire", "internal/otlpwire", "internal/otlpwire/sdkspan", "internal/gen/...", "internal/spelling",
 	}},
 	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree"}},
 	{dir: "internal/proctree"},
