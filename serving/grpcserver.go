@@ -111,7 +111,7 @@ func (f *grpcFront) start(ctx context.Context) error {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("start gRPC server: %w: another process listens there; choose another port with %s, or where the program sets its address", err, EnvGRPCPort)
 	case err != nil:
-		return fmt.Errorf("start gRPC server: %w", err)
+		return fmt.Errorf("start gRPC server: %w; check %s and %s", err, EnvGRPCHost, EnvGRPCPort)
 	}
 	f.doors = newDoors(l)
 	f.serving, f.draining = f.newServer(streamWorkers), f.newServer(0)

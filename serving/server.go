@@ -233,7 +233,7 @@ func (s *Server) Start(ctx context.Context) error {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("start server: %w: another process listens there; choose another port with %s, or where the program sets its address", err, EnvHTTPPort)
 	case err != nil:
-		return fmt.Errorf("start server: %w", err)
+		return fmt.Errorf("start server: %w; check %s and %s", err, EnvHTTPHost, EnvHTTPPort)
 	}
 	if s.grpc != nil {
 		if err := s.grpc.start(ctx); err != nil {

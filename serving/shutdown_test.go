@@ -260,6 +260,26 @@ func TestAddressTaken(t *testing.T) {
 	}
 }
 
+// An address that no machine has is an error that names the variables.
+func TestAddressThatCannotBeHad(t *testing.T) {
+	const nowhere = "192.0.2.1:0" // TEST-NET-1
+	for want, c := range map[string]Config{
+		"; check SERVE_HTTP_HOST and SERVE_HTTP_PORT": {HTTPAddr: nowhere},
+		"; check SERVE_GRPC_HOST and SERVE_GRPC_PORT": {HTTPAddr: "127.0.0.1:0", GRPC: GRPCConfig{Addr: nowhere}},
+	} {
+		s, err := New(c, []*App{testApp("a", testService{})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Start(t.Context()); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("Start: %v, want %q at the end", err, want)
+		}
+		if err := s.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestMinDrainingPeriod: while health says 503 already, requests are served, and
 // connections closed after them; then they are refused. An impatient stop does not
 // wait.
