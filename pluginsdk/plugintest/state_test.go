@@ -54,7 +54,7 @@ func (d *database) spec() pluginsdk.Spec {
 // failing has the database refuse every batch.
 func (d *database) failing(err error) func() (func() error, error) {
 	return func() (func() error, error) {
-		_, open := d.state()
+		open := d.lock()
 		d.set(err, open)
 		return func() error { d.set(nil, open); return nil }, nil
 	}
@@ -62,16 +62,16 @@ func (d *database) failing(err error) func() (func() error, error) {
 
 // locked has the database take no batch.
 func (d *database) locked() (restore func() error, err error) {
-	_, before := d.state()
+	before := d.lock()
 	open := make(chan struct{})
 	d.set(nil, open)
 	return func() error { close(open); d.set(nil, before); return nil }, nil
 }
 
-func (d *database) state() (error, chan struct{}) {
+func (d *database) lock() chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.fails, d.open
+	return d.open
 }
 
 // withState are the rules that a back end with states can be held to by them alone.
