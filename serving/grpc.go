@@ -5,7 +5,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,7 +12,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/tap"
 
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/tracing"
@@ -31,11 +29,11 @@ type grpcProxy struct {
 	apps      map[string]*grpcApp
 	only      *grpcApp // nil where there are several
 	timeout   time.Duration
+	stall     time.Duration   // how long a client may hold up its call; not positive: no limit
+	server    context.Context // ends when the server does not wait for calls any more
 	work      *work
 	workers   *workers
 	notReady  func() string // why a deployment takes no calls; empty where all do
-	watch     *watch
-	calls     rpcCalls
 	metrics   *metrics.Proxy
 	unrouted  *metrics.Ingress // of calls for no app
 	component *tracing.Component
@@ -76,13 +74,6 @@ const (
 	textInternal           = "Internal server error."
 )
 
-// beginRPC is grpc's tap: it is called as a stream begins, and has its metadata,
-// of which grpc gives copies only from then on.
-func beginRPC(ctx context.Context, info *tap.Info) (context.Context, error) {
-	c := &rpc{under: ctx, md: info.Header, full: info.FullMethodName}
-	return (*rpcArrival)(c), nil
-}
-
 // last gives the last value of a key, as Ray does, or "".
 func last(md metadata.MD, key string) string {
 	if values := md[key]; len(values) > 0 {
@@ -93,31 +84,21 @@ func last(md metadata.MD, key string) string {
 
 // handle is the [grpc.StreamHandler] of every call for an app.
 func (p *grpcProxy) handle(_ any, stream grpc.ServerStream) (err error) {
-	c := arrivedIn(stream.Context())
+	c := &rpc{stream: stream, arrived: time.Now()}
+	c.full, _ = grpc.MethodFromServerStream(stream)
+	c.md, _ = metadata.FromIncomingContext(stream.Context())
+	c.id = fitRequestID(last(c.md, metaRequestID))
 	defer func() {
 		if v := recover(); v != nil { // grpc does not
 			err = p.statusOfRPC(c.id, survived(stream.Context(), p.access.log, v)).Err()
 		}
 	}()
-	c.proxy, c.stream, c.arrived = p, stream, tracing.Clock()
-	c.id = fitRequestID(last(c.md, metaRequestID))
-	c.giveBackID()
+	stream.SetTrailer(metadata.Pairs(metaRequestID, c.id))
 	p.metrics.Began()
 	defer p.record(c)
 	st := p.answer(c)
 	c.code = st.Code()
 	return st.Err()
-}
-
-// trailers are used again and again: grpc copies what it is given for one.
-var trailers = sync.Pool{New: func() any { return metadata.MD{metaRequestID: {""}} }}
-
-// giveBackID has the client told of the request id, however the call ends.
-func (c *rpc) giveBackID() {
-	md := trailers.Get().(metadata.MD)
-	md[metaRequestID][0] = c.id
-	_ = grpc.SetTrailer(c.stream.Context(), md) // c.stream's method would look whether the id is fit
-	trailers.Put(md)
 }
 
 // answer answers a call, and fills in c. Its span ends before the client learns
@@ -153,12 +134,9 @@ func (p *grpcProxy) appFor(name string) *grpcApp {
 
 // serve answers a call whose method is known.
 func (p *grpcProxy) serve(c *rpc) *status.Status {
-	ctx := c.begin(p.timeout)
-	defer c.release()
-	c.done = make(chan outcome, 3)
-	p.calls.add(c)
-	defer p.calls.remove(c)
-	c.request = tracing.Request{
+	stream := &rpcStream{stream: c.stream, info: &c.method.info, stall: p.stall, arrived: c.arrived}
+	defer stream.begin(p.server, p.timeout)()
+	request := &tracing.Request{
 		ID:         c.id,
 		App:        c.app.app,
 		Deployment: c.app.deployment,
@@ -166,19 +144,18 @@ func (p *grpcProxy) serve(c *rpc) *status.Status {
 		ModelID:    strings.ToValidUTF8(last(c.md, metaModelID), "\uFFFD"),
 		Component:  p.component,
 	}
-	ctx, span := p.tracing.StartProxy(p.tracing.ExtractMetadata(ctx, c.md), tracing.ProxyStart{
-		Request:  &c.request,
+	ctx := p.tracing.ExtractMetadata(tracing.ContextWithRequest(stream.call, request), c.md)
+	ctx, span := p.tracing.StartProxy(ctx, tracing.ProxyStart{
+		Request:  request,
 		Protocol: tracing.GRPC,
 		Method:   c.full,
 		Metadata: c.md,
 		Peer:     peerOf,
-		At:       c.arrived,
 	})
 	c.ctx, c.span = ctx, span.Context()
-	c.err = p.dispatch(ctx, c)
+	c.err = p.dispatch(ctx, c, stream, request.ModelID)
 	st := p.statusOfRPC(c.id, c.err)
-	c.ended = tracing.Clock()
-	span.End(tracing.ProxyResult{GRPCCode: codeName(st.Code()), Err: rpcFailure(c.err), At: c.ended})
+	span.End(tracing.ProxyResult{GRPCCode: codeName(st.Code()), Err: rpcFailure(c.err)})
 	return st
 }
 
@@ -190,39 +167,39 @@ func peerOf(ctx context.Context) net.Addr {
 	return nil
 }
 
-// dispatch has a replica run c and waits for it, but not beyond ctx. It gives
-// what ended the call otherwise than by success.
+// dispatch has a replica run c and waits for the handler, but not beyond ctx. It
+// returns what ended the call otherwise than by success.
 //
 // The handler has a goroutine to itself, so that a client need not wait for a
 // handler that outlasts its time. The slot stays taken until it really returns.
-func (p *grpcProxy) dispatch(ctx context.Context, c *rpc) error {
+func (p *grpcProxy) dispatch(ctx context.Context, c *rpc, stream *rpcStream, model string) error {
 	routed, place, err := c.app.assign(ctx, tracing.RouterStart{
 		Protocol:   tracing.GRPC,
 		CallMethod: c.method.name,
 		Streaming:  c.method.info.IsServerStream,
-		ModelID:    c.request.ModelID,
+		ModelID:    model,
 	})
 	if err != nil {
 		return err
 	}
 	c.replica = place.uniqueID()
-	c.routed, c.place = routed, place
-	p.watch.add(&c.watched, c.done)
-	defer p.watch.remove(&c.watched)
+	run := &rpcRun{
+		proxy: p, method: c.method, md: c.md, model: model, stream: stream,
+		routed: routed, place: place, done: make(chan error, 1),
+	}
 	p.work.handlerStarts()
-	p.workers.start(c)
-	returned, cause := c.await()
-	if returned {
-		return cause
+	p.workers.start(run)
+	select {
+	case err := <-run.done:
+		return err
+	case <-ctx.Done():
+	case <-place.cut():
+		stream.end(ErrReplicaStopped)
 	}
-	if c.take(cause) == ended {
-		for {
-			if o := <-c.done; o.stall == noStall {
-				return o.err
-			}
-		}
+	cause := context.Cause(ctx)
+	if !stream.take(cause) {
+		return <-run.done // the handler has returned
 	}
-	c.cut(cause) // a stall has not ended the context
 	return cause
 }
 
@@ -232,59 +209,4 @@ func (p *grpcProxy) unready() string {
 		return textDraining
 	}
 	return p.notReady()
-}
-
-// rpcCalls are the calls under way, for the end of a server that drains no
-// longer: grpc ends a stream's context without a cause.
-type rpcCalls struct {
-	mu    sync.Mutex
-	first *rpc
-	cause error // why they were cut off; nil while they were not
-}
-
-func (l *rpcCalls) add(c *rpc) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cause != nil {
-		l.cutLocked(c)
-	}
-	c.next = l.first
-	if c.next != nil {
-		c.next.prev = c
-	}
-	l.first = c
-}
-
-func (l *rpcCalls) remove(c *rpc) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c.next != nil {
-		c.next.prev = c.prev
-	}
-	if c.prev != nil {
-		c.prev.next = c.next
-	} else {
-		l.first = c.next
-	}
-	c.prev, c.next = nil, nil
-}
-
-// cutOff ends the contexts of all calls, and of those that are still to come.
-func (l *rpcCalls) cutOff(cause error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cause != nil {
-		return
-	}
-	l.cause = cause
-	for c := l.first; c != nil; c = c.next {
-		l.cutLocked(c)
-	}
-}
-
-// cutLocked ends the context of a call and tells its proxy, which may wait for a
-// handler that heeds no context.
-func (l *rpcCalls) cutLocked(c *rpc) {
-	c.cut(l.cause)
-	c.done <- outcome{stall: cutShort}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -14,11 +15,7 @@ import (
 
 // record puts a call that has ended into the metrics and the access log.
 func (p *grpcProxy) record(c *rpc) {
-	ended := c.ended
-	if ended == 0 {
-		ended = tracing.Clock()
-	}
-	took := ended - c.arrived
+	took := time.Since(c.arrived)
 	p.metrics.Done()
 	o := metrics.Outcome{
 		Method:  semconv.MethodOther,

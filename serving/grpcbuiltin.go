@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
@@ -173,7 +174,8 @@ func (s servicesOf) GetServiceInfo() map[string]grpc.ServiceInfo {
 // reflected gives the app that a reflection call is about: the one that it
 // names, or the only one with gRPC services.
 func (b *grpcBuiltin) reflected(ctx context.Context) (app string, err error) {
-	name := last(arrivedIn(ctx).md, metaApplication)
+	md, _ := metadata.FromIncomingContext(ctx)
+	name := last(md, metaApplication)
 	if _, there := b.v1[name]; there {
 		return name, nil
 	}

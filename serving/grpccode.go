@@ -65,7 +65,7 @@ func (p *grpcProxy) statusOfRPC(requestID string, err error) *status.Status {
 	case errors.Is(err, ErrRequestTimeout):
 		return status.Newf(codes.DeadlineExceeded, textTimeout, requestID, p.timeout.Seconds())
 	case errors.Is(err, ErrClientStalled):
-		return status.Newf(codes.DeadlineExceeded, textStalled, requestID, p.watch.limit.Seconds())
+		return status.Newf(codes.DeadlineExceeded, textStalled, requestID, p.stall.Seconds())
 	case errors.Is(err, ErrClientGone):
 		return status.Newf(codes.Canceled, textClientGone, requestID)
 	case errors.Is(err, ErrShuttingDown):

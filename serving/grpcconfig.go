@@ -76,8 +76,7 @@ type GRPCConfig struct {
 	// the one message that a call without a client stream begins with, or take
 	// nothing of a message that is being sent. It is for a whole message, so
 	// that the largest has to pass within it. A stream of the client's may pause
-	// for as long as it likes. It is measured to an eighth. Zero: 60s. Negative:
-	// no limit.
+	// for as long as it likes. Zero: 60s. Negative: no limit.
 	StallTimeout time.Duration
 
 	// ConnectionTimeout is how long a new connection may take until it speaks

@@ -3,8 +3,6 @@ package serving
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -108,20 +106,13 @@ func TestGRPCContextDeadline(t *testing.T) {
 		{limited, time.Minute, true, true},
 		{limited, 24 * time.Hour, false, true},
 	} {
-		c := &rpc{stream: doneStream{ctx: test.client}}
-		at, has := c.begin(test.ours).Deadline()
+		s := &rpcStream{stream: doneStream{ctx: test.client}}
+		release := s.begin(t.Context(), test.ours)
+		at, has := s.call.Deadline()
 		if has != test.has || has && at.Before(theirs) != test.sooner {
 			t.Errorf("with %v, and %v of ours: %v, %v", test.client, test.ours, at, has)
 		}
-		c.release()
-	}
-}
-
-// TestGRPCContextPrinted: to print the context of a call reads nothing that changes.
-func TestGRPCContextPrinted(t *testing.T) {
-	c := &rpc{full: "/s/m"}
-	if got := fmt.Sprint(context.WithValue((*rpcContext)(c), runningKey{}, 1)); !strings.HasPrefix(got, "gRPC call /s/m.") {
-		t.Errorf("printed as %q", got)
+		release()
 	}
 }
 

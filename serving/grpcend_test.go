@@ -13,8 +13,6 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // deaf is a handler that ignores its context until it is let go; then it tells
@@ -356,24 +354,15 @@ func TestGRPCShutdownLeaves(t *testing.T) {
 }
 
 // TestGRPCShutdownCutsLater: a call that was let in before the end, and comes to
-// its app after that, has a context that has ended, and its proxy waits for nobody.
+// its app after that, has a context that ends at once.
 func TestGRPCShutdownCutsLater(t *testing.T) {
-	var calls rpcCalls
-	calls.cutOff(ErrShuttingDown)
-	c := &rpc{stream: doneStream{ctx: t.Context()}, done: make(chan outcome, 1)}
-	handlers := c.begin(0)
-	defer c.release()
-	calls.add(c)
-	if cause := context.Cause(handlers); !sameError(cause, ErrShuttingDown) {
+	server, cut := context.WithCancelCause(t.Context())
+	cut(ErrShuttingDown)
+	s := &rpcStream{stream: doneStream{ctx: t.Context()}}
+	defer s.begin(server, 0)()
+	receive(t, "the end of its context", s.call.Done())
+	if cause := context.Cause(s.call); !sameError(cause, ErrShuttingDown) {
 		t.Errorf("cause of its context: %v, want ErrShuttingDown", cause)
-	}
-	select {
-	case o := <-c.done:
-		if o.stall != cutShort {
-			t.Errorf("its proxy is told %+v", o)
-		}
-	default:
-		t.Error("its proxy is told nothing")
 	}
 }
 
@@ -491,22 +480,61 @@ func (doneStream) RecvMsg(any) error            { return errStreamDone }
 // TestGRPCClientGoneBeforeItsContextEnds: the handler returns what a message of
 // its own has failed with, which is no answer of the handler's.
 func TestGRPCClientGoneBeforeItsContextEnds(t *testing.T) {
-	for name, operation := range map[string]func(*rpc) error{
-		"Send":       func(c *rpc) error { return c.SendMsg(nil) },
-		"Recv":       func(c *rpc) error { return c.RecvMsg(nil) },
-		"SendHeader": func(c *rpc) error { return c.SendHeader(nil) },
+	for name, operation := range map[string]func(*rpcStream) error{
+		"Send":       func(s *rpcStream) error { return s.SendMsg(nil) },
+		"Recv":       func(s *rpcStream) error { return s.RecvMsg(nil) },
+		"SendHeader": func(s *rpcStream) error { return s.SendHeader(nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(time.Second, cancel)
-				c := &rpc{stream: doneStream{ctx: ctx}, method: &rpcMethod{}, arrived: tracing.Clock()}
-				handlers := c.begin(0)
-				defer c.release()
-				if _, err := c.end(handlers, operation(c)); err != ErrClientGone {
+				s := &rpcStream{stream: doneStream{ctx: ctx}, info: new(grpc.StreamServerInfo), arrived: time.Now()}
+				defer s.begin(t.Context(), 0)()
+				if _, err := (&rpcRun{stream: s}).end(s.call, operation(s)); err != ErrClientGone {
 					t.Errorf("the call was ended by %v, want %v", err, ErrClientGone)
 				}
 			})
 		})
+	}
+}
+
+// TestGRPCConnectAroundTheDrain: clients that connect before, during or after the
+// beginning of the drain are answered: they never find the port closed.
+func TestGRPCConnectAroundTheDrain(t *testing.T) {
+	r := startGRPC(t, Config{}, testService{})
+	stream, err := r.stub.FullDuplexCall(patient(t)) // keeps the server from its end
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&pb.StreamingOutputCallRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil { // so the server has it
+		t.Fatal(err)
+	}
+	call := func() string {
+		conn := r.dialGRPC()
+		defer func() { _ = conn.Close() }()
+		_, err := pb.NewTestServiceClient(conn).UnaryCall(patient(t), &pb.SimpleRequest{}, grpc.WaitForReady(true))
+		return told(err)
+	}
+	const served, away = "OK: ", "UNAVAILABLE: This node is being drained."
+	ended := make(chan error, 1)
+	go func() { ended <- r.server.Shutdown(patient(t)) }()
+	for range 20 {
+		if got := call(); got != served && got != away {
+			t.Errorf("a client that connects around the drain was told %q", got)
+		}
+	}
+	await(t, "the drain", r.server.work.isDraining)
+	if got := call(); got != away {
+		t.Errorf("a client that connects after the drain was told %q, want %q", got, away)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if err := receive(t, "the end of the drain", ended); err != nil {
+		t.Error(err)
 	}
 }

@@ -18,10 +18,11 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// grpcFront is the gRPC proxy's listener and the servers behind it. There are
-// two: as the drain begins, the first tells its clients to go elsewhere and
-// finishes what it has, and the second answers those who come all the same, so
-// that a health check learns that the server drains, and not that it is gone.
+// grpcFront is the gRPC proxy's listener and the servers behind it. There are two,
+// because a [grpc.Server] that tells its clients to go elsewhere accepts no more
+// connections: as the drain begins, the first does that and finishes what it has,
+// and the second answers clients that come all the same, so that a health check
+// learns that the server drains, and not that it is gone.
 type grpcFront struct {
 	proxy   *grpcProxy
 	builtin *grpcBuiltin
@@ -30,25 +31,29 @@ type grpcFront struct {
 	finish  context.CancelFunc // ends the built-in streams
 
 	// Nil until it is started.
-	doors    *doors
+	listener net.Listener // of serving
+	later    net.Listener // the same socket, of draining
 	serving  *grpc.Server
 	draining *grpc.Server
 
-	ends    sync.WaitGroup // of what start and drain began
-	drained chan struct{}  // closed when nothing is left with the first server; made by drain
+	accepting sync.WaitGroup // what has serving accept connections
+	ends      sync.WaitGroup // what start and drain began
+	drained   chan struct{}  // closed when nothing is left with the first server; made by drain
 }
 
-// newGRPCFront gives nil where no app has gRPC services.
-func newGRPCFront(s *Server, apps []*App, component *tracing.Component, tp *tracing.Provider) *grpcFront {
+// newGRPCFront returns nil if no app has gRPC services. Calls are cut off when base
+// ends, with its cause.
+func newGRPCFront(base context.Context, s *Server, apps []*App, component *tracing.Component, tp *tracing.Provider) *grpcFront {
 	cfg := s.cfg.GRPC
 	counts := s.metrics.Proxy(metrics.GRPC)
 	p := &grpcProxy{
 		apps:      make(map[string]*grpcApp, len(apps)),
 		timeout:   cfg.RequestTimeout,
+		stall:     cfg.StallTimeout,
+		server:    base,
 		work:      s.work,
 		workers:   s.workers,
 		notReady:  s.notReady,
-		watch:     newWatch(cfg.StallTimeout),
 		metrics:   counts,
 		unrouted:  counts.Ingress("", ""),
 		component: component,
@@ -91,7 +96,6 @@ func (f *grpcFront) newServer(workers uint32) *grpc.Server {
 	s := grpc.NewServer(
 		grpc.NumStreamWorkers(workers),
 		grpc.UnknownServiceHandler(f.proxy.handle),
-		grpc.InTapHandle(beginRPC),
 		grpc.MaxRecvMsgSize(cfg.MaxMessageBytes),
 		grpc.MaxSendMsgSize(cfg.MaxMessageBytes),
 		grpc.MaxConcurrentStreams(uint32(min(cfg.MaxStreams, math.MaxInt32))),
@@ -113,34 +117,47 @@ func (f *grpcFront) start(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("start gRPC server: %w; check %s and %s", err, EnvGRPCHost, EnvGRPCPort)
 	}
-	f.doors = newDoors(l)
+	if f.later, err = sameSocket(l); err != nil {
+		_ = l.Close() // nobody was told of it
+		return fmt.Errorf("start gRPC server: %w", err)
+	}
+	f.listener = l
 	f.serving, f.draining = f.newServer(streamWorkers), f.newServer(0)
-	f.proxy.watch.start() // ends by stop
-	f.ends.Go(f.doors.accept)
-	f.serve(f.serving)
+	f.accepting.Go(func() { f.serve(f.serving, l) })
 	return nil
 }
 
-// serve has s take the connections, in place of who took them before.
-func (f *grpcFront) serve(s *grpc.Server) {
-	d := f.doors.open()
-	f.ends.Go(func() {
-		if err := s.Serve(d); err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) {
-			f.failed(fmt.Errorf("serve gRPC on %s: %w", d.Addr(), err))
-		}
-	})
+// sameSocket returns another listener on l's socket. Connections are accepted until
+// both are closed.
+func sameSocket(l net.Listener) (net.Listener, error) {
+	file, err := l.(*net.TCPListener).File()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // the listener has a descriptor of its own
+	return net.FileListener(file)
+}
+
+// serve has s accept connections until l is closed.
+func (f *grpcFront) serve(s *grpc.Server, l net.Listener) {
+	if err := s.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) {
+		f.failed(fmt.Errorf("serve gRPC on %s: %w", l.Addr(), err))
+	}
 }
 
 // leave turns the health to NOT_SERVING, for good.
 func (f *grpcFront) leave() { f.builtin.health.Shutdown() }
 
-// drain tells the clients to go elsewhere.
+// drain tells the clients to go elsewhere. Connections that come from now on are the
+// second server's.
 func (f *grpcFront) drain() {
-	if f.doors == nil {
+	if f.listener == nil {
 		return
 	}
+	_ = f.listener.Close() // it accepts nothing more, either way
+	f.accepting.Wait()     // else the server would drop what it has just accepted
 	f.drained = make(chan struct{})
-	f.serve(f.draining)
+	f.ends.Go(func() { f.serve(f.draining, f.later) })
 	f.ends.Go(func() {
 		f.serving.GracefulStop()
 		close(f.drained)
@@ -148,10 +165,10 @@ func (f *grpcFront) drain() {
 }
 
 // stop closes listener and connections. What has ended gets finishGrace to be
-// sent, and closeGrace where ctx ends.
+// sent, and closeGrace if ctx ends.
 func (f *grpcFront) stop(ctx context.Context) {
 	f.finish()
-	if f.doors == nil {
+	if f.listener == nil {
 		return
 	}
 	if !f.isDrained(ctx, finishGrace) && ctx.Err() != nil {
@@ -159,8 +176,6 @@ func (f *grpcFront) stop(ctx context.Context) {
 	}
 	f.serving.Stop()
 	f.draining.Stop()
-	f.doors.close()
-	f.proxy.watch.stop()
 	f.ends.Wait()
 }
 
@@ -176,86 +191,3 @@ func (f *grpcFront) isDrained(ctx context.Context, grace time.Duration) bool {
 		return false
 	}
 }
-
-// doors are listeners over one, of which the newest gets the connections. That
-// a server closes its own leaves the listener alone.
-type doors struct {
-	listener net.Listener
-	conns    chan arrival
-	closed   chan struct{}
-
-	newest *door // set by open, which is not for concurrent use
-}
-
-// arrival is what a listener's Accept gave.
-type arrival struct {
-	conn net.Conn
-	err  error
-}
-
-func newDoors(l net.Listener) *doors {
-	return &doors{listener: l, conns: make(chan arrival), closed: make(chan struct{})}
-}
-
-// accept hands on what the listener gives, until close.
-func (d *doors) accept() {
-	for {
-		conn, err := d.listener.Accept()
-		select {
-		case d.conns <- arrival{conn, err}: // after an error, the server waits or serves no more
-		case <-d.closed:
-			if conn != nil {
-				_ = conn.Close() // it has carried nothing
-			}
-			return
-		}
-	}
-}
-
-// open makes the newest door, and closes the one before it.
-func (d *doors) open() *door {
-	if d.newest != nil {
-		_ = d.newest.Close()
-	}
-	d.newest = &door{of: d, closed: make(chan struct{})}
-	return d.newest
-}
-
-// close closes the listener.
-func (d *doors) close() {
-	close(d.closed)
-	_ = d.listener.Close() // it accepts nothing more, either way
-}
-
-// door is one of them.
-type door struct {
-	of     *doors
-	once   sync.Once
-	closed chan struct{}
-}
-
-var _ net.Listener = (*door)(nil)
-
-// Accept implements [net.Listener].
-func (d *door) Accept() (net.Conn, error) {
-	select {
-	case <-d.closed: // first, or a server that ends gets a connection, and drops it
-		return nil, net.ErrClosed
-	default:
-	}
-	select {
-	case a := <-d.of.conns:
-		return a.conn, a.err
-	case <-d.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements [net.Listener].
-func (d *door) Close() error {
-	d.once.Do(func() { close(d.closed) })
-	return nil
-}
-
-// Addr implements [net.Listener].
-func (d *door) Addr() net.Addr { return d.of.listener.Addr() }

@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"context"
 	"time"
 
 	"google.golang.org/grpc"
@@ -10,39 +11,43 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// rpcStats is a call as its handler sees it where there are stats handlers: it
-// tells them what grpc's own server would.
+// rpcStats is the stream that a handler sees if there are stats handlers: it tells
+// them what grpc's own server would.
 type rpcStats struct {
-	*rpc
+	*rpcStream
 
+	full     string
 	handlers []stats.Handler
+	user     context.Context // with what the handlers have put in
 	began    time.Time
 	headed   bool // whether they were told of the headers; the sender's
 }
 
 var _ grpc.ServerStream = (*rpcStats)(nil)
 
-// newRPCStats tells that c begins. What the handlers put into its context is in
-// that of the user's code.
-func newRPCStats(c *rpc) *rpcStats {
-	s := &rpcStats{rpc: c, handlers: c.method.stats, began: time.Now()}
-	header := &stats.InHeader{FullMethod: c.full, Header: c.md}
-	if from, ok := peer.FromContext(c.user); ok {
+// newRPCStats tells the handlers that a call begins.
+func newRPCStats(r *rpcRun) *rpcStats {
+	s := &rpcStats{rpcStream: r.stream, full: r.method.full, handlers: r.method.stats, user: r.stream.user, began: time.Now()}
+	header := &stats.InHeader{FullMethod: s.full, Header: r.md}
+	if from, ok := peer.FromContext(s.user); ok {
 		header.RemoteAddr, header.LocalAddr = from.Addr, from.LocalAddr
 	}
 	for _, h := range s.handlers {
-		c.user = h.TagRPC(c.user, &stats.RPCTagInfo{FullMethodName: c.full})
+		s.user = h.TagRPC(s.user, &stats.RPCTagInfo{FullMethodName: s.full})
 	}
 	for _, h := range s.handlers {
-		h.HandleRPC(c.user, header)
-		h.HandleRPC(c.user, &stats.Begin{
+		h.HandleRPC(s.user, header)
+		h.HandleRPC(s.user, &stats.Begin{
 			BeginTime:      s.began,
-			IsClientStream: c.method.info.IsClientStream,
-			IsServerStream: c.method.info.IsServerStream,
+			IsClientStream: s.info.IsClientStream,
+			IsServerStream: s.info.IsServerStream,
 		})
 	}
 	return s
 }
+
+// Context implements [grpc.ServerStream].
+func (s *rpcStats) Context() context.Context { return s.user }
 
 func (s *rpcStats) tell(e stats.RPCStats) {
 	for _, h := range s.handlers {
@@ -58,7 +63,7 @@ func (s *rpcStats) end(err error) {
 
 // SendHeader implements [grpc.ServerStream].
 func (s *rpcStats) SendHeader(md metadata.MD) error {
-	err := s.rpc.SendHeader(md)
+	err := s.rpcStream.SendHeader(md)
 	if err == nil {
 		s.headers(md)
 	}
@@ -74,7 +79,7 @@ func (s *rpcStats) headers(md metadata.MD) {
 
 // SendMsg implements [grpc.ServerStream].
 func (s *rpcStats) SendMsg(m any) error {
-	err := s.rpc.SendMsg(m)
+	err := s.rpcStream.SendMsg(m)
 	if err == nil {
 		s.headers(nil)
 		n := messageSize(m)
@@ -85,7 +90,7 @@ func (s *rpcStats) SendMsg(m any) error {
 
 // RecvMsg implements [grpc.ServerStream].
 func (s *rpcStats) RecvMsg(m any) error {
-	err := s.rpc.RecvMsg(m)
+	err := s.rpcStream.RecvMsg(m)
 	if err == nil {
 		n := messageSize(m)
 		s.tell(&stats.InPayload{Payload: m, Length: n, CompressedLength: n, WireLength: n + frameHeader, RecvTime: time.Now()})

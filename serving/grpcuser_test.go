@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"runtime"
 	"slices"
@@ -229,38 +228,6 @@ func TestGRPCStatsOfPanic(t *testing.T) {
 	if diff := cmp.Diff([]string{"tagged End Internal", "tagged End Internal"}, ends); diff != "" {
 		t.Errorf("ends (-want +got):\n%s", diff)
 	}
-}
-
-// TestClosedDoor: a server that ends takes no connection more, which it would
-// drop; the next one gets them.
-func TestClosedDoor(t *testing.T) {
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := newDoors(l)
-	var ends sync.WaitGroup
-	defer ends.Wait()
-	defer d.close()
-	ends.Go(d.accept)
-	before := d.open()
-	after := d.open()
-	client, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
-	for range 10000 { // in some of them the connection waits for a door
-		if conn, err := before.Accept(); conn != nil || !errors.Is(err, net.ErrClosed) {
-			t.Fatalf("the closed door gave %v, %v", conn, err)
-		}
-		runtime.Gosched()
-	}
-	conn, err := after.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = conn.Close()
 }
 
 // TestGRPCInterceptorRefuses: what an interceptor answers is the answer.

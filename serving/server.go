@@ -112,7 +112,7 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	s.cut = cut
 	front := newProxy(base, s, routes, o.tracing)
 	s.http = s.newHTTPServer(base, front)
-	s.grpc = newGRPCFront(s, apps, front.component, o.tracing)
+	s.grpc = newGRPCFront(base, s, apps, front.component, o.tracing)
 	if s.grpc != nil {
 		for _, set := range s.order {
 			set.changed = s.grpc.builtin.refresh
@@ -294,7 +294,7 @@ func (s *Server) GRPCAddr() net.Addr {
 	if !s.started || s.grpc == nil {
 		return nil
 	}
-	return s.grpc.doors.listener.Addr()
+	return s.grpc.listener.Addr()
 }
 
 // Done is closed when a started server accepts no more connections: because

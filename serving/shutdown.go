@@ -57,9 +57,6 @@ func (s *Server) shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		cutOff, _ = s.work.counts()
 		s.cut(ErrShuttingDown)
-		if s.grpc != nil {
-			s.grpc.proxy.calls.cutOff(ErrShuttingDown)
-		}
 		s.settle()
 	}
 	notEnded := s.stopReplicas(ctx)

@@ -1,0 +1,281 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// rpcStream is the [grpc.ServerStream] that the handler of one call sees, over
+// grpc's stream.
+//
+// The proxy can take the call from a handler that still runs. From then on the
+// handler's Send and Recv fail, and operations under way end with grpc's stream,
+// which ends when the proxy returns the status. Functions that a handler calls on
+// its context, such as grpc.SetTrailer, go to grpc's stream itself, which refuses
+// them by then.
+type rpcStream struct {
+	stream  grpc.ServerStream // grpc's
+	info    *grpc.StreamServerInfo
+	stall   time.Duration // how long one message may be held up; no limit if not positive
+	arrived time.Time
+	call    context.Context         // the call's: see begin
+	end     context.CancelCauseFunc // ends call
+
+	user     context.Context // what the handler sees; set before it runs
+	received bool            // the message of a call without a client stream; the handler's
+
+	// passing is held for reading while grpc passes a message.
+	passing sync.RWMutex
+
+	mu       sync.Mutex
+	returned bool          // the handler has returned
+	taken    error         // why the proxy took the call; nil if it did not
+	refused  *messageError // grpc has ended the stream with this status
+}
+
+var _ grpc.ServerStream = (*rpcStream)(nil)
+
+// messageError ends a call because one of its messages cannot pass: it is too large,
+// say, or cannot be decoded.
+type messageError struct{ status error }
+
+func (e *messageError) Error() string { return e.status.Error() }
+func (e *messageError) Unwrap() error { return e.status }
+
+// begin makes the context of the call, which ends with a cause of ours: grpc ends
+// the context of its stream without one. It ends with the stream, with server, at
+// the client's deadline, or timeout after now if that is sooner. The caller calls
+// release when the call is over.
+func (s *rpcStream) begin(server context.Context, timeout time.Duration) (release func()) {
+	client := s.stream.Context()
+	s.call, s.end = context.WithCancelCause(context.WithoutCancel(client))
+	cancel := func() {}
+	if deadline, cause := sooner(client, timeout); cause != nil {
+		s.call, cancel = context.WithDeadlineCause(s.call, deadline, cause)
+	}
+	ignoreClient := context.AfterFunc(client, s.clientEnded)
+	ignoreServer := context.AfterFunc(server, func() { s.end(context.Cause(server)) })
+	return func() {
+		ignoreClient()
+		ignoreServer()
+		cancel()
+		s.end(nil)
+	}
+}
+
+// sooner returns the deadline of a call and the cause with which it passes; a nil
+// cause if there is none.
+func sooner(client context.Context, timeout time.Duration) (deadline time.Time, cause error) {
+	if at, limited := client.Deadline(); limited {
+		deadline, cause = at, ErrClientDeadline
+	}
+	if timeout <= 0 {
+		return deadline, cause
+	}
+	if at := time.Now().Add(timeout); cause == nil || at.Before(deadline) {
+		deadline, cause = at, ErrRequestTimeout
+	}
+	return deadline, cause
+}
+
+// clientEnded ends the call because grpc's stream has ended. When a message cannot
+// pass, grpc ends the stream before the operation returns, so it waits for the
+// operations under way, which return now.
+func (s *rpcStream) clientEnded() {
+	s.passing.Lock()
+	defer s.passing.Unlock()
+	switch refused := s.refusal(); {
+	case refused != nil:
+		s.end(refused)
+	case errors.Is(s.stream.Context().Err(), context.DeadlineExceeded):
+		<-s.call.Done() // by its own timer, which is due: so its error says DeadlineExceeded
+	case s.isClientDeadline():
+		s.end(ErrClientDeadline)
+	default:
+		s.end(ErrClientGone)
+	}
+}
+
+// isClientDeadline reports whether a client that has reset the stream did so because
+// its deadline has come. The client's clock began before ours, so its reset mostly
+// arrives before our timer fires: a client that cancels when its deadline is all but
+// over counts as one whose deadline has passed.
+func (s *rpcStream) isClientDeadline() bool {
+	deadline, limited := s.stream.Context().Deadline()
+	early := min(max(deadline.Sub(s.arrived)/8, 10*time.Millisecond), time.Second)
+	return limited && time.Until(deadline) < early
+}
+
+// take takes the call from its handler, whose operations fail with cause from then
+// on. It reports false if the handler has returned.
+func (s *rpcStream) take(cause error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.returned {
+		return false
+	}
+	s.taken = cause
+	return true
+}
+
+// handBack notes that the handler has returned. It returns why the call has ended,
+// nil if that is for the handler to say. A context's end counts for more than a
+// message that cannot pass.
+func (s *rpcStream) handBack() error {
+	if s.stream.Context().Err() != nil {
+		s.clientEnded() // the handler may have heard of it first
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken != nil {
+		return s.taken
+	}
+	s.returned = true
+	if cause := context.Cause(s.call); cause != nil {
+		return cause
+	}
+	if s.refused != nil {
+		return s.refused
+	}
+	return nil
+}
+
+func (s *rpcStream) refusal() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused == nil {
+		return nil
+	}
+	return s.refused
+}
+
+// open returns the error with which operations fail when the call is not the
+// handler's any more.
+func (s *rpcStream) open() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.taken != nil:
+		return status.Error(cancelCode(s.taken), s.taken.Error())
+	case s.returned:
+		return status.Error(codes.Internal, "the handler of this call has returned")
+	}
+	return nil
+}
+
+// cancelCode is the code for a cause.
+func cancelCode(cause error) codes.Code {
+	switch {
+	case errors.Is(cause, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	case errors.Is(cause, ErrShuttingDown):
+		return codes.Unavailable
+	}
+	return codes.Canceled
+}
+
+// pass passes a message by f. If limited, the client must not hold it up for longer
+// than the limit.
+func (s *rpcStream) pass(limited bool, f func(m any) error, m any) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	if limited && s.stall > 0 {
+		defer time.AfterFunc(s.stall, func() { s.end(ErrClientStalled) }).Stop()
+	}
+	s.passing.RLock()
+	defer s.passing.RUnlock()
+	err := f(m)
+	if err == nil || errors.Is(err, io.EOF) || s.isEnd(err) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused == nil {
+		s.refused = &messageError{err}
+	}
+	return err
+}
+
+// isEnd reports whether err is how grpc says that the stream has ended, and then
+// waits for the end of the stream's context. grpc marks a stream as done a moment
+// before: a handler that returned err in that moment would seem to have given the
+// answer itself.
+func (s *rpcStream) isEnd(err error) bool {
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
+		<-s.stream.Context().Done()
+		return true
+	}
+	return false
+}
+
+// Context implements [grpc.ServerStream].
+func (s *rpcStream) Context() context.Context { return s.user }
+
+// SetHeader implements [grpc.ServerStream].
+func (s *rpcStream) SetHeader(md metadata.MD) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	return s.stream.SetHeader(md)
+}
+
+// SendHeader implements [grpc.ServerStream].
+func (s *rpcStream) SendHeader(md metadata.MD) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	err := s.stream.SendHeader(md)
+	_ = s.isEnd(err) // the handler may heed err or not
+	return err
+}
+
+// SetTrailer implements [grpc.ServerStream].
+func (s *rpcStream) SetTrailer(md metadata.MD) {
+	if s.open() == nil {
+		s.stream.SetTrailer(md)
+	}
+}
+
+// SendMsg implements [grpc.ServerStream].
+func (s *rpcStream) SendMsg(m any) error { return s.pass(true, s.stream.SendMsg, m) }
+
+// RecvMsg implements [grpc.ServerStream]. A stream of the client's may pause for as
+// long as it likes.
+func (s *rpcStream) RecvMsg(m any) error {
+	if s.info.IsClientStream {
+		return s.pass(false, s.stream.RecvMsg, m)
+	}
+	return s.pass(true, s.receiveOne, m)
+}
+
+// receiveOne receives the message of a call that has one. To grpc, which knows
+// none of our methods, every call is a stream.
+func (s *rpcStream) receiveOne(m any) error {
+	err := s.stream.RecvMsg(m)
+	switch {
+	case s.received:
+		return err
+	case errors.Is(err, io.EOF):
+		return status.Error(codes.Internal, "the call came without a message, and its method takes one")
+	case err != nil:
+		return err
+	}
+	s.received = true
+	switch err := s.stream.RecvMsg(m); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return err
+	}
+	return status.Error(codes.Internal, "the call came with several messages, and its method takes one")
+}
