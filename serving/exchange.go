@@ -222,8 +222,8 @@ func (x *exchange) reply(status int) {
 // wanted, and send the last bytes.
 func (x *exchange) finish() {
 	p := &x.resp
-	if p.socket() != nil || x.cut {
-		return
+	if p.socket() != nil || x.cut || x.r.ProtoMajor != 1 && x.r.Context().Err() != nil {
+		return // there is nothing to finish: a stream of HTTP/2 whose client has left has ended
 	}
 	if x.r.ProtoMajor != 1 || x.behind || !p.body.remains() {
 		p.writes.Finish(0)
