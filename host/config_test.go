@@ -266,7 +266,7 @@ func TestGrant(t *testing.T) {
 		})
 	}
 	cfg := Config{Environ: environ}
-	if diff := cmp.Diff([]string{"PATH=/bin", "LC_ALL=C", "https_proxy=p"}, cfg.startEnviron("p")); diff != "" {
+	if diff := cmp.Diff([]string{"PATH=/bin", "LC_ALL=C", "https_proxy=p", fmt.Sprintf("GOMAXPROCS=%d", defaultMaxProcs())}, cfg.startEnviron("p")); diff != "" {
 		t.Errorf("base environment (-want +got):\n%s", diff)
 	}
 }

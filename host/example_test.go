@@ -33,7 +33,7 @@ func ExampleNew() {
 		fmt.Println(x.Name, x.State, x.Dropped)
 	}
 	// Output:
-	// plugin "traces": 1 spans not delivered (state draining): context deadline exceeded
+	// plugin "traces": 1 spans not delivered (state draining): the plugin is not run as it is
 	// traces stopped map[shutdown:1]
 }
 

@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -419,16 +420,22 @@ func (x *exporter) settledLocked(seq uint64) bool {
 	return oldest == nil || oldest.seq > seq
 }
 
+var errUnusable = errors.New("the plugin is not run as it is")
+
 // waitSettled blocks until everything sealed up to seq is delivered, rejected
-// or dropped. At the end of ctx it says how many spans are left.
+// or dropped. At the end of ctx it says how many spans are left; so it does at the
+// end of the exporter, when its plugin cannot be run as it is.
 func (x *exporter) waitSettled(ctx context.Context, seq uint64) error {
 	defer x.wakeAtEnd(ctx)()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for !x.settledLocked(seq) {
-		if ctx.Err() != nil {
-			return fmt.Errorf("plugin %q: %d spans not delivered (state %v): %w",
-				x.entry.name, x.waiting, x.plugin.state, context.Cause(ctx))
+		cause := context.Cause(ctx)
+		if x.plugin.state == StateDraining && x.plugin.unusable {
+			cause = errUnusable
+		}
+		if cause != nil {
+			return fmt.Errorf("plugin %q: %d spans not delivered (state %v): %w", x.entry.name, x.waiting, x.plugin.state, cause)
 		}
 		x.changed.Wait()
 	}

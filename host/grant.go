@@ -64,6 +64,28 @@ func (c *Config) grant(plugin string, declared []string) (granted map[string]str
 	return granted, slices.Compact(withheld), nil
 }
 
+// explainUngranted adds to a plugin's refusal of its configuration that a variable
+// in its words is set here and was not granted: to the plugin it is not set.
+func (c *Config) explainUngranted(p plan, d description, err error) error {
+	if err == nil {
+		return nil
+	}
+	names := strings.FieldsFunc(err.Error(), func(r rune) bool { return r != '_' && (r < 'A' || r > 'Z') && (r < '0' || r > '9') })
+	for _, kv := range c.Environ {
+		name, _, _ := strings.Cut(kv, "=")
+		_, granted := d.granted[name]
+		switch {
+		case granted || slices.Contains(p.environ, kv) || wire.HandshakeVariable(name) || !slices.Contains(names, name):
+		case slices.Contains(d.withheld, name):
+			return fmt.Errorf("%w (%s is set for this process, and lock-down keeps it from the plugin: add %s:%s to %s)", err, name, p.name, name, EnvPluginEnv)
+		default:
+			return fmt.Errorf("%w (%s is set for this process, but the plugin does not declare it and so does not get it: add it to the plugin's Spec.Env, or %s:%s to %s)",
+				err, name, p.name, name, EnvPluginEnv)
+		}
+	}
+	return err
+}
+
 // named tells whether the operator names a variable for a plugin.
 func (c *Config) named(plugin, variable string) bool {
 	_, ok := wire.DeclaredBy(slices.Concat(c.PluginEnv[everyPlugin], c.PluginEnv[plugin]), variable)

@@ -295,6 +295,17 @@ const (
 	pluginShare = 0.9
 )
 
+// timeUp is the end of a share of the time to stop, in words for an operator. It
+// is a deadline as well.
+type timeUp time.Duration
+
+func (t timeUp) Error() string {
+	return fmt.Sprintf("no time is left: it had %v, a part of %s", time.Duration(t), EnvStopTimeout)
+}
+
+// Is reports whether target is context.DeadlineExceeded.
+func (timeUp) Is(target error) bool { return target == context.DeadlineExceeded }
+
 func (h *Host) shutdown(ctx context.Context) error {
 	h.intake.close()
 	h.mu.Lock()
@@ -314,7 +325,8 @@ func (h *Host) shutdown(ctx context.Context) error {
 		limit = max(0, min(limit, deadline.Sub(now)))
 	}
 	share := func(part float64) (context.Context, context.CancelFunc) {
-		return context.WithDeadline(ctx, now.Add(time.Duration(part*float64(limit))))
+		length := time.Duration(part * float64(limit))
+		return context.WithDeadlineCause(ctx, now.Add(length), timeUp(length))
 	}
 	flush, cancelFlush := share(flushShare)
 	defer cancelFlush()
@@ -349,11 +361,6 @@ func (h *Host) keepLast(ctx context.Context) {
 // shutdown sends what was sealed up to seq until flush ends, then stops the
 // plugin, which may take until end.
 func (x *exporter) shutdown(flush, end context.Context, seq uint64) error {
-	if x.waitsForMending() { // nobody takes the spans, however long they are kept
-		over, cancel := context.WithCancelCause(flush)
-		cancel(errors.New("the plugin is not run as it is"))
-		flush = over
-	}
 	x.setState(StateDraining, "")
 	err := x.waitSettled(flush, seq)
 	x.endBy = end

@@ -313,6 +313,8 @@ func TestNoUsePlugins(t *testing.T) {
 		"refuse":     "configuration refused: TESTPLUGIN_TOKEN is empty: set it",
 		"version:99": "the plugin speaks protocol version 99, this host version 1",
 		"hello":      "it ended before the handshake (exit status 0)",
+		"stock:empty": "describe: the plugin is incompatible: it serves neither servetrace.plugin.v1.Lifecycle nor OTLP's TraceService; " +
+			"build it with pluginsdk, or register the TraceService",
 	} {
 		t.Run(mode, func(t *testing.T) {
 			r := startHost(t, nil, testplugin.Install(t, mode))

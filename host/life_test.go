@@ -497,24 +497,54 @@ func TestReloadOfAPluginThatDoesNotStartSaysWhy(t *testing.T) {
 // TestShutdownWaitsForNoPluginThatIsNotRun: its spans are counted as lost, now
 // and not after the time that a flush may take.
 func TestShutdownWaitsForNoPluginThatIsNotRun(t *testing.T) {
+	for reason, want := range map[launch.Reason]State{
+		launch.ReasonUntrusted:     StateUntrusted,
+		launch.ReasonVersion:       StateIncompatible,
+		launch.ReasonNotFound:      StateBackingOff,
+		launch.ReasonNotExecutable: StateBackingOff,
+	} {
+		for _, after := range []time.Duration{0, time.Second} {
+			t.Run(fmt.Sprintf("%v after %v", reason, after), func(t *testing.T) {
+				live(t, func(int) (*fakePlugin, error) {
+					return nil, &launch.Error{Reason: reason, Path: "/fake/plugin", Err: errors.New("no")}
+				}, nil, func(l *lived) {
+					endSpans(l.Host, 3)
+					if l.pass(after); after > 0 {
+						l.wantState(want)
+					}
+					l.wantLost(0, "the plugin is not run as it is")
+				})
+			})
+		}
+	}
+}
+
+// TestShutdownWaitsForAPluginThatMayComeBack, for its share of the time, and says
+// so in words for an operator.
+func TestShutdownWaitsForAPluginThatMayComeBack(t *testing.T) {
 	live(t, func(int) (*fakePlugin, error) {
-		return nil, &launch.Error{Reason: launch.ReasonUntrusted, Path: "/fake/plugin", Err: errors.New("no")}
+		return nil, &launch.Error{Reason: launch.ReasonNotPlugin, Path: "/fake/plugin", Err: errors.New("no network yet")}
 	}, nil, func(l *lived) {
 		endSpans(l.Host, 3)
 		l.pass(time.Second)
-		l.wantState(StateUntrusted)
-		begun := time.Now()
-		err := l.Shutdown(context.Background())
-		if took := time.Since(begun); took > 0 { // fake time
-			t.Errorf("Shutdown took %v", took)
-		}
-		if want := `plugin "plugin": 3 spans not delivered (state draining): the plugin is not run as it is`; fmt.Sprint(err) != want {
-			t.Errorf("Shutdown = %v, want %s", err, want)
-		}
-		if got := l.plugin().Dropped["shutdown"]; got != 3 {
-			t.Errorf("%d spans dropped by the shutdown, want 3", got)
-		}
+		l.wantLost(3*time.Second, "no time is left: it had 3s, a part of SERVE_TRACING_STOP_TIMEOUT")
 	})
+}
+
+// wantLost shuts down, and wants three spans lost for a reason after so long.
+func (l *lived) wantLost(after time.Duration, why string) {
+	l.t.Helper()
+	begun := time.Now()
+	err := l.Shutdown(context.Background())
+	if took := time.Since(begun); took != after { // fake time
+		l.t.Errorf("Shutdown took %v, want %v", took, after)
+	}
+	if want := `plugin "plugin": 3 spans not delivered (state draining): ` + why; fmt.Sprint(err) != want {
+		l.t.Errorf("Shutdown = %v, want %s", err, want)
+	}
+	if got := l.plugin().Dropped["shutdown"]; got != 3 {
+		l.t.Errorf("%d spans dropped by the shutdown, want 3", got)
+	}
 }
 
 // TestHazard18NotTriedUntilTheFileChanges: what only another file would mend.

@@ -208,6 +208,9 @@ func (e entry) notIn(dirs []string) error {
 	if near := spelling.Nearest(e.where, names); near != "" {
 		advice = "did you mean " + near + "? Else build it there"
 	}
-	return fmt.Errorf("there is no plugin %q in %s; %s, write its path, or set %s",
-		e.where, strings.Join(looked, ", "), advice, EnvPluginDir)
+	return fmt.Errorf("%w %q in %s; %s, write its path, or set %s",
+		errNowhere, e.where, strings.Join(looked, ", "), advice, EnvPluginDir)
 }
+
+// errNowhere marks a bare name that no folder has.
+var errNowhere = errors.New("there is no plugin")

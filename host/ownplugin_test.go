@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,6 +27,7 @@ func runAsOwn() {
 	testplugin.Hurry()
 	programs := map[string]func(){
 		"config":   recordConfig,
+		"wanting":  wantToken,
 		"held":     holdCalls,
 		"receiver": runReceiver,
 		"hungry":   hungryPlugin,
@@ -84,6 +86,19 @@ func configsOf(t *testing.T, path string) []string {
 		t.Fatal(err)
 	}
 	return strings.Split(strings.TrimSpace(string(data)), "\n")
+}
+
+// wantToken is a plugin that reads a variable and does not declare it.
+func wantToken() {
+	pluginsdk.Main(pluginsdk.Spec{
+		Name: "wanting",
+		Exporter: func(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
+			if os.Getenv("ACME_TOKEN") == "" {
+				return nil, errors.New("ACME_TOKEN: is not set")
+			}
+			return pluginsdk.ExportFunc(func(context.Context, *pluginsdk.Batch) error { return nil }), nil
+		},
+	})
 }
 
 // holdCalls is a plugin that says by a file that it has a call, and answers it

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
@@ -233,7 +234,10 @@ func (c *Config) describe(ctx context.Context, p plan, conn grpc.ClientConnInter
 		if p.config != nil {
 			return d, errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its document, or name another plugin")
 		}
-		return d, nil
+		if p.attached { // others use it too: it is left alone until there are spans
+			return d, nil
+		}
+		return d, receivesTraces(ctx, conn)
 	}
 	if err != nil {
 		return description{}, fmt.Errorf("describe: %w", wire.FromStatus(err))
@@ -252,6 +256,20 @@ func (c *Config) describe(ctx context.Context, p plan, conn grpc.ClientConnInter
 		return d, fmt.Errorf("describe: %w", err)
 	}
 	return d, nil
+}
+
+// receivesTraces asks a plugin that serves no Lifecycle to take a request without
+// spans. It is no plain OTLP receiver, and no plugin, if it does not know the call;
+// any other answer, or none in time, is left to the first batch.
+func receivesTraces(ctx context.Context, conn grpc.ClientConnInterface) error {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	_, err := coltracepb.NewTraceServiceClient(conn).Export(ctx, new(coltracepb.ExportTraceServiceRequest))
+	if wire.Unimplemented(err) {
+		return fmt.Errorf("describe: the plugin is %w: it serves neither %s nor OTLP's TraceService; build it with pluginsdk, or register the TraceService",
+			errIncompatible, pluginv1.Lifecycle_ServiceDesc.ServiceName)
+	}
+	return nil
 }
 
 // withoutSecrets takes secrets out of what a plugin says of itself, which is

@@ -185,7 +185,8 @@ func (x *exporter) inheritLocked(before *exporter) {
 // ends its plugin. Config.StopTimeout bounds it, and so does the host's end.
 func (h *Host) end(x *exporter, seq uint64) error {
 	share := func(parent context.Context, part float64) (context.Context, context.CancelFunc) {
-		return context.WithTimeout(parent, time.Duration(part*float64(h.cfg.StopTimeout)))
+		length := time.Duration(part * float64(h.cfg.StopTimeout))
+		return context.WithTimeoutCause(parent, length, timeUp(length))
 	}
 	flush, cancelFlush := share(h.flushOver, flushShare)
 	defer cancelFlush()

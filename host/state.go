@@ -193,11 +193,23 @@ func (x *exporter) degradeLocked(cause string) {
 	}
 }
 
-// waitsForMending tells whether the plugin is not run until its file changes.
-func (x *exporter) waitsForMending() bool {
+// setUnusable notes whether the plugin cannot be run before somebody has mended
+// something: its file, its pin, or its path.
+func (x *exporter) setUnusable(unusable bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.plugin.state == StateIncompatible || x.plugin.state == StateUntrusted
+	x.plugin.unusable = unusable
+	x.changed.Broadcast()
+}
+
+// needsMending reports whether a further start fails as well unless somebody mends
+// what err tells of.
+func needsMending(state State, err error) bool {
+	if state == StateIncompatible || state == StateUntrusted || errors.Is(err, errNowhere) {
+		return true
+	}
+	failed, ok := errors.AsType[*launch.Error](err)
+	return ok && (failed.Reason == launch.ReasonNotFound || failed.Reason == launch.ReasonNotExecutable)
 }
 
 // degraded tells whether the plugin takes batches and does not deliver them.

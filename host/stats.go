@@ -189,6 +189,8 @@ type pluginInfo struct {
 	loggedCrash string
 	crashesTold int
 	crashTold   bool
+	// unusable: it cannot be run before somebody has mended something.
+	unusable bool
 	// unsteady: a process became ready and ended before it was steady.
 	unsteady bool
 	// silent: it did not answer its last health check. changed: its executable

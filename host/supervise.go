@@ -42,6 +42,7 @@ func (x *exporter) run() {
 		tellAskers(asked, x.reloadError(err))
 		if err == nil {
 			x.compare(l)
+			x.setUnusable(false)
 			l, err = x.serve(l)
 			a = l.a
 		}
@@ -65,6 +66,7 @@ func (x *exporter) run() {
 		state := x.after(l, err)
 		x.failed(a, state, err)
 		x.setState(state, err.Error())
+		x.setUnusable(needsMending(state, err))
 		x.setUnsteady(l != nil && !steady)
 		if asked, on = x.rest(state, pause, seen); !on {
 			return
@@ -206,7 +208,7 @@ func (x *exporter) configure(ctx context.Context, a *attempt, l *link, plan plan
 	if err != nil {
 		return fmt.Errorf("configure: %w", wire.FromStatus(err))
 	}
-	return diagnose(a.log, plan, d, reply.GetDiagnostics())
+	return x.host.cfg.explainUngranted(plan, d, diagnose(a.log, plan, d, reply.GetDiagnostics()))
 }
 
 // mostDiagnostics are told of each severity.

@@ -260,25 +260,29 @@ func child() {
 }
 
 // stock is a plugin on go-plugin's own server, with plain OTLP and no
-// Lifecycle, in the manner of a plugin of another program.
-func stock(string) {
+// Lifecycle, in the manner of a plugin of another program. As "stock:empty" it
+// has no OTLP either.
+func stock(arg string) {
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: goplugin.HandshakeConfig{
 			ProtocolVersion:  1,
 			MagicCookieKey:   "SERVETRACE_PLUGIN_MAGIC_COOKIE",
 			MagicCookieValue: "6f1d0a52c7b84c1e9d3b0c6a54e2f97a",
 		},
-		VersionedPlugins: map[int]goplugin.PluginSet{1: {"traces": stockPlugin{}}},
+		VersionedPlugins: map[int]goplugin.PluginSet{1: {"traces": stockPlugin{empty: arg == "empty"}}},
 		GRPCServer:       goplugin.DefaultGRPCServer,
 	})
 }
 
 type stockPlugin struct {
 	goplugin.NetRPCUnsupportedPlugin
+	empty bool
 }
 
-func (stockPlugin) GRPCServer(_ *goplugin.GRPCBroker, s *grpc.Server) error {
-	coltracepb.RegisterTraceServiceServer(s, stockTraces{})
+func (p stockPlugin) GRPCServer(_ *goplugin.GRPCBroker, s *grpc.Server) error {
+	if !p.empty {
+		coltracepb.RegisterTraceServiceServer(s, stockTraces{})
+	}
 	return nil
 }
 
