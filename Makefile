@@ -102,6 +102,7 @@ test: ## Run the tests, with -race wherever a C compiler exists
 # A module of its own, so that what it needs of others stays out of ours.
 test-contrib: ## Run OpenTelemetry's own exporters and processors, and those of others, in plugins
 	@$(call gotest,test/contrib,./...)
+	@$(call gotest,test/contrib/otlp-client-plugin,./...)
 
 # A module of its own too: what each peer is built of is in its recipe package.
 # SERVETRACE_PEERS names another folder than .tools/peers, for several checkouts.
@@ -164,6 +165,7 @@ bench-gate: build-bench ## Hold ratios and allocations to looser bounds, on any 
 build-bench: ## Put the benchmark's programs into bin/bench/
 	$(BUILD) -o bin/bench/plugins/ ./plugins/otlp ./plugins/datadog
 	$(BUILD) -o bin/bench/ ./examples/hello
+	cd test/contrib/otlp-client-plugin && $(BUILD) -o ../../../bin/bench/plugins/thirdparty .
 	cd bench && $(BUILD) -ldflags "-X 'main.builtOf=$(BUILT_OF)'" -o ../bin/bench/ . && $(BUILD) -o ../bin/bench/plugins/ ./plugins/...
 
 microbench: ## Run the go benchmarks (BENCH=regexp, PKG=./host, BENCHTIME=1s)
@@ -175,6 +177,7 @@ size: ## Count the product's lines of Go that are neither blank nor comment
 lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	$(GOLANGCI_LINT) run ./...
 	cd test/contrib && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
+	cd test/contrib/otlp-client-plugin && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers/ddagent && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd bench && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
@@ -197,6 +200,7 @@ checkgenerate: $(PROTO_TOOLS) ## Check the .proto files, and that the code made 
 	done
 	$(GO) mod tidy -diff
 	$(GO) -C test/contrib mod tidy -diff
+	$(GO) -C test/contrib/otlp-client-plugin mod tidy -diff
 	$(GO) -C test/peers mod tidy -diff
 	$(GO) -C test/peers/ddagent mod tidy -diff
 	$(GO) -C bench mod tidy -diff

@@ -83,12 +83,20 @@ func (e *partialError) Error() string {
 // err says more: a join's other errors, and Permanent or RetryAfter around it,
 // mean that something else was not delivered.
 func asPartial(err error) *partialError {
-	for ; err != nil; err = errors.Unwrap(err) {
-		switch e := err.(type) { //nolint:errorlint // errors.As would look into joins
+	for err != nil {
+		switch e := err.(type) { //nolint:errorlint // errors.As would look into joins of several
 		case *partialError:
 			return e
 		case *wire.Error:
 			return nil
+		case interface{ Unwrap() []error }:
+			list := e.Unwrap()
+			if len(list) != 1 {
+				return nil
+			}
+			err = list[0]
+		default:
+			err = errors.Unwrap(err)
 		}
 	}
 	return nil

@@ -163,6 +163,7 @@ func TestAsPartialWantsItAlone(t *testing.T) {
 		{"itself", partial, true},
 		{"wrapped", fmt.Errorf("send: %w", partial), true},
 		{"joined", errors.Join(partial, errors.New("other")), false},
+		{"joined with nothing", fmt.Errorf("upload: %w", errors.Join(nil, partial)), true},
 		{"permanent", Permanent(partial), false},
 		{"none", errors.New("other"), false},
 		{"nil", nil, false},

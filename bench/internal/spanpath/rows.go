@@ -64,6 +64,7 @@ const (
 	rowOursRay   = "ours, raycontext"
 	rowOursFull  = "ours, full decode"
 	rowOursSDK   = "ours, otlptracehttp in the plugin"
+	rowOursThird = "ours, a third party's plugin"
 	rowOursDD    = "ours, plugins/datadog"
 	rowEncodeSDK = "transform + Marshal"
 	rowEncode    = "ours, span to bytes"

@@ -24,6 +24,10 @@ var ourRows = []row{
 		name: rowOursSDK, doc: "our host and a plugin around the SDK's own OTLP/HTTP exporter, unchanged: decoded, transformed, marshalled",
 		open: ours("sdkexporter"),
 	},
+	{
+		name: rowOursThird, doc: "our host and test/contrib/otlp-client-plugin: a module of its own, on pluginsdk and otlptracehttp alone",
+		open: ours("thirdparty"),
+	},
 }
 
 // ours opens our host with a plugin, which gets the variables.

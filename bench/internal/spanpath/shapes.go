@@ -53,7 +53,7 @@ var shapes = []shape{
 	},
 	{
 		name: shapePaced, doc: "two producers, 15 spans each millisecond and producer",
-		rows:   []string{rowFloor, rowBSPHTTP, rowBSPGzip, rowBSPGRPC, rowOurs, rowOursGzip, rowOursRay, rowOursFull, rowOursSDK},
+		rows:   []string{rowFloor, rowBSPHTTP, rowBSPGzip, rowBSPGRPC, rowOurs, rowOursGzip, rowOursRay, rowOursFull, rowOursSDK, rowOursThird},
 		length: 1200 * time.Millisecond, repeats: 3, drive: paced(2, 30_000),
 	},
 	{
