@@ -44,6 +44,7 @@ var spec = pluginsdk.Spec{
 	Name:        "datadog",
 	Description: "puts Ray's identity on each span and sends it to a Datadog agent",
 	Env:         datadogexporter.EnvPatterns(),
+	EnvAtStart:  true, // dd-trace-go reads some variables before main
 	Processors:  []pluginsdk.NewProcessor{processors.RayContext(), pluginsdk.EachSpan("resource-name", resourceName)},
 	Exporter:    datadogexporter.New,
 }

@@ -60,7 +60,7 @@ var importTable = []struct {
 	{dir: "internal/spancorpus"},
 	{dir: "internal/archtest"},
 	// One of its two modes is OTLP, to the agent.
-	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "semconv", "plugins/otlp/otlpexporter", "internal/otlpwire/field"}},
+	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "plugins/otlp/otlpexporter"}},
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{

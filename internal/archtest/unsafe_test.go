@@ -16,7 +16,6 @@ import (
 var unsafeFiles = []struct{ path, why string }{
 	{"internal/launch/background_linux.go", "sched_setscheduler takes the address of its parameter, and golang.org/x/sys has no call for it"},
 	{"internal/proctree/proctree_linux.go", "prctl(PR_GET_CHILD_SUBREAPER) takes the address of its answer as a number"},
-	{"plugins/datadog/datadogexporter/wire.go", "until the plugin sends by dd-trace-go, which needs no reader of its own"},
 }
 
 // TestNoUnsafe: product code reads no memory but by the language's rules, and no

@@ -1,10 +1,11 @@
-// Command datadog is the exporter plugin that sends spans to a Datadog agent: in
-// the agent's own protocol, or by OTLP.
+// Command datadog is the exporter plugin that sends spans to a Datadog agent:
+// through dd-trace-go, or by OTLP.
 //
-// Its life: pluginsdk.Main does the handshake; processors.ConfiguredWithRay and
-// datadogexporter.New read the variables below and the plugin's document; then
-// each batch is in the agent before it is acknowledged. It keeps no span, and
-// sends nothing but spans.
+// Its life: pluginsdk.Main does the handshake; the host starts the process once
+// more, with the variables below in its start environment, for dd-trace-go reads
+// some before main; processors.ConfiguredWithRay and datadogexporter.New read
+// them and the plugin's document; then each batch is in the agent before it is
+// acknowledged.
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=datadog DD_ENV=prod my-service
 //	SERVE_TRACING_EXPORTER_PLUGIN=datadog DD_AGENT_HOST=10.0.0.7 my-service
@@ -23,8 +24,9 @@ import (
 
 var spec = pluginsdk.Spec{
 	Name:        "datadog",
-	Description: "sends spans to a Datadog agent, natively or by OTLP",
+	Description: "sends spans to a Datadog agent, through dd-trace-go or by OTLP",
 	Env:         append(datadogexporter.EnvPatterns(), processors.EnvRayContext),
+	EnvAtStart:  true,
 	Processors:  []pluginsdk.NewProcessor{processors.ConfiguredWithRay},
 	Exporter:    datadogexporter.New,
 }

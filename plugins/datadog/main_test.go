@@ -19,6 +19,7 @@ import (
 	"time"
 
 	pb "github.com/DataDog/datadog-agent/pkg/proto/pbgo/trace"
+	"github.com/tinylib/msgp/msgp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -46,8 +47,10 @@ type agent struct {
 
 	mu       sync.Mutex
 	payloads int
+	paths    []string
 	ids      []string
 	meta     map[string]string // of the last span
+	hits     uint64            // in statistics
 	// refuse is the number of a payload that is answered 503; 0: none.
 	refuse int
 }
@@ -60,8 +63,18 @@ func startAgent(t *testing.T) *agent {
 }
 
 func (a *agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/info" {
-		_, _ = io.WriteString(w, `{"endpoints":["/v0.4/traces"],"span_events":true}`)
+	a.mu.Lock()
+	a.paths = append(a.paths, r.URL.Path)
+	a.mu.Unlock()
+	switch r.URL.Path {
+	case "/info":
+		_, _ = io.WriteString(w, `{"endpoints":["/v0.4/traces","/v0.6/stats","/telemetry/proxy/"],"client_drop_p0s":true,"span_events":true}`)
+		return
+	case "/v0.6/stats":
+		a.count(w, r)
+		return
+	case "/v0.4/traces":
+	default:
 		return
 	}
 	body, err := io.ReadAll(r.Body)
@@ -98,6 +111,29 @@ func (a *agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			a.meta = maps.Clone(span.Meta)
 		}
 	}
+}
+
+// count sums up statistics.
+func (a *agent) count(w http.ResponseWriter, r *http.Request) {
+	var payload pb.ClientStatsPayload
+	if err := msgp.Decode(r.Body, &payload); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, bucket := range payload.Stats {
+		for _, group := range bucket.Stats {
+			a.hits += group.Hits
+		}
+	}
+}
+
+// asked tells whether the agent was asked for a path that begins so.
+func (a *agent) asked(prefix string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.paths, func(path string) bool { return strings.HasPrefix(path, prefix) })
 }
 
 func (a *agent) received() ([]string, error) {
@@ -145,52 +181,75 @@ func binary(t *testing.T) plugintest.Target {
 	return plugintest.Binary(os.Args[0], envPlugin+"=1", "GOCOVERDIR="+t.TempDir(), "GORACE=atexit_sleep_ms=0")
 }
 
-// TestUnderAHost sends a batch through a real host and a real process, which the
-// agent refuses at first: the host sends it again, and each span arrives once,
-// although variables that would lead a tracer astray are in the operator's
-// environment.
+// TestUnderAHost sends batches through a real host and a real process, which the
+// agent refuses at first: the host sends them again, each span arrives once, the
+// statistics count each once, and what a rule leaves out is filtered in the books.
+// Variables that would lead a tracer astray are in the operator's environment.
 func TestUnderAHost(t *testing.T) {
-	a := startAgent(t)
-	a.refuse = 1
-	environ := []string{
-		envPlugin + "=1", "GOCOVERDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0",
-		"DD_TRACE_AGENT_URL=" + a.URL, "DD_INSTRUMENTATION_TELEMETRY_ENABLED=true", "DD_CIVISIBILITY_ENABLED=true",
-		"OTEL_TRACES_EXPORTER=none", "OTEL_SERVICE_NAME=wrong", "DD_SERVICE=fallback",
-	}
-	h, err := host.New(host.Config{
-		Plugins: "datadog=" + os.Args[0], Environ: environ, AllowWritable: true, BatchAge: time.Hour, BatchSpans: 2000,
-		ExportTimeout: 2 * time.Minute, MaxAge: 10 * time.Minute, // with -race, on a busy machine, a batch takes seconds
-		PluginEnv: map[string][]string{"datadog": {envPlugin, "GOCOVERDIR", "GORACE", "OTEL_TRACES_EXPORTER", "OTEL_SERVICE_NAME"}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(h), sdktrace.WithResource(resource.Empty()))
-	for range 2000 {
-		_, span := provider.Tracer("t").Start(t.Context(), "work", trace.WithNewRoot())
-		span.End()
-	}
-	if err := h.ForceFlush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ids, _ := a.received()
-	slices.Sort(ids)
-	if len(ids) != 2000 || len(slices.Compact(ids)) != 2000 {
-		t.Errorf("the agent has %d spans, %d of them distinct, want 2000", len(ids), len(slices.Compact(ids)))
-	}
-	for key := range a.meta {
-		if strings.HasPrefix(key, "_dd.tags.process") || key == "_dd.base_service" {
-			t.Errorf("a span has %s=%s, which is the plugin's", key, a.meta[key])
-		}
-	}
-	if err := h.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Stats().Check(); err != nil {
-		t.Error(err)
+	const spans = 2000
+	for name, test := range map[string]struct {
+		variables []string
+		delivered int // at least
+		telemetry bool
+	}{
+		"all":  {[]string{"DD_INSTRUMENTATION_TELEMETRY_ENABLED=true"}, spans, true},
+		"rule": {[]string{`DD_TRACE_SAMPLING_RULES=[{"sample_rate":0.5}]`, "DD_TRACE_RATE_LIMIT=100000"}, spans / 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := startAgent(t)
+			a.refuse = 1
+			environ := append([]string{
+				envPlugin + "=1", "GOCOVERDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0",
+				"DD_TRACE_AGENT_URL=" + a.URL, "DD_CIVISIBILITY_ENABLED=true", "DD_SERVICE=fallback",
+				"DD_EXPERIMENTAL_PROPAGATE_PROCESS_TAGS_ENABLED=false", // read before main
+				"OTEL_TRACES_EXPORTER=none", "OTEL_SERVICE_NAME=wrong",
+			}, test.variables...)
+			h, err := host.New(host.Config{
+				Plugins: "datadog=" + os.Args[0], Environ: environ, AllowWritable: true, BatchAge: time.Hour, BatchSpans: spans,
+				ExportTimeout: 2 * time.Minute, MaxAge: 10 * time.Minute, // with -race, on a busy machine, a batch takes seconds
+				StartTimeout: 2 * time.Minute,
+				PluginEnv:    map[string][]string{"datadog": {envPlugin, "GOCOVERDIR", "GORACE", "OTEL_TRACES_EXPORTER", "OTEL_SERVICE_NAME"}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(h), sdktrace.WithResource(resource.Empty()))
+			for range spans {
+				_, span := provider.Tracer("t").Start(t.Context(), "work", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindServer))
+				span.End()
+			}
+			if err := h.ForceFlush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Shutdown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			books := h.Stats().Exporters[0]
+			ids, _ := a.received()
+			slices.Sort(ids)
+			if n := len(slices.Compact(ids)); n != len(ids) || uint64(n) != books.Delivered || n < test.delivered ||
+				books.Delivered+books.Filtered["datadog.sampler"] != spans {
+				t.Errorf("the agent has %d spans, %d of them distinct; %d are delivered, want %d or more; filtered are %v",
+					len(ids), n, books.Delivered, test.delivered, books.Filtered)
+			}
+			if a.hits != spans {
+				t.Errorf("statistics count %d spans, want %d", a.hits, spans)
+			}
+			if a.asked("/telemetry/") != test.telemetry {
+				t.Errorf("telemetry was sent: %v, want %v", !test.telemetry, test.telemetry)
+			}
+			for _, key := range []string{"_dd.tags.process", "_dd.base_service"} {
+				if value, there := a.meta[key]; there {
+					t.Errorf("a span has %s=%s, which is the plugin's", key, value)
+				}
+			}
+			if err := h.Stats().Check(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -244,11 +303,6 @@ func TestPinnedUnderLockdown(t *testing.T) {
 	if a.meta["env"] != "granted" || a.meta["version"] != "" {
 		t.Errorf("env is %q, version is %q", a.meta["env"], a.meta["version"])
 	}
-	for key := range a.meta {
-		if strings.HasPrefix(key, "_dd.tags.process") {
-			t.Errorf("a span has %s=%s, which is the plugin's", key, a.meta[key])
-		}
-	}
 	if text := log.String(); !strings.Contains(text, "plugin is ready") {
 		t.Errorf("log:\n%s", text)
 	}
@@ -261,7 +315,7 @@ func TestDescription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"name": "datadog"`, `"DD_*"`, `"OTEL_EXPORTER_OTLP_ENDPOINT"`, `"SERVE_RAY_CONTEXT"`} {
+	for _, want := range []string{`"name": "datadog"`, `"DD_*"`, `"OTEL_EXPORTER_OTLP_ENDPOINT"`, `"env_at_start": true`, `"SERVE_RAY_CONTEXT"`} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("description lacks %s:\n%s", want, out)
 		}

@@ -1,17 +1,15 @@
 package datadogexporter
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,15 +21,13 @@ import (
 
 // Paths and headers of the agent's API.
 const (
-	infoPath     = "/info"
-	tracesPathV1 = "/v1.0/traces"
+	infoPath   = "/info"
+	tracesPath = "/traces" // the end of it
+	statsPath  = "/v0.6/stats"
 
-	headerTraceCount = "X-Datadog-Trace-Count"
-	headerLanguage   = "Datadog-Meta-Lang"
-	headerTracer     = "Datadog-Meta-Tracer-Version"
-	// headerTopLevel says that spans are marked where work enters a service, and
-	// that the agent should not go by its own rule for tracers.
-	headerTopLevel = "Datadog-Client-Computed-Top-Level"
+	headerTraceCount    = "X-Datadog-Trace-Count"
+	headerDroppedTraces = "Datadog-Client-Dropped-P0-Traces"
+	headerDroppedSpans  = "Datadog-Client-Dropped-P0-Spans"
 	// headerRealStatus asks an agent that is overloaded to say so. Without it, it
 	// answers 200 and drops the payload.
 	headerRealStatus = "Datadog-Send-Real-Http-Status"
@@ -44,19 +40,14 @@ type agent struct {
 	client *http.Client
 	// timeout bounds each request.
 	timeout time.Duration
-	// container are the headers by which the agent finds what container, and so
-	// what pod, the spans come from.
-	container http.Header
 }
 
-// newAgent makes the client; external is what Datadog's admission controller says
-// of the pod.
-func newAgent(address *url.URL, timeout time.Duration, external string) *agent {
+func newAgent(address *url.URL, timeout time.Duration) *agent {
 	shown := *address
 	if shown.RawQuery != "" { // which may hold a key
 		shown.RawQuery = "…"
 	}
-	a := &agent{base: address, name: shown.Redacted(), timeout: timeout, container: containerHeaders(external)}
+	a := &agent{base: address, name: shown.Redacted(), timeout: timeout}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 90 * time.Second,
 		MaxIdleConnsPerHost: 8, // more calls at a time than a host makes
@@ -76,86 +67,74 @@ func newAgent(address *url.URL, timeout time.Duration, external string) *agent {
 	return a
 }
 
-// dial makes a connection.
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // unreachable has the words for it
-	}
-	return conn, nil
-}
+var dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 
-// features are what an agent says of itself, as far as it matters here.
-type features struct {
-	known      bool
-	v1, events bool
-}
-
-// ask reads what the agent can take. An agent that does not say gets the oldest
-// form; the error is that there is none.
-func (a *agent) ask(ctx context.Context) (features, error) {
+// meet returns nil if an agent is there. The tracer, which would start without
+// one, then asks it what it takes.
+func (a *agent) meet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base.JoinPath(infoPath).String(), nil)
 	if err != nil {
-		return features{}, pluginsdk.Permanent(fmt.Errorf("address of the Datadog agent: %w", err))
-	}
-	resp, err := a.do(req)
-	if err != nil {
-		return features{}, a.unreachable(err)
-	}
-	defer drain(resp)
-	if resp.StatusCode >= http.StatusInternalServerError {
-		return features{}, a.refused(infoPath, resp)
-	}
-	var info struct {
-		Endpoints  []string `json:"endpoints"`
-		SpanEvents bool     `json:"span_events"`
-	}
-	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&info) != nil {
-		return features{known: true}, nil // before 7.28, or something in its place
-	}
-	return features{known: true, v1: slices.Contains(info.Endpoints, tracesPathV1), events: info.SpanEvents}, nil
-}
-
-// What send tells apart beyond success and failure.
-var (
-	errTooLarge = errors.New("the Datadog agent refuses the payload as too large")
-	errNoV1     = errors.New("the Datadog agent does not take " + tracesPathV1)
-)
-
-// send delivers a payload. nil means that the agent has taken it.
-func (a *agent) send(ctx context.Context, p payload) error {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base.JoinPath(p.path).String(), nil)
-	if err != nil {
 		return pluginsdk.Permanent(fmt.Errorf("address of the Datadog agent: %w", err))
-	}
-	p.attachTo(req)
-	maps.Copy(req.Header, a.container)
-	for name, value := range map[string]string{
-		"Content-Type": "application/msgpack", headerTraceCount: strconv.Itoa(p.chunks), headerLanguage: p.by.language,
-		headerTracer: "servetrace", headerTopLevel: "yes", headerRealStatus: "true",
-	} {
-		if value != "" {
-			req.Header.Set(name, value)
-		}
 	}
 	resp, err := a.do(req)
 	if err != nil {
 		return a.unreachable(err)
 	}
 	defer drain(resp)
+	if resp.StatusCode >= http.StatusInternalServerError {
+		return a.refused(infoPath, resp)
+	}
+	return nil
+}
+
+var errTooLarge = errors.New("the Datadog agent refuses the payload as too large")
+
+// maxAnswer bounds the answer to a payload that is read, in bytes.
+const maxAnswer = 1 << 20
+
+// send delivers a payload, and returns the body of the answer. A nil error means
+// that the agent has taken it.
+func (a *agent) send(ctx context.Context, p payload) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	// A reader of this type can be rewound, and the header Idempotency-Key, which
+	// dd-trace-go sets, lets net/http do that when a connection has gone stale.
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base.JoinPath(p.path).String(), bytes.NewReader(p.body))
+	if err != nil {
+		return nil, pluginsdk.Permanent(fmt.Errorf("address of the Datadog agent: %w", err))
+	}
+	req.Header = p.header.Clone()
+	req.Header.Set(headerRealStatus, "true")
+	resp, err := a.do(req)
+	if err != nil {
+		return nil, a.unreachable(err)
+	}
+	defer drain(resp)
 	switch {
 	case resp.StatusCode/100 == 2:
-		return nil
-	case resp.StatusCode == http.StatusNotFound && p.path == tracesPathV1:
-		return errNoV1
+		said, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the payload is taken, whatever comes
+		return said, nil
 	case resp.StatusCode == http.StatusRequestEntityTooLarge:
-		return errTooLarge
+		return nil, errTooLarge
 	}
-	return a.refused(p.path, resp)
+	return nil, a.refused(p.path, resp)
+}
+
+// pass sends the agent a request of the tracer's own.
+func (a *agent) pass(req *http.Request) (*http.Response, error) {
+	to, err := url.Parse(a.base.JoinPath(req.URL.Path).String()) // JoinPath alone may make it relative
+	if err != nil {
+		return nil, err
+	}
+	out := req.Clone(req.Context())
+	out.URL = to
+	out.Host = out.URL.Host
+	if req.URL.RawQuery != "" {
+		out.URL.RawQuery = strings.TrimPrefix(out.URL.RawQuery+"&"+req.URL.RawQuery, "&")
+	}
+	return a.do(out)
 }
 
 // do is client.Do, but that the body of 101 Switching Protocols is empty: it is

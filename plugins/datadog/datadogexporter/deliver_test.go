@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -56,15 +57,13 @@ func TestManyTracesAreAllAcknowledged(t *testing.T) {
 		}
 	}
 	for _, path := range a.paths {
-		if path != "GET /info" && path != "POST /v0.4/traces" {
+		if path != "GET /info" && path != "POST /v0.4/traces" && path != "POST /v0.6/stats" {
 			t.Errorf("the plugin also asks for %s", path)
 		}
 	}
 	head := a.heads[0]
-	if head.Get("Idempotency-Key") != "" || head.Get("Datadog-Meta-Lang") != "" || head.Get("Datadog-Meta-Tracer-Version") != "servetrace" {
-		t.Errorf("headers are %v", head)
-	}
-	if head.Get(headerRealStatus) != "true" || head.Get("Datadog-Client-Computed-Top-Level") == "" || head.Get("Datadog-Client-Computed-Stats") != "" {
+	if head.Get(headerRealStatus) != "true" || head.Get("Datadog-Client-Computed-Top-Level") == "" || head.Get("Datadog-Client-Computed-Stats") != "yes" ||
+		head.Get("Datadog-Meta-Lang") != "go" {
 		t.Errorf("headers are %v", head)
 	}
 }
@@ -259,72 +258,163 @@ func TestTooLarge(t *testing.T) {
 func TestRefusedInPart(t *testing.T) {
 	a := startAgent(t)
 	e := open(t, a)
-	e.payload = 1 // a payload for each chunk
+	const size = 2*maxChunks + 1 // three payloads or more
 	a.then(nil, status(400))
-	err := export(t, e, traces(0, 5))
-	if n, text, ok := pluginsdk.Rejected(err); !ok || n != 1 || !strings.Contains(text, "answers 400 Bad Request") {
-		t.Errorf("answer is %v, want one span rejected", err)
+	err := export(t, e, traces(0, size))
+	n, text, ok := pluginsdk.Rejected(err)
+	if !ok || n == 0 || n >= size || !strings.Contains(text, "answers 400 Bad Request") {
+		t.Errorf("answer is %v, want some spans rejected", err)
 	}
-	if all := a.taken(); len(all) != 4 || distinct(all) != len(all) {
-		t.Errorf("the agent has %d spans, %d of them distinct, want 4", len(all), distinct(all))
+	if all := a.taken(); len(all) != size-n || distinct(all) != len(all) {
+		t.Errorf("the agent has %d spans, %d of them distinct, want %d", len(all), distinct(all), size-n)
 	}
 	// One that takes nothing says so with its own code.
-	a.then(status(403), status(403))
+	a.set(func(a *fakeAgent) {
+		a.every = func(w http.ResponseWriter, _ int) bool { w.WriteHeader(http.StatusForbidden); return false }
+	})
 	if err := export(t, e, traces(5000, 2)); !pluginsdk.Final(err) {
 		t.Errorf("answer is %v, want a final error", err)
 	}
 }
 
-// TestGoesOnWhereItFailed: what an attempt has delivered, the next does not send
-// again, unless the batch is another by then.
-func TestGoesOnWhereItFailed(t *testing.T) {
+// TestRetrySendsTheKeptBytes: the next attempt for a batch sends what the agent
+// has not taken, and nothing is replayed: statistics count each span once.
+func TestRetrySendsTheKeptBytes(t *testing.T) {
+	const size = 2*maxChunks + 1
 	a := startAgent(t)
 	e := open(t, a)
-	e.payload = 1 // a payload for each chunk
-	a.then(nil, status(400), status(503))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	request := traces(0, 5).Bytes()
-	if err := e.export(ctx, e.coder(), "b-1", request); err == nil || pluginsdk.Final(err) {
+	server := func() *pluginsdk.Batch { return traces(0, size) }
+	a.then(nil, status(503))
+	if err := e.export(t.Context(), "b-1", server()); err == nil || pluginsdk.Final(err) {
 		t.Fatalf("answer is %v, want one that is retried", err)
 	}
-	err := e.export(ctx, e.coder(), "b-1", request)
-	if n, _, ok := pluginsdk.Rejected(err); !ok || n != 1 {
-		t.Errorf("answer is %v, want one span rejected", err)
+	some := len(a.taken())
+	if some == 0 || some == size {
+		t.Fatalf("the agent has %d spans of %d after an attempt that failed in part", some, size)
 	}
-	if all := a.taken(); len(all) != 4 || distinct(all) != len(all) {
-		t.Errorf("the agent has %d spans, %d of them distinct, want 4", len(all), distinct(all))
+	a.then(status(503)) // again, at the same place
+	if err := e.export(t.Context(), "b-1", server()); err == nil || pluginsdk.Final(err) {
+		t.Fatalf("answer is %v, want one that is retried", err)
 	}
-	if len(e.begun) != 0 {
-		t.Errorf("%v is kept of a batch that is delivered", e.begun)
+	if err := e.export(t.Context(), "b-1", server()); err != nil {
+		t.Fatal(err)
 	}
-	for i := range 2*maxBegun + 1 {
-		a.then(nil, status(503))
-		if err := e.export(ctx, e.coder(), fmt.Sprint("lost-", i), traces(10*i, 2).Bytes()); err == nil {
-			t.Fatal("a batch that the agent refused in part counts as delivered")
-		}
+	if all := a.taken(); len(all) != size || distinct(all) != size {
+		t.Errorf("the agent has %d spans, %d of them distinct, want %d", len(all), distinct(all), size)
 	}
-	if len(e.begun) != 1 {
-		t.Errorf("%d batches are kept that never came again", len(e.begun))
+	if len(e.begun) != 0 || len(e.order) != 0 {
+		t.Errorf("%d batches are kept that are delivered", len(e.begun))
+	}
+	if err := e.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if hits := a.hits("internal"); hits != size {
+		t.Errorf("statistics count %d hits, want %d", hits, size)
 	}
 }
 
-// TestMalformed: bytes that are no OTLP are refused for good, wherever it shows.
-func TestMalformed(t *testing.T) {
+// TestKeptBytesAreBounded: batches that never come again are forgotten.
+func TestKeptBytesAreBounded(t *testing.T) {
 	a := startAgent(t)
 	e := open(t, a)
-	good := batch(map[string]any{"a": "b"}, span(1, 1, 0, with(map[string]any{"k": "v"}), func(s *tracepb.Span) {
-		s.Status = &tracepb.Status{Message: "m"}
-		s.Events = []*tracepb.Span_Event{{Name: "e", Attributes: keyValues(map[string]any{"k": 1})}}
-		s.Links = []*tracepb.Span_Link{{TraceId: make([]byte, 16), Attributes: keyValues(map[string]any{"k": 1})}}
-	})).Bytes()
-	if err := export(t, e, pluginsdk.NewBatch(good)); err != nil {
+	for i := range 2 * maxBegun {
+		a.then(status(503))
+		if err := e.export(t.Context(), fmt.Sprint("lost-", i), traces(10*i, 2)); err == nil {
+			t.Fatal("a batch that the agent refused counts as delivered")
+		}
+	}
+	if len(e.begun) != maxBegun || len(e.order) != maxBegun {
+		t.Errorf("%d batches are kept, want %d", len(e.begun), maxBegun)
+	}
+	if err := e.export(t.Context(), "lost-0", traces(0, 2)); err != nil { // it is replayed
 		t.Fatal(err)
 	}
-	for i := 1; i < len(good); i++ {
-		if err := export(t, e, pluginsdk.NewBatch(good[:i])); !pluginsdk.Final(err) {
-			t.Errorf("cut after %d bytes: answer is %v, want a final error", i, err)
+}
+
+// TestNothingIsEncodedWhileTheAgentIsAway: batches wait in the host, and are
+// replayed once.
+func TestNothingIsEncodedWhileTheAgentIsAway(t *testing.T) {
+	a := startAgent(t)
+	e := open(t, a)
+	if err := e.export(t.Context(), "first", traces(0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	a.CloseClientConnections()
+	handler := a.Config.Handler
+	_ = a.Listener.Close()
+	for i := range 3 * maxBegun {
+		if err := e.export(t.Context(), fmt.Sprint("waits-", i), traces(10+i, 1)); err == nil || pluginsdk.Final(err) {
+			t.Fatalf("answer is %v, want one that is retried", err)
 		}
+	}
+	if len(e.begun) > 1 {
+		t.Errorf("%d batches are kept, want at most the one that found the agent gone", len(e.begun))
+	}
+	l, err := net.Listen("tcp", a.Listener.Addr().String())
+	if err != nil {
+		t.Skip("the port is taken by now:", err)
+	}
+	again := &http.Server{Handler: handler, ReadHeaderTimeout: patience}
+	served := make(chan error, 1)
+	go func() { served <- again.Serve(l) }()
+	defer func() { _ = again.Close(); <-served }()
+	for i := range 3 * maxBegun {
+		if err := e.export(t.Context(), fmt.Sprint("waits-", i), traces(10+i, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := a.taken(); len(all) != 3*maxBegun+1 || distinct(all) != len(all) {
+		t.Errorf("the agent has %d spans, %d of them distinct, want %d", len(all), distinct(all), 3*maxBegun+1)
+	}
+	if err := e.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if hits := a.hits("internal"); hits != 3*maxBegun+1 {
+		t.Errorf("statistics count %d spans, want %d", hits, 3*maxBegun+1)
+	}
+}
+
+// TestGateway: the agent's address may have a path, a key and a password, which
+// go along with all that the tracer asks.
+func TestGateway(t *testing.T) {
+	a := startAgent(t)
+	handler := a.Config.Handler
+	a.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "u" || password != "p" || r.URL.Query().Get("key") != "k" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		http.StripPrefix("/apm", handler).ServeHTTP(w, r)
+	})
+	a.URL = strings.Replace(a.URL, "http://", "http://u:p@", 1) + "/apm?key=k"
+	e := open(t, a)
+	if err := export(t, e, traces(0, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if all := a.taken(); len(all) != 3 || a.heads[0].Get("Datadog-Client-Computed-Stats") != "yes" {
+		t.Errorf("the agent has %d spans, want 3; it was asked for %v", len(all), a.paths)
+	}
+}
+
+// TestAgentHangsAtTheStart: an agent that does not answer holds nothing up for
+// longer than its timeout.
+func TestAgentHangsAtTheStart(t *testing.T) {
+	a := startAgent(t)
+	handler := a.Config.Handler
+	var asked atomic.Int32
+	a.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/info" && asked.Add(1) == 2 { // the tracer's own
+			<-r.Context().Done()
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
+	e := open(t, a, "DD_TRACE_AGENT_TIMEOUT=1")
+	if err := export(t, e, traces(0, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if all := a.taken(); len(all) != 3 {
+		t.Errorf("the agent has %d spans, want 3", len(all))
 	}
 }
 
@@ -354,25 +444,6 @@ func TestEmptyKey(t *testing.T) {
 	}
 	if all := a.taken(); len(all) != 1 || all[0].meta["a"] != "kept" {
 		t.Errorf("the agent has %+v, want the tag a", all)
-	}
-}
-
-// TestAgentThatForgetsProtocol1: it says that it has it, and then answers 404.
-func TestAgentThatForgetsProtocol1(t *testing.T) {
-	a := startAgent(t)
-	a.info = infoV1
-	e := open(t, a, "DD_TRACE_AGENT_PROTOCOL_VERSION=1.0")
-	if err := export(t, e, traces(0, 2)); err != nil {
-		t.Fatal(err)
-	}
-	a.then(status(404))
-	if err := export(t, e, traces(2, 2)); err != nil {
-		t.Fatal(err)
-	}
-	// A batch may come in several payloads of this protocol.
-	want := []string{"GET /info", "POST /v1.0/traces", "POST /v0.4/traces"}
-	if !slices.Equal(slices.Compact(a.paths), want) || distinct(a.taken()) != 4 {
-		t.Errorf("requests are %v, want %v", a.paths, want)
 	}
 }
 

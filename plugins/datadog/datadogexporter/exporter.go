@@ -1,62 +1,67 @@
 // Package datadogexporter sends spans to a Datadog agent. It is the exporter of
-// the datadog plugin, and can be that of a plugin with processors of its own:
+// the datadog plugin, and can be the exporter of a plugin with processors of its
+// own:
 //
 //	func main() {
 //		pluginsdk.Main(pluginsdk.Spec{
 //			Name:       "my-datadog",
 //			Env:        datadogexporter.EnvPatterns(),
+//			EnvAtStart: true, // dd-trace-go reads some variables before main
 //			Processors: []pluginsdk.NewProcessor{redact},
 //			Exporter:   datadogexporter.New,
 //		})
 //	}
 //
-// There are two modes. "agent" is the agent's own protocol: spans become its
-// payloads straight from the bytes of OTLP, without dd-trace-go or any other
-// tracer, and nil means that the agent has taken them. "otlp" is OTLP over HTTP
-// to the agent's port for that.
+// There are two modes. "tracer" replays spans through dd-trace-go, Datadog's own
+// tracer, which maps, samples and counts them and makes the agent's payloads.
+// "otlp" sends OTLP to the agent's port for that, and the agent maps.
 //
-// The life of an exporter of the mode agent:
+// The life of an exporter of the mode tracer:
 //
-//  1. [New] reads the settings. No network is asked.
-//  2. The first Export asks the agent what it takes (/info), as does the first
-//     after one that failed. From then on each Export sorts the spans of its
-//     batch into Datadog's chunks, writes these into a payload until it is full,
-//     sends that and waits for the answer; then comes the next. An attempt after
-//     one that failed half way goes on from there.
-//  3. Shutdown closes the connections.
+//  1. [New] reads the settings. It uses no network.
+//  2. The first Export asks the agent whether it is there, and starts the tracer.
+//  3. Each Export starts and ends the spans of its batch in the tracer (bridge.go),
+//     takes the payloads that the tracer makes of them (capture.go), sends them
+//     and waits for the answers. If one fails, the next attempt for the batch
+//     sends what is left of the same bytes: no span is replayed, so that
+//     statistics count it once.
+//  4. Shutdown stops the tracer, sends its last statistics and closes the
+//     connections.
 //
-// It holds no span back for others of its trace: those of several batches are
-// several chunks, which Datadog joins. It keeps no span after an answer, computes
-// no statistics, and sends nothing but spans.
+// The package holds no span back for others of its trace: the spans of a trace
+// that come in several batches are several chunks, which Datadog joins. A process
+// has one tracer; exporters that share a process take turns.
 //
-// Open this file first; settings.go says what can be asked for. spans.go reads a
-// batch, wire.go, value.go and keys.go are what it reads with. mapping.go,
-// names.go, tags.go and peer.go are the table of docs/datadog.md. v04.go and
-// v1.go are the agent's two protocols, agent.go and container.go what is sent
-// and how; otlp.go is the other mode.
+// Open this file first; settings.go reads the variables. tracer.go drives the
+// tracer, bridge.go, unit.go and verdict.go feed it, capture.go and payload.go
+// take what it makes, agent.go sends; otlp.go is the other mode.
 package datadogexporter
 
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
 var _ pluginsdk.NewExporter = New
 
-// New builds the exporter from the variables that [EnvPatterns] names, or where
-// the mode's is not set from the part "exporter" of the plugin's document, whose
+// New builds the exporter from the variables that [EnvPatterns] names, or if the
+// mode's is not set from the part "exporter" of the plugin's document, whose
 // other parts are not its business:
 //
 //	exporter:
-//	  mode: otlp   # as SERVE_DATADOG_MODE; with it, what otlpexporter.New reads
+//	  mode: otlp   # as SERVE_DATADOG_MODE; with it, the keys of otlpexporter.New
 //
-// A value that can not be used gives a [pluginsdk.ConfigError] that names the
-// variable or the path in the document; variables of Datadog that have no effect
-// are told to the operator. It does not block, and asks no network. The exporter
-// is safe for concurrent use.
+// In the mode tracer dd-trace-go reads its own variables from the process's
+// environment. A value that cannot be used gives a [pluginsdk.ConfigError] that
+// names the variable or the path in the document; variables of Datadog that have
+// no effect are reported to the operator. It does not block, and uses no network.
+// The exporter is safe for concurrent use.
 func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	var doc document
 	if err := s.DecodeConfig(&doc); err != nil {
@@ -72,41 +77,35 @@ func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	return newNative(s, doc)
 }
 
-// native is the mode agent.
+// native is the mode tracer.
 type native struct {
 	settings settings
-	// payload is beyond how many bytes a payload is sent.
-	payload int
-	// idle are coders for the next calls. A sync.Pool would lose their memory with
-	// every collection, of which a process with so small a heap has many.
-	idle chan *coder
+	log      *tracerLog
+	rates    rates
+	// statistics and verdicts are guarded by the encoder's turn.
+	statistics bool // the tracer computes them
+	verdicts   verdicts
+	// away says that the agent did not answer the last payload, or refused it for
+	// now.
+	away atomic.Bool
 
-	mu       sync.Mutex
-	features features
-	noV1     bool // an agent that said it took protocol 1.0 did not
-	// begun are the batches of which a part is delivered, by their ids. At most
-	// maxBegun.
-	begun map[string]begun
+	mu sync.Mutex
+	// begun are the batches that are encoded and not delivered, by their ids, and
+	// order has the ids. At most maxBegun.
+	begun map[string]*delivery
+	order []string
+	late  []payload // statistics that no batch is waiting for
 }
 
 var _ pluginsdk.Exporter = (*native)(nil)
 
-// fullPayload is dd-trace-go's, in bytes: an agent takes 25 MB, what stands in
-// front of it often less.
-const fullPayload = 4_750_000
+// maxBegun is more than a host has in flight. The oldest is forgotten, and its
+// spans are replayed if it comes again after all.
+const maxBegun = 8
 
-// maxBegun is more than a host has in flight. Batches that are never sent again
-// leave their entries behind, until all are forgotten: then a batch that failed
-// half way is sent whole.
-const maxBegun = 64
-
-// begun is what is delivered of a batch whose last attempt failed half way, so
-// that the next goes on from there.
-type begun struct {
-	spans, of        int // of the batch; of: its chunks
-	chunks, rejected int // done, of which so many spans were refused
-	reason           string
-}
+// filterName is the name under which the host's books have the spans that
+// Datadog's samplers leave out.
+const filterName = "datadog.sampler"
 
 func newNative(s pluginsdk.Setup, doc document) (*native, error) {
 	if err := doc.onlyMode(); err != nil {
@@ -116,169 +115,138 @@ func newNative(s pluginsdk.Setup, doc document) (*native, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Log.Info("spans go to the Datadog agent", "address", chosen.agent.name, "timeout", chosen.agent.timeout.String())
-	return &native{settings: chosen, payload: fullPayload, begun: map[string]begun{}, idle: make(chan *coder, maxIdle)}, nil
+	s.Log.Info("spans go to the Datadog agent through dd-trace-go, up to some 10,000 a second; for more, set "+EnvMode+"="+modeOTLP,
+		"address", chosen.agent.name, "timeout", chosen.agent.timeout.String(), "statistics_by", chosen.statisticsBy())
+	return &native{
+		settings: chosen, log: newTracerLog(s.Log), statistics: !chosen.agentStatistics,
+		begun: map[string]*delivery{},
+	}, nil
 }
 
-// Export delivers the batch in payloads, one after another. nil means that the
-// agent has taken all of it.
+// Export delivers the batch. nil means that the agent has taken all of it but the
+// spans that Datadog's samplers leave out, which are counted as filtered.
 func (n *native) Export(ctx context.Context, b *pluginsdk.Batch) error {
-	c := n.coder()
-	defer n.done(c)
-	return n.export(ctx, c, b.ID(), c.request(b))
+	return n.export(ctx, b.ID(), b)
 }
 
-func (n *native) export(ctx context.Context, c *coder, id string, request []byte) error {
-	if err := c.sort(request); err != nil {
-		return pluginsdk.Permanent(err)
-	}
-	spans := len(c.batch.spans) + c.batch.unfit
-	done := n.resume(id, spans, len(c.batch.chunks))
-	if done.spans == 0 {
-		done = begun{spans: spans, of: len(c.batch.chunks), rejected: c.batch.unfit}
-		if done.rejected > 0 {
-			done.reason = reasonUnfit
+// export is Export of a batch with an id.
+func (n *native) export(ctx context.Context, id string, b *pluginsdk.Batch) error {
+	d := n.resume(id)
+	if d == nil {
+		// A batch that is encoded is kept. While the agent is away the host tries
+		// one after another, which are better off there.
+		if n.away.Load() {
+			if err := n.settings.agent.meet(ctx); err != nil {
+				return err
+			}
 		}
+		var err error
+		if d, err = theEncoder.encode(ctx, n, b); err != nil {
+			return err
+		}
+		d.payloads = append(d.payloads, n.takeLate()...)
 	}
-	if err := n.deliver(ctx, c, &done); err != nil {
-		n.interrupted(id, done, err)
+	err := n.deliver(ctx, d)
+	n.away.Store(err != nil)
+	if err != nil {
+		n.interrupted(id, d)
 		return err
 	}
-	if done.rejected > 0 {
-		return pluginsdk.Partial(done.rejected, done.reason)
+	if !d.taken && d.refused != nil {
+		return d.refused
+	}
+	b.CountFiltered(filterName, d.filtered)
+	if d.rejected > 0 {
+		return pluginsdk.Partial(d.rejected, d.reason)
 	}
 	return nil
 }
 
-// maxIdle is how many calls a host makes at a time.
-const maxIdle = 4
-
-func (n *native) coder() *coder {
-	select {
-	case c := <-n.idle:
-		return c
-	default:
-		return newCoder(&n.settings.mapping)
-	}
-}
-
-func (n *native) done(c *coder) {
-	select {
-	case n.idle <- c:
-	default: // there are enough
-	}
-}
-
-// resume gives what is delivered of a batch, and forgets it.
-func (n *native) resume(id string, spans, chunks int) begun {
+// resume returns what is left of a batch, and forgets it; nil if it is new.
+func (n *native) resume(id string) *delivery {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	done := n.begun[id]
-	delete(n.begun, id)
-	if done.spans != spans || done.of != chunks { // an edit of another kind than before
-		return begun{}
+	d := n.begun[id]
+	if d != nil {
+		delete(n.begun, id)
+		n.order = slices.DeleteFunc(n.order, func(other string) bool { return other == id })
 	}
-	return done
+	return d
 }
 
-// interrupted notes what is delivered of a batch, if it will be sent again.
-func (n *native) interrupted(id string, done begun, err error) {
+// interrupted keeps what is left of a batch that will come again.
+func (n *native) interrupted(id string, d *delivery) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.features.known = false // it may be another agent next time
-	if id == "" || done.chunks == 0 || pluginsdk.Final(err) {
+	if id == "" {
 		return
 	}
-	if len(n.begun) == maxBegun {
-		clear(n.begun)
+	if len(n.order) == maxBegun {
+		delete(n.begun, n.order[0])
+		n.order = n.order[1:]
 	}
-	n.begun[id] = done
+	n.begun[id] = d
+	n.order = append(n.order, id)
 }
 
-const reasonUnfit = "a Datadog agent drops traces whose id has zeros in its low 64 bits, and spans without an id"
+func (n *native) addLate(payloads []payload) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.late = append(n.late, payloads...)
+}
+
+func (n *native) takeLate() []payload {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	late := n.late
+	n.late = nil
+	return late
+}
 
 const reasonTooLarge = "the Datadog agent refuses a trace as too large (413) that comes alone"
 
-// deliver sends the chunks that are not done yet, and notes those that are. What
-// is refused for good is so for itself: an error is final only where the agent
-// has taken nothing.
-func (n *native) deliver(ctx context.Context, c *coder, done *begun) error {
-	chunks := c.batch.chunks
-	most := len(chunks)
-	var refused error
-	taken := done.chunks > 0
-	for done.chunks < len(chunks) {
-		form, err := n.meet(ctx)
-		if err != nil {
-			return err
-		}
-		p, err := c.encode(chunks[done.chunks:], most, n.payload, form)
-		if err != nil {
-			return pluginsdk.Permanent(err)
-		}
-		piece := chunks[done.chunks : done.chunks+p.chunks]
-		err = n.settings.agent.send(ctx, p)
+// deliver sends the payloads that are left. A payload that is refused for good
+// costs its own spans.
+func (n *native) deliver(ctx context.Context, d *delivery) error {
+	for len(d.payloads) > 0 {
+		p := d.payloads[0]
+		said, err := n.settings.agent.send(ctx, p)
 		switch {
-		case errors.Is(err, errNoV1):
-			n.forgetV1()
+		case errors.Is(err, errTooLarge) && len(p.chunks) > 1:
+			first, second := p.halves()
+			d.payloads = append([]payload{first, second}, d.payloads[1:]...)
 			continue
-		case errors.Is(err, errTooLarge) && len(piece) > 1:
-			most = len(piece) / 2
-			continue
+		case p.chunks == nil && pluginsdk.Final(err):
+			n.settings.log.Warn("the Datadog agent refuses statistics: they are lost", "error", err)
 		case errors.Is(err, errTooLarge):
-			done.reject(piece, reasonTooLarge)
-			taken = true // one that is only too large is no reason to end
+			d.reject(p.kept(), reasonTooLarge)
+			d.taken = true // one that is only too large is no reason to end
 		case pluginsdk.Final(err):
-			refused = err
-			done.reject(piece, err.Error())
+			d.refused = err
+			d.reject(p.kept(), err.Error())
 		case err != nil:
 			return err
-		default:
-			taken = true
+		case p.chunks != nil:
+			d.taken = true
+			n.learn(said)
 		}
-		done.chunks += len(piece)
-	}
-	if !taken {
-		return refused
+		d.payloads = d.payloads[1:]
 	}
 	return nil
 }
 
-// reject notes that the agent refuses some chunks.
-func (b *begun) reject(chunks []chunk, reason string) {
-	for i := range chunks {
-		b.rejected += int(chunks[i].length)
+// learn keeps the agent's sampling rates, for the tracer's next payload.
+func (n *native) learn(said []byte) {
+	if strings.HasPrefix(string(said), "{") {
+		n.rates.Store(&said)
 	}
-	b.reason = reason
 }
 
-// meet asks the agent what it takes, where that is not known. Calls that find it
-// unknown at the same time ask each for itself.
-func (n *native) meet(ctx context.Context) (form, error) {
-	n.mu.Lock()
-	said := n.features
-	n.mu.Unlock()
-	if !said.known {
-		var err error
-		if said, err = n.settings.agent.ask(ctx); err != nil {
-			return form{}, err
-		}
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.features = said
-	v1 := n.settings.v1 && said.v1 && !n.noV1
-	return form{v1: v1, events: v1 || said.events}, nil
-}
-
-func (n *native) forgetV1() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.noV1 = true
-}
-
-// Shutdown closes the connections.
-func (n *native) Shutdown(context.Context) error {
+// Shutdown stops the tracer, sends what that brings and closes the connections.
+func (n *native) Shutdown(ctx context.Context) error {
+	err := theEncoder.release(ctx, n)
+	last := &delivery{payloads: n.takeLate()}
+	err = errors.Join(err, n.deliver(ctx, last))
 	n.settings.agent.close()
-	return nil
+	return err
 }

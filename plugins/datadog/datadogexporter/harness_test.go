@@ -17,7 +17,7 @@ import (
 	"time"
 
 	pb "github.com/DataDog/datadog-agent/pkg/proto/pbgo/trace"
-	"github.com/DataDog/datadog-agent/pkg/proto/pbgo/trace/idx"
+	"github.com/tinylib/msgp/msgp"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
@@ -39,38 +39,38 @@ type fakeAgent struct {
 	info  string                                       // answer to /info; empty: 404
 	first []func(http.ResponseWriter, *http.Request)   // what happens to the next payloads, in order
 	every func(w http.ResponseWriter, chunks int) bool // false: it has answered, and refused
+	rates string                                       // answer to payloads
 	spans []got
+	stats []*pb.ClientStatsPayload
 	paths []string // of every request
 	heads []http.Header
 }
 
-// got is a span that the agent has, of either protocol.
+// got is a span that the agent has.
 type got struct {
-	chunk                         int // counted over all payloads
-	trace                         string
-	span, parent                  uint64
-	name, service, resource, typ  string
-	start, duration               int64
-	failed                        bool
-	priority                      float64
-	meta                          map[string]string
-	metrics                       map[string]float64
-	links                         []*pb.SpanLink
-	events                        []*pb.SpanEvent
-	v1                            *idx.InternalSpan
-	payloadEnv, payloadHost       string
-	payloadRuntimeID, payloadLang string
+	chunk                        int // counted over all payloads
+	trace                        string
+	span, parent                 uint64
+	name, service, resource, typ string
+	start, duration              int64
+	failed                       bool
+	priority                     float64 // of the chunk
+	meta                         map[string]string
+	metrics                      map[string]float64
+	links                        []*pb.SpanLink
+	events                       []*pb.SpanEvent
 }
 
 const (
-	infoV04 = `{"version":"7.70.0","endpoints":["/v0.4/traces","/v0.6/stats","/v0.7/config","/telemetry/proxy/"],"client_drop_p0s":true,"span_events":true,"ignore_resources":["GET /ignored"]}`
+	// infoV04 is the agent's with statistics by the tracer, which then drops what
+	// it does not keep; infoOld has neither.
+	infoV04 = `{"version":"7.70.0","endpoints":["/v0.4/traces","/v1.0/traces","/v0.6/stats","/telemetry/proxy/"],"client_drop_p0s":true,"span_events":true,"ignore_resources":["GET /ignored"],"config":{"default_env":"none"}}`
 	infoOld = `{"version":"7.50.0","endpoints":["/v0.4/traces"]}`
-	infoV1  = `{"version":"7.80.0","endpoints":["/v0.4/traces","/v1.0/traces","/v0.6/stats"],"client_drop_p0s":true,"span_events":true}`
 )
 
-func startAgent(t *testing.T) *fakeAgent {
+func startAgent(t testing.TB) *fakeAgent {
 	t.Helper()
-	a := &fakeAgent{info: infoV04}
+	a := &fakeAgent{info: infoV04, rates: "{}"}
 	a.Server = httptest.NewServer(a)
 	t.Cleanup(a.Close)
 	return a
@@ -88,7 +88,10 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		_, _ = io.WriteString(w, info)
 		return
-	case "/v0.4/traces", "/v1.0/traces":
+	case "/v0.4/traces":
+	case "/v0.6/stats":
+		a.takeStatistics(w, r)
+		return
 	default:
 		w.WriteHeader(http.StatusNotFound)
 		return
@@ -108,7 +111,7 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		now(w, r)
 		return
 	}
-	spans, chunks, err := decodePayload(r.URL.Path, body)
+	spans, chunks, err := decodePayload(body)
 	if err != nil || fmt.Sprint(chunks) != r.Header.Get("X-Datadog-Trace-Count") {
 		http.Error(w, fmt.Sprintf("%d chunks: %v", chunks, err), http.StatusBadRequest)
 		return
@@ -127,7 +130,34 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.spans = append(a.spans, s)
 	}
 	a.heads = append(a.heads, r.Header.Clone())
-	_, _ = io.WriteString(w, `{"rate_by_service":{"service:,env:":0.1}}`)
+	_, _ = io.WriteString(w, a.rates)
+}
+
+func (a *fakeAgent) takeStatistics(w http.ResponseWriter, r *http.Request) {
+	var payload pb.ClientStatsPayload
+	if err := msgp.Decode(r.Body, &payload); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stats = append(a.stats, &payload)
+}
+
+// hits sums up what the statistics that have come count under a name.
+func (a *fakeAgent) hits(name string) (hits uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, payload := range a.stats {
+		for _, bucket := range payload.Stats {
+			for _, group := range bucket.Stats {
+				if group.Name == name {
+					hits += group.Hits
+				}
+			}
+		}
+	}
+	return hits
 }
 
 // then has the next payloads answered by fs.
@@ -167,10 +197,7 @@ func reset(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-func decodePayload(path string, body []byte) (spans []got, chunks int, err error) {
-	if path == "/v1.0/traces" {
-		return decodeV1(body)
-	}
+func decodePayload(body []byte) (spans []got, chunks int, err error) {
 	var traces pb.Traces
 	if _, err := traces.UnmarshalMsg(body); err != nil {
 		return nil, 0, err
@@ -178,35 +205,15 @@ func decodePayload(path string, body []byte) (spans []got, chunks int, err error
 	for i, chunk := range traces {
 		upper := chunk[0].Meta["_dd.p.tid"]
 		for _, s := range chunk {
-			priority := chunk[0].Metrics["_sampling_priority_v1"]
 			spans = append(spans, got{
 				chunk: i, trace: upper + hex.EncodeToString(binary.BigEndian.AppendUint64(nil, s.TraceID)),
 				span: s.SpanID, parent: s.ParentID, name: s.Name, service: s.Service, resource: s.Resource, typ: s.Type,
-				start: s.Start, duration: s.Duration, failed: s.Error != 0, priority: priority,
+				start: s.Start, duration: s.Duration, failed: s.Error != 0, priority: chunk[0].Metrics["_sampling_priority_v1"],
 				meta: s.Meta, metrics: s.Metrics, links: s.SpanLinks, events: s.SpanEvents,
 			})
 		}
 	}
 	return spans, len(traces), nil
-}
-
-func decodeV1(body []byte) (spans []got, chunks int, err error) {
-	var payload idx.InternalTracerPayload
-	if _, err := payload.UnmarshalMsg(body); err != nil {
-		return nil, 0, err
-	}
-	for i, chunk := range payload.Chunks {
-		for _, s := range chunk.Spans {
-			spans = append(spans, got{
-				chunk: i, trace: hex.EncodeToString(chunk.TraceID), span: s.SpanID(), parent: s.ParentID(),
-				name: s.Name(), service: s.Service(), resource: s.Resource(), typ: s.Type(),
-				start: int64(s.Start()), duration: int64(s.Duration()), failed: s.Error(), priority: float64(chunk.Priority),
-				v1: s, payloadEnv: payload.Env(), payloadHost: payload.Hostname(),
-				payloadRuntimeID: payload.RuntimeID(), payloadLang: payload.LanguageName(),
-			})
-		}
-	}
-	return spans, len(payload.Chunks), nil
 }
 
 // setup is an operator's variables, NAME=value, and what the exporter says.
@@ -242,10 +249,22 @@ func (s *spoken) String() string {
 	return s.buf.String()
 }
 
-// open builds an exporter that sends to a, and ends it with the test.
-func open(t *testing.T, a *fakeAgent, variables ...string) *native {
+// open builds an exporter that sends to a, and ends it with the test. The
+// variables are in the process's environment, too, as a plugin's are.
+func open(t testing.TB, a *fakeAgent, variables ...string) *native {
 	t.Helper()
+	return openAt(t, 0, a, variables...)
+}
+
+// openAt is open under a host of this sampling ratio.
+func openAt(t testing.TB, ratio float64, a *fakeAgent, variables ...string) *native {
+	t.Helper()
+	for _, v := range variables {
+		name, value, _ := strings.Cut(v, "=")
+		t.Setenv(name, value)
+	}
 	s, said := setup(append([]string{"DD_TRACE_AGENT_URL=" + a.URL}, variables...)...)
+	s.Context.SamplingRatio = ratio
 	built, err := New(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -273,6 +292,10 @@ func batch(attributes map[string]any, spans ...*tracepb.Span) *pluginsdk.Batch {
 		Resource:   &resourcepb.Resource{Attributes: keyValues(attributes)},
 		ScopeSpans: []*tracepb.ScopeSpans{{Spans: spans}},
 	}}})
+}
+
+func request(resources []*tracepb.ResourceSpans) *coltracepb.ExportTraceServiceRequest {
+	return &coltracepb.ExportTraceServiceRequest{ResourceSpans: resources}
 }
 
 func encoded(request *coltracepb.ExportTraceServiceRequest) *pluginsdk.Batch {

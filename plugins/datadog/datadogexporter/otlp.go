@@ -45,7 +45,7 @@ func newOTLP(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.Ex
 		return nil, err
 	}
 	warnOfOthers(s)
-	warnOfAgentMode(s)
+	warnOfTracerMode(s)
 	return &hinting{inner, opens + "=0.0.0.0:" + port}, nil
 }
 
@@ -62,7 +62,7 @@ func (h *hinting) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	err := h.Exporter.Export(ctx, b)
 	if err != nil && strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) { // gRPC passes on the text alone
 		return fmt.Errorf("%w: a Datadog agent takes OTLP only if %s is set for it; %s=%s needs nothing",
-			err, h.opens, EnvMode, modeAgent)
+			err, h.opens, EnvMode, modeTracer)
 	}
 	return err
 }

@@ -1,135 +1,173 @@
 package datadogexporter
 
 import (
-	"bytes"
-	"io"
+	"errors"
+	"fmt"
 	"net/http"
-	"sync/atomic"
+	"strconv"
 
-	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/tinylib/msgp/msgp"
 )
 
-// payload is one request to the agent, not yet sent. Its body is the coder's
-// memory.
+// payload is one request to the agent as dd-trace-go made it, not yet answered.
 type payload struct {
 	path   string
-	by     maker
+	header http.Header
 	body   []byte
-	chunks int
-	// readers counts the request's bodies that have not been closed: net/http may
-	// read one after its answer.
-	readers *atomic.Int32
+	// chunks are those in the body; nil for what is no traces.
+	chunks []chunk
 }
 
-// attachTo makes the payload the request's body. A nil Idempotency-Key lets
-// net/http send it once more when a connection has gone stale, and is not sent.
-func (p payload) attachTo(req *http.Request) {
-	req.ContentLength = int64(len(p.body))
-	req.GetBody = func() (io.ReadCloser, error) {
-		p.readers.Add(1)
-		return &reader{Reader: *bytes.NewReader(p.body), readers: p.readers}, nil
+// chunk is a part of a body of protocol 0.4: an array of spans.
+type chunk struct {
+	from, to int // in the body
+	spans    int
+	// kept are the spans that Datadog keeps: all if the priority of the chunk is
+	// above zero, else those that a rule for single spans keeps.
+	kept    int
+	barrier bool // it is the encoder's own
+}
+
+// Names in a chunk of protocol 0.4.
+const (
+	fieldName        = "name"
+	fieldMetrics     = "metrics"
+	metricPriority   = "_sampling_priority_v1"
+	metricSingleSpan = "_dd.span_sampling.mechanism"
+)
+
+var errNoTraces = errors.New("the Datadog tracer made a payload that is no array of traces")
+
+// read finds the chunks of the body.
+func (p *payload) read() error {
+	n, rest, err := msgp.ReadArrayHeaderBytes(p.body)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNoTraces, err)
 	}
-	req.Body, _ = req.GetBody()
-	req.Header["Idempotency-Key"] = nil
-}
-
-// reader is a body that counts itself out when net/http has done with it.
-type reader struct {
-	bytes.Reader
-	readers *atomic.Int32
-	closed  atomic.Bool
-}
-
-func (r *reader) Close() error {
-	if !r.closed.Swap(true) {
-		r.readers.Add(-1)
+	p.chunks = make([]chunk, 0, n)
+	for range n {
+		c := chunk{from: len(p.body) - len(rest)}
+		if rest, err = c.read(rest); err != nil {
+			return fmt.Errorf("%w: %w", errNoTraces, err)
+		}
+		c.to = len(p.body) - len(rest)
+		p.chunks = append(p.chunks, c)
 	}
 	return nil
 }
 
-// protocol writes chunks as an agent reads them, one payload after another. The
-// calls are begin, then for each chunk beginChunk, span for each of its spans and
-// endChunk, and then end.
-type protocol interface {
-	path() string
-	// begin starts a payload of spans of one maker, in the memory of buf.
-	begin(buf []byte, by maker)
-	beginChunk(c *chunk)
-	span(d described, f form)
-	endChunk()
-	size() int
-	end() []byte
-}
-
-// coder turns batches into payloads. It is for one call at a time.
-type coder struct {
-	mapper
-	v04 v04
-	v1  v1
-	buf []byte
-	// edited is the last batch that processors had changed.
-	edited []byte
-	// readers are those of the last payload.
-	readers *atomic.Int32
-}
-
-func newCoder(rules *mapping) *coder {
-	return &coder{mapper: *newMapper(rules), readers: new(atomic.Int32)}
-}
-
-// maxKept bounds the memory, in bytes, that a coder keeps of a payload, and of a
-// batch.
-const maxKept = 4 << 20
-
-// request is the batch's bytes, until the next call. What is read from them is
-// in the payload, but for a maker's language, which is copied.
-func (c *coder) request(b *pluginsdk.Batch) []byte {
-	if !b.Edited() {
-		return b.Bytes()
-	}
-	if cap(c.edited) > maxKept {
-		c.edited = nil
-	}
-	c.edited = b.AppendTo(c.edited[:0])
-	return c.edited
-}
-
-// encode writes the first chunks into one payload: at most so many, of one maker,
-// for the agent takes environment, version and host of a payload from one of its
-// spans, and no more when it has so many bytes.
-func (c *coder) encode(chunks []chunk, most, full int, f form) (payload, error) {
-	if c.readers.Load() != 0 || cap(c.buf) > maxKept {
-		c.buf, c.readers = nil, new(atomic.Int32) // who still reads it keeps it
-	}
-	c.form, c.texts = f, c.texts[:0]
-	var to protocol = &c.v04
-	if f.v1 {
-		to = &c.v1
-	}
-	by := chunks[0].by
-	p := payload{path: to.path(), by: c.batch.makers[by], readers: c.readers}
-	to.begin(c.buf, p.by)
-	for p.chunks < min(most, len(chunks)) && chunks[p.chunks].by == by && (p.chunks == 0 || to.size() < full) {
-		if err := c.chunk(to, &chunks[p.chunks]); err != nil {
-			return payload{}, err
+// read reads a chunk and returns the bytes after it.
+func (c *chunk) read(b []byte) ([]byte, error) {
+	n, b, err := msgp.ReadArrayHeaderBytes(b)
+	c.spans = int(n)
+	dropped, single := false, 0
+	for i := 0; i < c.spans && err == nil; i++ {
+		var s spanFacts
+		b, err = s.read(b)
+		dropped = dropped || s.dropped
+		c.barrier = c.barrier || s.barrier
+		if s.single {
+			single++
 		}
-		p.chunks++
 	}
-	p.body = to.end()
-	c.buf = p.body
-	return p, nil
+	c.kept = c.spans
+	if dropped {
+		c.kept = single
+	}
+	return b, err
 }
 
-func (c *coder) chunk(to protocol, of *chunk) error {
-	to.beginChunk(of)
-	for i := of.first; i >= 0; i = c.batch.spans[i].next {
-		at := &c.batch.spans[i]
-		s, ok := c.read(at.body, of.trace)
-		if !ok {
-			return errMalformed
+// spanFacts are what chunk.read wants to know of a span.
+type spanFacts struct{ dropped, single, barrier bool }
+
+func (s *spanFacts) read(b []byte) ([]byte, error) {
+	fields, b, err := msgp.ReadMapHeaderBytes(b)
+	for ; fields > 0 && err == nil; fields-- {
+		var key, value []byte
+		if key, b, err = msgp.ReadMapKeyZC(b); err != nil {
+			break
 		}
-		to.span(c.describe(s, at, i == of.first), c.form)
+		switch string(key) {
+		case fieldName:
+			value, b, err = msgp.ReadStringZC(b)
+			s.barrier = string(value) == barrierName
+		case fieldMetrics:
+			b, err = s.readMetrics(b)
+		default:
+			b, err = msgp.Skip(b)
+		}
 	}
-	to.endChunk()
-	return nil
+	return b, err
+}
+
+func (s *spanFacts) readMetrics(b []byte) ([]byte, error) {
+	n, b, err := msgp.ReadMapHeaderBytes(b)
+	for ; n > 0 && err == nil; n-- {
+		var key []byte
+		var value float64
+		if key, b, err = msgp.ReadMapKeyZC(b); err != nil {
+			break
+		}
+		switch string(key) {
+		case metricPriority:
+			value, b, err = msgp.ReadFloat64Bytes(b)
+			s.dropped = value <= 0
+		case metricSingleSpan:
+			s.single = true
+			b, err = msgp.Skip(b)
+		default:
+			b, err = msgp.Skip(b)
+		}
+	}
+	return b, err
+}
+
+// withoutBarrier returns the payload without the encoder's own chunk, which is
+// the last if it is there.
+func (p payload) withoutBarrier() payload {
+	last := len(p.chunks) - 1
+	if last < 0 || !p.chunks[last].barrier {
+		return p
+	}
+	return p.part(0, last)
+}
+
+// part returns a payload of the chunks from first to beyond.
+func (p payload) part(first, beyond int) payload {
+	chunks := p.chunks[first:beyond]
+	out := payload{path: p.path, header: p.header.Clone(), body: msgp.AppendArrayHeader(nil, uint32(len(chunks)))}
+	for _, c := range chunks {
+		from := len(out.body)
+		out.body = append(out.body, p.body[c.from:c.to]...)
+		c.from, c.to = from, len(out.body)
+		out.chunks = append(out.chunks, c)
+	}
+	out.header.Set(headerTraceCount, strconv.Itoa(len(chunks)))
+	return out
+}
+
+// halves splits a payload of several chunks. What the tracer dropped before it is
+// told with the first half alone.
+func (p payload) halves() (a, b payload) {
+	a, b = p.part(0, len(p.chunks)/2), p.part(len(p.chunks)/2, len(p.chunks))
+	b.header.Set(headerDroppedTraces, "0")
+	b.header.Set(headerDroppedSpans, "0")
+	return a, b
+}
+
+// kept returns the number of its spans that Datadog keeps.
+func (p payload) kept() int {
+	sum := 0
+	for _, c := range p.chunks {
+		if !c.barrier {
+			sum += c.kept
+		}
+	}
+	return sum
+}
+
+// number reads a count from the header; zero if there is none.
+func (p payload) number(header string) int {
+	n, _ := strconv.Atoi(p.header.Get(header))
+	return n
 }

@@ -1,8 +1,10 @@
 package datadogexporter
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -14,18 +16,20 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// EnvMode is the variable that says how spans go to the agent: agent, which is
-// the default, is its own protocol at port 8126 or a Unix socket; otlp is
-// OTLP/HTTP at its port 4318. The document's exporter.mode is the same.
+// EnvMode is the variable that says how spans go to the agent: tracer, which is
+// the default, through dd-trace-go to port 8126 or a Unix socket; otlp by
+// OTLP/HTTP to its port 4318. The document's exporter.mode is the same.
 const EnvMode = "SERVE_DATADOG_MODE"
 
 // Modes.
 const (
+	modeTracer = "tracer"
+	modeOTLP   = "otlp"
+	// modeAgent was the name of a mode that made the agent's payloads itself.
 	modeAgent = "agent"
-	modeOTLP  = "otlp"
 )
 
-// Datadog's variables that this package reads.
+// Datadog's variables that this package reads. dd-trace-go reads the others.
 const (
 	envAgentURL       = "DD_TRACE_AGENT_URL"
 	envAgentHost      = "DD_AGENT_HOST"
@@ -36,41 +40,29 @@ const (
 	envEnv            = "DD_ENV"
 	envVersion        = "DD_VERSION"
 	envTags           = "DD_TAGS"
-	envReportHostname = "DD_TRACE_REPORT_HOSTNAME"
-	envSourceHostname = "DD_TRACE_SOURCE_HOSTNAME"
 	envTraceEnabled   = "DD_TRACE_ENABLED"
 	envTracingEnabled = "DD_APM_TRACING_ENABLED"
-)
-
-// Variables that do to each span what they do in dd-trace-go.
-const (
 	envServiceMapping = "DD_SERVICE_MAPPING"
-	envPeerDefaults   = "DD_TRACE_PEER_SERVICE_DEFAULTS_ENABLED"
-	envPeerMapping    = "DD_TRACE_PEER_SERVICE_MAPPING"
-	envSchema         = "DD_TRACE_SPAN_ATTRIBUTE_SCHEMA"
-	envExternalEnv    = "DD_EXTERNAL_ENV"
+	envStatistics     = "DD_TRACE_STATS_COMPUTATION_ENABLED"
+	envTelemetry      = "DD_INSTRUMENTATION_TELEMETRY_ENABLED"
+	envStartupLogs    = "DD_TRACE_STARTUP_LOGS"
 )
 
-// without effect, and what to do instead; the operator is told.
+// Advice about variables without effect in the mode tracer.
 const (
-	adviceSampling = "has no effect: the sampling decision falls in the host, once for each trace, and the agent is told to keep what arrives; set SERVE_TRACING_SAMPLING_RATIO, or a sample processor"
-	adviceRetry    = "has no effect: the host sends a batch again until it is delivered or too old"
-	adviceStats    = "has no effect: the agent computes statistics, for a batch that is sent again would count twice in the plugin"
-	adviceChunks   = "has no effect: spans leave as their batch comes"
-	adviceOther    = "has no effect: the plugin sends traces, and nothing else of what a Datadog tracer in the process itself can do"
+	adviceRetry  = "has no effect: the host sends a batch again until it is delivered or too old"
+	adviceChunks = "has no effect: spans leave as their batch comes"
+	adviceOther  = "has no effect: it would be about the plugin's process, and not about the service"
 )
 
 var withoutEffect = []struct{ name, advice string }{
-	{"DD_TRACE_SAMPLE_RATE", adviceSampling}, {"DD_TRACE_SAMPLING_RULES", adviceSampling},
-	{"DD_TRACE_RATE_LIMIT", adviceSampling}, {"DD_SPAN_SAMPLING_RULES", adviceSampling},
 	{"DD_TRACE_SEND_RETRIES", adviceRetry}, {"DD_TRACE_RETRY_INTERVAL", adviceRetry},
-	{"DD_TRACE_STATS_COMPUTATION_ENABLED", adviceStats},
 	{"DD_TRACE_PARTIAL_FLUSH_ENABLED", adviceChunks}, {"DD_TRACE_PARTIAL_FLUSH_MIN_SPANS", adviceChunks},
 	{"DD_APPSEC_ENABLED", adviceOther}, {"DD_PROFILING_ENABLED", adviceOther},
 	{"DD_RUNTIME_METRICS_ENABLED", adviceOther}, {"DD_RUNTIME_METRICS_V2_ENABLED", adviceOther},
 	{"DD_DATA_STREAMS_ENABLED", adviceOther}, {"DD_LLMOBS_ENABLED", adviceOther},
 	{"DD_DYNAMIC_INSTRUMENTATION_ENABLED", adviceOther}, {"DD_CIVISIBILITY_ENABLED", adviceOther},
-	{"DD_TRACE_HEADER_TAGS", adviceOther}, {"DD_TRACE_DEBUG", "has no effect: what the plugin does is in the host's log and metrics"},
+	{"DD_TRACE_HEADER_TAGS", adviceOther},
 }
 
 // EnvPatterns gives the variables that [New] reads, for pluginsdk.Spec.Env: the
@@ -89,12 +81,12 @@ type document struct {
 	} `yaml:"exporter"`
 }
 
-// onlyMode refuses what the mode agent has no use for.
+// onlyMode refuses what the mode tracer has no use for.
 func (d document) onlyMode() error {
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(d.Exporter.OTLP)) {
 		faults = append(faults, &pluginsdk.ConfigError{Path: "exporter." + key, Err: fmt.Errorf(
-			"is not known in the mode %s: want mode alone; the agent's address comes from DD_* variables", modeAgent)})
+			"is not known in the mode %s: want mode alone; the agent's address comes from DD_* variables", modeTracer)})
 	}
 	return errors.Join(faults...)
 }
@@ -106,37 +98,50 @@ func readMode(s pluginsdk.Setup, fromDocument string) (string, error) {
 		mode, from = fromDocument, "exporter.mode"
 	}
 	switch mode {
-	case "", modeAgent:
-		return modeAgent, nil
+	case modeAgent:
+		s.Warn(from, fmt.Sprintf("%q is a mode that is gone: the plugin uses %s, which sends to the same port of the agent", mode, modeTracer))
+		return modeTracer, nil
+	case "", modeTracer:
+		return modeTracer, nil
 	case modeOTLP:
 		return modeOTLP, nil
 	}
-	return "", &pluginsdk.ConfigError{Path: from, Err: fmt.Errorf("%q: want %s or %s", mode, modeAgent, modeOTLP)}
+	return "", &pluginsdk.ConfigError{Path: from, Err: fmt.Errorf("%q: want %s or %s", mode, modeTracer, modeOTLP)}
 }
 
-// settings are what the mode agent is told, checked.
+// settings are the checked settings of the mode tracer.
 type settings struct {
-	agent *agent
-	// v1 asks for protocol 1.0 where the agent has it.
-	v1       bool
-	mapping  mapping
-	external string // DD_EXTERNAL_ENV
+	agent        *agent
+	defaults     defaults
+	env, version string // DD_ENV and DD_VERSION
+	// agentStatistics leaves statistics to the agent.
+	agentStatistics bool
+	telemetry       bool
+	startupLogs     bool
+	log             *slog.Logger
 }
 
-// mapping is what the operator says of how spans are shown.
-type mapping struct {
-	unified unified
-	// services and peers are other names for services, and for those that are
-	// called.
-	services, peers map[string]string
-	// peerDefaults has the called service found where no attribute names it.
-	peerDefaults bool
+// statisticsBy names who computes statistics, for the log.
+func (s settings) statisticsBy() string {
+	if s.agentStatistics {
+		return "agent"
+	}
+	return "dd-trace-go"
 }
 
 // readSettings reads Datadog's variables, and warns of those that do nothing. It
 // reports all faults at once.
 func readSettings(s pluginsdk.Setup) (settings, error) {
-	chosen := settings{mapping: readMapping(s), external: s.Getenv(envExternalEnv)}
+	chosen := settings{
+		defaults: defaults{cmp.Or(s.Getenv(envService), s.Context.ServiceName), readMapping(s.Getenv(envServiceMapping))},
+		env:      s.Getenv(envEnv), version: s.Getenv(envVersion), log: s.Log,
+		telemetry: truth(s, envTelemetry), startupLogs: truth(s, envStartupLogs),
+	}
+	// Statistics of spans that the host has sampled need weights, which the agent
+	// knows and dd-trace-go does not.
+	if on, err := strconv.ParseBool(s.Getenv(envStatistics)); err == nil && !on || s.Context.SamplingRatio > 0 && s.Context.SamplingRatio < 1 {
+		chosen.agentStatistics = true
+	}
 	address, errAddress := agentAddress(s.Getenv, func(path string) bool {
 		_, err := os.Stat(path)
 		return err == nil
@@ -146,16 +151,33 @@ func readSettings(s pluginsdk.Setup) (settings, error) {
 	switch value := s.Getenv(envProtocol); value {
 	case "", "0.4":
 	case "1.0", "1":
-		chosen.v1 = true
+		s.Warn(envProtocol, "has no effect: payloads are of protocol 0.4, which each agent takes")
 	default:
-		errProtocol = &pluginsdk.ConfigError{Path: envProtocol, Err: fmt.Errorf("%q: want 0.4 or 1.0", value)}
+		errProtocol = &pluginsdk.ConfigError{Path: envProtocol, Err: fmt.Errorf("%q: want 0.4", value)}
 	}
 	if err := errors.Join(errAddress, errTimeout, errProtocol, refuseOff(s)); err != nil {
 		return settings{}, err
 	}
 	warnOfOthers(s)
-	chosen.agent = newAgent(address, timeout, chosen.external)
+	chosen.agent = newAgent(address, timeout)
 	return chosen, nil
+}
+
+// readMapping reads OLD:NEW,OLD:NEW.
+func readMapping(value string) map[string]string {
+	mapping := map[string]string{}
+	for part := range strings.SplitSeq(value, ",") {
+		if old, name, ok := strings.Cut(part, ":"); ok {
+			mapping[strings.TrimSpace(old)] = strings.TrimSpace(name)
+		}
+	}
+	return mapping
+}
+
+// truth reports whether a variable is set to a word for true.
+func truth(s pluginsdk.Setup, name string) bool {
+	on, err := strconv.ParseBool(s.Getenv(name))
+	return err == nil && on
 }
 
 // defaultTimeout is dd-trace-go's.
@@ -197,86 +219,27 @@ func warnOfOthers(s pluginsdk.Setup) {
 	}
 }
 
-// ofAgentMode are variables that the mode agent reads and the mode otlp does not,
+// ofTracerMode are variables that the mode tracer reads and the mode otlp does not,
 // with what to set instead.
-var ofAgentMode = []struct{ name, instead string }{
+var ofTracerMode = []struct{ name, instead string }{
 	{envAgentURL, "OTEL_EXPORTER_OTLP_ENDPOINT, or DD_AGENT_HOST"},
 	{envAgentPort, "OTEL_EXPORTER_OTLP_ENDPOINT"},
 	{envService, "OTEL_SERVICE_NAME"},
 	{envEnv, "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=…"},
 	{envVersion, "OTEL_RESOURCE_ATTRIBUTES=service.version=…"},
 	{envTags, "OTEL_RESOURCE_ATTRIBUTES=KEY=VALUE,…"},
+	{"DD_TRACE_SAMPLE_RATE", adviceSampling}, {"DD_TRACE_SAMPLING_RULES", adviceSampling},
+	{"DD_TRACE_RATE_LIMIT", adviceSampling}, {"DD_SPAN_SAMPLING_RULES", adviceSampling},
 }
 
-// warnOfAgentMode tells the operator of the mode otlp which variables do nothing
+const adviceSampling = "SERVE_TRACING_SAMPLING_RATIO, or a sample processor"
+
+// warnOfTracerMode tells the operator of the mode otlp which variables do nothing
 // there: without a word, spans would have no env, or go elsewhere.
-func warnOfAgentMode(s pluginsdk.Setup) {
-	for _, variable := range ofAgentMode {
+func warnOfTracerMode(s pluginsdk.Setup) {
+	for _, variable := range ofTracerMode {
 		if s.Getenv(variable.name) != "" {
 			s.Warn(variable.name, fmt.Sprintf("is not read with %s=%s: set %s", EnvMode, modeOTLP, variable.instead))
 		}
 	}
-}
-
-func readMapping(s pluginsdk.Setup) mapping {
-	m := mapping{unified: readUnified(s), services: map[string]string{}, peers: map[string]string{}}
-	for _, t := range parseTags(s.Getenv(envServiceMapping)) {
-		m.services[t.key] = t.value
-	}
-	for _, t := range parseTags(s.Getenv(envPeerMapping)) {
-		m.peers[t.key] = t.value
-	}
-	on, err := strconv.ParseBool(s.Getenv(envPeerDefaults))
-	m.peerDefaults = err == nil && on || s.Getenv(envSchema) == "v1"
-	return m
-}
-
-// unified is Datadog's unified service tagging, and what else is for all spans,
-// where a span and its resource do not say.
-type unified struct {
-	service, env, version string
-	hostname              string // of DD_TRACE_SOURCE_HOSTNAME; wins
-	noHostname            bool   // the agent's own counts
-	tags                  []tag  // but for the service
-}
-
-type tag struct{ key, value string }
-
-func readUnified(s pluginsdk.Setup) unified {
-	u := unified{
-		service: s.Getenv(envService), env: s.Getenv(envEnv), version: s.Getenv(envVersion),
-		hostname: s.Getenv(envSourceHostname), tags: parseTags(s.Getenv(envTags)),
-	}
-	if on, err := strconv.ParseBool(s.Getenv(envReportHostname)); err == nil && !on {
-		u.noHostname = u.hostname == ""
-	}
-	if u.service == "" {
-		u.service = s.Context.ServiceName
-	}
-	for _, t := range u.tags {
-		for key, field := range map[string]*string{"service": &u.service, "env": &u.env, "version": &u.version} {
-			if t.key == key && *field == "" {
-				*field = t.value
-			}
-		}
-	}
-	u.tags = slices.DeleteFunc(u.tags, func(t tag) bool { return t.key == "service" })
-	return u
-}
-
-// parseTags reads DD_TAGS: key:value, separated by commas, or by spaces where
-// there is no comma. What has no colon is a tag without a value, as in Datadog.
-func parseTags(value string) []tag {
-	split := func(r rune) bool { return r == ',' }
-	if !strings.Contains(value, ",") {
-		split = func(r rune) bool { return r == ' ' }
-	}
-	var tags []tag
-	for _, part := range strings.FieldsFunc(value, split) {
-		key, text, _ := strings.Cut(part, ":")
-		if key = strings.TrimSpace(key); key != "" {
-			tags = append(tags, tag{key, strings.TrimSpace(text)})
-		}
-	}
-	return tags
 }

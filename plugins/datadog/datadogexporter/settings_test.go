@@ -15,7 +15,7 @@ var spec = pluginsdk.Spec{Name: "datadog", Env: EnvPatterns(), Exporter: New}
 // TestFaultsOfTheOperator: each is told with its name and what would do.
 func TestFaultsOfTheOperator(t *testing.T) {
 	for setting, want := range map[string]string{
-		"SERVE_DATADOG_MODE=udp":            `"udp": want agent or otlp`,
+		"SERVE_DATADOG_MODE=udp":            `"udp": want tracer or otlp`,
 		"DD_TRACE_AGENT_URL=localhost:8126": `"localhost:8126": want http://HOST:8126`,
 		"DD_TRACE_AGENT_URL=ftp://a:b@c":    `"ftp://a:xxxxx@c": want http://HOST:8126`,
 		"DD_TRACE_AGENT_URL=http://:8126":   `"http://:8126": want http://HOST:8126`,
@@ -23,7 +23,7 @@ func TestFaultsOfTheOperator(t *testing.T) {
 		"DD_TRACE_AGENT_PORT=99999":         `"99999": want a port, 1 to 65535`,
 		"DD_AGENT_HOST=http://a":            `a URL goes into DD_TRACE_AGENT_URL`,
 		"DD_TRACE_AGENT_TIMEOUT=5s":         `"5s": want whole seconds`,
-		"DD_TRACE_AGENT_PROTOCOL_VERSION=2": `"2": want 0.4 or 1.0`,
+		"DD_TRACE_AGENT_PROTOCOL_VERSION=2": `"2": want 0.4`,
 		"DD_TRACE_ENABLED=false":            `"false" asks for no traces`,
 		"DD_APM_TRACING_ENABLED=0":          `"0" asks for no traces`,
 	} {
@@ -47,7 +47,8 @@ func TestFaultsOfTheOperator(t *testing.T) {
 // does anyway.
 func TestVariablesWithoutEffectAreTold(t *testing.T) {
 	found := plugintest.Diagnose(t, spec, plugintest.WithEnv(
-		"DD_TRACE_SAMPLE_RATE=0.5", "DD_APPSEC_ENABLED=false", "DD_TRACE_STATS_COMPUTATION_ENABLED=true", "DD_API_KEY=k"))
+		"DD_TRACE_SAMPLE_RATE=0.5", "DD_APPSEC_ENABLED=false", "DD_TRACE_STATS_COMPUTATION_ENABLED=true", "DD_API_KEY=k",
+		"DD_TRACE_AGENT_PROTOCOL_VERSION=1.0", "DD_TRACE_SEND_RETRIES=3", "SERVE_DATADOG_MODE=agent"))
 	var told []string
 	for _, d := range found {
 		if d.Error {
@@ -55,7 +56,7 @@ func TestVariablesWithoutEffectAreTold(t *testing.T) {
 		}
 		told = append(told, d.Path)
 	}
-	if strings.Join(told, " ") != "DD_TRACE_SAMPLE_RATE DD_TRACE_STATS_COMPUTATION_ENABLED" {
+	if strings.Join(told, " ") != "SERVE_DATADOG_MODE DD_TRACE_AGENT_PROTOCOL_VERSION DD_TRACE_SEND_RETRIES" {
 		t.Errorf("told are %q", told)
 	}
 }
@@ -64,10 +65,10 @@ func TestVariablesWithoutEffectAreTold(t *testing.T) {
 // else look for it in vain.
 func TestVariablesOfTheOtherModeAreTold(t *testing.T) {
 	variables := []string{"DD_ENV=prod", "DD_SERVICE=s", "DD_VERSION=1", "DD_TAGS=a:b", "DD_TRACE_AGENT_URL=http://a:8126", "DD_TRACE_SAMPLE_RATE=1"}
-	for _, mode := range []string{"agent", "otlp"} {
-		want := "DD_TRACE_SAMPLE_RATE"
+	for _, mode := range []string{"tracer", "otlp"} {
+		want := ""
 		if mode == "otlp" {
-			want += " DD_TRACE_AGENT_URL DD_SERVICE DD_ENV DD_VERSION DD_TAGS"
+			want = "DD_TRACE_AGENT_URL DD_SERVICE DD_ENV DD_VERSION DD_TAGS DD_TRACE_SAMPLE_RATE"
 		}
 		var told []string
 		for _, d := range plugintest.Diagnose(t, spec, plugintest.WithEnv(append(variables, "SERVE_DATADOG_MODE="+mode)...)) {
@@ -109,7 +110,7 @@ func TestQueryIsNotShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newAgent(address, time.Second, "")
+	a := newAgent(address, time.Second)
 	if strings.Contains(a.name, "s3cret") || a.base.Query().Get("key") != "s3cret" {
 		t.Errorf("shown is %q, asked is %q", a.name, a.base)
 	}

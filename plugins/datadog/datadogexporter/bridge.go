@@ -1,0 +1,266 @@
+package datadogexporter
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"strings"
+	"time"
+
+	"github.com/DataDog/dd-trace-go/v2/ddtrace/ext"
+	ddotel "github.com/DataDog/dd-trace-go/v2/ddtrace/opentelemetry"
+	"github.com/DataDog/dd-trace-go/v2/ddtrace/tracer"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+// bridge replays finished spans through dd-trace-go's tracer for OpenTelemetry,
+// which maps them to Datadog's. It is for one goroutine at a time.
+type bridge struct {
+	otel     trace.Tracer
+	defaults defaults
+	verdicts *verdicts
+	// resources has the attributes for spans of each resource of the batch.
+	resources map[pluginsdk.Resource]resource
+}
+
+// resource is what all spans of one resource have in common.
+type resource struct {
+	service, env, version string
+	attributes            []attribute.KeyValue
+}
+
+// defaults fill in what a resource does not say, and rename services.
+type defaults struct {
+	service string
+	renamed map[string]string // DD_SERVICE_MAPPING
+}
+
+// ended is a started span and its end.
+type ended struct {
+	span trace.Span
+	at   time.Time
+}
+
+// replay starts and ends the spans of a unit, and returns the priority that the
+// tracer gave to it. A chunk is complete when all its spans have ended: all start
+// first, parents before their children.
+func (b *bridge) replay(u unit) (priority int) {
+	outer := b.verdicts.context(u)
+	contexts := make([]context.Context, 0, len(u.spans))
+	open := make([]ended, 0, len(u.spans))
+	for _, s := range u.spans {
+		id := s.SpanID()
+		from, of := context.Background(), b.resource(s.Resource())
+		options := []tracer.StartSpanOption{
+			tracer.WithSpanID(binary.BigEndian.Uint64(id[:])), tracer.ServiceName(of.service),
+		}
+		if s.up >= 0 {
+			from = contexts[s.up]
+		} else {
+			options = append(options, tracer.ChildOf(outer)) //nolint:staticcheck // the parent is none of the tracer's
+		}
+		ctx, span := b.otel.Start(ddotel.ContextWithStartOptions(from, options...), s.Name(),
+			trace.WithTimestamp(s.StartTime()), trace.WithSpanKind(s.Kind()), trace.WithLinks(links(s.Span)...))
+		b.describe(span, s, of)
+		contexts = append(contexts, ctx)
+		open = append(open, ended{span, s.EndTime()})
+	}
+	for _, o := range open {
+		o.span.End(trace.WithTimestamp(o.at))
+	}
+	first, _ := tracer.SpanFromContext(contexts[0])
+	priority, _ = first.Context().SamplingPriority()
+	b.verdicts.remember(u.outer.trace, priority)
+	return priority
+}
+
+// describe gives a started span all but its end.
+func (b *bridge) describe(to trace.Span, s unitSpan, of resource) {
+	list := make([]attribute.KeyValue, 0, len(of.attributes)+24)
+	list = append(append(list, of.attributes...), scopeAttributes(s.Scope())...)
+	if kind := spanType(s.Span); kind != "" {
+		list = append(list, attribute.String(ext.SpanType, kind))
+	}
+	if rate, ok := sampledAt(s.TraceState().Get("ot")); ok {
+		list = append(list, attribute.Float64(sampleRate, rate))
+	}
+	code, description := s.Status()
+	if code == codes.Error {
+		list = append(list, failure(s.Span, description)...)
+	}
+	for kv := range s.Attributes() {
+		list = append(list, plain(kv))
+	}
+	if s.up < 0 && s.ParentID().IsValid() && !entersService(s.Span) {
+		// The tracer takes each span whose parent came in another batch for one
+		// at which work enters the service.
+		list = append(list, attribute.Int(topLevel, 0))
+	}
+	to.SetAttributes(list...)
+	to.SetStatus(code, description)
+	for e := range s.Events() {
+		var attributes []attribute.KeyValue
+		for kv := range e.Attributes() {
+			attributes = append(attributes, plain(kv))
+		}
+		to.AddEvent(e.Name(), trace.WithTimestamp(e.Time()), trace.WithAttributes(attributes...))
+	}
+}
+
+// Tags of Datadog's that ext does not name.
+const (
+	sampleRate = "_sample_rate"
+	topLevel   = "_dd.top_level"
+	runtimeID  = "runtime-id"
+	language   = "language"
+)
+
+// noService is what Datadog's agent calls the service of spans that have none.
+const noService = "otlpresourcenoservicename"
+
+func (b *bridge) resource(of pluginsdk.Resource) resource {
+	if known, ok := b.resources[of]; ok {
+		return known
+	}
+	var r resource
+	r.service = cmp.Or(b.defaults.service, noService)
+	for kv := range of.Attributes() {
+		text := kv.Value.String()
+		switch kv.Key {
+		case "service.name":
+			if unknown := strings.HasPrefix(text, "unknown_service"); text != "" && (!unknown || b.defaults.service == "") {
+				r.service = text
+			}
+			continue
+		case "deployment.environment":
+			r.env = cmp.Or(r.env, text)
+		case "deployment.environment.name":
+			r.env = cmp.Or(text, r.env)
+		case "service.version":
+			r.version = text
+		case "service.instance.id":
+			r.attributes = append(r.attributes, attribute.String(runtimeID, text))
+		case "telemetry.sdk.language":
+			r.attributes = append(r.attributes, attribute.String(language, text))
+		case "process.pid":
+			r.attributes = append(r.attributes, attribute.KeyValue{Key: ext.Pid, Value: kv.Value})
+		}
+		r.attributes = append(r.attributes, plain(kv))
+	}
+	for key, value := range map[string]string{ext.Environment: r.env, ext.Version: r.version} {
+		if value != "" {
+			r.attributes = append(r.attributes, attribute.String(key, value))
+		}
+	}
+	// dd-trace-go's tracer for OpenTelemetry undoes the mapping of its own.
+	r.service = cmp.Or(b.defaults.renamed[r.service], r.service)
+	b.resources[of] = r
+	return r
+}
+
+func scopeAttributes(scope pluginsdk.Scope) []attribute.KeyValue {
+	var list []attribute.KeyValue
+	for key, value := range map[string]string{"otel.scope.name": scope.Name(), "otel.scope.version": scope.Version()} {
+		if value != "" {
+			list = append(list, attribute.String(key, value))
+		}
+	}
+	for kv := range scope.Attributes() {
+		list = append(list, plain(kv))
+	}
+	return list
+}
+
+// entersService reports whether work enters a service at s.
+func entersService(s pluginsdk.Span) bool {
+	remote, _ := s.ParentIsRemote()
+	return remote || s.Kind() == trace.SpanKindServer || s.Kind() == trace.SpanKindConsumer
+}
+
+// spanType returns Datadog's type of a span by its kind, for dd-trace-go's tracer
+// for OpenTelemetry sets none. An attribute "span.type" wins.
+func spanType(s pluginsdk.Span) string {
+	switch s.Kind() {
+	case trace.SpanKindServer:
+		return ext.SpanTypeWeb
+	case trace.SpanKindConsumer:
+		return ext.SpanTypeMessageConsumer
+	case trace.SpanKindProducer:
+		return ext.SpanTypeMessageProducer
+	case trace.SpanKindClient:
+		for _, key := range []attribute.Key{"db.system.name", "db.system"} {
+			if _, ok := s.Attribute(key); ok {
+				return "db"
+			}
+		}
+		return ext.SpanTypeHTTP
+	default:
+		return ""
+	}
+}
+
+// failure returns the tags that Datadog shows an error by: those of the last
+// exception event, and the status's description before its message. Without
+// them dd-trace-go would add the stack of this goroutine.
+func failure(s pluginsdk.Span, description string) []attribute.KeyValue {
+	message, kind, stack := description, "", ""
+	for e := range s.Events() {
+		if e.Name() != "exception" {
+			continue
+		}
+		text := func(key attribute.Key) string {
+			value, _ := e.Attribute(key)
+			return value.String()
+		}
+		message = cmp.Or(description, text("exception.message"))
+		kind, stack = text("exception.type"), text("exception.stacktrace")
+	}
+	list := []attribute.KeyValue{attribute.String(ext.ErrorMsg, message)}
+	for key, value := range map[string]string{ext.ErrorType: kind, ext.ErrorStack: stack} {
+		if value != "" {
+			list = append(list, attribute.String(key, value))
+		}
+	}
+	return list
+}
+
+func links(s pluginsdk.Span) []trace.Link {
+	var list []trace.Link
+	for l := range s.Links() {
+		link := trace.Link{SpanContext: trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: l.TraceID(), SpanID: l.SpanID(), TraceFlags: l.TraceFlags(), TraceState: l.TraceState(),
+		})}
+		for kv := range l.Attributes() {
+			link.Attributes = append(link.Attributes, plain(kv))
+		}
+		list = append(list, link)
+	}
+	return list
+}
+
+// ofText are the attributes that dd-trace-go v2.12 reads as text for the operation
+// name, and panics on if they are of another type.
+var ofText = map[attribute.Key]bool{
+	"db.system": true, "messaging.system": true, "messaging.operation": true, "rpc.system": true,
+	"rpc.service": true, "faas.invoked_provider": true, "faas.invoked_name": true, "faas.trigger": true,
+	"graphql.operation.type": true, "network.protocol.name": true,
+}
+
+// plain returns an attribute in a form that dd-trace-go takes: values that it
+// does not know are text.
+func plain(kv attribute.KeyValue) attribute.KeyValue {
+	switch kv.Value.Type() {
+	case attribute.STRING:
+		return kv
+	case attribute.BOOL, attribute.INT64, attribute.FLOAT64,
+		attribute.BOOLSLICE, attribute.INT64SLICE, attribute.FLOAT64SLICE, attribute.STRINGSLICE:
+		if !ofText[kv.Key] {
+			return kv
+		}
+	}
+	return attribute.KeyValue{Key: kv.Key, Value: attribute.StringValue(kv.Value.String())}
+}

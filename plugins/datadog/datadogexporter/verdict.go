@@ -1,0 +1,118 @@
+package datadogexporter
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+
+	"github.com/DataDog/dd-trace-go/v2/ddtrace/tracer"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// verdicts remembers the sampling priority of traces, so that the spans of a
+// trace that come in several batches have one. It is for one goroutine at a time.
+type verdicts struct {
+	recent, older map[trace.TraceID]int8 // by trace, its priority
+}
+
+// maxRecent bounds each of the two maps.
+const maxRecent = 16_384
+
+func (v *verdicts) remember(id trace.TraceID, priority int) {
+	if len(v.recent) >= maxRecent || v.recent == nil {
+		v.recent, v.older = map[trace.TraceID]int8{}, v.recent
+	}
+	v.recent[id] = int8(priority)
+}
+
+func (v *verdicts) recall(id trace.TraceID) (priority int, ok bool) {
+	known, ok := v.recent[id]
+	if !ok {
+		known, ok = v.older[id]
+	}
+	return int(known), ok
+}
+
+// context returns the parent of a unit's topmost spans. The first decision that
+// there is counts: of a batch before, of a service before this one by the
+// headers that Datadog's propagators read, and else the tracer's own.
+func (v *verdicts) context(u unit) *tracer.SpanContext {
+	if priority, ok := v.recall(u.outer.trace); ok {
+		return tracer.FromGenericCtx(outerContext{u.outer, &priority})
+	}
+	if from := inherited(u); from != nil {
+		return from
+	}
+	return tracer.FromGenericCtx(outerContext{key: u.outer})
+}
+
+// inherited returns the context that came with a request, with its sampling
+// priority; nil if there is none.
+func inherited(u unit) *tracer.SpanContext {
+	first := u.spans[0]
+	if remote, _ := first.ParentIsRemote(); !remote || !u.outer.span.IsValid() {
+		return nil
+	}
+	carrier := tracer.TextMapCarrier{
+		"traceparent": "00-" + u.outer.trace.String() + "-" + u.outer.span.String() + "-01",
+		"tracestate":  first.TraceState().String(),
+	}
+	from, err := tracer.Extract(carrier)
+	if err != nil || from == nil || from.TraceIDBytes() != u.outer.trace ||
+		from.SpanID() != binary.BigEndian.Uint64(u.outer.span[:]) {
+		return nil // the operator has switched the propagator off
+	}
+	if _, ok := from.SamplingPriority(); !ok {
+		return nil
+	}
+	return from
+}
+
+// outerContext is a parent that is not in the batch, for tracer.FromGenericCtx.
+// A span id of zero makes a span a root, with the trace id kept.
+type outerContext struct {
+	key      spanKey
+	priority *int // nil: the tracer decides
+}
+
+func (c outerContext) SpanID() uint64                               { return binary.BigEndian.Uint64(c.key.span[:]) }
+func (c outerContext) TraceID() string                              { return c.key.trace.String() }
+func (c outerContext) TraceIDBytes() [16]byte                       { return c.key.trace }
+func (c outerContext) TraceIDLower() uint64                         { return binary.BigEndian.Uint64(c.key.trace[8:]) }
+func (c outerContext) ForeachBaggageItem(func(string, string) bool) {}
+
+// SamplingDecision is dd-trace-go's "keep" if the trace is kept. Else it is "drop",
+// by which the spans of a unit share one chunk, and which with a Priority of nil
+// leaves the decision open.
+func (c outerContext) SamplingDecision() uint32 {
+	const drop, keep = 1, 2
+	if c.priority != nil && *c.priority > 0 {
+		return keep
+	}
+	return drop
+}
+
+// Priority locks the priority, if it is not nil.
+func (c outerContext) Priority() *float64 {
+	if c.priority == nil {
+		return nil
+	}
+	p := float64(*c.priority)
+	return &p
+}
+
+// sampledAt reads the probability that OpenTelemetry's samplers write into
+// tracestate: "th" is the threshold, its hexadecimal digits those after the
+// point. Datadog weighs a span by it.
+func sampledAt(member string) (float64, bool) {
+	for field := range strings.SplitSeq(member, ";") {
+		value, found := strings.CutPrefix(field, "th:")
+		if !found || value == "" || len(value) > 14 {
+			continue
+		}
+		if n, err := strconv.ParseUint(value+strings.Repeat("0", 14-len(value)), 16, 64); err == nil {
+			return 1 - float64(n)/(1<<56), true
+		}
+	}
+	return 0, false
+}
