@@ -28,7 +28,10 @@ func TestMain(m *testing.M) {
 	case "console":
 		pluginsdk.Main(pluginsdk.Spec{
 			Name: "console", Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,
+			Limits: pluginsdk.Limits{MaxConcurrency: 1, MaxBatchSpans: 512},
 		})
+	case "forger":
+		pluginsdk.Main(pluginsdk.Spec{Name: "forger", Exporter: newForger})
 	case "acme": // a plugin of a third party, with variables of its own
 		pluginsdk.Main(pluginsdk.Spec{
 			Name: "acme", Env: []string{"SERVE_ACME_*"}, Exporter: consoleexporter.New,

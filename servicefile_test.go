@@ -201,7 +201,7 @@ func TestSwitch(t *testing.T) {
 		{"enabled: true", nil, "console", "/home/u/.local/state/servetrace/spans"},
 		{"enabled: true", []string{"XDG_STATE_HOME=/state"}, "console", "/state/servetrace/spans"},
 		{"enabled: true", []string{"HOME="}, "console", filepath.Join(here, "servetrace-spans")},
-		{"enabled: true", []string{"SERVE_CONSOLE_OUTPUT=stderr"}, "console", ""},
+		{"enabled: true", []string{"SERVE_CONSOLE_OUTPUT=stdout"}, "console", ""},
 		{"enabled: true", []string{"SERVE_TRACING_PLUGIN_CONFIG=console=x.yaml"}, "console", ""},
 		{"enabled: true, plugins: {console: {config: {exporter: {output: stdout}}}}", nil, "console", ""},
 		{"enabled: true, exporter_plugin: ''", nil, "console", "/home/u/.local/state/servetrace/spans"},

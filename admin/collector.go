@@ -128,6 +128,8 @@ var (
 		"1 where the executable on disk is not the one that runs, else 0.", plugin)
 	pluginSuppressed = counter("servetrace_plugin_output_suppressed_lines_total",
 		"Lines that the plugin printed and that were not logged, for they were too many.", plugin)
+	pluginUnprinted = counter("servetrace_plugin_output_dropped_lines_total",
+		"Lines that the plugin printed to the service's standard output and that did not reach it: its reader was too slow when the plugin ended, or gone.", plugin)
 	pluginHeld = gauge("servetrace_plugin_held_bytes",
 		"Memory of the batches that wait for this plugin. A batch counts in full for each plugin that it waits for.", plugin)
 )
@@ -248,6 +250,7 @@ func (o scrape) life(x host.ExporterStats) {
 	o.put(pluginUnkept, float64(x.Unkept), x.Name)
 	o.put(pluginChanged, oneIf(x.Changed), x.Name)
 	o.put(pluginSuppressed, float64(x.OutputSuppressed), x.Name)
+	o.put(pluginUnprinted, float64(x.OutputDropped), x.Name)
 	o.putDurations(otelDuration, x.Calls, x.Name)
 	o.put(pluginHeld, float64(x.HeldBytes), x.Name)
 }
@@ -303,6 +306,7 @@ func byName(list []host.ExporterStats) []host.ExporterStats {
 		now.Quarantined += before.Quarantined
 		now.Unkept += before.Unkept
 		now.OutputSuppressed += before.OutputSuppressed
+		now.OutputDropped += before.OutputDropped
 		now.Calls = together(now.Calls, before.Calls)
 		now.Answers = add(add(nil, now.Answers, nil), before.Answers, nil)
 		now.Rejected = add(add(nil, now.Rejected, nil), before.Rejected, nil)

@@ -44,7 +44,7 @@ func sample() host.Stats {
 				Filtered: map[string]uint64{"filter": 20},
 				Dropped:  map[string]uint64{"max_age": 4, "shutdown": 1},
 				Waiting:  20, InFlight: 8, InFlightBatches: 2, HeldBytes: 4096, Quarantined: 1,
-				Unkept: 3, Changed: true, OutputSuppressed: 1234,
+				Unkept: 3, Changed: true, OutputSuppressed: 1234, OutputDropped: 56,
 				Answers: map[string]uint64{"OK": 7, "LOST": 2},
 				Calls: host.Durations{
 					Count: 9, Sum: 4500 * time.Millisecond, Buckets: map[time.Duration]uint64{100 * time.Millisecond: 5, time.Second: 8},

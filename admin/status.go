@@ -171,6 +171,9 @@ type Plugin struct {
 	// OutputSuppressedLines are those that the plugin's processes printed and
 	// that were not logged, for they were too many.
 	OutputSuppressedLines uint64 `json:"output_suppressed_lines"`
+	// OutputDroppedLines are those that they printed to the standard output of the
+	// service and that did not reach it.
+	OutputDroppedLines uint64 `json:"output_dropped_lines"`
 	// HeldBytes is the memory of the batches that wait for it. A batch counts in
 	// full for each plugin that it waits for.
 	HeldBytes int64 `json:"held_bytes"`
@@ -277,6 +280,7 @@ func newPlugin(x host.ExporterStats) Plugin {
 		QuarantinedBatches:    x.Quarantined,
 		UnkeptFiles:           x.Unkept,
 		OutputSuppressedLines: x.OutputSuppressed,
+		OutputDroppedLines:    x.OutputDropped,
 		HeldBytes:             x.HeldBytes,
 	}
 }

@@ -65,12 +65,12 @@ type exporter struct {
 	plugin    pluginInfo
 	breaker   breaker
 	links     []*link // one, and two while one replaces the other; until they are closed
-	// alive are the processes, or connections, that there are, and suppressed is
-	// what peer.Suppressed came to of those before.
-	alive      []peer
-	suppressed uint64
-	trouble    trouble
-	notes      []note // to be logged once mu is free
+	// alive are the processes, or connections, that there are; suppressed and
+	// unprinted are what these methods of peer came to of those before.
+	alive                 []peer
+	suppressed, unprinted uint64
+	trouble               trouble
+	notes                 []note // to be logged once mu is free
 }
 
 func newExporter(h *Host, e entry) *exporter {

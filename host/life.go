@@ -217,6 +217,7 @@ func (x *exporter) unwatchOutput(p peer) {
 	defer x.mu.Unlock()
 	x.alive = slices.DeleteFunc(x.alive, func(other peer) bool { return other == p })
 	x.suppressed += p.Suppressed()
+	x.unprinted += p.Unprinted()
 }
 
 // countSuppressed counts such lines of a process that never became a plugin.

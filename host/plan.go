@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/stdio"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -122,6 +122,8 @@ type peer interface {
 	Report() launch.Report
 	// Suppressed are the lines so far that it printed and that were not logged.
 	Suppressed() uint64
+	// Unprinted are those so far that did not reach this process's standard output.
+	Unprinted() uint64
 	Kill(why string)
 	Dump(ctx context.Context)
 	// Leaving: the plugin wants no more calls, and may still answer those it
@@ -155,8 +157,7 @@ func connect(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, er
 		AllowWritable: p.trust.AllowWritable,
 		Environ:       p.environ,
 		Secrets:       p.secrets,
-		Stdout:        shared(os.Stdout),
-		Stderr:        shared(os.Stderr),
+		Output:        stdio.Stdout(),
 		SocketDirs:    runtimeDirs(c.Environ),
 		Log:           log,
 	})
@@ -196,15 +197,6 @@ func (e entry) manner() manner {
 		return attached
 	}
 	return launched
-}
-
-// shared is a file of this process for plugins that print; nil where it is
-// closed, which would keep a child from starting.
-func shared(f *os.File) *os.File {
-	if _, err := f.Stat(); err != nil {
-		return nil
-	}
-	return f
 }
 
 // description is what a plugin says of itself, and what follows from it.

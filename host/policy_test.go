@@ -76,6 +76,7 @@ func (f *fakePlugin) Dump(context.Context)  { f.dumps.Add(1) }
 func (f *fakePlugin) Leaving() bool         { return false }
 func (f *fakePlugin) Report() launch.Report { return f.report }
 func (f *fakePlugin) Suppressed() uint64    { return f.printed.Load() }
+func (f *fakePlugin) Unprinted() uint64     { return 2 * f.printed.Load() }
 
 func (f *fakePlugin) Kill(string) {
 	if f.onKill != nil {

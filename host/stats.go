@@ -119,6 +119,10 @@ type ExporterStats struct {
 	// OutputSuppressed counts the lines that the plugin's processes printed and
 	// that were not logged, for they were too many. It only grows.
 	OutputSuppressed uint64
+	// OutputDropped counts the lines that the plugin's processes printed to the
+	// standard output of this process and that did not reach it: whoever reads it
+	// was too slow when the process ended, or gone. It only grows.
+	OutputDropped uint64
 }
 
 // reason is why a span was refused or dropped.
@@ -280,6 +284,7 @@ func (x *exporter) statsLocked(arrived, undrained uint64) ExporterStats {
 		HeldBytes:       x.held,
 
 		OutputSuppressed: x.suppressed,
+		OutputDropped:    x.unprinted,
 
 		LastErrorTime: x.plugin.lastErrorAt,
 		Failures:      x.plugin.failuresLocked(),
@@ -289,6 +294,7 @@ func (x *exporter) statsLocked(arrived, undrained uint64) ExporterStats {
 	}
 	for _, p := range x.alive {
 		s.OutputSuppressed += p.Suppressed()
+		s.OutputDropped += p.Unprinted()
 	}
 	for it := range x.inFlight {
 		s.InFlight += uint64(it.left())

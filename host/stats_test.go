@@ -47,8 +47,12 @@ func TestSuppressedOutputOfAllProcesses(t *testing.T) {
 		check := func(when string, want uint64) {
 			t.Helper()
 			synctest.Wait()
-			if got := h.Stats().Exporters[0].OutputSuppressed; got != want {
-				t.Errorf("%s: %d lines, want %d", when, got, want)
+			x := h.Stats().Exporters[0]
+			if x.OutputSuppressed != want {
+				t.Errorf("%s: %d lines, want %d", when, x.OutputSuppressed, want)
+			}
+			if printed := 2 * (want - want/100*100); x.OutputDropped != printed { // one that never becomes a plugin is not asked
+				t.Errorf("%s: %d lines did not reach standard output, want %d", when, x.OutputDropped, printed)
 			}
 		}
 		check("at the start", 0)

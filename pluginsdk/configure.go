@@ -86,7 +86,6 @@ func (p *plugin) setup(req *pluginv1.ConfigureRequest, remarks *remarks) Setup {
 			SamplingRatio: where.GetSamplingRatio(),
 		},
 		Stdout: p.env.Stdout,
-		Stderr: p.env.Stderr,
 		Log:    p.log,
 		Warn: func(path, text string) {
 			remarks.add(pluginv1.Severity_SEVERITY_WARNING, path, text)

@@ -23,7 +23,7 @@ type Env struct {
 	// Stdout is Setup.Stdout, and gets what --help and the like print. Nil: what
 	// Stderr is.
 	Stdout io.Writer
-	// Stderr is Setup.Stderr. Nil: discarded.
+	// Stderr gets what is printed by hand, and the log if Log is nil. Nil: discarded.
 	Stderr io.Writer
 	// Log gets the log. Nil: what Stderr is.
 	Log io.Writer

@@ -96,8 +96,7 @@ func takeDescriptors(env *Env, log *slog.Logger) error {
 	env.Handshake = handshake
 	env.shaken = func() { _ = handshake.Close() } // the host then reads to the end
 	env.Log = os.Stderr
-	env.Stdout = openShared(env, wire.EnvStdoutFD, nil, log)
-	env.Stderr = openShared(env, wire.EnvStderrFD, os.Stderr, log)
+	env.Stdout = openStdout(env, log)
 	// Not a terminal's, and not the /dev/null that a shell gives to a plugin in
 	// the background.
 	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0 {
@@ -106,17 +105,17 @@ func takeDescriptors(env *Env, log *slog.Logger) error {
 	return nil
 }
 
-// openShared gives the file behind the descriptor that the host passed on in a
-// variable, or instead where there is none that can be used.
-func openShared(env *Env, variable string, instead io.Writer, log *slog.Logger) io.Writer {
-	value := env.lookup(variable)
+// openStdout gives the file behind the descriptor that the host passed on for its
+// standard output, or nil if there is none that can be used.
+func openStdout(env *Env, log *slog.Logger) io.Writer {
+	value := env.lookup(wire.EnvStdoutFD)
 	if value == "" {
-		return instead
+		return nil
 	}
-	f, err := openDescriptor(value, variable)
+	f, err := openDescriptor(value, "standard output")
 	if err != nil {
-		log.Warn("what the host shares can not be used, printing to the log", "variable", variable, "value", value, "error", err)
-		return instead
+		log.Warn("what the host shares can not be used, printing to the log", "variable", wire.EnvStdoutFD, "value", value, "error", err)
+		return nil
 	}
 	return f
 }

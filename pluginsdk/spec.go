@@ -81,14 +81,12 @@ type Setup struct {
 	Config []byte
 	// Context says where the spans come from.
 	Context StaticContext
-	// Stdout is the host's own standard output, for plugins that print. Where
-	// the host does not share it, it is Stderr. Each Write is passed on as one.
-	// Safe for concurrent use. Where it is a file it is a syscall.Conn, so that
-	// a plugin can ask whether a terminal shows it, and how wide that is.
+	// Stdout is for what a plugin prints: the host copies it to its own standard
+	// output, line by line. A Write blocks while the reader of that is slow, and
+	// fails when it is gone. If the host does not share its standard output, Stdout
+	// is the log. Safe for concurrent use. If it is a file it is a syscall.Conn, so
+	// that a plugin can ask whether a terminal shows it, and how wide that is.
 	Stdout io.Writer
-	// Stderr is the host's own standard error, likewise. Where the host does not
-	// share it, it is the plugin's, which a host reads as log lines.
-	Stderr io.Writer
 	// Log goes to the host's log, with this plugin's name on it, from level
 	// Info up.
 	Log *slog.Logger

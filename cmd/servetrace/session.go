@@ -127,7 +127,6 @@ func (s *session) connect(ctx context.Context, settings settings) (peer, error) 
 		Secrets:       s.is.Secrets(),
 		Environ:       environ,
 		Stdout:        open(os.Stdout),
-		Stderr:        open(os.Stderr),
 		SocketDirs:    []string{settings.getenv("XDG_RUNTIME_DIR")},
 		Log:           s.log.With("plugin", s.is.Name),
 	})

@@ -73,7 +73,7 @@ func TestStatusShowsEverything(t *testing.T) {
 	x.Accepted, x.Delivered, x.Waiting, x.InFlight, x.InFlightBatches, x.HeldBytes = 30, 5, 10, 4, 2, 2048
 	x.Rejected, x.Filtered, x.Dropped = map[string]uint64{"INTERNAL": 1}, map[string]uint64{"sample": 2}, map[string]uint64{"max_age": 12}
 	x.Answers, x.Quarantined = map[string]uint64{"OK": 9, "LOST": 1}, 3
-	x.Changed, x.Unkept, x.OutputSuppressed = true, 2, 77
+	x.Changed, x.Unkept, x.OutputSuppressed, x.OutputDropped = true, 2, 77, 78
 	x.LastErrorTime, x.HeldUntil = time.Now().Add(-2*time.Hour), time.Now().Add(3*time.Hour+30*time.Second)
 	x.Failures = []host.Failure{
 		{Code: "UNAVAILABLE", Reason: "503", Calls: 21, Last: x.LastErrorTime},
@@ -86,7 +86,7 @@ func TestStatusShowsEverything(t *testing.T) {
 		"version 1.2.3", "SDK servetrace-go", "last success never", "last crash 1h0m ago", "last error UNAVAILABLE: 503, 2h0m ago", "left alone for 3h0m more",
 		"UNAVAILABLE 21 calls, the last 2h0m ago: 503", "INTERNAL 3 spans lost, 1 call, the last 2h0m ago: 500", "variables TERM, LANG",
 		"accepted 30", "rejected INTERNAL 1", "filtered sample 2", "dropped max_age 12", "calls LOST 1, OK 9", "quarantined 3 batches",
-		"file is not the one that runs any more", "not kept 2 files", "not logged 77 lines of its output",
+		"file is not the one that runs any more", "not kept 2 files", "not logged 77 lines of its output", "not printed 78 lines of its output",
 		"held 2.0 KiB, 2 calls in flight",
 	} {
 		if !strings.Contains(squeezed, want) {

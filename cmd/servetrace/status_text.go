@@ -124,15 +124,15 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 	line("filtered", countsOf(p.Spans.Filtered))
 	line("dropped", countsOf(p.Spans.Dropped))
 	line("calls", countsOf(p.Calls.Ended))
-	if p.QuarantinedBatches > 0 {
-		line("quarantined", fmt.Sprintf("%d batches", p.QuarantinedBatches))
+	number := func(what string, n uint64, of string) {
+		if n > 0 {
+			line(what, fmt.Sprint(n, " ", of))
+		}
 	}
-	if p.UnkeptFiles > 0 {
-		line("not kept", fmt.Sprintf("%d files of crashes, see the log", p.UnkeptFiles))
-	}
-	if p.OutputSuppressedLines > 0 {
-		line("not logged", fmt.Sprintf("%d lines of its output", p.OutputSuppressedLines))
-	}
+	number("quarantined", p.QuarantinedBatches, "batches")
+	number("not kept", p.UnkeptFiles, "files of crashes, see the log")
+	number("not logged", p.OutputSuppressedLines, "lines of its output")
+	number("not printed", p.OutputDroppedLines, "lines of its output")
 	line("held", fmt.Sprintf("%s, %s in flight", admin.Bytes(p.HeldBytes), counted(p.Calls.InFlight, "call")))
 	return table.Flush()
 }

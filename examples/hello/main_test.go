@@ -221,16 +221,6 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// Standard error is the service's own, log and spans side by side.
-func TestSpansOnStandardError(t *testing.T) {
-	spans, log := serve(t, []string{"SERVE_TRACING_EXPORTER_PLUGIN=console", "SERVE_CONSOLE_OUTPUT=stderr"}, func(url string) {
-		get(t, url, http.Header{})
-	})
-	if len(spans) != 0 || strings.Count(log, "\n    \"name\": ") != 4 {
-		t.Errorf("%d spans on standard output, and on standard error:\n%s", len(spans), log)
-	}
-}
-
 // Both replicas are used, and no others.
 func TestTwoReplicas(t *testing.T) {
 	spans, _ := serve(t, []string{"SERVE_TRACING_EXPORTER_PLUGIN=console"}, func(url string) {

@@ -178,16 +178,15 @@ class Setup:
     config   the operator's document, JSON or YAML, as bytes; empty if there is none
     context  where the spans come from: application, deployment, replica, node, job,
              service_name, plugin_name; empty where the host does not know
-    stdout   the service's own standard output: write(text) passes a text on whole.
-             Where the host does not share it, it is the log
-    stderr   the service's own standard error, likewise
+    stdout   write(text) prints to the service's standard output, line by line; it waits
+             while that is read slowly. Where the host does not share it, it is the log
     log      a logging.Logger that writes to the service's log, from level INFO up;
              so do all others in this process. Fields are given by extra={...}
     """
 
-    def __init__(self, env: dict[str, str], config: bytes, context: Any, stdout: Output, stderr: Output):
+    def __init__(self, env: dict[str, str], config: bytes, context: Any, stdout: Output):
         self.env, self.config, self.context = env, config, context
-        self.stdout, self.stderr = stdout, stderr
+        self.stdout = stdout
         self.log = logging.getLogger()
         self._lock = threading.Lock()
         self._open = True
@@ -503,11 +502,10 @@ class _Plugin:
         self,
         spec: _Spec,
         stdout: Output,
-        stderr: Output,
         release: Callable[[], None] | None,  # None: the plugin was started by hand, hosts attach
         debug: bool = False,  # nothing is given up: somebody may be at a breakpoint
     ):
-        self._spec, self._stdout, self._stderr, self._release, self._debug = spec, stdout, stderr, release, debug
+        self._spec, self._stdout, self._release, self._debug = spec, stdout, release, debug
         self._stopped = threading.Event()  # what stop left and met may be read after it
         self._left = 0
         self._fault: BaseException | None = None
@@ -547,7 +545,7 @@ class _Plugin:
 
     def build(self, env: dict[str, str], config: bytes, where: Any) -> list[Any]:
         """Calls the author's configure; the plugin is ready unless there are diagnostics of severity ERROR."""
-        setup = Setup(env, config, where, self._stdout, self._stderr)
+        setup = Setup(env, config, where, self._stdout)
         for name, value in env.items():
             try:
                 os.environ[name] = value
@@ -871,8 +869,7 @@ def _run(spec: _Spec) -> NoReturn:
     # SIG_IGN, is not passed on to children.
     reasons = _Reasons({signal.SIGTERM: _Ending.SIGNALLED, signal.SIGINT: None})
 
-    stdout = _shared("SERVETRACE_STDOUT_FD")
-    plugin = _Plugin(spec, stdout, _shared("SERVETRACE_STDERR_FD"), lambda: reasons.put(_Ending.RELEASED))
+    plugin = _Plugin(spec, _stdout("SERVETRACE_STDOUT_FD"), lambda: reasons.put(_Ending.RELEASED))
     server = _server(spec, plugin)
     folder, path = _listen(server)
     try:
@@ -903,8 +900,8 @@ def _server(spec: _Spec, plugin: _Plugin) -> grpc.Server:
     )
 
 
-def _shared(variable: str) -> Output:
-    """What the host shares in a variable; the log where it does not."""
+def _stdout(variable: str) -> Output:
+    """What the host shares in the variable; the log where it does not."""
     number = os.environ.get(variable, "")
     if not number:
         return Output(2)
@@ -1176,7 +1173,7 @@ def _serve_by_hand(spec: _Spec) -> NoReturn:
     except OSError as error:
         sys.exit(f"{spec.name}: {error}")
 
-    plugin = _Plugin(spec, Output(1), Output(2), None, arguments.debug)
+    plugin = _Plugin(spec, Output(1), None, arguments.debug)
     env = {name: value for name, value in os.environ.items() if any(_matches(p, name) for p in spec.env)}
     for diagnostic in plugin.build(env, config, _message("StaticContext")()):
         level = logging.ERROR if diagnostic.severity == _ERROR else logging.WARNING

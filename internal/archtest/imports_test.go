@@ -34,9 +34,9 @@ var importTable = []struct {
 	{dir: "tracing", may: []string{"semconv"}},
 	{dir: "semconv"},
 	{dir: "host", may: []string{
-		"internal/launch", "internal/wire", "internal/otlpwire", "internal/otlpwire/sdkspan", "internal/gen/...", "internal/spelling",
+		"internal/launch", "internal/stdio", "internal/wire", "internal/otlpwire", "internal/otlpwire/sdkspan", "internal/gen/...", "internal/spelling",
 	}},
-	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree"}},
+	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree", "internal/stdio"}},
 	{dir: "internal/proctree"},
 	{dir: "internal/stdio"},
 	{dir: "internal/servicefile", may: []string{"internal/spelling"}},

@@ -57,6 +57,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/servetrace/servetrace/internal/stdio"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -79,9 +80,13 @@ type Command struct {
 	// Environ is the plugin's whole environment, "KEY=value", besides the
 	// variables of the handshake. Nothing is inherited.
 	Environ []string
-	// Stdout and Stderr are handed down as extra descriptors, where a plugin
-	// finds the host's standard output and error; nil hands none down.
-	Stdout, Stderr *os.File
+	// Stdout is handed down as an extra descriptor, where a plugin finds the
+	// host's standard output. Nil: see Output.
+	Stdout *os.File
+	// Output, if Stdout is nil, gets what the plugin prints as the host's standard
+	// output, copied from a pipe, line by line. While it takes nothing the plugin
+	// waits, and nothing else does. Nil: the plugin finds no standard output.
+	Output *stdio.File
 	// SocketDirs are folders to try for the private folder of the socket,
 	// before the temporary folder.
 	SocketDirs []string

@@ -66,11 +66,25 @@ func (p *Process) Report() Report { return p.run.report() }
 // logged, for they were too many. Safe for concurrent use, also while it runs.
 func (p *Process) Suppressed() uint64 { return p.run.out.suppressed() }
 
+// Unprinted counts the lines that the plugin has printed to the host's standard
+// output and that did not reach it: its reader was too slow when the plugin ended, or
+// gone. Of a reader that hung up to 64 KiB may count that arrive later. Safe for
+// concurrent use, also while the plugin runs.
+func (p *Process) Unprinted() uint64 {
+	if p.run.printed == nil {
+		return 0
+	}
+	return p.run.printed.dropped.Load()
+}
+
 // Report is the zero Report: the process at the other end is somebody else's.
 func (a *Attachment) Report() Report { return Report{} }
 
 // Suppressed is 0: this host reads nothing that the other end prints.
 func (a *Attachment) Suppressed() uint64 { return 0 }
+
+// Unprinted is 0, likewise.
+func (a *Attachment) Unprinted() uint64 { return 0 }
 
 func (p *process) report() Report {
 	select {

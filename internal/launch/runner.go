@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,9 @@ type process struct {
 	network, address string
 	// reaped is closed when the process has ended, done when all is over. What
 	// follows is written by live before reaped and may be read after it.
-	reaped, done  chan struct{}
+	reaped, done chan struct{}
+	// printed is nil if nothing is copied. It is written before the start.
+	printed       *printout
 	state         *os.ProcessState
 	started, over time.Time
 	oom           oomKills
@@ -95,7 +98,7 @@ func (p *process) Start(ctx context.Context) error {
 	p.mu.Lock()
 	p.launched = true
 	p.mu.Unlock()
-	pipes, err := openPipes()
+	pipes, err := openPipes(p.cmd.Stdout == nil && p.cmd.Output != nil)
 	if err != nil {
 		close(p.reaped)
 		close(p.done)
@@ -123,6 +126,9 @@ func (p *process) live(ctx context.Context, pipes *pipes, started chan<- error) 
 	}
 	var reading sync.WaitGroup
 	stdout, stderr := newSource(pipes.stdout), newSource(pipes.stderr)
+	if pipes.printed != nil {
+		p.printed = startPrintout(pipes.printed, p.cmd.Output, p.cmd.Log)
+	}
 	hangUp := func() { pipes.closeOwnEnds(); stdout.Close(); stderr.Close() }
 	reading.Go(func() { p.out.read(stdout, "stdout", p.handshake.offer) })
 	reading.Go(func() { p.out.read(stderr, "stderr", nil) })
@@ -135,6 +141,9 @@ func (p *process) live(ctx context.Context, pipes *pipes, started chan<- error) 
 	close(p.reaped)
 	p.hangUp()
 	p.endKin()
+	if p.printed != nil {
+		reading.Go(p.printed.end)
+	}
 	// A grandchild that left the group may hold the pipes open for ever.
 	limit := time.AfterFunc(killGrace, hangUp)
 	reading.Wait()
@@ -177,21 +186,13 @@ func (p *process) command(pipes *pipes) *exec.Cmd {
 	cmd := &exec.Cmd{Path: p.program.path, Args: []string{p.cmd.Path}} // looked up nowhere
 	cmd.Env = append(append([]string{}, p.cmd.Environ...), p.handshakeEnv...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes.stdinChild, pipes.stdoutChild, pipes.stderrChild
-	share(cmd, wire.EnvStdoutFD, p.cmd.Stdout)
-	share(cmd, wire.EnvStderrFD, p.cmd.Stderr)
+	if stdout := cmp.Or(p.cmd.Stdout, pipes.printedChild); stdout != nil {
+		const firstExtra = 3 // as os/exec numbers ExtraFiles
+		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", wire.EnvStdoutFD, firstExtra))
+		cmd.ExtraFiles = []*os.File{stdout}
+	}
 	cmd.SysProcAttr = deathPact()
 	return cmd
-}
-
-// share hands a file down as the next extra descriptor, and says in a variable
-// which that is.
-func share(cmd *exec.Cmd, variable string, f *os.File) {
-	if f == nil {
-		return
-	}
-	const firstExtra = 3 // as os/exec numbers ExtraFiles
-	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", variable, firstExtra+len(cmd.ExtraFiles)))
-	cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 }
 
 // kill kills the whole group, and keeps a process that was not started yet
@@ -356,18 +357,22 @@ func (p *process) HostToPlugin(network, addr string) (string, string, error) {
 	return network, addr, nil
 }
 
-// pipes are the three standard descriptors, the host's ends and the child's.
+// pipes are the three standard descriptors, and the pipe that stands for the host's
+// standard output if that is to be copied: the host's ends and the child's.
 type pipes struct {
-	stdin, stdout, stderr                *os.File
-	stdinChild, stdoutChild, stderrChild *os.File
+	stdin, stdout, stderr, printed                     *os.File
+	stdinChild, stdoutChild, stderrChild, printedChild *os.File
 }
 
-func openPipes() (*pipes, error) {
+func openPipes(printed bool) (*pipes, error) {
 	p := &pipes{}
-	var errs [3]error
+	var errs [4]error
 	p.stdinChild, p.stdin, errs[0] = os.Pipe()
 	p.stdout, p.stdoutChild, errs[1] = os.Pipe()
 	p.stderr, p.stderrChild, errs[2] = os.Pipe()
+	if printed {
+		p.printed, p.printedChild, errs[3] = os.Pipe()
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		p.closeChildEnds()
 		p.closeOwnEnds()
@@ -376,8 +381,10 @@ func openPipes() (*pipes, error) {
 	return p, nil
 }
 
-func (p *pipes) closeChildEnds() { closeAll(p.stdinChild, p.stdoutChild, p.stderrChild) }
-func (p *pipes) closeOwnEnds()   { closeAll(p.stdin, p.stdout, p.stderr) }
+func (p *pipes) closeChildEnds() {
+	closeAll(p.stdinChild, p.stdoutChild, p.stderrChild, p.printedChild)
+}
+func (p *pipes) closeOwnEnds() { closeAll(p.stdin, p.stdout, p.stderr, p.printed) }
 
 // closeAll closes what is open; a pipe's end has nothing to lose on closing.
 func closeAll(files ...*os.File) {

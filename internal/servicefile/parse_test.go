@@ -206,7 +206,7 @@ func TestOutputIsPutIn(t *testing.T) {
 		"null":     {"config: null", "exporter:\n    output: \"/spans\"\n"},
 		"others":   {"config: {processors: []}", "processors: []\nexporter:\n    output: \"/spans\"\n"},
 		"exporter": {"config: {exporter: {format: json}}", "exporter:\n    format: json\n    output: \"/spans\"\n"},
-		"its own":  {"config: {exporter: {output: stderr}}", "{exporter: {output: stderr}}\n"},
+		"its own":  {"config: {exporter: {output: stdout}}", "{exporter: {output: stdout}}\n"},
 		"a list":   {"config: []", "[]\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,8 @@ import (
 	"context"
 	"os"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -43,22 +45,37 @@ func Stdout() *File { return standard()[0] }
 // Stderr returns standard error, or nil if it is closed.
 func Stderr() *File { return standard()[1] }
 
-// standard looks at both files once.
+// standard opens both files once.
 var standard = sync.OnceValue(func() (files [2]*File) {
-	out, errOut := os.Stdout, os.Stderr
-	outInfo, outFault := out.Stat()
-	errInfo, errFault := errOut.Stat()
-	if outFault == nil {
-		files[0] = New(out)
+	files = [2]*File{open(os.Stdout), open(os.Stderr)}
+	if files[0] == nil || files[1] == nil {
+		return files
 	}
-	if errFault == nil {
-		files[1] = New(errOut)
-	}
-	if outFault == nil && errFault == nil && os.SameFile(outInfo, errInfo) {
+	out, outFault := files[0].file.Stat()
+	errOut, errFault := files[1].file.Stat()
+	if outFault == nil && errFault == nil && os.SameFile(out, errOut) {
 		files[1].turn = files[0].turn
 	}
 	return files
 })
+
+// open returns f by a descriptor of its own, or nil if f is closed. A write to
+// descriptor 1 or 2 that nobody reads any more ends a Go program; here it is an
+// error.
+func open(f *os.File) *File {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	own := -1
+	controlled := conn.Control(func(fd uintptr) {
+		own, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3)
+	})
+	if controlled != nil || err != nil {
+		return nil
+	}
+	return New(os.NewFile(uintptr(own), f.Name()))
+}
 
 // Write is WriteContext without an end of the wait.
 func (f *File) Write(p []byte) (n int, err error) {

@@ -105,12 +105,28 @@ func TestWriteContextWhileAnotherHangs(t *testing.T) {
 	}
 }
 
-// The standard files are these, and other files wait for no turn of theirs.
+// The standard files are these.
 func TestStandardFiles(t *testing.T) {
-	if Stdout().file != os.Stdout || Stderr().file != os.Stderr {
-		t.Error("these are not the standard files")
+	for f, want := range map[*File]*os.File{Stdout(): os.Stdout, Stderr(): os.Stderr} {
+		info, err := f.file.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of, err := want.Stat(); err != nil || !os.SameFile(info, of) {
+			t.Errorf("this is not %s: %v", want.Name(), err)
+		}
 	}
-	if New(os.Stdout).turn == Stdout().turn {
-		t.Error("New shares a turn")
+}
+
+// A pipe that nobody reads any more is an error, and does not end the program.
+func TestBrokenPipeIsAnError(t *testing.T) {
+	r, w := openPipe(t)
+	_ = r.Close()
+	if _, err := open(w).Write([]byte("line\n")); !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("Write gives %v", err)
+	}
+	_ = w.Close()
+	if open(w) != nil {
+		t.Error("a closed file is opened")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +31,8 @@ var noiseModes = map[string]func(arg string){
 	// Prints its argument, in which a tilde is a new line, to descriptor 2 and
 	// kills itself by SIGKILL at the first batch.
 	"lastwords": lastWords,
+	// The same to its host's standard output, without a new line at the end.
+	"print": printAndDie,
 }
 
 // Printed is what a plugin prints, and the batch that it records, when it has
@@ -120,6 +123,19 @@ func leaky(string) {
 		go func() { panic("refused: " + secret) }()
 		select {}
 	})
+}
+
+func printAndDie(arg string) {
+	printing := spec(nil)
+	printing.Exporter = func(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
+		return pluginsdk.ExportFunc(func(context.Context, *pluginsdk.Batch) error {
+			if _, err := io.WriteString(s.Stdout, strings.ReplaceAll(arg, "~", "\n")); err != nil {
+				return err
+			}
+			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}), nil
+	}
+	pluginsdk.Main(printing)
 }
 
 func lastWords(arg string) {

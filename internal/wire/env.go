@@ -40,7 +40,7 @@ func HandshakeVariable(name string) bool {
 
 // handshakeVariables are go-plugin's and ours.
 var handshakeVariables = []string{
-	CookieKey, EnvStdoutFD, EnvStderrFD,
+	CookieKey, EnvStdoutFD,
 	EnvProtocolVersions, EnvSocketDir, EnvClientCert, EnvMultiplex,
 	"PLUGIN_MIN_PORT", "PLUGIN_MAX_PORT", "PLUGIN_UNIX_SOCKET_GROUP",
 }

@@ -41,12 +41,10 @@ const (
 	// EnvMultiplex is set when the host asks for go-plugin's multiplexed
 	// broker; the handshake line then has a seventh field.
 	EnvMultiplex = "PLUGIN_MULTIPLEX_GRPC"
-	// EnvStdoutFD is the number of the descriptor that is the host's own
-	// standard output. Descriptor 1 of a plugin is handshake, then log.
+	// EnvStdoutFD is the number of the descriptor for what a plugin means to print
+	// to the host's standard output. Descriptor 1 of a plugin is handshake, then
+	// log, and descriptor 2 is log.
 	EnvStdoutFD = "SERVETRACE_STDOUT_FD"
-	// EnvStderrFD is that of the host's own standard error, for what a plugin
-	// means to print there. Descriptor 2 of a plugin is log.
-	EnvStderrFD = "SERVETRACE_STDERR_FD"
 )
 
 // SocketFolderPrefix begins the name of the folder that a host makes for each

@@ -18,7 +18,7 @@ type inner struct {
 	base, folder string
 	out          output
 	tap          *tap
-	stdout       buffer // what it printed on Setup.Stdout and Stderr, and its log
+	stdout       buffer // what it printed on Setup.Stdout, and its log
 	log          buffer
 	hostStdin    *io.PipeWriter
 	quit         context.CancelFunc

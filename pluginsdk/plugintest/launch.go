@@ -27,7 +27,7 @@ func checkLaunch(ctx context.Context, t *trial) error {
 	p, err := launch.Start(start, launch.Command{
 		Name: "plugintest", Path: path, AllowWritable: true, // whose it is does not matter to a test
 		Environ: slices.Concat(baseEnviron(false), t.target.env, t.startEnviron()),
-		Stdout:  null, Stderr: null, Log: slog.New(slog.DiscardHandler),
+		Stdout:  null, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ type how struct {
 	cookie, versions string
 	// pathOnly leaves out all base variables but PATH.
 	pathOnly bool
-	// unshared hands no descriptors down.
+	// unshared hands no standard output down.
 	unshared bool
 	// offline gives the process no network.
 	offline bool
@@ -170,15 +170,13 @@ func (c *child) command(path string, env []string, h how, pipes *pipes) (*exec.C
 	if h.unshared {
 		return cmd, nil
 	}
-	for i, variable := range []string{wire.EnvStdoutFD, wire.EnvStderrFD} {
-		null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-		if err != nil {
-			return nil, err
-		}
-		const firstExtra = 3 // as os/exec numbers ExtraFiles
-		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", variable, firstExtra+i))
-		cmd.ExtraFiles = append(cmd.ExtraFiles, null)
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
 	}
+	const firstExtra = 3 // as os/exec numbers ExtraFiles
+	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", wire.EnvStdoutFD, firstExtra))
+	cmd.ExtraFiles = []*os.File{null}
 	return cmd, nil
 }
 

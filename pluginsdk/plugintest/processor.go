@@ -13,7 +13,7 @@ import (
 // Process makes a processor, has it process one batch, shuts it down and gives
 // what is left of the batch, for a test to compare with what it should be.
 // in is not changed. Fields of setup that are nil get one that does
-// nothing (Getenv, Warn) or writes to the test's log (Stdout, Stderr, Log). A
+// nothing (Getenv, Warn) or writes to the test's log (Stdout, Log). A
 // processor that fails, to be made or to process, fails the test at once.
 func Process(tb testing.TB, construct pluginsdk.NewProcessor, setup pluginsdk.Setup, in []*tracepb.ResourceSpans) []*tracepb.ResourceSpans {
 	tb.Helper()
@@ -51,9 +51,6 @@ func withDefaults(tb testing.TB, s pluginsdk.Setup) pluginsdk.Setup {
 	}
 	if s.Stdout == nil {
 		s.Stdout = tb.Output()
-	}
-	if s.Stderr == nil {
-		s.Stderr = tb.Output()
 	}
 	if s.Log == nil {
 		s.Log = slog.New(slog.NewTextHandler(tb.Output(), nil))

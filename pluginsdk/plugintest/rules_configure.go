@@ -55,7 +55,7 @@ func startRules() []rule {
 			after: delivered, check: func(ctx context.Context, t *trial) error { return checkWorks(ctx, t, how{pathOnly: true}) },
 		},
 		{
-			id: "start.unshared", title: "It works where the host does not share its standard output and error",
+			id: "start.unshared", title: "It works where the host does not share its standard output",
 			needs: process, after: delivered, check: func(ctx context.Context, t *trial) error { return checkWorks(ctx, t, how{unshared: true}) },
 		},
 		{

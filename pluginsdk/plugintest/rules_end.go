@@ -475,7 +475,7 @@ func checkFewLines(ctx context.Context, t *trial) error {
 	}
 	s.plugin.stop() // until then some of it may not have been read
 	if lines, _ := s.plugin.printed().counts(); lines > most {
-		return fmt.Errorf("%d batches made %d lines; print to the descriptors of %s and %s what is meant to be read, and log less", batches, lines, wire.EnvStdoutFD, wire.EnvStderrFD)
+		return fmt.Errorf("%d batches made %d lines; print to the descriptor of %s what is meant to be read, and log less", batches, lines, wire.EnvStdoutFD)
 	}
 	return nil
 }

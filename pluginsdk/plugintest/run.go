@@ -153,8 +153,7 @@ func (p *Plugin) Shutdown(ctx context.Context) error {
 	return errors.Join(err, p.inner.exit())
 }
 
-// Stdout is what the plugin has printed on Setup.Stdout and Setup.Stderr so
-// far.
+// Stdout is what the plugin has printed on Setup.Stdout so far.
 func (p *Plugin) Stdout() string { return string(p.inner.stdout.bytes()) }
 
 // Log is the plugin's log so far: lines of JSON in the form of hclog.

@@ -17,9 +17,9 @@
 //
 //  1. [New] reads the settings, and makes the folder if there is one.
 //  2. Export hands on what it is given: as JSON each span in one Write, in the
-//     order of their ends, to the host's standard output, to its standard error
-//     or to the file of the component that the span is from; drawn, what the
-//     batch has of each trace in one Write. When it returns nil all of the batch
+//     order of their ends, to the host's standard output or to the file of the
+//     component that the span is from; drawn, what the batch has of each trace in
+//     one Write. When it returns nil all of the batch
 //     is written.
 //  3. There is nothing to shut down: files are open only while a batch is
 //     written, so they can be moved away at any time.
@@ -57,7 +57,7 @@ var _ pluginsdk.NewExporter = New
 //
 //	exporter:
 //	  format: pretty   # as SERVE_CONSOLE_FORMAT
-//	  output: stderr   # as SERVE_CONSOLE_OUTPUT
+//	  output: stdout   # as SERVE_CONSOLE_OUTPUT
 //
 // A wrong value, and a folder that can not be made, give a
 // [pluginsdk.ConfigError] that names the variable or the path in the document.
@@ -70,14 +70,10 @@ func New(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	if isFolder(chosen.output) {
 		return toFolder(chosen, s.Context.Node)
 	}
-	to := s.Stdout
-	if chosen.output == outputStderr {
-		to = s.Stderr
-	}
 	if chosen.format == formatPretty {
-		return toTerminal(to, looker(s.Getenv, to)), nil
+		return toTerminal(s.Stdout, looker(s.Getenv, s.Stdout)), nil
 	}
-	return toWriter(to), nil
+	return toWriter(s.Stdout), nil
 }
 
 // toWriter writes all spans to w.

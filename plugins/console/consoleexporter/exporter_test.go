@@ -26,12 +26,11 @@ import (
 )
 
 // setup is what the SDK gives, with settings in env.
-func setup(env map[string]string, stdout, stderr io.Writer) pluginsdk.Setup {
+func setup(env map[string]string, stdout io.Writer) pluginsdk.Setup {
 	return pluginsdk.Setup{
 		Getenv:  func(name string) string { return env[name] },
 		Context: pluginsdk.StaticContext{Node: "10.0.0.1"},
 		Stdout:  stdout,
-		Stderr:  stderr,
 	}
 }
 
@@ -70,7 +69,7 @@ func TestGolden(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout bytes.Buffer
-			export(t, setup(nil, &stdout, nil), spans...)
+			export(t, setup(nil, &stdout), spans...)
 			consoleexporter.Golden(t, name+".json", stdout.String())
 			decoder := json.NewDecoder(&stdout)
 			for decoder.More() {
@@ -158,7 +157,7 @@ func TestKindsAndCodesHavePythonsNames(t *testing.T) {
 		})
 	}
 	var stdout bytes.Buffer
-	export(t, setup(nil, &stdout, nil), resource("", nil, spans...))
+	export(t, setup(nil, &stdout), resource("", nil, spans...))
 	want := []string{
 		"SpanKind.INTERNAL UNSET", "SpanKind.INTERNAL OK", "SpanKind.SERVER ERROR",
 		"SpanKind.CLIENT UNSET", "SpanKind.PRODUCER OK", "SpanKind.CONSUMER ERROR",
@@ -191,14 +190,14 @@ func (w *writes) Write(b []byte) (int, error) {
 }
 
 func TestOneWriteForEachSpan(t *testing.T) {
-	var stdout, stderr writes
-	export(t, setup(map[string]string{consoleexporter.EnvOutput: "stderr", consoleexporter.EnvFormat: "json"}, &stdout, &stderr),
+	var stdout writes
+	export(t, setup(map[string]string{consoleexporter.EnvFormat: "json"}, &stdout),
 		resource("", nil, proxySpan(), userSpan()), resource("", nil, everyKind()))
-	if len(stdout) != 0 || len(stderr) != 3 {
-		t.Fatalf("%d writes to stdout and %d to stderr, want 0 and 3", len(stdout), len(stderr))
+	if len(stdout) != 3 {
+		t.Fatalf("%d writes, want 3", len(stdout))
 	}
 	for i, name := range []string{"kinds", "application_span", "proxy_http_request"} { // in the order of their ends
-		if text := string(stderr[i]); !strings.HasPrefix(text, "{\n    \"name\": \""+name) || !strings.HasSuffix(text, "\n}\n") {
+		if text := string(stdout[i]); !strings.HasPrefix(text, "{\n    \"name\": \""+name) || !strings.HasSuffix(text, "\n}\n") {
 			t.Errorf("write %d is not the whole of span %q:\n%s", i, name, text)
 		}
 	}
@@ -224,7 +223,7 @@ func TestFilesAreRays(t *testing.T) {
 		resource("", []*commonpb.KeyValue{str("service.name", "../shop")}, in("outside")),
 	}
 	for range 2 { // the second time appends
-		export(t, setup(map[string]string{consoleexporter.EnvOutput: dir}, nil, nil), spans...)
+		export(t, setup(map[string]string{consoleexporter.EnvOutput: dir}, nil), spans...)
 	}
 	want := map[string][]string{
 		"replica_default_HelloWorld_3npxyudx_tracing.json":      {"replica", "replica"},
@@ -269,7 +268,7 @@ func namesIn(t *testing.T, path string) []string {
 
 func TestUnknownNodeIsLocalhost(t *testing.T) {
 	dir := t.TempDir()
-	s := setup(map[string]string{consoleexporter.EnvOutput: dir}, nil, nil)
+	s := setup(map[string]string{consoleexporter.EnvOutput: dir}, nil)
 	s.Context.Node = ""
 	export(t, s, resource("", nil, &tracepb.Span{Attributes: []*commonpb.KeyValue{str("serve.request_id", "r")}}))
 	if _, err := os.Stat(filepath.Join(dir, "proxy_localhost_tracing.json")); err != nil {
@@ -279,7 +278,7 @@ func TestUnknownNodeIsLocalhost(t *testing.T) {
 
 func TestFileThatIsMovedAwayIsMadeAnew(t *testing.T) {
 	dir := t.TempDir()
-	exporter, err := consoleexporter.New(t.Context(), setup(map[string]string{consoleexporter.EnvOutput: dir}, nil, nil))
+	exporter, err := consoleexporter.New(t.Context(), setup(map[string]string{consoleexporter.EnvOutput: dir}, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,10 +304,10 @@ func TestWrongSettings(t *testing.T) {
 	}
 	for _, c := range []struct{ name, value, want string }{
 		{consoleexporter.EnvFormat, "xml", `SERVE_CONSOLE_FORMAT: "xml" is not known: want json or pretty`},
-		{consoleexporter.EnvOutput, "spans", `SERVE_CONSOLE_OUTPUT: "spans" is not known: want stdout, stderr, or a folder as a path with a slash, such as ./spans`},
+		{consoleexporter.EnvOutput, "spans", `SERVE_CONSOLE_OUTPUT: "spans" is not known: want stdout, or a folder as a path with a slash, such as ./spans`},
 		{consoleexporter.EnvOutput, file + "/spans", "SERVE_CONSOLE_OUTPUT: make the folder: mkdir " + file + ": not a directory"},
 	} {
-		_, err := consoleexporter.New(t.Context(), setup(map[string]string{c.name: c.value}, nil, nil))
+		_, err := consoleexporter.New(t.Context(), setup(map[string]string{c.name: c.value}, nil))
 		var named *pluginsdk.ConfigError
 		if !errors.As(err, &named) || named.Path != c.name || err.Error() != c.want {
 			t.Errorf("%s=%s gives %v\nwant %s", c.name, c.value, err, c.want)
@@ -318,7 +317,7 @@ func TestWrongSettings(t *testing.T) {
 
 func TestFailedWritesAreRetryable(t *testing.T) {
 	broken := errors.New("broken")
-	exporter, err := consoleexporter.New(t.Context(), setup(nil, failing{broken}, nil))
+	exporter, err := consoleexporter.New(t.Context(), setup(nil, failing{broken}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +332,7 @@ func TestFailedWritesAreRetryable(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	exporter, err = consoleexporter.New(t.Context(), setup(map[string]string{consoleexporter.EnvOutput: dir}, nil, nil))
+	exporter, err = consoleexporter.New(t.Context(), setup(map[string]string{consoleexporter.EnvOutput: dir}, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +351,7 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 // TestExportConcurrentSafe writes the same files from several calls.
 func TestExportConcurrentSafe(t *testing.T) {
 	dir := t.TempDir()
-	exporter, err := consoleexporter.New(t.Context(), setup(map[string]string{consoleexporter.EnvOutput: dir}, nil, nil))
+	exporter, err := consoleexporter.New(t.Context(), setup(map[string]string{consoleexporter.EnvOutput: dir}, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -385,7 +384,7 @@ func TestExportConcurrentSafe(t *testing.T) {
 }
 
 func BenchmarkExport(b *testing.B) {
-	exporter, err := consoleexporter.New(b.Context(), setup(nil, io.Discard, nil))
+	exporter, err := consoleexporter.New(b.Context(), setup(nil, io.Discard))
 	if err != nil {
 		b.Fatal(err)
 	}

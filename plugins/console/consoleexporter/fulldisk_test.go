@@ -22,7 +22,7 @@ import (
 // room again.
 func TestDiskThatIsFullTearsNoSpan(t *testing.T) {
 	dir := t.TempDir()
-	exporter, err := consoleexporter.New(t.Context(), setup(map[string]string{"SERVE_CONSOLE_OUTPUT": dir}, nil, nil))
+	exporter, err := consoleexporter.New(t.Context(), setup(map[string]string{"SERVE_CONSOLE_OUTPUT": dir}, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,22 +39,21 @@ func TestPretty(t *testing.T) {
 	called := inTrace(3, 1, 9, "called", 1716919504000000000)
 	called.Flags = 0x300 // has a parent, in another process
 	var stdout bytes.Buffer
-	export(t, setup(prettyEnv, &stdout, nil),
+	export(t, setup(prettyEnv, &stdout),
 		resource("", service, proxySpan(), userSpan(), called), resource("", nil, everyKind()))
 	consoleexporter.Golden(t, "pretty.golden", stdout.String())
 }
 
 func TestOneWriteForEachTrace(t *testing.T) {
-	var stdout, stderr writes
-	env := map[string]string{consoleexporter.EnvFormat: "pretty", consoleexporter.EnvOutput: "stderr"}
-	export(t, setup(env, &stdout, &stderr),
+	var stdout writes
+	export(t, setup(map[string]string{consoleexporter.EnvFormat: "pretty"}, &stdout),
 		resource("", nil, inTrace(2, 1, 0, "b", 500), inTrace(1, 1, 0, "c", 900)),
 		resource("", nil, inTrace(2, 2, 1, "b's", 2000), inTrace(3, 1, 0, "a", 100)))
-	if len(stdout) != 0 || len(stderr) != 3 {
-		t.Fatalf("%d writes to stdout and %d to stderr, want 0 and 3", len(stdout), len(stderr))
+	if len(stdout) != 3 {
+		t.Fatalf("%d writes, want 3", len(stdout))
 	}
 	for i, want := range []string{"trace 0303", "trace 0202", "trace 0101"} { // in the order of their starts
-		if text := string(stderr[i]); !strings.HasPrefix(text, want) || !strings.HasSuffix(text, "\n\n") {
+		if text := string(stdout[i]); !strings.HasPrefix(text, want) || !strings.HasSuffix(text, "\n\n") {
 			t.Errorf("write %d is not the whole of %s:\n%s", i, want, text)
 		}
 	}
@@ -76,7 +75,7 @@ func TestParentsThatAreElsewhere(t *testing.T) {
 		span := inTrace(1, 1, 2, "span", 1000)
 		span.Flags, span.Kind = c.flags, c.kind
 		var stdout bytes.Buffer
-		export(t, setup(prettyEnv, &stdout, nil), resource("", nil, span))
+		export(t, setup(prettyEnv, &stdout), resource("", nil, span))
 		if !strings.Contains(stdout.String(), "parent 0202020202020202 "+c.want) {
 			t.Errorf("flags %#x, kind %v: no %q in:\n%s", c.flags, c.kind, c.want, stdout.String())
 		}
@@ -102,7 +101,7 @@ func (l *limited) Write(b []byte) (int, error) {
 // batch is sent again the first is a continued one, the second is not.
 func TestOnlyWhatWasDrawnIsRemembered(t *testing.T) {
 	out := limited{left: 1, err: errors.New("broken")}
-	exporter, err := consoleexporter.New(t.Context(), setup(prettyEnv, &out, nil))
+	exporter, err := consoleexporter.New(t.Context(), setup(prettyEnv, &out))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +133,7 @@ func TestOnlyWhatWasDrawnIsRemembered(t *testing.T) {
 // neither copied for each span nor remembered for each trace.
 func TestHugeServiceName(t *testing.T) {
 	const size, spans, traces = 1 << 20, 64, 32
-	exporter, err := consoleexporter.New(t.Context(), setup(prettyEnv, io.Discard, nil))
+	exporter, err := consoleexporter.New(t.Context(), setup(prettyEnv, io.Discard))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,9 +171,9 @@ func TestHugeServiceName(t *testing.T) {
 func TestFolderTakesNoDrawings(t *testing.T) {
 	_, err := consoleexporter.New(t.Context(), setup(map[string]string{
 		consoleexporter.EnvFormat: "pretty", consoleexporter.EnvOutput: "./spans",
-	}, io.Discard, io.Discard))
+	}, io.Discard))
 	want := `SERVE_CONSOLE_OUTPUT: "./spans" is a folder, which takes json only, in files of one component each: ` +
-		`want stdout or stderr with SERVE_CONSOLE_FORMAT pretty`
+		`want stdout with SERVE_CONSOLE_FORMAT pretty`
 	var named *pluginsdk.ConfigError
 	if !errors.As(err, &named) || err.Error() != want {
 		t.Errorf("New gives %v\nwant %s", err, want)
@@ -189,7 +188,7 @@ func TestPrettyConcurrentSafe(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		return out.Write(b)
-	}), nil))
+	})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +228,7 @@ type writerFunc func([]byte) (int, error)
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 func BenchmarkPretty(b *testing.B) {
-	exporter, err := consoleexporter.New(b.Context(), setup(prettyEnv, io.Discard, nil))
+	exporter, err := consoleexporter.New(b.Context(), setup(prettyEnv, io.Discard))
 	if err != nil {
 		b.Fatal(err)
 	}

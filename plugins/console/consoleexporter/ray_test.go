@@ -24,7 +24,7 @@ func TestRayContext(t *testing.T) {
 		var stdout bytes.Buffer
 		s := setup(map[string]string{
 			processors.EnvRayContext: "on", consoleexporter.EnvFormat: format, "LANG": "C.UTF-8", "COLUMNS": "100",
-		}, &stdout, nil)
+		}, &stdout)
 		s.Context.Job = "02000000"
 		processor, err := processors.Configured(t.Context(), s)
 		if err != nil {

@@ -12,8 +12,8 @@ import (
 const (
 	// EnvFormat is the form: json, which is the default, or pretty.
 	EnvFormat = "SERVE_CONSOLE_FORMAT"
-	// EnvOutput says where spans go: stdout (the default), stderr, or a folder,
-	// as a path with a slash in it, or a dot. A folder takes json only.
+	// EnvOutput says where spans go: stdout (the default), or a folder, as a path
+	// with a slash in it, or a dot. A folder takes json only.
 	EnvOutput = "SERVE_CONSOLE_OUTPUT"
 )
 
@@ -50,7 +50,6 @@ const (
 	formatJSON   = "json"
 	formatPretty = "pretty"
 	outputStdout = "stdout"
-	outputStderr = "stderr"
 )
 
 // settings are what the operator chose, checked.
@@ -85,7 +84,7 @@ func readSettings(s pluginsdk.Setup) (settings, error) {
 	}
 	if format == formatPretty && isFolder(output) {
 		return settings{}, &pluginsdk.ConfigError{Path: outputFrom, Err: fmt.Errorf(
-			"%q is a folder, which takes json only, in files of one component each: want stdout or stderr with %s pretty",
+			"%q is a folder, which takes json only, in files of one component each: want stdout with %s pretty",
 			output, formatFrom)}
 	}
 	return settings{format, output, outputFrom}, nil
@@ -123,10 +122,13 @@ func knownFormat(format string) error {
 }
 
 func knownOutput(output string) error {
-	if output == outputStdout || output == outputStderr || isFolder(output) {
+	if output == outputStdout || isFolder(output) {
 		return nil
 	}
-	return fmt.Errorf("%q is not known: want stdout, stderr, or a folder as a path with a slash, such as ./%[1]s", output)
+	if output == "stderr" {
+		return errors.New(`"stderr" is the service's log, which has no room for spans: want stdout, or a folder as a path with a slash, such as ./spans`)
+	}
+	return fmt.Errorf("%q is not known: want stdout, or a folder as a path with a slash, such as ./%[1]s", output)
 }
 
 // isFolder tells whether an output is files.

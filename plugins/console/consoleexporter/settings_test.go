@@ -5,6 +5,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,27 +16,29 @@ import (
 // TestDocument holds that the document says what variables do not, in any form
 // that the SDK reads.
 func TestDocument(t *testing.T) {
-	for _, c := range []struct {
-		document, format, output string // the last two are variables
-		stdout, stderr           string // how what is written begins
+	dir := t.TempDir()
+	for i, c := range []struct {
+		document, format string // the last one is a variable
+		stdout           string // how what is written begins; empty: it goes to the folder
 	}{
 		{document: "", stdout: "{"},
 		{document: "exporter: {format: pretty}", stdout: "trace "},
-		{document: "exporter:\n  format: pretty\n  output: stderr\n", stderr: "trace "},
-		{document: `{"exporter": {"output": "stderr"}}`, stderr: "{"},
-		{document: "exporter: {format: pretty, output: stderr}", format: "json", stderr: "{"},
-		{document: "exporter: {format: pretty, output: stderr}", output: "stdout", stdout: "trace "},
+		{document: "exporter:\n  format: pretty\n  output: stdout\n", stdout: "trace "},
+		{document: `{"exporter": {"output": "FOLDER"}}`},
+		{document: "exporter: {format: pretty, output: stdout}", format: "json", stdout: "{"},
+		{document: "exporter: {format: pretty, output: FOLDER}", format: "json"},
 	} {
-		var stdout, stderr bytes.Buffer
-		s := setup(map[string]string{consoleexporter.EnvFormat: c.format, consoleexporter.EnvOutput: c.output}, &stdout, &stderr)
-		s.Config = []byte(c.document)
+		var stdout bytes.Buffer
+		folder := filepath.Join(dir, strconv.Itoa(i))
+		s := setup(map[string]string{consoleexporter.EnvFormat: c.format}, &stdout)
+		s.Config = []byte(strings.ReplaceAll(c.document, "FOLDER", folder))
 		export(t, s, resource("", nil, inTrace(1, 1, 0, "span", 1000)))
-		for _, out := range []struct {
-			name, got, want string
-		}{{"stdout", stdout.String(), c.stdout}, {"stderr", stderr.String(), c.stderr}} {
-			if !strings.HasPrefix(out.got, out.want) || out.want == "" && out.got != "" {
-				t.Errorf("%q with %q, %q: %s has %q, want it to begin with %q", c.document, c.format, c.output, out.name, out.got, out.want)
-			}
+		if got := stdout.String(); !strings.HasPrefix(got, c.stdout) || c.stdout == "" && got != "" {
+			t.Errorf("%q with %q: standard output has %q, want it to begin with %q", c.document, c.format, got, c.stdout)
+		}
+		files, err := filepath.Glob(filepath.Join(folder, "*"))
+		if err != nil || (len(files) == 1) != (c.stdout == "") {
+			t.Errorf("%q with %q: files %q, %v", c.document, c.format, files, err)
 		}
 	}
 }
@@ -44,7 +47,7 @@ func TestWrongDocuments(t *testing.T) {
 	// A wrong value is one where a variable would count, too.
 	variables := map[string]string{consoleexporter.EnvFormat: "json", consoleexporter.EnvOutput: "stdout"}
 	for _, document := range []string{"exporter: {format: xml}", "exporter: {output: spans}"} {
-		s := setup(variables, io.Discard, nil)
+		s := setup(variables, io.Discard)
 		s.Config = []byte(document)
 		if _, err := consoleexporter.New(t.Context(), s); err == nil || !strings.HasPrefix(err.Error(), "exporter.") {
 			t.Errorf("%q beside variables gives %v", document, err)
@@ -52,15 +55,16 @@ func TestWrongDocuments(t *testing.T) {
 	}
 	for document, want := range map[string]string{
 		"exporter: {format: xml}":                       `exporter.format: "xml" is not known: want json or pretty`,
-		"exporter: {output: spans}":                     `exporter.output: "spans" is not known: want stdout, stderr, or a folder as a path with a slash, such as ./spans`,
-		"exporter: {format: pretty, output: ./spans}":   `exporter.output: "./spans" is a folder, which takes json only, in files of one component each: want stdout or stderr with exporter.format pretty`,
+		"exporter: {output: spans}":                     `exporter.output: "spans" is not known: want stdout, or a folder as a path with a slash, such as ./spans`,
+		"exporter: {output: stderr}":                    `exporter.output: "stderr" is the service's log, which has no room for spans: want stdout, or a folder as a path with a slash, such as ./spans`,
+		"exporter: {format: pretty, output: ./spans}":   `exporter.output: "./spans" is a folder, which takes json only, in files of one component each: want stdout with exporter.format pretty`,
 		"exporter: {output: " + "/dev/null/spans" + "}": `exporter.output: make the folder: mkdir /dev/null: not a directory`,
 		"exporter: {colour: red}":                       "exporter.colour",
 		"exporter: {format: [json]}":                    "exporter.format",
 		"- exporter":                                    "want",
 		"\x00":                                          "control characters are not allowed",
 	} {
-		s := setup(nil, nil, nil)
+		s := setup(nil, nil)
 		s.Config = []byte(document)
 		_, err := consoleexporter.New(t.Context(), s)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -73,7 +77,7 @@ func TestWrongDocuments(t *testing.T) {
 func TestVariablesWin(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "spans")
 	var stdout bytes.Buffer
-	s := setup(map[string]string{consoleexporter.EnvOutput: "stdout"}, &stdout, nil)
+	s := setup(map[string]string{consoleexporter.EnvOutput: "stdout"}, &stdout)
 	s.Config = []byte("exporter: {output: " + dir + "}")
 	export(t, s, resource("", nil, proxySpan()))
 	if made, err := filepath.Glob(dir); err != nil || len(made) > 0 || stdout.Len() == 0 {

@@ -1,0 +1,176 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/stdio"
+)
+
+// Bounds on what is on its way from a plugin to its host's standard output, beside
+// the pipe.
+const (
+	// printBuffer is read at once, bytes.
+	printBuffer = 64 << 10
+	// maxPrintedLine is the longest line that is kept together, bytes.
+	maxPrintedLine = 1 << 20
+	// printPause follows each read that fills the buffer, so that a plugin that
+	// prints without end takes a small part of a core of its host.
+	printPause = 2 * time.Millisecond
+	// printRetry is the pause after a write that has failed.
+	printRetry = time.Second
+	// printGrace is how long what a process has printed may take to be written
+	// after its end: less than Stop waits for what a process has left.
+	printGrace = 700 * time.Millisecond
+	// stuckGrace is how long the end waits for a write that does not return.
+	stuckGrace = 100 * time.Millisecond
+)
+
+// printout copies lines that a plugin prints to its host's standard output. It
+// never drops a line while the plugin runs: if standard output is read slowly, the
+// pipe fills and the plugin waits, and its batches with it.
+//
+//  1. run reads the pipe, and writes whole lines. It ends with the pipe, or with a
+//     standard output that nobody reads any more: the plugin's writes fail then.
+//  2. end is called after the process has ended. What is not written printGrace
+//     later is counted as dropped.
+type printout struct {
+	from *os.File
+	to   *stdio.File
+	log  *slog.Logger
+	// ctx ends the copying.
+	ctx    context.Context
+	giveUp context.CancelFunc
+	done   chan struct{} // closed when run has ended
+
+	buf     []byte        // what was read and not written; run's
+	held    atomic.Uint64 // lines in buf
+	dropped atomic.Uint64 // lines
+}
+
+// startPrintout copies from, the end of a pipe, to to. end must be called.
+func startPrintout(from *os.File, to *stdio.File, log *slog.Logger) *printout {
+	p := &printout{from: from, to: to, log: log, done: make(chan struct{}), buf: make([]byte, 0, printBuffer)}
+	p.ctx, p.giveUp = context.WithCancel(context.Background())
+	go p.run()
+	return p
+}
+
+func (p *printout) run() {
+	defer close(p.done)
+	for p.ctx.Err() == nil {
+		ended := !p.read()
+		if ended && len(p.buf) > 0 && p.buf[len(p.buf)-1] != '\n' {
+			p.buf = append(p.buf, '\n') // what another process prints next is not a part of it
+		}
+		if !p.write(p.whole()) || ended {
+			return
+		}
+	}
+}
+
+// read takes in what the plugin has printed. It reports false at the end.
+func (p *printout) read() bool {
+	if len(p.buf) == cap(p.buf) { // a line that is longer
+		p.buf = append(make([]byte, 0, 2*cap(p.buf)), p.buf...)
+	}
+	n, err := p.from.Read(p.buf[len(p.buf):cap(p.buf)])
+	p.buf = p.buf[:len(p.buf)+n]
+	p.held.Store(countLines(p.buf))
+	if len(p.buf) == cap(p.buf) {
+		time.Sleep(printPause)
+	}
+	return err == nil
+}
+
+// whole returns how many bytes of the buffer are whole lines, or make up a line that
+// is too long to be kept together.
+func (p *printout) whole() int {
+	if len(p.buf) >= maxPrintedLine {
+		return len(p.buf)
+	}
+	return bytes.LastIndexByte(p.buf, '\n') + 1
+}
+
+// write writes the first size bytes of the buffer, and tries again if that fails. It
+// reports false if there is nothing more to do: nobody reads standard output any
+// more, or ctx has ended.
+func (p *printout) write(size int) bool {
+	failed := false
+	for {
+		n, err := p.to.WriteContext(p.ctx, p.buf[:size])
+		size -= n
+		p.buf = append(p.buf[:0], p.buf[n:]...)
+		p.held.Store(countLines(p.buf))
+		switch {
+		case err == nil:
+			if cap(p.buf) > printBuffer && len(p.buf) < printBuffer {
+				p.buf = append(make([]byte, 0, printBuffer), p.buf...)
+			}
+			return true
+		case p.ctx.Err() != nil:
+			return false
+		case errors.Is(err, syscall.EPIPE):
+			p.log.Warn("nobody reads the service's standard output any more: the plugin's writes to it fail from now on", "error", err)
+			p.drop()
+			return false
+		case !failed:
+			failed = true
+			p.log.Warn("what the plugin prints can not be written to the service's standard output: it is tried again", "error", err)
+		}
+		select {
+		case <-time.After(printRetry):
+		case <-p.ctx.Done():
+			return false
+		}
+	}
+}
+
+// end waits for the end of the output of a process that has ended, at most for
+// printGrace, and counts what is left. It must not be called twice.
+func (p *printout) end() {
+	select {
+	case <-p.done:
+	case <-time.After(printGrace): // the reader is slow, or a grandchild holds the pipe
+	}
+	p.giveUp()
+	_ = p.from.SetReadDeadline(time.Now()) // closed already: as wanted
+	select {
+	case <-p.done:
+	case <-time.After(stuckGrace): // in a system call, which ends when the reader reads
+	}
+	p.drop()
+	if n := p.dropped.Load(); n > 0 {
+		p.log.Warn("lines that the plugin printed did not reach the service's standard output", "lines", n)
+	}
+}
+
+// drop counts what is held, and what is in the pipe, and closes that.
+func (p *printout) drop() {
+	p.dropped.Add(p.held.Swap(0))
+	_ = p.from.SetReadDeadline(time.Now().Add(stuckGrace))
+	rest := make([]byte, printBuffer)
+	for read := 0; read < pipeBytes; { // a grandchild may go on printing
+		n, err := p.from.Read(rest)
+		p.dropped.Add(countLines(rest[:n]))
+		if read += n; err != nil {
+			break
+		}
+	}
+	_ = p.from.Close() // read only
+}
+
+// countLines counts the lines of text, the last one also if it has no end.
+func countLines(text []byte) uint64 {
+	n := bytes.Count(text, []byte{'\n'})
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		n++
+	}
+	return uint64(n)
+}
