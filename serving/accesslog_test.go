@@ -55,7 +55,7 @@ func TestAccessLogLevel(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := Config{}
 			if tt.timeout {
-				cfg.RequestTimeout = shortTimeout
+				cfg.RequestTimeout = roomyTimeout
 			}
 			r := start(t, cfg, tt.handler)
 			c := r.dial("GET / HTTP/1.1\r\nHost: x\r\n\r\n")

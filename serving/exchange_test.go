@@ -40,7 +40,7 @@ const pipelined = "GET /%s HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\
 func TestPipelined(t *testing.T) {
 	leave := make(chan struct{})
 	defer close(leave)
-	r := start(t, Config{RequestTimeout: shortTimeout}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/hangs":
 			<-leave
@@ -80,7 +80,7 @@ func TestTimeoutBesideABody(t *testing.T) {
 // has ended, but its connection is gone.
 func TestShutdownWithoutItsHandler(t *testing.T) {
 	leave := make(chan struct{})
-	r := start(t, Config{RequestTimeout: shortTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
+	r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
 	c := r.dial("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	if diff := cmp.Diff([]int{408}, statuses(t, c)); diff != "" {
 		t.Errorf("statuses (-want +got):\n%s", diff)

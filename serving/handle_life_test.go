@@ -29,7 +29,7 @@ func TestCancellationCascades(t *testing.T) {
 		status int
 	}{
 		{"disconnect", Config{}, context.Canceled, typeCanceled, 0},
-		{"timeout", Config{RequestTimeout: shortTimeout}, ErrRequestTimeout, typeTimeout, 408},
+		{"timeout", Config{RequestTimeout: roomyTimeout}, ErrRequestTimeout, typeTimeout, 408},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			causes, entered := make(chan error, 1), make(chan struct{})

@@ -35,6 +35,7 @@ type rig struct {
 	spans  *spanLog
 	access *lineLog
 	client *http.Client
+	pipes  *pipes // of startFake; else nil
 
 	wantShutdown string // the error that Shutdown gives; empty: nil
 }
@@ -128,7 +129,13 @@ func (r *rig) do(ctx context.Context, method, path string, header ...string) ans
 // dial opens a connection and sends the text.
 func (r *rig) dial(text string) net.Conn {
 	r.t.Helper()
-	c, err := net.Dial("tcp", r.server.Addr().String())
+	var c net.Conn
+	var err error
+	if r.pipes != nil {
+		c, err = r.pipes.dial(r.t.Context())
+	} else {
+		c, err = net.Dial("tcp", r.server.Addr().String())
+	}
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -177,7 +177,7 @@ func TestGoexit(t *testing.T) {
 // a write to a client that does not read.
 func TestSlowReaderIsCut(t *testing.T) {
 	wrote := make(chan error, 1)
-	r := start(t, Config{RequestTimeout: shortTimeout}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		chunk := make([]byte, 1<<20)
 		for {
 			if _, err := w.Write(chunk); err != nil {
@@ -202,7 +202,7 @@ func TestSlowReaderIsCut(t *testing.T) {
 // reading the body is set free.
 func TestStalledBody(t *testing.T) {
 	read := make(chan error, 1)
-	r := start(t, Config{RequestTimeout: shortTimeout}, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+	r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 		_, err := io.ReadAll(req.Body)
 		read <- err
 	}))
@@ -221,7 +221,7 @@ func TestStalledBody(t *testing.T) {
 // case: otherwise net/http looks for the end of the body before it replies.
 func TestNoRestOfABody(t *testing.T) {
 	for _, duplex := range []bool{false, true} {
-		r := start(t, Config{RequestTimeout: shortTimeout}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if duplex {
 				if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
 					t.Error(err)
@@ -254,7 +254,7 @@ func TestNoRestOfABody(t *testing.T) {
 func TestRetiredConnection(t *testing.T) {
 	leave := make(chan struct{})
 	defer close(leave)
-	r := start(t, Config{RequestTimeout: shortTimeout}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "5")
 		writeBegin(w)
 		<-leave

@@ -241,13 +241,18 @@ func (s *Server) Start(ctx context.Context) error {
 			return err
 		}
 	}
+	s.runLocked(l)
+	return nil
+}
+
+// runLocked serves the connections of l in the background.
+func (s *Server) runLocked(l net.Listener) {
 	s.started, s.addr = true, l.Addr()
 	for _, set := range s.order {
 		set.start() // ends by Shutdown
 	}
 	s.work.start()
 	go s.serve(l) // ends by Shutdown, which waits for it
-	return nil
 }
 
 func (s *Server) serve(l net.Listener) {

@@ -133,7 +133,7 @@ func TestDrainIsBounded(t *testing.T) {
 // TestShutdownWaitsForAbandonedHandler: the client was answered long ago.
 func TestShutdownWaitsForAbandonedHandler(t *testing.T) {
 	leave := make(chan struct{})
-	r := start(t, Config{RequestTimeout: shortTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
+	r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
 	checkStatus(t, r.get("/"), 408)
 	done := r.shutdown(t.Context())
 	select {

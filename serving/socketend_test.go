@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coder/websocket"
@@ -84,7 +86,7 @@ func TestSocketInDrain(t *testing.T) {
 // TestSocketTimeout: the request timeout covers the socket's whole life.
 func TestSocketTimeout(t *testing.T) {
 	why := make(chan error, 1)
-	r := start(t, Config{RequestTimeout: shortTimeout}, untilOver(why))
+	r := start(t, Config{RequestTimeout: roomyTimeout}, untilOver(why))
 	c := r.openRaw()
 	if err := receive(t, "the context to end", why); !errors.Is(err, ErrRequestTimeout) {
 		t.Errorf("cause %v", err)
@@ -103,31 +105,36 @@ func TestSocketTimeout(t *testing.T) {
 // TestSocketStalls: a client that takes nothing of what is written loses the
 // socket, and the slot is free again.
 func TestSocketStalls(t *testing.T) {
-	wrote := make(chan error, 1)
-	r := start(t, stalls, HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		if r.Header.Get("Upgrade") == "" {
-			return nil
-		}
-		return takenOver(func(_ *http.Request, c net.Conn) error {
-			message := append([]byte{0x82, 127, 0, 0, 0, 0, 0, 1 << 4, 0, 0}, make([]byte, 1<<20)...)
-			for {
-				if _, err := c.Write(message); err != nil {
-					wrote <- err
-					return err
-				}
+	synctest.Test(t, func(t *testing.T) {
+		wrote := make(chan error, 1)
+		r := startFake(t, stalls, HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+			if r.Header.Get("Upgrade") == "" {
+				return nil
 			}
-		})(w, r)
-	}), WithMaxOngoingRequests(1))
-	r.openRaw()
-	if err := receive(t, "the write to fail", wrote); err == nil {
-		t.Error("no error")
-	}
-	checkStatus(t, r.get("/"), 200)
-	for _, line := range r.access.take(t, "request", 2) { // in either order: the slot is free first
-		if line["method"] == "WS" && (line["level"] != "WARN" || line["error"] != "client stalled" || line["status"] != 1006.0) {
-			t.Errorf("log line %v", line)
+			return takenOver(func(_ *http.Request, c net.Conn) error {
+				message := append([]byte{0x82, 127, 0, 0, 0, 0, 0, 1 << 4, 0, 0}, make([]byte, 1<<20)...)
+				for {
+					if _, err := c.Write(message); err != nil {
+						wrote <- err
+						return err
+					}
+				}
+			})(w, r)
+		}), WithMaxOngoingRequests(1))
+		resp, err := http.ReadResponse(bufio.NewReader(r.dial(handshake)), nil) //nolint:bodyclose // a 101 has none
+		if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("handshake: %+v, %v", resp, err)
 		}
-	}
+		if err := receive(t, "the write to fail", wrote); err == nil {
+			t.Error("no error")
+		}
+		checkStatus(t, r.get("/"), 200)
+		for _, line := range r.access.take(t, "request", 2) { // in either order: the slot is free first
+			if line["method"] == "WS" && (line["level"] != "WARN" || line["error"] != "client stalled" || line["status"] != 1006.0) {
+				t.Errorf("log line %v", line)
+			}
+		}
+	})
 }
 
 func TestCloseCodes(t *testing.T) {
@@ -143,15 +150,17 @@ func TestCloseCodes(t *testing.T) {
 
 // TestSocketPauses: neither an idle socket nor a slow reader is stalled.
 func TestSocketPauses(t *testing.T) {
-	r := start(t, stalls, echo)
+	t.Parallel() // it waits for the most part: the kernel's buffers know no fake time
+	const limit = time.Second
+	r := start(t, Config{StallTimeout: limit}, echo)
 	c := r.open("/", nil)
 	c.SetReadLimit(-1)
 	for range 2 {
-		<-time.After(3 * shortTimeout)
+		<-time.After(limit + limit/4)
 		if err := c.Write(t.Context(), websocket.MessageBinary, make([]byte, 30<<10)); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(3 * shortTimeout)
+		<-time.After(limit + limit/4)
 		if _, got, err := c.Read(t.Context()); err != nil || len(got) != 30<<10 {
 			t.Fatalf("%d bytes, %v", len(got), err)
 		}

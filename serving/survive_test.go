@@ -92,9 +92,9 @@ func (r *rig) idle() {
 	})
 }
 
-// TestPanicAtARescue of what is the user's and no handler: the client has its
+// TestPanicAtATimeout of what is the user's and no handler: the client has its
 // answer, the process goes on, and nothing is counted as under way.
-func TestPanicAtARescue(t *testing.T) {
+func TestPanicAtATimeout(t *testing.T) {
 	for name, arm := range map[string]func(*breakable){
 		"a line of the log":   func(b *breakable) { b.at.Store("request") },
 		"all of the log":      func(b *breakable) { b.all.Store(true) },
@@ -105,7 +105,7 @@ func TestPanicAtARescue(t *testing.T) {
 			t.Parallel() // most of it is the timeout, in which the handler has to be entered
 			leave := make(chan struct{})
 			b := newBreakable()
-			r := b.serve(t, Config{RequestTimeout: 20 * shortTimeout}, NewApp("a", NewDeployment("D",
+			r := b.serve(t, Config{RequestTimeout: roomyTimeout}, NewApp("a", NewDeployment("D",
 				http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 					arm(b)
 					<-leave
