@@ -18,7 +18,7 @@ type pipes struct {
 	over  chan struct{}
 	close sync.Once
 
-	dialed atomic.Int64 // connections so far
+	dials atomic.Int64 // connections so far
 }
 
 func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), over: make(chan struct{})} }
@@ -30,7 +30,7 @@ func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
 	server, client := net.Pipe()
 	select {
 	case p.conns <- server:
-		p.dialed.Add(1)
+		p.dials.Add(1)
 		return client, nil
 	case <-p.over:
 		return nil, errPipesClosed

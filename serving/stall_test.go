@@ -317,7 +317,7 @@ func TestPausesAreNoStalls(t *testing.T) {
 					}
 					<-time.After(pause)
 				}
-				if n := r.pipes.dialed.Load(); n != 1 {
+				if n := r.pipes.dials.Load(); n != 1 {
 					t.Errorf("%d connections, want the one", n)
 				}
 			})
