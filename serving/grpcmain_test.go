@@ -219,5 +219,6 @@ func patient(t testing.TB) context.Context {
 	return ctx
 }
 
-// soon is short, for a timeout that is to pass.
-const soon = 30 * time.Millisecond
+// soon is for a timeout that is to pass: short, and long enough for a call to reach
+// its handler on a machine that others use.
+const soon = 300 * time.Millisecond

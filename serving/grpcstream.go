@@ -89,29 +89,28 @@ func sooner(client context.Context, timeout time.Duration) (deadline time.Time, 
 // clientEnded ends the call because grpc's stream has ended. When a message cannot
 // pass, grpc ends the stream before the operation returns, so it waits for the
 // operations under way, which return now.
+//
+// A client's clock began before ours, so its reset mostly arrives before our timer
+// fires: a client that resets the stream when its deadline is all but over counts as
+// one whose deadline has passed.
 func (s *rpcStream) clientEnded() {
 	s.passing.Lock()
 	defer s.passing.Unlock()
+	deadline, limited := s.stream.Context().Deadline()
+	left := time.Until(deadline)
+	early := min(max(deadline.Sub(s.arrived)/8, 10*time.Millisecond), time.Second)
 	switch refused := s.refusal(); {
 	case refused != nil:
 		s.end(refused)
-	case errors.Is(s.stream.Context().Err(), context.DeadlineExceeded):
-		<-s.call.Done() // by its own timer, which is due: so its error says DeadlineExceeded
-	case s.isClientDeadline():
+	case limited && left <= 0:
+		// At the deadline grpc may cancel the stream before its context's timer fires.
+		// Ours is due, and has the call's error say DeadlineExceeded.
+		<-s.call.Done()
+	case limited && left < early:
 		s.end(ErrClientDeadline)
 	default:
 		s.end(ErrClientGone)
 	}
-}
-
-// isClientDeadline reports whether a client that has reset the stream did so because
-// its deadline has come. The client's clock began before ours, so its reset mostly
-// arrives before our timer fires: a client that cancels when its deadline is all but
-// over counts as one whose deadline has passed.
-func (s *rpcStream) isClientDeadline() bool {
-	deadline, limited := s.stream.Context().Deadline()
-	early := min(max(deadline.Sub(s.arrived)/8, 10*time.Millisecond), time.Second)
-	return limited && time.Until(deadline) < early
 }
 
 // take takes the call from its handler, whose operations fail with cause from then
