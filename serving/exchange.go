@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/serving/internal/stall"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -40,6 +41,19 @@ type exchange struct {
 
 var _ job = (*exchange)(nil)
 
+// prepare makes the response to r, the request as the app sees it. ctx has the proxy span.
+func (x *exchange) prepare(ctx context.Context, w http.ResponseWriter, r *http.Request, up *upgrade) {
+	p, c := &x.resp, http.NewResponseController(w)
+	limit, stream := x.proxy.stall, r.ProtoMajor == 2
+	p.x, p.ctx, p.conn, p.request, p.upgrade = x, ctx, w, r, up
+	p.left = -1
+	p.pace.limit, p.pace.peer = limit, connectionOf(r)
+	p.pace.writes = stall.New(limit, stream, c.SetWriteDeadline)
+	if r.Body != nil && r.Body != http.NoBody {
+		p.pace.body = &requestBody{body: r.Body, reads: stall.New(limit, stream, c.SetReadDeadline), stalled: &p.pace.stalled}
+	}
+}
+
 // work implements [job]: it has the replica answer.
 func (x *exchange) work() {
 	err := errGoexit
@@ -69,7 +83,7 @@ func (x *exchange) await(ctx context.Context) (returned bool, err error) {
 		switch cause := causeOf(ctx); {
 		case errors.Is(context.Cause(ctx), errLeft): // the handler closed its socket, and has not returned
 			ctx = x.resp.upgrade.outer
-		case errors.Is(cause, ErrClientGone) && x.resp.socket() == nil:
+		case errors.Is(cause, ErrClientGone) && x.resp.upgrade.taken() == nil:
 			left, cancel := x.timeLeft()
 			defer cancel()
 			ctx = left
@@ -96,7 +110,7 @@ func (x *exchange) takeOver(cause error) error {
 	case ended:
 		return <-x.done
 	case hijacked:
-		s := x.resp.socket()
+		s := x.resp.upgrade.taken()
 		finishSocket(s, cause)
 		return socketResult(s, nil, cause)
 	}
@@ -148,8 +162,8 @@ const cutGrace = 250 * time.Millisecond
 // deadline, so that the client does not get all of the response, whatever comes.
 func (x *exchange) lockHurried() (reset bool) {
 	p, by := &x.resp, time.Now().Add(cutGrace)
-	set := p.writes.Hurry(by) == nil // else the write ends by itself
-	p.body.hurry(time.Now())
+	set := p.pace.writes.Hurry(by) == nil // else the write ends by itself
+	p.pace.body.hurry(time.Now())
 	p.mu.Lock()
 	return set && p.request.ProtoMajor == 2 && !time.Now().Before(by)
 }
@@ -158,27 +172,27 @@ func (x *exchange) lockHurried() (reset bool) {
 // still runs: the handler reads no more of the body.
 func (x *exchange) abandon(cause error) {
 	x.behind = true
-	x.resp.body.end(cause)
+	x.resp.pace.body.end(cause)
 }
 
 // flush sends what net/http still holds, so that the client sees the response's
 // beginning before its connection is cut. A slow client gets cutGrace.
 func (x *exchange) flush() {
-	_ = x.resp.writes.Hurry(time.Now().Add(cutGrace)) // the flush ends by itself if this fails
+	_ = x.resp.pace.writes.Hurry(time.Now().Add(cutGrace)) // the flush ends by itself if this fails
 	if x.r.ProtoMajor == 1 {
-		x.resp.body.hurry(time.Now().Add(cutGrace / 2)) // net/http may want to see its end first
+		x.resp.pace.body.hurry(time.Now().Add(cutGrace / 2)) // net/http may want to see its end first
 	}
-	_ = x.resp.controller().Flush() // it may have left
+	_ = http.NewResponseController(x.resp.conn).Flush() // it may have left
 }
 
 // conclude answers if the handler did not, and says what the client was
 // told and whether its connection is to be cut. The handler writes no more.
 func (x *exchange) conclude() (status int, cut bool) {
 	p := &x.resp
-	if s := p.socket(); s != nil {
-		return p.socketStatus(s, x.err), x.err != nil
+	if s := p.upgrade.taken(); s != nil {
+		return p.upgrade.status(s, x.err), x.err != nil
 	}
-	status = p.told()
+	status = x.told()
 	switch {
 	case x.err == nil:
 		return status, x.behind && x.r.ProtoMajor == 1 // its connection is disturbed
@@ -222,24 +236,24 @@ func (x *exchange) reply(status int) {
 // wanted, and send the last bytes.
 func (x *exchange) finish() {
 	p := &x.resp
-	if p.socket() != nil || x.cut || x.r.ProtoMajor != 1 && x.r.Context().Err() != nil {
+	if p.upgrade.taken() != nil || x.cut || x.r.ProtoMajor != 1 && x.r.Context().Err() != nil {
 		return // there is nothing to finish: a stream of HTTP/2 whose client has left has ended
 	}
-	if x.r.ProtoMajor != 1 || x.behind || !p.body.remains() {
-		p.writes.Finish(0)
+	if x.r.ProtoMajor != 1 || x.behind || !p.pace.body.remains() {
+		p.pace.writes.Finish(0)
 		return
 	}
-	if p.stalled.Load() {
-		p.body.hurry(time.Now())
+	if p.pace.stalled.Load() {
+		p.pace.body.hurry(time.Now())
 	} else {
-		p.body.reads.Finish(0)
+		p.pace.body.reads.Finish(0)
 	}
-	p.writes.Finish(x.proxy.stall)
+	p.pace.writes.Finish(x.proxy.stall)
 }
 
 // told returns the status that the handler has told the client, 0 if none.
-func (p *response) told() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.status
+func (x *exchange) told() int {
+	x.resp.mu.Lock()
+	defer x.resp.mu.Unlock()
+	return x.resp.status
 }

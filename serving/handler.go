@@ -56,14 +56,14 @@ func (c *httpCall) modelID() string { return c.x.request.ModelID }
 func (c *httpCall) invoke(ctx context.Context, r *replica) error {
 	resp := &c.x.resp
 	c.seen = *resp.request.WithContext(ctx)
-	if resp.body != nil {
-		c.seen.Body = resp.body
+	if resp.pace.body != nil {
+		c.seen.Body = resp.pace.body
 	}
 	r.handler.ServeHTTP(resp, &c.seen)
 	if err := c.err.Load(); err != nil {
 		return *err
 	}
-	resp.outlast()
+	resp.upgrade.outlast()
 	return nil
 }
 

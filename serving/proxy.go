@@ -152,8 +152,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 		HTTPRequest: x.r,
 	})
 	x.ctx, x.span = ctx, span.Context()
-	x.resp.prepare(ctx, w, r, x, p.stall)
-	x.resp.upgrade = up
+	x.prepare(ctx, w, r, up)
 	x.err = p.dispatch(ctx, x)
 	x.status, x.cut = x.conclude()
 	defer p.survive(ctx) // what the user's span processors do costs the client nothing

@@ -8,10 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/servetrace/servetrace/serving/internal/stall"
 )
 
 // phase says whose the response is. It only moves forward.
@@ -49,13 +46,10 @@ type response struct {
 	ctx     context.Context     // with the proxy span; nil without a route
 	conn    http.ResponseWriter // the connection's; guarded by mu once the handler runs
 	request *http.Request       // as the app sees it
-	body    *requestBody        // nil if there is none
 	upgrade *upgrade            // nil if the request asks for none
-	peer    *connection         // of HTTP/2; else nil
-	writes  *stall.Deadline
-	stalled atomic.Bool // the client held up a read or a write
 
 	mu      sync.Mutex
+	pace    pace
 	phase   phase
 	informs bool        // a 1xx has put headers on conn
 	events  eventStream // what is written of one
@@ -63,9 +57,7 @@ type response struct {
 	status  int         // what the handler has told the client; 0 while open
 	left    int64       // bytes of a declared Content-Length to come; -1: unknown
 	flushed bool        // the client may have seen the beginning
-	duplex  bool        // the handler reads the body beside writing
 	late    bool        // the handler has written something after the client closed its side
-	broken  bool        // a write has failed
 	whole   bool        // the handler has returned and net/http may complete the response
 	cause   error       // why the response was lost
 }
@@ -75,19 +67,6 @@ var (
 	_ http.Hijacker   = (*response)(nil)
 	_ io.StringWriter = (*response)(nil)
 )
-
-// prepare makes p the response of x, to r as the app sees it.
-func (p *response) prepare(ctx context.Context, w http.ResponseWriter, r *http.Request, x *exchange, limit time.Duration) {
-	c := http.NewResponseController(w)
-	stream := r.ProtoMajor == 2
-	p.ctx, p.conn, p.request, p.x = ctx, w, r, x
-	p.left = -1
-	p.peer = connectionOf(r)
-	p.writes = stall.New(limit, stream, c.SetWriteDeadline)
-	if r.Body != nil && r.Body != http.NoBody {
-		p.body = &requestBody{body: r.Body, reads: stall.New(limit, stream, c.SetReadDeadline), stalled: &p.stalled}
-	}
-}
 
 // Header implements [http.ResponseWriter].
 func (p *response) Header() http.Header {
@@ -109,9 +88,9 @@ func (p *response) WriteHeader(status int) {
 	case status >= 100 && status <= 199 && status != http.StatusSwitchingProtocols:
 		maps.Copy(p.conn.Header(), p.header)
 		p.informs = true
-		p.writes.Begin(0)
+		p.pace.begin()
 		p.conn.WriteHeader(status)
-		p.writes.Done()
+		_ = p.pace.end(nil) // it tells of no error
 	default:
 		p.beginLocked(status)
 		if p.events.on {
@@ -142,14 +121,14 @@ func writeSteps[T string | []byte](p *response, b T, write func(io.Writer, T) (i
 	}
 	event := p.events.on && endsEvent(b, &p.events.line)
 	for {
-		p.writingLocked()
+		p.pace.begin()
 		m, err := write(p.conn, b[:min(len(b), stepBytes)])
 		if p.left > 0 {
 			p.left -= int64(m)
 		}
 		n += m
 		b = b[m:]
-		if err = p.wroteLocked(err); err != nil {
+		if err = p.pace.end(err); err != nil {
 			return n, err
 		}
 		if len(b) == 0 {
@@ -160,41 +139,6 @@ func writeSteps[T string | []byte](p *response, b T, write func(io.Writer, T) (i
 		err = p.flushLocked()
 	}
 	return n, err
-}
-
-// writingLocked begins a write. In its first, net/http may wait for the end of the body.
-func (p *response) writingLocked() {
-	if !p.awaitsBody() {
-		p.writes.Begin(0)
-		return
-	}
-	p.body.reads.Begin(0)
-	p.writes.Begin(p.x.proxy.stall)
-}
-
-// awaitsBody reports whether net/http wants to see the end of the body before it sends
-// the response.
-func (p *response) awaitsBody() bool {
-	return p.request.ProtoMajor == 1 && !p.duplex && p.body.remains()
-}
-
-// wroteLocked ends a write that gave err, and returns err as the handler sees it.
-func (p *response) wroteLocked(err error) error {
-	defer p.writes.Done()
-	if p.awaitsBody() && p.body.reads.Expired() {
-		p.stalled.Store(true)
-	}
-	if err == nil {
-		p.peer.progress()
-		return nil
-	}
-	p.broken = true
-	if p.writes.Expired() {
-		p.stalled.Store(true)
-		p.peer.closeStuck(p.x.proxy.stall)
-		return ErrClientStalled
-	}
-	return err
 }
 
 // Flush implements [http.Flusher].
@@ -212,29 +156,29 @@ func (p *response) FlushError() error {
 
 func (p *response) flushLocked() error {
 	p.flushed = true
-	p.writingLocked()
-	return p.wroteLocked(p.controller().Flush())
+	p.pace.begin()
+	return p.pace.end(http.NewResponseController(p.conn).Flush())
 }
 
 // SetReadDeadline is what [http.ResponseController.SetReadDeadline] calls.
 func (p *response) SetReadDeadline(t time.Time) error {
 	return p.control(func(c *http.ResponseController) error {
-		if p.body == nil {
+		if p.pace.body == nil {
 			return c.SetReadDeadline(t)
 		}
-		return p.body.reads.SetOwn(t)
+		return p.pace.body.reads.SetOwn(t)
 	})
 }
 
 // SetWriteDeadline is what [http.ResponseController.SetWriteDeadline] calls.
 func (p *response) SetWriteDeadline(t time.Time) error {
-	return p.control(func(*http.ResponseController) error { return p.writes.SetOwn(t) })
+	return p.control(func(*http.ResponseController) error { return p.pace.writes.SetOwn(t) })
 }
 
 // EnableFullDuplex is what [http.ResponseController.EnableFullDuplex] calls.
 func (p *response) EnableFullDuplex() error {
 	return p.control(func(c *http.ResponseController) error {
-		p.duplex = true
+		p.pace.duplex = true
 		return c.EnableFullDuplex()
 	})
 }
@@ -245,11 +189,7 @@ func (p *response) control(set func(*http.ResponseController) error) error {
 	if p.phase > begun {
 		return p.lostLocked()
 	}
-	return set(p.controller())
-}
-
-func (p *response) controller() *http.ResponseController {
-	return http.NewResponseController(p.conn)
+	return set(http.NewResponseController(p.conn))
 }
 
 // claimLocked makes the response the handler's, with status 200 if it has not
@@ -335,7 +275,7 @@ func (p *response) completeLocked() bool { return p.phase == begun && p.left == 
 // the handler counts for more than the context's end, and that for more than an
 // error, which then only is its consequence.
 func (p *response) end(err error) (status int, _ error) {
-	if s := p.socket(); s != nil {
+	if s := p.upgrade.taken(); s != nil {
 		err = p.endSocket(s, err)
 		return s.Status(), err
 	}
@@ -345,7 +285,7 @@ func (p *response) end(err error) (status int, _ error) {
 		return p.status, heavier(err, p.cause)
 	}
 	why := p.whyLocked(err)
-	p.whole = err == nil && !p.broken && (why == nil || errors.Is(why, ErrClientGone))
+	p.whole = err == nil && !p.pace.broken && (why == nil || errors.Is(why, ErrClientGone))
 	status = p.status
 	if p.whole && p.phase == open {
 		p.beginLocked(http.StatusOK) // as net/http would, which a client that is gone counts for no answer
@@ -371,17 +311,17 @@ func (p *response) whyLocked(err error) error {
 	switch {
 	case p.completeLocked():
 		return nil
-	case p.stalled.Load() && (err != nil || p.broken || p.phase == open):
+	case p.pace.stalled.Load() && (err != nil || p.pace.broken || p.phase == open):
 		return ErrClientStalled
 	case p.ctx.Err() == nil:
 		return nil
 	}
 	why := causeOf(p.ctx)
-	answered := p.phase == begun && !p.broken && (p.late || !p.flushed)
+	answered := p.phase == begun && !p.pace.broken && (p.late || !p.flushed)
 	switch {
 	case errors.Is(why, ErrClientGone) && err == nil && answered:
 		return nil
-	case errors.Is(why, ErrClientGone) && p.stalled.Load(): // a read that fails ends the context too
+	case errors.Is(why, ErrClientGone) && p.pace.stalled.Load(): // a read that fails ends the context too
 		return ErrClientStalled
 	}
 	return why

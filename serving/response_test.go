@@ -17,7 +17,7 @@ import (
 func prepared(ctx context.Context, w http.ResponseWriter, r *http.Request, requestID, prefix string) *response {
 	x := &exchange{proxy: &proxy{}, r: r, route: &route{prefix: prefix}}
 	x.request.ID = requestID
-	x.resp.prepare(ctx, w, r, x, 0)
+	x.prepare(ctx, w, r, nil)
 	return &x.resp
 }
 

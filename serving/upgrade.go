@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/servetrace/servetrace/serving/internal/socket"
 	"github.com/servetrace/servetrace/serving/internal/wsframe"
@@ -21,7 +22,9 @@ type upgrade struct {
 	webSocket bool
 	outer     context.Context         // the request's, which the socket's end does not end
 	end       context.CancelCauseFunc // ends the one below, which the handler has
-	socket    *socket.Conn            // nil until the handler has taken the connection over; guarded by response.mu
+
+	mu     sync.Mutex
+	socket *socket.Conn // nil until the handler has taken the connection over
 }
 
 // upgradeOf gives nil for a request that asks for no other protocol. Only
@@ -95,7 +98,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	case p.phase == begun && p.status != http.StatusSwitchingProtocols:
 		return nil, nil, fmt.Errorf("hijack: the response has begun, with status %d", p.status)
 	}
-	conn, rw, err := p.controller().Hijack()
+	conn, rw, err := http.NewResponseController(p.conn).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -110,7 +113,8 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		Buffered:  bytes.Clone(buffered),
 		Stall:     p.x.proxy.stall,
 	})
-	p.phase, p.upgrade.socket = hijacked, s
+	p.phase = hijacked
+	p.upgrade.take(s)
 	rw.Reader.Reset(s)
 	rw.Writer.Reset(s)
 	return s, rw, nil
@@ -133,20 +137,27 @@ func (u *upgrade) over(end socket.End) {
 // errLeft is ErrSocketClosed where the handler did it, and will tell how it ends.
 var errLeft error = &causeError{ErrSocketClosed.Error(), ErrSocketClosed}
 
-// socket is the connection that the handler has taken over, or nil.
-func (p *response) socket() *socket.Conn {
-	if p.upgrade == nil {
+// take notes that the handler has taken the connection over.
+func (u *upgrade) take(s *socket.Conn) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.socket = s
+}
+
+// taken returns the connection that the handler has taken over, or nil.
+func (u *upgrade) taken() *socket.Conn {
+	if u == nil {
 		return nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.upgrade.socket
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.socket
 }
 
 // outlast waits for the end of a socket that the handler has passed on to
 // goroutines of its own.
-func (p *response) outlast() {
-	if s := p.socket(); s != nil {
+func (u *upgrade) outlast() {
+	if s := u.taken(); s != nil {
 		<-s.Done()
 	}
 }
@@ -212,12 +223,12 @@ func socketResult(s *socket.Conn, err, cause error) error {
 	return cause
 }
 
-// socketStatus is what the client was told: a web socket's close code, or the
+// status is what the client was told: a web socket's close code, or the
 // status of the response where there was another.
-func (p *response) socketStatus(s *socket.Conn, err error) int {
+func (u *upgrade) status(s *socket.Conn, err error) int {
 	status := s.Status()
 	switch {
-	case p.upgrade.webSocket && status == http.StatusSwitchingProtocols:
+	case u.webSocket && status == http.StatusSwitchingProtocols:
 		return s.Code()
 	case status != 0:
 		return status
