@@ -11,8 +11,8 @@ import (
 
 // TestSpansAreThoseOfRayServe plays every scenario of the recording and compares
 // span by span with each outcome in the recording. For one of them at least, all
-// that differs is listed in differences. What is listed there differs, except in
-// racy scenarios, of which a recording has the outcomes that happened.
+// that differs is listed in differences. What is listed there differs, except the
+// topic stack, of which a recording has what happened by chance.
 func TestSpansAreThoseOfRayServe(t *testing.T) {
 	used := &usage{by: map[int][]string{}}
 	scenarios := load(t).Scenarios
@@ -42,23 +42,18 @@ func TestSpansAreThoseOfRayServe(t *testing.T) {
 		return
 	}
 	for i, d := range differences {
-		if len(d.scenarios) > 0 && !slices.ContainsFunc(d.scenarios, func(name string) bool { return !racy(scenarios, name) }) {
-			continue
+		if d.topic == stack {
+			continue // by chance
 		}
 		if len(used.by[i]) == 0 {
 			t.Errorf("difference %d (%s: %s %s, ours %s) does not appear", i, d.topic, d.what, d.ray, d.ours)
 		}
 		for _, pattern := range d.scenarios {
-			if !racy(scenarios, pattern) && !slices.ContainsFunc(used.by[i], func(s string) bool { return fits(pattern, s) }) {
+			if !slices.ContainsFunc(used.by[i], func(s string) bool { return fits(pattern, s) }) {
 				t.Errorf("difference %d (%s: %s %s, ours %s) does not appear in scenario %q", i, d.topic, d.what, d.ray, d.ours, pattern)
 			}
 		}
 	}
-}
-
-// racy reports whether a scenario's outcome depends on a race in Ray Serve.
-func racy(scenarios []*scenario, name string) bool {
-	return slices.ContainsFunc(scenarios, func(s *scenario) bool { return s.Send.Name == name && s.Send.Repeat > 0 })
 }
 
 // usage notes which differences have appeared, and in which scenarios.

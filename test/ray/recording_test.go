@@ -52,7 +52,6 @@ type sent struct {
 	App     string
 	Method  string
 	Kind    string
-	Repeat  int // more than 0: Ray Serve's outcome depends on a race
 }
 
 // seen is what the client saw: a status or close code of HTTP, or a code of gRPC.
