@@ -413,7 +413,7 @@ func TestWrongSettingsEndTheStart(t *testing.T) {
 	}
 	log := p.log.String()
 	for _, fault := range []string{
-		`SERVE_TRACING_SAMPLING_RATIO: "2" is not a number from 0 to 1`,
+		`SERVE_TRACING_SAMPLING_RATIO="2": want a number from 0 to 1`,
 		`SERVE_HTTP_PORT="many": want a whole number from 0 to 65535`,
 		`SERVE_TRACING_QUEUE_BYTES="lots"`,
 	} {

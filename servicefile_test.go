@@ -124,14 +124,14 @@ func show(t *testing.T, text, variable string) string {
 func TestWrongValues(t *testing.T) {
 	for path, c := range map[string]struct{ value, want string }{
 		"tracing_config.exporter_plugin": {"a=b=c", `: entry "a=b=c": has two equals signs; write one in a path as %3D`},
-		"tracing_config.sampling_ratio":  {"1.5", `: "1.5" is not a number from 0 to 1`},
-		"tracing_config.semconv":         {"Ray", `: "Ray" is not ray, stable or dup`},
-		"tracing_config.queue_bytes":     {"12KB", `="12KB": must be a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
-		"tracing_config.max_span_bytes":  {"4MiB", `=4194304: must be between 1 and 3MiB`},
-		"tracing_config.batch_bytes":     {"4MiB", `=4194304: must be between 1 and 3MiB`},
-		"tracing_config.batch_spans":     {"0", `="0": must be a whole number above zero`},
-		"tracing_config.stop_timeout":    {"never", `="never": must be a duration above zero, such as 200ms or 10s`},
-		"tracing_config.plugin_writable": {"maybe", `="maybe": must be refuse or allow`},
+		"tracing_config.sampling_ratio":  {"1.5", `="1.5": want a number from 0 to 1`},
+		"tracing_config.semconv":         {"Ray", `="Ray": want ray, stable or dup`},
+		"tracing_config.queue_bytes":     {"12KB", `="12KB": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
+		"tracing_config.max_span_bytes":  {"4MiB", `=4194304: want between 1 and 3MiB`},
+		"tracing_config.batch_bytes":     {"4MiB", `=4194304: want between 1 and 3MiB`},
+		"tracing_config.batch_spans":     {"0", `="0": want a whole number above zero`},
+		"tracing_config.stop_timeout":    {"never", `="never": want a duration above zero, such as 200ms or 10s`},
+		"tracing_config.plugin_writable": {"maybe", `="maybe": want refuse or allow`},
 		"tracing_config.plugins.NAME.env": {"[X*]",
 			`: entry "p:X*": variables "X*": must be a name, or a prefix of three characters or more that ends in an underscore, and a star`},
 		"tracing_config.plugins.NAME.limits.memory":    {"1 MB", `: entry "p=1 MB": "1 MB" must be a number of bytes above zero, such as 64MiB`},
@@ -168,8 +168,8 @@ http_options:
   prot: 80
 `)
 	_, err := LoadConfigFile(file, env("SERVE_REQUEST_TIMEOUT=soon", "SERVE_HTTP_PORT=x"))
-	want := strings.ReplaceAll(`FILE:4:19: tracing_config.max_span_bytes=1048576: must be at most a quarter of tracing_config.queue_bytes
-FILE:5:16: tracing_config.batch_bytes="12KB": must be a number of bytes above zero, such as 1048576, 512KiB or 32MiB
+	want := strings.ReplaceAll(`FILE:4:19: tracing_config.max_span_bytes=1048576: want at most a quarter of tracing_config.queue_bytes
+FILE:5:16: tracing_config.batch_bytes="12KB": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB
 FILE:7:5: tracing_config.plugins.consol: there is no plugin "consol"; the plugins of tracing_config.exporter_plugin are console, d
 FILE:8:5: tracing_config.plugins.d: plugin "d" is attached to (unix:///run/d.sock): this host does not configure it; give the file to the plugin itself (--config)
 FILE:10:3: http_options: there is no key "prot"; did you mean port?

@@ -181,7 +181,7 @@ func (c Config) Validate() error {
 	var errs []error
 	check := func(ok bool, variable string, seen any, allowed string) {
 		if !ok {
-			errs = append(errs, fmt.Errorf("%s=%v: must be %s", variable, seen, allowed))
+			errs = append(errs, fmt.Errorf("%s=%v: want %s", variable, seen, allowed))
 		}
 	}
 	check(c.QueueBytes >= minQueueBytes, EnvQueueBytes, c.QueueBytes, "1MiB or more")

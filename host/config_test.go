@@ -66,20 +66,20 @@ func TestConfigFromEnv(t *testing.T) {
 
 func TestWrongSettings(t *testing.T) {
 	for _, test := range []struct{ name, value, want string }{
-		{EnvQueueBytes, "lots", `SERVE_TRACING_QUEUE_BYTES="lots": must be a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
-		{EnvQueueBytes, "-1", `SERVE_TRACING_QUEUE_BYTES="-1": must be a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
-		{EnvQueueBytes, "9999999GiB", `SERVE_TRACING_QUEUE_BYTES="9999999GiB": must be a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
-		{EnvMaxSpanBytes, "4MiB", "SERVE_TRACING_MAX_SPAN_BYTES=4194304: must be between 1 and 3MiB"},
-		{EnvBatchAge, "200", `SERVE_TRACING_BATCH_AGE="200": must be a duration above zero, such as 200ms or 10s`},
-		{EnvBatchAge, "0s", `SERVE_TRACING_BATCH_AGE="0s": must be a duration above zero, such as 200ms or 10s`},
-		{EnvBatchSpans, "many", `SERVE_TRACING_BATCH_SPANS="many": must be a whole number above zero`},
-		{EnvBatchSpans, "70000", "SERVE_TRACING_BATCH_SPANS=70000: must be between 1 and 65536"},
-		{envBSPScheduleDelay, "soon", `OTEL_BSP_SCHEDULE_DELAY="soon": must be a whole number`},
-		{EnvLockdown, "maybe", `SERVE_TRACING_LOCKDOWN="maybe": must be true or false`},
-		{EnvPluginWritable, "true", `SERVE_TRACING_PLUGIN_WRITABLE="true": must be refuse or allow`},
-		{EnvStartJitter, "0", `SERVE_TRACING_START_JITTER="0": must be a duration above zero, such as 200ms or 10s`},
-		{EnvPluginWatch, "on", `SERVE_TRACING_PLUGIN_WATCH="on": must be a duration above zero, such as 200ms or 10s`},
-		{EnvCrashDir, "a\x00b", `SERVE_TRACING_CRASH_DIR="a\x00b": must be a path`},
+		{EnvQueueBytes, "lots", `SERVE_TRACING_QUEUE_BYTES="lots": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
+		{EnvQueueBytes, "-1", `SERVE_TRACING_QUEUE_BYTES="-1": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
+		{EnvQueueBytes, "9999999GiB", `SERVE_TRACING_QUEUE_BYTES="9999999GiB": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
+		{EnvMaxSpanBytes, "4MiB", "SERVE_TRACING_MAX_SPAN_BYTES=4194304: want between 1 and 3MiB"},
+		{EnvBatchAge, "200", `SERVE_TRACING_BATCH_AGE="200": want a duration above zero, such as 200ms or 10s`},
+		{EnvBatchAge, "0s", `SERVE_TRACING_BATCH_AGE="0s": want a duration above zero, such as 200ms or 10s`},
+		{EnvBatchSpans, "many", `SERVE_TRACING_BATCH_SPANS="many": want a whole number above zero`},
+		{EnvBatchSpans, "70000", "SERVE_TRACING_BATCH_SPANS=70000: want between 1 and 65536"},
+		{envBSPScheduleDelay, "soon", `OTEL_BSP_SCHEDULE_DELAY="soon": want a whole number`},
+		{EnvLockdown, "maybe", `SERVE_TRACING_LOCKDOWN="maybe": want true or false`},
+		{EnvPluginWritable, "true", `SERVE_TRACING_PLUGIN_WRITABLE="true": want refuse or allow`},
+		{EnvStartJitter, "0", `SERVE_TRACING_START_JITTER="0": want a duration above zero, such as 200ms or 10s`},
+		{EnvPluginWatch, "on", `SERVE_TRACING_PLUGIN_WATCH="on": want a duration above zero, such as 200ms or 10s`},
+		{EnvCrashDir, "a\x00b", `SERVE_TRACING_CRASH_DIR="a\x00b": want a path`},
 		{EnvPluginEnv, "a,b:,:X,a b:X,c:*,d:D_*,e:X=y", `SERVE_TRACING_PLUGIN_ENV: entry "a": must be NAME:VARIABLE, with the name of a plugin of SERVE_TRACING_EXPORTER_PLUGIN, or * for all` + "\n" +
 			`SERVE_TRACING_PLUGIN_ENV: entry "b:": must be NAME:VARIABLE, with the name of a plugin of SERVE_TRACING_EXPORTER_PLUGIN, or * for all` + "\n" +
 			`SERVE_TRACING_PLUGIN_ENV: entry ":X": must be NAME:VARIABLE, with the name of a plugin of SERVE_TRACING_EXPORTER_PLUGIN, or * for all` + "\n" +
@@ -103,8 +103,8 @@ func TestWrongSettings(t *testing.T) {
 		})
 	}
 	_, all := ConfigFromEnv(getenv(map[string]string{EnvBatchAge: "x", EnvQueueBytes: "3", EnvPlugins: "./a,./a"}))
-	wantAll := `SERVE_TRACING_BATCH_AGE="x": must be a duration above zero, such as 200ms or 10s` + "\n" +
-		"SERVE_TRACING_QUEUE_BYTES=3: must be 1MiB or more\n" +
+	wantAll := `SERVE_TRACING_BATCH_AGE="x": want a duration above zero, such as 200ms or 10s` + "\n" +
+		"SERVE_TRACING_QUEUE_BYTES=3: want 1MiB or more\n" +
 		`SERVE_TRACING_EXPORTER_PLUGIN: entries "./a" and "./a" are both named "a"; write NAME=./a to name one of them`
 	if got := fmt.Sprint(all); got != wantAll {
 		t.Errorf("error\n%s\nwant\n%s", got, wantAll)
@@ -113,8 +113,8 @@ func TestWrongSettings(t *testing.T) {
 		t.Errorf("a small queue alone: %v", err)
 	}
 	_, err := ConfigFromEnv(getenv(map[string]string{EnvQueueBytes: "1MiB", EnvMaxSpanBytes: "1MiB", EnvBatchBytes: "512KiB"}))
-	want := "SERVE_TRACING_MAX_SPAN_BYTES=1048576: must be at most a quarter of SERVE_TRACING_QUEUE_BYTES\n" +
-		"SERVE_TRACING_BATCH_BYTES=524288: must be at most a quarter of SERVE_TRACING_QUEUE_BYTES"
+	want := "SERVE_TRACING_MAX_SPAN_BYTES=1048576: want at most a quarter of SERVE_TRACING_QUEUE_BYTES\n" +
+		"SERVE_TRACING_BATCH_BYTES=524288: want at most a quarter of SERVE_TRACING_QUEUE_BYTES"
 	if got := fmt.Sprint(err); got != want {
 		t.Errorf("error\n%s\nwant\n%s", got, want)
 	}

@@ -120,7 +120,7 @@ type reader struct {
 }
 
 func (r *reader) fail(name, seen, allowed string) {
-	r.errs = append(r.errs, fmt.Errorf("%s=%q: must be %s", name, seen, allowed))
+	r.errs = append(r.errs, fmt.Errorf("%s=%q: want %s", name, seen, allowed))
 }
 
 func (r *reader) add(err error) {

@@ -43,7 +43,7 @@ func ExampleConfigFromEnv() {
 	env := map[string]string{"SERVE_TRACING_BATCH_AGE": "200"}
 	_, err := host.ConfigFromEnv(func(name string) string { return env[name] })
 	fmt.Println(err)
-	// Output: SERVE_TRACING_BATCH_AGE="200": must be a duration above zero, such as 200ms or 10s
+	// Output: SERVE_TRACING_BATCH_AGE="200": want a duration above zero, such as 200ms or 10s
 }
 
 // What the settings come to, without a Host and without starting anything.

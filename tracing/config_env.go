@@ -87,7 +87,7 @@ type envReader struct {
 func (r *envReader) get(key string) string { return strings.TrimSpace(r.getenv(key)) }
 
 func (r *envReader) fault(key, value, want string) {
-	r.faults = append(r.faults, fmt.Errorf("%s: %q is not %s", key, value, want))
+	r.faults = append(r.faults, fmt.Errorf("%s=%q: want %s", key, value, want))
 }
 
 func (r *envReader) warn(format string, args ...any) {

@@ -29,9 +29,9 @@ func TestConfigFromEnv(t *testing.T) {
 		{"ratio", env{"SERVE_TRACING_SAMPLING_RATIO": "0.25"}, func(c *Config) { c.Ratio = 0.25 }, ""},
 		{"ratio 0", env{"SERVE_TRACING_SAMPLING_RATIO": "0"}, func(c *Config) { c.Ratio = 0 }, ""},
 		{"ratio beyond 1", env{"SERVE_TRACING_SAMPLING_RATIO": "2"}, func(*Config) {},
-			`SERVE_TRACING_SAMPLING_RATIO: "2" is not a number from 0 to 1`},
+			`SERVE_TRACING_SAMPLING_RATIO="2": want a number from 0 to 1`},
 		{"ratio not a number", env{"SERVE_TRACING_SAMPLING_RATIO": "NaN"}, func(*Config) {},
-			`SERVE_TRACING_SAMPLING_RATIO: "NaN" is not a number from 0 to 1`},
+			`SERVE_TRACING_SAMPLING_RATIO="NaN": want a number from 0 to 1`},
 		{"ratio beats the sampler", env{"SERVE_TRACING_SAMPLING_RATIO": "0.5", "OTEL_TRACES_SAMPLER": "always_off"},
 			func(c *Config) {
 				c.Ratio = 0.5
@@ -58,12 +58,12 @@ func TestConfigFromEnv(t *testing.T) {
 		{"an exporter of the SDK", env{"OTEL_TRACES_EXPORTER": "otlp"}, func(*Config) {}, ""},
 		{"distrust", env{"SERVE_TRACING_TRUST_INBOUND": "false"}, func(c *Config) { c.TrustInbound = false }, ""},
 		{"distrust wrong", env{"SERVE_TRACING_TRUST_INBOUND": "maybe"}, func(*Config) {},
-			`SERVE_TRACING_TRUST_INBOUND: "maybe" is not true or false`},
+			`SERVE_TRACING_TRUST_INBOUND="maybe": want true or false`},
 		{"semconv ray", env{"SERVE_TRACING_SEMCONV": "ray"}, func(*Config) {}, ""},
 		{"semconv stable", env{"SERVE_TRACING_SEMCONV": "stable"}, func(c *Config) { c.Semconv = "stable" }, ""},
 		{"semconv dup", env{"SERVE_TRACING_SEMCONV": " dup "}, func(c *Config) { c.Semconv = "dup" }, ""},
 		{"semconv wrong", env{"SERVE_TRACING_SEMCONV": "new"}, func(*Config) {},
-			`SERVE_TRACING_SEMCONV: "new" is not ray, stable or dup`},
+			`SERVE_TRACING_SEMCONV="new": want ray, stable or dup`},
 		{"semconv opt-in", env{"OTEL_SEMCONV_STABILITY_OPT_IN": "http"}, func(c *Config) { c.SemconvHTTP = "stable" }, ""},
 		{"semconv opt-in to both", env{"OTEL_SEMCONV_STABILITY_OPT_IN": "rpc/dup,http/dup"}, func(c *Config) {
 			c.SemconvHTTP, c.SemconvRPC = "dup", "dup"
@@ -76,7 +76,7 @@ func TestConfigFromEnv(t *testing.T) {
 			c.Semconv, c.SemconvRPC = "stable", "dup"
 		}, ""},
 		{"job", env{"RAY_JOB_ID": "0A000000"}, func(c *Config) { c.JobID = "0a000000" }, ""},
-		{"job wrong", env{"RAY_JOB_ID": "7"}, func(*Config) {}, `RAY_JOB_ID: "7" is not 8 hexadecimal digits`},
+		{"job wrong", env{"RAY_JOB_ID": "7"}, func(*Config) {}, `RAY_JOB_ID="7": want 8 hexadecimal digits`},
 		{"propagators", env{"OTEL_PROPAGATORS": "b3, tracecontext,b3"}, func(c *Config) { c.Propagators = []string{"b3", "tracecontext"} }, ""},
 		{"propagators unknown", env{"OTEL_PROPAGATORS": "what,b3"}, func(c *Config) {
 			c.Propagators = []string{"b3"}
@@ -112,7 +112,7 @@ func TestConfigFromEnv(t *testing.T) {
 				}
 			}, ""},
 		{"several faults at once", env{"SERVE_TRACING_SAMPLING_RATIO": "x", "RAY_JOB_ID": "x"}, func(*Config) {},
-			"SERVE_TRACING_SAMPLING_RATIO: \"x\" is not a number from 0 to 1\nRAY_JOB_ID: \"x\" is not 8 hexadecimal digits"},
+			"SERVE_TRACING_SAMPLING_RATIO=\"x\": want a number from 0 to 1\nRAY_JOB_ID=\"x\": want 8 hexadecimal digits"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := ConfigFromEnv(getenv(tc.env))
