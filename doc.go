@@ -20,9 +20,11 @@
 //
 // The way of one request through the packages:
 //
-//	serving     proxy, router and replica run the handler, and have package
-//	tracing     start and end their spans, which carry the request's identity
-//	            (names and keys: package semconv); a span that ends goes to
+//	serving     proxy, router and replica run the handler, and have
+//	internal/   start and end their spans (names and keys: package semconv)
+//	  spans     by the OpenTelemetry SDK of a provider of
+//	tracing     which samples them and stamps the request's identity; a span
+//	            that ends goes to
 //	host        which encodes it (internal/otlpwire), batches it, and sends it to
 //	            each plugin, a process of its own (internal/launch,
 //	            internal/wire, proto/servetrace/plugin/v1); in it,

@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/semconv"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/tracing"
@@ -110,14 +111,14 @@ func (p *proxy) record(x *exchange) {
 		ingress = x.route.ingress
 	}
 	method := semconv.Method(x.r.Method)
-	if x.protocol == tracing.WebSocket {
+	if x.protocol == spans.WebSocket {
 		method = semconv.MethodWebSocket
 	}
 	ingress.Done(metrics.Outcome{
 		Route:   x.request.Route,
 		Method:  method,
 		Status:  x.status,
-		Failed:  tracing.ProxyResult{StatusCode: x.status, Err: x.err}.Failed(x.protocol),
+		Failed:  spans.ProxyResult{StatusCode: x.status, Err: x.err}.Failed(x.protocol),
 		Latency: took,
 		Span:    x.span,
 	})

@@ -9,8 +9,9 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/stall"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // exchange is one request and its response, as the proxy has it. Only the proxy's
@@ -18,7 +19,7 @@ import (
 type exchange struct {
 	proxy   *proxy
 	r       *http.Request // as it came
-	request tracing.Request
+	request identity.Request
 	resp    response
 	call    httpCall
 
@@ -33,7 +34,7 @@ type exchange struct {
 	route    *route            // nil: none matched
 	status   int               // what the client was told, or 499
 	err      error             // what ended it otherwise than by a response
-	protocol tracing.Protocol  // HTTP or WebSocket
+	protocol spans.Protocol    // HTTP or WebSocket
 	cut      bool              // whether its connection or stream is to be cut
 	admitted bool              // counted by work
 	behind   bool              // its handler was left behind, and may still run

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/semconv"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // method is a function of a deployment as its faults are told.
@@ -74,8 +74,8 @@ type functionCall[In, Out any] struct {
 
 func (c *functionCall[In, Out]) running() *running { return &c.room }
 
-func (c *functionCall[In, Out]) start() tracing.ReplicaStart { return c.h.replicaStart(false) }
-func (c *functionCall[In, Out]) modelID() string             { return c.h.model }
+func (c *functionCall[In, Out]) start() spans.ReplicaStart { return c.h.replicaStart(false) }
+func (c *functionCall[In, Out]) modelID() string           { return c.h.model }
 
 // invoke implements [call].
 func (c *functionCall[In, Out]) invoke(ctx context.Context, _ *replica) (err error) {
@@ -84,17 +84,17 @@ func (c *functionCall[In, Out]) invoke(ctx context.Context, _ *replica) (err err
 }
 
 // end implements [call].
-func (c *functionCall[In, Out]) end(ctx context.Context, err error) (tracing.ReplicaResult, error) {
+func (c *functionCall[In, Out]) end(ctx context.Context, err error) (spans.ReplicaResult, error) {
 	return endOfCall(ctx, err), err
 }
 
 // endOfCall is how a call by handle ended with err, as its span shows it. An
 // error after the context's end is taken for its consequence.
-func endOfCall(ctx context.Context, err error) tracing.ReplicaResult {
+func endOfCall(ctx context.Context, err error) spans.ReplicaResult {
 	if err != nil && !isPanic(err) && ctx.Err() != nil {
 		err = endOf(ctx)
 	}
-	return tracing.ReplicaResult{Err: err}
+	return spans.ReplicaResult{Err: err}
 }
 
 // streamCall is a call of a stream by handle, while its caller ranges over it.
@@ -110,8 +110,8 @@ type streamCall[In, Out any] struct {
 
 func (c *streamCall[In, Out]) running() *running { return &c.room }
 
-func (c *streamCall[In, Out]) start() tracing.ReplicaStart { return c.h.replicaStart(true) }
-func (c *streamCall[In, Out]) modelID() string             { return c.h.model }
+func (c *streamCall[In, Out]) start() spans.ReplicaStart { return c.h.replicaStart(true) }
+func (c *streamCall[In, Out]) modelID() string           { return c.h.model }
 
 // invoke implements [call]. An error that ends the stream is not for the caller
 // yet: by then the slot is to be free, and the span to have ended.
@@ -135,7 +135,7 @@ func (c *streamCall[In, Out]) invoke(ctx context.Context, _ *replica) error {
 
 // end implements [call]. A caller that left its loop, by whatever way, is no
 // error of the stream.
-func (c *streamCall[In, Out]) end(ctx context.Context, err error) (tracing.ReplicaResult, error) {
+func (c *streamCall[In, Out]) end(ctx context.Context, err error) (spans.ReplicaResult, error) {
 	if c.room.inCaller {
 		c.stopped, err = true, nil
 	}

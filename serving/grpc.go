@@ -13,8 +13,9 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // grpcProxy is where gRPC calls come in. It finds the app and its method, has the
@@ -36,8 +37,8 @@ type grpcProxy struct {
 	notReady  func() string // why a deployment takes no calls; empty where all do
 	metrics   *metrics.Proxy
 	unrouted  *metrics.Ingress // of calls for no app
-	component *tracing.Component
-	tracing   *tracing.Provider
+	component *identity.Component
+	tracing   *spans.Tracer
 	access    accessLog
 }
 
@@ -136,7 +137,7 @@ func (p *grpcProxy) appFor(name string) *grpcApp {
 func (p *grpcProxy) serve(c *rpc) *status.Status {
 	stream := &rpcStream{stream: c.stream, info: &c.method.info, stall: p.stall, arrived: c.arrived}
 	defer stream.begin(p.server, p.timeout)()
-	request := &tracing.Request{
+	request := &identity.Request{
 		ID:         c.id,
 		App:        c.app.app,
 		Deployment: c.app.deployment,
@@ -144,10 +145,10 @@ func (p *grpcProxy) serve(c *rpc) *status.Status {
 		ModelID:    strings.ToValidUTF8(last(c.md, metaModelID), "\uFFFD"),
 		Component:  p.component,
 	}
-	ctx := p.tracing.ExtractMetadata(tracing.ContextWithRequest(stream.call, request), c.md)
-	ctx, span := p.tracing.StartProxy(ctx, tracing.ProxyStart{
+	ctx := p.tracing.ExtractMetadata(identity.ContextWithRequest(stream.call, request), c.md)
+	ctx, span := p.tracing.StartProxy(ctx, spans.ProxyStart{
 		Request:  request,
-		Protocol: tracing.GRPC,
+		Protocol: spans.GRPC,
 		Method:   c.full,
 		Metadata: c.md,
 		Peer:     peerOf,
@@ -155,7 +156,7 @@ func (p *grpcProxy) serve(c *rpc) *status.Status {
 	c.ctx, c.span = ctx, span.Context()
 	c.err = p.dispatch(ctx, c, stream, request.ModelID)
 	st := p.statusOfRPC(c.id, c.err)
-	span.End(tracing.ProxyResult{GRPCCode: codeName(st.Code()), Err: rpcFailure(c.err)})
+	span.EndProxy(spans.ProxyResult{GRPCCode: codeName(st.Code()), Err: rpcFailure(c.err)})
 	return st
 }
 
@@ -173,8 +174,8 @@ func peerOf(ctx context.Context) net.Addr {
 // The handler has a goroutine to itself, so that a client need not wait for a
 // handler that outlasts its time. The slot stays taken until it really returns.
 func (p *grpcProxy) dispatch(ctx context.Context, c *rpc, stream *rpcStream, model string) error {
-	routed, place, err := c.app.assign(ctx, tracing.RouterStart{
-		Protocol:   tracing.GRPC,
+	routed, place, err := c.app.assign(ctx, spans.RouterStart{
+		Protocol:   spans.GRPC,
 		CallMethod: c.method.name,
 		Streaming:  c.method.info.IsServerStream,
 		ModelID:    model,

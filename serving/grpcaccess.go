@@ -8,9 +8,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/semconv"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // record puts a call that has ended into the metrics and the access log.
@@ -23,7 +23,7 @@ func (p *grpcProxy) record(c *rpc) {
 		Latency: took,
 		Span:    c.span,
 	}
-	o.Failed = tracing.ProxyResult{GRPCCode: o.Code, Err: rpcFailure(c.err)}.Failed(tracing.GRPC)
+	o.Failed = spans.ProxyResult{GRPCCode: o.Code, Err: rpcFailure(c.err)}.Failed(spans.GRPC)
 	ingress := p.unrouted
 	if c.app != nil {
 		ingress, o.Route = c.app.ingress, c.app.app

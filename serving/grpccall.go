@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/servetrace/servetrace/tracing"
+	"github.com/servetrace/servetrace/internal/spans"
 )
 
 // rpc is what the proxy knows of one call. All of it is the proxy's goroutine's.
@@ -66,9 +66,9 @@ func (r *rpcRun) work() {
 func (r *rpcRun) running() *running { return &r.room }
 
 // start implements [call].
-func (r *rpcRun) start() tracing.ReplicaStart {
-	return tracing.ReplicaStart{
-		Protocol:   tracing.GRPC,
+func (r *rpcRun) start() spans.ReplicaStart {
+	return spans.ReplicaStart{
+		Protocol:   spans.GRPC,
 		CallMethod: r.method.name,
 		Streaming:  r.method.info.IsServerStream,
 	}
@@ -95,11 +95,11 @@ var errNotReturned = status.Error(codes.Internal, textInternal)
 
 // end implements [call]. A panic of the handler counts for more than the call's
 // end, which counts for more than the handler's error, its consequence.
-func (r *rpcRun) end(_ context.Context, err error) (tracing.ReplicaResult, error) {
+func (r *rpcRun) end(_ context.Context, err error) (spans.ReplicaResult, error) {
 	if why := r.stream.handBack(); why != nil {
 		err = heavier(err, why)
 	}
-	return tracing.ReplicaResult{Err: rpcFailure(err)}, err
+	return spans.ReplicaResult{Err: rpcFailure(err)}, err
 }
 
 // run runs the user's code for a call.

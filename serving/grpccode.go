@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/servetrace/servetrace/tracing"
+	"github.com/servetrace/servetrace/internal/spans"
 )
 
 // codeNames are the codes as spans, logs and metrics write them, and as the gRPC
@@ -119,7 +119,7 @@ func rpcFailure(err error) error {
 	bare, ok := err.(interface{ GRPCStatus() *status.Status })
 	if ok {
 		code := bare.GRPCStatus().Code()
-		if code != codes.OK && !(tracing.ProxyResult{GRPCCode: codeName(code)}).Failed(tracing.GRPC) {
+		if code != codes.OK && !(spans.ProxyResult{GRPCCode: codeName(code)}).Failed(spans.GRPC) {
 			return nil
 		}
 	}

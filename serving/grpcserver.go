@@ -14,8 +14,9 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip" // clients may compress, as with any server of gRPC's C core
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // grpcFront is the gRPC proxy's listener and the servers behind it. There are two,
@@ -43,7 +44,7 @@ type grpcFront struct {
 
 // newGRPCFront returns nil if no app has gRPC services. Calls are cut off when base
 // ends, with its cause.
-func newGRPCFront(base context.Context, s *Server, apps []*App, component *tracing.Component, tp *tracing.Provider) *grpcFront {
+func newGRPCFront(base context.Context, s *Server, apps []*App, component *identity.Component, tp *spans.Tracer) *grpcFront {
 	cfg := s.cfg.GRPC
 	counts := s.metrics.Proxy(metrics.GRPC)
 	p := &grpcProxy{

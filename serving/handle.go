@@ -8,9 +8,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/semconv"
 	"github.com/servetrace/servetrace/serving/internal/scope"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // Handle calls a function of a deployment, in Ray's words handle.remote().
@@ -103,8 +104,8 @@ type way struct {
 	model      string // "" for none
 }
 
-func (w *way) replicaStart(stream bool) tracing.ReplicaStart {
-	return tracing.ReplicaStart{Protocol: tracing.Handle, CallMethod: w.method, Streaming: stream}
+func (w *way) replicaStart(stream bool) spans.ReplicaStart {
+	return spans.ReplicaStart{Protocol: spans.Handle, CallMethod: w.method, Streaming: stream}
 }
 
 // call has a replica of the deployment run c, on this goroutine.
@@ -117,12 +118,12 @@ func (w *way) call(ctx context.Context, c call, stream bool) error {
 		return w.refusal(err)
 	}
 	defer t.work.handlerDone()
-	if tracing.RequestFromContext(ctx) == nil {
-		ctx = tracing.ContextWithRequest(ctx, &tracing.Request{ID: uuid.NewString()})
+	if identity.RequestFromContext(ctx) == nil {
+		ctx = identity.ContextWithRequest(ctx, &identity.Request{ID: uuid.NewString()})
 	}
-	routed, a, err := t.assign(ctx, tracing.RouterStart{
+	routed, a, err := t.assign(ctx, spans.RouterStart{
 		CallMethod: w.method,
-		Protocol:   tracing.Handle,
+		Protocol:   spans.Handle,
 		Streaming:  stream,
 		ModelID:    w.model,
 	})

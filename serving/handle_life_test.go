@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/scope"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // TestCancellationCascades: the end of a request, whatever its cause, reaches
@@ -135,7 +135,7 @@ func queued(t *testing.T, d *Deployment, n int) {
 func TestBackgroundCalls(t *testing.T) {
 	b := functions("B")
 	ids := AddFunction(b, "id", func(ctx context.Context, _ int) (string, error) {
-		return tracing.RequestFromContext(ctx).ID, nil
+		return identity.RequestFromContext(ctx).ID, nil
 	})
 	r := caller(t, Config{}, func(http.ResponseWriter, *http.Request) error { return nil }, b)
 	seen := map[string]bool{}
@@ -160,7 +160,7 @@ func TestBackgroundCalls(t *testing.T) {
 		t.Error("two calls have the same id")
 	}
 	// Work that outlives its request still belongs to it.
-	ctx := tracing.ContextWithRequest(t.Context(), &tracing.Request{ID: "id-1"})
+	ctx := identity.ContextWithRequest(t.Context(), &identity.Request{ID: "id-1"})
 	if id, err := ids.Call(ctx, 0); id != "id-1" || err != nil {
 		t.Errorf("request id %q, %v; want that of the context", id, err)
 	}

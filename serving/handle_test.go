@@ -16,6 +16,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -156,7 +157,7 @@ func TestUnsampledChain(t *testing.T) {
 	if sc := trace.SpanContextFromContext(ctx); sc.IsSampled() || sc.TraceID().String() != traceID {
 		t.Errorf("in C the context is %v", sc)
 	}
-	if req := tracing.RequestFromContext(ctx); req.ID != "id-1" || req.Route != "/items/{id}" || req.Deployment != "C" {
+	if req := identity.RequestFromContext(ctx); req.ID != "id-1" || req.Route != "/items/{id}" || req.Deployment != "C" {
 		t.Errorf("in C the request is %q of %q in %q", req.ID, req.Route, req.Deployment)
 	}
 	checkStatus(t, r.get("/items/x"), 200)

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/servetrace/servetrace/tracing"
+	"github.com/servetrace/servetrace/internal/spans"
 )
 
 // HandlerFunc is an [http.Handler] that can fail. The client gets status 500
@@ -46,8 +46,8 @@ var _ call = (*httpCall)(nil)
 
 func (c *httpCall) running() *running { return &c.room }
 
-func (c *httpCall) start() tracing.ReplicaStart {
-	return tracing.ReplicaStart{Protocol: c.x.protocol, Method: c.x.r.Method}
+func (c *httpCall) start() spans.ReplicaStart {
+	return spans.ReplicaStart{Protocol: c.x.protocol, Method: c.x.r.Method}
 }
 
 func (c *httpCall) modelID() string { return c.x.request.ModelID }
@@ -68,12 +68,12 @@ func (c *httpCall) invoke(ctx context.Context, r *replica) error {
 }
 
 // end implements [call].
-func (c *httpCall) end(_ context.Context, err error) (tracing.ReplicaResult, error) {
+func (c *httpCall) end(_ context.Context, err error) (spans.ReplicaResult, error) {
 	if c.seen.MultipartForm != nil { // net/http cleans up after its own request only, not after a copy
 		_ = c.seen.MultipartForm.RemoveAll() // its files are temporary anyway
 	}
 	status, err := c.x.resp.end(err)
-	return tracing.ReplicaResult{StatusCode: replicaStatus(status, err), Err: spanError(err)}, err
+	return spans.ReplicaResult{StatusCode: replicaStatus(status, err), Err: spanError(err)}, err
 }
 
 func (c *httpCall) fail(err error) { c.err.CompareAndSwap(nil, &err) }

@@ -19,6 +19,7 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -47,7 +48,7 @@ func (k kept) use() error {
 	if k.ctx.Err() == nil || child.Err() == nil || context.Cause(child) == nil {
 		return fmt.Errorf("err %v, child's %v, cause %v", k.ctx.Err(), child.Err(), context.Cause(child))
 	}
-	request, span := tracing.RequestFromContext(k.ctx), trace.SpanFromContext(k.ctx)
+	request, span := identity.RequestFromContext(k.ctx), trace.SpanFromContext(k.ctx)
 	info, inReplica := ReplicaContext(k.ctx)
 	if request == nil || request.ID != k.id || !inReplica || info.ReplicaID.UniqueID != k.replica || ModelID(k.ctx) != "" {
 		return fmt.Errorf("request %+v, replica %+v", request, info)
@@ -89,7 +90,7 @@ func TestLeftBehind(t *testing.T) {
 			return err
 		}
 		info, _ := ReplicaContext(ctx)
-		k := kept{id: tracing.RequestFromContext(ctx).ID, ctx: ctx, inner: echo, others: others, replica: info.ReplicaID.UniqueID}
+		k := kept{id: identity.RequestFromContext(ctx).ID, ctx: ctx, inner: echo, others: others, replica: info.ReplicaID.UniqueID}
 		answered, _ := over.LoadOrStore(k.id, make(chan struct{}))
 		left.Go(func() {
 			<-answered.(chan struct{})

@@ -8,8 +8,9 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // proxy is where HTTP requests come in. It finds the app, has the router choose
@@ -25,8 +26,8 @@ type proxy struct {
 	base      context.Context // of the server: ends when it drains no longer
 	metrics   *metrics.Proxy
 	unrouted  *metrics.Ingress // of requests that matched no route
-	component *tracing.Component
-	tracing   *tracing.Provider
+	component *identity.Component
+	tracing   *spans.Tracer
 	access    accessLog
 }
 
@@ -143,7 +144,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	x.protocol = up.protocol()
 	ctx = up.under(ctx)
 	defer up.release()
-	ctx, span := p.tracing.StartProxy(p.tracing.Extract(ctx, r.Header), tracing.ProxyStart{
+	ctx, span := p.tracing.StartProxy(p.tracing.Extract(ctx, r.Header), spans.ProxyStart{
 		Request:   &x.request,
 		Protocol:  x.protocol,
 		Method:    r.Method,
@@ -156,7 +157,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	x.err = p.dispatch(ctx, x)
 	x.status, x.cut = x.conclude()
 	defer p.survive(ctx) // what the user's span processors do costs the client nothing
-	span.End(tracing.ProxyResult{StatusCode: x.status, Err: spanError(x.err)})
+	span.EndProxy(spans.ProxyResult{StatusCode: x.status, Err: spanError(x.err)})
 }
 
 func (rt *route) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -173,7 +174,7 @@ func (rt *route) withTimeout(ctx context.Context) (context.Context, context.Canc
 // its own client. So the handler has a goroutine of its own. The slot stays taken
 // until it really returns.
 func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
-	routed, place, err := x.route.assign(ctx, tracing.RouterStart{
+	routed, place, err := x.route.assign(ctx, spans.RouterStart{
 		Protocol: x.protocol,
 		ModelID:  x.request.ModelID,
 	})

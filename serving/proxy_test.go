@@ -15,7 +15,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/servetrace/servetrace/tracing"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
 // TestGoldenSpans compares every attribute with Ray's golden spans.
@@ -122,7 +122,7 @@ func TestAppBelowPrefix(t *testing.T) {
 	mux := http.NewServeMux()
 	echo := func(w http.ResponseWriter, r *http.Request) error {
 		info, ok := ReplicaContext(r.Context())
-		req := tracing.RequestFromContext(r.Context())
+		req := identity.RequestFromContext(r.Context())
 		_, err := fmt.Fprintf(w, "%s id=%s app=%s deployment=%s ok=%v route=%s same=%v", r.URL.Path, r.PathValue("id"), info.App,
 			info.Deployment, ok, req.Route, info.ReplicaID.String() == "users#U#"+req.Component.UniqueID())
 		return err

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -44,7 +46,7 @@ func ReplicaContext(ctx context.Context) (ReplicaInfo, bool) {
 // is for; empty for none, and outside of a call. It is Ray's
 // get_multiplexed_model_id.
 func ModelID(ctx context.Context) string {
-	if r := tracing.RequestFromContext(ctx); r != nil {
+	if r := identity.RequestFromContext(ctx); r != nil {
 		return r.ModelID
 	}
 	return ""
@@ -58,7 +60,7 @@ type call interface {
 	running() *running
 	// start tells what is called, for the replica span. Request is the
 	// replica's to fill.
-	start() tracing.ReplicaStart
+	start() spans.ReplicaStart
 	// modelID is the multiplexed model that it is for; empty for none.
 	modelID() string
 	// invoke runs the user's code under ctx and gives what it failed with.
@@ -67,7 +69,7 @@ type call interface {
 	// end is called when the user's code has returned with err: errGoexit and a
 	// *PanicError included. It completes the response, and gives what the span
 	// shows and what really ended the call.
-	end(ctx context.Context, err error) (tracing.ReplicaResult, error)
+	end(ctx context.Context, err error) (spans.ReplicaResult, error)
 }
 
 // running is a call while a replica runs it. It is a part of the call.
@@ -75,7 +77,7 @@ type running struct {
 	user    context.Context // with the replica span
 	replica *replica
 	call    call
-	request tracing.Request
+	request identity.Request
 	scope   scope.Call
 
 	// inCaller: the goroutine is in the loop body of whoever ranges over the
@@ -102,8 +104,8 @@ type replica struct {
 	deployment *Deployment
 	max        atomic.Int64 // max_ongoing_requests
 	handler    http.Handler // nil where the deployment has none
-	component  *tracing.Component
-	tracing    *tracing.Provider
+	component  *identity.Component
+	tracing    *spans.Tracer
 	log        *slog.Logger
 	access     accessLog
 	scope      *scope.Replica
@@ -116,7 +118,7 @@ type replica struct {
 
 var _ runner = (*replica)(nil)
 
-func newReplica(app string, d *Deployment, s *Server, router *router, tp *tracing.Provider) *replica {
+func newReplica(app string, d *Deployment, s *Server, router *router, tp *spans.Tracer) *replica {
 	component := tp.NewReplica(app, d.name)
 	counts := s.metrics.Replica(app, d.name, component.UniqueID())
 	r := &replica{
@@ -169,7 +171,7 @@ func (r *replica) models() []string {
 func (r *replica) run(ctx context.Context, c call) (err error) {
 	u := c.running()
 	u.replica, u.call, u.scope.Replica = r, c, r.scope
-	u.request.Continue(tracing.RequestFromContext(ctx))
+	u.request.Continue(identity.RequestFromContext(ctx))
 	u.request.App, u.request.Deployment = r.info.App, r.info.Deployment
 	u.request.ModelID, u.request.Component = c.modelID(), r.component
 	began := time.Now()
@@ -183,12 +185,12 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 	err = errGoexit
 	defer func() {
 		u.scope.End()
-		var result tracing.ReplicaResult
+		var result spans.ReplicaResult
 		result, err = c.end(u.user, err)
-		span.End(result)
+		span.EndReplica(result)
 		took := time.Since(began)
 		r.scope.Metrics.Done(u.request.Route, took, err != nil, span.Context())
-		if start.Protocol == tracing.Handle {
+		if start.Protocol == spans.Handle {
 			u.logCall(start.CallMethod, took, err)
 		}
 	}()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -240,7 +241,7 @@ func (s *replicaSet) begin(ctx context.Context, r *replica, name string, f func(
 	s.running[name]++
 	s.mu.Unlock()
 	work := scope.NewCall(r.scope)
-	ctx = scope.ContextWithCall(context.WithValue(tracing.ContextWithReplica(ctx, r.component), hookKey{}, r), work)
+	ctx = scope.ContextWithCall(context.WithValue(identity.ContextWithReplica(ctx, r.component), hookKey{}, r), work)
 	result := make(chan error, 1)
 	go func() { // wait waits for it
 		err := errGoexit

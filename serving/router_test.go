@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // seat is a runner of which the router only needs name and limit.
@@ -207,15 +207,15 @@ func TestRefusalsAreOneSpan(t *testing.T) {
 	list := seats(1, 3)
 	list[0].(*seat).refuses.Store(true)
 	list[1].(*seat).refuses.Store(true)
-	spans := newSpanLog()
-	tp := provider(t, spans)
-	to := &target{app: "a", deployment: "D", router: seatedRouter(0, list), tracing: tp}
+	ended := newSpanLog()
+	tp := provider(t, ended)
+	to := &target{app: "a", deployment: "D", router: seatedRouter(0, list), tracing: spans.New(tp)}
 	to.metrics = metrics.New().Router("a", "D", to.router.load)
-	_, a, err := to.assign(t.Context(), tracing.RouterStart{})
+	_, a, err := to.assign(t.Context(), spans.RouterStart{})
 	if err != nil || a.uniqueID() != "r2" {
 		t.Errorf("assigned to %v, %v; want r2", a.uniqueID(), err)
 	}
-	if diff := cmp.Diff([]string{"route_to_replica"}, digests(spans.take(t, 1))); diff != "" {
+	if diff := cmp.Diff([]string{"route_to_replica"}, digests(ended.take(t, 1))); diff != "" {
 		t.Errorf("spans (-want +got):\n%s", diff)
 	}
 	_ = tp.Shutdown(t.Context())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -93,10 +94,11 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		prefixes: prefixes,
 		sets:     map[*Deployment]*replicaSet{},
 	}
+	tracer := spans.New(o.tracing)
 	var routes []*route
 	for _, a := range apps {
 		for _, d := range a.deployments() {
-			d.target.Store(s.deploy(a.name, d, said[d], o.tracing))
+			d.target.Store(s.deploy(a.name, d, said[d], tracer))
 		}
 		if a.ingress.handler == nil {
 			continue // it has gRPC services only
@@ -110,9 +112,9 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	}
 	base, cut := context.WithCancelCause(context.Background())
 	s.cut = cut
-	front := newProxy(base, s, routes, o.tracing)
+	front := newProxy(base, s, routes, tracer)
 	s.http = s.newHTTPServer(base, front)
-	s.grpc = newGRPCFront(base, s, apps, front.component, o.tracing)
+	s.grpc = newGRPCFront(base, s, apps, front.component, tracer)
 	if s.grpc != nil {
 		for _, set := range s.order {
 			set.changed = s.grpc.builtin.refresh
@@ -157,7 +159,7 @@ func checkApps(apps []*App, prefixes map[*App]string) error {
 }
 
 // deploy builds the deployment's replicas and the router over them.
-func (s *Server) deploy(app string, d *Deployment, want settings, tp *tracing.Provider) *target {
+func (s *Server) deploy(app string, d *Deployment, want settings, tp *spans.Tracer) *target {
 	router := newRouter(d.name, want.maxQueued)
 	set := newReplicaSet(app, d, want, router, s.log)
 	set.make = func() *replica { return newReplica(app, d, s, router, tp) }
@@ -178,7 +180,7 @@ func (s *Server) deploy(app string, d *Deployment, want settings, tp *tracing.Pr
 // access is the access log.
 func (s *Server) access() accessLog { return accessLog{log: s.log, quiet: s.cfg.QuietAccessLog} }
 
-func newProxy(base context.Context, s *Server, routes []*route, tp *tracing.Provider) *proxy {
+func newProxy(base context.Context, s *Server, routes []*route, tp *spans.Tracer) *proxy {
 	counts := s.metrics.Proxy(metrics.HTTP)
 	apps := make(map[string]string, len(routes))
 	for _, rt := range routes {

@@ -5,8 +5,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // target is a deployment as its callers reach it: the HTTP proxy and handles.
@@ -16,7 +17,7 @@ type target struct {
 	router          *router
 	pressure        backpressure
 	metrics         *metrics.Router
-	tracing         *tracing.Provider
+	tracing         *spans.Tracer
 	work            *work
 	log             *slog.Logger
 }
@@ -28,7 +29,7 @@ type target struct {
 //
 // The error is a *QueueFullError, a *DeploymentUnavailableError, or the cause of
 // ctx's end.
-func (t *target) assign(ctx context.Context, s tracing.RouterStart) (routed context.Context, a assignment, err error) {
+func (t *target) assign(ctx context.Context, s spans.RouterStart) (routed context.Context, a assignment, err error) {
 	s.App, s.Deployment = t.app, t.deployment
 	routed, span := t.tracing.StartRouter(ctx, s)
 	var m *member
@@ -36,18 +37,18 @@ func (t *target) assign(ctx context.Context, s tracing.RouterStart) (routed cont
 	if err = overBefore(ctx, s.Protocol); err == nil {
 		m, wait, err = t.router.acquire(ctx, s.ModelID)
 	}
-	result := tracing.RouterResult{QueueWait: wait}
+	result := spans.RouterResult{QueueWait: wait}
 	if err != nil {
 		t.pressure.tell(err)
-		result.Outcome, result.Err = tracing.RouterCanceled, endOf(ctx)
+		result.Outcome, result.Err = spans.RouterCanceled, endOf(ctx)
 		if isRefusal(err) {
-			result.Outcome, result.Err = tracing.RouterRefused, err
+			result.Outcome, result.Err = spans.RouterRefused, err
 		}
 	}
-	span.End(result)
+	span.EndRouter(result)
 	t.metrics.Done(metrics.Choice{
 		Route:    routeOf(ctx),
-		ByHandle: s.Protocol == tracing.Handle,
+		ByHandle: s.Protocol == spans.Handle,
 		Assigned: err == nil,
 		Wait:     wait,
 		Span:     span.Context(),
@@ -64,9 +65,9 @@ type assignment struct {
 // overBefore returns why a call is over before a replica is chosen; nil if it is not. A
 // client by HTTP that has closed its side only may still read an answer, so it gets one
 // if it need not wait for a slot.
-func overBefore(ctx context.Context, p tracing.Protocol) error {
+func overBefore(ctx context.Context, p spans.Protocol) error {
 	cause := context.Cause(ctx)
-	if p != tracing.HTTP && p != tracing.WebSocket || isCancellation(cause) {
+	if p != spans.HTTP && p != spans.WebSocket || isCancellation(cause) {
 		return cause
 	}
 	return nil
@@ -74,7 +75,7 @@ func overBefore(ctx context.Context, p tracing.Protocol) error {
 
 // routeOf is the route of the request that ctx belongs to; empty outside of one.
 func routeOf(ctx context.Context) string {
-	if r := tracing.RequestFromContext(ctx); r != nil {
+	if r := identity.RequestFromContext(ctx); r != nil {
 		return r.Route
 	}
 	return ""

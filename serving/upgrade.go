@@ -11,9 +11,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/serving/internal/socket"
 	"github.com/servetrace/servetrace/serving/internal/wsframe"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // upgrade is a request's wish to go on in another protocol than HTTP, and what
@@ -76,11 +76,11 @@ func (u *upgrade) release() {
 }
 
 // protocol is that of the request, as spans tell it.
-func (u *upgrade) protocol() tracing.Protocol {
+func (u *upgrade) protocol() spans.Protocol {
 	if u != nil && u.webSocket {
-		return tracing.WebSocket
+		return spans.WebSocket
 	}
-	return tracing.HTTP
+	return spans.HTTP
 }
 
 // Hijack implements [http.Hijacker] for requests that ask for another protocol.

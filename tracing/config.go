@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/semconv"
 )
 
@@ -29,6 +30,9 @@ const (
 	ParentBasedAlwaysOff    Sampler = "parentbased_always_off"
 	ParentBasedTraceIDRatio Sampler = "parentbased_traceidratio"
 )
+
+// jobIDBytes is the length of Ray's job id.
+const jobIDBytes = 4
 
 var samplers = []Sampler{
 	AlwaysOn, AlwaysOff, TraceIDRatio,
@@ -91,7 +95,7 @@ func DefaultConfig() Config {
 		Semconv:      SemconvRay,
 		Propagators:  []string{"tracecontext", "baggage"},
 		Limits:       defaultLimits(),
-		JobID:        drawHex(jobIDBytes),
+		JobID:        identity.NewJobID(),
 	}
 }
 
@@ -185,4 +189,17 @@ func joinSamplers() string {
 		names[i] = string(s)
 	}
 	return strings.Join(names, ", ")
+}
+
+// isHex says whether s is n bytes in lower-case hexadecimal digits.
+func isHex(s string, n int) bool {
+	if len(s) != 2*n {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
 }

@@ -158,7 +158,7 @@ func (r *envReader) serve() {
 		}
 	}
 	if v := r.get(EnvSemconv); v != "" {
-		if _, known := parseNames(v); known {
+		if slices.Contains(modes, v) {
 			r.cfg.Semconv = v
 		} else {
 			r.fault(EnvSemconv, v, "ray, stable or dup")

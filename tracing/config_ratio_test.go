@@ -1,6 +1,8 @@
 package tracing
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestRootRatio(t *testing.T) {
 	for sampler, want := range map[Sampler]float64{

@@ -8,6 +8,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -21,7 +22,8 @@ func ExampleConfigFromEnv() {
 	// [OTEL_TRACES_SAMPLER is ignored, for SERVE_TRACING_SAMPLING_RATIO is set]
 }
 
-// One request through a proxy and a replica, with the handler's own span.
+// A provider around a processor. Of a caller that has decided not to sample, no span
+// is made.
 func ExampleNewProvider() {
 	ctx := context.Background()
 	exporter := tracetest.NewInMemoryExporter()
@@ -30,32 +32,19 @@ func ExampleNewProvider() {
 		fmt.Println(err)
 		return
 	}
-	replica := p.NewReplica("default", "HelloWorld")
-
-	atProxy := &tracing.Request{ID: "r1", App: "default", Deployment: "HelloWorld", Route: "/", Component: p.NewProxy()}
-	ctx, proxy := p.StartProxy(p.Extract(ctx, http.Header{}), tracing.ProxyStart{Request: atProxy, Method: "GET", RoutePath: "/"})
-	ctx, router := p.StartRouter(ctx, tracing.RouterStart{App: "default", Deployment: "HelloWorld"})
-	atReplica := &tracing.Request{ID: "r1", App: "default", Deployment: "HelloWorld", Route: "/", Component: replica}
-	inReplica, handling := p.StartReplica(ctx, tracing.ReplicaStart{Request: atReplica, Method: "GET"})
-	router.End(tracing.RouterResult{})
-
-	_, user := p.TracerProvider().Tracer("app").Start(inReplica, "application_span")
-	user.End()
-
-	handling.End(tracing.ReplicaResult{StatusCode: 200})
-	proxy.End(tracing.ProxyResult{StatusCode: 200})
-
-	for _, s := range exporter.GetSpans() {
-		fmt.Println(s.Status.Code, s.Name)
+	for _, flags := range []string{"01", "00"} {
+		in := http.Header{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-" + flags}}
+		_, span := p.TracerProvider().Tracer("app").Start(p.Extract(ctx, in), "caller says "+flags)
+		span.End()
 	}
-	if err := p.Shutdown(context.Background()); err != nil {
+	for _, s := range exporter.GetSpans() {
+		fmt.Println(s.Name, s.Parent.SpanID())
+	}
+	if err := p.Shutdown(ctx); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
-	// Unset route_to_replica HelloWorld __call__
-	// Unset application_span
-	// Unset replica_handle_request HelloWorld __call__
-	// Ok proxy_http_request HelloWorld GET /
+	// caller says 01 00f067aa0ba902b7
 }
 
 // Without a plugin nothing is recorded, and context goes through unchanged.
@@ -63,11 +52,9 @@ func ExampleOff() {
 	p := tracing.Off()
 	in := http.Header{}
 	in.Set("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
-	ctx, span := p.StartProxy(p.Extract(context.Background(), in), tracing.ProxyStart{Request: &tracing.Request{ID: "r1"}})
-	defer span.End(tracing.ProxyResult{StatusCode: 200})
 
 	out := http.Header{}
-	p.Inject(ctx, out)
+	p.Inject(p.Extract(context.Background(), in), out)
 	fmt.Println(p.Enabled(), out.Get("traceparent"))
 	// Output: false 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 }
@@ -78,8 +65,8 @@ func ExampleTraceContext() {
 		return tracing.TraceContext(ctx)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	late := handler(tracing.ContextWithRequest(ctx, &tracing.Request{ID: "r1"}))
+	late := handler(identity.ContextWithRequest(ctx, &identity.Request{ID: "r1"}))
 	cancel()
-	fmt.Println(late.Err(), tracing.RequestFromContext(late).ID)
+	fmt.Println(late.Err(), identity.RequestFromContext(late).ID)
 	// Output: <nil> r1
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
 // The keys that a handler of [NewLogHandler] adds, which are those of the access
@@ -111,14 +113,14 @@ func (h *logHandler) ids(ctx context.Context, r slog.Record, ids []slog.Attr) []
 			ids = append(ids, slog.String(key, value))
 		}
 	}
-	if req := RequestFromContext(ctx); req != nil {
+	if req := identity.RequestFromContext(ctx); req != nil {
 		add(LogRequestID, req.ID)
 		add(LogApp, req.App)
 		add(LogDeployment, req.Deployment)
 		if req.Component != nil {
 			add(LogReplica, req.Component.UniqueID())
 		}
-	} else if c, ok := ctx.Value(replicaKey{}).(*Component); ok {
+	} else if c := identity.ReplicaFromContext(ctx); c != nil {
 		add(LogApp, c.App())
 		add(LogDeployment, c.Deployment())
 		add(LogReplica, c.UniqueID())

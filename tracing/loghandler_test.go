@@ -1,4 +1,4 @@
-package tracing
+package tracing_test
 
 import (
 	"bytes"
@@ -11,6 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/tracing"
 )
 
 const logTrace = "0af7651916cd43dd8448eb211c80319c"
@@ -22,8 +25,8 @@ func logContext(t *testing.T, flags trace.TraceFlags) context.Context {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx := ContextWithRequest(t.Context(), &Request{
-		ID: "r-1", App: "a", Deployment: "D", Component: Off().NewReplica("a", "D"),
+	ctx := identity.ContextWithRequest(t.Context(), &identity.Request{
+		ID: "r-1", App: "a", Deployment: "D", Component: identity.NewReplica("0a1b2c3d", "a", "D"),
 	})
 	return trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: trace128, SpanID: trace.SpanID{1, 2}, TraceFlags: flags,
@@ -71,8 +74,8 @@ func TestLogHandler(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
 			ctx := logContext(t, trace.FlagsSampled)
-			tt.log(slog.New(NewLogHandler(slog.NewJSONHandler(&out, nil))), ctx)
-			text := strings.ReplaceAll(out.String(), RequestFromContext(ctx).Component.UniqueID(), "R")
+			tt.log(slog.New(tracing.NewLogHandler(slog.NewJSONHandler(&out, nil))), ctx)
+			text := strings.ReplaceAll(out.String(), identity.RequestFromContext(ctx).Component.UniqueID(), "R")
 			for key := range strings.SplitSeq(tt.want, `"`) { // a key that is there twice is no JSON to some
 				if n := strings.Count(text, `"`+key+`":`); strings.HasSuffix(key, "_id") && n > strings.Count(tt.want, `"`+key+`":`) {
 					t.Errorf("%s is there %d times in %s", key, n, text)
@@ -99,7 +102,7 @@ func TestLogHandler(t *testing.T) {
 // An unsampled request has the trace id that its caller knows, and no span.
 func TestLogHandlerUnsampled(t *testing.T) {
 	var out bytes.Buffer
-	log := slog.New(NewLogHandler(slog.NewTextHandler(&out, nil)))
+	log := slog.New(tracing.NewLogHandler(slog.NewTextHandler(&out, nil)))
 	log.InfoContext(logContext(t, 0), "m")
 	if text := out.String(); !strings.Contains(text, "trace_id="+logTrace) || strings.Contains(text, "span_id") {
 		t.Errorf("line %q", text)
@@ -110,12 +113,12 @@ func TestLogHandlerUnsampled(t *testing.T) {
 // TestLogHandlerOutsideOfRequests: of a replica's own code one sees which replica
 // it is, and a request that it makes goes over it.
 func TestLogHandlerOutsideOfRequests(t *testing.T) {
-	replica, other := Off().NewReplica("a", "D"), Off().NewReplica("a", "E")
+	replica, other := identity.NewReplica("0a1b2c3d", "a", "D"), identity.NewReplica("0a1b2c3d", "a", "E")
 	var out bytes.Buffer
-	log := slog.New(NewLogHandler(slog.NewTextHandler(&out, nil)))
-	ctx := ContextWithReplica(t.Context(), replica)
+	log := slog.New(tracing.NewLogHandler(slog.NewTextHandler(&out, nil)))
+	ctx := identity.ContextWithReplica(t.Context(), replica)
 	log.InfoContext(ctx, "m")
-	log.InfoContext(ContextWithRequest(ctx, &Request{ID: "r-1", App: "a", Deployment: "E", Component: other}), "m")
+	log.InfoContext(identity.ContextWithRequest(ctx, &identity.Request{ID: "r-1", App: "a", Deployment: "E", Component: other}), "m")
 	lines := strings.Split(out.String(), "\n")
 	for i, want := range []string{
 		"app=a deployment=D replica=" + replica.UniqueID(),
@@ -128,7 +131,7 @@ func TestLogHandlerOutsideOfRequests(t *testing.T) {
 }
 
 func TestLogHandlerLeavesTheRecord(t *testing.T) {
-	h := NewLogHandler(slog.DiscardHandler)
+	h := tracing.NewLogHandler(slog.DiscardHandler)
 	r := slog.Record{}
 	r.AddAttrs(slog.Int("a", 1))
 	if err := h.Handle(logContext(t, trace.FlagsSampled), r); err != nil {
@@ -144,7 +147,7 @@ func TestLogHandlerIsAHandler(t *testing.T) {
 	var out bytes.Buffer
 	slogtest.Run(t, func(*testing.T) slog.Handler {
 		out.Reset()
-		return NewLogHandler(slog.NewJSONHandler(&out, nil))
+		return tracing.NewLogHandler(slog.NewJSONHandler(&out, nil))
 	}, func(t *testing.T) map[string]any {
 		var line map[string]any
 		if err := json.Unmarshal(out.Bytes(), &line); err != nil {

@@ -1,38 +1,36 @@
-package tracing
+package tracing_test
 
 import (
 	"context"
-	"regexp"
+	"net/http"
 	"testing"
 
-	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
-	"github.com/servetrace/servetrace/semconv"
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/tracing"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// recorder is a provider whose ended spans can be looked at.
+// recorder is a tracer whose ended spans can be looked at.
 type recorder struct {
-	*Provider
+	*spans.Tracer
 	exporter *tracetest.InMemoryExporter
-	// component is the replica of the golden files.
-	component *Component
 }
 
-// newRecorder builds a provider of DefaultConfig as changed by the edits.
-func newRecorder(tb testing.TB, edits ...func(*Config)) *recorder {
+// newRecorder builds a tracer of DefaultConfig as changed by the edits.
+func newRecorder(tb testing.TB, edits ...func(*tracing.Config)) *recorder {
 	tb.Helper()
-	cfg := DefaultConfig()
+	cfg := tracing.DefaultConfig()
 	for _, edit := range edits {
 		edit(&cfg)
 	}
 	exporter := tracetest.NewInMemoryExporter()
-	p, err := NewProvider(cfg, sdktrace.NewSimpleSpanProcessor(exporter))
+	p, err := tracing.NewProvider(cfg, sdktrace.NewSimpleSpanProcessor(exporter))
 	if err != nil {
 		tb.Fatalf("NewProvider: %v", err)
 	}
@@ -42,61 +40,32 @@ func newRecorder(tb testing.TB, edits ...func(*Config)) *recorder {
 			tb.Errorf("Shutdown: %v", err)
 		}
 	})
-	return &recorder{Provider: p, exporter: exporter}
+	return &recorder{Tracer: spans.New(p), exporter: exporter}
 }
 
-// seen is a span in a form that go-cmp compares and prints well. Ids are
-// resolved to names, and a task id of the right form is blanked.
-type seen struct {
-	Name, Parent, Kind   string
-	Status, Description  string
-	Attributes           map[string]any
-	Events               []seenEvent
-	Links, DroppedFields int
+const (
+	inboundTrace  = "4bf92f3577b34da6a3ce929d0e0e4736"
+	inboundSpan   = "00f067aa0ba902b7"
+	inboundHeader = "00-" + inboundTrace + "-" + inboundSpan
+)
+
+func inbound(flags string) http.Header {
+	return http.Header{"Traceparent": {inboundHeader + "-" + flags}}
 }
 
-type seenEvent struct {
-	Name       string
-	Attributes map[string]any
-}
-
-var taskID = regexp.MustCompile(`^[0-9a-f]{48}$`)
-
-// spans returns the ended spans in the order they ended.
-func (r *recorder) spans() []seen {
-	stubs := r.exporter.GetSpans()
-	names := map[trace.SpanID]string{}
-	for _, s := range stubs {
-		names[s.SpanContext.SpanID()] = s.Name
+// serveOne sends one request through the three families and a user span, and
+// returns the context that the handler saw.
+func serveOne(t *spans.Tracer, header http.Header) context.Context {
+	request := func() *identity.Request {
+		return &identity.Request{ID: "r1", App: "default", Deployment: "D", Route: "/"}
 	}
-	var out []seen
-	for _, s := range stubs {
-		parent := names[s.Parent.SpanID()]
-		if s.Parent.IsRemote() {
-			parent = "remote " + s.Parent.SpanID().String()
-		}
-		one := seen{
-			Name: s.Name, Parent: parent, Kind: s.SpanKind.String(),
-			Status: s.Status.Code.String(), Description: s.Status.Description,
-			Attributes: asMap(s.Attributes), Links: len(s.Links),
-			DroppedFields: s.DroppedAttributes + s.DroppedEvents + s.DroppedLinks,
-		}
-		for _, e := range s.Events {
-			one.Events = append(one.Events, seenEvent{e.Name, asMap(e.Attributes)})
-		}
-		out = append(out, one)
-	}
-	return out
-}
-
-func asMap(attrs []attribute.KeyValue) map[string]any {
-	m := map[string]any{}
-	for _, kv := range attrs {
-		v := kv.Value.AsInterface()
-		if text, ok := v.(string); ok && kv.Key == semconv.ServeTaskID && taskID.MatchString(text) {
-			v = "TASK"
-		}
-		m[string(kv.Key)] = v
-	}
-	return m
+	ctx, proxy := t.StartProxy(t.Extract(context.Background(), header), spans.ProxyStart{Request: request(), Method: "GET"})
+	ctx, router := t.StartRouter(ctx, spans.RouterStart{Deployment: "D"})
+	ctx, replica := t.StartReplica(ctx, spans.ReplicaStart{Request: request(), Method: "GET"})
+	router.EndRouter(spans.RouterResult{})
+	ctx, user := t.TracerProvider().Tracer("user").Start(ctx, "user")
+	user.End()
+	replica.EndReplica(spans.ReplicaResult{StatusCode: 200})
+	proxy.EndProxy(spans.ProxyResult{StatusCode: 200})
+	return ctx
 }

@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -18,57 +19,8 @@ const (
 	SemconvDup = "dup"
 )
 
-// names says under which names a group of attributes is set.
-type names uint8
-
-const (
-	rayNames names = 1 << iota
-	stableNames
-)
-
-func (n names) ray() bool    { return n&rayNames != 0 }
-func (n names) stable() bool { return n&stableNames != 0 }
-
-func parseNames(mode string) (names, bool) {
-	switch mode {
-	case SemconvRay:
-		return rayNames, true
-	case SemconvStable:
-		return stableNames, true
-	case SemconvDup:
-		return rayNames | stableNames, true
-	}
-	return 0, false
-}
-
-// naming has the names of the three groups: Serve's own attributes, those of
-// HTTP and those of RPC.
-type naming struct{ serve, http, rpc names }
-
-// newNaming resolves the modes of c, which must be valid.
-func (c Config) newNaming() naming {
-	var n naming
-	n.serve, _ = parseNames(c.Semconv)
-	n.http, n.rpc = n.serve, n.serve
-	if c.SemconvHTTP != "" {
-		n.http, _ = parseNames(c.SemconvHTTP)
-	}
-	if c.SemconvRPC != "" {
-		n.rpc, _ = parseNames(c.SemconvRPC)
-	}
-	return n
-}
-
-// current says whether any name is today's, so that the scope's schema holds.
-func (n naming) current() bool { return (n.serve | n.http | n.rpc).stable() }
-
-// of is the group that a call's protocol belongs to.
-func (n naming) of(p Protocol) names {
-	if p.overHTTP() {
-		return n.http
-	}
-	return n.rpc
-}
+// modes are all of them.
+var modes = []string{SemconvRay, SemconvStable, SemconvDup}
 
 // semconvFaults are those of the three modes.
 func (c Config) semconvFaults() []error {
@@ -76,7 +28,7 @@ func (c Config) semconvFaults() []error {
 	for _, m := range []struct{ what, mode string }{
 		{"semconv mode", c.Semconv}, {"semconv mode of HTTP", c.SemconvHTTP}, {"semconv mode of RPC", c.SemconvRPC},
 	} {
-		if _, known := parseNames(m.mode); !known && (m.mode != "" || m.what == "semconv mode") {
+		if !slices.Contains(modes, m.mode) && (m.mode != "" || m.what == "semconv mode") {
 			faults = append(faults, fmt.Errorf("%s %q is not ray, stable or dup", m.what, m.mode))
 		}
 	}

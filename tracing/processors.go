@@ -5,30 +5,32 @@ import (
 	"sync/atomic"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
-// identity stamps every recording span that starts inside a request with the
+// stamp stamps every recording span that starts inside a request with the
 // request's serve.request_id, serve.task_id and serve.replica_id, so that a plugin
 // can enrich the span and needs to know nothing of this process.
-type identity struct{}
+type stamp struct{}
 
-var _ sdktrace.SpanProcessor = identity{}
+var _ sdktrace.SpanProcessor = stamp{}
 
 // OnStart implements [sdktrace.SpanProcessor].
-func (identity) OnStart(parent context.Context, s sdktrace.ReadWriteSpan) {
-	if r := RequestFromContext(parent); r != nil {
-		s.SetAttributes(r.attributes()...)
+func (stamp) OnStart(parent context.Context, s sdktrace.ReadWriteSpan) {
+	if r := identity.RequestFromContext(parent); r != nil {
+		s.SetAttributes(r.Stamp()...)
 	}
 }
 
 // OnEnd implements [sdktrace.SpanProcessor].
-func (identity) OnEnd(sdktrace.ReadOnlySpan) {}
+func (stamp) OnEnd(sdktrace.ReadOnlySpan) {}
 
 // ForceFlush implements [sdktrace.SpanProcessor].
-func (identity) ForceFlush(context.Context) error { return nil }
+func (stamp) ForceFlush(context.Context) error { return nil }
 
 // Shutdown implements [sdktrace.SpanProcessor].
-func (identity) Shutdown(context.Context) error { return nil }
+func (stamp) Shutdown(context.Context) error { return nil }
 
 // owned is a processor that Provider.Shutdown shuts down itself: the SDK does not
 // shut processors down after the context has ended, and an ended context is when a

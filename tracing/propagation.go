@@ -11,6 +11,8 @@ import (
 	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
 // Extract returns ctx with the trace context and baggage that came with a
@@ -64,8 +66,8 @@ func TraceContext(ctx context.Context) context.Context {
 	if b := baggage.FromContext(ctx); b.Len() > 0 {
 		out = baggage.ContextWithBaggage(out, b)
 	}
-	if r := RequestFromContext(ctx); r != nil {
-		out = ContextWithRequest(out, r)
+	if r := identity.RequestFromContext(ctx); r != nil {
+		out = identity.ContextWithRequest(out, r)
 	}
 	return out
 }

@@ -1,4 +1,4 @@
-package tracing
+package tracing_test
 
 import (
 	"context"
@@ -8,31 +8,35 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/baggage"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/tracing"
 )
 
 // What came in goes out again, whether the request is recorded, unsampled, or
 // tracing is off; only a recorded or newly decided span has an id of its own.
 func TestContextIsKept(t *testing.T) {
-	never := func(c *Config) { c.Sampler = AlwaysOff }
+	never := func(c *tracing.Config) { c.Sampler = tracing.AlwaysOff }
 	for _, tc := range []struct {
 		name     string
-		provider *Provider
+		provider *spans.Tracer
 		flags    string
 		want     string // flags that go out
 		sameSpan bool
 	}{
-		{"recorded", newRecorder(t).Provider, "01", "01", false},
-		{"random flag", newRecorder(t).Provider, "03", "03", false},
+		{"recorded", newRecorder(t).Tracer, "01", "01", false},
+		{"random flag", newRecorder(t).Tracer, "03", "03", false},
 		// The SDK gives the user's span, which is not recorded, an id.
-		{"unsampled", newRecorder(t).Provider, "00", "00", false},
-		{"sampled but switched off by the sampler", newRecorder(t, never).Provider, "01", "00", false},
-		{"off, 01", Off(), "01", "01", true},
-		{"off, 00", Off(), "00", "00", true},
+		{"unsampled", newRecorder(t).Tracer, "00", "00", false},
+		{"sampled but switched off by the sampler", newRecorder(t, never).Tracer, "01", "00", false},
+		{"off, 01", spans.New(tracing.Off()), "01", "01", true},
+		{"off, 00", spans.New(tracing.Off()), "00", "00", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := inbound(tc.flags)
@@ -49,7 +53,7 @@ func TestContextIsKept(t *testing.T) {
 				t.Errorf("parent id %s; the inbound one: %t, want %t", parts[2], parts[2] == inboundSpan, tc.sameSpan)
 			}
 			want := "ot=th:8;rv:1234567890abcd,vendor=x"
-			if tc.provider.never {
+			if tc.provider.Config().Sampler == tracing.AlwaysOff {
 				want = "ot=rv:1234567890abcd,vendor=x" // the threshold is that of a decision that does not count
 			}
 			if got := out.Get("Tracestate"); got != want {
@@ -109,7 +113,7 @@ func TestExtractMalformed(t *testing.T) {
 		{"state without a parent", http.Header{"Tracestate": {"a=1"}}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			sc := trace.SpanContextFromContext(Off().Extract(t.Context(), tc.header))
+			sc := trace.SpanContextFromContext(tracing.Off().Extract(t.Context(), tc.header))
 			got := ""
 			if sc.IsValid() {
 				got = fmt.Sprintf("%s-%s-%s %s", sc.TraceID(), sc.SpanID(), sc.TraceFlags(), sc.TraceState())
@@ -149,7 +153,7 @@ func TestBaggageLimits(t *testing.T) {
 		{"more than 8,192 bytes", []string{"a=" + strings.Repeat("x", 8192)}, 0},
 		{"more than 8,192 bytes together", []string{"a=" + strings.Repeat("x", 5000), "b=" + strings.Repeat("x", 5000)}, 0},
 	} {
-		ctx := Off().Extract(t.Context(), http.Header{"Baggage": tc.headers})
+		ctx := tracing.Off().Extract(t.Context(), http.Header{"Baggage": tc.headers})
 		if got := baggage.FromContext(ctx).Len(); got != tc.want {
 			t.Errorf("%s: %d members, want %d", tc.name, got, tc.want)
 		}
@@ -170,8 +174,8 @@ func TestPropagators(t *testing.T) {
 		{[]string{"none"}, inbound("01"), "", nil},
 		{nil, inbound("01"), "", nil},
 	} {
-		r := newRecorder(t, func(c *Config) { c.Propagators = tc.names })
-		ctx := serveOne(r.Provider, tc.in)
+		r := newRecorder(t, func(c *tracing.Config) { c.Propagators = tc.names })
+		ctx := serveOne(r.Tracer, tc.in)
 		if got := trace.SpanContextFromContext(ctx).TraceID().String(); (got == inboundTrace) != (tc.trace != "") {
 			t.Errorf("%v: trace %s, want %q", tc.names, got, tc.trace)
 		}
@@ -192,25 +196,25 @@ func TestPropagators(t *testing.T) {
 // tracer keeps the context.
 func TestOffMakesNoSpans(t *testing.T) {
 	exporter := tracetest.NewInMemoryExporter()
-	cfg := DefaultConfig()
+	cfg := tracing.DefaultConfig()
 	cfg.DisabledBy = "OTEL_SDK_DISABLED=true"
-	disabled, err := NewProvider(cfg, sdktrace.NewSimpleSpanProcessor(exporter))
+	disabled, err := tracing.NewProvider(cfg, sdktrace.NewSimpleSpanProcessor(exporter))
 	if err != nil {
 		t.Fatal(err)
 	}
-	alone, err := NewProvider(DefaultConfig())
+	alone, err := tracing.NewProvider(tracing.DefaultConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, p := range map[string]*Provider{"disabled": disabled, "no processor": alone, "Off": Off()} {
+	for name, p := range map[string]*tracing.Provider{"disabled": disabled, "no processor": alone, "Off": tracing.Off()} {
 		if p.Enabled() {
 			t.Errorf("%s: enabled", name)
 		}
-		ctx := serveOne(p, inbound("01"))
+		ctx := serveOne(spans.New(p), inbound("01"))
 		if span := trace.SpanFromContext(ctx); span.IsRecording() {
 			t.Errorf("%s: a span records", name)
 		}
-		if ctx := serveOne(p, http.Header{}); trace.SpanContextFromContext(ctx).IsValid() {
+		if ctx := serveOne(spans.New(p), http.Header{}); trace.SpanContextFromContext(ctx).IsValid() {
 			t.Errorf("%s: a trace began", name)
 		}
 		if err := p.ForceFlush(t.Context()); err != nil {
@@ -233,11 +237,11 @@ func TestTraceContext(t *testing.T) {
 	header.Set("Baggage", "user=alice")
 	ctx, cancel := context.WithTimeout(r.Extract(t.Context(), header), time.Hour)
 	ctx = context.WithValue(ctx, otherKey{}, "other")
-	req := &Request{ID: "r1"}
-	ctx, span := r.StartReplica(ctx, ReplicaStart{Request: req})
+	req := &identity.Request{ID: "r1"}
+	ctx, span := r.StartReplica(ctx, spans.ReplicaStart{Request: req})
 	cancel()
 
-	got := TraceContext(ctx)
+	got := tracing.TraceContext(ctx)
 	if err := got.Err(); err != nil {
 		t.Errorf("it ended with the request: %v", err)
 	}
@@ -247,7 +251,7 @@ func TestTraceContext(t *testing.T) {
 	if got.Value(otherKey{}) != nil {
 		t.Error("it carries another value")
 	}
-	if RequestFromContext(got) != req {
+	if identity.RequestFromContext(got) != req {
 		t.Error("it does not carry the Request")
 	}
 	if b := baggage.FromContext(got); b.Member("user").Value() != "alice" {
@@ -255,13 +259,12 @@ func TestTraceContext(t *testing.T) {
 	}
 	_, late := r.TracerProvider().Tracer("user").Start(got, "late")
 	late.End()
-	span.End(ReplicaResult{})
-	want := []any{"late", "replica_handle_request  __call__", "r1"}
-	s := r.spans()[0]
-	if diff := cmp.Diff(want, []any{s.Name, s.Parent, s.Attributes["serve.request_id"]}); diff != "" {
-		t.Errorf("span started from it (-want +got):\n%s", diff)
+	span.EndReplica(spans.ReplicaResult{})
+	ended := r.exporter.GetSpans()
+	if got := ended[0].Attributes; ended[0].Parent.SpanID() != ended[1].SpanContext.SpanID() || len(got) != 1 || got[0] != attribute.String("serve.request_id", "r1") {
+		t.Errorf("span started from it: %+v", ended[0])
 	}
-	if got := TraceContext(context.WithValue(t.Context(), otherKey{}, 1)); got != context.Background() {
+	if got := tracing.TraceContext(context.WithValue(t.Context(), otherKey{}, 1)); got != context.Background() {
 		t.Errorf("of a context without a trace: %v, want the background context", got)
 	}
 }
@@ -272,7 +275,7 @@ func FuzzExtract(f *testing.F) {
 	f.Add("00-"+inboundTrace+"-"+inboundSpan+"-01", "a=1,b=2", "user=alice;p=1")
 	f.Add("cc-"+inboundTrace+"-"+inboundSpan+"-ff-", "=,", "%zz")
 	f.Fuzz(func(t *testing.T, parent, state, bag string) {
-		p := Off()
+		p := tracing.Off()
 		ctx := p.Extract(t.Context(), http.Header{"Traceparent": {parent}, "Tracestate": {state}, "Baggage": {bag}})
 		out := http.Header{}
 		p.Inject(ctx, out)

@@ -10,29 +10,24 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
-
-	"github.com/servetrace/servetrace/semconv"
 )
 
-// ScopeName is the instrumentation scope of the proxy, router and replica
-// spans: this package's import path.
+// ScopeName is the instrumentation scope of the proxy, router and replica spans: the
+// import path of this package.
 const ScopeName = "github.com/servetrace/servetrace/tracing"
 
-// Provider starts the spans of a runtime and carries its context. It is safe for
-// concurrent use.
+// Provider makes spans by the OpenTelemetry SDK and carries their context. It is safe
+// for concurrent use.
 type Provider struct {
+	cfg        Config
 	sdk        *sdktrace.TracerProvider // nil when off
-	tracer     trace.Tracer             // nil when off
 	processors []*owned
 	propagator propagation.TextMapPropagator
 	w3c        bool // it is readsW3C
-	jobID      string
-	naming     naming // zero when off
 	// inherits: a span whose parent is valid takes the parent's decision.
 	inherits bool
 	// never: a span that does not take a parent's decision is not sampled.
 	never bool
-	trust bool
 
 	shut    sync.Once
 	shutErr error // written in shut
@@ -54,7 +49,7 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 	if err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)
 	}
-	p := &Provider{propagator: propagator, w3c: readsW3C(propagator), jobID: cfg.JobID, trust: cfg.TrustInbound}
+	p := &Provider{cfg: cfg, propagator: propagator, w3c: readsW3C(propagator)}
 	if cfg.DisabledBy != "" || len(processors) == 0 {
 		return p, nil
 	}
@@ -62,7 +57,7 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 		sdktrace.WithSampler(cfg.newSampler()),
 		sdktrace.WithRawSpanLimits(cfg.Limits),
 		sdktrace.WithResource(newResource(cfg.Resource)),
-		sdktrace.WithSpanProcessor(identity{}),
+		sdktrace.WithSpanProcessor(stamp{}),
 	}
 	for _, sp := range processors {
 		o := &owned{SpanProcessor: sp}
@@ -70,12 +65,6 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 		opts = append(opts, sdktrace.WithSpanProcessor(o))
 	}
 	p.sdk = sdktrace.NewTracerProvider(opts...)
-	p.naming = cfg.newNaming()
-	var schema []trace.TracerOption
-	if p.naming.current() {
-		schema = append(schema, trace.WithSchemaURL(semconv.SchemaURL))
-	}
-	p.tracer = p.sdk.Tracer(ScopeName, schema...)
 	p.inherits, p.never = cfg.parentBased(), cfg.RootRatio() <= 0
 	return p, nil
 }
@@ -84,11 +73,23 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 // propagates W3C trace context and baggage.
 func Off() *Provider {
 	propagator := propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
-	return &Provider{propagator: propagator, w3c: true, jobID: drawHex(jobIDBytes), trust: true}
+	return &Provider{cfg: DefaultConfig(), propagator: propagator, w3c: true}
 }
 
 // Enabled says whether the provider makes spans.
 func (p *Provider) Enabled() bool { return p.sdk != nil }
+
+// Config returns the settings that the provider was built with.
+func (p *Provider) Config() Config { return p.cfg }
+
+// Drops reports whether a span with this parent is certainly not sampled, so that its
+// attributes need not be put together.
+func (p *Provider) Drops(parent trace.SpanContext) bool {
+	if p.inherits && parent.IsValid() && (p.cfg.TrustInbound || !parent.IsRemote()) {
+		return !parent.IsSampled()
+	}
+	return p.never
+}
 
 // TracerProvider returns what user code gets its tracers from; never nil. When
 // off, its spans do nothing and keep the span context of their parent.

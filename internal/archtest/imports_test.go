@@ -22,16 +22,20 @@ var importTable = []struct {
 	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile", "internal/settings", "internal/stdio"}},
 	{dir: "admin", may: []string{"host"}},
 	// The generated code is of the service that the gRPC proxy answers itself.
-	{dir: "serving", may: []string{"tracing", "semconv", "internal/spelling", "internal/gen/ray/serve"}},
-	{dir: "serving/internal/scope", may: []string{"tracing", "serving/internal/metrics"}},
+	{dir: "serving", may: []string{"tracing", "internal/spans/...", "semconv", "internal/spelling", "internal/gen/ray/serve"}},
+	{dir: "serving/internal/scope", may: []string{"tracing", "internal/spans/...", "serving/internal/metrics"}},
 	{dir: "serving/internal/metrics"},
 	// They run inside of handlers, of which serving knows nothing.
-	{dir: "serving/batching", may: []string{"tracing", "serving/internal/scope", "serving/internal/metrics"}},
-	{dir: "serving/multiplexing", may: []string{"tracing", "serving/internal/scope", "serving/internal/metrics"}},
+	{dir: "serving/batching", may: []string{"tracing", "internal/spans/...", "serving/internal/scope", "serving/internal/metrics"}},
+	{dir: "serving/multiplexing", may: []string{"tracing", "internal/spans/...", "serving/internal/scope", "serving/internal/metrics"}},
 	{dir: "serving/internal/socket", may: []string{"serving/internal/stall", "serving/internal/wsframe"}},
 	{dir: "serving/internal/stall"},
 	{dir: "serving/internal/wsframe"},
-	{dir: "tracing", may: []string{"semconv"}},
+	// The identity stands apart from the span families, because the log handler, the
+	// propagator and the stamp of package tracing read it.
+	{dir: "tracing", may: []string{"semconv", "internal/spans/identity"}},
+	{dir: "internal/spans", may: []string{"tracing", "semconv"}},
+	{dir: "internal/spans/identity", may: []string{"semconv"}},
 	{dir: "semconv"},
 	{dir: "host", may: []string{
 		"internal/launch", "internal/stdio", "internal/wire", "internal/otlpwire", "internal/otlpwire/sdkspan", "internal/gen/...", "internal/spelling",

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/pluginsdk"
 	"github.com/servetrace/servetrace/semconv"
 	"github.com/servetrace/servetrace/tracing"
@@ -28,29 +30,30 @@ func served(t *testing.T, mode string) []byte {
 	cfg := tracing.DefaultConfig()
 	cfg.Semconv = mode
 	w := &wired{}
-	p, err := tracing.NewProvider(cfg, w)
+	provider, err := tracing.NewProvider(cfg, w)
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := spans.New(provider)
 	in := httptest.NewRequest("GET", "http://shop.example/users/7", nil)
 	in.Header.Set("User-Agent", "curl/8")
-	request := func(c *tracing.Component) *tracing.Request {
-		return &tracing.Request{
+	request := func(c *identity.Component) *identity.Request {
+		return &identity.Request{
 			ID: "cf86e040-2c53-44b8-976e-55224b692141", App: "shop", Deployment: "D", Route: "/users/{id}", ModelID: "m1", Component: c,
 		}
 	}
-	ctx, proxy := p.StartProxy(t.Context(), tracing.ProxyStart{
+	ctx, proxy := p.StartProxy(t.Context(), spans.ProxyStart{
 		Request: request(p.NewProxy()), Method: "GET", RoutePath: "/users/7", HTTPRequest: in,
 	})
-	ctx, router := p.StartRouter(ctx, tracing.RouterStart{App: "shop", Deployment: "D", ModelID: "m1"})
-	ctx, replica := p.StartReplica(ctx, tracing.ReplicaStart{Request: request(p.NewReplica("shop", "D")), Method: "GET"})
+	ctx, router := p.StartRouter(ctx, spans.RouterStart{App: "shop", Deployment: "D", ModelID: "m1"})
+	ctx, replica := p.StartReplica(ctx, spans.ReplicaStart{Request: request(p.NewReplica("shop", "D")), Method: "GET"})
 	_, load := p.StartModelLoad(ctx, "m1")
-	_, batch := p.StartBatch([]context.Context{ctx}, tracing.BatchStart{Name: "embed"})
-	load.End(nil)
-	batch.End(nil)
-	router.End(tracing.RouterResult{})
-	replica.End(tracing.ReplicaResult{StatusCode: 200})
-	proxy.End(tracing.ProxyResult{StatusCode: 200})
+	_, batch := p.StartBatch([]context.Context{ctx}, spans.BatchStart{Name: "embed"})
+	load.EndWork(nil)
+	batch.EndWork(nil)
+	router.EndRouter(spans.RouterResult{})
+	replica.EndReplica(spans.ReplicaResult{StatusCode: 200})
+	proxy.EndProxy(spans.ProxyResult{StatusCode: 200})
 	return w.AppendRequest(nil)
 }
 

@@ -9,6 +9,8 @@ import (
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/pluginsdk"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -81,15 +83,16 @@ func TestSampleAgreesWithTheSampler(t *testing.T) {
 		cfg := tracing.DefaultConfig()
 		cfg.Ratio, cfg.TrustInbound = ratio, false
 		w := &wired{}
-		p, err := tracing.NewProvider(cfg, w)
+		provider, err := tracing.NewProvider(cfg, w)
 		if err != nil {
 			t.Fatal(err)
 		}
+		p := spans.New(provider)
 		g := newGenerator(2)
 		for range 1000 {
 			ctx := p.Extract(t.Context(), http.Header{"Traceparent": {fmt.Sprintf("00-%x-%x-01", g.id(16), g.id(8))}})
-			_, span := p.StartProxy(ctx, tracing.ProxyStart{Request: &tracing.Request{}})
-			span.End(tracing.ProxyResult{StatusCode: 200})
+			_, span := p.StartProxy(ctx, spans.ProxyStart{Request: &identity.Request{}})
+			span.EndProxy(spans.ProxyResult{StatusCode: 200})
 		}
 		return w.AppendRequest(nil)
 	}

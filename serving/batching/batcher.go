@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/scope"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // ErrTooLarge is, wrapped with the numbers, the error of an item that is larger
@@ -218,7 +218,7 @@ func (c *core[In, Out]) warn(r *scope.Replica) {
 
 // modelID is the multiplexed model's of the request; empty for none.
 func modelID(ctx context.Context) string {
-	if r := tracing.RequestFromContext(ctx); r != nil {
+	if r := identity.RequestFromContext(ctx); r != nil {
 		return r.ModelID
 	}
 	return ""

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -522,8 +523,8 @@ func TestTheBatchHasACallOfItsOwn(t *testing.T) {
 			call := scope.FromContext(ctx)
 			call.OnEnd(func() { released = time.Since(began) })
 			time.Sleep(time.Second)
-			if call.Ended() || call.Replica != r.replica || tracing.RequestFromContext(ctx).ModelID != "m" {
-				t.Errorf("call %+v, request %+v", call, tracing.RequestFromContext(ctx))
+			if call.Ended() || call.Replica != r.replica || identity.RequestFromContext(ctx).ModelID != "m" {
+				t.Errorf("call %+v, request %+v", call, identity.RequestFromContext(ctx))
 			}
 			return ins, nil
 		}, WithMaxBatchSize(2), WithWaitTimeout(time.Hour))

@@ -12,6 +12,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -33,7 +35,7 @@ func newRig() *rig {
 	return &rig{
 		replica: &scope.Replica{
 			App: "a", Deployment: "D", UniqueID: "r1", MaxOngoing: 100,
-			Tracing: tracing.Off(), Log: slog.New(slog.NewTextHandler(log, nil)),
+			Tracing: spans.New(tracing.Off()), Log: slog.New(slog.NewTextHandler(log, nil)),
 		},
 		log: log,
 	}
@@ -41,7 +43,7 @@ func newRig() *rig {
 
 // call is the context of a call in the replica, for the model, below ctx.
 func (r *rig) call(ctx context.Context, model string) context.Context {
-	ctx = tracing.ContextWithRequest(ctx, &tracing.Request{ID: "id", App: "a", Deployment: "D", ModelID: model})
+	ctx = identity.ContextWithRequest(ctx, &identity.Request{ID: "id", App: "a", Deployment: "D", ModelID: model})
 	return scope.ContextWithCall(ctx, scope.NewCall(r.replica))
 }
 

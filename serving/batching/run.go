@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/serving/internal/scope"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // errAllGone is why a batch's context ends: nobody waits for it any more.
@@ -42,7 +42,7 @@ func (q *queue[In, Out]) run(b *batch[In, Out]) {
 	for i, it := range b.items {
 		members[i] = it.ctx
 	}
-	ctx, span := q.replica.Tracing.StartBatch(members, tracing.BatchStart{Name: q.core.name})
+	ctx, span := q.replica.Tracing.StartBatch(members, spans.BatchStart{Name: q.core.name})
 	// A call of its own: what is held for a call, such as a model, is held until
 	// the batch is done, whoever of its requests leaves.
 	call := scope.NewCall(q.replica)
@@ -52,7 +52,7 @@ func (q *queue[In, Out]) run(b *batch[In, Out]) {
 	err := errGoexit
 	defer func() {
 		call.End()
-		span.End(err)
+		span.EndWork(err)
 		q.metrics.Done(metrics.Batch{
 			Size: b.size, Limit: b.limit, Wait: b.waited, Run: time.Since(began), Span: span.Context(),
 		})

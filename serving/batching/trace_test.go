@@ -17,6 +17,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -29,10 +31,11 @@ func (r *rig) traced(t testing.TB) *tracetest.SpanRecorder {
 		t.Fatal(err)
 	}
 	recorder := tracetest.NewSpanRecorder()
-	r.replica.Tracing, err = tracing.NewProvider(cfg, recorder)
+	provider, err := tracing.NewProvider(cfg, recorder)
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.replica.Tracing = spans.New(provider)
 	t.Cleanup(func() { _ = r.replica.Tracing.Shutdown(context.WithoutCancel(t.Context())) })
 	return recorder
 }
@@ -45,13 +48,13 @@ func (r *rig) replicaCall(ctx context.Context, id string, sampled bool) (callCtx
 			TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, Remote: true,
 		}))
 	}
-	ctx, span := r.replica.Tracing.StartReplica(ctx, tracing.ReplicaStart{
-		Request: &tracing.Request{
+	ctx, span := r.replica.Tracing.StartReplica(ctx, spans.ReplicaStart{
+		Request: &identity.Request{
 			ID: id, App: "a", Deployment: "D", Component: r.replica.Tracing.NewReplica("a", "D"),
 		},
 	})
 	return scope.ContextWithCall(ctx, scope.NewCall(r.replica)), func() {
-		span.End(tracing.ReplicaResult{})
+		span.EndReplica(spans.ReplicaResult{})
 	}
 }
 

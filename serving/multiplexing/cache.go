@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/serving/internal/scope"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 var (
@@ -93,7 +93,7 @@ func newCache[M any](m *Models[M], r *scope.Replica) *cache[M] {
 		uses:    map[*scope.Call]*use[M]{},
 		idle:    make(chan struct{}),
 	}
-	c.life, c.die = context.WithCancel(tracing.ContextWithReplica(context.Background(), c.replica.Component))
+	c.life, c.die = context.WithCancel(identity.ContextWithReplica(context.Background(), c.replica.Component))
 	r.OnStop(c.stop)
 	return c
 }
@@ -315,7 +315,7 @@ func (c *cache[M]) load(ctx context.Context, e *entry[M]) {
 	began := time.Now()
 	defer func() {
 		call.End()
-		span.End(err)
+		span.EndWork(err)
 		c.metrics.Loaded(time.Since(began), err != nil, span.Context())
 	}()
 	e.model, err = c.invoke(scope.ContextWithCall(ctx, call), e.id)

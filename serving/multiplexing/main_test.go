@@ -12,6 +12,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -30,7 +32,7 @@ type rig struct {
 func newRig() *rig {
 	r := &rig{}
 	r.replica = &scope.Replica{
-		App: "a", Deployment: "D", UniqueID: "r1", Tracing: tracing.Off(),
+		App: "a", Deployment: "D", UniqueID: "r1", Tracing: spans.New(tracing.Off()),
 		Log: slog.New(slog.NewTextHandler(r, nil)),
 		Models: func(ids []string) {
 			r.mu.Lock()
@@ -69,7 +71,7 @@ func (r *rig) router() []string {
 
 // call is the context of a call for the model, below ctx, and what ends it.
 func (r *rig) call(ctx context.Context, id string) (callCtx context.Context, end func()) {
-	ctx = tracing.ContextWithRequest(ctx, &tracing.Request{ID: "id", App: "a", Deployment: "D", ModelID: id})
+	ctx = identity.ContextWithRequest(ctx, &identity.Request{ID: "id", App: "a", Deployment: "D", ModelID: id})
 	call := scope.NewCall(r.replica)
 	return scope.ContextWithCall(ctx, call), call.End
 }

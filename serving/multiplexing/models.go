@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/scope"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // defaultMaxModels is Ray Serve's max_num_models_per_replica.
@@ -82,7 +82,7 @@ func New[M any](load func(ctx context.Context, id string) (M, error), opts ...Op
 // is [ErrNoModelID] where it names none; see [Models.Load] for the others.
 func (m *Models[M]) Get(ctx context.Context) (M, error) {
 	var id string
-	if r := tracing.RequestFromContext(ctx); r != nil {
+	if r := identity.RequestFromContext(ctx); r != nil {
 		id = r.ModelID
 	}
 	return m.Load(ctx, id)

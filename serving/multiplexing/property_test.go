@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -153,9 +154,11 @@ func TestSpanOfALoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	recorder := tracetest.NewSpanRecorder()
-	if r.replica.Tracing, err = tracing.NewProvider(cfg, recorder); err != nil {
+	provider, err := tracing.NewProvider(cfg, recorder)
+	if err != nil {
 		t.Fatal(err)
 	}
+	r.replica.Tracing = spans.New(provider)
 	defer func() { _ = r.replica.Tracing.Shutdown(context.WithoutCancel(t.Context())) }()
 	tracer := r.replica.Tracing.TracerProvider().Tracer("user")
 	fail := true

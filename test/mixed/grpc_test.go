@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/servetrace/servetrace/tracing"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
 // overGRPC is the version of plans for gRPC. Which kind of method is called goes
@@ -32,7 +32,7 @@ type methods struct {
 
 // run does what the plan says; send and receive pass a message.
 func (m methods) run(ctx context.Context, send, receive func()) error {
-	n, ok := numberOf(tracing.RequestFromContext(ctx).ID)
+	n, ok := numberOf(identity.RequestFromContext(ctx).ID)
 	if !ok {
 		return errors.New("no request of a plan")
 	}

@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // timeout is short, so that handlers that hang do not take long.
@@ -59,7 +59,7 @@ func (s *service) apps() []*serving.App {
 func (s *service) handler(deployment string) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/run/{n}", serving.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		n, ok := numberOf(tracing.RequestFromContext(r.Context()).ID)
+		n, ok := numberOf(identity.RequestFromContext(r.Context()).ID)
 		if !ok {
 			return errors.New("no request of a plan")
 		}

@@ -10,7 +10,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/servetrace/servetrace/tracing"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
 // spanBooks puts the spans into the books. It keeps none of them.
@@ -61,7 +61,7 @@ func (s *spanBooks) OnStart(parent context.Context, span sdktrace.ReadWriteSpan)
 
 // requestOf is the id of the request that ctx belongs to.
 func requestOf(ctx context.Context) string {
-	if r := tracing.RequestFromContext(ctx); r != nil {
+	if r := identity.RequestFromContext(ctx); r != nil {
 		return r.ID
 	}
 	return ""

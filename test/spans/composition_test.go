@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // noHandler is that of deployments which are called by handle alone.
@@ -249,7 +249,7 @@ func TestH06NestedRefusal(t *testing.T) {
 // child of the program's own span.
 func Test15OutsideOfARequest(t *testing.T) {
 	ch := newChain()
-	ch.call = func(ctx context.Context, _ string) (string, error) { return tracing.RequestFromContext(ctx).ID, nil }
+	ch.call = func(ctx context.Context, _ string) (string, error) { return identity.RequestFromContext(ctx).ID, nil }
 	ch.rig = serve(t, serving.Config{}, ch.app)
 	call := func(ctx context.Context) (id string) {
 		id, err := ch.toC.Call(ctx, "")

@@ -125,7 +125,7 @@ func TestUnsampledChain(t *testing.T) {
 			}
 			several(unsampledParent) // what is made once
 			for _, stack := range allocatedForSpans(t, func() { several(unsampledParent) }) {
-				if !strings.Contains(stack, "tracing.(*Provider).StartProxy") {
+				if !strings.Contains(stack, "spans.(*Tracer).StartProxy") {
 					t.Errorf("for unsampled requests there was an allocation in\n%s", stack)
 				}
 			}
@@ -151,7 +151,7 @@ func TestUnsampledRoot(t *testing.T) {
 	for name, send := range r.ways() {
 		send(name, "")
 		for _, stack := range allocatedForSpans(t, func() { send(name, "") }) {
-			if !strings.Contains(stack, "tracing.(*Provider).StartProxy") {
+			if !strings.Contains(stack, "spans.(*Tracer).StartProxy") {
 				t.Errorf("%s: for unsampled requests there was an allocation in\n%s", name, stack)
 			}
 		}

@@ -21,6 +21,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/text/width"
 
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -113,26 +115,27 @@ func served(t *testing.T, mode string) []*span {
 	memory := tracetest.NewInMemoryExporter()
 	cfg := tracing.DefaultConfig()
 	cfg.Semconv, cfg.JobID = mode, "01000000"
-	p, err := tracing.NewProvider(cfg, sdktrace.NewSimpleSpanProcessor(memory))
+	provider, err := tracing.NewProvider(cfg, sdktrace.NewSimpleSpanProcessor(memory))
 	if err != nil {
 		t.Fatal(err)
 	}
-	request := func() *tracing.Request {
-		return &tracing.Request{ID: "r-1", App: "default", Deployment: "D", Route: "/users/{id}", ModelID: "m1"}
+	p := spans.New(provider)
+	request := func() *identity.Request {
+		return &identity.Request{ID: "r-1", App: "default", Deployment: "D", Route: "/users/{id}", ModelID: "m1"}
 	}
-	ctx, proxy := p.StartProxy(t.Context(), tracing.ProxyStart{
+	ctx, proxy := p.StartProxy(t.Context(), spans.ProxyStart{
 		Request: request(), Method: "GET", RoutePath: "/users/7",
 		HTTPRequest: httptest.NewRequest("GET", "http://shop.example/users/7", nil),
 	})
-	ctx, router := p.StartRouter(ctx, tracing.RouterStart{App: "default", Deployment: "D", ModelID: "m1"})
-	ctx, replica := p.StartReplica(ctx, tracing.ReplicaStart{Request: request(), Method: "GET"})
+	ctx, router := p.StartRouter(ctx, spans.RouterStart{App: "default", Deployment: "D", ModelID: "m1"})
+	ctx, replica := p.StartReplica(ctx, spans.ReplicaStart{Request: request(), Method: "GET"})
 	_, load := p.StartModelLoad(ctx, "m1")
-	_, batch := p.StartBatch([]context.Context{ctx}, tracing.BatchStart{Name: "embed"})
-	load.End(nil)
-	batch.End(nil)
-	router.End(tracing.RouterResult{})
-	replica.End(tracing.ReplicaResult{StatusCode: 200})
-	proxy.End(tracing.ProxyResult{StatusCode: 200})
+	_, batch := p.StartBatch([]context.Context{ctx}, spans.BatchStart{Name: "embed"})
+	load.EndWork(nil)
+	batch.EndWork(nil)
+	router.EndRouter(spans.RouterResult{})
+	replica.EndReplica(spans.ReplicaResult{StatusCode: 200})
+	proxy.EndProxy(spans.ProxyResult{StatusCode: 200})
 
 	stubs := memory.GetSpans()
 	slices.Reverse(stubs)

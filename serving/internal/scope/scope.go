@@ -21,6 +21,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/tracing"
 )
@@ -30,14 +32,14 @@ import (
 type Replica struct {
 	App, Deployment, UniqueID string
 	// Component names it in spans and in lines of the log; nil without a server.
-	Component *tracing.Component
+	Component *identity.Component
 	// MaxOngoing is how many calls it runs at a time.
 	MaxOngoing int
 	// Server is the same in all replicas of one server, and in no others; it
 	// can be compared.
 	Server any
 	// Tracing makes the spans; never nil.
-	Tracing *tracing.Provider
+	Tracing *spans.Tracer
 	// Log is the server's; never nil.
 	Log *slog.Logger
 	// Metrics are the replica's; nil, which counts nothing, without a server.

@@ -1,0 +1,102 @@
+package spans
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/servetrace/servetrace/semconv"
+)
+
+// edge adds what today's names have for the connection and for the request as
+// it came. Of headers, only those that say what the client wants and is are
+// read: who it is, the connection knows better.
+func (a *attributes) edge(ctx context.Context, s ProxyStart) {
+	switch {
+	case s.Protocol.overHTTP() && a.http.stable() && s.HTTPRequest != nil:
+		a.httpRequest(s.HTTPRequest)
+	case s.Protocol == GRPC && a.rpc.stable():
+		if authority := s.Metadata[":authority"]; len(authority) > 0 {
+			a.server(authority[0])
+		}
+		if s.Peer == nil {
+			return
+		}
+		if addr := s.Peer(ctx); addr != nil {
+			a.client(addr.String())
+		}
+	}
+}
+
+func (a *attributes) httpRequest(r *http.Request) {
+	if verb := r.Method; verb != semconv.Method(verb) && verb != "" { // which is net/http's for GET
+		a.text(semconv.HTTPRequestMethodOriginal, verb)
+	}
+	a.text(semconv.URLPath, r.URL.EscapedPath())
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	a.text(semconv.URLScheme, scheme)
+	a.server(r.Host)
+	a.client(r.RemoteAddr)
+	if agent := r.UserAgent(); agent != "" {
+		a.text(semconv.UserAgentOriginal, agent)
+	}
+	version := strconv.Itoa(r.ProtoMajor)
+	if r.ProtoMajor < 2 {
+		version += "." + strconv.Itoa(r.ProtoMinor)
+	}
+	a.text(semconv.NetworkProtocolVersion, version)
+}
+
+// server adds the host that the client asked for, and the port if it named one.
+func (a *attributes) server(host string) {
+	address, port, err := net.SplitHostPort(host)
+	if err != nil {
+		address = strings.Trim(host, "[]")
+	}
+	if address == "" {
+		return
+	}
+	a.text(semconv.ServerAddress, address)
+	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
+		a.number(semconv.ServerPort, int(n))
+	}
+}
+
+// client adds the address of a connection's other end, which is not one of IP
+// where the connection is a Unix socket.
+func (a *attributes) client(remote string) {
+	if address, _, err := net.SplitHostPort(remote); err == nil {
+		remote = address
+	}
+	if remote != "" {
+		a.text(semconv.ClientAddress, remote)
+	}
+}
+
+// rpcRequest adds what the proxy span of a gRPC call ends with, but for its status.
+func (a *attributes) rpcRequest(method string) {
+	if a.rpc.ray() {
+		a.text(semconv.RPCSystem, semconv.RPCSystemGRPCProxy)
+	}
+	if !a.rpc.stable() {
+		a.text(semconv.RPCMethod, method)
+		return
+	}
+	a.text(semconv.RPCSystemName, semconv.RPCSystemNameGRPC)
+	a.text(semconv.RPCMethod, strings.TrimPrefix(method, "/"))
+}
+
+// rpcStatus adds that.
+func (a *attributes) rpcStatus(code string) {
+	if a.rpc.ray() {
+		a.text(semconv.RPCGRPCStatusCode, code)
+	}
+	if a.rpc.stable() {
+		a.text(semconv.RPCResponseStatusCode, code)
+	}
+}

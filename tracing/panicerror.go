@@ -1,0 +1,35 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// PanicError is a panic of a handler as an error. Spans record its stack.
+type PanicError struct {
+	// Value is what the handler panicked with.
+	Value any
+	// Stack is the stack of the goroutine, as debug.Stack prints it.
+	Stack []byte
+}
+
+// Error returns "panic: " and the value.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value where it is an error, else nil. One whose methods panic
+// in their turn, as a nil pointer's may, is none.
+func (e *PanicError) Unwrap() (err error) {
+	inner, is := e.Value.(error)
+	if !is {
+		return nil
+	}
+	defer func() {
+		if recover() != nil {
+			err = nil
+		}
+	}()
+	_ = inner.Error()
+	_ = errors.Is(inner, context.Canceled) // calls Unwrap of the whole tree
+	return inner
+}
