@@ -2,8 +2,6 @@ package datadog
 
 import (
 	"encoding/binary"
-	"encoding/hex"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -62,7 +60,6 @@ func corpus() *coltracepb.ExportTraceServiceRequest {
 		list("empty list"))
 	add("altered types", "internal", num("large", 1<<53+1), num("small", math.MinInt64), list("texts", "a", "b"), ints("ints", 1, 2))
 	add("control", "internal", attr("error", &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: true}}),
-		attr("manual.drop", &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: true}}),
 		str("span.name", "no"), str("_dd.p.dm", "-4"))
 	add("control that passes", "internal", attr("analytics.event", &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: true}}),
 		num("_dd.measured", 1), str("env", "own"), str("version", "7"))
@@ -152,22 +149,4 @@ func ints(key string, ns ...int64) *commonpb.KeyValue {
 		values.Values = append(values.Values, num("", n).GetValue())
 	}
 	return attr(key, &commonpb.AnyValue{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: values}})
-}
-
-// linked is what the span "links" points to.
-func linked() (traceID string, spanID uint64) {
-	for _, s := range spansOf(corpus()) {
-		if s.GetName() == "failed" {
-			return hex.EncodeToString(s.GetTraceId()), binary.BigEndian.Uint64(s.GetSpanId())
-		}
-	}
-	return "", 0
-}
-
-// linkedJSON is the tag in dd-trace-go's form.
-func linkedJSON() string {
-	id, span := linked()
-	raw, _ := hex.DecodeString(id)
-	return fmt.Sprintf(`[{"trace_id":%d,"trace_id_high":%d,"span_id":%d,"attributes":{"kind":"follows","n":"1"},"tracestate":"a=b","flags":2147483649}]`,
-		binary.BigEndian.Uint64(raw[8:]), binary.BigEndian.Uint64(raw[:8]), span)
 }

@@ -62,7 +62,9 @@ func configure(o options, intake string, translator *attributes.Translator) *con
 	// Zero values make it refuse everything, with status 200.
 	c.Decoders, c.DecoderTimeout, c.TraceBuffer, c.MaxConnections = 4, 30_000, 1000, 1000
 	c.ReceiverTimeout = 60
-	c.TargetTPS = math.MaxInt32
+	if o.stats == "" {
+		c.TargetTPS = math.MaxInt32
+	}
 	c.TraceWriter.FlushPeriodSeconds, c.StatsWriter.FlushPeriodSeconds = 0.1, 0.1
 	c.TraceWriter.ConnectionLimit = 1
 	c.MaxMemory, c.MaxCPU = 0, 0

@@ -16,9 +16,12 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// tracesPath is where an agent sends its traces; what else it sends is taken
+// Where an agent sends its traces and statistics; what else it sends is taken
 // and thrown away.
-const tracesPath = "/api/v0.2/traces"
+const (
+	tracesPath = "/api/v0.2/traces"
+	statsPath  = "/api/v0.2/stats"
+)
 
 // intake is what Datadog's own back end is to an agent.
 type intake struct {
@@ -28,8 +31,8 @@ type intake struct {
 
 	mu sync.Mutex // guards the files: payloads do not mix
 	// json and frames are nil where not asked for.
-	json, frames *os.File
-	err          error
+	json, frames, stats *os.File
+	err                 error
 }
 
 func startIntake(o options) (*intake, error) {
@@ -39,6 +42,9 @@ func startIntake(o options) (*intake, error) {
 		return nil, err
 	}
 	if in.frames, err = openFile(o.frames); err != nil {
+		return nil, err
+	}
+	if in.stats, err = openFile(o.stats); err != nil {
 		return nil, err
 	}
 	if in.listener, err = net.Listen("tcp", net.JoinHostPort(host, "0")); err != nil {
@@ -73,7 +79,7 @@ func (in *intake) stop() error {
 	in.serving.Wait()
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	for _, f := range []*os.File{in.json, in.frames} {
+	for _, f := range []*os.File{in.json, in.frames, in.stats} {
 		if f != nil {
 			err = errors.Join(err, f.Close())
 		}
@@ -91,6 +97,9 @@ func (in *intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := read(r)
 	if err == nil && r.URL.Path == tracesPath {
 		err = in.write(body)
+	}
+	if err == nil && r.URL.Path == statsPath {
+		err = in.writeStatistics(body)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "intake: %s: %v\n", r.URL.Path, err)
@@ -111,6 +120,17 @@ func read(r *http.Request) ([]byte, error) {
 		return nil, err
 	}
 	return io.ReadAll(unpacked)
+}
+
+// writeStatistics appends a StatsPayload to its file.
+func (in *intake) writeStatistics(body []byte) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.stats == nil {
+		return nil
+	}
+	_, err := in.stats.Write(append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...))
+	return err
 }
 
 // write appends an AgentPayload to the files. One without spans is left out:

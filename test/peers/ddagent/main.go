@@ -48,6 +48,9 @@ type options struct {
 	socket     string
 	// json and frames are files to write to, "-" for standard output.
 	json, frames string
+	// stats is a file for statistics. With it the agent samples as it does by
+	// default, and not everything that its client wants kept is kept at any rate.
+	stats string
 	// ready is a path below http://127.0.0.1:PORT that answers 200 when all of
 	// it can be reached.
 	ready string
@@ -67,6 +70,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.socket, "socket", "", "take traces over HTTP on this Unix socket, too")
 	flags.StringVar(&o.json, "json", "", "append payloads to this file, as lines of JSON (- for standard output)")
 	flags.StringVar(&o.frames, "frames", "", "append payloads to this file, as AgentPayload messages behind their length")
+	flags.StringVar(&o.stats, "stats", "", "append statistics to this file, as StatsPayload messages behind their length, and sample by the agent's default rate")
 	flags.StringVar(&o.ready, "ready", "/ready", "the path that answers 200 when everything listens")
 	flags.BoolVar(&o.withoutV1, "without-v1", false, "do not know protocol 1.0, as agents before 7.70")
 	flags.StringVar(&o.inner, "inner", "", "where the agent itself listens with -without-v1: a Unix socket to make")

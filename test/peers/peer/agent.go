@@ -26,6 +26,8 @@ type DatadogAgent struct {
 	port, otlp int
 	process    *process
 	file       *frameFile
+	statistics *frameFile // nil unless asked for
+	hits       map[string]uint64
 	spans      []AgentSpan
 	chunks     int
 	// collector stands before the OTLP receiver; nil until somebody asks for it.
@@ -33,8 +35,9 @@ type DatadogAgent struct {
 }
 
 type agentOptions struct {
-	socket    string
-	withoutV1 bool
+	socket     string
+	withoutV1  bool
+	statistics bool
 }
 
 // AgentOption changes what StartDatadogAgent starts.
@@ -50,6 +53,12 @@ func WithSocket(path string) AgentOption {
 // has no socket.
 func WithoutV1() AgentOption {
 	return func(o *agentOptions) { o.withoutV1 = true }
+}
+
+// WithStatistics starts an agent that samples by its default target rate, and
+// whose statistics can be read by Hits.
+func WithStatistics() AgentOption {
+	return func(o *agentOptions) { o.statistics = true }
 }
 
 // StartDatadogAgent starts an agent and returns when it takes spans. It is
@@ -86,6 +95,10 @@ func (a *DatadogAgent) start() (_ *process, err error) {
 	}
 	if a.options.socket != "" {
 		args = append(args, "-socket", a.options.socket)
+	}
+	if a.options.statistics {
+		a.statistics = &frameFile{tb: a.tb, path: filepath.Join(a.dir, "statistics")}
+		args = append(args, "-stats", a.statistics.path)
 	}
 	if a.options.withoutV1 {
 		// The test's own folder is too long a path for a socket.
@@ -149,6 +162,29 @@ func (a *DatadogAgent) Spans() []AgentSpan {
 		}
 	}
 	return a.spans
+}
+
+// Hits returns how many spans of each operation name the statistics count that
+// have left the agent, which sends the last when it is stopped.
+func (a *DatadogAgent) Hits() map[string]uint64 {
+	a.tb.Helper()
+	if a.hits == nil {
+		a.hits = map[string]uint64{}
+	}
+	for _, frame := range a.statistics.next() {
+		var payload pb.StatsPayload
+		if _, err := payload.UnmarshalMsg(frame); err != nil {
+			a.tb.Fatalf("statistics of %d bytes: %v", len(frame), err)
+		}
+		for _, client := range payload.Stats {
+			for _, bucket := range client.Stats {
+				for _, group := range bucket.Stats {
+					a.hits[group.Name] += group.Hits
+				}
+			}
+		}
+	}
+	return a.hits
 }
 
 // WaitSpans blocks until at least n spans have left the agent and gives what

@@ -27,19 +27,17 @@ func TestDatadogPlugin(t *testing.T) {
 	want := ofAgent(t, reference)
 
 	for _, c := range []struct {
-		name  string
-		agent []peer.AgentOption
+		name string
 		// environ is for the plugin, which gets the address of the agent too.
 		environ []string
 		otlp    bool
 		check   func(s sdktrace.ReadOnlySpan, want, got peer.AgentSpan) string
 	}{
 		{name: "otlp", otlp: true, environ: []string{"SERVE_DATADOG_MODE=otlp"}, check: sameByOTLP},
-		{name: "agent 0.4", agent: []peer.AgentOption{peer.WithoutV1()}, check: native{peer.ProtocolV04}.check},
-		{name: "agent 1.0", environ: []string{"DD_TRACE_AGENT_PROTOCOL_VERSION=1.0"}, check: native{peer.ProtocolV1}.check},
+		{name: "tracer", check: native},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			agent := peer.StartDatadogAgent(t, c.agent...)
+			agent := peer.StartDatadogAgent(t)
 			environ := append([]string{"SERVE_RAY_CONTEXT=off", "DD_TRACE_AGENT_URL=" + agent.URL()}, c.environ...)
 			if c.otlp {
 				environ = append(environ, "OTEL_EXPORTER_OTLP_ENDPOINT="+agent.OTLPHTTP())
