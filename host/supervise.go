@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/stdio"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -391,6 +392,10 @@ func timeLeft(ctx context.Context) *durationpb.Duration {
 
 // message is the context as a plugin gets it.
 func (c Context) message(plugin string) *pluginv1.StaticContext {
+	columns, terminal := 0, false
+	if stdout := stdio.Stdout(); stdout != nil {
+		columns, terminal = stdout.Terminal()
+	}
 	return &pluginv1.StaticContext{
 		Application: c.Application,
 		Deployment:  c.Deployment,
@@ -401,5 +406,8 @@ func (c Context) message(plugin string) *pluginv1.StaticContext {
 		PluginName:  plugin,
 
 		SamplingRatio: c.SamplingRatio,
+
+		Terminal:        terminal,
+		TerminalColumns: uint32(columns),
 	}
 }

@@ -84,6 +84,9 @@ func (p *plugin) setup(req *pluginv1.ConfigureRequest, remarks *remarks) Setup {
 			PluginName:  where.GetPluginName(),
 
 			SamplingRatio: where.GetSamplingRatio(),
+
+			Terminal:        where.GetTerminal(),
+			TerminalColumns: int(where.GetTerminalColumns()),
 		},
 		Stdout: p.env.Stdout,
 		Log:    p.log,

@@ -128,6 +128,9 @@ func (p *plugin) configureItself(ctx context.Context, document []byte, path, ser
 			Application: "", Deployment: "", Replica: "", Node: "", Job: "", // of which host?
 			ServiceName: service,
 			PluginName:  strings.TrimSuffix(name, filepath.Ext(name)), // as a host calls it
+
+			SamplingRatio: 0,
+			Terminal:      false, TerminalColumns: 0, // its standard output tells
 		},
 	})
 	p.configured(built)

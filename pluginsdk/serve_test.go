@@ -68,6 +68,7 @@ func TestConfigureGrantsVariables(t *testing.T) {
 			Context: &pluginv1.StaticContext{
 				Application: "app", Deployment: "dep", Replica: "rep", Node: "10.0.0.1",
 				Job: "01000000", ServiceName: "shop", PluginName: "main", SamplingRatio: 0.25,
+				Terminal: true, TerminalColumns: 80,
 			},
 		})
 		if err != nil || len(answer.GetDiagnostics()) > 0 {
@@ -81,7 +82,7 @@ func TestConfigureGrantsVariables(t *testing.T) {
 			inProcess = ""
 		}
 		r.stdout.await(t, fmt.Sprintf("Getenv \"granted\" os %q HOME \"/nowhere\" other \"\"\n", inProcess))
-		r.stderr.await(t, `"context":"{Application:app Deployment:dep Replica:rep Node:10.0.0.1 Job:01000000 ServiceName:shop PluginName:main SamplingRatio:0.25}","config":"level: 3"`)
+		r.stderr.await(t, `"context":"{Application:app Deployment:dep Replica:rep Node:10.0.0.1 Job:01000000 ServiceName:shop PluginName:main SamplingRatio:0.25 Terminal:true TerminalColumns:80}","config":"level: 3"`)
 	})
 }
 

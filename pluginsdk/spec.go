@@ -84,8 +84,8 @@ type Setup struct {
 	// Stdout is for what a plugin prints: the host copies it to its own standard
 	// output, line by line. A Write blocks while the reader of that is slow, and
 	// fails when it is gone. If the host does not share its standard output, Stdout
-	// is the log. Safe for concurrent use. If it is a file it is a syscall.Conn, so
-	// that a plugin can ask whether a terminal shows it, and how wide that is.
+	// is the log. Safe for concurrent use. Context says whether a terminal shows it;
+	// for a plugin that is run by hand it is a syscall.Conn, which can be asked.
 	Stdout io.Writer
 	// Log goes to the host's log, with this plugin's name on it, from level
 	// Info up.
@@ -116,6 +116,11 @@ type StaticContext struct {
 	// SamplingRatio is the share of root traces that the host's sampler keeps,
 	// above 0 and up to 1. Zero if the host does not know it.
 	SamplingRatio float64
+	// Terminal reports whether a terminal shows what the plugin prints to Stdout,
+	// and TerminalColumns how wide it was when the plugin was configured, in
+	// columns; 0 if the host does not know.
+	Terminal        bool
+	TerminalColumns int
 }
 
 // Exporter delivers batches to a back end. What it may also be: a [Flusher].

@@ -189,6 +189,8 @@ func (s *session) introduce(ctx context.Context) error {
 			PluginName:  s.is.Name,
 
 			SamplingRatio: where.SamplingRatio,
+
+			Terminal: false, TerminalColumns: 0, // its standard output is this one, and tells
 		},
 	})
 	if err != nil {

@@ -128,3 +128,18 @@ func lines(p []byte, limit int) int {
 	}
 	return len(p)
 }
+
+// Terminal reports whether a terminal shows the file, and how many columns wide it
+// is at the moment; 0 if the terminal does not know.
+func (f *File) Terminal() (columns int, ok bool) {
+	conn, err := f.file.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	err = conn.Control(func(fd uintptr) {
+		if size, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ); err == nil {
+			columns, ok = int(size.Col), true
+		}
+	})
+	return columns, err == nil && ok
+}

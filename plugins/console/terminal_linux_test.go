@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -10,42 +9,9 @@ import (
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"golang.org/x/sys/unix"
-)
 
-// openTerminal gives both ends of a pseudo-terminal that is so many columns
-// wide: what shows it, and what a program prints to.
-func openTerminal(t *testing.T, columns uint16) (screen, shell *os.File) {
-	t.Helper()
-	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
-	t.Cleanup(func() { _ = screen.Close() })
-	conn, err := screen.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var number int
-	var fault error
-	err = conn.Control(func(fd uintptr) {
-		if fault = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); fault != nil {
-			return
-		}
-		if fault = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns}); fault != nil {
-			return
-		}
-		number, fault = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
-	})
-	if err != nil || fault != nil {
-		t.Skipf("no pseudo-terminals here: %v, %v", err, fault)
-	}
-	shell, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
-	t.Cleanup(func() { _ = shell.Close() })
-	return screen, shell
-}
+	"github.com/servetrace/servetrace/internal/testplugin"
+)
 
 // readTrace reads a drawing to its empty line.
 func readTrace(t *testing.T, screen *os.File) []string {
@@ -69,7 +35,7 @@ func readTrace(t *testing.T, screen *os.File) []string {
 
 // TestTerminal has the plugin draw on a terminal whose window changes.
 func TestTerminal(t *testing.T) {
-	screen, shell := openTerminal(t, 50)
+	screen, shell := testplugin.OpenTerminal(t, 50)
 	conn := start(t, shell, map[string]string{
 		"SERVE_CONSOLE_FORMAT": "pretty", "TERM": "xterm", "COLUMNS": "132", "LC_ALL": "C.UTF-8",
 	})
@@ -97,7 +63,7 @@ func TestTerminal(t *testing.T) {
 // TestTerminalWithoutColours has a user who wants none, and a locale that is not
 // UTF-8.
 func TestTerminalWithoutColours(t *testing.T) {
-	screen, shell := openTerminal(t, 50)
+	screen, shell := testplugin.OpenTerminal(t, 50)
 	conn := start(t, shell, map[string]string{"SERVE_CONSOLE_FORMAT": "pretty", "TERM": "xterm", "NO_COLOR": "1", "LC_ALL": "C"})
 	if _, err := coltracepb.NewTraceServiceClient(conn).Export(t.Context(), request("né")); err != nil {
 		t.Fatal(err)

@@ -287,6 +287,9 @@ func (s *settings) request(patterns []string) *pluginv1.ConfigureRequest {
 		PluginName:  where.PluginName,
 
 		SamplingRatio: where.SamplingRatio,
+
+		Terminal:        where.Terminal,
+		TerminalColumns: uint32(where.TerminalColumns),
 	}}
 }
 

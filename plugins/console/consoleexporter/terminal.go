@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/servetrace/servetrace/pluginsdk"
 )
 
 const (
@@ -16,9 +18,11 @@ const (
 	mostWidth = 1000
 )
 
-// looker gives a function that says what w can show, and says it anew each time,
-// for a terminal's window changes. See [EnvPatterns] for the variables.
-func looker(getenv func(string) string, w io.Writer) func() look {
+// looker gives a function that says what standard output can show: by the descriptor
+// anew each time, for a terminal's window changes, or else by what the host has said.
+// See [EnvPatterns] for the variables.
+func looker(s pluginsdk.Setup) func() look {
+	getenv := s.Getenv
 	dumb := getenv(envTerm) == "dumb"
 	fixed := look{width: defaultWidth, ascii: dumb || !utf8Locale(getenv)}
 	if columns, err := strconv.Atoi(getenv(envColumns)); err == nil && columns > 0 {
@@ -28,7 +32,10 @@ func looker(getenv func(string) string, w io.Writer) func() look {
 	force := getenv(envForceColour)
 	return func() look {
 		l := fixed
-		width, terminal := windowWidth(w)
+		width, terminal := windowWidth(s.Stdout)
+		if !terminal {
+			width, terminal = s.Context.TerminalColumns, s.Context.Terminal
+		}
 		if width > 0 {
 			l.width = min(width, mostWidth)
 		}

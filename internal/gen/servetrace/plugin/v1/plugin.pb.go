@@ -515,8 +515,14 @@ type StaticContext struct {
 	// The share of root traces that the host's sampler keeps, above 0 and up to
 	// 1. Zero: the host does not know it.
 	SamplingRatio float64 `protobuf:"fixed64,8,opt,name=sampling_ratio,json=samplingRatio,proto3" json:"sampling_ratio,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Whether a terminal shows the host's standard output, to which the host copies
+	// what the plugin prints.
+	Terminal bool `protobuf:"varint,9,opt,name=terminal,proto3" json:"terminal,omitempty"`
+	// How many columns the terminal has when Configure is called. Zero: the host
+	// does not know it.
+	TerminalColumns uint32 `protobuf:"varint,10,opt,name=terminal_columns,json=terminalColumns,proto3" json:"terminal_columns,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *StaticContext) Reset() {
@@ -601,6 +607,20 @@ func (x *StaticContext) GetPluginName() string {
 func (x *StaticContext) GetSamplingRatio() float64 {
 	if x != nil {
 		return x.SamplingRatio
+	}
+	return 0
+}
+
+func (x *StaticContext) GetTerminal() bool {
+	if x != nil {
+		return x.Terminal
+	}
+	return false
+}
+
+func (x *StaticContext) GetTerminalColumns() uint32 {
+	if x != nil {
+		return x.TerminalColumns
 	}
 	return 0
 }
@@ -924,7 +944,7 @@ const file_servetrace_plugin_v1_plugin_proto_rawDesc = "" +
 	"\acontext\x18\x03 \x01(\v2#.servetrace.plugin.v1.StaticContextR\acontext\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x04\x10\x10\"\xfc\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x04\x10\x10\"\xc3\x02\n" +
 	"\rStaticContext\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x1e\n" +
 	"\n" +
@@ -936,7 +956,10 @@ const file_servetrace_plugin_v1_plugin_proto_rawDesc = "" +
 	"\fservice_name\x18\x06 \x01(\tR\vserviceName\x12\x1f\n" +
 	"\vplugin_name\x18\a \x01(\tR\n" +
 	"pluginName\x12%\n" +
-	"\x0esampling_ratio\x18\b \x01(\x01R\rsamplingRatio\"]\n" +
+	"\x0esampling_ratio\x18\b \x01(\x01R\rsamplingRatio\x12\x1a\n" +
+	"\bterminal\x18\t \x01(\bR\bterminal\x12)\n" +
+	"\x10terminal_columns\x18\n" +
+	" \x01(\rR\x0fterminalColumns\"]\n" +
 	"\x11ConfigureResponse\x12B\n" +
 	"\vdiagnostics\x18\x01 \x03(\v2 .servetrace.plugin.v1.DiagnosticR\vdiagnosticsJ\x04\b\x02\x10\x10\"p\n" +
 	"\n" +
