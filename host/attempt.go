@@ -37,13 +37,20 @@ func (x *exporter) newAttempt() *attempt {
 	return a
 }
 
-// failed ends an attempt: what it holds is logged, unless the log has heard of
-// the cause, and with it what the plugin said.
-func (x *exporter) failed(a *attempt, to State, cause error) {
+// told tells whether the log has heard of the cause by which an attempt ends, and
+// with it of what the plugin said.
+func (x *exporter) told(to State, cause error) bool {
 	x.mu.Lock()
-	told := cause != nil && x.toldLocked(to, cause.Error())
-	x.mu.Unlock()
-	a.end(!told)
+	defer x.mu.Unlock()
+	return cause != nil && x.toldLocked(to, cause.Error())
+}
+
+// hold holds what the process says from now on until the end of the attempt: the
+// host is about to end it, and the log is to have the cause first.
+func (a *attempt) hold() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.holding = true
 }
 
 // end ceases to hold, and logs what was held if tell.

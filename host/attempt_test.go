@@ -120,6 +120,9 @@ func TestPluginsOfNoUseSayItOnce(t *testing.T) {
 			}
 			testplugin.WaitFor(t, "four starts", func() bool { return starts.Load() >= 4 })
 			wantLines(t, log.String(), map[string]int{"plugin is not running": 1})
+			if cause, _, _ := strings.Cut(log.String(), "plugin is not running"); strings.Contains(cause, "plugin stops") {
+				t.Errorf("that the host ends it stands before the cause; log:\n%s", log)
+			}
 			if got := strings.Count(log.String(), line); got > 1 { // on a busy machine it is killed before it says so
 				t.Errorf("%s stands %d times in the log, want once; log:\n%s", line, got, log)
 			}

@@ -69,6 +69,7 @@ func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 			err = &crash{err: err, byOthers: !mayBeToBlame(l.peer.Report())}
 			x.crashed(l.plan, l.about, l.peer.Report(), err, nil)
 		}
+		l.a.hold()
 		return nil, errors.Join(err, l.end())
 	}
 	l.begun = time.Now()

@@ -48,7 +48,7 @@ func (x *exporter) run() {
 			a = l.a
 		}
 		if x.ctx.Err() != nil {
-			x.failed(a, StateStopped, err)
+			a.end(!x.told(StateStopped, err))
 			x.endedWith(err)
 			return
 		}
@@ -65,8 +65,9 @@ func (x *exporter) run() {
 			continue
 		}
 		state := x.after(l, err)
-		x.failed(a, state, err)
+		told := x.told(state, err)
 		x.setState(state, err.Error())
+		a.end(!told)
 		x.setUnusable(needsMending(state, err))
 		x.setUnsteady(l != nil && !steady)
 		if asked, on = x.rest(state, pause, seen); !on {

@@ -122,7 +122,7 @@ func (x *exporter) upgrade(old *life, t *trial) (stays, goes *life, err error) {
 			return next, old, nil
 		}
 	}
-	a.end(true)
+	defer a.end(true) // behind the cause
 	switch {
 	case x.ctx.Err() != nil:
 		return old, next, errStopping
