@@ -151,6 +151,8 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 		return fail(ReasonTimeout, "no handshake within the start timeout%s; is it a servetrace plugin? Run it by hand to see", p.lastWords())
 	case ctx.Err() != nil:
 		return fail(ReasonStopped, "start called off: %w", context.Cause(ctx))
+	case p.state != nil && said == nil && bytes.Contains(p.out.kept(), []byte("not meant to be executed directly")): // go-plugin's words
+		return fail(ReasonNotPlugin, "it is a go-plugin program of another host, whose magic cookie it wants; name a servetrace plugin, or build it with pluginsdk")
 	case p.state != nil && said == nil:
 		return fail(ReasonNotPlugin, "it ended before the handshake (%s)%s; is it a servetrace plugin? Run it by hand to see", p.report().Exit, p.lastWords())
 	}

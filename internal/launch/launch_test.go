@@ -133,6 +133,8 @@ func TestHazard19Reasons(t *testing.T) {
 			`start PATH: it ended before the handshake (exit status 0), its last line: "hello, world"; is it a servetrace plugin? Run it by hand to see`},
 		{"refuses to start", mode("exit"), ReasonNotPlugin,
 			`start PATH: it ended before the handshake (exit status 3), its last line: "no licence for this plugin"; is it a servetrace plugin? Run it by hand to see`},
+		{"another host's", mode("alien"), ReasonNotPlugin,
+			"start PATH: it is a go-plugin program of another host, whose magic cookie it wants; name a servetrace plugin, or build it with pluginsdk"},
 		{"no threads", file(0o755, "#!/bin/sh\necho 'runtime: failed to create new OS thread (have 2 already; errno=11)' >&2\necho 'fatal error: newosproc' >&2\nexit 2\n"), ReasonEnvironment,
 			"start PATH: this user or this cgroup may have no more processes or threads; raise the limit (ulimit -u, LimitNPROC=, pids.max), or run fewer: fatal error: newosproc"},
 		{"newer version", mode("version:99"), ReasonVersion,

@@ -60,6 +60,7 @@ var modes = map[string]func(arg string){
 	"silent":  func(arg string) { pause(duration(arg)) },
 	"noise":   func(arg string) { noise(number(arg)); exporter(record) },
 	"version": func(arg string) { say(os.Stdout, "1|"+arg+"|unix|/nowhere|grpc\n"); pause(time.Minute) },
+	"alien":   func(string) { serveStock("ALIEN_PLUGIN", false) }, // of another program, by go-plugin
 	"netrpc":  func(string) { say(os.Stdout, "1|1|unix|/nowhere|netrpc\n"); pause(time.Minute) },
 }
 
@@ -262,14 +263,16 @@ func child() {
 // stock is a plugin on go-plugin's own server, with plain OTLP and no
 // Lifecycle, in the manner of a plugin of another program. As "stock:empty" it
 // has no OTLP either.
-func stock(arg string) {
+func stock(arg string) { serveStock("SERVETRACE_PLUGIN_MAGIC_COOKIE", arg == "empty") }
+
+func serveStock(cookie string, empty bool) {
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: goplugin.HandshakeConfig{
 			ProtocolVersion:  1,
-			MagicCookieKey:   "SERVETRACE_PLUGIN_MAGIC_COOKIE",
+			MagicCookieKey:   cookie,
 			MagicCookieValue: "6f1d0a52c7b84c1e9d3b0c6a54e2f97a",
 		},
-		VersionedPlugins: map[int]goplugin.PluginSet{1: {"traces": stockPlugin{empty: arg == "empty"}}},
+		VersionedPlugins: map[int]goplugin.PluginSet{1: {"traces": stockPlugin{empty: empty}}},
 		GRPCServer:       goplugin.DefaultGRPCServer,
 	})
 }
