@@ -295,16 +295,16 @@ const (
 	pluginShare = 0.9
 )
 
-// timeUp is the end of a share of the time to stop, in words for an operator. It
+// timeUpError is the end of a share of the time to stop, in words for an operator. It
 // is a deadline as well.
-type timeUp time.Duration
+type timeUpError time.Duration
 
-func (t timeUp) Error() string {
+func (t timeUpError) Error() string {
 	return fmt.Sprintf("no time is left: it had %v, a part of %s", time.Duration(t), EnvStopTimeout)
 }
 
 // Is reports whether target is context.DeadlineExceeded.
-func (timeUp) Is(target error) bool { return target == context.DeadlineExceeded }
+func (timeUpError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 func (h *Host) shutdown(ctx context.Context) error {
 	h.intake.close()
@@ -326,7 +326,7 @@ func (h *Host) shutdown(ctx context.Context) error {
 	}
 	share := func(part float64) (context.Context, context.CancelFunc) {
 		length := time.Duration(part * float64(limit))
-		return context.WithDeadlineCause(ctx, now.Add(length), timeUp(length))
+		return context.WithDeadlineCause(ctx, now.Add(length), timeUpError(length))
 	}
 	flush, cancelFlush := share(flushShare)
 	defer cancelFlush()

@@ -186,7 +186,7 @@ func (x *exporter) inheritLocked(before *exporter) {
 func (h *Host) end(x *exporter, seq uint64) error {
 	share := func(parent context.Context, part float64) (context.Context, context.CancelFunc) {
 		length := time.Duration(part * float64(h.cfg.StopTimeout))
-		return context.WithTimeoutCause(parent, length, timeUp(length))
+		return context.WithTimeoutCause(parent, length, timeUpError(length))
 	}
 	flush, cancelFlush := share(h.flushOver, flushShare)
 	defer cancelFlush()
