@@ -158,13 +158,16 @@ func killed(t *testing.T, point string, kill func(c *chain, r *running)) *chain 
 	c := newChain(t, point)
 	r := startHost(t, func(cfg *Config) {
 		cfg.BatchSpans, cfg.ExportTimeout = spansOfKill, time.Minute
+		cfg.BatchAge = time.Hour // by its age, a batch of a slow machine would have fewer spans
 		// Frozen is what it is, on purpose.
 		cfg.MaxAge = 10 * time.Minute
 	}, c.relay)
 	r.waitReady(0)
 	r.spans("first", spansOfKill)
+	r.drain.cycle(true)
 	c.await()
 	r.spans("second", spansOfKill)
+	r.drain.cycle(true)
 	r.balanced()
 	kill(c, r)
 	r.flush()
