@@ -261,6 +261,25 @@ func TestReplicasThatStoppedAreBounded(t *testing.T) {
 	}
 }
 
+// What a handler that was left behind does in a replica that has stopped shows no
+// gauge of it.
+func TestReplicaThatStoppedHasNoGauges(t *testing.T) {
+	s := New()
+	r := s.Replica("a", "D", "r1")
+	replica(r)
+	r.Stopped(time.Second)
+	replica(r)
+	got := gather(t, s)
+	for _, f := range described(t) {
+		if _, series := sum(got, f.name); f.kind == "gauge" && slices.Contains(f.labels, labelReplica) && series > 0 {
+			t.Errorf("%s has %d series", f.name, series)
+		}
+	}
+	if total, _ := sum(got, "serve_batches_processed_total"); total != 2 {
+		t.Errorf("%v batches, want 2: counts stay", total)
+	}
+}
+
 // What no label can hold is made fit for one.
 func TestLabelsAreCleaned(t *testing.T) {
 	s := New()
