@@ -23,7 +23,7 @@
 // A request has one response, and one writer that claims it: the handler by its
 // first write, or the proxy when the time is over or the handler has failed.
 // A response that fails after it began is cut off, never completed. A client
-// that stalls its own request loses it: see watch.go.
+// that stalls its own request loses it: see internal/stall and grpcstream.go.
 //
 // A handler may take the connection over ([http.Hijacker]) for a request that
 // asks for another protocol. A web socket is watched: its context ends when a
@@ -37,5 +37,5 @@
 // them.
 //
 // Open proxy.go first, then target.go, router.go, replica.go and response.go;
-// handle.go for calls between deployments, grpc.go and grpccall.go for gRPC.
+// handle.go for calls between deployments, grpc.go and grpcstream.go for gRPC.
 package serving

@@ -18,23 +18,23 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 )
 
-// grpcProxy is where gRPC calls come in. It finds the app and its method, has the
-// router choose a replica, and answers itself where no handler did. It never
-// changes after newGRPCProxy.
+// grpcProxy takes gRPC calls. It finds the app and its method, has the router choose
+// a replica, and answers itself if no handler did. It never changes after
+// newGRPCFront.
 //
-// The grpc.Server before it knows none of the apps' services: what it has no
-// service for comes here, as a stream. The replica decodes the messages straight
-// into what the method's generated code makes, so that the bytes are neither
-// copied nor sent a second time.
+// The grpc.Server before it knows none of the apps' services: calls of services that
+// it does not know come here, as streams. The replica decodes the messages straight
+// into what the method's generated code makes, so that the bytes are neither copied
+// nor sent a second time.
 type grpcProxy struct {
 	apps      map[string]*grpcApp
-	only      *grpcApp // nil where there are several
+	only      *grpcApp // nil if there are several
 	timeout   time.Duration
 	stall     time.Duration   // how long a client may hold up its call; not positive: no limit
 	server    context.Context // ends when the server does not wait for calls any more
 	work      *work
 	workers   *workers
-	notReady  func() string // why a deployment takes no calls; empty where all do
+	notReady  func() string // why a deployment takes no calls; empty if all do
 	metrics   *metrics.Proxy
 	unrouted  *metrics.Ingress // of calls for no app
 	component *identity.Component
@@ -51,7 +51,7 @@ type grpcApp struct {
 	sets     []*replicaSet // of all its deployments
 }
 
-// ready says whether each of the app's deployments takes calls.
+// ready reports whether each of the app's deployments takes calls.
 func (a *grpcApp) ready() bool {
 	return !slices.ContainsFunc(a.sets, func(s *replicaSet) bool { return s.reason() != "" })
 }
@@ -75,7 +75,7 @@ const (
 	textInternal           = "Internal server error."
 )
 
-// last gives the last value of a key, as Ray does, or "".
+// last returns the last value of a key, as Ray does, or "".
 func last(md metadata.MD, key string) string {
 	if values := md[key]; len(values) > 0 {
 		return values[len(values)-1]
@@ -124,8 +124,8 @@ func (p *grpcProxy) answer(c *rpc) *status.Status {
 	return p.serve(c)
 }
 
-// appFor finds the app that a call is for, or nil. Where there is one app only, no
-// name is asked for, and a wrong one does not matter, as in Ray.
+// appFor returns the app that a call is for, or nil. With one app only, no name is
+// needed, and a wrong name does not matter, as in Ray.
 func (p *grpcProxy) appFor(name string) *grpcApp {
 	if p.only != nil {
 		return p.only
@@ -160,7 +160,7 @@ func (p *grpcProxy) serve(c *rpc) *status.Status {
 	return st
 }
 
-// peerOf is the other end of the connection that a call came by, or nil.
+// peerOf returns the other end of the connection that a call came by, or nil.
 func peerOf(ctx context.Context) net.Addr {
 	if from, ok := peer.FromContext(ctx); ok {
 		return from.Addr
@@ -204,7 +204,7 @@ func (p *grpcProxy) dispatch(ctx context.Context, c *rpc, stream *rpcStream, mod
 	return cause
 }
 
-// unready says why the proxy takes no calls, "" while it does.
+// unready returns why the proxy takes no calls, "" while it does.
 func (p *grpcProxy) unready() string {
 	if p.work.isLeaving() {
 		return textDraining

@@ -18,8 +18,8 @@ import (
 	rayserve "github.com/servetrace/servetrace/internal/gen/ray/serve"
 )
 
-// builtinServices are those that the proxy serves itself. Calls of them have no
-// span and no line in the access log.
+// builtinServices are the services of the proxy itself. Their calls have no span and
+// no line in the access log.
 var builtinServices = map[string]bool{
 	rayserve.RayServeAPIService_ServiceDesc.ServiceName:        true,
 	healthv1.Health_ServiceDesc.ServiceName:                    true,
@@ -27,7 +27,7 @@ var builtinServices = map[string]bool{
 	reflectionv1alpha.ServerReflection_ServiceDesc.ServiceName: true,
 }
 
-// grpcBuiltin is what those services answer from.
+// grpcBuiltin serves the builtinServices.
 type grpcBuiltin struct {
 	proxy  *grpcProxy
 	health *health.Server
@@ -63,9 +63,9 @@ func newGRPCBuiltin(over context.Context, p *grpcProxy) *grpcBuiltin {
 	return b
 }
 
-// refresh has the health service tell what is so now. A service is well where
-// each deployment of an app that has it is; the proxy, and its own services,
-// where those of all apps are.
+// refresh sets what the health service tells. A service is healthy if each deployment
+// of each app that has the service takes calls; the proxy, and its own services, are
+// healthy if all deployments of all apps take calls.
 func (b *grpcBuiltin) refresh() {
 	b.mu.Lock() // so that what was seen first is told first
 	defer b.mu.Unlock()
@@ -125,8 +125,8 @@ func (a rayAPI) ListApplications(context.Context, *rayserve.ListApplicationsRequ
 	return &rayserve.ListApplicationsResponse{ApplicationNames: a.b.names}, nil
 }
 
-// endingHealth is grpc's health service whose watches end with the server: a
-// stream that waits for its client would hold up the end.
+// endingHealth is grpc's health service, except that its watches end with the server:
+// a stream that waits for its client would hold up the end.
 type endingHealth struct {
 	*health.Server
 
@@ -171,8 +171,8 @@ func (s servicesOf) GetServiceInfo() map[string]grpc.ServiceInfo {
 	return infos
 }
 
-// reflected gives the app that a reflection call is about: the one that it
-// names, or the only one with gRPC services.
+// reflected returns the app that a reflection call is about: the app that it names,
+// or the only app with gRPC services.
 func (b *grpcBuiltin) reflected(ctx context.Context) (app string, err error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	name := last(md, metaApplication)

@@ -34,7 +34,7 @@ var codeNames = [...]string{
 	codes.Unauthenticated:    "UNAUTHENTICATED",
 }
 
-// codeName gives UNKNOWN for a number that is no code, as Ray does.
+// codeName returns UNKNOWN for a number that is no code, as Ray does.
 func codeName(c codes.Code) string {
 	if int(c) < len(codeNames) {
 		return codeNames[c]
@@ -90,13 +90,13 @@ func (p *grpcProxy) statusOfRPC(requestID string, err error) *status.Status {
 		if st = status.FromContextError(err); st.Code() == codes.Unknown {
 			st = status.New(codes.Internal, err.Error())
 		}
-	case st.Code() == codes.OK: // an error can not mean success
+	case st.Code() == codes.OK: // an error cannot mean success
 		st = status.New(codes.Unknown, err.Error())
 	}
 	return shortened(st)
 }
 
-// shortened is st with a message of at most maxStatusText bytes.
+// shortened returns st with a message of at most maxStatusText bytes.
 func shortened(st *status.Status) *status.Status {
 	text := st.Message()
 	if len(text) <= maxStatusText {
@@ -111,10 +111,10 @@ func shortened(st *status.Status) *status.Status {
 	return status.FromProto(p)
 }
 
-// rpcFailure is err as spans and the log record it, nil where it is no failure:
-// a handler that returns a bare status with a code that is the client's doing,
-// such as NOT_FOUND, has answered. One that wraps a status in another error, or
-// returns an error of its own, has failed.
+// rpcFailure returns err as spans and the log record it, nil if it is no failure: a
+// handler that returns a bare status with a code that is the client's doing, such as
+// NOT_FOUND, has answered. A handler that wraps a status in another error, or returns
+// an error of its own, has failed.
 func rpcFailure(err error) error {
 	bare, ok := err.(interface{ GRPCStatus() *status.Status })
 	if ok {

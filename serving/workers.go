@@ -6,11 +6,10 @@ import (
 	"sync"
 )
 
-// workers are the goroutines of handlers that do not run on their connection's
-// (see rescue.go): of HTTP/2, upgrades and gRPC. One whose handler has returned
-// waits for the next: the stack of a fresh goroutine grows several times on its
-// way into user code, and to copy it costs more than all else that the runtime
-// does for a request.
+// workers are the goroutines of handlers. A worker whose handler has returned waits
+// for the next handler: the stack of a fresh goroutine grows several times on its way
+// into user code, and copying it costs more than all else that the runtime does for a
+// request.
 //
 // A handler that never returns, or ends its goroutine by runtime.Goexit, has its
 // worker for good, and nobody else waits for that one.
