@@ -30,6 +30,21 @@
 //	            internal/wire, proto/servetrace/plugin/v1); in it,
 //	pluginsdk   runs processors and an exporter, such as plugins/console.
 //
+// The types that hold or view a span on that way, after the OpenTelemetry SDK's own
+// (trace.Span until it ends, then sdktrace.ReadOnlySpan):
+//
+//	spans.Span        a span of a family until its end, around the SDK's
+//	host.shard        ended spans that wait to be encoded
+//	sdkspan.Encoder   the bytes of the open batch, by resource and scope
+//	host.batch        the bytes of a sealed batch, with its references
+//	host.item         a batch in one exporter's queue
+//	host.lease        gRPC's reference to a batch
+//	wire.Outgoing, wire.Incoming   the bytes as messages of the codec
+//	pluginsdk.Batch   a batch in the plugin, over
+//	otlpwire.Request  which reads and edits the bytes
+//	pluginsdk.Span    one span of it, around
+//	otlpwire.Span     which is its place in the request
+//
 // The host serves any Go program with an OpenTelemetry SDK, without this
 // package and without serving: examples/any-program. A service: examples/hello.
 // A plugin: plugins/console. Which package may import which is a table in
