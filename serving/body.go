@@ -14,7 +14,7 @@ import (
 // while the handler is reading.
 type requestBody struct {
 	body    io.ReadCloser // the connection's
-	reads   *stall.Deadline
+	reads   stall.Deadline
 	stalled *atomic.Bool          // set if the client holds up a read
 	ending  atomic.Pointer[error] // why it is about to end
 	read    atomic.Bool           // it was read to its end: net/http watches the connection from then on

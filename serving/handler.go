@@ -37,7 +37,7 @@ func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // httpCall is an HTTP request as a replica answers it.
 type httpCall struct {
 	x    *exchange
-	seen http.Request // as the handler does, with its context
+	seen *http.Request // as the handler sees it, with its context; nil before invoke
 	room running
 	err  atomic.Pointer[error] // the first that a HandlerFunc returned
 }
@@ -55,11 +55,11 @@ func (c *httpCall) modelID() string { return c.x.request.ModelID }
 // invoke implements [call].
 func (c *httpCall) invoke(ctx context.Context, r *replica) error {
 	resp := &c.x.resp
-	c.seen = *resp.request.WithContext(ctx)
+	c.seen = resp.request.WithContext(ctx)
 	if resp.pace.body != nil {
 		c.seen.Body = resp.pace.body
 	}
-	r.handler.ServeHTTP(resp, &c.seen)
+	r.handler.ServeHTTP(resp, c.seen)
 	if err := c.err.Load(); err != nil {
 		return *err
 	}
@@ -69,7 +69,7 @@ func (c *httpCall) invoke(ctx context.Context, r *replica) error {
 
 // end implements [call].
 func (c *httpCall) end(_ context.Context, err error) (spans.ReplicaResult, error) {
-	if c.seen.MultipartForm != nil { // net/http cleans up after its own request only, not after a copy
+	if c.seen != nil && c.seen.MultipartForm != nil { // net/http cleans up after its own request only, not after a copy
 		_ = c.seen.MultipartForm.RemoveAll() // its files are temporary anyway
 	}
 	status, err := c.x.resp.end(err)

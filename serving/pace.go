@@ -11,7 +11,7 @@ import (
 // lock guards it, except for stalled, writes and body, which are safe for concurrent use.
 type pace struct {
 	limit   time.Duration
-	writes  *stall.Deadline
+	writes  stall.Deadline
 	body    *requestBody // nil if there is none
 	peer    *connection  // of HTTP/2; else nil
 	stalled atomic.Bool  // the client held up a read or a write

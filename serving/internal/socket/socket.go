@@ -88,7 +88,7 @@ type Conn struct {
 	conn   net.Conn
 	o      Options
 	done   chan struct{} // closed when conn has been
-	writes *stall.Deadline
+	writes stall.Deadline
 	look   *time.Timer // calls tick, while armed
 
 	ahead sync.WaitGroup // of the goroutine that reads ahead

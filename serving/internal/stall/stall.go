@@ -20,7 +20,7 @@ import (
 const maxRenewal = time.Second
 
 // Deadline is the deadline of one direction of a connection or stream. Create it with
-// New. Its methods are safe for concurrent use, and none blocks.
+// New, and do not copy it. Its methods are safe for concurrent use, and none blocks.
 type Deadline struct {
 	limit  time.Duration
 	stream bool
@@ -35,8 +35,8 @@ type Deadline struct {
 // New returns a deadline that set puts in force. A limit that is not positive is
 // none. stream says that the deadline is that of an HTTP/2 stream, which ends at it
 // even if no operation waits: so the limit is in force only during operations.
-func New(limit time.Duration, stream bool, set func(time.Time) error) *Deadline {
-	return &Deadline{limit: limit, stream: stream, set: set}
+func New(limit time.Duration, stream bool, set func(time.Time) error) Deadline {
+	return Deadline{limit: limit, stream: stream, set: set}
 }
 
 // Begin renews the limit for the operation that follows. The operation may wait for
