@@ -93,6 +93,9 @@ func (b *bridge) describe(to trace.Span, s unitSpan, of resource) {
 		list = append(list, failure(s.Span, description)...)
 	}
 	for kv := range s.Attributes() {
+		if isControl(string(kv.Key)) {
+			kv.Key = "otel.attribute." + kv.Key
+		}
 		list = append(list, plain(kv))
 	}
 	if s.up < 0 && s.ParentID().IsValid() && !entersService(s.Span) {
@@ -248,6 +251,12 @@ var ofText = map[attribute.Key]bool{
 	"db.system": true, "messaging.system": true, "messaging.operation": true, "rpc.system": true,
 	"rpc.service": true, "faas.invoked_provider": true, "faas.invoked_name": true, "faas.trigger": true,
 	"graphql.operation.type": true, "network.protocol.name": true,
+}
+
+// isControl reports whether a tracer talks to the agent by a key: an attribute of
+// that name would change ids and priorities.
+func isControl(key string) bool {
+	return strings.HasPrefix(key, "_dd.") || key == metricPriority || key == sampleRate || key == "_top_level"
 }
 
 // plain returns an attribute in a form that dd-trace-go takes: values that it
