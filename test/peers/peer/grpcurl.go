@@ -1,11 +1,6 @@
 package peer
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -21,18 +16,5 @@ const grpcurlPatience = time.Minute
 func GRPCurl(tb testing.TB, input string, args ...string) (stdout, stderr string, code int) {
 	tb.Helper()
 	path := program(tb, "grpcurl", "grpcurl")
-	ctx, cancel := context.WithTimeout(tb.Context(), grpcurlPatience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, append([]string{"-plaintext"}, args...)...)
-	cmd.Env = baseEnvironment()
-	var out, log bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &log
-	cmd.SysProcAttr = deathPact()
-	runtime.LockOSThread() // whose end would be its own
-	defer runtime.UnlockOSThread()
-	err := cmd.Run()
-	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
-		tb.Fatalf("grpcurl: %v", err)
-	}
-	return out.String(), log.String(), cmd.ProcessState.ExitCode()
+	return runTool(tb, grpcurlPatience, strings.NewReader(input), nil, path, append([]string{"-plaintext"}, args...)...)
 }

@@ -1,14 +1,9 @@
 package peer
 
 import (
-	"bytes"
-	"context"
 	"encoding/xml"
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -25,23 +20,12 @@ const h2specPatience = 5 * time.Minute
 func H2Spec(tb testing.TB, port int) map[string]string {
 	tb.Helper()
 	path := program(tb, "h2spec", "h2spec")
-	ctx, cancel := context.WithTimeout(tb.Context(), h2specPatience)
-	defer cancel()
 	report := filepath.Join(tb.TempDir(), "report.xml")
-	cmd := exec.CommandContext(ctx, path, "--port", strconv.Itoa(port), "--timeout", "5", "--junit-report", report)
-	cmd.Env = baseEnvironment()
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = deathPact()
-	runtime.LockOSThread() // whose end would be its own
-	defer runtime.UnlockOSThread()
-	err := cmd.Run()
-	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed { // as it does where a case fails
-		tb.Fatalf("h2spec: %v", err)
-	}
+	// It exits with 1 if a case fails.
+	stdout, stderr, _ := runTool(tb, h2specPatience, nil, nil, path, "--port", strconv.Itoa(port), "--timeout", "5", "--junit-report", report)
 	text, err := os.ReadFile(report)
 	if err != nil {
-		tb.Fatalf("h2spec: %v\n%s", err, &out)
+		tb.Fatalf("h2spec: %v\n%s%s", err, stdout, stderr)
 	}
 	return readJUnit(tb, text)
 }

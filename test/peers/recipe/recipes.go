@@ -1,15 +1,24 @@
 package recipe
 
+import "slices"
+
 // Versions of what no file of this module pins.
 const (
 	builderVersion      = "v0.161.0"
 	telemetrygenVersion = "v0.161.0"
 	grpcurlVersion      = "v1.9.4"
+	conformanceVersion  = "v1.0.7" // and in connect/go.mod
+	kosokuVersion       = "0.1.0"
 )
 
 // All lists the recipes in the order that they are built in, one after
 // another: each takes all cores.
 func All() []Recipe {
+	return slices.Concat(backEnds(), suites(), slowest())
+}
+
+// backEnds lists back ends, load generators and clients.
+func backEnds() []Recipe {
 	return []Recipe{
 		{
 			// The builder writes the main package and its go.mod; we compile, so
@@ -57,6 +66,12 @@ func All() []Recipe {
 			Needs:    []string{"node", "npm"},
 			Optional: true,
 		},
+	}
+}
+
+// suites lists the conformance suites, and grpcurl.
+func suites() []Recipe {
+	return []Recipe{
 		{
 			// Its module pins what its tag, which is older than modules, does not.
 			Name:     "h2spec",
@@ -68,7 +83,35 @@ func All() []Recipe {
 			Commands: []Command{goInstall("github.com/fullstorydev/grpcurl/cmd/grpcurl@" + grpcurlVersion)},
 		},
 		{
-			// The last, because it takes longest. Its module has nothing but what
+			// Connect's conformance suite. The test builds the server under test
+			// from folder connect; its modules are fetched here.
+			Name:  "connectconformance",
+			Files: []string{"connect/go.mod", "connect/go.sum"},
+			Commands: []Command{
+				goInstall("connectrpc.com/conformance/cmd/connectconformance@" + conformanceVersion),
+				{Dir: "{module}/connect", Args: []string{"go", "build", "-o", "{work}/server", "."}},
+			},
+		},
+		{
+			// Autobahn's web socket cases with a runner for Python 3: Autobahn's
+			// own needs Python 2. A wheel in a plain folder, because a virtual
+			// environment cannot be moved.
+			Name: "kosoku",
+			Commands: []Command{{Dir: "{out}", Args: []string{
+				"python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+				"--only-binary", ":all:", "--no-deps", "--no-compile", "--target", "{out}", "kosoku==" + kosokuVersion,
+			}}},
+			Needs:    []string{"python3"},
+			Optional: true,
+		},
+	}
+}
+
+// slowest lists the recipe that takes longest.
+func slowest() []Recipe {
+	return []Recipe{
+		{
+			// Its module has nothing but what
 			// Jaeger needs and the checksums of that, which are Jaeger's own: not
 			// all of them can be looked up.
 			Name:     "jaeger",
