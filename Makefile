@@ -150,7 +150,7 @@ run: build ## Serve examples/hello until Ctrl-C, its spans printed by the consol
 
 # A module of its own, with our peers in it: bench/README.md. BENCHFLAGS are
 # those of bin/bench/bench run (-h lists them).
-bench: build-bench ## Measure everything against its peers, in 15 minutes: bin/bench/out/report.md
+bench: build-bench ## Measure everything against its peers, in some ten minutes: bin/bench/out/report.md
 	bin/bench/bench run $(BENCHFLAGS)
 
 bench-quick: build-bench ## Measure the headline claims, in two minutes

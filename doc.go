@@ -7,10 +7,11 @@
 //
 //  1. LoadConfig reads the settings from the environment; the program may
 //     change them, by its flags, say.
-//  2. Run checks them all, starts the listener for operators if there is to be
-//     one (package admin), then the host (which returns at once: plugins start
-//     in the background), makes the tracing provider, sets OpenTelemetry's
-//     globals, and starts the server. One line of the log says what runs.
+//  2. Run checks them all, makes the host, and starts the listener for operators
+//     if there is to be one (package admin). It makes the tracing provider around
+//     the host, starts the host (which returns at once: plugins start in the
+//     background), sets OpenTelemetry's globals, and starts the server. One line
+//     of the log says what runs.
 //     SIGHUP reloads the plugins, and the apps' settings in the service file.
 //  3. On SIGTERM or SIGINT, or when its context ends, Run drains the server,
 //     then shuts the provider down, and with it the host: what has ended is
@@ -54,7 +55,7 @@
 // to no plugin itself. Status page and metrics are package admin's, the service
 // file is internal/servicefile's: this one listens, and looks for the file.
 //
-// Open run.go first, then serving/proxy.go, serving/router.go,
-// serving/replica.go, tracing/provider.go, host/host.go, pluginsdk/main.go and
+// Open run.go first, then serving/proxy.go, serving/exchange.go,
+// serving/router.go, serving/replica.go, internal/spans, tracing/provider.go, host/host.go, pluginsdk/main.go and
 // plugins/console.
 package servetrace

@@ -15,7 +15,7 @@ import (
 // left the processor's cache cost twice as much to encode.
 const (
 	wakeSpans = 512
-	wakeBytes = 512 << 10 // of estimated heap, which our spans take encoded as well
+	wakeBytes = 512 << 10 // of estimated heap
 )
 
 // maxShards bounds the shards: more would only make draining slower.

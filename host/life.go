@@ -55,6 +55,7 @@ func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 	}
 	err = l.introduce(start)
 	if errors.Is(err, errStartAgain) {
+		x.log.Info("plugin is started again, with its variables in its environment")
 		if err := l.end(); err != nil {
 			return nil, err
 		}

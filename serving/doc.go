@@ -1,7 +1,7 @@
 // Package serving runs applications behind an HTTP and a gRPC proxy, in the manner
 // of Ray Serve: the proxy finds the app by route prefix or by metadata, a router
 // chooses one of its deployment's replicas, and the replica runs the handler.
-// Each of the three has its span, made through package tracing. A handler calls
+// Each of the three has its span, made by package internal/spans. A handler calls
 // the app's other deployments by [Handle] and [StreamHandle], which is a router
 // and a replica again, with their spans below the caller's.
 //
@@ -22,8 +22,9 @@
 //
 // A request has one response, and one writer that claims it: the handler by its
 // first write, or the proxy when the time is over or the handler has failed.
-// A response that fails after it began is cut off, never completed. A client
-// that stalls its own request loses it: see internal/stall and grpcstream.go.
+// A response that fails after it began is cut off, never completed. A
+// read or write that the client holds up fails with [ErrClientStalled], and the
+// handler may still answer: see internal/stall and grpcstream.go.
 //
 // A handler may take the connection over ([http.Hijacker]) for a request that
 // asks for another protocol. A web socket is watched: its context ends when a
@@ -36,6 +37,10 @@
 // [ConfigFromEnv]. HTTP/2 has no web sockets here: net/http does not offer
 // them.
 //
-// Open proxy.go first, then target.go, router.go, replica.go and response.go;
+// A request reaches user code by proxy.dispatch, workers.start, exchange.work,
+// assignment.run, replica.run and httpCall.invoke.
+//
+// Open proxy.go first, then exchange.go, target.go, router.go, workers.go,
+// replica.go and response.go;
 // handle.go for calls between deployments, grpc.go and grpcstream.go for gRPC.
 package serving

@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// ScopeName is the instrumentation scope of the proxy, router and replica spans: the
-// import path of this package.
+// ScopeName is the instrumentation scope of all spans that the
+// runtime makes: the import path of this package.
 const ScopeName = "github.com/servetrace/servetrace/tracing"
 
 // Provider makes spans by the OpenTelemetry SDK and carries their context. It is safe

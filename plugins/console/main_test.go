@@ -159,7 +159,7 @@ func TestDescription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"name": "console"`, `"max_concurrency": 1`, `"SERVE_CONSOLE_*"`} {
+	for _, want := range []string{`"name": "console"`, `"max_concurrency": 1`, `"SERVE_CONSOLE_FORMAT"`, `"SERVE_CONSOLE_OUTPUT"`} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("description lacks %s:\n%s", want, out)
 		}

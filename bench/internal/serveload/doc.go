@@ -1,11 +1,11 @@
 // Package serveload measures what serving a request costs: ours with tracing off,
 // at several ratios, and with plugins that are broken, against the same
-// application on a bare server and behind proxies of another make.
+// application on a bare server.
 //
 // The life of a case:
 //
-//  1. A server process of its own is started (RunServer), and for a proxy
-//     another one behind it. It runs an application of app.go.
+//  1. A server process of its own is started (RunServer). It runs an application of
+//     app.go.
 //  2. A load process (RunLoad) opens its connections, and warms the server up.
 //  3. Both stand still while the server's CPU time and allocations are read;
 //     then comes the load that is measured; then they are read again. The load

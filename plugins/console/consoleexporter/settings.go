@@ -19,7 +19,6 @@ const (
 
 // The patterns of [EnvPatterns].
 const (
-	envOwn         = "SERVE_CONSOLE_*" // those above
 	envNoColour    = "NO_COLOR"
 	envForceColour = "FORCE_COLOR"
 	envTerm        = "TERM"
@@ -42,7 +41,7 @@ const (
 //
 // The slice is the caller's, to append to.
 func EnvPatterns() []string {
-	return []string{envOwn, envNoColour, envForceColour, envTerm, envColumns}
+	return []string{EnvFormat, EnvOutput, envNoColour, envForceColour, envTerm, envColumns}
 }
 
 // Forms and outputs.

@@ -89,7 +89,7 @@ func TestVariablesWin(t *testing.T) {
 // whoever does.
 func TestEnvPatternsAreTheCallers(t *testing.T) {
 	one, two := append(consoleexporter.EnvPatterns(), "ONE"), append(consoleexporter.EnvPatterns(), "TWO")
-	if slices.Contains(one, "TWO") || slices.Contains(two, "ONE") || one[0] != "SERVE_CONSOLE_*" {
+	if slices.Contains(one, "TWO") || slices.Contains(two, "ONE") || one[0] != consoleexporter.EnvFormat {
 		t.Errorf("patterns are %q and %q", one, two)
 	}
 	for _, spec := range [][]string{one, two} {
