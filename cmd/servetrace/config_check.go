@@ -21,7 +21,8 @@ import (
 const configCheckLong = `Read a service file as a service in this environment would. The answer is what is
 wrong, each fault with its place, or each setting with its value and its origin: the
 environment, a line of the file, or the default. A star marks what is not a default.
-FILE is by default the file that SERVE_CONFIG names. Nothing is started.
+FILE is by default the file that SERVE_CONFIG names; without either, the command
+checks the environment alone. Nothing is started.
 
 The command does not know the program. It lists the names of applications and
 deployments that it could not check; a service with a wrong name does not start, and
@@ -55,9 +56,6 @@ func newConfigCheck(s settings, environ []string) *cobra.Command {
 			if len(list) > 0 {
 				path = list[0]
 			}
-			if path == "" {
-				return usagef("FILE is missing, and %s is not set; see %s --help", servetrace.EnvConfig, cmd.CommandPath())
-			}
 			checked, err := s.check(path, environ)
 			if err != nil {
 				return err
@@ -80,7 +78,7 @@ func newConfigCheck(s settings, environ []string) *cobra.Command {
 
 // checked is what came of a service file: faults, or settings.
 type checked struct {
-	File     string      `json:"file"`
+	File     string      `json:"file,omitempty"`
 	Faults   []fault     `json:"faults,omitempty"`
 	Warnings []string    `json:"warnings,omitempty"`
 	Settings []effective `json:"settings,omitempty"`
@@ -116,11 +114,15 @@ type effective struct {
 	From     string `json:"from"`
 }
 
-// check reads the file. The error is one of reading it at all.
+// check checks the file, or the environment alone if path is empty. The error is a
+// file that cannot be read.
 func (s settings) check(path string, environ []string) (checked, error) {
-	data, err := servicefile.Read(path)
-	if err != nil {
-		return checked{}, usageError{err}
+	data := []byte("{}")
+	if path != "" {
+		var err error
+		if data, err = servicefile.Read(path); err != nil {
+			return checked{}, usageError{err}
+		}
 	}
 	is := checked{File: path}
 	cfg, err := servetrace.LoadConfigFile(path, s.getenv)
@@ -233,5 +235,5 @@ func (c checked) verdict() error {
 	if len(c.Faults) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %s; a service would not start with it", printable(c.File), counted(len(c.Faults), "fault"))
+	return fmt.Errorf("%s: %s; a service would not start with it", cmp.Or(printable(c.File), "the environment"), counted(len(c.Faults), "fault"))
 }

@@ -85,6 +85,9 @@ func (b *bridge) describe(to trace.Span, s unitSpan, of resource) {
 	if kind := spanType(s.Span); kind != "" {
 		list = append(list, attribute.String(ext.SpanType, kind))
 	}
+	if state := s.TraceState().String(); state != "" {
+		list = append(list, attribute.String(tracestateTag, state))
+	}
 	if rate, ok := sampledAt(s.TraceState().Get("ot")); ok {
 		list = append(list, attribute.Float64(sampleRate, rate))
 	}
@@ -120,6 +123,8 @@ const (
 	topLevel   = "_dd.top_level"
 	runtimeID  = "runtime-id"
 	language   = "language"
+
+	tracestateTag = "w3c.tracestate" // as the agent's mapping of OTLP names it
 )
 
 // noService is what Datadog's agent calls the service of spans that have none.

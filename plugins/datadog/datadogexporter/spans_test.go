@@ -132,6 +132,17 @@ func TestNamesAndTypes(t *testing.T) {
 	}
 }
 
+// TestTracestateIsATag: the tag has the name that the agent gives it for OTLP.
+func TestTracestateIsATag(t *testing.T) {
+	a := startAgent(t)
+	e := open(t, a)
+	const state = "dd=s:1;t.dm:-0,vendor=x"
+	s := one(t, a, e, batch(nil, span(1, 2, 3, func(s *tracepb.Span) { s.TraceState = state })))
+	if got := s.meta["w3c.tracestate"]; got != state {
+		t.Errorf("the tag is %q, want %q", got, state)
+	}
+}
+
 // TestControlKeys: attributes by whose names a tracer talks to the agent change
 // neither ids nor priorities.
 func TestControlKeys(t *testing.T) {

@@ -45,7 +45,7 @@ func startForAgent(t *testing.T, a *peer.DatadogAgent, mode string) *hellotest.S
 }
 
 func TestDatadogClientAndWeAreOneTrace(t *testing.T) {
-	for _, mode := range []string{"agent", "otlp"} {
+	for _, mode := range []string{"tracer", "otlp"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			a := peer.StartDatadogAgent(t)
@@ -86,7 +86,7 @@ func wantTracestate(t *testing.T, spans []peer.AgentSpan, c call) {
 // A client that does not keep its trace is answered, and there is no span of it
 // from hello, when those of a later request have come and all is flushed.
 func TestDatadogClientThatDoesNotSample(t *testing.T) {
-	for _, mode := range []string{"agent", "otlp"} {
+	for _, mode := range []string{"tracer", "otlp"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			a := peer.StartDatadogAgent(t)
