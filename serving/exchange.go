@@ -252,6 +252,15 @@ func (x *exchange) finish() {
 	p.pace.writes.Finish(x.proxy.stall)
 }
 
+// release leaves the connection to net/http: user code that still has the body of the
+// request sets no deadline any more.
+func (x *exchange) release() {
+	x.resp.pace.writes.Release()
+	if body := x.resp.pace.body; body != nil {
+		body.reads.Release()
+	}
+}
+
 // told returns the status that the handler has told the client, 0 if none.
 func (x *exchange) told() int {
 	x.resp.mu.Lock()

@@ -64,6 +64,7 @@ func (p *proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	x.request.ID = requestID(r.Header)
 	p.metrics.Began()
 	defer p.done(x)
+	defer x.release()
 	if x.admitted = p.work.admit(); !x.admitted {
 		p.refuse(w, x)
 		return

@@ -115,6 +115,10 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	})
 	p.phase = hijacked
 	p.upgrade.take(s)
+	if p.ctx.Err() != nil { // the proxy may have looked before the connection was taken
+		s.Cut()
+		return nil, nil, causeOf(p.ctx)
+	}
 	rw.Reader.Reset(s)
 	rw.Writer.Reset(s)
 	return s, rw, nil

@@ -6,11 +6,14 @@
 // renewed at most once a second, so that most operations do not touch the
 // connection. A handler's own deadline stays in force if it is earlier. Hurry ends
 // the operation that is under way, and Finish bounds what the server has still to do.
+// Release is the last call of the request's own goroutine: a connection has other
+// requests then, or is gone, and user code may still hold a body of this one.
 //
 // The package reads and writes nothing itself. Open this file, which is all.
 package stall
 
 import (
+	"errors"
 	"sync"
 	"time"
 )
@@ -30,6 +33,7 @@ type Deadline struct {
 	own   time.Time // the handler's; zero for none
 	ours  time.Time // the limit's; zero for none
 	final bool      // Hurry was called: the handler renews nothing any more
+	over  bool      // Release was called: the connection is no longer the request's
 }
 
 // New returns a deadline that set puts in force. A limit that is not positive is
@@ -58,7 +62,7 @@ func (d *Deadline) Begin(after time.Duration) {
 // not to be renewed at once.
 func (d *Deadline) renewLocked(from time.Time) {
 	d.ours = from.Add(d.limit + min(maxRenewal, d.limit/8))
-	_ = d.set(d.earlierLocked()) // fails if the connection is closed, and then the operation fails too
+	_ = d.setLocked(d.earlierLocked()) // fails if the connection is closed, and then the operation fails too
 }
 
 func (d *Deadline) earlierLocked() time.Time {
@@ -83,7 +87,7 @@ func (d *Deadline) Lift() {
 		return
 	}
 	d.ours = time.Time{}
-	_ = d.set(d.own) // as above
+	_ = d.setLocked(d.own) // as above
 }
 
 // Expired reports whether the limit that is in force has passed, and so has ended an
@@ -102,7 +106,7 @@ func (d *Deadline) SetOwn(t time.Time) error {
 	if !d.ours.IsZero() && time.Now().After(d.ours) {
 		d.ours = time.Time{} // it is from an earlier operation
 	}
-	return d.set(d.earlierLocked())
+	return d.setLocked(d.earlierLocked())
 }
 
 // Hurry sets the deadline of the operation that is under way, and of all that the
@@ -111,7 +115,7 @@ func (d *Deadline) Hurry(t time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.final = true
-	return d.set(t)
+	return d.setLocked(t)
 }
 
 // Finish puts the limit in force for what the server does after the handler has
@@ -125,6 +129,25 @@ func (d *Deadline) Finish(after time.Duration) {
 	case d.limit > 0 && (d.final || d.ours.Sub(now) < d.limit+after):
 		d.renewLocked(now.Add(after))
 	case d.limit <= 0 && d.final:
-		_ = d.set(d.own) // as above
+		_ = d.setLocked(d.own) // as above
 	}
+}
+
+// Release has all later calls leave the connection alone. It returns when no other
+// call is touching the connection.
+func (d *Deadline) Release() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over = true
+}
+
+// errOver is the error of SetOwn and Hurry after Release.
+var errOver = errors.New("set a deadline: the request is over")
+
+// setLocked puts a deadline in force, unless the request is over.
+func (d *Deadline) setLocked(t time.Time) error {
+	if d.over {
+		return errOver
+	}
+	return d.set(t)
 }

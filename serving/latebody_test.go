@@ -1,0 +1,112 @@
+package serving
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestBodyUsedAfterItsRequest: user code may keep the body of a request, as a reverse
+// proxy does whose back end answers early. A later Read or Close of it reaches neither
+// a stream that has ended nor the next request of the connection.
+func TestBodyUsedAfterItsRequest(t *testing.T) {
+	use := func(body io.ReadCloser) {
+		_, _ = body.Read(make([]byte, 1)) // its errors are those of net/http
+		_ = body.Close()
+	}
+	t.Run("HTTP/1", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			bodies := make(chan io.ReadCloser, 1)
+			r := startFake(t, stalls, HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
+				if req.Method == http.MethodPost {
+					bodies <- req.Body
+					return nil
+				}
+				<-time.After(stalls.StallTimeout / 2) // long enough for the limit to be renewed
+				use(<-bodies)
+				select {
+				case <-req.Context().Done():
+					return context.Cause(req.Context())
+				case <-time.After(2 * stalls.StallTimeout):
+					return nil
+				}
+			}))
+			c := r.dial("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
+			in := bufio.NewReader(c)
+			for _, next := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", ""} {
+				resp, err := http.ReadResponse(in, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if resp.StatusCode != http.StatusOK {
+					t.Errorf("status %d, want 200", resp.StatusCode)
+				}
+				if _, err := io.WriteString(c, next); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	})
+	t.Run("HTTP/2", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			bodies := make(chan io.ReadCloser, 1)
+			r := startFake(t, stalls, HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
+				bodies <- req.Body
+				w.WriteHeader(http.StatusRequestEntityTooLarge)
+				return nil
+			}))
+			r.speakHTTP2()
+			upload, more := io.Pipe()
+			defer more.Close()
+			resp, err := r.client.Post(r.url("/"), "text/plain", upload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusRequestEntityTooLarge {
+				t.Errorf("status %d, want 413", resp.StatusCode)
+			}
+			synctest.Wait() // net/http has forgotten the request
+			use(<-bodies)
+		})
+	})
+}
+
+// TestUpgradeHalfClosed: a client that closes its half right behind its request for
+// another protocol leaves no slot taken and no connection open, whenever the server
+// notices it. The rig's shutdown would find them.
+func TestUpgradeHalfClosed(t *testing.T) {
+	var copies sync.WaitGroup
+	r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "foo")
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return err
+		}
+		copies.Go(func() {
+			_, _ = io.Copy(c, rw) // the client may have left
+			_ = c.Close()
+		})
+		return nil
+	}), WithMaxOngoingRequests(100))
+	for range 200 {
+		c := r.dial("GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: foo\r\n\r\nhello raw")
+		if err := errors.Join(c.(*net.TCPConn).CloseWrite(), c.SetReadDeadline(time.Now().Add(20*time.Second))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("the server has not closed the connection")
+		}
+	}
+	copies.Wait()
+}
