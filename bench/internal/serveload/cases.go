@@ -125,13 +125,13 @@ var scenes = []scene{
 		name: "hello", doc: "HTTP/1.1, 32 connections, each sends as soon as it has its answer", app: appHello, load: loadHTTP,
 		rows:  []string{rowBareHTTP, rowHeadedHTTP, rowThreeSpans, rowOff, rowLogged, rowRatio0, rowRatio01, rowRatio1},
 		quick: []string{rowBareHTTP, rowOff, rowRatio0, rowRatio1}, repeats: 3,
-		bare: rowBareHTTP, gate: gate{off: 25, unsampled: 25, sampled: 75},
+		bare: rowBareHTTP, gate: gate{off: 25, unsampled: 10, sampled: 75},
 	},
 	{
 		name: "gRPC", doc: "a unary call, 4 connections with 8 calls at a time each", app: appEcho, load: loadGRPC,
 		rows:  []string{rowBareGRPC, rowHeadedGRPC, rowOff, rowLogged, rowRatio0, rowRatio01, rowRatio1},
 		quick: []string{rowBareGRPC, rowOff, rowRatio0, rowRatio1}, repeats: 3,
-		bare: rowBareGRPC, gate: gate{off: 35, unsampled: 25, sampled: 75},
+		bare: rowBareGRPC, gate: gate{off: 50, unsampled: 10, sampled: 75},
 	},
 	{
 		name: "hello, three spans, in turns", doc: "hello: ours and the same three spans by the SDK in process take turns", app: appHello, load: loadHTTP,
