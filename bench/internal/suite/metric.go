@@ -39,17 +39,6 @@ const (
 	// Failed are requests with an answer other than the right one.
 	Failed = "failed_requests"
 
-	// Start is wall time since a process was started. Of "running" (its code runs),
-	// "ready" (of a plugin, or a server that listens), "answered" (a first request)
-	// and "delivered" (the sink has the first span).
-	Start = "start_ms"
-	// Wakeups is how often a second the threads of a process begin to run, and
-	// IdleCPU its CPU time a second, while it has nothing to do.
-	Wakeups = "wakeups_per_second"
-	IdleCPU = "idle_cpu_us_per_second"
-	// RSS is the memory resident at the end, in MiB.
-	RSS = "rss_mib"
-
 	// Foreign is what others used of the machine meanwhile, in cores: the gate's
 	// own reading, which the runner adds.
 	Foreign = "foreign_cores"
@@ -63,7 +52,7 @@ var vocabulary = []struct{ metric, title, unit string }{
 	{CPU, "CPU", "ns/span"}, {Encode, "time", "ns/span"}, {RequestCPU, "CPU", "ns/request"}, {Requests, "requests", "/s"},
 	{RequestCall, "request", "ns"}, {RequestBytes, "heap", "B/request"}, {RequestAllocs, "allocations", "/request"}, {Failed, "failed", ""},
 	{OnEnd, "OnEnd", "ns/span"}, {Call, "call", "ns"}, {Bytes, "heap", "B/span"}, {Allocs, "allocations", "/span"},
-	{PeakRSS, "peak RSS", "MiB"}, {Start, "start", "ms"}, {Wakeups, "wake-ups", "/s"}, {IdleCPU, "idle CPU", "µs/s"}, {RSS, "RSS", "MiB"}, {Rate, "rate", "/s"}, {Spans, "spans", ""}, {Foreign, "others", "cores"},
+	{PeakRSS, "peak RSS", "MiB"}, {Rate, "rate", "/s"}, {Spans, "spans", ""}, {Foreign, "others", "cores"},
 }
 
 // Order is the place of a metric, with or without braces, in a table; after all

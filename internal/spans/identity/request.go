@@ -153,19 +153,18 @@ func (r *Request) identify() {
 	}
 }
 
-// RequestKey is where a context has its *Request. It is for contexts that carry
-// one themselves, as a field; others are made by ContextWithRequest.
-type RequestKey struct{}
+// requestKey is the key under which a context has its *Request.
+type requestKey struct{}
 
 // ContextWithRequest returns a context that carries r. StartProxy and
 // StartReplica do it themselves where theirs does not.
 func ContextWithRequest(ctx context.Context, r *Request) context.Context {
-	return context.WithValue(ctx, RequestKey{}, r)
+	return context.WithValue(ctx, requestKey{}, r)
 }
 
 // RequestFromContext returns the Request that ctx carries, or nil.
 func RequestFromContext(ctx context.Context) *Request {
-	r, _ := ctx.Value(RequestKey{}).(*Request)
+	r, _ := ctx.Value(requestKey{}).(*Request)
 	return r
 }
 
