@@ -51,25 +51,6 @@ func RSS(pid int) (int64, error) { return statusBytes(pid, "VmRSS:") }
 // AnonymousRSS is the part of RSS that is no file: heap and stacks, in bytes.
 func AnonymousRSS(pid int) (int64, error) { return statusBytes(pid, "RssAnon:") }
 
-// ContextSwitches is how often the threads of a living process have given up a
-// processor by themselves: roughly how often it was woken up.
-func ContextSwitches(pid int) (uint64, error) {
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		return 0, err
-	}
-	var all uint64
-	for _, task := range tasks {
-		value, err := statusField(fmt.Sprintf("/proc/%d/task/%s/status", pid, task.Name()), "voluntary_ctxt_switches:")
-		if err != nil {
-			continue // the thread has ended
-		}
-		n, _ := strconv.ParseUint(value, 10, 64)
-		all += n
-	}
-	return all, nil
-}
-
 func statusBytes(pid int, field string) (int64, error) {
 	value, err := statusField(fmt.Sprintf("/proc/%d/status", pid), field)
 	if err != nil {
