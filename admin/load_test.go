@@ -15,7 +15,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/servetrace/servetrace/host"
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // Plugins crash under load while others ask how they are: each answer is of one

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/servetrace/servetrace/host"
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 func TestMain(m *testing.M) {

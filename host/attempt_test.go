@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // TestOutputOfFailedStartsIsToldOncePerCause: three starts fail by one cause,

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // TestSecretsThatThePluginBetrays: a plugin that says its secrets wherever it

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // hostLink is the name under which the test binary runs as a program with a

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // TestEnvAtStart: a plugin that asks for it finds the granted variables in the

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // TestRefusalNamesTheVariableThatWasNotGranted, a real one.

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // Hazard 21: what is larger than a server takes in one call. Each test sends

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/internal/wire"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // file writes a file of the test's own.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 func testKeeper(dir string) (*keeper, *testplugin.Log) {

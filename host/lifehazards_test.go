@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // swappable is an executable that becomes the plugin at a path that it is given:

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // ownPrefix marks links to the test binary that run as programs of this
-// package's tests, besides those of internal/testplugin.
+// package's tests, besides those of test/testplugin.
 const ownPrefix = "hosttest-"
 
 // runAsOwn runs such a program and then does not return.

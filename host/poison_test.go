@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // poisoned feeds a plugin that dies of one span with 40 batches of 10 spans, the

@@ -23,8 +23,8 @@ import (
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/launch"
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/internal/wire"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // fakePlugin is a process and its connection, for tests of policy in fake

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/internal/wire"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // What the host takes for the plugin's own word, and what for gRPC's, decides

@@ -19,9 +19,9 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // TestMain lets this test binary also be the command servetrace, in scripts,

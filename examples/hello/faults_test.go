@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // service is hello under load and under attack.

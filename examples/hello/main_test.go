@@ -18,9 +18,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/plugins/console/consoleexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // TestMain lets this test binary also be hello, and the console plugin, under

@@ -22,8 +22,8 @@ import (
 	"github.com/servetrace/servetrace/examples/hellotest"
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/launch"
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/internal/wire"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // process is testdata/answers.py under the host's own launcher.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/examples/hellotest"
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // listening is a plugin that was started by hand.

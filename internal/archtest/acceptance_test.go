@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/servetrace/servetrace/internal/hazard"
+	"github.com/servetrace/servetrace/test/hazard"
 )
 
 const acceptancePage = "docs/acceptance.md"

@@ -60,8 +60,8 @@ var importTable = []struct {
 	{dir: "pluginsdk/plugintest", may: []string{
 		"pluginsdk", "host", "internal/launch", "internal/wire", "internal/proctree", "internal/otlpwire", "internal/gen/...",
 	}},
-	{dir: "internal/testplugin", may: []string{"pluginsdk"}},
-	{dir: "internal/spancorpus"},
+	{dir: "test/testplugin", may: []string{"pluginsdk"}},
+	{dir: "test/spancorpus"},
 	{dir: "internal/archtest"},
 	// One of its two modes is OTLP, to the agent.
 	{dir: "plugins/datadog/datadogexporter", may: []string{"pluginsdk", "plugins/otlp/otlpexporter"}},
@@ -74,8 +74,8 @@ var importTable = []struct {
 	{dir: "examples/*", may: []string{"public"}},
 	{dir: "examples/grpc/translatev1"},
 	// It plays two of its plugins, and runs everything else as an operator does.
-	{dir: "internal/hazard"},
-	{dir: "test/hazards", may: []string{"internal/hazard"}},
+	{dir: "test/hazard"},
+	{dir: "test/hazards", may: []string{"test/hazard"}},
 	{dir: "test/size"},
 	{dir: "test/spans"}, // a comment, and tests
 	{dir: "test/mixed"}, // the same
@@ -242,7 +242,7 @@ var keeperRules = []struct {
 	{
 		// The test plugin serves as a stock go-plugin program does, for launch to
 		// prove that it takes one.
-		imported: "github.com/hashicorp/go-plugin", by: []string{"internal/launch", "internal/testplugin"},
+		imported: "github.com/hashicorp/go-plugin", by: []string{"internal/launch", "test/testplugin"},
 		why: "internal/launch is the only user of go-plugin's client side",
 	},
 	{
@@ -265,11 +265,11 @@ var keeperRules = []struct {
 		why: "it has nothing to give",
 	},
 	{
-		imported: modulePath + "/internal/testplugin", by: []string{"internal/testplugin"},
+		imported: modulePath + "/test/testplugin", by: []string{"test/testplugin"},
 		why: "it is for tests",
 	},
 	{
-		imported: modulePath + "/internal/spancorpus", by: []string{"internal/spancorpus"},
+		imported: modulePath + "/test/spancorpus", by: []string{"test/spancorpus"},
 		why: "it is for tests",
 	},
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/servetrace/servetrace/internal/hazard"
+	"github.com/servetrace/servetrace/test/hazard"
 )
 
 // hazards is how many there are. Blocking tests are few, so that each is known.

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/internal/wire"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // socketPath is a path for a socket, short enough.

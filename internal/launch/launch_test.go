@@ -18,7 +18,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 func TestMain(m *testing.M) {

@@ -17,7 +17,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // serving starts a plugin and configures it.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 func newTestOutput(secrets ...string) (*output, *testplugin.Log) {

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/servetrace/servetrace/internal/proctree"
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

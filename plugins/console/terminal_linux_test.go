@@ -10,7 +10,7 @@ import (
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"golang.org/x/sys/unix"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // readTrace reads a drawing to its empty line.

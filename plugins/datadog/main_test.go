@@ -27,8 +27,8 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/servetrace/servetrace/host"
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // envPlugin makes the test binary the plugin.

@@ -15,8 +15,8 @@ import (
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // quick are what every process of this test binary gets: a place for coverage,

@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // suiteOver has this test binary be the suite over one plugin, for a test that

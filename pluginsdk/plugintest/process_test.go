@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/servetrace/servetrace/internal/testplugin"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // What a plugin has started and what has left its group ends with it.

@@ -24,7 +24,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/servetrace/servetrace/internal/hazard"
+	"github.com/servetrace/servetrace/test/hazard"
 )
 
 func main() {

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/servetrace/servetrace/bench/internal/sink"
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // TestMain lets this test binary also be the processes that a case starts: as

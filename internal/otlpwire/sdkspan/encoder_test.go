@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/servetrace/servetrace/internal/spancorpus"
+	"github.com/servetrace/servetrace/test/spancorpus"
 )
 
 func encode(e *Encoder, spans []sdktrace.ReadOnlySpan) []byte {

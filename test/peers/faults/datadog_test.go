@@ -7,8 +7,8 @@ import (
 
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/test/peers/peer"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 var agentRefusals = []refusal{

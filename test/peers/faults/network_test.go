@@ -6,8 +6,8 @@ import (
 
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/test/peers/peer"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // outage is a broken network between the plugin and a real Collector.

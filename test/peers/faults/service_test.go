@@ -22,8 +22,8 @@ import (
 
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/test/peers/peer"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // service is a program with a host, its plugins and the operators' listener.

@@ -22,8 +22,8 @@ import (
 
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
-	"github.com/servetrace/servetrace/internal/testplugin"
 	"github.com/servetrace/servetrace/test/peers/peer"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // pair is a server's certificate, which signs itself, and its key.

@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/servetrace/servetrace/internal/spancorpus"
+	"github.com/servetrace/servetrace/test/spancorpus"
 )
 
 // words are among the corpus's names, keys and values. All are valid UTF-8.
