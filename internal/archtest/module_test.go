@@ -29,6 +29,8 @@ type sourceFile struct {
 	packageName string
 	// doc is its package comment, empty where it has none.
 	doc string
+	// comments is the text of all comments.
+	comments string
 	// imports are import paths as written.
 	imports []string
 	// codeLines counts lines that hold more than space and comments.
@@ -52,6 +54,18 @@ func (p goPackage) imports(tests bool) []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// comments returns the text of the package's comments, except in tests and generated
+// files.
+func (p goPackage) comments() string {
+	var text strings.Builder
+	for _, f := range p.files {
+		if !f.test && !f.generated {
+			text.WriteString(f.comments)
+		}
+	}
+	return text.String()
 }
 
 // hasCode tells whether there is anything but tests.
@@ -189,6 +203,9 @@ func parseFile(name, rel string) (sourceFile, error) {
 		packageName: tree.Name.Name,
 		doc:         tree.Doc.Text(),
 		codeLines:   codeLines(files, tree, text),
+	}
+	for _, group := range tree.Comments {
+		file.comments += group.Text()
 	}
 	for _, spec := range tree.Imports {
 		importPath, err := strconv.Unquote(spec.Path.Value)

@@ -1,0 +1,132 @@
+package archtest
+
+import (
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A wordRule bounds how often a habit of bad English may occur in the comments of
+// a package.
+type wordRule struct {
+	name    string
+	pattern *regexp.Regexp
+	// perThousand is twice the highest frequency in connect-go, OpenTelemetry's
+	// sdk/trace, drpc and go-plugin, per 1,000 words of comment.
+	perThousand float64
+}
+
+// wordRules follow the nine rules for plain English. The rule for "where" finds it
+// at the start of a clause, in the sense of "if".
+var wordRules = []wordRule{
+	{"what", regexp.MustCompile(`(?i)\bwhat(ever)?\b`), 0.6},
+	{"who", regexp.MustCompile(`(?i)\b(who|whoever|whom|whose)\b`), 0.2},
+	{"nobody, somebody, everybody", regexp.MustCompile(`(?i)\b(no|some|every)body\b`), 0.4},
+	{"says, tells, told", regexp.MustCompile(`(?i)\b(says?|tells?|told)\b`), 1.2},
+	{"that of, those, one that", regexp.MustCompile(`(?i)\b(that of|those|ones? that)\b`), 0.6},
+	{"where (for if)", regexp.MustCompile(`(^|[.,;:(] )[Ww]here\b`), 1.6},
+	{"but for, as a rule", regexp.MustCompile(`(?i)\b(but for|as a rule)\b`), 0.2},
+	{"can not (for cannot)", regexp.MustCompile(`(?i)\bcan not\b`), 0},
+}
+
+// fewWords is the number of comment words below which a package is not judged.
+const fewWords = 300
+
+// toRewrite lists the packages whose comments still break the rules, with the
+// number of occurrences that is left. A number may only fall, and a package that
+// keeps the rules must leave the list.
+var toRewrite = map[string]int{
+	".":                               86,
+	"admin":                           101,
+	"cmd/servetrace":                  141,
+	"examples/demo":                   40,
+	"examples/hellotest":              25,
+	"host":                            611,
+	"internal/launch":                 279,
+	"internal/otlpwire":               103,
+	"internal/otlpwire/sdkspan":       26,
+	"internal/proctree":               25,
+	"internal/servicefile":            93,
+	"internal/settings":               10,
+	"internal/spans":                  56,
+	"internal/spans/identity":         8,
+	"internal/wire":                   42,
+	"plugins/console/consoleexporter": 106,
+	"plugins/datadog/datadogexporter": 80,
+	"plugins/otlp/otlpexporter":       95,
+	"pluginsdk":                       225,
+	"pluginsdk/otelplugin":            108,
+	"pluginsdk/plugintest":            159,
+	"pluginsdk/processors":            253,
+	"semconv":                         15,
+	"serving":                         454,
+	"serving/batching":                57,
+	"serving/internal/metrics":        24,
+	"serving/internal/scope":          19,
+	"serving/internal/socket":         44,
+	"serving/internal/stall":          5,
+	"serving/internal/wsframe":        18,
+	"serving/multiplexing":            52,
+	"test/chaos":                      90,
+	"test/testplugin":                 53,
+	"tracing":                         59,
+}
+
+// TestCommentsUsePlainWords counts the habits of wordRules in the comments of each
+// package, except in tests and generated files.
+func TestCommentsUsePlainWords(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range loadModule(t) {
+		text := p.comments()
+		words := len(strings.Fields(text))
+		if words < fewWords {
+			continue
+		}
+		seen[p.dir] = true
+		found, broken := judge(text, words)
+		left, listed := toRewrite[p.dir]
+		switch {
+		case !listed && len(broken) > 0:
+			t.Errorf("%s: %d words of comment, too often: %s", p.dir, words, strings.Join(broken, "; "))
+		case listed && len(broken) == 0:
+			t.Errorf("%s: the comments keep the rules: remove the package from toRewrite", p.dir)
+		case listed && found > left:
+			t.Errorf("%s: %d occurrences, %d were left: %s", p.dir, found, left, strings.Join(broken, "; "))
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(toRewrite)) {
+		if !seen[dir] {
+			t.Errorf("%s: there is no such package with %d words of comment: remove it from toRewrite", dir, fewWords)
+		}
+	}
+}
+
+// judge returns the number of occurrences of all habits in text, and a description
+// of each habit that occurs more often than its rule allows. Each rule whose bound is
+// not zero allows at least one occurrence.
+func judge(text string, words int) (found int, broken []string) {
+	for _, rule := range wordRules {
+		n := len(rule.pattern.FindAllString(text, -1))
+		found += n
+		if allowed := int(math.Ceil(rule.perThousand * float64(words) / 1000)); n > allowed {
+			broken = append(broken, rule.name+": "+strconv.Itoa(n)+", at most "+strconv.Itoa(allowed))
+		}
+	}
+	return found, broken
+}
+
+func TestJudge(t *testing.T) {
+	plain := strings.Repeat("Close closes the connection. If it fails, it returns an error. ", 30)
+	odd := "It is what nobody says, who can not. Where those stand, but for one that tells. "
+	if _, broken := judge(plain, 330); broken != nil {
+		t.Errorf("plain text is refused: %q", broken)
+	}
+	found, broken := judge(strings.Repeat(odd, 10), 170)
+	if found != 100 || len(broken) != len(wordRules) {
+		t.Errorf("odd text: %d occurrences and %d broken rules, want 100 and %d: %q", found, len(broken), len(wordRules), broken)
+	}
+}
