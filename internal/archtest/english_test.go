@@ -70,7 +70,6 @@ var toRewrite = map[string]int{
 	"serving/internal/socket":         44,
 	"serving/internal/stall":          5,
 	"serving/internal/wsframe":        18,
-	"serving/multiplexing":            52,
 	"test/chaos":                      90,
 	"test/testplugin":                 53,
 	"tracing":                         59,

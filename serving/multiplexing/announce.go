@@ -7,27 +7,27 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
-// board is what a replica has told its router: the models of all of its caches.
-type board struct {
+// announcements are the model ids that each cache of a replica last sent to the router.
+type announcements struct {
 	mu  sync.Mutex
-	ids map[any][]string // by cache
+	ids map[any][]string // key: the cache
 }
 
-type boardKey struct{}
+type announcementsKey struct{}
 
-func boardOf(r *scope.Replica) *board {
-	return r.Value(boardKey{}, func() any { return &board{ids: map[any][]string{}} }).(*board)
+func announcementsOf(r *scope.Replica) *announcements {
+	return r.Value(announcementsKey{}, func() any { return &announcements{ids: map[any][]string{}} }).(*announcements)
 }
 
-// announce tells router and metrics which models there are. The router learns of
-// those that are being loaded too. It is called without the cache's mu.
+// announce sends the model ids to the router and to the metrics. The router also gets
+// models that are still loading. The caller must not hold c.mu.
 func (c *cache[M]) announce() {
-	b := boardOf(c.replica)
-	// Whoever is last here tells what is so now.
+	b := announcementsOf(c.replica)
+	// Read the ids under the lock, so that the last caller sends the newest state.
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	held, there := c.ids()
-	c.metrics.Hold(there)
+	held, ready := c.ids()
+	c.metrics.Hold(ready)
 	if slices.Equal(b.ids[c], held) {
 		return
 	}
@@ -40,15 +40,15 @@ func (c *cache[M]) announce() {
 	c.replica.SetModels(slices.Compact(all))
 }
 
-// ids gives the models that are held, and of those the ones that are loaded, both
-// in order.
-func (c *cache[M]) ids() (held, there []string) {
+// ids returns the ids of the models that are loading or loaded, and of the loaded
+// models alone. Both are sorted.
+func (c *cache[M]) ids() (held, ready []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, e := range c.entries {
 		switch e.state {
 		case loaded:
-			there = append(there, id)
+			ready = append(ready, id)
 			held = append(held, id)
 		case loading:
 			held = append(held, id)
@@ -56,6 +56,6 @@ func (c *cache[M]) ids() (held, there []string) {
 		}
 	}
 	slices.Sort(held)
-	slices.Sort(there)
-	return held, there
+	slices.Sort(ready)
+	return held, ready
 }

@@ -16,37 +16,37 @@ import (
 )
 
 var (
-	errUnwanted = fmt.Errorf("nobody waits for the model any more: %w", context.Canceled)
+	errUnwanted = fmt.Errorf("no request waits for the model any more: %w", context.Canceled)
 	errStopped  = errors.New("multiplexing: the replica has stopped")
 )
 
-// cache is the models of one replica.
+// cache holds the models of one replica.
 //
-// A model is loaded and unloaded by a goroutine each, which stop waits for. Held
-// are the models that are being loaded and those that are there. Where there are
-// too many, those that nobody uses go, least recently used first; while all are
-// in use, none does.
+// Each load and each unload runs in its own goroutine; stop waits for all of them. A
+// model counts as held while it is loading or loaded. If more models are held than
+// allowed, the cache unloads unused models, least recently used first. A model in use
+// is never unloaded.
 type cache[M any] struct {
 	models  *Models[M]
 	replica *scope.Replica
 	metrics *metrics.Models
-	// life is the context of unloads. It ends with the time that stop has.
-	life context.Context //nolint:containedctx // it is the cache's own
-	die  context.CancelFunc
+	// unloadCtx is the context of the unload functions. stop cancels it as it returns.
+	unloadCtx    context.Context //nolint:containedctx // it is the cache's own
+	cancelUnload context.CancelFunc
 
-	mu      sync.Mutex
-	entries map[string]*entry[M]   // by model id; the newest of each
-	held    int                    // of entries those that are loading or loaded, or wait for that
-	inside  map[*entry[M]]struct{} // in memory, perhaps: from the call of load until unload has returned
-	roomier chan struct{}          // closed, and made anew, when those who wait for room are to look again
-	uses    map[*scope.Call]*use[M]
-	clock   uint64 // counts uses
-	running int    // goroutines
-	stopped bool
-	idle    chan struct{} // closed when stopped and nothing runs
+	mu        sync.Mutex
+	entries   map[string]*entry[M]   // the newest entry of each model id
+	held      int                    // models that are loading or loaded
+	inMemory  map[*entry[M]]struct{} // entries that may occupy memory: from the start of load to the end of unload
+	roomFreed chan struct{}          // closed and replaced when a waiting load should check for room again
+	uses      map[*scope.Call]*use[M]
+	clock     uint64 // incremented by each use
+	running   int    // goroutines that load or unload
+	stopped   bool
+	idle      chan struct{} // closed once stopped is set and running is 0
 }
 
-// state is where an entry is.
+// state is the stage of an entry's life.
 type state uint8
 
 const (
@@ -59,46 +59,47 @@ const (
 // entry is one model, from the first request for it until it is unloaded.
 type entry[M any] struct {
 	id   string
-	done chan struct{} // closed when it is loaded or will not be
+	done chan struct{} // closed when the load has succeeded or failed
 
 	model M     // written before done is closed
 	err   error // written before done is closed
 
-	// The cache's mu guards these.
+	// The fields below are guarded by the cache's mu.
 	state   state
-	cancel  context.CancelCauseFunc // of the load
-	waiting map[*scope.Call]int     // while it is loading
-	// unwanted: the load was cancelled, because nobody waited. Who comes now has
-	// it loaded anew.
+	cancel  context.CancelCauseFunc // cancels the load
+	waiting map[*scope.Call]int     // number of waiting requests per call, while loading
+	// unwanted is set when the load was cancelled because no request waited for it. The
+	// next request then starts a new load.
 	unwanted bool
-	users    int    // calls that use it
-	used     uint64 // by the clock, when a use of it began or ended
+	users    int    // calls that use the model
+	used     uint64 // value of clock when a use last began or ended
 }
 
-// use is what one call uses.
+// use lists the models that one call uses.
 type use[M any] struct {
 	entries []*entry[M]
-	told    bool         // we will be told when the call ends
-	room    [1]*entry[M] // for most calls' entries
+	hooked  bool         // release is registered with the call's OnEnd
+	first   [1]*entry[M] // initial storage of entries; most calls use one model
 }
 
 func newCache[M any](m *Models[M], r *scope.Replica) *cache[M] {
 	c := &cache[M]{
-		models:  m,
-		replica: r,
-		metrics: r.Metrics.Models(),
-		entries: map[string]*entry[M]{},
-		inside:  map[*entry[M]]struct{}{},
-		roomier: make(chan struct{}),
-		uses:    map[*scope.Call]*use[M]{},
-		idle:    make(chan struct{}),
+		models:    m,
+		replica:   r,
+		metrics:   r.Metrics.Models(),
+		entries:   map[string]*entry[M]{},
+		inMemory:  map[*entry[M]]struct{}{},
+		roomFreed: make(chan struct{}),
+		uses:      map[*scope.Call]*use[M]{},
+		idle:      make(chan struct{}),
 	}
-	c.life, c.die = context.WithCancel(identity.ContextWithReplica(context.Background(), c.replica.Component))
+	c.unloadCtx, c.cancelUnload = context.WithCancel(identity.ContextWithReplica(context.Background(), c.replica.Component))
 	r.OnStop(c.stop)
 	return c
 }
 
-// get gives the model to call, until that ends.
+// get returns the model for use by call until call ends. It loads the model if it is
+// not loaded, and blocks until the load or ctx has ended.
 func (c *cache[M]) get(ctx context.Context, call *scope.Call, id string) (model M, err error) {
 	c.metrics.Asked()
 	c.mu.Lock()
@@ -108,7 +109,7 @@ func (c *cache[M]) get(ctx context.Context, call *scope.Call, id string) (model 
 	}
 	e := c.entries[id]
 	if e != nil && e.state == loaded {
-		c.useAndUnlock(e, call)
+		c.addUseAndUnlock(e, call)
 		return e.model, nil
 	}
 	isNew := e == nil || e.state != loading || e.unwanted
@@ -118,13 +119,13 @@ func (c *cache[M]) get(ctx context.Context, call *scope.Call, id string) (model 
 	e.waiting[call]++
 	c.mu.Unlock()
 	if isNew {
-		c.announce() // early, so that others who want it come here
+		c.announce() // before the load, so that the router sends further requests for the model here
 	}
 
 	select {
 	case <-e.done:
 	case <-ctx.Done():
-		if c.leave(e, call) {
+		if c.stopWaiting(e, call) {
 			return model, context.Cause(ctx)
 		}
 		<-e.done
@@ -133,27 +134,27 @@ func (c *cache[M]) get(ctx context.Context, call *scope.Call, id string) (model 
 		return model, e.err
 	}
 	c.mu.Lock()
-	c.useAndUnlock(e, call)
+	c.addUseAndUnlock(e, call)
 	return e.model, nil
 }
 
-// useAndUnlock notes that call uses the model, until it ends.
-func (c *cache[M]) useAndUnlock(e *entry[M], call *scope.Call) {
-	u := c.useLocked(e, call)
-	told := u.told
-	u.told = true
+// addUseAndUnlock records that call uses the model until call ends. It releases c.mu.
+func (c *cache[M]) addUseAndUnlock(e *entry[M], call *scope.Call) {
+	u := c.addUseLocked(e, call)
+	hooked := u.hooked
+	u.hooked = true
 	c.mu.Unlock()
-	if !told {
+	if !hooked {
 		call.OnEnd(func() { c.release(call) })
 	}
 }
 
-func (c *cache[M]) useLocked(e *entry[M], call *scope.Call) *use[M] {
+func (c *cache[M]) addUseLocked(e *entry[M], call *scope.Call) *use[M] {
 	c.touchLocked(e)
 	u := c.uses[call]
 	if u == nil {
 		u = new(use[M])
-		u.entries = u.room[:0]
+		u.entries = u.first[:0]
 		c.uses[call] = u
 	}
 	if !slices.Contains(u.entries, e) {
@@ -163,14 +164,14 @@ func (c *cache[M]) useLocked(e *entry[M], call *scope.Call) *use[M] {
 	return u
 }
 
-// touchLocked makes e the one that was used last.
+// touchLocked marks e as the most recently used model.
 func (c *cache[M]) touchLocked(e *entry[M]) {
 	c.clock++
 	e.used = c.clock
 }
 
-// release notes that call has ended: its models were used last now, in the order
-// in which they were.
+// release removes the uses of a call that has ended. The models of the call become the
+// most recently used ones, in the order in which the call used them.
 func (c *cache[M]) release(call *scope.Call) {
 	c.mu.Lock()
 	entries := c.uses[call].entries
@@ -187,9 +188,9 @@ func (c *cache[M]) release(call *scope.Call) {
 	}
 }
 
-// leave notes that call does not wait any more, and reports whether it did: if
-// not, the load is over.
-func (c *cache[M]) leave(e *entry[M], call *scope.Call) bool {
+// stopWaiting records that call no longer waits for the load, and cancels the load if
+// no other request waits. It returns false if the load has already ended.
+func (c *cache[M]) stopWaiting(e *entry[M], call *scope.Call) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e.state != loading {
@@ -206,14 +207,14 @@ func (c *cache[M]) leave(e *entry[M], call *scope.Call) bool {
 	return true
 }
 
-// startLocked has the model loaded, when there is room.
+// startLocked adds an entry for the model and starts the goroutine that loads it.
 func (c *cache[M]) startLocked(ctx context.Context, id string) *entry[M] {
 	e := &entry[M]{
 		id:      id,
 		done:    make(chan struct{}),
 		waiting: map[*scope.Call]int{},
 	}
-	if old := c.entries[id]; old == nil || old.state != loading { // else e takes its place
+	if old := c.entries[id]; old == nil || old.state != loading { // otherwise e replaces an entry that is already counted
 		c.held++
 	}
 	c.entries[id] = e
@@ -224,38 +225,38 @@ func (c *cache[M]) startLocked(ctx context.Context, id string) *entry[M] {
 	return e
 }
 
-// enter has e take the room of a model, unless nobody waits for it any more. It
-// blocks while one with its id is in memory, and while there is no room but some
-// is about to be free.
-func (c *cache[M]) enter(ctx context.Context, e *entry[M]) error {
+// waitForRoom adds e to the models in memory. It blocks while another entry with the
+// same id is in memory, and while the replica is full but about to free a model. It
+// returns the cause of ctx if ctx ends first.
+func (c *cache[M]) waitForRoom(ctx context.Context, e *entry[M]) error {
 	for {
 		c.mu.Lock()
-		if ctx.Err() != nil { // as e is unwanted, or the replica stops: both are so under mu
+		if ctx.Err() != nil { // e is unwanted or the replica stops; both are set under mu
 			c.mu.Unlock()
 			return context.Cause(ctx)
 		}
-		roomier := c.roomier
+		roomFreed := c.roomFreed
 		waits := c.mustWaitLocked(e)
 		if !waits {
-			c.inside[e] = struct{}{}
+			c.inMemory[e] = struct{}{}
 		}
 		c.mu.Unlock()
 		if !waits {
 			return nil
 		}
 		select {
-		case <-roomier:
+		case <-roomFreed:
 		case <-ctx.Done():
 		}
 	}
 }
 
-// mustWaitLocked: what is unloaded will be gone, and so will a load that nobody
-// waits for, if its function heeds that. Where all the others are in use, one
-// more is loaded all the same.
+// mustWaitLocked reports whether e must wait before it is loaded. If the replica is
+// full, e waits for models that are unloading and for cancelled loads. If all models
+// are in use, e does not wait: one more model is loaded.
 func (c *cache[M]) mustWaitLocked(e *entry[M]) bool {
-	full := c.models.max > 0 && len(c.inside) >= c.models.max
-	for other := range c.inside {
+	full := c.models.max > 0 && len(c.inMemory) >= c.models.max
+	for other := range c.inMemory {
 		if other.id == e.id || full && (other.state == unloading || other.unwanted) {
 			return true
 		}
@@ -263,14 +264,14 @@ func (c *cache[M]) mustWaitLocked(e *entry[M]) bool {
 	return false
 }
 
-// roomierLocked has those who wait for room look again.
-func (c *cache[M]) roomierLocked() {
-	close(c.roomier)
-	c.roomier = make(chan struct{})
+// signalRoomLocked wakes the loads that wait for room.
+func (c *cache[M]) signalRoomLocked() {
+	close(c.roomFreed)
+	c.roomFreed = make(chan struct{})
 }
 
-// shrinkLocked has models unloaded that are too many and that nobody uses, and
-// reports whether there were any.
+// shrinkLocked unloads unused models while too many are held, or all unused models once
+// the cache has stopped. It reports whether it unloaded any.
 func (c *cache[M]) shrinkLocked() (changed bool) {
 	for c.stopped || c.models.max > 0 && c.held > c.models.max {
 		var oldest *entry[M]
@@ -295,22 +296,22 @@ func (c *cache[M]) unloadLocked(e *entry[M]) {
 	go c.unload(e)
 }
 
-// load loads a model. It is all done in deferred calls, because the function may
-// end its goroutine by runtime.Goexit.
+// load loads a model. The result is handled in deferred calls, because the user's
+// function may end the goroutine by runtime.Goexit.
 func (c *cache[M]) load(ctx context.Context, e *entry[M]) {
 	err := errGoexit
 	defer func() {
-		c.loaded(e, err)
+		c.finishLoad(e, err)
 		e.cancel(nil)
-		c.ended()
+		c.finishGoroutine()
 	}()
-	if err = c.enter(ctx, e); err != nil {
+	if err = c.waitForRoom(ctx, e); err != nil {
 		return
 	}
 	err = errGoexit
 	ctx, span := c.replica.Tracing.StartModelLoad(ctx, e.id)
-	// A call of its own: what it calls and holds does not depend on a request that
-	// may leave.
+	// The load has its own call: the uses it makes must not end with the request that
+	// started it.
 	call := scope.NewCall(c.replica)
 	began := time.Now()
 	defer func() {
@@ -321,7 +322,7 @@ func (c *cache[M]) load(ctx context.Context, e *entry[M]) {
 	e.model, err = c.invoke(scope.ContextWithCall(ctx, call), e.id)
 }
 
-// invoke calls the load function, and makes its panic an error.
+// invoke calls the user's load function and returns a panic as an error.
 func (c *cache[M]) invoke(ctx context.Context, id string) (model M, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -332,8 +333,8 @@ func (c *cache[M]) invoke(ctx context.Context, id string) (model M, err error) {
 	return model, scope.Touch(err)
 }
 
-// loaded takes the result of a load.
-func (c *cache[M]) loaded(e *entry[M], err error) {
+// finishLoad records the result of a load and closes e.done.
+func (c *cache[M]) finishLoad(e *entry[M], err error) {
 	c.mu.Lock()
 	if err != nil {
 		e.err = fmt.Errorf("load model %q: %w", e.id, err)
@@ -344,62 +345,63 @@ func (c *cache[M]) loaded(e *entry[M], err error) {
 	} else {
 		e.state = loaded
 		for call := range e.waiting {
-			c.useLocked(e, call) // before others can have it unloaded
+			c.addUseLocked(e, call) // before shrinkLocked can unload it
 		}
 		c.touchLocked(e)
 		if c.entries[e.id] != e {
-			c.unloadLocked(e) // it was cancelled, and another is to take its place
+			c.unloadLocked(e) // the load was cancelled, and a newer entry waits for its room
 		}
 		e.unwanted = false
 		c.shrinkLocked()
-		c.roomierLocked() // who waited for it to be gone waits in vain
+		c.signalRoomLocked() // loads that waited for e to go must check again
 	}
 	c.mu.Unlock()
 	close(e.done)
 	c.announce()
 }
 
-// unload frees a model.
+// unload calls the user's unload function and removes the entry.
 func (c *cache[M]) unload(e *entry[M]) {
 	began := time.Now()
 	defer func() {
 		if v := recover(); v != nil {
-			_ = c.panicked(c.life, "unload of a model panicked", e.id, v) // there is nobody to tell
+			_ = c.panicked(c.unloadCtx, "unload of a model panicked", e.id, v) // unload has no caller for the error
 		}
 		c.metrics.Unloaded(time.Since(began))
 		c.mu.Lock()
 		c.dropLocked(e)
 		c.mu.Unlock()
 		c.announce()
-		c.ended()
+		c.finishGoroutine()
 	}()
 	c.announce()
 	if c.models.unload != nil {
-		c.models.unload(c.life, e.id, e.model)
+		c.models.unload(c.unloadCtx, e.id, e.model)
 	}
 }
 
-// dropLocked forgets an entry that holds nothing.
+// dropLocked removes an entry that occupies no memory any more.
 func (c *cache[M]) dropLocked(e *entry[M]) {
 	e.state = gone
 	if c.entries[e.id] == e {
 		delete(c.entries, e.id)
 	}
-	delete(c.inside, e)
-	c.roomierLocked()
+	delete(c.inMemory, e)
+	c.signalRoomLocked()
 }
 
-// ended counts a goroutine that is about to end.
-func (c *cache[M]) ended() {
+// finishGoroutine decrements the number of goroutines.
+func (c *cache[M]) finishGoroutine() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running--
-	c.checkIdleLocked()
+	c.closeIdleLocked()
 }
 
-// checkIdleLocked closes idle in its time, once. Models that calls still use when
-// the replica has no more time are unloaded later, with nobody waiting for it.
-func (c *cache[M]) checkIdleLocked() {
+// closeIdleLocked closes idle, once, if the cache has stopped and no goroutine runs. A
+// model that a call still uses after stop has returned is unloaded later, and stop does
+// not wait for it.
+func (c *cache[M]) closeIdleLocked() {
 	if !c.stopped || c.running > 0 {
 		return
 	}
@@ -410,7 +412,8 @@ func (c *cache[M]) checkIdleLocked() {
 	}
 }
 
-// stop cancels loads and unloads models, and waits for both until ctx ends.
+// stop cancels all loads and unloads the models. It blocks until both are done or ctx
+// ends.
 func (c *cache[M]) stop(ctx context.Context) {
 	c.mu.Lock()
 	c.stopped = true
@@ -420,16 +423,16 @@ func (c *cache[M]) stop(ctx context.Context) {
 		}
 	}
 	c.shrinkLocked()
-	c.checkIdleLocked()
+	c.closeIdleLocked()
 	c.mu.Unlock()
-	defer c.die()
+	defer c.cancelUnload()
 	select {
 	case <-c.idle:
 	case <-ctx.Done():
 	}
 }
 
-// panicked logs a panic of user code, once, and gives it as an error.
+// panicked logs a panic of user code and returns it as an error.
 func (c *cache[M]) panicked(ctx context.Context, msg, id string, v any) error {
 	return c.replica.Panicked(ctx, msg, v, slog.String("model_id", id))
 }

@@ -1,25 +1,25 @@
-// Package multiplexing has replicas serve more models than fit into their
-// memory: each replica holds a few, loads the one that a request asks for, and
-// unloads the one that was used least recently. It is Ray Serve's
-// @serve.multiplexed; where it differs, docs/multiplexing.md says so.
+// Package multiplexing lets replicas serve more models than fit into their memory. Each
+// replica holds a few models, loads the model that a request names, and unloads the
+// least recently used one. It corresponds to Ray Serve's @serve.multiplexed;
+// docs/multiplexing.md lists the differences.
 //
 // The life of a model in a replica:
 //
-//  1. A request with a model id comes: by header, metadata or handle. The router
+//  1. A request with a model id arrives, by header, metadata or handle. The router
 //     prefers replicas that hold the model.
-//  2. [Models.Get] finds it, or loads it: once for all requests that ask for it
-//     meanwhile, under the span model_load. Where the replica is full, a model
-//     that nobody uses is unloaded before. A load that fails is not remembered;
-//     one that nobody waits for any more is cancelled.
-//  3. The request uses the model until its call ends. So long it is not unloaded.
-//  4. It is unloaded when room is needed, or when the replica has stopped.
+//  2. [Models.Get] returns the model if it is loaded. Otherwise it loads the model
+//     once for all requests that ask for it meanwhile, under the span model_load. If
+//     the replica is full, an unused model is unloaded first. A failed load is not
+//     remembered. A load is cancelled when no request waits for it any more.
+//  3. The request uses the model until its call ends. The model is not unloaded
+//     before.
+//  4. The model is unloaded when its room is needed, or when the replica has stopped.
 //
-// A model is held for a call, which is what a replica runs for a request, a
-// batch, or a call by handle; what a handler leaves running behind its back does
-// not count.
+// A model is held for a call. A call is the work of a replica for a request, a batch,
+// or a call by handle. Goroutines that a handler leaves running do not count.
 //
-// What the package does not do: it knows no sizes of models, only how many there
-// are; it shares nothing between replicas.
+// The package does not know the sizes of models, only their number, and shares nothing
+// between replicas.
 //
 // Open models.go first, then cache.go.
 package multiplexing

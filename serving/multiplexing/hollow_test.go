@@ -10,13 +10,14 @@ import (
 	"github.com/servetrace/servetrace/serving/multiplexing"
 )
 
-// hollow is an error whose methods panic where it is a nil pointer.
+// hollow is an error whose methods panic on a nil pointer.
 type hollow struct{ inner error }
 
 func (e *hollow) Error() string { return e.inner.Error() }
 func (e *hollow) Unwrap() error { return e.inner }
 
-// TestHollowError: the load has panicked, and the process lives.
+// TestHollowError returns a nil pointer as an error from a load: the load fails as a
+// panic, and the process survives.
 func TestHollowError(t *testing.T) {
 	models := multiplexing.New(func(context.Context, string) (int, error) { return 0, (*hollow)(nil) })
 	url := serve(t, serving.NewDeployment("D", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

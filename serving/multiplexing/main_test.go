@@ -20,13 +20,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a replica without a server, what it logs and what it tells its router.
+// rig is a replica without a server. It records log lines and the models announced to
+// the router.
 type rig struct {
 	replica *scope.Replica
 
 	mu   sync.Mutex
 	log  bytes.Buffer
-	told []string // the ids, each time
+	told []string // the ids of each announcement
 }
 
 func newRig() *rig {
@@ -50,7 +51,7 @@ func (r *rig) Write(p []byte) (int, error) {
 	return r.log.Write(p)
 }
 
-// logged says how many lines of the log have the text.
+// logged returns the number of log lines that contain the text.
 func (r *rig) logged(text string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,14 +63,15 @@ func (r *rig) logged(text string) (n int) {
 	return n
 }
 
-// router gives what the router was told, each time.
+// router returns the model ids of each announcement to the router.
 func (r *rig) router() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string{}, r.told...)
 }
 
-// call is the context of a call for the model, below ctx, and what ends it.
+// call returns the context of a call for the model, derived from ctx, and a function
+// that ends the call.
 func (r *rig) call(ctx context.Context, id string) (callCtx context.Context, end func()) {
 	ctx = identity.ContextWithRequest(ctx, &identity.Request{ID: "id", App: "a", Deployment: "D", ModelID: id})
 	call := scope.NewCall(r.replica)

@@ -59,9 +59,9 @@ func TestLeastRecentlyUsed(t *testing.T) {
 	}
 }
 
-// TestRouterIsToldEarly, so that who wants a model comes to where it is being
-// loaded, and no more to where it is being unloaded.
-func TestRouterIsToldEarly(t *testing.T) {
+// TestAnnounceBeforeLoadAndUnload checks that a model is announced before it is loaded,
+// and withdrawn before it is unloaded.
+func TestAnnounceBeforeLoadAndUnload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()
 		m := s.models(WithMaxModels(1))
@@ -94,7 +94,8 @@ func TestRouterIsToldEarly(t *testing.T) {
 	})
 }
 
-// TestOneLoadForAll who ask meanwhile: a call that asks twice, and others.
+// TestOneLoadForAll checks that one load serves all requests that wait for it, also two
+// of one call.
 func TestOneLoadForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()
@@ -117,8 +118,8 @@ func TestOneLoadForAll(t *testing.T) {
 	})
 }
 
-// TestFailedLoad gives the error to all who wait, and the next request tries
-// again.
+// TestFailedLoad checks that all waiting requests get the error, and that the next
+// request tries again.
 func TestFailedLoad(t *testing.T) {
 	wrong := errors.New("no luck")
 	for _, tc := range []struct {
@@ -171,8 +172,8 @@ func TestFailedLoad(t *testing.T) {
 	}
 }
 
-// TestLoadThatEndsItsGoroutine is a failure as another.
-func TestLoadThatEndsItsGoroutine(t *testing.T) {
+// TestLoadCallsGoexit checks that runtime.Goexit in a load is an ordinary failure.
+func TestLoadCallsGoexit(t *testing.T) {
 	r := newRig()
 	m := New(func(context.Context, string) (string, error) { runtime.Goexit(); return "", nil })
 	ctx, end := r.call(t.Context(), "a")
@@ -182,8 +183,8 @@ func TestLoadThatEndsItsGoroutine(t *testing.T) {
 	}
 }
 
-// TestWaitersLeave has the load go on as long as somebody waits.
-func TestWaitersLeave(t *testing.T) {
+// TestLoadIsCancelledWithoutWaiters checks that a load goes on while any request waits.
+func TestLoadIsCancelledWithoutWaiters(t *testing.T) {
 	gone := errors.New("gone fishing")
 	const ms = time.Millisecond
 	for _, tc := range []struct {
@@ -198,11 +199,11 @@ func TestWaitersLeave(t *testing.T) {
 			[]string{"load a at 0s"}},
 		{"all leave", []time.Duration{500 * ms, 600 * ms}, 0,
 			[]answer{{Err: "gone fishing", At: 500 * ms}, {Err: "gone fishing", At: 600 * ms}},
-			[]string{"load a at 0s", "cancelled a: nobody waits for the model any more: context canceled at 600ms"}},
+			[]string{"load a at 0s", "cancelled a: no request waits for the model any more: context canceled at 600ms"}},
 		{"another comes when all have left", []time.Duration{500 * ms}, 700 * ms,
 			[]answer{{Err: "gone fishing", At: 500 * ms}, {Model: "model a", At: 1700 * ms}},
 			[]string{
-				"load a at 0s", "cancelled a: nobody waits for the model any more: context canceled at 500ms",
+				"load a at 0s", "cancelled a: no request waits for the model any more: context canceled at 500ms",
 				"load a at 700ms",
 			}},
 	} {
@@ -241,8 +242,8 @@ func TestWaitersLeave(t *testing.T) {
 	}
 }
 
-// TestCancelledLoadThatSucceeds all the same: it is kept, or makes room for the
-// one that was asked for meanwhile.
+// TestCancelledLoadThatSucceeds checks that such a model is kept, or unloaded if a
+// newer load needs its room.
 func TestCancelledLoadThatSucceeds(t *testing.T) {
 	for _, tc := range []struct {
 		late time.Duration // when another asks
@@ -274,8 +275,8 @@ func TestCancelledLoadThatSucceeds(t *testing.T) {
 	}
 }
 
-// TestModelsInUseStay: with room for one, two calls use a model each. Both are
-// held until a call ends, which is also when the user's code asks again.
+// TestModelsInUseStay has two calls use a model each, with room for one. Both models
+// are held until a call ends.
 func TestModelsInUseStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()
@@ -306,9 +307,9 @@ func TestModelsInUseStay(t *testing.T) {
 	})
 }
 
-// TestCallThatUsesSeveral holds them all until it ends, then only as many as
-// there is room for.
-func TestCallThatUsesSeveral(t *testing.T) {
+// TestCallUsesSeveralModels checks that all models of a call are held until it ends,
+// and then only as many as there is room for.
+func TestCallUsesSeveralModels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()
 		m := s.models(WithMaxModels(2))
@@ -328,8 +329,9 @@ func TestCallThatUsesSeveral(t *testing.T) {
 	})
 }
 
-// TestAskedForWhileItIsUnloaded is loaded anew, after that.
-func TestAskedForWhileItIsUnloaded(t *testing.T) {
+// TestLoadAgainDuringUnload checks that the model is loaded again after its unload has
+// returned.
+func TestLoadAgainDuringUnload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()
 		m := s.models(WithMaxModels(1))
@@ -357,7 +359,7 @@ func TestAskedForWhileItIsUnloaded(t *testing.T) {
 	})
 }
 
-// TestReplicaStops unloads what there is and cancels what is being loaded.
+// TestReplicaStops checks that a stop unloads the loaded models and cancels the loads.
 func TestReplicaStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()
@@ -385,9 +387,9 @@ func TestReplicaStops(t *testing.T) {
 	})
 }
 
-// TestReplicaStopsWithoutTime does not take a model from a call that runs, and
-// tells an unload when the time is over.
-func TestReplicaStopsWithoutTime(t *testing.T) {
+// TestReplicaStopsAtDeadline checks that a stop does not unload a model in use, and
+// that the context of an unload ends at the deadline.
+func TestReplicaStopsAtDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()
 		var told time.Duration
@@ -425,7 +427,7 @@ func TestReplicaStopsWithoutTime(t *testing.T) {
 	})
 }
 
-// TestUnloadPanics is logged, and the next model gets the room.
+// TestUnloadPanics checks that the panic is logged and the room of the model is free.
 func TestUnloadPanics(t *testing.T) {
 	r := newRig()
 	m := New(func(_ context.Context, id string) (string, error) { return id, nil },
@@ -460,7 +462,7 @@ func TestErrorsBeforeTheLoad(t *testing.T) {
 	}{
 		{New(load), call(t.Context(), ""), "no model id: a request names its model by the HTTP header serve_multiplexed_model_id, " +
 			"the gRPC metadata multiplexed_model_id, or the option WithModelID of a handle"},
-		{New(load), t.Context(), "multiplexing: not in a replica: give it the context of a request, or one derived from it"},
+		{New(load), t.Context(), "multiplexing: the context belongs to no replica: pass the context of a request, or one derived from it"},
 		{New(load), call(ended, "a"), "was over"},
 		{New(load, WithMaxModels(0)), call(t.Context(), "a"), "multiplexing: max models 0: want 1 or more, or -1 for any number"},
 		{New(load, WithMaxModels(-2)), call(t.Context(), "a"), "multiplexing: max models -2: want 1 or more, or -1 for any number"},
@@ -476,7 +478,8 @@ func TestErrorsBeforeTheLoad(t *testing.T) {
 	}
 }
 
-// TestLoadHasACallOfItsOwn: what is held for the load is held until it is done.
+// TestLoadHasACallOfItsOwn checks that models used by a load are held until the load
+// ends.
 func TestLoadHasACallOfItsOwn(t *testing.T) {
 	r := newRig()
 	released := false

@@ -91,10 +91,10 @@ func (l *ledger) use(i *instance, n int) {
 	}
 }
 
-// TestManyCallsConcurrentSafe has calls ask for models by chance, from replicas
-// whose loads fail and panic by chance, and leave by chance: no model is loaded
-// twice at a time, none is unloaded while it is used, no more are held than there
-// is room for or calls that run, and all are unloaded in the end.
+// TestManyCallsConcurrentSafe runs random calls whose loads fail, panic and are
+// cancelled at random. No model may be loaded twice at a time or unloaded while in use.
+// The number of models must not exceed the limit and the number of running calls. In
+// the end all models are unloaded.
 func TestManyCallsConcurrentSafe(t *testing.T) {
 	for _, tc := range []struct{ callers, room int }{
 		{3, 4}, // never more than there is room for
@@ -145,8 +145,8 @@ func TestManyCallsConcurrentSafe(t *testing.T) {
 	}
 }
 
-// TestSpanOfALoad is the child of the request that asked first, and ends as the
-// load does. A model that is there has none.
+// TestSpanOfALoad checks that the span of a load is the child of the first request that
+// asked, and ends with the load. A request for a loaded model has no such span.
 func TestSpanOfALoad(t *testing.T) {
 	r := newRig()
 	cfg, err := tracing.ConfigFromEnv(func(string) string { return "" })

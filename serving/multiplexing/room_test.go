@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestNoMoreThanThereIsRoomFor, though calls leave while a model is loaded for
-// them, or waits for room.
-func TestNoMoreThanThereIsRoomFor(t *testing.T) {
+// TestModelsNeverExceedRoom has requests end while their model is loading or waits for
+// room.
+func TestModelsNeverExceedRoom(t *testing.T) {
 	const ms = time.Millisecond
 	type visit struct {
 		id    string

@@ -87,9 +87,9 @@ func answer(m *multiplexing.Models[string]) serving.HandlerFunc {
 	}
 }
 
-// TestRequestsGoWhereTheirModelIs: three replicas with room for two models each
+// TestRouterPrefersReplicasWithTheModel: three replicas with room for two models each
 // serve six models, and each model is loaded once, by one replica.
-func TestRequestsGoWhereTheirModelIs(t *testing.T) {
+func TestRouterPrefersReplicasWithTheModel(t *testing.T) {
 	c := &counted{loads: map[string]int{}}
 	m := multiplexing.New(c.load, multiplexing.WithMaxModels(2))
 	url := serve(t, serving.NewDeployment("D", answer(m), serving.WithReplicas(3)))
