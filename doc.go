@@ -5,8 +5,9 @@
 //
 // The life of a service:
 //
-//  1. LoadConfig reads the settings from the environment; the program may
-//     change them, by its flags, say.
+//  1. Main parses the program's flags and calls LoadConfigFile, which reads the
+//     settings from the environment and the service file. A program that does
+//     more than serve calls LoadConfigFile and Run itself.
 //  2. Run checks them all, makes the host, and starts the listener for operators
 //     if there is to be one (package admin). It makes the tracing provider around
 //     the host, starts the host (which returns at once: plugins start in the

@@ -47,3 +47,12 @@ func ExampleRun() {
 	// Hello world!
 	// <nil>
 }
+
+// A whole program, as in examples/hello. It serves until SIGTERM or SIGINT.
+func ExampleMain() {
+	hello := serving.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+		_, err := io.WriteString(w, "Hello world!\n")
+		return err
+	})
+	servetrace.Main(serving.NewApp("default", serving.NewDeployment("HelloWorld", hello)))
+}

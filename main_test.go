@@ -24,7 +24,8 @@ import (
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "service":
-		os.Exit(serviceMain())
+		serviceMain()
+		os.Exit(0)
 	case "console":
 		pluginsdk.Main(pluginsdk.Spec{
 			Name: "console", Env: consoleexporter.EnvPatterns(), Exporter: consoleexporter.New,

@@ -30,12 +30,7 @@ import (
 
 // serviceMain is the service of the process tests. /slow says on standard error
 // that it has begun, and answers when the shutdown has; /hang heeds nothing.
-func serviceMain() int {
-	cfg, err := LoadConfig()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
+func serviceMain() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		_, span := otel.Tracer("service").Start(r.Context(), "user")
@@ -77,11 +72,7 @@ func serviceMain() int {
 	if os.Getenv("WITH_GREETER") != "" {
 		apps = append(apps, serving.NewApp("greetings", greeter(), serving.WithRoutePrefix("/greet")))
 	}
-	if err := Run(context.Background(), cfg, apps); err != nil {
-		fmt.Fprintln(os.Stderr, "service:", err)
-		return 1
-	}
-	return 0
+	Main(apps...)
 }
 
 func healthy(url string) bool {

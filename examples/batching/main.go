@@ -11,16 +11,11 @@
 //	for i in 1 2 3; do curl -s -d '{"text": "a good day"}' http://localhost:8000/score & done; wait
 //	curl -N -d '{"text": "once upon a time"}' http://localhost:8000/continue
 //
-// Its life is that of examples/hello. Open app.go for the models.
+// Open app.go for the models.
 package main
 
 import (
-	"context"
-	"errors"
 	"flag"
-	"fmt"
-	"net"
-	"os"
 	"time"
 
 	"github.com/servetrace/servetrace"
@@ -29,38 +24,14 @@ import (
 )
 
 func main() {
-	switch err := run(os.Args[1:]); {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "batching:", err)
-		os.Exit(1)
-	}
-}
-
-func run(args []string) error {
-	flags := flag.NewFlagSet("batching", flag.ContinueOnError)
-	addr := flags.String("http", "", "`address` to serve on (default 127.0.0.1:8000); port 0 takes any free one")
-	file := flags.String("config", "", "service `file` (default that of "+servetrace.EnvConfig+")")
-	size := flags.Int("size", 8, "most requests in a batch")
-	wait := flags.Duration("wait", 10*time.Millisecond, "how long the first request of a batch waits for others")
-	batches := flags.Int("batches", 1, "how many batches run at a time")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("argument %q: want none", flags.Arg(0))
-	}
-	cfg, err := servetrace.LoadConfigFile(*file, os.Getenv) //nolint:forbidigo // the process is put together here
-	if err != nil {
-		return err
-	}
-	if *addr != "" {
-		cfg.Serving.HTTPAddr = *addr
-	}
-	apps := []*serving.App{app(batching.WithMaxBatchSize(*size), batching.WithWaitTimeout(*wait), batching.WithMaxConcurrentBatches(*batches))}
-	return servetrace.Run(context.Background(), cfg, apps, servetrace.WithReady(printHint))
-}
-
-func printHint(addr net.Addr) {
-	fmt.Fprintf(os.Stderr, "try:   curl -d '{\"text\": \"a good day\"}' http://%s/score\nstop:  Ctrl-C\n", addr)
+	size := flag.Int("size", 8, "most requests in a batch")
+	wait := flag.Duration("wait", 10*time.Millisecond, "how long the first request of a batch waits for others")
+	batches := flag.Int("batches", 1, "how many batches run at a time")
+	servetrace.MainFunc(func(*servetrace.Config) ([]*serving.App, error) {
+		return []*serving.App{app(
+			batching.WithMaxBatchSize(*size),
+			batching.WithWaitTimeout(*wait),
+			batching.WithMaxConcurrentBatches(*batches),
+		)}, nil
+	})
 }

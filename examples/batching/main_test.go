@@ -275,7 +275,7 @@ func TestWrongArguments(t *testing.T) {
 		want string
 	}{
 		{[]string{"--http", "nowhere"}, 1, `batching: settings: HTTPAddr "nowhere": want host:port`},
-		{[]string{"now"}, 1, `batching: argument "now": want none`},
+		{[]string{"now"}, 2, `batching: argument "now": want none`},
 		{[]string{"--help"}, 0, "most requests in a batch"},
 	} {
 		cmd := exec.CommandContext(t.Context(), program, tc.args...)

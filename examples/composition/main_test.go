@@ -170,8 +170,8 @@ func TestWrongArguments(t *testing.T) {
 		want string
 	}{
 		{[]string{"--http", "nowhere"}, 1, `composition: settings: HTTPAddr "nowhere": want host:port`},
-		{[]string{"now"}, 1, `composition: argument "now": want none`},
-		{[]string{"--help"}, 0, "address to serve on"},
+		{[]string{"now"}, 2, `composition: argument "now": want none`},
+		{[]string{"--help"}, 0, "address to serve HTTP on"},
 	} {
 		cmd := exec.CommandContext(t.Context(), program, tc.args...)
 		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}

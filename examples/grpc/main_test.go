@@ -215,7 +215,7 @@ func TestWrongArguments(t *testing.T) {
 		want string
 	}{
 		{[]string{"--grpc", "nowhere"}, 1, `grpc: settings: GRPC.Addr "nowhere": want host:port`},
-		{[]string{"now"}, 1, `grpc: argument "now": want none`},
+		{[]string{"now"}, 2, `grpc: argument "now": want none`},
 		{[]string{"--help"}, 0, "address to serve gRPC on"},
 	} {
 		cmd := exec.CommandContext(t.Context(), program, tc.args...)

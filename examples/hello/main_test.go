@@ -258,9 +258,9 @@ func TestWrongArguments(t *testing.T) {
 		want string
 	}{
 		{[]string{"--http", "nowhere"}, 1, `hello: settings: HTTPAddr "nowhere": want host:port`},
-		{[]string{"--port", "1"}, 1, "flag provided but not defined: -port"},
-		{[]string{"now"}, 1, `hello: argument "now": want none`},
-		{[]string{"--help"}, 0, "address to serve on"},
+		{[]string{"--port", "1"}, 2, "flag provided but not defined: -port"},
+		{[]string{"now"}, 2, `hello: argument "now": want none`},
+		{[]string{"--help"}, 0, "address to serve HTTP on"},
 	} {
 		cmd := exec.CommandContext(t.Context(), hello, tc.args...)
 		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}

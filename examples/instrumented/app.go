@@ -24,8 +24,8 @@ import (
 // that otelhttp and otelgrpc take: none of them is told of this module.
 var tracer = otel.Tracer("github.com/servetrace/servetrace/examples/instrumented")
 
-// apps are the two applications; the first calls words, where the other is
-// served, by this process or another.
+// apps returns the two applications. The first calls words, a client of the second
+// in this process or another.
 func apps(words translatev1.TranslatorServiceClient) []*serving.App {
 	mux := http.NewServeMux()
 	// Inside of the mux, so that the runtime sees its patterns.
@@ -40,14 +40,15 @@ func apps(words translatev1.TranslatorServiceClient) []*serving.App {
 	}
 }
 
-// dial makes a client whose calls are traced, and the function that ends it.
-func dial(addr string) (translatev1.TranslatorServiceClient, func() error, error) {
+// dial returns a client whose calls are traced. Its connection lasts as long as the
+// process.
+func dial(addr string) (translatev1.TranslatorServiceClient, error) {
 	conn, err := grpc.NewClient(addr, grpc.WithStatsHandler(otelgrpc.NewClientHandler()),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return nil, nil, fmt.Errorf("words at %q: %w", addr, err)
+		return nil, fmt.Errorf("words at %q: %w", addr, err)
 	}
-	return translatev1.NewTranslatorServiceClient(conn), conn.Close, nil
+	return translatev1.NewTranslatorServiceClient(conn), nil
 }
 
 // translate answers with what the translator says. Its context has otelhttp's

@@ -14,57 +14,25 @@
 //	SERVE_TRACING_EXPORTER_PLUGIN=console SERVE_CONSOLE_FORMAT=pretty bin/instrumented
 //	curl http://localhost:8000/translate/cat
 //
-// By default it calls its own gRPC port; --words names that of another. Its life
-// is that of examples/hello. Open app.go for what is traced.
+// By default it calls its own gRPC port; --words names the port of another service.
+// Open app.go for the handlers.
 package main
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"flag"
-	"fmt"
-	"net"
-	"os"
 
 	"github.com/servetrace/servetrace"
+	"github.com/servetrace/servetrace/serving"
 )
 
 func main() {
-	switch err := run(os.Args[1:]); {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "instrumented:", err)
-		os.Exit(1)
-	}
-}
-
-func run(args []string) (err error) {
-	flags := flag.NewFlagSet("instrumented", flag.ContinueOnError)
-	addr := flags.String("http", "", "`address` to serve on (default 127.0.0.1:8000); port 0 takes any free one")
-	words := flags.String("words", "", "`address` of the gRPC port to call (default this service's own)")
-	file := flags.String("config", "", "service `file` (default that of "+servetrace.EnvConfig+")")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("argument %q: want none", flags.Arg(0))
-	}
-	cfg, err := servetrace.LoadConfigFile(*file, os.Getenv) //nolint:forbidigo // the process is put together here
-	if err != nil {
-		return err
-	}
-	if *addr != "" {
-		cfg.Serving.HTTPAddr = *addr
-	}
-	client, hangUp, err := dial(cmp.Or(*words, cfg.Serving.GRPC.Addr, "127.0.0.1:9000"))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, hangUp()) }()
-	return servetrace.Run(context.Background(), cfg, apps(client), servetrace.WithReady(printHint))
-}
-
-func printHint(addr net.Addr) {
-	fmt.Fprintf(os.Stderr, "try:   curl http://%s/translate/cat\nstop:  Ctrl-C\n", addr)
+	words := flag.String("words", "", "`address` of the gRPC port to call (default this service's own)")
+	servetrace.MainFunc(func(cfg *servetrace.Config) ([]*serving.App, error) {
+		client, err := dial(cmp.Or(*words, cfg.Serving.GRPC.Addr, serving.DefaultGRPCAddr))
+		if err != nil {
+			return nil, err
+		}
+		return apps(client), nil
+	})
 }

@@ -168,7 +168,7 @@ func TestWrongArguments(t *testing.T) {
 	}{
 		{[]string{"--http", "nowhere"}, 1, `instrumented: settings: HTTPAddr "nowhere": want host:port`},
 		{[]string{"--words", "\x7f"}, 1, `instrumented: words at "\x7f": `},
-		{[]string{"now"}, 1, `instrumented: argument "now": want none`},
+		{[]string{"now"}, 2, `instrumented: argument "now": want none`},
 		{[]string{"--help"}, 0, "address of the gRPC port to call"},
 	} {
 		cmd := exec.CommandContext(t.Context(), program, tc.args...)

@@ -182,7 +182,7 @@ func TestWrongArguments(t *testing.T) {
 		want string
 	}{
 		{[]string{"--http", "nowhere"}, 1, `multiplex: settings: HTTPAddr "nowhere": want host:port`},
-		{[]string{"now"}, 1, `multiplex: argument "now": want none`},
+		{[]string{"now"}, 2, `multiplex: argument "now": want none`},
 		{[]string{"--help"}, 0, "port 0 takes any free one"},
 	} {
 		cmd := exec.CommandContext(t.Context(), program, tc.args...)

@@ -298,7 +298,7 @@ func TestWrongArguments(t *testing.T) {
 		want string
 	}{
 		{[]string{"--http", "nowhere"}, 1, `upstream-downstream: settings: HTTPAddr "nowhere": want host:port`},
-		{[]string{"now"}, 1, `upstream-downstream: argument "now": want none`},
+		{[]string{"now"}, 2, `upstream-downstream: argument "now": want none`},
 		{[]string{"--help"}, 0, "URL that UpstreamApp calls"},
 	} {
 		cmd := exec.CommandContext(t.Context(), program, tc.args...)

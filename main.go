@@ -1,0 +1,70 @@
+package servetrace
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/servetrace/servetrace/serving"
+)
+
+// Main is the main function of a program that serves apps:
+//
+//	func main() { servetrace.Main(app) }
+//
+// It adds the flags --http ADDRESS, --grpc ADDRESS and --config FILE to those of
+// package flag and parses the command line, which must have no arguments. It
+// reads the settings with LoadConfigFile, lets the flags override them, and calls
+// Run. It returns after a stop without an error. Otherwise it prints the error to
+// standard error and ends the process: with status 2 if the command line is
+// wrong, and with status 1 after any other error.
+//
+// A program with flags of its own, or with options of Run, calls MainFunc.
+func Main(apps ...*serving.App) {
+	MainFunc(func(*Config) ([]*serving.App, error) { return apps, nil })
+}
+
+// MainFunc is Main for a program that makes its apps from flags or settings. It
+// calls build once, after it has parsed the command line and read the settings.
+// The program defines its flags with package flag before. build may change the
+// settings; an error of build ends the process with status 1.
+func MainFunc(build func(cfg *Config) ([]*serving.App, error), opts ...Option) {
+	var f commandLine
+	flag.StringVar(&f.http, "http", "", "`address` to serve HTTP on (default "+serving.DefaultHTTPAddr+"); port 0 takes any free one")
+	flag.StringVar(&f.grpc, "grpc", "", "`address` to serve gRPC on (default "+serving.DefaultGRPCAddr+"), if an application has gRPC")
+	flag.StringVar(&f.config, "config", "", "service `file` (default that of "+EnvConfig+")")
+	flag.Parse() // ends the process if a flag is wrong
+	name := filepath.Base(os.Args[0])
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "%s: argument %q: want none\n", name, flag.Arg(0))
+		os.Exit(2)
+	}
+	if err := f.run(build, opts); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
+}
+
+// commandLine holds the flags of Main. Empty: the flag was not given.
+type commandLine struct{ http, grpc, config string }
+
+// run serves the apps that build returns until the program is to stop.
+func (f commandLine) run(build func(cfg *Config) ([]*serving.App, error), opts []Option) error {
+	cfg, err := LoadConfigFile(f.config, os.Getenv)
+	if err != nil {
+		return err
+	}
+	if f.http != "" {
+		cfg.Serving.HTTPAddr = f.http
+	}
+	if f.grpc != "" {
+		cfg.Serving.GRPC.Addr = f.grpc
+	}
+	apps, err := build(&cfg)
+	if err != nil {
+		return err
+	}
+	return Run(context.Background(), cfg, apps, opts...)
+}
