@@ -64,7 +64,6 @@ var toRewrite = map[string]int{
 	"pluginsdk/processors":            253,
 	"semconv":                         15,
 	"serving":                         454,
-	"serving/batching":                57,
 	"serving/internal/metrics":        24,
 	"serving/internal/scope":          19,
 	"serving/internal/socket":         44,

@@ -13,31 +13,31 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
-// ErrTooLarge is, wrapped with the numbers, the error of an item that is larger
-// than a batch may be, by the function of [WithSizeFunc].
-var ErrTooLarge = errors.New("item is larger than a batch may be")
+// ErrTooLarge is the error of an item that alone is larger than the maximum batch size,
+// measured by the function of [WithSizeFunc]. It is wrapped with both numbers.
+var ErrTooLarge = errors.New("item is larger than the maximum batch size")
 
-// errGoexit stands for a function that ended its goroutine by runtime.Goexit.
+// errGoexit is the error of a function that ended its goroutine by runtime.Goexit.
 var errGoexit = errors.New("batched function called runtime.Goexit")
 
-// Batcher gathers the inputs of single requests into batches for one function.
-// Each replica has a queue of its own. Its methods are safe for concurrent use.
+// Batcher gathers the inputs of single requests into batches for one function. Each
+// replica has its own queue. The methods are safe for concurrent use.
 type Batcher[In, Out any] struct {
 	core[In, Out]
 	f     func(context.Context, []In) ([]Out, error)
-	items sync.Pool // of *item[In, Out] that nobody else holds
+	items sync.Pool // of *item[In, Out] without a caller and without a batch
 }
 
-// New builds a batcher. The name, a word for the function, stands in spans, logs
-// and metrics. f gets the inputs in the order in which they came, at least one,
-// and owns the slice; it gives as many outputs, in the same order. If it gives
-// another number, an error or a panic, each request of the batch fails with
-// that, a panic as a [*tracing.PanicError].
+// New returns a batcher. The name identifies the function in spans, logs and metrics. f
+// gets the inputs in order of arrival, at least one, and owns the slice. It must return
+// as many outputs, in the same order. If it returns another number or an error, or
+// panics, every request of the batch fails with that error. A panic becomes a
+// [*tracing.PanicError].
 //
-// The context of f carries values of one of the requests (the first that is
-// sampled, or the first): its identity, the model's id, and the batch's span, so
-// that calls and spans that f makes belong to the batch. It has no deadline, and
-// ends when no request waits for the result any more.
+// The context of f carries the values of one request: the first sampled one, or else
+// the first. The values are its identity, the model's id, and the span of the batch, so
+// calls and spans made by f belong to the batch. The context has no deadline. It ends
+// when no request waits for the result any more.
 func New[In, Out any](name string, f func(context.Context, []In) ([]Out, error), opts ...Option) *Batcher[In, Out] {
 	b := &Batcher[In, Out]{f: f}
 	b.init(name, opts)
@@ -46,11 +46,12 @@ func New[In, Out any](name string, f func(context.Context, []In) ([]Out, error),
 	return b
 }
 
-// Do has in answered with others, and waits for that. Its context must be that
-// of a request in a replica, or derived from one. If it ends first, Do returns
-// its cause at once, and f does not get in if it has not begun with it.
+// Do passes in to the function as part of a batch, and blocks until the result is
+// there. ctx must be the context of a request in a replica, or derived from it. If ctx
+// ends first, Do returns its cause at once. If the batch has not started by then, the
+// input is not part of it.
 func (b *Batcher[In, Out]) Do(ctx context.Context, in In) (out Out, err error) {
-	q, err := b.enter(ctx)
+	q, err := b.queueFor(ctx)
 	if err != nil {
 		return out, err
 	}
@@ -62,8 +63,8 @@ func (b *Batcher[In, Out]) Do(ctx context.Context, in In) (out Out, err error) {
 	select {
 	case <-it.done:
 	case <-ctx.Done():
-		if !q.leave(it) {
-			// Not back to the pool: the batch may still hold it.
+		if !q.abandon(it) {
+			// The item must not return to the pool, because the batch may still hold it.
 			return out, context.Cause(ctx)
 		}
 		<-it.done
@@ -75,7 +76,7 @@ func (b *Batcher[In, Out]) Do(ctx context.Context, in In) (out Out, err error) {
 	return out, err
 }
 
-// call runs the function for the items.
+// call runs the function for the items and stores its outputs in them.
 func (b *Batcher[In, Out]) call(ctx context.Context, items []*item[In, Out]) error {
 	ins := make([]In, len(items))
 	for i, it := range items {
@@ -86,42 +87,42 @@ func (b *Batcher[In, Out]) call(ctx context.Context, items []*item[In, Out]) err
 		return err
 	}
 	if len(outs) != len(items) {
-		return fmt.Errorf("batched function %q gave %d results for %d requests: want one for each, in their order",
+		return fmt.Errorf("batched function %q returned %d results for %d requests: want one result per request, in the same order",
 			b.name, len(outs), len(items))
 	}
 	for i, it := range items {
-		it.out = outs[i] // nobody reads it before the item is settled
+		it.out = outs[i] // read by the caller only after settleLocked
 	}
 	return nil
 }
 
-// core is what both kinds of batchers have in common.
+// core is the part that [Batcher] and [StreamBatcher] share.
 type core[In, Out any] struct {
 	name       string
 	concurrent int
-	size       func([]In) int // nil: each item is 1
+	size       func([]In) int // nil counts each item as 1
 	buffer     int
 	patience   time.Duration
-	fault      error // of the options
-	// execute has the function answer the items, which it owns until it returns.
+	optErr     error // why the options are invalid
+	// execute runs the function for the items. It owns the slice until it returns.
 	execute func(context.Context, []*item[In, Out]) error
 
 	maxSize atomic.Int64
 	wait    atomic.Int64 // a time.Duration
-	warned  atomic.Int64 // how many requests were last warned to be needed; 0: none
+	warned  atomic.Int64 // number of requests in the last warning; 0 if none
 
 	mu     sync.Mutex
-	queues map[*queue[In, Out]]struct{} // of the replicas that have not stopped
+	queues map[*queue[In, Out]]struct{} // the queues of replicas that have not stopped
 }
 
 func (c *core[In, Out]) init(name string, opts []Option) {
 	s := newSettings(opts)
 	c.name, c.concurrent, c.buffer, c.patience = name, s.concurrent, s.buffer, s.patience
-	c.fault = s.check(name)
+	c.optErr = s.check(name)
 	if s.size != nil {
 		size, ok := s.size.(func([]In) int)
 		if !ok {
-			c.fault = errors.Join(c.fault, fmt.Errorf("batcher %q: size function is a %T: want a %T", name, s.size, size))
+			c.optErr = errors.Join(c.optErr, fmt.Errorf("batcher %q: size function is a %T: want a %T", name, s.size, size))
 		}
 		c.size = size
 	}
@@ -130,8 +131,8 @@ func (c *core[In, Out]) init(name string, opts []Option) {
 	c.queues = map[*queue[In, Out]]struct{}{}
 }
 
-// SetMaxBatchSize changes how large a batch may be, as [WithMaxBatchSize] says,
-// in all replicas, from the next batch on. On an error nothing is changed.
+// SetMaxBatchSize changes the maximum size of a batch in all replicas, from the next
+// batch on. See [WithMaxBatchSize]. If it returns an error, nothing has changed.
 func (c *core[In, Out]) SetMaxBatchSize(n int) error {
 	if err := checkMaxSize(n); err != nil {
 		return fmt.Errorf("batcher %q: %w", c.name, err)
@@ -141,9 +142,9 @@ func (c *core[In, Out]) SetMaxBatchSize(n int) error {
 	return nil
 }
 
-// SetWaitTimeout changes how long the first request of a batch waits, as
-// [WithWaitTimeout] says, in all replicas, also for those that wait already. On
-// an error nothing is changed.
+// SetWaitTimeout changes how long the first request of a batch waits, in all replicas.
+// It applies to requests that already wait, too. See [WithWaitTimeout]. If it returns
+// an error, nothing has changed.
 func (c *core[In, Out]) SetWaitTimeout(d time.Duration) error {
 	if err := checkWait(d); err != nil {
 		return fmt.Errorf("batcher %q: %w", c.name, err)
@@ -153,24 +154,24 @@ func (c *core[In, Out]) SetWaitTimeout(d time.Duration) error {
 	return nil
 }
 
-// wakeAll has every queue look at the settings again.
+// wakeAll makes every queue read the settings again.
 func (c *core[In, Out]) wakeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for q := range c.queues {
-		q.retune()
+		q.wakeLeader()
 		c.warn(q.replica)
 	}
 }
 
-// enter gives the queue of the replica that ctx belongs to.
-func (c *core[In, Out]) enter(ctx context.Context) (*queue[In, Out], error) {
-	if c.fault != nil {
-		return nil, c.fault
+// queueFor returns the queue of the replica that ctx belongs to.
+func (c *core[In, Out]) queueFor(ctx context.Context) (*queue[In, Out], error) {
+	if c.optErr != nil {
+		return nil, c.optErr
 	}
 	call := scope.FromContext(ctx)
 	if call == nil {
-		return nil, fmt.Errorf("batcher %q: not in a replica: give it the context of a request, or one derived from it", c.name)
+		return nil, fmt.Errorf("batcher %q: the context belongs to no replica: pass the context of a request, or one derived from it", c.name)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -194,20 +195,20 @@ func (c *core[In, Out]) newQueue(r *scope.Replica) *queue[In, Out] {
 	return q
 }
 
-// warn tells where a deployment never has as many requests as the batches hold:
-// once, and again when that has changed.
+// warn logs a warning if max_ongoing_requests is too low to fill the batches. It logs
+// once, and again after a change.
 func (c *core[In, Out]) warn(r *scope.Replica) {
 	want := c.maxSize.Load() * int64(c.concurrent)
 	if c.size != nil {
-		return // requests are not what is counted
+		return // the size is not counted in requests
 	}
 	if int64(r.MaxOngoing) >= want {
-		want = 0 // well
+		want = 0 // no warning
 	}
 	if c.warned.Swap(want) == want || want == 0 {
 		return
 	}
-	r.Log.Warn("batches can not be filled: raise max_ongoing_requests or lower the size of batches",
+	r.Log.Warn("batches cannot be filled: raise max_ongoing_requests or lower the size of batches",
 		slog.String("batcher", c.name),
 		slog.String("app", r.App),
 		slog.String("deployment", r.Deployment),
@@ -216,7 +217,7 @@ func (c *core[In, Out]) warn(r *scope.Replica) {
 		slog.Int("max_concurrent_batches", c.concurrent))
 }
 
-// modelID is the multiplexed model's of the request; empty for none.
+// modelID returns the multiplexed model id of the request, or "" if it has none.
 func modelID(ctx context.Context) string {
 	if r := identity.RequestFromContext(ctx); r != nil {
 		return r.ModelID

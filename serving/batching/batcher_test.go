@@ -28,9 +28,9 @@ func (b *book) upper(_ context.Context, ins []string) ([]string, error) {
 	return outs, nil
 }
 
-// TestWhenABatchBegins scripts when requests come and looks which batches run,
+// TestBatchStartTimes scripts when requests come and looks which batches run,
 // when, and when the answers are there. Each batch takes a second.
-func TestWhenABatchBegins(t *testing.T) {
+func TestBatchStartTimes(t *testing.T) {
 	type come struct {
 		at    time.Duration // after the one before
 		in    string
@@ -124,9 +124,9 @@ func TestWhenABatchBegins(t *testing.T) {
 	}
 }
 
-// TestRaysBounds is six requests at once, at most three in a batch, two batches
+// TestBatchesKeepRaysBounds is six requests at once, at most three in a batch, two batches
 // at a time: exactly two batches.
-func TestRaysBounds(t *testing.T) {
+func TestBatchesKeepRaysBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, log := newRig(), newBook()
 		b := New("upper", log.upper, WithMaxBatchSize(3), WithWaitTimeout(time.Second), WithMaxConcurrentBatches(2))
@@ -172,9 +172,9 @@ func TestFailureOfABatch(t *testing.T) {
 	}{
 		{"error", func(context.Context, []string) ([]string, error) { return nil, wrong }, "no luck", wrong, 0},
 		{"too few", func(context.Context, []string) ([]string, error) { return []string{"A"}, nil },
-			`batched function "f" gave 1 results for 2 requests: want one for each, in their order`, nil, 0},
+			`batched function "f" returned 1 results for 2 requests: want one result per request, in the same order`, nil, 0},
 		{"too many", func(context.Context, []string) ([]string, error) { return make([]string, 3), nil },
-			`batched function "f" gave 3 results for 2 requests: want one for each, in their order`, nil, 0},
+			`batched function "f" returned 3 results for 2 requests: want one result per request, in the same order`, nil, 0},
 		{"panic", func(context.Context, []string) ([]string, error) { panic(wrong) }, "panic: no luck", wrong, 1},
 		{"Goexit", func(context.Context, []string) ([]string, error) { runtime.Goexit(); return nil, nil },
 			"batched function called runtime.Goexit", nil, 0},
@@ -222,8 +222,8 @@ func TestFailureOfABatch(t *testing.T) {
 	}
 }
 
-// TestLeaving has one of three leave, before its batch begins or while it runs.
-func TestLeaving(t *testing.T) {
+// TestRequestLeavesBatch has one of three leave, before its batch begins or while it runs.
+func TestRequestLeavesBatch(t *testing.T) {
 	gone := errors.New("gone fishing")
 	for _, tc := range []struct {
 		name string
@@ -265,9 +265,9 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// TestAllLeave has the context of a batch end with its last caller, and not by
+// TestContextEndsWithLastCaller has the context of a batch end with its last caller, and not by
 // a deadline of one of them.
-func TestAllLeave(t *testing.T) {
+func TestContextEndsWithLastCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
 		began := time.Now()
@@ -302,9 +302,9 @@ func TestAllLeave(t *testing.T) {
 	})
 }
 
-// TestLeaversDoNotRun has requests leave that would fill a batch, all but one
+// TestAbandonedRequestsDoNotRun has requests leave that would fill a batch, all but one
 // before the batch is formed: nothing runs, and no goroutine waits for them.
-func TestLeaversDoNotRun(t *testing.T) {
+func TestAbandonedRequestsDoNotRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, log := newRig(), newBook()
 		b := New("upper", log.upper, WithWaitTimeout(time.Hour))
@@ -316,7 +316,7 @@ func TestLeaversDoNotRun(t *testing.T) {
 		<-first
 		<-second
 		synctest.Wait()
-		q, err := b.enter(r.call(t.Context(), ""))
+		q, err := b.queueFor(r.call(t.Context(), ""))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -375,7 +375,7 @@ func TestWrongSettings(t *testing.T) {
 		{New("f", echo, WithMaxBatchSize(0)), `batcher "f": max batch size 0: want 1 or more`},
 		{New("f", echo, WithWaitTimeout(-1), WithMaxConcurrentBatches(0)),
 			"batcher \"f\": wait timeout -1ns: want 0 or more\nmax concurrent batches 0: want 1 or more"},
-		{New("", echo), `batcher "": no name: it stands in spans and metrics`},
+		{New("", echo), `batcher "": empty name: want a name for spans and metrics`},
 		{New("f", echo, WithBuffer(0), WithPatience(-1)),
 			"batcher \"f\": buffer 0: want 1 or more outputs\npatience -1ns: want 0 or more"},
 		{New("f", echo, WithSizeFunc(func([]int) int { return 1 })),
@@ -405,7 +405,7 @@ func TestWrongSettings(t *testing.T) {
 func TestOutsideOfAReplica(t *testing.T) {
 	b := New("f", func(_ context.Context, ins []string) ([]string, error) { return ins, nil })
 	_, err := b.Do(t.Context(), "x")
-	if want := `batcher "f": not in a replica: give it the context of a request, or one derived from it`; err == nil || err.Error() != want {
+	if want := `batcher "f": the context belongs to no replica: pass the context of a request, or one derived from it`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
@@ -451,7 +451,7 @@ func TestReplicaStops(t *testing.T) {
 					t.Errorf("the stop took %v, want %v", took, tc.want)
 				}
 				_, err := b.Do(r.call(t.Context(), ""), "x")
-				if want := `batcher "upper": its replica has stopped`; err == nil || err.Error() != want {
+				if want := `batcher "upper": the replica has stopped`; err == nil || err.Error() != want {
 					t.Errorf("error %v, want %s", err, want)
 				}
 				if len(b.queues) != 0 {
@@ -463,18 +463,18 @@ func TestReplicaStops(t *testing.T) {
 	}
 }
 
-// TestStoppedBeforeTheFirst refuses as well.
-func TestStoppedBeforeTheFirst(t *testing.T) {
+// TestStopBeforeFirstRequest refuses as well.
+func TestStopBeforeFirstRequest(t *testing.T) {
 	r := newRig()
 	b := New("f", func(_ context.Context, ins []string) ([]string, error) { return ins, nil })
 	r.replica.Stop(t.Context())
-	if _, err := b.Do(r.call(t.Context(), ""), "x"); err == nil || err.Error() != `batcher "f": its replica has stopped` {
+	if _, err := b.Do(r.call(t.Context(), ""), "x"); err == nil || err.Error() != `batcher "f": the replica has stopped` {
 		t.Errorf("error %v", err)
 	}
 }
 
-func TestWarnsOfBatchesThatCanNotBeFilled(t *testing.T) {
-	const text = "batches can not be filled"
+func TestWarnIfBatchesCannotFill(t *testing.T) {
+	const text = "batches cannot be filled"
 	echo := func(_ context.Context, ins []string) ([]string, error) { return ins, nil }
 	for _, tc := range []struct {
 		opts []Option
@@ -552,7 +552,7 @@ func TestContextEndsAsTheBatchIsFormed(t *testing.T) {
 			r, log := newRig(), newBook()
 			b := New("upper", log.upper, opts...)
 			ctx, cancel := context.WithCancel(t.Context())
-			q, err := b.enter(r.call(ctx, ""))
+			q, err := b.queueFor(r.call(ctx, ""))
 			if err != nil {
 				t.Fatal(err)
 			}

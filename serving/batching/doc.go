@@ -1,31 +1,29 @@
-// Package batching runs requests together: a function that answers many inputs
-// at once, such as a model on an accelerator, is called once for up to a batch of
-// them. It is Ray Serve's @serve.batch; where it differs, docs/batching.md says
-// so.
+// Package batching runs requests together. A function that answers many inputs at once,
+// such as a model on an accelerator, is called once per batch. It corresponds to Ray
+// Serve's @serve.batch; docs/batching.md lists the differences.
 //
 // The life of a request in a [Batcher]:
 //
-//  1. [Batcher.Do] puts it into the queue of the replica that runs the caller,
-//     with the requests for the same multiplexed model. It waits there.
-//  2. A batch is formed once as many wait as it may hold, or the first of them
-//     has waited for the wait time, and fewer than the permitted number of
-//     batches run. A request whose context has ended is taken out.
-//  3. The function runs with a context of its own, under the span
-//     batch_execute: a child of the first sampled request's replica span, with
-//     links to the others.
-//  4. Each Do returns its part of the result. One whose context ends meanwhile
-//     returns at once; the batch goes on for the others, and its context ends
-//     when nobody is left.
+//  1. [Batcher.Do] appends it to the queue of the caller's replica, behind the
+//     requests for the same multiplexed model, and waits.
+//  2. A batch is formed when the queue can fill one, or when the first request has
+//     waited for the wait timeout. Fewer than the permitted number of batches must be
+//     running. A request is removed if its context has ended.
+//  3. The function runs with its own context, under the span batch_execute. This span
+//     is a child of the first sampled request's replica span, and links to the others.
+//  4. Each Do returns its part of the result. If the context of a request ends
+//     meanwhile, its Do returns at once and the batch continues. The context of the
+//     batch ends when no request waits any more.
 //
-// A [StreamBatcher] is the same for functions that answer by and by: each
-// request of the batch has a stream of its own, which [Request.Send] feeds.
+// A [StreamBatcher] does the same for functions that send several outputs: each request
+// of the batch has its own stream, fed by [Request.Send].
 //
-// The goroutines are those of the batches that run, and one that waits to form
-// the next: a queue without requests has none. A replica that stops waits for
-// them.
+// The package runs a goroutine for each running batch, and another that waits to form
+// the next batch. An empty queue has no goroutine. A replica that stops waits for all
+// of them.
 //
-// What the package does not do: it bounds no queue, because the deployment's
-// max_ongoing_requests does; it retries nothing; it knows no protocol.
+// The package does not bound the queue, because max_ongoing_requests of the deployment
+// does. It retries nothing and knows no protocol.
 //
 // Open batcher.go first, then queue.go and run.go.
 package batching

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Ray Serve's defaults, and those of streams, which Ray has no bounds for.
+// Ray Serve's defaults, and our own for streams, which have no bounds in Ray.
 const (
 	defaultMaxBatchSize  = 10
 	defaultWaitTimeout   = 10 * time.Millisecond
@@ -15,8 +15,8 @@ const (
 	defaultPatience      = 10 * time.Second
 )
 
-// Option changes a [Batcher] or [StreamBatcher] as it is built. A wrong one is
-// the error of every request, which tells all of them.
+// Option configures a [Batcher] or [StreamBatcher]. An invalid option makes every
+// request fail with an error that describes it.
 type Option struct{ apply func(*settings) }
 
 type settings struct {
@@ -42,65 +42,62 @@ func newSettings(opts []Option) settings {
 	return s
 }
 
-// WithMaxBatchSize sets how large a batch may be, 1 or more; the default is 10.
-// It counts requests, or what the function of [WithSizeFunc] says. A deployment
-// whose max_ongoing_requests is below it never fills a batch, so that each waits
-// for its time: the log then has a warning.
+// WithMaxBatchSize sets the maximum size of a batch, 1 or more; the default is 10. The
+// unit is requests, or the unit of [WithSizeFunc]. If max_ongoing_requests of the
+// deployment is lower, no batch fills up and each waits for the wait timeout. A warning
+// in the log reports this.
 func WithMaxBatchSize(n int) Option {
 	return Option{func(s *settings) { s.maxSize = n }}
 }
 
-// WithWaitTimeout sets how long the first request of a batch waits for others,
-// 0 or more; the default is 10 ms. With 0 a batch holds what is there when it
-// begins: what came while the one before it ran.
+// WithWaitTimeout sets how long the first request of a batch waits for others, 0 or
+// more; the default is 10 ms. With 0, a batch takes the requests that arrived while the
+// previous batch ran.
 func WithWaitTimeout(d time.Duration) Option {
 	return Option{func(s *settings) { s.wait = d }}
 }
 
-// WithMaxConcurrentBatches sets how many batches one replica runs at a time, 1
-// or more; the default is 1. Requests that come while as many run wait, and the
-// next batch takes what has gathered.
+// WithMaxConcurrentBatches sets how many batches one replica runs at a time, 1 or more;
+// the default is 1. While that many run, requests wait, and the next batch takes them.
 func WithMaxConcurrentBatches(n int) Option {
 	return Option{func(s *settings) { s.concurrent = n }}
 }
 
-// WithSizeFunc has f say how large a batch of items is, in whatever counts for
-// the function: tokens, nodes, pixels, with padding or without. In is the
-// batcher's. A batch is as large as may be without being above the maximum; the
-// item that does not fit any more begins the next. One that is too large by
-// itself fails with [ErrTooLarge].
+// WithSizeFunc sets the function that returns the size of a batch, in any unit: tokens,
+// nodes or pixels, with or without padding. In must be the batcher's input type. A
+// batch takes as many items as fit into the maximum size; the item that no longer fits
+// starts the next batch. An item that is too large alone fails with [ErrTooLarge].
 //
-// f is called with the items of a batch so far and the next one, once for each
-// item and again if one leaves, by one goroutine per replica. It must be quick,
-// must not keep items, and must not give less for more of them.
+// f is called with the items of a batch so far and the next item: once per item, and
+// again if an item leaves. One goroutine per replica calls it. f must be quick, must
+// not keep the items, and must not return a smaller size for more items.
 func WithSizeFunc[In any](f func(items []In) int) Option {
 	return Option{func(s *settings) { s.size = f }}
 }
 
-// WithBuffer sets how many outputs a stream keeps for a consumer that is behind,
-// 1 or more; the default is 128. It is for a [StreamBatcher].
+// WithBuffer sets how many outputs a stream of a [StreamBatcher] buffers for a slow
+// consumer, 1 or more; the default is 128.
 func WithBuffer(n int) Option {
 	return Option{func(s *settings) { s.buffer = n }}
 }
 
-// WithPatience sets how long a batch waits for each of its consumers, in all,
-// where their buffers are full; the default is 10 s, and 0 means not at all. A
-// consumer that has used it up is cut off, with [ErrSlowConsumer]. So slow
-// consumers hold up a batch of n requests for at most n times as long. It is
-// for a [StreamBatcher].
+// WithPatience sets how long a batch of a [StreamBatcher] waits in total for each
+// consumer with a full buffer. The default is 10 s; 0 means not at all. A consumer that
+// has used up this time is cut off with [ErrSlowConsumer]. So slow consumers delay a
+// batch of n requests by at most n times this duration.
 func WithPatience(d time.Duration) Option {
 	return Option{func(s *settings) { s.patience = d }}
 }
 
-// check returns every fault of the settings of a batcher with that name.
+// check returns all errors in the settings of the batcher with that name.
 func (s *settings) check(name string) error {
 	err := errors.Join(
 		checkMaxSize(s.maxSize),
 		checkWait(s.wait),
-		fault(s.concurrent < 1, "max concurrent batches %d: want 1 or more", s.concurrent),
-		fault(s.buffer < 1, "buffer %d: want 1 or more outputs", s.buffer),
-		fault(s.patience < 0, "patience %v: want 0 or more", s.patience),
-		fault(name == "", "no name: it stands in spans and metrics"),
+		errorIf(s.concurrent < 1, "max concurrent batches %d: want 1 or more", s.concurrent),
+		errorIf(s.buffer < 1, "buffer %d: want 1 or more outputs", s.buffer),
+		errorIf(s.patience < 0, "patience %v: want 0 or more", s.patience),
+		errorIf(name == "", "empty name: want a name for spans and metrics"),
 	)
 	if err != nil {
 		return fmt.Errorf("batcher %q: %w", name, err)
@@ -109,14 +106,14 @@ func (s *settings) check(name string) error {
 }
 
 func checkMaxSize(n int) error {
-	return fault(n < 1, "max batch size %d: want 1 or more", n)
+	return errorIf(n < 1, "max batch size %d: want 1 or more", n)
 }
 
 func checkWait(d time.Duration) error {
-	return fault(d < 0, "wait timeout %v: want 0 or more", d)
+	return errorIf(d < 0, "wait timeout %v: want 0 or more", d)
 }
 
-func fault(wrong bool, format string, args ...any) error {
+func errorIf(wrong bool, format string, args ...any) error {
 	if !wrong {
 		return nil
 	}

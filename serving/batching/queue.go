@@ -11,68 +11,69 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
-// queue holds what waits in one replica, and forms the batches.
+// queue holds the waiting requests of one replica and forms batches.
 //
-// Its goroutines, the workers, are at most as many as batches may run. One of
-// them leads: it waits until a batch is to run, takes it, has another lead if
-// there is something left, and runs it. Only the leader takes items off for a
-// batch, so that it alone calls the size function, without the lock.
+// It runs at most as many worker goroutines as batches may run. One worker is the
+// leader: it waits until a batch is due, takes it, makes another worker the leader if
+// requests remain, and runs the batch. Only the leader removes items for a batch. So it
+// alone calls the size function, and does so without the lock.
 type queue[In, Out any] struct {
 	core    *core[In, Out]
 	replica *scope.Replica
 	metrics *metrics.Batcher
-	// wake has the leader look again. It has room for one, which is enough: the
-	// leader looks at everything.
+	// wake makes the leader check the queue again. A buffer of one is enough, because
+	// the leader checks everything.
 	wake chan struct{}
 
-	// Used by the leader only, one after the other.
+	// Used by the leader only.
 	timer   *time.Timer
 	scratch []In
 
 	mu      sync.Mutex
-	groups  map[string]*group[In, Out] // by model id; without "" if empty
-	plain   *group[In, Out]            // of ""; most queues need no other
-	waiting int                        // in all groups
+	groups  map[string]*group[In, Out] // by model id, without ""; empty groups are removed
+	noModel *group[In, Out]            // requests without a model id; most queues have only these
+	waiting int                        // items in all groups
 	workers int
-	leading bool          // one of the workers leads
-	idle    chan struct{} // not nil: stopped; closed when the last worker has ended
+	leading bool          // a worker is the leader
+	idle    chan struct{} // set by stop, closed when the last worker has ended
 }
 
-// group is what waits for one model, first come first.
+// group is the list of items that wait for one model, in order of arrival.
 type group[In, Out any] struct {
 	model      string
 	head, tail *item[In, Out]
 	n          int
 
-	// With a size function: so many of the first fit together into a batch, are
-	// of that size, and are all that do (full). limit is the maximum then.
+	// The fields below are used with a size function only. The first fits items have
+	// this size together. full means that the next item does not fit. limit is the
+	// maximum size that was used.
 	fits, size int
 	full       bool
 	limit      int
 }
 
-// state is where an item is.
+// state is the stage of an item's life.
 type state uint8
 
 const (
-	waiting  state = iota // in a group
-	running               // in a batch
-	answered              // it has its answer
-	left                  // its caller has gone, or will as it must
+	waiting   state = iota // in a group
+	running                // in a batch
+	answered               // its answer is ready
+	abandoned              // its caller has returned, or is about to
 )
 
-// item is one request's input and answer.
+// item is the input and the answer of one request.
 type item[In, Out any] struct {
 	ctx     context.Context
 	in      In
 	arrived time.Time
-	request *Request[In, Out] // that of a stream, or nil
-	// done is given one token when the answer is there. Not for streams.
+	request *Request[In, Out] // nil unless it is a stream
+	// done receives one value when the answer is ready. Streams do not use it.
 	done chan struct{}
-	out  Out   // written before done
-	err  error // written before done
+	out  Out   // written before done receives
+	err  error // written before done receives
 
-	// The queue's mu guards these.
+	// The fields below are guarded by the queue's mu.
 	state      state
 	group      *group[In, Out]
 	prev, next *item[In, Out]
@@ -89,20 +90,20 @@ func newQueue[In, Out any](c *core[In, Out], r *scope.Replica) *queue[In, Out] {
 		wake:    make(chan struct{}, 1),
 		timer:   timer,
 		groups:  map[string]*group[In, Out]{},
-		plain:   &group[In, Out]{},
+		noModel: &group[In, Out]{},
 	}
 }
 
-// add puts an item at the end of its group.
+// add appends an item to the group of its model.
 func (q *queue[In, Out]) add(it *item[In, Out]) error {
 	model := modelID(it.ctx)
 	it.arrived = time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.idle != nil {
-		return fmt.Errorf("batcher %q: its replica has stopped", q.core.name)
+		return fmt.Errorf("batcher %q: the replica has stopped", q.core.name)
 	}
-	g := q.plain
+	g := q.noModel
 	if model != "" {
 		g = q.groups[model]
 		if g == nil {
@@ -120,46 +121,47 @@ func (q *queue[In, Out]) add(it *item[In, Out]) error {
 	return nil
 }
 
-// leave tells that the caller of the item goes, and reports whether there is an
-// answer all the same. If not, the item is not to be used again.
-func (q *queue[In, Out]) leave(it *item[In, Out]) (hasAnswer bool) {
+// abandon records that the caller of the item no longer waits, and reports whether the
+// item has an answer nevertheless. If not, the caller must not use the item again.
+func (q *queue[In, Out]) abandon(it *item[In, Out]) (hasAnswer bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch it.state {
 	case waiting:
 		q.removeLocked(it)
-		it.state = left
+		it.state = abandoned
 		if q.waiting == 0 {
-			q.wakeLocked() // for the leader to end
+			q.wakeLocked() // the leader returns
 		}
 	case running:
-		it.state = left
-		it.batch.lessLocked(true)
+		it.state = abandoned
+		it.batch.callerDoneLocked(true)
 	case answered:
 		return true
-	case left:
+	case abandoned:
 	}
 	return false
 }
 
-// answered tells that an item of a batch has its answer before the others.
-func (q *queue[In, Out]) answered(it *item[In, Out]) {
+// markAnswered records that an item has its answer before its batch has ended.
+func (q *queue[In, Out]) markAnswered(it *item[In, Out]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if it.state == running {
 		it.state = answered
-		it.batch.lessLocked(false)
+		it.batch.callerDoneLocked(false)
 	}
 }
 
-// retune has the leader look at the settings.
-func (q *queue[In, Out]) retune() {
+// wakeLeader makes the leader check the settings and the items again.
+func (q *queue[In, Out]) wakeLeader() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.wakeLocked()
 }
 
-// stop refuses items from now on, and waits for the workers until ctx ends.
+// stop makes add return an error from now on, and waits until the workers have ended or
+// ctx ends.
 func (q *queue[In, Out]) stop(ctx context.Context) {
 	q.mu.Lock()
 	q.idle = make(chan struct{})
@@ -180,7 +182,8 @@ func (q *queue[In, Out]) wakeLocked() {
 	}
 }
 
-// startLocked starts a worker that leads, if one is needed and allowed.
+// startLocked starts a worker as the leader, if a leader is needed and a worker is
+// allowed. It reports whether it did.
 func (q *queue[In, Out]) startLocked() bool {
 	if q.waiting == 0 || q.leading || q.workers >= q.core.concurrent {
 		return false
@@ -191,13 +194,13 @@ func (q *queue[In, Out]) startLocked() bool {
 	return true
 }
 
-// work leads and runs a batch, in turn, until there is nothing to lead.
+// work leads and runs batches, in turn, until no requests wait or another worker leads.
 func (q *queue[In, Out]) work() {
-	leads, over := true, false
+	leads := true
 	defer func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if leads && !over { // a size function has ended the goroutine
+		if leads { // the size function called runtime.Goexit
 			q.leading = false
 		}
 		q.workers--
@@ -206,21 +209,20 @@ func (q *queue[In, Out]) work() {
 			close(q.idle)
 		}
 	}()
-	for !over {
+	for leads {
 		b := q.lead()
 		leads = false
 		if b == nil {
-			break
+			return
 		}
 		q.run(b)
-		leads = q.takeLead()
-		over = !leads
+		leads = q.tryLead()
 	}
-	over = true
 }
 
-// takeLead has this worker lead again, if it is needed for that.
-func (q *queue[In, Out]) takeLead() bool {
+// tryLead makes this worker the leader again if one is needed, and reports whether it
+// did.
+func (q *queue[In, Out]) tryLead() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.leading || q.waiting == 0 {
@@ -230,8 +232,8 @@ func (q *queue[In, Out]) takeLead() bool {
 	return true
 }
 
-// lead waits until a batch is to run, and takes it. It leads no more when it
-// returns. Nil: nothing waits.
+// lead waits until a batch is due and returns it, or nil if no requests wait. The
+// worker is not the leader any more when lead returns.
 func (q *queue[In, Out]) lead() *batch[In, Out] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -248,7 +250,7 @@ func (q *queue[In, Out]) lead() *batch[In, Out] {
 			}
 		case q.waiting > 0:
 			q.mu.Unlock()
-			q.pause(due.Sub(now))
+			q.waitForChange(due.Sub(now))
 			q.mu.Lock()
 		}
 	}
@@ -256,8 +258,8 @@ func (q *queue[In, Out]) lead() *batch[In, Out] {
 	return nil
 }
 
-// pause waits until the time is over or something has changed.
-func (q *queue[In, Out]) pause(d time.Duration) {
+// waitForChange waits for the duration d or until wakeLocked is called.
+func (q *queue[In, Out]) waitForChange(d time.Duration) {
 	q.timer.Reset(d)
 	defer q.timer.Stop()
 	select {
@@ -266,12 +268,13 @@ func (q *queue[In, Out]) pause(d time.Duration) {
 	}
 }
 
-// readyLocked gives the group that is to run now; of several the one whose first
-// item came first. Without one it tells when there will be.
+// readyLocked returns the group with a batch that is due. Of several groups, it returns
+// the group with the earliest first item. If no group is due, it returns the time at
+// which the next group will be.
 func (q *queue[In, Out]) readyLocked(now time.Time) (ready *group[In, Out], due time.Time) {
 	wait := time.Duration(q.core.wait.Load())
 	limit := int(q.core.maxSize.Load())
-	look := func(g *group[In, Out]) {
+	check := func(g *group[In, Out]) {
 		if g.n == 0 {
 			return
 		}
@@ -286,29 +289,29 @@ func (q *queue[In, Out]) readyLocked(now time.Time) (ready *group[In, Out], due 
 			due = end
 		}
 	}
-	look(q.plain)
+	check(q.noModel)
 	for _, g := range q.groups {
-		look(g)
+		check(g)
 	}
 	return ready, due
 }
 
-// takeLocked makes a batch of the first items of the group. It is nil if none of
-// them is there any more, or none has been measured yet.
+// takeLocked forms a batch of the first items of the group. It returns nil if all of
+// them have left, or if their size must be measured again.
 func (q *queue[In, Out]) takeLocked(g *group[In, Out], now time.Time) *batch[In, Out] {
 	limit := int(q.core.maxSize.Load())
 	most := limit
 	if q.core.size != nil {
 		most = g.fits
 		if q.pruneLocked(g, most) {
-			return nil // what remains may have room for more
+			return nil // the remaining items may leave room for more
 		}
 	}
 	b := &batch[In, Out]{items: make([]*item[In, Out], 0, min(most, g.n)), limit: limit, size: g.size}
 	for it := g.head; it != nil && len(b.items) < most; it = g.head {
 		q.removeLocked(it)
 		if q.core.size == nil && it.ctx.Err() != nil {
-			it.state = left // its caller is about to see it
+			it.state = abandoned // its caller is about to return
 			continue
 		}
 		it.state, it.batch = running, b
@@ -325,15 +328,15 @@ func (q *queue[In, Out]) takeLocked(g *group[In, Out], now time.Time) *batch[In,
 	return b
 }
 
-// pruneLocked takes out those of the first n items of the group whose contexts
-// have ended, and reports whether there were any.
+// pruneLocked removes items with an ended context from the first n items of the group,
+// and reports whether it removed any.
 func (q *queue[In, Out]) pruneLocked(g *group[In, Out], n int) (pruned bool) {
 	it := g.head
 	for range n {
 		next := it.next
 		if it.ctx.Err() != nil {
 			q.removeLocked(it)
-			it.state = left // its caller is about to see it
+			it.state = abandoned // its caller is about to return
 			pruned = true
 		}
 		it = next
@@ -341,7 +344,7 @@ func (q *queue[In, Out]) pruneLocked(g *group[In, Out], n int) (pruned bool) {
 	return pruned
 }
 
-// removeLocked takes an item out of its group.
+// removeLocked removes an item from its group.
 func (q *queue[In, Out]) removeLocked(it *item[In, Out]) {
 	g := it.group
 	g.remove(it)
@@ -376,11 +379,11 @@ func (g *group[In, Out]) remove(it *item[In, Out]) {
 	}
 	it.prev, it.next, it.group = nil, nil, nil
 	g.n--
-	g.fits, g.size, g.full = 0, 0, false // what is left is to be measured anew
+	g.fits, g.size, g.full = 0, 0, false // measure the remaining items again
 }
 
-// measureLocked has the size function say how many of each group fit into a
-// batch. It unlocks while the function runs.
+// measureLocked calls the size function to find how many items of each group fit into a
+// batch. It unlocks mu while the function runs.
 func (q *queue[In, Out]) measureLocked() {
 	if q.core.size == nil {
 		return
@@ -391,27 +394,26 @@ func (q *queue[In, Out]) measureLocked() {
 	}
 }
 
-// unmeasuredLocked gives a group with an item of which it is not known whether
-// it fits; nil if there is none.
+// unmeasuredLocked returns a group with an item that has not been measured, or nil.
 func (q *queue[In, Out]) unmeasuredLocked(limit int) *group[In, Out] {
-	open := func(g *group[In, Out]) bool {
+	unmeasured := func(g *group[In, Out]) bool {
 		if g.limit != limit {
 			g.limit, g.fits, g.size, g.full = limit, 0, 0, false
 		}
 		return !g.full && g.fits < g.n
 	}
-	if open(q.plain) {
-		return q.plain
+	if unmeasured(q.noModel) {
+		return q.noModel
 	}
 	for _, g := range q.groups {
-		if open(g) {
+		if unmeasured(g) {
 			return g
 		}
 	}
 	return nil
 }
 
-// measureNextLocked finds out whether one more item of g fits.
+// measureNextLocked finds out whether the next item of g fits into the batch.
 func (q *queue[In, Out]) measureNextLocked(g *group[In, Out]) {
 	ins := q.scratch[:0]
 	next := g.head
@@ -425,7 +427,7 @@ func (q *queue[In, Out]) measureNextLocked(g *group[In, Out]) {
 
 	size, err := 0, errGoexit
 	q.mu.Unlock()
-	defer func() { // the function may end the goroutine
+	defer func() { // deferred, because the function may call runtime.Goexit
 		clear(ins)
 		q.mu.Lock()
 		if next.state != waiting {
@@ -435,7 +437,8 @@ func (q *queue[In, Out]) measureNextLocked(g *group[In, Out]) {
 		case err != nil:
 			q.failLocked(next, err)
 		case g.fits != fits:
-			// One of those before it has left.
+			// An earlier item has left meanwhile.
+			// An earlier item has left meanwhile.
 		case size <= limit:
 			g.fits, g.size, g.full = fits+1, size, size >= limit
 		case fits > 0:
@@ -447,7 +450,7 @@ func (q *queue[In, Out]) measureNextLocked(g *group[In, Out]) {
 	size, err = q.sizeOf(next.ctx, ins)
 }
 
-// sizeOf calls the size function, and makes its panic an error.
+// sizeOf calls the size function and returns a panic as an error.
 func (q *queue[In, Out]) sizeOf(ctx context.Context, ins []In) (size int, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -457,13 +460,13 @@ func (q *queue[In, Out]) sizeOf(ctx context.Context, ins []In) (size int, err er
 	return q.core.size(ins), nil
 }
 
-// failLocked answers an item that waits with an error.
+// failLocked removes a waiting item from its group and answers it with an error.
 func (q *queue[In, Out]) failLocked(it *item[In, Out], err error) {
 	q.removeLocked(it)
 	it.settleLocked(err)
 }
 
-// panicked logs a panic of user code, once, and gives it as an error.
+// panicked logs a panic of user code and returns it as an error.
 func (q *queue[In, Out]) panicked(ctx context.Context, msg string, v any, items int) error {
 	return q.replica.Panicked(ctx, msg, v, slog.String("batcher", q.core.name), slog.Int("requests", items))
 }

@@ -10,32 +10,33 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
-// errAllGone is why a batch's context ends: nobody waits for it any more.
-var errAllGone = fmt.Errorf("every request of the batch has gone: %w", context.Canceled)
+// errNoCallers is the cause of a batch's context when no request waits any more.
+var errNoCallers = fmt.Errorf("every request of the batch has gone: %w", context.Canceled)
 
-// batch is what one call of the function answers.
+// batch holds the items of one call of the function.
 type batch[In, Out any] struct {
 	items       []*item[In, Out]
 	size, limit int // in the unit of the size function
 	waited      time.Duration
 
-	// The queue's mu guards these.
-	live   int                     // callers that wait for more
-	gone   bool                    // some have left, so that the context ends with live
-	cancel context.CancelCauseFunc // nil until it runs
+	// The fields below are guarded by the queue's mu.
+	live   int                     // callers that wait for a result
+	left   bool                    // a caller has left, so the context is cancelled when live is 0
+	cancel context.CancelCauseFunc // nil until the batch runs
 }
 
-// lessLocked counts a caller that does not wait any more: it has gone, or has all
-// that it gets. A function that has answered everybody is not disturbed.
-func (b *batch[In, Out]) lessLocked(gone bool) {
+// callerDoneLocked records that a caller no longer waits, because it left or has its
+// whole result. The context is cancelled with the last caller, except if all of them
+// have their results.
+func (b *batch[In, Out]) callerDoneLocked(left bool) {
 	b.live--
-	b.gone = b.gone || gone
-	if b.live == 0 && b.gone && b.cancel != nil {
-		b.cancel(errAllGone)
+	b.left = b.left || left
+	if b.live == 0 && b.left && b.cancel != nil {
+		b.cancel(errNoCallers)
 	}
 }
 
-// run has the function answer a batch. All is done in deferred calls, because
+// run calls the function for a batch. The result is handled in deferred calls, because
 // the function may end its goroutine by runtime.Goexit.
 func (q *queue[In, Out]) run(b *batch[In, Out]) {
 	members := make([]context.Context, len(b.items))
@@ -43,8 +44,8 @@ func (q *queue[In, Out]) run(b *batch[In, Out]) {
 		members[i] = it.ctx
 	}
 	ctx, span := q.replica.Tracing.StartBatch(members, spans.BatchStart{Name: q.core.name})
-	// A call of its own: what is held for a call, such as a model, is held until
-	// the batch is done, whoever of its requests leaves.
+	// The batch has its own call: models and other things held for it are held until
+	// the batch ends, even if its requests end earlier.
 	call := scope.NewCall(q.replica)
 	ctx, cancel := context.WithCancelCause(scope.ContextWithCall(ctx, call))
 
@@ -62,13 +63,13 @@ func (q *queue[In, Out]) run(b *batch[In, Out]) {
 	q.mu.Lock()
 	b.cancel = cancel
 	if b.live == 0 {
-		cancel(errAllGone)
+		cancel(errNoCallers)
 	}
 	q.mu.Unlock()
 	err = q.invoke(ctx, b)
 }
 
-// invoke calls the function, and makes its panic an error.
+// invoke calls the function and returns a panic as an error.
 func (q *queue[In, Out]) invoke(ctx context.Context, b *batch[In, Out]) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -78,7 +79,7 @@ func (q *queue[In, Out]) invoke(ctx context.Context, b *batch[In, Out]) (err err
 	return scope.Touch(q.core.execute(ctx, b.items))
 }
 
-// settle gives the answers to those who still wait.
+// settle answers the items with a waiting caller.
 func (q *queue[In, Out]) settle(b *batch[In, Out], err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -89,8 +90,8 @@ func (q *queue[In, Out]) settle(b *batch[In, Out], err error) {
 	}
 }
 
-// settleLocked tells an item's caller that the answer is there. The item is the
-// caller's from then on.
+// settleLocked passes the answer to the item's caller. From then on the item belongs to
+// the caller.
 func (it *item[In, Out]) settleLocked(err error) {
 	it.state = answered
 	if it.request != nil {
@@ -98,5 +99,5 @@ func (it *item[In, Out]) settleLocked(err error) {
 		return
 	}
 	it.err = err
-	it.done <- struct{}{} // it has room: an item is settled once
+	it.done <- struct{}{} // does not block: an item is settled once
 }

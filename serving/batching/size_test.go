@@ -19,7 +19,7 @@ func tokens(items []string) int {
 	return longest * len(items)
 }
 
-const tooLarge = `batcher "upper": size 11, at most 10: item is larger than a batch may be`
+const tooLarge = `batcher "upper": size 11, at most 10: item is larger than the maximum batch size`
 
 // TestSizeFunction scripts what comes, all at once, while a batch runs for a
 // second, and looks what the next ones are. A batch has at most ten tokens.
@@ -66,9 +66,9 @@ func TestSizeFunction(t *testing.T) {
 	}
 }
 
-// TestSizeIsFullBeforeTheWaitIsOver begins as soon as the next does not fit, or
+// TestFullBatchStartsBeforeTimeout begins as soon as the next does not fit, or
 // nothing can.
-func TestSizeIsFullBeforeTheWaitIsOver(t *testing.T) {
+func TestFullBatchStartsBeforeTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, log := newRig(), newBook()
 		b := New("upper", log.upper, WithSizeFunc(tokens), WithMaxBatchSize(10), WithWaitTimeout(time.Hour))
@@ -93,8 +93,8 @@ func TestSizeIsFullBeforeTheWaitIsOver(t *testing.T) {
 	})
 }
 
-// TestLeaversMakeRoom: what did not fit does once another has left.
-func TestLeaversMakeRoom(t *testing.T) {
+// TestLeavingRequestMakesRoom: what did not fit does once another has left.
+func TestLeavingRequestMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, log := newRig(), newBook()
 		b := New("upper", log.upper, WithSizeFunc(tokens), WithMaxBatchSize(10), WithWaitTimeout(0))
@@ -158,8 +158,8 @@ func TestSizeFunctionFails(t *testing.T) {
 	}
 }
 
-// TestSizeIsTuned measures anew what waits.
-func TestSizeIsTuned(t *testing.T) {
+// TestSetMaxBatchSizeMeasuresAgain measures anew what waits.
+func TestSetMaxBatchSizeMeasuresAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, log := newRig(), newBook()
 		b := New("upper", log.upper, WithSizeFunc(tokens), WithMaxBatchSize(100), WithWaitTimeout(time.Hour))

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// ErrSlowConsumer ends the stream of a consumer that was behind by a whole
-// buffer for too long: see [WithPatience].
+// ErrSlowConsumer is the error of a stream after its buffer was full for too long,
+// because the consumer was slow. See [WithPatience].
 var ErrSlowConsumer = errors.New("stream cut off: its consumer is too slow for the batch")
 
 // StreamBatcher gathers requests into batches for one function that answers each
-// of them with a stream. Each replica has a queue of its own. Its methods are
-// safe for concurrent use.
+// request with a stream. Each replica has its own queue. The methods are safe for
+// concurrent use.
 type StreamBatcher[In, Out any] struct {
 	core[In, Out]
 	f func(context.Context, []*Request[In, Out]) error
 }
 
-// Request is one request of a batch of streams: its input, and the way to its
-// consumer. It is the batched function's until that returns.
+// Request is one request of a batch of streams: its input and the stream to its
+// consumer. The batched function must not use it after it has returned.
 type Request[In, Out any] struct {
 	// In is the input.
 	In In
@@ -31,22 +31,22 @@ type Request[In, Out any] struct {
 	outs  chan Out
 	gone  chan struct{} // closed when the consumer has left
 
-	patience time.Duration // what is left of it; the sender's
+	patience time.Duration // time left to wait for the consumer; used by the sender only
 
 	end   sync.Once
 	ended chan struct{}
 	err   error // written before ended is closed
 }
 
-// NewStream builds a batcher of streams. Name, options and the context of f are
-// as [New] says. f gets the requests of a batch in the order in which they came,
-// at least one, and owns the slice. It sends each its outputs, at the pace that
-// suits it: token by token to all, or one request after the other. Streams that
-// it has not ended end when it returns: with its error or panic, or well.
+// NewStream returns a batcher of streams. For the name, the options and the context of
+// f see [New]. f gets the requests of a batch in order of arrival, at least one, and
+// owns the slice. It sends outputs to each request at any pace: token by token to all,
+// or one request after another. When f returns, all streams that are still open end,
+// with its error or panic if there is one.
 //
-// In Ray Serve such a function yields a list per step, with an entry per request
-// and a sentinel where one has finished. Here a request that has finished, or
-// whose consumer has left, needs no entry: drop it from the work.
+// In Ray Serve such a function yields a list per step, with an entry for each request,
+// and a sentinel for a finished request. Here a request needs no entry once it has
+// finished or its consumer has left.
 func NewStream[In, Out any](name string, f func(ctx context.Context, batch []*Request[In, Out]) error, opts ...Option) *StreamBatcher[In, Out] {
 	b := &StreamBatcher[In, Out]{f: f}
 	b.init(name, opts)
@@ -54,11 +54,11 @@ func NewStream[In, Out any](name string, f func(ctx context.Context, batch []*Re
 	return b
 }
 
-// Stream has in answered with others. Each range over the sequence is a request,
-// which begins with it. It gives the outputs, and at last an error if there was
-// one. Its context must be that of a request in a replica, or derived from one;
-// if it ends first, its cause is the error. A consumer that breaks, or whose
-// context ends, has left: the batch goes on for the others.
+// Stream passes in to the function as part of a batch. Each range over the sequence
+// makes a new request when it begins. The sequence yields the outputs, and at the end
+// an error if there was one. ctx must be the context of a request in a replica, or
+// derived from it. If ctx ends first, its cause is the error. If the consumer breaks
+// out of the range, or ctx ends, the batch continues for the other requests.
 func (b *StreamBatcher[In, Out]) Stream(ctx context.Context, in In) iter.Seq2[Out, error] {
 	return func(yield func(Out, error) bool) {
 		if err := b.consume(ctx, in, yield); err != nil {
@@ -68,9 +68,9 @@ func (b *StreamBatcher[In, Out]) Stream(ctx context.Context, in In) iter.Seq2[Ou
 	}
 }
 
-// consume gives the outputs to yield. It returns nil also after a break.
+// consume passes the outputs to yield. It returns nil after a break, too.
 func (b *StreamBatcher[In, Out]) consume(ctx context.Context, in In, yield func(Out, error) bool) error {
-	q, err := b.enter(ctx)
+	q, err := b.queueFor(ctx)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (b *StreamBatcher[In, Out]) consume(ctx context.Context, in In, yield func(
 	if err := q.add(r.item); err != nil {
 		return err
 	}
-	defer q.leave(r.item)
+	defer q.abandon(r.item)
 	defer close(r.gone)
 	for {
 		select {
@@ -102,7 +102,7 @@ func (b *StreamBatcher[In, Out]) consume(ctx context.Context, in In, yield func(
 	}
 }
 
-// drain gives yield what was sent before the end.
+// drain passes the remaining buffered outputs to yield and returns the stream's error.
 func (r *Request[In, Out]) drain(yield func(Out, error) bool) error {
 	for {
 		select {
@@ -116,11 +116,11 @@ func (r *Request[In, Out]) drain(yield func(Out, error) bool) error {
 	}
 }
 
-// Send gives the consumer its next output, and reports whether it is worth going
-// on: false means that the consumer has left, or was cut off, or that the stream
-// has ended. It waits only where the consumer is behind by a whole buffer, and
-// not for long: see [WithPatience]. Outputs of one request are to be sent by one
-// goroutine at a time; those of different requests need not.
+// Send sends the next output to the consumer. It returns false if the consumer has left
+// or was cut off, or if the stream has ended: then further outputs are pointless. Send
+// blocks only if the buffer of the consumer is full, and for a bounded time: see
+// [WithPatience]. Calls for one request must not overlap. Calls for different requests
+// may.
 func (r *Request[In, Out]) Send(out Out) bool {
 	select {
 	case <-r.gone:
@@ -137,7 +137,7 @@ func (r *Request[In, Out]) Send(out Out) bool {
 	}
 }
 
-// sendSlowly waits for room, as long as there is patience left.
+// sendSlowly waits for room in the buffer until patience is used up.
 func (r *Request[In, Out]) sendSlowly(out Out) bool {
 	began := time.Now()
 	timer := time.NewTimer(r.patience)
@@ -154,11 +154,11 @@ func (r *Request[In, Out]) sendSlowly(out Out) bool {
 	return false
 }
 
-// End ends the stream: with an error, or well if that is nil. The consumer gets
-// what was sent before. It is for a request that has finished before the others
-// of its batch; what is sent after it goes nowhere. Only the first End counts.
+// End ends the stream, with err if it is not nil. The consumer still gets all outputs
+// sent before. Use End for a request that finishes before the rest of its batch.
+// Outputs sent after it are dropped. Only the first End counts.
 func (r *Request[In, Out]) End(err error) {
-	r.queue.answered(r.item) // before the consumer knows, and seems to have left
+	r.queue.markAnswered(r.item) // before finish, so that the consumer is not counted as gone
 	r.finish(err)
 }
 

@@ -76,8 +76,8 @@ func TestStreams(t *testing.T) {
 	})
 }
 
-// TestEndsOfStreams has a batch of two end in each way there is.
-func TestEndsOfStreams(t *testing.T) {
+// TestStreamEnds has a batch of two end in each way there is.
+func TestStreamEnds(t *testing.T) {
 	wrong := errors.New("no luck")
 	type request = *Request[int, string]
 	for _, tc := range []struct {
@@ -225,15 +225,15 @@ func TestAllConsumersLeave(t *testing.T) {
 				}
 			}()
 		}
-		if err := <-ended; !errors.Is(err, errAllGone) {
+		if err := <-ended; !errors.Is(err, errNoCallers) {
 			t.Errorf("the batch's context ended by: %v", err)
 		}
 	})
 }
 
-// TestContextAfterTheEnds: a function that has answered everybody may go on; one
+// TestContextAfterStreamsEnd: a function that has answered everybody may go on; one
 // whose other consumers have left is told.
-func TestContextAfterTheEnds(t *testing.T) {
+func TestContextAfterStreamsEnd(t *testing.T) {
 	for _, leave := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig()
@@ -260,7 +260,7 @@ func TestContextAfterTheEnds(t *testing.T) {
 			}()
 			synctest.Wait()
 			<-follow(b.Stream(r.call(t.Context(), ""), 2))
-			if err := <-after; errors.Is(err, errAllGone) != leave || !leave && err != nil {
+			if err := <-after; errors.Is(err, errNoCallers) != leave || !leave && err != nil {
 				t.Errorf("leave %v: the batch's context ended by: %v", leave, err)
 			}
 		})
@@ -339,8 +339,8 @@ func TestStreamErrorsBeforeTheBatch(t *testing.T) {
 		want string
 	}{
 		{NewStream("f", f, WithMaxBatchSize(0)), r.call(t.Context(), ""), `batcher "f": max batch size 0: want 1 or more`},
-		{NewStream("f", f), t.Context(), `batcher "f": not in a replica: give it the context of a request, or one derived from it`},
-		{NewStream("f", f), stopped.call(t.Context(), ""), `batcher "f": its replica has stopped`},
+		{NewStream("f", f), t.Context(), `batcher "f": the context belongs to no replica: pass the context of a request, or one derived from it`},
+		{NewStream("f", f), stopped.call(t.Context(), ""), `batcher "f": the replica has stopped`},
 	} {
 		if a := <-follow(tc.b.Stream(tc.ctx, 1)); a.Err != tc.want || a.Out != "" {
 			t.Errorf("%+v, want %s", a, tc.want)
@@ -360,8 +360,8 @@ func TestItemTooLargeForAStream(t *testing.T) {
 	}
 }
 
-// TestPanicOfAStreamHasItsStack where the consumer may look for it.
-func TestPanicOfAStreamHasItsStack(t *testing.T) {
+// TestStreamPanicHasStack where the consumer may look for it.
+func TestStreamPanicHasStack(t *testing.T) {
 	r := newRig()
 	b := NewStream("f", func(context.Context, []*Request[int, string]) error { panic("oh") })
 	for _, err := range b.Stream(r.call(t.Context(), ""), 1) {
