@@ -3,11 +3,10 @@ package semconv
 // Ray Serve's own attributes, in the modes "ray" and "dup".
 const (
 	// RequestID is a string: the X-Request-ID header or the gRPC metadata key
-	// request_id of the request, or a UUID (version 4) where it had none. On
-	// all families; on a batch it is that of the request whose span is the
-	// parent.
+	// request_id of the request, or else a UUID (version 4). On all families. On a
+	// batch it is the id of the request with the parent span.
 	RequestID = "request_id"
-	// Deployment is a string: the deployment called. On all families.
+	// Deployment is a string: the name of the called deployment. On all families.
 	Deployment = "deployment"
 	// App is a string: the application's name. On all families.
 	App = "app"
@@ -16,22 +15,20 @@ const (
 	// RequestMethod is a string: the upper-case verb, "_OTHER" or "WS". Proxy, not
 	// gRPC.
 	RequestMethod = "request_method"
-	// RequestRoutePath is a string: the raw path left after the matched route
-	// prefix; empty where nothing is left. Proxy, not gRPC.
+	// RequestRoutePath is a string: the raw path after the matched route prefix; may be
+	// empty. Proxy, not gRPC.
 	RequestRoutePath = "request_route_path"
-	// ResourceName is a string, always the span's own name. Datadog shows it.
-	// On all families, in every mode.
+	// ResourceName is a string, always the span's own name. Datadog displays it. On all
+	// families, in every mode.
 	ResourceName = "resource.name"
-	// CallMethod is a string: "__call__" for HTTP, the method's last part for
+	// CallMethod is a string: "__call__" for HTTP, the last part of the method for
 	// gRPC, the method's name for a call by handle. Router and replica.
 	CallMethod = "call_method"
-	// Route is a string: the matched route pattern where the application shows
-	// one, else the route prefix; for gRPC the application's name. Router and
-	// replica.
+	// Route is a string: the matched route pattern if the application reports it, else
+	// the route prefix. For gRPC it is the application's name. Router and replica.
 	Route = "route"
-	// MultiplexedModelID is a string, empty where the request names no model.
-	// Router, replica, batch, and model load, where it is the model's that is
-	// loaded.
+	// MultiplexedModelID is a string, empty if the request names no model. Router,
+	// replica and batch. On a model load it is the id of the loaded model.
 	MultiplexedModelID = "multiplexed_model_id"
 	// IsStreaming is a bool, always true for HTTP. Router and replica.
 	IsStreaming = "is_streaming"
@@ -51,30 +48,30 @@ const (
 	RequestTypeGRPC      = "grpc"
 )
 
-// HTTP and RPC attributes under the names that Ray Serve gives them, which are
-// OpenTelemetry's of before 2023; in the modes "ray" and "dup".
+// HTTP and RPC attributes under Ray Serve's names, in the modes "ray" and "dup". They
+// are OpenTelemetry's names from before 2023.
 const (
 	// HTTPMethod is a string: the upper-case verb, "_OTHER" or "WS". On the router span
 	// it is the call method, as in Ray. HTTP only.
 	HTTPMethod = "http.method"
-	// HTTPStatusCode is an int, everywhere: the status that the client saw; 499
-	// for a client that left first; a web socket's close code on the proxy.
-	// Proxy and replica; absent on the replica where no response was started.
+	// HTTPStatusCode is an int: the status that the client received, or 499 if the
+	// client left first. For a web socket it is the close code, on the proxy. Proxy and
+	// replica. Absent on a replica that started no response.
 	HTTPStatusCode = "http.status_code"
-	// HTTPRoute is a string: the route pattern where the application shows one,
-	// else the route prefix. All three families, HTTP only, in every mode.
+	// HTTPRoute is a string: the route pattern if the application reports it, else the
+	// route prefix. All three families, HTTP only, in every mode.
 	HTTPRoute = "http.route"
 	// RPCSystem is a string: "grpc" on the proxy, "gRPC" on the router and the
 	// replica of a gRPC request, "UNDEFINED" for a call by handle.
 	RPCSystem = "rpc.system"
-	// RPCMethod is a string: the full method on the proxy, with its leading
-	// slash; the call method on router and replica. Not HTTP. In the modes
-	// "stable" and "dup" it is today's, see stable.go.
+	// RPCMethod is a string: the full method with its leading slash on the proxy, the
+	// call method on router and replica. Not HTTP. In the modes "stable" and "dup" it
+	// has today's meaning, see stable.go.
 	RPCMethod = "rpc.method"
 	// RPCService is a string: the deployment. Router and replica, not HTTP.
 	RPCService = "rpc.service"
-	// RPCGRPCStatusCode is a string, the code's name ("OK", "INTERNAL");
-	// "UNKNOWN" where there is none. Proxy of gRPC.
+	// RPCGRPCStatusCode is a string: the code's name ("OK", "INTERNAL"), or "UNKNOWN"
+	// if there is none. Proxy of gRPC.
 	RPCGRPCStatusCode = "rpc.grpc.status_code"
 )
 
@@ -93,8 +90,8 @@ const (
 	ExceptionMessage = "exception.message"
 	// ExceptionStacktrace is a string, present for panics only.
 	ExceptionStacktrace = "exception.stacktrace"
-	// ExceptionEscaped is a string, as in Ray: "True" where the error ended the
-	// span's work (proxy, router), "False" on the replica, which answered it.
+	// ExceptionEscaped is a string, as in Ray: "True" if the error ended the span's
+	// work (proxy, router), "False" on the replica, which answered the error.
 	ExceptionEscaped = "exception.escaped"
 )
 
@@ -104,38 +101,39 @@ const (
 	EscapedFalse = "False"
 )
 
-// Our own attributes, which Ray Serve has no counterpart of; in every mode.
+// Our own attributes, without a counterpart in Ray Serve; in every mode.
 const (
-	// ServeRequestID is a string, the value of RequestID, on every recording
-	// span inside a request, the user's own among them.
+	// ServeRequestID is a string, the value of RequestID. On every recording span
+	// inside a request, including the user's spans.
 	ServeRequestID = "serve.request_id"
-	// ServeTaskID is a string of 48 lower-case hexadecimal digits, one per
-	// handled call: 8 bytes of its own, then the actor id of the proxy or
-	// replica (12 bytes of its own, then the job id of 4). On every recording
-	// span inside a request.
+	// ServeTaskID is a string of 48 lower-case hexadecimal digits, unique per handled
+	// call. It consists of 8 random bytes and the actor id of the proxy or replica. The
+	// actor id is 12 random bytes and the job id of 4. On every recording span inside a
+	// request.
 	ServeTaskID = "serve.task_id"
-	// ServeReplicaID is a string "APP#DEPLOYMENT#UNIQUEID", on every recording
-	// span inside a replica; absent in a proxy.
+	// ServeReplicaID is a string "APP#DEPLOYMENT#UNIQUEID". On every recording span
+	// inside a replica; absent in a proxy.
 	ServeReplicaID = "serve.replica_id"
-	// ServeQueueWaitMS is a float64: the milliseconds that the request waited
-	// for a slot in a replica, to the microsecond; 0 where it had none to wait
-	// for. Router.
+	// ServeQueueWaitMS is a float64: how long the request waited for a slot in a
+	// replica, in milliseconds, with a resolution of a microsecond. 0 if it did not
+	// wait. Router.
 	ServeQueueWaitMS = "serve.queue_wait_ms"
-	// ServeBatchSize is an int, 1 or more: how many requests the batch was made
-	// of, unsampled ones among them. Batch.
+	// ServeBatchSize is an int, 1 or more: the number of requests in the batch,
+	// including unsampled requests. Batch.
 	ServeBatchSize = "serve.batch_size"
 )
 
-// Ray's identity, which no part of the runtime emits: a plugin makes it of
-// ServeTaskID and ServeRequestID (pluginsdk/processors, raycontext), as the
-// RayServeSpanProcessor of Anyscale's tracing guide does in Ray.
+// Ray's identity. No part of the runtime emits these keys: a plugin derives them from
+// ServeTaskID and ServeRequestID (pluginsdk/processors, raycontext). In Ray, the
+// RayServeSpanProcessor of Anyscale's tracing guide sets them.
 const (
 	// RayJobID is a string of 8 lower-case hexadecimal digits.
 	RayJobID = "ray.job_id"
-	// RayActorID is a string of 32: that of the proxy or replica. It ends in the
-	// job's.
+	// RayActorID is a string of 32 digits: the actor id of the proxy or replica. It
+	// ends in the job id.
 	RayActorID = "ray.actor_id"
-	// RayTaskID is a string of 48, one per handled call. It ends in the actor's.
+	// RayTaskID is a string of 48 digits, unique per handled call. It ends in the actor
+	// id.
 	RayTaskID = "ray.task_id"
 	// RayRequestID is a string, the value of RequestID.
 	RayRequestID = "ray.request_id"
@@ -146,8 +144,8 @@ const (
 	// ServiceName is a string: OTEL_SERVICE_NAME, or service.name of
 	// OTEL_RESOURCE_ATTRIBUTES, or "unknown_service:EXECUTABLE".
 	ServiceName = "service.name"
-	// ServiceInstanceID is a string: a UUID drawn at start, unless the user
-	// gives one.
+	// ServiceInstanceID is a string: a UUID generated at start, unless the user sets
+	// it.
 	ServiceInstanceID = "service.instance.id"
 	// HostName is a string: the machine's name.
 	HostName = "host.name"

@@ -2,22 +2,22 @@ package semconv
 
 import "strings"
 
-// MethodOther stands where an HTTP verb would for one that is not known: the
-// client chooses it, and names must stay few and short.
+// MethodOther replaces an unknown HTTP verb. The client chooses the verb, and span
+// names must stay few and short.
 //
-// Source: https://opentelemetry.io/docs/specs/semconv/registry/attributes/http/#http-request-method
+// Source:
+// https://opentelemetry.io/docs/specs/semconv/registry/attributes/http/#http-request-method
 const MethodOther = "_OTHER"
 
-// Method gives the name under which spans and logs show an HTTP request's
-// method: the verb in upper case if it is one of RFC 9110's or PATCH, else
-// MethodOther.
+// Method returns the name of an HTTP request's method in spans and logs: the verb in
+// upper case if RFC 9110 defines it or it is PATCH, else MethodOther.
 func Method(verb string) string {
-	const longest = len("CONNECT") // also of OPTIONS
+	const longest = len("CONNECT") // and of OPTIONS
 	switch {
-	case isMethod(verb): // nearly always
+	case isMethod(verb): // the usual case
 		return verb
 	case len(verb) > longest:
-		return MethodOther // before ToUpper, which would copy it
+		return MethodOther // ToUpper would copy a long verb
 	}
 	if upper := strings.ToUpper(verb); isMethod(upper) {
 		return upper

@@ -1,43 +1,42 @@
 package semconv
 
-// Span families. A span's name is its family, one space, the deployment, and
-// one or two further words as given here. The three that Ray Serve has are of
-// kind SERVER; the two that it lacks, SpanBatch and SpanModelLoad, are INTERNAL.
+// Span families. A span's name is its family, a space, the deployment, and one or two
+// further words as listed here. Ray Serve's three families have the kind SERVER.
+// SpanBatch and SpanModelLoad, which Ray Serve lacks, have the kind INTERNAL.
 const (
-	// SpanProxyHTTP begins "proxy_http_request DEPLOYMENT METHOD ROUTE", one
-	// per HTTP request that matched a route.
+	// SpanProxyHTTP begins "proxy_http_request DEPLOYMENT METHOD ROUTE": a span for
+	// each HTTP request that matched a route.
 	SpanProxyHTTP = "proxy_http_request"
-	// SpanProxyWebSocket begins "proxy_websocket_request DEPLOYMENT WS ROUTE",
-	// one per socket, which it lasts as long as.
+	// SpanProxyWebSocket begins "proxy_websocket_request DEPLOYMENT WS ROUTE": a span
+	// for each web socket, from its handshake to its close.
 	SpanProxyWebSocket = "proxy_websocket_request"
-	// SpanProxyGRPC begins "proxy_grpc_request DEPLOYMENT /pkg.Service/Method",
-	// one per RPC that matched an application.
+	// SpanProxyGRPC begins "proxy_grpc_request DEPLOYMENT /pkg.Service/Method": a span
+	// for each RPC that matched an application.
 	SpanProxyGRPC = "proxy_grpc_request"
-	// SpanRouter begins "route_to_replica DEPLOYMENT CALLMETHOD", one per call
-	// of a deployment. It ends when a replica accepted the request.
+	// SpanRouter begins "route_to_replica DEPLOYMENT CALLMETHOD": a span for each call
+	// of a deployment. It ends when a replica has accepted the request.
 	SpanRouter = "route_to_replica"
-	// SpanReplica begins "replica_handle_request DEPLOYMENT CALLMETHOD", one
-	// per accepted request. It ends when the handler has finished.
+	// SpanReplica begins "replica_handle_request DEPLOYMENT CALLMETHOD": a span for
+	// each accepted request. It ends when the handler has finished.
 	SpanReplica = "replica_handle_request"
-	// SpanBatch begins "batch_execute DEPLOYMENT NAME", one per run of a batched
-	// function, NAME being the function's. Its parent is the current span of the
-	// first sampled request of the batch; it links to those of the others.
+	// SpanBatch begins "batch_execute DEPLOYMENT NAME": a span for each run of the
+	// batched function NAME. Its parent is the current span of the batch's first
+	// sampled request. It links to the current spans of the other requests.
 	SpanBatch = "batch_execute"
-	// SpanModelLoad begins "model_load DEPLOYMENT MODEL", one per load of a
-	// multiplexed model, in the trace of the request that asked for it first.
+	// SpanModelLoad begins "model_load DEPLOYMENT MODEL": a span for each load of a
+	// multiplexed model, in the trace of the first request that asked for it.
 	SpanModelLoad = "model_load"
 )
 
-// EventException is the name of the event that records an error. Its
-// attributes are the Exception keys.
+// EventException is the name of the event that records an error. Its attributes are the
+// Exception keys.
 const EventException = "exception"
 
 // DefaultCallMethod is the call method of an HTTP request, as in Ray.
 const DefaultCallMethod = "__call__"
 
-// MethodWebSocket stands where an HTTP verb would on the spans of a web
-// socket.
+// MethodWebSocket replaces the HTTP verb on the spans of a web socket.
 const MethodWebSocket = "WS"
 
-// DefaultApp is the name of an application that was given none.
+// DefaultApp is the name of an application without a name of its own.
 const DefaultApp = "default"

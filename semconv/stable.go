@@ -1,37 +1,35 @@
 package semconv
 
-// SchemaURL is the schema of OpenTelemetry's conventions that the names of this
-// file are of. The scope of the runtime's spans carries it in the modes
-// "stable" and "dup"; Ray's names are of no schema.
+// SchemaURL is the schema of OpenTelemetry's conventions for the names in this file.
+// The scope of the runtime's spans carries it in the modes "stable" and "dup". Ray's
+// names have no schema.
 const SchemaURL = "https://opentelemetry.io/schemas/1.43.0"
 
-// HTTP attributes under today's names, in the modes "stable" and "dup".
-// HTTPRoute is the same in every mode. The facts of the connection are those of
-// the connection itself: a header that a client can write (Forwarded,
-// X-Forwarded-For) is not believed. There is no url.query, which may hold
-// secrets.
+// HTTP attributes under today's names, in the modes "stable" and "dup". HTTPRoute is
+// the same in every mode. Addresses come from the connection itself: the headers
+// Forwarded and X-Forwarded-For are ignored, because any client can send them.
+// url.query is never set, because it may hold secrets.
 //
 // Source: https://opentelemetry.io/docs/specs/semconv/http/http-spans/
 const (
-	// HTTPRequestMethod is a string: the upper-case verb or "_OTHER"; that of the
-	// handshake for a web socket. Proxy and replica.
+	// HTTPRequestMethod is a string: the upper-case verb or "_OTHER". For a web socket
+	// it is the verb of the handshake. Proxy and replica.
 	HTTPRequestMethod = "http.request.method"
-	// HTTPRequestMethodOriginal is a string: the verb as the client sent it, where
-	// HTTPRequestMethod is another. Proxy.
+	// HTTPRequestMethodOriginal is a string: the verb as the client sent it, if it
+	// differs from HTTPRequestMethod. Proxy.
 	HTTPRequestMethodOriginal = "http.request.method_original"
-	// HTTPResponseStatusCode is an int: the status that the client saw, 499 for a
-	// client that left first; for a web socket that of the handshake. Proxy and
-	// replica; absent on the replica where no response was started, and for web
-	// sockets.
+	// HTTPResponseStatusCode is an int: the status that the client received, or 499 if
+	// the client left first. For a web socket it is the status of the handshake. Proxy
+	// and replica. Absent on a replica that started no response, and on the replica of
+	// a web socket.
 	HTTPResponseStatusCode = "http.response.status_code"
-	// URLPath is a string: the whole path of the request as it was sent, with the
-	// route prefix and escapes. Proxy.
+	// URLPath is a string: the whole path of the request as it was sent, with the route
+	// prefix and escapes. Proxy.
 	URLPath = "url.path"
-	// URLScheme is a string: "https" where the connection has TLS, else "http".
-	// Proxy.
+	// URLScheme is a string: "https" if the connection has TLS, else "http". Proxy.
 	URLScheme = "url.scheme"
-	// UserAgentOriginal is a string: the request's User-Agent, absent without
-	// one. Proxy of HTTP.
+	// UserAgentOriginal is a string: the request's User-Agent header; absent without
+	// it. Proxy of HTTP.
 	UserAgentOriginal = "user_agent.original"
 	// NetworkProtocolVersion is a string: "1.0", "1.1" or "2". Proxy of HTTP.
 	NetworkProtocolVersion = "network.protocol.version"
@@ -40,36 +38,34 @@ const (
 // Attributes of HTTP and of gRPC under today's names, in the modes "stable" and
 // "dup".
 const (
-	// ServerAddress is a string: the host that the client asked for (Host or
-	// :authority), without a port. Proxy.
+	// ServerAddress is a string: the host in the request (Host or :authority), without
+	// the port. Proxy.
 	ServerAddress = "server.address"
-	// ServerPort is an int: the port that the client asked for, absent where it
-	// named none. Proxy.
+	// ServerPort is an int: the port in the request (Host or :authority); absent if the
+	// request names none. Proxy.
 	ServerPort = "server.port"
-	// ClientAddress is a string: the address at the other end of the connection.
-	// Proxy.
+	// ClientAddress is a string: the peer address of the connection. Proxy.
 	ClientAddress = "client.address"
-	// ErrorType is a string. On a proxy whose status is ERROR, and on a replica
-	// whose handler failed: the type of the error, as ExceptionType, where there
-	// is one; else the status or close code as text. For gRPC it is the code's
-	// name on the proxy. On a router whose request got no replica, a batch and a
-	// model load that failed: the type of the error. Absent elsewhere.
+	// ErrorType is a string: the type of the error, as in ExceptionType. On a proxy
+	// span with the status ERROR, and on failed replica, batch and model load spans. On
+	// a router span if the request got no replica. If there is no error, it is the HTTP
+	// status or close code as text. For gRPC it is the code's name on the proxy.
 	ErrorType = "error.type"
 )
 
-// RPC attributes under today's names, in the modes "stable" and "dup". In these
-// modes RPCMethod, which has its name in common with Ray's, is the full method
-// without its leading slash ("pkg.Service/Method"; "DEPLOYMENT/METHOD" for a
-// call by handle) on all three families.
+// RPC attributes under today's names, in the modes "stable" and "dup". In these modes
+// RPCMethod, a name that Ray uses too, is the full method without its leading slash on
+// all three families: "pkg.Service/Method", or "DEPLOYMENT/METHOD" for a call by
+// handle.
 //
 // Source: https://opentelemetry.io/docs/specs/semconv/rpc/rpc-spans/, a release
-// candidate, as of SchemaURL.
+// candidate in the version of SchemaURL.
 const (
 	// RPCSystemName is a string: "grpc", or "serve" for a call by handle. All
 	// three families, not HTTP.
 	RPCSystemName = "rpc.system.name"
-	// RPCResponseStatusCode is a string, the code's name ("OK", "INTERNAL");
-	// "UNKNOWN" where there is none. Proxy of gRPC.
+	// RPCResponseStatusCode is a string: the code's name ("OK", "INTERNAL"), or
+	// "UNKNOWN" if there is none. Proxy of gRPC.
 	RPCResponseStatusCode = "rpc.response.status_code"
 )
 
@@ -79,10 +75,10 @@ const (
 	RPCSystemNameServe = "serve"
 )
 
-// Ray Serve's own attributes in the modes "stable" and "dup": Ray's key below
-// "serve.", with the same type, the same values and on the same spans. Two need
-// no counterpart: RequestID, which ServeRequestID has on every span in every
-// mode, and ReplicaID, which is the end of ServeReplicaID.
+// Ray Serve's own attributes in the modes "stable" and "dup": Ray's key below "serve.",
+// with the same type and values, on the same spans. RequestID and ReplicaID have no
+// counterpart here: ServeRequestID holds the request id in every mode, and
+// ServeReplicaID ends in the replica id.
 const (
 	// ServeDeployment is a string, as Deployment.
 	ServeDeployment = "serve.deployment"
@@ -106,7 +102,7 @@ const (
 	ServeIsHTTPRequest = "serve.is_http_request"
 	// ServeIsGRPCRequest is a bool, as IsGRPCRequest.
 	ServeIsGRPCRequest = "serve.is_grpc_request"
-	// ServeWebSocketCloseCode is an int: the code that a web socket was closed
-	// with, which Ray has as HTTPStatusCode. Proxy.
+	// ServeWebSocketCloseCode is an int: the close code of a web socket. Ray uses
+	// HTTPStatusCode for it. Proxy.
 	ServeWebSocketCloseCode = "serve.websocket_close_code"
 )

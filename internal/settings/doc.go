@@ -1,7 +1,7 @@
-// Package settings finds variables of the environment that look like settings of
-// the runtime and that nothing reads, mostly because they are misspelt.
+// Package settings finds environment variables that look like settings of the runtime
+// although no code reads them. Most of them are misspelt.
 //
-// Unread is given an environment and the function that reads the settings; that
-// function's questions are the variables that are known. The package reads no
-// environment and logs nothing. Open unread.go first.
+// Unread gets an environment and the function that reads the settings. The variables
+// that this function asks for are the known ones. The package reads no environment
+// itself and logs nothing. Open unread.go first.
 package settings

@@ -9,36 +9,36 @@ import (
 	"github.com/servetrace/servetrace/internal/spelling"
 )
 
-// stockPlugins are the variables that plugins of this repository declare and
-// whose names begin as those of the runtime do.
+// stockPlugins lists the variables that plugins of this repository declare, if their
+// names begin like settings of the runtime.
 var stockPlugins = []string{"SERVE_CONSOLE_FORMAT", "SERVE_CONSOLE_OUTPUT", "SERVE_DATADOG_MODE", "SERVE_RAY_CONTEXT"}
 
-// ofRay are the variables that set tracing in Ray Serve and on Anyscale, with the
-// variable that does the same here. Others of their families have no counterpart.
-var ofRay = map[string]string{
+// rayVariables maps the variables that configure tracing in Ray Serve and on Anyscale
+// to their counterparts here. Other variables of these families have none.
+var rayVariables = map[string]string{
 	"ANYSCALE_TRACING_EXPORTER_IMPORT_PATH":  "SERVE_TRACING_EXPORTER_PLUGIN",
 	"ANYSCALE_TRACING_SAMPLING_RATIO":        "SERVE_TRACING_SAMPLING_RATIO",
 	"RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": "SERVE_TRACING_EXPORTER_PLUGIN",
 	"RAY_SERVE_TRACING_SAMPLING_RATIO":       "SERVE_TRACING_SAMPLING_RATIO",
 }
 
-// mostInstead is the largest number of suggestions for one variable.
-const mostInstead = 3
+// maxSuggestions is the largest number of suggestions for one variable.
+const maxSuggestions = 3
 
-// Variable is a variable that has a value and no reader.
+// Variable is an environment variable that has a value and no reader.
 type Variable struct {
 	Name string
-	// Instead are the variables that may have been meant, at most three, in the
-	// order in which the runtime reads them. Nil if there is none.
+	// Instead lists the variables that may have been meant, at most three, in the order
+	// in which the runtime reads them. Nil if there is none.
 	Instead []string
 	ofRay   bool
 }
 
-// Warning returns a sentence about the variable for operators. nobody is the clause
-// that says who does not read it, such as "no plugin reads this variable". The
-// value of the variable is not in it, because it may be a secret.
-func (v Variable) Warning(nobody string) string {
-	text, meant := v.Name+": "+nobody, strings.Join(v.Instead, " or ")
+// Warning returns a sentence about the variable for operators. reason is a clause such
+// as "no plugin reads this variable". The sentence omits the value, which may be a
+// secret.
+func (v Variable) Warning(reason string) string {
+	text, meant := v.Name+": "+reason, strings.Join(v.Instead, " or ")
 	switch {
 	case v.ofRay && meant == "":
 		return v.Name + ": the variable is Ray's and has no effect here"
@@ -50,13 +50,13 @@ func (v Variable) Warning(nobody string) string {
 	return text
 }
 
-// Unread returns the variables of environ ("KEY=value") that begin as settings of
-// the runtime do and that nothing reads, sorted by name. load reads the settings of
-// the runtime by the getenv that it is given. granted has the variables of each
-// plugin, an entry being a name, or a prefix and a star.
+// Unread returns the variables of environ ("KEY=value") that look like settings of the
+// runtime although no code reads them, sorted by name. load reads the settings of the
+// runtime through getenv. granted holds the variables of each plugin; an entry is a
+// name, or a prefix and a star.
 //
-// Unread leaves out empty variables, those that stock plugins declare, and those
-// that Kubernetes sets in each pod for a Service whose name begins with "serve".
+// Unread omits empty variables, the variables of stock plugins, and the variables that
+// Kubernetes sets in each pod for a Service named "serve…".
 func Unread(environ []string, load func(getenv func(string) string), granted map[string][]string) []Variable {
 	known := slices.Concat(names(load), stockPlugins)
 	patterns := slices.Concat(slices.Collect(maps.Values(granted))...)
@@ -70,13 +70,13 @@ func Unread(environ []string, load func(getenv func(string) string), granted map
 	for name, value := range values {
 		switch {
 		case slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, name) }):
-		case isOfRay(name):
+		case isRayVariable(name):
 			v := Variable{Name: name, ofRay: true}
-			if instead, ok := ofRay[name]; ok {
+			if instead, ok := rayVariables[name]; ok {
 				v.Instead = []string{instead}
 			}
 			unread = append(unread, v)
-		case strings.HasPrefix(name, "SERVE_") && !slices.Contains(known, name) && !ofKubernetes(name, value, values):
+		case strings.HasPrefix(name, "SERVE_") && !slices.Contains(known, name) && !isKubernetes(name, value, values):
 			unread = append(unread, Variable{Name: name, Instead: nearest(name, known)})
 		}
 	}
@@ -84,8 +84,8 @@ func Unread(environ []string, load func(getenv func(string) string), granted map
 	return unread
 }
 
-// names returns the variables that load asks for, each once, in the order of the
-// first question. Every answer to load is empty.
+// names returns the variables that load asks for, each once, in the order of the first
+// call. load gets only empty values.
 func names(load func(getenv func(string) string)) []string {
 	var asked []string
 	load(func(name string) string {
@@ -102,17 +102,17 @@ func matches(pattern, name string) bool {
 	return pattern == name || family && strings.HasPrefix(name, prefix)
 }
 
-func isOfRay(name string) bool {
+func isRayVariable(name string) bool {
 	return strings.HasPrefix(name, "RAY_SERVE_TRACING_") || strings.HasPrefix(name, "ANYSCALE_TRACING_")
 }
 
-// kubernetesPort is the end of the names of variables that Kubernetes sets for a
-// port of a Service in the form of Docker links.
+// kubernetesPort matches the end of the variables that Kubernetes sets for a port of a
+// Service, in the form of Docker links.
 var kubernetesPort = regexp.MustCompile(`_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
 
-// ofKubernetes reports whether Kubernetes has set the variable for a Service: for a
-// Service "serve-x" there is always SERVE_X_SERVICE_HOST too.
-func ofKubernetes(name, value string, values map[string]string) bool {
+// isKubernetes reports whether Kubernetes has set the variable for a Service. For a
+// Service "serve-x", Kubernetes always sets SERVE_X_SERVICE_HOST, too.
+func isKubernetes(name, value string, values map[string]string) bool {
 	const host = "_SERVICE_HOST"
 	service, isHost := strings.CutSuffix(name, host)
 	if before, _, found := strings.Cut(name, "_SERVICE_PORT"); found {
@@ -123,8 +123,9 @@ func ofKubernetes(name, value string, values map[string]string) bool {
 	return isHost || values[service+host] != ""
 }
 
-// nearest returns the names of known that may have been meant by name: the one that
-// differs by a few letters, else those that have its words and the fewest others.
+// nearest returns the known names that may have been meant by name. That is the name
+// that differs by a few letters, or else all names that contain its words and the
+// fewest others.
 func nearest(name string, known []string) []string {
 	if one := spelling.Nearest(name, known); one != "" {
 		return []string{one}
@@ -145,7 +146,7 @@ func nearest(name string, known []string) []string {
 			best = append(best, candidate)
 		}
 	}
-	if len(best) > mostInstead {
+	if len(best) > maxSuggestions {
 		return nil
 	}
 	return best

@@ -10,15 +10,15 @@ var known = []string{
 	"SERVE_HTTP_PORT", "SERVE_GRPC_PORT", "SERVE_ADMIN_PORT", "SERVE_HTTP_HOST", "SERVE_HTTP_READ_HEADER_TIMEOUT",
 }
 
-// load reads all that is known, some of it twice, as fallbacks are read.
+// load reads all known variables, the first of them twice.
 func load(getenv func(string) string) {
 	for _, name := range append(known, known[0]) {
 		_ = getenv(name)
 	}
 }
 
-// Each variable has a warning, or "" for none. The environment is one entry, and
-// those that Kubernetes would have set beside it.
+// TestUnread checks the warning for each variable, "" for none. The environment is one
+// entry, beside the variables that Kubernetes would set.
 func TestUnread(t *testing.T) {
 	const nobody = "no reader"
 	for _, c := range []struct {
@@ -69,7 +69,8 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// The warnings are in the order of the names, one for each name.
+// TestUnreadIsSorted checks that there is one warning per name, in the order of the
+// names.
 func TestUnreadIsSorted(t *testing.T) {
 	var got []string
 	for _, v := range Unread([]string{"SERVE_B=1", "SERVE_A=1", "SERVE_B=2", "PATH=/bin"}, load, nil) {
