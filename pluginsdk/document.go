@@ -1,248 +1,160 @@
 package pluginsdk
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
-	"strconv"
+	"slices"
 	"strings"
-	"unicode/utf16"
-	"unicode/utf8"
+	"sync"
 
-	"go.yaml.in/yaml/v3"
-)
+	"go.yaml.in/yaml/v4"
 
-// Bounds of an operator's document. A host sends at most as many bytes; the
-// others keep a small one from becoming a large one, by aliases.
-const (
-	maxDocument       = 1 << 20 // bytes
-	maxDocumentValues = 100_000 // with those that aliases repeat
-	maxDocumentDepth  = 100
-	maxDocumentFaults = 20 // that are told
+	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
 // DecodeConfig decodes [Setup.Config], a YAML or JSON document, into v, a
-// pointer to a struct or a map with the tags of go.yaml.in/yaml/v3. What the
-// document does not name stays as it is, so defaults are set before; with a nil
-// or empty document that is all of v.
+// pointer to a struct or a map with the tags of go.yaml.in/yaml/v4. A field whose
+// key is not in the document keeps its value, so set defaults before. An empty
+// document changes nothing.
 //
-// The constructors of a plugin share the document: a key at its top that v has
-// no field for is left to the others. One that nobody has a field for is an
-// error, which the SDK finds when all have run, unless it is "processors" or
-// "exporter" with nothing in it. So a document for a plugin whose constructors
-// decode none is refused, and a processor does not go unheard. A map takes all
-// keys. In a Setup that a test has made there are no others, and such a key is
-// an error at once.
+// The constructors of a plugin share the document. DecodeConfig ignores keys at
+// the top of the document that v has no field for. After all constructors have
+// run, the SDK reports each key that no constructor decodes, except "processors"
+// and "exporter" without a value. A document for a plugin whose constructors
+// decode none is refused. A map takes all keys. In a Setup that a test has made,
+// an unknown key at the top is an error at once.
 //
-// It is strict: a key that is not known, a key that stands twice and a
-// value of another type are errors. All are found at once; the error is a
-// [*ConfigError], or several joined, each with its path ("headers.x-api-key",
-// "rules[2].name"), the line, the value seen and what is allowed. Return it as
-// it is, and do not use v.
+// Decoding is strict: unknown keys, repeated keys and values of another type are
+// errors. DecodeConfig returns all of them joined, each a [*ConfigError] with the
+// path ("headers.x-api-key", "rules[2].name"), the line, the value seen and the
+// values allowed. Return the error unchanged, and do not use v.
 //
-// A document of more than 1 MiB, of more than 100,000 values, counting what
-// aliases repeat, or nested deeper than 100 levels is an error. Types with a
-// method UnmarshalYAML or UnmarshalText decode themselves, perhaps twice; an
-// error of theirs gets the path put in front.
+// A document of more than 1 MiB, with more than 100 levels of nesting or with
+// excessive aliasing is an error. Types with a method UnmarshalYAML or
+// UnmarshalText decode themselves; DecodeConfig adds the path to their errors.
 func (s Setup) DecodeConfig(v any) error {
 	target := reflect.ValueOf(v)
 	if target.Kind() != reflect.Pointer || target.IsNil() {
 		return fmt.Errorf("decode configuration into a %T: want a pointer that is not nil", v) // the author's mistake
 	}
-	root, err := parseDocument(s.Config)
+	root, err := yamlfile.Parse(s.Config)
 	if err != nil || root == nil {
+		return configErrors(err)
+	}
+	return configErrors(yamlfile.Decode(s.readers.share(root, target.Type()), v))
+}
+
+// configErrors returns the errors of yamlfile as ConfigErrors, joined.
+func configErrors(err error) error {
+	if list := members(err); list != nil {
+		var all []error
+		for _, one := range list {
+			all = append(all, configErrors(one))
+		}
+		return errors.Join(all...)
+	}
+	var e *yamlfile.Error
+	if !errors.As(err, &e) {
 		return err
 	}
-	root = s.readers.share(root, target.Type().Elem())
-	var c documentCheck
-	c.value(root, target.Type().Elem(), "")
-	if len(c.faults) > 0 {
-		return errors.Join(c.faults...)
-	}
-	if err := root.Decode(v); err != nil {
-		return &ConfigError{Err: errors.New(plainYAML(err))}
-	}
-	return nil
-}
-
-// parseDocument gives the root of the document, nil where there is nothing in
-// it. The root is safe to walk: its size and depth are bounded, aliases and all.
-func parseDocument(document []byte) (*yaml.Node, error) {
-	if len(document) > maxDocument {
-		return nil, configFault("", 0, "document has %d bytes, want %d at most", len(document), maxDocument)
-	}
-	decoder := yaml.NewDecoder(bytes.NewReader(yamlOfJSON(document)))
-	var file, more yaml.Node
-	if err := decoder.Decode(&file); errors.Is(err, io.EOF) {
-		return nil, nil
-	} else if err != nil {
-		return nil, noYAML(err)
-	}
-	if err := decoder.Decode(&more); err == nil {
-		return nil, configFault("", more.Line, "a second document begins, want one")
-	} else if !errors.Is(err, io.EOF) {
-		return nil, noYAML(err)
-	}
-	if len(file.Content) == 0 || isNull(file.Content[0]) {
-		return nil, nil
-	}
-	root := file.Content[0]
-	size := documentSize{known: map[*yaml.Node]measure{}}
-	if _, err := size.of(root, 0); err != nil {
-		return nil, err
-	}
-	return root, nil
-}
-
-// documentSize measures values, each alias as much as what it stands for.
-type documentSize struct{ known map[*yaml.Node]measure } // of anchored nodes
-
-// A measure is how many values there are, and levels of them; the zero one is
-// that of a node that is not measured yet.
-type measure struct{ values, levels int }
-
-// of measures n, which stands depth levels deep.
-func (s documentSize) of(n *yaml.Node, depth int) (measure, error) {
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	m, known := s.known[n]
-	if !known {
-		var err error
-		if m, err = s.measure(n, depth); err != nil {
-			return m, err
+	if list := members(e.Err); list != nil {
+		var all []error
+		for _, one := range list {
+			all = append(all, configErrors(&yamlfile.Error{Path: e.Path, Line: e.Line, Text: one.Error(), Err: one}))
 		}
-	} else if m.values == 0 {
-		return m, configFault("", n.Line, "anchor %q contains itself", n.Anchor)
+		return errors.Join(all...)
 	}
-	if depth+m.levels > maxDocumentDepth {
-		return m, configFault("", n.Line, "nested deeper than %d levels", maxDocumentDepth)
+	var own *ConfigError
+	if errors.As(e.Err, &own) { // of a type that decodes itself
+		path := e.Path
+		if path != "" && own.Path != "" && !strings.HasPrefix(own.Path, "[") {
+			path += "."
+		}
+		return &ConfigError{Path: path + own.Path, Err: own.Err}
 	}
-	return m, nil
+	text := e.Text
+	if e.Line > 0 {
+		text = fmt.Sprintf("line %d: %s", e.Line, text)
+	}
+	return &ConfigError{Path: e.Path, Err: errors.New(text)}
 }
 
-func (s documentSize) measure(n *yaml.Node, depth int) (measure, error) {
-	if depth > maxDocumentDepth { // before the levels below are known
-		return measure{}, configFault("", n.Line, "nested deeper than %d levels", maxDocumentDepth)
+// documentReaders is the set of keys at the top of the document that the
+// constructors of a plugin decode. Safe for concurrent use. With a nil
+// documentReaders each constructor gets the whole document.
+type documentReaders struct {
+	mu    sync.Mutex
+	known []string // in the order of the constructors
+	all   bool     // a constructor takes any key
+}
+
+// share returns the part of the document that a value of type t is decoded from:
+// the keys that t has. Other constructors may decode the rest.
+func (r *documentReaders) share(root *yaml.Node, t reflect.Type) *yaml.Node {
+	if r == nil {
+		return root
 	}
-	if n.Anchor != "" {
-		s.known[n] = measure{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	keys, other := yamlfile.Keys(t)
+	if other {
+		r.all = true
+		return root
 	}
-	m := measure{values: 1}
-	for _, child := range n.Content {
-		inner, err := s.of(child, depth+1)
-		if err != nil {
-			return m, err
-		}
-		m.levels = max(m.levels, 1+inner.levels)
-		if m.values += inner.values; m.values > maxDocumentValues {
-			return m, configFault("", n.Line, "more than %d values, counting what aliases repeat", maxDocumentValues)
+	for _, key := range keys {
+		if !slices.Contains(r.known, key) {
+			r.known = append(r.known, key)
 		}
 	}
-	if n.Anchor != "" {
-		s.known[n] = m
+	if root.Kind != yaml.MappingNode {
+		return root // Decode reports it
 	}
-	return m, nil
-}
-
-// yamlOfJSON gives a JSON document in a form that is YAML too, which knows
-// neither "\/" nor surrogates. It leaves what is no JSON alone.
-func yamlOfJSON(document []byte) []byte {
-	if !bytes.Contains(document, []byte(`\`)) || !json.Valid(document) {
-		return document
-	}
-	out := make([]byte, 0, len(document))
-	for len(document) > 0 {
-		n := 1
-		switch {
-		case document[0] != '\\':
-			out = append(out, document[0])
-		case document[1] == '/':
-			out, n = append(out, '/'), 2
-		case document[1] == 'u' && utf16.IsSurrogate(escaped(document)):
-			r := utf16.DecodeRune(escaped(document), escaped(document[6:]))
-			out, n = utf8.AppendRune(out, r), 6
-			if r != utf8.RuneError {
-				n = 12
-			}
-		default:
-			out, n = append(out, document[:2]...), 2
-		}
-		document = document[n:]
-	}
-	return out
-}
-
-// escaped is the character that an escape of JSON, "\u" and four digits, stands
-// for; U+FFFD where there is none.
-func escaped(text []byte) rune {
-	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
-		return utf8.RuneError
-	}
-	r, err := strconv.ParseUint(string(text[2:6]), 16, 16)
-	if err != nil {
-		return utf8.RuneError
-	}
-	return rune(r)
-}
-
-// quoted clips long text: a whole file may stand where a number should.
-func quoted(s string) string {
-	const longest = 64
-	if runes := []rune(s); len(runes) > longest {
-		return strconv.Quote(string(runes[:longest])) + "..."
-	}
-	return strconv.Quote(s)
-}
-
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
-
-// configFault is a ConfigError that names a line; zero: none.
-func configFault(path string, line int, format string, args ...any) *ConfigError {
-	text := fmt.Sprintf(format, args...)
-	if line > 0 {
-		text = fmt.Sprintf("line %d: %s", line, text)
-	}
-	return &ConfigError{Path: path, Err: errors.New(text)}
-}
-
-// plainYAML is an error of the yaml package without its name.
-func plainYAML(err error) string {
-	var several *yaml.TypeError
-	if errors.As(err, &several) {
-		return strings.Join(several.Errors, "; ")
-	}
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	if strings.Contains(text, "unknown anchor ") { // and the name, perhaps a password that begins with "*"
-		return `a value that begins with "*" and is no alias of an anchor: put it in quotes`
-	}
-	return text
-}
-
-// noYAML is a fault of the document's form, with what to do about the commonest.
-func noYAML(err error) *ConfigError {
-	fault := plainYAML(err)
-	text := "no YAML: " + fault
-	for sign, advice := range yamlAdvice { // a fault has one sign
-		if strings.Contains(fault, sign) {
-			text += ": " + advice
+	part := *root
+	part.Content = nil
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key := root.Content[i]
+		if !isPlainKey(key) || slices.Contains(keys, key.Value) {
+			part.Content = append(part.Content, key, root.Content[i+1])
 		}
 	}
-	return &ConfigError{Err: errors.New(text)}
+	return &part
 }
 
-var yamlAdvice = map[string]string{
-	"did not find expected alphabetic":       `a value that begins with "*" or "&", such as a glob, stands in quotes`,
-	"cannot start any token":                 `indent with spaces, not tabs, and put a value that begins with "@", "%" or "` + "`" + `" in quotes`,
-	"unknown escape character":               `a backslash in double quotes begins an escape; put a regular expression in single quotes`,
-	"did not find expected key":              `look at the indentation there and in the lines below`,
-	"mapping values are not allowed":         `look at the indentation, and put a value with a colon and a space in quotes`,
-	"could not find expected ':'":            `look for a key without a colon there and in the lines above`,
-	"did not find expected ',' or":           `look for a bracket or brace that is not closed`,
-	"did not find expected '-' indicator":    `look at the indentation of the list`,
-	"found unexpected end of stream":         `look for quotes that are not closed`,
-	"block sequence entries are not allowed": `a list begins in a line of its own`,
+// isPlainKey reports whether a key names a field. Merge keys, lists and mappings
+// do not.
+func isPlainKey(key *yaml.Node) bool {
+	return key.Kind == yaml.ScalarNode && key.ShortTag() != "!!merge"
+}
+
+// unread returns a ConfigError for each key that no constructor decodes. Keys
+// that any plugin may have without a value are not reported.
+func (r *documentReaders) unread(document []byte) error {
+	root, err := yamlfile.Parse(document)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.all || root == nil && err == nil:
+		return nil
+	case err != nil:
+		return configErrors(err) // the same error as in the constructors, which is reported once
+	case len(r.known) == 0:
+		return &ConfigError{Err: errors.New("the plugin reads no configuration document, so this one has no effect: remove it")}
+	case root.Kind != yaml.MappingNode:
+		return nil // a constructor has reported it
+	}
+	var faults []error
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, value := root.Content[i], root.Content[i+1]
+		reserved := key.Value == "processors" || key.Value == "exporter"
+		if isPlainKey(key) && !slices.Contains(r.known, key.Value) && !(reserved && isEmpty(value)) {
+			faults = append(faults, configErrors(yamlfile.UnknownKey(yamlfile.JoinPath("", key.Value), key, r.known)))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// isEmpty reports whether a value is null, an empty list or an empty mapping.
+func isEmpty(n *yaml.Node) bool {
+	return n.ShortTag() == "!!null" || n.Kind != yaml.ScalarNode && n.Kind != yaml.AliasNode && len(n.Content) == 0
 }

@@ -23,6 +23,7 @@ import (
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
+	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
 // listening is a plugin that is run by hand, with --listen, for hosts that
@@ -165,22 +166,14 @@ func shellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// readDocument reads the file of --config. A host's bound holds here too.
+// readDocument reads the file of --config.
 func readDocument(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.Open(path)
+	document, err := yamlfile.Read(path, yamlfile.MaxBytes)
 	if err != nil {
-		return nil, fmt.Errorf("--config: %w", err)
-	}
-	defer f.Close() //nolint:errcheck // nothing was written
-	document, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
-	if err != nil {
-		return nil, fmt.Errorf("--config: %w", err)
-	}
-	if len(document) > maxDocument {
-		return nil, fmt.Errorf("--config: %q has more than %d bytes, the most that a host sends", path, maxDocument)
+		return nil, fmt.Errorf("--config %q: %w", path, err)
 	}
 	return document, nil
 }

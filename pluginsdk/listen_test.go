@@ -262,8 +262,8 @@ func TestListenConfigures(t *testing.T) {
 	}{
 		{"settings", "TEST_CONSTRUCT=fail", nil, "TEST_CONSTRUCT: \"fail\" is not allowed\na.b: document: a.b: is missing\nand more\n"},
 		{"panic", "TEST_CONSTRUCT=panic", nil, "construct exporter: panic: constructor's panic\n"},
-		{"no document", "A=", []string{"--config", "/nowhere/c.yaml"}, "--config: open /nowhere/c.yaml: no such file or directory\n"},
-		{"long document", "A=", []string{"--config", long}, fmt.Sprintf("--config: %q has more than 1048576 bytes, the most that a host sends\n", long)},
+		{"no document", "A=", []string{"--config", "/nowhere/c.yaml"}, "--config \"/nowhere/c.yaml\": there is no such file; create it, or correct its path\n"},
+		{"long document", "A=", []string{"--config", long}, fmt.Sprintf("--config %q: it has 1048577 bytes, want 1048576 at most\n", long)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := startListening(t, []string{c.environ}, append(c.args, "--listen", socket)...)

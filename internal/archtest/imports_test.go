@@ -38,14 +38,15 @@ var importTable = []struct {
 	{dir: "internal/spans/identity", may: []string{"semconv"}},
 	{dir: "semconv"},
 	{dir: "host", may: []string{
-		"internal/launch", "internal/stdio", "internal/wire", "internal/otlpwire", "internal/otlpwire/sdkspan", "internal/gen/...", "internal/spelling",
+		"internal/launch", "internal/stdio", "internal/wire", "internal/yamlfile", "internal/otlpwire", "internal/otlpwire/sdkspan", "internal/gen/...", "internal/spelling",
 	}},
 	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree", "internal/stdio"}},
 	{dir: "internal/proctree"},
 	{dir: "internal/stdio"},
-	{dir: "internal/servicefile", may: []string{"internal/spelling"}},
+	{dir: "internal/servicefile", may: []string{"internal/spelling", "internal/yamlfile"}},
 	{dir: "internal/settings", may: []string{"internal/spelling"}},
 	{dir: "internal/spelling"},
+	{dir: "internal/yamlfile"},
 	{dir: "internal/wire", may: []string{"internal/gen/..."}},
 	{dir: "internal/gen/servetrace/plugin/v1"},
 	{dir: "internal/gen/ray/serve"},
@@ -54,7 +55,7 @@ var importTable = []struct {
 	// internal/otlpwire and must not link the SDK.
 	{dir: "internal/otlpwire/sdkspan", may: []string{"internal/otlpwire", "internal/otlpwire/field"}},
 	{dir: "internal/otlpwire/field"},
-	{dir: "pluginsdk", may: []string{"internal/wire", "internal/proctree", "internal/otlpwire", "internal/gen/..."}},
+	{dir: "pluginsdk", may: []string{"internal/wire", "internal/proctree", "internal/otlpwire", "internal/yamlfile", "internal/gen/..."}},
 	{dir: "pluginsdk/otelplugin", may: []string{"pluginsdk", "internal/otlpwire"}},
 	{dir: "pluginsdk/processors", may: []string{"pluginsdk", "semconv"}},
 	{dir: "pluginsdk/plugintest", may: []string{
@@ -68,7 +69,7 @@ var importTable = []struct {
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
-		".", "host", "admin", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/wire", "internal/servicefile", "internal/settings",
+		".", "host", "admin", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
 		"internal/otlpwire/...", "internal/gen/...",
 	}},
 	{dir: "examples/*", may: []string{"public"}},

@@ -1,0 +1,186 @@
+package yamlfile
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+)
+
+// Bounds of one document.
+const (
+	maxDepth  = 100 // levels of nesting
+	maxErrors = 20  // reported of one document
+)
+
+// Error is one error in a document.
+type Error struct {
+	// Path leads to the value through keys and indices: "rules[2].name". Empty if
+	// the error concerns the whole document.
+	Path string
+	// Line and Column count from 1. Both are 0 if the place is unknown.
+	Line, Column int
+	// Text is the error without its place.
+	Text string
+	// Err is the error of a type that decodes itself, otherwise nil.
+	Err error
+}
+
+// Error returns place, path and text: "line 3: rules[2].name: a list, want text".
+func (e *Error) Error() string {
+	text := e.Text
+	if e.Path != "" {
+		text = e.Path + ": " + text
+	}
+	if e.Line > 0 {
+		text = fmt.Sprintf("line %d: %s", e.Line, text)
+	}
+	return text
+}
+
+// Unwrap returns e.Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Parse returns the root node of the only document in data, or nil if the
+// document is empty or null. A second document is an error, as are more than
+// [MaxBytes] and more than 100 levels of nesting. Aliases in the node are not
+// expanded. Errors are of type *Error.
+func Parse(data []byte) (*yaml.Node, error) {
+	if len(data) > MaxBytes {
+		return nil, &Error{Text: fmt.Sprintf("document has %d bytes, want %d at most", len(data), MaxBytes)}
+	}
+	loader, err := yaml.NewLoader(bytes.NewReader(decodeSurrogates(data)),
+		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
+	if err != nil {
+		return nil, err
+	}
+	var document, second yaml.Node
+	switch err := loader.Load(&document); {
+	case errors.Is(err, io.EOF):
+		return nil, nil
+	case err != nil:
+		return nil, syntaxError(err)
+	}
+	switch err := loader.Load(&second); {
+	case err == nil:
+		return nil, &Error{Line: second.Line, Column: second.Column, Text: "a second document begins, want one"}
+	case !errors.Is(err, io.EOF):
+		return nil, syntaxError(err)
+	}
+	if len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null" {
+		return nil, nil
+	}
+	return document.Content[0], nil
+}
+
+// Decode fills v, a pointer, from node, with the field tags of
+// go.yaml.in/yaml/v4. It leaves fields without a key unchanged; a nil node
+// leaves all of v unchanged. An unknown key, a repeated key, a value of another
+// type and excessive aliasing are errors. Decode joins all errors, each of type
+// *Error. After an error the content of v is undefined.
+//
+// Errors show the value, except below a key whose name suggests a secret. The
+// line of an error in an alias is the line of its anchor.
+func Decode(node *yaml.Node, v any) error {
+	if node == nil {
+		return nil
+	}
+	err := node.Load(v, yaml.WithKnownFields())
+	if err == nil {
+		return nil
+	}
+	var list []*yaml.LoadError
+	var several *yaml.LoadErrors
+	var single *yaml.LoadError
+	switch {
+	case errors.As(err, &several):
+		list = several.Errors
+	case errors.As(err, &single):
+		list = []*yaml.LoadError{single}
+	default:
+		return &Error{Text: plain(err.Error())}
+	}
+	return joined(list, node, reflect.TypeOf(v))
+}
+
+// joined explains each error once: an error in an alias is found at each use.
+func joined(list []*yaml.LoadError, root *yaml.Node, t reflect.Type) error {
+	var all []error
+	seen := map[string]bool{}
+	for _, e := range list {
+		explained := explain(e, root, t)
+		if seen[explained.Error()] {
+			continue
+		}
+		seen[explained.Error()] = true
+		if len(all) == maxErrors {
+			all = append(all, &Error{Text: "more errors follow"})
+			break
+		}
+		all = append(all, explained)
+	}
+	return errors.Join(all...)
+}
+
+// escapes are those of JSON, pairs of surrogates together.
+var escapes = regexp.MustCompile(`\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|.)`)
+
+// decodeSurrogates returns a JSON document without escaped pairs of surrogates,
+// which YAML does not know. It returns other documents unchanged.
+func decodeSurrogates(data []byte) []byte {
+	if !bytes.Contains(data, []byte(`\u`)) || !json.Valid(data) {
+		return data
+	}
+	return escapes.ReplaceAllFunc(data, func(escape []byte) []byte {
+		var text string
+		if len(escape) == 2 || json.Unmarshal([]byte(`"`+string(escape)+`"`), &text) != nil {
+			return escape
+		}
+		return []byte(text)
+	})
+}
+
+// syntaxError returns an error of the scanner, parser or composer with advice
+// for the frequent causes.
+func syntaxError(err error) error {
+	e := &Error{Text: plain(err.Error())}
+	var load *yaml.LoadError
+	if errors.As(err, &load) {
+		e = &Error{Line: load.Mark.Line, Column: load.Mark.Column, Text: load.Message}
+	}
+	for sign, advice := range syntaxAdvice { // at most one matches
+		if strings.Contains(e.Text, sign) {
+			e.Text += ": " + advice
+		}
+	}
+	if strings.Contains(e.Text, "unknown anchor") { // the name may be a password that begins with "*"
+		e.Text = `a value that begins with "*" and is no alias of an anchor: put it in quotes`
+	}
+	e.Text = "no YAML: " + e.Text
+	return e
+}
+
+// plain returns an error text without the name of the library.
+func plain(text string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(text, "go-yaml: "), "yaml: ")
+}
+
+var syntaxAdvice = map[string]string{
+	"did not find expected alphabetic":       `a value that begins with "*" or "&", such as a glob, stands in quotes`,
+	"cannot start any token":                 `indent with spaces, not tabs, and put a value that begins with "@", "%" or "` + "`" + `" in quotes`,
+	"unknown escape character":               `a backslash in double quotes begins an escape; put a regular expression in single quotes`,
+	"did not find expected key":              `look at the indentation there and in the lines below`,
+	"mapping values are not allowed":         `look at the indentation, and put a value with a colon and a space in quotes`,
+	"could not find expected ':'":            `look for a key without a colon there and in the lines above`,
+	"did not find expected ',' or":           `look for a bracket or brace that is not closed`,
+	"did not find expected '-' indicator":    `look at the indentation of the list`,
+	"found unexpected end of stream":         `look for quotes that are not closed`,
+	"block sequence entries are not allowed": `a list begins in a line of its own`,
+}

@@ -1,0 +1,277 @@
+package yamlfile
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// place is a key or a value of a document, with its path and the Go type that it
+// is decoded into. The type of a key is the type of its mapping. The type is nil
+// if unknown.
+type place struct {
+	path string
+	node *yaml.Node
+	typ  reflect.Type
+}
+
+// explain returns an error of the library in the words of the operator: the path
+// in the place of Go types, the value seen, and what is allowed.
+func explain(e *yaml.LoadError, root *yaml.Node, t reflect.Type) *Error {
+	found := &Error{Line: e.Mark.Line, Column: e.Mark.Column, Text: e.Message}
+	top := place{node: root, typ: t}
+	if strings.Contains(e.Message, "not found in type") || strings.Contains(e.Message, "already defined") {
+		return explainKey(found, top)
+	}
+	at, ok := find(top, found, false)
+	if !ok {
+		if at, ok = find(top, found, true); ok { // a key that is no text
+			found.Text = shown(at.node, at.path) + " as a key, want text"
+			if at.typ != nil && at.typ.Kind() == reflect.Map {
+				found.Text = shown(at.node, at.path) + " as a key, want " + wanted(at.typ.Key())
+			}
+		}
+		return found
+	}
+	found.Path = at.path
+	switch {
+	case at.typ == nil:
+	case decodesItself(at.typ):
+		found.Err = e.Unwrap()
+	case strings.HasPrefix(e.Message, "cannot construct") || strings.HasPrefix(e.Message, "parsing time"):
+		found.Text = fmt.Sprintf("%s, want %s", shown(at.node, at.path), wanted(at.typ))
+	}
+	return found
+}
+
+// explainKey completes the error of an unknown or repeated key.
+func explainKey(e *Error, top place) *Error {
+	at, ok := find(top, e, true)
+	if !ok {
+		return e
+	}
+	e.Path = at.path
+	if strings.Contains(e.Text, "already defined") {
+		return e
+	}
+	var keys []string
+	if at.typ != nil {
+		keys, _ = Keys(at.typ)
+	}
+	return UnknownKey(at.path, at.node, keys)
+}
+
+// find returns the key or the value at the place of e, at p or below. It does
+// not follow aliases.
+func find(p place, e *Error, key bool) (place, bool) {
+	here := func(n *yaml.Node) bool { return n.Line == e.Line && n.Column == e.Column }
+	for p.typ != nil && p.typ.Kind() == reflect.Pointer && !decodesItself(p.typ) {
+		p.typ = p.typ.Elem()
+	}
+	if !key && here(p.node) {
+		return p, true
+	}
+	for i, child := range p.node.Content {
+		below := place{path: fmt.Sprintf("%s[%d]", p.path, i), node: child, typ: element(p.typ)}
+		if p.node.Kind == yaml.MappingNode {
+			if i%2 == 0 {
+				if key && here(child) {
+					return place{JoinPath(p.path, child.Value), child, p.typ}, true
+				}
+				continue
+			}
+			name := p.node.Content[i-1]
+			below = place{JoinPath(p.path, name.Value), child, member(p.typ, name.Value)}
+			if name.ShortTag() == "!!merge" {
+				below.path, below.typ = p.path, p.typ
+			}
+		}
+		if found, ok := find(below, e, key); ok {
+			return found, true
+		}
+	}
+	return place{}, false
+}
+
+// JoinPath returns the path of a key below path. The key is in quotes if it could affect a
+// terminal or could be taken for several.
+func JoinPath(path, key string) string {
+	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) || r == ' ' }) {
+		key = quoted(key)
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// element returns the type of the members of a list, nil if unknown.
+func element(t reflect.Type) reflect.Type {
+	if t != nil && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array) {
+		return t.Elem()
+	}
+	return nil
+}
+
+// member returns the type of the value of a key, nil if unknown.
+func member(t reflect.Type, key string) reflect.Type {
+	switch {
+	case t == nil:
+	case t.Kind() == reflect.Map:
+		return t.Elem()
+	case t.Kind() == reflect.Struct:
+		for _, f := range fields(t) {
+			if f.name == key || f.name == "" {
+				return f.typ
+			}
+		}
+	}
+	return nil
+}
+
+// field is a key of a struct. The name is empty for an inline map, which takes
+// any key.
+type field struct {
+	name string
+	typ  reflect.Type
+}
+
+// Keys returns the keys that a struct of type t decodes, in the order of its
+// fields. other is true if it takes other keys too, as does every type that is
+// not a struct or that decodes itself.
+func Keys(t reflect.Type) (keys []string, other bool) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || t == reflect.TypeFor[yaml.Node]() || decodesItself(t) {
+		return nil, true
+	}
+	for _, f := range fields(t) {
+		if f.name == "" {
+			other = true
+		} else {
+			keys = append(keys, f.name)
+		}
+	}
+	return keys, other
+}
+
+// fields returns the keys of a struct as the library names them, an inline map
+// last.
+func fields(t reflect.Type) []field {
+	var list, rest []field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		switch {
+		case !f.IsExported() && !f.Anonymous || name == "-":
+		case slices.Contains(strings.Split(options, ","), "inline"):
+			inner := f.Type
+			for inner.Kind() == reflect.Pointer {
+				inner = inner.Elem()
+			}
+			if inner.Kind() == reflect.Map {
+				rest = append(rest, field{typ: inner.Elem()})
+			} else {
+				list = append(list, fields(inner)...)
+			}
+		case name == "":
+			list = append(list, field{strings.ToLower(f.Name), f.Type})
+		default:
+			list = append(list, field{name, f.Type})
+		}
+	}
+	return append(list, rest...)
+}
+
+// UnknownKey returns the error of a key that is none of the known ones. path
+// leads to the key.
+func UnknownKey(path string, key *yaml.Node, known []string) *Error {
+	want := "none"
+	if len(known) > 0 {
+		want = "one of " + strings.Join(known, ", ")
+	}
+	return &Error{Path: path, Line: key.Line, Column: key.Column, Text: fmt.Sprintf("unknown key %s, want %s", quoted(key.Value), want)}
+}
+
+// decodesItself reports whether the library calls a method of t. time.Time has
+// such a method, and the library decodes it all the same.
+func decodesItself(t reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	return t != reflect.TypeFor[time.Time]() &&
+		(p.Implements(reflect.TypeFor[yaml.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()))
+}
+
+// wanted describes the values of type t.
+func wanted(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[time.Duration]():
+		return `a duration such as "1m30s"`
+	case reflect.TypeFor[time.Time]():
+		return `a time such as "2006-01-02T15:04:05Z"`
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return "a whole number" + bits(t)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number of 0 or more" + bits(t)
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.String:
+		return "text"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Map:
+		return "a mapping"
+	case reflect.Struct:
+		if keys, other := Keys(t); len(keys) > 0 && !other {
+			return "a mapping of " + strings.Join(keys, ", ")
+		}
+		return "a mapping"
+	default:
+		return "a value for a Go " + t.String()
+	}
+}
+
+func bits(t reflect.Type) string {
+	if t.Bits() == 64 {
+		return ""
+	}
+	return fmt.Sprintf(" that fits into %d bits", t.Bits())
+}
+
+// secretPath matches the path of a value that may be a secret.
+var secretPath = regexp.MustCompile(`(?i)header|auth|token|secret|passw|credential|cookie|api.?key|access.?key|private.?key|salt`)
+
+// shown describes a value for an error. Errors are logged, so the description
+// has no value that may be a secret.
+func shown(n *yaml.Node, path string) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a mapping"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case secretPath.MatchString(path):
+		return fmt.Sprintf("a text of %d bytes", len(n.Value))
+	default:
+		return quoted(n.Value)
+	}
+}
+
+// quoted returns a text in quotes, of at most 64 characters.
+func quoted(s string) string {
+	const longest = 64
+	if runes := []rune(s); len(runes) > longest {
+		return strconv.Quote(string(runes[:longest])) + "..."
+	}
+	return strconv.Quote(s)
+}
