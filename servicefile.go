@@ -19,7 +19,7 @@ const EnvConfig = "SERVE_CONFIG"
 // LoadConfigFile reads the settings by getenv, which answers as os.Getenv does,
 // and from the service file at path under them: what the environment says goes
 // over the file, and the file over the defaults. An empty path is that of
-// SERVE_CONFIG; without one there is only the environment. docs/service-file.md
+// SERVE_CONFIG; without one there is only the environment. docs/reference/service-file.md
 // has the keys.
 //
 // A program whose flag names the file gives its value as path. Where a flag has

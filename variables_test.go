@@ -68,7 +68,7 @@ func TestUnreadVariablesAreWarnedOf(t *testing.T) {
 
 // Every variable of the settings page has a reader.
 func TestVariablesOfThePageAreKnown(t *testing.T) {
-	page, err := os.ReadFile("docs/settings.md")
+	page, err := os.ReadFile("docs/reference/settings.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// metric is one family, as docs/operations.md lists it.
+// metric is one family, as docs/how-to/operate.md lists it.
 type metric struct {
 	name   string
 	kind   string // counter, gauge or histogram
@@ -155,7 +155,7 @@ var states = []host.State{
 type collector struct{ stats func() host.Stats }
 
 // NewCollector gives the metrics of a host, for a registry of the program's own;
-// docs/operations.md lists them. stats is the method Stats of a [host.Host]. It
+// docs/how-to/operate.md lists them. stats is the method Stats of a [host.Host]. It
 // is called once for each scrape, so all metrics of one are of one moment, and
 // the books in them balance. Their number is bounded: by the plugins that are or
 // were in the list, gRPC's codes, the host's reasons and states, and 64

@@ -167,7 +167,7 @@ func TestPluginThatCameBackIsOneSeries(t *testing.T) {
 
 // operations is the document that lists the metrics between these two lines.
 const (
-	operations = "../docs/operations.md"
+	operations = "../docs/how-to/operate.md"
 	tableBegin = "<!-- Metrics: go test ./admin -run TestMetricsAreDocumented -update writes them. -->\n"
 	tableEnd   = "<!-- End of the metrics. -->\n"
 )

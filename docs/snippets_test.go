@@ -56,7 +56,7 @@ func TestSnippets(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := buildPrograms(t, root)
-	for _, name := range []string{"guide.md", "plugins.md", "processors.md", "service-file.md", "operations.md", "otlp.md", "serving.md", "http.md", "grpc.md", "deployments.md", "batching.md", "multiplexing.md", "../README.md"} {
+	for _, name := range append(pages(t), "../README.md") {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ func buildPrograms(t *testing.T, root string) string {
 	t.Helper()
 	bin := t.TempDir()
 	for to, pkg := range map[string]string{
-		"hello": "./examples/hello", "servetrace": "./cmd/servetrace", "plugins/console": "./plugins/console",
+		"hello": "./examples/hello", "grpc": "./examples/grpc", "servetrace": "./cmd/servetrace", "plugins/console": "./plugins/console",
 		"plugins/otlp": "./plugins/otlp", "plugins/datadog": "./plugins/datadog", "upstream-downstream": "./examples/upstream-downstream", "streaming": "./examples/streaming",
 	} {
 		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, to), pkg)
@@ -170,10 +170,10 @@ func newPlace(t *testing.T, root, bin string) *place {
 	if err := os.WriteFile(filepath.Join(tools, "go"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
 		t.Fatal(err)
 	}
-	port, secondPort, adminPort := freePort(t), freePort(t), freePort(t)
+	port, secondPort, adminPort, grpcPort := freePort(t), freePort(t), freePort(t), freePort(t)
 	environ := append(os.Environ(),
 		"PATH="+tools+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+filepath.Join(dir, ".state"),
-		"GOFLAGS=-mod=mod", "GOWORK=off", "SERVE_HTTP_PORT="+port)
+		"GOFLAGS=-mod=mod", "GOWORK=off", "SERVE_HTTP_PORT="+port, "SERVE_GRPC_PORT="+grpcPort)
 	backEnd := httptest.NewServer(http.HandlerFunc(takeAll))
 	t.Cleanup(backEnd.Close)
 	local := backEnd.Listener.Addr().String()

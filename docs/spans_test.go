@@ -15,7 +15,7 @@ import (
 // The page of the spans names every key and every family that package semconv
 // has, and no key below serve. that it has not.
 func TestSpansPageIsWhole(t *testing.T) {
-	page, err := os.ReadFile("spans.md")
+	page, err := os.ReadFile("reference/spans.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 // finds the reason with [context.Cause] of its request's context, but where it
 // says otherwise below; the context's own error stays [context.DeadlineExceeded]
 // or [context.Canceled]. Where they tell of a status, it is that of HTTP;
-// docs/grpc.md has the codes of gRPC.
+// docs/how-to/grpc.md has the codes of gRPC.
 var (
 	// ErrRequestTimeout: the request was not answered within
 	// [Config.RequestTimeout], or [WithRequestTimeout] of its app. The client got

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The exit codes. They are part of the command line's contract: docs/cli.md.
+// The exit codes. They are part of the command line's contract: docs/reference/cli.md.
 const (
 	exitOK = 0
 	// exitNo: the question was asked and the answer is no: a rule failed, a

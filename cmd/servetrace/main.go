@@ -16,7 +16,7 @@
 // Each command is a file, NAME.go, config_NAME.go or plugin_NAME.go, and decides nothing about
 // plugins by itself: what a setting resolves to is the host's word
 // (host.Inspect), what a plugin must do is the conformance suite's
-// (plugintest.Check), how a running service is its own (admin.Status). docs/cli.md is
+// (plugintest.Check), how a running service is its own (admin.Status). docs/reference/cli.md is
 // the reference, and a test holds it equal to the command tree. Open root.go
 // first.
 package main

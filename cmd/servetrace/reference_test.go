@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-var update = flag.Bool("update", false, "write docs/cli.md anew from the command tree")
+var update = flag.Bool("update", false, "write docs/reference/cli.md anew from the command tree")
 
-// referencePage is docs/cli.md: an introduction by hand, and below this line
+// referencePage is docs/reference/cli.md: an introduction by hand, and below this line
 // what the commands' own help says.
 const (
-	referencePage = "../../docs/cli.md"
+	referencePage = "../../docs/reference/cli.md"
 	referenceLine = "<!-- Below, what --help says: go test ./cmd/servetrace -run TestReference -update writes it. -->\n"
 )
 
@@ -86,7 +86,7 @@ func writeReference(w *bytes.Buffer, cmd *cobra.Command) {
 		writeFlag(w, f)
 	})
 	if cmd.Example != "" {
-		fmt.Fprintf(w, "\n```sh\n%s\n```\n", unindent(cmd.Example))
+		fmt.Fprintf(w, "\n```sh norun=\"examples of --help\"\n%s\n```\n", unindent(cmd.Example))
 	}
 }
 

@@ -15,7 +15,7 @@
 It speaks the contract between a servetrace host and a plugin with stock grpcio
 and OpenTelemetry's own messages (requirements.txt); nothing is generated. The
 contract is proto/servetrace/plugin/v1/plugin.proto, explained in
-docs/plugins.md under "In other languages".
+docs/how-to/write-an-exporter-plugin.md under "In other languages".
 
 The life of a plugin:
 
@@ -338,7 +338,7 @@ class Output:
 
 # --------------------------------------------------------------- the contract
 
-# What a host and a plugin agree on beside the messages; see docs/plugins.md.
+# What a host and a plugin agree on beside the messages; see docs/how-to/write-an-exporter-plugin.md.
 _COOKIE = ("SERVETRACE_PLUGIN_MAGIC_COOKIE", "6f1d0a52c7b84c1e9d3b0c6a54e2f97a")
 _PROTOCOL = 1
 _MAX_MESSAGE = 64 << 20

@@ -14,7 +14,7 @@ import (
 	"github.com/servetrace/servetrace/test/hazard"
 )
 
-const acceptancePage = "docs/acceptance.md"
+const acceptancePage = "docs/internals/acceptance.md"
 
 // upstreamTests are those of Ray Serve that the page maps one to one.
 var upstreamTests = []string{

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-const settingsPage = "docs/settings.md"
+const settingsPage = "docs/reference/settings.md"
 
 // variableName is the form of the variables that operators set.
 var variableName = regexp.MustCompile(`^(SERVE|OTEL|RAY)(_[A-Z0-9]+)+$`)

@@ -5,7 +5,7 @@
 // environment variable, and what it says is that variable's value where the
 // environment has none: so there is one reader of values, the one of the
 // environment, and no setting means one thing here and another there. Which key
-// is which variable is one table, in keys.go; docs/service-file.md is made of it.
+// is which variable is one table, in keys.go; docs/reference/service-file.md is made of it.
 //
 // The way of a file:
 //

@@ -12,12 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/service-file.md anew")
+var update = flag.Bool("update", false, "write the tables of docs/reference/service-file.md anew")
 
 // The page has two tables between these lines, one of the keys and one of those
 // that are not ours.
 const (
-	page    = "../../docs/service-file.md"
+	page    = "../../docs/reference/service-file.md"
 	keyLine = "<!-- Keys: go test ./internal/servicefile -run TestPage -update writes them. -->\n"
 	ofRay   = "<!-- Of Ray and Anyscale, likewise. -->\n"
 	endLine = "<!-- End. -->\n"
@@ -94,7 +94,7 @@ func code(text string) string {
 // TestDefaults holds the defaults of the table against the page of the
 // variables.
 func TestDefaults(t *testing.T) {
-	settings, err := os.ReadFile("../../docs/settings.md")
+	settings, err := os.ReadFile("../../docs/reference/settings.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestDefaults(t *testing.T) {
 		}
 		cells := strings.Split(strings.TrimSuffix(strings.TrimSpace(row), "|"), " | ")
 		if last := cells[len(cells)-1]; row == "" || k.Default != "" && !strings.Contains(last, "`"+k.Default+"`") {
-			t.Errorf("%s: default %q, and docs/settings.md has for %s: %s", k.Path, k.Default, k.Variable, row)
+			t.Errorf("%s: default %q, and docs/reference/settings.md has for %s: %s", k.Path, k.Default, k.Variable, row)
 		}
 	}
 }

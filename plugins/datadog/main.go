@@ -12,7 +12,7 @@
 //	SERVE_TRACING_EXPORTER_PLUGIN=datadog SERVE_DATADOG_MODE=otlp my-service
 //
 // DD_TRACE_AGENT_URL, or DD_AGENT_HOST and DD_TRACE_AGENT_PORT, say where the
-// agent is. SERVE_RAY_CONTEXT=off leaves Ray's ids away. docs/datadog.md is the
+// agent is. SERVE_RAY_CONTEXT=off leaves Ray's ids away. docs/how-to/datadog.md is the
 // manual; open datadogexporter/exporter.go for the code.
 package main
 

@@ -9,7 +9,7 @@
 //	SERVE_TRACING_EXPORTER_PLUGIN=./otlp my-service
 //	SERVE_TRACING_EXPORTER_PLUGIN=./otlp OTEL_EXPORTER_OTLP_ENDPOINT=https://collector:4318 my-service
 //
-// docs/otlp.md is the manual; open otlpexporter/exporter.go for how it works.
+// docs/how-to/otlp.md is the manual; open otlpexporter/exporter.go for how it works.
 package main
 
 import (

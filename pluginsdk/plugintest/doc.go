@@ -28,7 +28,7 @@
 // How the suite works:
 //
 //  1. A rule is one sentence of the contract, with an id that never changes:
-//     "export.empty". The table is rules.go; docs/conformance.md lists it.
+//     "export.empty". The table is rules.go; docs/reference/conformance.md lists it.
 //  2. A rule starts the plugin as a host does: a small environment, the
 //     handshake's variables, pipes on descriptors 0, 1 and 2. Rules that leave a
 //     plugin as they found it share one; all others have a process to

@@ -32,10 +32,10 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestDocumentHasTheTable compares docs/conformance.md with the table, both
+// TestDocumentHasTheTable compares docs/reference/conformance.md with the table, both
 // ways.
 func TestDocumentHasTheTable(t *testing.T) {
-	data, err := os.ReadFile("../../docs/conformance.md")
+	data, err := os.ReadFile("../../docs/reference/conformance.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,12 +53,12 @@ func TestDocumentHasTheTable(t *testing.T) {
 			continue // the table of options
 		}
 		if want[id] != line {
-			t.Errorf("docs/conformance.md has\n%s\nthe table of rules\n%s", line, want[id])
+			t.Errorf("docs/reference/conformance.md has\n%s\nthe table of rules\n%s", line, want[id])
 		}
 		delete(want, id)
 	}
 	for _, row := range want {
-		t.Errorf("docs/conformance.md lacks\n%s", row)
+		t.Errorf("docs/reference/conformance.md lacks\n%s", row)
 	}
 }
 

@@ -88,7 +88,7 @@ func selectRules(table []rule, patterns []string) ([]rule, error) {
 			}
 		}
 		if named == 0 {
-			return nil, fmt.Errorf("rules %q: there is none of that name; see docs/conformance.md", pattern)
+			return nil, fmt.Errorf("rules %q: there is none of that name; see docs/reference/conformance.md", pattern)
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(table), func(r rule) bool { return !wanted[r.id] }), nil

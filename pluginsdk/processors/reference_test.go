@@ -12,7 +12,7 @@ import (
 )
 
 // referencePage is what operators read in place of this package's comments.
-const referencePage = "../../docs/processors.md"
+const referencePage = "../../docs/reference/processors.md"
 
 // TestReference compares the page's tables with what a document may hold: each
 // field of each kind has a row there with its type, and no row is of a field

@@ -1,6 +1,6 @@
 // Package batching runs requests together. A function that answers many inputs at once,
 // such as a model on an accelerator, is called once per batch. It corresponds to Ray
-// Serve's @serve.batch; docs/batching.md lists the differences.
+// Serve's @serve.batch; docs/how-to/batching.md lists the differences.
 //
 // The life of a request in a [Batcher]:
 //

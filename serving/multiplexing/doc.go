@@ -1,7 +1,7 @@
 // Package multiplexing lets replicas serve more models than fit into their memory. Each
 // replica holds a few models, loads the model that a request names, and unloads the
 // least recently used one. It corresponds to Ray Serve's @serve.multiplexed;
-// docs/multiplexing.md lists the differences.
+// docs/how-to/multiplexing.md lists the differences.
 //
 // The life of a model in a replica:
 //

@@ -145,7 +145,7 @@ func text(attributes map[string]any, key string) string {
 // difference is one that may be. Ray and ours are the values as text prints them,
 // or patterns: * is anything.
 type difference struct {
-	topic     string   // the row of "Where we differ from Ray Serve" in docs/spans.md
+	topic     string   // the row of "Where we differ from Ray Serve" in docs/reference/spans.md
 	scenarios []string // empty: any; a * at the end stands for any end
 	families  []string // empty: any
 	what      string

@@ -114,20 +114,20 @@ func (v seen) String() string {
 	return out
 }
 
-// TestDifferencesAreInTheDocument: each is a row of docs/spans.md, so that nobody
+// TestDifferencesAreInTheDocument: each is a row of docs/reference/spans.md, so that nobody
 // has to read a test to know of it.
 func TestDifferencesAreInTheDocument(t *testing.T) {
-	page, err := os.ReadFile("../../docs/spans.md")
+	page, err := os.ReadFile("../../docs/reference/spans.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, table, ok := strings.Cut(string(page), "## Where we differ from Ray Serve\n")
 	if !ok {
-		t.Fatal("docs/spans.md does not say where we differ from Ray Serve")
+		t.Fatal("docs/reference/spans.md does not say where we differ from Ray Serve")
 	}
 	for i, d := range differences {
 		if !strings.Contains(table, "\n| "+d.topic+" | ") {
-			t.Errorf("difference %d is of the topic %q, which docs/spans.md does not have", i, d.topic)
+			t.Errorf("difference %d is of the topic %q, which docs/reference/spans.md does not have", i, d.topic)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 // TestPageIsWhole: the page for operators has each variable, and the words of each
 // fault.
 func TestPageIsWhole(t *testing.T) {
-	content, err := os.ReadFile("../../../docs/otlp.md")
+	content, err := os.ReadFile("../../../docs/how-to/otlp.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 // families are the metrics of a Set.
 type families struct {
-	vectors       []prometheus.Collector // all, in the order of docs/operations.md
+	vectors       []prometheus.Collector // all, in the order of docs/how-to/operate.md
 	replicaGauges []deleter              // all that have the label of a replica
 	replicaCounts []deleter              // likewise
 

@@ -443,7 +443,7 @@ func BenchmarkRequest(b *testing.B) {
 var update = flag.Bool("update", false, "write the table of the document")
 
 const (
-	operations = "../../../docs/operations.md"
+	operations = "../../../docs/how-to/operate.md"
 	tableBegin = "<!-- Metrics of serving: go test ./serving/internal/metrics -run TestMetricsAreDocumented -update writes them. -->\n"
 	tableEnd   = "<!-- End of the metrics of serving. -->\n"
 )

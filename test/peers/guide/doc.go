@@ -1,4 +1,4 @@
-// Package guide tests the examples of the tracing guide (docs/guide.md) against
+// Package guide tests the examples of the tracing guide (docs/how-to/migrate-from-ray-serve.md) against
 // real back ends: the programs of bin/, as `make build` builds them, send the
 // spans of real services to a real Collector and a real Datadog agent.
 //

@@ -16,7 +16,7 @@ import (
 )
 
 // native says what must arrive of a span through dd-trace-go: all that a span is,
-// and the attributes of docs/datadog.md. The names are dd-trace-go's.
+// and the attributes of docs/how-to/datadog.md. The names are dd-trace-go's.
 func native(s sdktrace.ReadOnlySpan, want, got peer.AgentSpan) string {
 	c := &nativeCheck{span: s, want: want, got: got, attributes: map[string]attribute.Value{}, twice: map[string]bool{}}
 	for _, kv := range s.Attributes() {
@@ -120,7 +120,7 @@ func lastOf(kvs []attribute.KeyValue, key attribute.Key) attribute.Value {
 }
 
 // tags holds each of the span's own attributes of a simple type against the rules
-// of docs/datadog.md: numbers and lists lose nothing.
+// of docs/how-to/datadog.md: numbers and lists lose nothing.
 func (c *nativeCheck) tags() {
 	for key, value := range c.attributes {
 		if c.twice[key] || len(key) >= longKey || isOverride(key) {

@@ -1,0 +1,179 @@
+package docs
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// index is the page that links every other page.
+const index = "README.md"
+
+// formerNames lists the pages that docs/ had before it had folders. Links to them
+// are out there, so the index must name the successors.
+var formerNames = []string{
+	"acceptance.md", "batching.md", "cli.md", "conformance.md", "datadog.md", "deployments.md", "grpc.md", "guide.md", "http.md",
+	"multiplexing.md", "operations.md", "otlp.md", "performance.md", "plugins.md", "processors.md", "reliability.md",
+	"service-file.md", "serving.md", "settings.md", "spans.md",
+}
+
+// mostWords is the largest number of words in a cell of a table.
+const mostWords = 25
+
+// longCells counts the cells over mostWords that are left. A number may only fall.
+var longCells = map[string]int{
+	"../README.md": 2, "explanation/reliability.md": 4, "how-to/datadog.md": 1, "how-to/grpc.md": 5, "how-to/http.md": 5,
+	"how-to/operate.md": 18, "how-to/otlp.md": 4, "how-to/write-an-exporter-plugin.md": 6, "internals/acceptance.md": 1,
+	"reference/conformance.md": 2, "reference/processors.md": 10, "reference/service-file.md": 1, "reference/settings.md": 15,
+	"reference/spans.md": 7,
+}
+
+// pages returns the paths of all pages below docs/, except the index, in order.
+func pages(t *testing.T) []string {
+	t.Helper()
+	var list []string
+	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" && path != index {
+			list = append(list, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func readPage(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// prose returns a page without its fenced blocks.
+func prose(page string) string { return fence.ReplaceAllString(page, "") }
+
+func TestIndexLinksEveryPage(t *testing.T) {
+	text := readPage(t, index)
+	for _, page := range pages(t) {
+		if !strings.Contains(text, "]("+page+")") {
+			t.Errorf("%s does not link %s", index, page)
+		}
+	}
+	for _, name := range formerNames {
+		if !strings.Contains(text, "| `"+name+"` |") {
+			t.Errorf("%s does not name the successor of %s", index, name)
+		}
+	}
+}
+
+// TestEveryPageHasATest fails for a page that no test reads: it has no block that
+// runs, and no other test names its path.
+func TestEveryPageHasATest(t *testing.T) {
+	tests := testSources(t)
+	for _, page := range pages(t) {
+		if len(blocks(t, page, readPage(t, page))) == 0 && !strings.Contains(tests, page) {
+			t.Errorf("no test reads %s", page)
+		}
+	}
+}
+
+// testSources returns the text of every test of the module outside this package,
+// and of the package that names the page of the hazards for its tests.
+func testSources(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (path == "../docs" || path != ".." && strings.HasPrefix(d.Name(), ".")) {
+			return filepath.SkipDir
+		}
+		if strings.HasSuffix(path, "_test.go") || path == "../test/hazard/hazard.go" {
+			all.WriteString(readPage(t, path))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String() + readPage(t, "spans_test.go")
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s#]*)(?:#([^)\s]+))?\)`)
+
+// TestLinksLeadSomewhere checks the relative links of the pages, with their anchors.
+func TestLinksLeadSomewhere(t *testing.T) {
+	for _, page := range append(pages(t), index, "../README.md", "../CONTRIBUTING.md", "../SECURITY.md") {
+		for _, m := range link.FindAllStringSubmatch(prose(readPage(t, page)), -1) {
+			target, anchor := m[1], m[2]
+			if strings.Contains(target, "://") {
+				continue
+			}
+			file := page
+			if target != "" {
+				file = filepath.Join(filepath.Dir(page), target)
+			}
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("%s links %s: %v", page, target, err)
+			} else if anchor != "" && !slices.Contains(anchors(readPage(t, file)), anchor) {
+				t.Errorf("%s links %s, which has no heading #%s", page, file, anchor)
+			}
+		}
+	}
+}
+
+var heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+
+// anchors returns the anchors that GitHub gives the headings of a page.
+func anchors(page string) []string {
+	var list []string
+	for _, m := range heading.FindAllStringSubmatch(prose(page), -1) {
+		kept := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		list = append(list, strings.ReplaceAll(kept, " ", "-"))
+	}
+	return list
+}
+
+func TestTablesHaveShortCells(t *testing.T) {
+	for _, page := range append(pages(t), index, "../README.md", "../CONTRIBUTING.md") {
+		long := longCellsOf(readPage(t, page))
+		switch allowed := longCells[page]; {
+		case len(long) > allowed:
+			t.Errorf("%s has %d cells of over %d words, at most %d: write a paragraph under a heading\n%s",
+				page, len(long), mostWords, allowed, strings.Join(long, "\n"))
+		case len(long) < allowed:
+			t.Errorf("%s has %d long cells, longCells says %d: lower it", page, len(long), allowed)
+		}
+	}
+	for _, page := range slices.Sorted(maps.Keys(longCells)) {
+		if _, err := os.Stat(page); err != nil {
+			t.Errorf("longCells: %v", err)
+		}
+	}
+}
+
+// longCellsOf returns the cells of the tables of a page that are too long.
+func longCellsOf(page string) []string {
+	var list []string
+	for line := range strings.Lines(prose(page)) {
+		if !strings.HasPrefix(line, "|") {
+			continue
+		}
+		for cell := range strings.SplitSeq(strings.ReplaceAll(line, `\|`, ""), "|") {
+			if len(strings.Fields(cell)) > mostWords {
+				list = append(list, strings.TrimSpace(cell))
+			}
+		}
+	}
+	return list
+}
