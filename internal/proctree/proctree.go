@@ -1,26 +1,23 @@
-// Package proctree finds the descendants of a plugin that its process group
-// does not have: those that made a session of their own (setsid), whatever
-// became of their parents. What they can not shed is the environment that they
-// were started with, and in it the plugin's private folder, which no other
-// process has: that is their mark.
+// Package proctree finds descendants of a plugin outside its process group: processes
+// that started their own session (setsid). It finds them by a mark in the environment
+// that they were started with. The mark is a variable with the plugin's private folder,
+// which only this plugin and its descendants have.
 //
-//  1. Kill ends all processes with a mark, at a plugin's end.
-//  2. Await gives them time to end by themselves before that.
-//  3. Reap collects those of a group that fell to this process, where it is the
-//     one that orphans fall to.
+//  1. Kill kills all processes with a mark, after the plugin has ended.
+//  2. Await waits until they have ended by themselves.
+//  3. Reap reaps the orphans of a killed group, if this process is their reaper.
 //
-// It looks at processes of this user alone, never at this process, and reads
-// the environment that a process was started with: one that was started with an
-// empty one is not found. It takes one look at /proc, some 10 µs for each
-// process of this user. Where there is no /proc, as on macOS, it finds nothing.
+// The package looks only at processes of this user, and never at this process. A
+// process that was started with an empty environment is not found. Each search reads
+// /proc once. Without /proc, as on macOS, it finds nothing.
 //
 // Open proctree_linux.go first.
 package proctree
 
-// Mark is a variable and the values of it that mark a process.
+// Mark identifies marked processes by a variable of their environment.
 type Mark struct {
-	// Variable is its name.
+	// Variable is the variable's name.
 	Variable string
-	// Is tells whether the value is the mark. It must not be nil.
+	// Is reports whether the value is the mark. It must not be nil.
 	Is func(value string) bool
 }

@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rounds bounds how often Kill looks again after it has found something, which
-// may have had time to fork.
-const rounds = 10
+// maxRounds bounds how many times Kill searches again for processes that were forked
+// meanwhile.
+const maxRounds = 10
 
-// Kill sends SIGKILL to every process with the mark and waits until they have
-// ended, then looks again, for they may have forked meanwhile; it returns how
-// many it killed. It blocks until a look finds none, or ctx ends, which is an
-// error; as is a process that is no more to be killed (of another user's by
-// now). Safe for concurrent use.
+// Kill sends SIGKILL to every process with the mark, waits until they have ended, and
+// searches again, because they may have forked meanwhile. It returns the number of
+// killed processes. It blocks until a search finds none, or ctx ends. It returns an
+// error if ctx ends, or if a process cannot be killed, for example because it now runs
+// as another user. Kill is safe for concurrent use.
 func Kill(ctx context.Context, mark Mark) (int, error) {
 	killed := 0
-	for range rounds {
+	for range maxRounds {
 		found, err := find(mark)
 		if err != nil || len(found) == 0 {
 			return killed, err
@@ -37,18 +37,18 @@ func Kill(ctx context.Context, mark Mark) (int, error) {
 			}
 		}
 		killed += len(found)
-		ended := await(ctx, found)
+		waitErr := await(ctx, found)
 		reap(found)
 		closeAll(found)
-		if err = errors.Join(err, ended); err != nil {
+		if err = errors.Join(err, waitErr); err != nil {
 			return killed, err
 		}
 	}
 	return killed, errors.New("processes with the mark fork faster than they are killed")
 }
 
-// Await blocks until the processes that have the mark now have ended, or ctx
-// has, which is an error. Safe for concurrent use.
+// Await blocks until the processes that have the mark now have ended, or until ctx
+// ends, which is an error. It is safe for concurrent use.
 func Await(ctx context.Context, mark Mark) error {
 	found, err := find(mark)
 	if err != nil {
@@ -58,20 +58,19 @@ func Await(ctx context.Context, mark Mark) error {
 	return await(ctx, found)
 }
 
-// process is one that was found. Its descriptor stands for it, whoever has its
-// number later.
+// process is a running process. The pidfd identifies it even if its id is used again.
 type process struct{ pid, fd int }
 
 func closeAll(list []process) {
 	for _, p := range list {
-		_ = unix.Close(p.fd) // it only stood for a process
+		_ = unix.Close(p.fd) // only a handle
 	}
 }
 
-// pause is how often the end of ctx is looked for.
-const pause = 20 * time.Millisecond
+// pollInterval is how often ended returns so that the context can be checked.
+const pollInterval = 20 * time.Millisecond
 
-// await blocks until all have ended or ctx has.
+// await blocks until all processes have ended or ctx ends.
 func await(ctx context.Context, list []process) error {
 	for _, p := range list {
 		for !ended(p) {
@@ -83,24 +82,26 @@ func await(ctx context.Context, list []process) error {
 	return nil
 }
 
-// ended waits for a moment and tells whether the process has ended.
+// ended waits up to pollInterval for the process to end, and reports whether it has
+// ended.
 func ended(p process) bool {
 	fds := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, int(pause.Milliseconds()))
+	n, err := unix.Poll(fds, int(pollInterval.Milliseconds()))
 	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 }
 
-// reap collects what has fallen to this process, as all orphans do to the first
-// of a container. Nobody else waits for them: they were not started here.
+// reap reaps orphans that were reparented to this process, as in the first process of a
+// container. No other goroutine waits for them, because this process did not start
+// them.
 func reap(list []process) {
 	for _, p := range list {
-		_ = unix.Waitid(unix.P_PIDFD, p.fd, nil, unix.WEXITED|unix.WNOHANG, nil) // ECHILD: somebody else's
+		_ = unix.Waitid(unix.P_PIDFD, p.fd, nil, unix.WEXITED|unix.WNOHANG, nil) // ECHILD: not a child of this process
 	}
 }
 
-// find gives the processes with the mark. The caller closes them.
+// find returns the processes with the mark. The caller must close them.
 func find(mark Mark) ([]process, error) {
-	pids, err := running()
+	pids, err := listPIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -112,26 +113,25 @@ func find(mark Mark) ([]process, error) {
 		buf   = make([]byte, environChunk)
 	)
 	for _, pid := range pids {
-		if pid == self || !marked(pid, uid, key, mark.Is, &buf) {
+		if pid == self || !hasMark(pid, uid, key, mark.Is, &buf) {
 			continue
 		}
-		// Now the process is known by its number. It is fixed, and looked at
-		// again: the number may have become another's.
+		// The id may have been used again before PidfdOpen, so check the mark once more.
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
 			continue // it has ended
 		}
-		if marked(pid, uid, key, mark.Is, &buf) {
+		if hasMark(pid, uid, key, mark.Is, &buf) {
 			found = append(found, process{pid, fd})
 		} else {
-			_ = unix.Close(fd) // it only stood for a process
+			_ = unix.Close(fd) // only a handle
 		}
 	}
 	return found, nil
 }
 
-// running gives the ids of all processes.
-func running() ([]int, error) {
+// listPIDs returns the ids of all processes.
+func listPIDs() ([]int, error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -150,16 +150,16 @@ func running() ([]int, error) {
 	return pids, nil
 }
 
-// Environments are read in pieces of environChunk bytes up to mostEnviron: the
+// Environments are read in chunks of environChunk bytes, up to maxEnviron bytes. The
 // kernel allows 6 MiB for arguments and environment together.
 const (
 	environChunk = 64 << 10
-	mostEnviron  = 8 << 20
+	maxEnviron   = 8 << 20
 )
 
-// marked tells whether a process of user uid has the mark. One that can not be
-// read has not.
-func marked(pid int, uid uint32, key []byte, is func(string) bool, buf *[]byte) bool {
+// hasMark reports whether a process of the user uid has the mark. It returns false if
+// the environment cannot be read.
+func hasMark(pid int, uid uint32, key []byte, is func(string) bool, buf *[]byte) bool {
 	fd, err := unix.Open(fmt.Sprintf("/proc/%d/environ", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
@@ -175,13 +175,13 @@ func marked(pid int, uid uint32, key []byte, is func(string) bool, buf *[]byte) 
 	}
 	for entry := range bytes.SplitSeq(environ, []byte{0}) {
 		if value, ok := bytes.CutPrefix(entry, key); ok {
-			return is(string(value)) // the first counts, as with getenv
+			return is(string(value)) // the first value counts, as with getenv
 		}
 	}
 	return false
 }
 
-// readAll reads a file into buf, which grows.
+// readAll reads a file into buf and grows buf if necessary.
 func readAll(fd int, buf *[]byte) ([]byte, error) {
 	for n := 0; ; {
 		read, err := unix.Read(fd, (*buf)[n:])
@@ -194,7 +194,7 @@ func readAll(fd int, buf *[]byte) ([]byte, error) {
 			return (*buf)[:n], nil
 		}
 		if n += read; n == len(*buf) {
-			if n >= mostEnviron {
+			if n >= maxEnviron {
 				return nil, io.ErrShortBuffer
 			}
 			*buf = slices.Grow(*buf, n)[:2*n]
@@ -202,24 +202,24 @@ func readAll(fd int, buf *[]byte) ([]byte, error) {
 	}
 }
 
-// Reap waits for the end of all processes of a group that was killed, and
-// collects those that have fallen to this process. It blocks until there are
-// none, or ctx ends. It does nothing in a process to which no orphans fall. The
-// group's own leader is left to whoever started it. Safe for concurrent use.
+// Reap waits until no process of a killed group is left, and reaps the members that
+// were reparented to this process. It blocks until then, or until ctx ends. It returns
+// at once if this process is no reaper of orphans. It does not reap the group's leader,
+// which its parent must do. Reap is safe for concurrent use.
 func Reap(ctx context.Context, group int) {
-	if !adopts() {
+	if !isReaper() {
 		return
 	}
-	for members(group) && ctx.Err() == nil {
+	for reapMembers(group) && ctx.Err() == nil {
 		select {
-		case <-time.After(pause / 4):
+		case <-time.After(pollInterval / 4):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// adopts tells whether orphans fall to this process.
-func adopts() bool {
+// isReaper reports whether orphans are reparented to this process.
+func isReaper() bool {
 	if os.Getpid() == 1 {
 		return true
 	}
@@ -228,35 +228,35 @@ func adopts() bool {
 	return err == nil && set != 0
 }
 
-// members collects what is to be collected of a group and tells whether some of
-// it is still there.
-func members(group int) bool {
-	pids, err := running()
+// reapMembers reaps the zombies of a group that are children of this process. It
+// reports whether any member was left.
+func reapMembers(group int) bool {
+	pids, err := listPIDs()
 	if err != nil {
 		return false
 	}
 	left := false
 	for _, pid := range pids {
-		state, parent, pgrp := look(pid)
+		state, parent, pgrp := readStat(pid)
 		if pid == group || pgrp != group {
 			continue
 		}
 		left = true
 		if state == "Z" && parent == os.Getpid() {
 			var status unix.WaitStatus
-			_, _ = unix.Wait4(pid, &status, unix.WNOHANG, nil) // of use to nobody
+			_, _ = unix.Wait4(pid, &status, unix.WNOHANG, nil) // the exit status is not needed
 		}
 	}
 	return left
 }
 
-// look gives state, parent and group of a process.
-func look(pid int) (state string, parent, group int) {
+// readStat returns the state, the parent's id and the group's id of a process.
+func readStat(pid int) (state string, parent, group int) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", 0, 0
 	}
-	// The name, in brackets, may hold anything.
+	// The name in parentheses may contain any byte.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 3 {
 		return "", 0, 0

@@ -4,11 +4,11 @@ package proctree
 
 import "context"
 
-// Kill finds nothing here and returns 0 at once.
+// Kill returns 0 at once: without /proc it finds no processes.
 func Kill(context.Context, Mark) (int, error) { return 0, nil }
 
-// Await finds nothing here and returns at once.
+// Await returns nil at once: without /proc it finds no processes.
 func Await(context.Context, Mark) error { return nil }
 
-// Reap does nothing here: orphans fall to init alone.
+// Reap does nothing: orphans are reparented to init only.
 func Reap(context.Context, int) {}

@@ -6,26 +6,25 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Outgoing is an encoded message on its way out. Marshal calls Buffers once it
-// is sure that gRPC takes them, and gRPC frees each when it has let go of it; a
-// call that fails before never calls it. Nil: an empty message.
+// Outgoing is an encoded message to be sent. Marshal calls Buffers once gRPC is sure to
+// take the buffers; gRPC frees each buffer after use. If the call fails earlier,
+// Buffers is never called. Nil means an empty message.
 type Outgoing struct{ Buffers func() mem.BufferSlice }
 
-// Incoming is a message as it arrived, not decoded. Data is the receiver's to
-// keep.
+// Incoming is a received message, not decoded. The receiver owns Data.
 type Incoming struct{ Data []byte }
 
-// Codec passes Outgoing and Incoming untouched and leaves every other message
-// to gRPC's protobuf codec. It calls itself "proto", so that the other end
-// needs no codec of its own. Safe for concurrent use.
+// Codec passes Outgoing and Incoming through unchanged and leaves every other message
+// to gRPC's protobuf codec. It uses the name "proto", so that the peer needs no special
+// codec. It is safe for concurrent use.
 type Codec struct{}
 
 var _ encoding.CodecV2 = Codec{}
 
-// Name is that of gRPC's protobuf codec, which is what is on the wire.
+// Name returns the name of gRPC's protobuf codec.
 func (Codec) Name() string { return proto.Name }
 
-// Marshal gives the buffers of an Outgoing, or v encoded as protobuf.
+// Marshal returns the buffers of an Outgoing, or v encoded as protobuf.
 func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	out, ok := v.(*Outgoing)
 	switch {

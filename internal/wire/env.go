@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// envPattern is a variable's name, or a prefix of three characters or more
-// that ends in an underscore, and a star.
+// envPattern matches the name of a variable, or a prefix and a star. The prefix has
+// three characters or more and ends in an underscore.
 var envPattern = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*|[A-Za-z_][A-Za-z0-9_]+_\*)$`)
 
-// ValidEnvPattern tells whether a plugin may declare the pattern: one that would
-// name more than a family of variables is not allowed.
+// ValidEnvPattern reports whether a plugin may declare the pattern. A pattern must name
+// a variable or a single family of variables.
 func ValidEnvPattern(pattern string) bool { return envPattern.MatchString(pattern) }
 
-// baseVariables are what every plugin gets from the host's environment: what a
-// program needs to run, to find its way through a proxy and to trust
-// certificates, and nothing that is likely to be a secret.
+// baseVariables are the variables of the host that every plugin gets. Programs need
+// them to run, to use a proxy and to trust certificates, and they are unlikely to hold
+// secrets.
 var baseVariables = []string{
 	"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LC_*",
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
@@ -24,29 +24,29 @@ var baseVariables = []string{
 	"SSL_CERT_FILE", "SSL_CERT_DIR",
 }
 
-// BaseVariable tells whether every plugin gets the variable, declared or not.
+// BaseVariable reports whether every plugin gets the variable, declared or not.
 func BaseVariable(name string) bool {
 	_, ok := DeclaredBy(baseVariables, name)
 	return ok
 }
 
-// HandshakeVariable tells whether a variable belongs to the handshake between a
-// host and the plugin that it starts: such a one is never handed on, for a host
-// may itself run under another that has set it.
+// HandshakeVariable reports whether the variable belongs to the handshake between a
+// host and its plugin. Such a variable must never be passed on: the host itself may be
+// a plugin of another host.
 func HandshakeVariable(name string) bool {
 	_, ok := DeclaredBy(handshakeVariables, name)
 	return ok
 }
 
-// handshakeVariables are go-plugin's and ours.
+// handshakeVariables lists go-plugin's variables and ours.
 var handshakeVariables = []string{
 	CookieKey, EnvStdoutFD,
 	EnvProtocolVersions, EnvSocketDir, EnvClientCert, EnvMultiplex,
 	"PLUGIN_MIN_PORT", "PLUGIN_MAX_PORT", "PLUGIN_UNIX_SOCKET_GROUP",
 }
 
-// DeclaredBy gives the first pattern that names a variable, and whether there
-// is one.
+// DeclaredBy returns the first pattern that matches the variable, and whether there is
+// one.
 func DeclaredBy(patterns []string, name string) (pattern string, ok bool) {
 	i := slices.IndexFunc(patterns, func(pattern string) bool {
 		prefix, family := strings.CutSuffix(pattern, "*")

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// ReadFiltered reads the values of the trailer MetaFiltered: how many spans each
-// processor dropped, nil where none did. unread tells the last value that is no
-// PROCESSOR=COUNT and was passed over; empty: there is none.
+// ReadFiltered returns the number of spans that each processor dropped, from the values
+// of the trailer MetaFiltered. counts is nil if there are none. Malformed values are
+// skipped; unread describes the last of them, and is empty if there is none.
 func ReadFiltered(values []string) (counts map[string]uint64, unread string) {
 	for _, value := range values {
 		processor, count, _ := strings.Cut(value, "=")
 		n, err := strconv.ParseUint(count, 10, 32)
 		if err != nil || processor == "" {
-			unread = fmt.Sprintf("%s: %q is no PROCESSOR=COUNT", MetaFiltered, Clip(value))
+			unread = fmt.Sprintf("%s: %q: want PROCESSOR=COUNT", MetaFiltered, Clip(value))
 			continue
 		}
 		if counts == nil {

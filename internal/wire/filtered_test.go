@@ -13,9 +13,9 @@ func TestReadFiltered(t *testing.T) {
 	}{
 		{nil, nil, ""},
 		{[]string{"a=2", "b=1", "a=3"}, map[string]uint64{"a": 5, "b": 1}, ""},
-		{[]string{"a=2", "b", "c=-1"}, map[string]uint64{"a": 2}, `servetrace-filtered: "c=-1" is no PROCESSOR=COUNT`},
-		{[]string{"=1"}, nil, `servetrace-filtered: "=1" is no PROCESSOR=COUNT`},
-		{[]string{"x=y=4"}, nil, `servetrace-filtered: "x=y=4" is no PROCESSOR=COUNT`},
+		{[]string{"a=2", "b", "c=-1"}, map[string]uint64{"a": 2}, `servetrace-filtered: "c=-1": want PROCESSOR=COUNT`},
+		{[]string{"=1"}, nil, `servetrace-filtered: "=1": want PROCESSOR=COUNT`},
+		{[]string{"x=y=4"}, nil, `servetrace-filtered: "x=y=4": want PROCESSOR=COUNT`},
 	} {
 		counts, unread := ReadFiltered(c.values)
 		if !maps.Equal(counts, c.counts) || (counts == nil) != (c.counts == nil) || unread != c.unread {

@@ -10,17 +10,17 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// PeerCredentials are transport credentials for a Unix socket that carry no
-// encryption and let nobody in but the user that this process runs as, and
-// root: the kernel says who is at the other end. They serve both ends.
+// PeerCredentials returns transport credentials for a Unix socket, for either end. They
+// do not encrypt. They accept a peer only if it runs as the user of this process or as
+// root, as reported by the kernel.
 func PeerCredentials() credentials.TransportCredentials { return peerCredentials{} }
 
 type peerCredentials struct{}
 
-// peerInfo tells gRPC what the connection is worth: local, and nobody else's.
+// peerInfo reports to gRPC that the connection is local and private.
 type peerInfo struct{ credentials.CommonAuthInfo }
 
-// AuthType names the check.
+// AuthType returns the name of the check.
 func (peerInfo) AuthType() string { return "peer-uid" }
 
 func (peerCredentials) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -46,16 +46,16 @@ func checkPeer(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return conn, peerInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
 }
 
-// CheckPeer is the check of PeerCredentials by itself: nil if the process at
-// the other end runs as the user that this one runs as, or as root.
+// CheckPeer performs the check of PeerCredentials. It returns nil if the peer of conn
+// runs as the user of this process or as root.
 func CheckPeer(conn net.Conn) error {
 	unix, ok := conn.(*net.UnixConn)
 	if !ok {
-		return fmt.Errorf("peer of a %T is unknown: only Unix sockets are served", conn)
+		return fmt.Errorf("cannot check the peer of a %T: want a Unix socket", conn)
 	}
 	uid, err := peerUID(unix)
 	if err != nil {
-		return fmt.Errorf("ask for the peer's user: %w", err)
+		return fmt.Errorf("get the peer's user: %w", err)
 	}
 	if self := os.Geteuid(); uid != self && uid != 0 {
 		return fmt.Errorf("peer runs as user %d, this process as %d: refused", uid, self)
@@ -63,7 +63,7 @@ func CheckPeer(conn net.Conn) error {
 	return nil
 }
 
-// controlSocket runs f on the descriptor behind conn and gives its error.
+// controlSocket calls f with the descriptor of conn and returns its error.
 func controlSocket(conn *net.UnixConn, f func(fd int) error) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerUID asks the kernel by SO_PEERCRED: the user at the time of connect.
+// peerUID returns the peer's user at the time of connect, from SO_PEERCRED.
 func peerUID(conn *net.UnixConn) (int, error) {
 	uid := -1
 	err := controlSocket(conn, func(fd int) error {

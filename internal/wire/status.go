@@ -16,36 +16,35 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// Error is an answer to a batch other than delivered. On the plugin's side it
-// is what the SDK makes of an exporter's error, on the host's what arrived.
+// Error is the error answer to a batch. In the plugin, the SDK makes it from the
+// exporter's error. In the host, it is the error that arrived.
 type Error struct {
-	// Code is the gRPC code's name as OTLP writes it: "UNAVAILABLE".
+	// Code is the name of the gRPC code in OTLP's spelling, such as "UNAVAILABLE".
 	Code string
-	// Final: the same batch must not be sent again.
+	// Final reports that the same batch must not be sent again.
 	Final bool
-	// After is how long the back end wants to be left alone; zero: it did not
-	// say.
+	// After is how long the back end asks not to be called. Zero if it did not ask.
 	After time.Duration
-	// Err is the cause. On the host's side its text is the plugin's message.
+	// Err is the cause. In the host its text is the plugin's message.
 	Err error
 }
 
-// Error is the text of the cause; the code is for the books.
+// Error returns the text of the cause. Code is for the delivery accounting.
 func (e *Error) Error() string { return e.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// The codes a plugin answers with when its exporter's error says no more than
-// that it is final, or not, or that it panicked.
+// The codes of a plugin's answer if the exporter's error carries no code: it is final,
+// it may be retried, or the exporter panicked.
 const (
 	CodeFinal = "INVALID_ARGUMENT"
 	CodeRetry = "UNAVAILABLE"
 	CodePanic = "INTERNAL"
 )
 
-// codeTable is the one place where gRPC codes are known. Which are retried is
-// OTLP's rule: https://opentelemetry.io/docs/specs/otlp/#failures
+// codeTable is the only place that knows gRPC codes. OTLP defines which codes are
+// retried: https://opentelemetry.io/docs/specs/otlp/#failures
 var codeTable = []struct {
 	code  codes.Code
 	name  string
@@ -59,7 +58,7 @@ var codeTable = []struct {
 	{codes.NotFound, "NOT_FOUND", true},
 	{codes.AlreadyExists, "ALREADY_EXISTS", true},
 	{codes.PermissionDenied, "PERMISSION_DENIED", true},
-	// Final unless RetryInfo says otherwise.
+	// Final except with RetryInfo.
 	{codes.ResourceExhausted, "RESOURCE_EXHAUSTED", true},
 	{codes.FailedPrecondition, "FAILED_PRECONDITION", true},
 	{codes.Aborted, "ABORTED", false},
@@ -71,8 +70,8 @@ var codeTable = []struct {
 	{codes.Unauthenticated, "UNAUTHENTICATED", true},
 }
 
-// FromStatus reads the error of a gRPC call on the host's side. It is nil for
-// nil. A code that gRPC does not define counts as UNKNOWN.
+// FromStatus returns the error of a gRPC call, in the host. It returns nil for nil. A
+// code that gRPC does not define counts as UNKNOWN.
 func FromStatus(err error) *Error {
 	if err == nil {
 		return nil
@@ -97,27 +96,27 @@ func FromStatus(err error) *Error {
 	return e
 }
 
-// Reword gives the error of a gRPC call, which is not nil, with another text:
-// code and details stay.
+// Reword returns the error of a gRPC call with its text replaced by text. err must not
+// be nil. Code and details stay.
 func Reword(err error, text func(string) string) error {
 	st := status.Convert(err).Proto()
-	if said := text(st.GetMessage()); said != st.GetMessage() {
-		st.Message = said
+	if message := text(st.GetMessage()); message != st.GetMessage() {
+		st.Message = message
 		return status.ErrorProto(st)
 	}
 	return err
 }
 
-// ToStatus turns an exporter's or processor's error into what gRPC sends, on
-// the plugin's side. An *Error keeps its code; a gRPC status keeps code and
-// details; a context's end is CANCELLED or DEADLINE_EXCEEDED; anything else is
-// CodeRetry. What is longer than a host reads is cut: gRPC refuses to carry an
-// answer of megabytes, and then the host would hear INTERNAL, which is final.
+// ToStatus converts the error of an exporter or processor to a gRPC status, in the
+// plugin. An *Error keeps its code, and a gRPC status keeps its code and details. The
+// end of a context becomes CANCELLED or DEADLINE_EXCEEDED. Any other error becomes
+// CodeRetry. Long texts are cut: gRPC does not send a status of megabytes, and the host
+// would then receive INTERNAL, which is final.
 func ToStatus(err error) error {
 	if err == nil {
 		return nil
 	}
-	return bounded(toStatus(err))
+	return truncate(toStatus(err))
 }
 
 func toStatus(err error) error {
@@ -126,7 +125,7 @@ func toStatus(err error) error {
 		return e.status(err.Error())
 	}
 	if st, ok := status.FromError(err); ok {
-		return plainly(err, st)
+		return withoutPrefix(err, st)
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -137,12 +136,12 @@ func toStatus(err error) error {
 	return (&Error{Code: CodeRetry}).status(err.Error())
 }
 
-// maxSent is how much of a text or of details a plugin sends, bytes. It is beyond
-// what a host keeps, which hides secrets before it cuts: of one that is cut here
-// nothing is shown.
+// maxSent is the largest text or details that a plugin sends, in bytes. The limit is
+// above the host's maxText, because the host must redact secrets before it cuts. A
+// secret that is cut here lies beyond the part that the host shows.
 const maxSent = 16 << 10
 
-// Sent cuts a text to what a plugin sends.
+// Sent cuts s to maxSent bytes.
 func Sent(s string) string {
 	if len(s) <= maxSent {
 		return s
@@ -150,9 +149,9 @@ func Sent(s string) string {
 	return strings.ToValidUTF8(s[:maxSent], "") + "…"
 }
 
-// bounded cuts a status to what is sent. Of details that are too much the pause
-// stays, which is all that a host looks for.
-func bounded(err error) error {
+// bounded cuts a status to maxSent. If the details are too large, only RetryInfo stays,
+// because the host reads nothing else.
+func truncate(err error) error {
 	st := status.Convert(err).Proto()
 	if proto.Size(st) <= maxSent {
 		return err
@@ -167,10 +166,9 @@ func bounded(err error) error {
 	return status.ErrorProto(st)
 }
 
-// plainly gives the status of an error that has one in it, with what it says
-// and without gRPC's own words for that ("rpc error: code = … desc = …"), which
-// are for nobody who has the code.
-func plainly(err error, st *status.Status) error {
+// plainly returns the status of err with the text of err, but without gRPC's prefix
+// ("rpc error: code = … desc = …"), which only repeats the code.
+func withoutPrefix(err error, st *status.Status) error {
 	var inner interface {
 		error
 		GRPCStatus() *status.Status
@@ -178,12 +176,12 @@ func plainly(err error, st *status.Status) error {
 	if !errors.As(err, &inner) || inner.GRPCStatus() == nil {
 		return st.Err()
 	}
-	said := st.Proto()
-	said.Message = Text(strings.Replace(err.Error(), inner.Error(), inner.GRPCStatus().Message(), 1))
-	return status.ErrorProto(said)
+	plain := st.Proto()
+	plain.Message = Text(strings.Replace(err.Error(), inner.Error(), inner.GRPCStatus().Message(), 1))
+	return status.ErrorProto(plain)
 }
 
-// status is the gRPC status of e with the text of the error that wraps it.
+// status returns the gRPC status of e with the text of the error that wraps it.
 func (e *Error) status(text string) error {
 	text = Text(text)
 	st := status.New(codes.Unknown, text)
@@ -196,22 +194,21 @@ func (e *Error) status(text string) error {
 		return st.Err()
 	}
 	detailed, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(e.After)})
-	if err != nil { // only an unmarshalable detail or code OK gives one
+	if err != nil { // only for details that cannot be marshalled, or code OK
 		return status.Error(st.Code(), fmt.Sprintf("%s (retry after %v)", text, e.After))
 	}
 	return detailed.Err()
 }
 
-// Text is s with U+FFFD for each run of bytes that are no UTF-8. protobuf does
-// not carry such bytes, and a back end's words may hold them: gRPC would then
-// lose a status's details or the whole message.
+// Text returns s with each run of bytes that is not valid UTF-8 replaced by U+FFFD.
+// Texts of a back end may hold such bytes, and protobuf does not accept them: gRPC
+// would lose the details or the whole message.
 func Text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// maxText is how much a host keeps and logs of any text that a plugin sends,
-// bytes.
+// maxText is the largest text of a plugin that the host keeps and logs, in bytes.
 const maxText = 1 << 10
 
-// Clip cuts a plugin's text to what a host keeps of it.
+// Clip cuts s to maxText bytes.
 func Clip(s string) string {
 	if len(s) <= maxText {
 		return s
@@ -219,5 +216,5 @@ func Clip(s string) string {
 	return strings.ToValidUTF8(s[:maxText], "") + "…"
 }
 
-// Unimplemented tells whether the other end does not know the method.
+// Unimplemented reports whether err means that the peer does not implement the method.
 func Unimplemented(err error) bool { return status.Code(err) == codes.Unimplemented }

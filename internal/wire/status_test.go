@@ -99,9 +99,9 @@ func TestToStatus(t *testing.T) {
 	}
 }
 
-// TestMuchIsCut: a back end's words of megabytes leave an answer that gRPC
+// TestLongStatusIsCut: a back end's words of megabytes leave an answer that gRPC
 // carries, with the code and the pause.
-func TestMuchIsCut(t *testing.T) {
+func TestLongStatusIsCut(t *testing.T) {
 	much, err := status.New(codes.Unavailable, "busy").WithDetails(
 		&errdetails.DebugInfo{Detail: strings.Repeat("d", 1<<20)}, &errdetails.RetryInfo{RetryDelay: durationpb.New(3 * time.Second)})
 	if err != nil {
@@ -148,7 +148,7 @@ func FuzzStatusBothWays(f *testing.F) {
 	})
 }
 
-func TestTextThatIsNoUTF8KeepsTheDetails(t *testing.T) {
+func TestInvalidUTF8KeepsDetails(t *testing.T) {
 	back := ToStatus(&Error{Code: CodeRetry, After: 7 * time.Second, Err: errors.New("busy: \xe4\xf6")})
 	sent, err := proto.Marshal(status.Convert(back).Proto()) // as gRPC does, which drops what it can not marshal
 	if err != nil {
