@@ -12,7 +12,7 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// metric is one family, as docs/how-to/operate.md lists it.
+// metric is a metric family, as listed in docs/how-to/operate.md.
 type metric struct {
 	name   string
 	kind   string // counter, gauge or histogram
@@ -21,7 +21,7 @@ type metric struct {
 	desc   *prometheus.Desc
 }
 
-// metrics are all families, in the order of the document.
+// metrics lists all families, in the order of docs/how-to/operate.md.
 var metrics []*metric
 
 func family(kind, name, help string, labels ...string) *metric {
@@ -42,124 +42,123 @@ func histogram(name, help string, labels ...string) *metric {
 	return family("histogram", name, help, labels...)
 }
 
-// values are how the client library calls a kind.
+// values maps a kind to the client library's type.
 var values = map[string]prometheus.ValueType{"counter": prometheus.CounterValue, "gauge": prometheus.GaugeValue}
 
-// The labels. component is OpenTelemetry's otel.component.name, the name of a
-// plugin in the list, and so is plugin.
+// Label names. The values of component (OpenTelemetry's otel.component.name) and of
+// plugin are the plugin's name in the list.
 const (
 	component = "otel_component_name"
 	errorType = "error_type"
 	plugin    = "plugin"
 )
 
-// OpenTelemetry's conventions for the metrics of an SDK about itself, in the
-// form that its exporter for Prometheus gives them: dots are underscores, and
-// counters end in _total. https://opentelemetry.io/docs/specs/semconv/otel/sdk-metrics/
+// Metrics of OpenTelemetry's conventions for an SDK's own metrics, with names as in its
+// Prometheus exporter: dots become underscores, and counters end in _total.
+// https://opentelemetry.io/docs/specs/semconv/otel/sdk-metrics/
 //
-// To them this host is, for each plugin, a span processor with a queue and an
-// exporter behind it. otel.sdk.processor.span.queue.capacity is not among them:
-// it counts spans, and this queue is bounded in bytes.
+// For each plugin, the host counts as a span processor with a queue and an exporter.
+// otel.sdk.processor.span.queue.capacity is missing, because its unit is spans and this
+// queue is bounded in bytes.
 var (
 	otelQueueSize = gauge("otel_sdk_processor_span_queue_size",
 		"Spans that wait for the plugin and are not in flight.", component)
 	otelProcessed = counter("otel_sdk_processor_span_processed_total",
-		"Spans that have left the queue for good: answered for by the plugin where error_type is empty, else dropped by the host for that reason.", component, errorType)
+		"Spans that have left the queue: answered by the plugin if error_type is empty, else dropped by the host for that reason.", component, errorType)
 	otelInFlight = gauge("otel_sdk_exporter_span_inflight",
-		"Spans that the plugin has and has not answered for.", component)
+		"Spans that were sent to the plugin and are not answered yet.", component)
 	otelExported = counter("otel_sdk_exporter_span_exported_total",
-		"Spans that the plugin has answered for for good: delivered where error_type is empty, else rejected with that gRPC code, or as rejected in part of a batch.", component, errorType)
+		"Spans with a final answer of the plugin: delivered if error_type is empty, else rejected with that gRPC code, or \"rejected\" for a part of a batch.", component, errorType)
 	otelDuration = histogram("otel_sdk_exporter_operation_duration_seconds",
-		"How long an export call took, whatever its answer; a batch that is sent again is another call.", component)
+		"Duration of export calls, with any answer. A batch that is sent again is another call.", component)
 )
 
-// Ours: the books of the whole service, then what there is for each plugin.
+// Our own metrics: the delivery accounting of the whole service, then of each plugin.
 var (
 	buildInfo = gauge("servetrace_build_info",
-		"Always 1: the version of servetrace in this program, the commit of the program and its release of Go.", "version", "revision", "goversion")
+		"Always 1. The labels are the version of servetrace, the commit of the program and its Go version.", "version", "revision", "goversion")
 	spansEnded = counter("servetrace_spans_ended_total",
 		"Sampled spans that have ended.")
 	spansAccepted = counter("servetrace_spans_accepted_total",
-		"Spans that were taken in, for all plugins.")
+		"Spans that the host accepted, for all plugins.")
 	spansRefused = counter("servetrace_spans_refused_total",
-		"Spans that were not taken in, for any plugin.", "reason")
+		"Spans that the host refused, for all plugins.", "reason")
 	queueBytes = gauge("servetrace_queue_bytes",
-		"Memory that waiting spans take, for all plugins together.")
+		"Memory of all waiting spans.")
 	queueLimit = gauge("servetrace_queue_limit_bytes",
-		"Bound of that memory: SERVE_TRACING_QUEUE_BYTES.")
+		"Bound of the memory of waiting spans: SERVE_TRACING_QUEUE_BYTES.")
 
 	pluginInfo = gauge("servetrace_plugin_info",
-		"Always 1: what the plugin says of itself, and whether this service attaches to it.", plugin, "version", "sdk", "attached")
+		"Always 1. The labels are the version and the SDK that the plugin reports, and whether the service attaches to it.", plugin, "version", "sdk", "attached")
 	pluginState = gauge("servetrace_plugin_state",
-		"1 for the state that the plugin is in, 0 for each other.", plugin, "state")
+		"1 for the current state of the plugin, 0 for all other states.", plugin, "state")
 	pluginSince = gauge("servetrace_plugin_state_since_timestamp_seconds",
-		"When the plugin came to its state.", plugin)
+		"Time of the last change of the plugin's state.", plugin)
 	pluginStarts = counter("servetrace_plugin_starts_total",
-		"Processes that became ready, or connections.", plugin)
+		"Processes of the plugin that became ready. For an attached plugin: connections.", plugin)
 	pluginCrashes = counter("servetrace_plugin_crashes_total",
-		"Processes that ended without having been asked to, were killed because they did not answer, or never became a plugin; connections lost.", plugin)
+		"Processes of the plugin that ended unasked, were killed because they did not answer, or failed to start. For an attached plugin: lost connections.", plugin)
 	pluginCrashed = gauge("servetrace_plugin_last_crash_timestamp_seconds",
-		"When the plugin crashed last; not there before it did.", plugin)
+		"Time of the plugin's last crash. Absent before the first.", plugin)
 	pluginSucceeded = gauge("servetrace_plugin_last_success_timestamp_seconds",
-		"When the plugin delivered a batch last; not there before it did.", plugin)
+		"Time of the plugin's last delivery of a batch. Absent before the first.", plugin)
 	pluginAccepted = counter("servetrace_plugin_spans_accepted_total",
-		"Spans that were taken in since the plugin is in the list: the sum of the four that follow and of those that wait.", plugin)
+		"Spans accepted since the plugin is in the list: the sum of delivered, rejected, filtered, dropped and waiting spans.", plugin)
 	pluginDelivered = counter("servetrace_plugin_spans_delivered_total",
 		"Spans that the plugin has delivered.", plugin)
 	pluginRejected = counter("servetrace_plugin_spans_rejected_total",
-		"Spans that the plugin says never will be delivered, by gRPC code or PARTIAL_SUCCESS.", plugin, "code")
+		"Spans that the plugin rejected finally, by gRPC code or PARTIAL_SUCCESS.", plugin, "code")
 	pluginFiltered = counter("servetrace_plugin_spans_filtered_total",
-		"Spans that a processor in the plugin dropped on purpose; beyond 64 processors they are other.", plugin, "processor")
+		"Spans that a processor in the plugin dropped on purpose. From the 65th processor on, the label is \"other\".", plugin, "processor")
 	pluginDropped = counter("servetrace_plugin_spans_dropped_total",
-		"Spans that the host gave up.", plugin, "reason")
+		"Spans that the host dropped.", plugin, "reason")
 	pluginLost = counter("servetrace_plugin_spans_lost_total",
-		"Spans rejected or dropped. Unlike those, whose labels come with the first span, it is always there: alert on it.", plugin)
+		"Spans rejected or dropped. This metric exists from the start, so alerts should use it.", plugin)
 	pluginWaiting = gauge("servetrace_plugin_spans_waiting",
-		"Spans that lie in the service for this plugin, in flight or not.", plugin)
+		"Spans that wait in the service for this plugin, in flight or not.", plugin)
 	pluginCalls = gauge("servetrace_plugin_calls_in_flight",
 		"Export calls that the plugin has not answered.", plugin)
 	pluginAnswers = counter("servetrace_plugin_calls_total",
-		"Export calls that have ended, by gRPC code (OK), or LOST where the plugin did not live to answer.", plugin, "answer")
+		"Export calls that have ended, by gRPC code (OK), or LOST if the plugin ended before its answer.", plugin, "answer")
 	pluginQuarantined = counter("servetrace_plugin_quarantined_batches_total",
-		"Batches that were dropped because the plugin crashed twice while it had nothing else.", plugin)
+		"Batches that were dropped because the plugin crashed twice while it had only this batch.", plugin)
 	pluginUnkept = counter("servetrace_plugin_unkept_files_total",
-		"Files, of crashes and of such batches, that were to be written to SERVE_TRACING_CRASH_DIR and could not be.", plugin)
+		"Crash reports and quarantined batches that could not be written to SERVE_TRACING_CRASH_DIR.", plugin)
 	pluginChanged = gauge("servetrace_plugin_executable_changed",
-		"1 where the executable on disk is not the one that runs, else 0.", plugin)
+		"1 if the executable on disk is not the running one, else 0.", plugin)
 	pluginSuppressed = counter("servetrace_plugin_output_suppressed_lines_total",
-		"Lines that the plugin printed and that were not logged, for they were too many.", plugin)
+		"Lines of the plugin's output that were not logged, because they exceeded the rate limit.", plugin)
 	pluginUnprinted = counter("servetrace_plugin_output_dropped_lines_total",
-		"Lines that the plugin printed to the service's standard output and that did not reach it: its reader was too slow when the plugin ended, or gone.", plugin)
+		"Lines of the plugin's output that did not reach the service's standard output, because its reader was gone, or too slow when the plugin ended.", plugin)
 	pluginHeld = gauge("servetrace_plugin_held_bytes",
-		"Memory of the batches that wait for this plugin. A batch counts in full for each plugin that it waits for.", plugin)
+		"Memory of the batches that wait for this plugin. A batch counts in full for each plugin.", plugin)
 )
 
-// refusals are the reasons that are shown at zero before the first span was
-// refused, so that an alert sees the first.
+// refusals are the reasons with a series of value 0 before the first refused span, so
+// that alerts notice the first.
 var refusals = []string{"queue_full", "shutdown", "too_large"}
 
-// otelReasons are the reasons that OpenTelemetry calls otherwise.
+// otelReasons maps our reasons to OpenTelemetry's, if they differ.
 var otelReasons = map[string]string{"shutdown": "already_shutdown"}
 
-// otelRejected is OpenTelemetry's word for a rejection that has no reason of
-// its own, in place of the books' "PARTIAL_SUCCESS".
+// otelCodes maps our codes to OpenTelemetry's, if they differ.
 var otelCodes = map[string]string{"PARTIAL_SUCCESS": "rejected"}
 
-// states are all there are.
+// states lists all states.
 var states = []host.State{
 	host.StateStarting, host.StateReady, host.StateDegraded, host.StateBackingOff, host.StateBroken,
 	host.StateIncompatible, host.StateUntrusted, host.StateDraining, host.StateStopped,
 }
 
-// collector makes metrics of the books.
+// collector makes metrics of a host's statistics.
 type collector struct{ stats func() host.Stats }
 
-// NewCollector gives the metrics of a host, for a registry of the program's own;
-// docs/how-to/operate.md lists them. stats is the method Stats of a [host.Host]. It
-// is called once for each scrape, so all metrics of one are of one moment, and
-// the books in them balance. Their number is bounded: by the plugins that are or
-// were in the list, gRPC's codes, the host's reasons and states, and 64
-// processors for each plugin. Safe for concurrent use, if stats is.
+// NewCollector returns the metrics of a host, for a program's own registry.
+// docs/how-to/operate.md lists them. stats is the method Stats of a [host.Host]. It is
+// called once per scrape, so all metrics of a scrape are of the same moment and
+// balance. The number of series is bounded: by the plugins in the list and formerly in
+// it, gRPC's codes, the host's reasons and states, and 64 processors per plugin. The
+// collector is safe for concurrent use if stats is.
 func NewCollector(stats func() host.Stats) prometheus.Collector { return collector{stats} }
 
 // Describe implements prometheus.Collector.
@@ -181,21 +180,21 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	for _, reason := range refusals {
 		refused[reason] = 0
 	}
-	out.putEach(spansRefused, add(refused, s.Refused, nil))
+	out.putEach(spansRefused, addCounts(refused, s.Refused, nil))
 	out.put(queueBytes, float64(s.Bytes))
 	out.put(queueLimit, float64(s.LimitBytes))
-	for _, x := range byName(s.Exporters) {
-		out.life(x)
-		out.books(x)
+	for _, x := range mergeByName(s.Exporters) {
+		out.putState(x)
+		out.putSpans(x)
 	}
 }
 
-// scrape is one answer on its way.
+// scrape sends the metrics of one scrape.
 type scrape struct{ to chan<- prometheus.Metric }
 
 func (o scrape) put(m *metric, value float64, labels ...string) {
 	for i := range labels {
-		labels[i] = clean(labels[i])
+		labels[i] = cleanLabel(labels[i])
 	}
 	made, err := prometheus.NewConstMetric(m.desc, values[m.kind], value, labels...)
 	o.send(m, made, err)
@@ -207,28 +206,28 @@ func (o scrape) putDurations(m *metric, d host.Durations, labels ...string) {
 		buckets[bound.Seconds()] = n
 	}
 	for i := range labels {
-		labels[i] = clean(labels[i])
+		labels[i] = cleanLabel(labels[i])
 	}
 	made, err := prometheus.NewConstHistogram(m.desc, d.Count, d.Sum.Seconds(), buckets, labels...)
 	o.send(m, made, err)
 }
 
 func (o scrape) send(m *metric, made prometheus.Metric, err error) {
-	if err != nil { // only by a bug: the labels are as many as they should be, and clean
+	if err != nil { // cannot happen: the number of labels is right, and they are valid
 		made = prometheus.NewInvalidMetric(m.desc, err)
 	}
 	o.to <- made
 }
 
-// putEach puts counts by their last label.
+// putEach sends counts with the map's key as the last label.
 func (o scrape) putEach(m *metric, counts map[string]uint64, labels ...string) {
 	for key, n := range counts {
 		o.put(m, float64(n), append(labels[:len(labels):len(labels)], key)...)
 	}
 }
 
-// life puts how a plugin is.
-func (o scrape) life(x host.ExporterStats) {
+// putState sends the state, the processes and the calls of a plugin.
+func (o scrape) putState(x host.ExporterStats) {
 	o.put(pluginInfo, 1, x.Name, x.Version, x.SDK, strconv.FormatBool(x.Attached))
 	for _, state := range states {
 		o.put(pluginState, oneIf(state == x.State), x.Name, state.String())
@@ -245,7 +244,7 @@ func (o scrape) life(x host.ExporterStats) {
 		o.put(pluginSucceeded, float64(x.LastSuccess.UnixMilli())/1000, x.Name)
 	}
 	o.put(pluginCalls, float64(x.InFlightBatches), x.Name)
-	o.putEach(pluginAnswers, add(nil, x.Answers, nil), x.Name)
+	o.putEach(pluginAnswers, addCounts(nil, x.Answers, nil), x.Name)
 	o.put(pluginQuarantined, float64(x.Quarantined), x.Name)
 	o.put(pluginUnkept, float64(x.Unkept), x.Name)
 	o.put(pluginChanged, oneIf(x.Changed), x.Name)
@@ -262,31 +261,31 @@ func oneIf(is bool) float64 {
 	return 0
 }
 
-// books puts what became of a plugin's spans.
-func (o scrape) books(x host.ExporterStats) {
+// putSpans sends the delivery accounting of a plugin.
+func (o scrape) putSpans(x host.ExporterStats) {
 	rejected, filtered, dropped := total(x.Rejected), total(x.Filtered), total(x.Dropped)
 	o.put(pluginAccepted, float64(x.Accepted), x.Name)
 	o.put(pluginDelivered, float64(x.Delivered), x.Name)
-	o.putEach(pluginRejected, add(nil, x.Rejected, nil), x.Name)
-	o.putEach(pluginFiltered, add(nil, x.Filtered, nil), x.Name)
-	o.putEach(pluginDropped, add(nil, x.Dropped, nil), x.Name)
+	o.putEach(pluginRejected, addCounts(nil, x.Rejected, nil), x.Name)
+	o.putEach(pluginFiltered, addCounts(nil, x.Filtered, nil), x.Name)
+	o.putEach(pluginDropped, addCounts(nil, x.Dropped, nil), x.Name)
 	o.put(pluginLost, float64(rejected+dropped), x.Name)
 	o.put(pluginWaiting, float64(x.Waiting), x.Name)
 
 	o.put(otelQueueSize, float64(x.Waiting-min(x.Waiting, x.InFlight)), x.Name)
 	o.put(otelInFlight, float64(x.InFlight), x.Name)
-	o.putEach(otelProcessed, add(map[string]uint64{"": x.Delivered + rejected + filtered}, x.Dropped, otelReasons), x.Name)
-	o.putEach(otelExported, add(map[string]uint64{"": x.Delivered}, x.Rejected, otelCodes), x.Name)
+	o.putEach(otelProcessed, addCounts(map[string]uint64{"": x.Delivered + rejected + filtered}, x.Dropped, otelReasons), x.Name)
+	o.putEach(otelExported, addCounts(map[string]uint64{"": x.Delivered}, x.Rejected, otelCodes), x.Name)
 }
 
-// byName gives one entry for each name: a plugin that has left the list and come
-// back has two ledgers, and two series of one name can not be. Counts are
-// added; all else is that of the last that is not over.
-func byName(list []host.ExporterStats) []host.ExporterStats {
+// mergeByName returns one entry per name. A plugin that left the list and came back has
+// two ledgers, but a metric must not have two series with the same labels. Counts are
+// added. All other fields come from the last entry that is not stopped.
+func mergeByName(list []host.ExporterStats) []host.ExporterStats {
 	var out []host.ExporterStats
 	place := map[string]int{}
 	for _, x := range list {
-		name := clean(x.Name)
+		name := cleanLabel(x.Name)
 		i, seen := place[name]
 		if !seen {
 			place[name] = len(out)
@@ -307,18 +306,18 @@ func byName(list []host.ExporterStats) []host.ExporterStats {
 		now.Unkept += before.Unkept
 		now.OutputSuppressed += before.OutputSuppressed
 		now.OutputDropped += before.OutputDropped
-		now.Calls = together(now.Calls, before.Calls)
-		now.Answers = add(add(nil, now.Answers, nil), before.Answers, nil)
-		now.Rejected = add(add(nil, now.Rejected, nil), before.Rejected, nil)
-		now.Filtered = add(add(nil, now.Filtered, nil), before.Filtered, nil)
-		now.Dropped = add(add(nil, now.Dropped, nil), before.Dropped, nil)
+		now.Calls = mergeDurations(now.Calls, before.Calls)
+		now.Answers = addCounts(addCounts(nil, now.Answers, nil), before.Answers, nil)
+		now.Rejected = addCounts(addCounts(nil, now.Rejected, nil), before.Rejected, nil)
+		now.Filtered = addCounts(addCounts(nil, now.Filtered, nil), before.Filtered, nil)
+		now.Dropped = addCounts(addCounts(nil, now.Dropped, nil), before.Dropped, nil)
 		out[i] = now
 	}
 	return out
 }
 
-// together is what two counts of durations come to.
-func together(a, b host.Durations) host.Durations {
+// mergeDurations returns the sum of two histograms.
+func mergeDurations(a, b host.Durations) host.Durations {
 	sum := host.Durations{Count: a.Count + b.Count, Sum: a.Sum + b.Sum, Buckets: map[time.Duration]uint64{}}
 	for _, d := range []host.Durations{a, b} {
 		for bound, n := range d.Buckets {
@@ -328,9 +327,9 @@ func together(a, b host.Durations) host.Durations {
 	return sum
 }
 
-// add adds counts to sum, which may be nil, under the names that rename has for
-// them, made fit for a label.
-func add(sum, counts map[string]uint64, rename map[string]string) map[string]uint64 {
+// addCounts adds counts to sum and returns it. sum may be nil. The keys are renamed by
+// rename and made valid labels.
+func addCounts(sum, counts map[string]uint64, rename map[string]string) map[string]uint64 {
 	if sum == nil {
 		sum = map[string]uint64{}
 	}
@@ -338,22 +337,22 @@ func add(sum, counts map[string]uint64, rename map[string]string) map[string]uin
 		if other, ok := rename[key]; ok {
 			key = other
 		}
-		sum[clean(key)] += n
+		sum[cleanLabel(key)] += n
 	}
 	return sum
 }
 
-// mostLabel is the longest value of a label, in bytes. What a plugin says of
-// itself may be a kilobyte.
-const mostLabel = 128
+// maxLabel is the longest value of a label, in bytes. Texts of a plugin may be longer.
+const maxLabel = 128
 
-// clean makes a text of a plugin's fit for a label, which must be UTF-8.
-func clean(text string) string {
+// cleanLabel returns a plugin's text as a valid label value: in UTF-8 and at most
+// maxLabel bytes.
+func cleanLabel(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= mostLabel {
+	if len(text) <= maxLabel {
 		return text
 	}
-	cut := mostLabel
+	cut := maxLabel
 	for !utf8.RuneStart(text[cut]) {
 		cut--
 	}

@@ -37,7 +37,7 @@ func TestMetricsPassPromlint(t *testing.T) {
 	}
 }
 
-func TestMetricsAreTheBooks(t *testing.T) {
+func TestMetricsMatchStats(t *testing.T) {
 	var lines []string
 	for line := range strings.Lines(serve(t, sample(), http.MethodGet, "/metrics").Body.String()) {
 		if !strings.Contains(line, "servetrace_") && !strings.Contains(line, "otel_sdk_") {
@@ -96,7 +96,7 @@ func TestMetricsNegotiate(t *testing.T) {
 }
 
 // One scrape is of one moment.
-func TestOneScrapeTakesTheBooksOnce(t *testing.T) {
+func TestScrapeUsesOneSnapshot(t *testing.T) {
 	taken := 0
 	n, err := testutil.GatherAndCount(func() *prometheus.Registry {
 		r := prometheus.NewRegistry()
@@ -110,7 +110,7 @@ func TestOneScrapeTakesTheBooksOnce(t *testing.T) {
 
 // What a plugin says may be no UTF-8, and two names the same once that is
 // mended: the scrape still succeeds, and no span is missing from it.
-func TestLabelsThatAreNoText(t *testing.T) {
+func TestInvalidLabelsAreCleaned(t *testing.T) {
 	stats := sample()
 	x := &stats.Exporters[0]
 	long := strings.Repeat("ä", 200)
@@ -126,7 +126,7 @@ func TestLabelsThatAreNoText(t *testing.T) {
 		for _, want := range []string{
 			`servetrace_plugin_spans_filtered_total{plugin="console",processor="a` + "\uFFFD" + `"} 15`,
 			`servetrace_plugin_spans_rejected_total{code="\"\\\n",plugin="console"} 5`,
-			`sdk="` + long[:mostLabel] + `",version="` + "\uFFFD" + `"} 1`,
+			`sdk="` + long[:maxLabel] + `",version="` + "\uFFFD" + `"} 1`,
 		} {
 			if !strings.Contains(body, want) {
 				t.Errorf("no %q in:\n%s", want, body)
@@ -136,7 +136,7 @@ func TestLabelsThatAreNoText(t *testing.T) {
 }
 
 // A plugin that left the list and came back is one series.
-func TestPluginThatCameBackIsOneSeries(t *testing.T) {
+func TestReturnedPluginIsOneSeries(t *testing.T) {
 	before := sample().Exporters[0]
 	before.State, before.PID = host.StateStopped, 0
 	now := sample().Exporters[0]
@@ -204,7 +204,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 }
 
 // Whatever an alert of the document asks for is there.
-func TestAlertsAskForMetricsThatExist(t *testing.T) {
+func TestAlertsUseExistingMetrics(t *testing.T) {
 	page, err := os.ReadFile(operations)
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +231,7 @@ func TestAlertsAskForMetricsThatExist(t *testing.T) {
 }
 
 // A client that has gone is none of the handler's trouble.
-func TestClientThatHasGone(t *testing.T) {
+func TestClientDisconnects(t *testing.T) {
 	h := Handler(sample)
 	for _, target := range []string{"/-/tracing", "/-/tracing.json", "/metrics", "/-/healthz"} {
 		r, err := http.NewRequest(http.MethodGet, target, http.NoBody)

@@ -12,32 +12,32 @@ import (
 // The variables that [ConfigFromEnv] reads. An empty value counts as unset.
 const (
 	EnvHost     = "SERVE_ADMIN_HOST"  // default 127.0.0.1
-	EnvPort     = "SERVE_ADMIN_PORT"  // unset: nothing listens; 0: any free port
+	EnvPort     = "SERVE_ADMIN_PORT"  // unset: no listener; 0: any free port
 	EnvProfiles = "SERVE_ADMIN_PPROF" // "true" or "false", the default
 )
 
-// What is usual where nothing else is said.
+// Defaults of the address.
 const (
 	DefaultHost = "127.0.0.1"
-	// DefaultPort is where `servetrace status` asks, and what documents name. A
-	// service has no default: without a port it does not listen.
+	// DefaultPort is the port that `servetrace status` asks and the docs use. A service
+	// has no default: without a port it does not listen.
 	DefaultPort = 8001
 )
 
-// Config holds an operator's settings of the listener. The zero value is ready
-// for use: nothing listens.
+// Config holds the operator's settings of the admin listener. The zero value is valid:
+// no listener starts.
 type Config struct {
-	// Addr is the host:port to listen on. An empty host means every address,
-	// port 0 any free one. A host that is a name is also one that requests may
-	// come by. Empty: there is no listener.
+	// Addr is the host:port to listen on. An empty host means every address, port 0 any
+	// free port. If the host is a name, requests by this name are answered. Empty means
+	// no listener.
 	Addr string
-	// Profiles serves the Go runtime's profiles too. Default: not.
+	// Profiles enables the Go runtime's profiles. Default: false.
 	Profiles bool
 }
 
-// ConfigFromEnv reads the variables above through getenv, which answers as
-// os.Getenv does. Without a port Addr is empty. The error names every variable
-// at fault, what it held and what is allowed.
+// ConfigFromEnv reads the variables above through getenv, which must behave like
+// os.Getenv. Without a port, Addr is empty. The error names every invalid variable with
+// its value and the allowed values.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	var cfg Config
 	var faults []error
@@ -66,7 +66,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	return cfg, errors.Join(faults...)
 }
 
-// isHost tells whether a text can be an address without a port, or is empty.
+// isHost reports whether text is empty or can be an address without a port.
 func isHost(text string) bool {
 	if _, err := netip.ParseAddr(text); err == nil {
 		return true
@@ -74,11 +74,11 @@ func isHost(text string) bool {
 	return !strings.ContainsAny(text, ":/[]@ \t\r\n")
 }
 
-// Enabled tells whether there is a listener to start.
+// Enabled reports whether there is a listener to start.
 func (c Config) Enabled() bool { return c.Addr != "" }
 
-// Validate reports every fault at once, each with the value seen and what is
-// allowed; nil if there is none.
+// Validate returns all errors at once, each with the value seen and the allowed values,
+// or nil.
 func (c Config) Validate() error {
 	if c.Addr == "" {
 		return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// The paths that are answered.
+// The paths of the handler.
 const (
 	pathPage    = "/-/tracing"
 	pathJSON    = "/-/tracing.json"
@@ -29,48 +29,49 @@ const (
 	pathHealth  = "/-/healthz"
 )
 
-// Option changes a [Handler], or that of a [Server].
+// Option configures a [Handler].
 type Option struct{ apply func(*options) }
 
 type options struct {
-	hosts    []string
-	profiles bool
-	later    *later // of a Server, which adds to it
+	hosts     []string
+	profiles  bool
+	additions *additions // set by a Server, which adds to it
 }
 
-// later is what a Server shows beside the host, once it is there.
-type later struct {
+// additions are the parts of the status that a Server shows beside the host. Each may
+// be added later.
+type additions struct {
 	registry    *prometheus.Registry
-	deployments atomic.Pointer[func() []Deployment] // nil: there are none
-	dropped     atomic.Pointer[func() uint64]       // nil: the log drops no lines
+	deployments atomic.Pointer[func() []Deployment] // nil if there are none
+	dropped     atomic.Pointer[func() uint64]       // nil if the log drops no lines
 }
 
-// WithHosts has requests answered that come by these host names, without port,
-// besides localhost and every IP address. Default: none.
+// WithHosts sets host names, without port, by which requests are answered. Requests by
+// localhost and by IP addresses are always answered. Default: none.
 func WithHosts(names ...string) Option {
 	return Option{func(o *options) { o.hosts = append(o.hosts, names...) }}
 }
 
-// WithProfiles serves the Go runtime's profiles below /debug/pprof/, as `go
-// tool pprof` reads them. Default: they are not served.
+// WithProfiles serves the Go runtime's profiles below /debug/pprof/, in the format of
+// `go tool pprof`. Default: they are not served.
 func WithProfiles() Option {
 	return Option{func(o *options) { o.profiles = true }}
 }
 
-// Handler answers the paths of the package comment with what stats says, which
-// is the method Stats of a [host.Host] and must be safe for concurrent use. It
-// blocks for as long as that does. The handler is safe for concurrent use; it
-// starts nothing and needs no end. Mount it at "/", or at its paths.
+// Handler returns a handler for the paths in the package comment. stats is the method
+// Stats of a [host.Host] and must be safe for concurrent use. A request blocks while
+// stats does. The handler is safe for concurrent use. It starts no goroutines and needs
+// no Close. Mount it at "/", or at its paths.
 func Handler(stats func() host.Stats, opts ...Option) http.Handler {
-	o := options{later: &later{registry: prometheus.NewRegistry()}}
+	o := options{additions: &additions{registry: prometheus.NewRegistry()}}
 	for _, opt := range opts {
 		opt.apply(&o)
 	}
-	s := &snapshots{read: stats, later: o.later}
+	s := &snapshots{read: stats, additions: o.additions}
 	mux := http.NewServeMux()
 	mux.HandleFunc(pathPage, func(w http.ResponseWriter, r *http.Request) { servePage(w, r, s) })
 	mux.HandleFunc(pathJSON, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s) })
-	mux.Handle(pathMetrics, metricsHandler(o.later.registry, s))
+	mux.Handle(pathMetrics, metricsHandler(o.additions.registry, s))
 	mux.HandleFunc(pathHealth, func(w http.ResponseWriter, _ *http.Request) {
 		write(w, "text/plain; charset=utf-8", []byte("ok\n"))
 	})
@@ -81,22 +82,21 @@ func Handler(stats func() host.Stats, opts ...Option) http.Handler {
 	return newGuard(o.hosts, mux)
 }
 
-// snapshots reads the books for all requests.
+// snapshots shares snapshots of the statistics between requests.
 type snapshots struct {
-	read  func() host.Stats
-	later *later
+	read      func() host.Stats
+	additions *additions
 
 	mu   sync.Mutex
 	last host.Stats
 	at   time.Time
 }
 
-// freshFor is how old the books may be that a request gets. It bounds what many
-// requests can cost the service, whose spans wait while the books are taken.
+// freshFor is the maximum age of a snapshot. It bounds the cost of many requests,
+// because ending spans wait while a snapshot is taken.
 const freshFor = 20 * time.Millisecond
 
-// stats gives the books, which whoever calls must not change, and when they
-// were taken.
+// stats returns a snapshot and its time. The caller must not change it.
 func (s *snapshots) stats() (host.Stats, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,19 +107,19 @@ func (s *snapshots) stats() (host.Stats, time.Time) {
 	return s.last, s.at
 }
 
-// status is all that the page and its JSON form show.
+// status returns the data of the page and its JSON form.
 func (s *snapshots) status() Status {
 	status := newStatus(s.stats())
-	if deployments := s.later.deployments.Load(); deployments != nil {
+	if deployments := s.additions.deployments.Load(); deployments != nil {
 		status.Deployments = (*deployments)()
 	}
-	if dropped := s.later.dropped.Load(); dropped != nil {
+	if dropped := s.additions.dropped.Load(); dropped != nil {
 		status.Process.LogLinesDropped = (*dropped)()
 	}
 	return status
 }
 
-// servePage answers in HTML, or in JSON where that is asked for.
+// servePage answers in HTML, or in JSON if the request asks for it.
 func servePage(w http.ResponseWriter, r *http.Request, s *snapshots) {
 	w.Header().Set("Vary", "Accept")
 	switch format := r.FormValue("format"); {
@@ -132,8 +132,8 @@ func servePage(w http.ResponseWriter, r *http.Request, s *snapshots) {
 	}
 }
 
-// prefersJSON tells whether an Accept header names JSON, and rates HTML lower
-// or does not name it. Whoever takes anything gets HTML.
+// prefersJSON reports whether an Accept header rates JSON above HTML. A client that
+// accepts anything gets HTML.
 func prefersJSON(accept []string) bool {
 	rated := map[string]float64{}
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
@@ -152,23 +152,23 @@ func prefersJSON(accept []string) bool {
 
 func writeJSON(w http.ResponseWriter, s *snapshots) {
 	text, err := json.MarshalIndent(s.status(), "", "  ")
-	if err != nil { // only by a bug: a Status always has a form
+	if err != nil { // cannot happen: a Status is always valid JSON
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	write(w, "application/json", append(text, '\n'))
 }
 
-// write sends a whole answer. It fails only where the client has gone.
+// write sends a whole answer. It fails only if the client has disconnected.
 func write(w http.ResponseWriter, kind string, text []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	_, _ = bytes.NewReader(text).WriteTo(w)
 }
 
-// metricsHandler serves the collector, and those of the Go runtime and the
-// process, from a registry that is the listener's own: what a program registers
-// elsewhere is none of it.
+// metricsHandler serves the collector and the metrics of the Go runtime and the
+// process. The registry is the listener's own, so it does not contain metrics that the
+// program registers elsewhere.
 func metricsHandler(registry *prometheus.Registry, s *snapshots) http.Handler {
 	registry.MustRegister(
 		NewCollector(func() host.Stats { stats, _ := s.stats(); return stats }),
@@ -178,8 +178,8 @@ func metricsHandler(registry *prometheus.Registry, s *snapshots) http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
-// guard lets a request through that may be answered, with the headers that keep
-// a browser from making anything else of the answer.
+// guard refuses requests for foreign host names and requests with other methods than
+// GET and HEAD. It sets headers that restrict how a browser may use the answer.
 type guard struct {
 	hosts map[string]bool
 	next  http.Handler
@@ -203,22 +203,21 @@ func (g guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	switch {
-	case !g.knows(r.Host):
-		http.Error(w, fmt.Sprintf("host %.80q is not a name of this listener: ask by its IP address or localhost, or set %s to the name",
+	case !g.allowsHost(r.Host):
+		http.Error(w, fmt.Sprintf("host %.80q is not a name of this listener: use its IP address or localhost, or set %s to the name",
 			r.Host, EnvHost), http.StatusMisdirectedRequest)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		h.Set("Allow", "GET, HEAD")
-		http.Error(w, "only GET and HEAD: nothing can be changed here", http.StatusMethodNotAllowed)
+		http.Error(w, "method not allowed: want GET or HEAD", http.StatusMethodNotAllowed)
 	default:
 		g.next.ServeHTTP(w, r)
 	}
 }
 
-// knows tells whether a Host header is one that this listener answers to. A
-// page of another site that has its own name resolve to this machine
-// (DNS rebinding) comes by that name, for a browser always says it; an IP
-// address can not be made to point elsewhere. No name at all is HTTP/1.0.
-func (g guard) knows(hostport string) bool {
+// allowsHost reports whether requests for this Host header are answered. In a DNS
+// rebinding attack, a foreign page's own name resolves to this machine, and the browser
+// sends that name. An IP address cannot be redirected. HTTP/1.0 sends no host.
+func (g guard) allowsHost(hostport string) bool {
 	name := hostport
 	if host, _, err := net.SplitHostPort(hostport); err == nil {
 		name = host

@@ -39,7 +39,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-func TestWhoGetsWhichForm(t *testing.T) {
+func TestContentNegotiation(t *testing.T) {
 	const page, data = "text/html; charset=utf-8", "application/json"
 	for _, c := range []struct{ target, accept, want string }{
 		{"/-/tracing", "", page},
@@ -106,7 +106,7 @@ func TestWithoutPlugins(t *testing.T) {
 	}
 }
 
-func TestBooksThatDoNotBalanceAreShown(t *testing.T) {
+func TestStatusShowsUnbalancedSpans(t *testing.T) {
 	stats := sample()
 	stats.Ended++
 	for _, target := range []string{"/-/tracing", "/-/tracing.json"} {
@@ -144,7 +144,7 @@ func TestPageShowsEverything(t *testing.T) {
 const evil = "</style></title><script>alert(1)</script><img src=x onerror=alert(1)>\"'`&{{.}}\x00\x1b[2J\u202e\xff"
 
 // Nothing that a plugin says becomes a part of the page.
-func TestPageEscapesWhatPluginsSay(t *testing.T) {
+func TestPageEscapesPluginText(t *testing.T) {
 	plain := sample()
 	stats := sample()
 	x := &stats.Exporters[0]
@@ -220,7 +220,7 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 }
 
 // A page of another site can not have its own name point here.
-func TestOnlyOwnNamesAreAnswered(t *testing.T) {
+func TestForeignHostIsRefused(t *testing.T) {
 	h := Handler(sample, WithHosts("Ops.Example."))
 	for name, want := range map[string]int{
 		"localhost": 200, "localhost:8001": 200, "LOCALHOST.:8001": 200, "127.0.0.1:8001": 200, "10.1.2.3": 200,
@@ -233,14 +233,14 @@ func TestOnlyOwnNamesAreAnswered(t *testing.T) {
 		}
 	}
 	w := ask(h, http.MethodGet, "/metrics", "Host", "evil.example")
-	want := "host \"evil.example\" is not a name of this listener: ask by its IP address or localhost, or set SERVE_ADMIN_HOST to the name\n"
+	want := "host \"evil.example\" is not a name of this listener: use its IP address or localhost, or set SERVE_ADMIN_HOST to the name\n"
 	if got := w.Body.String(); got != want {
 		t.Errorf("refusal %q, want %q", got, want)
 	}
 }
 
 // However many ask, the books are taken fifty times a second at most.
-func TestManyRequestsTakeTheBooksOnce(t *testing.T) {
+func TestRequestsShareSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		taken := 0
 		h := Handler(func() host.Stats { taken++; return sample() })

@@ -3,7 +3,7 @@ package admin
 import (
 	"bytes"
 	"crypto/sha256"
-	_ "embed" // the page's two parts
+	_ "embed" // for the page's template and style
 	"encoding/base64"
 	"fmt"
 	"html/template"
@@ -32,8 +32,8 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"join":   strings.Join,
 }).Parse(pageHTML))
 
-// contentSecurityPolicy lets a browser take the page's own style from it and
-// nothing else from anywhere: no script, picture, frame or form.
+// contentSecurityPolicy lets a browser use the page's own style and nothing else: no
+// script, image, frame or form.
 var contentSecurityPolicy = fmt.Sprintf(
 	"default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", digestOf(pageCSS))
 
@@ -42,30 +42,30 @@ func digestOf(text string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// refreshSeconds is how often a browser asks again.
+// refreshSeconds is how often the browser reloads the page.
 const refreshSeconds = 5
 
-// page is what the template is given.
+// page is the data of the template.
 type page struct {
 	Status
-	Refresh int // seconds; 0: not
+	Refresh int // seconds; 0: no reload
 }
 
-// writePage answers with the page; refresh has the browser ask again and again.
+// writePage sends the page. If refresh is set, the browser reloads it periodically.
 func writePage(w http.ResponseWriter, s *snapshots, refresh bool) {
 	p := page{Status: s.status()}
 	if refresh {
 		p.Refresh = refreshSeconds
 	}
 	var out bytes.Buffer
-	if err := pageTemplate.Execute(&out, p); err != nil { // only by a bug of the template
+	if err := pageTemplate.Execute(&out, p); err != nil { // cannot happen: the template matches Status
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	write(w, "text/html; charset=utf-8", out.Bytes())
 }
 
-// counts writes counts by name, the names in order: "a 1, b 2".
+// counts formats counts by name, sorted by name: "a 1, b 2".
 func counts(by map[string]uint64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(by)) {
@@ -74,7 +74,7 @@ func counts(by map[string]uint64) string {
 	return strings.Join(parts, ", ")
 }
 
-// mean is how long a call took on average; empty before the first.
+// mean returns the average duration of a call, or "" before the first.
 func (c Calls) mean() string {
 	n := total(c.Ended)
 	if n == 0 {
@@ -83,8 +83,8 @@ func (c Calls) mean() string {
 	return time.Duration(c.Seconds / float64(n) * float64(time.Second)).Round(10 * time.Microsecond).String()
 }
 
-// printable is a text of a plugin's without what could turn the page's own text
-// around or hide in it. What means something to HTML is the template's affair.
+// printable replaces characters of a plugin's text that could reorder or hide text on
+// the page. The template escapes HTML.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) || r == '\n' {
@@ -94,7 +94,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// Bytes writes a number of bytes as people read it: "1.5 MiB".
+// Bytes formats a number of bytes for people: "1.5 MiB".
 func Bytes(n int64) string {
 	size, unit := float64(n), ""
 	for _, next := range []string{"KiB", "MiB", "GiB"} {
@@ -109,8 +109,8 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f %s", size, unit)
 }
 
-// Ago writes how long t was before now as people read it, in its two largest
-// units: "3m20s", "5h2m"; "never" for a zero t.
+// Ago formats the time from t to now for people, in its two largest units: "3m20s",
+// "5h2m". It returns "never" if t is zero.
 func Ago(now, t time.Time) string {
 	if t.IsZero() {
 		return "never"

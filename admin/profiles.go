@@ -11,19 +11,18 @@ import (
 	"time"
 )
 
-// pathProfiles is where `go tool pprof` looks.
+// pathProfiles is the path that `go tool pprof` requests.
 const pathProfiles = "/debug/pprof/"
 
-// Durations of the profiles that take time, in seconds.
+// Duration of timed profiles: the default and the maximum, in seconds.
 const (
-	profileSeconds = 30
-	mostSeconds    = 120
+	profileSeconds    = 30
+	maxProfileSeconds = 120
 )
 
-// serveProfile answers as net/http/pprof does. That package is not used: with
-// it, each program that imports this one would have profiles on
-// http.DefaultServeMux, asked for or not. The command line, which it tells too,
-// may hold secrets and is left out.
+// serveProfile answers like net/http/pprof. That package is not imported, because it
+// would add profiles to http.DefaultServeMux in every program that imports this
+// package. The command line is not served, because it may hold secrets.
 func serveProfile(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, pathProfiles)
 	switch name {
@@ -39,7 +38,7 @@ func serveProfile(w http.ResponseWriter, r *http.Request) {
 	}
 	profile := pprof.Lookup(name)
 	if profile == nil {
-		http.Error(w, fmt.Sprintf("profile %.80q: there is none of that name; %s lists them", name, pathProfiles), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("profile %.80q is unknown: see the list at %s", name, pathProfiles), http.StatusNotFound)
 		return
 	}
 	debug, err := strconv.Atoi(r.FormValue("debug"))
@@ -48,28 +47,28 @@ func serveProfile(w http.ResponseWriter, r *http.Request) {
 	} else {
 		w.Header().Set("Content-Type", "application/octet-stream")
 	}
-	_ = profile.WriteTo(w, debug) // fails only where the client has gone
+	_ = profile.WriteTo(w, debug) // fails only if the client has disconnected
 }
 
-// serveTimed runs a profile that takes time, until that is over or the client
-// has gone. There can be one of a kind at a time in a process.
+// serveTimed records a profile for the requested duration, or until the client
+// disconnects. A process can record one profile of a kind at a time.
 func serveTimed(w http.ResponseWriter, r *http.Request, start func() error, stop func()) {
 	seconds := profileSeconds
 	if text := r.FormValue("seconds"); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > mostSeconds {
-			http.Error(w, fmt.Sprintf("seconds=%.20q: want a whole number from 1 to %d", text, mostSeconds), http.StatusBadRequest)
+		if err != nil || n < 1 || n > maxProfileSeconds {
+			http.Error(w, fmt.Sprintf("seconds=%.20q: want a whole number from 1 to %d", text, maxProfileSeconds), http.StatusBadRequest)
 			return
 		}
 		seconds = n
 	}
 	wait := time.Duration(seconds) * time.Second
-	// The server's own bound is for answers that are ready; one that has no
-	// deadlines needs none.
+	// The server's write timeout is too short for a profile. Servers without deadlines
+	// return an error here, which does not matter.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + writeTimeout))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	if err := start(); err != nil {
-		http.Error(w, fmt.Sprintf("%v: another profile of this kind is being taken; wait for its end", err), http.StatusConflict)
+		http.Error(w, fmt.Sprintf("%v: another profile of this kind is being recorded; try again when it has ended", err), http.StatusConflict)
 		return
 	}
 	defer stop()

@@ -74,7 +74,7 @@ func TestTimedProfiles(t *testing.T) {
 			t.Errorf("%s: %d with %d bytes", kind, second.status, len(second.body))
 		}
 		// Unless the machine was so slow that they followed each other.
-		if first.status == http.StatusConflict && !bytes.Contains(first.body, []byte("another profile of this kind is being taken")) {
+		if first.status == http.StatusConflict && !bytes.Contains(first.body, []byte("another profile of this kind is being recorded")) {
 			t.Errorf("%s beside another: %q", kind, first.body)
 		}
 	}

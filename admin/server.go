@@ -18,39 +18,38 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// Bounds of what one client can take. Answers are small; profiles have more.
+// Limits for one client. Profiles have a longer write timeout.
 const (
 	readTimeout    = 5 * time.Second
 	writeTimeout   = 10 * time.Second
-	idleTimeout    = 90 * time.Second // more than a minute between two scrapes
+	idleTimeout    = 90 * time.Second // longer than a minute between two scrapes
 	maxHeaderBytes = 16 << 10
-	// listenTimeout bounds the look-up of a host name.
+	// listenTimeout bounds the lookup of a host name.
 	listenTimeout = 2 * time.Second
-	// grace is how long answers that are on their way have once Shutdown was
-	// called: a stop does not wait for whoever watches it.
+	// grace is how long Shutdown waits for answers in progress, so that a client cannot
+	// delay a stop.
 	grace = 250 * time.Millisecond
 )
 
-// Server is a [Handler] on a listener of its own. Its methods are safe for
-// concurrent use.
+// Server is a [Handler] on its own listener. Its methods are safe for concurrent use.
 type Server struct {
-	addr  string
-	log   *slog.Logger
-	later *later
-	http  *http.Server
-	done  sync.WaitGroup
+	addr      string
+	log       *slog.Logger
+	additions *additions
+	http      *http.Server
+	done      sync.WaitGroup
 
 	mu      sync.Mutex
 	bound   net.Addr
 	started bool
 }
 
-// NewServer builds a server that is not started; cfg.Addr names its address.
-// What stats is for, [Handler] says. What goes wrong later is logged to log.
-// The error is that of cfg.Validate, or that there is no address.
+// NewServer returns a server for cfg.Addr that is not started. For stats, see
+// [Handler]. Later errors are logged to log. It returns the error of cfg.Validate, or
+// an error if there is no address.
 func NewServer(cfg Config, stats func() host.Stats, log *slog.Logger) (*Server, error) {
 	if !cfg.Enabled() {
-		return nil, fmt.Errorf("admin listener: there is no address; set %s", EnvPort)
+		return nil, fmt.Errorf("admin listener: no address: set %s", EnvPort)
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -62,12 +61,12 @@ func NewServer(cfg Config, stats func() host.Stats, log *slog.Logger) (*Server, 
 	if cfg.Profiles {
 		opts = append(opts, WithProfiles())
 	}
-	l := &later{registry: prometheus.NewRegistry()}
-	opts = append(opts, Option{func(o *options) { o.later = l }})
+	l := &additions{registry: prometheus.NewRegistry()}
+	opts = append(opts, Option{func(o *options) { o.additions = l }})
 	return &Server{
-		addr:  cfg.Addr,
-		log:   log,
-		later: l,
+		addr:      cfg.Addr,
+		log:       log,
+		additions: l,
 		http: &http.Server{
 			Handler:        Handler(stats, opts...),
 			ReadTimeout:    readTimeout,
@@ -79,10 +78,9 @@ func NewServer(cfg Config, stats func() host.Stats, log *slog.Logger) (*Server, 
 	}, nil
 }
 
-// Start listens, and answers in the background. It blocks for as long as
-// listening takes, a look-up of a host name included: until ctx ends, and two
-// seconds at most. It fails if the address can not be had, and if it was called
-// before.
+// Start listens, and answers requests in the background. It blocks while it looks up a
+// host name and binds the port: until ctx ends, and two seconds at most. It returns an
+// error if the address is not available, or if Start or Shutdown was called before.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,43 +97,43 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("start admin listener: %w; check %s and %s", err, EnvHost, EnvPort)
 	}
 	s.started, s.bound = true, l.Addr()
-	s.done.Go(func() { // ends by Shutdown
+	s.done.Go(func() { // ends with Shutdown
 		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("the admin listener has failed; the service goes on without it", "error", err)
+			s.log.Error("the admin listener has failed; the service continues without it", "error", err)
 		}
 	})
 	return nil
 }
 
-// Register adds metrics to /metrics, at any time: those of what starts after the
-// listener. They are c's from then on, and c must be safe for concurrent use. It
-// fails where c clashes with what is there, or was added before.
+// Register adds the metrics of c to /metrics, at any time, for components that start
+// after the listener. c must be safe for concurrent use. It returns an error if c
+// conflicts with registered metrics, or was registered before.
 func (s *Server) Register(c prometheus.Collector) error {
-	if err := s.later.registry.Register(c); err != nil {
+	if err := s.additions.registry.Register(c); err != nil {
 		return fmt.Errorf("admin listener: metrics: %w", err)
 	}
 	return nil
 }
 
-// ShowDeployments has the status show what deployments says, from now on. It is
-// called for each answer, by several goroutines at a time, and must not block.
+// ShowDeployments adds the result of deployments to the status. deployments is called
+// once per answer, possibly concurrently, and must not block.
 func (s *Server) ShowDeployments(deployments func() []Deployment) {
-	s.later.deployments.Store(&deployments)
+	s.additions.deployments.Store(&deployments)
 }
 
-// ShowLog has the status and the metrics show how many lines the log has dropped,
-// from now on. dropped is called for each answer, by several goroutines at a time,
-// and must not block. It fails if it was called before.
+// ShowLog adds the number of dropped log lines to the status and the metrics. dropped
+// is called once per answer, possibly concurrently, and must not block. It returns an
+// error if it was called before.
 func (s *Server) ShowLog(dropped func() uint64) error {
-	s.later.dropped.Store(&dropped)
+	s.additions.dropped.Store(&dropped)
 	return s.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "serve_log_lines_dropped_total",
-		Help: "Lines that the log of the service has dropped, because they came faster than they were read.",
+		Help: "Log lines of the service that were dropped, because they came faster than they were read.",
 	}, func() float64 { return float64(dropped()) }))
 }
 
-// URL is where a browser finds the page, with the real port; empty before
-// Start. Where the server listens on every address it names the loopback one.
+// URL returns the address of the page, with the real port, or "" before Start. If the
+// server listens on every address, the host is localhost.
 func (s *Server) URL() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +143,7 @@ func (s *Server) URL() string {
 	return "http://" + reachable(s.bound.String()) + pathPage
 }
 
-// reachable is an address that somebody on this machine can ask.
+// reachable returns an address for clients on this machine.
 func reachable(addr string) string {
 	ap, err := netip.ParseAddrPort(addr)
 	if err != nil || !ap.Addr().IsUnspecified() {
@@ -154,9 +152,9 @@ func reachable(addr string) string {
 	return net.JoinHostPort("localhost", strconv.Itoa(int(ap.Port())))
 }
 
-// Shutdown ends the server: nothing is accepted any more, and what is being
-// answered has until ctx ends, and a quarter of a second at most. A server that
-// was not started can not be any more. Calling it again does nothing.
+// Shutdown stops accepting connections and waits for answers in progress until ctx
+// ends, at most a quarter of a second. The server cannot be started afterwards. Further
+// calls do nothing. The error is always nil.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.started = true
@@ -164,7 +162,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	if err := s.http.Shutdown(ctx); err != nil {
-		// Somebody is slow, or takes a profile: nothing is lost with them.
+		// A slow client or a profile is cut off; no data is lost.
 		_ = s.http.Close()
 	}
 	s.done.Wait()

@@ -118,8 +118,8 @@ func TestServerLife(t *testing.T) {
 	}
 }
 
-func TestServerThatCanNotStart(t *testing.T) {
-	if _, err := NewServer(Config{}, sample, slog.Default()); err == nil || err.Error() != "admin listener: there is no address; set SERVE_ADMIN_PORT" {
+func TestServerCannotStart(t *testing.T) {
+	if _, err := NewServer(Config{}, sample, slog.Default()); err == nil || err.Error() != "admin listener: no address: set SERVE_ADMIN_PORT" {
 		t.Errorf("without an address: %v", err)
 	}
 	if _, err := NewServer(Config{Addr: "x"}, sample, slog.Default()); err == nil {

@@ -10,56 +10,55 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// StatusVersion is the version of the JSON form. Fields are added under the same
-// version; it grows when one changes its meaning or goes.
+// StatusVersion is the version of the JSON form. New fields keep the version; a removed
+// field or a changed meaning increments it.
 const StatusVersion = 1
 
-// Status is the JSON form of the page, and what `servetrace status --json`
-// prints. Times are RFC 3339 in UTC; one that never was is left out, and so are
-// empty texts. Counts of spans only grow, but for those of spans that wait.
+// Status is the JSON form of the page, and the output of `servetrace status --json`.
+// Times are RFC 3339 in UTC; zero times and empty texts are omitted. All counts of
+// spans only grow, except counts of waiting spans.
 type Status struct {
 	// Version is [StatusVersion].
 	Version int `json:"version"`
-	// Time is when all of it was so: it is one snapshot, but for the deployments,
-	// which are looked at right after it.
+	// Time is the time of the snapshot. Deployments are read right after it.
 	Time time.Time `json:"time"`
-	// Process is the service.
+	// Process describes the service's process.
 	Process Process `json:"process"`
-	// Spans are the books before the plugins: ended = accepted + sum of refused.
+	// Spans is the accounting before the plugins: ended = accepted + sum of refused.
 	Spans Spans `json:"spans"`
-	// Queue is the memory that spans take while they wait, all plugins together.
+	// Queue is the memory of all waiting spans.
 	Queue Queue `json:"queue"`
-	// BooksError says where the books do not balance; left out where they do. It
-	// can only come by a bug of the host.
+	// BooksError describes a mismatch in the delivery accounting, which is a bug of the
+	// host. Omitted if there is none.
 	BooksError string `json:"books_error,omitempty"`
-	// Plugins are in the order of the list; empty, never null, where tracing is
-	// off, or its folders have no plugin.
+	// Plugins are in the order of the list. Empty, never null, if tracing is off or the
+	// plugin folders are empty.
 	Plugins []Plugin `json:"plugins"`
-	// Deployments are those that the process serves; left out where it serves
-	// none by package serving.
+	// Deployments are the deployments of package serving in this process. Omitted if
+	// there are none.
 	Deployments []Deployment `json:"deployments,omitempty"`
 }
 
-// Deployment is one deployment of an app, as serving.DeploymentStatus has it.
+// Deployment is a deployment of an app; see serving.DeploymentStatus.
 type Deployment struct {
 	App  string `json:"app"`
 	Name string `json:"name"`
-	// State is one of UPDATING, HEALTHY, UNHEALTHY, DEPLOY_FAILED and STOPPING;
-	// Error is what went wrong since it was HEALTHY last.
+	// State is UPDATING, HEALTHY, UNHEALTHY, DEPLOY_FAILED or STOPPING. Error is the
+	// last error since the deployment was HEALTHY.
 	State string `json:"state"`
 	Error string `json:"error,omitempty"`
-	// NumReplicas, MaxOngoingRequests (of a replica) and MaxQueuedRequests (-1: no
-	// limit) are the settings that hold.
+	// NumReplicas, MaxOngoingRequests (per replica) and MaxQueuedRequests (-1: no
+	// limit) are the current settings.
 	NumReplicas        int `json:"num_replicas"`
 	MaxOngoingRequests int `json:"max_ongoing_requests"`
 	MaxQueuedRequests  int `json:"max_queued_requests"`
-	// Queued is how many requests wait for a replica.
+	// Queued is the number of requests that wait for a replica.
 	Queued int `json:"queued"`
-	// Replicas are those that have not ended, oldest first; never null.
+	// Replicas are the replicas that have not ended, oldest first. Never null.
 	Replicas []Replica `json:"replicas"`
 }
 
-// Ongoing is how many requests its replicas have.
+// Ongoing returns the number of requests in all replicas.
 func (d Deployment) Ongoing() (n int) {
 	for _, r := range d.Replicas {
 		n += r.Ongoing
@@ -67,44 +66,43 @@ func (d Deployment) Ongoing() (n int) {
 	return n
 }
 
-// Replica is one replica.
+// Replica is a replica of a deployment.
 type Replica struct {
-	// ID is its unique id.
+	// ID is the replica's unique id.
 	ID string `json:"id"`
-	// State is one of STARTING, RUNNING, UNHEALTHY and STOPPING; Since is when it
-	// came to it.
+	// State is STARTING, RUNNING, UNHEALTHY or STOPPING, since the time Since.
 	State string    `json:"state"`
 	Since time.Time `json:"since"`
-	// Ongoing is how many requests it has.
+	// Ongoing is the number of requests in the replica.
 	Ongoing int `json:"ongoing"`
-	// Models are the ids of those that it holds or loads.
+	// Models are the ids of the models that the replica holds or loads.
 	Models []string `json:"models,omitempty"`
 }
 
-// Process is the process that serves.
+// Process describes the serving process.
 type Process struct {
-	// Program is the name of its executable.
+	// Program is the name of the executable.
 	Program string `json:"program"`
-	// PID is its process id.
+	// PID is the process id.
 	PID int `json:"pid"`
-	// Started is when it was started.
+	// Started is the start time.
 	Started time.Time `json:"started"`
-	// Version is that of the servetrace module in it, Revision the commit that
-	// the program was built from, if the build knew.
+	// Version is the version of the servetrace module. Revision is the commit of the
+	// program, if known.
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
-	// Go is the release of Go that it was built with.
+	// Go is the Go version of the build.
 	Go string `json:"go"`
-	// LogLinesDropped counts the lines that the log of the service has dropped,
-	// because they came faster than they were read; left out if it is zero.
+	// LogLinesDropped counts log lines that were dropped because they came faster than
+	// they were read. Omitted if 0.
 	LogLinesDropped uint64 `json:"log_lines_dropped,omitempty"`
 }
 
-// Spans are counts of spans before the plugins.
+// Spans counts spans before the plugins.
 type Spans struct {
 	Ended    uint64 `json:"ended"`
 	Accepted uint64 `json:"accepted"`
-	// Refused are by reason, never null.
+	// Refused counts spans by reason. Never null.
 	Refused map[string]uint64 `json:"refused"`
 }
 
@@ -114,123 +112,121 @@ type Queue struct {
 	LimitBytes int64 `json:"limit_bytes"`
 }
 
-// Plugin is one entry of the list.
+// Plugin is an entry of the plugin list.
 type Plugin struct {
-	// Name is the entry's.
+	// Name is the name in the list.
 	Name string `json:"name"`
-	// State is one of starting, ready, degraded, backing-off, broken,
-	// incompatible, untrusted, draining and stopped; Since is when the plugin
-	// came to it, Cause why, where the state does not say it all.
+	// State is starting, ready, degraded, backing-off, broken, incompatible, untrusted,
+	// draining or stopped, since the time Since. Cause explains the state if necessary.
 	State string    `json:"state"`
 	Since time.Time `json:"since,omitzero"`
 	Cause string    `json:"cause,omitempty"`
-	// Attached: this service does not start the plugin but attaches to it.
+	// Attached reports that the service attaches to this plugin and does not start it.
 	Attached bool `json:"attached"`
-	// Path is the executable last started, or the socket last attached to.
+	// Path is the executable that was last started, or the socket that was last
+	// attached to.
 	Path string `json:"path,omitempty"`
-	// Digest is the SHA-256 that the executable is pinned to.
+	// Digest is the pinned SHA-256 of the executable.
 	Digest string `json:"digest,omitempty"`
-	// PID is the running process; 0 for none, or one that was attached to.
+	// PID is the running process. 0 if there is none or the plugin is attached.
 	PID int `json:"pid"`
-	// PluginVersion and SDK are what the plugin says of itself.
+	// PluginVersion and SDK are reported by the plugin.
 	PluginVersion string `json:"plugin_version,omitempty"`
 	SDK           string `json:"sdk,omitempty"`
-	// Starts counts processes that became ready, or connections; Crashes those
-	// that ended without having been asked to, or were killed because they did
-	// not answer.
+	// Starts counts processes that became ready, or connections. Crashes counts
+	// processes that ended unasked, or were killed because they did not answer.
 	Starts    uint64    `json:"starts"`
 	Crashes   uint64    `json:"crashes"`
 	LastCrash time.Time `json:"last_crash,omitzero"`
-	// Changed: the executable on disk is not the one that runs; SIGHUP replaces
-	// it.
+	// Changed reports that the executable on disk is not the running one. SIGHUP
+	// replaces it.
 	Changed bool `json:"changed"`
 	// Granted are the names of the declared variables that the plugin got.
 	Granted []string `json:"granted"`
-	// LastError is the last failure of the plugin or of a call, LastErrorTime
-	// when it was.
+	// LastError is the last failure of the plugin or of a call, LastErrorTime its time.
 	LastError     string    `json:"last_error,omitempty"`
 	LastErrorTime time.Time `json:"last_error_time,omitzero"`
-	// Failures are the last reasons for which calls failed or spans were
-	// rejected, at most eight, the newest first; never null.
+	// Failures are the last reasons of failed calls or rejected spans, at most eight,
+	// the newest first. Never null.
 	Failures []Failure `json:"failures"`
-	// HeldUntil is when the plugin gets batches again that has asked, mostly for
-	// its back end, to be left alone; left out where it has not.
+	// HeldUntil is the time until which the host sends no batches to this plugin,
+	// because it asked for a pause. Omitted if no pause is in effect.
 	HeldUntil time.Time `json:"held_until,omitzero"`
-	// LastSuccess is when a batch was delivered last.
+	// LastSuccess is the time of the last delivered batch.
 	LastSuccess time.Time `json:"last_success,omitzero"`
-	// Spans are its books.
+	// Spans is the plugin's delivery accounting.
 	Spans PluginSpans `json:"spans"`
-	// Calls are the export calls to it.
+	// Calls counts the export calls.
 	Calls Calls `json:"calls"`
-	// QuarantinedBatches were dropped because the plugin crashed twice while it
-	// had nothing else.
+	// QuarantinedBatches counts batches that were dropped because the plugin crashed
+	// twice while it had only this batch.
 	QuarantinedBatches uint64 `json:"quarantined_batches"`
-	// UnkeptFiles, of such batches and of crashes, were to be written to
-	// SERVE_TRACING_CRASH_DIR and could not be.
+	// UnkeptFiles counts crash reports and quarantined batches that could not be
+	// written to SERVE_TRACING_CRASH_DIR.
 	UnkeptFiles uint64 `json:"unkept_files"`
-	// OutputSuppressedLines are those that the plugin's processes printed and
-	// that were not logged, for they were too many.
+	// OutputSuppressedLines counts lines of the plugin's output that were not logged,
+	// because they exceeded the rate limit.
 	OutputSuppressedLines uint64 `json:"output_suppressed_lines"`
-	// OutputDroppedLines are those that they printed to the standard output of the
-	// service and that did not reach it.
+	// OutputDroppedLines counts lines of the plugin's output that did not reach the
+	// service's standard output.
 	OutputDroppedLines uint64 `json:"output_dropped_lines"`
-	// HeldBytes is the memory of the batches that wait for it. A batch counts in
-	// full for each plugin that it waits for.
+	// HeldBytes is the memory of the batches that wait for this plugin. A batch counts
+	// in full for each plugin.
 	HeldBytes int64 `json:"held_bytes"`
 }
 
-// Failure is one reason for which calls failed, or spans were rejected.
+// Failure is a reason of failed calls or rejected spans.
 type Failure struct {
-	// Code is the gRPC code, or "PARTIAL_SUCCESS", or "UNREADABLE".
+	// Code is the gRPC code, "PARTIAL_SUCCESS" or "UNREADABLE".
 	Code string `json:"code"`
-	// Reason are the words of the back end, or of what stands between. Those that
-	// differ in numbers and ids only are one reason; these came last.
+	// Reason is the last message of the back end or of a proxy. Messages that differ
+	// only in numbers and ids are counted together.
 	Reason string `json:"reason"`
-	// Calls were answered so, Spans were lost by it.
+	// Calls counts the failed calls, Spans the lost spans.
 	Calls uint64 `json:"calls"`
 	Spans uint64 `json:"spans"`
-	// First and Last are when.
+	// First and Last are the times of the first and the last occurrence.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
 }
 
-// Calls are export calls, each with one batch.
+// Calls counts export calls, each with one batch.
 type Calls struct {
-	// InFlight are those that the plugin has not answered.
+	// InFlight counts calls that the plugin has not answered.
 	InFlight int `json:"in_flight"`
-	// Ended are those that have ended, by gRPC code ("OK"), or "LOST" where the
-	// plugin did not live to answer. Never null.
+	// Ended counts ended calls by gRPC code ("OK"), or "LOST" if the plugin ended
+	// before its answer. Never null.
 	Ended map[string]uint64 `json:"ended"`
-	// Seconds is how long those took together.
+	// Seconds is the total duration of the ended calls.
 	Seconds float64 `json:"seconds"`
 }
 
-// PluginSpans is the ledger of one plugin: accepted = delivered + sum of
+// PluginSpans is the delivery accounting of a plugin: accepted = delivered + sum of
 // rejected + sum of filtered + sum of dropped + waiting. No map is null.
 type PluginSpans struct {
 	Accepted  uint64 `json:"accepted"`
 	Delivered uint64 `json:"delivered"`
-	// Rejected are those that the plugin says never will be delivered, by gRPC
-	// code or "PARTIAL_SUCCESS".
+	// Rejected counts spans that the plugin rejected finally, by gRPC code or
+	// "PARTIAL_SUCCESS".
 	Rejected map[string]uint64 `json:"rejected"`
-	// Filtered are those that a processor in the plugin dropped on purpose, by
+	// Filtered counts spans that a processor in the plugin dropped on purpose, by
 	// processor.
 	Filtered map[string]uint64 `json:"filtered"`
-	// Dropped are those that the host gave up, by reason.
+	// Dropped counts spans that the host dropped, by reason.
 	Dropped map[string]uint64 `json:"dropped"`
-	// Waiting are those that still lie in the service; InFlight are those of
-	// them that the plugin has and has not answered for.
+	// Waiting counts spans in the service. InFlight counts the waiting spans that were
+	// sent and are not answered yet.
 	Waiting  uint64 `json:"waiting"`
 	InFlight uint64 `json:"in_flight"`
 }
 
-// Lost are the spans that never will be delivered and were not to be dropped.
+// Lost returns the number of rejected and dropped spans.
 func (s PluginSpans) Lost() uint64 { return total(s.Rejected) + total(s.Dropped) }
 
-// started is when this process was, give or take its initialisation.
+// started is the approximate start time of this process.
 var started = time.Now()
 
-// newStatus puts the books of a moment into their public form.
+// newStatus converts a snapshot to its public form.
 func newStatus(s host.Stats, at time.Time) Status {
 	status := Status{
 		Version: StatusVersion,
@@ -307,7 +303,7 @@ func newPluginSpans(x host.ExporterStats) PluginSpans {
 	}
 }
 
-// process says what can be known of this one.
+// process describes this process.
 func process() Process {
 	version, revision := build()
 	return Process{
@@ -320,11 +316,12 @@ func process() Process {
 	}
 }
 
-// modulePath is the module that build looks for.
+// modulePath is the module path of servetrace.
 const modulePath = "github.com/servetrace/servetrace"
 
-// build gives the version of this module in the program, "unknown" where the
-// linker was not told, and the commit of the program, which may be empty.
+// build returns the version of servetrace in this program, or "unknown" if the build
+// has no module information. It also returns the commit of the program, which may be
+// empty.
 func build() (version, revision string) {
 	version = "unknown"
 	info, ok := debug.ReadBuildInfo()
