@@ -7,15 +7,15 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// startAdmin starts the listener for operators, if there is to be one. It is
-// the first thing that runs and the last that ends, so that a start that takes
-// long and a stop can be watched.
+// startAdmin starts the admin listener, if it is enabled. The listener starts before
+// all other parts and ends after them, so that operators can watch a long start or
+// stop.
 func (s *service) startAdmin(ctx context.Context) error {
 	if !s.cfg.Admin.Enabled() {
 		return nil
 	}
 	server, err := admin.NewServer(s.cfg.Admin, s.host.Stats, s.log)
-	if err != nil { // Validate has seen it
+	if err != nil { // cannot happen: Validate has checked it
 		return err
 	}
 	if s.logQueue != nil {
@@ -28,9 +28,9 @@ func (s *service) startAdmin(ctx context.Context) error {
 	return server.Start(ctx)
 }
 
-// show has the listener, if there is one, show the server's metrics and
-// deployments too.
-func (s *service) show(server *serving.Server) error {
+// showServer adds the server's metrics and deployments to the admin listener, if there
+// is one.
+func (s *service) showServer(server *serving.Server) error {
 	if s.admin == nil {
 		return nil
 	}

@@ -69,7 +69,7 @@ func TestDrainCanBeWatched(t *testing.T) {
 	if during := statusAt(t, url); len(during.Plugins) != 1 || during.Plugins[0].State != "ready" || len(during.Deployments) != 1 {
 		t.Errorf("during the drain: %+v", during)
 	}
-	<-time.After(2 * samePress) // a second one, not the first again
+	<-time.After(2 * signalWindow) // a second one, not the first again
 	p.signal(syscall.SIGTERM)
 	p.wait()
 }
@@ -203,7 +203,7 @@ func TestReloadThatDoesNotEnd(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
-		if !strings.Contains(log.String(), "the stop goes on without it") {
+		if !strings.Contains(log.String(), "the stop continues without it") {
 			t.Errorf("the log does not say so:\n%s", log)
 		}
 	})
@@ -263,14 +263,14 @@ func TestAdminPortIsTheServicesPort(t *testing.T) {
 		env  map[string]string
 		want string // of the error; empty: none
 	}{
-		"the default":       {map[string]string{"SERVE_ADMIN_PORT": "8000"}, `SERVE_ADMIN_PORT="8000": that is SERVE_HTTP_PORT too, and both listen at 127.0.0.1; give them different ports`},
-		"equal":             {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_HTTP_PORT": "9"}, `SERVE_ADMIN_PORT="9": that is`},
-		"on all addresses":  {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_HTTP_PORT": "9", "SERVE_HTTP_HOST": "0.0.0.0"}, `SERVE_ADMIN_PORT="9": that is`},
-		"by name":           {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_HTTP_PORT": "9", "SERVE_HTTP_HOST": "localhost"}, `SERVE_ADMIN_PORT="9": that is`},
+		"the default":       {map[string]string{"SERVE_ADMIN_PORT": "8000"}, `SERVE_ADMIN_PORT="8000": SERVE_HTTP_PORT is the same port, and both listen at 127.0.0.1; set different ports`},
+		"equal":             {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_HTTP_PORT": "9"}, `SERVE_ADMIN_PORT="9": SERVE_HTTP_PORT is the same port`},
+		"on all addresses":  {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_HTTP_PORT": "9", "SERVE_HTTP_HOST": "0.0.0.0"}, `SERVE_ADMIN_PORT="9": SERVE_HTTP_PORT is the same port`},
+		"by name":           {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_HTTP_PORT": "9", "SERVE_HTTP_HOST": "localhost"}, `SERVE_ADMIN_PORT="9": SERVE_HTTP_PORT is the same port`},
 		"other addresses":   {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_HTTP_PORT": "9", "SERVE_HTTP_HOST": "127.0.0.2"}, ""},
 		"any free ones":     {map[string]string{"SERVE_ADMIN_PORT": "0", "SERVE_HTTP_PORT": "0"}, ""},
-		"that of gRPC":      {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_GRPC_PORT": "9"}, `SERVE_ADMIN_PORT="9": that is SERVE_GRPC_PORT too`},
-		"gRPC and HTTP":     {map[string]string{"SERVE_GRPC_PORT": "8000"}, `SERVE_GRPC_PORT="8000": that is SERVE_HTTP_PORT too`},
+		"that of gRPC":      {map[string]string{"SERVE_ADMIN_PORT": "9", "SERVE_GRPC_PORT": "9"}, `SERVE_ADMIN_PORT="9": SERVE_GRPC_PORT is the same port`},
+		"gRPC and HTTP":     {map[string]string{"SERVE_GRPC_PORT": "8000"}, `SERVE_GRPC_PORT="8000": SERVE_HTTP_PORT is the same port`},
 		"gRPC not asked":    {map[string]string{"SERVE_ADMIN_PORT": "9000"}, ""},
 		"no admin listener": {map[string]string{"SERVE_HTTP_PORT": "8001"}, ""},
 	} {
@@ -285,7 +285,7 @@ func TestAdminPortIsTheServicesPort(t *testing.T) {
 	}
 	file := serviceFile(t, "http_options: {port: 8005}\nadmin: {port: 8005}\n")
 	_, err := LoadConfigFile(file, func(string) string { return "" })
-	if want := file + `:2:15: admin.port="8005": that is http_options.port too`; err == nil || !strings.HasPrefix(err.Error(), want) {
+	if want := file + `:2:15: admin.port="8005": http_options.port is the same port`; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 }

@@ -66,13 +66,13 @@ func TestApplicationsAreEditedUnderLoad(t *testing.T) {
 		t.Errorf("the greeting is %q at first, want one", got)
 	}
 	for i, edit := range []struct{ text, until, greeting string }{
-		{text("{text: two}"), `msg="the applications are as the service file says"`, "two"},
+		{text("{text: two}"), `msg="the applications are reloaded from the service file"`, "two"},
 		{text("{txt: three}"), `replica did not take the new user config`, "two"},
-		{text("{text: four}"), `msg="the applications are as the service file says"`, "four"},
+		{text("{text: four}"), `msg="the applications are reloaded from the service file"`, "four"},
 		{strings.Replace(text("{text: five}"), "Greeter", "Greter", 1),
 			`serve.yaml:1:55: applications[0].deployments[0]: app \"greetings\" has no deployment \"Greter\"; did you mean Greeter?`, "four"},
 		{"applications: [", `this is no YAML`, "four"},
-		{"{}", `msg="the applications are as the service file says"`, "four"}, // it runs on; the code has none
+		{"{}", `msg="the applications are reloaded from the service file"`, "four"}, // it runs on; the code has none
 	} {
 		before := len(p.log.String())
 		next := filepath.Join(t.TempDir(), "next.yaml")

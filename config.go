@@ -15,59 +15,56 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// EnvLogLevel is OpenTelemetry's variable for the level of the log. A value
-// that is not known is a warning and means "info", as the specification asks.
+// EnvLogLevel is OpenTelemetry's variable for the level of the log. An unknown value
+// causes a warning and means "info", as the specification requires.
 const EnvLogLevel = "OTEL_LOG_LEVEL"
 
-// EnvLogFormat is the variable for the form of the log: "text", the default, or
+// EnvLogFormat is the variable for the format of the log: "text" (the default) or
 // "json".
 const EnvLogFormat = "SERVE_LOG_FORMAT"
 
-// LogFormat is the form of the log's lines.
+// LogFormat is the format of the log's lines.
 type LogFormat string
 
-// The forms, as package slog writes them.
+// The formats, as defined by package slog.
 const (
 	LogText LogFormat = "text" // key=value
-	LogJSON LogFormat = "json" // one object a line
+	LogJSON LogFormat = "json" // one object per line
 )
 
-// Config holds an operator's settings of a service. Get it from LoadConfig,
-// LoadConfigFile or ConfigFromEnv: the zero Config does not validate, for that of
-// tracing does not.
+// Config holds the operator's settings of a service. LoadConfig, LoadConfigFile and
+// ConfigFromEnv return valid ones. The zero Config is invalid, because its Tracing is.
 type Config struct {
-	// Host are the settings of the plugins and the queue before them.
+	// Host holds the settings of the plugins and of the queue before them.
 	Host host.Config
-	// Tracing are those of sampling, propagation and the resource. Where it is
-	// disabled, no plugin starts.
+	// Tracing holds the settings of sampling, propagation and the resource. If tracing
+	// is disabled, no plugin starts.
 	Tracing tracing.Config
-	// Serving are those of the HTTP proxy, the gRPC proxy and the apps.
+	// Serving holds the settings of the HTTP proxy, the gRPC proxy and the apps.
 	Serving serving.Config
-	// Admin are those of the listener for operators, with the status page and
-	// the metrics. Zero: there is none.
+	// Admin holds the settings of the admin listener, with the status page and the
+	// metrics. Zero: there is no listener.
 	Admin admin.Config
-	// LogLevel is the least level that Run logs. Default and zero: info. It is
-	// not read where Run is given a logger.
+	// LogLevel is the lowest level that Run logs. Default and zero: info. Ignored if
+	// Run is given a logger.
 	LogLevel slog.Level
-	// LogFormat is the form in which Run logs. Default and empty: LogText. It is
-	// not read where Run is given a logger.
+	// LogFormat is the format of the log. Default and empty: LogText. Ignored if Run is
+	// given a logger.
 	LogFormat LogFormat
-	// File is the service file that settings were read from, for the log. Empty:
-	// there was none.
+	// File is the service file that was read, for the log. Empty if there was none.
 	File string
-	// SpanFolder is where the console plugin writes span files, because the
-	// service file switches tracing on and names no plugin; for the log. Empty:
-	// it does not.
+	// SpanFolder is the folder for span files of the console plugin, for the log. It is
+	// set if the service file enables tracing and names no plugin.
 	SpanFolder string
 
-	// readApps reads anew what the service file says of the apps. Nil: there was
+	// readApps reads the apps' settings from the service file again. Nil if there was
 	// no file.
 	readApps func() ([]serving.AppConfig, error)
 }
 
-// ConfigFromEnv reads the settings of all parts by getenv, which answers as
-// os.Getenv does, and opens no file: that is LoadConfigFile. The error joins
-// every fault of every part.
+// ConfigFromEnv reads the settings of all parts through getenv, which must behave like
+// os.Getenv. It opens no file; LoadConfigFile does. The error joins all errors of all
+// parts.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	var cfg Config
 	var errs [5]error
@@ -83,12 +80,12 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		cfg.Tracing.Warnings = append(cfg.Tracing.Warnings,
 			fmt.Sprintf("%s: %q is not one of none, error, warn, info, debug; info is logged", EnvLogLevel, getenv(EnvLogLevel)))
 	}
-	return cfg, errors.Join(append(errs[:], cfg.clash())...)
+	return cfg, errors.Join(append(errs[:], cfg.checkListeners())...)
 }
 
-// Validate reports every fault of every part at once, joined, or nil.
+// Validate returns all errors of all parts, joined, or nil.
 func (c Config) Validate() error {
-	return errors.Join(c.Host.Validate(), c.Tracing.Validate(), c.Serving.Validate(), c.Admin.Validate(), c.LogFormat.check(), c.clash())
+	return errors.Join(c.Host.Validate(), c.Tracing.Validate(), c.Serving.Validate(), c.Admin.Validate(), c.LogFormat.check(), c.checkListeners())
 }
 
 func (f LogFormat) check() error {
@@ -99,10 +96,10 @@ func (f LogFormat) check() error {
 	return fmt.Errorf("%s=%q: want %s or %s", EnvLogFormat, string(f), LogText, LogJSON)
 }
 
-// clash says which listeners can not both be had: without it the second to
-// listen would blame another process. Whether there is one for gRPC, only the
-// apps say: its default clashes with nothing here.
-func (c Config) clash() error {
+// checkListeners returns an error if two listeners have the same address: otherwise the
+// second to listen would blame another process. It ignores the default address for
+// gRPC, because only the apps decide whether there is a gRPC listener.
+func (c Config) checkListeners() error {
 	listeners := []struct{ addr, variable string }{
 		{cmp.Or(c.Serving.HTTPAddr, serving.DefaultHTTPAddr), serving.EnvHTTPPort},
 		{c.Serving.GRPC.Addr, serving.EnvGRPCPort},
@@ -110,7 +107,7 @@ func (c Config) clash() error {
 	}
 	var faults []error
 	for i, later := range listeners {
-		// An address that is none, which is told of its part, has no port here.
+		// An invalid address has no port here; its own part reports it.
 		host, port, _ := net.SplitHostPort(later.addr)
 		if port == "" || port == "0" {
 			continue
@@ -118,7 +115,7 @@ func (c Config) clash() error {
 		for _, earlier := range listeners[:i] {
 			otherHost, otherPort, _ := net.SplitHostPort(earlier.addr)
 			if otherPort == port && overlap(otherHost, host) {
-				faults = append(faults, fmt.Errorf("%s=%q: that is %s too, and both listen at %s; give them different ports",
+				faults = append(faults, fmt.Errorf("%s=%q: %s is the same port, and both listen at %s; set different ports",
 					later.variable, port, earlier.variable, host))
 			}
 		}
@@ -126,8 +123,7 @@ func (c Config) clash() error {
 	return errors.Join(faults...)
 }
 
-// overlap tells whether one of two hosts stands for the other, or for all. Names
-// are not looked up.
+// overlap reports whether the two hosts include the same address. It looks up no names.
 func overlap(a, b string) bool {
 	local := func(host string) string {
 		if host == "localhost" {
@@ -139,8 +135,8 @@ func overlap(a, b string) bool {
 	return local(a) == local(b) || all(a) || all(b)
 }
 
-// settled is c with what the parts must agree on.
-func (c Config) settled() Config {
+// withSharedSettings returns c with the settings copied that several parts share.
+func (c Config) withSharedSettings() Config {
 	if c.Tracing.DisabledBy != "" {
 		c.Host.Plugins = ""
 	}
@@ -149,10 +145,10 @@ func (c Config) settled() Config {
 	return c
 }
 
-// silent is above every level that is logged.
+// silent is above every level of a log line.
 const silent = slog.Level(math.MaxInt)
 
-// parseLevel reads the words of OTEL_LOG_LEVEL.
+// parseLevel parses a value of OTEL_LOG_LEVEL.
 func parseLevel(text string) (level slog.Level, ok bool) {
 	switch strings.ToLower(strings.TrimSpace(text)) {
 	case "", "info":

@@ -1,24 +1,23 @@
-// Package servetrace runs a service whose traces leave the process through
-// exporter plugins. It is the composition root: it alone knows the host of the
-// plugins, the tracer and the server, and it starts them in that order and
-// stops them in the reverse one. This comment is the map of the repository.
+// Package servetrace runs a service whose traces leave the process through exporter
+// plugins. It is the composition root: it alone imports the plugin host, the tracer and
+// the server. It starts them in that order and stops them in reverse. This comment is
+// the map of the repository.
 //
 // The life of a service:
 //
 //  1. Main parses the program's flags and calls LoadConfigFile, which reads the
-//     settings from the environment and the service file. A program that does
-//     more than serve calls LoadConfigFile and Run itself.
-//  2. Run checks them all, makes the host, and starts the listener for operators
-//     if there is to be one (package admin). It makes the tracing provider around
-//     the host, starts the host (which returns at once: plugins start in the
-//     background), sets OpenTelemetry's globals, and starts the server. One line
-//     of the log says what runs.
-//     SIGHUP reloads the plugins, and the apps' settings in the service file.
-//  3. On SIGTERM or SIGINT, or when its context ends, Run drains the server,
-//     then shuts the provider down, and with it the host: what has ended is
-//     sent, the plugins end. A second signal cuts both short. The listener for
-//     operators ends last.
-//  4. Run returns, and the globals are what they were.
+//     settings from the environment and the service file. A program that does more
+//     than serve calls LoadConfigFile and Run itself.
+//  2. Run validates the settings, makes the host, and starts the admin listener if it
+//     is enabled (package admin). It makes the tracing provider around the host and
+//     starts the host, which returns at once, because plugins start in the background.
+//     It sets OpenTelemetry's globals, starts the server and logs a line with all that
+//     runs. SIGHUP reloads the plugins, and the apps' settings in the service file.
+//  3. On SIGTERM or SIGINT, or when its context ends, Run drains the server. Then it
+//     shuts down the provider and with it the host, which sends the remaining spans
+//     and stops the plugins. A second signal cuts both short. The admin listener ends
+//     last.
+//  4. Run restores the globals and returns.
 //
 // The way of one request through the packages:
 //
@@ -47,16 +46,16 @@
 //	pluginsdk.Span    one span of it, around
 //	otlpwire.Span     which is its place in the request
 //
-// The host serves any Go program with an OpenTelemetry SDK, without this
-// package and without serving: examples/any-program. A service: examples/hello.
-// A plugin: plugins/console. Which package may import which is a table in
-// internal/archtest, and a test.
+// The host serves any Go program with an OpenTelemetry SDK, without this package and
+// without serving: examples/any-program. A service: examples/hello. A plugin:
+// plugins/console. The allowed imports are a table in internal/archtest, held by a
+// test.
 //
-// What this package does not do: it serves no request, makes no span and speaks
-// to no plugin itself. Status page and metrics are package admin's, the service
-// file is internal/servicefile's: this one listens, and looks for the file.
+// This package serves no requests, makes no spans and does not talk to plugins itself.
+// Package admin makes the status page and the metrics, and internal/servicefile parses
+// the service file. This package starts the listener and finds the file.
 //
-// Open run.go first, then serving/proxy.go, serving/exchange.go,
-// serving/router.go, serving/replica.go, internal/spans, tracing/provider.go, host/host.go, pluginsdk/main.go and
-// plugins/console.
+// Open run.go first, then serving/proxy.go, serving/exchange.go, serving/router.go,
+// serving/replica.go, internal/spans, tracing/provider.go, host/host.go,
+// pluginsdk/main.go and plugins/console.
 package servetrace

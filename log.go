@@ -14,7 +14,7 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// newLog makes the log of a service that is given none, on w.
+// newLog returns the default log of a service, which writes to w.
 func (c Config) newLog(w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: c.LogLevel}
 	var handler slog.Handler = slog.NewTextHandler(w, opts)
@@ -24,24 +24,25 @@ func (c Config) newLog(w io.Writer) *slog.Logger {
 	return slog.New(tracing.NewLogHandler(handler))
 }
 
-// ownLog makes the log of a service that is given none, on standard error by a
-// queue, and lends it to user code. end gives it back and writes what waits.
-func (c Config) ownLog() (own *slog.Logger, queue *logQueue, end func()) {
+// startLog starts the default log of a service: standard error behind a queue. It also
+// makes it the default log of user code. end restores the previous default and writes
+// the queued lines.
+func (c Config) startLog() (own *slog.Logger, queue *logQueue, end func()) {
 	to := io.Discard
 	if stderr := stdio.Stderr(); stderr != nil {
 		to = stderr
 	}
 	queue = newLogQueue(to, c.dropNotice)
 	own = c.newLog(queue)
-	giveBack := lendLog(own, queue)
+	restore := setDefaultLog(own, queue)
 	return own, queue, func() {
-		giveBack()
+		restore()
 		queue.close()
 	}
 }
 
-// dropNotice is the line that tells how many lines of the log were dropped. It is
-// logged at every level at which there are lines to drop.
+// dropNotice returns the log line with the number of dropped lines. It is logged at
+// every level, except if nothing is.
 func (c Config) dropNotice(dropped uint64) []byte {
 	var line bytes.Buffer
 	c.newLog(&line).Log(context.Background(), max(c.LogLevel, slog.LevelWarn),
@@ -49,20 +50,20 @@ func (c Config) dropNotice(dropped uint64) []byte {
 	return line.Bytes()
 }
 
-// gosLog is what package slog has before a program sets something else.
-var gosLog = slog.Default().Handler()
+// initialHandler is package slog's handler until a program replaces it.
+var initialHandler = slog.Default().Handler()
 
-// lendLog makes own the log that user code finds in package slog, and in package
-// log, until giveBack. A program that has set one keeps it. queue has what own
-// writes.
-func lendLog(own *slog.Logger, queue *logQueue) (giveBack func()) {
+// setDefaultLog makes own the default of the packages slog and log until restore is
+// called. If the program has already set a default, it does nothing. queue is the queue
+// of own.
+func setDefaultLog(own *slog.Logger, queue *logQueue) (restore func()) {
 	before := slog.Default()
-	if before.Handler() != gosLog {
+	if before.Handler() != initialHandler {
 		return func() {}
 	}
-	// slog takes package log along, but only there, not back.
-	writer, flags := log.Writer(), log.Flags() //nolint:forbidigo // they are handed back
-	slog.SetDefault(slog.New(lastWords{own.Handler(), queue}))
+	// slog.SetDefault redirects package log, too, but does not restore it.
+	writer, flags := log.Writer(), log.Flags() //nolint:forbidigo // restored below
+	slog.SetDefault(slog.New(flushHandler{own.Handler(), queue}))
 	log.SetOutput(fatalWriter{log.Writer(), queue}) //nolint:forbidigo // as above
 	return func() {
 		slog.SetDefault(before)
@@ -71,60 +72,61 @@ func lendLog(own *slog.Logger, queue *logQueue) (giveBack func()) {
 	}
 }
 
-// How long user code waits for lines that may be its last.
+// How long user code waits until its line is written.
 const (
-	lastWordsTimeout = 100 * time.Millisecond
-	lastWordsRest    = time.Minute
-	fatalTimeout     = time.Second
+	errorTimeout = 100 * time.Millisecond
+	errorPause   = time.Minute // no further waits after a timeout
+	fatalTimeout = time.Second // log.Fatal
 )
 
-// lastWords is the handler that user code logs by. A program that calls os.Exit
-// ends the queue too, and often has logged an error just before. So user code waits
-// until its errors are written: for 100 ms, and then for a minute not again.
-type lastWords struct {
+// flushHandler is the log handler of user code. After a line with an error, it waits
+// until the line is written, because the program may call os.Exit next. It waits up to
+// errorTimeout. After a timeout it does not wait again for errorPause.
+type flushHandler struct {
 	slog.Handler
 	queue *logQueue
 }
 
 // Handle implements slog.Handler.
-func (h lastWords) Handle(ctx context.Context, r slog.Record) error {
+func (h flushHandler) Handle(ctx context.Context, r slog.Record) error {
 	err := h.Handler.Handle(ctx, r)
 	if r.Level >= slog.LevelError {
-		h.queue.settleSeldom()
+		h.queue.waitWrittenSeldom()
 	}
 	return err
 }
 
 // WithAttrs implements slog.Handler.
-func (h lastWords) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return lastWords{h.Handler.WithAttrs(attrs), h.queue}
+func (h flushHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return flushHandler{h.Handler.WithAttrs(attrs), h.queue}
 }
 
 // WithGroup implements slog.Handler.
-func (h lastWords) WithGroup(name string) slog.Handler {
-	return lastWords{h.Handler.WithGroup(name), h.queue}
+func (h flushHandler) WithGroup(name string) slog.Handler {
+	return flushHandler{h.Handler.WithGroup(name), h.queue}
 }
 
-// fatalWriter is the output of package log. log.Fatal ends the process right after
-// the line, which must be written by then.
+// fatalWriter is the output of package log. log.Fatal ends the process right after its
+// line, so the line must be written by then.
 type fatalWriter struct {
 	io.Writer
 	queue *logQueue
 }
 
-// Write writes the line, and waits for it if log.Fatal writes it.
+// Write writes the line. If log.Fatal is the caller, it waits until the line is
+// written.
 func (w fatalWriter) Write(line []byte) (int, error) {
 	n, err := w.Writer.Write(line)
 	if calledByFatal() {
-		w.queue.settle(fatalTimeout)
+		w.queue.waitWritten(fatalTimeout)
 	}
 	return n, err
 }
 
-// calledByFatal reports whether one of log.Fatal, log.Fatalf and log.Fatalln has
-// called the caller.
+// calledByFatal reports whether the caller was called by log.Fatal, log.Fatalf or
+// log.Fatalln.
 func calledByFatal() bool {
-	var callers [8]uintptr // between it and Fatal are the functions of package log alone
+	var callers [8]uintptr // enough: only functions of package log are in between
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])
 	for {
 		frame, more := frames.Next()

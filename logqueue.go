@@ -9,40 +9,38 @@ import (
 
 // Bounds of the log's queue.
 const (
-	// logQueueBytes is how many bytes of lines wait for the log's reader. As many
-	// again may be in the write that waits for it.
+	// logQueueBytes bounds the bytes of waiting lines. As many again may be in the
+	// current write.
 	logQueueBytes = 1 << 20
-	// logFlushTimeout is how long the end of the log waits until all lines are
-	// written.
+	// logFlushTimeout bounds how long close waits until all lines are written.
 	logFlushTimeout = 3 * time.Second
 )
 
-// logQueue passes lines on to a writer that may be slow, and does not wait for it.
+// logQueue passes lines to a writer that may be slow, without waiting for it.
 //
-//  1. Write puts a line into the queue, or counts it as dropped if the queue is
-//     full.
-//  2. One goroutine writes the lines in their order. If lines were dropped, it
-//     writes a line with their number in their place.
-//  3. close ends the goroutine when the queue is empty. From then on Write writes
-//     by itself.
+//  1. Write appends a line to the queue, or counts it as dropped if the queue is full.
+//  2. A goroutine writes the lines in order. If lines were dropped, it writes a notice
+//     with their number in their place.
+//  3. close ends the goroutine when the queue is empty. After that, Write writes
+//     directly.
 //
 // It is safe for concurrent use.
 type logQueue struct {
 	to io.Writer
-	// notice returns the line that tells how many lines were dropped.
+	// notice returns the line with the number of dropped lines.
 	notice func(dropped uint64) []byte
-	wake   chan struct{} // has one element if there is something to do
+	wake   chan struct{} // holds a value if there is work
 	done   chan struct{} // closed when the goroutine has ended
 
 	mu      sync.Mutex
 	waiting []byte
-	dropped uint64 // lines
-	told    uint64 // lines of dropped that the log has told of
-	// writing is closed when the lines are written that the goroutine has taken,
-	// next when the lines are written that it takes after them.
+	dropped uint64 // lines dropped so far
+	told    uint64 // dropped lines that a notice has reported
+	// writing is closed when the lines taken by the goroutine are written, next when
+	// the lines of its following turn are.
 	writing, next chan struct{}
 	closed, ended bool
-	rests         time.Time // settleSeldom does not wait before
+	noWaitBefore  time.Time // waitWrittenSeldom does not wait before
 }
 
 func newLogQueue(to io.Writer, notice func(dropped uint64) []byte) *logQueue {
@@ -55,9 +53,9 @@ func newLogQueue(to io.Writer, notice func(dropped uint64) []byte) *logQueue {
 	return q
 }
 
-// Write takes one line. It does not block before the end, and never fails. While
-// lines are being dropped all are, so that those that follow the notice come after
-// those that it counts.
+// Write appends a line. It never fails, and does not block before close. While lines
+// are being dropped, all lines are dropped, so that the notice stands before later
+// lines.
 func (q *logQueue) Write(line []byte) (int, error) {
 	q.mu.Lock()
 	if q.ended {
@@ -70,18 +68,18 @@ func (q *logQueue) Write(line []byte) (int, error) {
 		q.waiting = append(q.waiting, line...)
 	}
 	q.mu.Unlock()
-	q.alarm()
+	q.wakeWriter()
 	return len(line), nil
 }
 
-func (q *logQueue) alarm() {
+func (q *logQueue) wakeWriter() {
 	select {
 	case q.wake <- struct{}{}:
-	default: // the goroutine will look anyway
+	default: // the goroutine will check anyway
 	}
 }
 
-// run writes lines whenever there are some, until the queue is closed and empty.
+// run writes lines until the queue is closed and empty.
 func (q *logQueue) run() {
 	defer close(q.done)
 	var (
@@ -102,8 +100,7 @@ func (q *logQueue) run() {
 	}
 }
 
-// take returns the lines that wait, and keeps the memory of those before for the
-// next ones.
+// take returns the waiting lines. It reuses the memory of the previous lines.
 func (q *logQueue) take(before []byte) (lines []byte, dropped, told uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -112,9 +109,8 @@ func (q *logQueue) take(before []byte) (lines []byte, dropped, told uint64) {
 	return lines, q.dropped, q.told
 }
 
-// wrote books what has become of the lines that were taken. It reports whether the
-// goroutine is to end: not before the log has told of dropped lines, unless it
-// cannot.
+// wrote records the result of a write. It reports whether the goroutine must end: when
+// the queue is closed and empty, and dropped lines are reported or cannot be.
 func (q *logQueue) wrote(lost, told uint64, err error) (ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -126,11 +122,11 @@ func (q *logQueue) wrote(lost, told uint64, err error) (ended bool) {
 	return q.ended
 }
 
-// settle blocks until the lines that are in the queue are written, at most for
-// limit. It reports whether they are.
-func (q *logQueue) settle(limit time.Duration) bool {
+// waitWritten blocks until the queued lines are written, at most for limit. It reports
+// whether they are.
+func (q *logQueue) waitWritten(limit time.Duration) bool {
 	q.mu.Lock()
-	written := q.writing // nil: the goroutine has nothing in hand
+	written := q.writing // nil: no write is in progress
 	if len(q.waiting) > 0 {
 		written = q.next
 	}
@@ -148,35 +144,35 @@ func (q *logQueue) settle(limit time.Duration) bool {
 	}
 }
 
-// settleSeldom is settle for callers that may be in a request: after one wait that
-// was in vain it does not wait for a minute.
-func (q *logQueue) settleSeldom() {
+// waitWrittenSeldom is like waitWritten for callers in a request. After a timeout it
+// does not wait again for errorPause.
+func (q *logQueue) waitWrittenSeldom() {
 	q.mu.Lock()
-	rests := time.Now().Before(q.rests)
+	skip := time.Now().Before(q.noWaitBefore)
 	q.mu.Unlock()
-	if rests || q.settle(lastWordsTimeout) {
+	if skip || q.waitWritten(errorTimeout) {
 		return
 	}
 	q.mu.Lock()
-	q.rests = time.Now().Add(lastWordsRest)
+	q.noWaitBefore = time.Now().Add(errorPause)
 	q.mu.Unlock()
 }
 
-// lost returns how many lines were dropped so far.
+// lost returns the number of dropped lines.
 func (q *logQueue) lost() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.dropped
 }
 
-// close blocks until all lines are written, at most for logFlushTimeout. A write
-// that hangs for longer keeps the goroutine until it returns; lines are then still
-// taken and written when it does.
+// close blocks until all lines are written, at most for logFlushTimeout. If a write
+// hangs, the goroutine continues until it returns, and lines are accepted and written
+// until then.
 func (q *logQueue) close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
-	q.alarm()
+	q.wakeWriter()
 	timer := time.NewTimer(logFlushTimeout)
 	defer timer.Stop()
 	select {

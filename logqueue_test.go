@@ -155,28 +155,28 @@ func TestLogQueueWhoseWritesFail(t *testing.T) {
 // after one wait in vain not again for a minute.
 func TestLogQueueSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		waits := func(settle func()) time.Duration {
+		waits := func(waitWritten func()) time.Duration {
 			began := time.Now()
-			settle()
+			waitWritten()
 			return time.Since(began)
 		}
 		g := newGate()
 		q := newLogQueue(g, dropped)
 		putLines(t, q, 0, 1)
-		if took := waits(q.settleSeldom); took != lastWordsTimeout {
-			t.Errorf("the first wait took %v, want %v", took, lastWordsTimeout)
+		if took := waits(q.waitWrittenSeldom); took != errorTimeout {
+			t.Errorf("the first wait took %v, want %v", took, errorTimeout)
 		}
 		putLines(t, q, 1, 2)
-		if took := waits(q.settleSeldom); took != 0 {
+		if took := waits(q.waitWrittenSeldom); took != 0 {
 			t.Errorf("the second wait took %v, want none", took)
 		}
 		time.AfterFunc(time.Millisecond, func() { close(g.open) })
-		if !q.settle(fatalTimeout) || len(numbers(g.String())) != 2 {
-			t.Errorf("settle did not wait for the lines: %q", g)
+		if !q.waitWritten(fatalTimeout) || len(numbers(g.String())) != 2 {
+			t.Errorf("waitWritten did not wait for the lines: %q", g)
 		}
 		putLines(t, q, 2, 3)
-		if !q.settle(fatalTimeout) || len(numbers(g.String())) != 3 {
-			t.Errorf("settle did not wait for the line: %q", g)
+		if !q.waitWritten(fatalTimeout) || len(numbers(g.String())) != 3 {
+			t.Errorf("waitWritten did not wait for the line: %q", g)
 		}
 		q.close()
 	})

@@ -10,48 +10,48 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// reloads has something reloaded in the background, one reload at a time, so that
-// no signal waits for a plugin, or for what user code does with a new config.
+// reloads runs a reload in the background, one at a time. No signal handler waits for a
+// plugin, or for user code that handles a new configuration.
 type reloads struct {
-	what   reloadTexts
+	texts  reloadTexts
 	reload func(context.Context) error
 	log    *slog.Logger
-	asked  chan struct{} // holds the one that waits
+	asked  chan struct{} // holds the pending request
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when the last one has ended
+	done   chan struct{} // closed when the goroutine has ended
 }
 
-// reloadTexts are what the log says of a reload: as it begins, has failed, was
-// called off, has ended, and does not end though it was called off.
-type reloadTexts struct{ begin, failed, calledOff, done, stuck string }
+// reloadTexts are the log messages of a reload: it begins, has failed, was canceled,
+// has ended, or does not end after it was canceled.
+type reloadTexts struct{ begin, failed, canceled, done, stuck string }
 
 var (
 	ofPlugins = reloadTexts{
-		begin:     "reloading plugins",
-		failed:    "some plugins stay as they were",
-		calledOff: "reloading plugins was called off",
-		done:      "plugins are reloaded",
-		stuck:     "a reload of plugins does not end; the stop goes on without it",
+		begin:    "reloading plugins",
+		failed:   "some plugins stay as they were",
+		canceled: "reloading plugins was canceled",
+		done:     "plugins are reloaded",
+		stuck:    "a reload of plugins does not end; the stop continues without it",
 	}
 	ofApps = reloadTexts{
-		begin:     "reading the service file for its applications",
-		failed:    "the applications are not as the service file says",
-		calledOff: "reading the service file for its applications was called off",
-		done:      "the applications are as the service file says",
-		stuck:     "an application does not take the service file; the stop goes on without it",
+		begin:    "reloading the applications from the service file",
+		failed:   "some applications do not match the service file",
+		canceled: "reloading the applications from the service file was canceled",
+		done:     "the applications are reloaded from the service file",
+		stuck:    "a reload of the applications does not end; the stop continues without it",
 	}
 )
 
 var errStopping = errors.New("the service stops")
 
-// reloadGrace is how long a reload that was called off may take to end. It
-// bounds the stop, should one not heed its context.
+// reloadGrace is how long a canceled reload may take to end. It bounds the stop if a
+// reload ignores its context.
 const reloadGrace = time.Second
 
-func startReloads(what reloadTexts, reload func(context.Context) error, log *slog.Logger) *reloads {
+func startReloads(texts reloadTexts, reload func(context.Context) error, log *slog.Logger) *reloads {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	r := &reloads{what: what, reload: reload, log: log, asked: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{})}
-	go func() { // ends by stop
+	r := &reloads{texts: texts, reload: reload, log: log, asked: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{})}
+	go func() { // ends with stop
 		defer close(r.done)
 		for {
 			select {
@@ -65,9 +65,8 @@ func startReloads(what reloadTexts, reload func(context.Context) error, log *slo
 	return r
 }
 
-// ask has a reload begin, or follow the one that runs. Any number of times that
-// it is asked meanwhile is once: the next reads everything anew. It never
-// blocks.
+// ask requests a reload. If a reload runs, another follows it; several requests
+// meanwhile count as one. ask never blocks.
 func (r *reloads) ask() {
 	select {
 	case r.asked <- struct{}{}:
@@ -76,25 +75,25 @@ func (r *reloads) ask() {
 }
 
 func (r *reloads) run(ctx context.Context) {
-	r.log.Info(r.what.begin)
+	r.log.Info(r.texts.begin)
 	switch err := r.reload(ctx); {
 	case err != nil && ctx.Err() == nil:
-		r.log.Error(r.what.failed, untold(err)...)
+		r.log.Error(r.texts.failed, reloadErrorArgs(err)...)
 	case err != nil:
-		r.log.Info(r.what.calledOff, "because", context.Cause(ctx))
+		r.log.Info(r.texts.canceled, "because", context.Cause(ctx))
 	default:
-		r.log.Info(r.what.done)
+		r.log.Info(r.texts.done)
 	}
 }
 
-// untold is what a line of the log says of a reload's error: of plugins whose
-// cause the host has logged, the names, and the rest as it is.
-func untold(err error) (args []any) {
+// reloadErrorArgs returns the log arguments for a reload's error. For plugins it
+// returns the names alone, because the host has already logged the cause.
+func reloadErrorArgs(err error) (args []any) {
 	var plugins []string
 	var rest []error
 	var sort func(error)
 	sort = func(err error) {
-		switch is := err.(type) { //nolint:errorlint // what is wrapped belongs to the text around it
+		switch is := err.(type) { //nolint:errorlint // a wrapped error belongs to the text around it
 		case *host.PluginError:
 			plugins = append(plugins, is.Plugin)
 		case interface{ Unwrap() []error }:
@@ -115,14 +114,14 @@ func untold(err error) (args []any) {
 	return args
 }
 
-// stop calls off what runs and waits for it, for a moment at most.
+// stop cancels the current reload and waits for it, at most for reloadGrace.
 func (r *reloads) stop(ctx context.Context) error {
 	r.cancel(errStopping)
 	select {
 	case <-r.done:
 	case <-ctx.Done():
 	case <-time.After(reloadGrace):
-		r.log.Warn(r.what.stuck)
+		r.log.Warn(r.texts.stuck)
 	}
 	return nil
 }

@@ -21,15 +21,15 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// ErrForced is what Run returns after a second signal, joined with what was cut
-// short.
+// ErrForced is the error of Run after a second signal, joined with the errors of the
+// parts that were cut short.
 var ErrForced = errors.New("stopped by a second signal")
 
-// LoadConfig reads the settings from the process's environment, and from the
-// service file that SERVE_CONFIG names, as LoadConfigFile does.
+// LoadConfig reads the settings from the process's environment and from the service
+// file named by SERVE_CONFIG. See LoadConfigFile.
 func LoadConfig() (Config, error) { return LoadConfigFile("", os.Getenv) }
 
-// Option changes how Run runs.
+// Option configures Run.
 type Option struct{ apply func(*options) }
 
 type options struct {
@@ -37,42 +37,42 @@ type options struct {
 	ready func(net.Addr)
 }
 
-// WithLogger sets where the service and its plugins log. The default is standard
-// error, from Config.LogLevel on and in the form of Config.LogFormat, through
-// tracing.NewLogHandler: what user code logs with the context of its request has
-// the ids of request and trace. No request waits for the default: a queue stands
-// before it, which drops lines that are read too slowly, and says so.
+// WithLogger sets the logger of the service and its plugins. The default logs to
+// standard error, from Config.LogLevel on, in the format of Config.LogFormat, through
+// tracing.NewLogHandler: lines that user code logs with a request's context have the
+// ids of request and trace. The default never blocks a request: it has a queue that
+// drops lines if they are read too slowly, and logs their number.
 func WithLogger(log *slog.Logger) Option {
 	return Option{func(o *options) { o.log = log }}
 }
 
-// WithReady has f called once, when requests are taken, with the address that
-// the server listens on. Run waits for it: it must not block.
+// WithReady sets a function that is called once when the server accepts requests, with
+// the server's address. f must not block, because Run waits for it.
 func WithReady(f func(addr net.Addr)) Option {
 	return Option{func(o *options) { o.ready = f }}
 }
 
-// Run serves apps until ctx ends, or the process gets SIGTERM or SIGINT, or the
-// listener fails; then it stops everything and returns. Apps must be new: one
-// that was run can not run again.
+// Run serves apps until ctx ends, the process gets SIGTERM or SIGINT, or the listener
+// fails. Then it stops everything and returns. An app can be run only once.
 //
-// A wrong setting, and an address that can not be had, are errors at once. A
-// plugin that does not start is none: the log says so and it is tried again.
-// SIGHUP reloads the plugins in the background (host.Host.Reload), and has the
-// apps be as the service file says then (serving.Server.Apply); one that comes
-// during a reload has another follow it, and one that comes during the stop does
-// nothing. The listener of Config.Admin runs before the plugins start
-// and until after they have ended.
-// After a stop the error says which requests were cut off; spans that could not
-// be delivered are an error in the log, not of Run. A second signal cuts the
-// stop short, and the error is then ErrForced; a third ends the process as the
-// system does. SIGTERM and SIGINT that come within 100 ms of the first are the
-// first: GNU timeout, for one, sends its signal to the process and to its group.
+// An invalid setting or an unavailable address is returned as an error at once. A
+// plugin that does not start is not an error: it is logged and started again. SIGHUP
+// reloads the plugins in the background (host.Host.Reload) and applies the apps'
+// settings in the service file (serving.Server.Apply). A SIGHUP during a reload starts
+// another reload after it, and a SIGHUP during the stop is ignored. The listener of
+// Config.Admin starts before the plugins and ends after them.
 //
-// While it runs, OpenTelemetry's global provider, propagator and error handler
-// are its own. So is the default logger of package slog, and the output of package
-// log with it, where neither Run is given a logger nor the program has set one. Only one Run at a time makes sense in a process: tracers that
-// user code took from OpenTelemetry before the first Run stay with that one.
+// After a stop the error lists the requests that were cut off. Undelivered spans are
+// logged as an error, but not returned. A second signal cuts the stop short, and the
+// error is then ErrForced. A third signal ends the process by its default action.
+// Signals within 100 ms of the first count as the same signal, because GNU timeout, for
+// example, signals the process and its group.
+//
+// While it runs, Run sets OpenTelemetry's global provider, propagator and error
+// handler. It also sets the default of package slog and the output of package log,
+// except if WithLogger is given or the program has set a default. Only one Run at a
+// time makes sense in a process: tracers that user code took from OpenTelemetry before
+// the first Run stay bound to it.
 func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) error {
 	o := options{ready: func(net.Addr) {}}
 	for _, opt := range opts {
@@ -81,24 +81,24 @@ func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) e
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
 	defer signal.Stop(signals)
-	// On a channel of its own: a signal that finds its channel full is lost, and
-	// no number of reloads may cost the signal to stop.
+	// SIGHUP has its own channel: signals to a full channel are lost, and reloads must not
+	// displace a signal to stop.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	// A log that nobody reads any more must not end the service.
+	// Without a handler for SIGPIPE, a closed log would end the process.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
 	var queue *logQueue
 	if o.log == nil {
 		var endLog func()
-		o.log, queue, endLog = cfg.ownLog()
+		o.log, queue, endLog = cfg.startLog()
 		defer endLog()
 	}
 
-	s := &service{cfg: cfg.settled(), log: o.log, logQueue: queue, hangups: hangups}
-	s.listen(signals) // ends by stop
+	s := &service{cfg: cfg.withSharedSettings(), log: o.log, logQueue: queue, hangups: hangups}
+	s.listen(signals) // ends with stop
 	err := s.start(ctx, apps)
 	if err == nil {
 		o.ready(s.server.Addr())
@@ -107,78 +107,78 @@ func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) e
 	return errors.Join(err, s.stop())
 }
 
-// service is what Run has started so far.
+// service holds the parts that Run has started so far.
 type service struct {
 	cfg Config
 	log *slog.Logger
-	// logQueue is where log writes; nil: the log is the program's.
+	// logQueue is the queue of log. Nil if the program brings its own logger.
 	logQueue *logQueue
 
 	host    *host.Host
-	admin   *admin.Server   // nil: there is none
+	admin   *admin.Server   // nil: there is no listener
 	reloads *reloads        // of the plugins; nil: tracing is off
 	apps    *reloads        // of the apps; nil: there is no service file
 	server  *serving.Server // nil until it is started
-	// closers undo what was started, the last one first.
+	// closers stop the started parts, the last part first.
 	closers []func(context.Context) error
 	hangups <-chan os.Signal // SIGHUP
 
-	asked    chan os.Signal  // the first signal to stop
-	patience context.Context // of a stop; ends by the second
-	unlisten func()          // returns when no signal is heard any more
-	// signals to stop that were heard so far, and when the first was: listen's.
+	asked         chan os.Signal  // receives the first signal to stop
+	stopContext   context.Context // context of the stop; ends with the second signal
+	stopListening func()          // ends the goroutine of listen and waits for it
+	// signals counts the signals to stop, first is the time of the first. Only the
+	// goroutine of listen uses them.
 	signals int
 	first   time.Time
 }
 
-// listen hears the signals to stop from now on, whatever the service does or waits
-// for: the first is for wait, and the second ends the patience of stop.
+// listen handles signals to stop from now on: it passes the first to wait, and the
+// second cancels the context of stop.
 func (s *service) listen(signals <-chan os.Signal) {
 	s.asked = make(chan os.Signal, 1)
-	patience, lose := context.WithCancelCause(context.Background())
-	s.patience = patience
+	ctx, cancel := context.WithCancelCause(context.Background())
+	s.stopContext = ctx
 	ended, listening := make(chan struct{}), make(chan struct{})
-	s.unlisten = func() {
+	s.stopListening = func() {
 		close(ended)
 		<-listening
 	}
-	go func() { // ends by unlisten
+	go func() { // ends with stopListening
 		defer close(listening)
 		for s.signals < 2 {
 			select {
 			case got := <-signals:
-				s.hear(time.Now())
+				s.countSignal(time.Now())
 				select {
 				case s.asked <- got:
-				default: // it was asked before
+				default: // a stop was requested before
 				}
 			case <-ended:
 				return
 			}
 		}
-		lose(ErrForced)
-		// A third signal finds nobody listening and does what it always does.
+		cancel(ErrForced)
+		// A third signal has its default action.
 		signal.Reset(syscall.SIGTERM, os.Interrupt)
 	}()
 }
 
-// samePress is for how long after the first signal another is taken for the
-// same: nobody presses twice so fast.
-const samePress = 100 * time.Millisecond
+// signalWindow is how long after the first signal another counts as the same signal.
+const signalWindow = 100 * time.Millisecond
 
-// hear counts a signal to stop, unless it is the first one again.
-func (s *service) hear(now time.Time) {
+// countSignal counts a signal to stop, except a repetition within signalWindow.
+func (s *service) countSignal(now time.Time) {
 	switch {
 	case s.signals == 0:
 		s.first = now
-	case s.signals == 1 && now.Sub(s.first) < samePress:
+	case s.signals == 1 && now.Sub(s.first) < signalWindow:
 		return
 	}
 	s.signals++
 }
 
-// start starts the parts in their order. What it has started before an error
-// is stopped by stop.
+// start starts the parts in order. After an error, stop stops the parts that were
+// started.
 func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	if err := s.cfg.Validate(); err != nil {
 		return fmt.Errorf("settings: %w", err)
@@ -210,7 +210,7 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	if err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
-	if err := s.show(server); err != nil {
+	if err := s.showServer(server); err != nil {
 		return err
 	}
 	if err := server.Start(ctx); err != nil {
@@ -226,12 +226,12 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	return nil
 }
 
-// startTracing starts the host, if there is a plugin, and makes the provider
-// that owns it. SIGHUP has something to do from then on.
+// startTracing starts the host, if there is a plugin, and returns the provider that
+// owns it. From then on SIGHUP reloads plugins.
 func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 	if !s.host.Enabled() {
 		s.closers = append(s.closers, func(context.Context) error {
-			s.log.Info("stopped") // with tracing, endTracing says it
+			s.log.Info("stopped") // with tracing, endTracing logs it
 			return nil
 		})
 		return tracing.NewProvider(s.cfg.Tracing)
@@ -253,7 +253,7 @@ func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 	return provider, nil
 }
 
-// setGlobals hands provider to user code that calls otel.Tracer, until stop.
+// setGlobals makes provider OpenTelemetry's global provider until stop.
 func (s *service) setGlobals(provider *tracing.Provider) {
 	tracers, propagator, handler := otel.GetTracerProvider(), otel.GetTextMapPropagator(), otel.GetErrorHandler()
 	s.closers = append(s.closers, func(context.Context) error {
@@ -269,7 +269,7 @@ func (s *service) setGlobals(provider *tracing.Provider) {
 	}))
 }
 
-// announce is the one line that says what runs.
+// announce logs the start line, which describes all that runs.
 func (s *service) announce(provider *tracing.Provider) {
 	args := []any{"url", "http://" + s.server.Addr().String()}
 	if addr := s.server.GRPCAddr(); addr != nil {
@@ -299,7 +299,7 @@ func (s *service) announce(provider *tracing.Provider) {
 	s.log.Info("serving", append(args, "pid", os.Getpid())...)
 }
 
-// plugins lists the plugins with their states.
+// plugins returns the names and states of the plugins.
 func (s *service) plugins() string {
 	var list []string
 	for _, x := range s.host.Stats().Exporters {
@@ -308,7 +308,7 @@ func (s *service) plugins() string {
 	return strings.Join(list, ", ")
 }
 
-// wait returns when the service is to stop; the error is the listener's.
+// wait blocks until the service must stop. It returns an error if the listener failed.
 func (s *service) wait(ctx context.Context) error {
 	for {
 		select {
@@ -319,7 +319,7 @@ func (s *service) wait(ctx context.Context) error {
 			s.log.Info("stopping", "because", got.String())
 			return nil
 		case got := <-s.hangups:
-			s.hangUp(got)
+			s.reloadAll(got)
 		case <-s.server.Done():
 			s.log.Info("stopping", "because", "the listener failed")
 			return s.server.Err()
@@ -327,8 +327,8 @@ func (s *service) wait(ctx context.Context) error {
 	}
 }
 
-// hangUp has everything reloaded that can be.
-func (s *service) hangUp(got os.Signal) {
+// reloadAll requests a reload of the plugins and the apps.
+func (s *service) reloadAll(got os.Signal) {
 	if s.reloads == nil && s.apps == nil {
 		s.log.Info("there are no plugins to reload: tracing is off", "signal", got.String())
 	}
@@ -339,7 +339,7 @@ func (s *service) hangUp(got os.Signal) {
 	}
 }
 
-// applyFile has the apps be as the service file says now.
+// applyFile applies the apps' settings in the service file.
 func (s *service) applyFile(ctx context.Context) error {
 	configs, err := s.cfg.readApps()
 	if err != nil {
@@ -348,32 +348,32 @@ func (s *service) applyFile(ctx context.Context) error {
 	return s.server.Apply(ctx, configs)
 }
 
-// stop undoes what was started, the last one first. The second signal since
-// the start ends the patience of all of them.
+// stop stops the started parts, the last part first. A second signal cancels the
+// context of all of them.
 func (s *service) stop() error {
 	var errs []error
 	for _, closer := range slices.Backward(s.closers) {
-		errs = append(errs, closer(s.patience))
+		errs = append(errs, closer(s.stopContext))
 	}
-	s.unlisten()
-	return errors.Join(append(errs, context.Cause(s.patience))...)
+	s.stopListening()
+	return errors.Join(append(errs, context.Cause(s.stopContext))...)
 }
 
-// drain has the server stop: health first, then requests in flight finish, within
-// the shutdown timeout.
+// drain shuts the server down. Health checks fail first, then requests in progress
+// finish, within the shutdown timeout.
 func (s *service) drain(ctx context.Context) error {
 	timeout := s.cfg.Serving.ShutdownTimeout
 	if timeout == 0 {
 		timeout = serving.DefaultShutdownTimeout
 	}
-	over := fmt.Errorf("%s=%v is over: %w", serving.EnvShutdownTimeout, timeout, context.DeadlineExceeded) // the error says it
+	over := fmt.Errorf("%s=%v is over: %w", serving.EnvShutdownTimeout, timeout, context.DeadlineExceeded) // the cause in the error
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Serving.MinDrainingPeriod+timeout, over)
 	defer cancel()
 	return s.server.Shutdown(ctx)
 }
 
-// endTracing shuts the provider down and closes the books in the log. The host
-// bounds the time itself.
+// endTracing shuts the provider down and logs the final delivery accounting. The host
+// bounds the time.
 func (s *service) endTracing(ctx context.Context, provider *tracing.Provider) {
 	err := provider.Shutdown(ctx)
 	stats := s.host.Stats()

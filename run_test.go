@@ -281,7 +281,7 @@ func TestSecondSignalCutsShort(t *testing.T) {
 	p.log.await(t, "plugin is ready")
 	p.signal(syscall.SIGTERM)
 	p.log.await(t, "msg=stopping")
-	<-time.After(2 * samePress) // a second one, not the first again
+	<-time.After(2 * signalWindow) // a second one, not the first again
 	began := time.Now()
 	p.signal(syscall.SIGTERM)
 	if code := p.wait(); code != 1 {
@@ -344,10 +344,10 @@ func TestWhichSignalsCount(t *testing.T) {
 		want  int
 	}{
 		{time.Second, 1},
-		{time.Second + samePress - 1, 1},
-		{time.Second + samePress, 2},
+		{time.Second + signalWindow - 1, 1},
+		{time.Second + signalWindow, 2},
 	} {
-		s.hear(begin.Add(tc.after))
+		s.countSignal(begin.Add(tc.after))
 		if s.signals != tc.want {
 			t.Errorf("after signal %d at %v: %d counted, want %d", i+1, tc.after, s.signals, tc.want)
 		}

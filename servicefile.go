@@ -16,22 +16,21 @@ import (
 // EnvConfig is the variable with the path of the service file.
 const EnvConfig = "SERVE_CONFIG"
 
-// LoadConfigFile reads the settings by getenv, which answers as os.Getenv does,
-// and from the service file at path under them: what the environment says goes
-// over the file, and the file over the defaults. An empty path is that of
-// SERVE_CONFIG; without one there is only the environment. docs/reference/service-file.md
-// has the keys.
+// LoadConfigFile reads the settings through getenv, which must behave like os.Getenv,
+// and from the service file at path. The environment overrides the file, and the file
+// overrides the defaults. An empty path means the value of SERVE_CONFIG; if that is
+// empty too, only the environment is read. docs/reference/service-file.md lists the
+// keys.
 //
-// A program whose flag names the file gives its value as path. Where a flag has
-// another setting, give a getenv that answers with it for the setting's variable,
-// and all rules are the same; or change the Config.
+// A program with a flag for the file passes its value as path. For a flag with another
+// setting, pass a getenv that returns the flag's value for the setting's variable, so
+// that all rules apply. Or change the Config.
 //
-// The file is read once, but for the documents of plugins, which are read anew
-// each time a plugin is configured, and for its applications, which are at
-// SIGHUP; getenv is called then too, by several
-// goroutines at a time, and must go on giving the same. All faults are reported
-// at once, those of the file with their line and column. What the file has for
-// somebody else, Ray's cluster say, is a warning in Config.Tracing.
+// The file is read once, with two exceptions: the configurations of plugins are read
+// again whenever a plugin is configured, and the apps' settings at SIGHUP. getenv is
+// called then, too, possibly concurrently, and must return the same values. All errors
+// are reported at once, errors in the file with their line and column. Keys for other
+// programs, such as Ray's cluster, cause a warning in Config.Tracing.
 func LoadConfigFile(path string, getenv func(string) string) (Config, error) {
 	if path == "" {
 		path = strings.TrimSpace(getenv(EnvConfig))
@@ -62,7 +61,7 @@ func LoadConfigFile(path string, getenv func(string) string) (Config, error) {
 	return cfg, nil
 }
 
-// appsOf is what a file says of the apps.
+// appsOf returns the apps' settings of a service file.
 func appsOf(file *servicefile.File) []serving.AppConfig {
 	var apps []serving.AppConfig
 	for _, a := range file.Apps() {
@@ -89,8 +88,8 @@ func appsOf(file *servicefile.File) []serving.AppConfig {
 	return apps
 }
 
-// read is the file, and the settings but for the documents. The error has all
-// that is wrong with either.
+// read returns the parsed service file and the settings without the plugins'
+// configurations. The error joins all errors of both.
 func read(path string, data []byte, getenv func(string) string) (*servicefile.File, Config, error) {
 	file := servicefile.Parse(path, data, getenv)
 	file.Try(func(getenv func(string) string) error {
@@ -103,9 +102,9 @@ func read(path string, data []byte, getenv func(string) string) (*servicefile.Fi
 	return file, cfg, errors.Join(file.Err(), err)
 }
 
-// checkPlugins holds the plugins that the file says something of against the
-// list. Where the list is the environment's, the file may have more: that is how
-// one of its plugins is switched off for a while.
+// checkPlugins checks that the plugins configured in the file are in the plugin list.
+// If the list comes from the environment, the file may configure more plugins, so that
+// a plugin can be disabled for a while.
 func checkPlugins(file *servicefile.File) {
 	list, err := host.ConfigFromEnv(func(name string) string {
 		switch name {
@@ -114,7 +113,7 @@ func checkPlugins(file *servicefile.File) {
 		}
 		return ""
 	})
-	if err != nil { // it is told with the other settings
+	if err != nil { // reported with the other settings
 		return
 	}
 	for _, name := range file.Plugins() {
@@ -125,14 +124,13 @@ func checkPlugins(file *servicefile.File) {
 	}
 }
 
-// envConsoleOutput is the console plugin's own variable, which goes over its
-// document.
+// envConsoleOutput is a variable of the console plugin, which overrides its
+// configuration.
 const envConsoleOutput = "SERVE_CONSOLE_OUTPUT"
 
-// addDocuments gives the plugins the documents that the file has for them, as
-// far as the environment has none. The console plugin that runs because the file
-// names no other gets the folder for span files, unless somebody has told it
-// where to write.
+// addDocuments sets the plugins' configurations from the file, except if the
+// environment sets them. If the console plugin runs because the file names no other
+// plugin, it gets the folder for span files, unless its output is set elsewhere.
 func (c *Config) addDocuments(file *servicefile.File, getenv func(string) string) {
 	configs := maps.Clone(c.Host.PluginConfigs)
 	if configs == nil {
@@ -157,9 +155,9 @@ func (c *Config) addDocuments(file *servicefile.File, getenv func(string) string
 	}
 }
 
-// pick takes a plugin's document out of the file as it is then. A file that has
-// become wrong gives none, wherever it is wrong: who wrote it may not have
-// finished, and a service would not start with it.
+// pick returns a function that reads a plugin's configuration from the current content
+// of the file. If the file is invalid anywhere, it returns an error: the file may be
+// half written, and a service would not start with it.
 func pick(path string, getenv func(string) string, name, folder string) func([]byte) ([]byte, error) {
 	return func(data []byte) ([]byte, error) {
 		file, _, err := read(path, data, getenv)
@@ -170,16 +168,16 @@ func pick(path string, getenv func(string) string, name, folder string) func([]b
 	}
 }
 
-// makeSpanFolder makes the default folder of span files with a mode that lets only
-// its owner in; the console plugin would let its group in too. An existing folder
-// stays as it is. If the folder cannot be made, it warns and names the variables,
-// because the plugin's error is about a key that the service file does not have.
+// makeSpanFolder creates the default folder of span files with a mode for its owner
+// only; the console plugin would admit its group, too. An existing folder is unchanged.
+// If it cannot be created, a warning names the variables, because the plugin's error
+// would name a key that the service file does not have.
 func (s *service) makeSpanFolder() {
 	if s.cfg.SpanFolder == "" {
 		return
 	}
 	if err := os.MkdirAll(s.cfg.SpanFolder, 0o700); err != nil {
-		s.log.Warn("the folder for span files cannot be made; name a writable one with "+envConsoleOutput+
+		s.log.Warn("cannot create the folder for span files; set a writable folder with "+envConsoleOutput+
 			", or set XDG_STATE_HOME or HOME", "span_files", s.cfg.SpanFolder, "error", err)
 	}
 }

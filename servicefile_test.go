@@ -235,7 +235,7 @@ func TestSwitch(t *testing.T) {
 func TestSpanFolderThatCannotBeMade(t *testing.T) {
 	file := serviceFile(t, "tracing_config: {enabled: true}")
 	p := startProc(t, "SERVE_CONFIG="+file, "HOME="+file)
-	p.log.await(t, `level=WARN msg="the folder for span files cannot be made; name a writable one with SERVE_CONSOLE_OUTPUT, or set XDG_STATE_HOME or HOME" span_files=`+file+`/.local/state/servetrace/spans error=`)
+	p.log.await(t, `level=WARN msg="cannot create the folder for span files; set a writable folder with SERVE_CONSOLE_OUTPUT, or set XDG_STATE_HOME or HOME" span_files=`+file+`/.local/state/servetrace/spans error=`)
 	p.signal(syscall.SIGTERM)
 	if code := p.wait(); code != 0 {
 		t.Errorf("exit code %d\n%s", code, p.log)

@@ -11,12 +11,12 @@ import (
 	"github.com/servetrace/servetrace/internal/settings"
 )
 
-// describePause is the time between two looks at which plugins are ready.
+// describePause is the interval at which awaitPlugins checks the plugins.
 const describePause = 50 * time.Millisecond
 
-// watchVariables warns once of variables in environ that look like settings and
-// that nothing reads. A plugin may declare any variable, so the warnings wait until
-// each plugin has been ready, or the time for its start is over. With nothing to
+// watchVariables logs warnings for variables in environ that look like settings
+// although no code reads them. A plugin may declare any variable, so it waits until
+// each plugin has been ready, or its start timeout has passed. If there is nothing to
 // warn of, it starts no goroutine.
 func (s *service) watchVariables(environ []string) {
 	unread := settings.Unread(environ, readSettings, s.cfg.Host.PluginEnv)
@@ -25,7 +25,7 @@ func (s *service) watchVariables(environ []string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(s.cfg.Host.StartTimeout, host.DefaultStartTimeout))
 	stopping, done := make(chan struct{}), make(chan struct{})
-	go func() { // ends by the closer
+	go func() { // ends with the closer
 		defer close(done)
 		s.awaitPlugins(ctx)
 		used := s.usedByPlugins()
@@ -45,13 +45,13 @@ func (s *service) watchVariables(environ []string) {
 		cancel()
 		select {
 		case <-done:
-		case <-time.After(reloadGrace): // it reads a document that does not end, a pipe
+		case <-time.After(reloadGrace): // a configuration that never ends, such as a pipe
 		}
 		return nil
 	})
 }
 
-// readSettings reads the settings for the names that it asks getenv for.
+// readSettings calls getenv for the name of every setting.
 func readSettings(getenv func(string) string) {
 	_, _ = LoadConfigFile("", getenv) // an empty environment has no faults
 }
@@ -70,13 +70,13 @@ func (s *service) awaitPlugins(ctx context.Context) {
 	}
 }
 
-// usedByPlugins returns the variables that plugins have been granted and those that
-// their documents refer to.
+// usedByPlugins returns the variables that plugins were granted, and the variables that
+// their configurations refer to.
 func (s *service) usedByPlugins() []string {
 	var names []string
 	for _, x := range s.host.Stats().Exporters {
 		names = append(names, x.Granted...)
-		references, _ := s.cfg.Host.References(x.Name) // the host reports a document that cannot be read
+		references, _ := s.cfg.Host.References(x.Name) // the host reports a configuration that cannot be read
 		for _, r := range references {
 			names = append(names, strings.TrimSuffix(strings.TrimPrefix(r.Text, "${env:"), "}"))
 		}
