@@ -24,8 +24,8 @@ func unkillable(t *testing.T, mode string) (run *process, release func()) {
 	cmd.SocketDirs = []string{socketBase(t)}
 	run = newProcess(cmd)
 	held := make(chan struct{})
-	reap := run.awaitEnd
-	run.awaitEnd = func(cmd *exec.Cmd) { <-held; reap(cmd) }
+	reap := run.child.awaitEnd
+	run.child.awaitEnd = func(cmd *exec.Cmd) { <-held; reap(cmd) }
 	return run, func() { close(held) }
 }
 
@@ -35,16 +35,16 @@ func TestStartEndsThoughTheProcessDoesNot(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() { _, err := await(ctx, run); ended <- err }()
-	testplugin.WaitFor(t, "the process", func() bool { return run.pid() != 0 })
+	testplugin.WaitFor(t, "the process", func() bool { return run.child.PID() != 0 })
 	cancel(errors.New("the host stops"))
 	want := fmt.Sprintf("start PATH: start called off: the host stops, and process %d does not end after SIGKILL: "+
-		"the kernel waits for a disk or a network file system; it is left behind", run.pid())
+		"the kernel waits for a disk or a network file system; it is left behind", run.child.PID())
 	var e *Error
 	if err := <-ended; normal(fmt.Sprint(err), run.cmd.Path) != want || !errors.As(err, &e) || e.Reason != ReasonStopped || e.Report != nil {
 		t.Errorf("Start = %v\nwant %s, without a report", err, want)
 	}
 	release()
-	<-run.done
+	<-run.child.done
 	testplugin.WaitFor(t, "the folder to be removed when the process has ended after all", func() bool {
 		return isEmptyFolder(t, run.cmd.SocketDirs[0])
 	})
@@ -55,7 +55,7 @@ func TestStartEndsThoughTheDiskDoesNotAnswer(t *testing.T) {
 	cmd, _ := pinned(t, "record")
 	run := newProcess(cmd)
 	held := make(chan struct{})
-	run.newMemory = func(name string) (*os.File, error) { <-held; return newMemory(name) }
+	run.program.newMemory = func(name string) (*os.File, error) { <-held; return newMemory(name) }
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := await(ctx, run)
@@ -93,13 +93,13 @@ func TestHazard05StartOfASlowHandshakeIsCalledOff(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() { _, err := await(ctx, run); ended <- err }()
-	testplugin.WaitFor(t, "the process", func() bool { return run.pid() != 0 })
+	testplugin.WaitFor(t, "the process", func() bool { return run.child.PID() != 0 })
 	cancel(errors.New("the host stops"))
 	err := <-ended
 	if got, want := normal(fmt.Sprint(err), cmd.Path), "start PATH: start called off: the host stops"; got != want {
 		t.Errorf("Start = %s, want %s", got, want)
 	}
-	if !testplugin.Gone(run.pid()) {
+	if !testplugin.Gone(run.child.PID()) {
 		t.Error("the process is there when Start has returned")
 	}
 	var e *Error
@@ -215,7 +215,7 @@ func TestHazard20TemporaryFolders(t *testing.T) {
 			cmd, _ := command(t, "record")
 			t.Setenv("TMPDIR", test.dir)
 			p := start(t, cmd)
-			if folder := p.run.folder.path; strings.HasPrefix(folder, test.dir) {
+			if folder := p.run.folder.Path; strings.HasPrefix(folder, test.dir) {
 				t.Errorf("folder %s, want one elsewhere", folder)
 			}
 		})
@@ -226,7 +226,7 @@ func TestHazard20TemporaryFolders(t *testing.T) {
 func TestHazard20SocketIsDeletedWhileItIsUsed(t *testing.T) {
 	cmd, _ := command(t, "record")
 	p := start(t, cmd)
-	if err := os.RemoveAll(p.run.folder.path); err != nil {
+	if err := os.RemoveAll(p.run.folder.Path); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := healthpb.NewHealthClient(p.Conn()).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "plugin"}); err != nil {

@@ -118,17 +118,17 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 	fail := func(reason Reason, format string, args ...any) *Error {
 		return launchError(reason, p.cmd.Path, format, args...)
 	}
-	said, refused := p.handshake.said(), p.refusal()
+	said, refused := p.handshake.said(), p.socket.refusal()
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
-		return fail(ReasonArchitecture, "%s", p.badFormat())
+		return fail(ReasonArchitecture, "%s", badFormat(p.cmd.Path))
 	case errors.Is(err, syscall.ETXTBSY):
 		return fail(ReasonOther, "somebody has the file open for writing, still after %v; let the copy end (see: fuser %s), and put a new file there by renaming it: %w",
 			startRetry, quote(p.cmd.Path), err)
-	case p.state == nil && errors.Is(err, syscall.EAGAIN), p.state != nil && said == nil && p.out.lackedThreads():
+	case p.child.state == nil && errors.Is(err, syscall.EAGAIN), p.child.state != nil && said == nil && p.out.lackedThreads():
 		return fail(ReasonEnvironment, "this user or this cgroup may have no more processes or threads; raise the limit (ulimit -u, LimitNPROC=, pids.max), or run fewer: %s",
 			cmp.Or(p.out.lastLine(), err.Error()))
-	case p.state == nil && errors.Is(err, fs.ErrPermission):
+	case p.child.state == nil && errors.Is(err, fs.ErrPermission):
 		hint := "name another place"
 		if len(p.cmd.Digest) > 0 {
 			hint += ", or for its copy set TMPDIR to one"
@@ -137,7 +137,7 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 			hint, err)
 	case refused != nil:
 		return fail(ReasonPeer, "it is not talked to: %w; a plugin must run as the user of this process, with a Unix socket", refused)
-	case p.state == nil && errors.Is(err, fs.ErrNotExist): // the file is there: Check saw it
+	case p.child.state == nil && errors.Is(err, fs.ErrNotExist): // the file is there: Check saw it
 		return fail(ReasonOther, "its interpreter or loader is missing (the first line of a script, or a libc): %w", err)
 	case said != nil && said.core == wire.CoreProtocolVersion && said.app != wire.ProtocolVersion:
 		return fail(ReasonVersion, "the plugin speaks protocol version %d, this host version %d; %s",
@@ -151,9 +151,9 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 		return fail(ReasonTimeout, "no handshake within the start timeout%s; is it a servetrace plugin? Run it by hand to see", p.lastWords())
 	case ctx.Err() != nil:
 		return fail(ReasonStopped, "start called off: %w", context.Cause(ctx))
-	case p.state != nil && said == nil && bytes.Contains(p.out.kept(), []byte("not meant to be executed directly")): // go-plugin's words
+	case p.child.state != nil && said == nil && bytes.Contains(p.out.kept(), []byte("not meant to be executed directly")): // go-plugin's words
 		return fail(ReasonNotPlugin, "it is a go-plugin program of another host, whose magic cookie it wants; name a servetrace plugin, or build it with pluginsdk")
-	case p.state != nil && said == nil:
+	case p.child.state != nil && said == nil:
 		return fail(ReasonNotPlugin, "it ended before the handshake (%s)%s; is it a servetrace plugin? Run it by hand to see", p.report().Exit, p.lastWords())
 	}
 	return fail(ReasonOther, "%w", err)
@@ -166,11 +166,11 @@ func (p *process) explainLate(ctx context.Context) error {
 		reason, told = ReasonTimeout, "no handshake within the start timeout"
 	}
 	select {
-	case <-p.reaped:
+	case <-p.child.reaped:
 		return p.explain(ctx, context.Cause(ctx))
 	default:
 	}
-	if pid := p.pid(); pid != 0 {
+	if pid := p.child.PID(); pid != 0 {
 		return launchError(reason, p.cmd.Path, "%s, and process %d does not end after SIGKILL: the kernel waits for a disk or a network file system; it is left behind", told, pid)
 	}
 	return launchError(reason, p.cmd.Path, "%s, and the kernel has not even started it: it waits for a disk or a network file system", told)
@@ -203,10 +203,10 @@ func machineName(file *elf.File) string {
 	return cmp.Or(name, file.Machine.String())
 }
 
-// badFormat says for which machine an executable was built.
-func (p *process) badFormat() string {
+// badFormat says why the kernel cannot run the executable at path.
+func badFormat(path string) string {
 	here := runtime.GOOS + "/" + runtime.GOARCH
-	f, err := os.Open(p.cmd.Path)
+	f, err := os.Open(path)
 	if err != nil {
 		return "not a program for " + here
 	}

@@ -13,17 +13,18 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// folder is the private folder of one process: its socket, what is executed in
-// place of a pinned file, and a file that is locked as long as this host lives,
-// by which others can tell (sweep.go).
-type folder struct {
-	path string
+// Folder is the private folder of one process. It holds the socket, the copy of a
+// pinned executable, and a file that is locked as long as this host lives, so that
+// Sweep of another host leaves the folder alone.
+type Folder struct {
+	// Path is absolute, and short enough for a socket in a folder of it.
+	Path string
 	lock *os.File
 }
 
-// newFolder makes one, with a path short enough for a socket, in one of dirs,
-// the temporary folder, or memory.
-func newFolder(dirs []string) (*folder, error) {
+// NewFolder makes a folder in the first of dirs that is possible, else in the
+// temporary folder or in memory. The caller must call Remove.
+func NewFolder(dirs []string) (*Folder, error) {
 	var errs []error
 	for _, base := range socketBases(dirs) {
 		f, err := newFolderIn(base)
@@ -55,9 +56,9 @@ func socketBases(dirs []string) []string {
 // "/servetrace-PID-RANDOM/plugin-dirRANDOM/pluginRANDOM".
 const maxSocketBase = 34
 
-// newFolderIn makes one in base, and another if a host that sweeps takes the
-// first for one that was left: it is nobody's for the moment before the lock.
-func newFolderIn(base string) (*folder, error) {
+// newFolderIn makes a folder in base. Until the lock is taken, another host's Sweep
+// may take it for an abandoned folder; then it makes another.
+func newFolderIn(base string) (*Folder, error) {
 	for {
 		path, err := os.MkdirTemp(base, fmt.Sprintf("%s%d-", wire.SocketFolderPrefix, os.Getpid()))
 		if err != nil {
@@ -65,7 +66,7 @@ func newFolderIn(base string) (*folder, error) {
 		}
 		lock, err := lockNew(filepath.Join(path, wire.SocketFolderLock))
 		if err == nil {
-			return &folder{path: path, lock: lock}, nil
+			return &Folder{Path: path, lock: lock}, nil
 		}
 		_ = os.RemoveAll(path)
 		if !errors.Is(err, errTaken) {
@@ -113,8 +114,8 @@ func lock(f *os.File) error {
 	}
 }
 
-// remove removes the folder with all that is in it. Doing so again does no harm.
-func (f *folder) remove() {
-	_ = os.RemoveAll(f.path) // what can not be removed is left to the next host
+// Remove removes the folder with all that is in it. It may be called again.
+func (f *Folder) Remove() {
+	_ = os.RemoveAll(f.Path) // what can not be removed is left to the next host
 	_ = f.lock.Close()       // only now: it says that the folder is in use
 }

@@ -1,48 +1,44 @@
-// Package launch turns a command into a connected plugin process, or a socket
-// into a connection to a plugin that somebody else has started. It is the only
-// user of go-plugin's client side; it starts, connects and ends one process, or
-// one connection, and decides nothing: whether and when to start another is
-// the host's business.
+// Package launch turns a command into a connected plugin process, or a socket into a
+// connection to a plugin that another process has started. It is the only user of
+// go-plugin's client side. It starts, connects and ends one process, or one
+// connection; the host decides whether and when to start another.
 //
 // The life of a Process:
 //
-//  1. Start looks at who can change the executable (trust.go), makes a private
-//     folder for the socket (folder.go), and where there is a pin a copy of the
-//     pinned bytes (pin.go); it starts the command in a process group of its own
-//     with pipes on descriptors 0, 1 and 2, and waits for the handshake line.
-//     What the plugin prints before it is logged.
-//  2. From then on Conn is a gRPC connection to the plugin's socket. Whatever
-//     the plugin writes to descriptors 1 and 2 is read and logged, always.
-//  3. Done is closed when the process has ended, by itself or not; Exit says
-//     how, and Report all that is known. Its whole group has been killed by
-//     then, and what it had started and had left the group (kin.go).
-//  4. Stop ends it: GRPCController.Shutdown and end of file on standard input
-//     first, SIGKILL to the group when ctx ends. It frees the connection and
-//     the folder. Every started Process must be stopped.
+//  1. Start checks which users can change the executable (trust.go), makes a private
+//     folder for the socket (folder.go), and with a pin a copy of the pinned bytes
+//     (pin.go). It starts the command in a process group of its own with pipes on
+//     descriptors 0, 1 and 2 (child.go), and waits for the handshake line. Lines
+//     before the handshake are logged.
+//  2. From then on Conn is a gRPC connection to the plugin's socket. Everything that
+//     the plugin writes to descriptors 1 and 2 is read and logged.
+//  3. Done is closed when the process has ended, by itself or not. By then its group
+//     and its descendants outside the group have been killed (children.go). Exit and
+//     Report say how it ended.
+//  4. Stop ends it: GRPCController.Shutdown and end of file on standard input first,
+//     SIGKILL to the group when ctx ends. It frees the connection and the folder.
+//     Every started Process must be stopped.
 //
-// An Attachment has the same methods, and its life is that of one connection:
-// Attach makes it, Done is closed when it is lost, Kill and Stop close it and
-// touch nothing else.
+// A Child is the process alone, without handshake and log, for the conformance suite.
 //
-// What hosts that were killed have left, Sweep removes (sweep.go).
+// An Attachment has the same methods as a Process, and its life is one connection:
+// Attach makes it, Done is closed when it is lost, Kill and Stop close it and touch
+// nothing else.
 //
-// Open launch.go first, then attach.go. The process is runner.go, and what
-// differs between systems is beside it: proc_*.go how it is started and waited
-// for, memory_*.go where a pinned copy lies, usage_*.go what it has used. What
-// it prints goes this way: source.go reads a pipe, output.go cuts it into lines
-// and says what becomes of them, with handshake.go for the one that is the
-// handshake, allowance.go for how many are logged, record.go for those in
-// hclog's form, stack.go and ring.go for what is kept; redact.go and
-// printable.go have the last word on all that is shown, hush.go on what comes by
-// RPC. errors.go says why a start failed, report.go how a process ended,
-// identity.go whether its file is another now.
+// Sweep removes the folders and processes of hosts that were killed (sweep.go).
+//
+// Open launch.go first, then runner.go and child.go; attach.go is the other way in.
+// proc_*.go, memory_*.go and usage_*.go differ between systems. output.go reads the
+// descriptors, cuts lines and logs them, with handshake.go, ratelimit.go, record.go
+// for lines in hclog's form, stack.go and ring.go; redact.go and printable.go clean
+// all that is shown, redactor.go what comes by RPC. errors.go says why a start
+// failed, report.go how a process ended, identity.go whether its file has changed.
 package launch
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -128,7 +124,7 @@ func await(ctx context.Context, run *process) (*Process, error) {
 		case opened <- outcome{p, err}:
 		case <-late:
 			if p != nil {
-				run.kill("nobody waits for it any more")
+				run.child.Kill("nobody waits for it any more")
 				p.release()
 			}
 		}
@@ -156,24 +152,24 @@ func open(ctx context.Context, run *process) (*Process, error) {
 		return nil, err
 	}
 	var err error
-	if run.folder, err = newFolder(cmd.SocketDirs); err != nil {
+	if run.folder, err = NewFolder(cmd.SocketDirs); err != nil {
 		return nil, &Error{Reason: ReasonEnvironment, Path: cmd.Path, Err: err}
 	}
-	if err := run.prepare(); err != nil {
-		run.folder.remove()
+	if err := run.program.prepare(run.folder); err != nil {
+		run.folder.Remove()
 		return nil, err
 	}
 	p := &Process{run: run, client: goplugin.NewClient(clientConfig(run))}
-	stopKill := context.AfterFunc(ctx, func() { run.kill("it was not ready in time, or its start was called off") })
+	stopKill := context.AfterFunc(ctx, func() { run.child.Kill("it was not ready in time, or its start was called off") })
 	p.conn, err = p.connect()
 	if !stopKill() && err == nil {
 		err = context.Cause(ctx) // killed between the handshake and here
 	}
 	if err == nil {
-		err = run.refusal() // which go-plugin takes for a plugin that has no output to tell
+		err = run.socket.refusal() // which go-plugin takes for a plugin that has no output to tell
 	}
 	if err != nil {
-		run.giveUp()
+		run.child.giveUp()
 		p.release()
 		return nil, run.explain(ctx, err)
 	}
@@ -198,12 +194,12 @@ func clientConfig(run *process) *goplugin.ClientConfig {
 		},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		SkipHostEnv:      true,
-		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: run.folder.path},
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: run.folder.Path},
 		Logger:           hclog.NewNullLogger(), // our errors and output.go say it better
 		StartTimeout:     time.Hour,             // ctx decides, by killing the process
 		SyncStdout:       run.out.writer("stdout"),
 		SyncStderr:       run.out.writer("stderr"),
-		GRPCDialOptions:  append(dialOptions(run.dial, wire.PeerCredentials()), hush(run.out.secrets)),
+		GRPCDialOptions:  append(dialOptions(run.dial, wire.PeerCredentials()), redactErrors(run.out.secrets)),
 	}
 }
 
@@ -284,11 +280,11 @@ func (connPlugin) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *gr
 func (p *Process) Conn() grpc.ClientConnInterface { return p.conn }
 
 // PID is the id of the process and of its group.
-func (p *Process) PID() int { return p.run.pid() }
+func (p *Process) PID() int { return p.run.child.PID() }
 
 // Done is closed when the process has ended, its group has been killed and its
 // last words have been logged.
-func (p *Process) Done() <-chan struct{} { return p.run.done }
+func (p *Process) Done() <-chan struct{} { return p.run.child.done }
 
 // Exit says how the process ended ("exit status 2", "signal: killed") with its
 // last line of output where it ended badly. It is empty before Done.
@@ -300,16 +296,16 @@ func (p *Process) Leaving() bool { return false }
 
 // Kill kills the process and its group at once and does not wait. why is kept
 // for the report, in words that go on from "killed:"; of several the first.
-func (p *Process) Kill(why string) { p.run.kill(why) }
+func (p *Process) Kill(why string) { p.run.child.Kill(why) }
 
 // Dump has a process that does not answer print the stacks of its goroutines,
 // and end, as SIGQUIT does with a Go program, in whatever language it is; a
 // stopped one is woken for it. It blocks until the process has ended or ctx has:
 // kill it then.
 func (p *Process) Dump(ctx context.Context) {
-	p.run.dump()
+	p.run.child.dump()
 	select {
-	case <-p.run.done:
+	case <-p.run.child.done:
 	case <-ctx.Done():
 	}
 }
@@ -319,12 +315,12 @@ func (p *Process) Dump(ctx context.Context) {
 // ctx's end even if the kernel can not end the process; the error then says
 // so. Stopping again is allowed.
 func (p *Process) Stop(ctx context.Context) error {
-	defer context.AfterFunc(ctx, func() { p.run.kill("it did not end when asked to") })()
+	defer context.AfterFunc(ctx, func() { p.run.child.Kill("it did not end when asked to") })()
 	p.askToEnd(ctx)
 	freed := make(chan struct{})
 	go func() { // ends when the process has: it waits for nothing else
 		defer close(freed)
-		<-p.run.done
+		<-p.run.child.done
 		p.release()
 	}()
 	select {
@@ -338,7 +334,7 @@ func (p *Process) Stop(ctx context.Context) error {
 	case <-time.After(killGrace):
 	}
 	select {
-	case <-p.run.reaped: // it has gone; what it left goes in a moment
+	case <-p.run.child.reaped: // it has gone; what it left goes in a moment
 		return nil
 	default:
 		return fmt.Errorf("stop plugin %q: process %d does not end after SIGKILL", p.run.cmd.Name, p.PID())
@@ -358,7 +354,7 @@ const controllerTimeout = 200 * time.Millisecond
 // only the second.
 func (p *Process) askToEnd(ctx context.Context) {
 	select {
-	case <-p.run.done: // nobody is there to be asked
+	case <-p.run.child.done:
 		return
 	default:
 	}
@@ -366,24 +362,17 @@ func (p *Process) askToEnd(ctx context.Context) {
 	defer cancel()
 	// The answer does not matter: a plugin may end before it is sent.
 	_ = p.conn.Invoke(ctx, "/plugin.GRPCController/Shutdown", &emptypb.Empty{}, &emptypb.Empty{})
-	p.run.closeStdin()
+	p.run.child.CloseStdin()
 }
 
 // release frees what go-plugin holds, and the folder. The process must have
 // ended, or go-plugin would wait for it without a deadline.
 func (p *Process) release() {
-	<-p.run.done
+	<-p.run.child.done
 	p.client.Kill()
 	if p.conn != nil {
 		_ = p.conn.Close() // a second Close is harmless
 	}
-	p.run.letGoOfProgram() // if it was not even started
-	p.run.folder.remove()
+	p.run.program.release() // if it was not even started
+	p.run.folder.Remove()
 }
-
-// discard is what go-plugin reads as standard error: nothing, until the
-// process has ended. output.go reads the real one.
-type discard struct{ done <-chan struct{} }
-
-func (d discard) Read([]byte) (int, error) { <-d.done; return 0, io.EOF }
-func (discard) Close() error               { return nil }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,13 @@ const (
 	maxLastLine = 200
 	// keptOutput is how much of the end of the output is kept, bytes.
 	keptOutput = 64 << 10
+	// readBuffer is read at once, bytes.
+	readBuffer = 64 << 10
+	// pipeBytes is the size of a pipe from the first flood on, if the kernel allows.
+	// Not before: a user may have only so much in all pipes (pipe-user-pages-soft).
+	pipeBytes = 1 << 20
+	// floodPause follows each pipe read while more is printed than is logged.
+	floodPause = 10 * time.Millisecond
 	// noticeEvery is how often, at most, it is said that lines were not logged.
 	noticeEvery = 5 * time.Second
 )
@@ -70,15 +78,23 @@ type stream struct {
 	size  int    // how long that line is already; more than is in line
 }
 
-// read reads source to its end, or until it is closed.
-func (o *output) read(source *source, name string, offer func([]byte) bool) {
+// read reads r to its end, or until it is closed. It pauses while more is printed
+// than is logged, so that a plugin that prints without end takes a small part of a
+// core of its host.
+func (o *output) read(r *os.File, name string, offer func([]byte) bool) {
 	s := &stream{o: o, name: name, offer: offer}
-	for {
-		chunk, err := source.read()
-		source.rest(s.take(chunk))
+	buf := make([]byte, readBuffer)
+	for taken := 0; ; {
+		n, err := r.Read(buf)
+		tooMuch := s.take(buf[:n])
 		if err != nil {
 			s.finish()
 			return
+		}
+		if taken += n; tooMuch && (n < len(buf) || taken >= pipeBytes) {
+			widen(r, pipeBytes)
+			time.Sleep(floodPause)
+			taken = 0
 		}
 	}
 }

@@ -15,26 +15,31 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// program is what is executed: the file itself, or for one with a pin a copy of
-// exactly the bytes that were hashed, in the plugin's private folder. It is
-// touched by one goroutine at a time: that of Start, then live.
+// program is the file that is executed: the plugin's own, or with a pin a copy of
+// exactly the bytes that were hashed, in the plugin's private folder. One goroutine
+// at a time uses it.
 //
-// The copy lies in memory that nobody can write to any more, this process
-// included, and belongs to the plugin alone from its start on: it takes as much
-// memory as the file has bytes, per process, which can not be dropped as the
-// pages of a file on disk can, and is counted with the host's control group. A
-// file that the kernel runs by an interpreter is copied to a file of the folder
-// instead, because the interpreter opens it again: other processes of this
-// user could still change that.
+// The copy lies in memory that no process can write to any more, this process
+// included, and belongs to the plugin alone after its start. It takes as much memory
+// as the file has bytes, per process. The kernel cannot drop it like the pages of a
+// file on disk, and counts it with the host's control group. A file that the kernel
+// runs by an interpreter is copied to a file of the folder instead, because the
+// interpreter opens it again: other processes of this user could still change that.
 type program struct {
+	cmd  Command
 	path string
 	// memory is the sealed copy that path leads to; nil if path is a file.
 	memory *os.File
+	// newMemory is newMemory, except in tests: memory that the kernel does not run.
+	newMemory func(name string) (*os.File, error)
 }
 
-// prepare makes ready what is executed.
-func (p *process) prepare() error {
-	p.program = program{path: p.cmd.Path}
+func newProgram(cmd Command) *program {
+	return &program{cmd: cmd, path: cmd.Path, newMemory: newMemory}
+}
+
+// prepare makes the copy in folder if there is a pin.
+func (p *program) prepare(folder *Folder) error {
 	if len(p.cmd.Digest) == 0 {
 		return nil
 	}
@@ -43,9 +48,9 @@ func (p *process) prepare() error {
 		return launchError(ReasonOther, p.cmd.Path, "read the file for its pin: %w", err)
 	}
 	defer func() { _ = src.Close() }() // read only
-	name := p.folder.executable(p.cmd.Path)
+	name := folder.executable(p.cmd.Path)
 	memory, err := p.newMemory(filepath.Base(name))
-	if err != nil { // forbidden here, or not to be had: a file does
+	if err != nil { // forbidden here, or not available: a file does
 		return p.copyToFile(src, name)
 	}
 	if err := copyPinned(memory, src, p.cmd.Path, p.cmd.Digest); err != nil {
@@ -56,27 +61,27 @@ func (p *process) prepare() error {
 		defer func() { _ = memory.Close() }() // copied
 		return p.copyToFile(io.NewSectionReader(memory, 0, 1<<62), name)
 	}
-	// By a name, for the kernel calls the process by the last part of its path,
-	// which would be a number: so it is called in ps, and when memory runs out.
+	// By a name: the kernel calls the process by the last part of its path, which
+	// would be a number in ps and in reports of the OOM killer.
 	if err := os.Symlink(fmt.Sprintf("/proc/self/fd/%d", memory.Fd()), name); err != nil {
 		_ = memory.Close() // nothing in it is wanted
 		return launchError(ReasonEnvironment, p.cmd.Path, "name the copy of the file: %w", err)
 	}
-	p.program = program{path: name, memory: memory}
+	p.path, p.memory = name, memory
 	return nil
 }
 
-// executable is the path of a copy: in the folder, under the file's own name.
-func (f *folder) executable(path string) string {
+// executable returns the path of a copy: in the folder, under the file's own name.
+func (f *Folder) executable(path string) string {
 	name := filepath.Base(path)
 	if name == wire.SocketFolderLock || strings.HasPrefix(name, "plugin-dir") { // go-plugin's
 		name = "plugin"
 	}
-	return filepath.Join(f.path, name)
+	return filepath.Join(f.Path, name)
 }
 
 // copyToFile makes a file the program, with the pinned bytes.
-func (p *process) copyToFile(src io.Reader, name string) error {
+func (p *program) copyToFile(src io.Reader, name string) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o500)
 	if err != nil {
 		return launchError(ReasonEnvironment, p.cmd.Path, "copy the file for its pin: %w", err)
@@ -85,33 +90,35 @@ func (p *process) copyToFile(src io.Reader, name string) error {
 	if closed := f.Close(); err == nil && closed != nil {
 		err = launchError(ReasonEnvironment, p.cmd.Path, "copy the file for its pin: %w", closed)
 	}
-	p.program = program{path: name}
+	p.path, p.memory = name, nil
 	return err
 }
 
-// copyInstead tells whether a start failed because the kernel does not run
-// memory here, and makes a file of it, to be started instead.
-func (p *process) copyInstead(err error) bool {
-	memory := p.program.memory
+// copyInstead makes a file of the program if a start has failed by err because the
+// kernel does not run memory here. It returns the file's path, or false.
+func (p *program) copyInstead(err error) (path string, ok bool) {
+	memory := p.memory
 	if memory == nil || !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ELOOP) {
-		return false
+		return "", false
 	}
 	defer func() { _ = memory.Close() }() // copied
-	name := p.program.path
-	_ = os.Remove(name) // if it is still there the copy fails, and says so
-	return p.copyToFile(io.NewSectionReader(memory, 0, 1<<62), name) == nil
+	name := p.path
+	_ = os.Remove(name) // if it is still there the copy fails
+	err = p.copyToFile(io.NewSectionReader(memory, 0, 1<<62), name)
+	return p.path, err == nil
 }
 
-// letGoOfProgram gives back what was needed only until the program was started: from
-// now on the memory is the plugin's.
-func (p *process) letGoOfProgram() {
-	if memory := p.program.memory; memory != nil {
-		_ = os.Remove(p.program.path)
-		_ = memory.Close() // not the plugin's: sealed, nothing to write
+// release frees what was needed until the start: the memory is then the plugin's. It
+// may be called again.
+func (p *program) release() {
+	if p.memory != nil {
+		_ = os.Remove(p.path)
+		_ = p.memory.Close() // not the plugin's: sealed, nothing to write
+		p.memory = nil
 	}
 }
 
-// isELF tells whether the kernel loads the program itself.
+// isELF reports whether the kernel loads the program itself.
 func isELF(f io.ReaderAt) bool {
 	head := make([]byte, 4)
 	_, err := f.ReadAt(head, 0)

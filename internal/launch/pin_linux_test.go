@@ -204,7 +204,7 @@ func TestPinRunsFromAFileWhereMemoryDoesNot(t *testing.T) {
 			}
 			cmd, base := pinned(t, "record")
 			run := newProcess(cmd)
-			run.newMemory = test.memory
+			run.program.newMemory = test.memory
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			p, err := await(ctx, run)
@@ -264,13 +264,13 @@ func BenchmarkPin(b *testing.B) {
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
 		p := newProcess(Command{Path: exe, Digest: digest[:], Log: textLog(io.Discard)})
-		if p.folder, err = newFolder(nil); err != nil {
+		if p.folder, err = NewFolder(nil); err != nil {
 			b.Fatal(err)
 		}
-		if err := p.prepare(); err != nil {
+		if err := p.program.prepare(p.folder); err != nil {
 			b.Fatal(err)
 		}
-		p.letGoOfProgram()
-		p.folder.remove()
+		p.program.release()
+		p.folder.Remove()
 	}
 }

@@ -16,20 +16,20 @@ func deathPact() *syscall.SysProcAttr {
 }
 
 // reap blocks until the child has ended, kills what is left of its group,
-// and only then reaps it: until then its id, which is its group's, can not be
+// and only then reaps it: until then its id, which is its group's, cannot be
 // given to another.
-func (p *process) reap(cmd *exec.Cmd) {
+func (c *Child) reap(cmd *exec.Cmd) {
 	for {
 		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	killGroup(cmd.Process.Pid)
 	_ = cmd.Wait() // the state says more than the error
-	p.state, p.child = cmd.ProcessState, nil
+	c.state, c.process = cmd.ProcessState, nil
 }
 
 // mountedNoexec reports whether the kernel executes nothing on the file system of

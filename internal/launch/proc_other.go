@@ -14,14 +14,14 @@ func deathPact() *syscall.SysProcAttr {
 }
 
 // reap blocks until the child has ended and kills what is left of its
-// group. Waiting without reaping is not to be had here, so there is a moment
-// in which the id may already be another's.
-func (p *process) reap(cmd *exec.Cmd) {
+// group. A wait without reaping is not possible here, so there is a moment
+// in which another process may have the id.
+func (c *Child) reap(cmd *exec.Cmd) {
 	_ = cmd.Wait() // the state says more than the error
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	killGroup(cmd.Process.Pid)
-	p.state, p.child = cmd.ProcessState, nil
+	c.state, c.process = cmd.ProcessState, nil
 }
 
 // mountedNoexec reports false: the flag is not looked up here.

@@ -63,7 +63,7 @@ type Report struct {
 func (p *Process) Report() Report { return p.run.report() }
 
 // Suppressed counts the lines that the plugin has printed and that were not
-// logged, for they were too many. Safe for concurrent use, also while it runs.
+// logged, because they were too many. Safe for concurrent use, also while it runs.
 func (p *Process) Suppressed() uint64 { return p.run.out.suppressed() }
 
 // Unprinted counts the lines that the plugin has printed to the host's standard
@@ -88,34 +88,52 @@ func (a *Attachment) Unprinted() uint64 { return 0 }
 
 func (p *process) report() Report {
 	select {
-	case <-p.done:
+	case <-p.child.done:
 	default:
 		return Report{}
 	}
-	if p.state == nil {
+	state := p.child.state
+	if state == nil {
 		return Report{}
 	}
 	r := Report{
-		ExitCode: p.state.ExitCode(),
+		ExitCode: state.ExitCode(),
 		Output:   withoutHandshake(p.out.kept()),
-		PID:      p.state.Pid(),
-		Started:  p.started, Ended: p.over,
-		UserTime: p.state.UserTime(), SystemTime: p.state.SystemTime(),
-		MaxRSS: maxRSS(p.state),
+		PID:      state.Pid(),
+		Started:  p.child.started, Ended: p.child.over,
+		UserTime: state.UserTime(), SystemTime: state.SystemTime(),
+		MaxRSS:     maxRSS(state),
+		Suppressed: p.out.suppressed(),
 	}
-	r.Suppressed = p.out.suppressed()
 	r.Stack, r.StackTime = p.out.keptStack()
-	if status, ok := p.state.Sys().(syscall.WaitStatus); ok {
-		p.mu.Lock()
-		why, dumped := p.killedFor, p.dumped
-		p.mu.Unlock()
-		r.classify(status, why, p.oom)
-		if dumped && r.Killed == "" { // by SIGQUIT, which a Go program answers with a status
-			r.Killed = cmp.Or(why, "it was to print its stacks")
-			r.Exit += " (by this host: " + r.Killed + ")"
+	if status, ok := state.Sys().(syscall.WaitStatus); ok {
+		why, dumped := p.child.ended()
+		e := classifyExit(status, why, p.child.oom)
+		if dumped && e.killed == "" { // by SIGQUIT, which a Go program answers with a status
+			e.killed = cmp.Or(why, "it was to print its stacks")
+			e.text += " (by this host: " + e.killed + ")"
 		}
+		r.Exit, r.Signal, r.CoreDumped, r.OOM, r.Killed = e.text, e.signal, e.coreDumped, e.oom, e.killed
 	}
 	return r
+}
+
+// exit returns how the process ended, with its last line of output if it ended badly.
+// It is empty before the end.
+func (p *process) exit() string {
+	select {
+	case <-p.child.done:
+	default:
+		return ""
+	}
+	if p.child.state == nil {
+		return "not started"
+	}
+	exit := p.report().Exit
+	if last := p.out.lastLine(); last != "" && !p.child.state.Success() {
+		return exit + "; its last line: " + last
+	}
+	return exit
 }
 
 // withoutHandshake is what a plugin printed but for the line that it had to.
@@ -130,33 +148,37 @@ func withoutHandshake(printed []byte) []byte {
 	return printed
 }
 
-// classify says in words how a process ended, given why this host has killed
-// it, if it has, and what the kernel has counted.
-func (r *Report) classify(status syscall.WaitStatus, why string, oom oomKills) {
+// exit is the end of a process in the words of Report's fields.
+type exit struct {
+	text, signal, killed string
+	coreDumped, oom      bool
+}
+
+// classifyExit returns how a process ended, given why this host has killed it, if it
+// has, and what the kernel has counted.
+func classifyExit(status syscall.WaitStatus, why string, oom oomKills) exit {
 	if !status.Signaled() {
-		r.Exit = fmt.Sprintf("exit status %d", status.ExitStatus())
-		return
+		return exit{text: fmt.Sprintf("exit status %d", status.ExitStatus())}
 	}
-	r.Signal, r.CoreDumped = unix.SignalName(status.Signal()), status.CoreDump()
-	r.Exit = "signal: " + status.Signal().String()
-	if r.CoreDumped {
-		r.Exit += " (core dumped)"
-	}
-	if status.Signal() != syscall.SIGKILL {
-		return
+	e := exit{signal: unix.SignalName(status.Signal()), coreDumped: status.CoreDump()}
+	e.text = "signal: " + status.Signal().String()
+	if e.coreDumped {
+		e.text += " (core dumped)"
 	}
 	switch {
+	case status.Signal() != syscall.SIGKILL:
 	case why != "":
-		r.Killed = why
-		r.Exit += " (by this host: " + why + ")"
+		e.killed = why
+		e.text += " (by this host: " + why + ")"
 	case oom == oomCounted:
-		r.OOM = true
-		r.Exit += " (out of memory: the kernel has counted an OOM kill in its cgroup)"
+		e.oom = true
+		e.text += " (out of memory: the kernel has counted an OOM kill in its cgroup)"
 	case oom == oomNone:
-		r.Exit += " (not by this host, and the kernel has counted no OOM kill in its cgroup)"
+		e.text += " (not by this host, and the kernel has counted no OOM kill in its cgroup)"
 	default:
-		r.Exit += " (not by this host; it may have been out of memory: look into the kernel's log)"
+		e.text += " (not by this host; it may have been out of memory: look into the kernel's log)"
 	}
+	return e
 }
 
 // String is the report for people, as WriteTo writes it.

@@ -48,7 +48,7 @@ const sweepAge = 24 * time.Hour
 // could not do, goes to log. Safe for concurrent use, also by several hosts.
 func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 	var (
-		dead  []*folder
+		dead  []*Folder
 		paths []string
 	)
 	for _, base := range socketBases(dirs) {
@@ -90,7 +90,7 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 		return
 	}
 	for _, f := range dead {
-		f.remove()
+		f.Remove()
 	}
 	log.Info("removed what hosts that were killed had left of their plugins", "folders", len(dead), "processes", killed, "error", err)
 }
@@ -117,7 +117,7 @@ func isFolderOfOurs(path string) bool {
 }
 
 // claim takes over a folder if its host is dead. fs.ErrNotExist: it has no lock.
-func claim(path string) (*folder, error) {
+func claim(path string) (*Folder, error) {
 	f, err := os.OpenFile(filepath.Join(path, wire.SocketFolderLock), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func claim(path string) (*folder, error) {
 		_ = f.Close() // empty
 		return nil, err
 	}
-	return &folder{path: path, lock: f}, nil
+	return &Folder{Path: path, lock: f}, nil
 }
 
 // isForgotten tells whether a folder without a lock is nobody's. A host in

@@ -225,10 +225,10 @@ func TestSweepAndNewFolderConcurrentSafe(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := os.WriteFile(filepath.Join(f.path, "socket"), nil, 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(f.Path, "socket"), nil, 0o600); err != nil {
 					t.Errorf("a folder that was just made: %v", err)
 				}
-				f.remove()
+				f.Remove()
 			}
 		})
 	}

@@ -96,6 +96,12 @@ func (c oomCounter) since() oomKills {
 }
 
 // widen makes a pipe hold more, if the kernel allows it.
-func widen(pipe uintptr, size int) {
-	_, _ = unix.FcntlInt(pipe, unix.F_SETPIPE_SZ, size) // else it stays as it is
+func widen(pipe *os.File, size int) {
+	conn, err := pipe.SyscallConn()
+	if err != nil {
+		return // closed
+	}
+	_ = conn.Control(func(fd uintptr) { // closed: as wanted
+		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size) // else it stays as it is
+	})
 }

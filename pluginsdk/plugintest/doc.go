@@ -52,5 +52,5 @@
 // what it logs. It needs no network.
 //
 // Open rules.go first, then the rules_*.go; check.go runs them, session.go is a
-// started plugin and the calls to it, process.go and inprocess.go start it.
+// started plugin and the calls to it, process.go (by internal/launch) and inprocess.go start it.
 package plugintest

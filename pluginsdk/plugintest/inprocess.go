@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -15,26 +14,26 @@ import (
 
 // inner is a plugin that runs in this process, behind a real socket.
 type inner struct {
-	base, folder string
-	out          output
-	tap          *tap
-	stdout       buffer // what it printed on Setup.Stdout, and its log
-	log          buffer
-	hostStdin    *io.PipeWriter
-	quit         context.CancelFunc
-	ended        chan struct{} // closed when Run has returned
-	err          error         // read after ended
+	sockets   sockets
+	out       output
+	tap       *tap
+	stdout    buffer // what it printed on Setup.Stdout, and its log
+	log       buffer
+	hostStdin *io.PipeWriter
+	quit      context.CancelFunc
+	ended     chan struct{} // closed when Run has returned
+	err       error         // read after ended
 }
 
 var _ plugin = (*inner)(nil)
 
 // startInner runs the target's Spec.
 func startInner(spec pluginsdk.Spec, h how) (*inner, error) {
-	base, folder, err := socketFolder()
+	folder, err := newSockets()
 	if err != nil {
 		return nil, err
 	}
-	p := &inner{base: base, folder: folder, tap: &tap{}, ended: make(chan struct{})}
+	p := &inner{sockets: folder, tap: &tap{}, ended: make(chan struct{})}
 	spec.Exporter = p.tap.around(spec.Exporter)
 	stdin, hostStdin := io.Pipe()
 	handshake, pluginStdout := io.Pipe()
@@ -43,7 +42,7 @@ func startInner(spec pluginsdk.Spec, h how) (*inner, error) {
 	p.quit = quit
 	env := pluginsdk.Env{
 		Args:      []string{spec.Name},
-		Environ:   append(baseEnviron(h.pathOnly), h.handshakeEnviron(folder)...),
+		Environ:   append(baseEnviron(h.pathOnly), h.handshakeEnviron(folder.dir)...),
 		Stdin:     stdin,
 		Handshake: pluginStdout,
 		Stdout:    &p.stdout,
@@ -74,7 +73,7 @@ func (p *inner) signal(sig syscall.Signal) {
 func (p *inner) closeStdin()           { _ = p.hostStdin.Close() }
 func (p *inner) done() <-chan struct{} { return p.ended }
 func (p *inner) exit() error           { return p.err }
-func (p *inner) socketDir() string     { return p.folder }
+func (p *inner) socketDir() string     { return p.sockets.dir }
 func (p *inner) pid() int              { return 0 }
 
 // printed is standard output, to which the log's last lines are added.
@@ -99,7 +98,7 @@ func (p *inner) firstLine(ctx context.Context) (string, error) {
 func (p *inner) stop() {
 	p.quit()
 	<-p.ended
-	_ = os.RemoveAll(p.base)
+	p.sockets.Remove()
 }
 
 // tap sees what reaches the exporter. Safe for concurrent use.

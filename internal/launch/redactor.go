@@ -31,9 +31,9 @@ func (r Redactor) Texts(texts []string) []string {
 	return shown
 }
 
-// hush keeps secrets out of the errors of calls: a plugin that quotes its
+// redactErrors keeps secrets out of the errors of calls: a plugin that quotes its
 // back end may quote its own key.
-func hush(secrets *redactor) grpc.DialOption {
+func redactErrors(secrets *redactor) grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
 		conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 	) error {

@@ -1,0 +1,321 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// Spawn says which process to start. It knows nothing of the handshake.
+type Spawn struct {
+	// Path is the executable, looked up nowhere else, and Arg0 its argument 0.
+	Path, Arg0 string
+	// Environ is the whole environment, "KEY=value".
+	Environ []string
+	// Shared is handed down as descriptor 3, which the variable wire.EnvStdoutFD
+	// names. Nil: there is none.
+	Shared *os.File
+	// Mark is the folder in the variable wire.EnvSocketDir by which the process's
+	// descendants are found after its end.
+	Mark string
+	// Attributes, if not nil, changes how the process is started, after Child has
+	// set its own attributes.
+	Attributes func(*syscall.SysProcAttr)
+	// ReadStdout and ReadStderr read descriptors 1 and 2 to their ends, each on its
+	// own goroutine. Child closes the files.
+	ReadStdout, ReadStderr func(*os.File)
+	// Executable, if not nil, returns another path after a start has failed by err, or
+	// reports false.
+	Executable func(err error) (path string, ok bool)
+	// Busy, if not nil, is called once if the executable is open for writing.
+	Busy func()
+	// Forked, if not nil, is called when the executable is no longer needed: the
+	// process was started, or will not be.
+	Forked func()
+	// Exited, if not nil, is called when the process has been reaped. Drained, if not
+	// nil, is called when its group and its descendants have been killed, while
+	// descriptors 1 and 2 are still read, and after a failed start. Killed, if not nil, gets the number of
+	// descendants that had left the group.
+	Exited, Drained func()
+	Killed          func(descendants int, err error)
+	// Ended, if not nil, is called last, before Done is closed.
+	Ended func()
+}
+
+// Child is a process in a group of its own.
+//
+//  1. Start starts it. A goroutine follows it on a thread of its own: the kernel
+//     sends Pdeathsig when the thread that forked ends (golang.org/issue/27505), so
+//     the thread must live as long as the process.
+//  2. When it ends, its group is killed before it is reaped, then its descendants
+//     that have left the group.
+//  3. Done is closed when its output has been read to the end, or a grandchild has
+//     held the pipes open for killGrace.
+//
+// The methods are safe for concurrent use.
+type Child struct {
+	spawn Spawn
+	// awaitEnd is reap, except in tests.
+	awaitEnd func(*exec.Cmd)
+	// reaped is closed when the process has ended, done when all is over. The fields
+	// after them are written before reaped is closed, and may be read after it.
+	reaped, done  chan struct{}
+	state         *os.ProcessState // nil: it was not started
+	started, over time.Time
+	oom           oomKills
+	// id is written once, at the start. It is not under the mutex, which is held for
+	// long if the kernel does not start the process.
+	id atomic.Int64
+
+	mu      sync.Mutex
+	process *os.Process // nil before Start and after the process was reaped
+	stdin   *os.File
+	// launched: done will be closed. killed: nothing may be started any more.
+	launched, killed bool
+	killedFor        string // the reason of the first kill
+	dumped           bool   // it was sent SIGQUIT
+}
+
+// NewChild returns a Child that has not been started.
+func NewChild() *Child {
+	c := &Child{reaped: make(chan struct{}), done: make(chan struct{})}
+	c.awaitEnd = c.reap
+	return c
+}
+
+// A start is tried again for startRetry while another process has the executable
+// open for writing (ETXTBSY): an unfinished copy, or a descriptor that a child of
+// this process holds for a moment (golang.org/issue/22315).
+const (
+	startRetry      = 2 * time.Second
+	startRetryPause = 20 * time.Millisecond
+)
+
+// Start starts the process. It must not be called twice. After an error Done is
+// closed.
+func (c *Child) Start(ctx context.Context, spawn Spawn) error {
+	c.mu.Lock()
+	c.launched, c.spawn = true, spawn
+	c.mu.Unlock()
+	pipes, err := openPipes()
+	if err != nil {
+		close(c.reaped)
+		close(c.done)
+		return err
+	}
+	started := make(chan error, 1)
+	go c.live(ctx, pipes, started)
+	return <-started
+}
+
+// live starts the process, waits for its end, kills its group and its descendants,
+// and closes done. It ends with the process.
+func (c *Child) live(ctx context.Context, pipes *pipes, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(c.done)
+	cmd, err := c.fork(ctx, pipes)
+	closeAll(pipes.stdinChild, pipes.stdoutChild, pipes.stderrChild)
+	closeOwn := func() { closeAll(pipes.stdin, pipes.stdout, pipes.stderr) }
+	defer closeOwn()
+	if c.spawn.Forked != nil {
+		c.spawn.Forked()
+	}
+	if err != nil {
+		close(c.reaped)
+		c.drain()
+		started <- err
+		return
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() { c.spawn.ReadStdout(pipes.stdout) })
+	reading.Go(func() { c.spawn.ReadStderr(pipes.stderr) })
+	c.started = time.Now()
+	kills := newOOMCounter(cmd.Process.Pid)
+	started <- nil
+
+	c.awaitEnd(cmd)
+	c.over, c.oom = time.Now(), kills.since()
+	close(c.reaped)
+	if c.spawn.Exited != nil {
+		c.spawn.Exited()
+	}
+	killDescendants(c.spawn.Mark, c.PID(), c.spawn.Killed)
+	reading.Go(c.drain)
+	// A grandchild that left the group may hold the pipes open for ever.
+	limit := time.AfterFunc(killGrace, closeOwn)
+	reading.Wait()
+	limit.Stop()
+	if c.spawn.Ended != nil {
+		c.spawn.Ended()
+	}
+}
+
+func (c *Child) drain() {
+	if c.spawn.Drained != nil {
+		c.spawn.Drained()
+	}
+}
+
+// fork starts the process, again while its file is busy. The mutex is held over the
+// fork, so that a kill comes either before it or after it.
+func (c *Child) fork(ctx context.Context, pipes *pipes) (*exec.Cmd, error) {
+	deadline := time.Now().Add(startRetry)
+	for busy := false; ; {
+		cmd := c.command(pipes)
+		c.mu.Lock()
+		if c.killed {
+			c.mu.Unlock()
+			return nil, errors.New("stopped before it was started")
+		}
+		err := inBackground(cmd.Start)
+		if err == nil {
+			c.process, c.stdin = cmd.Process, pipes.stdin
+			c.id.Store(int64(cmd.Process.Pid))
+		}
+		c.mu.Unlock()
+		if err != nil && c.spawn.Executable != nil {
+			if path, ok := c.spawn.Executable(err); ok {
+				c.spawn.Path = path
+				continue
+			}
+		}
+		if !errors.Is(err, syscall.ETXTBSY) || time.Now().After(deadline) || ctx.Err() != nil {
+			return cmd, err
+		}
+		if !busy && c.spawn.Busy != nil {
+			c.spawn.Busy()
+		}
+		busy = true
+		time.Sleep(startRetryPause)
+	}
+}
+
+func (c *Child) command(pipes *pipes) *exec.Cmd {
+	cmd := &exec.Cmd{Path: c.spawn.Path, Args: []string{c.spawn.Arg0}} // looked up nowhere
+	cmd.Env = append([]string{}, c.spawn.Environ...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes.stdinChild, pipes.stdoutChild, pipes.stderrChild
+	if c.spawn.Shared != nil {
+		const firstExtra = 3 // as os/exec numbers ExtraFiles
+		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", wire.EnvStdoutFD, firstExtra))
+		cmd.ExtraFiles = []*os.File{c.spawn.Shared}
+	}
+	cmd.SysProcAttr = deathPact()
+	if c.spawn.Attributes != nil {
+		c.spawn.Attributes(cmd.SysProcAttr)
+	}
+	return cmd
+}
+
+// Kill kills the process and its group at once, and keeps a process that was not
+// started yet from being started. It does not wait. The first why is kept for the
+// report.
+func (c *Child) Kill(why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.killed = true
+	if c.killedFor == "" && (c.process != nil || c.dumped) {
+		c.killedFor = why
+	}
+	if c.process != nil {
+		killGroup(c.process.Pid)
+	}
+}
+
+// killGroup sends SIGKILL to a process group, which may have ended.
+func killGroup(pgid int) { _ = syscall.Kill(-pgid, syscall.SIGKILL) }
+
+// Signal sends a signal to the process, if it runs.
+func (c *Child) Signal(sig syscall.Signal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.process != nil { // not reaped: the id is its own
+		_ = syscall.Kill(c.process.Pid, sig)
+	}
+}
+
+// dump has the process print its stacks and end. A stopped process takes the signal
+// when it continues.
+func (c *Child) dump() {
+	c.mu.Lock()
+	c.dumped = c.dumped || c.process != nil
+	c.mu.Unlock()
+	c.Signal(syscall.SIGQUIT)
+	c.Signal(syscall.SIGCONT)
+}
+
+// giveUp kills the process, or marks it as ended if it was never started.
+func (c *Child) giveUp() {
+	c.Kill("its start was given up")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.launched {
+		c.launched = true
+		close(c.reaped)
+		close(c.done)
+	}
+}
+
+// CloseStdin closes the process's standard input.
+func (c *Child) CloseStdin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stdin != nil {
+		_ = c.stdin.Close() // closed already: as wanted
+	}
+}
+
+// PID returns the id of the process and of its group. Zero before the start.
+func (c *Child) PID() int { return int(c.id.Load()) }
+
+// Done returns a channel that is closed when the process has ended, its group and
+// descendants have been killed and its output has been read.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// State returns how the process ended. It must not be called before Done is closed.
+// Nil: it was not started.
+func (c *Child) State() *os.ProcessState { return c.state }
+
+// ended tells why the process was killed and whether it was sent SIGQUIT.
+func (c *Child) ended() (killedFor string, dumped bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.killedFor, c.dumped
+}
+
+// pipes are both ends of the pipes on the three standard descriptors.
+type pipes struct {
+	stdin, stdout, stderr                *os.File
+	stdinChild, stdoutChild, stderrChild *os.File
+}
+
+func openPipes() (*pipes, error) {
+	p := &pipes{}
+	var errs [3]error
+	p.stdinChild, p.stdin, errs[0] = os.Pipe()
+	p.stdout, p.stdoutChild, errs[1] = os.Pipe()
+	p.stderr, p.stderrChild, errs[2] = os.Pipe()
+	if err := errors.Join(errs[:]...); err != nil {
+		closeAll(p.stdinChild, p.stdoutChild, p.stderrChild, p.stdin, p.stdout, p.stderr)
+		return nil, fmt.Errorf("open pipes: %w", err)
+	}
+	return p, nil
+}
+
+// closeAll closes the files that are not nil. Nothing is lost with the end of a pipe.
+func closeAll(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package plugintest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// setAttributes has the kernel kill the plugin with this process, because a plugin
+// under test may ignore SIGTERM. If offline, it gives the plugin a network without an
+// interface that is up, and with counters of its own.
+func setAttributes(attr *syscall.SysProcAttr, offline bool) {
+	attr.Pdeathsig = syscall.SIGKILL
+	if !offline {
+		return
+	}
+	attr.Cloneflags = syscall.CLONE_NEWNET
+	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
+		// Only root may have a network of its own, so the plugin is root of a user
+		// namespace that maps the current user and group to themselves.
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
+	}
+}
+
+// noNamespaces reports whether a start failed because this machine gives a process
+// no network of its own.
+func noNamespaces(err error) bool {
+	return errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSYS)
+}
+
+// networkUse counts the packets that a process started offline has tried to send:
+// packets that left, and packets without a route.
+func networkUse(pid int) (attempts int, err error) {
+	for _, file := range []string{"snmp", "snmp6"} {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, file))
+		if file == "snmp6" && errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		attempts += packetsSent(string(data))
+	}
+	return attempts, nil
+}
+
+// packetsSent adds up the counters of packets sent. IPv4's file has a line of names
+// and a line of values, both of which begin with "Ip:"; IPv6's has a name and a value
+// on each line. The kernel's own IPv6 packets need an interface that is up.
+func packetsSent(text string) (sum int) {
+	var names []string
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0:
+		case fields[0] != "Ip:" && len(fields) == 2:
+			names = fields[:1]
+			fields = fields[1:]
+		case fields[0] != "Ip:":
+			continue
+		case names == nil:
+			names = fields
+			continue
+		}
+		for i, name := range names[:min(len(names), len(fields))] {
+			switch name {
+			case "OutRequests", "OutNoRoutes", "Ip6OutRequests", "Ip6OutNoRoutes":
+				n, _ := strconv.Atoi(fields[i]) // a counter that is no number counts nothing
+				sum += n
+			}
+		}
+	}
+	return sum
+}
