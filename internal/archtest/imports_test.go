@@ -59,7 +59,7 @@ var importTable = []struct {
 	{dir: "pluginsdk/otelplugin", may: []string{"pluginsdk", "internal/otlpwire"}},
 	{dir: "pluginsdk/processors", may: []string{"pluginsdk", "semconv"}},
 	{dir: "pluginsdk/plugintest", may: []string{
-		"pluginsdk", "host", "internal/launch", "internal/wire", "internal/proctree", "internal/otlpwire", "internal/gen/...",
+		"pluginsdk", "internal/launch", "internal/wire", "internal/gen/...",
 	}},
 	{dir: "test/testplugin", may: []string{"pluginsdk"}},
 	{dir: "test/spancorpus"},

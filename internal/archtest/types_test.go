@@ -40,8 +40,6 @@ var typesToSplit = []struct{ name, area string }{
 	{"host.exporter", "host"},
 	{"host.link", "host"},
 	{"host.pluginInfo", "host"},
-	{"internal/launch.Report", "launch"},
-	{"internal/launch.process", "launch"},
 	{"internal/otlpwire.Request", "otlp"},
 	{"internal/servicefile.File", "settings"},
 	{"internal/spans.Span", "spans"},

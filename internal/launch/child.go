@@ -66,12 +66,10 @@ type Child struct {
 	spawn Spawn
 	// awaitEnd is reap, except in tests.
 	awaitEnd func(*exec.Cmd)
-	// reaped is closed when the process has ended, done when all is over. The fields
-	// after them are written before reaped is closed, and may be read after it.
-	reaped, done  chan struct{}
-	state         *os.ProcessState // nil: it was not started
-	started, over time.Time
-	oom           oomKills
+	// reaped is closed when the process has ended, done when all is over. life is
+	// written before reaped is closed, and may be read after it.
+	reaped, done chan struct{}
+	life         lifetime
 	// id is written once, at the start. It is not under the mutex, which is held for
 	// long if the kernel does not start the process.
 	id atomic.Int64
@@ -83,6 +81,13 @@ type Child struct {
 	launched, killed bool
 	killedFor        string // the reason of the first kill
 	dumped           bool   // it was sent SIGQUIT
+}
+
+// lifetime is what is known of a process that has ended.
+type lifetime struct {
+	state         *os.ProcessState // nil: it was not started
+	started, over time.Time
+	oom           oomKills
 }
 
 // NewChild returns a Child that has not been started.
@@ -139,12 +144,12 @@ func (c *Child) live(ctx context.Context, pipes *pipes, started chan<- error) {
 	var reading sync.WaitGroup
 	reading.Go(func() { c.spawn.ReadStdout(pipes.stdout) })
 	reading.Go(func() { c.spawn.ReadStderr(pipes.stderr) })
-	c.started = time.Now()
+	c.life.started = time.Now()
 	kills := newOOMCounter(cmd.Process.Pid)
 	started <- nil
 
 	c.awaitEnd(cmd)
-	c.over, c.oom = time.Now(), kills.since()
+	c.life.over, c.life.oom = time.Now(), kills.since()
 	close(c.reaped)
 	if c.spawn.Exited != nil {
 		c.spawn.Exited()
@@ -283,7 +288,7 @@ func (c *Child) Done() <-chan struct{} { return c.done }
 
 // State returns how the process ended. It must not be called before Done is closed.
 // Nil: it was not started.
-func (c *Child) State() *os.ProcessState { return c.state }
+func (c *Child) State() *os.ProcessState { return c.life.state }
 
 // ended tells why the process was killed and whether it was sent SIGQUIT.
 func (c *Child) ended() (killedFor string, dumped bool) {

@@ -125,10 +125,10 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 	case errors.Is(err, syscall.ETXTBSY):
 		return fail(ReasonOther, "somebody has the file open for writing, still after %v; let the copy end (see: fuser %s), and put a new file there by renaming it: %w",
 			startRetry, quote(p.cmd.Path), err)
-	case p.child.state == nil && errors.Is(err, syscall.EAGAIN), p.child.state != nil && said == nil && p.out.lackedThreads():
+	case p.child.life.state == nil && errors.Is(err, syscall.EAGAIN), p.child.life.state != nil && said == nil && p.out.lackedThreads():
 		return fail(ReasonEnvironment, "this user or this cgroup may have no more processes or threads; raise the limit (ulimit -u, LimitNPROC=, pids.max), or run fewer: %s",
 			cmp.Or(p.out.lastLine(), err.Error()))
-	case p.child.state == nil && errors.Is(err, fs.ErrPermission):
+	case p.child.life.state == nil && errors.Is(err, fs.ErrPermission):
 		hint := "name another place"
 		if len(p.cmd.Digest) > 0 {
 			hint += ", or for its copy set TMPDIR to one"
@@ -137,7 +137,7 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 			hint, err)
 	case refused != nil:
 		return fail(ReasonPeer, "it is not talked to: %w; a plugin must run as the user of this process, with a Unix socket", refused)
-	case p.child.state == nil && errors.Is(err, fs.ErrNotExist): // the file is there: Check saw it
+	case p.child.life.state == nil && errors.Is(err, fs.ErrNotExist): // the file is there: Check saw it
 		return fail(ReasonOther, "its interpreter or loader is missing (the first line of a script, or a libc): %w", err)
 	case said != nil && said.core == wire.CoreProtocolVersion && said.app != wire.ProtocolVersion:
 		return fail(ReasonVersion, "the plugin speaks protocol version %d, this host version %d; %s",
@@ -151,9 +151,9 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 		return fail(ReasonTimeout, "no handshake within the start timeout%s; is it a servetrace plugin? Run it by hand to see", p.lastWords())
 	case ctx.Err() != nil:
 		return fail(ReasonStopped, "start called off: %w", context.Cause(ctx))
-	case p.child.state != nil && said == nil && bytes.Contains(p.out.kept(), []byte("not meant to be executed directly")): // go-plugin's words
+	case p.child.life.state != nil && said == nil && bytes.Contains(p.out.kept(), []byte("not meant to be executed directly")): // go-plugin's words
 		return fail(ReasonNotPlugin, "it is a go-plugin program of another host, whose magic cookie it wants; name a servetrace plugin, or build it with pluginsdk")
-	case p.child.state != nil && said == nil:
+	case p.child.life.state != nil && said == nil:
 		return fail(ReasonNotPlugin, "it ended before the handshake (%s)%s; is it a servetrace plugin? Run it by hand to see", p.report().Exit, p.lastWords())
 	}
 	return fail(ReasonOther, "%w", err)

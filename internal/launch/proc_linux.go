@@ -29,7 +29,7 @@ func (c *Child) reap(cmd *exec.Cmd) {
 	defer c.mu.Unlock()
 	killGroup(cmd.Process.Pid)
 	_ = cmd.Wait() // the state says more than the error
-	c.state, c.process = cmd.ProcessState, nil
+	c.life.state, c.process = cmd.ProcessState, nil
 }
 
 // mountedNoexec reports whether the kernel executes nothing on the file system of

@@ -21,7 +21,7 @@ func (c *Child) reap(cmd *exec.Cmd) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	killGroup(cmd.Process.Pid)
-	c.state, c.process = cmd.ProcessState, nil
+	c.life.state, c.process = cmd.ProcessState, nil
 }
 
 // mountedNoexec reports false: the flag is not looked up here.

@@ -92,7 +92,7 @@ func (p *process) report() Report {
 	default:
 		return Report{}
 	}
-	state := p.child.state
+	state := p.child.life.state
 	if state == nil {
 		return Report{}
 	}
@@ -100,7 +100,7 @@ func (p *process) report() Report {
 		ExitCode: state.ExitCode(),
 		Output:   withoutHandshake(p.out.kept()),
 		PID:      state.Pid(),
-		Started:  p.child.started, Ended: p.child.over,
+		Started:  p.child.life.started, Ended: p.child.life.over,
 		UserTime: state.UserTime(), SystemTime: state.SystemTime(),
 		MaxRSS:     maxRSS(state),
 		Suppressed: p.out.suppressed(),
@@ -108,7 +108,7 @@ func (p *process) report() Report {
 	r.Stack, r.StackTime = p.out.keptStack()
 	if status, ok := state.Sys().(syscall.WaitStatus); ok {
 		why, dumped := p.child.ended()
-		e := classifyExit(status, why, p.child.oom)
+		e := classifyExit(status, why, p.child.life.oom)
 		if dumped && e.killed == "" { // by SIGQUIT, which a Go program answers with a status
 			e.killed = cmp.Or(why, "it was to print its stacks")
 			e.text += " (by this host: " + e.killed + ")"
@@ -126,11 +126,11 @@ func (p *process) exit() string {
 	default:
 		return ""
 	}
-	if p.child.state == nil {
+	if p.child.life.state == nil {
 		return "not started"
 	}
 	exit := p.report().Exit
-	if last := p.out.lastLine(); last != "" && !p.child.state.Success() {
+	if last := p.out.lastLine(); last != "" && !p.child.life.state.Success() {
 		return exit + "; its last line: " + last
 	}
 	return exit

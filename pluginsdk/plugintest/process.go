@@ -84,7 +84,7 @@ func newSockets() (sockets, error) {
 // child is a plugin in a process of its own. It belongs to the trial that
 // started it, which calls stop.
 type child struct {
-	*launch.Child
+	process *launch.Child
 	sockets sockets
 	out     output
 }
@@ -108,8 +108,8 @@ func startChild(target Target, h how) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &child{Child: launch.NewChild(), sockets: folder}
-	err = c.Start(context.Background(), launch.Spawn{
+	c := &child{process: launch.NewChild(), sockets: folder}
+	err = c.process.Start(context.Background(), launch.Spawn{
 		Path: path, Arg0: path, Shared: shared, Mark: folder.Path,
 		Environ:    slices.Concat(baseEnviron(h.pathOnly), target.env, h.handshakeEnviron(folder.dir)),
 		Attributes: func(attr *syscall.SysProcAttr) { setAttributes(attr, h.offline) },
@@ -123,27 +123,27 @@ func startChild(target Target, h how) (*child, error) {
 	return c, nil
 }
 
-func (c *child) terminate()                { c.Signal(syscall.SIGTERM) }
-func (c *child) signal(sig syscall.Signal) { c.Signal(sig) }
-func (c *child) closeStdin()               { c.CloseStdin() }
-func (c *child) done() <-chan struct{}     { return c.Done() }
+func (c *child) terminate()                { c.process.Signal(syscall.SIGTERM) }
+func (c *child) signal(sig syscall.Signal) { c.process.Signal(sig) }
+func (c *child) closeStdin()               { c.process.CloseStdin() }
+func (c *child) done() <-chan struct{}     { return c.process.Done() }
 func (c *child) printed() *output          { return &c.out }
 func (c *child) socketDir() string         { return c.sockets.dir }
-func (c *child) pid() int                  { return c.PID() }
+func (c *child) pid() int                  { return c.process.PID() }
 
 // exit says how the process ended; nil after status 0. Not before done.
 func (c *child) exit() error {
-	if c.State().Success() {
+	if c.process.State().Success() {
 		return nil
 	}
-	return fmt.Errorf("it ended with %v", c.State())
+	return fmt.Errorf("it ended with %v", c.process.State())
 }
 
 func (c *child) firstLine(ctx context.Context) (string, error) {
 	select {
 	case line := <-c.out.firstLine():
 		return line, nil
-	case <-c.Done():
+	case <-c.process.Done():
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
@@ -157,7 +157,7 @@ func (c *child) firstLine(ctx context.Context) (string, error) {
 
 // stop kills the process and its group, waits for its end and removes its folder.
 func (c *child) stop() {
-	c.Kill("the rule is over")
-	<-c.Done()
+	c.process.Kill("the rule is over")
+	<-c.process.Done()
 	c.sockets.Remove()
 }
