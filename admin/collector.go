@@ -12,7 +12,7 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-// metric is a metric family, as listed in docs/how-to/operate.md.
+// metric is a metric family, as listed in docs/reference/metrics.md.
 type metric struct {
 	name   string
 	kind   string // counter, gauge or histogram
@@ -21,7 +21,7 @@ type metric struct {
 	desc   *prometheus.Desc
 }
 
-// metrics lists all families, in the order of docs/how-to/operate.md.
+// metrics lists all families, in the order of docs/reference/metrics.md.
 var metrics []*metric
 
 func family(kind, name, help string, labels ...string) *metric {
@@ -68,7 +68,7 @@ var (
 	otelInFlight = gauge("otel_sdk_exporter_span_inflight",
 		"Spans that were sent to the plugin and are not answered yet.", component)
 	otelExported = counter("otel_sdk_exporter_span_exported_total",
-		"Spans with a final answer of the plugin: delivered if error_type is empty, else rejected with that gRPC code, or \"rejected\" for a part of a batch.", component, errorType)
+		"Spans with a final answer: delivered if error_type is empty, else rejected with that gRPC code, or \"rejected\" for a part of a batch.", component, errorType)
 	otelDuration = histogram("otel_sdk_exporter_operation_duration_seconds",
 		"Duration of export calls, with any answer. A batch that is sent again is another call.", component)
 )
@@ -154,7 +154,7 @@ var states = []host.State{
 type collector struct{ stats func() host.Stats }
 
 // NewCollector returns the metrics of a host, for a program's own registry.
-// docs/how-to/operate.md lists them. stats is the method Stats of a [host.Host]. It is
+// docs/reference/metrics.md lists them. stats is the method Stats of a [host.Host]. It is
 // called once per scrape, so all metrics of a scrape are of the same moment and
 // balance. The number of series is bounded: by the plugins in the list and formerly in
 // it, gRPC's codes, the host's reasons and states, and 64 processors per plugin. The

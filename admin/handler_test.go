@@ -19,7 +19,7 @@ import (
 	"github.com/servetrace/servetrace/host"
 )
 
-var update = flag.Bool("update", false, "write the golden files, and the table of metrics in docs/how-to/operate.md, anew")
+var update = flag.Bool("update", false, "write the golden files, and the table of metrics in docs/reference/metrics.md, anew")
 
 // golden compares a text with a file of testdata.
 func golden(t *testing.T, name, got string) {

@@ -28,7 +28,7 @@ const mostWords = 25
 // longCells counts the cells over mostWords that are left. A number may only fall.
 var longCells = map[string]int{
 	"../README.md": 2, "explanation/reliability.md": 4, "how-to/datadog.md": 1, "how-to/grpc.md": 5, "how-to/http.md": 5,
-	"how-to/operate.md": 17, "how-to/otlp.md": 4, "how-to/write-an-exporter-plugin.md": 6, "internals/acceptance.md": 1,
+	"how-to/otlp.md": 4, "internals/acceptance.md": 1,
 	"reference/conformance.md": 2, "reference/processors.md": 10, "reference/service-file.md": 1, "reference/settings.md": 15,
 	"reference/spans.md": 7,
 }
@@ -76,12 +76,47 @@ func TestIndexLinksEveryPage(t *testing.T) {
 }
 
 // TestEveryPageHasATest fails for a page that no test reads: it has no block that
-// runs, and no other test names its path.
+// runs and no table of messages, and no other test names its path.
 func TestEveryPageHasATest(t *testing.T) {
 	tests := testSources(t)
 	for _, page := range pages(t) {
-		if len(blocks(t, page, readPage(t, page))) == 0 && !strings.Contains(tests, page) {
+		text := readPage(t, page)
+		if len(blocks(t, page, text)) == 0 && len(messages(text)) == 0 && !strings.Contains(tests, page) {
 			t.Errorf("no test reads %s", page)
+		}
+	}
+}
+
+// messageTable finds tables whose first column has messages of the log.
+var messageTable = regexp.MustCompile(`(?m)^\| (?:log line|message) \|.*\n\|[- |]*\n((?:\|.*\n)*)`)
+
+// messages returns the messages of the log that a page quotes in such tables. Each
+// ends at an ellipsis, and at a value in angle brackets.
+func messages(page string) []string {
+	var list []string
+	for _, table := range messageTable.FindAllStringSubmatch(page, -1) {
+		for row := range strings.Lines(table[1]) {
+			cell := strings.Split(row, " |")[0]
+			for _, quoted := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
+				for part := range strings.SplitSeq(quoted[1], "…") {
+					if part = strings.TrimSpace(part); part != "" {
+						list = append(list, part)
+					}
+				}
+			}
+		}
+	}
+	return list
+}
+
+// TestMessagesAreThoseOfTheCode looks up the messages that pages quote.
+func TestMessagesAreThoseOfTheCode(t *testing.T) {
+	code := sources(t, func(path string) bool { return strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") })
+	for _, page := range pages(t) {
+		for _, message := range messages(readPage(t, page)) {
+			if !strings.Contains(code, message) {
+				t.Errorf("%s quotes %q, which no code has", page, message)
+			}
 		}
 	}
 }
@@ -89,6 +124,13 @@ func TestEveryPageHasATest(t *testing.T) {
 // testSources returns the text of every test of the module outside this package,
 // and of the package that names the page of the hazards for its tests.
 func testSources(t *testing.T) string {
+	return readPage(t, "spans_test.go") + sources(t, func(path string) bool {
+		return strings.HasSuffix(path, "_test.go") || path == "../test/hazard/hazard.go"
+	})
+}
+
+// sources returns the text of the wanted files of the module outside this package.
+func sources(t *testing.T, want func(path string) bool) string {
 	t.Helper()
 	var all strings.Builder
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
@@ -98,7 +140,7 @@ func testSources(t *testing.T) string {
 		if d.IsDir() && (path == "../docs" || path != ".." && strings.HasPrefix(d.Name(), ".")) {
 			return filepath.SkipDir
 		}
-		if strings.HasSuffix(path, "_test.go") || path == "../test/hazard/hazard.go" {
+		if want(path) {
 			all.WriteString(readPage(t, path))
 		}
 		return nil
@@ -106,7 +148,7 @@ func testSources(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all.String() + readPage(t, "spans_test.go")
+	return all.String()
 }
 
 var link = regexp.MustCompile(`\]\(([^)\s#]*)(?:#([^)\s]+))?\)`)

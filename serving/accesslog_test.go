@@ -245,7 +245,7 @@ func TestHostileTexts(t *testing.T) {
 // TestLogFieldsAreDocumented: the table of the document has the fields of a line
 // that has all of them.
 func TestLogFieldsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../docs/how-to/operate.md")
+	page, err := os.ReadFile("../docs/reference/log.md")
 	if err != nil {
 		t.Fatal(err)
 	}

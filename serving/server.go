@@ -279,7 +279,7 @@ func (s *Server) end(err error) {
 }
 
 // Collector gives the metrics of the server, for a registry of the program's own;
-// docs/how-to/operate.md lists them. It is always the same, may be registered before
+// docs/reference/metrics.md lists them. It is always the same, may be registered before
 // Start and scraped at any time, and is safe for concurrent use. The number of
 // series is bounded. Latencies of sampled requests carry their trace as exemplar,
 // which registries show in the OpenMetrics form.

@@ -2,7 +2,7 @@
 // client library: requests of the proxies, choices of the routers, calls of the
 // replicas, batches and models. Names, labels and buckets are Ray Serve's, with
 // serve_ in place of ray_serve_, so that dashboards made for Ray Serve need a
-// change of prefix only; docs/how-to/operate.md lists them.
+// change of prefix only; docs/reference/metrics.md lists them.
 //
 // The life of a Set:
 //

@@ -8,7 +8,7 @@ import (
 
 // families are the metrics of a Set.
 type families struct {
-	vectors       []prometheus.Collector // all, in the order of docs/how-to/operate.md
+	vectors       []prometheus.Collector // all, in the order of docs/reference/metrics.md
 	replicaGauges []deleter              // all that have the label of a replica
 	replicaCounts []deleter              // likewise
 
@@ -127,7 +127,7 @@ func (f *families) addProxies() {
 	}
 	f.proxyErrors = [...]*prometheus.CounterVec{
 		HTTP: f.counter("serve_num_http_error_requests_total",
-			"Those of them whose proxy span is an error, or would be: 4xx, 5xx, 499, and responses cut off, under the code that the client saw.",
+			"Requests whose proxy span is an error, or would be: 4xx, 5xx, 499 and cut-off responses, under the code that the client saw.",
 			labelApp, labelRoute, labelMethod, labelError),
 		GRPC: f.counter("serve_num_grpc_error_requests_total",
 			"Those of them whose proxy span is an error, or would be.",
