@@ -8,12 +8,13 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// agent is as much of a Datadog agent as a tracer needs that only sends traces,
-// in the form v0.4: arrays of arrays of spans.
+// agent returns a handler that does what a tracer needs of a Datadog agent. It
+// counts the spans of traces in the form v0.4, which is arrays of arrays of spans,
+// and offers what a real agent does, so that the tracer computes statistics.
 func (t *taker) agent() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /info", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, `{"version":"7.80.0","endpoints":["/v0.4/traces"],"client_drop_p0s":false,"span_events":true}`)
+		_, _ = io.WriteString(w, `{"version":"7.80.0","endpoints":["/v0.4/traces","/v0.6/stats","/telemetry/proxy/"],"client_drop_p0s":true,"span_events":true}`)
 	})
 	traces := func(w http.ResponseWriter, r *http.Request) {
 		body := t.buffers.Get().(*bytes.Buffer)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"sync"
 	"syscall"
 	"time"
 
@@ -117,14 +116,6 @@ type reading struct {
 }
 
 func (c *child) measure(ctx context.Context) (suite.Sample, error) {
-	watching, stop := context.WithCancel(ctx)
-	var watched sync.WaitGroup
-	if c.shape.watched {
-		watched.Go(func() { c.driver.watch(watching) })
-	}
-	defer watched.Wait()
-	defer stop()
-
 	if err := c.order.Sink.SetLatency(ctx, 0); err != nil {
 		return nil, err
 	}

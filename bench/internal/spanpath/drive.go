@@ -13,8 +13,8 @@ import (
 // driver makes spans come in some way.
 type driver struct {
 	way *way
-	// made counts spans by chunk, answered what the watch has last read of our
-	// host's books: what lies in between waits. With other rows they are not used.
+	// made counts spans before they are made, and answered the spans that did not
+	// wait in our host when a producer last looked. Other rows do not use them.
 	made, answered atomic.Uint64
 	// onEnds is what the processor's OnEnd took, in shapes that time it: the mean
 	// of each burst. inOnEnd is the sum of the one under way.
@@ -52,8 +52,8 @@ func (d *driver) each(n int, produce func(producer int, h *measure.Histogram) (m
 	return made.Load()
 }
 
-// chunk is after how many spans a producer that does not pause looks at clock
-// and watch; one span of each is timed.
+// chunk is after how many spans a producer that does not pause looks at the
+// clock and at the spans that wait; one span of each chunk is timed.
 const chunk = 64
 
 // mostWaiting is how many spans a load lets wait in our host, which never
@@ -65,11 +65,19 @@ const mostWaiting = 1 << 14
 // a queue.
 const fullPause = time.Millisecond
 
-// await returns when there is room for n more spans, and counts them.
+// await returns when there is room for n more spans, and counts them. It reads
+// the statistics of our host only if the last ones leave no room.
 func (d *driver) await(n int) {
 	made := d.made.Add(uint64(n))
 	for d.way.host != nil && made > d.answered.Load()+mostWaiting {
-		time.Sleep(fullPause)
+		s := d.way.host.Stats()
+		waiting := uint64(0)
+		for _, x := range s.Exporters {
+			waiting = max(waiting, x.Waiting)
+		}
+		if d.answered.Store(s.Ended - waiting); made > s.Ended-waiting+mostWaiting {
+			time.Sleep(fullPause)
+		}
 	}
 }
 
@@ -175,28 +183,3 @@ func pulsed(size int, period time.Duration) drive {
 
 // drive makes spans for a time and gives how many.
 type drive func(ctx context.Context, d *driver, length time.Duration) (made uint64)
-
-// watchEvery is how often the watch looks: at a million spans a second, 2,000.
-const watchEvery = 2 * time.Millisecond
-
-// watch reads the books of our host for those who wait, until ctx ends. With
-// other rows it ticks and does nothing.
-func (d *driver) watch(ctx context.Context) {
-	ticks := time.NewTicker(watchEvery)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticks.C:
-		}
-		if d.way.host != nil {
-			s := d.way.host.Stats()
-			waiting := uint64(0)
-			for _, x := range s.Exporters {
-				waiting = max(waiting, x.Waiting)
-			}
-			d.answered.Store(s.Ended - waiting)
-		}
-	}
-}

@@ -58,6 +58,7 @@ const (
 	rowBSPGzip   = "BSP + otlptracehttp, gzip"
 	rowBSPGRPC   = "BSP + otlptracegrpc"
 	rowDatadog   = "dd-trace-go"
+	rowDDOTel    = "dd-trace-go, OpenTelemetry's API"
 	rowOurs      = "ours"
 	rowOursNoop  = "ours, no-op exporter"
 	rowOursGzip  = "ours, gzip"

@@ -16,8 +16,6 @@ type shape struct {
 	// length is how long spans are made, once warm.
 	length time.Duration
 	drive  drive
-	// watched: producers wait while too many spans wait, see driver.await.
-	watched bool
 	// lossy: spans may be lost, and how many is what is asked. All rows run as
 	// they do by default.
 	lossy bool
@@ -33,7 +31,7 @@ type shape struct {
 const (
 	shapeSaturated = "saturated"
 	shapePaced     = "paced, 30k spans/s"
-	shapeDense     = "400 spans, then 1 ms of pause"
+	shapeBursts    = "400 spans, then 40 ms of pause"
 	shapeOnEnd     = "OnEnd, isolated"
 	shapeSlow      = "slow sink (25 ms), 32k spans/s"
 	shapeKilled    = "plugin killed, 10k spans/s"
@@ -49,7 +47,7 @@ var (
 var shapes = []shape{
 	{
 		name: shapeSaturated, doc: "two producers make spans as fast as they are taken",
-		rows: allRows(), quick: headline, repeats: 4, length: time.Second, drive: saturate(), watched: true,
+		rows: allRows(), quick: headline, repeats: 4, length: time.Second, drive: saturate(),
 	},
 	{
 		name: shapePaced, doc: "two producers, 15 spans each millisecond and producer",
@@ -71,9 +69,9 @@ var shapes = []shape{
 		drive: paced(2, 10_000), lossy: true, kill: true,
 	},
 	{
-		name: shapeDense, doc: "one producer, which pauses so that dd-trace-go can keep up: it drops what its queue does not hold",
-		rows:   []string{rowFloor, rowBSPHTTP, rowDatadog, rowOurs, rowOursDD},
-		length: time.Second, repeats: 5, drive: bursts(400, time.Millisecond), watched: true,
+		name: shapeBursts, doc: "one producer: the rate up to which plugins/datadog is meant, in bursts that the queue of dd-trace-go holds",
+		rows:   []string{rowFloor, rowBSPHTTP, rowDatadog, rowDDOTel, rowOurs, rowOursDD},
+		length: 2 * time.Second, repeats: 5, drive: bursts(400, 40*time.Millisecond),
 	},
 }
 

@@ -73,12 +73,12 @@ func TestEverySpanIsDelivered(t *testing.T) {
 		shape shape
 	}{
 		{rowFloor, shape{drive: saturate()}},
-		{rowBSPHTTP, shape{drive: saturate(), watched: true}},
+		{rowBSPHTTP, shape{drive: saturate()}},
 		{rowBSPGzip, shape{drive: paced(2, 2000)}},
 		{rowBSPGRPC, shape{drive: pulsed(8, 5*time.Millisecond), timed: true}},
-		{rowOurs, shape{drive: saturate(), watched: true}},
+		{rowOurs, shape{drive: saturate()}},
 		{rowOurs, shape{drive: pulsed(1, 5*time.Millisecond), timed: true}},
-		{rowOurs, shape{drive: bursts(40, time.Millisecond), watched: true}},
+		{rowOurs, shape{drive: bursts(40, time.Millisecond)}},
 		{rowOursGzip, shape{drive: paced(1, 2000)}},
 	} {
 		t.Run(c.row, func(t *testing.T) {
