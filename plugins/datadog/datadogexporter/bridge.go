@@ -25,6 +25,8 @@ type bridge struct {
 	verdicts *verdicts
 	// resources has the attributes for spans of each resource of the batch.
 	resources map[pluginsdk.Resource]resource
+	// scratch is the buffer of describe: the tracer copies attributes into a map.
+	scratch []attribute.KeyValue
 }
 
 // resource is what all spans of one resource have in common.
@@ -78,10 +80,9 @@ func (b *bridge) replay(u unit) (priority int) {
 	return priority
 }
 
-// describe gives a started span all but its end.
+// describe sets everything of a started span except its end.
 func (b *bridge) describe(to trace.Span, s unitSpan, of resource) {
-	list := make([]attribute.KeyValue, 0, len(of.attributes)+24)
-	list = append(append(list, of.attributes...), scopeAttributes(s.Scope())...)
+	list := appendScope(append(b.scratch[:0], of.attributes...), s.Scope())
 	if kind := spanType(s.Span); kind != "" {
 		list = append(list, attribute.String(ext.SpanType, kind))
 	}
@@ -107,6 +108,7 @@ func (b *bridge) describe(to trace.Span, s unitSpan, of resource) {
 		list = append(list, attribute.Int(topLevel, 0))
 	}
 	to.SetAttributes(list...)
+	b.scratch = list
 	to.SetStatus(code, description)
 	for e := range s.Events() {
 		var attributes []attribute.KeyValue
@@ -170,12 +172,12 @@ func (b *bridge) resource(of pluginsdk.Resource) resource {
 	return r
 }
 
-func scopeAttributes(scope pluginsdk.Scope) []attribute.KeyValue {
-	var list []attribute.KeyValue
-	for key, value := range map[string]string{"otel.scope.name": scope.Name(), "otel.scope.version": scope.Version()} {
-		if value != "" {
-			list = append(list, attribute.String(key, value))
-		}
+func appendScope(list []attribute.KeyValue, scope pluginsdk.Scope) []attribute.KeyValue {
+	if name := scope.Name(); name != "" {
+		list = append(list, attribute.String("otel.scope.name", name))
+	}
+	if version := scope.Version(); version != "" {
+		list = append(list, attribute.String("otel.scope.version", version))
 	}
 	for kv := range scope.Attributes() {
 		list = append(list, plain(kv))

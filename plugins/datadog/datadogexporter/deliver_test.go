@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -316,6 +317,54 @@ func TestRetrySendsTheKeptBytes(t *testing.T) {
 	}
 	if hits := a.hits("internal"); hits != size {
 		t.Errorf("statistics count %d hits, want %d", hits, size)
+	}
+}
+
+// TestFrozenAgent: an agent that stops answering in the middle of 10,000 spans a
+// second costs no span. The queue of the tracer never fills, because payloads leave
+// it without the agent, and statistics count each span once.
+func TestFrozenAgent(t *testing.T) {
+	const calls, size = 4, 2500 // as many calls as a host makes at a time
+	a := startAgent(t)
+	e := open(t, a)
+	arrived := make(chan struct{}, calls)
+	frozen := func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-r.Context().Done()
+	}
+	a.then(frozen, frozen, frozen, frozen)
+	all := func(ctx context.Context) []error {
+		faults := make([]error, calls)
+		var calling sync.WaitGroup
+		for i := range calls {
+			calling.Go(func() { faults[i] = e.export(ctx, fmt.Sprint("b-", i), traces(i*size, size)) })
+		}
+		calling.Wait()
+		return faults
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for range calls {
+			<-arrived
+		}
+		cancel()
+	}()
+	for i, err := range all(ctx) {
+		if !errors.Is(err, context.Canceled) || pluginsdk.Final(err) {
+			t.Fatalf("batch %d under a frozen agent: error is %v, want one that is retried", i, err)
+		}
+	}
+	if err := errors.Join(all(t.Context())...); err != nil {
+		t.Fatal(err)
+	}
+	if spans := a.taken(); len(spans) != calls*size || distinct(spans) != calls*size {
+		t.Errorf("the agent has %d spans, %d of them distinct, want %d", len(spans), distinct(spans), calls*size)
+	}
+	if err := e.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if hits := a.hits("internal"); hits != calls*size {
+		t.Errorf("statistics count %d hits, want %d", hits, calls*size)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/tinylib/msgp/msgp"
@@ -122,26 +123,30 @@ func (s *spanFacts) readMetrics(b []byte) ([]byte, error) {
 	return b, err
 }
 
-// withoutBarrier returns the payload without the encoder's own chunk, which is
-// the last if it is there.
+// withoutBarrier returns the payload without the encoder's own chunk, which can
+// only be the last. The result has no chunks if there was no other.
 func (p payload) withoutBarrier() payload {
 	last := len(p.chunks) - 1
-	if last < 0 || !p.chunks[last].barrier {
+	switch {
+	case last < 0 || !p.chunks[last].barrier:
 		return p
+	case last == 0:
+		return payload{}
 	}
 	return p.part(0, last)
 }
 
-// part returns a payload of the chunks from first to beyond.
+// part returns a payload of the chunks from first to beyond, of which there is one
+// at least.
 func (p payload) part(first, beyond int) payload {
-	chunks := p.chunks[first:beyond]
-	out := payload{path: p.path, header: p.header.Clone(), body: msgp.AppendArrayHeader(nil, uint32(len(chunks)))}
-	for _, c := range chunks {
-		from := len(out.body)
-		out.body = append(out.body, p.body[c.from:c.to]...)
-		c.from, c.to = from, len(out.body)
-		out.chunks = append(out.chunks, c)
+	chunks := slices.Clone(p.chunks[first:beyond])
+	from, to := chunks[0].from, chunks[len(chunks)-1].to
+	head := msgp.AppendArrayHeader(nil, uint32(len(chunks)))
+	for i := range chunks {
+		chunks[i].from += len(head) - from
+		chunks[i].to += len(head) - from
 	}
+	out := payload{path: p.path, header: p.header.Clone(), body: slices.Concat(head, p.body[from:to]), chunks: chunks}
 	out.header.Set(headerTraceCount, strconv.Itoa(len(chunks)))
 	return out
 }
