@@ -80,8 +80,9 @@ func TestScriptedConforms(t *testing.T) {
 		case plugintest.Pass:
 		}
 	}
-	// Of these it depends on what the SDK says to a document that nobody reads.
-	may := []string{"configure.refused", "configure.diagnostics"}
+	// It does not ask for its variables at its start, and the SDK decides about a
+	// document that nobody reads.
+	may := []string{"describe.env-at-start", "configure.refused", "configure.diagnostics"}
 	if more := slices.DeleteFunc(skipped, func(rule string) bool { return slices.Contains(may, rule) }); len(more) > 0 {
 		t.Errorf("skipped are %v, which need not be", more)
 	}
@@ -127,6 +128,7 @@ func TestWrongPlugins(t *testing.T) {
 		{"greedy", "describe.variables"},
 		{"negative", "describe.limits"},
 		{"dialer", "describe.offline"},
+		{"premature", "describe.env-at-start"},
 		{"undeclared", "configure.variables configure.accepted"},
 		{"needy", "configure.bare"},
 		{"rude", "configure.refused"},

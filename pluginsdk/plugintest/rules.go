@@ -54,6 +54,7 @@ func rules() []rule {
 		handshakeRules(),
 		serviceRules(),
 		describeRules(),
+		atStartRules(),
 		configureRules(),
 		exportRules(),
 		failureRules(),

@@ -44,6 +44,13 @@ var wrongModes = map[string]func(arg string){
 	"fickle":   func(string) { fickle() },
 	"shouting": func(string) { describes(protowire.AppendString(field(1), "Wrong Name")) },
 	"greedy":   func(string) { describes(protowire.AppendString(field(6), "*")) },
+	"premature": func(string) { // env_at_start, and another version with its variables
+		answer := protowire.AppendVarint(protowire.AppendTag(nil, 8, protowire.VarintType), 1)
+		if os.Getenv("TESTPLUGIN_CANARY") != "" {
+			answer = append(answer, protowire.AppendString(field(2), "another")...)
+		}
+		describes(answer)
+	},
 	"negative": func(string) {
 		describes(protowire.AppendBytes(field(5), protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1<<32-1)))
 	},
