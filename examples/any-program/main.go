@@ -1,20 +1,19 @@
-// Command any-program is a program that has nothing to do with serving: it
-// counts words, traces its functions with OpenTelemetry, and lets exporter
-// plugins take the spans. It proves that package host needs no runtime.
+// Command any-program is an ordinary program without a server: it counts words, traces
+// its functions with OpenTelemetry, and exports the spans through plugins. It proves
+// that package host does not need the serving runtime.
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=./bin/plugins/console ./bin/any-program
 //
-// Its life: setUpTracing, which is all that tracing asks of a program (Ray
-// calls its counterpart the start-up hook); the work; the provider's Shutdown,
-// which sends what is left and ends the plugins. With the variable unset it
-// does its work and makes no difference.
+// setUpTracing is the only code for tracing (Ray calls its counterpart the start-up
+// hook). At the end, the provider's Shutdown sends the remaining spans and stops the
+// plugins. If the variable is unset, the program does the same work without tracing.
 //
-// It has no flags, and ends before anybody could watch it. A program that stays
-// shows its plugins to operators with one line more, on a port of its own:
+// The program has no flags and ends soon. A long-running program can show its plugins
+// to operators with a further line, on a separate port:
 //
 //	go http.ListenAndServe("127.0.0.1:8001", admin.Handler(plugins.Stats))
 //
-// Open this file from setUpTracing on.
+// Read this file from setUpTracing on.
 package main
 
 import (
@@ -44,18 +43,18 @@ func run(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// Bounded by the host itself: SERVE_TRACING_STOP_TIMEOUT. Spans that are lost
-	// are no failure of the work.
+	// The host bounds the time (SERVE_TRACING_STOP_TIMEOUT). Lost spans are logged and do
+	// not fail the program.
 	defer func() {
 		if err := provider.Shutdown(ctx); err != nil {
-			slog.Error("end of tracing", "error", err)
+			slog.Error("shut down tracing", "error", err)
 		}
 	}()
 	return report(ctx, w)
 }
 
-// setUpTracing names the host as the processor of all spans. It returns at
-// once: plugins start in the background, and spans wait for them.
+// setUpTracing makes the host the processor of all spans. It returns at once: plugins
+// start in the background, and spans wait for them.
 func setUpTracing() (*sdktrace.TracerProvider, error) {
 	plugins, err := host.FromEnv()
 	if err != nil {
@@ -66,7 +65,7 @@ func setUpTracing() (*sdktrace.TracerProvider, error) {
 	return provider, nil
 }
 
-// From here on it is a program like any other.
+// The rest is an ordinary program with OpenTelemetry.
 
 var tracer = otel.Tracer("github.com/servetrace/servetrace/examples/any-program")
 

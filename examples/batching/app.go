@@ -13,28 +13,28 @@ import (
 	"github.com/servetrace/servetrace/serving/batching"
 )
 
-// tracer is OpenTelemetry's global one, as in any instrumented program.
+// tracer uses OpenTelemetry's global provider, as in any instrumented program.
 var tracer = otel.Tracer("github.com/servetrace/servetrace/examples/batching")
 
-// Text is what a client sends.
+// Text is a client's input.
 type Text struct {
 	Text string `json:"text"`
 }
 
-// Score is the answer to one text.
+// Score is the answer to a text.
 type Score struct {
 	Score float64 `json:"score"`
-	// Together is how many texts were scored at a time.
+	// Together is the number of texts in the batch.
 	Together int `json:"together"`
 }
 
-// Word is a piece of a story.
+// Word is a part of a story.
 type Word struct {
 	Word string `json:"word"`
 }
 
-// app has two paths, and a batcher for each. The deployment takes as many
-// requests as its batches hold.
+// app returns the application: two paths with a batcher each. The deployment accepts as
+// many requests as its batches hold.
 func app(opts ...batching.Option) *serving.App {
 	scores := batching.New("score", score, opts...)
 	stories := batching.NewStream("continue", continueAll, opts...)
@@ -45,8 +45,8 @@ func app(opts ...batching.Option) *serving.App {
 	return serving.NewApp("batching", serving.NewDeployment("Model", mux, serving.WithMaxOngoingRequests(100)))
 }
 
-// score is a model that takes a list: for it, one call with eight texts costs
-// hardly more than with one.
+// score is a model for lists of texts. A call with eight texts costs hardly more than a
+// call with a single text.
 func score(ctx context.Context, texts []Text) ([]Score, error) {
 	_, span := tracer.Start(ctx, "forward")
 	defer span.End()
@@ -65,12 +65,12 @@ func score(ctx context.Context, texts []Text) ([]Score, error) {
 	return scores, nil
 }
 
-// stepTime is what one step of continueAll costs, however many take part.
+// stepTime is the duration of a step of continueAll, for any number of requests.
 const stepTime = 20 * time.Millisecond
 
-// continueAll is a model that writes word by word: each step gives one to every
-// request that still wants one. A request that has all of its words, or whose
-// client has left, takes part no more.
+// continueAll is a model that writes word by word. Each step produces a word for every
+// remaining request. A request leaves when it has all its words, or its client has
+// left.
 func continueAll(ctx context.Context, batch []*batching.Request[Text, Word]) error {
 	ctx, span := tracer.Start(ctx, "decode")
 	defer span.End()
@@ -80,7 +80,7 @@ func continueAll(ctx context.Context, batch []*batching.Request[Text, Word]) err
 	for i := 0; len(batch) > 0; i++ {
 		select {
 		case <-step.C:
-		case <-ctx.Done(): // everybody has left
+		case <-ctx.Done(): // all clients have left
 			return ctx.Err()
 		}
 		rest := batch[:0]

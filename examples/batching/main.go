@@ -1,11 +1,11 @@
-// Command batching answers requests together: a model that scores lists of
-// texts, and one that continues several texts word by word. It proves that a
-// batch has one span, in the trace of its first sampled request and with links to
-// the others, and that the work inside belongs to it.
+// Command batching answers requests in batches: a model that scores lists of texts, and
+// a model that continues several texts word by word. It proves that a batch has a
+// single span, in the trace of its first sampled request, with links to the other
+// requests. The spans of the work inside are its children.
 //
 //	batching [--http ADDRESS] [--config FILE] [--size N] [--wait TIME] [--batches N]
 //
-// See the traces drawn, after requests that come at the same time:
+// Print the traces of requests that arrive at the same time:
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=console SERVE_CONSOLE_FORMAT=pretty bin/batching --wait 1s
 //	for i in 1 2 3; do curl -s -d '{"text": "a good day"}' http://localhost:8000/score & done; wait
@@ -24,7 +24,7 @@ import (
 )
 
 func main() {
-	size := flag.Int("size", 8, "most requests in a batch")
+	size := flag.Int("size", 8, "maximum number of requests in a batch")
 	wait := flag.Duration("wait", 10*time.Millisecond, "how long the first request of a batch waits for others")
 	batches := flag.Int("batches", 1, "how many batches run at a time")
 	servetrace.MainFunc(func(*servetrace.Config) ([]*serving.App, error) {

@@ -276,7 +276,7 @@ func TestWrongArguments(t *testing.T) {
 	}{
 		{[]string{"--http", "nowhere"}, 1, `batching: settings: HTTPAddr "nowhere": want host:port`},
 		{[]string{"now"}, 2, `batching: argument "now": want none`},
-		{[]string{"--help"}, 0, "most requests in a batch"},
+		{[]string{"--help"}, 0, "maximum number of requests in a batch"},
 	} {
 		cmd := exec.CommandContext(t.Context(), program, tc.args...)
 		cmd.Env = []string{"GORACE=atexit_sleep_ms=0"}

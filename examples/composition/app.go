@@ -11,8 +11,8 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// app puts the deployments together. Each is given the handles that it calls,
-// which stand where Ray Serve has DeploymentHandle arguments of bind.
+// app connects the deployments. Each gets the handles that it calls; in Ray Serve these
+// are DeploymentHandle arguments of bind.
 func app() *serving.App {
 	tokenizer := serving.NewDeployment("Tokenizer", nil)
 	tokens := serving.AddStream(tokenizer, "tokens", tokenize)
@@ -29,7 +29,7 @@ func app() *serving.App {
 		serving.WithDeployments(shortener, tokenizer, sentiment))
 }
 
-// Text is what a client asks about.
+// Text is a client's input.
 type Text struct {
 	Text string `json:"text"`
 }
@@ -40,14 +40,14 @@ type Description struct {
 	Mood  string `json:"mood"`
 }
 
-// Gateway asks two deployments at a time.
+// Gateway calls two deployments concurrently.
 type Gateway struct {
 	shorten *serving.Handle[string, string]
 	mood    *serving.Handle[string, string]
 }
 
-// Describe passes its context on: it carries the trace, and ends when the client
-// leaves, which then ends both calls.
+// Describe passes its context to both calls. The context carries the trace. It ends
+// when the client leaves, which ends both calls.
 func (g Gateway) Describe(ctx context.Context, in Text) (Description, error) {
 	var out Description
 	var failed [2]error
@@ -58,13 +58,13 @@ func (g Gateway) Describe(ctx context.Context, in Text) (Description, error) {
 	return out, errors.Join(failed[:]...)
 }
 
-// Shortener is in the middle of the chain.
+// Shortener is the middle of the chain.
 type Shortener struct {
 	tokens *serving.StreamHandle[string, string]
 }
 
-// Shorten takes the first sentence. It leaves the loop there: the tokenizer
-// ends, and its slot is free for others.
+// Shorten returns the first sentence. When it leaves the loop, the tokenizer ends and
+// its slot is free.
 func (s Shortener) Shorten(ctx context.Context, text string) (string, error) {
 	var words []string
 	for token, err := range s.tokens.Stream(ctx, text) {
@@ -79,7 +79,7 @@ func (s Shortener) Shorten(ctx context.Context, text string) (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-// errEmpty comes back to Gateway, and to the client as status 500.
+// errEmpty is returned to Gateway, and becomes status 500 for the client.
 var errEmpty = errors.New("the text has no words")
 
 // tokenize streams the words of text.
@@ -98,7 +98,7 @@ func tokenize(_ context.Context, text string) iter.Seq2[string, error] {
 	}
 }
 
-// judge is a model of one word.
+// judge stands for a model that answers with a single word.
 func judge(_ context.Context, text string) (string, error) {
 	if strings.Contains(text, "good") {
 		return "cheerful", nil

@@ -1,14 +1,14 @@
-// Command composition is an application of four deployments that call each
-// other by handle: a chain of three, and two calls at a time. It proves that all
-// of it is one trace, in which each call has the spans of its own router and
-// replica under those of its caller.
+// Command composition is an application of four deployments that call each other by
+// handle: a chain of three, and two concurrent calls. It proves that everything is a
+// single trace. Each call has the spans of its own router and replica below the spans
+// of its caller.
 //
 //	composition [--http ADDRESS] [--config FILE]
 //
 //	Gateway (HTTP) ─┬─ Shortener.shorten ── Tokenizer.tokens (a stream)
 //	                └─ Sentiment
 //
-// See the trace drawn:
+// Print the trace:
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=console SERVE_CONSOLE_FORMAT=pretty bin/composition
 //	curl -d '{"text": "A good day. Then rain came."}' http://localhost:8000/describe

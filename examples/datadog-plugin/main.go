@@ -1,7 +1,7 @@
 // Command datadog-plugin is the Datadog exporter of Ray Serve's tracing guide: it
 // puts Ray's identity on every span and sends the spans to a Datadog agent. It
-// proves that such a plugin is the stock exporter behind processors of one's own
-// choice. What the guide writes as
+// proves that such a plugin needs only the stock exporter and a choice of processors.
+// The guide has this function:
 //
 //	def anyscale_span_processors() -> list[SpanProcessor]:
 //	    return [
@@ -9,24 +9,23 @@
 //	        datadog_span_processor(),  # datadogexporter.New
 //	    ]
 //
-// and names in ANYSCALE_TRACING_EXPORTER_IMPORT_PATH is here the Spec below,
-// named, once it is built, in SERVE_TRACING_EXPORTER_PLUGIN. Between the two it
-// has a processor of its own, resourceName, which names the resource of a
-// handler's spans by their deployment.
+// and names it in ANYSCALE_TRACING_EXPORTER_IMPORT_PATH. Here it is the Spec below, and
+// SERVE_TRACING_EXPORTER_PLUGIN names the built plugin. It also has its own processor,
+// resourceName, which sets the resource name of a handler's spans to their deployment.
 //
 //	OTEL_SERVICE_NAME=my-service-name SERVE_TRACING_EXPORTER_PLUGIN=bin/datadog-plugin bin/hello
 //	curl http://localhost:8000/
 //
-// The agent is looked for as Datadog's tracers do (DD_AGENT_HOST,
-// DD_TRACE_AGENT_URL, else localhost:8126). The guide sends OTLP to the agent's
-// port 4318 instead, which has to be switched on in the agent:
+// The agent's address is found as by Datadog's tracers (DD_AGENT_HOST,
+// DD_TRACE_AGENT_URL, else localhost:8126). The guide sends OTLP to the agent's port
+// 4318 instead, which must be enabled in the agent:
 //
 //	SERVE_DATADOG_MODE=otlp OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 OTEL_SERVICE_NAME=my-service-name \
 //	  SERVE_TRACING_EXPORTER_PLUGIN=bin/datadog-plugin bin/hello
 //
-// Its life is pluginsdk's. It holds no span: a batch is answered when the agent
-// has it. The plugin "datadog" that comes with servetrace does all of this but
-// for resourceName; take that where you have no processor of your own.
+// Package pluginsdk runs the plugin. The plugin queues no spans: a batch is answered
+// when the agent has accepted it. The stock plugin "datadog" of servetrace does the same
+// without resourceName; use it if you need no processor of your own.
 package main
 
 import (
@@ -53,12 +52,12 @@ func main() {
 	pluginsdk.Main(spec)
 }
 
-// resourceName sets resource.name, by which Datadog groups spans, where there is
-// none: to "HelloWorld application_span" for a span that the handler of the
-// deployment HelloWorld has made. Ray Serve and this runtime set it on their own
-// spans, to the span's name, which has the deployment in it.
+// resourceName sets resource.name, by which Datadog groups spans, if it is missing. A
+// span from the handler of the deployment HelloWorld gets "HelloWorld
+// application_span". Ray Serve and this runtime set the attribute on their own spans,
+// to the span's name, which contains the deployment.
 func resourceName(span pluginsdk.Span) error {
-	if _, there := span.Attribute(semconv.ResourceName); there {
+	if _, ok := span.Attribute(semconv.ResourceName); ok {
 		return nil
 	}
 	replica, _ := span.Attribute(semconv.ServeReplicaID) // APP#DEPLOYMENT#ID

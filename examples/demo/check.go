@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// spansOfRequest is how many spans a request to hello has.
-const spansOfRequest = 4
+// spansPerRequest is the number of spans of a request to hello.
+const spansPerRequest = 4
 
-// span is one span as the console plugin prints it.
+// span is a span in the console plugin's JSON output.
 type span struct {
-	text string // as it was printed
+	text string // the original JSON
 
 	Name    string `json:"name"`
 	Context struct {
@@ -23,7 +23,7 @@ type span struct {
 		TraceState string `json:"trace_state"`
 	} `json:"context"`
 	Kind     string    `json:"kind"`
-	ParentID string    `json:"parent_id"` // null where there is none
+	ParentID string    `json:"parent_id"` // null if there is none
 	Start    time.Time `json:"start_time"`
 	End      time.Time `json:"end_time"`
 	Status   struct {
@@ -43,13 +43,13 @@ func (s *span) requestID() string { return s.attribute("serve.request_id") }
 func (s *span) spans() int        { return 1 }
 func (s *span) String() string    { return fmt.Sprintf("span %q", s.Name) }
 
-// attribute is the text of an attribute, empty where there is none.
+// attribute returns the text of an attribute, or "" if there is none.
 func (s *span) attribute(key string) string {
 	text, _ := s.Attributes[key].(string)
 	return text
 }
 
-// readSpans decodes spans from r until it ends.
+// readSpans decodes the spans in r and sends them to spans, until r ends.
 func readSpans(r io.Reader, spans chan<- *span) error {
 	decoder := json.NewDecoder(r)
 	for {
@@ -69,21 +69,21 @@ func readSpans(r io.Reader, spans chan<- *span) error {
 	}
 }
 
-// expect is what one span must be like.
+// expect describes the expected properties of a span.
 type expect struct {
 	name, kind, status string
-	// parent is the id of a caller's span; empty: the span before in the chain,
-	// or none for the first.
+	// parent is the id of the caller's span. If empty, the parent is the previous span
+	// in the chain, or none for the first span.
 	parent string
-	// trace and state are those of a caller; empty: not compared.
+	// trace and state come from the caller. Empty: not compared.
 	trace, state string
-	// exception is the message of its one exception; empty: it has none.
+	// exception is the message of the span's only exception. Empty: no exception.
 	exception string
-	// attributes are among the span's.
+	// attributes is a subset of the span's attributes.
 	attributes map[string]any
 }
 
-// check says what of the i-th span of the chain is not as expected.
+// check returns an error with all unexpected properties of span i of the chain.
 func (e expect) check(order []*span, i int) error {
 	if i >= len(order) {
 		return fmt.Errorf("span %q is missing", e.name)
@@ -119,8 +119,8 @@ func (e expect) check(order []*span, i int) error {
 	return nil
 }
 
-// checkRay says what is wrong with Ray's context: the ids of request and task,
-// and those of actor and job that a task's id ends in.
+// checkRay returns an error if Ray's context is wrong: the ids of the request and the
+// task, and of the actor and the job, which are suffixes of the task id.
 func (s *span) checkRay() error {
 	task := s.attribute("serve.task_id")
 	if len(task) != 48 {
@@ -133,7 +133,7 @@ func (s *span) checkRay() error {
 		differs("ray.job_id", s.attribute("ray.job_id"), task[40:]))
 }
 
-// exception is the message of the span's exception event, or empty.
+// exception returns the message of the span's exception event, or "".
 func (s *span) exception() string {
 	for _, event := range s.Events {
 		if event.Name == "exception" {
@@ -144,15 +144,15 @@ func (s *span) exception() string {
 	return ""
 }
 
-func differs[T comparable](what string, got, want T) error {
+func differs[T comparable](name string, got, want T) error {
 	if got == want {
 		return nil
 	}
-	return fmt.Errorf("%s is %v, want %v", what, got, want)
+	return fmt.Errorf("%s is %v, want %v", name, got, want)
 }
 
-// byParent puts the spans of a request in a chain, the one whose parent is not
-// among them first.
+// byParent sorts the spans of a request into a chain. The first span's parent is not in
+// spans.
 func byParent(spans []*span) ([]*span, error) {
 	children := map[string][]*span{}
 	ids := map[string]bool{}
@@ -174,7 +174,7 @@ func byParent(spans []*span) ([]*span, error) {
 		order = append(order, children[at][0])
 	}
 	if len(order) != len(spans) {
-		return nil, fmt.Errorf("%d of %d spans are no chain", len(spans)-len(order), len(spans))
+		return nil, fmt.Errorf("%d of %d spans are not in the chain", len(spans)-len(order), len(spans))
 	}
 	return order, nil
 }

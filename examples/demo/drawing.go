@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drawing is what the plugin draws of a trace with one batch.
+// drawing is the plugin's pretty output for a trace in a batch.
 type drawing struct {
-	text  string // as it was printed, without the empty line at its end
+	text  string // as printed, without the empty line at the end
 	plain string // without colours
 }
 
@@ -47,7 +47,7 @@ func (d *drawing) String() string {
 	return fmt.Sprintf("drawing %q", heading)
 }
 
-// readDrawings takes r apart at its empty lines.
+// readDrawings splits r at empty lines and sends the parts to drawings.
 func readDrawings(r io.Reader, drawings chan<- *drawing) error {
 	var text strings.Builder
 	for lines := bufio.NewReader(r); ; {
@@ -58,7 +58,7 @@ func readDrawings(r io.Reader, drawings chan<- *drawing) error {
 		if (line == "\n" || err != nil) && text.Len() > 0 {
 			one := &drawing{text: text.String(), plain: colours.ReplaceAllString(text.String(), "")}
 			if !headingForm.MatchString(one.plain) {
-				return fmt.Errorf("read the drawings: %q is none", one.plain)
+				return fmt.Errorf("read the drawings: %q is not a drawing", one.plain)
 			}
 			drawings <- one
 			text.Reset()
@@ -72,8 +72,8 @@ func readDrawings(r io.Reader, drawings chan<- *drawing) error {
 	}
 }
 
-// checkDrawings says which of the spans that a request gives are not there, in
-// the order of their parents.
+// checkDrawings returns an error if an expected span is missing, or not below its
+// parent.
 func checkDrawings(all []*drawing, want []expect) error {
 	count := 0
 	var text strings.Builder
@@ -82,10 +82,10 @@ func checkDrawings(all []*drawing, want []expect) error {
 		text.WriteString(one.plain)
 	}
 	wrong := []error{differs("number of spans drawn", count, len(want))}
-	if len(all) == 1 { // else a batch was sealed in the middle of the request
+	if len(all) == 1 { // otherwise a batch was sealed in the middle of the request
 		rest := text.String()
 		for _, e := range want {
-			family, _, _ := strings.Cut(e.name, " ") // the rest may be cut
+			family, _, _ := strings.Cut(e.name, " ") // the end of the line may be cut
 			_, after, found := strings.Cut(rest, family)
 			if !found {
 				wrong = append(wrong, fmt.Errorf("span %q is not drawn below the one before it", e.name))
@@ -102,12 +102,12 @@ func checkDrawings(all []*drawing, want []expect) error {
 	return errors.Join(wrong...)
 }
 
-// leastColumns is what the headings of drawings need to be understood.
-const leastColumns = 60
+// minColumns is the width that the headings of drawings need.
+const minColumns = 60
 
-// asOn makes the plugin, which prints to a pipe, draw as on the terminal behind
-// w, if there is one.
-func asOn(w io.Writer) []string {
+// terminalSettings returns variables that make the plugin draw for the terminal behind
+// w, although it prints to a pipe. It returns nil if w is no terminal.
+func terminalSettings(w io.Writer) []string {
 	file, ok := w.(*os.File)
 	if !ok {
 		return nil
@@ -116,5 +116,5 @@ func asOn(w io.Writer) []string {
 	if err != nil {
 		return nil
 	}
-	return []string{"FORCE_COLOR=1", "COLUMNS=" + strconv.Itoa(max(int(size.Col), leastColumns))}
+	return []string{"FORCE_COLOR=1", "COLUMNS=" + strconv.Itoa(max(int(size.Col), minColumns))}
 }

@@ -1,7 +1,6 @@
-// Command demo is what `make demo` runs: it starts the service hello with the
-// console plugin, sends it real requests, and shows what the plugin makes of
-// their spans. It proves that what a client sees and what the spans say agree,
-// and ends with status 1 where they do not.
+// Command demo is run by `make demo`. It starts the service hello with the console
+// plugin, sends requests, and shows the plugin's output for their spans. It checks that
+// the spans agree with the responses, and exits with status 1 if they do not.
 //
 //		demo [--hello bin/hello] [--plugin bin/plugins/console]
 //
@@ -13,10 +12,10 @@
 //	    drawing.
 //	 3. It sends SIGTERM, and checks that the service ends with status 0 and that
 //	    the plugin is gone.
-//	 4. It does the same once more, now with SERVE_CONSOLE_FORMAT=json, and checks
-//	    everything that the spans say (check.go). Of these it prints one.
+//	 4. It repeats this with SERVE_CONSOLE_FORMAT=json, checks the contents of all
+//	    spans (check.go) and prints the last span.
 //
-// It uses nothing of servetrace but the two programs. Open requests.go first.
+// It uses nothing of servetrace except the two programs. Open requests.go first.
 package main
 
 import (
@@ -31,9 +30,8 @@ import (
 	"time"
 )
 
-// most is how long the whole demo may take; it needs about a second, but for a
-// busy machine.
-const most = 3 * time.Minute
+// timeout bounds the whole demo. It takes about a second on an idle machine.
+const timeout = 3 * time.Minute
 
 func main() {
 	switch err := run(os.Args[1:], os.Stdout, os.Stderr); {
@@ -57,12 +55,12 @@ func run(args []string, stdout, stderr io.Writer) error {
 			return fmt.Errorf("%w; build it first: make build", err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), most)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return show(ctx, stdout, *hello, *plugin)
 }
 
-// show runs the demo and joins everything that was not as it should be.
+// show runs the demo and returns all mismatches, joined.
 func show(ctx context.Context, w io.Writer, hello, plugin string) error {
 	wrong := draw(ctx, w, hello, plugin)
 	if wrong == nil {
@@ -70,25 +68,26 @@ func show(ctx context.Context, w io.Writer, hello, plugin string) error {
 		wrong = check(ctx, w, hello, plugin)
 	}
 	if wrong == nil {
-		printf(w, "\nAll is as it should be: %d requests, %d spans, drawn and as JSON; services and plugins have ended.\n",
-			len(requests), len(requests)*spansOfRequest)
+		printf(w, "\nAll checks passed: %d requests, %d spans, as drawings and as JSON; services and plugins have ended.\n",
+			len(requests), len(requests)*spansPerRequest)
 	}
 	return wrong
 }
 
-// settings are those of the service and its plugin. A batch is sealed by number,
-// not by age, so that no stall in the middle of a request takes its drawing apart.
+// settings returns the variables of the service and its plugin. A batch is sealed by
+// its number of spans, not by age. So a delay in the middle of a request does not split
+// its drawing.
 func settings(format string) []string {
 	return []string{
 		"SERVE_CONSOLE_FORMAT=" + format, "SERVE_RAY_CONTEXT=on", "OTEL_SERVICE_NAME=hello",
-		"SERVE_TRACING_BATCH_SPANS=" + strconv.Itoa(spansOfRequest), "SERVE_TRACING_BATCH_AGE=20s",
+		"SERVE_TRACING_BATCH_SPANS=" + strconv.Itoa(spansPerRequest), "SERVE_TRACING_BATCH_AGE=20s",
 		"SERVE_TRACING_STOP_TIMEOUT=20s",
 	}
 }
 
-// draw shows each request as the plugin draws it.
+// draw sends each request and shows the plugin's drawing.
 func draw(ctx context.Context, w io.Writer, hello, plugin string) (err error) {
-	env := append(settings("pretty"), asOn(w)...)
+	env := append(settings("pretty"), terminalSettings(w)...)
 	s, err := startService(ctx, hello, plugin, env, readDrawings)
 	if err != nil {
 		return err
@@ -98,8 +97,8 @@ func draw(ctx context.Context, w io.Writer, hello, plugin string) (err error) {
 	return each(func(r request, id string) error { return r.show(ctx, w, s, id) })
 }
 
-// check compares each span of each request with what it should be, and prints
-// one.
+// check sends each request, compares all spans with the expected ones, and prints the
+// last span.
 func check(ctx context.Context, w io.Writer, hello, plugin string) (err error) {
 	s, err := startService(ctx, hello, plugin, settings("json"), readSpans)
 	if err != nil {
@@ -115,13 +114,12 @@ func check(ctx context.Context, w io.Writer, hello, plugin string) (err error) {
 		return err
 	})
 	if sample != nil {
-		printf(w, " This is the last of the %d spans:\n\n%s\n", len(requests)*spansOfRequest, sample.text)
+		printf(w, " This is the last of the %d spans:\n\n%s\n", len(requests)*spansPerRequest, sample.text)
 	}
 	return err
 }
 
-// each does something with each request and joins the errors, until spans are
-// missing.
+// each calls do for each request and joins the errors. It stops when spans are missing.
 func each(do func(r request, id string) error) error {
 	var errs []error
 	for i, r := range requests {
@@ -135,7 +133,7 @@ func each(do func(r request, id string) error) error {
 	return errors.Join(errs...)
 }
 
-// end stops the service, and shows its log if anything was wrong.
+// end stops the service. It prints the log if there was an error.
 func end[P printed](w io.Writer, s *service[P], err error) error {
 	err = errors.Join(err, s.stop())
 	if err != nil {
@@ -144,7 +142,8 @@ func end[P printed](w io.Writer, s *service[P], err error) error {
 	return err
 }
 
-// printf prints for people. Where nobody reads any more, the checks still hold.
+// printf prints text for people. Write errors are ignored, because the checks do not
+// depend on the output.
 func printf(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format, args...)
 }

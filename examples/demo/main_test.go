@@ -80,7 +80,7 @@ func handler(fault string, code codes.Code, err error, lines ...string) http.Han
 			span.SetAttributes(attribute.String("serve.request_id", r.Header.Get("X-Request-ID")))
 		}
 		if fault == "extra" {
-			for range spansOfRequest { // a batch of their own
+			for range spansPerRequest { // a batch of their own
 				_, extra := otel.Tracer("service").Start(ctx, "extra")
 				extra.End()
 			}
@@ -140,7 +140,7 @@ func TestDemoPasses(t *testing.T) {
 		"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 		"-> 500 Internal Server Error, X-Request-ID demo-4",
 		"\n   └─ replica_handle_request HelloWorld __call__  server ",
-		"All is as it should be: 4 requests, 16 spans, drawn and as JSON",
+		"All checks passed: 4 requests, 16 spans, as drawings and as JSON",
 	} {
 		if !strings.Contains(out, text) {
 			t.Errorf("no %q in:\n%s", text, out)
@@ -155,7 +155,7 @@ func TestDemoFails(t *testing.T) {
 		"parent":    `2 spans have the parent "", want a chain`,
 		"extra":     `drawing .* of request "demo-1" was not expected`,
 		"status":    "the service ended: exit status 3",
-		"start":     "start hello: exit status 1\nit ended before it served\nit does not start",
+		"start":     "start hello: exit status 1\nit ended before it accepted requests\nit does not start",
 	} {
 		t.Run(fault, func(t *testing.T) {
 			out, err := demo(t, fault)

@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// The context that the second request brings along.
+// The trace context of the second request.
 const (
 	upstreamTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	upstreamSpan  = "00f067aa0ba902b7"
 )
 
-// request is one row of the demo: what is sent, and what must come of it.
+// request is a request of the demo and its expected results.
 type request struct {
 	title  string
 	path   string
 	header map[string]string
 
-	status int      // of the response
-	body   string   // whole
-	want   []expect // of the four spans, in the order of their parents
+	status int      // expected status of the response
+	body   string   // expected body
+	want   []expect // expected spans, in the order of their parents
 }
 
-// requests are the demo.
+// requests lists all requests of the demo.
 var requests = []request{
 	{
 		title: "a plain request", path: "/",
@@ -58,8 +58,8 @@ var requests = []request{
 	},
 }
 
-// chain is what a request to hello gives: proxy, router, replica and the
-// handler's own span.
+// chain returns the expected spans of a request to hello: proxy, router, replica and
+// the handler's own span.
 func chain(route string, status int, proxy, handler string) []expect {
 	code := float64(status) // as encoding/json decodes numbers
 	return []expect{
@@ -83,14 +83,14 @@ func continued(want []expect) []expect {
 }
 
 func failed(want []expect) []expect {
-	for _, i := range []int{0, 2, 3} { // the router's part had gone well
+	for _, i := range []int{0, 2, 3} { // the router span succeeded
 		want[i].exception = "the model is not to be found"
 	}
 	return want
 }
 
-// show sends the request under id, prints the answer and the trace as the plugin
-// draws it, and says what is wrong with them.
+// show sends the request with the request id, and prints the response and the plugin's
+// drawing. It returns all mismatches.
 func (r request) show(ctx context.Context, w io.Writer, s *service[*drawing], id string) error {
 	printf(w, "\n== %s: GET %s\n", r.title, r.path)
 	for _, name := range slices.Sorted(maps.Keys(r.header)) {
@@ -107,8 +107,8 @@ func (r request) show(ctx context.Context, w io.Writer, s *service[*drawing], id
 	return errors.Join(wrong, checkDrawings(drawings, r.want))
 }
 
-// check sends the request under id, and gives its spans in the order of their
-// parents, and what is wrong with them.
+// check sends the request with the request id, and returns its spans in the order of
+// their parents, and all mismatches.
 func (r request) check(ctx context.Context, s *service[*span], id string) ([]*span, error) {
 	wrong := r.send(ctx, io.Discard, s.url, id)
 	spans, err := s.await(ctx, id, len(r.want))
@@ -125,7 +125,7 @@ func (r request) check(ctx context.Context, s *service[*span], id string) ([]*sp
 	return order, wrong
 }
 
-// send prints the answer line by line, as it comes.
+// send sends the request and prints the response line by line as it arrives.
 func (r request) send(ctx context.Context, w io.Writer, url, id string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+r.path, http.NoBody)
 	if err != nil {

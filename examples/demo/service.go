@@ -16,44 +16,42 @@ import (
 	"time"
 )
 
-// printed is a piece of what the plugin prints: a span as JSON, or the drawing
-// of a trace.
+// printed is a part of the plugin's output: a span as JSON, or the drawing of a trace.
 type printed interface {
-	// requestID is the request that it belongs to.
+	// requestID returns the id of the request that it belongs to.
 	requestID() string
-	// spans is how many spans it shows.
+	// spans returns the number of spans in it.
 	spans() int
-	// String names it in errors.
+	// String describes it in errors.
 	String() string
 }
 
 // service is a running hello with its plugin.
 type service[P printed] struct {
-	url    string // where it serves
+	url    string // base URL
 	log    *transcript
 	cmd    *exec.Cmd
-	pieces <-chan P   // as printed; closed when service and plugin have ended
-	ended  chan error // of the process, once
-	// seen are pieces that were read and belong to no request asked for yet.
+	pieces <-chan P   // closed when service and plugin have ended
+	ended  chan error // receives the result of the process
+	// seen holds pieces of requests that await was not called for yet.
 	seen []P
 }
 
-// startService starts hello and returns when it takes requests. read takes what
-// is printed to pieces, and closes pieces when that ends.
+// startService starts hello and returns when it accepts requests. read splits the
+// output into pieces, and pieces is closed when the output ends.
 func startService[P printed](
 	ctx context.Context, hello, plugin string, env []string, read func(r io.Reader, pieces chan<- P) error,
 ) (*service[P], error) {
 	if !strings.Contains(plugin, "/") {
-		plugin = "./" + plugin // else it would be a name to look up
+		plugin = "./" + plugin // a bare name would be looked up
 	}
 	cmd := exec.CommandContext(ctx, hello, "--http", "127.0.0.1:0")
 	cmd.Env = append(withoutSettings(cmd.Environ()), "SERVE_TRACING_EXPORTER_PLUGIN="+plugin)
 	cmd.Env = append(cmd.Env, env...)
-	// If the demo's time is over, hello is told to stop before it is killed.
+	// After the demo's timeout, hello gets SIGTERM before it is killed.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
-	// The plugin prints to hello's standard output, so that the pipe ends only
-	// when both have.
+	// The plugin prints to hello's standard output, so the pipe ends when both have ended.
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -65,10 +63,10 @@ func startService[P printed](
 	}
 	pieces := make(chan P)
 	s := &service[P]{log: log, cmd: cmd, pieces: pieces, ended: make(chan error, 1)}
-	go func() { // ends with the process: stop waits for it
+	go func() { // ends with the process; stop waits for it
 		readErr := read(stdout, pieces)
 		if readErr != nil {
-			_, _ = io.Copy(io.Discard, stdout) // so that nobody blocks on printing
+			_, _ = io.Copy(io.Discard, stdout) // so that printing does not block
 		}
 		close(pieces)
 		s.ended <- errors.Join(readErr, cmd.Wait())
@@ -80,31 +78,30 @@ func startService[P printed](
 		if open {
 			return nil, errors.Join(fmt.Errorf("hello printed %v before any request", one), s.stop())
 		}
-		return nil, fmt.Errorf("start hello: %w\n%s", errors.Join(<-s.ended, errors.New("it ended before it served")), log)
+		return nil, fmt.Errorf("start hello: %w\n%s", errors.Join(<-s.ended, errors.New("it ended before it accepted requests")), log)
 	case <-ctx.Done():
 		return nil, errors.Join(errors.New("hello does not serve"), s.stop())
 	}
 }
 
-// withoutSettings leaves out what would make the demo another one.
+// withoutSettings removes variables that would change the demo.
 func withoutSettings(environ []string) []string {
 	return slices.DeleteFunc(environ, func(pair string) bool {
 		return strings.HasPrefix(pair, "SERVE_") || strings.HasPrefix(pair, "OTEL_") || strings.HasPrefix(pair, "RAY_")
 	})
 }
 
-// spanPatience is how long the spans of a request may take; they leave the
-// service at once when all have ended, and after 20 s if they are not as many as
-// expected.
-const spanPatience = 30 * time.Second
+// spanTimeout bounds the wait for a request's spans. They leave the service at once
+// when all have ended. If spans are missing, the batch is sealed after 20 s.
+const spanTimeout = 30 * time.Second
 
-// errMissing is what await gives when spans do not come; then no others will.
+// errMissing is the error of await if spans are missing. Further calls would fail, too.
 var errMissing = errors.New("spans are missing")
 
-// await gives what was printed of the request id once it shows n spans, in the
-// order in which it was printed.
+// await waits until n spans of the request id were printed, and returns them in the
+// order of printing.
 func (s *service[P]) await(ctx context.Context, id string, n int) ([]P, error) {
-	ctx, cancel := context.WithTimeout(ctx, spanPatience)
+	ctx, cancel := context.WithTimeout(ctx, spanTimeout)
 	defer cancel()
 	var mine, others []P
 	count := 0
@@ -134,19 +131,18 @@ func (s *service[P]) await(ctx context.Context, id string, n int) ([]P, error) {
 	return mine, nil
 }
 
-// patience is how long the service may take to stop; its own bounds are 20 s
-// for requests in flight, of which there is none, and 20 s for the plugin.
-const patience = 45 * time.Second
+// stopTimeout bounds the stop of the service. The service itself may take 20 s for
+// requests in progress, of which there are none, and 20 s for the plugin.
+const stopTimeout = 45 * time.Second
 
-// stop ends the service by SIGTERM. The error says how it ended otherwise than
-// with status 0, whether the plugin is still there, and what was printed that
-// nobody asked for.
+// stop ends the service by SIGTERM. It returns an error if the exit status is not 0,
+// the plugin is still running, or there was unexpected output.
 func (s *service[P]) stop() error {
 	var errs []error
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		errs = append(errs, fmt.Errorf("stop the service: %w", err))
 	}
-	late := time.After(patience)
+	late := time.After(stopTimeout)
 	for open := true; open; { // until service and plugin have closed the pipe
 		select {
 		case one, more := <-s.pieces:
@@ -154,7 +150,7 @@ func (s *service[P]) stop() error {
 				s.seen = append(s.seen, one)
 			}
 		case <-late:
-			_ = s.cmd.Process.Kill() // it may have ended, and left the plugin
+			_ = s.cmd.Process.Kill() // fails if the service has ended and the plugin has not
 			return errors.Join(append(errs, errors.New("the service or its plugin does not end"))...)
 		}
 	}
@@ -167,18 +163,18 @@ func (s *service[P]) stop() error {
 	return errors.Join(errs...)
 }
 
-// transcript keeps the service's log and finds the address in it.
+// transcript records the service's log and finds the address in it.
 type transcript struct {
-	url chan string // gets it once
+	url chan string // receives the URL once
 
 	mu   sync.Mutex
 	text bytes.Buffer
-	told bool
+	sent bool // url was sent
 }
 
 func newTranscript() *transcript { return &transcript{url: make(chan string, 1)} }
 
-// announcement is in the line with which a service says what runs.
+// announcement matches the URL in the service's start line.
 var announcement = regexp.MustCompile(`\burl=(http://\S+)`)
 
 // Write implements io.Writer.
@@ -186,12 +182,12 @@ func (t *transcript) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text.Write(p)
-	if t.told {
+	if t.sent {
 		return len(p), nil
 	}
 	for lines := bufio.NewScanner(bytes.NewReader(t.text.Bytes())); lines.Scan(); {
 		if found := announcement.FindSubmatch(lines.Bytes()); found != nil {
-			t.told = true
+			t.sent = true
 			t.url <- string(found[1])
 			break
 		}
@@ -199,7 +195,7 @@ func (t *transcript) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is the log so far.
+// String returns the log so far.
 func (t *transcript) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,14 +18,14 @@ import (
 )
 
 func app() *serving.App {
-	// A stream holds its place in a replica for as long as it lasts, so there is
-	// room for more than the default of five.
+	// A stream occupies a slot in a replica until it ends, so the limit is higher than the
+	// default of five.
 	d := serving.NewDeployment("Translator", nil, serving.WithReplicas(2), serving.WithMaxOngoingRequests(100))
 	translatev1.RegisterTranslatorServiceServer(d, translator{})
 	return serving.NewApp("default", d)
 }
 
-// german is what the service knows.
+// german is the dictionary.
 var german = map[string]string{"cat": "Katze", "dog": "Hund", "house": "Haus", "trace": "Spur"}
 
 // translator implements the service. Its replicas share it.
@@ -33,7 +33,7 @@ type translator struct {
 	translatev1.UnimplementedTranslatorServiceServer
 }
 
-// lookUp finds a word, in a span of its own.
+// lookUp finds a translation, under a separate span.
 func lookUp(ctx context.Context, word string) (translation string, known bool) {
 	_, span := otel.Tracer("examples/grpc").Start(ctx, "look up")
 	defer span.End()

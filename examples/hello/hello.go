@@ -15,13 +15,13 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// tracer is OpenTelemetry's global one, as in any instrumented program.
+// tracer uses OpenTelemetry's global provider, as in any instrumented program.
 var tracer = otel.Tracer("github.com/servetrace/servetrace/examples/hello")
 
-// pause is between the lines of a stream.
+// pause is the time between two lines of a stream.
 const pause = 50 * time.Millisecond
 
-// app is the application: one deployment with two replicas, at "/".
+// app returns the application: a deployment with two replicas, at "/".
 func app() *serving.App {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", serving.HandlerFunc(hello))
@@ -30,8 +30,8 @@ func app() *serving.App {
 	return serving.NewApp("default", serving.NewDeployment("HelloWorld", mux, serving.WithReplicas(2)))
 }
 
-// startSpan starts the span of the Anyscale guide. The request's context makes
-// it a child of the replica span, wherever it is called.
+// startSpan starts the span of the Anyscale guide. The request's context makes it a
+// child of the replica span.
 func startSpan(ctx context.Context) (context.Context, trace.Span) {
 	ctx, span := tracer.Start(ctx, "application_span")
 	if replica, ok := serving.ReplicaContext(ctx); ok {
@@ -50,8 +50,8 @@ func hello(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// errFail is what /fail returns. Its text goes into spans and the log, not to
-// the client.
+// errFail is the error of /fail. Its text appears in spans and the log, but not in the
+// response.
 var errFail = errors.New("the model is not to be found")
 
 func fail(_ http.ResponseWriter, r *http.Request) error {

@@ -1,6 +1,6 @@
-// Command hello is the smallest service worth looking at: the deployment
-// HelloWorld at "/", with two replicas, whose handlers make a span of their own.
-// It proves the whole way of a span, from the request to a plugin's output.
+// Command hello is a small service: the deployment HelloWorld at "/", with two replicas
+// and handlers that make their own spans. It proves the whole way of a span, from the
+// request to a plugin's output.
 //
 //	hello [--http ADDRESS] [--config FILE]
 //
@@ -8,10 +8,9 @@
 //	GET /fail     returns an error: status 500, ERROR on the proxy span
 //	GET /stream   sends three lines, one at a time
 //
-// MainFunc reads the flags, the environment and the service file, serves
-// until SIGTERM or SIGINT, and sets the exit code. The operator chooses the plugin
-// that gets the spans by SERVE_TRACING_EXPORTER_PLUGIN; the program does not know
-// it, and has no configuration of its own.
+// MainFunc reads the flags, the environment and the service file, serves until SIGTERM
+// or SIGINT, and sets the exit code. The operator selects the exporter plugin by
+// SERVE_TRACING_EXPORTER_PLUGIN; the program does not depend on it.
 //
 // Open hello.go for the handlers.
 package main

@@ -1,21 +1,21 @@
-// Package hellotest runs examples/hello, or another service, with a list of
-// plugins, for the tests of the examples: each of them proves its claim on the
-// real spans of a real service.
+// Package hellotest runs examples/hello, or another service, with a list of plugins,
+// for the tests of the examples. Each test proves its claim on the real spans of a real
+// service.
 //
-//  1. [Main], called by TestMain, removes in the end what the tests have built.
-//     [Self] is a path at which the test binary is the example.
-//  2. [Start] builds hello, once for each test binary, and starts it on a free
-//     port; the plugins are named in its environment, as an operator does it.
-//     [StartProgram] starts a service that is built already.
+//  1. TestMain calls [Main], which removes built files at the end. [Self] returns a
+//     path at which the test binary acts as the example.
+//  2. [Start] builds hello, once per test binary, and starts it on a free port. The
+//     plugins are named in its environment, as an operator would do. [StartProgram]
+//     starts a service that is already built.
 //  3. [Service.Get] sends a request, which makes four spans in hello.
-//  4. [Service.Await] waits for what is printed: by plugins to the service's
-//     standard output, by the service and its host to the log.
-//  5. [Service.Stop] ends the service as an operator does, by SIGTERM. Where a
-//     test does not come to it, the service is killed.
-//  6. [StartReceiver] is a back end for plugins that send by OTLP.
+//  4. [Service.Await] waits for output: plugins print to the service's standard
+//     output, the service and its host write the log.
+//  5. [Service.Stop] ends the service by SIGTERM, as an operator would do. If a test
+//     ends earlier, the service is killed.
+//  6. [StartReceiver] starts a back end for plugins that send OTLP.
 //
-// It judges nothing, and knows of plugins no more than a service does. Open this
-// file; receiver.go is the back end.
+// The package judges nothing, and knows no more about plugins than a service does. Open
+// this file first; receiver.go is the back end.
 package hellotest
 
 import (
@@ -35,21 +35,20 @@ import (
 	"testing"
 	"time"
 
-	// What hello is made of, so that go test runs the tests of the examples again
-	// when that changes: it does not see what a child process reads.
+	// Imported so that go test runs the tests of the examples again when servetrace
+	// changes. It does not notice files that a child process reads.
 	_ "github.com/servetrace/servetrace"
 )
 
-// SpansOfRequest is how many spans a request of hello makes: one each of proxy,
-// router, replica and handler.
+// SpansOfRequest is the number of spans of a request to hello: proxy, router, replica
+// and handler have a span each.
 const SpansOfRequest = 4
 
-// Patience is how long whatever is waited for may take. No test takes a tenth of
-// it, unless the machine is busy.
+// Patience bounds every wait. On an idle machine no test takes a tenth of it.
 const Patience = time.Minute
 
-// patientSettings keep a busy machine from being taken for a plugin that hangs:
-// it would be killed, or sent what it has a second time, or left with spans.
+// patientSettings returns long timeouts. On a busy machine, short ones would kill a
+// slow plugin, send its batches again, or drop spans at the stop.
 func patientSettings() []string {
 	const bound = "=1m"
 	return []string{
@@ -58,7 +57,7 @@ func patientSettings() []string {
 	}
 }
 
-// hello is the built program, folder what it lies in.
+// hello is the built program in a temporary folder.
 var hello struct {
 	once   sync.Once
 	folder string
@@ -66,7 +65,7 @@ var hello struct {
 	err    error
 }
 
-// Main runs the tests, removes what they have built, and does not return.
+// Main runs the tests, removes built files and exits the process.
 func Main(m *testing.M) {
 	code := m.Run()
 	if hello.folder != "" {
@@ -75,9 +74,9 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Self gives a path at which the test binary is called name: a link to it, in a
-// folder that ends with the test. TestMain has to know the name, by os.Args[0],
-// and to call main, of a plugin say. It does not block.
+// Self returns a path at which the test binary has the given name: a link in a folder
+// that is removed with the test. TestMain must check os.Args[0] for the name and then
+// call the main function, of a plugin for example. Self does not block.
 func Self(tb testing.TB, name string) string {
 	tb.Helper()
 	exe, err := os.Executable()
@@ -91,14 +90,13 @@ func Self(tb testing.TB, name string) string {
 	return path
 }
 
-// build builds hello as the Makefile does, so that what that has compiled is
-// used again.
+// build builds hello with the flags of the Makefile, so that the build cache is shared.
 func build() {
 	sources, err := filepath.Glob(filepath.Join("..", "hello", "*.go"))
 	if err == nil && len(sources) == 0 {
 		err = errors.New("no sources in ../hello: only tests of examples can use this package")
 	}
-	for _, name := range sources { // so that go test knows of them too
+	for _, name := range sources { // so that go test notices changes to them
 		_, fault := os.ReadFile(name)
 		err = errors.Join(err, fault)
 	}
@@ -117,25 +115,24 @@ func build() {
 	}
 }
 
-// Service is a running service. Its methods are for the test's own goroutine.
+// Service is a running service. Its methods must be called by the test's own goroutine.
 type Service struct {
-	// Stdout is what plugins have printed, Log what the service and its host
-	// have.
+	// Stdout is the output of the plugins, Log the output of the service and its host.
 	Stdout, Log *Output
-	// URL is where it serves, such as "http://127.0.0.1:40123".
+	// URL is the base URL, such as "http://127.0.0.1:40123".
 	URL string
 
 	tb    testing.TB
-	name  string // of the program, for errors
+	name  string // program name, for errors
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when the service, and whoever has its output, has ended
-	err   error         // how; read after ended is closed
+	ended chan struct{} // closed when the service and all processes with its output have ended
+	err   error         // result of the process; read after ended is closed
 }
 
-// Start starts hello with environ ("SERVE_TRACING_EXPORTER_PLUGIN=..."), beside
-// the test's own environment without the settings in it, and time limits of a
-// minute and more where environ has no others. It waits until hello serves, and
-// fails the test where that does not come.
+// Start starts hello with environ ("SERVE_TRACING_EXPORTER_PLUGIN=...") added to the
+// test's environment without its settings. Time limits are a minute or more unless
+// environ sets them. Start waits until hello accepts requests, and fails the test if it
+// does not.
 func Start(tb testing.TB, environ ...string) *Service {
 	tb.Helper()
 	hello.once.Do(build)
@@ -145,15 +142,15 @@ func Start(tb testing.TB, environ ...string) *Service {
 	return StartProgram(tb, hello.path, []string{"--http", "127.0.0.1:0"}, environ...)
 }
 
-// StartProgram starts the service at path as Start does hello. It must log the
-// line of servetrace.Run that says where it serves.
+// StartProgram starts the service at path, like Start. The service must log the start
+// line of servetrace.Run with its URL.
 func StartProgram(tb testing.TB, path string, args []string, environ ...string) *Service {
 	tb.Helper()
 	cmd := exec.Command(path, args...)
 	cmd.Env = slices.Concat(withoutSettings(cmd.Environ()), patientSettings(), environ)
 	s := &Service{Stdout: newOutput(), Log: newOutput(), tb: tb, name: filepath.Base(path), cmd: cmd, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = s.Stdout, s.Log
-	cmd.WaitDelay = Patience // a plugin that outlives the service holds the pipe
+	cmd.WaitDelay = Patience // a plugin that survives the service holds the pipe open
 	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
@@ -164,7 +161,7 @@ func StartProgram(tb testing.TB, path string, args []string, environ ...string) 
 		s.Log.close()
 	}()
 	tb.Cleanup(func() {
-		_ = cmd.Process.Kill() // it has ended, or the test failed
+		_ = cmd.Process.Kill() // fails if it has ended
 		<-s.ended
 		if tb.Failed() {
 			tb.Logf("the log of %s:\n%s\nits standard output:\n%s", s.name, s.Log, s.Stdout)
@@ -174,8 +171,7 @@ func StartProgram(tb testing.TB, path string, args []string, environ ...string) 
 	return s
 }
 
-// withoutSettings leaves out what would make the service, or a plugin, another
-// one.
+// withoutSettings removes variables that would change the service or a plugin.
 func withoutSettings(environ []string) []string {
 	return slices.DeleteFunc(environ, func(pair string) bool {
 		return slices.ContainsFunc([]string{"SERVE_", "OTEL_", "RAY_", "DD_", "HONEYCOMB_"}, func(prefix string) bool {
@@ -184,11 +180,11 @@ func withoutSettings(environ []string) []string {
 	})
 }
 
-// PID is the id of the service's process.
+// PID returns the id of the service's process.
 func (s *Service) PID() int { return s.cmd.Process.Pid }
 
-// Get sends a request for path under a request id and reads the answer, whatever
-// its status.
+// Get sends a request for path with the request id and reads the response, which may
+// have any status.
 func (s *Service) Get(path, requestID string) {
 	s.tb.Helper()
 	req, err := http.NewRequestWithContext(s.tb.Context(), http.MethodGet, s.URL+path, http.NoBody)
@@ -206,9 +202,9 @@ func (s *Service) Get(path, requestID string) {
 	}
 }
 
-// Await waits until out has at least n matches of pattern, and gives the first
-// group of each, or the whole match where there is none. It fails the test where
-// they do not come.
+// Await waits until out has at least n matches of pattern. It returns the first group
+// of each match, or the whole match if there is no group. It fails the test if the
+// matches do not appear.
 func (s *Service) Await(out *Output, pattern string, n int) []string {
 	s.tb.Helper()
 	re := regexp.MustCompile(pattern)
@@ -235,8 +231,8 @@ func (s *Service) Await(out *Output, pattern string, n int) []string {
 	}
 }
 
-// Stop sends SIGTERM and waits until the service has ended, and its plugins with
-// it. It fails the test where it does not end by itself and with status 0.
+// Stop sends SIGTERM and waits until the service and its plugins have ended. It fails
+// the test if they do not end, or the exit status is not 0.
 func (s *Service) Stop() {
 	s.tb.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -252,16 +248,16 @@ func (s *Service) Stop() {
 	}
 }
 
-// Output is what a process has printed so far. Safe for concurrent use.
+// Output is the output of a process so far. It is safe for concurrent use.
 type Output struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
-	grown chan struct{} // closed when there is more, and in the end
+	grown chan struct{} // closed after each write, and at the end
 }
 
 func newOutput() *Output { return &Output{grown: make(chan struct{})} }
 
-// Write takes what is printed.
+// Write appends p.
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -270,7 +266,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.text.Write(p)
 }
 
-// String is all of it.
+// String returns the output so far.
 func (o *Output) String() string {
 	text, _ := o.state()
 	return text
@@ -286,5 +282,5 @@ func (o *Output) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	close(o.grown)
-	o.grown = nil // Wait has returned: nobody writes any more
+	o.grown = nil // no more writes: Wait has returned
 }

@@ -16,35 +16,36 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Receiver is a back end for OTLP over HTTP, on a port of its own: what a plugin
-// under test sends to. Safe for concurrent use.
+// Receiver is a back end for OTLP over HTTP on its own port, for a plugin under test.
+// It is safe for concurrent use.
 type Receiver struct {
-	// URL is where it listens, what OTEL_EXPORTER_OTLP_ENDPOINT takes.
+	// URL is the receiver's address, a value for OTEL_EXPORTER_OTLP_ENDPOINT.
 	URL string
 
 	mu       sync.Mutex
-	answer   http.HandlerFunc // nil: spans are taken
+	answer   http.HandlerFunc // nil: spans are accepted
 	requests []Request
-	changed  chan struct{} // closed when there is one more
+	changed  chan struct{} // closed by each request
 }
 
-// Request is one that a [Receiver] got.
+// Request is a request that a [Receiver] got.
 type Request struct {
 	Path   string
 	Header http.Header
-	// Spans it brought, in their order.
+	// Spans are the spans of the request, in their order.
 	Spans []Arrived
-	// Taken says that they were taken: the answer was the Receiver's own.
+	// Taken reports that the Receiver accepted the spans, so no function of Answer was
+	// set.
 	Taken bool
 }
 
-// Arrived is a span as it arrived, with its resource's attributes.
+// Arrived is a received span with its resource's attributes.
 type Arrived struct {
 	*tracepb.Span
 	Resource []*commonpb.KeyValue
 }
 
-// Text gives a text among attributes, empty where there is none.
+// Text returns the text of an attribute, or "" if there is none.
 func Text(attributes []*commonpb.KeyValue, key string) string {
 	for _, kv := range attributes {
 		if kv.GetKey() == key {
@@ -54,7 +55,7 @@ func Text(attributes []*commonpb.KeyValue, key string) string {
 	return ""
 }
 
-// StartReceiver starts a receiver that takes all spans. It ends with the test.
+// StartReceiver starts a receiver that accepts all spans. It closes with the test.
 func StartReceiver(tb testing.TB) *Receiver {
 	tb.Helper()
 	r := &Receiver{changed: make(chan struct{})}
@@ -64,23 +65,23 @@ func StartReceiver(tb testing.TB) *Receiver {
 	return r
 }
 
-// Answer has f answer from now on, in place of taking the spans; nil takes them
-// again.
+// Answer makes f answer all further requests instead of accepting their spans. Nil
+// accepts spans again.
 func (r *Receiver) Answer(f http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer = f
 }
 
-// Requests are those that came so far.
+// Requests returns the requests so far.
 func (r *Receiver) Requests() []Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.requests)
 }
 
-// Await waits until n spans were taken, gives them, and fails the test where
-// they do not come.
+// Await waits until n spans were accepted and returns them. It fails the test if they
+// do not arrive.
 func (r *Receiver) Await(tb testing.TB, n int) []Arrived {
 	tb.Helper()
 	late := time.NewTimer(Patience)
@@ -123,10 +124,10 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		answer(w, req)
 		return
 	}
-	w.Header().Set("Content-Type", "application/x-protobuf") // and an empty message
+	w.Header().Set("Content-Type", "application/x-protobuf") // the body is an empty message
 }
 
-// decode reads the spans of a request.
+// decode returns the spans of a request.
 func decode(req *http.Request) ([]Arrived, error) {
 	body := io.Reader(req.Body)
 	if req.Header.Get("Content-Encoding") == "gzip" {

@@ -1,7 +1,7 @@
 // Command honeycomb-plugin is the custom exporter of Ray Serve's tracing guide:
-// it sends spans to Honeycomb. It proves that an exporter for a vendor is the
-// OTLP exporter with an address and some headers, in a few lines. What the guide
-// writes as
+// it sends spans to Honeycomb. It proves that an exporter for a vendor can be the OTLP
+// exporter with an address and some headers, in a few lines. The guide has this
+// function:
 //
 //	def default_tracing_exporter() -> List[SpanProcessor]:
 //	    exporter = HoneycombSpanExporter(
@@ -11,9 +11,9 @@
 //	    )
 //	    return [BatchSpanProcessor(exporter)]
 //
-// and names as exporter_import_path is here the Spec below, named, once it is
-// built, in SERVE_TRACING_EXPORTER_PLUGIN or, in the service file, as
-// exporter_plugin. HoneycombSpanExporter is no more; Honeycomb takes OTLP.
+// and names it in exporter_import_path. Here it is the Spec below. The variable
+// SERVE_TRACING_EXPORTER_PLUGIN, or exporter_plugin in the service file, names the built
+// plugin. HoneycombSpanExporter does not exist any more; Honeycomb accepts OTLP.
 //
 //	HONEYCOMB_WRITE_KEY=xxxxxxxxxxxxxxxxxxxxxx HONEYCOMB_SERVICE_NAME=my-service-name \
 //	  SERVE_TRACING_EXPORTER_PLUGIN=bin/honeycomb-plugin bin/hello
@@ -21,19 +21,19 @@
 //
 // It reads:
 //
-//	HONEYCOMB_WRITE_KEY     the key, or HONEYCOMB_API_KEY, as Honeycomb calls it
-//	                        today; required
+//	HONEYCOMB_WRITE_KEY     the key, required; or HONEYCOMB_API_KEY, its current
+//	                        name at Honeycomb
 //	HONEYCOMB_SERVICE_NAME  service.name of the spans; empty: the service's own
-//	HONEYCOMB_DATASET_NAME  for a key of Honeycomb Classic only, which has
-//	                        datasets by this name; empty: by service.name
-//	OTEL_EXPORTER_OTLP_*    over what is set here: an endpoint other than
-//	                        https://api.honeycomb.io (Honeycomb in Europe, or
-//	                        http://localhost:4318, a collector), more headers
+//	HONEYCOMB_DATASET_NAME  the dataset, for keys of Honeycomb Classic only;
+//	                        empty: service.name
+//	OTEL_EXPORTER_OTLP_*    override these settings: another endpoint than
+//	                        https://api.honeycomb.io (Honeycomb in Europe, or a
+//	                        collector at http://localhost:4318), more headers
 //
-// Its life is pluginsdk's and that of the OTLP exporter. It holds no span and
-// retries nothing: the host does. The key goes into a header and nowhere else.
-// Without a key the plugin is not ready and the service's log says what to do;
-// spans wait meanwhile, within the host's bound.
+// Package pluginsdk and the OTLP exporter run the plugin. It queues no spans and
+// retries nothing, because the host does. The key is sent in a header and used nowhere
+// else. Without a key the plugin does not become ready, and the service's log explains
+// how to set it; spans wait meanwhile, within the host's bound.
 package main
 
 import (
@@ -58,10 +58,10 @@ var spec = pluginsdk.Spec{
 
 func main() { pluginsdk.Main(spec) }
 
-// endpoint is Honeycomb's instance in the United States.
+// endpoint is Honeycomb's endpoint in the United States.
 const endpoint = "https://api.honeycomb.io"
 
-// newExporter builds the OTLP exporter with what Honeycomb wants.
+// newExporter returns the OTLP exporter with Honeycomb's defaults.
 func newExporter(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	key := cmp.Or(s.Getenv("HONEYCOMB_WRITE_KEY"), s.Getenv("HONEYCOMB_API_KEY"))
 	if key == "" {
@@ -75,11 +75,12 @@ func newExporter(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, er
 	return otlpexporter.NewWith(ctx, s, otlpexporter.Defaults{Endpoint: endpoint, Headers: headers})
 }
 
-// newServiceName names the service in the resource of every span.
+// newServiceName returns a processor that sets the service name in the resource of
+// every span.
 func newServiceName(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 	name := s.Getenv("HONEYCOMB_SERVICE_NAME")
 	if name == "" {
-		return pluginsdk.Chain{}, nil // batches go by undecoded
+		return pluginsdk.Chain{}, nil // batches are forwarded without decoding
 	}
 	return pluginsdk.EachSpan("service-name", func(span pluginsdk.Span) error {
 		span.Resource().SetAttributes(attribute.String(semconv.ServiceName, name))

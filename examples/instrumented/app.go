@@ -20,15 +20,15 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// tracer is OpenTelemetry's global one, which servetrace.Run sets. So are those
-// that otelhttp and otelgrpc take: none of them is told of this module.
+// tracer uses OpenTelemetry's global provider, which servetrace.Run sets. otelhttp and
+// otelgrpc use it, too, and do not depend on this module.
 var tracer = otel.Tracer("github.com/servetrace/servetrace/examples/instrumented")
 
 // apps returns the two applications. The first calls words, a client of the second
-// in this process or another.
+// application in this process or another.
 func apps(words translatev1.TranslatorServiceClient) []*serving.App {
 	mux := http.NewServeMux()
-	// Inside of the mux, so that the runtime sees its patterns.
+	// The handler is inside the mux, so that the runtime finds the mux's patterns.
 	mux.Handle("GET /translate/{word}", otelhttp.NewHandler(translate(words), "translate"))
 
 	translator := serving.NewDeployment("Translator", nil, serving.WithStatsHandler(otelgrpc.NewServerHandler()))
@@ -40,8 +40,7 @@ func apps(words translatev1.TranslatorServiceClient) []*serving.App {
 	}
 }
 
-// dial returns a client whose calls are traced. Its connection lasts as long as the
-// process.
+// dial returns a client with traced calls. Its connection lasts as long as the process.
 func dial(addr string) (translatev1.TranslatorServiceClient, error) {
 	conn, err := grpc.NewClient(addr, grpc.WithStatsHandler(otelgrpc.NewClientHandler()),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -51,8 +50,8 @@ func dial(addr string) (translatev1.TranslatorServiceClient, error) {
 	return translatev1.NewTranslatorServiceClient(conn), nil
 }
 
-// translate answers with what the translator says. Its context has otelhttp's
-// span, below which the client's will be.
+// translate answers with the translator's translation. Its context has otelhttp's span,
+// which is the parent of the client's span.
 func translate(words translatev1.TranslatorServiceClient) serving.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		ctx := metadata.AppendToOutgoingContext(r.Context(), "application", "words")

@@ -1,15 +1,15 @@
-// Command instrumented is a service whose handlers are traced by OpenTelemetry's
-// own libraries, otelhttp and otelgrpc, in the place of the FastAPI instrumentor
-// of the tracing guide. It proves that their spans and the runtime's are one
-// connected trace, through HTTP and through gRPC: each library's span is a child
-// of the replica's, and what it calls is a child of its own.
+// Command instrumented is a service with handlers traced by OpenTelemetry's own
+// libraries, otelhttp and otelgrpc. They correspond to the FastAPI instrumentor of the
+// tracing guide. It proves that their spans and the runtime's are a single connected
+// trace, through HTTP and gRPC. Each library's span is a child of the replica span, and
+// the parent of the calls inside.
 //
 //	instrumented [--http ADDRESS] [--words ADDRESS] [--config FILE]
 //
 //	proxy → router → replica → otelhttp → otelgrpc (the client's)
 //	→ proxy → router → replica → otelgrpc (the server's) → look_up
 //
-// See the trace drawn:
+// Print the trace:
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=console SERVE_CONSOLE_FORMAT=pretty bin/instrumented
 //	curl http://localhost:8000/translate/cat

@@ -10,11 +10,12 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// envFile names the file that spans are appended to. Its folder may come later,
-// as a disk does that is not mounted yet.
+// envFile names the file that spans are appended to. Its folder may appear later, for
+// example when a disk is mounted.
 const envFile = "SPAN_LINES_FILE"
 
-// newLines is the second back end: a file with one line of JSON for each span.
+// newLines returns the second exporter. It appends a line of JSON for each span to a
+// file.
 func newLines(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	path := s.Getenv(envFile)
 	if path == "" {
@@ -26,10 +27,10 @@ func newLines(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) 
 		for span := range b.Spans() {
 			line := map[string]any{"trace_id": span.TraceID(), "span_id": span.SpanID(), "name": span.Name()}
 			if err := encoder.Encode(line); err != nil {
-				return pluginsdk.Permanent(err) // it would be the same every time
+				return pluginsdk.Permanent(err) // a further attempt would fail, too
 			}
 		}
-		// Opened for each batch, so that the file can be moved away at any time.
+		// The file is opened for each batch, so that it can be moved away at any time.
 		file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 		if err != nil {
 			return err // the host sends the batch again

@@ -1,8 +1,8 @@
-// Command multi-backend-plugin is one exporter plugin with several back ends: it
-// prints each span as the console plugin does, appends it to a file, and sends
-// it by OTLP to a collector, where one is named. It is what Ray Serve's tracing
-// guide says of its function, "you can configure this function to return several
-// span processors so traces are exported to multiple backends":
+// Command multi-backend-plugin is an exporter plugin with several back ends: it prints
+// each span like the console plugin, appends it to a file, and sends it by OTLP to a
+// collector, if an endpoint is set. It corresponds to this sentence of Ray Serve's
+// tracing guide: "you can configure this function to return several span processors so
+// traces are exported to multiple backends":
 //
 //	def default_tracing_exporter() -> List[SpanProcessor]:
 //	    return [
@@ -11,24 +11,23 @@
 //	        BatchSpanProcessor(OTLPSpanExporter()),     # otlpexporter.New
 //	    ]
 //
-// It proves that they do not get into each other's way: where one fails, the
-// others get each span once, and the one that failed gets all of them when it
-// works again.
+// It proves that the back ends are independent: if a back end fails, the other back
+// ends get each span once, and the failed back end gets all spans when it works again.
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=bin/multi-backend-plugin SPAN_LINES_FILE=/tmp/spans.jsonl bin/hello
 //
-// With OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 in front, they go there
-// too.
+// With OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318, spans are sent there, too.
 //
-// Its life is pluginsdk's. Each batch goes to all exporters at once; it counts as
-// delivered when each has it, and the host sends it again, to those that had not
-// taken it, until then. Several plugins on the host's list do the same in several
-// processes, each with its own queue and books: that is the better choice where
-// one back end may be gone for longer than SERVE_TRACING_MAX_AGE.
+// Package pluginsdk runs the plugin. Each batch is passed to all exporters
+// concurrently, and counts as delivered when all have accepted it. Until then the host
+// sends it again, and only the exporters that failed get it. Several plugins in the
+// host's list do the same in several processes, each with its own queue and delivery
+// accounting. Prefer them if a back end may be down for longer than
+// SERVE_TRACING_MAX_AGE.
 //
-// SPAN_LINES_FILE names the file, SERVE_CONSOLE_* are the console's, and
-// OTEL_EXPORTER_OTLP_* those of OTLP. Open this file, then lines.go for an
-// exporter of thirty lines.
+// SPAN_LINES_FILE names the file. SERVE_CONSOLE_* configure the console, and
+// OTEL_EXPORTER_OTLP_* configure OTLP. Open this file, then lines.go for an exporter of
+// thirty lines.
 package main
 
 import (

@@ -14,20 +14,19 @@ import (
 	"github.com/servetrace/servetrace/serving/multiplexing"
 )
 
-// files are the models: ten of them would be as well.
+// files holds the models, any number of them.
 //
 //go:embed models
 var files embed.FS
 
-// app has two replicas with room for two models each.
+// app returns the application: two replicas, each with room for two models.
 func app() *serving.App {
 	models := multiplexing.New(load, multiplexing.WithMaxModels(2), multiplexing.WithUnload(unload))
 	return serving.NewApp("multiplex",
 		serving.NewDeployment("Greeter", greeter(models), serving.WithReplicas(2)))
 }
 
-// greeter answers with the model that the request names by its header
-// serve_multiplexed_model_id.
+// greeter answers with the model in the request's header serve_multiplexed_model_id.
 func greeter(models *multiplexing.Models[*template.Template]) serving.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		model, err := models.Get(r.Context())
@@ -45,8 +44,8 @@ func greeter(models *multiplexing.Models[*template.Template]) serving.HandlerFun
 	}
 }
 
-// load gets a model, which takes time in real life. The id is a client's word:
-// a file system of its own keeps it from leading elsewhere.
+// load returns a model; a real one would take time to load. The id comes from a client:
+// the embedded file system prevents access to other files.
 func load(ctx context.Context, id string) (*template.Template, error) {
 	text, err := files.ReadFile("models/" + id + ".txt")
 	if err != nil {
@@ -56,7 +55,7 @@ func load(ctx context.Context, id string) (*template.Template, error) {
 	return template.New(id).Parse(string(text))
 }
 
-// unload frees what a model holds: nothing here.
+// unload would free a model's resources; here there are none.
 func unload(ctx context.Context, id string, _ *template.Template) {
 	slog.InfoContext(ctx, "model unloaded", "model_id", id)
 }

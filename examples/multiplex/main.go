@@ -1,10 +1,10 @@
-// Command multiplex serves five models by two replicas that have room for two
-// each. It proves that a model is loaded by the first request that names it,
-// under a span of its own, and that others go where it is.
+// Command multiplex serves five models with two replicas, each with room for two
+// models. It proves that the first request for a model loads it, under a separate span,
+// and that further requests are routed to the replica with the model.
 //
 //	multiplex [--http ADDRESS] [--config FILE]
 //
-// See the traces drawn:
+// Print the traces:
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=console SERVE_CONSOLE_FORMAT=pretty bin/multiplex
 //	curl -H 'serve_multiplexed_model_id: german' 'http://localhost:8000/?name=Ada'

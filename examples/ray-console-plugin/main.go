@@ -1,29 +1,28 @@
 // Command ray-console-plugin is the debug exporter of Ray Serve's tracing guide,
 // with the guide's RayServeSpanProcessor in front: it puts Ray's identity on
-// every span, and prints the spans. It proves that a plugin of one's own is a
-// processor in front of a stock exporter, in ten lines. What the guide writes as
+// every span, and prints the spans. It proves that a custom plugin can be a processor in
+// front of a stock exporter, in ten lines. The guide has this function:
 //
 //	def debug_span_processor() -> List[SpanProcessor]:
 //	    return [RayServeSpanProcessor(), SimpleSpanProcessor(ConsoleSpanExporter())]
 //
-// and names in ANYSCALE_TRACING_EXPORTER_IMPORT_PATH (Ray Serve:
-// RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH) is here the Spec below, named, once it
-// is built, in SERVE_TRACING_EXPORTER_PLUGIN:
+// and names it in ANYSCALE_TRACING_EXPORTER_IMPORT_PATH (Ray Serve:
+// RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH). Here it is the Spec below, and
+// SERVE_TRACING_EXPORTER_PLUGIN names the built plugin:
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=bin/ray-console-plugin bin/hello
 //	curl http://localhost:8000/
 //
 //	RayServeSpanProcessor()        processors.RayContext()
 //	ConsoleSpanExporter()          consoleexporter.New, which prints the same JSON
-//	SimpleSpanProcessor(exporter)  nothing: the host brings spans in batches, at
+//	SimpleSpanProcessor(exporter)  nothing: the host sends spans in batches, at
 //	                               most 200 ms after they ended
 //	BatchSpanProcessor(exporter)   nothing: the host queues and retries
 //
-// Its life is pluginsdk's. For each batch, RayContext makes ray.job_id,
-// ray.actor_id, ray.task_id and ray.request_id of what every span of a request
-// carries (serve.task_id, serve.request_id), and the exporter writes it, as its
-// variables SERVE_CONSOLE_OUTPUT and SERVE_CONSOLE_FORMAT say. It knows nothing
-// of Ray itself.
+// Package pluginsdk runs the plugin. For each span of a request, RayContext derives
+// ray.job_id, ray.actor_id, ray.task_id and ray.request_id from serve.task_id and
+// serve.request_id. Then the exporter writes the batch, in the format of
+// SERVE_CONSOLE_FORMAT, to SERVE_CONSOLE_OUTPUT. The plugin does not use Ray.
 package main
 
 import (

@@ -12,7 +12,7 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// app puts the two deployments together.
+// app connects the two deployments.
 func app(pause time.Duration) *serving.App {
 	generator := serving.NewDeployment("Generator", nil)
 	g := Gateway{serving.AddStream(generator, "generate", Generator{pause}.Generate)}
@@ -22,14 +22,14 @@ func app(pause time.Duration) *serving.App {
 	mux.Handle("GET /text", serving.HandlerFunc(g.Text))
 	mux.HandleFunc("GET /{$}", page)
 	return serving.NewApp("streaming", serving.NewDeployment("Gateway", mux),
-		serving.WithDeployments(generator), serving.WithRequestTimeout(0)) // a stream lasts as long as it does
+		serving.WithDeployments(generator), serving.WithRequestTimeout(0)) // a stream has no time limit
 }
 
-// Generator stands for a model that makes one word at a time.
+// Generator stands for a model that generates word by word.
 type Generator struct{ pause time.Duration }
 
-// Generate makes words about something; about everything, there is no end to it.
-// The context ends when the client leaves.
+// Generate yields words about a topic. The topic "everything" never ends. The context
+// ends when the client leaves.
 func (g Generator) Generate(ctx context.Context, about string) iter.Seq2[string, error] {
 	words := strings.Fields("What there is to say about " + about + " has been said.")
 	return func(yield func(string, error) bool) {
@@ -49,17 +49,18 @@ func (g Generator) Generate(ctx context.Context, about string) iter.Seq2[string,
 	}
 }
 
-// Gateway puts the words on the wire.
+// Gateway sends the words to the client.
 type Gateway struct {
 	words *serving.StreamHandle[string, string]
 }
 
-// Events sends each word as an event, and one called "end" at the end:
-// EventSource would come back for more otherwise. Events go out as they are
-// whole, without a Flush.
+// Events sends each word as a server-sent event, and then an event named "end", because
+// EventSource would reconnect otherwise. The runtime sends each complete event at once,
+// without a Flush.
 //
-// The head is sent first, so that the page sees at once that it is connected. A
-// failure after it cuts the stream: who gets no "end" knows.
+// The headers are sent first, so that the page knows at once that it is connected. A
+// later failure cuts the stream: a client without an "end" event knows that there was
+// an error.
 func (g Gateway) Events(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
@@ -76,8 +77,7 @@ func (g Gateway) Events(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// Text sends the words as a text. It is for the handler to say when a part goes
-// out.
+// Text sends the words as plain text. Here the handler itself must flush each part.
 func (g Gateway) Text(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	out := http.NewResponseController(w)
@@ -101,5 +101,5 @@ func page(w http.ResponseWriter, _ *http.Request) {
 const events = new EventSource("events?about=the+sea");
 events.onmessage = e => said.append(e.data + " ");
 events.addEventListener("end", () => events.close());
-</script>`) // the client may have left
+</script>`) // fails if the client has left
 }

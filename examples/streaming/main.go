@@ -1,14 +1,14 @@
-// Command streaming answers with parts as they are made: as server-sent events,
-// for EventSource in a browser, and as a plain chunked body. It proves that each
-// part is with the client before the next one is made, that a client that leaves
-// ends the work for it, also in the deployment behind, and that the spans last
-// as long as the stream.
+// Command streaming sends parts of an answer as they are generated: as server-sent
+// events, for EventSource in a browser, and as a plain chunked body. It proves three
+// facts. Each part reaches the client before the next part is generated. The work ends
+// when the client leaves, in the called deployment, too. The spans last as long as the
+// stream.
 //
 //	streaming [--http ADDRESS] [--config FILE] [--pause TIME]
 //
 //	Gateway (HTTP) ── Generator.generate (a stream)
 //
-// See it, and the trace drawn when it has ended:
+// Print the trace when the stream has ended:
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=console SERVE_CONSOLE_FORMAT=pretty bin/streaming
 //	curl -N 'http://localhost:8000/events?about=the+sea'

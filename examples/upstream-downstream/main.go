@@ -1,7 +1,7 @@
-// Command upstream-downstream is what Ray Serve's tracing guide shows under
-// "Propagate traces between services": a service that calls another over HTTP.
-// It proves that the spans of both are one trace, because the caller writes its
-// trace context into the headers of the call.
+// Command upstream-downstream is the example "Propagate traces between services" of Ray
+// Serve's tracing guide: a service that calls another service over HTTP. It proves that
+// the spans of both are a single trace, because the caller writes its trace context into
+// the headers of the call.
 //
 //	upstream-downstream [--http ADDRESS] [--config FILE] [--downstream URL]
 //
@@ -12,16 +12,15 @@
 //	bin/upstream-downstream --config examples/upstream-downstream/upstream.yaml
 //	curl http://localhost:8000/
 //
-// The files switch tracing on, so that both services write span files, into the
-// folder that their logs name. Or see the trace drawn, half of it in each
-// terminal:
+// The files enable tracing, so both services write span files into the folder named in
+// their logs. Or print the trace, half of it in each terminal:
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=console SERVE_CONSOLE_FORMAT=pretty SERVE_HTTP_PORT=8002 bin/upstream-downstream
 //	SERVE_TRACING_EXPORTER_PLUGIN=console SERVE_CONSOLE_FORMAT=pretty bin/upstream-downstream
 //	curl http://localhost:8000/
 //
-// The program starts no span of its own around the call. Open services.go for the
-// two handlers.
+// The program does not start a separate span for the call. Open services.go for the two
+// handlers.
 package main
 
 import (

@@ -17,11 +17,11 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// tracer is OpenTelemetry's global one, as in any instrumented program.
+// tracer uses OpenTelemetry's global provider, as in any instrumented program.
 var tracer = otel.Tracer("github.com/servetrace/servetrace/examples/upstream-downstream")
 
-// apps are the two applications; the first calls downstreamURL, where the other
-// is served, by this process or another.
+// apps returns the two applications. The first calls downstreamURL, the address of the
+// second application in this process or another.
 func apps(downstreamURL string) []*serving.App {
 	return []*serving.App{
 		serving.NewApp("app", serving.NewDeployment("UpstreamApp", upstream(downstreamURL))),
@@ -30,13 +30,13 @@ func apps(downstreamURL string) []*serving.App {
 	}
 }
 
-// upstream answers with what the downstream service says.
+// upstream returns a handler that calls the downstream service and returns its answer.
 func upstream(downstreamURL string) serving.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		ctx, span := startSpan(r.Context(), "upstream_application_span")
 		defer span.End()
 
-		// Go out to the network to call the downstream service.
+		// Call the downstream service over the network.
 		message, err := call(ctx, downstreamURL, r.Header.Get("Authorization"))
 		if err != nil {
 			span.SetStatus(codes.Error, err.Error())
@@ -51,7 +51,7 @@ func upstream(downstreamURL string) serving.HandlerFunc {
 	}
 }
 
-// call sends the request that crosses from one service to the other.
+// call sends the request from one service to the other.
 func call(ctx context.Context, url, authorization string) (answer string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -60,8 +60,8 @@ func call(ctx context.Context, url, authorization string) (answer string, err er
 	if authorization != "" {
 		req.Header.Set("Authorization", authorization)
 	}
-	// Write the trace context into the headers, to have it downstream. ctx holds
-	// the span that was started last, so that this is the parent there.
+	// Write the trace context into the headers. The current span in ctx becomes the parent
+	// of the downstream spans.
 	otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(req.Header))
 
 	resp, err := http.DefaultClient.Do(req)
@@ -78,8 +78,8 @@ func call(ctx context.Context, url, authorization string) (answer string, err er
 	return string(body), nil
 }
 
-// downstream finds the caller's trace in the context of its request: the proxy
-// has read it from the headers.
+// downstream finds the caller's trace in its request's context, because the proxy has
+// read it from the headers.
 func downstream(w http.ResponseWriter, r *http.Request) error {
 	_, span := startSpan(r.Context(), "downstream_application_span")
 	defer span.End()
@@ -88,8 +88,7 @@ func downstream(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// startSpan starts a span of the current trace, with the attributes that the
-// guide puts on its spans.
+// startSpan starts a span of the current trace, with the guide's attributes.
 func startSpan(ctx context.Context, name string) (context.Context, trace.Span) {
 	ctx, span := tracer.Start(ctx, name)
 	if replica, ok := serving.ReplicaContext(ctx); ok {

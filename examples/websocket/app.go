@@ -11,11 +11,11 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// protocol is the subprotocol that clients ask for.
+// protocol is the subprotocol that clients must request.
 const protocol = "chat.v1"
 
-// app puts the two deployments together. A conversation holds a slot of Chat as
-// long as it lasts, and one of Model for each reply only.
+// app connects the two deployments. A conversation occupies a slot of Chat until it
+// ends, and a slot of Model during each reply only.
 func app() *serving.App {
 	model := serving.NewDeployment("Model", nil)
 	chat := Chat{serving.AddFunction(model, "reply", reply)}
@@ -23,22 +23,22 @@ func app() *serving.App {
 	mux := http.NewServeMux()
 	mux.Handle("GET /chat", serving.HandlerFunc(chat.Talk))
 	return serving.NewApp("chat", serving.NewDeployment("Chat", mux, serving.WithMaxOngoingRequests(1000)),
-		serving.WithDeployments(model), serving.WithRequestTimeout(0)) // a conversation lasts as long as it does
+		serving.WithDeployments(model), serving.WithRequestTimeout(0)) // a conversation has no time limit
 }
 
-// Chat holds conversations.
+// Chat handles conversations.
 type Chat struct {
 	reply *serving.Handle[string, string]
 }
 
-// Talk answers each message by the model. It ends when the client closes the
-// socket, or leaves, which also ends the request's context and with it a call
-// of the model that is under way.
+// Talk answers each message with a reply of the model. It ends when the client closes
+// the socket or leaves. This ends the request's context and with it a current call of
+// the model.
 func (c Chat) Talk(w http.ResponseWriter, r *http.Request) error {
-	// Browsers of other sites are refused, by their Origin, with status 403.
+	// Accept refuses requests with the Origin of another site, with status 403.
 	s, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{protocol}})
 	if err != nil {
-		return nil // it has answered the client
+		return nil // Accept has answered the client
 	}
 	defer func() { _ = s.CloseNow() }()
 	if s.Subprotocol() != protocol {
@@ -47,7 +47,7 @@ func (c Chat) Talk(w http.ResponseWriter, r *http.Request) error {
 	for {
 		kind, message, err := s.Read(r.Context())
 		if err != nil {
-			return err // the runtime knows whether that was an orderly end
+			return err // the runtime checks whether this was an orderly close
 		}
 		if kind != websocket.MessageText {
 			return s.Close(websocket.StatusUnsupportedData, "texts only")

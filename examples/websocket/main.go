@@ -1,7 +1,7 @@
-// Command websocket talks over a web socket: each message is a call of another
-// deployment. It proves that the whole conversation is one trace: the spans of
-// the socket last as long as it does and have its close code, and those of the
-// calls lie below them.
+// Command websocket holds conversations over a web socket. Each message is a call of
+// another deployment. It proves that the whole conversation is a single trace: the
+// socket's spans last as long as the socket and have its close code, and the spans of
+// the calls are their children.
 //
 //	websocket [--http ADDRESS] [--config FILE]
 //
@@ -14,8 +14,8 @@
 //	s.onmessage = e => console.log(e.data)
 //	s.send("Hello there"); s.close(1000)
 //
-// Stopped by Ctrl-C, it waits for open sockets as long as SERVE_SHUTDOWN_TIMEOUT
-// says, and closes those that are left with 1001.
+// After Ctrl-C it waits for open sockets up to SERVE_SHUTDOWN_TIMEOUT, and then closes
+// the remaining sockets with 1001.
 //
 // Open app.go for the deployments.
 package main
