@@ -539,9 +539,7 @@ func TestAttachedPluginThatLeavesIsNotCutOff(t *testing.T) {
 	var stopping sync.WaitGroup
 	stopping.Go(old.GracefulStop)
 	testplugin.WaitFor(t, "the host to be told", func() bool {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return h.exporters[0].links[0].conn.(*grpc.ClientConn).GetState() != connectivity.Ready
+		return h.plugins[0].sending.all()[0].sender.conn.(*grpc.ClientConn).GetState() != connectivity.Ready
 	})
 	serveAt(t, socket, func(s *grpc.Server) {
 		coltracepb.RegisterTraceServiceServer(s, traces{export: func(context.Context, []string) error { return nil }})

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// attempt is one try to have the plugin ready, and its log: what the plugin
-// prints, and remarks on its configuration. A plugin that can not start is
-// tried for ever, and says the same each time. So the first try, and the first
-// after a plugin that was ready, logs at once; what a later one says is held
-// until it is known whether it ends by another cause than the last.
+// attempt is one start of a plugin, and its log: the plugin's output, and its remarks
+// on its configuration. A plugin that cannot start is tried for ever and prints the
+// same each time. So only the first start, and the first after a plugin that was
+// ready, logs at once. The lines of a later start are held until it is known whether
+// it ends by a new cause.
 type attempt struct {
-	// log is for all that belongs to this try, and to the process's life after.
+	// log is for this start and the life of the process.
 	log *slog.Logger
 
 	mu      sync.Mutex
@@ -21,7 +21,7 @@ type attempt struct {
 	passed  int          // lines beyond that
 }
 
-// mostHeld is how many lines of one attempt are held.
+// mostHeld bounds the lines of one attempt that are held.
 const mostHeld = 100
 
 type heldRecord struct {
@@ -29,31 +29,22 @@ type heldRecord struct {
 	record slog.Record
 }
 
-func (x *exporter) newAttempt() *attempt {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	a := &attempt{holding: x.plugin.loggedCause != ""}
+func newAttempt(x *plugin) *attempt {
+	a := &attempt{}
+	x.status.tell(func(t *told) { a.holding = t.cause != "" })
 	a.log = slog.New(attemptHandler{x.log.Handler(), a})
 	return a
 }
 
-// told tells whether the log has heard of the cause by which an attempt ends, and
-// with it of what the plugin said.
-func (x *exporter) told(to State, cause error) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return cause != nil && x.toldLocked(to, cause.Error())
-}
-
-// hold holds what the process says from now on until the end of the attempt: the
-// host is about to end it, and the log is to have the cause first.
+// hold holds the lines from now on until the end of the attempt: the host is about to
+// end the process, and the log shows the cause first.
 func (a *attempt) hold() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.holding = true
 }
 
-// end ceases to hold, and logs what was held if tell.
+// end stops holding, and logs the lines that were held if tell.
 func (a *attempt) end(tell bool) {
 	a.mu.Lock()
 	held, passed := a.held, a.passed
@@ -70,7 +61,7 @@ func (a *attempt) end(tell bool) {
 	}
 }
 
-// keep takes a record while the attempt holds.
+// keep holds a record, and reports false if the attempt does not hold any more.
 func (a *attempt) keep(to slog.Handler, r slog.Record) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,13 +76,13 @@ func (a *attempt) keep(to slog.Handler, r slog.Record) bool {
 	return true
 }
 
-// attemptHandler is the log's handler with an attempt in front.
+// attemptHandler is a handler of the log with an attempt in front.
 type attemptHandler struct {
 	slog.Handler
 	a *attempt
 }
 
-// Handle keeps the record, or passes it on.
+// Handle holds the record, or passes it on.
 func (h attemptHandler) Handle(ctx context.Context, r slog.Record) error {
 	if h.a.keep(h.Handler, r) {
 		return nil
@@ -99,12 +90,12 @@ func (h attemptHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs is the same attempt with attributes.
+// WithAttrs returns a handler of the same attempt with attributes.
 func (h attemptHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return attemptHandler{h.Handler.WithAttrs(attrs), h.a}
 }
 
-// WithGroup is the same attempt with a group.
+// WithGroup returns a handler of the same attempt with a group.
 func (h attemptHandler) WithGroup(name string) slog.Handler {
 	return attemptHandler{h.Handler.WithGroup(name), h.a}
 }

@@ -30,7 +30,7 @@ func TestOutputOfFailedStartsIsToldOncePerCause(t *testing.T) {
 		}
 		plugin := newFakePlugin(func(context.Context, int) error { return nil })
 		n := 0
-		h.connect = func(_ context.Context, _ *Config, _ plan, log *slog.Logger) (peer, error) {
+		h.shared.connect = func(_ context.Context, _ *Config, _ plan, log *slog.Logger) (peer, error) {
 			n++
 			log.With("pid", 100+n).WithGroup("g").Info("plugin's word", "n", n)
 			if n == 7 {
@@ -111,7 +111,7 @@ func TestPluginsOfNoUseSayItOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			var starts atomic.Int64
-			h.connect = func(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, error) {
+			h.shared.connect = func(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, error) {
 				starts.Add(1)
 				return connect(ctx, c, p, log)
 			}

@@ -41,9 +41,9 @@ func fedHost(tb testing.TB) *Host {
 
 // drainAway empties the lists and forgets the batches.
 func drainAway(h *Host) {
-	h.drain.cycle(true)
-	for _, x := range h.exporters {
-		x.dropRest()
+	h.pipeline.encoder.cycle(true)
+	for _, x := range h.plugins {
+		x.queue.dropRest()
 	}
 }
 
@@ -91,12 +91,12 @@ func BenchmarkOnEndParallel(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		for i := rand.IntN(len(spans)); pb.Next(); i++ {
 			h.OnEnd(spans[i%len(spans)])
-			if len(h.intake.wake) > 0 && draining.TryLock() {
-				<-h.intake.wake
-				for i := range h.intake.shards {
-					taken, bytes := h.intake.shards[i].take(spare)
+			if len(h.pipeline.intake.wake) > 0 && draining.TryLock() {
+				<-h.pipeline.intake.wake
+				for i := range h.pipeline.intake.shards {
+					taken, bytes := h.pipeline.intake.shards[i].take(spare)
 					spare = taken[:0]
-					h.mem.charge(-bytes)
+					h.pipeline.mem.charge(-bytes)
 				}
 				draining.Unlock()
 			}

@@ -106,7 +106,7 @@ func mixed(t *testing.T, list string, kinds map[string]string, draw func(int) in
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.connect = func(_ context.Context, _ *Config, p plan, _ *slog.Logger) (peer, error) {
+	h.shared.connect = func(_ context.Context, _ *Config, p plan, _ *slog.Logger) (peer, error) {
 		kind, bad := kinds[p.path]
 		if !bad {
 			return newFakePlugin(func(context.Context, int) error { <-time.After(time.Millisecond); return nil }), nil

@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// Durations are how long many things took.
+// Durations is a histogram of durations.
 type Durations struct {
-	// Count is how many there were, Sum how long they took together.
+	// Count is the number of durations, Sum their sum.
 	Count uint64
 	Sum   time.Duration
-	// Buckets are how many of them took at most as long as the key: the last has
-	// all but those that took longer. It is never nil, and its keys are always
-	// the same.
+	// Buckets counts, by upper bound, the durations that are not longer. It is never
+	// nil, and its keys are always the same. The longest bound may not count them all.
 	Buckets map[time.Duration]uint64
 }
 
@@ -24,14 +23,13 @@ var callBounds = [...]time.Duration{
 	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
 }
 
-// Answers that are no code of gRPC's errors.
+// Answers without a code of a gRPC error.
 const (
 	answerOK   = "OK"
 	answerLost = "LOST"
 )
 
-// callBook counts the export calls of one exporter. It allocates nothing but for
-// an answer that is the first of its kind. The host's mutex guards it.
+// callBook counts the export calls of one exporter.
 type callBook struct {
 	answers map[string]uint64
 	total   uint64
@@ -62,7 +60,7 @@ func (c *callBook) count(ans answer) {
 	}
 }
 
-// stats copies the counts out.
+// stats returns a copy of the counts.
 func (c *callBook) stats() (answers map[string]uint64, durations Durations) {
 	d := Durations{Count: c.total, Sum: c.sum, Buckets: make(map[time.Duration]uint64, len(callBounds))}
 	sum := uint64(0)

@@ -13,48 +13,43 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// How much of a crash goes into its line of the log. The file has all.
+// Bounds of the line of the log for a crash. The file has everything.
 const (
 	headLines = 12 // of the stack
 	lastLines = 5  // of the output
 	headBytes = 2 << 10
 )
 
-// crashed tells of a process that crashed: in the log, where it differs from
-// the last, and in a file, where files are kept. cause is the whole of it in
-// words. A plugin that is attached to has no process of ours, and no report.
-func (x *exporter) crashed(p plan, d description, r launch.Report, cause error, atCrash []string) {
+// reportCrash reports a process that crashed: in a line of the log, if it differs
+// from the last, and in a file, if files are kept. cause is the whole of it in words.
+// A plugin that is attached to has no process of this host, and no report.
+func (l *life) reportCrash(r launch.Report, cause error) {
 	if r.Exit == "" {
 		return
 	}
-	defer x.tell()
-	now := time.Now()
-	text := crashText(x, p, d, r, cause, atCrash)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	path, err := x.host.keeper.keepReport(x.entry.name, now, r.PID, text)
+	x, status := l.x, l.x.status
+	defer status.notes.write()
+	var ids []string
+	if l.sender != nil {
+		ids = l.sender.verdict.ids
+	}
+	path, err := x.shared.crashFiles.keepReport(x.entry.name, time.Now(), r.PID, crashText(x, l.plan, l.about, r, cause, ids))
 	if err != nil {
-		x.noteLocked(slog.LevelError, notKept, "error", err)
+		status.notes.add(slog.LevelError, notKept, "error", err)
 	}
-	// A plugin that crashes for ever does so in the same way.
 	stack, last := headOf(r.Stack, headLines), tailOf(r.Output, lastLines)
-	args := []any{"exit", r.Exit, "stack", stack, "last_lines", last}
-	level, told := slog.LevelError, r.Exit+withoutNumbers(stack+"\n"+last, isNothing)
-	if told == x.plugin.loggedCrash || x.plugin.crashesTold >= mostCauses {
-		level = slog.LevelDebug
-	}
-	x.plugin.loggedCrash = told
-	x.plugin.crashesTold++
-	x.plugin.crashTold = true
-	args = append(args, "pid", r.PID, "lived", r.Ended.Sub(r.Started).Round(time.Millisecond), "batches_without_answer", len(atCrash))
+	var level slog.Level
+	status.tell(func(t *told) { level = t.levelOfCrash(r.Exit + withoutNumbers(stack+"\n"+last, isNothing)) })
+	args := []any{"exit", r.Exit, "stack", stack, "last_lines", last,
+		"pid", r.PID, "lived", r.Ended.Sub(r.Started).Round(time.Millisecond), "batches_without_answer", len(ids)}
 	if path != "" {
 		args = append(args, "report", path)
 	}
-	x.noteLocked(level, "plugin has crashed", args...)
+	status.notes.add(level, "plugin has crashed", args...)
 }
 
-// headOf gives the first lines of a text, tailOf the last that are not empty.
-// Both cut what is longer than headBytes.
+// headOf returns the first lines of a text, tailOf the last that are not empty. Both
+// return at most headBytes.
 func headOf(text string, lines int) string {
 	list := strings.SplitN(text, "\n", lines+1)
 	head := strings.Join(list[:min(lines, len(list))], "\n")
@@ -68,9 +63,9 @@ func tailOf(output []byte, lines int) string {
 	return strings.Join(list[max(0, len(list)-lines):], "\n")
 }
 
-// crashText is the file of a crash: of what plugin, with which batches in hand,
+// crashText returns the file of a crash: the plugin, the batches without an answer,
 // and the report of the process with the names of its variables.
-func crashText(x *exporter, p plan, d description, r launch.Report, cause error, atCrash []string) []byte {
+func crashText(x *plugin, p plan, d description, r launch.Report, cause error, atCrash []string) []byte {
 	var b bytes.Buffer
 	line := func(name, value string) {
 		if value != "" {
@@ -82,7 +77,7 @@ func crashText(x *exporter, p plan, d description, r launch.Report, cause error,
 	line("pinned to", digestText(x.entry.digest))
 	line("says it is", strings.TrimSpace(wire.Clip(d.about.GetName())+" "+wire.Clip(d.about.GetVersion())))
 	line("sdk", sdkText(d.about))
-	line("host", version()+", instance "+x.host.instance)
+	line("host", version()+", instance "+x.shared.instance)
 	line("cause", wire.Clip(cause.Error()))
 	line("had", cmp.Or(strings.Join(atCrash, " "), "no batch without an answer"))
 	r.Variables = variableNames(p, d)
@@ -90,7 +85,7 @@ func crashText(x *exporter, p plan, d description, r launch.Report, cause error,
 	return b.Bytes()
 }
 
-// variableNames are those that the process had, never their values.
+// variableNames returns the names of the process's variables, never their values.
 func variableNames(p plan, d description) []string {
 	names := sortedKeys(d.granted)
 	for _, pair := range p.environ {

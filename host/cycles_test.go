@@ -76,7 +76,7 @@ func TestCyclesLeakNothing(t *testing.T) {
 			for int(starts.Load()) < n {
 				endSpans(h, 1)
 				spans++
-				time.Sleep(2 * probeMostPause)
+				time.Sleep(2 * brokenPause)
 			}
 		}
 		until(warm)

@@ -70,7 +70,7 @@ func wantBoundedDescription(t *testing.T, data []byte) {
 			t.Errorf("a text of %d bytes is shown, or one that is no UTF-8: %.20q", len(text), text)
 		}
 	}
-	report := crashText(h.exporters[0], plan{}, d, launch.Report{}, errors.New("test"), nil)
+	report := crashText(h.plugins[0], plan{}, d, launch.Report{}, errors.New("test"), nil)
 	if len(report) > 8<<10 {
 		t.Errorf("a report of %d bytes", len(report))
 	}

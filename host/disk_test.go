@@ -11,7 +11,7 @@ import (
 // silenceDisk has every further look at the files of the only plugin hang, as
 // that of a file server that is gone, until answer is called.
 func (l *lived) silenceDisk() (answer func()) {
-	disk := l.exporters[0].disk
+	disk := l.plugins[0].files.disk
 	hangs, held := make(chan struct{}), make(chan struct{})
 	go func() {
 		_, _ = onDisk(l.t.Context(), disk, func() bool { close(held); <-hangs; return true })

@@ -1,44 +1,43 @@
-// Package host finds, starts, supervises and feeds exporter plugins. To
-// everyone else a Host is one sdktrace.SpanProcessor: register it with a tracer
-// provider, and spans that end leave the process through every plugin named by
-// SERVE_TRACING_EXPORTER_PLUGIN.
+// Package host finds, starts, supervises and feeds exporter plugins. To the rest of a
+// program a Host is one sdktrace.SpanProcessor: register it with a tracer provider, and
+// the spans that end leave the process through every plugin that
+// SERVE_TRACING_EXPORTER_PLUGIN names.
 //
 // The life of a Host:
 //
-//  1. ConfigFromEnv reads the settings, New checks them and the list of
-//     plugins, and makes an exporter for each entry. Nothing runs yet.
-//  2. Start returns at once. Each exporter launches its plugin in the
-//     background, asks it what it is and configures it; when a plugin crashes
-//     or can not start it is started again, with backoff, for as long as the
-//     Host lives. A plugin that somebody else has started is attached to at its
-//     socket instead, and neither configured nor ended.
-//  3. OnEnd puts a sampled span on a sharded list and returns: it never
-//     blocks, allocates nothing and wakes nobody, but for a threshold or a
-//     timer. A drain worker encodes the spans to OTLP bytes soon after and
-//     seals them into batches; each exporter has a queue of references to them.
-//  4. Each exporter sends its batches, up to four at a time, until the plugin
-//     answers that they were delivered, or that they never will be, or they
-//     are too old.
-//  5. Reload reads the folders of the list anew, and puts a new process beside
-//     each old one, which goes on if the new one is no good.
-//  6. Shutdown refuses further spans, sends what is left, ends the plugins and
-//     counts what could not be sent. It returns by its deadline.
+//  1. ConfigFromEnv reads the settings. New checks them and the list of plugins.
+//     Nothing runs yet.
+//  2. Start returns at once. Each plugin is launched in the background, described and
+//     configured. After a crash or a failed start it is started again, with backoff,
+//     for as long as the Host lives. A plugin that another program has started is
+//     attached to at its socket, and neither configured nor ended.
+//  3. OnEnd puts a sampled span on a sharded list and returns: it never blocks and
+//     does not allocate. The encoder soon makes OTLP bytes of the spans and seals them
+//     into batches. Each plugin has a queue of references to the batches.
+//  4. The sender of each plugin sends its batches, up to four at a time, until the
+//     plugin answers that they were delivered or refused for good, or they are too old.
+//  5. Reload reads the folders of the list anew, and starts a new process beside each
+//     old one, which goes on if the new one fails.
+//  6. Shutdown refuses further spans, sends the rest, ends the plugins and counts the
+//     spans that could not be sent. It returns by its deadline.
 //
-// Nothing is lost silently: Stats gives the books, one ledger per exporter,
-// and they balance to the span at any moment. Memory is bounded by one setting
-// (Config.QueueBytes): at the bound the exporter that holds most loses its
-// oldest batch, and only when the worker can not keep up is a span refused.
+// Nothing is lost silently: Stats returns the delivery accounting, one ledger per
+// exporter, which balances to the span at any moment. Memory is bounded by one setting
+// (Config.QueueBytes): at the bound, the exporter that holds most loses its oldest
+// batch. A span is refused only if the encoder cannot keep up.
 //
-// The package does not serve, sample or propagate; it knows nothing of
-// requests. It sets no global of OpenTelemetry's.
+// The package does not serve, sample or propagate. It sets no global of OpenTelemetry.
 //
-// Inspect says what a Host would make of the settings, without one.
+// Inspect returns the result of the settings for each plugin without a Host.
 //
-// Open host.go first, then intake.go (OnEnd), drain.go (encoding), memory.go
-// (the bound), exporter.go and queue.go (what waits, and its ledger), sender.go
-// (one connection), outage.go (a back end that is away) and suspect.go (what a crash leaves). The plugin's life is
-// supervise.go (start, serve, and again), life.go (one process), state.go,
-// breaker.go, pulse.go (health), upgrade.go and reload.go; plan.go says how it
-// is started, attached to and asked, crash.go what is told of its end, and
-// stats.go gives the books.
+// Each idea has one type. The pipeline of spans: pipeline (one mutex for all queues),
+// intake (OnEnd), encoder, memory (the bound), queue with ledger and backlog, lane (a
+// connection's access to a queue; poison.go explains crashes), failureLog. The
+// supervision of a plugin: plugin (its run loop), life (one process), pluginStatus (the
+// only place that changes the state), sender with probe (one connection), upgrade,
+// fileWatch, backoff, crashFiles. The operator's settings: Config, entry, expansion,
+// plan, secrets.
+//
+// Open host.go first, then intake.go, encode.go, queue.go, lane.go and sender.go for
+// the way of a span, and supervise.go, life.go and status.go for the life of a plugin.
 package host

@@ -68,7 +68,7 @@ func TestEnvAtStartStartsOnceMore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h.connect = func(_ context.Context, _ *Config, p plan, _ *slog.Logger) (peer, error) {
+			h.shared.connect = func(_ context.Context, _ *Config, p plan, _ *slog.Logger) (peer, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				environ := slices.DeleteFunc(slices.Clone(p.environ), func(kv string) bool { return strings.HasPrefix(kv, varMaxProcs+"=") })

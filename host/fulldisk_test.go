@@ -42,7 +42,7 @@ func fillDisk() {
 	must(syscall.Getrlimit(syscall.RLIMIT_FSIZE, &room))
 	must(syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 4 << 10, Max: room.Max}))
 	dir, log, m := os.Args[1], &testplugin.Log{}, newMemory(DefaultQueueBytes)
-	k := newKeeper(&Config{CrashDir: dir}, m, slog.New(slog.NewTextHandler(log, nil)))
+	k := newCrashFiles(&Config{CrashDir: dir}, m, slog.New(slog.NewTextHandler(log, nil)))
 	keep := func(what string, at int64) {
 		_, err := k.keepReport("p", time.Unix(at, 0), 7, make([]byte, 100<<10))
 		must(err)

@@ -34,7 +34,7 @@ func TestRetryAfterHoldsBackAllBatches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.connect = func(_ context.Context, _ *Config, p plan, _ *slog.Logger) (peer, error) {
+		h.shared.connect = func(_ context.Context, _ *Config, p plan, _ *slog.Logger) (peer, error) {
 			return map[string]*fakePlugin{"a": throttled, "b": other}[p.name], nil
 		}
 		if err := h.Start(t.Context()); err != nil {

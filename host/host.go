@@ -14,6 +14,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
 
@@ -21,36 +22,37 @@ import (
 type Host struct {
 	cfg      Config
 	log      *slog.Logger
-	connect  connector
-	instance string // drawn once: the first half of every batch's id
-	mem      *memory
-	intake   *intake
-	drain    *drain
-	keeper   *keeper
 	enabled  bool // the list names something, if only an empty folder
+	pipeline *pipeline
+	shared   *shared
+	ends     ends
+	running  sync.WaitGroup
+	shutOnce sync.Once
+	shutErr  error // written in shutOnce
 
-	ctx     context.Context // ends when Shutdown begins
-	stop    context.CancelFunc
-	running sync.WaitGroup
-	shut    sync.Once
-	shutErr error // written in shut
-	// flushOver and endOver end when Shutdown has no more time for sending, and
-	// for ending plugins.
-	flushOver, endOver         context.Context
-	cancelFlush, cancelEndings context.CancelFunc
-
-	// reloading has room for one: who reads the list anew.
+	// reloading is a semaphore of one, held while the list is read anew.
 	reloading chan struct{}
 
-	// mu guards all queues and ledgers: what is done under it is done per
-	// batch, never per span. Lock order: drain.mu, mu, the intake's shards.
+	// mu is taken before the pipeline's mutexes.
 	mu sync.Mutex
-	// exporters are in the order of the list; gone are those that have left it,
-	// and may still send what they have. The slices are replaced, never changed.
-	exporters, gone []*exporter
-	seq             uint64 // batches sealed so far
-	started         bool
-	stopped         bool
+	// plugins are in the order of the list. gone have left it and may still have
+	// batches. The slices are replaced, never changed.
+	plugins, gone    []*plugin
+	started, stopped bool
+}
+
+// ends are the contexts of a Host's end: stop ends when Shutdown begins; flush and
+// kill when it has no more time for sending, and for the plugins' own end.
+type ends struct {
+	stop, flush, kill                   context.Context
+	cancelStop, cancelFlush, cancelKill context.CancelFunc
+}
+
+func newEnds() (e ends) {
+	e.stop, e.cancelStop = context.WithCancel(context.Background())
+	e.flush, e.cancelFlush = context.WithCancel(context.Background())
+	e.kill, e.cancelKill = context.WithCancel(context.Background())
+	return e
 }
 
 var _ sdktrace.SpanProcessor = (*Host)(nil)
@@ -62,47 +64,42 @@ type optionFunc func(*Host)
 
 func (f optionFunc) apply(h *Host) { f(h) }
 
-// WithLogger has the Host log to l, also what its plugins print. Default:
+// WithLogger has the Host log to l, with the output of its plugins. Default:
 // slog.Default().
 func WithLogger(l *slog.Logger) Option {
 	return optionFunc(func(h *Host) { h.log = l })
 }
 
-// New makes a Host that is not started: it starts no process, and of files it
-// only looks at what the folders of the list have, which may be nothing. The
-// error is that of cfg.Validate, or names what can not be right of the folders:
-// two plugins of a name.
+// New returns a Host that is not started. It starts no process, and of files it only
+// looks at the folders of the list, which may be empty. The error is that of
+// cfg.Validate, or names faults of the folders: two plugins with one name.
 func New(cfg Config, opts ...Option) (*Host, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)
 	}
-	cfg = cfg.withDefaults()
-	cfg.copyMaps()
 	h := &Host{
-		cfg:       cfg,
+		cfg:       cfg.withDefaults().cloned(),
 		log:       slog.Default(),
-		connect:   connect,
-		instance:  newInstance(),
 		enabled:   strings.TrimSpace(cfg.Plugins) != "",
-		mem:       newMemory(cfg.QueueBytes),
+		ends:      newEnds(),
 		reloading: make(chan struct{}, 1),
 	}
 	for _, opt := range opts {
 		opt.apply(h)
 	}
-	h.intake = newIntake(cfg, h.mem)
-	h.drain = &drain{host: h}
-	h.keeper = newKeeper(&h.cfg, h.mem, h.log)
+	h.pipeline = newPipeline(&h.cfg, h.log)
+	h.shared = &shared{
+		cfg: &h.cfg, connect: connect, instance: newInstance(),
+		crashFiles: newCrashFiles(&h.cfg, h.pipeline.mem, h.log), pipeline: h.pipeline,
+	}
 	list, err := h.expand(nil)
 	if err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)
 	}
 	for _, e := range list {
-		h.exporters = append(h.exporters, newExporter(h, e))
+		h.plugins = append(h.plugins, newPlugin(h.shared, e, h.log))
 	}
-	h.ctx, h.stop = context.WithCancel(context.Background())
-	h.flushOver, h.cancelFlush = context.WithCancel(context.Background())
-	h.endOver, h.cancelEndings = context.WithCancel(context.Background())
+	h.pipeline.queues = queuesOf(h.plugins)
 	return h, nil
 }
 
@@ -112,13 +109,21 @@ func newInstance() string {
 	return hex.EncodeToString(id[:])
 }
 
-// Enabled tells whether there is any plugin to feed, or a folder that may bring
-// one. A Host that is not enabled takes no span and costs nothing.
+func queuesOf(plugins []*plugin) []*queue {
+	queues := make([]*queue, len(plugins))
+	for i, x := range plugins {
+		queues[i] = x.queue
+	}
+	return queues
+}
+
+// Enabled reports whether there is any plugin to feed, or a folder that may bring one.
+// A Host that is not enabled takes no span and costs nothing.
 func (h *Host) Enabled() bool { return h.enabled }
 
-// Start starts the plugins in the background and returns at once; ctx is not
-// used beyond the call. Spans may end before, meanwhile and after: they wait.
-// Starting twice, or after Shutdown, is an error.
+// Start starts the plugins in the background and returns at once; ctx is not used
+// after the call. Spans may end before, meanwhile and after: they wait. To start
+// twice, or after Shutdown, is an error.
 func (h *Host) Start(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -132,9 +137,10 @@ func (h *Host) Start(ctx context.Context) error {
 	if !h.Enabled() {
 		return nil
 	}
-	h.running.Go(func() { h.drain.run(h.ctx.Done()) })
-	h.running.Go(h.sweep)
-	for _, x := range h.exporters {
+	h.running.Go(func() { h.pipeline.encoder.run(h.ends.stop.Done()) })
+	// What hosts that are dead have left is removed.
+	h.running.Go(func() { launch.Sweep(h.ends.stop, runtimeDirs(h.cfg.Environ), h.log) })
+	for _, x := range h.plugins {
 		h.running.Go(x.run)
 	}
 	return nil
@@ -143,110 +149,44 @@ func (h *Host) Start(ctx context.Context) error {
 // OnStart does nothing.
 func (h *Host) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
 
-// OnEnd takes a sampled span in, or refuses and counts it. It never blocks and
-// does not allocate. A span that is not sampled is none of the Host's.
+// OnEnd takes a sampled span in, or refuses and counts it. It never blocks and does
+// not allocate. It ignores a span that is not sampled.
 func (h *Host) OnEnd(s sdktrace.ReadOnlySpan) {
 	if !h.enabled {
 		return
 	}
 	if g, ok := sdkspan.GistOf(s); ok {
-		h.intake.add(s, g)
+		h.pipeline.intake.add(s, g)
 	}
 }
 
-// enqueue gives a sealed batch to every exporter and makes room if the backlog
-// has become too large. The caller's reference goes with it. It is called under
-// the drain's mutex.
-func (h *Host) enqueue(b *batch) {
+// Stats returns a snapshot of the delivery accounting: every span that ended before is
+// in it, at exactly one place. It waits for a running encoding cycle, which is short,
+// and stops OnEnd for as long as it takes to read some counters. Safe for concurrent
+// use.
+func (h *Host) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.seq++
-	now := time.Now()
-	for _, x := range h.exporters {
-		b.retain()
-		x.putLocked(b, h.seq, now)
+	s := h.pipeline.stats()
+	for i, x := range h.allLocked() {
+		x.stats(&s.Exporters[i])
 	}
-	b.release()
-	h.makeRoomLocked(now)
+	return s
 }
 
-// makeRoomLocked keeps the backlog within its share: the exporter that holds
-// most loses its oldest batch, until there is room. What is in flight stays.
-func (h *Host) makeRoomLocked(now time.Time) {
-	for h.mem.encoded.Load() > h.mem.backlog {
-		var fattest *exporter
-		for _, x := range h.allLocked() {
-			if !x.queue.empty() && (fattest == nil || x.held > fattest.held) {
-				fattest = x
-			}
-		}
-		if fattest == nil {
-			return
-		}
-		fattest.dropOldestLocked(now, reasonQueueFull)
-	}
-}
+func (h *Host) allLocked() []*plugin { return slices.Concat(h.plugins, h.gone) }
 
-// dropEverywhere counts spans that were accepted and never reached a batch.
-func (h *Host) dropEverywhere(spans uint64, why reason) {
+// listed returns the plugins of the list.
+func (h *Host) listed() []*plugin {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := time.Now()
-	for _, x := range h.exporters {
-		x.droppedLocked(now, spans, why)
-	}
+	return h.plugins
 }
 
-// all are the exporters, those that have left the list behind the others.
-func (h *Host) all() []*exporter {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.allLocked()
-}
-
-func (h *Host) allLocked() []*exporter {
-	if len(h.gone) == 0 {
-		return h.exporters
-	}
-	return slices.Concat(h.exporters, h.gone)
-}
-
-// listed are the exporters of the list.
-func (h *Host) listed() []*exporter {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.exporters
-}
-
-// shareLocked is what each exporter may keep in flight, or with gRPC. One that
-// has left the list has a share until its plugin has ended.
-func (h *Host) shareLocked() int64 {
-	sharers := len(h.exporters)
-	for _, x := range h.gone {
-		if len(x.links) > 0 {
-			sharers++
-		}
-	}
-	return h.mem.backlog / int64(max(1, sharers))
-}
-
-func (h *Host) share() int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.shareLocked()
-}
-
-// tellAll logs what was noted under the mutex.
-func (h *Host) tellAll() {
-	for _, x := range h.all() {
-		x.tell()
-	}
-}
-
-// ForceFlush sends everything that has ended and blocks until each plugin has
-// answered for it, or it is dropped, or ctx ends; then it has each plugin
-// deliver what it holds. At the end of ctx the error says how many spans are
-// left. It is nil for a Host that is not enabled or was never started.
+// ForceFlush sends everything that has ended and blocks until each plugin has answered
+// for it, or it is dropped, or ctx ends; then it has each plugin deliver its spans. At
+// the end of ctx the error has the number of spans that are left. It is nil for a Host
+// that is not enabled or was never started.
 func (h *Host) ForceFlush(ctx context.Context) error {
 	h.mu.Lock()
 	idle := !h.started || h.stopped
@@ -254,20 +194,13 @@ func (h *Host) ForceFlush(ctx context.Context) error {
 	if idle || !h.Enabled() {
 		return nil
 	}
-	h.drain.cycle(true)
-	h.mu.Lock()
-	seq := h.seq
-	h.mu.Unlock()
-	return each(h.listed(), func(x *exporter) error {
-		if err := x.waitSettled(ctx, seq); err != nil {
-			return err
-		}
-		return x.flushPlugin(ctx)
-	})
+	h.pipeline.encoder.cycle(true)
+	seq := h.pipeline.sealed()
+	return each(h.listed(), func(x *plugin) error { return x.flush(ctx, seq) })
 }
 
-// each runs f for all of a list at once and joins the errors.
-func each(list []*exporter, f func(*exporter) error) error {
+// each calls f for all plugins of a list at once and joins the errors.
+func each(list []*plugin, f func(*plugin) error) error {
 	errs := make([]error, len(list))
 	var all sync.WaitGroup
 	for i, x := range list {
@@ -277,19 +210,18 @@ func each(list []*exporter, f func(*exporter) error) error {
 	return errors.Join(errs...)
 }
 
-// Shutdown refuses further spans, sends those that have ended, ends the
-// plugins and counts what could not be sent as dropped. It returns by the end
-// of ctx or of Config.StopTimeout, whichever is first, give or take a moment:
-// by then every plugin has ended or was killed. The error says how many spans
-// were lost, and to which plugin. A second call waits for the first and
-// returns the same.
+// Shutdown refuses further spans, sends the spans that have ended, ends the plugins
+// and counts the rest as dropped. It returns by the end of ctx or of
+// Config.StopTimeout, whichever is first, give or take a moment: by then every plugin
+// has ended or was killed. The error has the number of spans that were lost, and the
+// plugin. A second call waits for the first and returns the same.
 func (h *Host) Shutdown(ctx context.Context) error {
-	h.shut.Do(func() { h.shutErr = h.shutdown(ctx) })
+	h.shutOnce.Do(func() { h.shutErr = h.shutdown(ctx) })
 	return h.shutErr
 }
 
-// Shares of the time to stop: for sending what is left, and then for the
-// plugins' own end. The rest is for killing them.
+// Shares of the time to stop: for sending the rest, and then for the plugins' own end.
+// The remaining time is for killing them.
 const (
 	flushShare  = 0.6
 	pluginShare = 0.9
@@ -306,64 +238,52 @@ func (t timeUpError) Error() string {
 // Is reports whether target is context.DeadlineExceeded.
 func (timeUpError) Is(target error) bool { return target == context.DeadlineExceeded }
 
+// shareOf returns a context that ends after a share of a time to stop.
+func shareOf(ctx context.Context, limit time.Duration, share float64) (context.Context, context.CancelFunc) {
+	length := time.Duration(share * float64(limit))
+	return context.WithTimeoutCause(ctx, length, timeUpError(length))
+}
+
 func (h *Host) shutdown(ctx context.Context) error {
-	h.intake.close()
+	h.pipeline.intake.close()
 	h.mu.Lock()
 	started := h.started
 	h.stopped = true
 	h.mu.Unlock()
 	if !started || !h.Enabled() {
-		h.drain.cycle(true)
+		h.pipeline.encoder.cycle(true)
 		for _, x := range h.listed() {
-			x.dropRest()
+			x.queue.dropRest()
 		}
 		return nil
 	}
-	now := time.Now()
 	limit := h.cfg.StopTimeout
 	if deadline, ok := ctx.Deadline(); ok {
-		limit = max(0, min(limit, deadline.Sub(now)))
+		limit = max(0, min(limit, time.Until(deadline)))
 	}
-	share := func(part float64) (context.Context, context.CancelFunc) {
-		length := time.Duration(part * float64(limit))
-		return context.WithDeadlineCause(ctx, now.Add(length), timeUpError(length))
-	}
-	flush, cancelFlush := share(flushShare)
+	flush, cancelFlush := shareOf(ctx, limit, flushShare)
 	defer cancelFlush()
-	end, cancelEnd := share(pluginShare)
+	end, cancelEnd := shareOf(ctx, limit, pluginShare)
 	defer cancelEnd()
 
-	defer context.AfterFunc(flush, h.cancelFlush)()
-	defer context.AfterFunc(end, h.cancelEndings)()
-	h.stop()
-	h.drain.cycle(true)
-	h.mu.Lock()
-	seq := h.seq
-	h.mu.Unlock()
-	err := each(h.listed(), func(x *exporter) error { return x.shutdown(flush, end, seq) })
+	defer context.AfterFunc(flush, h.ends.cancelFlush)()
+	defer context.AfterFunc(end, h.ends.cancelKill)()
+	h.ends.cancelStop()
+	h.pipeline.encoder.cycle(true)
+	seq := h.pipeline.sealed()
+	err := each(h.listed(), func(x *plugin) error { return x.shutdown(flush, end, seq) })
 	h.running.Wait()
-	for _, x := range h.all() {
-		x.dropRest()
+	h.mu.Lock()
+	all := h.allLocked()
+	h.mu.Unlock()
+	for _, x := range all {
+		x.queue.dropRest()
 	}
-	h.keepLast(ctx)
-	return err
-}
-
-// keepGrace is how long the end waits for files about crashes.
-const keepGrace = 500 * time.Millisecond
-
-func (h *Host) keepLast(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, keepGrace)
+	files, cancel := context.WithTimeout(ctx, keepGrace)
 	defer cancel()
-	h.keeper.wait(ctx)
-}
-
-// shutdown sends what was sealed up to seq until flush ends, then stops the
-// plugin, which may take until end.
-func (x *exporter) shutdown(flush, end context.Context, seq uint64) error {
-	x.setState(StateDraining, "")
-	err := x.waitSettled(flush, seq)
-	x.endBy = end
-	x.stop(errors.New("the host shuts down"))
+	h.shared.crashFiles.wait(files)
 	return err
 }
+
+// keepGrace bounds the time that the end waits for crash files.
+const keepGrace = 500 * time.Millisecond

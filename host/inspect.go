@@ -130,18 +130,18 @@ func Inspect(ctx context.Context, cfg Config, launch bool, opts ...Option) []Ins
 	if err != nil {
 		return []Inspection{{Err: err}}
 	}
-	list := make([]Inspection, len(h.exporters))
+	list := make([]Inspection, len(h.plugins))
 	var all sync.WaitGroup
-	for i, x := range h.exporters {
-		all.Go(func() { list[i] = x.inspect(ctx, launch) })
+	for i, x := range h.plugins {
+		all.Go(func() { list[i] = inspect(ctx, x, launch) })
 	}
 	all.Wait()
 	return list
 }
 
 // inspect goes the supervisor's way, to the answer to Describe.
-func (x *exporter) inspect(ctx context.Context, launch bool) Inspection {
-	cfg := &x.host.cfg
+func inspect(ctx context.Context, x *plugin, launch bool) Inspection {
+	cfg := x.shared.cfg
 	plan, err := cfg.plan(x.entry)
 	i := Inspection{
 		Name:       x.entry.name,
@@ -165,7 +165,7 @@ func (x *exporter) inspect(ctx context.Context, launch bool) Inspection {
 	switch {
 	case plan.path == "":
 	case launch:
-		d, err := x.probe(ctx, plan)
+		d, err := describeOnce(ctx, x, plan)
 		i.describe(d, plan.redactor)
 		i.Variables, i.Withheld = cfg.variables(plan, d.granted), d.withheld
 		if err == nil && !i.Described {
@@ -179,15 +179,17 @@ func (x *exporter) inspect(ctx context.Context, launch bool) Inspection {
 }
 
 // probe connects to a plugin, asks what it is, and lets go of it.
-func (x *exporter) probe(ctx context.Context, plan plan) (description, error) {
-	ctx, cancel := x.host.cfg.startContext(ctx)
+func describeOnce(ctx context.Context, x *plugin, plan plan) (description, error) {
+	ctx, cancel := x.shared.cfg.startContext(ctx)
 	defer cancel()
-	p, err := x.host.connect(ctx, &x.host.cfg, plan, x.log)
+	p, err := x.shared.connect(ctx, x.shared.cfg, plan, x.log)
 	if err != nil {
-		return description{}, x.host.cfg.startError(ctx, err)
+		return description{}, x.shared.cfg.startError(ctx, err)
 	}
-	d, err := x.host.cfg.describe(ctx, plan, p.Conn())
-	return d, errors.Join(x.host.cfg.startError(ctx, err), x.end(p))
+	d, err := x.shared.cfg.describe(ctx, plan, p.Conn())
+	end, stop := x.ending(endTimeout)
+	defer stop()
+	return d, errors.Join(x.shared.cfg.startError(ctx, err), p.Stop(end))
 }
 
 func (i *Inspection) describe(d description, secrets launch.Redactor) {

@@ -141,8 +141,8 @@ func TestInspectAsksDescribeOnly(t *testing.T) {
 	}
 	plugin := newFakePlugin(nil)
 	plugin.patterns = []string{"*"}
-	h.connect = func(context.Context, *Config, plan, *slog.Logger) (peer, error) { return plugin, nil }
-	got := h.exporters[0].inspect(t.Context(), true)
+	h.shared.connect = func(context.Context, *Config, plan, *slog.Logger) (peer, error) { return plugin, nil }
+	got := inspect(t.Context(), h.plugins[0], true)
 	if !got.Described || got.Err == nil || !strings.HasPrefix(got.Err.Error(), `describe: the plugin asks for variables "*"`) {
 		t.Errorf("%+v", got)
 	}

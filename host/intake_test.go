@@ -11,12 +11,12 @@ import (
 // A span that ends while the worker disarms the timer must find, or leave, a
 // timer that runs; else all later ones wait for a flush.
 func TestTimerIsNotLostConcurrentSafe(t *testing.T) {
-	in := newIntake(Config{BatchAge: time.Hour, BatchSpans: 1}, newMemory(1<<20))
+	in := newIntake(&Config{BatchAge: time.Hour, BatchSpans: 1}, newMemory(1<<20))
 	for round := range 100_000 {
 		var both sync.WaitGroup
-		in.noticed(false)
+		in.notify(false)
 		both.Go(in.disarm)
-		both.Go(func() { in.noticed(false) })
+		both.Go(func() { in.notify(false) })
 		both.Wait()
 		if armed, running := in.armed.Load(), in.timer.Stop(); armed && !running {
 			t.Fatalf("round %d: the timer counts as armed and does not run", round)
@@ -39,18 +39,18 @@ func endedUntilWake(in *intake, size, most int) int {
 	return most
 }
 
-// The worker is woken when about so much has come in, wherever it ended.
+// The encoder is woken when about so many spans or bytes have come in, on any processor.
 func TestWorkerIsWoken(t *testing.T) {
 	for _, tt := range []struct {
 		name                       string
 		batch, size, atLeast, most int
 	}{
-		{"many", 2048, 100, wakeSpans, wakeSpans + maxShards*rationSpans},
-		{"large", 2048, 200 << 10, 3, 8 + maxShards},
+		{"many", 2048, 100, leastWakeSpans, max(wakeSpans, maxShards*leastWakeSpans)},
+		{"large", 2048, 200 << 10, 1, 3 + maxShards},
 		{"each", 1, 100, 1, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			in := newIntake(Config{BatchAge: time.Hour, BatchSpans: tt.batch, MaxSpanBytes: 1 << 20}, newMemory(1<<30))
+			in := newIntake(&Config{BatchAge: time.Hour, BatchSpans: tt.batch, MaxSpanBytes: 1 << 20}, newMemory(1<<30))
 			defer in.disarm()
 			if n := endedUntilWake(in, tt.size, 10_000); n < tt.atLeast || n > tt.most {
 				t.Errorf("woken after %d spans, want %d to %d", n, tt.atLeast, tt.most)
@@ -59,28 +59,22 @@ func TestWorkerIsWoken(t *testing.T) {
 	}
 }
 
-// What shards have drawn in advance is little, and is there for nobody else; but
-// no span that there is room for is refused for it by its own shard.
+// The account has the bytes of every span that waits, and no span is refused while it
+// has room.
 func TestAccountIsUsedUp(t *testing.T) {
 	const size = 1000
 	mem := newMemory(1 << 20)
-	in := newIntake(Config{BatchAge: time.Hour, BatchSpans: 2048, MaxSpanBytes: 1 << 20}, mem)
+	in := newIntake(&Config{BatchAge: time.Hour, BatchSpans: 2048, MaxSpanBytes: 1 << 20}, mem)
 	defer in.disarm()
 	for range 2 << 20 / size {
 		in.add(nil, gistOf(size))
 	}
-	spans, unused, drawn := 0, int64(0), int64(0)
+	spans := 0
 	for i := range in.shards {
-		sh := &in.shards[i]
-		spans += len(sh.spans)
-		unused += sh.unused
-		drawn += sh.bytes
+		spans += len(in.shards[i].spans)
 	}
-	if used := mem.used.Load(); used != drawn || used != int64(spans*size)+unused || used > mem.normal {
-		t.Errorf("%d bytes on the account of %d, %d drawn for %d spans and %d in advance", used, mem.normal, drawn, spans, unused)
-	}
-	if most := int64(rationShare * float64(mem.limit)); unused > most || mem.normal-drawn > size {
-		t.Errorf("%d bytes are unused, want at most %d; %d of the account are left", unused, most, mem.normal-drawn)
+	if used := mem.used.Load(); used != int64(spans*size) || used > mem.normal || mem.normal-used > size {
+		t.Errorf("%d bytes on the account of %d, for %d spans of %d", used, mem.normal, spans, size)
 	}
 	for i := range in.shards {
 		_, bytes := in.shards[i].take(nil)

@@ -8,52 +8,54 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// life is one process from its launch to its end, or one connection to one that
+// life is one process from its launch to its end, or one connection to a plugin that
 // is attached to.
 type life struct {
-	x     *exporter
-	a     *attempt // by which it came
-	plan  plan
-	files files
-	about description
-	peer  peer
-	link  *link
-	// begun is when it was ready.
-	begun time.Time
-	// stop ends the sending, sent is closed when the last call has ended. Both
-	// are nil before send.
+	x      *plugin
+	a      *attempt // that it came by
+	plan   plan
+	files  files
+	about  description
+	peer   peer
+	sender *sender
+	begun  time.Time // it was ready
+	// stop ends the sending, sent is closed after the last call. Both are nil before
+	// send.
 	stop context.CancelFunc
 	sent chan struct{}
 }
 
-// crash is the error of a process that ended without having been asked to, was
-// killed because it did not answer, or never became a plugin.
+// crash is the error of a process that ended without being asked to, was killed
+// because it did not answer, or never became a plugin.
 type crash struct {
 	err error
-	// byOthers: its own code is not to blame, see endedByOthers.
+	// byOthers: its code is not to blame, see endedByOthers.
 	byOthers bool
 }
 
 func (c *crash) Error() string { return c.err.Error() }
 func (c *crash) Unwrap() error { return c.err }
 
-// begin connects to the plugin, asks it what it is and gives it its
-// configuration: it is ready then. With an error nothing is left of it.
-func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
-	start, cancel := x.host.cfg.startContext(ctx)
+// begin connects to the plugin, asks for its description and configures it: it is
+// ready then. After an error nothing is left of it.
+func begin(ctx context.Context, x *plugin, a *attempt) (*life, error) {
+	start, cancel := x.shared.cfg.startContext(ctx)
 	defer cancel()
 	l := &life{x: x, a: a}
-	var err error
-	if l.files, l.plan, err = x.survey(start); err != nil {
+	if err := l.survey(start); err != nil {
 		return nil, err
 	}
 	if err := l.connect(start); err != nil {
 		return nil, err
 	}
-	err = l.introduce(start)
+	err := l.introduce(start)
 	if errors.Is(err, errStartAgain) {
 		x.log.Info("plugin is started again, with its variables in its environment")
 		if err := l.end(); err != nil {
@@ -65,10 +67,10 @@ func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 		err = l.introduce(start)
 	}
 	if err != nil {
-		err = x.host.cfg.startError(start, err)
+		err = x.shared.cfg.startError(start, err)
 		if l.gone() {
 			err = &crash{err: err, byOthers: !mayBeToBlame(l.peer.Report())}
-			x.crashed(l.plan, l.about, l.peer.Report(), err, nil)
+			l.reportCrash(l.peer.Report(), err)
 		}
 		l.a.hold()
 		return nil, errors.Join(err, l.end())
@@ -77,70 +79,72 @@ func (x *exporter) begin(ctx context.Context, a *attempt) (*life, error) {
 	return l, nil
 }
 
-// connect starts the plugin of l's plan, or attaches to it.
-func (l *life) connect(start context.Context) error {
-	x := l.x
-	var err error
-	if l.peer, err = x.host.connect(start, &x.host.cfg, l.plan, l.a.log); err != nil {
-		err = x.host.cfg.startError(start, err)
-		if neverBecamePlugin(err) {
-			c := &crash{err: err}
-			if failed, _ := errors.AsType[*launch.Error](err); failed.Report != nil {
-				c.byOthers = !mayBeToBlame(*failed.Report)
-				x.countSuppressed(failed.Report.Suppressed)
-				x.crashed(l.plan, l.about, *failed.Report, c, nil)
-			}
-			err = c
-		}
-		return err
-	}
-	x.watchOutput(l.peer)
-	l.link = newLink(x, l.peer)
-	l.link.redactor = l.plan.redactor
-	return nil
-}
-
-// survey looks at the plugin's files, and then reads them: a change meanwhile is
-// a change.
-func (x *exporter) survey(start context.Context) (files, plan, error) {
+// survey looks at the plugin's files and then reads them: a change in between counts
+// as a change.
+func (l *life) survey(start context.Context) error {
 	type found struct {
 		files files
 		plan  plan
 		err   error
 	}
-	f, err := onDisk(start, x.disk, func() (f found) {
-		f.files = x.lookAt()
-		f.plan, f.err = x.host.cfg.plan(x.entry)
+	x := l.x
+	f, err := onDisk(start, x.files.disk, func() (f found) {
+		f.files = x.files.lookAt()
+		f.plan, f.err = x.shared.cfg.plan(x.entry)
 		if f.err == nil && !f.plan.attached {
 			touch(f.plan.path)
 		}
 		return f
 	})
 	if err != nil {
-		return files{}, plan{}, x.host.cfg.startError(start, fmt.Errorf("look at the plugin's files: %w", err))
+		return x.shared.cfg.startError(start, fmt.Errorf("look at the plugin's files: %w", err))
 	}
-	return f.files, f.plan, f.err
+	l.files, l.plan = f.files, f.plan
+	return f.err
 }
 
-// neverBecamePlugin tells whether a process ran and gave no handshake.
+// connect starts the plugin of l's plan, or attaches to it.
+func (l *life) connect(start context.Context) error {
+	x := l.x
+	var err error
+	if l.peer, err = x.shared.connect(start, x.shared.cfg, l.plan, l.a.log); err != nil {
+		err = x.shared.cfg.startError(start, err)
+		if neverBecamePlugin(err) {
+			c := &crash{err: err}
+			if failed, _ := errors.AsType[*launch.Error](err); failed.Report != nil {
+				c.byOthers = !mayBeToBlame(*failed.Report)
+				x.output.add(failed.Report.Suppressed)
+				l.reportCrash(*failed.Report, c)
+			}
+			err = c
+		}
+		return err
+	}
+	x.output.watch(l.peer)
+	l.sender = newSender(x, l.peer)
+	l.sender.redactor = l.plan.redactor
+	return nil
+}
+
+// neverBecamePlugin reports whether a process ran and made no handshake.
 func neverBecamePlugin(err error) bool {
 	var failed *launch.Error
 	return errors.As(err, &failed) && (failed.Reason == launch.ReasonNotPlugin || failed.Reason == launch.ReasonTimeout)
 }
 
-// errStartAgain says that the plugin wants its variables in its start
-// environment, and that the plan has them there now.
+// errStartAgain: the plugin wants its variables in its start environment, and the
+// plan has them there now.
 var errStartAgain = errors.New("plugin wants its variables at its start")
 
-// introduce asks the plugin what it is and configures it. One that is a plain
-// OTLP receiver takes no configuration, and one that is attached to has its own.
+// introduce asks the plugin for its description and configures it. A plain OTLP
+// receiver takes no configuration, and a plugin that is attached to has its own.
 func (l *life) introduce(ctx context.Context) error {
 	var err error
-	if l.about, err = l.x.host.cfg.describe(ctx, l.plan, l.link.conn); err != nil {
+	if l.about, err = l.x.shared.cfg.describe(ctx, l.plan, l.sender.conn); err != nil {
 		return err
 	}
-	l.link.limits, l.link.plain = l.about.limits, l.about.about == nil
-	if l.link.plain || l.plan.attached {
+	l.sender.lane.limits, l.sender.plain = l.about.limits, l.about.about == nil
+	if l.sender.plain || l.plan.attached {
 		return nil
 	}
 	if l.about.about.GetEnvAtStart() && !l.plan.grantedAtStart {
@@ -151,13 +155,13 @@ func (l *life) introduce(ctx context.Context) error {
 			return errStartAgain
 		}
 	}
-	return l.x.configure(ctx, l.a, l.link, l.plan, l.about)
+	return l.x.shared.cfg.configure(ctx, l.a.log, l.sender.conn, l.plan, l.about)
 }
 
-// gone tells whether the process has ended, or the connection.
-func (l *life) gone() bool { return l.link.lost() }
+// gone reports whether the process has ended, or the connection.
+func (l *life) gone() bool { return l.sender.lost() }
 
-// ended is the error of one that has gone.
+// ended returns the error of a life that has gone.
 func (l *life) ended() error {
 	return &crash{
 		err:      fmt.Errorf("%s: %s", l.x.entry.manner().ended, l.peer.Exit()),
@@ -165,116 +169,220 @@ func (l *life) ended() error {
 	}
 }
 
-// send begins to send batches, until finish, or the peer is gone.
+// send begins to send batches, until finish, or until the peer is gone.
 func (l *life) send() {
 	ctx, cancel := context.WithCancel(l.x.ctx)
 	l.stop, l.sent = cancel, make(chan struct{})
-	l.x.addLink(l.link)
+	l.x.sending.add(l)
+	l.sender.lane.open()
 	go func() { // ends with the last call; finish waits for it
 		defer close(l.sent)
 		watched, stop := context.WithCancel(ctx)
 		var watching sync.WaitGroup
 		watching.Go(func() { l.pulse(watched) })
-		watching.Go(func() { l.watch(watched) })
-		l.link.run(ctx)
+		watching.Go(func() { l.x.files.watch(watched, l.files, func() { l.renew(watched) }) })
+		l.sender.run(ctx)
 		stop()
 		watching.Wait()
 	}()
 }
 
-// finish ends the sending and waits for the last call, whose batch goes back
-// to the queue if it has no answer. Where the peer has gone, the sending ends by
-// itself, when the peer's last answers are read.
+// renew replaces the plugin because its files have changed.
+func (l *life) renew(ctx context.Context) {
+	l.x.log.Info("the plugin's executable or document has changed: it is replaced")
+	_ = l.x.reload.ask(ctx) // the log has the result
+}
+
+// pulse does the periodic work for a ready plugin at one timer, until ctx ends.
+func (l *life) pulse(ctx context.Context) {
+	timer := time.NewTimer(l.x.entry.manner().steadyAfter)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		l.steady()
+		l.lookForChange(ctx)
+		if l.sender.probe.quiet() {
+			l.sender.ask(ctx, 1)
+		}
+		timer.Reset(heartbeatEvery)
+	}
+}
+
+// steady is called when the process was ready for long enough.
+func (l *life) steady() {
+	l.a.end(true)
+	l.x.status.steady()
+}
+
+// wasSteady reports whether it was ready for long enough for the next to begin
+// without backoff, or with the first pause.
+func (l *life) wasSteady() bool { return time.Since(l.begun) >= l.x.entry.manner().steadyAfter }
+
+// lookForChange looks whether the executable is still the one that runs.
+func (l *life) lookForChange(ctx context.Context) {
+	now, err := l.x.files.look(ctx)
+	if err != nil || len(l.x.sending.all()) > 1 { // or on probation
+		return
+	}
+	if l.x.status.setChanged(l.peer.PID(), now.executable != l.files.executable) {
+		l.x.log.Warn("the executable has changed since the plugin was started: what runs is the old one; SIGHUP replaces it",
+			"path", l.plan.path, "pid", l.peer.PID())
+	}
+}
+
+// finish ends the sending and waits for the last call. Batches without an answer go
+// back to the queue. If the peer has gone, the sending ends by itself, after the
+// peer's last answers are read.
 func (l *life) finish() {
 	if !l.gone() {
 		l.stop()
 	}
 	<-l.sent
 	l.stop()
-	l.x.retireLink(l.link)
+	l.x.sending.remove(l)
 }
 
-// steady tells whether it was ready for long enough for the next to begin
-// without a pause or with the first.
-func (l *life) steady() bool { return time.Since(l.begun) >= l.x.entry.manner().steadyAfter }
-
-// end ends the process, or hangs up, and gives back what gRPC held.
+// end ends the process, or hangs up, and returns what gRPC held.
 func (l *life) end() error {
-	defer l.x.removeLink(l.link)
-	defer l.link.leases.abandon() // after Stop has closed the connection
-	defer l.x.unwatchOutput(l.peer)
-	return l.x.end(l.peer)
+	defer l.sender.lane.close()
+	defer l.sender.leases.abandon() // after Stop has closed the connection
+	defer l.x.output.unwatch(l.peer)
+	ctx, cancel := l.x.ending(endTimeout)
+	defer cancel()
+	return l.peer.Stop(ctx)
 }
 
-// watchOutput counts the lines of a process that are not logged as they come,
-// until unwatchOutput.
-func (x *exporter) watchOutput(p peer) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.alive = append(x.alive, p)
-}
+// endTimeout bounds the end of a plugin that is not used any more.
+const endTimeout = time.Second
 
-func (x *exporter) unwatchOutput(p peer) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.alive = slices.DeleteFunc(x.alive, func(other peer) bool { return other == p })
-	x.suppressed += p.Suppressed()
-	x.unprinted += p.Unprinted()
-}
-
-// countSuppressed counts such lines of a process that never became a plugin.
-func (x *exporter) countSuppressed(lines uint64) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.suppressed += lines
-}
-
-// serve sends batches until the process, or the connection, ends or the host
-// stops. It gives the last life, for a Reload may have put another in place, and
-// the error says how that ended.
-func (x *exporter) serve(l *life) (*life, error) {
-	x.ready(l)
-	l.send()
-	for {
-		reload := x.reload
-		if x.retiring != nil { // a third process must wait until the first has ended
-			reload = nil
+// shutdown has the plugin deliver its spans and release everything, until ctx ends. A
+// plugin that is attached to serves other hosts too: it only delivers. A plain OTLP
+// receiver is not asked.
+func (l *life) shutdown(ctx context.Context) {
+	if l.sender.plain {
+		return
+	}
+	log := l.x.log
+	if l.x.entry.attached {
+		if err := l.flush(ctx); err != nil {
+			log.Warn("plugin did not flush at the end", "error", err)
 		}
-		select {
-		case <-l.peer.Done():
-			l.finish()
-			err := l.ended()
-			x.crashed(l.plan, l.about, l.peer.Report(), err, l.link.atCrash)
-			return l, errors.Join(err, l.end())
-		case <-x.ctx.Done():
-			l.finish()
-			x.shutdownPlugin(x.endBy, l.link)
-			return l, l.end()
-		case <-x.retiring:
-			x.retiring = nil
-		case asked := <-reload:
-			l = x.replace(l, x.askers(asked))
-		}
+		return
+	}
+	reply, err := pluginv1.NewLifecycleClient(l.sender.conn).Shutdown(ctx, &pluginv1.ShutdownRequest{Timeout: timeLeft(ctx)})
+	switch {
+	case err != nil:
+		log.Warn("plugin did not shut down cleanly", "error", wire.FromStatus(err))
+	case reply.GetSpansLeft() > 0:
+		log.Warn("plugin ended with spans that it had not delivered", "spans", reply.GetSpansLeft())
 	}
 }
 
-// addLink, retireLink and removeLink keep the connections on which batches are
-// sent, and those that are only to be closed yet: what gRPC holds for them counts
-// until then.
-func (x *exporter) addLink(l *link) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.links = append(x.links, l)
+// flush blocks until the plugin has delivered its spans. That may take long, and ctx
+// may have no end: a plugin that does not answer a health check meanwhile is killed,
+// as it is when a batch has no answer. A plain OTLP receiver is not asked.
+func (l *life) flush(ctx context.Context) error {
+	if l.sender.plain {
+		return nil
+	}
+	var watch sync.WaitGroup
+	watching, stop := context.WithCancel(ctx)
+	watch.Go(func() { // ends with the call
+		for {
+			select {
+			case <-time.After(l.x.shared.cfg.ExportTimeout):
+				l.sender.ask(watching, mostMisses)
+			case <-watching.Done():
+				return
+			}
+		}
+	})
+	reply, err := pluginv1.NewLifecycleClient(l.sender.conn).Flush(ctx, &pluginv1.FlushRequest{Timeout: timeLeft(ctx)})
+	stop()
+	watch.Wait()
+	if err != nil {
+		return fmt.Errorf("flush plugin %q: %w", l.x.entry.name, wire.FromStatus(err))
+	}
+	if left := reply.GetSpansLeft(); left > 0 {
+		return fmt.Errorf("flush plugin %q: %d spans not delivered", l.x.entry.name, left)
+	}
+	return nil
 }
 
-func (x *exporter) retireLink(l *link) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	l.retired = true
+// timeLeft returns the time that a call may take; nil: no limit.
+func timeLeft(ctx context.Context) *durationpb.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return nil
+	}
+	return durationpb.New(time.Until(deadline))
 }
 
-func (x *exporter) removeLink(l *link) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.links = slices.DeleteFunc(x.links, func(other *link) bool { return other == l })
+// lives are the lives of a plugin that send batches. Safe for concurrent use.
+type lives struct {
+	mu   sync.Mutex
+	list []*life
+}
+
+func (s *lives) add(l *life) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, l)
+}
+
+func (s *lives) remove(l *life) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = slices.DeleteFunc(s.list, func(other *life) bool { return other == l })
+}
+
+func (s *lives) all() []*life {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.list)
+}
+
+// output counts the lines of a plugin's processes that did not reach the log or the
+// standard output. Safe for concurrent use.
+type output struct {
+	mu    sync.Mutex
+	alive []peer
+	// suppressed and unprinted are the counts of the processes that have ended.
+	suppressed, unprinted uint64
+}
+
+func (o *output) watch(p peer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.alive = append(o.alive, p)
+}
+
+func (o *output) unwatch(p peer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.alive = slices.DeleteFunc(o.alive, func(other peer) bool { return other == p })
+	o.suppressed += p.Suppressed()
+	o.unprinted += p.Unprinted()
+}
+
+// add counts suppressed lines of a process that never became a plugin.
+func (o *output) add(suppressed uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.suppressed += suppressed
+}
+
+func (o *output) stats() (suppressed, unprinted uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	suppressed, unprinted = o.suppressed, o.unprinted
+	for _, p := range o.alive {
+		suppressed += p.Suppressed()
+		unprinted += p.Unprinted()
+	}
+	return suppressed, unprinted
 }

@@ -109,17 +109,18 @@ stopped ->`
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := h.exporters[0]
+	x := h.plugins[0]
 	var got strings.Builder
 	for from := range stateCount {
 		fmt.Fprintf(&got, "\n%v ->", from)
 		for to := range stateCount {
-			x.plugin = pluginInfo{state: from}
-			x.setState(to, "")
-			if !x.plugin.since.IsZero() {
+			s := x.status
+			s.state, s.since = from, time.Time{}
+			s.set(to, "")
+			if !s.since.IsZero() {
 				fmt.Fprintf(&got, " %v", to)
 			}
-			if moved := x.plugin.state == to; moved != (from == to || from.mayBecome(to)) {
+			if moved := s.state == to; moved != (from == to || from.mayBecome(to)) {
 				t.Errorf("from %v to %v: moved %v", from, to, moved)
 			}
 		}
@@ -379,7 +380,7 @@ func TestProbeThatLivesClosesTheBreaker(t *testing.T) {
 		l.pass(10 * time.Second)
 		l.wantState(StateBroken)
 		good.Store(true)
-		l.pass(probeMostPause + launched.steadyAfter)
+		l.pass(brokenPause + launched.steadyAfter)
 		l.wantState(StateReady)
 		last.Kill("")
 		synctest.Wait()
@@ -414,7 +415,7 @@ func TestNoBatchAgesOutBeforeTheProbe(t *testing.T) {
 					l.pass(100 * time.Millisecond)
 				}
 				stop := l.flow()
-				l.pass(min(probeMostPause, maxAge))
+				l.pass(min(brokenPause, maxAge))
 				stop()
 				l.wantState(StateReady)
 				l.wantAllDelivered()

@@ -82,6 +82,7 @@ func TestUpgradesUnderLoadLoseNothing(t *testing.T) {
 	r := startHost(t, nil, path)
 	r.waitReady(0)
 	stop := r.load()
+	testplugin.WaitFor(t, "a batch for the first process", func() bool { return r.Stats().Exporters[0].Delivered > 0 })
 	for range 12 {
 		if err := r.reload(); err != nil {
 			t.Error(err)

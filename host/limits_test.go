@@ -119,7 +119,7 @@ func TestPartsStayWithinTheBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		up := make(chan struct{})
-		h.connect = func(_ context.Context, _ *Config, plan plan, _ *slog.Logger) (peer, error) {
+		h.shared.connect = func(_ context.Context, _ *Config, plan plan, _ *slog.Logger) (peer, error) {
 			<-up
 			p := newFakePlugin(func(ctx context.Context, _ int) error {
 				<-ctx.Done()
@@ -136,7 +136,7 @@ func TestPartsStayWithinTheBound(t *testing.T) {
 		}
 		for range 60 {
 			endSpans(h, 280)
-			h.drain.cycle(true)
+			h.pipeline.encoder.cycle(true)
 		}
 		close(up)
 		most := int64(0)

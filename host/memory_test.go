@@ -67,15 +67,15 @@ func TestBatchesKeepTheirBytes(t *testing.T) {
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(h))
 	ended := 0
-	x := h.exporters[0]
+	q := h.plugins[0].queue
 	for range 8 {
 		for range perBatch * batches / 2 {
 			_, span := provider.Tracer("test").Start(context.Background(), fmt.Sprintf("span %06d", ended))
 			span.End()
 			ended++
 		}
-		h.drain.cycle(false)
-		waiting := x.queue.fresh[x.queue.head:]
+		h.pipeline.encoder.cycle(false)
+		waiting := q.items.fresh[q.items.head:]
 		names := spanNames(t, waiting)
 		for i, name := range names {
 			if want := fmt.Sprintf("span %06d", ended-len(names)+i); name != want {
@@ -83,9 +83,9 @@ func TestBatchesKeepTheirBytes(t *testing.T) {
 			}
 		}
 		for range len(waiting) - batches/2 {
-			h.mu.Lock()
-			x.dropOldestLocked(time.Now(), reasonQueueFull)
-			h.mu.Unlock()
+			h.pipeline.mu.Lock()
+			q.dropOldestLocked(time.Now(), reasonQueueFull)
+			h.pipeline.mu.Unlock()
 		}
 	}
 	if err := provider.Shutdown(t.Context()); err != nil {

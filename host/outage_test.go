@@ -220,10 +220,9 @@ func TestDroppedProbeIsFollowedByAnother(t *testing.T) {
 			c.MaxAge = b.took - time.Second
 		})
 		time.Sleep(time.Second) // it is ready
-		x := h.exporters[0]
-		x.mu.Lock()
-		x.outage = outage{misses: outageAfter, more: true, away: true}
-		x.mu.Unlock()
+		h.pipeline.mu.Lock()
+		h.plugins[0].queue.outage = outage{misses: outageAfter, more: true, away: true}
+		h.pipeline.mu.Unlock()
 		batches(h, 1)
 		time.Sleep(b.took - time.Millisecond)
 		batches(h, 1)
@@ -373,14 +372,13 @@ func TestOutageWithRealProcesses(t *testing.T) {
 	const sealed = 40
 	for i := range sealed {
 		r.spans(fmt.Sprintf("away%d", i), 5)
-		r.drain.cycle(true)
+		r.pipeline.encoder.cycle(true)
 	}
-	x := r.exporters[0]
 	failed := func() (calls uint64, away bool) {
 		calls = r.Stats().Exporters[0].Answers["UNAVAILABLE"]
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		return calls, x.outage.on()
+		r.pipeline.mu.Lock()
+		defer r.pipeline.mu.Unlock()
+		return calls, r.plugins[0].queue.outage.on()
 	}
 	testplugin.WaitFor(t, "an outage", func() bool { _, away := failed(); return away })
 	begun := time.Now()
@@ -414,7 +412,7 @@ func TestOutageWithRealProcesses(t *testing.T) {
 // that were tried the one that was so least often.
 func TestProbeIsWhatWasTriedLeast(t *testing.T) {
 	now := time.Unix(1000, 0)
-	var q queue
+	var q backlog
 	want := func(seq uint64) {
 		t.Helper()
 		it := q.probe(now)

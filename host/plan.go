@@ -68,6 +68,9 @@ func (c *Config) plan(e entry) (plan, error) {
 			err = fmt.Errorf("configuration: %w", err)
 		}
 	}
+	if err != nil {
+		err = configurationError{err}
+	}
 	p.secrets = refs.texts(c.Environ)
 	p.redactor = launch.NewRedactor(p.secrets)
 	return p, err

@@ -205,10 +205,11 @@ func byName[T any](values map[string]T, name string) (T, bool) {
 	return value, ok
 }
 
-// copyMaps makes the maps that a caller of New may change its own.
-func (c *Config) copyMaps() {
+// cloned returns c with maps of its own, so that a caller of New may change its maps.
+func (c Config) cloned() Config {
 	c.PluginConfigs = maps.Clone(c.PluginConfigs)
 	c.PluginEnv = maps.Clone(c.PluginEnv)
 	c.PluginMemoryLimit = maps.Clone(c.PluginMemoryLimit)
 	c.PluginMaxProcs = maps.Clone(c.PluginMaxProcs)
+	return c
 }

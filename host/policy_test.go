@@ -199,7 +199,7 @@ func fakeHost(t *testing.T, launchFake func(n int) (*fakePlugin, error), change 
 		t.Fatal(err)
 	}
 	var launches atomic.Int64
-	h.connect = func(context.Context, *Config, plan, *slog.Logger) (peer, error) {
+	h.shared.connect = func(context.Context, *Config, plan, *slog.Logger) (peer, error) {
 		return launchFake(int(launches.Add(1)))
 	}
 	if err := h.Start(t.Context()); err != nil {
@@ -362,7 +362,7 @@ func TestBytesThatGRPCHoldsStayCharged(t *testing.T) {
 		if got := h.Stats().Bytes; got != 0 {
 			t.Errorf("%d bytes charged after a late release", got)
 		}
-		if len(h.mem.spare) != 0 {
+		if len(h.pipeline.mem.spare) != 0 {
 			t.Error("a buffer that gRPC still held is reused")
 		}
 		if err := h.Shutdown(context.Background()); err != nil {
@@ -392,8 +392,8 @@ func TestBrokenConnectionsLeaveNothingCharged(t *testing.T) {
 		for _, b := range plugin.held[:5] {
 			b.Free() // late: nothing may be freed twice
 		}
-		if got := h.Stats().Bytes; got != 0 || len(h.mem.spare) != 0 {
-			t.Errorf("%d bytes charged, %d spare buffers after a late release", got, len(h.mem.spare))
+		if got := h.Stats().Bytes; got != 0 || len(h.pipeline.mem.spare) != 0 {
+			t.Errorf("%d bytes charged, %d spare buffers after a late release", got, len(h.pipeline.mem.spare))
 		}
 		if err := h.Shutdown(context.Background()); err != nil {
 			t.Error(err)
@@ -411,7 +411,7 @@ func TestBuffersAreReused(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := len(h.mem.spare); got != 1 {
+		if got := len(h.pipeline.mem.spare); got != 1 {
 			t.Errorf("%d spare buffers after five batches one after another, want 1", got)
 		}
 		if got := h.Stats().Bytes; got != 0 {
@@ -460,7 +460,7 @@ func TestIdleHostHasNoTimer(t *testing.T) {
 		endSpans(h, 1)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if h.intake.armed.Load() || h.intake.timer.Stop() {
+		if h.pipeline.intake.armed.Load() || h.pipeline.intake.timer.Stop() {
 			t.Error("the batch timer runs although no span waits")
 		}
 		if err := h.Shutdown(context.Background()); err != nil {
@@ -575,12 +575,10 @@ func TestPartialSuccessWithoutAWordIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plugin := newFakePlugin(nil)
 		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, nil)
-		x := h.exporters[0]
-		h.mu.Lock()
-		x.deliveredLocked(time.Now(), &item{b: newBatch(h.mem, make([]byte, 10), 0)}, answer{rejected: 3})
-		got := x.plugin.lastError
-		h.mu.Unlock()
-		if got == "" {
+		h.pipeline.mu.Lock()
+		h.plugins[0].queue.deliverLocked(time.Now(), &item{b: newBatch(h.pipeline.mem, make([]byte, 10), 0)}, answer{rejected: 3})
+		h.pipeline.mu.Unlock()
+		if h.Stats().Exporters[0].LastError == "" {
 			t.Error("no last error although spans were rejected")
 		}
 		if err := h.Shutdown(context.Background()); err != nil {

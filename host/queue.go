@@ -2,184 +2,289 @@ package host
 
 import (
 	"cmp"
+	"context"
 	"fmt"
-	"slices"
+	"log/slog"
+	"sync"
 	"time"
+
+	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-// item is one batch, or a part of one, on its way to one exporter. The host's
-// mutex guards it while it is queued; in flight it belongs to one sender.
-type item struct {
-	b       *batch
-	seq     uint64 // order of sealing
-	part    string // empty: the whole batch; ".2": its second part; ".2.1": the first of that
-	from    int    // spans of the sealed batch before it
-	sealed  time.Time
-	attempt int       // calls so far that had a connection
-	next    time.Time // not before; zero: at once
-	// cut is how many of the batch's spans have gone on as parts already, and
-	// parts how many parts that made.
-	cut, parts int
-	// suspect: it was in flight when a process crashed, and no process has lived
-	// through it since. alone counts the crashes at which nothing else was in
-	// flight, until a process has answered for it. See suspect.go.
-	suspect bool
-	alone   int
-	// answered is what exporter.answered was at the first of these crashes.
-	answered uint64
-	// parked: not due before the next connection, see judge.
-	parked bool
-}
-
-// id names the batch, the same on every attempt.
-func (it *item) id(instance string) string {
-	return fmt.Sprintf("%s-%d%s", instance, it.seq, it.part)
-}
-
-// left is the spans that the item still stands for.
-func (it *item) left() int { return it.b.spans - it.cut }
-
-// before is the order of sealing.
-func (it *item) before(other *item) bool {
-	return cmp.Or(cmp.Compare(it.seq, other.seq), cmp.Compare(it.from+it.cut, other.from+other.cut)) < 0
-}
-
-// queue holds what waits for one exporter: suspects, which go first, those that
-// were sent before and are to be sent again, and fresh items in order of
-// sealing. It is not safe for concurrent use. Every method takes constant time,
-// for again and suspects are short.
+// queue has the batches of one exporter, waiting and in flight, and their ledger. The
+// pipeline's mutex guards it, so that one snapshot has all queues.
 type queue struct {
-	fresh    []*item // from head on
-	head     int
-	again    []*item // in no order; at most mostAgain and what was in flight
-	suspects []*item // in no order; at most what was in flight at crashes
+	p        *pipeline
+	notes    *notes
+	failures *failureLog
+
+	changed  *sync.Cond // an item was put, settled, or became due
+	items    backlog
+	inFlight map[*item]struct{}
+	books    ledger
+	timer    *time.Timer // the next item becomes due, or too old
+	// heldUntil is the end of a pause that the back end asked for.
+	heldUntil time.Time
+	outage    outage
+	answered  uint64  // calls that the plugin has answered, with success or an error
+	lanes     []*lane // of the connections that are not closed
+	hasty     bool    // the plugin stops soon: pauses do not grow
+	hopeless  bool    // the plugin cannot be started as it is
 }
 
-// mostAgain bounds the items that wait to be sent again: with so many of them
-// the back end is in trouble, and fresh ones would only join them.
-const mostAgain = 64
-
-func (q *queue) empty() bool {
-	return q.head == len(q.fresh) && len(q.again) == 0 && len(q.suspects) == 0
+func newQueue(p *pipeline, n *notes, f *failureLog) *queue {
+	q := &queue{p: p, notes: n, failures: f, changed: sync.NewCond(&p.mu), inFlight: map[*item]struct{}{}, books: newLedger()}
+	q.timer = time.AfterFunc(time.Hour, q.due)
+	q.timer.Stop()
+	return q
 }
 
-// push adds a fresh item behind the others.
-func (q *queue) push(it *item) { q.fresh = append(q.fresh, it) }
+// putLocked adds a batch. The caller has retained the batch for the queue.
+func (q *queue) putLocked(b *batch, seq uint64, now time.Time) {
+	wasEmpty := q.items.empty()
+	q.items.push(&item{b: b, seq: seq, sealed: now})
+	q.books.waiting += uint64(b.spans)
+	q.books.held += b.size()
+	if wasEmpty {
+		q.armLocked(now)
+	}
+	q.changed.Broadcast() // not Signal: waitSettled waits here too
+}
 
-// retry adds an item that was in flight.
-func (q *queue) retry(it *item) {
-	if it.suspect {
-		q.suspects = append(q.suspects, it)
+// due is called by the timer: an item has become due or too old.
+func (q *queue) due() {
+	defer q.notes.write()
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	now := time.Now()
+	q.expireLocked(now)
+	q.armLocked(now)
+	q.changed.Broadcast()
+}
+
+// armLocked sets the timer to the next moment at which something becomes due.
+func (q *queue) armLocked(now time.Time) {
+	next := q.items.wake(now, q.p.cfg.MaxAge)
+	if next.IsZero() {
 		return
 	}
-	q.again = append(q.again, it)
+	if until := q.pausedLocked(); until.After(now) && until.Before(next) {
+		next = until
+	}
+	q.timer.Reset(max(time.Millisecond, next.Sub(now)))
 }
 
-// first gives the item to send next, which stays where it is; nil if none is
-// due.
-func (q *queue) first(now time.Time) *item {
-	if first := q.firstSuspect(); first != nil {
-		return first
+// pausedLocked returns the time until which nothing is sent, because the back end
+// asked for a pause or is away.
+func (q *queue) pausedLocked() time.Time {
+	if q.heldUntil.After(q.outage.until) {
+		return q.heldUntil
 	}
-	var first *item
-	for _, it := range q.again {
-		if !it.next.After(now) && (first == nil || it.before(first)) {
-			first = it
+	return q.outage.until
+}
+
+// resume ends all pauses of the back end. A connection that begins has it send at
+// once, except the batches that the last connection lost: their backoff begins now. A
+// plugin that stops (hasty) has it send all batches at once, and no pause grows.
+func (q *queue) resume(hasty bool) {
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	now := time.Now()
+	q.hasty = q.hasty || hasty
+	q.heldUntil, q.outage = time.Time{}, outage{}
+	for _, it := range q.items.again {
+		switch {
+		case !it.parked:
+			it.next = time.Time{}
+		case !hasty:
+			it.parked, it.next = false, now.Add(retryPause(it.attempt, 0))
 		}
 	}
-	if first == nil && q.head < len(q.fresh) && len(q.again) < mostAgain {
-		first = q.fresh[q.head]
-	}
-	return first
+	q.armLocked(now)
+	q.changed.Broadcast()
 }
 
-// probe gives the item to send next, which stays where it is, to a back end that
-// takes none: the one that was tried least; nil if none is due.
-func (q *queue) probe(now time.Time) *item {
-	if first := q.firstSuspect(); first != nil {
-		return first
+// setHopeless sets whether the plugin cannot be started before a person has mended
+// something: at the end, nobody waits for such a plugin.
+func (q *queue) setHopeless(hopeless bool) {
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	q.hopeless = hopeless
+	q.changed.Broadcast()
+}
+
+// expireLocked drops the items that have waited too long.
+func (q *queue) expireLocked(now time.Time) {
+	for {
+		oldest := q.items.oldest()
+		if oldest == nil || now.Sub(oldest.sealed) < q.p.cfg.MaxAge {
+			return
+		}
+		q.dropOldestLocked(now, reasonMaxAge)
 	}
-	if q.head < len(q.fresh) && len(q.again) < mostAgain {
-		return q.fresh[q.head]
+}
+
+// dropOldestLocked drops the oldest item that waits. There must be one.
+func (q *queue) dropOldestLocked(now time.Time, why reason) {
+	it := q.items.oldest()
+	q.items.remove(it)
+	q.dropLocked(now, it, why)
+}
+
+// dropLocked counts an item that is neither waiting nor in flight as dropped.
+func (q *queue) dropLocked(now time.Time, it *item, why reason) {
+	spans := uint64(it.left())
+	q.books.dropped[why] += spans
+	q.failures.dropped(now, spans, why)
+	q.doneLocked(it)
+}
+
+// load returns the number of spans in the queue, and the number of batches that wait
+// to be sent again.
+func (q *queue) load() (spans uint64, retries int) {
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	return q.books.waiting, len(q.items.again)
+}
+
+// doneLocked frees an item whose spans are in the ledger.
+func (q *queue) doneLocked(it *item) {
+	q.books.waiting -= uint64(it.left())
+	q.books.held -= it.b.size()
+	it.b.release()
+	q.changed.Broadcast()
+}
+
+// nextLocked returns the item to send next, which stays in the backlog; nil if none
+// is due, or in a pause.
+func (q *queue) nextLocked(now time.Time) *item {
+	switch {
+	case q.pausedLocked().After(now):
+		return nil
+	case q.outage.on():
+		return q.items.probe(now)
 	}
-	var least *item
-	for _, it := range q.again {
-		if !it.next.After(now) && (least == nil || it.attempt < least.attempt || it.attempt == least.attempt && it.before(least)) {
-			least = it
+	return q.items.first(now)
+}
+
+// cutLocked cuts the next part within the plugin's limits off an item that waits,
+// which may be a part itself, cut for an earlier process. A span that is too large by
+// itself makes a part by itself, which the plugin may refuse. Parts are made one at a
+// time, because each repeats resource and scope.
+func (q *queue) cutLocked(now time.Time, whole *item, lim limits) *item {
+	data, spans, err := otlpwire.Cut(whole.b.data, whole.cut, lim.spans, lim.bytes)
+	if err != nil { // our own encoder wrote these bytes
+		q.notes.add(slog.LevelError, "cut a batch", "error", err)
+		q.items.remove(whole)
+		q.dropLocked(now, whole, reasonInternal)
+		return nil
+	}
+	whole.parts++
+	part := &item{
+		b:      newBatch(q.p.mem, data, spans),
+		seq:    whole.seq,
+		part:   fmt.Sprintf("%s.%d", whole.part, whole.parts),
+		from:   whole.from + whole.cut,
+		sealed: whole.sealed,
+		// The reason for the suspicion may be in this part or in another.
+		suspect: whole.suspect,
+	}
+	q.books.held += part.b.size()
+	whole.cut += spans // they are the part's now; waiting stays
+	if whole.left() == 0 {
+		q.items.remove(whole)
+		q.doneLocked(whole)
+	}
+	return part
+}
+
+// againLocked sends an item that is not in flight any more again, after a pause.
+func (q *queue) againLocked(now time.Time, it *item, pause time.Duration) {
+	it.next = now.Add(pause)
+	q.items.retry(it)
+	q.armLocked(now)
+	q.changed.Broadcast()
+}
+
+// deliverLocked counts an item that was answered with OK. Spans that the plugin
+// filtered or its back end rejected are not delivered. Counts beyond the batch are
+// the plugin's error and are cut.
+func (q *queue) deliverLocked(now time.Time, it *item, ans answer) {
+	left := uint64(it.left())
+	take := func(n uint64) uint64 {
+		n = min(n, left)
+		left -= n
+		return n
+	}
+	for processor, n := range ans.filtered {
+		q.books.filter(processor, take(n))
+	}
+	rejected := take(ans.rejected)
+	q.books.delivered += left
+	if ans.unread != "" {
+		q.failures.failed(now, codeUnread, "plugin's answer can not be read; it counts as delivered", ans.unread)
+	}
+	remark := cmp.Or(ans.remark, "it gave no reason")
+	switch {
+	case rejected > 0:
+		q.books.rejected[codePartial] += rejected
+		q.failures.rejected(now, codePartial, rejected, "back end took only a part of a batch", remark)
+	case ans.remark != "" || ans.rejected > 0: // of spans that were filtered, or of none
+		q.failures.failed(now, codePartial, "back end's remark on a batch that it took", remark)
+	case ans.unread == "":
+		q.failures.delivered(now)
+	}
+	q.doneLocked(it)
+}
+
+// settledLocked reports whether nothing sealed up to seq is left.
+func (q *queue) settledLocked(seq uint64) bool {
+	for it := range q.inFlight {
+		if it.seq <= seq {
+			return false
 		}
 	}
-	return least
+	oldest := q.items.oldest()
+	return oldest == nil || oldest.seq > seq
 }
 
-// firstSuspect gives the suspect that has crashed the fewest processes alone, so
-// that one batch that crashes them all keeps the others waiting for as short as
-// can be; nil if there is none.
-func (q *queue) firstSuspect() *item {
-	var first *item
-	for _, it := range q.suspects {
-		if first == nil || it.alone < first.alone || it.alone == first.alone && it.before(first) {
-			first = it
+// waitSettled blocks until everything sealed up to seq is delivered, rejected or
+// dropped, or until ctx ends, or until a plugin that stops proves hopeless. Then it
+// returns the number of spans that are left, and the cause.
+func (q *queue) waitSettled(ctx context.Context, seq uint64) (left uint64, cause error) {
+	defer q.wakeAtEnd(ctx)()
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	for !q.settledLocked(seq) {
+		cause := context.Cause(ctx)
+		if q.hasty && q.hopeless {
+			cause = errHopeless
 		}
-	}
-	return first
-}
-
-// oldest gives the item sealed first, which stays where it is; nil if there is
-// none.
-func (q *queue) oldest() *item {
-	var oldest *item
-	if q.head < len(q.fresh) {
-		oldest = q.fresh[q.head]
-	}
-	for _, list := range [...][]*item{q.again, q.suspects} {
-		for _, it := range list {
-			if oldest == nil || it.before(oldest) {
-				oldest = it
-			}
+		if cause != nil {
+			return q.books.waiting, cause
 		}
+		q.changed.Wait()
 	}
-	return oldest
+	return 0, nil
 }
 
-// remove takes out an item that first or oldest gave.
-func (q *queue) remove(it *item) {
-	if takeOut(&q.again, it) || takeOut(&q.suspects, it) {
-		return
-	}
-	q.fresh[q.head] = nil
-	q.head++
-	// Half of the room is free: moving the rest costs less than it saves.
-	if q.head == len(q.fresh) || q.head > 1024 && q.head > len(q.fresh)/2 {
-		n := copy(q.fresh, q.fresh[q.head:])
-		clear(q.fresh[n:])
-		q.fresh, q.head = q.fresh[:n], 0
-	}
+// wakeAtEnd wakes all goroutines that wait for a change when ctx ends, until stop.
+func (q *queue) wakeAtEnd(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		q.p.mu.Lock()
+		defer q.p.mu.Unlock()
+		q.changed.Broadcast()
+	})
 }
 
-// takeOut removes an item from a list without an order, if it is in it.
-func takeOut(list *[]*item, it *item) bool {
-	i := slices.Index(*list, it)
-	if i < 0 {
-		return false
+// dropRest counts everything that is left as lost by shutdown. Nothing may be in
+// flight any more.
+func (q *queue) dropRest() {
+	defer q.notes.write()
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	q.timer.Stop()
+	for now := time.Now(); !q.items.empty(); {
+		q.dropOldestLocked(now, reasonShutdown)
 	}
-	last := len(*list) - 1
-	(*list)[i], (*list)[last] = (*list)[last], nil
-	*list = (*list)[:last]
-	return true
-}
-
-// wake is the next moment at which something becomes due or older than maxAge;
-// zero if nothing waits.
-func (q *queue) wake(now time.Time, maxAge time.Duration) time.Time {
-	oldest := q.oldest()
-	if oldest == nil {
-		return time.Time{}
-	}
-	next := oldest.sealed.Add(maxAge)
-	for _, it := range q.again {
-		if it.next.After(now) && it.next.Before(next) {
-			next = it.next
-		}
-	}
-	return next
 }

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
-
-	"github.com/servetrace/servetrace/internal/launch"
 )
 
 // Reload reads the folders of the list anew: plugins that have gone send what
@@ -27,7 +24,7 @@ func (h *Host) Reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = each(stay, func(x *exporter) error { return x.askReload(ctx) })
+	err = each(stay, func(x *plugin) error { return x.reload.ask(ctx) })
 	select {
 	case failed := <-changed:
 		return errors.Join(err, failed)
@@ -52,10 +49,10 @@ func (e *PluginError) Error() string { return fmt.Sprintf("plugin %q %s: %v", e.
 // Unwrap gives Err.
 func (e *PluginError) Unwrap() error { return e.Err }
 
-// relist takes over what the list is now, and gives the exporters that stay.
-// The others end in the background, and when they have, which changed tells,
-// those that are new begin: one may have the name of one that ends.
-func (h *Host) relist(ctx context.Context) (stay []*exporter, changed <-chan error, err error) {
+// relist reads the list anew, and returns the plugins that stay. The rest end in the
+// background, and then the new ones begin, because a new plugin may have the name of
+// an old one. changed receives the result.
+func (h *Host) relist(ctx context.Context) (stay []*plugin, changed <-chan error, err error) {
 	select {
 	case h.reloading <- struct{}{}:
 	case <-ctx.Done():
@@ -71,35 +68,37 @@ func (h *Host) relist(ctx context.Context) (stay []*exporter, changed <-chan err
 	return stay, changed, err
 }
 
-func entriesOf(exporters []*exporter) []entry {
-	list := make([]entry, len(exporters))
-	for i, x := range exporters {
+func entriesOf(plugins []*plugin) []entry {
+	list := make([]entry, len(plugins))
+	for i, x := range plugins {
 		list[i] = x.entry
 	}
 	return list
 }
 
-// change makes the list that of relist, who holds reloading until it is done.
-func (h *Host) change(list []entry) (stay []*exporter, changed <-chan error, err error) {
-	arrived := h.lockBooks()
-	defer h.unlockBooks()
+// change makes list the list of the host. The caller holds reloading, which is
+// released when that is done.
+func (h *Host) change(list []entry) (stay []*plugin, changed <-chan error, err error) {
+	defer h.pipeline.logNotes()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if !h.started || h.stopped {
 		return nil, nil, errors.New("reload: the tracing host was not started, or was shut down")
 	}
-	leave := h.leaveLocked(list, arrived)
-	stay = h.exporters
-	seq, done := h.seq, make(chan error, 1)
-	h.running.Go(func() { // ends by StopTimeout, or as the host's end says
+	leave := h.leaveLocked(list)
+	stay = h.plugins
+	seq, done := h.pipeline.sealed(), make(chan error, 1)
+	h.running.Go(func() { // ends by StopTimeout, or by the host's end
 		defer func() { <-h.reloading }()
-		err := each(leave, func(x *exporter) error { return h.end(x, seq) })
+		err := each(leave, func(x *plugin) error { return h.end(x, seq) })
 		h.join(list)
 		done <- err
 	})
 	return stay, done, nil
 }
 
-// expand reads the list and the folders in it. running are the plugins that
-// there are, nil: none yet.
+// expand reads the list and the folders in it. running are the plugins that there are,
+// nil: none yet.
 func (h *Host) expand(running []entry) ([]entry, error) {
 	list, warnings, err := h.cfg.expand(running)
 	for _, text := range warnings {
@@ -108,98 +107,80 @@ func (h *Host) expand(running []entry) ([]entry, error) {
 	return list, err
 }
 
-// lockBooks stops all that moves spans, so that the list can change between one
-// span and the next. Spans that anybody may have seen in the books have come to
-// the exporters then: it gives the number of those that have. The others are
-// still to come, to those that are there then.
-func (h *Host) lockBooks() (arrived uint64) {
-	h.drain.mu.Lock()
-	h.drain.cycleLocked(true)
-	h.mu.Lock()
-	h.intake.lock()
-	return h.intakeStatsLocked(&Stats{Refused: map[string]uint64{}})
-}
-
-func (h *Host) unlockBooks() {
-	h.intake.unlock()
-	h.mu.Unlock()
-	h.drain.mu.Unlock()
-	h.tellAll()
-}
-
-// leaveLocked takes exporters off that are not on the list, and gives them: what
-// is sealed from now on is not theirs.
-func (h *Host) leaveLocked(list []entry, arrived uint64) (leave []*exporter) {
-	var stay []*exporter
-	for _, x := range h.exporters {
+// leaveLocked takes the plugins that are not on the list off the host, and returns
+// them. Batches that are sealed from now on are not for them.
+func (h *Host) leaveLocked(list []entry) (leave []*plugin) {
+	arrived := h.pipeline.freeze()
+	defer h.pipeline.unfreeze()
+	var stay []*plugin
+	for _, x := range h.plugins {
 		if slices.Contains(list, x.entry) {
 			stay = append(stay, x)
 			continue
 		}
-		x.left, x.had = true, arrived-x.base
+		x.queue.books.leave(arrived)
 		leave = append(leave, x)
 	}
-	h.exporters, h.gone = stay, slices.Concat(h.gone, leave)
+	h.setLocked(stay, slices.Concat(h.gone, leave))
 	return leave
 }
 
-// join puts those of the list that are not there yet beside the others, and
-// starts them. One whose name was there before goes on with its books.
+// setLocked sets the plugins, with the pipeline frozen.
+func (h *Host) setLocked(plugins, gone []*plugin) {
+	h.plugins, h.gone = plugins, gone
+	h.pipeline.queues, h.pipeline.gone = queuesOf(plugins), queuesOf(gone)
+}
+
+// join adds the plugins of the list that are not there yet, and starts them. A plugin
+// whose name was there before goes on with its statistics.
 func (h *Host) join(list []entry) {
-	arrived := h.lockBooks()
-	defer h.unlockBooks()
+	defer h.pipeline.logNotes()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	arrived := h.pipeline.freeze()
+	defer h.pipeline.unfreeze()
 	if h.stopped {
 		return
 	}
-	exporters := make([]*exporter, 0, len(list))
+	plugins, gone := make([]*plugin, 0, len(list)), h.gone
 	for _, e := range list {
-		at := slices.IndexFunc(h.exporters, func(x *exporter) bool { return x.entry == e })
+		at := slices.IndexFunc(h.plugins, func(x *plugin) bool { return x.entry == e })
 		if at >= 0 {
-			exporters = append(exporters, h.exporters[at])
+			plugins = append(plugins, h.plugins[at])
 			continue
 		}
-		x := newExporter(h, e)
-		x.base = arrived
-		at = slices.IndexFunc(h.gone, func(other *exporter) bool { return other.entry.name == e.name })
+		x := newPlugin(h.shared, e, h.log)
+		at = slices.IndexFunc(gone, func(other *plugin) bool { return other.entry.name == e.name })
 		if at >= 0 {
-			x.inheritLocked(h.gone[at])
-			h.gone = slices.Delete(slices.Clone(h.gone), at, at+1)
+			inherit(x, gone[at], arrived)
+			gone = slices.Delete(slices.Clone(gone), at, at+1)
+		} else {
+			x.queue.books.join(arrived, nil)
 		}
-		exporters = append(exporters, x)
+		plugins = append(plugins, x)
 		h.running.Go(x.run)
 	}
-	h.exporters = exporters
+	h.setLocked(plugins, gone)
 }
 
-// inheritLocked takes over the books of an exporter of the same name that has
-// ended. Nothing waits there.
-func (x *exporter) inheritLocked(before *exporter) {
-	x.base -= before.had // below zero or not: what it gives is the difference
-	x.books, x.calls, x.suppressed = before.books, before.calls, before.suppressed
-	x.plugin.starts, x.plugin.crashes, x.plugin.lastCrash = before.plugin.starts, before.plugin.crashes, before.plugin.lastCrash
-	x.plugin.lastError, x.plugin.lastErrorAt = before.plugin.lastError, before.plugin.lastErrorAt
-	x.plugin.failures, x.plugin.lastSuccess = before.plugin.failures, before.plugin.lastSuccess
+// inherit gives x the statistics of a plugin of the same name that has ended.
+func inherit(x, before *plugin, arrived uint64) {
+	x.queue.books.join(arrived, &before.queue.books)
+	x.status.inherit(before.status)
+	suppressed, _ := before.output.stats()
+	x.output.add(suppressed)
 }
 
-// end sends what an exporter that has left the list was given up to seq, and
-// ends its plugin. Config.StopTimeout bounds it, and so does the host's end.
-func (h *Host) end(x *exporter, seq uint64) error {
-	share := func(parent context.Context, part float64) (context.Context, context.CancelFunc) {
-		length := time.Duration(part * float64(h.cfg.StopTimeout))
-		return context.WithTimeoutCause(parent, length, timeUpError(length))
-	}
-	flush, cancelFlush := share(h.flushOver, flushShare)
+// end sends the batches sealed up to seq of a plugin that has left the list, and ends
+// it. Config.StopTimeout bounds that, and so does the host's end.
+func (h *Host) end(x *plugin, seq uint64) error {
+	flush, cancelFlush := shareOf(h.ends.flush, h.cfg.StopTimeout, flushShare)
 	defer cancelFlush()
-	end, cancelEnd := share(h.endOver, pluginShare)
+	end, cancelEnd := shareOf(h.ends.kill, h.cfg.StopTimeout, pluginShare)
 	defer cancelEnd()
 	x.log.Info("plugin has left the list: it sends what it has and ends")
 	err := x.shutdown(flush, end, seq)
-	<-x.ended
-	x.dropRest()
+	<-x.reload.ended
+	x.queue.dropRest()
 	return err
-}
-
-// sweep removes what hosts that are dead have left.
-func (h *Host) sweep() {
-	launch.Sweep(h.ctx, runtimeDirs(h.cfg.Environ), h.log)
 }

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,123 +20,58 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
-	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// limits are what a plugin takes in one call, and how many calls at a time.
-type limits struct {
-	spans, bytes, calls int
-}
-
-// limitsOf reads what Describe said; zero means the default.
-func limitsOf(l *pluginv1.Limits) limits {
-	lim := limits{
-		spans: int(min(l.GetMaxBatchSpans(), math.MaxInt32)), // int may be as small
-		bytes: int(min(l.GetMaxBatchBytes(), math.MaxInt32)),
-		calls: int(min(l.GetMaxConcurrency(), mostConcurrency)),
-	}
-	setDefault(&lim.spans, mostBatchSpans)
-	setDefault(&lim.bytes, wire.DefaultMaxBatchBytes)
-	setDefault(&lim.calls, wire.DefaultMaxConcurrency)
-	return lim
-}
-
-// mostConcurrency bounds what a plugin may ask for.
-const mostConcurrency = 64
-
-func (l limits) exceeded(b *batch) bool {
-	return b.spans > l.spans || (len(b.data) > l.bytes && b.spans > 1)
-}
-
-// answer is what became of one call.
-type answer struct {
-	err      *wire.Error // nil: delivered
-	rejected uint64      // of a delivered batch, by the back end
-	filtered map[string]uint64
-	remark   string // the back end's words on what it rejected
-	unread   string // what of an OK answer makes no sense
-	took     time.Duration
-	// reached: gRPC had a connection and took the bytes, so the plugin may have
-	// them. said: what the answer says the plugin has said, and not gRPC for it.
-	reached, said bool
-	// lost: the plugin went away during the call, or the host stopped.
-	lost bool
-}
-
-// link is a ready plugin's connection. It lives as long as the process, or as
-// the connection to one that is attached to.
-type link struct {
-	x      *exporter
+// sender sends batches on one connection to a ready plugin. It lives as long as the
+// process, or as the connection to a plugin that is attached to.
+type sender struct {
+	x      *plugin
+	peer   peer // killed if the plugin does not even answer a health check
 	conn   grpc.ClientConnInterface
-	limits limits
+	lane   *lane
 	leases *leases
 	// plain: the plugin serves OTLP and no Lifecycle.
 	plain bool
-	// redactor takes out of the plugin's remarks what is secret.
+	// redactor redacts credentials in the plugin's texts.
 	redactor launch.Redactor
-	// peer is killed when the plugin does not even answer a health check.
-	peer peer
-
-	// checking has room for one: who runs a health check.
-	checking chan struct{}
+	trial    *trial // nil: not on probation
+	probe    probe
+	calls    openCalls
 	killed   atomic.Bool // by this host: its end follows
-
-	// The host's mutex guards these. Who changes idle or single wakes those who
-	// wait for a turn (exporter.changed).
-	idle       bool      // takes no item, though it may be ready
-	retired    bool      // its last call has ended
-	single     bool      // takes one item at a time
-	flying     int       // items in flight on this connection
-	suspected  bool      // the one in flight is a suspect
-	trial      *trial    // nil: not on probation
-	heard      time.Time // when it answered something last
-	misses     int       // answers to health checks that it owes
-	unanswered []*item   // of those in flight, what the plugin had when it went
-	atCrash    []string  // the ids of those that it had when it crashed, set by judge
-	blameless  bool      // its crash was the doing of a batch that is in quarantine now
-
-	mu      sync.Mutex
-	running map[chan struct{}]bool // calls without an answer; each is closed at its end
+	verdict  verdict     // on the batches without an answer, once run has returned
 }
 
-func newLink(x *exporter, p peer) *link {
-	return &link{x: x, peer: p, conn: p.Conn(), leases: newLeases(), checking: make(chan struct{}, 1), heard: time.Now()}
+func newSender(x *plugin, p peer) *sender {
+	s := &sender{x: x, peer: p, conn: p.Conn(), leases: newLeases(), probe: newProbe()}
+	s.lane = newLane(x.queue, s.leases, s.ending)
+	return s
 }
 
-// hasTurnLocked tells whether it may be sent beside what is in flight on l now.
-func (l *link) hasTurnLocked(it *item) bool {
-	if l.idle {
-		return false
-	}
-	return l.flying == 0 || !l.single && !l.suspected && !it.suspect && !l.x.outage.on()
-}
-
-// run sends the exporter's items until ctx ends or the peer has gone, and
-// returns when the last call has. Calls in flight at ctx's end are cancelled;
-// when the peer goes, what it has answered before is still read. Then judge
-// decides what becomes of those without an answer.
-func (l *link) run(ctx context.Context) {
-	l.x.unpark()
-	defer l.x.judge(l)
+// run sends items until ctx ends or the peer has gone, and returns after the last
+// call. Calls in flight at the end of ctx are cancelled. When the peer goes, its last
+// answers are still read. Then the lane judges the items without an answer.
+func (s *sender) run(ctx context.Context) {
+	s.x.queue.resume(false)
+	defer s.judge()
 	ctx, cancel := context.WithCancel(ctx)
 	taking, stop := context.WithCancel(ctx)
-	defer l.x.wakeAtEnd(taking)()
+	defer s.x.queue.wakeAtEnd(taking)()
 	var calls, watch sync.WaitGroup
 	watch.Go(func() { // ends with the peer, or with ctx
 		select {
-		case <-l.peer.Done():
+		case <-s.peer.Done():
 			stop()
-			l.awaitCalls(ctx, lastAnswers)
+			s.calls.wait(ctx, lastAnswers)
 			cancel()
 		case <-ctx.Done():
 		}
 	})
-	for range l.limits.calls {
+	for range s.lane.limits.calls {
 		calls.Go(func() {
-			for it := l.x.take(taking, l); it != nil; it = l.x.take(taking, l) {
-				l.x.settle(l, it, l.send(ctx, it))
+			for it := s.lane.take(taking); it != nil; it = s.lane.take(taking) {
+				s.settle(it, s.send(ctx, it))
 			}
 		})
 	}
@@ -146,114 +81,148 @@ func (l *link) run(ctx context.Context) {
 	stop()
 }
 
-// lastAnswers is how long the answers of a process that has ended may take to
-// be read. They are there already: the end of its connection comes behind them.
+// lastAnswers bounds the time to read the answers of a process that has ended. They
+// have arrived already: the end of its connection comes after them.
 const lastAnswers = 250 * time.Millisecond
 
-// send makes one call. It blocks until the plugin has answered, or the deadline
-// has passed or the connection is broken and it is known whether the plugin
-// lives, or ctx has ended.
-func (l *link) send(ctx context.Context, it *item) answer {
-	call, cancel := context.WithTimeout(ctx, l.x.host.cfg.ExportTimeout)
+// settle accounts for an answer: in the health probe, the trial, the state, the ledger.
+func (s *sender) settle(it *item, ans answer) {
+	s.lane.count(ans)
+	if ans.said {
+		s.heard()
+	}
+	if s.trial != nil {
+		ans = s.trial.judge(s.lane, it, ans)
+	}
+	if ans.err != nil && (ans.said || !ans.lost) {
+		s.x.status.degrade(ans.err.Error())
+	}
+	if s.lane.settle(it, ans) {
+		s.x.status.delivered()
+	}
+}
+
+// judge has the lane decide about the items without an answer.
+func (s *sender) judge() {
+	crashed := s.lost() && s.x.ctx.Err() == nil
+	s.verdict = s.lane.judge(end{
+		crashed:    crashed,
+		blamed:     crashed && mayBeToBlame(s.peer.Report()),
+		leaving:    s.peer.Leaving(),
+		attached:   s.x.entry.attached,
+		instance:   s.x.shared.instance,
+		quarantine: s.quarantine,
+	})
+	if s.verdict.blameless {
+		s.x.status.forgive() // the crash before
+	}
+}
+
+// send makes one call. It blocks until the plugin has answered, or ctx has ended; or
+// until the deadline has passed or the connection is broken and it is known whether
+// the plugin lives.
+func (s *sender) send(ctx context.Context, it *item) answer {
+	timeout := s.x.shared.cfg.ExportTimeout
+	call, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	call = metadata.AppendToOutgoingContext(call,
-		wire.MetaBatchID, it.id(l.x.host.instance),
+		wire.MetaBatchID, it.id(s.x.shared.instance),
 		wire.MetaAttempt, strconv.Itoa(it.attempt+1))
 	reached := false
 	request := &wire.Outgoing{Buffers: func() mem.BufferSlice {
 		reached = true
-		return l.leases.buffer(it.b)
+		return s.leases.buffer(it.b)
 	}}
 	var (
 		response wire.Incoming
 		trailer  metadata.MD
 	)
-	ended, begun := l.began(), time.Now()
-	err := wire.FromStatus(l.conn.Invoke(call, wire.ExportMethod, request, &response,
+	ended, begun := s.calls.begin(), time.Now()
+	err := wire.FromStatus(s.conn.Invoke(call, wire.ExportMethod, request, &response,
 		grpc.Trailer(&trailer), grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
 	ended()
 	took := time.Since(begun)
 	if reached {
-		it.attempt++ // what found no connection was no attempt
+		it.attempt++ // a call without a connection is no attempt
 	}
 	if err == nil || tooLong(err, trailer) {
-		ans := l.read(response.Data, trailer)
+		ans := readAnswer(s.redactor, response.Data, trailer)
 		ans.took, ans.reached, ans.said = took, true, true
 		if err != nil {
 			ans.unread = fmt.Sprintf("it is longer than the %d bytes that are read: %v", maxAnswerBytes, err)
 		}
 		return ans
 	}
-	if err.Code == wire.CodeRetry { // also how gRPC says that the connection broke
-		l.leases.forget(it.b)
+	broken := err.Code == wire.CodeRetry // also gRPC's code for a broken connection
+	if broken {
+		s.leases.forget(it.b)
 	}
 	ans := answer{err: err, took: took, reached: reached, said: spoken(trailer)}
 	if !ans.said && errors.Is(call.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
-		err.Err = fmt.Errorf("the plugin gave no answer within %v (%s)", l.x.host.cfg.ExportTimeout, EnvExportTimeout)
+		err.Err = fmt.Errorf("the plugin gave no answer within %v (%s)", timeout, EnvExportTimeout)
 	}
-	if !ans.said && (call.Err() != nil || err.Code == wire.CodeRetry) {
-		l.sound(ctx)
+	if !ans.said && (call.Err() != nil || broken) {
+		s.sound(ctx)
 	}
-	ans.lost = ctx.Err() != nil || l.lost()
+	ans.lost = ctx.Err() != nil || s.lost()
 	return ans
 }
 
-// maxAnswerBytes is the most of an answer to a batch that is read: what clients
-// of gRPC read unless they are told otherwise.
+// maxAnswerBytes is the most of an answer to a batch that is read: gRPC's default for
+// clients.
 const maxAnswerBytes = 4 << 20
 
-// tooLong reports whether the plugin answered with a message, and so with OK, of
-// more than maxAnswerBytes. The error is then gRPC's own, of this side, and known
-// by its text alone; a plugin's own RESOURCE_EXHAUSTED comes with a trailer.
+// tooLong reports whether the plugin answered with a message, and so with OK, of more
+// than maxAnswerBytes. The error is gRPC's own, of this side, and known by its text
+// alone; a plugin's own RESOURCE_EXHAUSTED comes with a trailer.
 func tooLong(err *wire.Error, trailer metadata.MD) bool {
 	return err.Code == "RESOURCE_EXHAUSTED" && !spoken(trailer) && strings.Contains(err.Error(), "larger than max")
 }
 
-// spoken tells whether an error is the plugin's own. gRPC's servers send an
-// error as a header that is the trailer too, and of that a client sees the type
-// of the content; an error that the client itself made has no trailer. Where a
-// server did send a header before, its word is taken for silence, which costs a
-// health check.
+// spoken reports whether an error is the plugin's own. Servers send an error as a
+// header that is the trailer too, in which a client sees the content type. An error
+// that the client made has no trailer. If a server sent a header before, its error
+// counts as silence, which costs a health check.
 func spoken(trailer metadata.MD) bool { return len(trailer) > 0 }
 
-// sound is for a call that had no answer: it returns when it is known that the
-// plugin lives, or that it does not.
-func (l *link) sound(ctx context.Context) {
-	l.alive(ctx)
-	if !l.killed.Load() && !l.lost() {
-		l.unburden(ctx)
+// sound is called after a call without an answer. It returns when it is known whether
+// the plugin lives.
+func (s *sender) sound(ctx context.Context) {
+	s.ask(ctx, mostMisses)
+	if !s.ending() {
+		s.unburden(ctx)
 	}
-	if l.killed.Load() { // what was in flight is not known to be so before it ended
+	if s.killed.Load() { // whether a batch was in flight is known at its end only
 		select {
-		case <-l.peer.Done():
+		case <-s.peer.Done():
 		case <-ctx.Done():
 		}
 	}
 }
 
-// kill ends the process, or the connection, without a word to it.
-func (l *link) kill(why string) {
-	l.killed.Store(true)
-	l.peer.Kill(why)
+// kill ends the process, or the connection, at once.
+func (s *sender) kill(why string) {
+	s.killed.Store(true)
+	s.peer.Kill(why)
 }
 
-// ending tells whether the plugin has gone, or goes: nothing is sent to it any
-// more, though run may not know it yet.
-func (l *link) ending() bool { return l.killed.Load() || l.lost() }
+// ending reports whether the plugin has gone or is being killed: nothing is sent to
+// it any more, though run may not know it yet.
+func (s *sender) ending() bool { return s.killed.Load() || s.lost() }
 
-// lost tells whether the plugin has gone, which ends run in a moment.
-func (l *link) lost() bool {
+// lost reports whether the plugin has gone.
+func (s *sender) lost() bool {
 	select {
-	case <-l.peer.Done():
+	case <-s.peer.Done():
 		return true
 	default:
 		return false
 	}
 }
 
-// read takes an OK answer apart. What can not be read counts as nothing said:
-// the plugin did answer OK.
-func (l *link) read(response []byte, trailer metadata.MD) answer {
+// readAnswer reads an OK answer. A part that cannot be read is ignored: the plugin
+// did answer OK.
+func readAnswer(r launch.Redactor, response []byte, trailer metadata.MD) answer {
 	var ans answer
 	if len(response) > 0 {
 		var msg coltracepb.ExportTraceServiceResponse
@@ -262,38 +231,67 @@ func (l *link) read(response []byte, trailer metadata.MD) answer {
 		}
 		ans.rejected = uint64(max(0, msg.GetPartialSuccess().GetRejectedSpans()))
 		if text := msg.GetPartialSuccess().GetErrorMessage(); text != "" {
-			ans.remark = wire.Clip(l.redactor.Text(text))
+			ans.remark = wire.Clip(r.Text(text))
 		}
 	}
 	var unread string
-	ans.filtered, unread = wire.ReadFiltered(l.redactor.Texts(trailer.Get(wire.MetaFiltered)))
+	ans.filtered, unread = wire.ReadFiltered(r.Texts(trailer.Get(wire.MetaFiltered)))
 	ans.unread = cmp.Or(unread, ans.unread)
 	return ans
 }
 
-// began marks the beginning of a call and gives what marks its end.
-func (l *link) began() (ended func()) {
-	call := make(chan struct{})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.running == nil {
-		l.running = map[chan struct{}]bool{}
+// unburden gives up a connection of which gRPC keeps more than the exporter's share
+// of the memory for calls that are over: their bytes count until it is closed, and
+// nothing else would bound them. If the plugin reads its connection, gRPC soon lets
+// go of them.
+func (s *sender) unburden(ctx context.Context) {
+	share := s.x.queue.p.share()
+	for range int(healthTimeout / unburdenPoll) {
+		if s.leases.bytes() <= share {
+			return
+		}
+		select {
+		case <-time.After(unburdenPoll):
+		case <-ctx.Done():
+			return
+		}
 	}
-	l.running[call] = true
+	s.x.log.Error("plugin does not read what it is sent: its connection holds too much of the memory and is given up",
+		"bytes", s.leases.bytes(), "share", share)
+	s.kill("it did not read what it was sent")
+}
+
+// unburdenPoll is the interval at which unburden looks, because gRPC notifies nobody.
+const unburdenPoll = 100 * time.Millisecond
+
+// openCalls are the calls without an answer. Safe for concurrent use.
+type openCalls struct {
+	mu      sync.Mutex
+	running map[chan struct{}]bool // each is closed at the call's end
+}
+
+// begin marks the begin of a call and returns the function that marks its end.
+func (c *openCalls) begin() (ended func()) {
+	call := make(chan struct{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running == nil {
+		c.running = map[chan struct{}]bool{}
+	}
+	c.running[call] = true
 	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.running, call)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.running, call)
 		close(call)
 	}
 }
 
-// awaitCalls blocks until the calls that run now have ended, as they do by
-// their deadlines, or ctx or the time is over.
-func (l *link) awaitCalls(ctx context.Context, most time.Duration) {
-	l.mu.Lock()
-	calls := slices.Collect(maps.Keys(l.running))
-	l.mu.Unlock()
+// wait blocks until the calls that run now have ended, ctx has, or the time is over.
+func (c *openCalls) wait(ctx context.Context, most time.Duration) {
+	c.mu.Lock()
+	calls := slices.Collect(maps.Keys(c.running))
+	c.mu.Unlock()
 	over := time.NewTimer(most)
 	defer over.Stop()
 	for _, call := range calls {
@@ -307,26 +305,15 @@ func (l *link) awaitCalls(ctx context.Context, most time.Duration) {
 	}
 }
 
-// unburden gives up a connection of which gRPC keeps more than the exporter's
-// share of the memory for calls that are over: their bytes count until it is
-// closed, and nothing else would bound them. gRPC lets go of them in a moment
-// where the plugin reads what it is sent.
-func (l *link) unburden(ctx context.Context) {
-	share := l.x.host.share()
-	for range int(healthTimeout / unburdenPoll) {
-		if l.leases.bytes() <= share {
-			return
-		}
-		select {
-		case <-time.After(unburdenPoll):
-		case <-ctx.Done():
-			return
-		}
+// quarantine keeps a batch in a file, and returns attributes for the line of the log.
+func (s *sender) quarantine(now time.Time, id string, it *item) []any {
+	x := s.x
+	path, err := x.shared.crashFiles.keepBatch(x.entry.name, now, id, it.b)
+	if err != nil {
+		x.status.notes.add(slog.LevelError, notKept, "error", err)
 	}
-	l.x.log.Error("plugin does not read what it is sent: its connection holds too much of the memory and is given up",
-		"bytes", l.leases.bytes(), "share", share)
-	l.kill("it did not read what it was sent")
+	if path == "" {
+		return []any{"kept", "no, see " + EnvCrashDir}
+	}
+	return []any{"file", path, "replay", "servetrace plugin run " + x.files.runs() + " --format proto --spans " + path}
 }
-
-// unburdenPoll is how often unburden looks, for gRPC tells nobody.
-const unburdenPoll = 100 * time.Millisecond

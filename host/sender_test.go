@@ -34,18 +34,17 @@ func unstarted(t *testing.T, plugins string) *Host {
 // TestNothingIsSentToAPluginThatGoes: its sender may not know yet that it has
 // ended, or is being killed, and must not try one batch again and again.
 func TestNothingIsSentToAPluginThatGoes(t *testing.T) {
-	for name, end := range map[string]func(f *fakePlugin, l *link){
-		"ended":  func(f *fakePlugin, _ *link) { f.die() },
-		"killed": func(f *fakePlugin, l *link) { f.onKill = func() {}; l.kill("test") },
+	for name, end := range map[string]func(f *fakePlugin, l *sender){
+		"ended":  func(f *fakePlugin, _ *sender) { f.die() },
+		"killed": func(f *fakePlugin, s *sender) { f.onKill = func() {}; s.kill("test") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := unstarted(t, "/no/plugin")
-			x, f := h.exporters[0], newFakePlugin(nil)
-			l := newLink(x, f)
-			l.limits = limitsOf(nil)
+			x, f := h.plugins[0], newFakePlugin(nil)
+			s := newSender(x, f)
 			batches(h, 1)
-			end(f, l)
-			if it := x.take(t.Context(), l); it != nil {
+			end(f, s)
+			if it := s.lane.take(t.Context()); it != nil {
 				t.Errorf("batch %s is taken for a plugin that goes", it.id(""))
 			}
 		})
@@ -71,7 +70,7 @@ func (c *countedPlugin) Invoke(ctx context.Context, method string, args, reply a
 func TestAttemptsAreCallsThatHadAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := unstarted(t, "/no/plugin")
-		x, c := h.exporters[0], &countedPlugin{fakePlugin: newFakePlugin(well)}
+		x, c := h.plugins[0], &countedPlugin{fakePlugin: newFakePlugin(well)}
 		connected := false
 		c.begin = func(string) error {
 			if connected {
@@ -79,14 +78,13 @@ func TestAttemptsAreCallsThatHadAConnection(t *testing.T) {
 			}
 			return errBroken
 		}
-		l := newLink(x, c)
-		l.limits = limitsOf(nil)
+		s := newSender(x, c)
 		batches(h, 1)
 		for i := range 5 {
 			connected = i == 4
 			time.Sleep(retryFirst)
-			it := x.take(t.Context(), l)
-			x.settle(l, it, l.send(t.Context(), it))
+			it := s.lane.take(t.Context())
+			s.settle(it, s.send(t.Context(), it))
 			if got := it.attempt; !connected && got != 0 || connected && got != 1 {
 				t.Errorf("%d attempts after call %d", got, i+1)
 			}
@@ -106,22 +104,22 @@ func TestAttemptsAreCallsThatHadAConnection(t *testing.T) {
 // share until its plugin has ended, and not for ever.
 func TestSharesAreOfThoseThatAreThere(t *testing.T) {
 	h := unstarted(t, "/no/a,/no/b,/no/c")
-	whole := h.mem.backlog
+	whole := h.pipeline.mem.backlog
 	wantShare := func(sharers int64) {
 		t.Helper()
-		if got, want := h.share(), whole/sharers; got != want {
+		if got, want := h.pipeline.share(), whole/sharers; got != want {
 			t.Errorf("a share is %d, want %d: one of %d", got, want, sharers)
 		}
 	}
 	wantShare(3)
-	leaves := h.exporters[2]
-	l := newLink(leaves, newFakePlugin(nil))
-	leaves.addLink(l)
-	h.leaveLocked(entriesOf(h.exporters[:2]), 0)
+	leaves := h.plugins[2]
+	l := newSender(leaves, newFakePlugin(nil)).lane
+	l.open()
+	h.leaveLocked(entriesOf(h.plugins[:2]))
 	wantShare(3)
-	leaves.removeLink(l)
+	l.close()
 	wantShare(2)
-	h.leaveLocked(nil, 0)
+	h.leaveLocked(nil)
 	wantShare(1)
 }
 
@@ -129,20 +127,20 @@ func TestSharesAreOfThoseThatAreThere(t *testing.T) {
 // replaced is not to be had for the new one until it has ended.
 func TestRetiredConnectionCounts(t *testing.T) {
 	h := unstarted(t, "/no/plugin")
-	x := h.exporters[0]
+	x := h.plugins[0]
 	old := &life{x: x, peer: newFakePlugin(nil), sent: make(chan struct{}), stop: func() {}}
-	old.link = newLink(x, old.peer)
-	next := newLink(x, newFakePlugin(nil))
-	x.addLink(old.link)
-	x.addLink(next)
-	held := newBatch(h.mem, make([]byte, h.share()), 1)
-	_ = old.link.leases.buffer(held) // and gRPC never lets go of it
+	old.sender = newSender(x, old.peer)
+	next := newSender(x, newFakePlugin(nil)).lane
+	old.sender.lane.open()
+	next.open()
+	held := newBatch(h.pipeline.mem, make([]byte, h.pipeline.share()), 1)
+	_ = old.sender.leases.buffer(held) // and gRPC never lets go of it
 	held.release()
 	may := func() bool {
-		x.mu.Lock()
-		defer x.mu.Unlock()
+		h.pipeline.mu.Lock()
+		defer h.pipeline.mu.Unlock()
 		next.flying = 1
-		return x.mayFlyLocked(next, &item{b: &batch{charged: 1}})
+		return next.hasRoomLocked(&item{b: &batch{charged: 1}})
 	}
 	close(old.sent)
 	old.finish()
@@ -155,7 +153,7 @@ func TestRetiredConnectionCounts(t *testing.T) {
 	if !may() {
 		t.Error("no second call though the old connection is closed")
 	}
-	if len(x.links) != 1 || h.mem.encoded.Load() != 0 {
-		t.Errorf("%d connections, %d bytes; want one and none", len(x.links), h.mem.encoded.Load())
+	if len(x.queue.lanes) != 1 || h.pipeline.mem.encoded.Load() != 0 {
+		t.Errorf("%d connections, %d bytes; want one and none", len(x.queue.lanes), h.pipeline.mem.encoded.Load())
 	}
 }

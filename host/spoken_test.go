@@ -41,17 +41,17 @@ func answerOf(t *testing.T, h *Host, socket string) answer {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	l := newLink(h.exporters[0], dialled{newFakePlugin(nil), conn})
-	return sendOne(t, l)
+	s := newSender(h.plugins[0], dialled{newFakePlugin(nil), conn})
+	return sendOne(t, s)
 }
 
 // sendOne sends a batch of bytes that only look at gRPC like one, and gives the
 // answer.
-func sendOne(t *testing.T, l *link) answer {
+func sendOne(t *testing.T, s *sender) answer {
 	t.Helper()
-	b := newBatch(l.x.host.mem, make([]byte, 2000), 10) // no message: each field has number 0
+	b := newBatch(s.x.queue.p.mem, make([]byte, 2000), 10) // no message: each field has number 0
 	defer b.release()
-	return l.send(t.Context(), &item{b: b, seq: 1, sealed: time.Now()})
+	return s.send(t.Context(), &item{b: b, seq: 1, sealed: time.Now()})
 }
 
 // rawTraces is a server's Export that sees the call and not the bytes.
@@ -149,13 +149,13 @@ func TestSpokenByPlugins(t *testing.T) {
 	} {
 		t.Run(test.mode, func(t *testing.T) {
 			h := unstarted(t, pluginList([]string{testplugin.Install(t, test.mode)}))
-			x := h.exporters[0]
-			l, err := x.begin(t.Context(), x.newAttempt())
+			x := h.plugins[0]
+			l, err := begin(t.Context(), x, newAttempt(x))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = l.end() }() // one has ended by itself
-			ans := sendOne(t, l.link)
+			ans := sendOne(t, l.sender)
 			if ans.err == nil || ans.err.Code != test.code || ans.said != test.said || ans.lost == test.said {
 				t.Errorf("%v, said %v, lost %v; want %s, said %v", ans.err, ans.said, ans.lost, test.code, test.said)
 			}

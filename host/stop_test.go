@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,4 +32,33 @@ func TestShutdownDuringTheEndOfAPluginOfNoUse(t *testing.T) {
 			t.Errorf("Shutdown took %v of 100ms", took)
 		}
 	})
+}
+
+// TestShutdownDoesNotWaitForARefusedConfiguration: spans wait for a plugin that refuses
+// its configuration, but a further start with it would not deliver them.
+func TestShutdownDoesNotWaitForARefusedConfiguration(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"by the plugin":  nil,
+		"file not there": func(c *Config) { c.PluginConfigs = map[string]PluginConfig{"plugin": {File: "/nowhere/plugin.yaml"}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := fakeHost(t, func(int) (*fakePlugin, error) {
+					plugin := newFakePlugin(nil)
+					plugin.configure = status.Error(codes.InvalidArgument, "no token")
+					return plugin, nil
+				}, change)
+				endSpans(h, 3)
+				time.Sleep(time.Second)
+				begun := time.Now()
+				err := h.Shutdown(t.Context())
+				if err == nil || !strings.Contains(err.Error(), "3 spans not delivered") || !strings.Contains(err.Error(), "not run as it is") {
+					t.Errorf("Shutdown = %v", err)
+				}
+				if took := time.Since(begun); took != 0 {
+					t.Errorf("Shutdown took %v", took)
+				}
+			})
+		})
+	}
 }

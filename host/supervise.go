@@ -1,88 +1,154 @@
 package host
 
 import (
-	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
-	"github.com/servetrace/servetrace/internal/stdio"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// restartFirst is the first pause between two starts of a plugin, or two
-// attempts to attach to one; each further one is twice as long, up to
-// manner.mostPause.
-const restartFirst = 200 * time.Millisecond
+// shared is what the plugins of one Host have in common.
+type shared struct {
+	cfg        *Config
+	connect    connector
+	instance   string // drawn once: the first half of the id of every batch
+	crashFiles *crashFiles
+	pipeline   *pipeline
+}
 
-// run is the plugin's life: start, serve, and again. It ends when x.stop was
-// called and the plugin has ended, or x.endBy has.
-func (x *exporter) run() {
-	defer close(x.ended)
-	defer x.setState(StateStopped, "")
-	defer x.awaitRetired()
-	asked, on := x.jitter() // asked are those who wait for this start, by Reload
-	if !on {
-		return
+// plugin supervises one entry of the list: it starts the plugin, serves it, and
+// starts it again.
+type plugin struct {
+	shared *shared
+	entry  entry
+	log    *slog.Logger
+	queue  *queue
+	status *pluginStatus
+	files  *fileWatch
+	output output
+
+	// stop ends the plugin's life; run waits for it.
+	ctx  context.Context
+	stop context.CancelCauseFunc
+	// endBy bounds the end of the process. It is written before stop is called and
+	// read after.
+	endBy  context.Context
+	reload *reloads
+	// retiring is closed when the process that was replaced has ended; nil: there is
+	// none. Of run alone.
+	retiring <-chan struct{}
+	// sending send batches: one, and two during a replacement.
+	sending lives
+}
+
+func newPlugin(s *shared, e entry, log *slog.Logger) *plugin {
+	log = log.With("plugin", e.name)
+	n := &notes{log: log}
+	failures := &failureLog{notes: n}
+	x := &plugin{
+		shared: s,
+		entry:  e,
+		log:    log,
+		queue:  newQueue(s.pipeline, n, failures),
+		files:  &fileWatch{cfg: s.cfg, entry: e, disk: newDisk()},
+		endBy:  context.Background(),
+		reload: &reloads{name: e.name, asked: make(chan chan<- error), ended: make(chan struct{})},
 	}
-	pause := restartFirst
-	for {
-		a := x.newAttempt()
-		x.setState(StateStarting, "")
-		seen, _ := x.look(x.ctx) // a silent disk has no files, until it answers
-		l, err := x.begin(x.ctx, a)
-		tellAskers(asked, x.reloadError(err))
+	x.status = &pluginStatus{notes: n, failures: failures, queue: x.queue, attached: e.attached}
+	x.ctx, x.stop = context.WithCancelCause(context.Background())
+	return x
+}
+
+// run is the plugin's life: start, serve, and again. It ends when stop was called and
+// the plugin has ended, or endBy has.
+func (x *plugin) run() {
+	defer close(x.reload.ended)
+	defer x.status.set(StateStopped, "")
+	defer x.awaitRetired()
+	asked, on := x.jitter() // asked wait for this start, by Reload
+	for failures := 0; on; failures++ {
+		a := newAttempt(x)
+		x.status.set(StateStarting, "")
+		seen, _ := x.files.look(x.ctx) // a silent disk has no files, until it answers
+		l, err := begin(x.ctx, x, a)
+		answerAll(asked, reloadError(x.entry.name, err))
 		if err == nil {
-			x.compare(l)
-			x.setUnusable(false)
+			x.queue.setHopeless(false)
 			l, err = x.serve(l)
 			a = l.a
 		}
 		if x.ctx.Err() != nil {
-			a.end(!x.told(StateStopped, err))
-			x.endedWith(err)
+			a.end(!x.knows(StateStopped, err))
+			if err != nil {
+				x.status.failures.setLast(time.Now(), err.Error())
+			}
 			return
 		}
-		steady := l != nil && l.steady()
+		steady := l != nil && l.wasSteady()
 		if steady {
-			pause = restartFirst
-			x.steady(l) // as pulse says, but it may not have come to that
+			failures = 0
+			l.steady() // the pulse may not have come to it
 		}
 		if steady && x.entry.attached {
-			// A server may send its clients away to spread its load, or be
-			// replaced by the next. If it is gone, the next attempt says so.
+			// A server may send its clients away to spread its load, or be replaced. If
+			// it is gone, the next attempt logs it.
 			x.log.Info("connection to the plugin is dialled again", "cause", err)
-			asked = nil
+			asked, failures = nil, -1
 			continue
 		}
-		state := x.after(l, err)
-		told := x.told(state, err)
-		x.setState(state, err.Error())
-		a.end(!told)
-		x.setUnusable(needsMending(state, err))
-		x.setUnsteady(l != nil && !steady)
-		if asked, on = x.rest(state, pause, seen); !on {
-			return
-		}
-		if pause = min(x.host.cfg.inTime(x.entry.manner().mostPause), pause*2); asked != nil {
-			pause = restartFirst
+		asked, on = x.rest(x.failed(l, a, err), failures, seen)
+		if asked != nil {
+			failures = -1
 		}
 	}
 }
 
-// jitter waits before the first start, so that many hosts do not start all
-// their plugins at once, unless somebody asks for it; false: the host stops.
-func (x *exporter) jitter() (asked []chan<- error, on bool) {
-	most := x.host.cfg.StartJitter
+// failed books the end of a life, or a failed start (l is nil), and returns the state.
+func (x *plugin) failed(l *life, a *attempt, err error) State {
+	state := x.stateAfter(l, err)
+	known := x.knows(state, err)
+	x.status.set(state, err.Error())
+	a.end(!known)
+	x.queue.setHopeless(needsMending(state, err))
+	if l != nil && !l.wasSteady() {
+		x.status.tell(func(t *told) { t.unsteady = true })
+	}
+	return state
+}
+
+// stateAfter returns the state that follows from an error, and counts a crash. An end
+// that is not the fault of the plugin's code does not count for the breaker.
+func (x *plugin) stateAfter(l *life, err error) State {
+	state := stateAfter(err)
+	var c *crash
+	if !errors.As(err, &c) {
+		return state
+	}
+	itsFault := !c.byOthers && (l == nil || !l.sender.verdict.blameless)
+	if x.status.crashed(itsFault) && !x.entry.attached && state == StateBackingOff {
+		return StateBroken
+	}
+	return state
+}
+
+// knows reports whether the log has the cause by which an attempt ends, and so the
+// plugin's output about it.
+func (x *plugin) knows(to State, cause error) (known bool) {
+	x.status.tell(func(t *told) { known = cause != nil && t.knows(to, cause.Error()) })
+	return known
+}
+
+// jitter waits before the first start, so that many hosts do not start all their
+// plugins at once, unless Reload asks for it; false: the host stops.
+func (x *plugin) jitter() (asked []chan<- error, on bool) {
+	most := x.shared.cfg.StartJitter
 	if most <= 0 || x.entry.attached {
 		return nil, true
 	}
@@ -91,77 +157,25 @@ func (x *exporter) jitter() (asked []chan<- error, on bool) {
 	select {
 	case <-timer.C:
 		return nil, true
-	case first := <-x.reload:
-		return x.askers(first), true
+	case first := <-x.reload.asked:
+		return x.reload.all(first), true
 	case <-x.ctx.Done():
 		return nil, false
 	}
 }
 
-// after is the state that a plugin comes into by the error of its start, where
-// there is no life, or of its end. A crash is counted; an end that is not the
-// fault of the plugin's code does not count for the breaker.
-func (x *exporter) after(l *life, err error) State {
-	state := stateAfter(err)
-	var c *crash
-	if !errors.As(err, &c) {
-		return state
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.countCrashLocked()
-	open := x.breaker.open
-	if !c.byOthers && (l == nil || !l.link.blameless) {
-		open = x.breaker.crashed(time.Now())
-	}
-	if open && !x.entry.attached && state == StateBackingOff {
-		return StateBroken
-	}
-	return state
-}
-
-func (x *exporter) countCrashLocked() {
-	x.plugin.crashes++
-	x.plugin.lastCrash = time.Now()
-}
-
-// compare tells loudly that a start has taken up another executable, of which
-// nobody told this host.
-func (x *exporter) compare(l *life) {
-	if x.ran != (files{}) && x.ran.executable != l.files.executable {
-		x.log.Warn("the executable has changed since the plugin was started last: the new one runs now",
-			"path", l.plan.path, "pid", l.peer.PID())
-	}
-}
-
-// unsteady tells whether a process became ready and did not stay so.
-func (x *exporter) unsteady() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.plugin.unsteady
-}
-
-// setUnsteady has the log hear less of a plugin that becomes ready and ends, and
-// becomes ready again.
-func (x *exporter) setUnsteady(unsteady bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.plugin.unsteady = x.plugin.unsteady || unsteady
-}
-
-// lookEvery is how often the file of a plugin that is of no use as it is, is
-// looked at for a change.
+// lookEvery is the interval at which the file of an unusable plugin is looked at.
 const lookEvery = 5 * time.Second
 
-// rest waits until the plugin is to be tried again; false: the host stops. Those
-// who asked for it by Reload are to be told what becomes of it. seen are its
-// files as they were before the last try: a change during that is one too.
-func (x *exporter) rest(state State, pause time.Duration, seen files) (asked []chan<- error, on bool) {
-	wait := pause/2 + rand.N(pause/2)
+// rest waits until the plugin is to be tried again; false: the host stops. asked wait
+// for the start, by Reload. seen are the files before the last try: a change during
+// the try counts too.
+func (x *plugin) rest(state State, failures int, seen files) (asked []chan<- error, on bool) {
+	wait := backoff{restartFirst, x.shared.cfg.inTime(x.entry.manner().mostPause)}.pause(failures)
 	look := (<-chan time.Time)(nil)
 	switch {
 	case state == StateBroken:
-		wait = x.host.cfg.inTime(probeMostPause)
+		wait = x.shared.cfg.inTime(brokenPause)
 	case (state == StateIncompatible || state == StateUntrusted) && !x.entry.attached:
 		wait = 1<<63 - 1
 		ticker := time.NewTicker(lookEvery)
@@ -175,127 +189,84 @@ func (x *exporter) rest(state State, pause time.Duration, seen files) (asked []c
 		case <-timer.C:
 			return nil, true
 		case <-look:
-			if now, err := x.look(x.ctx); err == nil && now != seen {
+			if now, err := x.files.look(x.ctx); err == nil && now != seen {
 				return nil, true
 			}
-		case first := <-x.reload:
-			x.mu.Lock()
-			x.breaker.reset()
-			x.forgetCausesLocked() // who asks wants to hear
-			x.mu.Unlock()
-			return x.askers(first), true
+		case first := <-x.reload.asked:
+			x.status.forget()
+			return x.reload.all(first), true
 		case <-x.ctx.Done():
 			return nil, false
 		}
 	}
 }
 
-// endedWith keeps what came in the way of a life, for the status.
-func (x *exporter) endedWith(err error) {
-	if err == nil {
-		return
+// serve sends batches until the process or the connection ends, or the host stops. It
+// returns the last life, because a Reload may have replaced the first, and its end.
+func (x *plugin) serve(l *life) (*life, error) {
+	if x.ready(l) {
+		x.log.Warn("the executable has changed since the plugin was started last: the new one runs now",
+			"path", l.plan.path, "pid", l.peer.PID())
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.plugin.failLocked(time.Now(), err.Error())
+	l.send()
+	for {
+		reload := x.reload.asked
+		if x.retiring != nil { // a third process must wait until the first has ended
+			reload = nil
+		}
+		select {
+		case <-l.peer.Done():
+			l.finish()
+			err := l.ended()
+			l.reportCrash(l.peer.Report(), err)
+			return l, errors.Join(err, l.end())
+		case <-x.ctx.Done():
+			l.finish()
+			l.shutdown(x.endBy)
+			return l, l.end()
+		case <-x.retiring:
+			x.retiring = nil
+		case asked := <-reload:
+			l = x.replace(l, x.reload.all(asked))
+		}
+	}
 }
 
-// configure hands over what the plugin asked for and the operator's document.
-func (x *exporter) configure(ctx context.Context, a *attempt, l *link, plan plan, d description) error {
-	reply, err := pluginv1.NewLifecycleClient(l.conn).Configure(ctx, &pluginv1.ConfigureRequest{
-		Env:     d.granted,
-		Config:  plan.document,
-		Context: plan.context.message(plan.name),
-	})
-	if err != nil {
-		return fmt.Errorf("configure: %w", wire.FromStatus(err))
+// ready books a plugin that has become ready, and logs it in one line. It reports
+// whether its executable is another than at the start before.
+func (x *plugin) ready(l *life) (changed bool) {
+	about := facts{
+		path: l.plan.path, version: wire.Clip(l.about.about.GetVersion()), sdk: sdkText(l.about.about),
+		pid: l.peer.PID(), granted: sortedKeys(l.about.granted),
 	}
-	return x.host.cfg.explainUngranted(plan, d, diagnose(a.log, plan, d, reply.GetDiagnostics()))
-}
-
-// mostDiagnostics are told of each severity.
-const mostDiagnostics = 20
-
-// diagnose logs the plugin's remarks on its configuration; those of severity
-// error are the error. The document's file is named with those that may be
-// about it: all but those on a variable that the plugin declares.
-func diagnose(log *slog.Logger, plan plan, about description, list []*pluginv1.Diagnostic) error {
-	var errs []error
-	warned, ofFile := 0, ""
-	for _, d := range list {
-		text := wire.Clip(plan.redactor.Text(d.GetText()))
-		if d.GetPath() != "" {
-			text = wire.Clip(plan.redactor.Text(d.GetPath())) + ": " + text
-		}
-		file := plan.configFile
-		if about.reads(d.GetPath()) {
-			file = ""
-		}
-		if d.GetSeverity() == pluginv1.Severity_SEVERITY_ERROR {
-			if len(errs) < mostDiagnostics {
-				errs = append(errs, errors.New(text))
-				ofFile = cmp.Or(ofFile, file)
-			}
-			continue
-		}
-		if warned++; warned <= mostDiagnostics {
-			args := []any{"text", text}
-			if file != "" {
-				args = append(args, "file", file)
-			}
-			log.Warn("plugin's remark on its configuration", args...)
-		}
-	}
-	err := errors.Join(errs...)
-	switch {
-	case err == nil:
-		return nil
-	case ofFile != "":
-		return fmt.Errorf("configuration refused (file %q): %w", ofFile, err)
-	}
-	return fmt.Errorf("configuration refused: %w", err)
-}
-
-// ready books a plugin that has become ready, and says so in one line.
-func (x *exporter) ready(l *life) {
-	granted := sortedKeys(l.about.granted)
 	if withheld := l.about.withheld; len(withheld) > 0 {
 		x.log.Warn("lock-down keeps variables from the plugin that it declares; name them for it in "+EnvPluginEnv+" if it needs them", "variables", withheld)
 	}
-	if !x.unsteady() {
-		l.a.end(true) // before the log says that it is ready
+	unsteady := false
+	x.status.tell(func(t *told) { unsteady = t.unsteady })
+	if !unsteady {
+		l.a.end(true) // before the line that it is ready
 	}
-	defer x.tell()
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	p := &x.plugin
-	p.path, p.version, p.pid = l.plan.path, wire.Clip(l.about.about.GetVersion()), l.peer.PID()
-	p.sdk = sdkText(l.about.about)
-	p.granted = granted
-	p.starts++
-	p.changed, p.silent = false, false
-	if !p.unsteady {
-		x.forgetCausesLocked()
-	}
-	process := []any{"path", p.path}
+	process := []any{"path", about.path}
 	if l.plan.attached {
 		process = append(process, "attached", true)
 	} else {
-		process = append(process, "pid", p.pid)
+		process = append(process, "pid", about.pid)
 	}
-	x.ran = l.files
-	x.setStateLocked(StateReady, "", append(process, "describes_itself_as", wire.Clip(l.about.about.GetName()),
-		"version", p.version, "sdk", p.sdk, "variables", granted, "start", p.starts)...)
+	changed = x.files.started(l.plan.path, l.files)
+	x.status.ready(about, append(process, "describes_itself_as", wire.Clip(l.about.about.GetName()),
+		"version", about.version, "sdk", about.sdk, "variables", about.granted)...)
+	return changed
 }
 
-// sdkText names the library behind a plugin, and its version.
+// sdkText returns the name and version of the library behind a plugin.
 func sdkText(about *pluginv1.DescribeResponse) string {
 	return wire.Clip(strings.TrimSpace(about.GetSdk().GetName() + " " + about.GetSdk().GetVersion()))
 }
 
-// ending bounds the end of one process: by so long, and where the host shuts
-// down, then or meanwhile, by what is left of its time.
-func (x *exporter) ending(most time.Duration) (context.Context, context.CancelFunc) {
+// ending returns a context that bounds the end of one process: by a duration, and by
+// the rest of the host's time if the host shuts down, now or meanwhile.
+func (x *plugin) ending(most time.Duration) (context.Context, context.CancelFunc) {
 	if x.ctx.Err() != nil { // only then may endBy be read
 		return context.WithCancel(x.endBy)
 	}
@@ -306,109 +277,50 @@ func (x *exporter) ending(most time.Duration) (context.Context, context.CancelFu
 	return ctx, func() { stop(); cancel() }
 }
 
-// end ends the process, or hangs up.
-func (x *exporter) end(p peer) error {
-	ctx, cancel := x.ending(endTimeout)
-	defer cancel()
-	return p.Stop(ctx)
+// flush blocks until all batches sealed up to seq are settled, and then has the plugin
+// deliver its spans. A process that is being replaced is asked too.
+func (x *plugin) flush(ctx context.Context, seq uint64) error {
+	if err := x.waitSettled(ctx, seq); err != nil {
+		return err
+	}
+	return x.flushProcesses(ctx)
 }
 
-// endTimeout is how long a plugin that is not used any more may take to end.
-const endTimeout = time.Second
-
-// shutdownPlugin tells the plugin to deliver what it holds and release
-// everything, until ctx ends. One that is attached to serves others too: it only
-// delivers. A plain OTLP receiver is told nothing.
-func (x *exporter) shutdownPlugin(ctx context.Context, l *link) {
-	if l.plain {
-		return
-	}
-	if x.entry.attached {
-		if err := x.flushLink(ctx, l); err != nil {
-			x.log.Warn("plugin did not flush at the end", "error", err)
-		}
-		return
-	}
-	reply, err := pluginv1.NewLifecycleClient(l.conn).Shutdown(ctx, &pluginv1.ShutdownRequest{Timeout: timeLeft(ctx)})
-	switch {
-	case err != nil:
-		x.log.Warn("plugin did not shut down cleanly", "error", wire.FromStatus(err))
-	case reply.GetSpansLeft() > 0:
-		x.log.Warn("plugin ended with spans that it had not delivered", "spans", reply.GetSpansLeft())
-	}
-}
-
-// flushPlugin tells a plugin that runs to deliver what it holds, and the one
-// that it replaces just now; one that does not run holds nothing, and a plain
-// OTLP receiver is not asked.
-func (x *exporter) flushPlugin(ctx context.Context) error {
-	x.mu.Lock()
-	links := slices.DeleteFunc(slices.Clone(x.links), func(l *link) bool { return l.retired || l.lost() })
-	x.mu.Unlock()
+func (x *plugin) flushProcesses(ctx context.Context) error {
 	var errs []error
-	for _, l := range links {
-		if !l.plain {
-			errs = append(errs, x.flushLink(ctx, l))
+	for _, l := range x.sending.all() {
+		if !l.gone() { // else it holds nothing
+			errs = append(errs, l.flush(ctx))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// flushLink blocks until the plugin has delivered what it holds. That may take
-// long, and ctx may have no end: a plugin that does not answer a health check
-// meanwhile is killed, as it is when a batch has no answer.
-func (x *exporter) flushLink(ctx context.Context, l *link) error {
-	var watch sync.WaitGroup
-	watching, stop := context.WithCancel(ctx)
-	watch.Go(func() { // ends with the call
-		for {
-			select {
-			case <-time.After(x.host.cfg.ExportTimeout):
-				l.alive(watching)
-			case <-watching.Done():
-				return
-			}
-		}
-	})
-	reply, err := pluginv1.NewLifecycleClient(l.conn).Flush(ctx, &pluginv1.FlushRequest{Timeout: timeLeft(ctx)})
-	stop()
-	watch.Wait()
-	if err != nil {
-		return fmt.Errorf("flush plugin %q: %w", x.entry.name, wire.FromStatus(err))
-	}
-	if left := reply.GetSpansLeft(); left > 0 {
-		return fmt.Errorf("flush plugin %q: %d spans not delivered", x.entry.name, left)
-	}
-	return nil
-}
-
-// timeLeft is how long a call may take; nil: as long as it likes.
-func timeLeft(ctx context.Context) *durationpb.Duration {
-	deadline, ok := ctx.Deadline()
-	if !ok {
+func (x *plugin) waitSettled(ctx context.Context, seq uint64) error {
+	left, cause := x.queue.waitSettled(ctx, seq)
+	if cause == nil {
 		return nil
 	}
-	return durationpb.New(time.Until(deadline))
+	var s ExporterStats
+	x.status.stats(&s)
+	return fmt.Errorf("plugin %q: %d spans not delivered (state %v): %w", x.entry.name, left, s.State, cause)
 }
 
-// message is the context as a plugin gets it.
-func (c Context) message(plugin string) *pluginv1.StaticContext {
-	columns, terminal := 0, false
-	if stdout := stdio.Stdout(); stdout != nil {
-		columns, terminal = stdout.Terminal()
-	}
-	return &pluginv1.StaticContext{
-		Application: c.Application,
-		Deployment:  c.Deployment,
-		Replica:     c.Replica,
-		Node:        c.Node,
-		Job:         c.Job,
-		ServiceName: c.ServiceName,
-		PluginName:  plugin,
+// shutdown sends the batches sealed up to seq until flush ends, then stops the plugin,
+// which may take until end.
+func (x *plugin) shutdown(flush, end context.Context, seq uint64) error {
+	x.status.set(StateDraining, "")
+	err := x.waitSettled(flush, seq)
+	x.endBy = end
+	x.stop(errors.New("the host shuts down"))
+	return err
+}
 
-		SamplingRatio: c.SamplingRatio,
-
-		Terminal:        terminal,
-		TerminalColumns: uint32(columns),
-	}
+// stats adds the plugin's half of the statistics to the queue's.
+func (x *plugin) stats(s *ExporterStats) {
+	s.Name, s.Attached = x.entry.name, x.entry.attached
+	s.Digest = hex.EncodeToString([]byte(x.entry.digest))
+	s.Unkept = x.shared.crashFiles.unkept(x.entry.name)
+	s.OutputSuppressed, s.OutputDropped = x.output.stats()
+	x.status.stats(s)
 }

@@ -149,7 +149,7 @@ func (w *ward) host(change func(*Config)) *Host {
 func batches(h *Host, n int) {
 	for range n {
 		endSpans(h, 10)
-		h.drain.cycle(true)
+		h.pipeline.encoder.cycle(true)
 	}
 }
 
@@ -613,7 +613,7 @@ func TestPoisonBatchesDoNotBreakThePlugin(t *testing.T) {
 		if x := h.Stats().Exporters[0]; w.crashes != 5 || x.Crashes != 5 || x.Delivered != 60 || x.State != StateReady {
 			t.Errorf("%d crashes, %d counted, %d spans delivered, %v; want 5, 5, 60, ready", w.crashes, x.Crashes, x.Delivered, x.State)
 		}
-		if h.exporters[0].breaker.open {
+		if h.plugins[0].status.breaker.open {
 			t.Error("the breaker is open")
 		}
 		shutDown(t, h)
@@ -654,11 +654,11 @@ func TestPluginThatCrashesOnEverythingBreaks(t *testing.T) {
 // TestFlushBehindACrash: the last batch is in quarantine, and of the process
 // that has just ended there is nothing to be flushed.
 func TestFlushBehindACrash(t *testing.T) {
-	x, f := unstarted(t, "/no/plugin").exporters[0], newFakePlugin(nil)
+	x, f := unstarted(t, "/no/plugin").plugins[0], newFakePlugin(nil)
 	f.flush = func(context.Context) error { return errBroken }
-	x.addLink(newLink(x, f))
+	x.sending.add(&life{x: x, sender: newSender(x, f)})
 	f.die()
-	if err := x.flushPlugin(t.Context()); err != nil {
+	if err := x.flushProcesses(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -159,9 +159,9 @@ func TestReasonsAreKeptForTheStatus(t *testing.T) {
 			t.Errorf("last error %q at %v", got.LastError, got.LastErrorTime)
 		}
 		for i := range 3 * mostFailures {
-			h.exporters[0].blameLocked(time.Now(), "UNKNOWN", strings.Repeat("x", i), 0)
+			h.plugins[0].status.failures.keep(time.Now(), "UNKNOWN", strings.Repeat("x", i), 0)
 		}
-		if got := len(h.exporters[0].plugin.failures); got != mostFailures {
+		if got := len(h.Stats().Exporters[0].Failures); got != mostFailures {
 			t.Errorf("%d failures are kept, want %d", got, mostFailures)
 		}
 		if err := h.Shutdown(context.Background()); err != nil {
@@ -218,12 +218,12 @@ func TestEachReasonOfADropIsTold(t *testing.T) {
 		}, nil,
 			WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 		for range 3 {
-			h.dropEverywhere(5, reasonMaxAge)
-			h.dropEverywhere(7, reasonQueueFull)
+			h.pipeline.dropEverywhere(5, reasonMaxAge)
+			h.pipeline.dropEverywhere(7, reasonQueueFull)
 		}
 		time.Sleep(countFirst)
-		h.dropEverywhere(1, reasonMaxAge)
-		h.tellAll()
+		h.pipeline.dropEverywhere(1, reasonMaxAge)
+		h.pipeline.logNotes()
 		synctest.Wait() // the host has a look of its own at the same moment, and may be the one to tell
 		wantLines(t, log.String(), map[string]int{
 			`msg="spans are being dropped" plugin=plugin reason=max_age`:                                  1,

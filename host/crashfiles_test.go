@@ -9,16 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-func testKeeper(dir string) (*keeper, *testplugin.Log) {
+func testKeeper(dir string) (*crashFiles, *testplugin.Log) {
 	log := &testplugin.Log{}
-	return newKeeper(&Config{CrashDir: dir}, newMemory(DefaultQueueBytes), slog.New(slog.NewTextHandler(log, nil))), log
+	return newCrashFiles(&Config{CrashDir: dir}, newMemory(DefaultQueueBytes), slog.New(slog.NewTextHandler(log, nil))), log
 }
 
 // keepAndWait keeps one report and waits until it is written, or is not.
-func keepAndWait(t *testing.T, k *keeper, at time.Time) {
+func keepAndWait(t *testing.T, k *crashFiles, at time.Time) {
 	t.Helper()
 	if _, err := k.keepReport("p", at, 7, []byte("a crash\n")); err != nil {
 		t.Error(err)
@@ -136,16 +137,12 @@ func FuzzAnswer(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := h.exporters[0]
-		ans := (&link{x: x}).read(reply, map[string][]string{"servetrace-filtered": {filtered, filtered}})
+		q := h.plugins[0].queue
+		ans := readAnswer(launch.Redactor{}, reply, map[string][]string{"servetrace-filtered": {filtered, filtered}})
 		ans.reached, ans.said = true, true
-		l := newLink(x, newFakePlugin(nil))
-		it := &item{b: newBatch(h.mem, make([]byte, 100), 10), seq: 1, sealed: time.Now()}
-		x.mu.Lock()
-		x.waiting, x.held = 10, it.b.size()
-		x.flyLocked(l, it)
-		x.mu.Unlock()
-		x.settle(l, it, ans)
+		h.pipeline.enqueue(newBatch(h.pipeline.mem, make([]byte, 100), 10))
+		l := newLane(q, newLeases(), func() bool { return false })
+		l.settle(l.take(t.Context()), ans)
 		s := h.Stats().Exporters[0]
 		if sum := s.Delivered + total(s.Rejected) + total(s.Filtered); sum != 10 || s.Waiting != 0 || h.Stats().Bytes != 0 {
 			t.Errorf("%d spans booked of 10, %d waiting: %+v", sum, s.Waiting, s)

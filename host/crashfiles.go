@@ -36,12 +36,12 @@ const (
 	fileTime     = "20060102T150405.000000Z"
 )
 
-// keeper writes reports of crashes and quarantined batches to a folder:
+// crashFiles writes reports of crashes and quarantined batches to a folder:
 // DIR/PLUGIN/crash-TIME-PID.txt and DIR/PLUGIN/batch-TIME-ID.binpb, an OTLP
 // request each. Nobody waits for it but the end of the Host, a moment: a disk
 // that is full, not ours or hangs costs the files, which are counted, and
 // nothing else. Safe for concurrent use.
-type keeper struct {
+type crashFiles struct {
 	dir string // empty: nothing is kept
 	log *slog.Logger
 	// most bounds the bytes of batches that wait to be written: they are on the
@@ -57,31 +57,31 @@ type keeper struct {
 }
 
 // keepJob is one file to be written: a report's text, or a batch, of which the
-// keeper has a reference.
+// crashFiles has a reference.
 type keepJob struct {
 	plugin, name string
 	text         []byte
 	b            *batch
 }
 
-func newKeeper(cfg *Config, mem *memory, log *slog.Logger) *keeper {
-	return &keeper{dir: cfg.CrashDir, log: log, most: int64(float64(mem.backlog) * keepShare), lost: map[string]uint64{}}
+func newCrashFiles(cfg *Config, mem *memory, log *slog.Logger) *crashFiles {
+	return &crashFiles{dir: cfg.CrashDir, log: log, most: int64(float64(mem.backlog) * keepShare), lost: map[string]uint64{}}
 }
 
 // keepReport and keepBatch have a file written soon, and give its path; empty:
 // nothing is kept, or there is no room. They never block. The error is for the
 // log, and comes once for a disk that hangs.
-func (k *keeper) keepReport(plugin string, now time.Time, pid int, text []byte) (path string, err error) {
+func (k *crashFiles) keepReport(plugin string, now time.Time, pid int, text []byte) (path string, err error) {
 	return k.keep(keepJob{plugin: plugin, text: text,
 		name: fmt.Sprintf("%s%s-%d%s", reportPrefix, now.UTC().Format(fileTime), pid, reportSuffix)})
 }
 
-func (k *keeper) keepBatch(plugin string, now time.Time, id string, b *batch) (path string, err error) {
+func (k *crashFiles) keepBatch(plugin string, now time.Time, id string, b *batch) (path string, err error) {
 	return k.keep(keepJob{plugin: plugin, b: b,
 		name: fmt.Sprintf("%s%s-%s%s", keptPrefix, now.UTC().Format(fileTime), id, keptSuffix)})
 }
 
-func (k *keeper) keep(job keepJob) (path string, err error) {
+func (k *crashFiles) keep(job keepJob) (path string, err error) {
 	if k.dir == "" {
 		return "", nil
 	}
@@ -119,7 +119,7 @@ func (j keepJob) size() int64 {
 	return j.b.size()
 }
 
-func (k *keeper) workingLocked() bool {
+func (k *crashFiles) workingLocked() bool {
 	if k.idle == nil {
 		return false
 	}
@@ -132,7 +132,7 @@ func (k *keeper) workingLocked() bool {
 }
 
 // work writes files until there are no more.
-func (k *keeper) work(idle chan struct{}) {
+func (k *crashFiles) work(idle chan struct{}) {
 	for {
 		k.mu.Lock()
 		if len(k.jobs) == 0 {
@@ -167,7 +167,7 @@ func (k *keeper) work(idle chan struct{}) {
 
 // wait blocks until all files are written, or ctx ends: what hangs in the
 // kernel is left to the end of the process.
-func (k *keeper) wait(ctx context.Context) {
+func (k *crashFiles) wait(ctx context.Context) {
 	k.mu.Lock()
 	idle := k.idle
 	k.mu.Unlock()
@@ -181,14 +181,14 @@ func (k *keeper) wait(ctx context.Context) {
 }
 
 // unkept counts the files that were to be kept of a plugin and are not.
-func (k *keeper) unkept(plugin string) uint64 {
+func (k *crashFiles) unkept(plugin string) uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.lost[plugin]
 }
 
 // write writes one file: all of it under its name, or nothing.
-func (k *keeper) write(job keepJob) (err error) {
+func (k *crashFiles) write(job keepJob) (err error) {
 	folder, err := openPrivate(k.dir, job.plugin)
 	if err != nil {
 		return err

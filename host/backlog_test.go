@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// model is what queue should be: a list that is searched.
+// model is a backlog as a list that is searched.
 type model []*item
 
 func (m model) first(now time.Time, again int) *item {
@@ -51,7 +51,7 @@ func TestQueueAgainstModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	now := time.Unix(0, 0)
 	var (
-		q   queue
+		q   backlog
 		m   model
 		seq uint64
 	)
@@ -112,7 +112,7 @@ func TestQueueAgainstModel(t *testing.T) {
 
 func TestQueueWakes(t *testing.T) {
 	now := time.Unix(1000, 0)
-	var q queue
+	var q backlog
 	if got := q.wake(now, time.Minute); !got.IsZero() {
 		t.Errorf("an empty queue wakes at %v", got)
 	}

@@ -1,0 +1,184 @@
+package host
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// item is one batch, or a part of one, on its way to one exporter. The queue's mutex
+// guards it while it waits. In flight it belongs to one sender.
+type item struct {
+	b       *batch
+	seq     uint64 // order of sealing
+	part    string // empty: the whole batch; ".2": its second part; ".2.1": the first part of that part
+	from    int    // spans of the sealed batch before it
+	sealed  time.Time
+	attempt int       // calls so far that had a connection
+	next    time.Time // not before; zero: at once
+	// cut is the number of the batch's spans that have become parts, and parts the
+	// number of these parts.
+	cut, parts int
+	// suspect: it was in flight when a process crashed, and no process has survived
+	// it since. alone counts the crashes with nothing else in flight, until a process
+	// answers for it. See poison.go.
+	suspect bool
+	alone   int
+	// answered is queue.answered at the first of these crashes.
+	answered uint64
+	// parked: not due before the next connection, see lane.judge.
+	parked bool
+}
+
+// id returns the name of the batch, which is the same on every attempt.
+func (it *item) id(instance string) string {
+	return fmt.Sprintf("%s-%d%s", instance, it.seq, it.part)
+}
+
+// left returns the number of spans that the item still has.
+func (it *item) left() int { return it.b.spans - it.cut }
+
+// before reports whether it was sealed before other.
+func (it *item) before(other *item) bool {
+	return cmp.Or(cmp.Compare(it.seq, other.seq), cmp.Compare(it.from+it.cut, other.from+other.cut)) < 0
+}
+
+// backlog is the order of the items that wait: first suspects, then items that were
+// sent before, then fresh items in order of sealing. It is not safe for concurrent
+// use. Every method takes constant time, because again and suspects are short.
+type backlog struct {
+	fresh    []*item // from head on
+	head     int
+	again    []*item // in no order; at most mostAgain and the items that were in flight
+	suspects []*item // in no order; at most the items in flight at crashes
+}
+
+// mostAgain bounds the items that wait to be sent again: with so many, the back end
+// is in trouble, and fresh items would only join them.
+const mostAgain = 64
+
+func (l *backlog) empty() bool {
+	return l.head == len(l.fresh) && len(l.again) == 0 && len(l.suspects) == 0
+}
+
+// push adds a fresh item at the end.
+func (l *backlog) push(it *item) { l.fresh = append(l.fresh, it) }
+
+// retry adds an item that was in flight.
+func (l *backlog) retry(it *item) {
+	if it.suspect {
+		l.suspects = append(l.suspects, it)
+		return
+	}
+	l.again = append(l.again, it)
+}
+
+// first returns the item to send next, which stays in the backlog; nil if none is
+// due.
+func (l *backlog) first(now time.Time) *item {
+	if first := l.firstSuspect(); first != nil {
+		return first
+	}
+	var first *item
+	for _, it := range l.again {
+		if !it.next.After(now) && (first == nil || it.before(first)) {
+			first = it
+		}
+	}
+	if first == nil && l.head < len(l.fresh) && len(l.again) < mostAgain {
+		first = l.fresh[l.head]
+	}
+	return first
+}
+
+// probe returns the item to send next to a back end that is away, which stays in the
+// backlog: the item with the fewest attempts; nil if none is due.
+func (l *backlog) probe(now time.Time) *item {
+	if first := l.firstSuspect(); first != nil {
+		return first
+	}
+	if l.head < len(l.fresh) && len(l.again) < mostAgain {
+		return l.fresh[l.head]
+	}
+	var least *item
+	for _, it := range l.again {
+		if !it.next.After(now) && (least == nil || it.attempt < least.attempt || it.attempt == least.attempt && it.before(least)) {
+			least = it
+		}
+	}
+	return least
+}
+
+// firstSuspect returns the suspect that has crashed the fewest processes alone, so
+// that a batch that crashes every process delays the rest least; nil if there is none.
+func (l *backlog) firstSuspect() *item {
+	var first *item
+	for _, it := range l.suspects {
+		if first == nil || it.alone < first.alone || it.alone == first.alone && it.before(first) {
+			first = it
+		}
+	}
+	return first
+}
+
+// oldest returns the item sealed first, which stays in the backlog; nil if there is
+// none.
+func (l *backlog) oldest() *item {
+	var oldest *item
+	if l.head < len(l.fresh) {
+		oldest = l.fresh[l.head]
+	}
+	for _, list := range [...][]*item{l.again, l.suspects} {
+		for _, it := range list {
+			if oldest == nil || it.before(oldest) {
+				oldest = it
+			}
+		}
+	}
+	return oldest
+}
+
+// remove takes out an item that first, probe or oldest has returned.
+func (l *backlog) remove(it *item) {
+	if takeOut(&l.again, it) || takeOut(&l.suspects, it) {
+		return
+	}
+	l.fresh[l.head] = nil
+	l.head++
+	// Half of the room is free: to move the rest costs less than it saves.
+	if l.head == len(l.fresh) || l.head > 1024 && l.head > len(l.fresh)/2 {
+		n := copy(l.fresh, l.fresh[l.head:])
+		clear(l.fresh[n:])
+		l.fresh, l.head = l.fresh[:n], 0
+	}
+}
+
+// takeOut removes an item from a list without an order and reports whether the list
+// had it.
+func takeOut(list *[]*item, it *item) bool {
+	i := slices.Index(*list, it)
+	if i < 0 {
+		return false
+	}
+	last := len(*list) - 1
+	(*list)[i], (*list)[last] = (*list)[last], nil
+	*list = (*list)[:last]
+	return true
+}
+
+// wake returns the next moment at which an item becomes due or older than maxAge;
+// zero if none waits.
+func (l *backlog) wake(now time.Time, maxAge time.Duration) time.Time {
+	oldest := l.oldest()
+	if oldest == nil {
+		return time.Time{}
+	}
+	next := oldest.sealed.Add(maxAge)
+	for _, it := range l.again {
+		if it.next.After(now) && it.next.Before(next) {
+			next = it.next
+		}
+	}
+	return next
+}

@@ -1,0 +1,122 @@
+package host
+
+import (
+	"sync"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
+)
+
+// encoder makes sealed batches of spans: it takes the lists of the intake, encodes
+// the spans and puts each full batch on all queues.
+type encoder struct {
+	p *pipeline
+
+	// mu is held over a whole cycle: under it, every span is in a list, in the
+	// encoder, or in the queues.
+	mu      sync.Mutex
+	enc     sdkspan.Encoder
+	charged int64 // bytes of enc that are on the account
+	spare   []sdktrace.ReadOnlySpan
+	refused uint64 // at the last look of logLoss
+	losing  bool   // the log was told that spans are refused
+}
+
+// run encodes whenever a list is long enough or a span has waited long enough, until
+// stop is closed.
+func (e *encoder) run(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-e.p.intake.wake:
+			e.cycle(false)
+		case <-e.p.intake.tick:
+			e.cycle(true)
+			e.logLoss()
+		}
+	}
+}
+
+// cycle encodes all spans that have ended. It seals full batches, and if all also the
+// last batch, however small.
+func (e *encoder) cycle(all bool) {
+	defer e.p.logNotes()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cycleLocked(all)
+}
+
+func (e *encoder) cycleLocked(all bool) {
+	in := e.p.intake
+	if all {
+		in.disarm()
+	}
+	for i := range in.shards {
+		spans, bytes := in.shards[i].take(e.spare)
+		for _, s := range spans {
+			e.encodeLocked(s)
+		}
+		clear(spans)
+		e.spare = spans[:0]
+		e.chargeLocked(-bytes)
+	}
+	if all && e.enc.Spans() > 0 {
+		e.sealLocked()
+	}
+}
+
+// encodeLocked adds a span to the open batch and seals the batch when it is full. A
+// span is dropped if its encoding is above the cap although the estimate was not:
+// invalid UTF-8 grows threefold.
+func (e *encoder) encodeLocked(s sdktrace.ReadOnlySpan) {
+	cfg := e.p.cfg
+	if n := e.enc.Append(s); n > cfg.MaxSpanBytes {
+		e.enc.DropLast()
+		e.p.dropEverywhere(1, reasonTooLarge)
+		return
+	}
+	if e.enc.Spans() >= cfg.BatchSpans || e.enc.Bytes() >= cfg.BatchBytes {
+		e.sealLocked()
+	}
+}
+
+// chargeLocked sets the encoder's bytes on the account to their present size, and
+// changes the account by n besides. A list counts as objects until it is encoded.
+func (e *encoder) chargeLocked(n int64) {
+	size := int64(e.enc.Size())
+	e.p.mem.charge(size - e.charged + n)
+	e.charged = size
+}
+
+// sealLocked makes a batch of the encoded spans and puts it on all queues.
+func (e *encoder) sealLocked() {
+	size, spans := e.enc.Size(), e.enc.Spans()
+	data := e.enc.AppendRequest(e.p.mem.arena(size))
+	e.enc.Reset()
+	b := newBatch(e.p.mem, data, spans)
+	e.chargeLocked(0)
+	e.p.enqueue(b)
+}
+
+// logLoss logs once when spans begin to be refused, and once when that ends.
+func (e *encoder) logLoss() {
+	s := Stats{Refused: map[string]uint64{}}
+	e.p.intake.lock()
+	e.p.intake.statsLocked(&s)
+	e.p.intake.unlock()
+	e.mu.Lock()
+	refused, was := total(s.Refused), e.losing
+	e.losing = refused > e.refused
+	e.refused = refused
+	losing := e.losing
+	e.mu.Unlock()
+	switch {
+	case losing && !was:
+		e.p.log.Warn("spans are being refused (queue_full: raise "+EnvQueueBytes+" or sample fewer; too_large: see "+EnvMaxSpanBytes+")",
+			"refused_so_far", s.Refused)
+	case !losing && was:
+		e.p.log.Info("spans are no longer refused", "refused_so_far", s.Refused)
+	}
+}

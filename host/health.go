@@ -1,0 +1,134 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// A plugin that does not answer is found in two ways. After a call without an answer
+// by its deadline, one health check without an answer means that the plugin is hung.
+// An idle plugin is asked every heartbeatEvery, and is hung after mostMisses missed
+// answers. A hung plugin is dumped and killed, with its process group; a connection
+// to a plugin that is attached to is closed.
+const (
+	heartbeatEvery = 10 * time.Second
+	healthTimeout  = 2 * time.Second
+	mostMisses     = 3
+	// endGrace bounds the end of a process that takes no calls any more and has
+	// answered its last.
+	endGrace = 2 * time.Second
+	// dumpTimeout bounds the stack dump of a hung plugin, and killWait its end.
+	dumpTimeout = time.Second
+	killWait    = time.Second
+)
+
+// probe remembers the health of one connection. Safe for concurrent use.
+type probe struct {
+	checking chan struct{} // a semaphore of one, held during a health check
+
+	mu     sync.Mutex
+	last   time.Time // when the plugin answered anything last
+	misses int       // health checks without an answer since then
+}
+
+func newProbe() probe { return probe{checking: make(chan struct{}, 1), last: time.Now()} }
+
+// quiet reports whether the plugin has answered nothing for long.
+func (p *probe) quiet() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Since(p.last) >= heartbeatEvery
+}
+
+func (p *probe) heard() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last, p.misses = time.Now(), 0
+}
+
+// missed counts missed answers and reports whether the plugin is hung.
+func (p *probe) missed(n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.misses += n
+	return p.misses >= mostMisses
+}
+
+// heard is called when the plugin has answered anything.
+func (s *sender) heard() {
+	s.probe.heard()
+	s.x.status.answers()
+}
+
+// ask makes a health check, which counts as so many missed answers if it fails. It
+// blocks until the plugin has answered or failed to, or is gone, and while another
+// check runs, whose answer may be older than the trouble of this caller.
+func (s *sender) ask(ctx context.Context, misses int) {
+	select {
+	case s.probe.checking <- struct{}{}:
+		defer func() { <-s.probe.checking }()
+	case <-ctx.Done():
+		return
+	}
+	if ctx.Err() != nil || s.lost() {
+		return
+	}
+	refused, err := s.health(ctx)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return
+	case refused || s.peer.Leaving():
+		// After SIGTERM a process takes no new calls, but may answer its last.
+		s.calls.wait(ctx, s.x.shared.cfg.ExportTimeout)
+		select {
+		case <-s.peer.Done():
+		case <-ctx.Done():
+		case <-time.After(endGrace):
+		}
+	case !s.probe.missed(misses):
+		s.x.status.missed(err)
+		return
+	}
+	if ctx.Err() == nil && !s.lost() {
+		s.putDown(ctx, err)
+	}
+}
+
+// health makes a health check. An error that is the plugin's own counts as an answer:
+// a back end that is slow or down is no reason to kill a plugin. refused: there is no
+// connection, or the process serves no more.
+func (s *sender) health(ctx context.Context) (refused bool, err error) {
+	call, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	_, err = healthpb.NewHealthClient(s.conn).Check(call, &healthpb.HealthCheckRequest{Service: wire.HealthService})
+	said := wire.FromStatus(err)
+	switch {
+	case err == nil, call.Err() == nil && said.Code != wire.CodeRetry:
+		s.heard()
+		return false, nil
+	case call.Err() == nil:
+		return true, said
+	}
+	return false, fmt.Errorf("no answer to a health check within %v", healthTimeout)
+}
+
+// putDown has a hung plugin dump its stacks, and kills it. It returns when the plugin
+// has gone, or cannot be ended.
+func (s *sender) putDown(ctx context.Context, err error) {
+	s.x.log.Warn(s.x.entry.manner().hung, "error", err) // its end is the error
+	dump, cancel := context.WithTimeout(ctx, dumpTimeout)
+	defer cancel()
+	s.peer.Dump(dump)
+	s.kill("it answered neither calls nor health checks: " + err.Error())
+	select {
+	case <-s.peer.Done():
+	case <-ctx.Done():
+	case <-time.After(killWait):
+	}
+}

@@ -1,0 +1,96 @@
+package host
+
+import (
+	"sync"
+
+	"google.golang.org/grpc/mem"
+)
+
+// leases are the references to batches that the gRPC of one connection holds: each
+// from the moment that gRPC takes a buffer until it puts the buffer back, at the latest
+// until the connection is closed. Safe for concurrent use.
+type leases struct {
+	mu   sync.Mutex
+	held map[*lease]struct{} // nil once the connection is closed
+}
+
+func newLeases() *leases { return &leases{held: map[*lease]struct{}{}} }
+
+// lease is one buffer in gRPC's hands: the pool that gRPC puts the buffer back into.
+type lease struct {
+	all *leases
+	b   *batch
+}
+
+var _ mem.BufferPool = (*lease)(nil)
+
+// buffer hands the bytes of b to gRPC.
+func (l *leases) buffer(b *batch) mem.BufferSlice {
+	data := b.data
+	if mem.IsBelowBufferPoolingThreshold(cap(data)) {
+		// gRPC never puts back a buffer of that size: it gets a copy to keep.
+		return mem.BufferSlice{mem.SliceBuffer(append([]byte(nil), data...))}
+	}
+	one := &lease{all: l, b: b}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held != nil {
+		b.retain()
+		l.held[one] = struct{}{}
+	} else {
+		b.lost.Store(true) // the connection is closed: gRPC will not put it back
+	}
+	return mem.BufferSlice{mem.NewBuffer(&data, one)}
+}
+
+// bytes returns the size of the batches on lease.
+func (l *leases) bytes() (n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for one := range l.held {
+		n += one.b.size()
+	}
+	return n
+}
+
+// Get is never called: gRPC only puts back.
+func (*lease) Get(length int) *[]byte { buf := make([]byte, length); return &buf }
+
+// Put ends the lease.
+func (o *lease) Put(*[]byte) {
+	o.all.mu.Lock()
+	_, held := o.all.held[o]
+	delete(o.all.held, o)
+	o.all.mu.Unlock()
+	if held {
+		o.b.release()
+	}
+}
+
+// forget ends the leases of b after its call failed because the connection broke:
+// gRPC (v1.85) never puts back a buffer that it had not written by then, and makes
+// another connection. The garbage collector gets the bytes.
+func (l *leases) forget(b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.endLocked(func(one *lease) bool { return one.b == b })
+}
+
+// abandon ends all leases of a connection that is closed: gRPC may still read a
+// buffer that it has not put back.
+func (l *leases) abandon() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.endLocked(func(*lease) bool { return true })
+	l.held = nil
+}
+
+func (l *leases) endLocked(which func(*lease) bool) {
+	for one := range l.held {
+		if which(one) {
+			delete(l.held, one)
+			one.b.lost.Store(true)
+			one.b.release()
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package host
+
+import (
+	"maps"
+	"time"
+)
+
+// reason is why a span was refused or dropped.
+type reason int
+
+const (
+	reasonQueueFull reason = iota
+	reasonTooLarge
+	reasonShutdown
+	reasonMaxAge
+	reasonInternal
+	reasonQuarantined
+	reasonCount
+)
+
+var reasonNames = [reasonCount]string{"queue_full", "too_large", "shutdown", "max_age", "internal", "quarantined"}
+
+// String returns the reason's name in Stats.
+func (r reason) String() string { return reasonNames[r] }
+
+// codePartial is the code of spans that an OK answer rejected.
+const codePartial = "PARTIAL_SUCCESS"
+
+// codeUnread is the code of an OK answer that makes no sense.
+const codeUnread = "UNREADABLE"
+
+// ledger is the delivery accounting of one exporter. It balances with waiting, which
+// counts the spans in the queue, and is never computed from the rest.
+type ledger struct {
+	// base is the number of spans that were accepted before the exporter was there. All
+	// later spans are for it, until it has left the list, when there were had of them.
+	base, had uint64
+	left      bool
+
+	waiting uint64 // spans in the backlog and in flight
+	held    int64  // bytes of both
+	sending int64  // bytes in flight
+
+	delivered          uint64
+	rejected, filtered map[string]uint64
+	dropped            [reasonCount]uint64
+	quarantined        uint64 // batches
+	calls              callBook
+}
+
+func newLedger() ledger {
+	return ledger{rejected: map[string]uint64{}, filtered: map[string]uint64{}}
+}
+
+// leave ends the accounting: of the spans that have arrived at the queues, further
+// spans are not for this exporter.
+func (l *ledger) leave(arrived uint64) { l.left, l.had = true, arrived-l.base }
+
+// join begins the accounting with the next span. before is the ledger of an exporter
+// of the same name that has ended, or nil. Nothing waits there.
+func (l *ledger) join(arrived uint64, before *ledger) {
+	if before != nil {
+		l.delivered, l.rejected, l.filtered, l.dropped = before.delivered, before.rejected, before.filtered, before.dropped
+		l.quarantined, l.calls = before.quarantined, before.calls
+		arrived -= before.had // below zero or not: only differences count
+	}
+	l.base = arrived
+}
+
+// Bounds of the names that a plugin can bring into the ledger.
+const (
+	mostProcessors     = 64
+	mostProcessorBytes = 64
+	otherProcessors    = "other"
+)
+
+// filter counts spans of one processor. Names beyond the bounds count as other.
+func (l *ledger) filter(processor string, spans uint64) {
+	if _, known := l.filtered[processor]; !known && (len(l.filtered) >= mostProcessors || len(processor) > mostProcessorBytes) {
+		processor = otherProcessors
+	}
+	l.filtered[processor] += spans
+}
+
+// statsLocked returns the exporter's half of the statistics that is about spans.
+func (q *queue) statsLocked(arrived, undrained uint64) ExporterStats {
+	books := &q.books
+	accepted := arrived - books.base + undrained
+	if books.left {
+		accepted, undrained = books.had, 0
+	}
+	s := ExporterStats{
+		Accepted:        accepted,
+		Delivered:       books.delivered,
+		Rejected:        maps.Clone(books.rejected),
+		Filtered:        maps.Clone(books.filtered),
+		Dropped:         map[string]uint64{},
+		Waiting:         undrained + books.waiting,
+		Quarantined:     books.quarantined,
+		InFlightBatches: len(q.inFlight),
+		HeldBytes:       books.held,
+	}
+	if q.heldUntil.After(time.Now()) {
+		s.HeldUntil = q.heldUntil
+	}
+	for it := range q.inFlight {
+		s.InFlight += uint64(it.left())
+	}
+	addReasons(s.Dropped, &books.dropped)
+	s.Answers, s.Calls = books.calls.stats()
+	return s
+}
+
+func addReasons(to map[string]uint64, counts *[reasonCount]uint64) {
+	for r, n := range counts {
+		if n > 0 {
+			to[reason(r).String()] += n
+		}
+	}
+}

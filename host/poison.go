@@ -1,0 +1,46 @@
+package host
+
+// A batch that crashes the plugin would crash each of its processes until it is too
+// old, and the batches in flight beside it would suffer. Therefore:
+//
+//   - The batches that a process had and did not answer when it crashed are suspects.
+//     Batches that it had answered, or cannot have received, are not. All suspects are
+//     known before any is judged: the senders leave them in flight, and lane.judge
+//     comes after the last call.
+//   - The next process gets suspects first, one at a time and with nothing beside. A
+//     suspect that a process survives is an ordinary batch again: the process answers
+//     it, or is still there when the call's time is over. So each suspect delays fresh
+//     batches by one call at most.
+//   - A batch that was alone in flight at two crashes goes into quarantine: it counts
+//     as dropped, is logged, and is kept in Config.CrashDir if that is set. It may have
+//     been an ordinary batch in between: its crashes count until a process answers it.
+//     A kill from outside does not count.
+//   - If the plugin has answered other batches between the two crashes, the batch is to
+//     blame and not the plugin. Both crashes do not count for the breaker, which would
+//     delay all that waits. A plugin that crashes on everything answers nothing, so its
+//     crashes count.
+//
+// A crash is an end without a request, and also a kill for silence. An end that the
+// host asks for makes no suspects. A new process that crashes on probation does, and
+// the old process gets them alone. A part of a batch is a suspect by itself.
+//
+// A plugin that is attached to has neither suspects nor quarantine. A lost connection
+// may mean a crash, a restart or another server, and other hosts may crash the process
+// with their batches. Its batches go back with the backoff of a batch that failed,
+// which begins with the next connection, so that other batches pass before.
+
+// mostAlone is the number of crashes with a batch alone in flight that put it into
+// quarantine.
+const mostAlone = 2
+
+// mostIDs bounds the ids of batches in a report.
+const mostIDs = mostConcurrency
+
+// survived ends the suspicion against an item whose process is still there, or has
+// answered it (said).
+func (it *item) survived(said bool) {
+	it.suspect = false
+	if said {
+		it.alone = 0
+	}
+}

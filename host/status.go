@@ -1,0 +1,341 @@
+package host
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// pluginStatus is the state of one exporter's plugin and the counts of its life. Its method
+// set is the only place that changes the state. Safe for concurrent use. Lock order:
+// mu, the pipeline's mutex.
+type pluginStatus struct {
+	notes    *notes
+	failures *failureLog
+	queue    *queue
+	attached bool
+
+	mu    sync.Mutex
+	state State
+	since time.Time
+	cause string
+	about facts
+	life  counts
+	// silent: it did not answer its last health check. changed: its executable is not
+	// the one that runs.
+	silent, changed bool
+	failed          time.Time // a call or a health check failed last
+	breaker         breaker
+	told            told
+}
+
+// facts are known of the process that runs, or ran last.
+type facts struct {
+	path, version, sdk string
+	pid                int
+	granted            []string
+}
+
+// counts are of all processes of a plugin.
+type counts struct {
+	starts, crashes        uint64
+	lastCrash, lastSuccess time.Time
+}
+
+// set moves the plugin to another state. cause is its reason, empty if the state alone
+// is clear.
+func (s *pluginStatus) set(to State, cause string) {
+	defer s.notes.write()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setLocked(to, cause)
+}
+
+// setLocked is the only function that changes the state. Once the host shuts down
+// there is no way back, but causes count. args are added to the line of the log.
+func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
+	from := s.state
+	ending := from == StateDraining || from == StateStopped
+	switch {
+	case from.mayBecome(to):
+		s.state, s.cause, s.since = to, cause, time.Now()
+		s.failures.setState(to)
+	case !ending: // a fault of this package, which must not stay hidden
+		s.notes.add(slog.LevelError, "plugin can not change its state so; please report this", "from", from.String(), "to", to.String())
+		return
+	case to.running() || to == StateStarting:
+		return
+	}
+	if !to.running() {
+		s.about.pid = 0
+	}
+	if cause != "" {
+		s.failures.setLast(time.Now(), cause)
+	}
+	if to == StateDraining {
+		s.queue.resume(true)
+	}
+	s.logLocked(to, cause, args)
+}
+
+// logLocked notes a change for the log. A plugin that is tried for ever ends by the
+// same cause each time, or by causes that differ in a number: the log has the same
+// cause once, and a limited number of causes.
+func (s *pluginStatus) logLocked(to State, cause string, args []any) {
+	info := stateInfo[to]
+	level, text := info.level, info.text
+	if other, ok := attachedText[to]; ok && s.attached {
+		text = other
+	}
+	if cause != "" {
+		waiting, _ := s.queue.load()
+		args = append([]any{"waiting_spans", waiting}, args...)
+		if to != StateDegraded { // another line has its cause
+			args = append([]any{"cause", cause}, args...)
+		}
+	}
+	if to == StateBackingOff && s.told.crash {
+		level = slog.LevelWarn // the crash itself was the error
+	}
+	s.told.crash = false
+	switch {
+	case cause != "" && !to.running():
+		if s.told.knows(to, cause) {
+			level = slog.LevelDebug
+			break
+		}
+		s.told.cause = causeText(to, cause)
+		s.told.causes[to]++
+	case to == StateReady && s.told.unsteady:
+		if s.told.causes[to] >= mostCauses {
+			level = slog.LevelDebug
+			break
+		}
+		s.told.causes[to]++
+	}
+	s.notes.add(level, text, args...)
+}
+
+// degrade is called when the plugin takes batches and does not deliver them, or does
+// not answer. Only a ready plugin changes its state.
+func (s *pluginStatus) degrade(cause string) {
+	defer s.notes.write()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.degradeLocked(cause)
+}
+
+func (s *pluginStatus) degradeLocked(cause string) {
+	s.failed = time.Now()
+	if s.state == StateReady {
+		s.setLocked(StateDegraded, cause)
+	}
+}
+
+// degraded reports whether the plugin takes batches and does not deliver them.
+func (s *pluginStatus) degraded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state == StateDegraded
+}
+
+// delivered is called when the plugin has delivered a batch: it is well again if no
+// call has failed for some time. Spans that its back end rejected are not its fault.
+func (s *pluginStatus) delivered() {
+	defer s.notes.write()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.life.lastSuccess = time.Now()
+	if time.Since(s.failed) >= calm {
+		s.restoreLocked()
+	}
+}
+
+// restoreLocked ends the degraded state.
+func (s *pluginStatus) restoreLocked() {
+	s.silent = false
+	if s.state == StateDegraded {
+		s.setLocked(StateReady, "", "again", true)
+	}
+}
+
+// answers is called when the plugin has answered anything: it is not silent.
+func (s *pluginStatus) answers() {
+	defer s.notes.write()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.silent {
+		s.restoreLocked()
+	}
+}
+
+// missed is called when the plugin has not answered a health check.
+func (s *pluginStatus) missed(err error) {
+	defer s.notes.write()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.silent {
+		s.notes.add(slog.LevelWarn, "plugin gave no answer to a health check; three in a row and it is taken for hung", "error", err)
+	}
+	s.silent = true
+	s.failures.setLast(time.Now(), err.Error())
+	s.degradeLocked(err.Error())
+}
+
+// ready is called when a process is described and configured.
+func (s *pluginStatus) ready(about facts, args ...any) {
+	defer s.notes.write()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.about = about
+	s.life.starts++
+	s.changed, s.silent = false, false
+	if !s.told.unsteady {
+		s.told = told{}
+	}
+	s.setLocked(StateReady, "", append(args, "start", s.life.starts)...)
+}
+
+// steady is called when a plugin has been ready for long enough: the failures of
+// earlier processes are over, and its own may be.
+func (s *pluginStatus) steady() {
+	defer s.notes.write()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.breaker.steady()
+	s.calmLocked()
+	if s.told.unsteady {
+		s.told = told{}
+		s.notes.add(slog.LevelInfo, "plugin is steady again", "state", s.state.String(), "crashes", s.life.crashes)
+	}
+}
+
+// calmLocked ends the trouble of a plugin that delivered after its last failure, and
+// has had nothing to deliver since.
+func (s *pluginStatus) calmLocked() {
+	success := s.life.lastSuccess
+	if _, retries := s.queue.load(); retries > 0 || success.IsZero() || s.silent {
+		return
+	}
+	if success.After(s.failed) && time.Since(s.failed) >= calm {
+		s.restoreLocked()
+	}
+	if s.failures.quietSince(success) {
+		s.failures.delivered(time.Now())
+	}
+}
+
+// crashed counts a crash, and reports whether the plugin crashes too often. A crash
+// that is not the fault of the plugin's code does not count against it.
+func (s *pluginStatus) crashed(itsFault bool) (tooOften bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.life.crashes++
+	s.life.lastCrash = time.Now()
+	if itsFault {
+		return s.breaker.crashed(s.life.lastCrash)
+	}
+	return s.breaker.open
+}
+
+// forgive takes the crash before off the breaker: a batch was to blame.
+func (s *pluginStatus) forgive() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.breaker.forgive()
+}
+
+// forget closes the breaker, and has the log report everything anew: an operator
+// asked for a start.
+func (s *pluginStatus) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.breaker = breaker{}
+	s.told = told{}
+}
+
+// setChanged sets whether the executable of the process pid has changed, and reports
+// whether that is news.
+func (s *pluginStatus) setChanged(pid int, changed bool) (news bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.about.pid != pid { // it is being replaced
+		return false
+	}
+	news = changed && !s.changed
+	s.changed = changed
+	return news
+}
+
+// tell calls f with the memory of the log.
+func (s *pluginStatus) tell(f func(t *told)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.told)
+}
+
+// stats writes the plugin's half of the statistics into out.
+func (s *pluginStatus) stats(out *ExporterStats) {
+	s.failures.stats(out)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out.Path, out.Version, out.SDK = s.about.path, s.about.version, s.about.sdk
+	out.PID, out.Granted = s.about.pid, s.about.granted
+	out.State, out.Since, out.Cause = s.state, s.since, s.cause
+	out.Starts, out.Crashes = s.life.starts, s.life.crashes
+	out.LastCrash, out.LastSuccess = s.life.lastCrash, s.life.lastSuccess
+	out.Changed = s.changed
+}
+
+// inherit takes over the counts of a plugin of the same name that has ended.
+func (s *pluginStatus) inherit(before *pluginStatus) {
+	before.mu.Lock()
+	life := before.life
+	before.mu.Unlock()
+	s.failures.inherit(before.failures)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.life = life
+}
+
+// told is the memory of what the log has had of a plugin's starts and ends. It is
+// empty after a process that was steady.
+type told struct {
+	// cause is the last cause of a plugin that does not run, and causes the number of
+	// causes by state.
+	cause  string
+	causes [stateCount]int
+	// lastCrash is the last crash, and crashes their number. crash: one was logged
+	// since the last change of state.
+	lastCrash string
+	crashes   int
+	crash     bool
+	// unsteady: a process became ready and ended before it was steady.
+	unsteady bool
+}
+
+// mostCauses bounds the ends and failed starts that are logged until a plugin is
+// steady again.
+const mostCauses = 8
+
+// knows reports whether the log has had enough of this end already.
+func (t *told) knows(to State, cause string) bool {
+	return causeText(to, cause) == t.cause || t.causes[to] >= mostCauses
+}
+
+// causeText returns the same for causes that differ in a random name only.
+func causeText(to State, cause string) string {
+	return to.String() + ":" + withoutNumbers(cause, isShort)
+}
+
+// levelOfCrash returns the level of a crash in the log, and remembers the crash. A
+// plugin that crashes for ever does so in the same way.
+func (t *told) levelOfCrash(crash string) slog.Level {
+	level := slog.LevelError
+	if crash == t.lastCrash || t.crashes >= mostCauses {
+		level = slog.LevelDebug
+	}
+	t.lastCrash, t.crash = crash, true
+	t.crashes++
+	return level
+}
