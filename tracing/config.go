@@ -16,12 +16,12 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// Sampler names how the first span of a trace is decided, in the words of
+// Sampler names the decision for the first span of a trace, in the words of
 // OTEL_TRACES_SAMPLER.
 type Sampler string
 
-// The samplers. Those without "parentbased" decide again at every span, by
-// the trace's id alone, so that the answer within a trace is still one.
+// The samplers. Samplers without "parentbased" decide again at every span, but by the
+// trace id alone, so that all spans of a trace have the same decision.
 const (
 	AlwaysOn                Sampler = "always_on"
 	AlwaysOff               Sampler = "always_off"
@@ -39,54 +39,52 @@ var samplers = []Sampler{
 	ParentBasedAlwaysOn, ParentBasedAlwaysOff, ParentBasedTraceIDRatio,
 }
 
-// Config holds an operator's settings of tracing. Start from DefaultConfig or
-// ConfigFromEnv: the zero Config samples nothing and does not validate.
+// Config holds the operator's settings of tracing. Start from DefaultConfig or
+// ConfigFromEnv: the zero Config samples nothing and is invalid.
 type Config struct {
-	// DisabledBy is the setting that switched tracing off, as
-	// "OTEL_SDK_DISABLED=true". Default and zero: empty, tracing is on if
-	// there is a span processor.
+	// DisabledBy is the setting that disabled tracing, such as
+	// "OTEL_SDK_DISABLED=true". Default and zero: empty; tracing is on if there is a
+	// span processor.
 	DisabledBy string
-	// Sampler decides the first span of a trace. Default:
-	// ParentBasedTraceIDRatio.
+	// Sampler decides the first span of a trace. Default: ParentBasedTraceIDRatio.
 	Sampler Sampler
-	// Ratio is the share of traces that the two ratio samplers take, from 0
-	// (none, the zero value) to 1 (all, the default). They decide by
-	// OpenTelemetry's rule of consistent probability and, at ratios between 0 and
-	// 1, write the threshold into the trace state ("ot=th:…").
+	// Ratio is the share of traces that the two ratio samplers sample, from 0 (none,
+	// the zero value) to 1 (all, the default). They follow OpenTelemetry's rule of
+	// consistent probability. At ratios between 0 and 1 they write the threshold into
+	// the trace state ("ot=th:…").
 	Ratio float64
-	// TrustInbound says whether the sampled flag of an inbound context is
-	// believed. Where it is not, the sampler decides by the inbound trace id,
-	// or its explicit randomness, which the caller chose too: a guard against
-	// careless callers, not against hostile ones. Default: true.
+	// TrustInbound makes the sampler follow the sampled flag of an inbound context. If
+	// false, the sampler decides by the inbound trace id, or its explicit randomness.
+	// The caller chooses these, too, so this protects against careless callers but not
+	// against hostile callers. Default: true.
 	TrustInbound bool
-	// Semconv is the mode of attribute names: SemconvRay (the default),
-	// SemconvStable or SemconvDup.
+	// Semconv is the mode of attribute names: SemconvRay (the default), SemconvStable
+	// or SemconvDup.
 	Semconv string
-	// SemconvHTTP and SemconvRPC are the modes of the attributes of HTTP and of
-	// RPC, gRPC and calls by handle. Default and zero: empty, as Semconv says.
+	// SemconvHTTP and SemconvRPC are the modes for attributes of HTTP, and of RPC (gRPC
+	// and calls by handle). Default and zero: empty, which means the value of Semconv.
 	SemconvHTTP, SemconvRPC string
-	// Propagators are the formats read and written at the edge, in order, in
-	// the words of OTEL_PROPAGATORS; "none" among them means no format at all.
+	// Propagators are the formats read and written at the edge, in order, in the words
+	// of OTEL_PROPAGATORS. If "none" is in the list, there is no format at all.
 	// Default: tracecontext, baggage. Empty means none.
 	Propagators []string
-	// Limits bounds what a span holds; a negative limit is no limit, and a zero
-	// limit means none of it. Default: the specification's (128 attributes,
-	// events and links).
+	// Limits bounds the contents of a span. A negative limit means no limit; a zero
+	// limit allows nothing. Default: the specification's (128 attributes, events and
+	// links).
 	Limits sdktrace.SpanLimits
-	// Resource are attributes of the process, over those found out about it
-	// (service.name, service.instance.id, host.name, process.pid); the last of
-	// a key wins. Default: none.
+	// Resource adds attributes of the process. They override detected attributes
+	// (service.name, service.instance.id, host.name, process.pid); the last value of a
+	// key wins. Default: none.
 	Resource []attribute.KeyValue
 	// JobID is Ray's job id, 8 lower-case hexadecimal digits, part of every
-	// serve.task_id. Default: drawn at random.
+	// serve.task_id. Default: random.
 	JobID string
-	// Warnings are settings that were seen and not used, one sentence each, for
-	// the log. ConfigFromEnv fills it; nothing else reads it.
+	// Warnings describe settings that were set but not used, in a sentence each, for
+	// the log. ConfigFromEnv sets it.
 	Warnings []string
 }
 
-// DefaultConfig returns the settings of an empty environment, with a job id
-// drawn at random.
+// DefaultConfig returns the settings of an empty environment, with a random job id.
 func DefaultConfig() Config {
 	return Config{
 		Sampler:      ParentBasedTraceIDRatio,
@@ -111,7 +109,7 @@ func defaultLimits() sdktrace.SpanLimits {
 	}
 }
 
-// Validate reports every fault of c at once, joined, or nil.
+// Validate returns all errors of c, joined, or nil.
 func (c Config) Validate() error {
 	var faults []error
 	if !slices.Contains(samplers, c.Sampler) {
@@ -120,7 +118,7 @@ func (c Config) Validate() error {
 	if math.IsNaN(c.Ratio) || c.Ratio < 0 || c.Ratio > 1 {
 		faults = append(faults, fmt.Errorf("sampling ratio %v is not a number from 0 to 1", c.Ratio))
 	}
-	faults = append(faults, c.semconvFaults()...)
+	faults = append(faults, c.semconvErrors()...)
 	if _, err := newPropagator(c.Propagators); err != nil {
 		faults = append(faults, err)
 	}
@@ -130,8 +128,8 @@ func (c Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// ServiceName returns the service.name of the spans' resource: the user's where
-// Resource has one, else that of the executable, "unknown_service:NAME".
+// ServiceName returns the service.name of the spans' resource: the value in Resource,
+// or "unknown_service:NAME" with the name of the executable.
 func (c Config) ServiceName() string {
 	for _, kv := range slices.Backward(c.Resource) {
 		if kv.Key == semconv.ServiceName {
@@ -141,13 +139,13 @@ func (c Config) ServiceName() string {
 	return defaultServiceName()
 }
 
-// parentBased says whether a span with a valid parent takes the parent's
+// parentBased reports whether a span with a valid parent inherits the parent's
 // decision.
 func (c Config) parentBased() bool {
 	return strings.HasPrefix(string(c.Sampler), "parentbased_")
 }
 
-// RootRatio returns the share of root traces that the sampler keeps, from 0 to 1.
+// RootRatio returns the share of root traces that the sampler samples, from 0 to 1.
 func (c Config) RootRatio() float64 {
 	switch c.Sampler {
 	case AlwaysOn, ParentBasedAlwaysOn:
@@ -158,8 +156,8 @@ func (c Config) RootRatio() float64 {
 	return c.Ratio
 }
 
-// newSampler returns the sampler. AlwaysOn and AlwaysOff are its shares 1 and 0: they
-// remove the threshold of a decision that does not count, too.
+// newSampler returns the sampler. AlwaysOn and AlwaysOff use the shares 1 and 0: they
+// must also remove an inbound threshold, which does not apply any more.
 func (c Config) newSampler() sdktrace.Sampler {
 	root := newConsistentSampler(c.RootRatio())
 	if !c.parentBased() {
@@ -173,7 +171,7 @@ func (c Config) newSampler() sdktrace.Sampler {
 		sdktrace.WithRemoteParentNotSampled(root))
 }
 
-// newPropagator composes the named propagators.
+// newPropagator returns the named propagators combined.
 func newPropagator(names []string) (propagation.TextMapPropagator, error) {
 	p, err := autoprop.TextMapPropagator(names...)
 	if err != nil {
@@ -191,7 +189,7 @@ func joinSamplers() string {
 	return strings.Join(names, ", ")
 }
 
-// isHex says whether s is n bytes in lower-case hexadecimal digits.
+// isHex reports whether s is n bytes in lower-case hexadecimal digits.
 func isHex(s string, n int) bool {
 	if len(s) != 2*n {
 		return false

@@ -14,9 +14,9 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// Variables that ConfigFromEnv reads. A wrong value of a SERVE variable or of
-// RAY_JOB_ID is an error; a wrong value of an OTEL variable is a warning and
-// leaves the default, as the OpenTelemetry specification asks.
+// Variables that ConfigFromEnv reads. An invalid value of a SERVE variable or of
+// RAY_JOB_ID is an error. An invalid value of an OTEL variable causes a warning and the
+// default is used, as the OpenTelemetry specification requires.
 const (
 	// EnvSamplingRatio is the root ratio, 0 to 1. If it is unset,
 	// OTEL_TRACES_SAMPLER decides.
@@ -27,10 +27,10 @@ const (
 	EnvSemconv = "SERVE_TRACING_SEMCONV"
 	// EnvJobID is Ray's job id, 8 hexadecimal digits.
 	EnvJobID = "RAY_JOB_ID"
-	// EnvSDKDisabled switches tracing off if it is "true", in any case.
+	// EnvSDKDisabled disables tracing if it is "true", in any case.
 	EnvSDKDisabled = "OTEL_SDK_DISABLED"
-	// EnvTracesExporter switches tracing off if it is "none". Its other values
-	// are not ours: exporters are plugins.
+	// EnvTracesExporter disables tracing if it is "none". Other values are ignored,
+	// because exporters are plugins.
 	EnvTracesExporter = "OTEL_TRACES_EXPORTER"
 	// EnvTracesSampler and EnvTracesSamplerArg name a sampler and its ratio.
 	EnvTracesSampler    = "OTEL_TRACES_SAMPLER"
@@ -42,10 +42,10 @@ const (
 	// EnvResourceAttributes lists resource attributes, "key=value" comma
 	// separated, values percent-encoded.
 	EnvResourceAttributes = "OTEL_RESOURCE_ATTRIBUTES"
-	// EnvSemconvOptIn is OpenTelemetry's switch between old and new names, a list
-	// of words: "http" and "rpc" set Config.SemconvHTTP and Config.SemconvRPC to
-	// SemconvStable, "http/dup" and "rpc/dup" to SemconvDup, whatever EnvSemconv
-	// says.
+	// EnvSemconvOptIn is OpenTelemetry's switch between old and new names, a list of
+	// words. "http" and "rpc" set Config.SemconvHTTP and Config.SemconvRPC to
+	// SemconvStable; "http/dup" and "rpc/dup" set them to SemconvDup. They override
+	// EnvSemconv.
 	EnvSemconvOptIn = "OTEL_SEMCONV_STABILITY_OPT_IN"
 )
 
@@ -61,11 +61,12 @@ const (
 	EnvLinkAttributeCountLimit  = "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"
 )
 
-// ConfigFromEnv reads the settings by getenv, which answers as os.Getenv does;
-// an empty value counts as unset. The error joins every fault. The Config is
-// complete in any case, with defaults in the place of wrong values.
+// ConfigFromEnv reads the settings through getenv, which must behave like os.Getenv; an
+// empty value counts as unset. The error joins all errors. The Config is always
+// complete, with defaults for invalid values.
 //
-// Source: https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
+// Source:
+// https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	r := envReader{getenv: getenv, cfg: DefaultConfig()}
 	r.disabled()
@@ -77,7 +78,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	return r.cfg, errors.Join(r.faults...)
 }
 
-// envReader collects a Config, its faults and its warnings.
+// envReader collects a Config, its errors and its warnings.
 type envReader struct {
 	getenv func(string) string
 	cfg    Config
@@ -117,7 +118,7 @@ func (r *envReader) sampler() {
 			r.fault(EnvSamplingRatio, v, "a number from 0 to 1")
 		}
 		if name != "" {
-			r.warn("%s is ignored, for %s is set", EnvTracesSampler, EnvSamplingRatio)
+			r.warn("%s is ignored, because %s is set", EnvTracesSampler, EnvSamplingRatio)
 		}
 		return
 	}
@@ -126,7 +127,7 @@ func (r *envReader) sampler() {
 	}
 	s := Sampler(strings.ToLower(name))
 	if !slices.Contains(samplers, s) {
-		r.warn("%s: %q is not one of %s; every trace is taken", EnvTracesSampler, name, joinSamplers())
+		r.warn("%s: %q is not one of %s; every trace is sampled", EnvTracesSampler, name, joinSamplers())
 		return
 	}
 	r.cfg.Sampler = s
@@ -142,7 +143,7 @@ func (r *envReader) samplerArg() {
 	}
 	ratio, ok := parseRatio(v)
 	if !ok {
-		r.warn("%s: %q is not a number from 0 to 1; every trace is taken", EnvTracesSamplerArg, v)
+		r.warn("%s: %q is not a number from 0 to 1; every trace is sampled", EnvTracesSamplerArg, v)
 		return
 	}
 	r.cfg.Ratio = ratio
@@ -187,7 +188,7 @@ func (r *envReader) propagators() {
 			continue
 		}
 		if _, err := autoprop.TextMapPropagator(name); err != nil {
-			r.warn("%s: %q is not known and is left out", EnvPropagators, name)
+			r.warn("%s: %q is unknown and is ignored", EnvPropagators, name)
 			continue
 		}
 		names = append(names, name)
@@ -234,7 +235,7 @@ func (r *envReader) resource() {
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		text, err := url.PathUnescape(value)
 		if !found || key == "" || err != nil {
-			r.warn("%s: %q is not of the form key=value and is left out", EnvResourceAttributes, pair)
+			r.warn("%s: %q is not of the form key=value and is ignored", EnvResourceAttributes, pair)
 			continue
 		}
 		r.cfg.Resource = append(r.cfg.Resource, attribute.String(key, text))
@@ -246,6 +247,6 @@ func (r *envReader) resource() {
 
 func parseRatio(s string) (float64, bool) {
 	f, err := strconv.ParseFloat(s, 64)
-	// The comparison is false for NaN too.
+	// The comparison is false for NaN, too.
 	return f, err == nil && f >= 0 && f <= 1
 }

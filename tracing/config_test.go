@@ -35,7 +35,7 @@ func TestConfigFromEnv(t *testing.T) {
 		{"ratio beats the sampler", env{"SERVE_TRACING_SAMPLING_RATIO": "0.5", "OTEL_TRACES_SAMPLER": "always_off"},
 			func(c *Config) {
 				c.Ratio = 0.5
-				c.Warnings = []string{"OTEL_TRACES_SAMPLER is ignored, for SERVE_TRACING_SAMPLING_RATIO is set"}
+				c.Warnings = []string{"OTEL_TRACES_SAMPLER is ignored, because SERVE_TRACING_SAMPLING_RATIO is set"}
 			}, ""},
 		{"sampler", env{"OTEL_TRACES_SAMPLER": "Always_Off"}, func(c *Config) { c.Sampler = AlwaysOff }, ""},
 		{"sampler with ratio", env{"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.1"},
@@ -44,11 +44,11 @@ func TestConfigFromEnv(t *testing.T) {
 			func(c *Config) { c.Sampler = ParentBasedAlwaysOn }, ""},
 		{"sampler unknown", env{"OTEL_TRACES_SAMPLER": "jaeger_remote"}, func(c *Config) {
 			c.Warnings = []string{`OTEL_TRACES_SAMPLER: "jaeger_remote" is not one of always_on, always_off, traceidratio, ` +
-				`parentbased_always_on, parentbased_always_off, parentbased_traceidratio; every trace is taken`}
+				`parentbased_always_on, parentbased_always_off, parentbased_traceidratio; every trace is sampled`}
 		}, ""},
 		{"sampler's ratio wrong", env{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "-1"},
 			func(c *Config) {
-				c.Warnings = []string{`OTEL_TRACES_SAMPLER_ARG: "-1" is not a number from 0 to 1; every trace is taken`}
+				c.Warnings = []string{`OTEL_TRACES_SAMPLER_ARG: "-1" is not a number from 0 to 1; every trace is sampled`}
 			}, ""},
 		{"disabled", env{"OTEL_SDK_DISABLED": "TRUE"}, func(c *Config) { c.DisabledBy = "OTEL_SDK_DISABLED=TRUE" }, ""},
 		{"not disabled", env{"OTEL_SDK_DISABLED": "1"}, func(c *Config) {
@@ -80,10 +80,10 @@ func TestConfigFromEnv(t *testing.T) {
 		{"propagators", env{"OTEL_PROPAGATORS": "b3, tracecontext,b3"}, func(c *Config) { c.Propagators = []string{"b3", "tracecontext"} }, ""},
 		{"propagators unknown", env{"OTEL_PROPAGATORS": "what,b3"}, func(c *Config) {
 			c.Propagators = []string{"b3"}
-			c.Warnings = []string{`OTEL_PROPAGATORS: "what" is not known and is left out`}
+			c.Warnings = []string{`OTEL_PROPAGATORS: "what" is unknown and is ignored`}
 		}, ""},
 		{"propagators all unknown", env{"OTEL_PROPAGATORS": "what"}, func(c *Config) {
-			c.Warnings = []string{`OTEL_PROPAGATORS: "what" is not known and is left out`}
+			c.Warnings = []string{`OTEL_PROPAGATORS: "what" is unknown and is ignored`}
 		}, ""},
 		{"propagators none", env{"OTEL_PROPAGATORS": "none"}, func(c *Config) { c.Propagators = []string{"none"} }, ""},
 		{"limits", env{
@@ -107,8 +107,8 @@ func TestConfigFromEnv(t *testing.T) {
 					attribute.String("service.name", "a"), attribute.String("team", "x y"), attribute.String("service.name", "b"),
 				}
 				c.Warnings = []string{
-					`OTEL_RESOURCE_ATTRIBUTES: "bad" is not of the form key=value and is left out`,
-					`OTEL_RESOURCE_ATTRIBUTES: "=1" is not of the form key=value and is left out`,
+					`OTEL_RESOURCE_ATTRIBUTES: "bad" is not of the form key=value and is ignored`,
+					`OTEL_RESOURCE_ATTRIBUTES: "=1" is not of the form key=value and is ignored`,
 				}
 			}, ""},
 		{"several faults at once", env{"SERVE_TRACING_SAMPLING_RATIO": "x", "RAY_JOB_ID": "x"}, func(*Config) {},

@@ -20,27 +20,28 @@ const (
 	maxOTLength = 256
 )
 
-// consistentSampler takes a share of the traces by OpenTelemetry's rule of
-// consistent probability: it samples a trace if the trace's randomness, its explicit
-// "rv" or else the last 56 bits of the trace id, is not below a threshold. All who
-// follow the rule with the same share take the same traces.
+// consistentSampler samples a share of the traces by OpenTelemetry's rule of consistent
+// probability. It samples a trace if its randomness is not below a threshold. The
+// randomness is the explicit value "rv", or else the last 56 bits of the trace id. All
+// samplers with this rule and the same share sample the same traces.
 //
-// At shares between 0 and 1 it writes the threshold as "th" into the "ot" member of
-// the trace state, so that others know how many traces a sampled one stands for. At
-// any share it removes a "th" that came in, because it was somebody else's decision,
-// and it keeps what else that member holds.
+// At shares between 0 and 1 it writes the threshold as "th" into the "ot" member of the
+// trace state. Back ends use it to compute how many traces a sampled trace represents.
+// At any share it removes an inbound "th", because that belongs to the decision of
+// another sampler. It keeps the other parts of the member.
 //
-// Source: https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/
+// Source:
+// https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/
 type consistentSampler struct {
 	threshold   uint64
-	th          string           // the member's part; empty at shares 0 and 1
-	alone       trace.TraceState // th, and nothing else
+	th          string           // "th:" with the threshold; empty at shares 0 and 1
+	alone       trace.TraceState // a trace state with only th
 	description string
 }
 
 var _ sdktrace.Sampler = (*consistentSampler)(nil)
 
-// newConsistentSampler returns a sampler that takes a share, from 0 to 1.
+// newConsistentSampler returns a sampler for a share from 0 to 1.
 func newConsistentSampler(share float64) *consistentSampler {
 	s := &consistentSampler{
 		threshold:   1<<randomBits - uint64(math.Round(share*(1<<randomBits))),
@@ -73,8 +74,8 @@ func (s *consistentSampler) ShouldSample(p sdktrace.SamplingParameters) sdktrace
 // Description implements [sdktrace.Sampler].
 func (s *consistentSampler) Description() string { return s.description }
 
-// explicitRandomness reads "rv:" and 14 lower-case hexadecimal digits in the value of
-// an "ot" member.
+// explicitRandomness parses "rv:" and 14 lower-case hexadecimal digits in an "ot"
+// member.
 func explicitRandomness(ot string) (random uint64, ok bool) {
 	for part := range strings.SplitSeq(ot, ";") {
 		if digits, is := strings.CutPrefix(part, "rv:"); is {
@@ -88,9 +89,9 @@ func explicitRandomness(ot string) (random uint64, ok bool) {
 	return 0, false
 }
 
-// withThreshold returns state with th in the place of what its member ot has of the
-// kind, or without any if th is empty. A member that would be too long goes without.
-// Of a full state, the last member falls.
+// withThreshold returns state with the threshold in its member ot replaced by th, or
+// removed if th is empty. th is omitted if the member would become too long. If the
+// state is full, its last member is dropped.
 func withThreshold(state trace.TraceState, ot, th string) trace.TraceState {
 	var kept []string
 	for part := range strings.SplitSeq(ot, ";") {
@@ -109,7 +110,7 @@ func withThreshold(state trace.TraceState, ot, th string) trace.TraceState {
 		return state.Delete(otKey)
 	}
 	changed, err := state.Insert(otKey, value)
-	if err != nil { // cannot happen: all of it came in, or is th
+	if err != nil { // cannot happen: the parts were valid before, and th is valid
 		return state.Delete(otKey)
 	}
 	return changed

@@ -19,7 +19,7 @@ func ExampleConfigFromEnv() {
 	fmt.Println(cfg.Warnings)
 	// Output:
 	// parentbased_traceidratio 0.1 <nil>
-	// [OTEL_TRACES_SAMPLER is ignored, for SERVE_TRACING_SAMPLING_RATIO is set]
+	// [OTEL_TRACES_SAMPLER is ignored, because SERVE_TRACING_SAMPLING_RATIO is set]
 }
 
 // A provider around a processor. Of a caller that has decided not to sample, no span

@@ -10,8 +10,7 @@ import (
 	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
-// The keys that a handler of [NewLogHandler] adds, which are those of the access
-// log.
+// The keys that the handler of [NewLogHandler] adds. The access log uses the same keys.
 const (
 	LogRequestID  = "request_id"
 	LogApp        = "app"
@@ -21,28 +20,27 @@ const (
 	LogSpanID     = "span_id"  // 16
 )
 
-// NewLogHandler gives a handler that adds to each line of next what its context
-// says of the request and the trace that it is about: request_id, app,
-// deployment, replica, trace_id and span_id, those that there are. Outside of a
-// request a replica's own code (its start, its health checks, its end) has app,
-// deployment and replica. It needs the context, as [slog.InfoContext] and its like take it. The span is the one that
-// is current there, and stays away where it is not sampled; replica stays away in
-// a proxy.
+// NewLogHandler returns a handler that adds the ids of the request and the trace to
+// each line of next: request_id, app, deployment, replica, trace_id and span_id, as far
+// as the line's context has them. Code of a replica outside of a request (its start,
+// its health checks, its end) gets app, deployment and replica. Lines must be logged
+// with a context, as by [slog.InfoContext]. The span is the current span of the
+// context; span_id is omitted if it is not sampled. replica is omitted in a proxy.
 //
-// The keys stand at the top, whatever groups the logger has open, and one that
-// the line or its logger has already keeps its value. Lines without any of
-// these stay as they are. The handler is safe for concurrent use if next is.
+// The keys are added at the top level, even if the logger has open groups. A key that
+// the line or its logger already has keeps its value. Lines without any of these ids
+// are unchanged. The handler is safe for concurrent use if next is.
 func NewLogHandler(next slog.Handler) slog.Handler { return &logHandler{next: next} }
 
 type logHandler struct {
-	next slog.Handler // with all groups and attributes, as without this handler
-	// bare is next as it was before the first group was opened, and since is what
-	// came after. Nil where no group is open: then attributes of a record stand at
-	// the top anyway.
-	bare  slog.Handler
-	since []func(slog.Handler) slog.Handler
-	// has are those of our keys that the logger has at the top.
-	has []string
+	next slog.Handler // with all groups and attributes
+	// ungrouped is next before the first group was opened, and replay lists the later
+	// groups and attributes. Both are nil if no group is open: then attributes of a record
+	// are at the top level anyway.
+	ungrouped slog.Handler
+	replay    []func(slog.Handler) slog.Handler
+	// keys are the keys that the logger has at the top level.
+	keys []string
 }
 
 // Enabled implements slog.Handler.
@@ -55,11 +53,11 @@ func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	if len(attrs) == 0 {
 		return h
 	}
-	attrs = slices.Clone(attrs) // the caller may change them, and they may be needed again
-	with := h.open(func(n slog.Handler) slog.Handler { return n.WithAttrs(attrs) })
-	if h.bare == nil {
+	attrs = slices.Clone(attrs) // the caller may change them, and replay keeps them
+	with := h.apply(func(n slog.Handler) slog.Handler { return n.WithAttrs(attrs) })
+	if h.ungrouped == nil {
 		for _, a := range attrs {
-			with.has = append(with.has[:len(with.has):len(with.has)], a.Key)
+			with.keys = append(with.keys[:len(with.keys):len(with.keys)], a.Key)
 		}
 	}
 	return with
@@ -71,18 +69,18 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 		return h
 	}
 	group := *h
-	if group.bare == nil {
-		group.bare = h.next
+	if group.ungrouped == nil {
+		group.ungrouped = h.next
 	}
-	return group.open(func(n slog.Handler) slog.Handler { return n.WithGroup(name) })
+	return group.apply(func(n slog.Handler) slog.Handler { return n.WithGroup(name) })
 }
 
-// open gives a copy on which f was done.
-func (h *logHandler) open(f func(slog.Handler) slog.Handler) *logHandler {
+// apply returns a copy of h with f applied to its handlers.
+func (h *logHandler) apply(f func(slog.Handler) slog.Handler) *logHandler {
 	c := *h
 	c.next = f(h.next)
-	if c.bare != nil {
-		c.since = append(c.since[:len(c.since):len(c.since)], f)
+	if c.ungrouped != nil {
+		c.replay = append(c.replay[:len(c.replay):len(c.replay)], f)
 	}
 	return &c
 }
@@ -94,22 +92,22 @@ func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	switch {
 	case len(ids) == 0:
 		return h.next.Handle(ctx, r)
-	case h.bare == nil:
-		r = r.Clone() // whoever made it may go on with it
+	case h.ungrouped == nil:
+		r = r.Clone() // the caller may use its record again
 		r.AddAttrs(ids...)
 		return h.next.Handle(ctx, r)
 	}
-	next := h.bare.WithAttrs(slices.Clone(ids))
-	for _, f := range h.since {
+	next := h.ungrouped.WithAttrs(slices.Clone(ids))
+	for _, f := range h.replay {
 		next = f(next)
 	}
 	return next.Handle(ctx, r)
 }
 
-// ids appends what ctx says and neither the record nor the logger has.
+// ids appends the ids in ctx that neither the record nor the logger has.
 func (h *logHandler) ids(ctx context.Context, r slog.Record, ids []slog.Attr) []slog.Attr {
 	add := func(key, value string) {
-		if value != "" && !slices.Contains(h.has, key) {
+		if value != "" && !slices.Contains(h.keys, key) {
 			ids = append(ids, slog.String(key, value))
 		}
 	}
@@ -127,11 +125,11 @@ func (h *logHandler) ids(ctx context.Context, r slog.Record, ids []slog.Attr) []
 	}
 	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
 		add(LogTraceID, sc.TraceID().String())
-		if sc.IsSampled() { // else it is the caller's span, or nobody's
+		if sc.IsSampled() { // otherwise the span is not recorded here
 			add(LogSpanID, sc.SpanID().String())
 		}
 	}
-	if h.bare == nil && len(ids) > 0 {
+	if h.ungrouped == nil && len(ids) > 0 {
 		r.Attrs(func(a slog.Attr) bool {
 			ids = slices.DeleteFunc(ids, func(id slog.Attr) bool { return id.Key == a.Key })
 			return len(ids) > 0

@@ -6,45 +6,45 @@ import (
 	"strings"
 )
 
-// The modes of attribute names. Span names and kinds are Ray Serve's in each.
+// The modes of attribute names. Span names and kinds are Ray Serve's in every mode.
 const (
-	// SemconvRay has the names of Ray Serve, which are OpenTelemetry's of before
-	// 2023 for HTTP and RPC.
+	// SemconvRay uses Ray Serve's names. For HTTP and RPC, these are OpenTelemetry's
+	// names from before 2023.
 	SemconvRay = "ray"
-	// SemconvStable has OpenTelemetry's names of today, and Ray Serve's own
-	// attributes below "serve.".
+	// SemconvStable uses OpenTelemetry's current names, and Ray Serve's own attributes
+	// below "serve.".
 	SemconvStable = "stable"
-	// SemconvDup has both, for the time of a change. Where both have one name,
-	// its value is today's.
+	// SemconvDup uses both, for the time of a migration. If both use the same name, the
+	// current meaning applies.
 	SemconvDup = "dup"
 )
 
-// modes are all of them.
+// modes lists all modes.
 var modes = []string{SemconvRay, SemconvStable, SemconvDup}
 
-// semconvFaults are those of the three modes.
-func (c Config) semconvFaults() []error {
+// semconvErrors returns the errors of the three modes.
+func (c Config) semconvErrors() []error {
 	var faults []error
-	for _, m := range []struct{ what, mode string }{
+	for _, m := range []struct{ name, mode string }{
 		{"semconv mode", c.Semconv}, {"semconv mode of HTTP", c.SemconvHTTP}, {"semconv mode of RPC", c.SemconvRPC},
 	} {
-		if !slices.Contains(modes, m.mode) && (m.mode != "" || m.what == "semconv mode") {
-			faults = append(faults, fmt.Errorf("%s %q is not ray, stable or dup", m.what, m.mode))
+		if !slices.Contains(modes, m.mode) && (m.mode != "" || m.name == "semconv mode") {
+			faults = append(faults, fmt.Errorf("%s %q is not ray, stable or dup", m.name, m.mode))
 		}
 	}
 	return faults
 }
 
-// optIn reads the word for a group ("http") in the list of
-// OTEL_SEMCONV_STABILITY_OPT_IN; empty if the list does not name it. The list is
-// for every instrumentation of the process, so that other words are theirs.
+// optIn returns the mode for a group ("http") in the list of
+// OTEL_SEMCONV_STABILITY_OPT_IN, or "" if the list does not name the group. Other words
+// in the list are for other instrumentations.
 //
 // Source: https://opentelemetry.io/docs/specs/semconv/non-normative/http-migration/
 func optIn(list, group string) (mode string) {
 	for word := range strings.SplitSeq(list, ",") {
 		switch strings.TrimSpace(word) {
 		case group + "/dup":
-			return SemconvDup // wins over the group's own word
+			return SemconvDup // overrides the group's plain word
 		case group:
 			mode = SemconvStable
 		}

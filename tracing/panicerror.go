@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// PanicError is a panic of a handler as an error. Spans record its stack.
+// PanicError is the panic of a handler as an error. Spans record its stack.
 type PanicError struct {
-	// Value is what the handler panicked with.
+	// Value is the value of the panic.
 	Value any
 	// Stack is the stack of the goroutine, as debug.Stack prints it.
 	Stack []byte
@@ -17,8 +17,8 @@ type PanicError struct {
 // Error returns "panic: " and the value.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// Unwrap returns the value where it is an error, else nil. One whose methods panic
-// in their turn, as a nil pointer's may, is none.
+// Unwrap returns Value if it is an error, else nil. It also returns nil for an error
+// with methods that panic, such as a nil pointer.
 func (e *PanicError) Unwrap() (err error) {
 	inner, is := e.Value.(error)
 	if !is {

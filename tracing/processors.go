@@ -9,9 +9,9 @@ import (
 	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
-// stamp stamps every recording span that starts inside a request with the
-// request's serve.request_id, serve.task_id and serve.replica_id, so that a plugin
-// can enrich the span and needs to know nothing of this process.
+// stamp is a processor that adds serve.request_id, serve.task_id and serve.replica_id
+// to every recording span that starts inside a request. So a plugin can enrich the span
+// without access to this process.
 type stamp struct{}
 
 var _ sdktrace.SpanProcessor = stamp{}
@@ -32,35 +32,34 @@ func (stamp) ForceFlush(context.Context) error { return nil }
 // Shutdown implements [sdktrace.SpanProcessor].
 func (stamp) Shutdown(context.Context) error { return nil }
 
-// owned is a processor that Provider.Shutdown shuts down itself: the SDK does not
-// shut processors down after the context has ended, and an ended context is when a
-// host most needs to end its plugins. A processor that has been shut down hears of
-// no further span.
-type owned struct {
+// ownedProcessor is a processor that Provider.Shutdown shuts down itself. The SDK does
+// not shut processors down after the context has ended, but then a host must stop its
+// plugins most urgently. After its shutdown a processor gets no more spans.
+type ownedProcessor struct {
 	sdktrace.SpanProcessor
 
-	over atomic.Bool
+	stopped atomic.Bool
 }
 
 // OnStart implements [sdktrace.SpanProcessor].
-func (o *owned) OnStart(parent context.Context, s sdktrace.ReadWriteSpan) {
-	if !o.over.Load() {
+func (o *ownedProcessor) OnStart(parent context.Context, s sdktrace.ReadWriteSpan) {
+	if !o.stopped.Load() {
 		o.SpanProcessor.OnStart(parent, s)
 	}
 }
 
 // OnEnd implements [sdktrace.SpanProcessor].
-func (o *owned) OnEnd(s sdktrace.ReadOnlySpan) {
-	if !o.over.Load() {
+func (o *ownedProcessor) OnEnd(s sdktrace.ReadOnlySpan) {
+	if !o.stopped.Load() {
 		o.SpanProcessor.OnEnd(s)
 	}
 }
 
-// Shutdown does nothing: see shutdown.
-func (o *owned) Shutdown(context.Context) error { return nil }
+// Shutdown does nothing; shutdown does the work.
+func (o *ownedProcessor) Shutdown(context.Context) error { return nil }
 
-func (o *owned) shutdown(ctx context.Context) error {
+func (o *ownedProcessor) shutdown(ctx context.Context) error {
 	err := o.SpanProcessor.Shutdown(ctx)
-	o.over.Store(true)
+	o.stopped.Store(true)
 	return err
 }

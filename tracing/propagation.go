@@ -15,12 +15,11 @@ import (
 	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
-// Extract returns ctx with the trace context and baggage that came with a
-// request. What is malformed is left out, as W3C Trace Context says: a bad
-// traceparent begins a new trace, a bad tracestate is dropped and leaves the
-// traceparent in force, a bad member of the baggage is dropped alone. Several
-// traceparent lines count as none, several tracestate lines as one list.
-// Baggage is limited to 64 members and 8,192 bytes.
+// Extract returns ctx with the trace context and baggage of a request. Malformed parts
+// are ignored, as W3C Trace Context requires: a bad traceparent starts a new trace, a
+// bad tracestate is dropped without its traceparent, and a bad baggage member is
+// dropped alone. Several traceparent lines count as none, several tracestate lines as a
+// single list. Baggage is limited to 64 members and 8,192 bytes.
 //
 // Sources: https://www.w3.org/TR/trace-context/ and https://www.w3.org/TR/baggage/.
 func (p *Provider) Extract(ctx context.Context, header http.Header) context.Context {
@@ -30,16 +29,16 @@ func (p *Provider) Extract(ctx context.Context, header http.Header) context.Cont
 	return p.propagator.Extract(ctx, edgeHeader(header))
 }
 
-// readsW3C says whether a propagator finds nothing where there is neither a
-// traceparent nor baggage.
+// readsW3C reports whether the propagator reads only W3C headers, so that it finds
+// nothing without a traceparent or baggage.
 func readsW3C(propagator propagation.TextMapPropagator) bool {
 	return !slices.ContainsFunc(propagator.Fields(), func(field string) bool {
 		return field != "traceparent" && field != "tracestate" && field != "baggage"
 	})
 }
 
-// ExtractMetadata is Extract for the metadata of a gRPC call, whose keys are in
-// lower case; a metadata.MD is one.
+// ExtractMetadata is Extract for the metadata of a gRPC call, such as a metadata.MD.
+// Its keys must be in lower case.
 func (p *Provider) ExtractMetadata(ctx context.Context, md map[string][]string) context.Context {
 	if p.w3c && len(md["traceparent"]) == 0 && len(md["baggage"]) == 0 {
 		return ctx
@@ -47,17 +46,17 @@ func (p *Provider) ExtractMetadata(ctx context.Context, md map[string][]string) 
 	return p.propagator.Extract(ctx, edgeMetadata(md))
 }
 
-// Inject writes the trace context and baggage of ctx into header, for a
-// request that leaves the process.
+// Inject writes the trace context and baggage of ctx into the header of an outgoing
+// request.
 func (p *Provider) Inject(ctx context.Context, header http.Header) {
 	p.propagator.Inject(ctx, edgeHeader(header))
 }
 
-// TraceContext returns a context that carries the current span of ctx, its
-// baggage and its Request, and nothing else: no cancellation, no deadline and
-// no other value. It is Ray's get_trace_context, for work that outlives the
-// request but belongs to its trace. Inside a handler the handler's own ctx does
-// as well. Where ctx has none of the three, it is the background context.
+// TraceContext returns a context that carries only the current span of ctx, its baggage
+// and its Request: no cancellation, no deadline and no other value. It corresponds to
+// Ray's get_trace_context, for work that outlives the request but belongs to its trace.
+// Inside a handler, use the handler's ctx. If ctx has none of the three, the result is
+// the background context.
 func TraceContext(ctx context.Context) context.Context {
 	out := context.Background()
 	if span := trace.SpanFromContext(ctx); span.SpanContext().IsValid() {
@@ -72,8 +71,8 @@ func TraceContext(ctx context.Context) context.Context {
 	return out
 }
 
-// edgeHeader is a carrier over HTTP headers that treats repeated lines as W3C
-// Trace Context asks; OpenTelemetry's takes the first of each.
+// edgeHeader is a carrier for HTTP headers that handles repeated lines as W3C Trace
+// Context requires. OpenTelemetry's carrier uses the first line.
 type edgeHeader http.Header
 
 var (
@@ -83,7 +82,7 @@ var (
 
 func (h edgeHeader) Get(key string) string { return edgeValue(key, h.Values(key)) }
 
-// edgeValue is the one value that the lines of a key stand for.
+// edgeValue returns the effective value of the lines of a key.
 func edgeValue(key string, values []string) string {
 	switch {
 	case len(values) == 0:
@@ -92,16 +91,16 @@ func edgeValue(key string, values []string) string {
 		return strings.Join(values, ",")
 	case key == "traceparent":
 		if len(values) > 1 {
-			return "" // which of them is meant can not be known
+			return "" // ambiguous
 		}
 		return edgeParent(values[0])
 	}
 	return values[0]
 }
 
-// edgeParent mends where OpenTelemetry's parser is not what the recommendation
-// says of version 00: a hyphen behind the flags makes it malformed, and flags
-// that this version of the recommendation does not know yet do not.
+// edgeParent corrects a traceparent for OpenTelemetry's parser, which deviates from the
+// recommendation for version 00. A hyphen after the flags makes the value malformed.
+// Unknown flags do not; they are cleared.
 //
 // Source: https://www.w3.org/TR/trace-context-2/#trace-flags
 func edgeParent(parent string) string {
@@ -117,14 +116,14 @@ func edgeParent(parent string) string {
 	flags := parent[length-2:]
 	n, err := strconv.ParseUint(flags, 16, 8)
 	if err != nil || strings.ToLower(flags) != flags {
-		return "" // no digits, or upper-case ones
+		return "" // not lower-case hexadecimal digits
 	}
 	return parent[:length-2] + "0" + strconv.FormatUint(n&known, 10)
 }
 
 func (h edgeHeader) Values(key string) []string {
-	// The three that every request is asked for are spelt out: net/http makes
-	// the canonical form of a name that it does not know anew each time.
+	// Literal keys for the three headers of every request: net/http would allocate their
+	// canonical form each time.
 	switch key {
 	case "traceparent":
 		return h["Traceparent"]

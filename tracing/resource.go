@@ -12,8 +12,7 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// newResource describes the process: what is found out about it, with the
-// user's attributes over it.
+// newResource describes the process: detected attributes, overridden by the user's.
 func newResource(user []attribute.KeyValue) *resource.Resource {
 	attrs := []attribute.KeyValue{
 		attribute.String(semconv.TelemetrySDKLanguage, "go"),
@@ -26,12 +25,11 @@ func newResource(user []attribute.KeyValue) *resource.Resource {
 	if name, err := os.Hostname(); err == nil {
 		attrs = append(attrs, attribute.String(semconv.HostName, name))
 	}
-	// The last of a key wins.
+	// The last value of a key wins.
 	return resource.NewSchemaless(append(attrs, user...)...)
 }
 
-// defaultServiceName is what the specification asks for where the user gives
-// no name.
+// defaultServiceName returns the specification's default for a service without a name.
 func defaultServiceName() string {
 	path, err := os.Executable()
 	if err != nil {

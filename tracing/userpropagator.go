@@ -10,45 +10,45 @@ import (
 	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
-// insider is the propagator for user code. Inside a request it knows the context
-// that the request came in with: whoever extracts just that again, as otelhttp
-// and otelgrpc do around a handler (the request still has its headers), stays
-// where he is. His spans are then children of the replica span, not of the
-// caller's, which is already the parent of the proxy span.
-type insider struct{ propagation.TextMapPropagator }
+// userPropagator is the propagator for user code. Inside a request it recognizes the
+// request's inbound context: if a library extracts it again, as otelhttp and otelgrpc
+// do around a handler, the current span stays. The library's spans are then children of
+// the replica span, and not of the caller's span, which is already the parent of the
+// proxy span.
+type userPropagator struct{ propagation.TextMapPropagator }
 
 // Extract implements [propagation.TextMapPropagator].
-func (p insider) Extract(ctx context.Context, carrier propagation.TextMapCarrier) context.Context {
+func (p userPropagator) Extract(ctx context.Context, carrier propagation.TextMapCarrier) context.Context {
 	r := identity.RequestFromContext(ctx)
-	if r == nil || r.Came == nil {
+	if r == nil || r.Inbound == nil {
 		return p.TextMapPropagator.Extract(ctx, carrier)
 	}
 	if header, ok := carrier.(propagation.HeaderCarrier); ok {
-		carrier = edgeHeader(header) // as the proxy read it
+		carrier = edgeHeader(header) // parsed as in the proxy
 	}
 	out := p.TextMapPropagator.Extract(ctx, carrier)
 	here, found := trace.SpanContextFromContext(ctx), trace.SpanContextFromContext(out)
-	if !found.Equal(here) { // there was one in the carrier
-		if !found.Equal(trace.SpanContextFromContext(r.Came)) {
-			return out // another caller's
+	if !found.Equal(here) { // the carrier has a span context
+		if !found.Equal(trace.SpanContextFromContext(r.Inbound)) {
+			return out // another caller's context
 		}
 		if here.IsValid() && !here.IsRemote() {
 			out = trace.ContextWithSpan(out, trace.SpanFromContext(ctx))
 		}
 	}
-	return p.keepBaggage(ctx, out, r.Came)
+	return p.keepBaggage(ctx, out, r.Inbound)
 }
 
-// keepBaggage gives out the baggage of ctx, which may have changed since it came
-// in; only what the carrier has beside that is added to it, or replaces it.
-func (insider) keepBaggage(ctx, out, came context.Context) context.Context {
-	here, found, in := baggage.FromContext(ctx), baggage.FromContext(out), baggage.FromContext(came)
+// keepBaggage returns out with the baggage of ctx, which user code may have changed,
+// and the members of out that differ from the inbound baggage.
+func (userPropagator) keepBaggage(ctx, out, inbound context.Context) context.Context {
+	here, found, in := baggage.FromContext(ctx), baggage.FromContext(out), baggage.FromContext(inbound)
 	merged := here
 	for _, m := range found.Members() {
 		if m.String() == in.Member(m.Key()).String() {
-			continue // whoever changed or deleted it since meant to
+			continue // unchanged since the request arrived: ctx may have changed or deleted it
 		}
-		merged, _ = merged.SetMember(m) // fails for a member without data, which this is not
+		merged, _ = merged.SetMember(m) // fails only for a member without data
 	}
 	return baggage.ContextWithBaggage(out, merged)
 }

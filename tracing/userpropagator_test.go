@@ -46,7 +46,7 @@ func (r *recorder) innermost(t *testing.T, header http.Header) context.Context {
 
 // In every format, the request's own headers leave a handler at its span, and
 // another caller's take it there.
-func TestInsiderEveryFormat(t *testing.T) {
+func TestUserPropagatorEveryFormat(t *testing.T) {
 	for _, names := range []string{
 		"tracecontext", "b3", "b3multi", "jaeger", "xray", "ottrace", "tracecontext,baggage,b3", "xray,b3multi,tracecontext",
 	} {
@@ -70,7 +70,7 @@ func TestInsiderEveryFormat(t *testing.T) {
 	}
 }
 
-func TestInsiderIsExact(t *testing.T) {
+func TestUserPropagatorIsExact(t *testing.T) {
 	const other = "00f067aa0ba902b8"
 	twoLines := hs("a=1", "b=2")
 	twice := http.Header{"Traceparent": {inboundHeader + "-01", inboundHeader + "-01"}}
@@ -108,7 +108,7 @@ func TestInsiderIsExact(t *testing.T) {
 
 // Outside of a request, and where there is no span to keep, extraction is as
 // ever.
-func TestInsiderOutside(t *testing.T) {
+func TestUserPropagatorOutside(t *testing.T) {
 	r := newRecorder(t)
 	in := inbound("01")
 	inside := r.innermost(t, in)
@@ -127,7 +127,7 @@ func TestInsiderOutside(t *testing.T) {
 }
 
 // What the handler made of its baggage stays; what is new in the carrier is added.
-func TestInsiderBaggage(t *testing.T) {
+func TestUserPropagatorBaggage(t *testing.T) {
 	const in = "user=alice;p=1,tenant=one,plan=free"
 	for _, tc := range []struct {
 		name    string

@@ -46,8 +46,6 @@ var toRewrite = map[string]int{
 	"internal/otlpwire":               103,
 	"internal/otlpwire/sdkspan":       26,
 	"internal/servicefile":            93,
-	"internal/spans":                  56,
-	"internal/spans/identity":         8,
 	"plugins/console/consoleexporter": 106,
 	"plugins/datadog/datadogexporter": 80,
 	"plugins/otlp/otlpexporter":       95,
@@ -63,7 +61,6 @@ var toRewrite = map[string]int{
 	"serving/internal/wsframe":        18,
 	"test/chaos":                      90,
 	"test/testplugin":                 53,
-	"tracing":                         59,
 }
 
 // TestCommentsUsePlainWords counts the habits of wordRules in the comments of each

@@ -11,13 +11,14 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// attributes gathers the attributes of a span, under the names that are asked for.
+// attributes collects the attributes of a span, under the names of the configured
+// modes.
 type attributes struct {
 	naming
 	list []attribute.KeyValue
 }
 
-// The number of attributes that most spans start and end with.
+// Typical numbers of attributes at the start and the end of a span.
 const (
 	usualAtStart = 12
 	usualAtEnd   = 5
@@ -45,8 +46,8 @@ func (a *attributes) decimal(key string, value float64) {
 	a.list = append(a.list, attribute.Float64(key, value))
 }
 
-// serveText adds one of Serve's own attributes under the names that are asked
-// for. An empty key has no counterpart in that mode.
+// serveText adds one of Serve's own attributes under the names of the mode. An empty
+// key means that the mode has no such attribute.
 func (a *attributes) serveText(ray, stable, value string) {
 	if a.serve.ray() {
 		a.text(ray, value)
@@ -65,50 +66,50 @@ func (a *attributes) serveFlag(ray, stable string, value bool) {
 	}
 }
 
-// request adds the id of r, which may be nil, as Ray names it: in every mode,
-// serve.request_id says the same.
+// request adds Ray's attribute for the request id. r may be nil. Outside Ray's mode,
+// serve.request_id replaces it.
 func (a *attributes) request(r *identity.Request) {
 	if r != nil && a.serve.ray() {
 		a.text(semconv.RequestID, r.ID)
 	}
 }
 
-// owner adds what is called.
+// owner adds the called deployment and application.
 func (a *attributes) owner(deployment, app string) {
 	a.serveText(semconv.Deployment, semconv.ServeDeployment, deployment)
 	a.serveText(semconv.App, semconv.ServeApp, app)
 }
 
-// replica adds the short id of c, which may be nil.
+// replica adds the unique id of c, which may be nil.
 func (a *attributes) replica(c *identity.Component) {
-	if c != nil && a.serve.ray() { // in every mode, serve.replica_id ends in it
+	if c != nil && a.serve.ray() { // in other modes, serve.replica_id ends in it
 		a.text(semconv.ReplicaID, c.UniqueID())
 	}
 }
 
-// httpMethod adds the verb, which for a web socket is Ray's word for one, and
-// today that of the handshake.
+// httpMethod adds the verb. For a web socket, Ray's attribute is "WS" and the current
+// attribute is the verb of the handshake.
 func (a *attributes) httpMethod(p Protocol, verb string) {
-	shown := semconv.Method(verb)
+	method := semconv.Method(verb)
 	if a.http.stable() {
-		a.text(semconv.HTTPRequestMethod, shown)
+		a.text(semconv.HTTPRequestMethod, method)
 	}
 	if p == WebSocket {
-		shown = semconv.MethodWebSocket
+		method = semconv.MethodWebSocket
 	}
 	if a.http.ray() {
-		a.text(semconv.HTTPMethod, shown)
+		a.text(semconv.HTTPMethod, method)
 	}
 }
 
-// leastCloseCode is the first that is not an HTTP status.
+// minCloseCode is the lowest close code of a web socket. Lower numbers are HTTP
+// statuses.
 //
 // Source: https://www.rfc-editor.org/rfc/rfc6455#section-7.4
-const leastCloseCode = 1000
+const minCloseCode = 1000
 
-// httpEnd adds the status of a response, and for a web socket the code that it
-// was closed with, which has a key of its own today. Where the response was
-// another than the handshake's, a socket has a status too.
+// httpEnd adds the status of a response. For a web socket, the current names have a
+// separate key for the close code, and the status is the status of the handshake.
 func (a *attributes) httpEnd(p Protocol, status int) {
 	if a.http.ray() {
 		a.number(semconv.HTTPStatusCode, status)
@@ -116,15 +117,15 @@ func (a *attributes) httpEnd(p Protocol, status int) {
 	if !a.http.stable() {
 		return
 	}
-	if p == WebSocket && status >= leastCloseCode {
+	if p == WebSocket && status >= minCloseCode {
 		a.number(semconv.ServeWebSocketCloseCode, status)
 		status = http.StatusSwitchingProtocols
 	}
 	a.number(semconv.HTTPResponseStatusCode, status)
 }
 
-// rpcCall adds the attributes that router and replica spans of calls other than
-// HTTP end with.
+// rpcCall adds the attributes at the end of router and replica spans for calls other
+// than HTTP.
 func (a *attributes) rpcCall(c call) {
 	system, name := semconv.RPCSystemUndefined, semconv.RPCSystemNameServe
 	if c.protocol == GRPC {
@@ -146,8 +147,8 @@ func (a *attributes) rpcCall(c call) {
 	}
 }
 
-// failure adds the type of the failure, if the names of its group are today's:
-// that of the error, or without an error the status.
+// failure adds the error type if the group uses the current names: the type of err, or
+// the status if err is nil.
 func (a *attributes) failure(group names, err error, status int) {
 	switch {
 	case !group.stable():

@@ -10,22 +10,21 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// BatchStart is what is known when a batch is about to run.
+// BatchStart describes a batch that is about to run.
 type BatchStart struct {
-	// Name is the batched function's, the last word of the span's name.
+	// Name is the name of the batched function, the last word of the span's name.
 	Name string
 }
 
-// StartBatch starts the span of a batch, of kind INTERNAL. The members are the
-// contexts of its requests, one or more, in the order in which they came; it
-// keeps none of them but the first sampled, whose current span becomes the
-// parent. To the spans of the other sampled ones it links, as many as the
-// limit of links allows; each link carries the request's serve.request_id.
+// StartBatch starts the span of a batch, of kind INTERNAL. members are the contexts of
+// its requests, at least one, in order of arrival. The current span of the first
+// sampled member is the parent. The span links to the spans of the other sampled
+// members, up to the limit of links. Each link has the request's serve.request_id.
 //
-// The returned context is what the function is to run with: that of the first
-// sampled member, or of members[0] where none is, with its values (Request,
-// baggage, span) and without its cancellation and deadline, which are not those
-// of the others.
+// The returned context is for the batched function. It is the context of the first
+// sampled member, or of members[0] if none is sampled. It has the values (Request,
+// baggage, span), but not the cancellation and the deadline, which do not apply to the
+// other requests.
 func (t *Tracer) StartBatch(members []context.Context, s BatchStart) (context.Context, Span) {
 	first := 0
 	var links []trace.Link
@@ -45,8 +44,8 @@ func (t *Tracer) StartBatch(members []context.Context, s BatchStart) (context.Co
 	return t.start(ctx, kindInternal, name, a.list, call{}, trace.WithLinks(links...))
 }
 
-// batchLinks finds the first sampled member, or members[0] where none is, and
-// links to the others.
+// batchLinks returns the index of the first sampled member, or 0 if none is sampled,
+// and links to the other sampled members.
 func batchLinks(members []context.Context) (first int, links []trace.Link) {
 	var parent, last trace.SpanContext
 	for i, ctx := range members {
@@ -58,7 +57,7 @@ func batchLinks(members []context.Context) (first int, links []trace.Link) {
 			first, parent, last = i, sc, sc
 			continue
 		}
-		// One request may be in a batch several times, and then in a row.
+		// A request may be in a batch several times, in a row.
 		if sc.SpanID() == parent.SpanID() || sc.SpanID() == last.SpanID() {
 			continue
 		}

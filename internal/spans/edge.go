@@ -10,9 +10,8 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// edge adds what today's names have for the connection and for the request as
-// it came. Of headers, only those that say what the client wants and is are
-// read: who it is, the connection knows better.
+// edge adds the attributes of the connection and the inbound request, in the current
+// names. Addresses come from the connection, never from headers.
 func (a *attributes) edge(ctx context.Context, s ProxyStart) {
 	switch {
 	case s.Protocol.overHTTP() && a.http.stable() && s.HTTPRequest != nil:
@@ -31,7 +30,7 @@ func (a *attributes) edge(ctx context.Context, s ProxyStart) {
 }
 
 func (a *attributes) httpRequest(r *http.Request) {
-	if verb := r.Method; verb != semconv.Method(verb) && verb != "" { // which is net/http's for GET
+	if verb := r.Method; verb != semconv.Method(verb) && verb != "" { // an empty verb is GET in net/http
 		a.text(semconv.HTTPRequestMethodOriginal, verb)
 	}
 	a.text(semconv.URLPath, r.URL.EscapedPath())
@@ -52,7 +51,7 @@ func (a *attributes) httpRequest(r *http.Request) {
 	a.text(semconv.NetworkProtocolVersion, version)
 }
 
-// server adds the host that the client asked for, and the port if it named one.
+// server adds the requested host, and the port if the request names it.
 func (a *attributes) server(host string) {
 	address, port, err := net.SplitHostPort(host)
 	if err != nil {
@@ -67,8 +66,8 @@ func (a *attributes) server(host string) {
 	}
 }
 
-// client adds the address of a connection's other end, which is not one of IP
-// where the connection is a Unix socket.
+// client adds the peer address of a connection. For a Unix socket it is not an IP
+// address.
 func (a *attributes) client(remote string) {
 	if address, _, err := net.SplitHostPort(remote); err == nil {
 		remote = address
@@ -78,7 +77,8 @@ func (a *attributes) client(remote string) {
 	}
 }
 
-// rpcRequest adds what the proxy span of a gRPC call ends with, but for its status.
+// rpcRequest adds the attributes at the end of a gRPC call's proxy span, except the
+// status.
 func (a *attributes) rpcRequest(method string) {
 	if a.rpc.ray() {
 		a.text(semconv.RPCSystem, semconv.RPCSystemGRPCProxy)
@@ -91,7 +91,7 @@ func (a *attributes) rpcRequest(method string) {
 	a.text(semconv.RPCMethod, strings.TrimPrefix(method, "/"))
 }
 
-// rpcStatus adds that.
+// rpcStatus adds the status of a gRPC call.
 func (a *attributes) rpcStatus(code string) {
 	if a.rpc.ray() {
 		a.text(semconv.RPCGRPCStatusCode, code)

@@ -12,8 +12,8 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// recordException adds the event. It does not use Span.RecordError, which would
-// neither see through wrappers nor say whether the error escaped.
+// recordException adds an exception event. Span.RecordError would use the type of the
+// outermost wrapper and would not record whether the error escaped.
 func recordException(span trace.Span, err error, escaped string) {
 	attrs := make([]attribute.KeyValue, 0, 4)
 	attrs = append(attrs,
@@ -26,12 +26,11 @@ func recordException(span trace.Span, err error, escaped string) {
 	span.AddEvent(semconv.EventException, trace.WithAttributes(attrs...))
 }
 
-// exceptionType names what went wrong: the Go type of the error below the
-// wrappers of package fmt, which say nothing. Timeout and cancellation have
-// private types, so that they are named for their variables.
+// exceptionType returns the Go type of the error below the wrappers of package fmt.
+// Timeout and cancellation have private types, so their variables' names are returned.
 func exceptionType(err error) string {
 	for {
-		switch err { //nolint:errorlint // the loop unwraps, and only past wrappers that say nothing
+		switch err { //nolint:errorlint // the loop unwraps, and only past wrappers of package fmt
 		case context.Canceled:
 			return "context.Canceled"
 		case context.DeadlineExceeded:
@@ -54,10 +53,10 @@ func exceptionType(err error) string {
 	}
 }
 
-// description is the status text for err. Timeout and cancellation have none,
-// as in Ray, whose exceptions for them carry no text.
+// description returns the status text for err. It is empty for timeout and
+// cancellation, as in Ray, whose exceptions for them have no text.
 func description(err error) string {
-	//nolint:errorlint // one that is wrapped is a handler's own and has a text
+	//nolint:errorlint // a wrapped error comes from a handler and has a text
 	if err == nil || err == context.Canceled || err == context.DeadlineExceeded {
 		return ""
 	}

@@ -9,12 +9,11 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// StartModelLoad starts the span of loading modelID, of kind INTERNAL, as a
-// child of the current span of ctx: that of the request which asked for the
-// model first. Deployment, request id and replica are those of the Request in
-// ctx; a load outside of a request, as at a replica's start, has none of them
-// and begins a trace of its own. The returned context is what the model is to
-// be loaded with.
+// StartModelLoad starts the span for loading modelID, of kind INTERNAL, as a child of
+// the current span in ctx. That is the span of the first request for the model.
+// Deployment, request id and replica come from the Request in ctx. A load outside of a
+// request, as at a replica's start, has none of them and starts a new trace. The
+// returned context is for the load function.
 func (t *Tracer) StartModelLoad(ctx context.Context, modelID string) (context.Context, Span) {
 	ctx, dropped := t.unsampled(ctx, kindInternal, semconv.SpanModelLoad)
 	if dropped {
@@ -26,9 +25,9 @@ func (t *Tracer) StartModelLoad(ctx context.Context, modelID string) (context.Co
 	return t.start(ctx, kindInternal, name, a.list, call{})
 }
 
-// EndWork ends the span of a batch or of a model load. If the function or the load
-// failed, the status is ERROR and err an event; else the status stays unset. Call it
-// once, when the function has really returned, or the model is there or will not be.
+// EndWork ends the span of a batch or of a model load. If err is not nil, it becomes an
+// event and the status is ERROR; else the status stays unset. Call it once, after the
+// batched function or the load has returned.
 func (s Span) EndWork(err error) {
 	if s.span == nil {
 		return
@@ -43,9 +42,9 @@ func (s Span) EndWork(err error) {
 	s.span.End()
 }
 
-// insideReplica adds the attributes that the spans of work inside a replica share,
-// and returns the span's name. Outside of a request, if r is nil, the name lacks
-// the deployment.
+// insideReplica adds the attributes that spans of work inside a replica share, and
+// returns the span's name. If r is nil, outside of a request, the name lacks the
+// deployment.
 func (a *attributes) insideReplica(r *identity.Request, family, last string) (name string) {
 	name = family + " " + last
 	if r != nil {

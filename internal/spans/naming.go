@@ -4,7 +4,7 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// names says under which names a group of attributes is set.
+// names is the set of names for a group of attributes.
 type names uint8
 
 const (
@@ -26,8 +26,7 @@ func namesOf(mode string) names {
 	return rayNames
 }
 
-// naming has the names of the three groups: Serve's own attributes, those of
-// HTTP and those of RPC.
+// naming holds the names of the three groups: Serve's own attributes, HTTP and RPC.
 type naming struct{ serve, http, rpc names }
 
 // newNaming resolves the modes of c, which must be valid.
@@ -43,10 +42,11 @@ func newNaming(c tracing.Config) naming {
 	return n
 }
 
-// current says whether any name is today's, so that the scope's schema holds.
+// current reports whether any group uses OpenTelemetry's current names, so that the
+// scope has a schema.
 func (n naming) current() bool { return (n.serve | n.http | n.rpc).stable() }
 
-// of is the group that a call's protocol belongs to.
+// of returns the names of the group for a protocol.
 func (n naming) of(p Protocol) names {
 	if p.overHTTP() {
 		return n.http

@@ -12,19 +12,19 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// Protocol is how a call reached its component.
+// Protocol is the protocol of a call to a component.
 type Protocol uint8
 
 // The protocols.
 const (
 	HTTP      Protocol = iota
-	WebSocket          // an HTTP request that was upgraded
-	GRPC               // of any of the four kinds
-	Handle             // a call from one deployment to another; never at a proxy
+	WebSocket          // an upgraded HTTP request
+	GRPC               // any of gRPC's four kinds
+	Handle             // a call of a deployment by another; never in a proxy
 )
 
-// String returns "http", "websocket", "grpc" or "handle"; the first three are
-// the values of the attribute request_type.
+// String returns "http", "websocket", "grpc" or "handle". The first three are the
+// values of the attribute request_type.
 func (p Protocol) String() string {
 	switch p {
 	case HTTP:
@@ -38,55 +38,53 @@ func (p Protocol) String() string {
 	}
 }
 
-// overHTTP says whether the spans carry http.* attributes rather than rpc.*.
+// overHTTP reports whether the spans have http.* attributes and not rpc.* attributes.
 func (p Protocol) overHTTP() bool { return p == HTTP || p == WebSocket }
 
-// ProxyStart is what is known when the proxy has matched a route.
+// ProxyStart describes a request that has matched a route.
 type ProxyStart struct {
-	// Request is the request's identity in the proxy. Required; ID, App,
-	// Deployment and Route are read.
+	// Request is the request's identity in the proxy. Required. ID, App, Deployment and
+	// Route must be set.
 	Request *identity.Request
 	// Protocol is HTTP, WebSocket or GRPC.
 	Protocol Protocol
-	// Method is the HTTP verb, in any case, or whatever the client sent for one:
-	// spans show semconv.Method of it. For gRPC it is the full method with its
-	// leading slash. It is not read for web sockets.
+	// Method is the HTTP verb as the client sent it, in any case; spans show
+	// semconv.Method of it. For gRPC it is the full method with its leading slash. Not
+	// used for web sockets.
 	Method string
-	// RoutePath is the raw path left after the route prefix: "/predict" for
-	// /app1/predict under /app1, empty for /app1. HTTP and web sockets only.
+	// RoutePath is the raw path after the route prefix: "/predict" for /app1/predict
+	// under /app1, empty for /app1. HTTP and web sockets only.
 	RoutePath string
-	// HTTPRequest is the request as it came, with its whole path. For gRPC,
-	// Metadata is the call's, with its ":authority", and Peer gives the other end
-	// of the connection that ctx, that of StartProxy, belongs to; nil where it
-	// is not known. They are optional, for facts that only today's names have
-	// (Config.Semconv): StartProxy looks at them where such a span records, so
-	// that nobody else pays, and keeps none of them.
+	// HTTPRequest is the inbound request, with its whole path. For gRPC, Metadata is
+	// the call's metadata with ":authority", and Peer returns the peer address of the
+	// connection of StartProxy's ctx, or nil if it is unknown. They are optional, for
+	// attributes that exist only in the current names (Config.Semconv). StartProxy
+	// reads them only if such a span records, and keeps none of them.
 	HTTPRequest *http.Request
 	Metadata    map[string][]string
 	Peer        func(ctx context.Context) net.Addr
 }
 
-// ProxyResult is how a request ended, as its client saw it.
+// ProxyResult is the end of a request as its client saw it.
 type ProxyResult struct {
-	// StatusCode is the HTTP status that the client saw, also where the
-	// response failed later; 499 for a client that left before it started; a
-	// web socket's close code, or the status of the response that refused it.
-	// Not read for gRPC.
+	// StatusCode is the HTTP status that the client received, even if the response
+	// failed later. 499 if the client left before the response. For a web socket it is
+	// the close code, or the status of the response that refused it. Not used for gRPC.
 	StatusCode int
-	// GRPCCode is the code's name ("OK", "INTERNAL"); empty means UNKNOWN. Read
-	// for gRPC only.
+	// GRPCCode is the code's name ("OK", "INTERNAL"); empty means UNKNOWN. Used for
+	// gRPC only.
 	GRPCCode string
-	// Err is what ended the response: the handler's error or panic, before or
-	// after the response started; context.DeadlineExceeded for a timeout and
-	// context.Canceled for a client that left, unwrapped, which then give no
-	// description. Nil where the handler answered, whatever the status.
+	// Err is the error that ended the response: the handler's error or panic, before or
+	// after the response started. It is context.DeadlineExceeded for a timeout and
+	// context.Canceled for a client that left, unwrapped; these give no description.
+	// Nil if the handler answered, with any status.
 	Err error
 }
 
-// Failed says whether the proxy span of a request of protocol p that ended so is
-// an error: for a result with an error, for a status of 4xx or 5xx, for a close
-// code other than 1000 and 1001 and for a gRPC code that counts as a server's
-// fault. It holds for requests without a span too.
+// Failed reports whether the proxy span of a request of protocol p with this result is
+// an error. These are errors: Err is set, a status of 4xx or 5xx, a close code other
+// than 1000 and 1001, a gRPC code that counts as a server's fault. Failed is valid for
+// requests without a span, too.
 func (r ProxyResult) Failed(p Protocol) bool {
 	switch {
 	case r.Err != nil:
@@ -94,18 +92,18 @@ func (r ProxyResult) Failed(p Protocol) bool {
 	case p == GRPC:
 		return r.GRPCCode == "" || serverFault(r.GRPCCode)
 	case p == WebSocket:
-		return r.StatusCode >= 400 && r.StatusCode < leastCloseCode || r.StatusCode > 1001
+		return r.StatusCode >= 400 && r.StatusCode < minCloseCode || r.StatusCode > 1001
 	default:
 		return r.StatusCode >= 400
 	}
 }
 
-// StartProxy starts the proxy span as a child of the span in ctx (see Extract),
-// or as the root of a new trace. The returned context carries the Request and
-// the sampling decision, whether or not the span records.
+// StartProxy starts the proxy span as a child of the span in ctx (see Extract), or as
+// the root of a new trace. The returned context carries the Request and the sampling
+// decision, even if the span does not record.
 func (t *Tracer) StartProxy(ctx context.Context, s ProxyStart) (context.Context, Span) {
 	r := s.Request
-	r.Came = ctx
+	r.Inbound = ctx
 	if s.Protocol == GRPC {
 		r.RPCMethod = s.Method
 	}
@@ -126,7 +124,7 @@ func (t *Tracer) StartProxy(ctx context.Context, s ProxyStart) (context.Context,
 	return t.start(ctx, kindServer, name, a.list, call{protocol: s.Protocol, verb: s.Method, route: r.Route, rpcMethod: r.RPCMethod})
 }
 
-// attributes adds the attributes of the start, and returns the span's name.
+// attributes adds the attributes at the start, and returns the span's name.
 func (s ProxyStart) attributes(ctx context.Context, a *attributes, family string) (name string) {
 	r, method := s.Request, s.Method
 	switch s.Protocol {
@@ -151,8 +149,8 @@ func (s ProxyStart) attributes(ctx context.Context, a *attributes, family string
 	return name
 }
 
-// EndProxy ends a proxy span with its status: ERROR for a result that has Failed, else
-// OK. Call it once, when the last byte is with the client or nothing more will follow.
+// EndProxy ends a proxy span. Its status is ERROR if the result has Failed, else OK.
+// Call it once, when the last byte was sent to the client or nothing more will be sent.
 func (s Span) EndProxy(r ProxyResult) {
 	if s.span == nil {
 		return
@@ -193,8 +191,8 @@ func (s Span) proxyEnd(r ProxyResult, failed bool) []attribute.KeyValue {
 	return a.list
 }
 
-// serverFault says which codes, set by user code without an error, make a
-// server's span an error.
+// serverFault reports whether a gRPC code that user code returned without an error
+// makes a server's span an error.
 //
 // Source: https://opentelemetry.io/docs/specs/semconv/rpc/grpc/
 func serverFault(code string) bool {

@@ -9,54 +9,53 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// ReplicaStart is what is known when a replica accepted a request.
+// ReplicaStart describes a request that a replica has accepted.
 type ReplicaStart struct {
-	// Request is the request's identity in this replica, with the replica as
-	// its Component. Required.
+	// Request is the request's identity in this replica, with the replica as its
+	// Component. Required.
 	Request *identity.Request
-	// Protocol is that of the call.
+	// Protocol is the protocol of the call.
 	Protocol Protocol
-	// CallMethod is the method called; empty means "__call__".
+	// CallMethod is the called method; empty means "__call__".
 	CallMethod string
-	// Method is as in ProxyStart. Read for HTTP and web sockets only.
+	// Method is the verb, as in ProxyStart. Used for HTTP and web sockets only.
 	Method string
-	// Streaming says whether the answer is a stream. HTTP always counts as one.
+	// Streaming reports whether the answer is a stream. HTTP always counts as a stream.
 	Streaming bool
 }
 
-// ReplicaResult is how a handler ended.
+// ReplicaResult is the result of a handler.
 type ReplicaResult struct {
-	// StatusCode is the status of the response that the handler started, or of
-	// the one that its error became; 0 where no response was started, and for
-	// web sockets. Not read for other protocols.
+	// StatusCode is the status of the response that the handler started, or that its
+	// error caused. 0 if no response was started, and for web sockets. Not used for
+	// other protocols.
 	StatusCode int
-	// Err is the handler's error or panic, or the cancellation that ended it,
-	// or nil.
+	// Err is the handler's error or panic, or the cancellation that ended it, or nil.
 	Err error
 }
 
-// StartReplica starts the replica span as a child of the span in ctx, which
-// should be the router's. The returned context carries the Request; it is what
-// the handler gets, and the user's own spans become children of this one.
+// StartReplica starts the replica span as a child of the span in ctx, which should be
+// the router span. The returned context carries the Request. It is for the handler, so
+// the user's own spans become children of the replica span.
 func (t *Tracer) StartReplica(ctx context.Context, s ReplicaStart) (context.Context, Span) {
 	r := s.Request
 	if outer := identity.RequestFromContext(ctx); outer != nil && outer != r {
-		r.Came, r.RPCMethod = outer.Came, outer.RPCMethod
+		r.Inbound, r.RPCMethod = outer.Inbound, outer.RPCMethod
 	}
 	ctx, dropped := t.unsampled(r.Carry(ctx), kindServer, semconv.SpanReplica)
 	if dropped {
 		return ctx, Span{}
 	}
 	c := call{deployment: r.Deployment, app: r.App, method: s.CallMethod, verb: s.Method, modelID: r.ModelID, protocol: s.Protocol, streaming: s.Streaming}
-	c.by(r)
+	c.complete(r)
 	a := t.naming.atStart()
 	name := c.attributes(&a, semconv.SpanReplica, r)
 	a.replica(r.Component)
 	return t.start(ctx, kindServer, name, a.list, c)
 }
 
-// EndReplica ends a replica span. Its status stays unset, as in Ray; an error is an
-// event that did not escape. Call it once, when the handler has really returned.
+// EndReplica ends a replica span. Its status stays unset, as in Ray; an error becomes
+// an event that did not escape. Call it once, after the handler has returned.
 func (s Span) EndReplica(r ReplicaResult) {
 	if s.span == nil {
 		return

@@ -11,52 +11,52 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// RouterStart is what is known when a call of a deployment begins.
+// RouterStart describes a call of a deployment that begins.
 type RouterStart struct {
-	// App and Deployment are those called, which for a call by handle are not
-	// those of the Request in the context.
+	// App and Deployment are the called application and deployment. For a call by
+	// handle they differ from the Request in the context.
 	App, Deployment string
-	// CallMethod is the method called; empty means "__call__".
+	// CallMethod is the called method; empty means "__call__".
 	CallMethod string
-	// Protocol is that of the call.
+	// Protocol is the protocol of the call.
 	Protocol Protocol
-	// Streaming says whether the answer is a stream. HTTP always counts as one.
+	// Streaming reports whether the answer is a stream. HTTP always counts as a stream.
 	Streaming bool
-	// ModelID is the multiplexed model's id; empty for none.
+	// ModelID is the multiplexed model's id, or "".
 	ModelID string
 }
 
-// RouterOutcome is how the choice of a replica ended.
+// RouterOutcome is the outcome of the choice of a replica.
 type RouterOutcome uint8
 
 // The outcomes.
 const (
-	// RouterAccepted: a replica took the request.
+	// RouterAccepted means that a replica accepted the request.
 	RouterAccepted RouterOutcome = iota
-	// RouterRefused: the queue was full or the deployment unavailable, so that
-	// no replica was looked for. The span then has no http.* or rpc.*
-	// attributes and no wait, as in Ray.
+	// RouterRefused means that the queue was full or the deployment unavailable, so no
+	// replica was chosen. As in Ray, the span then has no http.* and rpc.* attributes
+	// and no wait.
 	RouterRefused
-	// RouterCanceled: a timeout, or the caller left, while waiting.
+	// RouterCanceled means that the caller left or a timeout passed while waiting.
 	RouterCanceled
-	// RouterFailed: any other error.
+	// RouterFailed means any other error.
 	RouterFailed
 )
 
-// RouterResult is how the choice of a replica ended.
+// RouterResult is the result of the choice of a replica.
 type RouterResult struct {
 	Outcome RouterOutcome
 	// QueueWait is how long the request waited for a slot.
 	QueueWait time.Duration
-	// Err is why no replica took the request. It is recorded for RouterCanceled
-	// alone, as in Ray: the router's errors show on the proxy span. Not read for
+	// Err is the reason why no replica accepted the request. As in Ray, it is recorded
+	// for RouterCanceled only: other errors appear on the proxy span. Not used for
 	// RouterAccepted.
 	Err error
 }
 
-// StartRouter starts the router span as a child of the span in ctx. The request
-// id and the route are those of the Request in ctx. The returned context is the
-// parent of the replica span.
+// StartRouter starts the router span as a child of the span in ctx. The request id and
+// the route come from the Request in ctx. The returned context is the parent of the
+// replica span.
 func (t *Tracer) StartRouter(ctx context.Context, s RouterStart) (context.Context, Span) {
 	ctx, dropped := t.unsampled(ctx, kindServer, semconv.SpanRouter)
 	if dropped {
@@ -67,7 +67,7 @@ func (t *Tracer) StartRouter(ctx context.Context, s RouterStart) (context.Contex
 		r = &identity.Request{}
 	}
 	c := call{deployment: s.Deployment, app: s.App, method: s.CallMethod, modelID: s.ModelID, protocol: s.Protocol, streaming: s.Streaming}
-	c.by(r)
+	c.complete(r)
 	a := t.naming.atStart()
 	name := c.attributes(&a, semconv.SpanRouter, r)
 	a.serveFlag(semconv.IsHTTPRequest, semconv.ServeIsHTTPRequest, c.protocol.overHTTP())
@@ -75,8 +75,8 @@ func (t *Tracer) StartRouter(ctx context.Context, s RouterStart) (context.Contex
 	return t.start(ctx, kindServer, name, a.list, c)
 }
 
-// by fills in the call's default method, and what the request says of the call.
-func (c *call) by(r *identity.Request) {
+// complete sets the call's default method, and the fields that come from the request.
+func (c *call) complete(r *identity.Request) {
 	if c.method == "" {
 		c.method = semconv.DefaultCallMethod
 	}
@@ -86,8 +86,8 @@ func (c *call) by(r *identity.Request) {
 	}
 }
 
-// attributes adds the attributes that router and replica spans start with, and
-// returns the span's name.
+// attributes adds the attributes at the start of router and replica spans, and returns
+// the span's name.
 func (c call) attributes(a *attributes, family string, r *identity.Request) (name string) {
 	name = family + " " + c.deployment + " " + c.method
 	a.request(r)
@@ -101,7 +101,7 @@ func (c call) attributes(a *attributes, family string, r *identity.Request) (nam
 }
 
 // EndRouter ends a router span. Its status stays unset, as in Ray. Call it once, when a
-// replica accepted the request or none will.
+// replica has accepted the request or none will.
 func (s Span) EndRouter(r RouterResult) {
 	if s.span == nil {
 		return
@@ -118,7 +118,7 @@ func (s Span) routerEnd(r RouterResult, failed bool) []attribute.KeyValue {
 	a := s.naming.atEnd()
 	if r.Outcome != RouterRefused {
 		if s.call.protocol.overHTTP() {
-			if a.http.ray() { // today's is the verb, and that of the proxy span
+			if a.http.ray() { // the current attribute is the verb, on the proxy span
 				a.text(semconv.HTTPMethod, s.call.method)
 			}
 			a.text(semconv.HTTPRoute, s.call.route)
@@ -133,7 +133,8 @@ func (s Span) routerEnd(r RouterResult, failed bool) []attribute.KeyValue {
 	return a.list
 }
 
-// milliseconds returns d in milliseconds, to the microsecond; 0 for less.
+// milliseconds returns d in milliseconds with a resolution of a microsecond; 0 if d is
+// negative.
 func milliseconds(d time.Duration) float64 {
 	return math.Max(0, float64(d.Microseconds())/1000)
 }

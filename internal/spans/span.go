@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Span is a span of one of the families from its start to its end. The zero value is
+// Span is a span of one of the families, from its start to its end. The zero value is
 // the span of an unsampled request: its methods do nothing.
 type Span struct {
 	span   trace.Span // nil if it does not record
@@ -15,21 +15,21 @@ type Span struct {
 	call   call
 }
 
-// call is what a span's end needs to know of its start.
+// call holds the data of a span's start that its end needs.
 type call struct {
 	deployment, app        string
 	method, route, modelID string
-	verb                   string // of HTTP, as the client sent it
-	rpcMethod              string // full; empty except for gRPC
+	verb                   string // HTTP verb, as the client sent it
+	rpcMethod              string // full method; gRPC only
 	protocol               Protocol
 	streaming              bool
 }
 
-// Recording reports whether the span records; for work that only a recorded span is
-// worth.
+// Recording reports whether the span records, so that callers can skip work that is
+// only for its attributes.
 func (s Span) Recording() bool { return s.span != nil }
 
-// Context returns the span's context; zero if it does not record.
+// Context returns the span's context, or zero if it does not record.
 func (s Span) Context() trace.SpanContext {
 	if s.span == nil {
 		return trace.SpanContext{}
@@ -37,17 +37,16 @@ func (s Span) Context() trace.SpanContext {
 	return s.span.SpanContext()
 }
 
-// The kinds of our spans, as options.
+// The kinds of the families, as options.
 var (
 	kindServer   = trace.WithSpanKind(trace.SpanKindServer)
 	kindInternal = trace.WithSpanKind(trace.SpanKindInternal)
 )
 
-// unsampled reports whether a span under that of ctx is certainly not sampled, so
-// that its name and attributes need not be put together, and returns the context
-// that goes on. The first span of such a trace in this process is started, without
-// recording, so that what leaves the process has an id of this process. What
-// follows inside the trace is not.
+// unsampled reports whether a child of the span in ctx is certainly not sampled, so
+// that its name and attributes are not needed. It also returns the context to continue
+// with. The first span of such a trace in this process is started without recording, so
+// that outgoing calls carry a span id of this process. Further spans are not started.
 func (t *Tracer) unsampled(ctx context.Context, kind trace.SpanStartOption, family string) (context.Context, bool) {
 	if t.tracer == nil {
 		return ctx, true
@@ -62,8 +61,8 @@ func (t *Tracer) unsampled(ctx context.Context, kind trace.SpanStartOption, fami
 	return ctx, true
 }
 
-// start starts a span by the SDK. The returned context carries the decision, whether
-// or not the span records.
+// start starts a span with the SDK. The returned context carries the sampling decision,
+// even if the span does not record.
 func (t *Tracer) start(
 	ctx context.Context, kind trace.SpanStartOption, name string, attrs []attribute.KeyValue, c call, opts ...trace.SpanStartOption,
 ) (context.Context, Span) {

@@ -8,17 +8,18 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Tracer starts the spans of the families by a provider, whose methods it has too. It
-// is safe for concurrent use.
+// Tracer starts the spans of the families with a provider, and has the provider's
+// methods. It is safe for concurrent use.
 type Tracer struct {
 	*tracing.Provider
 
-	tracer trace.Tracer // nil when the provider is off
+	tracer trace.Tracer // nil if the provider is off
 	naming naming
 	jobID  string
 }
 
-// New returns a Tracer of the provider, which it neither flushes nor shuts down.
+// New returns a Tracer for the provider. It does not flush the provider or shut it
+// down.
 func New(p *tracing.Provider) *Tracer {
 	cfg := p.Config()
 	t := &Tracer{Provider: p, naming: newNaming(cfg), jobID: cfg.JobID}
@@ -33,10 +34,10 @@ func New(p *tracing.Provider) *Tracer {
 	return t
 }
 
-// NewProxy draws the identity of a proxy.
+// NewProxy returns a new identity for a proxy.
 func (t *Tracer) NewProxy() *identity.Component { return identity.NewProxy(t.jobID) }
 
-// NewReplica draws the identity of a replica of the deployment of app.
+// NewReplica returns a new identity for a replica of the deployment of app.
 func (t *Tracer) NewReplica(app, deployment string) *identity.Component {
 	return identity.NewReplica(t.jobID, app, deployment)
 }

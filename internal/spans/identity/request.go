@@ -1,11 +1,11 @@
-// Package identity says whose work a span is: of which request, and in which proxy or
-// replica. Ray's formats of ids are kept, so that a back end finds what it knows.
+// Package identity holds the identity of a span's work: its request, and the proxy or
+// replica that handles it. Ids have Ray's formats, so that back ends recognize them.
 //
-//  1. A proxy and each replica draw a Component when they are made.
-//  2. Each call of a request in a Component has a Request, which rides in the context.
+//  1. A proxy and each replica create a Component at their start.
+//  2. Each call of a request in a Component has a Request, carried by the context.
 //  3. Package tracing stamps every recording span inside it with Request.Stamp.
 //
-// It makes no spans and reads no headers. Open request.go, which is all.
+// The package makes no spans and reads no headers. It has a single file, request.go.
 package identity
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// Lengths of Ray's ids, in bytes. A task id ends in its actor's id, and an
-// actor id in its job's.
+// Lengths of Ray's ids, in bytes. A task id ends in its actor id, and an actor id ends
+// in its job id.
 const (
 	jobIDBytes      = 4
 	actorOwnBytes   = 12
@@ -28,8 +28,8 @@ const (
 	replicaIDLength = 8 // characters, not bytes
 )
 
-// Component is a proxy or a replica: whoever handles calls. What it shows never
-// changes. It is safe for concurrent use.
+// Component is the identity of a proxy or a replica. It is immutable and safe for
+// concurrent use.
 type Component struct {
 	app, deployment string
 	uniqueID        string // empty for a proxy
@@ -37,86 +37,86 @@ type Component struct {
 	replicaID       string // with app and deployment; empty for a proxy
 }
 
-// NewJobID draws a job id in Ray's form: 8 lower-case hexadecimal digits.
-func NewJobID() string { return drawHex(jobIDBytes) }
+// NewJobID returns a random job id in Ray's form: 8 lower-case hexadecimal digits.
+func NewJobID() string { return randomHex(jobIDBytes) }
 
-// NewProxy draws the identity of a proxy of the job.
+// NewProxy returns a new identity for a proxy of the job.
 func NewProxy(jobID string) *Component {
-	return &Component{actorID: drawHex(actorOwnBytes) + jobID}
+	return &Component{actorID: randomHex(actorOwnBytes) + jobID}
 }
 
-// NewReplica draws the identity of a replica of the deployment of app, in the job: a
-// unique id of eight lower-case letters and digits, and an actor id.
+// NewReplica returns a new identity for a replica of the deployment of app, in the job.
+// It has a random unique id of eight lower-case letters and digits, and a random actor
+// id.
 func NewReplica(jobID, app, deployment string) *Component {
 	c := NewProxy(jobID)
-	c.app, c.deployment, c.uniqueID = app, deployment, drawReplicaID()
+	c.app, c.deployment, c.uniqueID = app, deployment, randomReplicaID()
 	c.replicaID = app + "#" + deployment + "#" + c.uniqueID
 	return c
 }
 
-// App returns the application of a replica; empty for a proxy.
+// App returns the application of a replica, or "" for a proxy.
 func (c *Component) App() string { return c.app }
 
-// Deployment returns the deployment of a replica; empty for a proxy.
+// Deployment returns the deployment of a replica, or "" for a proxy.
 func (c *Component) Deployment() string { return c.deployment }
 
-// UniqueID returns a replica's unique id, eight characters, the value of the
-// attribute replica_id; empty for a proxy.
+// UniqueID returns the unique id of a replica, or "" for a proxy. It has eight
+// characters and is the value of the attribute replica_id.
 func (c *Component) UniqueID() string { return c.uniqueID }
 
-// ActorID returns the id in Ray's form: 32 lower-case hexadecimal digits, of
-// which the last eight are the job id.
+// ActorID returns the actor id in Ray's form: 32 lower-case hexadecimal digits. The
+// last eight digits are the job id.
 func (c *Component) ActorID() string { return c.actorID }
 
-// NewTask draws a task id in Ray's form: 48 lower-case hexadecimal digits, of
-// which the last 32 are the actor id.
-func (c *Component) NewTask() string { return drawHex(taskOwnBytes) + c.actorID }
+// NewTask returns a new task id in Ray's form: 48 lower-case hexadecimal digits. The
+// last 32 digits are the actor id.
+func (c *Component) NewTask() string { return randomHex(taskOwnBytes) + c.actorID }
 
-// Request is the identity of one call in one component. A proxy makes one for
-// the request, the replica that handles it makes another with the same ID.
+// Request is the identity of a call in a component. A proxy makes a Request for each
+// request, and the replica that handles it makes another with the same ID.
 //
-// Fill the fields up to Component, then hand it to StartProxy or StartReplica of
-// package spans, which note where the request came from; from then on it must not
-// change, and it is safe for concurrent use. It must not be copied.
+// Set the fields up to Component and pass it to StartProxy or StartReplica of package
+// spans, which set the other exported fields. After that it must not change, and is
+// safe for concurrent use. It must not be copied.
 type Request struct {
-	// ID is the request id, as in X-Request-ID; the same in every component.
+	// ID is the request id, as in X-Request-ID. It is the same in every component.
 	ID string
-	// App and Deployment are those called.
+	// App and Deployment are the called application and deployment.
 	App, Deployment string
-	// Route is the matched route pattern where the application shows one, else
-	// the route prefix; for gRPC the application's name. Calls by handle keep
-	// the route of the outer request.
+	// Route is the matched route pattern if the application reports it, else the route
+	// prefix. For gRPC it is the application's name. A call by handle keeps the route
+	// of the outer request.
 	Route string
-	// ModelID is the multiplexed model's id; empty for none.
+	// ModelID is the multiplexed model's id, or "".
 	ModelID string
-	// Component handles the call. Nil is allowed: spans then carry the request
-	// id alone.
+	// Component handles the call. If nil, spans carry the request id alone.
 	Component *Component
 
-	// Came is the context that the request came into the proxy with: the caller's
-	// span, and baggage. It is kept as it is, because reading the two costs, and
-	// only user code that extracts them again needs them. The proxy span's start
-	// sets it; nil before, and for a call without a proxy.
-	Came context.Context
-	// RPCMethod is the full method of the gRPC call that the request is, with its
-	// leading slash. The proxy span's start sets it.
+	// Inbound is the context with the trace context and baggage that arrived with the
+	// request. It is kept whole, because decoding costs and only user code that
+	// extracts it again needs it. The start of the proxy span sets it. It is nil
+	// before, and for a call without a proxy.
+	Inbound context.Context
+	// RPCMethod is the full method of a gRPC request, with its leading slash. The start
+	// of the proxy span sets it.
 	RPCMethod string
 
-	// once guards stamp and task, which the first recording span needs: an
-	// unsampled request draws nothing and builds no values.
+	// once guards stamp and task, which the first recording span computes: an unsampled
+	// request needs neither.
 	once  sync.Once
 	stamp []attribute.KeyValue
 	task  string // empty without a Component
 }
 
-// Continue makes r, a new Request, that of another component for the same call
-// as outer: it takes over the ID, the Route and where the call came from.
+// Continue makes r, a new Request, the request of another component for the same call
+// as outer. It copies the ID, the Route and the inbound context.
 func (r *Request) Continue(outer *Request) {
 	r.ID, r.Route = outer.ID, outer.Route
-	r.Came, r.RPCMethod = outer.Came, outer.RPCMethod
+	r.Inbound, r.RPCMethod = outer.Inbound, outer.RPCMethod
 }
 
-// Carry returns ctx with r, which it may have already.
+// Carry returns ctx with r, or ctx itself if it already carries r.
 func (r *Request) Carry(ctx context.Context) context.Context {
 	if RequestFromContext(ctx) == r {
 		return ctx
@@ -124,17 +124,16 @@ func (r *Request) Carry(ctx context.Context) context.Context {
 	return ContextWithRequest(ctx, r)
 }
 
-// TaskID returns the task id of this call, 48 lower-case hexadecimal digits,
-// drawn at the first use; empty without a Component.
+// TaskID returns the task id of this call, 48 lower-case hexadecimal digits, or ""
+// without a Component. The first call creates it.
 func (r *Request) TaskID() string {
 	r.once.Do(r.identify)
 	return r.task
 }
 
-// Stamp returns the attributes that every recording span of this call gets:
-// serve.request_id, and with a Component serve.task_id and for a replica
-// serve.replica_id. The values are made at the first use. The caller must not change
-// the slice.
+// Stamp returns the attributes for every recording span of this call: serve.request_id;
+// with a Component also serve.task_id; and in a replica also serve.replica_id. The
+// first call computes them. The caller must not change the slice.
 func (r *Request) Stamp() []attribute.KeyValue {
 	r.once.Do(r.identify)
 	return r.stamp
@@ -153,11 +152,11 @@ func (r *Request) identify() {
 	}
 }
 
-// requestKey is the key under which a context has its *Request.
+// requestKey is the context key of the *Request.
 type requestKey struct{}
 
-// ContextWithRequest returns a context that carries r. StartProxy and
-// StartReplica do it themselves where theirs does not.
+// ContextWithRequest returns a context that carries r. StartProxy and StartReplica call
+// it if necessary.
 func ContextWithRequest(ctx context.Context, r *Request) context.Context {
 	return context.WithValue(ctx, requestKey{}, r)
 }
@@ -170,10 +169,10 @@ func RequestFromContext(ctx context.Context) *Request {
 
 type replicaKey struct{}
 
-// ContextWithReplica returns a context for what user code does in a replica
-// outside of any request: its start, its health checks, its end. The log handler of
-// package tracing names the replica in lines that are logged with it. A [Request] in ctx, or in
-// a context derived of it, goes over it. Without a c it returns ctx.
+// ContextWithReplica returns a context for user code that a replica runs outside of any
+// request: its start, its health checks, its end. The log handler of package tracing
+// adds the replica to lines that are logged with it. A [Request] in ctx, or in a
+// context derived from it, takes precedence. If c is nil, it returns ctx.
 func ContextWithReplica(ctx context.Context, c *Component) context.Context {
 	if c == nil {
 		return ctx
@@ -181,16 +180,15 @@ func ContextWithReplica(ctx context.Context, c *Component) context.Context {
 	return context.WithValue(ctx, replicaKey{}, c)
 }
 
-// ReplicaFromContext returns the Component that ContextWithReplica put into ctx, or
-// nil.
+// ReplicaFromContext returns the Component set by ContextWithReplica, or nil.
 func ReplicaFromContext(ctx context.Context) *Component {
 	c, _ := ctx.Value(replicaKey{}).(*Component)
 	return c
 }
 
-// drawHex returns n random bytes as lower-case hexadecimal digits. The ids are
-// names, not secrets: the fast generator will do.
-func drawHex(n int) string {
+// randomHex returns n random bytes as lower-case hexadecimal digits. The ids are names
+// and not secrets, so the fast generator is sufficient.
+func randomHex(n int) string {
 	var raw [actorOwnBytes]byte
 	for i := range n {
 		raw[i] = byte(rand.Uint32())
@@ -198,7 +196,7 @@ func drawHex(n int) string {
 	return hex.EncodeToString(raw[:n])
 }
 
-func drawReplicaID() string {
+func randomReplicaID() string {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
 	var id [replicaIDLength]byte
 	for i := range id {
