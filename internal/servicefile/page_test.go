@@ -1,7 +1,6 @@
 package servicefile
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -12,38 +11,43 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/reference/service-file.md anew")
+var update = flag.Bool("update", false, "write the tables of docs/reference/settings.md and service-file.md anew")
 
-// The page has two tables between these lines, one of the keys and one of those
-// that are not ours.
+// settingsPage has the tables of keys and variables between keyLine and endLine,
+// filePage the table of foreign keys between foreignLine and endLine.
 const (
-	page    = "../../docs/reference/service-file.md"
-	keyLine = "<!-- Keys: go test ./internal/servicefile -run TestPage -update writes them. -->\n"
-	ofRay   = "<!-- Of Ray and Anyscale, likewise. -->\n"
-	endLine = "<!-- End. -->\n"
+	settingsPage = "../../docs/reference/settings.md"
+	filePage     = "../../docs/reference/service-file.md"
+	keyLine      = "<!-- Keys: go test ./internal/servicefile -run TestPage -update writes these tables. -->\n"
+	foreignLine  = "<!-- Of Ray and Anyscale: go test ./internal/servicefile -run TestPage -update writes this table. -->\n"
+	endLine      = "<!-- End. -->\n"
 )
 
-// TestPage holds the tables of the page equal to those of the code.
-func TestPage(t *testing.T) {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := string(text)
-	want := between(t, between(t, got, keyLine, keyTable()), ofRay, foreignTable())
-	if *update {
-		if err := os.WriteFile(page, []byte(want), 0o600); err != nil {
+// TestPages compares the tables of the two pages with the tables of the code.
+func TestPages(t *testing.T) {
+	for _, c := range []struct{ page, begin, table string }{
+		{settingsPage, keyLine, keyTables(t)},
+		{filePage, foreignLine, foreignTable()},
+	} {
+		got, err := os.ReadFile(c.page)
+		if err != nil {
 			t.Fatal(err)
 		}
-		return
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s is not the table of the code; run: go test ./internal/servicefile -run TestPage -update (-want +got):\n%s", page, diff)
+		want := between(t, c.page, string(got), c.begin, c.table)
+		if *update {
+			if err := os.WriteFile(c.page, []byte(want), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("%s is not the table of the code; run: go test ./internal/servicefile -run TestPage -update (-want +got):\n%s", c.page, diff)
+		}
 	}
 }
 
-// between puts a table between a line and the next end.
-func between(t *testing.T, text, begin, table string) string {
+// between replaces the text from begin to the next endLine by a table.
+func between(t *testing.T, page, text, begin, table string) string {
 	t.Helper()
 	before, rest, found := strings.Cut(text, begin)
 	_, after, ended := strings.Cut(rest, endLine)
@@ -53,35 +57,73 @@ func between(t *testing.T, text, begin, table string) string {
 	return before + begin + "\n" + table + "\n" + endLine + after
 }
 
-func keyTable() string {
-	var out bytes.Buffer
-	fmt.Fprint(&out, "| key | value | meaning | default | variable |\n| --- | --- | --- | --- | --- |\n")
+// sections are the headings of the tables of keys, with the beginnings of their paths.
+// The first that fits counts.
+var sections = []struct{ heading, prefix string }{
+	{"Service", "name"},
+	{"One plugin", pathPlugins + "."},
+	{"Tracing", "tracing_config."},
+	{"HTTP", "http_options."},
+	{"gRPC", "grpc_options."},
+	{"Admin listener", "admin."},
+	{"Log", "logging_config."},
+	{"Applications", wordApps},
+}
+
+// formNames are the names of forms in the tables.
+var formNames = map[string]string{
+	text.says: "text", boolean.says: "true or false", number.says: "number", integer.says: "whole number",
+	duration.says: "duration", size.says: "size", seconds.says: "seconds above 0", secondsOrNone.says: "seconds",
+	level.says: "word", encoding.says: "word", document.says: "any YAML", list(",").says: "text or list",
+	count(1).says: "whole number, 1 or more", count(-1).says: "whole number, -1 or more",
+}
+
+func keyTables(t *testing.T) string {
+	t.Helper()
+	rows := map[string]string{}
 	for _, k := range Keys() {
+		form, ok := formNames[k.Form()]
+		if !ok {
+			t.Errorf("formNames lacks %q", k.Form())
+		}
 		byDefault := code(k.Default)
 		if k.atMost != "" {
 			byDefault += ", at most " + k.atMost
 		}
-		fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", k.Path, k.Form(), k.Meaning, byDefault, code(k.Variable))
+		i := slices.IndexFunc(sections, func(s struct{ heading, prefix string }) bool { return strings.HasPrefix(k.Path, s.prefix) })
+		if i < 0 {
+			t.Fatalf("no section has the key %s", k.Path)
+		}
+		rows[sections[i].heading] += fmt.Sprintf("| %s | `%s` | %s | %s | %s |\n", code(k.Variable), k.Path, form, k.Meaning, byDefault)
 	}
-	return out.String()
+	var tables []string
+	for _, s := range sections {
+		tables = append(tables, "## "+s.heading+"\n\n| variable | key | form of the key | meaning | default |\n| --- | --- | --- | --- | --- |\n"+rows[s.heading])
+	}
+	return strings.Join(tables, "\n")
 }
 
+// foreignTable has a row for each reason, and for each first part of the paths.
 func foreignTable() string {
-	reasons := map[string][]string{} // keys by what happens
+	keysOf := map[[2]string][]string{}
 	for path, k := range foreign {
-		what := "passed over, with a warning: " + k.why
+		effect := "ignored, with a warning: " + k.why
 		if k.fatal {
-			what = "a fault: " + k.why
+			effect = "an error: " + k.why
 		}
-		reasons[what] = append(reasons[what], path)
+		group, _, nested := strings.Cut(path, ".")
+		if !nested {
+			group = "top level"
+		}
+		keysOf[[2]string{group, effect}] = append(keysOf[[2]string{group, effect}], path)
 	}
 	var rows []string
-	for what, paths := range reasons {
+	for of, paths := range keysOf {
 		slices.Sort(paths)
-		rows = append(rows, fmt.Sprintf("| `%s` | %s |\n", strings.Join(paths, "`, `"), what))
+		rows = append(rows, fmt.Sprintf("| `%s` | %s |\n", strings.Join(paths, "`, `"), of[1]))
 	}
 	slices.Sort(rows)
-	return "| key | what happens |\n| --- | --- |\n" + strings.Join(rows, "")
+	return "| key | effect |\n| --- | --- |\n" + strings.Join(rows, "")
 }
 
 func code(text string) string {
@@ -89,30 +131,6 @@ func code(text string) string {
 		return ""
 	}
 	return "`" + text + "`"
-}
-
-// TestDefaults holds the defaults of the table against the page of the
-// variables.
-func TestDefaults(t *testing.T) {
-	settings, err := os.ReadFile("../../docs/reference/settings.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, k := range keys {
-		if k.Variable == "" {
-			continue
-		}
-		row := ""
-		for line := range strings.Lines(string(settings)) {
-			if strings.HasPrefix(line, "| `"+k.Variable+"`") {
-				row = line
-			}
-		}
-		cells := strings.Split(strings.TrimSuffix(strings.TrimSpace(row), "|"), " | ")
-		if last := cells[len(cells)-1]; row == "" || k.Default != "" && !strings.Contains(last, "`"+k.Default+"`") {
-			t.Errorf("%s: default %q, and docs/reference/settings.md has for %s: %s", k.Path, k.Default, k.Variable, row)
-		}
-	}
 }
 
 // Every path of the two tables is there once, and none is in both.
