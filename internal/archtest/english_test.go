@@ -50,7 +50,6 @@ var toRewrite = map[string]int{
 	"plugins/datadog/datadogexporter": 80,
 	"plugins/otlp/otlpexporter":       95,
 	"pluginsdk":                       225,
-	"pluginsdk/otelplugin":            108,
 	"pluginsdk/plugintest":            159,
 	"pluginsdk/processors":            253,
 	"serving":                         454,

@@ -8,8 +8,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// answer is what a plugin answers where an exporter of OpenTelemetry returned
-// err: the same, but for OTLP's partial success.
+// answer returns the plugin's answer for an error of an OpenTelemetry exporter. It
+// converts OTLP's partial success and returns other errors unchanged.
 func answer(err error) error {
 	if rejected, message, ok := partialSuccess(err); ok {
 		return pluginsdk.Partial(rejected, message)
@@ -17,12 +17,11 @@ func answer(err error) error {
 	return err
 }
 
-// partialSuccess tells whether err is OTLP's partial success and nothing else,
-// whatever wraps it.
+// partialSuccess reports whether err is only OTLP's partial success, possibly wrapped.
 //
-// The clients of OTLP give it as a struct PartialSuccess, each from an internal
-// package of its own, so the type can only be known by its looks. If it was
-// taken for any other error, the host would send again what has arrived.
+// The OTLP clients return it as a struct PartialSuccess, each from its own internal
+// package, so the type must be recognized by its shape. If it were treated as another
+// error, the host would send delivered spans again.
 func partialSuccess(err error) (rejected int, message string, ok bool) {
 	if err == nil {
 		return 0, "", false
@@ -46,7 +45,7 @@ func partialSuccess(err error) (rejected int, message string, ok bool) {
 	return 0, "", false
 }
 
-// asPartialSuccess reads the clients' type.
+// asPartialSuccess reads the struct of the OTLP clients.
 func asPartialSuccess(err error) (rejected int, message string, ok bool) {
 	v := reflect.ValueOf(err)
 	if v.Kind() != reflect.Struct || v.Type().Name() != "PartialSuccess" {
@@ -56,19 +55,19 @@ func asPartialSuccess(err error) (rejected int, message string, ok bool) {
 	if !count.IsValid() || !count.CanInt() || !text.IsValid() || text.Kind() != reflect.String {
 		return 0, "", false
 	}
-	// A collector that rejects nothing and says something means a warning.
+	// No rejected items with a message is a warning of the collector.
 	return int(max(0, count.Int())), cmp.Or(text.String(), "the back end gave no reason"), true
 }
 
-// tally is what became of the pieces of a batch so far.
+// tally sums up the results of a batch's chunks so far.
 type tally struct {
 	delivered, rejected int
-	message             string // of the first that was not wholly delivered
-	final               error  // the first that ended a piece
+	message             string // from the first chunk that was not delivered completely
+	final               error  // the first final error of a chunk
 }
 
-// add counts a piece of n spans that ended with err. It gives the error that
-// ends the batch: one that calls for sending it again.
+// add records the result of a chunk of n spans. It returns an error if the batch must
+// be sent again, which ends the batch.
 func (t *tally) add(n int, err error) error {
 	if err == nil {
 		t.delivered += n
@@ -91,7 +90,7 @@ func (t *tally) add(n int, err error) error {
 	return nil
 }
 
-// answer is the answer for the whole batch.
+// answer returns the answer for the whole batch.
 func (t *tally) answer() error {
 	switch {
 	case t.message == "":
@@ -103,7 +102,7 @@ func (t *tally) answer() error {
 	}
 }
 
-// partial finds partial success in err, of OTLP's form or of ours.
+// partial reports whether err is a partial success, of OTLP or of this SDK.
 func partial(err error) (rejected int, message string, ok bool) {
 	if rejected, message, ok := pluginsdk.Rejected(err); ok {
 		return rejected, message, true
@@ -111,13 +110,12 @@ func partial(err error) (rejected int, message string, ok bool) {
 	return partialSuccess(err)
 }
 
-// worst is the error that counts of those that one piece has met: one that
-// calls for sending again if there is one, lest something is lost; else one
-// that is final; else partial success, of which the largest counts. It is nil
-// for none.
+// worst returns the decisive error of a chunk, or nil. A retryable error comes first,
+// so that no spans are lost, then a final error, then the partial success with the most
+// rejected spans.
 func worst(errs []error) error {
-	var again []error
-	var ended, part error
+	var retryable []error
+	var final, part error
 	most := -1
 	for _, err := range errs {
 		rejected, _, isPartial := partial(err)
@@ -126,20 +124,20 @@ func worst(errs []error) error {
 			most, part = rejected, err
 		case isPartial:
 		case pluginsdk.Final(err):
-			if ended == nil {
-				ended = err
+			if final == nil {
+				final = err
 			}
 		default:
-			again = append(again, err)
+			retryable = append(retryable, err)
 		}
 	}
 	switch {
-	case len(again) == 1:
-		return again[0]
-	case len(again) > 1:
-		return fmt.Errorf("%w (and %d more, such as: %w)", again[0], len(again)-1, again[1])
-	case ended != nil:
-		return ended
+	case len(retryable) == 1:
+		return retryable[0]
+	case len(retryable) > 1:
+		return fmt.Errorf("%w (and %d more, such as: %w)", retryable[0], len(retryable)-1, retryable[1])
+	case final != nil:
+		return final
 	default:
 		return part
 	}

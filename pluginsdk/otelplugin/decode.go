@@ -19,32 +19,32 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// decoder makes the SDK's spans of those of one batch. What it makes refers to
-// nothing of the batch, so that a processor may keep it. Spans of a batch come
-// grouped, so the last resource and scope are kept: all of a group share them.
+// decoder converts the spans of a batch to the SDK's spans. The results do not refer to
+// the batch, so processors may keep them. The spans of a batch are grouped, so the
+// decoder keeps the last resource and scope for all spans of the group.
 type decoder struct {
-	encoded    *otlpwire.Request // nil where the batch is no OTLP
-	fields     otlpwire.Decoded  // of the span in hand
+	encoded    *otlpwire.Request // nil if the batch is not valid OTLP
+	fields     otlpwire.Decoded  // of the current span
 	resource   *resource.Resource
 	ofResource pluginsdk.Resource
 	scope      instrumentation.Scope
 	ofScope    pluginsdk.Scope
 	haveScope  bool
 	scratch    []attribute.KeyValue
-	attributes []attribute.KeyValue // room for more
+	attributes []attribute.KeyValue // unused rest of the current page
 }
 
-// newDecoder reads b as it stands.
+// newDecoder returns a decoder for the current content of b.
 func newDecoder(b *pluginsdk.Batch) *decoder {
 	encoded, err := otlpwire.Parse(b.Bytes())
-	if err != nil { // then b has no spans to show either, and its error is the answer
+	if err != nil { // b has no readable spans either, and its error is the answer
 		return &decoder{}
 	}
 	return &decoder{encoded: encoded}
 }
 
-// err is the final error for a batch that is malformed within a span. The spans
-// were read up to there.
+// err returns a final error if a span of the batch is malformed. The spans before it
+// were decoded.
 func (d *decoder) err() error {
 	if d.encoded == nil || d.encoded.Err() == nil {
 		return nil
@@ -52,7 +52,7 @@ func (d *decoder) err() error {
 	return pluginsdk.Permanent(fmt.Errorf("malformed batch: %w", d.encoded.Err()))
 }
 
-// decodeAll gives the spans of b.
+// decodeAll returns the decoded spans of b.
 func decodeAll(b *pluginsdk.Batch) ([]sdktrace.ReadOnlySpan, error) {
 	d := newDecoder(b)
 	spans := make([]sdktrace.ReadOnlySpan, 0, b.Len())
@@ -70,15 +70,15 @@ func decodeAll(b *pluginsdk.Batch) ([]sdktrace.ReadOnlySpan, error) {
 	return spans, d.err()
 }
 
-// What is decoded lies in pages, of so many spans and attributes, which cost
-// fewer allocations. Who keeps one span keeps its page.
+// Decoded spans and attributes are allocated in pages of these sizes, which saves
+// allocations. A processor that keeps a span keeps its page.
 const (
 	pageSpans      = 32
 	pageAttributes = 256
 )
 
-// stub gives all of the i-th span of the batch, s, that OTLP carries. It has no
-// number of children.
+// stub returns the i-th span of the batch, s, with all fields of OTLP. The number of
+// children is 0.
 func (d *decoder) stub(i int, s pluginsdk.Span) (stub tracetest.SpanStub) {
 	d.fill(&stub, i, s)
 	return stub
@@ -99,7 +99,7 @@ func (d *decoder) fill(stub *tracetest.SpanStub, i int, s pluginsdk.Span) {
 	stub.DroppedAttributes, stub.DroppedEvents, stub.DroppedLinks = int(f.DroppedAttributes), int(f.DroppedEvents), int(f.DroppedLinks)
 	stub.Resource = d.resource
 	stub.InstrumentationScope = d.scope
-	// Snapshot takes this one where a scope has no more than attributes.
+	// Snapshot uses this field if the scope has only attributes.
 	stub.InstrumentationLibrary = d.scope //nolint:staticcheck // deprecated for readers
 	if f.Events > 0 {
 		stub.Events = d.events(s.Events())
@@ -109,7 +109,7 @@ func (d *decoder) fill(stub *tracetest.SpanStub, i int, s pluginsdk.Span) {
 	}
 }
 
-// enter makes resource and scope those of s.
+// enter sets the decoder's resource and scope to those of the span.
 func (d *decoder) enter(s pluginsdk.Span) {
 	if of := s.Resource(); d.resource == nil || of != d.ofResource {
 		d.ofResource = of
@@ -124,9 +124,9 @@ func (d *decoder) enter(s pluginsdk.Span) {
 	}
 }
 
-// spanContext is that of s. A span whose sender left out OTLP's flags, as many
-// did before they were in the protocol, counts as sampled: it was exported, and
-// a batch processor would drop an unsampled one without a word.
+// spanContext returns the context of s. Senders older than OTLP's flags omit them;
+// their spans count as sampled, because they were exported, and a batch processor would
+// silently drop an unsampled span.
 func spanContext(s pluginsdk.Span, f *otlpwire.Decoded) trace.SpanContext {
 	flags := trace.TraceFlags(f.Flags & 0xff)
 	if f.Flags&flagRemoteKnown == 0 && flags == 0 {
@@ -141,9 +141,9 @@ func spanContext(s pluginsdk.Span, f *otlpwire.Decoded) trace.SpanContext {
 	})
 }
 
-// parent is the context of the parent, the zero one for a root. OTLP carries its
-// id and whether it is remote; flags and state are taken to be those of the
-// span's own, as samplers leave them.
+// parent returns the context of the parent, or zero for a root span. OTLP has only the
+// parent's id and whether it is remote. Flags and trace state are assumed to equal the
+// span's own, as most samplers leave them.
 func parent(f *otlpwire.Decoded, own trace.SpanContext) trace.SpanContext {
 	id := trace.SpanID(f.ParentID)
 	if !id.IsValid() {
@@ -152,7 +152,7 @@ func parent(f *otlpwire.Decoded, own trace.SpanContext) trace.SpanContext {
 	return own.WithSpanID(id).WithRemote(f.Flags&flagRemote != 0)
 }
 
-// status is in the API's numbers, which are not OTLP's.
+// status converts OTLP's status numbers to the API's, which differ.
 func status(f *otlpwire.Decoded) sdktrace.Status {
 	const otlpOK, otlpError = 1, 2
 	switch f.Code {
@@ -164,13 +164,13 @@ func status(f *otlpwire.Decoded) sdktrace.Status {
 	return sdktrace.Status{Code: codes.Unset, Description: f.Message}
 }
 
-// Whether the parent is remote, and whether that is known, in OTLP's flags.
+// Bits of OTLP's flags: the parent is remote, and the remote bit is valid.
 const (
 	flagRemoteKnown = 1 << 8
 	flagRemote      = 1 << 9
 )
 
-// unixTime reads OTLP's nanoseconds; those beyond the year 2262 stay there.
+// unixTime converts OTLP's nanoseconds. Times beyond the year 2262 are capped.
 func unixTime(nanos uint64) time.Time {
 	return time.Unix(0, int64(min(nanos, math.MaxInt64))).UTC()
 }
@@ -203,13 +203,13 @@ func (d *decoder) links(seq iter.Seq[pluginsdk.Link]) []sdktrace.Link {
 	return all
 }
 
-// collect gives what seq gives, as keep does.
+// collect returns a copy of the attributes of seq.
 func (d *decoder) collect(seq iter.Seq[attribute.KeyValue]) []attribute.KeyValue {
 	d.scratch = slices.AppendSeq(d.scratch[:0], seq)
 	return d.keep(d.scratch)
 }
 
-// keep copies all into a slice that is no longer than that; nil for nothing.
+// keep returns a copy of all with no spare capacity, or nil if it is empty.
 func (d *decoder) keep(all []attribute.KeyValue) []attribute.KeyValue {
 	n := len(all)
 	if n == 0 {

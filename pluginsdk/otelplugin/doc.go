@@ -1,18 +1,17 @@
-// Package otelplugin brings unchanged parts of OpenTelemetry's SDK into a
-// plugin: a SpanExporter, a client of OTLP, and SpanProcessors.
+// Package otelplugin runs unchanged parts of OpenTelemetry's SDK in a plugin: a
+// SpanExporter, an OTLP client, and SpanProcessors.
 //
 //   - [Exporter] makes a sdktrace.SpanExporter the plugin's exporter.
-//   - [Client] does the same with an otlptrace.Client.
+//   - [Client] makes an otlptrace.Client the plugin's exporter.
 //   - [Processors] makes sdktrace.SpanProcessors a processor of the plugin.
-//   - [Pipeline] makes a whole list of them the plugin's exporter.
+//   - [Pipeline] makes a list of sdktrace.SpanProcessors the plugin's exporter.
 //
-// Where Ray Serve takes a Python function that returns a list of span
-// processors,
+// In Ray Serve, a Python function returns a list of span processors:
 //
 //	def span_processors() -> list[SpanProcessor]:
 //	    return [RayServeSpanProcessor(), BatchSpanProcessor(OTLPSpanExporter())]
 //
-// a plugin is
+// The corresponding plugin is:
 //
 //	func main() {
 //		pluginsdk.Main(pluginsdk.Spec{
@@ -31,9 +30,9 @@
 //		return []sdktrace.SpanProcessor{rayServe{}, sdktrace.NewBatchSpanProcessor(exporter)}, nil
 //	}
 //
-// where rayServe is a sdktrace.SpanProcessor. Better, because nothing stands
-// between the host and the back end's answer, is the exporter in its place, with
-// the other processors before it:
+// Here rayServe is a sdktrace.SpanProcessor. Prefer the exporter without its batch
+// processor, so that the host gets the back end's answer directly, with the other
+// processors before it:
 //
 //	func main() {
 //		pluginsdk.Main(pluginsdk.Spec{
@@ -54,81 +53,76 @@
 //
 // The life of a batch with span processors:
 //
-//  1. Its spans are decoded, one after another, into the SDK's, with everything
-//     that OTLP carries. Nothing of the batch is referred to: processors may
-//     keep them.
-//  2. OnStart of all processors, in order. The span's id, attributes, events,
-//     links, status and name can be read as they were in the end. Its end time
-//     is zero and it is recording, and what processors write sticks as it
-//     would have in the service, where the recorded values came later; see
-//     below.
+//  1. Its spans are decoded one by one into the SDK's spans, with all fields of OTLP.
+//     They do not refer to the batch, so processors may keep them.
+//  2. OnStart of all processors is called, in order. The span shows its final id,
+//     attributes, events, links, status and name. Its end time is zero, and it is
+//     recording. Writes have the same effect as in the service, where the recorded
+//     values came later; see below.
 //  3. Under [Processors] the additions become edits of the batch.
-//  4. OnEnd of all processors, in order, with the result. From here on writes
+//  4. OnEnd of all processors is called, in order, with the result. From here on, writes
 //     to the span of OnStart do nothing.
-//  5. After each 256 spans, or as many as the queue of the SDK's batch
-//     processor takes, ForceFlush of all processors, twice: only the second
-//     waits for what a processor's own goroutine has still to report. Errors are
-//     gathered, also those reported to otel.Handle meanwhile.
-//  6. The worst is the answer for these spans: an error that calls for sending
-//     again ends the batch at once; one that is final, or partial success, is
-//     counted, and the next spans follow.
+//  5. The spans form chunks of 256, or fewer if the queue of the SDK's batch processor is
+//     smaller. After each chunk, ForceFlush of all processors is called twice: the second
+//     call waits for errors of a processor's own goroutine. Errors are collected,
+//     including errors reported to otel.Handle meanwhile.
+//  6. The worst error is the answer for the chunk. A retryable error ends the batch at
+//     once. A final error or partial success is counted, and the next chunk follows.
 //
-// What a processor writes in OnStart:
+// The effects of writes in OnStart:
 //
-//   - SetAttributes: a key that the span has keeps its recorded value; any other
-//     is added. Among processors the later counts.
-//   - AddEvent, RecordError and AddLink add, behind those recorded. An event
-//     without a time gets the span's start.
-//   - SetName counts. Whether the service named the span at its start, which
-//     OnStart overrides, or later, is not known.
-//   - SetStatus goes by the SDK's order, Ok over Error over Unset, and the
-//     recorded status over an equal one.
-//   - End does nothing, and TracerProvider gives one that makes no spans. The
+//   - SetAttributes adds attributes with new keys. Recorded keys keep their values. Among
+//     processors, the later one wins.
+//   - AddEvent, RecordError and AddLink append to the recorded entries. The default time
+//     of an event is the span's start.
+//   - SetName replaces the name, although the service may have set the recorded name
+//     after the start.
+//   - SetStatus follows the SDK's order, Ok over Error over Unset. The recorded status
+//     wins over an equal one.
+//   - End does nothing, and TracerProvider returns a provider that makes no spans. The
 //     SDK's limits on attributes do not apply.
 //
-// What is not there:
+// Differences from a tracer provider in the service:
 //
-//   - No live context. OnStart gets that of the batch, which ends with it, with
-//     the SpanContext of the span's parent and nothing else: no baggage (a
-//     processor that copies baggage runs, and finds none: let the service set
-//     attributes), no values of the request, no parent that could be written to.
-//     That the parent has the trace flags and the tracestate of its child is an
-//     assumption: OTLP does not carry them.
-//   - OnStart and OnEnd come at the same moment, after the span has ended in
-//     the service, children before their parents as often as not. What measures
-//     time between them, or counts spans that run, sees nothing of use. A clock
-//     read in OnStart is not the span's start.
-//   - Only sampled spans come. Their flags are restored; where a sender leaves
-//     OTLP's flags out they count as sampled.
-//   - The number of children (ReadOnlySpan.ChildSpanCount) is 0. An array whose
-//     members are of one kind is a slice of that kind, and an empty array is an
-//     attribute.SLICE, whatever they were: OTLP does not tell.
+//   - The context of OnStart is the batch's context and ends with it. It has the
+//     SpanContext of the span's parent, but no baggage, no values of the request, and no
+//     writable parent. A processor that copies baggage finds none; set attributes in the
+//     service instead. The parent is assumed to have the trace flags and the tracestate of
+//     its child, because OTLP does not contain them.
+//   - OnStart and OnEnd are called together, after the span has ended in the service.
+//     Children often come before their parents. So a processor cannot measure the time
+//     between them or count running spans. The time of OnStart is not the span's start.
+//   - Only sampled spans arrive. Their flags are restored. If a sender omits OTLP's flags,
+//     its spans count as sampled.
+//   - The number of children (ReadOnlySpan.ChildSpanCount) is 0. OTLP does not distinguish
+//     all array types: an array with members of the same kind becomes a slice of that
+//     kind, and an empty array becomes an attribute.SLICE.
 //
-// A processor that batches by itself can be fed and flushed, but not asked what
-// became of each span. What is promised:
+// A processor that batches by itself does not report the result of each span. This is
+// guaranteed:
 //
-//   - A piece fits the queue of sdktrace.NewBatchSpanProcessor, and is flushed
-//     before that delivers by itself, so that ForceFlush returns the exporter's
-//     error. Where the deadline came before the end of a flush, the next batch
-//     begins with one, so that its spans find room.
-//   - What is reported to otel.Handle while a batch is under way counts as an
-//     error of that batch, whoever reported it: better twice than never. A
-//     handler that the author had set before goes on to get everything.
+//   - A chunk fits the queue of sdktrace.NewBatchSpanProcessor and is flushed before the
+//     processor delivers it by itself, so ForceFlush returns the exporter's error. If the
+//     deadline passes during a flush, the next batch starts with a flush, so that its
+//     spans have room.
+//   - An error reported to otel.Handle while a batch is processed counts as an error of
+//     that batch, whatever its origin: spans may be sent twice, but are not lost. A handler
+//     that the author has set before still gets all errors.
 //
-// What is not:
+// This is not guaranteed:
 //
-//   - A processor that hides another from us may have a queue of less than 256
-//     spans, which drops the rest without a word.
-//   - One that swallows errors, or filters in front of a batch processor, has
-//     delivered, for all we can see.
-//   - A handler that the author sets after the first construction here gets the
-//     errors in our place.
-//   - After a deadline, what the processor holds may still be delivered, and
-//     again with the batch.
+//   - A batch processor wrapped in another processor may have a queue of less than 256
+//     spans, which silently drops the rest.
+//   - Spans count as delivered if a processor ignores errors, or filters spans before a
+//     batch processor.
+//   - If the author sets an error handler after the first constructor here has run, that
+//     handler gets the errors.
+//   - After a deadline, the spans in a processor may still be delivered, and again with
+//     the batch.
 //
-// At least once, then, as everywhere, but more often twice than with an
-// [Exporter]. A batch processor is made of an exporter: bring that.
+// So delivery is at least once, as always, but duplicates are more frequent than with an
+// [Exporter]. Prefer the exporter inside a batch processor.
 //
-// Open exporter.go first, then processors.go and replay.go; decode.go is the way
-// from OTLP to the SDK's spans, recorded.go such a span, live.go the span that OnStart is given.
+// Open exporter.go first, then processors.go and replay.go. decode.go converts OTLP to the
+// SDK's spans, recorded.go is such a span, and live.go is the span for OnStart.
 package otelplugin

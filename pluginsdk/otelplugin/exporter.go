@@ -10,22 +10,22 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Exporter makes an OpenTelemetry exporter that of a plugin. construct is
-// called as any [pluginsdk.NewExporter] is. Each batch is one call to
-// ExportSpans, with all its spans; calls never overlap, as under the SDK. Set
-// Limits.MaxConcurrency to 1, so that the host sends one batch after another:
-// one that waits for its turn here uses up its deadline.
+// Exporter makes an OpenTelemetry exporter the exporter of a plugin. construct is
+// called like any [pluginsdk.NewExporter]. Each batch is a single call of ExportSpans
+// with all its spans. Calls never overlap, as in the SDK. Set Limits.MaxConcurrency to
+// 1, so that the host sends batches one after another: a waiting batch uses up its
+// deadline.
 //
-// What ExportSpans returns is what the plugin answers: nil means delivered; an
-// error, that the batch is sent again, unless it holds a [pluginsdk.Permanent]
-// or a final gRPC status; OTLP's partial success is one of the plugin too. HTTP
-// exporters seldom tell a final status such as 400 from others, and then it is
-// tried again until the batch is too old: wrap the exporter and return Permanent
-// where that matters. An exporter that retries by itself should have that
-// switched off where it can be: the host retries, and knows for how long.
+// The result of ExportSpans is the plugin's answer. Nil means delivered. After an error
+// the host sends the batch again, except if the error contains a [pluginsdk.Permanent]
+// or a final gRPC status. OTLP's partial success becomes a partial success of the
+// plugin. Most HTTP exporters do not mark final statuses such as 400, so the batch is
+// retried until it is too old. If this matters, wrap the exporter and return Permanent.
+// Disable retries of the exporter itself if possible, because the host retries within
+// its own limits.
 //
-// If the exporter has a method ForceFlush(context.Context) error, the plugin
-// has Flush.
+// If the exporter has a method ForceFlush(context.Context) error, it serves the
+// plugin's Flush.
 func Exporter(construct func(context.Context, pluginsdk.Setup) (sdktrace.SpanExporter, error)) pluginsdk.NewExporter {
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		exporter, err := construct(ctx, s)
@@ -33,7 +33,7 @@ func Exporter(construct func(context.Context, pluginsdk.Setup) (sdktrace.SpanExp
 			return nil, err
 		}
 		if exporter == nil {
-			return nil, errors.New("constructor gave neither a span exporter nor an error")
+			return nil, errors.New("constructor returned neither a span exporter nor an error")
 		}
 		return &spanExporter{exporter, newTurn()}, nil
 	}
@@ -46,8 +46,8 @@ type spanExporter struct {
 
 var _ pluginsdk.Flusher = (*spanExporter)(nil)
 
-// Export decodes before its turn, so that it does while another batch is on
-// its way.
+// Export decodes the batch before it waits for its turn, so that decoding overlaps with
+// the export of another batch.
 func (e *spanExporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	spans, err := decodeAll(b)
 	if err != nil || len(spans) == 0 {
@@ -64,28 +64,28 @@ func (e *spanExporter) Flush(ctx context.Context) error {
 	return e.turn.do(ctx, func() error { return flusher.ForceFlush(ctx) })
 }
 
-// Shutdown waits for no turn: it comes after the calls, or to end them.
+// Shutdown does not wait for a turn, because it may have to end a running call.
 func (e *spanExporter) Shutdown(ctx context.Context) error { return e.exporter.Shutdown(ctx) }
 
-// TraceClient is what a plugin needs of an otlptrace.Client; every one is also
-// a TraceClient. It is here so that a plugin that brings none does not link
-// OTLP's exporters. Its rules are those of otlptrace.Client:
+// TraceClient is the part of otlptrace.Client that a plugin needs; every
+// otlptrace.Client implements it. It is declared here so that plugins without a client
+// do not link OTLP's exporters. The rules of otlptrace.Client apply:
 // https://pkg.go.dev/go.opentelemetry.io/otel/exporters/otlp/otlptrace#Client
 type TraceClient interface {
 	// Start is called once, when the plugin is configured.
 	Start(ctx context.Context) error
 	// Stop is called once, at the end.
 	Stop(ctx context.Context) error
-	// UploadTraces delivers spans, which are the callee's. Calls overlap.
+	// UploadTraces delivers spans and owns them. Calls may overlap.
 	UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error
 }
 
-// Client makes an OTLP client (otlptracehttp.NewClient, otlptracegrpc.NewClient
-// or one's own) the exporter of a plugin. It is cheaper than an [Exporter] of
-// the same client, which would turn spans into the SDK's and back, and loses
-// nothing that the protocol has. construct gives a client that is not started.
-// Calls to UploadTraces overlap, up to Limits.MaxConcurrency. What it returns
-// means what it means for [Exporter].
+// Client makes an OTLP client (otlptracehttp.NewClient, otlptracegrpc.NewClient or a
+// custom client) the exporter of a plugin. It is cheaper than an [Exporter] with the
+// same client, which would convert spans to the SDK's and back, and it keeps every
+// field of the protocol. construct must return a client that is not started. Calls of
+// UploadTraces may overlap, up to Limits.MaxConcurrency. Errors mean the same as for
+// [Exporter].
 func Client(construct func(context.Context, pluginsdk.Setup) (TraceClient, error)) pluginsdk.NewExporter {
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		client, err := construct(ctx, s)
@@ -93,9 +93,9 @@ func Client(construct func(context.Context, pluginsdk.Setup) (TraceClient, error
 			return nil, err
 		}
 		if client == nil {
-			return nil, errors.New("constructor gave neither a client nor an error")
+			return nil, errors.New("constructor returned neither a client nor an error")
 		}
-		if err := client.Start(ctx); err != nil { // no Stop: as otlptrace.New has it
+		if err := client.Start(ctx); err != nil { // as in otlptrace.New, without Stop
 			return nil, err
 		}
 		return clientExporter{client}, nil
@@ -117,7 +117,7 @@ func (e clientExporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 
 func (e clientExporter) Shutdown(ctx context.Context) error { return e.client.Stop(ctx) }
 
-// turn lets one call in at a time. Waiting ends with the caller's context.
+// turn is a mutex. Waiting for it ends with the caller's context.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }

@@ -13,38 +13,37 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// The SDK's processors report the errors of their exporters to otel.Handle,
-// which has one handler for the process. Ours is put there once, when the first
-// replayer is made. It gives an error to every replayer that plays a batch just
-// then: which of them it belongs to can not be known.
+// The SDK's processors report the errors of their exporters to otel.Handle, which has a
+// single handler per process. The first replayer installs ours. It passes an error to
+// every replayer that currently replays a batch, because the error does not name its
+// batch.
 
-// listener is one replayer's ear.
+// listener collects the reported errors for a replayer.
 type listener struct {
 	log *slog.Logger
 
-	// Guarded by handler.mu.
+	// The fields below are guarded by handler.mu.
 	opened bool
 	errs   []error
 }
 
-// mostHeard bounds what one piece can make a listener keep: the first errors,
-// and in the last place one that calls for sending again, if any does.
-const mostHeard = 16
+// maxErrors bounds the errors that a listener keeps per chunk: the first errors, and in
+// the last place the last retryable error, if there is one.
+const maxErrors = 16
 
 var handler errorHandler
 
 // errorHandler is the process's otel.ErrorHandler.
 type errorHandler struct {
 	install sync.Once
-	// before is the handler that was there, if the author had set one: it goes
-	// on to get every error.
+	// before is the handler that the author had set, if any. It still gets every error.
 	before otel.ErrorHandler
 
 	mu        sync.Mutex
 	listeners []*listener
 }
 
-// listen makes a listener, closed. The caller must leave in the end.
+// listen returns a closed listener. The caller must call leave at the end.
 func listen(log *slog.Logger) *listener {
 	handler.install.Do(func() {
 		if h := otel.GetErrorHandler(); !isDefault(h) {
@@ -59,8 +58,8 @@ func listen(log *slog.Logger) *listener {
 	return l
 }
 
-// isDefault tells whether h is OpenTelemetry's own, which would hand every
-// error back to the handler that is set.
+// isDefault reports whether h is OpenTelemetry's default, which would pass every error
+// back to the current handler.
 func isDefault(h otel.ErrorHandler) bool {
 	t := reflect.TypeOf(h)
 	if t.Kind() == reflect.Pointer {
@@ -69,8 +68,8 @@ func isDefault(h otel.ErrorHandler) bool {
 	return strings.HasPrefix(t.PkgPath(), "go.opentelemetry.io/otel/internal/")
 }
 
-// Handle gives err to the listeners that are open. Where there are none, spans
-// of an earlier batch may be concerned, or none at all: it is logged.
+// Handle passes err to the open listeners. If there are none, it logs err, which may
+// concern spans of an earlier batch.
 func (h *errorHandler) Handle(err error) {
 	if err == nil {
 		return
@@ -79,19 +78,19 @@ func (h *errorHandler) Handle(err error) {
 		h.before.Handle(err)
 	}
 	_, _, part := partial(err)
-	again := !part && !pluginsdk.Final(err)
-	told := fmt.Errorf("reported to otel.Handle: %w", err)
+	retryable := !part && !pluginsdk.Final(err)
+	reported := fmt.Errorf("reported to otel.Handle: %w", err)
 	h.mu.Lock()
-	heard := false
+	received := false
 	for _, l := range h.listeners {
 		if !l.opened {
 			continue
 		}
-		heard = true
-		if len(l.errs) < mostHeard {
-			l.errs = append(l.errs, told)
-		} else if again {
-			l.errs[mostHeard-1] = told
+		received = true
+		if len(l.errs) < maxErrors {
+			l.errs = append(l.errs, reported)
+		} else if retryable {
+			l.errs[maxErrors-1] = reported
 		}
 	}
 	log := slog.Default()
@@ -99,19 +98,19 @@ func (h *errorHandler) Handle(err error) {
 		log = h.listeners[0].log
 	}
 	h.mu.Unlock()
-	if !heard {
-		log.Warn("reported to otel.Handle while no batch was under way", "error", err)
+	if !received {
+		log.Warn("error reported to otel.Handle while no batch was processed", "error", err)
 	}
 }
 
-// open begins to keep what is reported.
+// open starts collecting errors.
 func (l *listener) open() {
 	handler.mu.Lock()
 	defer handler.mu.Unlock()
 	l.opened = true
 }
 
-// take gives what was reported since the last time.
+// take returns the errors since the last call and removes them.
 func (l *listener) take() []error {
 	handler.mu.Lock()
 	defer handler.mu.Unlock()
@@ -120,14 +119,14 @@ func (l *listener) take() []error {
 	return errs
 }
 
-// close stops that, and forgets what was not taken.
+// close stops collecting errors and drops those not taken.
 func (l *listener) close() {
 	handler.mu.Lock()
 	defer handler.mu.Unlock()
 	l.opened, l.errs = false, nil
 }
 
-// leave closes for good.
+// leave closes and unregisters the listener.
 func (l *listener) leave() {
 	l.close()
 	handler.mu.Lock()

@@ -18,23 +18,23 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// liveSpan is what OnStart is given: the recorded span, as if it had not ended,
-// and what processors add to it. They may keep it, and use it from several
-// goroutines; once it is sealed, writes do nothing, as after a span's end.
+// liveSpan is the span for OnStart: the recorded span as if it had not ended, with the
+// processors' additions. Processors may keep it and use it concurrently. After seal,
+// writes do nothing, as after a span's end.
 type liveSpan struct {
-	// What a later API or SDK adds to the interfaces does nothing, or is answered
-	// by a snapshot of what was recorded.
+	// Methods that later versions of the API or the SDK add do nothing, or return the
+	// recorded values.
 	noop.Span
 	sdktrace.ReadOnlySpan
 
-	// How much of stub was recorded; what follows was added.
+	// Numbers of recorded entries in stub; later entries were added.
 	attributes, events, links int
 	recordedStatus            sdktrace.Status
 	recordedName              string
 
 	mu     sync.Mutex
 	stub   tracetest.SpanStub
-	set    sdktrace.Status // by processors
+	set    sdktrace.Status // set by processors
 	sealed bool
 }
 
@@ -52,7 +52,7 @@ func newLiveSpan(stub tracetest.SpanStub) *liveSpan {
 	}
 }
 
-// seal ends the span and gives what became of it. No write comes after.
+// seal ends the span and returns its final state. Later writes do nothing.
 func (l *liveSpan) seal() tracetest.SpanStub {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,8 +60,7 @@ func (l *liveSpan) seal() tracetest.SpanStub {
 	return l.stub
 }
 
-// writeTo makes of a sealed span's additions edits of the span that it was made
-// of.
+// writeTo applies the additions of a sealed span to the original span as edits.
 func (l *liveSpan) writeTo(s pluginsdk.Span) {
 	if added := l.stub.Attributes[l.attributes:]; len(added) > 0 {
 		s.SetAttributes(added...)
@@ -95,8 +94,9 @@ func read[T any](l *liveSpan, field func(*tracetest.SpanStub) T) T {
 	return field(&l.stub)
 }
 
-// SetAttributes adds those whose keys were not recorded: what the service set
-// came after OnStart. Slices that a reader has got do not change.
+// SetAttributes adds attributes with new keys. Recorded keys keep their values, because
+// the service set them after OnStart. Slices that were returned to readers do not
+// change.
 func (l *liveSpan) SetAttributes(kvs ...attribute.KeyValue) {
 	l.write(func(stub *tracetest.SpanStub) {
 		all := slices.Clone(stub.Attributes)
@@ -116,8 +116,8 @@ func (l *liveSpan) SetAttributes(kvs ...attribute.KeyValue) {
 	})
 }
 
-// AddEvent adds an event at the span's start, if options say no other time:
-// that is the moment for which OnStart is called.
+// AddEvent adds an event. Its default time is the span's start, which is the time of
+// OnStart.
 func (l *liveSpan) AddEvent(name string, options ...trace.EventOption) {
 	l.write(func(stub *tracetest.SpanStub) {
 		config := trace.NewEventConfig(append([]trace.EventOption{trace.WithTimestamp(stub.StartTime)}, options...)...)
@@ -142,7 +142,7 @@ func (l *liveSpan) RecordError(err error, options ...trace.EventOption) {
 	l.AddEvent("exception", append(slices.Clip(options), trace.WithAttributes(attributes...))...)
 }
 
-// AddLink adds a link, unless it says nothing at all.
+// AddLink adds a link unless it is empty.
 func (l *liveSpan) AddLink(link trace.Link) {
 	if !link.SpanContext.IsValid() && len(link.Attributes) == 0 && link.SpanContext.TraceState().Len() == 0 {
 		return
@@ -154,14 +154,14 @@ func (l *liveSpan) AddLink(link trace.Link) {
 	})
 }
 
-// SetName replaces the name: it can not be known whether the recorded one was
-// given at the start, where OnStart overrides it, or later.
+// SetName replaces the name. The service may have set the recorded name at the start,
+// which OnStart overrides, or later; this is unknown.
 func (l *liveSpan) SetName(name string) {
 	l.write(func(stub *tracetest.SpanStub) { stub.Name = name })
 }
 
-// SetStatus goes by the SDK's order, Ok over Error over Unset, as if the
-// recorded status had been set after it.
+// SetStatus follows the SDK's order, Ok over Error over Unset, as if the recorded
+// status had been set after it.
 func (l *liveSpan) SetStatus(code codes.Code, description string) {
 	l.write(func(stub *tracetest.SpanStub) {
 		if l.set.Code > code {
@@ -180,14 +180,14 @@ func (l *liveSpan) SetStatus(code codes.Code, description string) {
 // End does nothing: the span has ended in the service.
 func (*liveSpan) End(...trace.SpanEndOption) {}
 
-// IsRecording tells whether OnStart is still going on.
+// IsRecording reports whether OnStart is still running.
 func (l *liveSpan) IsRecording() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.sealed
 }
 
-// EndTime is zero until the span is sealed, as for a span that runs.
+// EndTime returns zero until the span is sealed, as for a running span.
 func (l *liveSpan) EndTime() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,36 +197,36 @@ func (l *liveSpan) EndTime() time.Time {
 	return l.stub.EndTime
 }
 
-// SpanContext is that of the recorded span.
+// SpanContext returns the context of the recorded span.
 func (l *liveSpan) SpanContext() trace.SpanContext { return l.ReadOnlySpan.SpanContext() }
 
-// Name is the name as it stands.
+// Name returns the current name.
 func (l *liveSpan) Name() string {
 	return read(l, func(s *tracetest.SpanStub) string { return s.Name })
 }
 
-// Attributes are the recorded ones and those added.
+// Attributes returns the recorded and the added attributes.
 func (l *liveSpan) Attributes() []attribute.KeyValue {
 	return read(l, func(s *tracetest.SpanStub) []attribute.KeyValue { return s.Attributes })
 }
 
-// Events are the recorded ones and those added.
+// Events returns the recorded and the added events.
 func (l *liveSpan) Events() []sdktrace.Event {
 	return read(l, func(s *tracetest.SpanStub) []sdktrace.Event { return s.Events })
 }
 
-// Links are the recorded ones and those added.
+// Links returns the recorded and the added links.
 func (l *liveSpan) Links() []sdktrace.Link {
 	return read(l, func(s *tracetest.SpanStub) []sdktrace.Link { return s.Links })
 }
 
-// Status is the status as it stands.
+// Status returns the current status.
 func (l *liveSpan) Status() sdktrace.Status {
 	return read(l, func(s *tracetest.SpanStub) sdktrace.Status { return s.Status })
 }
 
-// typeName is the type of an error as the SDK writes it: with its package's
-// whole path.
+// typeName returns the type of an error in the SDK's form, with the whole path of its
+// package.
 func typeName(err error) string {
 	t := reflect.TypeOf(err)
 	if t.PkgPath() == "" && t.Name() == "" {
@@ -235,7 +235,7 @@ func typeName(err error) string {
 	return fmt.Sprintf("%s.%s", t.PkgPath(), t.Name())
 }
 
-// stack is that of the caller, as long as the SDK has it.
+// stack returns the caller's stack, with the SDK's length limit.
 func stack() string {
 	text := make([]byte, 2048)
 	return string(text[:runtime.Stack(text, false)])

@@ -10,16 +10,16 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Processors makes OpenTelemetry span processors one processor of a plugin,
-// before its exporter. What they add to a span in OnStart, the plugin's later
-// processors and its exporter see. They can not drop spans.
+// Processors makes OpenTelemetry span processors a processor of a plugin, before its
+// exporter. The plugin's later processors and its exporter see the additions of
+// OnStart. The processors cannot drop spans.
 //
-// It is for processors that enrich or watch. One that delivers belongs into
-// [Pipeline], or better, its exporter into [Exporter]: here, the batch goes no
-// further if delivery fails, and after a retry both have it twice.
+// Use it for processors that enrich or observe spans. Use [Pipeline] for a processor
+// that delivers spans, or better, [Exporter] for its exporter. Here, a failed delivery
+// would stop the batch, and after a retry both destinations would have it twice.
 //
-// construct is called as any [pluginsdk.NewProcessor] is; no processor at all is
-// fine. Batches come one after another.
+// construct is called like any [pluginsdk.NewProcessor] and may return no processors.
+// Batches are processed one after another.
 func Processors(construct func(context.Context, pluginsdk.Setup) ([]sdktrace.SpanProcessor, error)) pluginsdk.NewProcessor {
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 		r, err := newReplayer(ctx, s, construct)
@@ -37,11 +37,11 @@ var (
 	_ pluginsdk.Stopper = processors{}
 )
 
-// Name is for errors: these processors drop nothing.
+// Name returns a name for errors. These processors drop no spans.
 func (processors) Name() string { return "opentelemetry" }
 
-// Process takes partial success for a remark: the exporter of the plugin
-// decides what became of the batch, and has not seen it yet.
+// Process logs a partial success and ignores it, because the plugin's exporter decides
+// the result of the batch.
 func (p processors) Process(ctx context.Context, b *pluginsdk.Batch) error {
 	if len(p.all) == 0 {
 		return nil
@@ -49,7 +49,7 @@ func (p processors) Process(ctx context.Context, b *pluginsdk.Batch) error {
 	return p.turn.do(ctx, func() error {
 		return p.batch(ctx, b, func(live *liveSpan, s pluginsdk.Span) { live.writeTo(s) }, func(_ int, err error) error {
 			if rejected, message, ok := partial(err); ok {
-				p.log.Warn("a span processor delivered in part", "rejected", rejected, "message", message)
+				p.log.Warn("a span processor reported a partial success", "rejected", rejected, "message", message)
 				return nil
 			}
 			return err
@@ -57,22 +57,21 @@ func (p processors) Process(ctx context.Context, b *pluginsdk.Batch) error {
 	})
 }
 
-// Pipeline makes OpenTelemetry span processors the exporter of a plugin: a list
-// as it is given to a tracer provider, of which some enrich, or watch, and at
-// least one delivers. It is the counterpart of a function that returns a list
-// of span processors, as Ray Serve takes one.
+// Pipeline makes OpenTelemetry span processors the exporter of a plugin. The list is
+// the same as for a tracer provider: some processors enrich or observe, and at least
+// one delivers. It corresponds to Ray Serve's function that returns a list of span
+// processors.
 //
-// A processor that batches by itself (sdktrace.NewBatchSpanProcessor) is fed in
-// pieces that fit its queue and flushed after each; the package comment says
-// what that can and can not promise. If a piece has to be sent again, all of the
-// batch comes again, to all processors. For one back end, [Exporter] is the
-// better way, for several pluginsdk.Tee of Exporters, which sends again only to
-// the one that failed.
+// A processor that batches by itself (sdktrace.NewBatchSpanProcessor) gets chunks that
+// fit its queue, and is flushed after each. The package comment describes the
+// guarantees. If a chunk must be sent again, the whole batch is sent again, to all
+// processors. For a single back end, prefer [Exporter]. For several back ends, prefer
+// pluginsdk.Tee of Exporters, which sends again only to the exporter that failed.
 //
-// construct is called as any [pluginsdk.NewExporter] is. Batches come one after
-// another: set Limits.MaxConcurrency to 1, as for an [Exporter]. A batch and all
-// its flushes have one deadline, the host's; where the back end is slow, set
-// Limits.MaxBatchSpans to 256, and each flush has one.
+// construct is called like any [pluginsdk.NewExporter]. Batches are processed one after
+// another: set Limits.MaxConcurrency to 1, as for an [Exporter]. A batch and all its
+// flushes share the host's deadline. If the back end is slow, set Limits.MaxBatchSpans
+// to 256, so that each flush has its own deadline.
 func Pipeline(construct func(context.Context, pluginsdk.Setup) ([]sdktrace.SpanProcessor, error)) pluginsdk.NewExporter {
 	return func(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		r, err := newReplayer(ctx, s, construct)
@@ -80,7 +79,7 @@ func Pipeline(construct func(context.Context, pluginsdk.Setup) ([]sdktrace.SpanP
 			return nil, err
 		}
 		if len(r.all) == 0 {
-			return nil, errors.Join(errors.New("no span processors: spans would go nowhere and count as delivered"), r.Shutdown(ctx))
+			return nil, errors.Join(errors.New("no span processors: want at least one, or spans would count as delivered without a destination"), r.Shutdown(ctx))
 		}
 		return pipeline{r}, nil
 	}
@@ -92,15 +91,15 @@ var _ pluginsdk.Flusher = pipeline{}
 
 func (p pipeline) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	return p.turn.do(ctx, func() error {
-		var became tally
-		if err := p.batch(ctx, b, nil, became.add); err != nil {
+		var result tally
+		if err := p.batch(ctx, b, nil, result.add); err != nil {
 			return err
 		}
-		return became.answer()
+		return result.answer()
 	})
 }
 
-// Flush takes a turn: what it met of a batch under way would be missed there.
+// Flush waits for its turn, so that it does not take the errors of a batch in progress.
 func (p pipeline) Flush(ctx context.Context) error {
 	return p.turn.do(ctx, func() error {
 		var errs []error

@@ -11,18 +11,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// recorded is a span as an exporter is given it. A stub's own snapshot says the
-// same, and copies all of it, half a kilobyte, for every question.
+// recorded is a span for an exporter. Unlike a stub's snapshot, it does not copy half a
+// kilobyte for every method call.
 type recorded struct {
 	sdktrace.ReadOnlySpan // nothing
 
 	stub tracetest.SpanStub
 }
 
-// nothing is the zero span. It answers what a later SDK asks besides.
+// nothing is the zero span. It answers methods that a later SDK adds.
 var nothing = tracetest.SpanStub{}.Snapshot()
 
-// Name is the stub's, and so on.
+// Name and the methods below return the stub's fields.
 func (r *recorded) Name() string                                { return r.stub.Name }
 func (r *recorded) SpanContext() trace.SpanContext              { return r.stub.SpanContext }
 func (r *recorded) Parent() trace.SpanContext                   { return r.stub.Parent }
@@ -39,7 +39,7 @@ func (r *recorded) DroppedLinks() int                           { return r.stub.
 func (r *recorded) Resource() *resource.Resource                { return r.stub.Resource }
 func (r *recorded) InstrumentationScope() instrumentation.Scope { return r.stub.InstrumentationScope }
 
-// InstrumentationLibrary is the scope under its old name.
+// InstrumentationLibrary returns the scope under its old name.
 func (r *recorded) InstrumentationLibrary() instrumentation.Library { //nolint:staticcheck // deprecated for callers
 	return r.stub.InstrumentationScope
 }

@@ -14,23 +14,24 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// replayer plays finished spans to span processors as if they happened now.
+// replayer replays finished spans to span processors as if they happened now.
 type replayer struct {
 	all []sdktrace.SpanProcessor
-	// piece is how many spans are played before all processors are flushed.
-	piece int
-	turn  turn
-	log   *slog.Logger
-	heard *listener
-	// unflushed: of what was played something may still lie in the processors'
-	// queues. Whoever has the turn owns it.
+	// chunkSize is the number of spans that are replayed before all processors are
+	// flushed.
+	chunkSize int
+	turn      turn
+	log       *slog.Logger
+	heard     *listener
+	// unflushed is set if the processors' queues may still hold replayed spans. Guarded
+	// by turn.
 	unflushed bool
 }
 
-// defaultPiece is how many spans are in a piece: well below 512, at which the
-// SDK's batch processor begins to deliver behind one's back, where its errors
-// are seen by the global error handler only.
-const defaultPiece = 256
+// defaultChunkSize is the default chunk size. It is well below 512 spans, where the
+// SDK's batch processor starts to deliver on its own and reports errors to the global
+// error handler only.
+const defaultChunkSize = 256
 
 func newReplayer(ctx context.Context, s pluginsdk.Setup, construct func(context.Context, pluginsdk.Setup) ([]sdktrace.SpanProcessor, error)) (*replayer, error) {
 	all, err := construct(ctx, s)
@@ -38,54 +39,54 @@ func newReplayer(ctx context.Context, s pluginsdk.Setup, construct func(context.
 		return nil, err
 	}
 	log := cmp.Or(s.Log, slog.New(slog.DiscardHandler))
-	r := &replayer{all: all, piece: pieceFor(all), turn: newTurn(), log: log, heard: listen(log)}
+	r := &replayer{all: all, chunkSize: chunkSizeFor(all), turn: newTurn(), log: log, heard: listen(log)}
 	isNil := func(processor sdktrace.SpanProcessor) bool { return processor == nil }
 	if i := slices.IndexFunc(all, isNil); i >= 0 {
-		r.all = slices.DeleteFunc(slices.Clone(all), isNil) // may have goroutines
+		r.all = slices.DeleteFunc(slices.Clone(all), isNil) // shut down the other processors, which may have goroutines
 		return nil, errors.Join(fmt.Errorf("span processor %d of %d is nil", i+1, len(all)), r.Shutdown(ctx))
 	}
 	return r, nil
 }
 
-// pieceFor is how many spans these processors can be fed before a flush, so
-// that their queues take all, and nothing is delivered before the flush. It
-// reads what the SDK's batch processor tells loggers about itself; of one that
-// is hidden in another it knows nothing, and takes the defaults for granted.
-func pieceFor(all []sdktrace.SpanProcessor) int {
-	piece := defaultPiece
+// chunkSizeFor returns how many spans these processors can get before a flush, so that
+// their queues do not overflow and nothing is delivered before the flush. It reads the
+// configuration that the SDK's batch processor shows to loggers. For a batch processor
+// wrapped in another processor, it assumes the defaults.
+func chunkSizeFor(all []sdktrace.SpanProcessor) int {
+	chunkSize := defaultChunkSize
 	for _, processor := range all {
-		teller, ok := processor.(interface{ MarshalLog() any })
+		marshaler, ok := processor.(interface{ MarshalLog() any })
 		if !ok {
 			continue
 		}
-		// The SDK's own, as it stands in its batch_span_processor.go.
-		told, ok := teller.MarshalLog().(struct {
+		// This is the type in the SDK's batch_span_processor.go.
+		info, ok := marshaler.MarshalLog().(struct {
 			Type         string
 			SpanExporter string
 			Config       sdktrace.BatchSpanProcessorOptions
 		})
 		if ok {
-			piece = min(piece, told.Config.MaxQueueSize, told.Config.MaxExportBatchSize-1)
+			chunkSize = min(chunkSize, info.Config.MaxQueueSize, info.Config.MaxExportBatchSize-1)
 		}
 	}
-	return max(1, piece)
+	return max(1, chunkSize)
 }
 
-// batch plays b in pieces. After OnStart and before OnEnd each span is given to
-// edit, if there is one. After each piece the processors are flushed, and what
-// the piece met is given to judge, nil for nothing, together with the number of
-// its spans; an error of judge ends the batch. What a batch before has left in
-// the queues, because its time was over, is flushed first: else the processors
-// might have no room for this one, and drop it without a word.
+// batch replays b in chunks. Between OnStart and OnEnd it passes each span to edit, if
+// edit is not nil. After each chunk it flushes the processors and passes the chunk's
+// result and number of spans to judge. An error of judge ends the batch. If a previous
+// batch has left spans in the queues because its deadline passed, they are flushed
+// first. Otherwise the processors could have no room for this batch and silently drop
+// it.
 func (r *replayer) batch(ctx context.Context, b *pluginsdk.Batch, edit func(*liveSpan, pluginsdk.Span), judge func(spans int, err error) error) error {
 	d := newDecoder(b)
 	played, all := 0, 0
 	r.heard.open()
 	defer r.heard.close()
 	if r.unflushed {
-		if err := r.flushPiece(ctx); r.unflushed {
+		if err := r.flushChunk(ctx); r.unflushed {
 			return err
-		} // otherwise it is about spans that were not answered as delivered
+		} // an error about spans that were not acknowledged
 	}
 	for span := range b.Spans() {
 		if played == 0 && ctx.Err() != nil {
@@ -99,24 +100,24 @@ func (r *replayer) batch(ctx context.Context, b *pluginsdk.Batch, edit func(*liv
 				edit(live, span)
 			}
 		})
-		if played++; played < r.piece {
+		if played++; played < r.chunkSize {
 			continue
 		}
-		if err := judge(played, r.flushPiece(ctx)); err != nil {
+		if err := judge(played, r.flushChunk(ctx)); err != nil {
 			return err
 		}
 		played = 0
 	}
 	if played > 0 {
-		if err := judge(played, r.flushPiece(ctx)); err != nil {
+		if err := judge(played, r.flushChunk(ctx)); err != nil {
 			return err
 		}
 	}
 	return d.err()
 }
 
-// play is the life of a span: it starts for all processors in order, and ends
-// for all, with what they made of it. started is called in between.
+// play replays a span: OnStart of all processors, in order, then started, then OnEnd of
+// all processors with the resulting span.
 func (r *replayer) play(ctx context.Context, live *liveSpan, started func()) {
 	if parent := live.Parent(); parent.IsValid() {
 		ctx = trace.ContextWithSpanContext(ctx, parent)
@@ -131,22 +132,21 @@ func (r *replayer) play(ctx context.Context, live *liveSpan, started func()) {
 	}
 }
 
-// flushPiece flushes all processors, also where one fails, and gives the worst
-// of what they returned and of what was reported meanwhile. It does so twice:
-// the SDK's batch processor delivers from a goroutine of its own too, when its
-// timer says so, and the first ForceFlush can return before that has reported
-// what failed. The second waits for it, and finds nothing else to do. Where ctx
-// ends, the error says so.
-func (r *replayer) flushPiece(ctx context.Context) error {
-	met := make([]error, len(r.all))
+// flushChunk flushes all processors, even if one fails. It returns the worst of their
+// errors and of the errors reported meanwhile. It flushes twice: the SDK's batch
+// processor also delivers from its own goroutine, by a timer, and the first ForceFlush
+// can return before that goroutine has reported an error. The second waits for it. If
+// ctx ends, the error says so.
+func (r *replayer) flushChunk(ctx context.Context) error {
+	flushErrs := make([]error, len(r.all))
 	for range 2 {
 		for i, processor := range r.all {
-			if err := processor.ForceFlush(ctx); err != nil && met[i] == nil {
-				met[i] = fmt.Errorf("flush %s: %w", r.name(i), err)
+			if err := processor.ForceFlush(ctx); err != nil && flushErrs[i] == nil {
+				flushErrs[i] = fmt.Errorf("flush %s: %w", r.name(i), err)
 			}
 		}
 	}
-	errs := append(slices.DeleteFunc(met, func(err error) bool { return err == nil }), r.heard.take()...)
+	errs := append(slices.DeleteFunc(flushErrs, func(err error) bool { return err == nil }), r.heard.take()...)
 	if ctx.Err() == nil {
 		r.unflushed = false
 	} else if len(errs) == 0 {
@@ -155,8 +155,8 @@ func (r *replayer) flushPiece(ctx context.Context) error {
 	return worst(errs)
 }
 
-// Shutdown shuts all processors down in order, as a tracer provider does, and
-// tells what they report meanwhile: spans that they kept.
+// Shutdown shuts all processors down in order, as a tracer provider does. The error
+// includes errors reported meanwhile, about spans that they kept.
 func (r *replayer) Shutdown(ctx context.Context) error {
 	r.heard.open()
 	defer r.heard.leave()

@@ -299,7 +299,7 @@ func TestConstructorsRefuse(t *testing.T) {
 	}{
 		"error":       {func(context.Context, pluginsdk.Setup) ([]sdktrace.SpanProcessor, error) { return nil, errBackEnd }, "back end is down"},
 		"nil in list": {list(stop("a"), nil, stop("b")), "span processor 2 of 3 is nil"},
-		"empty":       {list(), "no span processors: spans would go nowhere and count as delivered"},
+		"empty":       {list(), "no span processors: want at least one, or spans would count as delivered without a destination"},
 	} {
 		stopped = nil
 		if _, err := otelplugin.Pipeline(c.construct)(t.Context(), pluginsdk.Setup{}); err == nil || err.Error() != c.want {
@@ -396,7 +396,7 @@ func TestReportsBetweenBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	otel.Handle(errBackEnd)
-	if want := `msg="reported to otel.Handle while no batch was under way" error="back end is down"`; !strings.Contains(log.String(), want) {
+	if want := `msg="error reported to otel.Handle while no batch was processed" error="back end is down"`; !strings.Contains(log.String(), want) {
 		t.Errorf("the log has %q, want %s", log.String(), want)
 	}
 	if err := e.Export(t.Context(), numbered(1)); err != nil {
