@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -196,10 +197,12 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	if err := s.startAdmin(ctx); err != nil {
 		return err
 	}
+	handled := s.handleErrors()
 	provider, err := s.startTracing(ctx)
 	if err != nil {
 		return err
 	}
+	handled()
 	environ := s.cfg.Host.Environ
 	if environ == nil {
 		environ = os.Environ()
@@ -253,20 +256,34 @@ func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 	return provider, nil
 }
 
+// handleErrors makes the log OpenTelemetry's global error handler until stop. Errors
+// are dropped until the caller calls handled: while the provider is built, the SDK
+// reads the sampler from the environment again, and ConfigFromEnv has reported it.
+func (s *service) handleErrors() (handled func()) {
+	before := otel.GetErrorHandler()
+	s.closers = append(s.closers, func(context.Context) error {
+		otel.SetErrorHandler(before)
+		return nil
+	})
+	var started atomic.Bool
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		if started.Load() {
+			s.log.Warn("opentelemetry", "error", err)
+		}
+	}))
+	return func() { started.Store(true) }
+}
+
 // setGlobals makes provider OpenTelemetry's global provider until stop.
 func (s *service) setGlobals(provider *tracing.Provider) {
-	tracers, propagator, handler := otel.GetTracerProvider(), otel.GetTextMapPropagator(), otel.GetErrorHandler()
+	tracers, propagator := otel.GetTracerProvider(), otel.GetTextMapPropagator()
 	s.closers = append(s.closers, func(context.Context) error {
 		otel.SetTracerProvider(tracers)
 		otel.SetTextMapPropagator(propagator)
-		otel.SetErrorHandler(handler)
 		return nil
 	})
 	otel.SetTracerProvider(provider.TracerProvider())
 	otel.SetTextMapPropagator(provider.Propagator())
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		s.log.Warn("opentelemetry", "error", err)
-	}))
 }
 
 // announce logs the start line, which describes all that runs.

@@ -440,9 +440,14 @@ func TestAddressInUseStopsThePlugin(t *testing.T) {
 }
 
 func TestWarningsAndLogLevel(t *testing.T) {
-	p := startProc(t, "OTEL_TRACES_SAMPLER=coin", "OTEL_LOG_LEVEL=loud")
+	p := startProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console", "OTEL_TRACES_SAMPLER=coin", "OTEL_LOG_LEVEL=loud")
 	p.signal(syscall.SIGTERM)
 	p.wait()
+	for line := range strings.Lines(p.log.String()) { // the SDK's own message of the sampler is none
+		if strings.Contains(line, "coin") && !strings.Contains(line, "setting is not used") {
+			t.Errorf("the sampler is reported twice: %s", line)
+		}
+	}
 	for _, text := range []string{"OTEL_TRACES_SAMPLER: ", "OTEL_LOG_LEVEL: "} {
 		if !strings.Contains(p.log.String(), text) {
 			t.Errorf("no warning with %q in:\n%s", text, p.log)

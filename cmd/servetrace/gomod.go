@@ -1,15 +1,17 @@
 package main
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
 )
 
 // ownModule is the module of this command.
@@ -28,31 +30,55 @@ const (
 type base struct {
 	version string
 	goLine  string
-	// replace is a clone's absolute path; requires and goSum are then what it
-	// needs, and so enough to build on it.
+	// replace is a clone's absolute path. requires and goSum are then the clone's,
+	// which suffices to build the module.
 	replace  string
-	requires []requirement
+	requires []*modfile.Require
 	goSum    []byte
 }
 
-// requirement is one line of a go.mod.
-type requirement struct{ path, version string }
-
-// complete tells whether the module can be built as it is, without
-// "go mod tidy".
+// complete reports whether the module can be built as it is, without "go mod tidy".
 func (b base) complete() bool { return b.replace != "" }
 
-// base finds out what the module is built on.
+// base returns the servetrace to build on: the clone of --replace, the release of this
+// command, or the clone that this command was built from, if it or the working folder
+// lies in one.
 func (s scaffold) base(info *debug.BuildInfo) (base, error) {
 	if s.Replace != "" {
-		return readClone(s.Replace)
+		b, err := readClone(s.Replace)
+		if err != nil {
+			return base{}, usagef("--replace %s: %w", s.Replace, err)
+		}
+		return b, nil
 	}
 	version, ok := released(info)
-	if !ok {
-		return base{}, usagef("this servetrace was built from a clone (version %s), which go.mod cannot require: "+
-			"name the clone with --replace DIR, or use a servetrace of a release", version)
+	if ok {
+		return base{version: version, goLine: goRelease}, nil
 	}
-	return base{version: version, goLine: goRelease}, nil
+	for _, dir := range s.clones() {
+		if b, err := readClone(dir); err == nil {
+			return b, nil
+		}
+	}
+	return base{}, usagef("this servetrace was built from a clone (version %s), which go.mod cannot require, and neither "+
+		"it nor the working folder lies in one: name the clone with --replace DIR, or use a servetrace of a release", version)
+}
+
+// clones returns the folders that may be the clone that this command was built from.
+func (s scaffold) clones() []string {
+	var dirs []string
+	above := func(dir string) {
+		for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	if exe, err := os.Executable(); err == nil {
+		above(filepath.Dir(exe))
+	}
+	if wd, err := os.Getwd(); err == nil {
+		above(wd)
+	}
+	return dirs
 }
 
 // pseudoVersion is a version made of a commit instead of a tag.
@@ -76,80 +102,48 @@ func released(info *debug.BuildInfo) (version string, ok bool) {
 	return version, true
 }
 
-// readClone reads what a clone of servetrace needs.
+// readClone reads the versions that the clone of servetrace in dir needs.
 func readClone(dir string) (base, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return base{}, usageError{err}
+		return base{}, err
 	}
-	goMod, err := os.ReadFile(filepath.Join(abs, "go.mod"))
+	data, err := os.ReadFile(filepath.Join(abs, "go.mod"))
 	if err != nil {
-		return base{}, usagef("--replace %s: no clone of servetrace: %w", dir, err)
+		return base{}, fmt.Errorf("no clone of servetrace: %w", err)
 	}
-	b := base{version: noVersion, goLine: goRelease, replace: abs}
-	path := b.read(goMod)
-	if path != ownModule {
-		return base{}, usagef("--replace %s: its go.mod is that of %q, not of %s", dir, path, ownModule)
+	mod, err := modfile.Parse(filepath.Join(abs, "go.mod"), data, nil)
+	if err != nil {
+		return base{}, fmt.Errorf("no clone of servetrace: %w", err)
+	}
+	if path := modfile.ModulePath(data); path != ownModule {
+		return base{}, fmt.Errorf("its go.mod is that of %q, not of %s", path, ownModule)
+	}
+	b := base{version: noVersion, goLine: goRelease, replace: abs, requires: mod.Require}
+	if mod.Go != nil {
+		b.goLine = mod.Go.Version
 	}
 	if b.goSum, err = os.ReadFile(filepath.Join(abs, "go.sum")); err != nil {
-		return base{}, usagef("--replace %s: no clone of servetrace: %w", dir, err)
+		return base{}, fmt.Errorf("no clone of servetrace: %w", err)
 	}
 	return b, nil
 }
 
-// read takes the go line and the requirements of a go.mod and gives the path of
-// its module. The form is the one that the go command writes.
-func (b *base) read(goMod []byte) (modulePath string) {
-	inRequire := false
-	for line := range strings.Lines(string(goMod)) {
-		line, _, _ = strings.Cut(line, "//")
-		words := strings.Fields(line)
-		switch {
-		case len(words) == 2 && words[0] == "module":
-			modulePath = words[1]
-		case len(words) == 2 && words[0] == "go":
-			b.goLine = words[1]
-		case len(words) == 2 && words[0] == "require" && words[1] == "(":
-			inRequire = true
-		case len(words) == 1 && words[0] == ")":
-			inRequire = false
-		case len(words) == 2 && inRequire:
-			b.requires = append(b.requires, requirement{words[0], words[1]})
-		case len(words) == 3 && words[0] == "require":
-			b.requires = append(b.requires, requirement{words[1], words[2]})
-		}
+// goMod returns the go.mod of a module with these imports.
+func (b base) goMod(path string, imports []string) ([]byte, error) {
+	var mod modfile.File
+	needed := []*modfile.Require{{Mod: module.Version{Path: ownModule, Version: b.version}}}
+	for _, r := range b.requires {
+		direct := slices.ContainsFunc(imports, func(i string) bool { return i == r.Mod.Path || strings.HasPrefix(i, r.Mod.Path+"/") })
+		needed = append(needed, &modfile.Require{Mod: r.Mod, Indirect: !direct})
 	}
-	return modulePath
-}
-
-// goMod is the go.mod of a module with these imports.
-func (b base) goMod(module string, imports []string) []byte {
-	var text bytes.Buffer
-	fmt.Fprintf(&text, "module %s\n\ngo %s\n\nrequire (\n", module, b.goLine)
-	needed := slices.Concat(b.requires, []requirement{{ownModule, b.version}})
-	slices.SortFunc(needed, func(a, b requirement) int { return strings.Compare(a.path, b.path) })
-	var indirect bytes.Buffer
-	for _, r := range needed {
-		if slices.ContainsFunc(imports, func(path string) bool { return path == r.path || strings.HasPrefix(path, r.path+"/") }) {
-			fmt.Fprintf(&text, "\t%s %s\n", r.path, r.version)
-		} else {
-			fmt.Fprintf(&indirect, "\t%s %s // indirect\n", r.path, r.version)
-		}
-	}
-	text.WriteString(")\n")
-	if indirect.Len() > 0 {
-		fmt.Fprintf(&text, "\nrequire (\n%s)\n", indirect.String())
-	}
+	errs := []error{mod.AddModuleStmt(path), mod.AddGoStmt(b.goLine)}
+	mod.SetRequireSeparateIndirect(needed)
 	if b.replace != "" {
-		fmt.Fprintf(&text, "\nreplace %s => %s\n", ownModule, modWord(b.replace))
+		errs = append(errs, mod.AddReplace(ownModule, "", b.replace, ""))
 	}
-	return text.Bytes()
-}
-
-// modWord is a path as go.mod takes it.
-func modWord(path string) string {
-	if strings.ContainsAny(path, " \t\"'`()[]{},;") || strings.Contains(path, "//") {
-		return strconv.Quote(path)
-	}
-	return path
+	mod.Cleanup()
+	mod.SortBlocks()
+	text, err := mod.Format()
+	return text, errors.Join(append(errs, err)...)
 }

@@ -16,8 +16,9 @@ const pluginNewLong = `Write the module of a new plugin: main.go, main_test.go, 
 --kind exporter with an exporter of its own.
 
 go.mod requires the servetrace of this command's own version. A command that was
-built from a clone has no version that could be downloaded: name the clone with
---replace, and the module is built against it, with the clone's versions of
+built from a clone has no version that could be downloaded. The module is then
+built against the clone that --replace names, or else against the clone in which
+the command or the working folder lies. It takes the clone's versions of
 everything else, so that nothing has to be downloaded that the clone has.
 
 Nothing is ever overwritten.`

@@ -38,8 +38,7 @@ type scaffold struct {
 	Module string
 	// Dir is where it is written.
 	Dir string
-	// Replace is a clone of servetrace to build against; empty: the released
-	// module.
+	// Replace is a clone of servetrace to build against; empty: see base.
 	Replace string
 }
 
@@ -104,14 +103,18 @@ func (s scaffold) render(b base) ([]file, error) {
 			if entry.IsDir() {
 				continue
 			}
-			f, err := s.fill(path.Join(dir, entry.Name()))
+			f, err := s.fill(path.Join(dir, entry.Name()), b)
 			if err != nil {
 				return nil, err
 			}
 			files = append(files, f)
 		}
 	}
-	files = append(files, file{"go.mod", b.goMod(s.Module, importsOf(files))})
+	goMod, err := b.goMod(s.Module, importsOf(files))
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, file{"go.mod", goMod})
 	if b.complete() {
 		files = append(files, file{"go.sum", b.goSum})
 	}
@@ -120,13 +123,18 @@ func (s scaffold) render(b base) ([]file, error) {
 }
 
 // fill executes one template.
-func (s scaffold) fill(name string) (file, error) {
+func (s scaffold) fill(name string, b base) (file, error) {
 	t, err := template.New(path.Base(name)).Delims("[[", "]]").ParseFS(templates, name)
 	if err != nil {
 		return file{}, err
 	}
 	var text bytes.Buffer
-	if err := t.Execute(&text, s); err != nil {
+	data := struct {
+		scaffold
+		Clone    string
+		Complete bool
+	}{s, b.replace, b.complete()}
+	if err := t.Execute(&text, data); err != nil {
 		return file{}, err
 	}
 	target := strings.TrimSuffix(path.Base(name), ".tmpl")

@@ -108,7 +108,7 @@ func TestNewOfARelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "module example.org/names\n\ngo " + goRelease + "\n\nrequire (\n\tgithub.com/servetrace/servetrace v1.2.3\n)\n"
+	want := "module example.org/names\n\ngo " + goRelease + "\n\nrequire github.com/servetrace/servetrace v1.2.3\n"
 	if diff := cmp.Diff(want, string(goMod)); diff != "" {
 		t.Errorf("go.mod (-want +got):\n%s", diff)
 	}
@@ -153,32 +153,57 @@ func TestGoReleaseIsTheModules(t *testing.T) {
 	}
 }
 
-// TestGoModOfAClone wants the clone's requirements, those that are imported
-// apart from the others.
+// TestGoModOfAClone wants the clone's requirements, with the imported modules apart
+// from the others.
 func TestGoModOfAClone(t *testing.T) {
-	b := base{version: noVersion, goLine: goRelease, replace: "/a b/clone"}
-	if path := b.read([]byte("module example.org/m // x\n\ngo 1.25\n\nrequire example.org/one v1.0.0\n\nrequire (\n\texample.org/two v2.0.0 // indirect\n\texample.org/twofold v3.0.0\n)\n")); path != "example.org/m" {
-		t.Errorf("module %q", path)
+	dir := filepath.Join(t.TempDir(), "a clone") // a space, to be quoted in go.mod
+	if err := create(dir, []file{{"go.sum", nil}, {"go.mod", []byte("module " + ownModule + " // x\n\ngo 1.25\n\nrequire example.org/one v1.0.0\n\n" +
+		"require (\n\texample.org/two/v2 v2.0.0 // indirect\n\texample.org/twofold v1.3.0\n)\n")}}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := readClone(dir)
+	if err != nil {
+		t.Fatal(err)
 	}
 	want := `module example.com/new
 
 go 1.25
 
 require (
-	example.org/two v2.0.0
+	example.org/two/v2 v2.0.0
 	github.com/servetrace/servetrace ` + noVersion + `
 )
 
 require (
 	example.org/one v1.0.0 // indirect
-	example.org/twofold v3.0.0 // indirect
+	example.org/twofold v1.3.0 // indirect
 )
 
-replace github.com/servetrace/servetrace => "/a b/clone"
+replace github.com/servetrace/servetrace => "` + dir + `"
 `
-	got := b.goMod("example.com/new", []string{"fmt", "example.org/two/deep", ownModule + "/pluginsdk"})
+	got, err := b.goMod("example.com/new", []string{"fmt", "example.org/two/v2/deep", ownModule + "/pluginsdk"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("go.mod (-want +got):\n%s", diff)
+	}
+}
+
+// A command that was built from a clone needs no --replace in it: the example of
+// --help works there.
+func TestNewInAClone(t *testing.T) {
+	info := &debug.BuildInfo{Main: debug.Module{Path: ownModule, Version: "(devel)"}}
+	b, err := scaffold{Name: "names", Kind: kindExporter}.base(info) // the working folder is in the clone
+	if err != nil || b.replace != clone(t) || !b.complete() {
+		t.Errorf("base %+v, %v, want the clone %s", b, err, clone(t))
+	}
+	t.Chdir(t.TempDir())
+	if _, err := (scaffold{}).base(info); err == nil || !strings.Contains(err.Error(), "name the clone with --replace DIR") {
+		t.Errorf("outside of a clone: %v, want advice to name it", err)
+	}
+	if _, err := (scaffold{Replace: t.TempDir()}).base(info); err == nil || !strings.Contains(err.Error(), "no clone of servetrace") {
+		t.Errorf("--replace with another folder: %v", err)
 	}
 }
 
