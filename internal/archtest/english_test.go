@@ -46,7 +46,6 @@ var toRewrite = map[string]int{
 	"internal/otlpwire":               103,
 	"internal/otlpwire/sdkspan":       26,
 	"internal/servicefile":            93,
-	"plugins/console/consoleexporter": 106,
 	"plugins/datadog/datadogexporter": 80,
 	"plugins/otlp/otlpexporter":       95,
 	"pluginsdk":                       225,

@@ -11,18 +11,18 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// How many lines a span's attributes take, and the text of each error, and how
-// many of these there are. What was left out is counted.
+// Limits of the details of a span. The number of omitted entries is shown.
 const (
-	attributeLines = 6
-	errorLines     = 3
-	faultsOfSpan   = 4
-	// leastDetail is the width below which there is nothing to read.
-	leastDetail = 8
+	attributeLines = 6 // lines for a span's attributes
+	errorLines     = 3 // lines for the text of an error
+	maxErrors      = 4 // errors per span
+	// minDetailCells is the width below which details are omitted as unreadable.
+	minDetailCells = 8
 )
 
-// leading are the attributes that come first, in this order. trailing are long
-// and come last. What is in neither stands between them as the span has it.
+// leading lists the attributes that are shown first, in this order. trailing lists long
+// attributes, which are shown last. Other attributes are shown in between, in the span's
+// order.
 var (
 	leading = []attribute.Key{
 		semconv.HTTPStatusCode, semconv.HTTPResponseStatusCode, semconv.ServeWebSocketCloseCode,
@@ -35,9 +35,9 @@ var (
 	trailing = []attribute.Key{semconv.ServeReplicaID, semconv.RayJobID, semconv.RayActorID, semconv.RayTaskID, semconv.ServeTaskID}
 )
 
-// twins are attributes that say the same: the first that a span has, with the
-// same value, stands for the others.
-var twins = [][]attribute.Key{
+// duplicates lists groups of attributes with the same meaning. If several have the same
+// value, only the first is shown.
+var duplicates = [][]attribute.Key{
 	{semconv.RayRequestID, semconv.RequestID, semconv.ServeRequestID},
 	{semconv.RayTaskID, semconv.ServeTaskID},
 	{semconv.HTTPRoute, semconv.Route, semconv.ServeRoute, semconv.RequestRoutePath, semconv.ServeRequestRoutePath},
@@ -48,9 +48,9 @@ var twins = [][]attribute.Key{
 	{semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID},
 }
 
-// inName are attributes of the runtime's own spans that only repeat what their
-// name says, or what is so for all of their kind.
-var inName = []attribute.Key{
+// redundant lists attributes of the runtime's own spans that only repeat the span's
+// name, or are the same for all spans of the family.
+var redundant = []attribute.Key{
 	semconv.ResourceName, semconv.CallMethod, semconv.RequestMethod, semconv.RequestType, semconv.RequestRoutePath,
 	semconv.HTTPMethod, semconv.RPCMethod, semconv.RPCService, semconv.RPCSystem,
 	semconv.IsStreaming, semconv.IsHTTPRequest, semconv.IsGRPCRequest,
@@ -59,20 +59,20 @@ var inName = []attribute.Key{
 	semconv.ServeIsStreaming, semconv.ServeIsHTTPRequest, semconv.ServeIsGRPCRequest,
 }
 
-// families are the runtime's own spans.
+// families lists the families of the runtime's own spans.
 var families = []string{
 	semconv.SpanProxyHTTP, semconv.SpanProxyWebSocket, semconv.SpanProxyGRPC, semconv.SpanRouter, semconv.SpanReplica,
 	semconv.SpanBatch, semconv.SpanModelLoad,
 }
 
-// inherited knows what has been told of the spans above the one that is being
-// drawn, so that a span tells only what is new.
+// inherited holds the attributes shown for the ancestors of the current span, so that a
+// span shows only new values.
 type inherited struct {
-	values map[attribute.Key][]string // the nearest last
-	levels [][]attribute.Key          // what each level has added
+	values map[attribute.Key][]string // the nearest ancestor's last
+	levels [][]attribute.Key          // keys added at each depth
 }
 
-// at goes to a row of that depth, which follows the last one.
+// at moves to a row of the given depth, which follows the last row.
 func (h *inherited) at(depth int) *inherited {
 	if h.values == nil {
 		h.values = map[attribute.Key][]string{}
@@ -83,14 +83,14 @@ func (h *inherited) at(depth int) *inherited {
 		}
 		h.levels = h.levels[:len(h.levels)-1]
 	}
-	for len(h.levels) < depth+1 { // a span drawn earlier has told nothing here
+	for len(h.levels) < depth+1 { // drawn with an earlier batch, without attributes here
 		h.levels = append(h.levels, nil)
 	}
 	return h
 }
 
-// tell notes a value and says whether it is new.
-func (h *inherited) tell(key attribute.Key, value string) bool {
+// add records a value and reports whether it is new.
+func (h *inherited) add(key attribute.Key, value string) bool {
 	values := h.values[key]
 	if n := len(values); n > 0 && values[n-1] == value {
 		return false
@@ -101,7 +101,7 @@ func (h *inherited) tell(key attribute.Key, value string) bool {
 	return true
 }
 
-// token is a word of the lines below a span: a key and its value, or either.
+// token is a word of the lines below a span: a key with its value, or a value alone.
 type token struct{ key, value string }
 
 func (t token) text() string {
@@ -114,14 +114,14 @@ func (t token) text() string {
 	return t.key + "=" + t.value
 }
 
-// details draws what is to be said of a span beside its line.
-func (p *paper) details(d drawn, r row, told *inherited) {
-	words := attributesOf(d, r, told)
-	if p.width-p.marginCells(r) < leastDetail {
+// details draws the lines below a span's row: errors, attributes, events and links.
+func (p *paper) details(d drawn, r row, shown *inherited) {
+	words := attributesOf(d, r, shown)
+	if p.width-p.marginCells(r) < minDetailCells {
 		return
 	}
 	sign := p.signs()
-	p.faults(r)
+	p.errors(r)
 	p.tokens(r, "", words, attributeLines)
 	p.tokens(r, sign.event, eventsOf(r.span, p.ascii), 1)
 	p.tokens(r, sign.link, linksOf(r.span), 1)
@@ -130,8 +130,8 @@ func (p *paper) details(d drawn, r row, told *inherited) {
 	}
 }
 
-// tokens draws words in lines of their own, no more than lines, the sign in
-// front of the first. What does not go into them is counted.
+// tokens draws words in at most the given number of lines, with sign before the first.
+// It shows the number of omitted words.
 func (p *paper) tokens(r row, sign string, all []token, lines int) {
 	for i := 0; i < len(all); lines-- {
 		p.margin(r)
@@ -162,10 +162,10 @@ func (p *paper) tokens(r row, sign string, all []token, lines int) {
 	}
 }
 
-// token writes a key faintly and its value plainly, and leaves spare cells of
-// the line, unless what is left for the word could not be read.
+// token draws a key in faint style and its value in plain style. It leaves spare cells
+// of the line free, unless the rest would be too narrow.
 func (p *paper) token(t token, spare int) {
-	if p.room()-spare >= leastDetail {
+	if p.room()-spare >= minDetailCells {
 		p.width -= spare
 		defer func() { p.width += spare }()
 	}
@@ -178,16 +178,16 @@ func (p *paper) token(t token, spare int) {
 	p.put(plain, text[len(t.key)+1:])
 }
 
-// faults draws the texts of a span's exceptions, and of its status where no
-// exception says the same; the first few of them.
-func (p *paper) faults(r row) {
-	type fault struct{ text, kind string }
-	var all []fault
-	said := map[string]bool{}
+// errors draws the messages of a span's exceptions, and its status message if it
+// differs; at most maxErrors of them.
+func (p *paper) errors(r row) {
+	type message struct{ text, kind string }
+	var all []message
+	seen := map[string]bool{}
 	add := func(text, kind string) {
-		if !said[text] {
-			said[text] = true
-			all = append(all, fault{text, kind})
+		if !seen[text] {
+			seen[text] = true
+			all = append(all, message{text, kind})
 		}
 	}
 	for _, e := range r.span.events {
@@ -198,10 +198,10 @@ func (p *paper) faults(r row) {
 	if r.span.message != "" {
 		add(r.span.message, "")
 	}
-	for _, one := range all[:min(len(all), faultsOfSpan)] {
-		p.fault(r, one.text, one.kind)
+	for _, one := range all[:min(len(all), maxErrors)] {
+		p.errorText(r, one.text, one.kind)
 	}
-	if left := len(all) - faultsOfSpan; left > 0 {
+	if left := len(all) - maxErrors; left > 0 {
 		p.margin(r)
 		p.put(red, p.signs().fault)
 		p.put(faint, "+"+strconv.Itoa(left)+" more")
@@ -209,7 +209,7 @@ func (p *paper) faults(r row) {
 	}
 }
 
-// exceptionOf gives the message of an exception event and its type.
+// exceptionOf returns the message and the type of an exception event.
 func exceptionOf(e event) (text, kind string) {
 	for _, kv := range e.attributes {
 		switch kv.Key {
@@ -222,8 +222,8 @@ func exceptionOf(e event) (text, kind string) {
 	return text, kind
 }
 
-// fault draws one text in lines of its own, and its type where there is room.
-func (p *paper) fault(r row, text, kind string) {
+// errorText draws an error message in separate lines, and its type if there is room.
+func (p *paper) errorText(r row, text, kind string) {
 	if text = strings.TrimSpace(text); text == "" {
 		text, kind = cmp.Or(strings.TrimSpace(kind), `""`), ""
 	}
@@ -245,18 +245,18 @@ func (p *paper) fault(r row, text, kind string) {
 	p.newline()
 }
 
-// attributesOf gives the attributes of a span that are worth a word: those that
-// say more than its name, its parents and each other.
-func attributesOf(d drawn, r row, told *inherited) []token {
+// attributesOf returns the attributes of a span that are worth showing: not redundant
+// with its name, its ancestors and each other.
+func attributesOf(d drawn, r row, shown *inherited) []token {
 	s := r.span
 	values := make(map[attribute.Key]string, len(s.attributes))
 	for _, kv := range s.attributes {
 		values[kv.Key] = kv.Value.String()
 	}
 	ours, hidden := isOurs(s.name), map[attribute.Key]bool{}
-	hideTwins(values, hidden)
+	hideDuplicates(values, hidden)
 	if ours {
-		for _, key := range inName {
+		for _, key := range redundant {
 			hidden[key] = true
 		}
 		for _, app := range []attribute.Key{semconv.App, semconv.ServeApp} {
@@ -268,11 +268,11 @@ func attributesOf(d drawn, r row, told *inherited) []token {
 	}
 	var list []token
 	if r.depth == 0 && s.parent.IsValid() {
-		where := " (not seen yet)"
-		if s.elsewhere {
-			where = " (in another process)"
+		note := " (not seen yet)"
+		if s.remoteParent {
+			note = " (in another process)"
 		}
-		list = append(list, token{value: "parent " + s.parent.String() + where})
+		list = append(list, token{value: "parent " + s.parent.String() + note})
 	}
 	if s.service != d.service {
 		list = append(list, token{"service", s.service})
@@ -283,7 +283,7 @@ func attributesOf(d drawn, r row, told *inherited) []token {
 			return
 		}
 		delete(values, key)
-		isNew := told.tell(key, value) || !ours && ofOneCall(key)
+		isNew := shown.add(key, value) || !ours && isCallAttribute(key)
 		if isNew && !hidden[key] && value != "" {
 			list = append(list, token{string(key), value})
 		}
@@ -302,21 +302,21 @@ func attributesOf(d drawn, r row, told *inherited) []token {
 	return list
 }
 
-// isOurs tells whether the runtime made the span.
+// isOurs reports whether the runtime made the span.
 func isOurs(name string) bool {
 	family, _, _ := strings.Cut(name, " ")
 	return slices.Contains(families, family)
 }
 
-// ofOneCall tells whether a key is of a call over the network: another call's
-// equal value is no news of that call.
-func ofOneCall(key attribute.Key) bool {
+// isCallAttribute reports whether a key describes a network call. It is shown even if
+// an ancestor has the same value, because that describes another call.
+func isCallAttribute(key attribute.Key) bool {
 	return strings.HasPrefix(string(key), "http.") || strings.HasPrefix(string(key), "rpc.")
 }
 
-// hideTwins adds the keys whose value is to be seen in another one.
-func hideTwins(values map[attribute.Key]string, hidden map[attribute.Key]bool) {
-	for _, same := range twins {
+// hideDuplicates adds the keys of values that another shown attribute contains.
+func hideDuplicates(values map[attribute.Key]string, hidden map[attribute.Key]bool) {
+	for _, same := range duplicates {
 		first := ""
 		for _, key := range same {
 			if value, has := values[key]; has && first == "" {
@@ -326,7 +326,7 @@ func hideTwins(values map[attribute.Key]string, hidden map[attribute.Key]bool) {
 			}
 		}
 	}
-	// An actor's id is the end of its tasks' ids, a replica's that of its full one.
+	// A task id ends in the actor id, and a full replica id in the unique id.
 	ends := func(part, whole attribute.Key) bool {
 		return values[part] != "" && strings.HasSuffix(values[whole], values[part])
 	}
@@ -338,8 +338,8 @@ func hideTwins(values map[attribute.Key]string, hidden map[attribute.Key]bool) {
 	}
 }
 
-// eventsOf gives the events that are no exceptions, with their time since the
-// span's start.
+// eventsOf returns the events except exceptions, with their time since the span's
+// start.
 func eventsOf(s *span, ascii bool) []token {
 	var list []token
 	for _, e := range s.events {

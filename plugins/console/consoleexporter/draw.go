@@ -10,18 +10,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// drawn is a trace as far as it is known, in the order of its drawing.
+// drawn is the known part of a trace, in the order of its drawing.
 type drawn struct {
 	id         trace.TraceID
-	start, end int64 // 0: not known
+	start, end int64 // 0: unknown
 	service    string
 	rows       []row
 	continued  bool
 }
 
-// lay puts the spans of a trace, at least one, into order. before is what was
-// drawn of it, nil for nothing.
-func lay(id trace.TraceID, spans []*span, before *history, l look) drawn {
+// layOut arranges the spans of a trace, at least one. before is the part that was drawn
+// earlier, or nil.
+func layOut(id trace.TraceID, spans []*span, before *history, l look) drawn {
 	d := drawn{id: id, continued: before != nil}
 	if before != nil {
 		d.start, d.end, d.service = before.start, before.end, before.service
@@ -43,38 +43,37 @@ func lay(id trace.TraceID, spans []*span, before *history, l look) drawn {
 	return d
 }
 
-// draw gives the whole drawing of a trace: a heading, for each span a line with
-// its name in the tree, kind, status, duration and time line, and below it what
-// else is to be said of it; and an empty line. No line is longer than the look
-// allows, and nothing in it but the look's own sequences does anything on a
-// terminal.
+// draw returns the drawing of a trace. It has a heading, and for each span a row with
+// the name in the tree, kind, status, duration and time bar, followed by lines of
+// details. It ends with an empty line. No line is longer than the terminal allows, and
+// only the drawing's own escape sequences affect the terminal.
 func draw(d drawn, l look) []byte {
 	p := &paper{look: l}
 	p.heading(d)
 	at := p.columns(d)
-	var told inherited
+	var shown inherited
 	for _, r := range d.rows {
 		p.row(d, r, at)
 		if r.span != nil {
-			p.details(d, r, told.at(r.depth))
+			p.details(d, r, shown.at(r.depth))
 		}
 	}
 	p.newline()
 	return p.buf
 }
 
-// heading says which trace it is, and as much of the rest as goes into the line.
+// heading draws the trace id, and further facts as far as the line has room.
 func (p *paper) heading(d drawn) {
 	p.put(faint, "trace ")
 	p.put(bold, d.id.String())
-	count, faults := 0, 0
+	count, failed := 0, 0
 	for _, r := range d.rows {
 		if r.span == nil {
 			continue
 		}
 		count++
 		if r.span.code == codes.Error {
-			faults++
+			failed++
 		}
 	}
 	part := func(st style, s string) {
@@ -87,8 +86,8 @@ func (p *paper) heading(d drawn) {
 		part(bold, "continued")
 	}
 	part(plain, number(count, "span", "spans"))
-	if faults > 0 {
-		part(red, number(faults, "error", "errors"))
+	if failed > 0 {
+		part(red, number(failed, "error", "errors"))
 	}
 	part(plain, d.service)
 	if d.start > 0 {
@@ -103,23 +102,23 @@ func number(n int, one, several string) string {
 }
 
 const (
-	// cellsPerLevel is how wide a line is for each level of the tree: 80 cells
-	// have 8 levels, of three cells each. Spans below are drawn there too.
+	// cellsPerLevel bounds the drawn depth of the tree: a line of 80 cells has 8 levels
+	// of levelCells each. Deeper spans are drawn at the last level.
 	cellsPerLevel = 10
 	levelCells    = 3
-	// gap is between columns.
+	// gap is the space between columns.
 	gap = 2
-	// leastBar and mostBar bound the time line.
-	leastBar = 10
-	mostBar  = 80
+	// minBar and maxBar bound the width of the time bar.
+	minBar = 10
+	maxBar = 80
 )
 
-// columns are widths; 0: left out.
+// columns holds the widths of the columns; 0 means omitted.
 type columns struct{ name, kind, status, duration, bar int }
 
-// columns shares the line out: names in full are worth more than the kind, half
-// a line of name no more than the rest. The widths of all but names are those of
-// the longest texts there are, so that traces stand below each other.
+// columns distributes the line. Complete names have priority over the kind, and the
+// other columns have priority over names longer than half a line. All columns except
+// names have the width of their longest possible text, so that traces are aligned.
 func (p *paper) columns(d drawn) columns {
 	want := columns{kind: len("internal"), status: len("ERROR"), duration: len("99.9ms")}
 	for _, r := range d.rows {
@@ -131,9 +130,9 @@ func (p *paper) columns(d drawn) columns {
 		columns
 		name int
 	}{
-		{columns{0, want.kind, want.status, want.duration, leastBar}, want.name},
-		{columns{0, 0, want.status, want.duration, leastBar}, half},
-		{columns{0, 0, 0, want.duration, leastBar}, half},
+		{columns{0, want.kind, want.status, want.duration, minBar}, want.name},
+		{columns{0, 0, want.status, want.duration, minBar}, half},
+		{columns{0, 0, 0, want.duration, minBar}, half},
 		{columns{0, 0, want.status, want.duration, 0}, half},
 		{columns{0, 0, 0, want.duration, 0}, half},
 		{columns{}, 0},
@@ -150,14 +149,14 @@ func (p *paper) columns(d drawn) columns {
 		}
 		got.name = min(want.name, left)
 		if got.bar > 0 {
-			got.bar = min(got.bar+left-got.name, mostBar)
+			got.bar = min(got.bar+left-got.name, maxBar)
 		}
 		return got
 	}
 	return columns{name: p.width}
 }
 
-// row draws one line of the tree.
+// row draws a line of the tree.
 func (p *paper) row(d drawn, r row, at columns) {
 	p.branch(r)
 	st := plain
@@ -190,7 +189,7 @@ func (p *paper) row(d drawn, r row, at columns) {
 	p.newline()
 }
 
-// rails draws what of the tree goes by on the left of a row.
+// rails draws the vertical lines to the left of a row.
 func (p *paper) rails(r row) {
 	if r.depth == 0 {
 		return
@@ -201,7 +200,7 @@ func (p *paper) rails(r row) {
 	}
 }
 
-// branch draws the tree up to a row's name.
+// branch draws the tree to the left of a row's name.
 func (p *paper) branch(r row) {
 	sign := p.signs()
 	p.rails(r)
@@ -209,14 +208,14 @@ func (p *paper) branch(r row) {
 	case r.depth == 0 && r.lost:
 		p.put(faint, sign.lost)
 	case r.depth == 0 || p.width < cellsPerLevel:
-	case r.depth > len(r.rails)+1: // deeper than it is drawn
+	case r.depth > len(r.rails)+1: // deeper than the drawn levels
 		p.put(faint, sign.far)
 	default:
 		p.put(faint, either(r.more, sign.branch, sign.last))
 	}
 }
 
-// margin draws the tree beside the lines that follow a row.
+// margin draws the tree to the left of a row's detail lines.
 func (p *paper) margin(r row) {
 	sign := p.signs()
 	p.rails(r)
@@ -227,7 +226,7 @@ func (p *paper) margin(r row) {
 	p.put(faint, either(len(r.children) > 0 && !far, sign.rail, sign.gap))
 }
 
-// marginCells is the width of what margin draws.
+// marginCells returns the width of margin.
 func (p *paper) marginCells(r row) int {
 	if r.depth == 0 || p.width < cellsPerLevel {
 		return levelCells
@@ -235,7 +234,7 @@ func (p *paper) marginCells(r row) int {
 	return (len(r.rails) + 2) * levelCells
 }
 
-// prefixCells is the width of what branch draws.
+// prefixCells returns the width of branch.
 func (p *paper) prefixCells(r row) int {
 	switch {
 	case r.depth == 0 && r.lost:
@@ -253,7 +252,7 @@ func either(first bool, a, b string) string {
 	return b
 }
 
-// bar draws when the span ran, to half a cell.
+// bar draws the span's time within the trace, with a resolution of half a cell.
 func (p *paper) bar(st style, d drawn, s *span, width int) {
 	steps := 2 * width
 	place := func(at int64) float64 {
@@ -268,7 +267,7 @@ func (p *paper) bar(st style, d drawn, s *span, width int) {
 		to = min(max(int(place(s.end)+0.999), to), steps)
 	}
 	if d.end <= d.start && s.timed() {
-		to = steps // all at one moment
+		to = steps // the whole trace has no duration
 	}
 	sign := p.signs()
 	text := ""
@@ -286,7 +285,7 @@ func (p *paper) bar(st style, d drawn, s *span, width int) {
 
 func nameOf(r row) string { return cmp.Or(r.name, `""`) }
 
-// kindText is empty where the sender did not say, or said what nobody knows.
+// kindText returns the kind, or "" if it is unspecified or unknown.
 func kindText(kind trace.SpanKind) string {
 	if text := kind.String(); text != trace.SpanKindUnspecified.String() {
 		return text
@@ -308,7 +307,7 @@ func durationText(s *span, ascii bool) string {
 	return duration(s.end-s.start, ascii)
 }
 
-// duration gives three digits that matter, or minutes and hours.
+// duration formats a duration with three significant digits, or in minutes and hours.
 func duration(nanos int64, ascii bool) string {
 	d := time.Duration(nanos)
 	seconds, minutes := d.Round(time.Second), d.Round(time.Minute)

@@ -89,7 +89,7 @@ func aRequest() []*span {
 
 // drawnAs draws spans of a trace that is new.
 func drawnAs(l look, spans ...*span) string {
-	return string(draw(lay(trace.TraceID{0xab, 15: 1}, spans, nil, l), l))
+	return string(draw(layOut(trace.TraceID{0xab, 15: 1}, spans, nil, l), l))
 }
 
 func TestDrawings(t *testing.T) {
@@ -162,7 +162,7 @@ func TestNamesOfEveryMode(t *testing.T) {
 // oddSpans have parents, ids and times that do not fit together.
 func oddSpans() []*span {
 	remote := aSpan(1, 99, "called from elsewhere", 0, 50)
-	remote.elsewhere = true
+	remote.remoteParent = true
 	backwards := aSpan(12, 1, "ends before it starts", 30, 20)
 	endless := aSpan(13, 1, "no end", 35, 0)
 	endless.end = 0
@@ -237,7 +237,7 @@ func TestContinued(t *testing.T) {
 		{all[1], all[3]}, // replica and proxy, the router between them missing
 		{all[4], all[2], aSpan(7, 4, "late", 95, 120)},
 	} {
-		d := lay(id, batch, memory.find(id), l)
+		d := layOut(id, batch, memory.find(id), l)
 		out.Write(draw(d, l))
 		memory.add(d)
 	}
@@ -357,7 +357,7 @@ func TestEveryWidth(t *testing.T) {
 	for _, spans := range [][]*span{aRequest(), oddSpans(), oddTexts(), deep(40)} {
 		for width := 1; width <= 500; width += 1 + width/30 {
 			for _, l := range []look{{width: width}, {width: width, ascii: true, colour: true}} {
-				d := lay(trace.TraceID{1}, spans, nil, l)
+				d := layOut(trace.TraceID{1}, spans, nil, l)
 				checkRows(t, d, spans)
 				check(t, string(draw(d, l)), l)
 			}
@@ -385,7 +385,7 @@ func TestManySpans(t *testing.T) {
 			}
 			slices.Reverse(spans)
 			l := look{width: 80}
-			d := lay(trace.TraceID{1}, spans, nil, l)
+			d := layOut(trace.TraceID{1}, spans, nil, l)
 			checkRows(t, d, spans)
 			check(t, string(draw(d, l)), l)
 		})
@@ -403,7 +403,7 @@ func FuzzDraw(f *testing.F) {
 			var b [8]byte
 			copy(b[:], chunk)
 			s := &span{
-				id: spanID(b[0] % 16), parent: spanID(b[1] % 16), elsewhere: b[4]&1 != 0,
+				id: spanID(b[0] % 16), parent: spanID(b[1] % 16), remoteParent: b[4]&1 != 0,
 				name: one, start: int64(b[2]), end: int64(b[3]), kind: trace.SpanKind(b[4] % 8),
 				code: codes.Code(b[5] % 4), message: two[:min(len(two), int(b[5]))], service: two[:min(len(two), int(b[6]%4))],
 			}
@@ -426,7 +426,7 @@ func FuzzDraw(f *testing.F) {
 			if len(batch) == 0 {
 				continue
 			}
-			d := lay(trace.TraceID{1}, batch, memory.find(trace.TraceID{1}), l)
+			d := layOut(trace.TraceID{1}, batch, memory.find(trace.TraceID{1}), l)
 			checkRows(t, d, batch)
 			check(t, string(draw(d, l)), l)
 			memory.add(d)

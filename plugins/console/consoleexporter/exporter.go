@@ -1,6 +1,6 @@
-// Package consoleexporter writes spans for people and for programs that read
-// what Ray Serve writes. It is the exporter of the console plugin, and can be
-// that of a plugin with processors of its own:
+// Package consoleexporter writes spans for people, and for programs that read Ray
+// Serve's span files. It is the exporter of the console plugin. A plugin with its own
+// processors can use it, too:
 //
 //	pluginsdk.Main(pluginsdk.Spec{
 //		Name:       "my-console",
@@ -9,35 +9,33 @@
 //		Exporter:   consoleexporter.New,
 //	})
 //
-// There are two forms. "json" is that of OpenTelemetry's console exporter for
-// Python, which Ray Serve's tracing guide shows. "pretty" draws each trace as a
-// waterfall: a tree of spans with their times.
+// There are two formats. "json" is the format of OpenTelemetry's console exporter for
+// Python, shown in Ray Serve's tracing guide. "pretty" draws each trace as a waterfall:
+// a tree of spans with their times.
 //
 // The life of an exporter:
 //
-//  1. [New] reads the settings, and makes the folder if there is one.
-//  2. Export hands on what it is given: as JSON each span in one Write, in the
-//     order of their ends, to the host's standard output or to the file of the
-//     component that the span is from; drawn, what the batch has of each trace in
-//     one Write. When it returns nil all of the batch
-//     is written.
-//  3. There is nothing to shut down: files are open only while a batch is
-//     written, so they can be moved away at any time.
+//  1. [New] reads the settings, and creates the folder if there is one.
+//  2. Export writes its batch before it returns nil. As JSON, each span is a single
+//     Write, in the order of their ends, to the host's standard output or to the file
+//     of the span's component. As drawings, the part of each trace in the batch is a
+//     single Write.
+//  3. There is nothing to shut down: files are open only while a batch is written, so
+//     they can be moved away at any time.
 //
-// No span is held back for others of its trace. Those of a later batch are
-// drawn under a heading that says "continued", below the way to them as far as
-// it is remembered (recent.go: some 3 MiB at most). A span whose parent has not
-// come is marked.
+// The exporter does not hold spans back until their trace is complete. Spans of a later
+// batch are drawn under a heading with "continued", below their known ancestors
+// (recent.go remembers at most some 3 MiB). A span with a missing parent is marked.
 //
-// A batch of which a part could not be written is retried whole, so a span may
-// stand twice; of a span that a full disk has cut off nothing stays in a file. Files grow until someone takes them away: the package rotates
-// nothing, and syncs nothing to disk. A drawing does not have everything: what
-// a span repeats of its name or its parents, stack traces, and attributes of
-// events are in JSON only.
+// If a part of a batch cannot be written, the whole batch is retried, so a span may
+// appear twice. A partly written span is removed from its file if the disk is full. The
+// package does not rotate files and does not sync them to disk. A drawing omits stack
+// traces, attributes of events, and values that repeat the span's name or its
+// ancestors; JSON has everything.
 //
-// Open this file first, settings.go says what can be asked for. json.go is the one form and folder.go the names of
-// files; pretty.go is the other, which tree.go orders, draw.go and details.go
-// draw, text.go makes harmless and terminal.go fits to what shows it.
+// Open this file first, then settings.go. json.go writes JSON and folder.go names the
+// files. pretty.go writes drawings: tree.go sorts the spans, draw.go and details.go
+// draw them, text.go escapes their texts, and terminal.go detects the terminal.
 package consoleexporter
 
 import (
@@ -51,17 +49,16 @@ import (
 
 var _ pluginsdk.NewExporter = New
 
-// New builds the exporter from the variables that [EnvPatterns] names, or where
-// they are not set from the part "exporter" of the plugin's document, whose other
-// parts are not its business:
+// New returns an exporter configured by the variables of [EnvPatterns], or by the part
+// "exporter" of the plugin's configuration for variables that are not set:
 //
 //	exporter:
 //	  format: pretty   # as SERVE_CONSOLE_FORMAT
 //	  output: stdout   # as SERVE_CONSOLE_OUTPUT
 //
-// A wrong value, and a folder that can not be made, give a
-// [pluginsdk.ConfigError] that names the variable or the path in the document.
-// It does not block. The exporter is safe for concurrent use.
+// An invalid value, or a folder that cannot be created, is a [pluginsdk.ConfigError]
+// with the name of the variable or the path in the configuration. New does not block.
+// The exporter is safe for concurrent use.
 func New(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	chosen, err := readSettings(s)
 	if err != nil {
@@ -76,16 +73,16 @@ func New(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	return toWriter(s.Stdout), nil
 }
 
-// toWriter writes all spans to w.
+// toWriter returns an exporter that writes all spans to w.
 func toWriter(w io.Writer) pluginsdk.ExportFunc {
 	return func(ctx context.Context, batch *pluginsdk.Batch) error {
 		return render(ctx, batch, func(pluginsdk.Span) (io.Writer, error) { return w, nil })
 	}
 }
 
-// render writes each span of batch to where target says, in one Write, in the
-// order in which they ended, which a batch does not keep between scopes. It
-// stops at the first that can not be written, and when the host has given up.
+// render writes each span of batch to its target, in a single Write, in the order of
+// their ends. A batch does not keep this order across scopes. It stops after the first
+// failed write, and when ctx ends.
 func render(ctx context.Context, batch *pluginsdk.Batch, target func(pluginsdk.Span) (io.Writer, error)) error {
 	var p printer
 	spans := slices.SortedStableFunc(batch.Spans(), func(a, b pluginsdk.Span) int {

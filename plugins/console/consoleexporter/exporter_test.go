@@ -305,7 +305,7 @@ func TestWrongSettings(t *testing.T) {
 	for _, c := range []struct{ name, value, want string }{
 		{consoleexporter.EnvFormat, "xml", `SERVE_CONSOLE_FORMAT: "xml" is not known: want json or pretty`},
 		{consoleexporter.EnvOutput, "spans", `SERVE_CONSOLE_OUTPUT: "spans" is not known: want stdout, or a folder as a path with a slash, such as ./spans`},
-		{consoleexporter.EnvOutput, file + "/spans", "SERVE_CONSOLE_OUTPUT: make the folder: mkdir " + file + ": not a directory"},
+		{consoleexporter.EnvOutput, file + "/spans", "SERVE_CONSOLE_OUTPUT: create the folder: mkdir " + file + ": not a directory"},
 	} {
 		_, err := consoleexporter.New(t.Context(), setup(map[string]string{c.name: c.value}, nil))
 		var named *pluginsdk.ConfigError

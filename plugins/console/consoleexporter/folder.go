@@ -18,13 +18,13 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// toFolder writes each span to the file of its component in the folder, as Ray
-// Serve's default exporter does.
+// toFolder returns an exporter that writes each span to the file of its component in
+// the folder, like Ray Serve's default exporter.
 func toFolder(chosen settings, node string) (pluginsdk.Exporter, error) {
 	dir := chosen.output
-	// Spans carry routes and request ids: nobody's business but the group's.
+	// Spans contain routes and request ids, so only the owner and the group may read them.
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return nil, &pluginsdk.ConfigError{Path: chosen.outputFrom, Err: fmt.Errorf("make the folder: %w", err)}
+		return nil, &pluginsdk.ConfigError{Path: chosen.outputFrom, Err: fmt.Errorf("create the folder: %w", err)}
 	}
 	names := naming{node: node, hostPID: os.Getppid()}
 	var writing sync.Mutex
@@ -37,22 +37,22 @@ func toFolder(chosen settings, node string) (pluginsdk.Exporter, error) {
 	}), nil
 }
 
-// files are those that one batch has opened.
+// files holds the files that a batch has opened.
 type files struct {
 	dir     string
-	writing *sync.Mutex // of all batches
+	writing *sync.Mutex // shared by all batches
 	byName  map[string]spanFile
 }
 
-// spanFile is appended to, a whole span or nothing of it: readers take it line by
-// line, or JSON by JSON, and half of one would cost them the next.
+// spanFile appends whole spans only: readers parse it line by line or JSON by JSON, and
+// a partial span would break the next one.
 type spanFile struct {
 	*os.File
 	writing *sync.Mutex
 }
 
-// Write takes back what a full disk has left room for of a span. Batches take
-// turns, so that no other's span is behind it.
+// Write appends a span. If the disk is full, it removes the written part. writing keeps
+// other batches from writing behind that part.
 func (f spanFile) Write(span []byte) (int, error) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
@@ -66,9 +66,8 @@ func (f spanFile) Write(span []byte) (int, error) {
 	return 0, err
 }
 
-// takeBack cuts off the last n bytes that were written, where they are the last
-// of the file: the process that this one replaces, or is replaced by, may write
-// to it as well.
+// takeBack removes the last n written bytes if they are the last bytes of the file.
+// Another process, such as this plugin's predecessor, may write to the file, too.
 func (f spanFile) takeBack(n int64) error {
 	end, err := f.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -84,7 +83,7 @@ func (f spanFile) takeBack(n int64) error {
 	return f.Truncate(end - n)
 }
 
-// file opens a file for appending, once.
+// file opens a file for appending, once per batch.
 func (f *files) file(name string) (io.Writer, error) {
 	if file, open := f.byName[name]; open {
 		return file, nil
@@ -97,7 +96,7 @@ func (f *files) file(name string) (io.Writer, error) {
 	return f.byName[name], nil
 }
 
-// close closes all. An error may be the disk's word on a write before.
+// close closes all files. Its error may be about an earlier write.
 func (f *files) close() error {
 	var faults []error
 	for _, file := range f.byName {
@@ -108,17 +107,16 @@ func (f *files) close() error {
 	return errors.Join(faults...)
 }
 
-// naming is what a file's name is made of beside the span.
+// naming holds the parts of a file's name that do not come from the span.
 type naming struct {
-	// node is the machine's address; empty: unknown.
+	// node is the address of the machine. Empty if unknown.
 	node string
-	// hostPID is the process that started the plugin.
+	// hostPID is the id of the process that started the plugin.
 	hostPID int
 }
 
-// file is the name of the file that a span belongs to:
-// replica_APP_DEPLOYMENT_ID for spans inside a replica, proxy_NODE for the
-// other spans of a request, SERVICE_INSTANCE for the rest.
+// file returns the name of a span's file: replica_APP_DEPLOYMENT_ID for spans inside a
+// replica, proxy_NODE for other spans of a request, and SERVICE_INSTANCE for the rest.
 func (n naming) file(span pluginsdk.Span) string {
 	if id := text(span.Attribute(semconv.ServeReplicaID)); id != "" {
 		return fileName("replica", strings.Split(id, "#")...)
@@ -135,7 +133,7 @@ func (n naming) file(span pluginsdk.Span) string {
 	return fileName(service, instance)
 }
 
-// text is an attribute's value as text, empty where there is none.
+// text returns an attribute's value as text, or "" if there is none.
 func text(value attribute.Value, ok bool) string {
 	if !ok {
 		return ""
@@ -143,11 +141,11 @@ func text(value attribute.Value, ok bool) string {
 	return value.String()
 }
 
-// maxStem keeps a name within the 255 bytes that file systems allow.
+// maxStem keeps names below the 255 bytes that file systems allow.
 const maxStem = 200
 
-// fileName joins parts as Ray does; what does not fit into a file's name
-// becomes an underscore.
+// fileName joins parts like Ray. Characters that are unsafe in a file name become
+// underscores.
 func fileName(first string, more ...string) string {
 	stem := []byte(strings.Join(append([]string{first}, more...), "_"))
 	for i, c := range stem {

@@ -17,25 +17,25 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// printer renders spans as Python's json.dumps(span, indent=4) does, so that
-// whatever reads Ray's span files reads these:
+// printer renders spans like Python's json.dumps(span, indent=4), for programs that
+// read Ray's span files:
 // https://github.com/open-telemetry/opentelemetry-python/blob/main/opentelemetry-sdk/src/opentelemetry/sdk/trace/__init__.py
-// (ReadableSpan.to_json). It differs where Python's output is not JSON: NaN and
-// the infinities are strings; bytes, which Python can not render, are base64.
+// (ReadableSpan.to_json). It differs if Python's output is not JSON: NaN and infinities
+// are strings. Bytes, which Python cannot render, are base64.
 //
-// The zero value is ready, for one batch.
+// The zero value is ready to use, for a single batch.
 type printer struct {
 	buf   []byte
 	depth int
-	// first says that the next member needs no comma before it.
+	// first is set if the next member needs no comma before it.
 	first bool
-	// resource is the last one seen, rendered: spans of a batch share it.
+	// resource is the last resource, and resourceText its JSON: the spans of a batch
+	// share it.
 	resource     pluginsdk.Resource
 	resourceText []byte
 }
 
-// span renders one span and a final newline. The slice is good until the next
-// call.
+// span renders a span and a final newline. The slice is valid until the next call.
 func (p *printer) span(s pluginsdk.Span) []byte {
 	resource := p.renderedResource(s.Resource())
 	p.buf = p.buf[:0]
@@ -61,7 +61,7 @@ func (p *printer) span(s pluginsdk.Span) []byte {
 	return p.buf
 }
 
-// renderedResource is r as a member of a span.
+// renderedResource returns r as JSON, indented as a member of a span.
 func (p *printer) renderedResource(r pluginsdk.Resource) []byte {
 	if p.resourceText != nil && p.resource == r {
 		return p.resourceText
@@ -154,7 +154,7 @@ func (p *printer) value(v attribute.Value) {
 			p.key(string(kv.Key)).value(kv.Value)
 		}
 		p.end('}')
-	default: // attribute.EMPTY, and kinds that a later OpenTelemetry adds
+	default: // attribute.EMPTY, and types of later OpenTelemetry versions
 		p.raw("null")
 	}
 }
@@ -168,7 +168,7 @@ func array[T any](p *printer, all []T, render func(T)) {
 	p.end(']')
 }
 
-// begin opens an object or array; an empty one stays on its line.
+// begin opens an object or an array. If it is empty, it stays on its line.
 func (p *printer) begin(bracket byte) {
 	p.buf = append(p.buf, bracket)
 	p.depth++
@@ -184,7 +184,7 @@ func (p *printer) end(bracket byte) {
 	p.buf = append(p.buf, bracket)
 }
 
-// next starts a member on a line of its own.
+// next starts a member on a new line.
 func (p *printer) next() {
 	if !p.first {
 		p.buf = append(p.buf, ',')
@@ -193,7 +193,7 @@ func (p *printer) next() {
 	p.newline()
 }
 
-// key starts a member of an object; its value follows.
+// key starts a member of an object. The caller must write the value next.
 func (p *printer) key(name string) *printer {
 	p.next()
 	p.str(name)
@@ -212,7 +212,7 @@ func (p *printer) newline() {
 
 func (p *printer) raw(s string) { p.buf = append(p.buf, s...) }
 
-// id is an id as Python writes a number in hexadecimal.
+// id writes an id like Python's hexadecimal numbers.
 func (p *printer) id(id []byte) {
 	p.raw(`"0x`)
 	p.buf = hex.AppendEncode(p.buf, id)
@@ -225,7 +225,7 @@ func (p *printer) time(t time.Time) {
 	p.buf = append(p.buf, '"')
 }
 
-// float is the shortest form that reads back the same, as Python's repr.
+// float writes the shortest text that parses to the same number, like Python's repr.
 func (p *printer) float(f float64) {
 	magnitude := math.Abs(f)
 	switch {
@@ -244,8 +244,8 @@ func (p *printer) float(f float64) {
 	}
 }
 
-// str is a string in ASCII, with everything else escaped, as Python's
-// ensure_ascii has it.
+// str writes a string in ASCII with all other characters escaped, like Python's
+// ensure_ascii.
 func (p *printer) str(s string) {
 	p.buf = append(p.buf, '"')
 	for _, r := range s {
@@ -264,14 +264,14 @@ func (p *printer) str(s string) {
 			p.raw(`\b`)
 		case r == '\f':
 			p.raw(`\f`)
-		default: // invalid UTF-8 comes as utf8.RuneError
+		default: // invalid UTF-8 is decoded as utf8.RuneError
 			p.escape(r)
 		}
 	}
 	p.buf = append(p.buf, '"')
 }
 
-// escape writes r in UTF-16 code units.
+// escape writes r as UTF-16 code units.
 func (p *printer) escape(r rune) {
 	const surrogates, high, low = 0x10000, 0xd800, 0xdc00
 	if r >= surrogates && r <= utf8.MaxRune {
@@ -283,8 +283,8 @@ func (p *printer) escape(r rune) {
 	p.buf = hex.AppendEncode(p.buf, []byte{byte(r >> 8), byte(r)})
 }
 
-// kindName is Python's name; a kind that was not given counts as internal, as
-// OTLP allows.
+// kindName returns Python's name of the kind. An unspecified kind counts as internal,
+// as OTLP allows.
 func kindName(kind trace.SpanKind) string {
 	switch kind {
 	case trace.SpanKindServer:
@@ -309,8 +309,8 @@ func statusName(code codes.Code) string {
 	return "UNSET"
 }
 
-// traceStateRepr is Python's repr of a list with one text for each entry:
-// "[]", or "['{key=a, value=1}', '{key=b, value=2}']".
+// traceStateRepr returns Python's repr of a list with a text for each entry: "[]", or
+// "['{key=a, value=1}', '{key=b, value=2}']".
 func traceStateRepr(state trace.TraceState) string {
 	var b strings.Builder
 	b.WriteByte('[')
@@ -325,7 +325,7 @@ func traceStateRepr(state trace.TraceState) string {
 	return b.String()
 }
 
-// pythonRepr quotes printable ASCII, which is all that a tracestate may have.
+// pythonRepr quotes printable ASCII; a tracestate has no other characters.
 func pythonRepr(s string) string {
 	quote := "'"
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {

@@ -2,16 +2,16 @@ package consoleexporter
 
 import "strings"
 
-// look is what a terminal can show.
+// look describes the capabilities of a terminal.
 type look struct {
-	// width is the number of cells in a line, 1 or more.
+	// width is the number of cells in a line, at least 1.
 	width int
-	// colour allows SGR sequences, ascii nothing beyond ASCII.
+	// colour allows SGR sequences. ascii restricts the output to ASCII.
 	colour, ascii bool
 }
 
-// style is the parameter of an SGR sequence; empty is the terminal's own. They
-// are of the sixteen colours that every terminal has its own idea of.
+// style is the parameter of an SGR sequence; empty is the terminal's default. All are
+// of the sixteen basic colours, which the user's theme defines.
 type style string
 
 const (
@@ -23,15 +23,15 @@ const (
 	cyan  style = "36"
 )
 
-// signs are the characters that are not a span's own.
+// signs are the symbols of a drawing.
 type signs struct {
 	rail, gap, branch, last, far, lost string
 	bar, barStart, barEnd              string
 	fault, hang, event, link, earlier  string
 }
 
-// Each of the first line is three cells wide, lost and those of the last line
-// two, the others one.
+// Symbols of the first line are three cells wide, except lost with two. Symbols of the
+// second line have a single cell, and symbols of the last line two.
 var (
 	boxes = signs{
 		"│  ", "   ", "├─ ", "└─ ", "┄┄ ", "┄ ",
@@ -52,22 +52,22 @@ func (l look) signs() signs {
 	return boxes
 }
 
-// cells is the width of s, up to that of a line.
+// cells returns the width of s, at most the width of a line.
 func (l look) cells(s string) int { return cellsOf(s, l.width, l.ascii) }
 
-// paper is where lines are written, none of them longer than look.width.
+// paper is the output buffer. It cuts lines at look.width.
 type paper struct {
 	look
 	buf []byte
-	// at is the column where the next text goes, counted from 0; it may be
-	// ahead of what is written, which is spaces then.
+	// at is the column of the next text, from 0. If it is greater than written, spaces
+	// fill the gap.
 	at, written int
 }
 
-// room is how many cells are left in the line.
+// room returns the number of free cells in the line.
 func (p *paper) room() int { return max(p.width-p.at, 0) }
 
-// put writes s, cut where the line ends.
+// put writes s, cut at the end of the line.
 func (p *paper) put(st style, s string) {
 	text, cells := fit(s, p.room(), p.ascii)
 	if cells == 0 {
@@ -84,7 +84,7 @@ func (p *paper) put(st style, s string) {
 	p.written = p.at
 }
 
-// putIn writes s into a column of that width and moves behind it.
+// putIn writes s into a column of the given width and moves to its end.
 func (p *paper) putIn(st style, s string, column int) {
 	start := p.at
 	text, _ := fit(s, column, p.ascii)
@@ -92,7 +92,7 @@ func (p *paper) putIn(st style, s string, column int) {
 	p.at = start + column
 }
 
-// putRight is putIn with the spaces in front.
+// putRight is putIn with right alignment.
 func (p *paper) putRight(st style, s string, column int) {
 	start := p.at
 	p.at += max(column-p.cells(s), 0)
@@ -100,7 +100,7 @@ func (p *paper) putRight(st style, s string, column int) {
 	p.at = max(start+column, p.written)
 }
 
-// skip moves on by some cells.
+// skip moves right by the given number of cells.
 func (p *paper) skip(cells int) { p.at += cells }
 
 // newline ends the line.
@@ -109,5 +109,5 @@ func (p *paper) newline() {
 	p.at, p.written = 0, 0
 }
 
-// repeat is n times s, for n of 0 and more.
+// repeat returns s repeated n times, or "" if n is negative.
 func repeat(s string, n int) string { return strings.Repeat(s, max(n, 0)) }

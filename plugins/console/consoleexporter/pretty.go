@@ -13,8 +13,8 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// toTerminal draws what each batch has of each trace, in the order in which the
-// traces began, each in one Write. look is asked for each batch.
+// toTerminal returns an exporter that draws the traces of each batch in the order of
+// their starts, each in a single Write. look is called for each batch.
 func toTerminal(w io.Writer, look func() look) pluginsdk.ExportFunc {
 	var recent recent
 	return func(ctx context.Context, batch *pluginsdk.Batch) error {
@@ -23,7 +23,7 @@ func toTerminal(w io.Writer, look func() look) pluginsdk.ExportFunc {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			d := lay(g.id, g.spans, recent.find(g.id), look)
+			d := layOut(g.id, g.spans, recent.find(g.id), look)
 			if _, err := w.Write(draw(d, look)); err != nil {
 				return fmt.Errorf("write trace: %w", err)
 			}
@@ -33,18 +33,18 @@ func toTerminal(w io.Writer, look func() look) pluginsdk.ExportFunc {
 	}
 }
 
-// group is what a batch has of a trace.
+// group is the part of a trace in a batch.
 type group struct {
 	id    trace.TraceID
 	start int64
 	spans []*span
 }
 
-// byTrace sorts a batch by traces, and these by their first start.
+// byTrace groups the spans of a batch by trace, sorted by the traces' first start.
 func byTrace(batch *pluginsdk.Batch) []*group {
 	var groups []*group
 	byID := map[trace.TraceID]*group{}
-	var from pluginsdk.Resource // of the last span; spans of a batch share them
+	var from pluginsdk.Resource // resource of the last span; spans of a batch share it
 	var service string
 	for raw := range batch.Spans() {
 		if r := raw.Resource(); r != from {
@@ -64,10 +64,10 @@ func byTrace(batch *pluginsdk.Batch) []*group {
 	return groups
 }
 
-// read takes from a span of a service what a drawing needs.
+// read converts a span for drawing.
 func read(raw pluginsdk.Span, service string) *span {
 	s := &span{
-		id: raw.SpanID(), parent: raw.ParentID(), elsewhere: elsewhere(raw), name: raw.Name(), kind: raw.Kind(),
+		id: raw.SpanID(), parent: raw.ParentID(), remoteParent: hasRemoteParent(raw), name: raw.Name(), kind: raw.Kind(),
 		start: raw.StartTime().UnixNano(), end: raw.EndTime().UnixNano(),
 		service:    service,
 		attributes: slices.Collect(raw.Attributes()),
@@ -82,9 +82,10 @@ func read(raw pluginsdk.Span, service string) *span {
 	return s
 }
 
-// elsewhere tells whether the parent is a span of another process. Where the
-// sender does not say, the kinds that answer calls count as called from there.
-func elsewhere(raw pluginsdk.Span) bool {
+// hasRemoteParent reports whether the parent is a span of another process. If the
+// sender does not report it, a span of the kind SERVER or CONSUMER counts as having a
+// remote parent.
+func hasRemoteParent(raw pluginsdk.Span) bool {
 	if !raw.ParentID().IsValid() {
 		return false
 	}

@@ -8,47 +8,45 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// What is remembered of traces that were drawn, at most: about 3 MiB. The trace
-// that no span came of for the longest time is forgotten first.
+// Limits of the memory of drawn traces, about 3 MiB together. The trace without a new
+// span for the longest time is removed first.
 const (
 	recentTraces = 1024
 	recentSpans  = 16384
-	// spansOfTrace is how many of one trace are remembered, parents first.
+	// spansOfTrace bounds the spans of a trace, parents first.
 	spansOfTrace = 1024
-	// nameBytes is how much of a name is, and serviceBytes of a service's, which is
-	// cut when it is read: what is remembered is compared with what comes.
+	// nameBytes bounds the length of a span's name. serviceBytes bounds a service's
+	// name, which is cut when it is read, because it is compared later.
 	nameBytes    = 64
 	serviceBytes = 256
 )
 
-// recent remembers the traces that were drawn lately, so that a span that comes
-// later is shown under them. The zero value is ready. It is safe for concurrent
-// use.
+// recent remembers recently drawn traces, so that a later span is drawn below its
+// ancestors. The zero value is ready to use. It is safe for concurrent use.
 type recent struct {
 	mu     sync.Mutex
 	traces map[trace.TraceID]*list.Element
-	// order has each *history, the one added to last in front.
+	// order holds each *history, the most recently added first.
 	order list.List
-	spans int // of all
+	spans int // of all traces
 }
 
-// history is what is remembered of a trace. It does not change. A nil one knows
-// nothing.
+// history is the remembered part of a trace. It is immutable. A nil history is empty.
 type history struct {
 	id         trace.TraceID
-	start, end int64 // of all that was drawn; 0: not known
+	start, end int64 // of all drawn spans; 0: unknown
 	service    string
 	spans      map[trace.SpanID]past
 }
 
-// past is a span that was drawn.
+// past is a remembered span.
 type past struct {
 	parent trace.SpanID
 	name   string
 	start  int64
 }
 
-// find gives what is remembered of a span.
+// find returns a remembered span.
 func (h *history) find(id trace.SpanID) (past, bool) {
 	if h == nil {
 		return past{}, false
@@ -57,8 +55,7 @@ func (h *history) find(id trace.SpanID) (past, bool) {
 	return p, ok
 }
 
-// children counts, for each span, the children that are remembered and are not
-// among those here.
+// children counts the remembered children of each span that are not in here.
 func (h *history) children(here map[trace.SpanID]*node) map[trace.SpanID]int {
 	if h == nil {
 		return nil
@@ -72,7 +69,7 @@ func (h *history) children(here map[trace.SpanID]*node) map[trace.SpanID]int {
 	return counts
 }
 
-// find gives what is remembered of a trace, nil if nothing is.
+// find returns the history of a trace, or nil.
 func (r *recent) find(id trace.TraceID) *history {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +79,7 @@ func (r *recent) find(id trace.TraceID) *history {
 	return nil
 }
 
-// add remembers that rows of a trace were drawn.
+// add remembers the rows of a trace.
 func (r *recent) add(d drawn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,8 +115,8 @@ func (r *recent) forgetLocked(element *list.Element) {
 	r.spans -= len(old.spans)
 }
 
-// head is a copy of the first bytes of s, to the end of a character, which does
-// not hold the rest.
+// head returns a copy of the first bytes of s, up to the end of a character. The copy
+// does not keep s in memory.
 func head(s string, most int) string {
 	return strings.Clone(strings.ToValidUTF8(s[:min(len(s), most)], ""))
 }

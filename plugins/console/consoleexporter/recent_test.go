@@ -20,7 +20,7 @@ func numbered(number uint64, n int) drawn {
 		binary.BigEndian.PutUint64(s.parent[:], uint64(i))
 		spans = append(spans, s)
 	}
-	return lay(id, spans, nil, look{width: 80})
+	return layOut(id, spans, nil, look{width: 80})
 }
 
 func TestMemoryIsBounded(t *testing.T) {

@@ -8,16 +8,16 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// The variables that are this package's own; [EnvPatterns] has all that it reads.
+// This package's own variables; [EnvPatterns] returns all variables that it reads.
 const (
-	// EnvFormat is the form: json, which is the default, or pretty.
+	// EnvFormat is the format: json (the default) or pretty.
 	EnvFormat = "SERVE_CONSOLE_FORMAT"
-	// EnvOutput says where spans go: stdout (the default), or a folder, as a path
-	// with a slash in it, or a dot. A folder takes json only.
+	// EnvOutput is the destination: stdout (the default), or a folder, as a path with a
+	// slash or a dot. A folder requires json.
 	EnvOutput = "SERVE_CONSOLE_OUTPUT"
 )
 
-// The patterns of [EnvPatterns].
+// Variables of terminals.
 const (
 	envNoColour    = "NO_COLOR"
 	envForceColour = "FORCE_COLOR"
@@ -25,40 +25,38 @@ const (
 	envColumns     = "COLUMNS"
 )
 
-// EnvPatterns gives the variables that [New] reads, for pluginsdk.Spec.Env:
-// those above, and for drawings what terminals and their users say of
-// themselves:
+// EnvPatterns returns the variables that [New] reads, for pluginsdk.Spec.Env: the
+// variables above, and for drawings the variables of terminals:
 //
-//   - the one of https://no-color.org, if not empty, forbids colours, whatever
-//     else is set;
-//   - the one of https://force-color.org, if not empty, wants them where the
-//     output is no terminal, too; 0 and false forbid them;
-//   - TERM: "dumb" means ASCII without colours, empty means without colours;
-//   - COLUMNS is the width where the output is no terminal, which is asked;
-//   - LC_ALL, LC_CTYPE, LANG, of which the first that is set must name UTF-8,
-//     else drawings are in ASCII. Every plugin has them, so they are not in the
-//     list.
+//   - NO_COLOR (https://no-color.org), if not empty, disables colours with priority
+//     over all other variables.
+//   - FORCE_COLOR (https://force-color.org), if not empty, enables colours even if the
+//     output is no terminal; 0 and false disable them.
+//   - TERM: "dumb" means ASCII without colours, empty means without colours.
+//   - COLUMNS is the width if the output is no terminal.
+//   - LC_ALL, LC_CTYPE, LANG: the first that is set must name UTF-8, or drawings are in
+//     ASCII. Every plugin gets them, so they are not in the list.
 //
-// The slice is the caller's, to append to.
+// The caller owns the slice.
 func EnvPatterns() []string {
 	return []string{EnvFormat, EnvOutput, envNoColour, envForceColour, envTerm, envColumns}
 }
 
-// Forms and outputs.
+// Formats and outputs.
 const (
 	formatJSON   = "json"
 	formatPretty = "pretty"
 	outputStdout = "stdout"
 )
 
-// settings are what the operator chose, checked.
+// settings holds the validated settings.
 type settings struct {
 	format, output string
-	// outputFrom is the name of what output is from, for errors.
+	// outputFrom is the source of output, for errors.
 	outputFrom string
 }
 
-// document is the plugin's, of which this package has one part.
+// document is the plugin's configuration; this package uses a part of it.
 type document struct {
 	Exporter struct {
 		Format string `yaml:"format"`
@@ -66,9 +64,9 @@ type document struct {
 	} `yaml:"exporter"`
 }
 
-// readSettings takes each setting from its variable, or else from the document.
-// An error names the one or the other; a wrong value is one also where the other
-// would count.
+// readSettings reads each setting from its variable, or else from the configuration.
+// Errors name the source. An invalid value is an error even if the other source
+// overrides it.
 func readSettings(s pluginsdk.Setup) (settings, error) {
 	var doc document
 	if err := s.DecodeConfig(&doc); err != nil {
@@ -89,19 +87,18 @@ func readSettings(s pluginsdk.Setup) (settings, error) {
 	return settings{format, output, outputFrom}, nil
 }
 
-// source is one place where a setting may be, and its value there; empty: it is
-// not set.
+// source is a source of a setting and its value there; empty: not set.
 type source struct{ name, value string }
 
-// choose gives the first value that is set, else the default, and the name of
-// what it is from, once all are known.
+// choose returns the first value that is set, or else the default, and the name of its
+// source. It validates all values.
 func choose(known func(string) error, otherwise string, sources ...source) (value, from string, err error) {
 	for _, s := range sources {
 		if s.value == "" {
 			continue
 		}
-		if fault := known(s.value); fault != nil {
-			err = errors.Join(err, &pluginsdk.ConfigError{Path: s.name, Err: fault})
+		if wrong := known(s.value); wrong != nil {
+			err = errors.Join(err, &pluginsdk.ConfigError{Path: s.name, Err: wrong})
 		}
 		if value == "" {
 			value, from = s.value, s.name
@@ -125,10 +122,10 @@ func knownOutput(output string) error {
 		return nil
 	}
 	if output == "stderr" {
-		return errors.New(`"stderr" is the service's log, which has no room for spans: want stdout, or a folder as a path with a slash, such as ./spans`)
+		return errors.New(`"stderr" is the service's log and not for spans: want stdout, or a folder as a path with a slash, such as ./spans`)
 	}
 	return fmt.Errorf("%q is not known: want stdout, or a folder as a path with a slash, such as ./%[1]s", output)
 }
 
-// isFolder tells whether an output is files.
+// isFolder reports whether an output is a folder.
 func isFolder(output string) bool { return output == "." || strings.Contains(output, "/") }

@@ -56,9 +56,9 @@ func TestWrongDocuments(t *testing.T) {
 	for document, want := range map[string]string{
 		"exporter: {format: xml}":                       `exporter.format: "xml" is not known: want json or pretty`,
 		"exporter: {output: spans}":                     `exporter.output: "spans" is not known: want stdout, or a folder as a path with a slash, such as ./spans`,
-		"exporter: {output: stderr}":                    `exporter.output: "stderr" is the service's log, which has no room for spans: want stdout, or a folder as a path with a slash, such as ./spans`,
+		"exporter: {output: stderr}":                    `exporter.output: "stderr" is the service's log and not for spans: want stdout, or a folder as a path with a slash, such as ./spans`,
 		"exporter: {format: pretty, output: ./spans}":   `exporter.output: "./spans" is a folder, which takes json only, in files of one component each: want stdout with exporter.format pretty`,
-		"exporter: {output: " + "/dev/null/spans" + "}": `exporter.output: make the folder: mkdir /dev/null: not a directory`,
+		"exporter: {output: " + "/dev/null/spans" + "}": `exporter.output: create the folder: mkdir /dev/null: not a directory`,
 		"exporter: {colour: red}":                       "exporter.colour",
 		"exporter: {format: [json]}":                    "exporter.format",
 		"- exporter":                                    "want",

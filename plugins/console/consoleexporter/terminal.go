@@ -12,21 +12,22 @@ import (
 )
 
 const (
-	// defaultWidth is a line's where nobody says.
+	// defaultWidth is the width of a line if it is unknown.
 	defaultWidth = 80
-	// mostWidth bounds it, so that a wrong one costs no memory.
-	mostWidth = 1000
+	// maxWidth bounds the width, so that a wrong value does not cost memory.
+	maxWidth = 1000
 )
 
-// looker gives a function that says what standard output can show: by the descriptor
-// anew each time, for a terminal's window changes, or else by what the host has said.
-// See [EnvPatterns] for the variables.
+// looker returns a function that detects the capabilities of the standard output. The
+// function reads the width of the terminal each time, because windows are resized.
+// Without a terminal descriptor it uses the values of the host. See [EnvPatterns] for
+// the variables.
 func looker(s pluginsdk.Setup) func() look {
 	getenv := s.Getenv
 	dumb := getenv(envTerm) == "dumb"
 	fixed := look{width: defaultWidth, ascii: dumb || !utf8Locale(getenv)}
 	if columns, err := strconv.Atoi(getenv(envColumns)); err == nil && columns > 0 {
-		fixed.width = min(columns, mostWidth)
+		fixed.width = min(columns, maxWidth)
 	}
 	noColour := getenv(envNoColour) != ""
 	force := getenv(envForceColour)
@@ -37,7 +38,7 @@ func looker(s pluginsdk.Setup) func() look {
 			width, terminal = s.Context.TerminalColumns, s.Context.Terminal
 		}
 		if width > 0 {
-			l.width = min(width, mostWidth)
+			l.width = min(width, maxWidth)
 		}
 		switch {
 		case noColour || force == "0" || force == "false":
@@ -50,8 +51,8 @@ func looker(s pluginsdk.Setup) func() look {
 	}
 }
 
-// windowWidth is the width of the terminal that shows w, if one does; 0 if it
-// does not know.
+// windowWidth returns the width of the terminal behind w, 0 if it is unknown, and
+// whether there is a terminal.
 func windowWidth(w io.Writer) (width int, terminal bool) {
 	file, ok := w.(syscall.Conn)
 	if !ok {
@@ -69,8 +70,8 @@ func windowWidth(w io.Writer) (width int, terminal bool) {
 	return width, err == nil && terminal
 }
 
-// utf8Locale reads the locale's encoding as POSIX has it: the first of these
-// that is set counts.
+// utf8Locale reports whether the POSIX locale uses UTF-8. The first variable that is
+// set decides.
 func utf8Locale(getenv func(string) string) bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if value := strings.ToLower(getenv(name)); value != "" {

@@ -9,17 +9,17 @@ import (
 	"golang.org/x/text/width"
 )
 
-// A span's texts come from anywhere: a request's path is in a name, a caller's
-// header in an attribute. What is here lets none of it do more on a terminal
-// than be read: control characters, escape sequences, marks that turn the
-// direction of writing around, invisible characters and broken UTF-8 are written
-// out (\x1b, \u202e), and nothing takes more cells than it is given.
+// The texts of a span are not trusted: a name contains a request's path, an attribute a
+// caller's header. The functions below keep them from affecting the terminal. Control
+// characters, escape sequences, marks that change the direction of writing, invisible
+// characters and invalid UTF-8 are escaped (\x1b, \u202e), and no text takes more cells
+// than allowed.
 
-// take makes s harmless, as far as it goes into most cells. It gives the text,
-// its width in cells, and how many bytes of s are in it.
+// take escapes as much of s as fits into most cells. It returns the text, its width in
+// cells, and the number of bytes of s in it.
 func take(s string, most int, ascii bool) (text string, cells, n int) {
 	var b strings.Builder
-	marks := maxMarks // a mark needs something to stand on
+	marks := maxMarks // a mark needs a preceding character
 	for n < len(s) {
 		r, size := utf8.DecodeRuneInString(s[n:])
 		piece, wide := s[n:n+size], 1
@@ -48,8 +48,7 @@ func take(s string, most int, ascii bool) (text string, cells, n int) {
 	return b.String(), cells, n
 }
 
-// fit is take for a text that has to be cut where it is too long, and shows
-// that it was: with an ellipsis, or "~" in ASCII.
+// fit is like take, but marks a cut text with an ellipsis, or "~" in ASCII.
 func fit(s string, most int, ascii bool) (text string, cells int) {
 	text, cells, n := take(s, most, ascii)
 	if n == len(s) || most <= 0 {
@@ -62,15 +61,14 @@ func fit(s string, most int, ascii bool) (text string, cells int) {
 	return text + "…", cells + 1
 }
 
-// cellsOf is the width of s, up to most.
+// cellsOf returns the width of s, at most most.
 func cellsOf(s string, most int, ascii bool) int {
 	_, cells := fit(s, most, ascii)
 	return cells
 }
 
-// wrap breaks s into lines of at most most cells, at its line ends, at spaces
-// where there are any, else anywhere; what does not go into the number of lines
-// is cut.
+// wrap breaks s into lines of at most most cells: at its line ends, at spaces, or else
+// anywhere. Text beyond the given number of lines is cut.
 func wrap(s string, most, lines int, ascii bool) []string {
 	var all []string
 	for s = strings.Trim(s, "\r\n"); s != ""; {
@@ -94,23 +92,23 @@ func wrap(s string, most, lines int, ascii bool) []string {
 	return all
 }
 
-// class is what a terminal does with a character.
+// class is the behaviour of a character on a terminal.
 type class int
 
 const (
-	// escaped: it is written out.
+	// escaped characters are escaped.
 	escaped class = iota
-	// single and double: it takes one cell, or two.
+	// single and double characters take one and two cells.
 	single
 	double
-	// mark: it changes the character before it and takes no cell.
+	// mark characters modify the preceding character and take no cell.
 	mark
-	// unseen: it is left out.
+	// unseen characters are omitted.
 	unseen
 )
 
-// maxMarks is how many marks a character may carry. Writing systems need three;
-// more pile up over the lines above.
+// maxMarks bounds the marks of a character. Writing systems need three; more would
+// cover the lines above.
 const maxMarks = 4
 
 const (
@@ -118,9 +116,8 @@ const (
 	zeroWidthJoiner    = '\u200d'
 )
 
-// classOf gives the class of r, which was decoded from size bytes. Characters
-// whose width Unicode calls ambiguous count as one cell, as terminals outside
-// East Asia have them.
+// classOf returns the class of r, which was decoded from size bytes. Characters of
+// ambiguous width count as a single cell, as in terminals outside East Asia.
 func classOf(r rune, size int, ascii bool) class {
 	switch {
 	case ' ' <= r && r <= '~':
@@ -128,7 +125,7 @@ func classOf(r rune, size int, ascii bool) class {
 	case ascii, r == utf8.RuneError && size == 1:
 		return escaped
 	case unicode.Is(unicode.Variation_Selector, r):
-		return unseen // they make some characters wider, in some terminals
+		return unseen // they make some characters wider, depending on the terminal
 	case unicode.In(r, unicode.Mn, unicode.Me), r == zeroWidthNonJoiner, r == zeroWidthJoiner:
 		return mark
 	case !unicode.IsGraphic(r):
@@ -141,7 +138,7 @@ func classOf(r rune, size int, ascii bool) class {
 	return single
 }
 
-// escape writes r out as Go does. piece is how it was encoded.
+// escape returns r escaped like in Go. piece is its original encoding.
 func escape(r rune, piece string) string {
 	switch {
 	case r == '\n':

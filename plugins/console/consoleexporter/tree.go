@@ -9,16 +9,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// span is what a drawing needs of a span.
+// span holds the data of a span for drawing.
 type span struct {
 	id, parent trace.SpanID
-	// elsewhere: the parent is a span of another process.
-	elsewhere bool
-	name      string
-	kind      trace.SpanKind
-	code      codes.Code
-	message   string
-	// start and end are nanoseconds since 1970; 0: not given.
+	// remoteParent reports that the parent is a span of another process.
+	remoteParent bool
+	name         string
+	kind         trace.SpanKind
+	code         codes.Code
+	message      string
+	// start and end are nanoseconds since 1970; 0: not set.
 	start, end int64
 	service    string
 	attributes []attribute.KeyValue
@@ -37,13 +37,12 @@ type link struct {
 	span  trace.SpanID
 }
 
-// timed tells whether the span says when it ran.
+// timed reports whether the span has valid times.
 func (s *span) timed() bool { return s.start > 0 && s.end >= s.start }
 
 // node is a span in the tree of its trace.
 type node struct {
-	// span is nil for one that was drawn with an earlier batch, and is here
-	// because it leads to one that was not.
+	// span is nil for an ancestor that was drawn with an earlier batch.
 	span     *span
 	id       trace.SpanID
 	parent   trace.SpanID
@@ -51,9 +50,9 @@ type node struct {
 	start    int64
 	up       *node
 	children []*node
-	// lost: it has a parent in this process that has not been seen.
+	// lost reports that the parent in this process has not been seen.
 	lost bool
-	// walk is the number of the walk towards the root that came by; 0: none.
+	// walk is the number of the walk towards the root that visited the node; 0: none.
 	walk int
 }
 
@@ -61,20 +60,19 @@ type node struct {
 type row struct {
 	*node
 	depth int
-	// more: a sibling follows. rails says so of its parents, from depth 1 on, up
-	// to the depth that is drawn.
+	// more reports that a sibling follows. rails holds the same for the ancestors from
+	// depth 1 on, up to the drawn depth.
 	more  bool
 	rails []bool
-	// above is how many of its children were drawn with earlier batches.
+	// above is the number of children that were drawn with earlier batches.
 	above int
 }
 
-// arrange puts the spans of a trace into the order of the drawing: each after
-// its parent, siblings by their start. Each span is there once, whatever ids and
-// parents the spans say they have: of several with one id the first has the
-// children, and where spans are each other's parents the one that started first
-// is taken for a root. Where a parent came earlier, the known way to it is there
-// too. rails are as deep as most-1.
+// arrange sorts the spans of a trace for drawing: each after its parent, siblings by
+// their start. Each span appears once, whatever its ids are. If several spans have the
+// same id, the first has the children. In a cycle of parents, the span that started
+// first becomes a root. If a parent was drawn earlier, its known ancestors appear, too.
+// rails are at most most-1 deep.
 func arrange(spans []*span, before *history, most int) []row {
 	nodes, byID := graft(spans, before)
 	cutCycles(nodes)
@@ -89,7 +87,7 @@ func arrange(spans []*span, before *history, most int) []row {
 	}
 	above := before.children(byID)
 	rows := make([]row, 0, len(nodes))
-	// A stack of its own: a trace may be as deep as a batch has spans.
+	// An explicit stack, because a trace may be as deep as a batch has spans.
 	stack := make([]row, 0, len(roots))
 	push := func(children []*node, depth int, rails []bool) {
 		for i, n := range slices.Backward(children) {
@@ -113,8 +111,8 @@ func arrange(spans []*span, before *history, most int) []row {
 	return rows
 }
 
-// graft makes the nodes of spans, and of those of before that lead to them, and
-// connects each with its parent.
+// graft makes the nodes of spans and of their remembered ancestors, and connects each
+// with its parent.
 func graft(spans []*span, before *history) ([]*node, map[trace.SpanID]*node) {
 	nodes := make([]*node, 0, len(spans))
 	byID := make(map[trace.SpanID]*node, len(spans))
@@ -125,7 +123,7 @@ func graft(spans []*span, before *history) ([]*node, map[trace.SpanID]*node) {
 			byID[s.id] = n
 		}
 	}
-	for i := 0; i < len(nodes); i++ { // it grows meanwhile
+	for i := 0; i < len(nodes); i++ { // nodes grows meanwhile
 		n := nodes[i]
 		if !n.parent.IsValid() {
 			continue
@@ -137,12 +135,12 @@ func graft(spans []*span, before *history) ([]*node, map[trace.SpanID]*node) {
 				nodes, byID[n.parent] = append(nodes, n.up), n.up
 			}
 		}
-		n.lost = n.up == nil && n.span != nil && !n.span.elsewhere
+		n.lost = n.up == nil && n.span != nil && !n.span.remoteParent
 	}
 	return nodes, byID
 }
 
-// cutCycles makes a root of one node of each cycle.
+// cutCycles makes a node of each cycle a root.
 func cutCycles(nodes []*node) {
 	for i, n := range nodes {
 		walk := i + 1
@@ -151,7 +149,7 @@ func cutCycles(nodes []*node) {
 			n = n.up
 		}
 		if n == nil || n.walk != walk {
-			continue // it ends at a root, or where an earlier walk has been
+			continue // the walk reached a root or an earlier walk
 		}
 		first := n
 		for other := n.up; other != n; other = other.up {
