@@ -12,7 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
+
+	"github.com/servetrace/servetrace/internal/printable"
 )
 
 //go:embed page.html
@@ -23,7 +24,7 @@ var pageCSS string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"style":  func() template.CSS { return template.CSS(pageCSS) }, //nolint:gosec // our own file
-	"text":   printable,
+	"text":   printable.Lines,
 	"bytes":  Bytes,
 	"ago":    Ago,
 	"stamp":  func(t time.Time) string { return t.Format(time.RFC3339) },
@@ -69,7 +70,7 @@ func writePage(w http.ResponseWriter, s *snapshots, refresh bool) {
 func counts(by map[string]uint64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(by)) {
-		parts = append(parts, fmt.Sprintf("%s %d", printable(name), by[name]))
+		parts = append(parts, fmt.Sprintf("%s %d", printable.Lines(name), by[name]))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -81,17 +82,6 @@ func (c Calls) mean() string {
 		return ""
 	}
 	return time.Duration(c.Seconds / float64(n) * float64(time.Second)).Round(10 * time.Microsecond).String()
-}
-
-// printable replaces characters of a plugin's text that could reorder or hide text on
-// the page. The template escapes HTML.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) || r == '\n' {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
 }
 
 // Bytes formats a number of bytes for people: "1.5 MiB".

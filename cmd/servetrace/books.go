@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/printable"
 )
 
 // books say what became of each span that run was to send.
@@ -32,7 +33,7 @@ type reason struct {
 func newBooks(is host.Inspection, requests []request) *books {
 	b := &books{plugin: fmt.Sprintf("%q", is.Name), filtered: map[string]int{}}
 	if is.Described {
-		b.plugin += fmt.Sprintf(" (%s)", printable(is.About.Name+" "+is.About.Version))
+		b.plugin += fmt.Sprintf(" (%s)", printable.Text(is.About.Name+" "+is.About.Version))
 	}
 	for _, r := range requests {
 		b.spans += r.spans
@@ -118,7 +119,7 @@ func (b *books) write(w io.Writer, from string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	line := func(what string, spans int, why string) {
 		if spans > 0 || what == "delivered" {
-			fmt.Fprintf(table, "%d\t %s\n", spans, strings.TrimSpace(what+"  "+printable(why)))
+			fmt.Fprintf(table, "%d\t %s\n", spans, strings.TrimSpace(what+"  "+printable.Text(why)))
 		}
 	}
 	line("delivered", b.delivered, "")
@@ -136,7 +137,7 @@ func (b *books) write(w io.Writer, from string) error {
 		return err
 	}
 	for _, remark := range b.remarks {
-		if _, err := fmt.Fprintln(w, " ", printable(remark)); err != nil {
+		if _, err := fmt.Fprintln(w, " ", printable.Text(remark)); err != nil {
 			return err
 		}
 	}

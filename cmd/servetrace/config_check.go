@@ -14,6 +14,7 @@ import (
 
 	"github.com/servetrace/servetrace"
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/printable"
 	"github.com/servetrace/servetrace/internal/servicefile"
 	variables "github.com/servetrace/servetrace/internal/settings"
 )
@@ -61,7 +62,7 @@ func newConfigCheck(s settings, environ []string) *cobra.Command {
 				return err
 			}
 			for _, warning := range checked.Warnings {
-				if _, err := fmt.Fprintln(cmd.ErrOrStderr(), "Warning:", printable(warning)); err != nil {
+				if _, err := fmt.Fprintln(cmd.ErrOrStderr(), "Warning:", printable.Text(warning)); err != nil {
 					return err
 				}
 			}
@@ -203,7 +204,7 @@ func faultsOf(err error) []fault {
 func (c checked) write(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range c.Faults {
-		fmt.Fprintln(table, printable(f.whole))
+		fmt.Fprintln(table, printable.Text(f.whole))
 	}
 	if len(c.Settings) > 0 {
 		fmt.Fprintln(table, "  KEY\tVALUE\tFROM")
@@ -213,7 +214,7 @@ func (c checked) write(w io.Writer) error {
 		if held.From == servicefile.FromDefault {
 			mark = " "
 		}
-		fmt.Fprintf(table, "%s %s\t%s\t%s\n", mark, held.Key, cmp.Or(printable(held.Value), "-"), printable(held.From))
+		fmt.Fprintf(table, "%s %s\t%s\t%s\n", mark, held.Key, cmp.Or(printable.Text(held.Value), "-"), printable.Text(held.From))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -222,10 +223,10 @@ func (c checked) write(w io.Writer) error {
 		fmt.Fprintln(table, "\nREFERENCE\tPLUGIN\tHERE")
 	}
 	for _, r := range c.References {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", printable(r.Reference), printable(r.Plugin), cmp.Or(printable(r.Missing), "resolves"))
+		fmt.Fprintf(table, "%s\t%s\t%s\n", printable.Text(r.Reference), printable.Text(r.Plugin), cmp.Or(printable.Text(r.Missing), "resolves"))
 	}
 	if len(c.NotChecked) > 0 {
-		fmt.Fprintf(table, "\nNot checked, because only the program knows its applications: %s\n", printable(strings.Join(c.NotChecked, ", ")))
+		fmt.Fprintf(table, "\nNot checked, because only the program knows its applications: %s\n", printable.Text(strings.Join(c.NotChecked, ", ")))
 	}
 	return table.Flush()
 }
@@ -235,5 +236,5 @@ func (c checked) verdict() error {
 	if len(c.Faults) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %s; a service would not start with it", cmp.Or(printable(c.File), "the environment"), counted(len(c.Faults), "fault"))
+	return fmt.Errorf("%s: %s; a service would not start with it", cmp.Or(printable.Text(c.File), "the environment"), counted(len(c.Faults), "fault"))
 }

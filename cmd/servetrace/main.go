@@ -27,6 +27,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/servetrace/servetrace/internal/printable"
 )
 
 func main() { os.Exit(runProcess()) }
@@ -41,7 +43,7 @@ func runProcess() int {
 	defer context.AfterFunc(ctx, stop)()
 	err := newRoot(os.Getenv, os.Environ()).ExecuteContext(ctx) //nolint:forbidigo // the process is put together here
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", printableLines(err.Error())) // it may quote a plugin
+		fmt.Fprintln(os.Stderr, "Error:", printable.Lines(err.Error())) // it may quote a plugin
 	}
 	return exitCode(ctx, err)
 }

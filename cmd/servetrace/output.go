@@ -44,23 +44,3 @@ func textOf(err error) string {
 	}
 	return err.Error()
 }
-
-// printable is a text of somebody else's, on one line and without what a
-// terminal would obey.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
-}
-
-// printableLines is the same, with its lines kept.
-func printableLines(text string) string {
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		lines[i] = printable(line)
-	}
-	return strings.Join(lines, "\n")
-}

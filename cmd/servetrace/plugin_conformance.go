@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/printable"
 	"github.com/servetrace/servetrace/pluginsdk"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
@@ -154,7 +155,7 @@ func writeReport(w io.Writer, report *plugintest.Report) error {
 	if err := report.WriteText(&text); err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, printableLines(text.String()))
+	_, err := io.WriteString(w, printable.Lines(text.String()))
 	return err
 }
 

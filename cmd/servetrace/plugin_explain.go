@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/printable"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -173,7 +174,7 @@ func writeExplained(w io.Writer, list []explained) error {
 // with a heading in the first column.
 func (e explained) write(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "%s\n", printable(e.Name))
+	fmt.Fprintf(table, "%s\n", printable.Text(e.Name))
 	rows := func(heading string, lines ...string) {
 		for _, line := range lines {
 			fmt.Fprintf(table, "  %s\t%s\n", heading, line)
@@ -181,10 +182,10 @@ func (e explained) write(w io.Writer) error {
 		}
 	}
 	if e.Path != "" {
-		rows("path", printable(e.Path))
+		rows("path", printable.Text(e.Path))
 	}
 	if e.Folder != "" {
-		rows("folder", printable(e.Folder))
+		rows("folder", printable.Text(e.Folder))
 	}
 	if e.Pin != "" {
 		rows("pin", e.Pin)
@@ -193,9 +194,9 @@ func (e explained) write(w io.Writer) error {
 	}
 	rows("variables", e.variableLines()...)
 	if len(e.Withheld) > 0 {
-		rows("withheld", printable(strings.Join(e.Withheld, ", "))+" (by lock-down; "+host.EnvPluginEnv+" grants them)")
+		rows("withheld", printable.Text(strings.Join(e.Withheld, ", "))+" (by lock-down; "+host.EnvPluginEnv+" grants them)")
 	}
-	rows("declares", orNone(printable(strings.Join(e.EnvPatterns, ", "))))
+	rows("declares", orNone(printable.Text(strings.Join(e.EnvPatterns, ", "))))
 	rows("config", e.configLines()...)
 	var known []string
 	for _, f := range e.Context {
@@ -208,7 +209,7 @@ func (e explained) write(w io.Writer) error {
 		}))
 	}
 	if e.Error != "" {
-		rows("error", strings.Split(printableLines(e.Error), "\n")...)
+		rows("error", strings.Split(printable.Lines(e.Error), "\n")...)
 	}
 	return table.Flush()
 }
@@ -216,9 +217,9 @@ func (e explained) write(w io.Writer) error {
 func (e explained) variableLines() []string {
 	var lines []string
 	for _, v := range e.Variables {
-		line := printable(v.Name) + "=" + v.Value
+		line := printable.Text(v.Name) + "=" + v.Value
 		if v.GrantedBy != "" {
-			line += "  (declared: " + printable(v.GrantedBy) + ")"
+			line += "  (declared: " + printable.Text(v.GrantedBy) + ")"
 		}
 		if v.Setting != "" {
 			line += "  (by " + v.Setting + ")"
@@ -234,10 +235,10 @@ func (e explained) variableLines() []string {
 func (e explained) configLines() []string {
 	var lines []string
 	if e.ConfigFile != "" {
-		lines = append(lines, "of "+printable(e.ConfigFile))
+		lines = append(lines, "of "+printable.Text(e.ConfigFile))
 	}
 	if e.Config != "" {
-		lines = append(lines, strings.Split(strings.TrimRight(printableLines(e.Config), "\n"), "\n")...)
+		lines = append(lines, strings.Split(strings.TrimRight(printable.Lines(e.Config), "\n"), "\n")...)
 	}
 	if lines == nil {
 		return []string{"none"}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/printable"
 )
 
 const pluginInfoLong = `Start a plugin as a service would, ask what it is, and end it. It is not
@@ -55,7 +56,7 @@ func writeInfo(w io.Writer, is host.Inspection) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(what, value string) {
 		if value != "" {
-			fmt.Fprintf(table, "%s\t%s\n", what, printable(value))
+			fmt.Fprintf(table, "%s\t%s\n", what, printable.Text(value))
 		}
 	}
 	if is.Described {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/printable"
 )
 
 const pluginListLong = `Show what SERVE_TRACING_EXPORTER_PLUGIN, or the list of --plugins, resolves to:
@@ -98,7 +99,7 @@ func writeList(w io.Writer, list []host.Inspection) error {
 	fmt.Fprintln(table, "NAME\tSTATE\tENTRY\tPIN\tDIGEST\tPATH")
 	for _, i := range list {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n",
-			i.Name, stateOf(i), printable(i.Where), pinText(i), cmp.Or(i.Digest, "-"), printable(cmp.Or(i.Path, "-")))
+			i.Name, stateOf(i), printable.Text(i.Where), pinText(i), cmp.Or(i.Digest, "-"), printable.Text(cmp.Or(i.Path, "-")))
 	}
 	return table.Flush()
 }

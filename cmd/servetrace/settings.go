@@ -13,6 +13,7 @@ import (
 
 	"github.com/servetrace/servetrace"
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/printable"
 )
 
 // settings are the operator's, as the environment has them, and below it the
@@ -108,7 +109,7 @@ func (s settings) off(plugins string) string {
 		return envTracesExporter + "=" + s.getenv(envTracesExporter) + ", so tracing is off"
 	case plugins == "" && strings.TrimSpace(s.getenv(host.EnvPlugins)) == "":
 		if cfg, err := read(s.getenv); err == nil && cfg.Plugins == "" {
-			return host.EnvPlugins + " is not set, and " + printable(file) + " starts no plugin, so tracing is off"
+			return host.EnvPlugins + " is not set, and " + printable.Text(file) + " starts no plugin, so tracing is off"
 		}
 	}
 	return "the folders of the list have none"

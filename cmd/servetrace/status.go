@@ -21,6 +21,7 @@ import (
 	"github.com/servetrace/servetrace"
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/printable"
 	"github.com/servetrace/servetrace/internal/servicefile"
 )
 
@@ -182,7 +183,7 @@ func watchStatus(ctx context.Context, w, stderr io.Writer, at string, asJSON boo
 			return answer
 		}
 		if last != nil && !down {
-			if _, err := fmt.Fprintln(stderr, printableLines(last.Error())); err != nil {
+			if _, err := fmt.Fprintln(stderr, printable.Lines(last.Error())); err != nil {
 				return err
 			}
 		}

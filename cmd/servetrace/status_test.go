@@ -17,6 +17,7 @@ import (
 	"github.com/servetrace/servetrace"
 	"github.com/servetrace/servetrace/admin"
 	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/printable"
 )
 
 // serviceWith answers as a service with these plugins does.
@@ -114,7 +115,7 @@ func TestStatusIsSafeForTerminals(t *testing.T) {
 	defer liar.Close()
 	for _, args := range [][]string{{"--addr", at}, {"--addr", at, "--json"}, {"--addr", liar.URL}} {
 		_, out, failure := status(t, nil, args...)
-		shown := out + printableLines(failure) // as runProcess shows it
+		shown := out + printable.Lines(failure) // as runProcess shows it
 		if i := strings.IndexFunc(shown, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
 			t.Errorf("%v: a terminal would obey %q", args, shown[i:min(len(shown), i+20)])
 		}

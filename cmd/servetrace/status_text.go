@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/admin"
+	"github.com/servetrace/servetrace/internal/printable"
 )
 
 // writeStatus shows a status: the service, a table of its plugins, and then all
@@ -19,11 +20,11 @@ import (
 func writeStatus(w io.Writer, s admin.Status) error {
 	service := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(service, "service\t%s, pid %d, up %s, servetrace %s\n",
-		printable(s.Process.Program), s.Process.PID, admin.Ago(s.Time, s.Process.Started), printable(s.Process.Version))
+		printable.Text(s.Process.Program), s.Process.PID, admin.Ago(s.Time, s.Process.Started), printable.Text(s.Process.Version))
 	fmt.Fprintf(service, "spans\t%d ended, %d accepted, refused %s\n", s.Spans.Ended, s.Spans.Accepted, countsOf(s.Spans.Refused))
 	fmt.Fprintf(service, "memory\t%s of %s\n", admin.Bytes(s.Queue.Bytes), admin.Bytes(s.Queue.LimitBytes))
 	if s.BooksError != "" {
-		fmt.Fprintf(service, "books\t%s; this is a bug of servetrace\n", printable(s.BooksError))
+		fmt.Fprintf(service, "books\t%s; this is a bug of servetrace\n", printable.Text(s.BooksError))
 	}
 	if len(s.Plugins) == 0 {
 		fmt.Fprint(service, "plugins\tnone: tracing is off, or its folders have none\n")
@@ -37,7 +38,7 @@ func writeStatus(w io.Writer, s admin.Status) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(table, "\nPLUGIN\tSTATE\tFOR\tDELIVERED\tWAITING\tIN FLIGHT\tLOST\tSTARTS\tCRASHES\n")
 	for _, p := range s.Plugins {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n", printable(p.Name), printable(p.State), admin.Ago(s.Time, p.Since),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n", printable.Text(p.Name), printable.Text(p.State), admin.Ago(s.Time, p.Since),
 			p.Spans.Delivered, p.Spans.Waiting, p.Spans.InFlight, p.Spans.Lost(), p.Starts, p.Crashes)
 	}
 	if err := table.Flush(); err != nil {
@@ -66,10 +67,10 @@ func writeDeployments(w io.Writer, deployments []admin.Deployment) error {
 				running++
 			}
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d of %d running\t%d\t%d\n", printable(d.App), printable(d.Name), printable(d.State),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d of %d running\t%d\t%d\n", printable.Text(d.App), printable.Text(d.Name), printable.Text(d.State),
 			running, d.NumReplicas, d.Ongoing(), d.Queued)
 		if d.Error != "" {
-			fmt.Fprintf(table, "  %s\n", printable(d.Error))
+			fmt.Fprintf(table, "  %s\n", printable.Text(d.Error))
 		}
 	}
 	return table.Flush()
@@ -80,7 +81,7 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(what, text string) {
 		if text != "" {
-			fmt.Fprintf(table, "  %s\t%s\n", what, printable(text))
+			fmt.Fprintf(table, "  %s\t%s\n", what, printable.Text(text))
 		}
 	}
 	ago := func(t time.Time) string {
@@ -89,7 +90,7 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 		}
 		return admin.Ago(now, t) + " ago"
 	}
-	fmt.Fprintf(table, "\n%s\n", printable(p.Name))
+	fmt.Fprintf(table, "\n%s\n", printable.Text(p.Name))
 	line("cause", p.Cause)
 	if p.Attached {
 		line("attached to", p.Path)
@@ -116,7 +117,7 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 		line("last error", p.LastError)
 	}
 	for _, f := range p.Failures {
-		line(printable(f.Code), fmt.Sprintf("%sthe last %s: %s", lostBy(f), ago(f.Last), f.Reason))
+		line(printable.Text(f.Code), fmt.Sprintf("%sthe last %s: %s", lostBy(f), ago(f.Last), f.Reason))
 	}
 	line("variables", cmp.Or(strings.Join(p.Granted, ", "), "none"))
 	line("accepted", fmt.Sprint(p.Spans.Accepted))
@@ -150,7 +151,7 @@ func lostBy(f admin.Failure) string {
 func countsOf(counts map[string]uint64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		parts = append(parts, fmt.Sprintf("%s %d", printable(name), counts[name]))
+		parts = append(parts, fmt.Sprintf("%s %d", printable.Text(name), counts[name]))
 	}
 	return cmp.Or(strings.Join(parts, ", "), "0")
 }

@@ -20,7 +20,7 @@ var importTable = []struct {
 	may []string
 }{
 	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile", "internal/settings", "internal/stdio"}},
-	{dir: "admin", may: []string{"host"}},
+	{dir: "admin", may: []string{"host", "internal/printable"}},
 	// The generated code is of the service that the gRPC proxy answers itself.
 	{dir: "serving", may: []string{"tracing", "internal/spans/...", "semconv", "internal/spelling", "internal/gen/ray/serve"}},
 	{dir: "serving/internal/scope", may: []string{"tracing", "internal/spans/...", "serving/internal/metrics"}},
@@ -40,8 +40,9 @@ var importTable = []struct {
 	{dir: "host", may: []string{
 		"internal/launch", "internal/stdio", "internal/wire", "internal/yamlfile", "internal/otlpwire", "internal/otlpwire/sdkspan", "internal/gen/...", "internal/spelling",
 	}},
-	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree", "internal/stdio"}},
+	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree", "internal/stdio", "internal/printable"}},
 	{dir: "internal/proctree"},
+	{dir: "internal/printable"},
 	{dir: "internal/stdio"},
 	{dir: "internal/servicefile", may: []string{"internal/spelling", "internal/yamlfile"}},
 	{dir: "internal/settings", may: []string{"internal/spelling"}},
@@ -69,7 +70,7 @@ var importTable = []struct {
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
-		".", "host", "admin", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
+		".", "host", "admin", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/printable", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
 		"internal/otlpwire/...", "internal/gen/...",
 	}},
 	{dir: "examples/*", may: []string{"public"}},

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/servetrace/servetrace/internal/printable"
 )
 
 // FuzzParseHandshake: what is taken for a handshake can be shown, and has what
@@ -19,7 +21,7 @@ func FuzzParseHandshake(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
 		h, ok := parseHandshake(string(line))
-		if ok && (bytes.Count(line, []byte("|")) < 3 || printable(h.protocol) != h.protocol) {
+		if ok && (bytes.Count(line, []byte("|")) < 3 || printable.Text(h.protocol) != h.protocol) {
 			t.Errorf("%q is a handshake: %+v", line, h)
 		}
 		r := newLineReader(nil)

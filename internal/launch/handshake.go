@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/servetrace/servetrace/internal/printable"
 )
 
 // handshake is the first line of a plugin, as go-plugin defines it:
@@ -19,7 +21,7 @@ type handshake struct {
 // its fields stand in errors.
 func parseHandshake(line string) (h handshake, ok bool) {
 	fields := strings.Split(line, "|")
-	if len(fields) < 4 || (fields[2] != "unix" && fields[2] != "tcp") || printable(line) != line {
+	if len(fields) < 4 || (fields[2] != "unix" && fields[2] != "tcp") || printable.Text(line) != line {
 		return handshake{}, false
 	}
 	core, err := strconv.Atoi(fields[0])

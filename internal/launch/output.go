@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/servetrace/servetrace/internal/printable"
 )
 
 // Bounds on what is kept of what a plugin prints.
@@ -259,7 +261,7 @@ func (o *output) logLines(lines []entry) {
 			o.log.LogAttrs(context.Background(), r.level, r.message, r.attrs...)
 			continue
 		}
-		message := printable(text)
+		message := printable.Text(text)
 		grown += len(message) - len(text)
 		if e.cut {
 			message += "…"
@@ -336,7 +338,7 @@ func (o *output) lastLine() string {
 			}
 		}
 	}
-	last = printable(last)
+	last = printable.Text(last)
 	if len(last) > maxLastLine {
 		last = strings.ToValidUTF8(last[:maxLastLine], "") + "…"
 	}
@@ -368,6 +370,6 @@ func (o *output) keptStack() (string, time.Time) {
 	head, begun := bytes.Clone(o.stack.head), o.stack.begun
 	o.mu.Unlock()
 	head = o.secrets.window(head, 0, min(len(head), keptStack))
-	shown := printableLines(string(head))
+	shown := printable.Lines(string(head))
 	return strings.ToValidUTF8(shown[:min(len(shown), keptStack)], ""), begun
 }

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+
+	"github.com/servetrace/servetrace/internal/printable"
 )
 
 // levelPrefixes are those that hclog users print by habit.
@@ -82,7 +84,7 @@ var hostKeys = []string{slog.TimeKey, slog.LevelKey, slog.MessageKey, slog.Sourc
 
 // clean is the record as it may be shown, and how many bytes that is.
 func (r record) clean(secrets *redactor) (record, int) {
-	show := func(text string) string { return printable(secrets.text(text)) }
+	show := func(text string) string { return printable.Text(secrets.text(text)) }
 	r.message = show(r.message)
 	size := len(r.message)
 	for i, attr := range r.attrs {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/servetrace/servetrace/internal/printable"
 )
 
 // Report is what is known of a process that has ended: for the log, a crash
@@ -195,7 +197,7 @@ func (r Report) WriteTo(w io.Writer) (int64, error) {
 	var text bytes.Buffer
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(&text, "%-12s%s\n", name+":", printable(value))
+			fmt.Fprintf(&text, "%-12s%s\n", name+":", printable.Text(value))
 		}
 	}
 	line("exit", cmp.Or(r.Exit, "there was no process"))
@@ -212,10 +214,10 @@ func (r Report) WriteTo(w io.Writer) (int64, error) {
 		line("not logged", fmt.Sprintf("%d lines", r.Suppressed))
 	}
 	if r.Stack != "" {
-		fmt.Fprintf(&text, "\nstack, begun %v before the end:\n%s", r.Ended.Sub(r.StackTime).Round(time.Millisecond), ended(printableLines(r.Stack)))
+		fmt.Fprintf(&text, "\nstack, begun %v before the end:\n%s", r.Ended.Sub(r.StackTime).Round(time.Millisecond), ended(printable.Lines(r.Stack)))
 	}
 	if len(r.Output) > 0 {
-		fmt.Fprintf(&text, "\nthe last %d bytes of its output:\n%s", len(r.Output), ended(printableLines(string(r.Output))))
+		fmt.Fprintf(&text, "\nthe last %d bytes of its output:\n%s", len(r.Output), ended(printable.Lines(string(r.Output))))
 	}
 	return text.WriteTo(w)
 }
