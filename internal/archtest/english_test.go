@@ -52,7 +52,6 @@ var toRewrite = map[string]int{
 	"pluginsdk/plugintest":            159,
 	"pluginsdk/processors":            253,
 	"serving":                         454,
-	"serving/internal/metrics":        24,
 	"serving/internal/scope":          19,
 	"serving/internal/socket":         44,
 	"serving/internal/stall":          5,

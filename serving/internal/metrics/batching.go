@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Batcher is the metrics of one batched function in one replica. Nil counts
+// Batcher holds the metrics of a batched function in a replica. A nil Batcher counts
 // nothing.
 type Batcher struct {
 	queued            prometheus.Gauge
@@ -34,21 +34,21 @@ func (r *Replica) Batcher(name string) *Batcher {
 	}
 }
 
-// Queued counts n more items that wait for a batch, or fewer if n is negative.
+// Queued adds n to the number of items that wait for a batch. n may be negative.
 func (b *Batcher) Queued(n int) {
 	if b != nil {
 		b.queued.Add(float64(n))
 	}
 }
 
-// Batch is one batch that was run.
+// Batch describes a batch that was run.
 type Batch struct {
-	// Size is its size, and Limit the largest size there may be, in the unit of
-	// the size function.
+	// Size is the size of the batch and Limit its maximum, in the unit of the size
+	// function.
 	Size, Limit int
-	// Wait is how long its first item waited, Run how long the function took.
+	// Wait is how long the first item waited, Run the duration of the function.
 	Wait, Run time.Duration
-	// Span is the batch span's context; zero if it does not record.
+	// Span is the batch span's context, or zero if it does not record.
 	Span trace.SpanContext
 }
 

@@ -6,13 +6,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// families are the metrics of a Set.
+// families holds the metrics of a Set.
 type families struct {
 	vectors       []prometheus.Collector // all, in the order of docs/reference/metrics.md
-	replicaGauges []deleter              // all that have the label of a replica
-	replicaCounts []deleter              // likewise
+	replicaGauges []deleter              // vectors of gauges with the label of a replica
+	replicaCounts []deleter              // counters and histograms with that label
 
-	// The proxies', by Protocol.
+	// The proxies' metrics, by Protocol.
 	proxyRequests, proxyErrors, deploymentErrors [2]*prometheus.CounterVec
 	proxyLatency                                 [2]*latencies
 	proxyOngoing                                 [2]*prometheus.GaugeVec
@@ -37,7 +37,7 @@ type families struct {
 	modelsLoaded, modelRegistered       *prometheus.GaugeVec
 }
 
-// deleter is a vector of which series can be deleted.
+// deleter is a vector with series that can be deleted.
 type deleter interface {
 	DeletePartialMatch(labels prometheus.Labels) int
 }
@@ -52,8 +52,8 @@ func newFamilies() *families {
 	return f
 }
 
-// The labels, Ray's. What only Ray has, such as ids of nodes, actors and handles,
-// is left out: the target that is scraped is one process.
+// Ray's labels, except for ids of nodes, actors and handles, which do not exist here: a
+// scrape target is a single process.
 const (
 	labelApp        = "application"
 	labelDeployment = "deployment"
@@ -66,7 +66,7 @@ const (
 	labelModel      = "model_id"
 )
 
-// Bounds of buckets, Ray's defaults. Latencies are in milliseconds.
+// Ray's default buckets. Latencies are in milliseconds.
 var (
 	latencyBuckets = []float64{
 		1, 2, 5, 10, 20, 50, 100, 200, 300, 400, 500, 1000, 2000, 5000, 10_000, 60_000, 120_000, 300_000, 600_000,
@@ -111,7 +111,7 @@ func (f *families) histogram(name, help string, buckets []float64, labels ...str
 	return v
 }
 
-// latency adds a histogram of latencies whose buckets have exemplars.
+// latency adds a histogram of latencies with exemplars.
 func (f *families) latency(name, help string, labels ...string) *latencies {
 	return &latencies{f.histogram(name, help, latencyBuckets, labels...)}
 }
@@ -119,90 +119,90 @@ func (f *families) latency(name, help string, labels ...string) *latencies {
 func (f *families) addProxies() {
 	f.proxyRequests = [...]*prometheus.CounterVec{
 		HTTP: f.counter("serve_num_http_requests_total",
-			"Requests that the HTTP proxy has answered or given up, web sockets included: as many as lines in the access log.",
+			"Requests that the HTTP proxy has answered or given up, including web sockets. The access log has a line for each.",
 			labelApp, labelRoute, labelMethod, labelStatus),
 		GRPC: f.counter("serve_num_grpc_requests_total",
-			"Calls that the gRPC proxy has answered or given up: as many as lines in the access log.",
+			"Calls that the gRPC proxy has answered or given up. The access log has a line for each.",
 			labelApp, labelRoute, labelMethod, labelStatus),
 	}
 	f.proxyErrors = [...]*prometheus.CounterVec{
 		HTTP: f.counter("serve_num_http_error_requests_total",
-			"Requests whose proxy span is an error, or would be: 4xx, 5xx, 499 and cut-off responses, under the code that the client saw.",
+			"Requests with an error: 4xx, 5xx, 499 and cut-off responses, under the code that the client received.",
 			labelApp, labelRoute, labelMethod, labelError),
 		GRPC: f.counter("serve_num_grpc_error_requests_total",
-			"Those of them whose proxy span is an error, or would be.",
+			"Calls of the gRPC proxy with an error, by the rule for the status of the proxy span.",
 			labelApp, labelRoute, labelMethod, labelError),
 	}
 	f.deploymentErrors = [...]*prometheus.CounterVec{
 		HTTP: f.counter("serve_num_deployment_http_error_requests_total",
-			"The same by the deployment that took the requests, or would have: those that matched no route are not in it.",
+			"Requests of the HTTP proxy with an error, by deployment. Requests without a route are not counted.",
 			labelApp, labelDeployment, labelRoute, labelMethod, labelError),
 		GRPC: f.counter("serve_num_deployment_grpc_error_requests_total",
-			"The same by the deployment that took the calls, or would have.",
+			"Calls of the gRPC proxy with an error, by deployment.",
 			labelApp, labelDeployment, labelRoute, labelMethod, labelError),
 	}
 	f.proxyLatency = [...]*latencies{
 		HTTP: f.latency("serve_http_request_latency_ms",
-			"How long requests took in the HTTP proxy, from their arrival to their end, in milliseconds.",
+			"Duration of requests in the HTTP proxy, from arrival to end, in milliseconds.",
 			labelApp, labelRoute, labelMethod, labelStatus),
 		GRPC: f.latency("serve_grpc_request_latency_ms",
-			"How long calls took in the gRPC proxy, from their arrival to their end, in milliseconds.",
+			"Duration of calls in the gRPC proxy, from arrival to end, in milliseconds.",
 			labelApp, labelRoute, labelMethod, labelStatus),
 	}
 	f.proxyOngoing = [...]*prometheus.GaugeVec{
-		HTTP: f.gauge("serve_num_ongoing_http_requests", "Requests that are in the HTTP proxy."),
-		GRPC: f.gauge("serve_num_ongoing_grpc_requests", "Calls that are in the gRPC proxy."),
+		HTTP: f.gauge("serve_num_ongoing_http_requests", "Requests in progress in the HTTP proxy."),
+		GRPC: f.gauge("serve_num_ongoing_grpc_requests", "Calls in progress in the gRPC proxy."),
 	}
 }
 
 func (f *families) addRouters() {
 	f.routerRequests = f.counter("serve_num_router_requests_total",
-		"Requests that a router has assigned, refused or given up: those of the proxies and calls by handle.",
+		"Requests that a router has assigned, refused or given up: requests of the proxies and calls by handle.",
 		labelApp, labelDeployment, labelRoute)
 	f.handleRequests = f.counter("serve_handle_request_counter_total",
-		"Those of them that were calls by handle. The route is that of the request in which the call was made.",
+		"Calls by handle that a router has assigned, refused or given up. The route is the route of the outer request.",
 		labelApp, labelDeployment, labelRoute)
 	f.routerQueued = f.gauge("serve_deployment_queued_queries",
 		"Requests that wait for a replica.",
 		labelApp, labelDeployment)
 	f.routerOngoing = f.gauge("serve_num_ongoing_requests_at_replicas",
-		"Requests that replicas were given and have not finished.",
+		"Requests that were assigned to replicas and have not ended.",
 		labelApp, labelDeployment)
 	f.routerWait = f.latency("serve_request_router_fulfillment_time_ms",
-		"How long requests that were assigned waited for a replica, in milliseconds.",
+		"How long assigned requests waited for a replica, in milliseconds.",
 		labelApp, labelDeployment)
 }
 
 func (f *families) addReplicas() {
 	f.replicaRequests = f.counter("serve_deployment_request_counter_total",
-		"Calls that user code has ended without an error. What a handler says by its status is none.",
+		"Calls that user code has ended without an error. A response with an error status is not an error here.",
 		labelApp, labelDeployment, labelReplica, labelRoute)
 	f.replicaErrors = f.counter("serve_deployment_error_counter_total",
-		"Calls that ended by an error or a panic of user code, or were cancelled.",
+		"Calls that ended with an error or a panic of user code, or were cancelled.",
 		labelApp, labelDeployment, labelReplica, labelRoute)
 	f.replicaLatency = f.latency("serve_deployment_processing_latency_ms",
-		"How long calls took in user code, in milliseconds.",
+		"Duration of calls in user code, in milliseconds.",
 		labelApp, labelDeployment, labelReplica, labelRoute)
 	f.replicaProcessing = f.gauge("serve_replica_processing_queries",
-		"Calls that user code is working on.",
+		"Calls in progress in user code.",
 		labelApp, labelDeployment, labelReplica)
 	f.replicaStarts = f.counter("serve_deployment_replica_starts_total",
-		"1 for each replica that came to take calls: one that is started anew has another id.",
+		"1 for each replica that has accepted calls. A restarted replica has a new id.",
 		labelApp, labelDeployment, labelReplica)
 	f.replicaHealthy = f.gauge("serve_deployment_replica_healthy",
-		"1 for a replica that passed its last health check, or has none; 0 for one that did not.",
+		"1 for a replica that passed its last health check, or has no health check; else 0.",
 		labelApp, labelDeployment, labelReplica)
 	f.replicaInitialized = f.histogram("serve_replica_initialization_latency_ms",
-		"How long the constructor of a replica took, in milliseconds.",
+		"Duration of a replica's constructor, in milliseconds.",
 		lifeBuckets, labelApp, labelDeployment, labelReplica)
 	f.replicaReconfigured = f.histogram("serve_replica_reconfigure_latency_ms",
-		"How long user code took to take a new configuration, in milliseconds.",
+		"Duration of the user code for a new configuration, in milliseconds.",
 		latencyBuckets, labelApp, labelDeployment, labelReplica)
 	f.replicaShutDown = f.histogram("serve_replica_shutdown_duration_ms",
-		"How long a replica took to stop, its last calls included, in milliseconds.",
+		"Duration of a replica's stop, including its last calls, in milliseconds.",
 		lifeBuckets, labelApp, labelDeployment, labelReplica)
 	f.replicaChecked = f.histogram("serve_health_check_latency_ms",
-		"How long health checks of user code took, in milliseconds.",
+		"Duration of health checks of user code, in milliseconds.",
 		latencyBuckets, labelApp, labelDeployment, labelReplica)
 	f.replicaUnhealthy = f.counter("serve_health_check_failures_total",
 		"Health checks that failed or took too long.",
@@ -212,15 +212,15 @@ func (f *families) addReplicas() {
 func (f *families) addBatching() {
 	labels := []string{labelApp, labelDeployment, labelReplica, labelFunction}
 	f.batches = f.counter("serve_batches_processed_total",
-		"Batches that were run, whatever came of them.", labels...)
+		"Batches that were run, with any result.", labels...)
 	f.batchSize = f.histogram("serve_actual_batch_size",
-		"Size of the batches that were run: items, or what the size function says.", sizeBuckets, labels...)
+		"Size of the batches that were run, in items or in the unit of the size function.", sizeBuckets, labels...)
 	f.batchUtilization = f.histogram("serve_batch_utilization_percent",
-		"Size of the batches that were run, as percentage of the largest size.", percentBuckets, labels...)
+		"Size of the batches that were run, as a percentage of the maximum size.", percentBuckets, labels...)
 	f.batchWait = f.latency("serve_batch_wait_time_ms",
-		"How long the first item of a batch waited until the batch was run, in milliseconds.", labels...)
+		"How long the first item of a batch waited for the start of the batch, in milliseconds.", labels...)
 	f.batchRun = f.latency("serve_batch_execution_time_ms",
-		"How long batches ran, in milliseconds.", labels...)
+		"Duration of batches, in milliseconds.", labels...)
 	f.batchQueued = f.gauge("serve_batch_queue_length",
 		"Items that wait for a batch.", labels...)
 }
@@ -228,17 +228,17 @@ func (f *families) addBatching() {
 func (f *families) addMultiplexing() {
 	labels := []string{labelApp, labelDeployment, labelReplica}
 	f.modelGets = f.counter("serve_multiplexed_get_model_requests_counter_total",
-		"Requests for a model, loaded or not: without the loads they are the hits.", labels...)
+		"Requests for a model, loaded or not. Subtract the loads to get the hits.", labels...)
 	f.modelLoads = f.counter("serve_multiplexed_models_load_counter_total",
-		"Loads of a model, those that failed included.", labels...)
+		"Loads of a model, including failed loads.", labels...)
 	f.modelUnloads = f.counter("serve_multiplexed_models_unload_counter_total",
 		"Models that were unloaded.", labels...)
 	f.modelLoadLatency = f.latency("serve_multiplexed_model_load_latency_ms",
-		"How long loads that did not fail took, in milliseconds.", labels...)
+		"Duration of successful loads, in milliseconds.", labels...)
 	f.modelUnloadLatency = f.histogram("serve_multiplexed_model_unload_latency_ms",
-		"How long unloads took, in milliseconds.", latencyBuckets, labels...)
+		"Duration of unloads, in milliseconds.", latencyBuckets, labels...)
 	f.modelsLoaded = f.gauge("serve_num_multiplexed_models",
 		"Models that are loaded.", labels...)
 	f.modelRegistered = f.gauge("serve_registered_multiplexed_model_id",
-		"1 for each model that is loaded, the first hundred of a replica.", append(labels, labelModel)...)
+		"1 for each loaded model, at most a hundred per replica.", append(labels, labelModel)...)
 }

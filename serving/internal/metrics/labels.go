@@ -8,13 +8,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// other is the value of a label of which there were too many.
+// other is the value of a label with too many values.
 const other = "_OTHER"
 
-// mostLabel is the longest value of a label, in bytes.
-const mostLabel = 128
+// maxLabel is the longest value of a label, in bytes.
+const maxLabel = 128
 
-// constrained returns the labels of a vector, which makes each value fit.
+// constrained returns the labels of a vector, which converts each value to a valid one.
 func constrained(names []string) prometheus.ConstrainedLabels {
 	labels := make(prometheus.ConstrainedLabels, len(names))
 	for i, name := range names {
@@ -23,22 +23,22 @@ func constrained(names []string) prometheus.ConstrainedLabels {
 	return labels
 }
 
-// fit makes a text fit for a label: texts of applications may be anything, and a
-// label must be UTF-8.
+// fit returns a text of the application as a valid label value: in UTF-8 and at most
+// maxLabel bytes.
 func fit(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= mostLabel {
+	if len(text) <= maxLabel {
 		return text
 	}
-	cut := mostLabel
+	cut := maxLabel
 	for !utf8.RuneStart(text[cut]) {
 		cut--
 	}
 	return text[:cut]
 }
 
-// bounded finds series by key. It makes series for as many keys as its limit, and
-// for those that fold returns for all other keys.
+// bounded holds series by key. It makes series for the first keys up to its limit. All
+// other keys are folded and share series.
 type bounded[K comparable, V any] struct {
 	limit int
 	fold  func(K) K

@@ -9,27 +9,26 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// latencies is a vector of histograms with [latencyBuckets], whose buckets have
-// exemplars.
+// latencies is a vector of histograms with [latencyBuckets] and exemplars.
 type latencies struct{ *prometheus.HistogramVec }
 
-// with returns the series with the values of the labels.
+// with returns the series with the label values.
 func (v *latencies) with(labels ...string) *latency {
 	return &latency{series: v.WithLabelValues(labels...), made: time.Now(), next: make([]atomic.Int64, len(latencyBuckets)+1)}
 }
 
-// latency is one series of latencies.
+// latency is a series of latencies.
 type latency struct {
 	series prometheus.Observer
 	made   time.Time
-	next   []atomic.Int64 // by bucket: how long after made it takes another exemplar
+	next   []atomic.Int64 // by bucket: time since made of its next exemplar
 }
 
-// exemplarEvery is how long a bucket keeps its exemplar: a scrape sees only the last
-// one, and making one allocates.
+// exemplarEvery is the minimum time between two exemplars of a bucket. A scrape reads
+// only the last one, and an exemplar allocates memory.
 const exemplarEvery = time.Second
 
-// observe counts d. If span is sampled, it may become the exemplar of d's bucket.
+// observe records d. If span is sampled, it may become the exemplar of d's bucket.
 func (l *latency) observe(d time.Duration, span trace.SpanContext) {
 	ms := milliseconds(d)
 	if !span.IsSampled() || !l.takesExemplar(ms) {
@@ -41,7 +40,7 @@ func (l *latency) observe(d time.Duration, span trace.SpanContext) {
 	})
 }
 
-// takesExemplar reports whether the caller is to give the bucket of ms an exemplar.
+// takesExemplar reports whether the caller must set an exemplar for the bucket of ms.
 func (l *latency) takesExemplar(ms float64) bool {
 	bucket, _ := slices.BinarySearch(latencyBuckets, ms)
 	next, now := l.next[bucket].Load(), int64(time.Since(l.made))

@@ -217,27 +217,27 @@ func TestSeriesAreBounded(t *testing.T) {
 		total  float64
 		most   int
 	}{
-		{"serve_num_http_requests_total", many + 3000, mostOutcomes + 2},
-		{"serve_http_request_latency_ms", many + 3000, mostOutcomes + 2},
-		{"serve_num_grpc_requests_total", verbs, mostOutcomes + 1},
-		{"serve_num_grpc_error_requests_total", verbs, mostOutcomes + 1},
-		{"serve_num_deployment_grpc_error_requests_total", verbs, mostOutcomes + 1},
-		{"serve_num_router_requests_total", many, mostRoutes + 1},
-		{"serve_deployment_request_counter_total", many, mostRoutes + 1},
-		{"serve_registered_multiplexed_model_id", mostModels, mostModels},
+		{"serve_num_http_requests_total", many + 3000, maxOutcomes + 2},
+		{"serve_http_request_latency_ms", many + 3000, maxOutcomes + 2},
+		{"serve_num_grpc_requests_total", verbs, maxOutcomes + 1},
+		{"serve_num_grpc_error_requests_total", verbs, maxOutcomes + 1},
+		{"serve_num_deployment_grpc_error_requests_total", verbs, maxOutcomes + 1},
+		{"serve_num_router_requests_total", many, maxRoutes + 1},
+		{"serve_deployment_request_counter_total", many, maxRoutes + 1},
+		{"serve_registered_multiplexed_model_id", maxModels, maxModels},
 	} {
 		if total, series := sum(got, tt.family); total != tt.total || series > tt.most || series < tt.most-1 {
 			t.Errorf("%s: %v in %d series, want %v in %d at most", tt.family, total, series, tt.total, tt.most)
 		}
 	}
-	if v := got["serve_num_http_requests_total{application=a,method=_OTHER,route=_OTHER,status_code=200}"]; v != many-mostOutcomes {
-		t.Errorf("%v requests under _OTHER, want %v", v, many-mostOutcomes)
+	if v := got["serve_num_http_requests_total{application=a,method=_OTHER,route=_OTHER,status_code=200}"]; v != many-maxOutcomes {
+		t.Errorf("%v requests under _OTHER, want %v", v, many-maxOutcomes)
 	}
 }
 
 func TestReplicasThatStoppedAreBounded(t *testing.T) {
 	s := New()
-	for i := range 2 * mostStopped {
+	for i := range 2 * maxStopped {
 		r := s.Replica("a", "D", fmt.Sprintf("r%d", i))
 		r.Started()
 		r.Began()
@@ -249,11 +249,11 @@ func TestReplicasThatStoppedAreBounded(t *testing.T) {
 	for _, family := range []string{
 		"serve_deployment_replica_starts_total", "serve_deployment_error_counter_total", "serve_replica_shutdown_duration_ms",
 	} {
-		if total, series := sum(got, family); series != mostStopped || total != mostStopped {
-			t.Errorf("%s has %d series with %v, want %d", family, series, total, mostStopped)
+		if total, series := sum(got, family); series != maxStopped || total != maxStopped {
+			t.Errorf("%s has %d series with %v, want %d", family, series, total, maxStopped)
 		}
 	}
-	if _, there := got[fmt.Sprintf("serve_deployment_replica_starts_total{application=a,deployment=D,replica=r%d}", 2*mostStopped-1)]; !there {
+	if _, there := got[fmt.Sprintf("serve_deployment_replica_starts_total{application=a,deployment=D,replica=r%d}", 2*maxStopped-1)]; !there {
 		t.Error("the counts of the replica that stopped last are gone")
 	}
 	if _, series := sum(got, "serve_deployment_replica_healthy"); series != 0 {
@@ -285,12 +285,12 @@ func TestLabelsAreCleaned(t *testing.T) {
 	s := New()
 	in := s.Proxy(HTTP).Ingress("a", "D")
 	in.Done(Outcome{Route: "/\xff", Method: "GET", Status: 200})
-	in.Done(Outcome{Route: strings.Repeat("é", mostLabel), Method: "GET", Status: 200})
+	in.Done(Outcome{Route: strings.Repeat("é", maxLabel), Method: "GET", Status: 200})
 	in.Done(Outcome{Route: "a\nb\"c", Method: "GET", Status: 200})
 	r := s.Replica("a", "D", "r")
 	r.Models().Hold([]string{"\xfe", "\xff"})
 	got := gather(t, s)
-	for _, route := range []string{"/\uFFFD", strings.Repeat("é", mostLabel/2), "a\nb\"c"} {
+	for _, route := range []string{"/\uFFFD", strings.Repeat("é", maxLabel/2), "a\nb\"c"} {
 		if got["serve_num_http_requests_total{application=a,method=GET,route="+route+",status_code=200}"] != 1 {
 			t.Errorf("nothing is counted under %q", route)
 		}

@@ -7,10 +7,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// mostModels bounds the models of one replica that are named.
-const mostModels = 100
+// maxModels bounds the models of a replica with a series of their own.
+const maxModels = 100
 
-// Models is the metrics of one cache of models in one replica. Nil counts
+// Models holds the metrics of a cache of models in a replica. A nil Models counts
 // nothing.
 type Models struct {
 	replica              *Replica
@@ -18,11 +18,11 @@ type Models struct {
 	load                 *latency
 	unload               prometheus.Observer
 	loaded               prometheus.Gauge
-	ids                  []string // fit for labels; guarded by the replica's mu
+	ids                  []string // valid labels; guarded by the replica's mu
 }
 
-// Models returns the metrics of a cache of models. Ask once for each: what several
-// caches of a replica hold is added up.
+// Models returns the metrics of a cache of models. Call it once per cache: the models
+// of several caches of a replica are added up.
 func (r *Replica) Models() *Models {
 	if r == nil {
 		return nil
@@ -50,8 +50,8 @@ func (m *Models) Asked() {
 	}
 }
 
-// Loaded counts a load, which took latency; failed says that there is no model
-// now. span is the load span's context; zero if it does not record.
+// Loaded counts a load with its duration. failed reports that the load failed. span is
+// the load span's context, or zero if it does not record.
 func (m *Models) Loaded(latency time.Duration, failed bool, span trace.SpanContext) {
 	if m == nil {
 		return
@@ -62,7 +62,7 @@ func (m *Models) Loaded(latency time.Duration, failed bool, span trace.SpanConte
 	}
 }
 
-// Unloaded counts a model that was unloaded, which took latency.
+// Unloaded counts an unloaded model with the duration of the unload.
 func (m *Models) Unloaded(latency time.Duration) {
 	if m != nil {
 		m.unloads.Inc()
@@ -70,7 +70,7 @@ func (m *Models) Unloaded(latency time.Duration) {
 	}
 }
 
-// Hold sets the models that the cache holds, in place of those before.
+// Hold replaces the models that the cache holds.
 func (m *Models) Hold(ids []string) {
 	if m == nil {
 		return
@@ -92,7 +92,7 @@ func (m *Models) Hold(ids []string) {
 	r.nameLocked(held)
 }
 
-// nameLocked shows the models that are held, as many as are named.
+// nameLocked updates the series of the held models, at most maxModels.
 func (r *Replica) nameLocked(held map[string]bool) {
 	for id := range r.named {
 		if !held[id] {
@@ -101,7 +101,7 @@ func (r *Replica) nameLocked(held map[string]bool) {
 		}
 	}
 	for id := range held {
-		if len(r.named) == mostModels {
+		if len(r.named) == maxModels {
 			return
 		}
 		r.named[id] = true

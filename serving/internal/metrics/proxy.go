@@ -8,11 +8,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// mostOutcomes bounds the series of one app in a proxy. Each of them is more
-// than twenty lines in a scrape.
-const mostOutcomes = 1000
+// maxOutcomes bounds the series of an app in a proxy. Each has more than twenty lines
+// in a scrape.
+const maxOutcomes = 1000
 
-// Proxy is the metrics of one proxy.
+// Proxy holds the metrics of a proxy.
 type Proxy struct {
 	*families
 
@@ -20,53 +20,52 @@ type Proxy struct {
 	ongoing  prometheus.Gauge
 }
 
-// Began counts a request into the proxy. Done must follow.
+// Began counts a request that enters the proxy. Done must follow.
 func (p *Proxy) Began() { p.ongoing.Inc() }
 
-// Done counts a request out of the proxy.
+// Done counts a request that leaves the proxy.
 func (p *Proxy) Done() { p.ongoing.Dec() }
 
-// Ingress is the metrics of the requests for one app in one proxy.
+// Ingress holds the metrics of the requests for an app in a proxy.
 type Ingress struct {
 	outcomes *bounded[outcomeKey, outcome]
 }
 
-// Outcome is how a request ended, as the access log tells it.
+// Outcome describes the end of a request, as in the access log.
 type Outcome struct {
-	// Route is the route's pattern or prefix, never a path; empty for none.
+	// Route is the route's pattern or prefix, never a path. Empty for none.
 	Route string
-	// Method is the verb, one of a few; WS for a web socket; for gRPC the full
-	// method of a service that is there.
+	// Method is the verb, from a bounded set, or WS for a web socket. For gRPC it is
+	// the full method of an existing service.
 	Method string
-	// Status is the HTTP status, 499 or a web socket's close code. Not read for
-	// gRPC.
+	// Status is the HTTP status, 499 or a web socket's close code. Not used for gRPC.
 	Status int
-	// Code is the name of the gRPC code ("OK"); empty for HTTP.
+	// Code is the name of the gRPC code ("OK"). Empty for HTTP.
 	Code string
-	// Failed says that the proxy span is an error, or would be.
+	// Failed reports that the proxy span is an error, or would be if it recorded.
 	Failed bool
-	// Latency is how long the request was in the proxy.
+	// Latency is the time of the request in the proxy.
 	Latency time.Duration
-	// Span is the proxy span's context; zero if it does not record.
+	// Span is the proxy span's context, or zero if it does not record.
 	Span trace.SpanContext
 }
 
-// outcomeKey is what the labels are made of.
+// outcomeKey holds the source of the label values.
 type outcomeKey struct {
 	route, method, code string
 	status              int
 	failed              bool
 }
 
-// outcome is the series of one key.
+// outcome holds the series of a key.
 type outcome struct {
 	requests prometheus.Counter
 	latency  *latency
 	errors   []prometheus.Counter // nil if the request did not fail
 }
 
-// Ingress returns the metrics of an app whose requests deployment takes; both empty
-// for requests that matched no route. Ask once for each app.
+// Ingress returns the metrics of an app with requests for deployment. Both are empty
+// for requests without a route. Call it once per app.
 func (p *Proxy) Ingress(app, deployment string) *Ingress {
 	build := func(k outcomeKey) outcome {
 		status := k.label()
@@ -82,7 +81,7 @@ func (p *Proxy) Ingress(app, deployment string) *Ingress {
 		}
 		return o
 	}
-	return &Ingress{newBounded(mostOutcomes, outcomeKey.folded, build)}
+	return &Ingress{newBounded(maxOutcomes, outcomeKey.folded, build)}
 }
 
 // Done counts a request that has ended.
@@ -96,8 +95,8 @@ func (i *Ingress) Done(o Outcome) {
 	}
 }
 
-// lastCloseCode is the last close code of a web socket that is registered and
-// no application's own. Those above, of which a client can send any, are one.
+// lastCloseCode is the last registered close code of a web socket. Higher codes, which
+// a client can choose freely, share a label value.
 const lastCloseCode = 1015
 
 func (k outcomeKey) folded() outcomeKey {

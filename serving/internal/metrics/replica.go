@@ -9,33 +9,34 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Replica is the metrics of one replica. Nil counts nothing.
+// Replica holds the metrics of a replica. A nil Replica counts nothing.
 type Replica struct {
 	set                 *Set
 	app, deployment, id string
-	working             atomic.Int64 // calls
+	working             atomic.Int64 // calls in user code
 	processing          prometheus.Gauge
 	calls               *bounded[string, calls] // by route
 
 	mu      sync.Mutex
 	stopped bool
-	healthy prometheus.Gauge // nil until it takes calls
+	healthy prometheus.Gauge // nil until the replica accepts calls
 	models  []*Models
-	named   map[string]bool // models that are shown
+	named   map[string]bool // models with a series
 }
 
-// calls is the series of one route.
+// calls holds the series of a route.
 type calls struct {
 	done, failed prometheus.Counter
 	latency      *latency
 }
 
-// Replica returns the metrics of the replica with the unique id. Ask once for each.
+// Replica returns the metrics of the replica with the unique id. Call it once per
+// replica.
 func (s *Set) Replica(app, deployment, id string) *Replica {
 	return &Replica{
 		set: s, app: app, deployment: deployment, id: id,
 		processing: s.replicaProcessing.WithLabelValues(app, deployment, id),
-		calls: newBounded(mostRoutes, otherRoute, func(route string) calls {
+		calls: newBounded(maxRoutes, otherRoute, func(route string) calls {
 			return calls{
 				done:    s.replicaRequests.WithLabelValues(app, deployment, id, route),
 				failed:  s.replicaErrors.WithLabelValues(app, deployment, id, route),
@@ -50,8 +51,8 @@ func (r *Replica) labels(more ...string) []string {
 	return append([]string{r.app, r.deployment, r.id}, more...)
 }
 
-// gaugeLocked returns a series of the replica, or a gauge that is shown nowhere if
-// the replica has stopped.
+// gaugeLocked returns a series of the replica. If the replica has stopped, it returns
+// an unregistered gauge.
 func (r *Replica) gaugeLocked(v *prometheus.GaugeVec, more ...string) prometheus.Gauge {
 	if r.stopped {
 		return prometheus.NewGauge(prometheus.GaugeOpts{})
@@ -65,7 +66,7 @@ func (r *Replica) forget(all []deleter) {
 	}
 }
 
-// Began counts a call that user code is about to run. Done must follow.
+// Began counts a call that enters user code. Done must follow.
 func (r *Replica) Began() {
 	if r != nil {
 		r.working.Add(1)
@@ -73,8 +74,8 @@ func (r *Replica) Began() {
 	}
 }
 
-// Done counts a call from which user code has returned. failed says that it returned
-// by an error, a panic or a cancellation. span is the replica span's context; zero if
+// Done counts a call that user code has returned from. failed reports that it returned
+// an error, panicked or was cancelled. span is the replica span's context, or zero if
 // it does not record.
 func (r *Replica) Done(route string, latency time.Duration, failed bool, span trace.SpanContext) {
 	if r == nil {
@@ -91,7 +92,7 @@ func (r *Replica) Done(route string, latency time.Duration, failed bool, span tr
 	}
 }
 
-// Processing returns how many calls user code is working on.
+// Processing returns the number of calls in user code.
 func (r *Replica) Processing() int {
 	if r == nil {
 		return 0
@@ -103,14 +104,14 @@ func (r *Replica) observe(v *prometheus.HistogramVec, latency time.Duration) {
 	v.WithLabelValues(r.labels()...).Observe(milliseconds(latency))
 }
 
-// Constructed counts the replica's constructor, which took latency.
+// Constructed records the duration of the replica's constructor.
 func (r *Replica) Constructed(latency time.Duration) {
 	if r != nil {
 		r.observe(r.set.replicaInitialized, latency)
 	}
 }
 
-// Started counts that the replica takes calls from now on. Call it once.
+// Started records that the replica accepts calls. Call it once.
 func (r *Replica) Started() {
 	if r == nil {
 		return
@@ -122,8 +123,7 @@ func (r *Replica) Started() {
 	r.healthy.Set(1)
 }
 
-// Checked counts a health check of user code, which took latency. healthy says
-// that it passed.
+// Checked records the duration of a health check of user code, and whether it passed.
 func (r *Replica) Checked(latency time.Duration, healthy bool) {
 	if r == nil {
 		return
@@ -141,16 +141,15 @@ func (r *Replica) Checked(latency time.Duration, healthy bool) {
 	}
 }
 
-// Reconfigured counts that user code has taken, or refused, a new configuration,
-// which took latency.
+// Reconfigured records how long user code took to accept or refuse a new configuration.
 func (r *Replica) Reconfigured(latency time.Duration) {
 	if r != nil {
 		r.observe(r.set.replicaReconfigured, latency)
 	}
 }
 
-// Stopped counts the end of the replica, and how long its stop took. Its gauges
-// end; its counts stay until a hundred other replicas have stopped. Later calls do
+// Stopped records the duration of the replica's stop. It deletes the replica's gauges.
+// The counters stay until a hundred other replicas have stopped. Later calls do
 // nothing.
 func (r *Replica) Stopped(latency time.Duration) {
 	if r == nil {

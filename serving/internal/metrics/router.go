@@ -7,26 +7,26 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// mostRoutes bounds the routes of one router or replica.
-const mostRoutes = 256
+// maxRoutes bounds the routes of a router or replica.
+const maxRoutes = 256
 
 func otherRoute(string) string { return other }
 
-// Router is the metrics of one deployment's router.
+// Router holds the metrics of a deployment's router.
 type Router struct {
 	load            func() (queued, ongoing int)
 	queued, ongoing prometheus.Gauge
-	waits           *latency // of requests that a replica took
+	waits           *latency // of assigned requests
 
 	requests, handles *bounded[string, prometheus.Counter] // by route
 }
 
-// Router returns the metrics of a deployment's router. Ask once for each. load
-// returns how many requests wait, and how many replicas have; it is called for each
-// scrape.
+// Router returns the metrics of a deployment's router. Call it once per deployment.
+// load returns the number of waiting requests and of requests in replicas. Each scrape
+// calls it.
 func (s *Set) Router(app, deployment string, load func() (queued, ongoing int)) *Router {
 	byRoute := func(v *prometheus.CounterVec) *bounded[string, prometheus.Counter] {
-		return newBounded(mostRoutes, otherRoute, func(route string) prometheus.Counter {
+		return newBounded(maxRoutes, otherRoute, func(route string) prometheus.Counter {
 			return v.WithLabelValues(app, deployment, route)
 		})
 	}
@@ -44,17 +44,17 @@ func (s *Set) Router(app, deployment string, load func() (queued, ongoing int)) 
 	return r
 }
 
-// Choice is how a router's choice ended.
+// Choice describes the end of a router's choice.
 type Choice struct {
-	// Route is that of the request.
+	// Route is the route of the request.
 	Route string
-	// ByHandle says that it was a call by handle.
+	// ByHandle reports a call by handle.
 	ByHandle bool
-	// Assigned says that a replica took it.
+	// Assigned reports that a replica accepted the request.
 	Assigned bool
-	// Wait is how long it waited for one.
+	// Wait is how long the request waited for a replica.
 	Wait time.Duration
-	// Span is the router span's context; zero if it does not record.
+	// Span is the router span's context, or zero if it does not record.
 	Span trace.SpanContext
 }
 
@@ -69,7 +69,7 @@ func (r *Router) Done(c Choice) {
 	}
 }
 
-// refresh sets the gauges to what the router says now.
+// refresh sets the gauges to the router's current load.
 func (r *Router) refresh() {
 	queued, ongoing := r.load()
 	r.queued.Set(float64(queued))

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Set is the metrics of one server.
+// Set holds the metrics of a server.
 type Set struct {
 	*families
 
@@ -15,12 +15,12 @@ type Set struct {
 
 	mu      sync.Mutex
 	routers []*Router
-	stopped []*Replica // whose counts are still there, oldest first
+	stopped []*Replica // stopped replicas with counters, oldest first
 }
 
 var _ prometheus.Collector = (*Set)(nil)
 
-// Protocol is that of a proxy.
+// Protocol is the protocol of a proxy.
 type Protocol int
 
 // The protocols.
@@ -48,7 +48,7 @@ func (s *Set) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (s *Set) Collect(to chan<- prometheus.Metric) {
 	s.mu.Lock()
-	routers := slices.Clone(s.routers) // not asked under mu: each takes a lock of its own
+	routers := slices.Clone(s.routers) // refreshed without mu, because load takes other locks
 	s.mu.Unlock()
 	for _, r := range routers {
 		r.refresh()
@@ -58,21 +58,21 @@ func (s *Set) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Proxy returns the metrics of the proxy for a protocol, of which a set has one.
+// Proxy returns the metrics of the proxy for the protocol.
 func (s *Set) Proxy(p Protocol) *Proxy { return &s.proxies[p] }
 
-// mostStopped is how many replicas that have stopped keep their counts, so that
-// their last counts are scraped.
-const mostStopped = 100
+// maxStopped is how many stopped replicas keep their counters, so that the final values
+// are scraped.
+const maxStopped = 100
 
-// retire deletes the gauges of a replica that has stopped, and the counts of the
-// oldest such replica if there are too many.
+// retire deletes the gauges of a stopped replica, and the counters of the oldest
+// stopped replica if there are too many.
 func (s *Set) retire(r *Replica) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.forget(s.replicaGauges)
 	s.stopped = append(s.stopped, r)
-	if len(s.stopped) > mostStopped {
+	if len(s.stopped) > maxStopped {
 		s.stopped[0].forget(s.replicaCounts)
 		s.stopped = slices.Delete(s.stopped, 0, 1)
 	}
