@@ -120,7 +120,7 @@ func TestHazard19Reasons(t *testing.T) {
 		{"folder", func(t *testing.T) string { return t.TempDir() }, ReasonNotExecutable,
 			"start PATH: this is a folder; name the plugin's executable"},
 		{"no permission", file(0o644, "#!/bin/sh\n"), ReasonNotExecutable,
-			"start PATH: the file is not executable (mode 0644); run: chmod +x PATH"},
+			"start PATH: the file is not executable (mode 0644); if it is the plugin, run: chmod +x PATH"},
 		{"other architecture", file(0o755, foreignELF()), ReasonArchitecture,
 			"start PATH: it is built for s390x, this machine is OS/ARCH; build it with GOARCH=ARCH"},
 		{"no program", file(0o755, "just text"), ReasonArchitecture,

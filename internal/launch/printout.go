@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/servetrace/servetrace/internal/stdio"
 )
 
@@ -151,17 +153,17 @@ func (p *printout) end() {
 	}
 }
 
-// drop counts what is held, and what is in the pipe, and closes that.
+// drop counts the lines in the buffer and in the pipe, and closes the pipe. It reads
+// the pipe once and does not wait, so that a plugin that goes on printing gets EPIPE at
+// once and can report its batches as not delivered.
 func (p *printout) drop() {
 	p.dropped.Add(p.held.Swap(0))
-	_ = p.from.SetReadDeadline(time.Now().Add(stuckGrace))
-	rest := make([]byte, printBuffer)
-	for read := 0; read < pipeBytes; { // a grandchild may go on printing
-		n, err := p.from.Read(rest)
-		p.dropped.Add(countLines(rest[:n]))
-		if read += n; err != nil {
-			break
-		}
+	if conn, err := p.from.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) { // an error: the pipe is closed already
+			rest := make([]byte, pipeBytes)
+			n, _ := unix.Read(int(fd), rest) // the pipe does not block
+			p.dropped.Add(countLines(rest[:max(0, n)]))
+		})
 	}
 	_ = p.from.Close() // read only
 }

@@ -192,6 +192,28 @@ func TestPrintoutToAFullDisk(t *testing.T) {
 	}
 }
 
+// A plugin that prints without pause gets EPIPE at once when the reader of standard
+// output has gone: lines that the host would read and throw away count as delivered.
+func TestPrintoutTakesNothingAfterItsReader(t *testing.T) {
+	p, plugin, reader, _, _ := printing(t)
+	_ = reader.Close()
+	taken := 0
+	for line := bytes.Repeat([]byte("line 56\n"), 512); ; {
+		n, err := plugin.Write(line)
+		if taken += n; errors.Is(err, syscall.EPIPE) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-p.done
+	if most := 4 * printBuffer; taken > most { // the buffer, and the pipe of 64 KiB
+		t.Errorf("%d bytes are taken from the plugin, want %d at most", taken, most)
+	}
+	p.end()
+}
+
 // What a process prints to the descriptor that it is given arrives, also what it has
 // printed right before its end; with a file for it, it has the file.
 func TestStandardOutputOfAProcess(t *testing.T) {

@@ -55,7 +55,7 @@ func look(path string, trust Trust) error {
 	case !info.Mode().IsRegular():
 		return launchError(ReasonNotExecutable, path, "this is no regular file (%v); name the plugin's executable", info.Mode().Type())
 	case info.Mode()&0o111 == 0:
-		return launchError(ReasonNotExecutable, path, "the file is not executable (mode %04o); run: chmod +x %s", info.Mode().Perm(), quote(path))
+		return launchError(ReasonNotExecutable, path, "the file is not executable (mode %04o); if it is the plugin, run: chmod +x %s", info.Mode().Perm(), quote(path))
 	case unix.Access(path, unix.X_OK) != nil:
 		return notExecutable(path, info)
 	case trust.AllowWritable || len(trust.Digest) > 0:
