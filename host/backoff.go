@@ -125,16 +125,6 @@ func (b *breaker) steady() {
 	}
 }
 
-// leastMostPause is the least that the longest pause between two starts may be,
-// however small Config.MaxAge is.
-const leastMostPause = time.Second
-
-// inTime limits a pause between two starts to half of Config.MaxAge: a batch that
-// waits for the plugin sees a start while it is young enough to be delivered.
-func (c *Config) inTime(pause time.Duration) time.Duration {
-	return min(pause, max(leastMostPause, c.MaxAge/2))
-}
-
 // endedByOthers reports whether a process that was ready ended without a fault of
 // its code: by a signal from outside, or with status 0, as after such a signal. A
 // kill for lack of memory that the kernel has counted is the plugin's fault.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,7 +78,7 @@ func untilTheEnd(ctx context.Context, _ int) error {
 // Promise 3 of the design: the bytes stay within the bound, no span is refused,
 // the healthy one gets all, and the books balance all the while.
 func TestTroubleOfOneCostsNoOtherASpan(t *testing.T) {
-	names := sortedKeys(troubles)
+	names := slices.Sorted(maps.Keys(troubles))
 	for seed := range uint64(8) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		var mu sync.Mutex

@@ -3,9 +3,12 @@ package host
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 )
 
 // Config holds an operator's settings. The zero value of a field means its
@@ -199,9 +202,92 @@ func (c Config) Validate() error {
 	check(c.StartJitter >= 0, EnvStartJitter, c.StartJitter, "a positive duration such as 2s")
 	check(c.Watch >= 0, EnvPluginWatch, c.Watch, "a positive duration such as 5s")
 	check(!strings.ContainsRune(c.CrashDir, 0), EnvCrashDir, strconv.Quote(c.CrashDir), "a path")
-	list, err := parseList(c.Plugins)
-	if err == nil {
-		err = errors.Join(validateConfigs(c.PluginConfigs, list), c.validatePluginEnv(list), c.validateLimits(list), c.validateLockdown(list))
+	return errors.Join(append(errs, c.list().Validate())...)
+}
+
+// list returns the settings of plugins.
+func (c Config) list() *pluginlist.Settings {
+	configs := make(map[string]pluginlist.Configuration, len(c.PluginConfigs))
+	for name, config := range c.PluginConfigs {
+		configs[name] = pluginlist.Configuration(config)
 	}
-	return errors.Join(append(errs, err)...)
+	return &pluginlist.Settings{
+		Plugins: c.Plugins, PluginDirs: c.PluginDirs, PluginConfigs: configs, Lockdown: c.Lockdown, PluginEnv: c.PluginEnv,
+		PluginMemoryLimit: c.PluginMemoryLimit, PluginMaxProcs: c.PluginMaxProcs, Environ: c.Environ,
+	}
+}
+
+// cloned returns c with maps of its own, so that a caller of New may change its maps.
+func (c Config) cloned() Config {
+	c.PluginConfigs = maps.Clone(c.PluginConfigs)
+	c.PluginEnv = maps.Clone(c.PluginEnv)
+	c.PluginMemoryLimit = maps.Clone(c.PluginMemoryLimit)
+	c.PluginMaxProcs = maps.Clone(c.PluginMaxProcs)
+	return c
+}
+
+// leastMostPause is the least that the longest pause between two starts may be,
+// however small MaxAge is.
+const leastMostPause = time.Second
+
+// inTime limits a pause between two starts to half of MaxAge: a batch that waits for
+// the plugin sees a start while it is young enough to be delivered.
+func (c *Config) inTime(pause time.Duration) time.Duration {
+	return min(pause, max(leastMostPause, c.MaxAge/2))
+}
+
+// PluginConfig is the configuration of one plugin: text in YAML or JSON, which the
+// host passes on. Either File or Document is set. If neither is, the plugin gets no
+// configuration.
+type PluginConfig struct {
+	// File is the path of the configuration. It is read anew each time the plugin is
+	// configured, so that the plugin's next process sees a change. A file that is
+	// missing, no regular file, or larger than 1 MiB keeps the plugin from being ready;
+	// it is tried again. A plain OTLP receiver takes no configuration: with one it is
+	// never ready.
+	File string
+	// Pick takes the configuration out of the text of File, a part of which is this
+	// plugin's. It is called each time File was read, one call at a time for a plugin.
+	// An empty result is no configuration; an error keeps the plugin from being ready.
+	// Nil: the configuration is all of File.
+	Pick func(file []byte) (document []byte, err error)
+	// Document is the configuration itself, at most 1 MiB. It must not change after New.
+	Document []byte
+}
+
+func pluginConfigs(configs map[string]pluginlist.Configuration) map[string]PluginConfig {
+	if configs == nil {
+		return nil
+	}
+	list := make(map[string]PluginConfig, len(configs))
+	for name, config := range configs {
+		list[name] = PluginConfig(config)
+	}
+	return list
+}
+
+// Reference is a reference to a credential in a plugin's configuration.
+type Reference struct {
+	// Text is its text, "${env:NAME}". Of a reference in an unknown form it has only
+	// the part that cannot be secret.
+	Text string
+	// Err is the reason why it cannot be resolved; nil: it can. It has no value in it.
+	Err error
+}
+
+// References returns the references in the configuration that c has for a plugin, each
+// once, in their order. It tries them as a Host does at each start of the plugin: in
+// the environment of c, and in files, which it blocks for. Without a configuration
+// there are none. The error is that of a configuration that cannot be read, or has a
+// reference that does not end.
+func (c Config) References(plugin string) ([]Reference, error) {
+	if c.Environ == nil {
+		c.Environ = environ()
+	}
+	found, err := c.list().References(plugin)
+	var list []Reference
+	for _, r := range found {
+		list = append(list, Reference(r))
+	}
+	return list, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/stdio"
 	"github.com/servetrace/servetrace/internal/wire"
@@ -22,7 +23,7 @@ func (e configurationError) Unwrap() error { return e.error }
 
 // configure sends the variables that the plugin declares and the operator's
 // configuration.
-func (c *Config) configure(ctx context.Context, log *slog.Logger, conn grpc.ClientConnInterface, plan plan, d description) error {
+func configure(ctx context.Context, list *pluginlist.Settings, log *slog.Logger, conn grpc.ClientConnInterface, plan plan, d description) error {
 	reply, err := pluginv1.NewLifecycleClient(conn).Configure(ctx, &pluginv1.ConfigureRequest{
 		Env:     d.granted,
 		Config:  plan.document,
@@ -35,7 +36,8 @@ func (c *Config) configure(ctx context.Context, log *slog.Logger, conn grpc.Clie
 		}
 		return err
 	}
-	return c.explainUngranted(plan, d, diagnose(log, plan, d, reply.GetDiagnostics()))
+	err = diagnose(log, plan, d, reply.GetDiagnostics())
+	return list.ExplainUngranted(plan.name, plan.environ, d.granted, d.withheld, err)
 }
 
 // mostDiagnostics bounds the remarks of each severity that are logged.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ func (l *life) reportCrash(r launch.Report, cause error) {
 	if l.sender != nil {
 		ids = l.sender.verdict.ids
 	}
-	path, err := x.shared.crashFiles.keepReport(x.entry.name, time.Now(), r.PID, crashText(x, l.plan, l.about, r, cause, ids))
+	path, err := x.shared.crashFiles.keepReport(x.entry.Name, time.Now(), r.PID, crashText(x, l.plan, l.about, r, cause, ids))
 	if err != nil {
 		status.notes.add(slog.LevelError, notKept, "error", err)
 	}
@@ -72,9 +73,9 @@ func crashText(x *plugin, p plan, d description, r launch.Report, cause error, a
 			fmt.Fprintf(&b, "%-12s%s\n", name+":", value)
 		}
 	}
-	line("plugin", x.entry.name)
+	line("plugin", x.entry.Name)
 	line("path", p.path)
-	line("pinned to", digestText(x.entry.digest))
+	line("pinned to", digestText(x.entry.Digest))
 	line("says it is", strings.TrimSpace(wire.Clip(d.about.GetName())+" "+wire.Clip(d.about.GetVersion())))
 	line("sdk", sdkText(d.about))
 	line("host", version()+", instance "+x.shared.instance)
@@ -87,7 +88,7 @@ func crashText(x *plugin, p plan, d description, r launch.Report, cause error, a
 
 // variableNames returns the names of the process's variables, never their values.
 func variableNames(p plan, d description) []string {
-	names := sortedKeys(d.granted)
+	names := slices.Sorted(maps.Keys(d.granted))
 	for _, pair := range p.environ {
 		name, _, _ := strings.Cut(pair, "=")
 		names = append(names, name)

@@ -45,7 +45,7 @@ func wantBoundedDescription(t *testing.T, data []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := h.cfg.describe(t.Context(), plan{name: "plugin"}, described{data})
+	d, err := describe(t.Context(), h.cfg.list(), plan{name: "plugin"}, described{data})
 	if err != nil {
 		if len(err.Error()) > 4<<10 {
 			t.Errorf("an error of %d bytes", len(err.Error()))
@@ -63,7 +63,7 @@ func wantBoundedDescription(t *testing.T, data []byte) {
 	}
 	// What people see of it.
 	var i Inspection
-	i.describe(d, launch.Redactor{})
+	setDescription(&i, d, launch.Redactor{})
 	texts := append([]string{i.About.Name, i.About.Version, i.About.SDK, i.About.Language, i.About.Description}, i.About.Patterns...)
 	for _, text := range texts {
 		if len(text) > 2<<10 || !utf8.ValidString(text) {

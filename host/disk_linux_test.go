@@ -54,7 +54,7 @@ func TestExecutableThatCanNotBeReadHoldsUpNobody(t *testing.T) {
 	defer func() { _ = h.Shutdown(context.Background()) }()
 	<-opened
 	runtime.GC() // waits for all that runs Go, as a process being started does for the kernel
-	if len(h.plugins[0].files.disk.turn) == 0 {
+	if !h.plugins[0].files.disk.Busy() {
 		t.Error("it is not the look at the file that waits: it was the start of the process, and everybody with it")
 	}
 	if _, err := unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_UNLCK); err != nil {

@@ -2,10 +2,11 @@ package host
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/servetrace/servetrace/host/internal/slowdisk"
 )
 
 // silenceDisk has every further look at the files of the only plugin hang, as
@@ -14,7 +15,7 @@ func (l *lived) silenceDisk() (answer func()) {
 	disk := l.plugins[0].files.disk
 	hangs, held := make(chan struct{}), make(chan struct{})
 	go func() {
-		_, _ = onDisk(l.t.Context(), disk, func() bool { close(held); <-hangs; return true })
+		_, _ = slowdisk.Look(l.t.Context(), disk, func() bool { close(held); <-hangs; return true })
 	}()
 	<-held
 	return func() { close(hangs) }
@@ -42,7 +43,7 @@ func TestPluginOnDiskThatDoesNotAnswerIsTriedUntilItDoes(t *testing.T) {
 		l.pass(time.Second)
 		answer := l.silenceDisk()
 		plugin.die()
-		l.pass(l.cfg.StartTimeout + 3*diskPatience)
+		l.pass(l.cfg.StartTimeout + 3*slowdisk.Patience)
 		if last := l.plugin().LastError; !strings.Contains(last, "the disk does not answer") {
 			t.Errorf("the last error is %q", last)
 		}
@@ -53,41 +54,4 @@ func TestPluginOnDiskThatDoesNotAnswerIsTriedUntilItDoes(t *testing.T) {
 		l.pass(time.Minute)
 		l.wantState(StateReady)
 	})
-}
-
-func TestLookThatHangsIsLeftBehind(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	hangs := make(chan struct{})
-	defer close(hangs)
-	if _, err := aside(ctx, func() bool { <-hangs; return true }); !errors.Is(err, errDiskSilent) {
-		t.Errorf("a look that hangs gave %v", err)
-	}
-	why := errors.New("the host shuts down")
-	stopped, stop := context.WithCancelCause(t.Context())
-	stop(why)
-	if _, err := aside(stopped, func() bool { <-hangs; return true }); !errors.Is(err, why) {
-		t.Errorf("a look that was called off gave %v", err)
-	}
-	if ok, err := aside(t.Context(), func() bool { return true }); !ok || err != nil {
-		t.Errorf("a look gave %t, %v", ok, err)
-	}
-}
-
-// TestFolderThatDoesNotAnswerKeepsItsPlugins is Reload's side: what has no
-// answer is what it was.
-func TestFolderThatDoesNotAnswerKeepsItsPlugins(t *testing.T) {
-	from := entry{name: "a", where: "/dead/a", from: "/dead"}
-	for _, folder := range []bool{false, true} { // written without its slash, and with it
-		x := expansion{running: []entry{from}}
-		x.take(entry{name: "dead", where: "/dead", folder: folder}, sight{folder: folder, err: errDiskSilent})
-		if len(x.list) != 1 || x.list[0] != from || len(x.warnings) != 1 {
-			t.Errorf("folder %t: list %v, warnings %q", folder, x.list, x.warnings)
-		}
-	}
-	x := expansion{}
-	x.take(entry{name: "p", where: "/dead/p"}, sight{err: errDiskSilent})
-	if len(x.list) != 1 {
-		t.Errorf("a plugin on a disk that does not answer is not on the list: %v", x.list)
-	}
 }

@@ -10,14 +10,16 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 )
 
 // The variables that ConfigFromEnv reads. Durations are written as Go writes
 // them ("200ms"), sizes in bytes or with a unit ("32MiB", "512KiB").
 const (
-	EnvPlugins       = "SERVE_TRACING_EXPORTER_PLUGIN"
-	EnvPluginDir     = "SERVE_TRACING_PLUGIN_DIR"    // folders separated by ":"
-	EnvPluginConfig  = "SERVE_TRACING_PLUGIN_CONFIG" // name=file,name=file
+	EnvPlugins       = pluginlist.EnvPlugins
+	EnvPluginDir     = pluginlist.EnvPluginDir    // folders separated by ":"
+	EnvPluginConfig  = pluginlist.EnvPluginConfig // name=file,name=file
 	EnvQueueBytes    = "SERVE_TRACING_QUEUE_BYTES"
 	EnvMaxSpanBytes  = "SERVE_TRACING_MAX_SPAN_BYTES"
 	EnvBatchAge      = "SERVE_TRACING_BATCH_AGE"   // else OTEL_BSP_SCHEDULE_DELAY, ms
@@ -29,11 +31,11 @@ const (
 	EnvStopTimeout   = "SERVE_TRACING_STOP_TIMEOUT"
 
 	EnvCrashDir          = "SERVE_TRACING_CRASH_DIR"
-	EnvLockdown          = "SERVE_TRACING_LOCKDOWN"          // true or false
-	EnvPluginEnv         = "SERVE_TRACING_PLUGIN_ENV"        // name:PATTERN,*:PATTERN
-	EnvPluginWritable    = "SERVE_TRACING_PLUGIN_WRITABLE"   // refuse or allow
-	EnvPluginMemoryLimit = "SERVE_TRACING_PLUGIN_GOMEMLIMIT" // SIZE,name=SIZE
-	EnvPluginMaxProcs    = "SERVE_TRACING_PLUGIN_GOMAXPROCS" // N,name=N
+	EnvLockdown          = pluginlist.EnvLockdown          // true or false
+	EnvPluginEnv         = pluginlist.EnvPluginEnv         // name:PATTERN,*:PATTERN
+	EnvPluginWritable    = "SERVE_TRACING_PLUGIN_WRITABLE" // refuse or allow
+	EnvPluginMemoryLimit = pluginlist.EnvPluginMemoryLimit // SIZE,name=SIZE
+	EnvPluginMaxProcs    = pluginlist.EnvPluginMaxProcs    // N,name=N
 	EnvStartJitter       = "SERVE_TRACING_START_JITTER"
 	EnvPluginWatch       = "SERVE_TRACING_PLUGIN_WATCH"
 )
@@ -71,12 +73,12 @@ func FromEnv(opts ...Option) (*Host, error) {
 // OTEL_TRACES_EXPORTER=none leave the list of plugins empty. No file is opened.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	r := reader{getenv: getenv}
-	configs, err := parsePluginConfigs(getenv(EnvPluginConfig))
+	configs, err := pluginlist.ParseConfigs(getenv(EnvPluginConfig))
 	r.add(err)
 	cfg := Config{
 		Plugins:       strings.TrimSpace(getenv(EnvPlugins)),
 		PluginDirs:    filepath.SplitList(getenv(EnvPluginDir)),
-		PluginConfigs: configs,
+		PluginConfigs: pluginConfigs(configs),
 		QueueBytes:    r.size(EnvQueueBytes),
 		MaxSpanBytes:  int(r.size(EnvMaxSpanBytes)),
 		BatchAge:      r.duration(EnvBatchAge, envBSPScheduleDelay),
@@ -94,11 +96,11 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		StartJitter:   r.duration(EnvStartJitter, ""),
 		Watch:         r.duration(EnvPluginWatch, ""),
 	}
-	cfg.PluginEnv, err = parsePluginEnv(getenv(EnvPluginEnv))
+	cfg.PluginEnv, err = pluginlist.ParseEnv(getenv(EnvPluginEnv))
 	r.add(err)
-	cfg.PluginMemoryLimit, err = parseByName(EnvPluginMemoryLimit, getenv(EnvPluginMemoryLimit), "a number of bytes above zero, such as 64MiB", parseSize)
+	cfg.PluginMemoryLimit, err = pluginlist.ParseByName(EnvPluginMemoryLimit, getenv(EnvPluginMemoryLimit), "a number of bytes above zero, such as 64MiB", parseSize)
 	r.add(err)
-	cfg.PluginMaxProcs, err = parseByName(EnvPluginMaxProcs, getenv(EnvPluginMaxProcs), "a whole number above zero", parseProcs)
+	cfg.PluginMaxProcs, err = pluginlist.ParseByName(EnvPluginMaxProcs, getenv(EnvPluginMaxProcs), "a whole number above zero", pluginlist.ParseProcs)
 	r.add(err)
 	if strings.EqualFold(getenv(envSDKDisabled), "true") || strings.EqualFold(getenv(envTracesExporter), "none") {
 		cfg.Plugins = ""

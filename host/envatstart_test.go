@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/test/testplugin"
+
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 )
 
 // TestEnvAtStart: a plugin that asks for it finds the granted variables in the
@@ -71,7 +73,7 @@ func TestEnvAtStartStartsOnceMore(t *testing.T) {
 			h.shared.connect = func(_ context.Context, _ *Config, p plan, _ *slog.Logger) (peer, error) {
 				mu.Lock()
 				defer mu.Unlock()
-				environ := slices.DeleteFunc(slices.Clone(p.environ), func(kv string) bool { return strings.HasPrefix(kv, varMaxProcs+"=") })
+				environ := slices.DeleteFunc(slices.Clone(p.environ), func(kv string) bool { return strings.HasPrefix(kv, pluginlist.VarMaxProcs+"=") })
 				starts = append(starts, strings.Join(environ, " "))
 				plugin := newFakePlugin(func(context.Context, int) error { return nil })
 				plugin.patterns, plugin.atStart = []string{"ACME_*"}, test.atStart

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
+	"github.com/servetrace/servetrace/host/internal/slowdisk"
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
@@ -15,8 +17,8 @@ type files struct{ executable, document launch.Identity }
 // fileWatch looks at the files of one plugin. Safe for concurrent use.
 type fileWatch struct {
 	cfg   *Config
-	entry entry
-	disk  disk
+	entry pluginlist.Entry
+	disk  slowdisk.Disk
 
 	mu   sync.Mutex
 	path string // of the executable that was started last
@@ -25,21 +27,21 @@ type fileWatch struct {
 
 // look looks at the files. A disk that does not answer in time is an error.
 func (w *fileWatch) look(ctx context.Context) (files, error) {
-	ctx, cancel := context.WithTimeout(ctx, diskPatience)
+	ctx, cancel := context.WithTimeout(ctx, slowdisk.Patience)
 	defer cancel()
-	return onDisk(ctx, w.disk, w.lookAt)
+	return slowdisk.Look(ctx, w.disk, w.lookAt)
 }
 
 // lookAt looks at the files without reading them. It blocks as long as the disk.
 func (w *fileWatch) lookAt() files {
 	var f files
-	if w.entry.attached {
+	if w.entry.Attached {
 		return f
 	}
-	if path, err := w.entry.resolve(w.cfg.PluginDirs); err == nil {
+	if path, err := w.entry.Resolve(w.cfg.PluginDirs); err == nil {
 		f.executable, _ = launch.Identify(path) // none is the zero value
 	}
-	if path := w.cfg.PluginConfigs[w.entry.name].File; path != "" {
+	if path := w.cfg.PluginConfigs[w.entry.Name].File; path != "" {
 		f.document, _ = launch.Identify(path)
 	}
 	return f
@@ -66,7 +68,7 @@ func (w *fileWatch) runs() string {
 // because a copy may not be finished. Files that were tried are not tried again. It
 // looks until ctx ends. begun are the files of the process that runs.
 func (w *fileWatch) watch(ctx context.Context, begun files, replace func()) {
-	if w.cfg.Watch <= 0 || w.entry.attached {
+	if w.cfg.Watch <= 0 || w.entry.Attached {
 		return
 	}
 	ticker := time.NewTicker(w.cfg.Watch)

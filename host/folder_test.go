@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -42,10 +43,10 @@ func folderOf(t *testing.T, files ...string) string {
 }
 
 // expanded are the names and paths of a list, with the folder as FOLDER.
-func expanded(list []entry, folder string) []string {
+func expanded(list []pluginlist.Entry, folder string) []string {
 	var got []string
 	for _, e := range list {
-		got = append(got, e.name+"="+strings.ReplaceAll(e.where, folder, "FOLDER/"))
+		got = append(got, e.Name+"="+strings.ReplaceAll(e.Where, folder, "FOLDER/"))
 	}
 	return got
 }
@@ -54,7 +55,7 @@ func TestFolderOfPlugins(t *testing.T) {
 	dir := folderOf(t, "20-b*", "10-a.py*", ".hidden*", "old~*", "a.bak*", "b.tmp*", "c.swp*", "README", "sub/", "link->20-b", "dead->nothing", "odd name*")
 	for _, where := range []string{dir, strings.TrimSuffix(dir, "/")} { // also without its slash
 		cfg := Config{Plugins: "first," + where + ",last=/x"}
-		list, warnings, err := cfg.expand(nil)
+		list, warnings, err := cfg.list().Expand(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,13 +117,13 @@ func TestFolderThatBringsANameTwice(t *testing.T) {
 func TestFolderAtReload(t *testing.T) {
 	dir := folderOf(t, "a.rb*", "b*")
 	cfg := Config{Plugins: dir + ",c=/x/c"}
-	running, _, err := cfg.expand(nil)
+	running, _, err := cfg.list().Expand(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	again := func(wantWarning string, want ...string) {
 		t.Helper()
-		list, warnings, err := cfg.expand(running)
+		list, warnings, err := cfg.list().Expand(running)
 		if diff := cmp.Diff(want, expanded(list, dir)); diff != "" || err != nil {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
@@ -163,7 +164,7 @@ func TestSettingsForPluginsOfFolders(t *testing.T) {
 	if err := cfg.Validate(); err != nil {
 		t.Error(err)
 	}
-	_, warnings, err := cfg.expand(nil)
+	_, warnings, err := cfg.list().Expand(nil)
 	var want []string
 	for _, s := range []struct{ variable, name string }{
 		{"SERVE_TRACING_PLUGIN_CONFIG", "b"}, {"SERVE_TRACING_PLUGIN_ENV", "c"},

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/servetrace/servetrace/test/testplugin"
@@ -23,25 +22,4 @@ func TestRefusalNamesTheVariableThatWasNotGranted(t *testing.T) {
 
 	r = startHost(t, func(c *Config) { with(c); c.PluginEnv = map[string][]string{"p0": {"ACME_TOKEN"}} }, path)
 	r.waitReady(0)
-}
-
-func TestExplainUngranted(t *testing.T) {
-	c := Config{Environ: []string{"TOKEN=x", "ACME_KEY=y", "HOME=/h", "EMPTY="}}
-	p := plan{name: "a", environ: []string{"HOME=/h"}}
-	d := description{granted: map[string]string{"ACME_KEY": "y"}, withheld: []string{"EMPTY"}}
-	for text, hint := range map[string]string{
-		"TOKEN is wrong":             " (TOKEN is set for this process, but the plugin does not declare it and so does not get it: add it to the plugin's Spec.Env, or a:TOKEN to SERVE_TRACING_PLUGIN_ENV)",
-		`the variable "EMPTY" is no`: " (EMPTY is set for this process, and lock-down keeps it from the plugin: add a:EMPTY to SERVE_TRACING_PLUGIN_ENV)",
-		"ACME_KEY: is too short":     "",
-		"HOME: no such folder":       "",
-		"MY_TOKEN: is not set":       "",
-		"token: is not set":          "",
-	} {
-		if got := c.explainUngranted(p, d, errors.New(text)).Error(); got != text+hint {
-			t.Errorf("%s\nwant\n%s", got, text+hint)
-		}
-	}
-	if err := c.explainUngranted(p, d, nil); err != nil {
-		t.Errorf("%v, want nil", err)
-	}
 }

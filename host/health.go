@@ -121,7 +121,7 @@ func (s *sender) health(ctx context.Context) (refused bool, err error) {
 // putDown has a hung plugin dump its stacks, and kills it. It returns when the plugin
 // has gone, or cannot be ended.
 func (s *sender) putDown(ctx context.Context, err error) {
-	s.x.log.Warn(s.x.entry.manner().hung, "error", err) // its end is the error
+	s.x.log.Warn(mannerOf(s.x.entry).hung, "error", err) // its end is the error
 	dump, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
 	s.peer.Dump(dump)

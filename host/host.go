@@ -139,7 +139,7 @@ func (h *Host) Start(ctx context.Context) error {
 	}
 	h.running.Go(func() { h.pipeline.encoder.run(h.ends.stop.Done()) })
 	// What hosts that are dead have left is removed.
-	h.running.Go(func() { launch.Sweep(h.ends.stop, runtimeDirs(h.cfg.Environ), h.log) })
+	h.running.Go(func() { launch.Sweep(h.ends.stop, h.cfg.list().RuntimeDirs(), h.log) })
 	for _, x := range h.plugins {
 		h.running.Go(x.run)
 	}

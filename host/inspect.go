@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"unicode/utf8"
 
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/wire"
 )
@@ -82,7 +83,7 @@ func (i Inspection) Pinned() string {
 	if i.digest == "" {
 		return ""
 	}
-	return pinned(false, i.Name, i.Path, i.digest)
+	return pluginlist.Pinned(false, i.Name, i.Path, i.digest)
 }
 
 // About is what a plugin says of itself.
@@ -144,16 +145,16 @@ func inspect(ctx context.Context, x *plugin, launch bool) Inspection {
 	cfg := x.shared.cfg
 	plan, err := cfg.plan(x.entry)
 	i := Inspection{
-		Name:       x.entry.name,
-		Where:      x.entry.where,
+		Name:       x.entry.Name,
+		Where:      x.entry.Where,
 		Path:       plan.path,
-		Folder:     x.entry.from,
-		Pin:        digestText(x.entry.digest),
+		Folder:     x.entry.From,
+		Pin:        digestText(x.entry.Digest),
 		Attached:   plan.attached,
 		Err:        err,
-		Variables:  cfg.variables(plan, nil),
+		Variables:  variables(cfg.list(), plan, nil),
 		Config:     plan.config,
-		ConfigFile: cfg.PluginConfigs[x.entry.name].File,
+		ConfigFile: cfg.PluginConfigs[x.entry.Name].File,
 		Context:    plan.context,
 		document:   plan.document,
 		secrets:    plan.secrets,
@@ -166,8 +167,8 @@ func inspect(ctx context.Context, x *plugin, launch bool) Inspection {
 	case plan.path == "":
 	case launch:
 		d, err := describeOnce(ctx, x, plan)
-		i.describe(d, plan.redactor)
-		i.Variables, i.Withheld = cfg.variables(plan, d.granted), d.withheld
+		setDescription(&i, d, plan.redactor)
+		i.Variables, i.Withheld = variables(cfg.list(), plan, d.granted), d.withheld
 		if err == nil && !i.Described {
 			i.Context = Context{} // a plain OTLP receiver is told nothing
 		}
@@ -186,13 +187,14 @@ func describeOnce(ctx context.Context, x *plugin, plan plan) (description, error
 	if err != nil {
 		return description{}, x.shared.cfg.startError(ctx, err)
 	}
-	d, err := x.shared.cfg.describe(ctx, plan, p.Conn())
+	d, err := describe(ctx, x.shared.cfg.list(), plan, p.Conn())
 	end, stop := x.ending(endTimeout)
 	defer stop()
 	return d, errors.Join(x.shared.cfg.startError(ctx, err), p.Stop(end))
 }
 
-func (i *Inspection) describe(d description, secrets launch.Redactor) {
+// setDescription writes the plugin's description into i.
+func setDescription(i *Inspection, d description, secrets launch.Redactor) {
 	i.MaxBatchSpans, i.MaxBatchBytes, i.MaxConcurrency = d.limits.spans, d.limits.bytes, d.limits.calls
 	if d.about == nil {
 		return
@@ -214,17 +216,17 @@ func (i *Inspection) describe(d description, secrets launch.Redactor) {
 
 // variables joins what a process starts with and what it is granted. Of a name
 // that is there twice the last counts, as for the process.
-func (c *Config) variables(p plan, granted map[string]string) []Variable {
+func variables(list *pluginlist.Settings, p plan, granted map[string]string) []Variable {
 	byName := map[string]Variable{}
 	for name, value := range granted {
 		byName[name] = Variable{Name: name, Value: value}
 	}
-	limits := c.pluginLimits(p.name)
+	limits := list.Limits(p.name)
 	for _, kv := range p.environ {
 		name, value, _ := strings.Cut(kv, "=")
 		v := Variable{Name: name, Value: value, Base: wire.BaseVariable(name)}
 		switch _, limit := limits[name]; {
-		case limit && name == varMemoryLimit:
+		case limit && name == pluginlist.VarMemoryLimit:
 			v.Setting = EnvPluginMemoryLimit
 		case limit:
 			v.Setting = EnvPluginMaxProcs
@@ -241,7 +243,7 @@ func digestText(digest string) string {
 	if digest == "" {
 		return ""
 	}
-	return strings.TrimPrefix(pinMark, "@") + hex.EncodeToString([]byte(digest))
+	return strings.TrimPrefix(pluginlist.PinMark, "@") + hex.EncodeToString([]byte(digest))
 }
 
 // fileDigest is the digest of a regular file, empty where it can not be read.

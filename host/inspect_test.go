@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
 	"github.com/servetrace/servetrace/test/testplugin"
@@ -40,7 +41,7 @@ func TestInspect(t *testing.T) {
 		Environ:       []string{"TESTPLUGIN_CANARY=tweet", "LANG=C", "SECRET=s", "LANG=C.UTF-8"},
 		Context:       Context{Node: "10.0.0.1", ServiceName: "shop"},
 	}
-	procs := Variable{Name: "GOMAXPROCS", Value: strconv.Itoa(defaultMaxProcs()), Setting: EnvPluginMaxProcs}
+	procs := Variable{Name: "GOMAXPROCS", Value: strconv.Itoa(pluginlist.DefaultMaxProcs()), Setting: EnvPluginMaxProcs}
 	lang := Variable{Name: "LANG", Value: "C.UTF-8", Base: true}
 	got := Inspect(t.Context(), cfg, true, WithLogger(slog.New(slog.DiscardHandler)))
 	for i := range got { // said below

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/servetrace/servetrace/host/internal/slowdisk"
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/wire"
@@ -88,11 +89,11 @@ func (l *life) survey(start context.Context) error {
 		err   error
 	}
 	x := l.x
-	f, err := onDisk(start, x.files.disk, func() (f found) {
+	f, err := slowdisk.Look(start, x.files.disk, func() (f found) {
 		f.files = x.files.lookAt()
 		f.plan, f.err = x.shared.cfg.plan(x.entry)
 		if f.err == nil && !f.plan.attached {
-			touch(f.plan.path)
+			slowdisk.Touch(f.plan.path)
 		}
 		return f
 	})
@@ -140,7 +141,7 @@ var errStartAgain = errors.New("plugin wants its variables at its start")
 // receiver takes no configuration, and a plugin that is attached to has its own.
 func (l *life) introduce(ctx context.Context) error {
 	var err error
-	if l.about, err = l.x.shared.cfg.describe(ctx, l.plan, l.sender.conn); err != nil {
+	if l.about, err = describe(ctx, l.x.shared.cfg.list(), l.plan, l.sender.conn); err != nil {
 		return err
 	}
 	l.sender.lane.limits, l.sender.plain = l.about.limits, l.about.about == nil
@@ -155,7 +156,7 @@ func (l *life) introduce(ctx context.Context) error {
 			return errStartAgain
 		}
 	}
-	return l.x.shared.cfg.configure(ctx, l.a.log, l.sender.conn, l.plan, l.about)
+	return configure(ctx, l.x.shared.cfg.list(), l.a.log, l.sender.conn, l.plan, l.about)
 }
 
 // gone reports whether the process has ended, or the connection.
@@ -164,7 +165,7 @@ func (l *life) gone() bool { return l.sender.lost() }
 // ended returns the error of a life that has gone.
 func (l *life) ended() error {
 	return &crash{
-		err:      fmt.Errorf("%s: %s", l.x.entry.manner().ended, l.peer.Exit()),
+		err:      fmt.Errorf("%s: %s", mannerOf(l.x.entry).ended, l.peer.Exit()),
 		byOthers: endedByOthers(l.peer.Report()),
 	}
 }
@@ -195,7 +196,7 @@ func (l *life) renew(ctx context.Context) {
 
 // pulse does the periodic work for a ready plugin at one timer, until ctx ends.
 func (l *life) pulse(ctx context.Context) {
-	timer := time.NewTimer(l.x.entry.manner().steadyAfter)
+	timer := time.NewTimer(mannerOf(l.x.entry).steadyAfter)
 	defer timer.Stop()
 	for {
 		select {
@@ -220,7 +221,7 @@ func (l *life) steady() {
 
 // wasSteady reports whether it was ready for long enough for the next to begin
 // without backoff, or with the first pause.
-func (l *life) wasSteady() bool { return time.Since(l.begun) >= l.x.entry.manner().steadyAfter }
+func (l *life) wasSteady() bool { return time.Since(l.begun) >= mannerOf(l.x.entry).steadyAfter }
 
 // lookForChange looks whether the executable is still the one that runs.
 func (l *life) lookForChange(ctx context.Context) {
@@ -267,7 +268,7 @@ func (l *life) shutdown(ctx context.Context) {
 		return
 	}
 	log := l.x.log
-	if l.x.entry.attached {
+	if l.x.entry.Attached {
 		if err := l.flush(ctx); err != nil {
 			log.Warn("plugin did not flush at the end", "error", err)
 		}
@@ -305,10 +306,10 @@ func (l *life) flush(ctx context.Context) error {
 	stop()
 	watch.Wait()
 	if err != nil {
-		return fmt.Errorf("flush plugin %q: %w", l.x.entry.name, wire.FromStatus(err))
+		return fmt.Errorf("flush plugin %q: %w", l.x.entry.Name, wire.FromStatus(err))
 	}
 	if left := reply.GetSpansLeft(); left > 0 {
-		return fmt.Errorf("flush plugin %q: %d spans not delivered", l.x.entry.name, left)
+		return fmt.Errorf("flush plugin %q: %d spans not delivered", l.x.entry.Name, left)
 	}
 	return nil
 }

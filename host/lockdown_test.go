@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/servetrace/servetrace/internal/wire"
 )
 
 // TestLockdownOfTheList: all faults at once, each with what to write.
@@ -43,42 +41,4 @@ SERVE_TRACING_PLUGIN_DIR: folder "here": under lock-down (SERVE_TRACING_LOCKDOWN
 	if err := (Config{Lockdown: true, Plugins: "/ok/a" + pin}).Validate(); err != nil {
 		t.Error(err)
 	}
-}
-
-// FuzzPluginEnv: what is taken names plugins and families of variables only.
-func FuzzPluginEnv(f *testing.F) {
-	f.Add("a:AWS_*,*:X, b : Y")
-	f.Fuzz(func(t *testing.T, text string) {
-		patterns, err := parsePluginEnv(text)
-		for name, list := range patterns {
-			if err != nil || name != everyPlugin && !namePattern.MatchString(name) || len(list) == 0 {
-				t.Errorf("%q: %q has %q, %v", text, name, list, err)
-			}
-			for _, pattern := range list {
-				if !wire.ValidEnvPattern(pattern) {
-					t.Errorf("%q: %q has %q", text, name, pattern)
-				}
-			}
-		}
-	})
-}
-
-// FuzzPluginLimits: what is taken is a value within bounds, for a name or all.
-func FuzzPluginLimits(f *testing.F) {
-	f.Add("64MiB,a=1GiB")
-	f.Add("2,a=1")
-	f.Fuzz(func(t *testing.T, text string) {
-		sizes, errSizes := parseByName(EnvPluginMemoryLimit, text, "a size", parseSize)
-		for name, n := range sizes {
-			if errSizes != nil || name != "" && !namePattern.MatchString(name) || n < 1 {
-				t.Errorf("%q: %q has %d, %v", text, name, n, errSizes)
-			}
-		}
-		procs, errProcs := parseByName(EnvPluginMaxProcs, text, "a number", parseProcs)
-		for name, n := range procs {
-			if errProcs != nil || name != "" && !namePattern.MatchString(name) || n < 1 || n > mostProcs {
-				t.Errorf("%q: %q has %d, %v", text, name, n, errProcs)
-			}
-		}
-	})
 }

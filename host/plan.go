@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/stdio"
@@ -47,31 +49,22 @@ type plan struct {
 }
 
 // plan works an entry out. With an error, the plan has what could be found.
-func (c *Config) plan(e entry) (plan, error) {
-	p := plan{name: e.name, attached: e.attached}
+func (c *Config) plan(e pluginlist.Entry) (plan, error) {
+	list := c.list()
+	p := plan{name: e.Name, attached: e.Attached}
 	if !p.attached {
 		p.context = c.Context
 	}
 	var err error
-	if p.path, err = e.resolve(c.PluginDirs); err != nil || p.attached {
+	if p.path, err = e.Resolve(c.PluginDirs); err != nil || p.attached {
 		return p, err
 	}
-	p.trust = launch.Trust{Digest: []byte(e.digest), AllowWritable: c.AllowWritable}
-	p.environ = c.startEnviron(e.name)
-	p.configFile = c.PluginConfigs[e.name].File
-	refs := c.secretsFor(e.name)
-	if p.config, err = c.PluginConfigs[e.name].load(); err == nil {
-		p.document, err = resolveReferences(p.config, refs.lookUp)
-		if err != nil && p.configFile != "" {
-			err = fmt.Errorf("configuration file %q: %w", p.configFile, err)
-		} else if err != nil {
-			err = fmt.Errorf("configuration: %w", err)
-		}
-	}
-	if err != nil {
+	p.trust = launch.Trust{Digest: []byte(e.Digest), AllowWritable: c.AllowWritable}
+	p.environ = list.StartEnviron(e.Name)
+	p.configFile = c.PluginConfigs[e.Name].File
+	if p.config, p.document, p.secrets, err = list.Document(e.Name); err != nil {
 		err = configurationError{err}
 	}
-	p.secrets = refs.texts(c.Environ)
 	p.redactor = launch.NewRedactor(p.secrets)
 	return p, err
 }
@@ -80,7 +73,7 @@ func (c *Config) plan(e entry) (plan, error) {
 // environment, as "NAME=value". The operator's own are there from the first.
 func (p plan) missing(granted map[string]string) []string {
 	var missing []string
-	for _, name := range sortedKeys(granted) {
+	for _, name := range slices.Sorted(maps.Keys(granted)) {
 		if kv := name + "=" + granted[name]; !slices.Contains(p.environ, kv) {
 			missing = append(missing, kv)
 		}
@@ -161,7 +154,7 @@ func connect(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, er
 		Environ:       p.environ,
 		Secrets:       p.secrets,
 		Output:        stdio.Stdout(),
-		SocketDirs:    runtimeDirs(c.Environ),
+		SocketDirs:    c.list().RuntimeDirs(),
 		Log:           log,
 	})
 	if err != nil {
@@ -195,8 +188,8 @@ var (
 	}
 )
 
-func (e entry) manner() manner {
-	if e.attached {
+func mannerOf(e pluginlist.Entry) manner {
+	if e.Attached {
 		return attached
 	}
 	return launched
@@ -222,7 +215,7 @@ func (d description) reads(name string) bool {
 // describe asks the plugin what it is. One that this host can not use, or whose
 // wishes it does not grant, is an error. One that is attached to has the
 // variables that it was started with, and is granted none.
-func (c *Config) describe(ctx context.Context, p plan, conn grpc.ClientConnInterface) (description, error) {
+func describe(ctx context.Context, list *pluginlist.Settings, p plan, conn grpc.ClientConnInterface) (description, error) {
 	about, err := pluginv1.NewLifecycleClient(conn).Describe(ctx, &pluginv1.DescribeRequest{HostVersion: version()})
 	if wire.Unimplemented(err) {
 		d := description{limits: limitsOf(nil)}
@@ -247,7 +240,7 @@ func (c *Config) describe(ctx context.Context, p plan, conn grpc.ClientConnInter
 	if p.attached {
 		return d, nil
 	}
-	if d.granted, d.withheld, err = c.grant(p.name, about.GetEnvPatterns()); err != nil {
+	if d.granted, d.withheld, err = list.Grant(p.name, about.GetEnvPatterns()); err != nil {
 		return d, fmt.Errorf("describe: %w", err)
 	}
 	return d, nil

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 )
 
 // Reload reads the folders of the list anew: plugins that have gone send what
@@ -68,8 +70,8 @@ func (h *Host) relist(ctx context.Context) (stay []*plugin, changed <-chan error
 	return stay, changed, err
 }
 
-func entriesOf(plugins []*plugin) []entry {
-	list := make([]entry, len(plugins))
+func entriesOf(plugins []*plugin) []pluginlist.Entry {
+	list := make([]pluginlist.Entry, len(plugins))
 	for i, x := range plugins {
 		list[i] = x.entry
 	}
@@ -78,7 +80,7 @@ func entriesOf(plugins []*plugin) []entry {
 
 // change makes list the list of the host. The caller holds reloading, which is
 // released when that is done.
-func (h *Host) change(list []entry) (stay []*plugin, changed <-chan error, err error) {
+func (h *Host) change(list []pluginlist.Entry) (stay []*plugin, changed <-chan error, err error) {
 	defer h.pipeline.logNotes()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,8 +101,8 @@ func (h *Host) change(list []entry) (stay []*plugin, changed <-chan error, err e
 
 // expand reads the list and the folders in it. running are the plugins that there are,
 // nil: none yet.
-func (h *Host) expand(running []entry) ([]entry, error) {
-	list, warnings, err := h.cfg.expand(running)
+func (h *Host) expand(running []pluginlist.Entry) ([]pluginlist.Entry, error) {
+	list, warnings, err := h.cfg.list().Expand(running)
 	for _, text := range warnings {
 		h.log.Warn("setting of plugins", "text", text)
 	}
@@ -109,7 +111,7 @@ func (h *Host) expand(running []entry) ([]entry, error) {
 
 // leaveLocked takes the plugins that are not on the list off the host, and returns
 // them. Batches that are sealed from now on are not for them.
-func (h *Host) leaveLocked(list []entry) (leave []*plugin) {
+func (h *Host) leaveLocked(list []pluginlist.Entry) (leave []*plugin) {
 	arrived := h.pipeline.freeze()
 	defer h.pipeline.unfreeze()
 	var stay []*plugin
@@ -133,7 +135,7 @@ func (h *Host) setLocked(plugins, gone []*plugin) {
 
 // join adds the plugins of the list that are not there yet, and starts them. A plugin
 // whose name was there before goes on with its statistics.
-func (h *Host) join(list []entry) {
+func (h *Host) join(list []pluginlist.Entry) {
 	defer h.pipeline.logNotes()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,7 +152,7 @@ func (h *Host) join(list []entry) {
 			continue
 		}
 		x := newPlugin(h.shared, e, h.log)
-		at = slices.IndexFunc(gone, func(other *plugin) bool { return other.entry.name == e.name })
+		at = slices.IndexFunc(gone, func(other *plugin) bool { return other.entry.Name == e.Name })
 		if at >= 0 {
 			inherit(x, gone[at], arrived)
 			gone = slices.Delete(slices.Clone(gone), at, at+1)

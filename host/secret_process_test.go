@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -92,7 +93,7 @@ func TestPluginsOwnSettingsWin(t *testing.T) {
 	path := testplugin.Install(t, "snoop")
 	r := startHost(t, func(c *Config) {
 		c.Environ = append(c.Environ, "GOMEMLIMIT=1GiB", "GOMAXPROCS=7", "PLUGIN_UNIX_SOCKET_DIR=/evil", "SERVETRACE_STDOUT_FD=99", "PLUGIN_OTHER=1")
-		c.PluginEnv = map[string][]string{everyPlugin: {"GOMEMLIMIT", "GOMAXPROCS", "PLUGIN_*", "SERVETRACE_*"}}
+		c.PluginEnv = map[string][]string{pluginlist.EveryPlugin: {"GOMEMLIMIT", "GOMAXPROCS", "PLUGIN_*", "SERVETRACE_*"}}
 		c.PluginMemoryLimit = map[string]int64{"": 1, "p0": 256 << 20}
 		c.PluginMaxProcs = map[string]int{"": 2}
 	}, path)
@@ -187,7 +188,7 @@ func pinnedPlugin(t *testing.T, mode string) (path, pin string) {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(data)
-	return path, pinMark + hex.EncodeToString(sum[:])
+	return path, pluginlist.PinMark + hex.EncodeToString(sum[:])
 }
 
 // TestLockdownGrants: under lock-down a pinned plugin runs, and gets of what it
@@ -217,7 +218,7 @@ func TestLockdownGrants(t *testing.T) {
 // TestWrongPinIsUntrusted: nothing of it runs.
 func TestWrongPinIsUntrusted(t *testing.T) {
 	path := testplugin.Install(t, "snoop")
-	r := startHost(t, func(c *Config) { c.Plugins = path + pinMark + strings.Repeat("00", 32) })
+	r := startHost(t, func(c *Config) { c.Plugins = path + pluginlist.PinMark + strings.Repeat("00", 32) })
 	testplugin.WaitFor(t, "the state", func() bool { return r.Stats().Exporters[0].State == StateUntrusted })
 	if _, err := os.Stat(path + ".snooped"); err == nil {
 		t.Error("it was started")

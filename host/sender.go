@@ -109,7 +109,7 @@ func (s *sender) judge() {
 		crashed:    crashed,
 		blamed:     crashed && mayBeToBlame(s.peer.Report()),
 		leaving:    s.peer.Leaving(),
-		attached:   s.x.entry.attached,
+		attached:   s.x.entry.Attached,
 		instance:   s.x.shared.instance,
 		quarantine: s.quarantine,
 	})
@@ -308,7 +308,7 @@ func (c *openCalls) wait(ctx context.Context, most time.Duration) {
 // quarantine keeps a batch in a file, and returns attributes for the line of the log.
 func (s *sender) quarantine(now time.Time, id string, it *item) []any {
 	x := s.x
-	path, err := x.shared.crashFiles.keepBatch(x.entry.name, now, id, it.b)
+	path, err := x.shared.crashFiles.keepBatch(x.entry.Name, now, id, it.b)
 	if err != nil {
 		x.status.notes.add(slog.LevelError, notKept, "error", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
@@ -118,7 +119,7 @@ func stateAfter(err error) State {
 // needsMending reports whether a further start fails too, unless a person mends the
 // cause of err.
 func needsMending(state State, err error) bool {
-	if _, ok := errors.AsType[configurationError](err); ok || state == StateIncompatible || state == StateUntrusted || errors.Is(err, errNowhere) {
+	if _, ok := errors.AsType[configurationError](err); ok || state == StateIncompatible || state == StateUntrusted || errors.Is(err, pluginlist.ErrNowhere) {
 		return true
 	}
 	failed, ok := errors.AsType[*launch.Error](err)

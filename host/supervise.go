@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
+	"github.com/servetrace/servetrace/host/internal/slowdisk"
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
 )
@@ -27,7 +31,7 @@ type shared struct {
 // starts it again.
 type plugin struct {
 	shared *shared
-	entry  entry
+	entry  pluginlist.Entry
 	log    *slog.Logger
 	queue  *queue
 	status *pluginStatus
@@ -48,8 +52,8 @@ type plugin struct {
 	sending lives
 }
 
-func newPlugin(s *shared, e entry, log *slog.Logger) *plugin {
-	log = log.With("plugin", e.name)
+func newPlugin(s *shared, e pluginlist.Entry, log *slog.Logger) *plugin {
+	log = log.With("plugin", e.Name)
 	n := &notes{log: log}
 	failures := &failureLog{notes: n}
 	x := &plugin{
@@ -57,11 +61,11 @@ func newPlugin(s *shared, e entry, log *slog.Logger) *plugin {
 		entry:  e,
 		log:    log,
 		queue:  newQueue(s.pipeline, n, failures),
-		files:  &fileWatch{cfg: s.cfg, entry: e, disk: newDisk()},
+		files:  &fileWatch{cfg: s.cfg, entry: e, disk: slowdisk.New()},
 		endBy:  context.Background(),
-		reload: &reloads{name: e.name, asked: make(chan chan<- error), ended: make(chan struct{})},
+		reload: &reloads{name: e.Name, asked: make(chan chan<- error), ended: make(chan struct{})},
 	}
-	x.status = &pluginStatus{notes: n, failures: failures, queue: x.queue, attached: e.attached}
+	x.status = &pluginStatus{notes: n, failures: failures, queue: x.queue, attached: e.Attached}
 	x.ctx, x.stop = context.WithCancelCause(context.Background())
 	return x
 }
@@ -78,7 +82,7 @@ func (x *plugin) run() {
 		x.status.set(StateStarting, "")
 		seen, _ := x.files.look(x.ctx) // a silent disk has no files, until it answers
 		l, err := begin(x.ctx, x, a)
-		answerAll(asked, reloadError(x.entry.name, err))
+		answerAll(asked, reloadError(x.entry.Name, err))
 		if err == nil {
 			x.queue.setHopeless(false)
 			l, err = x.serve(l)
@@ -96,7 +100,7 @@ func (x *plugin) run() {
 			failures = 0
 			l.steady() // the pulse may not have come to it
 		}
-		if steady && x.entry.attached {
+		if steady && x.entry.Attached {
 			// A server may send its clients away to spread its load, or be replaced. If
 			// it is gone, the next attempt logs it.
 			x.log.Info("connection to the plugin is dialled again", "cause", err)
@@ -132,7 +136,7 @@ func (x *plugin) stateAfter(l *life, err error) State {
 		return state
 	}
 	itsFault := !c.byOthers && (l == nil || !l.sender.verdict.blameless)
-	if x.status.crashed(itsFault) && !x.entry.attached && state == StateBackingOff {
+	if x.status.crashed(itsFault) && !x.entry.Attached && state == StateBackingOff {
 		return StateBroken
 	}
 	return state
@@ -149,7 +153,7 @@ func (x *plugin) knows(to State, cause error) (known bool) {
 // plugins at once, unless Reload asks for it; false: the host stops.
 func (x *plugin) jitter() (asked []chan<- error, on bool) {
 	most := x.shared.cfg.StartJitter
-	if most <= 0 || x.entry.attached {
+	if most <= 0 || x.entry.Attached {
 		return nil, true
 	}
 	timer := time.NewTimer(rand.N(most))
@@ -171,12 +175,12 @@ const lookEvery = 5 * time.Second
 // for the start, by Reload. seen are the files before the last try: a change during
 // the try counts too.
 func (x *plugin) rest(state State, failures int, seen files) (asked []chan<- error, on bool) {
-	wait := backoff{restartFirst, x.shared.cfg.inTime(x.entry.manner().mostPause)}.pause(failures)
+	wait := backoff{restartFirst, x.shared.cfg.inTime(mannerOf(x.entry).mostPause)}.pause(failures)
 	look := (<-chan time.Time)(nil)
 	switch {
 	case state == StateBroken:
 		wait = x.shared.cfg.inTime(brokenPause)
-	case (state == StateIncompatible || state == StateUntrusted) && !x.entry.attached:
+	case (state == StateIncompatible || state == StateUntrusted) && !x.entry.Attached:
 		wait = 1<<63 - 1
 		ticker := time.NewTicker(lookEvery)
 		defer ticker.Stop()
@@ -237,7 +241,7 @@ func (x *plugin) serve(l *life) (*life, error) {
 func (x *plugin) ready(l *life) (changed bool) {
 	about := facts{
 		path: l.plan.path, version: wire.Clip(l.about.about.GetVersion()), sdk: sdkText(l.about.about),
-		pid: l.peer.PID(), granted: sortedKeys(l.about.granted),
+		pid: l.peer.PID(), granted: slices.Sorted(maps.Keys(l.about.granted)),
 	}
 	if withheld := l.about.withheld; len(withheld) > 0 {
 		x.log.Warn("lock-down keeps variables from the plugin that it declares; name them for it in "+EnvPluginEnv+" if it needs them", "variables", withheld)
@@ -303,7 +307,7 @@ func (x *plugin) waitSettled(ctx context.Context, seq uint64) error {
 	}
 	var s ExporterStats
 	x.status.stats(&s)
-	return fmt.Errorf("plugin %q: %d spans not delivered (state %v): %w", x.entry.name, left, s.State, cause)
+	return fmt.Errorf("plugin %q: %d spans not delivered (state %v): %w", x.entry.Name, left, s.State, cause)
 }
 
 // shutdown sends the batches sealed up to seq until flush ends, then stops the plugin,
@@ -318,9 +322,9 @@ func (x *plugin) shutdown(flush, end context.Context, seq uint64) error {
 
 // stats adds the plugin's half of the statistics to the queue's.
 func (x *plugin) stats(s *ExporterStats) {
-	s.Name, s.Attached = x.entry.name, x.entry.attached
-	s.Digest = hex.EncodeToString([]byte(x.entry.digest))
-	s.Unkept = x.shared.crashFiles.unkept(x.entry.name)
+	s.Name, s.Attached = x.entry.Name, x.entry.Attached
+	s.Digest = hex.EncodeToString([]byte(x.entry.Digest))
+	s.Unkept = x.shared.crashFiles.unkept(x.entry.Name)
 	s.OutputSuppressed, s.OutputDropped = x.output.stats()
 	x.status.stats(s)
 }

@@ -124,7 +124,7 @@ func (x *plugin) replace(l *life, asked []chan<- error) *life {
 // reason why the old one stays.
 func (u *upgrade) run() (taken bool, err error) {
 	x := u.x
-	if x.entry.attached {
+	if x.entry.Attached {
 		return false, nil
 	}
 	x.log.Info("plugin is being replaced: a new process starts beside the old one", "pid", u.old.peer.PID())
@@ -149,11 +149,11 @@ func (u *upgrade) run() (taken bool, err error) {
 	}
 	if u.old.gone() {
 		x.log.Error("plugin is not replaced: the new process failed, and the old one has ended; it is started again", "error", err)
-		return false, &PluginError{x.entry.name, "does not start, and the old process has ended", err}
+		return false, &PluginError{x.entry.Name, "does not start, and the old process has ended", err}
 	}
 	x.log.Error("plugin is not replaced: the new process failed and the old one goes on; mend it and send SIGHUP again",
 		"pid", u.old.peer.PID(), "error", err)
-	err = &PluginError{x.entry.name, "is not replaced, the old process goes on", err}
+	err = &PluginError{x.entry.Name, "is not replaced, the old process goes on", err}
 	x.status.failures.setLast(time.Now(), err.Error())
 	return false, err
 }

@@ -33,9 +33,6 @@ var largeTypes = []struct{ name, why string }{
 var typesToSplit = []struct{ name, area string }{
 	{"..service", "root"},
 	{"cmd/servetrace.settings", "cmd"},
-	{"host.Config", "host"},
-	{"host.Inspection", "host"},
-	{"host.entry", "host"},
 	{"internal/otlpwire.Request", "otlp"},
 	{"internal/servicefile.File", "settings"},
 	{"internal/spans.Span", "spans"},

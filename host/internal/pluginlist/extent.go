@@ -1,4 +1,4 @@
-package host
+package pluginlist
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// lineStarts is where each line of a document begins, as YAML counts lines.
+// lineStarts returns the offset of each line of a document, as YAML counts lines.
 func lineStarts(document []byte) []int {
 	starts := []int{0}
 	for at := 0; at < len(document); {
@@ -27,9 +27,8 @@ func lineStarts(document []byte) []int {
 	return starts
 }
 
-// extent is where the text of a scalar stands, quotes and all, but without its
-// anchor and tag. It is a guess where the form is a rare one: the caller reads
-// again what comes of it.
+// extent returns the place of the text of a scalar, with its quotes but without its
+// anchor and tag. For a rare form it is a guess: the caller reads the result again.
 func extent(document []byte, lines []int, n *yaml.Node) (from, to int, ok bool) {
 	if n.Line < 1 || n.Line > len(lines) {
 		return 0, 0, false
@@ -63,8 +62,8 @@ func extent(document []byte, lines []int, n *yaml.Node) (from, to int, ok bool) 
 	return from, to, to > from
 }
 
-// endOfSingle is where a text in single quotes has ended, or 0. A quote in it
-// is written twice.
+// endOfSingle returns the end of a text in single quotes, or 0. A quote in the text is
+// written twice.
 func endOfSingle(document []byte, from int) int {
 	for at := from + 1; at < len(document); at++ {
 		if document[at] != '\'' {
@@ -78,8 +77,8 @@ func endOfSingle(document []byte, from int) int {
 	return 0
 }
 
-// endOfPlain is where a text without quotes has ended, or 0: its words stand
-// there, with any space between.
+// endOfPlain returns the end of a text without quotes, or 0. Its words may have any
+// space between them.
 func endOfPlain(document []byte, from int, value string) int {
 	at := from
 	for i, word := range strings.Fields(value) {
@@ -94,8 +93,8 @@ func endOfPlain(document []byte, from int, value string) int {
 	return at
 }
 
-// endOfBlock is where a block ("|", ">") has ended: after the last line that
-// is indented as its first.
+// endOfBlock returns the end of a block ("|", ">"): after the last line that is
+// indented as its first.
 func endOfBlock(document []byte, from int) int {
 	indent, at, end := -1, from, 0
 	for {
@@ -119,8 +118,8 @@ func endOfBlock(document []byte, from int) int {
 	}
 }
 
-// quoteLines writes a text in double quotes, in as many lines as what it comes
-// in the place of: an escaped line break adds nothing to the text.
+// quoteLines returns a text in double quotes with as many lines as the text that it
+// replaces: an escaped line break adds nothing to the text.
 func quoteLines(text string, was []byte) string {
 	quoted := quoteText(text)
 	if breaks := bytes.Count(was, []byte("\n")); breaks > 0 {

@@ -1,4 +1,4 @@
-package host
+package pluginlist
 
 import (
 	"encoding/json"
@@ -193,7 +193,7 @@ func TestSecretSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	most := strings.Repeat("x", mostSecretBytes)
-	cfg := Config{Lockdown: true, PluginEnv: map[string][]string{"p": {"MY_*"}}, Environ: []string{"MY_A=old", "MY_A=hunter2", "MY_EMPTY=", "MY_BAD=\xff", "OTHER=secret", "HOME=/root"}}
+	cfg := Settings{Lockdown: true, PluginEnv: map[string][]string{"p": {"MY_*"}}, Environ: []string{"MY_A=old", "MY_A=hunter2", "MY_EMPTY=", "MY_BAD=\xff", "OTHER=secret", "HOME=/root"}}
 	for _, test := range []struct{ reference, want, err string }{
 		{"env:MY_A", "hunter2", ""},
 		{"env:HOME", "/root", ""}, // a base variable
@@ -207,16 +207,16 @@ func TestSecretSources(t *testing.T) {
 		{"file:" + write("b", "two\nlines\n\n", 0o600), "two\nlines\n", ""},
 		{"file:" + write("c", "windows\r\n", 0o600), "windows", ""},
 		{"file:" + write("most", most, 0o600), most, ""},
-		{"file:" + write("large", most+"x", 0o600), "", "the file has more than 65536 bytes"},
+		{"file:" + write("large", most+"x", 0o600), "", "it has 65537 bytes, want 65536 at most"},
 		{"file:" + write("empty", "\n", 0o600), "", "the file is empty"},
 		{"file:" + write("binary", "a\x00b", 0o600), "", "its value is no UTF-8 text, and can not stand in a document"},
-		{"file:" + dir, "", "this is no regular file (d---------)"},
-		{"file:" + pipe, "", "this is no regular file (p---------)"},
-		{"file:" + dir + "/nosuch", "", "there is no such file; create it, or correct the path"},
+		{"file:" + dir, "", "this is no regular file (d---------); name a regular file"},
+		{"file:" + pipe, "", "this is no regular file (p---------); name a regular file"},
+		{"file:" + dir + "/nosuch", "", "there is no such file; create it, or correct its path"},
 		{"file:secret", "", "the path must be absolute"},
 		{"MY_A", "", "must be ${env:NAME} or ${file:/PATH}; write a literal ${ as $${"},
 	} {
-		got, err := cfg.secretsFor("p").lookUp(test.reference)
+		got, err := secretsFor(&cfg, "p").lookUp(test.reference)
 		want := "<nil>"
 		if test.err != "" {
 			want = "${" + test.reference + "}: " + test.err
@@ -227,7 +227,7 @@ func TestSecretSources(t *testing.T) {
 	}
 	// What may be a part of a password is not shown.
 	for reference, shown := range map[string]string{"vault:hunter2": "${vault:…}", "hunter 2": "${…}", "a b:hunter2": "${…}"} {
-		_, err := cfg.secretsFor("p").lookUp(reference)
+		_, err := secretsFor(&cfg, "p").lookUp(reference)
 		if want := shown + ": must be ${env:NAME} or ${file:/PATH}; write a literal ${ as $${"; fmt.Sprint(err) != want {
 			t.Errorf("error %v, want %s", err, want)
 		}

@@ -1,19 +1,16 @@
-package host
+package pluginlist
 
 import (
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"strings"
-	"syscall"
+
+	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// PluginConfig is the configuration of one plugin: a document in YAML or JSON,
-// which the host passes on without looking into it. One of File and Document is
-// set; with none the plugin gets no document.
-type PluginConfig struct {
+// Configuration is the configuration of one plugin. The fields are documented at
+// package host's PluginConfig.
+type Configuration struct {
 	// File is the path of the document. It is read anew each time the plugin is
 	// configured, so a file that changes is seen by the plugin's next process.
 	// A file that is missing, no regular file, or larger than 1 MiB keeps the
@@ -30,15 +27,15 @@ type PluginConfig struct {
 	Document []byte
 }
 
-// mostConfigBytes is the largest document.
+// mostConfigBytes bounds a configuration.
 const mostConfigBytes = 1 << 20
 
-// load gives the document, nil for none.
-func (c PluginConfig) load() ([]byte, error) {
+// load returns the text of the configuration, nil for none.
+func (c Configuration) load() ([]byte, error) {
 	if c.File == "" {
 		return c.Document, nil
 	}
-	document, err := readConfig(c.File)
+	document, err := yamlfile.Read(c.File, mostConfigBytes)
 	if err == nil && c.Pick != nil {
 		document, err = c.Pick(document)
 	}
@@ -48,44 +45,14 @@ func (c PluginConfig) load() ([]byte, error) {
 	return document, nil
 }
 
-// readConfig reads a file to its end, unless it has none: a named pipe would
-// block, and would be empty the next time.
-func readConfig(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, errors.New("there is no such file; create it, or correct its path")
-	case errors.Is(err, fs.ErrPermission):
-		return nil, errors.New("this process may not read it; see its owner and mode, and those of its folders")
-	case err != nil:
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // read only
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("this is no regular file (%v); name a file with a YAML or JSON document", info.Mode().Type())
-	}
-	document, err := io.ReadAll(io.LimitReader(f, mostConfigBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(document) > mostConfigBytes {
-		return nil, fmt.Errorf("it has %d bytes; a plugin's configuration has at most %d", max(info.Size(), mostConfigBytes+1), mostConfigBytes)
-	}
-	return document, nil
-}
-
-// parsePluginConfigs reads SERVE_TRACING_PLUGIN_CONFIG. All faults are reported
-// at once. It looks at no file.
-func parsePluginConfigs(text string) (map[string]PluginConfig, error) {
+// ParseConfigs parses SERVE_TRACING_PLUGIN_CONFIG. It reports all faults at once and
+// opens no file.
+func ParseConfigs(text string) (map[string]Configuration, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}
 	var errs []error
-	configs := map[string]PluginConfig{}
+	configs := map[string]Configuration{}
 	for item := range strings.SplitSeq(text, ",") {
 		name, path, _ := strings.Cut(strings.TrimSpace(item), "=")
 		_, twice := configs[name]
@@ -97,7 +64,7 @@ func parsePluginConfigs(text string) (map[string]PluginConfig, error) {
 		case twice:
 			errs = append(errs, fmt.Errorf("%s: entry %q: plugin %q has a file already", EnvPluginConfig, item, name))
 		default:
-			configs[name] = PluginConfig{File: unescape.Replace(path)}
+			configs[name] = Configuration{File: unescape.Replace(path)}
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -106,9 +73,9 @@ func parsePluginConfigs(text string) (map[string]PluginConfig, error) {
 	return configs, nil
 }
 
-// validateConfigs holds the configurations against the list of plugins. With
-// an empty list, which switches everything off, none is looked at.
-func validateConfigs(configs map[string]PluginConfig, list []entry) error {
+// validateConfigs compares the configurations with the list of plugins. An empty list
+// switches everything off: nothing is checked.
+func validateConfigs(configs map[string]Configuration, list []Entry) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -121,8 +88,8 @@ func validateConfigs(configs map[string]PluginConfig, list []entry) error {
 		switch at := indexOf(list, name); {
 		case at < 0:
 			errs = append(errs, noSuchPlugin(EnvPluginConfig, name, list))
-		case list[at].attached:
-			fail("plugin %q is attached to (%s): this host does not configure it; give the file to the plugin itself (--config)", name, list[at].where)
+		case list[at].Attached:
+			fail("plugin %q is attached to (%s): this host does not configure it; give the file to the plugin itself (--config)", name, list[at].Where)
 		case c.File != "" && c.Document != nil:
 			fail("plugin %q has a file, %q, and a document; give it one of them", name, c.File)
 		case len(c.Document) > mostConfigBytes:

@@ -1,4 +1,4 @@
-package host
+package pluginlist
 
 import (
 	"encoding/base64"

@@ -1,4 +1,4 @@
-package host
+package pluginlist
 
 import (
 	"bytes"
@@ -25,14 +25,14 @@ const (
 	referenceEscaped = "$${"
 )
 
-// lookUp gives what a reference stands for: the text between the braces.
+// lookUp returns the value of a reference, the text between the braces.
 type lookUp func(reference string) (string, error)
 
-// resolveReferences gives the document with its references resolved. A value
-// with a reference is a text whatever it comes to, and keeps the number of its
-// lines where that can be done. All faults are one error, with their lines;
-// none of them has a value in it. A document without references is returned
-// itself.
+// resolveReferences returns the document with its references resolved. A value with a
+// reference becomes a text, whatever it looks like. It keeps its number of lines if
+// possible, so that the line numbers in the plugin's errors stay right. All faults are
+// one error, with their lines; none has a value in it. A document without references is
+// returned itself.
 func resolveReferences(document []byte, look lookUp) ([]byte, error) {
 	if !bytes.Contains(document, []byte(referenceMark)) && !bytes.ContainsRune(document, '\\') {
 		return document, nil // nor can there be an escaped one
@@ -43,18 +43,18 @@ func resolveReferences(document []byte, look lookUp) ([]byte, error) {
 	return resolveYAML(document, look)
 }
 
-// mostFaults are told of one document.
+// mostFaults bounds the faults that are reported of one document.
 const mostFaults = 20
 
-// resolver resolves texts and gathers what is wrong with them.
+// resolver resolves texts and collects their faults.
 type resolver struct {
 	look   lookUp
 	bytes  int // of all texts so far
 	faults []error
 }
 
-// text resolves the references of one value, which stands in a line; ok tells
-// whether it has any, and no fault.
+// text resolves the references of one value; ok reports whether it has any, and no
+// fault.
 func (r *resolver) text(text string, line int) (resolved string, ok bool) {
 	if !strings.Contains(text, referenceMark) {
 		return "", false
@@ -96,13 +96,13 @@ func (r *resolver) fault(line int, err error) (ok bool) {
 	return false
 }
 
-// splice is a part of a document, and what comes in its place.
+// splice is a part of a document, and its replacement.
 type splice struct {
 	from, to int
 	text     string
 }
 
-// spliced is the document with its parts, which are in order, replaced.
+// spliced returns the document with its parts, which are in order, replaced.
 func spliced(document []byte, parts []splice) []byte {
 	var out []byte
 	at := 0
@@ -113,8 +113,8 @@ func spliced(document []byte, parts []splice) []byte {
 	return append(out, document[at:]...)
 }
 
-// resolveJSON works on the text itself: in valid JSON, a string that a colon
-// follows is a key, and every other a value.
+// resolveJSON works on the text itself: in valid JSON, a string before a colon is a
+// key, and any other string a value.
 func resolveJSON(document []byte, look lookUp) ([]byte, error) {
 	r := resolver{look: look}
 	var parts []splice
@@ -147,8 +147,7 @@ func resolveJSON(document []byte, look lookUp) ([]byte, error) {
 	return spliced(document, parts), nil
 }
 
-// endOfQuoted is where a text in double quotes that begins at from has ended,
-// or 0.
+// endOfQuoted returns the end of a text in double quotes that begins at from, or 0.
 func endOfQuoted(document []byte, from int) int {
 	for at := from + 1; at < len(document); at++ {
 		switch document[at] {
@@ -161,8 +160,7 @@ func endOfQuoted(document []byte, from int) int {
 	return 0
 }
 
-// quoteText writes a text in double quotes, in one line, as both JSON and YAML
-// read it.
+// quoteText returns a text in double quotes, in one line, for both JSON and YAML.
 func quoteText(text string) string {
 	out := []byte{'"'}
 	for _, c := range text {
@@ -180,9 +178,9 @@ func quoteText(text string) string {
 	return string(append(out, '"'))
 }
 
-// resolveYAML finds the values by their nodes, and replaces each where it
-// stands. What comes of it is read again and compared: where a value stands in
-// a form that is not understood here, the whole document is written anew.
+// resolveYAML finds the values by their nodes, and replaces the text of each. It reads
+// the result again and compares. If the form of a value is not understood here, it
+// writes the whole document anew.
 func resolveYAML(document []byte, look lookUp) ([]byte, error) {
 	docs, err := readYAML(document)
 	if err != nil {
@@ -258,7 +256,7 @@ func writeYAML(docs []*yaml.Node) ([]byte, error) {
 	return out.Bytes(), encoder.Close()
 }
 
-// walkValues visits the scalars of a tree that are no keys, in their order.
+// walkValues visits the scalars of a tree, except keys, in their order.
 func walkValues(n *yaml.Node, visit func(*yaml.Node)) {
 	switch n.Kind {
 	case yaml.ScalarNode:
@@ -279,8 +277,8 @@ func inOrder(parts []splice) bool {
 	return slices.IsSortedFunc(parts, func(a, b splice) int { return a.from - b.to })
 }
 
-// comesTo tells whether a document reads as the trees say, but for comments and
-// how it is written.
+// comesTo reports whether a document has the given trees, except for comments and
+// style.
 func comesTo(document []byte, want []*yaml.Node) bool {
 	got, err := readYAML(document)
 	return err == nil && slices.EqualFunc(got, want, sameTree)

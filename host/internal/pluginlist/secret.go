@@ -1,11 +1,10 @@
-package host
+package pluginlist
 
 import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/url"
 	"os"
@@ -16,31 +15,32 @@ import (
 	"unicode/utf8"
 
 	"github.com/servetrace/servetrace/internal/wire"
+	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// secrets looks up what references of one plugin's document stand for, each
-// once, and remembers it as secret.
+// secrets resolves the references of one plugin's configuration, each once, and
+// remembers the values.
 type secrets struct {
-	// environ are the variables that may be referred to; withheld tells of
-	// others, which lock-down keeps from the plugin.
+	// environ has the variables that may be referred to. withheld reports whether
+	// lock-down keeps a variable from the plugin.
 	environ  map[string]string
 	withheld func(name string) bool
 	values   map[string]string // by reference
 }
 
-// secretsFor looks up for the document of a plugin.
-func (c *Config) secretsFor(plugin string) *secrets {
-	s := &secrets{environ: map[string]string{}, values: map[string]string{}}
-	for _, kv := range c.Environ { // the last counts, as for a process
+// secretsFor returns the secrets for the configuration of a plugin.
+func secretsFor(s *Settings, plugin string) *secrets {
+	refs := &secrets{environ: map[string]string{}, values: map[string]string{}}
+	for _, kv := range s.Environ { // the last counts, as for a process
 		name, value, _ := strings.Cut(kv, "=")
-		s.environ[name] = value
+		refs.environ[name] = value
 	}
-	s.withheld = func(name string) bool { return c.withheld(plugin, name) }
-	return s
+	refs.withheld = func(name string) bool { return s.withheld(plugin, name) }
+	return refs
 }
 
-// texts are all texts that must not be shown: what was looked up, and what the
-// variables hold that the plugin may get. Which of them it declares is not known
+// texts returns all texts that must not be shown: the values of references, and of the
+// variables that the plugin may get. The variables that it declares are not known
 // before it runs.
 func (s *secrets) texts(environ []string) []string {
 	var texts []string
@@ -56,11 +56,11 @@ func (s *secrets) texts(environ []string) []string {
 	return slices.Compact(texts)
 }
 
-// mostSecretBytes is the largest file that a reference may name.
+// mostSecretBytes bounds a file that a reference may name.
 const mostSecretBytes = 64 << 10
 
-// lookUp gives the value of a reference. The error names the reference, and
-// never a value.
+// lookUp returns the value of a reference. The error names the reference, and never a
+// value.
 func (s *secrets) lookUp(reference string) (string, error) {
 	if value, known := s.values[reference]; known {
 		return value, nil
@@ -86,48 +86,8 @@ func (s *secrets) lookUp(reference string) (string, error) {
 	return value, nil
 }
 
-// Reference is one that a plugin's document has.
-type Reference struct {
-	// Text is how it is written, "${env:NAME}"; of one that is of no known form
-	// there is only what can not be a secret.
-	Text string
-	// Err is why it can not be resolved; nil: it can. It has no value in it.
-	Err error
-}
-
-// References gives the references in the document that c has for a plugin, each
-// once, in their order, tried as a Host does at each start of the plugin: in the
-// environment of c, and in files, which it blocks for. Without a document there
-// are none. The error is that of a document which can not be read, or has a
-// reference that does not end.
-func (c Config) References(plugin string) ([]Reference, error) {
-	if c.Environ == nil {
-		c.Environ = environ()
-	}
-	is := c.PluginConfigs[plugin]
-	document, err := is.load()
-	if err != nil {
-		return nil, err
-	}
-	var list []Reference
-	known := map[string]bool{}
-	refs := c.secretsFor(plugin)
-	_, err = resolveReferences(document, func(reference string) (string, error) {
-		value, err := refs.lookUp(reference)
-		if !known[reference] {
-			known[reference] = true
-			list = append(list, Reference{shownReference(reference), errors.Unwrap(err)})
-		}
-		return value, nil // the others are tried too
-	})
-	if err != nil && is.File != "" {
-		err = fmt.Errorf("configuration file %q: %w", is.File, err)
-	}
-	return list, err
-}
-
-// shownReference is a reference as an error names it. What is not of a form
-// that is known may be a part of anything: of that only a word is shown.
+// shownReference returns a reference in the form for an error. An unknown form may be a
+// part of anything: only a word of it is shown.
 func shownReference(reference string) string {
 	scheme, _, whole := strings.Cut(reference, ":")
 	switch {
@@ -152,35 +112,18 @@ func (s *secrets) variable(name string) (string, error) {
 	return s.environ[name], nil
 }
 
-// secretFile reads a file for a reference; a line break at its end is not part
-// of the secret.
+// secretFile reads a file for a reference; a line break at its end is not part of the
+// secret.
 func secretFile(name string) (string, error) {
 	if !path.IsAbs(name) {
 		return "", errors.New("the path must be absolute")
 	}
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe would block
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", errors.New("there is no such file; create it, or correct the path")
-	case errors.Is(err, fs.ErrPermission):
+	data, err := yamlfile.Read(name, mostSecretBytes)
+	if errors.Is(err, fs.ErrPermission) {
 		return "", fmt.Errorf("this process (user %d) may not read it%s; see its owner and mode, and those of its folders", os.Geteuid(), ownerOf(name))
-	case err != nil:
-		return "", err
 	}
-	defer func() { _ = f.Close() }() // read only
-	info, err := f.Stat()
 	if err != nil {
 		return "", err
-	}
-	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("this is no regular file (%v)", info.Mode().Type())
-	}
-	data, err := io.ReadAll(io.LimitReader(f, mostSecretBytes+1))
-	if err != nil {
-		return "", err
-	}
-	if len(data) > mostSecretBytes {
-		return "", fmt.Errorf("the file has more than %d bytes", mostSecretBytes)
 	}
 	value := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
 	if value == "" {
@@ -189,7 +132,7 @@ func secretFile(name string) (string, error) {
 	return value, nil
 }
 
-// ownerOf tells whose a file is, if that can be seen.
+// ownerOf returns the owner and the mode of a file for an error, or "".
 func ownerOf(name string) string {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -207,8 +150,8 @@ var secretWords = []string{
 	"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTH", "HEADERS", "COOKIE", "PRIVATE", "DSN",
 }
 
-// secretName tells whether a variable looks as if it held a secret. One that
-// names a file does not: its path is needed to understand an error.
+// secretName reports whether the name of a variable suggests a secret. The name of a
+// file does not: its path is needed to understand an error.
 func secretName(name string) bool {
 	name = strings.ToUpper(name)
 	for _, end := range []string{"_FILE", "_PATH", "_DIR"} {
@@ -220,8 +163,8 @@ func secretName(name string) bool {
 		slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(name, word) })
 }
 
-// secretsOf are the texts of a variable that must not be shown: its value, if
-// its name looks so, the values of a list of headers, and the password of an
+// secretsOf returns the texts of a variable that must not be shown: its value, if its
+// name suggests a secret, the values of a list of headers, and the password of an
 // address.
 func secretsOf(name, value string) []string {
 	var texts []string
@@ -245,9 +188,9 @@ func secretsOf(name, value string) []string {
 	return texts
 }
 
-// partsOf are a secret and what of it is one by itself: what follows the scheme
-// in "Bearer X", the password that "Basic X" has, the texts of a JSON document
-// such as Google's of service accounts.
+// partsOf returns a secret and its parts that are secrets by themselves: the token of
+// "Bearer X", the password of "Basic X", the texts of a JSON document such as Google's
+// of service accounts.
 func partsOf(secret string) []string {
 	parts := []string{secret}
 	if scheme, rest, ok := strings.Cut(secret, " "); ok && authSchemes[strings.ToLower(scheme)] {
@@ -267,8 +210,8 @@ func partsOf(secret string) []string {
 
 var authSchemes = map[string]bool{"bearer": true, "basic": true, "token": true, "apikey": true, "api-key": true, "key": true}
 
-// fewestJSON is the shortest text of a JSON document that is taken for a secret:
-// shorter ones are words such as "service_account".
+// fewestJSON is the shortest text of a JSON document that counts as a secret: shorter
+// texts are words such as "service_account".
 const fewestJSON = 20
 
 func jsonTexts(texts []string, value any) []string {

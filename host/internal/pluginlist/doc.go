@@ -1,0 +1,14 @@
+// Package pluginlist reads the operator's settings of plugins: the list and its
+// folders, pins, variables that plugins get, configurations, and the credentials that
+// configurations refer to.
+//
+//  1. Settings.Validate checks the settings without opening a file.
+//  2. Settings.Expand replaces the folders of the list by their plugins.
+//  3. For each start of a plugin, Entry.Resolve returns its executable,
+//     Settings.StartEnviron and Settings.Grant its variables, and Settings.Document its
+//     configuration with the references resolved.
+//
+// The package starts no process and keeps nothing. Open settings.go first, then list.go
+// (an entry) and folder.go; lockdown.go and pluginenv.go check settings, secret.go and
+// reference.go resolve references.
+package pluginlist

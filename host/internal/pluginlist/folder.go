@@ -1,0 +1,228 @@
+package pluginlist
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/servetrace/servetrace/host/internal/slowdisk"
+)
+
+// Expand returns the plugins of the list at this moment: a folder is replaced by its
+// executables, in the order of their names. A folder that is missing or empty has none,
+// which is a warning: files may come.
+//
+// The first time, running is nil, and faults are errors: two plugins of one name, and a
+// name or a pin for a folder. Later, running has the present plugins, and faults are
+// warnings: a plugin that runs stays. So do the plugins of a folder that cannot be
+// read.
+func (s *Settings) Expand(running []Entry) (list []Entry, warnings []string, err error) {
+	parsed, err := parseList(s.Plugins)
+	if err != nil {
+		return nil, nil, err
+	}
+	x := expansion{running: running}
+	folders := false
+	for i, at := range lookAll(parsed) {
+		folders = x.take(parsed[i], at) || folders
+	}
+	if folders { // else Validate has seen to it
+		for _, text := range namedInVain(s, x.list) {
+			x.warn("%s", text)
+		}
+	}
+	return x.list, x.warnings, errors.Join(x.faults...)
+}
+
+// sight is the result of a look at an entry. Its error is about a folder that cannot be
+// read, or a disk that does not answer.
+type sight struct {
+	folder bool
+	// files are the paths of the plugins in a folder, sorted by name.
+	files []string
+	err   error
+}
+
+// lookAll looks at all entries of a list at once, because a disk that does not answer
+// must not delay the plugins on another disk.
+func lookAll(list []Entry) []sight {
+	ctx, cancel := context.WithTimeout(context.Background(), slowdisk.Patience)
+	defer cancel()
+	sights := make([]sight, len(list))
+	var all sync.WaitGroup
+	for i, e := range list {
+		all.Go(func() {
+			var err error
+			if sights[i], err = slowdisk.Aside(ctx, e.look); err != nil {
+				sights[i] = sight{folder: e.Folder, err: err}
+			}
+		})
+	}
+	all.Wait()
+	return sights
+}
+
+// look blocks as long as the disk.
+func (e Entry) look() sight {
+	s := sight{folder: e.Folder}
+	if !s.folder && !e.Attached && strings.Contains(e.Where, "/") {
+		info, err := os.Stat(e.Where)
+		s.folder = err == nil && info.IsDir()
+	}
+	if !s.folder {
+		return s
+	}
+	folder := strings.TrimSuffix(e.Where, "/")
+	files, err := os.ReadDir(folder + "/")
+	s.err = err
+	for _, file := range files {
+		if path := folder + "/" + file.Name(); isPlugin(file.Name(), path) {
+			s.files = append(s.files, path)
+		}
+	}
+	return s
+}
+
+// isFolder reports whether an entry of the list is a folder, even without its slash. On
+// a disk that does not answer it is false.
+func (e Entry) isFolder() bool { return lookAll([]Entry{e})[0].folder }
+
+// expansion is a list during Expand.
+type expansion struct {
+	running  []Entry // nil: this is the first time
+	list     []Entry
+	warnings []string
+	faults   []error
+}
+
+// take adds an entry to the list, or the plugins in it, and reports whether it is a
+// folder.
+func (x *expansion) take(e Entry, at sight) (folder bool) {
+	// A folder that does not answer is known by its slash, or by its plugins.
+	folder = at.folder || at.err != nil && slices.ContainsFunc(x.running, func(r Entry) bool { return r.From == e.Where })
+	switch {
+	case !folder:
+		x.add(e)
+	case e.Named || e.Digest != "":
+		_, err := folderEntry(e.Name, e.Named, e.Where+"/", e.Digest)
+		x.fault(fmt.Errorf("%s: entry %q: %w", EnvPlugins, e.Where, err))
+		x.keep(func(r Entry) bool { return r == e })
+	default:
+		x.addFolder(e.Where, at)
+	}
+	return folder
+}
+
+func (x *expansion) warn(format string, args ...any) {
+	x.warnings = append(x.warnings, fmt.Sprintf(format, args...))
+}
+
+// fault adds an error the first time, and a warning later.
+func (x *expansion) fault(err error) {
+	if x.running == nil {
+		x.faults = append(x.faults, err)
+		return
+	}
+	x.warn("%v", err)
+}
+
+// keep adds the running plugins for which is returns true.
+func (x *expansion) keep(is func(Entry) bool) {
+	for _, e := range x.running {
+		if is(e) {
+			x.add(e)
+		}
+	}
+}
+
+// add adds a plugin to the list. Of two plugins with one name it takes the first, or
+// the one in running.
+func (x *expansion) add(e Entry) {
+	at := slices.IndexFunc(x.list, func(other Entry) bool { return other.Name == e.Name })
+	if at < 0 {
+		x.list = append(x.list, e)
+		return
+	}
+	other := x.list[at]
+	if other == e {
+		return
+	}
+	taken := other
+	if slices.Contains(x.running, e) {
+		taken = e
+	}
+	x.list[at] = taken
+	text := fmt.Sprintf("%s: plugin %q is there twice, %s and %s", EnvPlugins, e.Name, other.Where, e.Where)
+	switch {
+	case x.running != nil:
+		x.warn("%s: %s is taken, the other is not; rename its file, or remove it", text, taken.Where)
+	case other.From == "":
+		x.fault(fmt.Errorf("%s; write NAME=%s to name the first apart, or rename the other", text, other.Where))
+	default:
+		x.fault(fmt.Errorf("%s; rename one of the files, or remove it", text))
+	}
+}
+
+// addFolder adds the executables of a folder to the list.
+func (x *expansion) addFolder(where string, seen sight) {
+	switch {
+	case errors.Is(seen.err, fs.ErrNotExist):
+		x.warn("%s: there is no folder %s: it brings no plugin until it is there and plugins are reloaded (SIGHUP)", EnvPlugins, where)
+		return
+	case seen.err != nil:
+		x.warn("%s: folder %s can not be read, so its plugins stay what they were: %v", EnvPlugins, where, cmp.Or(errors.Unwrap(seen.err), seen.err))
+		x.keep(func(r Entry) bool { return r.From == where })
+		return
+	}
+	for _, path := range seen.files {
+		e, err := Entry{Name: fileName(path), Where: path, From: where}.checked()
+		if err != nil {
+			x.warn("%s: %s is left out: its name without the extension must be letters, digits, dots, dashes and underscores, 63 at most; rename it", EnvPlugins, path)
+			continue
+		}
+		x.add(e)
+	}
+	if len(seen.files) == 0 {
+		x.warn("%s: folder %s has no executable: it brings no plugin until there is one and plugins are reloaded (SIGHUP)", EnvPlugins, where)
+	}
+}
+
+// leftovers are endings of files that editors and package managers leave.
+var leftovers = []string{"~", ".bak", ".tmp", ".swp"}
+
+// isPlugin reports whether a file of a folder is a plugin: an executable that is
+// neither hidden nor a leftover. Links are followed.
+func isPlugin(name, path string) bool {
+	if strings.HasPrefix(name, ".") || slices.ContainsFunc(leftovers, func(end string) bool { return strings.HasSuffix(name, end) }) {
+		return false
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+// namedInVain returns warnings about settings for plugins that no folder has brought.
+func namedInVain(s *Settings, list []Entry) []string {
+	known := map[string]bool{"": true, EveryPlugin: true}
+	for _, e := range list {
+		known[e.Name] = true
+	}
+	var texts []string
+	look := func(variable string, names []string) {
+		for _, name := range names {
+			if !known[name] {
+				texts = append(texts, fmt.Sprintf("%s: there is no plugin %q, and no folder of %s has brought one so far", variable, name, EnvPlugins))
+			}
+		}
+	}
+	look(EnvPluginConfig, sortedKeys(s.PluginConfigs))
+	look(EnvPluginEnv, sortedKeys(s.PluginEnv))
+	look(EnvPluginMemoryLimit, sortedKeys(s.PluginMemoryLimit))
+	look(EnvPluginMaxProcs, sortedKeys(s.PluginMaxProcs))
+	return texts
+}

@@ -1,0 +1,134 @@
+package pluginlist
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// StartEnviron returns the environment that a plugin starts with: the base variables of
+// the host's environment, the variables that the operator names, and its limits, which
+// win.
+func (s *Settings) StartEnviron(name string) []string {
+	limits := s.Limits(name)
+	var out []string
+	for _, kv := range s.Environ {
+		variable, _, _ := strings.Cut(kv, "=")
+		_, own := limits[variable]
+		if !own && (wire.BaseVariable(variable) || s.named(name, variable)) && !wire.HandshakeVariable(variable) {
+			out = append(out, kv)
+		}
+	}
+	for _, variable := range sortedKeys(limits) {
+		out = append(out, variable+"="+limits[variable])
+	}
+	return out
+}
+
+// Grant returns the variables that a plugin gets because it declares them, or because
+// the operator names them. Under lock-down a declaration grants nothing: withheld has
+// the names of the variables that it would have granted. A pattern that is wider than a
+// family of variables is an error. So is a declared value that is not UTF-8, which the
+// contract cannot carry.
+func (s *Settings) Grant(plugin string, declared []string) (granted map[string]string, withheld []string, err error) {
+	for _, pattern := range declared {
+		if !wire.ValidEnvPattern(pattern) {
+			return nil, nil, fmt.Errorf("the plugin asks for variables %q: must be %s", wire.Clip(pattern), wantPattern)
+		}
+	}
+	granted = map[string]string{}
+	limits := s.Limits(plugin)
+	for _, kv := range s.Environ {
+		name, value, ok := strings.Cut(kv, "=")
+		_, asked := wire.DeclaredBy(declared, name)
+		named := s.named(plugin, name)
+		if _, own := limits[name]; !ok || own || wire.HandshakeVariable(name) || !asked && !named {
+			continue
+		}
+		text := utf8.ValidString(name) && utf8.ValidString(value)
+		switch {
+		case s.withheld(plugin, name):
+			withheld = append(withheld, name)
+		case text:
+			granted[name] = value
+		case asked:
+			return nil, nil, fmt.Errorf("the plugin asks for variable %q, whose value is no UTF-8 text and can not be sent: correct it, or unset it", name)
+		}
+	}
+	slices.Sort(withheld)
+	return granted, slices.Compact(withheld), nil
+}
+
+// ExplainUngranted adds a hint to a plugin's refusal of its configuration, if a
+// variable in its text is set here and was not granted: the plugin reports it as not
+// set.
+func (s *Settings) ExplainUngranted(plugin string, environ []string, granted map[string]string, withheld []string, err error) error {
+	if err == nil {
+		return nil
+	}
+	names := strings.FieldsFunc(err.Error(), func(r rune) bool { return r != '_' && (r < 'A' || r > 'Z') && (r < '0' || r > '9') })
+	for _, kv := range s.Environ {
+		name, _, _ := strings.Cut(kv, "=")
+		_, got := granted[name]
+		switch {
+		case got || slices.Contains(environ, kv) || wire.HandshakeVariable(name) || !slices.Contains(names, name):
+		case slices.Contains(withheld, name):
+			return fmt.Errorf("%w (%s is set for this process, and lock-down keeps it from the plugin: add %s:%s to %s)", err, name, plugin, name, EnvPluginEnv)
+		default:
+			return fmt.Errorf("%w (%s is set for this process, but the plugin does not declare it and so does not get it: add it to the plugin's Spec.Env, or %s:%s to %s)",
+				err, name, plugin, name, EnvPluginEnv)
+		}
+	}
+	return err
+}
+
+// named reports whether the operator names a variable for a plugin.
+func (s *Settings) named(plugin, variable string) bool {
+	_, ok := wire.DeclaredBy(slices.Concat(s.PluginEnv[EveryPlugin], s.PluginEnv[plugin]), variable)
+	return ok
+}
+
+// withheld reports whether lock-down keeps a variable from a plugin.
+func (s *Settings) withheld(plugin, variable string) bool {
+	return s.Lockdown && !wire.BaseVariable(variable) && !s.named(plugin, variable)
+}
+
+// The variables that Go's runtime reads at its start.
+const (
+	VarMemoryLimit = "GOMEMLIMIT"
+	VarMaxProcs    = "GOMAXPROCS"
+)
+
+// Limits returns the variables that a plugin starts with for its Go runtime.
+func (s *Settings) Limits(name string) map[string]string {
+	limits := map[string]string{}
+	if bytes, ok := byName(s.PluginMemoryLimit, name); ok {
+		limits[VarMemoryLimit] = strconv.FormatInt(bytes, 10)
+	}
+	if n, ok := byName(s.PluginMaxProcs, name); ok {
+		limits[VarMaxProcs] = strconv.Itoa(n)
+	} else if !s.named(name, VarMaxProcs) {
+		limits[VarMaxProcs] = strconv.Itoa(DefaultMaxProcs())
+	}
+	return limits
+}
+
+// DefaultMaxProcs returns how many processors a plugin runs on by default: a
+// quarter of the service's, at least one. On one processor, goroutines that hand
+// work to each other wake no threads up, and a busy plugin leaves the others to
+// the service.
+func DefaultMaxProcs() int { return max(1, runtime.GOMAXPROCS(0)/4) }
+
+// byName returns the value for a plugin, or else the value for all.
+func byName[T any](values map[string]T, name string) (T, bool) {
+	if value, ok := values[name]; ok {
+		return value, true
+	}
+	value, ok := values[""]
+	return value, ok
+}

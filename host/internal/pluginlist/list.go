@@ -1,0 +1,214 @@
+package pluginlist
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/servetrace/servetrace/internal/spelling"
+)
+
+// Entry is one entry of the list, or one plugin of a folder in the list. It is
+// comparable.
+type Entry struct {
+	Name     string // empty for a folder, unless only Expand finds that it is one
+	Where    string // path with a slash, bare name, or address
+	Attached bool   // Where is an address: another program starts the plugin
+	Folder   bool   // Where ends in a slash: its executables are the plugins
+	Named    bool   // the list has the name
+	Digest   string // the 32 bytes that the file's SHA-256 must be; empty: any
+	From     string // the folder that has brought the plugin, as in the list
+}
+
+// socketScheme begins the address of a plugin that is attached to.
+const socketScheme = "unix://"
+
+// namePattern matches the name of a plugin, which becomes a label of metrics and a word
+// in logs.
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+
+// unescape replaces the three escapes of the list. A path may have any other per cent
+// sign.
+var unescape = strings.NewReplacer("%2C", ",", "%2c", ",", "%3D", "=", "%3d", "=", "%40", "@")
+
+// PinMark separates an executable and the digest that it must have.
+const PinMark = "@sha256:"
+
+// parseList parses the list of plugins; an empty text has none. It reports all faults
+// at once. It does not look into folders.
+func parseList(text string) ([]Entry, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var (
+		list []Entry
+		errs []error
+		seen = map[string]string{}
+	)
+	for item := range strings.SplitSeq(text, ",") {
+		e, err := parseEntry(strings.TrimSpace(item))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: entry %q: %w", EnvPlugins, item, err))
+			continue
+		}
+		if other, ok := seen[e.Name]; ok && !e.isFolder() {
+			errs = append(errs, fmt.Errorf("%s: entries %q and %q are both named %q; write NAME=%s to name one of them",
+				EnvPlugins, other, e.Where, e.Name, e.Where))
+		}
+		if !e.Folder {
+			seen[e.Name] = e.Where
+		}
+		list = append(list, e)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+func parseEntry(item string) (Entry, error) {
+	name, where, named := strings.Cut(item, "=")
+	if !named {
+		name, where = "", item
+	}
+	switch {
+	case where == "":
+		return Entry{}, errors.New("names no plugin; write a path or a name, or remove the comma")
+	case strings.HasPrefix(where, "~"):
+		return Entry{}, errors.New(`"~" is a home folder to a shell only; write the whole path, or ./~ for a file of that name`)
+	case strings.Contains(where, "="):
+		return Entry{}, errors.New("has two equals signs; write one in a path as %3D")
+	case strings.Contains(where, "://") || strings.HasPrefix(where, "unix:"): // "unix:/PATH" is how gRPC writes it
+		if err := checkAddress(where); err != nil {
+			return Entry{}, err
+		}
+		return Entry{Name: nameOf(name, named, where), Where: unescape.Replace(where), Attached: true, Named: named}.checked()
+	}
+	where, digest, err := cutPin(where)
+	if err != nil {
+		return Entry{}, err
+	}
+	if strings.HasSuffix(where, "/") {
+		return folderEntry(name, named, unescape.Replace(where), digest)
+	}
+	return Entry{Name: nameOf(name, named, where), Where: unescape.Replace(where), Named: named, Digest: digest}.checked()
+}
+
+// nameOf returns an entry's own name, or the name of its file.
+func nameOf(name string, named bool, where string) string {
+	if named {
+		return name
+	}
+	return fileName(unescape.Replace(where))
+}
+
+// fileName returns the name of a plugin without a name of its own.
+func fileName(path string) string {
+	return strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+}
+
+// checked returns an error if the name is not valid.
+func (e Entry) checked() (Entry, error) {
+	if !namePattern.MatchString(e.Name) {
+		return Entry{}, fmt.Errorf("the name %q must be letters, digits, dots, dashes and underscores, 63 at most; write NAME=PATH, and a comma between plugins", e.Name)
+	}
+	return e, nil
+}
+
+// cutPin cuts the pin off an executable; digest is empty if there is none.
+func cutPin(text string) (where, digest string, err error) {
+	where, pin, pinned := strings.Cut(text, "@")
+	if !pinned {
+		return where, "", nil
+	}
+	hexDigits, ok := strings.CutPrefix("@"+pin, PinMark)
+	if !ok {
+		return "", "", errors.New("what follows an at sign must be sha256: and the 64 hexadecimal digits of the file's digest; write an at sign in a path as %40")
+	}
+	sum, err := hex.DecodeString(hexDigits)
+	if err != nil || len(sum) != sha256.Size {
+		return "", "", fmt.Errorf("the pin must be %s and 64 hexadecimal digits, it has %d characters; \"servetrace plugin pin PATH\" prints it, and an at sign in a path is written %%40",
+			PinMark, len(hexDigits))
+	}
+	if where == "" {
+		return "", "", errors.New("names no plugin before its pin; write a path or a name there")
+	}
+	return where, string(sum), nil
+}
+
+// folderEntry returns an entry for a folder, or an error if it has a name or a pin.
+func folderEntry(name string, named bool, where, digest string) (Entry, error) {
+	switch {
+	case named:
+		return Entry{}, fmt.Errorf("a folder has no name of its own (%s=), its plugins are called as their files; write %s", name, where)
+	case digest != "":
+		return Entry{}, errors.New("a folder has no pin (" + PinMark + "…), for its files may change; pin each executable")
+	}
+	return Entry{Where: where, Folder: true}, nil
+}
+
+// checkAddress returns the fault of an address in the list.
+func checkAddress(where string) error {
+	path, ok := strings.CutPrefix(where, socketScheme)
+	switch {
+	case !ok:
+		return errors.New("is no address that a host attaches to; write unix:///PATH of a plugin's socket, or name an executable")
+	case strings.Contains(path, "@"):
+		return errors.New("an address has no pin (@sha256:…): this host does not start what listens there; remove it, or write an at sign in a path as %40")
+	case path == "" || strings.HasSuffix(path, "/"):
+		return errors.New("names no socket; write unix:///PATH")
+	case path[0] != '/' && path[0] != '.':
+		return fmt.Errorf("the path of a socket must be absolute; write unix:///%s, or unix://./%s for one in the working folder", path, path)
+	}
+	return nil
+}
+
+// Resolve returns the path of the socket or the executable: the path in an address;
+// Where itself if it is a path; else the first file of that name in dirs. If there is
+// none, the error is ErrNowhere and names the folders.
+func (e Entry) Resolve(dirs []string) (string, error) {
+	if e.Attached {
+		return strings.TrimPrefix(e.Where, socketScheme), nil
+	}
+	if strings.Contains(e.Where, "/") {
+		return e.Where, nil
+	}
+	for _, dir := range dirs {
+		path := filepath.Join(dir, e.Where)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", e.notIn(dirs)
+}
+
+// notIn returns the error of a bare name that is in none of dirs. It names the folders
+// that do not exist, and a file with a similar name.
+func (e Entry) notIn(dirs []string) error {
+	var looked, names []string
+	for _, dir := range dirs {
+		files, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			dir += " (there is no such folder)"
+		}
+		looked = append(looked, dir)
+		for _, file := range files {
+			names = append(names, file.Name())
+		}
+	}
+	advice := "build it there"
+	if near := spelling.Nearest(e.Where, names); near != "" {
+		advice = "did you mean " + near + "? Else build it there"
+	}
+	return fmt.Errorf("%w %q in %s; %s, write its path, or set %s",
+		ErrNowhere, e.Where, strings.Join(looked, ", "), advice, EnvPluginDir)
+}
+
+// ErrNowhere is the error of a bare name that no folder has.
+var ErrNowhere = errors.New("there is no plugin")

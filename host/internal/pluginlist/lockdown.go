@@ -1,0 +1,63 @@
+package pluginlist
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// validateLockdown checks the rules of lock-down. All faults of an entry are one error,
+// with the text to write instead.
+func validateLockdown(s *Settings, list []Entry) error {
+	if !s.Lockdown {
+		return nil
+	}
+	var errs []error
+	for _, e := range list {
+		if text := e.notLockedDown(); text != "" {
+			errs = append(errs, fmt.Errorf("%s: entry %q: under lock-down (%s) %s", EnvPlugins, e.Where, EnvLockdown, text))
+		}
+	}
+	for _, dir := range s.PluginDirs {
+		if !strings.HasPrefix(dir, "/") {
+			errs = append(errs, fmt.Errorf("%s: folder %q: under lock-down (%s) it must be an absolute path", EnvPluginDir, dir, EnvLockdown))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// notLockedDown returns the fault of an entry under lock-down, with the text to write
+// instead, or "".
+func (e Entry) notLockedDown() string {
+	relative := strings.Contains(e.Where, "/") && !strings.HasPrefix(e.Where, "/")
+	switch {
+	case e.Attached:
+		return "only pinned executables run, and an address has no pin; name the plugin's executable"
+	case e.isFolder():
+		return fmt.Sprintf("only pinned executables run, and a folder has no pin; write what this prints: servetrace plugin pin --plugins %s/", strings.TrimSuffix(e.Where, "/"))
+	case relative && e.Digest == "":
+		return fmt.Sprintf("a path must be absolute and have a pin; write what this prints: servetrace plugin pin %s", e.Where)
+	case relative:
+		return fmt.Sprintf("a path must be absolute; write %s", Pinned(e.Named, e.Name, e.Where, e.Digest))
+	case e.Digest == "":
+		return fmt.Sprintf("an executable must have a pin; write what this prints: servetrace plugin pin %s", e.Where)
+	}
+	return ""
+}
+
+// escape is the inverse of unescape.
+var escape = strings.NewReplacer(",", "%2C", "=", "%3D", "@", "%40")
+
+// Pinned returns an entry of the list in the form that lock-down demands.
+func Pinned(named bool, name, path, digest string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	text := escape.Replace(path) + PinMark + hex.EncodeToString([]byte(digest))
+	if named || fileName(path) != name {
+		text = name + "=" + text
+	}
+	return text
+}

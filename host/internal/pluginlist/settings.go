@@ -1,0 +1,110 @@
+package pluginlist
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// The variables that this package names in its errors.
+const (
+	EnvPlugins           = "SERVE_TRACING_EXPORTER_PLUGIN"
+	EnvPluginDir         = "SERVE_TRACING_PLUGIN_DIR"
+	EnvPluginConfig      = "SERVE_TRACING_PLUGIN_CONFIG"
+	EnvLockdown          = "SERVE_TRACING_LOCKDOWN"
+	EnvPluginEnv         = "SERVE_TRACING_PLUGIN_ENV"
+	EnvPluginMemoryLimit = "SERVE_TRACING_PLUGIN_GOMEMLIMIT"
+	EnvPluginMaxProcs    = "SERVE_TRACING_PLUGIN_GOMAXPROCS"
+)
+
+// Settings are the operator's settings of plugins. The fields are those of the same
+// names in package host's Config. They do not change.
+type Settings struct {
+	Plugins           string
+	PluginDirs        []string
+	PluginConfigs     map[string]Configuration
+	Lockdown          bool
+	PluginEnv         map[string][]string
+	PluginMemoryLimit map[string]int64
+	PluginMaxProcs    map[string]int
+	// Environ is the environment that plugins get their variables from.
+	Environ []string
+}
+
+// Validate reports all faults of s at once. Of files it only asks whether a path is a
+// folder.
+func (s *Settings) Validate() error {
+	list, err := parseList(s.Plugins)
+	if err != nil {
+		return err
+	}
+	return errors.Join(validateConfigs(s.PluginConfigs, list), validatePluginEnv(s, list), validateLimits(s, list), validateLockdown(s, list))
+}
+
+// Document returns the configuration of a plugin as the operator wrote it, nil for
+// none, and with its references resolved, which is for the plugin alone. secrets are
+// the texts that must not be shown: values of references, and of variables that the
+// plugin may get. It blocks for the disk.
+func (s *Settings) Document(plugin string) (written, resolved []byte, secrets []string, err error) {
+	refs := secretsFor(s, plugin)
+	is := s.PluginConfigs[plugin]
+	if written, err = is.load(); err == nil {
+		resolved, err = resolveReferences(written, refs.lookUp)
+		if err != nil && is.File != "" {
+			err = fmt.Errorf("configuration file %q: %w", is.File, err)
+		} else if err != nil {
+			err = fmt.Errorf("configuration: %w", err)
+		}
+	}
+	return written, resolved, refs.texts(s.Environ), err
+}
+
+// RuntimeDirs returns the folders of the environment that are made for sockets.
+func (s *Settings) RuntimeDirs() []string {
+	for _, kv := range s.Environ {
+		if dir, ok := strings.CutPrefix(kv, "XDG_RUNTIME_DIR="); ok && dir != "" {
+			return []string{dir}
+		}
+	}
+	return nil
+}
+
+func sortedKeys[T any](m map[string]T) []string {
+	return slices.Sorted(maps.Keys(m))
+}
+
+// Reference is a reference in a plugin's configuration.
+type Reference struct {
+	// Text is the reference, "${env:NAME}". Of an unknown form it has only the part
+	// that cannot be secret.
+	Text string
+	// Err is the reason why it cannot be resolved; nil: it can. It has no value in it.
+	Err error
+}
+
+// References returns the references in the configuration of a plugin, each once, in
+// their order, and tries them. It blocks for the disk.
+func (s *Settings) References(plugin string) ([]Reference, error) {
+	is := s.PluginConfigs[plugin]
+	document, err := is.load()
+	if err != nil {
+		return nil, err
+	}
+	var list []Reference
+	known := map[string]bool{}
+	refs := secretsFor(s, plugin)
+	_, err = resolveReferences(document, func(reference string) (string, error) {
+		value, err := refs.lookUp(reference)
+		if !known[reference] {
+			known[reference] = true
+			list = append(list, Reference{shownReference(reference), errors.Unwrap(err)})
+		}
+		return value, nil // the others are tried too
+	})
+	if err != nil && is.File != "" {
+		err = fmt.Errorf("configuration file %q: %w", is.File, err)
+	}
+	return list, err
+}

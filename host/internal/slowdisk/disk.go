@@ -1,0 +1,95 @@
+// Package slowdisk looks at files of a disk that may not answer. A call to the files of
+// a server that is gone is held in the kernel, for hours if need be. Neither the start
+// of a service nor its end nor another plugin may be held with it.
+//
+//  1. Aside makes one look in a goroutine and leaves it behind at the end of a context.
+//     The goroutine ends when the disk comes back.
+//  2. Disk.Look does the same, one look at a time.
+//
+// The package does not retry and does not read settings. Open this file first.
+package slowdisk
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+)
+
+// Patience is the time that a disk may take to list a folder or to identify a file
+// while a caller waits.
+const Patience = 3 * time.Second
+
+// ErrSilent is the error of a disk that does not answer.
+var ErrSilent = errors.New("the disk does not answer; is its server gone?")
+
+// Aside returns the result of look, which may block for as long as the disk does. At
+// the end of ctx it is left behind, with its goroutine, and the error is [ErrSilent] if
+// ctx had a deadline, otherwise the cause of ctx.
+func Aside[T any](ctx context.Context, look func() T) (T, error) {
+	said := make(chan T, 1)
+	go func() { said <- look() }() // ends when the disk answers
+	select {
+	case result := <-said:
+		return result, nil
+	case <-ctx.Done():
+	}
+	select { // a busy machine may bring both at once
+	case result := <-said:
+		return result, nil
+	default:
+		var none T
+		return none, cause(ctx)
+	}
+}
+
+// cause returns the error of a look that was left behind.
+func cause(ctx context.Context) error {
+	if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return ErrSilent
+}
+
+// Disk makes one look at a time, so that a disk that is silent for days holds one
+// goroutine, with its thread, and not one more at each attempt. Safe for concurrent
+// use.
+type Disk struct{ turn chan struct{} }
+
+// New returns a Disk.
+func New() Disk { return Disk{turn: make(chan struct{}, 1)} }
+
+// Busy reports whether a look has not been answered yet.
+func (d Disk) Busy() bool { return len(d.turn) > 0 }
+
+// Look is Aside, after the looks before have been answered.
+func Look[T any](ctx context.Context, d Disk, look func() T) (T, error) {
+	select {
+	case d.turn <- struct{}{}:
+	case <-ctx.Done():
+		var none T
+		return none, cause(ctx)
+	}
+	return Aside(ctx, func() T {
+		defer func() { <-d.turn }()
+		return look()
+	})
+}
+
+// Touch reads the beginning of an executable, as the kernel does before it runs it, for
+// as long as the disk takes. The start of a process must not wait for the disk: Go's
+// runtime stands still meanwhile, and all requests with it, as soon as the collector
+// wants to begin. Touch reports no error: the start has a better one.
+func Touch(path string) {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() { // a named pipe would block
+		return
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	_, _ = io.ReadFull(f, make([]byte, os.Getpagesize()))
+	_ = f.Close() // read only
+}

@@ -1,0 +1,27 @@
+package slowdisk
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestLookThatHangsIsLeftBehind(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	hangs := make(chan struct{})
+	defer close(hangs)
+	if _, err := Aside(ctx, func() bool { <-hangs; return true }); !errors.Is(err, ErrSilent) {
+		t.Errorf("a look that hangs gave %v", err)
+	}
+	why := errors.New("the host shuts down")
+	stopped, stop := context.WithCancelCause(t.Context())
+	stop(why)
+	if _, err := Aside(stopped, func() bool { <-hangs; return true }); !errors.Is(err, why) {
+		t.Errorf("a look that was called off gave %v", err)
+	}
+	if ok, err := Aside(t.Context(), func() bool { return true }); !ok || err != nil {
+		t.Errorf("a look gave %t, %v", ok, err)
+	}
+}
