@@ -15,15 +15,16 @@ import (
 // default. It is read once, by New.
 type Config struct {
 	// Plugins is the list of exporter plugins in the form of
-	// SERVE_TRACING_EXPORTER_PLUGIN: entries separated by commas, each a path
-	// to an executable (it contains a slash), a bare name, which is looked up
-	// in PluginDirs, or the address of a socket at which a plugin listens that
-	// somebody else has started ("unix:///run/p.sock"), optionally with a name
-	// of its own in front ("traces=./p"), or a folder (it should end in a slash),
-	// which stands for its executables in the order of their names. A path or a
-	// bare name may end in a pin, "@sha256:" and 64 hexadecimal digits: the file
-	// runs if that is its digest. A comma, an equals sign and an at sign in a path
-	// are written %2C, %3D and %40. Empty: the Host does nothing at all.
+	// SERVE_TRACING_EXPORTER_PLUGIN: entries separated by commas. An entry is one of: a
+	// path to an executable (it contains a slash); a bare name, which is looked up in
+	// PluginDirs; the address of a socket ("unix:///run/p.sock") at which a plugin
+	// listens that another program has started; a folder (it should end in a slash),
+	// which stands for its executables in the order of their names.
+	//
+	// An entry may begin with a name of its own ("traces=./p"). A path or a bare name
+	// may end in a pin, "@sha256:" and 64 hexadecimal digits: the file runs only if it
+	// has that digest. A comma, an equals sign and an at sign in a path are written
+	// %2C, %3D and %40. Empty: the Host does nothing at all.
 	Plugins string
 	// PluginDirs are the folders for bare names, in order. Default: the folder
 	// "plugins" beside the executable, then /usr/local/lib/servetrace/plugins.
@@ -52,78 +53,74 @@ type Config struct {
 	// StartTimeout bounds the start of a plugin, from its launch to the answer
 	// to Configure, or from dialling to the answer to Describe. Default 10 s.
 	StartTimeout time.Duration
-	// StopTimeout bounds Shutdown: 60 % for sending what is left, 30 % for the
-	// plugins' own end, the rest for killing them. Default 5 s.
+	// StopTimeout bounds Shutdown: 60 % to send the rest of the spans, 30 % for the
+	// plugins' own end, the rest to kill them. Default 5 s.
 	StopTimeout time.Duration
-	// Context is what plugins are told about this process.
+	// Context is the description of this process for the plugins.
 	Context Context
-	// PluginConfigs are the configurations of plugins, by their names in the
-	// list; a plugin that is not in it gets none. A name that is not in the
-	// list is a fault, unless the list is empty or a folder of it may bring the
-	// plugin, and so is that of a plugin that is attached to. The map is copied
-	// by New.
+	// PluginConfigs are the configurations of plugins, by their names in the list; a
+	// plugin that is not in the map gets none. A name that is not in the list is a
+	// fault, unless the list is empty or a folder may bring the plugin. So is the name
+	// of a plugin that is attached to. The map is copied by New.
 	PluginConfigs map[string]PluginConfig
-	// CrashDir is the folder that reports of crashes and quarantined batches are
-	// written to; it is made, with mode 0700, when there is the first. Default:
-	// none, and nothing is kept.
+	// CrashDir is the folder for reports of crashes and for quarantined batches. It is
+	// made with mode 0700 when it is first used. Default: none, and nothing is kept.
 	CrashDir string
-	// Lockdown lets only what the operator has pinned and named run and read:
-	// each entry of the list must have a pin and be an absolute path or a bare
-	// name, so neither folders nor addresses will do, and a plugin gets of the
-	// environment what PluginEnv names, whatever it declares, and the base
-	// variables. A document may then refer (${env:NAME}) to no other variable.
+	// Lockdown restricts plugins to programs and variables that the operator has named.
+	// Each entry of the list must have a pin and be an absolute path or a bare name, so
+	// neither folders nor addresses are allowed. A plugin gets the base variables and
+	// the variables that PluginEnv names, even if it declares more. A configuration may
+	// refer (${env:NAME}) to no other variable.
 	Lockdown bool
-	// PluginEnv are further variables of Environ for plugins, by their names in
-	// the list, or "*" for all of them: names, or prefixes of three characters or
-	// more that end in an underscore, and a star ("AWS_*"). A plugin has them
-	// from its start, besides those that it declares. Names are held against the
-	// list as those of PluginConfigs. The map is copied by New.
+	// PluginEnv are further variables of Environ for plugins, by their names in the
+	// list, or "*" for all of them: names, or prefixes of three characters or more that
+	// end in an underscore, and a star ("AWS_*"). A plugin has them from its start,
+	// besides the variables that it declares. Names are compared with the list as for
+	// PluginConfigs. The map is copied by New.
 	PluginEnv map[string][]string
-	// AllowWritable lets an executable run that others than its owner may
-	// write, it or a folder above it; else it is refused unless it is pinned.
+	// AllowWritable allows an executable that users other than its owner may write, or
+	// that is in such a folder. Otherwise it is refused, unless it is pinned.
 	AllowWritable bool
-	// PluginMemoryLimit is the soft limit of memory of plugins that are written
-	// in Go, in bytes (GOMEMLIMIT), and PluginMaxProcs on how many processors they
-	// run at a time (GOMAXPROCS): by their names in the list, "" for those that
-	// are not named. Default: no limit of memory, and a quarter of this process's
-	// processors, at least one; with GOMAXPROCS in PluginEnv, that of Environ. A
-	// plugin starts with the variables; they win over those of Environ. The maps are
-	// copied by New.
+	// PluginMemoryLimit is the soft memory limit of plugins in Go, in bytes
+	// (GOMEMLIMIT), and PluginMaxProcs the number of processors that they use at a time
+	// (GOMAXPROCS): by their names in the list, "" for the rest. Default: no limit of
+	// memory, and a quarter of this process's processors, at least one; if PluginEnv
+	// has GOMAXPROCS, its value in Environ. A plugin starts with both variables, which
+	// win over Environ. The maps are copied by New.
 	PluginMemoryLimit map[string]int64
 	PluginMaxProcs    map[string]int
-	// StartJitter bounds a random pause before each plugin is started first, so
-	// that many replicas that start at once do not start all plugins at once.
-	// Default: none.
+	// StartJitter bounds a random pause before the first start of each plugin, so that
+	// many replicas that start at once do not start all plugins at once. Default: none.
 	StartJitter time.Duration
-	// Watch is how often a plugin's executable and document are looked at. A
-	// plugin is replaced when one of them has changed and stayed the same from
+	// Watch is the interval at which a plugin's executable and configuration are looked
+	// at. A plugin is replaced when one of them has changed and stayed the same from
 	// one look to the next. Zero: never, only Reload replaces it.
 	Watch time.Duration
-	// Environ is the environment ("KEY=value") of which plugins get the base
-	// variables, and the variables they declare. Default: the process's own.
+	// Environ is the environment ("KEY=value") from which plugins get the base
+	// variables and the variables that they declare. Default: the environment of the
+	// process.
 	Environ []string
 }
 
-// Context is what a plugin is told about the process that its spans come from.
-// Empty fields are not known.
+// Context describes the process that spans come from. Empty fields are not known.
 type Context struct {
 	// Application, Deployment and Replica name a part of a serving program.
 	Application, Deployment, Replica string
-	// Node is this machine's address. Default: that of its first interface
-	// that is up and not the loopback, else 127.0.0.1.
+	// Node is this machine's address. Default: the address of its first interface that
+	// is up and not the loopback, else 127.0.0.1.
 	Node string
 	// Job is Ray's job id, 8 hexadecimal digits.
 	Job string
 	// ServiceName is the program's service.name.
 	ServiceName string
-	// SamplingRatio is the share of root traces that the program's sampler
-	// keeps, above 0 and up to 1. Zero: not known.
+	// SamplingRatio is the share of root traces that the program's sampler keeps, above
+	// 0 and up to 1. Zero: not known.
 	SamplingRatio float64
 }
 
-// The defaults of Config. What a call costs whatever is in it is the most of what
-// a batch costs: one of 768 KiB takes a fifth less of the plugin's CPU a span than
-// one of 512. At 1 MiB the encoder's buffers are longer than it keeps.
+// The defaults of Config. Most of the cost of a batch is the cost of its call: with 768
+// KiB a span costs the plugin a fifth less CPU than with 512. At 1 MiB the encoder's
+// buffers would be longer than it keeps.
 const (
 	DefaultQueueBytes    = 32 << 20
 	DefaultMaxSpanBytes  = 1 << 20
@@ -144,7 +141,7 @@ const (
 	mostBatchSpans = 1 << 16
 )
 
-// withDefaults is c with each zero field set to its default.
+// withDefaults returns c with each zero field set to its default.
 func (c Config) withDefaults() Config {
 	setDefault(&c.QueueBytes, DefaultQueueBytes)
 	quarter := max(minQueueBytes, c.QueueBytes) / 4
@@ -175,10 +172,10 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Validate reports all faults of c at once, each with the variable that sets
-// the field, the value seen and what is allowed; nil if there is none. Of files
-// it asks no more than whether a path is a folder: a plugin that is missing is
-// no fault of the settings, it may still come.
+// Validate reports all faults of c at once, each with the variable that sets the field,
+// the value seen and the values allowed; nil if there is none. Of files it only asks
+// whether a path is a folder: a plugin that is missing is no fault of the settings,
+// because it may still come.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs []error

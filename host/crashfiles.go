@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Bounds of what one plugin has in Config.CrashDir. The oldest is removed.
+// Bounds of the files of one plugin in Config.CrashDir. The oldest is removed.
 const (
 	mostReports    = 20
 	mostKept       = 1000 // batches
@@ -37,27 +37,26 @@ const (
 )
 
 // crashFiles writes reports of crashes and quarantined batches to a folder:
-// DIR/PLUGIN/crash-TIME-PID.txt and DIR/PLUGIN/batch-TIME-ID.binpb, an OTLP
-// request each. Nobody waits for it but the end of the Host, a moment: a disk
-// that is full, not ours or hangs costs the files, which are counted, and
-// nothing else. Safe for concurrent use.
+// DIR/PLUGIN/crash-TIME-PID.txt and DIR/PLUGIN/batch-TIME-ID.binpb, an OTLP request
+// each. No caller waits for it, except the end of the Host for a moment: if a disk is
+// full, not ours or hangs, the files are lost and counted. Safe for concurrent use.
 type crashFiles struct {
 	dir string // empty: nothing is kept
 	log *slog.Logger
-	// most bounds the bytes of batches that wait to be written: they are on the
-	// Host's account, and must not use up the others' room. One may always wait.
+	// most bounds the bytes of batches that wait to be written: they are on the Host's
+	// account, and must not use up the room of the rest. One may always wait.
 	most int64
 
 	mu      sync.Mutex
 	jobs    []keepJob
 	bytes   int64         // of batches in jobs, and in work
-	idle    chan struct{} // closed when nobody works; nil: nobody has
+	idle    chan struct{} // closed when no goroutine writes; nil: none has
 	failing bool          // the last file was not written, and the log knows
 	lost    map[string]uint64
 }
 
-// keepJob is one file to be written: a report's text, or a batch, of which the
-// crashFiles has a reference.
+// keepJob is one file to be written: the text of a report, or a batch, which the job
+// has retained.
 type keepJob struct {
 	plugin, name string
 	text         []byte
@@ -68,9 +67,9 @@ func newCrashFiles(cfg *Config, mem *memory, log *slog.Logger) *crashFiles {
 	return &crashFiles{dir: cfg.CrashDir, log: log, most: int64(float64(mem.backlog) * keepShare), lost: map[string]uint64{}}
 }
 
-// keepReport and keepBatch have a file written soon, and give its path; empty:
-// nothing is kept, or there is no room. They never block. The error is for the
-// log, and comes once for a disk that hangs.
+// keepReport and keepBatch have a file written soon, and return its path; empty:
+// nothing is kept, or there is no room. They never block. The error is for the log, and
+// comes once for a disk that hangs.
 func (k *crashFiles) keepReport(plugin string, now time.Time, pid int, text []byte) (path string, err error) {
 	return k.keep(keepJob{plugin: plugin, text: text,
 		name: fmt.Sprintf("%s%s-%d%s", reportPrefix, now.UTC().Format(fileTime), pid, reportSuffix)})
@@ -109,7 +108,7 @@ func (k *crashFiles) keep(job keepJob) (path string, err error) {
 	return filepath.Join(k.dir, job.plugin, job.name), nil
 }
 
-// notKept is the one loud line.
+// notKept is the line of the log.
 const notKept = "a file about a crash is not kept, nor is any other until this is mended; see " + EnvCrashDir
 
 func (j keepJob) size() int64 {
@@ -119,6 +118,7 @@ func (j keepJob) size() int64 {
 	return j.b.size()
 }
 
+// work writes files until there are no more.
 func (k *crashFiles) workingLocked() bool {
 	if k.idle == nil {
 		return false
@@ -165,7 +165,7 @@ func (k *crashFiles) work(idle chan struct{}) {
 	}
 }
 
-// wait blocks until all files are written, or ctx ends: what hangs in the
+// wait blocks until all files are written, or ctx ends. A write that hangs in the
 // kernel is left to the end of the process.
 func (k *crashFiles) wait(ctx context.Context) {
 	k.mu.Lock()
@@ -180,7 +180,7 @@ func (k *crashFiles) wait(ctx context.Context) {
 	}
 }
 
-// unkept counts the files that were to be kept of a plugin and are not.
+// unkept returns the number of the files of a plugin that could not be kept.
 func (k *crashFiles) unkept(plugin string) uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -194,7 +194,7 @@ func (k *crashFiles) write(job keepJob) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
-	// First, so that a full disk is not kept full by what is too old.
+	// First, so that files that are too old do not keep a full disk full.
 	if err := prune(folder); err != nil {
 		return err
 	}
@@ -217,9 +217,9 @@ func (k *crashFiles) write(job keepJob) (err error) {
 	return prune(folder)
 }
 
-// openPrivate opens the plugin's folder in dir, which must be one, and nobody's
-// but this user's: what is kept has attributes of spans in it, and words of a
-// plugin that crashed. Both are made if need be.
+// openPrivate opens the plugin's folder in dir, and makes both if necessary. It must be
+// a folder of this user alone: the files have attributes of spans and output of a
+// plugin that crashed.
 func openPrivate(dir, plugin string) (*os.Root, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -250,7 +250,7 @@ func openPrivate(dir, plugin string) (*os.Root, error) {
 	return folder, nil
 }
 
-// checkPrivate: there is what has the name, opened what was opened by it.
+// checkPrivate compares the file of the name, there, with the folder that was opened.
 func checkPrivate(path string, there, opened fs.FileInfo) error {
 	owner, _ := opened.Sys().(*syscall.Stat_t)
 	switch {
@@ -264,8 +264,8 @@ func checkPrivate(path string, there, opened fs.FileInfo) error {
 	return nil
 }
 
-// prune removes the oldest files beyond the bounds, and what an earlier process
-// has left half written. Another process may do the same meanwhile.
+// prune removes the oldest files beyond the bounds, and half-written files of an
+// earlier process. Another process may do the same at the same time.
 func prune(folder *os.Root) error {
 	dir, err := folder.Open(".")
 	if err != nil {

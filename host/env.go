@@ -51,11 +51,10 @@ const (
 	envRayJobID         = "RAY_JOB_ID"
 )
 
-// FromEnv makes a Host from the process's environment and starts it: all that
-// a program with an OpenTelemetry SDK needs. It returns at once; the plugins
-// start in the background. Where SERVE_TRACING_EXPORTER_PLUGIN is empty the
-// Host is not Enabled and costs nothing. A setting that can not be right is an
-// error; a plugin that can not start is not.
+// FromEnv returns a started Host with the settings of the environment: all that a
+// program with an OpenTelemetry SDK needs. It returns at once; the plugins start in the
+// background. If SERVE_TRACING_EXPORTER_PLUGIN is empty, the Host is not Enabled and
+// costs nothing. A wrong setting is an error; a plugin that cannot start is not.
 func FromEnv(opts ...Option) (*Host, error) {
 	cfg, err := ConfigFromEnv(os.Getenv)
 	if err != nil {
@@ -68,9 +67,9 @@ func FromEnv(opts ...Option) (*Host, error) {
 	return h, h.Start(context.Background())
 }
 
-// ConfigFromEnv reads the settings by getenv, which is os.Getenv or a test's
-// own. All faults are reported at once. OTEL_SDK_DISABLED=true and
-// OTEL_TRACES_EXPORTER=none leave the list of plugins empty. No file is opened.
+// ConfigFromEnv reads the settings by getenv, which is os.Getenv or a test's own. It
+// reports all faults at once. OTEL_SDK_DISABLED=true and OTEL_TRACES_EXPORTER=none
+// leave the list of plugins empty. No file is opened.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	r := reader{getenv: getenv}
 	configs, err := pluginlist.ParseConfigs(getenv(EnvPluginConfig))
@@ -115,7 +114,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	return cfg, nil
 }
 
-// reader reads variables and gathers what is wrong with them.
+// reader reads variables and collects their faults.
 type reader struct {
 	getenv func(string) string
 	errs   []error
@@ -131,7 +130,7 @@ func (r *reader) add(err error) {
 	}
 }
 
-// truth reads true or false; false where the variable is not set.
+// truth reads true or false; false if the variable is not set.
 func (r *reader) truth(name string) bool {
 	text := r.getenv(name)
 	if text == "" {
@@ -144,8 +143,8 @@ func (r *reader) truth(name string) bool {
 	return is
 }
 
-// choice reads one of two words, in any case; true for the second, false for the
-// first and where the variable is not set.
+// choice reads one of two words, in any case; true for the second, false for the first
+// and if the variable is not set.
 func (r *reader) choice(name, first, second string) bool {
 	switch text := r.getenv(name); {
 	case strings.EqualFold(text, second):
@@ -156,7 +155,7 @@ func (r *reader) choice(name, first, second string) bool {
 	return false
 }
 
-// size reads a number of bytes; zero where the variable is not set.
+// size reads a number of bytes; zero if the variable is not set.
 func (r *reader) size(name string) int64 {
 	text := r.getenv(name)
 	if text == "" {
@@ -169,9 +168,8 @@ func (r *reader) size(name string) int64 {
 	return n
 }
 
-// duration reads a duration, or milliseconds from OpenTelemetry's variable
-// where ours is not set. What OpenTelemetry calls zero or less than it is left
-// to our default.
+// duration reads a duration, or milliseconds from OpenTelemetry's variable if ours is
+// not set. OpenTelemetry's zero and negative values mean our default.
 func (r *reader) duration(name, otelName string) time.Duration {
 	if text := r.getenv(name); text != "" {
 		d, err := time.ParseDuration(text)
@@ -184,7 +182,7 @@ func (r *reader) duration(name, otelName string) time.Duration {
 	return time.Duration(r.otelNumber(otelName)) * time.Millisecond
 }
 
-// count reads a whole number, or OpenTelemetry's where ours is not set.
+// count reads a whole number, or OpenTelemetry's if ours is not set.
 func (r *reader) count(name, otelName string) int {
 	if text := r.getenv(name); text != "" {
 		n, err := strconv.Atoi(text)
@@ -209,7 +207,7 @@ func (r *reader) otelNumber(name string) int64 {
 	return max(0, n)
 }
 
-// parseSize reads "1048576", "512KiB", "32MiB" or "1GiB".
+// parseSize parses "1048576", "512KiB", "32MiB" or "1GiB".
 func parseSize(text string) (int64, error) {
 	number, shift := text, 0
 	for suffix, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30} {
@@ -227,10 +225,10 @@ func parseSize(text string) (int64, error) {
 	return n << shift, nil
 }
 
-// environ is the process's environment, the default of Config.Environ.
+// environ returns the process's environment, the default of Config.Environ.
 func environ() []string { return os.Environ() }
 
-// defaultPluginDirs is where bare names are looked up unless told otherwise.
+// defaultPluginDirs returns the default folders for bare names.
 func defaultPluginDirs() []string {
 	dirs := []string{"/usr/local/lib/servetrace/plugins"}
 	if exe, err := os.Executable(); err == nil {
@@ -239,7 +237,7 @@ func defaultPluginDirs() []string {
 	return dirs
 }
 
-// nodeAddress is the address Ray would name this machine by.
+// nodeAddress returns the address that Ray would use for this machine.
 func nodeAddress() string {
 	addrs, err := net.InterfaceAddrs()
 	if err == nil {

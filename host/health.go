@@ -68,7 +68,7 @@ func (s *sender) heard() {
 
 // ask makes a health check, which counts as so many missed answers if it fails. It
 // blocks until the plugin has answered or failed to, or is gone, and while another
-// check runs, whose answer may be older than the trouble of this caller.
+// check runs: the answer of that check may be older than the trouble of this caller.
 func (s *sender) ask(ctx context.Context, misses int) {
 	select {
 	case s.probe.checking <- struct{}{}:

@@ -19,49 +19,49 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Inspection is what one entry of the list comes to. Fields that could not be
-// found out are zero; Err then says why.
+// Inspection is the result of one entry of the list. Fields that could not be found out
+// are zero; then Err has the reason.
 type Inspection struct {
-	// Name is the entry's name. Where is what the list says, without escapes.
+	// Name is the entry's name. Where is its text in the list, without escapes.
 	Name, Where string
 	// Path is the executable, or the socket of a plugin that is attached to.
 	Path string
 	// Folder is the folder of the list that has brought the plugin, else empty.
 	Folder string
-	// Pin is the digest that the list demands, and Digest that of the file as it
-	// is, both in the list's form ("sha256:" and 64 hexadecimal digits). Empty: no
-	// pin; a file that can not be read, or no file.
+	// Pin is the digest in the list, and Digest the digest of the file at present, both
+	// in the list's form ("sha256:" and 64 hexadecimal digits). Empty: no pin; a file
+	// that cannot be read, or no file.
 	Pin, Digest string
-	// Attached: a Host does not start the plugin but attaches to it, and gives
-	// it neither variables nor a document nor Context.
+	// Attached: a Host does not start the plugin but attaches to it, and gives it
+	// neither variables nor a configuration nor Context.
 	Attached bool
-	// Err says why a Host could not use the plugin: it is not found, its
-	// configuration can not be read, it does not start or does not answer, or
-	// it asks for what it is not given.
+	// Err is the reason why a Host could not use the plugin: it is not found, its
+	// configuration cannot be read, it does not start or does not answer, or it asks
+	// for variables that it does not get.
 	Err error
-	// Described: the plugin was asked and says About. It is false for a plain
-	// OTLP receiver, which can say nothing.
+	// Described: the plugin was asked and has answered with About. It is false for a
+	// plain OTLP receiver.
 	Described bool
-	// About is what the plugin says of itself, each text clipped to 1 KiB.
+	// About is the plugin's description of itself, each text clipped to 1 KiB.
 	About About
-	// Variables are what the plugin gets of Config.Environ, in order of their
-	// names, besides those of the handshake; before it was described, only those
-	// that it starts with.
+	// Variables are the variables of Config.Environ that the plugin gets, in order of
+	// their names, besides the variables of the handshake. Before the plugin was
+	// described, only the variables that it starts with.
 	Variables []Variable
-	// Withheld are the names of variables that it declares, and that lock-down
-	// keeps from it, in order.
+	// Withheld are the names of the variables that it declares and that lock-down keeps
+	// from it, in order.
 	Withheld []string
-	// Config is the document that the plugin gets, as it is written: references
-	// are not resolved. Nil for none. ConfigFile is where it was read, empty where
-	// Config.PluginConfigs has the document.
+	// Config is the configuration as the operator wrote it: references are not
+	// resolved. Nil for none. ConfigFile is its path, empty if it is in
+	// Config.PluginConfigs.
 	Config     []byte
 	ConfigFile string
-	// Context is what the plugin is told about this process; a plain OTLP
-	// receiver is told nothing.
+	// Context is the description of this process that the plugin gets; a plain OTLP
+	// receiver gets none.
 	Context Context
-	// MaxBatchSpans, MaxBatchBytes and MaxConcurrency are the limits that the
-	// Host keeps to: the plugin's own, or the defaults for those that it does
-	// not name. Zero before it was asked.
+	// MaxBatchSpans, MaxBatchBytes and MaxConcurrency are the limits that the Host
+	// keeps: the plugin's own, or the defaults for the limits that it does not name.
+	// Zero before it was asked.
 	MaxBatchSpans, MaxBatchBytes, MaxConcurrency int
 
 	document []byte
@@ -69,16 +69,16 @@ type Inspection struct {
 	digest   string
 }
 
-// Document is what the plugin is configured with: Config, with its references
-// resolved. It holds secrets: it is for the plugin alone, and for no eye.
+// Document returns the configuration with its references resolved, as the plugin gets
+// it. It holds credentials and must not be shown.
 func (i Inspection) Document() []byte { return i.document }
 
-// Secrets are texts that must not be shown, in no order: what the references of
-// Config stand for, and the values of variables that look secret by their names.
+// Secrets returns texts that must not be shown, in no order: the values of references
+// in Config, and of variables with names that suggest a secret.
 func (i Inspection) Secrets() []string { return i.secrets }
 
-// Pinned is the plugin as an entry of the list that pins what its file is now,
-// its path made absolute. Empty where there is no Digest.
+// Pinned returns an entry of the list for the plugin with the digest of its present
+// file as pin, and an absolute path. Empty if there is no Digest.
 func (i Inspection) Pinned() string {
 	if i.digest == "" {
 		return ""
@@ -86,7 +86,7 @@ func (i Inspection) Pinned() string {
 	return pluginlist.Pinned(false, i.Name, i.Path, i.digest)
 }
 
-// About is what a plugin says of itself.
+// About is a plugin's description of itself.
 type About struct {
 	// Name and Version are the plugin's own; SDK is the library it is built
 	// with, and its version; Language that library's, as in
@@ -113,19 +113,18 @@ type Variable struct {
 	Setting string
 }
 
-// Granted tells whether the plugin gets the variable when it is configured, and
-// not only from its start.
+// Granted reports whether the plugin gets the variable when it is configured, and not
+// only at its start.
 func (v Variable) Granted() bool {
 	return !v.Base && (v.Setting == "" || v.Setting == EnvPluginEnv && utf8.ValidString(v.Value))
 }
 
-// Inspect says what the entries of cfg's list come to, in their order. With
-// launch it starts each plugin as a Host would, or attaches to it, all at once,
-// asks what it is, and ends it, or hangs up; no plugin is configured and none
-// gets a span. Without, it looks at files only. It blocks until all plugins have
-// ended, at most Config.StartTimeout and a moment; the end of ctx cuts it short.
-// Where cfg itself is faulty there is one Inspection, with the error of
-// Validate.
+// Inspect returns the results of the entries of cfg's list, in their order. With launch
+// it starts each plugin as a Host would, or attaches to it, all at once, asks for its
+// description, and ends it, or hangs up; no plugin is configured or gets a span.
+// Without launch, it only looks at files. It blocks until all plugins have ended, at
+// most Config.StartTimeout and a moment; the end of ctx cuts it short. If cfg itself is
+// faulty there is one Inspection, with the error of Validate.
 func Inspect(ctx context.Context, cfg Config, launch bool, opts ...Option) []Inspection {
 	h, err := New(cfg, opts...)
 	if err != nil {
@@ -140,7 +139,7 @@ func Inspect(ctx context.Context, cfg Config, launch bool, opts ...Option) []Ins
 	return list
 }
 
-// inspect goes the supervisor's way, to the answer to Describe.
+// inspect does the same for one plugin.
 func inspect(ctx context.Context, x *plugin, launch bool) Inspection {
 	cfg := x.shared.cfg
 	plan, err := cfg.plan(x.entry)
@@ -179,7 +178,7 @@ func inspect(ctx context.Context, x *plugin, launch bool) Inspection {
 	return i
 }
 
-// probe connects to a plugin, asks what it is, and lets go of it.
+// describeOnce connects to a plugin, asks for its description, and ends the connection.
 func describeOnce(ctx context.Context, x *plugin, plan plan) (description, error) {
 	ctx, cancel := x.shared.cfg.startContext(ctx)
 	defer cancel()
@@ -214,8 +213,8 @@ func setDescription(i *Inspection, d description, secrets launch.Redactor) {
 	}
 }
 
-// variables joins what a process starts with and what it is granted. Of a name
-// that is there twice the last counts, as for the process.
+// variables joins the variables that a process starts with and those granted. Of two
+// with one name the last counts, as for the process.
 func variables(list *pluginlist.Settings, p plan, granted map[string]string) []Variable {
 	byName := map[string]Variable{}
 	for name, value := range granted {
@@ -238,7 +237,7 @@ func variables(list *pluginlist.Settings, p plan, granted map[string]string) []V
 	return slices.SortedFunc(maps.Values(byName), func(a, b Variable) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// digestText is a digest in the list's form.
+// digestText returns a digest in the list's form.
 func digestText(digest string) string {
 	if digest == "" {
 		return ""
@@ -246,7 +245,7 @@ func digestText(digest string) string {
 	return strings.TrimPrefix(pluginlist.PinMark, "@") + hex.EncodeToString([]byte(digest))
 }
 
-// fileDigest is the digest of a regular file, empty where it can not be read.
+// fileDigest returns the digest of a regular file, empty if it cannot be read.
 func fileDigest(path string) string {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe would block
 	if err != nil {

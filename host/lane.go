@@ -226,7 +226,7 @@ func (l *lane) settle(it *item, ans answer) (delivered bool) {
 	return ans.err == nil
 }
 
-// failLocked settles an item whose call failed.
+// failLocked settles an item after a call that failed.
 func (l *lane) failLocked(now time.Time, it *item, ans answer) {
 	q, err := l.q, ans.err
 	switch {
@@ -267,7 +267,7 @@ func retryPause(attempt int, asked time.Duration) time.Duration {
 	return backoff{retryFirst, retryMost}.pause(attempt - 1)
 }
 
-// end is what is known of a connection that has ended, for judge.
+// end describes a connection that has ended, for judge.
 type end struct {
 	crashed  bool // the process ended without being asked to
 	blamed   bool // and its work may be the cause

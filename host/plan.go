@@ -19,36 +19,35 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// plan is what an entry of the list comes to by the settings and the files:
-// all that a plugin is started and configured with but what it asks for
-// itself. It is made anew for each start.
+// plan is everything that a plugin is started and configured with, by the settings and
+// the files, except for its own requests. It is made anew for each start.
 type plan struct {
 	name string
-	// path is the executable, or the socket of a plugin that is attached to:
-	// that one is neither started nor configured by this host, and all below is
-	// empty.
+	// path is the executable, or the socket of a plugin that is attached to: this host
+	// neither starts nor configures such a plugin, and the fields below are empty.
 	path     string
 	attached bool
-	// trust is what is asked of the executable.
+	// trust has the conditions for the executable.
 	trust launch.Trust
-	// environ is what the process starts with. grantedAtStart says that the
-	// variables that it is granted are among them.
+	// environ is the environment of the process at its start. grantedAtStart: the
+	// variables that it is granted are in it.
 	environ        []string
 	grantedAtStart bool
-	// config is the document as the operator wrote it, nil for none, and
-	// configFile where it was read, if it was. document is the same with its
-	// references resolved: it is for the plugin alone, and never shown.
+	// config is the configuration as the operator wrote it, nil for none, and
+	// configFile its path. document is the same with its references resolved: it is for
+	// the plugin alone, and never shown.
 	config, document []byte
 	configFile       string
-	// secrets are texts that must not be shown: what references stand for, and
-	// values of variables that it may get. redactor knows them.
+	// secrets are texts that must not be shown: values of references, and of variables
+	// that it may get. redactor knows them.
 	secrets  []string
 	redactor launch.Redactor
-	// context is what it is told about this process.
+	// context is the description of this process for it.
 	context Context
 }
 
-// plan works an entry out. With an error, the plan has what could be found.
+// plan returns the plan of an entry. With an error, the plan has the parts that could
+// be found.
 func (c *Config) plan(e pluginlist.Entry) (plan, error) {
 	list := c.list()
 	p := plan{name: e.Name, attached: e.Attached}
@@ -69,8 +68,8 @@ func (c *Config) plan(e pluginlist.Entry) (plan, error) {
 	return p, err
 }
 
-// missing returns the variables of granted that are not in the start
-// environment, as "NAME=value". The operator's own are there from the first.
+// missing returns the variables of granted that are not in the start environment, as
+// "NAME=value". The operator's own are there from the first.
 func (p plan) missing(granted map[string]string) []string {
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(granted)) {
@@ -86,11 +85,11 @@ func (c *Config) startContext(ctx context.Context) (context.Context, context.Can
 	return context.WithTimeoutCause(ctx, c.StartTimeout, errStartTimeout)
 }
 
-// errStartTimeout tells this end of a context from that of one around it. It is
-// a deadline as well: package launch knows no more of it.
+// errStartTimeout marks the end of such a context. It is a deadline as well, for
+// package launch.
 var errStartTimeout = fmt.Errorf("start timeout: %w", context.DeadlineExceeded)
 
-// startError adds to an error what a start took too long for.
+// startError adds the limit to an error if a start took too long.
 func (c *Config) startError(start context.Context, err error) error {
 	if err == nil || !errors.Is(context.Cause(start), errStartTimeout) {
 		return err
@@ -98,7 +97,7 @@ func (c *Config) startError(start context.Context, err error) error {
 	return fmt.Errorf("%w (%s=%v)", err, EnvStartTimeout, c.StartTimeout)
 }
 
-// check says what can be said of the plugin by looking at its file.
+// check returns the faults of the plugin that its file shows.
 func (p plan) check() error {
 	if p.attached {
 		return launch.CheckSocket(p.path)
@@ -106,30 +105,31 @@ func (p plan) check() error {
 	return launch.Check(p.path, p.trust)
 }
 
-// peer is what the supervisor needs of a plugin that it is connected to: a
-// *launch.Process, or a *launch.Attachment, which ends with its connection.
+// peer is a connected plugin: a *launch.Process, or a *launch.Attachment, which ends
+// with its connection.
 type peer interface {
 	Conn() grpc.ClientConnInterface
 	PID() int
 	Done() <-chan struct{}
 	Exit() string
-	// Report says more of it after Done; the zero Report where the process is
-	// somebody else's.
+	// Report returns details of its end after Done; the zero Report if the process is
+	// not ours.
 	Report() launch.Report
-	// Suppressed are the lines so far that it printed and that were not logged.
+	// Suppressed returns the number of printed lines so far that were not logged.
 	Suppressed() uint64
-	// Unprinted are those so far that did not reach this process's standard output.
+	// Unprinted returns the number of printed lines so far that did not reach this
+	// process's standard output.
 	Unprinted() uint64
 	Kill(why string)
 	Dump(ctx context.Context)
-	// Leaving: the plugin wants no more calls, and may still answer those it
-	// has; its end follows by itself.
+	// Leaving reports whether the plugin wants no more calls. It may still answer its
+	// last calls; its end follows by itself.
 	Leaving() bool
 	Stop(ctx context.Context) error
 }
 
-// connector connects to the plugin of a plan. The host has connect; tests of
-// the policy have their own.
+// connector connects to the plugin of a plan. The host has connect; tests of the policy
+// have their own.
 type connector func(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, error)
 
 var (
@@ -163,13 +163,12 @@ func connect(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, er
 	return process, nil
 }
 
-// manner is in what pauses a plugin is connected to, and how the log speaks of
-// it: a plugin that this host starts and one that it attaches to differ in
-// this, in the plan, and in the peer.
+// manner has the pauses and the texts in the log that differ between a plugin that this
+// host starts and a plugin that it attaches to.
 type manner struct {
-	// mostPause is the longest pause between two attempts. After one that was
-	// ready for steadyAfter pauses begin from the first again; a connection is
-	// then dialled again at once.
+	// mostPause is the longest pause between two attempts. After a process that was
+	// ready for steadyAfter, pauses begin from the first again; a connection is then
+	// dialled again at once.
 	mostPause, steadyAfter time.Duration
 	// hung is a line of the log; ended begins a cause.
 	hung, ended string
@@ -195,7 +194,7 @@ func mannerOf(e pluginlist.Entry) manner {
 	return launched
 }
 
-// description is what a plugin says of itself, and what follows from it.
+// description is a plugin's answer to Describe, and its consequences.
 type description struct {
 	// about is nil for a plain OTLP receiver: nothing to configure, flush or
 	// shut down.
@@ -206,14 +205,14 @@ type description struct {
 	withheld []string
 }
 
-// reads tells whether name is that of a variable that the plugin declares.
+// reads reports whether the plugin declares a variable.
 func (d description) reads(name string) bool {
 	_, declared := wire.DeclaredBy(d.about.GetEnvPatterns(), name)
 	return declared
 }
 
-// describe asks the plugin what it is. One that this host can not use, or whose
-// wishes it does not grant, is an error. One that is attached to has the
+// describe asks the plugin for its description. A plugin that this host cannot use, or
+// that requests more than it grants, is an error. A plugin that is attached to has the
 // variables that it was started with, and is granted none.
 func describe(ctx context.Context, list *pluginlist.Settings, p plan, conn grpc.ClientConnInterface) (description, error) {
 	about, err := pluginv1.NewLifecycleClient(conn).Describe(ctx, &pluginv1.DescribeRequest{HostVersion: version()})
@@ -246,9 +245,9 @@ func describe(ctx context.Context, list *pluginlist.Settings, p plan, conn grpc.
 	return d, nil
 }
 
-// receivesTraces asks a plugin that serves no Lifecycle to take a request without
-// spans. It is no plain OTLP receiver, and no plugin, if it does not know the call;
-// any other answer, or none in time, is left to the first batch.
+// receivesTraces sends a request without spans to a plugin that serves no Lifecycle. If
+// it does not know the call, it is neither a plain OTLP receiver nor a plugin. Any
+// other answer, or none in time, is left to the first batch.
 func receivesTraces(ctx context.Context, conn grpc.ClientConnInterface) error {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -260,10 +259,9 @@ func receivesTraces(ctx context.Context, conn grpc.ClientConnInterface) error {
 	return nil
 }
 
-// withoutSecrets takes secrets out of what a plugin says of itself, which is
-// shown everywhere: variables that the operator names for it are known to it
-// from its start. Patterns stay: they are matched, and name no more than there
-// is.
+// withoutSecrets redacts credentials in a plugin's description, which is shown
+// everywhere: the plugin knows variables that the operator names for it from its start.
+// Patterns stay: they name no more than the environment has.
 func withoutSecrets(about *pluginv1.DescribeResponse, r launch.Redactor) {
 	about.Name, about.Version, about.Description = r.Text(about.GetName()), r.Text(about.GetVersion()), r.Text(about.GetDescription())
 	if sdk := about.GetSdk(); sdk != nil {

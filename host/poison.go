@@ -36,8 +36,8 @@ const mostAlone = 2
 // mostIDs bounds the ids of batches in a report.
 const mostIDs = mostConcurrency
 
-// survived ends the suspicion against an item whose process is still there, or has
-// answered it (said).
+// survived ends the suspicion against an item, because its process is still there, or
+// has answered it (said).
 func (it *item) survived(said bool) {
 	it.suspect = false
 	if said {

@@ -147,7 +147,7 @@ func (q *queue) load() (spans uint64, retries int) {
 	return q.books.waiting, len(q.items.again)
 }
 
-// doneLocked frees an item whose spans are in the ledger.
+// doneLocked frees an item after its spans were written into the ledger.
 func (q *queue) doneLocked(it *item) {
 	q.books.waiting -= uint64(it.left())
 	q.books.held -= it.b.size()

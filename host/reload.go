@@ -9,18 +9,19 @@ import (
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 )
 
-// Reload reads the folders of the list anew: plugins that have gone send what
-// they have and end, within Config.StopTimeout, and then those that have come
-// are started. Meanwhile each plugin that stays and that this host starts is
-// replaced by a new process of what its file and its document are now, without a
-// loss: the old one goes on if the new one fails, which it may do until it has
-// delivered its first batches. One that does not run is tried at once. Reload
-// blocks until all that is done, or ctx ends; what has begun goes on then. It
-// does not wait for a new process that has had nothing to deliver for five
-// seconds: that waits beside the old one, and the log tells what becomes of it. The
-// error says which plugins stay as they were, or do not start, and why: of each
-// it joins a *[PluginError]. Reloading a Host that is not started, or is shut
-// down, is an error. Safe for concurrent use.
+// Reload reads the folders of the list anew. Plugins that have left it send their spans
+// and end, within Config.StopTimeout, and then new plugins are started. Meanwhile each
+// plugin that stays, and that this host starts, is replaced by a new process with its
+// present file and configuration, without a loss: the old process goes on if the new
+// one fails before it has delivered its first batches. A plugin that does not run is
+// tried at once.
+//
+// Reload blocks until all that is done, or ctx ends; a change that has begun goes on
+// then. It does not wait for a new process that has had nothing to deliver for five
+// seconds, which waits beside the old one; the log reports the result. The error names
+// the plugins that stay as they were, or do not start, with the reason: of each it
+// joins a *[PluginError]. To reload a Host that is not started, or is shut down, is an
+// error. Safe for concurrent use.
 func (h *Host) Reload(ctx context.Context) error {
 	stay, changed, err := h.relist(ctx)
 	if err != nil {
@@ -35,20 +36,20 @@ func (h *Host) Reload(ctx context.Context) error {
 	}
 }
 
-// PluginError is what Reload says of one plugin. The Host has logged it.
+// PluginError is Reload's error for one plugin. The Host has logged it.
 type PluginError struct {
 	// Plugin is its name in the list.
 	Plugin string
-	// Op is what became of it: that it does not start, or is not replaced.
+	// Op is the result: the plugin does not start, or is not replaced.
 	Op string
-	// Err is why. It is never nil.
+	// Err is the reason. It is never nil.
 	Err error
 }
 
-// Error names the plugin, what became of it, and why.
+// Error names the plugin, the result and the reason.
 func (e *PluginError) Error() string { return fmt.Sprintf("plugin %q %s: %v", e.Plugin, e.Op, e.Err) }
 
-// Unwrap gives Err.
+// Unwrap returns Err.
 func (e *PluginError) Unwrap() error { return e.Err }
 
 // relist reads the list anew, and returns the plugins that stay. The rest end in the
@@ -134,7 +135,7 @@ func (h *Host) setLocked(plugins, gone []*plugin) {
 }
 
 // join adds the plugins of the list that are not there yet, and starts them. A plugin
-// whose name was there before goes on with its statistics.
+// of a name that was there before goes on with its statistics.
 func (h *Host) join(list []pluginlist.Entry) {
 	defer h.pipeline.logNotes()
 	h.mu.Lock()
