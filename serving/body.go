@@ -14,6 +14,7 @@ import (
 // while the handler is reading.
 type requestBody struct {
 	body    io.ReadCloser // the connection's
+	stream  bool          // of HTTP/2
 	reads   stall.Deadline
 	stalled *atomic.Bool          // set if the client holds up a read
 	ending  atomic.Pointer[error] // why it is about to end
@@ -35,8 +36,12 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, b.wasReadLocked(err)
 }
 
-// Close implements [io.Closer].
+// Close implements [io.Closer]. As with net/http alone, it ends a Read that is under way
+// over HTTP/2, and waits for it over HTTP/1.
 func (b *requestBody) Close() error {
+	if b.stream {
+		return b.body.Close()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err != nil {

@@ -51,7 +51,7 @@ func (x *exchange) prepare(ctx context.Context, w http.ResponseWriter, r *http.R
 	p.pace.limit, p.pace.peer = limit, connectionOf(r)
 	p.pace.writes = stall.New(limit, stream, c.SetWriteDeadline)
 	if r.Body != nil && r.Body != http.NoBody {
-		p.pace.body = &requestBody{body: r.Body, reads: stall.New(limit, stream, c.SetReadDeadline), stalled: &p.pace.stalled}
+		p.pace.body = &requestBody{body: r.Body, stream: stream, reads: stall.New(limit, stream, c.SetReadDeadline), stalled: &p.pace.stalled}
 	}
 }
 
@@ -68,10 +68,9 @@ func (x *exchange) work() {
 	err = x.place.run(x.routed, &x.call)
 }
 
-// await waits until the handler has returned, which gives its error, or until
-// the request is to be ended, which gives the cause. A client that closes its side
-// ends the handler's context and no more: net/http cannot tell whether the client
-// reads on, so that what the handler answers is sent.
+// await waits until the handler has returned, and gives its error, or until the request
+// must end, and gives the cause. A client that closes its side ends the handler's context
+// and no more: it may read on, so that the handler's answer is sent.
 func (x *exchange) await(ctx context.Context) (returned bool, err error) {
 	for {
 		select {
@@ -84,7 +83,7 @@ func (x *exchange) await(ctx context.Context) (returned bool, err error) {
 		switch cause := causeOf(ctx); {
 		case errors.Is(context.Cause(ctx), errLeft): // the handler closed its socket, and has not returned
 			ctx = x.resp.upgrade.outer
-		case errors.Is(cause, ErrClientGone) && x.resp.upgrade.taken() == nil:
+		case errors.Is(cause, ErrClientGone):
 			left, cancel := x.timeLeft()
 			defer cancel()
 			ctx = left
@@ -233,23 +232,24 @@ func (x *exchange) reply(status int) {
 	writeText(p.conn, status, x.request.ID, x.proxy.textFor(status, x))
 }
 
-// finish bounds what net/http has still to do: read the end of a body that no handler
-// wanted, and send the last bytes.
+// finish bounds the time that the client has for the rest of the exchange: net/http reads
+// the end of a body that no handler wanted, and sends the last bytes.
 func (x *exchange) finish() {
 	p := &x.resp
-	if p.upgrade.taken() != nil || x.cut || x.r.ProtoMajor != 1 && x.r.Context().Err() != nil {
-		return // there is nothing to finish: a stream of HTTP/2 whose client has left has ended
-	}
-	if x.r.ProtoMajor != 1 || x.behind || !p.pace.body.remains() {
+	switch {
+	case p.upgrade.taken() != nil || x.cut: // there is no rest
+	case x.r.ProtoMajor != 1:
+		p.finishStream()
+	case x.behind || !p.pace.body.remains():
 		p.pace.writes.Finish(0)
-		return
+	default:
+		if p.pace.stalled.Load() {
+			p.pace.body.hurry(time.Now())
+		} else {
+			p.pace.body.reads.Finish(0)
+		}
+		p.pace.writes.Finish(x.proxy.stall)
 	}
-	if p.pace.stalled.Load() {
-		p.pace.body.hurry(time.Now())
-	} else {
-		p.pace.body.reads.Finish(0)
-	}
-	p.pace.writes.Finish(x.proxy.stall)
 }
 
 // release leaves the connection to net/http: user code that still has the body of the

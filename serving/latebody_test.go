@@ -3,12 +3,8 @@ package serving
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
-	"net"
 	"net/http"
-	"os"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,33 +77,32 @@ func TestBodyUsedAfterItsRequest(t *testing.T) {
 	})
 }
 
-// TestUpgradeHalfClosed: a client that closes its half right behind its request for
-// another protocol leaves no slot taken and no connection open, whenever the server
-// notices it. The rig's shutdown would find them.
-func TestUpgradeHalfClosed(t *testing.T) {
-	var copies sync.WaitGroup
-	r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
-		w.Header().Set("Connection", "Upgrade")
-		w.Header().Set("Upgrade", "foo")
-		w.WriteHeader(http.StatusSwitchingProtocols)
-		c, rw, err := http.NewResponseController(w).Hijack()
+// TestBodyClosedWhileItIsRead: over HTTP/2, Close ends a Read that is under way.
+func TestBodyClosedWhileItIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startFake(t, Config{StallTimeout: time.Hour}, HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
+			read := make(chan error, 1)
+			go func() {
+				_, err := io.ReadAll(req.Body)
+				read <- err
+			}()
+			synctest.Wait() // it reads
+			began := time.Now()
+			if err := req.Body.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			if err := <-read; err == nil || time.Since(began) != 0 {
+				t.Errorf("Read: %v, %v after Close", err, time.Since(began))
+			}
+			return nil
+		}))
+		r.speakHTTP2()
+		upload, more := io.Pipe()
+		defer more.Close()
+		resp, err := r.client.Post(r.url("/"), "text/plain", upload)
 		if err != nil {
-			return err
-		}
-		copies.Go(func() {
-			_, _ = io.Copy(c, rw) // the client may have left
-			_ = c.Close()
-		})
-		return nil
-	}), WithMaxOngoingRequests(100))
-	for range 200 {
-		c := r.dial("GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: foo\r\n\r\nhello raw")
-		if err := errors.Join(c.(*net.TCPConn).CloseWrite(), c.SetReadDeadline(time.Now().Add(20*time.Second))); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatal("the server has not closed the connection")
-		}
-	}
-	copies.Wait()
+		_ = resp.Body.Close()
+	})
 }

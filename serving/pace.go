@@ -18,6 +18,7 @@ type pace struct {
 
 	duplex bool // the handler reads the body beside writing
 	broken bool // a write has failed
+	wrote  int64
 }
 
 // begin begins a write. In the first, net/http may wait for the end of the body.

@@ -126,6 +126,7 @@ func writeSteps[T string | []byte](p *response, b T, write func(io.Writer, T) (i
 		if p.left > 0 {
 			p.left -= int64(m)
 		}
+		p.pace.wrote += int64(m)
 		n += m
 		b = b[m:]
 		if err = p.pace.end(err); err != nil {
@@ -158,6 +159,19 @@ func (p *response) flushLocked() error {
 	p.flushed = true
 	p.pace.begin()
 	return p.pace.end(http.NewResponseController(p.conn).Flush())
+}
+
+// finishStream sends the bytes of a whole response that net/http still has, so that the
+// stall limit holds for them. A response that fits into net/http's buffer is left to it:
+// the deadline of a stream cannot be used for that, because net/http may arm it after the
+// end of the stream, and its timer then holds stream and connection in memory.
+func (p *response) finishStream() {
+	const buffer = 4 << 10
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.whole && (p.flushed || p.pace.wrote > buffer) {
+		_ = p.flushLocked() // the client may have left
+	}
 }
 
 // SetReadDeadline is what [http.ResponseController.SetReadDeadline] calls.

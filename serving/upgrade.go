@@ -2,7 +2,6 @@ package serving
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,8 @@ import (
 type upgrade struct {
 	webSocket bool
 	outer     context.Context         // the request's, which the socket's end does not end
-	end       context.CancelCauseFunc // ends the one below, which the handler has
+	end       context.CancelCauseFunc // ends the handler's context, which is below outer
+	ended     chan struct{}           // closed when the socket is over
 
 	mu     sync.Mutex
 	socket *socket.Conn // nil until the handler has taken the connection over
@@ -38,11 +38,11 @@ func upgradeOf(r *http.Request) *upgrade {
 	to := r.Header["Upgrade"]
 	if len(to) == 0 || !hasToken(r.Header["Connection"], "upgrade") {
 		if r.Method == http.MethodConnect {
-			return &upgrade{}
+			return &upgrade{ended: make(chan struct{})}
 		}
 		return nil
 	}
-	return &upgrade{webSocket: r.Method == http.MethodGet && hasToken(to, "websocket")}
+	return &upgrade{ended: make(chan struct{}), webSocket: r.Method == http.MethodGet && hasToken(to, "websocket")}
 }
 
 // hasToken reports whether one of the lists has the token, in any case.
@@ -93,7 +93,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, p.lostLocked()
 	case p.upgrade == nil:
 		return nil, nil, fmt.Errorf("hijack: the request asks for no other protocol by Upgrade and Connection: %w", http.ErrNotSupported)
-	case p.ctx.Err() != nil:
+	case p.endedLocked() != nil: // a client that has closed its side may read on
 		return nil, nil, causeOf(p.ctx)
 	case p.phase == begun && p.status != http.StatusSwitchingProtocols:
 		return nil, nil, fmt.Errorf("hijack: the response has begun, with status %d", p.status)
@@ -104,21 +104,18 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	buffered, _ := rw.Peek(rw.Reader.Buffered()) // which it has
 	s := socket.New(conn, socket.Options{
-		Context:   p.ctx,
-		Over:      p.upgrade.over,
-		WebSocket: p.upgrade.webSocket,
-		Status:    p.status,
-		Header:    headerRequestID,
-		Value:     p.x.request.ID,
-		Buffered:  bytes.Clone(buffered),
-		Stall:     p.x.proxy.stall,
+		Context:    p.ctx,
+		Over:       p.upgrade.over,
+		CloseFrame: func() (int, string) { return closeFrameOf(causeOf(p.ctx)) },
+		WebSocket:  p.upgrade.webSocket,
+		Status:     p.status,
+		Header:     headerRequestID,
+		Value:      p.x.request.ID,
+		Buffered:   buffered,
+		Stall:      p.x.proxy.stall,
 	})
 	p.phase = hijacked
 	p.upgrade.take(s)
-	if p.ctx.Err() != nil { // the proxy may have looked before the connection was taken
-		s.Cut()
-		return nil, nil, causeOf(p.ctx)
-	}
 	rw.Reader.Reset(s)
 	rw.Writer.Reset(s)
 	return s, rw, nil
@@ -126,6 +123,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // over ends the handler's context, as the socket is over.
 func (u *upgrade) over(end socket.End) {
+	defer close(u.ended)
 	switch end {
 	case socket.Gone:
 		u.end(ErrClientGone)
@@ -158,23 +156,23 @@ func (u *upgrade) taken() *socket.Conn {
 	return u.socket
 }
 
-// outlast waits for the end of a socket that the handler has passed on to
-// goroutines of its own.
+// outlast waits for the end of a socket that the handler has passed on to goroutines of
+// its own.
 func (u *upgrade) outlast() {
-	if s := u.taken(); s != nil {
-		<-s.Done()
+	if u.taken() != nil {
+		<-u.ended
 	}
 }
 
-// finishSocket ends the socket, if it is still there, for a reason; within
-// cutGrace.
-func finishSocket(s *socket.Conn, why error) {
+// finishSocket ends the socket, if it has not ended, because of an error.
+func finishSocket(s *socket.Conn, why error) { s.Finish(closeFrameOf(why)) }
+
+// closeFrameOf returns the close frame for a socket that ends because of an error. Code 0 is for none: the client has left, or is to be told nothing.
+func closeFrameOf(why error) (code int, reason string) {
 	if why == nil || isAbort(why) || errors.Is(why, ErrClientGone) {
-		s.Cut() // nobody is there, or nobody is to be told
-		return
+		return 0, ""
 	}
-	code, reason := closeCodeOf(why)
-	s.Finish(code, reason, cutGrace)
+	return closeCodeOf(why)
 }
 
 // closeCodeOf translates an error that ended a request into a web socket's

@@ -12,6 +12,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -365,4 +366,47 @@ func TestHijackedOnce(t *testing.T) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
+}
+
+// TestUpgradeHalfClosed: a client that closes its half right behind its request for
+// another protocol is answered as from net/http alone, whenever the server notices it. It
+// leaves no slot taken and no connection open, which the rig's shutdown would find.
+func TestUpgradeHalfClosed(t *testing.T) {
+	message := string(frame(2, "hello"))
+	var copies sync.WaitGroup
+	r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return err
+		}
+		echo := func() {
+			_, _ = io.WriteString(c, switching)
+			_, _ = io.Copy(c, rw)
+			_ = c.Close()
+		}
+		if req.URL.Path == "/ws" {
+			echo()
+		} else {
+			copies.Go(echo)
+		}
+		return nil
+	}), WithMaxOngoingRequests(100))
+	for name, request := range map[string]string{
+		"web socket":                     handshake,
+		"other protocol":                 strings.Replace(handshake, "Upgrade: websocket", "Upgrade: foo", 1),
+		"other protocol, in a goroutine": strings.NewReplacer("Upgrade: websocket", "Upgrade: foo", "/ws", "/on").Replace(handshake),
+	} {
+		for range 100 {
+			c := r.dial(request + message)
+			if err := errors.Join(c.(*net.TCPConn).CloseWrite(), c.SetReadDeadline(time.Now().Add(patienceOfTests))); err != nil {
+				t.Fatal(err)
+			}
+			reply, err := io.ReadAll(c)
+			_, body, _ := strings.Cut(string(reply), "\r\n\r\n")
+			if err != nil || !strings.HasPrefix(string(reply), "HTTP/1.1 101 ") || body != message {
+				t.Fatalf("%s: client saw %q, %v", name, reply, err)
+			}
+		}
+	}
+	copies.Wait()
 }

@@ -61,7 +61,6 @@ var typesToSplit = []struct{ name, area string }{
 	{"serving/internal/metrics.Proxy", "metrics"},
 	{"serving/internal/metrics.Set", "metrics"},
 	{"serving/internal/metrics.families", "metrics"},
-	{"serving/internal/socket.Conn", "serving, HTTP"},
 	{"serving/multiplexing.cache", "multiplexing"},
 }
 

@@ -244,9 +244,24 @@ func (r *rig) fill(deployment string, slots int, send func(ctx context.Context, 
 	all.Wait()
 }
 
-// liveHeap is what is in use after two collections, of which the first runs
-// finalisers.
+// liveHeap returns the size of the heap after collections. It waits until the heap no
+// longer shrinks, because connections that were closed end a bit later.
 func liveHeap() uint64 {
+	const settled = 64 << 10
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for last := collected(); ; <-tick.C {
+		size := collected()
+		if size+settled > last {
+			return min(size, last)
+		}
+		last = size
+	}
+}
+
+// collected returns the size of the heap after two collections, of which the first runs
+// finalisers.
+func collected() uint64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats

@@ -1,61 +1,58 @@
-// Package socket is a connection that a handler has taken over from the HTTP
-// proxy: a web socket as a rule. The handler, or the library that speaks for it,
-// has it as a [net.Conn]; the proxy learns from it how the socket ended.
+// Package socket is a connection that a handler has taken over from the HTTP proxy,
+// as a rule for a web socket. The handler or its web socket library has the connection
+// as a [net.Conn]; the proxy learns how the socket ended.
 //
 // The life of a [Conn]:
 //
-//  1. New wraps the connection. If the handler writes the head of the response
-//     itself, a header is put in, and its status is remembered.
-//  2. Reads and writes go straight to the connection. Scanners of package
-//     wsframe see the bytes on their way, find the close frame of either side,
-//     and know where a frame ends.
-//  3. While the handler does not read, nobody would notice that the client has
-//     left. So once it has not read for a moment, a goroutine reads ahead for
-//     it, up to a bound. The handler's next Read stops that, takes what is there
-//     and reads on by itself. A handler that reads in a loop, which is nearly
-//     every one, costs neither this goroutine nor a copy.
-//  4. Over tells the owner, once, that the socket is over: the client is gone,
-//     it has sent its close frame and the handler has read what came before, or
-//     the handler has closed the socket.
-//  5. Finish ends it on the owner's side: with a close frame where one may still
-//     be sent, time for the client to answer, and then the connection's end.
+//  1. New wraps the connection. If the handler writes the head of the response itself,
+//     a header is put in and the status is noted ([head]).
+//  2. One goroutine reads from the connection until it ends, up to a bound ahead of
+//     the handler ([inbox]). So a close frame or the end of the connection is seen even
+//     if the handler does not read.
+//  3. Writes go straight to the connection, with a limit for a client that takes
+//     nothing ([outbox]).
+//  4. Both directions are scanned for the close frame (package wsframe). Options.Over
+//     is called once, when the socket is over ([closing]).
+//  5. Close, by the handler, or Finish, by the proxy, ends the socket: with a close frame
+//     if one can still be sent, time for the client to answer it, and the connection's
+//     end. The first call ends it, whichever it is.
 //
-// It does not speak RFC 6455: pings, masks, messages and the handshake are the
-// handler's. It puts in a close frame only where the socket is being ended and
-// none has been sent, and then lets nothing follow it.
-//
-// Open this file, then read.go, write.go and end.go.
+// The package does not speak RFC 6455: pings, masks, messages and the handshake are the
+// handler's. Open this file, then inbox.go, outbox.go and closing.go.
 package socket
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
-	"sync"
+	"os"
 	"time"
-
-	"github.com/servetrace/servetrace/serving/internal/stall"
-	"github.com/servetrace/servetrace/serving/internal/wsframe"
 )
 
-// Options are what a Conn has to know of its request.
+// Options are the facts of its request that a Conn needs.
 type Options struct {
 	// Context is the request's. Required.
 	Context context.Context
 	// Over is called once, when the socket is over: it should end Context. It
 	// must not block. Required.
 	Over func(End)
+	// CloseFrame returns code and reason of the close frame for a socket that its
+	// handler closes after Context has ended. Code 0 is for none. Required.
+	CloseFrame func() (code int, reason string)
 	// WebSocket says that frames of RFC 6455 follow the response's head. Other
-	// protocols are passed on unseen: the handler alone knows how they end.
+	// protocols pass unseen, and only their handler knows how they end.
 	WebSocket bool
-	// Status is that of a head that has been written; 0: the handler writes it.
+	// Status is the status of a head that has been written; 0 if the handler
+	// writes it.
 	Status int
 	// Header and Value are put into a head that the handler writes.
 	Header, Value string
-	// Buffered is what has been read of the connection already. It is the
-	// Conn's from now on.
+	// Buffered are the bytes that were read from the connection before. New copies
+	// them.
 	Buffered []byte
-	// Stall is how long the client may take nothing of what is written; no limit if
-	// it is not positive.
+	// Stall bounds how long the client may take nothing of a write; no limit if it
+	// is not positive.
 	Stall time.Duration
 }
 
@@ -66,126 +63,74 @@ type End int
 const (
 	// Gone: the client left, and no close frame had passed.
 	Gone End = iota
-	// Stalled: the client took nothing of what was written.
+	// Stalled: the client took nothing of a write.
 	Stalled
 	// Closed: by a close frame, which the handler had the time to answer.
 	Closed
-	// Left: the handler has closed the connection, or the owner has begun to.
+	// Left: the handler has closed the connection, or the proxy has begun to.
 	Left
 )
 
-// readAheadAfter is how long the handler may not read before somebody does so
-// in its place. It is also how long it has to answer a close frame that it has
-// read before the request ends.
-const readAheadAfter = 100 * time.Millisecond
-
-// readAheadBytes bounds what is read in the handler's place. Of a client that
-// sends more, and then leaves, nobody knows until the handler reads or writes.
-const readAheadBytes = 64 << 10
+// closeGrace is how long a close frame and its answer may take.
+const closeGrace = 250 * time.Millisecond
 
 // Conn is the connection. Its methods are safe for concurrent use.
 type Conn struct {
-	conn   net.Conn
-	o      Options
-	done   chan struct{} // closed when conn has been
-	writes stall.Deadline
-	look   *time.Timer // calls tick, while armed
+	net.Conn // the connection itself; the methods below take the place of its own
 
-	ahead sync.WaitGroup // of the goroutine that reads ahead
-
-	// rmu is held by whoever reads from conn: the handler, the goroutine that
-	// reads ahead, or Finish. It is taken before mu, and never with wmu.
-	rmu     sync.Mutex
-	in      wsframe.Scanner
-	buf     []byte // read ahead
-	readErr error  // what ended reading ahead
-
-	// wmu is held by whoever writes to conn. It is taken before mu.
-	wmu  sync.Mutex
-	out  wsframe.Scanner
-	head []byte // what has been written of the response's head, until it is whole
-	late *late  // a close frame that waits for the end of the handler's frame
-
-	mu           sync.Mutex
-	status       int       // of the response
-	code         int       // of the first close frame of either side; 0: none
-	peerFirst    bool      // code is the client's
-	peerClosed   time.Time // when the client's close frame came, or was next to be read
-	behind       bool      // the handler may have messages to read before that
-	readers      int       // handlers in Read
-	reads        int       // how many have been
-	seen         int       // reads, when tick last looked
-	armed        bool      // tick will come
-	reading      bool      // somebody reads ahead
-	moved        bool      // conn's read deadline is not readBy
-	readBy       time.Time
-	over         bool // Over has been called
-	left         bool // the handler has closed it
-	ending       bool // Finish has begun
-	closed       bool // conn is
-	headExpected bool // the handler has still to write the response's head
+	o    Options
+	end  closing
+	in   inbox
+	out  outbox
+	done chan struct{} // closed when the connection is, and the reader has returned
 }
 
-var _ net.Conn = (*Conn)(nil)
-
-// New makes a Conn of c, whose deadlines must not be set. Finish has to be
-// called in the end.
+// New returns a Conn of c, which must not have deadlines. It must be ended by Close or
+// Finish.
 func New(c net.Conn, o Options) *Conn {
-	s := &Conn{
-		conn:         c,
-		o:            o,
-		done:         make(chan struct{}),
-		writes:       stall.New(o.Stall, false, c.SetWriteDeadline),
-		buf:          o.Buffered,
-		status:       o.Status,
-		headExpected: o.Status == 0,
-	}
-	if o.WebSocket {
-		s.rmu.Lock() // tick may come before passed has ended
-		defer s.rmu.Unlock()
-		s.mu.Lock()
-		s.armed = true
-		s.look = time.AfterFunc(readAheadAfter, s.tick)
-		s.mu.Unlock()
-		s.passed(o.Buffered, nil)
-	}
+	s := &Conn{Conn: c, o: o, done: make(chan struct{})}
+	s.end.over = o.Over
+	s.in.init(o.WebSocket, &s.end)
+	s.out.init(c, o, &s.end)
+	s.in.put(o.Buffered, nil)
+	go s.in.readFrom(c) // ends with the connection, and finish waits for it
 	return s
 }
 
 // Done is closed when the connection has been closed.
 func (s *Conn) Done() <-chan struct{} { return s.done }
 
-// Status is that of the response that the handler gave; 0 while there is none,
-// or if it was none of HTTP.
-func (s *Conn) Status() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.status
-}
+// Status returns the status of the handler's response; 0 if there is none yet, or if it
+// was no response of HTTP.
+func (s *Conn) Status() int { return int(s.out.status.Load()) }
 
-// Code is that of the close frame that came first, of either side;
-// wsframe.CodeAbnormal where there was none.
-func (s *Conn) Code() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.code == 0 {
-		return wsframe.CodeAbnormal
-	}
-	return s.code
-}
+// Code returns the code of the close frame that came first, of either side;
+// wsframe.CodeAbnormal if there was none.
+func (s *Conn) Code() int { return s.end.code() }
 
 // ClosedByClient reports whether the client's close frame came first.
-func (s *Conn) ClosedByClient() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.peerFirst
+func (s *Conn) ClosedByClient() bool { return s.end.byClient() }
+
+// Read implements [net.Conn].
+func (s *Conn) Read(p []byte) (int, error) {
+	n, err := s.in.read(p)
+	return n, s.failed(err)
 }
 
-// LocalAddr implements [net.Conn].
-func (s *Conn) LocalAddr() net.Addr { return s.conn.LocalAddr() }
+// Write implements [net.Conn].
+func (s *Conn) Write(p []byte) (int, error) {
+	n, err := s.out.write(p)
+	return n, s.failed(err)
+}
 
-// RemoteAddr implements [net.Conn].
-func (s *Conn) RemoteAddr() net.Addr { return s.conn.RemoteAddr() }
+// failed ends the request's context if err, of a read or a write, says that the
+// connection has ended. It returns err.
+func (s *Conn) failed(err error) error {
+	if err != nil && s.o.WebSocket && !errors.Is(err, os.ErrDeadlineExceeded) {
+		s.end.tell()
+	}
+	return err
+}
 
 // SetDeadline implements [net.Conn].
 func (s *Conn) SetDeadline(t time.Time) error {
@@ -196,86 +141,79 @@ func (s *Conn) SetDeadline(t time.Time) error {
 }
 
 // SetReadDeadline implements [net.Conn].
-func (s *Conn) SetReadDeadline(t time.Time) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.endedLocked(); err != nil {
-		return err
-	}
-	s.readBy = t
-	if s.reading { // without a deadline, until the handler reads again
-		return nil
-	}
-	return s.conn.SetReadDeadline(t)
-}
+func (s *Conn) SetReadDeadline(t time.Time) error { return s.in.setDeadline(t) }
 
 // SetWriteDeadline implements [net.Conn].
 func (s *Conn) SetWriteDeadline(t time.Time) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.endedLocked(); err != nil {
+	if err := s.end.ended(); err != nil {
 		return err
 	}
-	return s.writes.SetOwn(t)
+	return s.out.limit.SetOwn(t)
 }
 
-// endedLocked is why the handler can no longer use the connection, or nil.
-func (s *Conn) endedLocked() error {
-	switch {
-	case s.ending && s.o.Context.Err() != nil:
-		return context.Cause(s.o.Context)
-	case s.ending, s.left, s.closed:
+// CloseWrite closes the writing side, if the connection can do so.
+func (s *Conn) CloseWrite() error {
+	half, ok := s.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return fmt.Errorf("close for writing: %w", errors.ErrUnsupported)
+	}
+	return s.out.closeWrite(half.CloseWrite)
+}
+
+// Close implements [net.Conn]; it is the handler's. The client gets a close frame if it
+// has sent one and the handler has not, or if the runtime has ended the request.
+func (s *Conn) Close() error {
+	code, reason := 0, ""
+	if s.o.Context.Err() != nil {
+		code, reason = s.o.CloseFrame()
+	}
+	first, err := s.finish(code, reason)
+	if !first {
 		return net.ErrClosed
 	}
-	return nil
+	return err
 }
 
-// noteClose remembers the close frame of one side, if it is the first.
-// behind says that the handler may not have read all messages before that of
-// the client.
-func (s *Conn) noteClose(code int, peer, behind bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.code == 0 {
-		s.code, s.peerFirst = code, peer
-	}
-	if !peer || !s.peerClosed.IsZero() {
-		return
-	}
-	s.behind = behind
-	s.reachedLocked()
-}
-
-// reachedLocked gives the handler the time to answer the client's close frame.
-func (s *Conn) reachedLocked() {
-	s.peerClosed = time.Now()
-	if !s.ending && !s.closed {
-		s.armed = true
-		s.look.Reset(readAheadAfter)
+// Finish ends the socket, unless it has ended, and returns when it has: within
+// closeGrace. The handler's reads and writes fail from now on, with the context's cause.
+//
+// If code is not 0 and the handler has sent no close frame, the client gets one, after the
+// end of a frame that the handler has begun. A client that has sent a close frame gets its
+// own code. It has the time to answer, because a connection that is closed with something
+// unread is reset, and the close frame may be lost with it.
+//
+// Nothing of the Conn runs when Finish returns, except the handler's own calls.
+func (s *Conn) Finish(code int, reason string) {
+	if first, _ := s.finish(code, reason); !first { // the socket is over either way
+		<-s.done
 	}
 }
 
-// tell calls Over, once, with the end that shows.
-func (s *Conn) tell() {
-	s.mu.Lock()
-	end := Closed
-	switch {
-	case s.left, s.ending:
-		end = Left
-	case s.code == 0:
-		end = Gone
+// finish ends the socket as Finish does. If another call has begun to, it returns at once.
+func (s *Conn) finish(code int, reason string) (first bool, err error) {
+	why := net.ErrClosed
+	if s.o.Context.Err() != nil {
+		why = context.Cause(s.o.Context)
 	}
-	s.mu.Unlock()
-	s.tellEnd(end)
-}
-
-// tellEnd calls Over, once.
-func (s *Conn) tellEnd(end End) {
-	s.mu.Lock()
-	told := s.over
-	s.over = true
-	s.mu.Unlock()
-	if !told {
-		s.o.Over(end)
+	received, first := s.end.begin(why)
+	if !first {
+		return false, nil
 	}
+	s.in.discard()
+	if received != 0 {
+		code, reason = received, ""
+	}
+	by := time.Now().Add(closeGrace)
+	if code != 0 && s.out.close(code, reason, by) {
+		select {
+		case <-s.in.closed:
+		case <-s.in.ended:
+		case <-time.After(time.Until(by)):
+		}
+	}
+	err = s.Conn.Close()
+	<-s.in.ended
+	close(s.done)
+	s.end.tell()
+	return true, err
 }

@@ -37,10 +37,11 @@ func newBench(t *testing.T, change func(*Options)) *bench {
 	server, client := net.Pipe()
 	b.client = client
 	o := Options{
-		Context:   b.ctx,
-		Over:      func(e End) { b.over <- e; b.end(errTimedOut) },
-		WebSocket: true,
-		Status:    101,
+		Context:    b.ctx,
+		Over:       func(e End) { b.over <- e; b.end(errTimedOut) },
+		CloseFrame: func() (int, string) { return 1001, "bye" },
+		WebSocket:  true,
+		Status:     101,
 	}
 	if change != nil {
 		change(&o)
@@ -49,7 +50,7 @@ func newBench(t *testing.T, change func(*Options)) *bench {
 	t.Cleanup(func() {
 		_ = client.Close()
 		b.end(nil)
-		b.conn.Cut()
+		b.conn.Finish(0, "")
 	})
 	return b
 }
@@ -81,49 +82,31 @@ var (
 	closeReply = closeBy
 )
 
-// TestReadsAheadOnlyWhenNobodyReads: a handler in Read costs no goroutine, one
-// that does not read for a moment has one.
-func TestReadsAheadOnlyWhenNobodyReads(t *testing.T) {
+// TestReadsAhead: the handler reads all that the client has sent, in its order, whether
+// it waits for it or not.
+func TestReadsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		reading := func() bool {
-			b.conn.mu.Lock()
-			defer b.conn.mu.Unlock()
-			return b.conn.reading
-		}
 		got := make(chan string)
-		proceed := make(chan struct{})
-		go func() {
+		read := func() {
 			buf := make([]byte, 100)
-			for range 3 {
-				n, _ := b.conn.Read(buf)
-				got <- string(buf[:n])
-				<-proceed
-			}
-		}()
+			n, _ := b.conn.Read(buf)
+			got <- string(buf[:n])
+		}
+		go read()
 		time.Sleep(time.Hour)
-		if reading() {
-			t.Error("reads ahead while the handler reads")
+		b.send('a')
+		if s := <-got; s != "a" {
+			t.Errorf("waited for: %q", s)
 		}
-		b.send(text...)
-		if s := <-got; s != string(text) {
-			t.Errorf("%q", s)
-		}
-		time.Sleep(3 * readAheadAfter)
+		b.send('b', 'c')
+		b.send('d')
 		synctest.Wait()
-		if !reading() {
-			t.Error("nobody reads")
-		}
-		b.send('a', 'b') // nobody waits for them
-		b.send('c')
-		close(proceed)
-		if s := <-got; s != "abc" {
+		go read()
+		if s := <-got; s != "bcd" {
 			t.Errorf("read ahead: %q", s)
 		}
-		b.send('d')
-		if s := <-got; s != "d" {
-			t.Errorf("%q", s)
-		}
+		b.wantOver()
 	})
 }
 
@@ -134,33 +117,36 @@ func TestReadAheadIsBounded(t *testing.T) {
 		b := newBench(t, nil)
 		sent := make(chan int, 1)
 		go func() {
-			n, _ := b.client.Write(make([]byte, 10*readAheadBytes))
+			n, _ := b.client.Write(make([]byte, 10*aheadBytes))
 			sent <- n
 		}()
 		time.Sleep(time.Hour)
-		b.conn.rmu.Lock()
-		size, space := len(b.conn.buf), cap(b.conn.buf)
-		b.conn.rmu.Unlock()
-		if size != readAheadBytes || space != readAheadBytes {
-			t.Errorf("%d bytes in %d", size, space)
+		b.conn.in.mu.Lock()
+		size := b.conn.in.buf.Len()
+		b.conn.in.mu.Unlock()
+		if size != aheadBytes {
+			t.Errorf("%d bytes", size)
 		}
-		if n, err := io.CopyN(io.Discard, b.conn, 10*readAheadBytes); err != nil {
+		if n, err := io.CopyN(io.Discard, b.conn, 10*aheadBytes); err != nil {
 			t.Errorf("read %d bytes, %v", n, err)
 		}
-		if n := <-sent; n != 10*readAheadBytes {
+		if n := <-sent; n != 10*aheadBytes {
 			t.Errorf("sent %d bytes", n)
 		}
 		b.wantOver()
 	})
 }
 
-// TestCloseFrameEndsTheRequest at once if nobody reads it, and after a moment,
-// in which it may be answered, if the handler does.
+// TestCloseFrameEndsTheRequest after a moment, in which the handler may answer it, and not
+// before the handler has dealt with the messages before it.
 func TestCloseFrameEndsTheRequest(t *testing.T) {
 	t.Run("not read", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t, nil)
 			b.send(closeBy...)
+			time.Sleep(answerTime - time.Millisecond)
+			b.wantOver()
+			time.Sleep(time.Millisecond)
 			b.wantOver(Closed)
 		})
 	})
@@ -168,9 +154,9 @@ func TestCloseFrameEndsTheRequest(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t, nil)
 			go func() { _, _ = io.Copy(io.Discard, b.conn) }() // reads on, for nothing
-			time.Sleep(readAheadAfter / 2)
+			time.Sleep(answerTime / 2)
 			b.send(closeBy...)
-			time.Sleep(readAheadAfter - time.Millisecond)
+			time.Sleep(answerTime - time.Millisecond)
 			b.wantOver()
 			time.Sleep(time.Millisecond)
 			b.wantOver(Closed)
@@ -191,7 +177,7 @@ func TestCloseFrameEndsTheRequest(t *testing.T) {
 			time.Sleep(time.Hour) // it may still be at the message
 			b.wantOver()
 			go func() { _, _ = b.conn.Read(make([]byte, 1)) }() // no longer
-			time.Sleep(readAheadAfter - time.Millisecond)
+			time.Sleep(answerTime - time.Millisecond)
 			b.wantOver()
 			time.Sleep(time.Millisecond)
 			b.wantOver(Closed)
@@ -203,6 +189,7 @@ func TestCloseFrameEndsTheRequest(t *testing.T) {
 			b.send(append(append([]byte(nil), text...), closeBy...)...)
 			time.Sleep(time.Hour)
 			_ = b.client.Close()
+			time.Sleep(answerTime)
 			b.wantOver(Closed)
 		})
 	})
@@ -216,13 +203,14 @@ func TestCloseFrameEndsTheRequest(t *testing.T) {
 			time.Sleep(time.Hour)
 			b.wantOver()
 			_ = b.client.Close()
+			time.Sleep(answerTime)
 			b.wantOver(Closed)
 		})
 	})
 	t.Run("read already", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t, func(o *Options) { o.Buffered = closeBy })
-			time.Sleep(2 * readAheadAfter)
+			time.Sleep(2 * answerTime)
 			b.wantOver(Closed)
 		})
 	})
@@ -274,7 +262,6 @@ func TestCloseAnswersForTheHandler(t *testing.T) {
 // returns at all; it is not in fake time, which does not go on while somebody
 // waits for a lock.
 func TestFinishIsBounded(t *testing.T) {
-	const grace = 50 * time.Millisecond
 	for name, prepare := range map[string]func(b *bench){
 		"client neither reads nor answers": func(*bench) {},
 		"client reads, does not answer":    func(b *bench) { go func() { _, _ = io.Copy(io.Discard, b.client) }() },
@@ -293,13 +280,12 @@ func TestFinishIsBounded(t *testing.T) {
 				}
 			}()
 		},
-		"it reads ahead": func(*bench) { <-time.After(2 * readAheadAfter) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, nil)
 			prepare(b)
 			b.end(errTimedOut)
-			b.conn.Finish(1011, "", grace)
+			b.conn.Finish(1011, "")
 			if _, err := b.conn.Read(make([]byte, 1)); err != errTimedOut {
 				t.Errorf("Read: %v", err)
 			}
@@ -328,7 +314,7 @@ func TestFinishWaitsForTheFrame(t *testing.T) {
 		finished := make(chan struct{})
 		b.end(errTimedOut)
 		go func() {
-			b.conn.Finish(1001, "bye", time.Second)
+			b.conn.Finish(1001, "bye")
 			close(finished)
 		}()
 		time.Sleep(time.Millisecond)
@@ -348,8 +334,8 @@ func TestFinishWaitsForTheFrame(t *testing.T) {
 	})
 }
 
-// TestCloseWhileItIsBeingEnded leaves the end, and the close frame, to Finish.
-func TestCloseWhileItIsBeingEnded(t *testing.T) {
+// TestCloseOfAnEndedRequest ends the socket as Finish would: nothing else need do so.
+func TestCloseOfAnEndedRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		told := make(chan []byte, 1)
@@ -361,18 +347,67 @@ func TestCloseWhileItIsBeingEnded(t *testing.T) {
 		if err := b.conn.Close(); err != nil {
 			t.Error(err)
 		}
-		b.conn.Finish(1001, "", time.Second)
-		if got, want := <-told, wsframe.AppendClose(nil, 1001, ""); string(got) != string(want) {
-			t.Errorf("the client was told %x", got)
+		<-b.conn.Done()
+		if got, want := <-told, wsframe.AppendClose(nil, 1001, "bye"); string(got) != string(want) {
+			t.Errorf("the client was told %x, want %x", got, want)
+		}
+		b.conn.Finish(1011, "") // has nothing left to do
+		if got := b.conn.Code(); got != 1001 {
+			t.Errorf("code %d", got)
 		}
 	})
 }
 
-// TestDeadlineOfTheHandler is kept while somebody else reads.
+// slowConn is a connection whose writes return late.
+type slowConn struct{ net.Conn }
+
+func (c slowConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	<-time.After(time.Second)
+	return n, err
+}
+
+// TestAnswerBeforeTheWriteReturns: our close frame came first, though the client's answer
+// is read before the write of ours returns.
+func TestAnswerBeforeTheWriteReturns(t *testing.T) {
+	for name, end := range map[string]func(c *Conn) error{
+		"the handler's": func(c *Conn) error { _, err := c.Write(wsframe.AppendClose(nil, 1008, "")); return err },
+		"the proxy's":   func(c *Conn) error { c.Finish(1008, ""); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, nil)
+				b.conn.out.conn = slowConn{b.conn.out.conn}
+				go func() {
+					_, _ = io.ReadFull(b.client, make([]byte, len(closeBy)))
+					b.send(closeBy...)
+				}()
+				if err := end(b.conn); err != nil {
+					t.Error(err)
+				}
+				if code := b.conn.Code(); code != 1008 || b.conn.ClosedByClient() {
+					t.Errorf("code %d, the client's: %v", code, b.conn.ClosedByClient())
+				}
+			})
+		})
+	}
+}
+
+// TestCloseFrameThatIsNotSent does not count.
+func TestCloseFrameThatIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil) // its client does not read
+		b.conn.Finish(1011, "")
+		if code := b.conn.Code(); code != wsframe.CodeAbnormal {
+			t.Errorf("code %d", code)
+		}
+	})
+}
+
+// TestDeadlineOfTheHandler is for its reads alone.
 func TestDeadlineOfTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		time.Sleep(2 * readAheadAfter) // it reads ahead
 		if err := b.conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
@@ -380,7 +415,7 @@ func TestDeadlineOfTheHandler(t *testing.T) {
 		if _, err := b.conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Minute {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		time.Sleep(time.Hour) // it reads ahead again, beyond the deadline
+		time.Sleep(time.Hour)
 		b.send('x')
 		synctest.Wait()
 		if n, err := b.conn.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -400,9 +435,9 @@ func TestDeadlineOfTheHandler(t *testing.T) {
 func TestClientGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		time.Sleep(2 * readAheadAfter)
 		b.send(text...)
 		_ = b.client.Close()
+		time.Sleep(answerTime)
 		b.wantOver(Gone)
 		all, err := io.ReadAll(b.conn)
 		if err != nil || string(all) != string(text) {
@@ -415,6 +450,29 @@ func TestClientGone(t *testing.T) {
 		if got := b.conn.Code(); got != wsframe.CodeAbnormal {
 			t.Errorf("code %d", got)
 		}
+	})
+}
+
+// TestMessagesBeforeTheEnd of the connection are the handler's to read, while it reads on.
+func TestMessagesBeforeTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		const messages = 5
+		for range messages {
+			b.send(text...)
+		}
+		_ = b.client.Close()
+		for range messages {
+			time.Sleep(answerTime - time.Millisecond)
+			b.wantOver()
+			if _, err := io.ReadFull(b.conn, make([]byte, len(text))); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := b.conn.Read(make([]byte, 1)); err != io.EOF {
+			t.Error(err)
+		}
+		b.wantOver(Gone)
 	})
 }
 

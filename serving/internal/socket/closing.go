@@ -1,0 +1,129 @@
+package socket
+
+import (
+	"sync"
+	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/wsframe"
+)
+
+// answerTime is how long the handler has to answer the client's close frame, or to read
+// on after the end of the connection, before its context ends.
+const answerTime = 100 * time.Millisecond
+
+// closing is how a socket ends: by the close frame of either side, by the end of the
+// connection, or by finish. Its methods are safe for concurrent use.
+type closing struct {
+	over func(End)
+
+	mu          sync.Mutex
+	sent        int         // the code of our side's close frame; 0 for none
+	received    int         // the code of the client's; 0 for none
+	clientFirst bool        // the client's came first
+	told        bool        // over has been called
+	timer       *time.Timer // calls tell; nil until soon is called
+	why         error       // the handler's reads and writes fail with it; nil until finish
+}
+
+// noteSent notes the close frame of our side. It is called before the write of the frame,
+// because the client's answer may be read before the write returns.
+func (c *closing) noteSent(code int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent = code
+}
+
+// noteUnsent takes noteSent back: the write failed.
+func (c *closing) noteUnsent() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent, c.clientFirst = 0, c.received != 0
+}
+
+// noteReceived notes the client's close frame.
+func (c *closing) noteReceived(code int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.received, c.clientFirst = code, c.sent == 0
+}
+
+// code returns the code of the close frame that came first.
+func (c *closing) code() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.clientFirst:
+		return c.received
+	case c.sent != 0:
+		return c.sent
+	}
+	return wsframe.CodeAbnormal
+}
+
+// byClient reports whether the client's close frame came first.
+func (c *closing) byClient() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clientFirst
+}
+
+// soon calls tell after answerTime, unless soon is called again before that.
+func (c *closing) soon() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.told || c.why != nil:
+	case c.timer == nil:
+		c.timer = time.AfterFunc(answerTime, c.tell)
+	default:
+		c.timer.Reset(answerTime)
+	}
+}
+
+// tell calls over, once, with the end that shows.
+func (c *closing) tell() {
+	c.mu.Lock()
+	end := Closed
+	switch {
+	case c.why != nil:
+		end = Left
+	case c.sent == 0 && c.received == 0:
+		end = Gone
+	}
+	c.mu.Unlock()
+	c.tellEnd(end)
+}
+
+// tellEnd calls over, once.
+func (c *closing) tellEnd(end End) {
+	c.mu.Lock()
+	told := c.told
+	c.told = true
+	c.mu.Unlock()
+	if !told {
+		c.over(end)
+	}
+}
+
+// begin begins the end by finish: the handler's calls fail with why from now on. It
+// returns the code of the client's close frame, 0 for none, and whether this call is the
+// first.
+func (c *closing) begin(why error) (received int, first bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.why != nil {
+		return 0, false
+	}
+	c.why = why
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	return c.received, true
+}
+
+// ended returns the error of the handler's calls after begin; nil before.
+func (c *closing) ended() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.why
+}

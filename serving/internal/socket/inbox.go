@@ -1,0 +1,178 @@
+package socket
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/wsframe"
+)
+
+// aheadBytes bounds the bytes that are read ahead of the handler. If the client sends
+// more and then leaves, that is seen only when the handler reads or writes.
+const aheadBytes = 64 << 10
+
+// readBytes is how much is read at once, and the space that an idle socket keeps.
+const readBytes = 4 << 10
+
+// inbox has the bytes that the client has sent and the handler has not read. One goroutine
+// puts bytes in; the other methods are safe for concurrent use.
+type inbox struct {
+	webSocket bool
+	end       *closing
+	closed    chan struct{} // closed at the client's close frame
+	ended     chan struct{} // closed when the goroutine has returned
+
+	mu      sync.Mutex
+	changed *sync.Cond // of the fields below
+	frames  wsframe.Scanner
+	behind  bool // the client's close frame has come after data that the handler works on
+	buf     bytes.Buffer
+	err     error       // of the connection, after buf
+	by      time.Time   // the handler's deadline; zero for none
+	timer   *time.Timer // wakes the handler at its deadline; nil if none was set
+}
+
+func (in *inbox) init(webSocket bool, end *closing) {
+	in.webSocket, in.end = webSocket, end
+	in.closed, in.ended = make(chan struct{}), make(chan struct{})
+	in.changed = sync.NewCond(&in.mu)
+}
+
+// readFrom puts in all that comes from conn, to its end.
+func (in *inbox) readFrom(conn io.Reader) {
+	defer close(in.ended)
+	b := make([]byte, readBytes)
+	for {
+		n, err := conn.Read(b[:in.space()])
+		in.put(b[:n], err)
+		if err != nil {
+			return
+		}
+	}
+}
+
+// space waits until there is space in the buffer, and returns how much may be read.
+func (in *inbox) space() int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for in.buf.Len() >= aheadBytes && in.end.ended() == nil {
+		in.changed.Wait()
+	}
+	return min(readBytes, aheadBytes-in.buf.Len())
+}
+
+// put adds bytes that were read, and the error of the read.
+func (in *inbox) put(b []byte, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.end.ended() == nil {
+		in.buf.Write(b)
+	}
+	if in.webSocket {
+		in.scanLocked(b, err)
+	}
+	in.err = err
+	in.changed.Broadcast()
+}
+
+// scanLocked looks for the end of the socket. The handler must first have dealt with the
+// data before a close frame. The end of the connection waits for it only while it reads.
+func (in *inbox) scanLocked(b []byte, err error) {
+	code, before := in.frames.Closed()
+	in.frames.Scan(b)
+	code, now := in.frames.Closed()
+	if now && !before {
+		in.end.noteReceived(code)
+		close(in.closed)
+		in.behind = in.frames.HasData()
+	}
+	if now && !before && !in.behind || err != nil {
+		in.end.soon()
+	}
+}
+
+// read is the handler's Read.
+func (in *inbox) read(p []byte) (int, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for {
+		ended := in.end.ended()
+		switch {
+		case ended != nil:
+			return 0, ended
+		case !in.by.IsZero() && !time.Now().Before(in.by):
+			return 0, os.ErrDeadlineExceeded
+		case in.buf.Len() > 0 || len(p) == 0:
+			return in.takeLocked(p), nil
+		case in.err != nil:
+			return 0, in.err
+		}
+		in.caughtUpLocked()
+		in.changed.Wait()
+	}
+}
+
+// takeLocked copies bytes that are there to p.
+func (in *inbox) takeLocked(p []byte) int {
+	n, _ := in.buf.Read(p) // fails only if it is empty
+	if in.buf.Len() == 0 && in.buf.Cap() > readBytes {
+		in.buf = bytes.Buffer{}
+	}
+	if in.err != nil && in.webSocket {
+		in.end.soon() // it reads on
+	}
+	in.changed.Broadcast()
+	return n
+}
+
+// caughtUpLocked is called when the handler has taken all bytes and wants more: it has
+// dealt with them.
+func (in *inbox) caughtUpLocked() {
+	in.frames.Restart()
+	if in.behind {
+		in.behind = false
+		in.end.soon()
+	}
+}
+
+// setDeadline sets the deadline of read.
+func (in *inbox) setDeadline(t time.Time) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if err := in.end.ended(); err != nil {
+		return err
+	}
+	in.by = t
+	in.stopTimerLocked()
+	if !t.IsZero() {
+		in.timer = time.AfterFunc(time.Until(t), in.wake)
+	}
+	in.changed.Broadcast() // the deadline may have passed
+	return nil
+}
+
+func (in *inbox) stopTimerLocked() {
+	if in.timer != nil {
+		in.timer.Stop()
+	}
+}
+
+// wake has the waiting calls look at the fields again.
+func (in *inbox) wake() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.changed.Broadcast()
+}
+
+// discard drops the bytes that are there, and wakes the waiting calls: the socket has
+// been ended. Bytes that still come are looked at and dropped.
+func (in *inbox) discard() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.buf = bytes.Buffer{}
+	in.stopTimerLocked()
+	in.changed.Broadcast()
+}

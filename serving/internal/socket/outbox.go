@@ -1,0 +1,153 @@
+package socket
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/stall"
+	"github.com/servetrace/servetrace/serving/internal/wsframe"
+)
+
+// stepBytes is how much is written at once, so that a large write of which the client
+// takes a part differs from one of which it takes nothing.
+const stepBytes = 64 << 10
+
+// outbox is the writing side. Its methods are safe for concurrent use.
+type outbox struct {
+	conn      net.Conn
+	webSocket bool
+	end       *closing
+	limit     stall.Deadline
+	status    atomic.Int32 // of the response; 0 for none
+
+	mu     sync.Mutex // held during a write
+	head   *head      // of the response, until it is written; then nil
+	frames wsframe.Scanner
+	broken bool   // a write has failed, so that no frame can follow
+	late   []byte // a close frame that waits for the end of the handler's frame; nil for none
+}
+
+func (out *outbox) init(c net.Conn, o Options, end *closing) {
+	out.conn, out.webSocket, out.end = c, o.WebSocket, end
+	out.limit = stall.New(o.Stall, false, c.SetWriteDeadline)
+	out.status.Store(int32(o.Status)) //nolint:gosec // it has three digits
+	if o.Status == 0 {
+		out.head = &head{name: o.Header, value: o.Value}
+	}
+}
+
+// write is the handler's Write.
+func (out *outbox) write(p []byte) (n int, err error) {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	if why := out.end.ended(); why != nil && out.late == nil { // else it may end its frame
+		return 0, why
+	}
+	if out.head != nil {
+		n, err = out.writeHead(p)
+	} else {
+		n, err = out.send(p)
+	}
+	if why := out.end.ended(); err != nil && why != nil {
+		return n, why // the deadline is our own
+	}
+	if out.late != nil && out.frames.AtBoundary() {
+		frame := out.late
+		out.late = nil
+		_, _ = out.send(frame) // finish waits for the answer, and no longer than closeGrace
+	}
+	return n, err
+}
+
+// writeHead writes the head of the response when it is whole, and the bytes after it.
+func (out *outbox) writeHead(p []byte) (int, error) {
+	first, rest, whole := out.head.add(p)
+	if !whole {
+		return len(p), nil
+	}
+	out.head = nil
+	out.status.Store(int32(statusOf(first))) //nolint:gosec // it has three digits
+	if _, err := out.step(first); err != nil {
+		return 0, err
+	}
+	if _, err := out.send(rest); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// send writes frames, step by step.
+func (out *outbox) send(p []byte) (n int, err error) {
+	for len(p) > 0 && err == nil {
+		var m int
+		m, err = out.sendStep(p[:min(len(p), stepBytes)])
+		n += m
+		p = p[m:]
+	}
+	return n, err
+}
+
+// sendStep writes bytes of frames, and notes the close frame.
+func (out *outbox) sendStep(p []byte) (int, error) {
+	_, before := out.frames.Closed()
+	if out.webSocket {
+		out.frames.Scan(p)
+	}
+	code, now := out.frames.Closed()
+	closes := now && !before
+	if closes {
+		out.end.noteSent(code)
+	}
+	n, err := out.step(p)
+	if closes && err != nil {
+		out.end.noteUnsent()
+	}
+	return n, err
+}
+
+// step writes to the connection, within the limit.
+func (out *outbox) step(p []byte) (int, error) {
+	out.limit.Begin(0)
+	n, err := out.conn.Write(p)
+	if err != nil {
+		out.broken = true
+		if out.limit.Expired() {
+			out.end.tellEnd(Stalled)
+		}
+	}
+	return n, err
+}
+
+// close sends a close frame by a time, unless one was sent before; or has it follow the
+// frame that the handler has begun. It reports whether the client may answer.
+func (out *outbox) close(code int, reason string, by time.Time) bool {
+	_ = out.limit.Hurry(by) // fails if the connection is closed, and then the write fails too
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	const switchingProtocols = 101
+	if !out.webSocket || out.status.Load() != switchingProtocols || out.broken || out.frames.Broken() {
+		return false
+	}
+	if _, sent := out.frames.Closed(); sent {
+		return true
+	}
+	frame := wsframe.AppendClose(nil, code, reason)
+	if !out.frames.AtBoundary() {
+		out.late = frame
+		return true
+	}
+	_, err := out.send(frame)
+	return err == nil
+}
+
+// closeWrite closes the writing side by f.
+func (out *outbox) closeWrite(f func() error) error {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	if err := out.end.ended(); err != nil {
+		return err
+	}
+	return f()
+}
