@@ -31,7 +31,7 @@ type grpcProxy struct {
 	only      *grpcApp // nil if there are several
 	timeout   time.Duration
 	stall     time.Duration   // how long a client may hold up its call; not positive: no limit
-	server    context.Context // ends when the server does not wait for calls any more
+	server    context.Context // ends when calls are cut off, with the cause
 	work      *work
 	workers   *workers
 	notReady  func() string // why a deployment takes no calls; empty if all do
@@ -85,16 +85,16 @@ func last(md metadata.MD, key string) string {
 
 // handle is the [grpc.StreamHandler] of every call for an app.
 func (p *grpcProxy) handle(_ any, stream grpc.ServerStream) (err error) {
-	c := &rpc{stream: stream, arrived: time.Now()}
+	c := &rpc{proxy: p, stream: rpcStream{stream: stream, stall: p.stall, arrived: time.Now()}}
 	c.full, _ = grpc.MethodFromServerStream(stream)
 	c.md, _ = metadata.FromIncomingContext(stream.Context())
-	c.id = fitRequestID(last(c.md, metaRequestID))
+	c.request.ID = fitRequestID(last(c.md, metaRequestID))
 	defer func() {
 		if v := recover(); v != nil { // grpc does not
-			err = p.statusOfRPC(c.id, survived(stream.Context(), p.access.log, v)).Err()
+			err = p.statusOfRPC(c.request.ID, survived(stream.Context(), p.access.log, v)).Err()
 		}
 	}()
-	stream.SetTrailer(metadata.Pairs(metaRequestID, c.id))
+	stream.SetTrailer(metadata.Pairs(metaRequestID, c.request.ID))
 	p.metrics.Began()
 	defer p.record(c)
 	st := p.answer(c)
@@ -135,27 +135,22 @@ func (p *grpcProxy) appFor(name string) *grpcApp {
 
 // serve answers a call whose method is known.
 func (p *grpcProxy) serve(c *rpc) *status.Status {
-	stream := &rpcStream{stream: c.stream, info: &c.method.info, stall: p.stall, arrived: c.arrived}
-	defer stream.begin(p.server, p.timeout)()
-	request := &identity.Request{
-		ID:         c.id,
-		App:        c.app.app,
-		Deployment: c.app.deployment,
-		Route:      c.app.app,
-		ModelID:    strings.ToValidUTF8(last(c.md, metaModelID), "\uFFFD"),
-		Component:  p.component,
-	}
-	ctx := p.tracing.ExtractMetadata(identity.ContextWithRequest(stream.call, request), c.md)
-	ctx, span := p.tracing.StartProxy(ctx, spans.ProxyStart{
-		Request:  request,
+	c.stream.info = &c.method.info
+	c.stream.begin(p.timeout)
+	defer c.stream.release()
+	r := &c.request
+	r.App, r.Deployment, r.Route, r.Component = c.app.app, c.app.deployment, c.app.app, p.component
+	r.ModelID = strings.ToValidUTF8(last(c.md, metaModelID), "\uFFFD")
+	ctx, span := p.tracing.StartProxy(p.tracing.ExtractMetadata(c.stream.call, c.md), spans.ProxyStart{
+		Request:  r,
 		Protocol: spans.GRPC,
 		Method:   c.full,
 		Metadata: c.md,
 		Peer:     peerOf,
 	})
 	c.ctx, c.span = ctx, span.Context()
-	c.err = p.dispatch(ctx, c, stream, request.ModelID)
-	st := p.statusOfRPC(c.id, c.err)
+	c.err = p.dispatch(ctx, c)
+	st := p.statusOfRPC(r.ID, c.err)
 	span.EndProxy(spans.ProxyResult{GRPCCode: codeName(st.Code()), Err: rpcFailure(c.err)})
 	return st
 }
@@ -173,33 +168,31 @@ func peerOf(ctx context.Context) net.Addr {
 //
 // The handler has a goroutine to itself, so that a client need not wait for a
 // handler that outlasts its time. The slot stays taken until it really returns.
-func (p *grpcProxy) dispatch(ctx context.Context, c *rpc, stream *rpcStream, model string) error {
+func (p *grpcProxy) dispatch(ctx context.Context, c *rpc) error {
 	routed, place, err := c.app.assign(ctx, spans.RouterStart{
 		Protocol:   spans.GRPC,
 		CallMethod: c.method.name,
 		Streaming:  c.method.info.IsServerStream,
-		ModelID:    model,
+		ModelID:    c.request.ModelID,
 	})
 	if err != nil {
 		return err
 	}
-	c.replica = place.uniqueID()
-	run := &rpcRun{
-		proxy: p, method: c.method, md: c.md, model: model, stream: stream,
-		routed: routed, place: place, done: make(chan error, 1),
-	}
+	c.routed, c.place, c.done = routed, place, make(chan error, 1)
 	p.work.handlerStarts()
-	p.workers.start(run)
+	p.workers.start(c)
 	select {
-	case err := <-run.done:
+	case err := <-c.done:
 		return err
 	case <-ctx.Done():
 	case <-place.cut():
-		stream.end(ErrReplicaStopped)
+		c.stream.end(ErrReplicaStopped)
+	case <-p.server.Done():
+		c.stream.end(context.Cause(p.server))
 	}
 	cause := context.Cause(ctx)
-	if !stream.take(cause) {
-		return <-run.done // the handler has returned
+	if !c.stream.take(cause) {
+		return <-c.done // the handler has returned
 	}
 	return cause
 }

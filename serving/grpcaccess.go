@@ -15,7 +15,7 @@ import (
 
 // record puts a call that has ended into the metrics and the access log.
 func (p *grpcProxy) record(c *rpc) {
-	took := time.Since(c.arrived)
+	took := time.Since(c.stream.arrived)
 	p.metrics.Done()
 	o := metrics.Outcome{
 		Method:  semconv.MethodOther,
@@ -34,12 +34,12 @@ func (p *grpcProxy) record(c *rpc) {
 	ingress.Done(o)
 	ctx, level := c.ctx, c.level()
 	if ctx == nil {
-		ctx = context.WithoutCancel(c.stream.Context())
+		ctx = context.WithoutCancel(c.stream.stream.Context())
 	}
 	if !p.access.enabled(ctx, level) {
 		return
 	}
-	e := entry{method: cutAt(c.full, mostPath), code: o.Code, took: took, requestID: c.id, route: o.Route, replica: c.replica, err: c.err}
+	e := entry{method: cutAt(c.full, mostPath), code: o.Code, took: took, requestID: c.request.ID, route: o.Route, replica: c.place.uniqueID(), err: c.err}
 	if c.app != nil {
 		e.app, e.deployment = c.app.app, c.app.deployment
 	}

@@ -2,7 +2,6 @@ package serving
 
 import (
 	"context"
-	"time"
 
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
@@ -11,92 +10,86 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
-// rpc is what the proxy knows of one call. All of it is the proxy's goroutine's.
+// rpc is one call. The goroutine of the proxy has it, and a worker's goroutine runs the
+// user's code; each field says whose it is.
 type rpc struct {
-	stream  grpc.ServerStream // grpc's
-	full    string            // the full method, as it came
+	// Set before the worker starts.
+	proxy   *grpcProxy
+	full    string // the full method, as it came
 	md      metadata.MD
-	arrived time.Time
-	id      string     // the request id
 	app     *grpcApp   // nil: none matched
 	method  *rpcMethod // nil: it is not known
+	request identity.Request
+	routed  context.Context // of assign
+	place   assignment      // zero until a replica has accepted the call
+	done    chan error      // takes the end of the handler, without blocking
 
-	// What the access log tells.
-	ctx     context.Context   // with the proxy span; nil without an app
-	span    trace.SpanContext // of the proxy span; zero if it does not record
-	replica string            // unique id; empty until one took the call
-	code    codes.Code        // what the client was told
-	err     error             // what ended the call otherwise than by the handler's answer
-}
+	stream rpcStream // of both goroutines
+	room   running   // the worker's
 
-// rpcRun is a call as a replica runs it, on a worker's goroutine.
-type rpcRun struct {
-	proxy  *grpcProxy
-	method *rpcMethod
-	md     metadata.MD
-	model  string // id of the multiplexed model; empty for none
-	stream *rpcStream
-	routed context.Context // of assign
-	place  assignment
-	done   chan error // takes the end of the handler, without blocking
-	room   running
+	// The proxy's, for the access log.
+	ctx  context.Context   // with the proxy span; nil without an app
+	span trace.SpanContext // of the proxy span; zero if it does not record
+	code codes.Code        // of the answer to the client
+	err  error             // the end of the call, if that is not the handler's answer
 }
 
 var (
-	_ call = (*rpcRun)(nil)
-	_ job  = (*rpcRun)(nil)
+	_ call = (*rpc)(nil)
+	_ job  = (*rpc)(nil)
 )
 
 // work implements [job]: it has the replica run the call.
-func (r *rpcRun) work() {
+func (c *rpc) work() {
 	err := errGoexit
 	defer func() {
 		if v := recover(); v != nil {
-			err = survived(r.routed, r.proxy.access.log, v)
+			err = survived(c.routed, c.proxy.access.log, v)
 		}
-		r.done <- err // the slot is free: the client may come back at once
-		r.proxy.work.handlerDone()
+		c.done <- err // the slot is free: the client may come back at once
+		c.proxy.work.handlerDone()
 	}()
-	err = r.place.run(r.routed, r)
+	err = c.place.run(c.routed, c)
 }
 
 // running implements [call].
-func (r *rpcRun) running() *running { return &r.room }
+func (c *rpc) running() *running { return &c.room }
 
 // start implements [call].
-func (r *rpcRun) start() spans.ReplicaStart {
+func (c *rpc) start() spans.ReplicaStart {
 	return spans.ReplicaStart{
 		Protocol:   spans.GRPC,
-		CallMethod: r.method.name,
-		Streaming:  r.method.info.IsServerStream,
+		CallMethod: c.method.name,
+		Streaming:  c.method.info.IsServerStream,
 	}
 }
 
-func (r *rpcRun) modelID() string { return r.model }
+func (c *rpc) modelID() string { return c.request.ModelID }
 
 // invoke implements [call].
-func (r *rpcRun) invoke(ctx context.Context, _ *replica) (err error) {
-	r.stream.user = ctx
+func (c *rpc) invoke(ctx context.Context, _ *replica) (err error) {
+	c.stream.user = ctx
 	defer func() { _, _ = status.FromError(err) }() // here a panic of its GRPCStatus is the handler's
-	if len(r.method.stats) == 0 {
-		return r.method.run(r.stream)
+	if len(c.method.stats) == 0 {
+		return c.method.run(&c.stream)
 	}
-	told := newRPCStats(r)
+	told := newRPCStats(c)
 	err = errNotReturned // which a panic, or runtime.Goexit, leaves as it is
 	defer func() { told.end(err) }()
-	return r.method.run(told)
+	return c.method.run(told)
 }
 
-// errNotReturned is what stats handlers are told of a method that has not
-// returned. The client is told the same.
+// errNotReturned is the error that stats handlers and the client get for a method
+// that has not returned.
 var errNotReturned = status.Error(codes.Internal, textInternal)
 
 // end implements [call]. A panic of the handler counts for more than the call's
 // end, which counts for more than the handler's error, its consequence.
-func (r *rpcRun) end(_ context.Context, err error) (spans.ReplicaResult, error) {
-	if why := r.stream.handBack(); why != nil {
+func (c *rpc) end(_ context.Context, err error) (spans.ReplicaResult, error) {
+	if why := c.stream.handBack(); why != nil {
 		err = heavier(err, why)
 	}
 	return spans.ReplicaResult{Err: rpcFailure(err)}, err

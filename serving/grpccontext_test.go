@@ -107,12 +107,12 @@ func TestGRPCContextDeadline(t *testing.T) {
 		{limited, 24 * time.Hour, false, true},
 	} {
 		s := &rpcStream{stream: doneStream{ctx: test.client}}
-		release := s.begin(t.Context(), test.ours)
+		s.begin(test.ours)
 		at, has := s.call.Deadline()
 		if has != test.has || has && at.Before(theirs) != test.sooner {
 			t.Errorf("with %v, and %v of ours: %v, %v", test.client, test.ours, at, has)
 		}
-		release()
+		s.release()
 	}
 }
 

@@ -354,15 +354,18 @@ func TestGRPCShutdownLeaves(t *testing.T) {
 }
 
 // TestGRPCShutdownCutsLater: a call that was let in before the end, and comes to
-// its app after that, has a context that ends at once.
+// its app after that, ends at once.
 func TestGRPCShutdownCutsLater(t *testing.T) {
-	server, cut := context.WithCancelCause(t.Context())
-	cut(ErrShuttingDown)
-	s := &rpcStream{stream: doneStream{ctx: t.Context()}}
-	defer s.begin(server, 0)()
-	receive(t, "the end of its context", s.call.Done())
-	if cause := context.Cause(s.call); !sameError(cause, ErrShuttingDown) {
-		t.Errorf("cause of its context: %v, want ErrShuttingDown", cause)
+	r := startGRPC(t, Config{}, testService{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		<-ctx.Done()
+		if cause := context.Cause(ctx); !sameError(cause, ErrShuttingDown) {
+			t.Errorf("cause of the handler's context: %v, want ErrShuttingDown", cause)
+		}
+		return nil, ctx.Err()
+	}})
+	r.server.cut(ErrShuttingDown)
+	if got, want := told(r.unaryCall()), "UNAVAILABLE: This node is being drained."; got != want {
+		t.Errorf("client was told %q, want %q", got, want)
 	}
 }
 
@@ -489,9 +492,11 @@ func TestGRPCClientGoneBeforeItsContextEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(time.Second, cancel)
-				s := &rpcStream{stream: doneStream{ctx: ctx}, info: new(grpc.StreamServerInfo), arrived: time.Now()}
-				defer s.begin(t.Context(), 0)()
-				if _, err := (&rpcRun{stream: s}).end(s.call, operation(s)); err != ErrClientGone {
+				c := &rpc{stream: rpcStream{stream: doneStream{ctx: ctx}, info: new(grpc.StreamServerInfo), arrived: time.Now()}}
+				s := &c.stream
+				s.begin(0)
+				defer s.release()
+				if _, err := c.end(s.call, operation(s)); err != ErrClientGone {
 					t.Errorf("the call was ended by %v, want %v", err, ErrClientGone)
 				}
 			})

@@ -42,16 +42,15 @@ type grpcFront struct {
 	drained   chan struct{}  // closed when nothing is left with the first server; made by drain
 }
 
-// newGRPCFront returns nil if no app has gRPC services. Calls are cut off when base
-// ends, with its cause.
-func newGRPCFront(base context.Context, s *Server, apps []*App, component *identity.Component, tp *spans.Tracer) *grpcFront {
+// newGRPCFront returns nil if no app has gRPC services.
+func newGRPCFront(s *Server, apps []*App, component *identity.Component, tp *spans.Tracer) *grpcFront {
 	cfg := s.cfg.GRPC
 	counts := s.metrics.Proxy(metrics.GRPC)
 	p := &grpcProxy{
 		apps:      make(map[string]*grpcApp, len(apps)),
 		timeout:   cfg.RequestTimeout,
 		stall:     cfg.StallTimeout,
-		server:    base,
+		server:    s.base,
 		work:      s.work,
 		workers:   s.workers,
 		notReady:  s.notReady,

@@ -11,36 +11,35 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// rpcStats is the stream that a handler sees if there are stats handlers: it tells
-// them what grpc's own server would.
+// rpcStats is the stream that a handler sees if there are stats handlers, which get
+// from it the events that they get from grpc's own server.
 type rpcStats struct {
-	*rpcStream
+	grpc.ServerStream
 
-	full     string
-	handlers []stats.Handler
-	user     context.Context // with what the handlers have put in
-	began    time.Time
-	headed   bool // whether they were told of the headers; the sender's
+	method *rpcMethod
+	user   context.Context // with the values that the handlers have put in
+	began  time.Time
+	headed bool // the handlers have had the headers; the sender's
 }
 
 var _ grpc.ServerStream = (*rpcStats)(nil)
 
-// newRPCStats tells the handlers that a call begins.
-func newRPCStats(r *rpcRun) *rpcStats {
-	s := &rpcStats{rpcStream: r.stream, full: r.method.full, handlers: r.method.stats, user: r.stream.user, began: time.Now()}
-	header := &stats.InHeader{FullMethod: s.full, Header: r.md}
+// newRPCStats reports the beginning of a call to the handlers.
+func newRPCStats(c *rpc) *rpcStats {
+	s := &rpcStats{ServerStream: &c.stream, method: c.method, user: c.stream.user, began: time.Now()}
+	header := &stats.InHeader{FullMethod: c.method.full, Header: c.md}
 	if from, ok := peer.FromContext(s.user); ok {
 		header.RemoteAddr, header.LocalAddr = from.Addr, from.LocalAddr
 	}
-	for _, h := range s.handlers {
-		s.user = h.TagRPC(s.user, &stats.RPCTagInfo{FullMethodName: s.full})
+	for _, h := range c.method.stats {
+		s.user = h.TagRPC(s.user, &stats.RPCTagInfo{FullMethodName: c.method.full})
 	}
-	for _, h := range s.handlers {
+	for _, h := range c.method.stats {
 		h.HandleRPC(s.user, header)
 		h.HandleRPC(s.user, &stats.Begin{
 			BeginTime:      s.began,
-			IsClientStream: s.info.IsClientStream,
-			IsServerStream: s.info.IsServerStream,
+			IsClientStream: c.method.info.IsClientStream,
+			IsServerStream: c.method.info.IsServerStream,
 		})
 	}
 	return s
@@ -50,7 +49,7 @@ func newRPCStats(r *rpcRun) *rpcStats {
 func (s *rpcStats) Context() context.Context { return s.user }
 
 func (s *rpcStats) tell(e stats.RPCStats) {
-	for _, h := range s.handlers {
+	for _, h := range s.method.stats {
 		h.HandleRPC(s.user, e)
 	}
 }
@@ -63,7 +62,7 @@ func (s *rpcStats) end(err error) {
 
 // SendHeader implements [grpc.ServerStream].
 func (s *rpcStats) SendHeader(md metadata.MD) error {
-	err := s.rpcStream.SendHeader(md)
+	err := s.ServerStream.SendHeader(md)
 	if err == nil {
 		s.headers(md)
 	}
@@ -73,13 +72,13 @@ func (s *rpcStats) SendHeader(md metadata.MD) error {
 func (s *rpcStats) headers(md metadata.MD) {
 	if !s.headed {
 		s.headed = true
-		s.tell(&stats.OutHeader{FullMethod: s.full, Header: md})
+		s.tell(&stats.OutHeader{FullMethod: s.method.full, Header: md})
 	}
 }
 
 // SendMsg implements [grpc.ServerStream].
 func (s *rpcStats) SendMsg(m any) error {
-	err := s.rpcStream.SendMsg(m)
+	err := s.ServerStream.SendMsg(m)
 	if err == nil {
 		s.headers(nil)
 		n := messageSize(m)
@@ -90,7 +89,7 @@ func (s *rpcStats) SendMsg(m any) error {
 
 // RecvMsg implements [grpc.ServerStream].
 func (s *rpcStats) RecvMsg(m any) error {
-	err := s.rpcStream.RecvMsg(m)
+	err := s.ServerStream.RecvMsg(m)
 	if err == nil {
 		n := messageSize(m)
 		s.tell(&stats.InPayload{Payload: m, Length: n, CompressedLength: n, WireLength: n + frameHeader, RecvTime: time.Now()})

@@ -29,6 +29,9 @@ type rpcStream struct {
 	call    context.Context         // the call's: see begin
 	end     context.CancelCauseFunc // ends call
 
+	cancel context.CancelFunc // of call's deadline; nil without a deadline
+	forget func() bool        // stops waiting for the end of grpc's stream
+
 	user     context.Context // what the handler sees; set before it runs
 	received bool            // the message of a call without a client stream; the handler's
 
@@ -51,24 +54,25 @@ func (e *messageError) Error() string { return e.status.Error() }
 func (e *messageError) Unwrap() error { return e.status }
 
 // begin makes the context of the call, which ends with a cause of ours: grpc ends
-// the context of its stream without one. It ends with the stream, with server, at
-// the client's deadline, or timeout after now if that is sooner. The caller calls
-// release when the call is over.
-func (s *rpcStream) begin(server context.Context, timeout time.Duration) (release func()) {
+// the context of its stream without a cause. It ends with the stream, by end, at the
+// client's deadline, or timeout after now if that is sooner. The caller calls release
+// when the call is over.
+func (s *rpcStream) begin(timeout time.Duration) {
 	client := s.stream.Context()
 	s.call, s.end = context.WithCancelCause(context.WithoutCancel(client))
-	cancel := func() {}
 	if deadline, cause := sooner(client, timeout); cause != nil {
-		s.call, cancel = context.WithDeadlineCause(s.call, deadline, cause)
+		s.call, s.cancel = context.WithDeadlineCause(s.call, deadline, cause)
 	}
-	ignoreClient := context.AfterFunc(client, s.clientEnded)
-	ignoreServer := context.AfterFunc(server, func() { s.end(context.Cause(server)) })
-	return func() {
-		ignoreClient()
-		ignoreServer()
-		cancel()
-		s.end(nil)
+	s.forget = context.AfterFunc(client, s.clientEnded)
+}
+
+// release frees the context of a call that is over.
+func (s *rpcStream) release() {
+	s.forget()
+	if s.cancel != nil {
+		s.cancel()
 	}
+	s.end(nil)
 }
 
 // sooner returns the deadline of a call and the cause with which it passes; a nil

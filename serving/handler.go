@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
 // HandlerFunc is an [http.Handler] that can fail. The client gets status 500
@@ -24,8 +25,8 @@ func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		return
 	}
-	if u := runningIn(r.Context()); u != nil {
-		if c, ok := u.call.(*httpCall); ok {
+	if in := scope.FromContext(r.Context()); in != nil {
+		if c, ok := in.Task.(*httpCall); ok {
 			c.fail(err)
 			return
 		}

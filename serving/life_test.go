@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -508,7 +509,7 @@ func TestStopOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := m.runner.(*replica)
-		if got := second.Get(context.WithValue(t.Context(), hookKey{}, r)); got.n != 3 {
+		if got := second.Get(scope.ContextWithCall(t.Context(), scope.NewCall(r.scope))); got.n != 3 {
 			t.Errorf("Get gives the value %d, want 3", got.n)
 		}
 		r.scope.OnStop(func(context.Context) { p.note("batch") })

@@ -78,23 +78,11 @@ type running struct {
 	replica *replica
 	call    call
 	request identity.Request
-	scope   scope.Call
+	scope   scope.Call // in the context of the user's code
 
 	// inCaller: the goroutine is in the loop body of whoever ranges over the
 	// call's stream. A panic there, or a Goexit, is none of the callee's.
 	inCaller bool
-}
-
-type runningKey struct{}
-
-// String implements [fmt.Stringer]. Without it, who prints the context of his call
-// would have all of it read, while it changes.
-func (u *running) String() string { return "call in " + u.replica.info.ReplicaID.String() }
-
-// runningIn gives the innermost call that ctx belongs to, or nil.
-func runningIn(ctx context.Context) *running {
-	u, _ := ctx.Value(runningKey{}).(*running)
-	return u
 }
 
 // replica runs a deployment's code in this process. The router keeps it within
@@ -145,6 +133,7 @@ func newReplica(app string, d *Deployment, s *Server, router *router, tp *spans.
 			Metrics:    counts,
 		},
 	}
+	r.scope.Runner = r
 	r.scope.Models = func(ids []string) {
 		ids = slices.Clone(ids)
 		r.holds.Store(&ids)
@@ -170,15 +159,15 @@ func (r *replica) models() []string {
 // may end its goroutine by runtime.Goexit.
 func (r *replica) run(ctx context.Context, c call) (err error) {
 	u := c.running()
-	u.replica, u.call, u.scope.Replica = r, c, r.scope
+	u.replica, u.call = r, c
+	u.scope.Replica, u.scope.Task = r.scope, c
 	u.request.Continue(identity.RequestFromContext(ctx))
 	u.request.App, u.request.Deployment = r.info.App, r.info.Deployment
 	u.request.ModelID, u.request.Component = c.modelID(), r.component
 	began := time.Now()
 	start := c.start()
 	start.Request = &u.request
-	ctx = context.WithValue(scope.ContextWithCall(ctx, &u.scope), runningKey{}, u)
-	ctx, span := r.tracing.StartReplica(ctx, start)
+	ctx, span := r.tracing.StartReplica(scope.ContextWithCall(ctx, &u.scope), start)
 	u.user = ctx
 	r.scope.Metrics.Began()
 

@@ -29,16 +29,14 @@ type lifetime struct {
 	values []any
 }
 
-// hookKey is where the context of user code outside of calls has its *replica.
-type hookKey struct{}
-
-// replicaIn gives the replica in which user code with the context ctx runs, nil
-// for none.
+// replicaIn returns the replica in which user code with the context ctx runs; nil
+// outside of a replica.
 func replicaIn(ctx context.Context) *replica {
-	if u := runningIn(ctx); u != nil {
-		return u.replica
+	c := scope.FromContext(ctx)
+	if c == nil {
+		return nil
 	}
-	r, _ := ctx.Value(hookKey{}).(*replica)
+	r, _ := c.Replica.Runner.(*replica)
 	return r
 }
 
@@ -241,7 +239,7 @@ func (s *replicaSet) begin(ctx context.Context, r *replica, name string, f func(
 	s.running[name]++
 	s.mu.Unlock()
 	work := scope.NewCall(r.scope)
-	ctx = scope.ContextWithCall(context.WithValue(identity.ContextWithReplica(ctx, r.component), hookKey{}, r), work)
+	ctx = scope.ContextWithCall(identity.ContextWithReplica(ctx, r.component), work)
 	result := make(chan error, 1)
 	go func() { // wait waits for it
 		err := errGoexit

@@ -53,6 +53,7 @@ type runner interface {
 // every request to the deployment passes through this router, as it does within
 // one process; so a replica refuses a request only where it is to stop.
 type router struct {
+	server     context.Context // ends when requests must not wait any longer, with the cause
 	deployment string
 	draw       func(n int) int // uniform in [0, n); rand.IntN but in tests
 
@@ -99,16 +100,16 @@ type waiter struct {
 	place   *list.Element // on the list
 }
 
-func newRouter(deployment string, maxQueued int) *router {
-	return &router{deployment: deployment, maxQueued: maxQueued, draw: rand.IntN}
+func newRouter(server context.Context, deployment string, maxQueued int) *router {
+	return &router{server: server, deployment: deployment, maxQueued: maxQueued, draw: rand.IntN}
 }
 
 // acquire reserves a slot of a replica that has accepted the request, waiting
 // for one if need be; wait is how long that took. model is the multiplexed model
 // that the request is for; empty for none. The caller gives the slot back with
 // release. It fails with a *QueueFullError at once, with a
-// *DeploymentUnavailableError at once or later, or with ctx's cause if ctx ends
-// while it waits.
+// *DeploymentUnavailableError at once or later, or with the cause of ctx's end, or of
+// the server's end, if the request waits then.
 func (r *router) acquire(ctx context.Context, model string) (m *member, wait time.Duration, err error) {
 	r.mu.Lock()
 	if r.down != nil {
@@ -153,10 +154,17 @@ func (r *router) await(ctx context.Context, w *waiter, refused *member) (m *memb
 			case <-ctx.Done():
 				r.giveUp(w)
 				return nil, time.Since(w.since), context.Cause(ctx)
+			case <-r.server.Done():
+				r.giveUp(w)
+				return nil, time.Since(w.since), context.Cause(r.server)
 			}
 		}
 		if m == nil {
 			return nil, time.Since(w.since), w.err
+		}
+		if r.server.Err() != nil { // the slot is free because its request was cut off
+			r.release(m, w.model)
+			return nil, time.Since(w.since), context.Cause(r.server)
 		}
 		if m.runner.accept() {
 			return m, time.Since(w.since), nil

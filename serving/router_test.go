@@ -50,7 +50,7 @@ func seats(limit, n int) []runner {
 }
 
 func seatedRouter(maxQueued int, runners []runner) *router {
-	r := newRouter("D", maxQueued)
+	r := newRouter(context.Background(), "D", maxQueued)
 	r.update(runners)
 	return r
 }
@@ -296,5 +296,30 @@ func BenchmarkAcquireRelease(b *testing.B) {
 			b.Fatal(err)
 		}
 		r.release(m, "")
+	}
+}
+
+// TestRouterCutOff: a slot that is free because its request was cut off does not go to
+// a request that waits and is cut off too.
+func TestRouterCutOff(t *testing.T) {
+	server, cut := context.WithCancelCause(t.Context())
+	r := newRouter(server, "D", -1)
+	r.update(seats(1, 1))
+	m := mustAcquire(t, r)
+	failed := make(chan error, 1)
+	go func() {
+		_, _, err := r.acquire(t.Context(), "")
+		failed <- err
+	}()
+	await(t, "the queue", func() bool { return r.queued() == 1 })
+	r.mu.Lock() // the router wakes the request only after both
+	cut(ErrShuttingDown)
+	r.releaseLocked(m, "")
+	r.mu.Unlock()
+	if err := receive(t, "the end of the wait", failed); !sameError(err, ErrShuttingDown) {
+		t.Errorf("the request that waited: %v, want %v", err, ErrShuttingDown)
+	}
+	if queued, ongoing := r.load(); queued != 0 || ongoing != 0 {
+		t.Errorf("%d requests wait and %d have a slot, want 0 and 0", queued, ongoing)
 	}
 }

@@ -294,7 +294,7 @@ func TestFailure(t *testing.T) {
 func TestRouterKeepsItsBooks(t *testing.T) {
 	for seed := range uint64(200) {
 		b := &books{t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 7))}
-		b.router = newRouter("D", -1)
+		b.router = newRouter(t.Context(), "D", -1)
 		b.router.draw = b.rand.IntN
 		for range 300 {
 			b.step()

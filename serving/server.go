@@ -31,7 +31,8 @@ type Server struct {
 	workers *workers
 	conns   *conns
 	metrics *metrics.Set
-	cut     context.CancelCauseFunc // ends every request's context
+	base    context.Context         // ends when requests are cut off
+	cut     context.CancelCauseFunc // ends base
 	ended   chan struct{}           // closed when HTTP accepts nothing any more
 	over    sync.Once
 	done    chan struct{} // closed by over
@@ -94,6 +95,7 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		prefixes: prefixes,
 		sets:     map[*Deployment]*replicaSet{},
 	}
+	s.base, s.cut = context.WithCancelCause(context.Background())
 	tracer := spans.New(o.tracing)
 	var routes []*route
 	for _, a := range apps {
@@ -110,11 +112,9 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 			pattern: patternOf(a.ingress.handler),
 		})
 	}
-	base, cut := context.WithCancelCause(context.Background())
-	s.cut = cut
-	front := newProxy(base, s, routes, tracer)
-	s.http = s.newHTTPServer(base, front)
-	s.grpc = newGRPCFront(base, s, apps, front.component, tracer)
+	front := newProxy(s, routes, tracer)
+	s.http = s.newHTTPServer(front)
+	s.grpc = newGRPCFront(s, apps, front.component, tracer)
 	if s.grpc != nil {
 		for _, set := range s.order {
 			set.changed = s.grpc.builtin.refresh
@@ -160,7 +160,7 @@ func checkApps(apps []*App, prefixes map[*App]string) error {
 
 // deploy builds the deployment's replicas and the router over them.
 func (s *Server) deploy(app string, d *Deployment, want settings, tp *spans.Tracer) *target {
-	router := newRouter(d.name, want.maxQueued)
+	router := newRouter(s.base, d.name, want.maxQueued)
 	set := newReplicaSet(app, d, want, router, s.log)
 	set.make = func() *replica { return newReplica(app, d, s, router, tp) }
 	s.sets[d], s.order = set, append(s.order, set)
@@ -180,7 +180,7 @@ func (s *Server) deploy(app string, d *Deployment, want settings, tp *spans.Trac
 // access is the access log.
 func (s *Server) access() accessLog { return accessLog{log: s.log, quiet: s.cfg.QuietAccessLog} }
 
-func newProxy(base context.Context, s *Server, routes []*route, tp *spans.Tracer) *proxy {
+func newProxy(s *Server, routes []*route, tp *spans.Tracer) *proxy {
 	counts := s.metrics.Proxy(metrics.HTTP)
 	apps := make(map[string]string, len(routes))
 	for _, rt := range routes {
@@ -195,7 +195,7 @@ func newProxy(base context.Context, s *Server, routes []*route, tp *spans.Tracer
 		work:      s.work,
 		workers:   s.workers,
 		stall:     s.cfg.StallTimeout,
-		base:      base,
+		base:      s.base,
 		metrics:   counts,
 		unrouted:  counts.Ingress("", ""),
 		component: tp.NewProxy(),
@@ -204,7 +204,7 @@ func newProxy(base context.Context, s *Server, routes []*route, tp *spans.Tracer
 	}
 }
 
-func (s *Server) newHTTPServer(base context.Context, h http.Handler) *http.Server {
+func (s *Server) newHTTPServer(h http.Handler) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
@@ -216,7 +216,7 @@ func (s *Server) newHTTPServer(base context.Context, h http.Handler) *http.Serve
 		ConnState:         s.conns.onState,
 		ConnContext:       s.conns.onContext,
 		ErrorLog:          slog.NewLogLogger(unbreakable{s.log.Handler()}, slog.LevelWarn),
-		BaseContext:       func(net.Listener) context.Context { return base },
+		BaseContext:       func(net.Listener) context.Context { return s.base },
 		Protocols:         protocols,
 		HTTP2:             &http.HTTP2Config{WriteByteTimeout: max(0, s.cfg.StallTimeout)},
 	}

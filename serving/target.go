@@ -40,8 +40,10 @@ func (t *target) assign(ctx context.Context, s spans.RouterStart) (routed contex
 	result := spans.RouterResult{QueueWait: wait}
 	if err != nil {
 		t.pressure.tell(err)
-		result.Outcome, result.Err = spans.RouterCanceled, endOf(ctx)
-		if isRefusal(err) {
+		switch result.Outcome, result.Err = spans.RouterCanceled, ctx.Err(); {
+		case isCancellation(err):
+			result.Err = spanError(err)
+		case isRefusal(err):
 			result.Outcome, result.Err = spans.RouterRefused, err
 		}
 	}

@@ -56,7 +56,6 @@ var typesToSplit = []struct{ name, area string }{
 	{"serving.response", "serving, HTTP"},
 	{"serving.route", "serving, HTTP"},
 	{"serving.router", "serving"},
-	{"serving.rpcStats", "serving, gRPC"},
 	{"serving/batching.queue", "batching"},
 	{"serving/internal/metrics.Proxy", "metrics"},
 	{"serving/internal/metrics.Set", "metrics"},

@@ -31,6 +31,8 @@ import (
 // change once it runs calls; its methods are safe for concurrent use.
 type Replica struct {
 	App, Deployment, UniqueID string
+	// Runner is package serving's own replica; nil without a server.
+	Runner any
 	// Component names it in spans and in lines of the log; nil without a server.
 	Component *identity.Component
 	// MaxOngoing is how many calls it runs at a time.
@@ -144,6 +146,9 @@ func (r *Replica) Panicked(ctx context.Context, msg string, v any, whose slog.At
 // Call is one call in a replica. Its methods are safe for concurrent use.
 type Call struct {
 	Replica *Replica
+	// Task is package serving's own call; nil for the work of NewCall. It does not
+	// change once the user's code runs.
+	Task any
 
 	onEnd atomic.Pointer[ending] // the last first; &over once the call has ended
 }
@@ -160,15 +165,21 @@ var over ending
 // batch: it may outlive the calls that it is done for. Whoever makes it ends it.
 func NewCall(r *Replica) *Call { return &Call{Replica: r} }
 
-// Key is where a context has its *Call.
+// String implements [fmt.Stringer]. Otherwise a handler that prints its context
+// would read all of the call, while it changes.
+func (c *Call) String() string {
+	return "call in " + c.Replica.App + "#" + c.Replica.Deployment + "#" + c.Replica.UniqueID
+}
+
+// Key is the key of a context's *Call.
 type Key struct{}
 
-// ContextWithCall gives a context that belongs to c.
+// ContextWithCall returns a context that belongs to c.
 func ContextWithCall(ctx context.Context, c *Call) context.Context {
 	return context.WithValue(ctx, Key{}, c)
 }
 
-// FromContext gives the call that ctx belongs to; nil outside of a replica.
+// FromContext returns the call that ctx belongs to; nil outside of a replica.
 func FromContext(ctx context.Context) *Call {
 	c, _ := ctx.Value(Key{}).(*Call)
 	return c
