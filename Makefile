@@ -34,6 +34,11 @@ RAY_RECORDING := $(RAY)/testdata/ray-2.60.json
 # not tell it (an unpacked archive): asking for it would fail the build.
 BUILD = CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$$(git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || echo false)
 
+# SMALL is for the binaries that are shipped. Without the symbol table and debugging
+# data a panic still has its stack. grpcnotrace leaves out the pages of
+# golang.org/x/net/trace, whose templates keep the linker from dropping methods.
+SMALL = -tags grpcnotrace -ldflags='-s -w'
+
 # What a report says that it is of. The go command does not find the commit in a
 # work tree of git's (git worktree), so make asks git itself.
 BUILT_OF = $$(git rev-parse -q --verify HEAD 2>/dev/null)$$(test -z "$$(git status --porcelain 2>/dev/null)" || echo ' with changes')
@@ -62,10 +67,10 @@ SOAK_DURATION ?= 1h
 all: build test lint ## Build, test and lint: what a bare `make` does
 
 build: plugins examples ## Put the commands, examples and plugins into bin/
-	$(BUILD) -o bin/ ./cmd/...
+	$(BUILD) $(SMALL) -o bin/ ./cmd/...
 
-plugins: ## Put the plugins into bin/plugins/
-	$(BUILD) -o bin/plugins/ ./plugins/...
+plugins: ## Put the plugins into bin/plugins/, as small as they can be
+	$(BUILD) $(SMALL) -o bin/plugins/ ./plugins/...
 
 examples: ## Put the examples into bin/
 	$(BUILD) -o bin/ ./examples/...
@@ -163,7 +168,7 @@ bench-gate: build-bench ## Hold ratios and allocations to looser bounds, on any 
 	bin/bench/bench gate $(BENCHFLAGS)
 
 build-bench: ## Put the benchmark's programs into bin/bench/
-	$(BUILD) -o bin/bench/plugins/ ./plugins/otlp ./plugins/datadog
+	$(BUILD) $(SMALL) -o bin/bench/plugins/ ./plugins/otlp ./plugins/datadog
 	$(BUILD) -o bin/bench/ ./examples/hello
 	cd test/contrib/otlp-client-plugin && $(BUILD) -o ../../../bin/bench/plugins/thirdparty .
 	cd bench && $(BUILD) -ldflags "-X 'main.builtOf=$(BUILT_OF)'" -o ../bin/bench/ . && $(BUILD) -o ../bin/bench/plugins/ ./plugins/...
