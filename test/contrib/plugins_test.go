@@ -10,14 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	honeycomb "github.com/honeycombio/honeycomb-opentelemetry-go"
 	"go.opentelemetry.io/contrib/processors/baggagecopy"
 	"go.opentelemetry.io/contrib/zpages"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
-	"go.opentelemetry.io/otel/exporters/zipkin" //nolint:staticcheck // deprecated in favour of OTLP, and in use
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
@@ -57,10 +55,10 @@ var plugins = map[string]pluginsdk.Spec{
 			return stdouttrace.New(stdouttrace.WithWriter(s.Stdout))
 		},
 	)},
-	"zipkin": {
-		Env: []string{"OTEL_EXPORTER_ZIPKIN_ENDPOINT"},
-		Exporter: otelplugin.Exporter(func(context.Context, pluginsdk.Setup) (sdktrace.SpanExporter, error) {
-			return zipkin.New("")
+	"exporter": {
+		Env: []string{"OTEL_EXPORTER_OTLP_*"},
+		Exporter: otelplugin.Exporter(func(ctx context.Context, _ pluginsdk.Setup) (sdktrace.SpanExporter, error) {
+			return otlptracehttp.New(ctx, withoutRetry)
 		}),
 	},
 	"otlp": {Env: []string{"OTEL_EXPORTER_OTLP_*"}, Exporter: otelplugin.Client(otlpClient)},
@@ -100,17 +98,23 @@ func otlpClient(context.Context, pluginsdk.Setup) (otelplugin.TraceClient, error
 	return otlptracehttp.NewClient(withoutRetry), nil
 }
 
-// enrichers are processors that write in OnStart: OpenTelemetry's, Honeycomb's
-// and one in the manner of the Anyscale guide.
+// enrichers returns processors that write in OnStart: OpenTelemetry's, one that
+// adds attributes to every span, and one in the manner of the Anyscale guide.
 func enrichers(_ context.Context, s pluginsdk.Setup) ([]sdktrace.SpanProcessor, error) {
 	return []sdktrace.SpanProcessor{
 		baggagecopy.NewSpanProcessor(baggagecopy.AllowAllMembers),
-		honeycomb.NewDynamicAttributeSpanProcessor(func() []attribute.KeyValue {
-			return []attribute.KeyValue{attribute.String("plugin", s.Context.PluginName), attribute.String("http.route", "from the plugin")}
-		}),
+		labels{attribute.String("plugin", s.Context.PluginName), attribute.String("http.route", "from the plugin")},
 		rayServe{},
 	}, nil
 }
+
+// labels is a processor that sets the same attributes on every span that starts.
+type labels []attribute.KeyValue
+
+func (l labels) OnStart(_ context.Context, span sdktrace.ReadWriteSpan) { span.SetAttributes(l...) }
+func (labels) OnEnd(sdktrace.ReadOnlySpan)                              {}
+func (labels) Shutdown(context.Context) error                           { return nil }
+func (labels) ForceFlush(context.Context) error                         { return nil }
 
 // guide is what the Anyscale guide has in Python:
 //
