@@ -128,6 +128,21 @@ func (b *Batch) Resources() iter.Seq[Resource] {
 	}
 }
 
+// Scopes goes through the instrumentation scopes in order. The same one may come
+// several times.
+func (b *Batch) Scopes() iter.Seq[Scope] {
+	return func(yield func(Scope) bool) {
+		if !b.parse() {
+			return
+		}
+		for raw := range b.request.Scopes() {
+			if !yield(Scope{raw}) {
+				return
+			}
+		}
+	}
+}
+
 // Decode gives the batch as OTLP's own messages, edits applied: what an
 // otlptrace.Client takes. They are the caller's. Every call decodes anew; it
 // costs some six times what reading two attributes of each span does.

@@ -48,7 +48,6 @@ var typesToSplit = []struct{ name, area string }{
 	{"pluginsdk/plugintest.checker", "plugintest"},
 	{"pluginsdk/plugintest.session", "plugintest"},
 	{"pluginsdk/plugintest.trial", "plugintest"},
-	{"pluginsdk/processors.redactWalk", "processors"},
 	{"serving.Server", "serving"},
 	{"serving.exchange", "serving, HTTP"},
 	{"serving.replica", "serving"},

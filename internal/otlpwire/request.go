@@ -201,6 +201,18 @@ func (r *Request) Resources() iter.Seq[Resource] {
 	}
 }
 
+// Scopes goes through the scopes in the order of the bytes, one for each
+// ScopeSpans.
+func (r *Request) Scopes() iter.Seq[Scope] {
+	return func(yield func(Scope) bool) {
+		for i := range r.scopes {
+			if !yield(Scope{r, i}) {
+				return
+			}
+		}
+	}
+}
+
 // Edited tells whether any edit was recorded.
 func (r *Request) Edited() bool { return len(r.edits) > 0 }
 

@@ -53,7 +53,7 @@ func checkUnknownFields(ctx context.Context, t *trial) error {
 		return err
 	}
 	if !answer.Delivered() {
-		return fmt.Errorf("answered %v, want OK: hosts and SDKs are newer than plugins (the processor redact lets such spans pass with keep_unknown_fields)", answer)
+		return fmt.Errorf("answered %v, want OK: hosts and SDKs are newer than plugins", answer)
 	}
 	if !inProcess || answer.filtered() > 0 {
 		return nil

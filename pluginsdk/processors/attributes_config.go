@@ -101,7 +101,7 @@ var placeNames = map[string]place{"span": onSpan, "resource": onResource, "event
 type attributeAction struct {
 	op    operation
 	on    place
-	key   glob
+	key   *glob
 	name  string // the key where it has no wildcard
 	value attribute.Value
 	from  string
@@ -125,7 +125,7 @@ func (c AttributesConfig) compile() ([]attributeAction, error) {
 }
 
 func (a AttributeAction) compile(path string, salt []byte, f *faults) attributeAction {
-	c := attributeAction{key: newGlob(a.Key, false), from: a.FromAttribute, salt: salt}
+	c := attributeAction{key: newGlob(a.Key), from: a.FromAttribute, salt: salt}
 	c.name = c.key.literal
 	if a.Key == "" {
 		f.add(path+".key", "is empty: give the attribute that the action is about")
@@ -210,38 +210,32 @@ func (c *attributeAction) newName(key string) string {
 	return c.toBefore + key[len(c.before):len(key)-len(c.after)] + c.toAfter
 }
 
-// hash is a value's fingerprint. That of an empty value is empty.
-func (e *editor) hash(v attribute.Value, salt []byte) attribute.Value {
-	data := e.spare[:0]
+// hash returns the fingerprint of a value. The fingerprint of an empty value is
+// empty.
+func hash(v attribute.Value, salt []byte) attribute.Value {
+	var data []byte
 	switch v.Type() {
 	case attribute.EMPTY:
 		return v
 	case attribute.BYTESLICE:
-		data = append(data, v.AsByteSlice()...)
+		data = v.AsByteSlice()
 	case attribute.BOOL:
-		data = append(data, 0)
+		data = []byte{0}
 		if v.AsBool() {
 			data[0] = 1
 		}
 	case attribute.INT64:
-		data = binary.LittleEndian.AppendUint64(data, uint64(v.AsInt64()))
+		data = binary.LittleEndian.AppendUint64(nil, uint64(v.AsInt64()))
 	case attribute.FLOAT64:
-		data = binary.LittleEndian.AppendUint64(data, math.Float64bits(v.AsFloat64()))
+		data = binary.LittleEndian.AppendUint64(nil, math.Float64bits(v.AsFloat64()))
 	default:
-		data = append(data, v.String()...)
+		data = []byte(v.String())
 	}
-	const kept = 64 << 10
-	if cap(data) <= kept {
-		e.spare = data
-	}
+	sum := sha256.Sum256(data)
 	if len(salt) == 0 {
-		e.sum = sha256.Sum256(data)
-	} else {
-		mac := hmac.New(sha256.New, salt)
-		mac.Write(data)
-		mac.Sum(e.sum[:0])
+		return attribute.StringValue(hex.EncodeToString(sum[:]))
 	}
-	var digits [2 * sha256.Size]byte
-	hex.Encode(digits[:], e.sum[:])
-	return attribute.StringValue(string(digits[:]))
+	mac := hmac.New(sha256.New, salt)
+	mac.Write(data)
+	return attribute.StringValue(hex.EncodeToString(mac.Sum(nil)))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/servetrace/servetrace/pluginsdk"
 )
@@ -59,7 +60,7 @@ func ConfiguredWithRay(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Proces
 func configured(ctx context.Context, s pluginsdk.Setup, rayContext bool) (pluginsdk.Processor, error) {
 	var doc document
 	if err := s.DecodeConfig(&doc); err != nil {
-		return nil, err
+		return nil, nameSuccessors(err)
 	}
 	on, err := rayContextIsOn(s, rayContext)
 	faults := []error{err}
@@ -210,6 +211,27 @@ func uniqueNames(entries []entry) error {
 		first[c.name] = i
 	}
 	return f.err()
+}
+
+// nameSuccessors replaces the text of the errors about keys that redact had in
+// earlier versions.
+func nameSuccessors(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, one := range joined.Unwrap() {
+			all = append(all, nameSuccessors(one))
+		}
+		return errors.Join(all...)
+	}
+	var fault *pluginsdk.ConfigError
+	if !errors.As(err, &fault) {
+		return err
+	}
+	_, key, ofRedact := strings.Cut(fault.Path, "."+kindRedact+".")
+	if successor := removedKeys[key]; ofRedact && successor != "" {
+		return &pluginsdk.ConfigError{Path: fault.Path, Err: errors.New(successor)}
+	}
+	return err
 }
 
 // flat joins what joins of joins hold, so that each is reported by itself.

@@ -59,9 +59,6 @@ processors:
       ignored_keys: ["gen_ai.*"]
       allowed_values: ['.*@example\.com']
       without: [card, keys]
-      max_value_bytes: 65536
-      max_depth: 4
-      keep_unknown_fields: true
   - filter:
       drop:
         - {name: "GET /health*", kind: server, status: ok, attributes: {http.status_code: 200, a: "x*", b: true, c: , d: 1.5}}
@@ -128,18 +125,22 @@ func TestConfiguredRefuses(t *testing.T) {
 				`processors[0].attributes.actions[10].value: map[b:c]: want a text, a number, true or false, or a list of one of these`,
 			}, "\n")},
 		"redact": {`processors: [{redact: {blocked_keys: [""], ignored_keys: [""], blocked_values: ["", "(", "a*"], allowed_values: ["("],
-			without: [mail], max_value_bytes: -1, max_depth: 65}}]`, "",
+			without: [mail, aws]}}]`, "",
 			strings.Join([]string{
-				`processors[0].redact.max_value_bytes: -1 is negative: give a number of bytes, or 0 for 262144`,
-				`processors[0].redact.max_depth: 65: want 1 to 64, or 0 for 16`,
 				`processors[0].redact.blocked_keys[0]: is empty: give a key, or a glob such as "*ssn*"`,
 				`processors[0].redact.ignored_keys[0]: is empty: give a key, or a glob such as "*ssn*"`,
-				`processors[0].redact.without[0]: "mail" is no built-in rule: want some of assignment, aws, bearer, card, command, email, jwt, keys, private_key, token, userinfo`,
+				`processors[0].redact.without[0]: "mail" is no built-in rule: want some of assignment, bearer, card, email, keys, private_key, token, userinfo`,
+				`processors[0].redact.without[1]: "aws" is no longer a rule: access key ids are part of "token"; secret keys are redacted by their key only`,
 				`processors[0].redact.blocked_values[0]: is empty: give a regular expression`,
 				"processors[0].redact.blocked_values[1]: \"(\" is no regular expression of RE2: error parsing regexp: missing closing ): `(`",
 				`processors[0].redact.blocked_values[2]: "a*" matches the empty text: make it match at least one character`,
 				"processors[0].redact.allowed_values[0]: \"(\" is no regular expression of RE2: error parsing regexp: missing closing ): `(`",
 			}, "\n")},
+		"keys of earlier versions": {"processors: [{redact: {max_value_bytes: 5, max_depth: 5, keep_unknown_fields: true}}, {redact: {name: 5, x: 1}}]", "",
+			`processors[0].redact.max_value_bytes: is gone: texts of every length are searched; SERVE_TRACING_MAX_SPAN_BYTES limits the size of a span. Remove it` + "\n" +
+				`processors[0].redact.max_depth: is gone: arrays and maps are searched at every depth. Remove it` + "\n" +
+				`processors[0].redact.keep_unknown_fields: is gone: redact always keeps fields that OTLP does not define. Remove it` + "\n" +
+				`processors[1].redact.x: line 1: unknown key "x", want one of name, blocked_keys, blocked_values, ignored_keys, allowed_values, without`},
 		"all at once": {"processors: [{sample: {}}, {filter: {}}]", "maybe",
 			`SERVE_RAY_CONTEXT: "maybe": want on or off` + "\n" +
 				`processors[0].sample.ratio: is missing: give the share of traces to keep, 0 to 1` + "\n" +
@@ -169,7 +170,7 @@ func TestGoConfigs(t *testing.T) {
 		"sample.ratio: -1 is not a number from 0 to 1":                                                        Sample(SampleConfig{Ratio: -1}),
 		`filter.drop: is empty: say which spans to drop, such as {name: "GET /health*"}`:                      Filter(FilterConfig{}),
 		"attributes.actions: is empty: give at least one, such as {key: team, action: upsert, value: search}": Attributes(AttributesConfig{}),
-		"redact.max_depth: -1: want 1 to 64, or 0 for 16":                                                     Redact(RedactConfig{MaxDepth: -1}),
+		`redact.blocked_keys[0]: is empty: give a key, or a glob such as "*ssn*"`:                             Redact(RedactConfig{BlockedKeys: []string{""}}),
 	} {
 		_, err := build(t.Context(), pluginsdk.Setup{})
 		if err == nil || err.Error() != want {
@@ -210,18 +211,16 @@ processors:
 	noise := &commonpb.KeyValue{Key: "noise", Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: true}}}
 	failed := span("POST /failed", 0x00)
 	failed.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR}
-	unknown := span("unknown", 0xff)
-	unknown.ProtoReflect().SetUnknown(textField(99, "x"))
 	answer, err := p.Export(t.Context(), &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
 		ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{
-			span("GET /health", 0xff), span("GET /healthz", 0xff), span("chatter", 0xff, noise), unknown,
+			span("GET /health", 0xff), span("GET /healthz", 0xff), span("chatter", 0xff, noise),
 			span("kept bob@example.com", 0x80), span("not kept", 0x7f), failed,
 		}}},
 	}}})
 	if err != nil || !answer.Delivered() {
 		t.Fatalf("answer %v, error %v", answer, err)
 	}
-	want := map[string]int{"filter": 2, "quiet": 1, "redact": 1, "sample": 1}
+	want := map[string]int{"filter": 2, "quiet": 1, "sample": 1}
 	if diff := gocmp.Diff(want, answer.Filtered); diff != "" {
 		t.Errorf("filtered (-want +got):\n%s", diff)
 	}

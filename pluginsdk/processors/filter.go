@@ -82,8 +82,7 @@ type spanRule struct {
 func (m SpanMatch) compile(path string, f *faults) spanRule {
 	var rule spanRule
 	if m.Name != "" {
-		name := newGlob(m.Name, false)
-		rule.name = &name
+		rule.name = newGlob(m.Name)
 	}
 	rule.kind = oneOf(path+".kind", m.Kind, kinds, f)
 	rule.status = oneOf(path+".status", m.Status, statuses, f)
@@ -124,8 +123,7 @@ func compileValues(path string, conditions map[string]any, f *faults) []valueRul
 		switch want := conditions[key].(type) {
 		case nil:
 		case string:
-			text := newGlob(want, false)
-			rule.text = &text
+			rule.text = newGlob(want)
 		default:
 			value, ok := valueOf(want)
 			if t := value.Type(); !ok || t != attribute.BOOL && t != attribute.INT64 && t != attribute.FLOAT64 {
@@ -187,7 +185,7 @@ func (r *spanRule) matches(span pluginsdk.Span) bool {
 			return false
 		}
 	}
-	if r.name != nil && !matches(r.name, span.Name()) {
+	if r.name != nil && !r.name.matches(span.Name()) {
 		return false
 	}
 	for i := range r.attributes {
@@ -205,7 +203,7 @@ func (r *spanRule) matches(span pluginsdk.Span) bool {
 
 func (r *valueRule) matches(value attribute.Value) bool {
 	if r.text != nil {
-		return matches(r.text, value.String())
+		return r.text.matches(value.String())
 	}
 	switch r.want.Type() {
 	case attribute.BOOL:

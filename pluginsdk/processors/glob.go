@@ -1,129 +1,63 @@
 package processors
 
-// glob is a pattern over a whole text: "*" stands for any run of characters,
-// the empty one too, "?" for one character, a backslash takes the next
-// character as it is, and all others stand for themselves. Dots and slashes are
-// characters like any other.
+import (
+	"regexp"
+	"strings"
+)
+
+// glob is a pattern over a whole text: "*" matches any run of characters, "?"
+// one character, a backslash makes the next character literal, and all other
+// characters match themselves, dots and slashes too.
 type glob struct {
-	tokens []token
-	fold   bool // ASCII letters match in either case
-	// literal is the text where no token is a wildcard, which is frequent.
-	literal   string
+	re        *regexp.Regexp
+	literal   string // the only match of a pattern without wildcards
 	isLiteral bool
 }
 
-// A token is a byte to meet, or a wildcard.
-type token uint16
+// newGlob compiles a pattern. Every text is a valid pattern.
+func newGlob(pattern string) *glob {
+	expression, literal, isLiteral := parseGlob(pattern)
+	return &glob{regexp.MustCompile(`(?s)\A` + expression + `\z`), literal, isLiteral}
+}
 
-const (
-	anyRun token = 256 + iota
-	anyOne
-)
+// matches reports whether g matches all of text.
+func (g *glob) matches(text string) bool {
+	if g.isLiteral {
+		return text == g.literal
+	}
+	return g.re.MatchString(text)
+}
 
-// newGlob compiles a pattern. Every text is one.
-func newGlob(pattern string, fold bool) glob {
-	g := glob{fold: fold, isLiteral: true}
-	var literal []byte
+// parseGlob returns a pattern as a regular expression, and the text that it
+// matches if it has no wildcard.
+func parseGlob(pattern string) (expression, literal string, isLiteral bool) {
+	pattern = strings.ToValidUTF8(pattern, "\uFFFD") // as regular expressions have to be
+	var re, text strings.Builder
+	isLiteral = true
 	for i := 0; i < len(pattern); i++ {
-		c := pattern[i]
-		switch {
-		case c == '*':
-			g.isLiteral = false
-			if n := len(g.tokens); n == 0 || g.tokens[n-1] != anyRun {
-				g.tokens = append(g.tokens, anyRun)
-			}
-			continue
-		case c == '?':
-			g.isLiteral = false
-			g.tokens = append(g.tokens, anyOne)
+		switch c := pattern[i]; {
+		case c == '*' || c == '?':
+			isLiteral = false
+			re.WriteString(map[byte]string{'*': ".*", '?': "."}[c])
 			continue
 		case c == '\\' && i+1 < len(pattern):
 			i++
-			c = pattern[i]
 		}
-		if fold {
-			c = lower(c)
-		}
-		literal = append(literal, c)
-		g.tokens = append(g.tokens, token(c))
+		text.WriteByte(pattern[i])
+		re.WriteString(regexp.QuoteMeta(pattern[i : i+1]))
 	}
-	g.literal = string(literal)
-	return g
+	return re.String(), text.String(), isLiteral
 }
 
-// matches tells whether g stands for all of text. It takes time in proportion
-// to the product of both lengths at worst, and does not allocate.
-func matches[T string | []byte](g *glob, text T) bool {
-	if g.isLiteral && !g.fold {
-		return string(text) == g.literal
+// newGlobs compiles a list of patterns into a regular expression that ignores
+// case. It returns nil for an empty list.
+func newGlobs(patterns []string) *regexp.Regexp {
+	if len(patterns) == 0 {
+		return nil
 	}
-	at, in := 0, 0        // in tokens, in text
-	star, resume := -1, 0 // the last anyRun met, and where in text it ends so far
-	for in < len(text) {
-		if at < len(g.tokens) {
-			switch t := g.tokens[at]; {
-			case t == anyRun:
-				star, resume = at, in
-				at++
-				continue
-			case t == anyOne:
-				at++
-				in = nextRune(text, in)
-				continue
-			case t == token(text[in]), g.fold && t == token(lower(text[in])):
-				at++
-				in++
-				continue
-			}
-		}
-		if star < 0 {
-			return false
-		}
-		resume++
-		at, in = star+1, resume
+	expressions := make([]string, len(patterns))
+	for i, pattern := range patterns {
+		expressions[i], _, _ = parseGlob(pattern)
 	}
-	for at < len(g.tokens) && g.tokens[at] == anyRun {
-		at++
-	}
-	return at == len(g.tokens)
-}
-
-// nextRune is the index after the character at i. Bytes that are no UTF-8 count
-// as one each.
-func nextRune[T string | []byte](text T, i int) int {
-	lead := text[i]
-	i++
-	if lead < 0xc0 {
-		return i
-	}
-	for end := min(len(text), i+3); i < end && text[i]&0xc0 == 0x80; i++ {
-	}
-	return i
-}
-
-func lower(c byte) byte {
-	if 'A' <= c && c <= 'Z' {
-		return c + ('a' - 'A')
-	}
-	return c
-}
-
-// globs is a list of patterns, of which one must match.
-type globs []glob
-
-func newGlobs(patterns []string, fold bool) globs {
-	list := make(globs, 0, len(patterns))
-	for _, p := range patterns {
-		list = append(list, newGlob(p, fold))
-	}
-	return list
-}
-
-func anyMatches[T string | []byte](list globs, text T) bool {
-	for i := range list {
-		if matches(&list[i], text) {
-			return true
-		}
-	}
-	return false
+	return regexp.MustCompile(`(?is)\A(?:` + strings.Join(expressions, "|") + `)\z`)
 }

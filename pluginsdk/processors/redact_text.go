@@ -1,288 +1,220 @@
 package processors
 
 import (
-	"bytes"
 	"encoding/base64"
-	"math"
+	"encoding/json"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
-// A pattern finds secrets of one form in a text.
+// pattern is one way to find secrets in a text.
 type pattern struct {
-	name string
-	// hint is what a text must have, all of it, for the pattern to be tried;
-	// zero: nothing.
-	hint hints
-	// re finds the secret: its first group that takes part, else all of it.
-	re *regexp.Regexp
-	// check tells whether what re found is a secret. Nil: always.
-	check func(found []byte) bool
-	// find is in place of re: it gives the bounds of the first secret from an
-	// index on, or -1.
-	find func(text []byte, from int) (start, end int)
+	rule string
+	re   *regexp.Regexp
+	// whole: the secret is all that re matches. Otherwise it is the group of re
+	// that has matched.
+	whole bool
+	// named: the first group of re is a name that is followed by a value. The
+	// secret is the value if the name matches a glob of a blocked key.
+	named bool
+	// sign is a text that every match contains, and chars are characters of which
+	// every match contains one, for speed. Empty: none.
+	sign, chars string
+	// least is the length of the shortest match in bytes, for speed.
+	least int
+	// valid reports whether text[start:end] is a secret. Nil: it is.
+	valid func(text string, start, end int) bool
 }
 
-// builtInPatterns are in the order in which they are applied: what takes a
-// whole credential stands before what would take a piece of it.
-func builtInPatterns() []pattern { return builtIns }
-
-var builtIns = []pattern{
-	{name: "private_key", hint: hintPEM, re: regexp.MustCompile(
+// patterns are the built-in patterns in the order in which they are applied.
+var patterns = append(tokenPatterns(), []pattern{
+	{rule: "private_key", sign: "PRIVATE KEY", whole: true, re: regexp.MustCompile(
 		`-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)`)},
-	{name: "userinfo", hint: hintAt, re: regexp.MustCompile(
-		`://([^/?#\s]+)@|` +
-			`://([^\s/?#@:\["'<>]*:[0-9]*[^0-9/?#\s@"'<>][^\s"'<>]*)@|` + // with signs in it that a URL wants encoded
-			`//([^\s/?#@:"'<>]*:[^\s/?#@"'<>]+)@|` + // without a scheme
-			`([^\s:/@]+:\S*?)@(?:tcp6?|unix)\(|` + // a DSN of Go's MySQL driver
-			`\bjdbc:oracle:\w+:([^\s/@:]+/[^\s@"']+)@|` +
-			`(?:^|[\s"'=(])([\w.-]+:[^\s:/@"',;]+)@[A-Za-z0-9][\w.-]*:[0-9]{2,5}(?:[/\s"',)?;]|$)`)},
-	{name: "bearer", hint: hintBearer, check: isBearer, re: regexp.MustCompile(
-		`(?i)\bbearer(?:` + schemeSign + `token)?` + schemeSign + `["']?([a-z0-9._~+/=%-]{4,})`)},
-	{name: "bearer", hint: hintBearer, check: isBasic, re: regexp.MustCompile(
-		`(?i)\bbasic` + schemeSign + `["']?([a-z0-9+/_-]{4,}={0,2})`)},
-	{name: "bearer", hint: hintBearer, re: regexp.MustCompile(
-		`(?i)\b(?:negotiate|ntlm)\s{1,4}([a-z0-9+/]{16,}=*)|\bdigest\s{1,4}((?:username|realm|nonce)=[^\r\n]+)`)},
-	{name: "jwt", hint: hintJWT, re: regexp.MustCompile(`eyJ[\w-]{4,}\.[\w-]*(?:\.[\w-]*)+`)},
-	{name: "token", hint: hintHook, re: regexp.MustCompile(
-		`hooks\.slack\.com/(?:services|workflows|triggers)/([\w/-]{8,})|` +
-			`/webhooks/(\d+/[\w-]{16,})|` + // Discord
-			`/webhook(?:b2)?/([\w-]{8,}@[\w/-]{16,})|` + // Teams
-			`/bot(\d{6,}:[\w-]{20,})`)}, // Telegram
-	{name: "token", hint: hintToken, re: regexp.MustCompile(`(?:^|[^A-Za-z0-9])(` + strings.Join([]string{
-		`gh[pousr]_[A-Za-z0-9]{16,}`, `github_pat_\w{20,}`, `gl(?:pat|dt|rt|ptt|ft|soat|cbt|agent|imt|ffct)-[\w-]{16,}`,
-		`xox[abcdeoprs]-[\w-]{10,}`, `xapp-[\w-]{10,}`, `[prs]k_(?:live|test)_\w{10,}`, `sk-[\w-]{16,}`,
-		`AIza[\w-]{30,}`, `ya29\.[\w-]{10,}`, `GOCSPX-[\w-]{20,}`, `npm_\w{20,}`, `hf_\w{20,}`, `pypi-[\w-]{20,}`,
-		`do[opr]_v1_\w{20,}`, `SG\.[\w-]{16,}\.[\w-]{16,}`, `hv[bsr]\.[\w-]{20,}`, `dapi[0-9a-f]{32}`,
-		`whsec_[\w+/=]{16,}`, `shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}`, `lin_api_\w{20,}`, `dckr_[op]at_[\w-]{20,}`,
-		`gsk_\w{20,}`, `r8_\w{20,}`, `glsa_\w{20,}`, `sntr(?:ys|yu)_[\w+/=]{20,}`, `xai-\w{20,}`, `pplx-\w{20,}`,
-		`tskey-[a-z]+-[\w-]{8,}`, `NRAK-[A-Z0-9]{20,}`, `pul-[0-9a-f]{40}`, `sq0(?:atp|csp|idp)-[\w-]{20,}`,
-		`ATATT3[\w=-]{20,}`, `AGE-SECRET-KEY-1[A-Z0-9]{50,}`,
-	}, "|") + `)`)},
-	{name: "aws", hint: hintAWS, find: findAWSSecret},
-	{name: "aws", hint: hintAWS, re: regexp.MustCompile(
-		`(?:^|[^A-Za-z0-9])((?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA|AGPA|ANPA|ANVA|AIPA|APKA)[A-Z0-9]{16})(?:[^A-Za-z0-9]|$)`)},
-	{name: "command", hint: hintCommand, re: regexp.MustCompile(
-		`(?i)\b(?:curl|wget|https?|xh)(?:\.exe)?\s(?:[^|;\n]*?\s)?(?:-[a-z]*u|-a|--user|--proxy-user|--auth)\s{0,8}=?` +
-			optionQuote + `([^\s"':]*:[^\s"']+)`)},
-	{name: "command", hint: hintCommand, re: regexp.MustCompile(
-		`\b(?:sshpass|redis-cli|mongo\w*|ldap\w+|[a-z]+\s[^|;\n]*?\blogin)(?:\.exe)?\s(?:[^|;\n]*?\s)?-[pawk]\s{0,8}=?` +
-			optionQuote + `([^\s"'-][^\s"']*)|` +
-			`\b(?:mysql\w*|mariadb[\w-]*)(?:\.exe)?\s(?:[^|;\n]*?\s)?-p` + optionQuote + `([^\s"']+)|` +
-			`\s-pass(?:in|out)?\s{1,8}["']?pass:([^\s"']+)`)},
-	{name: "assignment", hint: hintIdentified, re: regexp.MustCompile(
-		`(?i)\bidentified\s+(?:with\s+\S+\s+)?(?:by|as)\s+(?:password\s+|values\s+)?(?:` + sqlText + `|([^\s;,)'"]+))`)},
-	{name: "assignment", hint: hintAssign | hintQuote, re: regexp.MustCompile(
-		`(?i)pass(?:word|wd)["\x60\]]?\s*(?:\(\s*|\sfor\s+\S+\s*=\s*(?:password\s*\(\s*)?|\s(?:not\s+)?(?:i?like|in)\s*\(?\s*|<>\s*|!=\s*|=\s*\w+\(\s*|\s)` + sqlText)},
-	{name: "assignment", hint: hintAssign | hintQuote, re: regexp.MustCompile(
-		`(?is)\binsert\s+into\s[^()]*\([^()]*(?:passw|secret|pwd|token|api_?key|credential)[^()]*\)\s*values\s*(\(.*'.*\))`)},
-	{name: "assignment", hint: hintAssign, find: findAssigned},
-	{name: "email", hint: hintAt, re: regexp.MustCompile(
-		`[\pL\pN._%+'-]+@(?:[\pL\pN-]+\.)+\pL{2,}`)},
-	{name: "card", hint: hintDigits, find: findCard},
+	{rule: "userinfo", sign: "@", re: regexp.MustCompile(`://([^/?#\s"'<>]+)@`)},
+	{rule: "bearer", sign: " ", least: 11, valid: hasDigit, re: regexp.MustCompile(`(?i)\bbearer +([a-z0-9._~+/=-]{4,})`)},
+	{rule: "bearer", sign: " ", least: 10, valid: isBasic, re: regexp.MustCompile(`(?i)\bbasic +([a-z0-9+/]{4,}={0,2})`)},
+	{rule: "token", sign: "eyJ", whole: true, re: regexp.MustCompile(`\beyJ[\w-]{4,}\.[\w-]*(?:\.[\w-]*)+`)},
+	{rule: "token", sign: "hooks.slack.com/", re: regexp.MustCompile(`hooks\.slack\.com/(?:services|workflows|triggers)/([\w/-]{8,})`)},
+	{rule: "token", sign: "/webhooks/", re: regexp.MustCompile(`/webhooks/(\d+/[\w-]{16,})`)},            // Discord
+	{rule: "token", sign: "/webhook", re: regexp.MustCompile(`/webhook(?:b2)?/([\w-]{8,}@[\w/-]{16,})`)}, // Teams
+	{rule: "token", sign: "/bot", re: regexp.MustCompile(`/bot(\d{6,}:[\w-]{20,})`)},                     // Telegram
+	{rule: "assignment", chars: "=:", re: regexp.MustCompile(
+		`(?i)\b(?:authorization|(?:set-)?cookie)["']?[ \t]*[:=][ \t]*["']?([^\s"'\[][^\r\n"']*)`)},
+	{rule: "assignment", chars: "=:", named: true, re: regexp.MustCompile(`([A-Za-z_][\w.\[\]-]*)(?:["']?\s{0,4}(?::=|=>|=)\s{0,4}|["']\s{0,4}:\s{0,4}|:\s{1,4})`)},
+	{rule: "email", sign: "@", whole: true, re: regexp.MustCompile(`[\pL\pN._%+'-]+@(?:[\pL\pN-]+\.)+\pL{2,}`)},
+	{rule: "card", chars: "0123456789", least: 13, whole: true, valid: isCard, re: regexp.MustCompile(
+		`\b(?:\d{13,19}|(?:\d{4}[ -]){3}\d{4}|\d{4}[ -]\d{6}[ -]\d{4,5})\b`)},
+}...)
+
+// assigned matches the value behind a name: in quotes, with or without the closing
+// quote, or a word.
+var assigned = regexp.MustCompile(`^(?:"((?:[^"\\]|\\(?s:.))+)|'((?:[^'\\]|\\(?s:.))+)|([^\s&;,"'<>{}()\[\]?$:][^\s&;,"'<>{}()\[\]]*))`)
+
+// tokens are the forms of API tokens, each with a text that it contains.
+var tokens = []struct{ sign, form string }{
+	{"gh", `gh[pousr]_[A-Za-z0-9]{16,}`}, {"github_pat_", `github_pat_\w{20,}`},
+	{"gl", `gl(?:pat|dt|rt|ptt|ft|soat|cbt|agent|imt|ffct)-[\w-]{16,}`}, {"xox", `xox[abcdeoprs]-[\w-]{10,}`},
+	{"xapp-", `xapp-[\w-]{10,}`}, {"k_", `[prs]k_(?:live|test)_\w{10,}`}, {"sk-", `sk-[\w-]{16,}`}, {"AIza", `AIza[\w-]{30,}`},
+	{"ya29.", `ya29\.[\w-]{10,}`}, {"GOCSPX-", `GOCSPX-[\w-]{20,}`}, {"npm_", `npm_\w{20,}`}, {"hf_", `hf_\w{20,}`},
+	{"pypi-", `pypi-[\w-]{20,}`}, {"_v1_", `do[opr]_v1_\w{20,}`}, {"SG.", `SG\.[\w-]{16,}\.[\w-]{16,}`},
+	{"hv", `hv[bsr]\.[\w-]{20,}`}, {"dapi", `dapi[0-9a-f]{32}`}, {"whsec_", `whsec_[\w+/=]{16,}`},
+	{"shp", `shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}`}, {"lin_api_", `lin_api_\w{20,}`}, {"dckr_", `dckr_[op]at_[\w-]{20,}`},
+	{"gsk_", `gsk_\w{20,}`}, {"r8_", `r8_\w{20,}`}, {"glsa_", `glsa_\w{20,}`}, {"sntry", `sntr(?:ys|yu)_[\w+/=]{20,}`},
+	{"xai-", `xai-\w{20,}`}, {"pplx-", `pplx-\w{20,}`}, {"tskey-", `tskey-[a-z]+-[\w-]{8,}`}, {"NRAK-", `NRAK-[A-Z0-9]{20,}`},
+	{"pul-", `pul-[0-9a-f]{40}`}, {"sq0", `sq0(?:atp|csp|idp)-[\w-]{20,}`}, {"ATATT3", `ATATT3[\w=-]{20,}`},
+	{"AGE-SECRET-KEY-1", `AGE-SECRET-KEY-1[A-Z0-9]{50,}`},
+	{"A", `A(?:KIA|SIA|BIA|CCA|ROA|IDA|GPA|NPA|NVA|IPA|PKA)[A-Z0-9]{16}\b`},
 }
 
-// Parts of the patterns.
+// tokenPatterns returns a pattern for each form of tokens. A token begins after a
+// character that is no letter and no digit.
+func tokenPatterns() []pattern {
+	list := make([]pattern, len(tokens))
+	for i, t := range tokens {
+		list[i] = pattern{rule: "token", sign: t.sign, least: 10, re: regexp.MustCompile(`(?:^|[^A-Za-z0-9])(` + t.form + `)`)}
+	}
+	return list
+}
+
+// hasDigit tells a credential from a word, such as in "bearer authentication".
+func hasDigit(text string, start, end int) bool {
+	return strings.ContainsAny(text[start:end], "0123456789")
+}
+
+// isBasic reports whether a text is user and password in base64.
+func isBasic(text string, start, end int) bool {
+	trimmed := strings.TrimRight(text[start:end], "=")
+	plain, err := base64.RawStdEncoding.DecodeString(trimmed)
+	return err == nil && strings.Contains(string(plain), ":")
+}
+
+// issued matches the digits of cards that are issued: Visa, Mastercard, American
+// Express, Diners Club, JCB, Discover, UnionPay, Maestro, RuPay and Mir.
+//
+// Source: https://en.wikipedia.org/wiki/Payment_card_number
+var issued = regexp.MustCompile(`^(?:4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|` +
+	`3(?:0|[689])\d{12}|3(?:0|[689])\d{14}|35\d{14,17}|(?:6\d|81|5[06-9])\d{14,17})$`)
+
+// isCard reports whether text[start:end] is the number of a card: a known
+// issuer and a valid check digit. The fraction of a number is none.
+//
+// Source: https://en.wikipedia.org/wiki/Luhn_algorithm
+func isCard(text string, start, end int) bool {
+	if start > 0 && text[start-1] == '.' {
+		return false
+	}
+	digits := strings.NewReplacer(" ", "", "-", "").Replace(text[start:end])
+	sum := 0
+	for i := range len(digits) {
+		d := int(digits[len(digits)-1-i] - '0')
+		if i%2 == 1 {
+			d *= 2
+		}
+		sum += d/10 + d%10
+	}
+	return sum%10 == 0 && issued.MatchString(digits)
+}
+
+// redactRules is a compiled RedactConfig. Safe for concurrent use.
+type redactRules struct {
+	blocked, ignored *regexp.Regexp // of keys; nil: none
+	secretNames      *regexp.Regexp // of assignments
+	patterns         []pattern
+	allowed          []*regexp.Regexp
+}
+
+// keyRule is the effect of a key on its value.
+type keyRule uint8
+
 const (
-	schemeSign  = `(?:\s|%20|[+:=]){1,4}`
-	optionQuote = `\s{0,8}["']?`
-	sqlText     = `(?:'((?:[^'\\]|\\.|'')*)|"((?:[^"\\]|\\.|"")*))`
+	keyPlain keyRule = iota
+	keyBlocked
+	keyIgnored
 )
 
-// isBearer tells a credential from prose about credentials.
-func isBearer(found []byte) bool {
-	switch strings.ToLower(string(found)) {
-	case "token", "tokens", "auth", "authentication", "authorization", "scheme", "realm", "header", "headers",
-		"error", "format", "type", "credential", "credentials", "required", "missing", "invalid", "expired", "from",
-		"found", "must", "provided", "rejected", "revoked", "with":
-		return false
+func (r *redactRules) keyRule(key string) keyRule {
+	switch {
+	case r.ignored != nil && r.ignored.MatchString(key):
+		return keyIgnored
+	case r.blocked != nil && r.blocked.MatchString(key):
+		return keyBlocked
+	default:
+		return keyPlain
 	}
-	return true
 }
 
-// isBasic tells whether something is user and password in base64.
-func isBasic(found []byte) bool {
-	trimmed := bytes.TrimRight(found, "=")
-	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-		if plain, err := encoding.DecodeString(string(trimmed)); err == nil && bytes.ContainsRune(plain, ':') {
-			return true
+// text returns a text with its secrets replaced. In JSON it replaces the values
+// of blocked keys, and the secrets in each string and number.
+func (r *redactRules) text(text string) string {
+	if trimmed := strings.TrimSpace(text); strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
+		if json.Valid([]byte(text)) {
+			return r.json(text)
 		}
 	}
-	return false
+	return r.plainText(text)
 }
 
-// clean tells whether a text may leave as it is. What is too long or no UTF-8
-// can not be checked, and so is not.
-func (r *redactRules) clean(text []byte) bool {
-	return len(text) == 0 || len(text) <= r.maxBytes && utf8.Valid(text) && !r.found(text)
-}
-
-// found tells whether a pattern finds a secret in text, which need not be
-// UTF-8, or in what it is without its escapes.
-func (r *redactRules) found(text []byte) bool {
-	for range maxUnescape {
-		h := hintsOf(text)
-		if r.foundIn(text, h) {
-			return true
-		}
-		if h&hintEscape == 0 {
-			return false
-		}
-		if text = unescape(text); text == nil {
-			return false
-		}
-	}
-	return true // encoded over and over: nobody has looked into the rest
-}
-
-func (r *redactRules) foundIn(text []byte, h hints) bool {
-	if h == 0 && !r.own {
-		return false // most texts
-	}
+// plainText replaces the secrets that the patterns find.
+func (r *redactRules) plainText(text string) string {
 	for i := range r.patterns {
-		if p := &r.patterns[i]; h&p.hint == p.hint {
-			if p.re != nil && !p.re.Match(text) {
-				continue // without an allocation
-			}
-			if len(r.secrets(p, text)) > 0 {
-				return true
-			}
+		p := &r.patterns[i]
+		if len(text) >= p.least && strings.Contains(text, p.sign) && (p.chars == "" || strings.ContainsAny(text, p.chars)) {
+			text = r.apply(p, text)
+		}
+	}
+	return text
+}
+
+func (r *redactRules) apply(p *pattern, text string) string {
+	var out strings.Builder
+	copied := 0
+	for _, match := range p.re.FindAllStringSubmatchIndex(text, -1) {
+		start, end := r.secret(p, text, match)
+		if start < copied || start == end || text[start:end] == Redacted ||
+			p.valid != nil && !p.valid(text, start, end) || r.isAllowed(text[start:end]) {
+			continue
+		}
+		out.WriteString(text[copied:start])
+		out.WriteString(Redacted)
+		copied = end
+	}
+	return out.String() + text[copied:]
+}
+
+// secret returns the bounds of the secret in a match, which are equal if there is
+// none.
+func (r *redactRules) secret(p *pattern, text string, match []int) (start, end int) {
+	switch {
+	case p.whole:
+		return match[0], match[1]
+	case !p.named:
+		return lastGroup(match)
+	case !r.secretNames.MatchString(text[match[2]:match[3]]):
+		return 0, 0
+	}
+	at := match[1]
+	if match = assigned.FindStringSubmatchIndex(text[at:]); match == nil {
+		return 0, 0
+	}
+	start, end = lastGroup(match)
+	return at + start, at + end
+}
+
+// lastGroup returns the bounds of the last group that has matched.
+func lastGroup(match []int) (start, end int) {
+	for i := len(match) - 2; i > 0; i -= 2 {
+		if match[i] >= 0 {
+			return match[i], match[i+1]
+		}
+	}
+	return 0, 0
+}
+
+func (r *redactRules) isAllowed(secret string) bool {
+	for _, allowed := range r.allowed {
+		if allowed.MatchString(secret) {
+			return true
 		}
 	}
 	return false
-}
-
-// secrets gives the bounds of what a pattern finds and nobody allows, in order,
-// none empty, none overlapping.
-func (r *redactRules) secrets(p *pattern, text []byte) [][2]int {
-	var found [][2]int
-	add := func(start, end int) {
-		if start < end && (p.check == nil || p.check(text[start:end])) &&
-			!isMark(text, start, end) && !r.allows(text[start:end]) {
-			found = append(found, [2]int{start, end})
-		}
-	}
-	if p.find != nil {
-		for start, end := p.find(text, 0); start >= 0; start, end = p.find(text, end) {
-			add(start, end)
-		}
-		return found
-	}
-	for _, m := range p.re.FindAllSubmatchIndex(text, -1) {
-		start, end := m[0], m[1]
-		for group := 2; group < len(m); group += 2 {
-			if m[group] >= 0 {
-				start, end = m[group], m[group+1]
-				break
-			}
-		}
-		add(start, end)
-	}
-	return found
-}
-
-func (r *redactRules) allows(found []byte) bool {
-	return slices.ContainsFunc(r.allowed, func(re *regexp.Regexp) bool { return re.Match(found) })
-}
-
-// isMark tells whether a piece of text lies within a mark, so that a pattern
-// that finds the mark itself does not go round for ever.
-func isMark(text []byte, start, end int) bool {
-	if end-start > len(Redacted) {
-		return false
-	}
-	from := max(0, end-len(Redacted))
-	at := bytes.Index(text[from:min(len(text), start+len(Redacted))], []byte(Redacted))
-	return at >= 0 && from+at <= start && end <= from+at+len(Redacted)
-}
-
-// redactText gives a text with a mark in place of each secret. Its result is
-// clean, or the mark alone.
-func (r *redactRules) redactText(text []byte) string {
-	if len(text) > r.maxBytes || !utf8.Valid(text) {
-		return Redacted
-	}
-	// What one pattern leaves may be something to another, seldom more than
-	// once. A text that does not come to rest is taken out whole.
-	const rounds = 4
-	for range rounds {
-		changed := false
-		for i := range r.patterns {
-			if secrets := r.secretsEncoded(&r.patterns[i], text); len(secrets) > 0 {
-				text, changed = replaced(text, secrets), true
-			}
-		}
-		if !changed {
-			break
-		}
-	}
-	if r.found(text) {
-		return Redacted
-	}
-	return string(text)
-}
-
-// secretsEncoded is secrets, and where text has none, those in what it is
-// without its escapes.
-func (r *redactRules) secretsEncoded(p *pattern, text []byte) [][2]int {
-	var outer [][]byte // the encoding of text, the encoding of that first
-	for range maxUnescape {
-		if hintsOf(text)&p.hint == p.hint {
-			if secrets := r.secrets(p, text); len(secrets) > 0 {
-				for _, encoded := range slices.Backward(outer) {
-					encodedBounds(encoded, secrets)
-				}
-				return secrets
-			}
-		}
-		outer = append(outer, text)
-		if text = unescape(text); text == nil {
-			break
-		}
-	}
-	return nil
-}
-
-func replaced(text []byte, secrets [][2]int) []byte {
-	out := make([]byte, 0, len(text))
-	from := 0
-	for _, s := range secrets {
-		out = append(append(out, text[from:s[0]]...), Redacted...)
-		from = s[1]
-	}
-	return append(out, text[from:]...)
-}
-
-// leastCard is the least number with as many digits as a card has.
-const leastCard = 1e12
-
-// cleanInt is clean for a number's decimal text. It does not allocate.
-func (r *redactRules) cleanInt(n int64) bool {
-	if !r.own && n > -leastCard && n < leastCard {
-		return true
-	}
-	var buf [24]byte
-	return !r.found(strconv.AppendInt(buf[:0], n, 10))
-}
-
-// cleanFloat is cleanInt for floats, which is what JSON makes of numbers.
-func (r *redactRules) cleanFloat(n float64) bool {
-	const most = 1e20
-	if math.IsNaN(n) || math.IsInf(n, 0) || !r.own && (n < leastCard || n > most) {
-		return true
-	}
-	var buf [32]byte
-	return !r.found(appendFloat(buf[:0], n))
-}
-
-// appendFloat writes a number as people write it, where that is not too long.
-func appendFloat(dst []byte, n float64) []byte {
-	format := byte('f')
-	if abs := math.Abs(n); abs >= 1e21 || abs != 0 && abs < 1e-6 {
-		format = 'g'
-	}
-	return strconv.AppendFloat(dst, n, format, -1, 64)
 }

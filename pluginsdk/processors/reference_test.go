@@ -55,9 +55,9 @@ func TestReference(t *testing.T) {
 // rules, with the page.
 func TestReferenceWords(t *testing.T) {
 	sections := referenceSections(t)
-	rules := []string{withoutKeys}
-	for _, p := range builtInPatterns() {
-		rules = append(rules, p.name)
+	rules := []string{ruleKeys}
+	for _, p := range patterns {
+		rules = append(rules, p.rule)
 	}
 	for _, c := range []struct {
 		kind  string

@@ -1,0 +1,88 @@
+package processors
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// json redacts a text that is valid JSON. All that has no secret in it stays as
+// it is written.
+func (r *redactRules) json(text string) string {
+	e := jsonEdit{rules: r, text: text, decoder: json.NewDecoder(strings.NewReader(text))}
+	e.decoder.UseNumber()
+	e.value(false)
+	e.out.WriteString(text[e.copied:])
+	return e.out.String()
+}
+
+// jsonEdit is one pass over a JSON text.
+type jsonEdit struct {
+	rules   *redactRules
+	text    string
+	decoder *json.Decoder
+	out     strings.Builder
+	copied  int // bytes of text that are in out
+}
+
+// value redacts the next value. If blocked is set it replaces each string and
+// number in the value.
+func (e *jsonEdit) value(blocked bool) {
+	token, start := e.next()
+	switch token := token.(type) {
+	case json.Delim:
+		for e.decoder.More() {
+			rule := keyPlain
+			if token == '{' {
+				key, _ := e.next()
+				name, _ := key.(string)
+				rule = e.rules.keyRule(name)
+			}
+			if rule == keyIgnored && !blocked {
+				e.skip()
+				continue
+			}
+			e.value(blocked || rule == keyBlocked)
+		}
+		e.next() // the closing delimiter
+	case string:
+		e.replace(start, token, blocked)
+	case json.Number:
+		e.replace(start, token.String(), blocked)
+	}
+}
+
+// next returns the next token and its place in the text.
+func (e *jsonEdit) next() (token json.Token, start int) {
+	start = int(e.decoder.InputOffset())
+	token, err := e.decoder.Token()
+	if err != nil { // cannot happen: the text is valid
+		return nil, start
+	}
+	start += len(e.text[start:]) - len(strings.TrimLeft(e.text[start:], " \t\r\n,:"))
+	return token, start
+}
+
+// skip passes over the next value.
+func (e *jsonEdit) skip() {
+	var raw json.RawMessage
+	_ = e.decoder.Decode(&raw) // the text is valid
+}
+
+// replace writes the redacted form of the token that the decoder has read last,
+// which begins at start. value is the token decoded.
+func (e *jsonEdit) replace(start int, value string, blocked bool) {
+	redacted := Redacted
+	if !blocked {
+		redacted = e.rules.plainText(value)
+	}
+	if redacted == value || value == "" {
+		return
+	}
+	var quoted strings.Builder
+	encoder := json.NewEncoder(&quoted)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(redacted) // a string can be encoded
+	e.out.WriteString(e.text[e.copied:start])
+	e.out.WriteString(strings.TrimSuffix(quoted.String(), "\n"))
+	e.copied = int(e.decoder.InputOffset())
+}
