@@ -136,8 +136,8 @@ race=; \
 	$(GO) -C $(1) test $$race -timeout 10m $(TESTFLAGS) $(2)
 endef
 
-# docs/explanation/reliability.md says how to read what it prints.
-hazards: ## Run the tests of the table in docs/explanation/reliability.md and print it with results (HAZARD=8: one row)
+# docs/internals/hazards.md says how to read what it prints.
+hazards: ## Run the tests of the table in docs/internals/hazards.md and print it with results (HAZARD=8: one row)
 	$(GO) run ./test/hazards $(if $(HAZARD),-hazard $(HAZARD)) $(if $(filter no,$(RACE)),-race=false)
 
 chaos: build ## Break plugins at random under load (CHAOS_SEED=1, CHAOS_DURATION=2m)

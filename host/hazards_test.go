@@ -22,7 +22,7 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// This file has the hazards of docs/explanation/reliability.md that have no better place.
+// This file has the hazards of docs/internals/hazards.md that have no better place.
 
 // copyProgram puts a copy of the test binary at a path whose name is the mode,
 // with some bytes more, in the place of what is there.

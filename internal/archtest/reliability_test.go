@@ -4,7 +4,10 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -50,6 +53,29 @@ func TestEveryHazardHasItsTests(t *testing.T) {
 	}
 	if n := len(blocking); n < leastBlocking || n > mostBlocking {
 		t.Errorf("%s: %d release-blocking tests, want %d to %d", hazard.Page, n, leastBlocking, mostBlocking)
+	}
+}
+
+// promises is the number of promises of the page on reliability.
+const promises = 8
+
+// TestPromisesNameTheirHazards checks that each promise names hazards that the table has.
+func TestPromisesNameTheirHazards(t *testing.T) {
+	const page = "docs/explanation/reliability.md"
+	text, err := os.ReadFile(filepath.Join(moduleRoot(t), page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^\d+\. \*\*.*\(Hazards ([\d, ]+)\.\)$`).FindAllStringSubmatch(string(text), -1)
+	if len(found) != promises {
+		t.Errorf("%s: %d promises name hazards, want %d", page, len(found), promises)
+	}
+	for _, promise := range found {
+		for number := range strings.SplitSeq(promise[1], ", ") {
+			if n, err := strconv.Atoi(number); err != nil || n < 1 || n > hazards {
+				t.Errorf("%s: there is no hazard %q", page, number)
+			}
+		}
 	}
 }
 

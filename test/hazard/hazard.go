@@ -1,4 +1,4 @@
-// Package hazard reads the table of docs/explanation/reliability.md: what can go wrong with a
+// Package hazard reads the table of docs/internals/hazards.md: what can go wrong with a
 // plugin, what is promised, and which tests hold it. It runs nothing: the test of
 // the page (internal/archtest) and the command that runs what it names
 // (test/hazards) do.
@@ -13,7 +13,7 @@ import (
 )
 
 // Page is the page in this repository, from its root.
-const Page = "docs/explanation/reliability.md"
+const Page = "docs/internals/hazards.md"
 
 // Row is a row of the table.
 type Row struct {

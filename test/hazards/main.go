@@ -1,4 +1,4 @@
-// Command hazards runs the tests that docs/explanation/reliability.md names, here and now,
+// Command hazards runs the tests that docs/internals/hazards.md names, here and now,
 // and prints its table with the result of each. `make hazards` is the way to it.
 //
 //	hazards              all rows
