@@ -131,7 +131,7 @@ func (p *proxy) record(x *exchange) {
 	}
 	e := entry{
 		method: method, status: x.status, took: took,
-		client: x.r.RemoteAddr, requestID: x.request.ID, replica: x.place.uniqueID(), err: x.err,
+		client: x.r.RemoteAddr, requestID: x.request.ID, replica: x.call.place.uniqueID(), err: x.err,
 	}
 	if x.route == nil {
 		e.path = x.r.URL.Path

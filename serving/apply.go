@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 )
@@ -39,7 +38,7 @@ func (s *Server) Reconfigure(ctx context.Context, app, deployment string, config
 		err = errNoReconfigurer
 	}
 	if err == nil {
-		err = s.sets[d].apply(ctx, func(w settings) settings { w.config = next; return w })
+		err = s.sets[d].changes.apply(ctx, func(w settings) settings { w.config = next; return w })
 	}
 	if err != nil {
 		return fmt.Errorf("reconfigure deployment %q of app %q: %w", deployment, app, err)
@@ -66,7 +65,7 @@ func (s *Server) Apply(ctx context.Context, configs []AppConfig) error {
 	made := make([]error, len(s.order))
 	var changes sync.WaitGroup
 	for i, set := range s.order {
-		changes.Go(func() { made[i] = set.declare(ctx, said[set.deployment]) })
+		changes.Go(func() { made[i] = set.changes.declare(ctx, said[set.deployment]) })
 	}
 	changes.Wait()
 	errs := []error{errors.Join(made...)}
@@ -78,124 +77,137 @@ func (s *Server) Apply(ctx context.Context, configs []AppConfig) error {
 	return errors.Join(errs...)
 }
 
-// declare applies what differs from what was declared before.
-func (s *replicaSet) declare(ctx context.Context, next settings) error {
-	s.mu.Lock()
-	before := s.declared
-	s.mu.Unlock()
+// changes change the settings of a set, one change at a time. The methods are safe for
+// concurrent use.
+type changes struct {
+	set  *replicaSet
+	turn chan struct{} // has one place, for the change under way
+
+	mu       sync.Mutex
+	declared settings // by code and service file, at last
+}
+
+func newChanges(s *replicaSet, declared settings) *changes {
+	return &changes{set: s, turn: make(chan struct{}, 1), declared: declared}
+}
+
+// declare applies the difference between next and the settings that were declared before.
+func (c *changes) declare(ctx context.Context, next settings) error {
+	c.mu.Lock()
+	before := c.declared
+	c.mu.Unlock()
 	if next == before {
 		return nil
 	}
-	err := s.apply(ctx, func(w settings) settings { return w.change(before, next) })
+	err := c.apply(ctx, func(w settings) settings { return w.change(before, next) })
 	if err != nil {
-		// The config is not in force. That it was declared must not keep the
-		// same text from being tried again, so only the rest counts as said.
+		// The config is not in force. The same text must be tried again, so only
+		// the rest counts as declared.
 		next.config = before.config
-		err = fmt.Errorf("app %q: deployment %q: %w", s.app, s.deployment.name, err)
+		err = fmt.Errorf("app %q: deployment %q: %w", c.set.app, c.set.deployment.name, err)
 	}
-	s.mu.Lock()
-	s.declared = next
-	s.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.declared = next
 	return err
 }
 
 var errStopped = errors.New("the server is shut down")
 
-// apply changes the settings, one change at a time.
-func (s *replicaSet) apply(ctx context.Context, change func(settings) settings) error {
+// apply changes the settings.
+func (c *changes) apply(ctx context.Context, change func(settings) settings) error {
 	select {
-	case s.changing <- struct{}{}:
-		defer func() { <-s.changing }()
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
 	case <-ctx.Done():
 		return fmt.Errorf("another change is under way: %w", context.Cause(ctx))
 	}
+	config, rolls, err := c.set.change(change)
+	if err != nil || !rolls {
+		return err
+	}
+	return c.roll(ctx, config)
+}
+
+// change changes the settings except the user config. It returns the changed user config,
+// which the replicas have still to take, and whether it is another.
+func (s *replicaSet) change(change func(settings) settings) (config UserConfig, rolls bool, _ error) {
 	s.mu.Lock()
-	if s.stopping {
-		s.unlock()
-		return errStopped
+	defer s.unlock()
+	if s.phase == setStopping {
+		return config, false, errStopped
 	}
 	before, next := s.want, change(s.want)
-	config := next.config
+	config = next.config
 	next.config = before.config
 	s.want = next
 	s.router.limitQueue(next.maxQueued)
-	for _, r := range s.replicas {
-		r.max.Store(int64(next.maxOngoing))
+	for _, l := range s.replicas {
+		l.replica.max.Store(int64(next.maxOngoing))
 	}
 	s.listLocked()
-	if next.replicas != before.replicas && s.down != nil {
+	if next.replicas != before.replicas && s.starts.down != nil {
 		s.clearLocked()
 	}
-	s.unlock()
-	if config == before.config {
-		return nil
-	}
-	return s.roll(ctx, config)
+	return config, config != before.config, nil
 }
 
-// roll has all replicas take a config, and then it is the one that is wanted.
-func (s *replicaSet) roll(ctx context.Context, config UserConfig) error {
+// roll has all replicas take a config, which is the wanted one then.
+func (c *changes) roll(ctx context.Context, config UserConfig) error {
 	for {
-		r := s.next(config)
-		if r == nil {
+		l := c.next(config)
+		if l == nil {
 			return nil
 		}
-		if err := s.reconfigure(ctx, r, config); err != nil {
-			s.supersede(r, err)
-			s.rollBack(ctx, config)
+		if err := l.reconfigure(ctx, config); err != nil {
+			l.supersede(err)
+			c.rollBack(ctx, config)
 			return err
 		}
 	}
 }
 
-// next gives a replica that has not taken config yet. Where there is none, it
-// makes config the one that is wanted, so that no replica slips through that has
-// just started.
-func (s *replicaSet) next(config UserConfig) *replica {
+// next returns a replica that has not taken config yet. If there is none, it makes config
+// the wanted one, so that a replica that starts at this moment takes it too.
+func (c *changes) next(config UserConfig) *life {
+	s := c.set
 	s.mu.Lock()
 	defer s.unlock()
-	i := slices.IndexFunc(s.replicas, func(r *replica) bool {
-		return r.state == ReplicaRunning && r.config != config && !config.IsZero()
-	})
-	if i >= 0 {
-		return s.replicas[i]
+	for _, l := range s.replicas {
+		if l.state == ReplicaRunning && l.config != config && !config.IsZero() {
+			return l
+		}
 	}
 	s.want.config = config
-	s.clearLocked() // whatever starts have failed, did so with another config
+	s.clearLocked() // the starts that have failed did so with another config
 	return nil
 }
 
 // rollBackGrace is how long replicas may take for the way back.
 const rollBackGrace = 10 * time.Second
 
-// rollBack gives those that have taken a config the one that is wanted again.
-// One that had none, or does not take it back, is replaced.
-func (s *replicaSet) rollBack(ctx context.Context, config UserConfig) {
+// rollBack gives the wanted config to the replicas that have taken another. A replica that
+// had none, or does not take it back, is replaced.
+func (c *changes) rollBack(ctx context.Context, config UserConfig) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollBackGrace) // ctx may have ended
 	defer cancel()
+	s := c.set
 	s.mu.Lock()
 	want := s.want.config
-	var changed []*replica
-	for _, r := range s.replicas {
-		if r.state == ReplicaRunning && r.config == config {
-			changed = append(changed, r)
+	var changed []*life
+	for _, l := range s.replicas {
+		if l.state == ReplicaRunning && l.config == config {
+			changed = append(changed, l)
 		}
 	}
 	s.mu.Unlock()
-	for _, r := range changed {
+	for _, l := range changed {
 		err := errors.New("it took a user config that others did not, and had none before")
 		if !want.IsZero() {
-			err = s.reconfigure(ctx, r, want)
+			err = l.reconfigure(ctx, want)
 		}
 		if err != nil {
-			s.supersede(r, err)
+			l.supersede(err)
 		}
 	}
-}
-
-// settings are what holds now.
-func (s *replicaSet) settings() settings {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.want
 }

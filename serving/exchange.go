@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"time"
 
@@ -11,21 +12,18 @@ import (
 
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving/internal/socket"
 	"github.com/servetrace/servetrace/serving/internal/stall"
 )
 
 // exchange is one request and its response, as the proxy has it. Only the proxy's
-// goroutine uses it, except for work, which a worker runs, and for resp.
+// goroutine uses it, except for call, which a worker runs, and for resp.
 type exchange struct {
 	proxy   *proxy
 	r       *http.Request // as it came
 	request identity.Request
 	resp    response
 	call    httpCall
-
-	routed context.Context // of assign, for the handler
-	place  assignment      // zero until a replica took the request
-	done   chan error      // from the handler, once it has returned
 
 	// What the access log tells.
 	arrived  time.Time
@@ -40,13 +38,11 @@ type exchange struct {
 	behind   bool              // its handler was left behind, and may still run
 }
 
-var _ job = (*exchange)(nil)
-
-// prepare makes the response to r, the request as the app sees it. ctx has the proxy span.
-func (x *exchange) prepare(ctx context.Context, w http.ResponseWriter, r *http.Request, up *upgrade) {
+// prepare makes the response to r, the request as the app sees it.
+func (x *exchange) prepare(w http.ResponseWriter, r *http.Request, up *upgrade) {
 	p, c := &x.resp, http.NewResponseController(w)
 	limit, stream := x.proxy.stall, r.ProtoMajor == 2
-	p.x, p.ctx, p.conn, p.request, p.upgrade = x, ctx, w, r, up
+	p.x, p.conn, p.request, p.upgrade = x, w, r, up
 	p.left = -1
 	p.pace.limit, p.pace.peer = limit, connectionOf(r)
 	p.pace.writes = stall.New(limit, stream, c.SetWriteDeadline)
@@ -55,28 +51,15 @@ func (x *exchange) prepare(ctx context.Context, w http.ResponseWriter, r *http.R
 	}
 }
 
-// work implements [job]: it has the replica answer.
-func (x *exchange) work() {
-	err := errGoexit
-	defer func() {
-		if v := recover(); v != nil {
-			err = survived(x.ctx, x.proxy.access.log, v)
-		}
-		x.done <- err // the slot is free: the client may come back at once
-		x.proxy.work.handlerDone()
-	}()
-	err = x.place.run(x.routed, &x.call)
-}
-
 // await waits until the handler has returned, and gives its error, or until the request
 // must end, and gives the cause. A client that closes its side ends the handler's context
 // and no more: it may read on, so that the handler's answer is sent.
 func (x *exchange) await(ctx context.Context) (returned bool, err error) {
 	for {
 		select {
-		case err := <-x.done:
+		case err := <-x.call.done:
 			return true, err
-		case <-x.place.cut():
+		case <-x.call.place.cut():
 			return false, ErrReplicaStopped
 		case <-ctx.Done():
 		}
@@ -108,7 +91,7 @@ func (x *exchange) takeOver(cause error) error {
 	found, complete := x.take(cause)
 	switch found {
 	case ended:
-		return <-x.done
+		return <-x.call.done
 	case hijacked:
 		s := x.resp.upgrade.taken()
 		finishSocket(s, cause)
@@ -259,6 +242,83 @@ func (x *exchange) release() {
 	if body := x.resp.pace.body; body != nil {
 		body.reads.Release()
 	}
+}
+
+// returned is called once, when the handler has returned with err. It completes an
+// ordinary response and returns what ended the request if that was anything
+// else, and the status that the handler has told the client, 0 if none. A panic of
+// the handler counts for more than the context's end, and that for more than an
+// error, which then only is its consequence.
+func (x *exchange) returned(err error) (status int, _ error) {
+	p := &x.resp
+	if s := p.upgrade.taken(); s != nil {
+		err = x.endSocket(s, err)
+		return s.Status(), err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.phase == lost {
+		return p.status, heavier(err, p.cause)
+	}
+	why := x.whyLocked(err)
+	p.whole = err == nil && !p.pace.broken && (why == nil || errors.Is(why, ErrClientGone))
+	status = p.status
+	if p.whole && p.phase == open {
+		p.beginLocked(http.StatusOK) // as net/http would, which a client that is gone counts for no answer
+		if why == nil {
+			status = http.StatusOK
+		}
+	}
+	if p.whole && len(p.header) > 0 {
+		maps.Copy(p.conn.Header(), p.header) // trailers; net/http looks for nothing else now
+	}
+	if why != nil {
+		err = heavier(err, why)
+	}
+	p.phase, p.status = ended, status
+	return status, err
+}
+
+// whyLocked returns what ended the request before the handler returned with err; nil
+// if the handler decides. Once its client has closed its side, a handler has answered
+// if it has written since, or if nothing of what it wrote was sent before: all of that
+// is sent now, and no write of it has failed.
+func (x *exchange) whyLocked(err error) error {
+	p := &x.resp
+	switch {
+	case p.completeLocked():
+		return nil
+	case p.pace.stalled.Load() && (err != nil || p.pace.broken || p.phase == open):
+		return ErrClientStalled
+	case p.x.ctx.Err() == nil:
+		return nil
+	}
+	why := causeOf(p.x.ctx)
+	answered := p.phase == begun && !p.pace.broken && (p.late || !p.pace.flushed)
+	switch {
+	case errors.Is(why, ErrClientGone) && err == nil && answered:
+		return nil
+	case errors.Is(why, ErrClientGone) && p.pace.stalled.Load(): // a read that fails ends the context too
+		return ErrClientStalled
+	}
+	return why
+}
+
+// endSocket is returned for a response whose connection the handler took over.
+func (x *exchange) endSocket(s *socket.Conn, err error) error {
+	p := &x.resp
+	p.mu.Lock()
+	cause := p.cause // why the proxy took it away
+	p.mu.Unlock()
+	if cause == nil && x.ctx.Err() != nil {
+		cause = causeOf(x.ctx)
+	}
+	why := err
+	if cause != nil && !isPanic(err) {
+		why = cause
+	}
+	finishSocket(s, why)
+	return socketResult(s, err, cause)
 }
 
 // told returns the status that the handler has told the client, 0 if none.

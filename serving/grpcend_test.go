@@ -428,7 +428,7 @@ func TestGRPCReplicaStopped(t *testing.T) {
 	set.mu.Lock()
 	running := set.replicas[0]
 	set.mu.Unlock()
-	set.condemn(running, io.ErrUnexpectedEOF)
+	running.condemn(io.ErrUnexpectedEOF)
 	if got, want := told(receive(t, "the answer", answer)), "UNAVAILABLE: The replica was stopped."; got != want {
 		t.Errorf("client was told %q, want %q", got, want)
 	}

@@ -37,13 +37,33 @@ func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // httpCall is an HTTP request as a replica answers it.
 type httpCall struct {
-	x    *exchange
+	x      *exchange
+	routed context.Context // of assign, for the handler
+	place  assignment      // zero until a replica took the request
+	done   chan error      // carries the result, once the handler has returned
+
 	seen *http.Request // as the handler sees it, with its context; nil before invoke
 	room running
 	err  atomic.Pointer[error] // the first that a HandlerFunc returned
 }
 
-var _ call = (*httpCall)(nil)
+var (
+	_ call = (*httpCall)(nil)
+	_ job  = (*httpCall)(nil)
+)
+
+// work implements [job]: it has the replica answer.
+func (c *httpCall) work() {
+	err := errGoexit
+	defer func() {
+		if v := recover(); v != nil {
+			err = survived(c.x.ctx, c.x.proxy.access.log, v)
+		}
+		c.done <- err // the slot is free: the client may come back at once
+		c.x.proxy.work.handlerDone()
+	}()
+	err = c.place.run(c.routed, c)
+}
 
 func (c *httpCall) running() *running { return &c.room }
 
@@ -73,7 +93,7 @@ func (c *httpCall) end(_ context.Context, err error) (spans.ReplicaResult, error
 	if c.seen != nil && c.seen.MultipartForm != nil { // net/http cleans up after its own request only, not after a copy
 		_ = c.seen.MultipartForm.RemoveAll() // its files are temporary anyway
 	}
-	status, err := c.x.resp.end(err)
+	status, err := c.x.returned(err)
 	return spans.ReplicaResult{StatusCode: replicaStatus(status, err), Err: spanError(err)}, err
 }
 

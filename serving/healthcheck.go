@@ -13,10 +13,9 @@ const unhealthyAfter = 3
 
 // checks looks after the health of one replica, in its goroutine.
 type checks struct {
-	set     *replicaSet
-	replica *replica
-	passed  bool // the first one did
-	// late is a check that did not come back in time; nil for none. The next
+	life   *life
+	passed bool // the first check did
+	// late is a check that did not return in time; nil for none. The next check
 	// waits for it, so that there is one at a time however long they hang.
 	late <-chan error
 }
@@ -32,28 +31,28 @@ func (c *checks) first() error {
 
 // run checks until the replica is to stop, or is found unhealthy.
 func (c *checks) run() {
-	if !c.replica.hasChecker() {
+	if !c.life.replica.hasChecker() {
 		return
 	}
-	s, r := c.set, c.replica
+	l, log := c.life, c.life.set.log
 	failures := 0
 	for c.pause() {
 		err := c.check()
 		switch {
-		case r.life.Err() != nil:
+		case l.ctx.Err() != nil:
 			return
 		case err == nil && failures > 0:
-			s.log.Info("replica passes its health check again", tracing.LogReplica, r.info.ReplicaID.UniqueID, "failures", failures)
+			log.Info("replica passes its health check again", tracing.LogReplica, l.uniqueID(), "failures", failures)
 			failures = 0
 		case err == nil:
 		default:
 			failures++
 			if failures == 1 {
-				s.log.Warn("replica fails its health check", tracing.LogReplica, r.info.ReplicaID.UniqueID, "error", err)
+				log.Warn("replica fails its health check", tracing.LogReplica, l.uniqueID(), "error", err)
 			}
 		}
 		if failures >= unhealthyAfter {
-			s.condemn(r, fmt.Errorf("%d health checks in a row have failed: %w", failures, err))
+			l.condemn(fmt.Errorf("%d health checks in a row have failed: %w", failures, err))
 			return
 		}
 	}
@@ -61,25 +60,25 @@ func (c *checks) run() {
 
 // pause waits until the next check is due; false where there is to be none.
 func (c *checks) pause() bool {
-	timer := time.NewTimer(c.set.settings().healthPeriod)
+	timer := time.NewTimer(c.life.set.settings().healthPeriod)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-c.replica.life.Done():
+	case <-c.life.ctx.Done():
 		return false
 	}
 }
 
 // check asks all values of the replica.
 func (c *checks) check() error {
-	if !c.replica.hasChecker() {
+	if !c.life.replica.hasChecker() {
 		return nil
 	}
 	began := time.Now()
-	err := c.ask(c.set.settings().healthTimeout)
-	if c.replica.life.Err() == nil {
-		c.replica.scope.Metrics.Checked(time.Since(began), err == nil)
+	err := c.ask(c.life.set.settings().healthTimeout)
+	if c.life.ctx.Err() == nil {
+		c.life.replica.scope.Metrics.Checked(time.Since(began), err == nil)
 	}
 	return err
 }
@@ -90,10 +89,10 @@ func (c *checks) ask(timeout time.Duration) error {
 	}
 	done := c.late
 	if done == nil {
-		done = c.set.begin(c.replica.life, c.replica, "health check", func(ctx context.Context) error {
+		done = c.life.set.hooks.begin(c.life.ctx, c.life.replica, "health check", func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()
-			return c.replica.checkHealth(ctx)
+			return c.life.replica.checkHealth(ctx)
 		})
 	}
 	c.late = done
@@ -105,8 +104,8 @@ func (c *checks) ask(timeout time.Duration) error {
 		return err
 	case <-timer.C:
 		return fmt.Errorf("health check has not returned within %v", timeout)
-	case <-c.replica.life.Done():
-		return context.Cause(c.replica.life)
+	case <-c.life.ctx.Done():
+		return context.Cause(c.life.ctx)
 	}
 }
 

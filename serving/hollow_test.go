@@ -86,8 +86,8 @@ func TestHollowErrorsOfHooks(t *testing.T) {
 				b := newBench(t, p)
 				b.start()
 				synctest.Wait()
-				if _, is := errors.AsType[*tracing.PanicError](b.fault); !is && name != "stop" {
-					t.Errorf("fault %v", b.fault)
+				if _, is := errors.AsType[*tracing.PanicError](b.condition.fault); !is && name != "stop" {
+					t.Errorf("fault %v", b.condition.fault)
 				}
 				b.mustEnd()
 				if p.stop != nil {

@@ -239,7 +239,7 @@ func TestStartIsTriedAgain(t *testing.T) {
 					t.Errorf("log (-want +got):\n%s", diff)
 				}
 				b.p.set(&b.p.construct, nil)
-				if err := b.apply(t.Context(), func(w settings) settings { w.replicas = 2; return w }); err != nil {
+				if err := b.changes.apply(t.Context(), func(w settings) settings { w.replicas = 2; return w }); err != nil {
 					t.Error(err)
 				}
 				b.wantStates("HEALTHY: RUNNING RUNNING")
@@ -458,7 +458,7 @@ func TestScale(t *testing.T) {
 			held = append(held, m)
 		}
 		scale := func(n int) {
-			if err := b.apply(t.Context(), func(w settings) settings { w.replicas = n; return w }); err != nil {
+			if err := b.changes.apply(t.Context(), func(w settings) settings { w.replicas = n; return w }); err != nil {
 				t.Error(err)
 			}
 		}
@@ -639,8 +639,8 @@ func TestPanicHasItsStack(t *testing.T) {
 		if len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0]["stack"]), "life_test.go") {
 			t.Errorf("log: %v", lines)
 		}
-		if _, is := errors.AsType[*tracing.PanicError](b.fault); !is {
-			t.Errorf("fault %v", b.fault)
+		if _, is := errors.AsType[*tracing.PanicError](b.condition.fault); !is {
+			t.Errorf("fault %v", b.condition.fault)
 		}
 		b.mustEnd()
 	})

@@ -16,9 +16,10 @@ type pace struct {
 	peer    *connection  // of HTTP/2; else nil
 	stalled atomic.Bool  // the client held up a read or a write
 
-	duplex bool // the handler reads the body beside writing
-	broken bool // a write has failed
-	wrote  int64
+	duplex  bool  // the handler reads the body beside writing
+	broken  bool  // a write has failed
+	flushed bool  // the client may have seen the beginning
+	wrote   int64 // bytes of the body
 }
 
 // begin begins a write. In the first, net/http may wait for the end of the body.

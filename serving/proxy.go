@@ -154,18 +154,11 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 		HTTPRequest: x.r,
 	})
 	x.ctx, x.span = ctx, span.Context()
-	x.prepare(ctx, w, r, up)
+	x.prepare(w, r, up)
 	x.err = p.dispatch(ctx, x)
 	x.status, x.cut = x.conclude()
 	defer p.survive(ctx) // what the user's span processors do costs the client nothing
 	span.EndProxy(spans.ProxyResult{StatusCode: x.status, Err: spanError(x.err)})
-}
-
-func (rt *route) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	if rt.timeout <= 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeoutCause(ctx, rt.timeout, ErrRequestTimeout)
 }
 
 // dispatch has a replica answer the request and waits for it. It returns what ended
@@ -185,10 +178,10 @@ func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
 		}
 		return err
 	}
-	x.call.x, x.routed, x.place = x, routed, place
-	x.done = make(chan error, 1)
+	x.call.x, x.call.routed, x.call.place = x, routed, place
+	x.call.done = make(chan error, 1)
 	p.work.handlerStarts()
-	p.workers.start(x)
+	p.workers.start(&x.call)
 	returned, cause := x.await(ctx)
 	if returned {
 		return cause

@@ -28,7 +28,7 @@ func (b *bench) reconfigureTo(ctx context.Context, config any) error {
 	if err != nil {
 		return err
 	}
-	return b.apply(ctx, func(w settings) settings { w.config = c; return w })
+	return b.changes.apply(ctx, func(w settings) settings { w.config = c; return w })
 }
 
 // TestReconfigure: every replica takes it, also one that starts meanwhile; those
@@ -45,7 +45,7 @@ func TestReconfigure(t *testing.T) {
 			t.Errorf("after the start (-want +got):\n%s", diff)
 		}
 		// A third starts, with the old config, while the others take the new one.
-		if err := b.apply(t.Context(), func(w settings) settings { w.replicas = 3; return w }); err != nil {
+		if err := b.changes.apply(t.Context(), func(w settings) settings { w.replicas = 3; return w }); err != nil {
 			t.Error(err)
 		}
 		if err := b.reconfigureTo(t.Context(), map[string]int{"v": 2}); err != nil {
@@ -84,7 +84,7 @@ func TestReconfigureFails(t *testing.T) {
 				b.start()
 				b.wantStates("HEALTHY: RUNNING RUNNING RUNNING")
 				before := b.status()
-				second := b.replicas[1].values[0].(*instance).n
+				second := b.replicas[1].replica.values[0].(*instance).n
 				p.set(&p.construct, func(context.Context, int) error { time.Sleep(time.Minute); return nil })
 				p.set(&p.reconfigure, func(ctx context.Context, n int) error {
 					if n == second {
@@ -128,7 +128,7 @@ func TestNoWayBack(t *testing.T) {
 		b.start()
 		b.wantStates("HEALTHY: RUNNING RUNNING")
 		before := b.status()
-		second := b.replicas[1].values[0].(*instance).n
+		second := b.replicas[1].replica.values[0].(*instance).n
 		p.set(&p.reconfigure, func(_ context.Context, n int) error {
 			if n == second {
 				return errBoom
@@ -216,8 +216,8 @@ func TestApplyChangesWhatDiffers(t *testing.T) {
 			if w.replicas != replicas || w.maxOngoing != ongoing || w.maxQueued != queued || w.config.String() != config {
 				t.Errorf("%+v, want %d %d %d %s", w, replicas, ongoing, queued, config)
 			}
-			if r := b.replicas[0]; r.limit() != ongoing || b.router.members[0].limit != ongoing || b.router.maxQueued != queued || r.config.String() != config || len(b.replicas) != replicas {
-				t.Errorf("%d replicas, limits %d, %d, %d, config %s", len(b.replicas), r.limit(), b.router.members[0].limit, b.router.maxQueued, r.config)
+			if r := b.replicas[0]; r.replica.limit() != ongoing || b.router.members[0].limit != ongoing || b.router.maxQueued != queued || r.config.String() != config || len(b.replicas) != replicas {
+				t.Errorf("%d replicas, limits %d, %d, %d, config %s", len(b.replicas), r.replica.limit(), b.router.members[0].limit, b.router.maxQueued, r.config)
 			}
 		}
 		for _, step := range []struct {

@@ -101,7 +101,9 @@ type replica struct {
 	holds      atomic.Pointer[[]string] // models; nil for none
 	killed     chan struct{}            // closed when its requests are to be cut off
 
-	lifetime
+	// values are those of PerReplica, in their order. They are complete before the
+	// replica takes a call, and do not change then.
+	values []any
 }
 
 var _ runner = (*replica)(nil)

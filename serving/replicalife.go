@@ -3,131 +3,134 @@ package serving
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"slices"
 	"time"
 
-	"github.com/servetrace/servetrace/internal/spans/identity"
-	"github.com/servetrace/servetrace/serving/internal/scope"
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// lifetime is what a replica has of its life beside its calls. Fields without a
-// remark are guarded by its set's mu.
-type lifetime struct {
-	life  context.Context // of user code outside of calls; ends when it is to stop
+// life is the life of one replica, beside its calls.
+type life struct {
+	set     *replicaSet
+	replica *replica
+
+	ctx   context.Context // of user code outside of calls; ends when the replica is to stop
 	end   context.CancelCauseFunc
 	lived chan struct{} // closed when start and checks are over
 
+	// The set's mu guards the fields below.
 	state  ReplicaState
-	since  time.Time  // when it came to be in that state
-	config UserConfig // that it has taken
-
-	// values are those of PerReplica, in their order. They are complete before
-	// the replica takes a call, and do not change then.
-	values []any
+	since  time.Time  // of the state
+	config UserConfig // that the replica has taken
 }
 
-// replicaIn returns the replica in which user code with the context ctx runs; nil
-// outside of a replica.
-func replicaIn(ctx context.Context) *replica {
-	c := scope.FromContext(ctx)
-	if c == nil {
-		return nil
-	}
-	r, _ := c.Replica.Runner.(*replica)
-	return r
+// newLife makes a replica that is to be started. The set's mu is held.
+func newLife(s *replicaSet) *life {
+	l := &life{set: s, replica: s.make(), since: time.Now(), lived: make(chan struct{})}
+	l.replica.max.Store(int64(s.want.maxOngoing))
+	l.replica.scope.MaxOngoing = s.want.maxOngoing
+	l.ctx, l.end = context.WithCancelCause(s.hooks.ctx)
+	return l
 }
 
-// errReplicaStops is why the context of user code outside of calls ended.
+// errReplicaStops is the cause of the end of a life's context.
 var errReplicaStops = errors.New("replica stops")
 
-// longStart is when a start that takes its time is worth a line of the log.
+// longStart is how long a start takes before the log has a line about it.
 const longStart = 30 * time.Second
 
-// live is a replica's life until it is to stop: it starts it, and looks after
-// its health.
-func (s *replicaSet) live(r *replica) {
-	defer close(r.lived)
+// live is a replica's life until it is to stop: its start and its health checks.
+func (l *life) live() {
+	defer close(l.lived)
 	slow := time.AfterFunc(longStart, func() {
-		s.log.Warn("replica is still starting", tracing.LogReplica, r.info.ReplicaID.UniqueID, "after", longStart.String())
+		l.set.log.Warn("replica is still starting", tracing.LogReplica, l.uniqueID(), "after", longStart.String())
 	})
-	err := s.construct(r)
-	checks := &checks{set: s, replica: r}
+	err := l.construct()
+	checks := &checks{life: l}
 	for ready := false; err == nil && !ready; {
-		if err = s.configure(r); err == nil && !checks.passed {
+		if err = l.configure(); err == nil && !checks.passed {
 			err = checks.first()
 		}
 		if err == nil {
-			ready = s.ready(r)
+			ready = l.ready()
 		}
 	}
 	slow.Stop()
 	if err != nil {
-		s.startFailed(r, err)
+		l.startFailed(err)
 		return
 	}
 	checks.run()
 }
 
-// construct makes the replica's values. It waits however long that takes: what
-// a constructor has made when it returns late has to be stopped.
-func (s *replicaSet) construct(r *replica) error {
+func (l *life) uniqueID() string { return l.replica.info.ReplicaID.UniqueID }
+
+// construct makes the replica's values. It waits however long that takes: the result of
+// a constructor that returns late has to be stopped.
+func (l *life) construct() error {
 	began := time.Now()
-	for _, make := range s.deployment.locals {
+	for _, make := range l.set.deployment.locals {
 		var value any
-		err := s.hook(context.Background(), r.life, r, "construct", func(ctx context.Context) (err error) {
+		err := l.set.hooks.run(context.Background(), l.ctx, l.replica, "construct", func(ctx context.Context) (err error) {
 			value, err = make(ctx)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		r.values = append(r.values, value)
+		l.replica.values = append(l.replica.values, value)
 	}
-	r.scope.Metrics.Constructed(time.Since(began))
+	l.replica.scope.Metrics.Constructed(time.Since(began))
 	return nil
 }
 
 // configure has a replica that starts take the user config that is wanted.
-func (s *replicaSet) configure(r *replica) error {
-	s.mu.Lock()
-	config, has := s.want.config, r.config
-	s.mu.Unlock()
+func (l *life) configure() error {
+	l.set.mu.Lock()
+	config, has := l.set.want.config, l.config
+	l.set.mu.Unlock()
 	if config == has || config.IsZero() {
 		return nil
 	}
-	return s.reconfigure(context.Background(), r, config)
+	return l.reconfigure(context.Background(), config)
 }
 
-// ready has a replica that has started take calls. It gives false where another
-// user config is wanted meanwhile. One that is to stop is ready for that.
-func (s *replicaSet) ready(r *replica) bool {
+// ready has a replica that has started take calls. It returns false if another user
+// config is wanted meanwhile. A replica that is to stop is ready for that.
+func (l *life) ready() bool {
+	s := l.set
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
-	case r.state != ReplicaStarting:
+	case l.state != ReplicaStarting:
 		return true
-	case r.config != s.want.config && !s.want.config.IsZero():
+	case l.config != s.want.config && !s.want.config.IsZero():
 		return false
 	}
-	r.config = s.want.config
-	s.ranLocked(r)
+	l.config = s.want.config
+	l.runsLocked()
 	return true
 }
 
-// reconfigure has a replica take a user config, and waits for it until patience
-// ends. It notes what the replica has.
-func (s *replicaSet) reconfigure(patience context.Context, r *replica, config UserConfig) error {
+// runsLocked notes that the replica takes calls.
+func (l *life) runsLocked() {
+	l.state, l.since = ReplicaRunning, time.Now()
+	l.replica.scope.Metrics.Started()
+	l.set.starts.everRan = true
+	l.set.clearLocked()
+	l.set.listLocked()
+}
+
+// reconfigure has the replica take a user config, and waits for it until patience ends.
+func (l *life) reconfigure(patience context.Context, config UserConfig) error {
 	began, takers := time.Now(), 0
-	for _, value := range r.values {
+	for _, value := range l.replica.values {
 		taker, is := value.(Reconfigurer)
 		if !is {
 			continue
 		}
 		takers++
-		err := s.hook(patience, r.life, r, "reconfigure", func(ctx context.Context) error {
+		err := l.set.hooks.run(patience, l.ctx, l.replica, "reconfigure", func(ctx context.Context) error {
 			return taker.Reconfigure(ctx, config)
 		})
 		if err != nil {
@@ -137,54 +140,122 @@ func (s *replicaSet) reconfigure(patience context.Context, r *replica, config Us
 	if takers == 0 {
 		return errNoReconfigurer
 	}
-	r.scope.Metrics.Reconfigured(time.Since(began))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.config = config
+	l.replica.scope.Metrics.Reconfigured(time.Since(began))
+	l.set.mu.Lock()
+	defer l.set.mu.Unlock()
+	l.config = config
 	return nil
 }
 
 var errNoReconfigurer = errors.New("there is a user config, and no value of PerReplica has a method Reconfigure(context.Context, serving.UserConfig) error; add it, or take the user config away")
 
-// retire ends a replica that the router no longer lists: its last calls, then
-// what these left with it, then its values. with are the settings at the time.
-func (s *replicaSet) retire(r *replica, idle <-chan struct{}, with settings) {
+// startFailed ends a replica whose start has failed, and has another started after a
+// pause, if there may be another.
+func (l *life) startFailed(err error) {
+	s := l.set
+	s.mu.Lock()
+	defer s.unlock()
+	if l.state == ReplicaStopping {
+		return // it was to stop before it was ready: that is no failure
+	}
+	l.stopLocked()
+	s.starts.fails++
+	s.condition.blame(s.log, l.uniqueID(), "replica failed to start", err)
+	tries := s.starts.fails
+	if !s.starts.everRan && tries >= min(triesPerReplica*s.want.replicas, mostTries) {
+		s.starts.down = &DeploymentUnavailableError{App: s.app, Deployment: s.deployment.name, Tries: tries, Reason: err}
+		s.router.fail(s.starts.down)
+		return
+	}
+	if s.starts.retry == nil && s.phase != setStopping {
+		s.starts.rounds++
+		s.starts.retry = time.AfterFunc(s.starts.backoff(s.starts.rounds), func() {
+			s.mu.Lock()
+			defer s.unlock()
+			s.starts.retry = nil
+		})
+	}
+}
+
+// condemn has the replica stopped and replaced at once, for err.
+func (l *life) condemn(err error) {
+	l.set.mu.Lock()
+	defer l.set.unlock()
+	if l.state == ReplicaStopping {
+		return
+	}
+	l.stopLocked()
+	l.set.condition.blame(l.set.log, l.uniqueID(), "replica is unhealthy; another takes its place", err)
+}
+
+// supersede has the replica replaced, for err. It takes calls until its successor does.
+func (l *life) supersede(err error) {
+	l.set.mu.Lock()
+	defer l.set.unlock()
+	if l.state != ReplicaRunning {
+		return
+	}
+	l.state, l.since = ReplicaUnhealthy, time.Now()
+	l.set.condition.blame(l.set.log, l.uniqueID(), "replica did not take the new user config; another takes its place", err)
+}
+
+// stopLocked has the replica take no more calls, finish the calls that it has, and end.
+func (l *life) stopLocked() {
+	if l.state == ReplicaStopping {
+		return
+	}
+	l.state, l.since = ReplicaStopping, time.Now()
+	idle := l.set.router.remove(l.replica)
+	l.replica.stopped.Store(true) // a request that was given a slot and has not come yet goes elsewhere
+	l.end(errReplicaStops)
+	go l.retire(idle, l.set.want) // the set's wait waits for it
+}
+
+// retire ends a replica that the router no longer lists: its last calls, then the
+// goroutines that these have left, then its values. with are the settings at the time.
+func (l *life) retire(idle <-chan struct{}, with settings) {
 	began := time.Now()
-	<-r.lived
-	finished := s.drain(r, idle, with)
+	r, s := l.replica, l.set
+	<-l.lived
+	finished := l.drain(idle, with)
 	left := max(with.stopTimeout-time.Since(began), stopGrace)
-	ctx, cancel := context.WithTimeout(s.hooks, left)
+	ctx, cancel := context.WithTimeout(s.hooks.ctx, left)
 	defer cancel()
-	s.tell(r, "stop", s.hook(ctx, ctx, r, "stop", func(ctx context.Context) error {
+	stop := func(f func(context.Context) error) {
+		if err := s.hooks.run(ctx, ctx, r, "stop", f); err != nil {
+			s.log.Warn("replica does not stop as it should", tracing.LogReplica, l.uniqueID(), "hook", "stop", "error", err)
+		}
+	}
+	stop(func(ctx context.Context) error {
 		r.scope.Stop(ctx)
 		return nil
-	}))
+	})
 	for _, value := range slices.Backward(r.values) {
 		if stopper, is := value.(Stopper); is && finished {
-			s.tell(r, "stop", s.hook(ctx, ctx, r, "stop", stopper.Stop))
+			stop(stopper.Stop)
 		}
 	}
 	r.scope.Metrics.Stopped(time.Since(began))
-	s.gone(r)
+	s.remove(l)
 }
 
-// stopGrace is what the values of a replica have at least for their stop, where
-// its calls have used up its time.
+// stopGrace is the least time that the values of a replica have for their stop, if its
+// calls have used up its time.
 const stopGrace = time.Second
 
-// drain waits for a replica's last call. It gives false where a stop has no more
-// time for that.
-func (s *replicaSet) drain(r *replica, idle <-chan struct{}, with settings) bool {
+// drain waits for a replica's last call. It returns false if a stop has no more time for
+// that.
+func (l *life) drain(idle <-chan struct{}, with settings) bool {
 	limit := time.NewTimer(with.stopTimeout)
 	defer limit.Stop()
 	look := time.NewTicker(with.waitLoop)
 	defer look.Stop()
-	told := false
+	logged := false
 	for {
 		select {
 		case <-idle:
 			return true
-		case <-s.hooks.Done():
+		case <-l.set.hooks.ctx.Done():
 			select {
 			case <-idle: // its time is over, but its calls are too
 				return true
@@ -192,75 +263,14 @@ func (s *replicaSet) drain(r *replica, idle <-chan struct{}, with settings) bool
 				return false
 			}
 		case <-look.C:
-			if !told {
-				s.log.Info("replica waits for its last requests", tracing.LogReplica, r.info.ReplicaID.UniqueID)
+			if !logged {
+				l.set.log.Info("replica waits for its last requests", tracing.LogReplica, l.uniqueID())
 			}
-			told = true
+			logged = true
 		case <-limit.C:
-			s.log.Warn("replica still has requests beyond its graceful shutdown timeout; those of clients are cut off",
-				tracing.LogReplica, r.info.ReplicaID.UniqueID, "timeout", with.stopTimeout.String())
-			close(r.killed)
+			l.set.log.Warn("replica still has requests beyond its graceful shutdown timeout; those of clients are cut off",
+				tracing.LogReplica, l.uniqueID(), "timeout", with.stopTimeout.String())
+			close(l.replica.killed)
 		}
-	}
-}
-
-// tell has the log say what a hook failed with.
-func (s *replicaSet) tell(r *replica, hook string, err error) {
-	if err != nil {
-		s.log.Warn("replica does not stop as it should", tracing.LogReplica, r.info.ReplicaID.UniqueID, "hook", hook, "error", err)
-	}
-}
-
-// hook runs user code for a replica in a goroutine of its own, with the context
-// ctx, and returns what it does; a panic is an error. It waits until patience
-// ends, and cutGrace more, for code that heeds its context has to be given the
-// time to return: what runs on then is among s.running, and a stop says so.
-func (s *replicaSet) hook(patience, ctx context.Context, r *replica, name string, f func(context.Context) error) error {
-	done := s.begin(ctx, r, name, f)
-	select {
-	case err := <-done:
-		return err
-	case <-patience.Done():
-	}
-	grace := time.NewTimer(cutGrace)
-	defer grace.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-grace.C:
-		return fmt.Errorf("%s has not returned: %w", name, context.Cause(patience))
-	}
-}
-
-// begin starts user code as hook does; done carries its error.
-func (s *replicaSet) begin(ctx context.Context, r *replica, name string, f func(context.Context) error) (done <-chan error) {
-	name = name + " of " + r.info.ReplicaID.String()
-	s.mu.Lock()
-	s.running[name]++
-	s.mu.Unlock()
-	work := scope.NewCall(r.scope)
-	ctx = scope.ContextWithCall(identity.ContextWithReplica(ctx, r.component), work)
-	result := make(chan error, 1)
-	go func() { // wait waits for it
-		err := errGoexit
-		defer func() {
-			work.End()
-			if v := recover(); v != nil {
-				err = &tracing.PanicError{Value: v, Stack: debug.Stack()}
-			}
-			result <- err
-			s.ended(name)
-		}()
-		err = scope.Touch(f(ctx))
-	}()
-	return result
-}
-
-// ended is told of user code that has returned.
-func (s *replicaSet) ended(name string) {
-	s.mu.Lock()
-	defer s.unlock()
-	if s.running[name]--; s.running[name] == 0 {
-		delete(s.running, name)
 	}
 }

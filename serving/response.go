@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"context"
 	"errors"
 	"io"
 	"maps"
@@ -43,7 +42,6 @@ func (p phase) String() string {
 // The proxy's side of it is in exchange.go.
 type response struct {
 	x       *exchange
-	ctx     context.Context     // with the proxy span; nil without a route
 	conn    http.ResponseWriter // the connection's; guarded by mu once the handler runs
 	request *http.Request       // as the app sees it
 	upgrade *upgrade            // nil if the request asks for none
@@ -56,7 +54,6 @@ type response struct {
 	header  http.Header // the handler's own map, copied to conn as it begins
 	status  int         // what the handler has told the client; 0 while open
 	left    int64       // bytes of a declared Content-Length to come; -1: unknown
-	flushed bool        // the client may have seen the beginning
 	late    bool        // the handler has written something after the client closed its side
 	whole   bool        // the handler has returned and net/http may complete the response
 	cause   error       // why the response was lost
@@ -156,7 +153,7 @@ func (p *response) FlushError() error {
 }
 
 func (p *response) flushLocked() error {
-	p.flushed = true
+	p.pace.flushed = true
 	p.pace.begin()
 	return p.pace.end(http.NewResponseController(p.conn).Flush())
 }
@@ -169,7 +166,7 @@ func (p *response) finishStream() {
 	const buffer = 4 << 10
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.whole && (p.flushed || p.pace.wrote > buffer) {
+	if p.whole && (p.pace.flushed || p.pace.wrote > buffer) {
 		_ = p.flushLocked() // the client may have left
 	}
 }
@@ -224,10 +221,10 @@ func (p *response) claimLocked() error {
 // endedLocked returns why the runtime has ended the request; nil if it has not. A
 // client that has closed its side gets what is written all the same.
 func (p *response) endedLocked() error {
-	if p.ctx.Err() == nil {
+	if p.x.ctx.Err() == nil {
 		return nil
 	}
-	cause := causeOf(p.ctx)
+	cause := causeOf(p.x.ctx)
 	if errors.Is(cause, ErrClientGone) {
 		p.late = true
 		return nil
@@ -282,64 +279,6 @@ func declaredLength(h http.Header) int64 {
 // completeLocked reports whether the client may have all of the response though
 // the handler still runs. It may leave then without spoiling anything.
 func (p *response) completeLocked() bool { return p.phase == begun && p.left == 0 }
-
-// end is called once, when the handler has returned with err. It completes an
-// ordinary response and returns what ended the request if that was anything
-// else, and the status that the handler has told the client, 0 if none. A panic of
-// the handler counts for more than the context's end, and that for more than an
-// error, which then only is its consequence.
-func (p *response) end(err error) (status int, _ error) {
-	if s := p.upgrade.taken(); s != nil {
-		err = p.endSocket(s, err)
-		return s.Status(), err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.phase == lost {
-		return p.status, heavier(err, p.cause)
-	}
-	why := p.whyLocked(err)
-	p.whole = err == nil && !p.pace.broken && (why == nil || errors.Is(why, ErrClientGone))
-	status = p.status
-	if p.whole && p.phase == open {
-		p.beginLocked(http.StatusOK) // as net/http would, which a client that is gone counts for no answer
-		if why == nil {
-			status = http.StatusOK
-		}
-	}
-	if p.whole && len(p.header) > 0 {
-		maps.Copy(p.conn.Header(), p.header) // trailers; net/http looks for nothing else now
-	}
-	if why != nil {
-		err = heavier(err, why)
-	}
-	p.phase, p.status = ended, status
-	return status, err
-}
-
-// whyLocked returns what ended the request before the handler returned with err; nil
-// if the handler decides. Once its client has closed its side, a handler has answered
-// if it has written since, or if nothing of what it wrote was sent before: all of that
-// is sent now, and no write of it has failed.
-func (p *response) whyLocked(err error) error {
-	switch {
-	case p.completeLocked():
-		return nil
-	case p.pace.stalled.Load() && (err != nil || p.pace.broken || p.phase == open):
-		return ErrClientStalled
-	case p.ctx.Err() == nil:
-		return nil
-	}
-	why := causeOf(p.ctx)
-	answered := p.phase == begun && !p.pace.broken && (p.late || !p.flushed)
-	switch {
-	case errors.Is(why, ErrClientGone) && err == nil && answered:
-		return nil
-	case errors.Is(why, ErrClientGone) && p.pace.stalled.Load(): // a read that fails ends the context too
-		return ErrClientStalled
-	}
-	return why
-}
 
 func heavier(err, cause error) error {
 	if isPanic(err) {

@@ -17,7 +17,8 @@ import (
 func prepared(ctx context.Context, w http.ResponseWriter, r *http.Request, requestID, prefix string) *response {
 	x := &exchange{proxy: &proxy{}, r: r, route: &route{prefix: prefix}}
 	x.request.ID = requestID
-	x.prepare(ctx, w, r, nil)
+	x.ctx = ctx
+	x.prepare(w, r, nil)
 	return &x.resp
 }
 
@@ -58,7 +59,7 @@ func TestHurriedStream(t *testing.T) {
 		var handler sync.WaitGroup
 		handler.Go(func() {
 			_, _ = p.Write([]byte("x"))
-			_, _ = p.end(nil)
+			_, _ = p.x.returned(nil)
 		})
 		<-s.entered
 		cancel(ErrRequestTimeout)
@@ -91,7 +92,7 @@ func TestOneWriterConcurrentSafe(t *testing.T) {
 		wg.Go(func() {
 			p.Header().Set("X-Writer", "handler")
 			_, wrote = io.WriteString(p, "handler")
-			_, ended = p.end(nil)
+			_, ended = p.x.returned(nil)
 		})
 		var found phase
 		wg.Go(func() {
@@ -136,8 +137,8 @@ func TestNoBeginAfterTheEnd(t *testing.T) {
 	if err := p.FlushError(); err != ErrShuttingDown {
 		t.Errorf("FlushError: %v, want ErrShuttingDown", err)
 	}
-	if _, err := p.end(errors.New("a consequence")); err != ErrShuttingDown {
-		t.Errorf("end: %v, want ErrShuttingDown", err)
+	if _, err := p.x.returned(errors.New("a consequence")); err != ErrShuttingDown {
+		t.Errorf("returned: %v, want ErrShuttingDown", err)
 	}
 	if rec.Body.Len() > 0 || rec.Flushed {
 		t.Errorf("the client saw %q", rec.Body)

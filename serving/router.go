@@ -55,18 +55,15 @@ type runner interface {
 type router struct {
 	server     context.Context // ends when requests must not wait any longer, with the cause
 	deployment string
-	draw       func(n int) int // uniform in [0, n); rand.IntN but in tests
 
-	// What each request changes comes first: it is in one line of the caches.
 	mu        sync.Mutex
 	arrivals  uint64    // requests so far
-	ongoing   int       // those that have a slot, of whatever member
+	ongoing   int       // requests that have a slot
 	maxQueued int       // -1: no limit
-	free      []*member // those with a slot left, in no order
+	free      pool      // the members with a slot left
 	waiting   list.List // of *waiter, first come first; empty while free is not
 	down      error     // why there will be no replica; nil while there may be
 	members   []*member
-	few       []*member // of pickLocked, which makes it anew
 }
 
 // member is a replica as the router sees it. The router's mu guards it.
@@ -74,7 +71,7 @@ type member struct {
 	runner  runner
 	limit   int
 	ongoing int
-	at      int           // its place in router.free; -1 while it is not there
+	at      int           // its place in the pool of free members; -1 while it is not there
 	gone    bool          // no longer listed, or it refused one: takes no more requests
 	idle    chan struct{} // closed when it has no request any more; nil while nobody waits for it
 	models  []string      // what it announced; never written to
@@ -101,7 +98,7 @@ type waiter struct {
 }
 
 func newRouter(server context.Context, deployment string, maxQueued int) *router {
-	return &router{server: server, deployment: deployment, maxQueued: maxQueued, draw: rand.IntN}
+	return &router{server: server, deployment: deployment, maxQueued: maxQueued, free: pool{draw: rand.IntN}}
 }
 
 // acquire reserves a slot of a replica that has accepted the request, waiting
@@ -118,7 +115,7 @@ func (r *router) acquire(ctx context.Context, model string) (m *member, wait tim
 	}
 	r.arrivals++
 	arrival := r.arrivals
-	if m = r.pickLocked(model); m != nil {
+	if m = r.free.pick(model); m != nil {
 		r.takeLocked(m, model)
 		r.mu.Unlock()
 		if m.runner.accept() {
@@ -181,14 +178,14 @@ func (r *router) again(w *waiter, refused *member) *member {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	refused.gone = true
-	r.dropFreeLocked(refused)
+	r.free.drop(refused)
 	r.releaseLocked(refused, w.model)
 	if r.down != nil {
 		w.err = r.down
 		w.granted <- nil
 		return nil
 	}
-	if m := r.pickLocked(w.model); m != nil {
+	if m := r.free.pick(w.model); m != nil {
 		r.takeLocked(m, w.model)
 		return m
 	}
@@ -246,15 +243,15 @@ func (r *router) update(runners []runner) {
 		}
 		m.gone, m.limit, m.models = false, run.limit(), run.models()
 		if m.ongoing < m.limit {
-			r.offerLocked(m)
+			r.free.add(m)
 		} else {
-			r.dropFreeLocked(m) // it may have had a higher limit
+			r.free.drop(m) // it may have had a higher limit
 		}
 		members = append(members, m)
 	}
 	for _, m := range known {
 		m.gone = true
-		r.dropFreeLocked(m)
+		r.free.drop(m)
 	}
 	r.members = members
 	r.serveLocked()
@@ -274,7 +271,7 @@ func (r *router) remove(run runner) (idle <-chan struct{}) {
 	m := r.members[i]
 	r.members = slices.Delete(r.members, i, i+1)
 	m.gone, m.idle = true, done
-	r.dropFreeLocked(m)
+	r.free.drop(m)
 	m.checkIdle()
 	return done
 }
@@ -296,7 +293,7 @@ func (m *member) checkIdle() {
 func (r *router) serveLocked() {
 	for r.waiting.Len() > 0 {
 		first := r.waiting.Front()
-		m := r.pickLocked(first.Value.(*waiter).model)
+		m := r.free.pick(first.Value.(*waiter).model)
 		if m == nil {
 			return
 		}
@@ -334,76 +331,12 @@ func (r *router) announce(run runner) {
 	}
 }
 
-// pickLocked chooses a member with a free slot for a request, or nil.
-func (r *router) pickLocked(model string) *member {
-	if model == "" || len(r.free) < 2 {
-		return r.lesserLocked(r.free)
-	}
-	r.few = r.few[:0]
-	for _, m := range r.free {
-		if m.holds(model) {
-			r.few = append(r.few, m)
-		}
-	}
-	if len(r.few) > 0 {
-		return r.lesserLocked(r.few)
-	}
-	least := -1
-	for _, m := range r.free {
-		switch n := m.held(); {
-		case least < 0 || n < least:
-			least, r.few = n, append(r.few[:0], m)
-		case n == least:
-			r.few = append(r.few, m)
-		}
-	}
-	return r.lesserLocked(r.few)
-}
-
-// lesserLocked gives the less loaded of two drawn from list, nil if it is empty.
-func (r *router) lesserLocked(list []*member) *member {
-	n := len(list)
-	if n <= 1 {
-		if n == 0 {
-			return nil
-		}
-		return list[0]
-	}
-	i, j := r.draw(n), 0
-	if n > 2 {
-		j = r.draw(n - 1) // among the others
-	}
-	if j >= i {
-		j++
-	}
-	if list[j].ongoing < list[i].ongoing {
-		return list[j]
-	}
-	return list[i]
-}
-
-// holds tells whether a request for model finds it in m, or on its way there.
-func (m *member) holds(model string) bool {
-	return slices.Contains(m.models, model) || slices.ContainsFunc(m.sent, func(s sent) bool { return s.model == model })
-}
-
-// held is how many models m holds, those on their way included.
-func (m *member) held() int {
-	n := len(m.models)
-	for _, s := range m.sent {
-		if !slices.Contains(m.models, s.model) {
-			n++
-		}
-	}
-	return n
-}
-
 // takeLocked counts one more request on m, which has a slot left.
 func (r *router) takeLocked(m *member, model string) {
 	m.ongoing++
 	r.ongoing++
 	if m.ongoing >= m.limit {
-		r.dropFreeLocked(m)
+		r.free.drop(m)
 	}
 	if model == "" {
 		return
@@ -433,7 +366,7 @@ func (r *router) releaseLocked(m *member, model string) {
 	case r.waiting.Len() > 0:
 		r.grantLocked(m, r.nextLocked(m))
 	default:
-		r.offerLocked(m)
+		r.free.add(m)
 	}
 }
 
@@ -474,32 +407,7 @@ func (r *router) grantLocked(m *member, place *list.Element) {
 	w.granted <- m
 }
 
-func (r *router) offerLocked(m *member) {
-	if m.at < 0 {
-		m.at = len(r.free)
-		r.free = append(r.free, m)
-	}
-}
-
-func (r *router) dropFreeLocked(m *member) {
-	if m.at < 0 {
-		return
-	}
-	last := len(r.free) - 1
-	r.free[m.at] = r.free[last]
-	r.free[m.at].at = m.at
-	r.free[last] = nil
-	r.free = r.free[:last]
-	m.at = -1
-}
-
-// queued is how many requests wait for a slot.
-func (r *router) queued() int {
-	queued, _ := r.load()
-	return queued
-}
-
-// load is how many requests wait for a slot, and how many have one.
+// load returns how many requests wait for a slot, and how many have one.
 func (r *router) load() (queued, ongoing int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

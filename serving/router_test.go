@@ -80,7 +80,7 @@ func TestLessLoadedOfTwo(t *testing.T) {
 		{[]int{2, 0}, "r2"}, // r2 (3) or r0 (4)
 	} {
 		draws := tt.draws
-		r.draw = func(int) int {
+		r.free.draw = func(int) int {
 			d := draws[0]
 			draws = draws[1:]
 			return d
@@ -97,7 +97,7 @@ func TestLessLoadedOfTwo(t *testing.T) {
 // fullest of 100 replicas would be some 30 above the mean of 100.
 func TestLoadsStayEven(t *testing.T) {
 	r := seatedRouter(-1, seats(1000, 100))
-	r.draw = rand.New(rand.NewPCG(1, 2)).IntN
+	r.free.draw = rand.New(rand.NewPCG(1, 2)).IntN
 	for range 100 * 100 {
 		mustAcquire(t, r)
 	}
@@ -237,7 +237,7 @@ func TestUpdateReplicas(t *testing.T) {
 			t.Errorf("waiter went to %v, want r1", m.runner.id().UniqueID)
 		}
 		r.release(old, "")
-		if n := len(r.free); n != 0 {
+		if n := len(r.free.members); n != 0 {
 			t.Errorf("%d replicas free, want none: r0 is gone, r1 full", n)
 		}
 		r.update(two)
@@ -278,8 +278,8 @@ func TestRouterConcurrentSafe(t *testing.T) {
 	}
 	wg.Wait()
 	for _, m := range r.members {
-		if m.ongoing != 0 || !slices.Contains(r.free, m) {
-			t.Errorf("%v: ongoing %d, free %v", m.runner.id().UniqueID, m.ongoing, slices.Contains(r.free, m))
+		if m.ongoing != 0 || !slices.Contains(r.free.members, m) {
+			t.Errorf("%v: ongoing %d, free %v", m.runner.id().UniqueID, m.ongoing, slices.Contains(r.free.members, m))
 		}
 	}
 	if r.waiting.Len() != 0 {
@@ -311,7 +311,7 @@ func TestRouterCutOff(t *testing.T) {
 		_, _, err := r.acquire(t.Context(), "")
 		failed <- err
 	}()
-	await(t, "the queue", func() bool { return r.queued() == 1 })
+	await(t, "the queue", func() bool { return queuedAt(r) == 1 })
 	r.mu.Lock() // the router wakes the request only after both
 	cut(ErrShuttingDown)
 	r.releaseLocked(m, "")

@@ -2,6 +2,7 @@ package serving
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"net/url"
 	"path"
@@ -169,3 +170,11 @@ func rebase(location, prefix, path string) (string, bool) {
 
 // tidy is path without doubled slashes, dots and a slash at its end.
 func tidy(p string) string { return path.Clean("/" + p) }
+
+// withTimeout returns ctx with the route's timeout.
+func (rt *route) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	if rt.timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, rt.timeout, ErrRequestTimeout)
+}

@@ -75,7 +75,7 @@ func TestRefusalKeepsThePlace(t *testing.T) {
 		if len(got) != 3 || got[2] != 2 {
 			t.Errorf("order %v, want the last to be 2", got)
 		}
-		if free := r.free; len(free) != 1 || free[0].runner != list[1] {
+		if free := r.free.members; len(free) != 1 || free[0].runner != list[1] {
 			t.Errorf("free: %v, want r1 only: r0 refuses", free)
 		}
 	})
@@ -146,7 +146,7 @@ func TestFewestModels(t *testing.T) {
 	for seed := range uint64(50) {
 		list := seats(9, 4)
 		r := seatedRouter(-1, list)
-		r.draw = rand.New(rand.NewPCG(seed, 1)).IntN
+		r.free.draw = rand.New(rand.NewPCG(seed, 1)).IntN
 		list[0].(*seat).setModels(r, "a")
 		list[1].(*seat).setModels(r, "a", "b")
 		if _, got := mustGet(t, r, "z"); got != "r2" && got != "r3" {
@@ -225,9 +225,9 @@ func TestLimitsChange(t *testing.T) {
 	}
 	list[0].(*seat).max = 3
 	r.update(list)
-	if len(w[0].granted) != 1 || len(w[1].granted) != 1 || m.ongoing != 3 || len(r.free) != 0 {
+	if len(w[0].granted) != 1 || len(w[1].granted) != 1 || m.ongoing != 3 || len(r.free.members) != 0 {
 		t.Errorf("after the higher limit: granted %d %d, ongoing %d, free %d; want 1 1, 3, 0",
-			len(w[0].granted), len(w[1].granted), m.ongoing, len(r.free))
+			len(w[0].granted), len(w[1].granted), m.ongoing, len(r.free.members))
 	}
 	r.limitQueue(0)
 	if _, _, err := r.acquire(t.Context(), ""); !isRefusal(err) {
@@ -295,7 +295,7 @@ func TestRouterKeepsItsBooks(t *testing.T) {
 	for seed := range uint64(200) {
 		b := &books{t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 7))}
 		b.router = newRouter(t.Context(), "D", -1)
-		b.router.draw = b.rand.IntN
+		b.router.free.draw = b.rand.IntN
 		for range 300 {
 			b.step()
 			b.check()
@@ -332,7 +332,7 @@ func (b *books) step() {
 		r.mu.Lock()
 		r.arrivals++
 		w := newWaiter(b.model(), r.arrivals)
-		if m := r.pickLocked(w.model); m != nil {
+		if m := r.free.pick(w.model); m != nil {
 			r.takeLocked(m, w.model)
 			w.granted <- m
 		} else {
@@ -410,11 +410,11 @@ func (b *books) check() {
 		if m.ongoing != slots[m] || withModel != models[m] {
 			b.t.Errorf("seed %d: %v counts %d requests, %d with a model; %d and %d run", b.seed, m.runner.id().UniqueID, m.ongoing, withModel, slots[m], models[m])
 		}
-		if free := m.ongoing < m.limit; free != (m.at >= 0) || free != slices.Contains(r.free, m) {
+		if free := m.ongoing < m.limit; free != (m.at >= 0) || free != slices.Contains(r.free.members, m) {
 			b.t.Errorf("seed %d: %v has %d of %d, its place is %d", b.seed, m.runner.id().UniqueID, m.ongoing, m.limit, m.at)
 		}
 	}
-	if r.waiting.Len() > 0 && len(r.free) > 0 {
+	if r.waiting.Len() > 0 && len(r.free.members) > 0 {
 		b.t.Errorf("seed %d: %d wait beside a free slot", b.seed, r.waiting.Len())
 	}
 	if r.waiting.Len() != len(b.waiters) {
@@ -452,11 +452,17 @@ func TestQueueLimitConcurrentSafe(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
-	await(t, "the rest to wait", func() bool { return r.queued() == limit })
+	await(t, "the rest to wait", func() bool { return queuedAt(r) == limit })
 	cancel()
 	wg.Wait()
 	r.release(m, "")
-	if len(refused) > 0 || r.queued() != 0 || len(r.free) != 1 {
-		t.Errorf("%d more were refused, %d wait, %d free", len(refused), r.queued(), len(r.free))
+	if len(refused) > 0 || queuedAt(r) != 0 || len(r.free.members) != 1 {
+		t.Errorf("%d more were refused, %d wait, %d free", len(refused), queuedAt(r), len(r.free.members))
 	}
+}
+
+// queuedAt returns how many requests wait for a slot.
+func queuedAt(r *router) int {
+	queued, _ := r.load()
+	return queued
 }

@@ -164,7 +164,9 @@ func (s *Server) deploy(app string, d *Deployment, want settings, tp *spans.Trac
 	set := newReplicaSet(app, d, want, router, s.log)
 	set.make = func() *replica { return newReplica(app, d, s, router, tp) }
 	s.sets[d], s.order = set, append(s.order, set)
-	set.prepare()
+	if len(d.locals) == 0 {
+		set.start()
+	}
 	return &target{
 		app:        app,
 		deployment: d.name,

@@ -97,6 +97,7 @@ func (s *Server) Status() []DeploymentStatus {
 func (s *replicaSet) status() DeploymentStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	queued, _ := s.router.load()
 	d := DeploymentStatus{
 		App:                s.app,
 		Name:               s.deployment.name,
@@ -104,19 +105,19 @@ func (s *replicaSet) status() DeploymentStatus {
 		NumReplicas:        s.want.replicas,
 		MaxOngoingRequests: s.want.maxOngoing,
 		MaxQueuedRequests:  s.want.maxQueued,
-		Queued:             s.router.queued(),
+		Queued:             queued,
 		Replicas:           make([]ReplicaStatus, len(s.replicas)),
 	}
-	if s.fault != nil {
-		d.Error = s.fault.Error()
+	if s.condition.fault != nil {
+		d.Error = s.condition.fault.Error()
 	}
-	for i, r := range s.replicas {
+	for i, l := range s.replicas {
 		d.Replicas[i] = ReplicaStatus{
-			ID:      r.info.ReplicaID.UniqueID,
-			State:   r.state,
-			Since:   r.since,
-			Ongoing: r.scope.Metrics.Processing(),
-			Models:  r.models(),
+			ID:      l.uniqueID(),
+			State:   l.state,
+			Since:   l.since,
+			Ongoing: l.replica.scope.Metrics.Processing(),
+			Models:  l.replica.models(),
 		}
 	}
 	return d

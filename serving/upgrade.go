@@ -94,7 +94,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	case p.upgrade == nil:
 		return nil, nil, fmt.Errorf("hijack: the request asks for no other protocol by Upgrade and Connection: %w", http.ErrNotSupported)
 	case p.endedLocked() != nil: // a client that has closed its side may read on
-		return nil, nil, causeOf(p.ctx)
+		return nil, nil, causeOf(p.x.ctx)
 	case p.phase == begun && p.status != http.StatusSwitchingProtocols:
 		return nil, nil, fmt.Errorf("hijack: the response has begun, with status %d", p.status)
 	}
@@ -104,9 +104,9 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	buffered, _ := rw.Peek(rw.Reader.Buffered()) // which it has
 	s := socket.New(conn, socket.Options{
-		Context:    p.ctx,
+		Context:    p.x.ctx,
 		Over:       p.upgrade.over,
-		CloseFrame: func() (int, string) { return closeFrameOf(causeOf(p.ctx)) },
+		CloseFrame: func() (int, string) { return closeFrameOf(causeOf(p.x.ctx)) },
 		WebSocket:  p.upgrade.webSocket,
 		Status:     p.status,
 		Header:     headerRequestID,
@@ -189,22 +189,6 @@ func closeCodeOf(err error) (code int, reason string) {
 		return wsframe.CodeInternal, http.StatusText(http.StatusInternalServerError)
 	}
 	return wsframe.CodeTryAgain, ""
-}
-
-// endSocket is end for a response whose connection the handler took over.
-func (p *response) endSocket(s *socket.Conn, err error) error {
-	p.mu.Lock()
-	cause := p.cause // why the proxy took it away
-	p.mu.Unlock()
-	if cause == nil && p.ctx.Err() != nil {
-		cause = causeOf(p.ctx)
-	}
-	why := err
-	if cause != nil && !isPanic(err) {
-		why = cause
-	}
-	finishSocket(s, why)
-	return socketResult(s, err, cause)
 }
 
 // socketResult is what ended a socket otherwise than it should: nothing, if it
