@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -21,23 +22,17 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// Jaeger is a running Jaeger that keeps traces in memory.
+// Jaeger is a running Jaeger 2 that keeps traces in memory.
 type Jaeger struct {
 	tb testing.TB
-	// dir is the folder of its files, base what all paths of its query service
-	// begin with: drawn, so that a neighbour is not mistaken for it.
+	// dir is the folder of its files. base is the prefix of all paths of its query
+	// service; it is drawn, so that a neighbour is not mistaken for it.
 	dir, base string
-	// ports are those of portFlags, in that order.
-	ports   []int
+	// Ports: OTLP over HTTP and gRPC, the query service over HTTP and gRPC.
+	http, grpc, query, queryGRPC int
+
 	process *process
 	client  *http.Client
-}
-
-// portFlags are the ports that Jaeger listens on, each of which would be a fixed
-// one otherwise.
-var portFlags = []string{
-	"collector.otlp.http.host-port", "collector.otlp.grpc.host-port", "query.http-server.host-port", "admin.http.host-port",
-	"query.grpc-server.host-port", "collector.http-server.host-port", "collector.grpc-server.host-port",
 }
 
 // StartJaeger starts a Jaeger and returns when it takes spans. It is stopped
@@ -53,20 +48,22 @@ func StartJaeger(tb testing.TB) *Jaeger {
 		}
 	})
 	j.process = startSomewhere(tb, j.logFile(), func() (*process, error) {
-		j.ports = freePorts(tb, len(portFlags))
-		args := []string{"--query.base-path=" + j.base, "--log-level=warn"}
-		for i, flag := range portFlags {
-			args = append(args, "--"+flag+"="+loopback(j.ports[i]))
-		}
-		// It would trace itself.
-		p, err := launch("Jaeger", program, args, []string{"OTEL_TRACES_SAMPLER=always_off"}, j.logFile())
+		ports := freePorts(tb, 4)
+		j.http, j.grpc, j.query, j.queryGRPC = ports[0], ports[1], ports[2], ports[3]
+		settings, err := json.Marshal(j.settings())
 		if err != nil {
 			return nil, err
 		}
-		for _, url := range []string{"http://" + loopback(j.ports[3]) + "/", j.Query() + "/api/services"} {
-			if err := p.ready(url); err != nil {
-				return nil, errors.Join(err, p.kill())
-			}
+		file := filepath.Join(j.dir, "jaeger.json")
+		if err := os.WriteFile(file, settings, 0o600); err != nil {
+			return nil, err
+		}
+		p, err := launch("Jaeger", program, []string{"--config", file}, nil, j.logFile())
+		if err != nil {
+			return nil, err
+		}
+		if err := p.ready(j.Query() + "/api/services"); err != nil {
+			return nil, errors.Join(err, p.kill())
 		}
 		return p, nil
 	})
@@ -78,18 +75,38 @@ func StartJaeger(tb testing.TB) *Jaeger {
 	return j
 }
 
+// settings returns the configuration, which is a Collector's: OTLP in, a store in
+// memory, and the query service on it.
+func (j *Jaeger) settings() map[string]any {
+	type m = map[string]any
+	on := func(port int) m { return m{"endpoint": loopback(port)} }
+	return m{
+		"extensions": m{
+			"jaeger_storage": m{"backends": m{"memory": m{"memory": m{"max_traces": 10_000}}}},
+			"jaeger_query":   m{"storage": m{"traces": "memory"}, "base_path": j.base, "http": on(j.query), "grpc": on(j.queryGRPC)},
+		},
+		"receivers": m{"otlp": m{"protocols": m{"http": on(j.http), "grpc": on(j.grpc)}}},
+		"exporters": m{"jaeger_storage_exporter": m{"trace_storage": "memory"}},
+		"service": m{
+			"extensions": []string{"jaeger_storage", "jaeger_query"},
+			"pipelines":  m{"traces": m{"receivers": []string{"otlp"}, "exporters": []string{"jaeger_storage_exporter"}}},
+			"telemetry":  m{"metrics": m{"level": "none"}, "logs": m{"level": "warn"}},
+		},
+	}
+}
+
 func (j *Jaeger) logFile() string { return filepath.Join(j.dir, "log") }
 
 // HTTP is the endpoint for OTLP/HTTP, http://127.0.0.1:PORT. Safe for concurrent
 // use.
-func (j *Jaeger) HTTP() string { return "http://" + loopback(j.ports[0]) }
+func (j *Jaeger) HTTP() string { return "http://" + loopback(j.http) }
 
 // GRPC is the endpoint for OTLP/gRPC, in the same form. Safe for concurrent use.
-func (j *Jaeger) GRPC() string { return "http://" + loopback(j.ports[1]) }
+func (j *Jaeger) GRPC() string { return "http://" + loopback(j.grpc) }
 
 // Query is where its page and its API are, an URL without a slash at the end.
 // Safe for concurrent use.
-func (j *Jaeger) Query() string { return "http://" + loopback(j.ports[2]) + j.base }
+func (j *Jaeger) Query() string { return "http://" + loopback(j.query) + j.base }
 
 // Trace is what Jaeger has of a trace by now, whose id is 32 hex digits; nil
 // where it knows none. Times are exact to the nanosecond.
