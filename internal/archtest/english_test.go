@@ -46,7 +46,6 @@ var toRewrite = map[string]int{
 	"internal/otlpwire/sdkspan":       26,
 	"internal/servicefile":            93,
 	"plugins/datadog/datadogexporter": 80,
-	"plugins/otlp/otlpexporter":       95,
 	"pluginsdk":                       225,
 	"pluginsdk/plugintest":            159,
 	"pluginsdk/processors":            253,

@@ -204,7 +204,7 @@ func wrongPeer(err error) string {
 		{"first record does not look like a TLS handshake", "does not speak TLS: write http:// in " + envAgentURL},
 		{`malformed HTTP response "\x15\x03`, "wants TLS, which no agent does by itself: write https:// in " + envAgentURL + ", or name the agent there; " + other},
 		{"malformed HTTP response", "speaks another protocol, so it is no port of a Datadog agent for traces: " + other + ", and 4317 is for OTLP"},
-		{"certificate signed by unknown authority", "has a certificate of an authority that this machine does not know: set SSL_CERT_FILE to the authority's PEM file"},
+		{"certificate signed by unknown authority", "has a certificate from an authority unknown to this machine: set SSL_CERT_FILE to the authority's PEM file"},
 	} {
 		if strings.Contains(err.Error(), known.text) {
 			return known.what

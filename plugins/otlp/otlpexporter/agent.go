@@ -2,12 +2,12 @@ package otlpexporter
 
 import "runtime/debug"
 
-// userAgent is what back ends are told of who calls: exporter, version and
-// language, as the specification wants:
+// userAgent is the User-Agent of all requests: exporter, version and language, as the
+// specification requires:
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/#user-agent
 var userAgent = "servetrace-otlp-exporter/" + version() + " (Go)"
 
-// version is that of the module, as the Go tool linked it.
+// version returns the module's version in this binary, or "unknown".
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -24,14 +24,14 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// What a back end answers over HTTP, and what it means:
+// The answers of a back end over HTTP are defined at
 // https://opentelemetry.io/docs/specs/otlp/#otlphttp-response
 
-// mostAnswer is how much of an answer is read, in bytes. A longer one is not read
-// to its end, and costs the connection.
-const mostAnswer = 64 << 10
+// maxAnswer bounds the bytes that are read of an answer. The connection of a longer
+// answer is closed.
+const maxAnswer = 64 << 10
 
-// The kinds of answers.
+// Media types of answers.
 const (
 	kindProto = "application/x-protobuf"
 	kindJSON  = "application/json"
@@ -39,48 +39,48 @@ const (
 	kindGRPC  = "application/grpc"
 )
 
-// reply is an answer as it was read.
+// reply is an answer with its body.
 type reply struct {
 	*http.Response
 	kind string
 	body []byte
-	torn error // the reason for which body is not all of it; nil if it is
+	torn error // why body is incomplete; nil if it is complete
 }
 
-var errLong = fmt.Errorf("it is longer than %d bytes", mostAnswer)
+var errLong = fmt.Errorf("it is longer than %d bytes", maxAnswer)
 
-// readAnswer reads a body up to the bound.
+// readAnswer reads a body up to maxAnswer.
 func readAnswer(from io.Reader) (body []byte, torn error) {
-	body, torn = io.ReadAll(io.LimitReader(from, mostAnswer+1))
-	if len(body) > mostAnswer {
-		return body[:mostAnswer], errLong
+	body, torn = io.ReadAll(io.LimitReader(from, maxAnswer+1))
+	if len(body) > maxAnswer {
+		return body[:maxAnswer], errLong
 	}
 	return body, torn
 }
 
-// read turns a response, to a request of so many bytes, into the answer to the
-// host. It reads the body, closes it, and puts what it has read in its place.
+// read converts a response into the exporter's result. bytes is the size of the
+// request. It reads and closes the body, and replaces it by the part that was read.
 func (t *transport) read(resp *http.Response, bytes int64) error {
 	r := reply{Response: resp}
-	if resp.StatusCode != http.StatusSwitchingProtocols { // whose body is the connection, and ends by no deadline
+	if resp.StatusCode != http.StatusSwitchingProtocols { // its body is the connection, which ignores deadlines
 		r.body, r.torn = readAnswer(resp.Body)
 	}
 	_ = resp.Body.Close()
 	resp.Body = io.NopCloser(strings.NewReader(string(r.body)))
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	r.kind = kind
-	who := shownURL(resp.Request.URL)
+	server := shownURL(resp.Request.URL)
 	switch {
 	case strings.HasPrefix(kind, kindGRPC):
 		return refuse(codes.FailedPrecondition, "%s speaks gRPC, not OTLP/HTTP (it answered %s as %s): set %s=grpc, or use the receiver's port for HTTP, usually 4318",
-			who, plain(resp.Status), plain(kind), EnvProtocol)
+			server, plain(resp.Status), plain(kind), EnvProtocol)
 	case resp.StatusCode >= 200 && resp.StatusCode <= 299:
-		return t.taken(r, who)
+		return t.success(r, server)
 	}
-	said, after := t.words(r)
-	text := fmt.Sprintf("%s answered %s", who, plain(resp.Status))
-	if said != "" {
-		text += ": " + strconv.Quote(said)
+	message, after := t.words(r)
+	text := fmt.Sprintf("%s answered %s", server, plain(resp.Status))
+	if message != "" {
+		text += ": " + strconv.Quote(message)
 	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -96,38 +96,38 @@ func (t *transport) read(resp *http.Response, bytes int64) error {
 	return refuse(code, "%s", text)
 }
 
-// refuse is a final answer. The code is for the host's books.
+// refuse returns a final error. The code is for the host's delivery accounting.
 func refuse(code codes.Code, format string, args ...any) error {
 	return pluginsdk.Permanent(&coded{status.Newf(code, format, args...)})
 }
 
-// coded is a gRPC status whose text is only what it says, without the code, for
-// the host shows that by itself.
+// coded is a gRPC status with a text that omits the code, because the host adds the
+// code.
 type coded struct{ status *status.Status }
 
 func (e *coded) Error() string { return e.status.Message() }
 
-// GRPCStatus is what pluginsdk reads code and details from.
+// GRPCStatus implements the interface through which pluginsdk reads the code and the
+// details.
 func (e *coded) GRPCStatus() *status.Status { return e.status }
 
-// taken reads an answer of success, which may be a partial one. An answer that
-// is not OTLP's still means that the batch was taken: the status says so.
-func (t *transport) taken(r reply, who string) error {
+// success returns the result of a successful answer, which may be partial. An answer
+// that is not OTLP still means delivered, because of its status.
+func (t *transport) success(r reply, server string) error {
 	if r.kind == kindHTML && strings.HasPrefix(strings.TrimSpace(string(r.body)), "<") {
-		// What shows a web page to a POST of spans has not taken them.
-		return refuse(codes.FailedPrecondition, "%s answered %s with a web page%s, so it is no receiver of OTLP: %s",
-			who, plain(r.Status), titleOf(r.body), t.checkPath())
+		// A server that answers a POST of spans with a web page has not accepted them.
+		return refuse(codes.FailedPrecondition, "%s answered %s with a web page%s, so it is not a receiver of OTLP: %s",
+			server, plain(r.Status), titleOf(r.body), t.checkPath())
 	}
 	answer, err := r.response()
 	if err != nil {
-		t.odd(r, who, err)
+		t.warnNotOTLP(r, server, err)
 		return nil
 	}
 	return t.partial(answer.GetPartialSuccess())
 }
 
-// response decodes the body of an answer of success. An empty body is a valid
-// answer, of any type.
+// response decodes the body of a successful answer. An empty body of any type is valid.
 func (r reply) response() (*coltracepb.ExportTraceServiceResponse, error) {
 	answer := &coltracepb.ExportTraceServiceResponse{}
 	switch {
@@ -143,59 +143,59 @@ func (r reply) response() (*coltracepb.ExportTraceServiceResponse, error) {
 	return nil, fmt.Errorf("its type is %q", r.kind)
 }
 
-// odd warns, once, of an answer of success that is not OTLP's.
-func (t *transport) odd(r reply, who string, why error) {
+// warnNotOTLP logs a warning, once, about a successful answer that is not OTLP.
+func (t *transport) warnNotOTLP(r reply, server string, why error) {
 	if t.log == nil {
 		return
 	}
 	t.warned.Do(func() {
 		const most = 60 // bytes of the body
-		t.log.Warn("what the back end answered is no OTLP answer: batches count as delivered, and what it may say of rejected spans is not read; check that the endpoint is a receiver of OTLP",
-			"endpoint", who, "status", plain(r.Status), "error", plain(why.Error()), "body", plain(t.secrets.hide(string(r.body[:min(most, len(r.body))]))))
+		t.log.Warn("the back end's answer is not OTLP: batches count as delivered, and rejected spans in the answer are not counted; check that the endpoint is a receiver of OTLP",
+			"endpoint", server, "status", plain(r.Status), "error", plain(why.Error()), "body", plain(t.secrets.redact(string(r.body[:min(most, len(r.body))]))))
 	})
 }
 
-// partial is the answer to the host when the back end took all but some spans.
-// A message without rejected spans is a warning.
+// partial returns the result for a partial success. A message without rejected spans is
+// a warning.
 func (c *settings) partial(of *coltracepb.ExportTracePartialSuccess) error {
 	rejected, message := of.GetRejectedSpans(), of.GetErrorMessage()
 	if rejected <= 0 && message == "" {
 		return nil
 	}
-	said := plain(c.secrets.hide(message))
-	if said == "" {
-		said = "the back end gave no reason"
+	reason := plain(c.secrets.redact(message))
+	if reason == "" {
+		reason = "the back end gave no reason"
 	}
 	const beyondAnyBatch = 1 << 30
-	return pluginsdk.Partial(int(min(max(0, rejected), beyondAnyBatch)), said)
+	return pluginsdk.Partial(int(min(max(0, rejected), beyondAnyBatch)), reason)
 }
 
-// words gives what a refusal says for people, and for how long it wants to be
-// left alone if that is in its details.
-func (t *transport) words(r reply) (said string, after time.Duration) {
-	said = string(r.body)
+// words returns the message of a refusal, and the retry delay in its details, if there
+// is one.
+func (t *transport) words(r reply) (message string, after time.Duration) {
+	message = string(r.body)
 	switch r.kind {
 	case kindProto:
 		var st statuspb.Status
 		if err := proto.Unmarshal(r.body, &st); err != nil {
 			return "", 0
 		}
-		said, after = st.GetMessage(), restOf(&st)
+		message, after = st.GetMessage(), retryDelay(&st)
 	case kindJSON:
 		var st struct {
 			Message string `json:"message"`
 		}
 		if json.Unmarshal(r.body, &st) == nil && st.Message != "" {
-			said = st.Message
+			message = st.Message
 		}
 	case kindHTML:
-		said = "a web page" + titleOf(r.body)
+		message = "a web page" + titleOf(r.body)
 	}
-	return plain(t.secrets.hide(said)), after
+	return plain(t.secrets.redact(message)), after
 }
 
-// restOf finds RetryInfo.
-func restOf(st *statuspb.Status) time.Duration {
+// retryDelay returns the delay in RetryInfo, or 0.
+func retryDelay(st *statuspb.Status) time.Duration {
 	for _, detail := range st.GetDetails() {
 		info := &errdetails.RetryInfo{}
 		if detail.UnmarshalTo(info) == nil {
@@ -205,10 +205,10 @@ func restOf(st *statuspb.Status) time.Duration {
 	return 0
 }
 
-// titleOf is a web page's, in words that follow "a web page".
+// titleOf returns the title of a web page, in words that follow "a web page".
 func titleOf(page []byte) string {
 	lower := strings.ToLower(string(page))
-	if len(lower) != len(page) { // some letters are longer in lower case
+	if len(lower) != len(page) { // some letters have a longer lower case
 		lower = string(page)
 	}
 	start := strings.Index(lower, "<title>")
@@ -222,13 +222,13 @@ func titleOf(page []byte) string {
 	return " called " + strconv.Quote(title)
 }
 
-// remedy says what to do about a status that is final, and under which code the
-// host counts it.
+// remedy returns the advice for a final status, and the code under which the host
+// counts it.
 func (t *transport) remedy(r reply, bytes int64) (codes.Code, string) {
 	switch r.StatusCode {
 	case http.StatusBadRequest:
-		if said := strings.ToLower(string(r.body)); strings.Contains(said, "http request to an https server") ||
-			strings.Contains(said, "plain http request was sent to https port") {
+		if body := strings.ToLower(string(r.body)); strings.Contains(body, "http request to an https server") ||
+			strings.Contains(body, "plain http request was sent to https port") {
 			return codes.FailedPrecondition, t.wantsTLS()
 		}
 		return codes.InvalidArgument, ""
@@ -260,7 +260,7 @@ func (t *transport) remedy(r reply, bytes int64) (codes.Code, string) {
 	return codes.InvalidArgument, ""
 }
 
-// setting is what an operator would change to send spans elsewhere.
+// setting returns the name of the setting with the endpoint.
 func (c *settings) setting() string {
 	if from := c.endpoint.from; strings.HasPrefix(from, "OTEL_") || from == documentEndpoint {
 		return from
@@ -279,7 +279,8 @@ func (c *settings) wantsTLS() string {
 	return fmt.Sprintf("it wants TLS: write https:// in %s", c.setting())
 }
 
-// credentials names the headers that were sent, never their values.
+// credentials returns the advice about headers. It names the sent headers and never
+// shows their values.
 func (c *settings) credentials() string {
 	if len(c.headers) == 0 {
 		return fmt.Sprintf("no credentials were sent: set them as headers in %s, such as authorization=Bearer%%20TOKEN", EnvHeaders)

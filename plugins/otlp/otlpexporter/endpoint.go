@@ -10,28 +10,28 @@ import (
 	"strings"
 )
 
-// tracesPath is what HTTP appends to a base URL.
+// tracesPath is appended to a base URL over HTTP.
 const tracesPath = "v1/traces"
 
-// endpoint is where spans go.
+// endpoint is the destination of spans.
 type endpoint struct {
-	// from is the name of what it is from.
+	// from is the name of its source.
 	from string
-	// shown is it as people may see it: without credentials and query.
+	// shown is its text for people, without credentials and query.
 	shown string
-	// secure: with TLS. schemed: its scheme says so.
+	// secure reports that TLS is used. schemed reports that the scheme of the endpoint
+	// decides this.
 	secure, schemed bool
-	// url is that of HTTP, without credentials; nil for gRPC.
+	// url is the URL for HTTP, without credentials; nil for gRPC.
 	url *url.URL
-	// asIs: nothing was appended to it.
+	// asIs reports that nothing was appended to the URL.
 	asIs bool
-	// target is gRPC's.
+	// target is the target for gRPC.
 	target string
-	// host is the machine, and its port where there is one, as in a URL; empty
-	// for what is no machine.
+	// host is the machine and its port, if there is one, as in a URL. Empty for a Unix
+	// socket.
 	host string
-	// authorization is a header made of the URL's user and password; empty
-	// without.
+	// authorization is the header with the URL's user and password, or "".
 	authorization string
 }
 
@@ -43,8 +43,7 @@ func (e *endpoint) port() string {
 	return port
 }
 
-// endpoint reads the endpoint that the protocol asks for. It is unusable if
-// there is a fault.
+// endpoint reads the endpoint for the protocol. It is unusable if there is an error.
 func (r *reader) endpoint(protocol string, insecure value, d Defaults) endpoint {
 	inDocument := value{r.doc.Exporter.Endpoint, documentEndpoint}
 	standard := "http://localhost:4318"
@@ -68,8 +67,8 @@ func (r *reader) endpoint(protocol string, insecure value, d Defaults) endpoint 
 	return e
 }
 
-// httpEndpoint reads the URL of an HTTP endpoint. One of the traces' own is used
-// as it is, any other is a base:
+// httpEndpoint parses the URL of an HTTP endpoint. EnvTracesEndpoint is used as it is;
+// any other is a base URL:
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/#endpoint-urls-for-otlphttp
 func httpEndpoint(v value) (endpoint, error) {
 	shown := shownText(v.text)
@@ -78,7 +77,7 @@ func httpEndpoint(v value) (endpoint, error) {
 	case "http", "https":
 	default:
 		if !found {
-			return endpoint{}, fmt.Errorf("%q has no scheme: want http://%[1]s, or https://%[1]s where the receiver has TLS", shown)
+			return endpoint{}, fmt.Errorf("%q has no scheme: want http://%[1]s, or https://%[1]s if the receiver has TLS", shown)
 		}
 		return endpoint{}, fmt.Errorf("%q has the scheme %q: want http or https, or set %s=grpc for the endpoint forms of gRPC",
 			shown, plain(scheme), EnvProtocol)
@@ -102,12 +101,12 @@ func httpEndpoint(v value) (endpoint, error) {
 	return e, nil
 }
 
-// parseURL checks what url.Parse does not. The error does not show credentials,
-// as url.Parse's does.
+// parseURL parses a URL and checks more than url.Parse. Unlike the error of url.Parse,
+// its error does not contain credentials.
 func parseURL(text, shown string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no URL: want http://HOST:PORT or https://HOST:PORT", shown)
+		return nil, fmt.Errorf("%q is not a URL: want http://HOST:PORT or https://HOST:PORT", shown)
 	}
 	if u.Hostname() == "" {
 		return nil, fmt.Errorf("%q has no host: want %s://HOST:PORT", shown, u.Scheme)
@@ -131,12 +130,12 @@ func checkPort(port, shown string) error {
 	return nil
 }
 
-// targetSchemes are gRPC's own, and whether what they name is a machine.
+// targetSchemes lists gRPC's own schemes, and whether they name a machine.
 var targetSchemes = map[string]bool{"dns": true, "passthrough": true, "unix": false, "unix-abstract": false}
 
-// grpcEndpoint reads what gRPC takes: a URL of http or https, whose scheme says
-// whether there is TLS, or HOST:PORT, or a target with one of gRPC's schemes,
-// which have TLS unless insecure. A Unix socket has none.
+// grpcEndpoint parses an endpoint for gRPC. It is an http or https URL, and the scheme
+// decides about TLS. Or it is HOST:PORT, or a target with one of gRPC's schemes; these
+// use TLS unless insecure. A Unix socket has no TLS.
 func grpcEndpoint(v value, insecure bool) (endpoint, error) {
 	shown := shownText(v.text)
 	scheme, rest, _ := strings.Cut(v.text, ":")
@@ -164,7 +163,7 @@ func grpcEndpoint(v value, insecure bool) (endpoint, error) {
 	return endpoint{target: v.text, shown: shown, secure: !insecure, host: v.text}, nil
 }
 
-// grpcURL reads a URL, whose path gRPC has no use for.
+// grpcURL parses a URL for gRPC, which must have no path.
 func grpcURL(text, shown string) (endpoint, error) {
 	u, err := parseURL(text, shown)
 	if err != nil {
@@ -175,14 +174,14 @@ func grpcURL(text, shown string) (endpoint, error) {
 			shown, u.Scheme, u.Host, EnvProtocol)
 	}
 	e := endpoint{secure: u.Scheme == "https", schemed: true, authorization: basic(u), host: u.Host}
-	if u.Port() == "" { // gRPC would take 443 for both
+	if u.Port() == "" { // gRPC would use 443 for both schemes
 		e.host = net.JoinHostPort(u.Hostname(), either(e.secure, "443", "80"))
 	}
 	e.target, e.shown = e.host, u.Scheme+"://"+e.host
 	return e, nil
 }
 
-// basic takes the credentials out of a URL, as a header.
+// basic removes the credentials from a URL and returns them as a header value.
 func basic(u *url.URL) string {
 	user := u.User
 	u.User = nil
@@ -193,19 +192,19 @@ func basic(u *url.URL) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
 }
 
-// pathHint tells what is odd about the path; empty if nothing is.
+// pathHint describes an unusual path, or returns "".
 func (e *endpoint) pathHint() string {
 	switch {
 	case e.asIs && e.url.Path == "/":
 		return fmt.Sprintf("%s is used as it is, and most receivers want /%s at its end; %s gets that appended",
 			EnvTracesEndpoint, tracesPath, EnvEndpoint)
 	case !e.asIs && strings.HasSuffix(e.url.Path, tracesPath+"/"+tracesPath):
-		return fmt.Sprintf("/%s is appended to this setting: leave it away there, or use %s", tracesPath, EnvTracesEndpoint)
+		return fmt.Sprintf("/%s is appended to this setting: omit it there, or use %s", tracesPath, EnvTracesEndpoint)
 	}
 	return ""
 }
 
-// shownURL is a URL as people may see it.
+// shownURL returns a URL without credentials and query.
 func shownURL(u *url.URL) string {
 	s := *u
 	s.User = nil
@@ -215,7 +214,7 @@ func shownURL(u *url.URL) string {
 	return plain(s.String())
 }
 
-// shownText is the same of a text that may not be a URL.
+// shownText removes credentials and query from a text that may not be a URL.
 func shownText(text string) string {
 	if at := strings.LastIndexByte(text, '@'); at >= 0 {
 		scheme, _, found := strings.Cut(text, "://")
@@ -227,7 +226,7 @@ func shownText(text string) string {
 	return plain(text)
 }
 
-// either is a where is, else b.
+// either returns a if is is true, else b.
 func either(is bool, a, b string) string {
 	if is {
 		return a
@@ -235,5 +234,5 @@ func either(is bool, a, b string) string {
 	return b
 }
 
-// sameHost tells whether two URLs are of one machine.
+// sameHost reports whether two URLs have the same host.
 func sameHost(a, b *url.URL) bool { return strings.EqualFold(a.Hostname(), b.Hostname()) }

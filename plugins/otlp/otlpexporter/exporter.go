@@ -1,6 +1,6 @@
-// Package otlpexporter sends spans by OTLP, over HTTP or gRPC. It is the exporter
-// of the otlp plugin, and can be that of a plugin with processors of its own, or
-// with a vendor's endpoint as the default:
+// Package otlpexporter sends spans by OTLP, over HTTP or gRPC. It is the exporter of the
+// otlp plugin. A plugin with its own processors, or with a vendor's endpoint as the
+// default, can use it, too:
 //
 //	pluginsdk.Main(pluginsdk.Spec{
 //		Name:       "acme",
@@ -16,19 +16,18 @@
 //
 // The life of an exporter:
 //
-//  1. [New] reads the settings and the files they name, and logs one line that
-//     says where spans go. It connects to nothing.
+//  1. [New] reads the settings and the files they name, and logs the destination of
+//     spans. It does not connect.
 //  2. Export hands the batch, undecoded, to OpenTelemetry's own client:
 //     otlptracehttp or otlptracegrpc. One batch is one call.
 //  3. The client sends through a transport of this package (an
 //     http.RoundTripper, a gRPC interceptor). It reads the status, Retry-After,
-//     RetryInfo and partial success of the answer. Export turns them into the
-//     answer to the host, in words that say what to do.
+//     RetryInfo and partial success of the answer. Export converts them into the answer
+//     to the host, with advice for the operator.
 //  4. Shutdown stops the client and closes the connections.
 //
-// The exporter has no queue and retries nothing: the host retries, and knows for
-// how long. It does not follow a redirect to another machine, because headers
-// hold credentials.
+// The exporter has no queue and retries nothing, because the host does. It does not
+// follow a redirect to another machine, because headers hold credentials.
 //
 // Open this file first. settings.go lists the settings; endpoint.go, headers.go
 // and tls.go read parts of them. http.go and grpc.go make the two clients.
@@ -53,16 +52,16 @@ import (
 
 var _ pluginsdk.NewExporter = New
 
-// Defaults are what a plugin of one's own sets where the operator sets nothing.
-// The zero Defaults are those of OpenTelemetry's specification.
+// Defaults are a plugin's own defaults for settings that the operator does not set. The
+// zero Defaults are the defaults of OpenTelemetry's specification.
 type Defaults struct {
-	// Protocol is "http/protobuf", "http/json" or "grpc". Empty: http/protobuf.
+	// Protocol is "http/protobuf", "http/json" or "grpc". Empty means http/protobuf.
 	Protocol string
-	// Endpoint is as in OTEL_EXPORTER_OTLP_ENDPOINT: a URL, to which HTTP appends
-	// /v1/traces. Empty: http://localhost:4318, or :4317 for gRPC.
+	// Endpoint has the form of OTEL_EXPORTER_OTLP_ENDPOINT: a URL, to which HTTP
+	// appends /v1/traces. Empty means http://localhost:4318, or :4317 for gRPC.
 	Endpoint string
-	// Headers go with each call, under those of the operator, who wins by name,
-	// whatever the case. Values are shown nowhere. Nil: none.
+	// Headers are sent with each call. The operator's headers override them by name, in
+	// any case. Values are never shown. Nil means none.
 	Headers map[string]string
 }
 
@@ -71,9 +70,9 @@ func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	return NewWith(ctx, s, Defaults{})
 }
 
-// NewWith builds the exporter from the variables that [EnvPatterns] names, or
-// where they are not set from the part "exporter" of the plugin's document,
-// whose other parts are not its business, or else from d:
+// NewWith returns an exporter configured by the variables of [EnvPatterns]. Settings
+// without a variable come from the part "exporter" of the plugin's configuration, or
+// else from d:
 //
 //	exporter:
 //	  protocol: grpc                    # as OTEL_EXPORTER_OTLP_PROTOCOL
@@ -84,20 +83,20 @@ func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 //	  certificate: /etc/ca.pem          # and client_certificate, client_key
 //	  insecure: false
 //
-// Wrong values, and files that can not be used, give [pluginsdk.ConfigError]s,
-// all at once, each with the variable or the path in the document. NewWith does
-// not wait for the network. The exporter is safe for concurrent use. An error of
-// its Export is final if OTLP says so, and never shows a header's value.
+// Invalid values and unusable files are returned as [pluginsdk.ConfigError]s, all at
+// once, each with the variable or the path in the configuration. NewWith does not wait
+// for the network. The exporter is safe for concurrent use. An error of its Export is
+// final if OTLP defines it so, and never contains a header's value.
 //
-// NewWith switches off the internal log of OpenTelemetry's API in this process
+// NewWith disables the internal log of OpenTelemetry's API in this process
 // (otel.SetLogger).
 func NewWith(ctx context.Context, s pluginsdk.Setup, d Defaults) (pluginsdk.Exporter, error) {
 	chosen, err := readSettings(s, d)
 	if err != nil {
 		return nil, err
 	}
-	// The clients read the environment as well. They log what they cannot parse,
-	// with its value, which may be a secret. It has been checked by now.
+	// The clients read the environment, too. They log values that they cannot parse, which
+	// may be secrets. All values have been checked by now.
 	otel.SetLogger(logr.Discard())
 	connect := newHTTP
 	if chosen.protocol == protocolGRPC {
@@ -114,7 +113,7 @@ func NewWith(ctx context.Context, s pluginsdk.Setup, d Defaults) (pluginsdk.Expo
 	return &exporter{settings: chosen, connection: to}, nil
 }
 
-// connection is a client, and the function that closes its connections.
+// connection is a client and the function that closes its connections.
 type connection struct {
 	client otlptrace.Client
 	close  func() error
@@ -133,7 +132,7 @@ func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	if err != nil || len(spans) == 0 {
 		return err
 	}
-	within, limit := e.patience(ctx)
+	within, limit := e.callTimeout(ctx)
 	own, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	c := &call{}
@@ -154,8 +153,8 @@ func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	}
 }
 
-// messages returns the batch as the client takes it. JSON is written from
-// decoded messages: of undecoded ones it would write nothing.
+// messages returns the batch in the client's form. JSON requires decoded messages: the
+// client would omit undecoded ones.
 func (e *exporter) messages(b *pluginsdk.Batch) ([]*tracepb.ResourceSpans, error) {
 	if e.protocol == protocolJSON {
 		return b.Decode()
@@ -168,9 +167,9 @@ func (e *exporter) Shutdown(ctx context.Context) error {
 	return errors.Join(e.client.Stop(ctx), e.close())
 }
 
-// patience returns how long a call may take, and the variable that says so. It
-// ends a little before the host gives the call up, so that the host hears why.
-func (e *exporter) patience(ctx context.Context) (within time.Duration, limit string) {
+// callTimeout returns the timeout of a call and the variable that sets it. It ends a
+// little before the host's deadline, so that the host gets the reason.
+func (e *exporter) callTimeout(ctx context.Context) (within time.Duration, limit string) {
 	const most = 250 * time.Millisecond
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -184,27 +183,27 @@ func (e *exporter) patience(ctx context.Context) (within time.Duration, limit st
 	return left, envExportTimeout
 }
 
-// call is what the transport tells Export about a call. The client passes on
-// only a part of that. The transport writes it, Export reads it after the call.
+// call carries a call's result from the transport to Export, because the client passes
+// on only a part of it. The transport writes it, and Export reads it after the call.
 type call struct {
 	answered bool     // the back end answered
 	answer   error    // the answer to the host; nil for delivered
-	fault    error    // the reason for which there is no answer
-	late     bool     // the time was over
+	fault    error    // why there is no answer
+	late     bool     // the deadline passed
 	at       *url.URL // the URL of the last request; nil for gRPC
-	// connected: there was a connection to send the batch on.
+	// connected reports that there was a connection for the batch.
 	connected atomic.Bool
 }
 
-// answers notes the answer to the host.
-func (c *call) answers(answer error) { c.answered, c.answer = true, answer }
+// setAnswer records the answer to the host.
+func (c *call) setAnswer(answer error) { c.answered, c.answer = true, answer }
 
 type callKey struct{}
 
-// callOf returns the call that ctx belongs to.
+// callOf returns the call in ctx.
 func callOf(ctx context.Context) *call {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		return c
 	}
-	return &call{} // never: only Export uses the client
+	return &call{} // cannot happen: only Export uses the client
 }

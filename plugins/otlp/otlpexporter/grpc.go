@@ -27,15 +27,15 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// newGRPC makes the client for gRPC, on a connection of ours, which connects at
-// the first call.
+// newGRPC returns a client for gRPC. Its connection is made here and connects at the
+// first call.
 func newGRPC(c settings) (connection, error) {
 	conn, err := grpc.NewClient(c.endpoint.target, c.dialOptions()...)
 	if err != nil {
 		return connection{}, &pluginsdk.ConfigError{Path: c.endpoint.from, Err: fmt.Errorf("%q: %w", c.endpoint.shown, err)}
 	}
 	client := otlptracegrpc.NewClient(
-		otlptracegrpc.WithGRPCConn(conn), // has endpoint, TLS and compression
+		otlptracegrpc.WithGRPCConn(conn), // includes endpoint, TLS and compression
 		otlptracegrpc.WithHeaders(c.headers),
 		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}),
 		otlptracegrpc.WithMaxRequestSize(0), // the host bounds batches
@@ -53,16 +53,16 @@ func (c *settings) dialOptions() []grpc.DialOption {
 		grpc.WithTransportCredentials(creds),
 		grpc.WithUserAgent(userAgent),
 		grpc.WithUnaryInterceptor(c.intercept),
-		// Calls do not wait for a connection that can not be had: the host does, and
-		// tells why. So it must not take long to be had again.
+		// Calls fail at once without a connection, because the host retries and reports the
+		// reason. So the backoff must be short.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
-		// As often as servers allow by default. What counts is what comes with it:
-		// the kernel ends a connection that swallows what it is given for that long.
+		// The shortest time that servers allow by default. Keepalive also sets
+		// TCP_USER_TIMEOUT, by which the kernel closes a connection that acknowledges nothing.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: 20 * time.Second}),
-		grpc.WithDisableServiceConfig(), // no look-ups of TXT records
+		grpc.WithDisableServiceConfig(), // no DNS queries for TXT records
 	}
 	if c.gzip {
 		options = append(options, grpc.WithDefaultCallOptions(grpc.UseCompressor(compressionGzip)))
@@ -70,8 +70,8 @@ func (c *settings) dialOptions() []grpc.DialOption {
 	return options
 }
 
-// intercept notes the answer in the [call]: the client drops a status's details,
-// and turns partial success into an error of its own.
+// intercept records the answer in the [call], because the client drops a status's
+// details and turns partial success into its own error.
 func (c *settings) intercept(
 	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
@@ -81,30 +81,30 @@ func (c *settings) intercept(
 	of.connected.Store(conn.GetState() == connectivity.Ready)
 	switch {
 	case err == nil:
-		taken := reply.(*coltracepb.ExportTraceServiceResponse)
-		of.answers(c.partial(taken.GetPartialSuccess()))
-	case ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded && soonOver(ctx):
+		response := reply.(*coltracepb.ExportTraceServiceResponse)
+		of.setAnswer(c.partial(response.GetPartialSuccess()))
+	case ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded && almostOver(ctx):
 		of.late = true
 	default:
-		of.answers(c.refused(proto.Size(req.(proto.Message)), err, len(head)+len(trailer) > 0))
+		of.setAnswer(c.refused(proto.Size(req.(proto.Message)), err, len(head)+len(trailer) > 0))
 	}
 	return err
 }
 
-// soonOver tells whether a call's time is as good as over. A server knows the
-// deadline, and may say so a little before we do.
-func soonOver(ctx context.Context) bool {
+// almostOver reports whether the call's deadline has almost passed. A server knows the
+// deadline, and may report its end a little earlier than the client.
+func almostOver(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && time.Until(deadline) < 100*time.Millisecond
 }
 
-// refused gives a status with the same code and details, and with words for an
-// operator. said: the server did, or something that is no gRPC server; a status
-// without headers is made on this side. A collector's words may be of its own
-// connections, and then say nothing about ours.
-func (c *settings) refused(bytes int, err error, said bool) error {
+// refused returns a status with the same code and details, and with advice for the
+// operator. fromServer reports that the status came from a server, or from a server
+// that does not speak gRPC. A status without headers was made by the client. A
+// collector's message may be about its own connections, so it is not explained.
+func (c *settings) refused(bytes int, err error, fromServer bool) error {
 	st := status.Convert(err).Proto()
-	if !said || strings.Contains(st.GetMessage(), "unexpected HTTP status code") || strings.Contains(st.GetMessage(), "unexpected content-type") {
+	if !fromServer || strings.Contains(st.GetMessage(), "unexpected HTTP status code") || strings.Contains(st.GetMessage(), "unexpected content-type") {
 		st.Message = c.explained(st.GetMessage(), nil)
 		return &coded{status.FromProto(st)}
 	}
@@ -113,11 +113,11 @@ func (c *settings) refused(bytes int, err error, said bool) error {
 	case codes.Unauthenticated, codes.PermissionDenied:
 		remedy = c.credentials()
 	case codes.Unimplemented:
-		remedy = "it does not take traces by OTLP/gRPC: check " + c.setting()
+		remedy = "it does not accept traces by OTLP/gRPC: check " + c.setting()
 	case codes.ResourceExhausted:
 		remedy = fmt.Sprintf("the batch has %d bytes before compression; if that is too much, raise the receiver's limit, or lower SERVE_TRACING_BATCH_BYTES", bytes)
 	}
-	text := fmt.Sprintf("%s answered %s: %q", c.endpoint.shown, codes.Code(st.GetCode()), plain(c.secrets.hide(st.GetMessage())))
+	text := fmt.Sprintf("%s answered %s: %q", c.endpoint.shown, codes.Code(st.GetCode()), plain(c.secrets.redact(st.GetMessage())))
 	if remedy != "" {
 		text += "; " + remedy
 	}
@@ -131,7 +131,7 @@ type renewing struct {
 	trust trust
 }
 
-// ClientHandshake reads the files.
+// ClientHandshake reads the files and performs the handshake.
 func (r *renewing) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	config, _, err := r.trust.config()
 	if err != nil {
@@ -140,14 +140,14 @@ func (r *renewing) ClientHandshake(ctx context.Context, authority string, raw ne
 	return credentials.NewTLS(config).ClientHandshake(ctx, authority, raw)
 }
 
-// Clone keeps what makes it renewing.
+// Clone returns a copy that reads the files, too.
 func (r *renewing) Clone() credentials.TransportCredentials {
 	return &renewing{r.TransportCredentials.Clone(), r.trust}
 }
 
-// gRPC has compressors by name, for the whole process. The one of grpc itself is
-// the standard library's, which costs five times as much; it is imported so that
-// it is there before this one, for packages begin after those that they import.
+// gRPC registers compressors by name, for the whole process. grpc's own gzip uses the
+// standard library and costs five times as much. Its package is imported, so that it is
+// registered before this compressor replaces it.
 func init() { encoding.RegisterCompressor(&compressor{}) }
 
 // compressor is gzip for gRPC.
@@ -155,10 +155,10 @@ type compressor struct{ writers, readers sync.Pool }
 
 var _ encoding.Compressor = (*compressor)(nil)
 
-// Name is gRPC's.
+// Name returns gRPC's name of gzip.
 func (*compressor) Name() string { return compressionGzip }
 
-// Compress gives a writer that goes back to its pool when it is closed.
+// Compress returns a pooled writer. Close returns it to its pool.
 func (c *compressor) Compress(w io.Writer) (io.WriteCloser, error) {
 	if z, ok := c.writers.Get().(*pooledWriter); ok {
 		z.Reset(w)
@@ -173,14 +173,14 @@ type pooledWriter struct {
 	pool *sync.Pool
 }
 
-// Close ends the stream.
+// Close ends the stream and returns the writer to its pool.
 func (z *pooledWriter) Close() error {
 	defer z.pool.Put(z)
 	return z.Writer.Close()
 }
 
-// Decompress gives a reader that goes back to its pool when it is closed, which
-// gRPC does once.
+// Decompress returns a pooled reader. Close, which gRPC calls once, returns it to its
+// pool.
 func (c *compressor) Decompress(r io.Reader) (io.Reader, error) {
 	if z, ok := c.readers.Get().(*pooledReader); ok {
 		if err := z.Reset(r); err != nil {
@@ -201,7 +201,7 @@ type pooledReader struct {
 	pool *sync.Pool
 }
 
-// Close ends the use of it.
+// Close returns the reader to its pool.
 func (z *pooledReader) Close() error {
 	defer z.pool.Put(z)
 	return z.Reader.Close()

@@ -259,7 +259,7 @@ func TestAnswersByGRPC(t *testing.T) {
 		},
 		{
 			name: "no traces", answer: status.Error(codes.Unimplemented, "unknown service"), code: "UNIMPLEMENTED", final: true,
-			want: `URL answered Unimplemented: "unknown service"; it does not take traces by OTLP/gRPC: check OTEL_EXPORTER_OTLP_ENDPOINT`,
+			want: `URL answered Unimplemented: "unknown service"; it does not accept traces by OTLP/gRPC: check OTEL_EXPORTER_OTLP_ENDPOINT`,
 		},
 		{name: "internal", answer: status.Error(codes.Internal, "oops"), code: "INTERNAL", final: true, want: `URL answered Internal: "oops"`},
 		{name: "lost", answer: status.Error(codes.DataLoss, "disk"), code: "DATA_LOSS", want: `URL answered DataLoss: "disk"`},

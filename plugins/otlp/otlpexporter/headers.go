@@ -10,14 +10,14 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// notOurs are headers that describe the message or the connection: the client
-// writes them. A receiver would not understand the message with others.
-var notOurs = []string{
+// reservedHeaders lists headers that describe the message or the connection. The client
+// sets them; other values would break the message.
+var reservedHeaders = []string{
 	"content-type", "content-encoding", "content-length", "transfer-encoding", "connection", "host", "te", "trailer", "upgrade",
 }
 
-// headers reads the operator's, from one place, over the plugin's own. Names are
-// in lower case. from is what an operator would change.
+// headers returns the operator's headers, from a single source, added to the plugin's
+// own. Names are in lower case. from is the setting that the operator would change.
 func (r *reader) headers(protocol string, d Defaults) (all map[string]string, from string) {
 	all = map[string]string{}
 	for name, text := range d.Headers {
@@ -35,12 +35,12 @@ func (r *reader) headers(protocol string, d Defaults) (all map[string]string, fr
 	}
 	for name, text := range given {
 		lower := strings.ToLower(name)
-		text = strings.TrimSpace(text) // a secret from a file ends with its line
+		text = strings.TrimSpace(text) // a secret from a file ends with a newline
 		switch err := checkHeader(protocol, name, text); {
 		case err != nil:
 			r.fault(from, "header %q: %w", plain(name), err)
-		case slices.Contains(notOurs, lower) || protocol == protocolGRPC && strings.HasPrefix(lower, "grpc-"):
-			r.warn(from, fmt.Sprintf("header %q is the client's own business, and is left out", lower))
+		case slices.Contains(reservedHeaders, lower) || protocol == protocolGRPC && strings.HasPrefix(lower, "grpc-"):
+			r.warn(from, fmt.Sprintf("header %q is set by the client and is ignored", lower))
 		default:
 			all[lower] = text
 		}
@@ -51,8 +51,8 @@ func (r *reader) headers(protocol string, d Defaults) (all map[string]string, fr
 	return all, from
 }
 
-// parseHeaders reads name=value, separated by commas, with values in
-// percent-encoding. Nothing of a faulty item is shown, for it may be a secret:
+// parseHeaders parses name=value pairs, separated by commas, with percent-encoded
+// values. Errors never show an invalid item, because it may be a secret:
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/#specifying-headers-via-environment-variables
 func (r *reader) parseHeaders(v value) map[string]string {
 	all := map[string]string{}
@@ -64,7 +64,7 @@ func (r *reader) parseHeaders(v value) map[string]string {
 		name = strings.TrimSpace(name)
 		if !found || !httpguts.ValidHeaderFieldName(name) {
 			r.fault(v.from, "item %d is not name=value: want items as authorization=Bearer%%20abc, separated by commas, "+
-				"with a comma within a value as %%2C (nothing of it is shown, for it may be a secret)", i+1)
+				"with a comma within a value as %%2C (the item is not shown, because it may be a secret)", i+1)
 			continue
 		}
 		decoded, err := url.PathUnescape(strings.TrimSpace(text))
@@ -77,13 +77,13 @@ func (r *reader) parseHeaders(v value) map[string]string {
 	return all
 }
 
-// checkHeader tells what can not be sent.
+// checkHeader returns an error if the header cannot be sent.
 func checkHeader(protocol, name, text string) error {
 	if !httpguts.ValidHeaderFieldName(name) {
-		return errors.New("the name has characters that a header's may not have")
+		return errors.New("the name has characters that are not allowed in a header's name")
 	}
 	if protocol == protocolGRPC && strings.HasSuffix(strings.ToLower(name), "-bin") {
-		return nil // it is sent in base64
+		return nil // sent in base64
 	}
 	if !httpguts.ValidHeaderFieldValue(text) {
 		return errors.New("the value has control characters, such as the end of a line")
@@ -93,7 +93,7 @@ func checkHeader(protocol, name, text string) error {
 	}
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {
-			return errors.New("the value has characters beyond ASCII, which gRPC does not take but in headers that end in -bin")
+			return errors.New("the value has characters beyond ASCII, which gRPC allows only in headers that end in -bin")
 		}
 	}
 	return nil

@@ -17,14 +17,14 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 )
 
-// mostHops is how many redirects one call follows.
-const mostHops = 3
+// maxRedirects bounds the redirects that a call follows.
+const maxRedirects = 3
 
-// newHTTP makes the client for HTTP. The client encodes requests; the transport
-// does everything else.
+// newHTTP returns a client for HTTP. The client encodes requests; the transport does
+// everything else.
 //
-// Each option overrides a variable that the client would read by itself. With an
-// HTTP client of ours it uses neither its timeout nor its TLS configuration.
+// Each option overrides a variable that the client would read itself. With our HTTP
+// client it ignores its own timeout and TLS configuration.
 func newHTTP(c settings) (connection, error) {
 	t := &transport{settings: c}
 	if err := t.renew(nil); err != nil {
@@ -51,21 +51,21 @@ func newHTTP(c settings) (connection, error) {
 	return connection{client, func() error { t.current().CloseIdleConnections(); return nil }}, nil
 }
 
-// transport compresses requests, and notes answers in their [call].
+// transport compresses requests, and records answers in their [call].
 type transport struct {
 	settings
 
 	mu sync.Mutex
 	// base is replaced when the authorities change.
 	base *http.Transport
-	// authorities is the content of their file that base was made with.
+	// authorities is the content of the authorities' file used for base.
 	authorities []byte
 }
 
 var _ http.RoundTripper = (*transport)(nil)
 
-// RoundTrip makes one request. It returns the response with a body that has been
-// read, up to a bound.
+// RoundTrip sends a request. It returns the response with a buffered body of at most
+// maxAnswer bytes.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := callOf(req.Context())
 	c.answered, c.fault = false, nil // a redirect was followed
@@ -80,21 +80,21 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := base.RoundTrip(out)
 	if err != nil {
 		if distrust(err) {
-			_ = t.renew(base) // for the next call; it fails while the file is not complete
+			_ = t.renew(base) // for the next call; fails while the file is incomplete
 		}
 		c.fault = err
-		return nil, err //nolint:wrapcheck // explain has the words for it
+		return nil, err //nolint:wrapcheck // explain adds the context
 	}
-	c.answers(t.read(resp, req.ContentLength))
+	c.setAnswer(t.read(resp, req.ContentLength))
 	return resp, nil
 }
 
-// outgoing returns the request to send.
+// outgoing returns the request to be sent.
 func (t *transport) outgoing(c *call, req *http.Request) (*http.Request, error) {
 	out := req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
 	}))
-	if req.Response == nil { // no redirect: the client drops the query and may escape the path anew
+	if req.Response == nil { // not a redirect: the client drops the query and may change the path's escapes
 		out.URL = t.endpoint.url
 	}
 	if !t.gzip {
@@ -112,18 +112,18 @@ func (t *transport) outgoing(c *call, req *http.Request) (*http.Request, error) 
 	return out, err
 }
 
-// squeezers keep the 800 KiB that a writer needs between calls. Level 1 costs a
-// fifth of the CPU of the standard library's default.
-var squeezers = sync.Pool{New: func() any {
+// gzipWriters pools writers, which take 800 KiB each. Level 1 costs a fifth of the CPU
+// time of the standard library's default.
+var gzipWriters = sync.Pool{New: func() any {
 	z, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // fails only for an unknown level
 	return z
 }}
 
-// compressed returns the compressed body. It is not used again: net/http may read
-// it after the call.
+// compressed returns the compressed body. The buffer must not be pooled, because
+// net/http may read it after the call.
 func compressed(body io.Reader) ([]byte, error) {
-	z := squeezers.Get().(*gzip.Writer)
-	defer squeezers.Put(z)
+	z := gzipWriters.Get().(*gzip.Writer)
+	defer gzipWriters.Put(z)
 	var to bytes.Buffer
 	z.Reset(&to)
 	if _, err := io.Copy(z, body); err != nil {
@@ -135,12 +135,13 @@ func compressed(body io.Reader) ([]byte, error) {
 	return to.Bytes(), nil
 }
 
-// checkRedirect allows a redirect that keeps the method, and the credentials on
-// the machine that they are for. Of any other the redirect itself is the answer.
+// checkRedirect follows a redirect only if it keeps the method and does not expose the
+// credentials to another host or without TLS. Otherwise the redirect response is the
+// answer.
 func (t *transport) checkRedirect(req *http.Request, via []*http.Request) error {
 	before := via[len(via)-1].URL
 	secure := req.URL.Scheme == "https" || req.URL.Scheme == "http" && before.Scheme == "http"
-	if req.Method != http.MethodPost || !secure || !sameHost(req.URL, t.endpoint.url) || len(via) > mostHops {
+	if req.Method != http.MethodPost || !secure || !sameHost(req.URL, t.endpoint.url) || len(via) > maxRedirects {
 		return http.ErrUseLastResponse
 	}
 	return nil
@@ -152,7 +153,7 @@ func (t *transport) current() *http.Transport {
 	return t.base
 }
 
-// renew makes a transport in place of old, if the authorities have changed.
+// renew replaces the transport old if the authorities have changed.
 func (t *transport) renew(old *http.Transport) error {
 	config, content, err := t.trust.config()
 	if err != nil {
@@ -170,11 +171,11 @@ func (t *transport) renew(old *http.Transport) error {
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    5 * time.Second,
 		ForceAttemptHTTP2:      true, // off by default with a TLSClientConfig
-		MaxIdleConnsPerHost:    16,   // more than a host sends at a time
+		MaxIdleConnsPerHost:    16,   // more than the host's concurrency
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
 		WriteBufferSize:        writeBuffer,
-		// A connection of HTTP/2 that swallows what it is given is found by pings.
+		// Pings detect dead HTTP/2 connections.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
 		OnProxyConnectResponse: func(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
 			if resp.StatusCode == http.StatusOK {
@@ -189,6 +190,6 @@ func (t *transport) renew(old *http.Transport) error {
 	return nil
 }
 
-// writeBuffer is the size of a connection's buffer, bytes. A batch of the usual
-// size fits, and is written by one call of the kernel.
+// writeBuffer is the size of a connection's write buffer, in bytes. A batch of the
+// usual size fits and takes a single system call.
 const writeBuffer = 1 << 20

@@ -90,7 +90,7 @@ func TestAnswers(t *testing.T) {
 		{
 			name: "web page", code: 200, header: []string{"Content-Type", "text/html; charset=utf-8"},
 			body: "<!doctype html><TITLE>Grafana </TITLE>", kind: final, counted: "FAILED_PRECONDITION",
-			want: `URL answered 200 OK with a web page called "Grafana", so it is no receiver of OTLP: check host, port and path in OTEL_EXPORTER_OTLP_ENDPOINT`,
+			want: `URL answered 200 OK with a web page called "Grafana", so it is not a receiver of OTLP: check host, port and path in OTEL_EXPORTER_OTLP_ENDPOINT`,
 		},
 		{
 			name: "gRPC", code: 200, header: []string{"Content-Type", "application/grpc+proto", "Grpc-Status", "12"}, kind: final, counted: "FAILED_PRECONDITION",

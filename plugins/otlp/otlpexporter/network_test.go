@@ -98,7 +98,7 @@ func TestWrongCounterpart(t *testing.T) {
 		want []string
 	}{
 		{"nobody listens", []string{EnvEndpoint + "=http://" + nobody}, []string{
-			"http://" + nobody + "/v1/traces has nobody listening: start the receiver there, or say where it is in OTEL_EXPORTER_OTLP_ENDPOINT (dial tcp " +
+			"http://" + nobody + "/v1/traces has no listener: start the receiver there, or set its address in OTEL_EXPORTER_OTLP_ENDPOINT (dial tcp " +
 				nobody + ": connect: connection refused)",
 		}},
 		{"TLS to a plain server", []string{EnvEndpoint + "=https://" + plainHTTP}, []string{
@@ -109,10 +109,10 @@ func TestWrongCounterpart(t *testing.T) {
 		}},
 
 		{"gRPC, nobody listens", []string{grpcProtocol, EnvEndpoint + "=http://" + nobody}, []string{
-			"http://" + nobody + " has nobody listening: start the receiver there, or say where it is in OTEL_EXPORTER_OTLP_ENDPOINT (", "connection refused",
+			"http://" + nobody + " has no listener: start the receiver there, or set its address in OTEL_EXPORTER_OTLP_ENDPOINT (", "connection refused",
 		}},
 		{"gRPC, no socket", []string{grpcProtocol, EnvEndpoint + "=unix:///no/such.sock"}, []string{
-			"unix:///no/such.sock has nobody listening: ", "no such file or directory",
+			"unix:///no/such.sock has no listener: ", "no such file or directory",
 		}},
 		{"gRPC with TLS to a plain server", []string{grpcProtocol, EnvEndpoint + "=https://" + grpcServer}, []string{
 			"https://" + grpcServer + " answers without TLS: write http:// in OTEL_EXPORTER_OTLP_ENDPOINT, or use a port",
@@ -125,13 +125,13 @@ func TestWrongCounterpart(t *testing.T) {
 				"or be for HTTP (set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf) (",
 		}},
 		{"gRPC to an HTTP port", []string{grpcProtocol, EnvEndpoint + "=http://" + plainHTTP}, []string{
-			"http://" + plainHTTP + " is no gRPC server: set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or use the receiver's port for gRPC, usually 4317 (",
+			"http://" + plainHTTP + " is not a gRPC server: set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or use the receiver's port for gRPC, usually 4317 (",
 		}},
 		{"gRPC, unknown authority", []string{grpcProtocol, EnvEndpoint + "=https://" + grpcTLS}, []string{
-			"https://" + grpcTLS + " has a certificate of an authority that this machine does not know: set OTEL_EXPORTER_OTLP_CERTIFICATE to the authority's PEM file (",
+			"https://" + grpcTLS + " has a certificate from an authority unknown to this machine: set OTEL_EXPORTER_OTLP_CERTIFICATE to the authority's PEM file (",
 		}},
 		{"unknown authority", []string{EnvEndpoint + "=https://" + tlsHTTP}, []string{
-			"https://" + tlsHTTP + "/v1/traces has a certificate of an authority that this machine does not know: " +
+			"https://" + tlsHTTP + "/v1/traces has a certificate from an authority unknown to this machine: " +
 				"set OTEL_EXPORTER_OTLP_CERTIFICATE to the authority's PEM file (",
 		}},
 		{"gRPC, cut", []string{grpcProtocol, EnvEndpoint + "=http://" + cuts}, []string{"http://" + cuts + " "}},
@@ -172,17 +172,17 @@ func TestFaultsWithoutServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const name = "has a name that can not be looked up: check it in OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, and this machine's DNS"
+	const name = "has a name that cannot be looked up: check it in OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, and this machine's DNS"
 	for text, want := range map[string]string{
 		"dial tcp: lookup collector: no such host":                                  name,
 		"dial tcp: lookup collector: i/o timeout":                                   name,
 		"dial tcp: lookup collector on 10.0.0.1:53: server misbehaving":             name,
 		"name resolver error: produced zero addresses":                              name,
 		"dns: A record lookup error: lookup collector on 10.0.0.1:53: no such host": name,
-		"dial tcp 10.0.0.2:4318: connect: no route to host":                         "can not be reached from this network: check it in OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-		"dial tcp 10.0.0.2:4318: i/o timeout": "did not take a connection in time: check that it runs, that no firewall drops what is sent to it, " +
+		"dial tcp 10.0.0.2:4318: connect: no route to host":                         "cannot be reached from this network: check it in OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+		"dial tcp 10.0.0.2:4318: i/o timeout": "did not accept a connection in time: check that it runs, that no firewall drops its packets, " +
 			"and OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-		"net/http: TLS handshake timeout": "did not take a connection in time: check that it runs, that no firewall drops what is sent to it, " +
+		"net/http: TLS handshake timeout": "did not accept a connection in time: check that it runs, that no firewall drops its packets, " +
 			"and OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
 	} {
 		fails(t, c.explain(errors.New(text), nil), "http://collector:4318/v1/traces "+want+" ("+text+")")
@@ -212,11 +212,11 @@ func TestTLS(t *testing.T) {
 		want   string // empty: delivered
 	}{
 		{"trusted", &tls.Config{Certificates: []tls.Certificate{good}}, []string{trusting}, ""},
-		{"another authority", &tls.Config{Certificates: []tls.Certificate{good}}, []string{EnvCertificate + "=" + other.file}, "has a certificate of none of the authorities in \"" +
+		{"another authority", &tls.Config{Certificates: []tls.Certificate{good}}, []string{EnvCertificate + "=" + other.file}, "has a certificate from none of the authorities in \"" +
 			other.file + "\": check OTEL_EXPORTER_OTLP_CERTIFICATE ("},
 		{"expired", &tls.Config{Certificates: []tls.Certificate{expired}}, []string{trusting}, "has a certificate that is not valid at this time: renew it, or set this machine's clock ("},
 		{"another name", &tls.Config{Certificates: []tls.Certificate{elsewhere}}, []string{trusting}, "has a certificate for another name: " +
-			"use a name that it is for in OTEL_EXPORTER_OTLP_ENDPOINT, or have it made for this one ("},
+			"use a name of the certificate in OTEL_EXPORTER_OTLP_ENDPOINT, or renew it with this name ("},
 		{"mutual", mutual(), []string{trusting, EnvClientCertificate + "=" + cert, EnvClientKey + "=" + key}, ""},
 		{"mutual, by traces' own", mutual(), []string{
 			trusting, EnvTracesClientCertificate + "=" + cert, EnvClientCertificate + "=" + strangerCert, EnvTracesClientKey + "=" + key, EnvClientKey + "=" + strangerKey,
@@ -363,7 +363,7 @@ func TestRedirects(t *testing.T) {
 		http.Redirect(w, r, r.URL.Path, http.StatusTemporaryRedirect)
 	})
 	err := export(t, open(t, env(EnvEndpoint+"="+round.URL)))
-	if n := len(round.all()); n != 1+mostHops || !pluginsdk.Final(err) || !strings.Contains(err.Error(), "it redirects to "+round.URL) {
+	if n := len(round.all()); n != 1+maxRedirects || !pluginsdk.Final(err) || !strings.Contains(err.Error(), "it redirects to "+round.URL) {
 		t.Errorf("going round: %d requests, %v", n, err)
 	}
 }
@@ -373,7 +373,7 @@ func TestRedirects(t *testing.T) {
 func TestRedirectsAreNamed(t *testing.T) {
 	refusing := receive(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	for _, c := range []struct{ to, want string }{
-		{"http://" + closedPort(t), "TO, to which FROM redirects, has nobody listening: start the receiver there, or say where it is in OTEL_EXPORTER_OTLP_ENDPOINT ("},
+		{"http://" + closedPort(t), "TO, to which FROM redirects, has no listener: start the receiver there, or set its address in OTEL_EXPORTER_OTLP_ENDPOINT ("},
 		{refusing.URL, "TO answered 403 Forbidden; "},
 	} {
 		to := c.to + "/there"
@@ -446,7 +446,7 @@ func TestGiantAnswers(t *testing.T) {
 				done <- n
 			})
 			err := export(t, open(t, env(EnvEndpoint+"="+back.URL)))
-			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 3*mostText) {
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 3*maxText) {
 				t.Errorf("got %v", err)
 			}
 			if n := <-done; !c.bomb && n == size {
@@ -597,11 +597,11 @@ func TestProxy(t *testing.T) {
 		t.Errorf("TLS: %v", err)
 	}
 	fails(t, export(t, open(t, env(EnvEndpoint+"=https://collector.invalid", "HTTPS_PROXY=http://me:s3cret@"+refusing.Listener.Addr().String(), trusting))),
-		"https://collector.invalid/v1/traces can not be reached through the proxy "+refusing.URL+": check HTTP_PROXY, HTTPS_PROXY and NO_PROXY "+
+		"https://collector.invalid/v1/traces cannot be reached through the proxy "+refusing.URL+": check HTTP_PROXY, HTTPS_PROXY and NO_PROXY "+
 			"(proxyconnect: "+refusing.Listener.Addr().String()+" answered 407 Proxy Authentication Required)")
 	nobody := closedPort(t)
 	fails(t, export(t, open(t, env(EnvEndpoint+"=http://collector.invalid", "HTTP_PROXY=http://"+nobody))),
-		"http://collector.invalid/v1/traces can not be reached through the proxy http://"+nobody+": ")
+		"http://collector.invalid/v1/traces cannot be reached through the proxy http://"+nobody+": ")
 	for _, c := range []struct {
 		env  []string
 		want string

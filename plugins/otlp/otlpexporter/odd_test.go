@@ -28,7 +28,7 @@ func TestOddAnswersAreWarnedOf(t *testing.T) {
 		{"bytes", kindProto, "\xff\xfe\xfd", `body=\xff\xfe\xfd`},
 		{"broken JSON", kindJSON, `{`, "body={"},
 		{"text", "text/plain", "thank you, 5ecre7-value", `error="its type is \"text/plain\"" body="thank you, <redacted>"`},
-		{"zeros", kindProto, strings.Repeat("\x00", mostAnswer+1), "it is longer than 65536 bytes"},
+		{"zeros", kindProto, strings.Repeat("\x00", maxAnswer+1), "it is longer than 65536 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			back := receive(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -44,7 +44,7 @@ func TestOddAnswersAreWarnedOf(t *testing.T) {
 					t.Errorf("got %v, want delivered", err)
 				}
 			}
-			if n := strings.Count(log.String(), "is no OTLP answer"); (c.want != "") != (n == 1) || !strings.Contains(log.String(), c.want) ||
+			if n := strings.Count(log.String(), "answer is not OTLP"); (c.want != "") != (n == 1) || !strings.Contains(log.String(), c.want) ||
 				c.want != "" && !strings.Contains(log.String(), "endpoint="+back.URL+"/v1/traces status=\"200 OK\"") {
 				t.Errorf("warned %d times, want %q: %s", n, c.want, log.String())
 			}

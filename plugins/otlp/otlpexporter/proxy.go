@@ -7,11 +7,11 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// proxyOf gives the proxy for a URL, nil for none.
+// proxyOf returns the proxy for a URL, or nil.
 type proxyOf func(*url.URL) (*url.URL, error)
 
-// proxies reads what every plugin has of the host's environment, by the rules of
-// http.ProxyFromEnvironment, which would keep what it read first.
+// proxies reads the proxy variables by the rules of http.ProxyFromEnvironment, which
+// would cache the first values.
 func proxies(getenv func(string) string) proxyOf {
 	first := func(names ...string) string {
 		for _, name := range names {
@@ -29,11 +29,11 @@ func proxies(getenv func(string) string) proxyOf {
 	return config.ProxyFunc()
 }
 
-// of is for an http.Transport.
+// of returns the proxy for a request, for http.Transport.
 func (p proxyOf) of(req *http.Request) (*url.URL, error) { return p(req.URL) }
 
-// via is the proxy on the way to the endpoint, as people may see it; empty for
-// none. gRPC asks for the one of HTTPS, whether there is TLS or not.
+// via returns the proxy for the endpoint, without credentials, or "". gRPC uses the
+// proxy for HTTPS, with or without TLS.
 func (c *settings) via() string {
 	to := c.endpoint.url
 	if c.protocol == protocolGRPC {

@@ -14,51 +14,51 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// The variables, as in OpenTelemetry's specification:
+// The variables of OpenTelemetry's specification:
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/
-// One with TRACES in its name wins over the same without. An empty one is not
-// set.
+// A variable with TRACES in its name overrides the variable without. An empty value
+// counts as unset.
 const (
-	// EnvProtocol is http/protobuf, which is the default, http/json or grpc.
+	// EnvProtocol is http/protobuf (the default), http/json or grpc.
 	EnvProtocol       = "OTEL_EXPORTER_OTLP_PROTOCOL"
 	EnvTracesProtocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 	// EnvEndpoint is the URL of the back end. HTTP appends /v1/traces.
 	EnvEndpoint = "OTEL_EXPORTER_OTLP_ENDPOINT"
-	// EnvTracesEndpoint is the same, but HTTP uses it as it is.
+	// EnvTracesEndpoint is like EnvEndpoint, but HTTP appends nothing.
 	EnvTracesEndpoint = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-	// EnvHeaders are name=value, separated by commas; values are percent-encoded.
+	// EnvHeaders are name=value pairs, separated by commas. Values are percent-encoded.
 	EnvHeaders       = "OTEL_EXPORTER_OTLP_HEADERS"
 	EnvTracesHeaders = "OTEL_EXPORTER_OTLP_TRACES_HEADERS"
-	// EnvCompression is none, which is the default, or gzip.
+	// EnvCompression is none (the default) or gzip.
 	EnvCompression       = "OTEL_EXPORTER_OTLP_COMPRESSION"
 	EnvTracesCompression = "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION"
-	// EnvTimeout is how long one call may take, in ms; 10000 is the default. It
-	// ends before the host's deadline in any case.
+	// EnvTimeout is the timeout of a call in milliseconds; the default is 10000. A call
+	// also ends before the host's deadline.
 	EnvTimeout       = "OTEL_EXPORTER_OTLP_TIMEOUT"
 	EnvTracesTimeout = "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"
-	// EnvCertificate is a PEM file of the authorities to trust, instead of the
+	// EnvCertificate is a PEM file with the trusted authorities, instead of the
 	// system's.
 	EnvCertificate       = "OTEL_EXPORTER_OTLP_CERTIFICATE"
 	EnvTracesCertificate = "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE"
-	// EnvClientCertificate and EnvClientKey are PEM files for mutual TLS, both or
+	// EnvClientCertificate and EnvClientKey are PEM files for mutual TLS. Set both or
 	// none.
 	EnvClientCertificate       = "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"
 	EnvTracesClientCertificate = "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE"
 	EnvClientKey               = "OTEL_EXPORTER_OTLP_CLIENT_KEY"
 	EnvTracesClientKey         = "OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY"
-	// EnvInsecure is true where gRPC is to have no TLS and the endpoint has no
-	// scheme that says so; false is the default.
+	// EnvInsecure disables TLS for gRPC endpoints without http:// or https:// if it is
+	// true; the default is false.
 	EnvInsecure       = "OTEL_EXPORTER_OTLP_INSECURE"
 	EnvTracesInsecure = "OTEL_EXPORTER_OTLP_TRACES_INSECURE"
 )
 
-// envExportTimeout is the host's, for errors.
+// envExportTimeout is a variable of the host, for errors.
 const envExportTimeout = "SERVE_TRACING_EXPORT_TIMEOUT"
 
-// EnvPatterns gives the variables that [New] reads, for pluginsdk.Spec.Env:
-// those above, and none of other signals, which may hold other credentials. Of
-// those that every plugin has, proxies' and SSL_CERT_FILE and SSL_CERT_DIR count.
-// The slice is the caller's, to append to.
+// EnvPatterns returns the variables that [New] reads, for pluginsdk.Spec.Env. It omits
+// variables of other signals, which may hold other credentials. New also reads the
+// proxy variables, SSL_CERT_FILE and SSL_CERT_DIR, which every plugin gets. The caller
+// owns the slice.
 func EnvPatterns() []string {
 	return []string{
 		"OTEL_EXPORTER_OTLP_TRACES_*", EnvProtocol, EnvEndpoint, EnvHeaders, EnvCompression, EnvTimeout,
@@ -77,7 +77,7 @@ const (
 	documentEndpoint = "exporter.endpoint"
 )
 
-// settings are what the operator chose, checked.
+// settings holds the validated settings.
 type settings struct {
 	protocol    string
 	endpoint    endpoint
@@ -89,11 +89,11 @@ type settings struct {
 	trust       trust
 	proxy       proxyOf
 	secrets     secrets
-	log         *slog.Logger // nil: none
-	warned      *sync.Once   // of an answer that is not OTLP's
+	log         *slog.Logger // may be nil
+	warned      *sync.Once   // for warnNotOTLP
 }
 
-// document is the plugin's, of which this package has one part.
+// document is the plugin's configuration; this package uses a part of it.
 type document struct {
 	Exporter struct {
 		Protocol          string            `yaml:"protocol"`
@@ -108,12 +108,12 @@ type document struct {
 	} `yaml:"exporter"`
 }
 
-// value is a setting's text, and the name of what it is from.
+// value is a setting's text and the name of its source.
 type value struct{ text, from string }
 
 func (v value) set() bool { return v.text != "" }
 
-// reader reads settings and collects what is wrong with them.
+// reader reads the settings and collects errors.
 type reader struct {
 	setup  pluginsdk.Setup
 	doc    document
@@ -130,9 +130,9 @@ func (r *reader) warn(path, text string) {
 	}
 }
 
-// choose gives the first of the two variables, the document and the default that
-// is set. The others are not looked at: the general variable may be there for
-// another signal, or another program's exporter.
+// choose returns the first value that is set: of the two variables, the configuration
+// and the default. Other values are not validated, because the general variable may be
+// for another signal.
 func (r *reader) choose(traces, base string, inDocument, otherwise value) value {
 	for _, name := range []string{traces, base} {
 		if text := strings.TrimSpace(r.setup.Getenv(name)); text != "" {
@@ -145,8 +145,8 @@ func (r *reader) choose(traces, base string, inDocument, otherwise value) value 
 	return otherwise
 }
 
-// readSettings takes each setting from its variables, or else from the document,
-// or else from d. Errors name the one or the other.
+// readSettings reads each setting from its variables, or else from the configuration,
+// or else from d. Errors name the source.
 func readSettings(s pluginsdk.Setup, d Defaults) (settings, error) {
 	r := &reader{setup: s}
 	if err := s.DecodeConfig(&r.doc); err != nil {
@@ -190,11 +190,11 @@ func (r *reader) protocol(d Defaults) string {
 	return chosen.text
 }
 
-// insecure gives the setting, and where it is from if it is set.
+// insecure returns the setting with its source, if it is set.
 func (r *reader) insecure() value {
 	inDocument := value{}
-	if told := r.doc.Exporter.Insecure; told != nil {
-		inDocument = value{strconv.FormatBool(*told), "exporter.insecure"}
+	if set := r.doc.Exporter.Insecure; set != nil {
+		inDocument = value{strconv.FormatBool(*set), "exporter.insecure"}
 	}
 	chosen := r.choose(EnvTracesInsecure, EnvInsecure, inDocument, value{})
 	switch lower := strings.ToLower(chosen.text); lower {
@@ -219,7 +219,7 @@ func (r *reader) compression() bool {
 	return false
 }
 
-// timeout reads milliseconds, or of the document a duration.
+// timeout reads milliseconds from a variable, or a duration from the configuration.
 func (r *reader) timeout() (time.Duration, string) {
 	const most = time.Hour
 	name := "exporter.timeout"
@@ -243,16 +243,16 @@ func (r *reader) timeout() (time.Duration, string) {
 	return d, name
 }
 
-// remark tells what is legal and seldom meant.
+// remark warns about settings that are valid but unusual.
 func (r *reader) remark(c settings, insecure value) {
 	e := c.endpoint
 	if insecure.set() && (c.protocol != protocolGRPC || e.schemed) {
-		r.warn(insecure.from, fmt.Sprintf("counts only for grpc endpoints without http:// or https://; %s decides by its scheme", e.shown))
+		r.warn(insecure.from, fmt.Sprintf("applies only to grpc endpoints without http:// or https://; the scheme of %s decides", e.shown))
 	}
 	if !e.secure {
 		for _, file := range []value{c.trust.authorities, c.trust.certificate, c.trust.key} {
 			if file.set() {
-				r.warn(file.from, fmt.Sprintf("is not used: %s is without TLS; write https://", e.shown))
+				r.warn(file.from, fmt.Sprintf("is not used: %s has no TLS; write https://", e.shown))
 			}
 		}
 	}
@@ -275,7 +275,7 @@ func (r *reader) remark(c settings, insecure value) {
 	}
 }
 
-// announce says once where spans go.
+// announce logs the destination of spans.
 func (c *settings) announce(log *slog.Logger) {
 	if log == nil {
 		return
@@ -286,7 +286,7 @@ func (c *settings) announce(log *slog.Logger) {
 	}
 	attrs := []any{
 		"endpoint", c.endpoint.shown, "from", c.endpoint.from, "protocol", c.protocol,
-		"compression", compression, "tls", c.trust.describe(c.endpoint.secure), "timeout", c.timeout.String(), // a duration crosses to the host as a number
+		"compression", compression, "tls", c.trust.describe(c.endpoint.secure), "timeout", c.timeout.String(), // the timeout as text, because durations are sent to the host as numbers
 	}
 	if len(c.headers) > 0 {
 		attrs = append(attrs, "headers", strings.Join(slices.Sorted(maps.Keys(c.headers)), " "))
@@ -294,5 +294,5 @@ func (c *settings) announce(log *slog.Logger) {
 	if via := c.via(); via != "" {
 		attrs = append(attrs, "proxy", via)
 	}
-	log.Info("spans go by OTLP", attrs...)
+	log.Info("spans are sent by OTLP", attrs...)
 }

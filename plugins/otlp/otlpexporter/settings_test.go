@@ -109,15 +109,15 @@ func TestWrongSettings(t *testing.T) {
 		want string
 	}{
 		{[]string{EnvEndpoint + "=collector:4318"}, EnvEndpoint + `: "collector:4318" has no scheme: ` +
-			`want http://collector:4318, or https://collector:4318 where the receiver has TLS`},
+			`want http://collector:4318, or https://collector:4318 if the receiver has TLS`},
 		{[]string{EnvTracesEndpoint + "=user:s3cret@collector"}, EnvTracesEndpoint + `: "collector" has no scheme: ` +
-			`want http://collector, or https://collector where the receiver has TLS`},
+			`want http://collector, or https://collector if the receiver has TLS`},
 		{[]string{EnvEndpoint + "=grpc://collector:4317"}, EnvEndpoint + `: "grpc://collector:4317" has the scheme "grpc": ` +
 			`want http or https, or set OTEL_EXPORTER_OTLP_PROTOCOL=grpc for the endpoint forms of gRPC`},
 		{[]string{EnvEndpoint + "=http://"}, EnvEndpoint + `: "http://" has no host: want http://HOST:PORT`},
 		{[]string{EnvEndpoint + "=http://:4318"}, EnvEndpoint + `: "http://:4318" has no host: want http://HOST:PORT`},
 		{[]string{EnvEndpoint + "=http://a:70000"}, EnvEndpoint + `: "http://a:70000" has the port 70000: want 1 to 65535`},
-		{[]string{EnvEndpoint + "=http://user:s3cret@a:b"}, EnvEndpoint + `: "http://a:b" is no URL: want http://HOST:PORT or https://HOST:PORT`},
+		{[]string{EnvEndpoint + "=http://user:s3cret@a:b"}, EnvEndpoint + `: "http://a:b" is not a URL: want http://HOST:PORT or https://HOST:PORT`},
 		{[]string{EnvEndpoint + "=http://a/#x"}, EnvEndpoint + `: "http://a/#x" has a fragment: want a URL without #`},
 		{[]string{EnvProtocol + "=grpc", EnvEndpoint + "=collector"}, EnvEndpoint + `: "collector": ` +
 			`want http://HOST:PORT, https://HOST:PORT or HOST:PORT; OTLP/gRPC is usually port 4317`},
@@ -132,31 +132,31 @@ func TestWrongSettings(t *testing.T) {
 		{[]string{EnvTracesTimeout + "=0"}, EnvTracesTimeout + `: "0": want whole milliseconds, 1 to 3600000, such as 10000`},
 		{[]string{EnvInsecure + "=yes"}, EnvInsecure + `: "yes" is not known: want true or false`},
 		{[]string{EnvHeaders + "=Bearer s3cret"}, EnvHeaders + `: item 1 is not name=value: want items as authorization=Bearer%20abc, ` +
-			`separated by commas, with a comma within a value as %2C (nothing of it is shown, for it may be a secret)`},
+			`separated by commas, with a comma within a value as %2C (the item is not shown, because it may be a secret)`},
 		{[]string{EnvHeaders + "=a=b,x y=s3cret"}, EnvHeaders + `: item 2 is not name=value: want items as authorization=Bearer%20abc, ` +
-			`separated by commas, with a comma within a value as %2C (nothing of it is shown, for it may be a secret)`},
+			`separated by commas, with a comma within a value as %2C (the item is not shown, because it may be a secret)`},
 		{[]string{EnvTracesHeaders + "=a=s3cret%zz"}, EnvTracesHeaders + `: the value of "a" is not percent-encoded: write % as %25`},
 		{[]string{EnvHeaders + "=a=s3cret%0Ab"}, EnvHeaders + `: header "a": the value has control characters, such as the end of a line`},
 		{[]string{EnvProtocol + "=grpc", EnvHeaders + "=a=s3cr%C3%A9t"}, EnvHeaders + `: header "a": ` +
-			`the value has characters beyond ASCII, which gRPC does not take but in headers that end in -bin`},
+			`the value has characters beyond ASCII, which gRPC allows only in headers that end in -bin`},
 		{[]string{EnvEndpoint + "=https://a", EnvCertificate + "=" + missing}, EnvCertificate + `: read the authorities to trust: ` +
 			`stat ` + missing + `: no such file or directory`},
-		{[]string{EnvEndpoint + "=https://a", EnvCertificate + "=" + dir}, EnvCertificate + `: read the authorities to trust: "` + dir + `" is no file, ` +
-			`but d---------: want a file in PEM`},
-		{[]string{EnvEndpoint + "=https://a", EnvCertificate + "=" + pipe}, EnvCertificate + `: read the authorities to trust: "` + pipe + `" is no file, ` +
-			`but p---------: want a file in PEM`},
+		{[]string{EnvEndpoint + "=https://a", EnvCertificate + "=" + dir}, EnvCertificate + `: read the authorities to trust: "` + dir + `" is not a regular file (d---------): ` +
+			`want a file in PEM`},
+		{[]string{EnvEndpoint + "=https://a", EnvCertificate + "=" + pipe}, EnvCertificate + `: read the authorities to trust: "` + pipe + `" is not a regular file (p---------): ` +
+			`want a file in PEM`},
 		{[]string{EnvEndpoint + "=https://a", EnvClientCertificate + "=" + empty, EnvClientKey + "=/dev/zero"}, EnvClientCertificate +
-			`: certificate "` + empty + `" with key "/dev/zero" of ` + EnvClientKey + `: "/dev/zero" is no file, but Dc---------: want a file in PEM`},
+			`: certificate "` + empty + `" with key "/dev/zero" of ` + EnvClientKey + `: "/dev/zero" is not a regular file (Dc---------): want a file in PEM`},
 		{[]string{EnvEndpoint + "=https://a", EnvCertificate + "=" + empty}, EnvCertificate + `: "` + empty + `" has no certificate: ` +
 			`want PEM, with lines of -----BEGIN CERTIFICATE-----`},
 		{[]string{EnvEndpoint + "=https://a", EnvTracesClientCertificate + "=" + empty}, EnvTracesClientCertificate +
-			`: is set, and OTEL_EXPORTER_OTLP_CLIENT_KEY is not: set both, or none`},
+			`: is set, but OTEL_EXPORTER_OTLP_CLIENT_KEY is not: set both or none`},
 		{[]string{EnvEndpoint + "=https://a", EnvClientKey + "=" + empty}, EnvClientKey +
-			`: is set, and OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE is not: set both, or none`},
+			`: is set, but OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE is not: set both or none`},
 		{[]string{EnvEndpoint + "=https://a", EnvClientKey + "=" + empty, EnvClientCertificate + "=" + missing}, EnvClientCertificate +
 			`: certificate "` + missing + `" with key "` + empty + `" of ` + EnvClientKey + `: stat ` + missing + `: no such file or directory`},
 		{[]string{EnvEndpoint + "=a", EnvCompression + "=b", EnvTimeout + "=c"}, EnvEndpoint + `: "a" has no scheme: ` +
-			"want http://a, or https://a where the receiver has TLS\n" + EnvCompression + `: "b" is not known: want gzip or none` + "\n" +
+			"want http://a, or https://a if the receiver has TLS\n" + EnvCompression + `: "b" is not known: want gzip or none` + "\n" +
 			EnvTimeout + `: "c": want whole milliseconds, 1 to 3600000, such as 10000`},
 	} {
 		_, err := New(t.Context(), env(c.env...))
@@ -245,9 +245,9 @@ func TestWarnings(t *testing.T) {
 		env  []string
 		want string
 	}{
-		{[]string{EnvInsecure + "=true"}, EnvInsecure + ": counts only for grpc endpoints without http:// or https://; " +
-			"http://localhost:4318/v1/traces decides by its scheme"},
-		{[]string{EnvCertificate + "=x"}, EnvCertificate + ": is not used: http://localhost:4318/v1/traces is without TLS; write https://"},
+		{[]string{EnvInsecure + "=true"}, EnvInsecure + ": applies only to grpc endpoints without http:// or https://; " +
+			"the scheme of http://localhost:4318/v1/traces decides"},
+		{[]string{EnvCertificate + "=x"}, EnvCertificate + ": is not used: http://localhost:4318/v1/traces has no TLS; write https://"},
 		{[]string{EnvEndpoint + "=http://a:4317"}, EnvEndpoint + ": http://a:4317/v1/traces: port 4317 is usually OTLP/gRPC: " +
 			"set OTEL_EXPORTER_OTLP_PROTOCOL=grpc, or use port 4318"},
 		{[]string{EnvProtocol + "=grpc", EnvEndpoint + "=http://a:4318"}, EnvEndpoint + ": http://a:4318: port 4318 is usually OTLP/HTTP: " +
@@ -255,10 +255,10 @@ func TestWarnings(t *testing.T) {
 		{[]string{EnvTracesEndpoint + "=http://a"}, EnvTracesEndpoint + ": http://a/: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is used as it is, " +
 			"and most receivers want /v1/traces at its end; OTEL_EXPORTER_OTLP_ENDPOINT gets that appended"},
 		{[]string{EnvEndpoint + "=http://a/v1/traces"}, EnvEndpoint + ": http://a/v1/traces/v1/traces: /v1/traces is appended to this setting: " +
-			"leave it away there, or use OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"},
+			"omit it there, or use OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"},
 		{[]string{EnvHeaders + "=x-key="}, EnvHeaders + `: header "x-key" has an empty value`},
-		{[]string{EnvHeaders + "=Content-Type=text/plain"}, EnvHeaders + `: header "content-type" is the client's own business, and is left out`},
-		{[]string{EnvProtocol + "=grpc", EnvHeaders + "=grpc-timeout=1S"}, EnvHeaders + `: header "grpc-timeout" is the client's own business, and is left out`},
+		{[]string{EnvHeaders + "=Content-Type=text/plain"}, EnvHeaders + `: header "content-type" is set by the client and is ignored`},
+		{[]string{EnvProtocol + "=grpc", EnvHeaders + "=grpc-timeout=1S"}, EnvHeaders + `: header "grpc-timeout" is set by the client and is ignored`},
 		{[]string{EnvProtocol + "=grpc", EnvEndpoint + "=unix:/run/a", EnvTimeout + "=1"}, ""},
 	} {
 		s := env(c.env...)
@@ -280,7 +280,7 @@ func TestStartIsAnnounced(t *testing.T) {
 	s.Log = slog.New(slog.NewTextHandler(&log, nil))
 	open(t, s)
 	_, got, _ := strings.Cut(log.String(), "msg=")
-	want := `"spans go by OTLP" endpoint=https://acme.example/v1/traces?… from=OTEL_EXPORTER_OTLP_ENDPOINT protocol=http/protobuf compression=gzip ` +
+	want := `"spans are sent by OTLP" endpoint=https://acme.example/v1/traces?… from=OTEL_EXPORTER_OTLP_ENDPOINT protocol=http/protobuf compression=gzip ` +
 		`tls="system's authorities" timeout=10s headers="authorization x-b x-key" proxy=http://proxy.example:3128` + "\n"
 	if got != want {
 		t.Errorf("log is\n%swant\n%s", got, want)

@@ -7,15 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// mostText is how much of a back end's words goes into an error, in bytes, about.
-const mostText = 300
+// maxText bounds the bytes of a back end's message in an error, approximately.
+const maxText = 300
 
-// plain makes a text harmless where it is shown: one line, without characters
-// that do something to a terminal, and not long.
+// plain returns s as a single short line without characters that affect a terminal.
 func plain(s string) string {
 	var b strings.Builder
 	for i, r := range s {
-		if b.Len() >= mostText {
+		if b.Len() >= maxText {
 			b.WriteString("…")
 			break
 		}
@@ -35,21 +34,21 @@ func plain(s string) string {
 	return strings.TrimSpace(b.String())
 }
 
-// secrets are what no error may show.
+// secrets holds texts that errors must not contain.
 type secrets struct{ texts []string }
 
-// leastSecret is the length below which a value is no secret, in bytes: hiding
-// "1" would make every text unreadable.
-const leastSecret = 6
+// minSecret is the minimum length of a secret, in bytes: redacting "1" would make every
+// text unreadable.
+const minSecret = 6
 
-// secretsOf takes the values of headers, and of "Bearer abc" also the second
-// word.
+// secretsOf returns the values of headers as secrets. For "Bearer abc" it also adds the
+// second word.
 func secretsOf(headers map[string]string) secrets {
 	var s secrets
 	for _, value := range headers {
 		_, word, _ := strings.Cut(value, " ")
 		for _, text := range []string{value, word} {
-			if len(text) >= leastSecret {
+			if len(text) >= minSecret {
 				s.texts = append(s.texts, text)
 			}
 		}
@@ -57,9 +56,9 @@ func secretsOf(headers map[string]string) secrets {
 	return s
 }
 
-// hide takes secrets out of what a back end says, which may quote them. It is to
-// be called before a text is cut, which may cut a secret.
-func (s secrets) hide(text string) string {
+// redact replaces secrets in a back end's message, which may quote them. Call it before
+// the text is cut, because a cut secret is not recognized.
+func (s secrets) redact(text string) string {
 	for _, secret := range s.texts {
 		text = strings.ReplaceAll(text, secret, "<redacted>")
 	}

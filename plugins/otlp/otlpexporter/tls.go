@@ -11,17 +11,17 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// trust is what TLS is made of: names of files, which somebody may replace while
-// the plugin runs. None set: the system's authorities, and no certificate.
+// trust holds the names of the TLS files, which may be replaced while the plugin runs.
+// If none is set, the system's authorities and no client certificate are used.
 type trust struct{ authorities, certificate, key value }
 
-// trust finds what is wrong with the files. Without TLS they are not read.
+// trust validates the files. Without TLS they are not read.
 func (r *reader) trust(t trust, e endpoint) {
 	switch {
 	case t.certificate.set() && !t.key.set():
-		r.fault(t.certificate.from, "is set, and %s is not: set both, or none", EnvClientKey)
+		r.fault(t.certificate.from, "is set, but %s is not: set both or none", EnvClientKey)
 	case !t.certificate.set() && t.key.set():
-		r.fault(t.key.from, "is set, and %s is not: set both, or none", EnvClientCertificate)
+		r.fault(t.key.from, "is set, but %s is not: set both or none", EnvClientCertificate)
 	}
 	if !e.secure || len(r.faults) > 0 {
 		return
@@ -36,7 +36,7 @@ func (r *reader) trust(t trust, e endpoint) {
 	}
 }
 
-// pool reads the authorities. It is nil for the system's. content is the file's.
+// pool returns the authorities, or nil for the system's, and the content of their file.
 func (t trust) pool() (pool *x509.CertPool, content []byte, err error) {
 	if !t.authorities.set() {
 		return nil, nil, nil
@@ -53,23 +53,22 @@ func (t trust) pool() (pool *x509.CertPool, content []byte, err error) {
 	return pool, content, nil
 }
 
-// readFile reads a file that the operator has named. What may not end is not
-// opened: the start would wait for a pipe without a writer, and a device fills
-// the memory.
+// readFile reads a regular file named by the operator. It rejects pipes and devices,
+// because a pipe would block the start and a device could fill the memory.
 func readFile(name string) ([]byte, error) {
 	const most = 16 << 20 // bytes; all authorities of a system are some 200 KiB
 	switch info, err := os.Stat(name); {
 	case err != nil:
-		return nil, err //nolint:wrapcheck // it names the file, and those who ask say what for
+		return nil, err //nolint:wrapcheck // it names the file, and the callers add the purpose
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%q is no file, but %v: want a file in PEM", name, info.Mode().Type())
+		return nil, fmt.Errorf("%q is not a regular file (%v): want a file in PEM", name, info.Mode().Type())
 	case info.Size() > most:
-		return nil, fmt.Errorf("%q has %d bytes: want a file in PEM, of %d at most", name, info.Size(), most)
+		return nil, fmt.Errorf("%q has %d bytes: want a file in PEM of at most %d", name, info.Size(), most)
 	}
 	return os.ReadFile(name) //nolint:wrapcheck // as above
 }
 
-// pair reads certificate and key.
+// pair reads the client's certificate and key.
 func (t trust) pair() (*tls.Certificate, error) {
 	var pair tls.Certificate
 	certificate, errCertificate := readFile(t.certificate.text)
@@ -78,17 +77,16 @@ func (t trust) pair() (*tls.Certificate, error) {
 	if err == nil {
 		pair, err = tls.X509KeyPair(certificate, key)
 	}
-	if err != nil { // it names the file that can not be read, and shows nothing of the key
+	if err != nil { // names the unreadable file, and shows nothing of the key
 		return nil, &pluginsdk.ConfigError{Path: t.certificate.from, Err: fmt.Errorf(
 			"certificate %q with key %q of %s: %w", t.certificate.text, t.key.text, t.key.from, err)}
 	}
 	return &pair, nil
 }
 
-// config makes a configuration, and gives the authorities' file as it was read.
-// The client's certificate is read anew at each handshake, so that one that was
-// renewed is used at the next; while its files do not fit together the last that
-// did is.
+// config returns a TLS configuration and the content of the authorities' file. The
+// client's certificate is read at each handshake, so that a renewed certificate is
+// used. While the files do not match, the last valid pair is used.
 func (t trust) config() (*tls.Config, []byte, error) {
 	pool, content, err := t.pool()
 	if err != nil {
@@ -115,7 +113,7 @@ func (t trust) config() (*tls.Config, []byte, error) {
 	return config, content, nil
 }
 
-// describe is for the log.
+// describe returns a description for the log.
 func (t trust) describe(secure bool) string {
 	if !secure {
 		return "off"
@@ -130,7 +128,8 @@ func (t trust) describe(secure bool) string {
 	return text
 }
 
-// distrust tells whether the handshake failed because of who the server is.
+// distrust reports whether the handshake failed because the server's certificate is not
+// trusted.
 func distrust(err error) bool {
 	_, is := errors.AsType[*tls.CertificateVerificationError](err)
 	return is

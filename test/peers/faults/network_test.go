@@ -29,7 +29,7 @@ func cleared(_ *peer.Collector, p *peer.ToxicProxy) { p.Clear() }
 
 var outages = []outage{
 	{
-		name: "nobody listens", code: "UNAVAILABLE", reason: "has nobody listening",
+		name: "nobody listens", code: "UNAVAILABLE", reason: "has no listener",
 		begin: func(_ *peer.Collector, p *peer.ToxicProxy) { p.Disable() },
 		end:   func(_ *peer.Collector, p *peer.ToxicProxy) { p.Enable() },
 	},

@@ -180,7 +180,7 @@ func TestProxyBetween(t *testing.T) {
 			s.delivers("otlp")
 			s.settled("otlp")
 			s.wantAt("otlp", ids(collector.WaitSpans(400)), false)
-			s.wantReason("otlp", "UNAVAILABLE", "can not be reached through the proxy")
+			s.wantReason("otlp", "UNAVAILABLE", "cannot be reached through the proxy")
 			if asked := between.asked[0]; asked != "CONNECT collector.test:4318" {
 				t.Errorf("the proxy was asked for %q", asked)
 			}
@@ -220,7 +220,7 @@ func TestMendedSettingsTakeWhatWaits(t *testing.T) {
 	if got := s.plugin("otlp").Spans.Delivered; got != 200 {
 		t.Errorf("%d spans delivered, want 200", got)
 	}
-	s.wantReason("otlp", "UNAVAILABLE", "has nobody listening")
+	s.wantReason("otlp", "UNAVAILABLE", "has no listener")
 	testplugin.WaitFor(t, "the end of the trouble in the log", func() bool {
 		return strings.Contains(s.log.String(), "spans are delivered again")
 	})
