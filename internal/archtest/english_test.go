@@ -45,7 +45,6 @@ var toRewrite = map[string]int{
 	"internal/otlpwire":               103,
 	"internal/otlpwire/sdkspan":       26,
 	"internal/servicefile":            93,
-	"plugins/datadog/datadogexporter": 80,
 	"pluginsdk":                       225,
 	"pluginsdk/plugintest":            159,
 	"pluginsdk/processors":            253,

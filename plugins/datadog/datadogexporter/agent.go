@@ -22,21 +22,21 @@ import (
 // Paths and headers of the agent's API.
 const (
 	infoPath   = "/info"
-	tracesPath = "/traces" // the end of it
+	tracesPath = "/traces" // suffix of the path
 	statsPath  = "/v0.6/stats"
 
 	headerTraceCount    = "X-Datadog-Trace-Count"
 	headerDroppedTraces = "Datadog-Client-Dropped-P0-Traces"
 	headerDroppedSpans  = "Datadog-Client-Dropped-P0-Spans"
-	// headerRealStatus asks an agent that is overloaded to say so. Without it, it
-	// answers 200 and drops the payload.
+	// headerRealStatus asks an overloaded agent for its real status. Without it, the
+	// agent answers 200 and drops the payload.
 	headerRealStatus = "Datadog-Send-Real-Http-Status"
 )
 
-// agent is a Datadog agent as one exporter reaches it.
+// agent is the connection of an exporter to a Datadog agent.
 type agent struct {
 	base   *url.URL // http or https
-	name   string   // what the operator calls it
+	name   string   // the address for logs and errors
 	client *http.Client
 	// timeout bounds each request.
 	timeout time.Duration
@@ -44,15 +44,15 @@ type agent struct {
 
 func newAgent(address *url.URL, timeout time.Duration) *agent {
 	shown := *address
-	if shown.RawQuery != "" { // which may hold a key
+	if shown.RawQuery != "" { // the query may hold a key
 		shown.RawQuery = "…"
 	}
 	a := &agent{base: address, name: shown.Redacted(), timeout: timeout}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 90 * time.Second,
-		MaxIdleConnsPerHost: 8, // more calls at a time than a host makes
+		MaxIdleConnsPerHost: 8, // more than the host's concurrency
 		DialContext:         dial,
-		// net/http takes 10 MiB.
+		// The default of net/http is 10 MiB.
 		MaxResponseHeaderBytes: 256 << 10,
 	}
 	if address.Scheme == "unix" {
@@ -62,16 +62,16 @@ func newAgent(address *url.URL, timeout time.Duration) *agent {
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, "unix", path) }
 	}
 	a.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse // no agent does that
+		return http.ErrUseLastResponse // agents do not redirect
 	}}
 	return a
 }
 
 var dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 
-// meet returns nil if an agent is there. The tracer, which would start without
-// one, then asks it what it takes.
-func (a *agent) meet(ctx context.Context) error {
+// checkReachable returns nil if an agent answers. The tracer would start without an
+// agent.
+func (a *agent) checkReachable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base.JoinPath(infoPath).String(), nil)
@@ -91,16 +91,16 @@ func (a *agent) meet(ctx context.Context) error {
 
 var errTooLarge = errors.New("the Datadog agent refuses the payload as too large")
 
-// maxAnswer bounds the answer to a payload that is read, in bytes.
+// maxAnswer bounds the bytes that are read of an answer to a payload.
 const maxAnswer = 1 << 20
 
-// send delivers a payload, and returns the body of the answer. A nil error means
-// that the agent has taken it.
+// send delivers a payload and returns the body of the answer. If the error is nil, the
+// agent has accepted the payload.
 func (a *agent) send(ctx context.Context, p payload) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	// A reader of this type can be rewound, and the header Idempotency-Key, which
-	// dd-trace-go sets, lets net/http do that when a connection has gone stale.
+	// net/http can rewind a bytes.Reader. With the header Idempotency-Key, which
+	// dd-trace-go sets, it sends the request again after a stale connection.
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base.JoinPath(p.path).String(), bytes.NewReader(p.body))
 	if err != nil {
 		return nil, pluginsdk.Permanent(fmt.Errorf("address of the Datadog agent: %w", err))
@@ -114,17 +114,17 @@ func (a *agent) send(ctx context.Context, p payload) ([]byte, error) {
 	defer drain(resp)
 	switch {
 	case resp.StatusCode/100 == 2:
-		said, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the payload is taken, whatever comes
-		return said, nil
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the payload is accepted in any case
+		return body, nil
 	case resp.StatusCode == http.StatusRequestEntityTooLarge:
 		return nil, errTooLarge
 	}
 	return nil, a.refused(p.path, resp)
 }
 
-// pass sends the agent a request of the tracer's own.
+// pass forwards the tracer's own request to the agent.
 func (a *agent) pass(req *http.Request) (*http.Response, error) {
-	to, err := url.Parse(a.base.JoinPath(req.URL.Path).String()) // JoinPath alone may make it relative
+	to, err := url.Parse(a.base.JoinPath(req.URL.Path).String()) // JoinPath alone may return a relative URL
 	if err != nil {
 		return nil, err
 	}
@@ -137,8 +137,8 @@ func (a *agent) pass(req *http.Request) (*http.Response, error) {
 	return a.do(out)
 }
 
-// do is client.Do, but that the body of 101 Switching Protocols is empty: it is
-// the connection itself, whose end no deadline brings.
+// do is client.Do with an empty body for 101 Switching Protocols. Its body would be the
+// connection, which ignores deadlines.
 func (a *agent) do(req *http.Request) (*http.Response, error) {
 	resp, err := a.client.Do(req)
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
@@ -148,17 +148,17 @@ func (a *agent) do(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// refused is the error for an answer that is none of success.
+// refused returns the error for an unsuccessful answer.
 func (a *agent) refused(path string, resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
 	err := fmt.Errorf("the Datadog agent at %s answers %d %s to %s", a.name, resp.StatusCode, http.StatusText(resp.StatusCode), path)
-	if said := strings.TrimSpace(string(text)); said != "" {
-		err = fmt.Errorf("%w: %q", err, said)
+	if body := strings.TrimSpace(string(text)); body != "" {
+		err = fmt.Errorf("%w: %q", err, body)
 	}
 	switch resp.StatusCode {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests:
 	case http.StatusNotFound:
-		return pluginsdk.Permanent(fmt.Errorf("%w: is it a Datadog agent? Its port for traces is 8126 as a rule", err))
+		return pluginsdk.Permanent(fmt.Errorf("%w: is it a Datadog agent? Its port for traces is usually 8126", err))
 	default:
 		if resp.StatusCode < http.StatusInternalServerError {
 			return pluginsdk.Permanent(err)
@@ -168,11 +168,11 @@ func (a *agent) refused(path string, resp *http.Response) error {
 	return pluginsdk.RetryAfter(err, rest)
 }
 
-// unreachable is the error for a request without an answer, with what to do
-// about the commonest causes. It is retried.
+// unreachable returns the retryable error for a request without an answer, with advice
+// for the most frequent causes.
 func (a *agent) unreachable(err error) error {
 	if inner := (*url.Error)(nil); errors.As(err, &inner) {
-		err = inner.Err // which has no address of ours in it
+		err = inner.Err // without the address, which may hold a password
 	}
 	const set = "set DD_AGENT_HOST or DD_TRACE_AGENT_URL"
 	switch {
@@ -188,26 +188,25 @@ func (a *agent) unreachable(err error) error {
 	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
 		return fmt.Errorf("the name of the Datadog agent at %s is not found: %s: %w", a.name, set, err)
 	}
-	if what := wrongPeer(err); what != "" {
-		return fmt.Errorf("%s %s: %w", a.name, what, err)
+	if advice := wrongPeer(err); advice != "" {
+		return fmt.Errorf("%s %s: %w", a.name, advice, err)
 	}
 	return fmt.Errorf("the Datadog agent at %s does not answer: %w", a.name, err)
 }
 
-// wrongPeer says what listens in an agent's place, and what to do: the settings
-// that are wrong as a rule. It goes by the text, for net/http has no types for
-// these errors; "" where it knows none.
+// wrongPeer returns a description of a server that is not an agent, with advice, or "".
+// It checks the text, because net/http has no types for these errors.
 func wrongPeer(err error) string {
-	const other = "its port for traces is 8126 as a rule"
-	for _, known := range []struct{ text, what string }{
+	const other = "its port for traces is usually 8126"
+	for _, known := range []struct{ text, advice string }{
 		{"server gave HTTP response to HTTPS client", "answers without TLS: write http:// in " + envAgentURL},
 		{"first record does not look like a TLS handshake", "does not speak TLS: write http:// in " + envAgentURL},
 		{`malformed HTTP response "\x15\x03`, "wants TLS, which no agent does by itself: write https:// in " + envAgentURL + ", or name the agent there; " + other},
-		{"malformed HTTP response", "speaks another protocol, so it is no port of a Datadog agent for traces: " + other + ", and 4317 is for OTLP"},
+		{"malformed HTTP response", "speaks another protocol, so it is not a Datadog agent's port for traces: " + other + ", and 4317 is for OTLP"},
 		{"certificate signed by unknown authority", "has a certificate from an authority unknown to this machine: set SSL_CERT_FILE to the authority's PEM file"},
 	} {
 		if strings.Contains(err.Error(), known.text) {
-			return known.what
+			return known.advice
 		}
 	}
 	return ""
@@ -221,12 +220,12 @@ func drain(resp *http.Response) {
 
 func (a *agent) close() { a.client.CloseIdleConnections() }
 
-// defaultSocket is where an agent on the same machine, or the same Kubernetes
-// node, listens. A variable for tests.
+// defaultSocket is the agent's default socket on the same machine or Kubernetes node.
+// It is a variable for tests.
 var defaultSocket = "/var/run/datadog/apm.socket"
 
-// agentAddress is the address of the agent by the variables, in dd-trace-go's
-// order; exists tells whether there is a file.
+// agentAddress returns the agent's address from the variables, in dd-trace-go's order.
+// exists reports whether a file exists.
 func agentAddress(getenv func(string) string, exists func(path string) bool) (*url.URL, error) {
 	if value := getenv(envAgentURL); value != "" {
 		return parseAgentURL(value)
@@ -247,13 +246,13 @@ func agentAddress(getenv func(string) string, exists func(path string) bool) (*u
 	return &url.URL{Scheme: "http", Host: net.JoinHostPort(host, cmp.Or(port, "8126"))}, nil
 }
 
-// agentHost is the host that the variable's value names, or this machine.
+// agentHost returns the host in the variable's value, or localhost.
 func agentHost(value string) (string, error) {
 	if strings.ContainsAny(value, "/ ") {
 		return "", &pluginsdk.ConfigError{Path: envAgentHost, Err: fmt.Errorf(
 			"%q: want a host's name or address alone; a URL goes into %s, with %s=%s into %s", value, envAgentURL, EnvMode, modeOTLP, otlpexporter.EnvEndpoint)}
 	}
-	return cmp.Or(strings.Trim(value, "[]"), "localhost"), nil // an IPv6 address may come with them
+	return cmp.Or(strings.Trim(value, "[]"), "localhost"), nil // an IPv6 address may have brackets
 }
 
 func parseAgentURL(value string) (*url.URL, error) {
@@ -263,7 +262,7 @@ func parseAgentURL(value string) (*url.URL, error) {
 	const forms = "want http://HOST:8126, https://HOST:PORT or unix:///var/run/datadog/apm.socket"
 	address, err := url.Parse(value)
 	if err != nil {
-		return nil, fault("no URL (%w): %s", errors.Unwrap(err), forms) // which holds no password
+		return nil, fault("not a URL (%w): %s", errors.Unwrap(err), forms) // the inner error holds no password
 	}
 	switch {
 	case address.Scheme == "unix" && address.Host == "" && strings.HasPrefix(address.Path, "/"):

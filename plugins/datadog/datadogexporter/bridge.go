@@ -17,39 +17,39 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// bridge replays finished spans through dd-trace-go's tracer for OpenTelemetry,
-// which maps them to Datadog's. It is for one goroutine at a time.
+// bridge replays finished spans through dd-trace-go's OpenTelemetry tracer, which maps
+// them to Datadog's spans. It is not safe for concurrent use.
 type bridge struct {
 	otel     trace.Tracer
 	defaults defaults
 	verdicts *verdicts
-	// resources has the attributes for spans of each resource of the batch.
+	// resources caches the attributes from each resource of the batch.
 	resources map[pluginsdk.Resource]resource
-	// scratch is the buffer of describe: the tracer copies attributes into a map.
+	// scratch is the buffer of describe; the tracer copies the attributes.
 	scratch []attribute.KeyValue
 }
 
-// resource is what all spans of one resource have in common.
+// resource holds the data that all spans of a resource share.
 type resource struct {
 	service, env, version string
 	attributes            []attribute.KeyValue
 }
 
-// defaults fill in what a resource does not say, and rename services.
+// defaults are values for spans without a service name, and the renamed services.
 type defaults struct {
 	service string
 	renamed map[string]string // DD_SERVICE_MAPPING
 }
 
-// ended is a started span and its end.
+// ended is a started span and its end time.
 type ended struct {
 	span trace.Span
 	at   time.Time
 }
 
-// replay starts and ends the spans of a unit, and returns the priority that the
-// tracer gave to it. A chunk is complete when all its spans have ended: all start
-// first, parents before their children.
+// replay starts and ends the spans of a unit, and returns the priority that the tracer
+// assigned. The tracer completes a chunk when all its spans have ended. So all spans
+// are started first, parents before their children.
 func (b *bridge) replay(u unit) (priority int) {
 	outer := b.verdicts.context(u)
 	contexts := make([]context.Context, 0, len(u.spans))
@@ -103,8 +103,8 @@ func (b *bridge) describe(to trace.Span, s unitSpan, of resource) {
 		list = append(list, plain(kv))
 	}
 	if s.up < 0 && s.ParentID().IsValid() && !entersService(s.Span) {
-		// The tracer takes each span whose parent came in another batch for one
-		// at which work enters the service.
+		// The tracer would mark a span as the service's top-level span if its parent is in
+		// another batch.
 		list = append(list, attribute.Int(topLevel, 0))
 	}
 	to.SetAttributes(list...)
@@ -119,17 +119,17 @@ func (b *bridge) describe(to trace.Span, s unitSpan, of resource) {
 	}
 }
 
-// Tags of Datadog's that ext does not name.
+// Datadog's tags that package ext lacks.
 const (
 	sampleRate = "_sample_rate"
 	topLevel   = "_dd.top_level"
 	runtimeID  = "runtime-id"
 	language   = "language"
 
-	tracestateTag = "w3c.tracestate" // as the agent's mapping of OTLP names it
+	tracestateTag = "w3c.tracestate" // the name in the agent's mapping of OTLP
 )
 
-// noService is what Datadog's agent calls the service of spans that have none.
+// noService is the agent's service name for spans without a service.
 const noService = "otlpresourcenoservicename"
 
 func (b *bridge) resource(of pluginsdk.Resource) resource {
@@ -166,7 +166,7 @@ func (b *bridge) resource(of pluginsdk.Resource) resource {
 			r.attributes = append(r.attributes, attribute.String(key, value))
 		}
 	}
-	// dd-trace-go's tracer for OpenTelemetry undoes the mapping of its own.
+	// dd-trace-go's OpenTelemetry tracer overrides its own service mapping.
 	r.service = cmp.Or(b.defaults.renamed[r.service], r.service)
 	b.resources[of] = r
 	return r
@@ -185,14 +185,14 @@ func appendScope(list []attribute.KeyValue, scope pluginsdk.Scope) []attribute.K
 	return list
 }
 
-// entersService reports whether work enters a service at s.
+// entersService reports whether the span is an entry of its service.
 func entersService(s pluginsdk.Span) bool {
 	remote, _ := s.ParentIsRemote()
 	return remote || s.Kind() == trace.SpanKindServer || s.Kind() == trace.SpanKindConsumer
 }
 
-// spanType returns Datadog's type of a span by its kind, for dd-trace-go's tracer
-// for OpenTelemetry sets none. An attribute "span.type" wins.
+// spanType returns Datadog's type for the span's kind. dd-trace-go's OpenTelemetry
+// tracer sets none. An attribute "span.type" overrides it.
 func spanType(s pluginsdk.Span) string {
 	switch s.Kind() {
 	case trace.SpanKindServer:
@@ -213,9 +213,9 @@ func spanType(s pluginsdk.Span) string {
 	}
 }
 
-// failure returns the tags that Datadog shows an error by: those of the last
-// exception event, and the status's description before its message. Without
-// them dd-trace-go would add the stack of this goroutine.
+// failure returns Datadog's tags of an error. They come from the last exception event;
+// the status's description overrides its message. Without them dd-trace-go would add
+// the stack of this goroutine.
 func failure(s pluginsdk.Span, description string) []attribute.KeyValue {
 	message, kind, stack := description, "", ""
 	for e := range s.Events() {
@@ -252,29 +252,28 @@ func links(s pluginsdk.Span) []trace.Link {
 	return list
 }
 
-// ofText are the attributes that dd-trace-go v2.12 reads as text for the operation
-// name, and panics on if they are of another type.
-var ofText = map[attribute.Key]bool{
+// textAttributes lists the attributes that dd-trace-go v2.12 reads as text for the
+// operation name. Other types would make it panic.
+var textAttributes = map[attribute.Key]bool{
 	"db.system": true, "messaging.system": true, "messaging.operation": true, "rpc.system": true,
 	"rpc.service": true, "faas.invoked_provider": true, "faas.invoked_name": true, "faas.trigger": true,
 	"graphql.operation.type": true, "network.protocol.name": true,
 }
 
-// isControl reports whether a tracer talks to the agent by a key: an attribute of
-// that name would change ids and priorities.
+// isControl reports whether the key controls the agent. An attribute with such a key
+// would change ids or priorities.
 func isControl(key string) bool {
 	return strings.HasPrefix(key, "_dd.") || key == metricPriority || key == sampleRate || key == "_top_level"
 }
 
-// plain returns an attribute in a form that dd-trace-go takes: values that it
-// does not know are text.
+// plain converts an attribute for dd-trace-go: values of unknown types become text.
 func plain(kv attribute.KeyValue) attribute.KeyValue {
 	switch kv.Value.Type() {
 	case attribute.STRING:
 		return kv
 	case attribute.BOOL, attribute.INT64, attribute.FLOAT64,
 		attribute.BOOLSLICE, attribute.INT64SLICE, attribute.FLOAT64SLICE, attribute.STRINGSLICE:
-		if !ofText[kv.Key] {
+		if !textAttributes[kv.Key] {
 			return kv
 		}
 	}

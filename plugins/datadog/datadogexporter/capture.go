@@ -13,26 +13,26 @@ import (
 	"github.com/DataDog/dd-trace-go/v2/ddtrace/tracer"
 )
 
-// capture is what has left the tracer and no Export has taken yet.
+// capture holds the tracer's output that no Export has taken yet.
 type capture struct {
 	mu       sync.Mutex
 	serves   *native // the owner, for RoundTrip
 	payloads []payload
-	// chunks are those that have left the tracer: in payloads, dropped by its
-	// sampler, and dropped by its other means.
+	// chunks counts the chunks that have left the tracer: as payloads, dropped by its
+	// sampler, or dropped for other reasons.
 	chunks        int
 	filteredSpans int
-	fault         error // of a payload that can not be read
+	readErr       error // an unreadable payload
 }
 
-// serve has requests of the tracer go to n's agent.
+// serve sets the owner for the tracer's requests.
 func (c *capture) serve(n *native) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.serves = n
 }
 
-// begin counts chunks from zero. Payloads that have come meanwhile stay.
+// begin resets the number of chunks. Payloads that arrived before stay.
 func (c *capture) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,20 +45,19 @@ func (c *capture) left() int {
 	return c.chunks
 }
 
-func (c *capture) take() (payloads []payload, filteredSpans int, fault error) {
+func (c *capture) take() (payloads []payload, filteredSpans int, readErr error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	payloads, filteredSpans, fault = c.payloads, c.filteredSpans, c.fault
-	c.payloads, c.filteredSpans, c.fault = nil, 0, nil
-	return payloads, filteredSpans, fault
+	payloads, filteredSpans, readErr = c.payloads, c.filteredSpans, c.readErr
+	c.payloads, c.filteredSpans, c.readErr = nil, 0, nil
+	return payloads, filteredSpans, readErr
 }
 
 var _ http.RoundTripper = (*encoder)(nil)
 
-// RoundTrip is what the tracer takes for the agent. Payloads of traces and
-// statistics are kept, and answered with the sampling rates that the agent gave
-// last. Telemetry goes to the agent if the operator says so. The rest goes to the
-// agent as it is.
+// RoundTrip acts as the agent for the tracer. It keeps payloads of traces and
+// statistics, and answers them with the agent's last sampling rates. Telemetry is sent
+// to the agent if the operator enables it. Other requests are forwarded to the agent.
 func (e *encoder) RoundTrip(req *http.Request) (*http.Response, error) {
 	e.mu.Lock()
 	n := e.serves
@@ -76,32 +75,32 @@ func (e *encoder) RoundTrip(req *http.Request) (*http.Response, error) {
 	return n.settings.agent.pass(req)
 }
 
-// tracersAgent is the address that the tracer has for its agent.
+// tracersAgent is the agent's address in the tracer's settings.
 const tracersAgent = "agent.invalid:8126"
 
-// keep reads a payload.
+// keep stores a payload of the tracer.
 func (e *encoder) keep(req *http.Request) error {
 	defer func() { _ = req.Body.Close() }()
 	var body bytes.Buffer
 	body.Grow(int(max(0, req.ContentLength)) + bytes.MinRead)
 	if _, err := body.ReadFrom(req.Body); err != nil {
-		return fmt.Errorf("read what the tracer sends to %s: %w", req.URL.Path, err)
+		return fmt.Errorf("read the tracer's request to %s: %w", req.URL.Path, err)
 	}
 	p := payload{path: req.URL.Path, header: req.Header.Clone(), body: body.Bytes()}
-	var fault error
-	gone := 0
+	var readErr error
+	chunks := 0
 	if strings.HasSuffix(p.path, tracesPath) {
-		gone = p.number(headerTraceCount) + p.number(headerDroppedTraces)
-		if p.number(headerTraceCount) == 0 { // a probe at its start
+		chunks = p.number(headerTraceCount) + p.number(headerDroppedTraces)
+		if p.number(headerTraceCount) == 0 { // the probe at the tracer's start
 			return nil
 		}
-		fault = p.read()
+		readErr = p.read()
 	}
 	e.mu.Lock()
 	e.payloads = append(e.payloads, p)
-	e.chunks += gone
-	if fault != nil {
-		e.fault = fault
+	e.chunks += chunks
+	if readErr != nil {
+		e.readErr = readErr
 	}
 	e.mu.Unlock()
 	e.changed()
@@ -111,7 +110,7 @@ func (e *encoder) keep(req *http.Request) error {
 func (e *encoder) changed() {
 	select {
 	case e.captured <- struct{}{}:
-	default: // it has not been seen yet that there is more
+	default: // a change is already signalled
 	}
 }
 
@@ -129,8 +128,8 @@ func answer(req *http.Request, status int, body []byte) *http.Response {
 	}
 }
 
-// health receives the tracer's metrics about itself, of which it counts the
-// chunks that the tracer drops without telling the agent.
+// health receives the tracer's own metrics. It counts the chunks that the tracer drops
+// without reporting them to the agent.
 type health struct {
 	statsd.NoOpClientDirect
 	encoder *encoder
@@ -147,12 +146,12 @@ const (
 	tagQueueFull        = "reason:queue_full"
 )
 
-// Incr counts one.
+// Incr counts an event.
 func (h *health) Incr(name string, tags []string, rate float64) error {
 	return h.Count(name, 1, tags, rate)
 }
 
-// Count counts what is dropped.
+// Count counts dropped chunks and spans.
 func (h *health) Count(name string, value int64, tags []string, _ float64) error {
 	if len(tags) == 0 || tags[0] != tagFiltered && tags[0] != tagEncoding && tags[0] != tagQueueFull {
 		return nil
@@ -170,10 +169,10 @@ func (h *health) Count(name string, value int64, tags []string, _ float64) error
 	return nil
 }
 
-// noRates is the answer before the agent has given one.
+// noRates is the answer before the agent's first.
 var noRates = []byte("{}")
 
-// rates are the sampling rates that the agent answered last, in JSON.
+// rates holds the sampling rates of the agent's last answer, in JSON.
 type rates struct{ atomic.Pointer[[]byte] }
 
 func (n *native) lastRates() []byte {

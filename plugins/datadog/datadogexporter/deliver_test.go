@@ -152,7 +152,7 @@ func TestSomethingElseListens(t *testing.T) {
 	for name, c := range map[string]struct{ url, want string }{
 		"no TLS":            {strings.Replace(plain.URL, "http:", "https:", 1), "answers without TLS: write http:// in DD_TRACE_AGENT_URL"},
 		"unknown authority": {secure.URL, "set SSL_CERT_FILE to the authority's PEM file"},
-		"gRPC":              {"http://" + answering(t, "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00@\x00"), "its port for traces is 8126 as a rule, and 4317 is for OTLP"},
+		"gRPC":              {"http://" + answering(t, "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00@\x00"), "its port for traces is usually 8126, and 4317 is for OTLP"},
 		"gRPC by https":     {"https://" + answering(t, "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00@\x00"), "does not speak TLS: write http:// in DD_TRACE_AGENT_URL"},
 		"TLS alert":         {"http://" + answering(t, "\x15\x03\x01\x00\x02\x02\x16"), "wants TLS, which no agent does by itself: write https://"},
 	} {

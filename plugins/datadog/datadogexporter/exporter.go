@@ -13,28 +13,26 @@
 //	}
 //
 // There are two modes. "tracer" replays spans through dd-trace-go, Datadog's own
-// tracer, which maps, samples and counts them and makes the agent's payloads.
-// "otlp" sends OTLP to the agent's port for that, and the agent maps.
+// tracer, which maps, samples and counts them and makes the agent's payloads. "otlp"
+// sends OTLP to the agent, which maps the spans itself.
 //
 // The life of an exporter of the mode tracer:
 //
 //  1. [New] reads the settings. It uses no network.
-//  2. The first Export asks the agent whether it is there, and starts the tracer.
+//  2. The first Export checks that the agent answers, and starts the tracer.
 //  3. Each Export starts and ends the spans of its batch in the tracer (bridge.go),
-//     takes the payloads that the tracer makes of them (capture.go), sends them
-//     and waits for the answers. If one fails, the next attempt for the batch
-//     sends what is left of the same bytes: no span is replayed, so that
-//     statistics count it once.
-//  4. Shutdown stops the tracer, sends its last statistics and closes the
-//     connections.
+//     takes the resulting payloads (capture.go), sends them and waits for the answers.
+//     If a request fails, the next attempt for the batch sends the remaining payloads
+//     unchanged. Spans are not replayed, so statistics count them once.
+//  4. Shutdown stops the tracer, sends its last statistics and closes the connections.
 //
-// The package holds no span back for others of its trace: the spans of a trace
-// that come in several batches are several chunks, which Datadog joins. A process
-// has one tracer; exporters that share a process take turns.
+// The exporter does not wait until a trace is complete: spans of a trace in several
+// batches become several chunks, which Datadog joins. A process has a single tracer, so
+// exporters that share a process take turns.
 //
 // Open this file first; settings.go reads the variables. tracer.go drives the
-// tracer, bridge.go, unit.go and verdict.go feed it, capture.go and payload.go
-// take what it makes, agent.go sends; otlp.go is the other mode.
+// tracer, bridge.go, unit.go and verdict.go feed it, capture.go and payload.go take its
+// output, and agent.go sends it. otlp.go is the other mode.
 package datadogexporter
 
 import (
@@ -50,18 +48,17 @@ import (
 
 var _ pluginsdk.NewExporter = New
 
-// New builds the exporter from the variables that [EnvPatterns] names, or if the
-// mode's is not set from the part "exporter" of the plugin's document, whose
-// other parts are not its business:
+// New returns an exporter configured by the variables of [EnvPatterns]. If the variable
+// of the mode is not set, the mode comes from the part "exporter" of the plugin's
+// configuration:
 //
 //	exporter:
 //	  mode: otlp   # as SERVE_DATADOG_MODE; with it, the keys of otlpexporter.New
 //
-// In the mode tracer dd-trace-go reads its own variables from the process's
-// environment. A value that cannot be used gives a [pluginsdk.ConfigError] that
-// names the variable or the path in the document; variables of Datadog that have
-// no effect are reported to the operator. It does not block, and uses no network.
-// The exporter is safe for concurrent use.
+// In the mode tracer, dd-trace-go reads its own variables from the process's
+// environment. An invalid value is a [pluginsdk.ConfigError] with the variable or the
+// path in the configuration. Warnings name Datadog's variables without effect. New does
+// not block and does not use the network. The exporter is safe for concurrent use.
 func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	var doc document
 	if err := s.DecodeConfig(&doc); err != nil {
@@ -77,7 +74,7 @@ func New(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 	return newNative(s, doc)
 }
 
-// native is the mode tracer.
+// native is the exporter of the mode tracer.
 type native struct {
 	settings settings
 	log      *tracerLog
@@ -85,26 +82,26 @@ type native struct {
 	// statistics and verdicts are guarded by the encoder's turn.
 	statistics bool // the tracer computes them
 	verdicts   verdicts
-	// away says that the agent did not answer the last payload, or refused it for
-	// now.
+	// away reports that the agent did not answer the last payload, or refused it
+	// temporarily.
 	away atomic.Bool
 
 	mu sync.Mutex
-	// begun are the batches that are encoded and not delivered, by their ids, and
-	// order has the ids. At most maxBegun.
+	// begun holds the encoded and undelivered batches by id, at most maxBegun. order
+	// lists their ids, oldest first.
 	begun map[string]*delivery
 	order []string
-	late  []payload // statistics that no batch is waiting for
+	late  []payload // statistics that belong to no batch
 }
 
 var _ pluginsdk.Exporter = (*native)(nil)
 
-// maxBegun is more than a host has in flight. The oldest is forgotten, and its
-// spans are replayed if it comes again after all.
+// maxBegun is greater than the host's concurrency. If the oldest batch is removed and
+// sent again later, its spans are replayed.
 const maxBegun = 8
 
-// filterName is the name under which the host's books have the spans that
-// Datadog's samplers leave out.
+// filterName is the processor name under which spans dropped by Datadog's samplers are
+// counted as filtered.
 const filterName = "datadog.sampler"
 
 func newNative(s pluginsdk.Setup, doc document) (*native, error) {
@@ -123,20 +120,20 @@ func newNative(s pluginsdk.Setup, doc document) (*native, error) {
 	}, nil
 }
 
-// Export delivers the batch. nil means that the agent has taken all of it but the
-// spans that Datadog's samplers leave out, which are counted as filtered.
+// Export delivers the batch. A nil error means that the agent has accepted all spans,
+// except the spans that Datadog's samplers drop, which are counted as filtered.
 func (n *native) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	return n.export(ctx, b.ID(), b)
 }
 
-// export is Export of a batch with an id.
+// export delivers a batch with the given id.
 func (n *native) export(ctx context.Context, id string, b *pluginsdk.Batch) error {
 	d := n.resume(id)
 	if d == nil {
-		// A batch that is encoded is kept. While the agent is away the host tries
-		// one after another, which are better off there.
+		// Check the agent before encoding: an encoded batch is kept here, and while the agent
+		// is away, the host should keep its batches.
 		if n.away.Load() {
-			if err := n.settings.agent.meet(ctx); err != nil {
+			if err := n.settings.agent.checkReachable(ctx); err != nil {
 				return err
 			}
 		}
@@ -162,7 +159,8 @@ func (n *native) export(ctx context.Context, id string, b *pluginsdk.Batch) erro
 	return nil
 }
 
-// resume returns what is left of a batch, and forgets it; nil if it is new.
+// resume removes and returns the remaining delivery of a batch, or nil if the batch is
+// new.
 func (n *native) resume(id string) *delivery {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -174,7 +172,7 @@ func (n *native) resume(id string) *delivery {
 	return d
 }
 
-// interrupted keeps what is left of a batch that will come again.
+// interrupted stores the remaining delivery of a batch that will be sent again.
 func (n *native) interrupted(id string, d *delivery) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -203,14 +201,14 @@ func (n *native) takeLate() []payload {
 	return late
 }
 
-const reasonTooLarge = "the Datadog agent refuses a trace as too large (413) that comes alone"
+const reasonTooLarge = "the Datadog agent refuses a payload with a single trace as too large (413)"
 
-// deliver sends the payloads that are left. A payload that is refused for good
-// costs its own spans.
+// deliver sends the remaining payloads. If a payload is refused finally, only its own
+// spans are rejected.
 func (n *native) deliver(ctx context.Context, d *delivery) error {
 	for len(d.payloads) > 0 {
 		p := d.payloads[0]
-		said, err := n.settings.agent.send(ctx, p)
+		body, err := n.settings.agent.send(ctx, p)
 		switch {
 		case errors.Is(err, errTooLarge) && len(p.chunks) > 1:
 			first, second := p.halves()
@@ -220,7 +218,7 @@ func (n *native) deliver(ctx context.Context, d *delivery) error {
 			n.settings.log.Warn("the Datadog agent refuses statistics: they are lost", "error", err)
 		case errors.Is(err, errTooLarge):
 			d.reject(p.kept(), reasonTooLarge)
-			d.taken = true // one that is only too large is no reason to end
+			d.taken = true // a payload that is only too large does not end the delivery
 		case pluginsdk.Final(err):
 			d.refused = err
 			d.reject(p.kept(), err.Error())
@@ -228,21 +226,21 @@ func (n *native) deliver(ctx context.Context, d *delivery) error {
 			return err
 		case p.chunks != nil:
 			d.taken = true
-			n.learn(said)
+			n.learn(body)
 		}
 		d.payloads = d.payloads[1:]
 	}
 	return nil
 }
 
-// learn keeps the agent's sampling rates, for the tracer's next payload.
-func (n *native) learn(said []byte) {
-	if strings.HasPrefix(string(said), "{") {
-		n.rates.Store(&said)
+// learn stores the agent's sampling rates for the answer to the tracer's next payload.
+func (n *native) learn(body []byte) {
+	if strings.HasPrefix(string(body), "{") {
+		n.rates.Store(&body)
 	}
 }
 
-// Shutdown stops the tracer, sends what that brings and closes the connections.
+// Shutdown stops the tracer, sends its last statistics and closes the connections.
 func (n *native) Shutdown(ctx context.Context) error {
 	err := theEncoder.release(ctx, n)
 	last := &delivery{payloads: n.takeLate()}

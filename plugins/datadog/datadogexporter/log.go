@@ -10,8 +10,8 @@ import (
 	"github.com/DataDog/dd-trace-go/v2/ddtrace/tracer"
 )
 
-// tracerLog passes what dd-trace-go logs to the host's log: each text once,
-// whatever numbers are in it. It never has many, for the tracer sends nothing.
+// tracerLog passes dd-trace-go's log lines to the host's log, each text once, ignoring
+// numbers.
 type tracerLog struct {
 	log *slog.Logger
 
@@ -33,7 +33,7 @@ var (
 	digits     = regexp.MustCompile(`[0-9]+`)
 )
 
-// Log passes one line on.
+// Log logs a line if it is new.
 func (l *tracerLog) Log(line string) {
 	level, text := slog.LevelInfo, strings.TrimSpace(line)
 	if parts := tracerLine.FindStringSubmatch(text); parts != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// The agent's ports for OTLP, which are closed unless somebody opens them.
+// The agent's ports for OTLP. They are closed by default.
 const (
 	otlpPortHTTP = "4318"
 	otlpPortGRPC = "4317"
 )
 
-// newOTLP builds the mode otlp: otlpexporter's exporter, to the agent's host
-// where the operator names no endpoint.
+// newOTLP returns the exporter of the mode otlp: otlpexporter's exporter, with the
+// agent's host as the default endpoint.
 func newOTLP(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.Exporter, error) {
 	if err := refuseOff(s); err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func newOTLP(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.Ex
 	if err != nil {
 		return nil, &pluginsdk.ConfigError{Path: "exporter", Err: err}
 	}
-	// The other exporter would not know the mode; JSON is YAML too.
+	// Pass on the configuration without the mode. JSON is valid YAML.
 	s.Config = rest
 	port, opens := otlpPortHTTP, "DD_OTLP_CONFIG_RECEIVER_PROTOCOLS_HTTP_ENDPOINT"
 	if fromDocument, _ := doc.Exporter.OTLP["protocol"].(string); cmp.Or(
@@ -49,19 +49,19 @@ func newOTLP(ctx context.Context, s pluginsdk.Setup, doc document) (pluginsdk.Ex
 	return &hinting{inner, opens + "=0.0.0.0:" + port}, nil
 }
 
-// hinting tells an operator who finds the port closed what opens it.
+// hinting adds advice to errors about a closed port.
 type hinting struct {
 	pluginsdk.Exporter
-	opens string // the agent's variable for it, with a value
+	opens string // the agent's variable for the port, with a value
 }
 
 var _ pluginsdk.Exporter = (*hinting)(nil)
 
-// Export delivers b as the exporter behind it does.
+// Export delivers b with the inner exporter.
 func (h *hinting) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	err := h.Exporter.Export(ctx, b)
-	if err != nil && strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) { // gRPC passes on the text alone
-		return fmt.Errorf("%w: a Datadog agent takes OTLP only if %s is set for it; %s=%s needs nothing",
+	if err != nil && strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) { // gRPC preserves only the text
+		return fmt.Errorf("%w: a Datadog agent accepts OTLP only if %s is set for it; %s=%s needs no setting of the agent",
 			err, h.opens, EnvMode, modeTracer)
 	}
 	return err

@@ -10,23 +10,23 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// payload is one request to the agent as dd-trace-go made it, not yet answered.
+// payload is a request of dd-trace-go to the agent that is not answered yet.
 type payload struct {
 	path   string
 	header http.Header
 	body   []byte
-	// chunks are those in the body; nil for what is no traces.
+	// chunks lists the chunks in the body; nil if the payload has no traces.
 	chunks []chunk
 }
 
 // chunk is a part of a body of protocol 0.4: an array of spans.
 type chunk struct {
-	from, to int // in the body
+	from, to int // offsets in the body
 	spans    int
-	// kept are the spans that Datadog keeps: all if the priority of the chunk is
-	// above zero, else those that a rule for single spans keeps.
+	// kept is the number of spans that Datadog keeps: all if the priority of the chunk
+	// is above zero, else the spans selected by a rule for single spans.
 	kept    int
-	barrier bool // it is the encoder's own
+	barrier bool // the encoder's own chunk
 }
 
 // Names in a chunk of protocol 0.4.
@@ -37,9 +37,9 @@ const (
 	metricSingleSpan = "_dd.span_sampling.mechanism"
 )
 
-var errNoTraces = errors.New("the Datadog tracer made a payload that is no array of traces")
+var errNoTraces = errors.New("the Datadog tracer made a payload that is not an array of traces")
 
-// read finds the chunks of the body.
+// read parses the chunks of the body.
 func (p *payload) read() error {
 	n, rest, err := msgp.ReadArrayHeaderBytes(p.body)
 	if err != nil {
@@ -57,7 +57,7 @@ func (p *payload) read() error {
 	return nil
 }
 
-// read reads a chunk and returns the bytes after it.
+// read parses a chunk and returns the bytes after it.
 func (c *chunk) read(b []byte) ([]byte, error) {
 	n, b, err := msgp.ReadArrayHeaderBytes(b)
 	c.spans = int(n)
@@ -78,7 +78,7 @@ func (c *chunk) read(b []byte) ([]byte, error) {
 	return b, err
 }
 
-// spanFacts are what chunk.read wants to know of a span.
+// spanFacts holds the parsed fields of a span.
 type spanFacts struct{ dropped, single, barrier bool }
 
 func (s *spanFacts) read(b []byte) ([]byte, error) {
@@ -123,8 +123,8 @@ func (s *spanFacts) readMetrics(b []byte) ([]byte, error) {
 	return b, err
 }
 
-// withoutBarrier returns the payload without the encoder's own chunk, which can
-// only be the last. The result has no chunks if there was no other.
+// withoutBarrier returns the payload without the encoder's own chunk, which is always
+// the last. The result has no chunks if there was no other.
 func (p payload) withoutBarrier() payload {
 	last := len(p.chunks) - 1
 	switch {
@@ -136,8 +136,7 @@ func (p payload) withoutBarrier() payload {
 	return p.part(0, last)
 }
 
-// part returns a payload of the chunks from first to beyond, of which there is one
-// at least.
+// part returns a payload with the chunks from first to before beyond, at least one.
 func (p payload) part(first, beyond int) payload {
 	chunks := slices.Clone(p.chunks[first:beyond])
 	from, to := chunks[0].from, chunks[len(chunks)-1].to
@@ -151,8 +150,8 @@ func (p payload) part(first, beyond int) payload {
 	return out
 }
 
-// halves splits a payload of several chunks. What the tracer dropped before it is
-// told with the first half alone.
+// halves splits a payload of several chunks. Only the first half reports the traces
+// that the tracer dropped before.
 func (p payload) halves() (a, b payload) {
 	a, b = p.part(0, len(p.chunks)/2), p.part(len(p.chunks)/2, len(p.chunks))
 	b.header.Set(headerDroppedTraces, "0")
@@ -160,7 +159,7 @@ func (p payload) halves() (a, b payload) {
 	return a, b
 }
 
-// kept returns the number of its spans that Datadog keeps.
+// kept returns the number of spans that Datadog keeps.
 func (p payload) kept() int {
 	sum := 0
 	for _, c := range p.chunks {
@@ -171,7 +170,7 @@ func (p payload) kept() int {
 	return sum
 }
 
-// number reads a count from the header; zero if there is none.
+// number returns a count from the header, or 0.
 func (p payload) number(header string) int {
 	n, _ := strconv.Atoi(p.header.Get(header))
 	return n

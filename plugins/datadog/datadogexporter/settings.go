@@ -16,20 +16,20 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// EnvMode is the variable that says how spans go to the agent: tracer, which is
-// the default, through dd-trace-go to port 8126 or a Unix socket; otlp by
-// OTLP/HTTP to its port 4318. The document's exporter.mode is the same.
+// EnvMode is the variable with the mode: tracer (the default) sends through dd-trace-go
+// to port 8126 or a Unix socket, and otlp sends by OTLP/HTTP to port 4318.
+// exporter.mode in the configuration has the same values.
 const EnvMode = "SERVE_DATADOG_MODE"
 
 // Modes.
 const (
 	modeTracer = "tracer"
 	modeOTLP   = "otlp"
-	// modeAgent was the name of a mode that made the agent's payloads itself.
+	// modeAgent is the name of a removed mode that made the agent's payloads itself.
 	modeAgent = "agent"
 )
 
-// Datadog's variables that this package reads. dd-trace-go reads the others.
+// Datadog's variables that this package reads. dd-trace-go reads further ones.
 const (
 	envAgentURL       = "DD_TRACE_AGENT_URL"
 	envAgentHost      = "DD_AGENT_HOST"
@@ -51,8 +51,8 @@ const (
 // Advice about variables without effect in the mode tracer.
 const (
 	adviceRetry  = "has no effect: the host sends a batch again until it is delivered or too old"
-	adviceChunks = "has no effect: spans leave as their batch comes"
-	adviceOther  = "has no effect: it would be about the plugin's process, and not about the service"
+	adviceChunks = "has no effect: spans are sent with their batch"
+	adviceOther  = "has no effect: it would apply to the plugin's process and not to the service"
 )
 
 var withoutEffect = []struct{ name, advice string }{
@@ -65,23 +65,22 @@ var withoutEffect = []struct{ name, advice string }{
 	{"DD_TRACE_HEADER_TAGS", adviceOther},
 }
 
-// EnvPatterns gives the variables that [New] reads, for pluginsdk.Spec.Env: the
-// mode, Datadog's, and those of the mode otlp. The slice is the caller's, to
-// append to.
+// EnvPatterns returns the variables that [New] reads, for pluginsdk.Spec.Env: the mode,
+// Datadog's, and the variables of the mode otlp. The caller owns the slice.
 func EnvPatterns() []string {
 	return append([]string{EnvMode, "DD_*"}, otlpexporter.EnvPatterns()...)
 }
 
-// document is the plugin's, of which this package has one part.
+// document is the plugin's configuration; this package uses a part of it.
 type document struct {
 	Exporter struct {
 		Mode string `yaml:"mode"`
-		// OTLP is for the mode otlp: otlpexporter knows it.
+		// OTLP holds the keys for otlpexporter in the mode otlp.
 		OTLP map[string]any `yaml:",inline"`
 	} `yaml:"exporter"`
 }
 
-// onlyMode refuses what the mode tracer has no use for.
+// onlyMode returns errors for keys that the mode tracer does not use.
 func (d document) onlyMode() error {
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(d.Exporter.OTLP)) {
@@ -91,7 +90,7 @@ func (d document) onlyMode() error {
 	return errors.Join(faults...)
 }
 
-// readMode takes the mode from its variable, or else from the document.
+// readMode returns the mode from its variable, or else from the configuration.
 func readMode(s pluginsdk.Setup, fromDocument string) (string, error) {
 	mode, from := s.Getenv(EnvMode), EnvMode
 	if mode == "" {
@@ -99,7 +98,7 @@ func readMode(s pluginsdk.Setup, fromDocument string) (string, error) {
 	}
 	switch mode {
 	case modeAgent:
-		s.Warn(from, fmt.Sprintf("%q is a mode that is gone: the plugin uses %s, which sends to the same port of the agent", mode, modeTracer))
+		s.Warn(from, fmt.Sprintf("the mode %q was removed: the plugin uses %s, which sends to the same port of the agent", mode, modeTracer))
 		return modeTracer, nil
 	case "", modeTracer:
 		return modeTracer, nil
@@ -109,19 +108,19 @@ func readMode(s pluginsdk.Setup, fromDocument string) (string, error) {
 	return "", &pluginsdk.ConfigError{Path: from, Err: fmt.Errorf("%q: want %s or %s", mode, modeTracer, modeOTLP)}
 }
 
-// settings are the checked settings of the mode tracer.
+// settings holds the validated settings of the mode tracer.
 type settings struct {
 	agent        *agent
 	defaults     defaults
 	env, version string // DD_ENV and DD_VERSION
-	// agentStatistics leaves statistics to the agent.
+	// agentStatistics leaves the computation of statistics to the agent.
 	agentStatistics bool
 	telemetry       bool
 	startupLogs     bool
 	log             *slog.Logger
 }
 
-// statisticsBy names who computes statistics, for the log.
+// statisticsBy returns the name of the component that computes statistics, for the log.
 func (s settings) statisticsBy() string {
 	if s.agentStatistics {
 		return "agent"
@@ -129,16 +128,16 @@ func (s settings) statisticsBy() string {
 	return "dd-trace-go"
 }
 
-// readSettings reads Datadog's variables, and warns of those that do nothing. It
-// reports all faults at once.
+// readSettings reads Datadog's variables, and warns of variables without effect. It
+// returns all errors at once.
 func readSettings(s pluginsdk.Setup) (settings, error) {
 	chosen := settings{
 		defaults: defaults{cmp.Or(s.Getenv(envService), s.Context.ServiceName), readMapping(s.Getenv(envServiceMapping))},
 		env:      s.Getenv(envEnv), version: s.Getenv(envVersion), log: s.Log,
 		telemetry: truth(s, envTelemetry), startupLogs: truth(s, envStartupLogs),
 	}
-	// Statistics of spans that the host has sampled need weights, which the agent
-	// knows and dd-trace-go does not.
+	// If the host samples, statistics need the spans' weights. The agent supports weights,
+	// dd-trace-go does not.
 	if on, err := strconv.ParseBool(s.Getenv(envStatistics)); err == nil && !on || s.Context.SamplingRatio > 0 && s.Context.SamplingRatio < 1 {
 		chosen.agentStatistics = true
 	}
@@ -151,7 +150,7 @@ func readSettings(s pluginsdk.Setup) (settings, error) {
 	switch value := s.Getenv(envProtocol); value {
 	case "", "0.4":
 	case "1.0", "1":
-		s.Warn(envProtocol, "has no effect: payloads are of protocol 0.4, which each agent takes")
+		s.Warn(envProtocol, "has no effect: payloads use protocol 0.4, which every agent accepts")
 	default:
 		errProtocol = &pluginsdk.ConfigError{Path: envProtocol, Err: fmt.Errorf("%q: want 0.4", value)}
 	}
@@ -163,7 +162,7 @@ func readSettings(s pluginsdk.Setup) (settings, error) {
 	return chosen, nil
 }
 
-// readMapping reads OLD:NEW,OLD:NEW.
+// readMapping parses OLD:NEW,OLD:NEW.
 func readMapping(value string) map[string]string {
 	mapping := map[string]string{}
 	for part := range strings.SplitSeq(value, ",") {
@@ -180,7 +179,7 @@ func truth(s pluginsdk.Setup, name string) bool {
 	return err == nil && on
 }
 
-// defaultTimeout is dd-trace-go's.
+// defaultTimeout is the default of dd-trace-go.
 const defaultTimeout = 10 * time.Second
 
 func readTimeout(value string) (time.Duration, error) {
@@ -194,21 +193,21 @@ func readTimeout(value string) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// refuseOff refuses what tells a Datadog tracer to send nothing: the host would
-// believe that all is delivered.
+// refuseOff returns errors for variables that disable a Datadog tracer: it would send
+// nothing, and the host would count all spans as delivered.
 func refuseOff(s pluginsdk.Setup) error {
 	var faults []error
 	for _, name := range []string{envTraceEnabled, envTracingEnabled} {
 		if on, err := strconv.ParseBool(s.Getenv(name)); err == nil && !on {
 			faults = append(faults, &pluginsdk.ConfigError{Path: name, Err: fmt.Errorf(
-				"%q asks for no traces, and the plugin is there to send them: unset it, or leave the plugin out", s.Getenv(name))})
+				"%q disables traces, but the plugin is configured to send them: unset it, or remove the plugin", s.Getenv(name))})
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// warnOfOthers tells the operator which variables do nothing. What is set to
-// what the plugin does anyway is not worth a word.
+// warnOfOthers warns of variables without effect, except if their value is already the
+// plugin's behaviour.
 func warnOfOthers(s pluginsdk.Setup) {
 	for _, variable := range withoutEffect {
 		value := s.Getenv(variable.name)
@@ -219,9 +218,9 @@ func warnOfOthers(s pluginsdk.Setup) {
 	}
 }
 
-// ofTracerMode are variables that the mode tracer reads and the mode otlp does not,
-// with what to set instead.
-var ofTracerMode = []struct{ name, instead string }{
+// tracerModeOnly lists variables that the mode tracer reads and the mode otlp ignores,
+// with their replacements.
+var tracerModeOnly = []struct{ name, instead string }{
 	{envAgentURL, "OTEL_EXPORTER_OTLP_ENDPOINT, or DD_AGENT_HOST"},
 	{envAgentPort, "OTEL_EXPORTER_OTLP_ENDPOINT"},
 	{envService, "OTEL_SERVICE_NAME"},
@@ -234,10 +233,10 @@ var ofTracerMode = []struct{ name, instead string }{
 
 const adviceSampling = "SERVE_TRACING_SAMPLING_RATIO, or a sample processor"
 
-// warnOfTracerMode tells the operator of the mode otlp which variables do nothing
-// there: without a word, spans would have no env, or go elsewhere.
+// warnOfTracerMode warns of variables that the mode otlp ignores: otherwise spans would
+// silently lack their env, or be sent to another address.
 func warnOfTracerMode(s pluginsdk.Setup) {
-	for _, variable := range ofTracerMode {
+	for _, variable := range tracerModeOnly {
 		if s.Getenv(variable.name) != "" {
 			s.Warn(variable.name, fmt.Sprintf("is not read with %s=%s: set %s", EnvMode, modeOTLP, variable.instead))
 		}

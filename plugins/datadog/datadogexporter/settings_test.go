@@ -24,8 +24,8 @@ func TestFaultsOfTheOperator(t *testing.T) {
 		"DD_AGENT_HOST=http://a":            `a URL goes into DD_TRACE_AGENT_URL`,
 		"DD_TRACE_AGENT_TIMEOUT=5s":         `"5s": want whole seconds`,
 		"DD_TRACE_AGENT_PROTOCOL_VERSION=2": `"2": want 0.4`,
-		"DD_TRACE_ENABLED=false":            `"false" asks for no traces`,
-		"DD_APM_TRACING_ENABLED=0":          `"0" asks for no traces`,
+		"DD_TRACE_ENABLED=false":            `"false" disables traces`,
+		"DD_APM_TRACING_ENABLED=0":          `"0" disables traces`,
 	} {
 		name, _, _ := strings.Cut(setting, "=")
 		found := plugintest.Diagnose(t, spec, plugintest.WithEnv(setting))

@@ -18,42 +18,43 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// theEncoder is dd-trace-go, of which a process has one: its tracer is global,
-// and so are its settings.
+// theEncoder wraps dd-trace-go. A process has a single one, because its tracer and its
+// settings are global.
 var theEncoder = &encoder{turn: make(chan struct{}, 1), captured: make(chan struct{}, 1)}
 
-// encoder has dd-trace-go turn batches into requests to the agent. The tracer's
-// HTTP client ends in this type: it keeps the payloads of traces and statistics
-// for the Export that made them, which sends them and has their answers. All else
-// that the tracer asks of its agent goes there directly.
+// encoder converts batches to requests to the agent, with dd-trace-go. It is the
+// transport of the tracer's HTTP client. It keeps the payloads of traces and statistics
+// for the Export that caused them, which sends them and handles the answers. Other
+// requests of the tracer are forwarded to the agent.
 type encoder struct {
-	// turn is held, by what lies in it, by the goroutine that starts, uses or
-	// stops the tracer. It guards owner, bridge, env and carried.
+	// turn is a mutex with timeout. The goroutine that starts, uses or stops the tracer
+	// holds it. It guards the fields below up to carriedSpans.
 	turn   chan struct{}
-	owner  *native // whose settings the tracer runs with; nil: it is stopped
+	owner  *native // the exporter with the tracer's settings; nil if the tracer is stopped
 	bridge *bridge
-	env    string // of the tracer's statistics
-	// carried are what the tracer dropped and no payload has told the agent yet.
+	env    string // environment of the tracer's statistics
+	// Dropped traces and spans that no payload has reported to the agent yet.
 	carriedTraces, carriedSpans int
 
-	// captured has something in it when one of the fields of capture has changed.
+	// captured receives a value when a field of capture has changed.
 	captured chan struct{}
 	capture
 }
 
-// delivery is what a batch came to: requests, and what no request has.
+// delivery is the result of encoding a batch: payloads and counts of spans without a
+// payload.
 type delivery struct {
-	payloads []payload // not yet taken by the agent
-	filtered int       // spans that Datadog's samplers leave out
-	rejected int       // spans that can not be delivered
+	payloads []payload // not yet accepted by the agent
+	filtered int       // spans dropped by Datadog's samplers
+	rejected int       // spans that cannot be delivered
 	reason   string    // of rejected
-	// taken says that the agent took a payload, and refused is its answer to one
-	// that it will never take.
+	// taken reports that the agent accepted a payload. refused is the final error of a
+	// refused payload.
 	taken   bool
 	refused error
 }
 
-// reject adds spans that can not be delivered.
+// reject adds spans that cannot be delivered.
 func (d *delivery) reject(spans int, reason string) {
 	if spans > 0 {
 		d.rejected += spans
@@ -61,21 +62,21 @@ func (d *delivery) reject(spans int, reason string) {
 	}
 }
 
-const reasonUnfit = "a Datadog agent drops traces whose id has zeros in its low 64 bits, and spans without an id"
+const reasonUnfit = "a Datadog agent drops spans without an id, and traces with an id of zero in the low 64 bits"
 
 const reasonLost = "the Datadog tracer did not encode them"
 
-// maxChunks is how many chunks the tracer gets at a time. Its queue holds 1,000
-// and drops what is beyond; it is empty when the next begin.
+// maxChunks is the number of chunks that the tracer gets at a time. Its queue holds
+// 1,000 chunks and drops more. The queue is empty before the next chunks.
 const maxChunks = 500
 
-// barrierName is the name of the span that follows the others through the
-// tracer's queue. It never reaches the agent.
+// barrierName is the name of the span that follows the batch through the tracer's
+// queue. It is never sent to the agent.
 const barrierName = "servetrace.barrier"
 
-// encode gives the spans of a batch to the tracer, and returns what leaves it. It
-// waits for its turn until ctx ends, and then for the tracer's own worker: it
-// touches no network but to start the tracer.
+// encode passes the spans of a batch to the tracer, and returns the resulting payloads.
+// It waits for its turn until ctx ends, and then for the tracer's worker. It uses the
+// network only to start the tracer.
 func (e *encoder) encode(ctx context.Context, n *native, b *pluginsdk.Batch) (*delivery, error) {
 	units, unfit := plan(b)
 	d := &delivery{}
@@ -90,22 +91,22 @@ func (e *encoder) encode(ctx context.Context, n *native, b *pluginsdk.Batch) (*d
 	if err := e.runFor(ctx, n, units); err != nil {
 		return nil, err
 	}
-	for piece := range slices.Chunk(units, maxChunks) {
-		if err := e.piece(piece, d); err != nil {
+	for some := range slices.Chunk(units, maxChunks) {
+		if err := e.encodeUnits(some, d); err != nil {
 			return nil, err
 		}
 	}
 	return d, nil
 }
 
-// piece encodes some units.
-func (e *encoder) piece(units []unit, d *delivery) error {
+// encodeUnits encodes at most maxChunks units.
+func (e *encoder) encodeUnits(units []unit, d *delivery) error {
 	e.begin()
 	barrier := startBarrier()
 	if barrier == nil {
 		return errNoTracer
 	}
-	spans, expected := 0, 0 // expected are those that the tracer keeps
+	spans, expected := 0, 0 // expected counts the spans that the tracer keeps
 	for _, u := range units {
 		spans += len(u.spans)
 		if e.bridge.replay(u) > 0 {
@@ -115,7 +116,7 @@ func (e *encoder) piece(units []unit, d *delivery) error {
 	barrier.Finish()
 	complete := e.await(len(units) + 1)
 	if !complete {
-		e.stop() // after which all that will ever come has come
+		e.stop() // flushes all remaining payloads
 		defer func() { e.owner = nil }()
 	}
 	payloads, filteredOut, err := e.take()
@@ -135,9 +136,9 @@ func (e *encoder) piece(units []unit, d *delivery) error {
 
 var errNoTracer = errors.New("the Datadog tracer did not start")
 
-// startBarrier starts the span that is finished when all others are. Chunks leave
-// the tracer in the order in which they were finished, so when it has left all
-// have, those that the sampler drops, too. It counts in no statistics.
+// startBarrier starts a span that is finished after all others. Chunks leave the tracer
+// in the order in which they were finished, including chunks that the sampler drops. So
+// all have left when the barrier has. Statistics do not count it.
 func startBarrier() *tracer.Span {
 	keep := ext.PriorityUserKeep
 	parent := tracer.FromGenericCtx(outerContext{spanKey{trace: trace.TraceID{15: 1}}, &keep})
@@ -150,13 +151,14 @@ func startBarrier() *tracer.Span {
 
 // Pace of await.
 const (
-	// flushPace is how long the tracer's worker may work between two flushes.
+	// flushPace is the time between two flushes.
 	flushPace = time.Millisecond
-	// encodePatience is how long it may show nothing new.
-	encodePatience = 10 * time.Second
+	// encodeTimeout bounds the time without progress.
+	encodeTimeout = 10 * time.Second
 )
 
-// await waits until n chunks have left the tracer. It gives up if nothing comes.
+// await waits until n chunks have left the tracer, and reports whether they have. It
+// gives up after encodeTimeout without progress.
 func (e *encoder) await(n int) bool {
 	pace := time.NewTimer(flushPace)
 	defer pace.Stop()
@@ -166,22 +168,22 @@ func (e *encoder) await(n int) bool {
 		case <-e.captured:
 		case <-pace.C:
 		}
-		tracer.Flush() // cuts a payload; its request comes from another goroutine
+		tracer.Flush() // completes a payload; another goroutine sends it
 		got := e.left()
 		switch {
 		case got >= n:
 			return true
 		case got != last:
 			last, since = got, time.Now()
-		case time.Since(since) > encodePatience:
+		case time.Since(since) > encodeTimeout:
 			return false
 		}
 		pace.Reset(flushPace)
 	}
 }
 
-// take returns what has been captured, without the barrier. filteredOut are the
-// spans that the tracer's filters for traces have dropped.
+// take returns the captured payloads without the barrier. filteredOut is the number of
+// spans that the tracer's trace filters dropped.
 func (e *encoder) take() (payloads []payload, filteredOut int, err error) {
 	captured, filteredOut, err := e.capture.take()
 	for _, p := range captured {
@@ -203,7 +205,7 @@ func (e *encoder) take() (payloads []payload, filteredOut int, err error) {
 	return payloads, filteredOut, err
 }
 
-// enter waits for the turn. The caller must leave.
+// enter waits for the turn. The caller must call leave.
 func (e *encoder) enter(ctx context.Context) error {
 	select {
 	case e.turn <- struct{}{}:
@@ -215,9 +217,9 @@ func (e *encoder) enter(ctx context.Context) error {
 
 func (e *encoder) leave() { <-e.turn }
 
-// runFor has the tracer run with n's settings, and with the environment, service
-// and version of the resource that comes first. Statistics have one environment:
-// if spans of another come, the tracer starts anew and leaves them to the agent.
+// runFor makes the tracer run with n's settings, and with the environment, service and
+// version of the first resource. Statistics have a single environment: if spans of
+// another environment arrive, the tracer restarts and leaves statistics to the agent.
 func (e *encoder) runFor(ctx context.Context, n *native, units []unit) error {
 	b := &bridge{defaults: n.settings.defaults, resources: map[pluginsdk.Resource]resource{}}
 	if e.owner == n {
@@ -231,13 +233,13 @@ func (e *encoder) runFor(ctx context.Context, n *native, units []unit) error {
 		own := cmp.Or(b.resource(u.spans[0].Resource()).env, n.settings.env)
 		if n.statistics && own != env || e.owner == n && n.statistics && own != e.env {
 			n.statistics, again = false, true
-			n.settings.log.Info("spans of several environments come in: the Datadog agent computes their statistics", "environment", own)
+			n.settings.log.Info("spans of several environments arrive: the Datadog agent computes their statistics", "environment", own)
 		}
 	}
 	if !again {
 		return nil
 	}
-	if err := n.settings.agent.meet(ctx); err != nil {
+	if err := n.settings.agent.checkReachable(ctx); err != nil {
 		return err
 	}
 	e.handBack()
@@ -250,8 +252,7 @@ func (e *encoder) runFor(ctx context.Context, n *native, units []unit) error {
 	return nil
 }
 
-// options are the tracer's that follow from the settings, and do not depend on
-// spans.
+// options returns the tracer's options that follow from the settings alone.
 func (n *native) options() []tracer.StartOption {
 	options := []tracer.StartOption{
 		tracer.WithHTTPClient(&http.Client{Transport: theEncoder, Timeout: n.settings.agent.timeout}),
@@ -259,7 +260,7 @@ func (n *native) options() []tracer.StartOption {
 		tracer.WithLogger(n.log), tracer.WithLogStartup(n.settings.startupLogs),
 		tracer.WithStatsdClient(&health{encoder: theEncoder}),
 		tracer.WithTraceEnabled(true),
-		// What follows would be of the plugin's process, and not of the service's.
+		// These features would describe the plugin's process and not the service.
 		tracer.WithAppSecEnabled(false), tracer.WithLLMObsEnabled(false), tracer.WithDynamicInstrumentationEnabled(false),
 		tracer.WithProfilerCodeHotspots(false), tracer.WithProfilerEndpoints(false),
 	}
@@ -269,16 +270,16 @@ func (n *native) options() []tracer.StartOption {
 	return options
 }
 
-// prepareEnvironment sets what the tracer has no option for: one protocol, whole
-// chunks, and nothing that OpenTelemetry's variables or another product of
-// Datadog's would make of the plugin's process.
+// prepareEnvironment sets variables for settings without an option: the protocol and
+// complete chunks. It also disables effects of OpenTelemetry's variables and other
+// Datadog products on the plugin's process.
 func prepareEnvironment() {
 	for name, value := range map[string]string{
 		envProtocol: "0.4", "DD_TRACE_PARTIAL_FLUSH_ENABLED": "false",
 		"DD_RUNTIME_METRICS_ENABLED": "false", "DD_RUNTIME_METRICS_V2_ENABLED": "false",
 		"DD_DATA_STREAMS_ENABLED": "false", "DD_CIVISIBILITY_ENABLED": "false",
 	} {
-		_ = os.Setenv(name, value) // fails for a name that can not be only
+		_ = os.Setenv(name, value) // fails only for an invalid name
 	}
 	for _, name := range []string{
 		"OTEL_TRACES_EXPORTER", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES",
@@ -287,11 +288,11 @@ func prepareEnvironment() {
 	}
 }
 
-// stop ends the tracer, which writes out what it has first.
+// stop stops the tracer, which flushes first.
 func (e *encoder) stop() { tracer.Stop() }
 
-// handBack ends the tracer, and gives its owner what has left it meanwhile, which
-// is statistics.
+// handBack stops the tracer and passes its remaining payloads, which are statistics, to
+// its owner.
 func (e *encoder) handBack() {
 	if e.owner == nil {
 		return
@@ -302,7 +303,7 @@ func (e *encoder) handBack() {
 	e.owner, e.bridge = nil, nil
 }
 
-// release ends the tracer if it runs for n.
+// release stops the tracer if it runs for n.
 func (e *encoder) release(ctx context.Context, n *native) error {
 	if err := e.enter(ctx); err != nil {
 		return err

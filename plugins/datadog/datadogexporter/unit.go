@@ -8,17 +8,17 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// unit is the spans of a batch that become one of Datadog's chunks: those of one
-// trace whose ways up end at the same missing parent, or at none.
+// unit holds the spans of a batch that become a chunk of Datadog: the spans of a trace
+// below the same missing parent, or below a root.
 type unit struct {
-	outer spanKey // of the missing parent; its span id is zero for a root
-	// spans stand after their parents.
+	outer spanKey // the missing parent; its span id is zero for a root
+	// spans are sorted: parents before their children.
 	spans []unitSpan
 }
 
 type unitSpan struct {
 	pluginsdk.Span
-	// up is the parent's index in spans; -1 if the batch does not have it.
+	// up is the parent's index in spans, or -1 if the batch does not have the parent.
 	up int
 }
 
@@ -27,10 +27,10 @@ type spanKey struct {
 	span  trace.SpanID
 }
 
-// node is a span on its way into a unit.
+// node is a span while it is sorted into a unit.
 type node struct {
 	span pluginsdk.Span
-	unit int // one of unsorted, onTheWay, or an index in units
+	unit int // unsorted, onTheWay, or an index in units
 	at   int // index in the unit's spans
 }
 
@@ -47,8 +47,8 @@ type planner struct {
 	of    map[spanKey]int // index in units, by outer
 }
 
-// plan returns the units of a batch, and the number of spans that no agent takes:
-// those without ids, and with zeros in the low half of the trace id.
+// plan returns the units of a batch, and the number of spans that no agent accepts:
+// spans without ids, or with a trace id of zero in the low half.
 func plan(b *pluginsdk.Batch) (units []unit, unfit int) {
 	p := planner{known: map[spanKey]int{}, of: map[spanKey]int{}}
 	for span := range b.Spans() {
@@ -66,8 +66,9 @@ func plan(b *pluginsdk.Batch) (units []unit, unfit int) {
 	return p.units, unfit
 }
 
-// sort walks up from a span to one that is in a unit, or that ends the way, and
-// takes those in between along. Parents that go round in a circle end it too.
+// sort walks up from a span to an ancestor that is already in a unit, or to the topmost
+// ancestor, and adds the spans on the way to the unit. A cycle of parents ends the
+// walk, too.
 func (p *planner) sort(i int) {
 	var way []int
 	for i >= 0 && p.nodes[i].unit == unsorted {
@@ -90,7 +91,7 @@ func (p *planner) sort(i int) {
 	}
 }
 
-// parent returns the index of a span's parent, -1 if the batch does not have it.
+// parent returns the index of a span's parent, or -1 if the batch does not have it.
 func (p *planner) parent(i int) int {
 	span := p.nodes[i].span
 	if above, ok := p.known[spanKey{span.TraceID(), span.ParentID()}]; ok {

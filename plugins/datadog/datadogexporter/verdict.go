@@ -9,10 +9,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// verdicts remembers the sampling priority of traces, so that the spans of a
-// trace that come in several batches have one. It is for one goroutine at a time.
+// verdicts remembers the sampling priorities of traces, so that spans of a trace in
+// several batches have the same priority. It is not safe for concurrent use.
 type verdicts struct {
-	recent, older map[trace.TraceID]int8 // by trace, its priority
+	recent, older map[trace.TraceID]int8 // priorities by trace
 }
 
 // maxRecent bounds each of the two maps.
@@ -33,9 +33,9 @@ func (v *verdicts) recall(id trace.TraceID) (priority int, ok bool) {
 	return int(known), ok
 }
 
-// context returns the parent of a unit's topmost spans. The first decision that
-// there is counts: of a batch before, of a service before this one by the
-// headers that Datadog's propagators read, and else the tracer's own.
+// context returns the parent of a unit's topmost spans. The first existing decision
+// applies: of an earlier batch, or of an upstream service by the headers that Datadog's
+// propagators read. If there is none, the tracer decides.
 func (v *verdicts) context(u unit) *tracer.SpanContext {
 	if priority, ok := v.recall(u.outer.trace); ok {
 		return tracer.FromGenericCtx(outerContext{u.outer, &priority})
@@ -46,8 +46,8 @@ func (v *verdicts) context(u unit) *tracer.SpanContext {
 	return tracer.FromGenericCtx(outerContext{key: u.outer})
 }
 
-// inherited returns the context that came with a request, with its sampling
-// priority; nil if there is none.
+// inherited returns the inbound context with its sampling priority, or nil if there is
+// none.
 func inherited(u unit) *tracer.SpanContext {
 	first := u.spans[0]
 	if remote, _ := first.ParentIsRemote(); !remote || !u.outer.span.IsValid() {
@@ -60,7 +60,7 @@ func inherited(u unit) *tracer.SpanContext {
 	from, err := tracer.Extract(carrier)
 	if err != nil || from == nil || from.TraceIDBytes() != u.outer.trace ||
 		from.SpanID() != binary.BigEndian.Uint64(u.outer.span[:]) {
-		return nil // the operator has switched the propagator off
+		return nil // the operator has disabled the propagator
 	}
 	if _, ok := from.SamplingPriority(); !ok {
 		return nil
@@ -68,8 +68,8 @@ func inherited(u unit) *tracer.SpanContext {
 	return from
 }
 
-// outerContext is a parent that is not in the batch, for tracer.FromGenericCtx.
-// A span id of zero makes a span a root, with the trace id kept.
+// outerContext is a parent outside the batch, for tracer.FromGenericCtx. A span id of
+// zero makes a span a root and keeps the trace id.
 type outerContext struct {
 	key      spanKey
 	priority *int // nil: the tracer decides
@@ -81,9 +81,9 @@ func (c outerContext) TraceIDBytes() [16]byte                       { return c.k
 func (c outerContext) TraceIDLower() uint64                         { return binary.BigEndian.Uint64(c.key.trace[8:]) }
 func (c outerContext) ForeachBaggageItem(func(string, string) bool) {}
 
-// SamplingDecision is dd-trace-go's "keep" if the trace is kept. Else it is "drop",
-// by which the spans of a unit share one chunk, and which with a Priority of nil
-// leaves the decision open.
+// SamplingDecision returns dd-trace-go's "keep" if the trace is kept, else "drop". With
+// "drop" the spans of a unit share a chunk, and with a nil Priority the decision stays
+// open.
 func (c outerContext) SamplingDecision() uint32 {
 	const drop, keep = 1, 2
 	if c.priority != nil && *c.priority > 0 {
@@ -92,7 +92,7 @@ func (c outerContext) SamplingDecision() uint32 {
 	return drop
 }
 
-// Priority locks the priority, if it is not nil.
+// Priority sets the priority, unless it is nil.
 func (c outerContext) Priority() *float64 {
 	if c.priority == nil {
 		return nil
@@ -101,9 +101,9 @@ func (c outerContext) Priority() *float64 {
 	return &p
 }
 
-// sampledAt reads the probability that OpenTelemetry's samplers write into
-// tracestate: "th" is the threshold, its hexadecimal digits those after the
-// point. Datadog weighs a span by it.
+// sampledAt returns the sampling probability in OpenTelemetry's tracestate member. "th"
+// is the threshold; its hexadecimal digits follow the point. Datadog uses the
+// probability as the span's weight.
 func sampledAt(member string) (float64, bool) {
 	for field := range strings.SplitSeq(member, ";") {
 		value, found := strings.CutPrefix(field, "th:")
