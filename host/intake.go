@@ -25,6 +25,13 @@ const (
 	leastWakeSpans = 32
 )
 
+// A shard charges bytes in advance, so that processors seldom meet at the account:
+// creditBytes at a time, and all shards together at most creditShare of the account.
+const (
+	creditBytes = 32 << 10
+	creditShare = 1.0 / 16
+)
+
 // intake takes in the spans that end: a few lists, each with its own lock. Safe for
 // concurrent use.
 type intake struct {
@@ -36,8 +43,9 @@ type intake struct {
 	near sync.Pool
 	next atomic.Uint32 // shards given to near so far
 
-	wakeSpans int   // of one shard
-	wakeBytes int64 // of one shard
+	wakeSpans   int   // of one shard
+	wakeBytes   int64 // of one shard
+	creditBytes int64
 
 	wake  chan struct{} // capacity 1: a shard has its part of a batch
 	tick  chan struct{} // capacity 1: the oldest span has waited long enough
@@ -50,7 +58,8 @@ type intake struct {
 type shard struct {
 	mu       sync.Mutex
 	spans    []sdktrace.ReadOnlySpan
-	bytes    int64 // of spans, on the account
+	bytes    int64 // on the account: of spans, and credit
+	credit   int64 // charged in advance
 	woken    bool  // since the list was taken
 	closed   bool
 	ended    uint64
@@ -67,6 +76,7 @@ func newIntake(cfg *Config, mem *memory) *intake {
 		shards:       make([]shard, n),
 		wakeSpans:    min(max(wakeSpans/n, leastWakeSpans), cfg.BatchSpans),
 		wakeBytes:    wakeBytes / int64(n),
+		creditBytes:  min(creditBytes, int64(float64(mem.limit)*creditShare)/int64(n)),
 		wake:         make(chan struct{}, 1),
 		tick:         make(chan struct{}, 1),
 		age:          cfg.BatchAge,
@@ -99,13 +109,13 @@ func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
 		sh.refused[reasonShutdown]++
 	case size > in.maxSpanBytes:
 		sh.refused[reasonTooLarge]++
-	case !in.mem.admit(size, g.Failed):
+	case sh.credit < size && !in.chargeLocked(sh, size-sh.credit, g.Failed):
 		sh.refused[reasonQueueFull]++
 	default:
 		sh.accepted++
 		sh.spans = append(sh.spans, s)
-		sh.bytes += size
-		wake = !sh.woken && (len(sh.spans) >= in.wakeSpans || sh.bytes >= in.wakeBytes)
+		sh.credit -= size
+		wake = !sh.woken && (len(sh.spans) >= in.wakeSpans || sh.bytes-sh.credit >= in.wakeBytes)
 		sh.woken = sh.woken || wake
 	}
 	sh.mu.Unlock()
@@ -113,6 +123,20 @@ func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
 	if !closed {
 		in.notify(wake)
 	}
+}
+
+// chargeLocked charges n bytes and some in advance, or only n bytes if the account has
+// no more. It reports false if the account does not have n bytes.
+func (in *intake) chargeLocked(sh *shard, n int64, urgent bool) bool {
+	switch {
+	case in.mem.admit(n+in.creditBytes, false):
+		n += in.creditBytes
+	case !in.mem.admit(n, urgent):
+		return false
+	}
+	sh.bytes += n
+	sh.credit += n
+	return true
 }
 
 // notify wakes the encoder, or starts the timer that does, for a span that was taken
@@ -140,7 +164,7 @@ func (sh *shard) take(spare []sdktrace.ReadOnlySpan) (spans []sdktrace.ReadOnlyS
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	spans, bytes = sh.spans, sh.bytes
-	sh.spans, sh.bytes, sh.woken = spare, 0, false
+	sh.spans, sh.bytes, sh.credit, sh.woken = spare, 0, 0, false
 	return spans, bytes
 }
 
@@ -174,6 +198,7 @@ func (in *intake) statsLocked(s *Stats) (waiting uint64) {
 		s.Ended += sh.ended
 		s.Accepted += sh.accepted
 		addReasons(s.Refused, &sh.refused)
+		s.Bytes -= sh.credit
 		waiting += uint64(len(sh.spans))
 	}
 	return waiting
