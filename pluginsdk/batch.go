@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/servetrace/servetrace/internal/otlpwire"
@@ -168,25 +167,15 @@ func (b *Batch) Decode() ([]*tracepb.ResourceSpans, error) {
 // empty if every span was dropped. It aliases Bytes: it may be kept, and must not
 // be changed. The error is final: the batch is malformed.
 func (b *Batch) Undecoded() ([]*tracepb.ResourceSpans, error) {
-	const fieldResourceSpans = 1
-	var list []*tracepb.ResourceSpans
-	for rest := b.Bytes(); len(rest) > 0; {
-		number, kind, n := protowire.ConsumeTag(rest)
-		size := n
-		if n >= 0 {
-			size = protowire.ConsumeFieldValue(number, kind, rest[n:])
-		}
-		if size < 0 {
-			b.fault = protowire.ParseError(size)
-			return nil, b.malformed()
-		}
-		if number == fieldResourceSpans && kind == protowire.BytesType {
-			content, _ := protowire.ConsumeBytes(rest[n:])
-			one := &tracepb.ResourceSpans{}
-			one.ProtoReflect().SetUnknown(content)
-			list = append(list, one)
-		}
-		rest = rest[n+size:]
+	contents, err := otlpwire.ResourceSpans(b.Bytes())
+	if err != nil {
+		b.fault = err
+		return nil, b.malformed()
+	}
+	list := make([]*tracepb.ResourceSpans, len(contents))
+	for i, content := range contents {
+		list[i] = &tracepb.ResourceSpans{}
+		list[i].ProtoReflect().SetUnknown(content)
 	}
 	return list, nil
 }

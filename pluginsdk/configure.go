@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,10 +15,16 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// build runs the constructors with what the host sent. All of them run, so that
-// an operator sees every fault at once. It gives nil, and diagnostics of
-// severity ERROR, if any failed.
-func (p *plugin) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*pipeline, []*pluginv1.Diagnostic) {
+// builder runs the constructors of a Spec.
+type builder struct {
+	spec Spec
+	env  Env
+	log  *slog.Logger
+}
+
+// build runs all constructors, so that an operator sees every error at once. If
+// any failed it returns nil, and diagnostics of severity ERROR.
+func (p builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*pipeline, []*pluginv1.Diagnostic) {
 	var remarks remarks
 	defer remarks.close()
 	setup := p.setup(req, &remarks)
@@ -29,9 +36,9 @@ func (p *plugin) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*pi
 			remarks.fail("", &ConfigError{Path: name, Err: err})
 		}
 	}
-	built := &pipeline{}
+	built := &pipeline{log: p.log}
 	for i, construct := range p.spec.Processors {
-		processor, err := make1(p, fmt.Sprintf("processor %d", i+1), func() (Processor, error) { return construct(ctx, setup) })
+		processor, err := make1(p.log, fmt.Sprintf("processor %d", i+1), func() (Processor, error) { return construct(ctx, setup) })
 		if err != nil {
 			remarks.fail(fmt.Sprintf("processor %d: ", i+1), err)
 			continue
@@ -45,7 +52,7 @@ func (p *plugin) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*pi
 	if err := nameApart(built.stages); err != nil {
 		remarks.fail("", err)
 	}
-	exporter, err := make1(p, "exporter", func() (Exporter, error) { return p.spec.Exporter(ctx, setup) })
+	exporter, err := make1(p.log, "exporter", func() (Exporter, error) { return p.spec.Exporter(ctx, setup) })
 	if err != nil {
 		remarks.fail("", err)
 	} else {
@@ -57,14 +64,14 @@ func (p *plugin) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*pi
 	if !remarks.failed() {
 		return built, remarks.list()
 	}
-	if err := p.close(ctx, built); err != nil {
+	if err := built.close(ctx); err != nil {
 		p.log.Warn("release what was built", "error", err)
 	}
 	return nil, remarks.list()
 }
 
-// setup is what a constructor is given.
-func (p *plugin) setup(req *pluginv1.ConfigureRequest, remarks *remarks) Setup {
+// setup returns the argument of the constructors.
+func (p builder) setup(req *pluginv1.ConfigureRequest, remarks *remarks) Setup {
 	granted, where := req.GetEnv(), req.GetContext()
 	return Setup{
 		Getenv: func(name string) string {
@@ -98,9 +105,9 @@ func (p *plugin) setup(req *pluginv1.ConfigureRequest, remarks *remarks) Setup {
 }
 
 // make1 calls one constructor. A panic, and a nil without an error, are errors.
-func make1[T any](p *plugin, what string, construct func() (T, error)) (made T, err error) {
+func make1[T any](log *slog.Logger, what string, construct func() (T, error)) (made T, err error) {
 	var fault error
-	panicked := p.guard("construct "+what, func() error {
+	panicked := guard(log, "construct "+what, func() error {
 		made, fault = construct()
 		return nil
 	})
@@ -113,9 +120,9 @@ func make1[T any](p *plugin, what string, construct func() (T, error)) (made T, 
 	return made, fault
 }
 
-// unfold is the package's, with the author's Name under guard.
-func (p *plugin) unfold(processor Processor, place int) (stages []stage, err error) {
-	panicked := p.guard("name processor "+strconv.Itoa(place), func() error {
+// unfold calls the function unfold, which calls the author's Name, under guard.
+func (p builder) unfold(processor Processor, place int) (stages []stage, err error) {
+	panicked := guard(p.log, "name processor "+strconv.Itoa(place), func() error {
 		stages, err = unfold(processor, strconv.Itoa(place))
 		return nil
 	})

@@ -10,31 +10,20 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/servetrace/servetrace/internal/wire"
 )
-
-// pipeline is what the constructors built.
-type pipeline struct {
-	stages   []stage
-	exporter Exporter
-}
-
-// stage is a processor and what the books call it.
-type stage struct {
-	name      string
-	processor Processor
-}
 
 // export serves one Export call: OTLP bytes in, the state of delivery out.
 func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing, error) {
 	batch := incomingBatch(ctx, in.Data)
 	defer batch.release()
-	built, err := p.enter(ready, ready)
+	built, err := p.calls.enter(ready, ready)
 	if err != nil {
 		return nil, wire.ToStatus(err)
 	}
-	defer p.leave()
+	defer p.calls.leave()
 	ctx, early := inTimeToAnswer(p.patient(ctx))
 	defer early()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -46,7 +35,7 @@ func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing,
 	}
 	defer free()
 
-	filtered, err := p.deliver(ctx, built, batch)
+	filtered, err := built.deliver(ctx, batch)
 	answer, err := answerOf(batch, err)
 	if err != nil {
 		return nil, wire.ToStatus(err)
@@ -58,6 +47,37 @@ func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing,
 		}
 	}
 	return answer, nil
+}
+
+// patient gives the context of a call, without its end under --debug.
+func (p *plugin) patient(ctx context.Context) context.Context {
+	if p.listening != nil && p.listening.debug {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
+}
+
+// slot waits until the plugin has room for one more Export call. Each host keeps
+// to the limit that the Spec declares; several do not know of each other.
+func (p *plugin) slot(ctx context.Context) (free func(), err error) {
+	if p.slots == nil {
+		return func() {}, nil
+	}
+	select {
+	case p.slots <- struct{}{}:
+		return func() { <-p.slots }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// within bounds ctx by a timeout from a request, if there is one. Under --debug
+// nothing bounds it.
+func (p *plugin) within(ctx context.Context, timeout *durationpb.Duration) (context.Context, context.CancelFunc) {
+	if p.patient(ctx) != ctx || timeout.AsDuration() <= 0 {
+		return context.WithCancel(p.patient(ctx))
+	}
+	return context.WithTimeout(ctx, timeout.AsDuration())
 }
 
 // mostForAnswer is the most of a call's time that is kept for its answer.
@@ -86,49 +106,6 @@ func incomingBatch(ctx context.Context, encoded []byte) *Batch {
 		}
 	}
 	return batch
-}
-
-// deliver runs the processors and the exporter over the batch. It gives what
-// each processor dropped, as metadata. A batch that has no spans left goes no
-// further.
-func (p *plugin) deliver(ctx context.Context, built *pipeline, batch *Batch) (metadata.MD, error) {
-	var filtered metadata.MD
-	left := -1 // not counted: no processor has looked into the batch
-	for _, stage := range built.stages {
-		if left < 0 {
-			left = batch.Len()
-		}
-		err := p.guard("processor "+strconv.Quote(stage.name), func() error { return stage.processor.Process(ctx, batch) })
-		if asPartial(err) != nil {
-			// It would acknowledge a batch that no exporter has seen.
-			err = Permanent(fmt.Errorf("%w: only an exporter can deliver in part", err))
-		}
-		if err != nil {
-			return nil, err
-		}
-		if err := batch.malformed(); err != nil {
-			return nil, err
-		}
-		before := left
-		left = batch.Len()
-		if dropped := before - left; dropped > 0 {
-			if filtered == nil {
-				filtered = metadata.MD{}
-			}
-			filtered.Append(wire.MetaFiltered, stage.name+"="+strconv.Itoa(dropped))
-		}
-		if left == 0 {
-			return filtered, nil
-		}
-	}
-	err := p.guard("export", func() error { return built.exporter.Export(ctx, batch) })
-	for name, spans := range batch.filtered {
-		if filtered == nil {
-			filtered = metadata.MD{}
-		}
-		filtered.Append(wire.MetaFiltered, name+"="+strconv.Itoa(spans))
-	}
-	return filtered, err
 }
 
 // answerOf turns the outcome of deliver into OTLP's answer, or an error.

@@ -96,7 +96,7 @@ func serveListening(ctx context.Context, env Env, spec Spec) (ending, error) {
 	if n := spec.Limits.MaxConcurrency; n > 0 {
 		p.slots = make(chan struct{}, n)
 	}
-	if err := p.configureItself(ctx, document, path, service); err != nil {
+	if err := configureItself(ctx, p, document, path, service); err != nil {
 		return byHand, err
 	}
 	server := newServer(p)
@@ -114,15 +114,15 @@ func serveListening(ctx context.Context, env Env, spec Spec) (ending, error) {
 	return why, errors.Join(err, p.end(server, why))
 }
 
-// configureItself does what Configure does, with the document from the command
+// configureItself does the work of Configure, with the document from the command
 // line and the variables of the process.
-func (p *plugin) configureItself(ctx context.Context, document []byte, path, service string) error {
-	if _, err := p.enter(described, configuring); err != nil {
-		return err // nobody else is there yet
+func configureItself(ctx context.Context, p *plugin, document []byte, path, service string) error {
+	if _, err := p.calls.enter(described, configuring); err != nil {
+		return err // cannot happen: no host has attached yet
 	}
-	defer p.leave()
+	defer p.calls.leave()
 	name := filepath.Base(path)
-	built, diagnostics := p.build(ctx, &pluginv1.ConfigureRequest{
+	built, diagnostics := builder{p.spec, p.env, p.log}.build(ctx, &pluginv1.ConfigureRequest{
 		Env:    nil, // the process has them
 		Config: document,
 		Context: &pluginv1.StaticContext{
@@ -134,7 +134,7 @@ func (p *plugin) configureItself(ctx context.Context, document []byte, path, ser
 			Terminal:      false, TerminalColumns: 0, // its standard output tells
 		},
 	})
-	p.configured(built)
+	p.calls.configured(built)
 	var faults []error
 	for _, d := range diagnostics {
 		if d.GetSeverity() == pluginv1.Severity_SEVERITY_ERROR {
@@ -294,26 +294,4 @@ func environByHand(environ, declared []string) []string {
 var errListening = &wire.Error{
 	Code: codeUnready, Final: true,
 	Err: errors.New("plugin was started by hand, with --listen: it has configured itself, and ends on SIGINT or SIGTERM"),
-}
-
-// patient gives the context of a call, without its end under --debug.
-func (p *plugin) patient(ctx context.Context) context.Context {
-	if p.listening != nil && p.listening.debug {
-		return context.WithoutCancel(ctx)
-	}
-	return ctx
-}
-
-// slot waits until the plugin has room for one more Export call. Each host keeps
-// to the limit that the Spec declares; several do not know of each other.
-func (p *plugin) slot(ctx context.Context) (free func(), err error) {
-	if p.slots == nil {
-		return func() {}, nil
-	}
-	select {
-	case p.slots <- struct{}{}:
-		return func() { <-p.slots }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }

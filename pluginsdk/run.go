@@ -105,7 +105,7 @@ func (p *plugin) wait(ctx context.Context, eof <-chan struct{}, served <-chan er
 	case err := <-served:
 		return serverDied, fmt.Errorf("serve: %w", err)
 	case <-eof:
-		if p.wasShutDown() {
+		if p.calls.isStopping() {
 			return hostDone, nil
 		}
 		return hostGone, nil

@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
@@ -23,7 +22,7 @@ func newServer(p *plugin) *grpc.Server {
 		grpc.InitialWindowSize(wire.WindowBytes),
 		grpc.InitialConnWindowSize(wire.WindowBytes),
 		grpc.ReadBufferSize(wire.WriteBufferBytes),
-		grpc.StreamInterceptor(p.endWithDrain),
+		grpc.StreamInterceptor(endWithDrain(p.draining)),
 	)
 	pluginv1.RegisterLifecycleServer(server, &lifecycle{plugin: p})
 	server.RegisterService(&traceService, p)
@@ -69,26 +68,26 @@ func (l *lifecycle) Configure(ctx context.Context, req *pluginv1.ConfigureReques
 	if l.plugin.listening != nil {
 		return nil, wire.ToStatus(errListening)
 	}
-	if _, err := l.plugin.enter(described, configuring); err != nil {
+	if _, err := l.plugin.calls.enter(described, configuring); err != nil {
 		return nil, wire.ToStatus(err)
 	}
-	defer l.plugin.leave()
-	built, diagnostics := l.plugin.build(ctx, req)
-	l.plugin.configured(built)
+	defer l.plugin.calls.leave()
+	built, diagnostics := builder{l.plugin.spec, l.plugin.env, l.plugin.log}.build(ctx, req)
+	l.plugin.calls.configured(built)
 	return &pluginv1.ConfigureResponse{Diagnostics: diagnostics}, nil
 }
 
 // Flush asks the exporter, if it holds anything back. Nothing that was accepted
 // is left where it returns without an error.
 func (l *lifecycle) Flush(ctx context.Context, req *pluginv1.FlushRequest) (*pluginv1.FlushResponse, error) {
-	built, err := l.plugin.enter(ready, ready)
+	built, err := l.plugin.calls.enter(ready, ready)
 	if err != nil {
 		return nil, wire.ToStatus(err)
 	}
-	defer l.plugin.leave()
+	defer l.plugin.calls.leave()
 	ctx, cancel := l.plugin.within(ctx, req.GetTimeout())
 	defer cancel()
-	if err := l.plugin.flush(ctx, built); err != nil {
+	if err := built.flush(ctx); err != nil {
 		return nil, wire.ToStatus(err)
 	}
 	return &pluginv1.FlushResponse{SpansLeft: 0}, nil
@@ -107,33 +106,26 @@ func (l *lifecycle) Shutdown(ctx context.Context, req *pluginv1.ShutdownRequest)
 	return &pluginv1.ShutdownResponse{SpansLeft: 0}, nil
 }
 
-// within bounds ctx by a timeout from a request, if there is one. Under --debug
-// nothing bounds it.
-func (p *plugin) within(ctx context.Context, timeout *durationpb.Duration) (context.Context, context.CancelFunc) {
-	if p.patient(ctx) != ctx || timeout.AsDuration() <= 0 {
-		return context.WithCancel(p.patient(ctx))
+// endWithDrain returns an interceptor that ends streams when draining is closed,
+// because a graceful stop of the server waits for them.
+func endWithDrain(draining <-chan struct{}) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		ctx, cancel := context.WithCancel(stream.Context())
+		defer cancel()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			select {
+			case <-draining:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		err := handler(srv, &boundStream{stream, ctx})
+		cancel()
+		<-ended
+		return err
 	}
-	return context.WithTimeout(ctx, timeout.AsDuration())
-}
-
-// endWithDrain ends streams that are held open when the plugin drains, which
-// would wait for them.
-func (p *plugin) endWithDrain(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-p.draining:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	err := handler(srv, &boundStream{stream, ctx})
-	cancel()
-	<-ended
-	return err
 }
 
 // boundStream is a stream with a context of its own.

@@ -103,35 +103,49 @@ func (w *rewriter) pass(entry *resourceEntry) {
 }
 
 func (w *rewriter) resourceSpans(p part, entry *resourceEntry) {
-	e := w.r.editAt(entry.edit)
-	merged, met := part{}, false
-	if e != nil {
-		merged = w.r.message(p, field.ResourceSpansResource)
+	w.holder(p, holder{
+		own: field.ResourceSpansResource, attributes: field.ResourceAttributes,
+		children: field.ResourceSpansScopeSpans, child: w.scopeField,
+	}, w.r.editAt(entry.edit))
+}
+
+// A holder is a ResourceSpans or a ScopeSpans: a message with a resource or a
+// scope of its own, and with children.
+type holder struct {
+	own        uint32 // field of the resource or the scope
+	attributes uint32 // field of its attributes
+	children   uint32
+	child      func(*copier)
+}
+
+// holder writes a ResourceSpans or a ScopeSpans. e is the edit of its resource or
+// scope, nil if there is none. The pieces of an edited resource or scope become
+// one.
+func (w *rewriter) holder(p part, h holder, e *edit) {
+	written := e == nil
+	write := func() {
+		if written {
+			return
+		}
+		written = true
+		own := w.r.message(p, h.own)
+		at := w.open(h.own, len(own.raw))
+		w.fields(own, form{attributes: h.attributes}, e)
+		w.close(at)
 	}
 	c := w.copier(p)
 	for c.next() {
 		switch {
-		case e != nil && c.is(field.ResourceSpansResource):
+		case e != nil && c.is(h.own):
 			c.leaveOut()
-			if !met { // the pieces of a resource become one
-				w.resourceField(merged, e)
-			}
-			met = true
-		case c.is(field.ResourceSpansScopeSpans):
-			w.scopeField(&c)
+			write()
+		case c.is(h.children):
+			h.child(&c)
 		}
 	}
 	c.flush()
-	if e != nil && !met {
-		w.resourceField(merged, e)
-	}
+	write()
 	c.rest()
-}
-
-func (w *rewriter) resourceField(p part, e *edit) {
-	at := w.open(field.ResourceSpansResource, len(p.raw))
-	w.fields(p, form{attributes: field.ResourceAttributes}, e)
-	w.close(at)
 }
 
 func (w *rewriter) scopeField(c *copier) {
@@ -147,40 +161,9 @@ func (w *rewriter) scopeField(c *copier) {
 		return
 	}
 	at := w.open(field.ResourceSpansScopeSpans, len(c.content()))
-	w.scopeSpans(c.here(), w.r.editAt(entry.edit))
-	w.close(at)
-}
-
-// scopeSpans writes a ScopeSpans; e is its scope's edit, nil if there is none.
-func (w *rewriter) scopeSpans(p part, e *edit) {
-	merged, met := part{}, false
-	if e != nil {
-		merged = w.r.message(p, field.ScopeSpansScope)
-	}
-	c := w.copier(p)
-	for c.next() {
-		switch {
-		case e != nil && c.is(field.ScopeSpansScope):
-			c.leaveOut()
-			if !met { // the pieces of a scope become one
-				w.scopeOf(merged, e)
-			}
-			met = true
-		case c.is(field.ScopeSpansSpans):
-			w.spanField(&c)
-		}
-	}
-	c.flush()
-	if e != nil && !met {
-		w.scopeOf(merged, e)
-	}
-	c.rest()
-}
-
-// scopeOf writes the scope of a ScopeSpans.
-func (w *rewriter) scopeOf(p part, e *edit) {
-	at := w.open(field.ScopeSpansScope, len(p.raw))
-	w.fields(p, form{attributes: field.ScopeAttributes}, e)
+	w.holder(c.here(), holder{
+		own: field.ScopeSpansScope, attributes: field.ScopeAttributes, children: field.ScopeSpansSpans, child: w.spanField,
+	}, w.r.editAt(entry.edit))
 	w.close(at)
 }
 

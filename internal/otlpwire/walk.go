@@ -65,6 +65,20 @@ func CountSpans(req []byte) (int, error) {
 	return n.spans, err
 }
 
+// ResourceSpans returns the content of each ResourceSpans of an encoded
+// ExportTraceServiceRequest, in order. It does not look into them. The result
+// refers to req. Malformed bytes give an error that names the offset.
+func ResourceSpans(req []byte) ([][]byte, error) {
+	var list [][]byte
+	c := part{req, 0}.fields()
+	for c.next() {
+		if c.is(field.RequestResourceSpans) {
+			list = append(list, c.content())
+		}
+	}
+	return list, c.err()
+}
+
 // Merge appends reqs to dst: encoded requests merge by concatenation, for the
 // only known field of the message is a repeated one.
 func Merge(dst []byte, reqs ...[]byte) []byte {

@@ -1,0 +1,108 @@
+package pluginsdk
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// state is a stage in the life of a plugin. It only grows.
+type state int
+
+const (
+	described   state = iota // waits for Configure
+	configuring              // constructors run
+	refused                  // a constructor failed
+	ready                    // takes batches
+	stopping                 // lets calls finish, or has ended
+)
+
+// String names the state for errors.
+func (s state) String() string {
+	return [...]string{"not configured", "being configured", "refused its configuration", "ready", "stopping"}[s]
+}
+
+// codeUnready answers a host that breaks the order of calls. It is final.
+const codeUnready = "FAILED_PRECONDITION"
+
+// admission admits calls in the right state, and counts the calls in flight.
+// newAdmission makes one. Safe for concurrent use.
+type admission struct {
+	mu       sync.Mutex
+	state    state
+	pipeline *pipeline     // set once, by Configure
+	inFlight int           // calls between enter and leave
+	empty    chan struct{} // closed when state is stopping and inFlight is zero
+}
+
+func newAdmission() *admission { return &admission{empty: make(chan struct{})} }
+
+// enter admits a call in state want, and sets the state to next. The caller must
+// leave.
+func (a *admission) enter(want, next state) (*pipeline, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.state == stopping {
+		// Another process may take the batch.
+		return nil, &wire.Error{Code: wire.CodeRetry, Err: errStopping}
+	}
+	if a.state != want {
+		return nil, &wire.Error{Code: codeUnready, Final: true, Err: fmt.Errorf("plugin is %v, want %v", a.state, want)}
+	}
+	a.state = next
+	a.inFlight++
+	return a.pipeline, nil
+}
+
+func (a *admission) leave() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.inFlight--
+	if a.inFlight == 0 && a.state == stopping {
+		close(a.empty)
+	}
+}
+
+// configured ends Configure. built is nil if a constructor failed.
+func (a *admission) configured(built *pipeline) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pipeline = built
+	if a.state != configuring { // stop has come meanwhile, and shuts built down
+		return
+	}
+	a.state = ready
+	if built == nil {
+		a.state = refused
+	}
+}
+
+// isStopping reports whether stop has been called.
+func (a *admission) isStopping() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.state == stopping
+}
+
+// stop refuses further calls, and reports whether this call did so first.
+func (a *admission) stop() (first bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.state == stopping {
+		return false
+	}
+	a.state = stopping
+	if a.inFlight == 0 {
+		close(a.empty)
+	}
+	return true
+}
+
+// remaining returns the pipeline, nil if there is none, and the number of calls
+// in flight.
+func (a *admission) remaining() (*pipeline, int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pipeline, a.inFlight
+}

@@ -1,0 +1,101 @@
+package pluginsdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strconv"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// pipeline is the processors and the exporter that the constructors have made.
+type pipeline struct {
+	log      *slog.Logger
+	stages   []stage
+	exporter Exporter
+}
+
+// stage is a processor with its name in the delivery accounting.
+type stage struct {
+	name      string
+	processor Processor
+}
+
+// deliver runs the processors and the exporter over the batch. It returns the
+// numbers of filtered spans as metadata. A batch without spans goes no further.
+func (l *pipeline) deliver(ctx context.Context, batch *Batch) (metadata.MD, error) {
+	filtered := metadata.MD{}
+	count := func(name string, spans int) {
+		if spans > 0 {
+			filtered.Append(wire.MetaFiltered, name+"="+strconv.Itoa(spans))
+		}
+	}
+	for _, stage := range l.stages {
+		before := batch.Len()
+		err := guard(l.log, "processor "+strconv.Quote(stage.name), func() error { return stage.processor.Process(ctx, batch) })
+		if asPartial(err) != nil {
+			// It would acknowledge a batch that no exporter has seen.
+			err = Permanent(fmt.Errorf("%w: only an exporter can deliver in part", err))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := batch.malformed(); err != nil {
+			return nil, err
+		}
+		count(stage.name, before-batch.Len())
+		if batch.Len() == 0 {
+			return filtered, nil
+		}
+	}
+	err := guard(l.log, "export", func() error { return l.exporter.Export(ctx, batch) })
+	for name, spans := range batch.filtered {
+		count(name, spans)
+	}
+	return filtered, err
+}
+
+// flush asks the exporter to deliver its buffer, if it is a [Flusher].
+func (l *pipeline) flush(ctx context.Context) error {
+	flusher, ok := l.exporter.(Flusher)
+	if !ok {
+		return nil
+	}
+	return guard(l.log, "flush exporter", func() error { return flusher.Flush(ctx) })
+}
+
+// close releases the exporter and the processors, in reverse order.
+func (l *pipeline) close(ctx context.Context) error {
+	var faults []error
+	if l.exporter != nil {
+		faults = append(faults, guard(l.log, "shut down exporter", func() error { return l.exporter.Shutdown(ctx) }))
+	}
+	for i := len(l.stages) - 1; i >= 0; i-- {
+		stage := l.stages[i]
+		if stopper, ok := stage.processor.(Stopper); ok {
+			faults = append(faults, guard(l.log, fmt.Sprintf("shut down processor %q", stage.name),
+				func() error { return stopper.Shutdown(ctx) }))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// guard calls code of the author, and puts the operation in front of its error. A
+// panic becomes a final error, because a retry would panic again.
+func guard(log *slog.Logger, operation string, f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			log.Error(operation+": panic", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			err = &wire.Error{Code: wire.CodePanic, Final: true, Err: fmt.Errorf("%s: panic: %v", operation, r)}
+		}
+	}()
+	if err := f(); err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	return nil
+}
