@@ -53,7 +53,6 @@ var toRewrite = map[string]int{
 	"serving/internal/socket":         44,
 	"serving/internal/stall":          5,
 	"serving/internal/wsframe":        18,
-	"test/chaos":                      90,
 	"test/testplugin":                 53,
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// keeper runs the plugin that hello attaches to, and starts it again whenever
-// it has ended, as an operator's init system does.
+// keeper runs the plugin that hello attaches to, and restarts it whenever it has ended,
+// like an init system.
 type keeper struct {
 	path, socket string
 	environ      []string
@@ -17,7 +17,7 @@ type keeper struct {
 	running sync.WaitGroup
 }
 
-// keeperPause is between the end of the process and the next.
+// keeperPause is the time between the end of a process and the next start.
 const keeperPause = 100 * time.Millisecond
 
 func startKeeper(path, socket string, environ []string) *keeper {
@@ -33,7 +33,7 @@ func startKeeper(path, socket string, environ []string) *keeper {
 	return k
 }
 
-// once runs the process to its end, and tells whether to do it again.
+// once runs the process until it ends, and reports whether to run it again.
 func (k *keeper) once() bool {
 	select {
 	case <-k.stop:
@@ -43,11 +43,11 @@ func (k *keeper) once() bool {
 	cmd := exec.Command(k.path, "--listen", k.socket)
 	cmd.Env = k.environ
 	if cmd.Start() != nil {
-		return true // no process to be had at the moment
+		return true // no process is available at the moment
 	}
 	ended := make(chan struct{})
 	go func() { // ends with the process
-		_ = cmd.Wait() // it is killed all the time
+		_ = cmd.Wait() // the faults kill it
 		close(ended)
 	}()
 	select {
@@ -55,11 +55,11 @@ func (k *keeper) once() bool {
 		return true
 	case <-k.stop:
 	}
-	_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+	_ = cmd.Process.Signal(os.Interrupt) // fails if it has ended
 	select {
 	case <-ended:
 	case <-time.After(patience):
-		_ = cmd.Process.Kill() // likewise
+		_ = cmd.Process.Kill() // fails if it has ended
 		<-ended
 	}
 	return false

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// books are those of hello's last line.
+// books is the delivery accounting in hello's last log line.
 type books struct {
 	spans   uint64
 	refused map[string]uint64
-	// plugins are by name.
+	// plugins holds the accounting of each plugin by name.
 	plugins map[string]ledger
 }
 
-// ledger is what became of the spans of one exporter.
+// ledger counts the spans of an exporter by result.
 type ledger struct {
 	delivered                   uint64
 	rejected, filtered, dropped map[string]uint64
@@ -23,16 +23,16 @@ type ledger struct {
 
 var (
 	lastLine = regexp.MustCompile(`(?m)^.* msg=(?:stopped|"stopped; spans were lost") (.*)$`)
-	// A field of text/slog: NAME=VALUE, quoted where it has spaces.
+	// A field in slog's text format: NAME=VALUE, quoted if it has spaces.
 	logField = regexp.MustCompile(`([^\s=]+)=("(?:[^"\\]|\\.)*"|\S*)`)
 )
 
-// readBooks finds the last line in a log and takes it apart.
+// readBooks finds and parses the last line of a log.
 func readBooks(log string) (books, error) {
 	b := books{plugins: map[string]ledger{}}
 	match := lastLine.FindStringSubmatch(log)
 	if match == nil {
-		return b, fmt.Errorf("hello's log has no line with the books")
+		return b, fmt.Errorf("hello's log has no line with the delivery accounting")
 	}
 	for _, field := range logField.FindAllStringSubmatch(match[1], -1) {
 		key, value := field[1], field[2]
@@ -46,7 +46,7 @@ func readBooks(log string) (books, error) {
 	return b, nil
 }
 
-// set takes one field; those that are no counts are passed over.
+// set stores a field. Fields without counts are ignored.
 func (b *books) set(key, value string) (err error) {
 	switch key {
 	case "spans":
@@ -75,12 +75,12 @@ func (b *books) set(key, value string) (err error) {
 	return err
 }
 
-// parseCounts reads a map as fmt prints it: map[a:1 b:2].
+// parseCounts parses a map as printed by fmt: map[a:1 b:2].
 func parseCounts(text string) (map[string]uint64, error) {
 	inner, ok := strings.CutPrefix(text, "map[")
 	inner, closed := strings.CutSuffix(inner, "]")
 	if !ok || !closed {
-		return nil, fmt.Errorf("%q is no map", text)
+		return nil, fmt.Errorf("%q is not a map", text)
 	}
 	counts := map[string]uint64{}
 	for _, pair := range strings.Fields(inner) {

@@ -12,13 +12,14 @@ import (
 	"syscall"
 )
 
-// kind is one way to break something.
+// kind is a kind of fault.
 type kind struct {
 	name string
-	// fits says to which plugins it is done; nil: to the service or the machine.
+	// fits reports whether the fault applies to the plugin. Nil: it applies to the
+	// service or the machine.
 	fits func(*plugin) bool
-	// begin and end do and undo it, and say what they met; end is nil where
-	// there is nothing to undo.
+	// begin and end start and end the fault and return a description. end is nil if
+	// there is nothing to end.
 	begin, end func(*stage, fault) (string, error)
 }
 
@@ -26,7 +27,7 @@ func anyPlugin(*plugin) bool    { return true }
 func launched(p *plugin) bool   { return !p.attached }
 func weakPlugin(p *plugin) bool { return p.weak }
 
-// kinds are all faults. Their order is part of what a seed draws.
+// kinds lists all kinds of faults. Their order is part of a seed's meaning.
 var kinds = []kind{
 	{name: "SIGKILL", fits: anyPlugin, begin: signalling(syscall.SIGKILL)},
 	{name: "SIGTERM", fits: anyPlugin, begin: signalling(syscall.SIGTERM)},
@@ -59,12 +60,12 @@ var kinds = []kind{
 	}},
 }
 
-// signalling sends a signal.
+// signalling returns a fault that sends a signal.
 func signalling(sig syscall.Signal) func(*stage, fault) (string, error) {
 	return toEach(func(pid int) error { return gone(syscall.Kill(pid, sig)) })
 }
 
-// gone makes nothing of the error that a process has ended meanwhile.
+// gone ignores the error that a process has ended meanwhile.
 func gone(err error) error {
 	if errors.Is(err, syscall.ESRCH) {
 		return nil
@@ -72,7 +73,7 @@ func gone(err error) error {
 	return err
 }
 
-// toEach does something to all processes of the plugin: two during a reload.
+// toEach applies do to all processes of the plugin; there are two during a reload.
 func toEach(do func(pid int) error) func(*stage, fault) (string, error) {
 	return func(s *stage, f fault) (string, error) {
 		pids := s.place.processes(s.plugins[f.plugin].path)
@@ -84,7 +85,7 @@ func toEach(do func(pid int) error) func(*stage, fault) (string, error) {
 	}
 }
 
-// requesting sends a request whose id the recorder knows.
+// requesting sends a request with an id that the recorder recognizes.
 func requesting(prefix string) func(*stage, fault) (string, error) {
 	return func(s *stage, f fault) (string, error) {
 		id := prefix + strconv.FormatUint(f.pick, 16)
@@ -103,8 +104,7 @@ func crashLoop(s *stage, f fault) (string, error) {
 	return "at " + when + ", " + text, err
 }
 
-// swap puts another program of the same use in the file's place: the same
-// bytes and some more.
+// swap replaces the executable by an equivalent one: the same bytes and some more.
 func swap(s *stage, f fault) (string, error) {
 	p := s.plugins[f.plugin]
 	good, err := os.ReadFile(p.good)
@@ -121,7 +121,7 @@ func replaceByJunk(s *stage, f fault) (string, error) {
 	return "", replace(s.plugins[f.plugin].path, junk(f.pick), 0o755)
 }
 
-// overwrite writes into the very file, which the kernel refuses while it runs.
+// overwrite writes into the executable itself, which the kernel refuses while it runs.
 func overwrite(s *stage, f fault) (string, error) {
 	err := os.WriteFile(s.plugins[f.plugin].path, junk(f.pick), 0o755)
 	if errors.Is(err, syscall.ETXTBSY) || errors.Is(err, os.ErrNotExist) {
@@ -142,24 +142,24 @@ func chmod(mode os.FileMode) func(*stage, fault) (string, error) {
 
 func restore(s *stage, f fault) (string, error) { return "", s.plugins[f.plugin].restore() }
 
-// replace puts a file of such bytes in the place of another, at a stroke.
+// replace atomically replaces a file.
 func replace(path string, data []byte, mode os.FileMode) error {
 	fresh := path + ".fresh"
 	if err := os.WriteFile(fresh, data, mode); err != nil {
 		return err
 	}
-	return errors.Join(os.Chmod(fresh, mode), os.Rename(fresh, path)) // whatever the umask
+	return errors.Join(os.Chmod(fresh, mode), os.Rename(fresh, path)) // chmod, because of the umask
 }
 
-// deleteSocket takes away the socket's file, which an open connection does not
-// notice. The attached plugin is ended with it: nobody could reach it again.
+// deleteSocket removes the socket's file. An open connection is not affected. The
+// attached plugin is ended, too, because new connections to it are impossible.
 func deleteSocket(s *stage, f fault) (string, error) {
 	p := s.plugins[f.plugin]
 	if p.attached {
 		err := os.Remove(p.socket)
 		text, ended := signalling(syscall.SIGTERM)(s, f)
 		if errors.Is(err, os.ErrNotExist) {
-			err = nil // it is about to start
+			err = nil // the plugin is about to start
 		}
 		return text, errors.Join(err, ended)
 	}
@@ -167,7 +167,7 @@ func deleteSocket(s *stage, f fault) (string, error) {
 	for _, dir := range dirs {
 		_ = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 			if err == nil && entry.Type() == os.ModeSocket {
-				_ = os.Remove(path) // its owner may be faster
+				_ = os.Remove(path) // the owner may have removed it
 			}
 			return nil
 		})
@@ -199,8 +199,8 @@ func startHogs(s *stage, _ fault) (string, error) {
 
 func endHogs(s *stage, _ fault) (string, error) {
 	for _, hog := range s.hogs {
-		_ = hog.Process.Kill() // it does not end by itself
-		_ = hog.Wait()         // killed, as wanted
+		_ = hog.Process.Kill() // hogs never end by themselves
+		_ = hog.Wait()         // the error says that it was killed
 	}
 	s.hogs = nil
 	return "", nil

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitMemory leaves the process a little more address space than it has.
+// limitMemory limits the address space to a little more than the process has.
 func limitMemory(pid int) error {
 	size, err := statusBytes(pid, "VmSize")
 	if err != nil {
@@ -16,17 +16,17 @@ func limitMemory(pid int) error {
 	return limit(pid, unix.RLIMIT_AS, uint64(size)+room)
 }
 
-// limitFiles lets the process open no further file.
+// limitFiles prevents the process from opening files.
 func limitFiles(pid int) error { return limit(pid, unix.RLIMIT_NOFILE, 3) }
 
-// unlimit takes both limits back.
+// unlimit removes both limits.
 func unlimit(pid int) error {
 	const all = ^uint64(0)
 	return errors.Join(limit(pid, unix.RLIMIT_AS, all), limit(pid, unix.RLIMIT_NOFILE, all))
 }
 
-// limit sets the soft limit, as far as the hard one goes, so that it can be
-// taken back without privileges.
+// limit sets the soft limit, at most to the hard limit, so that it can be removed
+// without privileges.
 func limit(pid, resource int, most uint64) error {
 	var now unix.Rlimit
 	err := unix.Prlimit(pid, resource, nil, &now)

@@ -4,7 +4,7 @@ package main
 
 import "errors"
 
-// errLinuxOnly: newStage refuses other systems before a fault is drawn.
+// errLinuxOnly is never returned in practice: newStage fails on other systems.
 var errLinuxOnly = errors.New("limits of other processes need Linux")
 
 func limitMemory(int) error { return errLinuxOnly }

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// spansOfRequest is how many spans a request of hello makes.
-const spansOfRequest = 4
+// spansPerRequest is the number of spans of a request to hello.
+const spansPerRequest = 4
 
-// mostAtOnce bounds the requests in flight; the pace waits beyond.
-const mostAtOnce = 64
+// maxInFlight bounds the requests in flight. Beyond it, the pace slows down.
+const maxInFlight = 64
 
-// load sends requests at a steady pace and judges every answer.
+// load sends requests at a steady pace and checks every response.
 type load struct {
 	url    string
 	rate   int
@@ -29,37 +29,37 @@ type load struct {
 	pacing sync.WaitGroup
 
 	mu     sync.Mutex
-	phases []*phase // the last one is counted into
+	phases []*phase // requests count for the last phase
 }
 
-// phase is the outcome of a stretch of load.
+// phase holds the results of a phase of load.
 type phase struct {
 	name      string
 	sent      int
 	latencies []time.Duration
-	wrong     map[string]int // by what was wrong
+	wrong     map[string]int // failures by message
 }
 
 func newLoad(url string, rate int) *load {
 	return &load{
 		url: url, rate: rate,
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: mostAtOnce}, Timeout: 20 * time.Second},
-		slots:  make(chan struct{}, mostAtOnce),
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: maxInFlight}, Timeout: 20 * time.Second},
+		slots:  make(chan struct{}, maxInFlight),
 		phases: []*phase{{name: "start", wrong: map[string]int{}}},
 	}
 }
 
-// wanted are the answers of hello's routes.
+// wanted maps hello's routes to their responses.
 var wanted = map[string]struct {
 	status int
 	body   string
 }{
 	"/":       {http.StatusOK, "Hello world!\n"},
-	"/fail":   {http.StatusInternalServerError, ""}, // whatever it says
+	"/fail":   {http.StatusInternalServerError, ""}, // any body
 	"/stream": {http.StatusOK, "one\ntwo\nthree\n"},
 }
 
-// begin begins a phase: load until end.
+// begin starts a phase; end ends it.
 func (l *load) begin(name string) {
 	l.mu.Lock()
 	l.phases = append(l.phases, &phase{name: name, wrong: map[string]int{}})
@@ -86,8 +86,7 @@ func (l *load) begin(name string) {
 	})
 }
 
-// end ends the phase, waits for its last answer and lets go of all
-// connections.
+// end ends the phase, waits for its last response and closes all connections.
 func (l *load) end() {
 	close(l.stop)
 	l.pacing.Wait()
@@ -95,14 +94,14 @@ func (l *load) end() {
 	l.client.CloseIdleConnections()
 }
 
-// phase is a whole one.
+// phase runs a whole phase.
 func (l *load) phase(name string, lasts time.Duration) {
 	l.begin(name)
 	<-time.After(lasts)
 	l.end()
 }
 
-// extra sends a request with an id, beside the pace, and does not wait.
+// extra sends a further request with the id, and does not wait for the response.
 func (l *load) extra(id string) { l.send("/", id) }
 
 func (l *load) send(path, id string) {
@@ -125,7 +124,7 @@ func (l *load) send(path, id string) {
 	})
 }
 
-// ask sends one request; the error says what is wrong with the answer.
+// ask sends a request and returns an error if the response is wrong.
 func (l *load) ask(path, id string) error {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, l.url+path, http.NoBody)
 	if err != nil {
@@ -149,7 +148,7 @@ func (l *load) ask(path, id string) error {
 	return nil
 }
 
-// sent is how many requests there were in all. Only between phases.
+// sent returns the total number of requests. Call it only between phases.
 func (l *load) sent() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,8 +158,8 @@ func (l *load) sent() (n int) {
 	return n
 }
 
-// quantile is the latency that a share of the phase's plain requests stayed
-// within.
+// quantile returns the latency that the given share of the phase's plain requests did
+// not exceed.
 func (p *phase) quantile(share float64) time.Duration {
 	if len(p.latencies) == 0 {
 		return 0

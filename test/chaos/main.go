@@ -27,29 +27,29 @@ func main() {
 	}
 }
 
-// options are the command line.
+// options holds the command line's flags.
 type options struct {
 	seed uint64
-	// duration is that of all phases with load together.
+	// duration is the total duration of the phases with load.
 	duration time.Duration
-	// rate is requests a second.
+	// rate is in requests per second.
 	rate int
-	// bin is the folder that make build fills.
+	// bin is the folder with the programs from make build.
 	bin string
 	// verbose prints the journal as it is written.
 	verbose bool
 }
 
-// shortest is a duration in which faults and recovery can be told apart.
-const shortest = 10 * time.Second
+// minDuration is long enough to distinguish faults and recovery.
+const minDuration = 10 * time.Second
 
 func readFlags(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
-	flags.Uint64Var(&o.seed, "seed", 1, "draws the faults; the same seed draws the same")
-	flags.DurationVar(&o.duration, "duration", 2*time.Minute, "how long there is load, of which the faults have two fifths")
+	flags.Uint64Var(&o.seed, "seed", 1, "seed of the random faults")
+	flags.DurationVar(&o.duration, "duration", 2*time.Minute, "total duration of the load; two fifths of it have faults")
 	flags.IntVar(&o.rate, "rate", 100, "requests a second")
-	flags.StringVar(&o.bin, "bin", "bin", "folder of hello and the plugins, as make build leaves it")
+	flags.StringVar(&o.bin, "bin", "bin", "folder with hello and the plugins from make build")
 	flags.BoolVar(&o.verbose, "v", false, "print each fault when it happens")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -57,23 +57,23 @@ func readFlags(args []string) (options, error) {
 	switch {
 	case flags.NArg() > 0:
 		return o, fmt.Errorf("argument %q: want none", flags.Arg(0))
-	case o.duration < shortest:
-		return o, fmt.Errorf("-duration %v: want %v or more", o.duration, shortest)
+	case o.duration < minDuration:
+		return o, fmt.Errorf("-duration %v: want %v or more", o.duration, minDuration)
 	case o.rate < 1 || o.rate > 10_000:
 		return o, fmt.Errorf("-rate %d: want 1 to 10000", o.rate)
 	}
 	return o, nil
 }
 
-// Shares of the duration: without faults, with them, and after them.
+// Shares of the duration: before, during and after the faults.
 const (
 	calmShare   = 0.4
 	faultsShare = 0.4
 	afterShare  = 0.2
 )
 
-// chaos is one run; the error says that a promise was broken, or what came in
-// the way of the run itself.
+// chaos performs a run. It returns an error if a promise is broken, or if the run
+// itself fails.
 func chaos(o options, out io.Writer) (err error) {
 	s, err := newStage(o, out)
 	if err != nil {

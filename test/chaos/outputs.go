@@ -11,16 +11,15 @@ import (
 	"regexp"
 )
 
-// output is where a plugin's deliveries are.
+// output is a destination of a plugin's spans.
 type output interface {
-	// holds tells whether a request's mark has been written.
+	// holds reports whether a request's mark has been written.
 	holds(mark string) bool
-	// read gives how often each span was written.
+	// read returns how often each span was written.
 	read() (map[string]int, error)
 }
 
-// spanFiles are files of text in which a pattern's first group is the id of a
-// span.
+// spanFiles are text files. The first group of the pattern is a span id.
 type spanFiles struct {
 	glob string
 	id   *regexp.Regexp
@@ -34,7 +33,7 @@ func lineFile(path string) spanFiles {
 	return spanFiles{path, regexp.MustCompile(`"span_id":"([0-9a-f]{16})"`)}
 }
 
-// texts are the contents of the files.
+// texts returns the contents of the files.
 func (s spanFiles) texts() ([][]byte, error) {
 	names, err := filepath.Glob(s.glob)
 	if err != nil {
@@ -52,7 +51,7 @@ func (s spanFiles) texts() ([][]byte, error) {
 }
 
 func (s spanFiles) holds(mark string) bool {
-	texts, _ := s.texts() // a file that can not be read does not hold it
+	texts, _ := s.texts() // an unreadable file does not hold the mark
 	for _, text := range texts {
 		if bytes.Contains(text, []byte(mark)) {
 			return true
@@ -72,8 +71,8 @@ func (s spanFiles) read() (map[string]int, error) {
 	return seen, err
 }
 
-// recorderFile is what the recorder writes. It also shows in which batch, at
-// which attempt, a span came.
+// recorderFile is the recorder's output. It also contains the batch and the attempt of
+// each span.
 type recorderFile string
 
 func (r recorderFile) lines() ([]batchLine, error) {
@@ -84,7 +83,7 @@ func (r recorderFile) lines() ([]batchLine, error) {
 	var list []batchLine
 	for _, data := range bytes.Split(text, []byte{'\n'}) {
 		var line batchLine
-		// A kill may have torn a line: that batch was not acknowledged.
+		// A kill may have cut a line. Its batch was not acknowledged.
 		if len(data) > 0 && json.Unmarshal(data, &line) == nil {
 			list = append(list, line)
 		}
@@ -108,11 +107,11 @@ func (r recorderFile) read() (map[string]int, error) {
 	return seen, err
 }
 
-// repeats says what is wrong with spans that were delivered more than once: only
-// a batch that was not acknowledged comes again, as the same batch and at
-// another attempt. One that its host gave up may be written after a later one.
+// repeats returns the errors in repeated spans. Only an unacknowledged batch may be
+// repeated, unchanged and with another attempt number. A batch that its host gave up
+// may be written after a later batch.
 func (r recorderFile) repeats() []string {
-	lines, _ := r.lines() // read has told
+	lines, _ := r.lines() // read has reported the error
 	type attempt struct {
 		batch string
 		n     int

@@ -15,23 +15,23 @@ import (
 	"syscall"
 )
 
-// Folders of a place.
+// Folders of a run.
 const (
-	folderPlugins = "folder" // the plugins that are named by their folder
-	pinnedPlugins = "pinned" // and the one by its path
-	goodFolder    = "good"   // their bytes as they should be
-	crashFolder   = "crash"  // hello's reports of crashes
-	outFolder     = "out"    // what plugins write
-	tempFolder    = "t"      // TMPDIR of all, where sockets are
+	folderPlugins = "folder" // plugins named by their folder
+	pinnedPlugins = "pinned" // plugins named by their path
+	goodFolder    = "good"   // intact copies of the executables
+	crashFolder   = "crash"  // hello's crash reports
+	outFolder     = "out"    // output of the plugins
+	tempFolder    = "t"      // TMPDIR of all processes, with the sockets
 )
 
-// place is the folder of one run, and its mark on processes: all that belong
-// to the run have it in their environment.
+// place is the folder of a run. Its TMPDIR also marks all processes of the run in their
+// environment.
 type place struct {
 	dir string
 }
 
-// newPlace makes the folder. Its path is short, for sockets lie below it.
+// newPlace creates the folder. Its path is short because sockets are created in it.
 func newPlace() (place, error) {
 	dir, err := os.MkdirTemp("/tmp", "chaos")
 	if err != nil {
@@ -50,8 +50,8 @@ func (p place) path(parts ...string) string {
 	return filepath.Join(append([]string{p.dir}, parts...)...)
 }
 
-// environ is the environment of every process of the run. TMPDIR is handed on
-// by hello to its plugins, and by those to theirs.
+// environ returns the environment for the processes of the run. hello passes TMPDIR to
+// its plugins.
 func (p place) environ(more ...string) []string {
 	path := "PATH="
 	for _, pair := range new(exec.Cmd).Environ() {
@@ -79,8 +79,8 @@ func install(from, to string) error {
 	return errors.Join(err, out.Close(), os.Chmod(to, 0o755)) // whatever the umask
 }
 
-// processes are those of the run with that first argument, in the order of
-// their ids. A zombie has none.
+// processes returns the processes of the run with the given first argument, sorted by
+// id. Zombies have no arguments.
 func (p place) processes(path string) []int {
 	var found []int
 	for _, pid := range p.all() {
@@ -91,13 +91,13 @@ func (p place) processes(path string) []int {
 	return found
 }
 
-// commandOf is the command line of a process, empty where it has ended.
+// commandOf returns the command line of a process, or "" if it has ended.
 func commandOf(pid int) string {
 	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // none then
 	return string(bytes.ReplaceAll(bytes.TrimRight(line, "\x00"), []byte{0}, []byte{' '}))
 }
 
-// all are the processes of the run, in the order of their ids.
+// all returns the processes of the run, sorted by id.
 func (p place) all() []int {
 	var found []int
 	entries, _ := os.ReadDir("/proc") // it was there at the start
@@ -111,8 +111,8 @@ func (p place) all() []int {
 	return found
 }
 
-// environOf is the environment that a process was started with; none where it
-// has ended, or is another user's.
+// environOf returns the initial environment of a process, or nil if it has ended or
+// belongs to another user.
 func environOf(pid int) []string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
@@ -121,7 +121,7 @@ func environOf(pid int) []string {
 	return strings.Split(string(data), "\x00")
 }
 
-// socketFolders are those that hello has made for the plugin's processes.
+// socketFolders returns the folders that hello has made for the plugin's processes.
 func (p place) socketFolders(path string) []string {
 	var dirs []string
 	for _, pid := range p.processes(path) {
@@ -134,8 +134,8 @@ func (p place) socketFolders(path string) []string {
 	return dirs
 }
 
-// leftSockets are the files below the temporary folder, and folders of sockets
-// that lie elsewhere.
+// leftFiles returns the files below the temporary folder, and hello's socket folders in
+// other places.
 func (p place) leftFiles(servicePID int) ([]string, error) {
 	var left []string
 	err := filepath.WalkDir(p.path(tempFolder), func(path string, _ fs.DirEntry, err error) error {
@@ -152,7 +152,7 @@ func (p place) leftFiles(servicePID int) ([]string, error) {
 	return left, err
 }
 
-// end kills what is left of the run and removes the folder.
+// end kills the remaining processes of the run and removes the folder.
 func (p place) end() error {
 	for _, pid := range p.all() {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
@@ -160,7 +160,7 @@ func (p place) end() error {
 	return os.RemoveAll(p.dir)
 }
 
-// statusBytes is a size in /proc/PID/status.
+// statusBytes returns a size in /proc/PID/status.
 func statusBytes(pid int, field string) (int64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -175,7 +175,7 @@ func statusBytes(pid int, field string) (int64, error) {
 	return 0, fmt.Errorf("process %d has no %s", pid, field)
 }
 
-// descriptors are what the open descriptors of a process lead to.
+// descriptors returns the targets of a process's open descriptors.
 func descriptors(pid int) ([]string, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)

@@ -15,15 +15,15 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// The names under which this program is something else.
+// The names under which this program has another role.
 const (
-	roleRecorder = "recorder" // a plugin that writes down what it gets, and has weaknesses
-	roleAttached = "attached" // the same without them, run by chaos for hello to attach to
-	roleHog      = "hog"      // takes a CPU
+	roleRecorder = "recorder" // a plugin that records its batches and fails on request
+	roleAttached = "attached" // the same without failures, run by chaos, attached to by hello
+	roleHog      = "hog"      // uses a CPU
 )
 
-// play plays the role of that name until its end, and tells whether there is
-// one.
+// play runs the role of that name until it ends, and reports whether there is such a
+// role.
 func play(name string) bool {
 	switch name {
 	case roleRecorder:
@@ -43,24 +43,24 @@ func play(name string) bool {
 	return true
 }
 
-// Requests carry these in front of a number as their id, for the recorder to
-// know what to do. A mark is only written down.
+// Prefixes of request ids that trigger actions of the recorder. A mark is only recorded.
 const (
 	markPrefix   = "chaos-mark-"
 	floodPrefix  = "chaos-flood-"
 	poisonPrefix = "chaos-poison-"
 )
 
-// crashFile makes the recorder at path crash while it is there.
+// crashFile returns the path of a file that makes the recorder at path crash while it
+// exists.
 func crashFile(path string) string { return path + ".crash" }
 
-// What a crashFile may hold.
+// Contents of a crashFile.
 const (
 	crashAtStart = "start"
 	crashAtBatch = "batch"
 )
 
-// batchLine is what the recorder writes for each batch that it takes.
+// batchLine is the recorder's line for a batch.
 type batchLine struct {
 	Batch   string   `json:"batch"`
 	Attempt int      `json:"attempt"`
@@ -68,13 +68,13 @@ type batchLine struct {
 	Marks   []string `json:"marks,omitempty"`
 }
 
-// batchFile is where the recorder at path writes.
+// batchFile returns the path of the recorder's output.
 func batchFile(path string) string {
 	return filepath.Join(filepath.Dir(filepath.Dir(path)), outFolder, filepath.Base(path)+".batches")
 }
 
-// recorder is a plugin whose answer means that the batch is on disk. weak is
-// called with the id of each request that has a span in it.
+// recorder returns a plugin that answers when the batch is on disk. weak is called with
+// the request id of each span.
 func recorder(name string, weak func(requestID string)) pluginsdk.Spec {
 	file := batchFile(os.Args[0])
 	return pluginsdk.Spec{
@@ -104,8 +104,8 @@ func requestOf(value attribute.Value, ok bool) string {
 	return value.AsString()
 }
 
-// appendLine writes a line with its newline in front: what a kill tears in the
-// middle does not spoil the next.
+// appendLine writes a newline and a line, so that a line cut by a kill does not corrupt
+// the next.
 func appendLine(file string, line batchLine) error {
 	data, err := json.Marshal(line)
 	if err != nil {
@@ -119,7 +119,7 @@ func appendLine(file string, line batchLine) error {
 	return errors.Join(err, f.Close())
 }
 
-// weaknesses are what the recorder does on a word.
+// weaknesses performs the recorder's failures on request.
 func weaknesses(requestID string) {
 	switch {
 	case strings.HasPrefix(requestID, floodPrefix):
@@ -128,23 +128,23 @@ func weaknesses(requestID string) {
 		crash("poison")
 	case requestID == "":
 		if state, err := os.ReadFile(crashFile(os.Args[0])); err == nil && string(state) == crashAtBatch {
-			crash("told to")
+			crash("requested")
 		}
 	}
 }
 
-// crash ends the process in a way that no library recovers.
+// crash ends the process in a way that no library can recover.
 func crash(why string) {
 	go func() { panic("chaos: " + why) }() //nolint:forbidigo // the fault
 	select {}
 }
 
-// flood prints 8 MiB without a newline on descriptor 1, where the SDK does not
-// stand in the way, and as much in lines on descriptor 2.
+// flood prints 8 MiB without a newline to descriptor 1, bypassing the SDK, and as much
+// in lines to descriptor 2.
 func flood() {
 	const size = 8 << 20
 	stdout := os.NewFile(1, "stdout")
-	// A plugin has to bear that its output is taken away, so errors are nothing.
+	// Errors are ignored, because a plugin must survive the loss of its output.
 	_, _ = stdout.Write(bytes.Repeat([]byte{0xfe, 'x'}, size/2))
 	_, _ = os.Stderr.Write(bytes.Repeat([]byte("a line that says nothing\n"), size/25))
 }

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// fault is one thing that is done.
+// fault is a scheduled fault.
 type fault struct {
 	kind *kind
-	// at is when, since the faults began; lasts is how long until it is undone,
-	// zero where there is nothing to undo.
+	// at is the start time since the beginning of the faults. lasts is the duration,
+	// zero if there is nothing to end.
 	at, lasts time.Duration
-	// plugin is an index, or -1 for what is done to the service or the machine.
+	// plugin is an index, or -1 for the service or the machine.
 	plugin int
-	// pick is a number drawn for the kind's own choices.
+	// pick is a random number for choices of the kind.
 	pick uint64
 }
 
-// String is the fault as the journal has it.
+// String returns the fault's text in the journal.
 func (f fault) String() string {
 	text := f.kind.name
 	if f.plugin >= 0 {
@@ -32,22 +32,22 @@ func (f fault) String() string {
 	return text
 }
 
-// Pauses between two faults, and how long those that last do.
+// Bounds of the pauses between faults, and of their durations.
 const (
-	leastPause, mostPause = 200 * time.Millisecond, 1200 * time.Millisecond
-	leastLast, mostLast   = 500 * time.Millisecond, 5 * time.Second
+	minPause, maxPause = 200 * time.Millisecond, 1200 * time.Millisecond
+	minLast, maxLast   = 500 * time.Millisecond, 5 * time.Second
 )
 
-// schedule draws the faults of a time span. Every kind comes once, in an order
-// that is drawn too, before one comes again.
+// schedule returns random faults for a time span. Every kind occurs once, in random
+// order, before a kind is repeated.
 func schedule(seed uint64, span time.Duration, plugins []*plugin) []fault {
-	draw := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // to be the same again is its use
+	draw := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // must be reproducible
 	between := func(least, most time.Duration) time.Duration {
 		return least + time.Duration(draw.Int64N(int64(most-least)))
 	}
 	var list []fault
 	var deck []int
-	for at := between(0, leastPause); at < span; at += between(leastPause, mostPause) {
+	for at := between(0, minPause); at < span; at += between(minPause, maxPause) {
 		if len(deck) == 0 {
 			deck = draw.Perm(len(kinds))
 		}
@@ -62,7 +62,7 @@ func schedule(seed uint64, span time.Duration, plugins []*plugin) []fault {
 		if len(fitting) > 0 {
 			f.plugin = fitting[draw.IntN(len(fitting))]
 		}
-		if lasts := between(leastLast, mostLast); f.kind.end != nil {
+		if lasts := between(minLast, maxLast); f.kind.end != nil {
 			f.lasts = min(lasts, span-at)
 		}
 		list = append(list, f)
@@ -70,14 +70,14 @@ func schedule(seed uint64, span time.Duration, plugins []*plugin) []fault {
 	return list
 }
 
-// step is the beginning or the end of a fault.
+// step is the start or the end of a fault.
 type step struct {
 	at    time.Duration
 	fault fault
 	end   bool
 }
 
-// steps puts beginnings and ends into the order of time.
+// steps sorts the starts and ends of faults by time.
 func steps(faults []fault) []step {
 	var list []step
 	for _, f := range faults {

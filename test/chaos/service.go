@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// patience is how long anything may take on a machine that others load too.
+// patience bounds every wait, also on a busy machine.
 const patience = time.Minute
 
-// Settings of hello: small enough for faults to be felt within the run.
+// Settings of hello, small enough to have effects within the run.
 const (
 	queueBytes = 16 << 20
 	maxAge     = 30 * time.Second
@@ -37,16 +37,16 @@ func settings() []string {
 // service is the running hello.
 type service struct {
 	cmd *exec.Cmd
-	// url is that for requests, admin that of the status page.
+	// url is the base URL for requests, admin the URL of the status page.
 	url, admin string
 	ended      chan struct{} // closed when it has ended and its log was read
-	err        error         // how; read after ended
+	err        error         // result of the process; read after ended
 
 	mu  sync.Mutex
 	log bytes.Buffer
 }
 
-// startService starts hello and waits until it serves.
+// startService starts hello and waits until it accepts requests.
 func startService(path string, environ []string) (*service, error) {
 	s := &service{cmd: exec.Command(path, "--http", "127.0.0.1:0"), ended: make(chan struct{})}
 	s.cmd.Env = environ
@@ -76,10 +76,10 @@ func startService(path string, environ []string) (*service, error) {
 
 var servesAt = regexp.MustCompile(`msg=serving url=(http://\S+) .*\badmin=(http://\S+)`)
 
-// mostLog bounds what is kept of the log.
-const mostLog = 64 << 20
+// maxLog bounds the recorded log.
+const maxLog = 64 << 20
 
-// follow reads the log to its end, and tells where hello serves.
+// follow reads the log to its end, and sends hello's URLs to serves.
 func (s *service) follow(log io.Reader, serves chan<- [2]string) {
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, 1<<20)
@@ -88,13 +88,13 @@ func (s *service) follow(log io.Reader, serves chan<- [2]string) {
 			serves <- [2]string{string(match[1]), string(match[2])}
 		}
 		s.mu.Lock()
-		if s.log.Len() < mostLog {
+		if s.log.Len() < maxLog {
 			s.log.Write(lines.Bytes())
 			s.log.WriteByte('\n')
 		}
 		s.mu.Unlock()
 	}
-	_, _ = io.Copy(io.Discard, log) // after a line that is too long, which judge finds missing
+	_, _ = io.Copy(io.Discard, log) // after a line that is too long; judge then reports a missing line
 }
 
 func (s *service) text() string {
@@ -107,7 +107,7 @@ func (s *service) pid() int { return s.cmd.Process.Pid }
 
 func (s *service) signal(sig os.Signal) error { return s.cmd.Process.Signal(sig) }
 
-// terminate ends hello as an operator does.
+// terminate ends hello by SIGTERM.
 func (s *service) terminate() error {
 	if err := s.signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("hello has ended before: %w", err)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// stage is a run: its place, its programs, and what was seen so far.
+// stage is the state of a run: its place, its programs, and its observations.
 type stage struct {
 	opts    options
 	out     io.Writer
@@ -25,43 +25,43 @@ type stage struct {
 	service *service
 	monitor *monitor
 	load    *load
-	hogs    []*exec.Cmd // of the fault, while it lasts
+	hogs    []*exec.Cmd // running hogs
 
-	// before and after are hello at rest; peak is the most memory it had.
+	// before and after describe hello without load. peak is its maximum memory.
 	before, after rest
 	peak          int64
-	// recovered is, for each plugin, how long it took to deliver after the
-	// faults; negative: it did not.
+	// recovered is how long each plugin took to deliver after the faults; negative if
+	// it did not.
 	recovered []time.Duration
 
 	mu      sync.Mutex
-	begun   time.Time // of the faults
+	begun   time.Time // start of the faults
 	journal []string
 	marks   int
 }
 
-// rest is hello without load.
+// rest describes hello without load.
 type rest struct {
 	descriptors []string
 	memory      int64
 }
 
-// plugin is one of hello's.
+// plugin is a plugin of hello.
 type plugin struct {
-	// name is that of the books.
+	// name is its name in the delivery accounting.
 	name string
-	// path is the program hello runs, good one with the right bytes.
+	// path is hello's executable of the plugin, good an intact copy.
 	path, good string
-	// attached: chaos runs it, and hello attaches to socket.
+	// attached reports that chaos runs the plugin, and hello attaches to socket.
 	attached bool
 	socket   string
-	// weak: it is the recorder, which does on a word what others do never.
+	// weak reports that it is the recorder, which fails on request.
 	weak bool
-	// outputs are where what it delivers is: each holds every span.
+	// outputs are its destinations. Each gets every span.
 	outputs []output
 }
 
-// restore puts the right bytes back.
+// restore restores the intact executable.
 func (p *plugin) restore() error {
 	good, err := os.ReadFile(p.good)
 	if err != nil {
@@ -106,13 +106,13 @@ func (s *stage) open() error {
 	s.monitor = startMonitor(service.admin)
 	for i, took := range s.recover() {
 		if took < 0 {
-			return fmt.Errorf("plugin %q delivers nothing within %v; hello's log:\n%s", s.plugins[i].name, recoverMost, service.text())
+			return fmt.Errorf("plugin %q delivers nothing within %v; hello's log:\n%s", s.plugins[i].name, recoverTimeout, service.text())
 		}
 	}
 	return nil
 }
 
-// install puts the programs into place and says what plugins there are.
+// install copies the programs and defines the plugins.
 func (s *stage) install() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *stage) install() error {
 	return errors.Join(errs...)
 }
 
-// list is the list of plugins, in all forms that it knows.
+// list returns the plugin list, with an entry of each form.
 func (s *stage) list() (string, error) {
 	recorder, err := os.ReadFile(s.plugins[2].good)
 	if err != nil {
@@ -158,22 +158,22 @@ func (s *stage) list() (string, error) {
 	}, ","), nil
 }
 
-// documents are the plugins' documents: two write what the console writes, each
-// into a folder of its own.
+// documents writes the plugins' configurations and returns their paths. Each console
+// exporter gets its own folder.
 func (s *stage) documents() string {
 	var entries []string
 	for name, folder := range map[string]string{"console": "console", "multi-backend-plugin": "multi"} {
 		file := s.place.path(name + ".yaml")
 		text := fmt.Sprintf("exporter: {output: %q}\n", s.place.path(outFolder, folder))
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			s.note("document of %s: %v", name, err) // the plugin will not start
+			s.note("configuration of %s: %v", name, err) // the plugin will not start
 		}
 		entries = append(entries, name+"="+file)
 	}
 	return strings.Join(entries, ",")
 }
 
-// note writes into the journal.
+// note adds a line to the journal.
 func (s *stage) note(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,10 +188,10 @@ func (s *stage) note(format string, args ...any) {
 	}
 }
 
-// say prints. Where nobody reads there is nothing to do about it.
+// say prints to the output. Write errors are ignored.
 func (s *stage) say(format string, args ...any) { _, _ = fmt.Fprintf(s.out, format, args...) }
 
-// misbehave does the faults at their times, and returns after span.
+// misbehave performs the faults at their times, and returns after span.
 func (s *stage) misbehave(faults []fault, span time.Duration) {
 	s.mu.Lock()
 	s.begun = time.Now()
@@ -199,21 +199,21 @@ func (s *stage) misbehave(faults []fault, span time.Duration) {
 	over := time.After(span)
 	for _, step := range steps(faults) {
 		<-time.After(time.Until(s.begun.Add(step.at)))
-		do, what := step.fault.kind.begin, step.fault.String()
+		do, name := step.fault.kind.begin, step.fault.String()
 		if step.end {
-			do, what = step.fault.kind.end, "end of "+what
+			do, name = step.fault.kind.end, "end of "+name
 		}
-		met, err := do(s, step.fault)
+		result, err := do(s, step.fault)
 		if err != nil {
-			met = strings.TrimSpace(met + " error: " + err.Error())
+			result = strings.TrimSpace(result + " error: " + err.Error())
 		}
-		s.note("%s: %s", what, met)
+		s.note("%s: %s", name, result)
 	}
 	<-over
 }
 
-// repair undoes all that lasts, and reloads. Processes that are frozen stay so:
-// they are hello's to find.
+// repair ends all lasting faults and reloads. Frozen processes stay frozen: hello must
+// detect them.
 func (s *stage) repair() {
 	var errs []error
 	for _, p := range s.plugins {
@@ -229,21 +229,21 @@ func (s *stage) repair() {
 	s.note("all is repaired, and SIGHUP: %v", errors.Join(errs...))
 }
 
-// Recovery: a request every few seconds, for one may grow too old while a
-// plugin waits for its next start, which comes after 45 s at most.
+// Bounds of the recovery. A request is sent every few seconds, because its spans may
+// become too old while a plugin waits for its next start, which takes 45 s at most.
 const (
-	recoverMost  = 90 * time.Second
-	recoverEvery = 5 * time.Second
+	recoverTimeout = 90 * time.Second
+	recoverEvery   = 5 * time.Second
 )
 
-// recover sends requests until every plugin has delivered one of them. It gives
-// how long each took, or -1 for those that did not.
+// recover sends requests until every plugin has delivered a request. It returns how
+// long each took, or -1 if it did not.
 func (s *stage) recover() []time.Duration {
 	s.marks++
 	mark := fmt.Sprintf("%s%d.", markPrefix, s.marks)
 	begun := time.Now()
 	took := slices.Repeat([]time.Duration{-1}, len(s.plugins))
-	for sent := 0; time.Since(begun) < recoverMost && slices.Contains(took, -1); <-time.After(20 * time.Millisecond) {
+	for sent := 0; time.Since(begun) < recoverTimeout && slices.Contains(took, -1); <-time.After(20 * time.Millisecond) {
 		if time.Since(begun) >= time.Duration(sent)*recoverEvery {
 			s.load.extra(fmt.Sprintf("%s%d", mark, sent))
 			sent++
@@ -257,14 +257,14 @@ func (s *stage) recover() []time.Duration {
 	return took
 }
 
-// quiet is how long hello may take to come to rest without load.
+// quiet bounds how long hello may take to become idle without load.
 const quiet = 15 * time.Second
 
-// rest is hello without load: what it has open once no more changes.
+// rest waits until hello is idle and describes it.
 func (s *stage) rest() rest {
 	var r rest
 	for end := time.Now().Add(quiet); time.Now().Before(end); <-time.After(250 * time.Millisecond) {
-		// Those that have ended or do not read /proc are found out elsewhere.
+		// Errors are detected elsewhere.
 		r.descriptors, _ = descriptors(s.service.pid())
 		r.memory, _ = statusBytes(s.service.pid(), "VmRSS")
 		s.peak, _ = statusBytes(s.service.pid(), "VmHWM")
@@ -278,8 +278,7 @@ func (s *stage) rest() rest {
 	return r
 }
 
-// strike ends everything that still runs, and removes the folder unless it is
-// to be looked at.
+// strike ends all processes, and removes the folder unless keep is set.
 func (s *stage) strike(keep bool) error {
 	if s.monitor != nil {
 		s.monitor.end()

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// status is what chaos reads of hello's status as JSON: the books while it runs.
+// status is the part of hello's JSON status that chaos reads.
 type status struct {
-	Time  time.Time `json:"time"` // it may be some ms old
+	Time  time.Time `json:"time"` // may be some ms old
 	Spans struct {
 		Ended    uint64            `json:"ended"`
 		Accepted uint64            `json:"accepted"`
@@ -41,7 +41,7 @@ type status struct {
 	} `json:"plugins"`
 }
 
-// faults say where the books do not balance, or the bound is broken.
+// faults returns the errors in the delivery accounting and the memory bound.
 func (s status) faults() (list []string) {
 	if sum := s.Spans.Accepted + total(s.Spans.Refused); sum != s.Spans.Ended {
 		list = append(list, fmt.Sprintf("%d spans ended, %d refused or accepted", s.Spans.Ended, sum))
@@ -58,7 +58,7 @@ func (s status) faults() (list []string) {
 	return list
 }
 
-// waiting are the spans that some plugin has not settled.
+// waiting returns the number of waiting spans of all plugins.
 func (s status) waiting() (n uint64) {
 	for _, p := range s.Plugins {
 		n += p.Spans.Waiting
@@ -66,7 +66,7 @@ func (s status) waiting() (n uint64) {
 	return n
 }
 
-// monitor looks at the status again and again.
+// monitor samples the status repeatedly.
 type monitor struct {
 	url    string
 	client *http.Client
@@ -76,12 +76,12 @@ type monitor struct {
 	mu      sync.Mutex
 	last    status
 	samples int
-	bytes   int64                     // most
-	states  map[string]map[string]int // samples by plugin and state
+	bytes   int64                     // maximum
+	states  map[string]map[string]int // number of samples by plugin and state
 	wrong   map[string]int
 }
 
-// monitorPause is between two looks.
+// monitorPause is the time between two samples.
 const monitorPause = 100 * time.Millisecond
 
 func startMonitor(url string) *monitor {
@@ -102,7 +102,7 @@ func startMonitor(url string) *monitor {
 	return m
 }
 
-// end ends it and lets go of its connection.
+// end stops the sampling and closes the connection.
 func (m *monitor) end() {
 	m.stop()
 	m.ended.Wait()
@@ -133,7 +133,7 @@ func (m *monitor) look(ctx context.Context) {
 	}
 }
 
-// keepLocked makes s the last look, unless there was a later one.
+// keepLocked stores s as the last sample, unless there was a later one.
 func (m *monitor) keepLocked(s status) {
 	if !s.Time.Before(m.last.Time) {
 		m.last = s
@@ -156,8 +156,8 @@ func (m *monitor) ask(ctx context.Context) (s status, err error) {
 	return s, err
 }
 
-// settle waits until no plugin has anything left to take of what has ended by now;
-// what does not come to that within patience will be dropped, with a reason.
+// settle waits until no spans wait for any plugin. Spans that still wait after patience
+// will be dropped with a reason.
 func (m *monitor) settle() {
 	begun := time.Now()
 	for time.Since(begun) < patience {
@@ -171,7 +171,7 @@ func (m *monitor) settle() {
 	}
 }
 
-// seen are the states of a plugin, with the share of the samples that each had.
+// seen returns the states of a plugin, with their shares of the samples.
 func (m *monitor) seen(name string) string {
 	var list []string
 	for _, state := range slices.Sorted(maps.Keys(m.states[name])) {

@@ -11,19 +11,18 @@ import (
 	"time"
 )
 
-// mostMemory is what hello may have resident: what the binary and its heap need
-// at rest, and what Go's collector lets the heap grow to over a full queue.
-const mostMemory = 32<<20 + 4*queueBytes
+// maxMemory bounds hello's resident memory: the binary and its idle heap, and the
+// growth that Go's collector allows over a full queue.
+const maxMemory = 32<<20 + 4*queueBytes
 
-// mostDescriptors may be open more after the faults than before: one that the
-// runtime opens when it first needs it, such as a pidfd or epoll.
-const mostDescriptors = 2
+// maxNewDescriptors is how many more descriptors may be open after the faults: the
+// runtime opens some at their first use, such as a pidfd or epoll.
+const maxNewDescriptors = 2
 
-// errBroken is what chaos returns where a promise is broken. The list is
-// printed.
+// errBroken is the error if a promise is broken. The details are printed.
 var errBroken = errors.New("promises are broken, see above")
 
-// judge prints what was seen and what is wrong with it.
+// judge prints the results and checks them.
 func (s *stage) judge(faults []fault) error {
 	var wrong []string
 	fail := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
@@ -57,7 +56,7 @@ func (s *stage) judgeRequests(fail func(string, ...any)) {
 		fmt.Fprintf(table, "%s\t%d\t%d\t%v\t%v\t%v\n", p.name, p.sent, p.failed(),
 			p.quantile(0.5).Round(10*time.Microsecond), p.quantile(0.99).Round(10*time.Microsecond), p.quantile(1).Round(10*time.Microsecond))
 	}
-	_ = table.Flush() // as say
+	_ = table.Flush() // write errors are ignored
 	for _, p := range s.load.phases {
 		for text, n := range p.wrong {
 			fail("%d requests of phase %q: %s", n, p.name, text)
@@ -67,12 +66,12 @@ func (s *stage) judgeRequests(fail func(string, ...any)) {
 
 func (s *stage) judgeMemory(fail func(string, ...any)) {
 	s.say("\nmemory of hello: %d MiB after the calm, %d MiB after all, %d MiB at most; bound %d MiB\n",
-		s.before.memory>>20, s.after.memory>>20, s.peak>>20, mostMemory>>20)
-	if s.peak > mostMemory {
-		fail("hello had %d MiB resident, the bound is %d MiB", s.peak>>20, mostMemory>>20)
+		s.before.memory>>20, s.after.memory>>20, s.peak>>20, maxMemory>>20)
+	if s.peak > maxMemory {
+		fail("hello had %d MiB resident, the bound is %d MiB", s.peak>>20, maxMemory>>20)
 	}
 	s.say("descriptors of hello: %d after the calm, %d after all\n", len(s.before.descriptors), len(s.after.descriptors))
-	if len(s.after.descriptors) > len(s.before.descriptors)+mostDescriptors {
+	if len(s.after.descriptors) > len(s.before.descriptors)+maxNewDescriptors {
 		fail("hello has %d descriptors, before the faults it had %d: %v", len(s.after.descriptors), len(s.before.descriptors), s.after.descriptors)
 	}
 }
@@ -89,7 +88,7 @@ func (s *stage) sayFaults(faults []fault) {
 	s.say("\n\n")
 }
 
-// judgeMonitor tells what was seen while hello ran.
+// judgeMonitor prints and checks the observations while hello ran.
 func (s *stage) judgeMonitor(fail func(string, ...any)) {
 	m := s.monitor
 	s.say("status: %d samples, at most %d KiB of spans held, bound %d KiB\n", m.samples, m.bytes>>10, m.last.Queue.LimitBytes>>10)
@@ -97,7 +96,7 @@ func (s *stage) judgeMonitor(fail func(string, ...any)) {
 	for _, p := range m.last.Plugins {
 		fmt.Fprintf(table, "%s\t%d starts\t%d crashes\t%s\n", p.Name, p.Starts, p.Crashes, m.seen(p.Name))
 	}
-	_ = table.Flush() // as say
+	_ = table.Flush() // write errors are ignored
 	for text, n := range m.wrong {
 		fail("%d samples of the status: %s", n, text)
 	}
@@ -112,8 +111,8 @@ func (s *stage) judgeMonitor(fail func(string, ...any)) {
 	s.say("crash folder: %d reports, %d quarantined batches\n\n", len(reports), len(batches))
 }
 
-// acceptedBy is how many spans the plugin was to get: one of a folder that is
-// not there for a while gets none meanwhile.
+// acceptedBy returns the number of spans for the plugin. A plugin that is missing from
+// its folder for a while gets none meanwhile.
 func (s *stage) acceptedBy(name string) uint64 {
 	for _, p := range s.monitor.last.Plugins {
 		if p.Name == name {
@@ -123,15 +122,15 @@ func (s *stage) acceptedBy(name string) uint64 {
 	return 0
 }
 
-// judgeBooks holds the books against themselves, against the requests, and
-// against what is on disk.
+// judgeBooks checks the delivery accounting against itself, the requests, and the
+// plugins' output.
 func (s *stage) judgeBooks(fail func(string, ...any)) {
 	b, err := readBooks(s.service.text())
 	if err != nil {
 		fail("%v", err)
 		return
 	}
-	if want := uint64(spansOfRequest * s.load.sent()); b.spans != want {
+	if want := uint64(spansPerRequest * s.load.sent()); b.spans != want {
 		fail("hello counts %d spans, %d requests make %d", b.spans, s.load.sent(), want)
 	}
 	s.say("spans: %d, of which refused %v\n", b.spans, b.refused)
@@ -140,7 +139,7 @@ func (s *stage) judgeBooks(fail func(string, ...any)) {
 	for i, p := range s.plugins {
 		l, ok := b.plugins[p.name]
 		if !ok {
-			fail("hello's last line says nothing of plugin %q", p.name)
+			fail("hello's last line has no counts of plugin %q", p.name)
 			continue
 		}
 		accepted := s.acceptedBy(p.name)
@@ -150,7 +149,7 @@ func (s *stage) judgeBooks(fail func(string, ...any)) {
 		back := s.recovered[i].Round(time.Millisecond).String()
 		if s.recovered[i] < 0 {
 			back = "never"
-			fail("plugin %q delivered nothing within %v after the faults", p.name, recoverMost)
+			fail("plugin %q delivered nothing within %v after the faults", p.name, recoverTimeout)
 		}
 		for k, out := range p.outputs {
 			once, twice := s.judgeOutput(p, out, l, accepted, fail)
@@ -161,10 +160,10 @@ func (s *stage) judgeBooks(fail func(string, ...any)) {
 			fmt.Fprintf(table, "%s\t%d\t%d\t%v\t%v\t%d\t%d\t%s\n", name, accepted, l.delivered, l.rejected, l.dropped, once, twice, back)
 		}
 	}
-	_ = table.Flush() // as say
+	_ = table.Flush() // write errors are ignored
 }
 
-// judgeOutput gives how many spans there are, and how many more than once.
+// judgeOutput returns the numbers of distinct spans and of repeated spans in an output.
 func (s *stage) judgeOutput(p *plugin, out output, l ledger, accepted uint64, fail func(string, ...any)) (once, twice int) {
 	seen, err := out.read()
 	if err != nil {
@@ -186,11 +185,11 @@ func (s *stage) judgeOutput(p *plugin, out output, l ledger, accepted uint64, fa
 	return len(seen), twice
 }
 
-// judgeRemains looks for what hello has left. The attached plugin is not its.
+// judgeRemains searches for leftovers of hello. It stops the attached plugin first.
 func (s *stage) judgeRemains(fail func(string, ...any)) {
 	s.keeper.end()
 	s.keeper = nil
-	// A killed process is gone a moment later.
+	// A killed process disappears a moment later.
 	var pids []int
 	for end := time.Now().Add(patience / 10); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
 		if pids = s.place.all(); len(pids) == 0 {
@@ -202,7 +201,7 @@ func (s *stage) judgeRemains(fail func(string, ...any)) {
 	}
 	left, err := s.place.leftFiles(s.service.pid())
 	if err != nil {
-		fail("look for what is left: %v", err)
+		fail("search for leftovers: %v", err)
 	}
 	for _, name := range left {
 		fail("left behind: %s", name)
