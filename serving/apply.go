@@ -25,7 +25,7 @@ import (
 //
 // Safe for concurrent use; changes of a deployment are made one after the other.
 func (s *Server) Reconfigure(ctx context.Context, app, deployment string, config any) error {
-	a, err := findApp(s.apps, app)
+	a, err := findApp(s.all.apps, app)
 	if err != nil {
 		return fmt.Errorf("reconfigure: %w", err)
 	}
@@ -38,7 +38,7 @@ func (s *Server) Reconfigure(ctx context.Context, app, deployment string, config
 		err = errNoReconfigurer
 	}
 	if err == nil {
-		err = s.sets[d].changes.apply(ctx, func(w settings) settings { w.config = next; return w })
+		err = s.all.sets[d].changes.apply(ctx, func(w settings) settings { w.config = next; return w })
 	}
 	if err != nil {
 		return fmt.Errorf("reconfigure deployment %q of app %q: %w", deployment, app, err)
@@ -58,19 +58,19 @@ func (s *Server) Reconfigure(ctx context.Context, app, deployment string, config
 //
 // [Reconfigure]: Server.Reconfigure
 func (s *Server) Apply(ctx context.Context, configs []AppConfig) error {
-	said, prefixes, err := declare(s.apps, configs)
+	said, prefixes, err := declare(s.all.apps, configs)
 	if err != nil {
 		return err
 	}
-	made := make([]error, len(s.order))
+	made := make([]error, len(s.all.order))
 	var changes sync.WaitGroup
-	for i, set := range s.order {
+	for i, set := range s.all.order {
 		changes.Go(func() { made[i] = set.changes.declare(ctx, said[set.deployment]) })
 	}
 	changes.Wait()
 	errs := []error{errors.Join(made...)}
-	for _, a := range s.apps {
-		if held := s.prefixes[a]; prefixes[a] != held {
+	for _, a := range s.all.apps {
+		if held := s.all.prefixes[a]; prefixes[a] != held {
 			errs = append(errs, fmt.Errorf("app %q: the route prefix stays %q until the service is restarted, then it is %q", a.name, held, prefixes[a]))
 		}
 	}

@@ -86,9 +86,9 @@ func TestShutdownWithoutItsHandler(t *testing.T) {
 		t.Errorf("statuses (-want +got):\n%s", diff)
 	}
 	await(t, "the connection to be forgotten", func() bool {
-		r.server.conns.mu.Lock()
-		defer r.server.conns.mu.Unlock()
-		return len(r.server.conns.open) == 0
+		r.server.http.conns.mu.Lock()
+		defer r.server.http.conns.mu.Unlock()
+		return len(r.server.http.conns.open) == 0
 	})
 	if _, running := r.server.work.counts(); running != 1 {
 		t.Errorf("%d handlers run", running)

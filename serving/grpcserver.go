@@ -53,7 +53,7 @@ func newGRPCFront(s *Server, apps []*App, component *identity.Component, tp *spa
 		server:    s.base,
 		work:      s.work,
 		workers:   s.workers,
-		notReady:  s.notReady,
+		notReady:  s.all.notReady,
 		metrics:   counts,
 		unrouted:  counts.Ingress("", ""),
 		component: component,
@@ -68,7 +68,7 @@ func newGRPCFront(s *Server, apps []*App, component *identity.Component, tp *spa
 		to := a.ingress.target.Load()
 		app := &grpcApp{target: to, services: services, ingress: counts.Ingress(to.app, to.deployment)}
 		for _, d := range a.deployments() {
-			app.sets = append(app.sets, s.sets[d])
+			app.sets = append(app.sets, s.all.sets[d])
 		}
 		p.apps[a.name] = app
 	}
@@ -79,7 +79,7 @@ func newGRPCFront(s *Server, apps []*App, component *identity.Component, tp *spa
 		p.only = p.apps[apps[0].name]
 	}
 	over, finish := context.WithCancel(context.Background())
-	return &grpcFront{proxy: p, builtin: newGRPCBuiltin(over, p), cfg: cfg, failed: s.end, finish: finish}
+	return &grpcFront{proxy: p, builtin: newGRPCBuiltin(over, p), cfg: cfg, failed: s.over.end, finish: finish}
 }
 
 // keepaliveTimeout is how long the answer to a keepalive ping may take. It is

@@ -120,17 +120,17 @@ func TestOneHangingStop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, set := range s.order {
+		for _, set := range s.all.order {
 			set.start()
 		}
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		err = s.stopReplicas(ctx)
+		err = s.all.stop(ctx)
 		if err == nil || strings.Count(err.Error(), "stop deployment") != 1 || !strings.Contains(err.Error(), `"D0"`) {
 			t.Errorf("error %v, want one of D0 only", err)
 		}
 		close(stuck)
-		<-s.order[0].over
+		<-s.all.order[0].over
 	})
 }

@@ -38,9 +38,9 @@ func TestUnavailableDeployment(t *testing.T) {
 		}
 	}}
 	r, _ := startLife(t, Config{}, http.NotFoundHandler(), p)
-	r.server.order[0].mu.Lock() // nothing has failed yet
-	r.server.order[0].starts.backoff = func(int) time.Duration { return time.Millisecond }
-	r.server.order[0].mu.Unlock()
+	r.server.all.order[0].mu.Lock() // nothing has failed yet
+	r.server.all.order[0].starts.backoff = func(int) time.Duration { return time.Millisecond }
+	r.server.all.order[0].mu.Unlock()
 	if got, want := r.get("/-/healthz"), "Deployment(name='D', app='a') has no replica that takes requests yet."; got.Status != 503 || got.Body != want {
 		t.Errorf("health before the start: %+v, want %q", got, want)
 	}

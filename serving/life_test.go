@@ -123,7 +123,7 @@ func newBench(t *testing.T, p *probe, opts ...DeploymentOption) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.server, b.replicaSet = s, s.order[0]
+	b.server, b.replicaSet = s, s.all.order[0]
 	return b
 }
 
@@ -502,7 +502,7 @@ func TestStopOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &bench{t: t, p: p, replicaSet: s.order[0]}
+		b := &bench{t: t, p: p, replicaSet: s.all.order[0]}
 		b.start()
 		m, _, err := b.router.acquire(t.Context(), "")
 		if err != nil {

@@ -347,7 +347,7 @@ func TestConfigForNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &bench{t: t, replicaSet: s.order[0]}
+		b := &bench{t: t, replicaSet: s.all.order[0]}
 		b.start()
 		b.wantStates("UNHEALTHY:")
 		if got := b.status().Error; got != errNoReconfigurer.Error() {

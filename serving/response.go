@@ -159,9 +159,8 @@ func (p *response) flushLocked() error {
 }
 
 // finishStream sends the bytes of a whole response that net/http still has, so that the
-// stall limit holds for them. A response that fits into net/http's buffer is left to it:
-// the deadline of a stream cannot be used for that, because net/http may arm it after the
-// end of the stream, and its timer then holds stream and connection in memory.
+// stall limit holds for them. A response that fits into net/http's buffer is left to
+// net/http, without a limit.
 func (p *response) finishStream() {
 	const buffer = 4 << 10
 	p.mu.Lock()
@@ -169,6 +168,7 @@ func (p *response) finishStream() {
 	if p.whole && (p.pace.flushed || p.pace.wrote > buffer) {
 		_ = p.flushLocked() // the client may have left
 	}
+	p.pace.writes.Finish(0)
 }
 
 // SetReadDeadline is what [http.ResponseController.SetReadDeadline] calls.

@@ -266,9 +266,9 @@ func TestRetiredConnection(t *testing.T) {
 		t.Errorf("reply %q, %v: want 200, and EOF", reply, err)
 	}
 	await(t, "the connection to be forgotten", func() bool {
-		r.server.conns.mu.Lock()
-		defer r.server.conns.mu.Unlock()
-		return len(r.server.conns.open) == 0
+		r.server.http.conns.mu.Lock()
+		defer r.server.http.conns.mu.Unlock()
+		return len(r.server.http.conns.open) == 0
 	})
 }
 

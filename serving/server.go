@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
-	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -25,30 +23,21 @@ import (
 type Server struct {
 	cfg     Config
 	log     *slog.Logger
-	http    *http.Server
+	http    *httpFront
 	grpc    *grpcFront // nil where no app has gRPC services
 	work    *work
 	workers *workers
-	conns   *conns
 	metrics *metrics.Set
 	base    context.Context         // ends when requests are cut off
 	cut     context.CancelCauseFunc // ends base
-	ended   chan struct{}           // closed when HTTP accepts nothing any more
-	over    sync.Once
-	done    chan struct{} // closed by over
-
-	apps     []*App
-	prefixes map[*App]string // the route prefixes in force; New sets them
-	order    []*replicaSet   // by the order of the apps, the ingress of each first
-	sets     map[*Deployment]*replicaSet
+	all     *deployments
+	over    *ending
 
 	stop    sync.Once
 	stopErr error // written in stop
 
-	mu      sync.Mutex
-	addr    net.Addr
-	err     error // written before done is closed
-	started bool
+	mu   sync.Mutex
+	addr net.Addr // nil before Start
 }
 
 // Option changes a [Server] as it is built.
@@ -83,17 +72,12 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		opt.apply(&o)
 	}
 	s := &Server{
-		cfg:      cfg.withDefaults(),
-		log:      o.log,
-		work:     newWork(),
-		workers:  new(workers),
-		conns:    newConns(),
-		metrics:  metrics.New(),
-		ended:    make(chan struct{}),
-		done:     make(chan struct{}),
-		apps:     apps,
-		prefixes: prefixes,
-		sets:     map[*Deployment]*replicaSet{},
+		cfg:     cfg.withDefaults(),
+		log:     o.log,
+		work:    newWork(),
+		workers: new(workers),
+		metrics: metrics.New(),
+		all:     newDeployments(apps, prefixes),
 	}
 	s.base, s.cut = context.WithCancelCause(context.Background())
 	tracer := spans.New(o.tracing)
@@ -113,10 +97,10 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		})
 	}
 	front := newProxy(s, routes, tracer)
-	s.http = s.newHTTPServer(front)
+	s.http = newHTTPFront(s.base, s.cfg, s.log, front)
 	s.grpc = newGRPCFront(s, apps, front.component, tracer)
 	if s.grpc != nil {
-		for _, set := range s.order {
+		for _, set := range s.all.order {
 			set.changed = s.grpc.builtin.refresh
 		}
 	}
@@ -163,7 +147,7 @@ func (s *Server) deploy(app string, d *Deployment, want settings, tp *spans.Trac
 	router := newRouter(s.base, d.name, want.maxQueued)
 	set := newReplicaSet(app, d, want, router, s.log)
 	set.make = func() *replica { return newReplica(app, d, s, router, tp) }
-	s.sets[d], s.order = set, append(s.order, set)
+	s.all.add(d, set)
 	if len(d.locals) == 0 {
 		set.start()
 	}
@@ -193,7 +177,7 @@ func newProxy(s *Server, routes []*route, tp *spans.Tracer) *proxy {
 	return &proxy{
 		routes:    newRouteTable(routes),
 		listing:   listing,
-		notReady:  s.notReady,
+		notReady:  s.all.notReady,
 		work:      s.work,
 		workers:   s.workers,
 		stall:     s.cfg.StallTimeout,
@@ -206,38 +190,17 @@ func newProxy(s *Server, routes []*route, tp *spans.Tracer) *proxy {
 	}
 }
 
-func (s *Server) newHTTPServer(h http.Handler) *http.Server {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	return &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: s.cfg.ReadHeaderTimeout,
-		IdleTimeout:       s.cfg.IdleTimeout,
-		MaxHeaderBytes:    s.cfg.MaxHeaderBytes,
-		ConnState:         s.conns.onState,
-		ConnContext:       s.conns.onContext,
-		ErrorLog:          slog.NewLogLogger(unbreakable{s.log.Handler()}, slog.LevelWarn),
-		BaseContext:       func(net.Listener) context.Context { return s.base },
-		Protocols:         protocols,
-		HTTP2:             &http.HTTP2Config{WriteByteTimeout: max(0, s.cfg.StallTimeout)},
-	}
-}
-
 // Start listens and serves in the background; ctx covers the listening only.
 // Call it once. It fails if the address cannot be had.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.started || s.work.isDraining() {
+	if s.addr != nil || s.work.isDraining() {
 		return errors.New("start server: started or shut down before")
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.HTTPAddr)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("start server: %w: another process listens there; choose another port with %s, or where the program sets its address", err, EnvHTTPPort)
-	case err != nil:
-		return fmt.Errorf("start server: %w; check %s and %s", err, EnvHTTPHost, EnvHTTPPort)
+	l, err := listenHTTP(ctx, s.cfg.HTTPAddr)
+	if err != nil {
+		return err
 	}
 	if s.grpc != nil {
 		if err := s.grpc.start(ctx); err != nil {
@@ -251,33 +214,12 @@ func (s *Server) Start(ctx context.Context) error {
 
 // runLocked serves the connections of l in the background.
 func (s *Server) runLocked(l net.Listener) {
-	s.started, s.addr = true, l.Addr()
-	for _, set := range s.order {
+	s.addr = l.Addr()
+	for _, set := range s.all.order {
 		set.start() // ends by Shutdown
 	}
 	s.work.start()
-	go s.serve(l) // ends by Shutdown, which waits for it
-}
-
-func (s *Server) serve(l net.Listener) {
-	defer close(s.ended)
-	err := s.http.Serve(l)
-	if errors.Is(err, http.ErrServerClosed) {
-		s.end(nil)
-		return
-	}
-	s.end(fmt.Errorf("serve %s: %w", l.Addr(), err))
-}
-
-// end tells that connections are no longer accepted; err is a listener's. The
-// first call counts.
-func (s *Server) end(err error) {
-	s.over.Do(func() {
-		s.mu.Lock()
-		s.err = err
-		s.mu.Unlock()
-		close(s.done)
-	})
+	go s.http.serve(l, s.over.end) // ends by Shutdown, which waits for it
 }
 
 // Collector gives the metrics of the server, for a registry of the program's own;
@@ -300,20 +242,48 @@ func (s *Server) Addr() net.Addr {
 func (s *Server) GRPCAddr() net.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.started || s.grpc == nil {
+	if s.addr == nil || s.grpc == nil {
 		return nil
 	}
 	return s.grpc.listener.Addr()
 }
 
-// Done is closed when a started server accepts no more connections: because
-// Shutdown got that far, or because a listener failed, which Err then tells.
-func (s *Server) Done() <-chan struct{} { return s.done }
+// Done is closed when a started server accepts no more connections: because Shutdown got
+// that far, or because a listener failed, which Err then reports.
+func (s *Server) Done() <-chan struct{} { return s.over.done }
 
-// Err is nil while the server serves and after an ordinary end, else why it
+// Err returns nil while the server serves and after an ordinary end, else the reason why it
 // stopped accepting connections.
 func (s *Server) Err() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
+	select {
+	case <-s.over.done:
+		return s.over.err
+	default:
+		return nil
+	}
+}
+
+// ending is the end of a server: the moment from which it accepts no connections.
+type ending struct {
+	once sync.Once
+	done chan struct{} // closed by end
+	err  error         // a listener's; nil for an ordinary end
+}
+
+// end notes the end. The first call counts.
+func (e *ending) end(err error) {
+	e.once.Do(func() {
+		e.err = err
+		close(e.done)
+	})
+}
+
+// Status returns the state of each deployment: by the order of the apps, the ingress of
+// each first. It looks at them one after the other, and does not block.
+func (s *Server) Status() []DeploymentStatus {
+	list := make([]DeploymentStatus, len(s.all.order))
+	for i, set := range s.all.order {
+		list[i] = set.status()
+	}
+	return list
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 )
 
@@ -59,8 +58,8 @@ func (s *Server) shutdown(ctx context.Context) error {
 		s.cut(ErrShuttingDown)
 		s.settle()
 	}
-	notEnded := s.stopReplicas(ctx)
-	s.closeConns(ctx)
+	notEnded := s.all.stop(ctx)
+	s.http.stop(ctx, s.Addr() != nil)
 	if s.grpc != nil {
 		s.grpc.stop(ctx)
 	}
@@ -71,25 +70,6 @@ func (s *Server) shutdown(ctx context.Context) error {
 			cutOff, running, context.Cause(ctx)), notEnded)
 	}
 	return notEnded
-}
-
-// stopReplicas ends all replicas at a time. They have no calls any more, unless
-// ctx has ended.
-func (s *Server) stopReplicas(ctx context.Context) error {
-	for _, set := range s.order {
-		set.stop()
-	}
-	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(closeGrace, cancel) })
-	defer stop()
-	errs := make([]error, len(s.order))
-	var waits sync.WaitGroup // side by side: one that hangs must not use up the time of the others
-	for i, set := range s.order {
-		waits.Go(func() { errs[i] = set.wait(ctx, late) })
-	}
-	waits.Wait()
-	return errors.Join(errs...)
 }
 
 // linger takes requests for a while though health says that it is over: those who
@@ -103,7 +83,7 @@ func (s *Server) linger(ctx context.Context) {
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-	case <-s.done: // the listener has failed: nobody comes any more
+	case <-s.over.done: // the listener has failed: no request comes any more
 	}
 }
 
@@ -115,31 +95,4 @@ func (s *Server) settle() {
 	case <-s.work.idle:
 	case <-timer.C:
 	}
-}
-
-// finishGrace is how long net/http may take to finish the responses whose
-// handlers have returned: to see the end of a body that no handler wanted, and
-// to hand the last few KiB to the kernel.
-const finishGrace = time.Second
-
-// closeConns closes listener and connections.
-func (s *Server) closeConns(ctx context.Context) {
-	s.conns.closeFresh()
-	if !s.stopHTTP(ctx, finishGrace) {
-		s.conns.hurry()
-		if !s.stopHTTP(context.WithoutCancel(ctx), closeGrace) {
-			_ = s.http.Close() // what is left has had its time
-		}
-	}
-	if s.Addr() != nil {
-		<-s.ended
-	}
-}
-
-// stopHTTP closes the listener and waits for the connections, and reports
-// whether all were closed before ctx and grace had ended.
-func (s *Server) stopHTTP(ctx context.Context, grace time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, grace)
-	defer cancel()
-	return s.http.Shutdown(ctx) == nil
 }

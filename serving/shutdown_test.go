@@ -153,9 +153,9 @@ func TestUnusedConnections(t *testing.T) {
 	r := start(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	silent := r.dial("")
 	await(t, "the silent connection to be accepted", func() bool {
-		r.server.conns.mu.Lock()
-		defer r.server.conns.mu.Unlock()
-		for _, c := range r.server.conns.open {
+		r.server.http.conns.mu.Lock()
+		defer r.server.http.conns.mu.Unlock()
+		for _, c := range r.server.http.conns.open {
 			return c.fresh
 		}
 		return false

@@ -1,9 +1,6 @@
 package serving
 
-import (
-	"cmp"
-	"time"
-)
+import "time"
 
 // DeploymentState says how a deployment is. Its text is Ray's.
 type DeploymentState int
@@ -84,16 +81,6 @@ type ReplicaStatus struct {
 	Models []string `json:"models,omitempty"`
 }
 
-// Status says how each deployment is: by the order of the apps, the ingress of
-// each first. It looks at them one after the other, and waits for nobody.
-func (s *Server) Status() []DeploymentStatus {
-	list := make([]DeploymentStatus, len(s.order))
-	for i, set := range s.order {
-		list[i] = set.status()
-	}
-	return list
-}
-
 func (s *replicaSet) status() DeploymentStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,13 +108,4 @@ func (s *replicaSet) status() DeploymentStatus {
 		}
 	}
 	return d
-}
-
-// notReady says why the server is not ready for requests of all deployments;
-// empty where it is.
-func (s *Server) notReady() (reason string) {
-	for _, set := range s.order {
-		reason = cmp.Or(reason, set.reason())
-	}
-	return reason
 }

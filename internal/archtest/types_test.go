@@ -47,7 +47,6 @@ var typesToSplit = []struct{ name, area string }{
 	{"pluginsdk/plugintest.checker", "plugintest"},
 	{"pluginsdk/plugintest.session", "plugintest"},
 	{"pluginsdk/plugintest.trial", "plugintest"},
-	{"serving.Server", "serving"},
 	{"serving/batching.queue", "batching"},
 	{"serving/internal/metrics.Proxy", "metrics"},
 	{"serving/internal/metrics.Set", "metrics"},

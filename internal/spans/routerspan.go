@@ -39,8 +39,6 @@ const (
 	RouterRefused
 	// RouterCanceled means that the caller left or a timeout passed while waiting.
 	RouterCanceled
-	// RouterFailed means any other error.
-	RouterFailed
 )
 
 // RouterResult is the result of the choice of a replica.

@@ -40,7 +40,7 @@ func allFamiliesOf(p *Tracer, id, app, deployment string) {
 		}
 		ctx, router := p.StartRouter(ctx, RouterStart{App: app, Deployment: deployment, Protocol: protocol})
 		ctx, replica := p.StartReplica(ctx, ReplicaStart{Request: at(p.NewReplica(app, deployment)), Protocol: protocol, Method: "get"})
-		router.EndRouter(RouterResult{Outcome: RouterFailed, Err: failure.Err})
+		router.EndRouter(RouterResult{Outcome: RouterCanceled, Err: failure.Err})
 		inner, load := p.StartModelLoad(ctx, "m")
 		load.EndWork(failure.Err)
 		_, batch := p.StartBatch([]context.Context{inner}, BatchStart{Name: "f"})

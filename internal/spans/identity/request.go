@@ -102,11 +102,10 @@ type Request struct {
 	// of the proxy span sets it.
 	RPCMethod string
 
-	// once guards stamp and task, which the first recording span computes: an unsampled
-	// request needs neither.
+	// once guards stamp, which the first recording span computes: an unsampled request
+	// does not need it.
 	once  sync.Once
 	stamp []attribute.KeyValue
-	task  string // empty without a Component
 }
 
 // Continue makes r, a new Request, the request of another component for the same call
@@ -124,13 +123,6 @@ func (r *Request) Carry(ctx context.Context) context.Context {
 	return ContextWithRequest(ctx, r)
 }
 
-// TaskID returns the task id of this call, 48 lower-case hexadecimal digits, or ""
-// without a Component. The first call creates it.
-func (r *Request) TaskID() string {
-	r.once.Do(r.identify)
-	return r.task
-}
-
 // Stamp returns the attributes for every recording span of this call: serve.request_id;
 // with a Component also serve.task_id; and in a replica also serve.replica_id. The
 // first call computes them. The caller must not change the slice.
@@ -145,8 +137,7 @@ func (r *Request) identify() {
 	if c == nil {
 		return
 	}
-	r.task = c.NewTask()
-	r.stamp = append(r.stamp, attribute.String(semconv.ServeTaskID, r.task))
+	r.stamp = append(r.stamp, attribute.String(semconv.ServeTaskID, c.NewTask()))
 	if c.replicaID != "" {
 		r.stamp = append(r.stamp, attribute.String(semconv.ServeReplicaID, c.replicaID))
 	}

@@ -120,13 +120,14 @@ func (d *Deadline) Hurry(t time.Time) error {
 
 // Finish puts the limit in force for what the server does after the handler has
 // returned or has lost the connection; after is as in Begin. Without a limit, none is in
-// force.
+// force. Of a stream, it only renews a deadline that Hurry has set: net/http may arm a
+// deadline after the end of the stream, and its timer then holds the stream in memory.
 func (d *Deadline) Finish(after time.Duration) {
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case d.limit > 0 && (d.final || d.ours.Sub(now) < d.limit+after):
+	case d.limit > 0 && (d.final || !d.stream && d.ours.Sub(now) < d.limit+after):
 		d.renewLocked(now.Add(after))
 	case d.limit <= 0 && d.final:
 		_ = d.setLocked(d.own) // as above

@@ -137,6 +137,22 @@ func TestHurry(t *testing.T) {
 	}
 }
 
+// TestFinishOfAStream sets no deadline, which could outlive the stream, unless it has to
+// prolong the deadline that Hurry has set.
+func TestFinishOfAStream(t *testing.T) {
+	var l line
+	d := New(limit, true, l.set)
+	d.Begin(0)
+	d.Done()
+	if d.Finish(0); !l.at.IsZero() {
+		t.Errorf("%v left, want no deadline", l.left())
+	}
+	_ = d.Hurry(time.Now())
+	if d.Finish(0); l.left() < limit {
+		t.Errorf("after Hurry: %v left", l.left())
+	}
+}
+
 // TestNoLimit touches nothing, and passes errors on.
 func TestNoLimit(t *testing.T) {
 	l, broken := line{}, errors.New("broken")
