@@ -47,7 +47,7 @@ func (b *requestBody) Close() error {
 	if b.err != nil {
 		return b.err
 	}
-	b.reads.Begin(0) // net/http reads what is left, up to 256 KiB
+	b.reads.Begin(0) // net/http reads the rest, up to 256 KiB
 	err := b.wasReadLocked(b.body.Close())
 	if err == nil {
 		b.read.Store(true) // net/http has read it to its end, or has given it up
@@ -77,7 +77,7 @@ func (b *requestBody) wasReadLocked(err error) error {
 // remains reports whether net/http may still read of the body.
 func (b *requestBody) remains() bool { return b != nil && !b.read.Load() }
 
-// hurry ends the read that is under way, if any: nobody wants the body any more.
+// hurry ends the read that is under way, if any: the body is not needed any more.
 func (b *requestBody) hurry(by time.Time) (sure bool) {
 	if !b.remains() {
 		return true

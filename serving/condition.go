@@ -33,19 +33,23 @@ func (c *condition) blame(log *slog.Logger, replica, text string, err error) {
 // that has nothing to construct, which is always healthy.
 func (c *condition) note(log *slog.Logger, state DeploymentState, replicas int, down *DeploymentUnavailableError, constructs bool) {
 	before := c.state
+	if state == before {
+		return
+	}
 	c.state = state
-	switch {
-	case state == before:
-	case state == DeploymentHealthy:
+	switch state {
+	case DeploymentHealthy:
 		c.fault = nil
 		if constructs {
 			c.lines = append(c.lines, func() { log.Info("deployment is healthy", "replicas", replicas, "before", before.String()) })
 		}
-	case state == DeploymentUnavailable:
+	case DeploymentUnavailable:
 		c.lines = append(c.lines, func() {
 			log.Error("deployment is unavailable: its replicas do not start; its requests fail until it is reconfigured, or the service is started anew",
 				"tries", down.Tries, "error", down.Reason)
 		})
+	case DeploymentUpdating, DeploymentUnhealthy, DeploymentStopping:
+		// A fault has a line of its own; the other changes were asked for.
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// conns holds the open connections, for what net/http does otherwise than we need.
+// conns holds the open connections.
 // [http.Server.Shutdown] would wait five seconds for each that has not sent a request
 // yet, and without limit for a client that is slow to take the end of a response.
 type conns struct {

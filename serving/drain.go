@@ -54,7 +54,7 @@ func (k *work) start() { k.state.Or(workBegun) }
 func (k *work) admitCall(inside bool) error {
 	s := k.state.Add(oneHandler)
 	switch {
-	case s&workEnded != 0, s&workDraining != 0 && !inside: // if inside, then who called has ended meanwhile
+	case s&workEnded != 0, s&workDraining != 0 && !inside: // if inside, then the caller has ended meanwhile
 		k.less(oneHandler)
 		return ErrShuttingDown
 	case s&workBegun == 0 && !inside:
@@ -104,7 +104,7 @@ func (k *work) endIdle() {
 // isDraining says whether new requests are refused.
 func (k *work) isDraining() bool { return k.state.Load()&workDraining != 0 }
 
-// isLeaving says whether new requests had better go elsewhere, which health tells.
+// isLeaving reports whether health says that the server is about to stop.
 func (k *work) isLeaving() bool { return k.state.Load()&workLeaving != 0 }
 
 func (k *work) counts() (requests, handlers int) {

@@ -25,13 +25,13 @@ type exchange struct {
 	resp    response
 	call    httpCall
 
-	// What the access log tells.
+	// For the access log.
 	arrived  time.Time
 	ctx      context.Context   // with the proxy span; nil without a route
 	span     trace.SpanContext // of the proxy span; zero if it does not record
 	route    *route            // nil: none matched
-	status   int               // what the client was told, or 499
-	err      error             // what ended it otherwise than by a response
+	status   int               // of the client's response, or 499
+	err      error             // that ended it; nil for an ordinary response
 	protocol spans.Protocol    // HTTP or WebSocket
 	cut      bool              // whether its connection or stream is to be cut
 	admitted bool              // counted by work
@@ -86,7 +86,7 @@ func (x *exchange) timeLeft() (context.Context, context.CancelFunc) {
 }
 
 // takeOver ends the request with cause, unless the handler has returned meanwhile. It
-// returns what ended the request otherwise than by an ordinary response.
+// returns the error that ended the request; nil for an ordinary response.
 func (x *exchange) takeOver(cause error) error {
 	found, complete := x.take(cause)
 	switch found {
@@ -124,7 +124,7 @@ func (x *exchange) take(cause error) (found phase, complete bool) {
 	case p.phase == ended && !reset:
 		return ended, true
 	case p.phase == ended:
-		found = begun // and net/http has not told its end
+		found = begun // and net/http has not written its end
 	default:
 		found, complete = p.phase, !reset && p.completeLocked()
 	}
@@ -158,7 +158,7 @@ func (x *exchange) abandon(cause error) {
 	x.resp.pace.body.end(cause)
 }
 
-// flush sends what net/http still holds, so that the client sees the response's
+// flush sends the bytes that net/http still holds, so that the client sees the response's
 // beginning before its connection is cut. A slow client gets cutGrace.
 func (x *exchange) flush() {
 	_ = x.resp.pace.writes.Hurry(time.Now().Add(cutGrace)) // the flush ends by itself if this fails
@@ -168,8 +168,8 @@ func (x *exchange) flush() {
 	_ = http.NewResponseController(x.resp.conn).Flush() // it may have left
 }
 
-// conclude answers if the handler did not, and says what the client was
-// told and whether its connection is to be cut. The handler writes no more.
+// conclude answers if the handler did not. It returns the status of the response and
+// whether the connection must be cut. The handler writes no more.
 func (x *exchange) conclude() (status int, cut bool) {
 	p := &x.resp
 	if s := p.upgrade.taken(); s != nil {
@@ -321,7 +321,7 @@ func (x *exchange) endSocket(s *socket.Conn, err error) error {
 	return socketResult(s, err, cause)
 }
 
-// told returns the status that the handler has told the client, 0 if none.
+// told returns the status of the handler's response, 0 if it has not begun.
 func (x *exchange) told() int {
 	x.resp.mu.Lock()
 	defer x.resp.mu.Unlock()

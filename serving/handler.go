@@ -99,8 +99,8 @@ func (c *httpCall) end(_ context.Context, err error) (spans.ReplicaResult, error
 
 func (c *httpCall) fail(err error) { c.err.CompareAndSwap(nil, &err) }
 
-// replicaStatus is the status that the handler told the client, or that its error
-// becomes; 0 where the runtime ended the request before there was one.
+// replicaStatus returns the status of the handler's response, or the status of its error;
+// 0 if the runtime ended the request before there was one.
 func replicaStatus(told int, err error) int {
 	if told != 0 || err == nil || isAbort(err) || isCancellation(err) {
 		return told

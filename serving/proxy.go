@@ -13,13 +13,12 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 )
 
-// proxy is where HTTP requests come in. It finds the app, has the router choose
-// a replica, and answers itself where no handler did. It never changes after
-// newProxy.
+// proxy serves HTTP requests. It finds the app, has the router choose a replica, and
+// answers itself if no handler did. It never changes after newProxy.
 type proxy struct {
 	routes    *routeTable
 	listing   []byte        // the body of /-/routes
-	notReady  func() string // why a deployment takes no requests; empty where all do
+	notReady  func() string // why a deployment takes no requests; empty if all do
 	work      *work
 	workers   *workers
 	stall     time.Duration   // how long a client may hold up its request; none if not positive
@@ -96,15 +95,16 @@ func (p *proxy) done(x *exchange) {
 	}
 }
 
-// bound bounds what net/http has still to do for a response of the proxy's own.
+// bound bounds the time in which net/http reads and sends the rest for a response of the
+// proxy's own.
 func (p *proxy) bound(w http.ResponseWriter, r *http.Request) {
 	if p.stall <= 0 || r.ProtoMajor != 1 {
 		return
 	}
 	c, now := http.NewResponseController(w), time.Now()
-	_ = c.SetWriteDeadline(now.Add(2 * p.stall)) // fails where there is no connection
+	_ = c.SetWriteDeadline(now.Add(2 * p.stall)) // fails if there is no connection
 	if r.Body != nil && r.Body != http.NoBody {
-		_ = c.SetReadDeadline(now.Add(p.stall)) // net/http reads what is left of it first
+		_ = c.SetReadDeadline(now.Add(p.stall)) // net/http reads the rest of it first
 	}
 }
 
@@ -157,12 +157,12 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	x.prepare(w, r, up)
 	x.err = p.dispatch(ctx, x)
 	x.status, x.cut = x.conclude()
-	defer p.survive(ctx) // what the user's span processors do costs the client nothing
+	defer p.survive(ctx) // a panic of the user's span processors costs the client nothing
 	span.EndProxy(spans.ProxyResult{StatusCode: x.status, Err: spanError(x.err)})
 }
 
-// dispatch has a replica answer the request and waits for it. It returns what ended
-// the request otherwise than by an ordinary response.
+// dispatch has a replica answer the request and waits for it. It returns the error that
+// ended the request; nil for an ordinary response.
 //
 // A client need not wait for a handler that outlasts its time, or that waits for
 // its own client. So the handler has a goroutine of its own. The slot stays taken
@@ -214,7 +214,7 @@ func (p *proxy) textFor(status int, x *exchange) string {
 	return http.StatusText(status)
 }
 
-// survive recovers from what has panicked around a handler.
+// survive recovers from a panic around a handler.
 func (p *proxy) survive(ctx context.Context) {
 	if v := recover(); v != nil {
 		_ = survived(ctx, p.access.log, v)

@@ -24,7 +24,7 @@ type ReplicaID struct {
 // String gives "app#deployment#uniqueid", the value of serve.replica_id.
 func (id ReplicaID) String() string { return id.App + "#" + id.Deployment + "#" + id.UniqueID }
 
-// ReplicaInfo says where user code runs.
+// ReplicaInfo names the replica in which user code runs.
 type ReplicaInfo struct {
 	App        string
 	Deployment string
@@ -56,7 +56,7 @@ func ModelID(ctx context.Context) string {
 // calls by handle and other protocols. One replica runs it, once: it calls
 // start, invoke and end in that order, on one goroutine.
 type call interface {
-	// running is room for what the replica keeps of the call.
+	// running returns memory for the replica's part of the call.
 	running() *running
 	// start tells what is called, for the replica span. Request is the
 	// replica's to fill.
@@ -91,7 +91,7 @@ type replica struct {
 	info       ReplicaInfo
 	deployment *Deployment
 	max        atomic.Int64 // max_ongoing_requests
-	handler    http.Handler // nil where the deployment has none
+	handler    http.Handler // nil if the deployment has none
 	component  *identity.Component
 	tracing    *spans.Tracer
 	log        *slog.Logger
@@ -189,7 +189,7 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 	return err
 }
 
-// invoke runs the user's code and gives what it failed with.
+// invoke runs the user's code and returns its error.
 func (u *running) invoke() (err error) {
 	defer func() {
 		if u.inCaller {

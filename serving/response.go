@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// phase says whose the response is. It only moves forward.
+// phase is the owner of the response. It only moves forward.
 type phase uint8
 
 const (
-	open     phase = iota // nobody has written yet
+	open     phase = iota // not begun
 	begun                 // the handler has: status and headers are out of its hands
 	hijacked              // the handler has taken the connection over
 	ended                 // the handler has returned; whoever waits for it concludes
@@ -50,9 +50,9 @@ type response struct {
 	pace    pace
 	phase   phase
 	informs bool        // a 1xx has put headers on conn
-	events  eventStream // what is written of one
+	events  eventStream // the response, if it is a stream of events
 	header  http.Header // the handler's own map, copied to conn as it begins
-	status  int         // what the handler has told the client; 0 while open
+	status  int         // of the handler's response; 0 while open
 	left    int64       // bytes of a declared Content-Length to come; -1: unknown
 	late    bool        // the handler has written something after the client closed its side
 	whole   bool        // the handler has returned and net/http may complete the response
@@ -87,11 +87,11 @@ func (p *response) WriteHeader(status int) {
 		p.informs = true
 		p.pace.begin()
 		p.conn.WriteHeader(status)
-		_ = p.pace.end(nil) // it tells of no error
+		_ = p.pace.end(nil) // WriteHeader returns no error
 	default:
 		p.beginLocked(status)
 		if p.events.on {
-			_ = p.flushLocked() // the client's open event does not wait for the first one; Write tells
+			_ = p.flushLocked() // the client's open event does not wait for the first one; Write returns the error
 		}
 	}
 }
@@ -105,8 +105,8 @@ func (p *response) Write(b []byte) (int, error) {
 // WriteString implements [io.StringWriter].
 func (p *response) WriteString(s string) (int, error) { return writeSteps(p, s, io.WriteString) }
 
-// stepBytes is how much is written at once: what a client has to take within
-// the stall timeout.
+// stepBytes is how much is written at once: a client must take it within the stall
+// timeout.
 const stepBytes = 64 << 10
 
 // writeSteps writes b step by step.
@@ -142,7 +142,7 @@ func writeSteps[T string | []byte](p *response, b T, write func(io.Writer, T) (i
 // Flush implements [http.Flusher].
 func (p *response) Flush() { _ = p.FlushError() }
 
-// FlushError is what [http.ResponseController.Flush] calls.
+// FlushError implements [http.ResponseController.Flush].
 func (p *response) FlushError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,7 +171,7 @@ func (p *response) finishStream() {
 	p.pace.writes.Finish(0)
 }
 
-// SetReadDeadline is what [http.ResponseController.SetReadDeadline] calls.
+// SetReadDeadline implements [http.ResponseController.SetReadDeadline].
 func (p *response) SetReadDeadline(t time.Time) error {
 	return p.control(func(c *http.ResponseController) error {
 		if p.pace.body == nil {
@@ -181,12 +181,12 @@ func (p *response) SetReadDeadline(t time.Time) error {
 	})
 }
 
-// SetWriteDeadline is what [http.ResponseController.SetWriteDeadline] calls.
+// SetWriteDeadline implements [http.ResponseController.SetWriteDeadline].
 func (p *response) SetWriteDeadline(t time.Time) error {
 	return p.control(func(*http.ResponseController) error { return p.pace.writes.SetOwn(t) })
 }
 
-// EnableFullDuplex is what [http.ResponseController.EnableFullDuplex] calls.
+// EnableFullDuplex implements [http.ResponseController.EnableFullDuplex].
 func (p *response) EnableFullDuplex() error {
 	return p.control(func(c *http.ResponseController) error {
 		p.pace.duplex = true
@@ -219,7 +219,7 @@ func (p *response) claimLocked() error {
 }
 
 // endedLocked returns why the runtime has ended the request; nil if it has not. A
-// client that has closed its side gets what is written all the same.
+// client that has closed its side gets later writes all the same.
 func (p *response) endedLocked() error {
 	if p.x.ctx.Err() == nil {
 		return nil
@@ -246,7 +246,7 @@ func (p *response) lostLocked() error {
 func (p *response) beginLocked(status int) {
 	h := p.conn.Header()
 	if p.informs {
-		clear(h) // the handler may have taken back what a 1xx carried
+		clear(h) // the handler may have removed headers of a 1xx
 	}
 	maps.Copy(h, p.header)
 	h.Set(headerRequestID, p.x.request.ID) // it is not the handler's to say

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// runner is the seam "who runs one": one replica, wherever it lives. Its
-// methods are safe for concurrent use.
+// runner runs requests: one replica, wherever it lives. Its methods are safe for
+// concurrent use.
 type runner interface {
 	// id names the replica for good.
 	id() ReplicaID
@@ -36,10 +36,10 @@ type runner interface {
 // router chooses replicas for one deployment's requests. Of two replicas drawn
 // at random among those with a free slot it takes the less loaded one. With no
 // slot free, requests wait in the order in which they came, and the slot that
-// frees goes to the first of them: nobody polls, nobody overtakes.
+// frees goes to the first of them: no polling, no overtaking.
 //
 // A request for a multiplexed model goes to the less loaded of two replicas that
-// hold the model; where none of these has a free slot, to one with the fewest
+// hold the model; if none of these has a free slot, to one with the fewest
 // models, to be loaded there.
 //
 // Ray has such a request wait for a holder for 1 to 2 s first. It has to: its
@@ -51,7 +51,7 @@ type runner interface {
 //
 // The router counts each replica's requests itself. That count is exact while
 // every request to the deployment passes through this router, as it does within
-// one process; so a replica refuses a request only where it is to stop.
+// one process; so a replica refuses a request only if it is to stop.
 type router struct {
 	server     context.Context // ends when requests must not wait any longer, with the cause
 	deployment string
@@ -73,8 +73,8 @@ type member struct {
 	ongoing int
 	at      int           // its place in the pool of free members; -1 while it is not there
 	gone    bool          // no longer listed, or it refused one: takes no more requests
-	idle    chan struct{} // closed when it has no request any more; nil while nobody waits for it
-	models  []string      // what it announced; never written to
+	idle    chan struct{} // closed when it has no request any more; nil if not waited for
+	models  []string      // as announced; never written to
 	sent    []sent        // models that requests were sent to it for, and still run
 }
 
@@ -276,7 +276,7 @@ func (r *router) remove(run runner) (idle <-chan struct{}) {
 	return done
 }
 
-// indexLocked is where run is among the members, -1 for nowhere.
+// indexLocked returns the place of run among the members, -1 for none.
 func (r *router) indexLocked(run runner) int {
 	return slices.IndexFunc(r.members, func(m *member) bool { return m.runner == run })
 }
@@ -289,7 +289,7 @@ func (m *member) checkIdle() {
 	}
 }
 
-// serveLocked gives what is free to those that wait, the first of them first.
+// serveLocked gives free slots to waiting requests, in their order.
 func (r *router) serveLocked() {
 	for r.waiting.Len() > 0 {
 		first := r.waiting.Front()

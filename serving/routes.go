@@ -19,13 +19,13 @@ type routeTable struct {
 	routes []*route // longest prefix first
 }
 
-// route joins a prefix with what answers under it.
+// route joins a prefix with the deployment that answers under it.
 type route struct {
 	*target // the app's ingress deployment
 
 	timeout time.Duration // of its requests; none if not positive
 	prefix  string
-	pattern func(*http.Request) string // nil where the handler has no patterns
+	pattern func(*http.Request) string // nil if the handler has no patterns
 	ingress *metrics.Ingress           // of the HTTP proxy
 }
 
@@ -52,7 +52,7 @@ func (t *routeTable) match(u *url.URL) (rt *route, path, rawPath string, ok bool
 // would reach the app at /api.
 func cutPrefix(path, rawPath, prefix string) (restPath, restRaw string, ok bool) {
 	if prefix == "/" {
-		return path, rawPath, path == "" || path[0] == '/' // that of CONNECT is empty
+		return path, rawPath, path == "" || path[0] == '/' // the path of CONNECT is empty
 	}
 	rest, found := strings.CutPrefix(path, prefix)
 	if !found || rest != "" && rest[0] != '/' {

@@ -24,14 +24,14 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	http    *httpFront
-	grpc    *grpcFront // nil where no app has gRPC services
+	grpc    *grpcFront // nil if no app has gRPC services
 	work    *work
 	workers *workers
 	metrics *metrics.Set
 	base    context.Context         // ends when requests are cut off
 	cut     context.CancelCauseFunc // ends base
 	all     *deployments
-	over    *ending
+	over    ending
 
 	stop    sync.Once
 	stopErr error // written in stop
@@ -78,6 +78,7 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 		workers: new(workers),
 		metrics: metrics.New(),
 		all:     newDeployments(apps, prefixes),
+		over:    ending{done: make(chan struct{})},
 	}
 	s.base, s.cut = context.WithCancelCause(context.Background())
 	tracer := spans.New(o.tracing)
@@ -204,7 +205,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	if s.grpc != nil {
 		if err := s.grpc.start(ctx); err != nil {
-			_ = l.Close() // nobody was told of it
+			_ = l.Close() // no caller knows it
 			return err
 		}
 	}
@@ -238,7 +239,7 @@ func (s *Server) Addr() net.Addr {
 }
 
 // GRPCAddr is the address that the gRPC proxy listens on, with the real port; nil
-// before Start, and where no app has gRPC services.
+// before Start, and if no app has gRPC services.
 func (s *Server) GRPCAddr() net.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,8 +15,7 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/wsframe"
 )
 
-// upgrade is a request's wish to go on in another protocol than HTTP, and what
-// became of it. A web socket is one; others are passed through.
+// upgrade is a request to continue in another protocol than HTTP, and its result. A web socket is one; others are passed through.
 type upgrade struct {
 	webSocket bool
 	outer     context.Context         // the request's, which the socket's end does not end
@@ -68,14 +67,14 @@ func (u *upgrade) under(ctx context.Context) context.Context {
 	return ctx
 }
 
-// release frees what under has made.
+// release ends the context that under has made.
 func (u *upgrade) release() {
 	if u != nil {
 		u.end(nil)
 	}
 }
 
-// protocol is that of the request, as spans tell it.
+// protocol returns the protocol of the request, for spans.
 func (u *upgrade) protocol() spans.Protocol {
 	if u != nil && u.webSocket {
 		return spans.WebSocket
@@ -136,7 +135,7 @@ func (u *upgrade) over(end socket.End) {
 	}
 }
 
-// errLeft is ErrSocketClosed where the handler did it, and will tell how it ends.
+// errLeft is ErrSocketClosed if the handler closed the socket: its result is still to come.
 var errLeft error = &causeError{ErrSocketClosed.Error(), ErrSocketClosed}
 
 // take notes that the handler has taken the connection over.
@@ -167,7 +166,8 @@ func (u *upgrade) outlast() {
 // finishSocket ends the socket, if it has not ended, because of an error.
 func finishSocket(s *socket.Conn, why error) { s.Finish(closeFrameOf(why)) }
 
-// closeFrameOf returns the close frame for a socket that ends because of an error. Code 0 is for none: the client has left, or is to be told nothing.
+// closeFrameOf returns the close frame for a socket that ends because of an error. Code 0
+// is for none: the client has left, or must not get one.
 func closeFrameOf(why error) (code int, reason string) {
 	if why == nil || isAbort(why) || errors.Is(why, ErrClientGone) {
 		return 0, ""
@@ -176,7 +176,7 @@ func closeFrameOf(why error) (code int, reason string) {
 }
 
 // closeCodeOf translates an error that ended a request into a web socket's
-// close code, and what the close frame says.
+// close code and the reason in the close frame.
 func closeCodeOf(err error) (code int, reason string) {
 	switch {
 	case errors.Is(err, ErrShuttingDown):
@@ -191,10 +191,10 @@ func closeCodeOf(err error) (code int, reason string) {
 	return wsframe.CodeTryAgain, ""
 }
 
-// socketResult is what ended a socket otherwise than it should: nothing, if it
-// was closed by a close frame, or by a handler that has not failed. Who has lost
-// its client can not but fail. cause is why the handler's context ended, if it
-// did.
+// socketResult returns the error that ended a socket; nil if it was closed by a close
+// frame, or by a handler that has not failed. The error of a handler that has lost its
+// client is a consequence. cause is the cause of the end of the handler's context; nil if
+// it has not ended.
 func socketResult(s *socket.Conn, err, cause error) error {
 	switch {
 	case isPanic(err):
@@ -209,8 +209,7 @@ func socketResult(s *socket.Conn, err, cause error) error {
 	return cause
 }
 
-// status is what the client was told: a web socket's close code, or the
-// status of the response where there was another.
+// status returns a web socket's close code, or the status of another response.
 func (u *upgrade) status(s *socket.Conn, err error) int {
 	status := s.Status()
 	switch {

@@ -12,14 +12,14 @@ import (
 // request.
 //
 // A handler that never returns, or ends its goroutine by runtime.Goexit, has its
-// worker for good, and nobody else waits for that one.
+// worker for good, and nothing else waits for that worker.
 type workers struct {
 	mu     sync.Mutex
 	idle   []chan job // of those that wait; the last has the warmest stack
 	closed bool
 }
 
-// job is what a worker does once. work must recover from panics.
+// job is the work of a worker, done once. work must recover from panics.
 type job interface{ work() }
 
 // mostIdle bounds how many wait, so that a burst leaves little behind. The stack
@@ -42,7 +42,7 @@ func (w *workers) start(j job) {
 
 // live is a worker's life, of which j is the first job.
 func (w *workers) live(j job) {
-	jobs := make(chan job, 1) // who has taken it off the list need not wait
+	jobs := make(chan job, 1) // the sender has taken the worker off the list, and need not wait
 	for ok := true; ok; j, ok = <-jobs {
 		j.work()
 		pprof.SetGoroutineLabels(context.Background()) // the handler may have set its own

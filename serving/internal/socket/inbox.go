@@ -81,7 +81,7 @@ func (in *inbox) put(b []byte, err error) {
 // scanLocked looks for the end of the socket. The handler must first have dealt with the
 // data before a close frame. The end of the connection waits for it only while it reads.
 func (in *inbox) scanLocked(b []byte, err error) {
-	code, before := in.frames.Closed()
+	_, before := in.frames.Closed()
 	in.frames.Scan(b)
 	code, now := in.frames.Closed()
 	if now && !before {
