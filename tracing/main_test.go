@@ -5,41 +5,27 @@ import (
 	"net/http"
 	"testing"
 
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/goleak"
 
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/test/recorded"
 	"github.com/servetrace/servetrace/tracing"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// recorder is a tracer whose ended spans can be looked at.
+// recorder is a tracer that keeps its ended spans.
 type recorder struct {
 	*spans.Tracer
 	exporter *tracetest.InMemoryExporter
 }
 
-// newRecorder builds a tracer of DefaultConfig as changed by the edits.
+// newRecorder returns a recorder of tracing.DefaultConfig as changed by the edits.
 func newRecorder(tb testing.TB, edits ...func(*tracing.Config)) *recorder {
 	tb.Helper()
-	cfg := tracing.DefaultConfig()
-	for _, edit := range edits {
-		edit(&cfg)
-	}
-	exporter := tracetest.NewInMemoryExporter()
-	p, err := tracing.NewProvider(cfg, sdktrace.NewSimpleSpanProcessor(exporter))
-	if err != nil {
-		tb.Fatalf("NewProvider: %v", err)
-	}
-	tb.Cleanup(func() {
-		// Not tb.Context, which has ended by now.
-		if err := p.Shutdown(context.Background()); err != nil {
-			tb.Errorf("Shutdown: %v", err)
-		}
-	})
+	p, exporter := recorded.Provider(tb, edits...)
 	return &recorder{Tracer: spans.New(p), exporter: exporter}
 }
 

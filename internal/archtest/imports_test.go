@@ -65,6 +65,7 @@ var importTable = []struct {
 		"pluginsdk", "internal/launch", "internal/wire", "internal/gen/...",
 	}},
 	{dir: "test/testplugin", may: []string{"pluginsdk"}},
+	{dir: "test/recorded", may: []string{"tracing"}},
 	{dir: "test/spancorpus"},
 	{dir: "internal/archtest"},
 	// One of its two modes is OTLP, to the agent.
