@@ -47,7 +47,6 @@ var toRewrite = map[string]int{
 	"internal/servicefile":            93,
 	"pluginsdk":                       225,
 	"pluginsdk/plugintest":            159,
-	"pluginsdk/processors":            253,
 	"serving":                         454,
 	"serving/internal/scope":          19,
 	"serving/internal/socket":         44,

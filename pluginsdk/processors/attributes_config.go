@@ -12,16 +12,16 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// AttributesConfig says what [Attributes] does. Its fields are named as those
-// of the attributes processor of the OpenTelemetry Collector.
+// AttributesConfig configures [Attributes]. Its fields have the names of the
+// OpenTelemetry Collector's attributes processor.
 type AttributesConfig struct {
 	// Name in the books. Empty: "attributes".
 	Name string `yaml:"name"`
 	// Actions are done in this order. At least one.
 	Actions []AttributeAction `yaml:"actions"`
-	// Salt is the key of what hash makes. Empty: the hash is a plain SHA-256,
-	// the Collector's, and whoever can guess a value can check the guess. With
-	// one it is an HMAC-SHA-256.
+	// Salt is the key of the action hash, which is then an HMAC-SHA-256. Empty: the
+	// hash is a plain SHA-256, as in the Collector, and a guessed value can be
+	// checked against it.
 	Salt string `yaml:"salt"`
 }
 
@@ -39,24 +39,24 @@ type AttributeAction struct {
 	//   - "upsert": set Key
 	//   - "delete": remove Key
 	//   - "hash": replace the value of Key by its SHA-256, a text of 64
-	//     hexadecimal digits: that of a text or of bytes as they are, of a bool as
+	//     hexadecimal digits: of a text or bytes as they are, of a bool as
 	//     one byte, of a number as 8 bytes little-endian, as the Collector does;
-	//     that of an array or a map as JSON
-	//   - "rename": call Key what To says, in place of an attribute of that name
+	//     of an array or a map as JSON
+	//   - "rename": change Key to To, in place of an attribute of that name
 	//
 	// Required.
 	Action string `yaml:"action"`
-	// Value is what insert, update and upsert set: text, bool, int, float64, or
+	// Value is the value for insert, update and upsert: text, bool, int, float64, or
 	// a list of one of these. They take either it or FromAttribute.
 	Value any `yaml:"value"`
 	// FromAttribute is the key of an attribute to copy, of the same span,
 	// resource, event or link. Nothing is done where it is not there.
 	FromAttribute string `yaml:"from_attribute"`
 	// To is the new key for rename. If Key has a wildcard, which must then be
-	// one "*", To has one "*" too, and what it stood for is kept: "http.*" to
+	// one "*", To has one "*" too, and keeps the text that it matched: "http.*" to
 	// "web.*".
 	To string `yaml:"to"`
-	// On says whose attributes are meant: "span", "resource", "event" or "link".
+	// On is the owner of the attributes: "span", "resource", "event" or "link".
 	// Empty: "span".
 	On string `yaml:"on"`
 }
@@ -67,7 +67,7 @@ func (c AttributesConfig) Validate() error {
 	return err
 }
 
-// An operation is what an action does.
+// An operation is the effect of an action.
 type operation uint8
 
 const (
@@ -162,7 +162,7 @@ func (a AttributeAction) compile(path string, salt []byte, f *faults) attributeA
 	return c
 }
 
-// source checks what is set, and gives the value where it is of the config.
+// source checks value and from_attribute, and returns the value, if one is given.
 func (a AttributeAction) source(path string, f *faults) attribute.Value {
 	switch {
 	case a.FromAttribute != "" && a.Value != nil:
@@ -202,7 +202,7 @@ func (c *attributeAction) target(path string, a AttributeAction, f *faults) {
 	c.toBefore, c.toAfter, _ = strings.Cut(a.To, "*")
 }
 
-// newName is what rename calls an attribute.
+// newName returns the key that rename gives to an attribute.
 func (c *attributeAction) newName(key string) string {
 	if c.key.isLiteral {
 		return c.toBefore

@@ -8,8 +8,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// faults collects what is wrong with a config, so that Validate reports all of
-// it at once.
+// faults collects the errors of a config, so that Validate reports all of them at
+// once.
 type faults []error
 
 // add notes one fault. path is within the config: "actions[0].key".
@@ -42,11 +42,11 @@ func within(prefix string, err error) error {
 // named is a processor's name in the books.
 type named string
 
-// Name is what the host counts dropped spans under.
+// Name is the name under which the host counts dropped spans.
 func (n named) Name() string { return string(n) }
 
-// checkName tells what is wrong with a name that the books could not hold.
-// Empty is fine: the kind's own name is taken.
+// checkName adds an error for a name that the delivery accounting cannot hold.
+// An empty name is valid: it means the kind's own name.
 func (f *faults) checkName(name string) {
 	const longest = 64
 	if len(name) > longest || strings.ContainsFunc(name, func(r rune) bool {

@@ -10,12 +10,12 @@ import (
 )
 
 // EnvRayContext is the variable that switches [RayContext] on or off for a
-// plugin whose processors are [Configured] or [ConfiguredWithRay]: "on" or
+// plugin with the processors of [Configured] or [ConfiguredWithRay]: "on" or
 // "off". Empty: off for the one, on for the other.
 const EnvRayContext = "SERVE_RAY_CONTEXT"
 
-// What a processor is called in the document, and in the books unless its
-// config gives another name.
+// The kinds of processors in a configuration. A kind is also the processor's name
+// in the delivery accounting, unless its config gives another name.
 const (
 	kindRayContext = "raycontext"
 	kindAttributes = "attributes"
@@ -24,10 +24,10 @@ const (
 	kindSample     = "sample"
 )
 
-// Configured builds the processors that the operator asks for: what a stock
-// plugin has in its pluginsdk.Spec.Processors. They are [RayContext], where
-// SERVE_RAY_CONTEXT is "on" and the document does not place it itself, then what
-// "processors" of the document lists, in that order:
+// Configured builds the processors that the operator asks for. A stock plugin has
+// it in its pluginsdk.Spec.Processors. The first processor is [RayContext], if
+// SERVE_RAY_CONTEXT is "on" and the document does not list it; the list
+// "processors" of the document follows, in order:
 //
 //	processors:
 //	  - filter: {drop: [{name: "GET /health*"}]}
@@ -38,25 +38,25 @@ const (
 // Each entry is one processor, by its kind: raycontext, attributes, redact,
 // filter or sample, with the fields of RayContextConfig, [AttributesConfig],
 // [RedactConfig], [FilterConfig] or [SampleConfig]; {} is its defaults. Of
-// several of one kind all but one need a name, for the books tell them apart by
-// it. Other keys of the document are left to the plugin's other constructors.
+// several of one kind all but one need a name of their own for the
+// accounting. Other keys of the document are left to the plugin's other constructors.
 //
 // The processor that it gives is a [pluginsdk.Chain], which the SDK unfolds;
 // with neither variable nor document it is empty and costs nothing. The plugin
-// must declare EnvRayContext in its Spec.Env. A value or a document that can not
-// be used is an error of [*pluginsdk.ConfigError]s, all of them joined.
+// must declare EnvRayContext in its Spec.Env. An invalid value or document is
+// an error of [*pluginsdk.ConfigError]s, all of them joined.
 func Configured(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 	return configured(ctx, s, false)
 }
 
-// ConfiguredWithRay is [Configured] for a plugin whose back end expects Ray's
+// ConfiguredWithRay is [Configured] for a plugin with a back end that expects Ray's
 // identity: SERVE_RAY_CONTEXT that is not set means "on". With "off" the rest is
 // as it was.
 func ConfiguredWithRay(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 	return configured(ctx, s, true)
 }
 
-// configured is both; rayContext is what counts where the variable is not set.
+// configured is both. rayContext is the default for the variable.
 func configured(ctx context.Context, s pluginsdk.Setup, rayContext bool) (pluginsdk.Processor, error) {
 	var doc document
 	if err := s.DecodeConfig(&doc); err != nil {
@@ -106,7 +106,7 @@ func rayContextIsOn(s pluginsdk.Setup, otherwise bool) (bool, error) {
 	}
 }
 
-// document is what a stock plugin's document holds.
+// document is the part of a stock plugin's document that Configured decodes.
 type document struct {
 	Processors []entry `yaml:"processors"`
 }
@@ -129,7 +129,7 @@ type entry struct {
 	Sample     *sampleEntry      `yaml:"sample"`
 }
 
-// sampleEntry is a SampleConfig whose ratio must be given: to forget it would
+// sampleEntry is a SampleConfig with a required ratio: to forget it would
 // be to drop everything.
 type sampleEntry struct {
 	Name  string     `yaml:"name"`
@@ -143,7 +143,7 @@ type choice struct {
 	build      pluginsdk.NewProcessor
 }
 
-// choices are those that the entry names.
+// choices returns the processors that the entry names.
 func (e entry) choices() []choice {
 	var list []choice
 	add := func(kind, name string, build pluginsdk.NewProcessor) {
@@ -193,7 +193,7 @@ func (c *sampleEntry) build(ctx context.Context, s pluginsdk.Setup) (pluginsdk.P
 	return Sample(SampleConfig{Name: c.Name, Ratio: *c.Ratio, Keep: c.Keep})(ctx, s)
 }
 
-// uniqueNames finds entries that the books could not tell apart.
+// uniqueNames returns an error for each entry with the name of another entry.
 func uniqueNames(entries []entry) error {
 	var f faults
 	first := map[string]int{}
@@ -234,7 +234,7 @@ func nameSuccessors(err error) error {
 	return err
 }
 
-// flat joins what joins of joins hold, so that each is reported by itself.
+// flat joins the errors of nested joins, so that each is reported by itself.
 func flat(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

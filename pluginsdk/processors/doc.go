@@ -15,23 +15,19 @@
 //
 // The life of a processor:
 //
-//  1. A config is filled, by Go code or from the document. Its Validate names
-//     all faults at once.
+//  1. A config is filled, by Go code or from the plugin's configuration. Its
+//     Validate reports all errors at once.
 //  2. The constructor compiles globs and regular expressions, once.
-//  3. Process sees each batch. Spans are looked at as bytes, fields of them and
-//     no more; one that needs no change is neither decoded nor copied. Calls
-//     may overlap, so nothing is kept but compiled rules and spare memory.
-//  4. Edits are recorded on the batch and applied when it is encoded, those of
-//     all processors at once, except that attributes and redact read the bytes
-//     and so encode what processors before them have edited. Put filter and
-//     sample first: they make the work of the others less.
+//  3. Process sees each batch, through the public API of package pluginsdk alone.
+//     Calls may overlap: a processor keeps only its compiled rules.
+//  4. Edits are recorded on the batch, and later processors see them. They are
+//     applied when the batch is encoded. Put filter and sample first, because
+//     they leave less work for the others, and redact last.
 //
-// None has anything to release. They deliver nothing, keep no spans from one
-// batch to the next (so no rule can look at a whole trace) and count nothing:
-// the host books dropped spans as filtered, under the processor's name. Batches
-// that are malformed end with a final error, from the processor that met the
-// fault or from the SDK after it.
+// No processor has anything to release. Processors deliver nothing, keep no spans
+// from one batch to the next (so no rule can look at a whole trace) and count
+// nothing: the host counts dropped spans as filtered, under the processor's name.
+// Malformed batches end with a final error from the SDK.
 //
-// Open configured.go first, then sample.go, the shortest; redact.go is the
-// largest, and its promise the strictest.
+// Open configured.go first, then sample.go, the shortest.
 package processors

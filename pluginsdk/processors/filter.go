@@ -15,7 +15,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// FilterConfig says what [Filter] drops.
+// FilterConfig configures [Filter].
 type FilterConfig struct {
 	// Name in the books. Empty: "filter".
 	Name string `yaml:"name"`
@@ -36,8 +36,8 @@ type SpanMatch struct {
 	Status string `yaml:"status"`
 	// Attributes holds conditions on the span's attributes, by key, not a glob.
 	// A text is a glob of the value as text, arrays and maps as JSON; a number
-	// or a bool is the value itself, where an integer and a float are equal if
-	// their numbers are; nil wants the attribute to be there, whatever its value.
+	// or a bool is the value itself, and an integer equals a float of the same
+	// number; nil matches every value, but not a missing attribute.
 	Attributes map[string]any `yaml:"attributes"`
 	// Resource holds conditions on the resource's attributes, likewise.
 	Resource map[string]any `yaml:"resource"`
@@ -70,7 +70,7 @@ var (
 	statuses = map[string]codes.Code{"unset": codes.Unset, "ok": codes.Ok, "error": codes.Error}
 )
 
-// spanRule is a SpanMatch ready for use. What is nil holds for every span.
+// spanRule is a compiled SpanMatch. A nil condition holds for every span.
 type spanRule struct {
 	name       *glob
 	kind       *trace.SpanKind
@@ -137,8 +137,8 @@ func compileValues(path string, conditions map[string]any, f *faults) []valueRul
 }
 
 // Filter drops spans; the host counts them as filtered, under this processor's
-// name. Spans below a dropped one lose their parent: a back end shows them as
-// traces cut in two, so drop leaves, or whole traces by something that all
+// name. Spans below a dropped span lose their parent, and a back end shows them as
+// traces cut in two. So drop leaves, or whole traces by an attribute that all
 // their spans carry.
 //
 // Conditions on name, kind and status allocate nothing (a name longer than 64
@@ -175,7 +175,7 @@ func (p *filter) Process(_ context.Context, b *pluginsdk.Batch) error {
 	return nil
 }
 
-// matches asks what is cheap first.
+// matches checks the cheap conditions first.
 func (r *spanRule) matches(span pluginsdk.Span) bool {
 	if r.kind != nil && span.Kind() != *r.kind {
 		return false

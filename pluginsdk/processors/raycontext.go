@@ -34,8 +34,7 @@ func newRayContext(s pluginsdk.Setup, name string) pluginsdk.Processor {
 	return &rayContext{named: nameOr(name, kindRayContext), job: s.Context.Job}
 }
 
-// RayContextConfig is what the document may say about raycontext: nothing but
-// a name.
+// RayContextConfig configures [RayContext] in a document: it has a name only.
 type RayContextConfig struct {
 	// Name in the books. Empty: "raycontext".
 	Name string `yaml:"name"`

@@ -14,7 +14,7 @@ const Redacted = "[REDACTED]"
 
 // Redact replaces secrets in spans by "[REDACTED]". It is a list of rules:
 //
-//   - keys: the whole value of an attribute, or of a member of a map, whose key
+//   - keys: the whole value of an attribute, or of a member of a map, if its key
 //     matches a glob ([BlockedKeys], and RedactConfig.BlockedKeys)
 //   - userinfo: user and password in a URL
 //   - bearer: credentials after "Bearer" and "Basic"
@@ -138,7 +138,7 @@ func (r redactor) value(kv attribute.KeyValue) (value attribute.Value, changed b
 	}
 }
 
-// content returns the redacted value of an attribute whose key has no rule.
+// content returns the redacted value of an attribute without a rule for its key.
 func (r redactor) content(v attribute.Value) (redacted attribute.Value, changed bool) {
 	switch v.Type() {
 	case attribute.STRING:

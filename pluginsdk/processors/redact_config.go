@@ -12,14 +12,14 @@ import (
 type RedactConfig struct {
 	// Name of the processor in the delivery accounting. Empty: "redact".
 	Name string `yaml:"name"`
-	// BlockedKeys are globs of attribute keys whose values are redacted, in
+	// BlockedKeys are globs. The values of attribute keys that match are redacted, in
 	// addition to [BlockedKeys]: "*ssn*". Case is ignored.
 	BlockedKeys []string `yaml:"blocked_keys"`
 	// BlockedValues are regular expressions (RE2, https://go.dev/s/re2syntax) of
 	// secrets anywhere in a text, in addition to the built-in rules:
 	// `EMP-[0-9]{6}`. They also apply to numbers, in decimal.
 	BlockedValues []string `yaml:"blocked_values"`
-	// IgnoredKeys are globs of keys whose values are never redacted, even if a
+	// IgnoredKeys are globs. The values of keys that match are never redacted, even if a
 	// blocked key matches too: "gen_ai.*". Case is ignored.
 	IgnoredKeys []string `yaml:"ignored_keys"`
 	// AllowedValues are regular expressions. A secret that one of them matches
@@ -30,7 +30,7 @@ type RedactConfig struct {
 	Without []string `yaml:"without"`
 }
 
-// BlockedKeys returns the built-in globs of keys whose values are redacted. The
+// BlockedKeys returns the built-in globs of keys with values to redact. The
 // slice is the caller's.
 func BlockedKeys() []string {
 	return []string{

@@ -13,21 +13,21 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// SampleConfig says what [Sample] keeps.
+// SampleConfig configures [Sample].
 type SampleConfig struct {
 	// Name in the books. Empty: "sample".
 	Name string `yaml:"name"`
 	// Ratio is the share of traces that is kept, from 0 to 1. Zero keeps only
-	// what Keep names. In a document it must be given.
+	// the spans of Keep. In a document it must be given.
 	Ratio float64 `yaml:"ratio"`
-	// Keep names spans that are kept whatever the ratio says.
+	// Keep names spans that are kept at every ratio.
 	Keep KeepConfig `yaml:"keep"`
 }
 
 // KeepConfig names spans to keep; one of the rules is enough. The zero value
 // names none.
 type KeepConfig struct {
-	// Errors keeps spans whose status is error.
+	// Errors keeps spans with status error.
 	Errors bool `yaml:"errors"`
 	// SlowerThan keeps spans that took longer. Zero: no such rule.
 	SlowerThan time.Duration `yaml:"slower_than"`
@@ -50,18 +50,18 @@ func (c SampleConfig) Validate() error {
 // OpenTelemetry's rule of consistent probability: a trace is kept if its
 // randomness, the last 56 bits of the trace id or "rv" of the tracestate's "ot"
 // entry, is not below (1 - ratio) * 2^56. So every process that follows the
-// rule with the same ratio keeps the same traces, and with a smaller ratio some
-// of those and no others; the ratio is of all traces, not of those that arrive.
-// Services of this runtime sample by the same rule: of what they send at ratio
-// 0.1, Sample keeps all at 0.1 or more and half at 0.05. OpenTelemetry's SDK for
+// rule with the same ratio keeps the same traces, and with a smaller ratio a part
+// of the same traces; the ratio is of all traces, not of the arriving ones.
+// Services of this runtime sample by the same rule: of the traces that they send
+// at ratio 0.1, Sample keeps all at 0.1 or more and half at 0.05. OpenTelemetry's SDK for
 // Go (v1.47) chooses by other bits: there the two ratios multiply.
 //
 // It decides for each span by itself, and a plugin sees the spans of a trace in
 // several batches, in several processes: a span kept by [KeepConfig] stands
-// alone where its trace was not taken. Keep rules cut traces. Where whole
-// traces of errors are wanted, take everything and sample in the back end. The
-// spans do not say that they were sampled (the tracestate is not edited), so a
-// back end that extrapolates must be told the ratio.
+// alone where its trace was not taken. Keep rules cut traces. If you want
+// whole traces of errors, deliver everything and sample in the back end. Sample
+// does not edit the tracestate, so a back end that extrapolates needs the ratio
+// in its own configuration.
 //
 // It allocates nothing for a span without a tracestate.
 //
@@ -116,7 +116,7 @@ func (p *sample) keeps(span pluginsdk.Span) bool {
 	return code == codes.Error
 }
 
-// randomness is the number that all who sample the trace agree upon.
+// randomness returns the number that every sampler of the trace derives from it.
 func randomness(span pluginsdk.Span) uint64 {
 	if state := span.TraceState(); state.Len() > 0 {
 		if r, ok := explicitRandomness(state.Get("ot")); ok {

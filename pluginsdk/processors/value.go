@@ -6,7 +6,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// valueOf makes an attribute's value of what a document or a program gives:
+// valueOf returns the attribute value for a value of a document or a program:
 // text, bools, numbers, and lists of one of these. ok is false for anything
 // else.
 func valueOf(v any) (value attribute.Value, ok bool) {
@@ -19,7 +19,7 @@ func valueOf(v any) (value attribute.Value, ok bool) {
 		return attribute.IntValue(v), true
 	case int64:
 		return attribute.Int64Value(v), true
-	case uint64: // what the YAML decoder gives beyond int64
+	case uint64: // from the YAML decoder, above the range of int64
 		return attribute.Int64Value(int64(v)), v <= math.MaxInt64
 	case float64:
 		return attribute.Float64Value(v), true
