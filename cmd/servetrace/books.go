@@ -47,7 +47,7 @@ const partialSuccess = "PARTIAL_SUCCESS"
 
 // settle books the answer to a batch. Counts beyond the batch are the plugin's
 // error and are cut.
-func (b *books) settle(spans int, ans answer) {
+func (b *books) settle(spans int, ans host.Answer) {
 	b.batches++
 	take := func(n int) int {
 		n = min(n, spans)
@@ -55,21 +55,21 @@ func (b *books) settle(spans int, ans answer) {
 		return n
 	}
 	switch {
-	case ans.err != nil && ans.err.Final:
-		b.rejected = count(b.rejected, ans.err.Code, ans.err.Error(), take(spans))
-	case ans.err != nil:
-		b.failed = count(b.failed, ans.err.Code, ans.err.Error(), take(spans))
+	case ans.Err != nil && ans.Final:
+		b.rejected = count(b.rejected, ans.Code, ans.Err.Error(), take(spans))
+	case ans.Err != nil:
+		b.failed = count(b.failed, ans.Code, ans.Err.Error(), take(spans))
 	}
-	for _, processor := range slices.Sorted(maps.Keys(ans.filtered)) {
-		b.filtered[processor] += take(int(ans.filtered[processor]))
+	for _, processor := range slices.Sorted(maps.Keys(ans.Filtered)) {
+		b.filtered[processor] += take(int(ans.Filtered[processor]))
 	}
-	if ans.rejected > 0 {
-		b.rejected = count(b.rejected, partialSuccess, ans.remark, take(ans.rejected))
-	} else if ans.remark != "" {
-		b.remarks = append(b.remarks, "the back end says: "+ans.remark)
+	if ans.Rejected > 0 {
+		b.rejected = count(b.rejected, partialSuccess, ans.Remark, take(ans.Rejected))
+	} else if ans.Remark != "" {
+		b.remarks = append(b.remarks, "the back end says: "+ans.Remark)
 	}
-	if ans.unread != "" {
-		b.remarks = append(b.remarks, "an answer can not be read: "+ans.unread)
+	if ans.Unread != "" {
+		b.remarks = append(b.remarks, "an answer can not be read: "+ans.Unread)
 	}
 	b.delivered += spans
 }

@@ -25,7 +25,7 @@ of SERVE_CONFIG, has for its name; references in it are resolved. It becomes rea
 within SERVE_TRACING_START_TIMEOUT, or not at all. Each request of the
 file is sent as it is, cut only where it is beyond the plugin's limits; batches
 go one after another, and none is sent twice. At the end the plugin is flushed
-and shut down. It is started once before, to be asked what it declares.
+and shut down.
 
 One that is attached to by unix:// is not started, configured or ended: it only
 gets the spans. With a breakpoint in it, give --timeout 1h, and
@@ -117,17 +117,17 @@ func (f runFlags) check() error {
 // send has one plugin live through requests. The books are nil if it did not
 // become ready.
 func (s settings) send(ctx context.Context, cfg host.Config, requests []request, logged io.Writer) (books *books, err error) {
-	session, err := openSession(ctx, cfg, s, newLog(logged), logged)
+	session, err := openSession(ctx, cfg, logged)
 	if cause := over(ctx); err != nil && cause != nil {
 		return nil, fmt.Errorf("%w: %w", cause, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, session.stop()) }()
-	books = newBooks(session.is, requests)
-	if err = session.sendAll(ctx, requests, books); err == nil {
-		err = session.finish(ctx)
+	defer func() { err = errors.Join(err, session.Stop()) }()
+	books = newBooks(session.Inspection(), requests)
+	if err = sendAll(ctx, session, requests, books); err == nil {
+		err = session.Finish(ctx)
 	}
 	if cause := over(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
@@ -146,19 +146,20 @@ func over(ctx context.Context) error {
 
 // sendAll sends requests until the last one has its answer, ctx has ended, or
 // the plugin has.
-func (s *session) sendAll(ctx context.Context, requests []request, books *books) error {
+func sendAll(ctx context.Context, session *host.Session, requests []request, books *books) error {
+	limits := session.Inspection()
 	for _, r := range requests {
 		for sent := 0; sent < r.spans; {
-			data, spans, err := otlpwire.Cut(r.data, sent, s.is.MaxBatchSpans, s.is.MaxBatchBytes)
+			data, spans, err := otlpwire.Cut(r.data, sent, limits.MaxBatchSpans, limits.MaxBatchBytes)
 			if err != nil {
 				return fmt.Errorf("cut a request to the plugin's limits: %w", err)
 			}
 			if spans == r.spans {
 				data = r.data // as it is, with what is empty
 			}
-			ans := s.export(ctx, request{data, spans})
+			ans := session.Export(ctx, data)
 			books.settle(spans, ans)
-			if exit, ended := s.gone(ctx, ans); ended {
+			if exit, ended := session.Ended(ctx, ans); ended {
 				return fmt.Errorf("the plugin ended: %s", exit)
 			}
 			if err := over(ctx); err != nil {

@@ -74,7 +74,7 @@ var importTable = []struct {
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
 		".", "host", "admin", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/printable", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
-		"internal/otlpwire/...", "internal/gen/...",
+		"internal/otlpwire/...",
 	}},
 	{dir: "examples/*", may: []string{"public"}},
 	{dir: "examples/grpc/translatev1"},
