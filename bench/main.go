@@ -4,7 +4,6 @@
 //	bench run [-quick] [-suite REGEXP] [-shape REGEXP] [-row REGEXP] [-repeat N] [-out DIR]
 //	bench soak [-for 1h] [-rate N] [-out DIR]   memory while the sink is down
 //	bench gate                       hold a change to looser bounds, on any machine
-//	bench report -out DIR DIR...     put the results of several runs into one report
 //	bench list                       what there is
 //	bench serve -by ours -app hello  one of the servers, for another load generator
 //
@@ -59,7 +58,7 @@ func main() {
 }
 
 // errUsage ends the program with what it is used for.
-var errUsage = errors.New("usage: bench run|gate|soak|report|list|serve [flags]; bench run -h lists them")
+var errUsage = errors.New("usage: bench run|gate|soak|list|serve [flags]; bench run -h lists them")
 
 func dispatch(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -70,8 +69,6 @@ func dispatch(ctx context.Context, args []string) error {
 		return run(ctx, args[1:])
 	case "gate":
 		return gate(ctx, args[1:])
-	case "report":
-		return merge(args[1:])
 	case "list":
 		return list(os.Stdout)
 	case "soak":

@@ -100,7 +100,7 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		results.Machine, results.Commit, results.Versions = measure.ThisMachine(), commit(), versions()
+		results.Machine, results.Commit, results.Versions = measure.ThisMachine(), builtOf, versions()
 		return s.conclude(results)
 	})
 }
@@ -187,32 +187,6 @@ func (s settings) conclude(results *suite.Results) error {
 	return nil
 }
 
-// merge is bench report.
-func merge(args []string) error {
-	flags := flag.NewFlagSet("bench report", flag.ContinueOnError)
-	out := flags.String("out", "bin/bench/out", "the folder for the report")
-	if err := parse(flags, args); err != nil {
-		return err
-	}
-	if flags.NArg() == 0 {
-		return fmt.Errorf("%w; report wants folders", errUsage)
-	}
-	var all *suite.Results
-	for _, dir := range flags.Args() {
-		r, err := report.Read(dir)
-		if err != nil {
-			return err
-		}
-		if all == nil {
-			all = r
-		} else {
-			all.Merge(r)
-		}
-	}
-	all.Judge(suites().Claims)
-	return settings{out: *out}.conclude(all)
-}
-
 // list is bench list.
 func list(w io.Writer) error {
 	for _, c := range suites().Cases {
@@ -227,31 +201,10 @@ func list(w io.Writer) error {
 	return nil
 }
 
-// builtOf is set by the linker: the go command knows no commit in a work tree of
-// git's (git worktree), where .git is a file.
+// builtOf is the commit of which this program was built, and whether the work tree
+// had changes. The linker sets it, because the go command finds no commit in a git
+// worktree. It is empty in a program that make did not build.
 var builtOf string
-
-// commit is what this program was built of, and whether the work tree had
-// changes; empty where nobody could tell.
-func commit() string {
-	if builtOf != "" {
-		return builtOf
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	var revision, modified string
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			modified = " with changes"
-		}
-	}
-	return revision + modified
-}
 
 // peers are the modules whose versions matter to a reader.
 var peers = []string{

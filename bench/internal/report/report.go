@@ -35,16 +35,3 @@ func Write(dir string, r *suite.Results) error {
 	}
 	return nil
 }
-
-// Read reads the JSON file of a folder.
-func Read(dir string) (*suite.Results, error) {
-	data, err := os.ReadFile(filepath.Join(dir, JSONFile))
-	if err != nil {
-		return nil, fmt.Errorf("read a report: %w", err)
-	}
-	var r suite.Results
-	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("read a report: %s: %w", dir, err)
-	}
-	return &r, nil
-}

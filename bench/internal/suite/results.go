@@ -92,7 +92,6 @@ func (r *Results) Shape(suite, shape string) (ShapeResults, bool) {
 // ClaimResult is a claim with what was measured.
 type ClaimResult struct {
 	Name    string          `json:"name"`
-	Source  string          `json:"source,omitempty"`
 	Suite   string          `json:"suite"`
 	Shape   string          `json:"shape"`
 	Target  float64         `json:"target,omitempty"`
@@ -141,26 +140,8 @@ func (r *Results) Judge(claims []Claim) {
 			continue
 		}
 		r.Claims = append(r.Claims, ClaimResult{
-			Name: c.Name, Source: c.Source, Suite: c.Suite, Shape: c.Shape,
+			Name: c.Name, Suite: c.Suite, Shape: c.Shape,
 			Target: c.Target, Stretch: c.Stretch, Unit: c.Unit, Value: measure.Summarize(values),
 		})
-	}
-}
-
-// Merge takes the shapes of another run of the same commit into r; a shape that
-// both have is the other's.
-func (r *Results) Merge(other *Results) {
-	r.Took += other.Took
-	r.Discarded += other.Discarded
-	for _, s := range other.Shapes {
-		replaced := false
-		for i, have := range r.Shapes {
-			if have.Suite == s.Suite && have.Shape == s.Shape {
-				r.Shapes[i], replaced = s, true
-			}
-		}
-		if !replaced {
-			r.Shapes = append(r.Shapes, s)
-		}
 	}
 }

@@ -27,9 +27,8 @@ type Case struct {
 
 // Claim is what we say of the figures and hold them to.
 type Claim struct {
-	// Name says it in words, with what it is a ratio of; Source is where it comes
-	// from ("4.5", "issue 7.3").
-	Name, Source string
+	// Name says it in words, with the row that it is a ratio of.
+	Name string
 	// Suite and Shape are the rounds that it is about.
 	Suite, Shape string
 	// Target is met by a value at or below it, Stretch likewise, which is what we

@@ -236,18 +236,6 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-func TestMerge(t *testing.T) {
-	row := func(v float64) []RowResults { return []RowResults{{Row: "r", Repeats: []Sample{{CPU: v}}}} }
-	a := &Results{Took: time.Second, Discarded: 1, Shapes: []ShapeResults{{Suite: "s", Shape: "one", Rows: row(1)}, {Suite: "s", Shape: "two", Rows: row(2)}}}
-	a.Merge(&Results{Took: time.Minute, Discarded: 2, Shapes: []ShapeResults{{Suite: "s", Shape: "two", Rows: row(3)}, {Suite: "t", Shape: "one", Rows: row(4)}}})
-	want := &Results{Took: 61 * time.Second, Discarded: 3, Shapes: []ShapeResults{
-		{Suite: "s", Shape: "one", Rows: row(1)}, {Suite: "s", Shape: "two", Rows: row(3)}, {Suite: "t", Shape: "one", Rows: row(4)},
-	}}
-	if diff := cmp.Diff(want, a); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-}
-
 func TestCasesLeaveNothingBehind(t *testing.T) {
 	o := options(t)
 	o.Repeats = 1
