@@ -48,9 +48,6 @@ var typesToSplit = []struct{ name, area string }{
 	{"pluginsdk/plugintest.session", "plugintest"},
 	{"pluginsdk/plugintest.trial", "plugintest"},
 	{"serving/batching.queue", "batching"},
-	{"serving/internal/metrics.Proxy", "metrics"},
-	{"serving/internal/metrics.Set", "metrics"},
-	{"serving/internal/metrics.families", "metrics"},
 	{"serving/multiplexing.cache", "multiplexing"},
 }
 

@@ -25,12 +25,12 @@ func (r *Replica) Batcher(name string) *Batcher {
 	defer r.mu.Unlock()
 	labels := r.labels(name)
 	return &Batcher{
-		queued:      r.gaugeLocked(r.set.batchQueued, name),
-		batches:     r.set.batches.WithLabelValues(labels...),
-		size:        r.set.batchSize.WithLabelValues(labels...),
-		utilization: r.set.batchUtilization.WithLabelValues(labels...),
-		wait:        r.set.batchWait.with(labels...),
-		run:         r.set.batchRun.with(labels...),
+		queued:      r.gaugeLocked(r.set.families.batchQueued, name),
+		batches:     r.set.families.batches.WithLabelValues(labels...),
+		size:        r.set.families.batchSize.WithLabelValues(labels...),
+		utilization: r.set.families.batchUtilization.WithLabelValues(labels...),
+		wait:        r.set.families.batchWait.with(labels...),
+		run:         r.set.families.batchRun.with(labels...),
 	}
 }
 

@@ -8,9 +8,7 @@ import (
 
 // families holds the metrics of a Set.
 type families struct {
-	vectors       []prometheus.Collector // all, in the order of docs/reference/metrics.md
-	replicaGauges []deleter              // vectors of gauges with the label of a replica
-	replicaCounts []deleter              // counters and histograms with that label
+	vectors vectors
 
 	// The proxies' metrics, by Protocol.
 	proxyRequests, proxyErrors, deploymentErrors [2]*prometheus.CounterVec
@@ -37,6 +35,13 @@ type families struct {
 	modelsLoaded, modelRegistered       *prometheus.GaugeVec
 }
 
+// vectors creates vectors, and keeps them for what concerns all of them.
+type vectors struct {
+	all           []prometheus.Collector // in the order of docs/reference/metrics.md
+	replicaGauges []deleter              // vectors of gauges with the label of a replica
+	replicaCounts []deleter              // counters and histograms with that label
+}
+
 // deleter is a vector with series that can be deleted.
 type deleter interface {
 	DeletePartialMatch(labels prometheus.Labels) int
@@ -44,11 +49,12 @@ type deleter interface {
 
 func newFamilies() *families {
 	f := new(families)
-	f.addProxies()
-	f.addRouters()
-	f.addReplicas()
-	f.addBatching()
-	f.addMultiplexing()
+	v := &f.vectors
+	v.addProxies(f)
+	v.addRouters(f)
+	v.addReplicas(f)
+	v.addBatching(f)
+	v.addMultiplexing(f)
 	return f
 }
 
@@ -78,167 +84,167 @@ var (
 	sizeBuckets    = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
 )
 
-func (f *families) counter(name, help string, labels ...string) *prometheus.CounterVec {
-	v := prometheus.V2.NewCounterVec(prometheus.CounterVecOpts{
+func (v *vectors) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	made := prometheus.V2.NewCounterVec(prometheus.CounterVecOpts{
 		CounterOpts: prometheus.CounterOpts{Name: name, Help: help}, VariableLabels: constrained(labels),
 	})
-	f.vectors = append(f.vectors, v)
+	v.all = append(v.all, made)
 	if slices.Contains(labels, labelReplica) {
-		f.replicaCounts = append(f.replicaCounts, v)
+		v.replicaCounts = append(v.replicaCounts, made)
 	}
-	return v
+	return made
 }
 
-func (f *families) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	v := prometheus.V2.NewGaugeVec(prometheus.GaugeVecOpts{
+func (v *vectors) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	made := prometheus.V2.NewGaugeVec(prometheus.GaugeVecOpts{
 		GaugeOpts: prometheus.GaugeOpts{Name: name, Help: help}, VariableLabels: constrained(labels),
 	})
-	f.vectors = append(f.vectors, v)
+	v.all = append(v.all, made)
 	if slices.Contains(labels, labelReplica) {
-		f.replicaGauges = append(f.replicaGauges, v)
+		v.replicaGauges = append(v.replicaGauges, made)
 	}
-	return v
+	return made
 }
 
-func (f *families) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	v := prometheus.V2.NewHistogramVec(prometheus.HistogramVecOpts{
+func (v *vectors) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	made := prometheus.V2.NewHistogramVec(prometheus.HistogramVecOpts{
 		HistogramOpts: prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, VariableLabels: constrained(labels),
 	})
-	f.vectors = append(f.vectors, v)
+	v.all = append(v.all, made)
 	if slices.Contains(labels, labelReplica) {
-		f.replicaCounts = append(f.replicaCounts, v)
+		v.replicaCounts = append(v.replicaCounts, made)
 	}
-	return v
+	return made
 }
 
 // latency adds a histogram of latencies with exemplars.
-func (f *families) latency(name, help string, labels ...string) *latencies {
-	return &latencies{f.histogram(name, help, latencyBuckets, labels...)}
+func (v *vectors) latency(name, help string, labels ...string) *latencies {
+	return &latencies{v.histogram(name, help, latencyBuckets, labels...)}
 }
 
-func (f *families) addProxies() {
+func (v *vectors) addProxies(f *families) {
 	f.proxyRequests = [...]*prometheus.CounterVec{
-		HTTP: f.counter("serve_num_http_requests_total",
+		HTTP: v.counter("serve_num_http_requests_total",
 			"Requests that the HTTP proxy has answered or given up, including web sockets. The access log has a line for each.",
 			labelApp, labelRoute, labelMethod, labelStatus),
-		GRPC: f.counter("serve_num_grpc_requests_total",
+		GRPC: v.counter("serve_num_grpc_requests_total",
 			"Calls that the gRPC proxy has answered or given up. The access log has a line for each.",
 			labelApp, labelRoute, labelMethod, labelStatus),
 	}
 	f.proxyErrors = [...]*prometheus.CounterVec{
-		HTTP: f.counter("serve_num_http_error_requests_total",
+		HTTP: v.counter("serve_num_http_error_requests_total",
 			"Requests with an error: 4xx, 5xx, 499 and cut-off responses, under the code that the client received.",
 			labelApp, labelRoute, labelMethod, labelError),
-		GRPC: f.counter("serve_num_grpc_error_requests_total",
+		GRPC: v.counter("serve_num_grpc_error_requests_total",
 			"Calls of the gRPC proxy with an error, by the rule for the status of the proxy span.",
 			labelApp, labelRoute, labelMethod, labelError),
 	}
 	f.deploymentErrors = [...]*prometheus.CounterVec{
-		HTTP: f.counter("serve_num_deployment_http_error_requests_total",
+		HTTP: v.counter("serve_num_deployment_http_error_requests_total",
 			"Requests of the HTTP proxy with an error, by deployment. Requests without a route are not counted.",
 			labelApp, labelDeployment, labelRoute, labelMethod, labelError),
-		GRPC: f.counter("serve_num_deployment_grpc_error_requests_total",
+		GRPC: v.counter("serve_num_deployment_grpc_error_requests_total",
 			"Calls of the gRPC proxy with an error, by deployment.",
 			labelApp, labelDeployment, labelRoute, labelMethod, labelError),
 	}
 	f.proxyLatency = [...]*latencies{
-		HTTP: f.latency("serve_http_request_latency_ms",
+		HTTP: v.latency("serve_http_request_latency_ms",
 			"Duration of requests in the HTTP proxy, from arrival to end, in milliseconds.",
 			labelApp, labelRoute, labelMethod, labelStatus),
-		GRPC: f.latency("serve_grpc_request_latency_ms",
+		GRPC: v.latency("serve_grpc_request_latency_ms",
 			"Duration of calls in the gRPC proxy, from arrival to end, in milliseconds.",
 			labelApp, labelRoute, labelMethod, labelStatus),
 	}
 	f.proxyOngoing = [...]*prometheus.GaugeVec{
-		HTTP: f.gauge("serve_num_ongoing_http_requests", "Requests in progress in the HTTP proxy."),
-		GRPC: f.gauge("serve_num_ongoing_grpc_requests", "Calls in progress in the gRPC proxy."),
+		HTTP: v.gauge("serve_num_ongoing_http_requests", "Requests in progress in the HTTP proxy."),
+		GRPC: v.gauge("serve_num_ongoing_grpc_requests", "Calls in progress in the gRPC proxy."),
 	}
 }
 
-func (f *families) addRouters() {
-	f.routerRequests = f.counter("serve_num_router_requests_total",
+func (v *vectors) addRouters(f *families) {
+	f.routerRequests = v.counter("serve_num_router_requests_total",
 		"Requests that a router has assigned, refused or given up: requests of the proxies and calls by handle.",
 		labelApp, labelDeployment, labelRoute)
-	f.handleRequests = f.counter("serve_handle_request_counter_total",
+	f.handleRequests = v.counter("serve_handle_request_counter_total",
 		"Calls by handle that a router has assigned, refused or given up. The route is the route of the outer request.",
 		labelApp, labelDeployment, labelRoute)
-	f.routerQueued = f.gauge("serve_deployment_queued_queries",
+	f.routerQueued = v.gauge("serve_deployment_queued_queries",
 		"Requests that wait for a replica.",
 		labelApp, labelDeployment)
-	f.routerOngoing = f.gauge("serve_num_ongoing_requests_at_replicas",
+	f.routerOngoing = v.gauge("serve_num_ongoing_requests_at_replicas",
 		"Requests that were assigned to replicas and have not ended.",
 		labelApp, labelDeployment)
-	f.routerWait = f.latency("serve_request_router_fulfillment_time_ms",
+	f.routerWait = v.latency("serve_request_router_fulfillment_time_ms",
 		"How long assigned requests waited for a replica, in milliseconds.",
 		labelApp, labelDeployment)
 }
 
-func (f *families) addReplicas() {
-	f.replicaRequests = f.counter("serve_deployment_request_counter_total",
+func (v *vectors) addReplicas(f *families) {
+	f.replicaRequests = v.counter("serve_deployment_request_counter_total",
 		"Calls that user code has ended without an error. A response with an error status is not an error here.",
 		labelApp, labelDeployment, labelReplica, labelRoute)
-	f.replicaErrors = f.counter("serve_deployment_error_counter_total",
+	f.replicaErrors = v.counter("serve_deployment_error_counter_total",
 		"Calls that ended with an error or a panic of user code, or were cancelled.",
 		labelApp, labelDeployment, labelReplica, labelRoute)
-	f.replicaLatency = f.latency("serve_deployment_processing_latency_ms",
+	f.replicaLatency = v.latency("serve_deployment_processing_latency_ms",
 		"Duration of calls in user code, in milliseconds.",
 		labelApp, labelDeployment, labelReplica, labelRoute)
-	f.replicaProcessing = f.gauge("serve_replica_processing_queries",
+	f.replicaProcessing = v.gauge("serve_replica_processing_queries",
 		"Calls in progress in user code.",
 		labelApp, labelDeployment, labelReplica)
-	f.replicaStarts = f.counter("serve_deployment_replica_starts_total",
+	f.replicaStarts = v.counter("serve_deployment_replica_starts_total",
 		"1 for each replica that has accepted calls. A restarted replica has a new id.",
 		labelApp, labelDeployment, labelReplica)
-	f.replicaHealthy = f.gauge("serve_deployment_replica_healthy",
+	f.replicaHealthy = v.gauge("serve_deployment_replica_healthy",
 		"1 for a replica that passed its last health check, or has no health check; else 0.",
 		labelApp, labelDeployment, labelReplica)
-	f.replicaInitialized = f.histogram("serve_replica_initialization_latency_ms",
+	f.replicaInitialized = v.histogram("serve_replica_initialization_latency_ms",
 		"Duration of a replica's constructor, in milliseconds.",
 		lifeBuckets, labelApp, labelDeployment, labelReplica)
-	f.replicaReconfigured = f.histogram("serve_replica_reconfigure_latency_ms",
+	f.replicaReconfigured = v.histogram("serve_replica_reconfigure_latency_ms",
 		"Duration of the user code for a new configuration, in milliseconds.",
 		latencyBuckets, labelApp, labelDeployment, labelReplica)
-	f.replicaShutDown = f.histogram("serve_replica_shutdown_duration_ms",
+	f.replicaShutDown = v.histogram("serve_replica_shutdown_duration_ms",
 		"Duration of a replica's stop, including its last calls, in milliseconds.",
 		lifeBuckets, labelApp, labelDeployment, labelReplica)
-	f.replicaChecked = f.histogram("serve_health_check_latency_ms",
+	f.replicaChecked = v.histogram("serve_health_check_latency_ms",
 		"Duration of health checks of user code, in milliseconds.",
 		latencyBuckets, labelApp, labelDeployment, labelReplica)
-	f.replicaUnhealthy = f.counter("serve_health_check_failures_total",
+	f.replicaUnhealthy = v.counter("serve_health_check_failures_total",
 		"Health checks that failed or took too long.",
 		labelApp, labelDeployment, labelReplica)
 }
 
-func (f *families) addBatching() {
+func (v *vectors) addBatching(f *families) {
 	labels := []string{labelApp, labelDeployment, labelReplica, labelFunction}
-	f.batches = f.counter("serve_batches_processed_total",
+	f.batches = v.counter("serve_batches_processed_total",
 		"Batches that were run, with any result.", labels...)
-	f.batchSize = f.histogram("serve_actual_batch_size",
+	f.batchSize = v.histogram("serve_actual_batch_size",
 		"Size of the batches that were run, in items or in the unit of the size function.", sizeBuckets, labels...)
-	f.batchUtilization = f.histogram("serve_batch_utilization_percent",
+	f.batchUtilization = v.histogram("serve_batch_utilization_percent",
 		"Size of the batches that were run, as a percentage of the maximum size.", percentBuckets, labels...)
-	f.batchWait = f.latency("serve_batch_wait_time_ms",
+	f.batchWait = v.latency("serve_batch_wait_time_ms",
 		"How long the first item of a batch waited for the start of the batch, in milliseconds.", labels...)
-	f.batchRun = f.latency("serve_batch_execution_time_ms",
+	f.batchRun = v.latency("serve_batch_execution_time_ms",
 		"Duration of batches, in milliseconds.", labels...)
-	f.batchQueued = f.gauge("serve_batch_queue_length",
+	f.batchQueued = v.gauge("serve_batch_queue_length",
 		"Items that wait for a batch.", labels...)
 }
 
-func (f *families) addMultiplexing() {
+func (v *vectors) addMultiplexing(f *families) {
 	labels := []string{labelApp, labelDeployment, labelReplica}
-	f.modelGets = f.counter("serve_multiplexed_get_model_requests_counter_total",
+	f.modelGets = v.counter("serve_multiplexed_get_model_requests_counter_total",
 		"Requests for a model, loaded or not. Subtract the loads to get the hits.", labels...)
-	f.modelLoads = f.counter("serve_multiplexed_models_load_counter_total",
+	f.modelLoads = v.counter("serve_multiplexed_models_load_counter_total",
 		"Loads of a model, including failed loads.", labels...)
-	f.modelUnloads = f.counter("serve_multiplexed_models_unload_counter_total",
+	f.modelUnloads = v.counter("serve_multiplexed_models_unload_counter_total",
 		"Models that were unloaded.", labels...)
-	f.modelLoadLatency = f.latency("serve_multiplexed_model_load_latency_ms",
+	f.modelLoadLatency = v.latency("serve_multiplexed_model_load_latency_ms",
 		"Duration of successful loads, in milliseconds.", labels...)
-	f.modelUnloadLatency = f.histogram("serve_multiplexed_model_unload_latency_ms",
+	f.modelUnloadLatency = v.histogram("serve_multiplexed_model_unload_latency_ms",
 		"Duration of unloads, in milliseconds.", latencyBuckets, labels...)
-	f.modelsLoaded = f.gauge("serve_num_multiplexed_models",
+	f.modelsLoaded = v.gauge("serve_num_multiplexed_models",
 		"Models that are loaded.", labels...)
-	f.modelRegistered = f.gauge("serve_registered_multiplexed_model_id",
+	f.modelRegistered = v.gauge("serve_registered_multiplexed_model_id",
 		"1 for each loaded model, at most a hundred per replica.", append(labels, labelModel)...)
 }

@@ -32,12 +32,12 @@ func (r *Replica) Models() *Models {
 	labels := r.labels()
 	m := &Models{
 		replica: r,
-		gets:    r.set.modelGets.WithLabelValues(labels...),
-		loads:   r.set.modelLoads.WithLabelValues(labels...),
-		unloads: r.set.modelUnloads.WithLabelValues(labels...),
-		load:    r.set.modelLoadLatency.with(labels...),
-		unload:  r.set.modelUnloadLatency.WithLabelValues(labels...),
-		loaded:  r.gaugeLocked(r.set.modelsLoaded),
+		gets:    r.set.families.modelGets.WithLabelValues(labels...),
+		loads:   r.set.families.modelLoads.WithLabelValues(labels...),
+		unloads: r.set.families.modelUnloads.WithLabelValues(labels...),
+		load:    r.set.families.modelLoadLatency.with(labels...),
+		unload:  r.set.families.modelUnloadLatency.WithLabelValues(labels...),
+		loaded:  r.gaugeLocked(r.set.families.modelsLoaded),
 	}
 	r.models = append(r.models, m)
 	return m
@@ -97,7 +97,7 @@ func (r *Replica) nameLocked(held map[string]bool) {
 	for id := range r.named {
 		if !held[id] {
 			delete(r.named, id)
-			r.set.modelRegistered.DeleteLabelValues(r.labels(id)...)
+			r.set.families.modelRegistered.DeleteLabelValues(r.labels(id)...)
 		}
 	}
 	for id := range held {
@@ -105,6 +105,6 @@ func (r *Replica) nameLocked(held map[string]bool) {
 			return
 		}
 		r.named[id] = true
-		r.gaugeLocked(r.set.modelRegistered, id).Set(1)
+		r.gaugeLocked(r.set.families.modelRegistered, id).Set(1)
 	}
 }

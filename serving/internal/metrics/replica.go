@@ -35,12 +35,12 @@ type calls struct {
 func (s *Set) Replica(app, deployment, id string) *Replica {
 	return &Replica{
 		set: s, app: app, deployment: deployment, id: id,
-		processing: s.replicaProcessing.WithLabelValues(app, deployment, id),
+		processing: s.families.replicaProcessing.WithLabelValues(app, deployment, id),
 		calls: newBounded(maxRoutes, otherRoute, func(route string) calls {
 			return calls{
-				done:    s.replicaRequests.WithLabelValues(app, deployment, id, route),
-				failed:  s.replicaErrors.WithLabelValues(app, deployment, id, route),
-				latency: s.replicaLatency.with(app, deployment, id, route),
+				done:    s.families.replicaRequests.WithLabelValues(app, deployment, id, route),
+				failed:  s.families.replicaErrors.WithLabelValues(app, deployment, id, route),
+				latency: s.families.replicaLatency.with(app, deployment, id, route),
 			}
 		}),
 		named: map[string]bool{},
@@ -107,7 +107,7 @@ func (r *Replica) observe(v *prometheus.HistogramVec, latency time.Duration) {
 // Constructed records the duration of the replica's constructor.
 func (r *Replica) Constructed(latency time.Duration) {
 	if r != nil {
-		r.observe(r.set.replicaInitialized, latency)
+		r.observe(r.set.families.replicaInitialized, latency)
 	}
 }
 
@@ -116,10 +116,10 @@ func (r *Replica) Started() {
 	if r == nil {
 		return
 	}
-	r.set.replicaStarts.WithLabelValues(r.labels()...).Inc()
+	r.set.families.replicaStarts.WithLabelValues(r.labels()...).Inc()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.healthy = r.gaugeLocked(r.set.replicaHealthy)
+	r.healthy = r.gaugeLocked(r.set.families.replicaHealthy)
 	r.healthy.Set(1)
 }
 
@@ -128,8 +128,8 @@ func (r *Replica) Checked(latency time.Duration, healthy bool) {
 	if r == nil {
 		return
 	}
-	r.observe(r.set.replicaChecked, latency)
-	value, failures := 1.0, r.set.replicaUnhealthy.WithLabelValues(r.labels()...)
+	r.observe(r.set.families.replicaChecked, latency)
+	value, failures := 1.0, r.set.families.replicaUnhealthy.WithLabelValues(r.labels()...)
 	if !healthy {
 		value = 0
 		failures.Inc()
@@ -144,7 +144,7 @@ func (r *Replica) Checked(latency time.Duration, healthy bool) {
 // Reconfigured records how long user code took to accept or refuse a new configuration.
 func (r *Replica) Reconfigured(latency time.Duration) {
 	if r != nil {
-		r.observe(r.set.replicaReconfigured, latency)
+		r.observe(r.set.families.replicaReconfigured, latency)
 	}
 }
 
@@ -161,6 +161,6 @@ func (r *Replica) Stopped(latency time.Duration) {
 		return
 	}
 	r.stopped = true
-	r.observe(r.set.replicaShutDown, latency)
+	r.observe(r.set.families.replicaShutDown, latency)
 	r.set.retire(r)
 }

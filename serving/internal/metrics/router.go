@@ -32,11 +32,11 @@ func (s *Set) Router(app, deployment string, load func() (queued, ongoing int)) 
 	}
 	r := &Router{
 		load:     load,
-		queued:   s.routerQueued.WithLabelValues(app, deployment),
-		ongoing:  s.routerOngoing.WithLabelValues(app, deployment),
-		waits:    s.routerWait.with(app, deployment),
-		requests: byRoute(s.routerRequests),
-		handles:  byRoute(s.handleRequests),
+		queued:   s.families.routerQueued.WithLabelValues(app, deployment),
+		ongoing:  s.families.routerOngoing.WithLabelValues(app, deployment),
+		waits:    s.families.routerWait.with(app, deployment),
+		requests: byRoute(s.families.routerRequests),
+		handles:  byRoute(s.families.handleRequests),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,9 +9,8 @@ import (
 
 // Set holds the metrics of a server.
 type Set struct {
-	*families
-
-	proxies [2]Proxy
+	families *families
+	proxies  [2]Proxy
 
 	mu      sync.Mutex
 	routers []*Router
@@ -33,14 +32,14 @@ const (
 func New() *Set {
 	s := &Set{families: newFamilies()}
 	for p := range s.proxies {
-		s.proxies[p] = Proxy{families: s.families, protocol: Protocol(p), ongoing: s.proxyOngoing[p].WithLabelValues()}
+		s.proxies[p] = Proxy{families: s.families, protocol: Protocol(p), ongoing: s.families.proxyOngoing[p].WithLabelValues()}
 	}
 	return s
 }
 
 // Describe implements prometheus.Collector.
 func (s *Set) Describe(to chan<- *prometheus.Desc) {
-	for _, v := range s.vectors {
+	for _, v := range s.families.vectors.all {
 		v.Describe(to)
 	}
 }
@@ -53,7 +52,7 @@ func (s *Set) Collect(to chan<- prometheus.Metric) {
 	for _, r := range routers {
 		r.refresh()
 	}
-	for _, v := range s.vectors {
+	for _, v := range s.families.vectors.all {
 		v.Collect(to)
 	}
 }
@@ -70,10 +69,10 @@ const maxStopped = 100
 func (s *Set) retire(r *Replica) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.forget(s.replicaGauges)
+	r.forget(s.families.vectors.replicaGauges)
 	s.stopped = append(s.stopped, r)
 	if len(s.stopped) > maxStopped {
-		s.stopped[0].forget(s.replicaCounts)
+		s.stopped[0].forget(s.families.vectors.replicaCounts)
 		s.stopped = slices.Delete(s.stopped, 0, 1)
 	}
 }
