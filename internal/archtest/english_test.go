@@ -52,7 +52,6 @@ var toRewrite = map[string]int{
 	"serving/internal/socket":         44,
 	"serving/internal/stall":          5,
 	"serving/internal/wsframe":        18,
-	"test/testplugin":                 53,
 }
 
 // TestCommentsUsePlainWords counts the habits of wordRules in the comments of each

@@ -5,10 +5,10 @@ import (
 	"syscall"
 )
 
-// Hurry takes away the second for which a process under the race detector
-// pauses at its end: with a plugin or two in each test those are most of its
-// time. A host hands no variable down that would, so the process begins anew,
-// with it, under the same id.
+// Hurry removes the second for which a process with the race detector sleeps at its
+// end. This sleep would be most of the time of tests with plugins. A host passes no
+// variable that disables it, so the process executes itself again with the variable,
+// under the same id.
 func Hurry() {
 	const variable = "GORACE"
 	if !race || os.Getenv(variable) != "" {
@@ -16,7 +16,7 @@ func Hurry() {
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		return // as it is, it only takes longer
+		return // without the effect, the process only takes longer
 	}
-	_ = syscall.Exec(exe, os.Args, append(os.Environ(), variable+"=atexit_sleep_ms=0")) // likewise
+	_ = syscall.Exec(exe, os.Args, append(os.Environ(), variable+"=atexit_sleep_ms=0")) // as above
 }

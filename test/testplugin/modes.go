@@ -20,41 +20,41 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// modes are the ways to behave. The argument is what follows the colon.
+// modes are the behaviours. The argument is the text after the colon.
 var modes = map[string]func(arg string){
 	// Good plugins.
-	"record":   func(string) { exporter(record) }, // delivers: writes its record
-	"stock":    stock,                             // record's sibling on plugin.Serve of go-plugin
+	"record":   func(string) { exporter(record) }, // delivers: appends to its record
+	"stock":    stock,                             // like record, on go-plugin's plugin.Serve
 	"small":    func(arg string) { limited(number(arg)) },
-	"filter":   filter,                                        // drops spans whose name begins with arg
+	"filter":   filter,                                        // drops spans with a name that begins with arg
 	"partial":  partial,                                       // rejects arg spans of each batch
-	"hesitant": func(string) { hesitant(); exporter(record) }, // takes its time to refuse a host of another version
-	// Does what its spans are called, see modes_scripted.go.
+	"hesitant": func(string) { hesitant(); exporter(record) }, // is slow to refuse a host of another version
+	// Behaves as the names of its spans demand, see modes_scripted.go.
 	"scripted": func(string) { pluginsdk.Main(scripted(nil)) },
 
 	// Plugins with trouble.
 	"slow":      func(arg string) { exporter(slow(duration(arg))) },
 	"hang":      func(string) { exporter(hang) },         // Export returns when it is cancelled
 	"deaf":      func(string) { exporter(deaf) },         // Export never returns
-	"closed":    func(string) { exporter(closed) },       // its socket and connections are gone, it lives
+	"closed":    func(string) { exporter(closed) },       // closes its socket and connections, and stays alive
 	"flaky":     func(arg string) { flaky(number(arg)) }, // the first arg calls of a process fail
 	"permanent": func(string) { exporter(refuse) },
 	"panic":     func(string) { exporter(func(context.Context, *pluginsdk.Batch) error { panic("export") }) },
-	"crash":     func(arg string) { crash(number(arg)) }, // ends at its arg-th call, delivered before
-	"poison":    poison,                                  // does not bear a span, see modes_poison.go
-	"snoop":     snoop,                                   // tells everybody what it sees, see modes_snoop.go
-	"betray":    betray,                                  // shows its secrets in every way, see modes_betray.go
+	"crash":     func(arg string) { crash(number(arg)) }, // ends at its arg-th call, and delivers before
+	"poison":    poison,                                  // fails at a certain span, see modes_poison.go
+	"snoop":     snoop,                                   // reveals everything it sees, see modes_snoop.go
+	"betray":    betray,                                  // reveals its secrets in every way, see modes_betray.go
 	"refuse":    func(string) { badConfiguration() },
 	"lateready": func(arg string) { pause(duration(arg)); exporter(record) },
 	"child":     func(string) { child() },  // has a grandchild in its group
-	"daemon":    func(string) { daemon() }, // has one that has left it, see modes_kin.go
+	"daemon":    func(string) { daemon() }, // has a grandchild outside its group, see modes_kin.go
 	"spin":      func(string) { spin() },
 	"crowd":     func(arg string) { crowd(number(arg)) },
 	"quitdeaf":  func(string) { quitdeaf() },
 	"stranger":  func(string) { stranger() }, // runs as another user
 	"flood":     func(arg string) { flood(number(arg)) },
 
-	// No plugins, or not ours.
+	// Programs that are not plugins, or not of this host.
 	"exit":    func(string) { say(os.Stderr, "no licence for this plugin\n"); os.Exit(3) },
 	"hello":   func(string) { say(os.Stdout, "hello, world\n") },
 	"silent":  func(arg string) { pause(duration(arg)) },
@@ -114,8 +114,8 @@ func spec(f export) pluginsdk.Spec {
 
 func exporter(f export) { pluginsdk.Main(spec(f)) }
 
-// record delivers a batch: one line, in one write, so that a kill leaves all of
-// it or nothing.
+// record delivers a batch: a line in a single write, so that a kill leaves all of it or
+// nothing.
 func record(_ context.Context, b *pluginsdk.Batch) error {
 	return appendRecord(lineOf(b))
 }
@@ -157,8 +157,8 @@ func hang(ctx context.Context, _ *pluginsdk.Batch) error { <-ctx.Done(); return 
 
 func deaf(context.Context, *pluginsdk.Batch) error { select {} }
 
-// closed delivers the first batch and closes every descriptor but the standard
-// ones under it.
+// closed delivers the first batch, and meanwhile closes every descriptor except the
+// standard ones.
 func closed(ctx context.Context, b *pluginsdk.Batch) error {
 	err := record(ctx, b)
 	for fd := 3; fd < 64; fd++ {
@@ -187,7 +187,7 @@ func crash(at int) {
 		if made.Add(1) < int64(at) {
 			return record(ctx, b)
 		}
-		// In a goroutine of its own, where no library can recover it.
+		// In a separate goroutine, so that no library can recover it.
 		go func() { panic("testplugin: crash") }()
 		return hang(ctx, b)
 	})
@@ -231,11 +231,11 @@ func badConfiguration() {
 	pluginsdk.Main(s)
 }
 
-// noise prints so many bytes on standard output before anything else, without
-// a newline but at the end.
+// noise prints the given number of bytes to standard output before the handshake, with
+// a newline only at the end.
 func noise(bytes int) { say(os.Stdout, strings.Repeat("noise ", bytes/6)+"\n") }
 
-// flood prints so many lines on both descriptors for each batch.
+// flood prints the given number of lines to both descriptors for each batch.
 func flood(lines int) {
 	stdout := os.NewFile(1, "stdout") // the SDK points os.Stdout elsewhere
 	exporter(func(ctx context.Context, b *pluginsdk.Batch) error {
@@ -247,7 +247,7 @@ func flood(lines int) {
 	})
 }
 
-// child records the id of a grandchild, which does not watch its own input.
+// child starts a grandchild that ignores its standard input, and records its id.
 func child() {
 	cmd := exec.Command("sleep", "300")
 	if err := cmd.Start(); err != nil {
@@ -260,9 +260,8 @@ func child() {
 	exporter(record)
 }
 
-// stock is a plugin on go-plugin's own server, with plain OTLP and no
-// Lifecycle, in the manner of a plugin of another program. As "stock:empty" it
-// has no OTLP either.
+// stock is a plugin on go-plugin's own server, with plain OTLP and without Lifecycle.
+// As "stock:empty" it does not even have OTLP.
 func stock(arg string) { serveStock("SERVETRACE_PLUGIN_MAGIC_COOKIE", arg == "empty") }
 
 func serveStock(cookie string, empty bool) {

@@ -13,9 +13,9 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// betrayed are the forms in which a plugin may show a secret, by their names.
+// betrayed returns the forms in which a plugin may show a secret, by name.
 func betrayed(secret string) map[string]string {
-	inJSON, _ := json.Marshal(secret) // a text can be encoded
+	inJSON, _ := json.Marshal(secret) // a string can always be encoded
 	return map[string]string{
 		"plain": secret, "json": string(inJSON), "quoted": fmt.Sprintf("%q", secret), "query": url.QueryEscape(secret), "path": url.PathEscape(secret),
 		"url":    (&url.URL{Scheme: "https", User: url.UserPassword("u", secret), Host: "h"}).String(),
@@ -25,9 +25,9 @@ func betrayed(secret string) map[string]string {
 	}
 }
 
-// betray shows what it was told in its document, and at its start in the
-// variable BETRAYED, wherever a plugin can say something: what it is, remarks,
-// log, output, names of processors, errors, and at last a panic.
+// betray shows the secrets of its configuration and of the variable BETRAYED in its
+// start environment in every output of a plugin: its description, warnings, log,
+// standard output, processor names, errors, and finally a panic.
 func betray(string) {
 	start := os.Getenv("BETRAYED")
 	s := spec(record)
@@ -82,7 +82,7 @@ func betray(string) {
 	pluginsdk.Main(s)
 }
 
-// panicAlone panics where nobody recovers.
+// panicAlone panics in a goroutine without recover.
 func panicAlone(text string) {
 	go func() { panic(text) }()
 	select {}

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// daemon records the id of a grandchild that has left its group and session, as
-// a daemon does, and that watches nothing.
+// daemon starts a grandchild that leaves its group and session, like a daemon, and
+// records its id.
 func daemon() {
 	cmd := exec.Command("sleep", "300")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -22,13 +22,13 @@ func daemon() {
 	exporter(record)
 }
 
-// spin works on nothing, for ever, beside what it should do.
+// spin uses a CPU forever, beside its proper work.
 func spin() {
 	go spinForEver()
 	exporter(record)
 }
 
-// crowd does what it should beside n goroutines that wait.
+// crowd does its proper work beside n waiting goroutines.
 func crowd(n int) {
 	for range n {
 		go func() { select {} }()
@@ -36,8 +36,8 @@ func crowd(n int) {
 	exporter(record)
 }
 
-// spinForEver is in the stack that a dump shows. The race detector, on whose
-// stack it would be invisible, has no part in it.
+// spinForEver is in the stack dump that a test checks. The race detector is disabled,
+// because its stack would hide the function.
 //
 //go:norace
 func spinForEver() {
@@ -45,14 +45,13 @@ func spinForEver() {
 	}
 }
 
-// quitdeaf prints no stacks when it is told to.
+// quitdeaf ignores SIGQUIT, so it prints no stacks.
 func quitdeaf() {
 	signal.Ignore(syscall.SIGQUIT)
 	exporter(record)
 }
 
-// stranger serves as another user, at a socket of its own. Only root can start
-// it.
+// stranger serves as another user, at its own socket. Only root can start it.
 func stranger() {
 	must(os.Setenv("PLUGIN_UNIX_SOCKET_DIR", ""))
 	must(syscall.Setgroups(nil))

@@ -14,29 +14,28 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// noiseModes are good plugins that print. Their argument is what and how much:
-// "bytes-N" without a newline, "lines-N", "wide-N" lines of 70 KiB, "line-N" for
-// one line of N bytes, "junk-N" bytes of all values; half of it on each of
-// descriptors 1 and 2, and Printed after it.
+// noiseModes are good plugins that print. Their argument is the kind and the amount:
+// "bytes-N" without a newline, "lines-N", "wide-N" lines of 70 KiB, "line-N" for a line
+// of N bytes, "junk-N" bytes of all values. Half is printed to each of the descriptors
+// 1 and 2, and then Printed.
 var noiseModes = map[string]func(arg string){
 	// Before the handshake.
 	"early": func(arg string) { printAll(arg, os.Stdout, os.Stderr); exporter(record) },
-	// From the first batch on, while it delivers; then it records a batch
-	// whose ID is Printed.
+	// From the first batch on, while it delivers. Then it records a batch with the ID
+	// Printed.
 	"chatty": chatty,
 	// In an init function, as libraries do.
 	initPrint: func(string) { exporter(record) },
 	// Logs a secret in many ways, and panics with it at the first batch.
 	"leaky": leaky,
-	// Prints its argument, in which a tilde is a new line, to descriptor 2 and
-	// kills itself by SIGKILL at the first batch.
+	// Prints its argument, with newlines for tildes, to descriptor 2 and kills itself
+	// by SIGKILL at the first batch.
 	"lastwords": lastWords,
-	// The same to its host's standard output, without a new line at the end.
+	// The same to its host's standard output, without a newline at the end.
 	"print": printAndDie,
 }
 
-// Printed is what a plugin prints, and the batch that it records, when it has
-// printed all.
+// Printed is the last output of a plugin, and the ID of the batch that it records then.
 const Printed = "all is printed"
 
 // initPrint is a mode.
@@ -49,7 +48,7 @@ func init() {
 }
 
 func chatty(arg string) {
-	stdout, stderr := os.NewFile(1, "stdout"), os.NewFile(2, "stderr") // the SDK points os.Stdout elsewhere
+	stdout, stderr := os.NewFile(1, "stdout"), os.NewFile(2, "stderr") // the SDK redirects os.Stdout
 	var once sync.Once
 	exporter(func(ctx context.Context, b *pluginsdk.Batch) error {
 		err := record(ctx, b)
@@ -65,7 +64,7 @@ func chatty(arg string) {
 	})
 }
 
-// printAll prints to both at once, as the threads of a program do.
+// printAll prints to both files concurrently, like threads of a program.
 func printAll(arg string, stdout, stderr *os.File) {
 	what, count, _ := strings.Cut(arg, "-")
 	var both sync.WaitGroup
@@ -109,7 +108,7 @@ func printSome(f *os.File, what string, n int) {
 	}
 }
 
-// leaky knows a secret from its environment.
+// leaky has a secret in its environment.
 func leaky(string) {
 	secret := os.Getenv("TESTPLUGIN_SECRET")
 	exporter(func(context.Context, *pluginsdk.Batch) error {

@@ -8,17 +8,18 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// PoisonSpan is the name of the span that a plugin of mode "poison" can not
-// bear: the batch that has it is never delivered.
+// PoisonSpan is the name of the span at which a plugin of mode "poison" fails: its
+// batch is never delivered.
 const PoisonSpan = "poison"
 
-// poison is a good plugin until it gets a batch with PoisonSpan. Then, by how:
+// poison is a good plugin until it gets a batch with PoisonSpan. Then it fails in the
+// way of how:
 //
-//   - panic: it panics where no library can recover it
-//   - exit: it ends, with status 7
-//   - segv: it is killed by SIGSEGV, as code in C would be
-//   - freeze: it answers nothing any more
-//   - spin: that call burns a processor for ever, and all else goes on
+//   - panic: it panics in a goroutine that no library can recover
+//   - exit: it exits with status 7
+//   - segv: it is killed by SIGSEGV, like C code
+//   - freeze: it does not answer any more
+//   - spin: the call uses a CPU forever, and other calls succeed
 func poison(how string) {
 	exporter(func(ctx context.Context, b *pluginsdk.Batch) error {
 		for span := range b.Spans() {

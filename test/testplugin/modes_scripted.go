@@ -8,10 +8,10 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// scripted is a good plugin that does what its spans are called: "permanent",
-// "retryable" and "partial" are answers, "filtered" is dropped by a processor,
-// "slow" takes a second, "stuck" takes until the call is cancelled. All others
-// are recorded. answers replaces what it says to a name.
+// scripted is a good plugin that behaves as the names of its spans demand. "permanent",
+// "retryable" and "partial" are answers. "filtered" is dropped by a processor. "slow"
+// takes a second, and "stuck" until the call is cancelled. Other spans are recorded.
+// answers overrides the answer to a name.
 func scripted(answers map[string]error) pluginsdk.Spec {
 	s := spec(func(ctx context.Context, b *pluginsdk.Batch) error {
 		for span := range b.Spans() {

@@ -12,18 +12,18 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Snooped is what a plugin of mode "snoop" has seen of its host.
+// Snooped is the data of its host that a plugin of mode "snoop" has seen.
 type Snooped struct {
 	PID int
-	// Start is the environment that it was started with, Later that after it was
-	// configured, Args its command line and Config its document.
+	// Start is its start environment, Later its environment after Configure, Args its
+	// command line and Config its configuration.
 	Start, Later, Args []string
 	Config             string
 }
 
-// snoop writes down what it sees of its host, and tells all of it to everybody:
-// to its log, in a remark, and in the error of each batch. With "at-start" it
-// wants its variables in its start environment.
+// snoop records everything it sees of its host, and reveals it in its log, in a
+// warning, and in the error of each batch. With "at-start" it requests its variables in
+// its start environment.
 func snoop(arg string) {
 	start := os.Environ()
 	s := spec(record)
@@ -38,7 +38,7 @@ func snoop(arg string) {
 			return nil, err
 		}
 		all := seen.Config + " " + strings.Join(seen.Later, " ")
-		var read map[string]any // a document that nobody reads is refused
+		var read map[string]any // a configuration that is not read is refused
 		if err := setup.DecodeConfig(&read); err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ func snoop(arg string) {
 	pluginsdk.Main(s)
 }
 
-// ReadSnooped gives what the plugin at path has seen.
+// ReadSnooped returns the record of the plugin at path.
 func ReadSnooped(t testing.TB, path string) Snooped {
 	t.Helper()
 	data, err := os.ReadFile(path + ".snooped")

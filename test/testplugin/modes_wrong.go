@@ -19,8 +19,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// wrongModes are plugins with exactly one fault each, for the suite that must
-// find it.
+// wrongModes are plugins with a single defect each, for the conformance suite, which
+// must find it.
 var wrongModes = map[string]func(arg string){
 	// The handshake.
 	"certificate": func(string) { crooked{line: func(good string) string { return good + "Q0VSVA" }}.run() },
@@ -35,7 +35,7 @@ var wrongModes = map[string]func(arg string){
 	"strict": func(string) { strict(); crooked{}.run() },   // wants to be offered version 1 alone
 	"echo":   func(string) { crooked{line: func(good string) string { return good + "\n" + good }}.run() },
 
-	// What go-plugin's client calls.
+	// The calls of go-plugin's client.
 	"unhealthy":    func(string) { crooked{unserved: "Health/Check"}.run() },
 	"uncontrolled": func(string) { crooked{unserved: "GRPCController/Shutdown"}.run() },
 	"unstdio":      func(string) { crooked{unserved: "GRPCStdio/StreamStdio"}.run() },
@@ -117,7 +117,7 @@ var wrongModes = map[string]func(arg string){
 
 const exportMethod = "TraceService/Export"
 
-// run serves record, if there is no other Spec.
+// run serves record, unless there is another Spec.
 func (k crooked) run() {
 	if k.spec.Name == "" {
 		k.spec = spec(record)
@@ -125,7 +125,7 @@ func (k crooked) run() {
 	k.serve()
 }
 
-// on is a plugin with a fault in one method.
+// on runs a plugin with a defect in a single method.
 func on(method string, answer func(c *call) ([]byte, error)) {
 	crooked{calls: func(c *call) ([]byte, error) {
 		if c.method == method {
@@ -139,8 +139,8 @@ func field(number protowire.Number) []byte {
 	return protowire.AppendTag(nil, number, protowire.BytesType)
 }
 
-// describes adds encoded fields to what Describe answers; the last of a field
-// counts.
+// describes appends encoded fields to the answer of Describe. The last value of a field
+// applies.
 func describes(fields []byte) {
 	on("Lifecycle/Describe", func(c *call) ([]byte, error) {
 		reply, err := c.pass()
@@ -169,8 +169,7 @@ func strict() {
 	}
 }
 
-// dials looks for a back end when it is asked what it is. No packet leaves: it
-// is UDP.
+// dials resolves a back end during Describe. It sends no packet, because it uses UDP.
 func dials(c *call) ([]byte, error) {
 	if conn, err := net.Dial("udp", "192.0.2.1:4317"); err == nil {
 		_ = conn.Close()
@@ -178,7 +177,7 @@ func dials(c *call) ([]byte, error) {
 	return c.pass()
 }
 
-// undeclared needs a variable that its Spec does not name.
+// undeclared needs a variable that its Spec does not declare.
 func undeclared() {
 	s := spec(record)
 	construct := s.Exporter
@@ -191,7 +190,7 @@ func undeclared() {
 	pluginsdk.Main(s)
 }
 
-// forgetful takes a second configuration.
+// forgetful accepts a second configuration.
 func forgetful() {
 	var configured atomic.Bool
 	on("Lifecycle/Configure", func(c *call) ([]byte, error) {
@@ -202,7 +201,7 @@ func forgetful() {
 	})
 }
 
-// rude has no diagnostics for a document that is none.
+// rude returns no diagnostics for an invalid configuration.
 func rude(c *call) ([]byte, error) {
 	if bytes.Contains(c.request, []byte("{plugintest:")) {
 		return nil, status.Error(invalidArgument, "yaml: did not find expected node content")
@@ -210,7 +209,7 @@ func rude(c *call) ([]byte, error) {
 	return c.pass()
 }
 
-// needy does not bear a Configure without anything.
+// needy fails at a Configure without configuration.
 func needy(c *call) ([]byte, error) {
 	if len(c.request) == 0 {
 		os.Exit(3)
@@ -218,7 +217,7 @@ func needy(c *call) ([]byte, error) {
 	return c.pass()
 }
 
-// eager takes batches before it is configured.
+// eager accepts batches before it is configured.
 func eager() {
 	var configured atomic.Bool
 	crooked{calls: func(c *call) ([]byte, error) {
@@ -232,7 +231,7 @@ func eager() {
 	}}.run()
 }
 
-// brittle ends at bytes that it can not read.
+// brittle exits at bytes that it cannot parse.
 func brittle(c *call) ([]byte, error) {
 	reply, err := c.pass()
 	if status.Code(err) == invalidArgument {
@@ -241,7 +240,7 @@ func brittle(c *call) ([]byte, error) {
 	return reply, err
 }
 
-// hopeful thinks that bytes which it can not read may get better.
+// hopeful answers that bytes which it cannot parse may be retried.
 func hopeful(c *call) ([]byte, error) {
 	reply, err := c.pass()
 	if status.Code(err) == invalidArgument {
@@ -250,7 +249,7 @@ func hopeful(c *call) ([]byte, error) {
 	return reply, err
 }
 
-// narrow takes less than it declares.
+// narrow accepts less than it declares.
 func narrow(c *call) ([]byte, error) {
 	if len(c.request) > 1<<20 {
 		return nil, status.Error(resourceExhausted, "message larger than max")
@@ -265,7 +264,7 @@ func emptyhanded(c *call) ([]byte, error) {
 	return c.pass()
 }
 
-// formal wants every call to have a batch id.
+// formal requires a batch id in every call.
 func formal(c *call) ([]byte, error) {
 	if len(metadata.ValueFromIncomingContext(c.stream.Context(), "servetrace-batch-id")) == 0 {
 		return nil, status.Error(invalidArgument, "no batch id")
@@ -273,7 +272,7 @@ func formal(c *call) ([]byte, error) {
 	return c.pass()
 }
 
-// oncer refuses a batch id that it has seen.
+// oncer refuses a batch id that it has seen before.
 func oncer() {
 	var seen sync.Map
 	on(exportMethod, func(c *call) ([]byte, error) {
@@ -287,8 +286,8 @@ func oncer() {
 	})
 }
 
-// crowded declares no limit, and has one of sixteen calls. Calls that are not
-// alone wait for the seventeenth, so that it comes however slow the machine is.
+// crowded declares no limit, but accepts only sixteen concurrent calls. Concurrent
+// calls wait for the seventeenth, so that it arrives even on a slow machine.
 func crowded() {
 	var inside atomic.Int64
 	full := make(chan struct{})
@@ -304,28 +303,28 @@ func crowded() {
 			select {
 			case <-full:
 			case <-c.stream.Context().Done():
-			case <-time.After(3 * time.Second): // those before have gone
+			case <-time.After(3 * time.Second): // the earlier calls have ended
 			}
 		}
 		return c.pass()
 	})
 }
 
-// boaster rejects more spans than there are.
+// boaster rejects more spans than the batch has.
 func boaster(c *call) ([]byte, error) {
 	rejected := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 100_000)
 	_, err := c.pass()
 	return protowire.AppendBytes(field(1), rejected), err
 }
 
-// miscount has dropped spans, but not how many.
+// miscount reports filtered spans without their number.
 func miscount(c *call) ([]byte, error) {
 	reply, err := c.pass()
 	c.stream.SetTrailer(metadata.Pairs("servetrace-filtered", "sampler=some"))
 	return reply, err
 }
 
-// inflator delivers all spans, and says of one that it has filtered it.
+// inflator delivers all spans, and reports a delivered span as filtered.
 func inflator(c *call) ([]byte, error) {
 	reply, err := c.pass()
 	if bytes.Contains(c.request, []byte("span-")) {
@@ -334,7 +333,7 @@ func inflator(c *call) ([]byte, error) {
 	return reply, err
 }
 
-// conservative refuses fields that it does not know.
+// conservative refuses unknown fields.
 func conservative(c *call) ([]byte, error) {
 	if bytes.Contains(c.request, []byte("from the future")) {
 		return nil, status.Error(invalidArgument, "unknown field")
@@ -344,8 +343,8 @@ func conservative(c *call) ([]byte, error) {
 
 func failing(*call) ([]byte, error) { return nil, status.Error(internal, "not now") }
 
-// queue answers a batch before it has delivered it, which it does when the next
-// one comes.
+// queue answers a batch before it has delivered it. It delivers it when the next batch
+// arrives.
 func queue() {
 	var mu sync.Mutex
 	var waiting []Batch
@@ -362,7 +361,7 @@ func queue() {
 	})
 }
 
-// stubborn does not return when a call is cancelled, for spans that say so.
+// stubborn does not return when a call is cancelled, for spans with a certain name.
 func stubborn(ctx context.Context, b *pluginsdk.Batch) error {
 	for span := range b.Spans() {
 		if span.Name() == "stuck" {
@@ -372,7 +371,7 @@ func stubborn(ctx context.Context, b *pluginsdk.Batch) error {
 	return record(ctx, b)
 }
 
-// zombie takes batches after Shutdown.
+// zombie accepts batches after Shutdown.
 func zombie() {
 	var shut atomic.Bool
 	crooked{calls: func(c *call) ([]byte, error) {

@@ -20,43 +20,43 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// crooked is a good plugin, run by pluginsdk inside this process, behind a
-// proxy with one fault. What the fault does not touch is passed on, byte for
-// byte. The zero value, with a Spec, has no fault.
+// crooked is a good plugin, run by pluginsdk inside this process, behind a proxy with a
+// single defect. Everything else is passed on unchanged. The zero value with a Spec has
+// no defect.
 type crooked struct {
 	spec pluginsdk.Spec
-	// calls sees each unary call and answers it, by c.pass for most.
+	// calls handles each unary call. Most implementations call c.pass.
 	calls func(c *call) ([]byte, error)
 	// unserved is a method that is answered with UNIMPLEMENTED.
 	unserved string
-	// line makes the handshake out of the good plugin's.
+	// line makes the handshake line from the good plugin's.
 	line func(good string) string
 	// environ is added to the good plugin's environment.
 	environ []string
-	// outside: its socket is beside the host's folder.
+	// outside puts its socket beside the host's folder.
 	outside bool
-	// deaf: it ignores the end of standard input.
+	// deaf ignores the end of standard input.
 	deaf bool
-	// interrupt and terminate are what SIGINT and SIGTERM do instead of nothing,
-	// and of an orderly end.
+	// interrupt and terminate replace the reactions to SIGINT (none) and SIGTERM (an
+	// orderly end).
 	interrupt, terminate func()
-	// end runs at last.
+	// end is called last.
 	end func()
 }
 
-// call is one call to a crooked plugin.
+// call is a call of a crooked plugin.
 type call struct {
 	stream  grpc.ServerStream
 	method  string // without the package: "Lifecycle/Describe"
 	request []byte
-	// forward asks the good plugin.
+	// forward calls the good plugin.
 	forward func(request []byte) ([]byte, error)
 }
 
-// pass asks the good plugin what came.
+// pass forwards the request unchanged to the good plugin.
 func (c *call) pass() ([]byte, error) { return c.forward(c.request) }
 
-// gRPC's numbers, for its package of names belongs to internal/wire:
+// gRPC's numbers, because only internal/wire may import the package of their names:
 // https://grpc.io/docs/guides/status-codes/
 const (
 	invalidArgument   = 3
@@ -67,33 +67,33 @@ const (
 	unavailable       = 14
 )
 
-// raw is a codec that leaves messages as they are.
+// raw is a codec that does not change messages.
 type raw struct{}
 
-// Name is that of the codec which the other end uses.
+// Name returns the name of the peer's codec.
 func (raw) Name() string { return "proto" }
 
-// Marshal sends bytes.
+// Marshal returns the bytes of v.
 func (raw) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
 }
 
-// Unmarshal keeps bytes.
+// Unmarshal stores the bytes in v.
 func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 	*v.(*[]byte) = data.Materialize()
 	return nil
 }
 
-// proxy is a crooked plugin at work.
+// proxy is a running crooked plugin.
 type proxy struct {
 	crooked
 	conn *grpc.ClientConn // to the good plugin
-	// ctx ends when the plugin is to end, by stop.
+	// ctx ends when stop is called.
 	ctx  context.Context
 	stop context.CancelFunc
 }
 
-// serve runs the plugin as this process, and does not return.
+// serve runs the plugin in this process and does not return.
 func (k crooked) serve() {
 	p := &proxy{crooked: k}
 	p.ctx, p.stop = context.WithCancel(context.Background())
@@ -130,8 +130,8 @@ func must(err error) {
 	}
 }
 
-// runGood starts the good plugin, with its socket beside the host's folder, and
-// gives its handshake. Its end is ctx's.
+// runGood starts the good plugin, with its socket beside the host's folder, and returns
+// its handshake line. The plugin ends with ctx.
 func (p *proxy) runGood() (handshake string, ended <-chan error) {
 	reader, writer := io.Pipe()
 	done := make(chan error, 1)
@@ -152,7 +152,7 @@ func (p *proxy) runGood() (handshake string, ended <-chan error) {
 	return strings.TrimSpace(string(line[:n])), done
 }
 
-// beside is the folder around the one that the host made for the socket.
+// beside returns the parent of the folder that the host made for the socket.
 func beside() string { return filepath.Dir(os.Getenv("PLUGIN_UNIX_SOCKET_DIR")) }
 
 func (p *proxy) listen() net.Listener {
@@ -182,7 +182,7 @@ func (p *proxy) heedSignals() {
 	}()
 }
 
-// newServer passes every call on to the plugin at the inner socket.
+// newServer returns a server that passes every call to the plugin at the inner socket.
 func (p *proxy) newServer(inner string) *grpc.Server {
 	const most = 80 << 20
 	var err error
@@ -194,7 +194,7 @@ func (p *proxy) newServer(inner string) *grpc.Server {
 		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error { return p.handle(stream) }))
 }
 
-// handle serves one call.
+// handle handles a call.
 func (p *proxy) handle(stream grpc.ServerStream) error {
 	full, _ := grpc.MethodFromServerStream(stream)
 	c := &call{stream: stream, method: full[strings.LastIndexByte(full[:strings.LastIndexByte(full, '/')], '.')+1:]}

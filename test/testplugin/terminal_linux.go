@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenTerminal returns both ends of a pseudo-terminal that is so many columns wide:
-// what shows it, and what a program prints to. They are closed with the test, which
-// is skipped where there are no pseudo-terminals.
+// OpenTerminal returns both ends of a pseudo-terminal with the given number of columns:
+// the screen, and the shell's end that a program prints to. They are closed with the
+// test. If there are no pseudo-terminals, the test is skipped.
 func OpenTerminal(tb testing.TB, columns uint16) (screen, shell *os.File) {
 	tb.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

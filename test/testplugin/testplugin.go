@@ -1,16 +1,16 @@
-// Package testplugin turns a test binary into plugins that behave in chosen
-// ways, good and bad. It is for tests only.
+// Package testplugin turns a test binary into plugins with chosen behaviours, good and
+// bad. It is for tests only.
 //
-//  1. TestMain calls Main first: in a process that was started as a plugin it
-//     never returns.
-//  2. A test calls Install with a mode and gets the path of an executable to
-//     put on a host's list: a link to the test binary, whose name is the mode,
-//     for a host gives a plugin neither arguments nor variables of its own.
-//  3. Received reads what the plugin, in all its lives, has delivered.
+//  1. TestMain calls Main first. In a process that was started as a plugin it never
+//     returns.
+//  2. A test calls Install with a mode and gets the path of an executable for a host's
+//     list. The executable is a link to the test binary, and its name contains the
+//     mode, because a host passes neither arguments nor variables to a plugin.
+//  3. Received returns the batches that all processes of the plugin have delivered.
 //
-// The modes are the table in modes.go, to be opened first. Those of
-// modes_wrong.go are good plugins with exactly one fault, which proxy.go puts
-// in; those of modes_noise.go print.
+// The modes are the table in modes.go; open it first. The modes in modes_wrong.go are
+// good plugins with a single defect, which proxy.go adds. The modes in modes_noise.go
+// print.
 package testplugin
 
 import (
@@ -26,10 +26,10 @@ import (
 	"testing"
 )
 
-// prefix marks a link to a test binary.
+// prefix begins the name of a link to a test binary.
 const prefix = "testplugin-"
 
-// Main runs the plugin if this process is one, and then does not return.
+// Main runs the plugin if this process is a plugin, and does not return then.
 func Main() {
 	mode, ok := strings.CutPrefix(filepath.Base(os.Args[0]), prefix)
 	if !ok {
@@ -51,8 +51,8 @@ func Main() {
 	os.Exit(0)
 }
 
-// Install gives the path of an executable plugin of a mode: "record",
-// "slow:50ms". Modes with a slash are not to be had.
+// Install returns the path of an executable plugin of a mode: "record", "slow:50ms".
+// Modes cannot contain a slash.
 func Install(t testing.TB, mode string) string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -66,24 +66,24 @@ func Install(t testing.TB, mode string) string {
 	return path
 }
 
-// Batch is one delivery, in the order of delivery.
+// Batch is a delivered batch. Batches are in the order of delivery.
 type Batch struct {
 	ID      string
 	Attempt int
 	PID     int
-	// Spans are the names of its spans, in order, IDs their span ids.
+	// Spans are the names of its spans, in order, and IDs their span ids.
 	Spans []string
 	IDs   []string
 }
 
-// Received reads what the plugin at path has delivered so far.
+// Received returns the batches that the plugin at path has delivered so far.
 func Received(t testing.TB, path string) []Batch {
 	t.Helper()
 	data, err := os.ReadFile(recordFile(path))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("read the record: %v", err)
 	}
-	data = data[:bytes.LastIndexByte(data, '\n')+1] // the plugin may be writing the next
+	data = data[:bytes.LastIndexByte(data, '\n')+1] // the plugin may be writing the next line
 	var batches []Batch
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	lines.Buffer(nil, 64<<20)
@@ -97,7 +97,7 @@ func Received(t testing.TB, path string) []Batch {
 	return batches
 }
 
-// Spans are the names of all spans received, and how often each was.
+// Spans returns how often each span was received, by name.
 func Spans(t testing.TB, path string) map[string]int {
 	t.Helper()
 	seen := map[string]int{}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// WaitFor polls until ok, for in another process there is nothing to wait on.
-// It fails the test after a minute.
+// WaitFor polls until ok returns true, because another process sends no event. It fails
+// the test after a minute.
 func WaitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -27,13 +27,13 @@ func WaitFor(t testing.TB, what string, ok func() bool) {
 	t.Fatalf("no sign of %s within a minute", what)
 }
 
-// Gone tells whether a process has ended; a zombie has.
+// Gone reports whether a process has ended, including zombies.
 func Gone(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || bytes.Contains(stat, []byte(") Z "))
 }
 
-// Freeze stops a process and waits until all of it has stopped.
+// Freeze stops a process and waits until all its threads have stopped.
 func Freeze(t testing.TB, pid int) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -48,8 +48,8 @@ func Freeze(t testing.TB, pid int) {
 	})
 }
 
-// Log is a log that tests read while it is written. The zero value is empty.
-// Safe for concurrent use.
+// Log is a log that tests may read while it is written. The zero value is empty. It is
+// safe for concurrent use.
 type Log struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -62,7 +62,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// String is all that was written.
+// String returns everything written so far.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
