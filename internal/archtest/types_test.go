@@ -37,7 +37,6 @@ var typesToSplit = []struct{ name, area string }{
 	{"internal/servicefile.File", "settings"},
 	{"internal/spans.Span", "spans"},
 	{"internal/spans.Tracer", "spans"},
-	{"internal/spans.attributes", "spans"},
 	{"plugins/console/consoleexporter.paper", "plugins"},
 	{"plugins/datadog/datadogexporter.unitSpan", "plugins"},
 	{"plugins/otlp/otlpexporter.exporter", "plugins"},

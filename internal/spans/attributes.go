@@ -14,8 +14,8 @@ import (
 // attributes collects the attributes of a span, under the names of the configured
 // modes.
 type attributes struct {
-	naming
-	list []attribute.KeyValue
+	naming naming
+	list   []attribute.KeyValue
 }
 
 // Typical numbers of attributes at the start and the end of a span.
@@ -49,19 +49,19 @@ func (a *attributes) decimal(key string, value float64) {
 // serveText adds one of Serve's own attributes under the names of the mode. An empty
 // key means that the mode has no such attribute.
 func (a *attributes) serveText(ray, stable, value string) {
-	if a.serve.ray() {
+	if a.naming.serve.ray() {
 		a.text(ray, value)
 	}
-	if a.serve.stable() && stable != "" {
+	if a.naming.serve.stable() && stable != "" {
 		a.text(stable, value)
 	}
 }
 
 func (a *attributes) serveFlag(ray, stable string, value bool) {
-	if a.serve.ray() {
+	if a.naming.serve.ray() {
 		a.flag(ray, value)
 	}
-	if a.serve.stable() {
+	if a.naming.serve.stable() {
 		a.flag(stable, value)
 	}
 }
@@ -69,7 +69,7 @@ func (a *attributes) serveFlag(ray, stable string, value bool) {
 // request adds Ray's attribute for the request id. r may be nil. Outside Ray's mode,
 // serve.request_id replaces it.
 func (a *attributes) request(r *identity.Request) {
-	if r != nil && a.serve.ray() {
+	if r != nil && a.naming.serve.ray() {
 		a.text(semconv.RequestID, r.ID)
 	}
 }
@@ -82,7 +82,7 @@ func (a *attributes) owner(deployment, app string) {
 
 // replica adds the unique id of c, which may be nil.
 func (a *attributes) replica(c *identity.Component) {
-	if c != nil && a.serve.ray() { // in other modes, serve.replica_id ends in it
+	if c != nil && a.naming.serve.ray() { // in other modes, serve.replica_id ends in it
 		a.text(semconv.ReplicaID, c.UniqueID())
 	}
 }
@@ -91,13 +91,13 @@ func (a *attributes) replica(c *identity.Component) {
 // attribute is the verb of the handshake.
 func (a *attributes) httpMethod(p Protocol, verb string) {
 	method := semconv.Method(verb)
-	if a.http.stable() {
+	if a.naming.http.stable() {
 		a.text(semconv.HTTPRequestMethod, method)
 	}
 	if p == WebSocket {
 		method = semconv.MethodWebSocket
 	}
-	if a.http.ray() {
+	if a.naming.http.ray() {
 		a.text(semconv.HTTPMethod, method)
 	}
 }
@@ -111,10 +111,10 @@ const minCloseCode = 1000
 // httpEnd adds the status of a response. For a web socket, the current names have a
 // separate key for the close code, and the status is the status of the handshake.
 func (a *attributes) httpEnd(p Protocol, status int) {
-	if a.http.ray() {
+	if a.naming.http.ray() {
 		a.number(semconv.HTTPStatusCode, status)
 	}
-	if !a.http.stable() {
+	if !a.naming.http.stable() {
 		return
 	}
 	if p == WebSocket && status >= minCloseCode {
@@ -131,11 +131,11 @@ func (a *attributes) rpcCall(c call) {
 	if c.protocol == GRPC {
 		system, name = semconv.RPCSystemGRPC, semconv.RPCSystemNameGRPC
 	}
-	if a.rpc.ray() {
+	if a.naming.rpc.ray() {
 		a.text(semconv.RPCSystem, system)
 		a.text(semconv.RPCService, c.deployment)
 	}
-	if !a.rpc.stable() {
+	if !a.naming.rpc.stable() {
 		a.text(semconv.RPCMethod, c.method)
 		return
 	}

@@ -14,9 +14,9 @@ import (
 // names. Addresses come from the connection, never from headers.
 func (a *attributes) edge(ctx context.Context, s ProxyStart) {
 	switch {
-	case s.Protocol.overHTTP() && a.http.stable() && s.HTTPRequest != nil:
+	case s.Protocol.overHTTP() && a.naming.http.stable() && s.HTTPRequest != nil:
 		a.httpRequest(s.HTTPRequest)
-	case s.Protocol == GRPC && a.rpc.stable():
+	case s.Protocol == GRPC && a.naming.rpc.stable():
 		if authority := s.Metadata[":authority"]; len(authority) > 0 {
 			a.server(authority[0])
 		}
@@ -80,10 +80,10 @@ func (a *attributes) client(remote string) {
 // rpcRequest adds the attributes at the end of a gRPC call's proxy span, except the
 // status.
 func (a *attributes) rpcRequest(method string) {
-	if a.rpc.ray() {
+	if a.naming.rpc.ray() {
 		a.text(semconv.RPCSystem, semconv.RPCSystemGRPCProxy)
 	}
-	if !a.rpc.stable() {
+	if !a.naming.rpc.stable() {
 		a.text(semconv.RPCMethod, method)
 		return
 	}
@@ -93,10 +93,10 @@ func (a *attributes) rpcRequest(method string) {
 
 // rpcStatus adds the status of a gRPC call.
 func (a *attributes) rpcStatus(code string) {
-	if a.rpc.ray() {
+	if a.naming.rpc.ray() {
 		a.text(semconv.RPCGRPCStatusCode, code)
 	}
-	if a.rpc.stable() {
+	if a.naming.rpc.stable() {
 		a.text(semconv.RPCResponseStatusCode, code)
 	}
 }

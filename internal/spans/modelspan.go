@@ -34,7 +34,7 @@ func (s Span) EndWork(err error) {
 	}
 	if err != nil {
 		a := s.naming.atEnd()
-		a.failure(a.serve, err, 0)
+		a.failure(a.naming.serve, err, 0)
 		s.span.SetAttributes(a.list...)
 		recordException(s.span, err, semconv.EscapedTrue)
 		s.span.SetStatus(codes.Error, description(err))

@@ -177,7 +177,7 @@ func (s Span) proxyEnd(r ProxyResult, failed bool) []attribute.KeyValue {
 	if c.protocol == GRPC {
 		a.rpcRequest(c.rpcMethod)
 		a.rpcStatus(r.GRPCCode)
-		if failed && a.rpc.stable() {
+		if failed && a.naming.rpc.stable() {
 			a.text(semconv.ErrorType, r.GRPCCode)
 		}
 		return a.list
@@ -186,7 +186,7 @@ func (s Span) proxyEnd(r ProxyResult, failed bool) []attribute.KeyValue {
 	a.httpMethod(c.protocol, c.verb)
 	a.httpEnd(c.protocol, r.StatusCode)
 	if failed {
-		a.failure(a.http, r.Err, r.StatusCode)
+		a.failure(a.naming.http, r.Err, r.StatusCode)
 	}
 	return a.list
 }

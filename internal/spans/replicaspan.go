@@ -79,7 +79,7 @@ func (s Span) replicaEnd(r ReplicaResult) []attribute.KeyValue {
 		a.rpcCall(s.call)
 	}
 	if r.Err != nil || protocol == HTTP && r.StatusCode >= 500 {
-		a.failure(a.of(protocol), r.Err, r.StatusCode)
+		a.failure(a.naming.of(protocol), r.Err, r.StatusCode)
 	}
 	return a.list
 }

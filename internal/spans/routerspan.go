@@ -116,7 +116,7 @@ func (s Span) routerEnd(r RouterResult, failed bool) []attribute.KeyValue {
 	a := s.naming.atEnd()
 	if r.Outcome != RouterRefused {
 		if s.call.protocol.overHTTP() {
-			if a.http.ray() { // the current attribute is the verb, on the proxy span
+			if a.naming.http.ray() { // the current attribute is the verb, on the proxy span
 				a.text(semconv.HTTPMethod, s.call.method)
 			}
 			a.text(semconv.HTTPRoute, s.call.route)
@@ -126,7 +126,7 @@ func (s Span) routerEnd(r RouterResult, failed bool) []attribute.KeyValue {
 		a.decimal(semconv.ServeQueueWaitMS, milliseconds(r.QueueWait))
 	}
 	if failed {
-		a.failure(a.of(s.call.protocol), r.Err, 0)
+		a.failure(a.naming.of(s.call.protocol), r.Err, 0)
 	}
 	return a.list
 }
