@@ -3,8 +3,6 @@ package spans
 import (
 	"context"
 
-	"go.opentelemetry.io/otel/codes"
-
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/semconv"
 )
@@ -23,23 +21,6 @@ func (t *Tracer) StartModelLoad(ctx context.Context, modelID string) (context.Co
 	name := a.insideReplica(identity.RequestFromContext(ctx), semconv.SpanModelLoad, modelID)
 	a.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, modelID)
 	return t.start(ctx, kindInternal, name, a.list, call{})
-}
-
-// EndWork ends the span of a batch or of a model load. If err is not nil, it becomes an
-// event and the status is ERROR; else the status stays unset. Call it once, after the
-// batched function or the load has returned.
-func (s Span) EndWork(err error) {
-	if s.span == nil {
-		return
-	}
-	if err != nil {
-		a := s.naming.atEnd()
-		a.failure(a.naming.serve, err, 0)
-		s.span.SetAttributes(a.list...)
-		recordException(s.span, err, semconv.EscapedTrue)
-		s.span.SetStatus(codes.Error, description(err))
-	}
-	s.span.End()
 }
 
 // insideReplica adds the attributes that spans of work inside a replica share, and

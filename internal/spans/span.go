@@ -4,7 +4,10 @@ import (
 	"context"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/semconv"
 )
 
 // Span is a span of one of the families, from its start to its end. The zero value is
@@ -35,6 +38,23 @@ func (s Span) Context() trace.SpanContext {
 		return trace.SpanContext{}
 	}
 	return s.span.SpanContext()
+}
+
+// EndWork ends the span of a batch or of a model load. If err is not nil, it becomes an
+// event and the status is ERROR; else the status stays unset. Call it once, after the
+// batched function or the load has returned.
+func (s Span) EndWork(err error) {
+	if s.span == nil {
+		return
+	}
+	if err != nil {
+		a := s.naming.atEnd()
+		a.failure(a.naming.serve, err, 0)
+		s.span.SetAttributes(a.list...)
+		recordException(s.span, err, semconv.EscapedTrue)
+		s.span.SetStatus(codes.Error, description(err))
+	}
+	s.span.End()
 }
 
 // The kinds of the families, as options.
