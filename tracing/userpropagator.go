@@ -10,7 +10,7 @@ import (
 	"github.com/servetrace/servetrace/internal/spans/identity"
 )
 
-// userPropagator is the propagator for user code. Inside a request it recognizes the
+// userPropagator is the propagator for user code. Inside a request it recognises the
 // request's inbound context: if a library extracts it again, as otelhttp and otelgrpc
 // do around a handler, the current span stays. The library's spans are then children of
 // the replica span, and not of the caller's span, which is already the parent of the

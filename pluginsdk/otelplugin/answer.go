@@ -20,7 +20,7 @@ func answer(err error) error {
 // partialSuccess reports whether err is only OTLP's partial success, possibly wrapped.
 //
 // The OTLP clients return it as a struct PartialSuccess, each from its own internal
-// package, so the type must be recognized by its shape. If it were treated as another
+// package, so the type must be recognised by its shape. If it were treated as another
 // error, the host would send delivered spans again.
 func partialSuccess(err error) (rejected int, message string, ok bool) {
 	if err == nil {

@@ -85,7 +85,7 @@ func toEach(do func(pid int) error) func(*stage, fault) (string, error) {
 	}
 }
 
-// requesting sends a request with an id that the recorder recognizes.
+// requesting sends a request with an id that the recorder recognises.
 func requesting(prefix string) func(*stage, fault) (string, error) {
 	return func(s *stage, f fault) (string, error) {
 		id := prefix + strconv.FormatUint(f.pick, 16)

@@ -1,5 +1,5 @@
 // Package identity holds the identity of a span's work: its request, and the proxy or
-// replica that handles it. Ids have Ray's formats, so that back ends recognize them.
+// replica that handles it. Ids have Ray's formats, so that back ends recognise them.
 //
 //  1. A proxy and each replica create a Component at their start.
 //  2. Each call of a request in a Component has a Request, carried by the context.

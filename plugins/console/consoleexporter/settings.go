@@ -28,9 +28,9 @@ const (
 // EnvPatterns returns the variables that [New] reads, for pluginsdk.Spec.Env: the
 // variables above, and for drawings the variables of terminals:
 //
-//   - NO_COLOR (https://no-color.org), if not empty, disables colours with priority
+//   - the variable of https://no-color.org, if not empty, disables colours with priority
 //     over all other variables.
-//   - FORCE_COLOR (https://force-color.org), if not empty, enables colours even if the
+//   - the variable of https://force-color.org, if not empty, enables colours even if the
 //     output is no terminal; 0 and false disable them.
 //   - TERM: "dumb" means ASCII without colours, empty means without colours.
 //   - COLUMNS is the width if the output is no terminal.

@@ -14,7 +14,7 @@ import (
 // fault describes a cause of calls without an answer.
 type fault struct {
 	// in lists texts in the errors; one is enough. gRPC preserves only the text of an
-	// error, so HTTP's errors are recognized by text, too. Tests check the texts.
+	// error, so HTTP's errors are recognised by text, too. Tests check the texts.
 	in []string
 	// say returns the description and the advice. It follows the endpoint's name.
 	say func(c *settings) string

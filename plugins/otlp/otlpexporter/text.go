@@ -57,7 +57,7 @@ func secretsOf(headers map[string]string) secrets {
 }
 
 // redact replaces secrets in a back end's message, which may quote them. Call it before
-// the text is cut, because a cut secret is not recognized.
+// the text is cut, because a cut secret is not recognised.
 func (s secrets) redact(text string) string {
 	for _, secret := range s.texts {
 		text = strings.ReplaceAll(text, secret, "<redacted>")
