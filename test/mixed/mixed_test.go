@@ -242,6 +242,7 @@ func (r *rig) fill(deployment string, slots int, send func(ctx context.Context, 
 	}
 	open()
 	all.Wait()
+	r.rest() // a request whose client got 408 may still be on its way to the gate
 }
 
 // liveHeap returns the size of the heap after collections. It waits until the heap no
