@@ -147,7 +147,7 @@ func (r *documentReaders) unread(document []byte) error {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, value := root.Content[i], root.Content[i+1]
 		reserved := key.Value == "processors" || key.Value == "exporter"
-		if isPlainKey(key) && !slices.Contains(r.known, key.Value) && !(reserved && isEmpty(value)) {
+		if isPlainKey(key) && !slices.Contains(r.known, key.Value) && (!reserved || !isEmpty(value)) {
 			faults = append(faults, configErrors(yamlfile.UnknownKey(yamlfile.JoinPath("", key.Value), key, r.known)))
 		}
 	}

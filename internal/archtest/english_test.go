@@ -45,7 +45,7 @@ var toRewrite = map[string]int{
 	"internal/otlpwire":               103,
 	"internal/otlpwire/sdkspan":       26,
 	"internal/servicefile":            93,
-	"pluginsdk":                       225,
+	"pluginsdk":                       183,
 	"pluginsdk/plugintest":            159,
 	"serving":                         454,
 	"serving/internal/scope":          19,

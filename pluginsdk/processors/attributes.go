@@ -94,24 +94,24 @@ func matching[T attributed](owner T, g *glob) []string {
 }
 
 // do does the action to the attribute of one key.
-func (a *attributeAction) do(owner attributed, key string) {
+func (c *attributeAction) do(owner attributed, key string) {
 	old, there := owner.Attribute(attribute.Key(key))
 	switch {
-	case a.op == opInsert && there, a.op != opInsert && a.op != opUpsert && !there:
+	case c.op == opInsert && there, c.op != opInsert && c.op != opUpsert && !there:
 		return
-	case a.op == opDelete:
+	case c.op == opDelete:
 		owner.DeleteAttributes(attribute.Key(key))
-	case a.op == opHash:
-		put(owner, key, hash(old, a.salt))
-	case a.op == opRename:
-		if to := a.newName(key); to != key {
+	case c.op == opHash:
+		put(owner, key, hash(old, c.salt))
+	case c.op == opRename:
+		if to := c.newName(key); to != key {
 			owner.DeleteAttributes(attribute.Key(key))
 			put(owner, to, old)
 		}
-	case a.from == "":
-		put(owner, key, a.value)
+	case c.from == "":
+		put(owner, key, c.value)
 	default:
-		if value, ok := owner.Attribute(attribute.Key(a.from)); ok {
+		if value, ok := owner.Attribute(attribute.Key(c.from)); ok {
 			put(owner, key, value)
 		}
 	}
