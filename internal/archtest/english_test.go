@@ -40,18 +40,18 @@ const fewWords = 300
 // number of occurrences that is left. A number may only fall, and a package that
 // keeps the rules must leave the list.
 var toRewrite = map[string]int{
-	"cmd/servetrace":                  141,
-	"internal/launch":                 279,
-	"internal/otlpwire":               103,
-	"internal/otlpwire/sdkspan":       26,
-	"internal/servicefile":            93,
-	"pluginsdk":                       183,
-	"pluginsdk/plugintest":            159,
-	"serving":                         454,
-	"serving/internal/scope":          19,
-	"serving/internal/socket":         44,
-	"serving/internal/stall":          5,
-	"serving/internal/wsframe":        18,
+	"cmd/servetrace":            141,
+	"internal/launch":           279,
+	"internal/otlpwire":         103,
+	"internal/otlpwire/sdkspan": 26,
+	"internal/servicefile":      93,
+	"pluginsdk":                 183,
+	"pluginsdk/plugintest":      159,
+	"serving":                   454,
+	"serving/internal/scope":    19,
+	"serving/internal/socket":   44,
+	"serving/internal/stall":    5,
+	"serving/internal/wsframe":  18,
 }
 
 // TestCommentsUsePlainWords counts the habits of wordRules in the comments of each
