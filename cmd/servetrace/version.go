@@ -67,11 +67,3 @@ func commitOf(info *debug.BuildInfo) string {
 	}
 	return commit
 }
-
-// ownVersion is this binary's, as plugins are told it.
-func ownVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
-}
