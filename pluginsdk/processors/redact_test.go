@@ -260,3 +260,19 @@ func FuzzRedactText(f *testing.F) {
 		}
 	})
 }
+
+// TestRedactLongTexts redacts texts of 256 KiB and more that match a pattern at every step. An
+// effort that grows with the square of the length would take longer than a test run
+// may.
+func TestRedactLongTexts(t *testing.T) {
+	rules := rulesOf(t, RedactConfig{})
+	for _, step := range []string{"4-", "password=", `password='`, "://a:", "http://a@", "token:", "a=b&", "bearer "} {
+		text := strings.Repeat(step, 1<<18/len(step))
+		if got := rules.text(text); len(got) == 0 {
+			t.Errorf("%q, repeated, becomes empty", step)
+		}
+	}
+	if got, want := rules.text(strings.Repeat("password=", 1<<17)), "password="+Redacted; got != want {
+		t.Errorf("got %.80q, want %q", got, want)
+	}
+}
