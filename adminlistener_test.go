@@ -257,7 +257,7 @@ func TestHangUpsDoNotHideTheEnd(t *testing.T) {
 	}
 }
 
-// Two settings that can not both hold are told as that, before anything runs.
+// Two settings that cannot both hold are told as that, before anything runs.
 func TestAdminPortIsTheServicesPort(t *testing.T) {
 	for name, test := range map[string]struct {
 		env  map[string]string

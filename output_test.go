@@ -32,7 +32,7 @@ func newForger(context.Context, pluginsdk.Setup) (pluginsdk.Exporter, error) {
 			if unix.Fstat(fd, &info) != nil || info.Mode&unix.S_IFMT == unix.S_IFSOCK {
 				continue
 			}
-			go func() { // ends with the process, or when fd can not be written
+			go func() { // ends with the process, or when fd cannot be written
 				for {
 					if _, err := unix.Write(fd, []byte(forged+"\n")); err != nil && !errors.Is(err, unix.EAGAIN) {
 						return
@@ -186,7 +186,7 @@ func TestOnePipeAndAPluginThatFloodsIt(t *testing.T) {
 	}
 }
 
-// A plugin can not put a line into the log that is not the log's own, whatever it
+// A plugin cannot put a line into the log that is not the log's own, whatever it
 // writes to.
 func TestPluginForgesNoLines(t *testing.T) {
 	dir := t.TempDir()

@@ -219,7 +219,7 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 	}
 }
 
-// A page of another site can not have its own name point here.
+// A page of another site cannot have its own name point here.
 func TestForeignHostIsRefused(t *testing.T) {
 	h := Handler(sample, WithHosts("Ops.Example."))
 	for name, want := range map[string]int{

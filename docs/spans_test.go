@@ -72,7 +72,7 @@ func semconvTexts(t *testing.T) map[string]string {
 	delete(texts, "SchemaURL")
 	delete(texts, "DefaultApp")
 	if len(texts) < 60 {
-		t.Fatalf("semconv has %d constants, which can not be", len(texts))
+		t.Fatalf("semconv has %d constants, which cannot be", len(texts))
 	}
 	return texts
 }

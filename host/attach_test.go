@@ -195,7 +195,7 @@ func killedUnderLoad(t *testing.T, r *receiver) {
 	if got := testplugin.Spans(t, r.path); len(got) != 6000 { // at least once: the answer may have died with the plugin
 		t.Errorf("%d different spans delivered, want 6000", len(got))
 	}
-	if text := h.log.String(); !strings.Contains(text, "can not be reached at its socket") || !strings.Contains(text, "the plugin ended, or closed it") {
+	if text := h.log.String(); !strings.Contains(text, "cannot be reached at its socket") || !strings.Contains(text, "the plugin ended, or closed it") {
 		t.Error("the log does not say what happened")
 	}
 }
@@ -337,7 +337,7 @@ func TestAttachedPluginThatComesLater(t *testing.T) {
 	r.start()
 	h.flush()
 	h.wantBooks(0, map[string]uint64{"delivered": 10})
-	if got := strings.Count(h.log.String(), "can not be reached at its socket"); got > 2 { // not there; there and nobody listens yet
+	if got := strings.Count(h.log.String(), "cannot be reached at its socket"); got > 2 { // not there; there and nobody listens yet
 		t.Errorf("the same causes were logged %d times", got)
 	}
 }

@@ -139,7 +139,7 @@ func mixed(t *testing.T, list string, kinds map[string]string, draw func(int) in
 			t.Fatalf("%v: %v", kinds, err)
 		}
 		if draw(60) == 0 { // two links at once
-			go func() { _ = h.Reload(t.Context()) }() // some can not; it ends by its bounds, or the test's
+			go func() { _ = h.Reload(t.Context()) }() // some cannot; it ends by its bounds, or the test's
 		}
 	}
 	<-time.After(time.Second)

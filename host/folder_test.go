@@ -145,10 +145,10 @@ func TestFolderAtReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	again("SERVE_TRACING_EXPORTER_PLUGIN: there is no folder FOLDER/: it brings no plugin", "c=/x/c")
-	if err := os.WriteFile(strings.TrimSuffix(dir, "/"), nil, 0o644); err != nil { // can not be read as a folder
+	if err := os.WriteFile(strings.TrimSuffix(dir, "/"), nil, 0o644); err != nil { // cannot be read as a folder
 		t.Fatal(err)
 	}
-	again("SERVE_TRACING_EXPORTER_PLUGIN: folder FOLDER/ can not be read, so its plugins stay what they were: not a directory",
+	again("SERVE_TRACING_EXPORTER_PLUGIN: folder FOLDER/ cannot be read, so its plugins stay what they were: not a directory",
 		"a=FOLDER/a.rb", "b=FOLDER/b", "c=/x/c")
 }
 

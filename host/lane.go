@@ -249,7 +249,7 @@ func (l *lane) failLocked(now time.Time, it *item, ans answer) {
 			}
 			asked = []any{"retry_after", err.After}
 		}
-		q.failures.failed(now, err.Code, "plugin can not deliver, batches are sent again", err.Error(), asked...)
+		q.failures.failed(now, err.Code, "plugin cannot deliver, batches are sent again", err.Error(), asked...)
 		attempt := it.attempt
 		if q.hasty {
 			attempt = 1

@@ -32,7 +32,7 @@ type lived struct {
 }
 
 // live starts a Host whose n-th launch is answered by launchFake, and runs test
-// in fake time. The log must not speak of a change of state that there can not
+// in fake time. The log must not speak of a change of state that there cannot
 // be, and the books must balance.
 func live(t *testing.T, launchFake func(n int) (*fakePlugin, error), change func(*Config), test func(*lived)) {
 	t.Helper()
@@ -47,7 +47,7 @@ func live(t *testing.T, launchFake func(n int) (*fakePlugin, error), change func
 		if err := l.Stats().Check(); err != nil {
 			t.Error(err)
 		}
-		if strings.Contains(l.log.String(), "can not change its state") {
+		if strings.Contains(l.log.String(), "cannot change its state") {
 			t.Errorf("a change of state that is not in the table; log:\n%s", l.log)
 		}
 		if t.Failed() {

@@ -42,7 +42,7 @@ func TestLongAnswers(t *testing.T) {
 		{"1.25 MiB", partial(1, 1280<<10), map[string]uint64{"rejected PARTIAL_SUCCESS": 1}, "back end took only a part of a batch"},
 		{
 			"5 MiB", partial(1, 5<<20), map[string]uint64{"delivered": 1},
-			"plugin's answer can not be read; it counts as delivered\" plugin=p0 code=UNREADABLE",
+			"plugin's answer cannot be read; it counts as delivered\" plugin=p0 code=UNREADABLE",
 		},
 		{
 			"refused", talker{err: status.Error(codes.ResourceExhausted, "grpc: received message larger than max (4194305 vs. 4194304)")},

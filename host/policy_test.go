@@ -507,7 +507,7 @@ func TestTroubleIsToldWhenItBeginsAndWhenItIsOver(t *testing.T) {
 		rounds(60)
 		up.Store(true)
 		rounds(30)
-		for text, want := range map[string]int{"can not deliver": 1, "delivered again": 1} {
+		for text, want := range map[string]int{"cannot deliver": 1, "delivered again": 1} {
 			if got := strings.Count(log.String(), text); got != want {
 				t.Errorf("%q is told %d times, want %d; log:\n%s", text, got, want, log)
 			}

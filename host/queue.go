@@ -222,7 +222,7 @@ func (q *queue) deliverLocked(now time.Time, it *item, ans answer) {
 	rejected := take(ans.rejected)
 	q.books.delivered += left
 	if ans.unread != "" {
-		q.failures.failed(now, codeUnread, "plugin's answer can not be read; it counts as delivered", ans.unread)
+		q.failures.failed(now, codeUnread, "plugin's answer cannot be read; it counts as delivered", ans.unread)
 	}
 	remark := cmp.Or(ans.remark, "it gave no reason")
 	switch {

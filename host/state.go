@@ -64,7 +64,7 @@ var stateInfo = [stateCount]struct {
 
 // attachedText has the lines for a plugin that is attached to.
 var attachedText = map[State]string{
-	StateBackingOff:   "plugin can not be reached at its socket, which is tried again with growing pauses; requests are not affected",
+	StateBackingOff:   "plugin cannot be reached at its socket, which is tried again with growing pauses; requests are not affected",
 	StateIncompatible: "plugin that listens at its socket is incompatible; the socket is tried again with growing pauses; requests are not affected",
 	StateUntrusted:    "plugin that listens at its socket is not trusted and gets no span; the socket is tried again with growing pauses; requests are not affected",
 }

@@ -61,7 +61,7 @@ func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 		s.state, s.cause, s.since = to, cause, time.Now()
 		s.failures.setState(to)
 	case !ending: // a fault of this package, which must not stay hidden
-		s.notes.add(slog.LevelError, "plugin can not change its state so; please report this", "from", from.String(), "to", to.String())
+		s.notes.add(slog.LevelError, "plugin cannot change its state so; please report this", "from", from.String(), "to", to.String())
 		return
 	case to.running() || to == StateStarting:
 		return

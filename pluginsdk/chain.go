@@ -89,7 +89,7 @@ func nameApart(stages []stage) error {
 	for i := range stages {
 		name := stages[i].name
 		if strings.ContainsFunc(name, notInName) {
-			faults = append(faults, fmt.Errorf("the processor name %q has a character that the books can not have: use letters, digits, dots, dashes and underscores", name))
+			faults = append(faults, fmt.Errorf("the processor name %q has a character that the books cannot have: use letters, digits, dots, dashes and underscores", name))
 		}
 		for n := 2; seen[stages[i].name]; n++ {
 			stages[i].name = fmt.Sprintf("%s-%d", name, n)
@@ -99,6 +99,6 @@ func nameApart(stages []stage) error {
 	return errors.Join(faults...)
 }
 
-// notInName tells which characters a name in the books can not have: those that
+// notInName tells which characters a name in the books cannot have: those that
 // a trailer, or a line of the log, gives a meaning.
 func notInName(r rune) bool { return r <= ' ' || r == ',' || r == '=' || r >= 0x7f }

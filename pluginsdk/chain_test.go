@@ -32,7 +32,7 @@ func (d *dropper) Process(_ context.Context, b *pluginsdk.Batch) error {
 		case d.drops:
 			span.Drop()
 		case "fail in " + d.drops:
-			return errors.New("can not")
+			return errors.New("cannot")
 		}
 	}
 	return nil
@@ -81,7 +81,7 @@ func TestChainIsUnfolded(t *testing.T) {
 	}{
 		{[]string{"a", "b", "c", "d", "e", "a", "left"}, []string{"first=2", "processor-2.2=1", "inner=1", "processor-2.3.3=1", "processor-3=1"}, ""},
 		{[]string{"a", "c"}, []string{"first=1", "inner=1"}, ""},
-		{[]string{"a", "fail in d"}, nil, `processor "processor-2.3.3": can not`},
+		{[]string{"a", "fail in d"}, nil, `processor "processor-2.3.3": cannot`},
 	} {
 		var trailer metadata.MD
 		_, err := coltracepb.NewTraceServiceClient(r.conn).Export(t.Context(), named(c.spans...), grpc.Trailer(&trailer))
@@ -132,7 +132,7 @@ func TestChainByItself(t *testing.T) {
 		want  string
 	}{
 		{[]string{"a", "b", "left"}, 1, ""},
-		{[]string{"a", "fail in b"}, 1, "can not"},
+		{[]string{"a", "fail in b"}, 1, "cannot"},
 		{[]string{"a"}, 0, ""},
 	} {
 		seen := 0

@@ -121,7 +121,7 @@ func Rejected(err error) (spans int, message string, ok bool) {
 	return partial.rejected, partial.message, true
 }
 
-// ConfigError is a constructor's word on one setting that it can not work
+// ConfigError is a constructor's word on one setting that it cannot work
 // with.
 type ConfigError struct {
 	// Path is a variable's name, or a path in the document

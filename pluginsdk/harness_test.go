@@ -323,7 +323,7 @@ func (faultyProcessor) Process(_ context.Context, b *pluginsdk.Batch) error {
 		case "process: drop":
 			span.Drop()
 		case "process: fail":
-			return errors.New("can not process")
+			return errors.New("cannot process")
 		case "process: panic":
 			panic("processor's panic")
 		case "process: partial":

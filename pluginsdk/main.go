@@ -61,7 +61,7 @@ func runProcess(spec Spec) int {
 
 	log := newLogger(os.Stderr)
 	if err := takeDescriptors(&env, log); err != nil {
-		log.Error("plugin can not start", "error", err)
+		log.Error("plugin cannot start", "error", err)
 		return 1
 	}
 	env.setenv = os.Setenv
@@ -114,7 +114,7 @@ func openStdout(env *Env, log *slog.Logger) io.Writer {
 	}
 	f, err := openDescriptor(value, "standard output")
 	if err != nil {
-		log.Warn("what the host shares can not be used, printing to the log", "variable", wire.EnvStdoutFD, "value", value, "error", err)
+		log.Warn("what the host shares cannot be used, printing to the log", "variable", wire.EnvStdoutFD, "value", value, "error", err)
 		return nil
 	}
 	return f
@@ -139,7 +139,7 @@ func openDescriptor(value, name string) (*os.File, error) {
 // Pace of the watch over the parent, for where neither the kernel's death
 // signal nor the end of standard input comes.
 const (
-	// parentPoll is for where the parent's end can not be awaited.
+	// parentPoll is for where the parent's end cannot be awaited.
 	parentPoll = 500 * time.Millisecond
 	// parentGrace is how long a dying host may still be the parent: the kernel
 	// closes its files and sends Pdeathsig, thread by thread, before that.
@@ -171,7 +171,7 @@ func watchParent(parent int) <-chan struct{} {
 // kinTimeout is how long the plugin's children may take to end by SIGKILL.
 const kinTimeout = 500 * time.Millisecond
 
-// outlive does what the host can not do any more if it is gone: it takes
+// outlive does what the host cannot do any more if it is gone: it takes
 // children of the plugin along, those that have left its process group by the
 // folder in their environment, the others by SIGKILL to the group, where it
 // leads one; and it removes the folder. A folder that others may share, as
@@ -189,7 +189,7 @@ func outlive(parent int, why ending, socketDir string) {
 	if folder := filepath.Dir(socketDir); wire.IsSocketFolder(folder) { // a host has made it for this plugin alone
 		ctx, cancel := context.WithTimeout(context.Background(), kinTimeout)
 		defer cancel()
-		// What can not be killed stays, and there is nobody left to be told.
+		// What cannot be killed stays, and there is nobody left to be told.
 		_, _ = proctree.Kill(ctx, proctree.Mark{
 			Variable: wire.EnvSocketDir, Is: func(value string) bool { return value == socketDir },
 		})

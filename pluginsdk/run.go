@@ -188,7 +188,7 @@ func (p *plugin) hurryIfOrphaned(ctx context.Context, cancel context.CancelFunc)
 // hosted tells whether a host started the plugin.
 func hosted(env Env) bool { return env.lookup(wire.CookieKey) == wire.CookieValue }
 
-// checkHost refuses a host that can not work, and warns of one that will
+// checkHost refuses a host that cannot work, and warns of one that will
 // refuse.
 func checkHost(env Env, log *slog.Logger) error {
 	if env.lookup(wire.EnvClientCert) != "" {
@@ -227,7 +227,7 @@ func shake(env Env, s *socket) error {
 }
 
 // watchStdin gives a channel that is closed when r ends, and a function that
-// stops watching. A reader that can not be closed is left to its end.
+// stops watching. A reader that cannot be closed is left to its end.
 func watchStdin(r io.Reader) (eof <-chan struct{}, unwatch func()) {
 	if r == nil {
 		return nil, func() {}

@@ -191,7 +191,7 @@ func TestAnswersToExport(t *testing.T) {
 		{spans: []string{"partial", "fail"}, code: "UNAVAILABLE", message: "export: 1 spans rejected: one was too old\nback end says no"},
 		{spans: []string{"panic"}, code: "INTERNAL", final: true, message: "export: panic: exporter's panic", log: "testExporter"},
 		{spans: []string{"process: panic"}, code: "INTERNAL", final: true, message: `processor "processor-2": panic: processor's panic`, log: "faultyProcessor"},
-		{spans: []string{"process: fail"}, code: "UNAVAILABLE", message: `processor "processor-2": can not process`},
+		{spans: []string{"process: fail"}, code: "UNAVAILABLE", message: `processor "processor-2": cannot process`},
 		{
 			spans: []string{"process: partial"}, code: "INVALID_ARGUMENT", final: true,
 			message: `processor "processor-2": 1 spans rejected: not a processor's word: only an exporter can deliver in part`,

@@ -18,7 +18,7 @@ import (
 // Edits are recorded, seen by reads that come after, and applied once, when
 // the batch is encoded; fields that this package does not know survive.
 //
-// Ids, times and kind can not be edited; events and links can be edited and
+// Ids, times and kind cannot be edited; events and links can be edited and
 // added, not taken away. A span is for the goroutine of its batch and lives as
 // long. Two values are equal if they are
 // the same span of the same batch.
@@ -183,7 +183,7 @@ func (s Span) AddLink(link trace.Link) {
 }
 
 // Drop takes the span out of the batch. The host counts it as filtered by the
-// processor that dropped it. It can not be undone.
+// processor that dropped it. It cannot be undone.
 func (s Span) Drop() { s.raw.Drop() }
 
 // Event is something that happened while a span ran: a view, as [Span].

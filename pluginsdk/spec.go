@@ -59,7 +59,7 @@ type Limits struct {
 // NewExporter builds the exporter, once, when the host has sent the variables
 // and the configuration. It may read files and build clients; it should not
 // wait for the network, for the host holds spans back meanwhile. ctx covers
-// the construction only. An error means that the plugin can not be used, and
+// the construction only. An error means that the plugin cannot be used, and
 // the host shows its text to the operator: name the setting by a
 // [*ConfigError], and join several with errors.Join.
 type NewExporter func(ctx context.Context, s Setup) (Exporter, error)

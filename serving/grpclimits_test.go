@@ -93,7 +93,7 @@ func TestGRPCHeaderLimit(t *testing.T) {
 }
 
 // TestGRPCStreamLimit: a connection that opens more calls than it may has them
-// refused, one that opens and resets them at once can not have the server run
+// refused, one that opens and resets them at once cannot have the server run
 // more handlers than it has slots, and others are served all the while.
 func TestGRPCStreamLimit(t *testing.T) {
 	d := newDeaf()

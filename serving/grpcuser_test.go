@@ -316,7 +316,7 @@ func TestGRPCBesideHTTP(t *testing.T) {
 	}
 }
 
-// TestGRPCPortTaken: an address that can not be had fails the start, and nothing
+// TestGRPCPortTaken: an address that cannot be had fails the start, and nothing
 // stays behind.
 func TestGRPCPortTaken(t *testing.T) {
 	first := startGRPC(t, Config{}, testService{})

@@ -124,7 +124,7 @@ func newJSONInput(opts []JSONOption) *jsonInput {
 }
 
 // read decodes r's body into value, a pointer. Where it is the client's fault
-// that it can not, it has answered already, and err is nil.
+// that it cannot, it has answered already, and err is nil.
 func (in *jsonInput) read(w http.ResponseWriter, r *http.Request, value any) (ok bool, err error) {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return true, nil

@@ -334,7 +334,7 @@ func TestApplyComparesWithThePrefixInForce(t *testing.T) {
 }
 
 // TestConfigForNobody: a config that no code takes is a fault where it can be
-// seen at once, and a failed start where it can not.
+// seen at once, and a failed start where it cannot.
 func TestConfigForNobody(t *testing.T) {
 	_, err := New(Config{}, []*App{NewApp("a", NewDeployment("D", noHandler, WithUserConfig(1)))})
 	if want := `app "a": deployment "D": it has a user config, and no PerReplica whose value could take it`; fmt.Sprint(err) != want {

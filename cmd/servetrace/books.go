@@ -69,7 +69,7 @@ func (b *books) settle(spans int, ans host.Answer) {
 		b.remarks = append(b.remarks, "the back end says: "+ans.Remark)
 	}
 	if ans.Unread != "" {
-		b.remarks = append(b.remarks, "an answer can not be read: "+ans.Unread)
+		b.remarks = append(b.remarks, "an answer cannot be read: "+ans.Unread)
 	}
 	b.delivered += spans
 }

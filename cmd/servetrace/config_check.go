@@ -91,7 +91,7 @@ type checked struct {
 }
 
 // reference is one of a plugin's document, without its value. Missing is why it
-// can not be resolved here.
+// cannot be resolved here.
 type reference struct {
 	Plugin    string `json:"plugin"`
 	Reference string `json:"reference"`

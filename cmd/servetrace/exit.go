@@ -16,7 +16,7 @@ const (
 	// plugin does not start, spans were not delivered.
 	exitNo = 1
 	// exitUsage: the question could not be asked: a wrong argument or flag, a
-	// file that can not be read, a variable that can not be right.
+	// file that cannot be read, a variable that cannot be right.
 	exitUsage = 2
 	// exitNotReady: a running service has a plugin that is not ready.
 	exitNotReady = 3

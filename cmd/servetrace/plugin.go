@@ -12,7 +12,7 @@ character of a path is escaped.
 
 Exit codes: 0 the answer is yes; 1 it is no (a plugin does not start, a rule
 failed, spans were not delivered); 2 the question could not be asked (a wrong
-argument, a file that can not be read, a variable that can not be right); 130 a
+argument, a file that cannot be read, a variable that cannot be right); 130 a
 signal came first.`
 
 // newPlugin is "servetrace plugin".

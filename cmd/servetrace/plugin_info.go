@@ -99,7 +99,7 @@ func whereText(is host.Inspection) string {
 // plugin's own --describe.
 type described struct {
 	Path string `json:"path,omitempty"`
-	// Error and Misfit are there where the plugin can not be used.
+	// Error and Misfit are there where the plugin cannot be used.
 	Error  string `json:"error,omitempty"`
 	Misfit string `json:"misfit,omitempty"`
 	// Plain: an OTLP receiver that says nothing of itself.
@@ -138,7 +138,7 @@ func limitsJSON(is host.Inspection) *limits {
 	return &limits{is.MaxBatchSpans, is.MaxBatchBytes, is.MaxConcurrency}
 }
 
-// misfitOf is in a word why a plugin can not be used; empty if it can.
+// misfitOf is in a word why a plugin cannot be used; empty if it can.
 func misfitOf(is host.Inspection) string {
 	misfit, launched := errors.AsType[*launch.Error](is.Err)
 	switch {

@@ -25,7 +25,7 @@ SERVE_TRACING_PLUGIN_DIR, or a folder, which stands for its executables; a
 plugin without NAME= goes by that of its file. Without one, the list in force is
 printed with its names, or that of --plugins; a pin that an entry has is
 replaced by that of what its file is now. The exit code is 1 where
-a file can not be read, or an entry is the address of a socket, which has no pin.`
+a file cannot be read, or an entry is the address of a socket, which has no pin.`
 
 const pluginPinExample = `  servetrace plugin pin ./bin/plugins/console
   export SERVE_TRACING_EXPORTER_PLUGIN="$(servetrace plugin pin)"`
@@ -99,7 +99,7 @@ func (s settings) pin(cmd *cobra.Command, plugins string) error {
 	return err
 }
 
-var errNoDigest = errors.New("its file can not be read")
+var errNoDigest = errors.New("its file cannot be read")
 
 // pinOf is the entry of one plugin with the pin of what its file is now, for
 // lock-down would not let it be asked without.

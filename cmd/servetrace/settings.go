@@ -162,11 +162,11 @@ var entryName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 // escapes are the characters that have a meaning in the list of plugins.
 var escapes = strings.NewReplacer(",", "%2C", "=", "%3D", "@", "%40")
 
-// escaped is what the list takes for one of them, and what it can not write.
+// escaped is what the list takes for one of them, and what it cannot write.
 var escaped = regexp.MustCompile(`%(2[Cc]|3[Dd]|40)`)
 
 // entryOf writes one path, bare name or address as an entry of the list. Its
-// name is the file's, as in the host, or "plugin" where that can not be a name.
+// name is the file's, as in the host, or "plugin" where that cannot be a name.
 func entryOf(where string) (name, entry string, err error) {
 	if strings.TrimSpace(where) == "" {
 		return "", "", usagef("PATH is empty: want a path, a bare name, or unix:// and the path of a socket")

@@ -37,7 +37,7 @@ With --watch it is asked every two seconds, until a signal; the exit code is the
 that of the last answer, or 130 if there was no answer.
 
 The exit code is 0 where every plugin is ready, or tracing is off; 1 where the
-service can not be reached, or what answers is none; 3 where a plugin is in any
+service cannot be reached, or what answers is none; 3 where a plugin is in any
 other state, degraded and starting included. A plugin that has left the list is
 not asked for.`
 
@@ -162,7 +162,7 @@ func showStatus(ctx context.Context, w io.Writer, at string, asJSON bool) error 
 // errNoAnswer is the error of a watch whose first question was broken off.
 var errNoAnswer = errors.New("the service has not answered")
 
-// watchStatus asks until ctx ends. What it can not reach may come back.
+// watchStatus asks until ctx ends. What it cannot reach may come back.
 func watchStatus(ctx context.Context, w, stderr io.Writer, at string, asJSON bool) error {
 	before := ""
 	if isTerminal(w) && !asJSON {

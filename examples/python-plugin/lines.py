@@ -9,7 +9,7 @@ JSON, every key of which may be left out:
     {"attributes": {"region": "eu"}, "drop": ["GET /health"]}
 
 "drop" names spans that are dropped; the host counts them as filtered. A line that
-can not be written makes the host send the batch again, so a span may come twice.
+cannot be written makes the host send the batch again, so a span may come twice.
 
 `plugin` beside this file starts it. Read servetrace_plugin.main for what the two
 functions may answer.

@@ -324,7 +324,7 @@ class Output:
         self._lock = threading.Lock()
 
     def write(self, text: str | bytes) -> None:
-        """Writes all of text before anybody else's; OSError if that can not be done."""
+        """Writes all of text before anybody else's; OSError if that cannot be done."""
         rest = memoryview(_text(text).encode() if isinstance(text, str) else text)
         with self._lock:
             while rest:
@@ -463,7 +463,7 @@ def _retry_info(code: grpc.StatusCode, text: str, seconds: float) -> bytes:
 
 
 def _text(text: Any) -> str:
-    """text without lone surrogates, which protobuf can not carry."""
+    """text without lone surrogates, which protobuf cannot carry."""
     return str(text).encode("utf-8", "replace").decode()
 
 
@@ -917,7 +917,7 @@ def _stdout(variable: str) -> Output:
         return Output(descriptor)
     except (OSError, ValueError) as error:
         logging.warning(
-            "what the host shares can not be used, printing to the log",
+            "what the host shares cannot be used, printing to the log",
             extra={"variable": variable, "value": number, "error": str(error)},
         )
         return Output(2)
@@ -1039,7 +1039,7 @@ def _tidy(path: str, folder: str) -> None:
 
 
 def _outlive(parent: int, why: _Ending) -> None:
-    """Does what the host can not do any more if it is gone: removes the folders of
+    """Does what the host cannot do any more if it is gone: removes the folders of
     the socket, if they are empty, and takes children of the plugin along."""
     grace = _PARENT_GRACE if why in (_Ending.HOST_GONE, _Ending.SIGNALLED) else 0.0  # the signal may be the kernel's
     deadline = time.monotonic() + grace

@@ -166,7 +166,7 @@ func (a *Attachment) hangUp(why error) {
 const mostSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
 
 // CheckSocket says in plain words what connect would say in numbers: whether
-// path can be a plugin's socket. What it can not see it leaves to connect. The
+// path can be a plugin's socket. What it cannot see it leaves to connect. The
 // error is an *Error; Attach gives the same.
 func CheckSocket(path string) error {
 	if len(path) > mostSocketPath {

@@ -45,7 +45,7 @@ func usualPolicy() (policy uintptr, ok bool) {
 
 // setPolicy sets the policy of the thread, and tells whether it did. The call that
 // takes all of sched_attr would set nice and slice too, which may be others by
-// then and can not all be read.
+// then and cannot all be read.
 func setPolicy(policy uintptr) bool {
 	var priority int32 // there is one with real-time policies only
 	_, _, fault := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, policy, uintptr(unsafe.Pointer(&priority)))

@@ -116,6 +116,6 @@ func lock(f *os.File) error {
 
 // Remove removes the folder with all that is in it. It may be called again.
 func (f *Folder) Remove() {
-	_ = os.RemoveAll(f.Path) // what can not be removed is left to the next host
+	_ = os.RemoveAll(f.Path) // what cannot be removed is left to the next host
 	_ = f.lock.Close()       // only now: it says that the folder is in use
 }

@@ -17,7 +17,7 @@ type handshake struct {
 }
 
 // parseHandshake reads a line; ok is false for anything that is not a
-// handshake, which is then noise: also for a line that can not be shown, for
+// handshake, which is then noise: also for a line that cannot be shown, for
 // its fields stand in errors.
 func parseHandshake(line string) (h handshake, ok bool) {
 	fields := strings.Split(line, "|")

@@ -312,7 +312,7 @@ func (p *Process) Dump(ctx context.Context) {
 
 // Stop asks the process to end, waits until it did, and frees what belonged to
 // it. When ctx ends first the group is killed. Stop returns within a moment of
-// ctx's end even if the kernel can not end the process; the error then says
+// ctx's end even if the kernel cannot end the process; the error then says
 // so. Stopping again is allowed.
 func (p *Process) Stop(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { p.run.child.Kill("it did not end when asked to") })()

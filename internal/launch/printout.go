@@ -124,7 +124,7 @@ func (p *printout) write(size int) bool {
 			return false
 		case !failed:
 			failed = true
-			p.log.Warn("what the plugin prints can not be written to the service's standard output: it is tried again", "error", err)
+			p.log.Warn("what the plugin prints cannot be written to the service's standard output: it is tried again", "error", err)
 		}
 		select {
 		case <-time.After(printRetry):

@@ -171,7 +171,7 @@ func TestPrintoutOfABrokenPipe(t *testing.T) {
 	}
 }
 
-// A disk may have room again: what can not be written is not lost before the end.
+// A disk may have room again: what cannot be written is not lost before the end.
 func TestPrintoutToAFullDisk(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {

@@ -28,7 +28,7 @@ type Trust struct {
 // Check says in plain words what exec would say in numbers, and what trust asks:
 // whether path can be a plugin's executable, whether others than root and this
 // user can change it, and whether its bytes are the pinned ones (the whole file
-// is read then). What it can not see it leaves to exec. The error is an *Error;
+// is read then). What it cannot see it leaves to exec. The error is an *Error;
 // Start gives the same. Safe for concurrent use; it blocks as long as the disk.
 func Check(path string, trust Trust) error {
 	if err := look(path, trust); err != nil || len(trust.Digest) == 0 {
@@ -131,7 +131,7 @@ func onlyOurs(steps []step, u user) error {
 		case s.isFolder():
 			kind = "folder"
 		}
-		// The owner of a link can not change it, only who can replace it can:
+		// The owner of a link cannot change it, only who can replace it can:
 		// that is the folder's matter, or in one like /tmp the owner's.
 		if !u.trusts(s.stat.Uid) && (!s.isLink() || s.inSticky) {
 			return fmt.Errorf("the %s %s belongs to user %d, who chooses by it what runs as user %d; run: chown -h %d %s, %s",

@@ -39,7 +39,7 @@ type cursor struct {
 	fault fault
 }
 
-// A fault is why a field can not be read.
+// A fault is why a field cannot be read.
 type fault uint8
 
 const (
@@ -65,7 +65,7 @@ func (f fault) String() string {
 func (p part) fields() cursor { return cursor{part: p} }
 
 // next moves to the next field. At a fault it gives false and leaves pos at the
-// tag of the field that can not be read.
+// tag of the field that cannot be read.
 func (c *cursor) next() bool {
 	raw, pos := c.raw, c.pos
 	if pos >= len(raw) {

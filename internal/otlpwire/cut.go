@@ -38,8 +38,8 @@ type cutter struct {
 	other  []byte // unknown fields of the request
 	groups []group
 	spans  int  // in groups
-	done   int  // bytes of the piece that later spans can not change
-	filled int  // bytes of the ResourceSpans being filled that they can not
+	done   int  // bytes of the piece that later spans cannot change
+	filled int  // bytes of the ResourceSpans being filled that they cannot
 	full   bool // the next span did not fit: nothing is collected any more
 }
 

@@ -289,7 +289,7 @@ func FuzzParse(f *testing.F) {
 			}
 			var again yaml.Node
 			if err := yaml.Unmarshal(document, &again); err != nil {
-				t.Fatalf("document of %q can not be read: %v\n%s", name, err, document)
+				t.Fatalf("document of %q cannot be read: %v\n%s", name, err, document)
 			}
 			if want, got := flat(file.config(name)), flat(again.Content[0]); !slices.Equal(want, got) {
 				t.Fatalf("document of %q is\n%q\nwant\n%q\n%s", name, got, want, document)

@@ -150,7 +150,7 @@ func FuzzStatusBothWays(f *testing.F) {
 
 func TestInvalidUTF8KeepsDetails(t *testing.T) {
 	back := ToStatus(&Error{Code: CodeRetry, After: 7 * time.Second, Err: errors.New("busy: \xe4\xf6")})
-	sent, err := proto.Marshal(status.Convert(back).Proto()) // as gRPC does, which drops what it can not marshal
+	sent, err := proto.Marshal(status.Convert(back).Proto()) // as gRPC does, which drops what it cannot marshal
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func configureRules() []rule {
 			needs: lifecycle, after: described, check: checkBare,
 		},
 		{
-			id: "configure.refused", title: "A document that it can not work with is refused by a diagnostic of severity ERROR, and no batch is taken then",
+			id: "configure.refused", title: "A document that it cannot work with is refused by a diagnostic of severity ERROR, and no batch is taken then",
 			needs: lifecycle, after: described, check: checkBadDocument,
 		},
 	}

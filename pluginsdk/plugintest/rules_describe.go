@@ -214,7 +214,7 @@ func checkOffline(ctx context.Context, t *trial) error {
 	}
 	attempts, err := networkUse(s.plugin.pid())
 	if err != nil {
-		return skipf("what it sends can not be counted: %v", err)
+		return skipf("what it sends cannot be counted: %v", err)
 	}
 	if attempts > 0 {
 		return fmt.Errorf("it tried to send %d packets before Configure; connect when you are configured, or later", attempts)

@@ -287,7 +287,7 @@ func checkRepeated(ctx context.Context, t *trial) error {
 	}
 	b.attempt = 2
 	if err := s.mustExport(ctx, b); err != nil {
-		return fmt.Errorf("the same batch again: %w: after a crash a host can not know what was delivered", err)
+		return fmt.Errorf("the same batch again: %w: after a crash a host cannot know what was delivered", err)
 	}
 	return nil
 }

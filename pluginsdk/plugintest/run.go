@@ -25,7 +25,7 @@ type Plugin struct {
 
 // Diagnostic is a remark of a plugin on its configuration.
 type Diagnostic struct {
-	// Error: the plugin can not work with the configuration. Else it is a
+	// Error: the plugin cannot work with the configuration. Else it is a
 	// warning.
 	Error bool
 	// Path is a variable's name, or a path in the document. Empty: the whole.
@@ -104,7 +104,7 @@ func start(tb testing.TB, spec pluginsdk.Spec, opts []Option) (*Plugin, error) {
 func (p *Plugin) Warnings() []Diagnostic { return p.warnings }
 
 // Export sends a batch as a host does and gives the plugin's answer. The error
-// says that there was none, or that the request can not be encoded; a batch
+// says that there was none, or that the request cannot be encoded; a batch
 // that the plugin refuses is an answer. It blocks until the plugin answers, ctx
 // ends or the patience of [WithPatience] is over.
 func (p *Plugin) Export(ctx context.Context, request *coltracepb.ExportTraceServiceRequest) (Answer, error) {

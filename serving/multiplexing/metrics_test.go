@@ -49,7 +49,7 @@ func gather(t *testing.T, set *metrics.Set) []string {
 }
 
 // TestMetricsOfModels asks for three models, one of them twice, with room for
-// two, and for one that can not be loaded. Loads and unloads take a second each.
+// two, and for one that cannot be loaded. Loads and unloads take a second each.
 func TestMetricsOfModels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newRig(), newShop()

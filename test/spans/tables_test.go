@@ -2,7 +2,7 @@ package spans
 
 import "slices"
 
-// span is a span as the tables describe it, with all below it. What can not be
+// span is a span as the tables describe it, with all below it. What cannot be
 // known before it is recorded has one of the placeholders below in its place.
 type span struct {
 	Name, Kind, Status, Description string

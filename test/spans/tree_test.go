@@ -194,7 +194,7 @@ func (b *builder) checkSameRequest(s, parent sdktrace.ReadOnlySpan) {
 }
 
 // attributes gives the attributes with their types. What checkIdentity has
-// checked is left out; what can not be known becomes a placeholder.
+// checked is left out; what cannot be known becomes a placeholder.
 func (b *builder) attributes(list []attribute.KeyValue) attributes {
 	b.t.Helper()
 	out := attributes{}

@@ -30,7 +30,7 @@ func ProcessCPU(pid int) (time.Duration, error) {
 // SelfCPU is ProcessCPU of this process.
 func SelfCPU() time.Duration {
 	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts) // can not fail for a clock that exists
+	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts) // cannot fail for a clock that exists
 	return time.Duration(ts.Nano())
 }
 
@@ -38,7 +38,7 @@ func SelfCPU() time.Duration {
 // that have ended and were waited for, and of theirs.
 func EndedChildrenCPU() time.Duration {
 	var u unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u) // can not fail with valid arguments
+	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u) // cannot fail with valid arguments
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 

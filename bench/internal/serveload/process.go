@@ -73,7 +73,7 @@ func (c *child) stop(last any) error {
 // explain adds what the child has said last.
 func (c *child) explain(err error) error {
 	const most = 1 << 10
-	said, _ := os.ReadFile(c.log.Name()) // what can not be read explains nothing
+	said, _ := os.ReadFile(c.log.Name()) // what cannot be read explains nothing
 	said = said[max(0, len(said)-most):]
 	return fmt.Errorf("%s: %w: %s", filepath.Base(c.cmd.Path), err, strings.TrimSpace(string(said)))
 }

@@ -20,7 +20,7 @@ type Case struct {
 	// Repeats is how often it is run; zero: 5. A shape has as many rounds as the
 	// most of its rows.
 	Repeats int
-	// Run measures once. A figure that can not be trusted (a span lost where none
+	// Run measures once. A figure that cannot be trusted (a span lost where none
 	// may be) is an error, not a sample.
 	Run func(ctx context.Context, env *Env) (Sample, error)
 }

@@ -176,7 +176,7 @@ func (x *expansion) addFolder(where string, seen sight) {
 		x.warn("%s: there is no folder %s: it brings no plugin until it is there and plugins are reloaded (SIGHUP)", EnvPlugins, where)
 		return
 	case seen.err != nil:
-		x.warn("%s: folder %s can not be read, so its plugins stay what they were: %v", EnvPlugins, where, cmp.Or(errors.Unwrap(seen.err), seen.err))
+		x.warn("%s: folder %s cannot be read, so its plugins stay what they were: %v", EnvPlugins, where, cmp.Or(errors.Unwrap(seen.err), seen.err))
 		x.keep(func(r Entry) bool { return r.From == where })
 		return
 	}

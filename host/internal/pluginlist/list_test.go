@@ -71,7 +71,7 @@ func TestParseList(t *testing.T) {
 	}
 }
 
-// escapedWords can not be written in a path.
+// escapedWords cannot be written in a path.
 var escapedWords = regexp.MustCompile(`%(2[Cc]|3[Dd]|40)`)
 
 func FuzzParseList(f *testing.F) {

@@ -225,7 +225,7 @@ func resolveYAML(document []byte, look lookUp) ([]byte, error) {
 	if out, err := writeYAML(docs); err == nil && comesTo(out, docs) {
 		return out, nil
 	}
-	return nil, fmt.Errorf("line %d: the reference stands in a value of a form that can not be changed; write the value in one line, in double quotes", nodes[0].Line)
+	return nil, fmt.Errorf("line %d: the reference stands in a value of a form that cannot be changed; write the value in one line, in double quotes", nodes[0].Line)
 }
 
 // readYAML reads all documents of a stream.

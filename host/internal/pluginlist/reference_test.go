@@ -199,7 +199,7 @@ func TestSecretSources(t *testing.T) {
 		{"env:HOME", "/root", ""}, // a base variable
 		{"env:MY_NONE", "", "the variable is not set, or empty, in the environment of this process; set it"},
 		{"env:MY_EMPTY", "", "the variable is not set, or empty, in the environment of this process; set it"},
-		{"env:MY_BAD", "", "its value is no UTF-8 text, and can not stand in a document"},
+		{"env:MY_BAD", "", "its value is no UTF-8 text, and cannot stand in a document"},
 		{"env:OTHER", "", "under lock-down (SERVE_TRACING_LOCKDOWN) a document refers only to variables that SERVE_TRACING_PLUGIN_ENV names for its plugin; add NAME:OTHER there"},
 		{"env:MY_*", "", "must be the name of a variable"},
 		{"env:", "", "must be the name of a variable"},
@@ -209,7 +209,7 @@ func TestSecretSources(t *testing.T) {
 		{"file:" + write("most", most, 0o600), most, ""},
 		{"file:" + write("large", most+"x", 0o600), "", "it has 65537 bytes, want 65536 at most"},
 		{"file:" + write("empty", "\n", 0o600), "", "the file is empty"},
-		{"file:" + write("binary", "a\x00b", 0o600), "", "its value is no UTF-8 text, and can not stand in a document"},
+		{"file:" + write("binary", "a\x00b", 0o600), "", "its value is no UTF-8 text, and cannot stand in a document"},
 		{"file:" + dir, "", "this is no regular file (d---------); name a regular file"},
 		{"file:" + pipe, "", "this is no regular file (p---------); name a regular file"},
 		{"file:" + dir + "/nosuch", "", "there is no such file; create it, or correct its path"},

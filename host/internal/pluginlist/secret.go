@@ -77,7 +77,7 @@ func (s *secrets) lookUp(reference string) (string, error) {
 		err = errors.New("must be ${env:NAME} or ${file:/PATH}; write a literal ${ as $${")
 	}
 	if err == nil && (!utf8.ValidString(value) || strings.ContainsRune(value, 0)) {
-		err = errors.New("its value is no UTF-8 text, and can not stand in a document")
+		err = errors.New("its value is no UTF-8 text, and cannot stand in a document")
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", shownReference(reference), err)

@@ -70,7 +70,7 @@ func TestManyTracesAreAllAcknowledged(t *testing.T) {
 }
 
 // TestFaultyAgent has one payload fail in many ways: what can be mended by
-// another attempt is, what can not is said to be final, and nothing is twice.
+// another attempt is, what cannot is said to be final, and nothing is twice.
 func TestFaultyAgent(t *testing.T) {
 	for name, c := range map[string]struct {
 		now   func(http.ResponseWriter, *http.Request)

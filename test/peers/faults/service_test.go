@@ -216,7 +216,7 @@ func (s *service) wantAt(name string, has map[string]int, twice bool) {
 
 // tellings are the lines that have a reason.
 var tellings = []string{
-	"plugin can not deliver, batches are sent again", "plugin refuses a batch for good", "back end took only a part of a batch",
+	"plugin cannot deliver, batches are sent again", "plugin refuses a batch for good", "back end took only a part of a batch",
 }
 
 // numbers are what differs from one telling of a reason to the next.

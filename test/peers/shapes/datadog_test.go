@@ -121,7 +121,7 @@ func sameByOTLP(s sdktrace.ReadOnlySpan, want, got peer.AgentSpan) string {
 	return cmp.Diff(want, got, cmpopts.EquateNaNs())
 }
 
-// TestDatadogZeroLowHalf: a trace id whose low half is zero can not be told to an
+// TestDatadogZeroLowHalf: a trace id whose low half is zero cannot be told to an
 // agent. The plugin rejects such spans, and all others arrive.
 func TestDatadogZeroLowHalf(t *testing.T) {
 	spans := draw(5, 300)

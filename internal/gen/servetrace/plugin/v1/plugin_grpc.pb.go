@@ -65,7 +65,7 @@ type LifecycleClient interface {
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
 	// Configure hands over the variables that Describe asked for and the
 	// operator's configuration, once, before the first Export. A diagnostic of
-	// severity ERROR means that the plugin can not work with them; the host says
+	// severity ERROR means that the plugin cannot work with them; the host says
 	// so and does not use it.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureResponse, error)
 	// Flush delivers what the plugin still holds (a file buffer, say) and
@@ -135,7 +135,7 @@ type LifecycleServer interface {
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
 	// Configure hands over the variables that Describe asked for and the
 	// operator's configuration, once, before the first Export. A diagnostic of
-	// severity ERROR means that the plugin can not work with them; the host says
+	// severity ERROR means that the plugin cannot work with them; the host says
 	// so and does not use it.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureResponse, error)
 	// Flush delivers what the plugin still holds (a file buffer, say) and
