@@ -65,6 +65,7 @@ func (e *encoder) cycleLocked(all bool) {
 	if all && e.enc.Spans() > 0 {
 		e.sealLocked()
 	}
+	in.await(e.p.cfg.BatchSpans - e.enc.Spans())
 }
 
 // encodeLocked adds a span to the open batch and seals the batch when it is full. A

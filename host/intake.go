@@ -43,7 +43,7 @@ type intake struct {
 	near sync.Pool
 	next atomic.Uint32 // shards given to near so far
 
-	wakeSpans   int   // of one shard
+	wakeSpans   int   // of one shard, at most
 	wakeBytes   int64 // of one shard
 	creditBytes int64
 
@@ -60,6 +60,7 @@ type shard struct {
 	spans    []sdktrace.ReadOnlySpan
 	bytes    int64 // on the account: of spans, and credit
 	credit   int64 // charged in advance
+	wakeAt   int   // spans that wake the encoder, see await
 	woken    bool  // since the list was taken
 	closed   bool
 	ended    uint64
@@ -74,7 +75,7 @@ func newIntake(cfg *Config, mem *memory) *intake {
 		mem:          mem,
 		maxSpanBytes: int64(cfg.MaxSpanBytes),
 		shards:       make([]shard, n),
-		wakeSpans:    min(max(wakeSpans/n, leastWakeSpans), cfg.BatchSpans),
+		wakeSpans:    max(wakeSpans/n, leastWakeSpans),
 		wakeBytes:    wakeBytes / int64(n),
 		creditBytes:  min(creditBytes, int64(float64(mem.limit)*creditShare)/int64(n)),
 		wake:         make(chan struct{}, 1),
@@ -84,7 +85,26 @@ func newIntake(cfg *Config, mem *memory) *intake {
 	in.near.New = func() any { return &in.shards[int(in.next.Add(1))%n] }
 	in.timer = time.AfterFunc(time.Hour, func() { signal(in.tick) })
 	in.timer.Stop()
+	in.await(cfg.BatchSpans)
 	return in
+}
+
+// await sets the number of spans at which a shard wakes the encoder: if no shard has so
+// many, all together have fewer than missing, the spans that complete the open batch.
+// missing is at least 1.
+func (in *intake) await(missing int) {
+	at := min(in.wakeSpans, (missing-1)/len(in.shards)+1)
+	for i := range in.shards {
+		sh := &in.shards[i]
+		sh.mu.Lock()
+		sh.wakeAt = at
+		wake := !sh.woken && len(sh.spans) >= at
+		sh.woken = sh.woken || wake
+		sh.mu.Unlock()
+		if wake {
+			signal(in.wake)
+		}
+	}
 }
 
 // signal sends on c unless it is full. It never blocks.
@@ -115,7 +135,7 @@ func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
 		sh.accepted++
 		sh.spans = append(sh.spans, s)
 		sh.credit -= size
-		wake = !sh.woken && (len(sh.spans) >= in.wakeSpans || sh.bytes-sh.credit >= in.wakeBytes)
+		wake = !sh.woken && (len(sh.spans) >= sh.wakeAt || sh.bytes-sh.credit >= in.wakeBytes)
 		sh.woken = sh.woken || wake
 	}
 	sh.mu.Unlock()

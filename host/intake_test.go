@@ -59,6 +59,30 @@ func TestWorkerIsWoken(t *testing.T) {
 	}
 }
 
+// The encoder is woken when the shards together complete the open batch, however the
+// spans are spread over them.
+func TestWorkerIsWokenForEachFullBatch(t *testing.T) {
+	for missing := 1; missing <= 9; missing++ {
+		for first := 0; first <= missing; first++ {
+			in := newIntake(&Config{BatchAge: time.Hour, BatchSpans: 9, MaxSpanBytes: 1 << 20}, newMemory(1<<30))
+			in.shards = make([]shard, 2)
+			in.await(missing)
+			for n := range missing {
+				sh := &in.shards[0]
+				if n >= first {
+					sh = &in.shards[1]
+				}
+				in.near = sync.Pool{New: func() any { return sh }}
+				in.add(nil, gistOf(100))
+			}
+			if len(in.wake) == 0 {
+				t.Errorf("%d and %d spans complete the batch, and the encoder is not woken", first, missing-first)
+			}
+			in.disarm()
+		}
+	}
+}
+
 // The account has the bytes of every span that waits, and little in advance, and no span
 // is refused while it has room.
 func TestAccountIsUsedUp(t *testing.T) {

@@ -19,7 +19,7 @@ var agentRefusals = []refusal{
 	{name: "500", script: script{http: says(500, "nil pointer")}, code: "UNAVAILABLE", reason: "nil pointer"},
 	{name: "400", script: script{http: says(400, "no msgpack")}, code: "INVALID_ARGUMENT", reason: "no msgpack", final: true},
 	{name: "404", script: script{http: says(404, "no such path")}, code: "INVALID_ARGUMENT", reason: "is it a Datadog agent?", final: true},
-	{name: "413", script: script{http: says(413, "too large")}, code: "PARTIAL_SUCCESS", reason: "refuses a trace as too large", final: true},
+	{name: "413", script: script{http: says(413, "too large")}, code: "PARTIAL_SUCCESS", reason: "refuses a payload with a single trace as too large", final: true},
 	{name: "hangs", script: script{http: hangs}, code: "DEADLINE_EXCEEDED", reason: "does not answer in time"},
 	{name: "answers late", script: script{http: hangs, unsaid: true}, code: "DEADLINE_EXCEEDED", reason: "does not answer in time", twice: true},
 	{

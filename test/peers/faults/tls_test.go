@@ -72,7 +72,7 @@ func TestWrongCertificates(t *testing.T) {
 		until            time.Time
 		unknown          bool
 	}{
-		{name: "unknown authority", of: "127.0.0.1", until: tomorrow, unknown: true, reason: "of an authority that this machine does not know"},
+		{name: "unknown authority", of: "127.0.0.1", until: tomorrow, unknown: true, reason: "from an authority unknown to this machine"},
 		{name: "expired", of: "127.0.0.1", until: time.Now().Add(-time.Hour), reason: "has a certificate that is not valid at this time"},
 		{name: "another name", of: "collector.test", until: tomorrow, reason: "has a certificate for another name"},
 	} {
