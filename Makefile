@@ -89,7 +89,7 @@ python: ## Make the environment of examples/python-plugin; a notice where there 
 	else ln -sfn "$$venv" $(PYTHON_PLUGIN)/.venv; fi
 
 # The test of $(RAY) reads the recording, and needs none of this.
-ray: ## Record the spans of real Ray Serve anew, for test/ray: needs Python, some 300 MB and three minutes
+ray: ## Record the spans of real Ray Serve anew, for test/ray: needs Python, some 300 MB, and some five minutes the first time
 	@venv=$(TOOLS)/ray-$$({ $(PYTHON) -VV; cat $(RAY)/requirements.txt; } | cksum | cut -d ' ' -f 1); \
 	if [ ! -e "$$venv/complete" ]; then \
 	  rm -rf "$$venv" && $(PYTHON) -m venv "$$venv" && \

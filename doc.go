@@ -1,7 +1,7 @@
 // Package servetrace runs a service whose traces leave the process through exporter
-// plugins. It is the composition root: it alone imports the plugin host, the tracer and
-// the server. It starts them in that order and stops them in reverse. This comment is
-// the map of the repository.
+// plugins. It is the composition root of the plugin host, the tracer and the server: it
+// imports all three, starts them in that order and stops them in reverse. This comment
+// is the map of the repository.
 //
 // The life of a service:
 //
@@ -56,6 +56,7 @@
 // the service file. This package starts the listener and finds the file.
 //
 // Open run.go first, then serving/proxy.go, serving/exchange.go, serving/router.go,
-// serving/replica.go, internal/spans, tracing/provider.go, host/host.go,
-// pluginsdk/main.go and plugins/console.
+// serving/replica.go, internal/spans and tracing/provider.go. In host, read host.go,
+// intake.go, encode.go, pipeline.go, queue.go, lane.go and sender.go. In pluginsdk,
+// read main.go, server.go and pipeline.go. The last is plugins/console.
 package servetrace

@@ -57,7 +57,7 @@ var stateInfo = [stateCount]struct {
 	StateBackingOff:   {"backing-off", slog.LevelError, "plugin is not running and is started again with growing pauses; requests are not affected"},
 	StateBroken:       {"broken", slog.LevelError, "plugin is broken: it crashes too often, and is tried after half of " + EnvMaxAge + " only, or a minute; SIGHUP tries it at once; requests are not affected"},
 	StateIncompatible: {"incompatible", slog.LevelError, "plugin is incompatible and is not tried again until its file changes, or SIGHUP; requests are not affected"},
-	StateUntrusted:    {"untrusted", slog.LevelError, "plugin is not trusted and is not run until that is mended, or SIGHUP; requests are not affected"},
+	StateUntrusted:    {"untrusted", slog.LevelError, "plugin is not trusted and is not run until that is corrected; SIGHUP checks again at once; requests are not affected"},
 	StateDraining:     {"draining", slog.LevelDebug, "plugin is draining"},
 	StateStopped:      {"stopped", slog.LevelDebug, "plugin has stopped"},
 }

@@ -42,8 +42,8 @@ func NewBatch(encoded []byte) *Batch { return &Batch{attempt: 1, raw: encoded} }
 func (b *Batch) ID() string { return b.id }
 
 // CountFiltered reports that an exporter leaves spans out on purpose, as a
-// sampler in a back end's library does: the books of the host count so many
-// spans as filtered by name, and not as delivered. name is as in [Named]. Only
+// sampler in a back end's library does: the span account of the host counts so
+// many spans as filtered by name, and not as delivered. name is as in [Named]. Only
 // the counts of an Export that ends with nil or [Partial] count, and those of an
 // exporter behind [Tee] do not.
 func (b *Batch) CountFiltered(name string, spans int) {

@@ -8,9 +8,9 @@ import (
 )
 
 // Chain is processors as one, in order: what a constructor returns that makes
-// several, of a list in the operator's document, say. Where the pipeline is
+// several, of a list in the operator's configuration, say. Where the pipeline is
 // built it is unfolded, chains in chains too, so that each part is a
-// [Processor] of its own: it keeps its name in the books, and its [Stopper] is
+// [Processor] of its own: it keeps its name in the span account, and its [Stopper] is
 // called. A part without a name is called by its place, "processor-2.1" for the
 // first part of a Chain that is second in the Spec. An empty Chain costs
 // nothing.
@@ -73,7 +73,7 @@ func unfold(processor Processor, place string) ([]stage, error) {
 	return stages, errors.Join(faults...)
 }
 
-// nameOf is a processor's name in the books.
+// nameOf is a processor's name in the span account.
 func nameOf(processor Processor, place string) string {
 	if named, ok := processor.(Named); ok && named.Name() != "" {
 		return named.Name()
@@ -82,14 +82,14 @@ func nameOf(processor Processor, place string) string {
 }
 
 // nameApart gives the second of a name the name "NAME-2", and so on, so that the
-// books tell them apart. A name that a host could not read is an error.
+// span account tells them apart. A name that a host could not read is an error.
 func nameApart(stages []stage) error {
 	var faults []error
 	seen := map[string]bool{}
 	for i := range stages {
 		name := stages[i].name
 		if strings.ContainsFunc(name, notInName) {
-			faults = append(faults, fmt.Errorf("the processor name %q has a character that the books cannot have: use letters, digits, dots, dashes and underscores", name))
+			faults = append(faults, fmt.Errorf("the processor name %q has a character that the span account cannot have: use letters, digits, dots, dashes and underscores", name))
 		}
 		for n := 2; seen[stages[i].name]; n++ {
 			stages[i].name = fmt.Sprintf("%s-%d", name, n)
@@ -99,6 +99,6 @@ func nameApart(stages []stage) error {
 	return errors.Join(faults...)
 }
 
-// notInName tells which characters a name in the books cannot have: those that
+// notInName tells which characters a name in the span account cannot have: those that
 // a trailer, or a line of the log, gives a meaning.
 func notInName(r rune) bool { return r <= ' ' || r == ',' || r == '=' || r >= 0x7f }

@@ -22,7 +22,7 @@ func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	// A back end's own final code is kept, for it says more in the books.
+	// A back end's own final code is kept, for it says more in the span account.
 	if own := wire.FromStatus(err); own.Final && own.Code != "UNKNOWN" {
 		return &wire.Error{Code: own.Code, Final: true, Err: err}
 	}

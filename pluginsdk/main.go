@@ -20,10 +20,12 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Main runs the plugin as this process and does not return: it exits with 0
-// after a clean end, with 1 otherwise. It owns signals, standard input and
-// output, and the working of the flags --version, --describe, --help, and
-// --listen with --debug and --config. Call it from main, with nothing before it but what the Spec needs.
+// Main runs the plugin as this process and does not return. It exits with 0
+// after a clean end, with 1 otherwise.
+//
+// Main owns signals, standard input and standard output. It also handles the
+// flags --version, --describe, --help, and --listen with --debug and --config.
+// Call Main from main, with nothing before it except what the Spec needs.
 //
 // Under a host, file descriptor 1 is the log from the handshake on, for Go code
 // and any other. What a plugin means to print goes to Setup.Stdout.

@@ -161,7 +161,7 @@ type Processor interface {
 	Process(ctx context.Context, b *Batch) error
 }
 
-// Named is a [Processor] with a name for the books: a host counts the spans
+// Named is a [Processor] with a name for the span account: a host counts the spans
 // that each processor drops. One without is called "processor-1" by place.
 type Named interface {
 	// Name is short: printable ASCII without spaces, commas or "=". It never

@@ -23,8 +23,8 @@ import (
 //   - If one wants the batch again, that is the answer, after the longest rest
 //     that any asked for ([RetryAfter]). When the batch comes again it goes to
 //     those alone that had not taken it.
-//   - Else, if one refuses the batch for good, that is the answer: the books
-//     count it as rejected although others have it, because "delivered" has to
+//   - Else, if one refuses the batch for good, that is the answer: the span
+//     account counts it as rejected although others have it, because "delivered" has to
 //     mean everywhere. The text names the exporter.
 //   - Else, if some took it in part, the spans they rejected are summed up, at
 //     most to the whole batch: they may be different ones.

@@ -83,8 +83,8 @@ func (p *proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	x.finish()
 }
 
-// done is called when all is said of a request, once. It cuts the connection if the
-// response is to be cut.
+// done is called once, after the response, to count and log the request. It cuts the
+// connection if the response is to be cut.
 func (p *proxy) done(x *exchange) {
 	if x.admitted {
 		p.work.requestDone()
@@ -95,8 +95,8 @@ func (p *proxy) done(x *exchange) {
 	}
 }
 
-// bound bounds the time in which net/http reads and sends the rest for a response of the
-// proxy's own.
+// bound limits how long net/http may read the rest of the request and send a response
+// that the proxy made itself.
 func (p *proxy) bound(w http.ResponseWriter, r *http.Request) {
 	if p.stall <= 0 || r.ProtoMajor != 1 {
 		return
@@ -108,8 +108,8 @@ func (p *proxy) bound(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// health answers body while the server takes requests, and why, if fault gives a
-// reason, not all of its deployments do.
+// health answers with body, or with 503 and the reason while the server drains or fault
+// gives one.
 func (p *proxy) health(w http.ResponseWriter, contentType string, body []byte, fault func() string) {
 	reason := ""
 	if p.work.isLeaving() {

@@ -110,7 +110,7 @@ func (b *books) verdict() error {
 	return fmt.Errorf("%d of %s not delivered", missing, counted(b.spans, "span"))
 }
 
-// write shows the books.
+// write shows the account.
 func (b *books) write(w io.Writer, from string) error {
 	if _, err := fmt.Fprintf(w, "%s %s, %s sent to plugin %s:\n",
 		counted(b.spans, "span"), from, countedAs(b.batches, "batch", "batches"), b.plugin); err != nil {

@@ -59,6 +59,14 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
+// noArgs refuses every argument.
+func noArgs(cmd *cobra.Command, list []string) error {
+	if len(list) == 0 {
+		return nil
+	}
+	return usagef("%s takes no arguments, but got %q; see %s --help", cmd.CommandPath(), list[0], cmd.CommandPath())
+}
+
 // oneArg wants one argument, which its command's help calls name.
 func oneArg(name string) cobra.PositionalArgs {
 	return args(func(_ *cobra.Command, list []string) error {

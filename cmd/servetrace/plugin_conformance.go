@@ -51,7 +51,7 @@ func newPluginTest(s settings) *cobra.Command {
 		Example: pluginTestExample,
 		Args: func(cmd *cobra.Command, list []string) error {
 			if f.rules {
-				return args(cobra.NoArgs)(cmd, list)
+				return noArgs(cmd, list)
 			}
 			return oneArg("PATH")(cmd, list)
 		},

@@ -18,17 +18,17 @@ const pluginExplainLong = `Show for each plugin of SERVE_TRACING_EXPORTER_PLUGIN
 service in this environment would give it: its file, with the folder or the pin
 that it comes by; the variables, and by whom each is granted: "declared" by the
 plugin itself, or by the variable of the operator's that names it; those that
-lock-down withholds; the configuration document; what it is told about the
-process; and the limits that its batches keep to. For that each plugin is
-started, asked what it is, and ended; none is configured.
+lock-down withholds; the configuration; what it is told about the process; and
+the limits that its batches keep to. For that each plugin is started, asked what
+it is, and ended; none is configured.
 
-References in a document are checked, and shown as any text is. No value is ever
-printed: of a text there is only its length, "<12 bytes>". Of
-the document, keys, numbers and booleans are shown, so write a secret that is
-made of digits in quotes. Comments are left out.
+References in a configuration are checked, and shown as any text is. No value of
+a variable is ever printed, and of a text there is only its length,
+"<12 bytes>". Keys, numbers and booleans of the configuration are shown, so
+write a secret that is made of digits in quotes. Comments are left out.
 
-The exit code is 1 where a service could not use one of the plugins, or a document
-is neither YAML nor JSON.`
+The exit code is 1 if a service could not use one of the plugins, or if a
+configuration is neither YAML nor JSON.`
 
 const pluginExplainExample = `  servetrace plugin explain
   DD_API_KEY=... servetrace plugin explain --plugins /opt/traces/datadog --json`
@@ -42,7 +42,7 @@ func newPluginExplain(s settings) *cobra.Command {
 		Short:             "Show what each plugin would get, with values redacted",
 		Long:              pluginExplainLong,
 		Example:           pluginExplainExample,
-		Args:              args(cobra.NoArgs),
+		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := s.inspect(cmd, plugins, true)

@@ -17,8 +17,8 @@ import (
 const pluginInfoLong = `Start a plugin as a service would, ask what it is, and end it. It is not
 configured and gets no span.
 
-The exit code is 1 where it does not start or is no plugin for this host;
-standard error then says which of the misfits it is and what to do.`
+The exit code is 1 if it does not start or is no plugin for this host;
+standard error then says why and what to do.`
 
 const pluginInfoExample = `  servetrace plugin info console
   servetrace plugin info ./names --json

@@ -34,7 +34,7 @@ func newPluginList(s settings) *cobra.Command {
 		Short:             "Show what the setting resolves to, without starting anything",
 		Long:              pluginListLong,
 		Example:           pluginListExample,
-		Args:              args(cobra.NoArgs),
+		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := s.inspect(cmd, plugins, false)

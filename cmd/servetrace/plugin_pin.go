@@ -21,11 +21,12 @@ the bytes that it has checked. Lock-down (SERVE_TRACING_LOCKDOWN) demands it.
 Look at a file before you pin it: a pin says that it stays, not that it is good.
 
 Each PATH is an executable, a bare name that is looked up in
-SERVE_TRACING_PLUGIN_DIR, or a folder, which stands for its executables; a
-plugin without NAME= goes by that of its file. Without one, the list in force is
-printed with its names, or that of --plugins; a pin that an entry has is
-replaced by that of what its file is now. The exit code is 1 where
-a file cannot be read, or an entry is the address of a socket, which has no pin.`
+SERVE_TRACING_PLUGIN_DIR, or a folder, which stands for its executables.
+A plugin without NAME= gets the name of its file. Without a PATH, the command
+prints the list of --plugins, or else the list in force, with new pins.
+
+The exit code is 1 if a file cannot be read, or if an entry is the address of a
+socket, which has no pin.`
 
 const pluginPinExample = `  servetrace plugin pin ./bin/plugins/console
   export SERVE_TRACING_EXPORTER_PLUGIN="$(servetrace plugin pin)"`

@@ -14,18 +14,18 @@ import (
 )
 
 const pluginRunLong = `Start a plugin, send it the spans of a file, and report what became of them.
-Without --spans it gets one built-in span, "servetrace plugin run", which ends now:
-a first check that the back end's address and key are right.
+Without --spans it gets one built-in span, "servetrace plugin run", which ends
+now: a first check that the back end's address and key are right.
 
 PATH is an executable, or a bare name that is looked up in
-SERVE_TRACING_PLUGIN_DIR. The plugin is started as a service would: with the base
-variables and those of this environment that it declares, and with the document
-of --config, or else the one that SERVE_TRACING_PLUGIN_CONFIG, or the service file
-of SERVE_CONFIG, has for its name; references in it are resolved. It becomes ready
-within SERVE_TRACING_START_TIMEOUT, or not at all. Each request of the
-file is sent as it is, cut only where it is beyond the plugin's limits; batches
-go one after another, and none is sent twice. At the end the plugin is flushed
-and shut down.
+SERVE_TRACING_PLUGIN_DIR. The plugin is started as a service would: with the
+base variables and those of this environment that it declares, and with the
+configuration of --config. Without --config it gets the configuration that
+SERVE_TRACING_PLUGIN_CONFIG, or the service file of SERVE_CONFIG, has for its
+name. References in it are resolved. It becomes ready within
+SERVE_TRACING_START_TIMEOUT, or not at all. Each request of the file is sent as
+it is, cut only where it is beyond the plugin's limits; batches go one after
+another, and none is sent twice. At the end the plugin is flushed and shut down.
 
 One that is attached to by unix:// is not started, configured or ended: it only
 gets the spans. With a breakpoint in it, give --timeout 1h, and

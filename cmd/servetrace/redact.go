@@ -57,7 +57,7 @@ func documentFault(is host.Inspection) error {
 	if len(is.Document()) == 0 || json.Valid(is.Config) {
 		return nil
 	}
-	name := cmp.Or(is.ConfigFile, "the document")
+	name := cmp.Or(is.ConfigFile, "the configuration")
 	if fault := servicefile.Syntax(name, is.Config); fault != nil {
 		return fmt.Errorf("configuration %w", fault)
 	}

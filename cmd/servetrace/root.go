@@ -12,10 +12,11 @@ Which plugins there are is the operator's choice, made by one variable:
   SERVE_TRACING_EXPORTER_PLUGIN=./bin/plugins/console,mine=/opt/exporter
 
 Unset or empty, tracing is off, unless the service file that SERVE_CONFIG names
-says otherwise: docs/reference/service-file.md. A plugin that is run by hand with --help says
-what it does and which variables it reads. All variables are in
-docs/reference/settings.md, the plugin author's side is in docs/how-to/write-an-exporter-plugin.md, and this
-command's is in docs/reference/cli.md.`
+says otherwise: docs/reference/service-file.md. A plugin that is run by hand
+with --help says what it does and which variables it reads. All variables are in
+docs/reference/settings.md, the plugin author's side is in
+docs/how-to/write-an-exporter-plugin.md, and this command's is in
+docs/reference/cli.md.`
 
 const rootExample = `  # the example service, its spans printed by the console plugin
   SERVE_TRACING_EXPORTER_PLUGIN=console ./bin/hello

@@ -88,7 +88,7 @@ func readDocument(ctx context.Context, flag, name string) ([]byte, error) {
 	})
 	switch {
 	case errors.Is(err, errCalledOff):
-		return nil, fmt.Errorf("read the document of --%s %s: %w", flag, name, context.Cause(ctx))
+		return nil, fmt.Errorf("read the configuration of --%s %s: %w", flag, name, context.Cause(ctx))
 	case err != nil:
 		return nil, usagef("--%s: %w", flag, err)
 	case len(document) > mostDocument:

@@ -33,13 +33,13 @@ Without --addr the service is looked for where SERVE_ADMIN_HOST and
 SERVE_ADMIN_PORT of this environment say, or else the service file that
 SERVE_CONFIG names, or else at 127.0.0.1:8001.
 
-With --watch it is asked every two seconds, until a signal; the exit code is then
-that of the last answer, or 130 if there was no answer.
+With --watch it is asked every two seconds, until a signal; the exit code is
+then that of the last answer, or 130 if there was no answer.
 
-The exit code is 0 where every plugin is ready, or tracing is off; 1 where the
-service cannot be reached, or what answers is none; 3 where a plugin is in any
-other state, degraded and starting included. A plugin that has left the list is
-not asked for.`
+The exit code is 0 if every plugin is ready, or tracing is off; 1 if the service
+cannot be reached or is not a servetrace service; 3 if a plugin is in any other
+state, degraded and starting included. A plugin that has left the list is not
+asked for.`
 
 const statusExample = `  servetrace status
   servetrace status --addr 10.1.2.3:8001 --json
@@ -63,7 +63,7 @@ func newStatus(s settings) *cobra.Command {
 		Short:             "Show the plugins of a running service, and what became of its spans",
 		Long:              statusLong,
 		Example:           statusExample,
-		Args:              args(cobra.NoArgs),
+		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			at, err := s.adminURL(addr, cmd.Flags().Changed("addr"))
@@ -76,7 +76,7 @@ func newStatus(s settings) *cobra.Command {
 			return showStatus(cmd.Context(), cmd.OutOrStdout(), at, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&addr, "addr", "", "`address` of the service's listener for operators, host:port or a URL")
+	cmd.Flags().StringVar(&addr, "addr", "", "`address` of the service's listener for operators: host:port, :port on this machine, or a URL")
 	complete(cmd, "addr")
 	addJSON(cmd, &asJSON)
 	cmd.Flags().BoolVar(&watch, "watch", false, "ask again every two seconds")
@@ -130,10 +130,13 @@ func (s settings) adminVariables() (getenv func(string) string, portOf string, e
 	return file.Getenv, admin.EnvPort, nil
 }
 
-// statusURL makes of host:port, or a URL with or without the page's path, where
+// statusURL makes of host:port, :port, or a URL with or without the page's path, where
 // the status is as JSON.
 func statusURL(addr string) (string, error) {
 	text := addr
+	if strings.HasPrefix(text, ":") && !strings.HasPrefix(text, "::") {
+		text = "127.0.0.1" + text // a port of this machine
+	}
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
 	}

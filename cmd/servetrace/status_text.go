@@ -24,7 +24,7 @@ func writeStatus(w io.Writer, s admin.Status) error {
 	fmt.Fprintf(service, "spans\t%d ended, %d accepted, refused %s\n", s.Spans.Ended, s.Spans.Accepted, countsOf(s.Spans.Refused))
 	fmt.Fprintf(service, "memory\t%s of %s\n", admin.Bytes(s.Queue.Bytes), admin.Bytes(s.Queue.LimitBytes))
 	if s.BooksError != "" {
-		fmt.Fprintf(service, "books\t%s; this is a bug of servetrace\n", printable.Text(s.BooksError))
+		fmt.Fprintf(service, "account\t%s; this is a bug of servetrace\n", printable.Text(s.BooksError))
 	}
 	if len(s.Plugins) == 0 {
 		fmt.Fprint(service, "plugins\tnone: tracing is off, or its folders have none\n")

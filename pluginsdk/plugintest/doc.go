@@ -39,7 +39,7 @@
 //  4. Some rules need the author's help: an input that makes the plugin refuse,
 //     filter or wait ([WithInput]), a state of the back end in which the plugin
 //     does so ([WithState]), a look at what has arrived
-//     ([WithReceived]), a document that it must refuse ([WithBadConfig]).
+//     ([WithReceived]), a configuration that it must refuse ([WithBadConfig]).
 //  5. Each rule ends in pass, fail or skip. Skip says why: the rule does not
 //     apply to this plugin, or help is missing, or a rule that it builds upon
 //     is not kept. It is never counted as passed.

@@ -22,7 +22,7 @@ func configureRules() []rule {
 			needs: lifecycle, after: described, check: checkDeclared,
 		},
 		{
-			id: "configure.accepted", title: "Configure with the operator's variables and document is answered without a diagnostic of severity ERROR",
+			id: "configure.accepted", title: "Configure with the operator's variables and configuration is answered without a diagnostic of severity ERROR",
 			needs: lifecycle, after: slices.Concat(described, []string{"describe.variables"}), check: func(ctx context.Context, t *trial) error {
 				_, err := t.ready(ctx, how{})
 				return err
@@ -33,7 +33,7 @@ func configureRules() []rule {
 			needs: lifecycle, after: described, check: checkBare,
 		},
 		{
-			id: "configure.refused", title: "A document that it cannot work with is refused by a diagnostic of severity ERROR, and no batch is taken then",
+			id: "configure.refused", title: "A configuration that it cannot work with is refused by a diagnostic of severity ERROR, and no batch is taken then",
 			needs: lifecycle, after: described, check: checkBadDocument,
 		},
 	}
@@ -147,7 +147,7 @@ func checkBadDocument(ctx context.Context, t *trial) error {
 	case err != nil:
 		return fmt.Errorf("call Configure: %w; want an answer with a diagnostic: an operator reads it", err)
 	case len(errorsOf(reply)) == 0 && t.badConfig != nil:
-		return errors.New("the document of WithBadConfig (--bad-config) is accepted")
+		return errors.New("the configuration of WithBadConfig (--bad-config) is accepted")
 	case len(errorsOf(reply)) == 0:
 		return skipWithout("WithBadConfig", "--bad-config", "it takes a document that is neither YAML nor JSON, so it seems to read none")
 	}

@@ -15,7 +15,7 @@ import (
 // AttributesConfig configures [Attributes]. Its fields have the names of the
 // OpenTelemetry Collector's attributes processor.
 type AttributesConfig struct {
-	// Name in the books. Empty: "attributes".
+	// Name in the span account. Empty: "attributes".
 	Name string `yaml:"name"`
 	// Actions are done in this order. At least one.
 	Actions []AttributeAction `yaml:"actions"`

@@ -39,7 +39,7 @@ func within(prefix string, err error) error {
 	return &pluginsdk.ConfigError{Path: strings.TrimSuffix(prefix+"."+fault.Path, "."), Err: fault.Err}
 }
 
-// named is a processor's name in the books.
+// named is a processor's name in the span account.
 type named string
 
 // Name is the name under which the host counts dropped spans.
@@ -56,7 +56,7 @@ func (f *faults) checkName(name string) {
 	}
 }
 
-// nameOr is a processor's name in the books: the one given, or its kind.
+// nameOr is a processor's name in the span account: the one given, or its kind.
 func nameOr(given, kind string) named {
 	if given == "" {
 		return named(kind)

@@ -205,7 +205,7 @@ func uniqueNames(entries []entry) error {
 		c := list[0]
 		if before, ok := first[c.name]; ok {
 			f.add(fmt.Sprintf("processors[%d].%s.name", i, c.kind),
-				"%q is the name of processors[%d] too: give one of them another, for the books tell them apart by it", c.name, before)
+				"%q is the name of processors[%d] too: give one of them another, because the span account tells them apart by it", c.name, before)
 			continue
 		}
 		first[c.name] = i

@@ -92,7 +92,7 @@ func TestConfiguredRefuses(t *testing.T) {
 		"two in one": {"processors: [{redact: {}, raycontext: {}}]", "", `processors[0]: names 2 processors: give each a dash of its own, ` +
 			`for their order matters`},
 		"same name": {"processors: [{redact: {}}, {redact: {}}]", "", `processors[1].redact.name: "redact" is the name of processors[0] ` +
-			`too: give one of them another, for the books tell them apart by it`},
+			`too: give one of them another, because the span account tells them apart by it`},
 		"odd name":     {`processors: [{redact: {name: "a b"}}]`, "", `processors[0].redact.name: "a b": want at most 64 letters, digits and signs of ASCII, without spaces, commas and "="`},
 		"no ratio":     {"processors: [{sample: {}}]", "", `processors[0].sample.ratio: is missing: give the share of traces to keep, 0 to 1`},
 		"ratio":        {"processors: [{sample: {ratio: 2}}]", "", `processors[0].sample.ratio: 2 is not a number from 0 to 1`},

@@ -17,7 +17,7 @@ import (
 
 // FilterConfig configures [Filter].
 type FilterConfig struct {
-	// Name in the books. Empty: "filter".
+	// Name in the span account. Empty: "filter".
 	Name string `yaml:"name"`
 	// Drop lists which spans are dropped; one entry that matches is enough. At
 	// least one.

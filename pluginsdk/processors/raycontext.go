@@ -25,7 +25,7 @@ const (
 // 48 such digits: it gets ray.job_id alone, from the host's static context, and
 // nothing where the host knows no job. An attribute that is there already is
 // overwritten, as in Ray, where the runtime knows better than the span's maker;
-// serve.* attributes stay. In the books it is "raycontext".
+// serve.* attributes stay. In the span account it is "raycontext".
 func RayContext() pluginsdk.NewProcessor {
 	return RayContextConfig{}.build
 }
@@ -34,9 +34,9 @@ func newRayContext(s pluginsdk.Setup, name string) pluginsdk.Processor {
 	return &rayContext{named: nameOr(name, kindRayContext), job: s.Context.Job}
 }
 
-// RayContextConfig configures [RayContext] in a document: it has a name only.
+// RayContextConfig configures [RayContext] in a configuration: it has a name only.
 type RayContextConfig struct {
-	// Name in the books. Empty: "raycontext".
+	// Name in the span account. Empty: "raycontext".
 	Name string `yaml:"name"`
 }
 

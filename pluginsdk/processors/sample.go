@@ -15,7 +15,7 @@ import (
 
 // SampleConfig configures [Sample].
 type SampleConfig struct {
-	// Name in the books. Empty: "sample".
+	// Name in the span account. Empty: "sample".
 	Name string `yaml:"name"`
 	// Ratio is the share of traces that is kept, from 0 to 1. Zero keeps only
 	// the spans of Keep. In a document it must be given.
