@@ -42,7 +42,7 @@ func newBooks(is host.Inspection, requests []request) *books {
 }
 
 // partialSuccess stands among the codes for what an OK answer rejected, as in
-// the host's books.
+// the host's span account.
 const partialSuccess = "PARTIAL_SUCCESS"
 
 // settle books the answer to a batch. Counts beyond the batch are the plugin's

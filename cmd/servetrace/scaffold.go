@@ -55,7 +55,7 @@ var (
 	modulePath = regexp.MustCompile(`^[A-Za-z0-9_~-]([A-Za-z0-9._~-]*[A-Za-z0-9_~-])?(/[A-Za-z0-9_~-]([A-Za-z0-9._~-]*[A-Za-z0-9_~-])?)*$`)
 )
 
-// longestName keeps a name fit for the books and for a file.
+// longestName keeps a name fit for the span account and for a file.
 const longestName = 63
 
 // settle sets defaults and reports all faults at once.

@@ -76,7 +76,7 @@ func newStatus(s settings) *cobra.Command {
 			return showStatus(cmd.Context(), cmd.OutOrStdout(), at, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&addr, "addr", "", "`address` of the service's listener for operators: host:port, :port on this machine, or a URL")
+	cmd.Flags().StringVar(&addr, "addr", "", "`address` of the admin listener: host:port, :port, or a URL")
 	complete(cmd, "addr")
 	addJSON(cmd, &asJSON)
 	cmd.Flags().BoolVar(&watch, "watch", false, "ask again every two seconds")

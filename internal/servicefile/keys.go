@@ -51,7 +51,7 @@ func (k Key) Form() string { return k.form.says }
 // keys is the table, in the order of the documents.
 var keys = []Key{
 	{Path: "name", Variable: "OTEL_SERVICE_NAME", form: text, over: serviceName,
-		Meaning: "service name: `service.name` of the spans' resource"},
+		Meaning: "service name: `service.name` of the spans' resource. Unset, and not in `OTEL_RESOURCE_ATTRIBUTES`: `unknown_service:EXECUTABLE`"},
 
 	{Path: pathEnabled, form: boolean,
 		Meaning: "`false`: the file starts no plugin. `true` without `exporter_plugin`: the console plugin writes span files"},
