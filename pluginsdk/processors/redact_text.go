@@ -26,24 +26,35 @@ type pattern struct {
 	valid func(text string, start, end int) bool
 }
 
+// headers matches headers that hold credentials. The value is in quotes together with
+// the name, or in quotes by itself, or the rest of the line.
+var headers = func() *regexp.Regexp {
+	const name = `(?:authorization|(?:set-)?cookie)`
+	return regexp.MustCompile(`(?i)` +
+		`"` + name + `[ \t]*[:=][ \t]*([^"\s\[][^"\r\n]*)"(?:[\s,)\]}]|$)|` +
+		`'` + name + `[ \t]*[:=][ \t]*([^'\s\[][^'\r\n]*)'(?:[\s,)\]}]|$)|` +
+		`\b` + name + `["']?[ \t]*[:=][ \t]*(?:"((?:[^"\\\r\n]|\\.)+)|'((?:[^'\\\r\n]|\\.)+)|([^\s"'\[][^\r\n]*))`)
+}()
+
 // patterns are the built-in patterns in the order in which they are applied.
 var patterns = append(tokenPatterns(), []pattern{
 	{rule: "private_key", sign: "PRIVATE KEY", whole: true, re: regexp.MustCompile(
 		`-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)`)},
-	{rule: "userinfo", sign: "@", re: regexp.MustCompile(`://([^/?#\s"'<>]+)@`)},
-	{rule: "bearer", sign: " ", least: 11, valid: hasDigit, re: regexp.MustCompile(`(?i)\bbearer +([a-z0-9._~+/=-]{4,})`)},
+	{rule: "userinfo", sign: "@", re: regexp.MustCompile(`://([^/?#\s"<>]+)@`)},
+	{rule: "bearer", sign: " ", least: 11, valid: hasDigit, re: regexp.MustCompile(`(?i)\bbearer:? +([a-z0-9._~+/=-]{4,})`)},
 	{rule: "bearer", sign: " ", least: 10, valid: isBasic, re: regexp.MustCompile(`(?i)\bbasic +([a-z0-9+/]{4,}={0,2})`)},
-	{rule: "token", sign: "eyJ", whole: true, re: regexp.MustCompile(`\beyJ[\w-]{4,}\.[\w-]*(?:\.[\w-]*)+`)},
+	{rule: "token", sign: "eyJ", re: regexp.MustCompile(`(?:^|[^A-Za-z0-9])(eyJ[\w-]{4,}\.[\w-]*(?:\.[\w-]*)+)`)},
 	{rule: "token", sign: "hooks.slack.com/", re: regexp.MustCompile(`hooks\.slack\.com/(?:services|workflows|triggers)/([\w/-]{8,})`)},
 	{rule: "token", sign: "/webhooks/", re: regexp.MustCompile(`/webhooks/(\d+/[\w-]{16,})`)},            // Discord
 	{rule: "token", sign: "/webhook", re: regexp.MustCompile(`/webhook(?:b2)?/([\w-]{8,}@[\w/-]{16,})`)}, // Teams
 	{rule: "token", sign: "/bot", re: regexp.MustCompile(`/bot(\d{6,}:[\w-]{20,})`)},                     // Telegram
-	{rule: "assignment", chars: "=:", re: regexp.MustCompile(
-		`(?i)\b(?:authorization|(?:set-)?cookie)["']?[ \t]*[:=][ \t]*["']?([^\s"'\[][^\r\n"']*)`)},
+	{rule: "assignment", chars: "=:", re: headers},
 	{rule: "assignment", chars: "=:", named: true, re: regexp.MustCompile(`([A-Za-z_][\w.\[\]-]*)(?:["']?\s{0,4}(?::=|=>|=)\s{0,4}|["']\s{0,4}:\s{0,4}|:\s{1,4})`)},
 	{rule: "email", sign: "@", whole: true, re: regexp.MustCompile(`[\pL\pN._%+'-]+@(?:[\pL\pN-]+\.)+\pL{2,}`)},
 	{rule: "card", chars: "0123456789", least: 13, whole: true, valid: isCard, re: regexp.MustCompile(
 		`\b(?:\d{13,19}|(?:\d{4}[ -]){3}\d{4}|\d{4}[ -]\d{6}[ -]\d{4,5})\b`)},
+	{rule: "card", chars: "0123456789", least: 24, valid: isCard, re: regexp.MustCompile( // behind other groups of four digits
+		`\b(?:\d{4}[ -])+((?:\d{4}[ -]){3}\d{4})\b`)},
 }...)
 
 // assigned matches the value behind a name: in quotes, with or without the closing
@@ -146,7 +157,7 @@ func (r *redactRules) keyRule(key string) keyRule {
 // text returns a text with its secrets replaced. In JSON it replaces the values
 // of blocked keys, and the secrets in each string and number.
 func (r *redactRules) text(text string) string {
-	if trimmed := strings.TrimSpace(text); strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
+	if trimmed := strings.TrimSpace(text); trimmed != "" && strings.ContainsRune(`{["`, rune(trimmed[0])) {
 		if json.Valid([]byte(text)) {
 			return r.json(text)
 		}

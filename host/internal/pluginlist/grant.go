@@ -76,7 +76,8 @@ func (s *Settings) ExplainUngranted(plugin string, environ []string, granted map
 		name, _, _ := strings.Cut(kv, "=")
 		_, got := granted[name]
 		switch {
-		case got || slices.Contains(environ, kv) || wire.HandshakeVariable(name) || !slices.Contains(names, name):
+		case got || name == "_" || slices.Contains(environ, kv) || // bash exports _
+			wire.HandshakeVariable(name) || !slices.Contains(names, name):
 		case slices.Contains(withheld, name):
 			return fmt.Errorf("%w (%s is set for this process, and lock-down keeps it from the plugin: add %s:%s to %s)", err, name, plugin, name, EnvPluginEnv)
 		default:

@@ -208,7 +208,7 @@ func FuzzPluginLimits(f *testing.F) {
 }
 
 func TestExplainUngranted(t *testing.T) {
-	c := Settings{Environ: []string{"TOKEN=x", "ACME_KEY=y", "HOME=/h", "EMPTY="}}
+	c := Settings{Environ: []string{"TOKEN=x", "ACME_KEY=y", "HOME=/h", "EMPTY=", "_=/bin/service"}}
 	explain := func(err error) error {
 		return c.ExplainUngranted("a", []string{"HOME=/h"}, map[string]string{"ACME_KEY": "y"}, []string{"EMPTY"}, err)
 	}
@@ -219,6 +219,7 @@ func TestExplainUngranted(t *testing.T) {
 		"HOME: no such folder":       "",
 		"MY_TOKEN: is not set":       "",
 		"token: is not set":          "",
+		"blocked_keys: is no list":   "",
 	} {
 		if got := explain(errors.New(text)).Error(); got != text+hint {
 			t.Errorf("%s\nwant\n%s", got, text+hint)
