@@ -49,8 +49,6 @@ var toRewrite = map[string]int{
 	"pluginsdk/plugintest":      135,
 	"serving":                   304,
 	"serving/internal/scope":    19,
-	"serving/internal/socket":   6,
-	"serving/internal/stall":    5,
 	"serving/internal/wsframe":  18,
 }
 

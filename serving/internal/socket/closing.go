@@ -20,8 +20,8 @@ type closing struct {
 	sent        int         // the code of our side's close frame; 0 for none
 	received    int         // the code of the client's; 0 for none
 	clientFirst bool        // the client's came first
-	told        bool        // over has been called
-	timer       *time.Timer // calls tell; nil until soon is called
+	reported    bool        // over has been called
+	timer       *time.Timer // calls report; nil until soon is called
 	why         error       // the handler's reads and writes fail with it; nil until finish
 }
 
@@ -67,21 +67,21 @@ func (c *closing) byClient() bool {
 	return c.clientFirst
 }
 
-// soon calls tell after answerTime, unless soon is called again before that.
+// soon calls report after answerTime, unless soon is called again before that.
 func (c *closing) soon() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.told || c.why != nil:
+	case c.reported || c.why != nil:
 	case c.timer == nil:
-		c.timer = time.AfterFunc(answerTime, c.tell)
+		c.timer = time.AfterFunc(answerTime, c.report)
 	default:
 		c.timer.Reset(answerTime)
 	}
 }
 
-// tell calls over, once, with the end that shows.
-func (c *closing) tell() {
+// report calls over, once, with the end that shows.
+func (c *closing) report() {
 	c.mu.Lock()
 	end := Closed
 	switch {
@@ -91,16 +91,16 @@ func (c *closing) tell() {
 		end = Gone
 	}
 	c.mu.Unlock()
-	c.tellEnd(end)
+	c.reportEnd(end)
 }
 
-// tellEnd calls over, once.
-func (c *closing) tellEnd(end End) {
+// reportEnd calls over, once.
+func (c *closing) reportEnd(end End) {
 	c.mu.Lock()
-	told := c.told
-	c.told = true
+	reported := c.reported
+	c.reported = true
 	c.mu.Unlock()
-	if !told {
+	if !reported {
 		c.over(end)
 	}
 }

@@ -114,7 +114,7 @@ func (out *outbox) step(p []byte) (int, error) {
 	if err != nil {
 		out.broken = true
 		if out.limit.Expired() {
-			out.end.tellEnd(Stalled)
+			out.end.reportEnd(Stalled)
 		}
 	}
 	return n, err

@@ -1,5 +1,5 @@
 // Package socket is a connection that a handler has taken over from the HTTP proxy,
-// as a rule for a web socket. The handler or its web socket library has the connection
+// mostly for a web socket. The handler or its web socket library has the connection
 // as a [net.Conn]; the proxy learns how the socket ended.
 //
 // The life of a [Conn]:
@@ -40,7 +40,7 @@ type Options struct {
 	// CloseFrame returns code and reason of the close frame for a socket that its
 	// handler closes after Context has ended. Code 0 is for none. Required.
 	CloseFrame func() (code int, reason string)
-	// WebSocket says that frames of RFC 6455 follow the response's head. Other
+	// WebSocket reports that frames of RFC 6455 follow the response's head. Other
 	// protocols pass unseen, and only their handler knows how they end.
 	WebSocket bool
 	// Status is the status of a head that has been written; 0 if the handler
@@ -123,11 +123,11 @@ func (s *Conn) Write(p []byte) (int, error) {
 	return n, s.failed(err)
 }
 
-// failed ends the request's context if err, of a read or a write, says that the
+// failed ends the request's context if err, of a read or a write, means that the
 // connection has ended. It returns err.
 func (s *Conn) failed(err error) error {
 	if err != nil && s.o.WebSocket && !errors.Is(err, os.ErrDeadlineExceeded) {
-		s.end.tell()
+		s.end.report()
 	}
 	return err
 }
@@ -214,6 +214,6 @@ func (s *Conn) finish(code int, reason string) (first bool, err error) {
 	err = s.Conn.Close()
 	<-s.in.ended
 	close(s.done)
-	s.end.tell()
+	s.end.report()
 	return true, err
 }

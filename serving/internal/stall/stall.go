@@ -5,7 +5,7 @@
 // for the client, Done after it, and asks Expired if it failed. The limit is
 // renewed at most once a second, so that most operations do not touch the
 // connection. A handler's own deadline stays in force if it is earlier. Hurry ends
-// the operation that is under way, and Finish bounds what the server has still to do.
+// the operation that is under way, and Finish bounds the rest of the server's work.
 // Release is the last call of the request's own goroutine: a connection has other
 // requests then, or is gone, and user code may still hold a body of this one.
 //
@@ -37,8 +37,8 @@ type Deadline struct {
 }
 
 // New returns a deadline that set puts in force. A limit that is not positive is
-// none. stream says that the deadline is that of an HTTP/2 stream, which ends at it
-// even if no operation waits: so the limit is in force only during operations.
+// none. stream reports an HTTP/2 stream, which ends at its deadline even if no operation
+// waits: so the limit is in force only during operations.
 func New(limit time.Duration, stream bool, set func(time.Time) error) Deadline {
 	return Deadline{limit: limit, stream: stream, set: set}
 }
@@ -72,7 +72,7 @@ func (d *Deadline) earlierLocked() time.Time {
 	return d.ours
 }
 
-// Done ends what Begin began.
+// Done ends the operation that Begin has begun.
 func (d *Deadline) Done() {
 	if d.stream {
 		d.Lift()
@@ -118,7 +118,7 @@ func (d *Deadline) Hurry(t time.Time) error {
 	return d.setLocked(t)
 }
 
-// Finish puts the limit in force for what the server does after the handler has
+// Finish puts the limit in force for the server's work after the handler has
 // returned or has lost the connection; after is as in Begin. Without a limit, none is in
 // force. Of a stream, it only renews a deadline that Hurry has set: net/http may arm a
 // deadline after the end of the stream, and its timer then holds the stream in memory.
