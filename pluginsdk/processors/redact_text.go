@@ -106,6 +106,9 @@ func isBasic(text string, start, end int) bool {
 var issued = regexp.MustCompile(`^(?:4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|` +
 	`3(?:0|[689])\d{12}|3(?:0|[689])\d{14}|35\d{14,17}|(?:6\d|81|5[06-9])\d{14,17})$`)
 
+// joinDigits removes the signs between groups of digits.
+var joinDigits = strings.NewReplacer(" ", "", "-", "")
+
 // isCard reports whether text[start:end] is the number of a card: a known
 // issuer and a valid check digit. The fraction of a number is none.
 //
@@ -114,7 +117,7 @@ func isCard(text string, start, end int) bool {
 	if start > 0 && text[start-1] == '.' {
 		return false
 	}
-	digits := strings.NewReplacer(" ", "", "-", "").Replace(text[start:end])
+	digits := joinDigits.Replace(text[start:end])
 	sum := 0
 	for i := range len(digits) {
 		d := int(digits[len(digits)-1-i] - '0')
