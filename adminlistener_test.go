@@ -213,8 +213,8 @@ func TestReloadThatDoesNotEnd(t *testing.T) {
 func TestReloadIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for want, err := range map[string]error{
-			`msg="plugins are reloaded"`:                           nil,
-			`msg="some plugins stay as they were" error="a stays"`: errors.New("a stays"),
+			`msg="the reload of plugins has ended; the lines of each plugin have its result"`: nil,
+			`msg="some plugins stay as they were" error="a stays"`:                            errors.New("a stays"),
 			`msg="some plugins stay as they were" plugins="a, b" error="no folder"` + "\n": errors.Join(
 				errors.Join(&host.PluginError{Plugin: "a", Op: "does not start", Err: errors.New("told")}, &host.PluginError{Plugin: "b", Op: "x", Err: errors.New("told")}),
 				errors.New("no folder")),

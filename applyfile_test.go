@@ -71,7 +71,7 @@ func TestApplicationsAreEditedUnderLoad(t *testing.T) {
 		{text("{text: four}"), `msg="the applications are reloaded from the service file"`, "four"},
 		{strings.Replace(text("{text: five}"), "Greeter", "Greter", 1),
 			`serve.yaml:1:55: applications[0].deployments[0]: app \"greetings\" has no deployment \"Greter\"; did you mean Greeter?`, "four"},
-		{"applications: [", `this is no YAML`, "four"},
+		{"applications: [", `msg="the service file cannot be used; the applications stay as they were" error="` + file, "four"},
 		{"{}", `msg="the applications are reloaded from the service file"`, "four"}, // it runs on; the code has none
 	} {
 		before := len(p.log.String())

@@ -30,7 +30,7 @@ var (
 		begin:    "reloading plugins",
 		failed:   "some plugins stay as they were",
 		canceled: "reloading plugins was canceled",
-		done:     "plugins are reloaded",
+		done:     "the reload of plugins has ended; the lines of each plugin have its result",
 		stuck:    "a reload of plugins does not end; the stop continues without it",
 	}
 	ofApps = reloadTexts{
@@ -76,7 +76,11 @@ func (r *reloads) ask() {
 
 func (r *reloads) run(ctx context.Context) {
 	r.log.Info(r.texts.begin)
-	switch err := r.reload(ctx); {
+	err := r.reload(ctx)
+	_, unusable := errors.AsType[fileError](err)
+	switch {
+	case unusable && ctx.Err() == nil:
+		r.log.Error("the service file cannot be used; the applications stay as they were", "error", err)
 	case err != nil && ctx.Err() == nil:
 		r.log.Error(r.texts.failed, reloadErrorArgs(err)...)
 	case err != nil:
@@ -85,6 +89,9 @@ func (r *reloads) run(ctx context.Context) {
 		r.log.Info(r.texts.done)
 	}
 }
+
+// fileError is the error of a service file that cannot be read, or that has a fault.
+type fileError struct{ error }
 
 // reloadErrorArgs returns the log arguments for a reload's error. For plugins it
 // returns the names alone, because the host has already logged the cause.

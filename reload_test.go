@@ -59,7 +59,7 @@ func TestServiceFileIsEditedUnderLoad(t *testing.T) {
 		return status.Plugins[0].PID
 	}
 	before := statusAt(t, url).Plugins[0].PID
-	second := edit(text(folder("second")), `msg="plugins are reloaded"`)
+	second := edit(text(folder("second")), `msg="the reload of plugins has ended`)
 	if second == before {
 		t.Errorf("process %d has the new document, or nobody has", second)
 	}

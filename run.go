@@ -115,11 +115,11 @@ type service struct {
 	// logQueue is the queue of log. Nil if the program brings its own logger.
 	logQueue *logQueue
 
-	host    *host.Host
-	admin   *admin.Server   // nil: there is no listener
-	reloads *reloads        // of the plugins; nil: tracing is off
-	apps    *reloads        // of the apps; nil: there is no service file
-	server  *serving.Server // nil until it is started
+	host          *host.Host
+	admin         *admin.Server   // nil: there is no listener
+	pluginReloads *reloads        // nil: tracing is off
+	appReloads    *reloads        // nil: there is no service file
+	server        *serving.Server // nil until it is started
 	// closers stop the started parts, the last part first.
 	closers []func(context.Context) error
 	hangups <-chan os.Signal // SIGHUP
@@ -222,8 +222,8 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	s.server = server
 	s.closers = append(s.closers, s.drain)
 	if s.cfg.readApps != nil {
-		s.apps = startReloads(ofApps, s.applyFile, s.log)
-		s.closers = append(s.closers, s.apps.stop)
+		s.appReloads = startReloads(ofApps, s.applyFile, s.log)
+		s.closers = append(s.closers, s.appReloads.stop)
 	}
 	s.announce(provider)
 	return nil
@@ -251,8 +251,8 @@ func (s *service) startTracing(ctx context.Context) (*tracing.Provider, error) {
 	if err := s.host.Start(ctx); err != nil {
 		return nil, err
 	}
-	s.reloads = startReloads(ofPlugins, s.host.Reload, s.log)
-	s.closers = append(s.closers, s.reloads.stop)
+	s.pluginReloads = startReloads(ofPlugins, s.host.Reload, s.log)
+	s.closers = append(s.closers, s.pluginReloads.stop)
 	return provider, nil
 }
 
@@ -295,7 +295,7 @@ func (s *service) announce(provider *tracing.Provider) {
 	switch {
 	case provider.Enabled():
 		args = append(args, "tracing", "on", "plugins", s.plugins(),
-			"sampler", string(s.cfg.Tracing.Sampler), "ratio", s.cfg.Tracing.Ratio,
+			"sampler", string(s.cfg.Tracing.Sampler), "ratio", s.cfg.Tracing.RootRatio(),
 			"trust_inbound", s.cfg.Tracing.TrustInbound)
 	case s.cfg.Tracing.DisabledBy != "":
 		args = append(args, "tracing", "off", "because", s.cfg.Tracing.DisabledBy)
@@ -346,10 +346,10 @@ func (s *service) wait(ctx context.Context) error {
 
 // reloadAll requests a reload of the plugins and the apps.
 func (s *service) reloadAll(got os.Signal) {
-	if s.reloads == nil && s.apps == nil {
+	if s.pluginReloads == nil && s.appReloads == nil {
 		s.log.Info("there are no plugins to reload: tracing is off", "signal", got.String())
 	}
-	for _, r := range []*reloads{s.reloads, s.apps} {
+	for _, r := range []*reloads{s.pluginReloads, s.appReloads} {
 		if r != nil {
 			r.ask()
 		}
@@ -360,7 +360,7 @@ func (s *service) reloadAll(got os.Signal) {
 func (s *service) applyFile(ctx context.Context) error {
 	configs, err := s.cfg.readApps()
 	if err != nil {
-		return err
+		return fileError{err}
 	}
 	return s.server.Apply(ctx, configs)
 }

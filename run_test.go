@@ -165,13 +165,24 @@ func TestHangUpReloadsPlugins(t *testing.T) {
 	if status, _ := get(t, p.url+"/"); status != 200 {
 		t.Errorf("status %d", status)
 	}
-	p.log.await(t, "plugins are reloaded")
+	p.log.await(t, "the reload of plugins has ended")
 	if status, _ := get(t, p.url+"/"); status != 200 {
 		t.Errorf("status %d", status)
 	}
 	p.signal(syscall.SIGTERM)
 	if code := p.wait(); code != 0 || len(p.spans()) != 12 {
 		t.Errorf("exit code %d with %d spans, want 0 and 12\n%s", code, len(p.spans()), p.log)
+	}
+}
+
+// TestStartLineHasTheRootRatio checks that the start line has the ratio of the sampler,
+// not the argument of another sampler.
+func TestStartLineHasTheRootRatio(t *testing.T) {
+	p := startProc(t, "SERVE_TRACING_EXPORTER_PLUGIN=console", "OTEL_TRACES_SAMPLER=always_off")
+	p.log.await(t, "sampler=always_off ratio=0 ")
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, p.log)
 	}
 }
 

@@ -58,7 +58,7 @@ func ExampleInspect() {
 		fmt.Println("  ", i.Err)
 	}
 	// Output:
-	// console false [{GOMAXPROCS 2 false SERVE_TRACING_PLUGIN_GOMAXPROCS} {LANG C true }]
+	// console false [{GOMAXPROCS 2 false SERVE_TRACING_PLUGIN_GOMAXPROCS false} {LANG C true  false}]
 	//    start /nowhere/console: there is no such file; check the path, or build the plugin
 	// debugged true []
 	//    attach to /nowhere/plugin.sock: there is no such socket; start the plugin there (--listen), or check the path

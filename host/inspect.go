@@ -111,6 +111,8 @@ type Variable struct {
 	// Where it is empty, and Base is false, the plugin has declared the variable,
 	// and gets it when it is configured, or at its start if About.EnvAtStart.
 	Setting string
+	// Default: the operator has not set Setting, and Value is the host's default.
+	Default bool
 }
 
 // Granted reports whether the plugin gets the variable when it is configured, and not
@@ -224,11 +226,9 @@ func variables(list *pluginlist.Settings, p plan, granted map[string]string) []V
 	for _, kv := range p.environ {
 		name, value, _ := strings.Cut(kv, "=")
 		v := Variable{Name: name, Value: value, Base: wire.BaseVariable(name)}
-		switch _, limit := limits[name]; {
-		case limit && name == pluginlist.VarMemoryLimit:
-			v.Setting = EnvPluginMemoryLimit
-		case limit:
-			v.Setting = EnvPluginMaxProcs
+		switch limit, ok := limits[name]; {
+		case ok:
+			v.Setting, v.Default = limit.Setting, limit.Default
 		case !v.Base:
 			v.Setting = EnvPluginEnv
 		}

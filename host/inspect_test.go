@@ -41,7 +41,7 @@ func TestInspect(t *testing.T) {
 		Environ:       []string{"TESTPLUGIN_CANARY=tweet", "LANG=C", "SECRET=s", "LANG=C.UTF-8"},
 		Context:       Context{Node: "10.0.0.1", ServiceName: "shop"},
 	}
-	procs := Variable{Name: "GOMAXPROCS", Value: strconv.Itoa(pluginlist.DefaultMaxProcs()), Setting: EnvPluginMaxProcs}
+	procs := Variable{Name: "GOMAXPROCS", Value: strconv.Itoa(pluginlist.DefaultMaxProcs()), Setting: EnvPluginMaxProcs, Default: true}
 	lang := Variable{Name: "LANG", Value: "C.UTF-8", Base: true}
 	got := Inspect(t.Context(), cfg, true, WithLogger(slog.New(slog.DiscardHandler)))
 	for i := range got { // said below

@@ -99,6 +99,8 @@ type variable struct {
 	Value     string `json:"value"`
 	GrantedBy string `json:"granted_by,omitempty"`
 	Setting   string `json:"setting,omitempty"`
+	// Default: the operator has not set Setting.
+	Default bool `json:"default,omitempty"`
 }
 
 // field is one of the static context.
@@ -127,7 +129,7 @@ func explain(is host.Inspection) explained {
 	}
 	for _, v := range is.Variables {
 		shown := variable{Name: v.Name, Value: redacted(v.Value)}
-		shown.Setting = v.Setting
+		shown.Setting, shown.Default = v.Setting, v.Default
 		if !v.Base && v.Setting == "" {
 			shown.GrantedBy, _ = wire.DeclaredBy(is.About.Patterns, v.Name)
 		}
@@ -221,7 +223,10 @@ func (e explained) variableLines() []string {
 		if v.GrantedBy != "" {
 			line += "  (declared: " + printable.Text(v.GrantedBy) + ")"
 		}
-		if v.Setting != "" {
+		switch {
+		case v.Default:
+			line += "  (default: " + v.Setting + " is not set)"
+		case v.Setting != "":
 			line += "  (by " + v.Setting + ")"
 		}
 		lines = append(lines, line)

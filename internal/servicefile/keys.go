@@ -20,6 +20,14 @@ const (
 // switch is about.
 const EnvPlugins = "SERVE_TRACING_EXPORTER_PLUGIN"
 
+// OpenTelemetry's variables that affect the values of keys.
+const (
+	envSampler        = "OTEL_TRACES_SAMPLER"
+	envSamplerArg     = "OTEL_TRACES_SAMPLER_ARG"
+	envSDKDisabled    = "OTEL_SDK_DISABLED"
+	envTracesExporter = "OTEL_TRACES_EXPORTER"
+)
+
 // Key is one key of the service file.
 type Key struct {
 	// Path leads to it, "http_options.port". NAME in it is a plugin's name.
@@ -57,7 +65,7 @@ var keys = []Key{
 		Meaning: "`false`: the file starts no plugin. `true` without `exporter_plugin`: the console plugin writes span files"},
 	{Path: pathExporter, Variable: EnvPlugins, form: list(","),
 		Meaning: "plugins to run, see [the list of plugins](#the-list-of-plugins). Unset: tracing is off"},
-	{Path: "tracing_config.sampling_ratio", Variable: "SERVE_TRACING_SAMPLING_RATIO", Default: "1", form: number, over: either("OTEL_TRACES_SAMPLER"),
+	{Path: "tracing_config.sampling_ratio", Variable: "SERVE_TRACING_SAMPLING_RATIO", Default: "1", form: number, over: either(envSampler),
 		Meaning: "share of traces taken, 0 to 1, decided once per trace. Unset: `OTEL_TRACES_SAMPLER` decides"},
 	{Path: "tracing_config.trust_inbound", Variable: "SERVE_TRACING_TRUST_INBOUND", Default: "true", form: boolean,
 		Meaning: "`false`: the ratio decides, whatever sampled flag an inbound `traceparent` has"},

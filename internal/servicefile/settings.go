@@ -63,6 +63,9 @@ func (f *File) setting(k Key) Setting {
 	}
 	at := f.find(k.Path)
 	if k.Variable == "" { // the switch
+		if by := f.disabledBy(); by != "" {
+			return Setting{Key: k.Path, Variable: by, Value: "false", From: "environment " + by}
+		}
 		if at >= 0 {
 			is.Value, is.From = f.values[at].text, f.place(f.values[at].at.Line)
 		}
@@ -75,8 +78,22 @@ func (f *File) setting(k Key) Setting {
 	} else if k.over != nil && k.over(f.env) != "" {
 		is.Variable = k.over(f.env)
 		is.Value, is.From = f.env(is.Variable), "environment "+is.Variable
+		if arg := f.env(envSamplerArg); arg != "" && is.Variable == envSampler && strings.HasSuffix(strings.ToLower(is.Value), "ratio") {
+			is.Value += ", " + envSamplerArg + "=" + arg
+		}
 	}
 	return is
+}
+
+// disabledBy returns OpenTelemetry's variable that disables tracing, empty for none.
+func (f *File) disabledBy() string {
+	switch {
+	case strings.EqualFold(strings.TrimSpace(f.env(envSDKDisabled)), "true"):
+		return envSDKDisabled
+	case strings.EqualFold(strings.TrimSpace(f.env(envTracesExporter)), "none"):
+		return envTracesExporter
+	}
+	return ""
 }
 
 func (f *File) place(line int) string { return fmt.Sprintf("%s:%d", f.Name, line) }

@@ -48,6 +48,18 @@ http_options: {port: 1, request_timeout_s: 1.5}
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
+	env = map[string]string{"OTEL_SDK_DISABLED": "TRUE", "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.25"}
+	for _, s := range f.Settings() {
+		got[s.Key] = s
+	}
+	for _, want := range []Setting{
+		{"tracing_config.enabled", "OTEL_SDK_DISABLED", "false", "environment OTEL_SDK_DISABLED"},
+		{"tracing_config.sampling_ratio", "OTEL_TRACES_SAMPLER", "traceidratio, OTEL_TRACES_SAMPLER_ARG=0.25", "environment OTEL_TRACES_SAMPLER"},
+	} {
+		if diff := cmp.Diff(want, got[want.Key]); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
 	if slices.ContainsFunc(f.Settings(), func(s Setting) bool { return s.Key == "tracing_config.plugins.a.env" }) {
 		t.Error("a plugin's key that nobody has set is there")
 	}

@@ -25,7 +25,7 @@ func (s *Settings) StartEnviron(name string) []string {
 		}
 	}
 	for _, variable := range sortedKeys(limits) {
-		out = append(out, variable+"="+limits[variable])
+		out = append(out, variable+"="+limits[variable].Value)
 	}
 	return out
 }
@@ -105,16 +105,25 @@ const (
 	VarMaxProcs    = "GOMAXPROCS"
 )
 
-// Limits returns the variables that a plugin starts with for its Go runtime.
-func (s *Settings) Limits(name string) map[string]string {
-	limits := map[string]string{}
+// Limit is the value of a variable for a plugin's Go runtime.
+type Limit struct {
+	Value string
+	// Setting is the operator's variable for the limit. Default reports whether it is
+	// unset, so that Value is the host's default.
+	Setting string
+	Default bool
+}
+
+// Limits returns the variables that a plugin starts with for its Go runtime, by name.
+func (s *Settings) Limits(name string) map[string]Limit {
+	limits := map[string]Limit{}
 	if bytes, ok := byName(s.PluginMemoryLimit, name); ok {
-		limits[VarMemoryLimit] = strconv.FormatInt(bytes, 10)
+		limits[VarMemoryLimit] = Limit{Value: strconv.FormatInt(bytes, 10), Setting: EnvPluginMemoryLimit}
 	}
 	if n, ok := byName(s.PluginMaxProcs, name); ok {
-		limits[VarMaxProcs] = strconv.Itoa(n)
+		limits[VarMaxProcs] = Limit{Value: strconv.Itoa(n), Setting: EnvPluginMaxProcs}
 	} else if !s.named(name, VarMaxProcs) {
-		limits[VarMaxProcs] = strconv.Itoa(DefaultMaxProcs())
+		limits[VarMaxProcs] = Limit{Value: strconv.Itoa(DefaultMaxProcs()), Setting: EnvPluginMaxProcs, Default: true}
 	}
 	return limits
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/servetrace/servetrace/internal/spelling"
@@ -54,7 +55,10 @@ func parseList(text string) ([]Entry, error) {
 	for item := range strings.SplitSeq(text, ",") {
 		e, err := parseEntry(strings.TrimSpace(item))
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: entry %q: %w", EnvPlugins, item, err))
+			err = fmt.Errorf("%s: entry %q: %w", EnvPlugins, item, err)
+			if !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == err.Error() }) {
+				errs = append(errs, err)
+			}
 			continue
 		}
 		if other, ok := seen[e.Name]; ok && !e.isFolder() {
