@@ -19,24 +19,20 @@ import (
 	variables "github.com/servetrace/servetrace/internal/settings"
 )
 
-const configCheckLong = `Read a service file as a service in this environment would. The answer is what
-is wrong, each fault with its place, or each setting with its value and its
-origin: the environment, a line of the file, or the default. A star marks what
-is not a default. FILE is by default the file that SERVE_CONFIG names; without
-either, the command checks the environment alone. Nothing is started.
+const configCheckLong = `Read a service file as a service in this environment would, and print all its
+mistakes with their places, or each setting with its value and origin. A star
+marks a value that is not a default. FILE defaults to the file of SERVE_CONFIG;
+without either, the command checks the environment alone. Nothing is started.
 
-The command does not know the program. It lists the names of applications and
-deployments that it could not check; a service with a wrong name does not start,
-and says why.
+The command does not know the program: it lists the names of applications and
+deployments that it could not check.
 
-Of a plugin's configuration there is only the length, because it may hold
-secrets; "servetrace plugin explain" shows more of it. Its references are
-listed, ${env:NAME} and ${file:/PATH}, with whether they can be resolved here: a
-service resolves them where it runs, each time that it starts the plugin.
+Of a plugin's configuration it prints only the length, and whether the
+references (${env:NAME}, ${file:/PATH}) can be resolved here. "servetrace plugin
+explain" shows more.
 
-Warnings go to standard error, as a service logs them. One is for each variable
-that looks like a setting and that neither the service nor a stock plugin reads.
-Other plugins may read it, which only a running service can know.
+Warnings go to standard error. A variable that neither the service nor a stock
+plugin reads is a warning; another plugin may read it.
 
 The exit code is 1 if a service would not start with the file.`
 

@@ -2,18 +2,15 @@ package main
 
 import "github.com/spf13/cobra"
 
-const pluginLong = `Look at exporter plugins as a service sees them, try them, test them, and begin
-one of your own.
+const pluginLong = `Look at exporter plugins as a service sees them, try them, test them, and write
+your own.
 
-PATH is what an entry of SERVE_TRACING_EXPORTER_PLUGIN may be: a path (it
-contains a slash), a bare name that is looked up in SERVE_TRACING_PLUGIN_DIR, or
-unix:// and the socket of a plugin that runs already. Unlike in an entry, no
+PATH is a path (it contains a slash), a bare name that is looked up in
+SERVE_TRACING_PLUGIN_DIR, or unix:// and the socket of a running plugin. No
 character of a path is escaped.
 
-Exit codes: 0 the answer is yes; 1 it is no (a plugin does not start, a rule
-failed, spans were not delivered); 2 the question could not be asked (a wrong
-argument, a file that cannot be read, a variable that cannot be right); 130 a
-signal came first.`
+Exit codes: 0 yes; 1 no (a plugin does not start, a rule failed, spans were not
+delivered); 2 a wrong argument, variable or file; 130 a signal.`
 
 // newPlugin is "servetrace plugin".
 func newPlugin(s settings) *cobra.Command {

@@ -17,18 +17,15 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
 
-const pluginTestLong = `Hold a plugin, in any language, to every rule of the contract between host and
-plugin: the handshake, what it says of itself, its configuration, what it makes
-of batches, how it ends. Each rule runs with processes of its own, so the plugin
-is started many times, a few at a time. Of the environment it gets the base
-variables and those of --env that it declares; --env NAME without a value takes
-that of this environment, if it has one.
+const pluginTestLong = `Check a plugin, in any language, against every rule of the contract between host
+and plugin. Each rule starts processes of its own. The plugin gets the base
+variables, and the variables of --env that it declares; --env NAME without a
+value takes it from this environment.
 
-Standard output has a line for each rule: pass, FAIL or skip, and why. --junit
-writes the same for CI systems. The exit code is 1 where a rule failed. A rule
-that does not apply is skipped and fails nothing.
+Standard output has a line for each rule: pass, FAIL or skip, with the cause.
+--junit writes the same for CI systems. The exit code is 1 if a rule failed.
 
-Go authors have the same suite in their tests: package pluginsdk/plugintest.`
+Go authors have the same suite in package pluginsdk/plugintest.`
 
 const pluginTestExample = `  servetrace plugin test ./names
   servetrace plugin test ./acme --env ACME_URL=http://127.0.0.1:4318 --env ACME_TOKEN --junit report.xml

@@ -14,21 +14,18 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-const pluginExplainLong = `Show for each plugin of SERVE_TRACING_EXPORTER_PLUGIN, or of --plugins, what a
-service in this environment would give it: its file, with the folder or the pin
-that it comes by; the variables, and by whom each is granted: "declared" by the
-plugin itself, or by the variable of the operator's that names it; those that
-lock-down withholds; the configuration; what it is told about the process; and
-the limits that its batches keep to. For that each plugin is started, asked what
-it is, and ended; none is configured.
+const pluginExplainLong = `Show what a service in this environment would give each plugin of
+SERVE_TRACING_EXPORTER_PLUGIN, or of --plugins: its file and pin, the variables
+and the grant of each, the variables that lock-down withholds, the
+configuration, facts about the process, and the limits of batches. Each plugin
+is started and asked, not configured.
 
-References in a configuration are checked, and shown as any text is. No value of
-a variable is ever printed, and of a text there is only its length,
-"<12 bytes>". Keys, numbers and booleans of the configuration are shown, so
-write a secret that is made of digits in quotes. Comments are left out.
+Values of variables are never printed. A text of a configuration is printed as
+its length, "<12 bytes>"; keys, numbers and booleans are shown, so put secret
+digits in quotes.
 
-The exit code is 1 if a service could not use one of the plugins, or if a
-configuration is neither YAML nor JSON.`
+The exit code is 1 if a service could not use a plugin, or if a configuration is
+neither YAML nor JSON.`
 
 const pluginExplainExample = `  servetrace plugin explain
   DD_API_KEY=... servetrace plugin explain --plugins /opt/traces/datadog --json`

@@ -14,11 +14,10 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-const pluginInfoLong = `Start a plugin as a service would, ask what it is, and end it. It is not
+const pluginInfoLong = `Start a plugin as a service would, print its description, and end it. It is not
 configured and gets no span.
 
-The exit code is 1 if it does not start or is no plugin for this host;
-standard error then says why and what to do.`
+The exit code is 1 if it does not start or is no plugin for this host.`
 
 const pluginInfoExample = `  servetrace plugin info console
   servetrace plugin info ./names --json

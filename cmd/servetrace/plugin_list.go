@@ -14,13 +14,11 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-const pluginListLong = `Show what SERVE_TRACING_EXPORTER_PLUGIN, or the list of --plugins, resolves to:
-for each entry its name, the state of the file, what the list says, whether the
-file has the digest of the entry's pin, the digest that it has, and its path. A
-folder stands for its executables. Nothing is started.
+const pluginListLong = `Show the plugins that SERVE_TRACING_EXPORTER_PLUGIN, or --plugins, names: name,
+state of the file, item of the list, pin, digest and path. A folder stands for
+its executables. Nothing is started.
 
-The exit code is 1 where a service could not use one of the plugins; standard
-error says why.`
+The exit code is 1 if a service could not use a plugin.`
 
 const pluginListExample = `  servetrace plugin list
   servetrace plugin list --plugins console,mine=/opt/traces/exporter --json`

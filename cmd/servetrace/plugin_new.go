@@ -10,18 +10,17 @@ import (
 )
 
 const pluginNewLong = `Write the module of a new plugin: main.go, main_test.go, go.mod, README.md and
-.gitignore. It builds, its tests pass, and so does "servetrace plugin test".
+.gitignore. It builds, and passes its tests and "servetrace plugin test".
 
---kind processor begins with a processor in front of the console exporter,
---kind exporter with an exporter of its own.
+--kind processor is a processor in front of the console exporter, --kind
+exporter an exporter.
 
-go.mod requires the servetrace of this command's own version. A command that was
-built from a clone has no version that could be downloaded. The module is then
-built against the clone that --replace names, or else against the clone in which
-the command or the working folder lies. It takes the clone's versions of
-everything else, so that nothing has to be downloaded that the clone has.
+go.mod requires the version of this command. A command that was built from a
+clone has none: the module then uses the clone of --replace, or else the clone
+that has the command or the working folder, and the clone's versions of
+everything else.
 
-Nothing is ever overwritten.`
+Nothing is overwritten.`
 
 const pluginNewExample = `  servetrace plugin new tenant --kind processor
   servetrace plugin new acme --kind exporter --module example.com/traces/acme --dir ./plugins/acme

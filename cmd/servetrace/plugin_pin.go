@@ -12,21 +12,18 @@ import (
 )
 
 const pluginPinLong = `Print plugins as a list for SERVE_TRACING_EXPORTER_PLUGIN in which each has an
-absolute path and a pin, the digest of what its file is now:
+absolute path and a pin, the digest of its file:
 
   NAME=/opt/traces/exporter@sha256:...
 
-With a pin a service runs the file only if it has that digest, and runs exactly
-the bytes that it has checked. Lock-down (SERVE_TRACING_LOCKDOWN) demands it.
-Look at a file before you pin it: a pin says that it stays, not that it is good.
+A service runs a pinned file only if it has that digest. Check a file before you
+pin it.
 
-Each PATH is an executable, a bare name that is looked up in
-SERVE_TRACING_PLUGIN_DIR, or a folder, which stands for its executables.
-A plugin without NAME= gets the name of its file. Without a PATH, the command
-prints the list of --plugins, or else the list in force, with new pins.
+Each PATH is an executable, a bare name, or a folder of executables. NAME
+defaults to the name of the file. Without a PATH, the command pins the list of
+--plugins, or else the list in force.
 
-The exit code is 1 if a file cannot be read, or if an entry is the address of a
-socket, which has no pin.`
+The exit code is 1 if a file cannot be read, or if an item is a socket.`
 
 const pluginPinExample = `  servetrace plugin pin ./bin/plugins/console
   export SERVE_TRACING_EXPORTER_PLUGIN="$(servetrace plugin pin)"`

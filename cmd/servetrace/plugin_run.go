@@ -13,32 +13,26 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-const pluginRunLong = `Start a plugin, send it the spans of a file, and report what became of them.
-Without --spans it gets one built-in span, "servetrace plugin run", which ends
-now: a first check that the back end's address and key are right.
+const pluginRunLong = `Start a plugin, send it the spans of a file, and report their fate. Without
+--spans it gets one built-in span: a first check of the back end's address and
+key.
 
-PATH is an executable, or a bare name that is looked up in
-SERVE_TRACING_PLUGIN_DIR. The plugin is started as a service would: with the
-base variables and those of this environment that it declares, and with the
-configuration of --config. Without --config it gets the configuration that
-SERVE_TRACING_PLUGIN_CONFIG, or the service file of SERVE_CONFIG, has for its
-name. References in it are resolved. It becomes ready within
-SERVE_TRACING_START_TIMEOUT, or not at all. Each request of the file is sent as
-it is, cut only where it is beyond the plugin's limits; batches go one after
-another, and none is sent twice. At the end the plugin is flushed and shut down.
+PATH is an executable or a bare name. The plugin gets the base variables, the
+variables of this environment that it declares, and the configuration of
+--config, SERVE_TRACING_PLUGIN_CONFIG or the service file. It must be ready
+within SERVE_TRACING_START_TIMEOUT. Requests are sent one after another, cut at
+the plugin's limits, and never twice. Then the plugin is flushed and shut down.
 
-One that is attached to by unix:// is not started, configured or ended: it only
-gets the spans. With a breakpoint in it, give --timeout 1h, and
-SERVE_TRACING_EXPORT_TIMEOUT=1h, which is the deadline of one call.
+A plugin at unix:// only gets the spans. At a breakpoint, use --timeout 1h and
+SERVE_TRACING_EXPORT_TIMEOUT=1h.
 
---format json is OTLP/JSON: one document, or one after another (JSON lines). It
-takes what the Collector's file exporter and the OTLP file exporters write.
---format proto is one encoded request, or several, each behind its length in 4
-bytes, as the Collector's file exporter writes them.
+--format json is OTLP/JSON: one document, or JSON lines, as file exporters
+write. --format proto is one encoded request, or several, each behind its length
+in 4 bytes, as the Collector's file exporter writes.
 
-What the plugin prints goes to standard output as it is; its log, and then what
-became of the spans, to standard error. The exit code is 0 only if each span was
-delivered, or dropped on purpose by a processor.`
+The plugin's output goes to standard output, its log and the account of the
+spans to standard error. The exit code is 0 if each span was delivered, or
+filtered by a processor.`
 
 const pluginRunExample = `  OTEL_EXPORTER_OTLP_ENDPOINT=https://otlp.example.com servetrace plugin run otlp
   servetrace plugin run ./names --spans spans.json

@@ -3,35 +3,26 @@ package main
 import "github.com/spf13/cobra"
 
 const rootLong = `servetrace is a Go serving runtime whose traces leave the process through
-exporter plugins. A plugin is a program of its own: the service starts it,
-feeds it batches of spans over a Unix socket and starts it again when it dies.
-Which plugins there are is the operator's choice, made by one variable:
+exporter plugins. The service starts each plugin as a process, sends it batches
+of spans over a Unix socket, and starts it again after a crash. One variable
+names the plugins:
 
   SERVE_TRACING_EXPORTER_PLUGIN=console             bare names are looked up in
                                                     SERVE_TRACING_PLUGIN_DIR
   SERVE_TRACING_EXPORTER_PLUGIN=./bin/plugins/console,mine=/opt/exporter
 
-Unset or empty, tracing is off, unless the service file that SERVE_CONFIG names
-says otherwise: docs/reference/service-file.md. A plugin that is run by hand
-with --help says what it does and which variables it reads. All variables are in
-docs/reference/settings.md, the plugin author's side is in
-docs/how-to/write-an-exporter-plugin.md, and this command's is in
-docs/reference/cli.md.`
+Unset, tracing is off, unless a service file (SERVE_CONFIG) says otherwise.
+Settings: docs/reference/settings.md. This command: docs/reference/cli.md.
+Plugin authors: docs/how-to/write-an-exporter-plugin.md.`
 
 const rootExample = `  # the example service, its spans printed by the console plugin
   SERVE_TRACING_EXPORTER_PLUGIN=console ./bin/hello
 
-  # what the setting of this shell resolves to
+  # the plugins that this shell's settings name
   servetrace plugin list
 
-  # how a running service's plugins are
-  servetrace status
-
-  # a plugin of your own
-  servetrace plugin new names --kind exporter
-
-  # what this binary is
-  servetrace version`
+  # the plugins of a running service
+  servetrace status`
 
 // newRoot builds the command tree. It writes nothing by itself; without a
 // command it prints its help. getenv is the environment that commands read

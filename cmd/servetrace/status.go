@@ -25,21 +25,15 @@ import (
 	"github.com/servetrace/servetrace/internal/servicefile"
 )
 
-const statusLong = `Ask a running service how its plugins are, and what became of its spans. It
-answers where it has a listener for operators, which SERVE_ADMIN_PORT gives it;
-a browser finds the same at /-/tracing there.
+const statusLong = `Show the plugins of a running service and the account of its spans. The service
+needs an admin listener (SERVE_ADMIN_PORT).
 
-Without --addr the service is looked for where SERVE_ADMIN_HOST and
-SERVE_ADMIN_PORT of this environment say, or else the service file that
-SERVE_CONFIG names, or else at 127.0.0.1:8001.
+Without --addr, the address is SERVE_ADMIN_HOST and SERVE_ADMIN_PORT, of this
+environment or the service file of SERVE_CONFIG, or else 127.0.0.1:8001.
 
-With --watch it is asked every two seconds, until a signal; the exit code is
-then that of the last answer, or 130 if there was no answer.
-
-The exit code is 0 if every plugin is ready, or tracing is off; 1 if the service
-cannot be reached or is not a servetrace service; 3 if a plugin is in any other
-state, degraded and starting included. A plugin that has left the list is not
-asked for.`
+The exit code is 0 if every plugin is ready, or tracing is off; 1 if no service
+answers; 3 if a plugin is in another state. With --watch it is that of the last
+answer, or 130 if there was none. Plugins that left the list do not count.`
 
 const statusExample = `  servetrace status
   servetrace status --addr 10.1.2.3:8001 --json

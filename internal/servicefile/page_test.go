@@ -94,11 +94,11 @@ func keyTables(t *testing.T) string {
 		if i < 0 {
 			t.Fatalf("no section has the key %s", k.Path)
 		}
-		rows[sections[i].heading] += fmt.Sprintf("| %s | `%s` | %s | %s | %s |\n", code(k.Variable), k.Path, form, k.Meaning, byDefault)
+		rows[sections[i].heading] += fmt.Sprintf("| %s | %s | %s | %s |\n", settingCell(k), form, k.Meaning, byDefault)
 	}
 	var tables []string
 	for _, s := range sections {
-		tables = append(tables, "## "+s.heading+"\n\n| variable | key | form of the key | meaning | default |\n| --- | --- | --- | --- | --- |\n"+rows[s.heading])
+		tables = append(tables, "## "+s.heading+"\n\n| variable, key | form of the key | meaning | default |\n| --- | --- | --- | --- |\n"+rows[s.heading])
 	}
 	return strings.Join(tables, "\n")
 }
@@ -107,9 +107,9 @@ func keyTables(t *testing.T) string {
 func foreignTable() string {
 	keysOf := map[[2]string][]string{}
 	for path, k := range foreign {
-		effect := "ignored, with a warning: " + k.why
+		effect := "warning: " + k.why
 		if k.fatal {
-			effect = "an error: " + k.why
+			effect = "error: " + k.why
 		}
 		group, _, nested := strings.Cut(path, ".")
 		if !nested {
@@ -124,6 +124,14 @@ func foreignTable() string {
 	}
 	slices.Sort(rows)
 	return "| key | effect |\n| --- | --- |\n" + strings.Join(rows, "")
+}
+
+// settingCell returns the variable of a key, if it has one, and its path.
+func settingCell(k Key) string {
+	if k.Variable == "" {
+		return code(k.Path)
+	}
+	return code(k.Variable) + "<br>" + code(k.Path)
 }
 
 func code(text string) string {
