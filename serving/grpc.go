@@ -141,7 +141,7 @@ func (p *grpcProxy) serve(c *rpc) *status.Status {
 	r := &c.request
 	r.App, r.Deployment, r.Route, r.Component = c.app.app, c.app.deployment, c.app.app, p.component
 	r.ModelID = strings.ToValidUTF8(last(c.md, metaModelID), "\uFFFD")
-	ctx, span := p.tracing.StartProxy(p.tracing.ExtractMetadata(c.stream.call, c.md), spans.ProxyStart{
+	ctx, span := p.tracing.StartProxy(p.tracing.Provider.ExtractMetadata(c.stream.call, c.md), spans.ProxyStart{
 		Request:  r,
 		Protocol: spans.GRPC,
 		Method:   c.full,

@@ -145,7 +145,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	x.protocol = up.protocol()
 	ctx = up.under(ctx)
 	defer up.release()
-	ctx, span := p.tracing.StartProxy(p.tracing.Extract(ctx, r.Header), spans.ProxyStart{
+	ctx, span := p.tracing.StartProxy(p.tracing.Provider.Extract(ctx, r.Header), spans.ProxyStart{
 		Request:   &x.request,
 		Protocol:  x.protocol,
 		Method:    r.Method,

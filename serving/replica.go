@@ -163,7 +163,6 @@ func (r *replica) run(ctx context.Context, c call) (err error) {
 	u := c.running()
 	u.replica, u.call = r, c
 	u.scope.Replica, u.scope.Task = r.scope, c
-	u.request.Continue(identity.RequestFromContext(ctx))
 	u.request.App, u.request.Deployment = r.info.App, r.info.Deployment
 	u.request.ModelID, u.request.Component = c.modelID(), r.component
 	began := time.Now()

@@ -139,12 +139,6 @@ func (c Config) ServiceName() string {
 	return defaultServiceName()
 }
 
-// parentBased reports whether a span with a valid parent inherits the parent's
-// decision.
-func (c Config) parentBased() bool {
-	return strings.HasPrefix(string(c.Sampler), "parentbased_")
-}
-
 // RootRatio returns the share of root traces that the sampler samples, from 0 to 1.
 func (c Config) RootRatio() float64 {
 	switch c.Sampler {
@@ -158,17 +152,11 @@ func (c Config) RootRatio() float64 {
 
 // newSampler returns the sampler. AlwaysOn and AlwaysOff use the shares 1 and 0: they
 // must also remove an inbound threshold, which does not apply any more.
-func (c Config) newSampler() sdktrace.Sampler {
-	root := newConsistentSampler(c.RootRatio())
-	if !c.parentBased() {
-		return root
-	}
-	if c.TrustInbound {
-		return sdktrace.ParentBased(root)
-	}
-	return sdktrace.ParentBased(root,
-		sdktrace.WithRemoteParentSampled(root),
-		sdktrace.WithRemoteParentNotSampled(root))
+func (c Config) newSampler() *consistentSampler {
+	s := newConsistentSampler(c.RootRatio())
+	s.parentBased = strings.HasPrefix(string(c.Sampler), "parentbased_")
+	s.trustInbound = c.TrustInbound
+	return s
 }
 
 // newPropagator returns the named propagators combined.

@@ -23,7 +23,8 @@ const (
 // consistentSampler samples a share of the traces by OpenTelemetry's rule of consistent
 // probability. It samples a trace if its randomness is not below a threshold. The
 // randomness is the explicit value "rv", or else the last 56 bits of the trace id. All
-// samplers with this rule and the same share sample the same traces.
+// samplers with this rule and the same share sample the same traces. If it is parent
+// based, a span below another has that span's decision, as with [sdktrace.ParentBased].
 //
 // At shares between 0 and 1 it writes the threshold as "th" into the "ot" member of the
 // trace state. Back ends use it to compute how many traces a sampled trace represents.
@@ -33,6 +34,10 @@ const (
 // Source:
 // https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/
 type consistentSampler struct {
+	// parentBased is set if a span inherits the decision of a valid parent, and
+	// trustInbound if it does so for a remote parent, too.
+	parentBased, trustInbound bool
+
 	threshold   uint64
 	th          string           // "th:" with the threshold; empty at shares 0 and 1
 	alone       trace.TraceState // a trace state with only th
@@ -47,16 +52,31 @@ func newConsistentSampler(share float64) *consistentSampler {
 		threshold:   1<<randomBits - uint64(math.Round(share*(1<<randomBits))),
 		description: fmt.Sprintf("ConsistentProbability{%g}", share),
 	}
-	if s.threshold > 0 && s.threshold < 1<<randomBits {
+	if s.threshold > 0 && !s.never() {
 		s.th = "th:" + strings.TrimRight(fmt.Sprintf("%014x", s.threshold), "0")
 		s.alone, _ = s.alone.Insert(otKey, s.th) // the text is valid
 	}
 	return s
 }
 
+// inherits reports whether a span below parent has the parent's decision.
+func (s *consistentSampler) inherits(parent trace.SpanContext) bool {
+	return s.parentBased && parent.IsValid() && (s.trustInbound || !parent.IsRemote())
+}
+
+// never reports whether no span is sampled that does not inherit the decision.
+func (s *consistentSampler) never() bool { return s.threshold == 1<<randomBits }
+
 // ShouldSample implements [sdktrace.Sampler].
 func (s *consistentSampler) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
-	state := trace.SpanContextFromContext(p.ParentContext).TraceState()
+	parent := trace.SpanContextFromContext(p.ParentContext)
+	state := parent.TraceState()
+	if s.inherits(parent) {
+		if parent.IsSampled() {
+			return sdktrace.SamplingResult{Decision: sdktrace.RecordAndSample, Tracestate: state}
+		}
+		return sdktrace.SamplingResult{Decision: sdktrace.Drop, Tracestate: state}
+	}
 	ot := state.Get(otKey)
 	random, explicit := explicitRandomness(ot)
 	if !explicit {

@@ -83,3 +83,32 @@ func FuzzConsistentTracestate(f *testing.F) {
 		}
 	})
 }
+
+// A parent-based sampler inherits the same decisions as the SDK's.
+func TestParentBasedAsTheSDK(t *testing.T) {
+	parent := func(flags trace.TraceFlags, remote bool) trace.SpanContext {
+		state, err := trace.ParseTraceState("vendor=1,ot=th:8;rv:" + strings.Repeat("7", 14))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: flags, TraceState: state, Remote: remote,
+		})
+	}
+	for _, share := range []float64{0, 0.5, 1} {
+		root := newConsistentSampler(share)
+		distrusting := sdktrace.ParentBased(root, sdktrace.WithRemoteParentSampled(root), sdktrace.WithRemoteParentNotSampled(root))
+		for trust, sdk := range map[bool]sdktrace.Sampler{true: sdktrace.ParentBased(root), false: distrusting} {
+			ours := Config{Sampler: ParentBasedTraceIDRatio, Ratio: share, TrustInbound: trust}.newSampler()
+			for _, sc := range []trace.SpanContext{
+				{}, parent(0, false), parent(0, true), parent(trace.FlagsSampled, false), parent(trace.FlagsSampled, true),
+			} {
+				p := sdktrace.SamplingParameters{ParentContext: trace.ContextWithSpanContext(t.Context(), sc), TraceID: trace.TraceID{1}}
+				got, want := ours.ShouldSample(p), sdk.ShouldSample(p)
+				if got.Decision != want.Decision || got.Tracestate.String() != want.Tracestate.String() {
+					t.Errorf("share %v, trust %t, below %v: %+v, want %+v", share, trust, sc, got, want)
+				}
+			}
+		}
+	}
+}

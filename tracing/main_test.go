@@ -18,6 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // recorder is a tracer that keeps its ended spans.
 type recorder struct {
+	*tracing.Provider
 	*spans.Tracer
 	exporter *tracetest.InMemoryExporter
 }
@@ -26,7 +27,7 @@ type recorder struct {
 func newRecorder(tb testing.TB, edits ...func(*tracing.Config)) *recorder {
 	tb.Helper()
 	p, exporter := recorded.Provider(tb, edits...)
-	return &recorder{Tracer: spans.New(p), exporter: exporter}
+	return &recorder{Provider: p, Tracer: spans.New(p), exporter: exporter}
 }
 
 const (
@@ -45,11 +46,11 @@ func serveOne(t *spans.Tracer, header http.Header) context.Context {
 	request := func() *identity.Request {
 		return &identity.Request{ID: "r1", App: "default", Deployment: "D", Route: "/"}
 	}
-	ctx, proxy := t.StartProxy(t.Extract(context.Background(), header), spans.ProxyStart{Request: request(), Method: "GET"})
+	ctx, proxy := t.StartProxy(t.Provider.Extract(context.Background(), header), spans.ProxyStart{Request: request(), Method: "GET"})
 	ctx, router := t.StartRouter(ctx, spans.RouterStart{Deployment: "D"})
 	ctx, replica := t.StartReplica(ctx, spans.ReplicaStart{Request: request(), Method: "GET"})
 	router.EndRouter(spans.RouterResult{})
-	ctx, user := t.TracerProvider().Tracer("user").Start(ctx, "user")
+	ctx, user := t.Provider.TracerProvider().Tracer("user").Start(ctx, "user")
 	user.End()
 	replica.EndReplica(spans.ReplicaResult{StatusCode: 200})
 	proxy.EndProxy(spans.ProxyResult{StatusCode: 200})

@@ -44,7 +44,7 @@ func TestContextIsKept(t *testing.T) {
 			in.Set("Baggage", "user=alice;secret,tenant=t%20one")
 			ctx := serveOne(tc.provider, in)
 			out := http.Header{}
-			tc.provider.Inject(ctx, out)
+			tc.provider.Provider.Inject(ctx, out)
 			parts := strings.Split(out.Get("Traceparent"), "-")
 			if len(parts) != 4 || parts[1] != inboundTrace || parts[3] != tc.want {
 				t.Fatalf("traceparent %q, want the trace %s and flags %s", out.Get("Traceparent"), inboundTrace, tc.want)
@@ -53,7 +53,7 @@ func TestContextIsKept(t *testing.T) {
 				t.Errorf("parent id %s; the inbound one: %t, want %t", parts[2], parts[2] == inboundSpan, tc.sameSpan)
 			}
 			want := "ot=th:8;rv:1234567890abcd,vendor=x"
-			if tc.provider.Config().Sampler == tracing.AlwaysOff {
+			if tc.provider.Provider.Config().Sampler == tracing.AlwaysOff {
 				want = "ot=rv:1234567890abcd,vendor=x" // the threshold is that of a decision that does not count
 			}
 			if got := out.Get("Tracestate"); got != want {

@@ -21,13 +21,10 @@ const ScopeName = "github.com/servetrace/servetrace/tracing"
 type Provider struct {
 	cfg        Config
 	sdk        *sdktrace.TracerProvider // nil when off
+	sampler    *consistentSampler       // nil when off
 	processors []*ownedProcessor
 	propagator propagation.TextMapPropagator
 	w3c        bool // the result of readsW3C
-	// inherits is set if a span with a valid parent inherits the parent's decision.
-	parentBased bool
-	// never is set if a span that inherits no decision is never sampled.
-	never bool
 
 	shut    sync.Once
 	shutErr error // written in shut
@@ -53,8 +50,9 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 	if cfg.DisabledBy != "" || len(processors) == 0 {
 		return p, nil
 	}
+	p.sampler = cfg.newSampler()
 	opts := []sdktrace.TracerProviderOption{
-		sdktrace.WithSampler(cfg.newSampler()),
+		sdktrace.WithSampler(p.sampler),
 		sdktrace.WithRawSpanLimits(cfg.Limits),
 		sdktrace.WithResource(newResource(cfg.Resource)),
 		sdktrace.WithSpanProcessor(stamp{}),
@@ -65,7 +63,6 @@ func NewProvider(cfg Config, processors ...sdktrace.SpanProcessor) (*Provider, e
 		opts = append(opts, sdktrace.WithSpanProcessor(o))
 	}
 	p.sdk = sdktrace.NewTracerProvider(opts...)
-	p.parentBased, p.never = cfg.parentBased(), cfg.RootRatio() <= 0
 	return p, nil
 }
 
@@ -85,10 +82,10 @@ func (p *Provider) Config() Config { return p.cfg }
 // Drops reports whether a span with this parent is certainly not sampled, so that its
 // attributes are not needed.
 func (p *Provider) Drops(parent trace.SpanContext) bool {
-	if p.parentBased && parent.IsValid() && (p.cfg.TrustInbound || !parent.IsRemote()) {
+	if p.sampler.inherits(parent) {
 		return !parent.IsSampled()
 	}
-	return p.never
+	return p.sampler.never()
 }
 
 // TracerProvider returns the tracer provider for user code; never nil. If the provider

@@ -27,7 +27,7 @@ var asked = httptest.NewRequest(http.MethodGet, "http://shop.example:8000/", nil
 func threeSpans(p *Tracer, proxy, replica *identity.Component, header http.Header) {
 	atProxy := &identity.Request{ID: "r1", App: "default", Deployment: "HelloWorld", Route: "/", Component: proxy}
 	atReplica := &identity.Request{ID: "r1", App: "default", Deployment: "HelloWorld", Route: "/", Component: replica}
-	ctx, ps := p.StartProxy(p.Extract(context.Background(), header),
+	ctx, ps := p.StartProxy(p.Provider.Extract(context.Background(), header),
 		ProxyStart{Request: atProxy, Method: "GET", RoutePath: "/", HTTPRequest: asked})
 	ctx, rt := p.StartRouter(ctx, RouterStart{App: "default", Deployment: "HelloWorld"})
 	_, rs := p.StartReplica(ctx, ReplicaStart{Request: atReplica, Method: "GET"})

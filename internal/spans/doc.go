@@ -14,5 +14,5 @@
 //     the span.
 //
 // The package does not sample, propagate or stamp identities; package tracing does.
-// Open tracer.go first, then proxyspan.go.
+// Open span.go first, then proxyspan.go and deploymentspan.go.
 package spans

@@ -19,6 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // recorder is a tracer that keeps its ended spans.
 type recorder struct {
+	*tracing.Provider
 	*Tracer
 	exporter *tracetest.InMemoryExporter
 	// component is the replica of the golden files.
@@ -29,7 +30,7 @@ type recorder struct {
 func newRecorder(tb testing.TB, edits ...func(*tracing.Config)) *recorder {
 	tb.Helper()
 	p, exporter := recorded.Provider(tb, edits...)
-	return &recorder{Tracer: New(p), exporter: exporter}
+	return &recorder{Provider: p, Tracer: New(p), exporter: exporter}
 }
 
 // seen is a span in a form that go-cmp compares and prints well. Ids are

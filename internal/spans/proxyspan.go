@@ -98,30 +98,36 @@ func (r ProxyResult) Failed(p Protocol) bool {
 	}
 }
 
-// StartProxy starts the proxy span as a child of the span in ctx (see Extract), or as
-// the root of a new trace. The returned context carries the Request and the sampling
-// decision, even if the span does not record.
+// StartProxy starts the proxy span as a child of the span in ctx (see
+// tracing.Provider.Extract), or as the root of a new trace. The returned context
+// carries the Request and the sampling decision, even if the span does not record.
 func (t *Tracer) StartProxy(ctx context.Context, s ProxyStart) (context.Context, Span) {
 	r := s.Request
 	r.Inbound = ctx
 	if s.Protocol == GRPC {
 		r.RPCMethod = s.Method
 	}
-	ctx = r.Carry(ctx)
-	family := semconv.SpanProxyHTTP
-	switch s.Protocol {
-	case WebSocket:
-		family = semconv.SpanProxyWebSocket
-	case GRPC:
-		family = semconv.SpanProxyGRPC
-	}
-	ctx, dropped := t.unsampled(ctx, kindServer, family)
+	ctx = identity.ContextWithRequest(ctx, r)
+	family := s.family()
+	ctx, dropped := t.unsampled(ctx, family)
 	if dropped {
 		return ctx, Span{}
 	}
 	a := t.naming.atStart()
 	name := s.attributes(ctx, &a, family)
-	return t.start(ctx, kindServer, name, a.list, call{protocol: s.Protocol, verb: s.Method, route: r.Route, rpcMethod: r.RPCMethod})
+	return t.start(ctx, name, a.list, call{protocol: s.Protocol, verb: s.Method, route: r.Route, rpcMethod: r.RPCMethod}, kindServer)
+}
+
+// family returns the first word of the span's name.
+func (s ProxyStart) family() string {
+	switch s.Protocol {
+	case WebSocket:
+		return semconv.SpanProxyWebSocket
+	case GRPC:
+		return semconv.SpanProxyGRPC
+	default:
+		return semconv.SpanProxyHTTP
+	}
 }
 
 // attributes adds the attributes at the start, and returns the span's name.

@@ -22,11 +22,11 @@ const (
 // returns the context that the handler saw.
 func serveOne(p *Tracer, header http.Header) context.Context {
 	req := &identity.Request{ID: "r1", App: "default", Deployment: "D", Route: "/"}
-	ctx, proxy := p.StartProxy(p.Extract(context.Background(), header), ProxyStart{Request: req, Method: "GET"})
+	ctx, proxy := p.StartProxy(p.Provider.Extract(context.Background(), header), ProxyStart{Request: req, Method: "GET"})
 	ctx, router := p.StartRouter(ctx, RouterStart{Deployment: "D"})
 	ctx, replica := p.StartReplica(ctx, ReplicaStart{Request: &identity.Request{ID: "r1", Deployment: "D", Route: "/"}, Method: "GET"})
 	router.EndRouter(RouterResult{})
-	ctx, user := p.TracerProvider().Tracer("user").Start(ctx, "user")
+	ctx, user := p.Provider.TracerProvider().Tracer("user").Start(ctx, "user")
 	user.End()
 	replica.EndReplica(ReplicaResult{StatusCode: 200})
 	proxy.EndProxy(ProxyResult{StatusCode: 200})
@@ -197,7 +197,7 @@ func TestRecording(t *testing.T) {
 		ctx, proxy := p.StartProxy(context.Background(), ProxyStart{Request: &identity.Request{}})
 		ctx, router := p.StartRouter(ctx, RouterStart{})
 		_, replica := p.StartReplica(ctx, ReplicaStart{Request: &identity.Request{}})
-		want := p.Enabled() && proxy.Context().IsValid()
+		want := p.Provider.Enabled() && proxy.Context().IsValid()
 		if got := []bool{proxy.Recording(), router.Recording(), replica.Recording()}; !cmp.Equal(got, []bool{want, want, want}) {
 			t.Errorf("recording: %v, want %v", got, want)
 		}

@@ -7,8 +7,44 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/semconv"
+	"github.com/servetrace/servetrace/tracing"
 )
+
+// Tracer starts the spans of the families. It is safe for concurrent use.
+type Tracer struct {
+	// Provider makes the spans and propagates their context. It is never nil.
+	Provider *tracing.Provider
+
+	tracer trace.Tracer // nil if the provider is off
+	naming naming
+	jobID  string
+}
+
+// New returns a Tracer for the provider. It does not flush the provider or shut it
+// down.
+func New(p *tracing.Provider) *Tracer {
+	cfg := p.Config()
+	t := &Tracer{Provider: p, naming: newNaming(cfg), jobID: cfg.JobID}
+	if !p.Enabled() {
+		return t
+	}
+	var schema []trace.TracerOption
+	if t.naming.current() {
+		schema = append(schema, trace.WithSchemaURL(semconv.SchemaURL))
+	}
+	t.tracer = p.TracerProvider().Tracer(tracing.ScopeName, schema...)
+	return t
+}
+
+// NewProxy returns a new identity for a proxy.
+func (t *Tracer) NewProxy() *identity.Component { return identity.NewProxy(t.jobID) }
+
+// NewReplica returns a new identity for a replica of the deployment of app.
+func (t *Tracer) NewReplica(app, deployment string) *identity.Component {
+	return identity.NewReplica(t.jobID, app, deployment)
+}
 
 // Span is a span of one of the families, from its start to its end. The zero value is
 // the span of an unsampled request: its methods do nothing.
@@ -67,16 +103,16 @@ var (
 // that its name and attributes are not needed. It also returns the context to continue
 // with. The first span of such a trace in this process is started without recording, so
 // that outgoing calls carry a span id of this process. Further spans are not started.
-func (t *Tracer) unsampled(ctx context.Context, kind trace.SpanStartOption, family string) (context.Context, bool) {
+func (t *Tracer) unsampled(ctx context.Context, family string) (context.Context, bool) {
 	if t.tracer == nil {
 		return ctx, true
 	}
 	parent := trace.SpanContextFromContext(ctx)
-	if !t.Drops(parent) {
+	if !t.Provider.Drops(parent) {
 		return ctx, false
 	}
 	if !parent.IsValid() || parent.IsRemote() || parent.IsSampled() {
-		ctx, _ = t.tracer.Start(ctx, family, kind)
+		ctx, _ = t.tracer.Start(ctx, family)
 	}
 	return ctx, true
 }
@@ -84,9 +120,9 @@ func (t *Tracer) unsampled(ctx context.Context, kind trace.SpanStartOption, fami
 // start starts a span with the SDK. The returned context carries the sampling decision,
 // even if the span does not record.
 func (t *Tracer) start(
-	ctx context.Context, kind trace.SpanStartOption, name string, attrs []attribute.KeyValue, c call, opts ...trace.SpanStartOption,
+	ctx context.Context, name string, attrs []attribute.KeyValue, c call, opts ...trace.SpanStartOption,
 ) (context.Context, Span) {
-	ctx, span := t.tracer.Start(ctx, name, append(opts, kind, trace.WithAttributes(attrs...))...)
+	ctx, span := t.tracer.Start(ctx, name, append(opts, trace.WithAttributes(attrs...))...)
 	if !span.IsRecording() {
 		return ctx, Span{}
 	}

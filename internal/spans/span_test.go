@@ -189,7 +189,7 @@ func TestAttributesOfAProcessor(t *testing.T) {
 			t.Errorf("%q: app %v and early %v, want early and true", s.Name, got["app"], got["early"])
 		}
 	}
-	if err := p.Shutdown(t.Context()); err != nil {
+	if err := p.Provider.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -317,10 +317,10 @@ func TestSpansAfterShutdown(t *testing.T) {
 	}
 	p := New(provider)
 	ctx, before := p.StartModelLoad(t.Context(), "m")
-	_, user := p.TracerProvider().Tracer("user").Start(ctx, "user")
+	_, user := p.Provider.TracerProvider().Tracer("user").Start(ctx, "user")
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.Shutdown(over); err != nil {
+	if err := p.Provider.Shutdown(over); err != nil {
 		t.Fatal(err)
 	}
 	_, after := p.StartModelLoad(t.Context(), "m")

@@ -90,7 +90,7 @@ func TestSampleAgreesWithTheSampler(t *testing.T) {
 		p := spans.New(provider)
 		g := newGenerator(2)
 		for range 1000 {
-			ctx := p.Extract(t.Context(), http.Header{"Traceparent": {fmt.Sprintf("00-%x-%x-01", g.id(16), g.id(8))}})
+			ctx := provider.Extract(t.Context(), http.Header{"Traceparent": {fmt.Sprintf("00-%x-%x-01", g.id(16), g.id(8))}})
 			_, span := p.StartProxy(ctx, spans.ProxyStart{Request: &identity.Request{}})
 			span.EndProxy(spans.ProxyResult{StatusCode: 200})
 		}

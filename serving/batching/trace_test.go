@@ -36,7 +36,7 @@ func (r *rig) traced(t testing.TB) *tracetest.SpanRecorder {
 		t.Fatal(err)
 	}
 	r.replica.Tracing = spans.New(provider)
-	t.Cleanup(func() { _ = r.replica.Tracing.Shutdown(context.WithoutCancel(t.Context())) })
+	t.Cleanup(func() { _ = r.replica.Tracing.Provider.Shutdown(context.WithoutCancel(t.Context())) })
 	return recorder
 }
 
@@ -142,7 +142,7 @@ func TestTracesOfBatches(t *testing.T) {
 				r := newRig()
 				recorder := r.traced(t)
 				b := New("f", func(ctx context.Context, ins []string) ([]string, error) {
-					_, span := r.replica.Tracing.TracerProvider().Tracer("user").Start(ctx, "user")
+					_, span := r.replica.Tracing.Provider.TracerProvider().Tracer("user").Start(ctx, "user")
 					defer span.End()
 					time.Sleep(time.Second)
 					return ins, tc.fail

@@ -159,8 +159,8 @@ func TestSpanOfALoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.replica.Tracing = spans.New(provider)
-	defer func() { _ = r.replica.Tracing.Shutdown(context.WithoutCancel(t.Context())) }()
-	tracer := r.replica.Tracing.TracerProvider().Tracer("user")
+	defer func() { _ = r.replica.Tracing.Provider.Shutdown(context.WithoutCancel(t.Context())) }()
+	tracer := r.replica.Tracing.Provider.TracerProvider().Tracer("user")
 	fail := true
 	m := New(func(ctx context.Context, id string) (string, error) {
 		_, span := tracer.Start(ctx, "fetch")

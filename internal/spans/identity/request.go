@@ -115,14 +115,6 @@ func (r *Request) Continue(outer *Request) {
 	r.Inbound, r.RPCMethod = outer.Inbound, outer.RPCMethod
 }
 
-// Carry returns ctx with r, or ctx itself if it already carries r.
-func (r *Request) Carry(ctx context.Context) context.Context {
-	if RequestFromContext(ctx) == r {
-		return ctx
-	}
-	return ContextWithRequest(ctx, r)
-}
-
 // Stamp returns the attributes for every recording span of this call: serve.request_id;
 // with a Component also serve.task_id; and in a replica also serve.replica_id. The
 // first call computes them. The caller must not change the slice.
@@ -147,7 +139,7 @@ func (r *Request) identify() {
 type requestKey struct{}
 
 // ContextWithRequest returns a context that carries r. StartProxy and StartReplica call
-// it if necessary.
+// it.
 func ContextWithRequest(ctx context.Context, r *Request) context.Context {
 	return context.WithValue(ctx, requestKey{}, r)
 }

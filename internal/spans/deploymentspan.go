@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/semconv"
@@ -56,7 +57,7 @@ type RouterResult struct {
 // the route come from the Request in ctx. The returned context is the parent of the
 // replica span.
 func (t *Tracer) StartRouter(ctx context.Context, s RouterStart) (context.Context, Span) {
-	ctx, dropped := t.unsampled(ctx, kindServer, semconv.SpanRouter)
+	ctx, dropped := t.unsampled(ctx, semconv.SpanRouter)
 	if dropped {
 		return ctx, Span{}
 	}
@@ -70,7 +71,7 @@ func (t *Tracer) StartRouter(ctx context.Context, s RouterStart) (context.Contex
 	name := c.attributes(&a, semconv.SpanRouter, r)
 	a.serveFlag(semconv.IsHTTPRequest, semconv.ServeIsHTTPRequest, c.protocol.overHTTP())
 	a.serveFlag(semconv.IsGRPCRequest, semconv.ServeIsGRPCRequest, c.protocol == GRPC)
-	return t.start(ctx, kindServer, name, a.list, c)
+	return t.start(ctx, name, a.list, c, kindServer)
 }
 
 // complete sets the call's default method, and the fields that come from the request.
@@ -167,10 +168,10 @@ type ReplicaResult struct {
 // the user's own spans become children of the replica span.
 func (t *Tracer) StartReplica(ctx context.Context, s ReplicaStart) (context.Context, Span) {
 	r := s.Request
-	if outer := identity.RequestFromContext(ctx); outer != nil && outer != r {
-		r.Inbound, r.RPCMethod = outer.Inbound, outer.RPCMethod
+	if outer := identity.RequestFromContext(ctx); outer != nil {
+		r.Continue(outer)
 	}
-	ctx, dropped := t.unsampled(r.Carry(ctx), kindServer, semconv.SpanReplica)
+	ctx, dropped := t.unsampled(identity.ContextWithRequest(ctx, r), semconv.SpanReplica)
 	if dropped {
 		return ctx, Span{}
 	}
@@ -179,7 +180,7 @@ func (t *Tracer) StartReplica(ctx context.Context, s ReplicaStart) (context.Cont
 	a := t.naming.atStart()
 	name := c.attributes(&a, semconv.SpanReplica, r)
 	a.replica(r.Component)
-	return t.start(ctx, kindServer, name, a.list, c)
+	return t.start(ctx, name, a.list, c, kindServer)
 }
 
 // EndReplica ends a replica span. Its status stays unset, as in Ray; an error becomes
@@ -210,4 +211,96 @@ func (s Span) replicaEnd(r ReplicaResult) []attribute.KeyValue {
 		a.failure(a.naming.of(protocol), r.Err, r.StatusCode)
 	}
 	return a.list
+}
+
+// BatchStart describes a batch that is about to run.
+type BatchStart struct {
+	// Name is the name of the batched function, the last word of the span's name.
+	Name string
+}
+
+// StartBatch starts the span of a batch, of kind INTERNAL. members are the contexts of
+// its requests, at least one, in order of arrival. The current span of the first
+// sampled member is the parent. The span links to the spans of the other sampled
+// members, up to the limit of links. Each link has the request's serve.request_id.
+//
+// The returned context is for the batched function. It is the context of the first
+// sampled member, or of members[0] if none is sampled. It has the values (Request,
+// baggage, span), but not the cancellation and the deadline, which do not apply to the
+// other requests.
+func (t *Tracer) StartBatch(members []context.Context, s BatchStart) (context.Context, Span) {
+	first := 0
+	var links []trace.Link
+	if t.tracer != nil {
+		first, links = batchLinks(members)
+	}
+	ctx, dropped := t.unsampled(context.WithoutCancel(members[first]), semconv.SpanBatch)
+	if dropped {
+		return ctx, Span{}
+	}
+	a, r := t.naming.atStart(), identity.RequestFromContext(ctx)
+	name := a.insideReplica(r, semconv.SpanBatch, s.Name)
+	if r != nil {
+		a.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, r.ModelID)
+	}
+	a.number(semconv.ServeBatchSize, len(members))
+	return t.start(ctx, name, a.list, call{}, kindInternal, trace.WithLinks(links...))
+}
+
+// batchLinks returns the index of the first sampled member, or 0 if none is sampled,
+// and links to the other sampled members.
+func batchLinks(members []context.Context) (first int, links []trace.Link) {
+	var parent, last trace.SpanContext
+	for i, ctx := range members {
+		sc := trace.SpanContextFromContext(ctx)
+		if !sc.IsSampled() {
+			continue
+		}
+		if !parent.IsValid() {
+			first, parent, last = i, sc, sc
+			continue
+		}
+		// A request may be in a batch several times, in a row.
+		if sc.SpanID() == parent.SpanID() || sc.SpanID() == last.SpanID() {
+			continue
+		}
+		last = sc
+		link := trace.Link{SpanContext: sc}
+		if r := identity.RequestFromContext(ctx); r != nil {
+			link.Attributes = []attribute.KeyValue{attribute.String(semconv.ServeRequestID, r.ID)}
+		}
+		links = append(links, link)
+	}
+	return first, links
+}
+
+// StartModelLoad starts the span for loading modelID, of kind INTERNAL, as a child of
+// the current span in ctx. That is the span of the first request for the model.
+// Deployment, request id and replica come from the Request in ctx. A load outside of a
+// request, as at a replica's start, has none of them and starts a new trace. The
+// returned context is for the load function.
+func (t *Tracer) StartModelLoad(ctx context.Context, modelID string) (context.Context, Span) {
+	ctx, dropped := t.unsampled(ctx, semconv.SpanModelLoad)
+	if dropped {
+		return ctx, Span{}
+	}
+	a := t.naming.atStart()
+	name := a.insideReplica(identity.RequestFromContext(ctx), semconv.SpanModelLoad, modelID)
+	a.serveText(semconv.MultiplexedModelID, semconv.ServeMultiplexedModelID, modelID)
+	return t.start(ctx, name, a.list, call{}, kindInternal)
+}
+
+// insideReplica adds the attributes that spans of work inside a replica share, and
+// returns the span's name. If r is nil, outside of a request, the name lacks the
+// deployment.
+func (a *attributes) insideReplica(r *identity.Request, family, last string) (name string) {
+	name = family + " " + last
+	if r != nil {
+		name = family + " " + r.Deployment + " " + last
+		a.request(r)
+		a.owner(r.Deployment, r.App)
+		a.replica(r.Component)
+	}
+	a.text(semconv.ResourceName, name)
+	return name
 }
