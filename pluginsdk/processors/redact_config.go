@@ -90,7 +90,7 @@ func (c RedactConfig) compile() (*redactRules, error) {
 		if re != nil && re.MatchString("") {
 			f.add(path, "%q matches the empty text: make it match at least one character", text)
 		}
-		rules.patterns = append(rules.patterns, pattern{rule: "blocked_values", whole: true, re: re})
+		rules.blockedValues = append(rules.blockedValues, re)
 	}
 	for i, text := range c.AllowedValues {
 		path := fmt.Sprintf("allowed_values[%d]", i)

@@ -148,11 +148,13 @@ func TestRedactEveryPlace(t *testing.T) {
 
 func TestRedactConfigured(t *testing.T) {
 	rules := rulesOf(t, RedactConfig{
-		BlockedKeys: []string{"*ssn*"}, IgnoredKeys: []string{"kept.*"}, BlockedValues: []string{`EMP-[0-9]{6}`, `\b7{9}\b`},
+		BlockedKeys: []string{"*ssn*"}, IgnoredKeys: []string{"kept.*"}, BlockedValues: []string{`EMP-[0-9]{6}`, `\b7{9}\b`, `^Q[0-9]`},
 		AllowedValues: []string{`.*@example\.com`}, Without: []string{"card"},
 	})
 	for in, want := range map[string]string{
 		"id EMP-123456":              "id [REDACTED]",
+		"id EMP-123456 EMP-654321 Q": "id [REDACTED] [REDACTED] Q",
+		"Q1Q2":                       "[REDACTED]Q2",
 		"bob@example.com":            "bob@example.com",
 		"bob@example.org":            "[REDACTED]",
 		"bob@example.com.org":        "[REDACTED]",
@@ -236,8 +238,9 @@ func TestRedactIsLinear(t *testing.T) {
 	}
 }
 
-// FuzzRedactText: a text stays UTF-8, JSON stays JSON, and the result is
-// redacted.
+// FuzzRedactText: a text stays UTF-8, JSON stays JSON, and the result is redacted. It
+// skips long texts, because the fuzzer minimizes an input in quadratic time.
+// [TestRedactLongTexts] has long texts.
 func FuzzRedactText(f *testing.F) {
 	found, notFound := pageExamples(f)
 	for _, e := range append(found, notFound...) {
@@ -248,6 +251,9 @@ func FuzzRedactText(f *testing.F) {
 	}
 	rules := rulesOf(f, RedactConfig{BlockedValues: []string{`EMP-[0-9]+`}})
 	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 192 {
+			t.Skip()
+		}
 		got := rules.text(text)
 		if utf8.ValidString(text) && !utf8.ValidString(got) {
 			t.Errorf("%q becomes %q, which is no UTF-8", text, got)

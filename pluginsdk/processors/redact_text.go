@@ -53,8 +53,6 @@ var patterns = append(tokenPatterns(), []pattern{
 	{rule: "email", sign: "@", whole: true, re: regexp.MustCompile(`[\pL\pN._%+'-]+@(?:[\pL\pN-]+\.)+\pL{2,}`)},
 	{rule: "card", chars: "0123456789", least: 13, whole: true, valid: isCard, re: regexp.MustCompile(
 		`\b(?:\d{13,19}|(?:\d{4}[ -]){3}\d{4}|\d{4}[ -]\d{6}[ -]\d{4,5})\b`)},
-	{rule: "card", chars: "0123456789", least: 24, valid: isCard, re: regexp.MustCompile( // behind other groups of four digits
-		`\b(?:\d{4}[ -])+((?:\d{4}[ -]){3}\d{4})\b`)},
 }...)
 
 // assigned matches the value behind a name: in quotes, with or without the closing
@@ -134,6 +132,7 @@ type redactRules struct {
 	blocked, ignored *regexp.Regexp // of keys; nil: none
 	secretNames      *regexp.Regexp // of assignments
 	patterns         []pattern
+	blockedValues    []*regexp.Regexp
 	allowed          []*regexp.Regexp
 }
 
@@ -176,26 +175,38 @@ func (r *redactRules) plainText(text string) string {
 			text = r.apply(p, text)
 		}
 	}
+	for _, blocked := range r.blockedValues {
+		text = blocked.ReplaceAllStringFunc(text, func(secret string) string {
+			if secret == "" || r.isAllowed(secret) {
+				return secret
+			}
+			return Redacted
+		})
+	}
 	return text
 }
 
+// apply replaces the secrets that a built-in pattern finds. Behind a match that is no
+// secret it goes on with the second word of the match, which may begin a secret.
 func (r *redactRules) apply(p *pattern, text string) string {
 	var out strings.Builder
-	copied := 0
-	for _, match := range p.re.FindAllStringSubmatchIndex(text, -1) {
-		if match[0] < copied { // inside a secret: not looked into, or a long text would take quadratic time
-			continue
-		}
+	for match := p.re.FindStringSubmatchIndex(text); match != nil; match = p.re.FindStringSubmatchIndex(text) {
 		start, end := r.secret(p, text, match)
-		if start == end || text[start:end] == Redacted ||
-			p.valid != nil && !p.valid(text, start, end) || r.isAllowed(text[start:end]) {
-			continue
+		next := max(match[1], end) // a secret is not searched, or a long text would take quadratic time
+		switch secret := text[start:end]; {
+		case p.valid != nil && !p.valid(text, start, end):
+			if first := strings.IndexAny(text[match[0]:next], " -"); first > 0 {
+				next = match[0] + first
+			}
+			out.WriteString(text[:next])
+		case secret == "" || secret == Redacted || r.isAllowed(secret):
+			out.WriteString(text[:next])
+		default:
+			out.WriteString(text[:start] + Redacted + text[end:next])
 		}
-		out.WriteString(text[copied:start])
-		out.WriteString(Redacted)
-		copied = end
+		text = text[next:]
 	}
-	return out.String() + text[copied:]
+	return out.String() + text
 }
 
 // secret returns the bounds of the secret in a match, which are equal if there is
