@@ -35,7 +35,6 @@ var typesToSplit = []struct{ name, area string }{
 	{"..service", "root"},
 	{"cmd/servetrace.settings", "cmd"},
 	{"internal/servicefile.File", "settings"},
-	{"plugins/console/consoleexporter.paper", "plugins"},
 	{"plugins/datadog/datadogexporter.unitSpan", "plugins"},
 	{"plugins/otlp/otlpexporter.exporter", "plugins"},
 	{"plugins/otlp/otlpexporter.reader", "plugins"},

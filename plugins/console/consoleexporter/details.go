@@ -115,28 +115,27 @@ func (t token) text() string {
 }
 
 // details draws the lines below a span's row: errors, attributes, events and links.
-func (p *paper) details(d drawn, r row, shown *inherited) {
-	words := attributesOf(d, r, shown)
-	if p.width-p.marginCells(r) < minDetailCells {
+func (d *drawing) details(r row) {
+	words := d.attributes(r) // also if they have no room, for the rows below
+	if d.to.width-d.marginCells(r) < minDetailCells {
 		return
 	}
-	sign := p.signs()
-	p.errors(r)
-	p.tokens(r, "", words, attributeLines)
-	p.tokens(r, sign.event, eventsOf(r.span, p.ascii), 1)
-	p.tokens(r, sign.link, linksOf(r.span), 1)
+	d.errors(r)
+	d.tokens(r, "", words, attributeLines)
+	d.tokens(r, d.sign.event, eventsOf(r.span, d.to.ascii), 1)
+	d.tokens(r, d.sign.link, linksOf(r.span), 1)
 	if r.above > 0 {
-		p.tokens(r, sign.earlier, []token{{value: number(r.above, "child", "children") + " above"}}, 1)
+		d.tokens(r, d.sign.earlier, []token{{value: counted(r.above, "child", "children") + " above"}}, 1)
 	}
 }
 
 // tokens draws words in at most the given number of lines, with sign before the first.
 // It shows the number of omitted words.
-func (p *paper) tokens(r row, sign string, all []token, lines int) {
+func (d *drawing) tokens(r row, sign string, all []token, lines int) {
 	for i := 0; i < len(all); lines-- {
-		p.margin(r)
-		p.put(faint, sign)
-		start, left := p.at, ""
+		d.margin(r)
+		d.to.put(faint, sign)
+		start, left := d.to.at, ""
 		if lines == 1 {
 			left = "+" + strconv.Itoa(len(all)-i) + " more"
 		}
@@ -145,42 +144,42 @@ func (p *paper) tokens(r row, sign string, all []token, lines int) {
 			if left != "" && i < len(all)-1 {
 				spare = len(left) + gap
 			}
-			if p.at > start {
-				if p.cells(all[i].text())+gap > p.room()-spare {
+			if d.to.at > start {
+				if d.to.cells(all[i].text())+gap > d.to.room()-spare {
 					break
 				}
-				p.skip(gap)
+				d.to.skip(gap)
 			}
-			p.token(all[i], spare)
+			d.token(all[i], spare)
 		}
 		if lines == 1 && i < len(all) {
-			p.skip(gap)
-			p.put(faint, "+"+strconv.Itoa(len(all)-i)+" more")
+			d.to.skip(gap)
+			d.to.put(faint, "+"+strconv.Itoa(len(all)-i)+" more")
 			i = len(all)
 		}
-		p.newline()
+		d.to.newline()
 	}
 }
 
 // token draws a key in faint style and its value in plain style. It leaves spare cells
 // of the line free, unless the rest would be too narrow.
-func (p *paper) token(t token, spare int) {
-	if p.room()-spare >= minDetailCells {
-		p.width -= spare
-		defer func() { p.width += spare }()
+func (d *drawing) token(t token, spare int) {
+	if d.to.room()-spare >= minDetailCells {
+		d.to.width -= spare
+		defer func() { d.to.width += spare }()
 	}
 	if t.key == "" {
-		p.put(faint, t.value)
+		d.to.put(faint, t.value)
 		return
 	}
 	text := t.text()
-	p.put(faint, text[:len(t.key)+1])
-	p.put(plain, text[len(t.key)+1:])
+	d.to.put(faint, text[:len(t.key)+1])
+	d.to.put(plain, text[len(t.key)+1:])
 }
 
 // errors draws the messages of a span's exceptions, and its status message if it
 // differs; at most maxErrors of them.
-func (p *paper) errors(r row) {
+func (d *drawing) errors(r row) {
 	type message struct{ text, kind string }
 	var all []message
 	seen := map[string]bool{}
@@ -199,13 +198,13 @@ func (p *paper) errors(r row) {
 		add(r.span.message, "")
 	}
 	for _, one := range all[:min(len(all), maxErrors)] {
-		p.errorText(r, one.text, one.kind)
+		d.errorText(r, one.text, one.kind)
 	}
 	if left := len(all) - maxErrors; left > 0 {
-		p.margin(r)
-		p.put(red, p.signs().fault)
-		p.put(faint, "+"+strconv.Itoa(left)+" more")
-		p.newline()
+		d.margin(r)
+		d.to.put(red, d.sign.fault)
+		d.to.put(faint, "+"+strconv.Itoa(left)+" more")
+		d.to.newline()
 	}
 }
 
@@ -223,32 +222,32 @@ func exceptionOf(e event) (text, kind string) {
 }
 
 // errorText draws an error message in separate lines, and its type if there is room.
-func (p *paper) errorText(r row, text, kind string) {
+func (d *drawing) errorText(r row, text, kind string) {
 	if text = strings.TrimSpace(text); text == "" {
 		text, kind = cmp.Or(strings.TrimSpace(kind), `""`), ""
 	}
-	sign := p.signs().fault
-	most := p.width - p.marginCells(r) - p.cells(sign)
-	for _, one := range wrap(text, most, errorLines, p.ascii) {
-		if p.at > 0 {
-			p.newline()
+	sign := d.sign.fault
+	most := d.to.width - d.marginCells(r) - d.to.cells(sign)
+	for _, one := range wrap(text, most, errorLines, d.to.ascii) {
+		if d.to.at > 0 {
+			d.to.newline()
 		}
-		p.margin(r)
-		p.put(red, sign)
-		p.put(red, one)
-		sign = p.signs().hang
+		d.margin(r)
+		d.to.put(red, sign)
+		d.to.put(red, one)
+		sign = d.sign.hang
 	}
-	if kind != "" && p.cells(kind)+gap <= p.room() {
-		p.skip(gap)
-		p.put(faint, kind)
+	if kind != "" && d.to.cells(kind)+gap <= d.to.room() {
+		d.to.skip(gap)
+		d.to.put(faint, kind)
 	}
-	p.newline()
+	d.to.newline()
 }
 
-// attributesOf returns the attributes of a span that are worth showing: not redundant
+// attributes returns the attributes of a span that are worth showing: not redundant
 // with its name, its ancestors and each other.
-func attributesOf(d drawn, r row, shown *inherited) []token {
-	s := r.span
+func (d *drawing) attributes(r row) []token {
+	s, shown := r.span, d.shown.at(r.depth)
 	values := make(map[attribute.Key]string, len(s.attributes))
 	for _, kv := range s.attributes {
 		values[kv.Key] = kv.Value.String()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
@@ -47,25 +48,33 @@ func layOut(id trace.TraceID, spans []*span, before *history, l look) drawn {
 // the name in the tree, kind, status, duration and time bar, followed by lines of
 // details. It ends with an empty line. No line is longer than the terminal allows, and
 // only the drawing's own escape sequences affect the terminal.
-func draw(d drawn, l look) []byte {
-	p := &paper{look: l}
-	p.heading(d)
-	at := p.columns(d)
-	var shown inherited
+func draw(of drawn, l look) []byte {
+	d := &drawing{drawn: of, to: &paper{look: l}, sign: l.signs()}
+	d.heading()
+	d.columns = d.distribute()
 	for _, r := range d.rows {
-		p.row(d, r, at)
+		d.row(r)
 		if r.span != nil {
-			p.details(d, r, shown.at(r.depth))
+			d.details(r)
 		}
 	}
-	p.newline()
-	return p.buf
+	d.to.newline()
+	return d.to.buf
+}
+
+// drawing draws a trace.
+type drawing struct {
+	drawn
+	to      *paper
+	sign    signs
+	columns columns
+	shown   inherited // attributes
 }
 
 // heading draws the trace id, and further facts as far as the line has room.
-func (p *paper) heading(d drawn) {
-	p.put(faint, "trace ")
-	p.put(bold, d.id.String())
+func (d *drawing) heading() {
+	d.to.put(faint, "trace ")
+	d.to.put(bold, d.id.String())
 	count, failed := 0, 0
 	for _, r := range d.rows {
 		if r.span == nil {
@@ -77,27 +86,27 @@ func (p *paper) heading(d drawn) {
 		}
 	}
 	part := func(st style, s string) {
-		if s != "" && p.cells(s)+2 <= p.room() {
-			p.skip(2)
-			p.put(st, s)
+		if s != "" && d.to.cells(s)+2 <= d.to.room() {
+			d.to.skip(2)
+			d.to.put(st, s)
 		}
 	}
 	if d.continued {
 		part(bold, "continued")
 	}
-	part(plain, number(count, "span", "spans"))
+	part(plain, counted(count, "span", "spans"))
 	if failed > 0 {
-		part(red, number(failed, "error", "errors"))
+		part(red, counted(failed, "error", "errors"))
 	}
 	part(plain, d.service)
 	if d.start > 0 {
-		part(plain, duration(d.end-d.start, p.ascii))
+		part(plain, duration(d.end-d.start, d.to.ascii))
 		part(faint, time.Unix(0, d.start).UTC().Format("15:04:05.000Z"))
 	}
-	p.newline()
+	d.to.newline()
 }
 
-func number(n int, one, several string) string {
+func counted(n int, one, several string) string {
 	return strconv.Itoa(n) + " " + either(n == 1, one, several)
 }
 
@@ -116,16 +125,16 @@ const (
 // columns holds the widths of the columns; 0 means omitted.
 type columns struct{ name, kind, status, duration, bar int }
 
-// columns distributes the line. Complete names have priority over the kind, and the
+// distribute returns the widths of the columns. Complete names have priority over the kind, and the
 // other columns have priority over names longer than half a line. All columns except
 // names have the width of their longest possible text, so that traces are aligned.
-func (p *paper) columns(d drawn) columns {
+func (d *drawing) distribute() columns {
 	want := columns{kind: len("internal"), status: len("ERROR"), duration: len("99.9ms")}
 	for _, r := range d.rows {
-		want.name = max(want.name, p.prefixCells(r)+p.cells(nameOf(r)))
+		want.name = max(want.name, d.prefixCells(r)+d.to.cells(nameOf(r)))
 	}
-	want.name = min(want.name, p.width)
-	half := min(want.name, p.width/2)
+	want.name = min(want.name, d.to.width)
+	half := min(want.name, d.to.width/2)
 	for _, try := range []struct {
 		columns
 		name int
@@ -138,7 +147,7 @@ func (p *paper) columns(d drawn) columns {
 		{columns{}, 0},
 	} {
 		got := try.columns
-		left := p.width
+		left := d.to.width
 		for _, column := range []int{got.kind, got.status, got.duration, got.bar} {
 			if column > 0 {
 				left -= column + gap
@@ -153,93 +162,91 @@ func (p *paper) columns(d drawn) columns {
 		}
 		return got
 	}
-	return columns{name: p.width}
+	return columns{name: d.to.width}
 }
 
 // row draws a line of the tree.
-func (p *paper) row(d drawn, r row, at columns) {
-	p.branch(r)
+func (d *drawing) row(r row) {
+	at := d.columns
+	d.branch(r)
 	st := plain
 	if r.span == nil {
 		st = faint
 	}
-	p.putIn(st, nameOf(r), max(at.name-p.at, 0))
+	d.to.putIn(st, nameOf(r), max(at.name-d.to.at, 0))
 	if s := r.span; s != nil {
 		if at.kind > 0 {
-			p.skip(gap)
-			p.putIn(faint, kindText(s.kind), at.kind)
+			d.to.skip(gap)
+			d.to.putIn(faint, kindText(s.kind), at.kind)
 		}
 		st, fill := green, cyan
 		if s.code == codes.Error {
 			st, fill = red, red
 		}
 		if at.status > 0 {
-			p.skip(gap)
-			p.putIn(st, statusText(s.code), at.status)
+			d.to.skip(gap)
+			d.to.putIn(st, statusText(s.code), at.status)
 		}
 		if at.duration > 0 {
-			p.skip(gap)
-			p.putRight(plain, durationText(s, p.ascii), at.duration)
+			d.to.skip(gap)
+			d.to.putRight(plain, durationText(s, d.to.ascii), at.duration)
 		}
 		if at.bar > 0 && s.start > 0 {
-			p.skip(gap)
-			p.bar(fill, d, s, at.bar)
+			d.to.skip(gap)
+			d.bar(fill, s, at.bar)
 		}
 	}
-	p.newline()
+	d.to.newline()
 }
 
 // rails draws the vertical lines to the left of a row.
-func (p *paper) rails(r row) {
+func (d *drawing) rails(r row) {
 	if r.depth == 0 {
 		return
 	}
-	sign := p.signs()
 	for _, more := range r.rails {
-		p.put(faint, either(more, sign.rail, sign.gap))
+		d.to.put(faint, either(more, d.sign.rail, d.sign.gap))
 	}
 }
 
 // branch draws the tree to the left of a row's name.
-func (p *paper) branch(r row) {
-	sign := p.signs()
-	p.rails(r)
+func (d *drawing) branch(r row) {
+	d.rails(r)
 	switch {
 	case r.depth == 0 && r.lost:
-		p.put(faint, sign.lost)
-	case r.depth == 0 || p.width < cellsPerLevel:
+		d.to.put(faint, d.sign.lost)
+	case r.depth == 0 || d.to.width < cellsPerLevel:
 	case r.depth > len(r.rails)+1: // deeper than the drawn levels
-		p.put(faint, sign.far)
+		d.to.put(faint, d.sign.far)
 	default:
-		p.put(faint, either(r.more, sign.branch, sign.last))
+		d.to.put(faint, either(r.more, d.sign.branch, d.sign.last))
 	}
 }
 
 // margin draws the tree to the left of a row's detail lines.
-func (p *paper) margin(r row) {
-	sign := p.signs()
-	p.rails(r)
+func (d *drawing) margin(r row) {
+	d.rails(r)
 	far := r.depth > len(r.rails)+1
-	if r.depth > 0 && p.width >= cellsPerLevel {
-		p.put(faint, either(r.more && !far, sign.rail, sign.gap))
+	if r.depth > 0 && d.to.width >= cellsPerLevel {
+		d.to.put(faint, either(r.more && !far, d.sign.rail, d.sign.gap))
 	}
-	p.put(faint, either(len(r.children) > 0 && !far, sign.rail, sign.gap))
+	d.to.put(faint, either(len(r.children) > 0 && !far, d.sign.rail, d.sign.gap))
 }
 
 // marginCells returns the width of margin.
-func (p *paper) marginCells(r row) int {
-	if r.depth == 0 || p.width < cellsPerLevel {
+func (d *drawing) marginCells(r row) int {
+	if r.depth == 0 || d.to.width < cellsPerLevel {
 		return levelCells
 	}
 	return (len(r.rails) + 2) * levelCells
 }
 
 // prefixCells returns the width of branch.
-func (p *paper) prefixCells(r row) int {
+func (d *drawing) prefixCells(r row) int {
 	switch {
 	case r.depth == 0 && r.lost:
 		return len(letters.lost)
-	case r.depth == 0 || p.width < cellsPerLevel:
+	case r.depth == 0 || d.to.width < cellsPerLevel:
 		return 0
 	}
 	return (len(r.rails) + 1) * levelCells
@@ -253,7 +260,7 @@ func either(first bool, a, b string) string {
 }
 
 // bar draws the span's time within the trace, with a resolution of half a cell.
-func (p *paper) bar(st style, d drawn, s *span, width int) {
+func (d *drawing) bar(st style, s *span, width int) {
 	steps := 2 * width
 	place := func(at int64) float64 {
 		if d.end <= d.start {
@@ -269,18 +276,17 @@ func (p *paper) bar(st style, d drawn, s *span, width int) {
 	if d.end <= d.start && s.timed() {
 		to = steps // the whole trace has no duration
 	}
-	sign := p.signs()
 	text := ""
 	if from%2 == 1 {
-		text = sign.barStart
+		text = d.sign.barStart
 	}
 	whole := to/2 - (from+1)/2
-	text += repeat(sign.bar, whole)
+	text += strings.Repeat(d.sign.bar, max(whole, 0))
 	if to%2 == 1 && whole >= 0 {
-		text += sign.barEnd
+		text += d.sign.barEnd
 	}
-	p.skip(from / 2)
-	p.put(st, text)
+	d.to.skip(from / 2)
+	d.to.put(st, text)
 }
 
 func nameOf(r row) string { return cmp.Or(r.name, `""`) }
@@ -326,13 +332,7 @@ func duration(nanos int64, ascii bool) string {
 	return fmt.Sprintf("%dh%02dm", minutes/time.Hour, minutes%time.Hour/time.Minute)
 }
 
+// digits returns d in the unit, with three significant digits.
 func digits(d, unit time.Duration) string {
-	f := float64(d) / float64(unit)
-	switch {
-	case f < 9.995:
-		return strconv.FormatFloat(f, 'f', 2, 64)
-	case f < 99.95:
-		return strconv.FormatFloat(f, 'f', 1, 64)
-	}
-	return strconv.FormatFloat(f, 'f', 0, 64)
+	return strings.TrimSuffix(fmt.Sprintf("%#.3g", float64(d)/float64(unit)), ".")
 }

@@ -84,7 +84,6 @@ func toWriter(w io.Writer) pluginsdk.ExportFunc {
 // their ends. A batch does not keep this order across scopes. It stops after the first
 // failed write, and when ctx ends.
 func render(ctx context.Context, batch *pluginsdk.Batch, target func(pluginsdk.Span) (io.Writer, error)) error {
-	var p printer
 	spans := slices.SortedStableFunc(batch.Spans(), func(a, b pluginsdk.Span) int {
 		return a.EndTime().Compare(b.EndTime())
 	})
@@ -96,7 +95,7 @@ func render(ctx context.Context, batch *pluginsdk.Batch, target func(pluginsdk.S
 		if err != nil {
 			return err
 		}
-		if _, err := w.Write(p.span(span)); err != nil {
+		if _, err := w.Write(renderJSON(span)); err != nil {
 			return fmt.Errorf("write span: %w", err)
 		}
 	}

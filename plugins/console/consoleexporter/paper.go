@@ -1,7 +1,5 @@
 package consoleexporter
 
-import "strings"
-
 // look describes the capabilities of a terminal.
 type look struct {
 	// width is the number of cells in a line, at least 1.
@@ -53,9 +51,12 @@ func (l look) signs() signs {
 }
 
 // cells returns the width of s, at most the width of a line.
-func (l look) cells(s string) int { return cellsOf(s, l.width, l.ascii) }
+func (l look) cells(s string) int {
+	_, cells := fit(s, l.width, l.ascii)
+	return cells
+}
 
-// paper is the output buffer. It cuts lines at look.width.
+// paper is the output buffer of a drawing. It cuts lines at look.width.
 type paper struct {
 	look
 	buf []byte
@@ -108,6 +109,3 @@ func (p *paper) newline() {
 	p.buf = append(p.buf, '\n')
 	p.at, p.written = 0, 0
 }
-
-// repeat returns s repeated n times, or "" if n is negative.
-func repeat(s string, n int) string { return strings.Repeat(s, max(n, 0)) }

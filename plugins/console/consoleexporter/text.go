@@ -2,6 +2,7 @@ package consoleexporter
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -19,24 +20,23 @@ import (
 // cells, and the number of bytes of s in it.
 func take(s string, most int, ascii bool) (text string, cells, n int) {
 	var b strings.Builder
-	marks := maxMarks // a mark needs a preceding character
+	marks := 0 // of the last character
 	for n < len(s) {
 		r, size := utf8.DecodeRuneInString(s[n:])
-		piece, wide := s[n:n+size], 1
-		switch class := classOf(r, size, ascii); {
-		case class == unseen, class == mark && marks >= maxMarks && b.Len() > 0:
-			n += size
-			continue
-		case class == mark && marks < maxMarks:
-			wide = 0
+		piece, wide := s[n:n+size], cellsOf(r)
+		switch {
+		case !ascii && unicode.Is(unicode.Variation_Selector, r), marks == maxMarks && wide == 0:
+			piece, wide = "", 0 // selectors make some characters wider, depending on the terminal
+		case !ascii && wide == 0 && b.Len() > 0:
 			marks++
-		case class == double:
-			wide, marks = 2, 0
-		case class == single:
-			marks = 0
-		default:
-			piece = escape(r, piece)
+		case r == utf8.RuneError && size == 1:
+			piece = fmt.Sprintf(`\x%02x`, s[n])
 			wide, marks = len(piece), 0
+		case ascii && r > '~' || !unicode.IsGraphic(r) || wide == 0: // a mark needs a preceding character
+			piece = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
+			wide, marks = len(piece), 0
+		default:
+			marks = 0
 		}
 		if cells+wide > most {
 			break
@@ -46,6 +46,25 @@ func take(s string, most int, ascii bool) (text string, cells, n int) {
 		n += size
 	}
 	return b.String(), cells, n
+}
+
+// maxMarks bounds the marks of a character. Writing systems need three; more would
+// cover the lines above.
+const maxMarks = 4
+
+// cellsOf returns the number of cells of a character: none for a mark, which modifies
+// the preceding character. Characters of ambiguous width count as a single cell, as in
+// terminals outside East Asia.
+func cellsOf(r rune) int {
+	const zeroWidthNonJoiner, zeroWidthJoiner = '\u200c', '\u200d'
+	if unicode.In(r, unicode.Mn, unicode.Me) || r == zeroWidthNonJoiner || r == zeroWidthJoiner {
+		return 0
+	}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	}
+	return 1
 }
 
 // fit is like take, but marks a cut text with an ellipsis, or "~" in ASCII.
@@ -59,12 +78,6 @@ func fit(s string, most int, ascii bool) (text string, cells int) {
 		return text + "~", cells + 1
 	}
 	return text + "…", cells + 1
-}
-
-// cellsOf returns the width of s, at most most.
-func cellsOf(s string, most int, ascii bool) int {
-	_, cells := fit(s, most, ascii)
-	return cells
 }
 
 // wrap breaks s into lines of at most most cells: at its line ends, at spaces, or else
@@ -90,69 +103,4 @@ func wrap(s string, most, lines int, ascii bool) []string {
 		s = rest
 	}
 	return all
-}
-
-// class is the behaviour of a character on a terminal.
-type class int
-
-const (
-	// escaped characters are escaped.
-	escaped class = iota
-	// single and double characters take one and two cells.
-	single
-	double
-	// mark characters modify the preceding character and take no cell.
-	mark
-	// unseen characters are omitted.
-	unseen
-)
-
-// maxMarks bounds the marks of a character. Writing systems need three; more would
-// cover the lines above.
-const maxMarks = 4
-
-const (
-	zeroWidthNonJoiner = '\u200c'
-	zeroWidthJoiner    = '\u200d'
-)
-
-// classOf returns the class of r, which was decoded from size bytes. Characters of
-// ambiguous width count as a single cell, as in terminals outside East Asia.
-func classOf(r rune, size int, ascii bool) class {
-	switch {
-	case ' ' <= r && r <= '~':
-		return single
-	case ascii, r == utf8.RuneError && size == 1:
-		return escaped
-	case unicode.Is(unicode.Variation_Selector, r):
-		return unseen // they make some characters wider, depending on the terminal
-	case unicode.In(r, unicode.Mn, unicode.Me), r == zeroWidthNonJoiner, r == zeroWidthJoiner:
-		return mark
-	case !unicode.IsGraphic(r):
-		return escaped
-	}
-	switch width.LookupRune(r).Kind() {
-	case width.EastAsianWide, width.EastAsianFullwidth:
-		return double
-	}
-	return single
-}
-
-// escape returns r escaped like in Go. piece is its original encoding.
-func escape(r rune, piece string) string {
-	switch {
-	case r == '\n':
-		return `\n`
-	case r == '\r':
-		return `\r`
-	case r == '\t':
-		return `\t`
-	case r == utf8.RuneError && len(piece) == 1:
-		return fmt.Sprintf(`\x%02x`, piece[0])
-	case r < utf8.RuneSelf:
-		return fmt.Sprintf(`\x%02x`, r)
-	case r <= 0xffff:
-		return fmt.Sprintf(`\u%04x`, r)
-	}
-	return fmt.Sprintf(`\U%08x`, r)
 }
