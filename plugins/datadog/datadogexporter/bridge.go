@@ -54,20 +54,21 @@ func (b *bridge) replay(u unit) (priority int) {
 	outer := b.verdicts.context(u)
 	contexts := make([]context.Context, 0, len(u.spans))
 	open := make([]ended, 0, len(u.spans))
-	for _, s := range u.spans {
+	for _, one := range u.spans {
+		s := one.span
 		id := s.SpanID()
 		from, of := context.Background(), b.resource(s.Resource())
 		options := []tracer.StartSpanOption{
 			tracer.WithSpanID(binary.BigEndian.Uint64(id[:])), tracer.ServiceName(of.service),
 		}
-		if s.up >= 0 {
-			from = contexts[s.up]
+		if one.up >= 0 {
+			from = contexts[one.up]
 		} else {
 			options = append(options, tracer.ChildOf(outer)) //nolint:staticcheck // the parent is none of the tracer's
 		}
 		ctx, span := b.otel.Start(ddotel.ContextWithStartOptions(from, options...), s.Name(),
-			trace.WithTimestamp(s.StartTime()), trace.WithSpanKind(s.Kind()), trace.WithLinks(links(s.Span)...))
-		b.describe(span, s, of)
+			trace.WithTimestamp(s.StartTime()), trace.WithSpanKind(s.Kind()), trace.WithLinks(links(s)...))
+		b.describe(span, one, of)
 		contexts = append(contexts, ctx)
 		open = append(open, ended{span, s.EndTime()})
 	}
@@ -81,9 +82,10 @@ func (b *bridge) replay(u unit) (priority int) {
 }
 
 // describe sets everything of a started span except its end.
-func (b *bridge) describe(to trace.Span, s unitSpan, of resource) {
+func (b *bridge) describe(to trace.Span, one unitSpan, of resource) {
+	s := one.span
 	list := appendScope(append(b.scratch[:0], of.attributes...), s.Scope())
-	if kind := spanType(s.Span); kind != "" {
+	if kind := spanType(s); kind != "" {
 		list = append(list, attribute.String(ext.SpanType, kind))
 	}
 	if state := s.TraceState().String(); state != "" {
@@ -94,7 +96,7 @@ func (b *bridge) describe(to trace.Span, s unitSpan, of resource) {
 	}
 	code, description := s.Status()
 	if code == codes.Error {
-		list = append(list, failure(s.Span, description)...)
+		list = append(list, failure(s, description)...)
 	}
 	for kv := range s.Attributes() {
 		if isControl(string(kv.Key)) {
@@ -102,7 +104,7 @@ func (b *bridge) describe(to trace.Span, s unitSpan, of resource) {
 		}
 		list = append(list, plain(kv))
 	}
-	if s.up < 0 && s.ParentID().IsValid() && !entersService(s.Span) {
+	if one.up < 0 && s.ParentID().IsValid() && !entersService(s) {
 		// The tracer would mark a span as the service's top-level span if its parent is in
 		// another batch.
 		list = append(list, attribute.Int(topLevel, 0))

@@ -226,11 +226,11 @@ func (e *encoder) runFor(ctx context.Context, n *native, units []unit) error {
 		b = e.bridge
 		clear(b.resources)
 	}
-	first := b.resource(units[0].spans[0].Resource())
+	first := b.resource(units[0].spans[0].span.Resource())
 	env := cmp.Or(first.env, n.settings.env)
 	again := e.owner != n
 	for _, u := range units {
-		own := cmp.Or(b.resource(u.spans[0].Resource()).env, n.settings.env)
+		own := cmp.Or(b.resource(u.spans[0].span.Resource()).env, n.settings.env)
 		if n.statistics && own != env || e.owner == n && n.statistics && own != e.env {
 			n.statistics, again = false, true
 			n.settings.log.Info("spans of several environments arrive: the Datadog agent computes their statistics", "environment", own)

@@ -17,7 +17,7 @@ type unit struct {
 }
 
 type unitSpan struct {
-	pluginsdk.Span
+	span pluginsdk.Span
 	// up is the parent's index in spans, or -1 if the batch does not have the parent.
 	up int
 }
@@ -27,24 +27,20 @@ type spanKey struct {
 	span  trace.SpanID
 }
 
-// node is a span while it is sorted into a unit.
-type node struct {
-	span pluginsdk.Span
-	unit int // unsorted, onTheWay, or an index in units
-	at   int // index in the unit's spans
-}
-
-const (
-	unsorted = -1
-	onTheWay = -2
-)
-
 // planner sorts the spans of a batch into units.
 type planner struct {
 	nodes []node
 	known map[spanKey]int // index in nodes
 	units []unit
 	of    map[spanKey]int // index in units, by outer
+}
+
+// node is a span with its place.
+type node struct {
+	span    pluginsdk.Span
+	visited bool
+	unit    int // index in units, or -1 before the span is placed
+	at      int // index in the unit's spans
 }
 
 // plan returns the units of a batch, and the number of spans that no agent accepts:
@@ -58,48 +54,35 @@ func plan(b *pluginsdk.Batch) (units []unit, unfit int) {
 			continue
 		}
 		p.known[spanKey{id, own}] = len(p.nodes)
-		p.nodes = append(p.nodes, node{span: span, unit: unsorted})
+		p.nodes = append(p.nodes, node{span: span, unit: -1})
 	}
 	for i := range p.nodes {
-		p.sort(i)
+		p.place(i)
 	}
 	return p.units, unfit
 }
 
-// sort walks up from a span to an ancestor that is already in a unit, or to the topmost
-// ancestor, and adds the spans on the way to the unit. A cycle of parents ends the
-// walk, too.
-func (p *planner) sort(i int) {
-	var way []int
-	for i >= 0 && p.nodes[i].unit == unsorted {
-		p.nodes[i].unit = onTheWay
-		way = append(way, i)
-		i = p.parent(i)
+// place adds a span to the unit of its parent, after the parent, or to the unit of its
+// missing parent. A cycle of parents is cut at its last span.
+func (p *planner) place(i int) {
+	n := &p.nodes[i]
+	if n.visited {
+		return
 	}
-	up, into := -1, -1
-	if i >= 0 && p.nodes[i].unit >= 0 {
-		up, into = p.nodes[i].at, p.nodes[i].unit
+	n.visited = true
+	outer, up := spanKey{n.span.TraceID(), n.span.ParentID()}, -1
+	if parent, ok := p.known[outer]; ok {
+		p.place(parent)
+		n.unit, up = p.nodes[parent].unit, p.nodes[parent].at
 	}
-	for k := len(way) - 1; k >= 0; k-- {
-		n := &p.nodes[way[k]]
-		if into < 0 {
-			into = p.unit(spanKey{n.span.TraceID(), n.span.ParentID()})
-		}
-		n.unit, n.at = into, len(p.units[into].spans)
-		p.units[into].spans = append(p.units[into].spans, unitSpan{n.span, up})
-		up = n.at
+	if n.unit < 0 {
+		n.unit, up = p.unit(outer), -1
 	}
+	n.at = len(p.units[n.unit].spans)
+	p.units[n.unit].spans = append(p.units[n.unit].spans, unitSpan{n.span, up})
 }
 
-// parent returns the index of a span's parent, or -1 if the batch does not have it.
-func (p *planner) parent(i int) int {
-	span := p.nodes[i].span
-	if above, ok := p.known[spanKey{span.TraceID(), span.ParentID()}]; ok {
-		return above
-	}
-	return -1
-}
-
+// unit returns the index of the unit below a missing parent.
 func (p *planner) unit(outer spanKey) int {
 	i, ok := p.of[outer]
 	if !ok {

@@ -49,7 +49,7 @@ func (v *verdicts) context(u unit) *tracer.SpanContext {
 // inherited returns the inbound context with its sampling priority, or nil if there is
 // none.
 func inherited(u unit) *tracer.SpanContext {
-	first := u.spans[0]
+	first := u.spans[0].span
 	if remote, _ := first.ParentIsRemote(); !remote || !u.outer.span.IsValid() {
 		return nil
 	}

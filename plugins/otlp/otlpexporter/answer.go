@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
-	"slices"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -39,6 +39,12 @@ const (
 	kindGRPC  = "application/grpc"
 )
 
+// answers converts a back end's answers into the exporter's results.
+type answers struct {
+	adviser
+	warned sync.Once // of an answer that is not OTLP
+}
+
 // reply is an answer with its body.
 type reply struct {
 	*http.Response
@@ -60,7 +66,7 @@ func readAnswer(from io.Reader) (body []byte, torn error) {
 
 // read converts a response into the exporter's result. bytes is the size of the
 // request. It reads and closes the body, and replaces it by the part that was read.
-func (t *transport) read(resp *http.Response, bytes int64) error {
+func (a *answers) read(resp *http.Response, bytes int64) error {
 	r := reply{Response: resp}
 	if resp.StatusCode != http.StatusSwitchingProtocols { // its body is the connection, which ignores deadlines
 		r.body, r.torn = readAnswer(resp.Body)
@@ -75,9 +81,9 @@ func (t *transport) read(resp *http.Response, bytes int64) error {
 		return refuse(codes.FailedPrecondition, "%s speaks gRPC, not OTLP/HTTP (it answered %s as %s): set %s=grpc, or use the receiver's port for HTTP, usually 4318",
 			server, plain(resp.Status), plain(kind), EnvProtocol)
 	case resp.StatusCode >= 200 && resp.StatusCode <= 299:
-		return t.success(r, server)
+		return a.success(r, server)
 	}
-	message, after := t.words(r)
+	message, after := a.words(r)
 	text := fmt.Sprintf("%s answered %s", server, plain(resp.Status))
 	if message != "" {
 		text += ": " + strconv.Quote(message)
@@ -89,7 +95,7 @@ func (t *transport) read(resp *http.Response, bytes int64) error {
 		}
 		return pluginsdk.RetryAfter(errors.New(text), after)
 	}
-	code, remedy := t.remedy(r, bytes)
+	code, remedy := a.remedy(r, bytes)
 	if remedy != "" {
 		text += "; " + remedy
 	}
@@ -113,18 +119,18 @@ func (e *coded) GRPCStatus() *status.Status { return e.status }
 
 // success returns the result of a successful answer, which may be partial. An answer
 // that is not OTLP still means delivered, because of its status.
-func (t *transport) success(r reply, server string) error {
+func (a *answers) success(r reply, server string) error {
 	if r.kind == kindHTML && strings.HasPrefix(strings.TrimSpace(string(r.body)), "<") {
 		// A server that answers a POST of spans with a web page has not accepted them.
 		return refuse(codes.FailedPrecondition, "%s answered %s with a web page%s, so it is not a receiver of OTLP: %s",
-			server, plain(r.Status), titleOf(r.body), t.checkPath())
+			server, plain(r.Status), titleOf(r.body), a.checkPath())
 	}
 	answer, err := r.response()
 	if err != nil {
-		t.warnNotOTLP(r, server, err)
+		a.warnNotOTLP(r, server, err)
 		return nil
 	}
-	return t.partial(answer.GetPartialSuccess())
+	return a.partial(answer.GetPartialSuccess())
 }
 
 // response decodes the body of a successful answer. An empty body of any type is valid.
@@ -144,25 +150,25 @@ func (r reply) response() (*coltracepb.ExportTraceServiceResponse, error) {
 }
 
 // warnNotOTLP logs a warning, once, about a successful answer that is not OTLP.
-func (t *transport) warnNotOTLP(r reply, server string, why error) {
-	if t.log == nil {
+func (a *answers) warnNotOTLP(r reply, server string, why error) {
+	if a.settings.log == nil {
 		return
 	}
-	t.warned.Do(func() {
+	a.warned.Do(func() {
 		const most = 60 // bytes of the body
-		t.log.Warn("the back end's answer is not OTLP: batches count as delivered, and rejected spans in the answer are not counted; check that the endpoint is a receiver of OTLP",
-			"endpoint", server, "status", plain(r.Status), "error", plain(why.Error()), "body", plain(t.secrets.redact(string(r.body[:min(most, len(r.body))]))))
+		a.settings.log.Warn("the back end's answer is not OTLP: batches count as delivered, and rejected spans in the answer are not counted; check that the endpoint is a receiver of OTLP",
+			"endpoint", server, "status", plain(r.Status), "error", plain(why.Error()), "body", plain(a.settings.secrets.redact(string(r.body[:min(most, len(r.body))]))))
 	})
 }
 
 // partial returns the result for a partial success. A message without rejected spans is
 // a warning.
-func (c *settings) partial(of *coltracepb.ExportTracePartialSuccess) error {
+func (a *answers) partial(of *coltracepb.ExportTracePartialSuccess) error {
 	rejected, message := of.GetRejectedSpans(), of.GetErrorMessage()
 	if rejected <= 0 && message == "" {
 		return nil
 	}
-	reason := plain(c.secrets.redact(message))
+	reason := plain(a.settings.secrets.redact(message))
 	if reason == "" {
 		reason = "the back end gave no reason"
 	}
@@ -172,7 +178,7 @@ func (c *settings) partial(of *coltracepb.ExportTracePartialSuccess) error {
 
 // words returns the message of a refusal, and the retry delay in its details, if there
 // is one.
-func (t *transport) words(r reply) (message string, after time.Duration) {
+func (a *answers) words(r reply) (message string, after time.Duration) {
 	message = string(r.body)
 	switch r.kind {
 	case kindProto:
@@ -191,7 +197,7 @@ func (t *transport) words(r reply) (message string, after time.Duration) {
 	case kindHTML:
 		message = "a web page" + titleOf(r.body)
 	}
-	return plain(t.secrets.redact(message)), after
+	return plain(a.settings.secrets.redact(message)), after
 }
 
 // retryDelay returns the delay in RetryInfo, or 0.
@@ -205,93 +211,58 @@ func retryDelay(st *statuspb.Status) time.Duration {
 	return 0
 }
 
+var titleTag = regexp.MustCompile(`(?i)<title>([^<]*)`)
+
 // titleOf returns the title of a web page, in words that follow "a web page".
 func titleOf(page []byte) string {
-	lower := strings.ToLower(string(page))
-	if len(lower) != len(page) { // some letters have a longer lower case
-		lower = string(page)
+	if tag := titleTag.FindSubmatch(page); tag != nil && plain(string(tag[1])) != "" {
+		return " called " + strconv.Quote(plain(string(tag[1])))
 	}
-	start := strings.Index(lower, "<title>")
-	if start < 0 {
-		return ""
-	}
-	title, _, _ := strings.Cut(string(page[start+len("<title>"):]), "<")
-	if title = plain(title); title == "" {
-		return ""
-	}
-	return " called " + strconv.Quote(title)
+	return ""
 }
 
 // remedy returns the advice for a final status, and the code under which the host
 // counts it.
-func (t *transport) remedy(r reply, bytes int64) (codes.Code, string) {
+func (a *answers) remedy(r reply, bytes int64) (codes.Code, string) {
 	switch r.StatusCode {
 	case http.StatusBadRequest:
 		if body := strings.ToLower(string(r.body)); strings.Contains(body, "http request to an https server") ||
 			strings.Contains(body, "plain http request was sent to https port") {
-			return codes.FailedPrecondition, t.wantsTLS()
+			return codes.FailedPrecondition, a.wantsTLS()
 		}
 		return codes.InvalidArgument, ""
 	case http.StatusUnauthorized:
-		return codes.Unauthenticated, t.credentials()
+		return codes.Unauthenticated, a.credentials()
 	case http.StatusForbidden:
-		return codes.PermissionDenied, t.credentials()
+		return codes.PermissionDenied, a.credentials()
 	case http.StatusProxyAuthRequired:
 		return codes.Unauthenticated, "the proxy wants credentials: put them into the proxy's variable, as http://USER:PASSWORD@PROXY:PORT"
 	case http.StatusNotFound:
-		return codes.NotFound, t.checkPath()
+		return codes.NotFound, a.checkPath()
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
-		return codes.Unimplemented, t.checkPath()
+		return codes.Unimplemented, a.checkPath()
 	case http.StatusRequestEntityTooLarge:
 		return codes.ResourceExhausted, fmt.Sprintf("the batch has %d bytes before compression: raise the receiver's limit, or lower SERVE_TRACING_BATCH_BYTES",
 			bytes)
 	case http.StatusUnsupportedMediaType:
-		if t.gzip {
+		if a.settings.gzip {
 			return codes.InvalidArgument, fmt.Sprintf("if it takes no gzip, set %s=none", EnvCompression)
 		}
-		return codes.InvalidArgument, t.checkPath()
+		return codes.InvalidArgument, a.checkPath()
 	}
 	switch {
 	case r.StatusCode >= 500:
 		return codes.Internal, ""
 	case r.StatusCode >= 300 && r.StatusCode <= 399:
-		return codes.FailedPrecondition, t.redirected(r)
+		return codes.FailedPrecondition, a.redirected(r)
 	}
 	return codes.InvalidArgument, ""
 }
 
-// setting returns the name of the setting with the endpoint.
-func (c *settings) setting() string {
-	if from := c.endpoint.from; strings.HasPrefix(from, "OTEL_") || from == documentEndpoint {
-		return from
-	}
-	return EnvEndpoint
-}
-
-func (c *settings) checkPath() string {
-	if hint := c.endpoint.pathHint(); hint != "" {
-		return hint
-	}
-	return "check host, port and path in " + c.setting()
-}
-
-func (c *settings) wantsTLS() string {
-	return fmt.Sprintf("it wants TLS: write https:// in %s", c.setting())
-}
-
-// credentials returns the advice about headers. It names the sent headers and never
-// shows their values.
-func (c *settings) credentials() string {
-	if len(c.headers) == 0 {
-		return fmt.Sprintf("no credentials were sent: set them as headers in %s, such as authorization=Bearer%%20TOKEN", EnvHeaders)
-	}
-	return fmt.Sprintf("check the headers in %s (sent: %s)", c.headersFrom, strings.Join(slices.Sorted(maps.Keys(c.headers)), ", "))
-}
-
-func (t *transport) redirected(r reply) string {
+func (a *answers) redirected(r reply) string {
 	to, err := r.Location()
 	if err != nil {
-		return "it redirects to nowhere: " + t.checkPath()
+		return "it redirects to nowhere: " + a.checkPath()
 	}
-	return fmt.Sprintf("it redirects to %s, where spans and headers are not sent: if that is right, set it in %s", shownURL(to), t.setting())
+	return fmt.Sprintf("it redirects to %s, where spans and headers are not sent: if that is right, set it in %s", shownURL(to), a.setting())
 }

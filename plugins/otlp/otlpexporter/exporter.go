@@ -110,7 +110,7 @@ func NewWith(ctx context.Context, s pluginsdk.Setup, d Defaults) (pluginsdk.Expo
 		return nil, errors.Join(fmt.Errorf("start client: %w", err), to.close())
 	}
 	chosen.announce(s.Log)
-	return &exporter{settings: chosen, connection: to}, nil
+	return &exporter{adviser{chosen}, to}, nil
 }
 
 // connection is a client and the function that closes its connections.
@@ -120,8 +120,8 @@ type connection struct {
 }
 
 type exporter struct {
-	settings
-	connection
+	adviser    adviser
+	connection connection
 }
 
 var _ pluginsdk.Exporter = (*exporter)(nil)
@@ -136,7 +136,7 @@ func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	own, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	c := &call{}
-	err = e.client.UploadTraces(context.WithValue(own, callKey{}, c), spans)
+	err = e.connection.client.UploadTraces(context.WithValue(own, callKey{}, c), spans)
 	switch {
 	case c.answered:
 		return c.answer
@@ -145,18 +145,18 @@ func (e *exporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case own.Err() != nil || c.late:
-		return e.slow(c, within, limit)
+		return e.adviser.slow(c, within, limit)
 	case c.fault != nil:
-		return e.explain(c.fault, c.at)
+		return errors.New(e.adviser.explained(c.fault.Error(), c.at))
 	default: // the client ended the call before it reached the transport
-		return e.explain(err, nil)
+		return errors.New(e.adviser.explained(err.Error(), nil))
 	}
 }
 
 // messages returns the batch in the client's form. JSON requires decoded messages: the
 // client would omit undecoded ones.
 func (e *exporter) messages(b *pluginsdk.Batch) ([]*tracepb.ResourceSpans, error) {
-	if e.protocol == protocolJSON {
+	if e.adviser.settings.protocol == protocolJSON {
 		return b.Decode()
 	}
 	return b.Undecoded()
@@ -164,7 +164,7 @@ func (e *exporter) messages(b *pluginsdk.Batch) ([]*tracepb.ResourceSpans, error
 
 // Shutdown stops the client and closes the connections.
 func (e *exporter) Shutdown(ctx context.Context) error {
-	return errors.Join(e.client.Stop(ctx), e.close())
+	return errors.Join(e.connection.client.Stop(ctx), e.connection.close())
 }
 
 // callTimeout returns the timeout of a call and the variable that sets it. It ends a
@@ -172,13 +172,10 @@ func (e *exporter) Shutdown(ctx context.Context) error {
 func (e *exporter) callTimeout(ctx context.Context) (within time.Duration, limit string) {
 	const most = 250 * time.Millisecond
 	deadline, ok := ctx.Deadline()
-	if !ok {
-		return e.timeout, e.timeoutFrom
-	}
 	left := time.Until(deadline)
 	left -= min(most, left/10)
-	if e.timeout < left {
-		return e.timeout, e.timeoutFrom
+	if s := e.adviser.settings; !ok || s.timeout < left {
+		return s.timeout, s.timeoutFrom
 	}
 	return left, envExportTimeout
 }

@@ -1,9 +1,10 @@
 package otlpexporter
 
 import (
-	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,79 +12,82 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// adviser explains errors, with advice for the operator.
+type adviser struct{ settings settings }
+
 // fault describes a cause of calls without an answer.
 type fault struct {
 	// in lists texts in the errors; one is enough. gRPC preserves only the text of an
 	// error, so HTTP's errors are recognised by text, too. Tests check the texts.
 	in []string
 	// say returns the description and the advice. It follows the endpoint's name.
-	say func(c *settings) string
+	say func(a *adviser) string
 }
 
 // faults is searched in order; the first match applies.
 var faults = []fault{
-	{[]string{"proxyconnect", "failed to do connect handshake"}, func(c *settings) string {
-		return fmt.Sprintf("cannot be reached through the proxy %s: check HTTP_PROXY, HTTPS_PROXY and NO_PROXY", c.via())
+	{[]string{"proxyconnect", "failed to do connect handshake"}, func(a *adviser) string {
+		return fmt.Sprintf("cannot be reached through the proxy %s: check HTTP_PROXY, HTTPS_PROXY and NO_PROXY", a.settings.via())
 	}},
-	{[]string{"server gave HTTP response to HTTPS client", "first record does not look like a TLS handshake"}, func(c *settings) string {
-		if !c.endpoint.schemed {
-			return fmt.Sprintf("answers without TLS: set %s=true, or write http:// in front of it in %s", EnvInsecure, c.setting())
+	{[]string{"server gave HTTP response to HTTPS client", "first record does not look like a TLS handshake"}, func(a *adviser) string {
+		if !a.settings.endpoint.schemed {
+			return fmt.Sprintf("answers without TLS: set %s=true, or write http:// in front of it in %s", EnvInsecure, a.setting())
 		}
-		return fmt.Sprintf("answers without TLS: write http:// in %s, or use a port of the receiver that has TLS", c.setting())
+		return fmt.Sprintf("answers without TLS: write http:// in %s, or use a port of the receiver that has TLS", a.setting())
 	}},
-	{[]string{`malformed HTTP response "\x15\x03`, "unexpected TLS"}, func(c *settings) string { return "wants TLS: write https:// in " + c.setting() }},
+	{[]string{`malformed HTTP response "\x15\x03`, "unexpected TLS"}, func(a *adviser) string { return "wants TLS: write https:// in " + a.setting() }},
 	// net/http reports the second text if the server's first frame arrived before our
 	// request.
-	{[]string{`malformed HTTP response "\x00\x00`, "readLoopPeekFailLocked: %!w(<nil>)"}, func(*settings) string {
+	{[]string{`malformed HTTP response "\x00\x00`, "readLoopPeekFailLocked: %!w(<nil>)"}, func(*adviser) string {
 		return fmt.Sprintf("speaks HTTP/2 at once, as gRPC does, not OTLP/HTTP: set %s=grpc, or use the receiver's port for HTTP, usually 4318", EnvProtocol)
 	}},
-	{[]string{"looked like an HTTP/1.1 header", "unexpected HTTP status code", "unexpected content-type"}, func(*settings) string {
+	{[]string{"looked like an HTTP/1.1 header", "unexpected HTTP status code", "unexpected content-type"}, func(*adviser) string {
 		return fmt.Sprintf("is not a gRPC server: set %s=http/protobuf, or use the receiver's port for gRPC, usually 4317", EnvProtocol)
 	}},
-	{[]string{"remote error: tls: "}, func(c *settings) string { return "refuses the TLS connection" + c.ourCertificate() }},
-	{[]string{"frame too large"}, func(c *settings) string {
-		if c.endpoint.secure {
-			return c.cut()
+	{[]string{"remote error: tls: "}, func(a *adviser) string { return "refuses the TLS connection" + a.ourCertificate() }},
+	{[]string{"frame too large"}, func(a *adviser) string {
+		if a.settings.endpoint.secure {
+			return a.cut()
 		}
 		return fmt.Sprintf("does not speak gRPC without TLS: if it wants TLS, write https:// in %s; if it is for HTTP, set %s=http/protobuf",
-			c.setting(), EnvProtocol)
+			a.setting(), EnvProtocol)
 	}},
 	// A load balancer does this, too, while its server restarts.
-	{[]string{"error reading server preface"}, func(c *settings) string {
-		if c.endpoint.secure {
-			return c.cut()
+	{[]string{"error reading server preface"}, func(a *adviser) string {
+		if a.settings.endpoint.secure {
+			return a.cut()
 		}
 		return fmt.Sprintf("%s: if that goes on, it may want TLS (write https:// in %s), or be for HTTP (set %s=http/protobuf)",
-			cutText, c.setting(), EnvProtocol)
+			cutText, a.setting(), EnvProtocol)
 	}},
-	{[]string{"certificate has expired or is not yet valid"}, func(*settings) string {
+	{[]string{"certificate has expired or is not yet valid"}, func(*adviser) string {
 		return "has a certificate that is not valid at this time: renew it, or set this machine's clock"
 	}},
-	{[]string{"certificate signed by unknown authority", "certificate is not trusted"}, func(c *settings) string {
-		if c.trust.authorities.set() {
-			return fmt.Sprintf("has a certificate from none of the authorities in %q: check %s", c.trust.authorities.text, c.trust.authorities.from)
+	{[]string{"certificate signed by unknown authority", "certificate is not trusted"}, func(a *adviser) string {
+		if a.settings.trust.authorities.set() {
+			return fmt.Sprintf("has a certificate from none of the authorities in %q: check %s", a.settings.trust.authorities.text, a.settings.trust.authorities.from)
 		}
 		return fmt.Sprintf("has a certificate from an authority unknown to this machine: set %s to the authority's PEM file", EnvCertificate)
 	}},
-	{[]string{"x509: certificate is valid for", "x509: cannot validate certificate for", "x509: certificate is not valid for any names"}, func(c *settings) string {
-		return fmt.Sprintf("has a certificate for another name: use a name of the certificate in %s, or renew it with this name", c.setting())
+	{[]string{"x509: certificate is valid for", "x509: cannot validate certificate for", "x509: certificate is not valid for any names"}, func(a *adviser) string {
+		return fmt.Sprintf("has a certificate for another name: use a name of the certificate in %s, or renew it with this name", a.setting())
 	}},
-	{[]string{"connection refused", "connect: no such file or directory"}, func(c *settings) string {
-		return fmt.Sprintf("has no listener: start the receiver there, or set its address in %s", c.setting())
+	{[]string{"connection refused", "connect: no such file or directory"}, func(a *adviser) string {
+		return fmt.Sprintf("has no listener: start the receiver there, or set its address in %s", a.setting())
 	}},
-	{[]string{"dial tcp: lookup ", "no such host", "produced zero addresses", "record lookup error"}, func(c *settings) string {
-		return fmt.Sprintf("has a name that cannot be looked up: check it in %s, and this machine's DNS", c.setting())
+	{[]string{"dial tcp: lookup ", "no such host", "produced zero addresses", "record lookup error"}, func(a *adviser) string {
+		return fmt.Sprintf("has a name that cannot be looked up: check it in %s, and this machine's DNS", a.setting())
 	}},
-	{[]string{"no route to host", "network is unreachable"}, func(c *settings) string {
-		return "cannot be reached from this network: check it in " + c.setting()
+	{[]string{"no route to host", "network is unreachable"}, func(a *adviser) string {
+		return "cannot be reached from this network: check it in " + a.setting()
 	}},
-	{[]string{"i/o timeout", "TLS handshake timeout", "context deadline exceeded"}, func(c *settings) string {
-		return "did not accept a connection in time: check that it runs, that no firewall drops its packets, and " + c.setting()
+	{[]string{"i/o timeout", "TLS handshake timeout", "context deadline exceeded"}, func(a *adviser) string {
+		return "did not accept a connection in time: check that it runs, that no firewall drops its packets, and " + a.setting()
 	}},
 	{[]string{
 		"connection reset by peer", "broken pipe", "EOF", "closed idle connection", "transport is closing",
 		"use of closed network connection", "client conn could not be established",
-	}, (*settings).cut},
+	}, (*adviser).cut},
 }
 
 // cutText is the common text for a connection that the server has closed.
@@ -92,11 +96,11 @@ const cutText = "cut the connection before it answered"
 // cut describes a closed connection. A server that requires another certificate reports
 // it after the handshake. If the client is already writing then, it sees only the
 // closed connection.
-func (c *settings) cut() string {
+func (a *adviser) cut() string {
 	switch {
-	case c.endpoint.secure:
-		return cutText + c.ourCertificate()
-	case c.protocol == protocolGRPC:
+	case a.settings.endpoint.secure:
+		return cutText + a.ourCertificate()
+	case a.settings.protocol == protocolGRPC:
 		return cutText
 	}
 	// A gRPC server sends its settings and closes the connection. Often only this error is
@@ -106,44 +110,68 @@ func (c *settings) cut() string {
 
 // ourCertificate returns the advice if TLS may have failed because of the client's
 // certificate.
-func (c *settings) ourCertificate() string {
-	if c.trust.certificate.set() {
-		return ": check the certificate in " + c.trust.certificate.from
+func (a *adviser) ourCertificate() string {
+	if a.settings.trust.certificate.set() {
+		return ": check the certificate in " + a.settings.trust.certificate.from
 	}
 	return fmt.Sprintf(": if it wants a client's certificate, set %s and %s", EnvClientCertificate, EnvClientKey)
 }
 
-// explain returns a network error with advice for the operator. It is retryable. at is
-// the URL of the request; nil means the endpoint.
-func (c *settings) explain(err error, at *url.URL) error {
-	return errors.New(c.explained(err.Error(), at))
-}
-
-func (c *settings) explained(text string, at *url.URL) string {
-	shown := plain(c.secrets.redact(text))
+// explained returns the text of a network error, with advice for the operator. at is the
+// URL of the request; nil means the endpoint.
+func (a *adviser) explained(text string, at *url.URL) string {
+	shown := plain(a.settings.secrets.redact(text))
 	for _, f := range faults {
 		for _, in := range f.in {
 			if strings.Contains(text, in) {
-				return fmt.Sprintf("%s %s (%s)", c.place(at), f.say(c), shown)
+				return fmt.Sprintf("%s %s (%s)", a.place(at), f.say(a), shown)
 			}
 		}
 	}
-	return fmt.Sprintf("%s: %s", c.place(at), shown)
+	return fmt.Sprintf("%s: %s", a.place(at), shown)
 }
 
 // place returns the URL of a request. After a redirect it names the endpoint, too.
-func (c *settings) place(at *url.URL) string {
-	if at == nil || at == c.endpoint.url {
-		return c.endpoint.shown
+func (a *adviser) place(at *url.URL) string {
+	if at == nil || at == a.settings.endpoint.url {
+		return a.settings.endpoint.shown
 	}
-	return fmt.Sprintf("%s, to which %s redirects,", shownURL(at), c.endpoint.shown)
+	return fmt.Sprintf("%s, to which %s redirects,", shownURL(at), a.settings.endpoint.shown)
 }
 
 // slow returns the error of a call without an answer in time.
-func (c *settings) slow(of *call, within time.Duration, limit string) error {
+func (a *adviser) slow(of *call, within time.Duration, limit string) error {
 	text := "no connection to %s within %v: check that it runs, and that no firewall drops its packets"
 	if of.connected.Load() {
 		text = "no answer from %s within %v"
 	}
-	return &coded{status.Newf(codes.DeadlineExceeded, text+" (%s sets the time)", c.place(of.at), within.Round(time.Millisecond), limit)}
+	return &coded{status.Newf(codes.DeadlineExceeded, text+" (%s sets the time)", a.place(of.at), within.Round(time.Millisecond), limit)}
+}
+
+// setting returns the name of the setting with the endpoint.
+func (a *adviser) setting() string {
+	if from := a.settings.endpoint.from; strings.HasPrefix(from, "OTEL_") || from == documentEndpoint {
+		return from
+	}
+	return EnvEndpoint
+}
+
+func (a *adviser) checkPath() string {
+	if hint := a.settings.endpoint.pathHint(); hint != "" {
+		return hint
+	}
+	return "check host, port and path in " + a.setting()
+}
+
+func (a *adviser) wantsTLS() string {
+	return fmt.Sprintf("it wants TLS: write https:// in %s", a.setting())
+}
+
+// credentials returns the advice about headers. It names the sent headers and never
+// shows their values.
+func (a *adviser) credentials() string {
+	if len(a.settings.headers) == 0 {
+		return fmt.Sprintf("no credentials were sent: set them as headers in %s, such as authorization=Bearer%%20TOKEN", EnvHeaders)
+	}
+	return fmt.Sprintf("check the headers in %s (sent: %s)", a.settings.headersFrom, strings.Join(slices.Sorted(maps.Keys(a.settings.headers)), ", "))
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -30,7 +29,7 @@ import (
 // newGRPC returns a client for gRPC. Its connection is made here and connects at the
 // first call.
 func newGRPC(c settings) (connection, error) {
-	conn, err := grpc.NewClient(c.endpoint.target, c.dialOptions()...)
+	conn, err := grpc.NewClient(c.endpoint.target, dialOptions(c)...)
 	if err != nil {
 		return connection{}, &pluginsdk.ConfigError{Path: c.endpoint.from, Err: fmt.Errorf("%q: %w", c.endpoint.shown, err)}
 	}
@@ -44,7 +43,7 @@ func newGRPC(c settings) (connection, error) {
 	return connection{client, conn.Close}, nil
 }
 
-func (c *settings) dialOptions() []grpc.DialOption {
+func dialOptions(c settings) []grpc.DialOption {
 	creds := insecure.NewCredentials()
 	if c.endpoint.secure {
 		creds = &renewing{TransportCredentials: credentials.NewTLS(nil), trust: c.trust}
@@ -52,7 +51,7 @@ func (c *settings) dialOptions() []grpc.DialOption {
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithUserAgent(userAgent),
-		grpc.WithUnaryInterceptor(c.intercept),
+		grpc.WithUnaryInterceptor((&interceptor{answers{adviser: adviser{c}}}).intercept),
 		// Calls fail at once without a connection, because the host retries and reports the
 		// reason. So the backoff must be short.
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -70,9 +69,12 @@ func (c *settings) dialOptions() []grpc.DialOption {
 	return options
 }
 
+// interceptor records the answers of gRPC servers.
+type interceptor struct{ answers answers }
+
 // intercept records the answer in the [call], because the client drops a status's
 // details and turns partial success into its own error.
-func (c *settings) intercept(
+func (i *interceptor) intercept(
 	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
 	of := callOf(ctx)
@@ -82,11 +84,11 @@ func (c *settings) intercept(
 	switch {
 	case err == nil:
 		response := reply.(*coltracepb.ExportTraceServiceResponse)
-		of.setAnswer(c.partial(response.GetPartialSuccess()))
+		of.setAnswer(i.answers.partial(response.GetPartialSuccess()))
 	case ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded && almostOver(ctx):
 		of.late = true
 	default:
-		of.setAnswer(c.refused(proto.Size(req.(proto.Message)), err, len(head)+len(trailer) > 0))
+		of.setAnswer(i.refused(proto.Size(req.(proto.Message)), err, len(head)+len(trailer) > 0))
 	}
 	return err
 }
@@ -102,22 +104,22 @@ func almostOver(ctx context.Context) bool {
 // operator. fromServer reports that the status came from a server, or from a server
 // that does not speak gRPC. A status without headers was made by the client. A
 // collector's message may be about its own connections, so it is not explained.
-func (c *settings) refused(bytes int, err error, fromServer bool) error {
+func (i *interceptor) refused(bytes int, err error, fromServer bool) error {
 	st := status.Convert(err).Proto()
 	if !fromServer || strings.Contains(st.GetMessage(), "unexpected HTTP status code") || strings.Contains(st.GetMessage(), "unexpected content-type") {
-		st.Message = c.explained(st.GetMessage(), nil)
+		st.Message = i.answers.explained(st.GetMessage(), nil)
 		return &coded{status.FromProto(st)}
 	}
 	remedy := ""
 	switch codes.Code(st.GetCode()) {
 	case codes.Unauthenticated, codes.PermissionDenied:
-		remedy = c.credentials()
+		remedy = i.answers.credentials()
 	case codes.Unimplemented:
-		remedy = "it does not accept traces by OTLP/gRPC: check " + c.setting()
+		remedy = "it does not accept traces by OTLP/gRPC: check " + i.answers.setting()
 	case codes.ResourceExhausted:
 		remedy = fmt.Sprintf("the batch has %d bytes before compression; if that is too much, raise the receiver's limit, or lower SERVE_TRACING_BATCH_BYTES", bytes)
 	}
-	text := fmt.Sprintf("%s answered %s: %q", c.endpoint.shown, codes.Code(st.GetCode()), plain(c.secrets.redact(st.GetMessage())))
+	text := fmt.Sprintf("%s answered %s: %q", i.answers.settings.endpoint.shown, codes.Code(st.GetCode()), plain(i.answers.settings.secrets.redact(st.GetMessage())))
 	if remedy != "" {
 		text += "; " + remedy
 	}
@@ -148,61 +150,30 @@ func (r *renewing) Clone() credentials.TransportCredentials {
 // gRPC registers compressors by name, for the whole process. grpc's own gzip uses the
 // standard library and costs five times as much. Its package is imported, so that it is
 // registered before this compressor replaces it.
-func init() { encoding.RegisterCompressor(&compressor{}) }
+func init() { encoding.RegisterCompressor(compressor{}) }
 
 // compressor is gzip for gRPC.
-type compressor struct{ writers, readers sync.Pool }
+type compressor struct{}
 
-var _ encoding.Compressor = (*compressor)(nil)
+var _ encoding.Compressor = compressor{}
 
 // Name returns gRPC's name of gzip.
-func (*compressor) Name() string { return compressionGzip }
+func (compressor) Name() string { return compressionGzip }
 
 // Compress returns a pooled writer. Close returns it to its pool.
-func (c *compressor) Compress(w io.Writer) (io.WriteCloser, error) {
-	if z, ok := c.writers.Get().(*pooledWriter); ok {
-		z.Reset(w)
-		return z, nil
-	}
-	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
-	return &pooledWriter{z, &c.writers}, err
+func (compressor) Compress(w io.Writer) (io.WriteCloser, error) {
+	z := pooledWriter{gzipWriters.Get().(*gzip.Writer)}
+	z.Reset(w)
+	return z, nil
 }
 
-type pooledWriter struct {
-	*gzip.Writer
-	pool *sync.Pool
-}
+type pooledWriter struct{ *gzip.Writer }
 
 // Close ends the stream and returns the writer to its pool.
-func (z *pooledWriter) Close() error {
-	defer z.pool.Put(z)
+func (z pooledWriter) Close() error {
+	defer gzipWriters.Put(z.Writer)
 	return z.Writer.Close()
 }
 
-// Decompress returns a pooled reader. Close, which gRPC calls once, returns it to its
-// pool.
-func (c *compressor) Decompress(r io.Reader) (io.Reader, error) {
-	if z, ok := c.readers.Get().(*pooledReader); ok {
-		if err := z.Reset(r); err != nil {
-			c.readers.Put(z)
-			return nil, err
-		}
-		return z, nil
-	}
-	z, err := gzip.NewReader(r)
-	if err != nil {
-		return nil, err
-	}
-	return &pooledReader{z, &c.readers}, nil
-}
-
-type pooledReader struct {
-	*gzip.Reader
-	pool *sync.Pool
-}
-
-// Close returns the reader to its pool.
-func (z *pooledReader) Close() error {
-	defer z.pool.Put(z)
-	return z.Reader.Close()
-}
+// Decompress returns a reader. It uses no pool, because answers are rarely compressed.
+func (compressor) Decompress(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }

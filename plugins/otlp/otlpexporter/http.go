@@ -26,7 +26,7 @@ const maxRedirects = 3
 // Each option overrides a variable that the client would read itself. With our HTTP
 // client it ignores its own timeout and TLS configuration.
 func newHTTP(c settings) (connection, error) {
-	t := &transport{settings: c}
+	t := &transport{answers: answers{adviser: adviser{c}}}
 	if err := t.renew(nil); err != nil {
 		return connection{}, err
 	}
@@ -53,7 +53,7 @@ func newHTTP(c settings) (connection, error) {
 
 // transport compresses requests, and records answers in their [call].
 type transport struct {
-	settings
+	answers answers
 
 	mu sync.Mutex
 	// base is replaced when the authorities change.
@@ -85,7 +85,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		c.fault = err
 		return nil, err //nolint:wrapcheck // explain adds the context
 	}
-	c.setAnswer(t.read(resp, req.ContentLength))
+	c.setAnswer(t.answers.read(resp, req.ContentLength))
 	return resp, nil
 }
 
@@ -95,9 +95,9 @@ func (t *transport) outgoing(c *call, req *http.Request) (*http.Request, error) 
 		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
 	}))
 	if req.Response == nil { // not a redirect: the client drops the query and may change the path's escapes
-		out.URL = t.endpoint.url
+		out.URL = t.answers.settings.endpoint.url
 	}
-	if !t.gzip {
+	if !t.answers.settings.gzip {
 		return out, nil
 	}
 	body, err := compressed(req.Body)
@@ -141,7 +141,7 @@ func compressed(body io.Reader) ([]byte, error) {
 func (t *transport) checkRedirect(req *http.Request, via []*http.Request) error {
 	before := via[len(via)-1].URL
 	secure := req.URL.Scheme == "https" || req.URL.Scheme == "http" && before.Scheme == "http"
-	if req.Method != http.MethodPost || !secure || !sameHost(req.URL, t.endpoint.url) || len(via) > maxRedirects {
+	if req.Method != http.MethodPost || !secure || !sameHost(req.URL, t.answers.settings.endpoint.url) || len(via) > maxRedirects {
 		return http.ErrUseLastResponse
 	}
 	return nil
@@ -155,7 +155,7 @@ func (t *transport) current() *http.Transport {
 
 // renew replaces the transport old if the authorities have changed.
 func (t *transport) renew(old *http.Transport) error {
-	config, content, err := t.trust.config()
+	config, content, err := t.answers.settings.trust.config()
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (t *transport) renew(old *http.Transport) error {
 	}
 	t.authorities = content
 	t.base = &http.Transport{
-		Proxy:                  t.proxy.of,
+		Proxy:                  t.answers.settings.proxy.of,
 		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    5 * time.Second,

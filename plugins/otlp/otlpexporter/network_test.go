@@ -185,9 +185,9 @@ func TestFaultsWithoutServers(t *testing.T) {
 		"net/http: TLS handshake timeout": "did not accept a connection in time: check that it runs, that no firewall drops its packets, " +
 			"and OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
 	} {
-		fails(t, c.explain(errors.New(text), nil), "http://collector:4318/v1/traces "+want+" ("+text+")")
+		fails(t, errors.New((&adviser{c}).explained(text, nil)), "http://collector:4318/v1/traces "+want+" ("+text+")")
 	}
-	fails(t, c.explain(errors.New("something\nelse"), nil), "http://collector:4318/v1/traces: something else")
+	fails(t, errors.New((&adviser{c}).explained("something\nelse", nil)), "http://collector:4318/v1/traces: something else")
 }
 
 // TestTLS: certificates that are right and wrong, over both ways.
@@ -391,7 +391,7 @@ func TestRedirectsAreNamed(t *testing.T) {
 	}
 	of := &call{at: &url.URL{Scheme: "http", Host: "collector:9999", Path: "/there"}}
 	of.connected.Store(true)
-	fails(t, c.slow(of, time.Second, EnvTimeout),
+	fails(t, (&adviser{c}).slow(of, time.Second, EnvTimeout),
 		"no answer from http://collector:9999/there, to which http://collector:4318/v1/traces redirects, within 1s (OTEL_EXPORTER_OTLP_TIMEOUT sets the time)")
 }
 

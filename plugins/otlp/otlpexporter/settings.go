@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/servetrace/servetrace/pluginsdk"
@@ -90,7 +90,6 @@ type settings struct {
 	proxy       proxyOf
 	secrets     secrets
 	log         *slog.Logger // may be nil
-	warned      *sync.Once   // for warnNotOTLP
 }
 
 // document is the plugin's configuration; this package uses a part of it.
@@ -166,13 +165,13 @@ func readSettings(s pluginsdk.Setup, d Defaults) (settings, error) {
 			value{doc.ClientCertificate, "exporter.client_certificate"}, value{}),
 		key: r.choose(EnvTracesClientKey, EnvClientKey, value{doc.ClientKey, "exporter.client_key"}, value{}),
 	}
-	r.trust(c.trust, c.endpoint)
+	r.faults = append(r.faults, c.trust.validate(c.endpoint.secure && len(r.faults) == 0))
 	if _, own := c.headers["authorization"]; !own && c.endpoint.authorization != "" {
 		c.headers["authorization"] = c.endpoint.authorization
 	}
 	c.proxy = proxies(s.Getenv)
 	c.secrets = secretsOf(c.headers)
-	c.log, c.warned = s.Log, new(sync.Once)
+	c.log = s.Log
 	r.remark(c, insecure)
 	return c, errors.Join(r.faults...)
 }
@@ -295,4 +294,21 @@ func (c *settings) announce(log *slog.Logger) {
 		attrs = append(attrs, "proxy", via)
 	}
 	log.Info("spans are sent by OTLP", attrs...)
+}
+
+// via returns the proxy for the endpoint, without credentials, or "". gRPC uses the
+// proxy for HTTPS, with or without TLS.
+func (c *settings) via() string {
+	to := c.endpoint.url
+	if c.protocol == protocolGRPC {
+		to = &url.URL{Scheme: "https", Host: c.endpoint.host}
+	}
+	if to.Host == "" {
+		return ""
+	}
+	proxy, err := c.proxy(to)
+	if err != nil || proxy == nil {
+		return ""
+	}
+	return shownURL(&url.URL{Scheme: proxy.Scheme, Host: proxy.Host})
 }

@@ -3,8 +3,6 @@ package otlpexporter
 import (
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // maxText bounds the bytes of a back end's message in an error, approximately.
@@ -12,27 +10,16 @@ const maxText = 300
 
 // plain returns s as a single short line without characters that affect a terminal.
 func plain(s string) string {
-	var b strings.Builder
-	for i, r := range s {
-		if b.Len() >= maxText {
-			b.WriteString("…")
-			break
-		}
-		switch {
-		case unicode.IsSpace(r):
-			if last := b.String(); last != "" && !strings.HasSuffix(last, " ") {
-				b.WriteByte(' ')
-			}
-		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
-			b.WriteString(`\x` + strconv.FormatUint(uint64(s[i])|0x100, 16)[1:])
-		case unicode.IsGraphic(r):
-			b.WriteRune(r)
-		default:
-			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-		}
+	quoted := strconv.QuoteToGraphic(strings.Join(strings.Fields(s), " "))
+	text := unescaper.Replace(quoted[1 : len(quoted)-1])
+	if len(text) <= maxText {
+		return text
 	}
-	return strings.TrimSpace(b.String())
+	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
+
+// unescaper removes the escapes that only quotes need.
+var unescaper = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 
 // secrets holds texts that errors must not contain.
 type secrets struct{ texts []string }

@@ -15,25 +15,20 @@ import (
 // If none is set, the system's authorities and no client certificate are used.
 type trust struct{ authorities, certificate, key value }
 
-// trust validates the files. Without TLS they are not read.
-func (r *reader) trust(t trust, e endpoint) {
+// validate returns an error if only one of certificate and key is set. If read is set,
+// it also reads the files.
+func (t trust) validate(read bool) error {
 	switch {
 	case t.certificate.set() && !t.key.set():
-		r.fault(t.certificate.from, "is set, but %s is not: set both or none", EnvClientKey)
+		return &pluginsdk.ConfigError{Path: t.certificate.from, Err: fmt.Errorf("is set, but %s is not: set both or none", EnvClientKey)}
 	case !t.certificate.set() && t.key.set():
-		r.fault(t.key.from, "is set, but %s is not: set both or none", EnvClientCertificate)
+		return &pluginsdk.ConfigError{Path: t.key.from, Err: fmt.Errorf("is set, but %s is not: set both or none", EnvClientCertificate)}
+	case !read:
+		return nil
 	}
-	if !e.secure || len(r.faults) > 0 {
-		return
-	}
-	if _, _, err := t.pool(); err != nil {
-		r.faults = append(r.faults, err)
-	}
-	if t.certificate.set() {
-		if _, err := t.pair(); err != nil {
-			r.faults = append(r.faults, err)
-		}
-	}
+	_, _, errPool := t.pool()
+	_, errPair := t.pair()
+	return errors.Join(errPool, errPair)
 }
 
 // pool returns the authorities, or nil for the system's, and the content of their file.
@@ -68,8 +63,11 @@ func readFile(name string) ([]byte, error) {
 	return os.ReadFile(name) //nolint:wrapcheck // as above
 }
 
-// pair reads the client's certificate and key.
+// pair reads the client's certificate and key, and returns nil if there is none.
 func (t trust) pair() (*tls.Certificate, error) {
+	if !t.certificate.set() {
+		return nil, nil //nolint:nilnil // TLS without a client's certificate
+	}
 	var pair tls.Certificate
 	certificate, errCertificate := readFile(t.certificate.text)
 	key, errKey := readFile(t.key.text)
@@ -93,13 +91,10 @@ func (t trust) config() (*tls.Config, []byte, error) {
 		return nil, nil, err
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
-	if !t.certificate.set() {
-		return config, content, nil
-	}
 	var mu sync.Mutex // guards last
 	last, err := t.pair()
-	if err != nil {
-		return nil, nil, err
+	if last == nil {
+		return config, content, err
 	}
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		pair, err := t.pair()
