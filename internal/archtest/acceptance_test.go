@@ -33,8 +33,8 @@ var upstreamTests = []string{
 
 var (
 	acceptanceRow = regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$`)
-	// A test, perhaps with a subtest or the beginning of its name: `TestX/G1` (`folder`).
-	acceptanceTest = regexp.MustCompile("`(Test\\w+)(?:/([\\w ]+))?` \\(`([^`]+)`\\)")
+	// A test in a folder, perhaps with the beginning of a subtest's name: `folder/TestX/G1`.
+	acceptanceTest = regexp.MustCompile("`([\\w./-]+)/(Test\\w+)(?:/([\\w ]+))?`")
 	// What stands in a row's last cell where it names no test.
 	noTest = regexp.MustCompile(`^(no counterpart: .|the tables above$)`)
 )
@@ -77,7 +77,7 @@ func TestAcceptancePageIsWhole(t *testing.T) {
 		}
 	}
 	for _, m := range acceptanceTest.FindAllStringSubmatch(string(page), -1) {
-		checkNamed(t, hazard.Test{Name: m[1], Dir: m[3]}, m[2])
+		checkNamed(t, hazard.Test{Name: m[2], Dir: m[1]}, m[3])
 	}
 }
 

@@ -1,7 +1,6 @@
-// Package hazard reads the table of docs/internals/hazards.md: what can go wrong with a
-// plugin, what is promised, and which tests hold it. It runs nothing: the test of
-// the page (internal/archtest) and the command that runs what it names
-// (test/hazards) do.
+// Package hazard reads the table of docs/internals/hazards.md: the promises about
+// plugins that fail, and their tests. It runs nothing. The test of the page
+// (internal/archtest) checks the names, and a command (test/hazards) runs the tests.
 package hazard
 
 import (
@@ -17,28 +16,29 @@ const Page = "docs/internals/hazards.md"
 
 // Row is a row of the table.
 type Row struct {
-	// Number counts from 1. Hazard and Promise are for people, one line each.
-	Number          int
-	Hazard, Promise string
-	// Tests are at least one, by the test of the page.
+	// Number counts from 1. Promise is one line of text.
+	Number  int
+	Promise string
+	// Tests has at least one item; the test of the page checks that.
 	Tests []Test
 }
 
-// Test is a test that the page names: `TestName` (`folder`), in bold where it is
+// Test is a test that the page names, as `folder/TestName`, in bold if it is
 // release-blocking.
 type Test struct {
-	// Name is the function's, Dir the folder of its package, from the root.
+	// Name is the name of the function. Dir is the folder of its package, relative to
+	// the root of the repository.
 	Name, Dir string
 	Blocking  bool
 }
 
 var (
-	row  = regexp.MustCompile(`(?m)^\| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| [^|]+ \|$`)
-	test = regexp.MustCompile("(\\*\\*)?`((?:Test|Fuzz)\\w+)` \\(`([^`]+)`\\)")
+	row  = regexp.MustCompile(`(?m)^\| (\d+) \| ([^|]+) \| ([^|]+) \|$`)
+	test = regexp.MustCompile("(\\*\\*)?`([\\w./-]+)/((?:Test|Fuzz)\\w+)`")
 )
 
-// Read reads the page at a path: the rows of the table in their order, and all
-// tests that the page names, in the table or elsewhere, some of them twice.
+// Read returns the rows of the table of the page at path, in order, and all tests
+// that the page names, in the table or outside of it. A test may occur twice.
 func Read(path string) (rows []Row, named []Test, err error) {
 	page, err := os.ReadFile(path)
 	if err != nil {
@@ -51,9 +51,8 @@ func Read(path string) (rows []Row, named []Test, err error) {
 		}
 		rows = append(rows, Row{
 			Number:  number,
-			Hazard:  strings.TrimSpace(cells[2]),
-			Promise: strings.TrimSpace(cells[3]),
-			Tests:   testsIn(cells[4]),
+			Promise: strings.TrimSpace(cells[2]),
+			Tests:   testsIn(cells[3]),
 		})
 	}
 	return rows, testsIn(string(page)), nil
@@ -62,7 +61,7 @@ func Read(path string) (rows []Row, named []Test, err error) {
 func testsIn(text string) []Test {
 	var list []Test
 	for _, m := range test.FindAllStringSubmatch(text, -1) {
-		list = append(list, Test{Name: m[2], Dir: m[3], Blocking: m[1] != ""})
+		list = append(list, Test{Name: m[3], Dir: m[2], Blocking: m[1] != ""})
 	}
 	return list
 }

@@ -62,8 +62,8 @@ func run(only int, race bool) (report string, ok bool, err error) {
 	}
 	var out strings.Builder
 	ok = true
-	fmt.Fprintln(&out, "| # | hazard | promise | test | result |")
-	fmt.Fprintln(&out, "| --- | --- | --- | --- | --- |")
+	fmt.Fprintln(&out, "| # | promise | test | result |")
+	fmt.Fprintln(&out, "| --- | --- | --- | --- |")
 	for _, r := range rows {
 		for _, t := range r.Tests {
 			got, ran := results[key(t.Dir, t.Name)]
@@ -71,7 +71,7 @@ func run(only int, race bool) (report string, ok bool, err error) {
 				got.Action = "not run"
 			}
 			ok = ok && got.Action == "pass"
-			fmt.Fprintf(&out, "| %d | %s | %s | `%s` (`%s`) | %s |\n", r.Number, r.Hazard, r.Promise, t.Name, t.Dir, got)
+			fmt.Fprintf(&out, "| %d | %s | `%s/%s` | %s |\n", r.Number, r.Promise, t.Dir, t.Name, got)
 		}
 	}
 	if !ok {
