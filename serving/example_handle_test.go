@@ -91,7 +91,7 @@ func ExampleJSON() {
 	url, stop := serve(serving.NewApp("points", serving.NewDeployment("Adder", add)))
 	defer stop()
 
-	for _, body := range []string{`[{"X": 1}, {"X": 2, "Y": 3}]`, `[{"X": "one"}]`} {
+	for _, body := range []string{`[{"X": 1}, {"X": 2, "Y": 3}]`, `{"X": 1}`} {
 		resp, err := http.Post(url, "application/json", strings.NewReader(body))
 		if err != nil {
 			fmt.Println(err)
@@ -103,5 +103,5 @@ func ExampleJSON() {
 	}
 	// Output:
 	// 200 {"X":3,"Y":3}
-	// 400 request body: field "X": got a JSON string, want one for float64
+	// 400 request body: got a JSON object, want one for []serving_test.point
 }
