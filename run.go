@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"go.opentelemetry.io/otel"
 
@@ -21,10 +20,6 @@ import (
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
 )
-
-// ErrForced is the error of Run after a second signal, joined with the errors of the
-// parts that were cut short.
-var ErrForced = errors.New("stopped by a second signal")
 
 // LoadConfig reads the settings from the process's environment and from the service
 // file named by SERVE_CONFIG. See LoadConfigFile.
@@ -98,8 +93,7 @@ func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) e
 		defer endLog()
 	}
 
-	s := &service{cfg: cfg.withSharedSettings(), log: o.log, logQueue: queue, hangups: hangups}
-	s.listen(signals) // ends with stop
+	s := &service{cfg: cfg.withSharedSettings(), log: o.log, logQueue: queue, hangups: hangups, signals: handleStopSignals(signals)}
 	err := s.start(ctx, apps)
 	if err == nil {
 		o.ready(s.server.Addr())
@@ -124,58 +118,7 @@ type service struct {
 	closers []func(context.Context) error
 	hangups <-chan os.Signal // SIGHUP
 
-	asked         chan os.Signal  // receives the first signal to stop
-	stopContext   context.Context // context of the stop; ends with the second signal
-	stopListening func()          // ends the goroutine of listen and waits for it
-	// signals counts the signals to stop, first is the time of the first. Only the
-	// goroutine of listen uses them.
-	signals int
-	first   time.Time
-}
-
-// listen handles signals to stop from now on: it passes the first to wait, and the
-// second cancels the context of stop.
-func (s *service) listen(signals <-chan os.Signal) {
-	s.asked = make(chan os.Signal, 1)
-	ctx, cancel := context.WithCancelCause(context.Background())
-	s.stopContext = ctx
-	ended, listening := make(chan struct{}), make(chan struct{})
-	s.stopListening = func() {
-		close(ended)
-		<-listening
-	}
-	go func() { // ends with stopListening
-		defer close(listening)
-		for s.signals < 2 {
-			select {
-			case got := <-signals:
-				s.countSignal(time.Now())
-				select {
-				case s.asked <- got:
-				default: // a stop was requested before
-				}
-			case <-ended:
-				return
-			}
-		}
-		cancel(ErrForced)
-		// A third signal has its default action.
-		signal.Reset(syscall.SIGTERM, os.Interrupt)
-	}()
-}
-
-// signalWindow is how long after the first signal another counts as the same signal.
-const signalWindow = 100 * time.Millisecond
-
-// countSignal counts a signal to stop, except a repetition within signalWindow.
-func (s *service) countSignal(now time.Time) {
-	switch {
-	case s.signals == 0:
-		s.first = now
-	case s.signals == 1 && now.Sub(s.first) < signalWindow:
-		return
-	}
-	s.signals++
+	signals stopSignals
 }
 
 // start starts the parts in order. After an error, stop stops the parts that were
@@ -194,8 +137,10 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 		return err
 	}
 	s.host = h
-	if err := s.startAdmin(ctx); err != nil {
-		return err
+	if s.cfg.Admin.Enabled() {
+		if err := s.startAdmin(ctx); err != nil {
+			return err
+		}
 	}
 	handled := s.handleErrors()
 	provider, err := s.startTracing(ctx)
@@ -213,8 +158,10 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	if err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
-	if err := s.showServer(server); err != nil {
-		return err
+	if s.admin != nil {
+		if err := showServer(s.admin, server); err != nil {
+			return err
+		}
 	}
 	if err := server.Start(ctx); err != nil {
 		return err
@@ -227,6 +174,23 @@ func (s *service) start(ctx context.Context, apps []*serving.App) error {
 	}
 	s.announce(provider)
 	return nil
+}
+
+// startAdmin starts the admin listener. It starts before all other parts and ends after
+// them, so that operators can watch a long start or stop.
+func (s *service) startAdmin(ctx context.Context) error {
+	server, err := admin.NewServer(s.cfg.Admin, s.host.Stats, s.log)
+	if err != nil { // cannot happen: Validate has checked it
+		return err
+	}
+	if s.logQueue != nil {
+		if err := server.ShowLog(s.logQueue.lost); err != nil {
+			return err // cannot happen: it is called once
+		}
+	}
+	s.closers = append(s.closers, server.Shutdown)
+	s.admin = server
+	return server.Start(ctx)
 }
 
 // startTracing starts the host, if there is a plugin, and returns the provider that
@@ -332,7 +296,7 @@ func (s *service) wait(ctx context.Context) error {
 		case <-ctx.Done():
 			s.log.Info("stopping", "because", context.Cause(ctx))
 			return nil
-		case got := <-s.asked:
+		case got := <-s.signals.asked:
 			s.log.Info("stopping", "because", got.String())
 			return nil
 		case got := <-s.hangups:
@@ -370,10 +334,10 @@ func (s *service) applyFile(ctx context.Context) error {
 func (s *service) stop() error {
 	var errs []error
 	for _, closer := range slices.Backward(s.closers) {
-		errs = append(errs, closer(s.stopContext))
+		errs = append(errs, closer(s.signals.forced))
 	}
-	s.stopListening()
-	return errors.Join(append(errs, context.Cause(s.stopContext))...)
+	s.signals.end()
+	return errors.Join(append(errs, context.Cause(s.signals.forced))...)
 }
 
 // drain shuts the server down. Health checks fail first, then requests in progress

@@ -328,9 +328,8 @@ func TestDrainBeyondItsTime(t *testing.T) {
 func TestSignalsAtOnceAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		signals := make(chan os.Signal, 2)
-		s := &service{log: slog.New(slog.DiscardHandler), server: new(serving.Server)}
+		s := &service{log: slog.New(slog.DiscardHandler), server: new(serving.Server), signals: handleStopSignals(signals)}
 		signals <- syscall.SIGTERM
-		s.listen(signals)
 		if err := s.wait(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -348,21 +347,27 @@ func TestSignalsAtOnceAreOne(t *testing.T) {
 	})
 }
 
+// A signal within the window is a repetition of the first. The next one forces the stop.
 func TestWhichSignalsCount(t *testing.T) {
-	s, begin := &service{}, time.Now()
-	for i, tc := range []struct {
-		after time.Duration
-		want  int
-	}{
-		{time.Second, 1},
-		{time.Second + signalWindow - 1, 1},
-		{time.Second + signalWindow, 2},
-	} {
-		s.countSignal(begin.Add(tc.after))
-		if s.signals != tc.want {
-			t.Errorf("after signal %d at %v: %d counted, want %d", i+1, tc.after, s.signals, tc.want)
+	synctest.Test(t, func(t *testing.T) {
+		signals := make(chan os.Signal)
+		s := handleStopSignals(signals)
+		defer s.end()
+		for i, tc := range []struct {
+			after  time.Duration // the signal before
+			forced bool
+		}{{time.Second, false}, {signalWindow - 1, false}, {1, true}} {
+			time.Sleep(tc.after)
+			signals <- syscall.SIGTERM
+			synctest.Wait()
+			if got := s.forced.Err() != nil; got != tc.forced {
+				t.Errorf("after signal %d: forced %t, want %t", i+1, got, tc.forced)
+			}
 		}
-	}
+		if got := len(s.asked); got != 1 {
+			t.Errorf("%d signals to stop are passed on, want 1", got)
+		}
+	})
 }
 
 func TestPluginThatIsMissingHurtsNothing(t *testing.T) {

@@ -1,0 +1,57 @@
+package servetrace
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// ErrForced is the error of Run after a second signal, joined with the errors of the
+// parts that were cut short.
+var ErrForced = errors.New("stopped by a second signal")
+
+// signalWindow is how long after the first signal another counts as the same signal.
+const signalWindow = 100 * time.Millisecond
+
+// stopSignals are the signals to stop that the process gets.
+type stopSignals struct {
+	asked  chan os.Signal  // receives the first signal
+	forced context.Context // ends with the second signal, with the cause ErrForced
+	end    func()          // ends the goroutine and waits for it
+}
+
+// handleStopSignals handles signals from now on. A repetition of the first signal
+// within signalWindow is ignored. After the second signal, the next has its default
+// action. The caller must call end.
+func handleStopSignals(signals <-chan os.Signal) stopSignals {
+	forced, force := context.WithCancelCause(context.Background())
+	ending, ended := make(chan struct{}), make(chan struct{})
+	s := stopSignals{asked: make(chan os.Signal, 1), forced: forced, end: func() {
+		close(ending)
+		<-ended
+	}}
+	go func() { // ends with end, or after the second signal
+		defer close(ended)
+		var first time.Time
+		for {
+			select {
+			case got := <-signals:
+				switch now := time.Now(); {
+				case first.IsZero():
+					first = now
+					s.asked <- got
+				case now.Sub(first) >= signalWindow:
+					force(ErrForced)
+					signal.Reset(syscall.SIGTERM, os.Interrupt)
+					return
+				}
+			case <-ending:
+				return
+			}
+		}
+	}()
+	return s
+}
