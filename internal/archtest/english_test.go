@@ -46,7 +46,6 @@ var toRewrite = map[string]int{
 	"internal/otlpwire/sdkspan": 26,
 	"internal/servicefile":      93,
 	"pluginsdk":                 173,
-	"pluginsdk/plugintest":      135,
 	"serving":                   304,
 	"serving/internal/scope":    19,
 	"serving/internal/wsframe":  18,

@@ -62,7 +62,7 @@ var importTable = []struct {
 	{dir: "pluginsdk/otelplugin", may: []string{"pluginsdk", "internal/otlpwire"}},
 	{dir: "pluginsdk/processors", may: []string{"pluginsdk", "semconv"}},
 	{dir: "pluginsdk/plugintest", may: []string{
-		"pluginsdk", "internal/launch", "internal/wire", "internal/gen/...",
+		"pluginsdk", "internal/launch", "internal/otlpwire", "internal/wire", "internal/gen/...",
 	}},
 	{dir: "test/testplugin", may: []string{"pluginsdk"}},
 	{dir: "test/recorded", may: []string{"tracing"}},

@@ -34,9 +34,6 @@ var largeTypes = []struct{ name, why string }{
 var typesToSplit = []struct{ name, area string }{
 	{"cmd/servetrace.settings", "cmd"},
 	{"internal/servicefile.File", "settings"},
-	{"pluginsdk/plugintest.checker", "plugintest"},
-	{"pluginsdk/plugintest.session", "plugintest"},
-	{"pluginsdk/plugintest.trial", "plugintest"},
 	{"serving/batching.queue", "batching"},
 	{"serving/multiplexing.cache", "multiplexing"},
 }

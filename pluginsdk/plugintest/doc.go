@@ -1,7 +1,7 @@
-// Package plugintest tests exporter plugins: a whole one inside a Go test
-// ([Run]), a processor alone ([Process]), and any plugin, in process or as a
-// binary in any language, against every rule of the contract between host and
-// plugin ([Conformance], [Check]).
+// Package plugintest tests exporter plugins: a whole plugin inside a Go test ([Run]), a
+// processor alone ([Process]), and any plugin, in process or as a binary in any
+// language, against every rule of the contract between host and plugin ([Conformance],
+// [Check]).
 //
 // A test of a plugin in Go has three parts:
 //
@@ -10,7 +10,7 @@
 //		…
 //	}
 //
-//	func TestPlugin(t *testing.T) { // all of it, behind a real socket
+//	func TestPlugin(t *testing.T) { // the whole plugin, behind a real socket
 //		p := plugintest.Run(t, spec, plugintest.WithEnv("TENANT=acme"))
 //		answer, err := p.Export(t.Context(), request)
 //		…
@@ -28,29 +28,31 @@
 // How the suite works:
 //
 //  1. A rule is one sentence of the contract, with an id that never changes:
-//     "export.empty". The table is rules.go; docs/reference/conformance.md lists it.
-//  2. A rule starts the plugin as a host does: a small environment, the
-//     handshake's variables, pipes on descriptors 0, 1 and 2. Rules that leave a
-//     plugin as they found it share one; all others have a process to
-//     themselves. Four rules run at a time ([WithParallel]).
-//  3. The plugin must be able to work: [WithEnv] and [WithConfig] give it what
-//     it needs, a back end included. The suite sends it numbered spans of the
-//     service "plugintest".
-//  4. Some rules need the author's help: an input that makes the plugin refuse,
-//     filter or wait ([WithInput]), a state of the back end in which the plugin
-//     does so ([WithState]), a look at what has arrived
-//     ([WithReceived]), a configuration that it must refuse ([WithBadConfig]).
-//  5. Each rule ends in pass, fail or skip. Skip says why: the rule does not
-//     apply to this plugin, or help is missing, or a rule that it builds upon
-//     is not kept. It is never counted as passed.
+//     "export.empty". rules.go has the table; docs/reference/conformance.md lists it.
+//  2. A rule starts the plugin as a host does: with a small environment, the
+//     handshake's variables, and pipes on descriptors 0, 1 and 2. Rules that leave a
+//     plugin as they found it share a process. Each of the other rules has processes
+//     of its own. Four rules run at a time ([WithParallel]).
+//  3. The plugin must be able to work. [WithEnv] and [WithConfig] configure it, with
+//     a back end if it needs one. The suite sends numbered spans of the service
+//     "plugintest".
+//  4. Some rules need the author's help: a batch that makes the plugin refuse, filter
+//     or wait ([WithInput]), or a state of the back end that does ([WithState]), the
+//     ids of the spans that have arrived ([WithReceived]), or a configuration that
+//     the plugin must refuse ([WithBadConfig]).
+//  5. Each rule ends in pass, fail or skip. A skip never counts as passed. Its reason
+//     is in the report: the rule does not apply to the plugin, help is missing, or a
+//     rule that it builds upon is not kept.
 //
-// A plain OTLP receiver behind the handshake, without Lifecycle, is a plugin
-// too: rules about describing, configuring and ending are skipped for it.
+// A plain OTLP receiver behind the handshake, without Lifecycle, is a plugin too. The
+// rules about Describe, Configure, Flush and Shutdown are skipped for it.
 //
-// The suite waits with much patience, so that a busy machine fails nobody
-// ([WithPatience]). It does not judge speed, what a plugin makes of spans, or
-// what it logs. It needs no network.
+// The suite waits for a long time, so that no plugin fails on a busy machine
+// ([WithPatience]). It does not judge speed, the delivered spans, or the log. It needs
+// no network.
 //
-// Open rules.go first, then the rules_*.go; check.go runs them, session.go is a
-// started plugin and the calls to it, process.go (by internal/launch) and inprocess.go start it.
+// Open rules.go first, then the rules_*.go with the checks. trial.go and subject.go
+// have the vocabulary of the checks. check.go runs the rules. plugin.go starts a plugin
+// in a process (by internal/launch) or, with inner.go, in this process. session.go has
+// the calls to it.
 package plugintest

@@ -34,45 +34,45 @@ func noNamespaces(err error) bool {
 }
 
 // networkUse counts the packets that a process started offline has tried to send:
-// packets that left, and packets without a route.
+// packets that left, and packets without a route. The kernel's own IPv6 packets need
+// an interface that is up.
 func networkUse(pid int) (attempts int, err error) {
-	for _, file := range []string{"snmp", "snmp6"} {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, file))
-		if file == "snmp6" && errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
-			continue
-		}
-		if err != nil {
-			return 0, err
-		}
-		attempts += packetsSent(string(data))
+	v4, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/snmp", pid))
+	if err != nil {
+		return 0, err
 	}
-	return attempts, nil
+	v6, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/snmp6", pid))
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
+		return 0, err
+	}
+	return packetsSent(string(v4), string(v6)), nil
 }
 
 // packetsSent adds up the counters of packets sent. IPv4's file has a line of names
-// and a line of values, both of which begin with "Ip:"; IPv6's has a name and a value
-// on each line. The kernel's own IPv6 packets need an interface that is up.
-func packetsSent(text string) (sum int) {
+// and a line of values, both of which begin with "Ip:". IPv6's file has a name and a
+// value on each line.
+func packetsSent(v4, v6 string) (sum int) {
+	add := func(name, value string) {
+		switch name {
+		case "OutRequests", "OutNoRoutes", "Ip6OutRequests", "Ip6OutNoRoutes":
+			n, _ := strconv.Atoi(value) // a counter that is no number counts nothing
+			sum += n
+		}
+	}
 	var names []string
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(v4) {
 		fields := strings.Fields(line)
-		switch {
-		case len(fields) == 0:
-		case fields[0] != "Ip:" && len(fields) == 2:
-			names = fields[:1]
-			fields = fields[1:]
-		case fields[0] != "Ip:":
-			continue
-		case names == nil:
-			names = fields
+		if len(fields) == 0 || fields[0] != "Ip:" {
 			continue
 		}
-		for i, name := range names[:min(len(names), len(fields))] {
-			switch name {
-			case "OutRequests", "OutNoRoutes", "Ip6OutRequests", "Ip6OutNoRoutes":
-				n, _ := strconv.Atoi(fields[i]) // a counter that is no number counts nothing
-				sum += n
-			}
+		for i := range min(len(names), len(fields)) {
+			add(names[i], fields[i])
+		}
+		names = fields
+	}
+	for line := range strings.Lines(v6) {
+		if fields := strings.Fields(line); len(fields) == 2 {
+			add(fields[0], fields[1])
 		}
 	}
 	return sum

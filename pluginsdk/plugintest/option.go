@@ -8,19 +8,21 @@ import (
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Option adjusts [Conformance], [Check], [Run] and [Diagnose]. Of several of
-// one kind the last counts, but where an option says otherwise.
+// Option adjusts [Conformance], [Check], [Run] and [Diagnose]. If the same option is
+// given several times, the last counts, except for [WithEnv], [WithInput] and
+// [WithState].
 type Option interface{ apply(*settings) }
 
 type optionFunc func(*settings)
 
 func (f optionFunc) apply(s *settings) { f(s) }
 
-// settings are what the options say.
+// settings holds the values of the options.
 type settings struct {
 	env       map[string]string
 	config    []byte
@@ -48,9 +50,9 @@ func newSettings(opts []Option) *settings {
 	return s
 }
 
-// WithEnv gives the operator's environment, "KEY=value", to be added to that of
-// other WithEnv. As under a host, the plugin gets of it what its Describe
-// declares, and gets it with Configure. An entry without "=" is an empty value.
+// WithEnv adds variables to the operator's environment, "KEY=value". As under a host,
+// Configure passes the variables that the plugin declares in Describe. An entry
+// without "=" has an empty value.
 func WithEnv(environ ...string) Option {
 	environ = slices.Clone(environ)
 	return optionFunc(func(s *settings) {
@@ -61,31 +63,31 @@ func WithEnv(environ ...string) Option {
 	})
 }
 
-// WithConfig gives the operator's configuration for the plugin, a YAML or JSON
-// document. Without it, or with nil, there is none.
+// WithConfig sets the operator's configuration for the plugin, a YAML or JSON
+// document. The default, and nil, is no configuration.
 func WithConfig(document []byte) Option {
 	document = slices.Clone(document)
 	return optionFunc(func(s *settings) { s.config = document })
 }
 
-// WithBadConfig gives a document that the plugin must refuse. Without it the
-// suite sends one that is neither YAML nor JSON, and a plugin that takes it is
-// held for one that reads no document.
+// WithBadConfig sets a configuration that the plugin must refuse. Without it the suite
+// sends bytes that are neither YAML nor JSON. If the plugin accepts them, the rule is
+// skipped, because the plugin seems to read no configuration.
 func WithBadConfig(document []byte) Option {
 	document = slices.Clone(document)
 	return optionFunc(func(s *settings) { s.badConfig = document })
 }
 
-// WithContext says where the spans come from. Without it the plugin is told
-// made-up names.
-func WithContext(where pluginsdk.StaticContext) Option {
-	return optionFunc(func(s *settings) { s.context = where })
+// WithContext sets the source of the spans, as passed with Configure. By default all
+// its fields are empty.
+func WithContext(source pluginsdk.StaticContext) Option {
+	return optionFunc(func(s *settings) { s.context = source })
 }
 
-// WithPatience is how long the suite waits for anything: an answer, the end of
-// a process. The default is 20 s. Where the contract gives a plugin two
-// seconds, the suite gives it a quarter of the patience, five by default, so
-// that a busy machine fails nobody. Zero or less is the default.
+// WithPatience sets the time for which the suite waits for an answer or the end of a
+// process. The default, used for zero or less, is 20 s. If the contract grants a
+// plugin two seconds, the suite grants a quarter of the patience, by default 5 s, so
+// that no plugin fails on a busy machine.
 func WithPatience(d time.Duration) Option {
 	return optionFunc(func(s *settings) {
 		if d > 0 {
@@ -94,23 +96,22 @@ func WithPatience(d time.Duration) Option {
 	})
 }
 
-// WithParallel is how many rules run at a time, each with processes of its own.
-// The default is 4. Below 1 counts as 1.
+// WithParallel sets the number of rules that run at a time, each with processes of its
+// own. The default is 4; values below 1 count as 1.
 func WithParallel(rules int) Option {
 	return optionFunc(func(s *settings) { s.parallel = max(1, rules) })
 }
 
-// WithRules leaves out all rules but those that one of the patterns names, and
-// those that they build upon: "export.empty", or "export.*" in the form of
-// path.Match. It is for the work on one rule. A pattern that names none is an
-// error of [Check].
+// WithRules selects the rules that match one of the patterns, and the rules that they
+// build upon. A pattern has the form of path.Match: "export.empty", "export.*". If a
+// pattern matches no rule, [Check] returns an error.
 func WithRules(patterns ...string) Option {
 	patterns = slices.Clone(patterns)
 	return optionFunc(func(s *settings) { s.only = patterns })
 }
 
-// Input names what a request of [WithInput], or a state of [WithState], makes the
-// plugin do.
+// Input names an outcome that a request of [WithInput], or a state of [WithState],
+// produces.
 type Input string
 
 // The inputs. Rules that need one are skipped if neither [WithInput] nor [WithState]
@@ -120,57 +121,74 @@ const (
 	Permanent Input = "permanent"
 	// Retryable is a batch that the plugin must refuse for now.
 	Retryable Input = "retryable"
-	// Partial is a batch of which the back end rejects some spans.
+	// Partial is a batch with spans that the back end rejects.
 	Partial Input = "partial"
-	// Filtered is a batch of which a processor drops at least one span.
+	// Filtered is a batch with at least one span that a processor drops.
 	Filtered Input = "filtered"
-	// Slow is a batch whose delivery takes longer than half a second and less
-	// than two: rules that cut calls in the middle, or must not, use it.
+	// Slow is a batch that takes more than half a second to deliver, and less than two.
+	// It is used to end the plugin in the middle of a call.
 	Slow Input = "slow"
-	// Stuck is a batch whose delivery does not end before the call is cancelled
-	// or its deadline is over.
+	// Stuck is a batch with a delivery that hangs until the call is cancelled, or its
+	// deadline is exceeded.
 	Stuck Input = "stuck"
 )
 
-// WithInput gives a request that makes the plugin do something that no request
-// does with every plugin. One for each [Input].
+// WithInput sets a request with the outcome of input, which differs between plugins.
+// It may be given once for each [Input].
 func WithInput(input Input, request *coltracepb.ExportTraceServiceRequest) Option {
 	return optionFunc(func(s *settings) { s.inputs[input] = request })
 }
 
-// WithState is [WithInput] for a back end whose state decides and not the batch, such
-// as a locked database, a missing table, or a receiver that is down. enter puts the
-// back end into a state in which every batch has the outcome of input, and returns
-// the function that restores the back end. One for each [Input]; the batch is that
-// of WithInput, or else one of the suite's.
+// WithState is [WithInput] for a back end whose state decides the outcome, such as a
+// locked database, a missing table, or a receiver that is down. enter puts the back
+// end into a state in which every batch has the outcome of input, and returns the
+// function that restores the back end. WithState may be given once for each [Input].
+// The batch is the request of WithInput, if there is one, or the suite's.
 //
-// The suite calls enter while no other rule runs, and calls restore once, always.
-// For [Slow] it calls restore after a second, while the call is in flight. An error
-// of either function fails the rule.
+// The suite calls enter while no other rule runs. It always calls restore, once. For
+// [Slow] it calls restore after a second, while the call is in flight. An error of
+// either function fails the rule.
 func WithState(input Input, enter func() (restore func() error, err error)) Option {
 	return optionFunc(func(s *settings) { s.states[input] = enter })
 }
 
-// WithReceived tells the suite what the plugin has delivered so far: the span
-// ids, as 16 hexadecimal digits, from the back end or a file. It is asked as
-// soon as an Export was answered, so that a plugin that answers before it has
-// delivered is found out. It must be safe for concurrent use.
+// WithReceived sets a function that returns the ids of all spans that have arrived at
+// the back end so far, as 16 hexadecimal digits. The suite calls it as soon as an
+// Export is answered, to find plugins that answer before delivery. The function must be
+// safe for concurrent use.
 func WithReceived(spanIDs func() ([]string, error)) Option {
 	return optionFunc(func(s *settings) { s.received = spanIDs })
 }
 
-// prompt is how long the suite gives a plugin where the contract gives it two
+// prompt returns the time that the suite grants a plugin instead of the contract's two
 // seconds.
 func (s *settings) prompt() time.Duration { return s.patience / 4 }
 
-// granted are the variables of env that patterns name, as a host grants them.
+// granted returns the variables of env that patterns match, as a host grants them.
 func (s *settings) granted(patterns []string) map[string]string {
 	granted := maps.Clone(s.env)
 	maps.DeleteFunc(granted, func(name, _ string) bool { return !declared(patterns, name) })
 	return granted
 }
 
-// declared tells whether one of patterns names a variable.
+// request returns a host's Configure for a plugin that declares patterns.
+func (s *settings) request(patterns []string) *pluginv1.ConfigureRequest {
+	source := s.context
+	return &pluginv1.ConfigureRequest{Env: s.granted(patterns), Config: s.config, Context: &pluginv1.StaticContext{
+		Application:     source.Application,
+		Deployment:      source.Deployment,
+		Replica:         source.Replica,
+		Node:            source.Node,
+		Job:             source.Job,
+		ServiceName:     source.ServiceName,
+		PluginName:      source.PluginName,
+		SamplingRatio:   source.SamplingRatio,
+		Terminal:        source.Terminal,
+		TerminalColumns: uint32(source.TerminalColumns),
+	}}
+}
+
+// declared reports whether one of patterns matches a variable.
 func declared(patterns []string, name string) bool {
 	_, ok := wire.DeclaredBy(patterns, name)
 	return ok

@@ -2,16 +2,17 @@ package plugintest
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 )
 
-// output holds the end of what a plugin printed on descriptors 1 and 2. It is safe
-// for concurrent use.
+// output counts the lines of a plugin on descriptors 1 and 2, and keeps the last
+// lines. It is safe for concurrent use.
 type output struct {
-	once  sync.Once
 	first chan string // capacity 1: the first line of standard output
 
 	mu         sync.Mutex
@@ -22,39 +23,40 @@ type output struct {
 
 const (
 	tailLines = 6   // lines kept
-	tailBytes = 400 // of each
+	tailBytes = 400 // bytes kept of each line
 )
 
-func (o *output) firstLine() chan string {
-	o.once.Do(func() { o.first = make(chan string, 1) })
-	return o.first
-}
+func newOutput() *output { return &output{first: make(chan string, 1)} }
 
-// read reads r to its end, so that a plugin never blocks on what it prints.
-func (o *output) read(r io.Reader, stream string) {
+// readStdout and readStderr read r to its end, so that a plugin never blocks on a
+// write.
+func (o *output) readStdout(r io.Reader) { o.read(r, true) }
+func (o *output) readStderr(r io.Reader) { o.read(r, false) }
+
+func (o *output) read(r io.Reader, stdout bool) {
 	lines := bufio.NewReaderSize(r, 64<<10)
-	seen := 0
-	for {
-		line, err := lines.ReadSlice('\n') // a longer one counts as several
+	for first := stdout; ; {
+		line, err := lines.ReadSlice('\n') // a longer line counts as several
 		if len(line) > 0 {
 			text := strings.ToValidUTF8(strings.TrimRight(string(line), "\r\n"), "\uFFFD")
-			if seen++; seen == 1 && stream == "stdout" {
-				o.firstLine() <- text // capacity 1, and this is the one reader
+			if first {
+				o.first <- text // does not block: standard output has one reader
+				first = false
 			}
-			o.add(text, stream)
+			o.add(text, stdout)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return // end of file, or our end was closed
+			return // end of file, or the suite closed the pipe
 		}
 	}
 }
 
-func (o *output) add(text, stream string) {
-	_, faults := parseHandshake(text)
+func (o *output) add(text string, stdout bool) {
+	_, err := parseHandshake(text)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.lines++
-	if stream == "stdout" && len(faults) == 0 {
+	if stdout && err == nil {
 		o.handshakes++
 	}
 	if len(text) > tailBytes {
@@ -65,14 +67,36 @@ func (o *output) add(text, stream string) {
 	}
 }
 
+// counts returns the number of all lines, and of handshakes on standard output.
 func (o *output) counts() (lines, handshakes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.lines, o.handshakes
 }
 
+// tail returns the last lines.
 func (o *output) tail() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return append([]string(nil), o.last...)
+	return slices.Clone(o.last)
+}
+
+// buffer is a bytes.Buffer that is safe for concurrent use.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write appends b.
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// String returns all bytes written.
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }

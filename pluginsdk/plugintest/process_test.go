@@ -7,19 +7,19 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// What a plugin has started and what has left its group ends with it.
+// A process that the plugin has started ends with the plugin, even outside its group.
 func TestDaemonsEndWithThePlugin(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux finds them")
+		t.Skip("only Linux finds such processes")
 	}
 	path := testplugin.Install(t, "daemon")
-	c, err := startChild(Binary(path), how{})
+	p, err := Binary(path).start(how{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.stop()
+	defer p.stop()
 	testplugin.WaitFor(t, "the daemon", func() bool { return len(testplugin.Received(t, path)) > 0 })
 	daemon := testplugin.Received(t, path)[0].PID
-	c.stop()
+	p.stop()
 	testplugin.WaitFor(t, "the daemon's end", func() bool { return testplugin.Gone(daemon) })
 }

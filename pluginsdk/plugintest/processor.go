@@ -10,11 +10,10 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Process makes a processor, has it process one batch, shuts it down and gives
-// what is left of the batch, for a test to compare with what it should be.
-// in is not changed. Fields of setup that are nil get one that does
-// nothing (Getenv, Warn) or writes to the test's log (Stdout, Log). A
-// processor that fails, to be made or to process, fails the test at once.
+// Process constructs a processor, lets it process one batch, shuts it down and returns
+// the remaining spans. in is not changed. If a field of setup is nil, Process sets it
+// to a function that does nothing (Getenv, Warn) or to the test's log (Stdout, Log).
+// If the processor returns an error, the test fails at once.
 func Process(tb testing.TB, construct pluginsdk.NewProcessor, setup pluginsdk.Setup, in []*tracepb.ResourceSpans) []*tracepb.ResourceSpans {
 	tb.Helper()
 	encoded, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: in})
@@ -23,7 +22,7 @@ func Process(tb testing.TB, construct pluginsdk.NewProcessor, setup pluginsdk.Se
 	}
 	processor, err := construct(tb.Context(), withDefaults(tb, setup))
 	if err != nil {
-		tb.Fatalf("make the processor: %v", err)
+		tb.Fatalf("construct the processor: %v", err)
 	}
 	batch := pluginsdk.NewBatch(encoded)
 	if err := processor.Process(tb.Context(), batch); err != nil {
@@ -31,7 +30,7 @@ func Process(tb testing.TB, construct pluginsdk.NewProcessor, setup pluginsdk.Se
 	}
 	out, err := batch.Decode()
 	if err != nil {
-		tb.Fatalf("what the processor left is no OTLP: %v", err)
+		tb.Fatalf("the processor left bytes that are no OTLP: %v", err)
 	}
 	if stopper, ok := processor.(pluginsdk.Stopper); ok {
 		if err := stopper.Shutdown(tb.Context()); err != nil {
@@ -41,7 +40,7 @@ func Process(tb testing.TB, construct pluginsdk.NewProcessor, setup pluginsdk.Se
 	return out
 }
 
-// withDefaults fills in what a constructor may use without asking.
+// withDefaults sets the fields of s that are nil.
 func withDefaults(tb testing.TB, s pluginsdk.Setup) pluginsdk.Setup {
 	if s.Getenv == nil {
 		s.Getenv = func(string) string { return "" }

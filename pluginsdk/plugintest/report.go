@@ -16,35 +16,35 @@ type Status int
 const (
 	// Pass: the plugin keeps the rule.
 	Pass Status = iota
-	// Fail: it does not.
+	// Fail: the plugin breaks the rule.
 	Fail
-	// Skip: the rule does not apply to the plugin, or could not be tried. It is
-	// neither of the others.
+	// Skip: the rule does not apply to the plugin, or could not be tried. It counts
+	// neither as passed nor as failed.
 	Skip
 )
 
-// String is the status in reports.
+// String returns the status in reports.
 func (s Status) String() string { return [...]string{"pass", "FAIL", "skip"}[s] }
 
 // Result is the outcome of one rule.
 type Result struct {
 	// Rule is the rule's id, which never changes: "export.empty".
 	Rule string
-	// Title says in a line what a plugin that keeps the rule does.
+	// Title describes the behaviour of a plugin that keeps the rule, in one line.
 	Title string
 	// Status is the outcome.
 	Status Status
-	// Detail says why a rule failed or was skipped, in one or more lines. It is
-	// empty for a rule that passed.
+	// Detail is the reason why a rule failed or was skipped, in one or more lines. It
+	// is empty for a rule that passed.
 	Detail string
-	// Option is the option of this package without which the rule was skipped, and
-	// Flag is the flag of "servetrace plugin test" for it. Each is empty if there is
-	// none.
+	// Option is the missing option of this package because of which the rule was
+	// skipped, and Flag is the corresponding flag of "servetrace plugin test". Each is
+	// empty if there is none.
 	Option, Flag string
 	// Took is how long the rule ran.
 	Took time.Duration
 
-	untried bool // for a rule that it builds upon is not kept
+	untried bool // because a rule that it builds upon is not kept
 }
 
 // inGo returns the detail with the option that is missing.
@@ -87,7 +87,7 @@ func (r *Report) count(status Status) int {
 	return n
 }
 
-// took adds up the time of all rules; they overlap.
+// took adds up the time of all rules, which overlap.
 func (r *Report) took() time.Duration {
 	var sum time.Duration
 	for _, result := range r.Results {
@@ -96,9 +96,9 @@ func (r *Report) took() time.Duration {
 	return sum
 }
 
-// WriteText writes the report for people: a line for each rule that was tried,
-// why it failed or was skipped under it, and a line with the counts. Rules that
-// were not tried because one that they build upon is not kept are one line.
+// WriteText writes the report as text: a line for each rule that was tried, below it
+// the reason why it failed or was skipped, and at last a line with the counts. Rules
+// that were not tried, because a rule that they build upon is not kept, share one line.
 func (r *Report) WriteText(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	untried := 0
@@ -124,8 +124,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// junitSuites is the root of a JUnit report, in the schema that CI systems have
-// in common: https://github.com/testmoapp/junitxml
+// junitSuites is the root of a JUnit report, in the schema that most CI systems read:
+// https://github.com/testmoapp/junitxml
 type junitSuites struct {
 	XMLName xml.Name   `xml:"testsuites"`
 	Suite   junitSuite `xml:"testsuite"`
@@ -149,15 +149,15 @@ type junitCase struct {
 	Skipped *junitReason `xml:"skipped"`
 }
 
-// junitReason is why: the rule's title as message, and the detail.
+// junitReason is the reason for a failure or a skip.
 type junitReason struct {
 	Message string `xml:"message,attr"`
 	Text    string `xml:",chardata"`
 }
 
-// WriteJUnit writes the report as XML in JUnit's form: one testsuite, named as
-// the target, one testcase for each rule, its id being the name. The suite's
-// time is the sum of the cases', which overlap.
+// WriteJUnit writes the report as XML in JUnit's form: one testsuite with the name of
+// the target, and one testcase for each rule with the rule's id as its name. The
+// suite's time is the sum of the times of the cases, which overlap.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	suite := junitSuite{
 		Name: r.Target, Tests: len(r.Results), Failures: r.Failed(), Skipped: r.count(Skip), Time: seconds(r.took()),

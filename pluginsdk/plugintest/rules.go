@@ -7,90 +7,227 @@ import (
 	"slices"
 )
 
-// rule is one sentence of the contract and the way to try it.
+// rule is one sentence of the contract, and its check.
 type rule struct {
-	// id never changes: reports of different versions are compared by it. It is
-	// GROUP.NAME, lower case.
+	// id is GROUP.NAME in lower case. It never changes: reports of different versions
+	// are compared by it.
 	id string
-	// title says what a plugin that keeps the rule does, in one line.
+	// title describes the behaviour of a plugin that keeps the rule, in one line.
 	title string
-	// needs is what the target must be for the rule to apply.
+	// needs restricts the rule to some targets.
 	needs need
-	// after are the rules without which this one makes no sense, further up in
-	// the table. Where one of them is not kept, this one is skipped.
+	// after lists the rules that this rule builds upon, earlier in the table. If such a
+	// rule is not kept, this rule is skipped.
 	after []string
-	// shares: it leaves a plugin as it found it, so that one that kept the rule
-	// may serve for the next.
+	// shares reports that the rule leaves a plugin as it found it. If the rule is kept,
+	// the plugin may serve for the next rule.
 	shares bool
-	// last: the rule is about what all others have seen, and runs after them.
+	// last reports that the rule judges the answers to all other rules. It runs after
+	// them.
 	last bool
-	// input is what the back end must do for the rule; empty: nothing special.
+	// input is the state of the back end for the rule. Empty: the usual state.
 	input Input
-	// check tries the rule: nil where the plugin keeps it, a skipError where it
-	// does not apply, else what was expected, what was seen and what to do.
-	check func(ctx context.Context, t *trial) error
+	// check tries the rule. It returns if the plugin keeps the rule.
+	check func(t *trial)
 }
 
-// need is what a rule asks of the target.
+// need is a condition on the target.
 type need int
 
 const (
 	process   need = 1 << iota // a binary
-	lifecycle                  // more than a plain OTLP receiver
+	lifecycle                  // not a plain OTLP receiver
 )
 
-// The rules that others build upon.
+// The rules that others build upon, without the rules before these.
 var (
 	shaken     = []string{"handshake.line"}
-	connected  = []string{"handshake.line", "handshake.version", "handshake.plain", "handshake.socket"}
-	described  = slices.Concat(connected, []string{"describe.answered"})
-	configured = slices.Concat(described, []string{"describe.variables", "configure.accepted"})
-	delivered  = slices.Concat(configured, []string{"export.delivered"})
+	connected  = []string{"handshake.version", "handshake.plain", "handshake.socket"}
+	described  = []string{"describe.answered"}
+	configured = []string{"describe.variables", "configure.accepted"}
+	delivered  = []string{"export.delivered"}
+	received   = []string{"export.received"}
+	shutDown   = []string{"shutdown.answered"}
+	released   = []string{"shutdown.answered", "end.released"}
 )
 
-// rules is the table, in the order of a plugin's life.
-func rules() []rule {
-	return slices.Concat(
-		handshakeRules(),
-		serviceRules(),
-		describeRules(),
-		atStartRules(),
-		configureRules(),
-		exportRules(),
-		failureRules(),
-		startRules(),
-		flushRules(),
-		endRules(),
-		configureLastRules(),
-		exportLastRules(),
-	)
+// table lists the rules in the order of a plugin's life.
+var table = []rule{
+	{id: "handshake.line", title: "The first line on standard output is the handshake, 1|1|unix|PATH|grpc",
+		check: checkLine},
+	{id: "handshake.version", title: "The handshake names go-plugin's core protocol 1 and protocol version 1",
+		after: shaken, check: checkVersion},
+	{id: "handshake.plain", title: "The handshake carries no certificate: there is no AutoMTLS",
+		after: shaken, check: checkPlain},
+	{id: "handshake.socket", title: "The socket lies in PLUGIN_UNIX_SOCKET_DIR and takes connections once the line is printed",
+		after: shaken, check: checkSocket},
+	{id: "handshake.newer-host", title: "A host that speaks other versions beside 1 gets 1",
+		after: connected, check: checkNewerVersions},
+	{id: "handshake.other-host", title: "A host that does not speak 1 is refused, or told the version that the plugin speaks",
+		needs: process, after: connected, check: checkOtherVersion},
+	{id: "handshake.cookie", title: "Without the host's cookie it says what it is, and ends with a status other than 0",
+		needs: process, after: shaken, check: checkCookie},
+
+	{id: "health.served", title: `grpc.health.v1.Health answers SERVING for "plugin", from the handshake on`,
+		after: connected, check: checkHealth},
+	{id: "goplugin.controller", title: "plugin.GRPCController's Shutdown ends the process within 2 s",
+		after: connected, check: checkController},
+	{id: "goplugin.stdio", title: "plugin.GRPCStdio's StreamStdio can be opened",
+		after: connected, check: checkStdio},
+
+	{id: "describe.answered", title: "Describe is answered before Configure, or with UNIMPLEMENTED by a plain OTLP receiver",
+		after: connected, check: checkDescribe},
+	{id: "describe.repeatable", title: "Describe gives the same answer each time, also at once and after Configure",
+		needs: lifecycle, after: described, check: checkRepeatable},
+	{id: "describe.name", title: "The name is lower-case letters, digits and dashes; version, SDK and description are lines of text",
+		needs: lifecycle, after: described, check: checkNames},
+	{id: "describe.kind", title: "The kind is KIND_EXPORTER",
+		needs: lifecycle, after: described, check: checkKind},
+	{id: "describe.variables", title: "Variables are declared by name, or by a prefix of three characters or more that ends in an underscore, and a star",
+		needs: lifecycle, after: described, check: checkPatterns},
+	{id: "describe.limits", title: "Limits are zero, or what a host can keep",
+		needs: lifecycle, after: described, check: checkLimits},
+	{id: "describe.offline", title: "Start and Describe do not touch the network",
+		needs: process | lifecycle, after: described, check: checkOffline},
+	{id: "describe.env-at-start", title: "With env_at_start it declares variables, and describes itself alike with and without them in its start environment",
+		needs: process | lifecycle, after: described, check: checkEnvAtStart},
+
+	{id: "configure.variables", title: "Every variable that it is tested with is declared by Describe",
+		needs: lifecycle, after: described, check: checkDeclared},
+	{id: "configure.accepted", title: "Configure with the operator's variables and configuration is answered without a diagnostic of severity ERROR",
+		needs: lifecycle, after: []string{"describe.variables"}, check: func(t *trial) { t.ready(how{}) }},
+	{id: "configure.bare", title: "Configure without anything is accepted, or refused by a diagnostic of severity ERROR",
+		needs: lifecycle, after: described, check: checkBare},
+	{id: "configure.refused", title: "A configuration that it cannot work with is refused by a diagnostic of severity ERROR, and no batch is taken then",
+		needs: lifecycle, after: described, check: checkBadConfig},
+
+	{id: "export.delivered", title: "A batch of spans is answered OK",
+		after: configured, check: func(t *trial) { checkWorks(t, how{}) }},
+	{id: "export.received", title: "An OK answer means delivered: the spans are there when it comes, each once",
+		after: delivered, shares: true, check: checkReceived},
+	{id: "export.unconfigured", title: "Export before Configure is refused, and Configure is taken all the same",
+		needs: lifecycle, after: delivered, check: checkUnconfigured},
+	{id: "export.empty", title: "A request without spans is answered OK",
+		after: delivered, shares: true, check: checkEmpty},
+	{id: "export.most-bytes", title: "A batch of as many bytes as it declares, or of 4 MiB less 64 KiB, is answered OK",
+		after: delivered, shares: true, check: checkMostBytes},
+	{id: "export.most-spans", title: "A batch of as many spans as it declares, or of 2048, is answered OK",
+		after: delivered, shares: true, check: checkMostSpans},
+	{id: "export.large-span", title: "A span of 3 MiB is answered OK, or for good where that is more than it declares to take",
+		after: delivered, shares: true, check: checkLargeSpan},
+	{id: "export.malformed", title: "Bytes that are no OTLP are answered with a final error, and the plugin lives on",
+		after: delivered, shares: true, check: checkMalformed},
+	{id: "export.unknown-fields", title: "Spans with fields that OTLP does not have yet are answered OK; in process: the exporter sees the fields",
+		after: delivered, shares: true, check: checkUnknownFields},
+	{id: "export.metadata", title: "A batch is taken with id and attempt, without them, and with metadata it does not know",
+		after: delivered, shares: true, check: checkMetadata},
+	{id: "export.repeated", title: "A batch that comes again, with the same id and attempt 2, is answered OK",
+		after: delivered, shares: true, check: checkRepeated},
+	{id: "export.concurrent", title: "As many calls at once as it declares, or 64, are all answered OK",
+		after: received, shares: true, check: checkConcurrent},
+	{id: "export.permanent", title: "What must not be sent again is answered with a final code",
+		input: Permanent, after: delivered, shares: true, check: checkPermanent},
+	{id: "export.retryable", title: "What may be sent again is answered with a code that OTLP retries",
+		input: Retryable, after: delivered, shares: true, check: checkRetryable},
+	{id: "export.cancelled", title: "A cancelled call ends, and the plugin lives on",
+		input: Stuck, after: delivered, check: func(t *trial) { checkCut(t, cancelAfter) }},
+	{id: "export.deadline", title: "A call that is over its deadline ends, and the plugin lives on",
+		input: Stuck, after: delivered, check: func(t *trial) { checkCut(t, context.WithTimeout) }},
+
+	{id: "configure.once", title: "A second Configure is refused, and changes nothing",
+		needs: lifecycle, after: delivered, shares: true, check: checkConfiguredOnce},
+	{id: "configure.newer-host", title: "Fields of a newer host in Describe and Configure are ignored",
+		needs: lifecycle, after: delivered, check: checkNewerHost},
+	{id: "start.path-only", title: "It starts and works with PATH as the only variable beside the handshake's",
+		after: delivered, check: func(t *trial) { checkWorks(t, how{pathOnly: true}) }},
+	{id: "start.unshared", title: "It works where the host does not share its standard output",
+		needs: process, after: delivered, check: func(t *trial) { checkWorks(t, how{unshared: true}) }},
+	{id: "start.side-by-side", title: "Two processes of it work side by side",
+		after: delivered, check: checkSideBySide},
+
+	{id: "flush.answered", title: "Flush is answered OK with no spans left, with and without batches before it",
+		needs: lifecycle, after: delivered, shares: true, check: checkFlush},
+	{id: "flush.overlapping", title: "Export goes on during Flush and after it",
+		needs: lifecycle, after: received, shares: true, check: checkFlushOverlaps},
+	{id: "shutdown.answered", title: "Shutdown is answered OK with no spans left",
+		needs: lifecycle, after: delivered, check: checkShutdown},
+	{id: "shutdown.unconfigured", title: "A plugin that was never configured answers Shutdown, and ends with status 0",
+		needs: lifecycle, after: described, check: checkShutdownUnconfigured},
+	{id: "shutdown.twice", title: "A second Shutdown does not hang, and breaks nothing",
+		needs: lifecycle, after: shutDown, check: checkShutdownTwice},
+	{id: "shutdown.export", title: "Export after Shutdown is refused with a code that is retried: another process may take the batch",
+		needs: lifecycle, after: shutDown, check: checkExportAfterShutdown},
+	{id: "end.released", title: "After Shutdown, GRPCController and the end of standard input it ends within 2 s, with status 0",
+		after: shutDown, check: func(t *trial) { t.ready(how{}).endsReleased() }},
+	{id: "end.files", title: "It leaves nothing in PLUGIN_UNIX_SOCKET_DIR",
+		after: released, check: checkNoFiles},
+	{id: "end.stdin", title: "The end of standard input alone ends it within 2 s",
+		needs: lifecycle, after: delivered, check: checkStdinEnd},
+	{id: "end.host-death", title: "When its host dies in the middle of calls it ends within 2 s",
+		needs: lifecycle, after: delivered, check: checkHostDeath},
+	{id: "end.sigterm", title: "SIGTERM ends it within 2 s, with status 0",
+		needs: lifecycle, after: delivered, check: checkSIGTERM},
+	{id: "end.drain", title: "On SIGTERM calls in flight are answered before it ends, with status 0",
+		input: Slow, needs: lifecycle, after: []string{"end.sigterm"}, check: checkDrain},
+	{id: "end.sigint", title: "SIGINT is ignored: a terminal sends it to the host too, which decides",
+		needs: process, after: delivered, check: checkSIGINT},
+	{id: "output.handshake-once", title: "Standard output carries one handshake, in all of its life",
+		needs: process, after: released, check: checkOneHandshake},
+	{id: "output.bounded", title: "Fifty batches make at most a hundred lines on descriptors 1 and 2: a host passes on no more in a second",
+		needs: process, after: delivered, check: checkFewLines},
+	{id: "host.launched", title: "servetrace's own host starts it by go-plugin's client, feeds it, and ends it with status 0",
+		needs: process, after: released, check: checkLaunched},
+
+	{id: "configure.diagnostics", title: "Each diagnostic has severity WARNING or ERROR, and a text",
+		needs: lifecycle, after: described, last: true, check: checkDiagnostics},
+	{id: "export.answers", title: "Every OK answer is an ExportTraceServiceResponse",
+		after: delivered, last: true, check: checkAnswers},
+	{id: "export.partial", title: "A partial success rejects no more spans than the batch has",
+		input: Partial, after: delivered, last: true, shares: true, check: checkPartial},
+	{id: "export.filtered", title: "Filtered spans are named as PROCESSOR=COUNT in trailers, and are no more than the batch has",
+		input: Filtered, after: delivered, last: true, shares: true, check: checkFiltered},
 }
 
-// selectRules gives the rules of the table that a pattern names, and those that
-// they build upon. No patterns: all.
-func selectRules(table []rule, patterns []string) ([]rule, error) {
+// rules returns the table, with the rules before each rule complete in after.
+func rules() []rule {
+	all := slices.Clone(table)
+	before := map[string][]string{}
+	for i := range all {
+		var after []string
+		for _, id := range all[i].after {
+			after = append(append(after, before[id]...), id)
+		}
+		all[i].after = after
+		before[all[i].id] = after
+	}
+	return all
+}
+
+// selectRules returns the rules that match a pattern, and the rules that they build
+// upon. Without patterns it returns all rules.
+func selectRules(all []rule, patterns []string) ([]rule, error) {
 	if len(patterns) == 0 {
-		return table, nil
+		return all, nil
 	}
 	wanted := map[string]bool{}
 	for _, pattern := range patterns {
-		named := 0
-		for _, r := range table {
+		matches := 0
+		for _, r := range all {
 			ok, err := path.Match(pattern, r.id)
 			if err != nil {
 				return nil, fmt.Errorf("rules %q: %w", pattern, err)
 			}
-			if ok {
-				named++
-				wanted[r.id] = true
-				for _, id := range r.after {
-					wanted[id] = true
-				}
+			if !ok {
+				continue
+			}
+			matches++
+			for _, id := range append([]string{r.id}, r.after...) {
+				wanted[id] = true
 			}
 		}
-		if named == 0 {
+		if matches == 0 {
 			return nil, fmt.Errorf("rules %q: there is none of that name; see docs/reference/conformance.md", pattern)
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(table), func(r rule) bool { return !wanted[r.id] }), nil
+	return slices.DeleteFunc(slices.Clone(all), func(r rule) bool { return !wanted[r.id] }), nil
 }

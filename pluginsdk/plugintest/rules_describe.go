@@ -1,9 +1,8 @@
 package plugintest
 
 import (
-	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -14,133 +13,72 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// about is what the plugin says of itself.
+// The checks of Describe.
+
+// about holds the plugin's answer to Describe.
 type about struct {
 	response *pluginv1.DescribeResponse // nil for a plain receiver
 	plain    bool
 }
 
-// maxBytes is the size of the largest batch that a host sends.
+// maxBytes returns the size of the largest batch that a host sends.
 func (a about) maxBytes() int {
-	if n := a.response.GetLimits().GetMaxBatchBytes(); n > 0 {
-		return int(min(n, wire.MaxMessageBytes))
-	}
-	return wire.DefaultMaxBatchBytes
+	return limit(a.response.GetLimits().GetMaxBatchBytes(), wire.DefaultMaxBatchBytes, wire.MaxMessageBytes)
 }
 
-// maxSpans is the most spans that a host sends at once.
-func (a about) maxSpans() int {
-	const most = 1 << 16 // SERVE_TRACING_BATCH_SPANS goes no further
-	if n := a.response.GetLimits().GetMaxBatchSpans(); n > 0 {
-		return int(min(n, most))
+// maxSpans returns the largest number of spans that a host sends at once: the limit of
+// SERVE_TRACING_BATCH_SPANS, or its default if the plugin declares none.
+func (a about) maxSpans() int { return limit(a.response.GetLimits().GetMaxBatchSpans(), 2048, 1<<16) }
+
+// concurrency returns the number of calls that the suite makes at once. No host makes
+// more than 64.
+func (a about) concurrency() int { return limit(a.response.GetLimits().GetMaxConcurrency(), 64, 64) }
+
+// limit returns a declared limit, at most the largest, or unset if it is zero.
+func limit(declared uint32, unset, largest int) int {
+	if declared == 0 {
+		return unset
 	}
-	return most
+	return int(min(int64(declared), int64(largest)))
 }
 
-// concurrency is how many calls the plugin is given at once: what it declares,
-// or 64 where it declares nothing. More than that no host makes.
-func (a about) concurrency() int {
-	const most = 64
-	if n := a.response.GetLimits().GetMaxConcurrency(); n > 0 {
-		return int(min(n, most))
+func checkDescribe(t *trial) {
+	response, err := t.connect(how{}).session.describe(t.ctx)
+	if codeOf(err) == "UNIMPLEMENTED" {
+		t.suite.about.plain = true
+		return
 	}
-	return most
+	t.must(err)
+	t.suite.about.response = response
 }
 
-// describeRules are about Describe.
-func describeRules() []rule {
-	return []rule{
-		{
-			id: "describe.answered", title: "Describe is answered before Configure, or with UNIMPLEMENTED by a plain OTLP receiver",
-			after: connected, check: checkDescribe,
-		},
-		{
-			id: "describe.repeatable", title: "Describe gives the same answer each time, also at once and after Configure",
-			needs: lifecycle, after: described, check: checkRepeatable,
-		},
-		{
-			id: "describe.name", title: "The name is lower-case letters, digits and dashes; version, SDK and description are lines of text",
-			needs: lifecycle, after: described, check: checkNames,
-		},
-		{
-			id: "describe.kind", title: "The kind is KIND_EXPORTER",
-			needs: lifecycle, after: described, check: func(_ context.Context, t *trial) error {
-				if got := t.about.response.GetKind(); got != pluginv1.Kind_KIND_EXPORTER {
-					return fmt.Errorf("kind is %v, want KIND_EXPORTER: this version of the contract knows no other", got)
-				}
-				return nil
-			},
-		},
-		{
-			id: "describe.variables", title: "Variables are declared by name, or by a prefix of three characters or more that ends in an underscore, and a star",
-			needs: lifecycle, after: described, check: checkPatterns,
-		},
-		{
-			id: "describe.limits", title: "Limits are zero, or what a host can keep",
-			needs: lifecycle, after: described, check: checkLimits,
-		},
-		{
-			id: "describe.offline", title: "Start and Describe do not touch the network",
-			needs: process | lifecycle, after: described, check: checkOffline,
-		},
+// expectSameDescribe expects the answer to Describe that another process gave.
+func expectSameDescribe(p *subject, when string) {
+	if got, want := p.describe(), p.t.suite.about.response; !proto.Equal(got, want) {
+		p.t.fatalf("%s: Describe answers\n%v\nbut another process of the plugin answered\n%v\nwant one answer: a host relies on the first", when, got, want)
 	}
 }
 
-func checkDescribe(ctx context.Context, t *trial) error {
-	s, err := t.launch(ctx, how{})
-	if err != nil {
-		return err
-	}
-	call, cancel := s.within(ctx)
-	defer cancel()
-	response, err := s.lifecycle.Describe(call, &pluginv1.DescribeRequest{HostVersion: "plugintest"})
-	if wire.Unimplemented(err) {
-		t.about.plain = true
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("call Describe: %w", s.callError(call, err))
-	}
-	t.about.response = response
-	return nil
-}
-
-func checkRepeatable(ctx context.Context, t *trial) error {
-	s, err := t.launch(ctx, how{})
-	if err != nil {
-		return err
-	}
-	same := func(when string) error {
-		got, err := s.describe(ctx)
-		if err != nil {
-			return fmt.Errorf("%s: %w", when, err)
-		}
-		if !proto.Equal(got, t.about.response) {
-			return fmt.Errorf("%s: Describe answers\n%v\nwhere another process of the plugin answered\n%v", when, got, t.about.response)
-		}
-		return nil
-	}
+func checkRepeatable(t *trial) {
 	const calls = 8
-	if err := atOnce(calls, func(int) error { return same("several at once") }); err != nil {
-		return err
+	p := t.connect(how{})
+	t.atOnce(calls, func(int) { expectSameDescribe(p, "several at once") })
+	if _, err := p.session.configure(t.ctx, p.request()); err != nil {
+		t.skipf("Configure: %v", err)
 	}
-	if _, err := s.configure(ctx, s.request(t.about.response.GetEnvPatterns())); err != nil {
-		return skipf("Configure: %v", err)
-	}
-	return same("after Configure")
+	expectSameDescribe(p, "after Configure")
 }
 
-// nameForm is what a plugin may be called.
-var nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+// nameForm matches the name of a plugin, lineForm a line of text or nothing.
+var (
+	nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+	lineForm = regexp.MustCompile(`^[^\x00-\x1f\x7f]*$`)
+)
 
-// lineForm is one line of text, or nothing.
-var lineForm = regexp.MustCompile(`^[^\x00-\x1f\x7f]*$`)
-
-func checkNames(_ context.Context, t *trial) error {
-	a := t.about.response
-	var errs []error
+func checkNames(t *trial) {
+	a := t.suite.about.response
 	if !nameForm.MatchString(a.GetName()) {
-		errs = append(errs, fmt.Errorf("name is %q; want lower-case letters, digits and dashes, beginning with a letter", a.GetName()))
+		t.errorf("name is %q; want lower-case letters, digits and dashes, beginning with a letter", a.GetName())
 	}
 	for _, field := range []struct{ name, value string }{
 		{"version", a.GetVersion()},
@@ -150,35 +88,37 @@ func checkNames(_ context.Context, t *trial) error {
 		{"description", a.GetDescription()},
 	} {
 		if !lineForm.MatchString(field.value) {
-			errs = append(errs, fmt.Errorf("%s is %q; want one line without control characters: it is logged", field.name, clip(field.value)))
+			t.errorf("%s is %q; want one line without control characters: it is logged", field.name, wire.Clip(field.value))
 		}
 	}
 	if a.GetVersion() == "" {
-		errs = append(errs, errors.New("version is empty; want the plugin's own, in any form: operators ask which one runs"))
+		t.errorf("version is empty; want the plugin's own version in any form: operators ask for it")
 	}
-	return errors.Join(errs...)
 }
 
-func checkPatterns(_ context.Context, t *trial) error {
-	var errs []error
-	patterns := t.about.response.GetEnvPatterns()
+func checkKind(t *trial) {
+	if got := t.suite.about.response.GetKind(); got != pluginv1.Kind_KIND_EXPORTER {
+		t.fatalf("kind is %v, want KIND_EXPORTER: this version of the contract knows no other", got)
+	}
+}
+
+func checkPatterns(t *trial) {
+	patterns := t.suite.about.response.GetEnvPatterns()
 	for i, pattern := range patterns {
 		if !wire.ValidEnvPattern(pattern) {
-			errs = append(errs, fmt.Errorf("pattern %q: a host refuses the plugin for it", pattern))
+			t.errorf("pattern %q: a host refuses the plugin for it", pattern)
 		}
 		if slices.Contains(patterns[:i], pattern) {
-			errs = append(errs, fmt.Errorf("pattern %q is there twice", pattern))
+			t.errorf("pattern %q is declared twice", pattern)
 		}
 	}
-	return errors.Join(errs...)
 }
 
-func checkLimits(_ context.Context, t *trial) error {
+func checkLimits(t *trial) {
 	const fewestBytes = 4 << 10
-	limits := t.about.response.GetLimits()
-	var errs []error
+	limits := t.suite.about.response.GetLimits()
 	if n := limits.GetMaxBatchBytes(); n > 0 && n < fewestBytes {
-		errs = append(errs, fmt.Errorf("max_batch_bytes is %d; want 0 (the host's default) or %d and more, or batches are cut to single spans", n, fewestBytes))
+		t.errorf("max_batch_bytes is %d; want 0 (the host's default) or %d and more, or batches are cut to single spans", n, fewestBytes)
 	}
 	for _, limit := range []struct {
 		name  string
@@ -189,35 +129,128 @@ func checkLimits(_ context.Context, t *trial) error {
 		{"max_concurrency", limits.GetMaxConcurrency()},
 	} {
 		if limit.value > math.MaxInt32 {
-			errs = append(errs, fmt.Errorf("%s is %d, a negative number as it seems; want 0 (the host's default) to %d", limit.name, limit.value, math.MaxInt32))
+			t.errorf("%s is %d, probably a negative number; want 0 (the host's default) to %d", limit.name, limit.value, math.MaxInt32)
 		}
 	}
-	return errors.Join(errs...)
 }
 
-func checkOffline(ctx context.Context, t *trial) error {
-	s, err := t.spawn(how{offline: true})
+func checkOffline(t *trial) {
+	plugin, err := t.suite.target.start(how{offline: true})
+	if noNamespaces(err) {
+		t.skipf("this machine gives a process no network of its own: %v", err)
+	}
+	t.must(err)
+	p := t.adopt(&subject{plugin: plugin})
+	t.step = "without a network"
+	p.connect()
+	p.describe()
+	t.step = ""
+	attempts, err := networkUse(p.plugin.PID())
 	if err != nil {
-		if noNamespaces(err) {
-			return skipf("this machine gives a process no network of its own: %v", err)
-		}
-		return err
-	}
-	if err := s.awaitHandshake(ctx); err != nil {
-		return fmt.Errorf("without a network: %w", err)
-	}
-	if err := s.connect(); err != nil {
-		return err
-	}
-	if _, err := s.describe(ctx); err != nil {
-		return fmt.Errorf("without a network: %w", err)
-	}
-	attempts, err := networkUse(s.plugin.pid())
-	if err != nil {
-		return skipf("what it sends cannot be counted: %v", err)
+		t.skipf("the packets that it sends cannot be counted: %v", err)
 	}
 	if attempts > 0 {
-		return fmt.Errorf("it tried to send %d packets before Configure; connect when you are configured, or later", attempts)
+		t.fatalf("it tried to send %d packets before Configure; connect after Configure", attempts)
 	}
-	return nil
+}
+
+// checkEnvAtStart starts the plugin with its variables, as a host does the second
+// time, and compares Describe's answer with the answer of a start without them.
+func checkEnvAtStart(t *trial) {
+	response := t.suite.about.response
+	switch {
+	case !response.GetEnvAtStart():
+		t.skipf("it does not ask for its variables at its start")
+	case len(response.GetEnvPatterns()) == 0:
+		t.fatalf("env_at_start is true and env_patterns is empty: declare the variables, because a host starts the plugin with declared variables only")
+	}
+	t.step = "started with its variables"
+	expectSameDescribe(t.connect(how{}), "in its start environment")
+}
+
+// The checks of Configure.
+
+func checkDeclared(t *trial) {
+	s, patterns := t.suite.settings, t.suite.about.response.GetEnvPatterns()
+	if len(s.env) == 0 {
+		t.skipWithout("WithEnv", "--env", "it is tested without variables")
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.env)) {
+		if !declared(patterns, name) && !wire.BaseVariable(name) {
+			t.errorf("%s is not declared (Describe declares %q): a host does not send it; add it to the patterns", name, patterns)
+		}
+	}
+}
+
+func checkBare(t *trial) {
+	p := t.connect(how{})
+	if _, err := p.session.configure(t.ctx, &pluginv1.ConfigureRequest{}); err != nil { //nolint:exhaustruct_v5 // the rule is about an empty message
+		t.fatalf("call Configure: %v; want an answer, with diagnostics about missing settings", err)
+	}
+	p.describe()
+}
+
+// noConfig is neither YAML nor JSON.
+var noConfig = []byte("{plugintest: [\x00\n\t}")
+
+func checkBadConfig(t *trial) {
+	p := t.connect(how{})
+	given := t.suite.settings.badConfig
+	request := p.request()
+	if request.Config = noConfig; given != nil {
+		request.Config = given
+	}
+	reply, err := p.session.configure(t.ctx, request)
+	switch {
+	case err != nil:
+		t.fatalf("call Configure: %v; want an answer with a diagnostic: an operator reads it", err)
+	case len(errorsOf(reply)) == 0 && given != nil:
+		t.fatalf("the configuration of WithBadConfig (--bad-config) is accepted")
+	case len(errorsOf(reply)) == 0:
+		t.skipWithout("WithBadConfig", "--bad-config", "it accepts a configuration that is neither YAML nor JSON, so it seems to read none")
+	}
+	t.step = "after a refused Configure"
+	if p.export(t.batch(1)).Delivered() {
+		t.fatalf("a batch is answered OK")
+	}
+}
+
+func checkConfiguredOnce(t *trial) {
+	p := t.ready(how{})
+	reply, err := p.session.configure(t.ctx, p.request())
+	if err == nil && len(errorsOf(reply)) == 0 {
+		t.fatalf("a second Configure is accepted; answer FAILED_PRECONDITION: Configure comes once")
+	}
+	p.lives("a second Configure")
+}
+
+func checkNewerHost(t *trial) {
+	p := t.connect(how{})
+	t.step = "with fields of a newer host"
+	describe := &pluginv1.DescribeRequest{HostVersion: "plugintest"}
+	describe.ProtoReflect().SetUnknown(unknownField)
+	_, err := call(t.ctx, p.session, p.session.lifecycle.Describe, describe)
+	if err != nil {
+		t.fatalf("call Describe: %v", err)
+	}
+	request := p.request()
+	request.ProtoReflect().SetUnknown(unknownField)
+	request.GetContext().ProtoReflect().SetUnknown(unknownField)
+	reply, err := p.session.configure(t.ctx, request)
+	if faults := errorsOf(reply); err == nil && len(faults) > 0 {
+		err = errors.New(faults[0])
+	}
+	if err != nil {
+		t.fatalf("call Configure: %v", err)
+	}
+	p.delivers(t.batch(1))
+}
+
+// checkWorks starts a plugin in another way and sends it a batch.
+func checkWorks(t *trial, h how) { t.ready(h).delivers(t.batch(1)) }
+
+func checkSideBySide(t *trial) {
+	var both [2]*subject
+	t.atOnce(len(both), func(i int) { both[i] = t.ready(how{}) })
+	t.atOnce(len(both), func(i int) { both[i].delivers(t.batch(3)) })
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Plugin is a whole plugin that runs inside a test, made by [Run]. Safe for
+// Plugin is a whole plugin that runs inside a test, started by [Run]. It is safe for
 // concurrent use.
 type Plugin struct {
-	inner    *inner
+	plugin   *plugin
 	session  *session
 	warnings []Diagnostic
 	numbers  numbering
@@ -25,23 +25,23 @@ type Plugin struct {
 
 // Diagnostic is a remark of a plugin on its configuration.
 type Diagnostic struct {
-	// Error: the plugin cannot work with the configuration. Else it is a
-	// warning.
+	// Error reports that the plugin cannot work with the configuration. Otherwise the
+	// diagnostic is a warning.
 	Error bool
-	// Path is a variable's name, or a path in the document. Empty: the whole.
+	// Path is a variable's name, or a path in the configuration. Empty: the whole.
 	Path string
-	// Text says what is wrong.
+	// Text describes the fault.
 	Text string
 }
 
-// Run runs a plugin as its main would, but in this process: real handshake,
-// socket and gRPC, configured with [WithEnv], [WithConfig] and [WithContext]
-// as by a host. It is ready when Run returns, and it has ended, drained as on
-// SIGTERM, when the test has. A plugin that does not become ready fails the test
-// at once; use [Diagnose] for one that must not.
+// Run starts a plugin as its main would, but in this process, with a real handshake,
+// socket and gRPC. It configures the plugin with [WithEnv], [WithConfig] and
+// [WithContext], as a host does. The plugin is ready when Run returns. At the end of
+// the test it is drained and ended, as on SIGTERM. If the plugin does not become ready,
+// the test fails at once; use [Diagnose] to test a refused configuration.
 //
-// The process's environment is not changed: what the plugin declares it reads
-// by Setup.Getenv.
+// Run does not change the process's environment. The plugin reads the variables that
+// it declares by Setup.Getenv.
 func Run(tb testing.TB, spec pluginsdk.Spec, opts ...Option) *Plugin {
 	tb.Helper()
 	p, err := start(tb, spec, opts)
@@ -56,34 +56,34 @@ func Run(tb testing.TB, spec pluginsdk.Spec, opts ...Option) *Plugin {
 	return p
 }
 
-// Diagnose configures a plugin as [Run] does and gives all that it says to its
-// configuration, in its order. The plugin has ended when Diagnose returns. One
-// that does not answer fails the test at once.
+// Diagnose configures a plugin as [Run] does and returns its diagnostics in order. The
+// plugin has ended when Diagnose returns. If the plugin does not answer, the test fails
+// at once.
 func Diagnose(tb testing.TB, spec pluginsdk.Spec, opts ...Option) []Diagnostic {
 	tb.Helper()
 	p, err := start(tb, spec, opts)
 	if err != nil {
 		tb.Fatalf("configure plugin %q: %v", spec.Name, err)
 	}
-	p.session.close()
+	p.close()
 	return p.warnings
 }
 
-// start starts a plugin and configures it. It ends with the test.
+// start starts a plugin and configures it. The plugin ends with the test.
 func start(tb testing.TB, spec pluginsdk.Spec, opts []Option) (*Plugin, error) {
 	tb.Helper()
-	settings := newSettings(opts)
-	in, err := startInner(spec, how{})
+	settings, ctx := newSettings(opts), tb.Context()
+	started, err := InProcess(spec).start(how{})
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{inner: in, session: &session{settings: settings, plugin: in}}
-	tb.Cleanup(p.session.close)
-	ctx := tb.Context()
-	if err := p.session.awaitHandshake(ctx); err != nil {
+	p := &Plugin{plugin: started}
+	tb.Cleanup(p.close)
+	shake, err := started.handshake(ctx, settings.patience)
+	if err != nil {
 		return nil, err
 	}
-	if err := p.session.connect(); err != nil {
+	if p.session, err = connect(settings, &observations{}, shake.address); err != nil {
 		return nil, err
 	}
 	described, err := p.session.describe(ctx)
@@ -100,61 +100,58 @@ func start(tb testing.TB, spec pluginsdk.Spec, opts []Option) (*Plugin, error) {
 	return p, nil
 }
 
-// Warnings are what the plugin said to its configuration.
-func (p *Plugin) Warnings() []Diagnostic { return p.warnings }
-
-// Export sends a batch as a host does and gives the plugin's answer. The error
-// says that there was none, or that the request cannot be encoded; a batch
-// that the plugin refuses is an answer. It blocks until the plugin answers, ctx
-// ends or the patience of [WithPatience] is over.
-func (p *Plugin) Export(ctx context.Context, request *coltracepb.ExportTraceServiceRequest) (Answer, error) {
-	data, err := proto.Marshal(request)
-	if err != nil {
-		return Answer{}, fmt.Errorf("encode the request: %w", err)
+func (p *Plugin) close() {
+	if p.session != nil {
+		p.session.close()
 	}
-	b := p.numbers.of(request)
-	b.data = data
-	return p.session.export(ctx, b)
+	p.plugin.stop()
 }
 
-// Spans are what the exporter was given so far: all batches in the order in
-// which they came, as the processors have left them. They are the caller's.
-// Batches that were refused by a processor are not among them; those that the
-// exporter refused are.
+// Warnings returns the plugin's warnings about its configuration.
+func (p *Plugin) Warnings() []Diagnostic { return p.warnings }
+
+// Export sends a batch as a host does and returns the plugin's answer, which may be a
+// refusal. It blocks until the plugin answers, ctx ends or the patience of
+// [WithPatience] is over. It returns an error if there was no answer, or if the request
+// cannot be encoded.
+func (p *Plugin) Export(ctx context.Context, request *coltracepb.ExportTraceServiceRequest) (Answer, error) {
+	return p.session.export(ctx, p.numbers.of(request))
+}
+
+// Spans returns all batches that reached the exporter so far, in order, as the
+// processors have left them. The caller owns the result. It includes batches that the
+// exporter refused, but not batches that a processor refused.
 func (p *Plugin) Spans() []*tracepb.ResourceSpans {
 	var all []*tracepb.ResourceSpans
-	for _, encoded := range p.inner.tap.seen() {
+	for _, encoded := range p.plugin.inner.tap.seen() {
 		var data tracepb.TracesData
-		if proto.Unmarshal(encoded, &data) == nil { // else the exporter was given bytes that are no spans
+		if proto.Unmarshal(encoded, &data) == nil { // else the exporter got bytes that are no spans
 			all = append(all, data.GetResourceSpans()...)
 		}
 	}
 	return all
 }
 
-// Flush asks the plugin to deliver what it holds back, and returns when it has.
+// Flush asks the plugin to deliver its buffered spans, and returns when it has. It
+// returns an error if spans are left.
 func (p *Plugin) Flush(ctx context.Context) error {
-	reply, err := p.session.flush(ctx)
-	if err == nil && reply.GetSpansLeft() > 0 {
-		err = fmt.Errorf("%d spans are left", reply.GetSpansLeft())
-	}
-	return err
+	return noneLeft(p.session.flush(ctx))
 }
 
-// Shutdown ends the plugin as a host does: Shutdown, then the end of standard
-// input. It gives the first error of both, and returns when Run of pluginsdk
-// has.
+// Shutdown ends the plugin as a host does, by Shutdown and the end of standard input.
+// It returns when the plugin has ended, with the errors of Shutdown and of Run of
+// pluginsdk.
 func (p *Plugin) Shutdown(ctx context.Context) error {
 	_, err := p.session.shutdown(ctx)
-	p.inner.closeStdin()
-	if waited := p.session.awaitEnd(ctx, p.session.patience); waited != nil {
-		return errors.Join(err, waited)
+	p.plugin.CloseStdin()
+	if late := p.plugin.awaitEnd(ctx, p.session.settings.patience); late != nil {
+		return errors.Join(err, late)
 	}
-	return errors.Join(err, p.inner.exit())
+	return errors.Join(err, p.plugin.exit())
 }
 
-// Stdout is what the plugin has printed on Setup.Stdout so far.
-func (p *Plugin) Stdout() string { return string(p.inner.stdout.bytes()) }
+// Stdout returns the text that the plugin has printed on Setup.Stdout so far.
+func (p *Plugin) Stdout() string { return p.plugin.inner.stdout.String() }
 
-// Log is the plugin's log so far: lines of JSON in the form of hclog.
-func (p *Plugin) Log() string { return strings.ToValidUTF8(string(p.inner.log.bytes()), "\uFFFD") }
+// Log returns the plugin's log so far: lines of JSON in the form of hclog.
+func (p *Plugin) Log() string { return strings.ToValidUTF8(p.plugin.inner.log.String(), "\uFFFD") }

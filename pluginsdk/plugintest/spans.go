@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -16,8 +17,23 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// numbering gives spans and batches numbers that are unique within a run of
-// the suite, and ids that are unique beyond it. Safe for concurrent use; the
+// batch is a request, and how it is sent.
+type batch struct {
+	request *coltracepb.ExportTraceServiceRequest
+	raw     []byte   // if not nil, sent instead of request
+	ids     []string // of its spans, as hexadecimal digits
+	// id and attempt are sent as metadata; neither is sent if id is empty.
+	id      string
+	attempt int
+	// more is other metadata, keys and values in turns.
+	more []string
+	// sent, if not nil, is called when the request has been written to the connection,
+	// ahead of all later calls.
+	sent func()
+}
+
+// numbering makes spans and batches with numbers that are unique within a run of the
+// suite, and with ids that are unique beyond it. It is safe for concurrent use; the
 // zero value is ready.
 type numbering struct {
 	mu      sync.Mutex
@@ -38,72 +54,60 @@ func (n *numbering) take(spans int) (run uint64, first uint32, batch int) {
 	return n.run, first, n.batches
 }
 
-// batch makes a batch of so many numbered spans: "span-1", "span-2" and so on,
-// with attributes of all types, an event, a link and a status.
+// batch returns a batch of so many numbered spans: "span-1", "span-2" and so on, with
+// attributes of all types, an event, a link and a status.
 func (n *numbering) batch(spans int) batch {
 	run, first, number := n.take(spans)
-	request := &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
-		Resource: &resourcepb.Resource{Attributes: []*commonpb.KeyValue{text("service.name", "plugintest")}},
-		ScopeSpans: []*tracepb.ScopeSpans{{
-			Scope: &commonpb.InstrumentationScope{Name: "github.com/servetrace/servetrace/pluginsdk/plugintest"},
-			Spans: make([]*tracepb.Span, spans),
-		}},
-	}}}
-	b := batch{spans: spans, id: fmt.Sprintf("plugintest-%016x-%d", run, number), attempt: 1}
-	for i := range spans {
-		span := numberedSpan(run, first+uint32(i))
-		request.ResourceSpans[0].ScopeSpans[0].Spans[i] = span
-		b.ids = append(b.ids, hex.EncodeToString(span.GetSpanId()))
+	scope := &tracepb.ScopeSpans{
+		Scope: &commonpb.InstrumentationScope{Name: "github.com/servetrace/servetrace/pluginsdk/plugintest"},
 	}
-	b.set(request)
-	return b
+	for i := range spans {
+		scope.Spans = append(scope.Spans, numberedSpan(run, first+uint32(i)))
+	}
+	return newBatch(run, number, &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
+		Resource:   &resourcepb.Resource{Attributes: []*commonpb.KeyValue{text("service.name", "plugintest")}},
+		ScopeSpans: []*tracepb.ScopeSpans{scope},
+	}}})
 }
 
-// of makes a batch of an author's request.
+// of returns a batch of an author's request.
 func (n *numbering) of(request *coltracepb.ExportTraceServiceRequest) batch {
 	run, _, number := n.take(0)
-	b := batch{id: fmt.Sprintf("plugintest-%016x-%d", run, number), attempt: 1}
-	eachSpan(request.GetResourceSpans(), func(span *tracepb.Span) {
-		b.spans++
-		b.ids = append(b.ids, hex.EncodeToString(span.GetSpanId()))
-	})
-	b.set(request)
-	return b
+	return newBatch(run, number, request)
 }
 
-// set encodes the request. It can only fail for texts that are no UTF-8, which
-// are an author's, and then sends nothing.
-func (b *batch) set(request *coltracepb.ExportTraceServiceRequest) {
-	data, err := proto.Marshal(request)
+func newBatch(run uint64, number int, request *coltracepb.ExportTraceServiceRequest) batch {
+	return batch{
+		request: request, ids: spanIDs(request.GetResourceSpans()),
+		id: fmt.Sprintf("plugintest-%016x-%d", run, number), attempt: 1,
+	}
+}
+
+// encode returns the bytes to send. It fails for texts of an author that are not
+// UTF-8.
+func (b batch) encode() ([]byte, error) {
+	if b.raw != nil {
+		return b.raw, nil
+	}
+	data, err := proto.Marshal(b.request)
 	if err != nil {
-		b.spans, b.ids = 0, nil
+		return nil, fmt.Errorf("encode the request: %w", err)
 	}
-	b.data = data
+	return data, nil
 }
 
-// request decodes a batch of the suite's own.
-func (b *batch) request() *coltracepb.ExportTraceServiceRequest {
-	var request coltracepb.ExportTraceServiceRequest
-	if err := proto.Unmarshal(b.data, &request); err != nil {
-		return &coltracepb.ExportTraceServiceRequest{} // it was encoded here
-	}
-	return &request
-}
-
-// padded is the batch with an attribute on each span so that it has that many
-// bytes, or a few less. A batch that has more stays as it is.
-func (b batch) padded(bytes int) batch {
-	const overhead = 64 // of one attribute, and of longer lengths around it
-	missing := (bytes-len(b.data))/max(1, b.spans) - overhead
+// pad adds an attribute to each span, so that the batch has that many bytes, or a few
+// less. A larger batch stays as it is.
+func (b batch) pad(bytes int) batch {
+	const overhead = 64 // bytes of one attribute, and of longer lengths around it
+	missing := (bytes-proto.Size(b.request))/max(1, len(b.ids)) - overhead
 	if missing <= 0 {
 		return b
 	}
-	request := b.request()
 	padding := text("plugintest.padding", strings.Repeat("x", missing))
-	eachSpan(request.GetResourceSpans(), func(span *tracepb.Span) {
+	for span := range eachSpan(b.request.GetResourceSpans()) {
 		span.Attributes = append(span.Attributes, padding)
-	})
-	b.set(request)
+	}
 	return b
 }
 
@@ -142,13 +146,26 @@ func text(key, value string) *commonpb.KeyValue {
 	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}}}
 }
 
-// eachSpan calls f for every span, in order.
-func eachSpan(list []*tracepb.ResourceSpans, f func(*tracepb.Span)) {
-	for _, rs := range list {
-		for _, ss := range rs.GetScopeSpans() {
-			for _, span := range ss.GetSpans() {
-				f(span)
+// eachSpan iterates over all spans, in order.
+func eachSpan(list []*tracepb.ResourceSpans) iter.Seq[*tracepb.Span] {
+	return func(yield func(*tracepb.Span) bool) {
+		for _, rs := range list {
+			for _, ss := range rs.GetScopeSpans() {
+				for _, span := range ss.GetSpans() {
+					if !yield(span) {
+						return
+					}
+				}
 			}
 		}
 	}
+}
+
+// spanIDs returns the ids of all spans, as hexadecimal digits.
+func spanIDs(list []*tracepb.ResourceSpans) []string {
+	var ids []string
+	for span := range eachSpan(list) {
+		ids = append(ids, hex.EncodeToString(span.GetSpanId()))
+	}
+	return ids
 }

@@ -10,30 +10,28 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// Target is the plugin that is tested, made by [Binary] or [InProcess]. It is
-// a value, may be used several times, and starts nothing by itself.
+// Target is a plugin to test, returned by [Binary] or [InProcess]. It may be used
+// several times, and starts nothing by itself.
 type Target struct {
-	path string // an executable; empty: spec counts
+	path string // the executable, if spec is nil
 	env  []string
 	spec *pluginsdk.Spec
 }
 
-// Binary is the plugin that an executable is, in any language. path is absolute
-// or relative to the working directory. env ("KEY=value") is added to the small
-// environment that a host starts a plugin with; a host adds nothing, so it is
-// for test binaries that are told by a variable to be a plugin, and for
-// coverage. What the plugin is configured with is [WithEnv]'s.
+// Binary returns the plugin in an executable, in any language. path is absolute or
+// relative to the working directory. env ("KEY=value") is added to the start
+// environment, which a host keeps small. It is meant for coverage, and for test
+// binaries that become a plugin by a variable. To configure the plugin, use [WithEnv].
 func Binary(path string, env ...string) Target {
 	return Target{path: path, env: slices.Clone(env)}
 }
 
-// InProcess is the plugin that a Spec is, run inside the test's own process
-// behind a real socket. Rules about processes (signals, exit status,
-// descriptors) do not apply to it; in exchange the suite sees what reaches the
-// exporter.
+// InProcess returns the plugin of a Spec, run inside the test's own process behind a
+// real socket. Rules about processes (signals, exit status, descriptors) do not apply
+// to it. In exchange, the suite sees the spans that reach the exporter.
 func InProcess(spec pluginsdk.Spec) Target { return Target{spec: &spec} }
 
-// String names the target in reports: the path, or the Spec's name.
+// String returns the target's name in reports: the path, or the Spec's name.
 func (t Target) String() string {
 	if t.spec != nil {
 		return t.spec.Name
@@ -41,7 +39,7 @@ func (t Target) String() string {
 	return t.path
 }
 
-// check tells whether there is something to start.
+// check returns an error if there is nothing to start.
 func (t Target) check() error {
 	if t.spec != nil {
 		return nil
@@ -55,7 +53,7 @@ func (t Target) check() error {
 	return nil
 }
 
-// executable is the path in a form that exec does not look up in PATH.
+// executable returns the path in a form that exec does not look up in PATH.
 func (t Target) executable() (string, error) {
 	path, err := filepath.Abs(t.path)
 	if err != nil {

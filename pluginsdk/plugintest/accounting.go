@@ -1,0 +1,67 @@
+package plugintest
+
+import "sync"
+
+// accounting compares the spans that were answered OK with the spans that arrived. It
+// is safe for concurrent use.
+type accounting struct {
+	p *subject
+
+	mu        sync.Mutex
+	delivered []delivery
+}
+
+// delivery is a batch that was answered OK.
+type delivery struct {
+	ids []string
+	// Filtered spans must not arrive, and rejected spans may.
+	filtered, rejected int
+}
+
+// deliver sends a batch that the plugin must answer with OK, and records it.
+func (a *accounting) deliver(b batch) {
+	answer := a.p.delivers(b)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.delivered = append(a.delivered, delivery{b.ids, answer.filtered(), max(0, answer.Rejected)})
+}
+
+// balance fails the rule if spans are missing or arrived several times. If the suite
+// cannot see arrivals, the answers suffice.
+func (a *accounting) balance() {
+	ids, visible := a.p.arrived()
+	if !visible {
+		return
+	}
+	counts := map[string]int{}
+	for _, id := range ids {
+		counts[id]++
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, d := range a.delivered {
+		d.compare(a.p.t, counts)
+	}
+}
+
+// compare fails the rule if counts, the arrivals of each span, do not fit the answer.
+func (d delivery) compare(t *trial, counts map[string]int) {
+	var lost, repeated []string
+	for _, id := range d.ids {
+		switch n := counts[id]; {
+		case n == 0:
+			lost = append(lost, id)
+		case n > 1:
+			repeated = append(repeated, id)
+		}
+	}
+	switch {
+	case len(lost) > d.filtered+d.rejected:
+		t.errorf("%d of %d spans answered OK have not arrived, and the answer counts only %d as filtered or rejected; the first is %s", len(lost), len(d.ids), d.filtered+d.rejected, lost[0])
+	case len(lost) < d.filtered:
+		t.errorf("%d of %d spans have arrived, but the answer counts %d as filtered: count each batch for itself", len(d.ids)-len(lost), len(d.ids), d.filtered)
+	}
+	if len(repeated) > 0 {
+		t.errorf("%d of %d spans, each sent once, have arrived several times; the first is %s", len(repeated), len(d.ids), repeated[0])
+	}
+}

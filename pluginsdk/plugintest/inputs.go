@@ -1,0 +1,50 @@
+package plugintest
+
+import (
+	"fmt"
+	"sync"
+)
+
+// has reports whether the author has given an input.
+func (s *settings) has(input Input) bool { return s.inputs[input] != nil || s.states[input] != nil }
+
+// needsInput skips the rule if the author has not given the input.
+func needsInput(t *trial, input Input) {
+	if !t.suite.settings.has(input) {
+		t.skipWithout("WithInput or WithState", "", "the suite does not know how to provoke an answer of kind %q", input)
+	}
+}
+
+// provoke returns a batch for an input, with the back end in the state for it. The
+// caller must call restore, which restores the back end once.
+func provoke(t *trial, input Input) (b batch, restore func()) {
+	b = t.batch(1)
+	if request := t.suite.settings.inputs[input]; request != nil {
+		b = t.suite.numbers.of(request)
+	}
+	enter := t.suite.settings.states[input]
+	if enter == nil {
+		return b, func() {}
+	}
+	leave, err := enter()
+	if err != nil {
+		t.fatalf("WithState %q: %v", input, err)
+	}
+	return b, sync.OnceFunc(func() {
+		if err := leave(); err != nil {
+			t.errorf("WithState %q: restore the back end: %v", input, err)
+		}
+	})
+}
+
+// answerTo provokes an input, restores the back end, and expects the plugin to live.
+// It returns the answer.
+func answerTo(t *trial, input Input) Answer {
+	p := t.ready(how{})
+	b, restore := provoke(t, input)
+	defer restore()
+	answer := p.export(b)
+	restore()
+	p.lives(fmt.Sprintf("input %q", input))
+	return answer
+}

@@ -1,0 +1,227 @@
+package plugintest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// how lists the changes to the start of a plugin. The zero value is a host's start.
+type how struct {
+	// cookie and versions replace the values of the handshake's variables; "-" leaves
+	// the variable out.
+	cookie, versions string
+	// pathOnly leaves out all base variables except PATH.
+	pathOnly bool
+	// unshared hands down no descriptor for the host's standard output.
+	unshared bool
+	// offline gives the process no network.
+	offline bool
+}
+
+// plugin is a started plugin, in a process of its own or in this process. The caller
+// of start must call stop.
+type plugin struct {
+	runner
+	folder  *launch.Folder
+	sockets string // the folder for its socket
+	out     *output
+	// exit returns nil after status 0, and otherwise how the plugin ended. It must not
+	// be called before Done is closed.
+	exit  func() error
+	inner *inner // nil for a process
+}
+
+// runner runs a plugin. A process is a launch.Child, a Spec is an inner.
+type runner interface {
+	Signal(syscall.Signal)
+	CloseStdin()
+	// Kill ends the plugin at once.
+	Kill(why string)
+	// Done is closed when the plugin has ended.
+	Done() <-chan struct{}
+	// PID returns 0 for a plugin in this process.
+	PID() int
+}
+
+// start starts the target and waits for nothing.
+func (t Target) start(h how) (*plugin, error) {
+	folder, err := launch.NewFolder(nil)
+	if err != nil {
+		return nil, err
+	}
+	p := &plugin{folder: folder, sockets: filepath.Join(folder.Path, "s"), out: newOutput()}
+	if err = os.Mkdir(p.sockets, 0o700); err == nil {
+		if t.spec != nil {
+			p.startInner(*t.spec, h.environ(p.sockets))
+		} else {
+			err = p.startProcess(t, h)
+		}
+	}
+	if err != nil {
+		folder.Remove()
+		return nil, err
+	}
+	return p, nil
+}
+
+// startProcess starts the target's executable.
+func (p *plugin) startProcess(t Target, h how) error {
+	path, err := t.executable()
+	if err != nil {
+		return err
+	}
+	var shared *os.File
+	if !h.unshared {
+		if shared, err = openNull(); err != nil {
+			return err
+		}
+		defer func() { _ = shared.Close() }() // nothing was written
+	}
+	child := launch.NewChild()
+	p.runner = child
+	p.exit = func() error {
+		if child.State().Success() {
+			return nil
+		}
+		return fmt.Errorf("it ended with %v", child.State())
+	}
+	err = child.Start(context.Background(), launch.Spawn{
+		Path: path, Arg0: path, Shared: shared, Mark: p.folder.Path,
+		Environ:    slices.Concat(h.environ(p.sockets), t.env),
+		Attributes: func(attr *syscall.SysProcAttr) { setAttributes(attr, h.offline) },
+		ReadStdout: func(r *os.File) { p.out.readStdout(r) },
+		ReadStderr: func(r *os.File) { p.out.readStderr(r) },
+	})
+	if err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	return nil
+}
+
+// openNull opens the file that stands for the host's standard output.
+func openNull() (*os.File, error) { return os.OpenFile(os.DevNull, os.O_WRONLY, 0) }
+
+// baseEnviron returns the variables that every plugin gets, or only PATH.
+func baseEnviron(pathOnly bool) []string {
+	var environ []string
+	for _, entry := range os.Environ() { //nolint:forbidigo // a host hands on its own environment
+		name, _, _ := strings.Cut(entry, "=")
+		if wire.BaseVariable(name) && (!pathOnly || name == "PATH") {
+			environ = append(environ, entry)
+		}
+	}
+	return environ
+}
+
+// environ returns the base variables and the variables of the handshake.
+func (h how) environ(sockets string) []string {
+	environ := append(baseEnviron(h.pathOnly),
+		wire.EnvSocketDir+"="+sockets,
+		"PLUGIN_MIN_PORT=10000", "PLUGIN_MAX_PORT=25000") // go-plugin's client always sends them
+	for _, v := range []struct{ name, value, usual string }{
+		{wire.CookieKey, h.cookie, wire.CookieValue},
+		{wire.EnvProtocolVersions, h.versions, fmt.Sprint(wire.ProtocolVersion)},
+	} {
+		switch v.value {
+		case "-":
+		case "":
+			environ = append(environ, v.name+"="+v.usual)
+		default:
+			environ = append(environ, v.name+"="+v.value)
+		}
+	}
+	return environ
+}
+
+// firstLine waits for the first line of standard output. It returns an error if the
+// plugin ends without a line, or if ctx ends.
+func (p *plugin) firstLine(ctx context.Context) (string, error) {
+	select {
+	case line := <-p.out.first:
+		return line, nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	case <-p.Done():
+	}
+	select {
+	case line := <-p.out.first:
+		return line, nil
+	default:
+		return "", fmt.Errorf("no handshake on standard output: %s", p.ending())
+	}
+}
+
+// handshake waits for the handshake, at most for patience.
+func (p *plugin) handshake(ctx context.Context, patience time.Duration) (handshake, error) {
+	late := fmt.Errorf("no line on standard output within %v; want the handshake 1|1|unix|PATH|grpc", patience)
+	wait, cancel := context.WithTimeoutCause(ctx, patience, late)
+	defer cancel()
+	line, err := p.firstLine(wait)
+	if err != nil {
+		return handshake{}, err
+	}
+	shake, err := parseHandshake(line)
+	if err != nil {
+		return shake, fmt.Errorf("first line of standard output is %q: %w; want 1|1|unix|PATH|grpc and nothing before it: print to standard error", wire.Clip(line), err)
+	}
+	return shake, nil
+}
+
+// ending describes how the plugin ended. It must not be called before Done is closed.
+func (p *plugin) ending() string {
+	if err := p.exit(); err != nil {
+		return err.Error()
+	}
+	return "it ended with status 0"
+}
+
+// awaitEnd waits until the plugin has ended, at most for limit.
+func (p *plugin) awaitEnd(ctx context.Context, limit time.Duration) error {
+	wait, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it still runs after %v", limit))
+	defer cancel()
+	select {
+	case <-p.Done():
+		return nil
+	case <-wait.Done():
+		return context.Cause(wait)
+	}
+}
+
+// stop kills the plugin, waits until it has ended and removes its folder.
+func (p *plugin) stop() {
+	p.Kill("the rule is over")
+	<-p.Done()
+	p.folder.Remove()
+}
+
+// lastLines returns the last lines that the plugin has printed.
+func (p *plugin) lastLines() []string {
+	if p.inner == nil {
+		return p.out.tail()
+	}
+	log := newOutput()
+	log.readStderr(strings.NewReader(p.inner.log.String()))
+	return log.tail()
+}
+
+// filesLeft returns an error if the folder for the socket is not empty.
+func (p *plugin) filesLeft() error {
+	left, err := os.ReadDir(p.sockets)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err == nil && len(left) > 0:
+		return fmt.Errorf("%s holds %v after the end; remove the socket", wire.EnvSocketDir, left)
+	}
+	return err
+}

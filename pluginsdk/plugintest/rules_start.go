@@ -1,0 +1,116 @@
+package plugintest
+
+import (
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// The checks of the handshake and of the services of go-plugin.
+
+func checkLine(t *trial) { t.suite.shake = t.start(how{}).handshake() }
+
+func checkVersion(t *trial) { t.must(t.suite.shake.checkVersions()) }
+
+func checkPlain(t *trial) {
+	if n := len(t.suite.shake.certificate); n > 0 {
+		t.fatalf("the sixth field has %d bytes, want none: serve without TLS, the socket's folder is private", n)
+	}
+}
+
+func checkSocket(t *trial) {
+	p := t.start(how{})
+	address := p.handshake().address
+	if got, want := filepath.Dir(address), p.plugin.sockets; got != want {
+		t.fatalf("the socket is %s; want it in %s, which the host has made for it (%s)", address, want, wire.EnvSocketDir)
+	}
+	conn, err := new(net.Dialer).DialContext(t.ctx, "unix", address)
+	if err != nil {
+		t.fatalf("connect as soon as the handshake is read: %v; listen first, then print", err)
+	}
+	_ = conn.Close() // nothing was sent
+}
+
+func checkNewerVersions(t *trial) {
+	const versions = "4096,1,2"
+	t.step = wire.EnvProtocolVersions + "=" + versions
+	t.must(t.start(how{versions: versions}).handshake().checkVersions())
+}
+
+func checkOtherVersion(t *trial) {
+	const versions = "4095" // which no plugin speaks
+	t.step = wire.EnvProtocolVersions + "=" + versions
+	p := t.start(how{versions: versions})
+	shake, refused := p.plugin.handshake(t.ctx, t.suite.settings.patience)
+	if refused == nil {
+		if err := shake.checkVersions(); err != nil {
+			t.fatalf("it speaks version %d, but %v", wire.ProtocolVersion, err)
+		}
+		return
+	}
+	if p.plugin.awaitEnd(t.ctx, t.prompt()) != nil { // it may take a moment to end
+		t.must(refused)
+	}
+	if p.plugin.exit() == nil {
+		t.fatalf("it ended with status 0; want another status, and a message on standard error")
+	}
+}
+
+func checkCookie(t *trial) {
+	t.step = "without the cookie (" + wire.CookieKey + ")"
+	expectRefusal(t.start(how{cookie: "-"}))
+	t.step = "with another cookie (" + wire.CookieKey + ")"
+	expectRefusal(t.start(how{cookie: "0000"}))
+}
+
+// expectRefusal expects the plugin to print a message and to end.
+func expectRefusal(p *subject) {
+	t := p.t
+	if _, err := p.plugin.handshake(t.ctx, t.suite.settings.patience); err == nil {
+		t.fatalf("it starts as if a host had started it; want a message that it is a plugin, and its end")
+	}
+	if err := p.plugin.awaitEnd(t.ctx, t.prompt()); err != nil {
+		t.fatalf("%v; want a message that it is a plugin, and its end", err)
+	}
+	if p.plugin.exit() == nil {
+		t.fatalf("it ended with status 0; want another status, because it did nothing")
+	}
+	if lines, _ := p.plugin.out.counts(); lines == 0 {
+		t.fatalf("it ended without a message; want it to print that it is a plugin, and how to use it")
+	}
+}
+
+func checkHealth(t *trial) { t.must(t.connect(how{}).session.health(t.ctx)) }
+
+func checkController(t *trial) {
+	p := t.connect(how{})
+	if err := p.session.release(t.ctx); err != nil {
+		t.fatalf("GRPCController.Shutdown: %v", err)
+	}
+	p.ends("GRPCController.Shutdown")
+}
+
+// checkStdio expects the stream that connect has opened to stay open while later calls
+// are answered, and for a moment more.
+func checkStdio(t *trial) {
+	const calls, moment = 10, 200 * time.Millisecond
+	s := t.connect(how{}).session
+	for range calls {
+		err := s.invoke(t.ctx, "/plugintest.NoSuchService/NoSuchMethod")
+		if err != nil && codeOf(err) != "UNIMPLEMENTED" {
+			t.fatalf("an unknown method: %v; want UNIMPLEMENTED", err)
+		}
+	}
+	select {
+	case <-s.stdio:
+		if e := wire.FromStatus(s.stdioErr); !errors.Is(s.stdioErr, io.EOF) {
+			t.fatalf("GRPCStdio.StreamStdio: %s: %v; hold the stream open, go-plugin's client warns otherwise", e.Code, e)
+		}
+	case <-time.After(moment):
+	case <-t.ctx.Done():
+	}
+}

@@ -1,0 +1,152 @@
+package plugintest
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// subject is a plugin that a rule has started. Its methods fail the rule and end the
+// goroutine if the plugin does not behave.
+type subject struct {
+	t       *trial
+	plugin  *plugin
+	session *session // nil before connect
+	// shareable reports that the plugin is ready and may be left to another rule.
+	shareable bool
+}
+
+// handshake waits for the handshake and returns it.
+func (p *subject) handshake() handshake {
+	shake, err := p.plugin.handshake(p.t.ctx, p.t.suite.settings.patience)
+	p.t.must(err)
+	return shake
+}
+
+// connect waits for the handshake and connects to the plugin.
+func (p *subject) connect() {
+	var err error
+	p.session, err = connect(p.t.suite.settings, &p.t.suite.seen, p.handshake().address)
+	p.t.must(err)
+}
+
+// close ends the plugin and the connection.
+func (p *subject) close() {
+	if p.session != nil {
+		p.session.close()
+	}
+	p.plugin.stop()
+}
+
+// describe returns the answer of Describe.
+func (p *subject) describe() *pluginv1.DescribeResponse {
+	response, err := p.session.describe(p.t.ctx)
+	p.t.must(err)
+	return response
+}
+
+// request returns a host's Configure.
+func (p *subject) request() *pluginv1.ConfigureRequest {
+	return p.t.suite.settings.request(p.t.suite.about.response.GetEnvPatterns())
+}
+
+// configure configures the plugin as the options of the suite say.
+func (p *subject) configure() {
+	p.t.must(p.session.configureWell(p.t.ctx, p.t.suite.about.response.GetEnvPatterns()))
+}
+
+// export sends a batch and returns the answer, which may be an error code.
+func (p *subject) export(b batch) Answer {
+	answer, err := p.session.export(p.t.ctx, b)
+	p.t.must(err)
+	return answer
+}
+
+// delivers sends a batch that the plugin must answer with OK.
+func (p *subject) delivers(b batch) Answer {
+	answer, err := p.session.mustExport(p.t.ctx, b)
+	p.t.must(err)
+	return answer
+}
+
+// lives expects the plugin to deliver a batch after an event.
+func (p *subject) lives(after string) {
+	p.t.step = "after " + after
+	p.delivers(p.t.batch(1))
+	p.t.step = ""
+}
+
+// shutsDown expects Shutdown to succeed.
+func (p *subject) shutsDown() {
+	if err := noneLeft(p.session.shutdown(p.t.ctx)); err != nil {
+		p.t.fatalf("Shutdown: %v", err)
+	}
+}
+
+// answersShutdown expects an answer to Shutdown, OK or not, or the end of the plugin.
+func (p *subject) answersShutdown() {
+	_, err := p.session.shutdown(p.t.ctx)
+	if err == nil || codeOf(err) != "" && codeOf(err) != wire.CodeRetry {
+		return
+	}
+	if p.plugin.awaitEnd(p.t.ctx, p.t.prompt()) != nil { // else it broke the connection by its end
+		p.t.must(err)
+	}
+}
+
+// letGo asks the plugin to end in the host's two ways. The plugin may have ended, so
+// the answer does not matter.
+func (p *subject) letGo() {
+	_ = p.session.release(p.t.ctx)
+	p.plugin.CloseStdin()
+}
+
+// ends expects the plugin to end promptly after an event.
+func (p *subject) ends(after string) {
+	if err := p.plugin.awaitEnd(p.t.ctx, p.t.prompt()); err != nil {
+		p.t.fatalf("after %s: %v; want its end within 2 s (the suite grants %v)", after, err, p.t.prompt())
+	}
+}
+
+// endsCleanly expects the plugin to end promptly with status 0.
+func (p *subject) endsCleanly(after string) {
+	p.ends(after)
+	if err := p.plugin.exit(); err != nil {
+		p.t.fatalf("after %s: %v; want status 0", after, err)
+	}
+}
+
+// endsReleased delivers a batch and ends the plugin as a host does.
+func (p *subject) endsReleased() {
+	p.delivers(p.t.batch(2))
+	if !p.t.suite.about.plain {
+		p.shutsDown()
+	}
+	p.letGo()
+	p.endsCleanly("Shutdown, GRPCController.Shutdown and the end of standard input")
+}
+
+// arrived returns the ids of all spans that have arrived at the back end. It reports
+// false if the suite cannot see them.
+func (p *subject) arrived() (ids []string, visible bool) {
+	if received := p.t.suite.settings.received; received != nil {
+		ids, err := received()
+		if err != nil {
+			p.t.fatalf("WithReceived: %v", err)
+		}
+		return ids, true
+	}
+	if p.plugin.inner == nil {
+		return nil, false
+	}
+	for _, encoded := range p.plugin.inner.tap.seen() {
+		var data tracepb.TracesData
+		if proto.Unmarshal(encoded, &data) == nil { // else it is a batch of export.malformed
+			ids = append(ids, spanIDs(data.GetResourceSpans())...)
+		}
+	}
+	return ids, true
+}

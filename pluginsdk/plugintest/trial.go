@@ -1,0 +1,220 @@
+package plugintest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// trial is one rule that is tried. A rule is written like a test: fatalf and skipf end
+// it, as in package testing, and so does a method of a subject if the plugin does not
+// behave. The methods are safe for concurrent use in atOnce.
+type trial struct {
+	ctx   context.Context
+	suite *checker
+	rule  rule
+	// step is put before each failure. The rule writes it while it runs alone.
+	step string
+
+	mu       sync.Mutex
+	subjects []*subject
+	failures []string
+	skipped  *skip // nil: not skipped
+}
+
+// skip is the reason why a rule was skipped, with the option or the flag that is
+// missing.
+type skip struct{ reason, option, flag string }
+
+// run tries the rule and writes its outcome.
+func (t *trial) run(result *Result) {
+	begun := time.Now()
+	var checking sync.WaitGroup
+	checking.Go(func() { t.check() }) // a goroutine of its own, which fatalf ends
+	checking.Wait()
+	result.Took = time.Since(begun)
+	if len(t.failures) > 0 && t.ctx.Err() != nil {
+		t.failures, t.skipped = nil, &skip{reason: t.calledOff()}
+	}
+	switch {
+	case len(t.failures) > 0:
+		result.Status, result.Detail = Fail, firstFew(t.failures)+t.lastLines()
+	case t.skipped != nil:
+		result.Status, result.Detail, result.Option, result.Flag = Skip, t.skipped.reason, t.skipped.option, t.skipped.flag
+	}
+	t.close(result.Status == Pass)
+}
+
+// check checks the rule if it applies to the target. A rule that changes the state of
+// the back end runs while no other rule does.
+func (t *trial) check() {
+	switch {
+	case t.rule.needs&process != 0 && t.suite.target.spec != nil:
+		t.skipf("the plugin runs in this process: test its binary too")
+	case t.rule.needs&lifecycle != 0 && t.suite.about.plain:
+		t.skipf("it serves OTLP and no Lifecycle: a plain receiver, which is not described, configured, flushed or shut down")
+	case t.ctx.Err() != nil:
+		t.skipf("%s", t.calledOff())
+	}
+	if state := &t.suite.state; t.suite.settings.states[t.rule.input] != nil {
+		state.Lock()
+		defer state.Unlock()
+	} else {
+		state.RLock()
+		defer state.RUnlock()
+	}
+	t.rule.check(t)
+}
+
+func (t *trial) calledOff() string { return fmt.Sprintf("called off: %v", context.Cause(t.ctx)) }
+
+// errorf records a failure of the rule.
+func (t *trial) errorf(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := fmt.Sprintf(format, args...)
+	if t.step != "" {
+		text = t.step + ": " + text
+	}
+	t.failures = append(t.failures, text)
+}
+
+// fatalf records a failure and ends the goroutine.
+func (t *trial) fatalf(format string, args ...any) {
+	t.errorf(format, args...)
+	runtime.Goexit()
+}
+
+// must fails the rule and ends the goroutine if err is not nil.
+func (t *trial) must(err error) {
+	if err != nil {
+		t.fatalf("%v", err)
+	}
+}
+
+// skipf marks the rule as skipped and ends the goroutine.
+func (t *trial) skipf(format string, args ...any) { t.skipWithout("", "", format, args...) }
+
+// skipWithout is skipf for want of an option, or of the flag that stands for it.
+func (t *trial) skipWithout(option, flag, format string, args ...any) {
+	t.mu.Lock()
+	t.skipped = &skip{fmt.Sprintf(format, args...), option, flag}
+	t.mu.Unlock()
+	runtime.Goexit()
+}
+
+// atOnce calls f n times at once, waits for all calls, and ends the rule if it has
+// failed or was skipped.
+func (t *trial) atOnce(n int, f func(i int)) {
+	var calls sync.WaitGroup
+	for i := range n {
+		calls.Go(func() { f(i) })
+	}
+	calls.Wait()
+	if len(t.failures) > 0 || t.skipped != nil {
+		runtime.Goexit()
+	}
+}
+
+// firstFew joins the first few failures and counts the rest.
+func firstFew(failures []string) string {
+	const few = 3
+	if more := len(failures) - few; more > 0 {
+		failures = append(failures[:few:few], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(failures, "\n")
+}
+
+// batch returns a batch of numbered spans.
+func (t *trial) batch(spans int) batch { return t.suite.numbers.batch(spans) }
+
+// prompt returns the time that the suite grants instead of the contract's two seconds.
+func (t *trial) prompt() time.Duration { return t.suite.settings.prompt() }
+
+// startEnviron returns the variables that a plugin with env_at_start finds in its
+// start environment. It is nil for other plugins, and for a rule that does not wait
+// for the answer of Describe.
+func (t *trial) startEnviron() []string {
+	if !slices.Contains(t.rule.after, "describe.answered") || !t.suite.about.response.GetEnvAtStart() {
+		return nil
+	}
+	var environ []string
+	for name, value := range t.suite.settings.granted(t.suite.about.response.GetEnvPatterns()) {
+		environ = append(environ, name+"="+value)
+	}
+	return environ
+}
+
+// start starts a plugin and waits for nothing.
+func (t *trial) start(h how) *subject {
+	target := t.suite.target
+	target.env = slices.Concat(target.env, t.startEnviron())
+	plugin, err := target.start(h)
+	t.must(err)
+	return t.adopt(&subject{plugin: plugin})
+}
+
+// adopt gives a started plugin to the rule. The plugin ends with the rule.
+func (t *trial) adopt(p *subject) *subject {
+	p.t = t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.subjects = append(t.subjects, p)
+	return p
+}
+
+// connect starts a plugin, waits for its handshake and connects to it.
+func (t *trial) connect(h how) *subject {
+	p := t.start(h)
+	p.connect()
+	return p
+}
+
+// ready starts a plugin and configures it as a host does. A rule that shares a plugin
+// may get the plugin of another rule.
+func (t *trial) ready(h how) *subject {
+	if t.rule.shares {
+		select {
+		case p := <-t.suite.pool:
+			return t.adopt(p)
+		default:
+		}
+	}
+	p := t.connect(h)
+	if !t.suite.about.plain {
+		p.describe()
+		p.configure()
+	}
+	p.shareable = t.rule.shares
+	return p
+}
+
+// close ends the plugins of the rule, or leaves them to other rules.
+func (t *trial) close(kept bool) {
+	for _, p := range t.subjects {
+		if p.shareable && kept {
+			select {
+			case t.suite.pool <- p:
+				continue
+			default: // there are enough
+			}
+		}
+		p.close()
+	}
+}
+
+// lastLines returns the last lines that the plugins of the rule have printed.
+func (t *trial) lastLines() string {
+	var lines []string
+	for _, p := range t.subjects {
+		lines = append(lines, p.plugin.lastLines()...)
+	}
+	if len(lines) == 0 {
+		return ""
+	}
+	return "\nthe plugin's last lines:\n  | " + strings.Join(lines, "\n  | ")
+}
