@@ -64,19 +64,19 @@ var (
 	otelQueueSize = gauge("otel_sdk_processor_span_queue_size",
 		"Spans that wait for the plugin and are not in flight.", component)
 	otelProcessed = counter("otel_sdk_processor_span_processed_total",
-		"Spans that have left the queue: answered by the plugin if error_type is empty, else dropped by the host for that reason.", component, errorType)
+		"Spans that have left the queue: answered by the plugin, or dropped by the host for the reason in error_type.", component, errorType)
 	otelInFlight = gauge("otel_sdk_exporter_span_inflight",
 		"Spans that were sent to the plugin and are not answered yet.", component)
 	otelExported = counter("otel_sdk_exporter_span_exported_total",
-		"Spans with a final answer: delivered if error_type is empty, else rejected with that gRPC code, or \"rejected\" for a part of a batch.", component, errorType)
+		"Spans with a final answer: delivered, or rejected with the gRPC code in error_type (\"rejected\" for a part of a batch).", component, errorType)
 	otelDuration = histogram("otel_sdk_exporter_operation_duration_seconds",
-		"Duration of export calls, with any answer. A batch that is sent again is another call.", component)
+		"Duration of export calls, with any answer.", component)
 )
 
 // Our own metrics: the delivery accounting of the whole service, then of each plugin.
 var (
 	buildInfo = gauge("servetrace_build_info",
-		"Always 1. The labels are the version of servetrace, the commit of the program and its Go version.", "version", "revision", "goversion")
+		"Always 1. Version of servetrace, commit and Go version of the program.", "version", "revision", "goversion")
 	spansEnded = counter("servetrace_spans_ended_total",
 		"Sampled spans that have ended.")
 	spansAccepted = counter("servetrace_spans_accepted_total",
@@ -86,50 +86,50 @@ var (
 	queueBytes = gauge("servetrace_queue_bytes",
 		"Memory of all waiting spans.")
 	queueLimit = gauge("servetrace_queue_limit_bytes",
-		"Bound of the memory of waiting spans: SERVE_TRACING_QUEUE_BYTES.")
+		"SERVE_TRACING_QUEUE_BYTES.")
 
 	pluginInfo = gauge("servetrace_plugin_info",
-		"Always 1. The labels are the version and the SDK that the plugin reports, and whether the service attaches to it.", plugin, "version", "sdk", "attached")
+		"Always 1. Version and SDK that the plugin reports.", plugin, "version", "sdk", "attached")
 	pluginState = gauge("servetrace_plugin_state",
-		"1 for the current state of the plugin, 0 for all other states.", plugin, "state")
+		"1 for the current state, 0 for all other states.", plugin, "state")
 	pluginSince = gauge("servetrace_plugin_state_since_timestamp_seconds",
 		"Time of the last change of the plugin's state.", plugin)
 	pluginStarts = counter("servetrace_plugin_starts_total",
-		"Processes of the plugin that became ready. For an attached plugin: connections.", plugin)
+		"Processes (of an attached plugin: connections) that became ready.", plugin)
 	pluginCrashes = counter("servetrace_plugin_crashes_total",
-		"Processes of the plugin that ended unasked, were killed because they did not answer, or failed to start. For an attached plugin: lost connections.", plugin)
+		"Processes that ended unasked, were killed for silence, or failed to start. For an attached plugin: lost connections.", plugin)
 	pluginCrashed = gauge("servetrace_plugin_last_crash_timestamp_seconds",
 		"Time of the plugin's last crash. Absent before the first.", plugin)
 	pluginSucceeded = gauge("servetrace_plugin_last_success_timestamp_seconds",
 		"Time of the plugin's last delivery of a batch. Absent before the first.", plugin)
 	pluginAccepted = counter("servetrace_plugin_spans_accepted_total",
-		"Spans accepted since the plugin is in the list: the sum of delivered, rejected, filtered, dropped and waiting spans.", plugin)
+		"Spans accepted: the sum of delivered, rejected, filtered, dropped and waiting spans.", plugin)
 	pluginDelivered = counter("servetrace_plugin_spans_delivered_total",
 		"Spans that the plugin has delivered.", plugin)
 	pluginRejected = counter("servetrace_plugin_spans_rejected_total",
 		"Spans that the plugin rejected finally, by gRPC code or PARTIAL_SUCCESS.", plugin, "code")
 	pluginFiltered = counter("servetrace_plugin_spans_filtered_total",
-		"Spans that a processor in the plugin dropped on purpose. From the 65th processor on, the label is \"other\".", plugin, "processor")
+		"Spans that a processor in the plugin dropped.", plugin, "processor")
 	pluginDropped = counter("servetrace_plugin_spans_dropped_total",
 		"Spans that the host dropped.", plugin, "reason")
 	pluginLost = counter("servetrace_plugin_spans_lost_total",
-		"Spans rejected or dropped. This metric exists from the start, so alerts should use it.", plugin)
+		"Spans rejected or dropped. It exists from the start: use it in alerts.", plugin)
 	pluginWaiting = gauge("servetrace_plugin_spans_waiting",
-		"Spans that wait in the service for this plugin, in flight or not.", plugin)
+		"Spans that wait for this plugin, in flight or not.", plugin)
 	pluginCalls = gauge("servetrace_plugin_calls_in_flight",
 		"Export calls that the plugin has not answered.", plugin)
 	pluginAnswers = counter("servetrace_plugin_calls_total",
 		"Export calls that have ended, by gRPC code (OK), or LOST if the plugin ended before its answer.", plugin, "answer")
 	pluginQuarantined = counter("servetrace_plugin_quarantined_batches_total",
-		"Batches that were dropped because the plugin crashed twice while it had only this batch.", plugin)
+		"Batches that crashed the plugin twice.", plugin)
 	pluginUnkept = counter("servetrace_plugin_unkept_files_total",
 		"Crash reports and quarantined batches that could not be written to SERVE_TRACING_CRASH_DIR.", plugin)
 	pluginChanged = gauge("servetrace_plugin_executable_changed",
 		"1 if the executable on disk is not the running one, else 0.", plugin)
 	pluginSuppressed = counter("servetrace_plugin_output_suppressed_lines_total",
-		"Lines of the plugin's output that were not logged, because they exceeded the rate limit.", plugin)
+		"Lines of the plugin's output beyond the rate limit of the log.", plugin)
 	pluginUnprinted = counter("servetrace_plugin_output_dropped_lines_total",
-		"Lines of the plugin's output that did not reach the service's standard output, because its reader was gone, or too slow when the plugin ended.", plugin)
+		"Lines of the plugin's output that did not reach the service's standard output.", plugin)
 	pluginHeld = gauge("servetrace_plugin_held_bytes",
 		"Memory of the batches that wait for this plugin. A batch counts in full for each plugin.", plugin)
 )

@@ -186,13 +186,13 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatalf("%s lacks the lines around the table", metricsPage)
 	}
 	var want strings.Builder
-	want.WriteString("\n| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n")
+	want.WriteString("\n| metric | type | meaning |\n| --- | --- | --- |\n")
 	for _, m := range metrics {
-		var labels []string
-		for _, label := range m.labels {
-			labels = append(labels, "`"+label+"`")
+		labels := ""
+		if len(m.labels) > 0 {
+			labels = "{" + strings.Join(m.labels, ",") + "}"
 		}
-		fmt.Fprintf(&want, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(labels, ", "), m.help)
+		fmt.Fprintf(&want, "| `%s%s` | %s | %s |\n", m.name, labels, m.kind, m.help)
 	}
 	want.WriteString("\n")
 	if *update {

@@ -163,10 +163,10 @@ func (v *vectors) addProxies(f *families) {
 
 func (v *vectors) addRouters(f *families) {
 	f.routerRequests = v.counter("serve_num_router_requests_total",
-		"Requests that a router has assigned, refused or given up: requests of the proxies and calls by handle.",
+		"Requests and calls by handle that a router has assigned, refused or given up.",
 		labelApp, labelDeployment, labelRoute)
 	f.handleRequests = v.counter("serve_handle_request_counter_total",
-		"Calls by handle that a router has assigned, refused or given up. The route is the route of the outer request.",
+		"Calls by handle alone, with the route of the outer request.",
 		labelApp, labelDeployment, labelRoute)
 	f.routerQueued = v.gauge("serve_deployment_queued_queries",
 		"Requests that wait for a replica.",
@@ -175,13 +175,13 @@ func (v *vectors) addRouters(f *families) {
 		"Requests that were assigned to replicas and have not ended.",
 		labelApp, labelDeployment)
 	f.routerWait = v.latency("serve_request_router_fulfillment_time_ms",
-		"How long assigned requests waited for a replica, in milliseconds.",
+		"Wait of assigned requests for a replica, in milliseconds.",
 		labelApp, labelDeployment)
 }
 
 func (v *vectors) addReplicas(f *families) {
 	f.replicaRequests = v.counter("serve_deployment_request_counter_total",
-		"Calls that user code has ended without an error. A response with an error status is not an error here.",
+		"Calls that user code ended without an error; a response with an error status counts.",
 		labelApp, labelDeployment, labelReplica, labelRoute)
 	f.replicaErrors = v.counter("serve_deployment_error_counter_total",
 		"Calls that ended with an error or a panic of user code, or were cancelled.",
@@ -193,10 +193,10 @@ func (v *vectors) addReplicas(f *families) {
 		"Calls in progress in user code.",
 		labelApp, labelDeployment, labelReplica)
 	f.replicaStarts = v.counter("serve_deployment_replica_starts_total",
-		"1 for each replica that has accepted calls. A restarted replica has a new id.",
+		"1 for each replica that has accepted calls.",
 		labelApp, labelDeployment, labelReplica)
 	f.replicaHealthy = v.gauge("serve_deployment_replica_healthy",
-		"1 for a replica that passed its last health check, or has no health check; else 0.",
+		"1 if the last health check passed or there is none, else 0.",
 		labelApp, labelDeployment, labelReplica)
 	f.replicaInitialized = v.histogram("serve_replica_initialization_latency_ms",
 		"Duration of a replica's constructor, in milliseconds.",
@@ -220,11 +220,11 @@ func (v *vectors) addBatching(f *families) {
 	f.batches = v.counter("serve_batches_processed_total",
 		"Batches that were run, with any result.", labels...)
 	f.batchSize = v.histogram("serve_actual_batch_size",
-		"Size of the batches that were run, in items or in the unit of the size function.", sizeBuckets, labels...)
+		"Size of the batches that were run, in items or by the size function.", sizeBuckets, labels...)
 	f.batchUtilization = v.histogram("serve_batch_utilization_percent",
 		"Size of the batches that were run, as a percentage of the maximum size.", percentBuckets, labels...)
 	f.batchWait = v.latency("serve_batch_wait_time_ms",
-		"How long the first item of a batch waited for the start of the batch, in milliseconds.", labels...)
+		"Wait of a batch's first item, in milliseconds.", labels...)
 	f.batchRun = v.latency("serve_batch_execution_time_ms",
 		"Duration of batches, in milliseconds.", labels...)
 	f.batchQueued = v.gauge("serve_batch_queue_length",
