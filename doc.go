@@ -35,11 +35,11 @@
 // (trace.Span until it ends, then sdktrace.ReadOnlySpan):
 //
 //	spans.Span        a span of a family until its end, around the SDK's
-//	host.shard        ended spans that wait to be encoded
+//	pipeline.shard    ended spans that wait to be encoded (host/internal/pipeline)
 //	sdkspan.Encoder   the bytes of the open batch, by resource and scope
-//	host.batch        the bytes of a sealed batch, with its references
-//	host.item         a batch in one exporter's queue
-//	host.lease        gRPC's reference to a batch
+//	pipeline.Batch    the bytes of a sealed batch, with its references
+//	pipeline.Item     a batch in one exporter's queue
+//	pipeline.lease    gRPC's reference to a batch
 //	wire.Outgoing, wire.Incoming   the bytes as messages of the codec
 //	pluginsdk.Batch   a batch in the plugin, over
 //	otlpwire.Request  which reads and edits the bytes
@@ -57,6 +57,7 @@
 //
 // Open run.go first, then serving/proxy.go, serving/exchange.go, serving/router.go,
 // serving/replica.go, internal/spans and tracing/provider.go. In host, read host.go,
-// intake.go, encode.go, pipeline.go, queue.go, lane.go and sender.go. In pluginsdk,
-// read main.go, server.go and pipeline.go. The last is plugins/console.
+// then pipeline.go, intake.go, encode.go, queue.go and lane.go of host/internal/pipeline,
+// and sender.go. In pluginsdk, read main.go, server.go and pipeline.go. The last is
+// plugins/console.
 package servetrace

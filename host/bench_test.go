@@ -3,8 +3,6 @@ package host
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
-	"sync"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -41,9 +39,9 @@ func fedHost(tb testing.TB) *Host {
 
 // drainAway empties the lists and forgets the batches.
 func drainAway(h *Host) {
-	h.pipeline.encoder.cycle(true)
+	h.pipeline.Flush()
 	for _, x := range h.plugins {
-		x.queue.dropRest()
+		x.queue.DropRest()
 	}
 }
 
@@ -79,29 +77,6 @@ func BenchmarkOnEnd(b *testing.B) {
 			b.StartTimer()
 		}
 	}
-}
-
-// BenchmarkOnEndParallel is the same where as many requests end spans as there
-// are processors. The lists are emptied by whoever finds that they are long.
-func BenchmarkOnEndParallel(b *testing.B) {
-	h, spans := fedHost(b), endedSpans(b, 1024)
-	var draining sync.Mutex
-	var spare []sdktrace.ReadOnlySpan
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for i := rand.IntN(len(spans)); pb.Next(); i++ {
-			h.OnEnd(spans[i%len(spans)])
-			if len(h.pipeline.intake.wake) > 0 && draining.TryLock() {
-				<-h.pipeline.intake.wake
-				for i := range h.pipeline.intake.shards {
-					taken, bytes := h.pipeline.intake.shards[i].take(spare)
-					spare = taken[:0]
-					h.pipeline.mem.charge(-bytes)
-				}
-				draining.Unlock()
-			}
-		}
-	})
 }
 
 // BenchmarkDrain is what the worker pays for 1,000 spans.

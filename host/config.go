@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 )
 
@@ -138,21 +140,20 @@ const (
 	minQueueBytes  = 1 << 20
 	mostSpanBytes  = 3 << 20
 	mostBatchBytes = 3 << 20
-	mostBatchSpans = 1 << 16
 )
 
 // withDefaults returns c with each zero field set to its default.
 func (c Config) withDefaults() Config {
-	setDefault(&c.QueueBytes, DefaultQueueBytes)
+	c.QueueBytes = cmp.Or(c.QueueBytes, DefaultQueueBytes)
 	quarter := max(minQueueBytes, c.QueueBytes) / 4
-	setDefault(&c.MaxSpanBytes, int(min(DefaultMaxSpanBytes, quarter)))
-	setDefault(&c.BatchAge, DefaultBatchAge)
-	setDefault(&c.BatchSpans, DefaultBatchSpans)
-	setDefault(&c.BatchBytes, int(min(DefaultBatchBytes, quarter)))
-	setDefault(&c.ExportTimeout, DefaultExportTimeout)
-	setDefault(&c.MaxAge, DefaultMaxAge)
-	setDefault(&c.StartTimeout, DefaultStartTimeout)
-	setDefault(&c.StopTimeout, DefaultStopTimeout)
+	c.MaxSpanBytes = cmp.Or(c.MaxSpanBytes, int(min(DefaultMaxSpanBytes, quarter)))
+	c.BatchAge = cmp.Or(c.BatchAge, DefaultBatchAge)
+	c.BatchSpans = cmp.Or(c.BatchSpans, DefaultBatchSpans)
+	c.BatchBytes = cmp.Or(c.BatchBytes, int(min(DefaultBatchBytes, quarter)))
+	c.ExportTimeout = cmp.Or(c.ExportTimeout, DefaultExportTimeout)
+	c.MaxAge = cmp.Or(c.MaxAge, DefaultMaxAge)
+	c.StartTimeout = cmp.Or(c.StartTimeout, DefaultStartTimeout)
+	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)
 	if c.PluginDirs == nil {
 		c.PluginDirs = defaultPluginDirs()
 	}
@@ -163,13 +164,6 @@ func (c Config) withDefaults() Config {
 		c.Context.Node = nodeAddress()
 	}
 	return c
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Validate reports all faults of c at once, each with the variable that sets the field,
@@ -184,14 +178,14 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s=%v: want %s", variable, seen, allowed))
 		}
 	}
-	check(c.QueueBytes >= minQueueBytes, EnvQueueBytes, c.QueueBytes, "1MiB or more")
-	check(c.MaxSpanBytes > 0 && c.MaxSpanBytes <= mostSpanBytes, EnvMaxSpanBytes, c.MaxSpanBytes, "between 1 and 3MiB")
+	check(c.QueueBytes >= minQueueBytes, pipeline.EnvQueueBytes, c.QueueBytes, "1MiB or more")
+	check(c.MaxSpanBytes > 0 && c.MaxSpanBytes <= mostSpanBytes, pipeline.EnvMaxSpanBytes, c.MaxSpanBytes, "between 1 and 3MiB")
 	quarter := max(minQueueBytes, c.QueueBytes) / 4
-	check(int64(c.MaxSpanBytes) <= quarter, EnvMaxSpanBytes, c.MaxSpanBytes, "at most a quarter of "+EnvQueueBytes)
+	check(int64(c.MaxSpanBytes) <= quarter, pipeline.EnvMaxSpanBytes, c.MaxSpanBytes, "at most a quarter of "+pipeline.EnvQueueBytes)
 	check(c.BatchAge > 0, EnvBatchAge, c.BatchAge, "a positive duration such as 200ms")
-	check(c.BatchSpans > 0 && c.BatchSpans <= mostBatchSpans, EnvBatchSpans, c.BatchSpans, "between 1 and 65536")
+	check(c.BatchSpans > 0 && c.BatchSpans <= pipeline.MostBatchSpans, EnvBatchSpans, c.BatchSpans, "between 1 and 65536")
 	check(c.BatchBytes > 0 && c.BatchBytes <= mostBatchBytes, EnvBatchBytes, c.BatchBytes, "between 1 and 3MiB")
-	check(int64(c.BatchBytes) <= quarter, EnvBatchBytes, c.BatchBytes, "at most a quarter of "+EnvQueueBytes)
+	check(int64(c.BatchBytes) <= quarter, EnvBatchBytes, c.BatchBytes, "at most a quarter of "+pipeline.EnvQueueBytes)
 	check(c.ExportTimeout > 0, EnvExportTimeout, c.ExportTimeout, "a positive duration such as 10s")
 	check(c.MaxAge > 0, EnvMaxAge, c.MaxAge, "a positive duration such as 60s")
 	check(c.StartTimeout > 0, EnvStartTimeout, c.StartTimeout, "a positive duration such as 10s")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/servetrace/servetrace/host/internal/pipeline"
 )
 
 func getenv(values map[string]string) func(string) string {
@@ -20,7 +21,7 @@ func TestConfigFromEnv(t *testing.T) {
 	}{
 		{"nothing", nil, Config{}},
 		{"all of ours", map[string]string{
-			EnvPlugins: " ./a,b ", EnvPluginDir: "/x:/y", EnvQueueBytes: "64MiB", EnvMaxSpanBytes: "512KiB",
+			EnvPlugins: " ./a,b ", EnvPluginDir: "/x:/y", pipeline.EnvQueueBytes: "64MiB", pipeline.EnvMaxSpanBytes: "512KiB",
 			EnvBatchAge: "1s", EnvBatchSpans: "100", EnvBatchBytes: "65536", EnvExportTimeout: "3s", EnvMaxAge: "1m",
 			EnvStartTimeout: "2s", EnvStopTimeout: "4s", "OTEL_SERVICE_NAME": "shop", "RAY_JOB_ID": "01000000",
 			EnvCrashDir: "crashes", EnvPluginWritable: "Allow", EnvStartJitter: "3s", EnvPluginWatch: "5s",
@@ -40,7 +41,7 @@ func TestConfigFromEnv(t *testing.T) {
 		{"ours before OpenTelemetry's", map[string]string{
 			envBSPScheduleDelay: "5000", EnvBatchAge: "1s", envBSPMaxBatch: "7", EnvBatchSpans: "9",
 		}, Config{BatchAge: time.Second, BatchSpans: 9}},
-		{"OpenTelemetry's beyond our bound", map[string]string{envBSPMaxBatch: "100000"}, Config{BatchSpans: mostBatchSpans}},
+		{"OpenTelemetry's beyond our bound", map[string]string{envBSPMaxBatch: "100000"}, Config{BatchSpans: pipeline.MostBatchSpans}},
 		{"lock-down without plugins", map[string]string{EnvLockdown: "True", EnvPluginDir: "/x"}, Config{Lockdown: true, PluginDirs: []string{"/x"}}},
 		{"names of plugins that are switched off", map[string]string{
 			EnvPlugins: "./a", envSDKDisabled: "true", EnvPluginEnv: "a:X", EnvPluginMaxProcs: "a=1",
@@ -62,10 +63,10 @@ func TestConfigFromEnv(t *testing.T) {
 
 func TestWrongSettings(t *testing.T) {
 	for _, test := range []struct{ name, value, want string }{
-		{EnvQueueBytes, "lots", `SERVE_TRACING_QUEUE_BYTES="lots": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
-		{EnvQueueBytes, "-1", `SERVE_TRACING_QUEUE_BYTES="-1": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
-		{EnvQueueBytes, "9999999GiB", `SERVE_TRACING_QUEUE_BYTES="9999999GiB": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
-		{EnvMaxSpanBytes, "4MiB", "SERVE_TRACING_MAX_SPAN_BYTES=4194304: want between 1 and 3MiB"},
+		{pipeline.EnvQueueBytes, "lots", `SERVE_TRACING_QUEUE_BYTES="lots": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
+		{pipeline.EnvQueueBytes, "-1", `SERVE_TRACING_QUEUE_BYTES="-1": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
+		{pipeline.EnvQueueBytes, "9999999GiB", `SERVE_TRACING_QUEUE_BYTES="9999999GiB": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
+		{pipeline.EnvMaxSpanBytes, "4MiB", "SERVE_TRACING_MAX_SPAN_BYTES=4194304: want between 1 and 3MiB"},
 		{EnvBatchAge, "200", `SERVE_TRACING_BATCH_AGE="200": want a duration above zero, such as 200ms or 10s`},
 		{EnvBatchAge, "0s", `SERVE_TRACING_BATCH_AGE="0s": want a duration above zero, such as 200ms or 10s`},
 		{EnvBatchSpans, "many", `SERVE_TRACING_BATCH_SPANS="many": want a whole number above zero`},
@@ -97,17 +98,17 @@ func TestWrongSettings(t *testing.T) {
 			}
 		})
 	}
-	_, all := ConfigFromEnv(getenv(map[string]string{EnvBatchAge: "x", EnvQueueBytes: "3", EnvPlugins: "./a,./a"}))
+	_, all := ConfigFromEnv(getenv(map[string]string{EnvBatchAge: "x", pipeline.EnvQueueBytes: "3", EnvPlugins: "./a,./a"}))
 	wantAll := `SERVE_TRACING_BATCH_AGE="x": want a duration above zero, such as 200ms or 10s` + "\n" +
 		"SERVE_TRACING_QUEUE_BYTES=3: want 1MiB or more\n" +
 		`SERVE_TRACING_EXPORTER_PLUGIN: entries "./a" and "./a" are both named "a"; write NAME=./a to name one of them`
 	if got := fmt.Sprint(all); got != wantAll {
 		t.Errorf("error\n%s\nwant\n%s", got, wantAll)
 	}
-	if _, err := ConfigFromEnv(getenv(map[string]string{EnvQueueBytes: "1MiB"})); err != nil {
+	if _, err := ConfigFromEnv(getenv(map[string]string{pipeline.EnvQueueBytes: "1MiB"})); err != nil {
 		t.Errorf("a small queue alone: %v", err)
 	}
-	_, err := ConfigFromEnv(getenv(map[string]string{EnvQueueBytes: "1MiB", EnvMaxSpanBytes: "1MiB", EnvBatchBytes: "512KiB"}))
+	_, err := ConfigFromEnv(getenv(map[string]string{pipeline.EnvQueueBytes: "1MiB", pipeline.EnvMaxSpanBytes: "1MiB", EnvBatchBytes: "512KiB"}))
 	want := "SERVE_TRACING_MAX_SPAN_BYTES=1048576: want at most a quarter of SERVE_TRACING_QUEUE_BYTES\n" +
 		"SERVE_TRACING_BATCH_BYTES=524288: want at most a quarter of SERVE_TRACING_QUEUE_BYTES"
 	if got := fmt.Sprint(err); got != want {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/servetrace/servetrace/host/internal/failures"
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/wire"
 )
@@ -29,24 +30,26 @@ func (l *life) reportCrash(r launch.Report, cause error) {
 		return
 	}
 	x, status := l.x, l.x.status
-	defer status.notes.write()
+	defer status.failures.Write()
 	var ids []string
 	if l.sender != nil {
-		ids = l.sender.verdict.ids
+		ids = l.sender.verdict.IDs
 	}
 	path, err := x.shared.crashFiles.keepReport(x.entry.Name, time.Now(), r.PID, crashText(x, l.plan, l.about, r, cause, ids))
 	if err != nil {
-		status.notes.add(slog.LevelError, notKept, "error", err)
+		status.failures.Note(slog.LevelError, notKept, "error", err)
 	}
 	stack, last := headOf(r.Stack, headLines), tailOf(r.Output, lastLines)
 	var level slog.Level
-	status.tell(func(t *told) { level = t.levelOfCrash(r.Exit + withoutNumbers(stack+"\n"+last, isNothing)) })
+	status.tell(func(t *told) {
+		level = t.levelOfCrash(r.Exit + failures.WithoutNumbers(stack+"\n"+last, failures.IsNothing))
+	})
 	args := []any{"exit", r.Exit, "stack", stack, "last_lines", last,
 		"pid", r.PID, "lived", r.Ended.Sub(r.Started).Round(time.Millisecond), "batches_without_answer", len(ids)}
 	if path != "" {
 		args = append(args, "report", path)
 	}
-	status.notes.add(level, "plugin has crashed", args...)
+	status.failures.Note(level, "plugin has crashed", args...)
 }
 
 // headOf returns the first lines of a text, tailOf the last that are not empty. Both
@@ -78,7 +81,7 @@ func crashText(x *plugin, p plan, d description, r launch.Report, cause error, a
 	line("pinned to", digestText(x.entry.Digest))
 	line("says it is", strings.TrimSpace(wire.Clip(d.about.GetName())+" "+wire.Clip(d.about.GetVersion())))
 	line("sdk", sdkText(d.about))
-	line("host", version()+", instance "+x.shared.instance)
+	line("host", version()+", instance "+x.shared.pipeline.Instance)
 	line("cause", wire.Clip(cause.Error()))
 	line("had", cmp.Or(strings.Join(atCrash, " "), "no batch without an answer"))
 	r.Variables = variableNames(p, d)

@@ -21,8 +21,8 @@ const (
 	mostReports    = 20
 	mostKept       = 1000 // batches
 	mostKeptBytes  = 64 << 20
-	mostKeepJobs   = 16 // that wait to be written, of all plugins
-	keepShare      = 1.0 / 8
+	mostKeepJobs   = 16       // that wait to be written, of all plugins
+	keepShare      = 5.0 / 64 // of Config.QueueBytes
 	staleTemporary = time.Hour
 )
 
@@ -60,11 +60,19 @@ type crashFiles struct {
 type keepJob struct {
 	plugin, name string
 	text         []byte
-	b            *batch
+	b            keptBatch
 }
 
-func newCrashFiles(cfg *Config, mem *memory, log *slog.Logger) *crashFiles {
-	return &crashFiles{dir: cfg.CrashDir, log: log, most: int64(float64(mem.backlog) * keepShare), lost: map[string]uint64{}}
+// keptBatch is a batch of the pipeline.
+type keptBatch interface {
+	Bytes() []byte
+	Size() int64
+	Retain()
+	Release()
+}
+
+func newCrashFiles(cfg *Config, log *slog.Logger) *crashFiles {
+	return &crashFiles{dir: cfg.CrashDir, log: log, most: int64(float64(cfg.QueueBytes) * keepShare), lost: map[string]uint64{}}
 }
 
 // keepReport and keepBatch have a file written soon, and return its path; empty:
@@ -75,7 +83,7 @@ func (k *crashFiles) keepReport(plugin string, now time.Time, pid int, text []by
 		name: fmt.Sprintf("%s%s-%d%s", reportPrefix, now.UTC().Format(fileTime), pid, reportSuffix)})
 }
 
-func (k *crashFiles) keepBatch(plugin string, now time.Time, id string, b *batch) (path string, err error) {
+func (k *crashFiles) keepBatch(plugin string, now time.Time, id string, b keptBatch) (path string, err error) {
 	return k.keep(keepJob{plugin: plugin, b: b,
 		name: fmt.Sprintf("%s%s-%s%s", keptPrefix, now.UTC().Format(fileTime), id, keptSuffix)})
 }
@@ -96,7 +104,7 @@ func (k *crashFiles) keep(job keepJob) (path string, err error) {
 		return "", err
 	}
 	if job.b != nil {
-		job.b.retain()
+		job.b.Retain()
 	}
 	k.bytes += size
 	k.jobs = append(k.jobs, job)
@@ -115,10 +123,10 @@ func (j keepJob) size() int64 {
 	if j.b == nil {
 		return 0
 	}
-	return j.b.size()
+	return j.b.Size()
 }
 
-// work writes files until there are no more.
+// workingLocked reports whether a goroutine writes files.
 func (k *crashFiles) workingLocked() bool {
 	if k.idle == nil {
 		return false
@@ -146,7 +154,7 @@ func (k *crashFiles) work(idle chan struct{}) {
 
 		err := k.write(job)
 		if job.b != nil {
-			job.b.release()
+			job.b.Release()
 		}
 		k.mu.Lock()
 		k.bytes -= job.size()
@@ -200,7 +208,7 @@ func (k *crashFiles) write(job keepJob) (err error) {
 	}
 	data := job.text
 	if job.b != nil {
-		data = job.b.data
+		data = job.b.Bytes()
 	}
 	temporary := tempPrefix + job.name
 	f, err := folder.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)

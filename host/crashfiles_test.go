@@ -6,16 +6,29 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
+// fakeBatch counts its references.
+type fakeBatch struct {
+	data []byte
+	refs atomic.Int32
+}
+
+func (b *fakeBatch) Bytes() []byte { return b.data }
+func (b *fakeBatch) Size() int64   { return int64(len(b.data)) }
+func (b *fakeBatch) Retain()       { b.refs.Add(1) }
+func (b *fakeBatch) Release()      { b.refs.Add(-1) }
+
 func testKeeper(dir string) (*crashFiles, *testplugin.Log) {
 	log := &testplugin.Log{}
-	return newCrashFiles(&Config{CrashDir: dir}, newMemory(DefaultQueueBytes), slog.New(slog.NewTextHandler(log, nil))), log
+	return newCrashFiles(&Config{CrashDir: dir, QueueBytes: DefaultQueueBytes}, slog.New(slog.NewTextHandler(log, nil))), log
 }
 
 // keepAndWait keeps one report and waits until it is written, or is not.
@@ -109,9 +122,8 @@ func TestKeeperBehindADiskThatHangs(t *testing.T) {
 	hang := make(chan struct{})
 	k.idle = hang // a worker that writes one file for ever
 	told, kept := 0, 0
-	m := newMemory(DefaultQueueBytes)
 	for i := range 100 {
-		path, err := k.keepBatch("p", time.Unix(int64(i), 0), "x-1", newBatch(m, make([]byte, DefaultBatchBytes), 1))
+		path, err := k.keepBatch("p", time.Unix(int64(i), 0), "x-1", &fakeBatch{data: make([]byte, DefaultBatchBytes)})
 		if err != nil {
 			told++
 		}
@@ -139,10 +151,13 @@ func FuzzAnswer(f *testing.F) {
 		}
 		q := h.plugins[0].queue
 		ans := readAnswer(launch.Redactor{}, reply, map[string][]string{"servetrace-filtered": {filtered, filtered}})
-		ans.reached, ans.said = true, true
-		h.pipeline.enqueue(newBatch(h.pipeline.mem, make([]byte, 100), 10))
-		l := newLane(q, newLeases(), func() bool { return false })
-		l.settle(l.take(t.Context()), ans)
+		ans.Reached, ans.Said = true, true
+		endSpans(h, 10)
+		h.pipeline.Flush()
+		l := pipeline.NewLane(q, func() bool { return false })
+		l.Open(limitsOf(nil))
+		defer l.Close()
+		l.Settle(l.Take(t.Context()), ans)
 		s := h.Stats().Exporters[0]
 		if sum := s.Delivered + total(s.Rejected) + total(s.Filtered); sum != 10 || s.Waiting != 0 || h.Stats().Bytes != 0 {
 			t.Errorf("%d spans booked of 10, %d waiting: %+v", sum, s.Waiting, s)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -52,8 +53,8 @@ func wantBoundedDescription(t *testing.T, data []byte) {
 		}
 		return
 	}
-	most := limits{spans: 1<<31 - 1, bytes: 1<<31 - 1, calls: mostConcurrency}
-	if l := d.limits; l.spans < 1 || l.bytes < 1 || l.calls < 1 || l.spans > most.spans || l.bytes > most.bytes || l.calls > most.calls {
+	most := pipeline.Limits{Spans: 1<<31 - 1, Bytes: 1<<31 - 1, Calls: mostConcurrency}
+	if l := d.limits; l.Spans < 1 || l.Bytes < 1 || l.Calls < 1 || l.Spans > most.Spans || l.Bytes > most.Bytes || l.Calls > most.Calls {
 		t.Errorf("limits %+v", l)
 	}
 	for name := range d.granted {

@@ -30,14 +30,12 @@
 //
 // Inspect returns the result of the settings for each plugin without a Host.
 //
-// Each idea has one type. The pipeline of spans: pipeline (one mutex for all queues),
-// intake (OnEnd), encoder, memory (the bound), queue with ledger and backlog, lane (a
-// connection's access to a queue; poison.go explains crashes), failureLog. The
-// supervision of a plugin: plugin (its run loop), life (one process), pluginStatus (the
-// only place that changes the state), sender with probe (one connection), upgrade,
-// fileWatch, backoff, crashFiles. The operator's settings: Config, entry, expansion,
-// plan, secrets.
+// internal/pipeline has the way of the spans: intake, encoder, queues with their
+// accounting, and the bound. internal/failures has the failures of an exporter, and
+// internal/pluginlist the operator's list. The supervision of a plugin is here: plugin
+// (its run loop), life (one process), pluginStatus (the only place that changes the
+// state), sender with probe (one connection), upgrade, fileWatch, breaker, crashFiles.
 //
-// Open host.go first, then intake.go, encode.go, queue.go, lane.go and sender.go for
-// the way of a span, and supervise.go, life.go and status.go for the life of a plugin.
+// Open host.go first, then internal/pipeline and sender.go for the way of a span, and
+// supervise.go, life.go and status.go for the life of a plugin.
 package host

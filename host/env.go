@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 )
 
@@ -18,10 +19,8 @@ import (
 // them ("200ms"), sizes in bytes or with a unit ("32MiB", "512KiB").
 const (
 	EnvPlugins       = pluginlist.EnvPlugins
-	EnvPluginDir     = pluginlist.EnvPluginDir    // folders separated by ":"
-	EnvPluginConfig  = pluginlist.EnvPluginConfig // name=file,name=file
-	EnvQueueBytes    = "SERVE_TRACING_QUEUE_BYTES"
-	EnvMaxSpanBytes  = "SERVE_TRACING_MAX_SPAN_BYTES"
+	EnvPluginDir     = pluginlist.EnvPluginDir     // folders separated by ":"
+	EnvPluginConfig  = pluginlist.EnvPluginConfig  // name=file,name=file
 	EnvBatchAge      = "SERVE_TRACING_BATCH_AGE"   // else OTEL_BSP_SCHEDULE_DELAY, ms
 	EnvBatchSpans    = "SERVE_TRACING_BATCH_SPANS" // else OTEL_BSP_MAX_EXPORT_BATCH_SIZE
 	EnvBatchBytes    = "SERVE_TRACING_BATCH_BYTES"
@@ -78,8 +77,8 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		Plugins:       strings.TrimSpace(getenv(EnvPlugins)),
 		PluginDirs:    filepath.SplitList(getenv(EnvPluginDir)),
 		PluginConfigs: pluginConfigs(configs),
-		QueueBytes:    r.size(EnvQueueBytes),
-		MaxSpanBytes:  int(r.size(EnvMaxSpanBytes)),
+		QueueBytes:    r.size(pipeline.EnvQueueBytes),
+		MaxSpanBytes:  int(r.size(pipeline.EnvMaxSpanBytes)),
 		BatchAge:      r.duration(EnvBatchAge, envBSPScheduleDelay),
 		BatchSpans:    r.count(EnvBatchSpans, envBSPMaxBatch),
 		BatchBytes:    int(r.size(EnvBatchBytes)),
@@ -192,7 +191,7 @@ func (r *reader) count(name, otelName string) int {
 		}
 		return n
 	}
-	return int(min(mostBatchSpans, r.otelNumber(otelName))) // OpenTelemetry has no upper bound
+	return int(min(pipeline.MostBatchSpans, r.otelNumber(otelName))) // OpenTelemetry has no upper bound
 }
 
 func (r *reader) otelNumber(name string) int64 {

@@ -94,7 +94,7 @@ func TestCodesInTurnsAreNoFlood(t *testing.T) {
 		return nil
 	})
 	// An hour has some 16 lines with counts.
-	if got, most := strings.Count(log, "level=WARN"), 2*mostKinds+16; got > most {
+	if got, most := strings.Count(log, "level=WARN"), 2*reasonsLogged+16; got > most {
 		t.Errorf("%d lines, want at most %d; log:\n%s", got, most, log)
 	}
 }
@@ -158,11 +158,11 @@ func TestReasonsAreKeptForTheStatus(t *testing.T) {
 		if got.LastError != "down" || !got.LastErrorTime.Equal(at(2*time.Second)) {
 			t.Errorf("last error %q at %v", got.LastError, got.LastErrorTime)
 		}
-		for i := range 3 * mostFailures {
-			h.plugins[0].status.failures.keep(time.Now(), "UNKNOWN", strings.Repeat("x", i), 0)
+		for i := range 3 * failuresKept {
+			h.plugins[0].status.failures.Keep(time.Now(), "UNKNOWN", strings.Repeat("x", i), 0)
 		}
-		if got := len(h.Stats().Exporters[0].Failures); got != mostFailures {
-			t.Errorf("%d failures are kept, want %d", got, mostFailures)
+		if got := len(h.Stats().Exporters[0].Failures); got != failuresKept {
+			t.Errorf("%d failures are kept, want %d", got, failuresKept)
 		}
 		if err := h.Shutdown(context.Background()); err != nil {
 			t.Error(err)
@@ -183,7 +183,7 @@ func TestTroubleIsOverWithoutAnotherBatch(t *testing.T) {
 		})
 		h := fakeHost(t, func(int) (*fakePlugin, error) { return plugin, nil }, nil, WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 		endSpans(h, 4)
-		time.Sleep(calm / 2)
+		time.Sleep(calmTime / 2)
 		if got := h.Stats().Exporters[0]; got.State != StateDegraded || got.Delivered != 4 {
 			t.Errorf("%v, %d delivered; want degraded, and 4", got.State, got.Delivered)
 		}
@@ -206,32 +206,5 @@ func TestNoAnswerInTimeSaysSo(t *testing.T) {
 	})
 	wantLines(t, log, map[string]int{
 		`code=DEADLINE_EXCEEDED error="the plugin gave no answer within 10s (SERVE_TRACING_EXPORT_TIMEOUT)"`: 1,
-	})
-}
-
-// TestEachReasonOfADropIsTold: what is dropped for its age, and later for room.
-func TestEachReasonOfADropIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := &testplugin.Log{}
-		h := fakeHost(t, func(int) (*fakePlugin, error) {
-			return newFakePlugin(func(context.Context, int) error { return nil }), nil
-		}, nil,
-			WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-		for range 3 {
-			h.pipeline.dropEverywhere(5, reasonMaxAge)
-			h.pipeline.dropEverywhere(7, reasonQueueFull)
-		}
-		time.Sleep(countFirst)
-		h.pipeline.dropEverywhere(1, reasonMaxAge)
-		h.pipeline.logNotes()
-		synctest.Wait() // the host has a look of its own at the same moment, and may be the one to tell
-		wantLines(t, log.String(), map[string]int{
-			`msg="spans are being dropped" plugin=plugin reason=max_age`:                                  1,
-			`msg="spans are being dropped" plugin=plugin reason=queue_full`:                               1,
-			`rejected_meanwhile=0 dropped_meanwhile=37 dropped_by_reason="map[max_age:16 queue_full:21]"`: 1,
-		})
-		if err := h.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
 	})
 }

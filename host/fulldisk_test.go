@@ -26,8 +26,8 @@ func TestDiskThatIsFull(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v, output %s", err, out)
 	}
-	want := `full: 2 not kept, 0 files, 0 bytes charged, told 1 times
-mended: 2 not kept, 2 files, 0 bytes charged, told 1 times
+	want := `full: 2 not kept, 0 files, 0 references left, told 1 times
+mended: 2 not kept, 2 files, 0 references left, told 1 times
 again: 1 times
 `
 	if diff := cmp.Diff(want, string(out)); diff != "" {
@@ -41,23 +41,22 @@ func fillDisk() {
 	var room syscall.Rlimit
 	must(syscall.Getrlimit(syscall.RLIMIT_FSIZE, &room))
 	must(syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 4 << 10, Max: room.Max}))
-	dir, log, m := os.Args[1], &testplugin.Log{}, newMemory(DefaultQueueBytes)
-	k := newCrashFiles(&Config{CrashDir: dir}, m, slog.New(slog.NewTextHandler(log, nil)))
+	dir, log := os.Args[1], &testplugin.Log{}
+	k := newCrashFiles(&Config{CrashDir: dir, QueueBytes: DefaultQueueBytes}, slog.New(slog.NewTextHandler(log, nil)))
 	keep := func(what string, at int64) {
 		_, err := k.keepReport("p", time.Unix(at, 0), 7, make([]byte, 100<<10))
 		must(err)
-		b := newBatch(m, make([]byte, 100<<10), 10)
+		b := &fakeBatch{data: make([]byte, 100<<10)}
 		_, err = k.keepBatch("p", time.Unix(at, 0), "x-1", b)
 		must(err)
-		b.release()
 		k.mu.Lock()
 		idle := k.idle
 		k.mu.Unlock()
 		<-idle
 		files, err := filepath.Glob(filepath.Join(dir, "p", "*"))
 		must(err)
-		fmt.Printf("%s: %d not kept, %d files, %d bytes charged, told %d times\n", what, k.unkept("p"),
-			len(files), m.used.Load(), strings.Count(log.String(), "file too large"))
+		fmt.Printf("%s: %d not kept, %d files, %d references left, told %d times\n", what, k.unkept("p"),
+			len(files), b.refs.Load(), strings.Count(log.String(), "file too large"))
 	}
 	keep("full", 1)
 	must(syscall.Setrlimit(syscall.RLIMIT_FSIZE, &room))

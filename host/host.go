@@ -2,8 +2,6 @@ package host
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,10 +10,11 @@ import (
 	"sync"
 	"time"
 
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"github.com/servetrace/servetrace/host/internal/pipeline"
 
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
 // Host feeds exporter plugins. It is safe for concurrent use.
@@ -23,7 +22,7 @@ type Host struct {
 	cfg      Config
 	log      *slog.Logger
 	enabled  bool // the list names something, if only an empty folder
-	pipeline *pipeline
+	pipeline *pipeline.Pipeline
 	shared   *shared
 	ends     ends
 	running  sync.WaitGroup
@@ -87,34 +86,24 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 	for _, opt := range opts {
 		opt.apply(h)
 	}
-	h.pipeline = newPipeline(&h.cfg, h.log)
+	h.pipeline = pipeline.New(pipeline.Settings{
+		QueueBytes: h.cfg.QueueBytes, MaxSpanBytes: h.cfg.MaxSpanBytes, BatchAge: h.cfg.BatchAge,
+		BatchSpans: h.cfg.BatchSpans, BatchBytes: h.cfg.BatchBytes, MaxAge: h.cfg.MaxAge,
+	}, h.log)
 	h.shared = &shared{
-		cfg: &h.cfg, connect: connect, instance: newInstance(),
-		crashFiles: newCrashFiles(&h.cfg, h.pipeline.mem, h.log), pipeline: h.pipeline,
+		cfg: &h.cfg, connect: connect,
+		crashFiles: newCrashFiles(&h.cfg, h.log), pipeline: h.pipeline,
 	}
 	list, err := h.expand(nil)
 	if err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)
 	}
 	for _, e := range list {
-		h.plugins = append(h.plugins, newPlugin(h.shared, e, h.log))
+		x := newPlugin(h.shared, e, h.log)
+		h.pipeline.Join(x.queue, nil)
+		h.plugins = append(h.plugins, x)
 	}
-	h.pipeline.queues = queuesOf(h.plugins)
 	return h, nil
-}
-
-func newInstance() string {
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // never fails, by its documentation
-	return hex.EncodeToString(id[:])
-}
-
-func queuesOf(plugins []*plugin) []*queue {
-	queues := make([]*queue, len(plugins))
-	for i, x := range plugins {
-		queues[i] = x.queue
-	}
-	return queues
 }
 
 // Enabled reports whether there is any plugin to feed, or a folder that may bring one.
@@ -137,7 +126,7 @@ func (h *Host) Start(ctx context.Context) error {
 	if !h.Enabled() {
 		return nil
 	}
-	h.running.Go(func() { h.pipeline.encoder.run(h.ends.stop.Done()) })
+	h.running.Go(func() { h.pipeline.Run(h.ends.stop.Done()) })
 	// What hosts that are dead have left is removed.
 	h.running.Go(func() { launch.Sweep(h.ends.stop, h.cfg.list().RuntimeDirs(), h.log) })
 	for _, x := range h.plugins {
@@ -156,7 +145,7 @@ func (h *Host) OnEnd(s sdktrace.ReadOnlySpan) {
 		return
 	}
 	if g, ok := sdkspan.GistOf(s); ok {
-		h.pipeline.intake.add(s, g)
+		h.pipeline.Add(s, g)
 	}
 }
 
@@ -167,9 +156,10 @@ func (h *Host) OnEnd(s sdktrace.ReadOnlySpan) {
 func (h *Host) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := h.pipeline.stats()
-	for i, x := range h.allLocked() {
-		x.stats(&s.Exporters[i])
+	now := h.pipeline.Stats()
+	s := Stats{Ended: now.Ended, Refused: now.Refused, Accepted: now.Accepted, Bytes: now.Bytes, LimitBytes: now.LimitBytes}
+	for _, x := range h.allLocked() {
+		s.Exporters = append(s.Exporters, exporterStats(x, now.Queues[x.queue]))
 	}
 	return s
 }
@@ -194,8 +184,7 @@ func (h *Host) ForceFlush(ctx context.Context) error {
 	if idle || !h.Enabled() {
 		return nil
 	}
-	h.pipeline.encoder.cycle(true)
-	seq := h.pipeline.sealed()
+	seq := h.pipeline.Flush()
 	return each(h.listed(), func(x *plugin) error { return x.flush(ctx, seq) })
 }
 
@@ -245,15 +234,15 @@ func shareOf(ctx context.Context, limit time.Duration, share float64) (context.C
 }
 
 func (h *Host) shutdown(ctx context.Context) error {
-	h.pipeline.intake.close()
+	h.pipeline.Close()
 	h.mu.Lock()
 	started := h.started
 	h.stopped = true
 	h.mu.Unlock()
 	if !started || !h.Enabled() {
-		h.pipeline.encoder.cycle(true)
+		h.pipeline.Flush()
 		for _, x := range h.listed() {
-			x.queue.dropRest()
+			x.queue.DropRest()
 		}
 		return nil
 	}
@@ -269,15 +258,14 @@ func (h *Host) shutdown(ctx context.Context) error {
 	defer context.AfterFunc(flush, h.ends.cancelFlush)()
 	defer context.AfterFunc(end, h.ends.cancelKill)()
 	h.ends.cancelStop()
-	h.pipeline.encoder.cycle(true)
-	seq := h.pipeline.sealed()
+	seq := h.pipeline.Flush()
 	err := each(h.listed(), func(x *plugin) error { return x.shutdown(flush, end, seq) })
 	h.running.Wait()
 	h.mu.Lock()
 	all := h.allLocked()
 	h.mu.Unlock()
 	for _, x := range all {
-		x.queue.dropRest()
+		x.queue.DropRest()
 	}
 	files, cancel := context.WithTimeout(ctx, keepGrace)
 	defer cancel()

@@ -196,7 +196,7 @@ func describeOnce(ctx context.Context, x *plugin, plan plan) (description, error
 
 // setDescription writes the plugin's description into i.
 func setDescription(i *Inspection, d description, secrets launch.Redactor) {
-	i.MaxBatchSpans, i.MaxBatchBytes, i.MaxConcurrency = d.limits.spans, d.limits.bytes, d.limits.calls
+	i.MaxBatchSpans, i.MaxBatchBytes, i.MaxConcurrency = d.limits.Spans, d.limits.Bytes, d.limits.Calls
 	if d.about == nil {
 		return
 	}

@@ -14,8 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-
+	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
+
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
 	"github.com/servetrace/servetrace/test/testplugin"
@@ -56,18 +57,18 @@ func TestInspect(t *testing.T) {
 			},
 			Variables: []Variable{procs, lang, {Name: "TESTPLUGIN_CANARY", Value: "tweet"}},
 			Config:    []byte("exporter: {}\n"), ConfigFile: document,
-			MaxBatchSpans: mostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
+			MaxBatchSpans: pipeline.MostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
 		},
 		{
 			Name: "p1", Variables: []Variable{procs, lang},
-			MaxBatchSpans: mostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
+			MaxBatchSpans: pipeline.MostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
 		},
 		{Name: "p2", Context: cfg.Context, Variables: []Variable{procs, lang}, Err: got[2].Err},
 		{Name: "p3", Context: cfg.Context, Err: got[3].Err},
 		{
 			Name: "p4", Context: cfg.Context, Variables: []Variable{procs, lang}, Config: []byte("{}"),
 			Err:           errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its document, or name another plugin"),
-			MaxBatchSpans: mostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
+			MaxBatchSpans: pipeline.MostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
 		},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Inspection{}), cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })); diff != "" {

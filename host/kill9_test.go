@@ -165,11 +165,11 @@ func killed(t *testing.T, point string, kill func(c *chain, r *running)) *chain 
 	}, c.relay)
 	r.waitReady(0)
 	r.spans("first", spansOfKill)
-	r.pipeline.encoder.cycle(true)
+	r.pipeline.Flush()
 	c.await()
 	second := func() {
 		r.spans("second", spansOfKill)
-		r.pipeline.encoder.cycle(true)
+		r.pipeline.Flush()
 		r.balanced()
 	}
 	if point == pointAcknowledged { // the plugin takes the next batch, which must not be lost with it

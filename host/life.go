@@ -144,7 +144,7 @@ func (l *life) introduce(ctx context.Context) error {
 	if l.about, err = describe(ctx, l.x.shared.cfg.list(), l.plan, l.sender.conn); err != nil {
 		return err
 	}
-	l.sender.lane.limits, l.sender.plain = l.about.limits, l.about.about == nil
+	l.sender.limits, l.sender.plain = l.about.limits, l.about.about == nil
 	if l.sender.plain || l.plan.attached {
 		return nil
 	}
@@ -175,7 +175,7 @@ func (l *life) send() {
 	ctx, cancel := context.WithCancel(l.x.ctx)
 	l.stop, l.sent = cancel, make(chan struct{})
 	l.x.sending.add(l)
-	l.sender.lane.open()
+	l.sender.lane.Open(l.about.limits)
 	go func() { // ends with the last call; finish waits for it
 		defer close(l.sent)
 		watched, stop := context.WithCancel(ctx)
@@ -249,8 +249,7 @@ func (l *life) finish() {
 
 // end ends the process, or hangs up, and returns what gRPC held.
 func (l *life) end() error {
-	defer l.sender.lane.close()
-	defer l.sender.leases.abandon() // after Stop has closed the connection
+	defer l.sender.lane.Close() // after Stop has closed the connection
 	defer l.x.output.unwatch(l.peer)
 	ctx, cancel := l.x.ending(endTimeout)
 	defer cancel()

@@ -136,7 +136,7 @@ func TestPartsStayWithinTheBound(t *testing.T) {
 		}
 		for range 60 {
 			endSpans(h, 280)
-			h.pipeline.encoder.cycle(true)
+			h.pipeline.Flush()
 		}
 		close(up)
 		most := int64(0)

@@ -103,15 +103,15 @@ func TestBackEndThatIsAwayIsProbed(t *testing.T) {
 		b.since()
 		load(h, 40*time.Second)
 		begun, most := b.since()
-		if least, mostCalls := int(40*time.Second/probeMost), int(40*time.Second/(probeMost/2))+1; len(begun) < least || len(begun) > mostCalls {
+		if least, mostCalls := int(40*time.Second/longestProbe), int(40*time.Second/(longestProbe/2))+1; len(begun) < least || len(begun) > mostCalls {
 			t.Errorf("%d calls in 40s of an outage, want %d to %d", len(begun), least, mostCalls)
 		}
 		if most != 1 {
 			t.Errorf("%d calls at a time, want 1", most)
 		}
 		for i := 1; i < len(begun); i++ {
-			if pause := begun[i].Sub(begun[i-1]); pause < probeMost/2 || pause > probeMost+b.took {
-				t.Errorf("pause of %v before a probe, want %v with jitter", pause, probeMost)
+			if pause := begun[i].Sub(begun[i-1]); pause < longestProbe/2 || pause > longestProbe+b.took {
+				t.Errorf("pause of %v before a probe, want %v with jitter", pause, longestProbe)
 			}
 		}
 		b.comeBack()
@@ -120,7 +120,7 @@ func TestBackEndThatIsAwayIsProbed(t *testing.T) {
 			t.Error(err)
 		}
 		// The last probe's pause, and then that of the batch that it was.
-		if took := time.Since(waited); took > probeMost+retryFirst+time.Second {
+		if took := time.Since(waited); took > longestProbe+firstRetry+time.Second {
 			t.Errorf("%v from the back end's return to the last batch", took)
 		}
 		if x := h.Stats().Exporters[0]; x.Delivered != x.Accepted || x.Accepted != 10*510 {
@@ -145,7 +145,7 @@ func TestBatchesThatABackEndMindsMakeNoOutage(t *testing.T) {
 					b.minds = func(id string) bool { return slices.Contains(minded, id) }
 					h := b.host(t)
 					load(h, 20*time.Second)
-					time.Sleep(probeMost + time.Second)
+					time.Sleep(longestProbe + time.Second)
 					synctest.Wait()
 					want := uint64(10 * (200 - len(minded)))
 					if got := h.Stats().Exporters[0].Delivered; got != want {
@@ -209,64 +209,8 @@ func TestBackEndThatFailsAtRandom(t *testing.T) {
 	})
 }
 
-// TestDroppedProbeIsFollowedByAnother: one that gets too old on its way leaves a
-// pause as any other does, at the end of which the next is sent.
-func TestDroppedProbeIsFollowedByAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBackEnd()
-		b.leave()
-		b.took = DefaultExportTimeout - time.Second
-		h := fakeHost(t, func(int) (*fakePlugin, error) { return b.plugin, nil }, func(c *Config) {
-			c.MaxAge = b.took - time.Second
-		})
-		time.Sleep(time.Second) // it is ready
-		h.pipeline.mu.Lock()
-		h.plugins[0].queue.outage = outage{misses: outageAfter, more: true, away: true}
-		h.pipeline.mu.Unlock()
-		batches(h, 1)
-		time.Sleep(b.took - time.Millisecond)
-		batches(h, 1)
-		time.Sleep(2 * time.Millisecond) // the first has landed, and was too old
-		b.mu.Lock()
-		b.took, b.answer = time.Millisecond, nil
-		b.mu.Unlock()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if x := h.Stats().Exporters[0]; x.Delivered != 10 {
-			t.Errorf("%d spans delivered, %v dropped; want those of the second batch", x.Delivered, x.Dropped)
-		}
-		wantDropped(t, h, map[string]uint64{"max_age": 10})
-		shutDown(t, h)
-	})
-}
-
-// TestBlipMakesNoLongPause: what was on its way when an outage became known is no
-// probe of it.
-func TestBlipMakesNoLongPause(t *testing.T) {
-	o := outage{misses: outageAfter, more: true, away: true}
-	now := time.Unix(1000, 0)
-	for seq := range uint64(mostConcurrency) {
-		o.missed(now, seq, false)
-	}
-	if pause := o.until.Sub(now); pause > probeFirst {
-		t.Errorf("a pause of %v after no probe, want %v at most", pause, probeFirst)
-	}
-}
-
 // TestAnswerThatIsFinalEndsAnOutage: whoever refuses a batch is there.
 func TestAnswerThatIsFinalEndsAnOutage(t *testing.T) {
-	var o outage
-	now := time.Now()
-	for seq := range uint64(outageAfter) {
-		if o.on() {
-			t.Errorf("an outage after %d misses, want %d", seq, outageAfter)
-		}
-		now = now.Add(outageLeast/(outageAfter-1) + 1)
-		o.missed(now, seq, false)
-	}
-	if !o.on() || !o.until.After(now) {
-		t.Errorf("no outage after %d misses: %+v", outageAfter, o)
-	}
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackEnd()
 		b.leave()
@@ -344,7 +288,7 @@ func TestNewProcessBeginsWithoutAnOutage(t *testing.T) {
 				time.Sleep(restartFirst + time.Second)
 				synctest.Wait()
 				begun, _ := second.since()
-				if len(begun) < 300-mostAgain {
+				if len(begun) < 300-retriesAtOnce {
 					t.Errorf("the new process has had %d batches, want all that are due", len(begun))
 				}
 				if err := h.ForceFlush(t.Context()); err != nil {
@@ -372,21 +316,19 @@ func TestOutageWithRealProcesses(t *testing.T) {
 	const sealed = 40
 	for i := range sealed {
 		r.spans(fmt.Sprintf("away%d", i), 5)
-		r.pipeline.encoder.cycle(true)
+		r.pipeline.Flush()
 	}
-	failed := func() (calls uint64, away bool) {
-		calls = r.Stats().Exporters[0].Answers["UNAVAILABLE"]
-		r.pipeline.mu.Lock()
-		defer r.pipeline.mu.Unlock()
-		return calls, r.plugins[0].queue.outage.on()
-	}
-	testplugin.WaitFor(t, "an outage", func() bool { _, away := failed(); return away })
+	failed := func() uint64 { return r.Stats().Exporters[0].Answers["UNAVAILABLE"] }
+	testplugin.WaitFor(t, "failed calls", func() bool { return failed() >= outageMisses })
 	begun := time.Now()
-	first, _ := failed()
+	testplugin.WaitFor(t, "the time of an outage", func() bool { return time.Since(begun) > outageTime })
+	first := failed()
+	testplugin.WaitFor(t, "a failed call, which makes the outage", func() bool { return failed() > first })
+	begun, first = time.Now(), failed()
 	last := first
-	testplugin.WaitFor(t, "some probes", func() bool { last, _ = failed(); return last >= first+3 })
+	testplugin.WaitFor(t, "some probes", func() bool { last = failed(); return last >= first+3 })
 	// Those of before may be on their way still.
-	if took := time.Since(begun); last-first > uint64(wire.DefaultMaxConcurrency+1+took/(probeFirst/2)) {
+	if took := time.Since(begun); last-first > uint64(wire.DefaultMaxConcurrency+1+took/(firstProbe/2)) {
 		t.Errorf("%d calls in %v of an outage", last-first, took)
 	}
 	c.startBackEnd()
@@ -405,35 +347,5 @@ func TestOutageWithRealProcesses(t *testing.T) {
 	}
 	if len(times) != 10+5*sealed {
 		t.Errorf("%d spans arrived, want %d", len(times), 10+5*sealed)
-	}
-}
-
-// TestProbeIsWhatWasTriedLeast: suspects first, then fresh ones, and of those
-// that were tried the one that was so least often.
-func TestProbeIsWhatWasTriedLeast(t *testing.T) {
-	now := time.Unix(1000, 0)
-	var q backlog
-	want := func(seq uint64) {
-		t.Helper()
-		it := q.probe(now)
-		if it == nil || it.seq != seq {
-			t.Fatalf("the probe is %+v, want batch %d", it, seq)
-		}
-		q.remove(it)
-	}
-	if it := q.probe(now); it != nil {
-		t.Errorf("the probe of an empty queue is %+v", it)
-	}
-	q.retry(&item{seq: 1, attempt: 3})
-	q.retry(&item{seq: 2, attempt: 1})
-	q.retry(&item{seq: 3, attempt: 1})
-	q.retry(&item{seq: 4, attempt: 0, next: now.Add(time.Second)}) // not due
-	q.retry(&item{seq: 5, suspect: true})
-	q.push(&item{seq: 6})
-	for _, seq := range []uint64{5, 6, 2, 3, 1} {
-		want(seq)
-	}
-	if it := q.probe(now); it != nil {
-		t.Errorf("the probe is %+v, which is not due", it)
 	}
 }

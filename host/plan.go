@@ -1,18 +1,22 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
+	"github.com/servetrace/servetrace/host/internal/pipeline"
+
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 
-	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/stdio"
@@ -199,11 +203,23 @@ type description struct {
 	// about is nil for a plain OTLP receiver: nothing to configure, flush or
 	// shut down.
 	about   *pluginv1.DescribeResponse
-	limits  limits
+	limits  pipeline.Limits
 	granted map[string]string
 	// withheld are the variables that lock-down keeps from it.
 	withheld []string
 }
+
+// limitsOf returns the limits in Describe's answer, or the defaults.
+func limitsOf(l *pluginv1.Limits) pipeline.Limits {
+	return pipeline.Limits{
+		Spans: cmp.Or(int(min(l.GetMaxBatchSpans(), math.MaxInt32)), pipeline.MostBatchSpans), // int may be as small
+		Bytes: cmp.Or(int(min(l.GetMaxBatchBytes(), math.MaxInt32)), wire.DefaultMaxBatchBytes),
+		Calls: cmp.Or(int(min(l.GetMaxConcurrency(), mostConcurrency)), wire.DefaultMaxConcurrency),
+	}
+}
+
+// mostConcurrency bounds the calls that a plugin may ask for.
+const mostConcurrency = 64
 
 // reads reports whether the plugin declares a variable.
 func (d description) reads(name string) bool {

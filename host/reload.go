@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 )
 
@@ -82,7 +83,7 @@ func entriesOf(plugins []*plugin) []pluginlist.Entry {
 // change makes list the list of the host. The caller holds reloading, which is
 // released when that is done.
 func (h *Host) change(list []pluginlist.Entry) (stay []*plugin, changed <-chan error, err error) {
-	defer h.pipeline.logNotes()
+	defer h.pipeline.LogNotes()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.started || h.stopped {
@@ -90,7 +91,7 @@ func (h *Host) change(list []pluginlist.Entry) (stay []*plugin, changed <-chan e
 	}
 	leave := h.leaveLocked(list)
 	stay = h.plugins
-	seq, done := h.pipeline.sealed(), make(chan error, 1)
+	seq, done := h.pipeline.Sealed(), make(chan error, 1)
 	h.running.Go(func() { // ends by StopTimeout, or by the host's end
 		defer func() { <-h.reloading }()
 		err := each(leave, func(x *plugin) error { return h.end(x, seq) })
@@ -113,62 +114,51 @@ func (h *Host) expand(running []pluginlist.Entry) ([]pluginlist.Entry, error) {
 // leaveLocked takes the plugins that are not on the list off the host, and returns
 // them. Batches that are sealed from now on are not for them.
 func (h *Host) leaveLocked(list []pluginlist.Entry) (leave []*plugin) {
-	arrived := h.pipeline.freeze()
-	defer h.pipeline.unfreeze()
 	var stay []*plugin
 	for _, x := range h.plugins {
 		if slices.Contains(list, x.entry) {
 			stay = append(stay, x)
 			continue
 		}
-		x.queue.books.leave(arrived)
+		h.pipeline.Leave(x.queue)
 		leave = append(leave, x)
 	}
-	h.setLocked(stay, slices.Concat(h.gone, leave))
+	h.plugins, h.gone = stay, slices.Concat(h.gone, leave)
 	return leave
-}
-
-// setLocked sets the plugins, with the pipeline frozen.
-func (h *Host) setLocked(plugins, gone []*plugin) {
-	h.plugins, h.gone = plugins, gone
-	h.pipeline.queues, h.pipeline.gone = queuesOf(plugins), queuesOf(gone)
 }
 
 // join adds the plugins of the list that are not there yet, and starts them. A plugin
 // of a name that was there before goes on with its statistics.
 func (h *Host) join(list []pluginlist.Entry) {
-	defer h.pipeline.logNotes()
+	defer h.pipeline.LogNotes()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	arrived := h.pipeline.freeze()
-	defer h.pipeline.unfreeze()
 	if h.stopped {
 		return
 	}
-	plugins, gone := make([]*plugin, 0, len(list)), h.gone
+	plugins, gone := make([]*plugin, 0, len(list)), slices.Clone(h.gone)
 	for _, e := range list {
 		at := slices.IndexFunc(h.plugins, func(x *plugin) bool { return x.entry == e })
 		if at >= 0 {
 			plugins = append(plugins, h.plugins[at])
 			continue
 		}
-		x := newPlugin(h.shared, e, h.log)
+		x, before := newPlugin(h.shared, e, h.log), (*pipeline.Queue)(nil)
 		at = slices.IndexFunc(gone, func(other *plugin) bool { return other.entry.Name == e.Name })
 		if at >= 0 {
-			inherit(x, gone[at], arrived)
-			gone = slices.Delete(slices.Clone(gone), at, at+1)
-		} else {
-			x.queue.books.join(arrived, nil)
+			x.inherit(gone[at])
+			before = gone[at].queue
+			gone = slices.Delete(gone, at, at+1)
 		}
+		h.pipeline.Join(x.queue, before)
 		plugins = append(plugins, x)
 		h.running.Go(x.run)
 	}
-	h.setLocked(plugins, gone)
+	h.plugins, h.gone = plugins, gone
 }
 
 // inherit gives x the statistics of a plugin of the same name that has ended.
-func inherit(x, before *plugin, arrived uint64) {
-	x.queue.books.join(arrived, &before.queue.books)
+func (x *plugin) inherit(before *plugin) {
 	x.status.inherit(before.status)
 	suppressed, _ := before.output.stats()
 	x.output.add(suppressed)
@@ -184,6 +174,6 @@ func (h *Host) end(x *plugin, seq uint64) error {
 	x.log.Info("plugin has left the list: it sends what it has and ends")
 	err := x.shutdown(flush, end, seq)
 	<-x.reload.ended
-	x.queue.dropRest()
+	x.queue.DropRest()
 	return err
 }

@@ -14,38 +14,39 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/servetrace/servetrace/host/internal/pipeline"
+
+	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/wire"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/servetrace/servetrace/internal/launch"
-	"github.com/servetrace/servetrace/internal/wire"
 )
 
 // sender sends batches on one connection to a ready plugin. It lives as long as the
 // process, or as the connection to a plugin that is attached to.
 type sender struct {
-	x      *plugin
-	peer   peer // killed if the plugin does not even answer a health check
-	conn   grpc.ClientConnInterface
-	lane   *lane
-	leases *leases
+	x    *plugin
+	peer peer // killed if the plugin does not even answer a health check
+	conn grpc.ClientConnInterface
+	lane *pipeline.Lane
 	// plain: the plugin serves OTLP and no Lifecycle.
-	plain bool
+	plain  bool
+	limits pipeline.Limits
 	// redactor redacts credentials in the plugin's texts.
 	redactor launch.Redactor
 	trial    *trial // nil: not on probation
 	probe    probe
 	calls    openCalls
-	killed   atomic.Bool // by this host: its end follows
-	verdict  verdict     // on the batches without an answer, once run has returned
+	killed   atomic.Bool      // by this host: its end follows
+	verdict  pipeline.Verdict // on the batches without an answer, once run has returned
 }
 
 func newSender(x *plugin, p peer) *sender {
-	s := &sender{x: x, peer: p, conn: p.Conn(), leases: newLeases(), probe: newProbe()}
-	s.lane = newLane(x.queue, s.leases, s.ending)
+	s := &sender{x: x, peer: p, conn: p.Conn(), probe: newProbe()}
+	s.lane = pipeline.NewLane(x.queue, s.ending)
 	return s
 }
 
@@ -53,11 +54,10 @@ func newSender(x *plugin, p peer) *sender {
 // call. Calls in flight at the end of ctx are cancelled. When the peer goes, its last
 // answers are still read. Then the lane judges the items without an answer.
 func (s *sender) run(ctx context.Context) {
-	s.x.queue.resume(false)
+	s.x.queue.Resume(false)
 	defer s.judge()
 	ctx, cancel := context.WithCancel(ctx)
 	taking, stop := context.WithCancel(ctx)
-	defer s.x.queue.wakeAtEnd(taking)()
 	var calls, watch sync.WaitGroup
 	watch.Go(func() { // ends with the peer, or with ctx
 		select {
@@ -68,9 +68,9 @@ func (s *sender) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	})
-	for range s.lane.limits.calls {
+	for range s.limits.Calls {
 		calls.Go(func() {
-			for it := s.lane.take(taking); it != nil; it = s.lane.take(taking) {
+			for it := s.lane.Take(taking); it != nil; it = s.lane.Take(taking) {
 				s.settle(it, s.send(ctx, it))
 			}
 		})
@@ -86,18 +86,18 @@ func (s *sender) run(ctx context.Context) {
 const lastAnswers = 250 * time.Millisecond
 
 // settle accounts for an answer: in the health probe, the trial, the state, the ledger.
-func (s *sender) settle(it *item, ans answer) {
-	s.lane.count(ans)
-	if ans.said {
+func (s *sender) settle(it *pipeline.Item, ans pipeline.Answer) {
+	s.lane.Count(ans)
+	if ans.Said {
 		s.heard()
 	}
 	if s.trial != nil {
 		ans = s.trial.judge(s.lane, it, ans)
 	}
-	if ans.err != nil && (ans.said || !ans.lost) {
-		s.x.status.degrade(ans.err.Error())
+	if ans.Err != nil && (ans.Said || !ans.Lost) {
+		s.x.status.degrade(ans.Err.Error())
 	}
-	if s.lane.settle(it, ans) {
+	if s.lane.Settle(it, ans) {
 		s.x.status.delivered()
 	}
 }
@@ -105,15 +105,14 @@ func (s *sender) settle(it *item, ans answer) {
 // judge has the lane decide about the items without an answer.
 func (s *sender) judge() {
 	crashed := s.lost() && s.x.ctx.Err() == nil
-	s.verdict = s.lane.judge(end{
-		crashed:    crashed,
-		blamed:     crashed && mayBeToBlame(s.peer.Report()),
-		leaving:    s.peer.Leaving(),
-		attached:   s.x.entry.Attached,
-		instance:   s.x.shared.instance,
-		quarantine: s.quarantine,
+	s.verdict = s.lane.Judge(pipeline.End{
+		Crashed:    crashed,
+		Blamed:     crashed && mayBeToBlame(s.peer.Report()),
+		Leaving:    s.peer.Leaving(),
+		Attached:   s.x.entry.Attached,
+		Quarantine: s.quarantine,
 	})
-	if s.verdict.blameless {
+	if s.verdict.Blameless {
 		s.x.status.forgive() // the crash before
 	}
 }
@@ -121,17 +120,17 @@ func (s *sender) judge() {
 // send makes one call. It blocks until the plugin has answered, or ctx has ended; or
 // until the deadline has passed or the connection is broken and it is known whether
 // the plugin lives.
-func (s *sender) send(ctx context.Context, it *item) answer {
+func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	timeout := s.x.shared.cfg.ExportTimeout
 	call, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	call = metadata.AppendToOutgoingContext(call,
-		wire.MetaBatchID, it.id(s.x.shared.instance),
-		wire.MetaAttempt, strconv.Itoa(it.attempt+1))
+		wire.MetaBatchID, it.ID(s.x.shared.pipeline.Instance),
+		wire.MetaAttempt, strconv.Itoa(it.Attempt+1))
 	reached := false
 	request := &wire.Outgoing{Buffers: func() mem.BufferSlice {
 		reached = true
-		return s.leases.buffer(it.b)
+		return s.lane.Buffers(it)
 	}}
 	var (
 		response wire.Incoming
@@ -143,28 +142,28 @@ func (s *sender) send(ctx context.Context, it *item) answer {
 	ended()
 	took := time.Since(begun)
 	if reached {
-		it.attempt++ // a call without a connection is no attempt
+		it.Attempt++ // a call without a connection is no attempt
 	}
 	if err == nil || tooLong(err, trailer) {
 		ans := readAnswer(s.redactor, response.Data, trailer)
-		ans.took, ans.reached, ans.said = took, true, true
+		ans.Took, ans.Reached, ans.Said = took, true, true
 		if err != nil {
-			ans.unread = fmt.Sprintf("it is longer than the %d bytes that are read: %v", maxAnswerBytes, err)
+			ans.Unread = fmt.Sprintf("it is longer than the %d bytes that are read: %v", maxAnswerBytes, err)
 		}
 		return ans
 	}
 	broken := err.Code == wire.CodeRetry // also gRPC's code for a broken connection
 	if broken {
-		s.leases.forget(it.b)
+		s.lane.Forget(it)
 	}
-	ans := answer{err: err, took: took, reached: reached, said: spoken(trailer)}
-	if !ans.said && errors.Is(call.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
+	ans := pipeline.Answer{Err: err, Took: took, Reached: reached, Said: spoken(trailer)}
+	if !ans.Said && errors.Is(call.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
 		err.Err = fmt.Errorf("the plugin gave no answer within %v (%s)", timeout, EnvExportTimeout)
 	}
-	if !ans.said && (call.Err() != nil || broken) {
+	if !ans.Said && (call.Err() != nil || broken) {
 		s.sound(ctx)
 	}
-	ans.lost = ctx.Err() != nil || s.lost()
+	ans.Lost = ctx.Err() != nil || s.lost()
 	return ans
 }
 
@@ -222,21 +221,21 @@ func (s *sender) lost() bool {
 
 // readAnswer reads an OK answer. A part that cannot be read is ignored: the plugin
 // did answer OK.
-func readAnswer(r launch.Redactor, response []byte, trailer metadata.MD) answer {
-	var ans answer
+func readAnswer(r launch.Redactor, response []byte, trailer metadata.MD) pipeline.Answer {
+	var ans pipeline.Answer
 	if len(response) > 0 {
 		var msg coltracepb.ExportTraceServiceResponse
 		if err := proto.Unmarshal(response, &msg); err != nil {
-			ans.unread = err.Error()
+			ans.Unread = err.Error()
 		}
-		ans.rejected = uint64(max(0, msg.GetPartialSuccess().GetRejectedSpans()))
+		ans.Rejected = uint64(max(0, msg.GetPartialSuccess().GetRejectedSpans()))
 		if text := msg.GetPartialSuccess().GetErrorMessage(); text != "" {
-			ans.remark = wire.Clip(r.Text(text))
+			ans.Remark = wire.Clip(r.Text(text))
 		}
 	}
 	var unread string
-	ans.filtered, unread = wire.ReadFiltered(r.Texts(trailer.Get(wire.MetaFiltered)))
-	ans.unread = cmp.Or(unread, ans.unread)
+	ans.Filtered, unread = wire.ReadFiltered(r.Texts(trailer.Get(wire.MetaFiltered)))
+	ans.Unread = cmp.Or(unread, ans.Unread)
 	return ans
 }
 
@@ -245,9 +244,8 @@ func readAnswer(r launch.Redactor, response []byte, trailer metadata.MD) answer 
 // nothing else would bound them. If the plugin reads its connection, gRPC soon lets
 // go of them.
 func (s *sender) unburden(ctx context.Context) {
-	share := s.x.queue.p.share()
 	for range int(healthTimeout / unburdenPoll) {
-		if s.leases.bytes() <= share {
+		if held, share := s.lane.Leased(); held <= share {
 			return
 		}
 		select {
@@ -256,8 +254,9 @@ func (s *sender) unburden(ctx context.Context) {
 			return
 		}
 	}
+	held, share := s.lane.Leased()
 	s.x.log.Error("plugin does not read what it is sent: its connection holds too much of the memory and is given up",
-		"bytes", s.leases.bytes(), "share", share)
+		"bytes", held, "share", share)
 	s.kill("it did not read what it was sent")
 }
 
@@ -306,11 +305,11 @@ func (c *openCalls) wait(ctx context.Context, most time.Duration) {
 }
 
 // quarantine keeps a batch in a file, and returns attributes for the line of the log.
-func (s *sender) quarantine(now time.Time, id string, it *item) []any {
+func (s *sender) quarantine(now time.Time, id string, it *pipeline.Item) []any {
 	x := s.x
-	path, err := x.shared.crashFiles.keepBatch(x.entry.Name, now, id, it.b)
+	path, err := x.shared.crashFiles.keepBatch(x.entry.Name, now, id, it.Batch)
 	if err != nil {
-		x.status.notes.add(slog.LevelError, notKept, "error", err)
+		x.status.failures.Note(slog.LevelError, notKept, "error", err)
 	}
 	if path == "" {
 		return []any{"kept", "no, see " + EnvCrashDir}

@@ -44,8 +44,8 @@ func TestNothingIsSentToAPluginThatGoes(t *testing.T) {
 			s := newSender(x, f)
 			batches(h, 1)
 			end(f, s)
-			if it := s.lane.take(t.Context()); it != nil {
-				t.Errorf("batch %s is taken for a plugin that goes", it.id(""))
+			if it := s.lane.Take(t.Context()); it != nil {
+				t.Errorf("batch %s is taken for a plugin that goes", it.ID(""))
 			}
 		})
 	}
@@ -79,13 +79,15 @@ func TestAttemptsAreCallsThatHadAConnection(t *testing.T) {
 			return errBroken
 		}
 		s := newSender(x, c)
+		s.lane.Open(limitsOf(nil))
+		defer s.lane.Close()
 		batches(h, 1)
 		for i := range 5 {
 			connected = i == 4
-			time.Sleep(retryFirst)
-			it := s.lane.take(t.Context())
+			time.Sleep(firstRetry)
+			it := s.lane.Take(t.Context())
 			s.settle(it, s.send(t.Context(), it))
-			if got := it.attempt; !connected && got != 0 || connected && got != 1 {
+			if got := it.Attempt; !connected && got != 0 || connected && got != 1 {
 				t.Errorf("%d attempts after call %d", got, i+1)
 			}
 		}
@@ -98,62 +100,4 @@ func TestAttemptsAreCallsThatHadAConnection(t *testing.T) {
 			t.Errorf("%d spans delivered, want 10", got)
 		}
 	})
-}
-
-// TestSharesAreOfThoseThatAreThere: an exporter that has left the list has a
-// share until its plugin has ended, and not for ever.
-func TestSharesAreOfThoseThatAreThere(t *testing.T) {
-	h := unstarted(t, "/no/a,/no/b,/no/c")
-	whole := h.pipeline.mem.backlog
-	wantShare := func(sharers int64) {
-		t.Helper()
-		if got, want := h.pipeline.share(), whole/sharers; got != want {
-			t.Errorf("a share is %d, want %d: one of %d", got, want, sharers)
-		}
-	}
-	wantShare(3)
-	leaves := h.plugins[2]
-	l := newSender(leaves, newFakePlugin(nil)).lane
-	l.open()
-	h.leaveLocked(entriesOf(h.plugins[:2]))
-	wantShare(3)
-	l.close()
-	wantShare(2)
-	h.leaveLocked(nil)
-	wantShare(1)
-}
-
-// TestRetiredConnectionCounts: what gRPC holds for the process that was
-// replaced is not to be had for the new one until it has ended.
-func TestRetiredConnectionCounts(t *testing.T) {
-	h := unstarted(t, "/no/plugin")
-	x := h.plugins[0]
-	old := &life{x: x, peer: newFakePlugin(nil), sent: make(chan struct{}), stop: func() {}}
-	old.sender = newSender(x, old.peer)
-	next := newSender(x, newFakePlugin(nil)).lane
-	old.sender.lane.open()
-	next.open()
-	held := newBatch(h.pipeline.mem, make([]byte, h.pipeline.share()), 1)
-	_ = old.sender.leases.buffer(held) // and gRPC never lets go of it
-	held.release()
-	may := func() bool {
-		h.pipeline.mu.Lock()
-		defer h.pipeline.mu.Unlock()
-		next.flying = 1
-		return next.hasRoomLocked(&item{b: &batch{charged: 1}})
-	}
-	close(old.sent)
-	old.finish()
-	if may() {
-		t.Error("a second call though the old connection holds the whole share")
-	}
-	if err := old.end(); err != nil {
-		t.Error(err)
-	}
-	if !may() {
-		t.Error("no second call though the old connection is closed")
-	}
-	if len(x.queue.lanes) != 1 || h.pipeline.mem.encoded.Load() != 0 {
-		t.Errorf("%d connections, %d bytes; want one and none", len(x.queue.lanes), h.pipeline.mem.encoded.Load())
-	}
 }

@@ -39,7 +39,7 @@ func OpenSession(ctx context.Context, cfg Config, opts ...Option) (*Session, err
 	if len(h.plugins) != 1 {
 		return nil, fmt.Errorf("%d plugins in the list, want one", len(h.plugins))
 	}
-	s := &Session{x: h.plugins[0], instance: newInstance()}
+	s := &Session{x: h.plugins[0], instance: h.pipeline.Instance}
 	if s.plan, err = h.cfg.plan(s.x.entry); err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (s *Session) Export(ctx context.Context, request []byte) Answer {
 		return Answer{Err: err, Code: err.Code, Final: err.Final}
 	}
 	ans := readAnswer(s.plan.redactor, response.Data, trailer)
-	return Answer{Rejected: int(ans.rejected), Remark: ans.remark, Filtered: ans.filtered, Unread: ans.unread}
+	return Answer{Rejected: int(ans.Rejected), Remark: ans.Remark, Filtered: ans.Filtered, Unread: ans.Unread}
 }
 
 // Ended reports whether the plugin has ended by itself, and how. After an answer that

@@ -9,15 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/servetrace/servetrace/host/internal/pipeline"
+
+	"github.com/servetrace/servetrace/internal/wire"
+	"github.com/servetrace/servetrace/test/testplugin"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-
-	"github.com/servetrace/servetrace/internal/wire"
-	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // What the host takes for the plugin's own word, and what for gRPC's, decides
@@ -33,7 +35,7 @@ type dialled struct {
 func (d dialled) Conn() grpc.ClientConnInterface { return d.conn }
 
 // answerOf sends one batch to the server at a socket.
-func answerOf(t *testing.T, h *Host, socket string) answer {
+func answerOf(t *testing.T, h *Host, socket string) pipeline.Answer {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{})))
@@ -41,17 +43,34 @@ func answerOf(t *testing.T, h *Host, socket string) answer {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	s := newSender(h.plugins[0], dialled{newFakePlugin(nil), conn})
-	return sendOne(t, s)
+	return sendOne(t, h, newSender(h.plugins[0], dialled{newFakePlugin(nil), conn}))
 }
 
-// sendOne sends a batch of bytes that only look at gRPC like one, and gives the
-// answer.
-func sendOne(t *testing.T, s *sender) answer {
+// garbled sends bytes that only look at gRPC like a batch.
+type garbled struct{ grpc.ClientConnInterface }
+
+func (g garbled) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	if batch, ok := args.(*wire.Outgoing); ok {
+		noMessage := make([]byte, 2000) // each field has number 0
+		args = &wire.Outgoing{Buffers: func() mem.BufferSlice {
+			batch.Buffers().Free()
+			return mem.BufferSlice{mem.SliceBuffer(noMessage)}
+		}}
+	}
+	return g.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
+}
+
+// sendOne sends garbage in place of a batch, and returns the answer.
+func sendOne(t *testing.T, h *Host, s *sender) pipeline.Answer {
 	t.Helper()
-	b := newBatch(s.x.queue.p.mem, make([]byte, 2000), 10) // no message: each field has number 0
-	defer b.release()
-	return s.send(t.Context(), &item{b: b, seq: 1, sealed: time.Now()})
+	batches(h, 1)
+	s.conn = garbled{s.conn}
+	s.lane.Open(limitsOf(nil))
+	defer s.lane.Close()
+	it := s.lane.Take(t.Context())
+	ans := s.send(t.Context(), it)
+	s.lane.Settle(it, ans)
+	return ans
 }
 
 // rawTraces is a server's Export that sees the call and not the bytes.
@@ -106,14 +125,14 @@ func TestSpokenByServersInGo(t *testing.T) {
 			case <-stop: // nobody has
 			default:
 			}
-			if ans.err == nil || ans.err.Code != test.code || ans.said != test.said || ans.reached != test.reached {
-				t.Errorf("%v, said %v, reached %v; want %s, %v, %v", ans.err, ans.said, ans.reached, test.code, test.said, test.reached)
+			if ans.Err == nil || ans.Err.Code != test.code || ans.Said != test.said || ans.Reached != test.reached {
+				t.Errorf("%v, said %v, reached %v; want %s, %v, %v", ans.Err, ans.Said, ans.Reached, test.code, test.said, test.reached)
 			}
 		})
 	}
 	t.Run("no server", func(t *testing.T) {
 		h := unstarted(t, "/no/plugin")
-		if ans := answerOf(t, h, filepath.Join(socketFolder(t), "none")); ans.said || ans.reached || ans.err == nil {
+		if ans := answerOf(t, h, filepath.Join(socketFolder(t), "none")); ans.Said || ans.Reached || ans.Err == nil {
 			t.Errorf("%+v, want nothing said and nothing reached", ans)
 		}
 	})
@@ -121,7 +140,7 @@ func TestSpokenByServersInGo(t *testing.T) {
 		h := unstarted(t, "/no/plugin")
 		socket := filepath.Join(socketFolder(t), "r.sock")
 		serveAt(t, socket, func(*grpc.Server) {})
-		if ans := answerOf(t, h, socket); !ans.said || ans.err == nil || ans.err.Code != "UNIMPLEMENTED" {
+		if ans := answerOf(t, h, socket); !ans.Said || ans.Err == nil || ans.Err.Code != "UNIMPLEMENTED" {
 			t.Errorf("%+v, want the server's own UNIMPLEMENTED", ans)
 		}
 	})
@@ -129,7 +148,7 @@ func TestSpokenByServersInGo(t *testing.T) {
 		h := unstarted(t, "/no/plugin")
 		socket := filepath.Join(socketFolder(t), "r.sock")
 		serveAt(t, socket, func(s *grpc.Server) { coltracepb.RegisterTraceServiceServer(s, taker{}) }, grpc.MaxRecvMsgSize(1000))
-		if ans := answerOf(t, h, socket); !ans.said || ans.err == nil || ans.err.Code != "RESOURCE_EXHAUSTED" {
+		if ans := answerOf(t, h, socket); !ans.Said || ans.Err == nil || ans.Err.Code != "RESOURCE_EXHAUSTED" {
 			t.Errorf("%+v, want the server's own RESOURCE_EXHAUSTED", ans)
 		}
 	})
@@ -155,9 +174,9 @@ func TestSpokenByPlugins(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = l.end() }() // one has ended by itself
-			ans := sendOne(t, l.sender)
-			if ans.err == nil || ans.err.Code != test.code || ans.said != test.said || ans.lost == test.said {
-				t.Errorf("%v, said %v, lost %v; want %s, said %v", ans.err, ans.said, ans.lost, test.code, test.said)
+			ans := sendOne(t, h, l.sender)
+			if ans.Err == nil || ans.Err.Code != test.code || ans.Said != test.said || ans.Lost == test.said {
+				t.Errorf("%v, said %v, lost %v; want %s, said %v", ans.Err, ans.Said, ans.Lost, test.code, test.said)
 			}
 		})
 	}
@@ -200,7 +219,7 @@ func TestSpokenByPython(t *testing.T) {
 		return err == nil
 	})
 	ans := answerOf(t, unstarted(t, "/no/plugin"), socket)
-	if ans.err == nil || ans.err.Code != "UNAVAILABLE" || !ans.said || !ans.reached || ans.lost {
-		t.Errorf("%v, said %v, reached %v, lost %v; want the plugin's own UNAVAILABLE", ans.err, ans.said, ans.reached, ans.lost)
+	if ans.Err == nil || ans.Err.Code != "UNAVAILABLE" || !ans.Said || !ans.Reached || ans.Lost {
+		t.Errorf("%v, said %v, reached %v, lost %v; want the plugin's own UNAVAILABLE", ans.Err, ans.Said, ans.Reached, ans.Lost)
 	}
 }

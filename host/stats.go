@@ -3,6 +3,8 @@ package host
 import (
 	"fmt"
 	"time"
+
+	"github.com/servetrace/servetrace/host/internal/pipeline"
 )
 
 // Stats is the delivery accounting of a Host at one moment. It balances exactly:
@@ -117,6 +119,32 @@ type ExporterStats struct {
 	OutputDropped uint64
 }
 
+// Durations is a histogram of durations.
+type Durations struct {
+	// Count is the number of durations, Sum their sum.
+	Count uint64
+	Sum   time.Duration
+	// Buckets counts, by upper bound, the durations that are not longer. It is never
+	// nil, and its keys are always the same. The longest bound may not count them all.
+	Buckets map[time.Duration]uint64
+}
+
+// Failure is one reason for which calls have failed or spans were rejected, in the
+// words of the back end or of a server between.
+type Failure struct {
+	// Code is the gRPC code's name, or "PARTIAL_SUCCESS", or "UNREADABLE" for an
+	// answer that makes no sense.
+	Code string
+	// Reason is the text of the last such answer. Answers that differ in ids, numbers
+	// and times only count as the same. It has at most a kilobyte, and the credentials
+	// of the configuration are redacted; everything else is as the back end sent it.
+	Reason string
+	// Calls is the number of such answers, Spans the number of spans lost by them.
+	Calls, Spans uint64
+	// First is the time of the first answer, Last that of the last.
+	First, Last time.Time
+}
+
 // Check returns an error if the accounting does not balance, which can only be a fault
 // of this package.
 func (s Stats) Check() error {
@@ -130,6 +158,17 @@ func (s Stats) Check() error {
 		}
 	}
 	return nil
+}
+
+// exporterStats joins the two halves of an exporter's statistics.
+func exporterStats(x *plugin, q pipeline.QueueStats) ExporterStats {
+	s := ExporterStats{
+		Accepted: q.Accepted, Delivered: q.Delivered, Rejected: q.Rejected, Filtered: q.Filtered, Dropped: q.Dropped,
+		Waiting: q.Waiting, InFlight: q.InFlight, InFlightBatches: q.InFlightBatches, Quarantined: q.Quarantined,
+		HeldBytes: q.HeldBytes, HeldUntil: q.HeldUntil, Answers: q.Answers, Calls: Durations(q.Calls),
+	}
+	x.stats(&s)
+	return s
 }
 
 func total(counts map[string]uint64) (n uint64) {

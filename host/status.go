@@ -4,15 +4,17 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/servetrace/servetrace/host/internal/failures"
+	"github.com/servetrace/servetrace/host/internal/pipeline"
 )
 
 // pluginStatus is the state of one exporter's plugin and the counts of its life. Its method
 // set is the only place that changes the state. Safe for concurrent use. Lock order:
 // mu, the pipeline's mutex.
 type pluginStatus struct {
-	notes    *notes
-	failures *failureLog
-	queue    *queue
+	failures *failures.Log
+	queue    *pipeline.Queue
 	attached bool
 
 	mu    sync.Mutex
@@ -45,7 +47,7 @@ type counts struct {
 // set moves the plugin to another state. cause is its reason, empty if the state alone
 // is clear.
 func (s *pluginStatus) set(to State, cause string) {
-	defer s.notes.write()
+	defer s.failures.Write()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.setLocked(to, cause)
@@ -59,9 +61,9 @@ func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 	switch {
 	case from.mayBecome(to):
 		s.state, s.cause, s.since = to, cause, time.Now()
-		s.failures.setState(to)
+		s.failures.SetState(to.String())
 	case !ending: // a fault of this package, which must not stay hidden
-		s.notes.add(slog.LevelError, "plugin cannot change its state so; please report this", "from", from.String(), "to", to.String())
+		s.failures.Note(slog.LevelError, "plugin cannot change its state so; please report this", "from", from.String(), "to", to.String())
 		return
 	case to.running() || to == StateStarting:
 		return
@@ -70,10 +72,10 @@ func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 		s.about.pid = 0
 	}
 	if cause != "" {
-		s.failures.setLast(time.Now(), cause)
+		s.failures.SetLast(time.Now(), cause)
 	}
 	if to == StateDraining {
-		s.queue.resume(true)
+		s.queue.Resume(true)
 	}
 	s.logLocked(to, cause, args)
 }
@@ -88,7 +90,7 @@ func (s *pluginStatus) logLocked(to State, cause string, args []any) {
 		text = other
 	}
 	if cause != "" {
-		waiting, _ := s.queue.load()
+		waiting, _ := s.queue.Load()
 		args = append([]any{"waiting_spans", waiting}, args...)
 		if to != StateDegraded { // another line has its cause
 			args = append([]any{"cause", cause}, args...)
@@ -113,13 +115,13 @@ func (s *pluginStatus) logLocked(to State, cause string, args []any) {
 		}
 		s.told.causes[to]++
 	}
-	s.notes.add(level, text, args...)
+	s.failures.Note(level, text, args...)
 }
 
 // degrade is called when the plugin takes batches and does not deliver them, or does
 // not answer. Only a ready plugin changes its state.
 func (s *pluginStatus) degrade(cause string) {
-	defer s.notes.write()
+	defer s.failures.Write()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.degradeLocked(cause)
@@ -142,11 +144,11 @@ func (s *pluginStatus) degraded() bool {
 // delivered is called when the plugin has delivered a batch: it is well again if no
 // call has failed for some time. Spans that its back end rejected are not its fault.
 func (s *pluginStatus) delivered() {
-	defer s.notes.write()
+	defer s.failures.Write()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.life.lastSuccess = time.Now()
-	if time.Since(s.failed) >= calm {
+	if time.Since(s.failed) >= failures.Calm {
 		s.restoreLocked()
 	}
 }
@@ -161,7 +163,7 @@ func (s *pluginStatus) restoreLocked() {
 
 // answers is called when the plugin has answered anything: it is not silent.
 func (s *pluginStatus) answers() {
-	defer s.notes.write()
+	defer s.failures.Write()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.silent {
@@ -171,20 +173,20 @@ func (s *pluginStatus) answers() {
 
 // missed is called when the plugin has not answered a health check.
 func (s *pluginStatus) missed(err error) {
-	defer s.notes.write()
+	defer s.failures.Write()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.silent {
-		s.notes.add(slog.LevelWarn, "plugin gave no answer to a health check; three in a row and it is taken for hung", "error", err)
+		s.failures.Note(slog.LevelWarn, "plugin gave no answer to a health check; three in a row and it is taken for hung", "error", err)
 	}
 	s.silent = true
-	s.failures.setLast(time.Now(), err.Error())
+	s.failures.SetLast(time.Now(), err.Error())
 	s.degradeLocked(err.Error())
 }
 
 // ready is called when a process is described and configured.
 func (s *pluginStatus) ready(about facts, args ...any) {
-	defer s.notes.write()
+	defer s.failures.Write()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.about = about
@@ -199,14 +201,14 @@ func (s *pluginStatus) ready(about facts, args ...any) {
 // steady is called when a plugin has been ready for long enough: the failures of
 // earlier processes are over, and its own may be.
 func (s *pluginStatus) steady() {
-	defer s.notes.write()
+	defer s.failures.Write()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.breaker.steady()
 	s.calmLocked()
 	if s.told.unsteady {
 		s.told = told{}
-		s.notes.add(slog.LevelInfo, "plugin is steady again", "state", s.state.String(), "crashes", s.life.crashes)
+		s.failures.Note(slog.LevelInfo, "plugin is steady again", "state", s.state.String(), "crashes", s.life.crashes)
 	}
 }
 
@@ -214,14 +216,14 @@ func (s *pluginStatus) steady() {
 // has had nothing to deliver since.
 func (s *pluginStatus) calmLocked() {
 	success := s.life.lastSuccess
-	if _, retries := s.queue.load(); retries > 0 || success.IsZero() || s.silent {
+	if _, retries := s.queue.Load(); retries > 0 || success.IsZero() || s.silent {
 		return
 	}
-	if success.After(s.failed) && time.Since(s.failed) >= calm {
+	if success.After(s.failed) && time.Since(s.failed) >= failures.Calm {
 		s.restoreLocked()
 	}
-	if s.failures.quietSince(success) {
-		s.failures.delivered(time.Now())
+	if s.failures.QuietSince(success) {
+		s.failures.Delivered(time.Now())
 	}
 }
 
@@ -276,7 +278,11 @@ func (s *pluginStatus) tell(f func(t *told)) {
 
 // stats writes the plugin's half of the statistics into out.
 func (s *pluginStatus) stats(out *ExporterStats) {
-	s.failures.stats(out)
+	list, last, at := s.failures.Recent()
+	out.LastError, out.LastErrorTime = last, at
+	for _, f := range list {
+		out.Failures = append(out.Failures, Failure(f))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out.Path, out.Version, out.SDK = s.about.path, s.about.version, s.about.sdk
@@ -292,7 +298,7 @@ func (s *pluginStatus) inherit(before *pluginStatus) {
 	before.mu.Lock()
 	life := before.life
 	before.mu.Unlock()
-	s.failures.inherit(before.failures)
+	s.failures.Inherit(before.failures)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.life = life
@@ -325,7 +331,7 @@ func (t *told) knows(to State, cause string) bool {
 
 // causeText returns the same for causes that differ in a random name only.
 func causeText(to State, cause string) string {
-	return to.String() + ":" + withoutNumbers(cause, isShort)
+	return to.String() + ":" + failures.WithoutNumbers(cause, failures.IsShort)
 }
 
 // levelOfCrash returns the level of a crash in the log, and remembers the crash. A

@@ -12,8 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/servetrace/servetrace/host/internal/failures"
+	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/host/internal/slowdisk"
+
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
 )
@@ -22,9 +25,8 @@ import (
 type shared struct {
 	cfg        *Config
 	connect    connector
-	instance   string // drawn once: the first half of the id of every batch
 	crashFiles *crashFiles
-	pipeline   *pipeline
+	pipeline   *pipeline.Pipeline
 }
 
 // plugin supervises one entry of the list: it starts the plugin, serves it, and
@@ -33,7 +35,7 @@ type plugin struct {
 	shared *shared
 	entry  pluginlist.Entry
 	log    *slog.Logger
-	queue  *queue
+	queue  *pipeline.Queue
 	status *pluginStatus
 	files  *fileWatch
 	output output
@@ -54,18 +56,17 @@ type plugin struct {
 
 func newPlugin(s *shared, e pluginlist.Entry, log *slog.Logger) *plugin {
 	log = log.With("plugin", e.Name)
-	n := &notes{log: log}
-	failures := &failureLog{notes: n}
+	failures := failures.New(log)
 	x := &plugin{
 		shared: s,
 		entry:  e,
 		log:    log,
-		queue:  newQueue(s.pipeline, n, failures),
+		queue:  pipeline.NewQueue(s.pipeline, failures),
 		files:  &fileWatch{cfg: s.cfg, entry: e, disk: slowdisk.New()},
 		endBy:  context.Background(),
 		reload: &reloads{name: e.Name, asked: make(chan chan<- error), ended: make(chan struct{})},
 	}
-	x.status = &pluginStatus{notes: n, failures: failures, queue: x.queue, attached: e.Attached}
+	x.status = &pluginStatus{failures: failures, queue: x.queue, attached: e.Attached}
 	x.ctx, x.stop = context.WithCancelCause(context.Background())
 	return x
 }
@@ -84,14 +85,14 @@ func (x *plugin) run() {
 		l, err := begin(x.ctx, x, a)
 		answerAll(asked, reloadError(x.entry.Name, err))
 		if err == nil {
-			x.queue.setHopeless(false)
+			x.queue.SetHopeless(false)
 			l, err = x.serve(l)
 			a = l.a
 		}
 		if x.ctx.Err() != nil {
 			a.end(!x.knows(StateStopped, err))
 			if err != nil {
-				x.status.failures.setLast(time.Now(), err.Error())
+				x.status.failures.SetLast(time.Now(), err.Error())
 			}
 			return
 		}
@@ -120,7 +121,7 @@ func (x *plugin) failed(l *life, a *attempt, err error) State {
 	known := x.knows(state, err)
 	x.status.set(state, err.Error())
 	a.end(!known)
-	x.queue.setHopeless(needsMending(state, err))
+	x.queue.SetHopeless(needsMending(state, err))
 	if l != nil && !l.wasSteady() {
 		x.status.tell(func(t *told) { t.unsteady = true })
 	}
@@ -135,7 +136,7 @@ func (x *plugin) stateAfter(l *life, err error) State {
 	if !errors.As(err, &c) {
 		return state
 	}
-	itsFault := !c.byOthers && (l == nil || !l.sender.verdict.blameless)
+	itsFault := !c.byOthers && (l == nil || !l.sender.verdict.Blameless)
 	if x.status.crashed(itsFault) && !x.entry.Attached && state == StateBackingOff {
 		return StateBroken
 	}
@@ -168,6 +169,9 @@ func (x *plugin) jitter() (asked []chan<- error, on bool) {
 	}
 }
 
+// restartFirst is the first pause before a start. The longest is manner.mostPause.
+const restartFirst = 200 * time.Millisecond
+
 // lookEvery is the interval at which the file of an unusable plugin is looked at.
 const lookEvery = 5 * time.Second
 
@@ -175,7 +179,7 @@ const lookEvery = 5 * time.Second
 // for the start, by Reload. seen are the files before the last try: a change during
 // the try counts too.
 func (x *plugin) rest(state State, failures int, seen files) (asked []chan<- error, on bool) {
-	wait := backoff{restartFirst, x.shared.cfg.inTime(mannerOf(x.entry).mostPause)}.pause(failures)
+	wait := pipeline.Backoff{First: restartFirst, Most: x.shared.cfg.inTime(mannerOf(x.entry).mostPause)}.Pause(failures)
 	look := (<-chan time.Time)(nil)
 	switch {
 	case state == StateBroken:
@@ -301,7 +305,7 @@ func (x *plugin) flushProcesses(ctx context.Context) error {
 }
 
 func (x *plugin) waitSettled(ctx context.Context, seq uint64) error {
-	left, cause := x.queue.waitSettled(ctx, seq)
+	left, cause := x.queue.WaitSettled(ctx, seq)
 	if cause == nil {
 		return nil
 	}

@@ -126,7 +126,7 @@ func (w *ward) crash(f *fakePlugin) {
 		if len(w.running) == 1 {
 			w.alone[id]++
 		}
-		if w.alone[id] == mostAlone {
+		if w.alone[id] == crashesAlone {
 			delete(w.suspects, id)
 			w.quarantined[id] = true
 		}
@@ -149,7 +149,7 @@ func (w *ward) host(change func(*Config)) *Host {
 func batches(h *Host, n int) {
 	for range n {
 		endSpans(h, 10)
-		h.pipeline.encoder.cycle(true)
+		h.pipeline.Flush()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -44,32 +45,40 @@ type trial struct {
 // judge records an answer that the process gave to a batch of its lane. If the batch
 // would be lost, or the process fails, it returns an answer that puts the batch back,
 // and the lane takes no more.
-func (t *trial) judge(l *lane, it *item, ans answer) answer {
+func (t *trial) judge(l *pipeline.Lane, it *pipeline.Item, ans pipeline.Answer) pipeline.Answer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over || ans.lost && !ans.said { // the end of the process is noticed elsewhere
+	if t.over || ans.Lost && !ans.Said { // the end of the process is noticed elsewhere
 		return ans
 	}
-	delivered := ans.err == nil && ans.rejected < uint64(it.left())
-	if delivered || t.lenient && ans.err != nil && !ans.err.Final {
+	delivered := ans.Err == nil && ans.Rejected < uint64(it.Left())
+	if delivered || t.lenient && ans.Err != nil && !ans.Err.Final {
 		t.passed++
-		signal(t.news)
+		t.notify()
 		return ans
 	}
 	if t.failed == nil {
 		t.failed = fmt.Errorf("it does not deliver: %w", answerError(ans))
-		l.set(true, true)
-		signal(t.news)
+		l.Set(true, true)
+		t.notify()
 	}
-	return answer{err: &wire.Error{Code: wire.CodeRetry, Err: t.failed}, took: ans.took, lost: true}
+	return pipeline.Answer{Err: &wire.Error{Code: wire.CodeRetry, Err: t.failed}, Took: ans.Took, Lost: true}
+}
+
+// notify sends on news unless it is full.
+func (t *trial) notify() {
+	select {
+	case t.news <- struct{}{}:
+	default:
+	}
 }
 
 // answerError returns the fault of an answer.
-func answerError(ans answer) error {
-	if ans.err != nil {
-		return ans.err
+func answerError(ans pipeline.Answer) error {
+	if ans.Err != nil {
+		return ans.Err
 	}
-	return errors.New("its back end rejects a whole batch: " + ans.remark)
+	return errors.New("its back end rejects a whole batch: " + ans.Remark)
 }
 
 // state returns the number of batches that have passed, and the failure.
@@ -154,7 +163,7 @@ func (u *upgrade) run() (taken bool, err error) {
 	x.log.Error("plugin is not replaced: the new process failed and the old one goes on; mend it and send SIGHUP again",
 		"pid", u.old.peer.PID(), "error", err)
 	err = &PluginError{x.entry.Name, "is not replaced, the old process goes on", err}
-	x.status.failures.setLast(time.Now(), err.Error())
+	x.status.failures.SetLast(time.Now(), err.Error())
 	return false, err
 }
 
@@ -191,16 +200,16 @@ func (u *upgrade) prove() error {
 	}
 	u.trial = &trial{lenient: u.x.status.degraded(), news: make(chan struct{}, 1)}
 	u.next.sender.trial = u.trial
-	u.next.sender.lane.set(false, true)
-	u.old.sender.lane.set(true, false)
+	u.next.sender.lane.Set(false, true)
+	u.old.sender.lane.Set(true, false)
 	u.next.send()
 	err := u.await()
 	failed := u.trial.end()
 	if err == nil && !u.old.gone() {
 		err = failed // of a call that ended at the last moment
 	}
-	u.next.sender.lane.set(err != nil, false)
-	u.old.sender.lane.set(err == nil, false)
+	u.next.sender.lane.Set(err != nil, false)
+	u.old.sender.lane.Set(err == nil, false)
 	if err != nil {
 		u.next.stop() // its batches go back
 	}
@@ -230,7 +239,7 @@ func (u *upgrade) await() error {
 			}
 			quiet.Reset(proofQuiet)
 		case <-quiet.C:
-			if u.next.sender.lane.busy() > 0 {
+			if u.next.sender.lane.Busy() > 0 {
 				quiet.Reset(proofQuiet) // its call has a deadline
 				continue
 			}
@@ -254,7 +263,7 @@ func (x *plugin) retire(l *life) <-chan struct{} {
 	go func() { // run waits for it
 		defer close(over)
 		if l.sent != nil {
-			l.sender.lane.awaitIdle(x.ctx)
+			l.sender.lane.AwaitIdle(x.ctx)
 		}
 		crashed := l.gone()
 		if l.sent != nil {

@@ -38,8 +38,10 @@ var importTable = []struct {
 	{dir: "internal/spans/identity", may: []string{"semconv"}},
 	{dir: "semconv"},
 	{dir: "host", may: []string{
-		"internal/launch", "internal/stdio", "internal/wire", "internal/otlpwire", "internal/otlpwire/sdkspan", "internal/gen/...",
+		"internal/launch", "internal/stdio", "internal/wire", "internal/otlpwire/sdkspan", "internal/gen/...",
 	}},
+	{dir: "host/internal/pipeline", may: []string{"host/internal/failures", "internal/wire", "internal/otlpwire", "internal/otlpwire/sdkspan"}},
+	{dir: "host/internal/failures"},
 	{dir: "host/internal/pluginlist", may: []string{"host/internal/slowdisk", "internal/wire", "internal/spelling", "internal/yamlfile"}},
 	{dir: "host/internal/slowdisk"},
 	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree", "internal/stdio", "internal/printable"}},

@@ -1,4 +1,4 @@
-package host
+package pipeline
 
 import (
 	"slices"
@@ -110,12 +110,15 @@ func newBatch(m *memory, data []byte, spans int) *batch {
 	return b
 }
 
-// size returns the bytes that the batch is charged with.
-func (b *batch) size() int64 { return b.charged }
+// Bytes returns the encoded request, which must not be changed.
+func (b *batch) Bytes() []byte { return b.data }
 
-func (b *batch) retain() { b.refs.Add(1) }
+// Size returns the bytes that the batch is charged with.
+func (b *batch) Size() int64 { return b.charged }
 
-func (b *batch) release() {
+func (b *batch) Retain() { b.refs.Add(1) }
+
+func (b *batch) Release() {
 	if b.refs.Add(-1) > 0 {
 		return
 	}

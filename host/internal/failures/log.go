@@ -1,4 +1,13 @@
-package host
+// Package failures keeps the failures of one exporter for the status and reports them
+// in the log, without a flood.
+//
+//  1. The pipeline and the supervisor report failed calls and lost spans to a Log,
+//     mostly under a mutex.
+//  2. The Log keeps the last failures of each kind, and makes notes for the log.
+//  3. Write, called without a mutex, writes the notes.
+//
+// The package does not count spans for the accounting. Open this file first.
+package failures
 
 import (
 	"context"
@@ -10,12 +19,20 @@ import (
 	"time"
 )
 
-// notes are lines for the log that are made under a mutex and written without one.
-// Safe for concurrent use.
-type notes struct {
-	log  *slog.Logger
-	mu   sync.Mutex
-	list []note
+// Log keeps the failures of one exporter's calls and its lost spans, for the
+// status and for the log. The log has the beginning of trouble, each new reason, the
+// counts now and then, and the end, but not every failure between. Safe for
+// concurrent use.
+type Log struct {
+	log *slog.Logger
+
+	mu       sync.Mutex
+	notes    []note // lines for the log, until write
+	state    string // of the plugin, for the log
+	last     string
+	lastAt   time.Time
+	failures []failure // at most mostFailures, the last one last
+	trouble  trouble
 }
 
 type note struct {
@@ -24,36 +41,29 @@ type note struct {
 	args  []any
 }
 
-func (n *notes) add(level slog.Level, text string, args ...any) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.list = append(n.list, note{level, text, args})
+// New returns a log of failures that writes to log.
+func New(log *slog.Logger) *Log { return &Log{log: log} }
+
+// Note adds a line for the log. It never blocks, so it may be called under a mutex.
+func (f *Log) Note(level slog.Level, text string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.noteLocked(level, text, args...)
 }
 
-// write logs the notes. It is deferred before a mutex is taken.
-func (n *notes) write() {
-	n.mu.Lock()
-	list := n.list
-	n.list = nil
-	n.mu.Unlock()
+func (f *Log) noteLocked(level slog.Level, text string, args ...any) {
+	f.notes = append(f.notes, note{level, text, args})
+}
+
+// Write logs the notes. It is deferred before a mutex is taken.
+func (f *Log) Write() {
+	f.mu.Lock()
+	list := f.notes
+	f.notes = nil
+	f.mu.Unlock()
 	for _, one := range list {
-		n.log.Log(context.Background(), one.level, one.text, one.args...)
+		f.log.Log(context.Background(), one.level, one.text, one.args...)
 	}
-}
-
-// failureLog keeps the failures of one exporter's calls and its lost spans, for the
-// status and for the log. The log has the beginning of trouble, each new reason, the
-// counts now and then, and the end, but not every failure between. Safe for
-// concurrent use.
-type failureLog struct {
-	notes *notes
-
-	mu       sync.Mutex
-	state    State // of the plugin, for the log
-	last     string
-	lastAt   time.Time
-	failures []failure // at most mostFailures, the last one last
-	trouble  trouble
 }
 
 // trouble is a time in which calls fail or spans are lost. The zero value is none.
@@ -68,8 +78,8 @@ type trouble struct {
 	pause    time.Duration     // between two such lines
 }
 
-// calm is the time without failures after which trouble is over.
-const calm = 10 * time.Second
+// Calm is the time without failures after which trouble is over.
+const Calm = 10 * time.Second
 
 // mostKinds bounds the reasons that are logged in one trouble: of failures without a
 // loss, of spans rejected, and of spans dropped.
@@ -82,38 +92,38 @@ const (
 	countMost  = 5 * time.Minute
 )
 
-// failed keeps an error that cost no span, and logs it the first time.
-func (f *failureLog) failed(now time.Time, code, title, text string, args ...any) {
+// Failed keeps an error that cost no span, and logs it the first time.
+func (f *Log) Failed(now time.Time, code, title, text string, args ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.keepLocked(now, code, text, 0)
 	if isNew(&f.trouble.failing, code, text) {
-		f.notes.add(slog.LevelWarn, title, append([]any{"code", code, "error", text}, args...)...)
+		f.noteLocked(slog.LevelWarn, title, append([]any{"code", code, "error", text}, args...)...)
 	}
 	f.trouble.calls++
 	f.trouble.last = now
 }
 
-// rejected keeps an error that cost spans, and logs it the first time.
-func (f *failureLog) rejected(now time.Time, code string, spans uint64, title, text string) {
+// Rejected keeps an error that cost spans, and logs it the first time.
+func (f *Log) Rejected(now time.Time, code string, spans uint64, title, text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.keepLocked(now, code, text, spans)
 	lose(&f.trouble.rejected, code, spans)
 	if isNew(&f.trouble.refusing, code, text) {
-		f.notes.add(slog.LevelWarn, title, "spans", spans, "code", code, "error", text)
+		f.noteLocked(slog.LevelWarn, title, "spans", spans, "code", code, "error", text)
 	}
 	f.trouble.calls++
 	f.countLocked(now)
 }
 
-// dropped logs spans that the host drops, the first time for a reason.
-func (f *failureLog) dropped(now time.Time, spans uint64, why reason) {
+// Dropped logs spans that the host drops, the first time for a reason.
+func (f *Log) Dropped(now time.Time, spans uint64, why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if lose(&f.trouble.dropped, why.String(), spans) {
-		f.notes.add(slog.LevelWarn, "spans are being dropped",
-			"reason", why.String(), "state", f.state.String(), "last_error", f.last)
+	if lose(&f.trouble.dropped, why, spans) {
+		f.noteLocked(slog.LevelWarn, "spans are being dropped",
+			"reason", why, "state", f.state, "last_error", f.last)
 	}
 	f.countLocked(now)
 }
@@ -143,11 +153,11 @@ func isNew(logged *map[string]bool, code, text string) bool {
 
 // kindOf returns the same for reasons that differ in ids, counts and times only: the
 // code and the words of the back end. But HTTP's 413 is not its 400.
-func kindOf(code, text string) string { return code + withoutNumbers(text, isHTTPStatus) }
+func kindOf(code, text string) string { return code + WithoutNumbers(text, isHTTPStatus) }
 
-// withoutNumbers returns the words of a text, each behind a space. "#" replaces a
+// WithoutNumbers returns the words of a text, each behind a space. "#" replaces a
 // word with a digit in it, unless keep reports that the word matters.
-func withoutNumbers(text string, keep func(word string) bool) string {
+func WithoutNumbers(text string, keep func(word string) bool) string {
 	var words strings.Builder
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r < 0x80
@@ -161,12 +171,12 @@ func withoutNumbers(text string, keep func(word string) bool) string {
 	return words.String()
 }
 
-// isShort reports whether a number is more likely a status, a line or a version than
+// IsShort reports whether a number is more likely a status, a line or a version than
 // an id, an address or a random name.
-func isShort(word string) bool { return len(word) <= 3 }
+func IsShort(word string) bool { return len(word) <= 3 }
 
-// isNothing keeps no number: a stack has addresses and counts of any length.
-func isNothing(string) bool { return false }
+// IsNothing keeps no number: a stack has addresses and counts of any length.
+func IsNothing(string) bool { return false }
 
 func isHTTPStatus(word string) bool {
 	return len(word) == 3 && (word[0] == '4' || word[0] == '5') && strings.Trim(word, "0123456789") == ""
@@ -174,7 +184,7 @@ func isHTTPStatus(word string) bool {
 
 // countLocked logs the spans lost so far, if the loss comes long enough after the
 // first loss, or after the last such line.
-func (f *failureLog) countLocked(now time.Time) {
+func (f *Log) countLocked(now time.Time) {
 	t := &f.trouble
 	t.last = now
 	switch {
@@ -184,24 +194,24 @@ func (f *failureLog) countLocked(now time.Time) {
 		return
 	default:
 		t.pause = min(countMost, 2*t.pause)
-		f.notes.add(slog.LevelWarn, "spans are still being lost", t.lost("last_error", f.last)...)
+		f.noteLocked(slog.LevelWarn, "spans are still being lost", t.lost("last_error", f.last)...)
 	}
 	t.count = now.Add(t.pause)
 }
 
-// delivered logs the end of trouble, if it is over.
-func (f *failureLog) delivered(now time.Time) {
+// Delivered logs the end of trouble, if it is over.
+func (f *Log) Delivered(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.trouble.last.IsZero() || now.Sub(f.trouble.last) < calm {
+	if f.trouble.last.IsZero() || now.Sub(f.trouble.last) < Calm {
 		return
 	}
-	f.notes.add(slog.LevelInfo, "spans are delivered again", f.trouble.lost()...)
+	f.noteLocked(slog.LevelInfo, "spans are delivered again", f.trouble.lost()...)
 	f.trouble = trouble{}
 }
 
-// quietSince reports whether nothing has failed since a time.
-func (f *failureLog) quietSince(t time.Time) bool {
+// QuietSince reports whether nothing has failed since a time.
+func (f *Log) QuietSince(t time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return t.After(f.trouble.last)
@@ -210,7 +220,7 @@ func (f *failureLog) quietSince(t time.Time) bool {
 // lost returns the spans lost since trouble began as arguments for a line of the log,
 // which is written later: the counts are copied.
 func (t *trouble) lost(more ...any) []any {
-	args := []any{"failed_calls", t.calls, "rejected_meanwhile", total(t.rejected), "dropped_meanwhile", total(t.dropped)}
+	args := []any{"failed_calls", t.calls, "rejected_meanwhile", sumOf(t.rejected), "dropped_meanwhile", sumOf(t.dropped)}
 	if len(t.rejected) > 0 {
 		args = append(args, "rejected_by_code", maps.Clone(t.rejected))
 	}
@@ -220,20 +230,12 @@ func (t *trouble) lost(more ...any) []any {
 	return append(args, more...)
 }
 
-// Failure is one reason for which calls have failed or spans were rejected, in the
-// words of the back end or of a server between.
+// Failure is one reason for which calls have failed or spans were rejected. Package
+// host documents it.
 type Failure struct {
-	// Code is the gRPC code's name, or "PARTIAL_SUCCESS", or "UNREADABLE" for an
-	// answer that makes no sense.
-	Code string
-	// Reason is the text of the last such answer. Answers that differ in ids, numbers
-	// and times only count as the same. It has at most a kilobyte, and the credentials
-	// of the configuration are redacted; everything else is as the back end sent it.
-	Reason string
-	// Calls is the number of such answers, Spans the number of spans lost by them.
+	Code, Reason string
 	Calls, Spans uint64
-	// First is the time of the first answer, Last that of the last.
-	First, Last time.Time
+	First, Last  time.Time
 }
 
 // mostFailures bounds the failures that are kept for the status: the last ones.
@@ -245,14 +247,14 @@ type failure struct {
 	kind string
 }
 
-// keep keeps a failure for the status without logging it.
-func (f *failureLog) keep(now time.Time, code, text string, spans uint64) {
+// Keep keeps a failure for the status without logging it.
+func (f *Log) Keep(now time.Time, code, text string, spans uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.keepLocked(now, code, text, spans)
 }
 
-func (f *failureLog) keepLocked(now time.Time, code, text string, spans uint64) {
+func (f *Log) keepLocked(now time.Time, code, text string, spans uint64) {
 	f.last, f.lastAt = text, now
 	list, kind := f.failures, kindOf(code, text)
 	one := failure{kind: kind, Failure: Failure{Code: code, First: now}}
@@ -268,36 +270,43 @@ func (f *failureLog) keepLocked(now time.Time, code, text string, spans uint64) 
 	f.failures = append(list, one)
 }
 
-// setLast keeps the last error, which is of the plugin and not of a call.
-func (f *failureLog) setLast(now time.Time, text string) {
+// SetLast keeps the last error, which is of the plugin and not of a call.
+func (f *Log) SetLast(now time.Time, text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last, f.lastAt = text, now
 }
 
-// setState sets the plugin's state.
-func (f *failureLog) setState(s State) {
+// SetState sets the plugin's state.
+func (f *Log) SetState(s string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state = s
 }
 
-// stats writes the failures into s, the last one first.
-func (f *failureLog) stats(s *ExporterStats) {
+// Recent returns the last failures, the newest first, and the last error with its time.
+func (f *Log) Recent() (list []Failure, last string, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s.LastError, s.LastErrorTime = f.last, f.lastAt
 	for _, one := range slices.Backward(f.failures) {
-		s.Failures = append(s.Failures, one.Failure)
+		list = append(list, one.Failure)
 	}
+	return list, f.last, f.lastAt
 }
 
-// inherit takes over the failures of an exporter of the same name that has ended.
-func (f *failureLog) inherit(before *failureLog) {
+// Inherit takes over the failures of an exporter of the same name that has ended.
+func (f *Log) Inherit(before *Log) {
 	before.mu.Lock()
 	last, lastAt, failures := before.last, before.lastAt, before.failures
 	before.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last, f.lastAt, f.failures = last, lastAt, failures
+}
+
+func sumOf(counts map[string]uint64) (n uint64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
 }

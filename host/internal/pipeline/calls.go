@@ -1,17 +1,14 @@
-package host
+package pipeline
 
 import (
 	"maps"
 	"time"
 )
 
-// Durations is a histogram of durations.
+// Durations is a histogram. Package host documents it.
 type Durations struct {
-	// Count is the number of durations, Sum their sum.
-	Count uint64
-	Sum   time.Duration
-	// Buckets counts, by upper bound, the durations that are not longer. It is never
-	// nil, and its keys are always the same. The longest bound may not count them all.
+	Count   uint64
+	Sum     time.Duration
 	Buckets map[time.Duration]uint64
 }
 
@@ -38,22 +35,22 @@ type callBook struct {
 }
 
 // count counts a call that has ended.
-func (c *callBook) count(ans answer) {
+func (c *callBook) count(ans Answer) {
 	kind := answerOK
 	switch {
-	case ans.lost && !ans.said:
+	case ans.Lost && !ans.Said:
 		kind = answerLost
-	case ans.err != nil:
-		kind = ans.err.Code
+	case ans.Err != nil:
+		kind = ans.Err.Code
 	}
 	if c.answers == nil {
 		c.answers = map[string]uint64{}
 	}
 	c.answers[kind]++
 	c.total++
-	c.sum += ans.took
+	c.sum += ans.Took
 	for i, bound := range callBounds {
-		if ans.took <= bound {
+		if ans.Took <= bound {
 			c.within[i]++
 			return
 		}

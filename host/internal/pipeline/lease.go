@@ -1,4 +1,4 @@
-package host
+package pipeline
 
 import (
 	"sync"
@@ -35,7 +35,7 @@ func (l *leases) buffer(b *batch) mem.BufferSlice {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held != nil {
-		b.retain()
+		b.Retain()
 		l.held[one] = struct{}{}
 	} else {
 		b.lost.Store(true) // the connection is closed: gRPC will not put it back
@@ -48,7 +48,7 @@ func (l *leases) bytes() (n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for one := range l.held {
-		n += one.b.size()
+		n += one.b.Size()
 	}
 	return n
 }
@@ -63,7 +63,7 @@ func (o *lease) Put(*[]byte) {
 	delete(o.all.held, o)
 	o.all.mu.Unlock()
 	if held {
-		o.b.release()
+		o.b.Release()
 	}
 }
 
@@ -90,7 +90,7 @@ func (l *leases) endLocked(which func(*lease) bool) {
 		if which(one) {
 			delete(l.held, one)
 			one.b.lost.Store(true)
-			one.b.release()
+			one.b.Release()
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package host
+package pipeline
 
 import (
 	"sync"
@@ -11,7 +11,7 @@ import (
 // A span that ends while the worker disarms the timer must find, or leave, a
 // timer that runs; else all later ones wait for a flush.
 func TestTimerIsNotLostConcurrentSafe(t *testing.T) {
-	in := newIntake(&Config{BatchAge: time.Hour, BatchSpans: 1}, newMemory(1<<20))
+	in := newIntake(&Settings{BatchAge: time.Hour, BatchSpans: 1}, newMemory(1<<20))
 	for round := range 100_000 {
 		var both sync.WaitGroup
 		in.notify(false)
@@ -50,7 +50,7 @@ func TestWorkerIsWoken(t *testing.T) {
 		{"each", 1, 100, 1, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			in := newIntake(&Config{BatchAge: time.Hour, BatchSpans: tt.batch, MaxSpanBytes: 1 << 20}, newMemory(1<<30))
+			in := newIntake(&Settings{BatchAge: time.Hour, BatchSpans: tt.batch, MaxSpanBytes: 1 << 20}, newMemory(1<<30))
 			defer in.disarm()
 			if n := endedUntilWake(in, tt.size, 10_000); n < tt.atLeast || n > tt.most {
 				t.Errorf("woken after %d spans, want %d to %d", n, tt.atLeast, tt.most)
@@ -64,7 +64,7 @@ func TestWorkerIsWoken(t *testing.T) {
 func TestWorkerIsWokenForEachFullBatch(t *testing.T) {
 	for missing := 1; missing <= 9; missing++ {
 		for first := 0; first <= missing; first++ {
-			in := newIntake(&Config{BatchAge: time.Hour, BatchSpans: 9, MaxSpanBytes: 1 << 20}, newMemory(1<<30))
+			in := newIntake(&Settings{BatchAge: time.Hour, BatchSpans: 9, MaxSpanBytes: 1 << 20}, newMemory(1<<30))
 			in.shards = make([]shard, 2)
 			in.await(missing)
 			for n := range missing {
@@ -88,7 +88,7 @@ func TestWorkerIsWokenForEachFullBatch(t *testing.T) {
 func TestAccountIsUsedUp(t *testing.T) {
 	const size = 1000
 	mem := newMemory(1 << 20)
-	in := newIntake(&Config{BatchAge: time.Hour, BatchSpans: 2048, MaxSpanBytes: 1 << 20}, mem)
+	in := newIntake(&Settings{BatchAge: time.Hour, BatchSpans: 2048, MaxSpanBytes: 1 << 20}, mem)
 	defer in.disarm()
 	for range 2 << 20 / size {
 		in.add(nil, gistOf(size))

@@ -1,4 +1,4 @@
-package host
+package pipeline
 
 import (
 	"math/rand/v2"
@@ -8,12 +8,12 @@ import (
 )
 
 // model is a backlog as a list that is searched.
-type model []*item
+type model []*Item
 
-func (m model) first(now time.Time, again int) *item {
-	var first *item
+func (m model) first(now time.Time, again int) *Item {
+	var first *Item
 	for _, it := range m {
-		due := it.suspect || !it.next.After(now) && (it.attempt > 0 || again < mostAgain)
+		due := it.suspect || !it.next.After(now) && (it.Attempt > 0 || again < mostAgain)
 		if due && (first == nil || slices.Compare(it.rank(), first.rank()) < 0) {
 			first = it
 		}
@@ -23,22 +23,22 @@ func (m model) first(now time.Time, again int) *item {
 
 // rank is what decides who goes first, the least number in the first place:
 // suspects by their crashes alone, then what was sent before, then the rest.
-func (it *item) rank() []int {
+func (it *Item) rank() []int {
 	order := int(it.seq)
 	switch {
 	case it.suspect:
 		return []int{0, it.alone, order}
-	case it.attempt > 0:
+	case it.Attempt > 0:
 		return []int{1, 0, order}
 	}
 	return []int{2, 0, order}
 }
 
-func (m model) oldest() *item {
+func (m model) oldest() *Item {
 	if len(m) == 0 {
 		return nil
 	}
-	return slices.MinFunc(m, func(a, b *item) int {
+	return slices.MinFunc(m, func(a, b *Item) int {
 		if a.before(b) {
 			return -1
 		}
@@ -55,21 +55,21 @@ func TestQueueAgainstModel(t *testing.T) {
 		m   model
 		seq uint64
 	)
-	remove := func(it *item) {
+	remove := func(it *Item) {
 		q.remove(it)
-		m = slices.DeleteFunc(m, func(other *item) bool { return other == it })
+		m = slices.DeleteFunc(m, func(other *Item) bool { return other == it })
 	}
 	for step := range 5000 {
 		switch n := rng.IntN(10); {
 		case n < 5:
 			seq++
-			it := &item{b: &batch{spans: 1}, seq: seq, sealed: now}
+			it := &Item{Batch: &batch{spans: 1}, seq: seq, sealed: now}
 			m = append(m, it)
 			if rng.IntN(10) > 0 {
 				q.push(it)
 				break
 			}
-			it.attempt, it.suspect, it.alone = 1, true, rng.IntN(mostAlone) // in flight at a crash, with others
+			it.Attempt, it.suspect, it.alone = 1, true, rng.IntN(mostAlone) // in flight at a crash, with others
 			q.retry(it)
 		case n < 8:
 			it := q.first(now)
@@ -81,7 +81,7 @@ func TestQueueAgainstModel(t *testing.T) {
 			}
 			remove(it)
 			if rng.IntN(2) == 0 {
-				it.attempt++
+				it.Attempt++
 				it.next = now.Add(time.Duration(rng.IntN(100)))
 				it.suspect = rng.IntN(4) == 0
 				q.retry(it)
@@ -116,13 +116,43 @@ func TestQueueWakes(t *testing.T) {
 	if got := q.wake(now, time.Minute); !got.IsZero() {
 		t.Errorf("an empty queue wakes at %v", got)
 	}
-	q.push(&item{sealed: now.Add(-time.Second)})
+	q.push(&Item{sealed: now.Add(-time.Second)})
 	if got, want := q.wake(now, time.Minute), now.Add(59*time.Second); !got.Equal(want) {
 		t.Errorf("wakes at %v, want %v for its age", got, want)
 	}
-	q.retry(&item{seq: 1, attempt: 1, sealed: now, next: now.Add(time.Second)})
-	q.retry(&item{seq: 2, attempt: 1, sealed: now, next: now.Add(-time.Second)})
+	q.retry(&Item{seq: 1, Attempt: 1, sealed: now, next: now.Add(time.Second)})
+	q.retry(&Item{seq: 2, Attempt: 1, sealed: now, next: now.Add(-time.Second)})
 	if got, want := q.wake(now, time.Minute), now.Add(time.Second); !got.Equal(want) {
 		t.Errorf("wakes at %v, want %v for what is due then", got, want)
+	}
+}
+
+// TestProbeIsWhatWasTriedLeast: suspects first, then fresh ones, and of those
+// that were tried the one that was so least often.
+func TestProbeIsWhatWasTriedLeast(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var q backlog
+	want := func(seq uint64) {
+		t.Helper()
+		it := q.probe(now)
+		if it == nil || it.seq != seq {
+			t.Fatalf("the probe is %+v, want batch %d", it, seq)
+		}
+		q.remove(it)
+	}
+	if it := q.probe(now); it != nil {
+		t.Errorf("the probe of an empty queue is %+v", it)
+	}
+	q.retry(&Item{seq: 1, Attempt: 3})
+	q.retry(&Item{seq: 2, Attempt: 1})
+	q.retry(&Item{seq: 3, Attempt: 1})
+	q.retry(&Item{seq: 4, Attempt: 0, next: now.Add(time.Second)}) // not due
+	q.retry(&Item{seq: 5, suspect: true})
+	q.push(&Item{seq: 6})
+	for _, seq := range []uint64{5, 6, 2, 3, 1} {
+		want(seq)
+	}
+	if it := q.probe(now); it != nil {
+		t.Errorf("the probe is %+v, which is not due", it)
 	}
 }

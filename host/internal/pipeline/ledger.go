@@ -1,4 +1,4 @@
-package host
+package pipeline
 
 import (
 	"maps"
@@ -82,14 +82,27 @@ func (l *ledger) filter(processor string, spans uint64) {
 	l.filtered[processor] += spans
 }
 
-// statsLocked returns the exporter's half of the statistics that is about spans.
-func (q *queue) statsLocked(arrived, undrained uint64) ExporterStats {
+// QueueStats are the statistics of one exporter that are about spans. Package host
+// documents them.
+type QueueStats struct {
+	Accepted, Delivered, Waiting, InFlight uint64
+	Rejected, Filtered, Dropped            map[string]uint64
+	InFlightBatches                        int
+	Quarantined                            uint64
+	HeldBytes                              int64
+	HeldUntil                              time.Time
+	Answers                                map[string]uint64
+	Calls                                  Durations
+}
+
+// statsLocked returns the statistics of the queue.
+func (q *Queue) statsLocked(arrived, undrained uint64) QueueStats {
 	books := &q.books
 	accepted := arrived - books.base + undrained
 	if books.left {
 		accepted, undrained = books.had, 0
 	}
-	s := ExporterStats{
+	s := QueueStats{
 		Accepted:        accepted,
 		Delivered:       books.delivered,
 		Rejected:        maps.Clone(books.rejected),
@@ -104,7 +117,7 @@ func (q *queue) statsLocked(arrived, undrained uint64) ExporterStats {
 		s.HeldUntil = q.heldUntil
 	}
 	for it := range q.inFlight {
-		s.InFlight += uint64(it.left())
+		s.InFlight += uint64(it.Left())
 	}
 	addReasons(s.Dropped, &books.dropped)
 	s.Answers, s.Calls = books.calls.stats()

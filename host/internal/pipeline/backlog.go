@@ -1,4 +1,4 @@
-package host
+package pipeline
 
 import (
 	"cmp"
@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// item is one batch, or a part of one, on its way to one exporter. The queue's mutex
+// Item is one batch, or a part of one, on its way to one exporter. The queue's mutex
 // guards it while it waits. In flight it belongs to one sender.
-type item struct {
-	b       *batch
+type Item struct {
+	Batch   *batch
 	seq     uint64 // order of sealing
 	part    string // empty: the whole batch; ".2": its second part; ".2.1": the first part of that part
 	from    int    // spans of the sealed batch before it
 	sealed  time.Time
-	attempt int       // calls so far that had a connection
+	Attempt int       // calls so far that had a connection
 	next    time.Time // not before; zero: at once
 	// cut is the number of the batch's spans that have become parts, and parts the
 	// number of these parts.
@@ -25,22 +25,22 @@ type item struct {
 	// answers for it. See poison.go.
 	suspect bool
 	alone   int
-	// answered is queue.answered at the first of these crashes.
+	// answered is Queue.answered at the first of these crashes.
 	answered uint64
-	// parked: not due before the next connection, see lane.judge.
+	// parked: not due before the next connection, see Lane.Judge.
 	parked bool
 }
 
-// id returns the name of the batch, which is the same on every attempt.
-func (it *item) id(instance string) string {
+// ID returns the name of the batch, which is the same on every attempt.
+func (it *Item) ID(instance string) string {
 	return fmt.Sprintf("%s-%d%s", instance, it.seq, it.part)
 }
 
-// left returns the number of spans that the item still has.
-func (it *item) left() int { return it.b.spans - it.cut }
+// Left returns the number of spans that the item still has.
+func (it *Item) Left() int { return it.Batch.spans - it.cut }
 
 // before reports whether it was sealed before other.
-func (it *item) before(other *item) bool {
+func (it *Item) before(other *Item) bool {
 	return cmp.Or(cmp.Compare(it.seq, other.seq), cmp.Compare(it.from+it.cut, other.from+other.cut)) < 0
 }
 
@@ -48,10 +48,10 @@ func (it *item) before(other *item) bool {
 // sent before, then fresh items in order of sealing. It is not safe for concurrent
 // use. Every method takes constant time, because again and suspects are short.
 type backlog struct {
-	fresh    []*item // from head on
+	fresh    []*Item // from head on
 	head     int
-	again    []*item // in no order; at most mostAgain and the items that were in flight
-	suspects []*item // in no order; at most the items in flight at crashes
+	again    []*Item // in no order; at most mostAgain and the items that were in flight
+	suspects []*Item // in no order; at most the items in flight at crashes
 }
 
 // mostAgain bounds the items that wait to be sent again: with so many, the back end
@@ -63,10 +63,10 @@ func (l *backlog) empty() bool {
 }
 
 // push adds a fresh item at the end.
-func (l *backlog) push(it *item) { l.fresh = append(l.fresh, it) }
+func (l *backlog) push(it *Item) { l.fresh = append(l.fresh, it) }
 
 // retry adds an item that was in flight.
-func (l *backlog) retry(it *item) {
+func (l *backlog) retry(it *Item) {
 	if it.suspect {
 		l.suspects = append(l.suspects, it)
 		return
@@ -76,11 +76,11 @@ func (l *backlog) retry(it *item) {
 
 // first returns the item to send next, which stays in the backlog; nil if none is
 // due.
-func (l *backlog) first(now time.Time) *item {
+func (l *backlog) first(now time.Time) *Item {
 	if first := l.firstSuspect(); first != nil {
 		return first
 	}
-	var first *item
+	var first *Item
 	for _, it := range l.again {
 		if !it.next.After(now) && (first == nil || it.before(first)) {
 			first = it
@@ -94,16 +94,16 @@ func (l *backlog) first(now time.Time) *item {
 
 // probe returns the item to send next to a back end that is away, which stays in the
 // backlog: the item with the fewest attempts; nil if none is due.
-func (l *backlog) probe(now time.Time) *item {
+func (l *backlog) probe(now time.Time) *Item {
 	if first := l.firstSuspect(); first != nil {
 		return first
 	}
 	if l.head < len(l.fresh) && len(l.again) < mostAgain {
 		return l.fresh[l.head]
 	}
-	var least *item
+	var least *Item
 	for _, it := range l.again {
-		if !it.next.After(now) && (least == nil || it.attempt < least.attempt || it.attempt == least.attempt && it.before(least)) {
+		if !it.next.After(now) && (least == nil || it.Attempt < least.Attempt || it.Attempt == least.Attempt && it.before(least)) {
 			least = it
 		}
 	}
@@ -112,8 +112,8 @@ func (l *backlog) probe(now time.Time) *item {
 
 // firstSuspect returns the suspect that has crashed the fewest processes alone, so
 // that a batch that crashes every process delays the rest least; nil if there is none.
-func (l *backlog) firstSuspect() *item {
-	var first *item
+func (l *backlog) firstSuspect() *Item {
+	var first *Item
 	for _, it := range l.suspects {
 		if first == nil || it.alone < first.alone || it.alone == first.alone && it.before(first) {
 			first = it
@@ -124,12 +124,12 @@ func (l *backlog) firstSuspect() *item {
 
 // oldest returns the item sealed first, which stays in the backlog; nil if there is
 // none.
-func (l *backlog) oldest() *item {
-	var oldest *item
+func (l *backlog) oldest() *Item {
+	var oldest *Item
 	if l.head < len(l.fresh) {
 		oldest = l.fresh[l.head]
 	}
-	for _, list := range [...][]*item{l.again, l.suspects} {
+	for _, list := range [...][]*Item{l.again, l.suspects} {
 		for _, it := range list {
 			if oldest == nil || it.before(oldest) {
 				oldest = it
@@ -140,7 +140,7 @@ func (l *backlog) oldest() *item {
 }
 
 // remove takes out an item that first, probe or oldest has returned.
-func (l *backlog) remove(it *item) {
+func (l *backlog) remove(it *Item) {
 	if takeOut(&l.again, it) || takeOut(&l.suspects, it) {
 		return
 	}
@@ -156,7 +156,7 @@ func (l *backlog) remove(it *item) {
 
 // takeOut removes an item from a list without an order and reports whether the list
 // had it.
-func takeOut(list *[]*item, it *item) bool {
+func takeOut(list *[]*Item, it *Item) bool {
 	i := slices.Index(*list, it)
 	if i < 0 {
 		return false

@@ -1,14 +1,11 @@
-package host
+package pipeline
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -16,13 +13,13 @@ import (
 // TestSmallBuffersDoNotCrowdOutLargeOnes: parts, which are small, must not end
 // the reuse of the buffers of whole batches.
 func TestSmallBuffersDoNotCrowdOutLargeOnes(t *testing.T) {
-	m := newMemory(DefaultQueueBytes)
+	m := newMemory(32 << 20)
 	for range 2 * spareArenas {
 		m.recycle(make([]byte, 2000))
 	}
-	large := m.arena(DefaultBatchBytes)[:DefaultBatchBytes]
+	large := m.arena(768 << 10)[:768<<10]
 	m.recycle(large)
-	if again := m.arena(DefaultBatchBytes)[:1]; &again[0] != &large[0] {
+	if again := m.arena(768 << 10)[:1]; &again[0] != &large[0] {
 		t.Error("a large buffer is not reused where small ones were before it")
 	}
 	if len(m.spare) > spareArenas {
@@ -34,7 +31,7 @@ func TestSmallBuffersDoNotCrowdOutLargeOnes(t *testing.T) {
 // go must not gather room that nobody counts, as they did when each could get the
 // largest buffer of one that went before it.
 func TestAccountHasTheRoomThatBatchesTake(t *testing.T) {
-	m := newMemory(DefaultQueueBytes)
+	m := newMemory(32 << 20)
 	const waiting = 40
 	var queue []*batch
 	room := func() (n, bytes int64) {
@@ -46,7 +43,7 @@ func TestAccountHasTheRoomThatBatchesTake(t *testing.T) {
 	}
 	for i := range 50 * waiting {
 		if len(queue) == waiting { // the first makes place, as in a full queue
-			queue[0].release()
+			queue[0].Release()
 			queue = queue[1:]
 		}
 		size := 100_000 + i*7919%100_000
@@ -61,20 +58,14 @@ func TestAccountHasTheRoomThatBatchesTake(t *testing.T) {
 // is done with, back; a batch that waits must not see of it.
 func TestBatchesKeepTheirBytes(t *testing.T) {
 	const perBatch, batches = 50, 12
-	h, err := New(Config{Plugins: "/no/plugin", BatchSpans: perBatch}, WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(h))
+	p, q := newTestPipeline(Settings{BatchSpans: perBatch})
 	ended := 0
-	q := h.plugins[0].queue
 	for range 8 {
 		for range perBatch * batches / 2 {
-			_, span := provider.Tracer("test").Start(context.Background(), fmt.Sprintf("span %06d", ended))
-			span.End()
+			addSpan(p, fmt.Sprintf("span %06d", ended))
 			ended++
 		}
-		h.pipeline.encoder.cycle(false)
+		p.encoder.cycle(false)
 		waiting := q.items.fresh[q.items.head:]
 		names := spanNames(t, waiting)
 		for i, name := range names {
@@ -83,22 +74,21 @@ func TestBatchesKeepTheirBytes(t *testing.T) {
 			}
 		}
 		for range len(waiting) - batches/2 {
-			h.pipeline.mu.Lock()
+			p.mu.Lock()
 			q.dropOldestLocked(time.Now(), reasonQueueFull)
-			h.pipeline.mu.Unlock()
+			p.mu.Unlock()
 		}
 	}
-	if err := provider.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
+	p.intake.disarm()
+	q.DropRest()
 }
 
 // spanNames are those of all spans of a list, sorted, for several shards have had them.
-func spanNames(t *testing.T, list []*item) (names []string) {
+func spanNames(t *testing.T, list []*Item) (names []string) {
 	t.Helper()
 	for _, it := range list {
 		var req coltracepb.ExportTraceServiceRequest
-		if err := proto.Unmarshal(it.b.data, &req); err != nil {
+		if err := proto.Unmarshal(it.Batch.data, &req); err != nil {
 			t.Fatal(err)
 		}
 		for _, span := range req.ResourceSpans[0].ScopeSpans[0].Spans {

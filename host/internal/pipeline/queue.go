@@ -1,4 +1,4 @@
-package host
+package pipeline
 
 import (
 	"cmp"
@@ -8,52 +8,53 @@ import (
 	"sync"
 	"time"
 
+	"github.com/servetrace/servetrace/host/internal/failures"
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-// queue has the batches of one exporter, waiting and in flight, and their ledger. The
+// Queue has the batches of one exporter, waiting and in flight, and their ledger. The
 // pipeline's mutex guards it, so that one snapshot has all queues.
-type queue struct {
-	p        *pipeline
-	notes    *notes
-	failures *failureLog
+type Queue struct {
+	p        *Pipeline
+	failures *failures.Log
 
 	changed  *sync.Cond // an item was put, settled, or became due
 	items    backlog
-	inFlight map[*item]struct{}
+	inFlight map[*Item]struct{}
 	books    ledger
 	timer    *time.Timer // the next item becomes due, or too old
 	// heldUntil is the end of a pause that the back end asked for.
 	heldUntil time.Time
 	outage    outage
 	answered  uint64  // calls that the plugin has answered, with success or an error
-	lanes     []*lane // of the connections that are not closed
+	lanes     []*Lane // of the connections that are not closed
 	hasty     bool    // the plugin stops soon: pauses do not grow
 	hopeless  bool    // the plugin cannot be started as it is
 }
 
-func newQueue(p *pipeline, n *notes, f *failureLog) *queue {
-	q := &queue{p: p, notes: n, failures: f, changed: sync.NewCond(&p.mu), inFlight: map[*item]struct{}{}, books: newLedger()}
+// NewQueue returns an empty queue, which must join p. It reports its failures to f.
+func NewQueue(p *Pipeline, f *failures.Log) *Queue {
+	q := &Queue{p: p, failures: f, changed: sync.NewCond(&p.mu), inFlight: map[*Item]struct{}{}, books: newLedger()}
 	q.timer = time.AfterFunc(time.Hour, q.due)
 	q.timer.Stop()
 	return q
 }
 
 // putLocked adds a batch. The caller has retained the batch for the queue.
-func (q *queue) putLocked(b *batch, seq uint64, now time.Time) {
+func (q *Queue) putLocked(b *batch, seq uint64, now time.Time) {
 	wasEmpty := q.items.empty()
-	q.items.push(&item{b: b, seq: seq, sealed: now})
+	q.items.push(&Item{Batch: b, seq: seq, sealed: now})
 	q.books.waiting += uint64(b.spans)
-	q.books.held += b.size()
+	q.books.held += b.Size()
 	if wasEmpty {
 		q.armLocked(now)
 	}
-	q.changed.Broadcast() // not Signal: waitSettled waits here too
+	q.changed.Broadcast() // not Signal: WaitSettled waits here too
 }
 
 // due is called by the timer: an item has become due or too old.
-func (q *queue) due() {
-	defer q.notes.write()
+func (q *Queue) due() {
+	defer q.failures.Write()
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	now := time.Now()
@@ -63,7 +64,7 @@ func (q *queue) due() {
 }
 
 // armLocked sets the timer to the next moment at which something becomes due.
-func (q *queue) armLocked(now time.Time) {
+func (q *Queue) armLocked(now time.Time) {
 	next := q.items.wake(now, q.p.cfg.MaxAge)
 	if next.IsZero() {
 		return
@@ -76,17 +77,17 @@ func (q *queue) armLocked(now time.Time) {
 
 // pausedLocked returns the time until which nothing is sent, because the back end
 // asked for a pause or is away.
-func (q *queue) pausedLocked() time.Time {
+func (q *Queue) pausedLocked() time.Time {
 	if q.heldUntil.After(q.outage.until) {
 		return q.heldUntil
 	}
 	return q.outage.until
 }
 
-// resume ends all pauses of the back end. A connection that begins has it send at
+// Resume ends all pauses of the back end. A connection that begins has it send at
 // once, except the batches that the last connection lost: their backoff begins now. A
 // plugin that stops (hasty) has it send all batches at once, and no pause grows.
-func (q *queue) resume(hasty bool) {
+func (q *Queue) Resume(hasty bool) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	now := time.Now()
@@ -97,16 +98,16 @@ func (q *queue) resume(hasty bool) {
 		case !it.parked:
 			it.next = time.Time{}
 		case !hasty:
-			it.parked, it.next = false, now.Add(retryPause(it.attempt, 0))
+			it.parked, it.next = false, now.Add(retryPause(it.Attempt, 0))
 		}
 	}
 	q.armLocked(now)
 	q.changed.Broadcast()
 }
 
-// setHopeless sets whether the plugin cannot be started before a person has mended
-// something: at the end, nobody waits for such a plugin.
-func (q *queue) setHopeless(hopeless bool) {
+// SetHopeless sets whether the plugin cannot be started before a person has mended
+// something: the host's end does not wait for such a plugin.
+func (q *Queue) SetHopeless(hopeless bool) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	q.hopeless = hopeless
@@ -114,7 +115,7 @@ func (q *queue) setHopeless(hopeless bool) {
 }
 
 // expireLocked drops the items that have waited too long.
-func (q *queue) expireLocked(now time.Time) {
+func (q *Queue) expireLocked(now time.Time) {
 	for {
 		oldest := q.items.oldest()
 		if oldest == nil || now.Sub(oldest.sealed) < q.p.cfg.MaxAge {
@@ -125,39 +126,40 @@ func (q *queue) expireLocked(now time.Time) {
 }
 
 // dropOldestLocked drops the oldest item that waits. There must be one.
-func (q *queue) dropOldestLocked(now time.Time, why reason) {
+func (q *Queue) dropOldestLocked(now time.Time, why reason) {
 	it := q.items.oldest()
 	q.items.remove(it)
 	q.dropLocked(now, it, why)
 }
 
 // dropLocked counts an item that is neither waiting nor in flight as dropped.
-func (q *queue) dropLocked(now time.Time, it *item, why reason) {
-	spans := uint64(it.left())
+func (q *Queue) dropLocked(now time.Time, it *Item, why reason) {
+	spans := uint64(it.Left())
 	q.books.dropped[why] += spans
-	q.failures.dropped(now, spans, why)
+	q.failures.Dropped(now, spans, why.String())
 	q.doneLocked(it)
 }
 
-// load returns the number of spans in the queue, and the number of batches that wait
+// Load returns the number of spans in the queue, and the number of batches that wait
 // to be sent again.
-func (q *queue) load() (spans uint64, retries int) {
+func (q *Queue) Load() (spans uint64, retries int) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	return q.books.waiting, len(q.items.again)
 }
 
 // doneLocked frees an item after its spans were written into the ledger.
-func (q *queue) doneLocked(it *item) {
-	q.books.waiting -= uint64(it.left())
-	q.books.held -= it.b.size()
-	it.b.release()
+func (q *Queue) doneLocked(it *Item) {
+	q.books.waiting -= uint64(it.Left())
+	q.books.held -= it.Batch.Size()
+	it.Batch.Release()
 	q.changed.Broadcast()
 }
 
 // nextLocked returns the item to send next, which stays in the backlog; nil if none
-// is due, or in a pause.
-func (q *queue) nextLocked(now time.Time) *item {
+// is due, or in a pause. Only Lane.Take calls it, and removes the item or has a part cut
+// off.
+func (q *Queue) nextLocked(now time.Time) *Item {
 	switch {
 	case q.pausedLocked().After(now):
 		return nil
@@ -170,18 +172,19 @@ func (q *queue) nextLocked(now time.Time) *item {
 // cutLocked cuts the next part within the plugin's limits off an item that waits,
 // which may be a part itself, cut for an earlier process. A span that is too large by
 // itself makes a part by itself, which the plugin may refuse. Parts are made one at a
-// time, because each repeats resource and scope.
-func (q *queue) cutLocked(now time.Time, whole *item, lim limits) *item {
-	data, spans, err := otlpwire.Cut(whole.b.data, whole.cut, lim.spans, lim.bytes)
+// time, because each repeats resource and scope. Only Lane.Take calls it, with the item
+// of nextLocked.
+func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
+	data, spans, err := otlpwire.Cut(whole.Batch.data, whole.cut, lim.Spans, lim.Bytes)
 	if err != nil { // our own encoder wrote these bytes
-		q.notes.add(slog.LevelError, "cut a batch", "error", err)
+		q.failures.Note(slog.LevelError, "cut a batch", "error", err)
 		q.items.remove(whole)
 		q.dropLocked(now, whole, reasonInternal)
 		return nil
 	}
 	whole.parts++
-	part := &item{
-		b:      newBatch(q.p.mem, data, spans),
+	part := &Item{
+		Batch:  newBatch(q.p.mem, data, spans),
 		seq:    whole.seq,
 		part:   fmt.Sprintf("%s.%d", whole.part, whole.parts),
 		from:   whole.from + whole.cut,
@@ -189,9 +192,9 @@ func (q *queue) cutLocked(now time.Time, whole *item, lim limits) *item {
 		// The reason for the suspicion may be in this part or in another.
 		suspect: whole.suspect,
 	}
-	q.books.held += part.b.size()
+	q.books.held += part.Batch.Size()
 	whole.cut += spans // they are the part's now; waiting stays
-	if whole.left() == 0 {
+	if whole.Left() == 0 {
 		q.items.remove(whole)
 		q.doneLocked(whole)
 	}
@@ -199,7 +202,7 @@ func (q *queue) cutLocked(now time.Time, whole *item, lim limits) *item {
 }
 
 // againLocked sends an item that is not in flight any more again, after a pause.
-func (q *queue) againLocked(now time.Time, it *item, pause time.Duration) {
+func (q *Queue) againLocked(now time.Time, it *Item, pause time.Duration) {
 	it.next = now.Add(pause)
 	q.items.retry(it)
 	q.armLocked(now)
@@ -209,36 +212,36 @@ func (q *queue) againLocked(now time.Time, it *item, pause time.Duration) {
 // deliverLocked counts an item that was answered with OK. Spans that the plugin
 // filtered or its back end rejected are not delivered. Counts beyond the batch are
 // the plugin's error and are cut.
-func (q *queue) deliverLocked(now time.Time, it *item, ans answer) {
-	left := uint64(it.left())
+func (q *Queue) deliverLocked(now time.Time, it *Item, ans Answer) {
+	left := uint64(it.Left())
 	take := func(n uint64) uint64 {
 		n = min(n, left)
 		left -= n
 		return n
 	}
-	for processor, n := range ans.filtered {
+	for processor, n := range ans.Filtered {
 		q.books.filter(processor, take(n))
 	}
-	rejected := take(ans.rejected)
+	rejected := take(ans.Rejected)
 	q.books.delivered += left
-	if ans.unread != "" {
-		q.failures.failed(now, codeUnread, "plugin's answer cannot be read; it counts as delivered", ans.unread)
+	if ans.Unread != "" {
+		q.failures.Failed(now, codeUnread, "plugin's answer cannot be read; it counts as delivered", ans.Unread)
 	}
-	remark := cmp.Or(ans.remark, "it gave no reason")
+	remark := cmp.Or(ans.Remark, "it gave no reason")
 	switch {
 	case rejected > 0:
 		q.books.rejected[codePartial] += rejected
-		q.failures.rejected(now, codePartial, rejected, "back end took only a part of a batch", remark)
-	case ans.remark != "" || ans.rejected > 0: // of spans that were filtered, or of none
-		q.failures.failed(now, codePartial, "back end's remark on a batch that it took", remark)
-	case ans.unread == "":
-		q.failures.delivered(now)
+		q.failures.Rejected(now, codePartial, rejected, "back end took only a part of a batch", remark)
+	case ans.Remark != "" || ans.Rejected > 0: // of spans that were filtered, or of none
+		q.failures.Failed(now, codePartial, "back end's remark on a batch that it took", remark)
+	case ans.Unread == "":
+		q.failures.Delivered(now)
 	}
 	q.doneLocked(it)
 }
 
 // settledLocked reports whether nothing sealed up to seq is left.
-func (q *queue) settledLocked(seq uint64) bool {
+func (q *Queue) settledLocked(seq uint64) bool {
 	for it := range q.inFlight {
 		if it.seq <= seq {
 			return false
@@ -248,10 +251,10 @@ func (q *queue) settledLocked(seq uint64) bool {
 	return oldest == nil || oldest.seq > seq
 }
 
-// waitSettled blocks until everything sealed up to seq is delivered, rejected or
+// WaitSettled blocks until everything sealed up to seq is delivered, rejected or
 // dropped, or until ctx ends, or until a plugin that stops proves hopeless. Then it
 // returns the number of spans that are left, and the cause.
-func (q *queue) waitSettled(ctx context.Context, seq uint64) (left uint64, cause error) {
+func (q *Queue) WaitSettled(ctx context.Context, seq uint64) (left uint64, cause error) {
 	defer q.wakeAtEnd(ctx)()
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -269,7 +272,7 @@ func (q *queue) waitSettled(ctx context.Context, seq uint64) (left uint64, cause
 }
 
 // wakeAtEnd wakes all goroutines that wait for a change when ctx ends, until stop.
-func (q *queue) wakeAtEnd(ctx context.Context) (stop func() bool) {
+func (q *Queue) wakeAtEnd(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
 		q.p.mu.Lock()
 		defer q.p.mu.Unlock()
@@ -277,10 +280,10 @@ func (q *queue) wakeAtEnd(ctx context.Context) (stop func() bool) {
 	})
 }
 
-// dropRest counts everything that is left as lost by shutdown. Nothing may be in
+// DropRest counts everything that is left as lost by shutdown. Nothing may be in
 // flight any more.
-func (q *queue) dropRest() {
-	defer q.notes.write()
+func (q *Queue) DropRest() {
+	defer q.failures.Write()
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
 	q.timer.Stop()

@@ -1,4 +1,4 @@
-package host
+package pipeline
 
 import (
 	"runtime"
@@ -61,7 +61,7 @@ type shard struct {
 	bytes    int64 // on the account: of spans, and credit
 	credit   int64 // charged in advance
 	wakeAt   int   // spans that wake the encoder, see await
-	woken    bool  // since the list was taken
+	woken    bool  // the encoder was woken since the list was taken
 	closed   bool
 	ended    uint64
 	accepted uint64
@@ -69,7 +69,7 @@ type shard struct {
 	_        [64]byte
 }
 
-func newIntake(cfg *Config, mem *memory) *intake {
+func newIntake(cfg *Settings, mem *memory) *intake {
 	n := min(runtime.GOMAXPROCS(0), maxShards)
 	in := &intake{
 		mem:          mem,
@@ -98,13 +98,22 @@ func (in *intake) await(missing int) {
 		sh := &in.shards[i]
 		sh.mu.Lock()
 		sh.wakeAt = at
-		wake := !sh.woken && len(sh.spans) >= at
-		sh.woken = sh.woken || wake
+		wake := in.wakesLocked(sh)
 		sh.mu.Unlock()
 		if wake {
 			signal(in.wake)
 		}
 	}
+}
+
+// wakesLocked reports whether a shard has enough spans or bytes to wake the encoder. It
+// does so once until the list is taken.
+func (in *intake) wakesLocked(sh *shard) bool {
+	if sh.woken || len(sh.spans) < sh.wakeAt && sh.bytes-sh.credit < in.wakeBytes {
+		return false
+	}
+	sh.woken = true
+	return true
 }
 
 // signal sends on c unless it is full. It never blocks.
@@ -135,8 +144,7 @@ func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
 		sh.accepted++
 		sh.spans = append(sh.spans, s)
 		sh.credit -= size
-		wake = !sh.woken && (len(sh.spans) >= sh.wakeAt || sh.bytes-sh.credit >= in.wakeBytes)
-		sh.woken = sh.woken || wake
+		wake = in.wakesLocked(sh)
 	}
 	sh.mu.Unlock()
 	in.near.Put(sh)

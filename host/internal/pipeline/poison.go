@@ -1,11 +1,11 @@
-package host
+package pipeline
 
 // A batch that crashes the plugin would crash each of its processes until it is too
 // old, and the batches in flight beside it would suffer. Therefore:
 //
 //   - The batches that a process had and did not answer when it crashed are suspects.
 //     Batches that it had answered, or cannot have received, are not. All suspects are
-//     known before any is judged: the senders leave them in flight, and lane.judge
+//     known before any is judged: the senders leave them in flight, and Lane.Judge
 //     comes after the last call.
 //   - The next process gets suspects first, one at a time and with nothing beside. A
 //     suspect that a process survives is an ordinary batch again: the process answers
@@ -34,11 +34,11 @@ package host
 const mostAlone = 2
 
 // mostIDs bounds the ids of batches in a report.
-const mostIDs = mostConcurrency
+const mostIDs = 64
 
 // survived ends the suspicion against an item, because its process is still there, or
 // has answered it (said).
-func (it *item) survived(said bool) {
+func (it *Item) survived(said bool) {
 	it.suspect = false
 	if said {
 		it.alone = 0

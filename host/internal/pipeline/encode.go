@@ -1,4 +1,4 @@
-package host
+package pipeline
 
 import (
 	"sync"
@@ -11,7 +11,7 @@ import (
 // encoder makes sealed batches of spans: it takes the lists of the intake, encodes
 // the spans and puts each full batch on all queues.
 type encoder struct {
-	p *pipeline
+	p *Pipeline
 
 	// mu is held over a whole cycle: under it, every span is in a list, in the
 	// encoder, or in the queues.
@@ -42,7 +42,7 @@ func (e *encoder) run(stop <-chan struct{}) {
 // cycle encodes all spans that have ended. It seals full batches, and if all also the
 // last batch, however small.
 func (e *encoder) cycle(all bool) {
-	defer e.p.logNotes()
+	defer e.p.LogNotes()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.cycleLocked(all)
@@ -72,7 +72,7 @@ func (e *encoder) cycleLocked(all bool) {
 // span is dropped if its encoding is above the cap although the estimate was not:
 // invalid UTF-8 grows threefold.
 func (e *encoder) encodeLocked(s sdktrace.ReadOnlySpan) {
-	cfg := e.p.cfg
+	cfg := &e.p.cfg
 	if n := e.enc.Append(s); n > cfg.MaxSpanBytes {
 		e.enc.DropLast()
 		e.p.dropEverywhere(1, reasonTooLarge)
@@ -108,7 +108,7 @@ func (e *encoder) logLoss() {
 	e.p.intake.statsLocked(&s)
 	e.p.intake.unlock()
 	e.mu.Lock()
-	refused, was := total(s.Refused), e.losing
+	refused, was := s.Ended-s.Accepted, e.losing
 	e.losing = refused > e.refused
 	e.refused = refused
 	losing := e.losing

@@ -1,0 +1,70 @@
+package host
+
+import (
+	"time"
+
+	"github.com/servetrace/servetrace/internal/launch"
+)
+
+// The breaker opens after breakerCrashes crashes within breakerWindow. Then each
+// pause before a start is brokenPause, and a process that is steady closes it.
+const (
+	breakerCrashes = 5
+	breakerWindow  = 60 * time.Second
+	brokenPause    = 60 * time.Second
+)
+
+// breaker finds a plugin that crashes again and again. The zero value is closed. It
+// is not safe for concurrent use.
+type breaker struct {
+	crashes []time.Time // the last ones, the oldest first, while it is closed
+	open    bool
+}
+
+// crashed counts a crash and reports whether the breaker is open.
+func (b *breaker) crashed(now time.Time) bool {
+	if b.open {
+		return true
+	}
+	b.crashes = append(b.crashes, now)
+	if len(b.crashes) > breakerCrashes {
+		b.crashes = b.crashes[1:]
+	}
+	b.open = len(b.crashes) == breakerCrashes && now.Sub(b.crashes[0]) < breakerWindow
+	return b.open
+}
+
+// forgive takes back the last crash.
+func (b *breaker) forgive() {
+	if !b.open && len(b.crashes) > 0 {
+		b.crashes = b.crashes[:len(b.crashes)-1]
+	}
+}
+
+// steady closes the breaker if it is open: a process has lived.
+func (b *breaker) steady() {
+	if b.open {
+		*b = breaker{}
+	}
+}
+
+// endedByOthers reports whether a process that was ready ended without a fault of
+// its code: by a signal from outside, or with status 0, as after such a signal. A
+// kill for lack of memory that the kernel has counted is the plugin's fault.
+func endedByOthers(r launch.Report) bool {
+	inOrder := r.Exit != "" && r.Signal == "" && r.ExitCode == 0 && r.Killed == ""
+	return inOrder || !mayBeToBlame(r)
+}
+
+// mayBeToBlame reports whether a process may have ended because of its work. A kill
+// from outside does not count, except the kernel's for lack of memory.
+func mayBeToBlame(r launch.Report) bool {
+	if r.Killed != "" || r.OOM {
+		return true
+	}
+	switch r.Signal {
+	case "SIGKILL", "SIGTERM", "SIGINT", "SIGHUP":
+		return false
+	}
+	return true
+}

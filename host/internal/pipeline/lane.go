@@ -1,0 +1,341 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// errHopeless is the cause of a wait that ends early.
+var errHopeless = errors.New("the plugin is not run as it is")
+
+// Limits are the sizes of one call to a plugin, and the number of calls at a time.
+type Limits struct {
+	Spans, Bytes, Calls int
+}
+
+func (l Limits) exceeded(b *batch) bool {
+	return b.spans > l.Spans || (len(b.data) > l.Bytes && b.spans > 1)
+}
+
+// Answer is the result of one call.
+type Answer struct {
+	Err      *wire.Error // nil: delivered
+	Rejected uint64      // of a delivered batch, by the back end
+	Filtered map[string]uint64
+	Remark   string // the back end's text on the spans that it rejected
+	Unread   string // the fault of an OK answer that makes no sense
+	Took     time.Duration
+	// reached: gRPC had a connection and took the bytes, so the plugin may have them.
+	// said: the answer is the plugin's own, and not made by gRPC.
+	Reached, Said bool
+	// lost: the plugin went away during the call, or the host stopped.
+	Lost bool
+}
+
+// Lane is one connection's access to a queue. A sender takes items from it, settles
+// each with the plugin's answer, and judges at the end the items without an answer.
+// The queue's mutex guards it.
+type Lane struct {
+	q      *Queue
+	limits Limits
+	leases *leases     // of the connection
+	gone   func() bool // see NewLane
+
+	idle       bool    // takes no item, though the plugin may be ready
+	single     bool    // takes one item at a time
+	flying     int     // items in flight
+	suspected  bool    // the item in flight is a suspect
+	unanswered []*Item // of those in flight: the plugin had them when it went
+}
+
+// NewLane returns a lane that is not open. gone reports whether the plugin has ended or
+// is being killed, although the sender may not know it yet.
+func NewLane(q *Queue, gone func() bool) *Lane {
+	return &Lane{q: q, leases: newLeases(), gone: gone}
+}
+
+// Open adds the lane to its queue. limits bound the items that it takes.
+func (l *Lane) Open(limits Limits) {
+	l.q.p.mu.Lock()
+	defer l.q.p.mu.Unlock()
+	l.limits = limits
+	l.q.lanes = append(l.q.lanes, l)
+}
+
+// Close removes the lane from its queue. The connection must be closed: the bytes that
+// gRPC holds count until then.
+func (l *Lane) Close() {
+	l.leases.abandon()
+	l.q.p.mu.Lock()
+	defer l.q.p.mu.Unlock()
+	l.q.lanes = slices.DeleteFunc(l.q.lanes, func(other *Lane) bool { return other == l })
+}
+
+// Set changes whether the lane takes items at all, and whether one at a time.
+func (l *Lane) Set(idle, single bool) {
+	l.q.p.mu.Lock()
+	defer l.q.p.mu.Unlock()
+	l.idle, l.single = idle, single
+	l.q.changed.Broadcast()
+}
+
+// Busy returns the number of items in flight.
+func (l *Lane) Busy() int {
+	l.q.p.mu.Lock()
+	defer l.q.p.mu.Unlock()
+	return l.flying
+}
+
+// AwaitIdle blocks until nothing is in flight, or ctx ends.
+func (l *Lane) AwaitIdle(ctx context.Context) {
+	defer l.q.wakeAtEnd(ctx)()
+	l.q.p.mu.Lock()
+	defer l.q.p.mu.Unlock()
+	for l.flying > 0 && ctx.Err() == nil {
+		l.q.changed.Wait()
+	}
+}
+
+// Buffers hands the bytes of an item to gRPC.
+func (l *Lane) Buffers(it *Item) mem.BufferSlice { return l.leases.buffer(it.Batch) }
+
+// Forget ends gRPC's leases of an item, see leases.forget.
+func (l *Lane) Forget(it *Item) { l.leases.forget(it.Batch) }
+
+// Leased returns the bytes that gRPC holds, also after its calls, and the share of the
+// memory that the exporter has.
+func (l *Lane) Leased() (bytes, share int64) {
+	l.q.p.mu.Lock()
+	defer l.q.p.mu.Unlock()
+	return l.leases.bytes(), l.q.p.shareLocked()
+}
+
+// Take waits for an item that is due and moves it in flight; nil when ctx has ended,
+// or the plugin has. An item beyond the plugin's limits comes in parts, and so does
+// the rest of an item of which an earlier process had parts.
+func (l *Lane) Take(ctx context.Context) *Item {
+	q := l.q
+	defer q.wakeAtEnd(ctx)()
+	defer q.p.LogNotes() // a part may cost another exporter a batch
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	for ctx.Err() == nil && !l.gone() {
+		now := time.Now()
+		it := q.nextLocked(now)
+		if it == nil || !l.hasTurnLocked(it) || !l.hasRoomLocked(it) {
+			q.changed.Wait()
+			continue
+		}
+		if it.cut > 0 || l.limits.exceeded(it.Batch) {
+			if it = q.cutLocked(now, it, l.limits); it == nil {
+				continue
+			}
+			q.p.makeRoomLocked(now) // the part's bytes come on top of the whole's
+		} else {
+			q.items.remove(it)
+		}
+		l.flyLocked(it)
+		return it
+	}
+	return nil
+}
+
+// hasTurnLocked reports whether an item may be sent beside the items in flight.
+func (l *Lane) hasTurnLocked(it *Item) bool {
+	if l.idle {
+		return false
+	}
+	return l.flying == 0 || !l.single && !l.suspected && !it.suspect && !l.q.outage.on()
+}
+
+// hasRoomLocked keeps the bytes in flight or with gRPC, which cannot be dropped,
+// within the exporter's share of the account: a plugin that never answers must not
+// use up the room of the rest. One item may always fly on each connection. The sender
+// bounds the bytes that gRPC keeps after a call, see Leased.
+func (l *Lane) hasRoomLocked(it *Item) bool {
+	if l.flying == 0 {
+		return true
+	}
+	leased := int64(0)
+	for _, l := range l.q.lanes {
+		leased += l.leases.bytes()
+	}
+	return max(l.q.books.sending, leased)+it.Batch.Size() <= l.q.p.shareLocked()
+}
+
+// flyLocked and landLocked count an item among the items in flight, or not any more.
+func (l *Lane) flyLocked(it *Item) {
+	l.q.inFlight[it] = struct{}{}
+	l.q.books.sending += it.Batch.Size()
+	l.flying++
+	l.suspected = it.suspect
+}
+
+func (l *Lane) landLocked(it *Item) {
+	delete(l.q.inFlight, it)
+	l.q.books.sending -= it.Batch.Size()
+	l.flying--
+	l.suspected = false // a suspect was alone
+	l.q.changed.Broadcast()
+}
+
+// Count counts a call that has ended.
+func (l *Lane) Count(ans Answer) {
+	l.q.p.mu.Lock()
+	defer l.q.p.mu.Unlock()
+	l.q.books.calls.count(ans)
+}
+
+// Settle writes the answer to an item in flight into the ledger, or puts the item
+// back into the backlog. An item that the plugin had, and did not answer before it
+// went, stays in flight until Judge. It reports whether the batch was delivered.
+func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
+	q := l.q
+	defer q.failures.Write()
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	if ans.Lost && ans.Reached && !ans.Said {
+		l.unanswered = append(l.unanswered, it)
+		return false
+	}
+	l.landLocked(it)
+	if ans.Said || !ans.Lost {
+		it.survived(ans.Said)
+	}
+	if ans.Said {
+		q.answered++
+	}
+	now := time.Now()
+	switch {
+	case ans.Err == nil || ans.Err.Final:
+		q.outage = outage{} // the back end is there
+	case ans.Said || !ans.Lost:
+		q.outage.missed(now, it.seq, q.hasty)
+	}
+	if ans.Err == nil {
+		q.deliverLocked(now, it, ans)
+	} else {
+		l.failLocked(now, it, ans)
+	}
+	q.armLocked(now) // an item that was dropped leaves a pause too
+	return ans.Err == nil
+}
+
+// failLocked settles an item after a call that failed.
+func (l *Lane) failLocked(now time.Time, it *Item, ans Answer) {
+	q, err := l.q, ans.Err
+	switch {
+	case err.Final:
+		q.books.rejected[err.Code] += uint64(it.Left())
+		q.failures.Rejected(now, err.Code, uint64(it.Left()), "plugin refuses a batch for good", err.Error())
+		q.doneLocked(it)
+	case now.Sub(it.sealed) >= q.p.cfg.MaxAge:
+		q.failures.Keep(now, err.Code, err.Error(), 0)
+		q.dropLocked(now, it, reasonMaxAge)
+	case ans.Lost && !ans.Said: // it says nothing about the batch
+		q.againLocked(now, it, 0)
+	default:
+		var asked []any
+		if err.After > 0 {
+			// The back end is asked again after MaxAge at the latest, so that a pause
+			// of hours costs no more than until it is mended.
+			if until := now.Add(min(err.After, q.p.cfg.MaxAge)); until.After(q.heldUntil) {
+				q.heldUntil = until
+			}
+			asked = []any{"retry_after", err.After}
+		}
+		q.failures.Failed(now, err.Code, "plugin cannot deliver, batches are sent again", err.Error(), asked...)
+		attempt := it.Attempt
+		if q.hasty {
+			attempt = 1
+		}
+		q.againLocked(now, it, retryPause(attempt, err.After))
+	}
+}
+
+// retryPause returns the pause that the back end asked for, but at least half of
+// retryFirst, else the backoff after an attempt.
+func retryPause(attempt int, asked time.Duration) time.Duration {
+	if asked > 0 {
+		return max(asked, retryFirst/2)
+	}
+	return Backoff{retryFirst, retryMost}.Pause(attempt - 1)
+}
+
+// End describes a connection that has ended, for Judge.
+type End struct {
+	Crashed  bool // the process ended without being asked to
+	Blamed   bool // and its work may be the cause
+	Leaving  bool // it had said that it ends
+	Attached bool // it is not this host's process
+	// quarantine keeps a batch that is given up, and returns attributes for the log.
+	Quarantine func(now time.Time, id string, it *Item) []any
+}
+
+// Verdict is the result of Judge.
+type Verdict struct {
+	IDs []string // of the batches that a process had when it crashed
+	// blameless: the crash was the doing of a batch that is in quarantine now.
+	Blameless bool
+}
+
+// Judge decides about the items that the plugin had, and did not answer, when it went
+// or when the host stopped. The last call has ended. See poison.go.
+func (l *Lane) Judge(e End) (v Verdict) {
+	q := l.q
+	defer q.failures.Write()
+	q.p.mu.Lock()
+	defer q.p.mu.Unlock()
+	now := time.Now()
+	list := l.unanswered
+	l.unanswered = nil
+	for _, it := range list {
+		l.landLocked(it)
+		switch {
+		case !e.Crashed || e.Leaving:
+			it.suspect = false
+			q.againLocked(now, it, 0)
+		case e.Attached:
+			it.parked = true
+			q.againLocked(now, it, q.p.cfg.MaxAge) // until Resume
+		default:
+			l.suspectLocked(now, it, e, e.Blamed && len(list) == 1, &v)
+		}
+	}
+	q.expireLocked(now)
+	q.armLocked(now)
+	return v
+}
+
+// suspectLocked makes an item that was in flight at a crash a suspect, or puts it in
+// quarantine.
+func (l *Lane) suspectLocked(now time.Time, it *Item, e End, alone bool, v *Verdict) {
+	q, id := l.q, it.ID(l.q.p.Instance)
+	if len(v.IDs) < mostIDs {
+		v.IDs = append(v.IDs, id)
+	}
+	it.suspect = true
+	if alone {
+		if it.alone == 0 {
+			it.answered = q.answered
+		}
+		it.alone++
+	}
+	if it.alone < mostAlone {
+		q.againLocked(now, it, 0)
+		return
+	}
+	q.books.quarantined++
+	v.Blameless = q.answered > it.answered
+	args := []any{"batch", id, "spans", it.Left(), "bytes", len(it.Batch.data), "attempts", it.Attempt}
+	q.failures.Note(slog.LevelError, "a batch is quarantined: the plugin crashed twice while it had nothing else",
+		append(args, e.Quarantine(now, id, it)...)...)
+	q.dropLocked(now, it, reasonQuarantined)
+}

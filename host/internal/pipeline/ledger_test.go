@@ -1,0 +1,48 @@
+package pipeline
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestNamesOfProcessorsAreBounded(t *testing.T) {
+	books := newLedger()
+	books.filter("redact", 1)
+	for i := range 1000 {
+		books.filter(fmt.Sprintf("drop-%d", i), 2)
+		books.filter(strings.Repeat("x", 1000+i), 1)
+	}
+	books.filter("redact", 1)
+	if got := len(books.filtered); got > mostProcessors+1 {
+		t.Errorf("%d names in the books, want %d and %q at most", got, mostProcessors, otherProcessors)
+	}
+	if got := books.filtered["redact"]; got != 2 {
+		t.Errorf("redact has %d spans, want 2", got)
+	}
+	if got := sum(books.filtered); got != 3002 {
+		t.Errorf("%d spans in the books, want 3002", got)
+	}
+}
+
+// TestReasonsAreDocumented looks up each reason for a lost span in
+// docs/reference/span-accounting.md.
+func TestReasonsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/reference/span-accounting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reason := range reasonNames {
+		if !strings.Contains(string(page), "| `"+reason+"` |") {
+			t.Errorf("the page has no row for %s", reason)
+		}
+	}
+}
+
+func sum(counts map[string]uint64) (n uint64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}

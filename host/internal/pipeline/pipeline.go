@@ -1,0 +1,230 @@
+// Package pipeline is the way of spans from OnEnd to the senders of the plugins, within
+// one bound in bytes.
+//
+//  1. Add puts a span on a sharded list (intake). It never blocks and does not allocate.
+//  2. The encoder, in Run, makes OTLP bytes of the spans and seals them into batches.
+//  3. Each exporter has a Queue with references to the batches (backlog), and a ledger
+//     that balances to the span. One mutex guards all queues, so that Stats is one
+//     snapshot.
+//  4. A sender has a Lane for its connection. It takes items from the queue and settles
+//     each with the plugin's answer. At the end of the connection, the lane judges the
+//     items that have no answer (poison.go).
+//  5. At the bound, the queue that holds most loses its oldest batch. A span is refused
+//     only if the encoder cannot keep up.
+//
+// The package knows no plugin, no process and no state of either: package supervise
+// calls it, by the methods of Queue and Lane. It makes no call to gRPC, and only lends
+// it buffers (lease).
+//
+// Open this file first, then intake.go, encode.go, queue.go and lane.go.
+package pipeline
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
+)
+
+// Settings are the bounds of a Pipeline. Package host documents them, with defaults.
+type Settings struct {
+	QueueBytes   int64
+	MaxSpanBytes int
+	BatchAge     time.Duration
+	BatchSpans   int
+	BatchBytes   int
+	MaxAge       time.Duration
+}
+
+// MostBatchSpans bounds Settings.BatchSpans.
+const MostBatchSpans = 1 << 16
+
+// The variables that set these bounds, for lines of the log.
+const (
+	EnvQueueBytes   = "SERVE_TRACING_QUEUE_BYTES"
+	EnvMaxSpanBytes = "SERVE_TRACING_MAX_SPAN_BYTES"
+)
+
+// Pipeline is the way of a span to the senders: intake, encoder, one queue for each
+// exporter, and the account of bytes that they share. Safe for concurrent use.
+type Pipeline struct {
+	// Instance is the first half of the id of every batch.
+	Instance string
+
+	cfg     Settings
+	log     *slog.Logger
+	mem     *memory
+	intake  *intake
+	encoder *encoder
+
+	// mu guards all queues and ledgers. It is taken for a batch, never for a span.
+	// Lock order: encoder.mu, mu, the shards of the intake.
+	mu sync.Mutex
+	// queues take batches; gone have left and may still have batches. The slices are
+	// replaced, never changed.
+	queues, gone []*Queue
+	seq          uint64 // batches sealed so far
+}
+
+// New returns a Pipeline without queues.
+func New(cfg Settings, log *slog.Logger) *Pipeline {
+	p := &Pipeline{Instance: newInstance(), cfg: cfg, log: log, mem: newMemory(cfg.QueueBytes)}
+	p.intake = newIntake(&p.cfg, p.mem)
+	p.encoder = &encoder{p: p}
+	return p
+}
+
+// newInstance returns a random id of 16 hexadecimal digits.
+func newInstance() string {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	return hex.EncodeToString(id[:])
+}
+
+// Run encodes the spans until stop is closed.
+func (p *Pipeline) Run(stop <-chan struct{}) { p.encoder.run(stop) }
+
+// Add takes a span in or refuses it. It never blocks, and does not allocate once the
+// lists have grown to their usual length.
+func (p *Pipeline) Add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) { p.intake.add(s, g) }
+
+// Close refuses all further spans.
+func (p *Pipeline) Close() { p.intake.close() }
+
+// Flush encodes and seals all spans that have ended, and returns the number of batches
+// that were sealed so far.
+func (p *Pipeline) Flush() (seq uint64) {
+	p.encoder.cycle(true)
+	return p.Sealed()
+}
+
+// Sealed returns the number of batches that were sealed so far.
+func (p *Pipeline) Sealed() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seq
+}
+
+// Join adds a queue, which gets all batches from now on. before is the queue of an
+// exporter of the same name that has ended, or nil: q goes on with its ledger. The
+// caller calls LogNotes when it holds no mutex.
+func (p *Pipeline) Join(q, before *Queue) {
+	arrived := p.freeze()
+	defer p.unfreeze()
+	var ledger *ledger
+	if before != nil {
+		ledger = &before.books
+	}
+	q.books.join(arrived, ledger)
+	p.queues = append(slices.Clone(p.queues), q)
+	p.gone = without(p.gone, before)
+}
+
+// Leave removes a queue: the batches that are sealed from now on are not for it. The
+// caller calls LogNotes when it holds no mutex.
+func (p *Pipeline) Leave(q *Queue) {
+	arrived := p.freeze()
+	defer p.unfreeze()
+	q.books.leave(arrived)
+	p.queues = without(p.queues, q)
+	p.gone = append(slices.Clone(p.gone), q)
+}
+
+func without(list []*Queue, q *Queue) []*Queue {
+	return slices.DeleteFunc(slices.Clone(list), func(other *Queue) bool { return other == q })
+}
+
+// freeze stops everything that moves spans until unfreeze, so that the list of queues
+// can change between two spans. All spans that Stats may have shown as accepted are
+// in the queues then: it returns their number.
+func (p *Pipeline) freeze() (arrived uint64) {
+	p.encoder.mu.Lock()
+	p.encoder.cycleLocked(true)
+	p.mu.Lock()
+	p.intake.lock()
+	return p.statsLocked(&Stats{Refused: map[string]uint64{}})
+}
+
+func (p *Pipeline) unfreeze() {
+	p.intake.unlock()
+	p.mu.Unlock()
+	p.encoder.mu.Unlock()
+}
+
+// enqueue puts a sealed batch on every queue and makes room. It takes the caller's
+// reference. The encoder's mutex is held.
+func (p *Pipeline) enqueue(b *batch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seq++
+	now := time.Now()
+	for _, q := range p.queues {
+		b.Retain()
+		q.putLocked(b, p.seq, now)
+	}
+	b.Release()
+	p.makeRoomLocked(now)
+}
+
+// makeRoomLocked keeps the encoded batches within their share: the queue that holds
+// most loses its oldest batch, until there is room. Batches in flight stay.
+func (p *Pipeline) makeRoomLocked(now time.Time) {
+	for p.mem.encoded.Load() > p.mem.backlog {
+		var fattest *Queue
+		for _, q := range p.allLocked() {
+			if !q.items.empty() && (fattest == nil || q.books.held > fattest.books.held) {
+				fattest = q
+			}
+		}
+		if fattest == nil {
+			return
+		}
+		fattest.dropOldestLocked(now, reasonQueueFull)
+	}
+}
+
+// dropEverywhere counts spans that were accepted and never reached a batch.
+func (p *Pipeline) dropEverywhere(spans uint64, why reason) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for _, q := range p.queues {
+		q.books.dropped[why] += spans
+		q.failures.Dropped(now, spans, why.String())
+	}
+}
+
+func (p *Pipeline) allLocked() []*Queue {
+	if len(p.gone) == 0 {
+		return p.queues
+	}
+	return slices.Concat(p.queues, p.gone)
+}
+
+// shareLocked returns the bytes that each exporter may have in flight, or with gRPC.
+// An exporter that has left the list has a share until its connections are closed.
+func (p *Pipeline) shareLocked() int64 {
+	sharers := len(p.queues)
+	for _, q := range p.gone {
+		if len(q.lanes) > 0 {
+			sharers++
+		}
+	}
+	return p.mem.backlog / int64(max(1, sharers))
+}
+
+// LogNotes logs the notes of all queues.
+func (p *Pipeline) LogNotes() {
+	p.mu.Lock()
+	all := p.allLocked()
+	p.mu.Unlock()
+	for _, q := range all {
+		q.failures.Write()
+	}
+}

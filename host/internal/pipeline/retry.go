@@ -1,0 +1,80 @@
+package pipeline
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff is a series of pauses that double from first to most. Half of each pause
+// is random.
+type Backoff struct{ First, Most time.Duration }
+
+// Pause returns the pause before attempt n, counted from 0.
+func (b Backoff) Pause(n int) time.Duration {
+	longest := min(b.Most, b.First<<max(0, min(n, 10)))
+	return longest/2 + rand.N(longest/2)
+}
+
+// Backoff of a batch that is sent again, and of a back end that is away.
+const (
+	retryFirst = 200 * time.Millisecond
+	retryMost  = 5 * time.Second
+	probeFirst = 200 * time.Millisecond
+	// probeMost is less than retryMost: a call each second or two costs nothing, and
+	// a queue that is bounded in bytes may hold the spans of a few seconds only.
+	probeMost = 2 * time.Second
+)
+
+// A back end that is away answers "later" to every batch. To send each batch to it
+// with its own backoff would cost much and achieve nothing. After outageAfter calls
+// in a row without success, for more than one batch and for outageLeast, the back
+// end counts as away: one batch is sent at a time, with pauses up to probeMost, and
+// the rest wait in the queue. The first other answer ends the outage.
+//
+//   - A batch that alone is put off again and again has its own backoff and makes no
+//     outage: there are answers to other batches in between, or no other batch.
+//   - A back end that takes one batch in ten still gets all that it takes: one of
+//     many calls succeeds within outageLeast.
+//   - Each probe is the batch with the fewest attempts. So a bad batch cannot keep an
+//     exporter in an outage, and the pause of each batch stays short.
+//   - A call that the plugin did not survive does not count. A new process or
+//     connection begins without an outage.
+const (
+	outageAfter = 8
+	outageLeast = 2 * time.Second
+)
+
+// outage counts the failures of a back end. The zero value is none. The queue's
+// mutex guards it.
+type outage struct {
+	misses int    // calls in a row without success
+	first  uint64 // the batch of the first of them
+	since  time.Time
+	more   bool // another batch failed too
+	away   bool
+	probes int // misses since the back end counts as away
+	until  time.Time
+}
+
+// on reports whether the back end counts as away.
+func (o *outage) on() bool { return o.away }
+
+// missed counts a call without success. If hasty, which means that the host stops,
+// an outage begins at once, and its pauses do not grow.
+func (o *outage) missed(now time.Time, seq uint64, hasty bool) {
+	if o.misses == 0 {
+		o.first, o.since = seq, now
+	}
+	o.misses++
+	o.more = o.more || seq != o.first
+	o.away = o.away || o.more && o.misses >= outageAfter && (hasty || now.Sub(o.since) >= outageLeast)
+	if !o.away || o.until.After(now) { // the call began before the outage and is no probe
+		return
+	}
+	n := o.probes
+	if hasty {
+		n = 0
+	}
+	o.probes++
+	o.until = now.Add(Backoff{probeFirst, probeMost}.Pause(n))
+}

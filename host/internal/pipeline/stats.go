@@ -1,0 +1,37 @@
+package pipeline
+
+// Stats is one snapshot of the intake and all queues. Each span that ended before is in
+// it, at exactly one place. Package host documents the counts.
+type Stats struct {
+	Ended, Accepted   uint64
+	Refused           map[string]uint64
+	Bytes, LimitBytes int64
+	Queues            map[*Queue]QueueStats
+}
+
+// Stats returns a snapshot. It waits for a running encoding cycle, which is short, and
+// stops Add for as long as it takes to read some counters.
+func (p *Pipeline) Stats() Stats {
+	p.encoder.mu.Lock() // no span is between a list and the queues
+	defer p.encoder.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.intake.lock()
+	defer p.intake.unlock()
+	s := Stats{
+		Refused: map[string]uint64{}, Bytes: p.mem.used.Load(), LimitBytes: p.mem.limit,
+		Queues: map[*Queue]QueueStats{},
+	}
+	arrived := p.statsLocked(&s)
+	for _, q := range p.allLocked() {
+		s.Queues[q] = q.statsLocked(arrived, s.Accepted-arrived)
+	}
+	return s
+}
+
+// statsLocked counts the spans that came in, and returns the number of the spans that
+// have reached the queues. All locks are held.
+func (p *Pipeline) statsLocked(s *Stats) (arrived uint64) {
+	waiting := p.intake.statsLocked(s)
+	return s.Accepted - waiting - uint64(p.encoder.enc.Spans())
+}
