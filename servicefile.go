@@ -64,7 +64,7 @@ func LoadConfigFile(path string, getenv func(string) string) (Config, error) {
 // appsOf returns the apps' settings of a service file.
 func appsOf(file *servicefile.File) []serving.AppConfig {
 	var apps []serving.AppConfig
-	for _, a := range file.Apps() {
+	for _, a := range file.Apps {
 		app := serving.AppConfig{Name: a.Name, RoutePrefix: a.RoutePrefix, From: a.Place}
 		for _, d := range a.Deployments {
 			c := serving.DeploymentConfig{

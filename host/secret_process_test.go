@@ -130,7 +130,7 @@ func TestReferencesAreToldToThePluginAlone(t *testing.T) {
 	r.spans("s", 1)
 	testplugin.WaitFor(t, "a rejected span", func() bool { return len(r.Stats().Exporters[0].Rejected) > 0 })
 	seen := testplugin.ReadSnooped(t, path)
-	want := "exporter:\n  token: \"Bearer canary-of-env\" # ${env:NONE}\n  file: \"canary-of-a-file\"\n"
+	want := "{\"exporter\":\n{\"token\": \"Bearer canary-of-env\",\n\"file\": \"canary-of-a-file\"}}\n"
 	if diff := cmp.Diff(want, seen.Config); diff != "" {
 		t.Errorf("document (-want +got):\n%s", diff)
 	}
@@ -210,7 +210,7 @@ func TestLockdownGrants(t *testing.T) {
 	if !strings.Contains(r.log.String(), "lock-down keeps variables from the plugin that it declares; name them for it in SERVE_TRACING_PLUGIN_ENV if it needs them\" plugin=p0 variables=[TESTPLUGIN_B]") {
 		t.Error("the log does not say what was withheld")
 	}
-	if seen.Config != "exporter: {c: \"c\"}\n" {
+	if seen.Config != `{"exporter": {"c": "c"}}`+"\n" {
 		t.Errorf("document %q", seen.Config)
 	}
 }

@@ -147,7 +147,7 @@ func (s settings) check(path string, environ []string) (checked, error) {
 			is.Warnings = append(is.Warnings, v.Warning("neither the service nor a stock plugin reads this variable"))
 		}
 	}
-	for _, app := range file.Apps() {
+	for _, app := range file.Apps {
 		is.NotChecked = append(is.NotChecked, notChecked(app)...)
 	}
 	return is, nil

@@ -1,21 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/servetrace/servetrace/host"
-	"github.com/servetrace/servetrace/internal/servicefile"
+	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// redacted is all that is shown of a text.
+// redacted returns the length of a text in place of the text.
 func redacted(text string) string {
 	if len(text) == 1 {
 		return "<1 byte>"
@@ -23,95 +20,52 @@ func redacted(text string) string {
 	return fmt.Sprintf("<%d bytes>", len(text))
 }
 
-// redactDocument is a YAML or JSON document as YAML without any text: keys of one line,
-// numbers, booleans and nulls are kept, of everything else there is the length,
-// and comments are left out. It is empty for an empty document. Of one that can
-// not be read there is only its length.
+// redactDocument returns a YAML or JSON document as YAML without texts. It keeps keys of
+// one line, numbers, booleans and nulls, replaces other values by their lengths, and
+// drops comments. It returns nothing for an empty document, and only the length of an
+// invalid document.
 func redactDocument(document []byte) string {
-	var out, compact bytes.Buffer
-	if json.Valid(document) && json.Compact(&compact, document) == nil {
-		document = compact.Bytes() // which YAML takes without its tabs
+	root, err := yamlfile.Parse(document)
+	if err != nil { // the error could quote the document
+		return fmt.Sprintf("# %s that are not one document in YAML or JSON\n", redacted(string(document)))
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(document))
-	encoder := yaml.NewEncoder(&out)
-	encoder.SetIndent(2)
-	for {
-		var node yaml.Node
-		err := decoder.Decode(&node)
-		if errors.Is(err, io.EOF) {
-			return out.String()
-		}
-		if err == nil {
-			redactNode(&node, map[*yaml.Node]bool{})
-			err = encoder.Encode(&node)
-		}
-		if err != nil { // its text could quote the document
-			return fmt.Sprintf("# %s that are neither YAML nor JSON\n", redacted(string(document)))
-		}
+	if root == nil {
+		return ""
 	}
+	redactNode(root)
+	text, err := yaml.Dump(root)
+	if err != nil {
+		return fmt.Sprintf("# %s that cannot be shown\n", redacted(string(document)))
+	}
+	return string(text)
 }
 
-// documentFault says where a plugin's document is neither YAML nor JSON. The host
-// passes it on without a look, but for references: those it has told of.
+// documentFault returns the error of a plugin's document that is neither YAML nor JSON.
+// The host passes such a document on, unless it has references.
 func documentFault(is host.Inspection) error {
 	if len(is.Document()) == 0 || json.Valid(is.Config) {
 		return nil
 	}
-	name := cmp.Or(is.ConfigFile, "the configuration")
-	if fault := servicefile.Syntax(name, is.Config); fault != nil {
-		return fmt.Errorf("configuration %w", fault)
+	if _, err := yamlfile.Parse(is.Config); err != nil {
+		return fmt.Errorf("configuration %s: %w", cmp.Or(is.ConfigFile, "document"), err)
 	}
 	return nil
 }
 
-// redactNode takes the texts out of a node and all below it. What an alias
-// stands for is redacted where it is written.
-func redactNode(node *yaml.Node, seen map[*yaml.Node]bool) {
-	if node == nil || seen[node] {
-		return
+// redactNode removes the texts from a node and from all nodes below it. The text of an
+// alias is removed at its anchor.
+func redactNode(node *yaml.Node) {
+	// A tag, a comment or a quoted number may hide a text, so only plain scalars stay.
+	plain := node.Style == 0 && node.ShortTag() != "!!str" && node.ShortTag() != "!!timestamp"
+	node.HeadComment, node.LineComment, node.FootComment, node.Tag, node.Style = "", "", "", "", 0
+	if node.Kind == yaml.ScalarNode && !plain {
+		node.SetString(redacted(node.Value))
 	}
-	seen[node] = true
-	strip(node)
-	switch node.Kind {
-	case yaml.ScalarNode:
-		redactScalar(node)
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(node.Content); i += 2 {
-			redactKey(node.Content[i], seen)
-			redactNode(node.Content[i+1], seen)
+	for i, child := range node.Content {
+		if node.Kind == yaml.MappingNode && i%2 == 0 && child.Kind == yaml.ScalarNode && !strings.Contains(child.Value, "\n") {
+			child.HeadComment, child.LineComment, child.FootComment, child.Tag, child.Style = "", "", "", "", 0 // a name
+			continue
 		}
-	case yaml.DocumentNode, yaml.SequenceNode:
-		for _, child := range node.Content {
-			redactNode(child, seen)
-		}
-	case yaml.AliasNode:
+		redactNode(child)
 	}
-}
-
-// redactKey keeps a key of one line, because it is a name that the plugin knows.
-// It redacts a longer key, and a key that is a structure, as a value.
-func redactKey(key *yaml.Node, seen map[*yaml.Node]bool) {
-	if key.Kind != yaml.ScalarNode || strings.Contains(key.Value, "\n") {
-		redactNode(key, seen)
-		return
-	}
-	strip(key)
-}
-
-// strip takes off what stands beside a node and may say anything.
-func strip(node *yaml.Node) {
-	node.HeadComment, node.LineComment, node.FootComment, node.Tag = "", "", "", ""
-}
-
-// redactScalar keeps what is a number, a boolean or null by its own look. A tag
-// may say so of anything, and quotes make a text of everything.
-func redactScalar(node *yaml.Node) {
-	bare := yaml.Node{Kind: yaml.ScalarNode, Value: node.Value}
-	switch bare.ShortTag() {
-	case "!!int", "!!float", "!!bool", "!!null":
-		if node.Style == 0 {
-			return
-		}
-	}
-	*node = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: redacted(node.Value), Anchor: node.Anchor}
 }

@@ -44,7 +44,6 @@ var toRewrite = map[string]int{
 	"internal/launch":           216,
 	"internal/otlpwire":         99,
 	"internal/otlpwire/sdkspan": 26,
-	"internal/servicefile":      93,
 	"pluginsdk":                 173,
 	"serving":                   304,
 	"serving/internal/scope":    19,

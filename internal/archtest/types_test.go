@@ -33,7 +33,6 @@ var largeTypes = []struct{ name, why string }{
 // the area that they belong to. Only remove rows.
 var typesToSplit = []struct{ name, area string }{
 	{"cmd/servetrace.settings", "cmd"},
-	{"internal/servicefile.File", "settings"},
 	{"serving/batching.queue", "batching"},
 	{"serving/multiplexing.cache", "multiplexing"},
 }

@@ -1,24 +1,23 @@
-// Package servicefile reads the service file: YAML in the shape of Anyscale's
-// service files, with the settings of one process.
+// Package servicefile reads the service file: YAML in the shape of Anyscale's service
+// files, with the settings of one process.
 //
-// The file is a layer under the environment. Each of its keys stands for an
-// environment variable, and what it says is that variable's value where the
-// environment has none: so there is one reader of values, the one of the
-// environment, and no setting means one thing here and another there. Which key
-// is which variable is one table, in keys.go; docs/reference/service-file.md is made of it.
+// The file is a layer under the environment. Each of its keys has an environment
+// variable, and the value in the file is the variable's value if the environment has
+// none. So the readers of the environment are the only readers of values, and a setting
+// means the same in both places. The table in keys.go maps keys to variables;
+// docs/reference/service-file.md is made from it.
 //
-// The way of a file:
+// The life of a file:
 //
-//  1. Read reads the bytes of a regular file.
-//  2. Parse makes a File of them. It walks the tree along the table: what is not
-//     in it, what stands there twice, and what has the wrong type is a fault, and
-//     so are aliases and merges. Faults have a line and a column, and all are
-//     gathered.
-//  3. File.Try has each value read by those who know what it means, one by one,
-//     so that a wrong one is a fault at its place.
-//  4. File.Getenv is the environment with the file under it; File.Place gives the
-//     errors that come of values together their places.
+//  1. Read returns the content of a regular file.
+//  2. Parse returns a File. It follows the table: an unknown key, a repeated key, a
+//     value of another type, an alias and a merge are errors. Errors have a line and a
+//     column, and all errors are collected.
+//  3. File.Try passes each value to the readers of the environment, one by one, so that
+//     an invalid value is an error at its place.
+//  4. File.Getenv is the environment with the file under it. File.Place adds places to
+//     the errors that arise from several values together.
 //
-// It does not know what a variable means, starts nothing and looks at no plugin:
-// that is the root package's (servicefile.go there). Open keys.go first.
+// The package does not know the meaning of a variable. It starts nothing and looks at no
+// plugin: the root package does (servicefile.go there). Open keys.go first.
 package servicefile

@@ -3,133 +3,84 @@ package servicefile
 import (
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// MostBytes is the largest service file, and the most that a host reads of a
-// plugin's document too.
-const MostBytes = 1 << 20
-
-// Read reads the file at path to its end, unless it has none: a named pipe
-// would block, and would be empty the next time.
+// Read returns the content of the regular file at path, at most yamlfile.MaxBytes.
 func Read(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("service file %q: there is no such file; create it, or correct its path", path)
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("service file %q: this process may not read it; see its owner and mode, and those of its folders", path)
-	case err != nil:
-		return nil, fmt.Errorf("service file %q: %w", path, err)
-	}
-	defer func() { _ = f.Close() }() // read only
-	info, err := f.Stat()
+	data, err := yamlfile.Read(path, yamlfile.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("service file %q: %w", path, err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("service file %q: this is no regular file (%v), and would be read more than once; name one", path, info.Mode().Type())
-	}
-	data, err := io.ReadAll(io.LimitReader(f, MostBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("service file %q: %w", path, err)
-	}
-	if len(data) > MostBytes {
-		return nil, fmt.Errorf("service file %q: it has %d bytes; a service file has at most %d", path, max(info.Size(), MostBytes+1), MostBytes)
 	}
 	return data, nil
 }
 
-// File is a service file that was read, with what is right in it. It is not safe
-// for concurrent use.
+// File is a service file after Parse, with its valid values. It is not safe for
+// concurrent use.
 type File struct {
-	// Name is the path that it was read from.
+	// Name is the path of the file.
 	Name string
-	// Warnings are what it has and nothing here has a use for, one sentence each,
-	// with its place.
+	// Warnings describe keys that have no effect here, one sentence each, with the
+	// place.
 	Warnings []string
+	// Apps are the applications in the file, in its order.
+	Apps []App
 
-	env    func(string) string
-	values []value
-	// plugins are the names below tracing_config.plugins, in order.
-	plugins []plugin
-	apps    []App
-	said    []saidOf // of the applications
-	faults  []*FaultError
+	env     func(string) string
+	values  []value
+	plugins []plugin // below tracing_config.plugins, in the order of the file
+	faults  faults
 }
 
-// value is what the file says of one key.
+// value is the value of one key.
 type value struct {
 	key    *Key
-	path   string // with the plugin's name
-	plugin string // empty for what is no plugin's
-	text   string // as the variable has it
+	path   string // with the plugin's name, and the indices of lists
+	plugin string // the plugin's name, empty for a key outside of plugins
+	text   string // in the form of the variable
 	at     *yaml.Node
 }
 
-// plugin is one of tracing_config.plugins.
+// plugin is a plugin below tracing_config.plugins.
 type plugin struct {
 	name   string
 	at     *yaml.Node // its name
-	config *yaml.Node // its document, nil for none
+	config *yaml.Node // its configuration, nil for none
 }
 
-// Err joins all faults, in the order of the file, each a *FaultError; nil if there is
-// none.
-func (f *File) Err() error {
-	slices.SortStableFunc(f.faults, func(a, b *FaultError) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
-	})
-	errs := make([]error, len(f.faults))
-	for i, fault := range f.faults {
-		errs[i] = fault
-	}
-	return errors.Join(errs...)
+// Err joins all errors in the order of the file, each a *FaultError. It returns nil if
+// there are none.
+func (f *File) Err() error { return f.faults.err() }
+
+// Enabled returns the value of the switch for tracing. set reports whether the file has
+// the switch.
+func (f *File) Enabled() (on, set bool) {
+	v := f.find(pathEnabled)
+	return v != nil && v.text == "true", v != nil
 }
 
-// fail adds a fault at a node.
-func (f *File) fail(at *yaml.Node, format string, args ...any) {
-	f.faults = append(f.faults, f.fault(at, fmt.Sprintf(format, args...)))
-}
-
-func (f *File) fault(at *yaml.Node, text string) *FaultError {
-	// A node that stands for nothing, as behind a lone colon, may have no place.
-	return &FaultError{File: f.Name, Line: max(1, at.Line), Column: max(1, at.Column), Text: text}
-}
-
-// Enabled is what the file says of tracing's switch; there is false where it
-// says nothing.
-func (f *File) Enabled() (on, there bool) {
-	at := f.find(pathEnabled)
-	if at < 0 {
-		return false, false
-	}
-	return f.values[at].text == "true", true
-}
-
-// SpanFiles tells whether the file wants tracing and names no plugin.
+// SpanFiles reports whether the file enables tracing and names no plugin.
 func (f *File) SpanFiles() bool {
 	on, _ := f.Enabled()
-	return on && f.find(pathExporter) < 0
+	return on && f.find(pathExporter) == nil
 }
 
-func (f *File) find(path string) int {
-	return slices.IndexFunc(f.values, func(v value) bool { return v.path == path })
+// find returns the value at a path, or nil.
+func (f *File) find(path string) *value {
+	i := slices.IndexFunc(f.values, func(v value) bool { return v.path == path })
+	if i < 0 {
+		return nil
+	}
+	return &f.values[i]
 }
 
-// Plugins are the names of the plugins that the file says something of, in the
-// file's order.
+// Plugins returns the names of the plugins in the file, in the order of the file.
 func (f *File) Plugins() []string {
 	names := make([]string, len(f.plugins))
 	for i, p := range f.plugins {
@@ -138,28 +89,24 @@ func (f *File) Plugins() []string {
 	return names
 }
 
-// Document is the configuration document of a plugin, YAML by itself, with its
-// values in the lines of the file where it can be; nil if it has none. A folder that is not empty is put into it as the console plugin's
-// output, unless the document has one.
+// Document returns the configuration of a plugin as a document of its own, nil for
+// none. Its values are in the same lines as in the file. If folder is not empty, it
+// becomes the output of the console plugin, unless the configuration has an output.
 func (f *File) Document(name, folder string) []byte {
 	config := f.config(name)
-	if folder != "" {
-		config = withOutput(config, folder)
+	if folder != "" && !f.HasOutput(name) {
+		config = with(config, "exporter", with(child(config, "exporter"), "output", textNode(folder)))
 	}
 	if config == nil {
 		return nil
 	}
-	return inPlace(config)
+	return yamlfile.Flow(config)
 }
 
-// HasOutput tells whether a plugin's document says where the console plugin
-// writes.
+// HasOutput reports whether a plugin's configuration has an output of the console
+// plugin.
 func (f *File) HasOutput(name string) bool {
-	is := f.config(name)
-	for _, key := range []string{"exporter", "output"} {
-		is = child(is, key)
-	}
-	return is != nil
+	return child(child(f.config(name), "exporter"), "output") != nil
 }
 
 func (f *File) config(name string) *yaml.Node {
@@ -171,26 +118,57 @@ func (f *File) config(name string) *yaml.Node {
 	return nil
 }
 
-// Drop forgets a plugin, for err, which becomes a fault at its name, or only a
-// warning.
-func (f *File) Drop(name string, err error, warn bool) {
-	for _, p := range f.plugins {
-		fault := f.fault(p.at, f.inKeys(err.Error(), pathPlugins+"."+name))
-		switch {
-		case p.name != name:
-		case warn:
-			f.Warnings = append(f.Warnings, fault.Error())
-		default:
-			f.faults = append(f.faults, fault)
+// child returns the value of a key of a mapping, nil for none.
+func child(node *yaml.Node, key string) *yaml.Node {
+	if node == nil || node.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value == key && !isNull(node.Content[i+1]) {
+			return node.Content[i+1]
 		}
 	}
-	f.plugins = slices.DeleteFunc(f.plugins, func(p plugin) bool { return p.name == name })
+	return nil
+}
+
+// with returns a copy of a mapping, or of nil, with value for key. It returns a node of
+// another kind unchanged, because the plugin will refuse it.
+func with(node *yaml.Node, key string, value *yaml.Node) *yaml.Node {
+	changed := &yaml.Node{Kind: yaml.MappingNode}
+	if node != nil {
+		if node.Kind != yaml.MappingNode {
+			return node
+		}
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value != key {
+				changed.Content = append(changed.Content, node.Content[i], node.Content[i+1])
+			}
+		}
+	}
+	changed.Content = append(changed.Content, textNode(key), value)
+	return changed
+}
+
+// Drop removes a plugin because of err, which becomes an error at its name, or a
+// warning.
+func (f *File) Drop(name string, err error, warn bool) {
+	i := slices.IndexFunc(f.plugins, func(p plugin) bool { return p.name == name })
+	if i < 0 {
+		return
+	}
+	at, text := f.plugins[i].at, f.inKeys(err.Error(), pathPlugins+"."+name)
+	if warn {
+		f.Warnings = append(f.Warnings, f.faults.at(at, text).Error())
+	} else {
+		f.faults.add(at, "%s", text)
+	}
+	f.plugins = slices.Delete(f.plugins, i, i+1)
 	f.values = slices.DeleteFunc(f.values, func(v value) bool { return v.plugin == name })
 }
 
-// Try has each value read by itself, as if the environment had its variable and
-// no other. What read says against it is a fault at its place, and the value is
-// forgotten.
+// Try calls read for each value, with an environment that has only the value's
+// variable. The errors of read become errors at the place of the value, and the value is
+// removed.
 func (f *File) Try(read func(getenv func(string) string) error) {
 	f.values = slices.DeleteFunc(f.values, func(v value) bool {
 		if v.key.Variable == "" {
@@ -203,14 +181,14 @@ func (f *File) Try(read func(getenv func(string) string) error) {
 			return ""
 		})
 		for _, err := range leaves(err) {
-			f.fail(v.at, "%s", f.inKeys(err.Error(), v.path))
+			f.faults.add(v.at, "%s", f.inKeys(err.Error(), v.path))
 		}
 		return err != nil
 	})
 }
 
-// item is the value as its variable has it, with the plugin's name in front
-// where it is one of several.
+// item returns the value in the form of its variable: with the plugin's name in front if
+// the variable is a list by plugin.
 func (v value) item() string {
 	if v.key.join == "" {
 		return v.text
@@ -222,7 +200,7 @@ func (v value) item() string {
 	return strings.Join(items, ",")
 }
 
-// Getenv is the environment with the file under it.
+// Getenv returns the value of a variable in the environment with the file under it.
 func (f *File) Getenv(variable string) string {
 	if f.FromEnv(variable) {
 		return f.join(variable, f.env(variable))
@@ -231,22 +209,23 @@ func (f *File) Getenv(variable string) string {
 	return text
 }
 
-// FromEnv tells whether the environment has a variable.
+// FromEnv reports whether the environment has a variable.
 func (f *File) FromEnv(variable string) bool { return strings.TrimSpace(f.env(variable)) != "" }
 
-// of is the file's value of a variable, with where it is from; empty where it
-// has none, or the environment has another variable that says the same.
+// of returns the file's value of a variable and its origin. It returns nothing if the
+// file has no value, or if the environment has a variable of OpenTelemetry for the same
+// setting.
 func (f *File) of(variable string) (text string, from *value) {
-	on, there := f.Enabled()
-	if variable == EnvPlugins && there && (!on || f.SpanFiles()) {
+	on, set := f.Enabled()
+	if variable == EnvPlugins && set && (!on || f.SpanFiles()) {
 		if !on {
 			return "", nil
 		}
-		return DefaultPlugin, &f.values[f.find(pathEnabled)]
+		return DefaultPlugin, f.find(pathEnabled)
 	}
 	var items []string
 	for i, v := range f.values {
-		if v.key.Variable != variable || v.text == "" || v.key.over != nil && v.key.over(f.env) != "" {
+		if v.key.Variable == "" || v.key.Variable != variable || v.text == "" || v.key.over != nil && v.key.over(f.env) != "" {
 			continue
 		}
 		items = append(items, v.item())
@@ -257,12 +236,11 @@ func (f *File) of(variable string) (text string, from *value) {
 	return strings.Join(items, ","), from
 }
 
-// DefaultPlugin is the plugin that runs where the file wants tracing and names
-// none.
+// DefaultPlugin is the plugin that runs if the file enables tracing and names none.
 const DefaultPlugin = "console"
 
-// join adds to an environment's list by plugin those of the file that it does
-// not name. A value of it for all plugins goes over the file's.
+// join adds the file's items to a list by plugin from the environment, except for the
+// plugins in it. A value for all plugins in the environment overrides the file.
 func (f *File) join(variable, own string) string {
 	items := []string{own}
 	for _, v := range f.values {
@@ -273,7 +251,7 @@ func (f *File) join(variable, own string) string {
 	return strings.Join(items, ",")
 }
 
-// names tells whether a list by plugin has an item for one, or for all by none.
+// names reports whether a list by plugin has an item for the plugin, or for all plugins.
 func names(list, join, plugin string) bool {
 	if strings.TrimSpace(list) == "" {
 		return false
@@ -287,8 +265,8 @@ func names(list, join, plugin string) bool {
 	return false
 }
 
-// Place makes faults of the leaves of err that are about a variable which has
-// the file's value, and gives the others.
+// Place adds an error at the place of the value for each leaf of err about a variable
+// with the file's value. It returns the other leaves.
 func (f *File) Place(err error) error {
 	var errs []error
 	for _, leaf := range leaves(err) {
@@ -298,20 +276,19 @@ func (f *File) Place(err error) error {
 			errs = append(errs, leaf)
 			continue
 		}
-		f.fail(from.at, "%s", f.inKeys(leaf.Error(), from.path))
+		f.faults.add(from.at, "%s", f.inKeys(leaf.Error(), from.path))
 	}
 	return errors.Join(errs...)
 }
 
-// variableOf is how the errors of those who read variables begin.
+// variableOf matches the variable at the beginning of an error.
 var variableOf = regexp.MustCompile(`^[A-Z][A-Z0-9_]+`)
 
-// variableIn is a variable in running text.
+// variableIn matches a variable in running text.
 var variableIn = regexp.MustCompile(`\b(SERVE|OTEL)(_[A-Z0-9]+)+\b`)
 
-// inKeys writes a text about variables in the file's own words: path for the one
-// that it begins with, and the keys of the others, as far as their values are
-// the file's.
+// inKeys replaces variables by keys in a text: the variable at the beginning by path,
+// and other variables by their keys if their values are the file's.
 func (f *File) inKeys(text, path string) string {
 	text = text[len(variableOf.FindString(text)):]
 	return path + variableIn.ReplaceAllStringFunc(text, func(variable string) string {
@@ -322,7 +299,7 @@ func (f *File) inKeys(text, path string) string {
 	})
 }
 
-// leaves are the errors that were joined, in their order.
+// leaves returns the errors that were joined, in their order.
 func leaves(err error) []error {
 	if err == nil {
 		return nil

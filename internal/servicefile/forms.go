@@ -6,16 +6,15 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
-// form is a type of values: how they are written in YAML, and how the variable
-// has them.
+// form is a type of values, with their form in YAML and in the variable.
 type form struct {
-	// says is what may stand there, for messages and documents.
+	// says describes the allowed values, for messages and for the reference.
 	says string
-	// read gives the variable's value; ok is false for another type. The node is
-	// no alias and not null.
+	// read returns the variable's value. ok is false for a value of another type. The
+	// node is no alias and not null.
 	read func(node *yaml.Node) (value string, ok bool)
 }
 
@@ -26,16 +25,25 @@ var (
 	integer  = form{says: "a whole number, without quotes", read: readInteger}
 	duration = form{says: "a duration with its unit, such as 200ms, 10s or 1m30s", read: readText}
 	size     = form{says: "a number of bytes, or a text such as 512KiB or 32MiB", read: readSize}
-	// As in Ray's files, "_s" are seconds without a unit.
+	// Keys that end in "_s" have seconds without a unit, as in Ray's files.
 	seconds       = form{says: "a number of seconds above zero, without a unit", read: readSeconds(false)}
 	secondsOrNone = form{says: "a number of seconds, zero or more, without a unit", read: readSeconds(true)}
 	level         = form{says: "one of DEBUG, INFO, WARNING, ERROR, NONE", read: readLevel}
 	encoding      = form{says: "one of TEXT, JSON", read: readEncoding}
-	// document is anything; it is looked at by itself.
-	document = form{says: "any YAML", read: func(*yaml.Node) (string, bool) { return "", true }}
+	// document is any value. The reader handles its keys by their paths.
+	document = form{says: "any YAML"}
 )
 
-// list is a form of one text, or several, with sep between them in the variable.
+// count returns a form of whole numbers.
+func count(least int) form {
+	return form{says: fmt.Sprintf("a whole number, %d or more, without quotes", least), read: func(node *yaml.Node) (string, bool) {
+		value, ok := readInteger(node)
+		n, err := strconv.ParseInt(value, 10, 32)
+		return value, ok && err == nil && n >= int64(least)
+	}}
+}
+
+// list returns a form of one text, or of several texts. The variable has sep between them.
 func list(sep string) form {
 	return form{says: "a text, or a list of texts", read: func(node *yaml.Node) (string, bool) {
 		if node.Kind != yaml.SequenceNode {
@@ -54,7 +62,7 @@ func list(sep string) form {
 
 func readText(node *yaml.Node) (string, bool) { return tagged("!!str")(node) }
 
-// tagged reads scalars of one type as they are written.
+// tagged returns a function that reads scalars of one type as they are written.
 func tagged(tag string) func(*yaml.Node) (string, bool) {
 	return func(node *yaml.Node) (string, bool) {
 		return strings.TrimSpace(node.Value), node.Kind == yaml.ScalarNode && node.ShortTag() == tag
@@ -68,7 +76,7 @@ func readBoolean(node *yaml.Node) (string, bool) {
 
 func readInteger(node *yaml.Node) (string, bool) {
 	var n int64 // YAML writes them in several ways
-	if node.Kind != yaml.ScalarNode || node.ShortTag() != "!!int" || node.Decode(&n) != nil {
+	if node.Kind != yaml.ScalarNode || node.ShortTag() != "!!int" || node.Load(&n) != nil {
 		return "", false
 	}
 	return strconv.FormatInt(n, 10), true
@@ -83,7 +91,7 @@ func float(node *yaml.Node) (n float64, ok bool) {
 	if node.Kind != yaml.ScalarNode || node.ShortTag() != "!!int" && node.ShortTag() != "!!float" {
 		return 0, false
 	}
-	err := node.Decode(&n)
+	err := node.Load(&n)
 	return n, err == nil
 }
 
@@ -94,14 +102,14 @@ func readSize(node *yaml.Node) (string, bool) {
 	return readText(node)
 }
 
-// mostSeconds is about thirty years, and fits a time.Duration.
+// mostSeconds is about thirty years and fits into a time.Duration.
 const mostSeconds = 1e9
 
 func readSeconds(zero bool) func(*yaml.Node) (string, bool) {
 	return func(node *yaml.Node) (string, bool) {
 		n, ok := float(node)
-		// The comparisons are false for NaN too. What is above zero and below a
-		// nanosecond would be zero as a duration.
+		// The comparisons are false for NaN. A number between zero and a nanosecond would
+		// be zero as a duration.
 		if !ok || !(n >= 1e-9 && n <= mostSeconds) && !(zero && n == 0) {
 			return "", false
 		}
@@ -112,14 +120,14 @@ func readSeconds(zero bool) func(*yaml.Node) (string, bool) {
 	}
 }
 
-// readEncoding reads Ray's words for the form of a log.
+// readEncoding reads Ray's words for the format of the log.
 func readEncoding(node *yaml.Node) (string, bool) {
 	value, ok := readText(node)
 	value = strings.ToLower(value)
 	return value, ok && (value == "text" || value == "json")
 }
 
-// readLevel reads Python's words for levels, as Ray has them.
+// readLevel reads Ray's words for levels, which are Python's.
 func readLevel(node *yaml.Node) (string, bool) {
 	value, ok := readText(node)
 	switch value = strings.ToLower(value); value {
@@ -133,7 +141,7 @@ func readLevel(node *yaml.Node) (string, bool) {
 	return "", false
 }
 
-// seen describes what stands at a node, for a message.
+// seen describes the value of a node for a message.
 func seen(node *yaml.Node) string {
 	switch node.Kind {
 	case yaml.MappingNode:

@@ -1,14 +1,11 @@
 package servicefile
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
-// anyName stands in a path for the name of a plugin.
+// anyName is the placeholder for the name of a plugin in a path.
 const anyName = "NAME"
 
-// Paths that the reader treats by themselves.
+// Paths with special rules.
 const (
 	pathEnabled  = "tracing_config.enabled"
 	pathExporter = "tracing_config.exporter_plugin"
@@ -16,8 +13,15 @@ const (
 	pathDocument = pathPlugins + "." + anyName + ".config"
 )
 
-// EnvPlugins is the variable of the list of plugins, the one that the file's
-// switch is about.
+// Paths of applications. The brackets stand for an item of a list.
+const (
+	wordApps       = "applications"
+	pathApp        = wordApps + "[]"
+	pathDeployment = pathApp + ".deployments[]"
+	pathUserConfig = pathDeployment + ".user_config"
+)
+
+// EnvPlugins is the variable of the list of plugins, which the file's switch disables.
 const EnvPlugins = "SERVE_TRACING_EXPORTER_PLUGIN"
 
 // OpenTelemetry's variables that affect the values of keys.
@@ -30,33 +34,34 @@ const (
 
 // Key is one key of the service file.
 type Key struct {
-	// Path leads to it, "http_options.port". NAME in it is a plugin's name.
+	// Path is the path of the key, "http_options.port". NAME in it is a plugin's name,
+	// and "[]" an item of a list.
 	Path string
-	// Variable is the environment variable that goes over the key, and whose
-	// value its value is; a document's has the path of another one. Empty for what
-	// no variable can say.
+	// Variable is the environment variable that overrides the key. The key's value is
+	// the variable's value; for a configuration, the variable has the path of a file.
+	// Empty if there is no variable.
 	Variable string
-	// Default is what holds where neither says anything, as the variable would
-	// have it; empty for nothing.
+	// Default is the value if neither is set, in the form of the variable. Empty if
+	// there is none.
 	Default string
-	// Meaning is a sentence for the documents, without its full stop.
+	// Meaning is a sentence for the reference, without its full stop.
 	Meaning string
 
 	form form
 	// atMost bounds the default by another key.
 	atMost string
-	// join is what stands between a plugin's name and its value in the variable,
-	// which is then a list with an item for each plugin.
+	// join separates a plugin's name and its value in a variable that is a list with
+	// an item for each plugin.
 	join string
-	// over gives a variable of OpenTelemetry's that the environment has and that
-	// says the same as this key; empty for none. Nil: there is no such.
+	// over returns a variable of OpenTelemetry that the environment has for the same
+	// setting; empty for none. Nil if OpenTelemetry has no such variable.
 	over func(getenv func(string) string) string
 }
 
-// Form says what may stand behind the key.
+// Form describes the allowed values of the key.
 func (k Key) Form() string { return k.form.says }
 
-// keys is the table, in the order of the documents.
+// keys is the table, in the order of the reference.
 var keys = []Key{
 	{Path: "name", Variable: "OTEL_SERVICE_NAME", form: text, over: serviceName,
 		Meaning: "`service.name` of the spans. Unset, also in `OTEL_RESOURCE_ATTRIBUTES`: `unknown_service:EXECUTABLE`"},
@@ -167,13 +172,35 @@ var keys = []Key{
 		Meaning: "`text` (`key=value`) or `json` (one object per line)"},
 	{Path: "logging_config.enable_access_log", Variable: "SERVE_ACCESS_LOG", Default: "true", form: boolean,
 		Meaning: "`false`: only lines at levels `WARN` and `ERROR`"},
+
+	{Path: pathApp + ".name", form: text,
+		Meaning: "application of the program. Unset: the only one, or the one named `default`"},
+	{Path: pathApp + ".route_prefix", form: text,
+		Meaning: "path prefix of the application, read at the start only"},
+	{Path: pathDeployment + ".name", form: text,
+		Meaning: "deployment of the application"},
+	{Path: pathDeployment + ".num_replicas", form: count(1), Default: "1",
+		Meaning: "number of replicas"},
+	{Path: pathDeployment + ".max_ongoing_requests", form: count(1), Default: "5",
+		Meaning: "requests that one replica runs at a time"},
+	{Path: pathDeployment + ".max_queued_requests", form: count(-1), Default: "-1",
+		Meaning: "requests that may wait for a replica; -1 is no limit"},
+	{Path: pathUserConfig, form: document,
+		Meaning: "configuration of the deployment's code; it replaces the program's as a whole"},
+	{Path: pathDeployment + ".graceful_shutdown_wait_loop_s", form: seconds, Default: "2s",
+		Meaning: "time after which the log reports that a stopping replica waits for requests"},
+	{Path: pathDeployment + ".graceful_shutdown_timeout_s", form: seconds, Default: "20s",
+		Meaning: "time that a stopping replica waits for its requests"},
+	{Path: pathDeployment + ".health_check_period_s", form: seconds, Default: "10s",
+		Meaning: "time from a health check to the next"},
+	{Path: pathDeployment + ".health_check_timeout_s", form: seconds, Default: "30s",
+		Meaning: "time for a health check"},
 }
 
-// Keys gives the table, in the order of the documents; "[]" in a path is each item
-// of a list.
-func Keys() []Key { return slices.Concat(keys, appKeys) }
+// Keys returns the table. The caller must not change it.
+func Keys() []Key { return keys }
 
-// either is Key.over of a key that one other variable says the same as.
+// either returns a function for Key.over that returns variable if it is set.
 func either(variable string) func(func(string) string) string {
 	return func(getenv func(string) string) string {
 		if strings.TrimSpace(getenv(variable)) == "" {
@@ -183,8 +210,8 @@ func either(variable string) func(func(string) string) string {
 	}
 }
 
-// serviceName is Key.over of the service's name, which may also stand among the
-// attributes of the resource.
+// serviceName is Key.over of the service's name, which may also be an attribute of the
+// resource.
 func serviceName(getenv func(string) string) string {
 	const attributes = "OTEL_RESOURCE_ATTRIBUTES"
 	if !strings.Contains(getenv(attributes), "service.name=") {
@@ -193,10 +220,9 @@ func serviceName(getenv func(string) string) string {
 	return attributes
 }
 
-// foreign are keys of Ray's and Anyscale's files that say nothing to one
-// process, with the reason. They are passed over, with a warning: what a file
-// asks of a cluster must not keep the same file from serving here. Those that
-// would change what clients see or where spans go are faults: fatal.
+// foreign lists keys of Ray's and Anyscale's files that have no meaning for one process,
+// with the reason. They cause a warning, so that a file for a cluster also serves here.
+// Keys that would change the answers to clients or the way of spans are errors: fatal.
 var foreign = map[string]struct {
 	why   string
 	fatal bool

@@ -81,7 +81,7 @@ var formNames = map[string]string{
 func keyTables(t *testing.T) string {
 	t.Helper()
 	rows := map[string]string{}
-	for _, k := range Keys() {
+	for _, k := range keys {
 		form, ok := formNames[k.Form()]
 		if !ok {
 			t.Errorf("formNames lacks %q", k.Form())

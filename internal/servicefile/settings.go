@@ -1,80 +1,95 @@
 package servicefile
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
+
+	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
 // FromDefault is the From of a setting that neither the environment nor the file has.
 const FromDefault = "default"
 
-// Setting is what holds of one key, and why.
+// Setting is the value of one key and its origin.
 type Setting struct {
-	// Key is its path; Variable goes over it, if it has one.
+	// Key is its path. Variable overrides it; empty if there is none.
 	Key, Variable string
-	// Value is what holds, as the variable has it; empty for nothing.
+	// Value is the value in effect, in the form of the variable; empty for none.
 	Value string
 	// From is FromDefault, "environment VARIABLE", or the file with a line.
 	From string
 }
 
-// Settings gives each key of the table with what holds of it, in the order of
-// the table, those of each plugin of the file where the table has NAME, and what
-// the file says of applications. The value of a document is how long it is: it
-// may hold secrets.
+// Settings returns the settings for all keys of the table, in its order. For NAME it has
+// the keys that are set for each plugin of the file, and for applications the keys that
+// are set. The value of a configuration is its length, because it may hold secrets.
 func (f *File) Settings() []Setting {
 	var list []Setting
 	for _, k := range keys {
-		if !strings.Contains(k.Path, anyName) {
+		switch {
+		case strings.Contains(k.Path, anyName):
+			list = append(list, f.ofPlugins(k)...)
+		case !strings.HasPrefix(k.Path, wordApps):
 			list = append(list, f.setting(k))
-			continue
-		}
-		for _, p := range f.plugins {
-			path := strings.Replace(k.Path, anyName, p.name, 1)
-			i := f.find(path)
-			is := Setting{Key: path, Variable: k.Variable}
-			switch {
-			case i < 0 && (k.Path != pathDocument || p.config == nil):
-				continue
-			case names(f.env(k.Variable), k.join, p.name):
-				is.Value, is.From = f.env(k.Variable), "environment "+k.Variable
-			case i < 0:
-				is.Value, is.From = fmt.Sprintf("<%d bytes>", len(encode(p.config))), f.place(p.config.Line)
-			default:
-				is.Value, is.From = f.values[i].text, f.place(f.values[i].at.Line)
-			}
-			list = append(list, is)
 		}
 	}
-	for _, v := range f.said {
-		is := Setting{Key: v.path, Value: v.text, From: f.place(v.at.Line)}
-		if strings.HasSuffix(v.path, ".user_config") {
-			is.Value = fmt.Sprintf("<%d bytes>", len(encode(v.at)))
+	for _, v := range f.values {
+		if strings.HasPrefix(v.path, wordApps) {
+			list = append(list, v.inFile(f.Name))
 		}
-		list = append(list, is)
 	}
 	return list
 }
 
+// inFile returns the setting of a value in a file.
+func (v value) inFile(file string) Setting {
+	s := Setting{Key: v.path, Variable: v.key.Variable, Value: v.text, From: fmt.Sprintf("%s:%d", file, v.at.Line)}
+	if v.key.Path == pathDocument || v.key.Path == pathUserConfig {
+		s.Value = fmt.Sprintf("<%d bytes>", len(bytes.TrimSpace(yamlfile.Flow(v.at))))
+	}
+	return s
+}
+
+// ofPlugins returns the settings for a key of plugins.
+func (f *File) ofPlugins(k Key) []Setting {
+	var list []Setting
+	for _, p := range f.plugins {
+		path := strings.Replace(k.Path, anyName, p.name, 1)
+		v := f.find(path)
+		if k.Path == pathDocument && p.config != nil {
+			v = &value{key: &k, path: path, at: p.config}
+		}
+		switch {
+		case v == nil:
+		case names(f.env(k.Variable), k.join, p.name):
+			list = append(list, Setting{path, k.Variable, f.env(k.Variable), "environment " + k.Variable})
+		default:
+			list = append(list, v.inFile(f.Name))
+		}
+	}
+	return list
+}
+
+// setting returns the setting for a key that is neither a plugin's nor an application's.
 func (f *File) setting(k Key) Setting {
 	is := Setting{Key: k.Path, Variable: k.Variable, Value: k.Default, From: FromDefault}
 	if k.atMost != "" {
 		is.Value += ", at most " + k.atMost
 	}
-	at := f.find(k.Path)
 	if k.Variable == "" { // the switch
-		if by := f.disabledBy(); by != "" {
+		if by := disabledBy(f.env); by != "" {
 			return Setting{Key: k.Path, Variable: by, Value: "false", From: "environment " + by}
 		}
-		if at >= 0 {
-			is.Value, is.From = f.values[at].text, f.place(f.values[at].at.Line)
+		if v := f.find(k.Path); v != nil {
+			return v.inFile(f.Name)
 		}
 		return is
 	}
 	if own := strings.TrimSpace(f.env(k.Variable)); own != "" {
 		is.Value, is.From = own, "environment "+k.Variable
 	} else if text, from := f.of(k.Variable); from != nil {
-		is.Value, is.From = text, f.place(from.at.Line)
+		is.Value, is.From = text, from.inFile(f.Name).From
 	} else if k.over != nil && k.over(f.env) != "" {
 		is.Variable = k.over(f.env)
 		is.Value, is.From = f.env(is.Variable), "environment "+is.Variable
@@ -86,14 +101,12 @@ func (f *File) setting(k Key) Setting {
 }
 
 // disabledBy returns OpenTelemetry's variable that disables tracing, empty for none.
-func (f *File) disabledBy() string {
+func disabledBy(getenv func(string) string) string {
 	switch {
-	case strings.EqualFold(strings.TrimSpace(f.env(envSDKDisabled)), "true"):
+	case strings.EqualFold(strings.TrimSpace(getenv(envSDKDisabled)), "true"):
 		return envSDKDisabled
-	case strings.EqualFold(strings.TrimSpace(f.env(envTracesExporter)), "none"):
+	case strings.EqualFold(strings.TrimSpace(getenv(envTracesExporter)), "none"):
 		return envTracesExporter
 	}
 	return ""
 }
-
-func (f *File) place(line int) string { return fmt.Sprintf("%s:%d", f.Name, line) }

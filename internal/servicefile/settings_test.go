@@ -37,7 +37,7 @@ http_options: {port: 1, request_timeout_s: 1.5}
 		{"tracing_config.queue_bytes", "SERVE_TRACING_QUEUE_BYTES", "8MiB", "f:4"},
 		{"tracing_config.batch_age", "SERVE_TRACING_BATCH_AGE", "200ms", "default"},
 		{"tracing_config.max_span_bytes", "SERVE_TRACING_MAX_SPAN_BYTES", "1MiB, at most a quarter of queue_bytes", "default"},
-		{"tracing_config.plugins.a.config", "SERVE_TRACING_PLUGIN_CONFIG", "<14 bytes>", "f:6"},
+		{"tracing_config.plugins.a.config", "SERVE_TRACING_PLUGIN_CONFIG", "<17 bytes>", "f:6"},
 		{"tracing_config.plugins.b.config", "SERVE_TRACING_PLUGIN_CONFIG", "b=b.yaml", "environment SERVE_TRACING_PLUGIN_CONFIG"},
 		{"tracing_config.plugins.a.limits.memory", "SERVE_TRACING_PLUGIN_GOMEMLIMIT", "5MiB", "f:6"},
 		{"tracing_config.plugins.b.limits.memory", "SERVE_TRACING_PLUGIN_GOMEMLIMIT", "b=1MiB", "environment SERVE_TRACING_PLUGIN_GOMEMLIMIT"},

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
@@ -56,7 +57,7 @@ func Parse(data []byte) (*yaml.Node, error) {
 	if len(data) > MaxBytes {
 		return nil, &Error{Text: fmt.Sprintf("document has %d bytes, want %d at most", len(data), MaxBytes)}
 	}
-	loader, err := yaml.NewLoader(bytes.NewReader(decodeSurrogates(data)),
+	loader, err := yaml.NewLoader(bytes.NewReader(adaptJSON(data)),
 		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
 	if err != nil {
 		return nil, err
@@ -66,13 +67,13 @@ func Parse(data []byte) (*yaml.Node, error) {
 	case errors.Is(err, io.EOF):
 		return nil, nil
 	case err != nil:
-		return nil, syntaxError(err)
+		return nil, syntaxError(err, data)
 	}
 	switch err := loader.Load(&second); {
 	case err == nil:
 		return nil, &Error{Line: second.Line, Column: second.Column, Text: "a second document begins, want one"}
 	case !errors.Is(err, io.EOF):
-		return nil, syntaxError(err)
+		return nil, syntaxError(err, data)
 	}
 	if len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null" {
 		return nil, nil
@@ -132,12 +133,13 @@ func joined(list []*yaml.LoadError, root *yaml.Node, t reflect.Type) error {
 // escapes are those of JSON, pairs of surrogates together.
 var escapes = regexp.MustCompile(`\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|.)`)
 
-// decodeSurrogates returns a JSON document without escaped pairs of surrogates,
-// which YAML does not know. It returns other documents unchanged.
-func decodeSurrogates(data []byte) []byte {
-	if !bytes.Contains(data, []byte(`\u`)) || !json.Valid(data) {
+// adaptJSON returns a JSON document without tabs for indentation and without escaped
+// pairs of surrogates, which YAML does not know. It returns other documents unchanged.
+func adaptJSON(data []byte) []byte {
+	if !json.Valid(data) {
 		return data
 	}
+	data = bytes.ReplaceAll(data, []byte("\t"), []byte(" ")) // a text of JSON has none
 	return escapes.ReplaceAllFunc(data, func(escape []byte) []byte {
 		var text string
 		if len(escape) == 2 || json.Unmarshal([]byte(`"`+string(escape)+`"`), &text) != nil {
@@ -149,7 +151,10 @@ func decodeSurrogates(data []byte) []byte {
 
 // syntaxError returns an error of the scanner, parser or composer with advice
 // for the frequent causes.
-func syntaxError(err error) error {
+func syntaxError(err error, data []byte) error {
+	if e := byteError(data); e != nil {
+		return e
+	}
 	e := &Error{Text: plain(err.Error())}
 	var load *yaml.LoadError
 	if errors.As(err, &load) {
@@ -165,6 +170,22 @@ func syntaxError(err error) error {
 	}
 	e.Text = "no YAML: " + e.Text
 	return e
+}
+
+// byteError returns the error of the first byte that is no text in UTF-8, or nil. The
+// library does not report its place.
+func byteError(data []byte) *Error {
+	line, column := 1, 1
+	for at := 0; at < len(data); column++ {
+		r, size := utf8.DecodeRune(data[at:])
+		if r == utf8.RuneError && size == 1 || r < ' ' && !strings.ContainsRune("\t\n\r", r) {
+			return &Error{Line: line, Column: column, Text: fmt.Sprintf("the byte 0x%02x is no text; write the file in UTF-8", data[at])}
+		}
+		if at += size; r == '\n' {
+			line, column = line+1, 0
+		}
+	}
+	return nil
 }
 
 // plain returns an error text without the name of the library.

@@ -6,7 +6,7 @@
 //  2. [Parse] returns the root node of its one YAML document.
 //  3. [Decode] fills a Go value from a node. It is strict, and reports all
 //     errors at once, each an [Error] with path, line and column.
+//  4. [Flow] writes a node that was changed, or that is a part of a document.
 //
-// The package resolves no references and no variables, and it does not write
-// YAML. Open decode.go first.
+// The package resolves no references and no variables. Open decode.go first.
 package yamlfile

@@ -53,7 +53,7 @@ func TestApps(t *testing.T) {
 		}},
 		{Place: "s.yaml:24:3: applications[1]"},
 	}
-	if diff := cmp.Diff(want, f.Apps()); diff != "" {
+	if diff := cmp.Diff(want, f.Apps); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	warnings := []string{
@@ -69,7 +69,7 @@ func TestApps(t *testing.T) {
 	}
 	for key, want := range map[string]string{
 		"applications[0].deployments[0].num_replicas": "3 s.yaml:7",
-		"applications[0].deployments[0].user_config":  "<98 bytes> s.yaml:11",
+		"applications[0].deployments[0].user_config":  "<110 bytes> s.yaml:11",
 	} {
 		if held[key] != want {
 			t.Errorf("%s is %q, want %q", key, held[key], want)
@@ -85,7 +85,7 @@ func TestFaultsOfApps(t *testing.T) {
 		"applications: [{name: 1}]":                          `1:23: applications[0].name: the number 1; want a text`,
 		"applications: [{name: a, name: b}]":                 `1:26: applications[0].name: this key stands in line 1 already`,
 		"applications: [{deployments: 1}]":                   `1:30: applications[0].deployments: the number 1; want a list, whose items begin with "- name: "`,
-		"applications: [{deployments: [{num_replicas: 1}]}]": `1:31: applications[0].deployments[0]: it has no name; want that of a deployment of the app`,
+		"applications: [{deployments: [{num_replicas: 1}]}]": `1:31: applications[0].deployments[0]: it has no name; want the name of a deployment of the app`,
 		dep("num_replica: 1"):                                `1:41: applications[0].deployments[0]: there is no key "num_replica"; did you mean num_replicas?`,
 		dep("num_replicas: 0"):                               `1:55: applications[0].deployments[0].num_replicas: the number 0; want a whole number, 1 or more, without quotes`,
 		dep(`num_replicas: "1"`):                             `1:55: applications[0].deployments[0].num_replicas: the text "1"; want a whole number, 1 or more, without quotes`,

@@ -1,0 +1,177 @@
+package servicefile
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/servetrace/servetrace/internal/yamlfile"
+)
+
+// App holds the operator's settings of an application of the program. A field that is
+// empty or nil is not in the file.
+type App struct {
+	Name, RoutePrefix string
+	Deployments       []Deployment
+	// Place is the place in the file, "FILE:LINE:COLUMN: PATH".
+	Place string
+}
+
+// Deployment holds the operator's settings of a deployment of an application.
+type Deployment struct {
+	Name string
+	// UserConfig is a JSON value; empty for none.
+	UserConfig json.RawMessage
+
+	NumReplicas, MaxOngoingRequests, MaxQueuedRequests                                       *int
+	GracefulShutdownWaitLoop, GracefulShutdownTimeout, HealthCheckPeriod, HealthCheckTimeout *time.Duration
+
+	Place string
+}
+
+// app reads an item of the list of applications.
+func (r reader) app(node *yaml.Node, path string) {
+	at := len(r.f.Apps)
+	r.f.Apps = append(r.f.Apps, App{})
+	item := r.item(node, path, pathApp)
+	app := &r.f.Apps[at]
+	app.Name, app.RoutePrefix, app.Place = item.text("name"), item.text("route_prefix"), item.place
+}
+
+// deployment reads an item of the list of deployments of the last application.
+func (r reader) deployment(node *yaml.Node, path string) {
+	before := len(r.f.faults.list)
+	item := r.item(node, path, pathDeployment)
+	d := Deployment{
+		Name:                     item.text("name"),
+		NumReplicas:              item.number("num_replicas"),
+		MaxOngoingRequests:       item.number("max_ongoing_requests"),
+		MaxQueuedRequests:        item.number("max_queued_requests"),
+		GracefulShutdownWaitLoop: item.duration("graceful_shutdown_wait_loop_s"),
+		GracefulShutdownTimeout:  item.duration("graceful_shutdown_timeout_s"),
+		HealthCheckPeriod:        item.duration("health_check_period_s"),
+		HealthCheckTimeout:       item.duration("health_check_timeout_s"),
+		Place:                    item.place,
+	}
+	if config := item.text("user_config"); config != "" {
+		d.UserConfig = json.RawMessage(config)
+	}
+	switch {
+	case d.Name != "":
+		app := &r.f.Apps[len(r.f.Apps)-1]
+		app.Deployments = append(app.Deployments, d)
+	case len(r.f.faults.list) == before:
+		r.f.faults.add(node, "%s: it has no name; want the name of a deployment of the app", path)
+	}
+}
+
+// item holds the values of an item of a list, in the form of a variable.
+type item struct {
+	texts map[string]string // by key
+	place string            // of the name, or else of the item
+}
+
+// item reads an item of a list.
+func (r reader) item(node *yaml.Node, path, pattern string) item {
+	before := len(r.f.values)
+	r.section(node, path, pattern)
+	texts := map[string]string{}
+	for _, v := range r.f.values[before:] {
+		word := strings.TrimPrefix(v.path, path+".")
+		texts[word] = v.text
+		if word == "name" {
+			node = v.at
+		}
+	}
+	return item{texts, r.f.faults.at(node, path).Error()}
+}
+
+func (i item) text(key string) string { return i.texts[key] }
+
+func (i item) number(key string) *int {
+	if i.texts[key] == "" {
+		return nil
+	}
+	n, _ := strconv.Atoi(i.texts[key]) // the form of the key is a number
+	return &n
+}
+
+func (i item) duration(key string) *time.Duration {
+	if i.texts[key] == "" {
+		return nil
+	}
+	d, _ := time.ParseDuration(i.texts[key]) // the form of the key is a duration
+	return &d
+}
+
+// json returns a part of the file as JSON, with its keys in their order. It returns
+// nothing if a value has no form in JSON, which is an error.
+func (r reader) json(node *yaml.Node, path string) []byte {
+	if !r.plain(node, path) {
+		return nil
+	}
+	before := len(r.f.faults.list)
+	var out bytes.Buffer
+	if err := json.Compact(&out, yamlfile.Flow(r.forJSON(node, path))); err != nil && len(r.f.faults.list) == before {
+		r.f.faults.add(node, "%s: it has no form in JSON: %v", path, err)
+	}
+	if len(r.f.faults.list) > before {
+		return nil
+	}
+	return out.Bytes()
+}
+
+// forJSON returns a copy of a node in which each key is a text, and each value a text or
+// a scalar of JSON.
+func (r reader) forJSON(node *yaml.Node, path string) *yaml.Node {
+	if node.Kind == yaml.ScalarNode {
+		return r.scalarForJSON(node, path)
+	}
+	changed := &yaml.Node{Kind: node.Kind}
+	for i, child := range node.Content {
+		switch {
+		case node.Kind == yaml.SequenceNode:
+			child = r.forJSON(child, fmt.Sprintf("%s[%d]", path, i))
+		case i%2 == 0:
+			child = textNode(child.Value)
+		default:
+			child = r.forJSON(child, dotted(path, node.Content[i-1].Value))
+		}
+		changed.Content = append(changed.Content, child)
+	}
+	return changed
+}
+
+func textNode(text string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: text, Style: yaml.DoubleQuotedStyle}
+}
+
+func (r reader) scalarForJSON(node *yaml.Node, path string) *yaml.Node {
+	changed := &yaml.Node{Kind: yaml.ScalarNode}
+	switch node.ShortTag() {
+	case "!!null":
+		changed.Value = "null"
+	case "!!bool":
+		changed.Value, _ = readBoolean(node)
+	case "!!int":
+		var ok bool
+		if changed.Value, ok = readInteger(node); !ok {
+			r.f.faults.add(node, "%s: %s is too large; put it in quotes, and read it as a text", path, seen(node))
+		}
+	case "!!float":
+		n, ok := float(node)
+		if !ok || math.IsInf(n, 0) || math.IsNaN(n) {
+			r.f.faults.add(node, "%s: %s has no form in JSON; write a finite number", path, seen(node))
+		}
+		changed.Value = strconv.FormatFloat(n, 'g', -1, 64)
+	default: // a text, or a date, which is a text in JSON
+		return textNode(node.Value)
+	}
+	return changed
+}
