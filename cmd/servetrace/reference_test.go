@@ -22,8 +22,8 @@ const (
 	referenceLine = "<!-- Below, what --help says: go test ./cmd/servetrace -run TestReference -update writes it. -->\n"
 )
 
-// TestReferenceIsTheCommandTree holds every command, flag, default and text of
-// the page equal to the command's own.
+// TestReferenceIsTheCommandTree compares every command, flag, default and text of
+// the page with the command's own.
 func TestReferenceIsTheCommandTree(t *testing.T) {
 	page, err := os.ReadFile(referencePage)
 	if err != nil {
@@ -35,8 +35,11 @@ func TestReferenceIsTheCommandTree(t *testing.T) {
 	}
 	var want bytes.Buffer
 	for _, cmd := range commands(newRoot(func(string) string { return "" }, nil)) {
+		if cmd.HasSubCommands() {
+			continue // the introduction is about the groups
+		}
 		writeReference(&want, cmd)
-		if !strings.Contains(intro, "`"+cmd.Name()+"`") && !cmd.HasSubCommands() {
+		if !strings.Contains(intro, "`"+cmd.Name()+"`") {
 			t.Errorf("%s: the introduction does not name %q", referencePage, cmd.Name())
 		}
 	}
@@ -65,9 +68,7 @@ func writeReference(w *bytes.Buffer, cmd *cobra.Command) {
 	if cmd.Long == "" {
 		fmt.Fprintf(w, "\n%s.\n", cmd.Short)
 	}
-	if cmd.HasParent() && !cmd.HasSubCommands() {
-		fmt.Fprintf(w, "\n```\n%s\n```\n", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
-	}
+	fmt.Fprintf(w, "\n```\n%s\n```\n", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 	for paragraph := range strings.SplitSeq(cmd.Long, "\n\n") {
 		switch {
 		case paragraph == "":
