@@ -46,8 +46,6 @@ var toRewrite = map[string]int{
 	"internal/otlpwire/sdkspan": 26,
 	"pluginsdk":                 173,
 	"serving":                   304,
-	"serving/internal/scope":    19,
-	"serving/internal/wsframe":  18,
 }
 
 // TestCommentsUsePlainWords counts the habits of wordRules in the comments of each

@@ -1,16 +1,15 @@
-// Package scope is what a replica and a call in it have in common for the parts
-// of the runtime that run inside of user code: package serving makes a [Replica]
-// per replica and a [Call] per call, and packages batching and multiplexing
-// find them in the context of the call.
+// Package scope gives the parts of the runtime that run inside user code access to
+// their replica and their call. Package serving makes a [Replica] per replica and
+// a [Call] per call. Packages batching and multiplexing find both in the context of
+// the call.
 //
-// The life of a Call: serving makes it as a replica starts a call, puts it into
-// the context of the user's code, and ends it with [Call.End] once that code
-// has really returned. What runs for several calls, or after them, makes its
-// own with [NewCall]. A call by handle is made inside of a Call that has not
-// ended, or comes from outside. The life of a Replica: made with the replica, it is
-// ended by [Replica.Stop] after the last call.
+// The life of a Call: serving makes it when a replica starts a call, and puts it into
+// the context of the user's code. Serving ends it by [Call.End] after that code has
+// returned. Work for several calls, or after a call, makes a Call of its own by
+// [NewCall]. The life of a Replica: serving makes it together with the replica, and
+// ends it by [Replica.Stop] after the last call.
 //
-// The package knows neither routers nor protocols. Open scope.go, which is all.
+// The package knows neither routers nor protocols. Open scope.go first.
 package scope
 
 import (
@@ -27,48 +26,49 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Replica is one replica as what runs inside of it sees it. Its fields do not
-// change once it runs calls; its methods are safe for concurrent use.
+// Replica is one replica, as the code that runs inside it sees it. Its fields do not
+// change after the first call has started. Its methods are safe for concurrent use.
 type Replica struct {
 	App, Deployment, UniqueID string
 	// Runner is package serving's own replica; nil without a server.
 	Runner any
 	// Component names it in spans and in lines of the log; nil without a server.
 	Component *identity.Component
-	// MaxOngoing is how many calls it runs at a time.
+	// MaxOngoing is the highest number of calls at a time.
 	MaxOngoing int
-	// Server is the same in all replicas of one server, and in no others; it
-	// can be compared.
+	// Server is a comparable value. Two replicas have the same one if they belong to
+	// the same server.
 	Server any
 	// Tracing makes the spans; never nil.
 	Tracing *spans.Tracer
-	// Log is the server's; never nil.
+	// Log is the server's logger; never nil.
 	Log *slog.Logger
-	// Metrics are the replica's; nil, which counts nothing, without a server.
+	// Metrics are the replica's. They are nil without a server; a nil value counts
+	// nothing.
 	Metrics *metrics.Replica
-	// Models takes the ids of the models that the replica holds, to the router;
-	// nil where nobody asks for them. It does not block.
+	// Models reports the ids of the replica's models to the router. It does not
+	// block. It is nil if no router uses them.
 	Models func(ids []string)
 
 	values sync.Map // key → *value
 
 	mu      sync.Mutex
 	onStop  []func(context.Context)
-	stopped context.Context // that of Stop, once it was called
+	stopped context.Context // the context of Stop; nil before the call of Stop
 }
 
-// value is made at its first use.
+// value is a value of a replica, which its first use makes.
 type value struct {
 	made atomic.Bool
 	v    any // written before made is set
 
-	mu sync.Mutex // held while it is made
+	mu sync.Mutex // held while v is made
 }
 
-// Value gives what belongs to key in this replica, and has construct make it at the
-// first use. Keys are compared as those of a context are: use a pointer, or a
-// type of your own. Uses of the same key wait while construct runs; if it panics,
-// the next use tries again.
+// Value returns the value of key in this replica. The first use makes it by
+// construct. Keys are compared like keys of a context: use a pointer, or a type of
+// your own. Uses of the same key wait while construct runs. If construct panics, the
+// next use tries again.
 func (r *Replica) Value(key any, construct func() any) any {
 	found, ok := r.values.Load(key)
 	if !ok {
@@ -87,10 +87,10 @@ func (r *Replica) Value(key any, construct func() any) any {
 	return v.v
 }
 
-// OnStop has f called when the replica has stopped: after its last call, or
-// when there is no more time to wait for that, which its context then shows.
-// The last that was registered is called first. f must return when its context
-// ends. On a replica that has stopped before, it is called at once.
+// OnStop registers f, which [Replica.Stop] calls: after the replica's last call, or
+// with an ended context if there is no more time to wait for that call. The function
+// registered last is called first. f must return when its context ends. If the replica
+// has stopped before, OnStop calls f at once.
 func (r *Replica) OnStop(f func(context.Context)) {
 	r.mu.Lock()
 	stopped := r.stopped
@@ -103,8 +103,8 @@ func (r *Replica) OnStop(f func(context.Context)) {
 	}
 }
 
-// Stop calls what OnStop was given, and returns when that has returned. Later
-// calls do nothing.
+// Stop calls the functions of OnStop, and returns after the last of them has returned.
+// Later calls do nothing.
 func (r *Replica) Stop(ctx context.Context) {
 	r.mu.Lock()
 	funcs := r.onStop
@@ -118,21 +118,21 @@ func (r *Replica) Stop(ctx context.Context) {
 	}
 }
 
-// SetModels tells which models the replica holds from now on; ids is not kept.
-// When it returns, the next call is routed by them.
+// SetModels reports the ids of the models that the replica has from now on. The slice
+// is not kept. The router uses the ids for the next call after SetModels returns.
 func (r *Replica) SetModels(ids []string) {
 	if r.Models != nil {
 		r.Models(ids)
 	}
 }
 
-// Panicked logs, as msg, that user code panicked with v, and gives the panic as
-// an error with the stack of the goroutine. Call it where v was recovered. The
-// line says first whose code it was, then the replica, then more.
-func (r *Replica) Panicked(ctx context.Context, msg string, v any, whose slog.Attr, more ...slog.Attr) error {
+// Panicked logs a panic v of user code as msg, and returns it as an error with the
+// stack of the goroutine. Call it in the function that recovered v. The attributes of
+// the log line are owner, which names the code, then the replica, then more.
+func (r *Replica) Panicked(ctx context.Context, msg string, v any, owner slog.Attr, more ...slog.Attr) error {
 	p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
 	attrs := []slog.Attr{
-		whose,
+		owner,
 		slog.String(tracing.LogApp, r.App),
 		slog.String(tracing.LogDeployment, r.Deployment),
 		slog.String(tracing.LogReplica, r.UniqueID),
@@ -147,13 +147,13 @@ func (r *Replica) Panicked(ctx context.Context, msg string, v any, whose slog.At
 type Call struct {
 	Replica *Replica
 	// Task is package serving's own call; nil for the work of NewCall. It does not
-	// change once the user's code runs.
+	// change after the user's code has started.
 	Task any
 
-	onEnd atomic.Pointer[ending] // the last first; &over once the call has ended
+	onEnd atomic.Pointer[ending] // the newest first; &over after the end of the call
 }
 
-// ending is what is to be done as a call ends.
+// ending is a function to call at the end of a call.
 type ending struct {
 	f    func()
 	next *ending
@@ -161,12 +161,13 @@ type ending struct {
 
 var over ending
 
-// NewCall is for work of a replica that is no call of its router's, such as a
-// batch: it may outlive the calls that it is done for. Whoever makes it ends it.
+// NewCall returns a Call for work of a replica that no router has sent, such as a
+// batch. Such work may last longer than the calls that caused it. The caller must end
+// it by [Call.End].
 func NewCall(r *Replica) *Call { return &Call{Replica: r} }
 
-// String implements [fmt.Stringer]. Otherwise a handler that prints its context
-// would read all of the call, while it changes.
+// String implements [fmt.Stringer]. Without it, a handler that prints its context
+// would read all fields of the call while they change.
 func (c *Call) String() string {
 	return "call in " + c.Replica.App + "#" + c.Replica.Deployment + "#" + c.Replica.UniqueID
 }
@@ -185,9 +186,9 @@ func FromContext(ctx context.Context) *Call {
 	return c
 }
 
-// OnEnd has f called when the user's code has really returned, however it did;
-// the last that was registered first. On a call that has ended before, it is
-// called at once. f must not block.
+// OnEnd registers f, which [Call.End] calls after the user's code has returned or
+// panicked. The function registered last is called first. If the call has ended
+// before, OnEnd calls f at once. f must not block.
 func (c *Call) OnEnd(f func()) {
 	e := &ending{f: f}
 	for {
@@ -202,10 +203,10 @@ func (c *Call) OnEnd(f func()) {
 	}
 }
 
-// Ended says whether the user's code has returned.
+// Ended reports whether the user's code has returned.
 func (c *Call) Ended() bool { return c.onEnd.Load() == &over }
 
-// End calls what OnEnd was given. It is for whoever made the call, once.
+// End calls the functions of OnEnd. The maker of the call calls it once.
 func (c *Call) End() {
 	for e := c.onEnd.Swap(&over); e != nil; e = e.next {
 		e.f()

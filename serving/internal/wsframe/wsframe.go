@@ -3,20 +3,18 @@
 //
 // The life of a [Scanner], one for each direction of a socket:
 //
-//  1. Whoever carries the bytes shows them to Scan, in their order and in
-//     whatever pieces they come. It reads headers, skips payloads, and keeps
-//     nothing: its state is a few dozen bytes, and it allocates nothing.
-//  2. Between shows it knows whether a frame may be put in here (AtBoundary).
-//  3. When the close frame has passed, it knows the code (Closed). What follows
-//     is not looked at.
+//  1. The connection passes all bytes to Scan, in their order and in pieces of any
+//     size. Scan reads headers and skips payloads. It keeps a few dozen bytes of
+//     state, and allocates nothing.
+//  2. Between two calls of Scan, AtBoundary reports whether a frame may be sent here.
+//  3. After the close frame, Closed reports its code. Scan ignores later bytes.
 //
-// It judges no more than it must: masks, reserved bits, unknown opcodes, UTF-8
-// and the order of fragments are the affair of the web socket library that
-// speaks. Only what makes the end of a frame or the meaning of a close frame
-// doubtful has it give up (Broken), and then it claims nothing any more.
+// A Scanner checks as little as possible: masks, reserved bits, unknown opcodes, UTF-8
+// and the order of fragments are the duty of the web socket library. It gives up
+// (Broken) only if the end of a frame or the meaning of a close frame is in doubt, and
+// reports nothing from then on.
 //
-// It changes no byte, answers nobody and knows no time. Open this file; it is
-// the whole, but for AppendClose.
+// It changes no byte, sends nothing and has no timer.
 package wsframe
 
 import "encoding/binary"
@@ -47,11 +45,11 @@ const (
 	length64    = 127
 )
 
-// phase says what the next byte is part of.
+// phase is the part of a frame that the next byte belongs to.
 type phase uint8
 
 const (
-	inHeader phase = iota // of a header, or a frame's first
+	inHeader phase = iota // a header, or the first byte of a frame
 	inPayload
 	inClose // the payload of a close frame
 	closed
@@ -67,11 +65,11 @@ type Scanner struct {
 	body   [codeLen]byte
 	got    uint8 // bytes of body
 	phase  phase
-	data   bool // something of a frame with data has passed since Restart
+	data   bool // part of a data frame has passed since Restart
 	code   uint16
 }
 
-// Scan looks at the bytes that came next.
+// Scan reads the next bytes of the direction.
 func (s *Scanner) Scan(p []byte) {
 	for len(p) > 0 {
 		switch s.phase {
@@ -97,7 +95,7 @@ func (s *Scanner) Scan(p []byte) {
 	}
 }
 
-// headerLen is how long a header is, as far as what is there of it says.
+// headerLen returns the length of a header, as far as its bytes in h determine it.
 func headerLen(h []byte) int {
 	if len(h) < 2 {
 		return 2
@@ -115,14 +113,14 @@ func headerLen(h []byte) int {
 	return n
 }
 
-// begin judges a whole header.
+// begin starts a frame after its whole header.
 func (s *Scanner) begin() {
 	h := s.header[:s.have]
 	s.left = payloadLen(h)
 	control := h[0]&opcodeMask >= opcodeCtrl
 	switch {
-	case s.left > 1<<63-1, // its highest bit has to be zero
-		control && (s.left > maxControlLen || h[0]&bitFinal == 0): // whether its end is that of a message, who knows
+	case s.left > 1<<63-1, // the highest bit must be zero
+		control && (s.left > maxControlLen || h[0]&bitFinal == 0): // the end of the message is unknown
 		s.phase = broken
 	case h[0]&opcodeMask == opcodeClose:
 		s.phase, s.got = inClose, 0
@@ -144,8 +142,8 @@ func payloadLen(h []byte) uint64 {
 	}
 }
 
-// collect takes what is there of a close frame's payload: the code, of which it
-// takes the mask off, and a reason, which it skips.
+// collect reads the available part of a close frame's payload, and returns its length.
+// It unmasks the code and skips the reason.
 func (s *Scanner) collect(p []byte) int {
 	n := int(min(s.left, uint64(len(p))))
 	for _, b := range p[:n] {
@@ -175,8 +173,8 @@ func (s *Scanner) endIfOver() {
 	}
 }
 
-// end reads the code of a whole close frame. One that is not allowed on the
-// wire is a fault that the other side answers with a code of its own.
+// end reads the code of a whole close frame. A code that is not allowed on the wire
+// breaks the scanner: the other side answers it with a code of its own.
 func (s *Scanner) end() {
 	s.phase, s.code = closed, CodeNoStatus
 	switch s.got {
@@ -203,32 +201,32 @@ func sendable(code uint16) bool {
 }
 
 // Closed reports whether a whole close frame has passed, and its code:
-// CodeNoStatus where it had none, else 1000 to 4999.
+// CodeNoStatus if the frame had none, else 1000 to 4999.
 func (s *Scanner) Closed() (code int, ok bool) {
 	return int(s.code), s.phase == closed
 }
 
-// Restart begins a stretch of which HasData then tells. A frame with data that
-// is under way counts for it.
+// Restart begins a new stretch of the direction for HasData. A data frame that has
+// begun and not ended belongs to the stretch.
 func (s *Scanner) Restart() {
 	s.data = s.phase == inPayload && s.header[0]&opcodeMask < opcodeCtrl
 }
 
-// HasData reports whether anything of a message has passed since Restart, or
-// since the beginning, but for a header that is not whole.
+// HasData reports whether any part of a message has passed since Restart, or since the
+// beginning. An incomplete header does not count.
 func (s *Scanner) HasData() bool { return s.data }
 
-// AtBoundary reports whether the last byte was the end of a frame, or the first
-// is still to come, so that a control frame may be sent next. It is false once
-// the close frame has passed, after which none may be.
+// AtBoundary reports whether a control frame may be sent next: the last byte was the
+// end of a frame, or no byte has passed yet. It is false after the close frame, because
+// no frame may follow it.
 func (s *Scanner) AtBoundary() bool { return s.phase == inHeader && s.have == 0 }
 
-// Broken reports whether what has passed was no sequence of frames.
+// Broken reports whether the bytes that have passed were no sequence of frames.
 func (s *Scanner) Broken() bool { return s.phase == broken }
 
-// AppendClose appends a server's close frame to b. A code that must not be sent
-// is left out, and the reason with it, which is cut to what a frame holds; it
-// has to be ASCII.
+// AppendClose appends a server's close frame to b. It omits a code that must not be
+// sent, and the reason with it. The reason must be ASCII, and is cut to the size of a
+// control frame.
 func AppendClose(b []byte, code int, reason string) []byte {
 	if code < 0 || code > 1<<16-1 || !sendable(uint16(code)) {
 		return append(b, bitFinal|opcodeClose, 0)
