@@ -17,28 +17,28 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Attachment is a connection to a plugin that somebody else has started: a
-// debugger, another supervisor. It is one connection, which is never dialled
-// again. Its methods are safe for concurrent use.
+// Attachment is a connection to a plugin that was started elsewhere, such as by a
+// debugger. It is a single connection, which is never dialled again. Its methods are safe
+// for concurrent use.
 type Attachment struct {
 	socket net.Conn
 	client *grpc.ClientConn
-	// life ends with the connection; its cause says how.
+	// life ends with the connection. Its cause is how the connection ended.
 	life context.Context
 	end  context.CancelCauseFunc
-	// dials counts how often gRPC has asked for the socket.
+	// dials is the number of times that gRPC has dialled.
 	dials atomic.Int64
 }
 
-// How a connection ends.
+// The causes of the end of a connection.
 var (
 	errHungUp  = errors.New("the plugin ended, or closed it")
 	errDropped = errors.New("this host closed it")
 )
 
-// Attach connects to the socket at path and waits until a gRPC server answers
-// there. The other end must run as this process's user, or as root. ctx covers
-// this alone. An error is an *Error and says which of the usual causes it was.
+// Attach connects to the socket at path and waits until a gRPC server answers. The other
+// end must run as this process's user, or as root. ctx covers only the call. An error is
+// an *Error with the kind of the cause.
 func Attach(ctx context.Context, path string) (*Attachment, error) {
 	if err := CheckSocket(path); err != nil {
 		return nil, err
@@ -51,11 +51,11 @@ func Attach(ctx context.Context, path string) (*Attachment, error) {
 		_ = socket.Close() // nothing was sent
 		return nil, attachError(ReasonPeer, path, "%w; run the plugin as the user of this process", err)
 	}
-	giveRoom(socket)
+	widenSocket(socket)
 	a := &Attachment{socket: socket}
 	a.life, a.end = context.WithCancelCause(context.Background())
-	// The peer is known: gRPC has nothing to add to that. The name in the
-	// target is only ever the ":authority", where a path is none.
+	// The peer is checked already. The target is only the ":authority", which cannot be a
+	// path.
 	a.client, err = grpc.NewClient("passthrough:///localhost", dialOptions(a.dial, insecure.NewCredentials())...)
 	if err != nil {
 		a.hangUp(errDropped)
@@ -68,9 +68,9 @@ func Attach(ctx context.Context, path string) (*Attachment, error) {
 	return a, nil
 }
 
-// dial gives gRPC the socket, once. It dials again when the other end wants no
-// more calls (GOAWAY) and answers those it has: those that come meanwhile then
-// wait for the end of the connection, instead of failing.
+// dial gives gRPC the socket once. gRPC dials again when the other end accepts no more
+// calls (GOAWAY) and still answers earlier calls. New calls then wait for the end of the
+// connection instead of failing.
 func (a *Attachment) dial(ctx context.Context, _ string) (net.Conn, error) {
 	if a.dials.Add(1) == 1 {
 		return watchedConn{a.socket, a}, nil
@@ -83,8 +83,8 @@ func (a *Attachment) dial(ctx context.Context, _ string) (net.Conn, error) {
 	}
 }
 
-// watchedConn tells an Attachment when gRPC is done with its socket: at the
-// latest at its end, and not before the last call that it carries has ended.
+// watchedConn ends the Attachment when gRPC closes the socket. gRPC does that after the
+// last call on it.
 type watchedConn struct {
 	net.Conn
 	a *Attachment
@@ -96,8 +96,7 @@ func (c watchedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// awaitAnswer blocks until the other end has spoken HTTP/2, or hung up, or ctx
-// has ended.
+// awaitAnswer blocks until the other end has answered in HTTP/2 or hung up, or ctx ends.
 func (a *Attachment) awaitAnswer(ctx context.Context) error {
 	wait, cancel := context.WithCancel(a.life)
 	defer cancel()
@@ -115,16 +114,16 @@ func (a *Attachment) awaitAnswer(ctx context.Context) error {
 	}
 }
 
-// Conn is the connection. It belongs to the Attachment: Stop closes it.
+// Conn returns the connection. Stop closes it.
 func (a *Attachment) Conn() grpc.ClientConnInterface { return a.client }
 
-// PID is 0: the process is none of this one's.
+// PID returns 0: the other process is not this host's.
 func (a *Attachment) PID() int { return 0 }
 
-// Done is closed when the connection is lost or closed.
+// Done returns a channel that is closed when the connection is lost or closed.
 func (a *Attachment) Done() <-chan struct{} { return a.life.Done() }
 
-// Exit says how the connection ended. It is empty before Done.
+// Exit returns how the connection ended. It is empty before Done.
 func (a *Attachment) Exit() string {
 	if err := context.Cause(a.life); err != nil {
 		return err.Error()
@@ -132,26 +131,26 @@ func (a *Attachment) Exit() string {
 	return ""
 }
 
-// Leaving tells whether the other end wants no more calls, and one was tried
-// nevertheless. The connection ends with the last of those it has.
+// Leaving reports whether the other end accepts no more calls, and a call was tried after
+// that. The connection ends with the last call in progress.
 func (a *Attachment) Leaving() bool { return a.dials.Load() > 1 }
 
-// Kill closes the connection at once, and calls in flight fail. The process at
-// the other end lives on; why is not told to anybody.
+// Kill closes the connection at once, and calls in progress fail. The process at the
+// other end continues. The reason is not used.
 func (a *Attachment) Kill(string) { a.hangUp(errDropped) }
 
-// Dump does nothing: the process is none of this one's.
+// Dump does nothing: the other process is not this host's.
 func (a *Attachment) Dump(context.Context) {}
 
-// Stop closes the connection and frees what belonged to it. It does not wait
-// for the other end, whatever ctx says. Stopping again is allowed.
+// Stop closes the connection and frees its resources. It does not wait for the other end,
+// and does not use ctx. It may be called again.
 func (a *Attachment) Stop(context.Context) error {
 	a.close()
 	return nil
 }
 
-// close closes the socket before gRPC does, which would first write to it, and
-// wait for that: the other end may be frozen.
+// close closes the socket before gRPC does. gRPC would write to it first, which blocks if
+// the other end is frozen.
 func (a *Attachment) close() {
 	a.hangUp(errDropped)
 	_ = a.client.Close() // a second Close is harmless
@@ -162,15 +161,14 @@ func (a *Attachment) hangUp(why error) {
 	_ = a.socket.Close() // closed already: as wanted
 }
 
-// mostSocketPath is what the kernel takes, less the zero at the end.
-const mostSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
+// maxSocketPath is the length of the longest path of a socket, without the final zero.
+const maxSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
 
-// CheckSocket says in plain words what connect would say in numbers: whether
-// path can be a plugin's socket. What it cannot see it leaves to connect. The
-// error is an *Error; Attach gives the same.
+// CheckSocket reports why path cannot be a plugin's socket, as far as the file system
+// shows. The error is an *Error; Attach returns the same.
 func CheckSocket(path string) error {
-	if len(path) > mostSocketPath {
-		return attachError(ReasonNotSocket, path, "the path has %d bytes, that of a socket has at most %d; choose a shorter one", len(path), mostSocketPath)
+	if len(path) > maxSocketPath {
+		return attachError(ReasonNotSocket, path, "the path has %d bytes, that of a socket has at most %d; choose a shorter one", len(path), maxSocketPath)
 	}
 	info, err := os.Stat(path)
 	switch {
@@ -188,7 +186,7 @@ func CheckSocket(path string) error {
 	return nil
 }
 
-// explainDial turns what connect said into an *Error.
+// explainDial returns the *Error for an error of connect.
 func explainDial(ctx context.Context, path string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -207,8 +205,8 @@ func explainDial(ctx context.Context, path string, err error) error {
 	return attachError(ReasonOther, path, "%w", err)
 }
 
-// explainSilence says why there was no answer at a socket that took the
-// connection.
+// explainSilence returns the *Error for a socket that has accepted the connection and
+// does not answer.
 func explainSilence(ctx context.Context, path string) error {
 	switch {
 	case ctx.Err() == nil:

@@ -171,8 +171,8 @@ func TestAttachReasons(t *testing.T) {
 			t.Cleanup(func() { _ = conn.Close() })
 			return path
 		}, ReasonNotSocket, "this is no stream socket; name the socket of a plugin"},
-		{"long", path("/" + strings.Repeat("x", mostSocketPath)), ReasonNotSocket,
-			fmt.Sprintf("the path has %d bytes, that of a socket has at most %d; choose a shorter one", mostSocketPath+1, mostSocketPath)},
+		{"long", path("/" + strings.Repeat("x", maxSocketPath)), ReasonNotSocket,
+			fmt.Sprintf("the path has %d bytes, that of a socket has at most %d; choose a shorter one", maxSocketPath+1, maxSocketPath)},
 		{"left over", func(t *testing.T) string {
 			path := socketPath(t)
 			listener := listen(t, path)

@@ -7,19 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timerSlack is by how much a plugin's sleeps and timers may be late. Go's
-// runtime looks after a process that does anything every 20 µs by such a sleep;
-// with the kernel's default, 50 µs, that was a sixth of the CPU of a plugin that
-// passes batches on.
+// timerSlack is how late a plugin's timers may be. Go's runtime sleeps for 20 µs again and
+// again in a busy process. With the kernel's default slack of 50 µs, these sleeps cost much
+// of the CPU of a plugin that forwards batches.
 const timerSlack = time.Millisecond
 
-// inBackground calls start, whose children begin as processes that nobody waits
-// for: on a busy processor one that wakes up takes its turn, as large as any
-// other's, instead of interrupting the service, and its timers are not exact.
-// What it has to read is more by then, so that it wakes up less often. Only the
-// calling thread is changed, and is as it was when start returns; the caller has
-// locked it. Where an operator has chosen a policy or a slack for the service, a
-// plugin has the same; so it has where the kernel allows no change.
+// inBackground calls start with the scheduling policy SCHED_BATCH and a large timer slack
+// for the processes that it starts. On a busy processor such a process does not interrupt
+// the service when it wakes up, and it wakes up less often. Its share of the CPU is the
+// same. inBackground changes only the calling thread, which the caller must have locked,
+// and restores it. If an operator has set a policy or a slack, or the kernel refuses the
+// change, the plugin has the settings of the service.
 func inBackground(start func() error) error {
 	if policy, ok := usualPolicy(); ok && setPolicy(policy|unix.SCHED_BATCH) {
 		defer setPolicy(policy) // as is always allowed
@@ -32,9 +30,8 @@ func inBackground(start func() error) error {
 	return start()
 }
 
-// usualPolicy gives the thread's policy if that is the one of most, SCHED_NORMAL,
-// and no filter of system calls is in force: systemd's ~@resources ends a service
-// that asks for another.
+// usualPolicy returns the thread's policy, and true if it is SCHED_NORMAL and no filter of
+// system calls is active. systemd's filter ~@resources ends a service that sets a policy.
 func usualPolicy() (policy uintptr, ok bool) {
 	if filtered, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err != nil || filtered != 0 {
 		return 0, false
@@ -43,11 +40,10 @@ func usualPolicy() (policy uintptr, ok bool) {
 	return policy, fault == 0 && policy&^unix.SCHED_RESET_ON_FORK == unix.SCHED_NORMAL
 }
 
-// setPolicy sets the policy of the thread, and tells whether it did. The call that
-// takes all of sched_attr would set nice and slice too, which may be others by
-// then and cannot all be read.
+// setPolicy sets the policy of the thread, and reports whether it did. sched_setattr
+// would overwrite the nice value and the slice, too.
 func setPolicy(policy uintptr) bool {
-	var priority int32 // there is one with real-time policies only
+	var priority int32 // used only by real-time policies
 	_, _, fault := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, policy, uintptr(unsafe.Pointer(&priority)))
 	return fault == 0
 }

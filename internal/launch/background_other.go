@@ -2,5 +2,5 @@
 
 package launch
 
-// inBackground calls start. Only Linux knows processes that nobody waits for.
+// inBackground calls start. Only Linux has a policy for background processes.
 func inBackground(start func() error) error { return start() }

@@ -15,14 +15,14 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Spawn says which process to start. It knows nothing of the handshake.
+// Spawn describes the process to start. It does not depend on the handshake.
 type Spawn struct {
-	// Path is the executable, looked up nowhere else, and Arg0 its argument 0.
+	// Path is the path of the executable, and Arg0 its argument 0.
 	Path, Arg0 string
 	// Environ is the whole environment, "KEY=value".
 	Environ []string
-	// Shared is handed down as descriptor 3, which the variable wire.EnvStdoutFD
-	// names. Nil: there is none.
+	// Shared is passed to the process as descriptor 3, named by the variable
+	// wire.EnvStdoutFD. It may be nil.
 	Shared *os.File
 	// Mark is the folder in the variable wire.EnvSocketDir by which the process's
 	// descendants are found after its end.
@@ -41,10 +41,10 @@ type Spawn struct {
 	// Forked, if not nil, is called when the executable is no longer needed: the
 	// process was started, or will not be.
 	Forked func()
-	// Exited, if not nil, is called when the process has been reaped. Drained, if not
-	// nil, is called when its group and its descendants have been killed, while
-	// descriptors 1 and 2 are still read, and after a failed start. Killed, if not nil, gets the number of
-	// descendants that had left the group.
+	// Exited, if not nil, is called when the process has been reaped. Drained, if not nil,
+	// is called when its group and its descendants have been killed, while descriptors 1
+	// and 2 are still read, and after a failed start. Killed, if not nil, gets the number
+	// of killed descendants outside the group.
 	Exited, Drained func()
 	Killed          func(descendants int, err error)
 	// Ended, if not nil, is called last, before Done is closed.
@@ -77,13 +77,13 @@ type Child struct {
 	mu      sync.Mutex
 	process *os.Process // nil before Start and after the process was reaped
 	stdin   *os.File
-	// launched: done will be closed. killed: nothing may be started any more.
+	// launched: done will be closed. killed: no process may be started any more.
 	launched, killed bool
 	killedFor        string // the reason of the first kill
 	dumped           bool   // it was sent SIGQUIT
 }
 
-// lifetime is what is known of a process that has ended.
+// lifetime holds the facts about a process that has ended.
 type lifetime struct {
 	state         *os.ProcessState // nil: it was not started
 	started, over time.Time
@@ -206,7 +206,7 @@ func (c *Child) fork(ctx context.Context, pipes *pipes) (*exec.Cmd, error) {
 }
 
 func (c *Child) command(pipes *pipes) *exec.Cmd {
-	cmd := &exec.Cmd{Path: c.spawn.Path, Args: []string{c.spawn.Arg0}} // looked up nowhere
+	cmd := &exec.Cmd{Path: c.spawn.Path, Args: []string{c.spawn.Arg0}} // no look-up in PATH
 	cmd.Env = append([]string{}, c.spawn.Environ...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes.stdinChild, pipes.stdoutChild, pipes.stderrChild
 	if c.spawn.Shared != nil {
@@ -243,13 +243,12 @@ func killGroup(pgid int) { _ = syscall.Kill(-pgid, syscall.SIGKILL) }
 func (c *Child) Signal(sig syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.process != nil { // not reaped: the id is its own
+	if c.process != nil { // not reaped: no other process has the id
 		_ = syscall.Kill(c.process.Pid, sig)
 	}
 }
 
-// dump has the process print its stacks and end. A stopped process takes the signal
-// when it continues.
+// dump sends SIGQUIT, and SIGCONT in case the process is stopped.
 func (c *Child) dump() {
 	c.mu.Lock()
 	c.dumped = c.dumped || c.process != nil
@@ -290,7 +289,7 @@ func (c *Child) Done() <-chan struct{} { return c.done }
 // Nil: it was not started.
 func (c *Child) State() *os.ProcessState { return c.life.state }
 
-// ended tells why the process was killed and whether it was sent SIGQUIT.
+// ended returns why the process was killed, and whether it was sent SIGQUIT.
 func (c *Child) ended() (killedFor string, dumped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

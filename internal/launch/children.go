@@ -14,8 +14,8 @@ import (
 const descendantsGrace = 500 * time.Millisecond
 
 // killDescendants kills the processes that the ended process pid has started with
-// the folder in their environment and that have left its group, and reaps those that
-// have become children of this process. It calls killed, if not nil, with their
+// the folder in their environment and that have left its group, and reaps descendants
+// that have become children of this process. It calls killed, if not nil, with their
 // number. It blocks for a little more than descendantsGrace at most: reading another
 // process's environment may take as long as the kernel likes, and is then left
 // behind.

@@ -16,41 +16,39 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Reason is which of the usual causes kept a plugin from starting, or this
-// process from attaching to it.
+// Reason is the kind of cause of a failed start, or of a failed attachment.
 type Reason int
 
-// The reasons, each with a text of its own for the operator.
+// The reasons.
 const (
-	// ReasonOther is none of the others; the text says what happened.
+	// ReasonOther: a cause of another kind.
 	ReasonOther Reason = iota
 	// ReasonNotFound: there is no such file.
 	ReasonNotFound
 	// ReasonNotExecutable: a folder, or a file without execute permission.
 	ReasonNotExecutable
-	// ReasonArchitecture: built for another machine, or no program at all.
+	// ReasonArchitecture: built for another machine, or not a program.
 	ReasonArchitecture
-	// ReasonNotPlugin: it ran and ended, or spoke, but not as a plugin does.
+	// ReasonNotPlugin: it ran, but not as a plugin.
 	ReasonNotPlugin
-	// ReasonVersion: a plugin of another protocol or version.
+	// ReasonVersion: a plugin with another protocol or version.
 	ReasonVersion
 	// ReasonTimeout: no handshake in time, or no connection after it.
 	ReasonTimeout
-	// ReasonStopped: the start was called off.
+	// ReasonStopped: the caller cancelled the start.
 	ReasonStopped
 	// ReasonEnvironment: this machine does not allow it (no folder for a
 	// socket, no processes left).
 	ReasonEnvironment
-	// ReasonNotSocket: what is to be attached to is no stream socket.
+	// ReasonNotSocket: the path is not a stream socket.
 	ReasonNotSocket
-	// ReasonNobody: nobody listens at the socket, or takes connections.
+	// ReasonNobody: no process accepts connections at the socket.
 	ReasonNobody
 	// ReasonPermission: this process may not connect to the socket.
 	ReasonPermission
 	// ReasonPeer: the process at the socket belongs to another user.
 	ReasonPeer
-	// ReasonUntrusted: others can change the executable, or its bytes are not
-	// the pinned ones.
+	// ReasonUntrusted: other users can change the executable, or it differs from its pin.
 	ReasonUntrusted
 )
 
@@ -60,24 +58,24 @@ var reasonNames = [...]string{
 	"not a socket", "nobody listens", "no permission", "another user's", "untrusted",
 }
 
-// String is a short name.
+// String returns a short name.
 func (r Reason) String() string { return reasonNames[r] }
 
-// Error says why a plugin did not start, or could not be attached to.
+// Error is the error of a failed start or attachment.
 type Error struct {
 	// Reason is the kind of cause.
 	Reason Reason
 	// Path is the executable, or the socket.
 	Path string
-	// Err says what happened and what to do, in words for an operator.
+	// Err describes the cause and the remedy, for an operator.
 	Err error
-	// Report is how its process ended; nil if none ran, or it could not be ended.
+	// Report is the end of the process; nil if there was none, or it could not be ended.
 	Report *Report
 	// attach: Path is a socket.
 	attach bool
 }
 
-// Error is the whole text.
+// Error returns the text with the path.
 func (e *Error) Error() string {
 	if e.attach {
 		return fmt.Sprintf("attach to %s: %v", e.Path, e.Err)
@@ -85,17 +83,17 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("start %s: %v", e.Path, e.Err)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Incompatible tells whether the file is of no use to this host on this machine
-// however often it is tried: it must be replaced.
+// Incompatible reports whether the file cannot work with this host on this machine, so
+// that it must be replaced.
 func (e *Error) Incompatible() bool {
 	return e.Reason == ReasonVersion || e.Reason == ReasonArchitecture
 }
 
-// Untrusted tells whether running it, or talking to it, would be a risk: an
-// operator must change the file, its folder, or the settings.
+// Untrusted reports whether the plugin is a risk, so that an operator must change the
+// file, its folder or the settings.
 func (e *Error) Untrusted() bool {
 	return e.Reason == ReasonUntrusted || e.Reason == ReasonPeer
 }
@@ -104,7 +102,7 @@ func launchError(reason Reason, path, format string, args ...any) *Error {
 	return &Error{Reason: reason, Path: path, Err: fmt.Errorf(format, args...)}
 }
 
-// explain turns what go-plugin or exec said into an *Error with the report. The
+// explain returns an *Error for an error of go-plugin or exec, with the report. The
 // process must have ended.
 func (p *process) explain(ctx context.Context, err error) error {
 	e := p.classify(ctx, err)
@@ -137,7 +135,7 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 			hint, err)
 	case refused != nil:
 		return fail(ReasonPeer, "it is not talked to: %w; a plugin must run as the user of this process, with a Unix socket", refused)
-	case p.child.life.state == nil && errors.Is(err, fs.ErrNotExist): // the file is there: Check saw it
+	case p.child.life.state == nil && errors.Is(err, fs.ErrNotExist): // Check has found the file itself
 		return fail(ReasonOther, "its interpreter or loader is missing (the first line of a script, or a libc): %w", err)
 	case said != nil && said.core == wire.CoreProtocolVersion && said.app != wire.ProtocolVersion:
 		return fail(ReasonVersion, "the plugin speaks protocol version %d, this host version %d; %s",
@@ -151,7 +149,7 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 		return fail(ReasonTimeout, "no handshake within the start timeout%s; is it a servetrace plugin? Run it by hand to see", p.lastWords())
 	case ctx.Err() != nil:
 		return fail(ReasonStopped, "start called off: %w", context.Cause(ctx))
-	case p.child.life.state != nil && said == nil && bytes.Contains(p.out.kept(), []byte("not meant to be executed directly")): // go-plugin's words
+	case p.child.life.state != nil && said == nil && bytes.Contains(p.out.kept(), []byte("not meant to be executed directly")): // go-plugin's message
 		return fail(ReasonNotPlugin, "it is a go-plugin program of another host, whose magic cookie it wants; name a servetrace plugin, or build it with pluginsdk")
 	case p.child.life.state != nil && said == nil:
 		return fail(ReasonNotPlugin, "it ended before the handshake (%s)%s; is it a servetrace plugin? Run it by hand to see", p.report().Exit, p.lastWords())
@@ -159,7 +157,7 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 	return fail(ReasonOther, "%w", err)
 }
 
-// explainLate is explain for a start that has not ended a moment after ctx did.
+// explainLate is explain for a start that did not return soon after the end of ctx.
 func (p *process) explainLate(ctx context.Context) error {
 	reason, told := ReasonStopped, fmt.Sprintf("start called off: %v", context.Cause(ctx))
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
@@ -190,8 +188,7 @@ func upgradeHint(app int) string {
 	return "build the plugin with a newer pluginsdk"
 }
 
-// machineName is the name of an executable's machine, by Go's name where Go
-// builds for it.
+// machineName returns the machine of an executable, by Go's name if Go supports it.
 func machineName(file *elf.File) string {
 	name := map[elf.Machine]string{
 		elf.EM_X86_64: "amd64", elf.EM_386: "386", elf.EM_AARCH64: "arm64", elf.EM_ARM: "arm",
@@ -203,7 +200,7 @@ func machineName(file *elf.File) string {
 	return cmp.Or(name, file.Machine.String())
 }
 
-// badFormat says why the kernel cannot run the executable at path.
+// badFormat explains why the kernel cannot run the executable at path.
 func badFormat(path string) string {
 	here := runtime.GOOS + "/" + runtime.GOARCH
 	f, err := os.Open(path)

@@ -94,8 +94,8 @@ func lockNew(path string) (*os.File, error) {
 	return f, nil
 }
 
-// lock locks a file until it is closed, or this process has ended however it
-// does. errTaken: another has locked it, or removed it.
+// lock locks a file until it is closed or this process ends. It returns errTaken if
+// another process has locked or removed the file.
 func lock(f *os.File) error {
 	for {
 		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
@@ -114,8 +114,8 @@ func lock(f *os.File) error {
 	}
 }
 
-// Remove removes the folder with all that is in it. It may be called again.
+// Remove removes the folder with its content. It may be called again.
 func (f *Folder) Remove() {
-	_ = os.RemoveAll(f.Path) // what cannot be removed is left to the next host
-	_ = f.lock.Close()       // only now: it says that the folder is in use
+	_ = os.RemoveAll(f.Path) // the next host removes the rest
+	_ = f.lock.Close()       // last: while it is locked, the folder is in use
 }

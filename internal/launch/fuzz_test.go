@@ -52,7 +52,7 @@ func FuzzParseRecord(f *testing.F) {
 		if !ok {
 			return
 		}
-		r, size := r.clean(newRedactor([]string{"secret"}))
+		r, size := r.clean(NewRedactor([]string{"secret"}))
 		all := r.message
 		for _, attr := range r.attrs {
 			all += attr.Key + attr.Value.String()
@@ -102,13 +102,13 @@ func FuzzOutput(f *testing.F) {
 			}
 			_, _ = w.Write(rest[:n])
 			rest = rest[n:]
-			if len(w.line) > maxLine+o.secrets.margin() || len(o.stack.head) > o.mostOfStack()+1 || len(o.tail.buf) > o.tail.size {
-				t.Fatalf("%d bytes of a line, %d of a stack, %d of the tail are held", len(w.line), len(o.stack.head), len(o.tail.buf))
+			if len(w.line) > maxLine+o.secrets.margin() || len(o.stack.head) > o.maxStack()+1 || len(o.tail) > o.tailBytes() {
+				t.Fatalf("%d bytes of a line, %d of a stack, %d of the tail are held", len(w.line), len(o.stack.head), len(o.tail))
 			}
 		}
 		o.end()
-		if want := text[max(0, len(text)-o.tail.size):]; !bytes.Equal(o.tail.bytes(), want) {
-			t.Errorf("the end is not kept as printed: %q, want %q", o.tail.bytes(), want)
+		if want := text[max(0, len(text)-o.tailBytes()):]; !bytes.Equal(o.tail, want) {
+			t.Errorf("the end is not kept as printed: %q, want %q", o.tail, want)
 		}
 		stack, _ := o.keptStack()
 		checkShown(t, strings.ReplaceAll(stack, "\n", ""))

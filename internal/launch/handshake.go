@@ -10,15 +10,14 @@ import (
 )
 
 // handshake is the first line of a plugin, as go-plugin defines it:
-// CORE|APP|NETWORK|ADDRESS|PROTOCOL and fields that do not matter here.
+// CORE|APP|NETWORK|ADDRESS|PROTOCOL and further fields, which are not needed.
 type handshake struct {
 	core, app int
 	protocol  string
 }
 
-// parseHandshake reads a line; ok is false for anything that is not a
-// handshake, which is then noise: also for a line that cannot be shown, for
-// its fields stand in errors.
+// parseHandshake parses a line. It reports false if the line is no handshake, or has
+// characters that cannot be shown, because errors contain its fields.
 func parseHandshake(line string) (h handshake, ok bool) {
 	fields := strings.Split(line, "|")
 	if len(fields) < 4 || (fields[2] != "unix" && fields[2] != "tcp") || printable.Text(line) != line {
@@ -39,9 +38,8 @@ func parseHandshake(line string) (h handshake, ok bool) {
 	return h, true
 }
 
-// lineReader hands the handshake line to go-plugin, which takes the first line
-// it reads for it, and nothing else; at the end of the process it is at its
-// end.
+// lineReader passes only the handshake line to go-plugin, which expects it as the first
+// line. It ends when the process has ended.
 type lineReader struct {
 	done <-chan struct{}
 	line chan []byte // capacity 1: the handshake, once
@@ -49,18 +47,18 @@ type lineReader struct {
 	mu   sync.Mutex
 	seen *handshake
 
-	rest []byte // touched by Read alone
+	rest []byte // used only by Read
 }
 
 func newLineReader(done <-chan struct{}) *lineReader {
 	return &lineReader{done: done, line: make(chan []byte, 1)}
 }
 
-// offer takes a line of standard output, which is not empty, and tells whether
-// it was the handshake; later ones are noise like any other line.
+// offer reports whether a line of standard output is the handshake, and keeps it then.
+// The line must not be empty. After the first handshake it reports false.
 func (r *lineReader) offer(line []byte) bool {
 	if c := line[0]; (c < '0' || c > '9') && c != ' ' && c != '\t' || r.said() != nil {
-		return false // most lines: at no cost
+		return false // most lines
 	}
 	text := strings.TrimSpace(string(line))
 	h, ok := parseHandshake(text)
@@ -69,12 +67,12 @@ func (r *lineReader) offer(line []byte) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.seen = &h // standard output has one reader: nobody came before
+	r.seen = &h // standard output has a single reader
 	r.line <- []byte(text + "\n")
 	return true
 }
 
-// said gives the handshake, nil as long as there was none.
+// said returns the handshake, or nil if there was none yet.
 func (r *lineReader) said() *handshake {
 	r.mu.Lock()
 	defer r.mu.Unlock()

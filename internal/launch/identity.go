@@ -7,22 +7,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identity tells one state of an executable from another without reading it.
-// Two are equal (==) if the path leads to the same file with the same size,
-// times and mode, by the same folders and links with the same owners and modes:
-// as long as it is equal, Check has nothing new to say. The zero value is that
-// of no file.
+// Identity identifies a state of an executable without its content. Two values are equal
+// (==) if the path leads to the same file with the same size, times and mode, through the
+// same folders and links with the same owners and modes. While it is equal, Check has the
+// same result. The zero value stands for no file.
 type Identity struct {
 	dev, inode   uint64
 	size         int64
 	mtime, ctime unix.Timespec
 	mode         uint64
-	// way is a hash over all that leads to the file.
+	// way is a hash of the folders and links on the path.
 	way uint64
 }
 
-// Identify looks at the file that path leads to. The error says why there is
-// none to look at. It reads no content, and blocks as long as the disk.
+// Identify returns the identity of the file that path leads to, or the error of the file
+// system. It reads no content, and blocks as long as the disk.
 func Identify(path string) (Identity, error) {
 	steps, err := walk(path)
 	if err != nil {
@@ -42,5 +41,5 @@ func Identify(path string) (Identity, error) {
 	}, nil
 }
 
-// wide takes a number of a stat, whose width differs between systems.
+// wide converts a number of a stat, whose width differs between systems.
 func wide[T int32 | uint16 | uint32 | uint64](n T) uint64 { return uint64(n) }

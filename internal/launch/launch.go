@@ -10,29 +10,27 @@
 //     (pin.go). It starts the command in a process group of its own with pipes on
 //     descriptors 0, 1 and 2 (child.go), and waits for the handshake line. Lines
 //     before the handshake are logged.
-//  2. From then on Conn is a gRPC connection to the plugin's socket. Everything that
-//     the plugin writes to descriptors 1 and 2 is read and logged.
-//  3. Done is closed when the process has ended, by itself or not. By then its group
-//     and its descendants outside the group have been killed (children.go). Exit and
-//     Report say how it ended.
-//  4. Stop ends it: GRPCController.Shutdown and end of file on standard input first,
-//     SIGKILL to the group when ctx ends. It frees the connection and the folder.
-//     Every started Process must be stopped.
+//  2. From then on Conn is a gRPC connection to the plugin's socket. All output on
+//     descriptors 1 and 2 is read and logged.
+//  3. Done is closed when the process has ended for any reason. By then its group and
+//     its descendants outside the group have been killed (children.go). Exit and
+//     Report describe the end.
+//  4. Stop ends the process: first by GRPCController.Shutdown and the end of standard
+//     input, and by SIGKILL to the group when ctx ends. It frees the connection and the
+//     folder. Every started Process must be stopped.
 //
 // A Child is the process alone, without handshake and log, for the conformance suite.
 //
 // An Attachment has the same methods as a Process, and its life is one connection:
-// Attach makes it, Done is closed when it is lost, Kill and Stop close it and touch
-// nothing else.
+// Attach makes it, Done is closed when it is lost, Kill and Stop only close it.
 //
 // Sweep removes the folders and processes of hosts that were killed (sweep.go).
 //
-// Open launch.go first, then runner.go and child.go; attach.go is the other way in.
-// proc_*.go, memory_*.go and usage_*.go differ between systems. output.go reads the
-// descriptors, cuts lines and logs them, with handshake.go, ratelimit.go, record.go
-// for lines in hclog's form, stack.go and ring.go; redact.go and printable.go clean
-// all that is shown, redactor.go what comes by RPC. errors.go says why a start
-// failed, report.go how a process ended, identity.go whether its file has changed.
+// Open launch.go first, then runner.go and child.go, or attach.go. proc_*.go,
+// memory_*.go and usage_*.go differ between systems. output.go reads the descriptors,
+// cuts lines and logs them, with handshake.go, record.go for lines in hclog's form and
+// stack.go. redact.go removes secrets. errors.go explains a failed start, report.go
+// describes the end of a process, identity.go detects a changed file.
 package launch
 
 import (
@@ -57,40 +55,39 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Command is what to start.
+// Command describes the plugin process to start.
 type Command struct {
 	// Name is the plugin's name, for errors and logs.
 	Name string
-	// Path is the executable, looked up nowhere else. It is the plugin's
-	// argument 0 also where a copy is executed.
+	// Path is the path of the executable. It is the plugin's argument 0, even if a copy is
+	// executed.
 	Path string
-	// Digest is the SHA-256 of the executable's bytes, 32 of them; nil or empty
-	// for no pin. With a pin, a copy of exactly the bytes that were hashed is
-	// executed. What a plugin expects beside its executable it does not find
-	// there, unless it looks beside argument 0; and the pin says nothing about
-	// what else it loads: libraries, the interpreter of a script, its modules.
+	// Digest is the SHA-256 of the executable, 32 bytes, or empty for no pin. With a pin, a
+	// copy of exactly the hashed bytes is executed. Files beside the executable are not
+	// beside the copy; a plugin finds them beside argument 0. The pin does not cover other
+	// files that the plugin loads, such as libraries, or the interpreter of a script.
 	Digest []byte
-	// AllowWritable takes an executable that others than root and this user can
+	// AllowWritable accepts an executable that users other than root and this user can
 	// change.
 	AllowWritable bool
-	// Environ is the plugin's whole environment, "KEY=value", besides the
-	// variables of the handshake. Nothing is inherited.
+	// Environ is the plugin's whole environment, "KEY=value", except the variables of the
+	// handshake. Nothing is inherited.
 	Environ []string
-	// Stdout is handed down as an extra descriptor, where a plugin finds the
-	// host's standard output. Nil: see Output.
+	// Stdout is passed to the plugin as an extra descriptor, as the host's standard
+	// output. If nil, Output is used.
 	Stdout *os.File
-	// Output, if Stdout is nil, gets what the plugin prints as the host's standard
-	// output, copied from a pipe, line by line. While it takes nothing the plugin
-	// waits, and nothing else does. Nil: the plugin finds no standard output.
+	// Output, if Stdout is nil, gets the lines that the plugin prints to the host's
+	// standard output, copied from a pipe. While Output blocks, only the plugin waits. If
+	// both are nil, the plugin has no standard output of the host.
 	Output *stdio.File
-	// SocketDirs are folders to try for the private folder of the socket,
-	// before the temporary folder.
+	// SocketDirs are folders to try for the private folder of the socket, before the
+	// temporary folder.
 	SocketDirs []string
-	// Log takes what the plugin prints. It must not be nil.
+	// Log gets the plugin's output. It must not be nil.
 	Log *slog.Logger
-	// Secrets are texts that must not be shown, of six bytes or more each;
-	// shorter ones are passed over. "<redacted>" stands in their place in log
-	// lines, errors and the report. The slice is not kept.
+	// Secrets are texts that must not be shown, of six bytes or more each; shorter texts
+	// are ignored. In log lines, errors and the report, "<redacted>" replaces them. The
+	// slice is not kept.
 	Secrets []string
 }
 
@@ -101,30 +98,30 @@ type Process struct {
 	conn   *grpc.ClientConn
 }
 
-// pluginName is the one entry of go-plugin's plugin set. Only Dispense sees it.
+// pluginName is the only entry of go-plugin's plugin set.
 const pluginName = "traces"
 
-// Start starts cmd and waits until it has said where it listens. ctx covers
-// the start alone: when it ends before, the process is killed and its group
-// with it. Start returns within a moment of ctx's end even if the kernel can
-// not end the process, or does not come back from a dead disk. An error is an
-// *Error and says which of the usual causes it was.
+// Start starts cmd and waits until it is connected. ctx covers only the start: if it ends
+// before, the process and its group are killed. Start returns soon after the end of ctx,
+// even if the kernel cannot end the process or waits for a dead disk. An error is an
+// *Error with the kind of the cause.
 func Start(ctx context.Context, cmd Command) (*Process, error) { return await(ctx, newProcess(cmd)) }
 
-// await waits for open, which may take as long as the kernel does.
+// await waits for open, which may block in the kernel, and abandons it after the end of
+// ctx.
 func await(ctx context.Context, run *process) (*Process, error) {
 	type outcome struct {
 		p   *Process
 		err error
 	}
 	opened, late := make(chan outcome), make(chan struct{})
-	go func() { // ends with the start, or if nobody waits any more with the process
+	go func() { // ends with the start, or with the process if it came too late
 		p, err := open(ctx, run)
 		select {
 		case opened <- outcome{p, err}:
 		case <-late:
 			if p != nil {
-				run.child.Kill("nobody waits for it any more")
+				run.child.Kill("its start took too long")
 				p.release()
 			}
 		}
@@ -145,7 +142,7 @@ func await(ctx context.Context, run *process) (*Process, error) {
 	}
 }
 
-// open is Start without a bound on its end.
+// open is Start without a bound on its duration.
 func open(ctx context.Context, run *process) (*Process, error) {
 	cmd := run.cmd
 	if err := look(cmd.Path, Trust{Digest: cmd.Digest, AllowWritable: cmd.AllowWritable}); err != nil {
@@ -166,7 +163,7 @@ func open(ctx context.Context, run *process) (*Process, error) {
 		err = context.Cause(ctx) // killed between the handshake and here
 	}
 	if err == nil {
-		err = run.socket.refusal() // which go-plugin takes for a plugin that has no output to tell
+		err = run.socket.refusal() // go-plugin hides it behind an error of its own
 	}
 	if err != nil {
 		run.child.giveUp()
@@ -176,8 +173,8 @@ func open(ctx context.Context, run *process) (*Process, error) {
 	return p, nil
 }
 
-// clientConfig is go-plugin's part: the handshake's variables, the version, and
-// a connection with our codec and windows. Everything else is the runner's.
+// clientConfig returns the configuration of go-plugin's client, which handles the
+// handshake and makes the connection. The runner does everything else.
 func clientConfig(run *process) *goplugin.ClientConfig {
 	return &goplugin.ClientConfig{
 		HandshakeConfig: goplugin.HandshakeConfig{
@@ -195,15 +192,15 @@ func clientConfig(run *process) *goplugin.ClientConfig {
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		SkipHostEnv:      true,
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: run.folder.Path},
-		Logger:           hclog.NewNullLogger(), // our errors and output.go say it better
-		StartTimeout:     time.Hour,             // ctx decides, by killing the process
+		Logger:           hclog.NewNullLogger(), // errors.go and output.go report more
+		StartTimeout:     time.Hour,             // the end of ctx kills the process
 		SyncStdout:       run.out.writer("stdout"),
 		SyncStderr:       run.out.writer("stderr"),
-		GRPCDialOptions:  append(dialOptions(run.dial, wire.PeerCredentials()), redactErrors(run.out.secrets)),
+		GRPCDialOptions:  append(dialOptions(run.dial, wire.PeerCredentials()), run.out.secrets.redactErrors()),
 	}
 }
 
-// dialOptions are those of every connection to a plugin.
+// dialOptions returns the options of every connection to a plugin.
 func dialOptions(dial func(context.Context, string) (net.Conn, error), creds credentials.TransportCredentials) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithContextDialer(dial),
@@ -213,42 +210,39 @@ func dialOptions(dial func(context.Context, string) (net.Conn, error), creds cre
 		grpc.WithInitialConnWindowSize(wire.WindowBytes),
 		grpc.WithWriteBufferSize(wire.WriteBufferBytes),
 		grpc.WithMaxHeaderListSize(maxHeaderBytes),
-		// The start timeout decides, and the deadline of a call.
+		// The start timeout and the deadline of a call are the limits.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: noLimit}),
-		grpc.WithIdleTimeout(0), // the socket may be gone when it wakes
-		grpc.WithDisableRetry(), // the host retries, and gRPC would hold the bytes
+		grpc.WithIdleTimeout(0), // an idle connection could not be dialled again
+		grpc.WithDisableRetry(), // the host retries, and gRPC would keep the bytes
 		grpc.WithDisableServiceConfig(),
 	}
 }
 
-// socketBytes is what the kernel is asked to take for a plugin before it has
-// read: a batch and more, so that a batch is written without waiting and the
-// plugin wakes up less often for it. The kernel takes twice of what it is asked
-// for, its own overhead included, and of net.core.wmem_max at most: usually
-// twice of 208 KiB, where a socket has 208 KiB unasked.
+// socketBytes is the requested write buffer of a plugin's socket, large enough for a
+// batch. So a batch is written without waiting, and the plugin wakes up less often. The
+// kernel limits the size by net.core.wmem_max.
 const socketBytes = 1 << 20
 
-// giveRoom gives a socket that room.
-func giveRoom(conn net.Conn) {
+// widenSocket sets the write buffer of a socket.
+func widenSocket(conn net.Conn) {
 	if socket, ok := conn.(*net.UnixConn); ok {
-		_ = socket.SetWriteBuffer(socketBytes) // it works as well without, but for more CPU
+		_ = socket.SetWriteBuffer(socketBytes) // a failure costs only CPU
 	}
 }
 
-// noLimit is longer than any connection takes to stand.
+// noLimit is longer than any dial takes.
 const noLimit = 365 * 24 * time.Hour
 
-// maxReplyBytes is the longest answer that is taken from a plugin. Answers are
-// counts and remarks, which have room here. Decoded, one takes up to a hundred
-// times as much memory (a remark without a word is two bytes), and a plugin may
-// answer as many calls at once as it wants, so that megabytes would be gigabytes.
+// maxReplyBytes is the length of the longest answer of a plugin. Answers hold counts and
+// diagnostics. The bound is low because a decoded answer takes up to a hundred times as
+// much memory, and a plugin may answer many calls at once.
 const maxReplyBytes = 256 << 10
 
-// maxHeaderBytes is the same for headers and trailers, which carry counts of
-// filtered spans and the text of an error.
+// maxHeaderBytes is the bound of headers and trailers, which hold counts of filtered
+// spans and the text of an error.
 const maxHeaderBytes = 1 << 20
 
-// connect starts the process and gives go-plugin's connection to it.
+// connect starts the process and returns go-plugin's connection to it.
 func (p *Process) connect() (*grpc.ClientConn, error) {
 	client, err := p.client.Client()
 	if err != nil {
@@ -261,8 +255,7 @@ func (p *Process) connect() (*grpc.ClientConn, error) {
 	return conn.(*grpc.ClientConn), nil
 }
 
-// connPlugin dispenses the connection itself: the services on it are the
-// host's business.
+// connPlugin dispenses the connection itself. The host knows the services on it.
 type connPlugin struct {
 	goplugin.NetRPCUnsupportedPlugin
 }
@@ -275,33 +268,30 @@ func (connPlugin) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *gr
 	return conn, nil
 }
 
-// Conn is the connection to the plugin. It belongs to the Process: Stop closes
-// it.
+// Conn returns the connection to the plugin. Stop closes it.
 func (p *Process) Conn() grpc.ClientConnInterface { return p.conn }
 
-// PID is the id of the process and of its group.
+// PID returns the id of the process and of its group.
 func (p *Process) PID() int { return p.run.child.PID() }
 
-// Done is closed when the process has ended, its group has been killed and its
-// last words have been logged.
+// Done returns a channel that is closed when the process has ended, its group has been
+// killed and its output has been logged.
 func (p *Process) Done() <-chan struct{} { return p.run.child.done }
 
-// Exit says how the process ended ("exit status 2", "signal: killed") with its
-// last line of output where it ended badly. It is empty before Done.
+// Exit returns how the process ended ("exit status 2", "signal: killed"), after a failure
+// with its last line of output. It is empty before Done.
 func (p *Process) Exit() string { return p.run.exit() }
 
-// Leaving is false: a process that wants no more calls closes its socket, and
-// those that come fail.
+// Leaving returns false: a process that accepts no more calls closes its socket.
 func (p *Process) Leaving() bool { return false }
 
-// Kill kills the process and its group at once and does not wait. why is kept
-// for the report, in words that go on from "killed:"; of several the first.
+// Kill kills the process and its group at once and does not wait. The report has the why
+// of the first call, as a text that continues "killed:".
 func (p *Process) Kill(why string) { p.run.child.Kill(why) }
 
-// Dump has a process that does not answer print the stacks of its goroutines,
-// and end, as SIGQUIT does with a Go program, in whatever language it is; a
-// stopped one is woken for it. It blocks until the process has ended or ctx has:
-// kill it then.
+// Dump sends SIGQUIT to a process that does not answer, and SIGCONT in case it is
+// stopped. A Go program then prints the stacks of its goroutines and ends. Dump blocks
+// until the process has ended, or ctx ends; the caller must then kill it.
 func (p *Process) Dump(ctx context.Context) {
 	p.run.child.dump()
 	select {
@@ -310,15 +300,14 @@ func (p *Process) Dump(ctx context.Context) {
 	}
 }
 
-// Stop asks the process to end, waits until it did, and frees what belonged to
-// it. When ctx ends first the group is killed. Stop returns within a moment of
-// ctx's end even if the kernel cannot end the process; the error then says
-// so. Stopping again is allowed.
+// Stop asks the process to end, waits for its end, and frees its resources. If ctx ends
+// first, the group is killed. Stop returns soon after the end of ctx, with an error if the
+// kernel cannot end the process. It may be called again.
 func (p *Process) Stop(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { p.run.child.Kill("it did not end when asked to") })()
 	p.askToEnd(ctx)
 	freed := make(chan struct{})
-	go func() { // ends when the process has: it waits for nothing else
+	go func() { // ends with the process
 		defer close(freed)
 		<-p.run.child.done
 		p.release()
@@ -334,24 +323,23 @@ func (p *Process) Stop(ctx context.Context) error {
 	case <-time.After(killGrace):
 	}
 	select {
-	case <-p.run.child.reaped: // it has gone; what it left goes in a moment
+	case <-p.run.child.reaped: // only its group and its output may be left
 		return nil
 	default:
 		return fmt.Errorf("stop plugin %q: process %d does not end after SIGKILL", p.run.cmd.Name, p.PID())
 	}
 }
 
-// killGrace is how long the kernel may take to end a killed process, and how
-// long what it left may take to go.
+// killGrace bounds the time that the kernel takes to end a killed process, and the time
+// until its output has been read.
 const killGrace = time.Second
 
-// controllerTimeout bounds the request to end: a plugin that does not answer
-// it learns the same from the end of its standard input.
+// controllerTimeout bounds the call that asks the plugin to end. After it, the end of
+// standard input asks the same.
 const controllerTimeout = 200 * time.Millisecond
 
-// askToEnd tells a plugin in both ways that its host is done with it: a stock
-// go-plugin server knows only the first, a plugin in another language often
-// only the second.
+// askToEnd asks a plugin to end in two ways: a stock go-plugin server knows only the
+// call, a plugin in another language often only the end of standard input.
 func (p *Process) askToEnd(ctx context.Context) {
 	select {
 	case <-p.run.child.done:
@@ -365,14 +353,14 @@ func (p *Process) askToEnd(ctx context.Context) {
 	p.run.child.CloseStdin()
 }
 
-// release frees what go-plugin holds, and the folder. The process must have
-// ended, or go-plugin would wait for it without a deadline.
+// release frees go-plugin's client and the folder. It waits for the end of the process,
+// because go-plugin waits for it without a deadline.
 func (p *Process) release() {
 	<-p.run.child.done
 	p.client.Kill()
 	if p.conn != nil {
 		_ = p.conn.Close() // a second Close is harmless
 	}
-	p.run.program.release() // if it was not even started
+	p.run.program.release() // if it was not started
 	p.run.folder.Remove()
 }

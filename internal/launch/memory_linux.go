@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstMemoryFD is above all descriptors that a child is given, which would
-// take the place of the memory in it.
+// firstMemoryFD is higher than all descriptors that a child gets, which would replace the
+// memory in the child.
 const firstMemoryFD = 64
 
 // newMemory makes a file in memory that can be sealed and executed.
 func newMemory(name string) (*os.File, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	low, err := unix.MemfdCreate(name, flags|unix.MFD_EXEC)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3, where all can be executed
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3, all memory can be executed
 		low, err = unix.MemfdCreate(name, flags)
 	}
 	if err != nil {
@@ -29,7 +29,7 @@ func newMemory(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// seal keeps everybody from changing the memory, for ever.
+// seal prevents every later change of the memory.
 func seal(memory *os.File) error {
 	_, err := unix.FcntlInt(memory.Fd(), unix.F_ADD_SEALS,
 		unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)

@@ -7,10 +7,10 @@ import (
 	"os"
 )
 
-// newMemory makes none: memory that can be sealed and executed is Linux's. A
-// pinned plugin runs from a file of its private folder, which other processes
-// of this user can change.
+// newMemory returns an error: only Linux has memory that can be sealed and executed. A
+// pinned plugin runs from a file of its private folder, which other processes of this user
+// can change.
 func newMemory(string) (*os.File, error) { return nil, errors.ErrUnsupported }
 
-// seal is not reached without memory.
+// seal is not called without memory.
 func seal(*os.File) error { return errors.ErrUnsupported }

@@ -14,75 +14,70 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-// Bounds on what is kept of what a plugin prints.
+// Bounds of the output that is read and kept.
 const (
-	// maxLine is how much of a line is logged, bytes. The rest is passed over.
+	// maxLine is how much of a line is logged, in bytes. The rest is skipped.
 	maxLine = 8 << 10
-	// maxLastLine is how much of the last line stands in an error, bytes.
+	// maxLastLine is how much of the last line an error quotes, in bytes.
 	maxLastLine = 200
-	// keptOutput is how much of the end of the output is kept, bytes.
+	// keptOutput is how much of the end of the output is kept, in bytes.
 	keptOutput = 64 << 10
-	// readBuffer is read at once, bytes.
+	// readBuffer is the size of a read, in bytes.
 	readBuffer = 64 << 10
-	// pipeBytes is the size of a pipe from the first flood on, if the kernel allows.
-	// Not before: a user may have only so much in all pipes (pipe-user-pages-soft).
+	// pipeBytes is the size of a pipe after the first flood, if the kernel allows it. All
+	// pipes of a user together have a limit (pipe-user-pages-soft), so it is not set before.
 	pipeBytes = 1 << 20
-	// floodPause follows each pipe read while more is printed than is logged.
+	// floodPause follows each read while more is printed than is logged.
 	floodPause = 10 * time.Millisecond
-	// noticeEvery is how often, at most, it is said that lines were not logged.
+	// noticeEvery is the shortest time between two log lines about skipped lines.
 	noticeEvery = 5 * time.Second
 )
 
-// output is what becomes of what a plugin prints: lines go to the log, as many
-// as are allowed, JSON lines in hclog's form with their level and fields; the
-// end of all is kept, and the beginning of a stack.
+// output handles the text that a plugin prints. Lines are logged up to a rate; lines in
+// hclog's JSON form keep their level and fields. The end of all output is kept, and the
+// beginning of a stack.
 //
-//  1. A stream, one for each descriptor, reads and cuts into lines. What it
-//     read is taken in under the mutex, a chunk at a time; lines for the log
-//     are copied out, and logged by the stream's goroutine without it.
-//  2. When more is printed than is allowed, lines are counted and no more. A
-//     timer says how many, and end what is left.
-//  3. end is called once, after the streams have come to their ends. What a
-//     writer takes in later is kept and counted, and not logged.
+//  1. A stream for each descriptor reads chunks and cuts them into lines, under the mutex.
+//     It copies the lines for the log, and logs them without the mutex.
+//  2. Above the rate, lines are only counted. A timer logs their number, and end logs the
+//     final number.
+//  3. end is called once, after all streams have ended. Later output of a writer is kept
+//     and counted, but not logged.
 type output struct {
 	log     *slog.Logger
-	secrets *redactor
+	secrets Redactor
 
 	mu      sync.Mutex
 	allowed allowance
-	tail    ring
+	tail    []byte // the end of the output, at most tailBytes
 	stack   stack
 	last    []byte // the last line that was not empty, or the cause of a stack
-	passed  uint64 // lines that were not logged
-	// Lines, and bytes of them and of long lines, since it was last said.
+	passed  uint64 // number of lines that were not logged
+	// Skipped lines, and bytes of skipped and long lines, since the last notice.
 	unsaidLines, unsaidBytes uint64
-	notice                   *time.Timer    // nil: none is due
-	noticing                 sync.WaitGroup // for a notice that is due
+	notice                   *time.Timer    // nil if no notice is due
+	noticing                 sync.WaitGroup // of the due notice
 	ended                    bool
 	writers                  []*stream
 }
 
 func newOutput(log *slog.Logger, secrets []string) *output {
-	o := &output{log: log, secrets: newRedactor(secrets)}
-	o.tail.size = keptOutput + o.secrets.margin()
-	return o
+	return &output{log: log, secrets: NewRedactor(secrets)}
 }
 
-// stream is one descriptor's way into an output. Its fields are guarded by the
-// output's mutex.
+// stream is the output of one descriptor. Its fields are guarded by the output's mutex.
 type stream struct {
 	o    *output
 	name string
-	// offer, which may be nil, is shown each line until it takes one: that is
-	// not logged.
+	// offer, which may be nil, gets each line until it accepts a line, which is then not
+	// logged.
 	offer func(line []byte) bool
-	line  []byte // the beginning of a line that has no end yet
-	size  int    // how long that line is already; more than is in line
+	line  []byte // the beginning of the unfinished line
+	size  int    // the length of the unfinished line, which may be more than line holds
 }
 
-// read reads r to its end, or until it is closed. It pauses while more is printed
-// than is logged, so that a plugin that prints without end takes a small part of a
-// core of its host.
+// read reads r until its end, or until it is closed. It pauses while more is printed
+// than is logged. So endless output takes only a small part of a core of the host.
 func (o *output) read(r *os.File, name string, offer func([]byte) bool) {
 	s := &stream{o: o, name: name, offer: offer}
 	buf := make([]byte, readBuffer)
@@ -101,7 +96,7 @@ func (o *output) read(r *os.File, name string, offer func([]byte) bool) {
 	}
 }
 
-// writer gives a writer that takes in what is written to it, as read does.
+// writer returns a writer whose text is handled like the text that read reads.
 func (o *output) writer(name string) io.Writer {
 	s := &stream{o: o, name: name}
 	o.mu.Lock()
@@ -110,13 +105,13 @@ func (o *output) writer(name string) io.Writer {
 	return s
 }
 
-// Write takes p in. It never fails.
+// Write implements [io.Writer]. It never fails.
 func (s *stream) Write(p []byte) (int, error) {
 	s.take(p)
 	return len(p), nil
 }
 
-// take takes in what was printed. It tells whether there is too much of it.
+// take handles a chunk of output. It reports whether there is more than is logged.
 func (s *stream) take(chunk []byte) (tooMuch bool) {
 	s.o.mu.Lock()
 	lines, tooMuch := s.splitLocked(chunk, time.Now())
@@ -125,11 +120,11 @@ func (s *stream) take(chunk []byte) (tooMuch bool) {
 	return tooMuch
 }
 
-// finish takes in the line that has no end.
+// finish handles the unfinished line.
 func (s *stream) finish() {
 	var lines []entry
 	s.o.mu.Lock()
-	if s.size > 0 && s.size <= s.o.mostOfLine() {
+	if s.size > 0 && s.size <= s.o.maxKnown() {
 		s.lineLocked(s.line, time.Now(), &lines)
 	}
 	s.line, s.size = nil, 0
@@ -137,12 +132,10 @@ func (s *stream) finish() {
 	s.o.logLines(lines)
 }
 
-// splitLocked cuts a chunk into lines. While there is too much, a line costs no
-// more than finding its end, a look at its first byte and a copy of it as the
-// last.
+// splitLocked cuts a chunk into lines, and returns the lines for the log.
 func (s *stream) splitLocked(chunk []byte, now time.Time) (lines []entry, tooMuch bool) {
 	o := s.o
-	o.tail.write(chunk)
+	o.keepLocked(chunk)
 	shut := o.allowed.fill(now)
 	for len(chunk) > 0 {
 		if shut && s.size == 0 {
@@ -154,31 +147,39 @@ func (s *stream) splitLocked(chunk []byte, now time.Time) (lines []entry, tooMuc
 		chunk = rest
 		line := part
 		if s.size > 0 || !whole {
-			s.line = append(s.line, part[:min(len(part), max(0, o.mostOfLine()-len(s.line)))]...)
+			s.line = append(s.line, part[:min(len(part), max(0, o.maxKnown()-len(s.line)))]...)
 			line = s.line
 		}
-		told := s.size > o.mostOfLine()
+		handled := s.size > o.maxKnown() // its beginning is logged or counted
 		s.size += len(part)
 		switch {
-		case told:
+		case handled:
 			o.passLocked(0, len(part))
-		case whole || s.size > o.mostOfLine():
+		case whole || s.size > o.maxKnown():
 			s.lineLocked(line, now, &lines)
 		}
 		if whole {
 			s.line, s.size = s.line[:0], 0
 		}
 	}
-	return lines, o.allowed.shut || s.size > o.mostOfLine()
+	return lines, o.allowed.shut || s.size > o.maxKnown()
 }
 
 var newline = []byte{'\n'}
 
-// skipLocked passes over lines of a chunk that are not to be logged, up to one
-// that has to be looked into, or has no end, and gives the rest.
+// keepLocked adds a chunk to the tail.
+func (o *output) keepLocked(chunk []byte) {
+	most := o.tailBytes()
+	o.tail = append(o.tail, chunk[max(0, len(chunk)-most):]...)
+	o.tail = slices.Delete(o.tail, 0, max(0, len(o.tail)-most))
+}
+
+// skipLocked skips lines of a chunk that are not logged, and returns the rest: from the
+// first line that must be examined, or is unfinished. A skipped line costs little more
+// than the search for its end.
 func (s *stream) skipLocked(chunk []byte, now time.Time) []byte {
 	o := s.o
-	if o.stack.of == s && len(o.stack.head) < o.mostOfStack() {
+	if o.stack.of == s && len(o.stack.head) < o.maxStack() {
 		return chunk
 	}
 	var last []byte
@@ -197,37 +198,37 @@ func (s *stream) skipLocked(chunk []byte, now time.Time) []byte {
 		o.passLocked(lines, size)
 	}
 	if lines > 0 && !o.stack.dying(s, now) {
-		o.last = append(o.last[:0], last[:min(len(last), o.mostOfLine())]...)
+		o.last = append(o.last[:0], last[:min(len(last), o.maxKnown())]...)
 	}
 	return chunk
 }
 
-// mostOfLine is how much of a line must be known to log it.
-func (o *output) mostOfLine() int { return maxLine + o.secrets.margin() }
+// maxKnown, maxStack and tailBytes return how much of a line, a stack and the end of the
+// output is kept, so that secrets across the border are found.
+func (o *output) maxKnown() int  { return maxLine + o.secrets.margin() }
+func (o *output) maxStack() int  { return keptStack + o.secrets.margin() }
+func (o *output) tailBytes() int { return keptOutput + o.secrets.margin() }
 
-// mostOfStack is the same of a stack.
-func (o *output) mostOfStack() int { return keptStack + o.secrets.margin() }
-
-// lineLocked takes in a line of s.size bytes, or its beginning where it is
-// longer than is logged, and adds it to those for the log if it is allowed.
+// lineLocked handles a line of s.size bytes, or the beginning of a longer line. If the
+// rate allows, it adds the line to lines, for the log.
 func (s *stream) lineLocked(line []byte, now time.Time, lines *[]entry) {
 	o := s.o
 	cut := s.size > maxLine
 	if !cut {
 		line = bytes.TrimRight(line, "\r")
 	}
-	line = line[:min(len(line), o.mostOfLine())]
-	told := line
-	if cut && (o.stack.of == s || stackFirst[line[0]]) { // its end may be half of a secret
-		told = o.secrets.window(line, 0, maxLine)
+	line = line[:min(len(line), o.maxKnown())]
+	shown := line
+	if cut && (o.stack.of == s || stackFirst[line[0]]) { // the cut may be in a secret
+		shown = o.secrets.window(line, 0, maxLine)
 	}
-	cause := o.stack.line(s, told, now, o.mostOfStack())
+	cause := o.stack.line(s, shown, now, o.maxStack())
 	if len(line) == 0 {
-		o.allowed.take(0) // they cost, and too many of them are a flood
+		o.allowed.take(0) // many empty lines are a flood, too
 		return
 	}
 	if s.offer != nil && !cut && s.offer(line) {
-		s.offer = nil // it wants no more
+		s.offer = nil
 		return
 	}
 	if cause || !o.stack.dying(s, now) {
@@ -243,14 +244,14 @@ func (s *stream) lineLocked(line []byte, now time.Time, lines *[]entry) {
 	*lines = append(*lines, entry{stream: s.name, raw: bytes.Clone(line), cut: cut})
 }
 
-// entry is a line on its way to the log.
+// entry is a line for the log.
 type entry struct {
 	stream string
 	raw    []byte // at most maxLine and the margin
-	cut    bool   // the line was longer than is logged
+	cut    bool   // the line is longer than maxLine
 }
 
-// logLines logs lines, and charges what they have grown by.
+// logLines logs lines. It charges the bytes that a line has grown by to the rate.
 func (o *output) logLines(lines []entry) {
 	grown := 0
 	for _, e := range lines {
@@ -275,19 +276,19 @@ func (o *output) logLines(lines []entry) {
 	}
 }
 
-// passLocked counts what is not logged, and sees to it that this is said.
+// passLocked counts output that is not logged, and starts the timer of a notice.
 func (o *output) passLocked(lines, size int) {
 	o.passed += uint64(lines)
 	o.unsaidLines += uint64(lines)
 	o.unsaidBytes += uint64(size)
 	if o.notice == nil && !o.ended {
 		o.noticing.Add(1)
-		o.notice = time.AfterFunc(noticeEvery, o.sayPassed)
+		o.notice = time.AfterFunc(noticeEvery, o.logPassed)
 	}
 }
 
-// sayPassed says what was not logged since it was last said.
-func (o *output) sayPassed() {
+// logPassed logs how much was skipped since the last notice.
+func (o *output) logPassed() {
 	defer o.noticing.Done()
 	o.mu.Lock()
 	lines, size := o.unsaidLines, o.unsaidBytes
@@ -296,8 +297,8 @@ func (o *output) sayPassed() {
 	o.log.Warn("plugin printed more lines than are logged", "suppressed", lines, "suppressed_bytes", size)
 }
 
-// end takes in what writers have of a line, says what was not logged, and logs
-// nothing after that.
+// end handles the unfinished lines of writers and logs the last notice. After that,
+// nothing is logged.
 func (o *output) end() {
 	o.mu.Lock()
 	writers := o.writers
@@ -310,20 +311,20 @@ func (o *output) end() {
 	last := o.notice != nil && o.notice.Stop()
 	o.mu.Unlock()
 	if last {
-		o.sayPassed()
+		o.logPassed()
 	}
 	o.noticing.Wait()
 }
 
-// suppressed counts the lines that were not logged.
+// suppressed returns the number of lines that were not logged.
 func (o *output) suppressed() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.passed
 }
 
-// lastLine is the last line that said something, or the cause of a stack,
-// shortened; of a record it is the message.
+// lastLine returns the last line that was not empty, or the cause of a stack, shortened.
+// For a record it returns the message and the error.
 func (o *output) lastLine() string {
 	o.mu.Lock()
 	raw := bytes.Clone(o.last)
@@ -345,26 +346,26 @@ func (o *output) lastLine() string {
 	return last
 }
 
-// threadsLacking are what programs print that can start no thread: Go, then C.
+// threadsLacking are the messages of programs that cannot start a thread: Go, then C.
 var threadsLacking = []string{"newosproc", "pthread_create failed", "Resource temporarily unavailable"}
 
-// lackedThreads reports whether the output says that a thread could not be started.
+// lackedThreads reports whether the output has such a message.
 func (o *output) lackedThreads() bool {
 	text := string(o.kept())
 	return slices.ContainsFunc(threadsLacking, func(words string) bool { return strings.Contains(text, words) })
 }
 
-// kept is the end of the output as printed, at most keptOutput bytes.
+// kept returns the end of the output as printed, at most keptOutput bytes.
 func (o *output) kept() []byte {
 	o.mu.Lock()
-	all := o.tail.bytes()
+	all := bytes.Clone(o.tail)
 	o.mu.Unlock()
 	end := o.secrets.window(all, max(0, len(all)-keptOutput), len(all))
 	return end[max(0, len(end)-keptOutput):]
 }
 
-// keptStack is the beginning of the last stack, at most keptStack bytes, and
-// when it began.
+// keptStack returns the beginning of the last stack, at most keptStack bytes, and when
+// it began.
 func (o *output) keptStack() (string, time.Time) {
 	o.mu.Lock()
 	head, begun := bytes.Clone(o.stack.head), o.stack.begun
@@ -372,4 +373,48 @@ func (o *output) keptStack() (string, time.Time) {
 	head = o.secrets.window(head, 0, min(len(head), keptStack))
 	shown := printable.Lines(string(head))
 	return strings.ToValidUTF8(shown[:min(len(shown), keptStack)], ""), begun
+}
+
+// Limits of the log lines of a plugin. Further output is read and counted, so that the
+// plugin never blocks on it.
+const (
+	linesPerSecond = 100
+	bytesPerSecond = 32 << 10
+	burstLines     = 200 // at once
+	burstBytes     = 64 << 10
+)
+
+// allowance is how much may still be logged: two token buckets, for lines and bytes.
+// Once one is empty, nothing is allowed until both are half full, so that the logged
+// lines of a flood are consecutive.
+type allowance struct {
+	lines, bytes float64
+	filled       time.Time
+	shut         bool
+}
+
+// fill adds the tokens for the time since the last call. It reports whether nothing is
+// allowed now.
+func (a *allowance) fill(now time.Time) (shut bool) {
+	since := now.Sub(a.filled).Seconds()
+	if a.filled.IsZero() {
+		since = burstBytes // enough seconds to fill both
+	}
+	a.filled = now
+	a.lines = min(burstLines, a.lines+since*linesPerSecond)
+	a.bytes = min(burstBytes, a.bytes+since*bytesPerSecond)
+	a.shut = a.shut && (a.lines < burstLines/2 || a.bytes < burstBytes/2)
+	return a.shut
+}
+
+// take takes the tokens of a line, if any are left. A line may take more bytes than are
+// left; the next lines then wait longer.
+func (a *allowance) take(size int) bool {
+	a.shut = a.shut || a.lines < 1 || a.bytes <= 0
+	if a.shut {
+		return false
+	}
+	a.lines--
+	a.bytes -= float64(size)
+	return true
 }

@@ -199,7 +199,7 @@ func TestStackOfNow(t *testing.T) {
 
 func TestSecretsAreNotShown(t *testing.T) {
 	const token, pem = `p<ss"w\rd-41`, "-----BEGIN KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0BAQEFA\n"
-	held := maxLine + newRedactor([]string{token, pem}).margin()
+	held := maxLine + NewRedactor([]string{token, pem}).margin()
 	shown := func(o *output, log *testplugin.Log) string {
 		stack, _ := o.keptStack()
 		return log.String() + "\n" + stack + "\n" + o.lastLine() + "\n" + string(o.kept())
@@ -235,7 +235,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 			}
 		})
 	}
-	if newRedactor([]string{"", "short"}) != nil {
+	if r := NewRedactor([]string{"", "short"}); len(r.secrets) > 0 {
 		t.Error("short texts are taken for secrets")
 	}
 }
@@ -243,12 +243,12 @@ func TestSecretsAreNotShown(t *testing.T) {
 // TestSecretsThatOverlap: one in another, one that begins in another, one in
 // itself.
 func TestSecretsThatOverlap(t *testing.T) {
-	r := newRedactor([]string{"abcdef", "abcdefghi", "hi-123", "ababab"})
+	r := NewRedactor([]string{"abcdef", "abcdefghi", "hi-123", "ababab"})
 	for text, want := range map[string]string{
 		"(abcdefghi)": "(<redacted>)", "(abcdefghi-123)": "(<redacted>)", "(abababab)": "(<redacted>)",
 		"(abcdeabcdef)": "(abcde<redacted>)", "(abcdefg)": "(<redacted>g)", "": "",
 	} {
-		if got := r.text(text); got != want {
+		if got := r.Text(text); got != want {
 			t.Errorf("%s without secrets is %s, want %s", text, got, want)
 		}
 	}

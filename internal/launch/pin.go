@@ -108,8 +108,8 @@ func (p *program) copyInstead(err error) (path string, ok bool) {
 	return p.path, err == nil
 }
 
-// release frees what was needed until the start: the memory is then the plugin's. It
-// may be called again.
+// release frees the copy after the start: the plugin has the memory then. It may be
+// called again.
 func (p *program) release() {
 	if p.memory != nil {
 		_ = os.Remove(p.path)

@@ -15,33 +15,32 @@ import (
 	"github.com/servetrace/servetrace/internal/stdio"
 )
 
-// Bounds on what is on its way from a plugin to its host's standard output, beside
-// the pipe.
+// Bounds of the lines between a plugin and its host's standard output, besides the pipe.
 const (
-	// printBuffer is read at once, bytes.
+	// printBuffer is the size of a read, in bytes.
 	printBuffer = 64 << 10
-	// maxPrintedLine is the longest line that is kept together, bytes.
+	// maxPrintedLine is the length of the longest line that is not split, in bytes.
 	maxPrintedLine = 1 << 20
-	// printPause follows each read that fills the buffer, so that a plugin that
-	// prints without end takes a small part of a core of its host.
+	// printPause follows each read that fills the buffer. So endless output takes only a
+	// small part of a core of the host.
 	printPause = 2 * time.Millisecond
 	// printRetry is the pause after a write that has failed.
 	printRetry = time.Second
-	// printGrace is how long what a process has printed may take to be written
-	// after its end: less than Stop waits for what a process has left.
+	// printGrace bounds the time to write the remaining lines after the end of the process.
+	// It is shorter than killGrace.
 	printGrace = 700 * time.Millisecond
 	// stuckGrace is how long the end waits for a write that does not return.
 	stuckGrace = 100 * time.Millisecond
 )
 
-// printout copies lines that a plugin prints to its host's standard output. It
-// never drops a line while the plugin runs: if standard output is read slowly, the
-// pipe fills and the plugin waits, and its batches with it.
+// printout copies lines that a plugin prints to its host's standard output. It drops no
+// line while the plugin runs: if standard output is read slowly, the pipe fills and the
+// plugin waits.
 //
-//  1. run reads the pipe, and writes whole lines. It ends with the pipe, or with a
-//     standard output that nobody reads any more: the plugin's writes fail then.
-//  2. end is called after the process has ended. What is not written printGrace
-//     later is counted as dropped.
+//  1. run reads the pipe and writes whole lines. It ends with the pipe, or when the reader
+//     of standard output has gone; then the plugin's writes fail.
+//  2. end is called after the process has ended. Lines that are not written after
+//     printGrace are counted as dropped.
 type printout struct {
 	from *os.File
 	to   *stdio.File
@@ -51,7 +50,7 @@ type printout struct {
 	giveUp context.CancelFunc
 	done   chan struct{} // closed when run has ended
 
-	buf     []byte        // what was read and not written; run's
+	buf     []byte        // read and not yet written; used only by run
 	held    atomic.Uint64 // lines in buf
 	dropped atomic.Uint64 // lines
 }
@@ -69,7 +68,7 @@ func (p *printout) run() {
 	for p.ctx.Err() == nil {
 		ended := !p.read()
 		if ended && len(p.buf) > 0 && p.buf[len(p.buf)-1] != '\n' {
-			p.buf = append(p.buf, '\n') // what another process prints next is not a part of it
+			p.buf = append(p.buf, '\n') // separates it from the next line of another process
 		}
 		if !p.write(p.whole()) || ended {
 			return
@@ -77,7 +76,7 @@ func (p *printout) run() {
 	}
 }
 
-// read takes in what the plugin has printed. It reports false at the end.
+// read reads from the pipe into the buffer. It reports false at the end.
 func (p *printout) read() bool {
 	if len(p.buf) == cap(p.buf) { // a line that is longer
 		p.buf = append(make([]byte, 0, 2*cap(p.buf)), p.buf...)
@@ -101,8 +100,7 @@ func (p *printout) whole() int {
 }
 
 // write writes the first size bytes of the buffer, and tries again if that fails. It
-// reports false if there is nothing more to do: nobody reads standard output any
-// more, or ctx has ended.
+// reports false if the reader of standard output has gone, or ctx has ended.
 func (p *printout) write(size int) bool {
 	failed := false
 	for {
@@ -135,7 +133,7 @@ func (p *printout) write(size int) bool {
 }
 
 // end waits for the end of the output of a process that has ended, at most for
-// printGrace, and counts what is left. It must not be called twice.
+// printGrace, and counts the rest as dropped. It must not be called twice.
 func (p *printout) end() {
 	select {
 	case <-p.done:

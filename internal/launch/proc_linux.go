@@ -8,16 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deathPact puts the child into a process group of its own and has the kernel
-// send it SIGTERM when this process dies: for plugins that do not watch their
-// standard input. SIGTERM, so that it may still flush.
+// deathPact returns attributes for a process group of its own. The kernel sends the child
+// SIGTERM when this process dies, for plugins that do not watch their standard input. After
+// SIGTERM a plugin can still flush.
 func deathPact() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }
 
-// reap blocks until the child has ended, kills what is left of its group,
-// and only then reaps it: until then its id, which is its group's, cannot be
-// given to another.
+// reap blocks until the child has ended, kills the rest of its group, and then reaps it.
+// Until it is reaped, no other process can get its id, which is the group's id, too.
 func (c *Child) reap(cmd *exec.Cmd) {
 	for {
 		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -28,7 +27,7 @@ func (c *Child) reap(cmd *exec.Cmd) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	killGroup(cmd.Process.Pid)
-	_ = cmd.Wait() // the state says more than the error
+	_ = cmd.Wait() // the state has more details than the error
 	c.life.state, c.process = cmd.ProcessState, nil
 }
 

@@ -7,17 +7,17 @@ import (
 	"syscall"
 )
 
-// deathPact puts the child into a process group of its own. There is no
-// Pdeathsig here: a plugin must watch its standard input.
+// deathPact returns attributes for a process group of its own. This system has no
+// Pdeathsig: a plugin must watch its standard input.
 func deathPact() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
-// reap blocks until the child has ended and kills what is left of its
-// group. A wait without reaping is not possible here, so there is a moment
-// in which another process may have the id.
+// reap blocks until the child has ended, reaps it, and kills the rest of its group. A wait
+// without reaping is not possible on this system, so another process may already have the
+// id.
 func (c *Child) reap(cmd *exec.Cmd) {
-	_ = cmd.Wait() // the state says more than the error
+	_ = cmd.Wait() // the state has more details than the error
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	killGroup(cmd.Process.Pid)

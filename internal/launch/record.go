@@ -11,7 +11,7 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-// levelPrefixes are those that hclog users print by habit.
+// levelPrefixes are prefixes of plain lines, as hclog and package log users print them.
 var levelPrefixes = []struct {
 	prefix string
 	level  slog.Level
@@ -20,8 +20,8 @@ var levelPrefixes = []struct {
 	{"[WARN]", slog.LevelWarn}, {"[ERROR]", slog.LevelError},
 }
 
-// plainLevel is the level of a line that is no record. A stack is no error line
-// by line: the host tells of a crash once, with the stack in that record.
+// plainLevel returns the level of a line that is no record. Lines of a stack are not
+// errors: the host logs a crash once, with the whole stack.
 func plainLevel(text string) slog.Level {
 	for _, l := range levelPrefixes {
 		if strings.HasPrefix(text, l.prefix) {
@@ -31,8 +31,8 @@ func plainLevel(text string) slog.Level {
 	return slog.LevelInfo
 }
 
-// record is a log line in the form of hclog's JSON, which pluginsdk writes too.
-// It is as the plugin wrote it: not to be shown before clean.
+// record is a log line in hclog's JSON form, which pluginsdk writes, too. It must not be
+// shown before clean.
 type record struct {
 	level   slog.Level
 	message string
@@ -50,7 +50,7 @@ func parseRecord(text string) (record, bool) {
 		return record{}, false
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return record{}, false // more follows
+		return record{}, false // there is more text
 	}
 	message, ok := fields["@message"].(string)
 	if !ok {
@@ -78,13 +78,13 @@ func parseRecord(text string) (record, bool) {
 	return r, true
 }
 
-// hostKeys are keys of the host's own: a plugin's have an underscore before
-// them, or it could give a line another time, or another plugin's name.
+// hostKeys are keys that the host sets itself. The same keys of a plugin get an
+// underscore in front, so that it cannot change a line's time or plugin name.
 var hostKeys = []string{slog.TimeKey, slog.LevelKey, slog.MessageKey, slog.SourceKey, "plugin", "pid"}
 
-// clean is the record as it may be shown, and how many bytes that is.
-func (r record) clean(secrets *redactor) (record, int) {
-	show := func(text string) string { return printable.Text(secrets.text(text)) }
+// clean returns the record in a form that may be shown, and its size in bytes.
+func (r record) clean(secrets Redactor) (record, int) {
+	show := func(text string) string { return printable.Text(secrets.Text(text)) }
 	r.message = show(r.message)
 	size := len(r.message)
 	for i, attr := range r.attrs {

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -9,121 +10,143 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"google.golang.org/grpc"
+
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// redacted stands where a secret stood.
+// redacted replaces a secret.
 const redacted = "<redacted>"
 
-// minSecret is the shortest text, in bytes, that is taken for a secret: a
-// shorter one is a word that stands everywhere.
+// minSecret is the length of the shortest secret, in bytes. A shorter text is a word
+// that other text contains, too.
 const minSecret = 6
 
-// redactor takes secrets out of what a plugin prints. Nil takes nothing out.
-// It never changes: safe for concurrent use.
-type redactor struct {
+// Redactor removes secrets from the text that a plugin prints or sends by RPC. The zero
+// Redactor removes nothing. It never changes and is safe for concurrent use.
+type Redactor struct {
 	secrets [][]byte
-	longest int // of the secrets, bytes
+	longest int // length of the longest secret, bytes
 }
 
-// newRedactor makes a redactor of secrets, in each form in which a program
-// prints them: as they are, quoted as JSON or Go does, once and twice, and line by line; whole
-// also in base64, in hexadecimal and percent-encoded.
-func newRedactor(secrets []string) *redactor {
-	r := &redactor{}
+// NewRedactor returns a Redactor of secrets, see Command.Secrets. It knows each secret
+// and each of its lines as they are, and quoted once or twice as by JSON or Go. It knows
+// a whole secret in base64, in hexadecimal digits and percent-encoded, too.
+func NewRedactor(secrets []string) Redactor {
+	var r Redactor
 	for _, secret := range secrets {
 		for _, form := range append(slices.Collect(strings.Lines(secret)), secret) {
 			form = strings.TrimSpace(form)
-			r.add([]byte(form))
+			r.add(form)
 			for _, once := range quotes(form) {
-				r.add([]byte(once))
-				for _, twice := range quotes(once) { // an error that quotes, as a text of a log in JSON
-					r.add([]byte(twice))
+				r.add(once)
+				for _, twice := range quotes(once) { // an error that quotes, in a log line in JSON
+					r.add(twice)
 				}
 			}
 		}
 		for _, text := range encodings(strings.TrimSpace(secret)) {
-			r.add([]byte(text))
+			r.add(text)
 		}
-	}
-	if len(r.secrets) == 0 {
-		return nil
 	}
 	return r
 }
 
-func (r *redactor) add(secret []byte) {
+func (r *Redactor) add(text string) {
+	secret := []byte(text)
 	if len(secret) >= minSecret && !slices.ContainsFunc(r.secrets, func(s []byte) bool { return bytes.Equal(s, secret) }) {
 		r.secrets = append(r.secrets, secret)
 		r.longest = max(r.longest, len(secret))
 	}
 }
 
-// quotes are text as it stands between the quotes of JSON and of Go.
+// quotes returns text between the quotes of JSON and of Go.
 func quotes(text string) []string {
 	quoted := strconv.Quote(text)
 	return []string{jsonQuoted(text, true), jsonQuoted(text, false), quoted[1 : len(quoted)-1]}
 }
 
-// jsonQuoted is text as it stands between the quotes of JSON.
+// jsonQuoted returns text between the quotes of JSON.
 func jsonQuoted(text string, escapeHTML bool) string {
 	var buf strings.Builder
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(escapeHTML)
-	if err := enc.Encode(text); err != nil {
-		return text // cannot happen: a string can be encoded
-	}
+	_ = enc.Encode(text) // a string can be encoded
 	quoted := strings.TrimSuffix(buf.String(), "\n")
 	return quoted[1 : len(quoted)-1]
 }
 
-// mostEncoded is the longest secret, in bytes, that is also known encoded: for
-// each of them that much more of a line is held, and searched for.
-const mostEncoded = 4 << 10
+// maxEncoded is the length of the longest secret that is also known in encoded form, in
+// bytes. Each form adds to the margin of a line and to the search.
+const maxEncoded = 4 << 10
 
-// encodings are how a secret stands in an address, in a dump of bytes, and in
-// the base64 of a longer text, such as a header of user and password.
+// encodings returns the secret as it appears in a URL, in a dump of bytes, and in the
+// base64 of a longer text, such as a header with user and password.
 func encodings(secret string) []string {
-	if len(secret) < minSecret || len(secret) > mostEncoded {
+	if len(secret) < minSecret || len(secret) > maxEncoded {
 		return nil
 	}
 	all := []string{
 		url.QueryEscape(secret), url.PathEscape(secret),
 		hex.EncodeToString([]byte(secret)), strings.ToUpper(hex.EncodeToString([]byte(secret))),
 	}
-	const group = 3 // bytes, which are four signs
+	const group = 3 // bytes, which are four characters
 	for before := range group {
 		text := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), secret...))
 		if before > 0 {
-			text = text[before+1:] // signs that bytes before it share
+			text = text[before+1:] // without characters that depend on the bytes before
 		}
 		if (before+len(secret))%group > 0 {
-			text = text[:len(text)-1] // that bytes behind it share
+			text = text[:len(text)-1] // without the character that depends on the byte after
 		}
 		all = append(all, text, strings.NewReplacer("+", "-", "/", "_").Replace(text))
 	}
 	return all
 }
 
-// margin is how much of a text must be known before and after what is shown of
-// it, for a secret that is cut there to be seen.
-func (r *redactor) margin() int {
-	if r == nil {
-		return 0
-	}
-	return r.longest - 1
-}
+// margin returns how many bytes before and after a shown part of a text must be known,
+// so that a secret across the border is found.
+func (r Redactor) margin() int { return max(0, r.longest-1) }
 
-// text is a text without the secrets.
-func (r *redactor) text(text string) string {
-	if r == nil {
+// Text returns text with "<redacted>" in place of the secrets. It must be called before
+// the text is cut, because a cut secret is not found.
+func (r Redactor) Text(text string) string {
+	if len(r.secrets) == 0 {
 		return text
 	}
 	return string(r.window([]byte(text), 0, len(text)))
 }
 
-// window is what text[from:to] is without the secrets, also those that begin
-// before it or end after it. The result may be a part of text.
-func (r *redactor) window(text []byte, from, to int) []byte {
+// Texts returns the texts without the secrets.
+func (r Redactor) Texts(texts []string) []string {
+	if len(r.secrets) == 0 {
+		return texts
+	}
+	shown := make([]string, len(texts))
+	for i, text := range texts {
+		shown[i] = r.Text(text)
+	}
+	return shown
+}
+
+// redactErrors returns a dial option that removes secrets from the errors of calls: a
+// plugin that quotes its back end may quote its own key.
+func (r Redactor) redactErrors() grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+		conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		err := invoke(ctx, method, req, reply, conn, opts...)
+		if err == nil || len(r.secrets) == 0 {
+			return err
+		}
+		return wire.Reword(err, r.Text)
+	})
+}
+
+// window returns text[from:to] without the secrets, including secrets that begin before
+// from or end after to. The result may share the memory of text.
+func (r Redactor) window(text []byte, from, to int) []byte {
 	found := r.find(text)
 	if len(found) == 0 {
 		return text[from:to]
@@ -140,18 +163,15 @@ func (r *redactor) window(text []byte, from, to int) []byte {
 	return append(out, text[from:to]...)
 }
 
-// span is where a secret stands.
+// span is the range of a secret in a text.
 type span struct{ start, end int }
 
-// find gives where secrets stand, in order; those that overlap or touch are
-// one.
-func (r *redactor) find(text []byte) []span {
-	if r == nil {
-		return nil
-	}
+// find returns the ranges of all secrets in text, in order. Ranges that overlap or touch
+// are merged.
+func (r Redactor) find(text []byte) []span {
 	var all []span
 	for _, secret := range r.secrets {
-		for at := 0; ; at++ { // one may overlap itself
+		for at := 0; ; at++ { // a secret may overlap itself
 			i := bytes.Index(text[at:], secret)
 			if i < 0 {
 				break

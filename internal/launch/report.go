@@ -16,62 +16,60 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-// Report is what is known of a process that has ended: for the log, a crash
-// file, a status page. It holds nothing that is secret, see Command.Secrets,
-// and belongs to whoever asked for it.
+// Report describes a process that has ended, for the log, a crash file and a status
+// page. It contains no secrets, see Command.Secrets. It belongs to the caller.
 type Report struct {
-	// Exit is how it ended, in a few words: "exit status 2", "signal: killed
-	// (by this host: it did not answer)". It says only what is known, and says
-	// the same of two ends of the same kind. Empty: there was no process.
+	// Exit is how the process ended, in a few words: "exit status 2", "signal: killed
+	// (by this host: it did not answer)". Two ends of the same kind have the same text.
+	// Empty: there was no process.
 	Exit string
-	// ExitCode is the exit status, -1 where a signal ended the process.
+	// ExitCode is the exit status, or -1 if a signal ended the process.
 	ExitCode int
 	// Signal is the name of the signal that ended it, "SIGSEGV", or empty.
 	Signal string
-	// CoreDumped: the kernel has written, or handed on, a core dump.
+	// CoreDumped reports whether the kernel has written or passed on a core dump.
 	CoreDumped bool
-	// OOM: it was killed by SIGKILL, not by this host, and the kernel has
-	// counted an out-of-memory kill in its cgroup while it ran.
+	// OOM reports whether a SIGKILL that this host did not send ended the process, and the
+	// kernel has counted an out-of-memory kill in its cgroup meanwhile.
 	OOM bool
-	// Killed is why this host killed it, empty if it did not.
+	// Killed is the reason why this host killed the process, or empty.
 	Killed string
-	// Stack is the beginning, at most 64 KiB, of the last Go panic, SIGQUIT
-	// dump, Python traceback or the like that it printed; lines that came
-	// after or between are in it. Empty: it printed none.
+	// Stack is the beginning, at most 64 KiB, of the last Go panic, SIGQUIT dump, Python
+	// traceback or the like that the process printed, with later lines. Empty: there was
+	// none.
 	Stack string
-	// StackTime is when Stack began, to tell one that it died of from one
-	// that it lived on with. Zero: there is no Stack.
+	// StackTime is when Stack began. The process has survived an old one. Zero: there is
+	// no Stack.
 	StackTime time.Time
-	// Output is the last of what it printed on descriptors 1 and 2, at most 64
-	// KiB, as printed: any bytes, also those that were not logged.
+	// Output is the end of the output on descriptors 1 and 2, at most 64 KiB, as printed.
+	// It includes lines that were not logged.
 	Output []byte
-	// Suppressed counts the lines that were not logged, for they were too many.
+	// Suppressed is the number of lines that were not logged, because there were too many.
 	Suppressed uint64
-	// PID is its process id, which may be another's by now.
+	// PID is the process id. Another process may have it by now.
 	PID int
-	// Started and Ended bound its life.
+	// Started and Ended are the times of the start and the end.
 	Started, Ended time.Time
-	// UserTime and SystemTime are the CPU time that it and the children that it
-	// waited for have used.
+	// UserTime and SystemTime are the CPU time of the process and of the children that it
+	// waited for.
 	UserTime, SystemTime time.Duration
-	// MaxRSS is the most memory it had resident, in bytes.
+	// MaxRSS is the highest resident memory, in bytes.
 	MaxRSS int64
-	// Variables are names of its environment's variables, for String and
-	// WriteTo. Report leaves them empty: the caller knows which to tell.
+	// Variables are names of variables of the environment, for String and WriteTo. The
+	// caller sets them.
 	Variables []string
 }
 
-// Report says how the process ended. It is the zero Report before Done.
+// Report returns how the process ended. It is the zero Report before Done.
 func (p *Process) Report() Report { return p.run.report() }
 
-// Suppressed counts the lines that the plugin has printed and that were not
-// logged, because they were too many. Safe for concurrent use, also while it runs.
+// Suppressed returns the number of lines that were not logged, because there were too
+// many. It may be called while the plugin runs.
 func (p *Process) Suppressed() uint64 { return p.run.out.suppressed() }
 
-// Unprinted counts the lines that the plugin has printed to the host's standard
-// output and that did not reach it: its reader was too slow when the plugin ended, or
-// gone. Of a reader that hung up to 64 KiB may count that arrive later. Safe for
-// concurrent use, also while the plugin runs.
+// Unprinted returns the number of lines that did not reach the host's standard output,
+// because its reader was gone, or too slow when the plugin ended. If the reader hangs, up
+// to 64 KiB of these lines may still arrive. It may be called while the plugin runs.
 func (p *Process) Unprinted() uint64 {
 	if p.run.printed == nil {
 		return 0
@@ -79,13 +77,13 @@ func (p *Process) Unprinted() uint64 {
 	return p.run.printed.dropped.Load()
 }
 
-// Report is the zero Report: the process at the other end is somebody else's.
+// Report returns the zero Report: the process at the other end is not of this host.
 func (a *Attachment) Report() Report { return Report{} }
 
-// Suppressed is 0: this host reads nothing that the other end prints.
+// Suppressed returns 0: this host does not read the output of the other end.
 func (a *Attachment) Suppressed() uint64 { return 0 }
 
-// Unprinted is 0, likewise.
+// Unprinted returns 0, for the same reason.
 func (a *Attachment) Unprinted() uint64 { return 0 }
 
 func (p *process) report() Report {
@@ -138,7 +136,7 @@ func (p *process) exit() string {
 	return exit
 }
 
-// withoutHandshake is what a plugin printed but for the line that it had to.
+// withoutHandshake returns the output without the line of the handshake.
 func withoutHandshake(printed []byte) []byte {
 	at := 0
 	for line := range bytes.Lines(printed) {
@@ -150,14 +148,14 @@ func withoutHandshake(printed []byte) []byte {
 	return printed
 }
 
-// exit is the end of a process in the words of Report's fields.
+// exit holds the fields of a Report that describe the end.
 type exit struct {
 	text, signal, killed string
 	coreDumped, oom      bool
 }
 
 // classifyExit returns how a process ended, given why this host has killed it, if it
-// has, and what the kernel has counted.
+// has, and the kernel's count.
 func classifyExit(status syscall.WaitStatus, why string, oom oomKills) exit {
 	if !status.Signaled() {
 		return exit{text: fmt.Sprintf("exit status %d", status.ExitStatus())}
@@ -183,16 +181,15 @@ func classifyExit(status syscall.WaitStatus, why string, oom oomKills) exit {
 	return e
 }
 
-// String is the report for people, as WriteTo writes it.
+// String returns the text that WriteTo writes.
 func (r Report) String() string {
 	var text strings.Builder
 	_, _ = r.WriteTo(&text) // a Builder takes all
 	return text.String()
 }
 
-// WriteTo writes the report for people, some lines and then the stack and the
-// end of the output, at most some 200 KiB: control characters in it are made
-// visible. The error is w's.
+// WriteTo writes the report as text: some lines, the stack and the end of the output, at
+// most some 200 KiB. Control characters become visible. The error is w's.
 func (r Report) WriteTo(w io.Writer) (int64, error) {
 	var text bytes.Buffer
 	line := func(name, value string) {
@@ -222,11 +219,11 @@ func (r Report) WriteTo(w io.Writer) (int64, error) {
 	return text.WriteTo(w)
 }
 
-// ended is a text whose last line has an end.
+// ended returns text with an end of its last line.
 func ended(text string) string { return strings.TrimSuffix(text, "\n") + "\n" }
 
-// oomKills is what the kernel has counted in the cgroup of a process while it
-// ran.
+// oomKills is the result of the kernel's count of out-of-memory kills in the cgroup of a
+// process while it ran.
 type oomKills int
 
 const (

@@ -73,8 +73,7 @@ func (p *process) Start(ctx context.Context) error {
 	})
 }
 
-// drained waits until what the process has printed to the host's standard output is
-// written.
+// drained waits until the lines for the host's standard output are written.
 func (p *process) drained() {
 	if p.printed != nil {
 		p.printed.end()
@@ -170,7 +169,7 @@ func (s *socket) dial(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	s.conn = conn
-	giveRoom(conn)
+	widenSocket(conn)
 	return conn, nil
 }
 

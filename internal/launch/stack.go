@@ -5,18 +5,16 @@ import (
 	"time"
 )
 
-// keptStack is how much of the beginning of a stack is kept, bytes: of a dump
-// of ten thousand goroutines the first say most.
+// keptStack is how much of the beginning of a stack is kept, in bytes. In a dump of ten
+// thousand goroutines, the first are the most useful.
 const keptStack = 64 << 10
 
-// stackAge is how long lines belong to a stack. A process that goes on printing
-// for longer did not die of it: it has logged a traceback, and the next
-// beginning takes its place.
+// stackAge is how long lines belong to a stack. A process that prints for longer did not
+// die at that point: it has logged a traceback, and the next beginning replaces it.
 const stackAge = 10 * time.Second
 
-// stackStarts are how the last words of a program begin, at the beginning of a
-// line. A cause says in one line what happened; after the others that comes
-// later, or last of all.
+// stackStarts are the beginnings of lines that begin a stack. A line with a cause
+// describes the fault. In other languages it comes after the stack's first line.
 var stackStarts = []struct {
 	prefix string
 	cause  bool
@@ -32,8 +30,8 @@ var stackStarts = []struct {
 	{"terminate called ", true}, {"*** stack smashing ", true}, {"double free or corruption", true},
 }
 
-// stackFirst tells which bytes stackStarts begin with: that of most lines is
-// none of them, and nothing else is looked at.
+// stackFirst is set for the first bytes of stackStarts. Most lines begin with another
+// byte and need no further check.
 var stackFirst = func() (first [256]bool) {
 	for _, s := range stackStarts {
 		first[s.prefix[0]] = true
@@ -41,7 +39,7 @@ var stackFirst = func() (first [256]bool) {
 	return first
 }()
 
-// startsStack tells whether a line, which is not empty, begins a stack, and
+// startsStack reports whether a line, which must not be empty, begins a stack, and
 // whether it is a cause.
 func startsStack(line []byte) (starts, cause bool) {
 	if !stackFirst[line[0]] {
@@ -55,26 +53,25 @@ func startsStack(line []byte) (starts, cause bool) {
 	return false, false
 }
 
-// stack is the last that was printed.
+// stack is the last stack that was printed.
 type stack struct {
-	of     *stream // whose lines are in it; nil: none was begun
+	of     *stream // the stream that printed it; nil if there is no stack
 	begun  time.Time
 	caused bool   // a cause is in it
 	head   []byte // at most keptStack and the margin
 }
 
-// open tells whether a line of s, now, belongs to it.
+// open reports whether a line of s at the time now belongs to the stack.
 func (k *stack) open(s *stream, now time.Time) bool {
 	return k.of == s && now.Sub(k.begun) <= stackAge
 }
 
-// dying tells whether what s prints now are the words of a process that says
-// why it ends.
+// dying reports whether lines of s at the time now are part of a stack with a cause.
 func (k *stack) dying(s *stream, now time.Time) bool { return k.caused && k.open(s, now) }
 
-// line takes a line of s, which may be empty. It tells whether it is the cause
-// of a stack, the first.
-func (k *stack) line(s *stream, line []byte, now time.Time, most int) (cause bool) {
+// line adds a line of s, which may be empty. It reports whether the line is the first
+// cause of a stack.
+func (k *stack) line(s *stream, line []byte, now time.Time, limit int) (cause bool) {
 	if len(line) > 0 {
 		starts, isCause := startsStack(line)
 		if starts && !k.open(s, now) {
@@ -84,8 +81,8 @@ func (k *stack) line(s *stream, line []byte, now time.Time, most int) (cause boo
 			k.caused = true
 		}
 	}
-	if k.of == s && len(k.head) < most {
-		k.head = append(k.head, line[:min(len(line), most-len(k.head))]...)
+	if k.of == s && len(k.head) < limit {
+		k.head = append(k.head, line[:min(len(line), limit-len(k.head))]...)
 		k.head = append(k.head, '\n')
 	}
 	return cause

@@ -17,35 +17,32 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// How long Sweep gives the plugins of dead hosts to end by themselves, as those
-// of the SDK do, who may be delivering; and then to be killed.
+// Sweep waits sweepPatience for plugins of dead hosts to end by themselves, because they
+// may be delivering spans, and sweepGrace for the end of killed processes.
 const (
 	sweepPatience = 2 * time.Second
 	sweepGrace    = time.Second
 )
 
-// sweepAge is for how long a folder without a lock must have been as it is.
+// sweepAge is the age from which a folder without a lock is removed.
 const sweepAge = 24 * time.Hour
 
-// Sweep removes what hosts that were killed have left: the private folders of
-// their plugins, in the places where Start makes them given the same dirs, and
-// the processes that still carry such a folder in their environment, where
-// environments can be read, as on Linux. Plugins first have two seconds to end
+// Sweep removes the private folders of plugins whose host was killed, in the places that
+// Start uses with the same dirs. It ends the processes that have such a folder in their
+// environment, on systems that show it, such as Linux. They first have two seconds to end
 // by themselves.
 //
-// That a host is dead is proved by a lock on a file in the folder, which the
-// kernel releases at its end, and which is seen from any container that has the
-// folder. Folders of other users, and those of living hosts, this one included,
-// are left alone, as is everything whose name is not exactly such a folder's.
+// A locked file in the folder shows that the host lives: the kernel unlocks it at the end
+// of the host, and the lock is visible from other containers. Sweep does not touch folders
+// of other users, folders of living hosts including this one, and other names.
 //
-// Somebody may have removed the lock from a folder, and no more. Such a folder
-// proves nothing, so nobody is killed for it: it is removed when no process that
-// can be seen has the number in its name, or carries it in its environment, and
-// nothing was put into it or taken out for a day.
+// If the locked file was deleted, it is unknown whether the host lives, so no process is
+// killed. Such a folder is removed if no visible process has the id in its name or the
+// folder in its environment, and nothing in it changed for a day.
 //
-// It blocks for three seconds at most where there is something to remove, and
-// stops when ctx ends: what is left is for the next. What it did, and what it
-// could not do, goes to log. Safe for concurrent use, also by several hosts.
+// Sweep blocks for at most three seconds, and only if there is something to remove. When
+// ctx ends, it leaves the rest to the next host. It logs its actions and failures. It is
+// safe for concurrent use, also by several hosts.
 func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 	var (
 		dead  []*Folder
@@ -54,7 +51,7 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 	for _, base := range socketBases(dirs) {
 		entries, err := os.ReadDir(base)
 		if err != nil {
-			continue // nobody has made a folder there either
+			continue // it has no folder of a plugin, either
 		}
 		for _, entry := range entries {
 			if !wire.IsSocketFolder(entry.Name()) {
@@ -64,9 +61,8 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 			if !isFolderOfOurs(path) {
 				continue
 			}
-			// An empty one had no process yet, or somebody has emptied that of a
-			// process that lives: to be removed, and nobody to be killed. A host
-			// that is about to lock it makes another.
+			// An empty folder has no lock yet, or its files were deleted. It is removed
+			// without killing a process. A host that is about to lock it makes another.
 			if unix.Rmdir(path) == nil {
 				continue
 			}
@@ -95,21 +91,21 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 	log.Info("removed what hosts that were killed had left of their plugins", "folders", len(dead), "processes", killed, "error", err)
 }
 
-// sweepProcesses ends the processes with a mark and tells how many it had to
-// kill.
+// sweepProcesses waits for the end of the processes with a mark, kills the rest, and
+// returns the number of killed processes.
 func sweepProcesses(ctx context.Context, mark proctree.Mark) (int, error) {
 	patience, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
 	if err := proctree.Await(patience, mark); ctx.Err() != nil {
 		return 0, err
-	} // those that have not ended are killed
+	} // processes that have not ended are killed
 	grace, cancel := context.WithTimeout(ctx, sweepGrace)
 	defer cancel()
 	return proctree.Kill(grace, mark)
 }
 
-// isFolderOfOurs tells whether path is a folder as newFolder makes them, of this
-// user's, and no link to one.
+// isFolderOfOurs reports whether path is a folder, and no link, with the owner and the
+// mode of folders of NewFolder.
 func isFolderOfOurs(path string) bool {
 	var stat unix.Stat_t
 	return unix.Lstat(path, &stat) == nil && stat.Mode&unix.S_IFMT == unix.S_IFDIR &&
@@ -129,10 +125,9 @@ func claim(path string) (*Folder, error) {
 	return &Folder{Path: path, lock: f}, nil
 }
 
-// isForgotten tells whether a folder without a lock is nobody's. A host in
-// another container, whose processes are not seen from here, may have it yet: it
-// has lost its lock then, and the socket's file, which it does not need once it
-// is connected.
+// isForgotten reports whether a folder without a lock is old and has no visible process.
+// A host in another container may still use it, but needs neither the lock nor the
+// socket's file after it has connected.
 func isForgotten(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || time.Since(info.ModTime()) < sweepAge {

@@ -14,22 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Trust is what is asked of a plugin's executable before it is run. The zero
-// value asks that nobody but root and this user can change what would run.
+// Trust holds the conditions on a plugin's executable. The zero value demands that only
+// root and this user can change it.
 type Trust struct {
-	// Digest is the SHA-256 of the file's bytes, 32 of them; nil or empty for no
-	// pin. With a pin it does not matter who can write the file: the bytes are
-	// known.
+	// Digest is the SHA-256 of the file, 32 bytes, or empty for no pin. With a pin, write
+	// permissions do not matter.
 	Digest []byte
-	// AllowWritable takes a file that others can change.
+	// AllowWritable accepts a file that other users can change.
 	AllowWritable bool
 }
 
-// Check says in plain words what exec would say in numbers, and what trust asks:
-// whether path can be a plugin's executable, whether others than root and this
-// user can change it, and whether its bytes are the pinned ones (the whole file
-// is read then). What it cannot see it leaves to exec. The error is an *Error;
-// Start gives the same. Safe for concurrent use; it blocks as long as the disk.
+// Check reports why path cannot be a plugin's executable: its kind and permissions, other
+// users that can change it, or a digest that differs from the pin. With a pin it reads the
+// whole file. The error is an *Error; Start returns the same. Check is safe for concurrent
+// use, and blocks as long as the disk.
 func Check(path string, trust Trust) error {
 	if err := look(path, trust); err != nil || len(trust.Digest) == 0 {
 		return err
@@ -42,7 +40,7 @@ func Check(path string, trust Trust) error {
 	return copyPinned(io.Discard, f, path, trust.Digest)
 }
 
-// look is Check without the bytes.
+// look is Check without the digest.
 func look(path string, trust Trust) error {
 	info, err := os.Stat(path)
 	switch {
@@ -75,8 +73,8 @@ func look(path string, trust Trust) error {
 	return nil
 }
 
-// notExecutable says why this process must not execute a file whose mode lets
-// some user execute it.
+// notExecutable explains why this process must not execute a file that has an execute
+// permission.
 func notExecutable(path string, info fs.FileInfo) error {
 	if mountedNoexec(path) {
 		return launchError(ReasonNotExecutable, path,
@@ -91,8 +89,8 @@ func notExecutable(path string, info fs.FileInfo) error {
 		os.Getuid(), info.Mode().Perm(), owner, quote(path))
 }
 
-// copyPinned copies the file at path from src to dst and tells whether the
-// bytes that were copied are those of the pin.
+// copyPinned copies the file at path from src to dst, and returns an error if the copied
+// bytes differ from the pin.
 func copyPinned(dst io.Writer, src io.Reader, path string, digest []byte) error {
 	hash := sha256.New()
 	if _, err := io.CopyBuffer(io.MultiWriter(hash, dst), onlyReader{src}, make([]byte, copyChunk)); err != nil {
@@ -105,22 +103,22 @@ func copyPinned(dst io.Writer, src io.Reader, path string, digest []byte) error 
 	return nil
 }
 
-// copyChunk is what is read at once.
+// copyChunk is the size of a read.
 const copyChunk = 256 << 10
 
-// onlyReader hides WriteTo, which would pass by the buffer and its size.
+// onlyReader hides WriteTo, which would not use the buffer.
 type onlyReader struct{ io.Reader }
 
-// user is who this process runs as.
+// user is the user and the group of this process.
 type user struct{ uid, gid uint32 }
 
 func self() user { return user{uint32(os.Geteuid()), uint32(os.Getegid())} }
 
-// trusts tells whether an owner is this user, or root.
+// trusts reports whether an owner is this user or root.
 func (u user) trusts(uid uint32) bool { return uid == 0 || uid == u.uid }
 
-// onlyOurs tells whether others than root and u can change what the steps lead
-// to, and if so how to end that.
+// onlyOurs returns an error with a remedy if users other than root and u can change the
+// file at the end of the steps.
 func onlyOurs(steps []step, u user) error {
 	const orElse = "or pin the plugin's bytes (@sha256:…), or set SERVE_TRACING_PLUGIN_WRITABLE=allow"
 	for _, s := range steps {
@@ -131,8 +129,8 @@ func onlyOurs(steps []step, u user) error {
 		case s.isFolder():
 			kind = "folder"
 		}
-		// The owner of a link cannot change it, only who can replace it can:
-		// that is the folder's matter, or in one like /tmp the owner's.
+		// A link cannot be changed, only replaced: with write permission for its folder, or
+		// in a folder like /tmp by its owner.
 		if !u.trusts(s.stat.Uid) && (!s.isLink() || s.inSticky) {
 			return fmt.Errorf("the %s %s belongs to user %d, who chooses by it what runs as user %d; run: chown -h %d %s, %s",
 				kind, s.path, s.stat.Uid, u.uid, u.uid, quote(s.path), orElse)
@@ -153,20 +151,20 @@ func onlyOurs(steps []step, u user) error {
 	return nil
 }
 
-// private tells whether a group is the one that many systems make for a user
-// alone, under the same number, and with which an open umask does no harm.
+// private reports whether a group belongs to this user alone: on many systems a user's
+// own group has the same number.
 func (u user) private(gid uint32) bool { return gid == u.gid && gid == u.uid }
 
-// step is one thing on the way to a file: a folder, a link, or the file.
+// step is a part of the path to a file: a folder, a link, or the file.
 type step struct {
 	path string
 	stat unix.Stat_t
-	// inSticky: it lies in a folder like /tmp, which many may write to and where
-	// only the owner of a thing can replace it.
+	// inSticky is set in a folder like /tmp, in which only the owner of a file can replace
+	// it.
 	inSticky bool
-	// acl: it has an access control list, which may name anybody. What the mode
-	// shows as the group's is then the most that those may do, and chmod g-w
-	// takes it from them.
+	// acl is set if there is an access control list, which may name any user. The group
+	// bits of the mode are then the upper limit of the listed permissions, and chmod g-w
+	// removes the permission to write.
 	acl bool
 }
 
@@ -175,12 +173,12 @@ func (s step) isFolder() bool { return s.stat.Mode&unix.S_IFMT == unix.S_IFDIR }
 func (s step) isSticky() bool { return s.stat.Mode&unix.S_ISVTX != 0 }
 func (s step) mode() uint64   { return wide(s.stat.Mode) & 0o7777 }
 
-// mostLinks is how many links the kernel follows.
-const mostLinks = 40
+// maxLinks is the number of links that the kernel follows.
+const maxLinks = 40
 
-// walk goes the way from the root to path as the kernel does, and gives all that
-// it meets: whoever can change one of them can change where the way ends. Each
-// is followed by what it leads to; the last is the file.
+// walk resolves path from the root like the kernel, and returns all folders and links on
+// the way, in order, and the file last. A user who can change one of them can change the
+// result.
 func walk(path string) ([]step, error) {
 	rest := path
 	if !strings.HasPrefix(path, "/") {
@@ -195,7 +193,7 @@ func walk(path string) ([]step, error) {
 		return nil, &fs.PathError{Op: "lstat", Path: "/", Err: err}
 	}
 	steps := []step{root}
-	above := []step{root} // the folders that the way is in, none of them a link
+	above := []step{root} // the current folder and its parents, without links
 	for links := 0; rest != ""; {
 		var name string
 		name, rest, _ = strings.Cut(rest, "/")
@@ -213,14 +211,14 @@ func walk(path string) ([]step, error) {
 		}
 		if !s.isLink() {
 			_, err := unix.Lgetxattr(s.path, "system.posix_acl_access", nil)
-			s.acl = err == nil // there is none, or no such thing here
+			s.acl = err == nil // otherwise there is none
 		}
 		steps = append(steps, s)
 		if !s.isLink() {
 			above = append(above, s)
 			continue
 		}
-		if links++; links > mostLinks {
+		if links++; links > maxLinks {
 			return nil, &fs.PathError{Op: "follow", Path: s.path, Err: unix.ELOOP}
 		}
 		target, err := os.Readlink(s.path)
@@ -235,7 +233,7 @@ func walk(path string) ([]step, error) {
 	return steps, nil
 }
 
-// quote writes a path as a shell wants it.
+// quote quotes a path for a shell.
 func quote(path string) string {
 	if strings.ContainsFunc(path, func(r rune) bool {
 		return !strings.ContainsRune("/._-+:@%,=", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRSS is the most memory a process had resident, in bytes.
+// maxRSS returns the highest resident memory of a process, in bytes.
 func maxRSS(state *os.ProcessState) int64 {
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
 		return int64(usage.Maxrss) << 10 //nolint:unconvert // of 32 bits on some machines
@@ -20,27 +20,27 @@ func maxRSS(state *os.ProcessState) int64 {
 	return 0
 }
 
-// oomCounter is the kernel's count of out-of-memory kills in a process's
-// cgroup, as it stood at the process's start. The zero value knows nothing.
+// oomCounter holds the kernel's count of out-of-memory kills in a process's cgroup at the
+// start of the process. The zero value is for an unknown count.
 type oomCounter struct {
 	file string
 	base uint64
 }
 
-// cgroups is where the cgroups of version 2 are mounted; version 1 has them in
-// a folder per controller, and then version 2, if it is there, in "unified".
+// cgroups is the mount point of cgroups. Version 1 has a folder for each controller in
+// it.
 const cgroups = "/sys/fs/cgroup"
 
-// newOOMCounter finds the counter of a process that runs.
+// newOOMCounter returns the counter of a running process.
 func newOOMCounter(pid int) oomCounter {
 	membership, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
-		return oomCounter{} // it has gone already
+		return oomCounter{} // it has ended
 	}
 	return newOOMCounterOf(oomFiles(cgroups, string(membership)))
 }
 
-// newOOMCounterOf takes the first of files that has a count.
+// newOOMCounterOf returns the counter of the first file that has a count.
 func newOOMCounterOf(files []string) oomCounter {
 	for _, file := range files {
 		if n, ok := readOOMKills(file); ok {
@@ -50,8 +50,8 @@ func newOOMCounterOf(files []string) oomCounter {
 	return oomCounter{}
 }
 
-// oomFiles are the files that may hold the count, given what /proc/PID/cgroup
-// says: lines "ID:CONTROLLERS:PATH", of version 2 "0::PATH".
+// oomFiles returns the files that may have the count, by the content of /proc/PID/cgroup:
+// lines "ID:CONTROLLERS:PATH", in version 2 "0::PATH".
 func oomFiles(root, membership string) (files []string) {
 	for line := range strings.Lines(membership) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -67,7 +67,7 @@ func oomFiles(root, membership string) (files []string) {
 	return files
 }
 
-// readOOMKills reads the line "oom_kill N", which both versions have.
+// readOOMKills reads the line "oom_kill N", which both versions of cgroups have.
 func readOOMKills(file string) (uint64, bool) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -83,7 +83,7 @@ func readOOMKills(file string) (uint64, bool) {
 	return 0, false
 }
 
-// since tells what was counted since the process's start.
+// since returns the result since the start of the process.
 func (c oomCounter) since() oomKills {
 	now, ok := readOOMKills(c.file)
 	switch {
@@ -102,6 +102,6 @@ func widen(pipe *os.File, size int) {
 		return // closed
 	}
 	_ = conn.Control(func(fd uintptr) { // closed: as wanted
-		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size) // else it stays as it is
+		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size) // a failure leaves the size as it is
 	})
 }

@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// maxRSS is the most memory a process had resident, in bytes, as macOS counts
-// it.
+// maxRSS returns the highest resident memory of a process, in bytes, as macOS counts it.
 func maxRSS(state *os.ProcessState) int64 {
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
 		return int64(usage.Maxrss)
@@ -16,7 +15,7 @@ func maxRSS(state *os.ProcessState) int64 {
 	return 0
 }
 
-// oomCounter knows nothing here.
+// oomCounter is empty: this system has no such count.
 type oomCounter struct{}
 
 func newOOMCounter(int) oomCounter { return oomCounter{} }
