@@ -41,5 +41,5 @@ func Identify(path string) (Identity, error) {
 	}, nil
 }
 
-// wide converts a number of a stat, whose width differs between systems.
+// wide converts a number of a stat, of a width that differs between systems.
 func wide[T int32 | uint16 | uint32 | uint64](n T) uint64 { return uint64(n) }

@@ -96,7 +96,7 @@ func (o *output) read(r *os.File, name string, offer func([]byte) bool) {
 	}
 }
 
-// writer returns a writer whose text is handled like the text that read reads.
+// writer returns a writer. Its text is handled like the text that read reads.
 func (o *output) writer(name string) io.Writer {
 	s := &stream{o: o, name: name}
 	o.mu.Lock()

@@ -27,7 +27,7 @@ const (
 // sweepAge is the age from which a folder without a lock is removed.
 const sweepAge = 24 * time.Hour
 
-// Sweep removes the private folders of plugins whose host was killed, in the places that
+// Sweep removes the private folders of plugins of killed hosts, in the places that
 // Start uses with the same dirs. It ends the processes that have such a folder in their
 // environment, on systems that show it, such as Linux. They first have two seconds to end
 // by themselves.
