@@ -1,7 +1,7 @@
 package processors
 
 import (
-	"context"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -18,52 +18,41 @@ import (
 // last. If a key is repeated, its last value counts, and one attribute is left
 // after an edit.
 func Attributes(c AttributesConfig) pluginsdk.NewProcessor {
-	return func(context.Context, pluginsdk.Setup) (pluginsdk.Processor, error) {
+	return constructor(kindAttributes, c.Name, func(pluginsdk.Setup) (func(*pluginsdk.Batch), error) {
 		actions, err := c.compile()
-		if err != nil {
-			return nil, within(kindAttributes, err)
-		}
-		p := &attributesProcessor{named: nameOr(c.Name, kindAttributes)}
+		var by actionsByPlace
 		for _, a := range actions {
-			p.actions[a.on] = append(p.actions[a.on], a)
+			by[a.on] = append(by[a.on], a)
 		}
-		return p, nil
-	}
+		return by.process, err
+	})
 }
 
-type attributesProcessor struct {
-	named
-	actions [places][]attributeAction // by their place, each in the order of the config
-}
+// actionsByPlace holds the actions of each place, in the order of the config.
+type actionsByPlace [places][]attributeAction
 
-var (
-	_ pluginsdk.Processor = (*attributesProcessor)(nil)
-	_ pluginsdk.Named     = (*attributesProcessor)(nil)
-)
-
-func (p *attributesProcessor) Process(_ context.Context, b *pluginsdk.Batch) error {
-	if actions := p.actions[onResource]; len(actions) > 0 {
+func (actions *actionsByPlace) process(b *pluginsdk.Batch) {
+	if len(actions[onResource]) > 0 {
 		for resource := range b.Resources() {
-			apply(resource, actions)
+			apply(resource, actions[onResource])
 		}
 	}
-	if len(p.actions[onSpan])+len(p.actions[onEvent])+len(p.actions[onLink]) == 0 {
-		return nil
+	if len(actions[onSpan])+len(actions[onEvent])+len(actions[onLink]) == 0 {
+		return
 	}
 	for span := range b.Spans() {
-		apply(span, p.actions[onSpan])
-		if actions := p.actions[onEvent]; len(actions) > 0 {
+		apply(span, actions[onSpan])
+		if len(actions[onEvent]) > 0 {
 			for event := range span.Events() {
-				apply(event, actions)
+				apply(event, actions[onEvent])
 			}
 		}
-		if actions := p.actions[onLink]; len(actions) > 0 {
+		if len(actions[onLink]) > 0 {
 			for link := range span.Links() {
-				apply(link, actions)
+				apply(link, actions[onLink])
 			}
 		}
 	}
-	return nil
 }
 
 // apply does the actions to the attributes of one owner, in order.
@@ -71,7 +60,7 @@ func apply[T attributed](owner T, actions []attributeAction) {
 	for i := range actions {
 		a := &actions[i]
 		if a.key.isLiteral {
-			a.do(owner, a.name)
+			a.do(owner, a.key.literal)
 			continue
 		}
 		for _, key := range matching(owner, a.key) {
@@ -83,10 +72,8 @@ func apply[T attributed](owner T, actions []attributeAction) {
 // matching returns the keys of an owner that match a glob, each once.
 func matching[T attributed](owner T, g *glob) []string {
 	var keys []string
-	seen := map[string]bool{}
 	for kv := range owner.Attributes() {
-		if key := string(kv.Key); g.matches(key) && !seen[key] {
-			seen[key] = true
+		if key := string(kv.Key); g.matches(key) && !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
 	}

@@ -102,7 +102,6 @@ type attributeAction struct {
 	op    operation
 	on    place
 	key   *glob
-	name  string // the key where it has no wildcard
 	value attribute.Value
 	from  string
 	salt  []byte
@@ -126,7 +125,6 @@ func (c AttributesConfig) compile() ([]attributeAction, error) {
 
 func (a AttributeAction) compile(path string, salt []byte, f *faults) attributeAction {
 	c := attributeAction{key: newGlob(a.Key), from: a.FromAttribute, salt: salt}
-	c.name = c.key.literal
 	if a.Key == "" {
 		f.add(path+".key", "is empty: give the attribute that the action is about")
 	}

@@ -1,6 +1,8 @@
 package processors
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,38 +14,71 @@ import (
 // once.
 type faults []error
 
-// add notes one fault. path is within the config: "actions[0].key".
+// add adds an error. path is within the config: "actions[0].key".
 func (f *faults) add(path, format string, args ...any) {
 	*f = append(*f, &pluginsdk.ConfigError{Path: path, Err: fmt.Errorf(format, args...)})
 }
 
-// err is nil where nothing was added.
+// err returns the errors joined, or nil if there is none.
 func (f faults) err() error { return errors.Join(f...) }
 
 // within puts prefix before the path of each ConfigError that err joins.
 func within(prefix string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all faults
-		for _, one := range joined.Unwrap() {
-			all = append(all, within(prefix, one))
+	var all faults
+	for _, one := range leaves(err) {
+		if fault, ok := errors.AsType[*pluginsdk.ConfigError](one); ok {
+			all = append(all, &pluginsdk.ConfigError{Path: strings.TrimSuffix(prefix+"."+fault.Path, "."), Err: fault.Err})
+		} else if one != nil {
+			all = append(all, &pluginsdk.ConfigError{Path: prefix, Err: one})
 		}
-		return all.err()
 	}
-	var fault *pluginsdk.ConfigError
-	if !errors.As(err, &fault) {
-		return &pluginsdk.ConfigError{Path: prefix, Err: err}
-	}
-	return &pluginsdk.ConfigError{Path: strings.TrimSuffix(prefix+"."+fault.Path, "."), Err: fault.Err}
+	return all.err()
 }
 
-// named is a processor's name in the span account.
-type named string
+// leaves returns the errors that err joins, at every depth.
+func leaves(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	for _, one := range joined.Unwrap() {
+		all = append(all, leaves(one)...)
+	}
+	return all
+}
+
+// processor is a processor of this package.
+type processor struct {
+	name    string
+	process func(*pluginsdk.Batch)
+}
+
+var (
+	_ pluginsdk.Processor = processor{}
+	_ pluginsdk.Named     = processor{}
+)
 
 // Name is the name under which the host counts dropped spans.
-func (n named) Name() string { return string(n) }
+func (p processor) Name() string { return p.name }
+
+// Process processes a batch. It cannot fail.
+func (p processor) Process(_ context.Context, b *pluginsdk.Batch) error {
+	p.process(b)
+	return nil
+}
+
+// constructor returns the constructor of a processor, with its kind as the default
+// name. prepare checks the config and returns the processor's work on a batch.
+func constructor(kind, name string, prepare func(pluginsdk.Setup) (func(*pluginsdk.Batch), error)) pluginsdk.NewProcessor {
+	return func(_ context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
+		process, err := prepare(s)
+		if err != nil {
+			return nil, within(kind, err)
+		}
+		return processor{cmp.Or(name, kind), process}, nil
+	}
+}
 
 // checkName adds an error for a name that the delivery accounting cannot hold.
 // An empty name is valid: it means the kind's own name.
@@ -54,12 +89,4 @@ func (f *faults) checkName(name string) {
 	}) {
 		f.add("name", "%q: want at most %d letters, digits and signs of ASCII, without spaces, commas and \"=\"", name, longest)
 	}
-}
-
-// nameOr is a processor's name in the span account: the one given, or its kind.
-func nameOr(given, kind string) named {
-	if given == "" {
-		return named(kind)
-	}
-	return named(given)
 }

@@ -1,9 +1,11 @@
 package processors
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/servetrace/servetrace/pluginsdk"
@@ -63,23 +65,36 @@ func configured(ctx context.Context, s pluginsdk.Setup, rayContext bool) (plugin
 		return nil, nameSuccessors(err)
 	}
 	on, err := rayContextIsOn(s, rayContext)
-	faults := []error{err}
+	all := faults{err}
 	var chain pluginsdk.Chain
-	if on && !doc.hasRayContext() {
-		chain = append(chain, newRayContext(s, ""))
+	if on && !slices.ContainsFunc(doc.Processors, func(e entry) bool { return e.RayContext != nil }) {
+		first, _ := RayContext()(ctx, s) // its config is valid
+		chain = append(chain, first)
 	}
+	names := map[string]int{}
 	for i, e := range doc.Processors {
 		path := fmt.Sprintf("processors[%d]", i)
-		made, err := e.build(ctx, s, path)
-		if err != nil {
-			faults = append(faults, err)
+		list := e.choices()
+		if len(list) != 1 {
+			text := "names no processor: want one of attributes, filter, raycontext, redact, sample, with {} for its defaults"
+			if len(list) > 1 {
+				text = fmt.Sprintf("names %d processors: give each a dash of its own, for their order matters", len(list))
+			}
+			all.add(path, "%s", text)
 			continue
 		}
+		c := list[0]
+		made, err := c.build(ctx, s)
+		all = append(all, within(path, err)) // err names the kind already
 		chain = append(chain, made)
+		if before, taken := names[c.name]; taken {
+			all.add(path+"."+c.kind+".name", "%q is the name of processors[%d] too: give one of them another, "+
+				"because the span account tells them apart by it", c.name, before)
+		}
+		names[c.name] = i
 	}
-	faults = append(faults, uniqueNames(doc.Processors))
-	if err := errors.Join(faults...); err != nil {
-		return nil, flat(err)
+	if err := all.err(); err != nil {
+		return nil, errors.Join(leaves(err)...)
 	}
 	return chain, nil
 }
@@ -111,15 +126,6 @@ type document struct {
 	Processors []entry `yaml:"processors"`
 }
 
-func (d document) hasRayContext() bool {
-	for _, e := range d.Processors {
-		if e.RayContext != nil {
-			return true
-		}
-	}
-	return false
-}
-
 // entry is one of the list: exactly one field must be set.
 type entry struct {
 	RayContext *RayContextConfig `yaml:"raycontext"`
@@ -147,10 +153,10 @@ type choice struct {
 func (e entry) choices() []choice {
 	var list []choice
 	add := func(kind, name string, build pluginsdk.NewProcessor) {
-		list = append(list, choice{kind, string(nameOr(name, kind)), build})
+		list = append(list, choice{kind, cmp.Or(name, kind), build})
 	}
 	if c := e.RayContext; c != nil {
-		add(kindRayContext, c.Name, c.build)
+		add(kindRayContext, c.Name, c.constructor())
 	}
 	if c := e.Attributes; c != nil {
 		add(kindAttributes, c.Name, Attributes(*c))
@@ -167,23 +173,6 @@ func (e entry) choices() []choice {
 	return list
 }
 
-// build builds the entry's processor. path is where the entry stands.
-func (e entry) build(ctx context.Context, s pluginsdk.Setup, path string) (pluginsdk.Processor, error) {
-	list := e.choices()
-	if len(list) != 1 {
-		text := "names no processor: want one of attributes, filter, raycontext, redact, sample, with {} for its defaults"
-		if len(list) > 1 {
-			text = fmt.Sprintf("names %d processors: give each a dash of its own, for their order matters", len(list))
-		}
-		return nil, &pluginsdk.ConfigError{Path: path, Err: errors.New(text)}
-	}
-	made, err := list[0].build(ctx, s)
-	if err != nil {
-		return nil, within(path, err) // which names the kind already
-	}
-	return made, nil
-}
-
 func (c *sampleEntry) build(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 	if c.Ratio == nil {
 		return nil, &pluginsdk.ConfigError{
@@ -193,56 +182,19 @@ func (c *sampleEntry) build(ctx context.Context, s pluginsdk.Setup) (pluginsdk.P
 	return Sample(SampleConfig{Name: c.Name, Ratio: *c.Ratio, Keep: c.Keep})(ctx, s)
 }
 
-// uniqueNames returns an error for each entry with the name of another entry.
-func uniqueNames(entries []entry) error {
-	var f faults
-	first := map[string]int{}
-	for i, e := range entries {
-		list := e.choices()
-		if len(list) != 1 {
-			continue
-		}
-		c := list[0]
-		if before, ok := first[c.name]; ok {
-			f.add(fmt.Sprintf("processors[%d].%s.name", i, c.kind),
-				"%q is the name of processors[%d] too: give one of them another, because the span account tells them apart by it", c.name, before)
-			continue
-		}
-		first[c.name] = i
-	}
-	return f.err()
-}
-
 // nameSuccessors replaces the text of the errors about keys that redact had in
 // earlier versions.
 func nameSuccessors(err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, one := range joined.Unwrap() {
-			all = append(all, nameSuccessors(one))
+	all := leaves(err)
+	for i, one := range all {
+		fault, ok := errors.AsType[*pluginsdk.ConfigError](one)
+		if !ok {
+			continue
 		}
-		return errors.Join(all...)
-	}
-	var fault *pluginsdk.ConfigError
-	if !errors.As(err, &fault) {
-		return err
-	}
-	_, key, ofRedact := strings.Cut(fault.Path, "."+kindRedact+".")
-	if successor := removedKeys[key]; ofRedact && successor != "" {
-		return &pluginsdk.ConfigError{Path: fault.Path, Err: errors.New(successor)}
-	}
-	return err
-}
-
-// flat joins the errors of nested joins, so that each is reported by itself.
-func flat(err error) error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return err
-	}
-	var all []error
-	for _, one := range joined.Unwrap() {
-		all = append(all, flat(one))
+		_, key, ofRedact := strings.Cut(fault.Path, "."+kindRedact+".")
+		if successor := removedKeys[key]; ofRedact && successor != "" {
+			all[i] = &pluginsdk.ConfigError{Path: fault.Path, Err: errors.New(successor)}
+		}
 	}
 	return errors.Join(all...)
 }

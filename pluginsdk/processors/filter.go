@@ -1,7 +1,6 @@
 package processors
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -144,35 +143,16 @@ func compileValues(path string, conditions map[string]any, f *faults) []valueRul
 // Conditions on name, kind and status allocate nothing (a name longer than 64
 // characters is copied); one on an attribute that is there copies its value.
 func Filter(c FilterConfig) pluginsdk.NewProcessor {
-	return func(context.Context, pluginsdk.Setup) (pluginsdk.Processor, error) {
+	return constructor(kindFilter, c.Name, func(pluginsdk.Setup) (func(*pluginsdk.Batch), error) {
 		rules, err := c.compile()
-		if err != nil {
-			return nil, within(kindFilter, err)
-		}
-		return &filter{named: nameOr(c.Name, kindFilter), rules: rules}, nil
-	}
-}
-
-type filter struct {
-	named
-	rules []spanRule
-}
-
-var (
-	_ pluginsdk.Processor = (*filter)(nil)
-	_ pluginsdk.Named     = (*filter)(nil)
-)
-
-func (p *filter) Process(_ context.Context, b *pluginsdk.Batch) error {
-	for span := range b.Spans() {
-		for i := range p.rules {
-			if p.rules[i].matches(span) {
-				span.Drop()
-				break
+		return func(b *pluginsdk.Batch) {
+			for span := range b.Spans() {
+				if slices.ContainsFunc(rules, func(r spanRule) bool { return r.matches(span) }) {
+					span.Drop()
+				}
 			}
-		}
-	}
-	return nil
+		}, err
+	})
 }
 
 // matches checks the cheap conditions first.

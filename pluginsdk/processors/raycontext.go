@@ -1,8 +1,6 @@
 package processors
 
 import (
-	"context"
-
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/servetrace/servetrace/pluginsdk"
@@ -27,11 +25,7 @@ const (
 // overwritten, as in Ray, where the runtime knows better than the span's maker;
 // serve.* attributes stay. In the span account it is "raycontext".
 func RayContext() pluginsdk.NewProcessor {
-	return RayContextConfig{}.build
-}
-
-func newRayContext(s pluginsdk.Setup, name string) pluginsdk.Processor {
-	return &rayContext{named: nameOr(name, kindRayContext), job: s.Context.Job}
+	return RayContextConfig{}.constructor()
 }
 
 // RayContextConfig configures [RayContext] in a configuration: it has a name only.
@@ -47,34 +41,23 @@ func (c RayContextConfig) Validate() error {
 	return f.err()
 }
 
-func (c RayContextConfig) build(_ context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
-	if err := within(kindRayContext, c.Validate()); err != nil {
-		return nil, err
-	}
-	return newRayContext(s, c.Name), nil
+func (c RayContextConfig) constructor() pluginsdk.NewProcessor {
+	return constructor(kindRayContext, c.Name, func(s pluginsdk.Setup) (func(*pluginsdk.Batch), error) {
+		return func(b *pluginsdk.Batch) { addRayContext(b, s.Context.Job) }, c.Validate()
+	})
 }
 
-type rayContext struct {
-	named
-	job string
-}
-
-var (
-	_ pluginsdk.Processor = (*rayContext)(nil)
-	_ pluginsdk.Named     = (*rayContext)(nil)
-)
-
-// Process edits each span. The ids are pieces of the same text, so that a span
+// addRayContext edits each span. The ids are pieces of the same text, so that a span
 // costs two small allocations: its task id and its request id.
-func (p *rayContext) Process(_ context.Context, b *pluginsdk.Batch) error {
+func addRayContext(b *pluginsdk.Batch, job string) {
 	for span := range b.Spans() {
 		if request := text(span, semconv.ServeRequestID); request != "" {
 			span.SetAttributes(attribute.String(semconv.RayRequestID, request))
 		}
 		task := text(span, semconv.ServeTaskID)
 		if !isTaskID(task) {
-			if p.job != "" {
-				span.SetAttributes(attribute.String(semconv.RayJobID, p.job))
+			if job != "" {
+				span.SetAttributes(attribute.String(semconv.RayJobID, job))
 			}
 			continue
 		}
@@ -84,7 +67,6 @@ func (p *rayContext) Process(_ context.Context, b *pluginsdk.Batch) error {
 			attribute.String(semconv.RayJobID, task[taskDigits-jobDigits:]),
 		)
 	}
-	return nil
 }
 
 // text is a string attribute, empty if it is absent or of another type.

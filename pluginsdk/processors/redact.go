@@ -1,7 +1,6 @@
 package processors
 
 import (
-	"context"
 	"iter"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -45,27 +44,19 @@ const Redacted = "[REDACTED]"
 // drops no span and changes nothing in a span without secrets. A span that it
 // has redacted passes it unchanged a second time.
 func Redact(c RedactConfig) pluginsdk.NewProcessor {
-	return func(context.Context, pluginsdk.Setup) (pluginsdk.Processor, error) {
+	return constructor(kindRedact, c.Name, func(pluginsdk.Setup) (func(*pluginsdk.Batch), error) {
 		rules, err := c.compile()
-		if err != nil {
-			return nil, within(kindRedact, err)
-		}
-		return &redact{named: nameOr(c.Name, kindRedact), rules: rules}, nil
-	}
+		return func(b *pluginsdk.Batch) { redactor{rules, map[string]keyRule{}}.batch(b) }, err
+	})
 }
 
-type redact struct {
-	named
-	rules *redactRules
+// redactor applies the rules to one batch.
+type redactor struct {
+	*redactRules
+	keys map[string]keyRule // of the keys met so far: a batch has few that repeat
 }
 
-var (
-	_ pluginsdk.Processor = (*redact)(nil)
-	_ pluginsdk.Named     = (*redact)(nil)
-)
-
-func (p *redact) Process(_ context.Context, b *pluginsdk.Batch) error {
-	r := redactor{redactRules: p.rules, keys: map[string]keyRule{}}
+func (r redactor) batch(b *pluginsdk.Batch) {
 	for resource := range b.Resources() {
 		redactAttributes(r, resource)
 	}
@@ -75,13 +66,6 @@ func (p *redact) Process(_ context.Context, b *pluginsdk.Batch) error {
 	for span := range b.Spans() {
 		r.span(span)
 	}
-	return nil
-}
-
-// redactor applies the rules to one batch.
-type redactor struct {
-	*redactRules
-	keys map[string]keyRule // of the keys met so far: a batch has few that repeat
 }
 
 func (r redactor) span(span pluginsdk.Span) {

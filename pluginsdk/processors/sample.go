@@ -1,7 +1,6 @@
 package processors
 
 import (
-	"context"
 	"encoding/binary"
 	"math"
 	"strconv"
@@ -67,12 +66,16 @@ func (c SampleConfig) Validate() error {
 //
 // Source: https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/
 func Sample(c SampleConfig) pluginsdk.NewProcessor {
-	return func(context.Context, pluginsdk.Setup) (pluginsdk.Processor, error) {
-		if err := within(kindSample, c.Validate()); err != nil {
-			return nil, err
-		}
-		return &sample{named: nameOr(c.Name, kindSample), threshold: threshold(c.Ratio), keep: c.Keep}, nil
-	}
+	return constructor(kindSample, c.Name, func(pluginsdk.Setup) (func(*pluginsdk.Batch), error) {
+		least := threshold(c.Ratio)
+		return func(b *pluginsdk.Batch) {
+			for span := range b.Spans() {
+				if randomness(span) < least && !c.Keep.keeps(span) {
+					span.Drop()
+				}
+			}
+		}, c.Validate()
+	})
 }
 
 // randomBits is how many bits of a trace id are random by W3C Trace Context,
@@ -85,31 +88,11 @@ func threshold(ratio float64) uint64 {
 	return 1<<randomBits - uint64(math.Round(ratio*(1<<randomBits)))
 }
 
-type sample struct {
-	named
-	threshold uint64
-	keep      KeepConfig
-}
-
-var (
-	_ pluginsdk.Processor = (*sample)(nil)
-	_ pluginsdk.Named     = (*sample)(nil)
-)
-
-func (p *sample) Process(_ context.Context, b *pluginsdk.Batch) error {
-	for span := range b.Spans() {
-		if randomness(span) < p.threshold && !p.keeps(span) {
-			span.Drop()
-		}
-	}
-	return nil
-}
-
-func (p *sample) keeps(span pluginsdk.Span) bool {
-	if p.keep.SlowerThan > 0 && span.EndTime().Sub(span.StartTime()) > p.keep.SlowerThan {
+func (c KeepConfig) keeps(span pluginsdk.Span) bool {
+	if c.SlowerThan > 0 && span.EndTime().Sub(span.StartTime()) > c.SlowerThan {
 		return true
 	}
-	if !p.keep.Errors {
+	if !c.Errors {
 		return false
 	}
 	code, _ := span.Status()

@@ -42,7 +42,7 @@ func valueOf(v any) (value attribute.Value, ok bool) {
 	}
 }
 
-// listOf wants members of one type, as the attributes of OpenTelemetry are.
+// listOf returns a list. Its members must have one type, as OpenTelemetry's do.
 func listOf(list []any) (attribute.Value, bool) {
 	members := make([]attribute.Value, 0, len(list))
 	for _, one := range list {
@@ -52,18 +52,10 @@ func listOf(list []any) (attribute.Value, bool) {
 		default:
 			return attribute.Value{}, false
 		}
-		if !ok || member.Type() != members0(members, member).Type() {
+		members = append(members, member)
+		if !ok || member.Type() != members[0].Type() {
 			return attribute.Value{}, false
 		}
-		members = append(members, member)
 	}
 	return attribute.SliceValue(members...), true
-}
-
-// members0 is the first member, or other where there is none yet.
-func members0(members []attribute.Value, other attribute.Value) attribute.Value {
-	if len(members) == 0 {
-		return other
-	}
-	return members[0]
 }
