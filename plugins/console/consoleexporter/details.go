@@ -117,7 +117,7 @@ func (t token) text() string {
 // details draws the lines below a span's row: errors, attributes, events and links.
 func (d *drawing) details(r row) {
 	words := d.attributes(r) // also if they have no room, for the rows below
-	if d.to.width-d.marginCells(r) < minDetailCells {
+	if d.to.width-d.to.cells(d.margin(r)) < minDetailCells {
 		return
 	}
 	d.errors(r)
@@ -133,7 +133,7 @@ func (d *drawing) details(r row) {
 // It shows the number of omitted words.
 func (d *drawing) tokens(r row, sign string, all []token, lines int) {
 	for i := 0; i < len(all); lines-- {
-		d.margin(r)
+		d.to.put(faint, d.margin(r))
 		d.to.put(faint, sign)
 		start, left := d.to.at, ""
 		if lines == 1 {
@@ -201,7 +201,7 @@ func (d *drawing) errors(r row) {
 		d.errorText(r, one.text, one.kind)
 	}
 	if left := len(all) - maxErrors; left > 0 {
-		d.margin(r)
+		d.to.put(faint, d.margin(r))
 		d.to.put(red, d.sign.fault)
 		d.to.put(faint, "+"+strconv.Itoa(left)+" more")
 		d.to.newline()
@@ -227,12 +227,12 @@ func (d *drawing) errorText(r row, text, kind string) {
 		text, kind = cmp.Or(strings.TrimSpace(kind), `""`), ""
 	}
 	sign := d.sign.fault
-	most := d.to.width - d.marginCells(r) - d.to.cells(sign)
+	most := d.to.width - d.to.cells(d.margin(r)) - d.to.cells(sign)
 	for _, one := range wrap(text, most, errorLines, d.to.ascii) {
 		if d.to.at > 0 {
 			d.to.newline()
 		}
-		d.margin(r)
+		d.to.put(faint, d.margin(r))
 		d.to.put(red, sign)
 		d.to.put(red, one)
 		sign = d.sign.hang

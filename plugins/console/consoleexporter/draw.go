@@ -131,7 +131,7 @@ type columns struct{ name, kind, status, duration, bar int }
 func (d *drawing) distribute() columns {
 	want := columns{kind: len("internal"), status: len("ERROR"), duration: len("99.9ms")}
 	for _, r := range d.rows {
-		want.name = max(want.name, d.prefixCells(r)+d.to.cells(nameOf(r)))
+		want.name = max(want.name, d.to.cells(d.branch(r))+d.to.cells(nameOf(r)))
 	}
 	want.name = min(want.name, d.to.width)
 	half := min(want.name, d.to.width/2)
@@ -168,7 +168,7 @@ func (d *drawing) distribute() columns {
 // row draws a line of the tree.
 func (d *drawing) row(r row) {
 	at := d.columns
-	d.branch(r)
+	d.to.put(faint, d.branch(r))
 	st := plain
 	if r.span == nil {
 		st = faint
@@ -199,57 +199,35 @@ func (d *drawing) row(r row) {
 	d.to.newline()
 }
 
-// rails draws the vertical lines to the left of a row.
-func (d *drawing) rails(r row) {
-	if r.depth == 0 {
-		return
-	}
+// rails returns the vertical lines to the left of a row.
+func (d *drawing) rails(r row) string {
+	var b strings.Builder
 	for _, more := range r.rails {
-		d.to.put(faint, either(more, d.sign.rail, d.sign.gap))
+		b.WriteString(either(more, d.sign.rail, d.sign.gap))
 	}
+	return b.String()
 }
 
-// branch draws the tree to the left of a row's name.
-func (d *drawing) branch(r row) {
-	d.rails(r)
+// branch returns the tree to the left of a row's name.
+func (d *drawing) branch(r row) string {
 	switch {
 	case r.depth == 0 && r.lost:
-		d.to.put(faint, d.sign.lost)
+		return d.sign.lost
 	case r.depth == 0 || d.to.width < cellsPerLevel:
-	case r.depth > len(r.rails)+1: // deeper than the drawn levels
-		d.to.put(faint, d.sign.far)
-	default:
-		d.to.put(faint, either(r.more, d.sign.branch, d.sign.last))
+		return ""
+	case r.isFar():
+		return d.rails(r) + d.sign.far
 	}
+	return d.rails(r) + either(r.more, d.sign.branch, d.sign.last)
 }
 
-// margin draws the tree to the left of a row's detail lines.
-func (d *drawing) margin(r row) {
-	d.rails(r)
-	far := r.depth > len(r.rails)+1
-	if r.depth > 0 && d.to.width >= cellsPerLevel {
-		d.to.put(faint, either(r.more && !far, d.sign.rail, d.sign.gap))
-	}
-	d.to.put(faint, either(len(r.children) > 0 && !far, d.sign.rail, d.sign.gap))
-}
-
-// marginCells returns the width of margin.
-func (d *drawing) marginCells(r row) int {
+// margin returns the tree to the left of a row's detail lines.
+func (d *drawing) margin(r row) string {
+	below := either(len(r.children) > 0 && !r.isFar(), d.sign.rail, d.sign.gap)
 	if r.depth == 0 || d.to.width < cellsPerLevel {
-		return levelCells
+		return below
 	}
-	return (len(r.rails) + 2) * levelCells
-}
-
-// prefixCells returns the width of branch.
-func (d *drawing) prefixCells(r row) int {
-	switch {
-	case r.depth == 0 && r.lost:
-		return len(letters.lost)
-	case r.depth == 0 || d.to.width < cellsPerLevel:
-		return 0
-	}
-	return (len(r.rails) + 1) * levelCells
+	return d.rails(r) + either(r.more && !r.isFar(), d.sign.rail, d.sign.gap) + below
 }
 
 func either(first bool, a, b string) string {

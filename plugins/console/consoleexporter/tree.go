@@ -52,8 +52,8 @@ type node struct {
 	children []*node
 	// lost reports that the parent in this process has not been seen.
 	lost bool
-	// walk is the number of the walk towards the root that visited the node; 0: none.
-	walk int
+	// drawn reports that the node has a row.
+	drawn bool
 }
 
 // row is a node at its place in the drawing.
@@ -68,14 +68,16 @@ type row struct {
 	above int
 }
 
+// isFar reports whether the row is deeper than the drawn levels.
+func (r row) isFar() bool { return r.depth > len(r.rails)+1 }
+
 // arrange sorts the spans of a trace for drawing: each after its parent, siblings by
 // their start. Each span appears once, whatever its ids are. If several spans have the
 // same id, the first has the children. In a cycle of parents, the span that started
-// first becomes a root. If a parent was drawn earlier, its known ancestors appear, too.
-// rails are at most most-1 deep.
+// first becomes a root. If a parent was drawn earlier, its known
+// ancestors appear, too. rails are at most most-1 deep.
 func arrange(spans []*span, before *history, most int) []row {
 	nodes, byID := graft(spans, before)
-	cutCycles(nodes)
 	slices.SortStableFunc(nodes, func(a, b *node) int { return cmp.Compare(a.start, b.start) })
 	var roots []*node
 	for _, n := range nodes {
@@ -88,25 +90,34 @@ func arrange(spans []*span, before *history, most int) []row {
 	above := before.children(byID)
 	rows := make([]row, 0, len(nodes))
 	// An explicit stack, because a trace may be as deep as a batch has spans.
-	stack := make([]row, 0, len(roots))
+	var stack []row
 	push := func(children []*node, depth int, rails []bool) {
 		for i, n := range slices.Backward(children) {
 			stack = append(stack, row{node: n, depth: depth, rails: rails, more: i < len(children)-1})
 		}
 	}
-	push(roots, 0, nil)
-	for len(stack) > 0 {
-		next := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		if next.span != nil && byID[next.id] == next.node {
-			next.above = above[next.id]
+	walk := func(roots ...*node) {
+		push(roots, 0, nil)
+		for len(stack) > 0 {
+			next := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			if next.span != nil && byID[next.id] == next.node {
+				next.above = above[next.id]
+			}
+			next.drawn = true
+			rows = append(rows, next)
+			rails := next.rails
+			if next.depth > 0 && len(rails) < most-1 {
+				rails = append(slices.Clip(rails), next.more)
+			}
+			push(next.children, next.depth+1, rails)
 		}
-		rows = append(rows, next)
-		rails := next.rails
-		if next.depth > 0 && len(rails) < most-1 {
-			rails = append(slices.Clip(rails), next.more)
+	}
+	walk(roots...)
+	for _, n := range nodes {
+		if !n.drawn {
+			walk(cutCycle(n, len(nodes)))
 		}
-		push(next.children, next.depth+1, rails)
 	}
 	return rows
 }
@@ -140,23 +151,19 @@ func graft(spans []*span, before *history) ([]*node, map[trace.SpanID]*node) {
 	return nodes, byID
 }
 
-// cutCycles makes a node of each cycle a root.
-func cutCycles(nodes []*node) {
-	for i, n := range nodes {
-		walk := i + 1
-		for n != nil && n.walk == 0 {
-			n.walk = walk
-			n = n.up
-		}
-		if n == nil || n.walk != walk {
-			continue // the walk reached a root or an earlier walk
-		}
-		first := n
-		for other := n.up; other != n; other = other.up {
-			if other.start < first.start {
-				first = other
-			}
-		}
-		first.up, first.lost = nil, true
+// cutCycle makes the first node of the cycle above n a root, and returns it. steps is at
+// least the number of steps from n into the cycle.
+func cutCycle(n *node, steps int) *node {
+	for range steps {
+		n = n.up
 	}
+	first := n
+	for other := n.up; other != n; other = other.up {
+		if other.start < first.start {
+			first = other
+		}
+	}
+	first.up.children = slices.DeleteFunc(first.up.children, func(child *node) bool { return child == first })
+	first.up, first.lost = nil, true
+	return first
 }
