@@ -72,54 +72,52 @@ var dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 // checkReachable returns nil if an agent answers. The tracer would start without an
 // agent.
 func (a *agent) checkReachable(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base.JoinPath(infoPath).String(), nil)
-	if err != nil {
-		return pluginsdk.Permanent(fmt.Errorf("address of the Datadog agent: %w", err))
+	status, _, err := a.call(ctx, http.MethodGet, infoPath, nil, nil)
+	if status > 0 && status < http.StatusInternalServerError {
+		return nil
 	}
-	resp, err := a.do(req)
-	if err != nil {
-		return a.unreachable(err)
-	}
-	defer drain(resp)
-	if resp.StatusCode >= http.StatusInternalServerError {
-		return a.refused(infoPath, resp)
-	}
-	return nil
+	return err
 }
 
 var errTooLarge = errors.New("the Datadog agent refuses the payload as too large")
 
-// maxAnswer bounds the bytes that are read of an answer to a payload.
-const maxAnswer = 1 << 20
-
 // send delivers a payload and returns the body of the answer. If the error is nil, the
 // agent has accepted the payload.
 func (a *agent) send(ctx context.Context, p payload) ([]byte, error) {
+	header := p.header.Clone()
+	header.Set(headerRealStatus, "true")
+	status, body, err := a.call(ctx, http.MethodPost, p.path, header, p.body)
+	if status == http.StatusRequestEntityTooLarge {
+		return nil, errTooLarge
+	}
+	return body, err
+}
+
+// maxAnswer bounds the bytes that are read of an answer.
+const maxAnswer = 1 << 20
+
+// call sends a request. It returns the status and body of the answer, and an error
+// unless the status is 2xx. The status is 0 if there is no answer.
+func (a *agent) call(ctx context.Context, method, path string, header http.Header, body []byte) (int, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	// net/http can rewind a bytes.Reader. With the header Idempotency-Key, which
 	// dd-trace-go sets, it sends the request again after a stale connection.
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base.JoinPath(p.path).String(), bytes.NewReader(p.body))
+	req, err := http.NewRequestWithContext(ctx, method, a.base.JoinPath(path).String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, pluginsdk.Permanent(fmt.Errorf("address of the Datadog agent: %w", err))
+		return 0, nil, pluginsdk.Permanent(fmt.Errorf("address of the Datadog agent: %w", err))
 	}
-	req.Header = p.header.Clone()
-	req.Header.Set(headerRealStatus, "true")
+	req.Header = header
 	resp, err := a.do(req)
 	if err != nil {
-		return nil, a.unreachable(err)
+		return 0, nil, a.unreachable(err)
 	}
-	defer drain(resp)
-	switch {
-	case resp.StatusCode/100 == 2:
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the payload is accepted in any case
-		return body, nil
-	case resp.StatusCode == http.StatusRequestEntityTooLarge:
-		return nil, errTooLarge
+	defer func() { _ = resp.Body.Close() }()
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status decides
+	if resp.StatusCode/100 != 2 {
+		return resp.StatusCode, nil, a.refused(path, resp, answer)
 	}
-	return nil, a.refused(p.path, resp)
+	return resp.StatusCode, answer, nil
 }
 
 // pass forwards the tracer's own request to the agent.
@@ -149,10 +147,10 @@ func (a *agent) do(req *http.Request) (*http.Response, error) {
 }
 
 // refused returns the error for an unsuccessful answer.
-func (a *agent) refused(path string, resp *http.Response) error {
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
+func (a *agent) refused(path string, resp *http.Response, text []byte) error {
+	const most = 300 // bytes of text
 	err := fmt.Errorf("the Datadog agent at %s answers %d %s to %s", a.name, resp.StatusCode, http.StatusText(resp.StatusCode), path)
-	if body := strings.TrimSpace(string(text)); body != "" {
+	if body := strings.TrimSpace(string(text[:min(most, len(text))])); body != "" {
 		err = fmt.Errorf("%w: %q", err, body)
 	}
 	switch resp.StatusCode {
@@ -175,47 +173,32 @@ func (a *agent) unreachable(err error) error {
 		err = inner.Err // without the address, which may hold a password
 	}
 	const set = "set DD_AGENT_HOST or DD_TRACE_AGENT_URL"
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no Datadog agent listens at %s: start it, or %s: %w", a.name, set, err)
-	case errors.Is(err, syscall.ENOENT):
-		return fmt.Errorf("no Datadog agent has its socket at %s: start it, mount its folder, or %s: %w", a.name, set, err)
-	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("the socket of the Datadog agent at %s may not be written to: %w", a.name, err)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("the Datadog agent at %s does not answer in time: %w", a.name, err)
-	}
-	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
-		return fmt.Errorf("the name of the Datadog agent at %s is not found: %s: %w", a.name, set, err)
-	}
-	if advice := wrongPeer(err); advice != "" {
-		return fmt.Errorf("%s %s: %w", a.name, advice, err)
-	}
-	return fmt.Errorf("the Datadog agent at %s does not answer: %w", a.name, err)
-}
-
-// wrongPeer returns a description of a server that is not an agent, with advice, or "".
-// It checks the text, because net/http has no types for these errors.
-func wrongPeer(err error) string {
 	const other = "its port for traces is usually 8126"
-	for _, known := range []struct{ text, advice string }{
-		{"server gave HTTP response to HTTPS client", "answers without TLS: write http:// in " + envAgentURL},
-		{"first record does not look like a TLS handshake", "does not speak TLS: write http:// in " + envAgentURL},
-		{`malformed HTTP response "\x15\x03`, "wants TLS, which no agent does by itself: write https:// in " + envAgentURL + ", or name the agent there; " + other},
-		{"malformed HTTP response", "speaks another protocol, so it is not a Datadog agent's port for traces: " + other + ", and 4317 is for OTLP"},
-		{"certificate signed by unknown authority", "has a certificate from an authority unknown to this machine: set SSL_CERT_FILE to the authority's PEM file"},
-	} {
-		if strings.Contains(err.Error(), known.text) {
-			return known.advice
-		}
+	dns := (*net.DNSError)(nil)
+	text := "the Datadog agent at %s does not answer"
+	switch says := func(part string) bool { return strings.Contains(err.Error(), part) }; { // net/http has no types for some errors
+	case errors.Is(err, syscall.ECONNREFUSED):
+		text = "no Datadog agent listens at %s: start it, or " + set
+	case errors.Is(err, syscall.ENOENT):
+		text = "no Datadog agent has its socket at %s: start it, mount its folder, or " + set
+	case errors.Is(err, syscall.EACCES):
+		text = "the socket of the Datadog agent at %s may not be written to"
+	case errors.Is(err, context.DeadlineExceeded):
+		text = "the Datadog agent at %s does not answer in time"
+	case errors.As(err, &dns):
+		text = "the name of the Datadog agent at %s is not found: " + set
+	case says("server gave HTTP response to HTTPS client"):
+		text = "%s answers without TLS: write http:// in " + envAgentURL
+	case says("first record does not look like a TLS handshake"):
+		text = "%s does not speak TLS: write http:// in " + envAgentURL
+	case says(`malformed HTTP response "\x15\x03`):
+		text = "%s wants TLS, which no agent does by itself: write https:// in " + envAgentURL + ", or name the agent there; " + other
+	case says("malformed HTTP response"):
+		text = "%s speaks another protocol, so it is not a Datadog agent's port for traces: " + other + ", and 4317 is for OTLP"
+	case says("certificate signed by unknown authority"):
+		text = "%s has a certificate from an authority unknown to this machine: set SSL_CERT_FILE to the authority's PEM file"
 	}
-	return ""
-}
-
-// drain reads an answer to its end, so that the connection can be used again.
-func drain(resp *http.Response) {
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
-	_ = resp.Body.Close()
+	return fmt.Errorf(text+": %w", a.name, err)
 }
 
 func (a *agent) close() { a.client.CloseIdleConnections() }
@@ -234,16 +217,14 @@ func agentAddress(getenv func(string) string, exists func(path string) bool) (*u
 	if host == "" && port == "" && exists(defaultSocket) {
 		return &url.URL{Scheme: "unix", Path: defaultSocket}, nil
 	}
-	if port != "" {
-		if number, err := strconv.Atoi(port); err != nil || number < 1 || number > 65535 {
-			return nil, &pluginsdk.ConfigError{Path: envAgentPort, Err: fmt.Errorf("%q: want a port, 1 to 65535", port)}
-		}
+	if !isPort(cmp.Or(port, defaultPort)) {
+		return nil, &pluginsdk.ConfigError{Path: envAgentPort, Err: fmt.Errorf("%q: want a port, 1 to 65535", port)}
 	}
 	host, err := agentHost(host)
 	if err != nil {
 		return nil, err
 	}
-	return &url.URL{Scheme: "http", Host: net.JoinHostPort(host, cmp.Or(port, "8126"))}, nil
+	return &url.URL{Scheme: "http", Host: net.JoinHostPort(host, cmp.Or(port, defaultPort))}, nil
 }
 
 // agentHost returns the host in the variable's value, or localhost.
@@ -270,10 +251,15 @@ func parseAgentURL(value string) (*url.URL, error) {
 	default:
 		return nil, fault("%q: %s", address.Redacted(), forms)
 	}
-	if port := address.Port(); port != "" {
-		if number, err := strconv.Atoi(port); err != nil || number < 1 || number > 65535 {
-			return nil, fault("port %q: %s", port, forms)
-		}
+	if port := address.Port(); port != "" && !isPort(port) {
+		return nil, fault("port %q: %s", port, forms)
 	}
 	return address, nil
+}
+
+const defaultPort = "8126"
+
+func isPort(text string) bool {
+	number, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && number > 0
 }

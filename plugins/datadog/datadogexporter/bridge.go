@@ -23,14 +23,20 @@ type bridge struct {
 	otel     trace.Tracer
 	defaults defaults
 	verdicts *verdicts
-	// resources caches the attributes from each resource of the batch.
-	resources map[pluginsdk.Resource]resource
+	// shared caches what spans of the batch with the same resource and scope share.
+	shared map[origin]shared
 	// scratch is the buffer of describe; the tracer copies the attributes.
 	scratch []attribute.KeyValue
 }
 
-// resource holds the data that all spans of a resource share.
-type resource struct {
+// origin is the resource and the scope of a span.
+type origin struct {
+	resource pluginsdk.Resource
+	scope    pluginsdk.Scope
+}
+
+// shared holds the data that all spans of an origin share.
+type shared struct {
 	service, env, version string
 	attributes            []attribute.KeyValue
 }
@@ -57,7 +63,7 @@ func (b *bridge) replay(u unit) (priority int) {
 	for _, one := range u.spans {
 		s := one.span
 		id := s.SpanID()
-		from, of := context.Background(), b.resource(s.Resource())
+		from, of := context.Background(), b.sharedBy(s)
 		options := []tracer.StartSpanOption{
 			tracer.WithSpanID(binary.BigEndian.Uint64(id[:])), tracer.ServiceName(of.service),
 		}
@@ -82,9 +88,9 @@ func (b *bridge) replay(u unit) (priority int) {
 }
 
 // describe sets everything of a started span except its end.
-func (b *bridge) describe(to trace.Span, one unitSpan, of resource) {
+func (b *bridge) describe(to trace.Span, one unitSpan, of shared) {
 	s := one.span
-	list := appendScope(append(b.scratch[:0], of.attributes...), s.Scope())
+	list := append(b.scratch[:0], of.attributes...)
 	if kind := spanType(s); kind != "" {
 		list = append(list, attribute.String(ext.SpanType, kind))
 	}
@@ -134,13 +140,14 @@ const (
 // noService is the agent's service name for spans without a service.
 const noService = "otlpresourcenoservicename"
 
-func (b *bridge) resource(of pluginsdk.Resource) resource {
-	if known, ok := b.resources[of]; ok {
+func (b *bridge) sharedBy(s pluginsdk.Span) shared {
+	from := origin{s.Resource(), s.Scope()}
+	if known, ok := b.shared[from]; ok {
 		return known
 	}
-	var r resource
+	var r shared
 	r.service = cmp.Or(b.defaults.service, noService)
-	for kv := range of.Attributes() {
+	for kv := range from.resource.Attributes() {
 		text := kv.Value.String()
 		switch kv.Key {
 		case "service.name":
@@ -170,7 +177,8 @@ func (b *bridge) resource(of pluginsdk.Resource) resource {
 	}
 	// dd-trace-go's OpenTelemetry tracer overrides its own service mapping.
 	r.service = cmp.Or(b.defaults.renamed[r.service], r.service)
-	b.resources[of] = r
+	r.attributes = appendScope(r.attributes, from.scope)
+	b.shared[from] = r
 	return r
 }
 

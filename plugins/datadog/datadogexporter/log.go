@@ -38,13 +38,9 @@ func (l *tracerLog) Log(line string) {
 	level, text := slog.LevelInfo, strings.TrimSpace(line)
 	if parts := tracerLine.FindStringSubmatch(text); parts != nil {
 		text = text[len(parts[0]):]
-		switch parts[1] {
-		case "DEBUG", "INFO":
+		_ = level.UnmarshalText([]byte(parts[1])) // other levels stay INFO
+		if level == slog.LevelInfo {
 			level = slog.LevelDebug
-		case "WARN":
-			level = slog.LevelWarn
-		case "ERROR":
-			level = slog.LevelError
 		}
 	}
 	if l.isNew(digits.ReplaceAllString(text, "0")) {

@@ -82,42 +82,39 @@ func (c *chunk) read(b []byte) ([]byte, error) {
 type spanFacts struct{ dropped, single, barrier bool }
 
 func (s *spanFacts) read(b []byte) ([]byte, error) {
-	fields, b, err := msgp.ReadMapHeaderBytes(b)
-	for ; fields > 0 && err == nil; fields-- {
-		var key, value []byte
-		if key, b, err = msgp.ReadMapKeyZC(b); err != nil {
-			break
-		}
+	return readMap(b, func(key, b []byte) ([]byte, error) {
 		switch string(key) {
 		case fieldName:
-			value, b, err = msgp.ReadStringZC(b)
-			s.barrier = string(value) == barrierName
+			name, b, err := msgp.ReadStringZC(b)
+			s.barrier = string(name) == barrierName
+			return b, err
 		case fieldMetrics:
-			b, err = s.readMetrics(b)
-		default:
-			b, err = msgp.Skip(b)
+			return readMap(b, s.readMetric)
 		}
-	}
-	return b, err
+		return msgp.Skip(b)
+	})
 }
 
-func (s *spanFacts) readMetrics(b []byte) ([]byte, error) {
+func (s *spanFacts) readMetric(key, b []byte) ([]byte, error) {
+	switch string(key) {
+	case metricPriority:
+		priority, b, err := msgp.ReadFloat64Bytes(b)
+		s.dropped = priority <= 0
+		return b, err
+	case metricSingleSpan:
+		s.single = true
+	}
+	return msgp.Skip(b)
+}
+
+// readMap passes each key of a map to value, with the bytes that begin with its value,
+// and returns the bytes after the map. value returns the bytes after the value.
+func readMap(b []byte, value func(key, b []byte) ([]byte, error)) ([]byte, error) {
 	n, b, err := msgp.ReadMapHeaderBytes(b)
 	for ; n > 0 && err == nil; n-- {
 		var key []byte
-		var value float64
-		if key, b, err = msgp.ReadMapKeyZC(b); err != nil {
-			break
-		}
-		switch string(key) {
-		case metricPriority:
-			value, b, err = msgp.ReadFloat64Bytes(b)
-			s.dropped = value <= 0
-		case metricSingleSpan:
-			s.single = true
-			b, err = msgp.Skip(b)
-		default:
-			b, err = msgp.Skip(b)
+		if key, b, err = msgp.ReadMapKeyZC(b); err == nil {
+			b, err = value(key, b)
 		}
 	}
 	return b, err

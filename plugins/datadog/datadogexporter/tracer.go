@@ -221,16 +221,16 @@ func (e *encoder) leave() { <-e.turn }
 // version of the first resource. Statistics have a single environment: if spans of
 // another environment arrive, the tracer restarts and leaves statistics to the agent.
 func (e *encoder) runFor(ctx context.Context, n *native, units []unit) error {
-	b := &bridge{defaults: n.settings.defaults, resources: map[pluginsdk.Resource]resource{}}
+	b := &bridge{defaults: n.settings.defaults, shared: map[origin]shared{}}
 	if e.owner == n {
 		b = e.bridge
-		clear(b.resources)
+		clear(b.shared)
 	}
-	first := b.resource(units[0].spans[0].span.Resource())
+	first := b.sharedBy(units[0].spans[0].span)
 	env := cmp.Or(first.env, n.settings.env)
 	again := e.owner != n
 	for _, u := range units {
-		own := cmp.Or(b.resource(u.spans[0].span.Resource()).env, n.settings.env)
+		own := cmp.Or(b.sharedBy(u.spans[0].span).env, n.settings.env)
 		if n.statistics && own != env || e.owner == n && n.statistics && own != e.env {
 			n.statistics, again = false, true
 			n.settings.log.Info("spans of several environments arrive: the Datadog agent computes their statistics", "environment", own)
