@@ -56,44 +56,57 @@ func (d *decoder) err() error {
 func decodeAll(b *pluginsdk.Batch) ([]sdktrace.ReadOnlySpan, error) {
 	d := newDecoder(b)
 	spans := make([]sdktrace.ReadOnlySpan, 0, b.Len())
+	var room []recorded
 	for span := range b.Spans() {
-		spans = append(spans, d.stub(len(spans), span).Snapshot())
+		if len(room) == 0 {
+			room = make([]recorded, min(pageSpans, max(1, cap(spans)-len(spans))))
+		}
+		one := &room[0]
+		room = room[1:]
+		one.ReadOnlySpan = nothing
+		d.fill(&one.stub, len(spans), span)
+		spans = append(spans, one)
 	}
 	return spans, d.err()
 }
 
-// pageAttributes is the size of the pages in which decoded attributes are allocated,
-// which saves allocations. A processor that keeps a span keeps its page.
-const pageAttributes = 256
+// Decoded spans and attributes are allocated in pages of these sizes, which saves
+// allocations. A processor that keeps a span keeps its page.
+const (
+	pageSpans      = 32
+	pageAttributes = 256
+)
 
 // stub returns the i-th span of the batch, s, with all fields of OTLP. The number of
 // children is 0.
-func (d *decoder) stub(i int, s pluginsdk.Span) tracetest.SpanStub {
+func (d *decoder) stub(i int, s pluginsdk.Span) (stub tracetest.SpanStub) {
+	d.fill(&stub, i, s)
+	return stub
+}
+
+func (d *decoder) fill(stub *tracetest.SpanStub, i int, s pluginsdk.Span) {
 	d.enter(s)
 	f := &d.fields
 	d.encoded.Span(i).Decode(f)
 	own := spanContext(s, f)
-	stub := tracetest.SpanStub{
-		Name:        f.Name,
-		SpanContext: own,
-		Parent:      parent(f, own),
-		SpanKind:    trace.ValidateSpanKind(trace.SpanKind(f.Kind)),
-		StartTime:   unixTime(f.Start), EndTime: unixTime(f.End),
-		Attributes:        d.keep(f.Attributes),
-		Status:            status(f),
-		DroppedAttributes: int(f.DroppedAttributes), DroppedEvents: int(f.DroppedEvents), DroppedLinks: int(f.DroppedLinks),
-		Resource:             d.resource,
-		InstrumentationScope: d.scope,
-		// Snapshot uses this field if the scope has only attributes.
-		InstrumentationLibrary: d.scope, //nolint:staticcheck // deprecated for readers
-	}
+	stub.Name = f.Name
+	stub.SpanContext = own
+	stub.Parent = parent(f, own)
+	stub.SpanKind = trace.ValidateSpanKind(trace.SpanKind(f.Kind))
+	stub.StartTime, stub.EndTime = unixTime(f.Start), unixTime(f.End)
+	stub.Attributes = d.keep(f.Attributes)
+	stub.Status = status(f)
+	stub.DroppedAttributes, stub.DroppedEvents, stub.DroppedLinks = int(f.DroppedAttributes), int(f.DroppedEvents), int(f.DroppedLinks)
+	stub.Resource = d.resource
+	stub.InstrumentationScope = d.scope
+	// Snapshot uses this field if the scope has only attributes.
+	stub.InstrumentationLibrary = d.scope //nolint:staticcheck // deprecated for readers
 	if f.Events > 0 {
 		stub.Events = d.events(s.Events())
 	}
 	if f.Links > 0 {
 		stub.Links = d.links(s.Links())
 	}
-	return stub
 }
 
 // enter sets the decoder's resource and scope to those of the span.

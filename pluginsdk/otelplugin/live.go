@@ -27,29 +27,18 @@ type liveSpan struct {
 	noop.Span
 	sdktrace.ReadOnlySpan
 
-	// Numbers of recorded entries in stub; later entries were added.
-	attributes, events, links int
-	recordedStatus            sdktrace.Status
-	recordedName              string
+	recorded tracetest.SpanStub
 
 	mu     sync.Mutex
-	stub   tracetest.SpanStub
-	set    sdktrace.Status // set by processors
+	stub   tracetest.SpanStub // recorded, with additions behind its entries
+	set    sdktrace.Status    // set by processors
 	sealed bool
 }
 
 var _ sdktrace.ReadWriteSpan = (*liveSpan)(nil)
 
 func newLiveSpan(stub tracetest.SpanStub) *liveSpan {
-	return &liveSpan{
-		ReadOnlySpan:   stub.Snapshot(),
-		attributes:     len(stub.Attributes),
-		events:         len(stub.Events),
-		links:          len(stub.Links),
-		recordedStatus: stub.Status,
-		recordedName:   stub.Name,
-		stub:           stub,
-	}
+	return &liveSpan{ReadOnlySpan: stub.Snapshot(), recorded: stub, stub: stub}
 }
 
 // seal ends the span and returns its final state. Later writes do nothing.
@@ -62,19 +51,19 @@ func (l *liveSpan) seal() tracetest.SpanStub {
 
 // writeTo applies the additions of a sealed span to the original span as edits.
 func (l *liveSpan) writeTo(s pluginsdk.Span) {
-	if added := l.stub.Attributes[l.attributes:]; len(added) > 0 {
+	if added := l.stub.Attributes[len(l.recorded.Attributes):]; len(added) > 0 {
 		s.SetAttributes(added...)
 	}
-	for _, e := range l.stub.Events[l.events:] {
+	for _, e := range l.stub.Events[len(l.recorded.Events):] {
 		s.AddEvent(e.Name, e.Time, e.Attributes...)
 	}
-	for _, link := range l.stub.Links[l.links:] {
+	for _, link := range l.stub.Links[len(l.recorded.Links):] {
 		s.AddLink(trace.Link{SpanContext: link.SpanContext, Attributes: link.Attributes})
 	}
-	if l.stub.Name != l.recordedName {
+	if l.stub.Name != l.recorded.Name {
 		s.SetName(l.stub.Name)
 	}
-	if l.stub.Status != l.recordedStatus {
+	if l.stub.Status != l.recorded.Status {
 		s.SetStatus(l.stub.Status.Code, l.stub.Status.Description)
 	}
 }
@@ -108,7 +97,7 @@ func (l *liveSpan) SetAttributes(kvs ...attribute.KeyValue) {
 			switch {
 			case at < 0:
 				all = append(all, kv)
-			case at >= l.attributes:
+			case at >= len(l.recorded.Attributes):
 				all[at] = kv
 			}
 		}
@@ -171,7 +160,7 @@ func (l *liveSpan) SetStatus(code codes.Code, description string) {
 		if code == codes.Error {
 			l.set.Description = description
 		}
-		if code > l.recordedStatus.Code {
+		if code > l.recorded.Status.Code {
 			stub.Status = l.set
 		}
 	})

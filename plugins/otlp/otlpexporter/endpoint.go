@@ -45,16 +45,14 @@ func (e *endpoint) port() string {
 
 // endpoint reads the endpoint for the protocol. It is unusable if there is an error.
 func (r *reader) endpoint(protocol string, insecure value, d Defaults) endpoint {
-	inDocument := value{r.doc.Exporter.Endpoint, documentEndpoint}
-	standard := "http://localhost:4318"
+	otherwise := value{"http://localhost:4318", fromDefault}
 	if protocol == protocolGRPC {
-		standard = "http://localhost:4317"
+		otherwise.text = "http://localhost:4317"
 	}
-	otherwise := value{standard, fromDefault}
 	if d.Endpoint != "" {
-		otherwise = value{d.Endpoint, "default of the plugin"}
+		otherwise = value{d.Endpoint, fromPlugin}
 	}
-	chosen := r.choose(EnvTracesEndpoint, EnvEndpoint, inDocument, otherwise)
+	chosen := r.choose(EnvEndpoint, r.doc.Exporter.Endpoint, otherwise)
 	read := httpEndpoint
 	if protocol == protocolGRPC {
 		read = func(v value) (endpoint, error) { return grpcEndpoint(v, insecure.text == "true") }

@@ -20,74 +20,80 @@ type fault struct {
 	// in lists texts in the errors; one is enough. gRPC preserves only the text of an
 	// error, so HTTP's errors are recognised by text, too. Tests check the texts.
 	in []string
-	// say returns the description and the advice. It follows the endpoint's name.
-	say func(a *adviser) string
+	// say is the description and the advice. It follows the endpoint's name. {setting} is
+	// the setting with the endpoint, {proxy} the proxy.
+	say string
+	// sayBy returns the description if it depends on the settings.
+	sayBy func(*adviser) string
 }
 
 // faults is searched in order; the first match applies.
 var faults = []fault{
-	{[]string{"proxyconnect", "failed to do connect handshake"}, func(a *adviser) string {
-		return fmt.Sprintf("cannot be reached through the proxy %s: check HTTP_PROXY, HTTPS_PROXY and NO_PROXY", a.settings.via())
-	}},
-	{[]string{"server gave HTTP response to HTTPS client", "first record does not look like a TLS handshake"}, func(a *adviser) string {
-		if !a.settings.endpoint.schemed {
-			return fmt.Sprintf("answers without TLS: set %s=true, or write http:// in front of it in %s", EnvInsecure, a.setting())
-		}
-		return fmt.Sprintf("answers without TLS: write http:// in %s, or use a port of the receiver that has TLS", a.setting())
-	}},
-	{[]string{`malformed HTTP response "\x15\x03`, "unexpected TLS"}, func(a *adviser) string { return "wants TLS: write https:// in " + a.setting() }},
+	{in: []string{"proxyconnect", "failed to do connect handshake"},
+		say: "cannot be reached through the proxy {proxy}: check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"},
+	{in: []string{"server gave HTTP response to HTTPS client", "first record does not look like a TLS handshake"}, sayBy: (*adviser).withoutTLS},
+	{in: []string{`malformed HTTP response "\x15\x03`, "unexpected TLS"}, say: "wants TLS: write https:// in {setting}"},
 	// net/http reports the second text if the server's first frame arrived before our
 	// request.
-	{[]string{`malformed HTTP response "\x00\x00`, "readLoopPeekFailLocked: %!w(<nil>)"}, func(*adviser) string {
-		return fmt.Sprintf("speaks HTTP/2 at once, as gRPC does, not OTLP/HTTP: set %s=grpc, or use the receiver's port for HTTP, usually 4318", EnvProtocol)
-	}},
-	{[]string{"looked like an HTTP/1.1 header", "unexpected HTTP status code", "unexpected content-type"}, func(*adviser) string {
-		return fmt.Sprintf("is not a gRPC server: set %s=http/protobuf, or use the receiver's port for gRPC, usually 4317", EnvProtocol)
-	}},
-	{[]string{"remote error: tls: "}, func(a *adviser) string { return "refuses the TLS connection" + a.ourCertificate() }},
-	{[]string{"frame too large"}, func(a *adviser) string {
-		if a.settings.endpoint.secure {
-			return a.cut()
-		}
-		return fmt.Sprintf("does not speak gRPC without TLS: if it wants TLS, write https:// in %s; if it is for HTTP, set %s=http/protobuf",
-			a.setting(), EnvProtocol)
+	{in: []string{`malformed HTTP response "\x00\x00`, "readLoopPeekFailLocked: %!w(<nil>)"},
+		say: "speaks HTTP/2 at once, as gRPC does, not OTLP/HTTP: set " + EnvProtocol + "=grpc, or use the receiver's port for HTTP, usually 4318"},
+	{in: []string{"looked like an HTTP/1.1 header", "unexpected HTTP status code", "unexpected content-type"},
+		say: "is not a gRPC server: set " + EnvProtocol + "=http/protobuf, or use the receiver's port for gRPC, usually 4317"},
+	{in: []string{"remote error: tls: "}, sayBy: func(a *adviser) string { return "refuses the TLS connection" + a.ourCertificate() }},
+	{in: []string{"frame too large"}, sayBy: func(a *adviser) string {
+		return a.cutOr("does not speak gRPC without TLS: if it wants TLS, write https:// in %s; if it is for HTTP, set %s=http/protobuf")
 	}},
 	// A load balancer does this, too, while its server restarts.
-	{[]string{"error reading server preface"}, func(a *adviser) string {
-		if a.settings.endpoint.secure {
-			return a.cut()
-		}
-		return fmt.Sprintf("%s: if that goes on, it may want TLS (write https:// in %s), or be for HTTP (set %s=http/protobuf)",
-			cutText, a.setting(), EnvProtocol)
+	{in: []string{"error reading server preface"}, sayBy: func(a *adviser) string {
+		return a.cutOr(cutText + ": if that goes on, it may want TLS (write https:// in %s), or be for HTTP (set %s=http/protobuf)")
 	}},
-	{[]string{"certificate has expired or is not yet valid"}, func(*adviser) string {
-		return "has a certificate that is not valid at this time: renew it, or set this machine's clock"
-	}},
-	{[]string{"certificate signed by unknown authority", "certificate is not trusted"}, func(a *adviser) string {
-		if a.settings.trust.authorities.set() {
-			return fmt.Sprintf("has a certificate from none of the authorities in %q: check %s", a.settings.trust.authorities.text, a.settings.trust.authorities.from)
-		}
-		return fmt.Sprintf("has a certificate from an authority unknown to this machine: set %s to the authority's PEM file", EnvCertificate)
-	}},
-	{[]string{"x509: certificate is valid for", "x509: cannot validate certificate for", "x509: certificate is not valid for any names"}, func(a *adviser) string {
-		return fmt.Sprintf("has a certificate for another name: use a name of the certificate in %s, or renew it with this name", a.setting())
-	}},
-	{[]string{"connection refused", "connect: no such file or directory"}, func(a *adviser) string {
-		return fmt.Sprintf("has no listener: start the receiver there, or set its address in %s", a.setting())
-	}},
-	{[]string{"dial tcp: lookup ", "no such host", "produced zero addresses", "record lookup error"}, func(a *adviser) string {
-		return fmt.Sprintf("has a name that cannot be looked up: check it in %s, and this machine's DNS", a.setting())
-	}},
-	{[]string{"no route to host", "network is unreachable"}, func(a *adviser) string {
-		return "cannot be reached from this network: check it in " + a.setting()
-	}},
-	{[]string{"i/o timeout", "TLS handshake timeout", "context deadline exceeded"}, func(a *adviser) string {
-		return "did not accept a connection in time: check that it runs, that no firewall drops its packets, and " + a.setting()
-	}},
-	{[]string{
+	{in: []string{"certificate has expired or is not yet valid"},
+		say: "has a certificate that is not valid at this time: renew it, or set this machine's clock"},
+	{in: []string{"certificate signed by unknown authority", "certificate is not trusted"}, sayBy: (*adviser).untrusted},
+	{in: []string{"x509: certificate is valid for", "x509: cannot validate certificate for", "x509: certificate is not valid for any names"},
+		say: "has a certificate for another name: use a name of the certificate in {setting}, or renew it with this name"},
+	{in: []string{"connection refused", "connect: no such file or directory"},
+		say: "has no listener: start the receiver there, or set its address in {setting}"},
+	{in: []string{"dial tcp: lookup ", "no such host", "produced zero addresses", "record lookup error"},
+		say: "has a name that cannot be looked up: check it in {setting}, and this machine's DNS"},
+	{in: []string{"no route to host", "network is unreachable"}, say: "cannot be reached from this network: check it in {setting}"},
+	{in: []string{"i/o timeout", "TLS handshake timeout", "context deadline exceeded"},
+		say: "did not accept a connection in time: check that it runs, that no firewall drops its packets, and {setting}"},
+	{in: []string{
 		"connection reset by peer", "broken pipe", "EOF", "closed idle connection", "transport is closing",
 		"use of closed network connection", "client conn could not be established",
-	}, (*adviser).cut},
+	}, sayBy: (*adviser).cut},
+}
+
+// says returns the description and the advice of a fault.
+func (a *adviser) says(f fault) string {
+	if f.sayBy != nil {
+		return f.sayBy(a)
+	}
+	return strings.NewReplacer("{setting}", a.setting(), "{proxy}", a.settings.via()).Replace(f.say)
+}
+
+func (a *adviser) withoutTLS() string {
+	if !a.settings.endpoint.schemed {
+		return fmt.Sprintf("answers without TLS: set %s=true, or write http:// in front of it in %s", EnvInsecure, a.setting())
+	}
+	return fmt.Sprintf("answers without TLS: write http:// in %s, or use a port of the receiver that has TLS", a.setting())
+}
+
+func (a *adviser) untrusted() string {
+	if file := a.settings.trust.authorities; file.set() {
+		return fmt.Sprintf("has a certificate from none of the authorities in %q: check %s", file.text, file.from)
+	}
+	return fmt.Sprintf("has a certificate from an authority unknown to this machine: set %s to the authority's PEM file", EnvCertificate)
+}
+
+// cutOr returns the description of a closed connection with TLS, or else format with the
+// setting of the endpoint and the variable of the protocol.
+func (a *adviser) cutOr(format string) string {
+	if a.settings.endpoint.secure {
+		return a.cut()
+	}
+	return fmt.Sprintf(format, a.setting(), EnvProtocol)
 }
 
 // cutText is the common text for a connection that the server has closed.
@@ -124,7 +130,7 @@ func (a *adviser) explained(text string, at *url.URL) string {
 	for _, f := range faults {
 		for _, in := range f.in {
 			if strings.Contains(text, in) {
-				return fmt.Sprintf("%s %s (%s)", a.place(at), f.say(a), shown)
+				return fmt.Sprintf("%s %s (%s)", a.place(at), a.says(f), shown)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func (r *reader) headers(protocol string, d Defaults) (all map[string]string, fr
 		}
 		all[strings.ToLower(name)] = text
 	}
-	chosen := r.choose(EnvTracesHeaders, EnvHeaders, value{}, value{})
+	chosen := r.choose(EnvHeaders, "", value{})
 	given := map[string]string{}
 	if from = chosen.from; chosen.set() {
 		given = r.parseHeaders(chosen)

@@ -25,7 +25,7 @@ func TestPageIsWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range faults {
-			words, _, _ := strings.Cut(f.say(&adviser{c}), ":")
+			words, _, _ := strings.Cut((&adviser{c}).says(f), ":")
 			words, _, _ = strings.Cut(words, " in \"")
 			words = strings.TrimSpace(words)
 			if !strings.Contains(page, "`"+words) {

@@ -52,6 +52,8 @@ const (
 	EnvTracesInsecure = "OTEL_EXPORTER_OTLP_TRACES_INSECURE"
 )
 
+const envPrefix = "OTEL_EXPORTER_OTLP_"
+
 // envExportTimeout is a variable of the host, for errors.
 const envExportTimeout = "SERVE_TRACING_EXPORT_TIMEOUT"
 
@@ -74,6 +76,7 @@ const (
 	compressionGzip  = "gzip"
 	defaultTimeout   = 10 * time.Second
 	fromDefault      = "default"
+	fromPlugin       = "default of the plugin"
 	documentEndpoint = "exporter.endpoint"
 )
 
@@ -129,17 +132,18 @@ func (r *reader) warn(path, text string) {
 	}
 }
 
-// choose returns the first value that is set: of the two variables, the configuration
-// and the default. Other values are not validated, because the general variable may be
-// for another signal.
-func (r *reader) choose(traces, base string, inDocument, otherwise value) value {
-	for _, name := range []string{traces, base} {
+// choose returns the first value that is set: of the variable for traces, the general
+// variable base, the configuration and the default. Other values are not validated,
+// because the general variable may be for another signal.
+func (r *reader) choose(base, configured string, otherwise value) value {
+	suffix := strings.TrimPrefix(base, envPrefix)
+	for _, name := range []string{envPrefix + "TRACES_" + suffix, base} {
 		if text := strings.TrimSpace(r.setup.Getenv(name)); text != "" {
 			return value{text, name}
 		}
 	}
-	if inDocument.set() {
-		return inDocument
+	if configured != "" {
+		return value{configured, "exporter." + strings.ToLower(suffix)}
 	}
 	return otherwise
 }
@@ -160,10 +164,9 @@ func readSettings(s pluginsdk.Setup, d Defaults) (settings, error) {
 	c.gzip = r.compression()
 	c.timeout, c.timeoutFrom = r.timeout()
 	c.trust = trust{
-		authorities: r.choose(EnvTracesCertificate, EnvCertificate, value{doc.Certificate, "exporter.certificate"}, value{}),
-		certificate: r.choose(EnvTracesClientCertificate, EnvClientCertificate,
-			value{doc.ClientCertificate, "exporter.client_certificate"}, value{}),
-		key: r.choose(EnvTracesClientKey, EnvClientKey, value{doc.ClientKey, "exporter.client_key"}, value{}),
+		authorities: r.choose(EnvCertificate, doc.Certificate, value{}),
+		certificate: r.choose(EnvClientCertificate, doc.ClientCertificate, value{}),
+		key:         r.choose(EnvClientKey, doc.ClientKey, value{}),
 	}
 	r.faults = append(r.faults, c.trust.validate(c.endpoint.secure && len(r.faults) == 0))
 	if _, own := c.headers["authorization"]; !own && c.endpoint.authorization != "" {
@@ -177,8 +180,7 @@ func readSettings(s pluginsdk.Setup, d Defaults) (settings, error) {
 }
 
 func (r *reader) protocol(d Defaults) string {
-	chosen := r.choose(EnvTracesProtocol, EnvProtocol,
-		value{r.doc.Exporter.Protocol, "exporter.protocol"}, value{d.Protocol, "default of the plugin"})
+	chosen := r.choose(EnvProtocol, r.doc.Exporter.Protocol, value{d.Protocol, fromPlugin})
 	switch chosen.text {
 	case "":
 		return protocolHTTP
@@ -191,11 +193,11 @@ func (r *reader) protocol(d Defaults) string {
 
 // insecure returns the setting with its source, if it is set.
 func (r *reader) insecure() value {
-	inDocument := value{}
+	configured := ""
 	if set := r.doc.Exporter.Insecure; set != nil {
-		inDocument = value{strconv.FormatBool(*set), "exporter.insecure"}
+		configured = strconv.FormatBool(*set)
 	}
-	chosen := r.choose(EnvTracesInsecure, EnvInsecure, inDocument, value{})
+	chosen := r.choose(EnvInsecure, configured, value{})
 	switch lower := strings.ToLower(chosen.text); lower {
 	case "", "true", "false":
 		chosen.text = lower
@@ -206,8 +208,7 @@ func (r *reader) insecure() value {
 }
 
 func (r *reader) compression() bool {
-	chosen := r.choose(EnvTracesCompression, EnvCompression,
-		value{r.doc.Exporter.Compression, "exporter.compression"}, value{text: compressionNone})
+	chosen := r.choose(EnvCompression, r.doc.Exporter.Compression, value{text: compressionNone})
 	switch chosen.text {
 	case compressionNone:
 	case compressionGzip:
@@ -223,7 +224,7 @@ func (r *reader) timeout() (time.Duration, string) {
 	const most = time.Hour
 	name := "exporter.timeout"
 	d := r.doc.Exporter.Timeout
-	chosen := r.choose(EnvTracesTimeout, EnvTimeout, value{}, value{})
+	chosen := r.choose(EnvTimeout, "", value{})
 	if chosen.set() {
 		name = chosen.from
 		ms, err := strconv.ParseInt(chosen.text, 10, 64)
