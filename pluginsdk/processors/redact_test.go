@@ -239,7 +239,7 @@ func TestRedactIsLinear(t *testing.T) {
 }
 
 // FuzzRedactText: a text stays UTF-8, JSON stays JSON, and the result is redacted. It
-// skips long texts, because the fuzzer minimizes an input in quadratic time.
+// skips long texts, because the fuzzer minimises an input in quadratic time.
 // [TestRedactLongTexts] has long texts.
 func FuzzRedactText(f *testing.F) {
 	found, notFound := pageExamples(f)
