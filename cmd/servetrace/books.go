@@ -12,19 +12,19 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-// books say what became of each span that run was to send.
+// books holds the delivery accounting of "plugin run".
 type books struct {
-	plugin         string // its name, and what it calls itself
+	plugin         string // its name in the list, and its own name
 	spans, batches int    // to be sent; sent
 	delivered      int
 	filtered       map[string]int // by processor
-	// rejected is what never will be delivered, failed what a host would send
-	// again, by the reason given. Both are in the order of their first.
+	// rejected counts spans that are lost, failed spans that a host would send again.
+	// Both are in the order of the first span of a reason.
 	rejected, failed []reason
 	remarks          []string // answers that make no sense
 }
 
-// reason is a code, the words that came with it, and how many spans had them.
+// reason is a code with its text, and the number of spans.
 type reason struct {
 	code, text string
 	spans      int
@@ -41,12 +41,11 @@ func newBooks(is host.Inspection, requests []request) *books {
 	return b
 }
 
-// partialSuccess stands among the codes for what an OK answer rejected, as in
-// the host's span account.
+// partialSuccess is the code for spans that an OK answer rejects, as in the host's
+// accounting.
 const partialSuccess = "PARTIAL_SUCCESS"
 
-// settle books the answer to a batch. Counts beyond the batch are the plugin's
-// error and are cut.
+// settle adds the answer to a batch. It limits counts to the spans of the batch.
 func (b *books) settle(spans int, ans host.Answer) {
 	b.batches++
 	take := func(n int) int {
@@ -74,7 +73,7 @@ func (b *books) settle(spans int, ans host.Answer) {
 	b.delivered += spans
 }
 
-// count adds spans to their reason.
+// count adds spans to a reason in the list.
 func count(list []reason, code, text string, spans int) []reason {
 	for i := range list {
 		if list[i].code == code && list[i].text == text {
@@ -92,7 +91,7 @@ func sum(list []reason) (spans int) {
 	return spans
 }
 
-// unsent are the spans of batches that were not sent.
+// unsent returns the number of spans in batches that were not sent.
 func (b *books) unsent() int {
 	settled := b.delivered + sum(b.rejected) + sum(b.failed)
 	for _, n := range b.filtered {
@@ -101,7 +100,7 @@ func (b *books) unsent() int {
 	return b.spans - settled
 }
 
-// verdict is nil if no span is missing.
+// verdict returns an error if spans are missing.
 func (b *books) verdict() error {
 	missing := sum(b.rejected) + sum(b.failed) + b.unsent()
 	if missing == 0 {
@@ -110,7 +109,7 @@ func (b *books) verdict() error {
 	return fmt.Errorf("%d of %s not delivered", missing, counted(b.spans, "span"))
 }
 
-// write shows the account.
+// write writes the accounting.
 func (b *books) write(w io.Writer, from string) error {
 	if _, err := fmt.Fprintf(w, "%s %s, %s sent to plugin %s:\n",
 		counted(b.spans, "span"), from, countedAs(b.batches, "batch", "batches"), b.plugin); err != nil {

@@ -6,21 +6,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// complete has a shell offer values for a flag.
+// complete makes a shell offer values for a flag.
 func complete(cmd *cobra.Command, flag string, values ...string) {
-	// The only error is a flag that is not there, or that has values already:
+	// The only error is an unknown flag, or a flag that has values already:
 	// TestCommandsCompleteTheirFlags walks all of them.
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completeFolders has a shell offer folders for flags.
+// completeFolders makes a shell offer folders for flags.
 func completeFolders(cmd *cobra.Command, flags ...string) {
 	for _, flag := range flags {
 		_ = cmd.MarkFlagDirname(flag) // as above
 	}
 }
 
-// shellWord is a path as a POSIX shell takes it.
+// shellWord returns a path as a word of a POSIX shell, in quotes if necessary.
 func shellWord(path string) string {
 	if path != "" && !strings.ContainsFunc(path, func(r rune) bool {
 		return !strings.ContainsRune("/._-+:@%", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')

@@ -4,7 +4,7 @@ import "github.com/spf13/cobra"
 
 const configLong = `Look at settings as a service would.`
 
-// newConfig is "servetrace config".
+// newConfig returns "servetrace config".
 func newConfig(s settings, environ []string) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "config",

@@ -39,7 +39,7 @@ The exit code is 1 if a service would not start with the file.`
 const configCheckExample = `  servetrace config check serve.yaml
   SERVE_TRACING_QUEUE_BYTES=8MiB servetrace config check serve.yaml --json`
 
-// newConfigCheck is "servetrace config check".
+// newConfigCheck returns "servetrace config check".
 func newConfigCheck(s settings, environ []string) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -53,7 +53,7 @@ func newConfigCheck(s settings, environ []string) *cobra.Command {
 			if len(list) > 0 {
 				path = list[0]
 			}
-			checked, err := s.check(path, environ)
+			checked, err := check(s, path, environ)
 			if err != nil {
 				return err
 			}
@@ -73,20 +73,20 @@ func newConfigCheck(s settings, environ []string) *cobra.Command {
 	return cmd
 }
 
-// checked is what came of a service file: faults, or settings.
+// checked is the result for a service file: errors, or settings.
 type checked struct {
-	File     string      `json:"file,omitempty"`
-	Faults   []fault     `json:"faults,omitempty"`
-	Warnings []string    `json:"warnings,omitempty"`
-	Settings []effective `json:"settings,omitempty"`
-	// References are those of the plugins' documents, by the plugins' names.
+	File     string                `json:"file,omitempty"`
+	Faults   []fault               `json:"faults,omitempty"`
+	Warnings []string              `json:"warnings,omitempty"`
+	Settings []servicefile.Setting `json:"settings,omitempty"`
+	// References are the references in the plugins' configurations, sorted by plugin.
 	References []reference `json:"references,omitempty"`
-	// NotChecked names the applications and deployments of the file, which only
-	// the program knows.
+	// NotChecked names the applications and deployments of the file. Only the program
+	// can check them.
 	NotChecked []string `json:"not_checked,omitempty"`
 }
 
-// reference is one of a plugin's document, without its value. Missing is why it
+// reference is a reference in a plugin's configuration. Missing is the reason if it
 // cannot be resolved here.
 type reference struct {
 	Plugin    string `json:"plugin"`
@@ -94,7 +94,7 @@ type reference struct {
 	Missing   string `json:"missing,omitempty"`
 }
 
-// fault is one that the file has, or, without a line, the environment.
+// fault is an error in the file, or in the environment if it has no line.
 type fault struct {
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
@@ -103,17 +103,9 @@ type fault struct {
 	whole string
 }
 
-// effective is what holds of one key.
-type effective struct {
-	Key      string `json:"key"`
-	Variable string `json:"variable,omitempty"`
-	Value    string `json:"value"`
-	From     string `json:"from"`
-}
-
-// check checks the file, or the environment alone if path is empty. The error is a
-// file that cannot be read.
-func (s settings) check(path string, environ []string) (checked, error) {
+// check checks the file, or the environment alone if path is empty. It returns an error
+// if the file cannot be read.
+func check(s settings, path string, environ []string) (checked, error) {
 	data := []byte("{}")
 	if path != "" {
 		var err error
@@ -135,9 +127,7 @@ func (s settings) check(path string, environ []string) (checked, error) {
 			file.Drop(name, err, true)
 		}
 	}
-	for _, held := range file.Settings() {
-		is.Settings = append(is.Settings, effective(held))
-	}
+	is.Settings = file.Settings()
 	is.refer(cfg.Host)
 	for _, v := range variables.Unread(environ, func(getenv func(string) string) {
 		_, _ = servetrace.LoadConfigFile("", getenv) // an empty environment has no faults
@@ -153,7 +143,7 @@ func (s settings) check(path string, environ []string) (checked, error) {
 	return is, nil
 }
 
-// notChecked returns the names that only the program can know.
+// notChecked returns the names that only the program can check.
 func notChecked(app servicefile.App) []string {
 	name := "an app without a name"
 	if app.Name != "" {
@@ -166,8 +156,8 @@ func notChecked(app servicefile.App) []string {
 	return names
 }
 
-// refer tries the references of all documents. One that fails here is no fault of
-// the file: a service may run elsewhere, and starts without its plugin.
+// refer tries the references of all configurations. A failure is no error of the file:
+// the service may run elsewhere, and it starts without the plugin.
 func (c *checked) refer(cfg host.Config) {
 	for _, plugin := range slices.Sorted(maps.Keys(cfg.PluginConfigs)) {
 		list, err := cfg.References(plugin)
@@ -180,7 +170,7 @@ func (c *checked) refer(cfg host.Config) {
 	}
 }
 
-// faultsOf takes what was joined apart.
+// faultsOf returns the errors that were joined.
 func faultsOf(err error) []fault {
 	var list []fault
 	joined, many := err.(interface{ Unwrap() []error })
@@ -227,7 +217,7 @@ func (c checked) write(w io.Writer) error {
 	return table.Flush()
 }
 
-// verdict is the error that makes the exit code.
+// verdict returns the error for the exit code.
 func (c checked) verdict() error {
 	if len(c.Faults) == 0 {
 		return nil

@@ -12,11 +12,11 @@ import (
 // The exit codes. They are part of the command line's contract: docs/reference/cli.md.
 const (
 	exitOK = 0
-	// exitNo: the question was asked and the answer is no: a rule failed, a
-	// plugin does not start, spans were not delivered.
+	// exitNo: the answer is no: a rule failed, a plugin does not start, or spans were
+	// not delivered.
 	exitNo = 1
-	// exitUsage: the question could not be asked: a wrong argument or flag, a
-	// file that cannot be read, a variable that cannot be right.
+	// exitUsage: there is no answer: an argument, a flag or a variable is invalid, or a
+	// file cannot be read.
 	exitUsage = 2
 	// exitNotReady: a running service has a plugin that is not ready.
 	exitNotReady = 3
@@ -24,7 +24,7 @@ const (
 	exitInterrupted = 130
 )
 
-// usageError is an error of whoever called: exit code 2.
+// usageError is an error in the command line or its settings: exit code 2.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
@@ -32,7 +32,7 @@ func (e usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// exitCode is what a command's error means to a shell; ctx ends by a signal.
+// exitCode returns the exit code for a command's error. ctx ends with a signal.
 func exitCode(ctx context.Context, err error) int {
 	_, usage := errors.AsType[usageError](err)
 	_, notReady := errors.AsType[notReadyError](err)
@@ -49,7 +49,7 @@ func exitCode(ctx context.Context, err error) int {
 	return exitNo
 }
 
-// args makes the faults that cobra finds in arguments errors of usage.
+// args makes the errors of check usage errors.
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, list []string) error {
 		if err := check(cmd, list); err != nil {
@@ -59,7 +59,7 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// noArgs refuses every argument.
+// noArgs returns an error if there is an argument.
 func noArgs(cmd *cobra.Command, list []string) error {
 	if len(list) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func noArgs(cmd *cobra.Command, list []string) error {
 	return usagef("%s takes no arguments, but got %q; see %s --help", cmd.CommandPath(), list[0], cmd.CommandPath())
 }
 
-// oneArg wants one argument, which its command's help calls name.
+// oneArg requires one argument. name is its name in the help.
 func oneArg(name string) cobra.PositionalArgs {
 	return args(func(_ *cobra.Command, list []string) error {
 		switch len(list) {
@@ -80,7 +80,7 @@ func oneArg(name string) cobra.PositionalArgs {
 	})
 }
 
-// onlyCommands are the arguments of a command that only has others below it.
+// onlyCommands returns an error for an argument of a command that only has subcommands.
 func onlyCommands(cmd *cobra.Command, list []string) error {
 	if len(list) == 0 {
 		return nil

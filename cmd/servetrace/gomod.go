@@ -18,8 +18,7 @@ import (
 const ownModule = "github.com/servetrace/servetrace"
 
 const (
-	// goRelease is the least Go release that servetrace builds with, as in its
-	// go.mod.
+	// goRelease is the oldest Go release for servetrace, as in its go.mod.
 	goRelease = "1.26.0"
 	// noVersion is how the go command writes a module that is replaced and has
 	// no version.
@@ -84,9 +83,9 @@ func (s scaffold) clones() []string {
 // pseudoVersion is a version made of a commit instead of a tag.
 var pseudoVersion = regexp.MustCompile(`[-.]\d{14}-[0-9a-f]{12}$`)
 
-// released gives the version of this binary, and whether the module can be
-// downloaded by it: what "go install" has downloaded can, and so can a clean
-// build of a tagged commit.
+// released returns the version of this binary. ok reports whether the module can be
+// downloaded by it: the binary comes from "go install", or from a clean build of a tagged
+// commit.
 func released(info *debug.BuildInfo) (version string, ok bool) {
 	if info == nil || info.Main.Path != ownModule || info.Main.Version == "" {
 		return "unknown", false

@@ -5,8 +5,7 @@ import (
 	"log/slog"
 )
 
-// newLog is the log of the host and of a plugin: text, without the time, which
-// a command that answers at once has no use for.
+// newLog returns a logger for the host and a plugin. It writes text without the time.
 func newLog(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{
 		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {

@@ -5,20 +5,18 @@
 //	servetrace config check
 //	servetrace plugin list | info | explain | run | test | new
 //
-// and, by its help, what the project is and which variables start it. It does
-// not serve: a service is a Go program that uses the root package, and
-// examples/hello is one.
+// and its help describes the project. The command does not serve: a service is a Go
+// program that uses the root package, such as examples/hello.
 //
-// A run has four steps: the command tree is built (root.go), cobra picks the
-// command by the arguments, and the command writes its answer to standard
-// output; an error goes to standard error, and exit.go makes a code of it.
+//  1. newRoot builds the command tree (root.go).
+//  2. cobra selects the command by the arguments.
+//  3. The command writes its answer to standard output.
+//  4. An error goes to standard error, and exitCode (exit.go) returns its exit code.
 //
-// Each command is a file, NAME.go, config_NAME.go or plugin_NAME.go, and decides nothing about
-// plugins by itself: what a setting resolves to is the host's word
-// (host.Inspect), what a plugin must do is the conformance suite's
-// (plugintest.Check), how a running service is its own (admin.Status). docs/reference/cli.md is
-// the reference, and a test holds it equal to the command tree. Open root.go
-// first.
+// Each command has a file: NAME.go, config_NAME.go or plugin_NAME.go. A command has no
+// rules about plugins of its own: host.Inspect resolves settings, plugintest.Check holds
+// the contract, and admin.Status describes a running service. docs/reference/cli.md is
+// the reference, and a test holds it equal to the command tree. Open root.go first.
 package main
 
 import (
@@ -33,10 +31,9 @@ import (
 
 func main() { os.Exit(runProcess()) }
 
-// runProcess runs the command that the process's arguments name and gives the
-// exit code. The first SIGINT or SIGTERM has the command end what it started; a
-// second ends the process as the system does, and its plugins see that it has
-// gone.
+// runProcess runs the command in the process's arguments and returns the exit code. On
+// the first SIGINT or SIGTERM the command ends its plugins. A second signal has its
+// default action, and the plugins end with the process.
 func runProcess() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -11,8 +11,8 @@ import (
 	"unicode/utf16"
 )
 
-// writeJSON prints v as every command with --json does. What a terminal would
-// obey is escaped: encoding/json does that for the first 32 characters only.
+// writeJSON writes v as indented JSON. It escapes all characters that may control a
+// terminal; encoding/json escapes only the first 32 characters.
 func writeJSON(w io.Writer, v any) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -37,7 +37,7 @@ func writeJSON(w io.Writer, v any) error {
 	return err
 }
 
-// textOf is an error's text; empty for none.
+// textOf returns the text of an error, empty for nil.
 func textOf(err error) string {
 	if err == nil {
 		return ""

@@ -12,7 +12,7 @@ character of a path is escaped.
 Exit codes: 0 yes; 1 no (a plugin does not start, a rule failed, spans were not
 delivered); 2 a wrong argument, variable or file; 130 a signal.`
 
-// newPlugin is "servetrace plugin".
+// newPlugin returns "servetrace plugin".
 func newPlugin(s settings) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "plugin",

@@ -31,14 +31,14 @@ const pluginTestExample = `  servetrace plugin test ./names
   servetrace plugin test ./acme --env ACME_URL=http://127.0.0.1:4318 --env ACME_TOKEN --junit report.xml
   servetrace plugin test --rules`
 
-// testFlags are those of "plugin test".
+// testFlags holds the flags of "plugin test".
 type testFlags struct {
 	env                      []string
 	config, badConfig, junit string
 	rules                    bool
 }
 
-// newPluginTest is "servetrace plugin test".
+// newPluginTest returns "servetrace plugin test".
 func newPluginTest(s settings) *cobra.Command {
 	var f testFlags
 	cmd := &cobra.Command{
@@ -56,7 +56,7 @@ func newPluginTest(s settings) *cobra.Command {
 			if f.rules {
 				return writeRules(cmd)
 			}
-			return s.test(cmd, list[0], f)
+			return f.test(cmd, s, list[0])
 		},
 	}
 	flags := cmd.Flags()
@@ -69,9 +69,9 @@ func newPluginTest(s settings) *cobra.Command {
 	return cmd
 }
 
-// test is the command, from its arguments to its exit code.
-func (s settings) test(cmd *cobra.Command, where string, f testFlags) error {
-	path, err := s.executable(cmd.Context(), where)
+// test runs the command.
+func (f testFlags) test(cmd *cobra.Command, s settings, where string) error {
+	path, err := executable(cmd.Context(), s, where)
 	if err != nil {
 		return err
 	}
@@ -95,8 +95,8 @@ func (s settings) test(cmd *cobra.Command, where string, f testFlags) error {
 	return nil
 }
 
-// executable finds the plugin's file as the host does.
-func (s settings) executable(ctx context.Context, where string) (string, error) {
+// executable returns the plugin's file as the host finds it.
+func executable(ctx context.Context, s settings, where string) (string, error) {
 	if strings.HasPrefix(where, "unix://") {
 		return "", usagef("%s: the suite starts and ends the plugin itself; name its executable", where)
 	}
@@ -108,7 +108,7 @@ func (s settings) executable(ctx context.Context, where string) (string, error) 
 	return is.Path, hint(is)
 }
 
-// options are what the plugin is to be configured with.
+// options returns the variables and configurations for the plugin.
 func (f testFlags) options(ctx context.Context, getenv func(string) string) ([]plugintest.Option, error) {
 	var environ []string
 	for _, entry := range f.env {
@@ -116,7 +116,7 @@ func (f testFlags) options(ctx context.Context, getenv func(string) string) ([]p
 		switch {
 		case name == "":
 			if entry != "" {
-				entry = "=…" // a secret, it may be, behind a variable of the shell that is empty
+				entry = "=…" // the value may be a secret
 			}
 			return nil, usagef("--env %q: want NAME=VALUE, or NAME for its value in this environment", entry)
 		case !given && getenv(name) == "":
@@ -146,7 +146,7 @@ func (f testFlags) options(ctx context.Context, getenv func(string) string) ([]p
 	return opts, nil
 }
 
-// writeReport writes the report for people; it quotes the plugin.
+// writeReport writes the report as printable text, because it quotes the plugin.
 func writeReport(w io.Writer, report *plugintest.Report) error {
 	var text strings.Builder
 	if err := report.WriteText(&text); err != nil {
@@ -156,7 +156,7 @@ func writeReport(w io.Writer, report *plugintest.Report) error {
 	return err
 }
 
-// writeJUnit writes the report to a file, if there is one to write.
+// writeJUnit writes the report to a file, unless name is empty.
 func writeJUnit(name string, report *plugintest.Report) error {
 	if name == "" {
 		return nil
@@ -171,8 +171,8 @@ func writeJUnit(name string, report *plugintest.Report) error {
 	return nil
 }
 
-// writeRules lists the rules: a check that is called off before it begins
-// reports all of them and starts nothing.
+// writeRules lists the rules. A check whose context has ended reports all rules and
+// starts nothing.
 func writeRules(cmd *cobra.Command) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	cancel()

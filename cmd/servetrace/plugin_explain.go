@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -30,7 +31,7 @@ neither YAML nor JSON.`
 const pluginExplainExample = `  servetrace plugin explain
   DD_API_KEY=... servetrace plugin explain --plugins /opt/traces/datadog --json`
 
-// newPluginExplain is "servetrace plugin explain".
+// newPluginExplain returns "servetrace plugin explain".
 func newPluginExplain(s settings) *cobra.Command {
 	var plugins string
 	var asJSON bool
@@ -42,7 +43,7 @@ func newPluginExplain(s settings) *cobra.Command {
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := s.inspect(cmd, plugins, true)
+			list, err := inspectList(cmd, s, plugins, true)
 			if err != nil {
 				return err
 			}
@@ -55,7 +56,7 @@ func newPluginExplain(s settings) *cobra.Command {
 			case asJSON:
 				err = writeJSON(cmd.OutOrStdout(), out)
 			case len(list) == 0:
-				err = s.writeOff(cmd.OutOrStdout(), plugins)
+				err = writeOff(cmd.OutOrStdout(), s, plugins)
 			default:
 				err = writeExplained(cmd.OutOrStdout(), out)
 			}
@@ -67,7 +68,7 @@ func newPluginExplain(s settings) *cobra.Command {
 	return cmd
 }
 
-// explained is what one plugin would get, without any value.
+// explained lists the values that a plugin would get, redacted.
 type explained struct {
 	Name     string `json:"name"`
 	Path     string `json:"path,omitempty"`
@@ -76,21 +77,21 @@ type explained struct {
 	Digest   string `json:"digest,omitempty"`
 	Pin      string `json:"pin,omitempty"`
 	Error    string `json:"error,omitempty"`
-	// Variables are in the order of their names, Withheld those that lock-down
-	// keeps from the plugin.
+	// Variables are in the order of their names. Lock-down keeps the variables in
+	// Withheld from the plugin.
 	Variables   []variable `json:"variables"`
 	Withheld    []string   `json:"withheld,omitempty"`
 	EnvPatterns []string   `json:"env_patterns,omitempty"`
 	ConfigFile  string     `json:"config_file,omitempty"`
-	// Config is the document with its texts redacted, YAML.
+	// Config is the configuration in YAML with redacted texts.
 	Config  string  `json:"config,omitempty"`
 	Context []field `json:"context"`
 	Limits  *limits `json:"limits,omitempty"`
 }
 
-// variable is one that the plugin gets. GrantedBy is its own pattern by which,
-// and Setting the operator's variable that gives it; both are empty for those
-// that every plugin gets.
+// variable is a variable that the plugin gets. GrantedBy is the plugin's pattern for it,
+// and Setting the operator's variable that grants it. Both are empty for a variable that
+// every plugin gets.
 type variable struct {
 	Name      string `json:"name"`
 	Value     string `json:"value"`
@@ -100,13 +101,13 @@ type variable struct {
 	Default bool `json:"default,omitempty"`
 }
 
-// field is one of the static context.
+// field is a field of the static context.
 type field struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// explain takes all values out of an inspection.
+// explain returns an inspection with redacted values.
 func explain(is host.Inspection) explained {
 	e := explained{
 		Name:        is.Name,
@@ -135,8 +136,8 @@ func explain(is host.Inspection) explained {
 	return e
 }
 
-// contextOf is the static context, by the names of the contract; fields that are
-// not known are left out.
+// contextOf returns the known fields of the static context, with the names of the
+// contract.
 func contextOf(is host.Inspection) []field {
 	fields := []field{}
 	for _, f := range []field{
@@ -155,92 +156,85 @@ func contextOf(is host.Inspection) []field {
 	return fields
 }
 
+// writeExplained writes the name of each plugin, and below it the values by kind, with
+// headings in the first column.
 func writeExplained(w io.Writer, list []explained) error {
-	for n, e := range list {
-		if n > 0 {
-			if _, err := fmt.Fprintln(w); err != nil {
-				return err
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for i, e := range list {
+		if i > 0 {
+			fmt.Fprintln(table)
+		}
+		fmt.Fprintln(table, printable.Text(e.Name))
+		for _, r := range e.rows() {
+			for i, line := range r.lines {
+				if i > 0 {
+					r.heading = ""
+				}
+				fmt.Fprintf(table, "  %s\t%s\n", r.heading, printable.Text(line))
 			}
 		}
-		if err := e.write(w); err != nil {
+		if err := table.Flush(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// write prints one plugin: its name, and below it what it would get, each kind
-// with a heading in the first column.
-func (e explained) write(w io.Writer) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "%s\n", printable.Text(e.Name))
-	rows := func(heading string, lines ...string) {
-		for _, line := range lines {
-			fmt.Fprintf(table, "  %s\t%s\n", heading, line)
-			heading = ""
+// row holds lines with one heading.
+type row struct {
+	heading string
+	lines   []string
+}
+
+// rows returns the rows of a plugin that are not empty.
+func (e explained) rows() []row {
+	var rows []row
+	add := func(heading string, lines ...string) {
+		if strings.Join(lines, "") != "" {
+			rows = append(rows, row{heading, lines})
 		}
 	}
-	if e.Path != "" {
-		rows("path", printable.Text(e.Path))
+	add("path", e.Path)
+	add("folder", e.Folder)
+	if e.Pin == "" && e.Digest != "" {
+		add("digest", e.Digest+" (not pinned)")
 	}
-	if e.Folder != "" {
-		rows("folder", printable.Text(e.Folder))
-	}
-	if e.Pin != "" {
-		rows("pin", e.Pin)
-	} else if e.Digest != "" {
-		rows("digest", e.Digest+" (not pinned)")
-	}
-	rows("variables", e.variableLines()...)
+	add("pin", e.Pin)
+	add("variables", e.variableLines()...)
 	if len(e.Withheld) > 0 {
-		rows("withheld", printable.Text(strings.Join(e.Withheld, ", "))+" (by lock-down; "+host.EnvPluginEnv+" grants them)")
+		add("withheld", strings.Join(e.Withheld, ", ")+" (by lock-down; "+host.EnvPluginEnv+" grants them)")
 	}
-	rows("declares", orNone(printable.Text(strings.Join(e.EnvPatterns, ", "))))
-	rows("config", e.configLines()...)
-	var known []string
+	add("declares", cmp.Or(strings.Join(e.EnvPatterns, ", "), "none"))
+	config := e.Config
+	if e.ConfigFile != "" {
+		config = "of " + printable.Text(e.ConfigFile) + "\n" + config
+	}
+	add("config", strings.Split(cmp.Or(strings.TrimRight(config, "\n"), "none"), "\n")...)
+	var context []string
 	for _, f := range e.Context {
-		known = append(known, f.Name+"="+f.Value)
+		context = append(context, f.Name+"="+f.Value)
 	}
-	rows("context", known...)
+	add("context", context...)
 	if e.Limits != nil {
-		rows("limits", limitsText(host.Inspection{
-			MaxBatchSpans: e.Limits.MaxBatchSpans, MaxBatchBytes: e.Limits.MaxBatchBytes, MaxConcurrency: e.Limits.MaxConcurrency,
-		}))
+		add("limits", e.Limits.String())
 	}
-	if e.Error != "" {
-		rows("error", strings.Split(printable.Lines(e.Error), "\n")...)
-	}
-	return table.Flush()
+	add("error", strings.Split(e.Error, "\n")...)
+	return rows
 }
 
 func (e explained) variableLines() []string {
 	var lines []string
 	for _, v := range e.Variables {
-		line := printable.Text(v.Name) + "=" + v.Value
-		if v.GrantedBy != "" {
-			line += "  (declared: " + printable.Text(v.GrantedBy) + ")"
-		}
+		line := v.Name + "=" + v.Value
 		switch {
+		case v.GrantedBy != "":
+			line += "  (declared: " + v.GrantedBy + ")"
 		case v.Default:
 			line += "  (default: " + v.Setting + " is not set)"
 		case v.Setting != "":
 			line += "  (by " + v.Setting + ")"
 		}
 		lines = append(lines, line)
-	}
-	if lines == nil {
-		return []string{"none"}
-	}
-	return lines
-}
-
-func (e explained) configLines() []string {
-	var lines []string
-	if e.ConfigFile != "" {
-		lines = append(lines, "of "+printable.Text(e.ConfigFile))
-	}
-	if e.Config != "" {
-		lines = append(lines, strings.Split(strings.TrimRight(printable.Lines(e.Config), "\n"), "\n")...)
 	}
 	if lines == nil {
 		return []string{"none"}

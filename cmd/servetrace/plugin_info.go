@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,7 @@ const pluginInfoExample = `  servetrace plugin info console
   servetrace plugin info ./names --json
   servetrace plugin info unix:///run/traces/names.sock`
 
-// newPluginInfo is "servetrace plugin info".
+// newPluginInfo returns "servetrace plugin info".
 func newPluginInfo(s settings) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -38,55 +39,43 @@ func newPluginInfo(s settings) *cobra.Command {
 				return err
 			}
 			is, err := inspectOne(cmd.Context(), cfg, cmd.ErrOrStderr())
-			if asJSON {
-				return errors.Join(writeJSON(cmd.OutOrStdout(), infoJSON(is, err)), err)
-			}
-			if err != nil {
+			switch d := infoJSON(is, err); {
+			case asJSON:
+				return errors.Join(writeJSON(cmd.OutOrStdout(), d), err)
+			case err != nil:
 				return err
+			default:
+				return writeInfo(cmd.OutOrStdout(), d)
 			}
-			return writeInfo(cmd.OutOrStdout(), is)
 		},
 	}
 	addJSON(cmd, &asJSON)
 	return cmd
 }
 
-func writeInfo(w io.Writer, is host.Inspection) error {
+func writeInfo(w io.Writer, d described) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	row := func(what, value string) {
+	row := func(heading, value string) {
 		if value != "" {
-			fmt.Fprintf(table, "%s\t%s\n", what, printable.Text(value))
+			fmt.Fprintf(table, "%s\t%s\n", heading, printable.Text(value))
 		}
 	}
-	if is.Described {
-		row("name", is.About.Name)
-		row("version", is.About.Version)
-		row("description", is.About.Description)
-		row("sdk", is.About.SDK)
-		row("language", is.About.Language)
-		row("variables", orNone(strings.Join(is.About.Patterns, ", ")))
-	} else {
+	if d.Plain {
 		row("name", `says nothing of itself, as a plain OTLP receiver; "servetrace plugin run" tells whether it takes spans`)
+	} else {
+		row("name", d.Name)
+		row("version", d.Version)
+		row("description", d.Description)
+		row("sdk", d.SDK)
+		row("language", d.Language)
+		row("variables", cmp.Or(strings.Join(d.EnvPatterns, ", "), "none"))
 	}
-	row("limits", limitsText(is))
-	row("path", whereText(is))
+	row("limits", d.Limits.String())
+	row("path", d.Path)
 	return table.Flush()
 }
 
-func orNone(text string) string {
-	if text == "" {
-		return "none"
-	}
-	return text
-}
-
-// limitsText are the limits that a host keeps to.
-func limitsText(is host.Inspection) string {
-	return fmt.Sprintf("%s and %s a batch, %s at a time", counted(is.MaxBatchSpans, "span"),
-		counted(is.MaxBatchBytes, "byte"), countedAs(is.MaxConcurrency, "batch", "batches"))
-}
-
-// whereText is the plugin's file, or the address of one that runs already.
+// whereText returns the plugin's file, or the address of a running plugin.
 func whereText(is host.Inspection) string {
 	if is.Attached {
 		return is.Where
@@ -94,14 +83,14 @@ func whereText(is host.Inspection) string {
 	return is.Path
 }
 
-// described is a plugin in JSON. Names are those of the contract, as in a
-// plugin's own --describe.
+// described is a plugin in JSON, with the names of the contract, as in a plugin's own
+// --describe.
 type described struct {
 	Path string `json:"path,omitempty"`
-	// Error and Misfit are there where the plugin cannot be used.
+	// Error and Misfit are empty if the plugin can be used.
 	Error  string `json:"error,omitempty"`
 	Misfit string `json:"misfit,omitempty"`
-	// Plain: an OTLP receiver that says nothing of itself.
+	// Plain: an OTLP receiver without a description.
 	Plain       bool     `json:"plain,omitempty"`
 	Name        string   `json:"name,omitempty"`
 	Version     string   `json:"version,omitempty"`
@@ -118,16 +107,21 @@ type limits struct {
 	MaxConcurrency int `json:"max_concurrency"`
 }
 
+// String describes the limits.
+func (l limits) String() string {
+	return fmt.Sprintf("%s and %s a batch, %s at a time", counted(l.MaxBatchSpans, "span"),
+		counted(l.MaxBatchBytes, "byte"), countedAs(l.MaxConcurrency, "batch", "batches"))
+}
+
 func infoJSON(is host.Inspection, err error) described {
-	d := described{Path: whereText(is), Error: textOf(err), Misfit: misfitOf(is)}
 	if err != nil {
-		return d
+		return described{Path: whereText(is), Error: err.Error(), Misfit: misfitOf(is)}
 	}
-	d.Plain = !is.Described
-	d.Name, d.Version, d.Description = is.About.Name, is.About.Version, is.About.Description
-	d.SDK, d.Language, d.EnvPatterns = is.About.SDK, is.About.Language, is.About.Patterns
-	d.Limits = limitsJSON(is)
-	return d
+	return described{
+		Path: whereText(is), Plain: !is.Described, Limits: limitsJSON(is),
+		Name: is.About.Name, Version: is.About.Version, Description: is.About.Description,
+		SDK: is.About.SDK, Language: is.About.Language, EnvPatterns: is.About.Patterns,
+	}
 }
 
 func limitsJSON(is host.Inspection) *limits {
@@ -137,7 +131,7 @@ func limitsJSON(is host.Inspection) *limits {
 	return &limits{is.MaxBatchSpans, is.MaxBatchBytes, is.MaxConcurrency}
 }
 
-// misfitOf is in a word why a plugin cannot be used; empty if it can.
+// misfitOf returns the reason in a word if a plugin cannot be used, else nothing.
 func misfitOf(is host.Inspection) string {
 	misfit, launched := errors.AsType[*launch.Error](is.Err)
 	switch {

@@ -23,7 +23,7 @@ The exit code is 1 if a service could not use a plugin.`
 const pluginListExample = `  servetrace plugin list
   servetrace plugin list --plugins console,mine=/opt/traces/exporter --json`
 
-// newPluginList is "servetrace plugin list".
+// newPluginList returns "servetrace plugin list".
 func newPluginList(s settings) *cobra.Command {
 	var plugins string
 	var asJSON bool
@@ -35,7 +35,7 @@ func newPluginList(s settings) *cobra.Command {
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := s.inspect(cmd, plugins, false)
+			list, err := inspectList(cmd, s, plugins, false)
 			if err != nil {
 				return err
 			}
@@ -43,7 +43,7 @@ func newPluginList(s settings) *cobra.Command {
 				return errors.Join(writeJSON(cmd.OutOrStdout(), listJSON(list)), faults(list))
 			}
 			if len(list) == 0 {
-				return s.writeOff(cmd.OutOrStdout(), plugins)
+				return writeOff(cmd.OutOrStdout(), s, plugins)
 			}
 			return errors.Join(writeList(cmd.OutOrStdout(), list), faults(list))
 		},
@@ -53,7 +53,7 @@ func newPluginList(s settings) *cobra.Command {
 	return cmd
 }
 
-// addPlugins is the flag that stands in for the variable.
+// addPlugins adds the flag that replaces the variable.
 func addPlugins(cmd *cobra.Command, plugins *string) {
 	cmd.Flags().StringVar(plugins, "plugins", "", "`list` to use in place of "+host.EnvPlugins)
 	complete(cmd, "plugins")
@@ -63,8 +63,8 @@ func addJSON(cmd *cobra.Command, asJSON *bool) {
 	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
 }
 
-// inspect asks the host about the list in force.
-func (s settings) inspect(cmd *cobra.Command, plugins string, start bool) ([]host.Inspection, error) {
+// inspectList returns the host's results for plugins, or for the list in effect.
+func inspectList(cmd *cobra.Command, s settings, plugins string, start bool) ([]host.Inspection, error) {
 	if cmd.Flags().Changed("plugins") && plugins == "" {
 		return nil, usagef("--plugins is empty: want a list in the form of %s", host.EnvPlugins)
 	}
@@ -75,7 +75,7 @@ func (s settings) inspect(cmd *cobra.Command, plugins string, start bool) ([]hos
 	return inspectAll(cmd.Context(), cfg, start, cmd.ErrOrStderr())
 }
 
-// faults are the errors of all entries, each with its name.
+// faults joins the errors of all entries, each with the name of the entry.
 func faults(list []host.Inspection) error {
 	var errs []error
 	for _, i := range list {
@@ -86,8 +86,8 @@ func faults(list []host.Inspection) error {
 	return errors.Join(errs...)
 }
 
-// writeOff says that there are no plugins, and why.
-func (s settings) writeOff(w io.Writer, plugins string) error {
+// writeOff writes the reason why there are no plugins.
+func writeOff(w io.Writer, s settings, plugins string) error {
 	_, err := fmt.Fprintf(w, "no plugins: %s\n", s.off(plugins))
 	return err
 }
@@ -102,7 +102,7 @@ func writeList(w io.Writer, list []host.Inspection) error {
 	return table.Flush()
 }
 
-// pinText tells whether a plugin's file has the digest of its pin.
+// pinText compares the digest of a plugin's file with its pin.
 func pinText(i host.Inspection) string {
 	switch i.Pin {
 	case "":
@@ -113,7 +113,7 @@ func pinText(i host.Inspection) string {
 	return "differs"
 }
 
-// stateOf is the state of an entry of which only files were looked at.
+// stateOf returns the state of an entry, by its file alone.
 func stateOf(i host.Inspection) string {
 	misfit, launched := errors.AsType[*launch.Error](i.Err)
 	switch {
@@ -129,14 +129,14 @@ func stateOf(i host.Inspection) string {
 	return "unusable"
 }
 
-// listed is an entry in JSON.
+// listed is an entry of the list in JSON.
 type listed struct {
 	Name  string `json:"name"`
 	State string `json:"state"`
 	Entry string `json:"entry"`
 	Path  string `json:"path,omitempty"`
-	// Folder has brought the plugin. Digest is that of the file, Pin the one
-	// that the list demands.
+	// Folder is the plugin's folder in the list. Digest is the digest of the file, Pin
+	// the digest in the list.
 	Folder string `json:"folder,omitempty"`
 	Digest string `json:"digest,omitempty"`
 	Pin    string `json:"pin,omitempty"`

@@ -26,7 +26,7 @@ const pluginNewExample = `  servetrace plugin new tenant --kind processor
   servetrace plugin new acme --kind exporter --module example.com/traces/acme --dir ./plugins/acme
   servetrace plugin new names --kind exporter --replace ~/src/servetrace`
 
-// newPluginNew is "servetrace plugin new".
+// newPluginNew returns "servetrace plugin new".
 func newPluginNew() *cobra.Command {
 	var s scaffold
 	cmd := &cobra.Command{
@@ -52,8 +52,8 @@ func newPluginNew() *cobra.Command {
 	return cmd
 }
 
-// writePlugin writes the module and says what to do next. info is what the
-// linker left in this binary.
+// writePlugin writes the module and then the next steps. info is the build information
+// of this binary.
 func writePlugin(w io.Writer, s scaffold, info *debug.BuildInfo) error {
 	if err := s.settle(); err != nil {
 		return err

@@ -28,7 +28,7 @@ The exit code is 1 if a file cannot be read, or if an item is a socket.`
 const pluginPinExample = `  servetrace plugin pin ./bin/plugins/console
   export SERVE_TRACING_EXPORTER_PLUGIN="$(servetrace plugin pin)"`
 
-// newPluginPin is "servetrace plugin pin".
+// newPluginPin returns "servetrace plugin pin".
 func newPluginPin(s settings) *cobra.Command {
 	var plugins string
 	cmd := &cobra.Command{
@@ -48,15 +48,15 @@ func newPluginPin(s settings) *cobra.Command {
 				}
 				plugins += strings.TrimSuffix(","+entry, ",")
 			}
-			return s.pin(cmd, strings.TrimPrefix(plugins, ","))
+			return pin(cmd, s, strings.TrimPrefix(plugins, ","))
 		},
 	}
 	addPlugins(cmd, &plugins)
 	return cmd
 }
 
-// pathEntry is a path of the command line as an entry of the list: without a
-// name, so that a folder may be one.
+// pathEntry returns a path as an entry of the list without a name, because a folder has
+// no name.
 func pathEntry(path string) (string, error) {
 	name, entry, err := entryOf(path)
 	if err != nil {
@@ -65,13 +65,12 @@ func pathEntry(path string) (string, error) {
 	return strings.TrimPrefix(entry, name+"="), nil
 }
 
-// pin prints the list. What lock-down wants, and is not there yet, is what the
-// question is about.
-func (s settings) pin(cmd *cobra.Command, plugins string) error {
+// pin writes the list with pins. It ignores lock-down, which demands the pins.
+func pin(cmd *cobra.Command, s settings, plugins string) error {
 	free := settings{s.with(map[string]string{
 		host.EnvLockdown: "", host.EnvPluginConfig: "", host.EnvPluginEnv: "", host.EnvPluginMemoryLimit: "", host.EnvPluginMaxProcs: "",
 	})}
-	list, err := free.inspect(cmd, plugins, false)
+	list, err := inspectList(cmd, free, plugins, false)
 	if err != nil {
 		return err
 	}
@@ -99,9 +98,9 @@ func (s settings) pin(cmd *cobra.Command, plugins string) error {
 
 var errNoDigest = errors.New("its file cannot be read")
 
-// pinOf is the entry of one plugin with the pin of what its file is now, for
-// lock-down would not let it be asked without.
-func (s settings) pinOf(ctx context.Context, name, entry string) (string, error) {
+// pinOf returns the entry of a plugin with the digest of its file as the pin, because
+// lock-down demands a pin.
+func pinOf(ctx context.Context, s settings, name, entry string) (string, error) {
 	cfg, err := read(s.with(map[string]string{
 		host.EnvPlugins: entry, host.EnvLockdown: "", host.EnvPluginConfig: "", host.EnvPluginEnv: "",
 		host.EnvPluginMemoryLimit: "", host.EnvPluginMaxProcs: "", envSDKDisabled: "", envTracesExporter: "",
@@ -113,5 +112,5 @@ func (s settings) pinOf(ctx context.Context, name, entry string) (string, error)
 	if pinned := i.Pinned(); pinned != "" {
 		return name + "=" + strings.TrimPrefix(pinned, name+"="), nil
 	}
-	return entry, nil // the host says what lock-down has against it
+	return entry, nil // the host reports the error
 }

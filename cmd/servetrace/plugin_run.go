@@ -39,13 +39,13 @@ const pluginRunExample = `  OTEL_EXPORTER_OTLP_ENDPOINT=https://otlp.example.com
   SERVE_CONSOLE_OUTPUT=./spans servetrace plugin run console --spans spans.binpb --format proto
   cat spans.json | servetrace plugin run ./names --spans - --config names.yaml`
 
-// runFlags are those of "plugin run".
+// runFlags holds the flags of "plugin run".
 type runFlags struct {
 	spans, format, config string
 	timeout               time.Duration
 }
 
-// newPluginRun is "servetrace plugin run".
+// newPluginRun returns "servetrace plugin run".
 func newPluginRun(s settings) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
@@ -55,7 +55,7 @@ func newPluginRun(s settings) *cobra.Command {
 		Example: pluginRunExample,
 		Args:    oneArg("PATH"),
 		RunE: func(cmd *cobra.Command, list []string) error {
-			return s.run(cmd, list[0], f)
+			return f.run(cmd, s, list[0])
 		},
 	}
 	flags := cmd.Flags()
@@ -67,8 +67,8 @@ func newPluginRun(s settings) *cobra.Command {
 	return cmd
 }
 
-// run is the command, from its arguments to its exit code.
-func (s settings) run(cmd *cobra.Command, where string, f runFlags) error {
+// run runs the command.
+func (f runFlags) run(cmd *cobra.Command, s settings, where string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s settings) run(cmd *cobra.Command, where string, f runFlags) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), f.timeout, fmt.Errorf("--timeout %v is over", f.timeout))
 	defer cancel()
-	result, err := s.send(ctx, cfg, requests, cmd.ErrOrStderr())
+	result, err := send(ctx, cfg, requests, cmd.ErrOrStderr())
 	if result == nil {
 		return err
 	}
@@ -108,9 +108,9 @@ func (f runFlags) check() error {
 	return nil
 }
 
-// send has one plugin live through requests. The books are nil if it did not
-// become ready.
-func (s settings) send(ctx context.Context, cfg host.Config, requests []request, logged io.Writer) (books *books, err error) {
+// send starts a plugin, sends the requests and stops the plugin. The books are nil if it
+// did not become ready.
+func send(ctx context.Context, cfg host.Config, requests []request, logged io.Writer) (books *books, err error) {
 	session, err := openSession(ctx, cfg, logged)
 	if cause := over(ctx); err != nil && cause != nil {
 		return nil, fmt.Errorf("%w: %w", cause, err)
@@ -129,8 +129,8 @@ func (s settings) send(ctx context.Context, cfg host.Config, requests []request,
 	return books, err
 }
 
-// over says why ctx has ended, nil if it has not. gRPC goes by the clock, and may
-// find the deadline passed a moment before ctx does.
+// over returns the cause if ctx has ended, else nil. gRPC uses the clock and may see the
+// deadline a moment before ctx ends.
 func over(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		<-ctx.Done()
@@ -138,8 +138,7 @@ func over(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sendAll sends requests until the last one has its answer, ctx has ended, or
-// the plugin has.
+// sendAll sends the requests until the last answer, or until ctx or the plugin ends.
 func sendAll(ctx context.Context, session *host.Session, requests []request, books *books) error {
 	limits := session.Inspection()
 	for _, r := range requests {
@@ -149,7 +148,7 @@ func sendAll(ctx context.Context, session *host.Session, requests []request, boo
 				return fmt.Errorf("cut a request to the plugin's limits: %w", err)
 			}
 			if spans == r.spans {
-				data = r.data // as it is, with what is empty
+				data = r.data // unchanged, with empty messages
 			}
 			ans := session.Export(ctx, data)
 			books.settle(spans, ans)

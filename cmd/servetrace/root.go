@@ -24,17 +24,15 @@ const rootExample = `  # the example service, its spans printed by the console p
   # the plugins of a running service
   servetrace status`
 
-// newRoot builds the command tree. It writes nothing by itself; without a
-// command it prints its help. getenv is the environment that commands read
-// their settings from, and environ is its list.
+// newRoot returns the command tree. Without a command it prints its help. getenv is the
+// environment for the settings, and environ is its list.
 func newRoot(getenv func(string) string, environ []string) *cobra.Command {
 	root := newGroup(&cobra.Command{
 		Use:     "servetrace",
 		Short:   "Serve with traces that leave through plugins",
 		Long:    rootLong,
 		Example: rootExample,
-		// An error is a line or a few, not a page of help below it; runProcess
-		// prints it.
+		// runProcess prints errors, without the help.
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}, newVersion(), newStatus(settings{getenv}), newConfig(settings{getenv}, environ), newPlugin(settings{getenv}))
@@ -46,10 +44,9 @@ func newRoot(getenv func(string) string, environ []string) *cobra.Command {
 	return root
 }
 
-// newGroup makes of parent a command that only has others below it: by itself
-// it prints its help.
+// newGroup makes parent a command with subcommands only, which prints its help.
 func newGroup(parent *cobra.Command, commands ...*cobra.Command) *cobra.Command {
-	parent.SuggestionsMinimumDistance = 2 // cobra's own default, which it only sets where it suggests by itself
+	parent.SuggestionsMinimumDistance = 2 // cobra's default
 	parent.Args = onlyCommands
 	parent.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	parent.AddCommand(commands...)

@@ -14,14 +14,14 @@ import (
 	"text/template"
 )
 
-// templates are the files of a new plugin: those beside the folders for both
-// kinds, those in a folder for one. A file's name loses ".tmpl". What is filled
-// in stands between [[ and ]], because Go has many braces of its own.
+// templates are the files of a new plugin. Files in a folder are for one kind of plugin,
+// files beside the folders for both. A file's name loses ".tmpl". Actions have the
+// delimiters [[ and ]], because Go code has many braces.
 //
 //go:embed templates
 var templates embed.FS
 
-// kind is what a new plugin begins with.
+// kind is the kind of a new plugin.
 type kind string
 
 const (
@@ -29,20 +29,20 @@ const (
 	kindExporter  kind = "exporter"
 )
 
-// scaffold is a plugin to be written. Its exported fields are the templates'.
+// scaffold describes a plugin to write. The templates read its exported fields.
 type scaffold struct {
 	// Name is the plugin's name, and its executable's.
 	Name string
 	Kind kind
 	// Module is the path of its module.
 	Module string
-	// Dir is where it is written.
+	// Dir is the folder of the module.
 	Dir string
 	// Replace is a clone of servetrace to build against; empty: see base.
 	Replace string
 }
 
-// Prefix begins the variables of the plugin.
+// Prefix returns the prefix of the plugin's variables.
 func (s scaffold) Prefix() string {
 	return strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_")) + "_"
 }
@@ -50,15 +50,15 @@ func (s scaffold) Prefix() string {
 var (
 	// pluginName is pluginsdk's rule for Spec.Name.
 	pluginName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
-	// modulePath is the go command's rule, but for what only matters to a
-	// download: elements of these characters that do not begin or end with a dot.
+	// modulePath is the go command's rule without the conditions for downloads: elements
+	// of these characters that do not begin or end with a dot.
 	modulePath = regexp.MustCompile(`^[A-Za-z0-9_~-]([A-Za-z0-9._~-]*[A-Za-z0-9_~-])?(/[A-Za-z0-9_~-]([A-Za-z0-9._~-]*[A-Za-z0-9_~-])?)*$`)
 )
 
-// longestName keeps a name fit for the span account and for a file.
+// longestName is the bound of the host for the name of a plugin.
 const longestName = 63
 
-// settle sets defaults and reports all faults at once.
+// settle sets defaults and returns all errors at once.
 func (s *scaffold) settle() error {
 	var errs []error
 	if !pluginName.MatchString(s.Name) || len(s.Name) > longestName {
@@ -91,7 +91,7 @@ type file struct {
 	text []byte
 }
 
-// render makes the files, in the order of their names.
+// render returns the files, in the order of their names.
 func (s scaffold) render(b base) ([]file, error) {
 	var files []file
 	for _, dir := range []string{"templates", "templates/" + string(s.Kind)} {
@@ -144,10 +144,10 @@ func (s scaffold) fill(name string, b base) (file, error) {
 	return file{target, text.Bytes()}, nil
 }
 
-// importLine finds what a Go file imports.
+// importLine matches an import of a Go file.
 var importLine = regexp.MustCompile(`(?m)^(?:import)?\s+(?:\w+ )?"([^"]+)"$`)
 
-// importsOf lists what the Go files import.
+// importsOf returns the imports of the Go files.
 func importsOf(files []file) []string {
 	var all []string
 	for _, f := range files {
@@ -161,12 +161,11 @@ func importsOf(files []file) []string {
 	return all
 }
 
-// create writes the files into dir, which it makes, and overwrites nothing: if
-// any of them is there, none is written.
+// create creates dir and writes the files into it. If any file exists, it writes none.
 func create(dir string, files []file) error {
 	var there []string
 	for _, f := range files {
-		if _, err := os.Lstat(filepath.Join(dir, f.name)); err == nil { // of other errors the rest says more
+		if _, err := os.Lstat(filepath.Join(dir, f.name)); err == nil { // writeNew reports other errors
 			there = append(there, filepath.Join(dir, f.name))
 		}
 	}
@@ -187,7 +186,7 @@ func create(dir string, files []file) error {
 	return nil
 }
 
-// writeNew writes a file that must not be there.
+// writeNew writes a file that must not exist.
 func writeNew(name string, text []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {

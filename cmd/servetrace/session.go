@@ -36,7 +36,7 @@ func inspectOne(ctx context.Context, cfg host.Config, logged io.Writer) (host.In
 func inspectAll(ctx context.Context, cfg host.Config, start bool, logged io.Writer) ([]host.Inspection, error) {
 	var kept bytes.Buffer
 	list := host.Inspect(ctx, cfg, start, host.WithLogger(newLog(&kept)))
-	if len(list) == 1 && list[0].Name == "" { // the list is wrong, by what its folders have
+	if len(list) == 1 && list[0].Name == "" { // the list is invalid
 		return nil, usageError{list[0].Err}
 	}
 	if !start { // so no plugin has said anything

@@ -16,19 +16,19 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-// settings are the operator's, as the environment has them, and below it the
-// service file of SERVE_CONFIG.
+// settings are the operator's settings: the environment, and below it the service file
+// of SERVE_CONFIG.
 type settings struct{ getenv func(string) string }
 
-// The variables by which OpenTelemetry switches tracing off. A question about a
-// plugin that was named by hand is answered all the same.
+// OpenTelemetry's variables that disable tracing. A command ignores them for a plugin in
+// its arguments.
 const (
 	envSDKDisabled    = "OTEL_SDK_DISABLED"
 	envTracesExporter = "OTEL_TRACES_EXPORTER"
 )
 
-// list is the configuration of the host in a service with this environment. A
-// list that is not empty stands in for SERVE_TRACING_EXPORTER_PLUGIN.
+// list returns the configuration of the host in a service with this environment. A list
+// that is not empty replaces SERVE_TRACING_EXPORTER_PLUGIN.
 func (s settings) list(plugins string) (host.Config, error) {
 	if plugins == "" {
 		return read(s.getenv)
@@ -36,8 +36,8 @@ func (s settings) list(plugins string) (host.Config, error) {
 	return read(s.with(map[string]string{host.EnvPlugins: plugins, envSDKDisabled: "", envTracesExporter: ""}))
 }
 
-// one is the same with where as the only plugin. Its document is that of
-// configFile, else the one that SERVE_TRACING_PLUGIN_CONFIG has for its name.
+// one returns the same with where as the only plugin. Its configuration is configFile, or
+// else the file for its name in SERVE_TRACING_PLUGIN_CONFIG.
 func (s settings) one(ctx context.Context, where, configFile string) (host.Config, error) {
 	name, entry, err := entryOf(where)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s settings) one(ctx context.Context, where, configFile string) (host.Confi
 		configs = settingOf(s.getenv(host.EnvPluginConfig), name, "=", "")
 	}
 	if is, err := strconv.ParseBool(strings.ToLower(s.getenv(host.EnvLockdown))); err == nil && is {
-		if entry, err = s.pinOf(ctx, name, entry); err != nil {
+		if entry, err = pinOf(ctx, s, name, entry); err != nil {
 			return host.Config{}, err
 		}
 	}
@@ -72,11 +72,11 @@ func (s settings) one(ctx context.Context, where, configFile string) (host.Confi
 	return cfg, nil
 }
 
-// mostDocument is more than any plugin's document may have. What is longer is
-// not read to its end, for there are files without one.
+// mostDocument bounds the configuration that is read, in bytes. The host's own bound is
+// lower.
 const mostDocument = 1 << 24
 
-// readDocument reads the file of a flag. A pipe will do, until ctx ends.
+// readDocument reads the file of a flag, which may be a pipe. It returns when ctx ends.
 func readDocument(ctx context.Context, flag, name string) ([]byte, error) {
 	document, err := readUntil(ctx, func() (document []byte, err error) {
 		f, err := os.Open(name)
@@ -97,7 +97,7 @@ func readDocument(ctx context.Context, flag, name string) ([]byte, error) {
 	return document, nil
 }
 
-// off says why there are no plugins.
+// off returns the reason why there are no plugins.
 func (s settings) off(plugins string) string {
 	file := strings.TrimSpace(s.getenv(servetrace.EnvConfig))
 	switch {
@@ -115,8 +115,8 @@ func (s settings) off(plugins string) string {
 	return "the folders of the list have none"
 }
 
-// read is the configuration of the host by getenv. Without a service file only
-// the variables of the host are looked at.
+// read returns the configuration of the host. Without a service file it reads only the
+// variables of the host.
 func read(getenv func(string) string) (host.Config, error) {
 	if strings.TrimSpace(getenv(servetrace.EnvConfig)) == "" {
 		cfg, err := host.ConfigFromEnv(getenv)
@@ -132,7 +132,7 @@ func read(getenv func(string) string) (host.Config, error) {
 	return cfg.Host, nil
 }
 
-// with is the environment with some variables set to other values.
+// with returns the environment with other values for some variables.
 func (s settings) with(other map[string]string) func(string) string {
 	return func(name string) string {
 		if value, ok := other[name]; ok {
@@ -142,8 +142,8 @@ func (s settings) with(other map[string]string) func(string) string {
 	}
 }
 
-// settingOf is what is left of a setting for one plugin: its own entries, those
-// for all (the name all), and those that name none.
+// settingOf returns the entries of a setting for one plugin: entries with its name, with
+// the name all, and without a name.
 func settingOf(setting, plugin, sign, all string) string {
 	var left []string
 	for item := range strings.SplitSeq(setting, ",") {
@@ -156,17 +156,17 @@ func settingOf(setting, plugin, sign, all string) string {
 	return strings.Join(left, ",")
 }
 
-// entryName is what the host takes as an entry's name.
+// entryName matches the names of entries that the host accepts.
 var entryName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// escapes are the characters that have a meaning in the list of plugins.
+// escapes replaces the characters with a meaning in the list of plugins.
 var escapes = strings.NewReplacer(",", "%2C", "=", "%3D", "@", "%40")
 
-// escaped is what the list takes for one of them, and what it cannot write.
+// escaped matches the replacements. A path in the list cannot contain them.
 var escaped = regexp.MustCompile(`%(2[Cc]|3[Dd]|40)`)
 
-// entryOf writes one path, bare name or address as an entry of the list. Its
-// name is the file's, as in the host, or "plugin" where that cannot be a name.
+// entryOf returns a path, bare name or address as an entry of the list. The name is the
+// name of the file, as in the host, or "plugin" if that is invalid.
 func entryOf(where string) (name, entry string, err error) {
 	if strings.TrimSpace(where) == "" {
 		return "", "", usagef("PATH is empty: want a path, a bare name, or unix:// and the path of a socket")
@@ -182,8 +182,8 @@ func entryOf(where string) (name, entry string, err error) {
 	return name, fmt.Sprintf("%s=%s", name, escapes.Replace(where)), nil
 }
 
-// hint adds to the error about a bare name that is in no plugin folder that
-// there is such a file here, which takes a slash to name.
+// hint returns the error of an inspection. For a bare name that is in no plugin folder it
+// adds advice if the working folder has a file of that name.
 func hint(i host.Inspection) error {
 	if i.Err == nil || i.Path != "" || strings.Contains(i.Where, "/") {
 		return i.Err

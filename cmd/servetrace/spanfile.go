@@ -24,14 +24,14 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-// Forms of a file of spans.
+// Formats of a file of spans.
 const (
 	formatJSON  = "json"
 	formatProto = "proto"
 )
 
-// request is one ExportTraceServiceRequest of OTLP (or TracesData, which is the
-// same on the wire), encoded.
+// request is an encoded ExportTraceServiceRequest of OTLP, or TracesData, which is the
+// same on the wire.
 type request struct {
 	data  []byte
 	spans int
@@ -55,9 +55,8 @@ func builtInSpan(end time.Time) request {
 	return request{data, 1}
 }
 
-// readSpans reads the requests of a file; "-" is stdin. Requests without spans
-// are left out, and a file without any span is an error. It returns when ctx
-// ends, though nothing may have come yet.
+// readSpans returns the requests in a file, except requests without spans; "-" is stdin.
+// A file without any span is an error. It returns when ctx ends.
 func readSpans(ctx context.Context, name, format string, stdin io.Reader) ([]request, error) {
 	text, err := readInput(ctx, name, stdin)
 	if err != nil {
@@ -90,12 +89,12 @@ func readInput(ctx context.Context, name string, stdin io.Reader) ([]byte, error
 	return nil, usagef("--spans: %w", err)
 }
 
-// errCalledOff is readUntil's: ctx has ended.
+// errCalledOff is the error of readUntil after the end of ctx.
 var errCalledOff = errors.New("called off")
 
-// readUntil reads until ctx ends. A terminal or a pipe may never come to its
-// end, and neither a read from one nor the opening of a pipe can be called off:
-// then the goroutine is left to the end of the process, which is near.
+// readUntil returns the result of read, or an error when ctx ends. A terminal or a pipe
+// may never end, and neither its opening nor a read can be canceled: then the goroutine
+// remains until the process exits, which is soon.
 func readUntil(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
 	type input struct {
 		text []byte
@@ -122,8 +121,7 @@ func parseSpans(format string, text []byte) ([]request, error) {
 	return parseJSON(bytes.TrimPrefix(text, []byte("\ufeff"))) // as some editors on Windows begin a file
 }
 
-// parseJSON reads OTLP/JSON: one document, or one after another, each on a line
-// of its own or not. https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
+// parseJSON reads OTLP/JSON: one document or several, each on a line of its own or not. https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
 func parseJSON(text []byte) ([]request, error) {
 	var list []request
 	documents := json.NewDecoder(bytes.NewReader(text))
@@ -151,13 +149,13 @@ func parseJSON(text []byte) ([]request, error) {
 	}
 }
 
-// lineAt counts lines from 1.
+// lineAt returns the line of an offset, counted from 1.
 func lineAt(text []byte, offset int) int {
 	return 1 + bytes.Count(text[:min(offset, len(text))], []byte("\n"))
 }
 
-// parseDocument turns one request from JSON to protobuf. Members that OTLP does
-// not know are passed over, as it demands.
+// parseDocument converts a request from JSON to protobuf. It ignores unknown members, as
+// OTLP demands.
 func parseDocument(document []byte) (request, error) {
 	var message coltracepb.ExportTraceServiceRequest
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(document, &message); err != nil {
@@ -186,17 +184,16 @@ func parseDocument(document []byte) (request, error) {
 	return one, err
 }
 
-// ids are fields that OTLP/JSON writes in hexadecimal.
+// ids lists fields that OTLP/JSON writes in hexadecimal digits.
 type ids []struct {
 	name  string
 	bytes int
 	value *[]byte
 }
 
-// fixIDs sets right what protojson made of ids. It takes every field of bytes
-// for base64, where OTLP/JSON writes ids in hexadecimal: hexadecimal digits are
-// base64 too, 4 of them 3 bytes, so the text is that of the bytes encoded again.
-// An id that is absent or empty stays so.
+// fixIDs corrects ids. protojson reads every field of bytes as base64, but OTLP/JSON
+// writes ids in hexadecimal digits. These are base64, too, so encoding the bytes again
+// returns the digits. An id that is absent or empty is unchanged.
 func fixIDs(list ids) error {
 	for _, id := range list {
 		if len(*id.value) == 0 {
@@ -205,7 +202,7 @@ func fixIDs(list ids) error {
 		text := base64.RawStdEncoding.EncodeToString(*id.value)
 		value, err := hex.DecodeString(text)
 		if err != nil || len(value) != id.bytes {
-			// protojson has not kept what stands there, and text may differ from it.
+			// text may differ from the file, because protojson does not keep it.
 			return fmt.Errorf("%s: must be %d hexadecimal digits", id.name, 2*id.bytes)
 		}
 		*id.value = value
@@ -213,9 +210,9 @@ func fixIDs(list ids) error {
 	return nil
 }
 
-// parseProto reads one request, or several, each behind its length in 4 bytes,
-// as the Collector's file exporter writes them. A request begins with the tag
-// 0x0a, which as the first byte of a length would be 160 MiB and more.
+// parseProto reads one request, or several with their lengths in 4 bytes before them, as
+// the Collector's file exporter writes. A request begins with the tag 0x0a, which would
+// be a length of at least 160 MiB.
 func parseProto(data []byte) ([]request, error) {
 	if len(data) == 0 || data[0] == 0x0a {
 		return appendProto(nil, data)

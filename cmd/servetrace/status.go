@@ -40,15 +40,15 @@ const statusExample = `  servetrace status
   SERVE_ADMIN_PORT=9001 servetrace status --watch`
 
 const (
-	// statusTimeout bounds one question: all of the answer has to come within it.
+	// statusTimeout bounds one request, with its answer.
 	statusTimeout = 5 * time.Second
-	// watchPause is between two questions of --watch.
+	// watchPause is the interval between two requests of --watch.
 	watchPause = 2 * time.Second
-	// mostStatus is more than any answer has.
+	// mostStatus bounds the answer, in bytes.
 	mostStatus = 16 << 20
 )
 
-// newStatus is "servetrace status".
+// newStatus returns "servetrace status".
 func newStatus(s settings) *cobra.Command {
 	var addr string
 	var asJSON, watch bool
@@ -60,7 +60,7 @@ func newStatus(s settings) *cobra.Command {
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			at, err := s.adminURL(addr, cmd.Flags().Changed("addr"))
+			at, err := adminURL(s, addr, cmd.Flags().Changed("addr"))
 			if err != nil {
 				return err
 			}
@@ -77,14 +77,26 @@ func newStatus(s settings) *cobra.Command {
 	return cmd
 }
 
-// adminURL is where the status is asked for.
-func (s settings) adminURL(addr string, given bool) (string, error) {
+// adminURL returns the address of the status: addr if it is given, or else the admin
+// listener of a service in this environment. Errors in the service file count only if the
+// port is not known otherwise, because the file may have changed since the service read it.
+func adminURL(s settings, addr string, given bool) (string, error) {
 	if given {
 		return statusURL(addr)
 	}
-	getenv, portOf, err := s.adminVariables()
-	if err != nil {
-		return "", err
+	getenv, portOf := s.getenv, admin.EnvPort
+	if path := strings.TrimSpace(s.getenv(servetrace.EnvConfig)); path != "" {
+		data, err := servicefile.Read(path)
+		if err == nil {
+			file := servicefile.Parse(path, data, s.getenv)
+			getenv, err = file.Getenv, file.Err()
+			if !file.FromEnv(admin.EnvPort) {
+				portOf = path + ": admin.port"
+			}
+		}
+		if err != nil && getenv(admin.EnvPort) == "" {
+			return "", usageError{err}
+		}
 	}
 	name := cmp.Or(getenv(admin.EnvHost), admin.DefaultHost)
 	if ip, err := netip.ParseAddr(name); err == nil && ip.IsUnspecified() {
@@ -98,34 +110,8 @@ func (s settings) adminURL(addr string, given bool) (string, error) {
 	return statusURL(net.JoinHostPort(name, port))
 }
 
-// adminVariables is the environment with the service file under it, as far as
-// the listener goes, and what says the port. The file's faults are not looked at
-// where it, or the environment, has a port: it may have been edited since the
-// service has read it.
-func (s settings) adminVariables() (getenv func(string) string, portOf string, err error) {
-	path := strings.TrimSpace(s.getenv(servetrace.EnvConfig))
-	if path == "" {
-		return s.getenv, admin.EnvPort, nil
-	}
-	var file *servicefile.File
-	data, err := servicefile.Read(path)
-	if err == nil {
-		file = servicefile.Parse(path, data, s.getenv)
-		err = file.Err()
-	}
-	switch {
-	case file != nil && file.Getenv(admin.EnvPort) != "" && !file.FromEnv(admin.EnvPort):
-		return file.Getenv, path + ": admin.port", nil
-	case s.getenv(admin.EnvPort) == "" && err != nil:
-		return nil, "", usageError{err}
-	case file == nil:
-		return s.getenv, admin.EnvPort, nil
-	}
-	return file.Getenv, admin.EnvPort, nil
-}
-
-// statusURL makes of host:port, :port, or a URL with or without the page's path, where
-// the status is as JSON.
+// statusURL returns the address of the status in JSON. addr is host:port, :port, or a
+// URL with or without the path of the page.
 func statusURL(addr string) (string, error) {
 	text := addr
 	if strings.HasPrefix(text, ":") && !strings.HasPrefix(text, "::") {
@@ -142,7 +128,7 @@ func statusURL(addr string) (string, error) {
 	return u.Scheme + "://" + u.Host + path + "/-/tracing.json", nil
 }
 
-// showStatus asks once. The error is nil if all plugins are ready.
+// showStatus asks once and writes the answer. The error is nil if all plugins are ready.
 func showStatus(ctx context.Context, w io.Writer, at string, asJSON bool) error {
 	status, err := askStatus(ctx, at)
 	if err != nil {
@@ -156,14 +142,14 @@ func showStatus(ctx context.Context, w io.Writer, at string, asJSON bool) error 
 	return errors.Join(err, verdictOf(status))
 }
 
-// errNoAnswer is the error of a watch whose first question was broken off.
+// errNoAnswer is the error of a watch that ended before the first answer.
 var errNoAnswer = errors.New("the service has not answered")
 
-// watchStatus asks until ctx ends. What it cannot reach may come back.
+// watchStatus asks until ctx ends, also while the service cannot be reached.
 func watchStatus(ctx context.Context, w, stderr io.Writer, at string, asJSON bool) error {
 	before := ""
 	if isTerminal(w) && !asJSON {
-		before = "\x1b[H\x1b[J" // to the upper left, and erase what is below
+		before = "\x1b[H\x1b[J" // move to the upper left corner and clear the screen
 	}
 	tick := time.NewTicker(watchPause)
 	defer tick.Stop()
@@ -176,7 +162,7 @@ func watchStatus(ctx context.Context, w, stderr io.Writer, at string, asJSON boo
 		if last == nil || down || ctx.Err() == nil {
 			answer = last
 		}
-		if ctx.Err() != nil { // a question that it has broken off says nothing
+		if ctx.Err() != nil { // a canceled request is no answer
 			return answer
 		}
 		if last != nil && !down {
@@ -191,13 +177,13 @@ func watchStatus(ctx context.Context, w, stderr io.Writer, at string, asJSON boo
 		}
 		if before == "" && !asJSON {
 			if _, err := io.WriteString(w, "\n"); err != nil {
-				return err // whoever read it has gone
+				return err // the reader is gone
 			}
 		}
 	}
 }
 
-// isTerminal tells whether somebody looks at w.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -207,7 +193,7 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// askStatus gets the status. It follows no redirection: the listener sends none.
+// askStatus requests the status. It follows no redirection, because the listener sends none.
 func askStatus(ctx context.Context, at string) (admin.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -240,13 +226,13 @@ func askStatus(ctx context.Context, at string) (admin.Status, error) {
 	return status, nil
 }
 
-// notReadyError says which plugins are not ready: exit code 3.
+// notReadyError names the plugins that are not ready: exit code 3.
 type notReadyError struct{ text string }
 
 func (e notReadyError) Error() string { return e.text }
 
-// verdictOf is nil if all plugins are ready. Those that have left the list are
-// stopped and none of it; if all are, the service is about to end.
+// verdictOf returns an error unless all plugins are ready. Stopped plugins have left the
+// list and do not count, except if all are stopped: then the service is about to end.
 func verdictOf(status admin.Status) error {
 	var down []string
 	listed := 0

@@ -172,7 +172,7 @@ func TestWhereTheStatusIsAskedFor(t *testing.T) {
 		{"", "many", ""},
 	} {
 		s := settings{func(name string) string { return map[string]string{admin.EnvHost: c.host, admin.EnvPort: c.port}[name] }}
-		got, err := s.adminURL("", false)
+		got, err := adminURL(s, "", false)
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("host %q, port %q: %q, %v; want %q", c.host, c.port, got, err, c.want)
 		}
@@ -202,16 +202,16 @@ func TestWhereTheStatusIsAskedFor(t *testing.T) {
 			}
 			return c.env[name]
 		}}
-		got, err := s.adminURL("", false)
+		got, err := adminURL(s, "", false)
 		if err == nil && got != c.want || err != nil && (strings.HasPrefix(c.want, "http") || !strings.Contains(err.Error(), c.want) || exitCode(t.Context(), err) != exitUsage) {
 			t.Errorf("file %q, environment %v: %q, %v; want %q", c.file, c.env, got, err, c.want)
 		}
 	}
 	nowhere := settings{func(name string) string { return map[string]string{servetrace.EnvConfig: "/nowhere/serve.yaml"}[name] }}
-	if got, err := nowhere.adminURL("", false); err == nil || !strings.Contains(err.Error(), "there is no such file") {
+	if got, err := adminURL(nowhere, "", false); err == nil || !strings.Contains(err.Error(), "there is no such file") {
 		t.Errorf("a file that is missing: %q, %v", got, err)
 	}
-	if got, err := nowhere.adminURL("h:1", true); got != "http://h:1/-/tracing.json" || err != nil {
+	if got, err := adminURL(nowhere, "h:1", true); got != "http://h:1/-/tracing.json" || err != nil {
 		t.Errorf("with --addr: %q, %v", got, err)
 	}
 	for addr, want := range map[string]string{

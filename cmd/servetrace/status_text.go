@@ -15,8 +15,8 @@ import (
 	"github.com/servetrace/servetrace/internal/printable"
 )
 
-// writeStatus shows a status: the service, a table of its plugins, and then all
-// about each of them. Every text of a plugin's is made printable.
+// writeStatus writes a status: the service, a table of its plugins, and the details of
+// each plugin.
 func writeStatus(w io.Writer, s admin.Status) error {
 	service := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(service, "service\t%s, pid %d, up %s, servetrace %s\n",
@@ -52,8 +52,7 @@ func writeStatus(w io.Writer, s admin.Status) error {
 	return nil
 }
 
-// writeDeployments shows what the service serves, a line for each deployment and
-// below it what went wrong.
+// writeDeployments writes a line for each deployment, with its error in the next line.
 func writeDeployments(w io.Writer, deployments []admin.Deployment) error {
 	if len(deployments) == 0 {
 		return nil
@@ -76,7 +75,7 @@ func writeDeployments(w io.Writer, deployments []admin.Deployment) error {
 	return table.Flush()
 }
 
-// writePluginStatus shows all about one plugin; what is empty is left out.
+// writePluginStatus writes the details of a plugin that are not empty.
 func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(what, text string) {
@@ -138,7 +137,7 @@ func writePluginStatus(w io.Writer, now time.Time, p admin.Plugin) error {
 	return table.Flush()
 }
 
-// lostBy is how often a reason was given, and what it has cost.
+// lostBy returns the numbers of calls and of lost spans of a failure.
 func lostBy(f admin.Failure) string {
 	text := counted(int(min(f.Calls, math.MaxInt32)), "call") + ", "
 	if f.Spans > 0 {
@@ -147,7 +146,7 @@ func lostBy(f admin.Failure) string {
 	return text
 }
 
-// countsOf writes counts by name, the names in order: "a 1, b 2", or "0".
+// countsOf returns counts in the order of their names: "a 1, b 2", or "0".
 func countsOf(counts map[string]uint64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {

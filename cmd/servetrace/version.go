@@ -13,7 +13,7 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// newVersion is "servetrace version".
+// newVersion returns "servetrace version".
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
@@ -26,7 +26,7 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// versionText returns what "servetrace version" and "servetrace --version" print.
+// versionText returns the output of "servetrace version" and "servetrace --version".
 func versionText() string {
 	var text strings.Builder
 	info, _ := debug.ReadBuildInfo()
@@ -34,9 +34,8 @@ func versionText() string {
 	return text.String()
 }
 
-// writeVersion prints what the linker left in the binary. A nil info, which a
-// binary built without module support has, gives "unknown" for what it would
-// have told.
+// writeVersion writes the build information of the binary. With a nil info, as in a
+// binary built without module support, the version and the commit are "unknown".
 func writeVersion(w io.Writer, info *debug.BuildInfo) error {
 	version, commit := "unknown", "unknown"
 	if info != nil {
@@ -51,8 +50,8 @@ func writeVersion(w io.Writer, info *debug.BuildInfo) error {
 	return table.Flush()
 }
 
-// commitOf names the commit that the binary was built from, with "(modified)"
-// where the work tree was not clean; "unknown" where the build was not told.
+// commitOf returns the commit of the build, with "(modified)" if the work tree was not
+// clean. It returns "unknown" if the build does not have it.
 func commitOf(info *debug.BuildInfo) string {
 	settings := map[string]string{}
 	for _, s := range info.Settings {

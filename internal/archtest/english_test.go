@@ -40,7 +40,6 @@ const fewWords = 300
 // number of occurrences that is left. A number may only fall, and a package that
 // keeps the rules must leave the list.
 var toRewrite = map[string]int{
-	"cmd/servetrace":            99,
 	"internal/otlpwire":         99,
 	"internal/otlpwire/sdkspan": 26,
 	"pluginsdk":                 173,

@@ -14,11 +14,12 @@ const FromDefault = "default"
 // Setting is the value of one key and its origin.
 type Setting struct {
 	// Key is its path. Variable overrides it; empty if there is none.
-	Key, Variable string
+	Key      string `json:"key"`
+	Variable string `json:"variable,omitempty"`
 	// Value is the value in effect, in the form of the variable; empty for none.
-	Value string
+	Value string `json:"value"`
 	// From is FromDefault, "environment VARIABLE", or the file with a line.
-	From string
+	From string `json:"from"`
 }
 
 // Settings returns the settings for all keys of the table, in its order. For NAME it has
