@@ -322,8 +322,8 @@ func TestAbandonedRequestsDoNotRun(t *testing.T) {
 		}
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if q.workers != 0 || q.leading || q.waiting != 0 || len(q.groups) != 0 || len(log.all()) != 0 {
-			t.Errorf("%d workers, leading %v, %d wait, %d models, batches %v", q.workers, q.leading, q.waiting, len(q.groups), log.all())
+		if q.workers != 0 || q.leading || q.waiting.n != 0 || len(q.waiting.byModel) != 0 || len(log.all()) != 0 {
+			t.Errorf("%d workers, leading %v, %d wait, %d models, batches %v", q.workers, q.leading, q.waiting.n, len(q.waiting.byModel), log.all())
 		}
 	})
 }

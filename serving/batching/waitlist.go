@@ -1,0 +1,214 @@
+package batching
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/metrics"
+)
+
+// state is the stage of an item's life.
+type state uint8
+
+const (
+	waiting   state = iota // in a group
+	running                // in a batch
+	answered               // its answer is ready
+	abandoned              // its caller has returned, or is about to
+)
+
+// item is the input and the answer of one request.
+type item[In, Out any] struct {
+	ctx     context.Context
+	in      In
+	arrived time.Time
+	request *Request[In, Out] // nil unless it is a stream
+	// done receives one value when the answer is ready. Streams do not use it.
+	done chan struct{}
+	out  Out   // written before done receives
+	err  error // written before done receives
+
+	// The fields below are guarded by the queue's mu.
+	state      state
+	group      *group[In, Out]
+	prev, next *item[In, Out]
+	batch      *batch[In, Out]
+}
+
+// waitlist holds the waiting items of a queue, grouped by model. The queue's mu guards
+// it.
+type waitlist[In, Out any] struct {
+	metrics *metrics.Batcher
+	sized   bool // the queue has a size function
+
+	byModel map[string]*group[In, Out] // without ""; empty groups are removed
+	noModel group[In, Out]             // items without a model id; most queues have only these
+	n       int                        // items in all groups
+}
+
+// group is the list of items that wait for one model, in order of arrival.
+type group[In, Out any] struct {
+	model      string
+	head, tail *item[In, Out]
+	n          int
+
+	// The fields below are used with a size function only. The first fits items have
+	// this size together. full means that the next item does not fit. limit is the
+	// maximum size that was used.
+	fits, size int
+	full       bool
+	limit      int
+}
+
+// add appends an item to the group of the model, and returns the group.
+func (w *waitlist[In, Out]) add(it *item[In, Out], model string) *group[In, Out] {
+	g := &w.noModel
+	if model != "" {
+		g = w.byModel[model]
+		if g == nil {
+			g = &group[In, Out]{model: model}
+			w.byModel[model] = g
+		}
+	}
+	g.push(it)
+	it.state = waiting
+	w.n++
+	w.metrics.Queued(1)
+	return g
+}
+
+// remove removes an item from its group.
+func (w *waitlist[In, Out]) remove(it *item[In, Out]) {
+	g := it.group
+	g.remove(it)
+	w.n--
+	w.metrics.Queued(-1)
+	if g.n == 0 && g.model != "" {
+		delete(w.byModel, g.model)
+	}
+}
+
+// groups yields all groups. The group without a model is the first, and may be empty.
+func (w *waitlist[In, Out]) groups() iter.Seq[*group[In, Out]] {
+	return func(yield func(*group[In, Out]) bool) {
+		if !yield(&w.noModel) {
+			return
+		}
+		for _, g := range w.byModel {
+			if !yield(g) {
+				return
+			}
+		}
+	}
+}
+
+// ready returns the group with a batch that is due: it has limit items, or its first
+// item has waited for the duration wait. Of several groups, it returns the group with
+// the earliest first item. If no group is due, it returns the time at which the next
+// group will be.
+func (w *waitlist[In, Out]) ready(now time.Time, wait time.Duration, limit int) (ready *group[In, Out], due time.Time) {
+	for g := range w.groups() {
+		if g.n == 0 {
+			continue
+		}
+		full := g.full || !w.sized && g.n >= limit
+		end := g.head.arrived.Add(wait)
+		switch {
+		case full || !end.After(now):
+			if ready == nil || g.head.arrived.Before(ready.head.arrived) {
+				ready = g
+			}
+		case due.IsZero() || end.Before(due):
+			due = end
+		}
+	}
+	return ready, due
+}
+
+// unmeasured returns a group with an item that has not been measured, or nil.
+func (w *waitlist[In, Out]) unmeasured(limit int) *group[In, Out] {
+	for g := range w.groups() {
+		if g.limit != limit {
+			g.limit, g.fits, g.size, g.full = limit, 0, 0, false
+		}
+		if !g.full && g.fits < g.n {
+			return g
+		}
+	}
+	return nil
+}
+
+// take forms a batch of the first items of the group. It returns nil if all of them
+// have left, or if their size must be measured again.
+func (w *waitlist[In, Out]) take(g *group[In, Out], now time.Time, limit int) *batch[In, Out] {
+	most := limit
+	if w.sized {
+		most = g.fits
+		if w.prune(g, most) {
+			return nil // the remaining items may leave room for more
+		}
+	}
+	b := &batch[In, Out]{items: make([]*item[In, Out], 0, min(most, g.n)), limit: limit, size: g.size}
+	for it := g.head; it != nil && len(b.items) < most; it = g.head {
+		w.remove(it)
+		if !w.sized && it.ctx.Err() != nil {
+			it.state = abandoned // its caller is about to return
+			continue
+		}
+		it.state, it.batch = running, b
+		b.items = append(b.items, it)
+	}
+	if len(b.items) == 0 {
+		return nil
+	}
+	b.live = len(b.items)
+	b.waited = now.Sub(b.items[0].arrived)
+	if !w.sized {
+		b.size = len(b.items)
+	}
+	return b
+}
+
+// prune removes items with an ended context from the first n items of the group, and
+// reports whether it removed any.
+func (w *waitlist[In, Out]) prune(g *group[In, Out], n int) (pruned bool) {
+	it := g.head
+	for range n {
+		next := it.next
+		if it.ctx.Err() != nil {
+			w.remove(it)
+			it.state = abandoned // its caller is about to return
+			pruned = true
+		}
+		it = next
+	}
+	return pruned
+}
+
+func (g *group[In, Out]) push(it *item[In, Out]) {
+	it.group, it.prev = g, g.tail
+	if g.tail == nil {
+		g.head = it
+	} else {
+		g.tail.next = it
+	}
+	g.tail = it
+	g.n++
+}
+
+func (g *group[In, Out]) remove(it *item[In, Out]) {
+	if it.prev == nil {
+		g.head = it.next
+	} else {
+		it.prev.next = it.next
+	}
+	if it.next == nil {
+		g.tail = it.prev
+	} else {
+		it.next.prev = it.prev
+	}
+	it.prev, it.next, it.group = nil, nil, nil
+	g.n--
+	g.fits, g.size, g.full = 0, 0, false // measure the remaining items again
+}
