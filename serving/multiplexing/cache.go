@@ -1,12 +1,10 @@
 package multiplexing
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -34,16 +32,14 @@ type cache[M any] struct {
 	unloadCtx    context.Context //nolint:containedctx // it is the cache's own
 	cancelUnload context.CancelFunc
 
-	mu        sync.Mutex
-	entries   map[string]*entry[M]   // the newest entry of each model id
-	held      int                    // models that are loading or loaded
-	inMemory  map[*entry[M]]struct{} // entries that may occupy memory: from the start of load to the end of unload
-	roomFreed chan struct{}          // closed and replaced when a waiting load should check for room again
-	uses      map[*scope.Call]*use[M]
-	clock     uint64 // incremented by each use
-	running   int    // goroutines that load or unload
-	stopped   bool
-	idle      chan struct{} // closed once stopped is set and running is 0
+	mu      sync.Mutex
+	entries map[string]*entry[M] // the newest entry of each model id
+	held    int                  // models that are loading or loaded
+	room    room[M]
+	uses    usage[M]
+	running int // goroutines that load or unload
+	stopped bool
+	idle    chan struct{} // closed once stopped is set and running is 0
 }
 
 // state is the stage of an entry's life.
@@ -75,23 +71,15 @@ type entry[M any] struct {
 	used     uint64 // value of clock when a use last began or ended
 }
 
-// use lists the models that one call uses.
-type use[M any] struct {
-	entries []*entry[M]
-	hooked  bool         // release is registered with the call's OnEnd
-	first   [1]*entry[M] // initial storage of entries; most calls use one model
-}
-
 func newCache[M any](m *Models[M], r *scope.Replica) *cache[M] {
 	c := &cache[M]{
-		models:    m,
-		replica:   r,
-		metrics:   r.Metrics.Models(),
-		entries:   map[string]*entry[M]{},
-		inMemory:  map[*entry[M]]struct{}{},
-		roomFreed: make(chan struct{}),
-		uses:      map[*scope.Call]*use[M]{},
-		idle:      make(chan struct{}),
+		models:  m,
+		replica: r,
+		metrics: r.Metrics.Models(),
+		entries: map[string]*entry[M]{},
+		room:    room[M]{max: m.max, occupied: map[*entry[M]]struct{}{}, freed: make(chan struct{})},
+		uses:    usage[M]{byCall: map[*scope.Call]*use[M]{}},
+		idle:    make(chan struct{}),
 	}
 	c.unloadCtx, c.cancelUnload = context.WithCancel(identity.ContextWithReplica(context.Background(), c.replica.Component))
 	r.OnStop(c.stop)
@@ -140,7 +128,7 @@ func (c *cache[M]) get(ctx context.Context, call *scope.Call, id string) (model 
 
 // addUseAndUnlock records that call uses the model until call ends. It releases c.mu.
 func (c *cache[M]) addUseAndUnlock(e *entry[M], call *scope.Call) {
-	u := c.addUseLocked(e, call)
+	u := c.uses.add(e, call)
 	hooked := u.hooked
 	u.hooked = true
 	c.mu.Unlock()
@@ -149,38 +137,11 @@ func (c *cache[M]) addUseAndUnlock(e *entry[M], call *scope.Call) {
 	}
 }
 
-func (c *cache[M]) addUseLocked(e *entry[M], call *scope.Call) *use[M] {
-	c.touchLocked(e)
-	u := c.uses[call]
-	if u == nil {
-		u = new(use[M])
-		u.entries = u.first[:0]
-		c.uses[call] = u
-	}
-	if !slices.Contains(u.entries, e) {
-		u.entries = append(u.entries, e)
-		e.users++
-	}
-	return u
-}
-
-// touchLocked marks e as the most recently used model.
-func (c *cache[M]) touchLocked(e *entry[M]) {
-	c.clock++
-	e.used = c.clock
-}
-
 // release removes the uses of a call that has ended. The models of the call become the
 // most recently used ones, in the order in which the call used them.
 func (c *cache[M]) release(call *scope.Call) {
 	c.mu.Lock()
-	entries := c.uses[call].entries
-	delete(c.uses, call)
-	slices.SortFunc(entries, func(a, b *entry[M]) int { return cmp.Compare(a.used, b.used) })
-	for _, e := range entries {
-		e.users--
-		c.touchLocked(e)
-	}
+	c.uses.remove(call)
 	changed := c.shrinkLocked()
 	c.mu.Unlock()
 	if changed {
@@ -235,39 +196,17 @@ func (c *cache[M]) waitForRoom(ctx context.Context, e *entry[M]) error {
 			c.mu.Unlock()
 			return context.Cause(ctx)
 		}
-		roomFreed := c.roomFreed
-		waits := c.mustWaitLocked(e)
-		if !waits {
-			c.inMemory[e] = struct{}{}
-		}
+		freed := c.room.freed
+		waits := !c.room.tryAdd(e)
 		c.mu.Unlock()
 		if !waits {
 			return nil
 		}
 		select {
-		case <-roomFreed:
+		case <-freed:
 		case <-ctx.Done():
 		}
 	}
-}
-
-// mustWaitLocked reports whether e must wait before it is loaded. If the replica is
-// full, e waits for models that are unloading and for cancelled loads. If all models
-// are in use, e does not wait: one more model is loaded.
-func (c *cache[M]) mustWaitLocked(e *entry[M]) bool {
-	full := c.models.max > 0 && len(c.inMemory) >= c.models.max
-	for other := range c.inMemory {
-		if other.id == e.id || full && (other.state == unloading || other.unwanted) {
-			return true
-		}
-	}
-	return false
-}
-
-// signalRoomLocked wakes the loads that wait for room.
-func (c *cache[M]) signalRoomLocked() {
-	close(c.roomFreed)
-	c.roomFreed = make(chan struct{})
 }
 
 // shrinkLocked unloads unused models while too many are held, or all unused models once
@@ -345,15 +284,15 @@ func (c *cache[M]) finishLoad(e *entry[M], err error) {
 	} else {
 		e.state = loaded
 		for call := range e.waiting {
-			c.addUseLocked(e, call) // before shrinkLocked can unload it
+			c.uses.add(e, call) // before shrinkLocked can unload it
 		}
-		c.touchLocked(e)
+		c.uses.touch(e)
 		if c.entries[e.id] != e {
 			c.unloadLocked(e) // the load was cancelled, and a newer entry waits for its room
 		}
 		e.unwanted = false
 		c.shrinkLocked()
-		c.signalRoomLocked() // loads that waited for e to go must check again
+		c.room.signal() // loads that waited for e to go must check again
 	}
 	c.mu.Unlock()
 	close(e.done)
@@ -386,8 +325,7 @@ func (c *cache[M]) dropLocked(e *entry[M]) {
 	if c.entries[e.id] == e {
 		delete(c.entries, e.id)
 	}
-	delete(c.inMemory, e)
-	c.signalRoomLocked()
+	c.room.remove(e)
 }
 
 // finishGoroutine decrements the number of goroutines.

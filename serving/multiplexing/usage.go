@@ -1,0 +1,89 @@
+package multiplexing
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/servetrace/servetrace/serving/internal/scope"
+)
+
+// usage records the calls that use the models of a cache. The cache's mu guards it.
+type usage[M any] struct {
+	byCall map[*scope.Call]*use[M]
+	clock  uint64 // incremented by each use
+}
+
+// use lists the models that one call uses.
+type use[M any] struct {
+	entries []*entry[M]
+	hooked  bool         // release is registered with the call's OnEnd
+	first   [1]*entry[M] // initial storage of entries; most calls use one model
+}
+
+// add records that call uses e.
+func (u *usage[M]) add(e *entry[M], call *scope.Call) *use[M] {
+	u.touch(e)
+	of := u.byCall[call]
+	if of == nil {
+		of = new(use[M])
+		of.entries = of.first[:0]
+		u.byCall[call] = of
+	}
+	if !slices.Contains(of.entries, e) {
+		of.entries = append(of.entries, e)
+		e.users++
+	}
+	return of
+}
+
+// touch marks e as the most recently used model.
+func (u *usage[M]) touch(e *entry[M]) {
+	u.clock++
+	e.used = u.clock
+}
+
+// remove removes the uses of a call. The models of the call become the most recently
+// used ones, in the order in which the call used them.
+func (u *usage[M]) remove(call *scope.Call) {
+	entries := u.byCall[call].entries
+	delete(u.byCall, call)
+	slices.SortFunc(entries, func(a, b *entry[M]) int { return cmp.Compare(a.used, b.used) })
+	for _, e := range entries {
+		e.users--
+		u.touch(e)
+	}
+}
+
+// room limits the models in memory. The cache's mu guards it.
+type room[M any] struct {
+	max      int                    // 0: no limit
+	occupied map[*entry[M]]struct{} // entries that may occupy memory: from the start of load to the end of unload
+	freed    chan struct{}          // closed and replaced when a waiting load should check for room again
+}
+
+// tryAdd adds e to the models in memory, unless e must wait before it is loaded. If the
+// room is full, e waits for models that are unloading and for cancelled loads. It always
+// waits for another entry with the same id. If all models are in use, e does not wait:
+// one more model is loaded.
+func (r *room[M]) tryAdd(e *entry[M]) bool {
+	full := r.max > 0 && len(r.occupied) >= r.max
+	for other := range r.occupied {
+		if other.id == e.id || full && (other.state == unloading || other.unwanted) {
+			return false
+		}
+	}
+	r.occupied[e] = struct{}{}
+	return true
+}
+
+// remove removes e from the models in memory.
+func (r *room[M]) remove(e *entry[M]) {
+	delete(r.occupied, e)
+	r.signal()
+}
+
+// signal wakes the loads that wait for room.
+func (r *room[M]) signal() {
+	close(r.freed)
+	r.freed = make(chan struct{})
+}
