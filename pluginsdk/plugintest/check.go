@@ -59,9 +59,8 @@ type checker struct {
 	settings *settings
 	target   Target
 	verdicts []*verdict // in the order of the table
-	numbers  numbering
+	numbers  *numbering
 	seen     observations
-	pool     chan *subject // ready plugins for rules that share a plugin
 	// state is held by every rule that runs, for writing if the rule changes the state
 	// of the back end.
 	state sync.RWMutex
@@ -86,7 +85,7 @@ func newChecker(target Target, opts []Option) (*checker, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{settings: s, target: target, pool: make(chan *subject, s.parallel)}
+	c := &checker{settings: s, target: target, numbers: newNumbering()}
 	for _, r := range selected {
 		c.verdicts = append(c.verdicts, &verdict{
 			rule:   r,
@@ -114,10 +113,6 @@ func (c *checker) run(ctx context.Context) {
 		})
 	}
 	running.Wait()
-	close(c.pool)
-	for p := range c.pool {
-		p.close()
-	}
 }
 
 // awaitPrerequisites waits for the rules that v builds upon, and reports whether all

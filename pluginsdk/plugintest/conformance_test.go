@@ -19,17 +19,17 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// quick are what every process of this test binary gets: a place for coverage,
-// and no pause at the end under the race detector.
-func quick(tb testing.TB) []string {
+// testEnviron returns variables for each process of this test binary: a folder for
+// coverage, and no pause at the end under the race detector.
+func testEnviron(tb testing.TB) []string {
 	tb.Helper()
 	return []string{"GOCOVERDIR=" + tb.TempDir(), "GORACE=atexit_sleep_ms=0"}
 }
 
-// patient is for plugins that keep every rule, on a machine however busy.
+// patient is for plugins that keep every rule, so that they pass on a busy machine.
 var patient = plugintest.WithPatience(time.Minute)
 
-// inputs make the plugins of testplugin's mode "scripted" do everything.
+// inputs returns an option for each Input, for plugins of testplugin's mode "scripted".
 func inputs() []plugintest.Option {
 	var opts []plugintest.Option
 	for _, input := range []plugintest.Input{
@@ -40,6 +40,7 @@ func inputs() []plugintest.Option {
 	return opts
 }
 
+// named returns a request with spans of these names.
 func named(names ...string) *coltracepb.ExportTraceServiceRequest {
 	var spans []*tracepb.Span
 	for _, name := range names {
@@ -50,7 +51,7 @@ func named(names ...string) *coltracepb.ExportTraceServiceRequest {
 	}}}
 }
 
-// received reads the record of a plugin of testplugin.
+// received returns the option that reads the record of a plugin of testplugin.
 func received(tb testing.TB, path string) plugintest.Option {
 	return plugintest.WithReceived(func() ([]string, error) {
 		var ids []string
@@ -61,11 +62,11 @@ func received(tb testing.TB, path string) plugintest.Option {
 	})
 }
 
-// TestScriptedConforms is a plugin on pluginsdk that can do everything: no rule
-// but those about variables and documents is skipped.
+// TestScriptedConforms tests a plugin on pluginsdk that has every capability. Only rules
+// about variables and configurations are skipped.
 func TestScriptedConforms(t *testing.T) {
 	path := testplugin.Install(t, "scripted")
-	report, err := plugintest.Check(t.Context(), plugintest.Binary(path, quick(t)...),
+	report, err := plugintest.Check(t.Context(), plugintest.Binary(path, testEnviron(t)...),
 		append(inputs(), received(t, path), plugintest.WithEnv("TESTPLUGIN_CANARY=yes"), patient)...)
 	if err != nil {
 		t.Fatal(err)
@@ -80,21 +81,20 @@ func TestScriptedConforms(t *testing.T) {
 		case plugintest.Pass:
 		}
 	}
-	// It does not ask for its variables at its start, and the SDK decides about a
-	// document that nobody reads.
+	// It does not ask for its variables at its start, and it reads no configuration.
 	may := []string{"describe.env-at-start", "configure.refused", "configure.diagnostics"}
 	if more := slices.DeleteFunc(skipped, func(rule string) bool { return slices.Contains(may, rule) }); len(more) > 0 {
-		t.Errorf("skipped are %v, which need not be", more)
+		t.Errorf("%v are skipped, but apply to this plugin", more)
 	}
 }
 
-// TestStockConforms is a plugin on go-plugin's own server, without Lifecycle.
+// TestStockConforms tests a plugin on go-plugin's own server, without Lifecycle.
 func TestStockConforms(t *testing.T) {
-	plugintest.Conformance(t, plugintest.Binary(testplugin.Install(t, "stock"), quick(t)...), patient)
+	plugintest.Conformance(t, plugintest.Binary(testplugin.Install(t, "stock"), testEnviron(t)...), patient)
 }
 
-// TestConsoleConforms builds the plugin that comes with servetrace, as its users
-// do. It is read each time, so go test caches nothing that has changed.
+// TestConsoleConforms builds the console plugin as users do, and tests it. go test does
+// not cache the result, because the binary is new each time.
 func TestConsoleConforms(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "console")
 	build := exec.Command("go", "build", "-o", path, "../../plugins/console")
@@ -104,9 +104,9 @@ func TestConsoleConforms(t *testing.T) {
 	plugintest.Conformance(t, plugintest.Binary(path), plugintest.WithEnv("SERVE_CONSOLE_OUTPUT="+t.TempDir()), patient)
 }
 
-// TestWrongPlugins holds the suite to finding each fault by the rule that it
-// breaks, and by no other: of all rules for those marked with a star, else of
-// those rules and what they build upon. -short leaves out all but the former.
+// TestWrongPlugins checks that each fault breaks its rules, and no other rules. For a
+// plugin with a star all rules are tried, for other plugins only its rules and the
+// rules that they build upon. -short leaves out plugins without a star.
 func TestWrongPlugins(t *testing.T) {
 	for _, test := range []struct{ mode, fails string }{
 		{"exit", "handshake.line"},
@@ -177,7 +177,7 @@ func TestWrongPlugins(t *testing.T) {
 				opts = append(opts, plugintest.WithRules(strings.Fields(test.fails)...))
 			}
 			switch mode {
-			case "grumbler": // the rule is about what others have seen
+			case "grumbler": // the rule judges the answers to other rules
 				opts = append(opts, plugintest.WithRules("configure.*"))
 			case "undeclared":
 				opts = append(opts, plugintest.WithEnv("ACME_TOKEN=secret"))
@@ -188,7 +188,7 @@ func TestWrongPlugins(t *testing.T) {
 			case "stubborn":
 				opts = append(opts, plugintest.WithInput(plugintest.Stuck, named("stuck")))
 			}
-			report, err := plugintest.Check(t.Context(), plugintest.Binary(path, quick(t)...), opts...)
+			report, err := plugintest.Check(t.Context(), plugintest.Binary(path, testEnviron(t)...), opts...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -209,15 +209,14 @@ func TestWrongPlugins(t *testing.T) {
 	}
 }
 
-// TestSlowRefusal is a plugin that takes its time to end after it has refused a
-// host.
+// TestSlowRefusal tests a plugin that ends some time after it has refused a host.
 func TestSlowRefusal(t *testing.T) {
-	plugintest.Conformance(t, plugintest.Binary(testplugin.Install(t, "hesitant"), quick(t)...), plugintest.WithRules("handshake.other-host"), patient)
+	plugintest.Conformance(t, plugintest.Binary(testplugin.Install(t, "hesitant"), testEnviron(t)...), plugintest.WithRules("handshake.other-host"), patient)
 }
 
-// TestSuiteIsKilled leaves no plugin behind, though it be one that heeds
-// neither signals nor the end of its standard input.
-func TestSuiteIsKilled(t *testing.T) {
+// TestKilledSuiteLeavesNoPlugin uses a plugin that ignores signals and the end of its
+// standard input.
+func TestKilledSuiteLeavesNoPlugin(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux ends children with their parent")
 	}
@@ -227,7 +226,7 @@ func TestSuiteIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	suite := exec.Command(exe)
-	tmp, err := os.MkdirTemp("", "pt") // short, for sockets; what is killed leaves its folder
+	tmp, err := os.MkdirTemp("", "pt") // short, for sockets; a killed process leaves its folder
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +236,7 @@ func TestSuiteIsKilled(t *testing.T) {
 	if err := suite.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// Two batches were taken: SIGTERM comes after the first, of end.sigterm.
+	// The second batch comes from end.sigterm, which then sends SIGTERM.
 	testplugin.WaitFor(t, "a batch", func() bool { return len(testplugin.Received(t, plugin)) >= 2 })
 	if err := suite.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -252,10 +251,10 @@ func TestSuiteIsKilled(t *testing.T) {
 	}
 }
 
-// TestNoPlugin is a program that is none: why, and no list of all that it did
-// not come to.
+// TestNoPlugin tests a program that is no plugin. The report has the reason, and no list
+// of the rules that were not tried.
 func TestNoPlugin(t *testing.T) {
-	report, err := plugintest.Check(t.Context(), plugintest.Binary(testplugin.Install(t, "hello"), quick(t)...), patient)
+	report, err := plugintest.Check(t.Context(), plugintest.Binary(testplugin.Install(t, "hello"), testEnviron(t)...), patient)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +268,7 @@ func TestNoPlugin(t *testing.T) {
 	}
 }
 
-// TestReports writes a report with all outcomes in both forms.
+// TestReports writes a report with all outcomes as text and as XML.
 func TestReports(t *testing.T) {
 	report := &plugintest.Report{Target: "/plugins/acme", Results: []plugintest.Result{
 		{Rule: "a.first", Title: "The first", Took: 1500000},

@@ -30,9 +30,8 @@
 //  1. A rule is one sentence of the contract, with an id that never changes:
 //     "export.empty". rules.go has the table; docs/reference/conformance.md lists it.
 //  2. A rule starts the plugin as a host does: with a small environment, the
-//     handshake's variables, and pipes on descriptors 0, 1 and 2. Rules that leave a
-//     plugin as they found it share a process. Each of the other rules has processes
-//     of its own. Four rules run at a time ([WithParallel]).
+//     handshake's variables, and pipes on descriptors 0, 1 and 2. Each rule has
+//     processes of its own. Four rules run at a time ([WithParallel]).
 //  3. The plugin must be able to work. [WithEnv] and [WithConfig] configure it, with
 //     a back end if it needs one. The suite sends numbered spans of the service
 //     "plugintest".

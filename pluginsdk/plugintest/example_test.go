@@ -9,8 +9,8 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
 
-// A command of one's own that tests a plugin and prints the report. It is
-// limited to three rules here; a test calls Conformance.
+// A command that tests a plugin and prints the report. Tests call Conformance instead.
+// This example selects one rule, and the rule that it builds upon.
 func ExampleCheck() {
 	spec := pluginsdk.Spec{
 		Name: "nowhere",

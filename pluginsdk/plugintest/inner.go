@@ -76,8 +76,7 @@ type tap struct {
 	batches [][]byte
 }
 
-// around wraps the constructor of an exporter. The wrapped exporter is a Flusher if
-// the exporter is.
+// around wraps the constructor of an exporter.
 func (t *tap) around(construct pluginsdk.NewExporter) pluginsdk.NewExporter {
 	if construct == nil {
 		return nil // Run returns the error about the Spec
@@ -87,14 +86,7 @@ func (t *tap) around(construct pluginsdk.NewExporter) pluginsdk.NewExporter {
 		if err != nil || exporter == nil {
 			return exporter, err
 		}
-		tapped := tappedExporter{exporter, t}
-		if flusher, ok := exporter.(pluginsdk.Flusher); ok {
-			return struct {
-				tappedExporter
-				pluginsdk.Flusher
-			}{tapped, flusher}, nil
-		}
-		return tapped, nil
+		return tappedExporter{exporter, t}, nil
 	}
 }
 
@@ -117,4 +109,12 @@ func (e tappedExporter) Export(ctx context.Context, b *pluginsdk.Batch) error {
 	e.tap.batches = append(e.tap.batches, b.Bytes())
 	e.tap.mu.Unlock()
 	return e.Exporter.Export(ctx, b)
+}
+
+// Flush flushes the exporter, if it is a Flusher.
+func (e tappedExporter) Flush(ctx context.Context) error {
+	if flusher, ok := e.Exporter.(pluginsdk.Flusher); ok {
+		return flusher.Flush(ctx)
+	}
+	return nil
 }

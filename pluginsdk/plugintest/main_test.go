@@ -11,8 +11,8 @@ import (
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
-// suiteOver has this test binary be the suite over one plugin, for a test that
-// kills it.
+// suiteOver is a variable with the path of a plugin. If it is set, this test binary runs
+// the suite over the plugin, for a test that kills the suite.
 const suiteOver = "PLUGINTEST_SUITE_OVER"
 
 func TestMain(m *testing.M) {

@@ -52,11 +52,11 @@ func (o *output) read(r io.Reader, stdout bool) {
 }
 
 func (o *output) add(text string, stdout bool) {
-	_, err := parseHandshake(text)
+	_, isHandshake := parseHandshake(text)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.lines++
-	if stdout && err == nil {
+	if stdout && isHandshake {
 		o.handshakes++
 	}
 	if len(text) > tailBytes {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -17,9 +19,9 @@ import (
 
 // how lists the changes to the start of a plugin. The zero value is a host's start.
 type how struct {
-	// cookie and versions replace the values of the handshake's variables; "-" leaves
-	// the variable out.
-	cookie, versions string
+	// handshake replaces variables of the handshake. An empty value leaves out the
+	// variable.
+	handshake map[string]string
 	// pathOnly leaves out all base variables except PATH.
 	pathOnly bool
 	// unshared hands down no descriptor for the host's standard output.
@@ -125,54 +127,43 @@ func baseEnviron(pathOnly bool) []string {
 
 // environ returns the base variables and the variables of the handshake.
 func (h how) environ(sockets string) []string {
-	environ := append(baseEnviron(h.pathOnly),
-		wire.EnvSocketDir+"="+sockets,
-		"PLUGIN_MIN_PORT=10000", "PLUGIN_MAX_PORT=25000") // go-plugin's client always sends them
-	for _, v := range []struct{ name, value, usual string }{
-		{wire.CookieKey, h.cookie, wire.CookieValue},
-		{wire.EnvProtocolVersions, h.versions, fmt.Sprint(wire.ProtocolVersion)},
-	} {
-		switch v.value {
-		case "-":
-		case "":
-			environ = append(environ, v.name+"="+v.usual)
-		default:
-			environ = append(environ, v.name+"="+v.value)
+	handshake := map[string]string{
+		wire.CookieKey:           wire.CookieValue,
+		wire.EnvProtocolVersions: strconv.Itoa(wire.ProtocolVersion),
+		wire.EnvSocketDir:        sockets,
+		"PLUGIN_MIN_PORT":        "10000", // go-plugin's client always sends both ports
+		"PLUGIN_MAX_PORT":        "25000",
+	}
+	maps.Copy(handshake, h.handshake)
+	environ := baseEnviron(h.pathOnly)
+	for name, value := range handshake {
+		if value != "" {
+			environ = append(environ, name+"="+value)
 		}
 	}
 	return environ
 }
 
-// firstLine waits for the first line of standard output. It returns an error if the
-// plugin ends without a line, or if ctx ends.
-func (p *plugin) firstLine(ctx context.Context) (string, error) {
-	select {
-	case line := <-p.out.first:
-		return line, nil
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	case <-p.Done():
-	}
-	select {
-	case line := <-p.out.first:
-		return line, nil
-	default:
-		return "", fmt.Errorf("no handshake on standard output: %s", p.ending())
-	}
-}
-
 // handshake waits for the handshake, at most for patience.
 func (p *plugin) handshake(ctx context.Context, patience time.Duration) (handshake, error) {
 	late := fmt.Errorf("no line on standard output within %v; want the handshake 1|1|unix|PATH|grpc", patience)
-	wait, cancel := context.WithTimeoutCause(ctx, patience, late)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, late)
 	defer cancel()
-	line, err := p.firstLine(wait)
-	if err != nil {
-		return handshake{}, err
+	var line string
+	select {
+	case line = <-p.out.first:
+	case <-ctx.Done():
+		return handshake{}, context.Cause(ctx)
+	case <-p.Done():
+		select {
+		case line = <-p.out.first:
+		default:
+			return handshake{}, fmt.Errorf("no handshake on standard output: %s", p.ending())
+		}
 	}
-	shake, err := parseHandshake(line)
-	if err != nil {
-		return shake, fmt.Errorf("first line of standard output is %q: %w; want 1|1|unix|PATH|grpc and nothing before it: print to standard error", wire.Clip(line), err)
+	shake, ok := parseHandshake(line)
+	if !ok {
+		return shake, fmt.Errorf("first line of standard output is %q; want 1|1|unix|PATH|grpc and nothing before it: print to standard error", wire.Clip(line))
 	}
 	return shake, nil
 }

@@ -19,9 +19,6 @@ type rule struct {
 	// after lists the rules that this rule builds upon, earlier in the table. If such a
 	// rule is not kept, this rule is skipped.
 	after []string
-	// shares reports that the rule leaves a plugin as it found it. If the rule is kept,
-	// the plugin may serve for the next rule.
-	shares bool
 	// last reports that the rule judges the answers to all other rules. It runs after
 	// them.
 	last bool
@@ -104,38 +101,38 @@ var table = []rule{
 	{id: "export.delivered", title: "A batch of spans is answered OK",
 		after: configured, check: func(t *trial) { checkWorks(t, how{}) }},
 	{id: "export.received", title: "At an OK answer the spans have arrived, each once",
-		after: delivered, shares: true, check: checkReceived},
+		after: delivered, check: checkReceived},
 	{id: "export.unconfigured", title: "Export before Configure is refused, and a later Configure is accepted",
 		needs: lifecycle, after: delivered, check: checkUnconfigured},
 	{id: "export.empty", title: "A request without spans is answered OK",
-		after: delivered, shares: true, check: checkEmpty},
+		after: delivered, check: checkEmpty},
 	{id: "export.most-bytes", title: "A batch of the declared size, or of 4 MiB less 64 KiB, is answered OK",
-		after: delivered, shares: true, check: checkMostBytes},
+		after: delivered, check: checkMostBytes},
 	{id: "export.most-spans", title: "A batch of the declared number of spans, or of 2048, is answered OK",
-		after: delivered, shares: true, check: checkMostSpans},
+		after: delivered, check: checkMostSpans},
 	{id: "export.large-span", title: "A span of 3 MiB is answered OK, or with a final code beyond the declared size",
-		after: delivered, shares: true, check: checkLargeSpan},
+		after: delivered, check: checkLargeSpan},
 	{id: "export.malformed", title: "Bytes that are no OTLP get a final code, and the plugin lives on",
-		after: delivered, shares: true, check: checkMalformed},
+		after: delivered, check: checkMalformed},
 	{id: "export.unknown-fields", title: "Spans with unknown fields are answered OK; in process: the exporter sees the fields",
-		after: delivered, shares: true, check: checkUnknownFields},
+		after: delivered, check: checkUnknownFields},
 	{id: "export.metadata", title: "A batch is accepted with and without id and attempt, and with unknown metadata",
-		after: delivered, shares: true, check: checkMetadata},
+		after: delivered, check: checkMetadata},
 	{id: "export.repeated", title: "A repeated batch, with attempt 2, is answered OK",
-		after: delivered, shares: true, check: checkRepeated},
+		after: delivered, check: checkRepeated},
 	{id: "export.concurrent", title: "Concurrent calls, as many as declared or 64, are answered OK",
-		after: received, shares: true, check: checkConcurrent},
+		after: received, check: checkConcurrent},
 	{id: "export.permanent", title: "A batch that must not be sent again gets a final code",
-		input: Permanent, after: delivered, shares: true, check: checkPermanent},
+		input: Permanent, after: delivered, check: checkPermanent},
 	{id: "export.retryable", title: "A batch that may be sent again gets a code that OTLP retries",
-		input: Retryable, after: delivered, shares: true, check: checkRetryable},
+		input: Retryable, after: delivered, check: checkRetryable},
 	{id: "export.cancelled", title: "A cancelled call ends, and the plugin lives on",
 		input: Stuck, after: delivered, check: func(t *trial) { checkCut(t, cancelAfter) }},
 	{id: "export.deadline", title: "A call beyond its deadline ends, and the plugin lives on",
 		input: Stuck, after: delivered, check: func(t *trial) { checkCut(t, context.WithTimeout) }},
 
 	{id: "configure.once", title: "A second Configure is refused, and changes nothing",
-		needs: lifecycle, after: delivered, shares: true, check: checkConfiguredOnce},
+		needs: lifecycle, after: delivered, check: checkConfiguredOnce},
 	{id: "configure.newer-host", title: "Fields of a newer host in Describe and Configure are ignored",
 		needs: lifecycle, after: delivered, check: checkNewerHost},
 	{id: "start.path-only", title: "It works if PATH is the only variable beside the handshake's",
@@ -146,9 +143,9 @@ var table = []rule{
 		after: delivered, check: checkSideBySide},
 
 	{id: "flush.answered", title: "Flush leaves no spans, with and without batches before it",
-		needs: lifecycle, after: delivered, shares: true, check: checkFlush},
+		needs: lifecycle, after: delivered, check: checkFlush},
 	{id: "flush.overlapping", title: "Export works during Flush and after it",
-		needs: lifecycle, after: received, shares: true, check: checkFlushOverlaps},
+		needs: lifecycle, after: received, check: checkFlushOverlaps},
 	{id: "shutdown.answered", title: "Shutdown leaves no spans",
 		needs: lifecycle, after: delivered, check: checkShutdown},
 	{id: "shutdown.unconfigured", title: "Without Configure it answers Shutdown, and ends with status 0",
@@ -183,9 +180,9 @@ var table = []rule{
 	{id: "export.answers", title: "Every OK answer is an ExportTraceServiceResponse",
 		after: delivered, last: true, check: checkAnswers},
 	{id: "export.partial", title: "A partial success rejects no more spans than the batch has",
-		input: Partial, after: delivered, last: true, shares: true, check: checkPartial},
+		input: Partial, after: delivered, last: true, check: checkPartial},
 	{id: "export.filtered", title: "Trailers count filtered spans as PROCESSOR=COUNT, no more than the batch has",
-		input: Filtered, after: delivered, last: true, shares: true, check: checkFiltered},
+		input: Filtered, after: delivered, last: true, check: checkFiltered},
 }
 
 // rules returns the table, with the rules before each rule complete in after.

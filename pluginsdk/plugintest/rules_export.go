@@ -295,36 +295,3 @@ func expectStuckCallEnds(p *subject, cut cutter) {
 		t.fatalf("Shutdown after input %q, which was cut off: %v; want the call to return when its context ends", Stuck, err)
 	}
 }
-
-// The checks of the answers to all rules.
-
-func checkDiagnostics(t *trial) {
-	if seen, _ := t.suite.seen.of(t.rule.id); seen.cases == 0 {
-		t.skipf("it had no diagnostic for any configuration of the suite")
-	}
-	checkAnswers(t)
-}
-
-func checkAnswers(t *trial) {
-	seen, _ := t.suite.seen.of(t.rule.id)
-	for _, fault := range seen.faults {
-		t.errorf("%s", fault)
-	}
-}
-
-func checkPartial(t *trial)  { checkCounted(t, func(a Answer) int { return a.Rejected }) }
-func checkFiltered(t *trial) { checkCounted(t, Answer.filtered) }
-
-// checkCounted provokes an answer that counts spans, if the author has given the
-// input, and judges all such answers.
-func checkCounted(t *trial, count func(Answer) int) {
-	if t.suite.settings.has(t.rule.input) {
-		if a := answerTo(t, t.rule.input); !a.Delivered() || count(a) <= 0 {
-			t.fatalf("input %q: answered %v; want OK with %[1]s spans", t.rule.input, a)
-		}
-	}
-	if seen, answers := t.suite.seen.of(t.rule.id); seen.cases == 0 {
-		t.skipWithout("WithInput or WithState", "", "none of %d answers had any", answers)
-	}
-	checkAnswers(t)
-}

@@ -35,16 +35,19 @@ func checkSocket(t *trial) {
 	_ = conn.Close() // nothing was sent
 }
 
+// withHandshake starts a plugin with another value of a variable of the handshake.
+func withHandshake(name, value string) how { return how{handshake: map[string]string{name: value}} }
+
 func checkNewerVersions(t *trial) {
 	const versions = "4096,1,2"
 	t.step = wire.EnvProtocolVersions + "=" + versions
-	t.must(t.start(how{versions: versions}).handshake().checkVersions())
+	t.must(t.start(withHandshake(wire.EnvProtocolVersions, versions)).handshake().checkVersions())
 }
 
 func checkOtherVersion(t *trial) {
 	const versions = "4095" // which no plugin speaks
 	t.step = wire.EnvProtocolVersions + "=" + versions
-	p := t.start(how{versions: versions})
+	p := t.start(withHandshake(wire.EnvProtocolVersions, versions))
 	shake, refused := p.plugin.handshake(t.ctx, t.suite.settings.patience)
 	if refused == nil {
 		if err := shake.checkVersions(); err != nil {
@@ -62,9 +65,9 @@ func checkOtherVersion(t *trial) {
 
 func checkCookie(t *trial) {
 	t.step = "without the cookie (" + wire.CookieKey + ")"
-	expectRefusal(t.start(how{cookie: "-"}))
+	expectRefusal(t.start(withHandshake(wire.CookieKey, "")))
 	t.step = "with another cookie (" + wire.CookieKey + ")"
-	expectRefusal(t.start(how{cookie: "0000"}))
+	expectRefusal(t.start(withHandshake(wire.CookieKey, "0000")))
 }
 
 // expectRefusal expects the plugin to print a message and to end.

@@ -20,7 +20,7 @@ type Plugin struct {
 	plugin   *plugin
 	session  *session
 	warnings []Diagnostic
-	numbers  numbering
+	numbers  *numbering
 }
 
 // Diagnostic is a remark of a plugin on its configuration.
@@ -77,7 +77,7 @@ func start(tb testing.TB, spec pluginsdk.Spec, opts []Option) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{plugin: started}
+	p := &Plugin{plugin: started, numbers: newNumbering()}
 	tb.Cleanup(p.close)
 	shake, err := started.handshake(ctx, settings.patience)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
 
-// sample is a plugin that does what its spans are called.
+// sample returns a plugin that acts by the names of its spans.
 func sample() pluginsdk.Spec {
 	return pluginsdk.Spec{
 		Name: "sample", Version: "1", Env: []string{"SAMPLE_*"},
@@ -62,7 +62,7 @@ func act(ctx context.Context, name string) error {
 	return nil
 }
 
-// newTenant sets an attribute, and drops spans that are called "filtered".
+// newTenant returns a processor that sets an attribute and drops spans named "filtered".
 func newTenant(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 	tenant := attribute.String("tenant", s.Getenv("SAMPLE_TENANT"))
 	return pluginsdk.EachSpan("tenant", func(span pluginsdk.Span) error {
@@ -78,9 +78,9 @@ func TestInProcessConforms(t *testing.T) {
 	plugintest.Conformance(t, plugintest.InProcess(sample()), append(inputs(), plugintest.WithEnv("SAMPLE_TENANT=acme"), patient)...)
 }
 
-// TestInProcessBooks runs a processor that drops spans and says so: the books
-// balance.
-func TestInProcessBooks(t *testing.T) {
+// TestInProcessAccounting runs a processor that drops and counts spans: the accounting
+// balances.
+func TestInProcessAccounting(t *testing.T) {
 	spec := sample()
 	spec.Processors = []pluginsdk.NewProcessor{pluginsdk.ProcessorFunc("first", func(_ context.Context, b *pluginsdk.Batch) error {
 		for span := range b.Spans() {
@@ -139,7 +139,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("the log is %q", p.Log())
 	}
 	if _, err := p.Export(t.Context(), named("late")); err == nil {
-		t.Error("a plugin that has ended takes a batch")
+		t.Error("a plugin that has ended accepts a batch")
 	}
 }
 
@@ -168,7 +168,7 @@ func TestProcess(t *testing.T) {
 		t.Errorf("spans (-want +got):\n%s", diff)
 	}
 	if got := plugintest.Process(t, newTenant, pluginsdk.Setup{}, []*tracepb.ResourceSpans(nil)); len(got) != 0 {
-		t.Errorf("of no spans it makes %v", got)
+		t.Errorf("no spans become %v", got)
 	}
 }
 
@@ -185,12 +185,12 @@ func TestNothingToTest(t *testing.T) {
 	} {
 		report, err := plugintest.Check(t.Context(), test.target, test.opts...)
 		if report != nil || err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("Check(%v) gives %v, %v; want %q", test.target, report, err, test.want)
+			t.Errorf("Check(%v) returns %v, %v; want %q", test.target, report, err, test.want)
 		}
 	}
 }
 
-// TestCalledOff ends a run in its middle: what is left is skipped.
+// TestCalledOff cancels a run: the remaining rules are skipped.
 func TestCalledOff(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))

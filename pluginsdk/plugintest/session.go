@@ -223,7 +223,7 @@ func (s *session) export(ctx context.Context, b batch) (Answer, error) {
 		return Answer{}, fmt.Errorf("Export of %d spans: %s: %w", len(b.ids), e.Code, e)
 	}
 	answer, faults := parseAnswer(response.Data, trailer, err)
-	s.seen.addAnswer(len(b.ids), answer, faults)
+	s.seen.addExport(exportObservation{len(b.ids), answer, faults})
 	return answer, nil
 }
 

@@ -4,10 +4,9 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -33,53 +32,40 @@ type batch struct {
 }
 
 // numbering makes spans and batches with numbers that are unique within a run of the
-// suite, and with ids that are unique beyond it. It is safe for concurrent use; the
-// zero value is ready.
+// suite, and with ids that are unique beyond it. It is safe for concurrent use.
 type numbering struct {
-	mu      sync.Mutex
-	run     uint64 // drawn once
-	spans   uint32
-	batches int
+	run  uint64 // random, not zero
+	last atomic.Uint32
 }
 
-func (n *numbering) take(spans int) (run uint64, first uint32, batch int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for n.run == 0 {
-		n.run = rand.Uint64()
-	}
-	first = n.spans + 1
-	n.spans += uint32(spans)
-	n.batches++
-	return n.run, first, n.batches
+func newNumbering() *numbering { return &numbering{run: rand.Uint64() | 1} }
+
+// take returns the first of n numbers.
+func (n *numbering) take(numbers int) uint32 {
+	return n.last.Add(uint32(numbers)) - uint32(numbers) + 1
 }
 
 // batch returns a batch of so many numbered spans: "span-1", "span-2" and so on, with
 // attributes of all types, an event, a link and a status.
 func (n *numbering) batch(spans int) batch {
-	run, first, number := n.take(spans)
 	scope := &tracepb.ScopeSpans{
 		Scope: &commonpb.InstrumentationScope{Name: "github.com/servetrace/servetrace/pluginsdk/plugintest"},
 	}
+	first := n.take(spans)
 	for i := range spans {
-		scope.Spans = append(scope.Spans, numberedSpan(run, first+uint32(i)))
+		scope.Spans = append(scope.Spans, numberedSpan(n.run, first+uint32(i)))
 	}
-	return newBatch(run, number, &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
+	return n.of(&coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{
 		Resource:   &resourcepb.Resource{Attributes: []*commonpb.KeyValue{text("service.name", "plugintest")}},
 		ScopeSpans: []*tracepb.ScopeSpans{scope},
 	}}})
 }
 
-// of returns a batch of an author's request.
+// of returns a batch of a request.
 func (n *numbering) of(request *coltracepb.ExportTraceServiceRequest) batch {
-	run, _, number := n.take(0)
-	return newBatch(run, number, request)
-}
-
-func newBatch(run uint64, number int, request *coltracepb.ExportTraceServiceRequest) batch {
 	return batch{
 		request: request, ids: spanIDs(request.GetResourceSpans()),
-		id: fmt.Sprintf("plugintest-%016x-%d", run, number), attempt: 1,
+		id: fmt.Sprintf("plugintest-%016x-%d", n.run, n.take(1)), attempt: 1,
 	}
 }
 
@@ -96,7 +82,7 @@ func (b batch) encode() ([]byte, error) {
 	return data, nil
 }
 
-// pad adds an attribute to each span, so that the batch has that many bytes, or a few
+// pad adds an attribute to each span of a batch of numbered spans, so that the batch has that many bytes, or a few
 // less. A larger batch stays as it is.
 func (b batch) pad(bytes int) batch {
 	const overhead = 64 // bytes of one attribute, and of longer lengths around it
@@ -105,7 +91,7 @@ func (b batch) pad(bytes int) batch {
 		return b
 	}
 	padding := text("plugintest.padding", strings.Repeat("x", missing))
-	for span := range eachSpan(b.request.GetResourceSpans()) {
+	for _, span := range b.request.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans() {
 		span.Attributes = append(span.Attributes, padding)
 	}
 	return b
@@ -114,7 +100,7 @@ func (b batch) pad(bytes int) batch {
 func numberedSpan(run uint64, number uint32) *tracepb.Span {
 	traceID := binary.BigEndian.AppendUint64(nil, run)
 	traceID = binary.BigEndian.AppendUint64(traceID, uint64(number))
-	spanID := binary.BigEndian.AppendUint32(nil, uint32(run)|1) // never all zeros
+	spanID := binary.BigEndian.AppendUint32(nil, uint32(run)|1) // not zero
 	spanID = binary.BigEndian.AppendUint32(spanID, number)
 	now := time.Now()
 	return &tracepb.Span{
@@ -146,26 +132,15 @@ func text(key, value string) *commonpb.KeyValue {
 	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}}}
 }
 
-// eachSpan iterates over all spans, in order.
-func eachSpan(list []*tracepb.ResourceSpans) iter.Seq[*tracepb.Span] {
-	return func(yield func(*tracepb.Span) bool) {
-		for _, rs := range list {
-			for _, ss := range rs.GetScopeSpans() {
-				for _, span := range ss.GetSpans() {
-					if !yield(span) {
-						return
-					}
-				}
-			}
-		}
-	}
-}
-
 // spanIDs returns the ids of all spans, as hexadecimal digits.
 func spanIDs(list []*tracepb.ResourceSpans) []string {
 	var ids []string
-	for span := range eachSpan(list) {
-		ids = append(ids, hex.EncodeToString(span.GetSpanId()))
+	for _, rs := range list {
+		for _, ss := range rs.GetScopeSpans() {
+			for _, span := range ss.GetSpans() {
+				ids = append(ids, hex.EncodeToString(span.GetSpanId()))
+			}
+		}
 	}
 	return ids
 }

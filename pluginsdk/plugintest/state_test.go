@@ -12,7 +12,7 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
 
-// database is a back end whose state decides, and not the batch.
+// database is a back end with answers that depend on its state, and not on the batch.
 type database struct {
 	mu    sync.Mutex
 	fails error         // nil: it works
@@ -51,7 +51,7 @@ func (d *database) spec() pluginsdk.Spec {
 	}}
 }
 
-// failing has the database refuse every batch.
+// failing returns a function for WithState that makes the database refuse every batch.
 func (d *database) failing(err error) func() (func() error, error) {
 	return func() (func() error, error) {
 		open := d.lock()
@@ -60,7 +60,7 @@ func (d *database) failing(err error) func() (func() error, error) {
 	}
 }
 
-// locked has the database take no batch.
+// locked locks the database, so that every batch waits.
 func (d *database) locked() (restore func() error, err error) {
 	before := d.lock()
 	open := make(chan struct{})
@@ -74,11 +74,11 @@ func (d *database) lock() chan struct{} {
 	return d.open
 }
 
-// withState are the rules that a back end with states can be held to by them alone.
+// withState lists the rules that need WithState for this back end.
 var withState = []string{"export.permanent", "export.retryable", "export.cancelled", "export.deadline", "end.drain"}
 
-// A back end that fails by its state is held to the rules about failures. No other
-// rule meets the broken back end.
+// Rules about failures apply to a back end that fails by its state. No other rule runs
+// while the back end is broken.
 func TestStatesProvokeAnswers(t *testing.T) {
 	d := newDatabase()
 	report, err := plugintest.Check(t.Context(), plugintest.InProcess(d.spec()), patient,

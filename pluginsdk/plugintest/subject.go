@@ -15,8 +15,6 @@ type subject struct {
 	t       *trial
 	plugin  *plugin
 	session *session // nil before connect
-	// shareable reports that the plugin is ready and may be left to another rule.
-	shareable bool
 }
 
 // handshake waits for the handshake and returns it.

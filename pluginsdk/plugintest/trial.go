@@ -46,7 +46,9 @@ func (t *trial) run(result *Result) {
 	case t.skipped != nil:
 		result.Status, result.Detail, result.Option, result.Flag = Skip, t.skipped.reason, t.skipped.option, t.skipped.flag
 	}
-	t.close(result.Status == Pass)
+	for _, p := range t.subjects {
+		p.close()
+	}
 }
 
 // check checks the rule if it applies to the target. A rule that changes the state of
@@ -72,7 +74,7 @@ func (t *trial) check() {
 
 func (t *trial) calledOff() string { return fmt.Sprintf("called off: %v", context.Cause(t.ctx)) }
 
-// errorf records a failure of the rule.
+// errorf records a failure of the rule, each text once.
 func (t *trial) errorf(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,7 +82,9 @@ func (t *trial) errorf(format string, args ...any) {
 	if t.step != "" {
 		text = t.step + ": " + text
 	}
-	t.failures = append(t.failures, text)
+	if !slices.Contains(t.failures, text) {
+		t.failures = append(t.failures, text)
+	}
 }
 
 // fatalf records a failure and ends the goroutine.
@@ -174,37 +178,14 @@ func (t *trial) connect(h how) *subject {
 	return p
 }
 
-// ready starts a plugin and configures it as a host does. A rule that shares a plugin
-// may get the plugin of another rule.
+// ready starts a plugin and configures it as a host does.
 func (t *trial) ready(h how) *subject {
-	if t.rule.shares {
-		select {
-		case p := <-t.suite.pool:
-			return t.adopt(p)
-		default:
-		}
-	}
 	p := t.connect(h)
 	if !t.suite.about.plain {
 		p.describe()
 		p.configure()
 	}
-	p.shareable = t.rule.shares
 	return p
-}
-
-// close ends the plugins of the rule, or leaves them to other rules.
-func (t *trial) close(kept bool) {
-	for _, p := range t.subjects {
-		if p.shareable && kept {
-			select {
-			case t.suite.pool <- p:
-				continue
-			default: // there are enough
-			}
-		}
-		p.close()
-	}
 }
 
 // lastLines returns the last lines that the plugins of the rule have printed.

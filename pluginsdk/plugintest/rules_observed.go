@@ -1,0 +1,86 @@
+package plugintest
+
+import (
+	"strings"
+
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// The checks of the answers to all rules. They run after the other rules.
+
+func checkDiagnostics(t *trial) {
+	_, diagnostics := t.suite.seen.all()
+	if len(diagnostics) == 0 {
+		t.skipf("it had no diagnostic for any configuration of the suite")
+	}
+	for _, d := range diagnostics {
+		switch severity := d.GetSeverity(); {
+		case severity != pluginv1.Severity_SEVERITY_WARNING && severity != pluginv1.Severity_SEVERITY_ERROR:
+			t.errorf("severity is %v (%q); want WARNING or ERROR", severity, wire.Clip(d.GetText()))
+		case strings.TrimSpace(d.GetText()) == "":
+			t.errorf("a diagnostic about %q has no text; want the fault, the value seen, and a remedy", wire.Clip(d.GetPath()))
+		}
+	}
+}
+
+func checkAnswers(t *trial) {
+	exports, _ := t.suite.seen.all()
+	for _, seen := range exports {
+		if seen.faults.response != "" {
+			t.errorf("%s", seen.faults.response)
+		}
+	}
+}
+
+func checkPartial(t *trial) {
+	if t.suite.settings.has(Partial) {
+		if a := answerTo(t, Partial); !a.Delivered() || a.Rejected <= 0 {
+			t.fatalf("input %q: answered %v; want OK with rejected spans", Partial, a)
+		}
+	}
+	partial := 0
+	exports, _ := t.suite.seen.all()
+	for _, seen := range exports {
+		rejected := seen.answer.Rejected
+		if rejected != 0 || seen.answer.Delivered() && seen.answer.Message != "" {
+			partial++
+		}
+		if rejected < 0 || rejected > seen.spans {
+			t.errorf("%d rejected spans of a batch of %d: want 0 to %d", rejected, seen.spans, seen.spans)
+		}
+	}
+	skipUnseen(t, partial, len(exports))
+}
+
+func checkFiltered(t *trial) {
+	if t.suite.settings.has(Filtered) {
+		if a := answerTo(t, Filtered); !a.Delivered() || a.filtered() == 0 {
+			t.fatalf("input %q: answered %v; want OK with filtered spans", Filtered, a)
+		}
+	}
+	answers := 0
+	exports, _ := t.suite.seen.all()
+	for _, seen := range exports {
+		filtered, rejected := seen.answer.filtered(), max(0, seen.answer.Rejected)
+		if filtered > 0 || seen.faults.filtered != "" {
+			answers++
+		}
+		switch {
+		case seen.faults.filtered != "":
+			t.errorf("%s", seen.faults.filtered)
+		case filtered > seen.spans:
+			t.errorf("%d filtered spans (%v) of a batch of %d", filtered, seen.answer.Filtered, seen.spans)
+		case filtered > 0 && filtered+rejected > seen.spans:
+			t.errorf("%d filtered and %d rejected spans of a batch of %d: a span is either filtered or rejected", filtered, rejected, seen.spans)
+		}
+	}
+	skipUnseen(t, answers, len(exports))
+}
+
+// skipUnseen skips the rule if none of the answers were of its kind.
+func skipUnseen(t *trial, ofKind, answers int) {
+	if ofKind == 0 {
+		t.skipWithout("WithInput or WithState", "", "none of %d answers had any", answers)
+	}
+}
