@@ -1,15 +1,15 @@
-// Command otlp is the exporter plugin that sends spans to any back end that
-// takes OTLP: the OpenTelemetry Collector, Jaeger, and most vendors.
+// Command otlp is the exporter plugin for back ends that accept OTLP: the OpenTelemetry
+// Collector, Jaeger, and most vendors.
 //
-// Its life: pluginsdk.Main does the handshake, then processors.Configured and
-// otlpexporter.New read the variables of OpenTelemetry's specification and the
-// plugin's document, then each batch is one call to the back end, whose answer
-// is the host's. It opens no port, retries nothing by itself and keeps no span.
+// Its life: pluginsdk.Main performs the handshake. processors.Configured and
+// otlpexporter.New read the variables of OpenTelemetry's specification and the plugin's
+// configuration. Each batch is a single call to the back end, and its answer is the
+// answer to the host. The plugin opens no port, retries nothing and keeps no span.
 //
 //	SERVE_TRACING_EXPORTER_PLUGIN=./otlp my-service
 //	SERVE_TRACING_EXPORTER_PLUGIN=./otlp OTEL_EXPORTER_OTLP_ENDPOINT=https://collector:4318 my-service
 //
-// docs/how-to/otlp.md is the manual; open otlpexporter/exporter.go for how it works.
+// docs/how-to/otlp.md is the manual. Open otlpexporter/exporter.go first.
 package main
 
 import (

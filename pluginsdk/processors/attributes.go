@@ -55,7 +55,7 @@ func (actions *actionsByPlace) process(b *pluginsdk.Batch) {
 	}
 }
 
-// apply does the actions to the attributes of one owner, in order.
+// apply applies the actions to the attributes of an owner, in order.
 func apply[T attributed](owner T, actions []attributeAction) {
 	for i := range actions {
 		a := &actions[i]
@@ -69,7 +69,7 @@ func apply[T attributed](owner T, actions []attributeAction) {
 	}
 }
 
-// matching returns the keys of an owner that match a glob, each once.
+// matching returns the owner's keys that match a glob, without repeats.
 func matching[T attributed](owner T, g *glob) []string {
 	var keys []string
 	for kv := range owner.Attributes() {
@@ -80,7 +80,7 @@ func matching[T attributed](owner T, g *glob) []string {
 	return keys
 }
 
-// do does the action to the attribute of one key.
+// do applies the action to the attribute with the key.
 func (c *attributeAction) do(owner attributed, key string) {
 	old, there := owner.Attribute(attribute.Key(key))
 	switch {

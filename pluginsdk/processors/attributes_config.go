@@ -15,53 +15,47 @@ import (
 // AttributesConfig configures [Attributes]. Its fields have the names of the
 // OpenTelemetry Collector's attributes processor.
 type AttributesConfig struct {
-	// Name in the span account. Empty: "attributes".
+	// Name is the name in the delivery accounting. Empty means "attributes".
 	Name string `yaml:"name"`
-	// Actions are done in this order. At least one.
+	// Actions are applied in this order. At least one is required.
 	Actions []AttributeAction `yaml:"actions"`
-	// Salt is the key of the action hash, which is then an HMAC-SHA-256. Empty: the
-	// hash is a plain SHA-256, as in the Collector, and a guessed value can be
-	// checked against it.
+	// Salt is the key of the action hash, which is then an HMAC-SHA-256. If it is empty,
+	// the hash is a plain SHA-256, as in the Collector, and can confirm a guessed value.
 	Salt string `yaml:"salt"`
 }
 
-// AttributeAction is one edit.
+// AttributeAction describes an edit.
 type AttributeAction struct {
-	// Key is the attribute that the action is about. Required. For update,
-	// delete, hash and rename it may be a glob: "*" stands for any run of
-	// characters, "?" for one, a backslash takes the next as it is. The key that
-	// insert and upsert set has no wildcards.
+	// Key is the attribute's key. Required. For update, delete, hash and rename it may be
+	// a glob: "*" matches any number of characters, "?" matches one, and a backslash makes
+	// the next character literal. Insert and upsert take no wildcards.
 	Key string `yaml:"key"`
-	// Action is one of
+	// Action is the name of the edit. Required. The names are
 	//
-	//   - "insert": set Key if it is not there
-	//   - "update": set Key if it is there
+	//   - "insert": set Key if it is missing
+	//   - "update": set Key if it exists
 	//   - "upsert": set Key
 	//   - "delete": remove Key
-	//   - "hash": replace the value of Key by its SHA-256, a text of 64
-	//     hexadecimal digits: of a text or bytes as they are, of a bool as
-	//     one byte, of a number as 8 bytes little-endian, as the Collector does;
-	//     of an array or a map as JSON
-	//   - "rename": change Key to To, in place of an attribute of that name
-	//
-	// Required.
+	//   - "hash": replace the value of Key by its SHA-256, in 64 hexadecimal digits. As in
+	//     the Collector, texts and bytes are hashed unchanged, a bool as one byte, and a
+	//     number as 8 bytes, little-endian. Arrays and maps are hashed as JSON.
+	//   - "rename": change Key to To, and replace an existing attribute To
 	Action string `yaml:"action"`
-	// Value is the value for insert, update and upsert: text, bool, int, float64, or
-	// a list of one of these. They take either it or FromAttribute.
+	// Value is the value for insert, update and upsert: text, bool, int, float64, or a
+	// list of values of one of these types. Set either Value or FromAttribute.
 	Value any `yaml:"value"`
-	// FromAttribute is the key of an attribute to copy, of the same span,
-	// resource, event or link. Nothing is done where it is not there.
+	// FromAttribute is the key of an attribute to copy, of the same span, resource, event
+	// or link. If it is missing, the action does nothing.
 	FromAttribute string `yaml:"from_attribute"`
-	// To is the new key for rename. If Key has a wildcard, which must then be
-	// one "*", To has one "*" too, and keeps the text that it matched: "http.*" to
-	// "web.*".
+	// To is the new key for rename. If Key has a wildcard, Key and To must have a single
+	// "*" each; To keeps the matched text: "http.*" to "web.*".
 	To string `yaml:"to"`
-	// On is the owner of the attributes: "span", "resource", "event" or "link".
-	// Empty: "span".
+	// On is the owner of the attributes: "span", "resource", "event" or "link". Empty
+	// means "span".
 	On string `yaml:"on"`
 }
 
-// Validate names all faults, each a [*pluginsdk.ConfigError].
+// Validate returns all errors joined, each a [*pluginsdk.ConfigError].
 func (c AttributesConfig) Validate() error {
 	_, err := c.compile()
 	return err
@@ -84,7 +78,7 @@ var operations = map[string]operation{
 	"delete": opDelete, "hash": opHash, "rename": opRename,
 }
 
-// A place is where attributes are.
+// A place is a kind of owner of attributes.
 type place uint8
 
 const (
@@ -92,12 +86,12 @@ const (
 	onResource
 	onEvent
 	onLink
-	places // how many there are
+	places // their number
 )
 
 var placeNames = map[string]place{"span": onSpan, "resource": onResource, "event": onEvent, "link": onLink}
 
-// attributeAction is an AttributeAction ready for use.
+// attributeAction is a compiled AttributeAction.
 type attributeAction struct {
 	op    operation
 	on    place
@@ -160,7 +154,7 @@ func (a AttributeAction) compile(path string, salt []byte, f *faults) attributeA
 	return c
 }
 
-// source checks value and from_attribute, and returns the value, if one is given.
+// source checks Value and FromAttribute, and returns the value if there is one.
 func (a AttributeAction) source(path string, f *faults) attribute.Value {
 	switch {
 	case a.FromAttribute != "" && a.Value != nil:
@@ -178,7 +172,7 @@ func (a AttributeAction) source(path string, f *faults) attribute.Value {
 	return attribute.Value{}
 }
 
-// target splits Key and To at their wildcards.
+// target checks To, and splits Key and To at their wildcards.
 func (c *attributeAction) target(path string, a AttributeAction, f *faults) {
 	if a.To == "" {
 		f.add(path+".to", "is empty: rename needs the new key")
@@ -200,7 +194,7 @@ func (c *attributeAction) target(path string, a AttributeAction, f *faults) {
 	c.toBefore, c.toAfter, _ = strings.Cut(a.To, "*")
 }
 
-// newName returns the key that rename gives to an attribute.
+// newName returns the new key of an attribute for rename.
 func (c *attributeAction) newName(key string) string {
 	if c.key.isLiteral {
 		return c.toBefore
@@ -208,8 +202,7 @@ func (c *attributeAction) newName(key string) string {
 	return c.toBefore + key[len(c.before):len(key)-len(c.after)] + c.toAfter
 }
 
-// hash returns the fingerprint of a value. The fingerprint of an empty value is
-// empty.
+// hash returns the hash of a value, or an empty value unchanged.
 func hash(v attribute.Value, salt []byte) attribute.Value {
 	var data []byte
 	switch v.Type() {

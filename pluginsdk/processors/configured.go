@@ -11,9 +11,9 @@ import (
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// EnvRayContext is the variable that switches [RayContext] on or off for a
-// plugin with the processors of [Configured] or [ConfiguredWithRay]: "on" or
-// "off". Empty: off for the one, on for the other.
+// EnvRayContext is the variable that adds [RayContext] to the processors of
+// [Configured] and [ConfiguredWithRay] ("on"), or not ("off"). Empty means off for
+// Configured, and on for ConfiguredWithRay.
 const EnvRayContext = "SERVE_RAY_CONTEXT"
 
 // The kinds of processors in a configuration. A kind is also the processor's name
@@ -26,10 +26,10 @@ const (
 	kindSample     = "sample"
 )
 
-// Configured builds the processors that the operator asks for. A stock plugin has
-// it in its pluginsdk.Spec.Processors. The first processor is [RayContext], if
-// SERVE_RAY_CONTEXT is "on" and the document does not list it; the list
-// "processors" of the document follows, in order:
+// Configured constructs the processors of the plugin's configuration. Each stock plugin
+// has it in its pluginsdk.Spec.Processors. The first processor is [RayContext], if
+// SERVE_RAY_CONTEXT is "on" and the configuration does not list it. Then follow the
+// processors of the list "processors", in order:
 //
 //	processors:
 //	  - filter: {drop: [{name: "GET /health*"}]}
@@ -37,28 +37,28 @@ const (
 //	  - sample: {ratio: 0.1, keep: {errors: true, slower_than: 1s}}
 //	exporter: {}
 //
-// Each entry is one processor, by its kind: raycontext, attributes, redact,
-// filter or sample, with the fields of RayContextConfig, [AttributesConfig],
-// [RedactConfig], [FilterConfig] or [SampleConfig]; {} is its defaults. Of
-// several of one kind all but one need a name of their own for the
-// accounting. Other keys of the document are left to the plugin's other constructors.
+// An entry has the kind of a processor as its key: raycontext, attributes, redact,
+// filter or sample. It has the fields of [RayContextConfig],
+// [AttributesConfig], [RedactConfig], [FilterConfig] or [SampleConfig]; {} means the
+// defaults. Processors of the same kind need different names for the delivery
+// accounting. Other keys of the configuration are left to the plugin's other
+// constructors.
 //
-// The processor that it gives is a [pluginsdk.Chain], which the SDK unfolds;
-// with neither variable nor document it is empty and costs nothing. The plugin
-// must declare EnvRayContext in its Spec.Env. An invalid value or document is
-// an error of [*pluginsdk.ConfigError]s, all of them joined.
+// Configured returns a [pluginsdk.Chain], which the SDK unfolds. Without variable and
+// configuration it is empty and costs nothing. The plugin must declare EnvRayContext in
+// its Spec.Env. All errors are joined, each a [*pluginsdk.ConfigError].
 func Configured(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 	return configured(ctx, s, false)
 }
 
 // ConfiguredWithRay is [Configured] for a plugin with a back end that expects Ray's
-// identity: SERVE_RAY_CONTEXT that is not set means "on". With "off" the rest is
-// as it was.
+// identity: if SERVE_RAY_CONTEXT is not set, it means "on".
 func ConfiguredWithRay(ctx context.Context, s pluginsdk.Setup) (pluginsdk.Processor, error) {
 	return configured(ctx, s, true)
 }
 
-// configured is both. rayContext is the default for the variable.
+// configured implements Configured and ConfiguredWithRay. rayContext is the default for
+// the variable.
 func configured(ctx context.Context, s pluginsdk.Setup, rayContext bool) (pluginsdk.Processor, error) {
 	var doc document
 	if err := s.DecodeConfig(&doc); err != nil {
@@ -121,12 +121,12 @@ func rayContextIsOn(s pluginsdk.Setup, otherwise bool) (bool, error) {
 	}
 }
 
-// document is the part of a stock plugin's document that Configured decodes.
+// document is the part of a stock plugin's configuration that Configured decodes.
 type document struct {
 	Processors []entry `yaml:"processors"`
 }
 
-// entry is one of the list: exactly one field must be set.
+// entry is an entry of the list. Exactly one field must be set.
 type entry struct {
 	RayContext *RayContextConfig `yaml:"raycontext"`
 	Attributes *AttributesConfig `yaml:"attributes"`
@@ -135,8 +135,8 @@ type entry struct {
 	Sample     *sampleEntry      `yaml:"sample"`
 }
 
-// sampleEntry is a SampleConfig with a required ratio: to forget it would
-// be to drop everything.
+// sampleEntry is a SampleConfig with a required ratio, because without it all spans
+// would be dropped.
 type sampleEntry struct {
 	Name  string     `yaml:"name"`
 	Ratio *float64   `yaml:"ratio"`

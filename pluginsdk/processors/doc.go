@@ -1,10 +1,10 @@
-// Package processors holds ready-made span processors for plugins: raycontext
-// puts Ray's identity on spans, attributes edits them, redact takes secrets
-// out, filter drops spans, and sample keeps a share of the traces.
+// Package processors provides span processors for plugins: raycontext puts Ray's
+// identity on spans, attributes edits attributes, redact replaces secrets, filter drops
+// spans, and sample keeps a share of the traces.
 //
-// Each is configured in Go, as a value among pluginsdk.Spec.Processors, or by
-// the operator, under "processors" of the plugin's document, for which
-// [Configured] stands in the Spec:
+// A processor is configured in Go, as a value in pluginsdk.Spec.Processors, or by the
+// operator, under "processors" in the plugin's configuration, if the Spec contains
+// [Configured]:
 //
 //	processors:
 //	  - filter: {drop: [{name: "GET /health*"}]}
@@ -15,8 +15,8 @@
 //
 // The life of a processor:
 //
-//  1. A config is filled, by Go code or from the plugin's configuration. Its
-//     Validate reports all errors at once.
+//  1. Go code or the plugin's configuration fills a config. Its Validate returns all
+//     errors at once.
 //  2. The constructor compiles globs and regular expressions, once.
 //  3. Process sees each batch, through the public API of package pluginsdk alone.
 //     Calls may overlap: a processor keeps only its compiled rules.
@@ -24,9 +24,9 @@
 //     applied when the batch is encoded. Put filter and sample first, because
 //     they leave less work for the others, and redact last.
 //
-// No processor has anything to release. Processors deliver nothing, keep no spans
-// from one batch to the next (so no rule can look at a whole trace) and count
-// nothing: the host counts dropped spans as filtered, under the processor's name.
+// Processors have nothing to release. They deliver nothing and keep no spans between
+// batches, so no rule can examine a whole trace. The host counts dropped spans as
+// filtered, under the processor's name.
 // Malformed batches end with a final error from the SDK.
 //
 // Open configured.go first, then sample.go, the shortest.

@@ -16,15 +16,15 @@ import (
 
 // FilterConfig configures [Filter].
 type FilterConfig struct {
-	// Name in the span account. Empty: "filter".
+	// Name is the name in the delivery accounting. Empty means "filter".
 	Name string `yaml:"name"`
-	// Drop lists which spans are dropped; one entry that matches is enough. At
-	// least one.
+	// Drop describes the spans to drop: spans that match at least one entry. It must
+	// have an entry.
 	Drop []SpanMatch `yaml:"drop"`
 }
 
-// SpanMatch describes spans. All conditions that are given must hold, at least
-// one must be given.
+// SpanMatch describes spans. A span matches if it meets all given conditions. At least
+// one condition must be given.
 type SpanMatch struct {
 	// Name is a glob of the span's name: "GET /health*".
 	Name string `yaml:"name"`
@@ -33,16 +33,16 @@ type SpanMatch struct {
 	Kind string `yaml:"kind"`
 	// Status is "unset", "ok" or "error".
 	Status string `yaml:"status"`
-	// Attributes holds conditions on the span's attributes, by key, not a glob.
-	// A text is a glob of the value as text, arrays and maps as JSON; a number
-	// or a bool is the value itself, and an integer equals a float of the same
-	// number; nil matches every value, but not a missing attribute.
+	// Attributes holds conditions on the span's attributes by key; keys are not globs. A
+	// text is a glob for the value as text, with arrays and maps as JSON. A number or a
+	// bool is the value; an integer equals a float of the same number. nil matches every
+	// value, but not a missing attribute.
 	Attributes map[string]any `yaml:"attributes"`
-	// Resource holds conditions on the resource's attributes, likewise.
+	// Resource holds conditions on the resource's attributes, in the same form.
 	Resource map[string]any `yaml:"resource"`
 }
 
-// Validate names all faults, each a [*pluginsdk.ConfigError].
+// Validate returns all errors joined, each a [*pluginsdk.ConfigError].
 func (c FilterConfig) Validate() error {
 	_, err := c.compile()
 	return err
@@ -69,7 +69,7 @@ var (
 	statuses = map[string]codes.Code{"unset": codes.Unset, "ok": codes.Ok, "error": codes.Error}
 )
 
-// spanRule is a compiled SpanMatch. A nil condition holds for every span.
+// spanRule is a compiled SpanMatch. Every span meets a nil condition.
 type spanRule struct {
 	name       *glob
 	kind       *trace.SpanKind
@@ -93,8 +93,8 @@ func (m SpanMatch) compile(path string, f *faults) spanRule {
 	return rule
 }
 
-// oneOf finds a word in a table. It is nil for no word, and for a wrong one,
-// which is a fault.
+// oneOf returns the value of a word in a table. It returns nil for an empty word, and
+// adds an error and returns nil for an unknown word.
 func oneOf[T any](path, word string, table map[string]T, f *faults) *T {
 	if word == "" {
 		return nil
@@ -107,8 +107,8 @@ func oneOf[T any](path, word string, table map[string]T, f *faults) *T {
 	return &value
 }
 
-// valueRule is a condition on one attribute. Of text and want at most one is
-// set; neither: any value.
+// valueRule is a condition on an attribute. At most one of text and want is set. If
+// none is, every value meets it.
 type valueRule struct {
 	key  attribute.Key
 	text *glob
@@ -117,7 +117,7 @@ type valueRule struct {
 
 func compileValues(path string, conditions map[string]any, f *faults) []valueRule {
 	var rules []valueRule
-	for _, key := range slices.Sorted(maps.Keys(conditions)) { // in order, for one fault after another
+	for _, key := range slices.Sorted(maps.Keys(conditions)) { // sorted, for the order of errors
 		rule := valueRule{key: attribute.Key(key)}
 		switch want := conditions[key].(type) {
 		case nil:
@@ -135,13 +135,13 @@ func compileValues(path string, conditions map[string]any, f *faults) []valueRul
 	return rules
 }
 
-// Filter drops spans; the host counts them as filtered, under this processor's
-// name. Spans below a dropped span lose their parent, and a back end shows them as
-// traces cut in two. So drop leaves, or whole traces by an attribute that all
-// their spans carry.
+// Filter drops spans. The host counts them as filtered under this processor's name.
+// Spans below a dropped span lose their parent, and back ends show their trace in two
+// parts. So drop spans without children, or whole traces by an attribute of all their
+// spans.
 //
-// Conditions on name, kind and status allocate nothing (a name longer than 64
-// characters is copied); one on an attribute that is there copies its value.
+// Conditions on name, kind and status allocate nothing, except for names longer than 64
+// characters. A condition on an attribute copies its value.
 func Filter(c FilterConfig) pluginsdk.NewProcessor {
 	return constructor(kindFilter, c.Name, func(pluginsdk.Setup) (func(*pluginsdk.Batch), error) {
 		rules, err := c.compile()
@@ -155,7 +155,8 @@ func Filter(c FilterConfig) pluginsdk.NewProcessor {
 	})
 }
 
-// matches checks the cheap conditions first.
+// matches reports whether the span meets all conditions. It checks the cheap conditions
+// first.
 func (r *spanRule) matches(span pluginsdk.Span) bool {
 	if r.kind != nil && span.Kind() != *r.kind {
 		return false
@@ -199,8 +200,8 @@ func (r *valueRule) matches(value attribute.Value) bool {
 	}
 }
 
-// equalNumbers compares without rounding: beyond 2^53 not every integer is a
-// float, and int64 of a float beyond its range is anything.
+// equalNumbers compares without rounding. Beyond 2^53 not every integer is a float, and
+// the conversion of a float beyond the range of int64 is undefined.
 func equalNumbers(i int64, f float64) bool {
 	return f >= math.MinInt64 && f < math.MaxInt64 && f == math.Trunc(f) && int64(f) == i
 }

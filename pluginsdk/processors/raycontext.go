@@ -7,8 +7,8 @@ import (
 	"github.com/servetrace/servetrace/semconv"
 )
 
-// Lengths in hexadecimal digits. A task id ends in its actor's id, which ends
-// in its job's.
+// Lengths in hexadecimal digits. A task id ends in the actor's id, which ends in the
+// job's id.
 const (
 	jobDigits   = 8
 	actorDigits = 32
@@ -17,20 +17,19 @@ const (
 
 // RayContext puts Ray's identity on every span: ray.task_id, ray.actor_id and
 // ray.job_id, all read from serve.task_id, and ray.request_id from
-// serve.request_id. They are strings, the ids in lower-case hexadecimal.
+// serve.request_id. All are strings, and ids are in lower-case hexadecimal.
 //
-// A span outside of requests has no serve.task_id, or has one that is none of
-// 48 such digits: it gets ray.job_id alone, from the host's static context, and
-// nothing where the host knows no job. An attribute that is there already is
-// overwritten, as in Ray, where the runtime knows better than the span's maker;
-// serve.* attributes stay. In the span account it is "raycontext".
+// A span without a valid serve.task_id, such as a span outside of requests, gets only
+// ray.job_id, from the host's static context, if the host has a job. Existing
+// attributes with these keys are overwritten, as in Ray; serve.* attributes stay. The
+// name in the delivery accounting is "raycontext".
 func RayContext() pluginsdk.NewProcessor {
 	return RayContextConfig{}.constructor()
 }
 
-// RayContextConfig configures [RayContext] in a configuration: it has a name only.
+// RayContextConfig configures [RayContext] in a plugin's configuration.
 type RayContextConfig struct {
-	// Name in the span account. Empty: "raycontext".
+	// Name is the name in the delivery accounting. Empty means "raycontext".
 	Name string `yaml:"name"`
 }
 
@@ -47,8 +46,8 @@ func (c RayContextConfig) constructor() pluginsdk.NewProcessor {
 	})
 }
 
-// addRayContext edits each span. The ids are pieces of the same text, so that a span
-// costs two small allocations: its task id and its request id.
+// addRayContext edits each span. The ids share the memory of the task id, so a span
+// costs two small allocations: the task id and the request id.
 func addRayContext(b *pluginsdk.Batch, job string) {
 	for span := range b.Spans() {
 		if request := text(span, semconv.ServeRequestID); request != "" {
@@ -69,7 +68,7 @@ func addRayContext(b *pluginsdk.Batch, job string) {
 	}
 }
 
-// text is a string attribute, empty if it is absent or of another type.
+// text returns a string attribute, or "" if it is absent or has another type.
 func text(span pluginsdk.Span, key attribute.Key) string {
 	value, _ := span.Attribute(key)
 	if value.Type() != attribute.STRING {

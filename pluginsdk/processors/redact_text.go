@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// pattern is one way to find secrets in a text.
+// pattern describes secrets in a text.
 type pattern struct {
 	rule string
 	re   *regexp.Regexp
-	// whole: the secret is all that re matches. Otherwise it is the group of re
+	// whole means that the secret is the whole match. Otherwise it is the last group
 	// that has matched.
 	whole bool
-	// named: the first group of re is a name that is followed by a value. The
-	// secret is the value if the name matches a glob of a blocked key.
+	// named means that the first group is a name, and a value follows the match. The
+	// value is a secret if the name matches a glob of a blocked key.
 	named bool
-	// sign is a text that every match contains, and chars are characters of which
-	// every match contains one, for speed. Empty: none.
+	// Each match contains the text sign, and one of the characters chars. They save
+	// searches. Empty means no such text.
 	sign, chars string
-	// least is the length of the shortest match in bytes, for speed.
+	// least is the length of the shortest match, in bytes. It saves searches.
 	least int
-	// valid reports whether text[start:end] is a secret. Nil: it is.
+	// valid reports whether text[start:end] is a secret. Nil means that every match is.
 	valid func(text string, start, end int) bool
 }
 
@@ -55,11 +55,11 @@ var patterns = append(tokenPatterns(), []pattern{
 		`\b(?:\d{13,19}|(?:\d{4}[ -]){3}\d{4}|\d{4}[ -]\d{6}[ -]\d{4,5})\b`)},
 }...)
 
-// assigned matches the value behind a name: in quotes, with or without the closing
-// quote, or a word.
+// assigned matches the value after a name: a text in quotes, possibly without the
+// closing quote, or a word.
 var assigned = regexp.MustCompile(`^(?:"((?:[^"\\]|\\(?s:.))+)|'((?:[^'\\]|\\(?s:.))+)|([^\s&;,"'<>{}()\[\]?$:][^\s&;,"'<>{}()\[\]]*))`)
 
-// tokens are the forms of API tokens, each with a text that it contains.
+// tokens lists the forms of API tokens. Each token contains the text sign.
 var tokens = []struct{ sign, form string }{
 	{"gh", `gh[pousr]_[A-Za-z0-9]{16,}`}, {"github_pat_", `github_pat_\w{20,}`},
 	{"gl", `gl(?:pat|dt|rt|ptt|ft|soat|cbt|agent|imt|ffct)-[\w-]{16,}`}, {"xox", `xox[abcdeoprs]-[\w-]{10,}`},
@@ -85,7 +85,8 @@ func tokenPatterns() []pattern {
 	return list
 }
 
-// hasDigit tells a credential from a word, such as in "bearer authentication".
+// hasDigit reports whether the text has a digit, as credentials have. The second word
+// of "bearer authentication" has none.
 func hasDigit(text string, start, end int) bool {
 	return strings.ContainsAny(text[start:end], "0123456789")
 }
@@ -97,8 +98,8 @@ func isBasic(text string, start, end int) bool {
 	return err == nil && strings.Contains(string(plain), ":")
 }
 
-// issued matches the digits of cards that are issued: Visa, Mastercard, American
-// Express, Diners Club, JCB, Discover, UnionPay, Maestro, RuPay and Mir.
+// issued matches the digits of cards by Visa, Mastercard, American Express, Diners
+// Club, JCB, Discover, UnionPay, Maestro, RuPay and Mir.
 //
 // Source: https://en.wikipedia.org/wiki/Payment_card_number
 var issued = regexp.MustCompile(`^(?:4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])\d{14}|3[47]\d{13}|` +
@@ -107,8 +108,8 @@ var issued = regexp.MustCompile(`^(?:4(?:\d{12}|\d{15}|\d{18})|(?:5[1-5]|2[2-7])
 // joinDigits removes the signs between groups of digits.
 var joinDigits = strings.NewReplacer(" ", "", "-", "")
 
-// isCard reports whether text[start:end] is the number of a card: a known
-// issuer and a valid check digit. The fraction of a number is none.
+// isCard reports whether text[start:end] is the number of a card, with a known issuer
+// and a valid check digit, and not the fraction of a number.
 //
 // Source: https://en.wikipedia.org/wiki/Luhn_algorithm
 func isCard(text string, start, end int) bool {
@@ -127,7 +128,7 @@ func isCard(text string, start, end int) bool {
 	return sum%10 == 0 && issued.MatchString(digits)
 }
 
-// redactRules is a compiled RedactConfig. Safe for concurrent use.
+// redactRules is a compiled RedactConfig. It is safe for concurrent use.
 type redactRules struct {
 	blocked, ignored *regexp.Regexp // of keys; nil: none
 	secretNames      *regexp.Regexp // of assignments

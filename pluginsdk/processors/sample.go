@@ -14,25 +14,25 @@ import (
 
 // SampleConfig configures [Sample].
 type SampleConfig struct {
-	// Name in the span account. Empty: "sample".
+	// Name is the name in the delivery accounting. Empty means "sample".
 	Name string `yaml:"name"`
-	// Ratio is the share of traces that is kept, from 0 to 1. Zero keeps only
-	// the spans of Keep. In a document it must be given.
+	// Ratio is the share of traces to keep, from 0 to 1. Zero keeps only the spans of
+	// Keep. A plugin's configuration must contain it.
 	Ratio float64 `yaml:"ratio"`
-	// Keep names spans that are kept at every ratio.
+	// Keep describes spans that are kept at every ratio.
 	Keep KeepConfig `yaml:"keep"`
 }
 
-// KeepConfig names spans to keep; one of the rules is enough. The zero value
-// names none.
+// KeepConfig describes spans to keep: spans to which at least one rule applies. The
+// zero value has no rule.
 type KeepConfig struct {
 	// Errors keeps spans with status error.
 	Errors bool `yaml:"errors"`
-	// SlowerThan keeps spans that took longer. Zero: no such rule.
+	// SlowerThan keeps spans with a longer duration. Zero disables the rule.
 	SlowerThan time.Duration `yaml:"slower_than"`
 }
 
-// Validate names all faults, each a [*pluginsdk.ConfigError].
+// Validate returns all errors joined, each a [*pluginsdk.ConfigError].
 func (c SampleConfig) Validate() error {
 	var f faults
 	f.checkName(c.Name)
@@ -45,24 +45,24 @@ func (c SampleConfig) Validate() error {
 	return f.err()
 }
 
-// Sample keeps a share of the traces and drops the spans of all others, by
-// OpenTelemetry's rule of consistent probability: a trace is kept if its
-// randomness, the last 56 bits of the trace id or "rv" of the tracestate's "ot"
-// entry, is not below (1 - ratio) * 2^56. So every process that follows the
-// rule with the same ratio keeps the same traces, and with a smaller ratio a part
-// of the same traces; the ratio is of all traces, not of the arriving ones.
-// Services of this runtime sample by the same rule: of the traces that they send
-// at ratio 0.1, Sample keeps all at 0.1 or more and half at 0.05. OpenTelemetry's SDK for
-// Go (v1.47) chooses by other bits: there the two ratios multiply.
+// Sample keeps a share of the traces and drops the spans of all other traces. It
+// follows OpenTelemetry's consistent probability sampling. The randomness of a trace is
+// the last 56 bits of its id, or "rv" in the entry "ot" of its tracestate. The trace is
+// kept if its randomness is at least (1 - ratio) * 2^56.
 //
-// It decides for each span by itself, and a plugin sees the spans of a trace in
-// several batches, in several processes: a span kept by [KeepConfig] stands
-// alone where its trace was not taken. Keep rules cut traces. If you want
-// whole traces of errors, deliver everything and sample in the back end. Sample
-// does not edit the tracestate, so a back end that extrapolates needs the ratio
-// in its own configuration.
+// So processes with the same ratio keep the same traces, and a process with a smaller
+// ratio keeps a part of them. The ratio is the share of all traces, not of the arriving
+// traces. Services of this runtime sample by the same rule: of the traces that they
+// send at ratio 0.1, Sample keeps all at 0.1 or more, and half at 0.05. The samplers of
+// OpenTelemetry's SDK for Go (v1.47) use other bits, so the two ratios multiply.
 //
-// It allocates nothing for a span without a tracestate.
+// Sample decides for each span, because the spans of a trace arrive in several batches
+// and processes. So the rules of [KeepConfig] cut traces: they may keep a span and not
+// its parent. For whole traces with errors, deliver everything and sample in the back
+// end. Sample does not edit the tracestate, so a back end that extrapolates needs the
+// ratio in its own configuration.
+//
+// Sample allocates nothing for a span without a tracestate.
 //
 // Source: https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/
 func Sample(c SampleConfig) pluginsdk.NewProcessor {
@@ -78,12 +78,12 @@ func Sample(c SampleConfig) pluginsdk.NewProcessor {
 	})
 }
 
-// randomBits is how many bits of a trace id are random by W3C Trace Context,
+// randomBits is the number of random bits in a trace id, by W3C Trace Context,
 // level 2.
 const randomBits = 56
 
-// threshold is the least randomness that is kept, rounded as the Collector
-// does.
+// threshold returns the least randomness of a kept trace, rounded like the
+// Collector's.
 func threshold(ratio float64) uint64 {
 	return 1<<randomBits - uint64(math.Round(ratio*(1<<randomBits)))
 }
@@ -99,7 +99,8 @@ func (c KeepConfig) keeps(span pluginsdk.Span) bool {
 	return code == codes.Error
 }
 
-// randomness returns the number that every sampler of the trace derives from it.
+// randomness returns the randomness of the span's trace, which is equal for all
+// samplers.
 func randomness(span pluginsdk.Span) uint64 {
 	if state := span.TraceState(); state.Len() > 0 {
 		if r, ok := explicitRandomness(state.Get("ot")); ok {
@@ -110,8 +111,8 @@ func randomness(span pluginsdk.Span) uint64 {
 	return binary.BigEndian.Uint64(id[8:]) & (1<<randomBits - 1)
 }
 
-// explicitRandomness reads "rv:" and 14 hexadecimal digits out of OpenTelemetry's
-// entry of a tracestate: "th:c;rv:0123456789abcd".
+// explicitRandomness returns the number after "rv:" in OpenTelemetry's entry of a
+// tracestate, such as "th:c;rv:0123456789abcd". It must have 14 hexadecimal digits.
 func explicitRandomness(entry string) (uint64, bool) {
 	const digits = randomBits / 4
 	for member := range strings.SplitSeq(entry, ";") {

@@ -6,9 +6,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// valueOf returns the attribute value for a value of a document or a program:
-// text, bools, numbers, and lists of one of these. ok is false for anything
-// else.
+// valueOf returns the attribute value for a value of a configuration or a program:
+// texts, bools, numbers, and lists of one of these types. ok is false for other values.
 func valueOf(v any) (value attribute.Value, ok bool) {
 	switch v := v.(type) {
 	case string:

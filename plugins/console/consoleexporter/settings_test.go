@@ -62,7 +62,7 @@ func TestWrongDocuments(t *testing.T) {
 		"exporter: {colour: red}":                       "exporter.colour",
 		"exporter: {format: [json]}":                    "exporter.format",
 		"- exporter":                                    "want",
-		"\x00":                                          "control characters are not allowed",
+		"\x00":                                          "line 1: the byte 0x00 is no text; write the file in UTF-8",
 	} {
 		s := setup(nil, nil)
 		s.Config = []byte(document)
