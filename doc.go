@@ -55,8 +55,9 @@
 // Package admin makes the status page and the metrics, and internal/servicefile parses
 // the service file. This package starts the listener and finds the file.
 //
-// Open run.go first, then serving/proxy.go, serving/exchange.go, serving/router.go,
-// serving/replica.go, internal/spans and tracing/provider.go. In host, read host.go,
+// Open run.go first, then serving/server.go, in serving/internal httpproxy/proxy.go,
+// httpproxy/exchange.go, router/deployment.go, router/router.go and router/replica.go,
+// then internal/spans and tracing/provider.go. In host, read host.go,
 // then pipeline.go, intake.go, encode.go, queue.go and lane.go of host/internal/pipeline,
 // and sender.go. In pluginsdk, read main.go, server.go and pipeline.go. The last is
 // plugins/console.

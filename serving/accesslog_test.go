@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/serving/internal/accesslog"
+
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -267,17 +269,17 @@ func TestLogFieldsAreDocumented(t *testing.T) {
 		written = append(written, a.Key)
 		return a
 	}
-	log := accessLog{log: slog.New(slog.NewTextHandler(newLineLog(), &slog.HandlerOptions{ReplaceAttr: add}))}
+	log := accesslog.Log{Logger: slog.New(slog.NewTextHandler(newLineLog(), &slog.HandlerOptions{ReplaceAttr: add}))}
 	ctx := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
 	}))
-	full := entry{
-		method: "m", requestID: "x", client: "x", path: "x", route: "x", app: "x", deployment: "x",
-		callMethod: "x", replica: "x", err: errBoom,
+	full := accesslog.Entry{
+		Method: "m", RequestID: "x", Client: "x", Path: "x", Route: "x", App: "x", Deployment: "x",
+		CallMethod: "x", Replica: "x", Err: errBoom,
 	}
-	log.write(ctx, slog.LevelInfo, "request", full)
-	full.code = "OK"
-	log.write(ctx, slog.LevelInfo, "request", full)
+	log.Write(ctx, slog.LevelInfo, "request", full)
+	full.Code = "OK"
+	log.Write(ctx, slog.LevelInfo, "request", full)
 	sorted := func(fields []string) []string {
 		fields = slices.DeleteFunc(fields, func(f string) bool { return f == "time" || f == "level" || f == "msg" })
 		slices.Sort(fields)

@@ -9,8 +9,8 @@ import (
 )
 
 // App is an application: one deployment that takes its requests (the ingress),
-// reached under one route prefix, and those that its code calls. Build it with
-// [NewApp]; it does nothing until a [Server] serves it, and it may be given to
+// reached under one route prefix, and the deployments that its code calls. Build it
+// with [NewApp]; it does nothing until a [Server] serves it, and it may be given to
 // one server only.
 type App struct {
 	name    string
@@ -25,10 +25,10 @@ type AppOption struct{ apply func(*App) }
 
 // WithRoutePrefix sets the path under which an app is reached; the default is
 // "/". A prefix matches whole path segments: "/api" matches /api and /api/x,
-// not /apix. Where several apps match, the longest prefix wins. The app sees
-// paths without the prefix, and "/" where nothing is left.
+// not /apix. If several apps match, the longest prefix wins. The app sees
+// paths without the prefix, and "/" if nothing is left.
 //
-// A prefix begins with "/" and, but for "/" itself, does not end with one. It
+// A prefix begins with "/" and, except for "/" itself, does not end with one. It
 // has no wildcards, and not the form /-/..., which is the proxy's own.
 func WithRoutePrefix(prefix string) AppOption {
 	return AppOption{func(a *App) { a.prefix = prefix }}
@@ -49,8 +49,7 @@ func WithRequestTimeout(d time.Duration) AppOption {
 }
 
 // NewApp builds an application. Names are made of letters, digits, "-", "_" and
-// "."; they stand in spans, logs and file names. Faults are reported by [New],
-// together.
+// "."; they appear in spans, logs and file names. [New] reports faults, together.
 func NewApp(name string, ingress *Deployment, opts ...AppOption) *App {
 	a := &App{name: name, prefix: "/", ingress: ingress}
 	for _, o := range opts {
@@ -64,10 +63,10 @@ func (a *App) deployments() []*Deployment {
 	return append([]*Deployment{a.ingress}, a.others...)
 }
 
-// overHTTP says whether HTTP requests reach the app. One whose ingress has gRPC
-// services alone has no use for a route.
+// overHTTP reports whether HTTP requests reach the app. An ingress with only gRPC
+// services needs no route.
 func (a *App) overHTTP() bool {
-	return a.ingress == nil || a.ingress.handler != nil || !a.ingress.rpcs.any()
+	return a.ingress == nil || a.ingress.handler != nil || !a.ingress.rpcs.Any()
 }
 
 // check returns every fault of the app and its deployments.
@@ -85,7 +84,7 @@ func (a *App) check() error {
 	names := map[string]bool{}
 	for i, d := range a.deployments() {
 		switch {
-		case d == nil && i == 0: // told above
+		case d == nil && i == 0: // reported above
 		case d == nil:
 			faults = append(faults, fmt.Errorf("deployment %d of WithDeployments is nil", i-1))
 		case names[d.name]:

@@ -52,9 +52,6 @@ func TestBackpressureOfAnother(t *testing.T) {
 	if got := r.get("/"); got.Status != 429 || got.header.Get("Retry-After") != "2" {
 		t.Errorf("status %d, Retry-After %q", got.Status, got.header.Get("Retry-After"))
 	}
-	if got := statusOf(&QueueFullError{StatusCode: 42}); got != 503 {
-		t.Errorf("status %d for nonsense", got)
-	}
 }
 
 func TestBackpressureFaults(t *testing.T) {

@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -26,14 +27,14 @@ const (
 	EnvAccessLog              = "SERVE_ACCESS_LOG"               // "true", the default, or "false"
 )
 
-// DefaultShutdownTimeout is what a zero [Config.ShutdownTimeout] means, for the
+// DefaultShutdownTimeout is the meaning of a zero [Config.ShutdownTimeout], for the
 // caller of [Server.Shutdown]. It is Ray's graceful_shutdown_timeout_s.
 const DefaultShutdownTimeout = 20 * time.Second
 
-// DefaultHTTPAddr is what an empty [Config.HTTPAddr] means.
+// DefaultHTTPAddr is the meaning of an empty [Config.HTTPAddr].
 const DefaultHTTPAddr = defaultHTTPHost + ":8000"
 
-// What a zero in the other fields of [Config] means.
+// The meaning of a zero in the other fields of [Config].
 const (
 	defaultHTTPHost          = "127.0.0.1"
 	defaultHTTPPort          = 8000
@@ -50,8 +51,8 @@ const (
 	mostHeaderBytes  = 16 << 20
 )
 
-// Config holds an operator's settings of the proxies: those of HTTP, and in GRPC
-// those of gRPC. The zero value is ready for use: it serves on 127.0.0.1:8000
+// Config holds an operator's settings of the HTTP proxy, and in GRPC of the gRPC proxy.
+// The zero value is ready for use: it serves on 127.0.0.1:8000
 // with every limit at its default.
 type Config struct {
 	// HTTPAddr is the host:port to listen on. An empty host means every
@@ -62,8 +63,9 @@ type Config struct {
 	// last byte of its response, waiting for a replica included. Zero: no limit.
 	RequestTimeout time.Duration
 
-	// BackpressureStatus is what a request gets for which a deployment has no
-	// place in its queue: 503 or 429. Zero: 503. [WithBackpressure] goes over it.
+	// BackpressureStatus is the status of a response to a request for which a deployment
+	// has no place in its queue: 503 or 429. Zero: 503. [WithBackpressure] takes
+	// precedence.
 	BackpressureStatus int
 
 	// BackpressureRetryAfter is how long such a client is asked to wait, in the
@@ -76,7 +78,7 @@ type Config struct {
 	ShutdownTimeout time.Duration
 
 	// MinDrainingPeriod is how long a server that is to stop still takes new
-	// requests while its health says 503: give it longer than load balancers take
+	// requests while its health check returns 503: give it longer than load balancers take
 	// to see that. It is not a part of ShutdownTimeout, but ends with the context
 	// of [Server.Shutdown]. Zero: new requests are refused at once.
 	MinDrainingPeriod time.Duration
@@ -103,21 +105,21 @@ type Config struct {
 	// Zero: 65536.
 	MaxHeaderBytes int
 
-	// QuietAccessLog leaves requests out of the log, and calls by handle, but for
-	// those whose line is a warning or an error. Default: each request has a line.
+	// QuietAccessLog leaves requests and calls by handle out of the log, except for
+	// warnings and errors. Default: each request has a line.
 	QuietAccessLog bool
 
-	// Apps go over what the code of the apps says. An app or deployment that the
-	// program does not have is an error of New. [Server.Apply] changes them.
+	// Apps take precedence over the settings in the apps' code. An app or deployment that
+	// the program does not have is an error of New. [Server.Apply] changes them.
 	Apps []AppConfig
 
 	// GRPC are the settings of the gRPC proxy.
 	GRPC GRPCConfig
 }
 
-// ConfigFromEnv reads the variables above, and those of gRPC, through getenv; an
-// empty value counts as unset. Its error names every variable at fault, what it
-// held and what is allowed. Fields without a variable set stay zero.
+// ConfigFromEnv reads the variables above, and the ones of gRPC, through getenv; an
+// empty value counts as unset. Its error names every variable at fault, its value
+// and the allowed values. Fields without a variable set stay zero.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	env := envReader{getenv: getenv}
 	cfg := Config{
@@ -146,8 +148,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	return cfg, errors.Join(env.faults...)
 }
 
-// Validate reports every fault at once, each with the value seen and what is
-// allowed.
+// Validate reports every fault at once, each with the value seen and the allowed values.
 func (c Config) Validate() error {
 	var faults []error
 	if c.HTTPAddr != "" {
@@ -179,29 +180,15 @@ func (c Config) Validate() error {
 	return errors.Join(append(faults, c.GRPC.faults()...)...)
 }
 
-// withDefaults puts the defaults in place of zeros.
+// withDefaults returns c with the defaults in place of zeros.
 func (c Config) withDefaults() Config {
-	if c.HTTPAddr == "" {
-		c.HTTPAddr = DefaultHTTPAddr
-	}
-	if c.BackpressureStatus == 0 {
-		c.BackpressureStatus = backpressureStatuses[0]
-	}
-	if c.ShutdownTimeout == 0 {
-		c.ShutdownTimeout = DefaultShutdownTimeout
-	}
-	if c.ReadHeaderTimeout == 0 {
-		c.ReadHeaderTimeout = defaultReadHeaderTimeout
-	}
-	if c.IdleTimeout == 0 {
-		c.IdleTimeout = defaultIdleTimeout
-	}
-	if c.StallTimeout == 0 {
-		c.StallTimeout = defaultStallTimeout
-	}
-	if c.MaxHeaderBytes == 0 {
-		c.MaxHeaderBytes = defaultMaxHeaderBytes
-	}
+	c.HTTPAddr = cmp.Or(c.HTTPAddr, DefaultHTTPAddr)
+	c.BackpressureStatus = cmp.Or(c.BackpressureStatus, backpressureStatuses[0])
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, DefaultShutdownTimeout)
+	c.ReadHeaderTimeout = cmp.Or(c.ReadHeaderTimeout, defaultReadHeaderTimeout)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, defaultIdleTimeout)
+	c.StallTimeout = cmp.Or(c.StallTimeout, defaultStallTimeout)
+	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, defaultMaxHeaderBytes)
 	c.GRPC = c.GRPC.withDefaults()
 	return c
 }
@@ -217,7 +204,7 @@ func checkAddr(field, addr string) error {
 	return nil
 }
 
-// envReader reads typed variables and collects what is wrong with them.
+// envReader reads typed variables and collects their faults.
 type envReader struct {
 	getenv func(string) string
 	faults []error
@@ -262,7 +249,7 @@ func (e *envReader) integer(name string, unset, least, most int) int {
 	return n
 }
 
-// oneOf gives 0 where the variable is unset.
+// oneOf returns 0 if the variable is unset.
 func (e *envReader) oneOf(name string, allowed []int) int {
 	text := e.getenv(name)
 	if text == "" {

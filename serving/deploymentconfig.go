@@ -8,45 +8,37 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/internal/spelling"
+	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// AppConfig is what an operator says of an app, over what its code says; see
-// [Config.Apps] and [Server.Apply].
+// AppConfig holds an operator's settings of an app, which take precedence over the
+// code's; see [Config.Apps] and [Server.Apply].
 type AppConfig struct {
-	// Name is the app's. Empty: the only app of the program, or the one that is
-	// called "default".
+	// Name is the app's. Empty: the only app of the program, or the app "default".
 	Name string
-	// RoutePrefix goes over [WithRoutePrefix]. It is read at the start only.
-	// Empty: what the code says.
+	// RoutePrefix replaces the prefix of [WithRoutePrefix]. It is read at the start
+	// only. Empty: the code's.
 	RoutePrefix string
-	// Deployments are those of the app that there is something to say of.
+	// Deployments has settings of deployments of the app; the others keep the code's.
 	Deployments []DeploymentConfig
-	// From says where this was said, such as "serve.yaml:12:5", for errors.
-	// Empty: nowhere.
+	// From is the place of these settings, such as "serve.yaml:12:5", for errors.
+	// Empty: unknown.
 	From string
 }
 
-// DeploymentConfig is what an operator says of a deployment. A field that is nil
-// leaves what the code says.
+// DeploymentConfig holds an operator's settings of a deployment. A field that is nil
+// leaves the code's setting.
 type DeploymentConfig struct {
 	Name string
 	// The counts, as the options of [NewDeployment] have them.
 	NumReplicas, MaxOngoingRequests, MaxQueuedRequests *int
-	// UserConfig goes over that of [WithUserConfig], as a whole. It is any value
-	// that has a form in JSON; a json.RawMessage is one.
+	// UserConfig replaces the config of [WithUserConfig], as a whole. It is any value
+	// that has a form in JSON, such as a json.RawMessage.
 	UserConfig any
 	// The times, as [WithGracefulShutdown] and [WithHealthCheck] have them.
 	GracefulShutdownWaitLoop, GracefulShutdownTimeout, HealthCheckPeriod, HealthCheckTimeout *time.Duration
-	// From is as that of an AppConfig.
+	// From is the place of these settings, as in AppConfig.
 	From string
-}
-
-// settings are what holds of a deployment.
-type settings struct {
-	replicas, maxOngoing, maxQueued int
-	config                          UserConfig
-	healthPeriod, healthTimeout     time.Duration
-	waitLoop, stopTimeout           time.Duration
 }
 
 // Ray Serve's defaults.
@@ -59,30 +51,30 @@ const (
 	defaultStopTimeout   = 20 * time.Second
 )
 
-func defaultSettings() settings {
-	return settings{
-		replicas:      1,
-		maxOngoing:    defaultMaxOngoing,
-		maxQueued:     defaultMaxQueued,
-		healthPeriod:  defaultHealthPeriod,
-		healthTimeout: defaultHealthTimeout,
-		waitLoop:      defaultWaitLoop,
-		stopTimeout:   defaultStopTimeout,
+func defaultSettings() router.Settings {
+	return router.Settings{
+		Replicas:      1,
+		MaxOngoing:    defaultMaxOngoing,
+		MaxQueued:     defaultMaxQueued,
+		HealthPeriod:  defaultHealthPeriod,
+		HealthTimeout: defaultHealthTimeout,
+		WaitLoop:      defaultWaitLoop,
+		StopTimeout:   defaultStopTimeout,
 	}
 }
 
-// check returns every fault of the settings, for a deployment that has something
-// to give a user config to, or has not.
-func (w settings) check(takesConfig bool) error {
+// checkSettings returns every fault of the settings. takesConfig reports whether the
+// deployment has values that may take a user config.
+func checkSettings(w router.Settings, takesConfig bool) error {
 	var faults []error
 	for _, n := range []struct {
 		name         string
 		value, least int
 		want         string
 	}{
-		{"replicas", w.replicas, 1, "1 or more"},
-		{"max_ongoing_requests", w.maxOngoing, 1, "1 or more"},
-		{"max_queued_requests", w.maxQueued, -1, "-1 (no limit), 0 or more"},
+		{"replicas", w.Replicas, 1, "1 or more"},
+		{"max_ongoing_requests", w.MaxOngoing, 1, "1 or more"},
+		{"max_queued_requests", w.MaxQueued, -1, "-1 (no limit), 0 or more"},
 	} {
 		if n.value < n.least {
 			faults = append(faults, fmt.Errorf("%s %d: want %s", n.name, n.value, n.want))
@@ -92,35 +84,35 @@ func (w settings) check(takesConfig bool) error {
 		name  string
 		value time.Duration
 	}{
-		{"health check period", w.healthPeriod},
-		{"health check timeout", w.healthTimeout},
-		{"graceful shutdown wait loop", w.waitLoop},
-		{"graceful shutdown timeout", w.stopTimeout},
+		{"health check period", w.HealthPeriod},
+		{"health check timeout", w.HealthTimeout},
+		{"graceful shutdown wait loop", w.WaitLoop},
+		{"graceful shutdown timeout", w.StopTimeout},
 	} {
 		if d.value <= 0 {
 			faults = append(faults, fmt.Errorf("%s %v: want more than zero", d.name, d.value))
 		}
 	}
-	if !takesConfig && !w.config.IsZero() {
+	if !takesConfig && w.Config != "" {
 		faults = append(faults, errors.New("it has a user config, and no PerReplica whose value could take it"))
 	}
 	return errors.Join(faults...)
 }
 
-// with gives the settings with what c says over them.
-func (w settings) with(c DeploymentConfig) (settings, error) {
-	set(&w.replicas, c.NumReplicas)
-	set(&w.maxOngoing, c.MaxOngoingRequests)
-	set(&w.maxQueued, c.MaxQueuedRequests)
-	set(&w.waitLoop, c.GracefulShutdownWaitLoop)
-	set(&w.stopTimeout, c.GracefulShutdownTimeout)
-	set(&w.healthPeriod, c.HealthCheckPeriod)
-	set(&w.healthTimeout, c.HealthCheckTimeout)
+// over returns the settings w with c's in their place.
+func (c DeploymentConfig) over(w router.Settings) (router.Settings, error) {
+	set(&w.Replicas, c.NumReplicas)
+	set(&w.MaxOngoing, c.MaxOngoingRequests)
+	set(&w.MaxQueued, c.MaxQueuedRequests)
+	set(&w.WaitLoop, c.GracefulShutdownWaitLoop)
+	set(&w.StopTimeout, c.GracefulShutdownTimeout)
+	set(&w.HealthPeriod, c.HealthCheckPeriod)
+	set(&w.HealthTimeout, c.HealthCheckTimeout)
 	if c.UserConfig == nil {
 		return w, nil
 	}
 	config, err := newUserConfig(c.UserConfig)
-	w.config = config
+	w.Config = config.json
 	return w, err
 }
 
@@ -130,37 +122,18 @@ func set[T any](to, from *T) {
 	}
 }
 
-// change gives w with what differs between before and after.
-func (w settings) change(before, after settings) settings {
-	pick(&w.replicas, before.replicas, after.replicas)
-	pick(&w.maxOngoing, before.maxOngoing, after.maxOngoing)
-	pick(&w.maxQueued, before.maxQueued, after.maxQueued)
-	pick(&w.config, before.config, after.config)
-	pick(&w.healthPeriod, before.healthPeriod, after.healthPeriod)
-	pick(&w.healthTimeout, before.healthTimeout, after.healthTimeout)
-	pick(&w.waitLoop, before.waitLoop, after.waitLoop)
-	pick(&w.stopTimeout, before.stopTimeout, after.stopTimeout)
-	return w
-}
-
-func pick[T comparable](to *T, before, after T) {
-	if before != after {
-		*to = after
-	}
-}
-
-// declare gives what code and configs say of each deployment of the apps, and of
-// each app's prefix. The error has every fault, with its place.
-func declare(apps []*App, configs []AppConfig) (map[*Deployment]settings, map[*App]string, error) {
-	said, prefixes := map[*Deployment]settings{}, map[*App]string{}
+// declare returns the settings of each deployment of the apps, and each app's route
+// prefix, by code and configs. The error has every fault, with its place.
+func declare(apps []*App, configs []AppConfig) (map[*Deployment]router.Settings, map[*App]string, error) {
+	declared, prefixes := map[*Deployment]router.Settings{}, map[*App]string{}
 	for _, a := range apps {
 		if a == nil {
-			continue // checkApps says so, here and below
+			continue // checkApps reports it, here and below
 		}
 		prefixes[a] = a.prefix
 		for _, d := range a.deployments() {
 			if d != nil {
-				said[d] = d.settings
+				declared[d] = d.settings
 			}
 		}
 	}
@@ -195,14 +168,14 @@ func declare(apps []*App, configs []AppConfig) (map[*Deployment]settings, map[*A
 				fail(dc.From, "app %q: there is something of deployment %q already%s", a.name, d.name, other)
 			}
 			seen[d] = at(dc.From)
-			s, err := d.settings.with(dc)
-			said[d] = s
-			if err := errors.Join(err, s.check(len(d.locals) > 0)); err != nil {
+			s, err := dc.over(d.settings)
+			declared[d] = s
+			if err := errors.Join(err, checkSettings(s, len(d.locals) > 0)); err != nil {
 				fail(dc.From, "app %q: deployment %q: %w", a.name, d.name, err)
 			}
 		}
 	}
-	return said, prefixes, errors.Join(faults...)
+	return declared, prefixes, errors.Join(faults...)
 }
 
 func placed(from string, err error) error {
@@ -219,7 +192,7 @@ func at(from string) string {
 	return " at " + from
 }
 
-// findApp gives the app that a config is for.
+// findApp returns the app with a name.
 func findApp(apps []*App, name string) (*App, error) {
 	if name == "" {
 		if len(apps) == 1 && apps[0] != nil {
@@ -240,10 +213,10 @@ func findApp(apps []*App, name string) (*App, error) {
 	return nil, fmt.Errorf("there is no app %q%s", name, meant(name, names))
 }
 
-// defaultAppName is what Ray calls an app without a name.
+// defaultAppName is Ray's name for an app without a name.
 const defaultAppName = "default"
 
-// find gives the deployment of the app with a name.
+// find returns the deployment of the app with a name.
 func (a *App) find(name string) (*Deployment, error) {
 	all := a.deployments()
 	names := make([]string, len(all))
@@ -259,7 +232,7 @@ func (a *App) find(name string) (*Deployment, error) {
 	return nil, fmt.Errorf("app %q has no deployment %q%s", a.name, name, meant(name, names))
 }
 
-// meant ends a message about a name that is not among those that there are.
+// meant returns the end of a message about a name that is not among the known names.
 func meant(name string, names []string) string {
 	if hint := spelling.Nearest(name, names); hint != "" {
 		return "; did you mean " + hint + "?"

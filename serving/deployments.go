@@ -6,48 +6,57 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/inflight"
 )
 
 // deployments are the deployments of a server's apps. They do not change after New.
 type deployments struct {
 	apps     []*App
 	prefixes map[*App]string // the route prefixes in force
-	order    []*replicaSet   // by the order of the apps, the ingress of each first
-	sets     map[*Deployment]*replicaSet
+	order    []*Deployment   // by the order of the apps, the ingress of each first
 }
 
-func newDeployments(apps []*App, prefixes map[*App]string) *deployments {
-	return &deployments{apps: apps, prefixes: prefixes, sets: map[*Deployment]*replicaSet{}}
-}
-
-func (a *deployments) add(d *Deployment, set *replicaSet) {
-	a.sets[d], a.order = set, append(a.order, set)
-}
-
-// notReady returns why the server is not ready for requests of all deployments; empty if
-// it is.
+// notReady returns the reason why the server is not ready for requests of all
+// deployments, or "".
 func (a *deployments) notReady() (reason string) {
-	for _, set := range a.order {
-		reason = cmp.Or(reason, set.reason())
+	for _, d := range a.order {
+		reason = cmp.Or(reason, d.replicas().Unready())
 	}
 	return reason
+}
+
+// start starts all replicas.
+func (a *deployments) start() {
+	for _, d := range a.order {
+		d.replicas().Start() // ends by stop
+	}
 }
 
 // stop stops all replicas at the same time. They have no calls any more, unless ctx has
 // ended.
 func (a *deployments) stop(ctx context.Context) error {
-	for _, set := range a.order {
-		set.stop()
+	for _, d := range a.order {
+		d.replicas().Stop()
 	}
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(closeGrace, cancel) })
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(inflight.CloseGrace, cancel) })
 	defer stop()
 	errs := make([]error, len(a.order))
 	var waits sync.WaitGroup // at the same time: a set that hangs must not use up the time of the others
-	for i, set := range a.order {
-		waits.Go(func() { errs[i] = set.wait(ctx, late) })
+	for i, d := range a.order {
+		waits.Go(func() { errs[i] = d.replicas().Wait(ctx, late) })
 	}
 	waits.Wait()
 	return errors.Join(errs...)
+}
+
+// status returns the state of each deployment.
+func (a *deployments) status() []DeploymentStatus {
+	list := make([]DeploymentStatus, len(a.order))
+	for i, d := range a.order {
+		list[i] = d.replicas().Status()
+	}
+	return list
 }

@@ -76,29 +76,6 @@ func TestTimeoutBesideABody(t *testing.T) {
 	}
 }
 
-// TestShutdownWithoutItsHandler: Shutdown waits for the handler of a request that
-// has ended, but its connection is gone.
-func TestShutdownWithoutItsHandler(t *testing.T) {
-	leave := make(chan struct{})
-	r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
-	c := r.dial("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-	if diff := cmp.Diff([]int{408}, statuses(t, c)); diff != "" {
-		t.Errorf("statuses (-want +got):\n%s", diff)
-	}
-	await(t, "the connection to be forgotten", func() bool {
-		r.server.http.conns.mu.Lock()
-		defer r.server.http.conns.mu.Unlock()
-		return len(r.server.http.conns.open) == 0
-	})
-	if _, running := r.server.work.counts(); running != 1 {
-		t.Errorf("%d handlers run", running)
-	}
-	if err := r.server.http.Shutdown(t.Context()); err != nil {
-		t.Errorf("net/http: %v", err)
-	}
-	close(leave)
-}
-
 // TestAnswerInTheHandlersPlace says that nothing follows it, and is in the log
 // before the client has it.
 func TestAnswerInTheHandlersPlace(t *testing.T) {
@@ -143,7 +120,7 @@ func (r *rig) oddClient(says string, resets bool) *oddConn {
 	}
 	l := &only{conns: make(chan net.Conn, 1)}
 	l.conns <- c
-	go func() { _ = r.server.http.Serve(l) }() // ends by Shutdown
+	r.server.http.Serve(l, func(error) {}) // ends by Shutdown
 	return c
 }
 

@@ -8,29 +8,29 @@ import (
 
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/semconv"
+	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// method is a function of a deployment as its faults are told.
+// method describes a function of a deployment, for its faults.
 type method struct {
 	name string // "" is __call__
 	set  bool   // it has a function
 }
 
-// AddFunction gives the deployment a function that others call by handle, and
-// returns the handle. It is a method of Ray's deployment class; method names it
-// in spans and logs, as [NewApp] says of names, and "" is Ray's __call__.
+// AddFunction adds a function to the deployment that other code calls by handle, and
+// returns the handle. It is a method of Ray's deployment class; method is its name in
+// spans and logs, by the rules of [NewApp], and "" is Ray's __call__.
 //
-// Call it while the program is put together: before [New], and from one
-// goroutine at a time. New reports its faults. The replicas share f, which must
-// be safe for concurrent use.
+// Call it before [New], and from one goroutine at a time. New reports its faults. The
+// replicas share f, which must be safe for concurrent use.
 func AddFunction[In, Out any](d *Deployment, method string, f func(context.Context, In) (Out, error)) *Handle[In, Out] {
 	d.add(method, f != nil)
 	return &Handle[In, Out]{way: way{deployment: d, method: method}, f: f}
 }
 
-// AddStream gives the deployment a function that answers with a stream, and
-// returns the handle. The stream that f returns ends with its first error. All
-// else is as [AddFunction] says.
+// AddStream adds a function that returns a stream, and returns the handle. The stream
+// ends with its first error. In all else it is like [AddFunction].
 func AddStream[In, Out any](d *Deployment, method string, f func(context.Context, In) iter.Seq2[Out, error]) *StreamHandle[In, Out] {
 	d.add(method, f != nil)
 	return &StreamHandle[In, Out]{way: way{deployment: d, method: method}, f: f}
@@ -66,33 +66,30 @@ func (d *Deployment) checkMethods() error {
 
 // functionCall is a call of a function by handle.
 type functionCall[In, Out any] struct {
-	h    *Handle[In, Out]
-	in   In
-	out  Out
-	room running
+	h   *Handle[In, Out]
+	in  In
+	out Out
 }
 
-func (c *functionCall[In, Out]) running() *running { return &c.room }
+// Start implements [router.Call].
+func (c *functionCall[In, Out]) Start() spans.ReplicaStart { return c.h.replicaStart(false) }
 
-func (c *functionCall[In, Out]) start() spans.ReplicaStart { return c.h.replicaStart(false) }
-func (c *functionCall[In, Out]) modelID() string           { return c.h.model }
-
-// invoke implements [call].
-func (c *functionCall[In, Out]) invoke(ctx context.Context, _ *replica) (err error) {
+// Invoke implements [router.Call].
+func (c *functionCall[In, Out]) Invoke(ctx context.Context) (err error) {
 	c.out, err = c.h.f(ctx, c.in)
 	return err
 }
 
-// end implements [call].
-func (c *functionCall[In, Out]) end(ctx context.Context, err error) (spans.ReplicaResult, error) {
+// End implements [router.Call].
+func (c *functionCall[In, Out]) End(ctx context.Context, err error) (spans.ReplicaResult, error) {
 	return endOfCall(ctx, err), err
 }
 
-// endOfCall is how a call by handle ended with err, as its span shows it. An
-// error after the context's end is taken for its consequence.
+// endOfCall returns the result of a call by handle with err, for its span. An error
+// after the context's end counts as its consequence.
 func endOfCall(ctx context.Context, err error) spans.ReplicaResult {
-	if err != nil && !isPanic(err) && ctx.Err() != nil {
-		err = endOf(ctx)
+	if err != nil && !cause.IsPanic(err) && ctx.Err() != nil {
+		err = cause.OfUser(ctx)
 	}
 	return spans.ReplicaResult{Err: err}
 }
@@ -103,28 +100,30 @@ type streamCall[In, Out any] struct {
 	in    In
 	yield func(Out, error) bool // of the caller's loop
 
-	last    Out  // came with the error that ended the stream
-	stopped bool // the caller wants no more
-	room    running
+	last     Out  // came with the error that ended the stream
+	stopped  bool // the caller wants no more
+	inCaller bool // the loop's body runs
 }
 
-func (c *streamCall[In, Out]) running() *running { return &c.room }
+var _ router.CallerCode = (*streamCall[int, int])(nil)
 
-func (c *streamCall[In, Out]) start() spans.ReplicaStart { return c.h.replicaStart(true) }
-func (c *streamCall[In, Out]) modelID() string           { return c.h.model }
+// Start implements [router.Call].
+func (c *streamCall[In, Out]) Start() spans.ReplicaStart { return c.h.replicaStart(true) }
 
-// invoke implements [call]. An error that ends the stream is not for the caller
-// yet: by then the slot is to be free, and the span to have ended.
-func (c *streamCall[In, Out]) invoke(ctx context.Context, _ *replica) error {
-	u := &c.room
+// InCaller implements [router.CallerCode].
+func (c *streamCall[In, Out]) InCaller() bool { return c.inCaller }
+
+// Invoke implements [router.Call]. The caller does not get an error that ends the stream
+// yet: first the slot is freed, and the span ends.
+func (c *streamCall[In, Out]) Invoke(ctx context.Context) error {
 	for out, err := range c.h.f(ctx, c.in) {
 		if err != nil {
 			c.last = out
 			return err
 		}
-		u.inCaller = true
+		c.inCaller = true
 		more := c.yield(out, nil)
-		u.inCaller = false
+		c.inCaller = false
 		if !more {
 			c.stopped = true
 			return nil
@@ -133,10 +132,10 @@ func (c *streamCall[In, Out]) invoke(ctx context.Context, _ *replica) error {
 	return nil
 }
 
-// end implements [call]. A caller that left its loop, by whatever way, is no
-// error of the stream.
-func (c *streamCall[In, Out]) end(ctx context.Context, err error) (spans.ReplicaResult, error) {
-	if c.room.inCaller {
+// End implements [router.Call]. A caller that left its loop, in any way, is no error of
+// the stream.
+func (c *streamCall[In, Out]) End(ctx context.Context, err error) (spans.ReplicaResult, error) {
+	if c.inCaller {
 		c.stopped, err = true, nil
 	}
 	return endOfCall(ctx, err), err

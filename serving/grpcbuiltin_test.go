@@ -113,7 +113,7 @@ func TestGRPCRayAPI(t *testing.T) {
 	if diff := cmp.Diff([]string{"a", "b"}, apps.GetApplicationNames()); diff != "" || err != nil {
 		t.Errorf("ListApplications: %v (-want +got):\n%s", err, diff)
 	}
-	r.server.work.leave()
+	r.server.shared.Counter.Leave()
 	const want = "UNAVAILABLE: This node is being drained."
 	if _, err := ray.Healthz(patient(t), &rayserve.HealthzRequest{}); told(err) != want {
 		t.Errorf("Healthz while draining: %q, want %q", told(err), want)
@@ -216,8 +216,11 @@ func TestGRPCHealthOfReplicas(t *testing.T) {
 
 // TestGRPCUnavailable is G8.
 func TestGRPCUnavailable(t *testing.T) {
-	r := startGRPC(t, Config{}, testService{})
-	r.rpcRouter().fail(&DeploymentUnavailableError{App: "a", Deployment: "D", Tries: 3, Reason: errors.New("no GPU")})
+	d := NewDeployment("D", nil, WithReplicas(20)) // which all fail, the last try of the deployment
+	PerReplica(d, func(context.Context) (int, error) { return 0, errors.New("no GPU") })
+	pb.RegisterTestServiceServer(d, testService{})
+	r := startGRPCApps(t, Config{}, NewApp("a", d))
+	await(t, "the deployment to fail", func() bool { return r.server.Status()[0].State == DeploymentUnavailable })
 	const text = "Deployment(name='D', app='a') is unavailable because it failed to deploy."
 	if got, want := told(r.unaryCall()), "UNAVAILABLE: "+text; got != want {
 		t.Errorf("client was told %q, want %q", got, want)

@@ -1,11 +1,14 @@
 package serving
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net"
 	"strconv"
 	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/grpcproxy"
 )
 
 // The environment variables of the gRPC proxy. Durations are written as Go
@@ -23,10 +26,10 @@ const (
 	EnvGRPCKeepaliveMinTime  = "SERVE_GRPC_KEEPALIVE_MIN_TIME" // default 10s
 )
 
-// DefaultGRPCAddr is what an empty [GRPCConfig.Addr] means.
+// DefaultGRPCAddr is the meaning of an empty [GRPCConfig.Addr].
 const DefaultGRPCAddr = defaultGRPCHost + ":9000"
 
-// What a zero in the other fields of [GRPCConfig] means.
+// The meaning of a zero in the other fields of [GRPCConfig].
 const (
 	defaultGRPCHost          = "127.0.0.1"
 	defaultGRPCPort          = 9000
@@ -37,15 +40,15 @@ const (
 	defaultKeepaliveMinTime  = 10 * time.Second
 )
 
-// The bounds of what makes sense. Headers of less than leastGRPCHeaderBytes
-// leave no room for a traceparent, a request id and what gRPC itself sends.
+// The lower bounds. Headers of less than leastGRPCHeaderBytes leave no room for a
+// traceparent, a request id and gRPC's own headers.
 const (
 	leastGRPCMessageBytes = 1 << 10
 	leastGRPCHeaderBytes  = 1 << 10
 )
 
 // GRPCConfig holds an operator's settings of the gRPC proxy, which listens only
-// where the ingress of an app has gRPC services. The zero value is ready for
+// if the ingress of an app has gRPC services. The zero value is ready for
 // use: it serves on 127.0.0.1:9000 with every limit at its default.
 type GRPCConfig struct {
 	// Addr is the host:port to listen on. An empty host means every address,
@@ -59,8 +62,8 @@ type GRPCConfig struct {
 
 	// MaxMessageBytes bounds one message, both ways, as it is after
 	// decompression and before compression. The call fails with
-	// RESOURCE_EXHAUSTED. Zero: 2147483647, as in Ray. Where clients are not
-	// trusted, set it to what the services need: a message is in memory whole.
+	// RESOURCE_EXHAUSTED. Zero: 2147483647, as in Ray. If clients are not
+	// trusted, set it to the need of the services: a message is in memory whole.
 	MaxMessageBytes int
 
 	// MaxStreams is how many calls one connection may carry at a time; a client
@@ -75,8 +78,8 @@ type GRPCConfig struct {
 	// StallTimeout is how long a client may hold up its call: send nothing of
 	// the one message that a call without a client stream begins with, or take
 	// nothing of a message that is being sent. It is for a whole message, so
-	// that the largest has to pass within it. A stream of the client's may pause
-	// for as long as it likes. Zero: 60s. Negative: no limit.
+	// that the largest has to pass within it. A stream of the client may pause
+	// without a limit. Zero: 60s. Negative: no limit.
 	StallTimeout time.Duration
 
 	// ConnectionTimeout is how long a new connection may take until it speaks
@@ -84,12 +87,12 @@ type GRPCConfig struct {
 	ConnectionTimeout time.Duration
 
 	// KeepaliveTime is how long a connection may be silent before the server
-	// asks whether anybody is there; without an answer in 20s the connection is
+	// sends a ping; without an answer in 20s the connection is
 	// closed, and its calls are cancelled. Zero: 60s.
 	KeepaliveTime time.Duration
 
-	// KeepaliveMinTime is how often a client may ask that, also without a call;
-	// the connection of one that asks more often is closed. Zero: 10s.
+	// KeepaliveMinTime is the least time between two pings of a client, also without a
+	// call. If pings come more often, the connection is closed. Zero: 10s.
 	KeepaliveMinTime time.Duration
 }
 
@@ -118,7 +121,7 @@ func grpcConfigFromEnv(env *envReader) GRPCConfig {
 	return cfg
 }
 
-// faults lists what is wrong, each with the value seen and what is allowed.
+// faults returns every fault, with the value seen and the allowed values.
 func (c GRPCConfig) faults() []error {
 	var faults []error
 	if c.Addr != "" {
@@ -154,35 +157,29 @@ func (c GRPCConfig) faults() []error {
 	return faults
 }
 
-// withDefaults puts the defaults in place of zeros.
+// withDefaults returns c with the defaults in place of zeros.
 func (c GRPCConfig) withDefaults() GRPCConfig {
-	if c.Addr == "" {
-		c.Addr = DefaultGRPCAddr
-	}
-	for _, d := range []struct {
-		value *time.Duration
-		zero  time.Duration
-	}{
-		{&c.StallTimeout, defaultStallTimeout},
-		{&c.ConnectionTimeout, defaultConnectionTimeout},
-		{&c.KeepaliveTime, defaultKeepaliveTime},
-		{&c.KeepaliveMinTime, defaultKeepaliveMinTime},
-	} {
-		if *d.value == 0 {
-			*d.value = d.zero
-		}
-	}
-	for _, n := range []struct {
-		value *int
-		zero  int
-	}{
-		{&c.MaxMessageBytes, defaultGRPCMessageBytes},
-		{&c.MaxStreams, defaultGRPCMaxStreams},
-		{&c.MaxHeaderBytes, defaultMaxHeaderBytes},
-	} {
-		if *n.value == 0 {
-			*n.value = n.zero
-		}
-	}
+	c.Addr = cmp.Or(c.Addr, DefaultGRPCAddr)
+	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, defaultGRPCMessageBytes)
+	c.MaxStreams = cmp.Or(c.MaxStreams, defaultGRPCMaxStreams)
+	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, defaultMaxHeaderBytes)
+	c.StallTimeout = cmp.Or(c.StallTimeout, defaultStallTimeout)
+	c.ConnectionTimeout = cmp.Or(c.ConnectionTimeout, defaultConnectionTimeout)
+	c.KeepaliveTime = cmp.Or(c.KeepaliveTime, defaultKeepaliveTime)
+	c.KeepaliveMinTime = cmp.Or(c.KeepaliveMinTime, defaultKeepaliveMinTime)
 	return c
+}
+
+// settings returns the proxy's part of c, which has its defaults.
+func (c GRPCConfig) settings() grpcproxy.Settings {
+	return grpcproxy.Settings{
+		RequestTimeout:    c.RequestTimeout,
+		MaxMessageBytes:   c.MaxMessageBytes,
+		MaxStreams:        c.MaxStreams,
+		MaxHeaderBytes:    min(c.MaxHeaderBytes, mostHeaderBytes),
+		StallTimeout:      c.StallTimeout,
+		ConnectionTimeout: c.ConnectionTimeout,
+		KeepaliveTime:     c.KeepaliveTime,
+		KeepaliveMinTime:  c.KeepaliveMinTime,
+	}
 }

@@ -88,34 +88,6 @@ func TestGRPCContextEndsAsked(t *testing.T) {
 	cancel()
 }
 
-// TestGRPCContextDeadline: a call has the client's deadline or ours, whichever is
-// sooner.
-func TestGRPCContextDeadline(t *testing.T) {
-	limited, cancel := context.WithTimeout(t.Context(), time.Hour)
-	defer cancel()
-	theirs, _ := limited.Deadline()
-	for _, test := range []struct {
-		client context.Context
-		ours   time.Duration
-		sooner bool // than the client's
-		has    bool
-	}{
-		{t.Context(), 0, false, false},
-		{t.Context(), time.Minute, true, true},
-		{limited, 0, false, true},
-		{limited, time.Minute, true, true},
-		{limited, 24 * time.Hour, false, true},
-	} {
-		s := &rpcStream{stream: doneStream{ctx: test.client}}
-		s.begin(test.ours)
-		at, has := s.call.Deadline()
-		if has != test.has || has && at.Before(theirs) != test.sooner {
-			t.Errorf("with %v, and %v of ours: %v, %v", test.client, test.ours, at, has)
-		}
-		s.release()
-	}
-}
-
 // askingError is an error of a handler that asks its call's context what it is.
 type askingError struct{ ctx context.Context }
 

@@ -3,8 +3,8 @@ package serving
 import (
 	"context"
 	"io"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 )
 
 // deaf is a handler that ignores its context until it is let go; then it tells
@@ -273,7 +272,7 @@ func TestGRPCShutdownWaits(t *testing.T) {
 		defer cancel()
 		ended <- r.server.Shutdown(ctx)
 	}()
-	await(t, "the drain", r.server.work.isDraining)
+	await(t, "the drain", r.server.shared.Counter.Draining)
 	echo()
 	for range 3 { // on new connections too
 		other := pb.NewTestServiceClient(r.dialGRPC())
@@ -420,15 +419,21 @@ func TestGRPCServerKeepsDeadline(t *testing.T) {
 // TestGRPCReplicaStopped: a call whose replica is stopped under it ends.
 func TestGRPCReplicaStopped(t *testing.T) {
 	d := newDeaf()
-	r := startGRPC(t, Config{}, d.service(), WithGracefulShutdown(time.Millisecond, time.Millisecond))
+	var sick atomic.Bool
+	p := &probe{check: func(_ context.Context, n int) error {
+		if n == 1 && sick.Load() {
+			return errBoom
+		}
+		return nil
+	}}
+	deployment := NewDeployment("D", nil, WithHealthCheck(time.Millisecond, time.Minute), WithGracefulShutdown(time.Millisecond, time.Millisecond))
+	PerReplica(deployment, p.new)
+	pb.RegisterTestServiceServer(deployment, d.service())
+	r := startGRPCApps(t, Config{}, NewApp("a", deployment))
 	answer := make(chan error, 1)
 	go func() { answer <- r.unaryCall() }()
 	handler := receive(t, "the handler", d.entered)
-	set := r.front().proxy.only.sets[0]
-	set.mu.Lock()
-	running := set.replicas[0]
-	set.mu.Unlock()
-	running.condemn(io.ErrUnexpectedEOF)
+	sick.Store(true)
 	if got, want := told(receive(t, "the answer", answer)), "UNAVAILABLE: The replica was stopped."; got != want {
 		t.Errorf("client was told %q, want %q", got, want)
 	}
@@ -466,44 +471,6 @@ func TestGRPCLingers(t *testing.T) {
 	}
 }
 
-// doneStream is grpc's stream in the moment between its end and that of its
-// context.
-type doneStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-var errStreamDone = status.FromContextError(context.Canceled).Err()
-
-func (s doneStream) Context() context.Context   { return s.ctx }
-func (doneStream) SendHeader(metadata.MD) error { return errStreamDone }
-func (doneStream) SendMsg(any) error            { return errStreamDone }
-func (doneStream) RecvMsg(any) error            { return errStreamDone }
-
-// TestGRPCClientGoneBeforeItsContextEnds: the handler returns what a message of
-// its own has failed with, which is no answer of the handler's.
-func TestGRPCClientGoneBeforeItsContextEnds(t *testing.T) {
-	for name, operation := range map[string]func(*rpcStream) error{
-		"Send":       func(s *rpcStream) error { return s.SendMsg(nil) },
-		"Recv":       func(s *rpcStream) error { return s.RecvMsg(nil) },
-		"SendHeader": func(s *rpcStream) error { return s.SendHeader(nil) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				time.AfterFunc(time.Second, cancel)
-				c := &rpc{stream: rpcStream{stream: doneStream{ctx: ctx}, info: new(grpc.StreamServerInfo), arrived: time.Now()}}
-				s := &c.stream
-				s.begin(0)
-				defer s.release()
-				if _, err := c.end(s.call, operation(s)); err != ErrClientGone {
-					t.Errorf("the call was ended by %v, want %v", err, ErrClientGone)
-				}
-			})
-		})
-	}
-}
-
 // TestGRPCConnectAroundTheDrain: clients that connect before, during or after the
 // beginning of the drain are answered: they never find the port closed.
 func TestGRPCConnectAroundTheDrain(t *testing.T) {
@@ -532,7 +499,7 @@ func TestGRPCConnectAroundTheDrain(t *testing.T) {
 			t.Errorf("a client that connects around the drain was told %q", got)
 		}
 	}
-	await(t, "the drain", r.server.work.isDraining)
+	await(t, "the drain", r.server.shared.Counter.Draining)
 	if got := call(); got != away {
 		t.Errorf("a client that connects after the drain was told %q, want %q", got, away)
 	}

@@ -3,16 +3,16 @@ package serving
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
@@ -132,31 +132,16 @@ func dialGRPC(t testing.TB, addr string, opts ...grpc.DialOption) *grpc.ClientCo
 	return conn
 }
 
-// front is the server's gRPC proxy.
-func (r *grpcRig) front() *grpcFront { return r.server.grpc }
-
-func (r *grpcRig) rpcRouter() *router { return r.front().proxy.only.router }
-
 // queuedRPCs waits until n calls wait for a replica.
 func (r *grpcRig) queuedRPCs(n int) {
 	r.t.Helper()
-	router := r.rpcRouter()
-	await(r.t, fmt.Sprintf("%d calls queued", n), func() bool {
-		router.mu.Lock()
-		defer router.mu.Unlock()
-		return router.waiting.Len() == n
-	})
+	r.queued(n)
 }
 
 // slotsFree waits until no call holds a slot of a replica.
 func (r *grpcRig) slotsFree() {
 	r.t.Helper()
-	router := r.rpcRouter()
-	await(r.t, "free slots", func() bool {
-		router.mu.Lock()
-		defer router.mu.Unlock()
-		return !slices.ContainsFunc(router.members, func(m *member) bool { return m.ongoing > 0 })
-	})
+	await(r.t, "free slots", func() bool { return r.ongoing() == 0 })
 }
 
 // with is ctx for a call with the metadata.
@@ -179,6 +164,14 @@ var useGzip = grpc.UseCompressor("gzip")
 func (r *grpcRig) send(size int, opts ...grpc.CallOption) error {
 	_, err := r.stub.UnaryCall(patient(r.t), &pb.SimpleRequest{Payload: payload(size)}, opts...)
 	return err
+}
+
+// codeName returns a code's name in the gRPC specification.
+func codeName(c codes.Code) string {
+	if name, ok := code.Code_name[int32(c)]; ok {
+		return name
+	}
+	return "UNKNOWN"
 }
 
 // told writes down what a client saw.

@@ -135,17 +135,3 @@ func TestGRPCLongText(t *testing.T) {
 }
 
 func tail(s string) string { return s[max(0, len(s)-20):] }
-
-// TestCodeNames: the names are those of the specification, which package codes
-// can read.
-func TestCodeNames(t *testing.T) {
-	for c := range codes.Code(17) {
-		var read codes.Code
-		if err := read.UnmarshalJSON([]byte(`"` + codeName(c) + `"`)); err != nil || read != c {
-			t.Errorf("%d is %q, which reads as %d (%v)", c, codeName(c), read, err)
-		}
-	}
-	if got := codeName(17); got != "UNKNOWN" {
-		t.Errorf("17 is %q, want UNKNOWN", got)
-	}
-}

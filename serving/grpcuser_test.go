@@ -336,3 +336,11 @@ func TestGRPCPortTaken(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// last returns the last value of a key, or "".
+func last(md metadata.MD, key string) string {
+	if values := md[key]; len(values) > 0 {
+		return values[len(values)-1]
+	}
+	return ""
+}

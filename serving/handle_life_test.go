@@ -123,12 +123,7 @@ func TestGivingUpInTheQueue(t *testing.T) {
 // queued waits until n calls wait for a replica of d.
 func queued(t *testing.T, d *Deployment, n int) {
 	t.Helper()
-	router := d.target.Load().router
-	await(t, "calls queued", func() bool {
-		router.mu.Lock()
-		defer router.mu.Unlock()
-		return router.waiting.Len() == n
-	})
+	await(t, "calls queued", func() bool { return d.replicas().Status().Queued == n })
 }
 
 // TestBackgroundCalls: outside of a request each call is one of its own.
@@ -294,69 +289,6 @@ func TestDrainWithCalls(t *testing.T) {
 	}
 }
 
-// TestNoCallAfterTheLast: a call whose caller ends in the same moment is refused
-// once nothing is under way any more: Shutdown does not wait for it.
-func TestNoCallAfterTheLast(t *testing.T) {
-	k := newWork()
-	k.start()
-	if err := k.admitCall(false); err != nil {
-		t.Fatal(err)
-	}
-	k.drain()
-	if err := k.admitCall(true); err != nil {
-		t.Errorf("inside of a call in flight: %v", err)
-	}
-	k.handlerDone()
-	k.handlerDone()
-	receive(t, "nothing to be under way", k.idle)
-	if err := k.admitCall(true); err != ErrShuttingDown {
-		t.Errorf("after the last: %v, want ErrShuttingDown", err)
-	}
-}
-
-// TestWorkConcurrentSafe: when idle is closed, nothing is under way, and nothing is
-// let in after that, however many are refused meanwhile.
-func TestWorkConcurrentSafe(t *testing.T) {
-	for range 200 {
-		k := newWork()
-		k.start()
-		var inside, late atomic.Int64
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				for range 50 {
-					if !k.admit() {
-						_ = k.admitCall(false) // refused as well
-						continue
-					}
-					inside.Add(1)
-					if err := k.admitCall(true); err != nil {
-						t.Errorf("inside of a request: %v", err)
-						continue
-					}
-					k.handlerDone()
-					inside.Add(-1)
-					k.requestDone()
-				}
-			})
-		}
-		wg.Go(func() {
-			receive(t, "nothing to be under way", k.idle)
-			if k.admit() || k.admitCall(true) == nil {
-				late.Add(1)
-			}
-			if n := inside.Load(); n != 0 {
-				late.Add(n)
-			}
-		})
-		wg.Go(k.drain)
-		wg.Wait()
-		if n := late.Load(); n != 0 {
-			t.Fatalf("%d under way after all", n)
-		}
-	}
-}
-
 // TestHandlesConcurrentSafe: whatever happens to calls, in the end every slot is
 // free and nothing is counted as under way.
 func TestHandlesConcurrentSafe(t *testing.T) {
@@ -405,15 +337,10 @@ func TestHandlesConcurrentSafe(t *testing.T) {
 			t.Errorf("no call ended with %s: the test does not show much", kind)
 		}
 	}
-	for _, d := range []*Deployment{b, c} {
-		router := d.target.Load().router
-		for _, m := range router.members {
-			if m.ongoing != 0 || m.at < 0 {
-				t.Errorf("%s: %d ongoing, place %d among the free", d.name, m.ongoing, m.at)
-			}
-		}
+	if n := r.ongoing(); n != 0 {
+		t.Errorf("%v slots are taken", n)
 	}
-	if requests, handlers := r.server.work.counts(); requests != 0 || handlers != 0 {
+	if requests, handlers := r.server.shared.Counter.Counts(); requests != 0 || handlers != 0 {
 		t.Errorf("under way: %d requests, %d handlers", requests, handlers)
 	}
 }

@@ -54,7 +54,7 @@ func TestHollowErrors(t *testing.T) {
 				}
 			}
 			r := startGRPC(t, Config{}, failing(hollow))
-			if got := told(r.unaryCall()); got != "INTERNAL: "+textInternal {
+			if got := told(r.unaryCall()); got != "INTERNAL: Internal server error." {
 				t.Errorf("gRPC: %s", got)
 			}
 		})
@@ -77,25 +77,12 @@ func TestHollowErrorOfCallee(t *testing.T) {
 	}
 }
 
-// TestHollowErrorsOfHooks are those of the code outside of calls.
-func TestHollowErrorsOfHooks(t *testing.T) {
-	fails := func(context.Context, int) error { return hollows["nil pointer"] }
-	for name, p := range map[string]*probe{"construct": {construct: fails}, "check": {check: fails}, "stop": {stop: fails}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, p)
-				b.start()
-				synctest.Wait()
-				if _, is := errors.AsType[*tracing.PanicError](b.condition.fault); !is && name != "stop" {
-					t.Errorf("fault %v", b.condition.fault)
-				}
-				b.mustEnd()
-				if p.stop != nil {
-					b.lines.take(t, "replica does not stop as it should", 1)
-				}
-			})
-		})
-	}
+// hangs is a value whose Stop waits.
+type hangs struct{ stop func(context.Context) }
+
+func (h *hangs) Stop(ctx context.Context) error {
+	h.stop(ctx)
+	return nil
 }
 
 // TestOneHangingStop: a deployment whose code does not return takes no time from
@@ -103,26 +90,24 @@ func TestHollowErrorsOfHooks(t *testing.T) {
 func TestOneHangingStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
-		heeds := func(ctx context.Context, _ int) error {
+		heeds := func(ctx context.Context) {
 			<-ctx.Done()
 			time.Sleep(time.Millisecond)
-			return nil
 		}
-		probes := []*probe{{stop: func(context.Context, int) error { <-stuck; return nil }}, {stop: heeds}, {}, {}, {}, {}}
+		nothing := func(context.Context) {}
+		stops := []func(context.Context){func(context.Context) { <-stuck }, heeds, nothing, nothing, nothing, nothing}
 		var deployments []*Deployment
-		for i, p := range probes {
+		for i, stop := range stops {
 			d := NewDeployment(fmt.Sprintf("D%d", i), noHandler)
 			AddFunction(d, "", func(context.Context, int) (int, error) { return 0, nil })
-			PerReplica(d, p.new)
+			PerReplica(d, func(context.Context) (*hangs, error) { return &hangs{stop}, nil })
 			deployments = append(deployments, d)
 		}
 		s, err := New(Config{}, []*App{NewApp("a", deployments[0], WithDeployments(deployments[1:]...))}, WithLogger(discard))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, set := range s.all.order {
-			set.start()
-		}
+		s.all.start()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -130,7 +115,6 @@ func TestOneHangingStop(t *testing.T) {
 		if err == nil || strings.Count(err.Error(), "stop deployment") != 1 || !strings.Contains(err.Error(), `"D0"`) {
 			t.Errorf("error %v, want one of D0 only", err)
 		}
-		close(stuck)
-		<-s.all.order[0].over
+		close(stuck) // the bubble waits for the rest
 	})
 }

@@ -9,13 +9,15 @@ import (
 	"iter"
 	"net/http"
 	"strings"
+
+	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
 // DefaultMaxJSONBytes is how large the body of a request to [JSON] or
 // [JSONStream] may be unless [WithMaxJSONBytes] says otherwise: 4 MiB.
 const DefaultMaxJSONBytes = 4 << 20
 
-// JSONOption changes what [JSON] or [JSONStream] makes.
+// JSONOption changes a handler of [JSON] or [JSONStream].
 type JSONOption struct{ apply func(*jsonInput) }
 
 // WithMaxJSONBytes sets how large a request's body may be, 1 or more; the default
@@ -26,13 +28,13 @@ func WithMaxJSONBytes(n int64) JSONOption {
 
 // JSON makes a function an HTTP handler, so that it can be a deployment's
 // ingress: JSON(f), JSON(handle.Call), or JSON(batcher.Do). The request's body,
-// one JSON value, is decoded into In; what f returns is sent as JSON, with
+// one JSON value, is decoded into In; the result of f is sent as JSON, with
 // status 200. GET and HEAD have no body, f gets the zero In; all other methods
 // must have one. Fields that In does not have are ignored, and so is the
 // request's Content-Type.
 //
-// A body that is not JSON, or not that of an In, is answered with 400 and a text
-// that says where it is wrong. An error of f is that of a [HandlerFunc]: 500, or
+// If a body is not JSON, or does not fit In, the client gets 400 and a text with the
+// place of the fault. An error of f has the effect of a [HandlerFunc]'s: 500, or
 // 503 for a [*QueueFullError].
 func JSON[In, Out any](f func(context.Context, In) (Out, error), opts ...JSONOption) http.Handler {
 	input := newJSONInput(opts)
@@ -61,8 +63,8 @@ func JSON[In, Out any](f func(context.Context, In) (Out, error), opts ...JSONOpt
 // server-sent event with the JSON as its data, to others as one line of JSON
 // (application/x-ndjson).
 //
-// An error before the first value is that of a [HandlerFunc]. After that the
-// connection is cut, so that the client does not take what it has for the whole.
+// An error before the first value has the effect of a [HandlerFunc]'s. After that the
+// connection is cut, so that the client does not take the beginning for the whole.
 func JSONStream[In, Out any](f func(context.Context, In) iter.Seq2[Out, error], opts ...JSONOption) http.Handler {
 	input := newJSONInput(opts)
 	return HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
@@ -123,8 +125,8 @@ func newJSONInput(opts []JSONOption) *jsonInput {
 	return in
 }
 
-// read decodes r's body into value, a pointer. Where it is the client's fault
-// that it cannot, it has answered already, and err is nil.
+// read decodes r's body into value, a pointer. If it cannot because of the client, it has
+// responded already, and err is nil.
 func (in *jsonInput) read(w http.ResponseWriter, r *http.Request, value any) (ok bool, err error) {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return true, nil
@@ -134,7 +136,7 @@ func (in *jsonInput) read(w http.ResponseWriter, r *http.Request, value any) (ok
 	case tooLarge:
 		http.Error(w, fmt.Sprintf("request body: more than %d bytes", in.maxBytes), http.StatusRequestEntityTooLarge)
 		return false, nil
-	case err != nil && r.Context().Err() == nil && !isCancellation(err):
+	case err != nil && r.Context().Err() == nil && !cause.IsCancellation(err):
 		http.Error(w, "request body: "+err.Error(), http.StatusBadRequest)
 		return false, nil
 	case err != nil:
@@ -147,7 +149,7 @@ func (in *jsonInput) read(w http.ResponseWriter, r *http.Request, value any) (ok
 	return true, nil
 }
 
-// jsonFault tells a client what is wrong with its JSON.
+// jsonFault returns the text for a client about its JSON.
 func jsonFault(body []byte, err error) string {
 	if len(body) == 0 {
 		return "empty, want JSON"

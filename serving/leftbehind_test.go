@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -187,10 +186,14 @@ func TestContextPrints(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	w := httptest.NewRecorder()
-	s.http.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+	resp, err := http.Get("http://" + s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
 	left.Wait()
-	if w.Code != http.StatusOK {
-		t.Errorf("status %d", w.Code)
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("status %d", resp.StatusCode)
 	}
 }

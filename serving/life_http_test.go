@@ -16,8 +16,7 @@ import (
 
 const unavailableText = "Deployment(name='D', app='a') is unavailable because it failed to deploy."
 
-// startLife serves a deployment with a probe over real sockets; back-offs are as
-// short as they can be.
+// startLife serves a deployment with a probe over real sockets.
 func startLife(t *testing.T, cfg Config, h http.Handler, p *probe, opts ...DeploymentOption) (*rig, *Local[*instance]) {
 	t.Helper()
 	d := NewDeployment("D", h, opts...)
@@ -37,10 +36,7 @@ func TestUnavailableDeployment(t *testing.T) {
 			return ctx.Err()
 		}
 	}}
-	r, _ := startLife(t, Config{}, http.NotFoundHandler(), p)
-	r.server.all.order[0].mu.Lock() // nothing has failed yet
-	r.server.all.order[0].starts.backoff = func(int) time.Duration { return time.Millisecond }
-	r.server.all.order[0].mu.Unlock()
+	r, _ := startLife(t, Config{}, http.NotFoundHandler(), p, WithReplicas(20)) // if all fail, there is no other try
 	if got, want := r.get("/-/healthz"), "Deployment(name='D', app='a') has no replica that takes requests yet."; got.Status != 503 || got.Body != want {
 		t.Errorf("health before the start: %+v, want %q", got, want)
 	}

@@ -35,7 +35,7 @@ func TestHeaderLimits(t *testing.T) {
 			t.Errorf("%d bytes of header: status %d, want %d", tt.size, resp.StatusCode, tt.want)
 		}
 	}
-	got := r.server.http
+	got := r.server.cfg
 	if got.ReadHeaderTimeout != 10*time.Second || got.IdleTimeout != 90*time.Second || got.MaxHeaderBytes != 64<<10 {
 		t.Errorf("defaults: ReadHeaderTimeout %v, IdleTimeout %v, MaxHeaderBytes %d",
 			got.ReadHeaderTimeout, got.IdleTimeout, got.MaxHeaderBytes)

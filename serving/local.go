@@ -5,22 +5,22 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+
+	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
 // Local is a value that each replica of a deployment has one of: a loaded model,
-// a connection, what else takes time to make or is not to be shared. It is the
-// instance of the class that Ray Serve makes per replica. Get it from
-// [PerReplica].
+// a connection, or another value that takes time to make or must not be shared. It is
+// the instance of the class that Ray Serve makes per replica. [PerReplica] returns it.
 type Local[T any] struct {
-	deployment *Deployment
-	at         int
+	deployment string
 }
 
 // PerReplica has each replica of d construct a value before it takes calls. The
 // replicas are constructed in the background from [Server.Start] on, each on a
 // goroutine of its own; requests that come earlier wait. Values of several
-// PerReplica are constructed in the order of these calls, and a later one finds
-// the earlier ones by [Local.Get].
+// PerReplica are constructed in the order of these calls, and a later one can Get
+// the earlier ones.
 //
 // A construct that fails or panics is tried again, with a fresh replica, after
 // 1 s, then 2 s and so on up to 64 s: without an end once a replica of d has run,
@@ -34,29 +34,48 @@ type Local[T any] struct {
 //
 // Call PerReplica before [New] gets d's app.
 func PerReplica[T any](d *Deployment, construct func(ctx context.Context) (T, error)) *Local[T] {
-	l := &Local[T]{deployment: d, at: len(d.locals)}
-	d.locals = append(d.locals, func(ctx context.Context) (any, error) { return construct(ctx) })
+	l := &Local[T]{deployment: d.name}
+	d.locals = append(d.locals, router.Constructor{Key: l, Make: func(ctx context.Context) (router.Value, error) {
+		local, err := construct(ctx)
+		return valueOf(local), err
+	}})
 	return l
 }
 
-// Get gives the value of the replica that runs the call with the context ctx, or
-// one derived from it: at once, without a lock. It panics where there is none:
-// outside of calls, and in calls of other deployments, which is a fault of the
-// program.
-func (l *Local[T]) Get(ctx context.Context) T {
-	r := replicaIn(ctx)
-	if r == nil || r.deployment != l.deployment || l.at >= len(r.values) {
-		//nolint:forbidigo // a fault of the program, as a nil map is; the call's own recover answers 500
-		panic(fmt.Sprintf("serving: Get of a value of deployment %q outside of its calls; give it the context of a call, and call it in that deployment", l.deployment.name))
+// valueOf returns a value with its hooks.
+func valueOf(local any) router.Value {
+	v := router.Value{Local: local}
+	if r, is := local.(Reconfigurer); is {
+		v.Reconfigure = func(ctx context.Context, config string) error {
+			return r.Reconfigure(ctx, UserConfig{json: config})
+		}
 	}
-	v, _ := r.values[l.at].(T) // a T that is an interface may be nil
+	if c, is := local.(HealthChecker); is {
+		v.CheckHealth = c.CheckHealth
+	}
+	if s, is := local.(Stopper); is {
+		v.Stop = s.Stop
+	}
+	return v
+}
+
+// Get returns the value of the replica that runs the call with the context ctx, or
+// one derived from it: at once, without a lock. It panics if there is none: outside of
+// calls, and in calls of other deployments, which is a fault of the program.
+func (l *Local[T]) Get(ctx context.Context) T {
+	local, ok := router.LocalValue(ctx, l)
+	if !ok {
+		//nolint:forbidigo // a fault of the program, as a nil map is; the call's own recover answers 500
+		panic(fmt.Sprintf("serving: Get of a value of deployment %q outside of its calls; give it the context of a call, and call it in that deployment", l.deployment))
+	}
+	v, _ := local.(T) // a T that is an interface may be nil
 	return v
 }
 
 // Reconfigurer is a value of [PerReplica] that takes the user config: after its
-// construction, where there is one, and whenever it changes ([Server.Reconfigure],
+// construction, if there is one, and whenever it changes ([Server.Reconfigure],
 // or the service file). It may be called while calls run. Once its context has
-// ended, nobody waits for it.
+// ended, the replica does not wait for it.
 //
 // An error, a panic, or no return in time at a start is a failed start. At a
 // change, the replica is replaced, as in Ray Serve; see [Server.Reconfigure].
@@ -64,33 +83,34 @@ type Reconfigurer interface {
 	Reconfigure(ctx context.Context, config UserConfig) error
 }
 
-// HealthChecker is a value of [PerReplica] that knows whether its replica works.
-// It is asked before the replica takes its first call, which a failure makes a
-// failed start, and then as [WithHealthCheck] says, one call at a time, while
-// calls run. A panic is a failure, and so is no return before its context ends.
+// HealthChecker is a value of [PerReplica] that checks whether its replica works.
+// CheckHealth is called before the replica takes its first call, and a failure is then a
+// failed start. Later it is called at the interval of [WithHealthCheck], one check at a
+// time, while calls run. A panic is a failure, and so is no return before its context
+// ends.
 type HealthChecker interface {
 	CheckHealth(ctx context.Context) error
 }
 
-// Stopper is a value of [PerReplica] that is told when its replica is no more: it
-// has no call any more, and gets none. Values are stopped in the reverse order of
-// their construction. Its context ends as [WithGracefulShutdown] says; nobody
-// waits for it then. An error is logged.
+// Stopper is a value of [PerReplica] that releases its resources when its replica stops:
+// the replica has no call any more, and gets none. Values are stopped in the reverse
+// order of their construction. The context ends with the timeout of
+// [WithGracefulShutdown]; the replica does not wait longer. An error is logged.
 //
-// Where the server is shut down with too little time for the replica's calls, it
-// is not called: they may still use the value.
+// If the server is shut down with too little time for the replica's calls, Stop is not
+// called: they may still use the value.
 type Stopper interface {
 	Stop(ctx context.Context) error
 }
 
-// UserConfig is what an operator has for a deployment's own code: a JSON value,
-// by [WithUserConfig], [Server.Reconfigure] or user_config of the service file.
+// UserConfig is an operator's configuration of a deployment's own code: a JSON value,
+// from [WithUserConfig], [Server.Reconfigure] or user_config of the service file.
 // The zero UserConfig is none. It is compared by its JSON text.
 type UserConfig struct {
 	json string // compact; empty for none
 }
 
-// newUserConfig makes a config of any value that has a form in JSON; nil is none.
+// newUserConfig returns the config of any value that has a form in JSON; nil is none.
 func newUserConfig(v any) (UserConfig, error) {
 	if c, is := v.(UserConfig); is || v == nil {
 		return c, nil
@@ -108,12 +128,12 @@ func newUserConfig(v any) (UserConfig, error) {
 // IsZero reports whether there is none.
 func (c UserConfig) IsZero() bool { return c.json == "" }
 
-// String gives the JSON text; empty for none.
+// String returns the JSON text; empty for none.
 func (c UserConfig) String() string { return c.json }
 
-// Decode reads the config into what v points to, as encoding/json does, and
-// refuses keys that v has no field for: a key that is misspelt would else have
-// no effect. Without a config, v stays as it is.
+// Decode reads the config into the value that v points to, as encoding/json does, and
+// refuses keys that v has no field for, because a misspelt key would have no effect.
+// Without a config, v stays as it is.
 func (c UserConfig) Decode(v any) error {
 	if c.IsZero() {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,6 +22,25 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/servetrace/servetrace/tracing"
+)
+
+// Texts, keys and limits, as clients see them.
+const (
+	headerRequestID      = "X-Request-Id"
+	metaRequestID        = "request_id"
+	textHealthy          = "success"
+	textDraining         = "This node is being drained."
+	textNoApplication    = "Application metadata not set. " + textListApplications
+	textListApplications = "Ping /ray.serve.RayServeAPIService/ListApplications for available applications."
+	mostPath             = 512
+	maxStatusText        = 4 << 10
+	frameHeader          = 5
+)
+
+var (
+	noHandler = http.NotFoundHandler()
+	discard   = slog.New(slog.DiscardHandler)
+	errGoexit = errors.New("handler called runtime.Goexit")
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -146,19 +166,20 @@ func (r *rig) dial(text string) net.Conn {
 	return c
 }
 
-func (r *rig) router() *router {
-	return r.server.http.Handler.(*proxy).routes.routes[0].router
+// ongoing returns how many requests have a slot of a replica.
+func (r *rig) ongoing() (n float64) {
+	for series, value := range r.counts(r.t) {
+		if strings.HasPrefix(series, "serve_num_ongoing_requests_at_replicas") {
+			n += value
+		}
+	}
+	return n
 }
 
 // queued waits until n requests wait for a replica.
 func (r *rig) queued(n int) {
 	r.t.Helper()
-	router := r.router()
-	await(r.t, fmt.Sprintf("%d requests queued", n), func() bool {
-		router.mu.Lock()
-		defer router.mu.Unlock()
-		return router.waiting.Len() == n
-	})
+	await(r.t, fmt.Sprintf("%d requests queued", n), func() bool { return r.server.Status()[0].Queued == n })
 }
 
 // await looks until ok holds.

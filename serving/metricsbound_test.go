@@ -3,7 +3,6 @@ package serving
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -18,7 +17,7 @@ func TestSeriesAreBoundedWhateverClientsSend(t *testing.T) {
 	pb.RegisterTestServiceServer(d, testService{})
 	r := startGRPCApps(t, Config{}, NewApp("a", d, WithRoutePrefix("/a")))
 	ask := func(method, path string) {
-		r.server.http.Handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(method, path, nil))
+		r.do(t.Context(), method, path)
 	}
 	for i := range paths {
 		ask(http.MethodGet, fmt.Sprintf("/a/%d", i))

@@ -11,188 +11,54 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
-// configs gives what each replica has taken, oldest first.
-func (b *bench) configs() (all []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, r := range b.replicas {
-		all = append(all, r.config.String())
+// capacity fills the slots and the queue of the deployment, and returns the number of slots
+// and the error of the full queue.
+func (b *bench) capacity() (slots int, full *QueueFullError) {
+	d := b.all.order[0].built.Load()
+	ended, cancel := context.WithCancel(b.t.Context())
+	cancel()
+	var held []router.Assignment
+	for {
+		// A request by HTTP whose client has left gets a slot, if it need not wait.
+		_, a, err := d.Assign(ended, spans.RouterStart{Protocol: spans.HTTP})
+		if err != nil {
+			break
+		}
+		held = append(held, a)
 	}
-	return all
-}
-
-func (b *bench) reconfigureTo(ctx context.Context, config any) error {
-	c, err := newUserConfig(config)
-	if err != nil {
-		return err
-	}
-	return b.changes.apply(ctx, func(w settings) settings { w.config = c; return w })
-}
-
-// TestReconfigure: every replica takes it, also one that starts meanwhile; those
-// that are started later do, after their construction.
-func TestReconfigure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &probe{}
-		b := newBench(t, p, WithReplicas(2), WithUserConfig(map[string]int{"v": 1}))
-		p.reconfigure = func(context.Context, int) error { time.Sleep(time.Minute); return nil }
-		b.start()
-		time.Sleep(time.Minute)
-		b.wantStates("HEALTHY: RUNNING RUNNING")
-		if diff := cmp.Diff([]string{`{"v":1}`, `{"v":1}`}, b.configs()); diff != "" {
-			t.Errorf("after the start (-want +got):\n%s", diff)
-		}
-		// A third starts, with the old config, while the others take the new one.
-		if err := b.changes.apply(t.Context(), func(w settings) settings { w.replicas = 3; return w }); err != nil {
-			t.Error(err)
-		}
-		if err := b.reconfigureTo(t.Context(), map[string]int{"v": 2}); err != nil {
-			t.Error(err)
-		}
-		b.wantStates("HEALTHY: RUNNING RUNNING RUNNING")
-		if diff := cmp.Diff(slices.Repeat([]string{`{"v":2}`}, 3), b.configs()); diff != "" {
-			t.Errorf("after the change (-want +got):\n%s", diff)
-		}
-		b.p.take()
-		if err := b.reconfigureTo(t.Context(), map[string]int{"v": 2}); err != nil { // the same
-			t.Error(err)
-		}
-		b.wantNotes()
-		b.mustEnd()
-	})
-}
-
-// TestReconfigureFails: whichever way a replica fails to take a config, all is as
-// it was, and that replica is replaced; it takes calls until its successor does.
-func TestReconfigureFails(t *testing.T) {
-	hang := func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }
-	for name, way := range map[string]struct {
-		hook func(context.Context, int) error
-		text string
-	}{
-		"error":  ways["error"],
-		"panic":  ways["panic"],
-		"goexit": ways["goexit"],
-		"hangs":  {hang, "reconfigure has not returned: context deadline exceeded"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := &probe{}
-				b := newBench(t, p, WithReplicas(3), WithUserConfig("old"))
-				b.start()
-				b.wantStates("HEALTHY: RUNNING RUNNING RUNNING")
-				before := b.status()
-				second := b.replicas[1].replica.values[0].(*instance).n
-				p.set(&p.construct, func(context.Context, int) error { time.Sleep(time.Minute); return nil })
-				p.set(&p.reconfigure, func(ctx context.Context, n int) error {
-					if n == second {
-						return way.hook(ctx, n)
-					}
-					return nil
-				})
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				if err := b.reconfigureTo(ctx, "new"); fmt.Sprint(err) != way.text {
-					t.Errorf("error %v, want %v", err, way.text)
-				}
-				b.wantStates("UNHEALTHY: RUNNING UNHEALTHY RUNNING STARTING")
-				b.router.mu.Lock()
-				listed := len(b.router.members)
-				b.router.mu.Unlock()
-				if listed != 3 {
-					t.Errorf("%d replicas take calls, want 3: the one that failed still does", listed)
-				}
-				time.Sleep(time.Minute)
-				b.wantStates("HEALTHY: RUNNING RUNNING RUNNING")
-				after := b.status()
-				if after.Replicas[0].ID != before.Replicas[0].ID || after.Replicas[1].ID != before.Replicas[2].ID {
-					t.Errorf("other replicas were replaced: %v, then %v", before.Replicas, after.Replicas)
-				}
-				if diff := cmp.Diff(slices.Repeat([]string{`"old"`}, 3), b.configs()); diff != "" {
-					t.Errorf("configs (-want +got):\n%s", diff)
-				}
-				b.mustEnd()
-			})
-		})
-	}
-}
-
-// TestNoWayBack: those that have taken a config which others did not, and had
-// none before, are replaced, too.
-func TestNoWayBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &probe{}
-		b := newBench(t, p, WithReplicas(2))
-		b.start()
-		b.wantStates("HEALTHY: RUNNING RUNNING")
-		before := b.status()
-		second := b.replicas[1].replica.values[0].(*instance).n
-		p.set(&p.reconfigure, func(_ context.Context, n int) error {
-			if n == second {
-				return errBoom
+	waiting, leave := context.WithCancel(b.t.Context())
+	for range 20 {
+		go func() {
+			_, _, err := d.Assign(waiting, spans.RouterStart{})
+			if err, is := errors.AsType[*QueueFullError](err); is {
+				b.p.mu.Lock()
+				defer b.p.mu.Unlock()
+				full = err
 			}
-			return nil
-		})
-		if err := b.reconfigureTo(t.Context(), 1); !errors.Is(err, errBoom) {
-			t.Errorf("error %v", err)
-		}
-		b.wantStates("HEALTHY: RUNNING RUNNING")
-		for _, r := range b.status().Replicas {
-			if slices.ContainsFunc(before.Replicas, func(old ReplicaStatus) bool { return old.ID == r.ID }) {
-				t.Errorf("%s is still there", r.ID)
-			}
-		}
-		if diff := cmp.Diff([]string{"", ""}, b.configs()); diff != "" {
-			t.Errorf("configs (-want +got):\n%s", diff)
-		}
-		b.mustEnd()
-	})
+		}()
+	}
+	synctest.Wait()
+	leave()
+	synctest.Wait()
+	for _, a := range held {
+		_ = a.Run(identity.ContextWithRequest(b.t.Context(), &identity.Request{ID: "x"}), nothing{})
+	}
+	return len(held), full
 }
 
-// TestBadConfigAtStart is a failed start; a good one has the deployment try anew.
-func TestBadConfigAtStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, &probe{reconfigure: failUpTo(3)}, WithUserConfig("bad"))
-		b.start()
-		time.Sleep(time.Minute)
-		b.wantStates("DEPLOY_FAILED:")
-		if err := b.reconfigureTo(t.Context(), "good"); err != nil {
-			t.Error(err)
-		}
-		b.wantStates("HEALTHY: RUNNING")
-		if diff := cmp.Diff([]string{`"good"`}, b.configs()); diff != "" {
-			t.Errorf("configs (-want +got):\n%s", diff)
-		}
-		b.mustEnd()
-		if err := b.reconfigureTo(t.Context(), "late"); !errors.Is(err, errStopped) {
-			t.Errorf("after the stop: %v", err)
-		}
-	})
-}
+// nothing is a call that does nothing.
+type nothing struct{}
 
-// TestChangesWaitForEachOther: a change that waits for another gives up with its
-// context.
-func TestChangesWaitForEachOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &probe{reconfigure: func(context.Context, int) error { time.Sleep(time.Hour); return nil }}
-		b := newBench(t, p)
-		b.start()
-		first := make(chan error, 1)
-		synctest.Wait()
-		go func() { first <- b.reconfigureTo(t.Context(), 1) }()
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		if err := b.reconfigureTo(ctx, 2); fmt.Sprint(err) != "another change is under way: context deadline exceeded" {
-			t.Errorf("the second: %v", err)
-		}
-		if err := <-first; err != nil {
-			t.Error(err)
-		}
-		b.mustEnd()
-	})
+func (nothing) Start() spans.ReplicaStart    { return spans.ReplicaStart{} }
+func (nothing) Invoke(context.Context) error { return nil }
+func (nothing) End(context.Context, error) (spans.ReplicaResult, error) {
+	return spans.ReplicaResult{}, nil
 }
 
 // TestApplyChangesWhatDiffers: what configs do not say stays, also what
@@ -201,8 +67,8 @@ func TestApplyChangesWhatDiffers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &probe{}
 		b := newBench(t, p, WithUserConfig("code"), WithMaxQueuedRequests(7))
-		s := b.server
-		b.start()
+		s := b.Server
+		b.all.start()
 		b.wantStates("HEALTHY: RUNNING")
 		apply := func(c DeploymentConfig) error {
 			c.Name = "D"
@@ -212,12 +78,13 @@ func TestApplyChangesWhatDiffers(t *testing.T) {
 		wantHeld := func(replicas, ongoing, queued int, config string) {
 			t.Helper()
 			synctest.Wait()
-			w := b.settings()
-			if w.replicas != replicas || w.maxOngoing != ongoing || w.maxQueued != queued || w.config.String() != config {
-				t.Errorf("%+v, want %d %d %d %s", w, replicas, ongoing, queued, config)
+			w := b.Status()[0]
+			if w.NumReplicas != replicas || w.MaxOngoingRequests != ongoing || w.MaxQueuedRequests != queued || len(w.Replicas) != replicas {
+				t.Errorf("%+v, want %d %d %d", w, replicas, ongoing, queued)
 			}
-			if r := b.replicas[0]; r.replica.limit() != ongoing || b.router.members[0].limit != ongoing || b.router.maxQueued != queued || r.config.String() != config || len(b.replicas) != replicas {
-				t.Errorf("%d replicas, limits %d, %d, %d, config %s", len(b.replicas), r.replica.limit(), b.router.members[0].limit, b.router.maxQueued, r.config)
+			b.wantConfigs(slices.Repeat([]string{config}, replicas)...)
+			if free, full := b.capacity(); free != replicas*ongoing || full.Limit != queued {
+				t.Errorf("%d slots and %v, want %d slots and a queue of %d", free, full, replicas*ongoing, queued)
 			}
 		}
 		for _, step := range []struct {
@@ -246,7 +113,8 @@ func TestApplyChangesWhatDiffers(t *testing.T) {
 		wantHeld(1, 5, 7, `"code"`)
 
 		// A config that is not taken is tried again, though the file is the same.
-		p.set(&p.reconfigure, ways["error"].hook)
+		fails := func(context.Context, int) error { return errBoom }
+		p.set(&p.reconfigure, fails)
 		for range 2 {
 			if err := apply(DeploymentConfig{UserConfig: "bad"}); fmt.Sprint(err) != `app "a": deployment "D": boom` {
 				t.Errorf("error %v", err)
@@ -254,7 +122,7 @@ func TestApplyChangesWhatDiffers(t *testing.T) {
 			p.set(&p.reconfigure, nil)
 			time.Sleep(time.Second) // where its successor has failed, too
 			b.wantStates("HEALTHY: RUNNING")
-			p.set(&p.reconfigure, ways["error"].hook)
+			p.set(&p.reconfigure, fails)
 		}
 		p.set(&p.reconfigure, nil)
 		b.mustEnd()
@@ -266,7 +134,7 @@ func TestFaultsOfConfigs(t *testing.T) {
 	b := newBench(t, &probe{})
 	zero := 0
 	second := time.Duration(0)
-	err := b.server.Apply(t.Context(), []AppConfig{
+	err := b.Apply(t.Context(), []AppConfig{
 		{Name: "b", From: "f:1"},
 		{RoutePrefix: "x", From: "f:2", Deployments: []DeploymentConfig{
 			{Name: "E", From: "f:3"},
@@ -286,7 +154,7 @@ app "a": there is something of it already at f:2`
 	if diff := cmp.Diff(want, fmt.Sprint(err)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	err = b.server.Apply(t.Context(), []AppConfig{{RoutePrefix: "/other"}})
+	err = b.Apply(t.Context(), []AppConfig{{RoutePrefix: "/other"}})
 	if want := `app "a": the route prefix stays "/" until the service is restarted, then it is "/other"`; fmt.Sprint(err) != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
@@ -299,7 +167,7 @@ app "a": there is something of it already at f:2`
 		"deployment": {"a", "x", 1, `reconfigure: app "a" has no deployment "x"; want one of D`},
 		"no JSON":    {"a", "D", make(chan int), `reconfigure deployment "D" of app "a": user config: json: unsupported type: chan int`},
 	} {
-		if err := b.server.Reconfigure(t.Context(), c.app, c.deployment, c.config); fmt.Sprint(err) != c.want {
+		if err := b.Reconfigure(t.Context(), c.app, c.deployment, c.config); fmt.Sprint(err) != c.want {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
@@ -347,10 +215,10 @@ func TestConfigForNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &bench{t: t, replicaSet: s.all.order[0]}
-		b.start()
+		b := &bench{t: t, Server: s}
+		b.all.start()
 		b.wantStates("UNHEALTHY:")
-		if got := b.status().Error; got != errNoReconfigurer.Error() {
+		if got := b.Status()[0].Error; got != router.ErrNoReconfigurer.Error() {
 			t.Errorf("error %q", got)
 		}
 		b.mustEnd()

@@ -1,149 +1,14 @@
 package serving
 
 import (
-	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
-
-// prepared is a response that is the handler's.
-func prepared(ctx context.Context, w http.ResponseWriter, r *http.Request, requestID, prefix string) *response {
-	x := &exchange{proxy: &proxy{}, r: r, route: &route{prefix: prefix}}
-	x.request.ID = requestID
-	x.ctx = ctx
-	x.prepare(w, r, nil)
-	return &x.resp
-}
-
-// stuckStream is a stream of HTTP/2 whose writes wait for a deadline to pass, or to
-// be let go.
-type stuckStream struct {
-	*httptest.ResponseRecorder
-	entered, letGo, reset chan struct{}
-}
-
-func (s *stuckStream) Write(b []byte) (int, error) {
-	close(s.entered)
-	select {
-	case <-s.letGo:
-	case <-s.reset:
-	}
-	return s.ResponseRecorder.Write(b)
-}
-
-func (*stuckStream) SetReadDeadline(time.Time) error { return nil }
-
-// SetWriteDeadline is as net/http's: one that has passed resets the stream.
-func (s *stuckStream) SetWriteDeadline(at time.Time) error {
-	time.AfterFunc(time.Until(at), func() { close(s.reset) })
-	return nil
-}
-
-// TestHurriedStream: where the stream is reset, as a write takes too long, the
-// handler has not answered, though it then writes all that it has declared.
-func TestHurriedStream(t *testing.T) {
-	for _, inTime := range []bool{true, false} {
-		s := &stuckStream{httptest.NewRecorder(), make(chan struct{}), make(chan struct{}), make(chan struct{})}
-		req := httptest.NewRequest("GET", "/", nil)
-		req.ProtoMajor = 2
-		ctx, cancel := context.WithCancelCause(t.Context())
-		p := prepared(ctx, s, req, "id", "/")
-		p.Header().Set("Content-Length", "1")
-		var handler sync.WaitGroup
-		handler.Go(func() {
-			_, _ = p.Write([]byte("x"))
-			_, _ = p.x.returned(nil)
-		})
-		<-s.entered
-		cancel(ErrRequestTimeout)
-		if inTime {
-			close(s.letGo)
-		}
-		found, complete := p.x.take(ErrRequestTimeout)
-		handler.Wait()
-		reset := false
-		select {
-		case <-s.reset:
-			reset = true
-		default:
-		}
-		if complete == reset || reset && found != begun || !reset && (!inTime || found == open) {
-			t.Errorf("in time %t: found %v, complete %t, the stream reset %t", inTime, found, complete, reset)
-		}
-	}
-}
-
-// TestOneWriterConcurrentSafe lets handler and proxy race for the response:
-// whoever gets it, the client has one whole answer.
-func TestOneWriterConcurrentSafe(t *testing.T) {
-	for range 500 {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		rec := httptest.NewRecorder()
-		p := prepared(ctx, rec, httptest.NewRequest("GET", "/", nil), "id", "/")
-		var wg sync.WaitGroup
-		var wrote, ended error
-		wg.Go(func() {
-			p.Header().Set("X-Writer", "handler")
-			_, wrote = io.WriteString(p, "handler")
-			_, ended = p.x.returned(nil)
-		})
-		var found phase
-		wg.Go(func() {
-			cancel(ErrRequestTimeout)
-			if found, _ = p.x.take(ErrRequestTimeout); found == open {
-				p.x.err = ErrRequestTimeout
-				p.x.reply(http.StatusRequestTimeout)
-			}
-		})
-		wg.Wait()
-		got := rec.Body.String()
-		switch {
-		case wrote != nil:
-			if wrote != ErrRequestTimeout || ended != ErrRequestTimeout {
-				t.Fatalf("handler's write: %v, its end: %v", wrote, ended)
-			}
-			// It was refused because ctx had ended: the proxy answers, if need
-			// be after it has read what end gave.
-			if found == open && (rec.Code != 408 || !strings.Contains(got, "timed out")) || rec.Header().Get("X-Writer") != "" {
-				t.Fatalf("client saw %d %q, headers %v", rec.Code, got, rec.Header())
-			}
-		case rec.Code != 200 || got != "handler" || found == open:
-			t.Fatalf("client saw %d %q, the proxy found it %v", rec.Code, got, found)
-		}
-	}
-}
-
-// TestNoBeginAfterTheEnd: once the context has ended, a handler that answers
-// all the same is too late, whether or not the proxy has noticed yet.
-func TestNoBeginAfterTheEnd(t *testing.T) {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	rec := httptest.NewRecorder()
-	p := prepared(ctx, rec, httptest.NewRequest("GET", "/", nil), "id", "/")
-	cancel(ErrShuttingDown)
-	p.WriteHeader(http.StatusTeapot)
-	if _, err := p.Write([]byte("x")); err != ErrShuttingDown {
-		t.Errorf("Write: %v, want ErrShuttingDown", err)
-	}
-	if _, err := p.WriteString("x"); err != ErrShuttingDown {
-		t.Errorf("WriteString: %v, want ErrShuttingDown", err)
-	}
-	if err := p.FlushError(); err != ErrShuttingDown {
-		t.Errorf("FlushError: %v, want ErrShuttingDown", err)
-	}
-	if _, err := p.x.returned(errors.New("a consequence")); err != ErrShuttingDown {
-		t.Errorf("returned: %v, want ErrShuttingDown", err)
-	}
-	if rec.Body.Len() > 0 || rec.Flushed {
-		t.Errorf("the client saw %q", rec.Body)
-	}
-}
 
 func TestWriteAfterReturn(t *testing.T) {
 	kept := make(chan http.ResponseWriter, 1)
@@ -247,64 +112,6 @@ func TestNoRestOfABody(t *testing.T) {
 				t.Errorf("%s, full duplex %v: reply %q", path, duplex, reply)
 			}
 		}
-	}
-}
-
-// TestRetiredConnection: the proxy has disturbed net/http's reading of the
-// connection, which must not serve another request.
-func TestRetiredConnection(t *testing.T) {
-	leave := make(chan struct{})
-	defer close(leave)
-	r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "5")
-		writeBegin(w)
-		<-leave
-	}))
-	const request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-	reply, err := io.ReadAll(r.dial(request))
-	if err != nil || !strings.HasPrefix(string(reply), "HTTP/1.1 200 OK") {
-		t.Errorf("reply %q, %v: want 200, and EOF", reply, err)
-	}
-	await(t, "the connection to be forgotten", func() bool {
-		r.server.http.conns.mu.Lock()
-		defer r.server.http.conns.mu.Unlock()
-		return len(r.server.http.conns.open) == 0
-	})
-}
-
-// stuckConn is a connection whose writes take until a deadline is set.
-type stuckConn struct {
-	*httptest.ResponseRecorder
-	deadlines chan time.Time
-}
-
-func (c *stuckConn) SetWriteDeadline(t time.Time) error {
-	c.deadlines <- t
-	return nil
-}
-
-// TestDeadlineIsTakenBack: a write is hurried, ends in time after all, and the
-// connection has no deadline for its next request.
-func TestDeadlineIsTakenBack(t *testing.T) {
-	c := &stuckConn{httptest.NewRecorder(), make(chan time.Time, 2)}
-	p := prepared(t.Context(), c, httptest.NewRequest("GET", "/", nil), "id", "/")
-	p.mu.Lock() // as a write does
-	found := make(chan phase, 1)
-	go func() {
-		f, _ := p.x.take(ErrRequestTimeout)
-		found <- f
-	}()
-	if hurry := receive(t, "the deadline", c.deadlines); hurry.IsZero() {
-		t.Error("no deadline")
-	}
-	p.phase = ended
-	p.mu.Unlock()
-	if f := receive(t, "take", found); f != ended {
-		t.Errorf("found %v, want ended", f)
-	}
-	p.x.finish()
-	if after := receive(t, "the reset", c.deadlines); !after.IsZero() {
-		t.Errorf("deadline left at %v", after)
 	}
 }
 

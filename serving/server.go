@@ -3,35 +3,36 @@ package serving
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/serving/internal/accesslog"
+	"github.com/servetrace/servetrace/serving/internal/grpcproxy"
+	"github.com/servetrace/servetrace/serving/internal/httpproxy"
+	"github.com/servetrace/servetrace/serving/internal/inflight"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
+	"github.com/servetrace/servetrace/serving/internal/router"
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// Server serves apps over HTTP/1.1 and unencrypted HTTP/2 (prior knowledge), and
-// on a port of its own the gRPC services of those that have some.
+// Server serves apps over HTTP/1.1 and unencrypted HTTP/2 (prior knowledge), and the
+// gRPC services of its apps, if there are any, on a port of their own.
 // Its methods are safe for concurrent use.
 type Server struct {
-	cfg     Config
-	log     *slog.Logger
-	http    *httpFront
-	grpc    *grpcFront // nil if no app has gRPC services
-	work    *work
-	workers *workers
-	metrics *metrics.Set
-	base    context.Context         // ends when requests are cut off
-	cut     context.CancelCauseFunc // ends base
-	all     *deployments
-	over    ending
+	cfg    Config
+	shared *router.Server
+	cut    context.CancelCauseFunc // ends shared.Base
+	http   *httpproxy.Front
+	grpc   *grpcproxy.Front // nil if no app has gRPC services
+	all    *deployments
+	over   ending
 
 	stop    sync.Once
 	stopErr error // written in stop
@@ -48,22 +49,22 @@ type options struct {
 	log     *slog.Logger
 }
 
-// WithTracing sets what makes the spans; the default is [tracing.Off]. The
+// WithTracing sets the provider of the spans; the default is [tracing.Off]. The
 // server neither flushes nor shuts it down.
 func WithTracing(p *tracing.Provider) Option {
 	return Option{func(o *options) { o.tracing = p }}
 }
 
-// WithLogger sets where the access log (one line per request) and the server's
-// own reports go; the default is [slog.Default].
+// WithLogger sets the log for the access log (one line per request) and the server's
+// own reports; the default is [slog.Default].
 func WithLogger(log *slog.Logger) Option {
 	return Option{func(o *options) { o.log = log }}
 }
 
 // New builds a server for apps, one or more, with distinct names and route
-// prefixes. It starts nothing. The error tells every fault at once.
+// prefixes. It starts nothing. The error has every fault at once.
 func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
-	said, prefixes, err := declare(apps, cfg.Apps)
+	declared, prefixes, err := declare(apps, cfg.Apps)
 	if err := errors.Join(cfg.Validate(), checkApps(apps, prefixes), err); err != nil {
 		return nil, err
 	}
@@ -71,44 +72,36 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	for _, opt := range opts {
 		opt.apply(&o)
 	}
+	base, cut := context.WithCancelCause(context.Background())
 	s := &Server{
-		cfg:     cfg.withDefaults(),
-		log:     o.log,
-		work:    newWork(),
-		workers: new(workers),
-		metrics: metrics.New(),
-		all:     newDeployments(apps, prefixes),
-		over:    ending{done: make(chan struct{})},
+		cfg: cfg.withDefaults(),
+		cut: cut,
+		shared: &router.Server{
+			Base:    base,
+			Counter: inflight.NewCounter(),
+			Workers: new(inflight.Workers),
+			Metrics: metrics.New(),
+			Tracer:  spans.New(o.tracing),
+			Log:     accesslog.Log{Logger: o.log, Quiet: cfg.QuietAccessLog},
+		},
+		all:  &deployments{apps: apps, prefixes: prefixes},
+		over: ending{done: make(chan struct{})},
 	}
-	s.base, s.cut = context.WithCancelCause(context.Background())
-	tracer := spans.New(o.tracing)
-	var routes []*route
 	for _, a := range apps {
 		for _, d := range a.deployments() {
-			d.target.Store(s.deploy(a.name, d, said[d], tracer))
+			s.deploy(a.name, d, declared[d])
 		}
-		if a.ingress.handler == nil {
-			continue // it has gRPC services only
-		}
-		routes = append(routes, &route{
-			target:  a.ingress.target.Load(),
-			prefix:  prefixes[a],
-			timeout: *cmp.Or(a.timeout, &s.cfg.RequestTimeout),
-			pattern: patternOf(a.ingress.handler),
-		})
 	}
-	front := newProxy(s, routes, tracer)
-	s.http = newHTTPFront(s.base, s.cfg, s.log, front)
-	s.grpc = newGRPCFront(s, apps, front.component, tracer)
-	if s.grpc != nil {
-		for _, set := range s.all.order {
-			set.changed = s.grpc.builtin.refresh
+	s.buildFronts()
+	for _, d := range s.all.order {
+		if len(d.locals) == 0 {
+			d.replicas().Start()
 		}
 	}
 	return s, nil
 }
 
-// checkApps returns every fault of every app; prefixes are those in force.
+// checkApps returns every fault of every app; prefixes are the ones in force.
 func checkApps(apps []*App, prefixes map[*App]string) error {
 	var faults []error
 	if len(apps) == 0 {
@@ -144,50 +137,59 @@ func checkApps(apps []*App, prefixes map[*App]string) error {
 }
 
 // deploy builds the deployment's replicas and the router over them.
-func (s *Server) deploy(app string, d *Deployment, want settings, tp *spans.Tracer) *target {
-	router := newRouter(s.base, d.name, want.maxQueued)
-	set := newReplicaSet(app, d, want, router, s.log)
-	set.make = func() *replica { return newReplica(app, d, s, router, tp) }
-	s.all.add(d, set)
-	if len(d.locals) == 0 {
-		set.start()
-	}
-	return &target{
-		app:        app,
-		deployment: d.name,
-		router:     router,
-		pressure:   *cmp.Or(d.pressure, &backpressure{s.cfg.BackpressureStatus, s.cfg.BackpressureRetryAfter}),
-		metrics:    s.metrics.Router(app, d.name, router.load),
-		tracing:    tp,
-		work:       s.work,
-		log:        s.log,
-	}
+func (s *Server) deploy(app string, d *Deployment, want router.Settings) {
+	pressure := cmp.Or(d.pressure, &backpressure{s.cfg.BackpressureStatus, s.cfg.BackpressureRetryAfter})
+	d.built.Store(router.New(s.shared, router.Config{
+		App:             app,
+		Name:            d.name,
+		Constructors:    d.locals,
+		Settings:        want,
+		QueueFullStatus: pressure.status,
+		RetryAfter:      pressure.retryAfter,
+	}))
+	s.all.order = append(s.all.order, d)
 }
 
-// access is the access log.
-func (s *Server) access() accessLog { return accessLog{log: s.log, quiet: s.cfg.QuietAccessLog} }
-
-func newProxy(s *Server, routes []*route, tp *spans.Tracer) *proxy {
-	counts := s.metrics.Proxy(metrics.HTTP)
-	apps := make(map[string]string, len(routes))
-	for _, rt := range routes {
-		rt.ingress = counts.Ingress(rt.app, rt.deployment)
-		apps[rt.prefix] = rt.app
+// buildFronts builds the proxies.
+func (s *Server) buildFronts() {
+	var routes []httpproxy.Route
+	var apps []grpcproxy.App
+	for _, a := range s.all.apps {
+		to := grpcproxy.App{Ingress: a.ingress.built.Load(), Services: &a.ingress.rpcs}
+		for _, d := range a.deployments() {
+			to.All = append(to.All, d.built.Load())
+		}
+		apps = append(apps, to)
+		if a.ingress.handler != nil { // else it has gRPC services only
+			routes = append(routes, httpproxy.Route{
+				Deployment: to.Ingress,
+				Handler:    a.ingress.handler,
+				Prefix:     s.all.prefixes[a],
+				Timeout:    *cmp.Or(a.timeout, &s.cfg.RequestTimeout),
+			})
+		}
 	}
-	listing, _ := json.Marshal(apps) // a map of strings always has a form
-	return &proxy{
-		routes:    newRouteTable(routes),
-		listing:   listing,
-		notReady:  s.all.notReady,
-		work:      s.work,
-		workers:   s.workers,
-		stall:     s.cfg.StallTimeout,
-		base:      s.base,
-		metrics:   counts,
-		unrouted:  counts.Ingress("", ""),
-		component: tp.NewProxy(),
-		tracing:   tp,
-		access:    s.access(),
+	component := s.shared.Tracer.NewProxy()
+	s.http = httpproxy.New(httpproxy.Config{
+		Server:            s.shared,
+		Component:         component,
+		Routes:            routes,
+		NotReady:          s.all.notReady,
+		StallTimeout:      s.cfg.StallTimeout,
+		ReadHeaderTimeout: s.cfg.ReadHeaderTimeout,
+		IdleTimeout:       s.cfg.IdleTimeout,
+		MaxHeaderBytes:    s.cfg.MaxHeaderBytes,
+	})
+	s.grpc = grpcproxy.New(grpcproxy.Config{
+		Server:    s.shared,
+		Component: component,
+		Apps:      apps,
+		NotReady:  s.all.notReady,
+		Failed:    s.over.end,
+		Settings:  s.cfg.GRPC.settings(),
+	})
+	if s.grpc != nil {
+		s.shared.Changed = s.grpc.Refresh
 	}
 }
 
@@ -196,41 +198,60 @@ func newProxy(s *Server, routes []*route, tp *spans.Tracer) *proxy {
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.addr != nil || s.work.isDraining() {
+	if s.addr != nil || s.shared.Counter.Draining() {
 		return errors.New("start server: started or shut down before")
 	}
-	l, err := listenHTTP(ctx, s.cfg.HTTPAddr)
+	l, err := listen(ctx, "server", s.cfg.HTTPAddr, EnvHTTPHost, EnvHTTPPort)
 	if err != nil {
 		return err
 	}
-	if s.grpc != nil {
-		if err := s.grpc.start(ctx); err != nil {
-			_ = l.Close() // no caller knows it
-			return err
-		}
+	if err := s.startGRPC(ctx); err != nil {
+		_ = l.Close() // it has carried nothing
+		return err
 	}
 	s.runLocked(l)
 	return nil
 }
 
-// runLocked serves the connections of l in the background.
+// runLocked serves the connections of l in the background, until Shutdown.
 func (s *Server) runLocked(l net.Listener) {
 	s.addr = l.Addr()
-	for _, set := range s.all.order {
-		set.start() // ends by Shutdown
-	}
-	s.work.start()
-	go s.http.serve(l, s.over.end) // ends by Shutdown, which waits for it
+	s.all.start()
+	s.shared.Counter.Start()
+	s.http.Serve(l, s.over.end)
 }
 
-// Collector gives the metrics of the server, for a registry of the program's own;
+func (s *Server) startGRPC(ctx context.Context) error {
+	if s.grpc == nil {
+		return nil
+	}
+	l, err := listen(ctx, "gRPC server", s.cfg.GRPC.Addr, EnvGRPCHost, EnvGRPCPort)
+	if err != nil {
+		return err
+	}
+	return s.grpc.Start(l)
+}
+
+// listen listens at an address for a server. The error names the variables to change.
+func listen(ctx context.Context, server, addr, hostVariable, portVariable string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("start %s: %w: another process listens there; choose another port with %s, or where the program sets its address", server, err, portVariable)
+	case err != nil:
+		return nil, fmt.Errorf("start %s: %w; check %s and %s", server, err, hostVariable, portVariable)
+	}
+	return l, nil
+}
+
+// Collector returns the metrics of the server, for a registry of the program's own;
 // docs/reference/metrics.md lists them. It is always the same, may be registered before
 // Start and scraped at any time, and is safe for concurrent use. The number of
 // series is bounded. Latencies of sampled requests carry their trace as exemplar,
 // which registries show in the OpenMetrics form.
-func (s *Server) Collector() prometheus.Collector { return s.metrics }
+func (s *Server) Collector() prometheus.Collector { return s.shared.Metrics }
 
-// Addr is the address that the server listens on, with the real port; nil
+// Addr returns the address that the server listens on, with the real port; nil
 // before Start.
 func (s *Server) Addr() net.Addr {
 	s.mu.Lock()
@@ -238,7 +259,7 @@ func (s *Server) Addr() net.Addr {
 	return s.addr
 }
 
-// GRPCAddr is the address that the gRPC proxy listens on, with the real port; nil
+// GRPCAddr returns the address that the gRPC proxy listens on, with the real port; nil
 // before Start, and if no app has gRPC services.
 func (s *Server) GRPCAddr() net.Addr {
 	s.mu.Lock()
@@ -246,15 +267,15 @@ func (s *Server) GRPCAddr() net.Addr {
 	if s.addr == nil || s.grpc == nil {
 		return nil
 	}
-	return s.grpc.listener.Addr()
+	return s.grpc.Addr()
 }
 
 // Done is closed when a started server accepts no more connections: because Shutdown got
 // that far, or because a listener failed, which Err then reports.
 func (s *Server) Done() <-chan struct{} { return s.over.done }
 
-// Err returns nil while the server serves and after an ordinary end, else the reason why it
-// stopped accepting connections.
+// Err returns nil while the server serves and after an ordinary end. Otherwise it returns
+// the reason for which the server stopped accepting connections.
 func (s *Server) Err() error {
 	select {
 	case <-s.over.done:
@@ -281,10 +302,4 @@ func (e *ending) end(err error) {
 
 // Status returns the state of each deployment: by the order of the apps, the ingress of
 // each first. It looks at them one after the other, and does not block.
-func (s *Server) Status() []DeploymentStatus {
-	list := make([]DeploymentStatus, len(s.all.order))
-	for i, set := range s.all.order {
-		list[i] = set.status()
-	}
-	return list
-}
+func (s *Server) Status() []DeploymentStatus { return s.all.status() }

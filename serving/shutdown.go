@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/inflight"
 )
 
 // Shutdown drains the server and stops it:
@@ -12,68 +14,60 @@ import (
 //  1. /-/healthz and /-/routes turn 503 with a reason, and connections are closed
 //     after their response, so that load balancers go elsewhere. For
 //     [Config.MinDrainingPeriod] new requests are still served.
-//  2. New requests get 503. Requests in flight, those that wait for a replica
-//     included, finish. It waits for every handler, also one whose client was
-//     answered long ago.
+//  2. New requests get 503. Requests in flight finish, also requests that wait for a
+//     replica. It waits for every handler, even if its client has a response already.
 //  3. If ctx ends first, the contexts of the requests end with
 //     [ErrShuttingDown], and their clients get 503 or a cut stream.
-//  4. The replicas stop: what batching and multiplexing hold in them is let go,
-//     and the values of [PerReplica] are stopped. What has not returned soon
+//  4. The replicas stop: batching and multiplexing release their resources,
+//     and the values of [PerReplica] are stopped. Code that has not returned soon
 //     after ctx ended is named in the error, and left behind.
 //  5. Listener and connections are closed. A client that still owes the rest of
 //     a body, or is slow to read the end of a response, has a second for it.
 //
-// The error is nil if every handler and every replica's own code returned; else
-// it says what was cut off and what still runs, and wraps ctx's cause. Later
-// calls wait for the first and return what it did.
+// The error is nil if every handler and every replica's own code returned. Otherwise it
+// counts the requests that were cut off and names the code that still runs, and wraps
+// ctx's cause. Later calls wait for the first and return its error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop.Do(func() { s.stopErr = s.shutdown(ctx) })
 	return s.stopErr
 }
 
-// closeGrace bounds what follows once ctx has ended: the proxies answer and
-// conclude their spans, which takes them microseconds unless a client is slow
-// to read. It is longer than cutGrace, which they may use up.
-const closeGrace = 2 * cutGrace
-
 func (s *Server) shutdown(ctx context.Context) error {
-	s.work.leave()
-	s.Addr() // Start is through with it, or will refuse
+	s.shared.Counter.Leave()
+	s.Addr() // Start has returned, or will refuse
 	if s.grpc != nil {
-		s.grpc.leave()
+		s.grpc.Leave()
 	}
 	s.linger(ctx)
-	s.work.drain()
-	// Only now: it closes idle connections, also one whose request net/http has
-	// just read. Nobody serves that any more.
-	s.http.SetKeepAlivesEnabled(false)
+	s.shared.Counter.Drain()
+	s.http.Drain()
 	if s.grpc != nil {
-		s.grpc.drain()
+		s.grpc.Drain()
 	}
 	cutOff := 0
 	select {
-	case <-s.work.idle:
+	case <-s.shared.Counter.Idle():
 	case <-ctx.Done():
-		cutOff, _ = s.work.counts()
+		cutOff, _ = s.shared.Counter.Counts()
 		s.cut(ErrShuttingDown)
 		s.settle()
 	}
 	notEnded := s.all.stop(ctx)
-	s.http.stop(ctx, s.Addr() != nil)
+	s.http.Stop(ctx)
 	if s.grpc != nil {
-		s.grpc.stop(ctx)
+		s.grpc.Stop(ctx)
 	}
-	s.workers.close()
+	s.shared.Workers.Close()
 	s.cut(ErrShuttingDown)
-	if _, running := s.work.counts(); cutOff > 0 || running > 0 {
+	if _, running := s.shared.Counter.Counts(); cutOff > 0 || running > 0 {
 		return errors.Join(fmt.Errorf("drain: %d requests cut off, %d handlers still running: %w",
 			cutOff, running, context.Cause(ctx)), notEnded)
 	}
 	return notEnded
 }
 
-// linger takes requests for a while though health says that it is over: those who
-// balance load look at it every few seconds, and send requests until they have.
+// linger takes requests for a while though the health checks fail: load balancers check
+// every few seconds, and send requests until then.
 func (s *Server) linger(ctx context.Context) {
 	if s.cfg.MinDrainingPeriod <= 0 || s.Addr() == nil {
 		return
@@ -89,10 +83,10 @@ func (s *Server) linger(ctx context.Context) {
 
 // settle waits for the proxies, and for handlers that heed their context.
 func (s *Server) settle() {
-	timer := time.NewTimer(closeGrace)
+	timer := time.NewTimer(inflight.CloseGrace)
 	defer timer.Stop()
 	select {
-	case <-s.work.idle:
+	case <-s.shared.Counter.Idle():
 	case <-timer.C:
 	}
 }

@@ -68,7 +68,7 @@ func TestSocketInDrain(t *testing.T) {
 	c := r.open("/", nil)
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.server.Shutdown(t.Context()) }()
-	await(t, "the drain", r.server.work.isDraining)
+	await(t, "the drain", r.server.shared.Counter.Draining)
 	if err := c.Write(t.Context(), websocket.MessageText, []byte("still there?")); err != nil {
 		t.Fatal(err)
 	}
@@ -135,17 +135,6 @@ func TestSocketStalls(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestCloseCodes(t *testing.T) {
-	for err, want := range map[error]int{
-		ErrShuttingDown: 1001, ErrReplicaStopped: 1012, ErrRequestTimeout: 1011, ErrClientStalled: 1011, errBoom: 1011,
-		&QueueFullError{StatusCode: 429}: 1013, &DeploymentUnavailableError{}: 1013,
-	} {
-		if got, _ := closeCodeOf(err); got != want {
-			t.Errorf("%v: %d, want %d", err, got, want)
-		}
-	}
 }
 
 // TestSocketPauses: neither an idle socket nor a slow reader is stalled.
@@ -359,10 +348,7 @@ func TestSocketsConcurrentSafe(t *testing.T) {
 	r.spans.take(t, 3*sockets)
 	r.access.take(t, "request", sockets)
 	await(t, "every slot to be free", func() bool {
-		router := r.router()
-		router.mu.Lock()
-		defer router.mu.Unlock()
-		return router.members[0].ongoing == 0
+		return r.ongoing() == 0
 	})
 }
 

@@ -27,22 +27,6 @@ func (r *rig) speakHTTP2() {
 	transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}
 }
 
-func TestStallTimeoutByDefault(t *testing.T) {
-	for _, tt := range []struct{ set, limit, perByte time.Duration }{
-		{0, time.Minute, time.Minute},
-		{time.Second, time.Second, time.Second},
-		{-1, -1, 0},
-	} {
-		r := start(t, Config{StallTimeout: tt.set}, http.NotFoundHandler())
-		if got := r.server.http.Handler.(*proxy).stall; got != tt.limit {
-			t.Errorf("StallTimeout %v: limit %v, want %v", tt.set, got, tt.limit)
-		}
-		if got := r.server.http.HTTP2.WriteByteTimeout; got != tt.perByte {
-			t.Errorf("StallTimeout %v: WriteByteTimeout %v, want %v", tt.set, got, tt.perByte)
-		}
-	}
-}
-
 // TestStalledUpload: the handler's Read ends and the client, which has no
 // answer yet, gets 408. The slot is free again.
 func TestStalledUpload(t *testing.T) {
@@ -222,8 +206,8 @@ func TestStalledEnd(t *testing.T) {
 		defer func() { _ = resp.Body.Close() }()
 		ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
 		defer cancel()
-		if err := r.server.http.Shutdown(ctx); err != nil { // which waits for the stream
-			t.Errorf("net/http: %v", err)
+		if err := r.server.Shutdown(ctx); err != nil { // which waits for the stream
+			t.Errorf("Shutdown: %v", err)
 		}
 		if _, err := io.ReadAll(resp.Body); err == nil {
 			t.Error("the client has the whole response")

@@ -222,11 +222,7 @@ func TestRequestTimeout(t *testing.T) {
 			t.Errorf("replica span (-want +got):\n%s", diff)
 		}
 		await(t, "the slot to be free", func() bool {
-			m, _, err := r.router().acquire(t.Context(), "")
-			if err == nil {
-				r.router().release(m, "")
-			}
-			return err == nil
+			return r.ongoing() == 0
 		})
 	})
 
@@ -392,14 +388,14 @@ func TestQueueFull(t *testing.T) {
 
 // TestNoReplica: H15. Requests wait for a replica to be listed.
 func TestNoReplica(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	router := r.router()
-	listed := []runner{router.members[0].runner}
-	router.update(nil)
+	list := make(chan struct{})
+	d := NewDeployment("D", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	PerReplica(d, func(context.Context) (int, error) { <-list; return 0, nil })
+	r := startApps(t, Config{}, NewApp("a", d))
 	got := make(chan answer, 1)
 	go func() { got <- r.get("/") }()
 	r.queued(1)
-	router.update(listed)
+	close(list)
 	checkStatus(t, receive(t, "the answer", got), 200)
 }
 

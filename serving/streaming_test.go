@@ -91,23 +91,6 @@ func TestPartOfAnEvent(t *testing.T) {
 	}
 }
 
-func TestEndsEvent(t *testing.T) {
-	for text, want := range map[string]bool{
-		"": false, "\n": false, "a\n": false, "a\n\n": true, "a\r\n": false, "a\r\n\r\n": true, "\r\n\n": true, "a\n\nb": false,
-	} {
-		if got := endsEvent(text, new(bool)); got != want {
-			t.Errorf("%q: %v, want %v", text, got, want)
-		}
-		var line, ended bool
-		for _, b := range []byte(text) { // one by one
-			ended = endsEvent([]byte{b}, &line)
-		}
-		if text != "a\r\n\r\n" && text != "\r\n\n" && ended != want {
-			t.Errorf("%q, byte by byte: %v, want %v", text, ended, want)
-		}
-	}
-}
-
 // TestStreamEndsWithItsClient: the handler of an endless stream learns that its
 // client has left, though it never reads.
 func TestStreamEndsWithItsClient(t *testing.T) {

@@ -87,7 +87,7 @@ func (b *breakable) serve(t *testing.T, cfg Config, app *App) *rig {
 func (r *rig) idle() {
 	r.t.Helper()
 	await(r.t, "all requests to be over", func() bool {
-		requests, handlers := r.server.work.counts()
+		requests, handlers := r.server.shared.Counter.Counts()
 		return requests == 0 && handlers == 0
 	})
 }
@@ -118,7 +118,7 @@ func TestPanicAtATimeout(t *testing.T) {
 				t.Errorf("status %d, error %v", resp.StatusCode, err)
 			}
 			_ = resp.Body.Close()
-			await(t, "the request to be over", func() bool { n, _ := r.server.work.counts(); return n == 0 })
+			await(t, "the request to be over", func() bool { n, _ := r.server.shared.Counter.Counts(); return n == 0 })
 			if !b.all.Load() {
 				if line := b.lines.take(t, "panic around a handler", 1)[0]; line["panic"] != errBoom.Error() {
 					t.Errorf("line %v", line)

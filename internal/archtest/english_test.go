@@ -43,7 +43,6 @@ var toRewrite = map[string]int{
 	"internal/otlpwire":         99,
 	"internal/otlpwire/sdkspan": 26,
 	"pluginsdk":                 173,
-	"serving":                   304,
 }
 
 // TestCommentsUsePlainWords counts the habits of wordRules in the comments of each

@@ -21,8 +21,24 @@ var importTable = []struct {
 }{
 	{dir: ".", may: []string{"host", "tracing", "serving", "admin", "internal/servicefile", "internal/settings", "internal/stdio"}},
 	{dir: "admin", may: []string{"host", "internal/printable"}},
-	// The generated code is of the service that the gRPC proxy answers itself.
-	{dir: "serving", may: []string{"tracing", "internal/spans/...", "semconv", "internal/spelling", "internal/gen/ray/serve"}},
+	{dir: "serving", may: []string{"tracing", "internal/spans/...", "semconv", "internal/spelling"}},
+	{dir: "serving/internal/httpproxy", may: []string{
+		"internal/spans/...", "semconv", "serving/internal/router", "serving/internal/accesslog", "serving/internal/cause", "serving/internal/inflight",
+		"serving/internal/metrics", "serving/internal/requestid", "serving/internal/scope", "serving/internal/socket", "serving/internal/stall", "serving/internal/wsframe",
+	}},
+	// The generated code is of the service that the proxy answers itself.
+	{dir: "serving/internal/grpcproxy", may: []string{
+		"internal/spans/...", "semconv", "internal/gen/ray/serve", "serving/internal/router", "serving/internal/accesslog", "serving/internal/cause",
+		"serving/internal/inflight", "serving/internal/metrics", "serving/internal/requestid",
+	}},
+	{dir: "serving/internal/router", may: []string{
+		"tracing", "internal/spans/...", "semconv", "serving/internal/accesslog", "serving/internal/cause", "serving/internal/inflight", "serving/internal/metrics",
+		"serving/internal/scope",
+	}},
+	{dir: "serving/internal/inflight", may: []string{"serving/internal/cause"}},
+	{dir: "serving/internal/accesslog", may: []string{"tracing"}},
+	{dir: "serving/internal/cause", may: []string{"tracing"}},
+	{dir: "serving/internal/requestid"},
 	{dir: "serving/internal/scope", may: []string{"tracing", "internal/spans/...", "serving/internal/metrics"}},
 	{dir: "serving/internal/metrics"},
 	// They run inside of handlers, of which serving knows nothing.

@@ -26,8 +26,9 @@ func recordException(span trace.Span, err error, escaped string) {
 	span.AddEvent(semconv.EventException, trace.WithAttributes(attrs...))
 }
 
-// exceptionType returns the Go type of the error below the wrappers of package fmt.
-// Timeout and cancellation have private types, so their variables' names are returned.
+// exceptionType returns the Go type of the error below the wrappers of package fmt, or
+// its ErrorType if it has that method, after OpenTelemetry's convention. Timeout and
+// cancellation have private types, so their variables' names are returned.
 func exceptionType(err error) string {
 	for {
 		switch err { //nolint:errorlint // the loop unwraps, and only past wrappers of package fmt
@@ -43,6 +44,9 @@ func exceptionType(err error) string {
 			}
 			err = inner
 			continue
+		}
+		if named, ok := err.(interface{ ErrorType() string }); ok { //nolint:errorlint // as above
+			return named.ErrorType()
 		}
 		name := fmt.Sprintf("%T", err)
 		inner := errors.Unwrap(err)

@@ -370,6 +370,11 @@ func TestReplicaSpanEnd(t *testing.T) {
 	}
 }
 
+// namedFailure names its own type.
+type namedFailure struct{ failure }
+
+func (namedFailure) ErrorType() string { return "*other.Failure" }
+
 func TestExceptionType(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
@@ -381,6 +386,7 @@ func TestExceptionType(t *testing.T) {
 		{errors.Join(failure{}, failure{}), "*errors.joinError"},
 		{context.Canceled, "context.Canceled"},
 		{fmt.Errorf("a: %w", context.DeadlineExceeded), "context.DeadlineExceeded"},
+		{fmt.Errorf("a: %w", namedFailure{}), "*other.Failure"},
 		{&tracing.PanicError{Value: 7}, "panic"},
 		{&tracing.PanicError{Value: failure{}}, "spans.failure"},
 	} {

@@ -1,0 +1,107 @@
+// Package accesslog writes the access log: a line for each request of a proxy, at the
+// level of its end, and a line for each call by handle, at debug. A line has the ids of
+// trace and span, so that it is found from the span and the span from it. A request has
+// no line of its own in the replica: the line of the proxy names the replica.
+//
+// The package also writes to the user's log at places where a panic of that log would
+// end the process, see [Log.Survived].
+//
+// It decides neither levels nor texts of requests; the proxies do. Open accesslog.go
+// first.
+package accesslog
+
+import (
+	"context"
+	"log/slog"
+	"time"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// Log is a server's log.
+type Log struct {
+	*slog.Logger
+	// Quiet leaves out access lines below the level of warnings.
+	Quiet bool
+}
+
+// Wants reports whether a line of that level is to be written.
+func (l Log) Wants(ctx context.Context, level slog.Level) bool {
+	return (!l.Quiet || level >= slog.LevelWarn) && l.Enabled(ctx, level)
+}
+
+// Entry is a line. Empty fields are left out, except for the first four.
+type Entry struct {
+	Method    string // verb, WS, full method of gRPC, or CALL
+	Status    int    // of HTTP, or the close code of a web socket
+	Code      string // of gRPC, or of a call by handle; in place of Status
+	Took      time.Duration
+	RequestID string
+
+	Client          string
+	Path            string // of a request without a route
+	Route           string
+	App, Deployment string
+	CallMethod      string // of a call by handle
+	Replica         string // unique id
+	Err             error
+}
+
+// MostPath bounds texts of clients, in bytes, and mostError texts of errors.
+const (
+	MostPath  = 512
+	mostError = 4096
+)
+
+// Write writes an entry, with the ids of trace and span of ctx.
+func (l Log) Write(ctx context.Context, level slog.Level, msg string, e Entry) {
+	attrs := make([]slog.Attr, 0, 14)
+	attrs = append(attrs, slog.String("method", Cut(e.Method)))
+	if e.Code != "" {
+		attrs = append(attrs, slog.String("code", e.Code))
+	} else {
+		attrs = append(attrs, slog.Int("status", e.Status))
+	}
+	attrs = append(attrs, slog.Float64("latency_ms", float64(e.Took.Microseconds())/1000))
+	for _, a := range []struct{ key, value string }{
+		{"client", e.Client},
+		{tracing.LogRequestID, e.RequestID},
+		{"path", Cut(e.Path)},
+		{"route", e.Route},
+		{"call_method", e.CallMethod},
+		{tracing.LogApp, e.App},
+		{tracing.LogDeployment, e.Deployment},
+		{tracing.LogReplica, e.Replica},
+	} {
+		if a.value != "" {
+			attrs = append(attrs, slog.String(a.key, a.value))
+		}
+	}
+	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
+		attrs = append(attrs, slog.String(tracing.LogTraceID, sc.TraceID().String()))
+		if sc.IsSampled() { // else the span is the caller's, or was not recorded
+			attrs = append(attrs, slog.String(tracing.LogSpanID, sc.SpanID().String()))
+		}
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.String("error", cutAt(e.Err.Error(), mostError)))
+	}
+	l.LogAttrs(ctx, level, msg, attrs...)
+}
+
+// Cut returns a text that a client chose, cut at MostPath bytes.
+func Cut(text string) string { return cutAt(text, MostPath) }
+
+// cutAt returns the beginning of a text that is longer than most bytes.
+func cutAt(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most] + "…"
+}

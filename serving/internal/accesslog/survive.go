@@ -1,0 +1,35 @@
+package accesslog
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// Survived logs a panic with v, if possible, and returns it as an error. The caller
+// has recovered from a panic of user code around a handler, such as a log or a span
+// processor, on a goroutine of the runtime: such a panic must not end the process.
+func (l Log) Survived(ctx context.Context, v any) error {
+	p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
+	slog.New(Unbreakable{l.Handler()}).LogAttrs(ctx, slog.LevelError, "panic around a handler",
+		slog.Any("panic", p.Value), slog.String("stack", string(p.Stack)))
+	return p
+}
+
+// Unbreakable is a user's log handler whose panics are dropped. It is for goroutines on
+// which nothing else recovers from them.
+type Unbreakable struct{ slog.Handler }
+
+// Enabled implements [slog.Handler].
+func (u Unbreakable) Enabled(ctx context.Context, level slog.Level) (is bool) {
+	defer func() { _ = recover() }() // there is no log to report it to
+	return u.Handler.Enabled(ctx, level)
+}
+
+// Handle implements [slog.Handler].
+func (u Unbreakable) Handle(ctx context.Context, r slog.Record) (err error) {
+	defer func() { _ = recover() }() // as above
+	return u.Handler.Handle(ctx, r)
+}

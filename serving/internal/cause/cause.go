@@ -1,0 +1,159 @@
+// Package cause holds the errors with which the runtime ends requests that their
+// handlers have not ended, and the questions that routers and proxies ask about an
+// error: whether it is the runtime's, a refusal or a panic.
+//
+// The life of a cause:
+//
+//  1. A proxy or the server cancels the context of a request with it.
+//  2. Of returns it from the context, for the response, the span and the log.
+//  3. ForSpan translates it for spans.
+//
+// Package serving documents the errors for users, and has the same names. This package
+// makes no responses: each proxy translates errors for its own protocol. It has a
+// single file, cause.go.
+package cause
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// The causes. Package serving documents each.
+var (
+	ErrRequestTimeout error = &causeError{"request timed out", context.DeadlineExceeded}
+	ErrClientStalled  error = &causeError{"client stalled", context.DeadlineExceeded}
+	ErrClientGone     error = &causeError{"client disconnected", context.Canceled}
+	ErrSocketClosed   error = &causeError{"socket closed", context.Canceled}
+	ErrClientDeadline error = &causeError{"client's deadline has passed", context.DeadlineExceeded}
+	ErrReplicaStopped error = &causeError{"replica was stopped", context.Canceled}
+	ErrShuttingDown   error = &causeError{"server is shutting down", context.Canceled}
+
+	// ErrSocketLeft is ErrSocketClosed if the handler closed the socket: its result is
+	// still to come.
+	ErrSocketLeft error = &causeError{ErrSocketClosed.Error(), ErrSocketClosed}
+)
+
+// ErrGoexit is the error of a handler that ended its goroutine with runtime.Goexit.
+var ErrGoexit = errors.New("handler called runtime.Goexit")
+
+// causeError is a reason for the end of a context.
+type causeError struct {
+	text string
+	base error
+}
+
+// Error implements error.
+func (e *causeError) Error() string { return e.text }
+
+// Unwrap returns the matching error of package context.
+func (e *causeError) Unwrap() error { return e.base }
+
+// ErrorType returns the type's name in spans, after OpenTelemetry's convention.
+func (e *causeError) ErrorType() string { return "*serving.causeError" }
+
+// QueueFullError is documented in package serving.
+type QueueFullError struct {
+	Deployment string
+	Queued     int // requests that were waiting
+	Limit      int // the deployment's max_queued_requests
+	// StatusCode is 503 or 429, and RetryAfter the pause that the client is asked
+	// for, or zero. Any other StatusCode counts as 503.
+	StatusCode int
+	RetryAfter time.Duration
+}
+
+// Error returns Ray's text: clients of Ray Serve recognise it in the body.
+func (e *QueueFullError) Error() string {
+	return fmt.Sprintf("Request dropped due to backpressure (num_queued_requests=%d, max_queued_requests=%d).",
+		e.Queued, e.Limit)
+}
+
+// ErrorType returns the type's name in spans, after OpenTelemetry's convention.
+func (e *QueueFullError) ErrorType() string { return "*serving.QueueFullError" }
+
+// DeploymentUnavailableError is documented in package serving.
+type DeploymentUnavailableError struct {
+	App, Deployment string
+	// Tries is the number of failed starts, and Reason the error of the last one. They
+	// are for operators: clients see the text too, so it has neither.
+	Tries  int
+	Reason error
+}
+
+// Error returns Ray's text.
+func (e *DeploymentUnavailableError) Error() string {
+	return fmt.Sprintf("Deployment(name='%s', app='%s') is unavailable because it failed to deploy.", e.Deployment, e.App)
+}
+
+// ErrorType returns the type's name in spans, after OpenTelemetry's convention.
+func (e *DeploymentUnavailableError) ErrorType() string { return "*serving.DeploymentUnavailableError" }
+
+// IsRefusal reports whether a router refused a request without choosing a replica.
+func IsRefusal(err error) bool {
+	if _, full := errors.AsType[*QueueFullError](err); full {
+		return true
+	}
+	_, unavailable := errors.AsType[*DeploymentUnavailableError](err)
+	return unavailable
+}
+
+// Of returns the cause of the end of a proxy's context. Only a client's departure has
+// no cause of ours, because net/http cancels the request's context without one.
+func Of(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if IsCancellation(cause) {
+		return cause
+	}
+	return ErrClientGone
+}
+
+// OfUser returns the cause of the end of a context that user code may have made, as
+// spans record it. It is nil if the context has not ended.
+func OfUser(ctx context.Context) error {
+	if cause := context.Cause(ctx); IsCancellation(cause) {
+		return ForSpan(cause)
+	}
+	return ctx.Err()
+}
+
+// IsPanic reports whether a handler panicked, with http.ErrAbortHandler or another value.
+func IsPanic(err error) bool {
+	_, panicked := errors.AsType[*tracing.PanicError](err)
+	return panicked || IsAbort(err)
+}
+
+// IsAbort reports whether a handler panicked with http.ErrAbortHandler, to have its
+// connection cut.
+func IsAbort(err error) bool { return errors.Is(err, http.ErrAbortHandler) }
+
+// IsCancellation reports whether the runtime, not the handler, ended the request.
+func IsCancellation(err error) bool {
+	_, ours := errors.AsType[*causeError](err)
+	return ours
+}
+
+// ForSpan returns err as spans record it: timeouts and departures as the errors of
+// package context.
+func ForSpan(err error) error {
+	switch {
+	case errors.Is(err, ErrRequestTimeout), errors.Is(err, ErrClientDeadline):
+		return context.DeadlineExceeded
+	case errors.Is(err, ErrClientGone):
+		return context.Canceled
+	}
+	return err
+}
+
+// Heavier returns err if it is a panic, else cause: a panic of the handler counts for
+// more than the end of its context.
+func Heavier(err, cause error) error {
+	if IsPanic(err) {
+		return err
+	}
+	return cause
+}

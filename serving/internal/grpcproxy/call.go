@@ -1,0 +1,89 @@
+package grpcproxy
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/serving/internal/router"
+)
+
+// call is one call. The proxy's goroutine uses it, and the handler's goroutine runs the
+// user's code.
+type call struct {
+	// Set before the handler's goroutine starts.
+	proxy   *proxy
+	full    string // the full method, as it came
+	md      metadata.MD
+	app     *app    // nil: none matched
+	method  *method // nil: it is not known
+	request identity.Request
+	place   router.Assignment // zero until a replica has the call
+
+	stream callStream // of both goroutines
+
+	// The proxy's, for the access log.
+	ctx  context.Context   // with the proxy span; nil without an app
+	span trace.SpanContext // of the proxy span; zero if it does not record
+	code codes.Code        // of the answer to the client
+	err  error             // the end of the call, if that is not the handler's answer
+}
+
+var _ router.Call = (*call)(nil)
+
+// Start implements [router.Call].
+func (c *call) Start() spans.ReplicaStart {
+	return spans.ReplicaStart{
+		Protocol:   spans.GRPC,
+		CallMethod: c.method.name,
+		Streaming:  c.method.info.IsServerStream,
+	}
+}
+
+// Invoke implements [router.Call].
+func (c *call) Invoke(ctx context.Context) (err error) {
+	c.stream.user = ctx
+	defer func() { _, _ = status.FromError(err) }() // here a panic of its GRPCStatus is the handler's
+	if len(c.method.stats) == 0 {
+		return c.method.run(&c.stream)
+	}
+	reporting := newStatsStream(c)
+	err = errNotReturned // a panic or runtime.Goexit leaves it as it is
+	defer func() { reporting.end(err) }()
+	return c.method.run(reporting)
+}
+
+// errNotReturned is the error that stats handlers and the client get for a method
+// that has not returned.
+var errNotReturned = status.Error(codes.Internal, textInternal)
+
+// End implements [router.Call]. A panic of the handler counts for more than the call's
+// end, which counts for more than the handler's error, its consequence.
+func (c *call) End(_ context.Context, err error) (spans.ReplicaResult, error) {
+	if why := c.stream.handBack(); why != nil {
+		err = cause.Heavier(err, why)
+	}
+	return spans.ReplicaResult{Err: failure(err)}, err
+}
+
+// run runs the user's code for a call.
+func (m *method) run(stream grpc.ServerStream) error {
+	if m.unary == nil {
+		if m.aroundStream == nil {
+			return m.stream(m.impl, stream)
+		}
+		return m.aroundStream(m.impl, stream, &m.info, m.stream)
+	}
+	reply, err := m.unary(m.impl, stream.Context(), stream.RecvMsg, m.aroundUnary)
+	if err != nil {
+		return err
+	}
+	return stream.SendMsg(reply)
+}

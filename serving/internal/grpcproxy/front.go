@@ -1,0 +1,191 @@
+package grpcproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // clients may compress, as with any server of gRPC's C core
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving/internal/inflight"
+	"github.com/servetrace/servetrace/serving/internal/router"
+)
+
+// Config describes a proxy and its server.
+type Config struct {
+	Server    *router.Server
+	Component *identity.Component
+	Apps      []App
+	NotReady  func() string // why a deployment takes no calls; empty if all do
+	Failed    func(error)   // called if the listener fails
+	Settings  Settings
+}
+
+// Settings are the operator's. None is zero, except for RequestTimeout.
+type Settings struct {
+	RequestTimeout    time.Duration
+	MaxMessageBytes   int
+	MaxStreams        int
+	MaxHeaderBytes    int
+	StallTimeout      time.Duration
+	ConnectionTimeout time.Duration
+	KeepaliveTime     time.Duration
+	KeepaliveMinTime  time.Duration
+}
+
+// Front is the gRPC side of a server: a listener and the servers behind it. There are
+// two, because a [grpc.Server] that sends its clients elsewhere accepts no more
+// connections. As the drain begins, the first does that and finishes its calls. The
+// second answers clients that come all the same, so that a health check
+// learns that the server drains, and not that it is gone.
+type Front struct {
+	proxy   *proxy
+	builtin *builtin
+	cfg     Config
+	finish  context.CancelFunc // ends the streams of builtin
+
+	// Nil until it is started.
+	listener net.Listener // of serving
+	later    net.Listener // the same socket, of draining
+	serving  *grpc.Server
+	draining *grpc.Server
+
+	accepting sync.WaitGroup // has serving accept connections
+	ends      sync.WaitGroup // the goroutines of Drain
+	drained   chan struct{}  // closed when the first server has no connection; made by Drain
+}
+
+// New returns nil if no app has gRPC services.
+func New(c Config) *Front {
+	if !slices.ContainsFunc(c.Apps, func(a App) bool { return a.Services.Any() }) {
+		return nil
+	}
+	p := newProxy(c)
+	over, finish := context.WithCancel(context.Background())
+	return &Front{proxy: p, builtin: newBuiltin(over, p), cfg: c, finish: finish}
+}
+
+// Refresh has the health service report the current state of the deployments.
+func (f *Front) Refresh() { f.builtin.refresh() }
+
+// keepaliveTimeout is how long the answer to a keepalive ping may take. It is grpc's
+// default.
+const keepaliveTimeout = 20 * time.Second
+
+// streamWorkers is how many goroutines grpc keeps for calls, for the same reason as
+// [inflight.Workers]; calls beyond that have fresh ones.
+const streamWorkers = 64
+
+func (f *Front) newServer(workers uint32) *grpc.Server {
+	cfg := f.cfg.Settings
+	s := grpc.NewServer(
+		grpc.NumStreamWorkers(workers),
+		grpc.UnknownServiceHandler(f.proxy.handle),
+		grpc.MaxRecvMsgSize(cfg.MaxMessageBytes),
+		grpc.MaxSendMsgSize(cfg.MaxMessageBytes),
+		grpc.MaxConcurrentStreams(uint32(min(cfg.MaxStreams, math.MaxInt32))),
+		grpc.MaxHeaderListSize(uint32(min(cfg.MaxHeaderBytes, math.MaxInt32))),
+		grpc.ConnectionTimeout(cfg.ConnectionTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: cfg.KeepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: cfg.KeepaliveMinTime, PermitWithoutStream: true}),
+	)
+	f.builtin.registerOn(s)
+	return s
+}
+
+// Start serves the connections of l, a TCP listener, in the background. It closes l if it
+// fails.
+func (f *Front) Start(l net.Listener) error {
+	var err error
+	if f.later, err = sameSocket(l); err != nil {
+		_ = l.Close() // it has carried nothing
+		return fmt.Errorf("start gRPC server: %w", err)
+	}
+	f.listener = l
+	f.serving, f.draining = f.newServer(streamWorkers), f.newServer(0)
+	f.accepting.Go(func() { f.serve(f.serving, l) })
+	return nil
+}
+
+// Addr returns the listener's address, or nil before Start.
+func (f *Front) Addr() net.Addr {
+	if f.listener == nil {
+		return nil
+	}
+	return f.listener.Addr()
+}
+
+// sameSocket returns another listener on l's socket. Connections are accepted until
+// both are closed.
+func sameSocket(l net.Listener) (net.Listener, error) {
+	file, err := l.(*net.TCPListener).File()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // the listener has a descriptor of its own
+	return net.FileListener(file)
+}
+
+// serve has s accept connections until l is closed.
+func (f *Front) serve(s *grpc.Server, l net.Listener) {
+	if err := s.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) {
+		f.cfg.Failed(fmt.Errorf("serve gRPC on %s: %w", l.Addr(), err))
+	}
+}
+
+// Leave turns the health to NOT_SERVING, for good.
+func (f *Front) Leave() { f.builtin.health.Shutdown() }
+
+// Drain sends the clients elsewhere. The second server has later connections.
+func (f *Front) Drain() {
+	if f.listener == nil {
+		return
+	}
+	_ = f.listener.Close() // it accepts nothing more, with or without an error
+	f.accepting.Wait()     // else the server would drop a connection that it has just accepted
+	f.drained = make(chan struct{})
+	f.ends.Go(func() { f.serve(f.draining, f.later) })
+	f.ends.Go(func() {
+		f.serving.GracefulStop()
+		close(f.drained)
+	})
+}
+
+// finishGrace is how long the answers of ended calls may take to be sent.
+const finishGrace = time.Second
+
+// Stop closes listener and connections. Ended calls have finishGrace to be sent, and
+// CloseGrace if ctx ends.
+func (f *Front) Stop(ctx context.Context) {
+	f.finish()
+	if f.listener == nil {
+		return
+	}
+	if !f.isDrained(ctx, finishGrace) && ctx.Err() != nil {
+		f.isDrained(context.WithoutCancel(ctx), inflight.CloseGrace)
+	}
+	f.serving.Stop()
+	f.draining.Stop()
+	f.ends.Wait()
+}
+
+// isDrained waits until the first server has no connection, but not beyond ctx and grace,
+// and reports whether it has none.
+func (f *Front) isDrained(ctx context.Context, grace time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	select {
+	case <-f.drained:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,225 @@
+package grpcproxy
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving/internal/accesslog"
+	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/serving/internal/metrics"
+	"github.com/servetrace/servetrace/serving/internal/requestid"
+	"github.com/servetrace/servetrace/serving/internal/router"
+)
+
+// proxy answers gRPC calls. It never changes after newProxy.
+type proxy struct {
+	server    *router.Server
+	apps      map[string]*app
+	only      *app // nil if there are several
+	timeout   time.Duration
+	stall     time.Duration // how long a client may hold up its call; not positive: no limit
+	notReady  func() string // why a deployment takes no calls; empty if all do
+	counts    *metrics.Proxy
+	unrouted  *metrics.Ingress // of calls for no app
+	component *identity.Component
+}
+
+// App is an app for gRPC calls.
+type App struct {
+	Ingress  *router.Deployment
+	Services *Services            // of its ingress; it may have none
+	All      []*router.Deployment // with the ingress
+}
+
+// app is an App as the proxy uses it.
+type app struct {
+	App
+
+	counts *metrics.Ingress
+}
+
+func newProxy(c Config) *proxy {
+	p := &proxy{
+		server:    c.Server,
+		apps:      make(map[string]*app, len(c.Apps)),
+		timeout:   c.Settings.RequestTimeout,
+		stall:     c.Settings.StallTimeout,
+		notReady:  c.NotReady,
+		counts:    c.Server.Metrics.Proxy(metrics.GRPC),
+		component: c.Component,
+	}
+	p.unrouted = p.counts.Ingress("", "")
+	for _, a := range c.Apps {
+		a.Services.chain()
+		to := &app{App: a, counts: p.counts.Ingress(a.Ingress.App, a.Ingress.Name)}
+		p.apps[a.Ingress.App] = to
+		if len(c.Apps) == 1 {
+			p.only = to
+		}
+	}
+	return p
+}
+
+// ready reports whether each of the app's deployments takes calls.
+func (a *app) ready() bool {
+	return !slices.ContainsFunc(a.All, func(d *router.Deployment) bool { return d.Replicas.Unready() != "" })
+}
+
+// The keys of the proxy's metadata. They are Ray's.
+const (
+	metaApplication = "application"
+	metaRequestID   = "request_id"
+	metaModelID     = "multiplexed_model_id"
+)
+
+// Texts are Ray's, except for marked ones and those of failures that Ray does not have.
+const (
+	textNoApplication      = "Application metadata not set. " + textListApplications
+	textApplicationUnknown = "Application '%s' not found. " + textListApplications
+	textListApplications   = "Ping /ray.serve.RayServeAPIService/ListApplications for available applications."
+	textMethodUnknown      = "Application '%s' has no method %s."
+	textHealthy            = "success"
+	textDraining           = "This node is being drained."
+	textTimeout            = "Request %s timed out after %gs."
+	textStalled            = "Request %s stalled for %gs." // not Ray's
+	textClientGone         = "Client for request %s disconnected."
+	textClientDeadline     = "The client's deadline has passed."
+	textReplicaStopped     = "The replica was stopped."
+	textInternal           = "Internal server error."
+)
+
+// last returns the last value of a key, as Ray does, or "".
+func last(md metadata.MD, key string) string {
+	if values := md[key]; len(values) > 0 {
+		return values[len(values)-1]
+	}
+	return ""
+}
+
+// handle is the [grpc.StreamHandler] of every call for an app.
+func (p *proxy) handle(_ any, stream grpc.ServerStream) (err error) {
+	c := &call{proxy: p, stream: callStream{stream: stream, stall: p.stall, arrived: time.Now()}}
+	c.full, _ = grpc.MethodFromServerStream(stream)
+	c.md, _ = metadata.FromIncomingContext(stream.Context())
+	c.request.ID = requestid.Fit(last(c.md, metaRequestID))
+	defer func() {
+		if v := recover(); v != nil { // grpc does not
+			err = p.statusOf(c.request.ID, p.server.Log.Survived(stream.Context(), v)).Err()
+		}
+	}()
+	stream.SetTrailer(metadata.Pairs(metaRequestID, c.request.ID))
+	p.counts.Began()
+	defer p.record(c)
+	st := p.answer(c)
+	c.code = st.Code()
+	return st.Err()
+}
+
+// answer answers a call, and sets the fields of c. The span ends before the client learns
+// of the end.
+func (p *proxy) answer(c *call) *status.Status {
+	if !p.server.Counter.Admit() {
+		return status.New(codes.Unavailable, textDraining)
+	}
+	defer p.server.Counter.RequestDone()
+	name := last(c.md, metaApplication)
+	c.app = p.appFor(name)
+	if c.app == nil {
+		if name == "" {
+			return status.New(codes.NotFound, textNoApplication)
+		}
+		return status.Newf(codes.NotFound, textApplicationUnknown, accesslog.Cut(name))
+	}
+	c.method = c.app.Services.methods[c.full]
+	if c.method == nil {
+		return status.Newf(codes.Unimplemented, textMethodUnknown, c.app.Ingress.App, accesslog.Cut(c.full))
+	}
+	return p.serve(c)
+}
+
+// appFor returns the app that a call is for, or nil. With one app only, no name is
+// needed, and a wrong name does not matter, as in Ray.
+func (p *proxy) appFor(name string) *app { return cmp.Or(p.only, p.apps[name]) }
+
+// serve answers a call of a known method.
+func (p *proxy) serve(c *call) *status.Status {
+	c.stream.info = &c.method.info
+	c.stream.begin(p.timeout)
+	defer c.stream.release()
+	r, to := &c.request, c.app.Ingress
+	r.App, r.Deployment, r.Route, r.Component = to.App, to.Name, to.App, p.component
+	r.ModelID = strings.ToValidUTF8(last(c.md, metaModelID), "\uFFFD")
+	ctx, span := p.server.Tracer.StartProxy(p.server.Tracer.Provider.ExtractMetadata(c.stream.call, c.md), spans.ProxyStart{
+		Request:  r,
+		Protocol: spans.GRPC,
+		Method:   c.full,
+		Metadata: c.md,
+		Peer:     peerOf,
+	})
+	c.ctx, c.span = ctx, span.Context()
+	c.err = p.dispatch(ctx, c)
+	st := p.statusOf(r.ID, c.err)
+	span.EndProxy(spans.ProxyResult{GRPCCode: codeName(st.Code()), Err: failure(c.err)})
+	return st
+}
+
+// peerOf returns the other end of the connection that a call came by, or nil.
+func peerOf(ctx context.Context) net.Addr {
+	if from, ok := peer.FromContext(ctx); ok {
+		return from.Addr
+	}
+	return nil
+}
+
+// dispatch has a replica run c and waits for the handler, but not beyond ctx. It returns
+// the error that ended the call, or nil.
+//
+// The handler has a goroutine to itself, so that a client need not wait for a
+// handler that outlasts its time. The slot stays taken until the handler has returned.
+func (p *proxy) dispatch(ctx context.Context, c *call) error {
+	routed, place, err := c.app.Ingress.Assign(ctx, spans.RouterStart{
+		Protocol:   spans.GRPC,
+		CallMethod: c.method.name,
+		Streaming:  c.method.info.IsServerStream,
+		ModelID:    c.request.ModelID,
+	})
+	if err != nil {
+		return err
+	}
+	c.place = place
+	done := place.Start(routed, c)
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	case <-place.Cut():
+		c.stream.end(cause.ErrReplicaStopped)
+	case <-p.server.Base.Done():
+		c.stream.end(context.Cause(p.server.Base))
+	}
+	why := context.Cause(ctx)
+	if !c.stream.take(why) {
+		return <-done // the handler has returned
+	}
+	return why
+}
+
+// unready returns the reason why the proxy takes no calls, or "".
+func (p *proxy) unready() string {
+	if p.server.Counter.Leaving() {
+		return textDraining
+	}
+	return p.notReady()
+}

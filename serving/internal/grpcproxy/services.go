@@ -1,0 +1,195 @@
+package grpcproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
+)
+
+// Services are the gRPC services of a deployment. They do not change once a proxy is built
+// for it. The zero Services has none.
+type Services struct {
+	// Unary, Stream and Stats run around the methods; the first is the outermost.
+	Unary  []grpc.UnaryServerInterceptor
+	Stream []grpc.StreamServerInterceptor
+	Stats  []stats.Handler
+
+	infos   map[string]grpc.ServiceInfo // by name
+	methods map[string]*method          // by full name, "/service/method"
+	faults  []error
+}
+
+// method is one method of a service.
+type method struct {
+	full string // "/service/method"
+	name string // the last part of it
+	impl any
+
+	unary  grpc.MethodHandler // nil for a method that streams
+	stream grpc.StreamHandler // nil for a unary method
+	info   grpc.StreamServerInfo
+
+	// The deployment's interceptors, chained; nil for none.
+	aroundUnary  grpc.UnaryServerInterceptor
+	aroundStream grpc.StreamServerInterceptor
+	stats        []stats.Handler
+}
+
+// Any reports whether there is a service.
+func (s *Services) Any() bool { return len(s.infos) > 0 }
+
+// Add adds a service, or its faults.
+func (s *Services) Add(desc *grpc.ServiceDesc, impl any) {
+	if desc == nil {
+		s.faults = append(s.faults, errors.New("gRPC service: no description"))
+		return
+	}
+	if err := s.check(desc, impl); err != nil {
+		s.faults = append(s.faults, fmt.Errorf("gRPC service %q: %w", desc.ServiceName, err))
+		return
+	}
+	if s.infos == nil {
+		s.infos, s.methods = make(map[string]grpc.ServiceInfo), make(map[string]*method)
+	}
+	info := grpc.ServiceInfo{Metadata: desc.Metadata}
+	put := func(m *method) {
+		m.full, m.impl = "/"+desc.ServiceName+"/"+m.name, impl
+		m.info.FullMethod = m.full
+		s.methods[m.full] = m
+		info.Methods = append(info.Methods, grpc.MethodInfo{
+			Name:           m.name,
+			IsClientStream: m.info.IsClientStream,
+			IsServerStream: m.info.IsServerStream,
+		})
+	}
+	for _, m := range desc.Methods {
+		put(&method{name: m.MethodName, unary: m.Handler})
+	}
+	for _, m := range desc.Streams {
+		put(&method{name: m.StreamName, stream: m.Handler, info: grpc.StreamServerInfo{
+			IsClientStream: m.ClientStreams,
+			IsServerStream: m.ServerStreams,
+		}})
+	}
+	s.infos[desc.ServiceName] = info
+}
+
+// check returns the first fault of a service.
+func (s *Services) check(desc *grpc.ServiceDesc, impl any) error {
+	switch _, taken := s.infos[desc.ServiceName]; {
+	case desc.ServiceName == "":
+		return errors.New("no name")
+	case builtinServices[desc.ServiceName]:
+		return errors.New("the proxy serves it itself: take it out")
+	case taken:
+		return errors.New("registered twice")
+	case impl == nil:
+		return errors.New("the implementation is nil")
+	case desc.HandlerType == nil:
+		return errors.New("the description has no HandlerType")
+	}
+	want := reflect.TypeOf(desc.HandlerType)
+	if want.Kind() != reflect.Pointer || want.Elem().Kind() != reflect.Interface {
+		return fmt.Errorf("HandlerType %v: want a pointer to the service's interface", want)
+	}
+	if got := reflect.TypeOf(impl); !got.Implements(want.Elem()) {
+		return fmt.Errorf("the implementation %v is no %v", got, want.Elem())
+	}
+	return checkMethods(desc)
+}
+
+func checkMethods(desc *grpc.ServiceDesc) error {
+	seen := make(map[string]bool)
+	check := func(name string, handled bool) error {
+		switch {
+		case name == "" || strings.Contains(name, "/"):
+			return fmt.Errorf("method %q: want a name without \"/\"", name)
+		case seen[name]:
+			return fmt.Errorf("method %q: described twice", name)
+		case !handled:
+			return fmt.Errorf("method %q: no handler", name)
+		}
+		seen[name] = true
+		return nil
+	}
+	for _, m := range desc.Methods {
+		if err := check(m.MethodName, m.Handler != nil); err != nil {
+			return err
+		}
+	}
+	for _, m := range desc.Streams {
+		if err := check(m.StreamName, m.Handler != nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Faults returns every fault. Calls from outside reach the ingress only.
+func (s *Services) Faults(ingress bool) []error {
+	faults := slices.Clone(s.faults)
+	if !ingress && s.Any() {
+		faults = append(faults, errors.New("it has gRPC services, which only the ingress of an app can serve"))
+	}
+	if slices.Contains(s.Stats, nil) {
+		faults = append(faults, errors.New("WithStatsHandler: nil"))
+	}
+	for _, i := range s.Unary {
+		if i == nil {
+			faults = append(faults, errors.New("WithUnaryInterceptor: nil"))
+		}
+	}
+	for _, i := range s.Stream {
+		if i == nil {
+			faults = append(faults, errors.New("WithStreamInterceptor: nil"))
+		}
+	}
+	return faults
+}
+
+// chain sets the interceptors and stats handlers of each method. It is called once, when a
+// proxy is built.
+func (s *Services) chain() {
+	unary, stream := chainUnary(s.Unary), chainStream(s.Stream)
+	for _, m := range s.methods {
+		m.aroundUnary, m.aroundStream, m.stats = unary, stream, s.Stats
+	}
+}
+
+// chainUnary returns one interceptor for several, nil for none.
+func chainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
+	if len(all) <= 1 {
+		if len(all) == 0 {
+			return nil
+		}
+		return all[0]
+	}
+	first, rest := all[0], chainUnary(all[1:])
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		return first(ctx, req, info, func(ctx context.Context, req any) (any, error) {
+			return rest(ctx, req, info, handler)
+		})
+	}
+}
+
+// chainStream returns one interceptor for several, nil for none.
+func chainStream(all []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
+	if len(all) <= 1 {
+		if len(all) == 0 {
+			return nil
+		}
+		return all[0]
+	}
+	first, rest := all[0], chainStream(all[1:])
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		return first(srv, stream, info, func(srv any, stream grpc.ServerStream) error {
+			return rest(srv, stream, info, handler)
+		})
+	}
+}

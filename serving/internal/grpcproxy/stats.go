@@ -1,0 +1,109 @@
+package grpcproxy
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/protobuf/proto"
+)
+
+// statsStream is the stream that a handler sees if there are stats handlers. It reports
+// to them the events that grpc's own server reports.
+type statsStream struct {
+	grpc.ServerStream
+
+	method *method
+	user   context.Context // with the values of the handlers
+	began  time.Time
+	headed bool // the handlers have had the headers; the sender's
+}
+
+var _ grpc.ServerStream = (*statsStream)(nil)
+
+// newStatsStream reports the beginning of a call to the handlers.
+func newStatsStream(c *call) *statsStream {
+	s := &statsStream{ServerStream: &c.stream, method: c.method, user: c.stream.user, began: time.Now()}
+	header := &stats.InHeader{FullMethod: c.method.full, Header: c.md}
+	if from, ok := peer.FromContext(s.user); ok {
+		header.RemoteAddr, header.LocalAddr = from.Addr, from.LocalAddr
+	}
+	for _, h := range c.method.stats {
+		s.user = h.TagRPC(s.user, &stats.RPCTagInfo{FullMethodName: c.method.full})
+	}
+	for _, h := range c.method.stats {
+		h.HandleRPC(s.user, header)
+		h.HandleRPC(s.user, &stats.Begin{
+			BeginTime:      s.began,
+			IsClientStream: c.method.info.IsClientStream,
+			IsServerStream: c.method.info.IsServerStream,
+		})
+	}
+	return s
+}
+
+// Context implements [grpc.ServerStream].
+func (s *statsStream) Context() context.Context { return s.user }
+
+func (s *statsStream) report(e stats.RPCStats) {
+	for _, h := range s.method.stats {
+		h.HandleRPC(s.user, e)
+	}
+}
+
+// end reports the end of the handler.
+func (s *statsStream) end(err error) {
+	s.report(&stats.OutTrailer{})
+	s.report(&stats.End{BeginTime: s.began, EndTime: time.Now(), Error: err})
+}
+
+// SendHeader implements [grpc.ServerStream].
+func (s *statsStream) SendHeader(md metadata.MD) error {
+	err := s.ServerStream.SendHeader(md)
+	if err == nil {
+		s.headers(md)
+	}
+	return err
+}
+
+func (s *statsStream) headers(md metadata.MD) {
+	if !s.headed {
+		s.headed = true
+		s.report(&stats.OutHeader{FullMethod: s.method.full, Header: md})
+	}
+}
+
+// SendMsg implements [grpc.ServerStream].
+func (s *statsStream) SendMsg(m any) error {
+	err := s.ServerStream.SendMsg(m)
+	if err == nil {
+		s.headers(nil)
+		n := messageSize(m)
+		s.report(&stats.OutPayload{Payload: m, Length: n, CompressedLength: n, WireLength: n + frameHeader, SentTime: time.Now()})
+	}
+	return err
+}
+
+// RecvMsg implements [grpc.ServerStream].
+func (s *statsStream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if err == nil {
+		n := messageSize(m)
+		s.report(&stats.InPayload{Payload: m, Length: n, CompressedLength: n, WireLength: n + frameHeader, RecvTime: time.Now()})
+	}
+	return err
+}
+
+// frameHeader is the size of gRPC's header of each message, in bytes.
+const frameHeader = 5
+
+// messageSize returns the size of a message of Protocol Buffers, or 0.
+func messageSize(m any) int {
+	if p, ok := m.(proto.Message); ok {
+		return proto.Size(p)
+	}
+	return 0
+}

@@ -1,0 +1,285 @@
+package grpcproxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/serving/internal/cause"
+)
+
+// callStream is the [grpc.ServerStream] that the handler of one call sees, over
+// grpc's stream.
+//
+// The proxy can take the call from a handler that still runs. From then on the
+// handler's Send and Recv fail, and operations under way end with grpc's stream,
+// which ends when the proxy returns the status. Functions that a handler calls on
+// its context, such as grpc.SetTrailer, go to grpc's stream itself, which refuses
+// them by then.
+type callStream struct {
+	stream  grpc.ServerStream // grpc's
+	info    *grpc.StreamServerInfo
+	stall   time.Duration // how long one message may be held up; no limit if not positive
+	arrived time.Time
+	call    context.Context         // the call's: see begin
+	end     context.CancelCauseFunc // ends call
+
+	cancel context.CancelFunc // of call's deadline; nil without a deadline
+	forget func() bool        // stops waiting for the end of grpc's stream
+
+	user     context.Context // what the handler sees; set before it runs
+	received bool            // the message of a call without a client stream; the handler's
+
+	// passing is held for reading while grpc passes a message.
+	passing sync.RWMutex
+
+	mu       sync.Mutex
+	returned bool          // the handler has returned
+	taken    error         // why the proxy took the call; nil if it did not
+	refused  *messageError // grpc has ended the stream with this status
+}
+
+var _ grpc.ServerStream = (*callStream)(nil)
+
+// messageError ends a call because one of its messages cannot pass: it is too large,
+// say, or cannot be decoded.
+type messageError struct{ status error }
+
+func (e *messageError) Error() string { return e.status.Error() }
+func (e *messageError) Unwrap() error { return e.status }
+
+// begin makes the context of the call, which ends with a cause of ours: grpc ends
+// the context of its stream without a cause. It ends with the stream, by end, at the
+// client's deadline, or timeout after now if that is sooner. The caller calls release
+// when the call is over.
+func (s *callStream) begin(timeout time.Duration) {
+	client := s.stream.Context()
+	s.call, s.end = context.WithCancelCause(context.WithoutCancel(client))
+	if deadline, why := sooner(client, timeout); why != nil {
+		s.call, s.cancel = context.WithDeadlineCause(s.call, deadline, why)
+	}
+	s.forget = context.AfterFunc(client, s.clientEnded)
+}
+
+// release frees the context of a call that is over.
+func (s *callStream) release() {
+	s.forget()
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.end(nil)
+}
+
+// sooner returns the deadline of a call and the cause of its end at the deadline; a nil
+// cause if there is none.
+func sooner(client context.Context, timeout time.Duration) (deadline time.Time, why error) {
+	if at, limited := client.Deadline(); limited {
+		deadline, why = at, cause.ErrClientDeadline
+	}
+	if timeout <= 0 {
+		return deadline, why
+	}
+	if at := time.Now().Add(timeout); why == nil || at.Before(deadline) {
+		deadline, why = at, cause.ErrRequestTimeout
+	}
+	return deadline, why
+}
+
+// clientEnded ends the call because grpc's stream has ended. When a message cannot
+// pass, grpc ends the stream before the operation returns, so it waits for the
+// operations under way, which return now.
+//
+// A client's clock began before ours, so its reset mostly arrives before our timer fires:
+// if a client resets the stream shortly before its deadline, the deadline counts as
+// passed.
+func (s *callStream) clientEnded() {
+	s.passing.Lock()
+	defer s.passing.Unlock()
+	deadline, limited := s.stream.Context().Deadline()
+	left := time.Until(deadline)
+	early := min(max(deadline.Sub(s.arrived)/8, 10*time.Millisecond), time.Second)
+	switch refused := s.refusal(); {
+	case refused != nil:
+		s.end(refused)
+	case limited && left <= 0:
+		// At the deadline grpc may cancel the stream before its context's timer fires.
+		// Ours is due, and has the call's error say DeadlineExceeded.
+		<-s.call.Done()
+	case limited && left < early:
+		s.end(cause.ErrClientDeadline)
+	default:
+		s.end(cause.ErrClientGone)
+	}
+}
+
+// take takes the call from its handler. The handler's operations fail with why from then
+// on. It returns false if the handler has returned.
+func (s *callStream) take(why error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.returned {
+		return false
+	}
+	s.taken = why
+	return true
+}
+
+// handBack notes that the handler has returned. It returns the reason for the end of the
+// call, or nil if the handler decides. A context's end counts for more than a
+// message that cannot pass.
+func (s *callStream) handBack() error {
+	if s.stream.Context().Err() != nil {
+		s.clientEnded() // the handler may have heard of it first
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken != nil {
+		return s.taken
+	}
+	s.returned = true
+	if why := context.Cause(s.call); why != nil {
+		return why
+	}
+	if s.refused != nil {
+		return s.refused
+	}
+	return nil
+}
+
+func (s *callStream) refusal() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused == nil {
+		return nil
+	}
+	return s.refused
+}
+
+// open returns the error with which operations fail when the call is not the
+// handler's any more.
+func (s *callStream) open() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.taken != nil:
+		return status.Error(cancelCode(s.taken), s.taken.Error())
+	case s.returned:
+		return status.Error(codes.Internal, "the handler of this call has returned")
+	}
+	return nil
+}
+
+// cancelCode returns the code for a cause.
+func cancelCode(why error) codes.Code {
+	switch {
+	case errors.Is(why, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	case errors.Is(why, cause.ErrShuttingDown):
+		return codes.Unavailable
+	}
+	return codes.Canceled
+}
+
+// pass passes a message by f. If limited, the client must not hold it up for longer
+// than the limit.
+func (s *callStream) pass(limited bool, f func(m any) error, m any) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	if limited && s.stall > 0 {
+		defer time.AfterFunc(s.stall, func() { s.end(cause.ErrClientStalled) }).Stop()
+	}
+	s.passing.RLock()
+	defer s.passing.RUnlock()
+	err := f(m)
+	if err == nil || errors.Is(err, io.EOF) || s.isEnd(err) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused == nil {
+		s.refused = &messageError{err}
+	}
+	return err
+}
+
+// isEnd reports whether err is grpc's error for a stream that has ended, and then waits
+// for the end of the stream's context. grpc marks a stream as done a moment before: a
+// handler that returned err in that moment would seem to have answered itself.
+func (s *callStream) isEnd(err error) bool {
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
+		<-s.stream.Context().Done()
+		return true
+	}
+	return false
+}
+
+// Context implements [grpc.ServerStream].
+func (s *callStream) Context() context.Context { return s.user }
+
+// SetHeader implements [grpc.ServerStream].
+func (s *callStream) SetHeader(md metadata.MD) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	return s.stream.SetHeader(md)
+}
+
+// SendHeader implements [grpc.ServerStream].
+func (s *callStream) SendHeader(md metadata.MD) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	err := s.stream.SendHeader(md)
+	_ = s.isEnd(err) // the handler may ignore err
+	return err
+}
+
+// SetTrailer implements [grpc.ServerStream].
+func (s *callStream) SetTrailer(md metadata.MD) {
+	if s.open() == nil {
+		s.stream.SetTrailer(md)
+	}
+}
+
+// SendMsg implements [grpc.ServerStream].
+func (s *callStream) SendMsg(m any) error { return s.pass(true, s.stream.SendMsg, m) }
+
+// RecvMsg implements [grpc.ServerStream]. A stream of the client may pause without a
+// limit.
+func (s *callStream) RecvMsg(m any) error {
+	if s.info.IsClientStream {
+		return s.pass(false, s.stream.RecvMsg, m)
+	}
+	return s.pass(true, s.receiveOne, m)
+}
+
+// receiveOne receives the message of a call that has one. To grpc, which knows
+// none of our methods, every call is a stream.
+func (s *callStream) receiveOne(m any) error {
+	err := s.stream.RecvMsg(m)
+	switch {
+	case s.received:
+		return err
+	case errors.Is(err, io.EOF):
+		return status.Error(codes.Internal, "the call came without a message, and its method takes one")
+	case err != nil:
+		return err
+	}
+	s.received = true
+	switch err := s.stream.RecvMsg(m); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return err
+	}
+	return status.Error(codes.Internal, "the call came with several messages, and its method takes one")
+}

@@ -1,0 +1,103 @@
+package httpproxy
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/serving/internal/stall"
+)
+
+// requestBody is a request's body as its handler reads it. The proxy can end it
+// while the handler is reading.
+type requestBody struct {
+	body    io.ReadCloser // the connection's
+	stream  bool          // of HTTP/2
+	reads   stall.Deadline
+	stalled *atomic.Bool          // set if the client holds up a read
+	ending  atomic.Pointer[error] // why it is about to end
+	read    atomic.Bool           // it was read to its end: net/http watches the connection from then on
+
+	mu  sync.Mutex
+	err error // why it has ended
+}
+
+// Read implements [io.Reader].
+func (b *requestBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil {
+		return 0, b.err
+	}
+	b.reads.Begin(0)
+	n, err := b.body.Read(p)
+	return n, b.wasReadLocked(err)
+}
+
+// Close implements [io.Closer]. As with net/http alone, it ends a Read that is under way
+// over HTTP/2, and waits for it over HTTP/1.
+func (b *requestBody) Close() error {
+	if b.stream {
+		return b.body.Close()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil {
+		return b.err
+	}
+	b.reads.Begin(0) // net/http reads the rest, up to 256 KiB
+	err := b.wasReadLocked(b.body.Close())
+	if err == nil {
+		b.read.Store(true) // net/http has read it to its end, or has given it up
+	}
+	return err
+}
+
+// wasReadLocked ends a read that gave err, and returns err as the handler sees it.
+func (b *requestBody) wasReadLocked(err error) error {
+	defer b.reads.Done()
+	why := b.ending.Load()
+	switch {
+	case err == nil:
+	case errors.Is(err, io.EOF):
+		b.read.Store(true)
+		b.reads.Lift()
+	case why != nil:
+		return *why // the deadline is our own
+	case b.reads.Expired():
+		b.stalled.Store(true)
+		b.err = cause.ErrClientStalled
+		return b.err
+	}
+	return err
+}
+
+// remains reports whether net/http may still read of the body.
+func (b *requestBody) remains() bool { return b != nil && !b.read.Load() }
+
+// hurry ends the read that is under way, if any: the body is not needed any more.
+func (b *requestBody) hurry(by time.Time) (sure bool) {
+	if !b.remains() {
+		return true
+	}
+	return b.reads.Hurry(by) == nil
+}
+
+// end has later reads fail with why, once the read that is under way has
+// returned. If a read were still under way when the proxy returns, net/http would
+// abort it and clear that deadline, and then wait for a stalled client without limit.
+func (b *requestBody) end(why error) {
+	if !b.remains() {
+		return
+	}
+	b.ending.Store(&why)
+	if !b.hurry(time.Now()) {
+		return // a read ends by itself
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.err = why
+}

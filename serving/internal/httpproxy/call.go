@@ -1,0 +1,64 @@
+package httpproxy
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/serving/internal/router"
+	"github.com/servetrace/servetrace/serving/internal/scope"
+)
+
+// httpCall is an HTTP request as a replica runs it.
+type httpCall struct {
+	x    *exchange
+	seen *http.Request         // as the handler sees it, with its context; nil before Invoke
+	err  atomic.Pointer[error] // the first of Fail
+}
+
+var _ router.Call = (*httpCall)(nil)
+
+// Fail has the request fail that the context ctx belongs to, unless it has failed before.
+// It returns false outside of handlers.
+func Fail(ctx context.Context, err error) bool {
+	in := scope.FromContext(ctx)
+	if in == nil {
+		return false
+	}
+	c, ok := in.Task.(*httpCall)
+	if ok {
+		c.err.CompareAndSwap(nil, &err)
+	}
+	return ok
+}
+
+// Start implements [router.Call].
+func (c *httpCall) Start() spans.ReplicaStart {
+	return spans.ReplicaStart{Protocol: c.x.protocol, Method: c.x.r.Method}
+}
+
+// Invoke implements [router.Call].
+func (c *httpCall) Invoke(ctx context.Context) error {
+	resp := &c.x.resp
+	c.seen = resp.request.WithContext(ctx)
+	if resp.pace.body != nil {
+		c.seen.Body = resp.pace.body
+	}
+	c.x.route.Handler.ServeHTTP(resp, c.seen)
+	if err := c.err.Load(); err != nil {
+		return *err
+	}
+	resp.upgrade.outlast()
+	return nil
+}
+
+// End implements [router.Call].
+func (c *httpCall) End(_ context.Context, err error) (spans.ReplicaResult, error) {
+	if c.seen != nil && c.seen.MultipartForm != nil { // net/http cleans up its own request only, not a copy
+		_ = c.seen.MultipartForm.RemoveAll() // its files are temporary anyway
+	}
+	status, err := c.x.returned(err)
+	return spans.ReplicaResult{StatusCode: replicaStatus(status, err), Err: cause.ForSpan(err)}, err
+}

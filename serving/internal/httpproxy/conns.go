@@ -1,0 +1,118 @@
+package httpproxy
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/inflight"
+)
+
+// conns holds the open connections.
+// [http.Server.Shutdown] would wait five seconds for each that has not sent a request
+// yet, and without limit for a client that is slow to take the end of a response.
+type conns struct {
+	mu     sync.Mutex
+	open   map[net.Conn]*connection
+	closed bool
+}
+
+// connection is a client's. Its methods are safe for concurrent use.
+type connection struct {
+	net.Conn
+
+	fresh bool // it has not sent a request; guarded by conns.mu
+
+	mu    sync.Mutex
+	moved time.Time // when the client last took something of a response of HTTP/2
+}
+
+func newConns() *conns { return &conns{open: make(map[net.Conn]*connection)} }
+
+type connectionKey struct{}
+
+// onContext is the server's ConnContext hook.
+func (s *conns) onContext(ctx context.Context, c net.Conn) context.Context {
+	conn := &connection{Conn: c, fresh: true}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[c] = conn
+	return context.WithValue(ctx, connectionKey{}, conn)
+}
+
+// onState is the server's ConnState hook.
+func (s *conns) onState(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		if s.closed {
+			_ = c.Close() // it has carried nothing
+		}
+	case http.StateActive:
+		if conn := s.open[c]; conn != nil {
+			conn.fresh = false
+		}
+	case http.StateClosed, http.StateHijacked:
+		delete(s.open, c)
+	}
+}
+
+// closeFresh closes the connections without a request, and later connections.
+func (s *conns) closeFresh() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for c, conn := range s.open {
+		if conn.fresh {
+			_ = c.Close() // it has carried nothing
+		}
+	}
+}
+
+// hurry has net/http end the responses that it is finishing: it waits no longer for
+// the rest of a body, and has inflight.CutGrace to send the end. Call it when the proxy
+// has no request any more.
+func (s *conns) hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.open {
+		_ = c.SetReadDeadline(time.Now()) // fails if it is closed, as does the next
+		_ = c.SetWriteDeadline(time.Now().Add(inflight.CutGrace))
+	}
+}
+
+// connectionOf returns the connection of a request of HTTP/2; nil for other requests.
+func connectionOf(r *http.Request) *connection {
+	if r.ProtoMajor != 2 {
+		return nil
+	}
+	c, _ := r.Context().Value(connectionKey{}).(*connection)
+	return c
+}
+
+// progress notes that the client has taken something, or is about to.
+func (c *connection) progress() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.moved = time.Now()
+}
+
+// closeStuck closes the connection if the client has taken nothing on any stream for
+// as long as limit: otherwise each of its requests that wait for a replica would hold
+// up a replica in its turn.
+func (c *connection) closeStuck(limit time.Duration) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.moved) >= limit {
+		_ = c.Close() // its streams end with it
+	}
+}

@@ -1,0 +1,314 @@
+package httpproxy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/serving/internal/inflight"
+	"github.com/servetrace/servetrace/serving/internal/router"
+	"github.com/servetrace/servetrace/serving/internal/socket"
+	"github.com/servetrace/servetrace/serving/internal/stall"
+)
+
+// exchange is one request and its response, as the proxy sees them. Only the proxy's
+// goroutine uses it, except for resp, which the handler's goroutine uses too.
+type exchange struct {
+	proxy   *proxy
+	r       *http.Request // as it came
+	request identity.Request
+	resp    response
+	place   router.Assignment // zero until a replica has the request
+	done    <-chan error      // carries the handler's result
+
+	// For the access log.
+	arrived  time.Time
+	ctx      context.Context   // with the proxy span; nil without a route
+	span     trace.SpanContext // of the proxy span; zero if it does not record
+	route    *route            // nil: none matched
+	status   int               // of the client's response, or 499
+	err      error             // that ended it; nil for an ordinary response
+	protocol spans.Protocol    // HTTP or WebSocket
+	cut      bool              // whether its connection or stream is to be cut
+	behind   bool              // its handler was left behind, and may still run
+}
+
+// prepare makes the response to r, the request as the app sees it.
+func (x *exchange) prepare(w http.ResponseWriter, r *http.Request, up *upgrade) {
+	p, c := &x.resp, http.NewResponseController(w)
+	limit, stream := x.proxy.stall, r.ProtoMajor == 2
+	p.x, p.conn, p.request, p.upgrade = x, w, r, up
+	p.left = -1
+	p.pace.limit, p.pace.peer = limit, connectionOf(r)
+	p.pace.writes = stall.New(limit, stream, c.SetWriteDeadline)
+	if r.Body != nil && r.Body != http.NoBody {
+		p.pace.body = &requestBody{body: r.Body, stream: stream, reads: stall.New(limit, stream, c.SetReadDeadline), stalled: &p.pace.stalled}
+	}
+}
+
+// await waits until the handler has returned, and returns its error, or until the request
+// must end, and returns the reason. A client that closes its side ends only the handler's
+// context: it may read on, so the handler's answer is sent.
+func (x *exchange) await(ctx context.Context) (returned bool, err error) {
+	for {
+		select {
+		case err := <-x.done:
+			return true, err
+		case <-x.place.Cut():
+			return false, cause.ErrReplicaStopped
+		case <-ctx.Done():
+		}
+		switch why := cause.Of(ctx); {
+		case errors.Is(context.Cause(ctx), cause.ErrSocketLeft): // the handler closed its socket, and has not returned
+			ctx = x.resp.upgrade.outer
+		case errors.Is(why, cause.ErrClientGone):
+			left, cancel := x.timeLeft()
+			defer cancel()
+			ctx = left
+		default:
+			return false, why
+		}
+	}
+}
+
+// timeLeft returns a context that ends by the request's timeout and by the server's
+// end, but not by its client.
+func (x *exchange) timeLeft() (context.Context, context.CancelFunc) {
+	if x.route.Timeout <= 0 {
+		return x.proxy.server.Base, func() {}
+	}
+	return context.WithDeadlineCause(x.proxy.server.Base, x.arrived.Add(x.route.Timeout), cause.ErrRequestTimeout)
+}
+
+// takeOver ends the request because of why, unless the handler has returned meanwhile. It
+// returns the error that ended the request; nil for an ordinary response.
+func (x *exchange) takeOver(why error) error {
+	found, complete := x.take(why)
+	switch found {
+	case ended:
+		return <-x.done
+	case hijacked:
+		s := x.resp.upgrade.taken()
+		finishSocket(s, why)
+		return socketResult(s, nil, why)
+	}
+	x.behind = true
+	x.resp.pace.body.end(why) // the handler reads no more of it
+	if complete {
+		x.flush()
+		return nil
+	}
+	return why
+}
+
+// take takes the response away from a handler that may still run, because the request has
+// ended with why. It returns the phase in which it found the response. Unless that is
+// ended or hijacked, the handler can no longer write, no write is under way, and the
+// connection is the proxy's. complete reports that the handler had written all that it
+// had declared.
+func (x *exchange) take(why error) (found phase, complete bool) {
+	p := &x.resp
+	reset := false
+	if !p.mu.TryLock() {
+		reset = x.lockHurried()
+	}
+	defer p.mu.Unlock()
+	switch {
+	case p.phase == hijacked:
+		p.why = why
+		return hijacked, false
+	case p.phase == ended && !reset:
+		return ended, true
+	case p.phase == ended:
+		found = begun // and net/http has not written its end
+	default:
+		found, complete = p.phase, !reset && p.completeLocked()
+	}
+	p.phase = lost
+	if !complete {
+		p.why = why
+	}
+	return found, complete
+}
+
+// lockHurried takes the response's lock from a handler that may be stuck in a write,
+// holding it: the client does not read, or it does not send the end of its body, which
+// net/http reads before it replies. reset: the stream of HTTP/2 has ended at the deadline, so that
+// the client does not get all of the response in any case.
+func (x *exchange) lockHurried() (reset bool) {
+	p, by := &x.resp, time.Now().Add(inflight.CutGrace)
+	set := p.pace.writes.Hurry(by) == nil // else the write ends by itself
+	p.pace.body.hurry(time.Now())
+	p.mu.Lock()
+	return set && p.request.ProtoMajor == 2 && !time.Now().Before(by)
+}
+
+// flush sends the bytes that net/http still holds, so that the client sees the response's
+// beginning before its connection is cut. A slow client has CutGrace.
+func (x *exchange) flush() {
+	_ = x.resp.pace.writes.Hurry(time.Now().Add(inflight.CutGrace)) // the flush ends by itself if this fails
+	if x.r.ProtoMajor == 1 {
+		x.resp.pace.body.hurry(time.Now().Add(inflight.CutGrace / 2)) // net/http may read its end first
+	}
+	_ = http.NewResponseController(x.resp.conn).Flush() // the client may have left
+}
+
+// conclude responds if the handler did not. It returns the status of the response and
+// whether the connection must be cut. The handler writes no more.
+func (x *exchange) conclude() (status int, cut bool) {
+	p := &x.resp
+	if s := p.upgrade.taken(); s != nil {
+		return p.upgrade.status(s, x.err), x.err != nil
+	}
+	status = p.sent()
+	switch {
+	case x.err == nil:
+		return status, x.behind && x.r.ProtoMajor == 1 // its connection is disturbed
+	case p.whole:
+		return cmp.Or(status, statusClientGone), false
+	case status != 0:
+		if !errors.Is(x.err, cause.ErrClientGone) {
+			x.flush()
+		}
+		return status, true
+	case cause.IsAbort(x.err):
+		return http.StatusInternalServerError, true // the client sees no status at all
+	}
+	status = statusOf(x.err)
+	x.reply(status)
+	return status, false
+}
+
+// reply responds in place of the handler, which has returned, has not begun, or has lost
+// the response before it began. A client that has closed its side, and may read on, learns
+// that its request was given up.
+func (x *exchange) reply(status int) {
+	p := &x.resp
+	h := p.conn.Header()
+	if p.informs {
+		clear(h)
+	}
+	if x.behind && x.r.ProtoMajor == 1 {
+		h.Set("Connection", "close") // it is disturbed
+	}
+	if after := retryAfter(x.err); after != "" {
+		h.Set("Retry-After", after)
+	}
+	if status == statusClientGone {
+		status = http.StatusServiceUnavailable
+	}
+	writeText(p.conn, status, x.request.ID, x.text(status))
+}
+
+// finish bounds the time that the client has for the rest of the exchange: net/http reads
+// the end of a body that the handler did not read, and sends the last bytes.
+func (x *exchange) finish() {
+	p := &x.resp
+	switch {
+	case p.upgrade.taken() != nil || x.cut: // there is no rest
+	case x.r.ProtoMajor != 1:
+		p.finishStream()
+	case x.behind || !p.pace.body.remains():
+		p.pace.writes.Finish(0)
+	default:
+		if p.pace.stalled.Load() {
+			p.pace.body.hurry(time.Now())
+		} else {
+			p.pace.body.reads.Finish(0)
+		}
+		p.pace.writes.Finish(x.proxy.stall)
+	}
+}
+
+// release leaves the connection to net/http: user code that still has the body of the
+// request sets no deadline any more.
+func (x *exchange) release() {
+	x.resp.pace.writes.Release()
+	if body := x.resp.pace.body; body != nil {
+		body.reads.Release()
+	}
+}
+
+// returned is called once, when the handler has returned with err. It completes an
+// ordinary response. It returns the reason for another end of the request, and the status
+// that the handler has sent, or 0. A panic of the handler counts for more than the
+// context's end. That counts for more than another error, which is its consequence.
+func (x *exchange) returned(err error) (status int, _ error) {
+	p := &x.resp
+	if s := p.upgrade.taken(); s != nil {
+		err = x.endSocket(s, err)
+		return s.Status(), err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.phase == lost {
+		return p.status, cause.Heavier(err, p.why)
+	}
+	why := x.whyLocked(err)
+	p.whole = err == nil && !p.pace.broken && (why == nil || errors.Is(why, cause.ErrClientGone))
+	status = p.status
+	if p.whole && p.phase == open {
+		p.beginLocked(http.StatusOK) // as net/http would; for a client that is gone it is no answer
+		if why == nil {
+			status = http.StatusOK
+		}
+	}
+	if p.whole && len(p.header) > 0 {
+		maps.Copy(p.conn.Header(), p.header) // trailers; net/http looks for nothing else now
+	}
+	if why != nil {
+		err = cause.Heavier(err, why)
+	}
+	p.phase, p.status = ended, status
+	return status, err
+}
+
+// whyLocked returns the reason for which the request ended before the handler returned
+// with err, or nil. Once its client has closed its side, a handler has answered if it has
+// written since, or if nothing of its response was sent before: all of it is sent now, and
+// no write of it has failed.
+func (x *exchange) whyLocked(err error) error {
+	p := &x.resp
+	switch {
+	case p.completeLocked():
+		return nil
+	case p.pace.stalled.Load() && (err != nil || p.pace.broken || p.phase == open):
+		return cause.ErrClientStalled
+	case x.ctx.Err() == nil:
+		return nil
+	}
+	why := cause.Of(x.ctx)
+	answered := p.phase == begun && !p.pace.broken && (p.late || !p.pace.flushed)
+	switch {
+	case errors.Is(why, cause.ErrClientGone) && err == nil && answered:
+		return nil
+	case errors.Is(why, cause.ErrClientGone) && p.pace.stalled.Load(): // a read that fails ends the context too
+		return cause.ErrClientStalled
+	}
+	return why
+}
+
+// endSocket does the work of returned for a connection that the handler took over.
+func (x *exchange) endSocket(s *socket.Conn, err error) error {
+	p := &x.resp
+	p.mu.Lock()
+	ended := p.why // of the proxy
+	p.mu.Unlock()
+	if ended == nil && x.ctx.Err() != nil {
+		ended = cause.Of(x.ctx)
+	}
+	why := err
+	if ended != nil {
+		why = cause.Heavier(err, ended)
+	}
+	finishSocket(s, why)
+	return socketResult(s, err, ended)
+}

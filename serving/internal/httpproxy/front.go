@@ -1,0 +1,89 @@
+package httpproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/accesslog"
+	"github.com/servetrace/servetrace/serving/internal/inflight"
+)
+
+// Front is the HTTP side of a server: net/http's server in front of the proxy, and its
+// connections. Its methods are safe for concurrent use.
+type Front struct {
+	http    *http.Server
+	conns   *conns
+	serving sync.WaitGroup // the goroutines of Serve
+}
+
+// New returns a Front with a proxy. It does not listen.
+func New(c Config) *Front {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	conns := newConns()
+	return &Front{
+		conns: conns,
+		http: &http.Server{
+			Handler:           newProxy(c),
+			ReadHeaderTimeout: c.ReadHeaderTimeout,
+			IdleTimeout:       c.IdleTimeout,
+			MaxHeaderBytes:    c.MaxHeaderBytes,
+			ConnState:         conns.onState,
+			ConnContext:       conns.onContext,
+			ErrorLog:          slog.NewLogLogger(accesslog.Unbreakable{Handler: c.Server.Log.Handler()}, slog.LevelWarn),
+			BaseContext:       func(net.Listener) context.Context { return c.Server.Base },
+			Protocols:         protocols,
+			HTTP2:             &http.HTTP2Config{WriteByteTimeout: max(0, c.StallTimeout)},
+		},
+	}
+}
+
+// Serve serves the connections of l in the background until Stop, and then calls end: with
+// the listener's error, or with nil after Stop.
+func (f *Front) Serve(l net.Listener, end func(error)) {
+	f.serving.Go(func() {
+		err := f.http.Serve(l)
+		if errors.Is(err, http.ErrServerClosed) {
+			end(nil)
+			return
+		}
+		end(fmt.Errorf("serve %s: %w", l.Addr(), err))
+	})
+}
+
+// Drain closes each connection after its response. Call it only once requests are
+// refused: it closes idle connections, also if net/http has just read a request
+// from one.
+func (f *Front) Drain() { f.http.SetKeepAlivesEnabled(false) }
+
+// finishGrace is how long net/http may take to finish responses after their handlers have
+// returned: to see the end of a body that the handler did not read, and to write the last
+// few KiB to the kernel.
+const finishGrace = time.Second
+
+// Stop closes listener and connections, and waits for the end of Serve.
+func (f *Front) Stop(ctx context.Context) {
+	f.conns.closeFresh()
+	if !f.closes(ctx, finishGrace) {
+		f.conns.hurry()
+		if !f.closes(context.WithoutCancel(ctx), inflight.CloseGrace) {
+			_ = f.http.Close() // the connections that are left have had their time
+		}
+	}
+	f.serving.Wait()
+}
+
+// closes closes the listener and waits for the connections. It reports whether all were
+// closed before ctx and grace had ended.
+func (f *Front) closes(ctx context.Context, grace time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	return f.http.Shutdown(ctx) == nil
+}

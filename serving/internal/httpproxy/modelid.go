@@ -1,0 +1,27 @@
+package httpproxy
+
+import (
+	"net/http"
+	"strings"
+)
+
+// modelIDHeaders are the forms of Ray's header serve_multiplexed_model_id: case does not
+// count, and each "_" may be a "-". They index an http.Header directly.
+var modelIDHeaders = func() (keys [8]string) {
+	separators := [2]string{"_", "-"}
+	for i := range keys {
+		keys[i] = http.CanonicalHeaderKey("serve" + separators[i&1] + "multiplexed" + separators[i>>1&1] + "model" + separators[i>>2&1] + "id")
+	}
+	return keys
+}()
+
+// modelIDOf returns the id of the multiplexed model that a request names, or "". The last
+// of several values of a header counts, as in Ray.
+func modelIDOf(h http.Header) string {
+	for _, key := range modelIDHeaders {
+		if ids := h[key]; len(ids) > 0 {
+			return strings.ToValidUTF8(ids[len(ids)-1], "\uFFFD") // it appears in spans
+		}
+	}
+	return ""
+}

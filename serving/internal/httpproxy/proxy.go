@@ -1,0 +1,231 @@
+package httpproxy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/serving/internal/metrics"
+	"github.com/servetrace/servetrace/serving/internal/requestid"
+	"github.com/servetrace/servetrace/serving/internal/router"
+)
+
+// Config describes a proxy and its server.
+type Config struct {
+	Server    *router.Server
+	Component *identity.Component
+	Routes    []Route
+	NotReady  func() string // why a deployment takes no requests; empty if all do
+
+	StallTimeout      time.Duration // how long a client may hold up its request; no limit if not positive
+	ReadHeaderTimeout time.Duration
+	IdleTimeout       time.Duration
+	MaxHeaderBytes    int
+}
+
+// proxy serves HTTP requests. It never changes after newProxy.
+type proxy struct {
+	server    *router.Server
+	routes    routeTable
+	listing   []byte // the body of /-/routes
+	notReady  func() string
+	stall     time.Duration
+	counts    *metrics.Proxy
+	unrouted  *metrics.Ingress // of requests that matched no route
+	component *identity.Component
+}
+
+func newProxy(c Config) *proxy {
+	p := &proxy{
+		server:    c.Server,
+		notReady:  c.NotReady,
+		stall:     c.StallTimeout,
+		counts:    c.Server.Metrics.Proxy(metrics.HTTP),
+		component: c.Component,
+	}
+	p.unrouted = p.counts.Ingress("", "")
+	p.routes = newRouteTable(c.Routes, p.counts)
+	apps := make(map[string]string, len(p.routes))
+	for _, rt := range p.routes {
+		apps[rt.Prefix] = rt.Deployment.App
+	}
+	p.listing, _ = json.Marshal(apps) // a map of strings always has a form
+	return p
+}
+
+// Texts are Ray's, which scripts may look for.
+const (
+	textHealthy  = "success"
+	textDraining = "This node is being drained."
+	textNotFound = "Path '%s' not found. Ping http://.../-/routes for available routes."
+	textTimeout  = "Request %s timed out after %gs."
+	textStalled  = "Request %s stalled for %gs."                                           // not Ray's
+	textGone     = "Request %s was given up because its client has closed the connection." // not Ray's
+)
+
+// headerRequestID carries a request's id both ways. It is in canonical form, so that it
+// indexes an http.Header directly.
+const headerRequestID = "X-Request-Id"
+
+// ServeHTTP implements [http.Handler].
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "" && r.Method != http.MethodConnect { // CONNECT has a host only
+		r = withPath(r, "/", "") // https://www.rfc-editor.org/rfc/rfc9110#section-4.2.3
+	}
+	switch r.URL.Path {
+	case "/-/healthz":
+		p.health(w, "text/plain; charset=utf-8", []byte(textHealthy), p.notReady)
+		p.bound(w, r)
+	case "/-/routes":
+		p.health(w, "application/json", p.listing, nil)
+		p.bound(w, r)
+	default:
+		p.answer(w, r)
+	}
+}
+
+// answer answers a request that is not for the proxy itself.
+func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{proxy: p, arrived: time.Now(), r: r}
+	x.request.ID = requestid.Fit(r.Header.Get(headerRequestID))
+	p.counts.Began()
+	defer p.done(x)
+	if !p.server.Counter.Admit() {
+		x.status = http.StatusServiceUnavailable
+		w.Header().Set("Connection", "close") // the client's next request goes elsewhere
+		writeText(w, x.status, x.request.ID, textDraining)
+		return
+	}
+	defer p.server.Counter.RequestDone()
+	defer x.release()
+	if p.server.Counter.Leaving() {
+		w.Header().Set("Connection", "close") // after this response; for HTTP/2 net/http makes it a GOAWAY
+	}
+	rt, path, rawPath, ok := p.routes.match(r.URL)
+	if !ok {
+		x.status = http.StatusNotFound
+		writeText(w, x.status, x.request.ID, fmt.Sprintf(textNotFound, r.URL.Path))
+		p.bound(w, r)
+		return
+	}
+	x.route = rt
+	p.serve(w, x, withPath(r, path, rawPath))
+	x.finish()
+}
+
+// done is called once, after the response, to count and log the request. It cuts the
+// connection if the response is to be cut.
+func (p *proxy) done(x *exchange) {
+	p.record(x)
+	if x.cut {
+		panic(http.ErrAbortHandler) // net/http cuts the connection, silently
+	}
+}
+
+// bound limits how long net/http may read the rest of the request and send a response
+// that the proxy made itself.
+func (p *proxy) bound(w http.ResponseWriter, r *http.Request) {
+	if p.stall <= 0 || r.ProtoMajor != 1 {
+		return
+	}
+	c, now := http.NewResponseController(w), time.Now()
+	_ = c.SetWriteDeadline(now.Add(2 * p.stall)) // fails if there is no connection
+	if r.Body != nil && r.Body != http.NoBody {
+		_ = c.SetReadDeadline(now.Add(p.stall)) // net/http reads the rest of it first
+	}
+}
+
+// health responds with body, or with 503 and the reason while the server drains or fault
+// returns one.
+func (p *proxy) health(w http.ResponseWriter, contentType string, body []byte, fault func() string) {
+	reason := ""
+	if p.server.Counter.Leaving() {
+		reason = textDraining
+	} else if fault != nil {
+		reason = fault()
+	}
+	if reason != "" {
+		writeText(w, http.StatusServiceUnavailable, "", reason)
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	_, _ = w.Write(body) // the client may have left
+}
+
+// serve answers a request that matched a route, and sets the fields of x. r is the request
+// as the app sees it.
+func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
+	x.request.App, x.request.Deployment = x.route.Deployment.App, x.route.Deployment.Name
+	x.request.Route, x.request.ModelID = x.route.name(r), modelIDOf(r.Header)
+	x.request.Component = p.component
+	ctx, cancel := x.route.withTimeout(r.Context())
+	defer cancel()
+	up := upgradeOf(r)
+	x.protocol = up.protocol()
+	ctx = up.under(ctx)
+	defer up.release()
+	ctx, span := p.server.Tracer.StartProxy(p.server.Tracer.Provider.Extract(ctx, r.Header), spans.ProxyStart{
+		Request:     &x.request,
+		Protocol:    x.protocol,
+		Method:      r.Method,
+		RoutePath:   x.route.remainder(x.r.URL.Path),
+		HTTPRequest: x.r,
+	})
+	x.ctx, x.span = ctx, span.Context()
+	x.prepare(w, r, up)
+	x.err = p.dispatch(ctx, x)
+	x.status, x.cut = x.conclude()
+	defer p.survive(ctx) // a panic of the user's span processors costs the client nothing
+	span.EndProxy(spans.ProxyResult{StatusCode: x.status, Err: cause.ForSpan(x.err)})
+}
+
+// dispatch has a replica answer the request and waits for it. It returns the error that
+// ended the request; nil for an ordinary response.
+//
+// The handler has a goroutine of its own, because a client need not wait for a handler
+// that outlasts its time. The slot stays taken until the handler has returned.
+func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
+	routed, place, err := x.route.Deployment.Assign(ctx, spans.RouterStart{
+		Protocol: x.protocol,
+		ModelID:  x.request.ModelID,
+	})
+	if err != nil {
+		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the very same
+			return cause.Of(ctx)
+		}
+		return err
+	}
+	x.place = place
+	x.done = place.Start(routed, &httpCall{x: x})
+	returned, err := x.await(ctx)
+	if returned {
+		return err
+	}
+	return x.takeOver(err)
+}
+
+// survive recovers from a panic around a handler.
+func (p *proxy) survive(ctx context.Context) {
+	if v := recover(); v != nil {
+		_ = p.server.Log.Survived(ctx, v)
+	}
+}
+
+// withPath returns r with the path that the app sees.
+func withPath(r *http.Request, path, rawPath string) *http.Request {
+	if path == r.URL.Path {
+		return r
+	}
+	inner := new(http.Request)
+	*inner = *r
+	inner.URL = new(url.URL)
+	*inner.URL = *r.URL
+	inner.URL.Path, inner.URL.RawPath = path, rawPath
+	return inner
+}

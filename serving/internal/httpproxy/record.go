@@ -1,0 +1,71 @@
+package httpproxy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/semconv"
+	"github.com/servetrace/servetrace/serving/internal/accesslog"
+	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/serving/internal/metrics"
+)
+
+// record counts a request that has ended, and writes its line of the access log.
+func (p *proxy) record(x *exchange) {
+	defer p.survive(x.r.Context()) // a panic of the user's log costs the client nothing
+	took := time.Since(x.arrived)
+	p.counts.Done()
+	ingress := p.unrouted
+	if x.route != nil {
+		ingress = x.route.ingress
+	}
+	method := semconv.Method(x.r.Method)
+	if x.protocol == spans.WebSocket {
+		method = semconv.MethodWebSocket
+	}
+	ingress.Done(metrics.Outcome{
+		Route:   x.request.Route,
+		Method:  method,
+		Status:  x.status,
+		Failed:  spans.ProxyResult{StatusCode: x.status, Err: x.err}.Failed(x.protocol),
+		Latency: took,
+		Span:    x.span,
+	})
+	ctx, level := x.ctx, x.level()
+	if ctx == nil {
+		ctx = context.WithoutCancel(x.r.Context())
+	}
+	if !p.server.Log.Wants(ctx, level) {
+		return
+	}
+	e := accesslog.Entry{
+		Method: method, Status: x.status, Took: took, Client: x.r.RemoteAddr, RequestID: x.request.ID,
+		Route: x.request.Route, App: x.request.App, Deployment: x.request.Deployment,
+		Replica: x.place.UniqueID(), Err: x.err,
+	}
+	if x.route == nil {
+		e.Path = x.r.URL.Path
+	}
+	p.server.Log.Write(ctx, level, "request", e)
+}
+
+// level returns the level of the access log. A request that failed because of the server
+// is an error. A response that the server cut off at its timeout is a warning, because its
+// status does not show it. A request that was refused or given up is neither.
+func (x *exchange) level() slog.Level {
+	switch {
+	case x.err == nil, errors.Is(x.err, cause.ErrClientGone):
+		return slog.LevelInfo
+	case cause.IsCancellation(x.err):
+		if x.cut {
+			return slog.LevelWarn
+		}
+	case x.cut, x.status == http.StatusInternalServerError:
+		return slog.LevelError
+	}
+	return slog.LevelInfo
+}

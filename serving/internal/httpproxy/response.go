@@ -1,0 +1,283 @@
+package httpproxy
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/cause"
+)
+
+// phase is the owner of the response. It only moves forward.
+type phase uint8
+
+const (
+	open     phase = iota // not begun
+	begun                 // the handler has sent status and headers
+	hijacked              // the handler has taken the connection over
+	ended                 // the handler has returned; the proxy concludes
+	lost                  // the proxy took the response away while the handler ran
+)
+
+// response is the http.ResponseWriter that a handler sees. The handler and the
+// proxy (at a timeout, say) both may want to respond: exactly one of them does.
+// It is the first, except that the handler cannot begin once the runtime
+// has ended the request's context; so the scheduler's order of goroutines does not
+// decide. A client that closes its side ends the context
+// too, but the handler can still answer: the client may read on.
+//
+// Nothing is buffered here. net/http holds up to some 4 KiB until a Flush, except for
+// server-sent events, each of which is sent when it is whole. Of the optional
+// interfaces it has Flusher, the deadlines and EnableFullDuplex of
+// http.ResponseController, io.StringWriter, and Hijacker for requests that ask
+// for another protocol: see upgrade.go. It has no Unwrap, which would let a
+// handler write past the lock.
+//
+// The proxy's side of it is in exchange.go.
+type response struct {
+	x       *exchange
+	conn    http.ResponseWriter // the connection's; guarded by mu once the handler runs
+	request *http.Request       // as the app sees it
+	upgrade *upgrade            // nil if the request asks for none
+
+	mu      sync.Mutex
+	pace    pace
+	phase   phase
+	informs bool        // a 1xx has put headers on conn
+	events  eventStream // the response, if it is a stream of events
+	header  http.Header // the handler's own map, copied to conn as it begins
+	status  int         // of the handler's response; 0 while open
+	left    int64       // bytes of a declared Content-Length to come; -1: unknown
+	late    bool        // the handler has written something after the client closed its side
+	whole   bool        // the handler has returned and net/http may complete the response
+	why     error       // the reason for which the response was lost
+}
+
+var (
+	_ http.Flusher    = (*response)(nil)
+	_ http.Hijacker   = (*response)(nil)
+	_ io.StringWriter = (*response)(nil)
+)
+
+// Header implements [http.ResponseWriter].
+func (p *response) Header() http.Header {
+	if p.header == nil {
+		p.header = make(http.Header)
+	}
+	return p.header
+}
+
+// WriteHeader implements [http.ResponseWriter]; a 1xx is sent at once.
+func (p *response) WriteHeader(status int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.phase == begun:
+		p.conn.WriteHeader(status) // net/http logs that it is superfluous
+	case p.phase != open || p.endedLocked() != nil:
+		// The proxy responds, or has responded: the next Write returns the error.
+	case status >= 100 && status <= 199 && status != http.StatusSwitchingProtocols:
+		maps.Copy(p.conn.Header(), p.header)
+		p.informs = true
+		p.pace.begin()
+		p.conn.WriteHeader(status)
+		_ = p.pace.end(nil) // WriteHeader returns no error
+	default:
+		p.beginLocked(status)
+		if p.events.on {
+			_ = p.flushLocked() // the client's open event does not wait for the first one; Write returns the error
+		}
+	}
+}
+
+// Write implements [http.ResponseWriter]. It fails with the context's cause
+// once the request has been ended.
+func (p *response) Write(b []byte) (int, error) {
+	return writeSteps(p, b, func(w io.Writer, b []byte) (int, error) { return w.Write(b) })
+}
+
+// WriteString implements [io.StringWriter].
+func (p *response) WriteString(s string) (int, error) { return writeSteps(p, s, io.WriteString) }
+
+// stepBytes is how much is written at once: a client must take it within the stall
+// timeout.
+const stepBytes = 64 << 10
+
+// writeSteps writes b step by step.
+func writeSteps[T string | []byte](p *response, b T, write func(io.Writer, T) (int, error)) (n int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.claimLocked(); err != nil {
+		return 0, err
+	}
+	event := p.events.on && endsEvent(b, &p.events.line)
+	for {
+		p.pace.begin()
+		m, err := write(p.conn, b[:min(len(b), stepBytes)])
+		if p.left > 0 {
+			p.left -= int64(m)
+		}
+		p.pace.wrote += int64(m)
+		n += m
+		b = b[m:]
+		if err = p.pace.end(err); err != nil {
+			return n, err
+		}
+		if len(b) == 0 {
+			break
+		}
+	}
+	if event {
+		err = p.flushLocked()
+	}
+	return n, err
+}
+
+// Flush implements [http.Flusher].
+func (p *response) Flush() { _ = p.FlushError() }
+
+// FlushError implements [http.ResponseController.Flush].
+func (p *response) FlushError() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.claimLocked(); err != nil {
+		return err
+	}
+	return p.flushLocked()
+}
+
+func (p *response) flushLocked() error {
+	p.pace.flushed = true
+	p.pace.begin()
+	return p.pace.end(http.NewResponseController(p.conn).Flush())
+}
+
+// finishStream sends the bytes of a whole response that net/http still has, so that the
+// stall limit holds for them. A response that fits into net/http's buffer is left to
+// net/http, without a limit.
+func (p *response) finishStream() {
+	const buffer = 4 << 10
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.whole && (p.pace.flushed || p.pace.wrote > buffer) {
+		_ = p.flushLocked() // the client may have left
+	}
+	p.pace.writes.Finish(0)
+}
+
+// SetReadDeadline implements [http.ResponseController.SetReadDeadline].
+func (p *response) SetReadDeadline(t time.Time) error {
+	return p.control(func(c *http.ResponseController) error {
+		if p.pace.body == nil {
+			return c.SetReadDeadline(t)
+		}
+		return p.pace.body.reads.SetOwn(t)
+	})
+}
+
+// SetWriteDeadline implements [http.ResponseController.SetWriteDeadline].
+func (p *response) SetWriteDeadline(t time.Time) error {
+	return p.control(func(*http.ResponseController) error { return p.pace.writes.SetOwn(t) })
+}
+
+// EnableFullDuplex implements [http.ResponseController.EnableFullDuplex].
+func (p *response) EnableFullDuplex() error {
+	return p.control(func(c *http.ResponseController) error {
+		p.pace.duplex = true
+		return c.EnableFullDuplex()
+	})
+}
+
+func (p *response) control(set func(*http.ResponseController) error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.phase > begun {
+		return p.lostLocked()
+	}
+	return set(http.NewResponseController(p.conn))
+}
+
+// claimLocked makes the response the handler's, with status 200 if it has not
+// begun, or returns the reason why that is no longer possible.
+func (p *response) claimLocked() error {
+	if p.phase > begun {
+		return p.lostLocked()
+	}
+	if why := p.endedLocked(); why != nil && p.phase == open {
+		return why
+	}
+	if p.phase == open {
+		p.beginLocked(http.StatusOK)
+	}
+	return nil
+}
+
+// endedLocked returns the reason why the runtime has ended the request, or nil. A client
+// that has closed its side gets later writes all the same.
+func (p *response) endedLocked() error {
+	if p.x.ctx.Err() == nil {
+		return nil
+	}
+	why := cause.Of(p.x.ctx)
+	if errors.Is(why, cause.ErrClientGone) {
+		p.late = true
+		return nil
+	}
+	return why
+}
+
+func (p *response) lostLocked() error {
+	if p.phase == hijacked {
+		return http.ErrHijacked
+	}
+	if p.why != nil {
+		return p.why
+	}
+	return http.ErrHandlerTimeout // written to after the handler returned
+}
+
+// beginLocked sends status and the handler's headers.
+func (p *response) beginLocked(status int) {
+	h := p.conn.Header()
+	if p.informs {
+		clear(h) // the handler may have removed headers of a 1xx
+	}
+	maps.Copy(h, p.header)
+	h.Set(headerRequestID, p.x.request.ID) // the handler cannot change it
+	if prefix := p.x.route.Prefix; prefix != "/" && status >= 300 && status <= 399 {
+		if to, ok := rebase(h.Get("Location"), prefix, p.request.URL.Path); ok {
+			h.Set("Location", to)
+		}
+	}
+	p.conn.WriteHeader(status) // panics on nonsense, and then nothing has begun
+	p.phase, p.status, p.events.on = begun, status, isEventStream(p.header)
+	switch {
+	case p.request.Method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
+		p.left = 0
+	default:
+		p.left = declaredLength(p.header)
+	}
+}
+
+// declaredLength returns the Content-Length, or -1.
+func declaredLength(h http.Header) int64 {
+	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
+		return n
+	}
+	return -1
+}
+
+// completeLocked reports whether the client may have all of the response though
+// the handler still runs. It may leave then without spoiling anything.
+func (p *response) completeLocked() bool { return p.phase == begun && p.left == 0 }
+
+// sent returns the status of the handler's response, 0 if it has not begun.
+func (p *response) sent() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status
+}

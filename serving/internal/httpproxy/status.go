@@ -1,0 +1,91 @@
+package httpproxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/cause"
+)
+
+// statusClientGone is nginx's code for a client that left. It appears in spans and logs
+// only.
+const statusClientGone = 499
+
+// statusOf translates an error that ended a request before its response began into the
+// status of the client's response.
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, cause.ErrRequestTimeout), errors.Is(err, cause.ErrClientStalled):
+		return http.StatusRequestTimeout
+	case errors.Is(err, cause.ErrClientGone):
+		return statusClientGone
+	case errors.Is(err, cause.ErrShuttingDown):
+		return http.StatusServiceUnavailable
+	}
+	if full, is := errors.AsType[*cause.QueueFullError](err); is && full.StatusCode == http.StatusTooManyRequests {
+		return full.StatusCode
+	}
+	if cause.IsRefusal(err) {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+// replicaStatus returns the status of the handler's response, or of its error; 0 if the
+// runtime ended the request before there was one.
+func replicaStatus(sent int, err error) int {
+	if sent != 0 || err == nil || cause.IsAbort(err) || cause.IsCancellation(err) {
+		return sent
+	}
+	return statusOf(err)
+}
+
+// retryAfter returns the value of the header Retry-After in a response for err, or "".
+func retryAfter(err error) string {
+	full, is := errors.AsType[*cause.QueueFullError](err)
+	if !is || full.RetryAfter <= 0 {
+		return ""
+	}
+	seconds := (full.RetryAfter + time.Second - 1) / time.Second // rounded up
+	return strconv.FormatInt(int64(seconds), 10)
+}
+
+// text returns the body of the proxy's response. Errors of handlers are not for clients.
+func (x *exchange) text(status int) string {
+	if full, ok := errors.AsType[*cause.QueueFullError](x.err); ok {
+		return full.Error()
+	}
+	if gone, ok := errors.AsType[*cause.DeploymentUnavailableError](x.err); ok {
+		return gone.Error()
+	}
+	switch status {
+	case http.StatusRequestTimeout:
+		if errors.Is(x.err, cause.ErrClientStalled) {
+			return fmt.Sprintf(textStalled, x.request.ID, x.proxy.stall.Seconds())
+		}
+		return fmt.Sprintf(textTimeout, x.request.ID, x.route.Timeout.Seconds())
+	case http.StatusServiceUnavailable:
+		if errors.Is(x.err, cause.ErrClientGone) {
+			return fmt.Sprintf(textGone, x.request.ID)
+		}
+		return textDraining
+	}
+	return http.StatusText(status)
+}
+
+// writeText sends a plain text of the proxy's own.
+func writeText(w http.ResponseWriter, status int, requestID, text string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	if requestID != "" {
+		h.Set(headerRequestID, requestID)
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text) // the client may have left
+}

@@ -1,0 +1,223 @@
+package httpproxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/serving/internal/socket"
+	"github.com/servetrace/servetrace/serving/internal/wsframe"
+)
+
+// upgrade is a request to continue in another protocol than HTTP, and its result. Web
+// sockets are watched; other protocols are passed through.
+type upgrade struct {
+	webSocket bool
+	outer     context.Context         // the request's, which the socket's end does not end
+	end       context.CancelCauseFunc // ends the handler's context, which is below outer
+	ended     chan struct{}           // closed when the socket is over
+
+	mu     sync.Mutex
+	socket *socket.Conn // nil until the handler has taken the connection over
+}
+
+// upgradeOf returns nil for a request that asks for no other protocol. Only
+// HTTP/1.1 has upgrades; over HTTP/2, net/http offers none.
+//
+// Source: https://www.rfc-editor.org/rfc/rfc9110#section-7.8
+func upgradeOf(r *http.Request) *upgrade {
+	if r.ProtoMajor != 1 {
+		return nil
+	}
+	to := r.Header["Upgrade"]
+	if len(to) == 0 || !hasToken(r.Header["Connection"], "upgrade") {
+		if r.Method == http.MethodConnect {
+			return &upgrade{ended: make(chan struct{})}
+		}
+		return nil
+	}
+	return &upgrade{ended: make(chan struct{}), webSocket: r.Method == http.MethodGet && hasToken(to, "websocket")}
+}
+
+// hasToken reports whether one of the lists has the token, in any case.
+func hasToken(lists []string, token string) bool {
+	for _, list := range lists {
+		for part := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(strings.Trim(part, " \t"), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// under returns the context for the handler: it ends when ctx does, and when the socket
+// is over.
+func (u *upgrade) under(ctx context.Context) context.Context {
+	if u == nil {
+		return ctx
+	}
+	u.outer = ctx
+	ctx, u.end = context.WithCancelCause(ctx)
+	return ctx
+}
+
+// release ends the context that under has made.
+func (u *upgrade) release() {
+	if u != nil {
+		u.end(nil)
+	}
+}
+
+// protocol returns the protocol of the request, for spans.
+func (u *upgrade) protocol() spans.Protocol {
+	if u != nil && u.webSocket {
+		return spans.WebSocket
+	}
+	return spans.HTTP
+}
+
+// Hijack implements [http.Hijacker] for requests that ask for another protocol.
+// A web socket's connection is watched: see package socket.
+func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.phase > begun:
+		return nil, nil, p.lostLocked()
+	case p.upgrade == nil:
+		return nil, nil, fmt.Errorf("hijack: the request asks for no other protocol by Upgrade and Connection: %w", http.ErrNotSupported)
+	case p.endedLocked() != nil: // a client that has closed its side may read on
+		return nil, nil, cause.Of(p.x.ctx)
+	case p.phase == begun && p.status != http.StatusSwitchingProtocols:
+		return nil, nil, fmt.Errorf("hijack: the response has begun, with status %d", p.status)
+	}
+	conn, rw, err := http.NewResponseController(p.conn).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	buffered, _ := rw.Peek(rw.Reader.Buffered()) // which it has
+	s := socket.New(conn, socket.Options{
+		Context:    p.x.ctx,
+		Over:       p.upgrade.over,
+		CloseFrame: func() (int, string) { return closeFrameOf(cause.Of(p.x.ctx)) },
+		WebSocket:  p.upgrade.webSocket,
+		Status:     p.status,
+		Header:     headerRequestID,
+		Value:      p.x.request.ID,
+		Buffered:   buffered,
+		Stall:      p.x.proxy.stall,
+	})
+	p.phase = hijacked
+	p.upgrade.take(s)
+	rw.Reader.Reset(s)
+	rw.Writer.Reset(s)
+	return s, rw, nil
+}
+
+// over ends the handler's context, as the socket is over.
+func (u *upgrade) over(end socket.End) {
+	defer close(u.ended)
+	switch end {
+	case socket.Gone:
+		u.end(cause.ErrClientGone)
+	case socket.Stalled:
+		u.end(cause.ErrClientStalled)
+	case socket.Left:
+		u.end(cause.ErrSocketLeft)
+	default:
+		u.end(cause.ErrSocketClosed)
+	}
+}
+
+// take notes that the handler has taken the connection over.
+func (u *upgrade) take(s *socket.Conn) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.socket = s
+}
+
+// taken returns the connection that the handler has taken over, or nil.
+func (u *upgrade) taken() *socket.Conn {
+	if u == nil {
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.socket
+}
+
+// outlast waits for the end of a socket that the handler has passed on to goroutines of
+// its own.
+func (u *upgrade) outlast() {
+	if u.taken() != nil {
+		<-u.ended
+	}
+}
+
+// finishSocket ends the socket, if it has not ended, because of an error.
+func finishSocket(s *socket.Conn, why error) { s.Finish(closeFrameOf(why)) }
+
+// closeFrameOf returns the close frame for a socket that ends because of an error. Code 0
+// is for none: the client has left, or must not get one.
+func closeFrameOf(why error) (code int, reason string) {
+	if why == nil || cause.IsAbort(why) || errors.Is(why, cause.ErrClientGone) {
+		return 0, ""
+	}
+	return closeCodeOf(why)
+}
+
+// closeCodeOf translates an error that ended a request into a web socket's
+// close code and the reason in the close frame.
+func closeCodeOf(err error) (code int, reason string) {
+	switch {
+	case errors.Is(err, cause.ErrShuttingDown):
+		return wsframe.CodeGoingAway, cause.ErrShuttingDown.Error()
+	case errors.Is(err, cause.ErrReplicaStopped):
+		return wsframe.CodeRestart, err.Error()
+	case cause.IsCancellation(err):
+		return wsframe.CodeInternal, err.Error()
+	case statusOf(err) == http.StatusInternalServerError:
+		return wsframe.CodeInternal, http.StatusText(http.StatusInternalServerError)
+	}
+	return wsframe.CodeTryAgain, ""
+}
+
+// socketResult returns the error that ended a socket; nil if it was closed by a close
+// frame, or by a handler that has not failed. The error of a handler that has lost its
+// client is a consequence. why is the cause of the end of the handler's context; nil if
+// it has not ended.
+func socketResult(s *socket.Conn, err, why error) error {
+	switch {
+	case cause.IsPanic(err):
+		return err
+	case s.ClosedByClient(), errors.Is(why, cause.ErrShuttingDown) && s.Code() == wsframe.CodeGoingAway:
+		return nil
+	case why == nil, errors.Is(why, cause.ErrSocketLeft) && !errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(why, cause.ErrSocketClosed):
+		return nil
+	}
+	return why
+}
+
+// status returns a web socket's close code, or the status of another response.
+func (u *upgrade) status(s *socket.Conn, err error) int {
+	status := s.Status()
+	switch {
+	case u.webSocket && status == http.StatusSwitchingProtocols:
+		return s.Code()
+	case status != 0:
+		return status
+	case err != nil:
+		return statusOf(err)
+	}
+	return http.StatusInternalServerError // the client saw nothing, or nothing of HTTP
+}

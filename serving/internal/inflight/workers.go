@@ -1,0 +1,73 @@
+package inflight
+
+import (
+	"context"
+	"runtime/pprof"
+	"sync"
+)
+
+// Workers are the goroutines of handlers. After its handler has returned, a worker waits
+// for the next handler: the stack of a fresh goroutine grows several times on its way into
+// user code, and copying it costs more than all else that the runtime does for a request.
+//
+// A handler that never returns, or that ends its goroutine with runtime.Goexit, keeps its
+// worker for good. Nothing else waits for that worker.
+//
+// The zero Workers is ready for use. Its methods are safe for concurrent use.
+type Workers struct {
+	mu     sync.Mutex
+	idle   []chan func() // of waiting workers; the last one has the warmest stack
+	closed bool
+}
+
+// mostIdle bounds the number of waiting workers, so that a burst leaves few. The stack
+// of a waiting worker is a few KiB at most: the garbage collector halves it.
+const mostIdle = 128
+
+// Start has a worker run f, and does not wait for it. f must recover from panics.
+func (w *Workers) Start(f func()) {
+	w.mu.Lock()
+	if last := len(w.idle) - 1; last >= 0 {
+		jobs := w.idle[last]
+		w.idle = w.idle[:last]
+		w.mu.Unlock()
+		jobs <- f
+		return
+	}
+	w.mu.Unlock()
+	go w.live(f) // ends by Close, once f has returned
+}
+
+// live runs a worker, of which f is the first job.
+func (w *Workers) live(f func()) {
+	jobs := make(chan func(), 1) // the sender has taken the worker off the list, and need not wait
+	for ok := true; ok; f, ok = <-jobs {
+		f()
+		pprof.SetGoroutineLabels(context.Background()) // the handler may have set its own
+		if !w.wait(jobs) {
+			return
+		}
+	}
+}
+
+// wait lists a worker as idle, unless there are enough.
+func (w *Workers) wait(jobs chan func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || len(w.idle) == mostIdle {
+		return false
+	}
+	w.idle = append(w.idle, jobs)
+	return true
+}
+
+// Close ends the workers: waiting workers at once, the others after their job.
+func (w *Workers) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	for _, jobs := range w.idle {
+		close(jobs)
+	}
+	w.idle = nil
+}

@@ -1,0 +1,146 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Changes change the settings of a set, one change at a time. The methods are safe for
+// concurrent use.
+type Changes struct {
+	set  *ReplicaSet
+	turn chan struct{} // has one place, for the change under way
+
+	mu       sync.Mutex
+	declared Settings // last, by code and service file
+}
+
+func newChanges(s *ReplicaSet, declared Settings) *Changes {
+	return &Changes{set: s, turn: make(chan struct{}, 1), declared: declared}
+}
+
+// Declare applies the difference between next and the settings that were declared before.
+func (c *Changes) Declare(ctx context.Context, next Settings) error {
+	c.mu.Lock()
+	before := c.declared
+	c.mu.Unlock()
+	if next == before {
+		return nil
+	}
+	err := c.apply(ctx, func(w Settings) Settings { return w.change(before, next) })
+	if err != nil {
+		// The config is not in force. The same text must be tried again, so only
+		// the rest counts as declared.
+		next.Config = before.Config
+		err = fmt.Errorf("app %q: deployment %q: %w", c.set.config.App, c.set.config.Name, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.declared = next
+	return err
+}
+
+// Reconfigure gives the replicas another user config, one after the other. If one fails,
+// the others get the old config again, and the error is returned.
+func (c *Changes) Reconfigure(ctx context.Context, config string) error {
+	return c.apply(ctx, func(w Settings) Settings { w.Config = config; return w })
+}
+
+var errStopped = errors.New("the server is shut down")
+
+// apply changes the settings.
+func (c *Changes) apply(ctx context.Context, change func(Settings) Settings) error {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("another change is under way: %w", context.Cause(ctx))
+	}
+	config, rolls, err := c.set.change(change)
+	if err != nil || !rolls {
+		return err
+	}
+	return c.roll(ctx, config)
+}
+
+// change changes the settings except the user config. It returns the changed user config,
+// which the replicas have still to take, and whether it is another.
+func (s *ReplicaSet) change(change func(Settings) Settings) (config string, rolls bool, _ error) {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.phase == setStopping {
+		return config, false, errStopped
+	}
+	before, next := s.want, change(s.want)
+	config = next.Config
+	next.Config = before.Config
+	s.want = next
+	s.router.limits(next.MaxOngoing, next.MaxQueued)
+	if next.Replicas != before.Replicas && s.starts.down != nil {
+		s.clearLocked()
+	}
+	return config, config != before.Config, nil
+}
+
+// roll has all replicas take a config, which is the wanted one then.
+func (c *Changes) roll(ctx context.Context, config string) error {
+	for {
+		l := c.next(config)
+		if l == nil {
+			return nil
+		}
+		if err := l.reconfigure(ctx, config); err != nil {
+			l.supersede(err)
+			c.rollBack(ctx, config)
+			return err
+		}
+	}
+}
+
+// next returns a replica that has not taken config yet. If there is none, it makes config
+// the wanted one, so that a replica that starts at this moment takes it too.
+func (c *Changes) next(config string) *life {
+	s := c.set
+	s.mu.Lock()
+	defer s.unlock()
+	for l := range s.replicas.all() {
+		if l.state == ReplicaRunning && l.config != config && config != "" {
+			return l
+		}
+	}
+	s.want.Config = config
+	s.clearLocked() // the starts that have failed did so with another config
+	return nil
+}
+
+// rollBackGrace is how long replicas may take to return to the old config.
+const rollBackGrace = 10 * time.Second
+
+// rollBack gives the wanted config to the replicas that have taken another. A replica that
+// had none, or does not take it back, is replaced.
+func (c *Changes) rollBack(ctx context.Context, config string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollBackGrace) // ctx may have ended
+	defer cancel()
+	s := c.set
+	s.mu.Lock()
+	want := s.want.Config
+	var changed []*life
+	for l := range s.replicas.all() {
+		if l.state == ReplicaRunning && l.config == config {
+			changed = append(changed, l)
+		}
+	}
+	s.mu.Unlock()
+	for _, l := range changed {
+		err := errors.New("it took a user config that others did not, and had none before")
+		if want != "" {
+			err = l.reconfigure(ctx, want)
+		}
+		if err != nil {
+			l.supersede(err)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package router
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// condition is the state and the fault of a deployment as the log has them. The set's
+// mu guards it.
+type condition struct {
+	state DeploymentState
+	fault error    // of the time since the deployment was healthy
+	lines []func() // for the log, to be written without a lock
+}
+
+// blame notes a fault of a replica. The log has it unless the last fault was the same.
+func (c *condition) blame(log *slog.Logger, replica, text string, err error) {
+	logged := c.fault != nil && c.fault.Error() == err.Error()
+	c.fault = err
+	if logged {
+		return
+	}
+	args := []any{tracing.LogReplica, replica, "error", err}
+	if p, ok := errors.AsType[*tracing.PanicError](err); ok {
+		args = append(args, "stack", string(p.Stack))
+	}
+	c.lines = append(c.lines, func() { log.Warn(text, args...) })
+}
+
+// note notes the state. The log has a change of it, except the health of a deployment
+// that has nothing to construct, which is always healthy.
+func (c *condition) note(log *slog.Logger, state DeploymentState, replicas int, down *cause.DeploymentUnavailableError, constructs bool) {
+	before := c.state
+	if state == before {
+		return
+	}
+	c.state = state
+	switch state {
+	case DeploymentHealthy:
+		c.fault = nil
+		if constructs {
+			c.lines = append(c.lines, func() { log.Info("deployment is healthy", "replicas", replicas, "before", before.String()) })
+		}
+	case DeploymentUnavailable:
+		c.lines = append(c.lines, func() {
+			log.Error("deployment is unavailable: its replicas do not start; its requests fail until it is reconfigured, or the service is started anew",
+				"tries", down.Tries, "error", down.Reason)
+		})
+	case DeploymentUpdating, DeploymentUnhealthy, DeploymentStopping:
+		// A fault has a line of its own; the other changes were asked for.
+	}
+}
+
+// takeLines returns the lines for the log, and forgets them.
+func (c *condition) takeLines() []func() {
+	lines := c.lines
+	c.lines = nil
+	return lines
+}

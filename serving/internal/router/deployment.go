@@ -1,0 +1,180 @@
+package router
+
+import (
+	"context"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving/internal/accesslog"
+	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/serving/internal/inflight"
+	"github.com/servetrace/servetrace/serving/internal/metrics"
+	"github.com/servetrace/servetrace/serving/internal/scope"
+)
+
+// Server has the parts of a server that its deployments share. It does not change once
+// a deployment is started.
+type Server struct {
+	Base    context.Context // ends when requests are cut off, with the cause
+	Counter *inflight.Counter
+	Workers *inflight.Workers
+	Metrics *metrics.Set
+	Tracer  *spans.Tracer
+	Log     accesslog.Log
+	Changed func() // called after changes of replicas, without a lock; nil for none
+}
+
+// Config describes a deployment.
+type Config struct {
+	App, Name    string
+	Constructors []Constructor // of each replica's values
+	Settings     Settings
+	// QueueFullStatus and RetryAfter are for clients that find the queue full. A zero
+	// RetryAfter is not sent.
+	QueueFullStatus int
+	RetryAfter      time.Duration
+}
+
+// Deployment is a deployment as its callers reach it: the proxies and handles. It never
+// changes after New, and is safe for concurrent use.
+type Deployment struct {
+	App, Name string
+	Replicas  *ReplicaSet
+
+	server  *Server
+	router  *router
+	metrics *metrics.Router
+}
+
+// New returns a deployment of the server. It starts no replicas.
+func New(s *Server, c Config) *Deployment {
+	r := newRouter(s.Base, c.Settings.MaxOngoing, c.Settings.MaxQueued, cause.QueueFullError{
+		Deployment: c.Name,
+		StatusCode: c.QueueFullStatus,
+		RetryAfter: c.RetryAfter,
+	})
+	return &Deployment{
+		App:      c.App,
+		Name:     c.Name,
+		Replicas: newReplicaSet(s, c, r),
+		server:   s,
+		router:   r,
+		metrics:  s.Metrics.Router(c.App, c.Name, r.load),
+	}
+}
+
+// AdmitCall counts a call by handle with the context ctx; the caller must call done when
+// the call is over. It fails as [inflight.Counter.AdmitCall] does.
+func (d *Deployment) AdmitCall(ctx context.Context) (done func(), err error) {
+	counter := d.server.Counter
+	err = counter.AdmitCall(false)
+	if err != nil { // only now is it worth looking at the origin of the call
+		if c := scope.FromContext(ctx); c != nil && c.Replica.Server == counter && !c.Ended() {
+			err = counter.AdmitCall(true)
+		}
+	}
+	return counter.HandlerDone, err
+}
+
+// Assign reserves a slot of a replica for a call, and waits for one if necessary. The
+// caller must Run or Start the assignment, once. Assign starts and ends the router span;
+// routed is the context below it. Assign sets App and Deployment of s.
+//
+// The error is a *cause.QueueFullError, a *cause.DeploymentUnavailableError, or the
+// cause of ctx's end.
+func (d *Deployment) Assign(ctx context.Context, s spans.RouterStart) (routed context.Context, a Assignment, err error) {
+	s.App, s.Deployment = d.App, d.Name
+	routed, span := d.server.Tracer.StartRouter(ctx, s)
+	var m *member
+	var wait time.Duration
+	if err = endBefore(ctx, s.Protocol); err == nil {
+		m, wait, err = d.router.acquire(ctx, s.ModelID)
+	}
+	result := spans.RouterResult{QueueWait: wait}
+	if err != nil {
+		switch result.Outcome, result.Err = spans.RouterCanceled, ctx.Err(); {
+		case cause.IsCancellation(err):
+			result.Err = cause.ForSpan(err)
+		case cause.IsRefusal(err):
+			result.Outcome, result.Err = spans.RouterRefused, err
+		}
+	}
+	span.EndRouter(result)
+	d.metrics.Done(metrics.Choice{
+		Route:    routeOf(ctx),
+		ByHandle: s.Protocol == spans.Handle,
+		Assigned: err == nil,
+		Wait:     wait,
+		Span:     span.Context(),
+	})
+	return routed, Assignment{deployment: d, member: m, model: s.ModelID}, err
+}
+
+// endBefore returns the reason for which a call ends before a replica is chosen, or nil.
+// A client by HTTP that has closed only its side may still read an answer, so it gets one
+// if it need not wait for a slot.
+func endBefore(ctx context.Context, p spans.Protocol) error {
+	why := context.Cause(ctx)
+	if p != spans.HTTP && p != spans.WebSocket || cause.IsCancellation(why) {
+		return why
+	}
+	return nil
+}
+
+// routeOf returns the route of the request that ctx belongs to, or "".
+func routeOf(ctx context.Context) string {
+	if r := identity.RequestFromContext(ctx); r != nil {
+		return r.Route
+	}
+	return ""
+}
+
+// Assignment is a slot of a replica for a call. The zero Assignment is none.
+type Assignment struct {
+	deployment *Deployment
+	member     *member
+	model      string
+}
+
+// Run has the replica run c with the context ctx, which Assign has returned. It returns
+// when the user's code has returned, however late that is. The slot is free then.
+//
+// The error is the reason why the call ended without an ordinary response: the error of
+// the user's code, a *tracing.PanicError, or the cause of the context's end.
+func (a Assignment) Run(ctx context.Context, c Call) error {
+	// Deferred, because user code may end the goroutine with runtime.Goexit.
+	defer a.deployment.router.release(a.member, a.model)
+	return a.member.replica.run(ctx, c, a.model)
+}
+
+// Start runs c as Run does, on a goroutine of its own, and returns at once. done carries
+// Run's error once the slot is free. The server counts the handler until then.
+func (a Assignment) Start(ctx context.Context, c Call) (done <-chan error) {
+	s, result := a.deployment.server, make(chan error, 1)
+	s.Counter.HandlerStarts()
+	s.Workers.Start(func() {
+		err := cause.ErrGoexit
+		defer func() {
+			if v := recover(); v != nil {
+				err = s.Log.Survived(ctx, v)
+			}
+			result <- err
+			s.Counter.HandlerDone()
+		}()
+		err = a.Run(ctx, c)
+	})
+	return result
+}
+
+// Cut returns a channel that is closed when the replica stops and waits for the call no
+// longer: a proxy must then end the request.
+func (a Assignment) Cut() <-chan struct{} { return a.member.replica.cut }
+
+// UniqueID returns the replica's unique id, or "" for the zero Assignment.
+func (a Assignment) UniqueID() string {
+	if a.member == nil {
+		return ""
+	}
+	return a.member.replica.uniqueID()
+}

@@ -1,0 +1,19 @@
+// Package router has the replicas of deployments, and chooses one for each call.
+//
+// The life of a [Deployment]:
+//
+//  1. New makes it, with its router and an empty [ReplicaSet].
+//  2. ReplicaSet.Start constructs the replicas in the background, or at once if there is
+//     nothing to construct. From then on unhealthy replicas are replaced.
+//  3. A proxy or a handle calls Assign for each call: the router finds a slot of a
+//     replica, or has the call wait in a queue. [Assignment.Run] or [Assignment.Start]
+//     has the replica run the [Call].
+//  4. Changes apply other settings while calls run.
+//  5. ReplicaSet.Stop and Wait end the replicas after their last calls.
+//
+// The package knows no protocol: a Call is what a proxy or a handle makes of one. It
+// imports no proxy, and package serving makes its settings from the options and
+// configurations of users.
+//
+// Open deployment.go first, then router.go, replica.go, replicaset.go and replicalife.go.
+package router

@@ -1,0 +1,128 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// unhealthyAfter is how many checks in a row must fail, as in Ray.
+const unhealthyAfter = 3
+
+// checks checks the health of one replica, in its goroutine.
+type checks struct {
+	life   *life
+	passed bool // the first check did
+	// late is a check that did not return in time; nil for none. The next check
+	// waits for it, so that there is one at a time however long they hang.
+	late <-chan error
+}
+
+// first is the check before the first call.
+func (c *checks) first() error {
+	if err := c.check(); err != nil {
+		return fmt.Errorf("first health check: %w", err)
+	}
+	c.passed = true
+	return nil
+}
+
+// run checks until the replica is to stop, or is found unhealthy.
+func (c *checks) run() {
+	if !c.life.replica.hasChecker() {
+		return
+	}
+	l, log := c.life, c.life.set.log
+	failures := 0
+	for c.pause() {
+		err := c.check()
+		switch {
+		case l.ctx.Err() != nil:
+			return
+		case err == nil && failures > 0:
+			log.Info("replica passes its health check again", tracing.LogReplica, l.uniqueID(), "failures", failures)
+			failures = 0
+		case err == nil:
+		default:
+			failures++
+			if failures == 1 {
+				log.Warn("replica fails its health check", tracing.LogReplica, l.uniqueID(), "error", err)
+			}
+		}
+		if failures >= unhealthyAfter {
+			l.condemn(fmt.Errorf("%d health checks in a row have failed: %w", failures, err))
+			return
+		}
+	}
+}
+
+// pause waits until the next check is due. It returns false if there is to be none.
+func (c *checks) pause() bool {
+	timer := time.NewTimer(c.life.set.settings().HealthPeriod)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-c.life.ctx.Done():
+		return false
+	}
+}
+
+// check checks all values of the replica.
+func (c *checks) check() error {
+	if !c.life.replica.hasChecker() {
+		return nil
+	}
+	began := time.Now()
+	err := c.ask(c.life.set.settings().HealthTimeout)
+	if c.life.ctx.Err() == nil {
+		c.life.replica.scope.Metrics.Checked(time.Since(began), err == nil)
+	}
+	return err
+}
+
+func (c *checks) ask(timeout time.Duration) error {
+	if len(c.late) > 0 {
+		c.late = nil // it has returned, and was counted
+	}
+	done := c.late
+	if done == nil {
+		done = c.life.set.hooks.begin(c.life.ctx, c.life.replica, "health check", func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			return c.life.replica.checkHealth(ctx)
+		})
+	}
+	c.late = done
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		c.late = nil
+		return err
+	case <-timer.C:
+		return fmt.Errorf("health check has not returned within %v", timeout)
+	case <-c.life.ctx.Done():
+		return context.Cause(c.life.ctx)
+	}
+}
+
+// hasChecker reports whether a value of the replica has a health check.
+func (r *Replica) hasChecker() bool {
+	return slices.ContainsFunc(r.values, func(v value) bool { return v.CheckHealth != nil })
+}
+
+func (r *Replica) checkHealth(ctx context.Context) error {
+	for _, v := range r.values {
+		if v.CheckHealth == nil {
+			continue
+		}
+		if err := v.CheckHealth(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package router
+
+import "slices"
+
+// member is a replica as the router sees it. The router's mu guards it.
+type member struct {
+	replica *Replica
+	ongoing int
+	at      int           // its place in the pool of free members; -1 if it is not there
+	idle    chan struct{} // not nil once the member was removed; closed when it has no request
+	models  []string      // as announced; never written to
+	sent    []sent        // models of requests that were sent to it and still run
+}
+
+// sent counts a member's ongoing requests for one model.
+type sent struct {
+	model   string
+	ongoing int
+}
+
+// take counts a request for model, which may be "".
+func (m *member) take(model string) {
+	m.ongoing++
+	if model == "" {
+		return
+	}
+	if i := m.indexOf(model); i >= 0 {
+		m.sent[i].ongoing++
+		return
+	}
+	m.sent = append(m.sent, sent{model: model, ongoing: 1})
+}
+
+// release ends the count of a request for model.
+func (m *member) release(model string) {
+	m.ongoing--
+	if model == "" {
+		return
+	}
+	i := m.indexOf(model)
+	if m.sent[i].ongoing--; m.sent[i].ongoing == 0 {
+		m.sent = slices.Delete(m.sent, i, i+1)
+	}
+}
+
+// indexOf returns the place of a model among the sent ones, or -1.
+func (m *member) indexOf(model string) int {
+	return slices.IndexFunc(m.sent, func(s sent) bool { return s.model == model })
+}
+
+// checkIdle closes idle if the member has no request: it was removed and gets no more.
+func (m *member) checkIdle() {
+	if m.ongoing == 0 {
+		close(m.idle)
+	}
+}
+
+// holds reports whether a request for model finds it in m, or on its way there.
+func (m *member) holds(model string) bool {
+	return slices.Contains(m.models, model) || m.indexOf(model) >= 0
+}
+
+// held returns how many models m holds, with the models on their way.
+func (m *member) held() int {
+	n := len(m.models)
+	for _, s := range m.sent {
+		if !slices.Contains(m.models, s.model) {
+			n++
+		}
+	}
+	return n
+}
+
+// pool holds the members of a router that have a free slot, in no order. The router's mu
+// guards it.
+type pool struct {
+	draw    func(n int) int // uniform in [0, n); rand.IntN except in tests
+	members []*member
+	few     []*member // memory of pick
+}
+
+// add adds a member, unless it is in the pool.
+func (p *pool) add(m *member) {
+	if m.at < 0 {
+		m.at = len(p.members)
+		p.members = append(p.members, m)
+	}
+}
+
+// drop removes a member, if it is in the pool.
+func (p *pool) drop(m *member) {
+	if m.at < 0 {
+		return
+	}
+	last := len(p.members) - 1
+	p.members[m.at] = p.members[last]
+	p.members[m.at].at = m.at
+	p.members[last] = nil
+	p.members = p.members[:last]
+	m.at = -1
+}
+
+// pick chooses a member for a request, or returns nil if the pool is empty. model is the
+// multiplexed model that the request is for, or "".
+func (p *pool) pick(model string) *member {
+	if model == "" || len(p.members) < 2 {
+		return p.lesser(p.members)
+	}
+	p.few = p.few[:0]
+	for _, m := range p.members {
+		if m.holds(model) {
+			p.few = append(p.few, m)
+		}
+	}
+	if len(p.few) > 0 {
+		return p.lesser(p.few)
+	}
+	least := -1
+	for _, m := range p.members {
+		switch n := m.held(); {
+		case least < 0 || n < least:
+			least, p.few = n, append(p.few[:0], m)
+		case n == least:
+			p.few = append(p.few, m)
+		}
+	}
+	return p.lesser(p.few)
+}
+
+// lesser returns the less loaded of two members drawn from list, or nil if it is empty.
+func (p *pool) lesser(list []*member) *member {
+	n := len(list)
+	switch n {
+	case 0:
+		return nil
+	case 1:
+		return list[0]
+	}
+	i, j := p.draw(n), 0
+	if n > 2 {
+		j = p.draw(n - 1) // among the other members
+	}
+	if j >= i {
+		j++
+	}
+	if list[j].ongoing < list[i].ongoing {
+		return list[j]
+	}
+	return list[i]
+}

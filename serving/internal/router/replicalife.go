@@ -1,0 +1,300 @@
+package router
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// life is the life of one replica, beside its calls.
+type life struct {
+	set     *ReplicaSet
+	replica *Replica
+
+	ctx   context.Context // of user code outside of calls; ends when the replica is to stop
+	end   context.CancelCauseFunc
+	lived chan struct{} // closed when start and checks are over
+
+	// The set's mu guards the fields below.
+	place  *list.Element // in the set
+	state  ReplicaState  // changed by enterLocked
+	since  time.Time     // of the state
+	config string        // the user config that the replica has taken
+}
+
+// newLife makes a replica that is to be started. The set's mu is held.
+func newLife(s *ReplicaSet) *life {
+	l := &life{
+		set:     s,
+		replica: newReplica(s.server, s.config, s.want.MaxOngoing, s.router),
+		since:   time.Now(),
+		lived:   make(chan struct{}),
+	}
+	l.ctx, l.end = context.WithCancelCause(s.hooks.ctx)
+	return l
+}
+
+// enterLocked moves the replica to another state.
+func (l *life) enterLocked(state ReplicaState) {
+	l.set.replicas.move(l, state)
+	l.since = time.Now()
+}
+
+// statusLocked returns the state of the replica.
+func (l *life) statusLocked() ReplicaStatus {
+	return ReplicaStatus{
+		ID:      l.uniqueID(),
+		State:   l.state,
+		Since:   l.since,
+		Ongoing: l.replica.scope.Metrics.Processing(),
+		Models:  l.replica.models(),
+	}
+}
+
+// errReplicaStops is the cause of the end of a life's context.
+var errReplicaStops = errors.New("replica stops")
+
+// longStart is how long a start takes before the log has a line about it.
+const longStart = 30 * time.Second
+
+// live is a replica's life until it is to stop: its start and its health checks.
+func (l *life) live() {
+	defer close(l.lived)
+	slow := time.AfterFunc(longStart, func() {
+		l.set.log.Warn("replica is still starting", tracing.LogReplica, l.uniqueID(), "after", longStart.String())
+	})
+	err := l.construct()
+	checks := &checks{life: l}
+	for ready := false; err == nil && !ready; {
+		if err = l.configure(); err == nil && !checks.passed {
+			err = checks.first()
+		}
+		if err == nil {
+			ready = l.ready()
+		}
+	}
+	slow.Stop()
+	if err != nil {
+		l.startFailed(err)
+		return
+	}
+	checks.run()
+}
+
+func (l *life) uniqueID() string { return l.replica.uniqueID() }
+
+// construct makes the replica's values. It waits without a limit: the result of a
+// constructor that returns late has to be stopped.
+func (l *life) construct() error {
+	began := time.Now()
+	for _, c := range l.set.config.Constructors {
+		made := value{key: c.Key}
+		err := l.set.hooks.run(context.Background(), l.ctx, l.replica, "construct", func(ctx context.Context) (err error) {
+			made.Value, err = c.Make(ctx)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		l.replica.values = append(l.replica.values, made)
+	}
+	l.replica.scope.Metrics.Constructed(time.Since(began))
+	return nil
+}
+
+// configure has a replica that starts take the user config that is wanted.
+func (l *life) configure() error {
+	l.set.mu.Lock()
+	config, has := l.set.want.Config, l.config
+	l.set.mu.Unlock()
+	if config == has || config == "" {
+		return nil
+	}
+	return l.reconfigure(context.Background(), config)
+}
+
+// ready has a replica that has started take calls. It returns false if another user
+// config is wanted meanwhile. A replica that is to stop is ready for that.
+func (l *life) ready() bool {
+	s := l.set
+	s.mu.Lock()
+	defer s.unlock()
+	switch {
+	case l.state != ReplicaStarting:
+		return true
+	case l.config != s.want.Config && s.want.Config != "":
+		return false
+	}
+	l.config = s.want.Config
+	l.runsLocked()
+	return true
+}
+
+// runsLocked notes that the replica takes calls.
+func (l *life) runsLocked() {
+	l.enterLocked(ReplicaRunning)
+	l.replica.scope.Metrics.Started()
+	l.set.starts.everRan = true
+	l.set.clearLocked()
+	l.set.router.add(l.replica)
+}
+
+// reconfigure has the replica take a user config, and waits for it until patience ends.
+func (l *life) reconfigure(patience context.Context, config string) error {
+	began, takers := time.Now(), 0
+	for _, v := range l.replica.values {
+		if v.Reconfigure == nil {
+			continue
+		}
+		takers++
+		err := l.set.hooks.run(patience, l.ctx, l.replica, "reconfigure", func(ctx context.Context) error {
+			return v.Reconfigure(ctx, config)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if takers == 0 {
+		return ErrNoReconfigurer
+	}
+	l.replica.scope.Metrics.Reconfigured(time.Since(began))
+	l.set.mu.Lock()
+	defer l.set.mu.Unlock()
+	l.config = config
+	return nil
+}
+
+// ErrNoReconfigurer is the error of a user config for a deployment without values that
+// take one.
+var ErrNoReconfigurer = errors.New("there is a user config, and no value of PerReplica has a method Reconfigure(context.Context, serving.UserConfig) error; add it, or take the user config away")
+
+// startFailed ends a replica after its start has failed, and has another started after a
+// pause, if there may be another.
+func (l *life) startFailed(err error) {
+	s := l.set
+	s.mu.Lock()
+	defer s.unlock()
+	if l.state == ReplicaStopping {
+		return // it was to stop before it was ready: that is no failure
+	}
+	l.stopLocked()
+	s.starts.fails++
+	s.condition.blame(s.log, l.uniqueID(), "replica failed to start", err)
+	tries := s.starts.fails
+	if !s.starts.everRan && tries >= min(triesPerReplica*s.want.Replicas, mostTries) {
+		s.starts.down = &cause.DeploymentUnavailableError{App: s.config.App, Deployment: s.config.Name, Tries: tries, Reason: err}
+		s.router.fail(s.starts.down)
+		return
+	}
+	if s.starts.retry == nil && s.phase != setStopping {
+		s.starts.rounds++
+		s.starts.retry = time.AfterFunc(s.starts.backoff(s.starts.rounds), func() {
+			s.mu.Lock()
+			defer s.unlock()
+			s.starts.retry = nil
+		})
+	}
+}
+
+// condemn has the replica stopped and replaced at once, for err.
+func (l *life) condemn(err error) {
+	l.set.mu.Lock()
+	defer l.set.unlock()
+	if l.state == ReplicaStopping {
+		return
+	}
+	l.stopLocked()
+	l.set.condition.blame(l.set.log, l.uniqueID(), "replica is unhealthy; another takes its place", err)
+}
+
+// supersede has the replica replaced, for err. It takes calls until its successor does.
+func (l *life) supersede(err error) {
+	l.set.mu.Lock()
+	defer l.set.unlock()
+	if l.state != ReplicaRunning {
+		return
+	}
+	l.enterLocked(ReplicaUnhealthy)
+	l.set.condition.blame(l.set.log, l.uniqueID(), "replica did not take the new user config; another takes its place", err)
+}
+
+// stopLocked has the replica take no more calls, finish the calls that it has, and end.
+func (l *life) stopLocked() {
+	if l.state == ReplicaStopping {
+		return
+	}
+	l.enterLocked(ReplicaStopping)
+	idle := l.set.router.remove(l.replica)
+	l.end(errReplicaStops)
+	go l.retire(idle, l.set.want) // the set's wait waits for it
+}
+
+// retire ends a replica that the router no longer lists: it waits for the last calls, then
+// stops the goroutines that these have left, then the values. with are the settings at the
+// time of the stop.
+func (l *life) retire(idle <-chan struct{}, with Settings) {
+	began := time.Now()
+	r, s := l.replica, l.set
+	<-l.lived
+	finished := l.drain(idle, with)
+	left := max(with.StopTimeout-time.Since(began), stopGrace)
+	ctx, cancel := context.WithTimeout(s.hooks.ctx, left)
+	defer cancel()
+	stop := func(f func(context.Context) error) {
+		if err := s.hooks.run(ctx, ctx, r, "stop", f); err != nil {
+			s.log.Warn("replica does not stop as it should", tracing.LogReplica, l.uniqueID(), "hook", "stop", "error", err)
+		}
+	}
+	stop(func(ctx context.Context) error {
+		r.scope.Stop(ctx)
+		return nil
+	})
+	for _, v := range slices.Backward(r.values) {
+		if v.Stop != nil && finished {
+			stop(v.Stop)
+		}
+	}
+	r.scope.Metrics.Stopped(time.Since(began))
+	s.remove(l)
+}
+
+// stopGrace is the least time that the values of a replica have for their stop, if its
+// calls have used up its time.
+const stopGrace = time.Second
+
+// drain waits for a replica's last call. It returns false if the shutdown's time ends
+// before.
+func (l *life) drain(idle <-chan struct{}, with Settings) bool {
+	limit := time.NewTimer(with.StopTimeout)
+	defer limit.Stop()
+	look := time.NewTicker(with.WaitLoop)
+	defer look.Stop()
+	logged := false
+	for {
+		select {
+		case <-idle:
+			return true
+		case <-l.set.hooks.ctx.Done():
+			select {
+			case <-idle: // its time is over, but its calls are too
+				return true
+			default:
+				return false
+			}
+		case <-look.C:
+			if !logged {
+				l.set.log.Info("replica waits for its last requests", tracing.LogReplica, l.uniqueID())
+			}
+			logged = true
+		case <-limit.C:
+			l.set.log.Warn("replica still has requests beyond its graceful shutdown timeout; those of clients are cut off",
+				tracing.LogReplica, l.uniqueID(), "timeout", with.StopTimeout.String())
+			close(l.replica.cut)
+		}
+	}
+}

@@ -1,0 +1,279 @@
+package router
+
+import (
+	"container/list"
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/cause"
+)
+
+// router chooses replicas for one deployment's requests. Of two replicas drawn at random
+// among those with a free slot it takes the less loaded one. With no slot free, requests
+// wait in the order of their arrival, and the slot that frees goes to the first of them:
+// no polling, no overtaking.
+//
+// A request for a multiplexed model goes to the less loaded of two replicas that hold the
+// model. If none of these has a free slot, it goes to a replica with the fewest models,
+// and the model is loaded there.
+//
+// Ray has such a request wait for a holder for 1 to 2 s first. Its routers hear of models
+// 0.1 s late and of loads by asking, so that for a while they do not know a holder that
+// exists. This router knows both at any time, and a model counts as held from the moment
+// in which the first request for it is sent. So a slot never stays empty beside a request
+// that waits. Of Ray's window, only the use in a queue is left: see nextLocked.
+//
+// The router counts each replica's requests itself. The count is exact, because every
+// request to the deployment passes through this router.
+type router struct {
+	base context.Context // ends when requests must not wait any longer, with the cause
+
+	mu        sync.Mutex
+	ongoing   int                  // requests that have a slot
+	limit     int                  // of requests that a replica runs at a time
+	maxQueued int                  // -1: no limit
+	full      cause.QueueFullError // the error of a full queue, without its numbers
+	free      pool                 // the members with a free slot
+	waiting   list.List            // of *waiter, first come first; empty if free is not
+	down      error                // why there will be no replica; nil if there may be one
+	members   map[*Replica]*member
+}
+
+// waiter is a request that waits for a slot.
+type waiter struct {
+	model string
+	since time.Time
+	// granted has room for the one member that it carries, so that the grant never
+	// blocks. It carries nil if the wait failed with err, which was set before.
+	granted chan *member
+	err     error
+}
+
+func newRouter(base context.Context, limit, maxQueued int, full cause.QueueFullError) *router {
+	return &router{
+		base:      base,
+		limit:     limit,
+		maxQueued: maxQueued,
+		full:      full,
+		free:      pool{draw: rand.IntN},
+		members:   map[*Replica]*member{},
+	}
+}
+
+// acquire reserves a slot of a replica, waiting for one if necessary; wait is how long
+// that took. model is the multiplexed model that the request is for, or "". The caller
+// gives the slot back with release. It fails with a *cause.QueueFullError at once, with a
+// *cause.DeploymentUnavailableError at once or later, or with the cause of the end of ctx
+// or of the server, if the request waits then.
+func (r *router) acquire(ctx context.Context, model string) (m *member, wait time.Duration, err error) {
+	r.mu.Lock()
+	if m, err = r.takeFreeLocked(model); m != nil || err != nil {
+		r.mu.Unlock()
+		return m, 0, err
+	}
+	w := &waiter{model: model, since: time.Now(), granted: make(chan *member, 1)}
+	place := r.waiting.PushBack(w)
+	r.mu.Unlock()
+	select {
+	case m = <-w.granted:
+		if err = w.err; m != nil && r.base.Err() != nil { // the slot is free because its request was cut off
+			r.release(m, model)
+			err = context.Cause(r.base)
+		}
+	case <-ctx.Done():
+		r.giveUp(w, place)
+		err = context.Cause(ctx)
+	case <-r.base.Done():
+		r.giveUp(w, place)
+		err = context.Cause(r.base)
+	}
+	if err != nil {
+		m = nil
+	}
+	return m, time.Since(w.since), err
+}
+
+// takeFreeLocked takes a free slot for a new request. If both results are nil, the
+// request may wait.
+func (r *router) takeFreeLocked(model string) (*member, error) {
+	if r.down != nil {
+		return nil, r.down
+	}
+	if m := r.free.pick(model); m != nil {
+		r.takeLocked(m, model)
+		return m, nil
+	}
+	if queued := r.waiting.Len(); r.maxQueued >= 0 && queued >= r.maxQueued {
+		full := r.full
+		full.Queued, full.Limit = queued, r.maxQueued
+		return nil, &full
+	}
+	return nil, nil
+}
+
+// giveUp takes a waiter off the list. If a slot was granted to it meanwhile, the slot
+// goes to the next waiter.
+func (r *router) giveUp(w *waiter, place *list.Element) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case m := <-w.granted:
+		if m != nil {
+			r.releaseLocked(m, w.model)
+		}
+	default:
+		r.waiting.Remove(place)
+	}
+}
+
+// release gives back the slot of a request for model, to a waiter if there is one.
+func (r *router) release(m *member, model string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.releaseLocked(m, model)
+}
+
+// add lists a replica. Waiting requests get its slots.
+func (r *router) add(replica *Replica) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := &member{replica: replica, at: -1, models: replica.models()}
+	r.members[replica] = m
+	r.free.add(m)
+	r.serveLocked()
+}
+
+// remove takes a replica off the list. Its requests go on; idle is closed when the last
+// has given its slot back.
+func (r *router) remove(replica *Replica) (idle <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	done := make(chan struct{})
+	m := r.members[replica]
+	if m == nil {
+		close(done)
+		return done
+	}
+	delete(r.members, replica)
+	m.idle = done
+	r.free.drop(m)
+	m.checkIdle()
+	return done
+}
+
+// limits sets how many requests a replica runs at a time, and how many may wait; -1 for
+// any number. Requests above the new limits stay.
+func (r *router) limits(ongoing, queued int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.limit, r.maxQueued = ongoing, queued
+	for _, m := range r.members {
+		if m.ongoing < r.limit {
+			r.free.add(m)
+		} else {
+			r.free.drop(m)
+		}
+	}
+	r.serveLocked()
+}
+
+// serveLocked gives free slots to waiting requests, in their order.
+func (r *router) serveLocked() {
+	for r.waiting.Len() > 0 {
+		first := r.waiting.Front()
+		m := r.free.pick(first.Value.(*waiter).model)
+		if m == nil {
+			return
+		}
+		r.grantLocked(m, first)
+	}
+}
+
+// fail has all requests fail with err, waiting requests too, until it is called with nil.
+func (r *router) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down = err
+	for err != nil && r.waiting.Len() > 0 {
+		w := r.waiting.Remove(r.waiting.Front()).(*waiter)
+		w.err = err
+		w.granted <- nil
+	}
+}
+
+// announce reads a replica's models, which have changed.
+func (r *router) announce(replica *Replica) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.members[replica]; m != nil {
+		m.models = replica.models()
+	}
+}
+
+// takeLocked counts one more request on m, which has a free slot.
+func (r *router) takeLocked(m *member, model string) {
+	r.ongoing++
+	m.take(model)
+	if m.ongoing >= r.limit {
+		r.free.drop(m)
+	}
+}
+
+func (r *router) releaseLocked(m *member, model string) {
+	r.ongoing--
+	m.release(model)
+	switch {
+	case m.idle != nil:
+		m.checkIdle()
+	case m.ongoing >= r.limit: // the limit was lowered
+	case r.waiting.Len() > 0:
+		r.grantLocked(m, r.nextLocked(m))
+	default:
+		r.free.add(m)
+	}
+}
+
+// The bounds on overtaking: for how long a request may be overtaken, which is Ray's
+// default window, and how many places of the queue are searched.
+const (
+	matchWindow = time.Second
+	matchDepth  = 100
+)
+
+// nextLocked returns the waiter that gets a free slot of m: the first. If the first is for
+// a model that m does not hold, the next waiter for a model of m goes before it, as in
+// Ray: it saves a load of the model, and often the unloading of another. No waiter is
+// overtaken after it has waited for the window, and a request without a model never is.
+func (r *router) nextLocked(m *member) *list.Element {
+	first := r.waiting.Front()
+	if w := first.Value.(*waiter); w.model == "" || m.holds(w.model) || time.Since(w.since) >= matchWindow {
+		return first
+	}
+	at := first
+	for range matchDepth {
+		at = at.Next()
+		if at == nil || at.Value.(*waiter).model == "" {
+			return first
+		}
+		if m.holds(at.Value.(*waiter).model) {
+			return at
+		}
+	}
+	return first
+}
+
+// grantLocked takes a slot of m for a waiter and hands it over.
+func (r *router) grantLocked(m *member, place *list.Element) {
+	w := r.waiting.Remove(place).(*waiter)
+	r.takeLocked(m, w.model)
+	w.granted <- m
+}
+
+// load returns the number of requests that wait for a slot, and of requests that have one.
+func (r *router) load() (queued, ongoing int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting.Len(), r.ongoing
+}

@@ -1,0 +1,48 @@
+package router
+
+import (
+	"context"
+	"time"
+)
+
+// Constructor makes one value for each replica of a deployment, before the replica takes
+// calls.
+type Constructor struct {
+	Key  any // of LocalValue; it is compared
+	Make func(ctx context.Context) (Value, error)
+}
+
+// Value is a replica's value, with its hooks, which may be nil.
+type Value struct {
+	Local       any
+	Reconfigure func(ctx context.Context, config string) error
+	CheckHealth func(ctx context.Context) error
+	Stop        func(ctx context.Context) error
+}
+
+// Settings are the settings of a deployment that may change while it runs.
+type Settings struct {
+	Replicas, MaxOngoing, MaxQueued int
+	Config                          string // the user config as JSON; empty for none
+	HealthPeriod, HealthTimeout     time.Duration
+	WaitLoop, StopTimeout           time.Duration
+}
+
+// change returns w with the differences between before and after.
+func (w Settings) change(before, after Settings) Settings {
+	pick(&w.Replicas, before.Replicas, after.Replicas)
+	pick(&w.MaxOngoing, before.MaxOngoing, after.MaxOngoing)
+	pick(&w.MaxQueued, before.MaxQueued, after.MaxQueued)
+	pick(&w.Config, before.Config, after.Config)
+	pick(&w.HealthPeriod, before.HealthPeriod, after.HealthPeriod)
+	pick(&w.HealthTimeout, before.HealthTimeout, after.HealthTimeout)
+	pick(&w.WaitLoop, before.WaitLoop, after.WaitLoop)
+	pick(&w.StopTimeout, before.StopTimeout, after.StopTimeout)
+	return w
+}
+
+func pick[T comparable](to *T, before, after T) {
+	if before != after {
+		*to = after
+	}
+}

@@ -1,0 +1,49 @@
+package router
+
+import (
+	"time"
+
+	"github.com/servetrace/servetrace/serving/internal/cause"
+)
+
+// The bounds on starts, Ray's.
+const (
+	triesPerReplica = 3
+	mostTries       = 20
+	leastBackoff    = time.Second
+	mostBackoff     = 64 * time.Second
+)
+
+func exponential(rounds int) time.Duration {
+	return min(mostBackoff, leastBackoff<<min(rounds-1, 10))
+}
+
+// starts are the failed starts of a set. The set's mu guards it.
+type starts struct {
+	// backoff returns how long to wait before the next start after a number of
+	// rounds that failed, 1 or more.
+	backoff func(rounds int) time.Duration
+	everRan bool                              // a replica has taken calls
+	fails   int                               // starts that failed in a row
+	rounds  int                               // backoffs since a start succeeded
+	retry   *time.Timer                       // until the next start; nil for none
+	down    *cause.DeploymentUnavailableError // nil while there may be replicas
+}
+
+// paused reports whether no replica is to be started now.
+func (s *starts) paused() bool { return s.down != nil || s.retry != nil }
+
+// clear forgets the failed starts. It reports whether the deployment was down.
+func (s *starts) clear() (wasDown bool) {
+	wasDown = s.down != nil
+	s.fails, s.rounds, s.down = 0, 0, nil
+	s.stopTimer()
+	return wasDown
+}
+
+func (s *starts) stopTimer() {
+	if s.retry != nil {
+		s.retry.Stop()
+		s.retry = nil
+	}
+}
