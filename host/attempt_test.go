@@ -173,7 +173,7 @@ func TestRefusedFileIsNamed(t *testing.T) {
 func TestStartTimeoutSaysWhichAndHowLong(t *testing.T) {
 	silent := testplugin.Install(t, "silent:5m")
 	r := startHost(t, func(c *Config) { c.StartTimeout = 200 * time.Millisecond }, silent)
-	const want = "no handshake within the start timeout, without a word; is it a servetrace plugin? Run it by hand to see (SERVE_TRACING_START_TIMEOUT=200ms)"
+	const want = "no handshake within the start timeout, without output; is it a servetrace plugin? Run it by hand to see (SERVE_TRACING_START_TIMEOUT=200ms)"
 	testplugin.WaitFor(t, want, func() bool { return strings.HasSuffix(r.Stats().Exporters[0].LastError, want) })
 	got := Inspect(t.Context(), Config{Plugins: pluginList([]string{silent}), StartTimeout: 200 * time.Millisecond}, true,
 		WithLogger(slog.New(slog.DiscardHandler)))

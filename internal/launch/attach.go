@@ -179,9 +179,9 @@ func CheckSocket(path string) error {
 	case err != nil:
 		return attachError(ReasonOther, path, "look at the socket: %w", err)
 	case info.Mode().IsRegular():
-		return attachError(ReasonNotSocket, path, "this is a file, no socket; to have an executable started, write its path without unix://")
+		return attachError(ReasonNotSocket, path, "this is a file and not a socket; to have an executable started, write its path without unix://")
 	case info.Mode().Type() != fs.ModeSocket:
-		return attachError(ReasonNotSocket, path, "this is no socket (%v); name the socket of a plugin", info.Mode().Type())
+		return attachError(ReasonNotSocket, path, "this is not a socket (%v); name the socket of a plugin", info.Mode().Type())
 	}
 	return nil
 }
@@ -190,13 +190,13 @@ func CheckSocket(path string) error {
 func explainDial(ctx context.Context, path string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return attachError(ReasonNobody, path, "nobody listens at this socket: the plugin that made it has ended; start it again")
+		return attachError(ReasonNobody, path, "no process listens at this socket: the plugin that made it has ended; start it again")
 	case errors.Is(err, syscall.EAGAIN):
-		return attachError(ReasonNobody, path, "its queue of connections is full: the plugin is frozen, or takes none")
+		return attachError(ReasonNobody, path, "its queue of connections is full: the plugin is frozen, or accepts none")
 	case errors.Is(err, fs.ErrPermission):
 		return attachError(ReasonPermission, path, "this process (user %d) may not connect to the socket; run the plugin as the same user", os.Geteuid())
 	case errors.Is(err, syscall.EPROTOTYPE):
-		return attachError(ReasonNotSocket, path, "this is no stream socket; name the socket of a plugin")
+		return attachError(ReasonNotSocket, path, "this is not a stream socket; name the socket of a plugin")
 	case errors.Is(err, fs.ErrNotExist): // it was there a moment ago
 		return attachError(ReasonNotFound, path, "the socket has gone; the plugin has ended")
 	case ctx.Err() != nil:
@@ -210,9 +210,9 @@ func explainDial(ctx context.Context, path string, err error) error {
 func explainSilence(ctx context.Context, path string) error {
 	switch {
 	case ctx.Err() == nil:
-		return attachError(ReasonNotPlugin, path, "it took the connection and ended it, or answered in something else than gRPC; is it an OTLP receiver?")
+		return attachError(ReasonNotPlugin, path, "it accepted the connection and closed it, or did not answer in gRPC; is it an OTLP receiver?")
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		return attachError(ReasonTimeout, path, "it took the connection and does not answer within the start timeout; is it frozen, or no gRPC server?")
+		return attachError(ReasonTimeout, path, "it accepted the connection and does not answer within the start timeout; is it frozen, or not a gRPC server?")
 	}
 	return attachError(ReasonStopped, path, "no answer yet: %w", context.Cause(ctx))
 }

@@ -159,9 +159,9 @@ func TestAttachReasons(t *testing.T) {
 				t.Fatal(err)
 			}
 			return path
-		}, ReasonNotSocket, "this is a file, no socket; to have an executable started, write its path without unix://"},
+		}, ReasonNotSocket, "this is a file and not a socket; to have an executable started, write its path without unix://"},
 		{"folder", func(t *testing.T) string { return t.TempDir() }, ReasonNotSocket,
-			"this is no socket (d---------); name the socket of a plugin"},
+			"this is not a socket (d---------); name the socket of a plugin"},
 		{"datagrams", func(t *testing.T) string {
 			path := socketPath(t)
 			conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -170,7 +170,7 @@ func TestAttachReasons(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = conn.Close() })
 			return path
-		}, ReasonNotSocket, "this is no stream socket; name the socket of a plugin"},
+		}, ReasonNotSocket, "this is not a stream socket; name the socket of a plugin"},
 		{"long", path("/" + strings.Repeat("x", maxSocketPath)), ReasonNotSocket,
 			fmt.Sprintf("the path has %d bytes, that of a socket has at most %d; choose a shorter one", maxSocketPath+1, maxSocketPath)},
 		{"left over", func(t *testing.T) string {
@@ -179,20 +179,20 @@ func TestAttachReasons(t *testing.T) {
 			listener.SetUnlinkOnClose(false)
 			_ = listener.Close()
 			return path
-		}, ReasonNobody, "nobody listens at this socket: the plugin that made it has ended; start it again"},
+		}, ReasonNobody, "no process listens at this socket: the plugin that made it has ended; start it again"},
 		{"deaf", func(t *testing.T) string {
 			path := socketPath(t)
 			listen(t, path) // the kernel takes connections, nobody accepts them
 			return path
-		}, ReasonTimeout, "it took the connection and does not answer within the start timeout; is it frozen, or no gRPC server?"},
+		}, ReasonTimeout, "it accepted the connection and does not answer within the start timeout; is it frozen, or not a gRPC server?"},
 		{"hangs up", func(t *testing.T) string { return answer(t, func(conn net.Conn) { _ = conn.Close() }) }, ReasonNotPlugin,
-			"it took the connection and ended it, or answered in something else than gRPC; is it an OTLP receiver?"},
+			"it accepted the connection and closed it, or did not answer in gRPC; is it an OTLP receiver?"},
 		{"HTTP/1", func(t *testing.T) string {
 			return answer(t, func(conn net.Conn) {
 				_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n" + strings.Repeat(" ", 100)))
 				_ = conn.Close()
 			})
-		}, ReasonNotPlugin, "it took the connection and ended it, or answered in something else than gRPC; is it an OTLP receiver?"},
+		}, ReasonNotPlugin, "it accepted the connection and closed it, or did not answer in gRPC; is it an OTLP receiver?"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			path := test.path(t)

@@ -253,7 +253,7 @@ func TestPluginThatServesAsAnotherUser(t *testing.T) {
 	defer cancel()
 	_, err := Start(ctx, cmd)
 	var e *Error
-	want := "start PATH: it is not talked to: peer runs as user 65534, this process as 0: refused; a plugin must run as the user of this process, with a Unix socket"
+	want := "start PATH: the host does not use it: peer runs as user 65534, this process as 0: refused; a plugin must run as the user of this process, with a Unix socket"
 	if got := normal(fmt.Sprint(err), cmd.Path); got != want || !errors.As(err, &e) || e.Reason != ReasonPeer || !e.Untrusted() {
 		t.Errorf("Start = %s\nwant %s", got, want)
 	}

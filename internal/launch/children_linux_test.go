@@ -146,7 +146,7 @@ func TestHazard24DaemonsEndWithThePlugin(t *testing.T) {
 			daemon := testplugin.Received(t, cmd.Path)[0].PID
 			test.end(t, p)
 			gone(t, "the daemon", daemon)
-			if want := "outlived it and were killed"; !strings.Contains(log.String(), want) {
+			if want := "were still there after its end and were killed"; !strings.Contains(log.String(), want) {
 				t.Errorf("the log lacks %q:\n%s", want, log)
 			}
 			if pid := testplugin.Received(t, other.Path)[0].PID; testplugin.Gone(pid) {

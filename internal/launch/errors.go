@@ -121,7 +121,7 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 	case errors.Is(err, syscall.ENOEXEC):
 		return fail(ReasonArchitecture, "%s", badFormat(p.cmd.Path))
 	case errors.Is(err, syscall.ETXTBSY):
-		return fail(ReasonOther, "somebody has the file open for writing, still after %v; let the copy end (see: fuser %s), and put a new file there by renaming it: %w",
+		return fail(ReasonOther, "another process has the file open for writing, still after %v; let the copy end (see: fuser %s), and put a new file there by renaming it: %w",
 			startRetry, quote(p.cmd.Path), err)
 	case p.child.life.state == nil && errors.Is(err, syscall.EAGAIN), p.child.life.state != nil && said == nil && p.out.lackedThreads():
 		return fail(ReasonEnvironment, "this user or this cgroup may have no more processes or threads; raise the limit (ulimit -u, LimitNPROC=, pids.max), or run fewer: %s",
@@ -131,10 +131,10 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 		if len(p.cmd.Digest) > 0 {
 			hint += ", or for its copy set TMPDIR to one"
 		}
-		return fail(ReasonEnvironment, "the kernel may not run it: its interpreter is no program, its file system is mounted noexec, or a rule of the system forbids it; mend the script's first line, or %s: %w",
+		return fail(ReasonEnvironment, "the kernel may not run it: its interpreter is not a program, its file system is mounted noexec, or a rule of the system forbids it; mend the script's first line, or %s: %w",
 			hint, err)
 	case refused != nil:
-		return fail(ReasonPeer, "it is not talked to: %w; a plugin must run as the user of this process, with a Unix socket", refused)
+		return fail(ReasonPeer, "the host does not use it: %w; a plugin must run as the user of this process, with a Unix socket", refused)
 	case p.child.life.state == nil && errors.Is(err, fs.ErrNotExist): // Check has found the file itself
 		return fail(ReasonOther, "its interpreter or loader is missing (the first line of a script, or a libc): %w", err)
 	case said != nil && said.core == wire.CoreProtocolVersion && said.app != wire.ProtocolVersion:
@@ -178,7 +178,7 @@ func (p *process) lastWords() string {
 	if last := p.out.lastLine(); last != "" {
 		return fmt.Sprintf(", its last line: %q", last)
 	}
-	return ", without a word"
+	return ", without output"
 }
 
 func upgradeHint(app int) string {
@@ -216,5 +216,5 @@ func badFormat(path string) string {
 	if _, err := f.ReadAt(head, 0); err == nil && bytes.Equal(head, []byte("#!")) {
 		return "its first line names no usable interpreter"
 	}
-	return fmt.Sprintf("it is no program for %s: neither an ELF file nor a script with a first line like #!/usr/bin/python3", here)
+	return fmt.Sprintf("it is not a program for %s: neither an ELF file nor a script with a first line like #!/usr/bin/python3", here)
 }

@@ -1,7 +1,7 @@
 package launch
 
 import (
-	"encoding/binary"
+	"fmt"
 	"hash/fnv"
 
 	"golang.org/x/sys/unix"
@@ -29,10 +29,7 @@ func Identify(path string) (Identity, error) {
 	}
 	hash := fnv.New64a()
 	for _, s := range steps[:len(steps)-1] {
-		_, _ = hash.Write(append([]byte(s.path), 0)) // never fails
-		for _, value := range []uint64{wide(s.stat.Dev), s.stat.Ino, wide(s.stat.Mode), wide(s.stat.Uid), wide(s.stat.Gid)} {
-			_ = binary.Write(hash, binary.LittleEndian, value) // never fails
-		}
+		_, _ = fmt.Fprintf(hash, "%q %d %d %d %d %d\n", s.path, s.stat.Dev, s.stat.Ino, s.stat.Mode, s.stat.Uid, s.stat.Gid) // never fails
 	}
 	file := steps[len(steps)-1].stat
 	return Identity{

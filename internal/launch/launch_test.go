@@ -124,11 +124,11 @@ func TestHazard19Reasons(t *testing.T) {
 		{"other architecture", file(0o755, foreignELF()), ReasonArchitecture,
 			"start PATH: it is built for s390x, this machine is OS/ARCH; build it with GOARCH=ARCH"},
 		{"no program", file(0o755, "just text"), ReasonArchitecture,
-			"start PATH: it is no program for OS/ARCH: neither an ELF file nor a script with a first line like #!/usr/bin/python3"},
+			"start PATH: it is not a program for OS/ARCH: neither an ELF file nor a script with a first line like #!/usr/bin/python3"},
 		{"no interpreter", file(0o755, "#!/nowhere/python\n"), ReasonOther,
 			"start PATH: its interpreter or loader is missing (the first line of a script, or a libc): fork/exec PATH: no such file or directory"},
 		{"interpreter is none", file(0o755, "#!/etc/passwd\n"), ReasonEnvironment,
-			"start PATH: the kernel may not run it: its interpreter is no program, its file system is mounted noexec, or a rule of the system forbids it; mend the script's first line, or name another place: fork/exec PATH: permission denied"},
+			"start PATH: the kernel may not run it: its interpreter is not a program, its file system is mounted noexec, or a rule of the system forbids it; mend the script's first line, or name another place: fork/exec PATH: permission denied"},
 		{"not a plugin", mode("hello"), ReasonNotPlugin,
 			`start PATH: it ended before the handshake (exit status 0), its last line: "hello, world"; is it a servetrace plugin? Run it by hand to see`},
 		{"refuses to start", mode("exit"), ReasonNotPlugin,
@@ -144,7 +144,7 @@ func TestHazard19Reasons(t *testing.T) {
 		{"net/rpc", mode("netrpc"), ReasonVersion,
 			"start PATH: the plugin speaks netrpc over go-plugin core protocol 1, this host grpc over 1; build it with a pluginsdk of this host's version"},
 		{"silent", mode("silent:1m"), ReasonTimeout,
-			"start PATH: no handshake within the start timeout, without a word; is it a servetrace plugin? Run it by hand to see"},
+			"start PATH: no handshake within the start timeout, without output; is it a servetrace plugin? Run it by hand to see"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cmd, _ := command(t, "record")
@@ -192,7 +192,7 @@ func TestStartEndsInTimeAtADeafSocket(t *testing.T) {
 	go func() { _, err := await(ctx, run); ended <- err }()
 	testplugin.WaitFor(t, "the handshake", func() bool { return run.handshake.said() != nil })
 	timeout(context.DeadlineExceeded)
-	want := "start PATH: it named its socket, but does not answer there within the start timeout, without a word; does another process hold the socket?"
+	want := "start PATH: it named its socket, but does not answer there within the start timeout, without output; does another process hold the socket?"
 	if got := normal(fmt.Sprint(<-ended), cmd.Path); got != want {
 		t.Errorf("Start = %s, want %s", got, want)
 	}
@@ -319,7 +319,7 @@ func TestHazard14BusyFileIsGivenUp(t *testing.T) {
 	cmd, _ := command(t, "hello")
 	cmd.Path = busyFile(t).Name()
 	_, err := Start(t.Context(), cmd)
-	want := "start PATH: somebody has the file open for writing, still after 2s; let the copy end (see: fuser PATH), " +
+	want := "start PATH: another process has the file open for writing, still after 2s; let the copy end (see: fuser PATH), " +
 		"and put a new file there by renaming it: fork/exec PATH: text file busy"
 	if got := normal(fmt.Sprint(err), cmd.Path); got != want {
 		t.Errorf("Start = %s\nwant %s", got, want)

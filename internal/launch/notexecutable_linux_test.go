@@ -32,8 +32,8 @@ func TestWhyAFileIsNotExecutable(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"noexec": "its file system is mounted noexec, so that nothing on it can be executed; put the plugin on another file system, or remount that one with exec (see: findmnt -T PATH)",
-		"user": fmt.Sprintf("the file is not executable by user %d, as whom this process runs (mode 0700, of user 0 and group 0); "+
-			"have its owner run: chmod a+x PATH, or put a copy of that user's in another place", otherUser),
+		"user": fmt.Sprintf("the file is not executable by user %d of this process (mode 0700, of user 0 and group 0); "+
+			"have its owner run: chmod a+x PATH, or put a copy that this user owns in another place", otherUser),
 	} {
 		t.Run(name, func(t *testing.T) {
 			place, err := os.MkdirTemp("", name) // t.TempDir lies in a folder that is closed to others

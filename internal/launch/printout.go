@@ -117,12 +117,12 @@ func (p *printout) write(size int) bool {
 		case p.ctx.Err() != nil:
 			return false
 		case errors.Is(err, syscall.EPIPE):
-			p.log.Warn("nobody reads the service's standard output any more: the plugin's writes to it fail from now on", "error", err)
+			p.log.Warn("the reader of the service's standard output has gone: the plugin's writes to it fail from now on", "error", err)
 			p.drop()
 			return false
 		case !failed:
 			failed = true
-			p.log.Warn("what the plugin prints cannot be written to the service's standard output: it is tried again", "error", err)
+			p.log.Warn("the plugin's output cannot be written to the service's standard output: it is tried again", "error", err)
 		}
 		select {
 		case <-time.After(printRetry):

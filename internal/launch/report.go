@@ -108,12 +108,11 @@ func (p *process) report() Report {
 	r.Stack, r.StackTime = p.out.keptStack()
 	if status, ok := state.Sys().(syscall.WaitStatus); ok {
 		why, dumped := p.child.ended()
-		e := classifyExit(status, why, p.child.life.oom)
-		if dumped && e.killed == "" { // by SIGQUIT, which a Go program answers with a status
-			e.killed = cmp.Or(why, "it was to print its stacks")
-			e.text += " (by this host: " + e.killed + ")"
+		r.classify(status, why, p.child.life.oom)
+		if dumped && r.Killed == "" { // by SIGQUIT: a Go program then ends with a status
+			r.Killed = cmp.Or(why, "it was to print its stacks")
+			r.Exit += " (by this host: " + r.Killed + ")"
 		}
-		r.Exit, r.Signal, r.CoreDumped, r.OOM, r.Killed = e.text, e.signal, e.coreDumped, e.oom, e.killed
 	}
 	return r
 }
@@ -148,37 +147,31 @@ func withoutHandshake(printed []byte) []byte {
 	return printed
 }
 
-// exit holds the fields of a Report that describe the end.
-type exit struct {
-	text, signal, killed string
-	coreDumped, oom      bool
-}
-
-// classifyExit returns how a process ended, given why this host has killed it, if it
-// has, and the kernel's count.
-func classifyExit(status syscall.WaitStatus, why string, oom oomKills) exit {
+// classify sets the fields that describe the end, by the reason why this host has killed
+// the process, if it has, and the kernel's count.
+func (r *Report) classify(status syscall.WaitStatus, why string, oom oomKills) {
 	if !status.Signaled() {
-		return exit{text: fmt.Sprintf("exit status %d", status.ExitStatus())}
+		r.Exit = fmt.Sprintf("exit status %d", status.ExitStatus())
+		return
 	}
-	e := exit{signal: unix.SignalName(status.Signal()), coreDumped: status.CoreDump()}
-	e.text = "signal: " + status.Signal().String()
-	if e.coreDumped {
-		e.text += " (core dumped)"
+	r.Signal, r.CoreDumped = unix.SignalName(status.Signal()), status.CoreDump()
+	r.Exit = "signal: " + status.Signal().String()
+	if r.CoreDumped {
+		r.Exit += " (core dumped)"
 	}
 	switch {
 	case status.Signal() != syscall.SIGKILL:
 	case why != "":
-		e.killed = why
-		e.text += " (by this host: " + why + ")"
+		r.Killed = why
+		r.Exit += " (by this host: " + why + ")"
 	case oom == oomCounted:
-		e.oom = true
-		e.text += " (out of memory: the kernel has counted an OOM kill in its cgroup)"
+		r.OOM = true
+		r.Exit += " (out of memory: the kernel has counted an OOM kill in its cgroup)"
 	case oom == oomNone:
-		e.text += " (not by this host, and the kernel has counted no OOM kill in its cgroup)"
+		r.Exit += " (not by this host, and the kernel has counted no OOM kill in its cgroup)"
 	default:
-		e.text += " (not by this host; it may have been out of memory: look into the kernel's log)"
+		r.Exit += " (not by this host; it may have been out of memory: look into the kernel's log)"
 	}
-	return e
 }
 
 // String returns the text that WriteTo writes.

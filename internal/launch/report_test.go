@@ -30,10 +30,10 @@ func TestReportSaysOnlyWhatIsKnown(t *testing.T) {
 			Report{Exit: "signal: killed (not by this host; it may have been out of memory: look into the kernel's log)", Signal: "SIGKILL"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			e := classifyExit(test.status, test.why, test.oom)
-			got := Report{Exit: e.text, Signal: e.signal, CoreDumped: e.coreDumped, OOM: e.oom, Killed: e.killed}
+			var got Report
+			got.classify(test.status, test.why, test.oom)
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("classifyExit (-want +got):\n%s", diff)
+				t.Errorf("classify (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -82,7 +82,7 @@ func (p *process) drained() {
 
 func (p *process) logKilled(descendants int, err error) {
 	if descendants > 0 || err != nil {
-		p.cmd.Log.Info("processes that the plugin had started outlived it and were killed", "processes", descendants, "error", err)
+		p.cmd.Log.Info("processes that the plugin had started were still there after its end and were killed", "processes", descendants, "error", err)
 	}
 }
 

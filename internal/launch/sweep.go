@@ -71,7 +71,7 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 				dead, paths = append(dead, f), append(paths, path)
 			case errors.Is(err, fs.ErrNotExist) && isForgotten(path):
 				err := os.RemoveAll(path)
-				log.Info("removed an old folder of a plugin, of which nobody knows any more", "path", path, "error", err)
+				log.Info("removed an old folder of a plugin without a host", "path", path, "error", err)
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func Sweep(ctx context.Context, dirs []string, log *slog.Logger) {
 	for _, f := range dead {
 		f.Remove()
 	}
-	log.Info("removed what hosts that were killed had left of their plugins", "folders", len(dead), "processes", killed, "error", err)
+	log.Info("removed folders and processes of plugins of killed hosts", "folders", len(dead), "processes", killed, "error", err)
 }
 
 // sweepProcesses waits for the end of the processes with a mark, kills the rest, and

@@ -54,7 +54,7 @@ func TestHazard01SweepRemovesWhatADeadHostHasLeft(t *testing.T) {
 		t.Errorf("the dead host's folder is there: %v", err)
 	}
 	// Other hosts may have left something in /tmp: more than one is swept then.
-	if got := log.String(); !strings.Contains(got, "removed what hosts that were killed had left of their plugins") ||
+	if got := log.String(); !strings.Contains(got, "removed folders and processes of plugins of killed hosts") ||
 		strings.Contains(got, "processes=0") || !strings.Contains(got, "error=<nil>") {
 		t.Errorf("the log does not say what was removed:\n%s", got)
 	}

@@ -51,7 +51,7 @@ func look(path string, trust Trust) error {
 	case info.IsDir():
 		return launchError(ReasonNotExecutable, path, "this is a folder; name the plugin's executable")
 	case !info.Mode().IsRegular():
-		return launchError(ReasonNotExecutable, path, "this is no regular file (%v); name the plugin's executable", info.Mode().Type())
+		return launchError(ReasonNotExecutable, path, "this is not a regular file (%v); name the plugin's executable", info.Mode().Type())
 	case info.Mode()&0o111 == 0:
 		return launchError(ReasonNotExecutable, path, "the file is not executable (mode %04o); if it is the plugin, run: chmod +x %s", info.Mode().Perm(), quote(path))
 	case unix.Access(path, unix.X_OK) != nil:
@@ -85,7 +85,7 @@ func notExecutable(path string, info fs.FileInfo) error {
 		owner = fmt.Sprintf(", of user %d and group %d", stat.Uid, stat.Gid)
 	}
 	return launchError(ReasonNotExecutable, path,
-		"the file is not executable by user %d, as whom this process runs (mode %04o%s); have its owner run: chmod a+x %s, or put a copy of that user's in another place",
+		"the file is not executable by user %d of this process (mode %04o%s); have its owner run: chmod a+x %s, or put a copy that this user owns in another place",
 		os.Getuid(), info.Mode().Perm(), owner, quote(path))
 }
 
@@ -132,7 +132,7 @@ func onlyOurs(steps []step, u user) error {
 		// A link cannot be changed, only replaced: with write permission for its folder, or
 		// in a folder like /tmp by its owner.
 		if !u.trusts(s.stat.Uid) && (!s.isLink() || s.inSticky) {
-			return fmt.Errorf("the %s %s belongs to user %d, who chooses by it what runs as user %d; run: chown -h %d %s, %s",
+			return fmt.Errorf("the %s %s belongs to user %d, who can so choose the program that runs as user %d; run: chown -h %d %s, %s",
 				kind, s.path, s.stat.Uid, u.uid, u.uid, quote(s.path), orElse)
 		}
 		who := ""
@@ -145,7 +145,7 @@ func onlyOurs(steps []step, u user) error {
 		if who == "" || s.isLink() || s.isFolder() && s.isSticky() {
 			continue
 		}
-		return fmt.Errorf("others can change the %s %s (mode %04o, user %d, group %d), and by it what runs as user %d; run: chmod %s-w %s, %s",
+		return fmt.Errorf("others can change the %s %s (mode %04o, user %d, group %d), and so the program that runs as user %d; run: chmod %s-w %s, %s",
 			kind, s.path, s.mode(), s.stat.Uid, s.stat.Gid, u.uid, who, quote(s.path), orElse)
 	}
 	return nil

@@ -92,25 +92,25 @@ func TestWhoCanChangeAPlugin(t *testing.T) {
 		{"closed", all(), "", us, ""},
 		{"readable to all", all(chmod("bin/plugin", 0o755), chmod("bin", 0o755)), "", us, ""},
 		{"file that all can write", chmod("bin/plugin", 0o757), "", us,
-			"others can change the file DIR/bin/plugin (mode 0757, " + ids + "), and by it what runs as user UID; run: chmod o-w DIR/bin/plugin" + orElse},
+			"others can change the file DIR/bin/plugin (mode 0757, " + ids + "), and so the program that runs as user UID; run: chmod o-w DIR/bin/plugin" + orElse},
 		{"file that the group can write", chmod("bin/plugin", 0o770), "", stranger,
-			"others can change the file DIR/bin/plugin (mode 0770, " + ids + "), and by it what runs as user UID; run: chmod g-w DIR/bin/plugin" + orElse},
+			"others can change the file DIR/bin/plugin (mode 0770, " + ids + "), and so the program that runs as user UID; run: chmod g-w DIR/bin/plugin" + orElse},
 		{"file that group and all can write", chmod("bin/plugin", 0o777), "", stranger,
-			"others can change the file DIR/bin/plugin (mode 0777, " + ids + "), and by it what runs as user UID; run: chmod go-w DIR/bin/plugin" + orElse},
+			"others can change the file DIR/bin/plugin (mode 0777, " + ids + "), and so the program that runs as user UID; run: chmod go-w DIR/bin/plugin" + orElse},
 		{"the user's private group", all(chmod("bin/plugin", 0o770), chmod("bin", 0o770)), "", user{us.uid, us.uid}, ""},
 		{"folder that all can write", chmod("bin", 0o707), "", us,
-			"others can change the folder DIR/bin (mode 0707, " + ids + "), and by it what runs as user UID; run: chmod o-w DIR/bin" + orElse},
+			"others can change the folder DIR/bin (mode 0707, " + ids + "), and so the program that runs as user UID; run: chmod o-w DIR/bin" + orElse},
 		{"folder above that the group can write", chmod(".", 0o770), "", stranger,
-			"others can change the folder DIR (mode 0770, " + ids + "), and by it what runs as user UID; run: chmod g-w DIR" + orElse},
+			"others can change the folder DIR (mode 0770, " + ids + "), and so the program that runs as user UID; run: chmod g-w DIR" + orElse},
 		{"folder like /tmp", chmod("bin", 0o777|os.ModeSticky), "", us, ""},
 		{"link in a closed folder", link("plugin", "bin/plugin"), "plugin", us, ""},
 		{"link in a folder that all can write", all(mkdir("open", 0o707), link("open/plugin", "../bin/plugin")), "open/plugin", us,
-			"others can change the folder DIR/open (mode 0707, " + ids + "), and by it what runs as user UID; run: chmod o-w DIR/open" + orElse},
+			"others can change the folder DIR/open (mode 0707, " + ids + "), and so the program that runs as user UID; run: chmod o-w DIR/open" + orElse},
 		{"link to a folder, through an open one", all(mkdir("open", 0o707), link("open/bin", "../bin"), link("short", "open/bin")), "short/plugin", us,
-			"others can change the folder DIR/open (mode 0707, " + ids + "), and by it what runs as user UID; run: chmod o-w DIR/open" + orElse},
+			"others can change the folder DIR/open (mode 0707, " + ids + "), and so the program that runs as user UID; run: chmod o-w DIR/open" + orElse},
 		{"link in a folder like /tmp", all(mkdir("open", 0o777|os.ModeSticky), link("open/plugin", "../bin/plugin")), "open/plugin", us, ""},
 		{"name that a shell would take apart", all(mkdir("my bin", 0o707), link("my bin/plugin", "../bin/plugin")), "my bin/plugin", us,
-			"others can change the folder DIR/my bin (mode 0707, " + ids + "), and by it what runs as user UID; run: chmod o-w 'DIR/my bin'" + orElse},
+			"others can change the folder DIR/my bin (mode 0707, " + ids + "), and so the program that runs as user UID; run: chmod o-w 'DIR/my bin'" + orElse},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := plot(t)
@@ -155,7 +155,7 @@ func TestPluginOfAnotherUserIsUntrusted(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = onlyOurs(steps[strings.Count(dir, "/"):], as)
-			want := fmt.Sprintf(" belongs to user %d, who chooses by it what runs as user %d; run: chown -h %d ", other, as.uid, as.uid)
+			want := fmt.Sprintf(" belongs to user %d, who can so choose the program that runs as user %d; run: chown -h %d ", other, as.uid, as.uid)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("error is %v, want one with %q", err, want)
 			}
@@ -177,7 +177,7 @@ func TestLinkOfAnotherUserIsUntrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := Check(link, Trust{})
-	want := "start PATH: the link PATH belongs to user 65534, who chooses by it what runs as user 0; run: chown -h 0 PATH, "
+	want := "start PATH: the link PATH belongs to user 65534, who can so choose the program that runs as user 0; run: chown -h 0 PATH, "
 	if got := normal(fmt.Sprint(err), link); !strings.HasPrefix(got, want) {
 		t.Errorf("Check = %s\nwant %s", got, want)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 	"unsafe"
@@ -105,15 +104,10 @@ func find(mark Mark) ([]process, error) {
 	if err != nil {
 		return nil, err
 	}
-	var (
-		found []process
-		key   = []byte(mark.Variable + "=")
-		uid   = uint32(os.Geteuid())
-		self  = os.Getpid()
-		buf   = make([]byte, environChunk)
-	)
+	var found []process
+	uid, self := uint32(os.Geteuid()), os.Getpid()
 	for _, pid := range pids {
-		if pid == self || !hasMark(pid, uid, key, mark.Is, &buf) {
+		if pid == self || !hasMark(pid, uid, mark) {
 			continue
 		}
 		// The id may have been used again before PidfdOpen, so check the mark once more.
@@ -121,7 +115,7 @@ func find(mark Mark) ([]process, error) {
 		if err != nil {
 			continue // it has ended
 		}
-		if hasMark(pid, uid, key, mark.Is, &buf) {
+		if hasMark(pid, uid, mark) {
 			found = append(found, process{pid, fd})
 		} else {
 			_ = unix.Close(fd) // only a handle
@@ -150,56 +144,32 @@ func listPIDs() ([]int, error) {
 	return pids, nil
 }
 
-// Environments are read in chunks of environChunk bytes, up to maxEnviron bytes. The
-// kernel allows 6 MiB for arguments and environment together.
-const (
-	environChunk = 64 << 10
-	maxEnviron   = 8 << 20
-)
+// maxEnviron bounds the bytes that are read of an environment. The kernel allows 6 MiB
+// for arguments and environment together.
+const maxEnviron = 8 << 20
 
 // hasMark reports whether a process of the user uid has the mark. It returns false if
 // the environment cannot be read.
-func hasMark(pid int, uid uint32, key []byte, is func(string) bool, buf *[]byte) bool {
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/environ", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+func hasMark(pid int, uid uint32, mark Mark) bool {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
 		return false
 	}
-	defer func() { _ = unix.Close(fd) }() // read only
+	defer func() { _ = f.Close() }() // read only
 	var stat unix.Stat_t
-	if unix.Fstat(fd, &stat) != nil || stat.Uid != uid {
+	if unix.Fstat(int(f.Fd()), &stat) != nil || stat.Uid != uid {
 		return false
 	}
-	environ, err := readAll(fd, buf)
+	environ, err := io.ReadAll(io.LimitReader(f, maxEnviron))
 	if err != nil {
 		return false
 	}
 	for entry := range bytes.SplitSeq(environ, []byte{0}) {
-		if value, ok := bytes.CutPrefix(entry, key); ok {
-			return is(string(value)) // the first value counts, as with getenv
+		if value, ok := bytes.CutPrefix(entry, []byte(mark.Variable+"=")); ok {
+			return mark.Is(string(value)) // the first value counts, as with getenv
 		}
 	}
 	return false
-}
-
-// readAll reads a file into buf and grows buf if necessary.
-func readAll(fd int, buf *[]byte) ([]byte, error) {
-	for n := 0; ; {
-		read, err := unix.Read(fd, (*buf)[n:])
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return nil, err
-		case read == 0:
-			return (*buf)[:n], nil
-		}
-		if n += read; n == len(*buf) {
-			if n >= maxEnviron {
-				return nil, io.ErrShortBuffer
-			}
-			*buf = slices.Grow(*buf, n)[:2*n]
-		}
-	}
 }
 
 // Reap waits until no process of a killed group is left, and reaps the members that
