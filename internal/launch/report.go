@@ -108,7 +108,7 @@ func (p *process) report() Report {
 	r.Stack, r.StackTime = p.out.keptStack()
 	if status, ok := state.Sys().(syscall.WaitStatus); ok {
 		why, dumped := p.child.ended()
-		r.classify(status, why, p.child.life.oom)
+		r = r.classify(status, why, p.child.life.oom)
 		if dumped && r.Killed == "" { // by SIGQUIT: a Go program then ends with a status
 			r.Killed = cmp.Or(why, "it was to print its stacks")
 			r.Exit += " (by this host: " + r.Killed + ")"
@@ -147,12 +147,12 @@ func withoutHandshake(printed []byte) []byte {
 	return printed
 }
 
-// classify sets the fields that describe the end, by the reason why this host has killed
+// classify returns r with the fields that describe the end, by the reason why this host has killed
 // the process, if it has, and the kernel's count.
-func (r *Report) classify(status syscall.WaitStatus, why string, oom oomKills) {
+func (r Report) classify(status syscall.WaitStatus, why string, oom oomKills) Report {
 	if !status.Signaled() {
 		r.Exit = fmt.Sprintf("exit status %d", status.ExitStatus())
-		return
+		return r
 	}
 	r.Signal, r.CoreDumped = unix.SignalName(status.Signal()), status.CoreDump()
 	r.Exit = "signal: " + status.Signal().String()
@@ -172,6 +172,7 @@ func (r *Report) classify(status syscall.WaitStatus, why string, oom oomKills) {
 	default:
 		r.Exit += " (not by this host; it may have been out of memory: look into the kernel's log)"
 	}
+	return r
 }
 
 // String returns the text that WriteTo writes.
