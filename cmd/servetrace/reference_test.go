@@ -81,7 +81,7 @@ func writeReference(w *bytes.Buffer, cmd *cobra.Command) {
 	first := true
 	cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
 		if first {
-			fmt.Fprint(w, "\n| flag | meaning | default |\n| --- | --- | --- |\n")
+			fmt.Fprintln(w)
 			first = false
 		}
 		writeFlag(w, f)
@@ -95,13 +95,13 @@ func writeFlag(w *bytes.Buffer, f *pflag.Flag) {
 	value, meaning := pflag.UnquoteUsage(f)
 	name := "--" + f.Name
 	if value != "" {
-		name += " " + strings.ReplaceAll(value, "|", `\|`)
+		name += " " + value
 	}
 	byDefault := ""
 	if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
-		byDefault = "`" + f.DefValue + "`"
+		byDefault = " (default `" + f.DefValue + "`)"
 	}
-	fmt.Fprintf(w, "| `%s` | %s | %s |\n", name, inMarkdown.Replace(meaning), byDefault)
+	fmt.Fprintf(w, "- `%s`: %s%s\n", name, inMarkdown.Replace(meaning), byDefault)
 }
 
 // inMarkdown keeps a help text from being taken for HTML or a table.

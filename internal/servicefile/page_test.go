@@ -86,19 +86,21 @@ func keyTables(t *testing.T) string {
 		if !ok {
 			t.Errorf("formNames lacks %q", k.Form())
 		}
-		byDefault := code(k.Default)
+		if k.Default != "" {
+			form += ", " + code(k.Default)
+		}
 		if k.atMost != "" {
-			byDefault += ", at most " + k.atMost
+			form += ", at most " + k.atMost
 		}
 		i := slices.IndexFunc(sections, func(s struct{ heading, prefix string }) bool { return strings.HasPrefix(k.Path, s.prefix) })
 		if i < 0 {
 			t.Fatalf("no section has the key %s", k.Path)
 		}
-		rows[sections[i].heading] += fmt.Sprintf("| %s | %s | %s | %s |\n", settingCell(k), form, k.Meaning, byDefault)
+		rows[sections[i].heading] += fmt.Sprintf("| %s | %s | %s |\n", settingCell(k), k.Meaning, form)
 	}
 	var tables []string
 	for _, s := range sections {
-		tables = append(tables, "## "+s.heading+"\n\n| variable, key | form of the key | meaning | default |\n| --- | --- | --- | --- |\n"+rows[s.heading])
+		tables = append(tables, "## "+s.heading+"\n\n| variable, key | meaning | form of the key, default |\n| --- | --- | --- |\n"+rows[s.heading])
 	}
 	return strings.Join(tables, "\n")
 }
