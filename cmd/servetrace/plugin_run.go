@@ -13,7 +13,7 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-const pluginRunLong = `Start a plugin, send it the spans of a file, and report their fate. Without
+const pluginRunLong = `Start a plugin, send it the spans of a file, and report the result. Without
 --spans it gets one built-in span: a first check of the back end's address and
 key.
 
