@@ -44,7 +44,7 @@
 //	pluginsdk.Batch   a batch in the plugin, over
 //	otlpwire.Request  which reads and edits the bytes
 //	pluginsdk.Span    one span of it, around
-//	otlpwire.Span     which is its place in the request
+//	otlpwire.Span     a view of its place in the request
 //
 // The host serves any Go program with an OpenTelemetry SDK, without this package and
 // without serving: examples/any-program. A service: examples/hello. A plugin:

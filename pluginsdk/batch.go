@@ -97,47 +97,29 @@ func (b *Batch) AppendTo(dst []byte) []byte {
 // Of one that is not Bytes gives what arrived.
 func (b *Batch) Edited() bool { return b.request != nil && b.request.Edited() }
 
-// Spans goes through the spans in order, without those dropped. Edits are
-// allowed meanwhile, to any span.
+// Spans returns the spans in order, without the dropped ones. Any span may be edited
+// during the iteration.
 func (b *Batch) Spans() iter.Seq[Span] {
-	return func(yield func(Span) bool) {
-		if !b.parse() {
-			return
-		}
-		for raw := range b.request.Spans() {
-			if !yield(Span{raw}) {
-				return
-			}
-		}
-	}
+	return eachOf(b, (*otlpwire.Request).Spans, func(raw otlpwire.Span) Span { return Span{message{raw.View}} })
 }
 
-// Resources goes through the resources in order. The same one may come several
-// times.
+// Resources returns the resources in order. The same resource may occur several times.
 func (b *Batch) Resources() iter.Seq[Resource] {
-	return func(yield func(Resource) bool) {
-		if !b.parse() {
-			return
-		}
-		for raw := range b.request.Resources() {
-			if !yield(Resource{raw}) {
-				return
-			}
-		}
-	}
+	return eachOf(b, (*otlpwire.Request).Resources, func(raw otlpwire.Resource) Resource { return Resource{message{raw.View}} })
 }
 
-// Scopes goes through the instrumentation scopes in order. The same one may come
-// several times.
+// Scopes returns the instrumentation scopes in order. The same scope may occur several
+// times.
 func (b *Batch) Scopes() iter.Seq[Scope] {
-	return func(yield func(Scope) bool) {
-		if !b.parse() {
-			return
-		}
-		for raw := range b.request.Scopes() {
-			if !yield(Scope{raw}) {
-				return
-			}
+	return eachOf(b, (*otlpwire.Request).Scopes, func(raw otlpwire.Scope) Scope { return Scope{message{raw.View}} })
+}
+
+// eachOf returns the messages of one kind, converted. It parses the batch when the
+// iteration starts. A malformed batch has none.
+func eachOf[Raw, V any](b *Batch, all func(*otlpwire.Request) iter.Seq[Raw], convert func(Raw) V) iter.Seq[V] {
+	return func(yield func(V) bool) {
+		if b.parse() {
+			views(all(b.request), convert)(yield)
 		}
 	}
 }

@@ -25,10 +25,10 @@ func richRequest() *coltracepb.ExportTraceServiceRequest {
 	return &coltracepb.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{
 		{
 			SchemaUrl: "https://resource",
-			Resource:  &resourcepb.Resource{Attributes: []*commonpb.KeyValue{text("service.name", "shop")}},
+			Resource:  &resourcepb.Resource{Attributes: []*commonpb.KeyValue{text("service.name", "shop")}, DroppedAttributesCount: 6},
 			ScopeSpans: []*tracepb.ScopeSpans{{
 				SchemaUrl: "https://scope",
-				Scope:     &commonpb.InstrumentationScope{Name: "lib", Version: "v1", Attributes: []*commonpb.KeyValue{text("in", "scope")}},
+				Scope:     &commonpb.InstrumentationScope{Name: "lib", Version: "v1", Attributes: []*commonpb.KeyValue{text("in", "scope")}, DroppedAttributesCount: 7},
 				Spans: []*tracepb.Span{{
 					TraceId: []byte("0123456789abcdef"), SpanId: []byte("01234567"), ParentSpanId: []byte("89abcdef"),
 					TraceState: "a=1,b=2", Flags: 0x301, Name: "GET /", Kind: tracepb.Span_SPAN_KIND_SERVER,
@@ -65,14 +65,14 @@ func TestSpanReadsEveryField(t *testing.T) {
 			"attributes": []string{"user=ann", "n=7"}, "dropped": "1 2 3",
 			"events":   []string{"exception 1970-01-01T00:00:01.5Z [exception.type=E] 4"},
 			"links":    []string{"66656463626139383736353433323130 3736353433323130 c=3 01 [why=batch] 5"},
-			"resource": "https://resource [service.name=shop]", "scope": "lib v1 https://scope [in=scope]",
+			"resource": "https://resource [service.name=shop] 6", "scope": "lib v1 https://scope [in=scope] 7",
 		},
 		{
 			"trace": "00000000000000000000000000000000", "span": "0000000000000000", "parent": "0000000000000000",
 			"remote": "false false", "flags": "00", "state": "", "name": "plain", "kind": "unspecified",
 			"start": "1970-01-01T00:00:00Z", "end": "1970-01-01T00:00:00Z", "status": "Unset ",
 			"attributes": []string(nil), "dropped": "0 0 0", "events": []string(nil), "links": []string(nil),
-			"resource": " []", "scope": "   []",
+			"resource": " [] 0", "scope": "   [] 0",
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -91,8 +91,8 @@ func fieldsOf(s pluginsdk.Span) map[string]any {
 		"start": s.StartTime().Format(time.RFC3339Nano), "end": s.EndTime().Format(time.RFC3339Nano),
 		"status":   code.String() + " " + message,
 		"dropped":  fmt.Sprint(s.DroppedAttributes(), s.DroppedEvents(), s.DroppedLinks()),
-		"resource": fmt.Sprint(s.Resource().SchemaURL(), " ", texts(s.Resource().Attributes())),
-		"scope":    fmt.Sprint(s.Scope().Name(), " ", s.Scope().Version(), " ", s.Scope().SchemaURL(), " ", texts(s.Scope().Attributes())),
+		"resource": fmt.Sprint(s.Resource().SchemaURL(), " ", texts(s.Resource().Attributes()), " ", s.Resource().DroppedAttributes()),
+		"scope":    fmt.Sprint(s.Scope().Name(), " ", s.Scope().Version(), " ", s.Scope().SchemaURL(), " ", texts(s.Scope().Attributes()), " ", s.Scope().DroppedAttributes()),
 	}
 	fields["attributes"] = texts(s.Attributes())
 	var events, links []string

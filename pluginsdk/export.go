@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/servetrace/servetrace/internal/otlpwire"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -118,20 +118,6 @@ func answerOf(batch *Batch, err error) (*wire.Outgoing, error) {
 		return &wire.Outgoing{}, err // an empty ExportTraceServiceResponse
 	}
 	rejected := min(partial.rejected, batch.Len())
-	answer := mem.BufferSlice{mem.SliceBuffer(partialSuccess(rejected, wire.Sent(partial.message)))}
+	answer := mem.BufferSlice{mem.SliceBuffer(otlpwire.PartialSuccess(rejected, wire.Sent(partial.message)))}
 	return &wire.Outgoing{Buffers: func() mem.BufferSlice { return answer }}, nil
-}
-
-// partialSuccess is an ExportTraceServiceResponse:
-// https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/collector/trace/v1/trace_service.proto
-// Written by hand, because its package brings an HTTP gateway along.
-func partialSuccess(rejected int, message string) []byte {
-	const fieldPartialSuccess, fieldRejectedSpans, fieldErrorMessage = 1, 1, 2
-	var inner []byte
-	inner = protowire.AppendTag(inner, fieldRejectedSpans, protowire.VarintType)
-	inner = protowire.AppendVarint(inner, uint64(rejected))
-	inner = protowire.AppendTag(inner, fieldErrorMessage, protowire.BytesType)
-	inner = protowire.AppendString(inner, wire.Text(message))
-	outer := protowire.AppendTag(nil, fieldPartialSuccess, protowire.BytesType)
-	return protowire.AppendBytes(outer, inner)
 }

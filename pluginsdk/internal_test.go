@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/otlpwire"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -255,7 +256,7 @@ func TestDefaultsOfEnv(t *testing.T) {
 
 func TestPartialSuccessIsReadableWhateverTheMessage(t *testing.T) {
 	var answer coltracepb.ExportTraceServiceResponse
-	if err := proto.Unmarshal(partialSuccess(3, "odd \xe4\xf6"), &answer); err != nil {
+	if err := proto.Unmarshal(otlpwire.PartialSuccess(3, "odd \xe4\xf6"), &answer); err != nil {
 		t.Fatal(err)
 	}
 	if p := answer.GetPartialSuccess(); p.GetRejectedSpans() != 3 || p.GetErrorMessage() != "odd \uFFFD" {

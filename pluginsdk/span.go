@@ -13,22 +13,57 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-// Span is one finished span of a [Batch]: a view over its bytes, to be passed
-// by value. Reading one field walks the encoded span and decodes nothing else.
-// Edits are recorded, seen by reads that come after, and applied once, when
-// the batch is encoded; fields that this package does not know survive.
-//
-// Ids, times and kind cannot be edited; events and links can be edited and
-// added, not taken away. A span is for the goroutine of its batch and lives as
-// long. Two values are equal if they are
-// the same span of the same batch.
-//
-// The zero Span is no span and must not be used.
-type Span struct{ raw otlpwire.Span }
+// message is the part that Span, Event, Link, Resource and Scope share: a view of a
+// message with attributes.
+type message struct{ view otlpwire.View }
 
-// EachSpan makes a processor of a function over spans, which may edit or drop
-// each. name is as in [Named]. An error has the whole batch sent again, and
-// again fail; return [Permanent] for what will not get better, see [Processor].
+// Attribute returns the value of key, and whether there is one. If the key occurs
+// several times, the last value counts, as in OpenTelemetry's SDKs.
+func (m message) Attribute(key attribute.Key) (attribute.Value, bool) {
+	return m.view.Attribute(string(key))
+}
+
+// Attributes returns the attributes in order, the added ones last. A key that the sender
+// wrote several times is returned as often. Edits are allowed during the iteration.
+func (m message) Attributes() iter.Seq[attribute.KeyValue] { return m.view.Attributes() }
+
+// DroppedAttributes returns the number of attributes that the sender left out because of
+// its limits.
+func (m message) DroppedAttributes() int { return int(m.view.DroppedAttributes()) }
+
+// SetAttributes adds attributes. Each replaces an attribute with the same key. An edit of
+// a [Resource] or a [Scope] is for all its spans.
+func (m message) SetAttributes(kvs ...attribute.KeyValue) {
+	for _, kv := range kvs {
+		m.view.SetAttribute(kv)
+	}
+}
+
+// DeleteAttributes removes the attributes with these keys. Unknown keys are ignored. An
+// edit of a [Resource] or a [Scope] is for all its spans.
+func (m message) DeleteAttributes(keys ...attribute.Key) {
+	for _, key := range keys {
+		m.view.DeleteAttribute(string(key))
+	}
+}
+
+// Span is one finished span of a [Batch]: a view of its bytes, passed by value. Each read
+// walks the encoded span and decodes one field. Edits are recorded; later reads see them,
+// and they are applied once, when the batch is encoded. Fields that this package does not
+// know are kept.
+//
+// Ids, times and kind cannot be edited. Events and links can be edited and added, but not
+// removed. Values that were read may be kept. The span itself may be used only by the
+// goroutine of its batch, and only as long as the batch. Two Spans are equal if they are
+// views of the same span of the same batch.
+//
+// The zero Span must not be used.
+type Span struct{ message }
+
+// EachSpan returns a constructor of a processor that calls f for each span. f may edit or
+// drop the span. name is as in [Named]. The first error ends the loop and is returned by
+// the processor: the host then sends the whole batch again. Return [Permanent] for an
+// error that a retry cannot mend, see [Processor].
 func EachSpan(name string, f func(Span) error) NewProcessor {
 	return ProcessorFunc(name, func(_ context.Context, b *Batch) error {
 		for span := range b.Spans() {
@@ -40,43 +75,43 @@ func EachSpan(name string, f func(Span) error) NewProcessor {
 	})
 }
 
-// TraceID is the trace that the span belongs to.
-func (s Span) TraceID() trace.TraceID { return s.raw.TraceID() }
+func (s Span) raw() otlpwire.Span { return otlpwire.Span{View: s.view} }
 
-// SpanID is the span's own id.
-func (s Span) SpanID() trace.SpanID { return s.raw.SpanID() }
+// TraceID returns the id of the span's trace. It is not valid if the sender set none.
+func (s Span) TraceID() trace.TraceID { return s.raw().TraceID() }
 
-// ParentID is the parent's span id; it is not valid for a root span.
-func (s Span) ParentID() trace.SpanID { return s.raw.ParentID() }
+// SpanID returns the span's own id. It is not valid if the sender set none.
+func (s Span) SpanID() trace.SpanID { return s.raw().SpanID() }
 
-// ParentIsRemote tells whether the parent is a span of another process. known
-// is false where the sender did not say.
-func (s Span) ParentIsRemote() (remote, known bool) {
-	flags := s.raw.Flags()
-	return flags&flagRemote != 0, flags&flagRemoteKnown != 0
-}
+// ParentID returns the parent's span id. It is not valid for a root span.
+func (s Span) ParentID() trace.SpanID { return s.raw().ParentID() }
 
-// TraceFlags are those of W3C Trace Context.
-func (s Span) TraceFlags() trace.TraceFlags { return w3cFlags(s.raw.Flags()) }
+// ParentIsRemote reports whether the parent is a span of another process. known is false
+// if the sender did not set it.
+func (s Span) ParentIsRemote() (remote, known bool) { return isRemote(s.raw().Flags()) }
 
-// TraceState is the W3C tracestate, empty if there is none or it is malformed.
-func (s Span) TraceState() trace.TraceState { return traceState(s.raw.TraceState()) }
+// TraceFlags returns the flags of W3C Trace Context.
+func (s Span) TraceFlags() trace.TraceFlags { return w3cFlags(s.raw().Flags()) }
 
-// Name is the span's name.
-func (s Span) Name() string { return s.raw.Name() }
+// TraceState returns the W3C tracestate. It is empty if there is none or if it is
+// malformed.
+func (s Span) TraceState() trace.TraceState { return traceState(s.raw().TraceState()) }
 
-// Kind is SpanKindUnspecified where the sender did not say.
-func (s Span) Kind() trace.SpanKind { return trace.SpanKind(s.raw.Kind()) }
+// Name returns the span's name.
+func (s Span) Name() string { return s.view.Name() }
 
-// StartTime is in UTC, to the nanosecond.
-func (s Span) StartTime() time.Time { return unixTime(s.raw.Start()) }
+// Kind returns the span's kind, SpanKindUnspecified if the sender did not set it.
+func (s Span) Kind() trace.SpanKind { return trace.SpanKind(s.raw().Kind()) }
 
-// EndTime is in UTC, to the nanosecond.
-func (s Span) EndTime() time.Time { return unixTime(s.raw.End()) }
+// StartTime returns the start in UTC, with nanoseconds.
+func (s Span) StartTime() time.Time { return unixTime(s.raw().Start()) }
 
-// Status is the status code and, for errors, the description.
+// EndTime returns the end in UTC, with nanoseconds.
+func (s Span) EndTime() time.Time { return unixTime(s.raw().End()) }
+
+// Status returns the status code and, for errors, the description.
 func (s Span) Status() (codes.Code, string) {
-	code, message := s.raw.Status()
+	code, message := s.raw().Status()
 	switch code {
 	case otlpOK:
 		return codes.Ok, message
@@ -86,58 +121,35 @@ func (s Span) Status() (codes.Code, string) {
 	return codes.Unset, message
 }
 
-// Attribute is the value of key, and whether there is one. Of several the last
-// counts, as in OpenTelemetry's SDKs.
-func (s Span) Attribute(key attribute.Key) (attribute.Value, bool) {
-	return decoded(s.raw.Attribute(string(key)))
-}
-
-// Attributes goes through the attributes in order, those set here at the end.
-func (s Span) Attributes() iter.Seq[attribute.KeyValue] { return keyValues(s.raw.Attributes()) }
-
-// DroppedAttributes is how many attributes the sender left out for its limits.
-func (s Span) DroppedAttributes() int { return int(s.raw.DroppedAttributes()) }
-
-// Events goes through the events in order, those added here at the end. Edits
-// are allowed meanwhile; an event that is added meanwhile does not come.
+// Events returns the events in order, the added ones last. Edits are allowed during the
+// iteration. An event that is added meanwhile is not returned.
 func (s Span) Events() iter.Seq[Event] {
-	return func(yield func(Event) bool) {
-		for raw := range s.raw.Events() {
-			if !yield(Event{raw}) {
-				return
-			}
-		}
-	}
+	return views(s.raw().Events(), func(raw otlpwire.Event) Event { return Event{message{raw.View}} })
 }
 
-// DroppedEvents is how many events the sender left out for its limits.
-func (s Span) DroppedEvents() int { return int(s.raw.DroppedEvents()) }
+// DroppedEvents returns the number of events that the sender left out because of its
+// limits.
+func (s Span) DroppedEvents() int { return int(s.raw().DroppedEvents()) }
 
-// Links goes through the links, as [Span.Events] does through the events.
+// Links returns the links as [Span.Events] returns the events.
 func (s Span) Links() iter.Seq[Link] {
-	return func(yield func(Link) bool) {
-		for raw := range s.raw.Links() {
-			if !yield(Link{raw}) {
-				return
-			}
-		}
-	}
+	return views(s.raw().Links(), func(raw otlpwire.Link) Link { return Link{message{raw.View}} })
 }
 
-// DroppedLinks is how many links the sender left out for its limits.
-func (s Span) DroppedLinks() int { return int(s.raw.DroppedLinks()) }
+// DroppedLinks returns the number of links that the sender left out because of its limits.
+func (s Span) DroppedLinks() int { return int(s.raw().DroppedLinks()) }
 
-// Resource is what produced the span. Spans of a batch share it.
-func (s Span) Resource() Resource { return Resource{s.raw.Resource()} }
+// Resource returns the resource that produced the span. Spans of a batch share it.
+func (s Span) Resource() Resource { return Resource{message{s.raw().Resource().View}} }
 
-// Scope is the instrumentation that made the span.
-func (s Span) Scope() Scope { return Scope{s.raw.Scope()} }
+// Scope returns the instrumentation scope that created the span.
+func (s Span) Scope() Scope { return Scope{message{s.raw().Scope().View}} }
 
 // SetName replaces the name.
-func (s Span) SetName(name string) { s.raw.SetName(name) }
+func (s Span) SetName(name string) { s.view.SetName(name) }
 
-// SetStatus replaces code and description. Unlike OpenTelemetry's SDKs it
-// knows no order among codes: Ok can be set back to Unset.
+// SetStatus replaces code and description. Unlike OpenTelemetry's SDKs it does not rank
+// the codes: Ok can be set back to Unset.
 func (s Span) SetStatus(code codes.Code, description string) {
 	otlp := int32(otlpUnset)
 	switch code {
@@ -146,224 +158,110 @@ func (s Span) SetStatus(code codes.Code, description string) {
 	case codes.Error:
 		otlp = otlpError
 	}
-	s.raw.SetStatus(otlp, description)
+	s.raw().SetStatus(otlp, description)
 }
 
-// SetAttributes adds attributes, each in place of one with the same key.
-func (s Span) SetAttributes(kvs ...attribute.KeyValue) {
-	for _, kv := range kvs {
-		s.raw.SetAttribute(kv)
-	}
-}
-
-// DeleteAttributes removes attributes; a key that is not there is fine.
-func (s Span) DeleteAttributes(keys ...attribute.Key) {
-	for _, key := range keys {
-		s.raw.DeleteAttribute(string(key))
-	}
-}
-
-// AddEvent adds an event at the end, such as a mark of what was done to the
-// span. A time before 1970 becomes that, the zero one too. attrs should have no
-// key twice.
+// AddEvent adds an event at the end, for example to record an edit of the span. A time
+// before 1970, the zero time too, becomes the beginning of 1970. The keys of attrs should
+// differ.
 func (s Span) AddEvent(name string, at time.Time, attrs ...attribute.KeyValue) {
-	s.raw.AddEvent(name, unixNano(at), attrs...)
+	s.raw().AddEvent(name, unixNano(at), attrs...)
 }
 
-// AddLink adds a link at the end, with everything that link has. It does not
-// ask whether the span that it points to can be valid. Attributes are as for
-// [Span.AddEvent].
+// AddLink adds a link at the end, with all fields of link. It does not check whether the
+// span context is valid. The keys of the attributes should differ.
 func (s Span) AddLink(link trace.Link) {
 	to := link.SpanContext
 	flags := uint32(to.TraceFlags()) | flagRemoteKnown
 	if to.IsRemote() {
 		flags |= flagRemote
 	}
-	s.raw.AddLink(to.TraceID(), to.SpanID(), to.TraceState().String(), flags, link.Attributes...)
+	s.raw().AddLink(to.TraceID(), to.SpanID(), to.TraceState().String(), flags, link.Attributes...)
 }
 
-// Drop takes the span out of the batch. The host counts it as filtered by the
-// processor that dropped it. It cannot be undone.
-func (s Span) Drop() { s.raw.Drop() }
+// Drop removes the span from the batch. The host counts it as filtered by the processor
+// that dropped it. It cannot be undone.
+func (s Span) Drop() { s.raw().Drop() }
 
-// Event is something that happened while a span ran: a view, as [Span].
-type Event struct{ raw otlpwire.Event }
+// Event is an event of a span: a view, used as [Span] is.
+type Event struct{ message }
 
-// Name is the event's name: "exception", say.
-func (e Event) Name() string { return e.raw.Name() }
+// Name returns the event's name, such as "exception".
+func (e Event) Name() string { return e.view.Name() }
 
-// Time is in UTC, to the nanosecond.
-func (e Event) Time() time.Time { return unixTime(e.raw.Time()) }
-
-// Attribute is as [Span.Attribute].
-func (e Event) Attribute(key attribute.Key) (attribute.Value, bool) {
-	return decoded(e.raw.Attribute(string(key)))
-}
-
-// Attributes goes through the event's attributes in order.
-func (e Event) Attributes() iter.Seq[attribute.KeyValue] { return keyValues(e.raw.Attributes()) }
+// Time returns the event's time in UTC, with nanoseconds.
+func (e Event) Time() time.Time { return unixTime(otlpwire.Event{View: e.view}.Time()) }
 
 // SetName replaces the name.
-func (e Event) SetName(name string) { e.raw.SetName(name) }
+func (e Event) SetName(name string) { e.view.SetName(name) }
 
-// SetAttributes is as [Span.SetAttributes].
-func (e Event) SetAttributes(kvs ...attribute.KeyValue) {
-	for _, kv := range kvs {
-		e.raw.SetAttribute(kv)
+// Link is a link from a span to another: a view, used as [Span] is.
+type Link struct{ message }
+
+func (l Link) raw() otlpwire.Link { return otlpwire.Link{View: l.view} }
+
+// TraceID returns the trace id of the linked span.
+func (l Link) TraceID() trace.TraceID { return l.raw().TraceID() }
+
+// SpanID returns the span id of the linked span.
+func (l Link) SpanID() trace.SpanID { return l.raw().SpanID() }
+
+// TraceFlags returns the W3C trace flags of the linked span.
+func (l Link) TraceFlags() trace.TraceFlags { return w3cFlags(l.raw().Flags()) }
+
+// IsRemote reports whether the linked span is a span of another process. known is false
+// if the sender did not set it.
+func (l Link) IsRemote() (remote, known bool) { return isRemote(l.raw().Flags()) }
+
+// TraceState returns the W3C tracestate of the linked span. It is empty if there is none
+// or if it is malformed.
+func (l Link) TraceState() trace.TraceState { return traceState(l.raw().TraceState()) }
+
+// Resource is the producer of spans, such as a service or a pod: a view, used as [Span]
+// is. Two Resources are equal if they are the same entry of the same batch.
+type Resource struct{ message }
+
+// SchemaURL returns the resource's schema URL, empty if it is unknown.
+func (r Resource) SchemaURL() string { return otlpwire.Resource{View: r.view}.SchemaURL() }
+
+// Scope is the instrumentation scope of spans: a view, used as [Span] is. Two Scopes are
+// equal if they are the same entry of the same batch.
+type Scope struct{ message }
+
+// Name returns the scope's name, often a package path.
+func (s Scope) Name() string { return s.view.Name() }
+
+// Version returns the scope's version, empty if it is unknown.
+func (s Scope) Version() string { return otlpwire.Scope{View: s.view}.Version() }
+
+// SchemaURL returns the scope's schema URL, empty if it is unknown.
+func (s Scope) SchemaURL() string { return otlpwire.Scope{View: s.view}.SchemaURL() }
+
+// views returns the values of seq, converted.
+func views[Raw, V any](seq iter.Seq[Raw], convert func(Raw) V) iter.Seq[V] {
+	return func(yield func(V) bool) {
+		for raw := range seq {
+			if !yield(convert(raw)) {
+				return
+			}
+		}
 	}
 }
 
-// DeleteAttributes is as [Span.DeleteAttributes].
-func (e Event) DeleteAttributes(keys ...attribute.Key) {
-	for _, key := range keys {
-		e.raw.DeleteAttribute(string(key))
-	}
-}
-
-// DroppedAttributes is as [Span.DroppedAttributes].
-func (e Event) DroppedAttributes() int { return int(e.raw.DroppedAttributes()) }
-
-// Link points from a span to another: a view, as [Span].
-type Link struct{ raw otlpwire.Link }
-
-// TraceID is the linked span's trace.
-func (l Link) TraceID() trace.TraceID { return l.raw.TraceID() }
-
-// SpanID is the linked span's own id.
-func (l Link) SpanID() trace.SpanID { return l.raw.SpanID() }
-
-// TraceFlags are those of the linked span.
-func (l Link) TraceFlags() trace.TraceFlags { return w3cFlags(l.raw.Flags()) }
-
-// IsRemote tells whether the linked span is one of another process. known is
-// false where the sender did not say.
-func (l Link) IsRemote() (remote, known bool) {
-	flags := l.raw.Flags()
-	return flags&flagRemote != 0, flags&flagRemoteKnown != 0
-}
-
-// TraceState is that of the linked span.
-func (l Link) TraceState() trace.TraceState { return traceState(l.raw.TraceState()) }
-
-// Attribute is as [Span.Attribute].
-func (l Link) Attribute(key attribute.Key) (attribute.Value, bool) {
-	return decoded(l.raw.Attribute(string(key)))
-}
-
-// Attributes goes through the link's attributes in order.
-func (l Link) Attributes() iter.Seq[attribute.KeyValue] { return keyValues(l.raw.Attributes()) }
-
-// SetAttributes is as [Span.SetAttributes].
-func (l Link) SetAttributes(kvs ...attribute.KeyValue) {
-	for _, kv := range kvs {
-		l.raw.SetAttribute(kv)
-	}
-}
-
-// DeleteAttributes is as [Span.DeleteAttributes].
-func (l Link) DeleteAttributes(keys ...attribute.Key) {
-	for _, key := range keys {
-		l.raw.DeleteAttribute(string(key))
-	}
-}
-
-// DroppedAttributes is as [Span.DroppedAttributes].
-func (l Link) DroppedAttributes() int { return int(l.raw.DroppedAttributes()) }
-
-// Resource is what produced spans (a service, a pod): a view, as [Span]. Two
-// values are equal if they are the same entry of the same batch.
-type Resource struct{ raw otlpwire.Resource }
-
-// Attribute is as [Span.Attribute].
-func (r Resource) Attribute(key attribute.Key) (attribute.Value, bool) {
-	return decoded(r.raw.Attribute(string(key)))
-}
-
-// Attributes goes through the resource's attributes in order.
-func (r Resource) Attributes() iter.Seq[attribute.KeyValue] { return keyValues(r.raw.Attributes()) }
-
-// SchemaURL is that of the resource, empty if unknown.
-func (r Resource) SchemaURL() string { return r.raw.SchemaURL() }
-
-// SetAttributes adds attributes, each in place of one with the same key, for
-// every span of the resource.
-func (r Resource) SetAttributes(kvs ...attribute.KeyValue) {
-	for _, kv := range kvs {
-		r.raw.SetAttribute(kv)
-	}
-}
-
-// DeleteAttributes removes attributes, for every span of the resource.
-func (r Resource) DeleteAttributes(keys ...attribute.Key) {
-	for _, key := range keys {
-		r.raw.DeleteAttribute(string(key))
-	}
-}
-
-// Scope is the instrumentation that made spans: a view, as [Span]. Two values
-// are equal if they are the same entry of the same batch.
-type Scope struct{ raw otlpwire.Scope }
-
-// Name is often a package path.
-func (s Scope) Name() string { return s.raw.Name() }
-
-// Version is empty if unknown.
-func (s Scope) Version() string { return s.raw.Version() }
-
-// SchemaURL is empty if unknown.
-func (s Scope) SchemaURL() string { return s.raw.SchemaURL() }
-
-// Attribute is as [Span.Attribute].
-func (s Scope) Attribute(key attribute.Key) (attribute.Value, bool) {
-	return decoded(s.raw.Attribute(string(key)))
-}
-
-// Attributes goes through the scope's attributes in order.
-func (s Scope) Attributes() iter.Seq[attribute.KeyValue] { return keyValues(s.raw.Attributes()) }
-
-// SetAttributes adds attributes, each in place of one with the same key, for
-// every span of the scope.
-func (s Scope) SetAttributes(kvs ...attribute.KeyValue) {
-	for _, kv := range kvs {
-		s.raw.SetAttribute(kv)
-	}
-}
-
-// DeleteAttributes removes attributes, for every span of the scope.
-func (s Scope) DeleteAttributes(keys ...attribute.Key) {
-	for _, key := range keys {
-		s.raw.DeleteAttribute(string(key))
-	}
-}
-
-// OTLP's numbers that OpenTelemetry's API has otherwise or not at all:
+// Numbers of OTLP that the API lacks or numbers differently:
 // https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/trace/v1/trace.proto
 const (
 	otlpUnset = 0
 	otlpOK    = 1
 	otlpError = 2
 
-	// Whether the parent, or a link's target, is remote, and whether that is
-	// known.
+	// The parent, or a link's target, is remote, and whether that bit is valid.
 	flagRemoteKnown = 1 << 8
 	flagRemote      = 1 << 9
 )
 
-func decoded(v otlpwire.Value, ok bool) (attribute.Value, bool) {
-	if !ok {
-		return attribute.Value{}, false
-	}
-	return v.Attribute(), true
-}
-
-func keyValues(seq iter.Seq2[string, otlpwire.Value]) iter.Seq[attribute.KeyValue] {
-	return func(yield func(attribute.KeyValue) bool) {
-		for key, value := range seq {
-			if !yield(attribute.KeyValue{Key: attribute.Key(key), Value: value.Attribute()}) {
-				return
-			}
-		}
-	}
+func isRemote(flags uint32) (remote, known bool) {
+	return flags&flagRemote != 0, flags&flagRemoteKnown != 0
 }
 
 func w3cFlags(flags uint32) trace.TraceFlags { return trace.TraceFlags(flags & 0xff) }
@@ -379,8 +277,8 @@ func traceState(header string) trace.TraceState {
 	return state
 }
 
-// unixNano is OTLP's form of t, 0 before 1970 and what it can hold at most
-// after 2262.
+// unixNano returns t in nanoseconds since 1970. It returns 0 for earlier times, and the
+// largest int64 for times after 2262.
 func unixNano(t time.Time) uint64 {
 	if s := t.Unix(); s < 0 {
 		return 0
@@ -390,7 +288,7 @@ func unixNano(t time.Time) uint64 {
 	return uint64(max(0, t.UnixNano()))
 }
 
-// unixTime reads OTLP's nanoseconds; those beyond the year 2262 stay there.
+// unixTime converts OTLP's nanoseconds. Times after 2262 become the largest one.
 func unixTime(nanos uint64) time.Time {
 	return time.Unix(0, int64(min(nanos, math.MaxInt64))).UTC()
 }

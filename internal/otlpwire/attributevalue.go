@@ -8,10 +8,6 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// invalidValue is the text that the SDK's exporter writes for a value whose kind
-// it does not know.
-const invalidValue = "INVALID"
-
 // value writes the content of an AnyValue. A member of its oneof is written even
 // if it is zero. Scalars do not allocate; the accessors of slices, maps and bytes
 // copy.
@@ -43,7 +39,7 @@ func (w *Writer) value(v *attribute.Value) {
 	case attribute.SLICE:
 		writeArray(w, v.AsSlice(), func(m attribute.Value) attribute.Value { return m })
 	default:
-		w.text(field.AnyString, invalidValue)
+		w.text(field.AnyString, "INVALID") // as the SDK's exporter does
 	}
 }
 

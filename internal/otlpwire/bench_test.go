@@ -11,7 +11,7 @@ import (
 
 const batch = 512
 
-// batchOf is a request of n server spans with 4 texts and 2 integers each.
+// batchOf returns a request of n server spans with 4 texts and 2 integers each.
 func batchOf(tb testing.TB, n int) []byte {
 	tb.Helper()
 	ss := &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: "bench"}}
@@ -59,7 +59,7 @@ func BenchmarkCut(b *testing.B) {
 	perSpan(b)
 }
 
-// benchView parses a batch, does one thing to each span, and writes the batch.
+// benchView parses a batch, calls each for each span, and writes the batch.
 func benchView(b *testing.B, each func(Span)) {
 	req := batchOf(b, batch)
 	var dst []byte
@@ -88,7 +88,7 @@ func BenchmarkView(b *testing.B) {
 	})
 	b.Run("one attribute", func(b *testing.B) {
 		benchView(b, func(s Span) {
-			if v, ok := s.Attribute("http.response.status_code"); !ok || v.Attribute().AsInt64() != 200 {
+			if v, ok := s.Attribute("http.response.status_code"); !ok || v.AsInt64() != 200 {
 				b.Error("no status code")
 			}
 		})
@@ -116,7 +116,7 @@ func BenchmarkView(b *testing.B) {
 	b.Run("drop all", func(b *testing.B) { benchView(b, Span.Drop) })
 }
 
-// BenchmarkDecodeEditEncode is what "set one" costs with messages.
+// BenchmarkDecodeEditEncode measures "set one" with decoded messages.
 func BenchmarkDecodeEditEncode(b *testing.B) {
 	req := batchOf(b, batch)
 	b.ReportAllocs()
@@ -135,9 +135,9 @@ func BenchmarkDecodeEditEncode(b *testing.B) {
 	perSpan(b)
 }
 
-// TestViewAllocates a fixed number a request, and what slices cost that grow,
-// however many spans it has. It sets a scalar: the attribute package copies
-// slices.
+// TestViewAllocates checks that reads and edits allocate nothing for each span, except
+// to grow slices and to copy each text that is read: four in the loop of readAndEdit and
+// one after it. It sets a scalar, because the attribute package copies slices.
 func TestViewAllocates(t *testing.T) {
 	team := attribute.String("team", "search")
 	allocs := func(n int) float64 {
@@ -154,9 +154,9 @@ func TestViewAllocates(t *testing.T) {
 			dst = r.AppendTo(dst[:0])
 		})
 	}
-	const few, many = 100, 4100
-	if perSpan := (allocs(many) - allocs(few)) / (many - few); perSpan > 0.02 {
-		t.Errorf("%.2f allocations a span, want none", perSpan)
+	const few, many, texts = 100, 4100, 5
+	if perSpan := (allocs(many) - allocs(few)) / (many - few); perSpan > texts+0.02 {
+		t.Errorf("%.2f allocations a span, want %d", perSpan, texts)
 	}
 }
 

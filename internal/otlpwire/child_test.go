@@ -98,8 +98,8 @@ func TestEditManyEvents(t *testing.T) {
 	for s := range r.Spans() {
 		for e := range s.Events() {
 			e.SetAttribute(attribute.String("k", "w"))
-			if v, ok := e.Attribute("k"); !ok || string(v.Bytes()) != "w" {
-				t.Fatalf("event %d has k = %q, %v", n, v.Bytes(), ok)
+			if v, ok := e.Attribute("k"); !ok || v.AsString() != "w" {
+				t.Fatalf("event %d has k = %q, %v", n, v.AsString(), ok)
 			}
 			s.AddEvent("added", 1)
 			n++
@@ -121,7 +121,8 @@ func TestEditManyAttributes(t *testing.T) {
 	}
 	r, n := parse(t, wrap(marshal(t, span))), 0
 	for s := range r.Spans() {
-		for k := range s.Attributes() {
+		for kv := range s.Attributes() {
+			k := string(kv.Key)
 			if n++; n%3 == 0 {
 				s.DeleteAttribute(k)
 			} else {
@@ -141,7 +142,7 @@ func TestEditManyAttributes(t *testing.T) {
 func TestSearchMany(t *testing.T) {
 	const n = 20_000
 	message := func(num protowire.Number, content []byte) []byte {
-		return append(appendHead(nil, num, len(content)), content...)
+		return appendField(nil, uint32(num), content)
 	}
 	var resource []byte
 	for i := range n {
@@ -155,8 +156,8 @@ func TestSearchMany(t *testing.T) {
 	for s := range r.Spans() {
 		i--
 		key := fmt.Sprint("k", i)
-		if v, ok := s.Resource().Attribute(key); !ok || v.Attribute().AsInt64() != int64(i) || s.Scope().Name() != "s" {
-			t.Fatalf("%s is %d, %v, in scope %q", key, v.Attribute().AsInt64(), ok, s.Scope().Name())
+		if v, ok := s.Resource().Attribute(key); !ok || v.AsInt64() != int64(i) || s.Scope().Name() != "s" {
+			t.Fatalf("%s is %d, %v, in scope %q", key, v.AsInt64(), ok, s.Scope().Name())
 		}
 		if i%2 == 0 {
 			s.Resource().DeleteAttribute(key)
@@ -204,7 +205,7 @@ func TestAddedLink(t *testing.T) {
 		}
 		v, ok := last.Attribute("k\uFFFD")
 		if last.TraceID() != trace || last.SpanID() != id || last.TraceState() != "a=1" || last.Flags() != 0x301 || !ok || v.Type() != attribute.STRINGSLICE {
-			t.Errorf("link reads as %x %x %q %#x, attribute %v %v", last.TraceID(), last.SpanID(), last.TraceState(), last.Flags(), v.Attribute(), ok)
+			t.Errorf("link reads as %x %x %q %#x, attribute %v %v", last.TraceID(), last.SpanID(), last.TraceState(), last.Flags(), v, ok)
 		}
 	}
 	links := unmarshal(t, r.AppendTo(nil)).ResourceSpans[0].ScopeSpans[0].Spans[0].Links
@@ -220,7 +221,7 @@ func TestAddedLink(t *testing.T) {
 // on.
 func TestEditMalformedChild(t *testing.T) {
 	event := append(marshal(t, &tracepb.Span_Event{Name: "e"}), 0x1a, 0x7f, 0x01)
-	span := append(appendHead(nil, field.SpanEvents, len(event)), event...)
+	span := appendField(nil, field.SpanEvents, event)
 	r := parse(t, wrap(span))
 	for s := range r.Spans() {
 		for e := range s.Events() {
@@ -276,8 +277,8 @@ func TestScopeIsMerged(t *testing.T) {
 	ss := slices.Concat(
 		marshal(t, &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: "first", Attributes: []*commonpb.KeyValue{text("k", "v")}}}),
 		marshal(t, &tracepb.ScopeSpans{Spans: []*tracepb.Span{{Name: "s"}}, Scope: &commonpb.InstrumentationScope{Name: "second"}}))
-	rs := append(appendHead(nil, field.ResourceSpansScopeSpans, len(ss)), ss...)
-	raw := append(appendHead(nil, field.RequestResourceSpans, len(rs)), rs...)
+	rs := appendField(nil, field.ResourceSpansScopeSpans, ss)
+	raw := appendField(nil, field.RequestResourceSpans, rs)
 	r := parse(t, raw)
 	for s := range r.Spans() {
 		s.Scope().SetAttribute(attribute.String("k", "w"))

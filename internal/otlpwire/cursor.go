@@ -6,18 +6,16 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// part is a piece of a request: a message's content, and where in the request
-// it starts, for the offset in an error. Content that an edit made is
-// well-formed, so its base is never read.
+// part is a piece of a request: the content of a message, and its offset in the
+// request, for errors and edits. Content that an edit made has no offset.
 type part struct {
 	raw  []byte
 	base int
 }
 
-// join gives the content of a message that came in two pieces: protobuf merges
-// messages by concatenation. It copies only where a sender did so strange a
-// thing: what stands in a request has no room behind it, so the first append
-// makes some. p must not be used any more.
+// join returns the content of a message that arrived in two pieces, because protobuf
+// merges messages by concatenation. It copies only if both have content: content in a
+// request has no spare capacity. p must not be used afterwards.
 func (p part) join(next part) part {
 	if len(p.raw) == 0 {
 		return next
@@ -25,9 +23,9 @@ func (p part) join(next part) part {
 	return part{append(p.raw, next.raw...), p.base}
 }
 
-// cursor walks the fields of one message. After next, start is the offset of
-// the field's tag within the part and pos that of its end. It is small and next
-// is one function for the frequent fields, since all reading is made of it.
+// cursor walks the fields of a message. After next, start is the offset of the field's
+// tag in the part, and pos the offset of its end. All reads use it, so next handles the
+// frequent fields by itself.
 type cursor struct {
 	part
 	pos   int
@@ -39,7 +37,8 @@ type cursor struct {
 	fault fault
 }
 
-// A fault is why a field cannot be read.
+// A fault is the reason that a field cannot be read. It is a number to keep cursors
+// small.
 type fault uint8
 
 const (
@@ -51,21 +50,18 @@ const (
 	faultGroup
 )
 
-func (f fault) String() string {
-	return [...]string{
-		faultNone:   "no fault",
-		faultNumber: "field number out of range",
-		faultLength: "length past the end",
-		faultVarint: "bad varint",
-		faultFixed:  "number past the end",
-		faultGroup:  "bad group or wire type",
-	}[f]
+var faultTexts = [...]string{
+	faultNumber: "field number out of range",
+	faultLength: "length past the end",
+	faultVarint: "bad varint",
+	faultFixed:  "number past the end",
+	faultGroup:  "bad group or wire type",
 }
 
 func (p part) fields() cursor { return cursor{part: p} }
 
-// next moves to the next field. At a fault it gives false and leaves pos at the
-// tag of the field that cannot be read.
+// next moves to the next field and reports whether there is one. At a fault, pos stays
+// at the tag of the malformed field.
 func (c *cursor) next() bool {
 	raw, pos := c.raw, c.pos
 	if pos >= len(raw) {
@@ -107,8 +103,8 @@ func (c *cursor) next() bool {
 	return true
 }
 
-// other reads a field that is not of BytesType. A group, which OTLP has none of
-// but an unknown field may be, is stepped over.
+// other reads a field of another type than BytesType. It skips groups: OTLP has none,
+// but an unknown field may be one.
 func (c *cursor) other(pos int) bool {
 	var n int
 	wrong := faultFixed
@@ -133,20 +129,20 @@ func (c *cursor) other(pos int) bool {
 	return true
 }
 
-// is tells whether the current field is field num as a message, text or bytes.
-// A known number with another type is an unknown field, as protobuf has it.
+// is reports whether the current field has this number and holds a message, text or
+// bytes. As in protobuf, a known number with another type is an unknown field.
 func (c *cursor) is(num uint32) bool { return c.num == num && c.typ == protowire.BytesType }
 
-// isVarint does for varints what is does for content.
+// isVarint reports whether the current field has this number and holds a varint.
 func (c *cursor) isVarint(num uint32) bool { return c.num == num && c.typ == protowire.VarintType }
 
-// content is that of the current field, which is of BytesType.
+// content returns the content of the current field, of BytesType.
 func (c *cursor) content() []byte { return c.raw[c.body:c.pos:c.pos] }
 
-// here is the same with its place in the request.
+// here returns the content of the current field with its offset.
 func (c *cursor) here() part { return part{c.content(), c.base + c.body} }
 
-// at is the offset of the current field in the request.
+// at returns the offset of the current field in the request.
 func (c *cursor) at() int { return c.base + c.start }
 
 func (c *cursor) fail(f fault) bool {
@@ -155,14 +151,10 @@ func (c *cursor) fail(f fault) bool {
 	return false
 }
 
-// err says what stopped next: nil at the end of the message.
+// err returns the fault that ended the walk with its offset; nil at the message's end.
 func (c *cursor) err() error {
 	if c.fault == faultNone {
 		return nil
 	}
-	return c.faultError()
-}
-
-func (c *cursor) faultError() error {
-	return fmt.Errorf("malformed OTLP at byte %d: %v", c.at(), c.fault)
+	return fmt.Errorf("malformed OTLP at byte %d: %s", c.at(), faultTexts[c.fault])
 }

@@ -2,172 +2,106 @@ package otlpwire
 
 import "github.com/servetrace/servetrace/internal/otlpwire/field"
 
-import "google.golang.org/protobuf/encoding/protowire"
-
-// Cut gives a request of req's spans from the skip-th on: as many as fit into
-// maxSpans spans and maxBytes bytes (zero or less means no limit), at least one
-// if there is one, however long. spans is how many they are; calling Cut again
-// with skip moved on by that gives the next piece. Each piece repeats the
-// resource and scope it needs and owns its memory. The spans keep their order.
-// ResourceSpans and ScopeSpans without spans are left out; fields of the request
-// that are unknown go with the first piece. Each call walks over req. Malformed
-// bytes give an error.
+// Cut returns a request with the spans of req from index skip on: as many as fit into
+// maxSpans spans and maxBytes bytes, but at least one if there is one. A limit of zero
+// or less means no limit. spans is their number; the caller adds it to skip for the
+// next piece. Each piece repeats the resource and the scope of its spans and owns its
+// memory. The order stays. ResourceSpans and ScopeSpans without spans are left out.
+// Unknown fields of the request are in the first piece. Each call parses req;
+// malformed bytes are an error.
 func Cut(req []byte, skip, maxSpans, maxBytes int) (piece []byte, spans int, err error) {
-	s := cutter{maxSpans: maxSpans, maxBytes: maxBytes, skip: skip}
-	c := part{req, 0}.fields()
-	for skip == 0 && c.next() {
-		if !c.is(field.RequestResourceSpans) {
-			s.other = append(s.other, c.raw[c.start:c.pos]...)
-		}
-	}
-	s.done = len(s.other)
-	if err := walk(req, &s); err != nil {
+	r, err := Parse(req)
+	if err != nil {
 		return nil, 0, err
 	}
-	s.close()
-	return s.write(), s.spans, nil
-}
-
-// cutter collects the spans of a piece and knows at each moment how long the
-// piece would be. Lengths are of the ScopeSpans and ResourceSpans that are being
-// filled; what was filled before them is in done.
-type cutter struct {
-	maxSpans, maxBytes int
-	skip               int // spans to pass over first
-
-	other  []byte // unknown fields of the request
-	groups []group
-	spans  int  // in groups
-	done   int  // bytes of the piece that later spans cannot change
-	filled int  // bytes of the ResourceSpans being filled that they cannot
-	full   bool // the next span did not fit: nothing is collected any more
-}
-
-// A group is one ScopeSpans of a piece, with the head of its ResourceSpans if
-// it is the first in it.
-type group struct {
-	resourceHead []byte
-	opens        bool // begins a new ResourceSpans
-	head         []byte
-	spans        []part
-	length       int // of all spans, as fields
-}
-
-func (s *cutter) resource(p part) {
-	if s.full {
-		return
+	defer r.Release()
+	var unknown []byte
+	if skip == 0 {
+		unknown = r.without(part{req, 0}, func(c cursor) bool { return c.is(field.RequestResourceSpans) })
 	}
-	s.close()
-	s.groups = append(s.groups, group{opens: true, resourceHead: head(p, field.ResourceSpansScopeSpans)})
-}
-
-func (s *cutter) scope(p part) {
-	if s.full {
-		return
+	if maxBytes > 0 {
+		maxBytes -= len(unknown)
 	}
-	g := s.last()
-	if len(g.spans) == 0 { // a fresh ResourceSpans, or a ScopeSpans without spans
-		g.head = head(p, field.ScopeSpansSpans)
-		return
-	}
-	s.filled += sizeField(len(g.head) + g.length)
-	s.groups = append(s.groups, group{resourceHead: g.resourceHead, head: head(p, field.ScopeSpansSpans)})
-}
-
-func (s *cutter) span(p part) {
-	if s.skip > 0 {
-		s.skip--
-		return
-	}
-	s.full = s.full || s.spans > 0 && s.exceeds(p)
-	if s.full {
-		return
-	}
-	g := s.last()
-	g.spans = append(g.spans, p)
-	g.length += sizeField(len(p.raw))
-	s.spans++
-}
-
-func (s *cutter) last() *group { return &s.groups[len(s.groups)-1] }
-
-// exceeds tells whether the piece would break a limit with one span more.
-func (s *cutter) exceeds(p part) bool {
-	if s.maxSpans > 0 && s.spans >= s.maxSpans {
-		return true
-	}
-	return s.maxBytes > 0 && s.done+s.open(sizeField(len(p.raw))) > s.maxBytes
-}
-
-// open is the length of the ResourceSpans being filled, as a field, with extra
-// bytes of spans.
-func (s *cutter) open(extra int) int {
-	g := s.last()
-	return sizeField(len(g.resourceHead) + s.filled + sizeField(len(g.head)+g.length+extra))
-}
-
-// close ends the ResourceSpans being filled. What has no spans is forgotten.
-func (s *cutter) close() {
-	if len(s.groups) == 0 {
-		return
-	}
-	if g := s.last(); len(g.spans) > 0 {
-		s.done += s.open(0)
-	} else {
-		if !g.opens {
-			s.done += sizeField(len(g.resourceHead) + s.filled)
+	end := min(skip, len(r.entries[ofSpan]))
+	size := pieceSize{r: r}
+	for end < len(r.entries[ofSpan]) && (maxSpans <= 0 || end-skip < maxSpans) {
+		size.add(end)
+		if maxBytes != 0 && end > skip && size.total() > maxBytes {
+			break
 		}
-		s.groups = s.groups[:len(s.groups)-1]
+		end++
 	}
-	s.filled = 0
+	var w Writer
+	r.writePiece(&w, skip, end)
+	w.Raw(unknown)
+	return w.Bytes(), end - skip, nil
 }
 
-// write gives the piece.
-func (s *cutter) write() []byte {
-	piece := append(make([]byte, 0, s.done), s.other...)
-	for i := 0; i < len(s.groups); {
-		end := i + 1
-		for end < len(s.groups) && !s.groups[end].opens {
-			end++
+// writePiece writes the spans from index start to before end, with the resources and
+// scopes that hold them.
+func (r *Request) writePiece(w *Writer, start, end int) {
+	scopeEnd, resourceEnd := 0, 0
+	for i := end - 1; i >= start; i-- {
+		w.Content(field.ScopeSpansSpans, r.entryPart(owner{kind: ofSpan, i: int32(i)}).raw)
+		scope, resource := r.holders(i)
+		before, resourceBefore := int32(-1), int32(-1)
+		if i > start {
+			before, resourceBefore = r.holders(i - 1)
 		}
-		piece = appendGroups(piece, s.groups[i:end])
-		i = end
-	}
-	return piece
-}
-
-// appendGroups writes one ResourceSpans.
-func appendGroups(dst []byte, groups []group) []byte {
-	length := len(groups[0].resourceHead)
-	for _, g := range groups {
-		length += sizeField(len(g.head) + g.length)
-	}
-	dst = appendHead(dst, field.RequestResourceSpans, length)
-	dst = append(dst, groups[0].resourceHead...)
-	for _, g := range groups {
-		dst = appendHead(dst, field.ResourceSpansScopeSpans, len(g.head)+g.length)
-		dst = append(dst, g.head...)
-		for _, span := range g.spans {
-			dst = appendHead(dst, field.ScopeSpansSpans, len(span.raw))
-			dst = append(dst, span.raw...)
+		if before == scope {
+			continue
 		}
-	}
-	return dst
-}
-
-// head is a message without its fields of that number.
-func head(p part, without uint32) []byte {
-	var kept []byte
-	c := p.fields()
-	for c.next() {
-		if !c.is(without) {
-			kept = append(kept, c.raw[c.start:c.pos]...)
+		w.Raw(r.head(owner{kind: ofScope, i: scope}))
+		w.Message(field.ResourceSpansScopeSpans, scopeEnd)
+		if resourceBefore != resource {
+			w.Raw(r.head(owner{kind: ofResource, i: resource}))
+			w.Message(field.RequestResourceSpans, resourceEnd)
+			resourceEnd = w.Len()
 		}
+		scopeEnd = w.Len()
 	}
-	return kept
 }
 
-// appendHead appends tag and length of a field of n bytes of content.
-func appendHead(dst []byte, num protowire.Number, n int) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.BytesType), uint64(n))
+// holders returns the indexes of the ScopeSpans and the ResourceSpans of span i.
+func (r *Request) holders(i int) (scope, resource int32) {
+	scope = r.entries[ofSpan][i].parent
+	return scope, r.entries[ofScope][scope].parent
+}
+
+// head returns the content of a ResourceSpans without its ScopeSpans, or of a
+// ScopeSpans without its spans.
+func (r *Request) head(o owner) []byte {
+	return r.without(r.entryPart(o), func(c cursor) bool { return c.is(forms[o.kind+1].field) })
+}
+
+// pieceSize computes the size of a piece while spans are added to it.
+type pieceSize struct {
+	r               *Request
+	scope, resource int32 // 1 + the indexes of the last span's
+	done            int   // bytes of complete ResourceSpans
+	resourceBytes   int   // content of the open ResourceSpans without the open ScopeSpans
+	scopeBytes      int   // content of the open ScopeSpans
+}
+
+func (s *pieceSize) add(i int) {
+	scope, resource := s.r.holders(i)
+	if s.scope != 0 && scope+1 != s.scope {
+		s.resourceBytes += SizeField(s.scopeBytes)
+	}
+	if resource+1 != s.resource {
+		if s.resource != 0 {
+			s.done += SizeField(s.resourceBytes)
+		}
+		s.resourceBytes = len(s.r.head(owner{kind: ofResource, i: resource}))
+	}
+	if scope+1 != s.scope {
+		s.scopeBytes = len(s.r.head(owner{kind: ofScope, i: scope}))
+	}
+	s.scope, s.resource = scope+1, resource+1
+	span := &s.r.entries[ofSpan][i]
+	s.scopeBytes += SizeField(int(span.end - span.start))
+}
+
+func (s *pieceSize) total() int {
+	return s.done + SizeField(s.resourceBytes+SizeField(s.scopeBytes))
 }

@@ -1,7 +1,6 @@
 package otlpwire
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -66,7 +65,7 @@ func TestCut(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkPieces(t, pieces, maxSpans, maxBytes)
-			if d := cmp.Diff(want, flat(t, Merge(nil, pieces...))); d != "" {
+			if d := cmp.Diff(want, flat(t, slices.Concat(pieces...))); d != "" {
 				t.Errorf("cut by %d spans and %d bytes, then merged (-want +got):\n%s", maxSpans, maxBytes, d[:min(len(d), 2000)])
 			}
 		}
@@ -128,19 +127,6 @@ func TestCutPastTheEnd(t *testing.T) {
 		if piece, spans, err := Cut(req, n, 1, 1); err != nil || spans != 0 || (n > 0 && len(piece) != 0) {
 			t.Errorf("past the end of %d spans: %d bytes with %d spans, error %v", n, len(piece), spans, err)
 		}
-	}
-}
-
-func TestMerge(t *testing.T) {
-	one, two := marshal(t, sample(1)), marshal(t, sample(2))
-	got := Merge([]byte(nil), one, nil, two)
-	want := sample(1)
-	proto.Merge(want, sample(2))
-	if !proto.Equal(want, unmarshal(t, got)) {
-		t.Errorf("merged:\n%v", unmarshal(t, got))
-	}
-	if !bytes.Equal(Merge([]byte("x"), one), append([]byte("x"), one...)) {
-		t.Errorf("Merge does not append")
 	}
 }
 

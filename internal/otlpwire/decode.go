@@ -1,15 +1,13 @@
 package otlpwire
 
 import (
-	"math"
-
 	"go.opentelemetry.io/otel/attribute"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// Decoded is a span's fields, as Span's methods of the same names give them.
+// Decoded holds the fields of a span, with the values of Span's methods of these names.
 type Decoded struct {
 	TraceID           [16]byte
 	SpanID, ParentID  [8]byte
@@ -20,45 +18,24 @@ type Decoded struct {
 	Code              int32 // of the status
 	Message           string
 	Attributes        []attribute.KeyValue
-	Events, Links     int // how many there are
+	Events, Links     int // their numbers
 	DroppedAttributes uint32
 	DroppedEvents     uint32
 	DroppedLinks      uint32
 }
 
-// Decode reads the span into d in one walk: whoever wants all of it does not
-// pay for one walk a field. Edits are not seen. d.Attributes is used again. The
-// texts are pieces of one copy of the span, and so refer to nothing of the
-// request.
+// Decode reads all fields of the span into d in one walk, without the edits. It reuses
+// the memory of d.Attributes. All texts are parts of one copy of the span, so they do
+// not refer to the request.
 func (s Span) Decode(d *Decoded) {
 	p := s.part()
 	texts := spanText{string(p.raw), p.base}
 	*d = Decoded{Attributes: d.Attributes[:0]}
-	var status part
 	c := p.fields()
 	for c.next() {
 		switch c.typ {
 		case protowire.BytesType:
-			switch c.num {
-			case field.SpanTraceID:
-				d.TraceID = traceID(c.content())
-			case field.SpanSpanID:
-				d.SpanID = spanID(c.content())
-			case field.SpanParentID:
-				d.ParentID = spanID(c.content())
-			case field.SpanTraceState:
-				d.TraceState = texts.of(c.here())
-			case field.SpanName:
-				d.Name = texts.of(c.here())
-			case field.SpanAttributes:
-				d.Attributes = append(d.Attributes, s.r.decodeKeyValue(c.here(), texts))
-			case field.SpanEvents:
-				d.Events++
-			case field.SpanLinks:
-				d.Links++
-			case field.SpanStatus:
-				status = status.join(c.here())
-			}
+			s.decodeContent(d, &c, texts)
 		case protowire.VarintType:
 			switch c.num {
 			case field.SpanKind:
@@ -84,52 +61,57 @@ func (s Span) Decode(d *Decoded) {
 		}
 	}
 	s.r.note(c.err())
-	d.Code = int32(s.r.number(status, field.StatusCode, protowire.VarintType))
-	d.Message = string(s.r.content(status, field.StatusMessage))
+	d.Code, d.Message = s.r.status(p)
 }
 
-// spanText is a span's bytes as text, and where they begin in the request.
+// decodeContent reads the current field, of BytesType.
+func (s Span) decodeContent(d *Decoded, c *cursor, texts spanText) {
+	switch c.num {
+	case field.SpanTraceID:
+		d.TraceID = traceID(c.content())
+	case field.SpanSpanID:
+		d.SpanID = spanID(c.content())
+	case field.SpanParentID:
+		d.ParentID = spanID(c.content())
+	case field.SpanTraceState:
+		d.TraceState = texts.of(c.here())
+	case field.SpanName:
+		d.Name = texts.of(c.here())
+	case field.SpanAttributes:
+		d.Attributes = append(d.Attributes, s.r.decodeAttribute(c.here(), texts))
+	case field.SpanEvents:
+		d.Events++
+	case field.SpanLinks:
+		d.Links++
+	}
+}
+
+// spanText is a copy of a span as text, and the span's offset in the request.
 type spanText struct {
 	all  string
 	base int
 }
 
-// of is a part of the span as text. It must be one that stands in it, and not
-// one that was merged.
+// of returns a part of the span as text. The part must be in the span's bytes, and not
+// merged from pieces.
 func (t spanText) of(p part) string {
 	start := p.base - t.base
 	return t.all[start : start+len(p.raw)]
 }
 
-// decodeKeyValue reads an attribute as everybody writes it; any other goes the
-// long way.
-func (r *Request) decodeKeyValue(p part, texts spanText) attribute.KeyValue {
+// decodeAttribute decodes a KeyValue. Its texts are parts of texts if it has the usual
+// form.
+func (r *Request) decodeAttribute(p part, texts spanText) attribute.KeyValue {
 	keyEnd, at, ok := plainKeyValue(p.raw)
 	if !ok {
-		key, value := r.keyValue(p)
-		return attribute.KeyValue{Key: attribute.Key(key.raw), Value: Value{r, value}.Attribute()}
+		return r.decodeKeyValue(p)
 	}
-	key := part{p.raw[plainHead:keyEnd], p.base + plainHead}
+	kv := attribute.KeyValue{Key: attribute.Key(texts.of(part{p.raw[plainHead:keyEnd], p.base + plainHead}))}
 	value := part{p.raw[at:], p.base + at}
-	return attribute.KeyValue{Key: attribute.Key(texts.of(key)), Value: r.decodeValue(value, texts)}
-}
-
-// decodeValue reads a value that is a text, a number or a bool, and nothing
-// besides; any other goes the long way.
-func (r *Request) decodeValue(p part, texts spanText) attribute.Value {
-	c := p.fields()
-	if !c.next() || c.pos != len(p.raw) {
-		return Value{r, p}.Attribute()
+	if c := value.fields(); c.next() && c.pos == len(value.raw) && c.is(field.AnyString) {
+		kv.Value = attribute.StringValue(texts.of(c.here()))
+	} else {
+		kv.Value = r.value(value, maxDepth)
 	}
-	switch {
-	case c.is(field.AnyString):
-		return attribute.StringValue(texts.of(c.here()))
-	case c.isVarint(field.AnyInt):
-		return attribute.Int64Value(int64(c.bits))
-	case c.isVarint(field.AnyBool):
-		return attribute.BoolValue(c.bits != 0)
-	case c.num == field.AnyDouble && c.typ == protowire.Fixed64Type:
-		return attribute.Float64Value(math.Float64frombits(c.bits))
-	}
-	return Value{r, p}.Attribute()
+	return kv
 }

@@ -27,8 +27,8 @@ func checkDecode(t *testing.T, r *Request) {
 			want.Links++
 		}
 		var wants, gots []string
-		for k, v := range s.Attributes() {
-			wants = append(wants, fmt.Sprintf("%s=%v:%v", k, v.Type(), v.Attribute().String()))
+		for kv := range s.Attributes() {
+			wants = append(wants, fmt.Sprintf("%s=%v:%v", kv.Key, kv.Value.Type(), kv.Value.String()))
 		}
 		for _, kv := range d.Attributes {
 			gots = append(gots, fmt.Sprintf("%s=%v:%v", kv.Key, kv.Value.Type(), kv.Value.String()))

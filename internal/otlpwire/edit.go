@@ -1,178 +1,222 @@
 package otlpwire
 
-// An edit is what is recorded on one message: a resource, a scope or a span,
-// which name theirs in their entries, or an event or a link, see childEdit.
-type edit struct {
-	first, last int32 // list of attrEdits, 1 + index
-	count       int32 // of them
-	index       int32 // of them by key: 1 + index in indexes, 0: they are few
-	// Of a span: list of childEdits, and that of those that were added.
-	firstChild, firstAdded, lastAdded int32
+import (
+	"strings"
+	"unicode/utf8"
 
-	dropped, named, statused bool
-	inside                   bool // an attribute is replaced or deleted
+	"go.opentelemetry.io/otel/attribute"
+)
+
+// An edit holds the recorded changes of one message.
+type edit struct {
+	first, last           int32            // list of attrEdits, as 1 + index
+	count                 int32            // length of that list
+	index                 map[string]int32 // the list by key; nil if it is short
+	firstAdded, lastAdded int32            // list of a span's addedChildren, as 1 + index
+
+	named, statused bool
+	inside          bool // an attribute in the bytes, an event or a link is changed
 
 	name    string
 	code    int32
 	message string
 }
 
-// onlyAdds tells whether all that is recorded is attributes that the message had
-// not: what it had is then left as it is. It was read to know that, so that a
-// fault in it is known.
+// onlyAdds reports whether the edit leaves all fields of the message in place and only
+// adds attributes.
 func (e *edit) onlyAdds() bool {
-	return e.first != 0 && !e.inside && !e.named && !e.statused && e.firstChild == 0 && e.firstAdded == 0
+	return e.first != 0 && !e.inside && !e.named && !e.statused && e.firstAdded == 0
 }
 
-// A childEdit is what is recorded on one event or link of a span, or one that
-// was added. Those of a span are two lists. That of what is in the bytes is in
-// the order of the bytes, so that reading and writing meet them by going along
-// it.
-type childEdit struct {
-	edit
-
-	span  int32
-	next  int32  // 1 + the index of the span's next childEdit
-	num   uint32 // field.SpanEvents or field.SpanLinks
-	at    int    // offset of the field in the request; of one that was added, its length + the index
-	added []byte // content of one that was added
+// An attrEdit is the change of one key of a message. No two of a message have the same
+// key.
+type attrEdit struct {
+	key string
+	// start and end are the offsets in Request.encoded of the new KeyValue's content,
+	// which is never empty. end is 0 if the key is deleted.
+	start, end int32
+	at         int32 // offset of the attribute that is replaced; -1 if there is none
+	next       int32 // 1 + index of the message's next attrEdit, in the order of the calls
 }
 
-// An owner is a message that can be edited.
-type owner struct {
-	kind ownerKind
-	i    int // index of its entry; of an event or a link, of its span's
-	at   int // of an event or a link: as in childEdit
-	num  uint32
+func (e *attrEdit) deleted() bool { return e.end == 0 }
+
+// isAdded reports whether the attribute is set and not in the bytes.
+func (e *attrEdit) isAdded() bool { return e.at < 0 && !e.deleted() }
+
+// replaces reports whether the new attribute takes the place of the one at c. Of
+// several with the same key, only the first is replaced; the others are removed.
+func (e *attrEdit) replaces(c *cursor) bool { return !e.deleted() && int(e.at) == c.at() }
+
+// content returns the content of the new KeyValue, empty if the key is deleted.
+func (e *attrEdit) content(r *Request) part { return part{raw: r.encoded[e.start:e.end:e.end]} }
+
+// An addedChild is an event or a link that was added to a span.
+type addedChild struct {
+	of         owner // its at is the length of the request plus its index
+	start, end int32 // of its content in Request.encoded
+	next       int32 // 1 + index of the span's next addedChild
 }
 
-type ownerKind uint8
+func (a *addedChild) content(r *Request) []byte { return r.encoded[a.start:a.end:a.end] }
 
-const (
-	ofResource ownerKind = iota
-	ofScope
-	ofSpan
-	ofChild
-)
-
-// editField is where the owner's entry, or that of its span, names its edit.
-// Entries do not move.
-func (r *Request) editField(o owner) *int32 {
-	switch o.kind {
-	case ofResource:
-		return &r.resources[o.i].edit
-	case ofScope:
-		return &r.scopes[o.i].edit
-	default:
-		return &r.spans[o.i].edit
-	}
-}
-
-// editOf gives the edit of an owner, nil if none. The pointer is good until the
-// next touch.
+// editOf returns the edit of a message, nil if there is none. The pointer is valid
+// until the next touch.
 func (r *Request) editOf(o owner) *edit {
-	e := r.editAt(*r.editField(o))
-	if o.kind != ofChild || e == nil {
-		return e
+	if len(r.edits) == 0 {
+		return nil
 	}
-	if i := o.at - len(r.raw); i >= 0 {
-		return &r.children[i].edit
+	i := r.childEdits[o.at]
+	if o.kind <= ofSpan {
+		i = r.entries[o.kind][o.i].edit
 	}
-	if i := r.seek(e, o); i != 0 && r.children[i-1].at == o.at {
-		return &r.children[i-1].edit
-	}
-	return nil
+	return r.editAt(i)
 }
 
-// editAt gives the edit that an entry names, nil if none: of a Request that was
-// released none is left.
+// editAt returns the edit that an entry refers to, nil if there is none.
 func (r *Request) editAt(i int32) *edit {
-	if i == 0 || int(i) > len(r.edits) {
+	if i == 0 {
 		return nil
 	}
 	return &r.edits[i-1]
 }
 
-// touch makes AppendTo look into the owner, and gives its edit, a new one if it
-// had none.
+// touch returns the edit of a message. If it is new, touch marks all entries that hold
+// the message, for AppendTo.
 func (r *Request) touch(o owner) *edit {
-	resource, scope := o.i, -1
-	switch o.kind {
-	case ofScope:
-		scope = o.i
-	case ofSpan, ofChild:
-		scope = int(r.spans[o.i].scope)
+	if e := r.editOf(o); e != nil {
+		return e
 	}
-	if scope >= 0 {
-		r.scopes[scope].touched = true
-		resource = int(r.scopes[scope].resource)
-	}
-	r.resources[resource].touched = true
-
-	at := r.editField(o)
-	e := r.editAt(*at)
-	if e == nil {
-		r.edits = append(r.edits, edit{})
-		*at = int32(len(r.edits))
-		e = r.editAt(*at)
-	}
-	if o.kind == ofChild {
-		return &r.ensureChild(e, o).edit
-	}
-	return e
-}
-
-// seek gives the last childEdit of what is in a span's bytes that does not stand
-// behind o, as 1 + its index; 0 if there is none. It starts from where the last
-// search ended if it can, so that going through a span's events costs no search
-// each.
-func (r *Request) seek(e *edit, o owner) int32 {
-	i, next := int32(0), e.firstChild
-	if f := r.finger; f != 0 {
-		if c := &r.children[f-1]; int(c.span) == o.i && c.at <= o.at {
-			i, next = f, c.next
+	if o.kind > ofSpan {
+		r.touch(owner{kind: ofSpan, i: o.i}).inside = true
+	} else {
+		for k, i := o.kind, o.i; ; k-- {
+			r.entries[k][i].touched = true
+			if k == ofResource {
+				break
+			}
+			i = r.entries[k][i].parent
 		}
 	}
-	for next != 0 && r.children[next-1].at <= o.at {
-		i, next = next, r.children[next-1].next
+	r.edits = append(r.edits, edit{})
+	i := int32(len(r.edits))
+	switch {
+	case o.kind <= ofSpan:
+		r.entries[o.kind][o.i].edit = i
+	case r.childEdits == nil:
+		r.childEdits = map[int32]int32{o.at: i}
+	default:
+		r.childEdits[o.at] = i
 	}
-	if i != 0 {
-		r.finger = i
-	}
-	return i
+	return &r.edits[i-1]
 }
 
-// ensureChild gives the childEdit of o, a new one in its place if there is none.
-// e is its span's edit.
-func (r *Request) ensureChild(e *edit, o owner) *childEdit {
-	if i := o.at - len(r.raw); i >= 0 {
-		return &r.children[i]
+// edited returns the attrEdit of a key, nil if there is none.
+func edited[K string | []byte](v View, key K) *attrEdit {
+	if list := v.r.editOf(v.of); list != nil {
+		return editIn(v.r, list, key)
 	}
-	before := r.seek(e, o)
-	if before != 0 && r.children[before-1].at == o.at {
-		return &r.children[before-1]
-	}
-	link := &e.firstChild
-	if before != 0 {
-		link = &r.children[before-1].next
-	}
-	inserted := childEdit{span: int32(o.i), num: o.num, at: o.at, next: *link}
-	*link = int32(len(r.children) + 1)
-	r.children = append(r.children, inserted)
-	r.finger = int32(len(r.children))
-	return &r.children[r.finger-1]
+	return nil
 }
 
-// addChild records that an event or a link is added to a span, behind all
-// others of its kind. content must be the Request's to keep.
-func (r *Request) addChild(span int, num uint32, content []byte) {
-	e := r.touch(owner{kind: ofSpan, i: span})
-	r.children = append(r.children, childEdit{span: int32(span), num: num, at: len(r.raw) + len(r.children), added: content})
-	i := int32(len(r.children))
+// editIn returns the attrEdit of a key in a list, nil if there is none.
+func editIn[K string | []byte](r *Request, list *edit, key K) *attrEdit {
+	if list.index != nil {
+		return r.attrEditAt(list.index[string(key)])
+	}
+	for i := list.first; i != 0; i = r.attrEdits[i-1].next {
+		if r.attrEdits[i-1].key == string(key) {
+			return &r.attrEdits[i-1]
+		}
+	}
+	return nil
+}
+
+func (r *Request) attrEditAt(i int32) *attrEdit {
+	if i == 0 {
+		return nil
+	}
+	return &r.attrEdits[i-1]
+}
+
+// record adds e to the message's list.
+func (v View) record(e attrEdit) {
+	r := v.r
+	list := r.touch(v.of)
+	list.inside = list.inside || e.at >= 0
+	r.attrEdits = append(r.attrEdits, e)
+	i := int32(len(r.attrEdits))
+	if last := r.attrEditAt(list.last); last != nil {
+		last.next = i
+	} else {
+		list.first = i
+	}
+	list.last = i
+	list.count++
+	switch {
+	case list.index != nil:
+		list.index[e.key] = i
+	case list.count > manyAttributes:
+		list.index = make(map[string]int32, 2*manyAttributes)
+		for i := list.first; i != 0; i = r.attrEdits[i-1].next {
+			list.index[r.attrEdits[i-1].key] = i
+		}
+	}
+}
+
+// addChild records an event or a link that is added to s, after all others of its kind.
+func (r *Request) addChild(k kind, s Span, content []byte) {
+	e := r.touch(s.of)
+	start, end := r.keep(content)
+	of := owner{kind: k, i: s.of.i, at: int32(len(r.raw) + len(r.added))}
+	r.added = append(r.added, addedChild{of: of, start: start, end: end})
+	i := int32(len(r.added))
 	if e.firstAdded == 0 {
 		e.firstAdded = i
 	} else {
-		r.children[e.lastAdded-1].next = i
+		r.added[e.lastAdded-1].next = i
 	}
 	e.lastAdded = i
+}
+
+// maxKeptWriter bounds the writer's buffer that a Request keeps between edits, in bytes.
+const maxKeptWriter = 64 << 10
+
+func (r *Request) emptyWriter() *Writer {
+	r.writer.Reset(maxKeptWriter)
+	return &r.writer
+}
+
+// encode writes the content of a KeyValue into Request.encoded. It returns the offsets.
+func (r *Request) encode(kv attribute.KeyValue) (start, end int32) {
+	w := r.emptyWriter()
+	r.scratch = kv // on the heap, as the writer needs it
+	w.keyValue(&r.scratch)
+	r.scratch = attribute.KeyValue{}
+	return r.keep(w.Bytes())
+}
+
+// writeAttributes writes a repeated KeyValue field. Unlike Writer.KeyValues, it does
+// not make kvs escape to the heap.
+func (r *Request) writeAttributes(num int, kvs []attribute.KeyValue) {
+	for i := len(kvs) - 1; i >= 0; i-- {
+		r.scratch = kvs[i]
+		r.writer.KeyValue(num, &r.scratch)
+	}
+	r.scratch = attribute.KeyValue{}
+}
+
+// keep appends b to Request.encoded. It returns the offsets.
+func (r *Request) keep(b []byte) (start, end int32) {
+	start = int32(len(r.encoded))
+	r.encoded = append(r.encoded, b...)
+	return start, int32(len(r.encoded))
+}
+
+// valid returns s with U+FFFD in place of each run of bytes that is not valid UTF-8.
+func valid(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
 }

@@ -39,7 +39,7 @@ func ExampleParse() {
 	}
 	for span := range edited.Spans() {
 		team, _ := span.Attribute("team")
-		fmt.Println(span.Name(), team.Attribute().AsString())
+		fmt.Println(span.Name(), team.AsString())
 	}
 	// Output: GET / search
 }

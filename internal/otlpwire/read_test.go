@@ -2,6 +2,7 @@ package otlpwire
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -20,10 +21,10 @@ import (
 func render(r *Request) []string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	attrs := func(seq func(func(string, Value) bool)) string {
+	attrs := func(seq iter.Seq[attribute.KeyValue]) string {
 		var all []string
-		for k, v := range seq {
-			all = append(all, fmt.Sprintf("%s=%v:%v", k, v.Type(), v.Attribute().String()))
+		for kv := range seq {
+			all = append(all, fmt.Sprintf("%s=%v:%v", kv.Key, kv.Value.Type(), kv.Value.String()))
 		}
 		return strings.Join(all, " ")
 	}
@@ -78,12 +79,12 @@ func TestFindAttribute(t *testing.T) {
 	r := parse(t, marshal(t, sample(1)))
 	for s := range r.Spans() {
 		for key, want := range map[string]string{"twice": "2", "": "no key", "http.route": "/a"} {
-			if got, ok := s.Attribute(key); !ok || got.Attribute().String() != want {
-				t.Errorf("attribute %q = %q, %v, want %q", key, got.Attribute().String(), ok, want)
+			if got, ok := s.Attribute(key); !ok || got.String() != want {
+				t.Errorf("attribute %q = %q, %v, want %q", key, got.String(), ok, want)
 			}
 		}
 		if got, ok := s.Attribute("absent"); ok || got.Type() != attribute.EMPTY {
-			t.Errorf("attribute that is absent = %v, %v", got.Attribute(), ok)
+			t.Errorf("attribute that is absent = %v, %v", got, ok)
 		}
 		for e := range s.Events() {
 			_, ok := e.Attribute("exception.type")
@@ -92,12 +93,12 @@ func TestFindAttribute(t *testing.T) {
 			}
 		}
 		for l := range s.Links() {
-			if got, ok := l.Attribute("l"); !ok || got.Attribute().AsInt64() != 1 {
-				t.Errorf("link's attribute = %v, %v, want 1", got.Attribute(), ok)
+			if got, ok := l.Attribute("l"); !ok || got.AsInt64() != 1 {
+				t.Errorf("link's attribute = %v, %v, want 1", got, ok)
 			}
 		}
-		if got, ok := s.Scope().Attribute("scoped"); !ok || string(got.Bytes()) != s.Scope().Name() {
-			t.Errorf("scope's attribute = %q, %v, want %q", got.Bytes(), ok, s.Scope().Name())
+		if got, ok := s.Scope().Attribute("scoped"); !ok || got.AsString() != s.Scope().Name() {
+			t.Errorf("scope's attribute = %q, %v, want %q", got.AsString(), ok, s.Scope().Name())
 		}
 	}
 }
@@ -152,9 +153,9 @@ func TestValueRoundTrip(t *testing.T) {
 	for _, want := range values {
 		var w Writer
 		w.value(&want)
-		got := Value{&Request{}, part{raw: w.Bytes()}}
-		if got.Type() != want.Type() || got.Attribute() != want {
-			t.Errorf("%v %v: read back as %v %v", want.Type(), want, got.Type(), got.Attribute())
+		got := (&Request{}).value(part{raw: w.Bytes()}, maxDepth)
+		if got.Type() != want.Type() || got != want {
+			t.Errorf("%v %v: read back as %v %v", want.Type(), want, got.Type(), got)
 		}
 		if heap := ValueHeap(&want); heap < len(want.AsString()) {
 			t.Errorf("%v %v: ValueHeap() = %d", want.Type(), want, heap)
@@ -174,7 +175,7 @@ func TestValueDepth(t *testing.T) {
 	for s := range r.Spans() {
 		deep, _ := s.Attribute("deep")
 		depth := 0
-		for got := deep.Attribute(); got.Type() == attribute.SLICE; got = got.AsSlice()[0] {
+		for got := deep; got.Type() == attribute.SLICE; got = got.AsSlice()[0] {
 			depth++
 		}
 		if depth != maxDepth {
@@ -195,8 +196,7 @@ func TestReadMerged(t *testing.T) {
 	keyValue := slices.Concat(
 		marshal(t, &commonpb.KeyValue{Key: "first", Value: array(textValue("a"))}),
 		marshal(t, &commonpb.KeyValue{Key: "k", Value: array(textValue("b"))}))
-	span = appendHead(span, field.SpanAttributes, len(keyValue))
-	span = append(span, keyValue...)
+	span = appendField(span, field.SpanAttributes, keyValue)
 	req := wrap(span)
 	want := unmarshal(t, req).ResourceSpans[0].ScopeSpans[0].Spans[0]
 	if want.Name != "second" || want.Status.Message != "kept" || len(want.Attributes[0].Value.GetArrayValue().Values) != 2 {
@@ -207,8 +207,8 @@ func TestReadMerged(t *testing.T) {
 	for s := range r.Spans() {
 		code, message := s.Status()
 		got := fmt.Sprint(s.Name(), code, message)
-		for k, v := range s.Attributes() {
-			got += fmt.Sprint(k, v.Attribute().AsStringSlice())
+		for kv := range s.Attributes() {
+			got += fmt.Sprint(kv.Key, kv.Value.AsStringSlice())
 		}
 		if want := "second2keptk[a b]"; got != want {
 			t.Errorf("read %q, want %q", got, want)
@@ -218,9 +218,9 @@ func TestReadMerged(t *testing.T) {
 
 // wrap makes a request of one span's bytes.
 func wrap(span []byte) []byte {
-	scope := append(appendHead(nil, field.ScopeSpansSpans, len(span)), span...)
-	resource := append(appendHead(nil, field.ResourceSpansScopeSpans, len(scope)), scope...)
-	return append(appendHead(nil, field.RequestResourceSpans, len(resource)), resource...)
+	scope := appendField(nil, field.ScopeSpansSpans, span)
+	resource := appendField(nil, field.ResourceSpansScopeSpans, scope)
+	return appendField(nil, field.RequestResourceSpans, resource)
 }
 
 // TestMalformedOutside: every way to cut a request short either leaves whole

@@ -42,14 +42,14 @@ func TestRelease(t *testing.T) {
 			t.Errorf("got %x, want %x", got, want)
 		}
 		for _, s := range kept {
-			for key, v := range s.Attributes() {
-				t.Errorf("a request that was released still has %s=%v", key, v.Attribute())
+			for kv := range s.Attributes() {
+				t.Errorf("a request that was released still has %s=%v", kv.Key, kv.Value)
 			}
 			if s.Name() != "" || s.SpanID() != [8]byte{} || s.Scope().Name() != "" {
 				t.Errorf("a request that was released still has the span %q of %q", s.Name(), s.Scope().Name())
 			}
-			for key := range s.Resource().Attributes() {
-				t.Errorf("a request that was released still has a resource with %s", key)
+			for kv := range s.Resource().Attributes() {
+				t.Errorf("a request that was released still has a resource with %s", kv.Key)
 			}
 		}
 		next.Release()

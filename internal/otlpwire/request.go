@@ -7,70 +7,62 @@ import (
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// Request is a view over the bytes of one ExportTraceServiceRequest, and the
-// edits recorded on it. Parse makes one. Not safe for concurrent use, not even
-// for reading. Span, Resource, Scope, Event, Link and Value are small views
-// into it, to be passed by value; Span, Resource and Scope can be compared and
-// used as keys of a map: equal means the same entry of the same request.
+// Request is a view of the bytes of one ExportTraceServiceRequest, with the edits
+// recorded on it. Parse makes one. It is not safe for concurrent use, not even for
+// reading. Span, Resource, Scope, Event and Link are small views into it, passed by
+// value. Two views are equal if they are of the same message of the same request.
 type Request struct {
-	raw       []byte
-	resources []resourceEntry
-	scopes    []scopeEntry
-	spans     []spanEntry
-	dropped   int // spans
+	raw      []byte
+	entries  [ofEvent][]entry // of resources, scopes and spans, in the order of the bytes
+	dropped  int              // spans
+	released bool             // after edits: its spans count as dropped
 
 	*storage
-	reading  reading    // see offset
-	finger   int32      // the childEdit that was looked at last, see seek
-	messages [2]message // of a resource and of a scope, see remembered
+	merged [ofSpan]mergedMessage // the resource and the scope that were read last
 
-	names map[string]string // see intern
+	names map[string]string // interned strings
 	err   error
 }
 
-// storage is what edits and searches need. It serves one request after another:
-// it is a third of what an edited batch would leave to the garbage collector.
+// storage is the memory of edits and searches. It is pooled: otherwise it would be a
+// third of the garbage of an edited batch.
 type storage struct {
-	edits     []edit     // an entry's edit field is 1 + an index
-	attrEdits []attrEdit // likewise, and each names the next
-	indexes   []map[string]int32
-	children  []childEdit // likewise
-	encoded   []byte      // what is set or added; never overwritten, for edits refer to it
-	directory directory   // of the message whose attributes were asked for last
-	writer    Writer      // encodes what is set or added
-
-	scratch attribute.KeyValue // see encode
-	// What encode wrote last that was a text; lastEnd is 0 where there is none.
-	lastKey            attribute.Key
-	lastText           string
-	lastStart, lastEnd int32
+	edits      []edit
+	attrEdits  []attrEdit
+	childEdits map[int32]int32 // 1 + index in edits, by the offset of an event or link
+	added      []addedChild
+	encoded    []byte    // attributes, events and links that were set or added; append only
+	directory  directory // of the message that was searched last
+	writer     Writer
+	scratch    attribute.KeyValue // the attribute that the writer encodes
 }
 
 var storages = sync.Pool{New: func() any { return new(storage) }}
 
-// Release ends the use of the Request's edits, whose memory is for another
-// Request then. What was read from it stays. Of one that was edited nothing else
-// does: who reads on finds its spans empty, and not what edits have taken out.
+// Release returns the memory of the edits to a pool. Results of earlier reads stay
+// valid. If the request was edited, later reads find empty spans: the bytes that it
+// was made from may hold text that an edit removed.
 func (r *Request) Release() {
 	if r.Edited() {
-		clear(r.resources)
-		clear(r.scopes)
-		clear(r.spans)
-		*r = Request{resources: r.resources, scopes: r.scopes, spans: r.spans, dropped: len(r.spans), storage: r.storage}
+		for _, list := range r.entries {
+			clear(list)
+		}
+		*r = Request{entries: r.entries, dropped: len(r.entries[ofSpan]), released: true, storage: r.storage}
 	}
 	s := r.storage
 	r.storage = new(storage)
-	s.edits, s.attrEdits, s.children = emptied(s.edits), emptied(s.attrEdits), emptied(s.children)
+	s.edits, s.attrEdits, s.added = emptied(s.edits), emptied(s.attrEdits), emptied(s.added)
 	s.encoded = emptied(s.encoded)
-	s.lastKey, s.lastText, s.lastStart, s.lastEnd = "", "", 0, 0
-	s.indexes = nil
+	s.childEdits = nil
 	s.directory = directory{places: emptied(s.directory.places)}
 	storages.Put(s)
 }
 
-// emptied is a list for use again, and nil in place of a very long one.
+// emptied returns the list cleared for reuse, or nil if it is larger than 2 MiB.
 func emptied[T any](list []T) []T {
 	const most = 2 << 20 // bytes
 	if cap(list) > most/int(reflect.TypeFor[T]().Size()) {
@@ -80,145 +72,137 @@ func emptied[T any](list []T) []T {
 	return list[:0]
 }
 
-// A resourceEntry is one ResourceSpans. Entries stand in the order of the
-// bytes, so that a walk over the bytes meets them by counting.
-type resourceEntry struct {
-	start, end int32 // of the message's content in raw
-	spans      int32 // all spans in it
-	alive      int32 // those that are not dropped
-	edit       int32
-	touched    bool // it, or something in it, is edited
+// A kind is a kind of message that can be edited.
+type kind uint8
+
+const (
+	ofResource kind = iota // also the kind of its ResourceSpans
+	ofScope                // also the kind of its ScopeSpans
+	ofSpan
+	ofEvent
+	ofLink
+)
+
+// forms lists the field numbers of each kind: the field that holds the message (of a
+// resource and a scope: its ResourceSpans and ScopeSpans), and its fields that can be
+// read or edited in all kinds. Zero if the kind has no such field.
+var forms = [...]struct{ field, attributes, dropped, name uint32 }{
+	ofResource: {field.RequestResourceSpans, field.ResourceAttributes, field.ResourceDroppedAttributes, 0},
+	ofScope:    {field.ResourceSpansScopeSpans, field.ScopeAttributes, field.ScopeDroppedAttributes, field.ScopeName},
+	ofSpan:     {field.ScopeSpansSpans, field.SpanAttributes, field.SpanDroppedAttributes, field.SpanName},
+	ofEvent:    {field.SpanEvents, field.EventAttributes, field.EventDroppedAttributes, field.EventName},
+	ofLink:     {field.SpanLinks, field.LinkAttributes, field.LinkDroppedAttributes, 0},
 }
 
-type scopeEntry struct {
-	start, end int32
-	resource   int32
-	spans      int32
-	alive      int32
-	edit       int32
-	touched    bool
+// An entry is a ResourceSpans, a ScopeSpans or a Span.
+type entry struct {
+	start, end int32 // of the content, in raw
+	parent     int32 // index of the entry that holds it
+	first      int32 // index of the first entry that it holds
+	dropped    int32 // number of dropped spans in it; 1 for a dropped span
+	edit       int32 // 1 + index in edits; 0 if there is none
+	touched    bool  // it, or a message in it, is edited
 }
 
-type spanEntry struct {
-	start, end int32
-	scope      int32
-	edit       int32
-}
-
-// maxRequest is the longest request that Parse takes: offsets are kept in 32
-// bits. gRPC's own limit of 64 MiB stands far below.
+// maxRequest is the largest request that Parse accepts, because offsets have 32 bits.
+// gRPC's limit of 64 MiB is far below.
 const maxRequest = 1<<31 - 1
 
-// Parse notes where the spans of req lie. The Request and all that is read
-// from it refer to req, which must not change while they are in use. Malformed
-// bytes in the three outer levels give an error that names the offset; those
-// inside a span, a resource or a scope are found when that is read, see Err.
-// Its allocations are a fixed number, 24 bytes of index a span.
+// Parse finds the spans of req. The Request and everything read from it refer to req,
+// which must not change meanwhile. Malformed bytes outside of spans, resources and
+// scopes are an error that names the offset. Faults inside are found when they are
+// read, see Err. Parse makes a fixed number of allocations.
 func Parse(req []byte) (*Request, error) {
 	if len(req) > maxRequest {
 		return nil, fmt.Errorf("request of %d bytes: at most %d are read", len(req), maxRequest)
 	}
-	var n tally
-	if err := walk(req, &n); err != nil {
+	var counts [ofEvent]int
+	if err := walk(part{req, 0}, ofResource, func(k kind, _ part) { counts[k]++ }); err != nil {
 		return nil, err
 	}
-	r := &Request{
-		raw:       req,
-		storage:   storages.Get().(*storage),
-		resources: make([]resourceEntry, 0, n.resources),
-		scopes:    make([]scopeEntry, 0, n.scopes),
-		spans:     make([]spanEntry, 0, n.spans),
+	r := &Request{raw: req, storage: storages.Get().(*storage)}
+	for k, n := range counts {
+		r.entries[k] = make([]entry, 0, n)
 	}
-	if err := walk(req, (*index)(r)); err != nil {
-		return nil, err
+	return r, walk(part{req, 0}, ofResource, r.index) // which has succeeded once
+}
+
+// index adds an entry for the message p.
+func (r *Request) index(k kind, p part) {
+	e := entry{start: int32(p.base), end: int32(p.base + len(p.raw))}
+	if k > ofResource {
+		e.parent = int32(len(r.entries[k-1]) - 1)
 	}
-	return r, nil
+	if k < ofSpan {
+		e.first = int32(len(r.entries[k+1]))
+	}
+	r.entries[k] = append(r.entries[k], e)
 }
 
-// message is the content of an entry's message, perhaps merged.
-type message struct {
-	known int // 1 + index of the entry, 0: none is known
-	part  part
+// firstSpan returns the index of the first span in or after the i-th entry of kind k.
+func (r *Request) firstSpan(k kind, i int32) int {
+	for ; k < ofSpan; k++ {
+		if int(i) == len(r.entries[k]) {
+			return len(r.entries[ofSpan])
+		}
+		i = r.entries[k][i].first
+	}
+	return int(i)
 }
 
-// index fills a Request's entries while its bytes are walked.
-type index Request
-
-func (x *index) resource(p part) {
-	start, end := p.bounds()
-	x.resources = append(x.resources, resourceEntry{start: start, end: end})
+// isEmptied reports whether the entry o had spans and all are dropped.
+func (r *Request) isEmptied(o owner) bool {
+	n := r.entries[o.kind][o.i].dropped
+	return n > 0 && int(n) == r.firstSpan(o.kind, o.i+1)-r.firstSpan(o.kind, o.i)
 }
 
-func (x *index) scope(p part) {
-	start, end := p.bounds()
-	x.scopes = append(x.scopes, scopeEntry{start: start, end: end, resource: int32(len(x.resources) - 1)})
-}
+// Len returns the number of spans that are not dropped.
+func (r *Request) Len() int { return len(r.entries[ofSpan]) - r.dropped }
 
-func (x *index) span(p part) {
-	start, end := p.bounds()
-	scope := int32(len(x.scopes) - 1)
-	x.spans = append(x.spans, spanEntry{start: start, end: end, scope: scope})
-	sc := &x.scopes[scope]
-	sc.spans++
-	sc.alive++
-	res := &x.resources[sc.resource]
-	res.spans++
-	res.alive++
-}
-
-// bounds are the offsets of a part of a request that maxRequest allows.
-func (p part) bounds() (start, end int32) {
-	return int32(p.base), int32(p.base + len(p.raw))
-}
-
-// Len is the number of spans that are not dropped.
-func (r *Request) Len() int { return len(r.spans) - r.dropped }
-
-// Spans goes through the spans that are not dropped, in the order of the
-// bytes. Edits are allowed meanwhile, to any span.
+// Spans returns the spans that are not dropped, in the order of the bytes. Any span
+// may be edited during the iteration.
 func (r *Request) Spans() iter.Seq[Span] {
 	return func(yield func(Span) bool) {
-		for i := range r.spans {
-			if s := (Span{r, i}); !s.Dropped() && !yield(s) {
+		for i := range r.entries[ofSpan] {
+			if s := r.Span(i); !s.Dropped() && !yield(s) {
 				return
 			}
 		}
 	}
 }
 
-// Span is the i-th span of the bytes, dropped ones counted.
-func (r *Request) Span(i int) Span { return Span{r, i} }
+// Span returns the i-th span of the bytes. Dropped spans count.
+func (r *Request) Span(i int) Span { return Span{View{r, owner{kind: ofSpan, i: int32(i)}}} }
 
-// Resources goes through the resources in the order of the bytes, one for each
-// ResourceSpans. After a merge the same resource may come several times.
+// Resources returns the resources in the order of the bytes, one for each
+// ResourceSpans. After a merge the same resource may occur several times.
 func (r *Request) Resources() iter.Seq[Resource] {
 	return func(yield func(Resource) bool) {
-		for i := range r.resources {
-			if !yield(Resource{r, i}) {
+		for i := range r.entries[ofResource] {
+			if !yield(Resource{View{r, owner{kind: ofResource, i: int32(i)}}}) {
 				return
 			}
 		}
 	}
 }
 
-// Scopes goes through the scopes in the order of the bytes, one for each
-// ScopeSpans.
+// Scopes returns the scopes in the order of the bytes, one for each ScopeSpans.
 func (r *Request) Scopes() iter.Seq[Scope] {
 	return func(yield func(Scope) bool) {
-		for i := range r.scopes {
-			if !yield(Scope{r, i}) {
+		for i := range r.entries[ofScope] {
+			if !yield(Scope{View{r, owner{kind: ofScope, i: int32(i)}}}) {
 				return
 			}
 		}
 	}
 }
 
-// Edited tells whether any edit was recorded.
+// Edited reports whether an edit was recorded.
 func (r *Request) Edited() bool { return len(r.edits) > 0 }
 
-// Err is the first fault that reading or writing met inside a span, a resource
-// or a scope, with its offset; nil if none so far. The read that met it saw
-// what lies before the fault. It is final: the bytes do not get better.
+// Err returns the first fault that a read or a write met inside a span, a resource or
+// a scope, with its offset. It returns nil if there was none. The read returned the
+// fields before the fault. Err is final: the bytes stay malformed.
 func (r *Request) Err() error { return r.err }
 
 // note keeps the first fault.
@@ -228,18 +212,14 @@ func (r *Request) note(err error) {
 	}
 }
 
-func (r *Request) part(start, end int32) part {
-	return part{r.raw[start:end:end], int(start)}
-}
-
-// Bounds of the interned names: more or longer ones are copied each time.
+// Bounds of the interned strings. Further and longer strings are copied each time.
 const (
 	maxNames      = 256
 	maxNameLength = 64
 )
 
-// intern gives b as a string, for keys and names, of which a request has few
-// that come often: each is allocated once.
+// intern returns b as a string. A request has few keys and names, so each of them is
+// allocated once.
 func (r *Request) intern(b []byte) string {
 	if s, ok := r.names[string(b)]; ok {
 		return s

@@ -9,40 +9,30 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// AppendTo appends the request with its edits to dst and gives the longer
-// slice. ResourceSpans and ScopeSpans whose spans were all dropped are left
-// out; if every span was, nothing but fields unknown to this package is
-// appended. Malformed bytes are copied as they are. dst must not overlap the
-// bytes given to Parse. The Request can be read and edited further.
+// AppendTo appends the request with its edits to dst and returns the longer slice.
+// A ResourceSpans or ScopeSpans is left out if all its spans were dropped. If every span
+// was dropped, only unknown fields are appended. Malformed bytes are copied as they
+// are. dst must not overlap the bytes given to Parse. The Request can be read and
+// edited afterwards.
 func (r *Request) AppendTo(dst []byte) []byte {
 	if !r.Edited() {
 		return append(dst, r.raw...)
 	}
-	// What is added has a tag and a length too, seldom longer than that together.
-	const head = 3
-	room := len(r.raw) + head*(len(r.attrEdits)+len(r.children)+len(r.edits))
-	for i := range r.attrEdits { // of which several may be the same piece of encoded
-		room += int(r.attrEdits[i].end - r.attrEdits[i].start)
-	}
-	for i := range r.children {
-		room += len(r.children[i].added)
-	}
+	const head = 3 // of tag and length of an added field, seldom longer
+	room := len(r.raw) + len(r.encoded) + head*(len(r.attrEdits)+len(r.added)+len(r.edits))
 	w := rewriter{r: r, dst: slices.Grow(dst, room)}
-	w.request()
+	w.container(part{r.raw, 0}, ofResource, 0, 0)
 	return w.dst
 }
 
-// rewriter copies a request and puts in the edits. It walks the bytes as Parse
-// did, so that counting what it meets finds the entries.
+// rewriter copies a request with its edits. It walks the messages in the order of
+// Parse, so that it finds the entries by counting.
 type rewriter struct {
 	r   *Request
 	dst []byte
-
-	resource, scope, span int // how many were met
 }
 
-// A copier walks one message and copies the fields that are not left out, runs
-// of them as one.
+// A copier walks one message and copies its fields except the omitted ones.
 type copier struct {
 	cursor
 	w   *rewriter
@@ -51,261 +41,185 @@ type copier struct {
 
 func (w *rewriter) copier(p part) copier { return copier{cursor: p.fields(), w: w} }
 
-// leaveOut copies what stands before the current field, and not the field.
-func (c *copier) leaveOut() {
+// omit copies the fields before the current one, and leaves out the current one.
+func (c *copier) omit() {
 	c.w.dst = append(c.w.dst, c.raw[c.run:c.start]...)
 	c.run = c.pos
 }
 
-// flush copies what was read and is not copied yet.
+// flush copies the fields that were read and are not copied yet.
 func (c *copier) flush() {
 	c.w.dst = append(c.w.dst, c.raw[c.run:c.pos]...)
 	c.run = c.pos
 }
 
-// rest copies the bytes after a fault, as they are.
+// rest copies the bytes after a fault unchanged.
 func (c *copier) rest() {
 	c.w.dst = append(c.w.dst, c.raw[c.run:]...)
 	c.w.r.note(c.err())
 }
 
-func (w *rewriter) request() {
-	c := w.copier(part{w.r.raw, 0})
-	for c.next() {
-		if !c.is(field.RequestResourceSpans) {
-			continue
-		}
-		entry := &w.r.resources[w.resource]
-		w.resource++
-		if !entry.touched {
-			w.pass(entry)
-			continue
-		}
-		c.leaveOut()
-		if entry.spans > 0 && entry.alive == 0 {
-			w.pass(entry)
-			continue
-		}
-		at := w.open(field.RequestResourceSpans, len(c.content()))
-		w.resourceSpans(c.here(), entry)
-		w.close(at)
-	}
-	c.flush()
-	c.rest()
-}
-
-// pass counts what stands in a ResourceSpans that is not walked.
-func (w *rewriter) pass(entry *resourceEntry) {
-	w.span += int(entry.spans)
-	for w.scope < len(w.r.scopes) && int(w.r.scopes[w.scope].resource) < w.resource {
-		w.scope++
-	}
-}
-
-func (w *rewriter) resourceSpans(p part, entry *resourceEntry) {
-	w.holder(p, holder{
-		own: field.ResourceSpansResource, attributes: field.ResourceAttributes,
-		children: field.ResourceSpansScopeSpans, child: w.scopeField,
-	}, w.r.editAt(entry.edit))
-}
-
-// A holder is a ResourceSpans or a ScopeSpans: a message with a resource or a
-// scope of its own, and with children.
-type holder struct {
-	own        uint32 // field of the resource or the scope
-	attributes uint32 // field of its attributes
-	children   uint32
-	child      func(*copier)
-}
-
-// holder writes a ResourceSpans or a ScopeSpans. e is the edit of its resource or
-// scope, nil if there is none. The pieces of an edited resource or scope become
-// one.
-func (w *rewriter) holder(p part, h holder, e *edit) {
-	written := e == nil
-	write := func() {
-		if written {
-			return
-		}
-		written = true
-		own := w.r.message(p, h.own)
-		at := w.open(h.own, len(own.raw))
-		w.fields(own, form{attributes: h.attributes}, e)
-		w.close(at)
-	}
+// container writes the content of a message that holds messages of kind k. next is the
+// index of their first entry. It omits the field with the number omitted.
+func (w *rewriter) container(p part, k kind, next int32, omitted uint32) {
 	c := w.copier(p)
 	for c.next() {
 		switch {
-		case e != nil && c.is(h.own):
-			c.leaveOut()
-			write()
-		case c.is(h.children):
-			h.child(&c)
+		case c.is(forms[k].field):
+			w.entry(&c, owner{kind: k, i: next})
+			next++
+		case c.is(omitted):
+			c.omit()
 		}
 	}
 	c.flush()
-	write()
 	c.rest()
 }
 
-func (w *rewriter) scopeField(c *copier) {
-	entry := &w.r.scopes[w.scope]
-	w.scope++
+// entry writes the entry o at c with its edits.
+func (w *rewriter) entry(c *copier, o owner) {
+	entry := &w.r.entries[o.kind][o.i]
 	if !entry.touched {
-		w.span += int(entry.spans)
 		return
 	}
-	c.leaveOut()
-	if entry.spans > 0 && entry.alive == 0 {
-		w.span += int(entry.spans)
+	c.omit()
+	if w.r.isEmptied(o) {
 		return
 	}
-	at := w.open(field.ResourceSpansScopeSpans, len(c.content()))
-	w.holder(c.here(), holder{
-		own: field.ScopeSpansScope, attributes: field.ScopeAttributes, children: field.ScopeSpansSpans, child: w.spanField,
-	}, w.r.editAt(entry.edit))
+	p, e := c.here(), w.r.editAt(entry.edit)
+	at := w.open(forms[o.kind].field, len(p.raw))
+	switch {
+	case o.kind == ofSpan:
+		w.fields(p, ofSpan, e)
+	case e == nil:
+		w.container(p, o.kind+1, entry.first, 0)
+	default:
+		// The pieces of an edited resource or scope become one, at the beginning.
+		own := w.r.message(p, ownMessage)
+		inner := w.open(ownMessage, len(own.raw))
+		w.fields(own, o.kind, e)
+		w.close(inner)
+		w.container(p, o.kind+1, entry.first, ownMessage)
+	}
 	w.close(at)
 }
 
-func (w *rewriter) spanField(c *copier) {
-	e := w.r.editAt(w.r.spans[w.span].edit)
-	w.span++
-	if e == nil {
-		return
-	}
-	c.leaveOut()
-	if e.dropped {
-		return
-	}
-	at := w.open(field.ScopeSpansSpans, len(c.content()))
-	w.fields(c.here(), form{field.SpanAttributes, field.SpanName}, e)
-	w.close(at)
-}
-
-// A form says which fields of a message can be edited.
-type form struct {
-	attributes uint32
-	name       uint32 // 0: none
-}
-
-// fields writes a message with its edits. Attributes, events and links keep
-// their places; a new name, status, attribute, event or link comes last.
-func (w *rewriter) fields(p part, f form, e *edit) {
-	if e.onlyAdds() && w.r.err == nil { // bytes at fault keep their place at the end
+// fields writes a message of kind k with its edits. Attributes, events and links keep
+// their places. A new name, status, attribute, event or link comes last.
+func (w *rewriter) fields(p part, k kind, e *edit) {
+	if e.onlyAdds() && w.r.err == nil { // malformed bytes must stay at the end
 		w.dst = append(w.dst, p.raw...)
-		w.addAttributes(f.attributes, e)
+		w.addAttributes(k, e)
 		return
 	}
 	c := w.copier(p)
-	child := e.firstChild
 	for c.next() {
 		switch {
-		case e.first != 0 && c.is(f.attributes):
+		case e.first != 0 && c.is(forms[k].attributes):
 			w.attribute(&c, e)
-		case e.named && c.is(f.name), e.statused && c.is(field.SpanStatus):
-			c.leaveOut()
-		case child != 0 && w.r.children[child-1].at == c.at():
-			c.leaveOut()
-			child = w.child(child, c.here())
+		case e.named && c.is(forms[k].name), e.statused && c.is(field.SpanStatus):
+			c.omit()
+		case e.inside && k == ofSpan && c.is(field.SpanEvents):
+			w.child(&c, ofEvent)
+		case e.inside && k == ofSpan && c.is(field.SpanLinks):
+			w.child(&c, ofLink)
 		}
 	}
 	c.flush()
-	w.addAttributes(f.attributes, e)
-	if e.named && e.name != "" {
-		w.dst = protowire.AppendString(appendTag(w.dst, f.name), e.name)
+	w.addAttributes(k, e)
+	for i := e.firstAdded; i != 0; i = w.r.added[i-1].next {
+		a := &w.r.added[i-1]
+		w.message(a.of.kind, part{raw: a.content(w.r)}, w.r.editOf(a.of))
 	}
-	for added := e.firstAdded; added != 0; {
-		added = w.child(added, part{raw: w.r.children[added-1].added})
-	}
+	tail := w.r.emptyWriter()
 	if e.statused {
-		w.status(p, e)
+		w.status(tail, p, e)
 	}
+	if e.named {
+		tail.Text(int(forms[k].name), e.name)
+	}
+	w.dst = append(w.dst, tail.Bytes()...)
 	c.rest()
 }
 
-// child writes an event or a link with its edits, and gives the next childEdit
-// of the span.
-func (w *rewriter) child(i int32, p part) (next int32) {
-	c := &w.r.children[i-1]
-	f := form{field.EventAttributes, field.EventName}
-	if c.num == field.SpanLinks {
-		f = form{attributes: field.LinkAttributes}
+// child writes the event or link at c if it is edited.
+func (w *rewriter) child(c *copier, k kind) {
+	if e := w.r.editOf(owner{kind: k, at: int32(c.at())}); e != nil {
+		c.omit()
+		w.message(k, c.here(), e)
 	}
-	at := w.open(c.num, len(p.raw))
-	w.fields(p, f, &c.edit)
-	w.close(at)
-	return c.next
 }
 
+// message writes an event or a link with its edits. e may be nil.
+func (w *rewriter) message(k kind, p part, e *edit) {
+	at := w.open(forms[k].field, len(p.raw))
+	if e == nil {
+		w.dst = append(w.dst, p.raw...)
+	} else {
+		w.fields(p, k, e)
+	}
+	w.close(at)
+}
+
+// attribute replaces or omits the attribute at c if it is edited.
 func (w *rewriter) attribute(c *copier, e *edit) {
 	key, _ := w.r.keyValue(c.here())
 	edited := editIn(w.r, e, key.raw)
 	if edited == nil {
 		return
 	}
-	c.leaveOut()
-	if edited.standsAt(&c.cursor) {
-		w.dst = protowire.AppendBytes(appendTag(w.dst, c.num), edited.kv(w.r))
+	c.omit()
+	if edited.replaces(&c.cursor) {
+		w.dst = appendField(w.dst, c.num, edited.content(w.r).raw)
 	}
 }
 
-func (w *rewriter) addAttributes(num uint32, e *edit) {
+func (w *rewriter) addAttributes(k kind, e *edit) {
 	for i := e.first; i != 0; i = w.r.attrEdits[i-1].next {
-		if a := &w.r.attrEdits[i-1]; a.at < 0 && !a.deleted() {
-			w.dst = protowire.AppendBytes(appendTag(w.dst, num), a.kv(w.r))
+		if a := &w.r.attrEdits[i-1]; a.isAdded() {
+			w.dst = appendField(w.dst, forms[k].attributes, a.content(w.r).raw)
 		}
 	}
 }
 
-// status writes the new status and keeps what the old one held beside code and
-// message.
-func (w *rewriter) status(p part, e *edit) {
-	old := w.r.message(p, field.SpanStatus)
-	at := w.open(field.SpanStatus, len(old.raw))
-	c := w.copier(old)
-	for c.next() {
-		if c.is(field.StatusMessage) || c.isVarint(field.StatusCode) {
-			c.leaveOut()
-		}
-	}
-	c.flush()
-	if e.message != "" {
-		w.dst = protowire.AppendString(appendTag(w.dst, field.StatusMessage), e.message)
-	}
-	if e.code != 0 {
-		w.dst = protowire.AppendTag(w.dst, field.StatusCode, protowire.VarintType)
-		w.dst = protowire.AppendVarint(w.dst, uint64(e.code))
-	}
-	c.rest()
-	w.close(at)
+// status writes the new status of a span. It keeps the unknown fields of the old one.
+func (w *rewriter) status(tail *Writer, span part, e *edit) {
+	end := tail.Len()
+	tail.Uint(field.StatusCode, uint64(e.code))
+	tail.Text(field.StatusMessage, e.message)
+	old := w.r.message(span, field.SpanStatus)
+	tail.Raw(w.r.without(old, func(c cursor) bool { return c.is(field.StatusMessage) || c.isVarint(field.StatusCode) }))
+	tail.Message(field.SpanStatus, end)
 }
 
-// A mark is where the content of a message begins whose length is not known
-// yet, and how many bytes were kept free for that length.
+// A mark is the offset of the content of an open message, and the number of bytes
+// reserved for its length.
 type mark struct{ at, width int }
 
-// open writes a tag and keeps room for a length of about as many digits as that
-// of the old content, for most edits change little.
+// open writes a tag and reserves room for the length. Most edits change the length of a
+// message little, so the room fits the old length.
 func (w *rewriter) open(num uint32, oldLength int) mark {
-	width := sizeVarint(uint64(oldLength))
+	width := protowire.SizeVarint(uint64(oldLength))
 	w.dst = appendTag(w.dst, num)
 	w.dst = append(w.dst, make([]byte, width)...)
 	return mark{len(w.dst), width}
 }
 
-// close writes the length, and moves the content if the guess was wrong.
+// close writes the length. It moves the content if the room has the wrong size.
 func (w *rewriter) close(m mark) {
 	length := len(w.dst) - m.at
-	if width := sizeVarint(uint64(length)); width > m.width {
-		w.dst = append(w.dst, make([]byte, width-m.width)...)
-		copy(w.dst[m.at+width-m.width:], w.dst[m.at:m.at+length])
-	} else if width < m.width {
-		copy(w.dst[m.at+width-m.width:], w.dst[m.at:])
-		w.dst = w.dst[:len(w.dst)+width-m.width]
+	if width := protowire.SizeVarint(uint64(length)); width != m.width {
+		start := m.at - m.width + width
+		w.dst = slices.Grow(w.dst, width)[:start+length]
+		copy(w.dst[start:], w.dst[m.at:m.at+length])
 	}
 	binary.PutUvarint(w.dst[m.at-m.width:], uint64(length))
 }
 
 func appendTag(dst []byte, num uint32) []byte {
 	return protowire.AppendTag(dst, protowire.Number(num), protowire.BytesType)
+}
+
+func appendField(dst []byte, num uint32, content []byte) []byte {
+	return protowire.AppendBytes(appendTag(dst, num), content)
 }

@@ -2,72 +2,40 @@ package otlpwire
 
 import "github.com/servetrace/servetrace/internal/otlpwire/field"
 
-// A visitor is told of each message of the three outer levels, in the order of
-// the bytes: a resource's scopes and a scope's spans come after it.
-type visitor interface {
-	resource(part)
-	scope(part)
-	span(part)
-}
-
-// walk goes over the three outer levels of a request.
-func walk[V visitor](req []byte, v V) error {
-	c := part{req, 0}.fields()
-	for c.next() {
-		if !c.is(field.RequestResourceSpans) {
-			continue
-		}
-		v.resource(c.here())
-		if err := walkResource(c.here(), v); err != nil {
-			return err
-		}
-	}
-	return c.err()
-}
-
-func walkResource[V visitor](p part, v V) error {
+// walk calls visit for each ResourceSpans, ScopeSpans and Span below p, in the order
+// of the bytes: first the message, then the messages in it. p holds messages of kind k.
+func walk(p part, k kind, visit func(kind, part)) error {
 	c := p.fields()
 	for c.next() {
-		if !c.is(field.ResourceSpansScopeSpans) {
+		if !c.is(forms[k].field) {
 			continue
 		}
-		v.scope(c.here())
-		if err := walkScope(c.here(), v); err != nil {
-			return err
+		visit(k, c.here())
+		if k < ofSpan {
+			if err := walk(c.here(), k+1, visit); err != nil {
+				return err
+			}
 		}
 	}
 	return c.err()
 }
 
-func walkScope[V visitor](p part, v V) error {
-	c := p.fields()
-	for c.next() {
-		if c.is(field.ScopeSpansSpans) {
-			v.span(c.here())
-		}
-	}
-	return c.err()
-}
-
-// tally counts what a walk meets.
-type tally struct{ resources, scopes, spans int }
-
-func (t *tally) resource(part) { t.resources++ }
-func (t *tally) scope(part)    { t.scopes++ }
-func (t *tally) span(part)     { t.spans++ }
-
-// CountSpans counts the spans of an encoded ExportTraceServiceRequest. It looks
-// into no span. Malformed bytes give an error that names the offset, and the
-// spans counted up to there.
+// CountSpans returns the number of spans of an encoded ExportTraceServiceRequest. It
+// does not read inside the spans. Malformed bytes are an error that names the offset;
+// the number then counts the spans before it.
 func CountSpans(req []byte) (int, error) {
-	var n tally
-	err := walk(req, &n)
-	return n.spans, err
+	n := 0
+	err := walk(part{req, 0}, ofResource, func(k kind, _ part) {
+		if k == ofSpan {
+			n++
+		}
+	})
+	return n, err
 }
 
 // ResourceSpans returns the content of each ResourceSpans of an encoded
-// ExportTraceServiceRequest, in order. It does not look into them. The result
-// refers to req. Malformed bytes give an error that names the offset.
+// ExportTraceServiceRequest, in order. It does not read inside them. The result
+// refers to req. Malformed bytes are an error that names the offset.
 func ResourceSpans(req []byte) ([][]byte, error) {
 	var list [][]byte
 	c := part{req, 0}.fields()
@@ -77,13 +45,4 @@ func ResourceSpans(req []byte) ([][]byte, error) {
 		}
 	}
 	return list, c.err()
-}
-
-// Merge appends reqs to dst: encoded requests merge by concatenation, for the
-// only known field of the message is a repeated one.
-func Merge(dst []byte, reqs ...[]byte) []byte {
-	for _, req := range reqs {
-		dst = append(dst, req...)
-	}
-	return dst
 }

@@ -2,7 +2,6 @@ package otlpwire
 
 import (
 	"encoding/binary"
-	"math/bits"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -11,20 +10,23 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// Writer writes a message from its end to its beginning: fields, and members of
-// a list, in reverse. So the length of a message is known when its head is
-// written, and nothing is measured beforehand or moved afterwards. Text that is
-// not valid UTF-8 gets U+FFFD for each run of bad bytes, as strings.ToValidUTF8
-// does; protobuf's own encoder refuses the whole message.
+// Writer writes a message from its end to its beginning: fields, and members of a list,
+// in reverse. So the length of a message is known when its head is written. Text that
+// is not valid UTF-8 gets U+FFFD for each run of bad bytes; protobuf's own encoder
+// refuses the whole message.
 //
-// The zero value is ready for use. It keeps its buffer and allocates only to
-// grow it. Not safe for concurrent use.
+// The zero value is ready for use. It keeps its buffer and allocates only to grow it.
+// It is not safe for concurrent use.
 type Writer struct {
 	buf []byte // buf[pos:] is written
 	pos int
 }
 
-// Reset empties the writer. A buffer longer than maxKept bytes is dropped.
+// NewWriter returns a Writer that fills buf from its end. It allocates only if buf is
+// too short.
+func NewWriter(buf []byte) *Writer { return &Writer{buf, len(buf)} }
+
+// Reset empties the writer. It frees a buffer longer than maxKept bytes.
 func (w *Writer) Reset(maxKept int) {
 	if len(w.buf) > maxKept {
 		w.buf = nil
@@ -32,17 +34,16 @@ func (w *Writer) Reset(maxKept int) {
 	w.pos = len(w.buf)
 }
 
-// Bytes is what was written, valid until the next write or Reset.
+// Bytes returns the written bytes. They are valid until the next write or Reset.
 func (w *Writer) Bytes() []byte { return w.buf[w.pos:] }
 
-// Len is the number of bytes written.
+// Len returns the number of bytes written.
 func (w *Writer) Len() int { return len(w.buf) - w.pos }
 
-// Message makes all that was written since Len was end the content of field
-// num.
+// Message makes the bytes written since Len was end the content of field num.
 func (w *Writer) Message(num, end int) { w.head(num, w.Len()-end) }
 
-// Uint writes a varint field, unless v is zero, which protobuf leaves out.
+// Uint writes a varint field, unless v is zero. Protobuf omits zeros.
 func (w *Writer) Uint(num int, v uint64) {
 	if v != 0 {
 		w.uint(num, v)
@@ -72,21 +73,15 @@ func (w *Writer) Text(num int, s string) {
 	}
 }
 
-// Content writes a bytes field, or a message that is already encoded, even if
-// b is empty.
+// Content writes a bytes field, or a message that is already encoded, even if b is
+// empty.
 func (w *Writer) Content(num int, b []byte) {
 	copy(w.take(len(b)), b)
 	w.head(num, len(b))
 }
 
-// Space writes a bytes or string field of n bytes and gives the place of its
-// content, for the caller to fill before the next write.
-func (w *Writer) Space(num, n int) []byte {
-	w.take(n)
-	at := w.Len()
-	w.head(num, n)
-	return w.buf[len(w.buf)-at : len(w.buf)-at+n]
-}
+// Raw writes encoded fields.
+func (w *Writer) Raw(b []byte) { copy(w.take(len(b)), b) }
 
 // KeyValues writes a repeated KeyValue field. It keeps no reference to kvs.
 func (w *Writer) KeyValues(num int, kvs []attribute.KeyValue) {
@@ -134,7 +129,7 @@ func (w *Writer) text(num int, s string) {
 	w.head(num, w.Len()-end)
 }
 
-// repair writes s with U+FFFD for each run of bytes that are no UTF-8.
+// repair writes s with U+FFFD for each run of bytes that is not valid UTF-8.
 func (w *Writer) repair(s string) {
 	bad := false
 	for len(s) > 0 {
@@ -151,7 +146,7 @@ func (w *Writer) repair(s string) {
 	}
 }
 
-// head writes tag and length of a field whose n bytes of content are written.
+// head writes tag and length of a field with n bytes of content, which are written.
 func (w *Writer) head(num, n int) {
 	if n < oneByte && num <= 15 {
 		b := w.take(2)
@@ -171,10 +166,10 @@ func (w *Writer) varint(v uint64) {
 		w.take(1)[0] = byte(v)
 		return
 	}
-	binary.PutUvarint(w.take(sizeVarint(v)), v)
+	binary.PutUvarint(w.take(protowire.SizeVarint(v)), v)
 }
 
-// take puts n bytes in front of what is written, for the caller to fill.
+// take returns n bytes before the written ones, for the caller to fill.
 func (w *Writer) take(n int) []byte {
 	w.pos -= n
 	if w.pos < 0 {
@@ -183,8 +178,8 @@ func (w *Writer) take(n int) []byte {
 	return w.buf[w.pos:][:n]
 }
 
-// grow makes the buffer so much longer that pos is within it. It stays out of
-// take, so that take is small enough to be put into its callers.
+// grow enlarges the buffer until pos is within it. It is apart from take, so that take
+// can be inlined.
 //
 //go:noinline
 func (w *Writer) grow() {
@@ -195,12 +190,20 @@ func (w *Writer) grow() {
 	w.buf, w.pos = buf, pos
 }
 
-// oneByte is what varints of one byte are less than.
+// PartialSuccess returns an encoded ExportTraceServiceResponse:
+// https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/collector/trace/v1/trace_service.proto
+// The package with its generated code is not used, because it links an HTTP gateway.
+func PartialSuccess(rejected int, message string) []byte {
+	var w Writer
+	w.Text(field.PartialSuccessErrorMessage, message)
+	w.Uint(field.PartialSuccessRejectedSpans, uint64(rejected))
+	w.Message(field.ResponsePartialSuccess, 0)
+	return w.Bytes()
+}
+
+// oneByte is the smallest varint with more than one byte.
 const oneByte = 0x80
 
-// sizeVarint is the number of bytes of v as a varint.
-func sizeVarint(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
-
-// sizeField is the number of bytes of a field of n bytes of content whose
-// number is 15 or less.
-func sizeField(n int) int { return 1 + sizeVarint(uint64(n)) + n }
+// SizeField returns the size of a field with n bytes of content and a number of at most
+// 15.
+func SizeField(n int) int { return 1 + protowire.SizeBytes(n) }

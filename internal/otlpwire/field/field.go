@@ -1,6 +1,6 @@
-// Package field names the fields of OTLP's trace messages by their numbers, one
-// block for each message, for those who write and read the bytes without
-// generated code. It is a list and has no life; this file is all of it.
+// Package field lists the field numbers of OTLP's trace messages, in one block for each
+// message, for code that reads and writes the bytes without generated code. This file is
+// all of it.
 //
 // Source: https://github.com/open-telemetry/opentelemetry-proto, version 1.
 package field
@@ -8,6 +8,11 @@ package field
 // Field numbers, by message.
 const (
 	RequestResourceSpans = 1
+
+	ResponsePartialSuccess = 1
+
+	PartialSuccessRejectedSpans = 1
+	PartialSuccessErrorMessage  = 2
 
 	ResourceSpansResource   = 1
 	ResourceSpansScopeSpans = 2
@@ -67,7 +72,7 @@ const (
 	AnyArray       = 5
 	AnyKeyValues   = 6
 	AnyBytes       = 7
-	AnyStringIndex = 8 // OTLP's profiles only: an index into a table that traces have not
+	AnyStringIndex = 8 // OTLP's profiles only: an index into a table that traces do not have
 
 	ListValues = 1 // of ArrayValue and KeyValueList
 )

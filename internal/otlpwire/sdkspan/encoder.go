@@ -1,67 +1,68 @@
-// Package sdkspan turns the OpenTelemetry SDK's finished spans straight into
-// the bytes of an OTLP ExportTraceServiceRequest, without the objects between.
+// Package sdkspan encodes the OpenTelemetry SDK's finished spans as an OTLP
+// ExportTraceServiceRequest, without intermediate objects.
 //
 // The life of an Encoder:
 //
-//  1. Append encodes one span and files it under its resource and scope, whose
-//     own encoding is made once and kept.
-//  2. DropLast takes that span back, if it turned out too long.
-//  3. AppendRequest gives the whole request: each resource and scope once, with
-//     its spans in the order in which they were appended.
-//  4. Reset empties the encoder, which keeps buffers for the next batch.
+//  1. Append encodes one span and stores it under its resource and scope. Both are
+//     encoded once and kept.
+//  2. DropLast removes that span again, for example because it is too long.
+//  3. AppendRequest returns the whole request: each resource and scope once, with its
+//     spans in the order of the Append calls.
+//  4. Reset empties the encoder. Buffers are kept for the next batch.
 //
-// What comes out decodes to what the SDK's own OTLP exporter sends, with three
-// differences, each of which keeps what that one loses: text that is not valid
-// UTF-8 gets U+FFFD in place of the bad bytes (the SDK's exporter loses the
-// whole batch); a link has its trace state; and resources that differ only in
-// their schema URL stay apart.
+// The result decodes to the same messages that the SDK's OTLP exporter sends, except that
+// it keeps three things which the exporter loses: text that is not valid UTF-8 gets
+// U+FFFD in place of the bad bytes (the exporter loses the batch); links have their trace
+// state; resources that differ only in their schema URL stay apart.
 //
-// GistOf says of a span what a queue in front of the encoder wants to know.
+// GistOf returns the size and the status of a span, for a queue before the encoder.
 //
-// It does not decide which spans to encode or when a batch is full, and it
-// reads no bytes: that is package otlpwire. Open encoder.go first, then span.go.
+// The package does not decide which spans are encoded or when a batch is full. It reads
+// no OTLP: that is package otlpwire. Open encoder.go first, then span.go.
 package sdkspan
 
 import (
+	"slices"
+
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-// What Reset keeps, in bytes and entries.
+// Limits of the memory that Reset keeps, in bytes and entries.
 const (
-	// maxKeptBuffer bounds the buffer of one scope's spans and that of one span.
+	// maxKeptBuffer bounds the buffer of one scope's spans and the buffer of one span.
 	maxKeptBuffer = 1 << 20
 	// maxKeptBuffers bounds all of them together.
 	maxKeptBuffers = 4 << 20
-	// maxIdleScopes bounds the scopes that are remembered although the last
-	// batch had no span of theirs. Programs have some tens of scopes.
+	// maxIdleScopes bounds the scopes that are kept although the last batch had none
+	// of their spans. Programs have some tens of scopes.
 	maxIdleScopes = 64
 )
 
-// Encoder accumulates spans as one ExportTraceServiceRequest. The zero value is
-// ready for use. Not safe for concurrent use. In steady state (buffers grown,
-// resources and scopes seen before) it allocates for attributes that are slices,
-// maps or bytes, which the attribute package copies, and for nothing else.
+// Encoder collects spans for one ExportTraceServiceRequest. The zero value is ready for
+// use. It is not safe for concurrent use. When its buffers have grown and it knows the
+// resources and scopes, it allocates only for trace states and for attributes that are
+// slices, maps or bytes, which the attribute package copies.
 type Encoder struct {
 	w         otlpwire.Writer // the span that is being encoded
 	resources []*resourceGroup
-	last      *scopeGroup // that of the last Append
-	lastSize  int         // what the last Append added; 0: nothing to take back
+	last      *scopeGroup // the scope of the last Append
+	lastSize  int         // size of the last span; 0 if DropLast has nothing to remove
 	spans     int
-	bytes     int // of spans, and of the resources and scopes around them
+	bytes     int // of spans, and of the content of their resources and scopes
 }
 
-// Append encodes s at once, so that s is not referred to afterwards, and gives
-// the length of its own encoding, in bytes, with its field tag and length but
-// without resource and scope.
+// Append encodes s. It returns the size of the encoded span in bytes, with its field tag
+// and length, without resource and scope. It keeps no reference to s.
 func (e *Encoder) Append(s sdktrace.ReadOnlySpan) int {
 	e.w.Reset(maxKeptBuffer)
 	appendSpan(&e.w, s)
 	scope := s.InstrumentationScope()
 	g := e.group(s.Resource(), &scope)
 	if g.n == 0 {
-		e.bytes += g.begin()
+		g.in.active++
+		e.bytes += g.heads()
 	}
 	e.last, e.lastSize = g, e.w.Len()
 	g.spans = append(g.spans, e.w.Bytes()...)
@@ -71,8 +72,8 @@ func (e *Encoder) Append(s sdktrace.ReadOnlySpan) int {
 	return e.lastSize
 }
 
-// DropLast takes back the span that the last Append added. It does nothing if
-// nothing was appended since Reset or the last DropLast.
+// DropLast removes the span of the last Append. It does nothing if there was no Append
+// since Reset or the last DropLast.
 func (e *Encoder) DropLast() {
 	if e.lastSize == 0 {
 		return
@@ -83,50 +84,47 @@ func (e *Encoder) DropLast() {
 	e.spans--
 	e.bytes -= e.lastSize
 	if g.n == 0 {
-		e.bytes -= g.end()
+		e.bytes -= g.heads()
+		g.in.active--
 	}
 	e.lastSize = 0
 }
 
-// Spans is the number of spans held.
+// Spans returns the number of spans held.
 func (e *Encoder) Spans() int { return e.spans }
 
-// Bytes is what Size is but for some bytes a scope, and looks at nothing.
+// Bytes returns Size without the tags and lengths of resources and scopes. It costs
+// nothing.
 func (e *Encoder) Bytes() int { return e.bytes }
 
-// Size is the exact number of bytes that AppendRequest would append: 0 if no
-// span is held. It looks at each resource and scope, not at spans.
+// Size returns the number of bytes that AppendRequest appends: 0 if no span is held. It
+// walks over resources and scopes, not over spans.
 func (e *Encoder) Size() int {
 	size := 0
 	for _, r := range e.resources {
-		if n := r.size(); n > 0 {
-			size += sizeField(n)
+		if r.active > 0 {
+			size += otlpwire.SizeField(r.size())
 		}
 	}
 	return size
 }
 
-// AppendRequest appends the request to dst and gives the longer slice. The
-// encoder is unchanged.
+// AppendRequest appends the request to dst and returns the longer slice. The encoder is
+// unchanged.
 func (e *Encoder) AppendRequest(dst []byte) []byte {
-	for _, r := range e.resources {
-		n := r.size()
-		if n == 0 {
-			continue
-		}
-		dst = r.appendHead(dst, n)
-		for _, g := range r.scopes {
-			if g.n == 0 {
-				continue
-			}
-			dst = append(g.appendHead(dst), g.spans...)
+	start, size := len(dst), e.Size()
+	dst = slices.Grow(dst, size)[:start+size]
+	w := otlpwire.NewWriter(dst[start:])
+	for _, r := range slices.Backward(e.resources) {
+		if r.active > 0 {
+			r.write(w)
 		}
 	}
 	return dst
 }
 
-// Reset drops all spans. Buffers are kept for the next batch, but those that
-// grew past 1 MiB, or past 4 MiB together, are left to the collector.
+// Reset removes all spans. Buffers are kept for the next batch, except buffers of more
+// than 1 MiB, or all buffers if they exceed 4 MiB together.
 func (e *Encoder) Reset() {
 	e.spans, e.bytes, e.lastSize = 0, 0, 0
 	scopes, buffers := 0, 0
@@ -143,7 +141,7 @@ func (e *Encoder) Reset() {
 		e.forgetIdle()
 	}
 	for _, r := range e.resources {
-		r.begun = 0
+		r.active = 0
 		for _, g := range r.scopes {
 			g.n = 0
 			g.spans = g.spans[:0]

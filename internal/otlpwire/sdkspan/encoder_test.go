@@ -193,7 +193,7 @@ func TestEncoderBytes(t *testing.T) {
 		const around = 16 // bytes a scope: its tag and length, and those of its resource
 		scopes := 0
 		for _, r := range e.resources {
-			scopes += r.begun
+			scopes += r.active
 		}
 		if d := e.Size() - e.Bytes(); d < 0 || d > around*scopes {
 			t.Errorf("%s: Bytes() = %d, Size() = %d, of %d scopes", what, e.Bytes(), e.Size(), scopes)

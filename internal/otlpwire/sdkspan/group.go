@@ -6,7 +6,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/instrumentation"
 	"go.opentelemetry.io/otel/sdk/resource"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/servetrace/servetrace/internal/otlpwire"
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
@@ -15,25 +14,24 @@ import (
 // resourceGroup is one ResourceSpans.
 type resourceGroup struct {
 	resource *resource.Resource
-	head     []byte // its fields but the scopes
+	head     []byte // its fields except the scopes
 	scopes   []*scopeGroup
-	begun    int // scopes that have spans
+	active   int // number of scopes that have spans
 }
 
 // scopeGroup is one ScopeSpans.
 type scopeGroup struct {
-	in       *resourceGroup
-	resource *resource.Resource // that of in
-	scope    instrumentation.Scope
-	head     []byte // its fields but the spans
-	spans    []byte // the spans, as fields
-	n        int    // how many
+	in    *resourceGroup
+	scope instrumentation.Scope
+	head  []byte // its fields except the spans
+	spans []byte // the spans, as fields
+	n     int    // number of spans
 }
 
-// group gives the place of a span. Most spans belong where the one before them
-// did; else the search is linear, for programs have few resources and scopes.
+// group returns the group of a span. Most spans belong to the group of the span before
+// them. Otherwise the search is linear, because programs have few resources and scopes.
 func (e *Encoder) group(res *resource.Resource, scope *instrumentation.Scope) *scopeGroup {
-	if g := e.last; g != nil && g.resource == res && sameScope(&g.scope, scope) {
+	if g := e.last; g != nil && g.in.resource == res && sameScope(&g.scope, scope) {
 		return g
 	}
 	r := e.resourceGroup(res)
@@ -42,7 +40,7 @@ func (e *Encoder) group(res *resource.Resource, scope *instrumentation.Scope) *s
 			return g
 		}
 	}
-	g := &scopeGroup{in: r, resource: r.resource, scope: *scope, head: scopeHead(*scope)}
+	g := &scopeGroup{in: r, scope: *scope, head: scopeHead(*scope)}
 	r.scopes = append(r.scopes, g)
 	return g
 }
@@ -58,66 +56,53 @@ func (e *Encoder) resourceGroup(res *resource.Resource) *resourceGroup {
 	return r
 }
 
-// forgetIdle forgets the scopes and resources without spans.
+// forgetIdle removes the scopes and resources without spans.
 func (e *Encoder) forgetIdle() {
 	for _, r := range e.resources {
 		r.scopes = slices.DeleteFunc(r.scopes, func(g *scopeGroup) bool { return g.n == 0 })
 	}
 	e.resources = slices.DeleteFunc(e.resources, func(r *resourceGroup) bool { return len(r.scopes) == 0 })
-	e.last = nil // may be one of them
+	e.last = nil // it may be removed
 }
 
-// size is the length of the content of the ScopeSpans, which has spans.
-func (g *scopeGroup) size() int { return len(g.head) + len(g.spans) }
-
-// begin notes that the scope gets its first span, and gives the length of what
-// comes with it: the scope itself, and its resource if that had no spans.
-func (g *scopeGroup) begin() int {
-	g.in.begun++
-	return g.heads()
-}
-
-// end takes begin back.
-func (g *scopeGroup) end() int {
-	n := g.heads()
-	g.in.begun--
-	return n
-}
-
+// heads returns the size of the heads that are written only because this scope has
+// spans: its own head, and its resource's head if no other scope has spans.
 func (g *scopeGroup) heads() int {
-	if g.in.begun == 1 {
+	if g.in.active == 1 {
 		return len(g.in.head) + len(g.head)
 	}
 	return len(g.head)
 }
 
-// size is the length of the content of the ResourceSpans, 0 if it has no spans.
+// size returns the size of the content of the ResourceSpans.
 func (r *resourceGroup) size() int {
-	size := 0
+	size := len(r.head)
 	for _, g := range r.scopes {
 		if g.n > 0 {
-			size += sizeField(g.size())
+			size += otlpwire.SizeField(len(g.head) + len(g.spans))
 		}
 	}
-	if size == 0 {
-		return 0
+	return size
+}
+
+// write writes the ResourceSpans.
+func (r *resourceGroup) write(w *otlpwire.Writer) {
+	end := w.Len()
+	for _, g := range slices.Backward(r.scopes) {
+		if g.n == 0 {
+			continue
+		}
+		scopeEnd := w.Len()
+		w.Raw(g.spans)
+		w.Raw(g.head)
+		w.Message(field.ResourceSpansScopeSpans, scopeEnd)
 	}
-	return len(r.head) + size
+	w.Raw(r.head)
+	w.Message(field.RequestResourceSpans, end)
 }
 
-// appendHead appends what comes before the first scope, where the content is of that
-// size.
-func (r *resourceGroup) appendHead(dst []byte, size int) []byte {
-	return append(appendHead(dst, field.RequestResourceSpans, size), r.head...)
-}
-
-// appendHead appends what comes before the first span.
-func (g *scopeGroup) appendHead(dst []byte) []byte {
-	return append(appendHead(dst, field.ResourceSpansScopeSpans, g.size()), g.head...)
-}
-
-// sameResource compares as the SDK's exporter does, by the hash of the
-// attributes, and by schema URL too. None is not the same as an empty one.
+// sameResource compares attributes by their hash, as the SDK's exporter does, and schema
+// URLs. A nil resource differs from an empty one.
 func sameResource(a, b *resource.Resource) bool {
 	return a == b || a != nil && b != nil && a.Equivalent() == b.Equivalent() && a.SchemaURL() == b.SchemaURL()
 }
@@ -127,6 +112,7 @@ func sameScope(a, b *instrumentation.Scope) bool {
 		a.Attributes.Equivalent() == b.Attributes.Equivalent()
 }
 
+// resourceHead returns the fields of a ResourceSpans except its scopes.
 func resourceHead(res *resource.Resource) []byte {
 	var w otlpwire.Writer
 	if res == nil {
@@ -139,7 +125,8 @@ func resourceHead(res *resource.Resource) []byte {
 	return slices.Clone(w.Bytes())
 }
 
-// scopeHead leaves the scope out if it says nothing, as the SDK's exporter does.
+// scopeHead returns the fields of a ScopeSpans except its spans. Like the SDK's exporter,
+// it omits an empty scope.
 func scopeHead(scope instrumentation.Scope) []byte {
 	var w otlpwire.Writer
 	w.Text(field.ScopeSpansSchemaURL, scope.SchemaURL)
@@ -153,11 +140,3 @@ func scopeHead(scope instrumentation.Scope) []byte {
 	w.Message(field.ScopeSpansScope, end)
 	return slices.Clone(w.Bytes())
 }
-
-// appendHead appends tag and length of a field of n bytes of content.
-func appendHead(dst []byte, num protowire.Number, n int) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.BytesType), uint64(n))
-}
-
-// sizeField is the length of a field of n bytes of content.
-func sizeField(n int) int { return 1 + protowire.SizeBytes(n) }

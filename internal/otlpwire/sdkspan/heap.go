@@ -18,20 +18,19 @@ const (
 	memberBytes   = 32 // a member of a trace state
 )
 
-// Gist is the summary of a span that a queue in front of the encoder needs.
+// Gist is the summary of a span for a queue before the encoder.
 type Gist struct {
-	// Heap estimates the heap, in bytes, that the span holds and that goes when
-	// it goes: the SDK's snapshot, its attributes, events, links and all their
-	// text. Resource and scope are shared and do not count. Text that the program
-	// shares between spans (keys, names) counts each time, so that the estimate
-	// errs upwards. It costs some nanoseconds an attribute.
+	// Heap estimates the heap, in bytes, that is freed with the span: the SDK's snapshot,
+	// its attributes, events, links and their texts. Resource and scope are shared and
+	// not included. Texts that spans share, such as keys and names, count for each span,
+	// so the estimate tends to be high.
 	Heap int
-	// Failed: its status is an error.
+	// Failed reports that the span's status is an error.
 	Failed bool
 }
 
-// GistOf looks at a span that has ended; ok tells whether it is sampled, and
-// if not, nothing else is said of it. It does not allocate for scalar attributes.
+// GistOf returns the gist of a span that has ended, and whether the span is sampled. If
+// it is not, the gist is zero. GistOf does not allocate for scalar attributes.
 func GistOf(s sdktrace.ReadOnlySpan) (g Gist, ok bool) {
 	sc := s.SpanContext()
 	if !sc.IsSampled() {
@@ -68,8 +67,10 @@ func heapOfAttributes(kvs []attribute.KeyValue) int {
 }
 
 func heapOfTraceState(ts trace.TraceState) int {
-	if ts.Len() == 0 {
-		return 0
-	}
-	return ts.Len()*memberBytes + traceStateLen(ts)
+	n := ts.Len()*memberBytes + max(0, 2*ts.Len()-1) // "=" and ","
+	ts.Walk(func(key, value string) bool {
+		n += len(key) + len(value)
+		return true
+	})
+	return n
 }

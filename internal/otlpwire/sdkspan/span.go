@@ -12,13 +12,13 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/field"
 )
 
-// Bits of OTLP's flags above the W3C trace flags.
+// Bits of OTLP's flags beside the W3C trace flags.
 const (
 	flagRemoteKnown = 0x100
 	flagRemote      = 0x200
 )
 
-// appendSpan writes s as a field of ScopeSpans, its fields in reverse.
+// appendSpan writes s as a field of ScopeSpans. Fields are written in reverse order.
 func appendSpan(w *otlpwire.Writer, s sdktrace.ReadOnlySpan) {
 	end := w.Len()
 	sc, parent := s.SpanContext(), s.Parent()
@@ -37,15 +37,14 @@ func appendSpan(w *otlpwire.Writer, s sdktrace.ReadOnlySpan) {
 	if id := parent.SpanID(); id.IsValid() {
 		w.Content(field.SpanParentID, id[:])
 	}
-	appendTraceState(w, field.SpanTraceState, sc.TraceState())
+	w.Text(field.SpanTraceState, sc.TraceState().String())
 	spanID, traceID := sc.SpanID(), sc.TraceID()
 	w.Content(field.SpanSpanID, spanID[:])
 	w.Content(field.SpanTraceID, traceID[:])
 	w.Message(field.ScopeSpansSpans, end)
 }
 
-// appendStatus writes the message even if nothing is set, as the SDK's exporter
-// does. Ok and Error have each other's numbers in OTLP.
+// appendStatus writes the status even if it is empty, as the SDK's exporter does.
 func appendStatus(w *otlpwire.Writer, s sdktrace.Status) {
 	end := w.Len()
 	w.Uint(field.StatusCode, statusCode(s.Code))
@@ -53,6 +52,7 @@ func appendStatus(w *otlpwire.Writer, s sdktrace.Status) {
 	w.Message(field.SpanStatus, end)
 }
 
+// statusCode returns OTLP's number, which differs from the API's for Ok and Error.
 func statusCode(c codes.Code) uint64 {
 	switch c {
 	case codes.Ok:
@@ -82,7 +82,7 @@ func appendLinks(w *otlpwire.Writer, links []sdktrace.Link) {
 		w.Fixed32(field.LinkFlags, flags(l.SpanContext.TraceFlags(), l.SpanContext.IsRemote()))
 		w.Uint(field.LinkDroppedAttributes, count(l.DroppedAttributeCount))
 		w.KeyValues(field.LinkAttributes, l.Attributes)
-		appendTraceState(w, field.LinkTraceState, l.SpanContext.TraceState())
+		w.Text(field.LinkTraceState, l.SpanContext.TraceState().String())
 		spanID, traceID := l.SpanContext.SpanID(), l.SpanContext.TraceID()
 		w.Content(field.LinkSpanID, spanID[:])
 		w.Content(field.LinkTraceID, traceID[:])
@@ -90,37 +90,8 @@ func appendLinks(w *otlpwire.Writer, links []sdktrace.Link) {
 	}
 }
 
-// appendTraceState writes what TraceState.String gives, without making it. The
-// members can only be walked forwards, so room is made first.
-func appendTraceState(w *otlpwire.Writer, num int, ts trace.TraceState) {
-	if ts.Len() == 0 {
-		return
-	}
-	dst := w.Space(num, traceStateLen(ts))
-	ts.Walk(func(key, value string) bool {
-		dst = dst[copy(dst, key):]
-		dst[0] = '='
-		dst = dst[1+copy(dst[1:], value):]
-		if len(dst) > 0 {
-			dst[0] = ','
-			dst = dst[1:]
-		}
-		return true
-	})
-}
-
-// traceStateLen is the length of what TraceState.String gives.
-func traceStateLen(ts trace.TraceState) int {
-	n := max(0, 2*ts.Len()-1) // "=" and ","
-	ts.Walk(func(key, value string) bool {
-		n += len(key) + len(value)
-		return true
-	})
-	return n
-}
-
-// flags are those of a span whose parent, or of a link whose target, is remote
-// or not: https://github.com/open-telemetry/opentelemetry-proto, SpanFlags.
+// flags returns OTLP's flags of a span or a link. remote is of the span's parent or the
+// link's target. See SpanFlags in https://github.com/open-telemetry/opentelemetry-proto.
 func flags(tf trace.TraceFlags, remote bool) uint32 {
 	f := uint32(tf) | flagRemoteKnown
 	if remote {
@@ -129,7 +100,7 @@ func flags(tf trace.TraceFlags, remote bool) uint32 {
 	return f
 }
 
-// kind is OTLP's number, which is the API's, and 0 for one that is neither's.
+// kind returns OTLP's number of a kind, which is the API's, or 0 if OTLP has none.
 func kind(k trace.SpanKind) uint64 {
 	if k < trace.SpanKindInternal || k > trace.SpanKindConsumer {
 		return 0
