@@ -211,7 +211,7 @@ func TestFrozenAttachedPluginIsLeftAlone(t *testing.T) {
 	h.spans("s", 100)
 	testplugin.WaitFor(t, "the connection to be closed", func() bool { return strings.Contains(h.log.String(), "the process is left alone") })
 	testplugin.WaitFor(t, "it to be dialled again", func() bool {
-		return strings.Contains(h.Stats().Exporters[0].LastError, "it took the connection and does not answer within the start timeout")
+		return strings.Contains(h.Stats().Exporters[0].LastError, "it accepted the connection and does not answer within the start timeout")
 	})
 	h.balanced()
 	if testplugin.Gone(pid) {
