@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -26,11 +25,10 @@ func writeJSON(w io.Writer, v any) error {
 		switch {
 		case r == '\n', unicode.IsPrint(r):
 			escaped.WriteRune(r)
-		case r > math.MaxUint16:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&escaped, `\u%04x\u%04x`, high, low)
 		default:
-			fmt.Fprintf(&escaped, `\u%04x`, r)
+			for _, unit := range utf16.AppendRune(nil, r) {
+				fmt.Fprintf(&escaped, `\u%04x`, unit)
+			}
 		}
 	}
 	_, err := io.WriteString(w, escaped.String())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/printable"
+	"github.com/servetrace/servetrace/internal/yamlfile"
 	"github.com/servetrace/servetrace/pluginsdk"
 	"github.com/servetrace/servetrace/pluginsdk/plugintest"
 )
@@ -137,7 +138,7 @@ func (f testFlags) options(ctx context.Context, getenv func(string) string) ([]p
 		if document.file == "" {
 			continue
 		}
-		text, err := readDocument(ctx, document.flag, document.file)
+		text, err := readFile(ctx, document.flag, document.file, nil, yamlfile.MaxBytes)
 		if err != nil {
 			return nil, err
 		}

@@ -65,12 +65,17 @@ func pathEntry(path string) (string, error) {
 	return strings.TrimPrefix(entry, name+"="), nil
 }
 
-// pin writes the list with pins. It ignores lock-down, which demands the pins.
-func pin(cmd *cobra.Command, s settings, plugins string) error {
-	free := settings{s.with(map[string]string{
+// unlocked returns the settings without lock-down, and without the settings of single
+// plugins.
+func unlocked(s settings) settings {
+	return settings{s.with(map[string]string{
 		host.EnvLockdown: "", host.EnvPluginConfig: "", host.EnvPluginEnv: "", host.EnvPluginMemoryLimit: "", host.EnvPluginMaxProcs: "",
 	})}
-	list, err := inspectList(cmd, free, plugins, false)
+}
+
+// pin writes the list with pins. It ignores lock-down, which demands the pins.
+func pin(cmd *cobra.Command, s settings, plugins string) error {
+	list, err := inspectList(cmd, unlocked(s), plugins, false)
 	if err != nil {
 		return err
 	}
@@ -101,10 +106,7 @@ var errNoDigest = errors.New("its file cannot be read")
 // pinOf returns the entry of a plugin with the digest of its file as the pin, because
 // lock-down demands a pin.
 func pinOf(ctx context.Context, s settings, name, entry string) (string, error) {
-	cfg, err := read(s.with(map[string]string{
-		host.EnvPlugins: entry, host.EnvLockdown: "", host.EnvPluginConfig: "", host.EnvPluginEnv: "",
-		host.EnvPluginMemoryLimit: "", host.EnvPluginMaxProcs: "", envSDKDisabled: "", envTracesExporter: "",
-	}))
+	cfg, err := unlocked(s).list(entry)
 	if err != nil {
 		return "", err
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"text/template"
+
+	"golang.org/x/mod/module"
 )
 
 // templates are the files of a new plugin. Files in a folder are for one kind of plugin,
@@ -47,13 +49,8 @@ func (s scaffold) Prefix() string {
 	return strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_")) + "_"
 }
 
-var (
-	// pluginName is pluginsdk's rule for Spec.Name.
-	pluginName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
-	// modulePath is the go command's rule without the conditions for downloads: elements
-	// of these characters that do not begin or end with a dot.
-	modulePath = regexp.MustCompile(`^[A-Za-z0-9_~-]([A-Za-z0-9._~-]*[A-Za-z0-9_~-])?(/[A-Za-z0-9_~-]([A-Za-z0-9._~-]*[A-Za-z0-9_~-])?)*$`)
-)
+// pluginName is pluginsdk's rule for Spec.Name.
+var pluginName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
 // longestName is the bound of the host for the name of a plugin.
 const longestName = 63
@@ -73,7 +70,7 @@ func (s *scaffold) settle() error {
 	}
 	if s.Module == "" {
 		s.Module = "example.org/" + s.Name
-	} else if !modulePath.MatchString(s.Module) {
+	} else if module.CheckImportPath(s.Module) != nil {
 		errs = append(errs, fmt.Errorf("--module %q: want a module path such as example.com/traces/%s", s.Module, s.Name))
 	}
 	if s.Dir == "" {

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +12,7 @@ import (
 	"github.com/servetrace/servetrace"
 	"github.com/servetrace/servetrace/host"
 	"github.com/servetrace/servetrace/internal/printable"
+	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
 // settings are the operator's settings: the environment, and below it the service file
@@ -61,7 +60,7 @@ func (s settings) one(ctx context.Context, where, configFile string) (host.Confi
 	if err != nil || configFile == "" {
 		return cfg, err
 	}
-	document, err := readDocument(ctx, "config", configFile)
+	document, err := readFile(ctx, "config", configFile, nil, yamlfile.MaxBytes)
 	if err != nil {
 		return host.Config{}, err
 	}
@@ -70,31 +69,6 @@ func (s settings) one(ctx context.Context, where, configFile string) (host.Confi
 		return host.Config{}, usagef("--config %s: %w", configFile, err)
 	}
 	return cfg, nil
-}
-
-// mostDocument bounds the configuration that is read, in bytes. The host's own bound is
-// lower.
-const mostDocument = 1 << 24
-
-// readDocument reads the file of a flag, which may be a pipe. It returns when ctx ends.
-func readDocument(ctx context.Context, flag, name string) ([]byte, error) {
-	document, err := readUntil(ctx, func() (document []byte, err error) {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = f.Close() }() // read only
-		return io.ReadAll(io.LimitReader(f, mostDocument+1))
-	})
-	switch {
-	case errors.Is(err, errCalledOff):
-		return nil, fmt.Errorf("read the configuration of --%s %s: %w", flag, name, context.Cause(ctx))
-	case err != nil:
-		return nil, usagef("--%s: %w", flag, err)
-	case len(document) > mostDocument:
-		return nil, usagef("--%s %s: it has more than %d bytes; a plugin's configuration has at most 1 MiB", flag, name, mostDocument)
-	}
-	return document, nil
 }
 
 // off returns the reason why there are no plugins.

@@ -59,7 +59,7 @@ func TestDocumentWithoutEnd(t *testing.T) {
 	cancel(errors.New("interrupt"))
 	none := settings{func(string) string { return "" }}
 	_, err := none.one(ctx, "./console", pipe)
-	if err == nil || err.Error() != "read the configuration of --config "+pipe+": interrupt" || exitCode(ctx, err) != exitInterrupted {
+	if err == nil || err.Error() != "read --config "+pipe+": interrupt" || exitCode(ctx, err) != exitInterrupted {
 		t.Errorf("pipe: error %v with code %d", err, exitCode(ctx, err))
 	}
 	_, err = none.one(t.Context(), "./console", "/dev/zero")

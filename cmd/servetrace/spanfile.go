@@ -11,7 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"math"
 	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -58,7 +58,7 @@ func builtInSpan(end time.Time) request {
 // readSpans returns the requests in a file, except requests without spans; "-" is stdin.
 // A file without any span is an error. It returns when ctx ends.
 func readSpans(ctx context.Context, name, format string, stdin io.Reader) ([]request, error) {
-	text, err := readInput(ctx, name, stdin)
+	text, err := readFile(ctx, "spans", name, stdin, math.MaxInt64-1)
 	if err != nil {
 		return nil, err
 	}
@@ -70,48 +70,6 @@ func readSpans(ctx context.Context, name, format string, stdin io.Reader) ([]req
 		return nil, usagef("read spans of %s: there are none in it; want OTLP requests, as the Collector's file exporter writes them", name)
 	}
 	return list, nil
-}
-
-// readInput reads the file of --spans to its end; "-" is stdin.
-func readInput(ctx context.Context, name string, stdin io.Reader) ([]byte, error) {
-	text, err := readUntil(ctx, func() ([]byte, error) {
-		if name == "-" {
-			return io.ReadAll(stdin)
-		}
-		return os.ReadFile(name)
-	})
-	switch {
-	case err == nil:
-		return text, nil
-	case errors.Is(err, errCalledOff):
-		return nil, fmt.Errorf("read spans of %s: %w", name, context.Cause(ctx))
-	}
-	return nil, usagef("--spans: %w", err)
-}
-
-// errCalledOff is the error of readUntil after the end of ctx.
-var errCalledOff = errors.New("called off")
-
-// readUntil returns the result of read, or an error when ctx ends. A terminal or a pipe
-// may never end, and neither its opening nor a read can be canceled: then the goroutine
-// remains until the process exits, which is soon.
-func readUntil(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
-	type input struct {
-		text []byte
-		err  error
-	}
-	done := make(chan input, 1)
-	go func() {
-		var in input
-		in.text, in.err = read()
-		done <- in
-	}()
-	select {
-	case in := <-done:
-		return in.text, in.err
-	case <-ctx.Done():
-		return nil, errCalledOff
-	}
 }
 
 func parseSpans(format string, text []byte) ([]request, error) {

@@ -135,7 +135,7 @@ func TestReadingIsCalledOff(t *testing.T) {
 	terminal, end := io.Pipe()
 	defer end.Close()
 	_, err := readSpans(ctx, "-", formatJSON, terminal)
-	if err == nil || err.Error() != "read spans of -: interrupt" || exitCode(ctx, err) != exitInterrupted {
+	if err == nil || err.Error() != "read --spans -: interrupt" || exitCode(ctx, err) != exitInterrupted {
 		t.Errorf("error %v with code %d", err, exitCode(ctx, err))
 	}
 }

@@ -28,8 +28,11 @@ var (
 	// Keys that end in "_s" have seconds without a unit, as in Ray's files.
 	seconds       = form{says: "a number of seconds above zero, without a unit", read: readSeconds(false)}
 	secondsOrNone = form{says: "a number of seconds, zero or more, without a unit", read: readSeconds(true)}
-	level         = form{says: "one of DEBUG, INFO, WARNING, ERROR, NONE", read: readLevel}
-	encoding      = form{says: "one of TEXT, JSON", read: readEncoding}
+	// Ray's words for levels are Python's.
+	level = word("one of DEBUG, INFO, WARNING, ERROR, NONE", map[string]string{
+		"debug": "debug", "info": "info", "warn": "warn", "warning": "warn", "error": "error", "critical": "error", "none": "none",
+	})
+	encoding = word("one of TEXT, JSON", map[string]string{"text": "text", "json": "json"})
 	// document is any value. The reader handles its keys by their paths.
 	document = form{says: "any YAML"}
 )
@@ -60,18 +63,21 @@ func list(sep string) form {
 	}}
 }
 
-func readText(node *yaml.Node) (string, bool) { return tagged("!!str")(node) }
+// word returns a form of words in any case. words has the variable's value for each.
+func word(says string, words map[string]string) form {
+	return form{says: says, read: func(node *yaml.Node) (string, bool) {
+		text, ok := readText(node)
+		value, known := words[strings.ToLower(text)]
+		return value, ok && known
+	}}
+}
 
-// tagged returns a function that reads scalars of one type as they are written.
-func tagged(tag string) func(*yaml.Node) (string, bool) {
-	return func(node *yaml.Node) (string, bool) {
-		return strings.TrimSpace(node.Value), node.Kind == yaml.ScalarNode && node.ShortTag() == tag
-	}
+func readText(node *yaml.Node) (string, bool) {
+	return strings.TrimSpace(node.Value), node.Kind == yaml.ScalarNode && node.ShortTag() == "!!str"
 }
 
 func readBoolean(node *yaml.Node) (string, bool) {
-	value, ok := tagged("!!bool")(node)
-	return strings.ToLower(value), ok // Python writes True
+	return strings.ToLower(node.Value), node.Kind == yaml.ScalarNode && node.ShortTag() == "!!bool" // Python writes True
 }
 
 func readInteger(node *yaml.Node) (string, bool) {
@@ -113,32 +119,8 @@ func readSeconds(zero bool) func(*yaml.Node) (string, bool) {
 		if !ok || !(n >= 1e-9 && n <= mostSeconds) && !(zero && n == 0) {
 			return "", false
 		}
-		if n == math.Trunc(n) {
-			return strconv.FormatFloat(n, 'f', 0, 64) + "s", true
-		}
-		return strings.TrimRight(strconv.FormatFloat(n, 'f', 9, 64), "0") + "s", true
+		return strconv.FormatFloat(math.Round(n*1e9)/1e9, 'f', -1, 64) + "s", true
 	}
-}
-
-// readEncoding reads Ray's words for the format of the log.
-func readEncoding(node *yaml.Node) (string, bool) {
-	value, ok := readText(node)
-	value = strings.ToLower(value)
-	return value, ok && (value == "text" || value == "json")
-}
-
-// readLevel reads Ray's words for levels, which are Python's.
-func readLevel(node *yaml.Node) (string, bool) {
-	value, ok := readText(node)
-	switch value = strings.ToLower(value); value {
-	case "debug", "info", "error", "none":
-		return value, ok
-	case "warn", "warning":
-		return "warn", ok
-	case "critical":
-		return "error", ok
-	}
-	return "", false
 }
 
 // seen describes the value of a node for a message.

@@ -137,7 +137,7 @@ func (r reader) plugin(e entry, path string) {
 
 // unknown adds the error or the warning for a key that is not in the table.
 func (r reader) unknown(e entry, path, pattern string, known []string) {
-	if other, ok := foreign[pattern]; ok {
+	if other := foreignKey(pattern); other != nil {
 		switch {
 		case isEmpty(e.value):
 		case other.fatal:

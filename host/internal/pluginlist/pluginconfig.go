@@ -11,16 +11,13 @@ import (
 // Configuration is the configuration of one plugin. The fields are documented at
 // package host's PluginConfig.
 type Configuration struct {
-	// File is the path of the document. It is read anew each time the plugin is
-	// configured, so a file that changes is seen by the plugin's next process.
-	// A file that is missing, no regular file, or larger than 1 MiB keeps the
-	// plugin from being ready; it is tried again. A plain OTLP receiver
-	// takes no document: with one it is never ready.
+	// File is the path of the document. It is read again each time that the plugin is
+	// configured. If it is missing, not a regular file, or larger than 1 MiB, the plugin
+	// is not ready and tried again. A plain OTLP receiver with a document is never ready.
 	File string
-	// Pick takes the document out of what stands in File, a part of which is
-	// this plugin's: it is called each time File was read, one call at a time
-	// for a plugin. An empty document is none; an error keeps the plugin from
-	// being ready. Nil: the document is all of File.
+	// Pick returns the plugin's part of the content of File. It is called after each read
+	// of File, one call at a time for a plugin. An empty document is none; with an error
+	// the plugin is not ready. Nil: the document is all of File.
 	Pick func(file []byte) (document []byte, err error)
 	// Document is the document itself, at most 1 MiB. It must not change after
 	// New.
@@ -40,9 +37,20 @@ func (c Configuration) load() ([]byte, error) {
 		document, err = c.Pick(document)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("configuration file %q: %w", c.File, err)
+		return nil, c.describe(err)
 	}
 	return document, nil
+}
+
+// describe adds the origin of the configuration to an error. It returns nil for nil.
+func (c Configuration) describe(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case c.File != "":
+		return fmt.Errorf("configuration file %q: %w", c.File, err)
+	}
+	return fmt.Errorf("configuration: %w", err)
 }
 
 // ParseConfigs parses SERVE_TRACING_PLUGIN_CONFIG. It reports all faults at once and

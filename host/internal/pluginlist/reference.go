@@ -38,7 +38,7 @@ func resolveReferences(document []byte, look lookUp) ([]byte, error) {
 	case err != nil && bytes.Contains(document, []byte(referenceMark)):
 		return nil, fmt.Errorf("it has references (${…}) and is no single document in YAML or JSON, where a reference in [ ] or { } stands in quotes: %w", err)
 	case err != nil, root == nil:
-		return document, nil // the plugin reports a better error
+		return document, nil //nolint:nilerr // the plugin reports a better error
 	}
 	r := resolver{look: look}
 	r.resolve(root)

@@ -2,7 +2,6 @@ package pluginlist
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -52,11 +51,7 @@ func (s *Settings) Document(plugin string) (written, resolved []byte, secrets []
 	is := s.PluginConfigs[plugin]
 	if written, err = is.load(); err == nil {
 		resolved, err = resolveReferences(written, refs.lookUp)
-		if err != nil && is.File != "" {
-			err = fmt.Errorf("configuration file %q: %w", is.File, err)
-		} else if err != nil {
-			err = fmt.Errorf("configuration: %w", err)
-		}
+		err = is.describe(err)
 	}
 	return written, resolved, refs.texts(s.Environ), err
 }
@@ -103,8 +98,5 @@ func (s *Settings) References(plugin string) ([]Reference, error) {
 		}
 		return value, nil // the others are tried too
 	})
-	if err != nil && is.File != "" {
-		err = fmt.Errorf("configuration file %q: %w", is.File, err)
-	}
-	return list, err
+	return list, is.describe(err)
 }
