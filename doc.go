@@ -59,6 +59,6 @@
 // httpproxy/exchange.go, router/deployment.go, router/router.go and router/replica.go,
 // then internal/spans and tracing/provider.go. In host, read host.go,
 // then pipeline.go, intake.go, encode.go, queue.go and lane.go of host/internal/pipeline,
-// and sender.go. In pluginsdk, read main.go, server.go and pipeline.go. The last is
-// plugins/console.
+// and supervise.go, life.go and sender.go of host/internal/supervise. In pluginsdk,
+// read main.go, server.go and pipeline.go. The last is plugins/console.
 package servetrace

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,6 +19,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/servetrace/servetrace/host/internal/supervise"
+
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -423,12 +427,12 @@ func TestAttachingBacksOff(t *testing.T) {
 		}, func(c *Config) { c.Plugins = "unix:///fake.sock" })
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		want := restartFirst
+		want := firstRestart
 		for i := 1; i < len(dials); i++ {
 			if pause := dials[i].Sub(dials[i-1]); pause < want/2 || pause > want+want/2 {
 				t.Errorf("pause before attempt %d is %v, want %v with jitter", i+1, pause, want)
 			}
-			want = min(2*want, attached.mostPause)
+			want = min(2*want, longestDial)
 		}
 		if len(dials) < 40 {
 			t.Errorf("%d attempts in 5 minutes", len(dials))
@@ -457,7 +461,7 @@ func TestHungAttachedPluginIsDialledAgain(t *testing.T) {
 		if err := h.ForceFlush(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(begun); took > DefaultExportTimeout+healthTimeout+launched.mostPause {
+		if took := time.Since(begun); took > DefaultExportTimeout+healthTime+longestRestart {
 			t.Errorf("delivered after %v", took)
 		}
 		if x := h.Stats().Exporters[0]; x.Delivered != 10 || x.Starts != 2 {
@@ -484,7 +488,7 @@ func TestReceiverThatSendsItsClientsAway(t *testing.T) {
 			}
 			return nil
 		}})
-	}, grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 2 * attached.steadyAfter}))
+	}, grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 2 * steadyDial}))
 	h := startHost(t, func(c *Config) { c.BatchSpans = 50 }, "unix://"+socket)
 	sent := 0
 	testplugin.WaitFor(t, "some connections", func() bool {
@@ -525,13 +529,25 @@ func TestAttachedPluginThatLeavesIsNotCutOff(t *testing.T) {
 			select {
 			case <-ctx.Done():
 				cut <- true
-			case <-time.After(healthTimeout + time.Second):
+			case <-time.After(healthTime + time.Second):
 				cut <- false
 			}
 			return nil
 		}})
 	})
-	h := startHost(t, func(c *Config) { c.ExportTimeout = time.Minute }, "unix://"+socket)
+	h := makeHost(t, func(c *Config) { c.ExportTimeout = time.Minute }, "unix://"+socket)
+	connect, conns := h.sup.Connect, make(chan *grpc.ClientConn, 10)
+	h.sup.Connect = func(ctx context.Context, c *supervise.Settings, p supervise.Plan, log *slog.Logger) (supervise.Peer, error) {
+		to, err := connect(ctx, c, p, log)
+		if err == nil {
+			conns <- to.Conn().(*grpc.ClientConn)
+		}
+		return to, err
+	}
+	if err := h.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	conn := <-conns
 	for _, name := range []string{"a", "b"} {
 		h.spans(name, 1)
 		<-arrived
@@ -539,7 +555,7 @@ func TestAttachedPluginThatLeavesIsNotCutOff(t *testing.T) {
 	var stopping sync.WaitGroup
 	stopping.Go(old.GracefulStop)
 	testplugin.WaitFor(t, "the host to be told", func() bool {
-		return h.plugins[0].sending.all()[0].sender.conn.(*grpc.ClientConn).GetState() != connectivity.Ready
+		return conn.GetState() != connectivity.Ready
 	})
 	serveAt(t, socket, func(s *grpc.Server) {
 		coltracepb.RegisterTraceServiceServer(s, traces{export: func(context.Context, []string) error { return nil }})
@@ -551,7 +567,7 @@ func TestAttachedPluginThatLeavesIsNotCutOff(t *testing.T) {
 	stopping.Wait()
 	h.flush()
 	h.wantBooks(0, map[string]uint64{"delivered": 2})
-	if strings.Contains(h.log.String(), attached.hung) {
+	if strings.Contains(h.log.String(), attachedHung) {
 		t.Error("the log says that the plugin hangs")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/host/internal/supervise"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -30,11 +30,11 @@ func TestOutputOfFailedStartsIsToldOncePerCause(t *testing.T) {
 		}
 		plugin := newFakePlugin(func(context.Context, int) error { return nil })
 		n := 0
-		h.shared.connect = func(_ context.Context, _ *Config, _ plan, log *slog.Logger) (peer, error) {
+		h.sup.Connect = func(_ context.Context, _ *supervise.Settings, _ supervise.Plan, log *slog.Logger) (supervise.Peer, error) {
 			n++
 			log.With("pid", 100+n).WithGroup("g").Info("plugin's word", "n", n)
 			if n == 7 {
-				for range 2 * mostHeld {
+				for range 2 * linesHeld {
 					log.Info("much")
 				}
 				return plugin, nil
@@ -52,7 +52,7 @@ func TestOutputOfFailedStartsIsToldOncePerCause(t *testing.T) {
 			"pid=104 g.n=4":         1,
 			"pid=107 g.n=7":         1,
 			"cause=\"cause":         2,
-			"msg=much":              mostHeld - 1,
+			"msg=much":              linesHeld - 1,
 			"suppressed=101":        1,
 			"msg=\"plugin is ready": 1,
 		})
@@ -111,7 +111,8 @@ func TestPluginsOfNoUseSayItOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			var starts atomic.Int64
-			h.shared.connect = func(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, error) {
+			connect := h.sup.Connect
+			h.sup.Connect = func(ctx context.Context, c *supervise.Settings, p supervise.Plan, log *slog.Logger) (supervise.Peer, error) {
 				starts.Add(1)
 				return connect(ctx, c, p, log)
 			}
@@ -131,35 +132,6 @@ func TestPluginsOfNoUseSayItOnce(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestDocumentsFileIsNamed(t *testing.T) {
-	about := description{about: &pluginv1.DescribeResponse{EnvPatterns: []string{"ACME_*", "TOKEN"}}}
-	fault := func(path, text string) *pluginv1.Diagnostic {
-		return &pluginv1.Diagnostic{Severity: pluginv1.Severity_SEVERITY_ERROR, Path: path, Text: text}
-	}
-	for _, tc := range []struct {
-		file string
-		list []*pluginv1.Diagnostic
-		want string
-	}{
-		{"c.yaml", nil, "<nil>"},
-		{"c.yaml", []*pluginv1.Diagnostic{fault("TOKEN", "is empty")}, "configuration refused: TOKEN: is empty"},
-		{"c.yaml", []*pluginv1.Diagnostic{fault("ACME_X", "is odd"), fault("a.b", "line 3: is missing")},
-			"configuration refused (file \"c.yaml\"): ACME_X: is odd\na.b: line 3: is missing"},
-		{"c.yaml", []*pluginv1.Diagnostic{fault("", "no YAML")}, `configuration refused (file "c.yaml"): no YAML`},
-		{"", []*pluginv1.Diagnostic{fault("a.b", "is missing")}, "configuration refused: a.b: is missing"},
-	} {
-		if got := fmt.Sprint(diagnose(slog.New(slog.DiscardHandler), plan{configFile: tc.file}, about, tc.list)); got != tc.want {
-			t.Errorf("%v of file %q: %s, want %s", tc.list, tc.file, got, tc.want)
-		}
-	}
-	log := &testplugin.Log{}
-	remarks := []*pluginv1.Diagnostic{{Path: "a.b", Text: "is old"}, {Path: "TOKEN", Text: "is short"}}
-	if err := diagnose(slog.New(slog.NewTextHandler(log, nil)), plan{configFile: "c.yaml"}, about, remarks); err != nil {
-		t.Error(err)
-	}
-	wantLines(t, log.String(), map[string]int{`text="a.b: is old" file=c.yaml`: 1, `text="TOKEN: is short"`: 1, "file=": 1})
 }
 
 // TestRefusedFileIsNamed: a real plugin that reads no document gets one.
@@ -221,7 +193,7 @@ func TestFlushOfASilentPluginEnds(t *testing.T) {
 		synctest.Wait()
 		begun := time.Now()
 		err := h.ForceFlush(context.Background())
-		if took := time.Since(begun); took < DefaultExportTimeout+healthTimeout || took > DefaultExportTimeout+2*healthTimeout || // a heartbeat may come between
+		if took := time.Since(begun); took < DefaultExportTimeout+healthTime || took > DefaultExportTimeout+2*healthTime || // a heartbeat may come between
 			fmt.Sprint(err) != `flush plugin "plugin": the process has ended` {
 			t.Errorf("ForceFlush = %v after %v", err, took)
 		}

@@ -41,7 +41,7 @@ func fedHost(tb testing.TB) *Host {
 func drainAway(h *Host) {
 	h.pipeline.Flush()
 	for _, x := range h.plugins {
-		x.queue.DropRest()
+		x.Queue.DropRest()
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/servetrace/servetrace/host/internal/supervise"
+
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
@@ -108,8 +111,8 @@ func mixed(t *testing.T, list string, kinds map[string]string, draw func(int) in
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.shared.connect = func(_ context.Context, _ *Config, p plan, _ *slog.Logger) (peer, error) {
-		kind, bad := kinds[p.path]
+	h.sup.Connect = func(_ context.Context, _ *supervise.Settings, p supervise.Plan, _ *slog.Logger) (supervise.Peer, error) {
+		kind, bad := kinds[p.Path]
 		if !bad {
 			return newFakePlugin(func(context.Context, int) error { <-time.After(time.Millisecond); return nil }), nil
 		}

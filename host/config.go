@@ -11,6 +11,9 @@ import (
 
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
+	"github.com/servetrace/servetrace/host/internal/supervise"
+
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 )
 
 // Config holds an operator's settings. The zero value of a field means its
@@ -186,13 +189,13 @@ func (c Config) Validate() error {
 	check(c.BatchSpans > 0 && c.BatchSpans <= pipeline.MostBatchSpans, EnvBatchSpans, c.BatchSpans, "between 1 and 65536")
 	check(c.BatchBytes > 0 && c.BatchBytes <= mostBatchBytes, EnvBatchBytes, c.BatchBytes, "between 1 and 3MiB")
 	check(int64(c.BatchBytes) <= quarter, EnvBatchBytes, c.BatchBytes, "at most a quarter of "+pipeline.EnvQueueBytes)
-	check(c.ExportTimeout > 0, EnvExportTimeout, c.ExportTimeout, "a positive duration such as 10s")
-	check(c.MaxAge > 0, EnvMaxAge, c.MaxAge, "a positive duration such as 60s")
-	check(c.StartTimeout > 0, EnvStartTimeout, c.StartTimeout, "a positive duration such as 10s")
+	check(c.ExportTimeout > 0, supervise.EnvExportTimeout, c.ExportTimeout, "a positive duration such as 10s")
+	check(c.MaxAge > 0, supervise.EnvMaxAge, c.MaxAge, "a positive duration such as 60s")
+	check(c.StartTimeout > 0, supervise.EnvStartTimeout, c.StartTimeout, "a positive duration such as 10s")
 	check(c.StopTimeout > 0, EnvStopTimeout, c.StopTimeout, "a positive duration such as 5s")
 	check(c.StartJitter >= 0, EnvStartJitter, c.StartJitter, "a positive duration such as 2s")
 	check(c.Watch >= 0, EnvPluginWatch, c.Watch, "a positive duration such as 5s")
-	check(!strings.ContainsRune(c.CrashDir, 0), EnvCrashDir, strconv.Quote(c.CrashDir), "a path")
+	check(!strings.ContainsRune(c.CrashDir, 0), supervise.EnvCrashDir, strconv.Quote(c.CrashDir), "a path")
 	return errors.Join(append(errs, c.list().Validate())...)
 }
 
@@ -208,6 +211,24 @@ func (c Config) list() *pluginlist.Settings {
 	}
 }
 
+// supervise returns the settings of package supervise.
+func (c Config) supervise() supervise.Settings {
+	return supervise.Settings{
+		List: c.list(), Context: c.Context.message(), AllowWritable: c.AllowWritable,
+		ExportTimeout: c.ExportTimeout, MaxAge: c.MaxAge, StartTimeout: c.StartTimeout,
+		StartJitter: c.StartJitter, Watch: c.Watch, QueueBytes: c.QueueBytes, CrashDir: c.CrashDir,
+	}
+}
+
+// message returns the description in the form of the contract.
+func (c Context) message() *pluginv1.StaticContext {
+	return &pluginv1.StaticContext{
+		Application: c.Application, Deployment: c.Deployment, Replica: c.Replica, Node: c.Node, Job: c.Job,
+		ServiceName: c.ServiceName, SamplingRatio: c.SamplingRatio,
+		PluginName: "", Terminal: false, TerminalColumns: 0, // of one plugin, and of the moment
+	}
+}
+
 // cloned returns c with maps of its own, so that a caller of New may change its maps.
 func (c Config) cloned() Config {
 	c.PluginConfigs = maps.Clone(c.PluginConfigs)
@@ -215,16 +236,6 @@ func (c Config) cloned() Config {
 	c.PluginMemoryLimit = maps.Clone(c.PluginMemoryLimit)
 	c.PluginMaxProcs = maps.Clone(c.PluginMaxProcs)
 	return c
-}
-
-// leastMostPause is the least that the longest pause between two starts may be,
-// however small MaxAge is.
-const leastMostPause = time.Second
-
-// inTime limits a pause between two starts to half of MaxAge: a batch that waits for
-// the plugin sees a start while it is young enough to be delivered.
-func (c *Config) inTime(pause time.Duration) time.Duration {
-	return min(pause, max(leastMostPause, c.MaxAge/2))
 }
 
 // PluginConfig is the configuration of one plugin: text in YAML or JSON, which the

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/servetrace/servetrace/host/internal/pipeline"
+	"github.com/servetrace/servetrace/host/internal/supervise"
 )
 
 func getenv(values map[string]string) func(string) string {
@@ -22,9 +24,9 @@ func TestConfigFromEnv(t *testing.T) {
 		{"nothing", nil, Config{}},
 		{"all of ours", map[string]string{
 			EnvPlugins: " ./a,b ", EnvPluginDir: "/x:/y", pipeline.EnvQueueBytes: "64MiB", pipeline.EnvMaxSpanBytes: "512KiB",
-			EnvBatchAge: "1s", EnvBatchSpans: "100", EnvBatchBytes: "65536", EnvExportTimeout: "3s", EnvMaxAge: "1m",
-			EnvStartTimeout: "2s", EnvStopTimeout: "4s", "OTEL_SERVICE_NAME": "shop", "RAY_JOB_ID": "01000000",
-			EnvCrashDir: "crashes", EnvPluginWritable: "Allow", EnvStartJitter: "3s", EnvPluginWatch: "5s",
+			EnvBatchAge: "1s", EnvBatchSpans: "100", EnvBatchBytes: "65536", supervise.EnvExportTimeout: "3s", supervise.EnvMaxAge: "1m",
+			supervise.EnvStartTimeout: "2s", EnvStopTimeout: "4s", "OTEL_SERVICE_NAME": "shop", "RAY_JOB_ID": "01000000",
+			supervise.EnvCrashDir: "crashes", EnvPluginWritable: "Allow", EnvStartJitter: "3s", EnvPluginWatch: "5s",
 			EnvPluginEnv: "*:HTTP_*, a:AWS_*,a:X", EnvPluginMemoryLimit: "64MiB,a=1GiB", EnvPluginMaxProcs: "b=2",
 		}, Config{
 			CrashDir: "crashes", AllowWritable: true, StartJitter: 3 * time.Second, Watch: 5 * time.Second,
@@ -76,7 +78,7 @@ func TestWrongSettings(t *testing.T) {
 		{EnvPluginWritable, "true", `SERVE_TRACING_PLUGIN_WRITABLE="true": want refuse or allow`},
 		{EnvStartJitter, "0", `SERVE_TRACING_START_JITTER="0": want a duration above zero, such as 200ms or 10s`},
 		{EnvPluginWatch, "on", `SERVE_TRACING_PLUGIN_WATCH="on": want a duration above zero, such as 200ms or 10s`},
-		{EnvCrashDir, "a\x00b", `SERVE_TRACING_CRASH_DIR="a\x00b": want a path`},
+		{supervise.EnvCrashDir, "a\x00b", `SERVE_TRACING_CRASH_DIR="a\x00b": want a path`},
 		{EnvPluginEnv, "a,b:,:X,a b:X,c:*,d:D_*,e:X=y", `SERVE_TRACING_PLUGIN_ENV: entry "a": must be NAME:VARIABLE, with the name of a plugin of SERVE_TRACING_EXPORTER_PLUGIN, or * for all` + "\n" +
 			`SERVE_TRACING_PLUGIN_ENV: entry "b:": must be NAME:VARIABLE, with the name of a plugin of SERVE_TRACING_EXPORTER_PLUGIN, or * for all` + "\n" +
 			`SERVE_TRACING_PLUGIN_ENV: entry ":X": must be NAME:VARIABLE, with the name of a plugin of SERVE_TRACING_EXPORTER_PLUGIN, or * for all` + "\n" +

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/test/testplugin"
 )
 
@@ -58,7 +58,7 @@ func TestCyclesLeakNothing(t *testing.T) {
 		h := fakeHost(t, func(n int) (*fakePlugin, error) {
 			starts.Store(int64(n))
 			if n%7 == 0 {
-				return nil, &crash{err: errors.New("no handshake")}
+				return nil, &launch.Error{Reason: launch.ReasonNotPlugin}
 			}
 			var plugin *fakePlugin
 			plugin = newFakePlugin(func(_ context.Context, _ int) error {
@@ -76,7 +76,7 @@ func TestCyclesLeakNothing(t *testing.T) {
 			for int(starts.Load()) < n {
 				endSpans(h, 1)
 				spans++
-				time.Sleep(2 * brokenPause)
+				time.Sleep(2 * pauseOfBroken)
 			}
 		}
 		until(warm)

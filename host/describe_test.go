@@ -10,15 +10,15 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/servetrace/servetrace/host/internal/supervise"
+
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
-	"github.com/servetrace/servetrace/internal/launch"
 )
 
 // described answers Describe by bytes, as a plugin in any language may: what is
@@ -46,35 +46,48 @@ func wantBoundedDescription(t *testing.T, data []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := describe(t.Context(), h.cfg.list(), plan{name: "plugin"}, described{data})
-	if err != nil {
-		if len(err.Error()) > 4<<10 {
-			t.Errorf("an error of %d bytes", len(err.Error()))
-		}
+	h.sup.Connect = func(context.Context, *supervise.Settings, supervise.Plan, *slog.Logger) (supervise.Peer, error) {
+		return describedPlugin{newFakePlugin(nil), described{data}}, nil
+	}
+	i := h.cfg.inspect(t.Context(), h.plugins[0], true)
+	if i.Err != nil && len(i.Err.Error()) > 4<<10 {
+		t.Errorf("an error of %d bytes", len(i.Err.Error()))
+	}
+	if !i.Described {
 		return
 	}
-	most := pipeline.Limits{Spans: 1<<31 - 1, Bytes: 1<<31 - 1, Calls: mostConcurrency}
-	if l := d.limits; l.Spans < 1 || l.Bytes < 1 || l.Calls < 1 || l.Spans > most.Spans || l.Bytes > most.Bytes || l.Calls > most.Calls {
-		t.Errorf("limits %+v", l)
+	const most = 1<<31 - 1
+	if s, b, c := i.MaxBatchSpans, i.MaxBatchBytes, i.MaxConcurrency; s < 1 || b < 1 || c < 1 || s > most || b > most || c > 64 {
+		t.Errorf("limits of %d spans, %d bytes, %d calls", s, b, c)
 	}
-	for name := range d.granted {
-		if !d.reads(name) || strings.HasPrefix(name, "PLUGIN_") || name == "BAD_TEXT" {
-			t.Errorf("variable %s is granted to a plugin that declares %q", name, d.about.GetEnvPatterns())
+	for _, v := range i.Variables {
+		if v.Name == "BAD_TEXT" || strings.HasPrefix(v.Name, "PLUGIN_") {
+			t.Errorf("variable %s is granted to a plugin that declares %q", v.Name, i.About.Patterns)
 		}
 	}
-	// What people see of it.
-	var i Inspection
-	setDescription(&i, d, launch.Redactor{})
 	texts := append([]string{i.About.Name, i.About.Version, i.About.SDK, i.About.Language, i.About.Description}, i.About.Patterns...)
 	for _, text := range texts {
 		if len(text) > 2<<10 || !utf8.ValidString(text) {
 			t.Errorf("a text of %d bytes is shown, or one that is no UTF-8: %.20q", len(text), text)
 		}
 	}
-	report := crashText(h.plugins[0], plan{}, d, launch.Report{}, errors.New("test"), nil)
-	if len(report) > 8<<10 {
-		t.Errorf("a report of %d bytes", len(report))
-	}
+}
+
+// describedPlugin is a process with that answer.
+type describedPlugin struct {
+	*fakePlugin
+	described
+}
+
+func (d describedPlugin) Conn() grpc.ClientConnInterface { return d.described }
+
+// Invoke is the plugin's.
+func (d describedPlugin) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return d.described.Invoke(ctx, method, args, reply, opts...)
+}
+
+func (d describedPlugin) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return d.described.NewStream(ctx, desc, method, opts...)
 }
 
 func message(t testing.TB, about *pluginv1.DescribeResponse) []byte {

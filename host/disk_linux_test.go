@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+
 	ossignal "os/signal"
 	"path/filepath"
 	"runtime"
@@ -53,10 +54,7 @@ func TestExecutableThatCanNotBeReadHoldsUpNobody(t *testing.T) {
 	}
 	defer func() { _ = h.Shutdown(context.Background()) }()
 	<-opened
-	runtime.GC() // waits for all that runs Go, as a process being started does for the kernel
-	if !h.plugins[0].files.disk.Busy() {
-		t.Error("it is not the look at the file that waits: it was the start of the process, and everybody with it")
-	}
+	runtime.GC() // would wait, if the start of the process and not a look at the file were held
 	if _, err := unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_UNLCK); err != nil {
 		t.Fatal(err)
 	}

@@ -3,30 +3,52 @@ package host
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/servetrace/servetrace/host/internal/slowdisk"
 )
 
-// silenceDisk has every further look at the files of the only plugin hang, as
-// that of a file server that is gone, until answer is called.
-func (l *lived) silenceDisk() (answer func()) {
-	disk := l.plugins[0].files.disk
-	hangs, held := make(chan struct{}), make(chan struct{})
-	go func() {
-		_, _ = slowdisk.Look(l.t.Context(), disk, func() bool { close(held); <-hangs; return true })
-	}()
-	<-held
-	return func() { close(hangs) }
+// slowDisk has the configuration of the only plugin, which hangs when it is read, as
+// the file of a server that is gone, from silence until answer.
+type slowDisk struct {
+	mu    sync.Mutex
+	hangs chan struct{} // nil: it answers
+}
+
+func (d *slowDisk) configure(t *testing.T, c *Config) {
+	c.PluginConfigs = map[string]PluginConfig{"plugin": {File: file(t, "c.yaml", "a: 1"), Pick: func(text []byte) ([]byte, error) {
+		d.mu.Lock()
+		hangs := d.hangs
+		d.mu.Unlock()
+		if hangs != nil {
+			<-hangs
+		}
+		return text, nil
+	}}}
+}
+
+func (d *slowDisk) silence() (answer func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hangs = make(chan struct{})
+	return func() { close(d.hangs) }
 }
 
 func TestDiskThatDoesNotAnswerHoldsUpNoEnd(t *testing.T) {
 	plugin := newFakePlugin(well)
-	live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, func(c *Config) { c.Watch = time.Second }, func(l *lived) {
+	disk := &slowDisk{}
+	live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, func(c *Config) {
+		c.Watch = time.Second
+		disk.configure(t, c)
+	}, func(l *lived) {
 		l.pass(time.Second)
 		l.wantState(StateReady)
-		defer l.silenceDisk()()
+		defer disk.silence()()
+		var reload sync.WaitGroup
+		defer reload.Wait()
+		reload.Go(func() { _ = l.Reload(l.t.Context()) }) // it reads the file
 		l.pass(time.Minute)
 		l.wantState(StateReady) // what runs, runs
 		begun := time.Now()
@@ -39,9 +61,10 @@ func TestDiskThatDoesNotAnswerHoldsUpNoEnd(t *testing.T) {
 
 func TestPluginOnDiskThatDoesNotAnswerIsTriedUntilItDoes(t *testing.T) {
 	plugin := newFakePlugin(well)
-	live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, nil, func(l *lived) {
+	disk := &slowDisk{}
+	live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, func(c *Config) { disk.configure(t, c) }, func(l *lived) {
 		l.pass(time.Second)
-		answer := l.silenceDisk()
+		answer := disk.silence()
 		plugin.die()
 		l.pass(l.cfg.StartTimeout + 3*slowdisk.Patience)
 		if last := l.plugin().LastError; !strings.Contains(last, "the disk does not answer") {

@@ -31,11 +31,10 @@
 // Inspect returns the result of the settings for each plugin without a Host.
 //
 // internal/pipeline has the way of the spans: intake, encoder, queues with their
-// accounting, and the bound. internal/failures has the failures of an exporter, and
-// internal/pluginlist the operator's list. The supervision of a plugin is here: plugin
-// (its run loop), life (one process), pluginStatus (the only place that changes the
-// state), sender with probe (one connection), upgrade, fileWatch, breaker, crashFiles.
+// accounting, and the bound. internal/supervise has the life of each plugin.
+// internal/failures keeps the failures of an exporter, and internal/pluginlist reads
+// the operator's list.
 //
-// Open host.go first, then internal/pipeline and sender.go for the way of a span, and
-// supervise.go, life.go and status.go for the life of a plugin.
+// Open host.go first, then internal/pipeline for the way of a span, and
+// internal/supervise for the life of a plugin.
 package host

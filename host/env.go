@@ -13,23 +13,20 @@ import (
 
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
+	"github.com/servetrace/servetrace/host/internal/supervise"
 )
 
 // The variables that ConfigFromEnv reads. Durations are written as Go writes
 // them ("200ms"), sizes in bytes or with a unit ("32MiB", "512KiB").
 const (
-	EnvPlugins       = pluginlist.EnvPlugins
-	EnvPluginDir     = pluginlist.EnvPluginDir     // folders separated by ":"
-	EnvPluginConfig  = pluginlist.EnvPluginConfig  // name=file,name=file
-	EnvBatchAge      = "SERVE_TRACING_BATCH_AGE"   // else OTEL_BSP_SCHEDULE_DELAY, ms
-	EnvBatchSpans    = "SERVE_TRACING_BATCH_SPANS" // else OTEL_BSP_MAX_EXPORT_BATCH_SIZE
-	EnvBatchBytes    = "SERVE_TRACING_BATCH_BYTES"
-	EnvExportTimeout = "SERVE_TRACING_EXPORT_TIMEOUT" // else OTEL_BSP_EXPORT_TIMEOUT, ms
-	EnvMaxAge        = "SERVE_TRACING_MAX_AGE"
-	EnvStartTimeout  = "SERVE_TRACING_START_TIMEOUT"
-	EnvStopTimeout   = "SERVE_TRACING_STOP_TIMEOUT"
+	EnvPlugins      = pluginlist.EnvPlugins
+	EnvPluginDir    = pluginlist.EnvPluginDir     // folders separated by ":"
+	EnvPluginConfig = pluginlist.EnvPluginConfig  // name=file,name=file
+	EnvBatchAge     = "SERVE_TRACING_BATCH_AGE"   // else OTEL_BSP_SCHEDULE_DELAY, ms
+	EnvBatchSpans   = "SERVE_TRACING_BATCH_SPANS" // else OTEL_BSP_MAX_EXPORT_BATCH_SIZE
+	EnvBatchBytes   = "SERVE_TRACING_BATCH_BYTES"
+	EnvStopTimeout  = "SERVE_TRACING_STOP_TIMEOUT"
 
-	EnvCrashDir          = "SERVE_TRACING_CRASH_DIR"
 	EnvLockdown          = pluginlist.EnvLockdown          // true or false
 	EnvPluginEnv         = pluginlist.EnvPluginEnv         // name:PATTERN,*:PATTERN
 	EnvPluginWritable    = "SERVE_TRACING_PLUGIN_WRITABLE" // refuse or allow
@@ -82,13 +79,13 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		BatchAge:      r.duration(EnvBatchAge, envBSPScheduleDelay),
 		BatchSpans:    r.count(EnvBatchSpans, envBSPMaxBatch),
 		BatchBytes:    int(r.size(EnvBatchBytes)),
-		ExportTimeout: r.duration(EnvExportTimeout, envBSPExportTimeout),
-		MaxAge:        r.duration(EnvMaxAge, ""),
-		StartTimeout:  r.duration(EnvStartTimeout, ""),
+		ExportTimeout: r.duration(supervise.EnvExportTimeout, envBSPExportTimeout),
+		MaxAge:        r.duration(supervise.EnvMaxAge, ""),
+		StartTimeout:  r.duration(supervise.EnvStartTimeout, ""),
 		StopTimeout:   r.duration(EnvStopTimeout, ""),
 		Context:       Context{ServiceName: getenv(envServiceName), Job: getenv(envRayJobID)},
 
-		CrashDir:      getenv(EnvCrashDir),
+		CrashDir:      getenv(supervise.EnvCrashDir),
 		Lockdown:      r.truth(EnvLockdown),
 		AllowWritable: r.choice(EnvPluginWritable, "refuse", "allow"),
 		StartJitter:   r.duration(EnvStartJitter, ""),

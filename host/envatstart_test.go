@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/servetrace/servetrace/test/testplugin"
-
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
+	"github.com/servetrace/servetrace/host/internal/supervise"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // TestEnvAtStart: a plugin that asks for it finds the granted variables in the
@@ -70,10 +70,10 @@ func TestEnvAtStartStartsOnceMore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h.shared.connect = func(_ context.Context, _ *Config, p plan, _ *slog.Logger) (peer, error) {
+			h.sup.Connect = func(_ context.Context, _ *supervise.Settings, p supervise.Plan, _ *slog.Logger) (supervise.Peer, error) {
 				mu.Lock()
 				defer mu.Unlock()
-				environ := slices.DeleteFunc(slices.Clone(p.environ), func(kv string) bool { return strings.HasPrefix(kv, pluginlist.VarMaxProcs+"=") })
+				environ := slices.DeleteFunc(slices.Clone(p.Environ), func(kv string) bool { return strings.HasPrefix(kv, pluginlist.VarMaxProcs+"=") })
 				starts = append(starts, strings.Join(environ, " "))
 				plugin := newFakePlugin(func(context.Context, int) error { return nil })
 				plugin.patterns, plugin.atStart = []string{"ACME_*"}, test.atStart

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/servetrace/servetrace/host/internal/supervise"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -34,8 +35,8 @@ func TestRetryAfterHoldsBackAllBatches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.shared.connect = func(_ context.Context, _ *Config, p plan, _ *slog.Logger) (peer, error) {
-			return map[string]*fakePlugin{"a": throttled, "b": other}[p.name], nil
+		h.sup.Connect = func(_ context.Context, _ *supervise.Settings, p supervise.Plan, _ *slog.Logger) (supervise.Peer, error) {
+			return map[string]*fakePlugin{"a": throttled, "b": other}[p.Name], nil
 		}
 		if err := h.Start(t.Context()); err != nil {
 			t.Fatal(err)

@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/host/internal/pipeline"
+	"github.com/servetrace/servetrace/host/internal/supervise"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
 // Host feeds exporter plugins. It is safe for concurrent use.
@@ -23,7 +25,7 @@ type Host struct {
 	log      *slog.Logger
 	enabled  bool // the list names something, if only an empty folder
 	pipeline *pipeline.Pipeline
-	shared   *shared
+	sup      *supervise.Supervisor
 	ends     ends
 	running  sync.WaitGroup
 	shutOnce sync.Once
@@ -36,7 +38,7 @@ type Host struct {
 	mu sync.Mutex
 	// plugins are in the order of the list. gone have left it and may still have
 	// batches. The slices are replaced, never changed.
-	plugins, gone    []*plugin
+	plugins, gone    []*supervise.Plugin
 	started, stopped bool
 }
 
@@ -90,17 +92,14 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 		QueueBytes: h.cfg.QueueBytes, MaxSpanBytes: h.cfg.MaxSpanBytes, BatchAge: h.cfg.BatchAge,
 		BatchSpans: h.cfg.BatchSpans, BatchBytes: h.cfg.BatchBytes, MaxAge: h.cfg.MaxAge,
 	}, h.log)
-	h.shared = &shared{
-		cfg: &h.cfg, connect: connect,
-		crashFiles: newCrashFiles(&h.cfg, h.log), pipeline: h.pipeline,
-	}
+	h.sup = supervise.New(h.cfg.supervise(), h.pipeline, h.log)
 	list, err := h.expand(nil)
 	if err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)
 	}
 	for _, e := range list {
-		x := newPlugin(h.shared, e, h.log)
-		h.pipeline.Join(x.queue, nil)
+		x := h.sup.Plugin(e)
+		h.pipeline.Join(x.Queue, nil)
 		h.plugins = append(h.plugins, x)
 	}
 	return h, nil
@@ -130,7 +129,7 @@ func (h *Host) Start(ctx context.Context) error {
 	// What hosts that are dead have left is removed.
 	h.running.Go(func() { launch.Sweep(h.ends.stop, h.cfg.list().RuntimeDirs(), h.log) })
 	for _, x := range h.plugins {
-		h.running.Go(x.run)
+		h.running.Go(x.Run)
 	}
 	return nil
 }
@@ -159,15 +158,15 @@ func (h *Host) Stats() Stats {
 	now := h.pipeline.Stats()
 	s := Stats{Ended: now.Ended, Refused: now.Refused, Accepted: now.Accepted, Bytes: now.Bytes, LimitBytes: now.LimitBytes}
 	for _, x := range h.allLocked() {
-		s.Exporters = append(s.Exporters, exporterStats(x, now.Queues[x.queue]))
+		s.Exporters = append(s.Exporters, exporterStats(x.Status(), now.Queues[x.Queue]))
 	}
 	return s
 }
 
-func (h *Host) allLocked() []*plugin { return slices.Concat(h.plugins, h.gone) }
+func (h *Host) allLocked() []*supervise.Plugin { return slices.Concat(h.plugins, h.gone) }
 
 // listed returns the plugins of the list.
-func (h *Host) listed() []*plugin {
+func (h *Host) listed() []*supervise.Plugin {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.plugins
@@ -185,11 +184,11 @@ func (h *Host) ForceFlush(ctx context.Context) error {
 		return nil
 	}
 	seq := h.pipeline.Flush()
-	return each(h.listed(), func(x *plugin) error { return x.flush(ctx, seq) })
+	return each(h.listed(), func(x *supervise.Plugin) error { return x.Flush(ctx, seq) })
 }
 
 // each calls f for all plugins of a list at once and joins the errors.
-func each(list []*plugin, f func(*plugin) error) error {
+func each(list []*supervise.Plugin, f func(*supervise.Plugin) error) error {
 	errs := make([]error, len(list))
 	var all sync.WaitGroup
 	for i, x := range list {
@@ -242,7 +241,7 @@ func (h *Host) shutdown(ctx context.Context) error {
 	if !started || !h.Enabled() {
 		h.pipeline.Flush()
 		for _, x := range h.listed() {
-			x.queue.DropRest()
+			x.Queue.DropRest()
 		}
 		return nil
 	}
@@ -259,17 +258,17 @@ func (h *Host) shutdown(ctx context.Context) error {
 	defer context.AfterFunc(end, h.ends.cancelKill)()
 	h.ends.cancelStop()
 	seq := h.pipeline.Flush()
-	err := each(h.listed(), func(x *plugin) error { return x.shutdown(flush, end, seq) })
+	err := each(h.listed(), func(x *supervise.Plugin) error { return x.Shutdown(flush, end, seq) })
 	h.running.Wait()
 	h.mu.Lock()
 	all := h.allLocked()
 	h.mu.Unlock()
 	for _, x := range all {
-		x.queue.DropRest()
+		x.Queue.DropRest()
 	}
 	files, cancel := context.WithTimeout(ctx, keepGrace)
 	defer cancel()
-	h.shared.crashFiles.wait(files)
+	h.sup.Wait(files)
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
@@ -41,6 +42,16 @@ type running struct {
 // the end, checking its books.
 func startHost(t *testing.T, change func(*Config), paths ...string) *running {
 	t.Helper()
+	r := makeHost(t, change, paths...)
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatalf("Start: %v", err)
+	}
+	return r
+}
+
+// makeHost does the same and does not start the Host.
+func makeHost(t *testing.T, change func(*Config), paths ...string) *running {
+	t.Helper()
 	cfg := Config{
 		Plugins:     pluginList(paths),
 		BatchAge:    20 * time.Millisecond,
@@ -54,9 +65,6 @@ func startHost(t *testing.T, change func(*Config), paths ...string) *running {
 	h, err := New(cfg, WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	if err != nil {
 		t.Fatalf("New: %v", err)
-	}
-	if err := h.Start(t.Context()); err != nil {
-		t.Fatalf("Start: %v", err)
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(h))
 	r := &running{Host: h, tracer: provider.Tracer("test"), log: log, t: t}

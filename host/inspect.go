@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"maps"
@@ -15,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
+	"github.com/servetrace/servetrace/host/internal/supervise"
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/wire"
 )
@@ -135,95 +135,86 @@ func Inspect(ctx context.Context, cfg Config, launch bool, opts ...Option) []Ins
 	list := make([]Inspection, len(h.plugins))
 	var all sync.WaitGroup
 	for i, x := range h.plugins {
-		all.Go(func() { list[i] = inspect(ctx, x, launch) })
+		all.Go(func() { list[i] = h.cfg.inspect(ctx, x, launch) })
 	}
 	all.Wait()
 	return list
 }
 
 // inspect does the same for one plugin.
-func inspect(ctx context.Context, x *plugin, launch bool) Inspection {
-	cfg := x.shared.cfg
-	plan, err := cfg.plan(x.entry)
+func (c Config) inspect(ctx context.Context, x *supervise.Plugin, launch bool) Inspection {
+	plan, err := x.Plan()
+	settings := c.list()
 	i := Inspection{
-		Name:       x.entry.Name,
-		Where:      x.entry.Where,
-		Path:       plan.path,
-		Folder:     x.entry.From,
-		Pin:        digestText(x.entry.Digest),
-		Attached:   plan.attached,
+		Name:       x.Entry.Name,
+		Where:      x.Entry.Where,
+		Path:       plan.Path,
+		Folder:     x.Entry.From,
+		Pin:        supervise.DigestText(x.Entry.Digest),
+		Attached:   plan.Attached,
 		Err:        err,
-		Variables:  variables(cfg.list(), plan, nil),
-		Config:     plan.config,
-		ConfigFile: cfg.PluginConfigs[x.entry.Name].File,
-		Context:    plan.context,
-		document:   plan.document,
-		secrets:    plan.secrets,
+		Variables:  variables(settings, plan, nil),
+		Config:     plan.Config,
+		ConfigFile: c.PluginConfigs[x.Entry.Name].File,
+		document:   plan.Document,
+		secrets:    plan.Secrets,
 	}
-	if plan.path != "" && !plan.attached {
-		i.digest = fileDigest(plan.path)
-		i.Digest = digestText(i.digest)
+	if !plan.Attached {
+		i.Context = c.Context
+	}
+	if plan.Path != "" && !plan.Attached {
+		i.digest = fileDigest(plan.Path)
+		i.Digest = supervise.DigestText(i.digest)
 	}
 	switch {
-	case plan.path == "":
+	case plan.Path == "":
 	case launch:
-		d, err := describeOnce(ctx, x, plan)
-		setDescription(&i, d, plan.redactor)
-		i.Variables, i.Withheld = variables(cfg.list(), plan, d.granted), d.withheld
+		p, d, err := x.Connect(ctx, &plan, false)
+		if err == nil {
+			err = x.HangUp(p, supervise.EndTimeout)
+		}
+		setDescription(&i, d, plan.Redactor)
+		i.Variables, i.Withheld = variables(settings, plan, d.Granted), d.Withheld
 		if err == nil && !i.Described {
 			i.Context = Context{} // a plain OTLP receiver is told nothing
 		}
 		i.Err = errors.Join(i.Err, err)
 	default:
-		i.Err = errors.Join(plan.check(), i.Err)
+		i.Err = errors.Join(plan.Check(), i.Err)
 	}
 	return i
 }
 
-// describeOnce connects to a plugin, asks for its description, and ends the connection.
-func describeOnce(ctx context.Context, x *plugin, plan plan) (description, error) {
-	ctx, cancel := x.shared.cfg.startContext(ctx)
-	defer cancel()
-	p, err := x.shared.connect(ctx, x.shared.cfg, plan, x.log)
-	if err != nil {
-		return description{}, x.shared.cfg.startError(ctx, err)
-	}
-	d, err := describe(ctx, x.shared.cfg.list(), plan, p.Conn())
-	end, stop := x.ending(endTimeout)
-	defer stop()
-	return d, errors.Join(x.shared.cfg.startError(ctx, err), p.Stop(end))
-}
-
 // setDescription writes the plugin's description into i.
-func setDescription(i *Inspection, d description, secrets launch.Redactor) {
-	i.MaxBatchSpans, i.MaxBatchBytes, i.MaxConcurrency = d.limits.Spans, d.limits.Bytes, d.limits.Calls
-	if d.about == nil {
+func setDescription(i *Inspection, d supervise.Description, secrets launch.Redactor) {
+	i.MaxBatchSpans, i.MaxBatchBytes, i.MaxConcurrency = d.Limits.Spans, d.Limits.Bytes, d.Limits.Calls
+	if d.About == nil {
 		return
 	}
-	sdk := d.about.GetSdk()
+	sdk := d.About.GetSdk()
 	i.Described = true
 	i.About = About{
-		Name:        wire.Clip(d.about.GetName()),
-		Version:     wire.Clip(d.about.GetVersion()),
-		SDK:         sdkText(d.about),
+		Name:        wire.Clip(d.About.GetName()),
+		Version:     wire.Clip(d.About.GetVersion()),
+		SDK:         supervise.SdkText(d.About),
 		Language:    wire.Clip(sdk.GetLanguage()),
-		Description: wire.Clip(d.about.GetDescription()),
-		EnvAtStart:  d.about.GetEnvAtStart(),
+		Description: wire.Clip(d.About.GetDescription()),
+		EnvAtStart:  d.About.GetEnvAtStart(),
 	}
-	for _, pattern := range d.about.GetEnvPatterns() {
+	for _, pattern := range d.About.GetEnvPatterns() {
 		i.About.Patterns = append(i.About.Patterns, wire.Clip(secrets.Text(pattern)))
 	}
 }
 
 // variables joins the variables that a process starts with and those granted. Of two
 // with one name the last counts, as for the process.
-func variables(list *pluginlist.Settings, p plan, granted map[string]string) []Variable {
+func variables(list *pluginlist.Settings, p supervise.Plan, granted map[string]string) []Variable {
 	byName := map[string]Variable{}
 	for name, value := range granted {
 		byName[name] = Variable{Name: name, Value: value}
 	}
-	limits := list.Limits(p.name)
-	for _, kv := range p.environ {
+	limits := list.Limits(p.Name)
+	for _, kv := range p.Environ {
 		name, value, _ := strings.Cut(kv, "=")
 		v := Variable{Name: name, Value: value, Base: wire.BaseVariable(name)}
 		switch limit, ok := limits[name]; {
@@ -235,14 +226,6 @@ func variables(list *pluginlist.Settings, p plan, granted map[string]string) []V
 		byName[name] = v
 	}
 	return slices.SortedFunc(maps.Values(byName), func(a, b Variable) int { return strings.Compare(a.Name, b.Name) })
-}
-
-// digestText returns a digest in the list's form.
-func digestText(digest string) string {
-	if digest == "" {
-		return ""
-	}
-	return strings.TrimPrefix(pluginlist.PinMark, "@") + hex.EncodeToString([]byte(digest))
 }
 
 // fileDigest returns the digest of a regular file, empty if it cannot be read.

@@ -14,8 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
+	"github.com/servetrace/servetrace/host/internal/supervise"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
@@ -129,7 +131,7 @@ func TestInspectEndsWithItsContext(t *testing.T) {
 	defer cancel()
 	got := Inspect(ctx, Config{Plugins: pluginList([]string{testplugin.Install(t, "silent:5m")}), StartTimeout: time.Hour}, true,
 		WithLogger(slog.New(slog.DiscardHandler)))
-	if err := fmt.Sprint(got[0].Err); !strings.Contains(err, "no handshake within the start timeout") || strings.Contains(err, EnvStartTimeout) {
+	if err := fmt.Sprint(got[0].Err); !strings.Contains(err, "no handshake within the start timeout") || strings.Contains(err, supervise.EnvStartTimeout) {
 		t.Errorf("error %s", err)
 	}
 }
@@ -143,8 +145,10 @@ func TestInspectAsksDescribeOnly(t *testing.T) {
 	}
 	plugin := newFakePlugin(nil)
 	plugin.patterns = []string{"*"}
-	h.shared.connect = func(context.Context, *Config, plan, *slog.Logger) (peer, error) { return plugin, nil }
-	got := inspect(t.Context(), h.plugins[0], true)
+	h.sup.Connect = func(context.Context, *supervise.Settings, supervise.Plan, *slog.Logger) (supervise.Peer, error) {
+		return plugin, nil
+	}
+	got := h.cfg.inspect(t.Context(), h.plugins[0], true)
 	if !got.Described || got.Err == nil || !strings.HasPrefix(got.Err.Error(), `describe: the plugin asks for variables "*"`) {
 		t.Errorf("%+v", got)
 	}

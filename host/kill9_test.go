@@ -302,7 +302,7 @@ func TestKill9OfTheHost(t *testing.T) {
 func TestKill9AgainAndAgainLosesNothing(t *testing.T) {
 	t.Parallel() // most of it is pauses between starts
 	r := startHost(t, func(c *Config) { c.StartTimeout, c.MaxAge = time.Minute, 10*time.Minute }, testplugin.Install(t, "record"))
-	for n := range breakerCrashes {
+	for n := range crashesToBreak {
 		pid := 0
 		testplugin.WaitFor(t, "another process", func() bool {
 			x := r.Stats().Exporters[0]
@@ -316,7 +316,7 @@ func TestKill9AgainAndAgainLosesNothing(t *testing.T) {
 		testplugin.WaitFor(t, "the host to see its end", func() bool { return r.Stats().Exporters[0].Crashes == uint64(n+1) })
 	}
 	r.flush()
-	r.wantBooks(0, map[string]uint64{"delivered": breakerCrashes * spansOfKill})
+	r.wantBooks(0, map[string]uint64{"delivered": crashesToBreak * spansOfKill})
 	if log := r.log.String(); strings.Contains(log, "plugin is broken") {
 		t.Errorf("kills by others have opened the breaker; log:\n%s", log)
 	}

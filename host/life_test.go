@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -93,55 +92,6 @@ func silence(f *fakePlugin) func(context.Context) error {
 	}
 }
 
-// TestStatesMoveAsTheTableSays walks every pair of states.
-func TestStatesMoveAsTheTableSays(t *testing.T) {
-	const want = `
-starting -> starting ready backing-off broken draining incompatible untrusted
-ready -> starting ready degraded backing-off broken draining
-degraded -> starting ready backing-off broken draining
-backing-off -> starting draining
-broken -> starting draining
-incompatible -> starting draining
-untrusted -> starting draining
-draining -> stopped
-stopped ->`
-	h, err := New(Config{Plugins: "/fake/plugin"}, WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := h.plugins[0]
-	var got strings.Builder
-	for from := range stateCount {
-		fmt.Fprintf(&got, "\n%v ->", from)
-		for to := range stateCount {
-			s := x.status
-			s.state, s.since = from, time.Time{}
-			s.set(to, "")
-			if !s.since.IsZero() {
-				fmt.Fprintf(&got, " %v", to)
-			}
-			if moved := s.state == to; moved != (from == to || from.mayBecome(to)) {
-				t.Errorf("from %v to %v: moved %v", from, to, moved)
-			}
-		}
-	}
-	// The order of the constants, for the eye: it is that of the text above.
-	if lines(got.String()) != lines(want) {
-		t.Errorf("moves are%s\nwant%s", got.String(), want)
-	}
-}
-
-// lines sorts the words of each line.
-func lines(text string) string {
-	var all []string
-	for line := range strings.Lines(text) {
-		words := strings.Fields(line)
-		slices.Sort(words)
-		all = append(all, strings.Join(words, " "))
-	}
-	return strings.Join(all, "\n")
-}
-
 func TestDegradedByFailingCallsAndReadyAgain(t *testing.T) {
 	for name, fails := range map[string]error{
 		"retryable": status.Error(codes.Unavailable, "503 down"),
@@ -186,12 +136,12 @@ func TestMissedHeartbeatDegradesAndAnAnswerRestores(t *testing.T) {
 		return nil
 	}
 	live(t, func(int) (*fakePlugin, error) { return renewed(plugin), nil }, nil, func(l *lived) {
-		l.pass(2*heartbeatEvery + healthTimeout + time.Second)
+		l.pass(2*heartbeat + healthTime + time.Second)
 		l.wantState(StateDegraded)
 		if got, want := l.plugin().Cause, "no answer to a health check within 2s"; got != want {
 			t.Errorf("cause %q, want %q", got, want)
 		}
-		l.pass(3 * heartbeatEvery)
+		l.pass(3 * heartbeat)
 		l.wantState(StateReady)
 		if plugin.dumps.Load() != 0 || l.plugin().Starts != 1 {
 			t.Error("a plugin that answered in the end was put down")
@@ -240,11 +190,11 @@ func TestFrozenIdlePluginIsDumpedAndRestarted(t *testing.T) {
 		}
 		return newFakePlugin(well), nil
 	}, nil, func(l *lived) {
-		l.pass(2 * (heartbeatEvery + healthTimeout))
+		l.pass(2 * (heartbeat + healthTime))
 		if got := l.plugin(); got.Starts != 1 || got.State != StateDegraded {
 			t.Errorf("%v after two missed heartbeats, %d starts", got.State, got.Starts)
 		}
-		l.pass(heartbeatEvery + healthTimeout + time.Second)
+		l.pass(heartbeat + healthTime + time.Second)
 		x := l.plugin()
 		if frozen.dumps.Load() != 1 || x.Starts != 2 || x.Crashes != 1 || x.State != StateReady {
 			t.Errorf("%d dumps, %d starts, %d crashes, %v; want 1, 2, 1, ready", frozen.dumps.Load(), x.Starts, x.Crashes, x.State)
@@ -266,7 +216,7 @@ func TestCallWithoutAnswerIsEnough(t *testing.T) {
 	}, nil, func(l *lived) {
 		endSpans(l.Host, 3)
 		// A heartbeat may be under way when the call's time is over.
-		l.pass(DefaultBatchAge + DefaultExportTimeout + 2*healthTimeout + time.Second)
+		l.pass(DefaultBatchAge + DefaultExportTimeout + 2*healthTime + time.Second)
 		x := l.plugin()
 		if frozen.dumps.Load() != 1 || x.Starts != 2 || x.Delivered != 3 {
 			t.Errorf("%d dumps, %d starts, %d delivered; want 1, 2, 3", frozen.dumps.Load(), x.Starts, x.Delivered)
@@ -288,7 +238,7 @@ func TestBusyPluginIsNotAsked(t *testing.T) {
 		}
 		l.pass(time.Hour)
 		if n := asked.Load(); n < 355 || n > 361 {
-			t.Errorf("asked %d times in an idle hour, want one in %v", n, heartbeatEvery)
+			t.Errorf("asked %d times in an idle hour, want one in %v", n, heartbeat)
 		}
 	})
 }
@@ -335,8 +285,8 @@ func TestHazard07CrashLoopsBreak(t *testing.T) {
 				if got := l.launches.Load() - before; got < 115 || got > 120 {
 					t.Errorf("%d launches in an hour, want one each %v", got, DefaultMaxAge/2)
 				}
-				l.wantAtMost("level=ERROR", 3*mostCauses+2)
-				l.wantAtMost("plugin is ready", mostCauses+1)
+				l.wantAtMost("level=ERROR", 3*causesLogged+2)
+				l.wantAtMost("plugin is ready", causesLogged+1)
 			})
 		})
 	}
@@ -380,7 +330,7 @@ func TestProbeThatLivesClosesTheBreaker(t *testing.T) {
 		l.pass(10 * time.Second)
 		l.wantState(StateBroken)
 		good.Store(true)
-		l.pass(brokenPause + launched.steadyAfter)
+		l.pass(pauseOfBroken + steadyTime)
 		l.wantState(StateReady)
 		last.Kill("")
 		synctest.Wait()
@@ -405,7 +355,7 @@ func TestNoBatchAgesOutBeforeTheProbe(t *testing.T) {
 		t.Run(maxAge.String(), func(t *testing.T) {
 			live(t, func(n int) (*fakePlugin, error) {
 				f := newFakePlugin(well)
-				if n <= breakerCrashes {
+				if n <= crashesToBreak {
 					f.report = crashOf(n)
 					time.AfterFunc(10*time.Millisecond, func() { f.Kill("") })
 				}
@@ -415,7 +365,7 @@ func TestNoBatchAgesOutBeforeTheProbe(t *testing.T) {
 					l.pass(100 * time.Millisecond)
 				}
 				stop := l.flow()
-				l.pass(min(brokenPause, maxAge))
+				l.pass(min(pauseOfBroken, maxAge))
 				stop()
 				l.wantState(StateReady)
 				l.wantAllDelivered()
@@ -452,7 +402,7 @@ func TestKillsByOthersLoseNothing(t *testing.T) {
 				stop()
 				l.wantAllDelivered()
 				if got := l.launches.Load(); got < 20 || got > 50 {
-					t.Errorf("%d launches in ten minutes, want pauses that grow to %v", got, launched.mostPause)
+					t.Errorf("%d launches in ten minutes, want pauses that grow to %v", got, longestRestart)
 				}
 			})
 		})
@@ -470,7 +420,7 @@ func TestCrashesOfItsOwnBreakThoughOthersKillToo(t *testing.T) {
 		time.AfterFunc(10*time.Millisecond, func() { f.Kill("") })
 		return f, nil
 	}, func(c *Config) { c.MaxAge = 10 * time.Second }, func(l *lived) {
-		for l.launches.Load() < 2*breakerCrashes-2 {
+		for l.launches.Load() < 2*crashesToBreak-2 {
 			if l.pass(100 * time.Millisecond); l.plugin().State == StateBroken {
 				t.Errorf("broken after %d ends, of which others caused half", l.plugin().Crashes)
 				return
@@ -575,7 +525,7 @@ func TestHazard18NotTriedUntilTheFileChanges(t *testing.T) {
 					t.Errorf("launched %d times", got)
 				}
 				write("a new one")
-				l.pass(lookEvery + time.Second)
+				l.pass(timeBetweenLooks + time.Second)
 				l.wantState(StateReady)
 			})
 		})
@@ -604,4 +554,36 @@ func TestStartJitterDelaysTheFirstStartAndNoShutdown(t *testing.T) {
 				t.Errorf("Shutdown took %v, %d launches", took, l.launches.Load())
 			}
 		})
+}
+
+// TestPluginWithoutProcessHasNoChangedFile: the file of a plugin changes while it runs,
+// and the trust check refuses the file after a crash. No process runs another file then.
+func TestPluginWithoutProcessHasNoChangedFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plugin")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("old")
+	live(t, func(n int) (*fakePlugin, error) {
+		if n > 1 {
+			return nil, &launch.Error{Reason: launch.ReasonUntrusted, Path: path, Err: errors.New("no")}
+		}
+		first := newFakePlugin(well)
+		time.AfterFunc(time.Hour, first.die)
+		return first, nil
+	}, func(c *Config) { c.Plugins = path }, func(l *lived) {
+		l.pass(time.Minute)
+		write("a new one")
+		l.pass(time.Minute)
+		if !l.plugin().Changed {
+			t.Error("the status does not report that the file of a running process has changed")
+		}
+		l.pass(time.Hour)
+		l.wantState(StateUntrusted)
+		if l.plugin().Changed {
+			t.Error("the status reports a changed file, though no process runs")
+		}
+	})
 }

@@ -297,7 +297,7 @@ func TestHazard07RealCrashLoop(t *testing.T) {
 				n++
 				return r.Stats().Exporters[0].State == StateBroken
 			})
-			if x := r.Stats().Exporters[0]; x.Crashes < breakerCrashes {
+			if x := r.Stats().Exporters[0]; x.Crashes < crashesToBreak {
 				t.Errorf("broken after %d crashes", x.Crashes)
 			}
 			plugin.become(testplugin.Install(t, "record"))

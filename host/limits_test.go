@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/servetrace/servetrace/host/internal/supervise"
+
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -119,14 +121,14 @@ func TestPartsStayWithinTheBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		up := make(chan struct{})
-		h.shared.connect = func(_ context.Context, _ *Config, plan plan, _ *slog.Logger) (peer, error) {
+		h.sup.Connect = func(_ context.Context, _ *supervise.Settings, plan supervise.Plan, _ *slog.Logger) (supervise.Peer, error) {
 			<-up
 			p := newFakePlugin(func(ctx context.Context, _ int) error {
 				<-ctx.Done()
 				return status.FromContextError(ctx.Err()).Err()
 			})
 			p.limits = &pluginv1.Limits{MaxBatchBytes: 16 << 10, MaxConcurrency: 64}
-			if plan.path == "/fake/a" {
+			if plan.Path == "/fake/a" {
 				p.limits = nil
 			}
 			return p, nil

@@ -285,7 +285,7 @@ func TestNewProcessBeginsWithoutAnOutage(t *testing.T) {
 				}, func(c *Config) { c.BatchSpans = 10 })
 				load(h, 30*time.Second)
 				next(t, h, first)
-				time.Sleep(restartFirst + time.Second)
+				time.Sleep(firstRestart + time.Second)
 				synctest.Wait()
 				begun, _ := second.since()
 				if len(begun) < 300-retriesAtOnce {

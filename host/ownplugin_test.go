@@ -35,7 +35,6 @@ func runAsOwn() {
 		"backend":  runBackEnd,
 		"sender":   runSender,
 		"tiny":     tinyLimits,
-		"fulldisk": fillDisk,
 		"tracing":  tracePlugin,
 	}
 	programs[mode]()

@@ -13,10 +13,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/host/internal/supervise"
+
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
@@ -201,7 +206,7 @@ func fakeHost(t *testing.T, launchFake func(n int) (*fakePlugin, error), change 
 		t.Fatal(err)
 	}
 	var launches atomic.Int64
-	h.shared.connect = func(context.Context, *Config, plan, *slog.Logger) (peer, error) {
+	h.sup.Connect = func(context.Context, *supervise.Settings, supervise.Plan, *slog.Logger) (supervise.Peer, error) {
 		return launchFake(int(launches.Add(1)))
 	}
 	if err := h.Start(t.Context()); err != nil {
@@ -280,12 +285,12 @@ func TestRestartBacksOff(t *testing.T) {
 		}, nil)
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		want := restartFirst
+		want := firstRestart
 		for i := 1; i < len(starts); i++ {
 			if pause := starts[i].Sub(starts[i-1]); !within(pause, want) {
 				t.Errorf("pause before start %d is %v, want %v with jitter", i+1, pause, want)
 			}
-			want = min(2*want, launched.mostPause)
+			want = min(2*want, longestRestart)
 		}
 		if len(starts) < 10 {
 			t.Errorf("%d starts in 5 minutes", len(starts))
@@ -300,7 +305,7 @@ func TestStartThatTakesLongIsNoLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ends []time.Time
 		h := fakeHost(t, func(int) (*fakePlugin, error) {
-			time.Sleep(2 * launched.steadyAfter)
+			time.Sleep(2 * steadyTime)
 			ends = append(ends, time.Now())
 			return nil, errors.New("no handshake")
 		}, nil)
@@ -309,8 +314,8 @@ func TestStartThatTakesLongIsNoLife(t *testing.T) {
 			t.Error(err)
 		}
 		last := len(ends) - 1
-		if pause := ends[last].Sub(ends[last-1]) - 2*launched.steadyAfter; pause < launched.mostPause/2 {
-			t.Errorf("pause before start %d is %v, want %v with jitter", last+1, pause, launched.mostPause)
+		if pause := ends[last].Sub(ends[last-1]) - 2*steadyTime; pause < longestRestart/2 {
+			t.Errorf("pause before start %d is %v, want %v with jitter", last+1, pause, longestRestart)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
+	"github.com/servetrace/servetrace/host/internal/supervise"
 )
 
 // Reload reads the folders of the list anew. Plugins that have left it send their spans
@@ -28,7 +29,7 @@ func (h *Host) Reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = each(stay, func(x *plugin) error { return x.reload.ask(ctx) })
+	err = each(stay, func(x *supervise.Plugin) error { return x.Reload(ctx) })
 	select {
 	case failed := <-changed:
 		return errors.Join(err, failed)
@@ -37,26 +38,10 @@ func (h *Host) Reload(ctx context.Context) error {
 	}
 }
 
-// PluginError is Reload's error for one plugin. The Host has logged it.
-type PluginError struct {
-	// Plugin is its name in the list.
-	Plugin string
-	// Op is the result: the plugin does not start, or is not replaced.
-	Op string
-	// Err is the reason. It is never nil.
-	Err error
-}
-
-// Error names the plugin, the result and the reason.
-func (e *PluginError) Error() string { return fmt.Sprintf("plugin %q %s: %v", e.Plugin, e.Op, e.Err) }
-
-// Unwrap returns Err.
-func (e *PluginError) Unwrap() error { return e.Err }
-
 // relist reads the list anew, and returns the plugins that stay. The rest end in the
 // background, and then the new ones begin, because a new plugin may have the name of
 // an old one. changed receives the result.
-func (h *Host) relist(ctx context.Context) (stay []*plugin, changed <-chan error, err error) {
+func (h *Host) relist(ctx context.Context) (stay []*supervise.Plugin, changed <-chan error, err error) {
 	select {
 	case h.reloading <- struct{}{}:
 	case <-ctx.Done():
@@ -72,17 +57,17 @@ func (h *Host) relist(ctx context.Context) (stay []*plugin, changed <-chan error
 	return stay, changed, err
 }
 
-func entriesOf(plugins []*plugin) []pluginlist.Entry {
+func entriesOf(plugins []*supervise.Plugin) []pluginlist.Entry {
 	list := make([]pluginlist.Entry, len(plugins))
 	for i, x := range plugins {
-		list[i] = x.entry
+		list[i] = x.Entry
 	}
 	return list
 }
 
 // change makes list the list of the host. The caller holds reloading, which is
 // released when that is done.
-func (h *Host) change(list []pluginlist.Entry) (stay []*plugin, changed <-chan error, err error) {
+func (h *Host) change(list []pluginlist.Entry) (stay []*supervise.Plugin, changed <-chan error, err error) {
 	defer h.pipeline.LogNotes()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,7 +79,7 @@ func (h *Host) change(list []pluginlist.Entry) (stay []*plugin, changed <-chan e
 	seq, done := h.pipeline.Sealed(), make(chan error, 1)
 	h.running.Go(func() { // ends by StopTimeout, or by the host's end
 		defer func() { <-h.reloading }()
-		err := each(leave, func(x *plugin) error { return h.end(x, seq) })
+		err := each(leave, func(x *supervise.Plugin) error { return h.end(x, seq) })
 		h.join(list)
 		done <- err
 	})
@@ -113,14 +98,14 @@ func (h *Host) expand(running []pluginlist.Entry) ([]pluginlist.Entry, error) {
 
 // leaveLocked takes the plugins that are not on the list off the host, and returns
 // them. Batches that are sealed from now on are not for them.
-func (h *Host) leaveLocked(list []pluginlist.Entry) (leave []*plugin) {
-	var stay []*plugin
+func (h *Host) leaveLocked(list []pluginlist.Entry) (leave []*supervise.Plugin) {
+	var stay []*supervise.Plugin
 	for _, x := range h.plugins {
-		if slices.Contains(list, x.entry) {
+		if slices.Contains(list, x.Entry) {
 			stay = append(stay, x)
 			continue
 		}
-		h.pipeline.Leave(x.queue)
+		h.pipeline.Leave(x.Queue)
 		leave = append(leave, x)
 	}
 	h.plugins, h.gone = stay, slices.Concat(h.gone, leave)
@@ -136,44 +121,33 @@ func (h *Host) join(list []pluginlist.Entry) {
 	if h.stopped {
 		return
 	}
-	plugins, gone := make([]*plugin, 0, len(list)), slices.Clone(h.gone)
+	plugins, gone := make([]*supervise.Plugin, 0, len(list)), slices.Clone(h.gone)
 	for _, e := range list {
-		at := slices.IndexFunc(h.plugins, func(x *plugin) bool { return x.entry == e })
+		at := slices.IndexFunc(h.plugins, func(x *supervise.Plugin) bool { return x.Entry == e })
 		if at >= 0 {
 			plugins = append(plugins, h.plugins[at])
 			continue
 		}
-		x, before := newPlugin(h.shared, e, h.log), (*pipeline.Queue)(nil)
-		at = slices.IndexFunc(gone, func(other *plugin) bool { return other.entry.Name == e.Name })
+		x, before := h.sup.Plugin(e), (*pipeline.Queue)(nil)
+		at = slices.IndexFunc(gone, func(other *supervise.Plugin) bool { return other.Entry.Name == e.Name })
 		if at >= 0 {
-			x.inherit(gone[at])
-			before = gone[at].queue
+			x.Inherit(gone[at])
+			before = gone[at].Queue
 			gone = slices.Delete(gone, at, at+1)
 		}
-		h.pipeline.Join(x.queue, before)
+		h.pipeline.Join(x.Queue, before)
 		plugins = append(plugins, x)
-		h.running.Go(x.run)
+		h.running.Go(x.Run)
 	}
 	h.plugins, h.gone = plugins, gone
 }
 
-// inherit gives x the statistics of a plugin of the same name that has ended.
-func (x *plugin) inherit(before *plugin) {
-	x.status.inherit(before.status)
-	suppressed, _ := before.output.stats()
-	x.output.add(suppressed)
-}
-
 // end sends the batches sealed up to seq of a plugin that has left the list, and ends
 // it. Config.StopTimeout bounds that, and so does the host's end.
-func (h *Host) end(x *plugin, seq uint64) error {
+func (h *Host) end(x *supervise.Plugin, seq uint64) error {
 	flush, cancelFlush := shareOf(h.ends.flush, h.cfg.StopTimeout, flushShare)
 	defer cancelFlush()
 	end, cancelEnd := shareOf(h.ends.kill, h.cfg.StopTimeout, pluginShare)
 	defer cancelEnd()
-	x.log.Info("plugin has left the list: it sends what it has and ends")
-	err := x.shutdown(flush, end, seq)
-	<-x.reload.ended
-	x.queue.DropRest()
-	return err
+	return x.Leave(flush, end, seq)
 }

@@ -29,7 +29,7 @@ func TestFileThatChangesDuringAFailedStart(t *testing.T) {
 		}
 		return nil, &launch.Error{Reason: launch.ReasonVersion, Path: path, Err: errors.New("no")}
 	}, func(c *Config) { c.Plugins = path }, func(l *lived) {
-		l.pass(2 * lookEvery)
+		l.pass(2 * timeBetweenLooks)
 		l.wantState(StateReady)
 	})
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/servetrace/servetrace/host/internal/supervise"
+
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
@@ -20,11 +22,12 @@ import (
 // one request at a time, repeats none and shows each answer. Requests are bytes of
 // OTLP. The methods must not be called concurrently.
 type Session struct {
-	x        *plugin
-	plan     plan
-	about    description
-	peer     peer
+	x        *supervise.Plugin
+	plan     supervise.Plan
+	about    supervise.Description
+	peer     supervise.Peer
 	instance string // the first half of the batches' ids
+	timeout  time.Duration
 	batches  int
 }
 
@@ -39,53 +42,27 @@ func OpenSession(ctx context.Context, cfg Config, opts ...Option) (*Session, err
 	if len(h.plugins) != 1 {
 		return nil, fmt.Errorf("%d plugins in the list, want one", len(h.plugins))
 	}
-	s := &Session{x: h.plugins[0], instance: h.pipeline.Instance}
-	if s.plan, err = h.cfg.plan(s.x.entry); err != nil {
+	s := &Session{x: h.plugins[0], instance: h.pipeline.Instance, timeout: h.cfg.ExportTimeout}
+	if s.plan, err = s.x.Plan(); err != nil {
 		return nil, err
 	}
-	start, cancel := h.cfg.startContext(ctx)
-	defer cancel()
-	err = s.open(start)
-	if errors.Is(err, errStartAgain) {
-		err = s.open(start)
-	}
+	s.peer, s.about, err = s.x.Connect(ctx, &s.plan, true)
 	if err != nil {
-		return nil, h.cfg.startError(start, err)
+		return nil, err
 	}
 	return s, nil
-}
-
-// open connects to the plugin and configures it. After an error the process has ended.
-func (s *Session) open(ctx context.Context) (err error) {
-	cfg := s.x.shared.cfg
-	if s.peer, err = s.x.shared.connect(ctx, cfg, s.plan, s.x.log); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Stop())
-		}
-	}()
-	if s.about, err = describe(ctx, cfg.list(), s.plan, s.peer.Conn()); err != nil || !s.configured() {
-		return err
-	}
-	if missing := s.plan.missing(s.about.granted); s.about.about.GetEnvAtStart() && len(missing) > 0 {
-		s.plan.environ = slices.Concat(s.plan.environ, missing)
-		return errStartAgain
-	}
-	return configure(ctx, cfg.list(), s.x.log, s.peer.Conn(), s.plan, s.about)
 }
 
 // configured reports whether the session configures, flushes and shuts down the
 // plugin. It does not with a plain OTLP receiver, and not with a plugin that runs for
 // others too.
-func (s *Session) configured() bool { return s.about.about != nil && !s.plan.attached }
+func (s *Session) configured() bool { return s.about.About != nil && !s.plan.Attached }
 
 // Inspection returns the plugin's name, its description and its limits. Other fields
 // are empty.
 func (s *Session) Inspection() Inspection {
-	i := Inspection{Name: s.x.entry.Name, Attached: s.plan.attached, Path: s.plan.path}
-	setDescription(&i, s.about, s.plan.redactor)
+	i := Inspection{Name: s.x.Entry.Name, Attached: s.plan.Attached, Path: s.plan.Path}
+	setDescription(&i, s.about, s.plan.Redactor)
 	return i
 }
 
@@ -113,7 +90,7 @@ func (s *Session) Export(ctx context.Context, request []byte) Answer {
 	// The plugin learns the timeout only, not the end of ctx. It ends an export a
 	// little before the call's end: otherwise it could answer batch after batch and ctx
 	// would never end.
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.x.shared.cfg.ExportTimeout)
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	s.batches++
@@ -128,7 +105,7 @@ func (s *Session) Export(ctx context.Context, request []byte) Answer {
 	if err := wire.FromStatus(s.peer.Conn().Invoke(call, wire.ExportMethod, out, &response, grpc.Trailer(&trailer))); err != nil {
 		return Answer{Err: err, Code: err.Code, Final: err.Final}
 	}
-	ans := readAnswer(s.plan.redactor, response.Data, trailer)
+	ans := supervise.ReadAnswer(s.plan.Redactor, response.Data, trailer)
 	return Answer{Rejected: int(ans.Rejected), Remark: ans.Remark, Filtered: ans.Filtered, Unread: ans.Unread}
 }
 
@@ -138,7 +115,7 @@ func (s *Session) Export(ctx context.Context, request []byte) Answer {
 func (s *Session) Ended(ctx context.Context, ans Answer) (exit string, ended bool) {
 	grace := time.Duration(0)
 	if ans.Code == wire.CodeRetry && !s.serves(ctx) {
-		grace = endGrace
+		grace = supervise.EndGrace
 	}
 	select {
 	case <-s.peer.Done():
@@ -156,7 +133,7 @@ func (s *Session) Ended(ctx context.Context, ans Answer) (exit string, ended boo
 
 // serves reports whether the plugin answers a health check, even with an error.
 func (s *Session) serves(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	ctx, cancel := context.WithTimeout(ctx, supervise.HealthTimeout)
 	defer cancel()
 	_, err := healthpb.NewHealthClient(s.peer.Conn()).Check(ctx, &healthpb.HealthCheckRequest{Service: wire.HealthService})
 	return err == nil || wire.FromStatus(err).Code != wire.CodeRetry
@@ -170,11 +147,11 @@ func (s *Session) Finish(ctx context.Context) error {
 	}
 	var errs []error
 	lifecycle := pluginv1.NewLifecycleClient(s.peer.Conn())
-	flushed, err := lifecycle.Flush(ctx, &pluginv1.FlushRequest{Timeout: timeLeft(ctx)})
+	flushed, err := lifecycle.Flush(ctx, &pluginv1.FlushRequest{Timeout: supervise.TimeLeft(ctx)})
 	if err != nil {
 		errs = append(errs, fmt.Errorf("flush: %w", wire.FromStatus(err)))
 	}
-	ended, err := lifecycle.Shutdown(ctx, &pluginv1.ShutdownRequest{Timeout: timeLeft(ctx)})
+	ended, err := lifecycle.Shutdown(ctx, &pluginv1.ShutdownRequest{Timeout: supervise.TimeLeft(ctx)})
 	if err != nil {
 		errs = append(errs, fmt.Errorf("shutdown: %w", wire.FromStatus(err)))
 	}
@@ -187,7 +164,5 @@ func (s *Session) Finish(ctx context.Context) error {
 // Stop ends the process, or the connection, and frees it. It kills a process that does
 // not end by itself within a few seconds.
 func (s *Session) Stop() error {
-	end, cancel := s.x.ending(endGrace)
-	defer cancel()
-	return s.peer.Stop(end)
+	return s.x.HangUp(s.peer, supervise.EndGrace)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/host/internal/pipeline"
+	"github.com/servetrace/servetrace/host/internal/supervise"
 )
 
 // Stats is the delivery accounting of a Host at one moment. It balances exactly:
@@ -161,13 +162,20 @@ func (s Stats) Check() error {
 }
 
 // exporterStats joins the two halves of an exporter's statistics.
-func exporterStats(x *plugin, q pipeline.QueueStats) ExporterStats {
+func exporterStats(x supervise.Status, q pipeline.QueueStats) ExporterStats {
 	s := ExporterStats{
+		Name: x.Name, Path: x.Path, Attached: x.Attached, Digest: x.Digest, State: x.State, Since: x.Since, Cause: x.Cause,
+		Version: x.Version, SDK: x.SDK, PID: x.PID, Starts: x.Starts, Crashes: x.Crashes, LastCrash: x.LastCrash,
+		Changed: x.Changed, Granted: x.Granted, LastError: x.LastError, LastErrorTime: x.LastErrorTime,
+		LastSuccess: x.LastSuccess, Unkept: x.Unkept, OutputSuppressed: x.OutputSuppressed, OutputDropped: x.OutputDropped,
+
 		Accepted: q.Accepted, Delivered: q.Delivered, Rejected: q.Rejected, Filtered: q.Filtered, Dropped: q.Dropped,
 		Waiting: q.Waiting, InFlight: q.InFlight, InFlightBatches: q.InFlightBatches, Quarantined: q.Quarantined,
 		HeldBytes: q.HeldBytes, HeldUntil: q.HeldUntil, Answers: q.Answers, Calls: Durations(q.Calls),
 	}
-	x.stats(&s)
+	for _, f := range x.Failures {
+		s.Failures = append(s.Failures, Failure(f))
+	}
 	return s
 }
 

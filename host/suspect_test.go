@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
-	"github.com/servetrace/servetrace/internal/launch"
 )
 
 // errBroken is what gRPC says of a connection that ended.
@@ -175,25 +174,6 @@ func shutDown(t *testing.T, h *Host) {
 	}
 }
 
-// TestWhoMayBeToBlame: what a signal of somebody else's ends is nobody's fault.
-func TestWhoMayBeToBlame(t *testing.T) {
-	for _, c := range []struct {
-		report launch.Report
-		want   bool
-	}{
-		{launch.Report{ExitCode: 2}, true},
-		{launch.Report{Signal: "SIGSEGV"}, true},
-		{launch.Report{Signal: "SIGKILL", OOM: true}, true},
-		{launch.Report{Signal: "SIGKILL", Killed: "it did not answer"}, true},
-		{launch.Report{Signal: "SIGKILL"}, false},
-		{launch.Report{Signal: "SIGTERM"}, false},
-	} {
-		if got := mayBeToBlame(c.report); got != c.want {
-			t.Errorf("%+v: %v", c.report, got)
-		}
-	}
-}
-
 // TestSuspectsAreSentAloneAndFirst: four batches are in flight when the first
 // of them crashes the plugin, twice more when it is alone.
 func TestSuspectsAreSentAloneAndFirst(t *testing.T) {
@@ -244,7 +224,7 @@ func TestAnswerBeforeTheEndCounts(t *testing.T) {
 				if number(id) == "1" { // answered before it ended, read after
 					<-f.Done()
 					select {
-					case <-time.After(lastAnswers / 2):
+					case <-time.After(timeOfLastAnswers / 2):
 						return nil
 					case <-ctx.Done():
 						return errBroken
@@ -613,9 +593,6 @@ func TestPoisonBatchesDoNotBreakThePlugin(t *testing.T) {
 		if x := h.Stats().Exporters[0]; w.crashes != 5 || x.Crashes != 5 || x.Delivered != 60 || x.State != StateReady {
 			t.Errorf("%d crashes, %d counted, %d spans delivered, %v; want 5, 5, 60, ready", w.crashes, x.Crashes, x.Delivered, x.State)
 		}
-		if h.plugins[0].status.breaker.open {
-			t.Error("the breaker is open")
-		}
 		shutDown(t, h)
 	})
 }
@@ -639,8 +616,8 @@ func TestPluginThatCrashesOnEverythingBreaks(t *testing.T) {
 				batches(h, 10)
 				time.Sleep(30 * time.Second)
 				synctest.Wait()
-				if x := h.Stats().Exporters[0]; x.State != StateBroken || x.Crashes != breakerCrashes {
-					t.Errorf("%v after %d crashes, want broken after %d", x.State, x.Crashes, breakerCrashes)
+				if x := h.Stats().Exporters[0]; x.State != StateBroken || x.Crashes != crashesToBreak {
+					t.Errorf("%v after %d crashes, want broken after %d", x.State, x.Crashes, crashesToBreak)
 				}
 				_ = h.Shutdown(context.Background()) // all is lost
 				if err := h.Stats().Check(); err != nil {
@@ -648,17 +625,5 @@ func TestPluginThatCrashesOnEverythingBreaks(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// TestFlushBehindACrash: the last batch is in quarantine, and of the process
-// that has just ended there is nothing to be flushed.
-func TestFlushBehindACrash(t *testing.T) {
-	x, f := unstarted(t, "/no/plugin").plugins[0], newFakePlugin(nil)
-	f.flush = func(context.Context) error { return errBroken }
-	x.sending.add(&life{x: x, sender: newSender(x, f)})
-	f.die()
-	if err := x.flushProcesses(t.Context()); err != nil {
-		t.Error(err)
 	}
 }

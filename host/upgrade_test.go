@@ -109,15 +109,15 @@ func TestUpgradeWithoutTraffic(t *testing.T) {
 			}, nil, func(l *lived) {
 				synctest.Wait()
 				begun := time.Now()
-				if err := l.Reload(l.t.Context()); err != nil || time.Since(begun) != proofQuiet {
-					t.Errorf("Reload = %v after %v, want nil after %v", err, time.Since(begun), proofQuiet)
+				if err := l.Reload(l.t.Context()); err != nil || time.Since(begun) != quietOfProof {
+					t.Errorf("Reload = %v after %v, want nil after %v", err, time.Since(begun), quietOfProof)
 				}
 				l.pass(time.Hour)
 				if x := l.plugin(); x.Starts != 1 || x.State != StateReady || all[0].ended() || all[1].ended() {
 					t.Errorf("%d starts, %v; want both processes, and the old one in charge", x.Starts, x.State)
 				}
 				test.then(l, all[0], all[1])
-				l.pass(2 * proofQuiet)
+				l.pass(2 * quietOfProof)
 				if x := l.plugin(); x.Starts != test.starts || x.State != StateReady {
 					t.Errorf("%d starts, %v; want %d, ready", x.Starts, x.State, test.starts)
 				}
@@ -150,7 +150,7 @@ func TestReloadWhileAProcessWaitsForItsProof(t *testing.T) {
 			t.Errorf("ended: %v, want the first and the last process", got)
 		}
 		endSpans(l.Host, 1)
-		l.pass(2 * proofQuiet)
+		l.pass(2 * quietOfProof)
 		l.wantAllDelivered()
 		if x := l.plugin(); x.Starts != 2 || x.Crashes != 0 || !all[0].ended() || len(all[3].calls) != 1 {
 			t.Errorf("%d starts, %d crashes, %d calls of the last process", x.Starts, x.Crashes, len(all[3].calls))
@@ -351,7 +351,7 @@ func TestShutdownDuringAnUpgradeIsBounded(t *testing.T) {
 				asked := make(chan error, 1)
 				go func() { asked <- l.Reload(context.Background()) }()
 				if l.pass(1500 * time.Millisecond); name == "no proof yet" {
-					l.pass(proofQuiet)
+					l.pass(quietOfProof)
 				}
 				stop()
 				begun := time.Now()
@@ -418,7 +418,7 @@ func TestWatchReplacesWhatHasChangedAndStaysSo(t *testing.T) {
 		wantStarts(1, 1)
 		l.pass(time.Minute)
 		endSpans(l.Host, 1)
-		l.pass(2 * proofQuiet)
+		l.pass(2 * quietOfProof)
 		wantStarts(2, 2)
 		write("a bad one, which is tried once")
 		l.pass(time.Hour)

@@ -13,7 +13,23 @@ const (
 	outageTime    = 2 * time.Second
 	retriesAtOnce = 64               // batches that wait to be sent again
 	crashesAlone  = 2                // put a batch into quarantine
-	failuresKept  = 8                // for the status
 	reasonsLogged = 8                // in one trouble
 	calmTime      = 10 * time.Second // without failures ends a trouble
+
+	firstRestart      = 200 * time.Millisecond // pause before a plugin is started again
+	longestRestart    = 30 * time.Second
+	longestDial       = 5 * time.Second
+	steadyTime        = 10 * time.Second // ready for so long, a process is steady
+	steadyDial        = time.Second
+	crashesToBreak    = 5
+	pauseOfBroken     = time.Minute
+	heartbeat         = 10 * time.Second
+	healthTime        = 2 * time.Second // for the answer to a health check
+	timeOfLastAnswers = 250 * time.Millisecond
+	timeBetweenLooks  = 5 * time.Second // at the file of an unusable plugin
+	causesLogged      = 8
+	linesHeld         = 100
+	quietOfProof      = 5 * time.Second
+
+	attachedHung = "plugin answers neither calls nor a health check: its connection is closed and dialled again, the process is left alone"
 )

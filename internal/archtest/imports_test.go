@@ -54,7 +54,12 @@ var importTable = []struct {
 	{dir: "internal/spans/identity", may: []string{"semconv"}},
 	{dir: "semconv"},
 	{dir: "host", may: []string{
-		"internal/launch", "internal/stdio", "internal/wire", "internal/otlpwire/sdkspan", "internal/gen/...",
+		"internal/launch", "internal/wire", "internal/otlpwire/sdkspan", "internal/gen/...",
+	}},
+	// The supervisor sends the batches of the pipeline, which does not know it.
+	{dir: "host/internal/supervise", may: []string{
+		"host/internal/pipeline", "host/internal/failures", "host/internal/pluginlist", "host/internal/slowdisk",
+		"internal/launch", "internal/stdio", "internal/wire", "internal/gen/...",
 	}},
 	{dir: "host/internal/pipeline", may: []string{"host/internal/failures", "internal/wire", "internal/otlpwire", "internal/otlpwire/sdkspan"}},
 	{dir: "host/internal/failures"},

@@ -30,3 +30,14 @@ func TestEachReasonOfADropIsLogged(t *testing.T) {
 		}
 	}
 }
+
+func TestLastFailuresAreKept(t *testing.T) {
+	f := New(slog.New(slog.DiscardHandler))
+	for i := range 3 * mostFailures {
+		f.Keep(time.Unix(int64(i), 0), "UNKNOWN", strings.Repeat("x", i+1), 0)
+	}
+	list, last, at := f.Recent()
+	if len(list) != mostFailures || list[0].Reason != last || last != strings.Repeat("x", 3*mostFailures) || at != list[0].Last {
+		t.Errorf("%d failures, the newest %q; the last error is %q at %v", len(list), list[0].Reason, last, at)
+	}
+}

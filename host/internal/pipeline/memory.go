@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Shares of Config.QueueBytes. Encoded batches stay below backlogShare, so that spans
+// Shares of Settings.QueueBytes. Encoded batches stay below backlogShare, so that spans
 // that end can be taken in whatever the exporters do. The last urgentShare is for
 // spans with error status.
 const (

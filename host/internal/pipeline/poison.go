@@ -12,7 +12,7 @@ package pipeline
 //     it, or is still there when the call's time is over. So each suspect delays fresh
 //     batches by one call at most.
 //   - A batch that was alone in flight at two crashes goes into quarantine: it counts
-//     as dropped, is logged, and is kept in Config.CrashDir if that is set. It may have
+//     as dropped, is logged, and is kept in a file if files are kept. It may have
 //     been an ordinary batch in between: its crashes count until a process answers it.
 //     A kill from outside does not count.
 //   - If the plugin has answered other batches between the two crashes, the batch is to

@@ -1,4 +1,4 @@
-package host
+package supervise
 
 import (
 	"fmt"
@@ -22,7 +22,9 @@ import (
 // counted and told once, no batch keeps its memory, and when there is room again
 // files are kept again.
 func TestDiskThatIsFull(t *testing.T) {
-	out, err := exec.Command(installOwn(t, "fulldisk"), t.TempDir()).Output()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), envFullDisk+"="+t.TempDir())
+	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v, output %s", err, out)
 	}
@@ -35,14 +37,17 @@ again: 1 times
 	}
 }
 
+// envFullDisk has the folder, for that process.
+const envFullDisk = "SERVETRACE_TEST_FULL_DISK"
+
 // fillDisk is that process.
 func fillDisk() {
 	ossignal.Ignore(syscall.SIGXFSZ) // the write fails instead
 	var room syscall.Rlimit
 	must(syscall.Getrlimit(syscall.RLIMIT_FSIZE, &room))
 	must(syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 4 << 10, Max: room.Max}))
-	dir, log := os.Args[1], &testplugin.Log{}
-	k := newCrashFiles(&Config{CrashDir: dir, QueueBytes: DefaultQueueBytes}, slog.New(slog.NewTextHandler(log, nil)))
+	dir, log := os.Getenv(envFullDisk), &testplugin.Log{}
+	k := newCrashFiles(&Settings{CrashDir: dir, QueueBytes: 32 << 20}, slog.New(slog.NewTextHandler(log, nil)))
 	keep := func(what string, at int64) {
 		_, err := k.keepReport("p", time.Unix(at, 0), 7, make([]byte, 100<<10))
 		must(err)

@@ -1,4 +1,4 @@
-package host
+package supervise
 
 import (
 	"context"
@@ -21,21 +21,13 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// shared is what the plugins of one Host have in common.
-type shared struct {
-	cfg        *Config
-	connect    connector
-	crashFiles *crashFiles
-	pipeline   *pipeline.Pipeline
-}
-
-// plugin supervises one entry of the list: it starts the plugin, serves it, and
+// Plugin supervises one entry of the list: it starts the plugin, serves it, and
 // starts it again.
-type plugin struct {
-	shared *shared
-	entry  pluginlist.Entry
+type Plugin struct {
+	sup    *Supervisor
+	Entry  pluginlist.Entry
 	log    *slog.Logger
-	queue  *pipeline.Queue
+	Queue  *pipeline.Queue
 	status *pluginStatus
 	files  *fileWatch
 	output output
@@ -45,8 +37,8 @@ type plugin struct {
 	stop context.CancelCauseFunc
 	// endBy bounds the end of the process. It is written before stop is called and
 	// read after.
-	endBy  context.Context
-	reload *reloads
+	endBy     context.Context
+	reloading *reloads
 	// retiring is closed when the process that was replaced has ended; nil: there is
 	// none. Of run alone.
 	retiring <-chan struct{}
@@ -54,38 +46,44 @@ type plugin struct {
 	sending lives
 }
 
-func newPlugin(s *shared, e pluginlist.Entry, log *slog.Logger) *plugin {
-	log = log.With("plugin", e.Name)
+// Plugin returns a plugin that does not run yet. Its queue has not joined the
+// pipeline.
+func (s *Supervisor) Plugin(e pluginlist.Entry) *Plugin {
+	log := s.log.With("plugin", e.Name)
 	failures := failures.New(log)
-	x := &plugin{
-		shared: s,
-		entry:  e,
-		log:    log,
-		queue:  pipeline.NewQueue(s.pipeline, failures),
-		files:  &fileWatch{cfg: s.cfg, entry: e, disk: slowdisk.New()},
-		endBy:  context.Background(),
-		reload: &reloads{name: e.Name, asked: make(chan chan<- error), ended: make(chan struct{})},
+	x := &Plugin{
+		sup:       s,
+		Entry:     e,
+		log:       log,
+		Queue:     pipeline.NewQueue(s.pipeline, failures),
+		files:     &fileWatch{cfg: &s.cfg, entry: e, disk: slowdisk.New()},
+		endBy:     context.Background(),
+		reloading: &reloads{name: e.Name, asked: make(chan chan<- error), ended: make(chan struct{})},
 	}
-	x.status = &pluginStatus{failures: failures, queue: x.queue, attached: e.Attached}
+	x.status = &pluginStatus{failures: failures, queue: x.Queue, attached: e.Attached}
 	x.ctx, x.stop = context.WithCancelCause(context.Background())
 	return x
 }
 
-// run is the plugin's life: start, serve, and again. It ends when stop was called and
+// Run is the plugin's life: start, serve, and again. It ends when stop was called and
 // the plugin has ended, or endBy has.
-func (x *plugin) run() {
-	defer close(x.reload.ended)
+func (x *Plugin) Run() {
+	defer close(x.reloading.ended)
 	defer x.status.set(StateStopped, "")
-	defer x.awaitRetired()
+	defer func() {
+		if x.retiring != nil {
+			<-x.retiring
+		}
+	}()
 	asked, on := x.jitter() // asked wait for this start, by Reload
 	for failures := 0; on; failures++ {
 		a := newAttempt(x)
 		x.status.set(StateStarting, "")
 		seen, _ := x.files.look(x.ctx) // a silent disk has no files, until it answers
 		l, err := begin(x.ctx, x, a)
-		answerAll(asked, reloadError(x.entry.Name, err))
+		answerAll(asked, reloadError(x.Entry.Name, err))
 		if err == nil {
-			x.queue.SetHopeless(false)
+			x.Queue.SetHopeless(false)
 			l, err = x.serve(l)
 			a = l.a
 		}
@@ -101,7 +99,7 @@ func (x *plugin) run() {
 			failures = 0
 			l.steady() // the pulse may not have come to it
 		}
-		if steady && x.entry.Attached {
+		if steady && x.Entry.Attached {
 			// A server may send its clients away to spread its load, or be replaced. If
 			// it is gone, the next attempt logs it.
 			x.log.Info("connection to the plugin is dialled again", "cause", err)
@@ -116,45 +114,37 @@ func (x *plugin) run() {
 }
 
 // failed books the end of a life, or a failed start (l is nil), and returns the state.
-func (x *plugin) failed(l *life, a *attempt, err error) State {
-	state := x.stateAfter(l, err)
+// An end that is not the fault of the plugin's code does not count for the breaker.
+func (x *Plugin) failed(l *life, a *attempt, err error) State {
+	state := stateAfter(err)
+	if c, crashed := errors.AsType[*crash](err); crashed {
+		itsFault := !c.byOthers && (l == nil || !l.sender.verdict.Blameless)
+		if x.status.crashed(itsFault) && !x.Entry.Attached && state == StateBackingOff {
+			state = StateBroken
+		}
+	}
 	known := x.knows(state, err)
 	x.status.set(state, err.Error())
 	a.end(!known)
-	x.queue.SetHopeless(needsMending(state, err))
+	x.Queue.SetHopeless(needsMending(state, err))
 	if l != nil && !l.wasSteady() {
 		x.status.tell(func(t *told) { t.unsteady = true })
 	}
 	return state
 }
 
-// stateAfter returns the state that follows from an error, and counts a crash. An end
-// that is not the fault of the plugin's code does not count for the breaker.
-func (x *plugin) stateAfter(l *life, err error) State {
-	state := stateAfter(err)
-	var c *crash
-	if !errors.As(err, &c) {
-		return state
-	}
-	itsFault := !c.byOthers && (l == nil || !l.sender.verdict.Blameless)
-	if x.status.crashed(itsFault) && !x.entry.Attached && state == StateBackingOff {
-		return StateBroken
-	}
-	return state
-}
-
 // knows reports whether the log has the cause by which an attempt ends, and so the
 // plugin's output about it.
-func (x *plugin) knows(to State, cause error) (known bool) {
+func (x *Plugin) knows(to State, cause error) (known bool) {
 	x.status.tell(func(t *told) { known = cause != nil && t.knows(to, cause.Error()) })
 	return known
 }
 
 // jitter waits before the first start, so that many hosts do not start all their
 // plugins at once, unless Reload asks for it; false: the host stops.
-func (x *plugin) jitter() (asked []chan<- error, on bool) {
-	most := x.shared.cfg.StartJitter
-	if most <= 0 || x.entry.Attached {
+func (x *Plugin) jitter() (asked []chan<- error, on bool) {
+	most := x.sup.cfg.StartJitter
+	if most <= 0 || x.Entry.Attached {
 		return nil, true
 	}
 	timer := time.NewTimer(rand.N(most))
@@ -162,8 +152,8 @@ func (x *plugin) jitter() (asked []chan<- error, on bool) {
 	select {
 	case <-timer.C:
 		return nil, true
-	case first := <-x.reload.asked:
-		return x.reload.all(first), true
+	case first := <-x.reloading.asked:
+		return x.reloading.all(first), true
 	case <-x.ctx.Done():
 		return nil, false
 	}
@@ -178,13 +168,13 @@ const lookEvery = 5 * time.Second
 // rest waits until the plugin is to be tried again; false: the host stops. asked wait
 // for the start, by Reload. seen are the files before the last try: a change during
 // the try counts too.
-func (x *plugin) rest(state State, failures int, seen files) (asked []chan<- error, on bool) {
-	wait := pipeline.Backoff{First: restartFirst, Most: x.shared.cfg.inTime(mannerOf(x.entry).mostPause)}.Pause(failures)
+func (x *Plugin) rest(state State, failures int, seen files) (asked []chan<- error, on bool) {
+	wait := pipeline.Backoff{First: restartFirst, Most: x.sup.cfg.inTime(mannerOf(x.Entry).mostPause)}.Pause(failures)
 	look := (<-chan time.Time)(nil)
 	switch {
 	case state == StateBroken:
-		wait = x.shared.cfg.inTime(brokenPause)
-	case (state == StateIncompatible || state == StateUntrusted) && !x.entry.Attached:
+		wait = x.sup.cfg.inTime(brokenPause)
+	case (state == StateIncompatible || state == StateUntrusted) && !x.Entry.Attached:
 		wait = 1<<63 - 1
 		ticker := time.NewTicker(lookEvery)
 		defer ticker.Stop()
@@ -200,9 +190,9 @@ func (x *plugin) rest(state State, failures int, seen files) (asked []chan<- err
 			if now, err := x.files.look(x.ctx); err == nil && now != seen {
 				return nil, true
 			}
-		case first := <-x.reload.asked:
+		case first := <-x.reloading.asked:
 			x.status.forget()
-			return x.reload.all(first), true
+			return x.reloading.all(first), true
 		case <-x.ctx.Done():
 			return nil, false
 		}
@@ -211,14 +201,14 @@ func (x *plugin) rest(state State, failures int, seen files) (asked []chan<- err
 
 // serve sends batches until the process or the connection ends, or the host stops. It
 // returns the last life, because a Reload may have replaced the first, and its end.
-func (x *plugin) serve(l *life) (*life, error) {
+func (x *Plugin) serve(l *life) (*life, error) {
 	if x.ready(l) {
 		x.log.Warn("the executable has changed since the plugin was started last: the new one runs now",
-			"path", l.plan.path, "pid", l.peer.PID())
+			"path", l.plan.Path, "pid", l.peer.PID())
 	}
 	l.send()
 	for {
-		reload := x.reload.asked
+		reload := x.reloading.asked
 		if x.retiring != nil { // a third process must wait until the first has ended
 			reload = nil
 		}
@@ -235,20 +225,20 @@ func (x *plugin) serve(l *life) (*life, error) {
 		case <-x.retiring:
 			x.retiring = nil
 		case asked := <-reload:
-			l = x.replace(l, x.reload.all(asked))
+			l = x.replace(l, x.reloading.all(asked))
 		}
 	}
 }
 
 // ready books a plugin that has become ready, and logs it in one line. It reports
 // whether its executable is another than at the start before.
-func (x *plugin) ready(l *life) (changed bool) {
+func (x *Plugin) ready(l *life) (changed bool) {
 	about := facts{
-		path: l.plan.path, version: wire.Clip(l.about.about.GetVersion()), sdk: sdkText(l.about.about),
-		pid: l.peer.PID(), granted: slices.Sorted(maps.Keys(l.about.granted)),
+		path: l.plan.Path, version: wire.Clip(l.about.About.GetVersion()), sdk: SdkText(l.about.About),
+		pid: l.peer.PID(), granted: slices.Sorted(maps.Keys(l.about.Granted)),
 	}
-	if withheld := l.about.withheld; len(withheld) > 0 {
-		x.log.Warn("lock-down keeps variables from the plugin that it declares; name them for it in "+EnvPluginEnv+" if it needs them", "variables", withheld)
+	if withheld := l.about.Withheld; len(withheld) > 0 {
+		x.log.Warn("lock-down keeps variables from the plugin that it declares; name them for it in "+pluginlist.EnvPluginEnv+" if it needs them", "variables", withheld)
 	}
 	unsteady := false
 	x.status.tell(func(t *told) { unsteady = t.unsteady })
@@ -256,25 +246,25 @@ func (x *plugin) ready(l *life) (changed bool) {
 		l.a.end(true) // before the line that it is ready
 	}
 	process := []any{"path", about.path}
-	if l.plan.attached {
+	if l.plan.Attached {
 		process = append(process, "attached", true)
 	} else {
 		process = append(process, "pid", about.pid)
 	}
-	changed = x.files.started(l.plan.path, l.files)
-	x.status.ready(about, append(process, "describes_itself_as", wire.Clip(l.about.about.GetName()),
+	changed = x.files.started(l.plan.Path, l.files)
+	x.status.ready(about, append(process, "describes_itself_as", wire.Clip(l.about.About.GetName()),
 		"version", about.version, "sdk", about.sdk, "variables", about.granted)...)
 	return changed
 }
 
-// sdkText returns the name and version of the library behind a plugin.
-func sdkText(about *pluginv1.DescribeResponse) string {
+// SdkText returns the name and version of the library behind a plugin.
+func SdkText(about *pluginv1.DescribeResponse) string {
 	return wire.Clip(strings.TrimSpace(about.GetSdk().GetName() + " " + about.GetSdk().GetVersion()))
 }
 
 // ending returns a context that bounds the end of one process: by a duration, and by
 // the rest of the host's time if the host shuts down, now or meanwhile.
-func (x *plugin) ending(most time.Duration) (context.Context, context.CancelFunc) {
+func (x *Plugin) ending(most time.Duration) (context.Context, context.CancelFunc) {
 	if x.ctx.Err() != nil { // only then may endBy be read
 		return context.WithCancel(x.endBy)
 	}
@@ -285,38 +275,26 @@ func (x *plugin) ending(most time.Duration) (context.Context, context.CancelFunc
 	return ctx, func() { stop(); cancel() }
 }
 
-// flush blocks until all batches sealed up to seq are settled, and then has the plugin
+// Flush blocks until all batches sealed up to seq are settled, and then has the plugin
 // deliver its spans. A process that is being replaced is asked too.
-func (x *plugin) flush(ctx context.Context, seq uint64) error {
+func (x *Plugin) Flush(ctx context.Context, seq uint64) error {
 	if err := x.waitSettled(ctx, seq); err != nil {
 		return err
 	}
-	return x.flushProcesses(ctx)
+	return x.sending.flush(ctx)
 }
 
-func (x *plugin) flushProcesses(ctx context.Context) error {
-	var errs []error
-	for _, l := range x.sending.all() {
-		if !l.gone() { // else it holds nothing
-			errs = append(errs, l.flush(ctx))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (x *plugin) waitSettled(ctx context.Context, seq uint64) error {
-	left, cause := x.queue.WaitSettled(ctx, seq)
+func (x *Plugin) waitSettled(ctx context.Context, seq uint64) error {
+	left, cause := x.Queue.WaitSettled(ctx, seq)
 	if cause == nil {
 		return nil
 	}
-	var s ExporterStats
-	x.status.stats(&s)
-	return fmt.Errorf("plugin %q: %d spans not delivered (state %v): %w", x.entry.Name, left, s.State, cause)
+	return fmt.Errorf("plugin %q: %d spans not delivered (state %v): %w", x.Entry.Name, left, x.status.now(), cause)
 }
 
-// shutdown sends the batches sealed up to seq until flush ends, then stops the plugin,
+// Shutdown sends the batches sealed up to seq until flush ends, then stops the plugin,
 // which may take until end.
-func (x *plugin) shutdown(flush, end context.Context, seq uint64) error {
+func (x *Plugin) Shutdown(flush, end context.Context, seq uint64) error {
 	x.status.set(StateDraining, "")
 	err := x.waitSettled(flush, seq)
 	x.endBy = end
@@ -324,11 +302,54 @@ func (x *plugin) shutdown(flush, end context.Context, seq uint64) error {
 	return err
 }
 
-// stats adds the plugin's half of the statistics to the queue's.
-func (x *plugin) stats(s *ExporterStats) {
-	s.Name, s.Attached = x.entry.Name, x.entry.Attached
-	s.Digest = hex.EncodeToString([]byte(x.entry.Digest))
-	s.Unkept = x.shared.crashFiles.unkept(x.entry.Name)
+// Leave has a plugin that has left the list send the batches sealed up to seq until
+// flush ends, and end until end. It blocks until that is done.
+func (x *Plugin) Leave(flush, end context.Context, seq uint64) error {
+	x.log.Info("plugin has left the list: it sends what it has and ends")
+	err := x.Shutdown(flush, end, seq)
+	<-x.reloading.ended
+	x.Queue.DropRest()
+	return err
+}
+
+// Inherit takes over the statistics of a plugin of the same name that has ended.
+func (x *Plugin) Inherit(before *Plugin) {
+	x.status.inherit(before.status)
+	suppressed, _ := before.output.stats()
+	x.output.add(suppressed)
+}
+
+// Reload has the plugin replace its process, or start at once. It blocks until that
+// is done, or ctx ends, or the host stops. It does not wait for a new process that has
+// nothing to deliver.
+func (x *Plugin) Reload(ctx context.Context) error { return x.reloading.ask(ctx) }
+
+// Status is the state of a plugin and the counts of its life. Package host documents
+// them.
+type Status struct {
+	Name, Path, Digest              string
+	Attached                        bool
+	State                           State
+	Since                           time.Time
+	Cause, Version, SDK             string
+	PID                             int
+	Starts, Crashes                 uint64
+	LastCrash, LastSuccess          time.Time
+	Changed                         bool
+	Granted                         []string
+	LastError                       string
+	LastErrorTime                   time.Time
+	Failures                        []failures.Failure
+	Unkept                          uint64
+	OutputSuppressed, OutputDropped uint64
+}
+
+// Status returns the plugin's status.
+func (x *Plugin) Status() Status {
+	s := x.status.stats()
+	s.Name, s.Attached = x.Entry.Name, x.Entry.Attached
+	s.Digest = hex.EncodeToString([]byte(x.Entry.Digest))
+	s.Unkept = x.sup.crashFiles.unkept(x.Entry.Name)
 	s.OutputSuppressed, s.OutputDropped = x.output.stats()
-	x.status.stats(s)
+	return s
 }

@@ -1,8 +1,9 @@
-package host
+package supervise
 
 import (
 	"bytes"
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/servetrace/servetrace/host/internal/failures"
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/wire"
 )
@@ -35,7 +37,7 @@ func (l *life) reportCrash(r launch.Report, cause error) {
 	if l.sender != nil {
 		ids = l.sender.verdict.IDs
 	}
-	path, err := x.shared.crashFiles.keepReport(x.entry.Name, time.Now(), r.PID, crashText(x, l.plan, l.about, r, cause, ids))
+	path, err := x.sup.crashFiles.keepReport(x.Entry.Name, time.Now(), r.PID, crashText(x, l.plan, l.about, r, cause, ids))
 	if err != nil {
 		status.failures.Note(slog.LevelError, notKept, "error", err)
 	}
@@ -69,19 +71,19 @@ func tailOf(output []byte, lines int) string {
 
 // crashText returns the file of a crash: the plugin, the batches without an answer,
 // and the report of the process with the names of its variables.
-func crashText(x *plugin, p plan, d description, r launch.Report, cause error, atCrash []string) []byte {
+func crashText(x *Plugin, p Plan, d Description, r launch.Report, cause error, atCrash []string) []byte {
 	var b bytes.Buffer
 	line := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(&b, "%-12s%s\n", name+":", value)
 		}
 	}
-	line("plugin", x.entry.Name)
-	line("path", p.path)
-	line("pinned to", digestText(x.entry.Digest))
-	line("says it is", strings.TrimSpace(wire.Clip(d.about.GetName())+" "+wire.Clip(d.about.GetVersion())))
-	line("sdk", sdkText(d.about))
-	line("host", version()+", instance "+x.shared.pipeline.Instance)
+	line("plugin", x.Entry.Name)
+	line("path", p.Path)
+	line("pinned to", DigestText(x.Entry.Digest))
+	line("says it is", strings.TrimSpace(wire.Clip(d.About.GetName())+" "+wire.Clip(d.About.GetVersion())))
+	line("sdk", SdkText(d.About))
+	line("host", version()+", instance "+x.sup.pipeline.Instance)
 	line("cause", wire.Clip(cause.Error()))
 	line("had", cmp.Or(strings.Join(atCrash, " "), "no batch without an answer"))
 	r.Variables = variableNames(p, d)
@@ -90,12 +92,20 @@ func crashText(x *plugin, p plan, d description, r launch.Report, cause error, a
 }
 
 // variableNames returns the names of the process's variables, never their values.
-func variableNames(p plan, d description) []string {
-	names := slices.Sorted(maps.Keys(d.granted))
-	for _, pair := range p.environ {
+func variableNames(p Plan, d Description) []string {
+	names := slices.Sorted(maps.Keys(d.Granted))
+	for _, pair := range p.Environ {
 		name, _, _ := strings.Cut(pair, "=")
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// DigestText returns a digest in the list's form.
+func DigestText(digest string) string {
+	if digest == "" {
+		return ""
+	}
+	return strings.TrimPrefix(pluginlist.PinMark, "@") + hex.EncodeToString([]byte(digest))
 }

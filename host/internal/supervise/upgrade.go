@@ -1,4 +1,4 @@
-package host
+package supervise
 
 import (
 	"context"
@@ -98,7 +98,7 @@ func (t *trial) end() error {
 
 // upgrade is one replacement of a process by a new one. It belongs to run.
 type upgrade struct {
-	x         *plugin
+	x         *Plugin
 	old, next *life // next is nil if the new process did not start
 	trial     *trial
 	// asked wait for the end of the probation; again asked for a further process
@@ -109,7 +109,7 @@ type upgrade struct {
 // replace puts a new process beside the old one, and a further one if that is asked
 // for while the first waits for its proof. It returns the life that goes on, and
 // answers all callers of Reload.
-func (x *plugin) replace(l *life, asked []chan<- error) *life {
+func (x *Plugin) replace(l *life, asked []chan<- error) *life {
 	for asked != nil {
 		u := &upgrade{x: x, old: l, asked: asked}
 		taken, err := u.run()
@@ -122,7 +122,9 @@ func (x *plugin) replace(l *life, asked []chan<- error) *life {
 		}
 		answerAll(u.asked, err)
 		if asked = u.again; asked != nil { // a third process must wait for that end
-			x.awaitRetired()
+			if x.retiring != nil {
+				<-x.retiring
+			}
 			x.retiring = nil
 		}
 	}
@@ -133,7 +135,7 @@ func (x *plugin) replace(l *life, asked []chan<- error) *life {
 // reason why the old one stays.
 func (u *upgrade) run() (taken bool, err error) {
 	x := u.x
-	if x.entry.Attached {
+	if x.Entry.Attached {
 		return false, nil
 	}
 	x.log.Info("plugin is being replaced: a new process starts beside the old one", "pid", u.old.peer.PID())
@@ -158,11 +160,11 @@ func (u *upgrade) run() (taken bool, err error) {
 	}
 	if u.old.gone() {
 		x.log.Error("plugin is not replaced: the new process failed, and the old one has ended; it is started again", "error", err)
-		return false, &PluginError{x.entry.Name, "does not start, and the old process has ended", err}
+		return false, &PluginError{x.Entry.Name, "does not start, and the old process has ended", err}
 	}
 	x.log.Error("plugin is not replaced: the new process failed and the old one goes on; mend it and send SIGHUP again",
 		"pid", u.old.peer.PID(), "error", err)
-	err = &PluginError{x.entry.Name, "is not replaced, the old process goes on", err}
+	err = &PluginError{x.Entry.Name, "is not replaced, the old process goes on", err}
 	x.status.failures.SetLast(time.Now(), err.Error())
 	return false, err
 }
@@ -198,7 +200,7 @@ func (u *upgrade) prove() error {
 	if _, err := u.next.sender.health(u.x.ctx); err != nil {
 		return err
 	}
-	u.trial = &trial{lenient: u.x.status.degraded(), news: make(chan struct{}, 1)}
+	u.trial = &trial{lenient: u.x.status.now() == StateDegraded, news: make(chan struct{}, 1)}
 	u.next.sender.trial = u.trial
 	u.next.sender.lane.Set(false, true)
 	u.old.sender.lane.Set(true, false)
@@ -231,7 +233,7 @@ func (u *upgrade) await() error {
 		case <-u.x.ctx.Done():
 			return errStopping
 		case first := <-reload:
-			u.again = u.x.reload.all(first)
+			u.again = u.x.reloading.all(first)
 			return errAgain
 		case <-u.trial.news:
 			if passed, failed := u.trial.state(); failed != nil || passed >= proofBatches {
@@ -250,7 +252,7 @@ func (u *upgrade) await() error {
 			u.x.log.Info("plugin's new process has had nothing to deliver: it waits beside the old one, and takes over when it has delivered",
 				"pid", u.next.peer.PID(), "old_pid", u.old.peer.PID())
 			answerAll(u.asked, nil)
-			u.asked, reload = nil, u.x.reload.asked
+			u.asked, reload = nil, u.x.reloading.asked
 		}
 	}
 }
@@ -258,7 +260,7 @@ func (u *upgrade) await() error {
 // retire ends a process that takes no batches any more, in the background: it answers
 // its calls, shuts down, and ends. The channel is closed then. The host's end bounds
 // it.
-func (x *plugin) retire(l *life) <-chan struct{} {
+func (x *Plugin) retire(l *life) <-chan struct{} {
 	over := make(chan struct{})
 	go func() { // run waits for it
 		defer close(over)
@@ -282,13 +284,6 @@ func (x *plugin) retire(l *life) <-chan struct{} {
 		}
 	}()
 	return over
-}
-
-// awaitRetired blocks until the other process has ended, if there is one.
-func (x *plugin) awaitRetired() {
-	if x.retiring != nil {
-		<-x.retiring
-	}
 }
 
 // reloads are the requests of Reload to one plugin: to replace its process, or to try
@@ -347,3 +342,19 @@ func answerAll(asked []chan<- error, err error) {
 		c <- err
 	}
 }
+
+// PluginError is Reload's error for one plugin. The Host has logged it.
+type PluginError struct {
+	// Plugin is its name in the list.
+	Plugin string
+	// Op is the result: the plugin does not start, or is not replaced.
+	Op string
+	// Err is the reason. It is never nil.
+	Err error
+}
+
+// Error names the plugin, the result and the reason.
+func (e *PluginError) Error() string { return fmt.Sprintf("plugin %q %s: %v", e.Plugin, e.Op, e.Err) }
+
+// Unwrap returns Err.
+func (e *PluginError) Unwrap() error { return e.Err }

@@ -1,4 +1,4 @@
-package host
+package supervise
 
 import (
 	"cmp"
@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
-	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/stdio"
 	"github.com/servetrace/servetrace/internal/wire"
@@ -21,13 +22,32 @@ type configurationError struct{ error }
 
 func (e configurationError) Unwrap() error { return e.error }
 
+// introduce asks a plugin for its description and configures it. A plain OTLP receiver
+// takes no configuration, and a plugin that is attached to has its own. If the error is
+// errStartAgain, the plan has the variables that the plugin wants at its start.
+func introduce(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.ClientConnInterface, p *Plan) (Description, error) {
+	d, err := describe(ctx, cfg.List, *p, conn)
+	if err != nil || d.About == nil || p.Attached {
+		return d, err
+	}
+	if d.About.GetEnvAtStart() && !p.grantedAtStart {
+		missing := p.missing(d.Granted)
+		p.Environ = slices.Concat(p.Environ, missing)
+		p.grantedAtStart = true
+		if len(missing) > 0 {
+			return d, errStartAgain
+		}
+	}
+	return d, configure(ctx, cfg, log, conn, *p, d)
+}
+
 // configure sends the variables that the plugin declares and the operator's
 // configuration.
-func configure(ctx context.Context, list *pluginlist.Settings, log *slog.Logger, conn grpc.ClientConnInterface, plan plan, d description) error {
+func configure(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.ClientConnInterface, plan Plan, d Description) error {
 	reply, err := pluginv1.NewLifecycleClient(conn).Configure(ctx, &pluginv1.ConfigureRequest{
-		Env:     d.granted,
-		Config:  plan.document,
-		Context: plan.context.message(plan.name),
+		Env:     d.Granted,
+		Config:  plan.Document,
+		Context: cfg.context(plan.Name),
 	})
 	if err != nil {
 		said := wire.FromStatus(err)
@@ -37,7 +57,7 @@ func configure(ctx context.Context, list *pluginlist.Settings, log *slog.Logger,
 		return err
 	}
 	err = diagnose(log, plan, d, reply.GetDiagnostics())
-	return list.ExplainUngranted(plan.name, plan.environ, d.granted, d.withheld, err)
+	return cfg.List.ExplainUngranted(plan.Name, plan.Environ, d.Granted, d.Withheld, err)
 }
 
 // mostDiagnostics bounds the remarks of each severity that are logged.
@@ -46,13 +66,13 @@ const mostDiagnostics = 20
 // diagnose logs the plugin's remarks on its configuration. Remarks of severity error
 // are the error. The file of the configuration is named with each remark that may be
 // about it, which excludes variables that the plugin declares.
-func diagnose(log *slog.Logger, plan plan, about description, list []*pluginv1.Diagnostic) error {
+func diagnose(log *slog.Logger, plan Plan, about Description, list []*pluginv1.Diagnostic) error {
 	var errs []error
 	warned, ofFile := 0, ""
 	for _, d := range list {
-		text := wire.Clip(plan.redactor.Text(d.GetText()))
+		text := wire.Clip(plan.Redactor.Text(d.GetText()))
 		if d.GetPath() != "" {
-			text = wire.Clip(plan.redactor.Text(d.GetPath())) + ": " + text
+			text = wire.Clip(plan.Redactor.Text(d.GetPath())) + ": " + text
 		}
 		file := plan.configFile
 		if about.reads(d.GetPath()) {
@@ -83,24 +103,13 @@ func diagnose(log *slog.Logger, plan plan, about description, list []*pluginv1.D
 	return configurationError{fmt.Errorf("configuration refused: %w", err)}
 }
 
-// message returns the context in the form of the contract.
-func (c Context) message(plugin string) *pluginv1.StaticContext {
-	columns, terminal := 0, false
+// context returns the description of this process for a plugin.
+func (c *Settings) context(plugin string) *pluginv1.StaticContext {
+	about := proto.CloneOf(c.Context)
+	about.PluginName = plugin
 	if stdout := stdio.Stdout(); stdout != nil {
-		columns, terminal = stdout.Terminal()
+		columns, terminal := stdout.Terminal()
+		about.Terminal, about.TerminalColumns = terminal, uint32(columns)
 	}
-	return &pluginv1.StaticContext{
-		Application: c.Application,
-		Deployment:  c.Deployment,
-		Replica:     c.Replica,
-		Node:        c.Node,
-		Job:         c.Job,
-		ServiceName: c.ServiceName,
-		PluginName:  plugin,
-
-		SamplingRatio: c.SamplingRatio,
-
-		Terminal:        terminal,
-		TerminalColumns: uint32(columns),
-	}
+	return about
 }

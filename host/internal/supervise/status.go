@@ -1,4 +1,4 @@
-package host
+package supervise
 
 import (
 	"log/slog"
@@ -68,8 +68,8 @@ func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 	case to.running() || to == StateStarting:
 		return
 	}
-	if !to.running() {
-		s.about.pid = 0
+	if !to.running() { // there is no executable that runs
+		s.about.pid, s.changed = 0, false
 	}
 	if cause != "" {
 		s.failures.SetLast(time.Now(), cause)
@@ -132,13 +132,6 @@ func (s *pluginStatus) degradeLocked(cause string) {
 	if s.state == StateReady {
 		s.setLocked(StateDegraded, cause)
 	}
-}
-
-// degraded reports whether the plugin takes batches and does not deliver them.
-func (s *pluginStatus) degraded() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state == StateDegraded
 }
 
 // delivered is called when the plugin has delivered a batch: it is well again if no
@@ -276,21 +269,24 @@ func (s *pluginStatus) tell(f func(t *told)) {
 	f(&s.told)
 }
 
-// stats writes the plugin's half of the statistics into out.
-func (s *pluginStatus) stats(out *ExporterStats) {
-	list, last, at := s.failures.Recent()
-	out.LastError, out.LastErrorTime = last, at
-	for _, f := range list {
-		out.Failures = append(out.Failures, Failure(f))
-	}
+// now returns the state.
+func (s *pluginStatus) now() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out.Path, out.Version, out.SDK = s.about.path, s.about.version, s.about.sdk
-	out.PID, out.Granted = s.about.pid, s.about.granted
-	out.State, out.Since, out.Cause = s.state, s.since, s.cause
-	out.Starts, out.Crashes = s.life.starts, s.life.crashes
-	out.LastCrash, out.LastSuccess = s.life.lastCrash, s.life.lastSuccess
-	out.Changed = s.changed
+	return s.state
+}
+
+// stats returns the state, the counts and the failures.
+func (s *pluginStatus) stats() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := Status{
+		Path: s.about.path, Version: s.about.version, SDK: s.about.sdk, PID: s.about.pid, Granted: s.about.granted,
+		State: s.state, Since: s.since, Cause: s.cause, Changed: s.changed,
+		Starts: s.life.starts, Crashes: s.life.crashes, LastCrash: s.life.lastCrash, LastSuccess: s.life.lastSuccess,
+	}
+	out.Failures, out.LastError, out.LastErrorTime = s.failures.Recent()
+	return out
 }
 
 // inherit takes over the counts of a plugin of the same name that has ended.

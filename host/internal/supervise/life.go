@@ -1,4 +1,4 @@
-package host
+package supervise
 
 import (
 	"context"
@@ -19,12 +19,12 @@ import (
 // life is one process from its launch to its end, or one connection to a plugin that
 // is attached to.
 type life struct {
-	x      *plugin
+	x      *Plugin
 	a      *attempt // that it came by
-	plan   plan
+	plan   Plan
 	files  files
-	about  description
-	peer   peer
+	about  Description
+	peer   Peer
 	sender *sender
 	begun  time.Time // it was ready
 	// stop ends the sending, sent is closed after the last call. Both are nil before
@@ -46,8 +46,8 @@ func (c *crash) Unwrap() error { return c.err }
 
 // begin connects to the plugin, asks for its description and configures it: it is
 // ready then. After an error nothing is left of it.
-func begin(ctx context.Context, x *plugin, a *attempt) (*life, error) {
-	start, cancel := x.shared.cfg.startContext(ctx)
+func begin(ctx context.Context, x *Plugin, a *attempt) (*life, error) {
+	start, cancel := x.sup.cfg.startContext(ctx)
 	defer cancel()
 	l := &life{x: x, a: a}
 	if err := l.survey(start); err != nil {
@@ -68,7 +68,7 @@ func begin(ctx context.Context, x *plugin, a *attempt) (*life, error) {
 		err = l.introduce(start)
 	}
 	if err != nil {
-		err = x.shared.cfg.startError(start, err)
+		err = x.sup.cfg.startError(start, err)
 		if l.gone() {
 			err = &crash{err: err, byOthers: !mayBeToBlame(l.peer.Report())}
 			l.reportCrash(l.peer.Report(), err)
@@ -85,20 +85,20 @@ func begin(ctx context.Context, x *plugin, a *attempt) (*life, error) {
 func (l *life) survey(start context.Context) error {
 	type found struct {
 		files files
-		plan  plan
+		plan  Plan
 		err   error
 	}
 	x := l.x
 	f, err := slowdisk.Look(start, x.files.disk, func() (f found) {
 		f.files = x.files.lookAt()
-		f.plan, f.err = x.shared.cfg.plan(x.entry)
-		if f.err == nil && !f.plan.attached {
-			slowdisk.Touch(f.plan.path)
+		f.plan, f.err = x.sup.cfg.plan(x.Entry)
+		if f.err == nil && !f.plan.Attached {
+			slowdisk.Touch(f.plan.Path)
 		}
 		return f
 	})
 	if err != nil {
-		return x.shared.cfg.startError(start, fmt.Errorf("look at the plugin's files: %w", err))
+		return x.sup.cfg.startError(start, fmt.Errorf("look at the plugin's files: %w", err))
 	}
 	l.files, l.plan = f.files, f.plan
 	return f.err
@@ -108,8 +108,8 @@ func (l *life) survey(start context.Context) error {
 func (l *life) connect(start context.Context) error {
 	x := l.x
 	var err error
-	if l.peer, err = x.shared.connect(start, x.shared.cfg, l.plan, l.a.log); err != nil {
-		err = x.shared.cfg.startError(start, err)
+	if l.peer, err = x.sup.Connect(start, &x.sup.cfg, l.plan, l.a.log); err != nil {
+		err = x.sup.cfg.startError(start, err)
 		if neverBecamePlugin(err) {
 			c := &crash{err: err}
 			if failed, _ := errors.AsType[*launch.Error](err); failed.Report != nil {
@@ -123,7 +123,7 @@ func (l *life) connect(start context.Context) error {
 	}
 	x.output.watch(l.peer)
 	l.sender = newSender(x, l.peer)
-	l.sender.redactor = l.plan.redactor
+	l.sender.redactor = l.plan.Redactor
 	return nil
 }
 
@@ -137,26 +137,11 @@ func neverBecamePlugin(err error) bool {
 // plan has them there now.
 var errStartAgain = errors.New("plugin wants its variables at its start")
 
-// introduce asks the plugin for its description and configures it. A plain OTLP
-// receiver takes no configuration, and a plugin that is attached to has its own.
-func (l *life) introduce(ctx context.Context) error {
-	var err error
-	if l.about, err = describe(ctx, l.x.shared.cfg.list(), l.plan, l.sender.conn); err != nil {
-		return err
-	}
-	l.sender.limits, l.sender.plain = l.about.limits, l.about.about == nil
-	if l.sender.plain || l.plan.attached {
-		return nil
-	}
-	if l.about.about.GetEnvAtStart() && !l.plan.grantedAtStart {
-		missing := l.plan.missing(l.about.granted)
-		l.plan.environ = slices.Concat(l.plan.environ, missing)
-		l.plan.grantedAtStart = true
-		if len(missing) > 0 {
-			return errStartAgain
-		}
-	}
-	return configure(ctx, l.x.shared.cfg.list(), l.a.log, l.sender.conn, l.plan, l.about)
+// introduce asks the plugin for its description and configures it.
+func (l *life) introduce(ctx context.Context) (err error) {
+	l.about, err = introduce(ctx, &l.x.sup.cfg, l.a.log, l.sender.conn, &l.plan)
+	l.sender.limits, l.sender.plain = l.about.Limits, l.about.About == nil
+	return err
 }
 
 // gone reports whether the process has ended, or the connection.
@@ -165,7 +150,7 @@ func (l *life) gone() bool { return l.sender.lost() }
 // ended returns the error of a life that has gone.
 func (l *life) ended() error {
 	return &crash{
-		err:      fmt.Errorf("%s: %s", mannerOf(l.x.entry).ended, l.peer.Exit()),
+		err:      fmt.Errorf("%s: %s", mannerOf(l.x.Entry).ended, l.peer.Exit()),
 		byOthers: endedByOthers(l.peer.Report()),
 	}
 }
@@ -175,7 +160,7 @@ func (l *life) send() {
 	ctx, cancel := context.WithCancel(l.x.ctx)
 	l.stop, l.sent = cancel, make(chan struct{})
 	l.x.sending.add(l)
-	l.sender.lane.Open(l.about.limits)
+	l.sender.lane.Open(l.about.Limits)
 	go func() { // ends with the last call; finish waits for it
 		defer close(l.sent)
 		watched, stop := context.WithCancel(ctx)
@@ -191,12 +176,12 @@ func (l *life) send() {
 // renew replaces the plugin because its files have changed.
 func (l *life) renew(ctx context.Context) {
 	l.x.log.Info("the plugin's executable or document has changed: it is replaced")
-	_ = l.x.reload.ask(ctx) // the log has the result
+	_ = l.x.reloading.ask(ctx) // the log has the result
 }
 
 // pulse does the periodic work for a ready plugin at one timer, until ctx ends.
 func (l *life) pulse(ctx context.Context) {
-	timer := time.NewTimer(mannerOf(l.x.entry).steadyAfter)
+	timer := time.NewTimer(mannerOf(l.x.Entry).steadyAfter)
 	defer timer.Stop()
 	for {
 		select {
@@ -221,7 +206,7 @@ func (l *life) steady() {
 
 // wasSteady reports whether it was ready for long enough for the next to begin
 // without backoff, or with the first pause.
-func (l *life) wasSteady() bool { return time.Since(l.begun) >= mannerOf(l.x.entry).steadyAfter }
+func (l *life) wasSteady() bool { return time.Since(l.begun) >= mannerOf(l.x.Entry).steadyAfter }
 
 // lookForChange looks whether the executable is still the one that runs.
 func (l *life) lookForChange(ctx context.Context) {
@@ -231,7 +216,7 @@ func (l *life) lookForChange(ctx context.Context) {
 	}
 	if l.x.status.setChanged(l.peer.PID(), now.executable != l.files.executable) {
 		l.x.log.Warn("the executable has changed since the plugin was started: what runs is the old one; SIGHUP replaces it",
-			"path", l.plan.path, "pid", l.peer.PID())
+			"path", l.plan.Path, "pid", l.peer.PID())
 	}
 }
 
@@ -251,13 +236,8 @@ func (l *life) finish() {
 func (l *life) end() error {
 	defer l.sender.lane.Close() // after Stop has closed the connection
 	defer l.x.output.unwatch(l.peer)
-	ctx, cancel := l.x.ending(endTimeout)
-	defer cancel()
-	return l.peer.Stop(ctx)
+	return l.x.HangUp(l.peer, EndTimeout)
 }
-
-// endTimeout bounds the end of a plugin that is not used any more.
-const endTimeout = time.Second
 
 // shutdown has the plugin deliver its spans and release everything, until ctx ends. A
 // plugin that is attached to serves other hosts too: it only delivers. A plain OTLP
@@ -267,13 +247,13 @@ func (l *life) shutdown(ctx context.Context) {
 		return
 	}
 	log := l.x.log
-	if l.x.entry.Attached {
+	if l.x.Entry.Attached {
 		if err := l.flush(ctx); err != nil {
 			log.Warn("plugin did not flush at the end", "error", err)
 		}
 		return
 	}
-	reply, err := pluginv1.NewLifecycleClient(l.sender.conn).Shutdown(ctx, &pluginv1.ShutdownRequest{Timeout: timeLeft(ctx)})
+	reply, err := pluginv1.NewLifecycleClient(l.sender.conn).Shutdown(ctx, &pluginv1.ShutdownRequest{Timeout: TimeLeft(ctx)})
 	switch {
 	case err != nil:
 		log.Warn("plugin did not shut down cleanly", "error", wire.FromStatus(err))
@@ -294,27 +274,27 @@ func (l *life) flush(ctx context.Context) error {
 	watch.Go(func() { // ends with the call
 		for {
 			select {
-			case <-time.After(l.x.shared.cfg.ExportTimeout):
+			case <-time.After(l.x.sup.cfg.ExportTimeout):
 				l.sender.ask(watching, mostMisses)
 			case <-watching.Done():
 				return
 			}
 		}
 	})
-	reply, err := pluginv1.NewLifecycleClient(l.sender.conn).Flush(ctx, &pluginv1.FlushRequest{Timeout: timeLeft(ctx)})
+	reply, err := pluginv1.NewLifecycleClient(l.sender.conn).Flush(ctx, &pluginv1.FlushRequest{Timeout: TimeLeft(ctx)})
 	stop()
 	watch.Wait()
 	if err != nil {
-		return fmt.Errorf("flush plugin %q: %w", l.x.entry.Name, wire.FromStatus(err))
+		return fmt.Errorf("flush plugin %q: %w", l.x.Entry.Name, wire.FromStatus(err))
 	}
 	if left := reply.GetSpansLeft(); left > 0 {
-		return fmt.Errorf("flush plugin %q: %d spans not delivered", l.x.entry.Name, left)
+		return fmt.Errorf("flush plugin %q: %d spans not delivered", l.x.Entry.Name, left)
 	}
 	return nil
 }
 
-// timeLeft returns the time that a call may take; nil: no limit.
-func timeLeft(ctx context.Context) *durationpb.Duration {
+// TimeLeft returns the time that a call may take; nil: no limit.
+func TimeLeft(ctx context.Context) *durationpb.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return nil
@@ -346,25 +326,36 @@ func (s *lives) all() []*life {
 	return slices.Clone(s.list)
 }
 
+// flush has all processes deliver their spans.
+func (s *lives) flush(ctx context.Context) error {
+	var errs []error
+	for _, l := range s.all() {
+		if !l.gone() { // else it holds nothing
+			errs = append(errs, l.flush(ctx))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // output counts the lines of a plugin's processes that did not reach the log or the
 // standard output. Safe for concurrent use.
 type output struct {
 	mu    sync.Mutex
-	alive []peer
+	alive []Peer
 	// suppressed and unprinted are the counts of the processes that have ended.
 	suppressed, unprinted uint64
 }
 
-func (o *output) watch(p peer) {
+func (o *output) watch(p Peer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.alive = append(o.alive, p)
 }
 
-func (o *output) unwatch(p peer) {
+func (o *output) unwatch(p Peer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.alive = slices.DeleteFunc(o.alive, func(other peer) bool { return other == p })
+	o.alive = slices.DeleteFunc(o.alive, func(other Peer) bool { return other == p })
 	o.suppressed += p.Suppressed()
 	o.unprinted += p.Unprinted()
 }

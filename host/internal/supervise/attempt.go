@@ -1,4 +1,4 @@
-package host
+package supervise
 
 import (
 	"context"
@@ -29,7 +29,7 @@ type heldRecord struct {
 	record slog.Record
 }
 
-func newAttempt(x *plugin) *attempt {
+func newAttempt(x *Plugin) *attempt {
 	a := &attempt{}
 	x.status.tell(func(t *told) { a.holding = t.cause != "" })
 	a.log = slog.New(attemptHandler{x.log.Handler(), a})

@@ -1,4 +1,4 @@
-package host
+package supervise
 
 import (
 	"cmp"
@@ -16,20 +16,21 @@ import (
 
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 
-	"github.com/servetrace/servetrace/internal/launch"
-	"github.com/servetrace/servetrace/internal/wire"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
 // sender sends batches on one connection to a ready plugin. It lives as long as the
 // process, or as the connection to a plugin that is attached to.
 type sender struct {
-	x    *plugin
-	peer peer // killed if the plugin does not even answer a health check
+	x    *Plugin
+	peer Peer // killed if the plugin does not even answer a health check
 	conn grpc.ClientConnInterface
 	lane *pipeline.Lane
 	// plain: the plugin serves OTLP and no Lifecycle.
@@ -44,9 +45,9 @@ type sender struct {
 	verdict  pipeline.Verdict // on the batches without an answer, once run has returned
 }
 
-func newSender(x *plugin, p peer) *sender {
+func newSender(x *Plugin, p Peer) *sender {
 	s := &sender{x: x, peer: p, conn: p.Conn(), probe: newProbe()}
-	s.lane = pipeline.NewLane(x.queue, s.ending)
+	s.lane = pipeline.NewLane(x.Queue, s.ending)
 	return s
 }
 
@@ -54,7 +55,7 @@ func newSender(x *plugin, p peer) *sender {
 // call. Calls in flight at the end of ctx are cancelled. When the peer goes, its last
 // answers are still read. Then the lane judges the items without an answer.
 func (s *sender) run(ctx context.Context) {
-	s.x.queue.Resume(false)
+	s.x.Queue.Resume(false)
 	defer s.judge()
 	ctx, cancel := context.WithCancel(ctx)
 	taking, stop := context.WithCancel(ctx)
@@ -109,7 +110,7 @@ func (s *sender) judge() {
 		Crashed:    crashed,
 		Blamed:     crashed && mayBeToBlame(s.peer.Report()),
 		Leaving:    s.peer.Leaving(),
-		Attached:   s.x.entry.Attached,
+		Attached:   s.x.Entry.Attached,
 		Quarantine: s.quarantine,
 	})
 	if s.verdict.Blameless {
@@ -121,11 +122,11 @@ func (s *sender) judge() {
 // until the deadline has passed or the connection is broken and it is known whether
 // the plugin lives.
 func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
-	timeout := s.x.shared.cfg.ExportTimeout
+	timeout := s.x.sup.cfg.ExportTimeout
 	call, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	call = metadata.AppendToOutgoingContext(call,
-		wire.MetaBatchID, it.ID(s.x.shared.pipeline.Instance),
+		wire.MetaBatchID, it.ID(s.x.sup.pipeline.Instance),
 		wire.MetaAttempt, strconv.Itoa(it.Attempt+1))
 	reached := false
 	request := &wire.Outgoing{Buffers: func() mem.BufferSlice {
@@ -145,7 +146,7 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 		it.Attempt++ // a call without a connection is no attempt
 	}
 	if err == nil || tooLong(err, trailer) {
-		ans := readAnswer(s.redactor, response.Data, trailer)
+		ans := ReadAnswer(s.redactor, response.Data, trailer)
 		ans.Took, ans.Reached, ans.Said = took, true, true
 		if err != nil {
 			ans.Unread = fmt.Sprintf("it is longer than the %d bytes that are read: %v", maxAnswerBytes, err)
@@ -219,9 +220,9 @@ func (s *sender) lost() bool {
 	}
 }
 
-// readAnswer reads an OK answer. A part that cannot be read is ignored: the plugin
+// ReadAnswer reads an OK answer. A part that cannot be read is ignored: the plugin
 // did answer OK.
-func readAnswer(r launch.Redactor, response []byte, trailer metadata.MD) pipeline.Answer {
+func ReadAnswer(r launch.Redactor, response []byte, trailer metadata.MD) pipeline.Answer {
 	var ans pipeline.Answer
 	if len(response) > 0 {
 		var msg coltracepb.ExportTraceServiceResponse
@@ -244,7 +245,7 @@ func readAnswer(r launch.Redactor, response []byte, trailer metadata.MD) pipelin
 // nothing else would bound them. If the plugin reads its connection, gRPC soon lets
 // go of them.
 func (s *sender) unburden(ctx context.Context) {
-	for range int(healthTimeout / unburdenPoll) {
+	for range int(HealthTimeout / unburdenPoll) {
 		if held, share := s.lane.Leased(); held <= share {
 			return
 		}
@@ -307,7 +308,7 @@ func (c *openCalls) wait(ctx context.Context, most time.Duration) {
 // quarantine keeps a batch in a file, and returns attributes for the line of the log.
 func (s *sender) quarantine(now time.Time, id string, it *pipeline.Item) []any {
 	x := s.x
-	path, err := x.shared.crashFiles.keepBatch(x.entry.Name, now, id, it.Batch)
+	path, err := x.sup.crashFiles.keepBatch(x.Entry.Name, now, id, it.Batch)
 	if err != nil {
 		x.status.failures.Note(slog.LevelError, notKept, "error", err)
 	}

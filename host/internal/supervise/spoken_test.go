@@ -1,4 +1,4 @@
-package host
+package supervise
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 
-	"github.com/servetrace/servetrace/internal/wire"
-	"github.com/servetrace/servetrace/test/testplugin"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -20,22 +18,17 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/internal/wire"
+	"github.com/servetrace/servetrace/test/testplugin"
 )
 
 // What the host takes for the plugin's own word, and what for gRPC's, decides
 // whether a health check follows, and whether a batch is suspected. gRPC does
 // not say; spoken tells them apart by what real servers send.
 
-// dialled is a peer that is only a connection.
-type dialled struct {
-	*fakePlugin
-	conn *grpc.ClientConn
-}
-
-func (d dialled) Conn() grpc.ClientConnInterface { return d.conn }
-
 // answerOf sends one batch to the server at a socket.
-func answerOf(t *testing.T, h *Host, socket string) pipeline.Answer {
+func answerOf(t *testing.T, x *Plugin, socket string) pipeline.Answer {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{})))
@@ -43,7 +36,9 @@ func answerOf(t *testing.T, h *Host, socket string) pipeline.Answer {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	return sendOne(t, h, newSender(h.plugins[0], dialled{newFakePlugin(nil), conn}))
+	f := newPeerFake(nil)
+	f.conn = conn
+	return sendOne(t, x, newSender(x, f))
 }
 
 // garbled sends bytes that only look at gRPC like a batch.
@@ -61,9 +56,9 @@ func (g garbled) Invoke(ctx context.Context, method string, args, reply any, opt
 }
 
 // sendOne sends garbage in place of a batch, and returns the answer.
-func sendOne(t *testing.T, h *Host, s *sender) pipeline.Answer {
+func sendOne(t *testing.T, x *Plugin, s *sender) pipeline.Answer {
 	t.Helper()
-	batches(h, 1)
+	sealOne(x)
 	s.conn = garbled{s.conn}
 	s.lane.Open(limitsOf(nil))
 	defer s.lane.Close()
@@ -115,12 +110,12 @@ func TestSpokenByServersInGo(t *testing.T) {
 		}, "UNAVAILABLE", false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := unstarted(t, "/no/plugin")
-			h.cfg.ExportTimeout = time.Second
-			socket := filepath.Join(socketFolder(t), "r.sock")
-			server := serveAt(t, socket, rawTraces(test.export))
+			x := testPlugin(t)
+			x.sup.cfg.ExportTimeout = time.Second
+			socket := filepath.Join(shortFolder(t), "r.sock")
+			server := serveOn(t, socket, rawTraces(test.export))
 			stop <- server.Stop
-			ans := answerOf(t, h, socket)
+			ans := answerOf(t, x, socket)
 			select {
 			case <-stop: // nobody has
 			default:
@@ -131,24 +126,26 @@ func TestSpokenByServersInGo(t *testing.T) {
 		})
 	}
 	t.Run("no server", func(t *testing.T) {
-		h := unstarted(t, "/no/plugin")
-		if ans := answerOf(t, h, filepath.Join(socketFolder(t), "none")); ans.Said || ans.Reached || ans.Err == nil {
+		x := testPlugin(t)
+		if ans := answerOf(t, x, filepath.Join(shortFolder(t), "none")); ans.Said || ans.Reached || ans.Err == nil {
 			t.Errorf("%+v, want nothing said and nothing reached", ans)
 		}
 	})
 	t.Run("no such service", func(t *testing.T) {
-		h := unstarted(t, "/no/plugin")
-		socket := filepath.Join(socketFolder(t), "r.sock")
-		serveAt(t, socket, func(*grpc.Server) {})
-		if ans := answerOf(t, h, socket); !ans.Said || ans.Err == nil || ans.Err.Code != "UNIMPLEMENTED" {
+		x := testPlugin(t)
+		socket := filepath.Join(shortFolder(t), "r.sock")
+		serveOn(t, socket, func(*grpc.Server) {})
+		if ans := answerOf(t, x, socket); !ans.Said || ans.Err == nil || ans.Err.Code != "UNIMPLEMENTED" {
 			t.Errorf("%+v, want the server's own UNIMPLEMENTED", ans)
 		}
 	})
 	t.Run("too large", func(t *testing.T) {
-		h := unstarted(t, "/no/plugin")
-		socket := filepath.Join(socketFolder(t), "r.sock")
-		serveAt(t, socket, func(s *grpc.Server) { coltracepb.RegisterTraceServiceServer(s, taker{}) }, grpc.MaxRecvMsgSize(1000))
-		if ans := answerOf(t, h, socket); !ans.Said || ans.Err == nil || ans.Err.Code != "RESOURCE_EXHAUSTED" {
+		x := testPlugin(t)
+		socket := filepath.Join(shortFolder(t), "r.sock")
+		serveOn(t, socket, func(s *grpc.Server) {
+			coltracepb.RegisterTraceServiceServer(s, coltracepb.UnimplementedTraceServiceServer{})
+		}, grpc.MaxRecvMsgSize(1000))
+		if ans := answerOf(t, x, socket); !ans.Said || ans.Err == nil || ans.Err.Code != "RESOURCE_EXHAUSTED" {
 			t.Errorf("%+v, want the server's own RESOURCE_EXHAUSTED", ans)
 		}
 	})
@@ -167,14 +164,14 @@ func TestSpokenByPlugins(t *testing.T) {
 		{"crash:1", "UNAVAILABLE", false},
 	} {
 		t.Run(test.mode, func(t *testing.T) {
-			h := unstarted(t, pluginList([]string{testplugin.Install(t, test.mode)}))
-			x := h.plugins[0]
+			x := testPlugin(t)
+			x.Entry.Where = testplugin.Install(t, test.mode)
 			l, err := begin(t.Context(), x, newAttempt(x))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = l.end() }() // one has ended by itself
-			ans := sendOne(t, h, l.sender)
+			ans := sendOne(t, x, l.sender)
 			if ans.Err == nil || ans.Err.Code != test.code || ans.Said != test.said || ans.Lost == test.said {
 				t.Errorf("%v, said %v, lost %v; want %s, said %v", ans.Err, ans.Said, ans.Lost, test.code, test.said)
 			}
@@ -199,11 +196,11 @@ server.wait_for_termination()
 
 func TestSpokenByPython(t *testing.T) {
 	t.Parallel()
-	python := filepath.Join("..", "examples", "python-plugin", ".venv", "bin", "python")
+	python := filepath.Join("..", "..", "..", "examples", "python-plugin", ".venv", "bin", "python")
 	if _, err := os.Stat(python); err != nil {
 		t.Skip("no Python with grpcio: run make python")
 	}
-	socket := filepath.Join(socketFolder(t), "r.sock")
+	socket := filepath.Join(shortFolder(t), "r.sock")
 	cmd := exec.Command(python, "-c", pythonServer, socket)
 	cmd.Stderr = t.Output()
 	if err := cmd.Start(); err != nil {
@@ -218,7 +215,7 @@ func TestSpokenByPython(t *testing.T) {
 		}
 		return err == nil
 	})
-	ans := answerOf(t, unstarted(t, "/no/plugin"), socket)
+	ans := answerOf(t, testPlugin(t), socket)
 	if ans.Err == nil || ans.Err.Code != "UNAVAILABLE" || !ans.Said || !ans.Reached || ans.Lost {
 		t.Errorf("%v, said %v, reached %v, lost %v; want the plugin's own UNAVAILABLE", ans.Err, ans.Said, ans.Reached, ans.Lost)
 	}

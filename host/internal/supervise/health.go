@@ -1,4 +1,4 @@
-package host
+package supervise
 
 import (
 	"context"
@@ -18,11 +18,11 @@ import (
 // to a plugin that is attached to is closed.
 const (
 	heartbeatEvery = 10 * time.Second
-	healthTimeout  = 2 * time.Second
+	HealthTimeout  = 2 * time.Second
 	mostMisses     = 3
-	// endGrace bounds the end of a process that takes no calls any more and has
+	// EndGrace bounds the end of a process that takes no calls any more and has
 	// answered its last.
-	endGrace = 2 * time.Second
+	EndGrace = 2 * time.Second
 	// dumpTimeout bounds the stack dump of a hung plugin, and killWait its end.
 	dumpTimeout = time.Second
 	killWait    = time.Second
@@ -85,11 +85,11 @@ func (s *sender) ask(ctx context.Context, misses int) {
 		return
 	case refused || s.peer.Leaving():
 		// After SIGTERM a process takes no new calls, but may answer its last.
-		s.calls.wait(ctx, s.x.shared.cfg.ExportTimeout)
+		s.calls.wait(ctx, s.x.sup.cfg.ExportTimeout)
 		select {
 		case <-s.peer.Done():
 		case <-ctx.Done():
-		case <-time.After(endGrace):
+		case <-time.After(EndGrace):
 		}
 	case !s.probe.missed(misses):
 		s.x.status.missed(err)
@@ -104,7 +104,7 @@ func (s *sender) ask(ctx context.Context, misses int) {
 // a back end that is slow or down is no reason to kill a plugin. refused: there is no
 // connection, or the process serves no more.
 func (s *sender) health(ctx context.Context) (refused bool, err error) {
-	call, cancel := context.WithTimeout(ctx, healthTimeout)
+	call, cancel := context.WithTimeout(ctx, HealthTimeout)
 	defer cancel()
 	_, err = healthpb.NewHealthClient(s.conn).Check(call, &healthpb.HealthCheckRequest{Service: wire.HealthService})
 	said := wire.FromStatus(err)
@@ -115,13 +115,13 @@ func (s *sender) health(ctx context.Context) (refused bool, err error) {
 	case call.Err() == nil:
 		return true, said
 	}
-	return false, fmt.Errorf("no answer to a health check within %v", healthTimeout)
+	return false, fmt.Errorf("no answer to a health check within %v", HealthTimeout)
 }
 
 // putDown has a hung plugin dump its stacks, and kills it. It returns when the plugin
 // has gone, or cannot be ended.
 func (s *sender) putDown(ctx context.Context, err error) {
-	s.x.log.Warn(mannerOf(s.x.entry).hung, "error", err) // its end is the error
+	s.x.log.Warn(mannerOf(s.x.Entry).hung, "error", err) // its end is the error
 	dump, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
 	s.peer.Dump(dump)

@@ -1,4 +1,4 @@
-package host
+package supervise
 
 import (
 	"context"
@@ -16,7 +16,7 @@ type files struct{ executable, document launch.Identity }
 
 // fileWatch looks at the files of one plugin. Safe for concurrent use.
 type fileWatch struct {
-	cfg   *Config
+	cfg   *Settings
 	entry pluginlist.Entry
 	disk  slowdisk.Disk
 
@@ -38,10 +38,10 @@ func (w *fileWatch) lookAt() files {
 	if w.entry.Attached {
 		return f
 	}
-	if path, err := w.entry.Resolve(w.cfg.PluginDirs); err == nil {
+	if path, err := w.entry.Resolve(w.cfg.List.PluginDirs); err == nil {
 		f.executable, _ = launch.Identify(path) // none is the zero value
 	}
-	if path := w.cfg.PluginConfigs[w.entry.Name].File; path != "" {
+	if path := w.cfg.List.PluginConfigs[w.entry.Name].File; path != "" {
 		f.document, _ = launch.Identify(path)
 	}
 	return f

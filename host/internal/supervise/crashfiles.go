@@ -1,4 +1,4 @@
-package host
+package supervise
 
 import (
 	"cmp"
@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// Bounds of the files of one plugin in Config.CrashDir. The oldest is removed.
+// Bounds of the files of one plugin in Settings.CrashDir. The oldest is removed.
 const (
 	mostReports    = 20
 	mostKept       = 1000 // batches
 	mostKeptBytes  = 64 << 20
 	mostKeepJobs   = 16       // that wait to be written, of all plugins
-	keepShare      = 5.0 / 64 // of Config.QueueBytes
+	keepShare      = 5.0 / 64 // of Settings.QueueBytes
 	staleTemporary = time.Hour
 )
 
@@ -71,7 +71,7 @@ type keptBatch interface {
 	Release()
 }
 
-func newCrashFiles(cfg *Config, log *slog.Logger) *crashFiles {
+func newCrashFiles(cfg *Settings, log *slog.Logger) *crashFiles {
 	return &crashFiles{dir: cfg.CrashDir, log: log, most: int64(float64(cfg.QueueBytes) * keepShare), lost: map[string]uint64{}}
 }
 

@@ -1,4 +1,4 @@
-package host
+package supervise
 
 import (
 	"cmp"
@@ -13,9 +13,10 @@ import (
 
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 
-	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
+
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/launch"
@@ -23,61 +24,55 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// plan is everything that a plugin is started and configured with, by the settings and
+// Plan is everything that a plugin is started and configured with, by the settings and
 // the files, except for its own requests. It is made anew for each start.
-type plan struct {
-	name string
+type Plan struct {
+	Name string
 	// path is the executable, or the socket of a plugin that is attached to: this host
 	// neither starts nor configures such a plugin, and the fields below are empty.
-	path     string
-	attached bool
+	Path     string
+	Attached bool
 	// trust has the conditions for the executable.
 	trust launch.Trust
 	// environ is the environment of the process at its start. grantedAtStart: the
 	// variables that it is granted are in it.
-	environ        []string
+	Environ        []string
 	grantedAtStart bool
 	// config is the configuration as the operator wrote it, nil for none, and
 	// configFile its path. document is the same with its references resolved: it is for
 	// the plugin alone, and never shown.
-	config, document []byte
+	Config, Document []byte
 	configFile       string
 	// secrets are texts that must not be shown: values of references, and of variables
 	// that it may get. redactor knows them.
-	secrets  []string
-	redactor launch.Redactor
-	// context is the description of this process for it.
-	context Context
+	Secrets  []string
+	Redactor launch.Redactor
 }
 
 // plan returns the plan of an entry. With an error, the plan has the parts that could
 // be found.
-func (c *Config) plan(e pluginlist.Entry) (plan, error) {
-	list := c.list()
-	p := plan{name: e.Name, attached: e.Attached}
-	if !p.attached {
-		p.context = c.Context
-	}
+func (c *Settings) plan(e pluginlist.Entry) (Plan, error) {
+	p := Plan{Name: e.Name, Attached: e.Attached}
 	var err error
-	if p.path, err = e.Resolve(c.PluginDirs); err != nil || p.attached {
+	if p.Path, err = e.Resolve(c.List.PluginDirs); err != nil || p.Attached {
 		return p, err
 	}
 	p.trust = launch.Trust{Digest: []byte(e.Digest), AllowWritable: c.AllowWritable}
-	p.environ = list.StartEnviron(e.Name)
-	p.configFile = c.PluginConfigs[e.Name].File
-	if p.config, p.document, p.secrets, err = list.Document(e.Name); err != nil {
+	p.Environ = c.List.StartEnviron(e.Name)
+	p.configFile = c.List.PluginConfigs[e.Name].File
+	if p.Config, p.Document, p.Secrets, err = c.List.Document(e.Name); err != nil {
 		err = configurationError{err}
 	}
-	p.redactor = launch.NewRedactor(p.secrets)
+	p.Redactor = launch.NewRedactor(p.Secrets)
 	return p, err
 }
 
 // missing returns the variables of granted that are not in the start environment, as
 // "NAME=value". The operator's own are there from the first.
-func (p plan) missing(granted map[string]string) []string {
+func (p Plan) missing(granted map[string]string) []string {
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(granted)) {
-		if kv := name + "=" + granted[name]; !slices.Contains(p.environ, kv) {
+		if kv := name + "=" + granted[name]; !slices.Contains(p.Environ, kv) {
 			missing = append(missing, kv)
 		}
 	}
@@ -85,7 +80,7 @@ func (p plan) missing(granted map[string]string) []string {
 }
 
 // startContext bounds the start of a plugin.
-func (c *Config) startContext(ctx context.Context) (context.Context, context.CancelFunc) {
+func (c *Settings) startContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, c.StartTimeout, errStartTimeout)
 }
 
@@ -94,24 +89,24 @@ func (c *Config) startContext(ctx context.Context) (context.Context, context.Can
 var errStartTimeout = fmt.Errorf("start timeout: %w", context.DeadlineExceeded)
 
 // startError adds the limit to an error if a start took too long.
-func (c *Config) startError(start context.Context, err error) error {
+func (c *Settings) startError(start context.Context, err error) error {
 	if err == nil || !errors.Is(context.Cause(start), errStartTimeout) {
 		return err
 	}
 	return fmt.Errorf("%w (%s=%v)", err, EnvStartTimeout, c.StartTimeout)
 }
 
-// check returns the faults of the plugin that its file shows.
-func (p plan) check() error {
-	if p.attached {
-		return launch.CheckSocket(p.path)
+// Check returns the faults of the plugin that its file shows.
+func (p Plan) Check() error {
+	if p.Attached {
+		return launch.CheckSocket(p.Path)
 	}
-	return launch.Check(p.path, p.trust)
+	return launch.Check(p.Path, p.trust)
 }
 
-// peer is a connected plugin: a *launch.Process, or a *launch.Attachment, which ends
+// Peer is a connected plugin: a *launch.Process, or a *launch.Attachment, which ends
 // with its connection.
-type peer interface {
+type Peer interface {
 	Conn() grpc.ClientConnInterface
 	PID() int
 	Done() <-chan struct{}
@@ -134,31 +129,31 @@ type peer interface {
 
 // connector connects to the plugin of a plan. The host has connect; tests of the policy
 // have their own.
-type connector func(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, error)
+type connector func(ctx context.Context, c *Settings, p Plan, log *slog.Logger) (Peer, error)
 
 var (
-	_ peer = (*launch.Process)(nil)
-	_ peer = (*launch.Attachment)(nil)
+	_ Peer = (*launch.Process)(nil)
+	_ Peer = (*launch.Attachment)(nil)
 )
 
 // connect starts the plugin, or attaches to it.
-func connect(ctx context.Context, c *Config, p plan, log *slog.Logger) (peer, error) {
-	if p.attached {
-		attachment, err := launch.Attach(ctx, p.path)
+func connect(ctx context.Context, c *Settings, p Plan, log *slog.Logger) (Peer, error) {
+	if p.Attached {
+		attachment, err := launch.Attach(ctx, p.Path)
 		if err != nil {
 			return nil, err
 		}
 		return attachment, nil
 	}
 	process, err := launch.Start(ctx, launch.Command{
-		Name:          p.name,
-		Path:          p.path,
+		Name:          p.Name,
+		Path:          p.Path,
 		Digest:        p.trust.Digest,
 		AllowWritable: p.trust.AllowWritable,
-		Environ:       p.environ,
-		Secrets:       p.secrets,
+		Environ:       p.Environ,
+		Secrets:       p.Secrets,
 		Output:        stdio.Stdout(),
-		SocketDirs:    c.list().RuntimeDirs(),
+		SocketDirs:    c.List.RuntimeDirs(),
 		Log:           log,
 	})
 	if err != nil {
@@ -198,15 +193,15 @@ func mannerOf(e pluginlist.Entry) manner {
 	return launched
 }
 
-// description is a plugin's answer to Describe, and its consequences.
-type description struct {
+// Description is a plugin's answer to Describe, and its consequences.
+type Description struct {
 	// about is nil for a plain OTLP receiver: nothing to configure, flush or
 	// shut down.
-	about   *pluginv1.DescribeResponse
-	limits  pipeline.Limits
-	granted map[string]string
+	About   *pluginv1.DescribeResponse
+	Limits  pipeline.Limits
+	Granted map[string]string
 	// withheld are the variables that lock-down keeps from it.
-	withheld []string
+	Withheld []string
 }
 
 // limitsOf returns the limits in Describe's answer, or the defaults.
@@ -222,40 +217,40 @@ func limitsOf(l *pluginv1.Limits) pipeline.Limits {
 const mostConcurrency = 64
 
 // reads reports whether the plugin declares a variable.
-func (d description) reads(name string) bool {
-	_, declared := wire.DeclaredBy(d.about.GetEnvPatterns(), name)
+func (d Description) reads(name string) bool {
+	_, declared := wire.DeclaredBy(d.About.GetEnvPatterns(), name)
 	return declared
 }
 
 // describe asks the plugin for its description. A plugin that this host cannot use, or
 // that requests more than it grants, is an error. A plugin that is attached to has the
 // variables that it was started with, and is granted none.
-func describe(ctx context.Context, list *pluginlist.Settings, p plan, conn grpc.ClientConnInterface) (description, error) {
+func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.ClientConnInterface) (Description, error) {
 	about, err := pluginv1.NewLifecycleClient(conn).Describe(ctx, &pluginv1.DescribeRequest{HostVersion: version()})
 	if wire.Unimplemented(err) {
-		d := description{limits: limitsOf(nil)}
-		if p.config != nil {
+		d := Description{Limits: limitsOf(nil)}
+		if p.Config != nil {
 			return d, errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its document, or name another plugin")
 		}
-		if p.attached { // others use it too: it is left alone until there are spans
+		if p.Attached { // others use it too: it is left alone until there are spans
 			return d, nil
 		}
 		return d, receivesTraces(ctx, conn)
 	}
 	if err != nil {
-		return description{}, fmt.Errorf("describe: %w", wire.FromStatus(err))
+		return Description{}, fmt.Errorf("describe: %w", wire.FromStatus(err))
 	}
-	withoutSecrets(about, p.redactor)
-	d := description{about: about, limits: limitsOf(about.GetLimits())}
+	withoutSecrets(about, p.Redactor)
+	d := Description{About: about, Limits: limitsOf(about.GetLimits())}
 	switch about.GetKind() {
 	case pluginv1.Kind_KIND_EXPORTER, pluginv1.Kind_KIND_UNSPECIFIED:
 	default:
 		return d, fmt.Errorf("describe: the plugin is %w: of kind %v, and this host uses exporters only; upgrade the host", errIncompatible, about.GetKind())
 	}
-	if p.attached {
+	if p.Attached {
 		return d, nil
 	}
-	if d.granted, d.withheld, err = list.Grant(p.name, about.GetEnvPatterns()); err != nil {
+	if d.Granted, d.Withheld, err = list.Grant(p.Name, about.GetEnvPatterns()); err != nil {
 		return d, fmt.Errorf("describe: %w", err)
 	}
 	return d, nil
@@ -265,7 +260,7 @@ func describe(ctx context.Context, list *pluginlist.Settings, p plan, conn grpc.
 // it does not know the call, it is neither a plain OTLP receiver nor a plugin. Any
 // other answer, or none in time, is left to the first batch.
 func receivesTraces(ctx context.Context, conn grpc.ClientConnInterface) error {
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	ctx, cancel := context.WithTimeout(ctx, HealthTimeout)
 	defer cancel()
 	_, err := coltracepb.NewTraceServiceClient(conn).Export(ctx, new(coltracepb.ExportTraceServiceRequest))
 	if wire.Unimplemented(err) {
