@@ -63,12 +63,13 @@ func (s *Server) Apply(ctx context.Context, configs []AppConfig) error {
 	if err != nil {
 		return err
 	}
-	errs := make([]error, len(s.all.order))
+	made := make([]error, len(s.all.order))
 	var changes sync.WaitGroup
 	for i, d := range s.all.order {
-		changes.Go(func() { errs[i] = d.replicas().Changes.Declare(ctx, declared[d]) })
+		changes.Go(func() { made[i] = d.replicas().Changes.Declare(ctx, declared[d]) })
 	}
 	changes.Wait()
+	errs := []error{errors.Join(made...)}
 	for _, a := range s.all.apps {
 		if held := s.all.prefixes[a]; prefixes[a] != held {
 			errs = append(errs, fmt.Errorf("app %q: the route prefix stays %q until the service is restarted, then it is %q", a.name, held, prefixes[a]))

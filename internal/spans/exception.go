@@ -45,7 +45,7 @@ func exceptionType(err error) string {
 			err = inner
 			continue
 		}
-		if named, ok := err.(interface{ ErrorType() string }); ok { //nolint:errorlint // as above
+		if named, ok := err.(interface{ ErrorType() string }); ok {
 			return named.ErrorType()
 		}
 		name := fmt.Sprintf("%T", err)

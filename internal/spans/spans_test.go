@@ -370,10 +370,10 @@ func TestReplicaSpanEnd(t *testing.T) {
 	}
 }
 
-// namedFailure names its own type.
-type namedFailure struct{ failure }
+// namedError names its own type.
+type namedError struct{ failure }
 
-func (namedFailure) ErrorType() string { return "*other.Failure" }
+func (namedError) ErrorType() string { return "*other.Failure" }
 
 func TestExceptionType(t *testing.T) {
 	for _, tc := range []struct {
@@ -386,7 +386,7 @@ func TestExceptionType(t *testing.T) {
 		{errors.Join(failure{}, failure{}), "*errors.joinError"},
 		{context.Canceled, "context.Canceled"},
 		{fmt.Errorf("a: %w", context.DeadlineExceeded), "context.DeadlineExceeded"},
-		{fmt.Errorf("a: %w", namedFailure{}), "*other.Failure"},
+		{fmt.Errorf("a: %w", namedError{}), "*other.Failure"},
 		{&tracing.PanicError{Value: 7}, "panic"},
 		{&tracing.PanicError{Value: failure{}}, "spans.failure"},
 	} {

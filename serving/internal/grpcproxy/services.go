@@ -163,33 +163,35 @@ func (s *Services) chain() {
 }
 
 // chainUnary returns one interceptor for several, nil for none.
-func chainUnary(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
-	if len(all) <= 1 {
-		if len(all) == 0 {
-			return nil
+func chainUnary(all []grpc.UnaryServerInterceptor) (chained grpc.UnaryServerInterceptor) {
+	for _, outer := range slices.Backward(all) {
+		inner := chained
+		if inner == nil {
+			chained = outer
+			continue
 		}
-		return all[0]
+		chained = func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			return outer(ctx, req, info, func(ctx context.Context, req any) (any, error) {
+				return inner(ctx, req, info, handler)
+			})
+		}
 	}
-	first, rest := all[0], chainUnary(all[1:])
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		return first(ctx, req, info, func(ctx context.Context, req any) (any, error) {
-			return rest(ctx, req, info, handler)
-		})
-	}
+	return chained
 }
 
 // chainStream returns one interceptor for several, nil for none.
-func chainStream(all []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
-	if len(all) <= 1 {
-		if len(all) == 0 {
-			return nil
+func chainStream(all []grpc.StreamServerInterceptor) (chained grpc.StreamServerInterceptor) {
+	for _, outer := range slices.Backward(all) {
+		inner := chained
+		if inner == nil {
+			chained = outer
+			continue
 		}
-		return all[0]
+		chained = func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			return outer(srv, stream, info, func(srv any, stream grpc.ServerStream) error {
+				return inner(srv, stream, info, handler)
+			})
+		}
 	}
-	first, rest := all[0], chainStream(all[1:])
-	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		return first(srv, stream, info, func(srv any, stream grpc.ServerStream) error {
-			return rest(srv, stream, info, handler)
-		})
-	}
+	return chained
 }

@@ -1,9 +1,12 @@
 package grpcproxy
 
 import (
+	"cmp"
 	"errors"
+	"math"
 	"unicode/utf8"
 
+	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -11,36 +14,13 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// codeNames are the codes' names in spans, logs and metrics, which are the gRPC
-// specification's; [codes.Code.String] has other names.
+// codeName returns the code's name in the gRPC specification, which spans, logs and
+// metrics have; [codes.Code.String] has other names. For a number that is no code it
+// returns UNKNOWN, as Ray does.
 //
 // Source: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md
-var codeNames = [...]string{
-	codes.OK:                 "OK",
-	codes.Canceled:           "CANCELLED",
-	codes.Unknown:            "UNKNOWN",
-	codes.InvalidArgument:    "INVALID_ARGUMENT",
-	codes.DeadlineExceeded:   "DEADLINE_EXCEEDED",
-	codes.NotFound:           "NOT_FOUND",
-	codes.AlreadyExists:      "ALREADY_EXISTS",
-	codes.PermissionDenied:   "PERMISSION_DENIED",
-	codes.ResourceExhausted:  "RESOURCE_EXHAUSTED",
-	codes.FailedPrecondition: "FAILED_PRECONDITION",
-	codes.Aborted:            "ABORTED",
-	codes.OutOfRange:         "OUT_OF_RANGE",
-	codes.Unimplemented:      "UNIMPLEMENTED",
-	codes.Internal:           "INTERNAL",
-	codes.Unavailable:        "UNAVAILABLE",
-	codes.DataLoss:           "DATA_LOSS",
-	codes.Unauthenticated:    "UNAUTHENTICATED",
-}
-
-// codeName returns UNKNOWN for a number that is no code, as Ray does.
 func codeName(c codes.Code) string {
-	if int(c) < len(codeNames) {
-		return codeNames[c]
-	}
-	return codeNames[codes.Unknown]
+	return cmp.Or(code.Code_name[int32(min(c, math.MaxInt32))], code.Code_UNKNOWN.String())
 }
 
 // maxStatusText bounds a status message, in bytes. Some clients, such as gRPC's C core,

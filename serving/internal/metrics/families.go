@@ -38,14 +38,34 @@ type families struct {
 // vectors creates vectors, and keeps them for what concerns all of them.
 type vectors struct {
 	all           []prometheus.Collector // in the order of docs/reference/metrics.md
-	replicaGauges []deleter              // vectors of gauges with the label of a replica
-	replicaCounts []deleter              // counters and histograms with that label
+	replicaGauges []replicaVector        // vectors of gauges with the label of a replica
+	replicaCounts []replicaVector        // counters and histograms with that label
+}
+
+// replicaVector is a vector with series of replicas.
+type replicaVector struct {
+	deleter
+	// single reports that a replica has one series. It is deleted directly: a match of
+	// labels reads the series of all replicas.
+	single bool
 }
 
 // deleter is a vector with series that can be deleted.
 type deleter interface {
+	DeleteLabelValues(values ...string) bool
 	DeletePartialMatch(labels prometheus.Labels) int
 }
+
+// ofReplica appends a vector to list if its series are of replicas.
+func ofReplica(list []replicaVector, made deleter, labels []string) []replicaVector {
+	if !slices.Contains(labels, labelReplica) {
+		return list
+	}
+	return append(list, replicaVector{deleter: made, single: len(labels) == len(replicaLabels)})
+}
+
+// replicaLabels are the labels of each series of a replica, which may have more.
+var replicaLabels = []string{labelApp, labelDeployment, labelReplica}
 
 func newFamilies() *families {
 	f := new(families)
@@ -89,9 +109,7 @@ func (v *vectors) counter(name, help string, labels ...string) *prometheus.Count
 		CounterOpts: prometheus.CounterOpts{Name: name, Help: help}, VariableLabels: constrained(labels),
 	})
 	v.all = append(v.all, made)
-	if slices.Contains(labels, labelReplica) {
-		v.replicaCounts = append(v.replicaCounts, made)
-	}
+	v.replicaCounts = ofReplica(v.replicaCounts, made, labels)
 	return made
 }
 
@@ -100,9 +118,7 @@ func (v *vectors) gauge(name, help string, labels ...string) *prometheus.GaugeVe
 		GaugeOpts: prometheus.GaugeOpts{Name: name, Help: help}, VariableLabels: constrained(labels),
 	})
 	v.all = append(v.all, made)
-	if slices.Contains(labels, labelReplica) {
-		v.replicaGauges = append(v.replicaGauges, made)
-	}
+	v.replicaGauges = ofReplica(v.replicaGauges, made, labels)
 	return made
 }
 
@@ -111,9 +127,7 @@ func (v *vectors) histogram(name, help string, buckets []float64, labels ...stri
 		HistogramOpts: prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, VariableLabels: constrained(labels),
 	})
 	v.all = append(v.all, made)
-	if slices.Contains(labels, labelReplica) {
-		v.replicaCounts = append(v.replicaCounts, made)
-	}
+	v.replicaCounts = ofReplica(v.replicaCounts, made, labels)
 	return made
 }
 

@@ -60,8 +60,12 @@ func (r *Replica) gaugeLocked(v *prometheus.GaugeVec, more ...string) prometheus
 	return v.WithLabelValues(r.labels(more...)...)
 }
 
-func (r *Replica) forget(all []deleter) {
+func (r *Replica) forget(all []replicaVector) {
 	for _, v := range all {
+		if v.single {
+			v.DeleteLabelValues(r.labels()...)
+			continue
+		}
 		v.DeletePartialMatch(prometheus.Labels{labelApp: r.app, labelDeployment: r.deployment, labelReplica: r.id})
 	}
 }

@@ -507,12 +507,12 @@ func TestStopOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &probe{}
 		second := p.constructor("second")
-		make := second.Make
+		construct := second.Make
 		second.Make = func(ctx context.Context) (Value, error) {
 			if c := scope.FromContext(ctx); c == nil || c.Replica.Deployment != "D" {
 				t.Errorf("the constructor runs in %v", c)
 			}
-			return make(ctx)
+			return construct(ctx)
 		}
 		b := newBenchOf(t, p, []Constructor{p.constructor("first"), second, p.constructor("third")})
 		b.Start()
