@@ -11,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -48,18 +49,20 @@ func newHTTP(c settings) (connection, error) {
 		otlptracehttp.WithMaxRequestSize(0), // the host bounds batches
 		otlptracehttp.WithHTTPClient(&http.Client{Transport: t, CheckRedirect: t.checkRedirect}),
 	)
-	return connection{client, func() error { t.current().CloseIdleConnections(); return nil }}, nil
+	return connection{client, func() error { t.base.Load().CloseIdleConnections(); return nil }}, nil
 }
 
 // transport compresses requests, and records answers in their [call].
 type transport struct {
 	answers answers
 
-	mu sync.Mutex
 	// base is replaced when the authorities change.
-	base *http.Transport
-	// authorities is the content of the authorities' file used for base.
-	authorities []byte
+	base atomic.Pointer[baseTransport]
+}
+
+type baseTransport struct {
+	*http.Transport
+	authorities []byte // the content of their file
 }
 
 var _ http.RoundTripper = (*transport)(nil)
@@ -76,7 +79,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	c.at = out.URL
-	base := t.current()
+	base := t.base.Load()
 	resp, err := base.RoundTrip(out)
 	if err != nil {
 		if distrust(err) {
@@ -147,25 +150,13 @@ func (t *transport) checkRedirect(req *http.Request, via []*http.Request) error 
 	return nil
 }
 
-func (t *transport) current() *http.Transport {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.base
-}
-
 // renew replaces the transport old if the authorities have changed.
-func (t *transport) renew(old *http.Transport) error {
-	config, content, err := t.answers.settings.trust.config()
-	if err != nil {
+func (t *transport) renew(old *baseTransport) error {
+	config, authorities, err := t.answers.settings.trust.config()
+	if err != nil || old != nil && bytes.Equal(authorities, old.authorities) {
 		return err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.base != old || old != nil && bytes.Equal(content, t.authorities) {
-		return nil
-	}
-	t.authorities = content
-	t.base = &http.Transport{
+	renewed := &http.Transport{
 		Proxy:                  t.answers.settings.proxy.of,
 		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		TLSClientConfig:        config,
@@ -184,7 +175,7 @@ func (t *transport) renew(old *http.Transport) error {
 			return fmt.Errorf("proxyconnect: %s answered %s", proxy.Host, plain(resp.Status))
 		},
 	}
-	if old != nil {
+	if t.base.CompareAndSwap(old, &baseTransport{renewed, authorities}) && old != nil {
 		old.CloseIdleConnections()
 	}
 	return nil
