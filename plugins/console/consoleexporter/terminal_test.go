@@ -1,21 +1,20 @@
 package consoleexporter
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// TestLook holds what variables and the host say about an output that is a pipe. A
-// descriptor that is a terminal is in plugins/console/terminal_linux_test.go.
+// TestLook holds the effects of the variables and of the host's values if the output is
+// a pipe. TestTerminal in plugins/console has a terminal.
 func TestLook(t *testing.T) {
 	none, shown := pluginsdk.StaticContext{}, pluginsdk.StaticContext{Terminal: true, TerminalColumns: 50}
 	for _, c := range []struct {
 		name string
 		env  map[string]string
 		want look
-		host pluginsdk.StaticContext // what it says of the terminal
+		host pluginsdk.StaticContext // its values
 	}{
 		{"nothing is set", nil, look{width: 80, ascii: true}, none},
 		{"LANG", map[string]string{"LANG": "de_DE.UTF-8"}, look{width: 80}, none},
@@ -40,9 +39,7 @@ func TestLook(t *testing.T) {
 		{"a terminal that does not know its width", map[string]string{"LANG": "C.UTF-8", "TERM": "xterm", "COLUMNS": "132"}, look{width: 132, colour: true}, pluginsdk.StaticContext{Terminal: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := looker(pluginsdk.Setup{
-				Getenv: func(name string) string { return c.env[name] }, Stdout: &bytes.Buffer{}, Context: c.host,
-			})()
+			got := lookOf(pluginsdk.Setup{Getenv: func(name string) string { return c.env[name] }, Context: c.host})
 			if got != c.want {
 				t.Errorf("look %+v, want %+v", got, c.want)
 			}
