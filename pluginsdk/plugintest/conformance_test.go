@@ -104,6 +104,18 @@ func TestConsoleConforms(t *testing.T) {
 	plugintest.Conformance(t, plugintest.Binary(path), plugintest.WithEnv("SERVE_CONSOLE_OUTPUT="+t.TempDir()), patient)
 }
 
+// failureTexts has parts of reports, by mode: the fault, the value seen, the remedy.
+var failureTexts = map[string]string{
+	"exit":     "no handshake on standard output: it ended with exit status 3",
+	"hello":    `first line of standard output is "hello, world"; want 1|1|unix|PATH|grpc and nothing before it: print to standard error`,
+	"fickle":   "want one answer: a host relies on the first",
+	"rude":     "want an answer with a diagnostic: an operator reads it",
+	"crowded":  `answered RESOURCE_EXHAUSTED ("too many calls"), want OK`,
+	"miscount": `trailer servetrace-filtered: "sampler=some": want PROCESSOR=COUNT`,
+	// Shutdown has a quarter of the patience there.
+	"stubborn": `Shutdown after input "stuck", which was cut off: no answer within 5s; want the call to return when its context ends`,
+}
+
 // TestWrongPlugins checks that each fault breaks its rules, and no other rules. For a
 // plugin with a star all rules are tried, for other plugins only its rules and the
 // rules that they build upon. -short leaves out plugins without a star.
@@ -198,12 +210,15 @@ func TestWrongPlugins(t *testing.T) {
 					failed = append(failed, result.Rule)
 				}
 			}
+			var text bytes.Buffer
+			if err := report.WriteText(&text); err != nil {
+				t.Fatal(err)
+			}
 			if got := strings.Join(failed, " "); got != test.fails {
-				var text bytes.Buffer
-				if err := report.WriteText(&text); err != nil {
-					t.Fatal(err)
-				}
 				t.Errorf("fails by %q, want %q:\n%s", got, test.fails, text.String())
+			}
+			if want := failureTexts[mode]; !strings.Contains(text.String(), want) {
+				t.Errorf("the report lacks %q:\n%s", want, text.String())
 			}
 		})
 	}

@@ -16,11 +16,7 @@ import (
 // Option adjusts [Conformance], [Check], [Run] and [Diagnose]. If the same option is
 // given several times, the last counts, except for [WithEnv], [WithInput] and
 // [WithState].
-type Option interface{ apply(*settings) }
-
-type optionFunc func(*settings)
-
-func (f optionFunc) apply(s *settings) { f(s) }
+type Option func(*settings)
 
 // settings holds the values of the options.
 type settings struct {
@@ -45,7 +41,7 @@ func newSettings(opts []Option) *settings {
 		states:   map[Input]func() (func() error, error){},
 	}
 	for _, opt := range opts {
-		opt.apply(s)
+		opt(s)
 	}
 	return s
 }
@@ -55,19 +51,19 @@ func newSettings(opts []Option) *settings {
 // without "=" has an empty value.
 func WithEnv(environ ...string) Option {
 	environ = slices.Clone(environ)
-	return optionFunc(func(s *settings) {
+	return func(s *settings) {
 		for _, entry := range environ {
 			name, value, _ := strings.Cut(entry, "=")
 			s.env[name] = value
 		}
-	})
+	}
 }
 
 // WithConfig sets the operator's configuration for the plugin, a YAML or JSON
 // document. The default, and nil, is no configuration.
 func WithConfig(document []byte) Option {
 	document = slices.Clone(document)
-	return optionFunc(func(s *settings) { s.config = document })
+	return func(s *settings) { s.config = document }
 }
 
 // WithBadConfig sets a configuration that the plugin must refuse. Without it the suite
@@ -75,13 +71,13 @@ func WithConfig(document []byte) Option {
 // skipped, because the plugin seems to read no configuration.
 func WithBadConfig(document []byte) Option {
 	document = slices.Clone(document)
-	return optionFunc(func(s *settings) { s.badConfig = document })
+	return func(s *settings) { s.badConfig = document }
 }
 
 // WithContext sets the source of the spans, as passed with Configure. By default all
 // its fields are empty.
 func WithContext(source pluginsdk.StaticContext) Option {
-	return optionFunc(func(s *settings) { s.context = source })
+	return func(s *settings) { s.context = source }
 }
 
 // WithPatience sets the time for which the suite waits for an answer or the end of a
@@ -89,17 +85,17 @@ func WithContext(source pluginsdk.StaticContext) Option {
 // plugin two seconds, the suite grants a quarter of the patience, by default 5 s, so
 // that no plugin fails on a busy machine.
 func WithPatience(d time.Duration) Option {
-	return optionFunc(func(s *settings) {
+	return func(s *settings) {
 		if d > 0 {
 			s.patience = d
 		}
-	})
+	}
 }
 
 // WithParallel sets the number of rules that run at a time, each with processes of its
 // own. The default is 4; values below 1 count as 1.
 func WithParallel(rules int) Option {
-	return optionFunc(func(s *settings) { s.parallel = max(1, rules) })
+	return func(s *settings) { s.parallel = max(1, rules) }
 }
 
 // WithRules selects the rules that match one of the patterns, and the rules that they
@@ -107,7 +103,7 @@ func WithParallel(rules int) Option {
 // pattern matches no rule, [Check] returns an error.
 func WithRules(patterns ...string) Option {
 	patterns = slices.Clone(patterns)
-	return optionFunc(func(s *settings) { s.only = patterns })
+	return func(s *settings) { s.only = patterns }
 }
 
 // Input names an outcome that a request of [WithInput], or a state of [WithState],
@@ -136,7 +132,7 @@ const (
 // WithInput sets a request with the outcome of input, which differs between plugins.
 // It may be given once for each [Input].
 func WithInput(input Input, request *coltracepb.ExportTraceServiceRequest) Option {
-	return optionFunc(func(s *settings) { s.inputs[input] = request })
+	return func(s *settings) { s.inputs[input] = request }
 }
 
 // WithState is [WithInput] for a back end whose state decides the outcome, such as a
@@ -149,7 +145,7 @@ func WithInput(input Input, request *coltracepb.ExportTraceServiceRequest) Optio
 // [Slow] it calls restore after a second, while the call is in flight. An error of
 // either function fails the rule.
 func WithState(input Input, enter func() (restore func() error, err error)) Option {
-	return optionFunc(func(s *settings) { s.states[input] = enter })
+	return func(s *settings) { s.states[input] = enter }
 }
 
 // WithReceived sets a function that returns the ids of all spans that have arrived at
@@ -157,7 +153,7 @@ func WithState(input Input, enter func() (restore func() error, err error)) Opti
 // Export is answered, to find plugins that answer before delivery. The function must be
 // safe for concurrent use.
 func WithReceived(spanIDs func() ([]string, error)) Option {
-	return optionFunc(func(s *settings) { s.received = spanIDs })
+	return func(s *settings) { s.received = spanIDs }
 }
 
 // prompt returns the time that the suite grants a plugin instead of the contract's two

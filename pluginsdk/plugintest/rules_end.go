@@ -2,9 +2,9 @@ package plugintest
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -28,19 +28,19 @@ func checkFlush(t *trial) {
 func checkFlushOverlaps(t *trial) {
 	const rounds, flushers = 10, 2
 	p := t.ready(how{})
-	books := accounting{p: p}
+	account := accounting{p: p}
 	t.step = "Export and Flush at once"
 	t.atOnce(flushers+1, func(i int) {
 		for range rounds {
 			if i == 0 { // one Export at a time: a plugin may declare that
-				books.deliver(t.batch(2))
+				account.deliver(t.batch(2))
 			} else {
 				_, err := p.session.flush(t.ctx)
 				t.must(err)
 			}
 		}
 	})
-	books.balance()
+	account.balance()
 }
 
 func checkShutdown(t *trial) {
@@ -72,7 +72,7 @@ func checkExportAfterShutdown(t *trial) {
 	p.shutsDown()
 	answer, err := p.session.export(t.ctx, t.batch(1))
 	switch {
-	case err != nil && strings.Contains(err.Error(), p.session.late().Error()):
+	case errors.Is(err, errNoAnswer):
 		t.fatalf("after Shutdown: %v", err)
 	case err == nil && !answer.Retryable: // a broken connection is retried too
 		t.fatalf("a batch after Shutdown is answered %v; want UNAVAILABLE", answer)

@@ -22,11 +22,11 @@ func checkReceived(t *trial) {
 		t.skipWithout("WithReceived", "", "the suite cannot see what has arrived at the back end")
 	}
 	const batches = 5
-	books := accounting{p: p}
+	account := accounting{p: p}
 	for i := range batches {
-		books.deliver(t.batch(i + 1))
+		account.deliver(t.batch(i + 1))
 		t.step = fmt.Sprintf("as soon as batch %d is answered", i+1)
-		books.balance()
+		account.balance()
 		t.step = ""
 	}
 }
@@ -225,10 +225,10 @@ func checkConcurrent(t *trial) {
 	if calls == 1 {
 		t.skipf("it declares max_concurrency 1: a host makes one call after another")
 	}
-	books := accounting{p: t.ready(how{})}
+	account := accounting{p: t.ready(how{})}
 	t.step = fmt.Sprintf("%d calls at once", calls)
-	t.atOnce(calls, func(int) { books.deliver(t.batch(5)) })
-	books.balance()
+	t.atOnce(calls, func(int) { account.deliver(t.batch(5)) })
+	account.balance()
 }
 
 func checkPermanent(t *trial) {

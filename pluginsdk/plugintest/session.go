@@ -81,19 +81,28 @@ func (s *session) close() {
 func call[Request, Response any](ctx context.Context, s *session, method func(context.Context, Request, ...grpc.CallOption) (Response, error), request Request) (Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.settings.patience)
 	defer cancel()
+	deadline, _ := ctx.Deadline() // of the caller, if it is earlier
+	limit := time.Until(deadline)
 	response, err := method(ctx, request)
 	e := wire.FromStatus(err)
 	switch {
 	case e == nil:
 		return response, nil
 	case ctx.Err() != nil && e.Code == "DEADLINE_EXCEEDED":
-		return response, s.late()
+		return response, noAnswerWithin(limit)
 	}
 	return response, fmt.Errorf("%s: %w", e.Code, e)
 }
 
-// late is the error of a call without an answer.
-func (s *session) late() error { return fmt.Errorf("no answer within %v", s.settings.patience) }
+// errNoAnswer is the error of a call that was not answered in time.
+var errNoAnswer = errors.New("no answer")
+
+func noAnswerWithin(limit time.Duration) error {
+	if limit > time.Second {
+		limit = limit.Round(time.Second)
+	}
+	return fmt.Errorf("%w within %v", errNoAnswer, limit)
+}
 
 // codeOf returns the gRPC code of an error of call. It is empty for all other errors.
 func codeOf(err error) string {
@@ -205,7 +214,7 @@ func (s *session) export(ctx context.Context, b batch) (Answer, error) {
 		md.Set(wire.MetaBatchID, b.id)
 		md.Set(wire.MetaAttempt, strconv.Itoa(b.attempt))
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, s.settings.patience, s.late())
+	limited, cancel := context.WithTimeoutCause(ctx, s.settings.patience, noAnswerWithin(s.settings.patience))
 	defer cancel()
 	var (
 		events   = callEvents{sent: b.sent}
