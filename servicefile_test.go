@@ -366,8 +366,8 @@ func TestDocumentIsReadAnew(t *testing.T) {
 	}
 	pick := cfg.Host.PluginConfigs["console"].Pick
 	for _, c := range []struct{ text, document, err string }{
-		{fmt.Sprintf(text, first), "{exporter: {output: " + first + "}}\n", "<nil>"},
-		{fmt.Sprintf(text, second), "{exporter: {output: " + second + "}}\n", "<nil>"},
+		{fmt.Sprintf(text, first), `{"exporter": {"output": "` + first + `"}}` + "\n", "<nil>"},
+		{fmt.Sprintf(text, second), `{"exporter": {"output": "` + second + `"}}` + "\n", "<nil>"},
 		{"{}", "", "<nil>"},
 		{"http_options: {port: 99999}", "", file + `:1:22: http_options.port="99999": want a whole number from 0 to 65535`},
 		{"tracing_config: {exporter_plugin: console, plugins: {consul: {config: {}}}}", "",

@@ -58,6 +58,9 @@ func TestReadDenied(t *testing.T) {
 func TestParse(t *testing.T) {
 	for _, c := range []struct{ text, fault string }{
 		{"a: 1", ""},
+		{"{\n\t\"a\": \"\\ud83d\\ude00\"\n}", ""}, // JSON with tabs and a pair of surrogates
+		{"a: 1\nb: é\xe9", "line 2: the byte 0xe9 is no text; write the file in UTF-8"},
+		{"a: \"\x01\"", "line 1: the byte 0x01 is no text; write the file in UTF-8"},
 		{"a: 1\n---\nb: 2\n", "line 2: a second document begins, want one"},
 		{"a: 1\n--- [", "line 3: no YAML: did not find expected node content"},
 		{"a: [1", "line 2: no YAML: did not find expected ',' or ']': look for a bracket or brace that is not closed"},
