@@ -1,6 +1,7 @@
 package servetrace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,7 +94,8 @@ func Run(ctx context.Context, cfg Config, apps []*serving.App, opts ...Option) e
 		defer endLog()
 	}
 
-	s := &service{cfg: cfg.withSharedSettings(), log: o.log, logQueue: queue, hangups: hangups, signals: handleStopSignals(signals)}
+	s := &service{cfg: cfg.withSharedSettings(), log: o.log, logQueue: queue, hangups: hangups}
+	s.signals = handleStopSignals(signals, func() { signal.Reset(syscall.SIGTERM, os.Interrupt) })
 	err := s.start(ctx, apps)
 	if err == nil {
 		o.ready(s.server.Addr())
@@ -261,12 +263,10 @@ func (s *service) announce(provider *tracing.Provider) {
 		args = append(args, "tracing", "on", "plugins", s.plugins(),
 			"sampler", string(s.cfg.Tracing.Sampler), "ratio", s.cfg.Tracing.RootRatio(),
 			"trust_inbound", s.cfg.Tracing.TrustInbound)
-	case s.cfg.Tracing.DisabledBy != "":
-		args = append(args, "tracing", "off", "because", s.cfg.Tracing.DisabledBy)
 	case s.cfg.File != "":
-		args = append(args, "tracing", "off", "because", host.EnvPlugins+" is not set, and the service file starts no plugin")
+		args = append(args, "tracing", "off", "because", cmp.Or(s.cfg.Tracing.DisabledBy, host.EnvPlugins+" is not set, and the service file starts no plugin"))
 	default:
-		args = append(args, "tracing", "off", "because", host.EnvPlugins+" is not set")
+		args = append(args, "tracing", "off", "because", cmp.Or(s.cfg.Tracing.DisabledBy, host.EnvPlugins+" is not set"))
 	}
 	if s.admin != nil {
 		args = append(args, "admin", s.admin.URL())

@@ -328,7 +328,7 @@ func TestDrainBeyondItsTime(t *testing.T) {
 func TestSignalsAtOnceAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		signals := make(chan os.Signal, 2)
-		s := &service{log: slog.New(slog.DiscardHandler), server: new(serving.Server), signals: handleStopSignals(signals)}
+		s := &service{log: slog.New(slog.DiscardHandler), server: new(serving.Server), signals: handleStopSignals(signals, func() {})}
 		signals <- syscall.SIGTERM
 		if err := s.wait(t.Context()); err != nil {
 			t.Error(err)
@@ -351,7 +351,8 @@ func TestSignalsAtOnceAreOne(t *testing.T) {
 func TestWhichSignalsCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		signals := make(chan os.Signal)
-		s := handleStopSignals(signals)
+		resets := 0
+		s := handleStopSignals(signals, func() { resets++ })
 		defer s.end()
 		for i, tc := range []struct {
 			after  time.Duration // the signal before
@@ -360,8 +361,8 @@ func TestWhichSignalsCount(t *testing.T) {
 			time.Sleep(tc.after)
 			signals <- syscall.SIGTERM
 			synctest.Wait()
-			if got := s.forced.Err() != nil; got != tc.forced {
-				t.Errorf("after signal %d: forced %t, want %t", i+1, got, tc.forced)
+			if got := s.forced.Err() != nil; got != tc.forced || (resets == 1) != tc.forced {
+				t.Errorf("after signal %d: forced %t and %d resets, want forced %t", i+1, got, resets, tc.forced)
 			}
 		}
 		if got := len(s.asked); got != 1 {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 )
 
@@ -24,9 +22,9 @@ type stopSignals struct {
 }
 
 // handleStopSignals handles signals from now on. A repetition of the first signal
-// within signalWindow is ignored. After the second signal, the next has its default
-// action. The caller must call end.
-func handleStopSignals(signals <-chan os.Signal) stopSignals {
+// within signalWindow is ignored. After the second signal it calls reset, which restores
+// the default action of the next one. The caller must call end.
+func handleStopSignals(signals <-chan os.Signal, reset func()) stopSignals {
 	forced, force := context.WithCancelCause(context.Background())
 	ending, ended := make(chan struct{}), make(chan struct{})
 	s := stopSignals{asked: make(chan os.Signal, 1), forced: forced, end: func() {
@@ -45,7 +43,7 @@ func handleStopSignals(signals <-chan os.Signal) stopSignals {
 					s.asked <- got
 				case now.Sub(first) >= signalWindow:
 					force(ErrForced)
-					signal.Reset(syscall.SIGTERM, os.Interrupt)
+					reset()
 					return
 				}
 			case <-ending:

@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -179,13 +180,6 @@ func joinSamplers() string {
 
 // isHex reports whether s is n bytes in lower-case hexadecimal digits.
 func isHex(s string, n int) bool {
-	if len(s) != 2*n {
-		return false
-	}
-	for _, c := range []byte(s) {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
+	raw, err := hex.DecodeString(s)
+	return err == nil && len(raw) == n && s == strings.ToLower(s)
 }
