@@ -181,21 +181,21 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s=%v: want %s", variable, seen, allowed))
 		}
 	}
-	check(c.QueueBytes >= minQueueBytes, pipeline.EnvQueueBytes, c.QueueBytes, "1MiB or more")
-	check(c.MaxSpanBytes > 0 && c.MaxSpanBytes <= mostSpanBytes, pipeline.EnvMaxSpanBytes, c.MaxSpanBytes, "between 1 and 3MiB")
+	check(c.QueueBytes >= minQueueBytes, EnvQueueBytes, c.QueueBytes, "1MiB or more")
+	check(c.MaxSpanBytes > 0 && c.MaxSpanBytes <= mostSpanBytes, EnvMaxSpanBytes, c.MaxSpanBytes, "between 1 and 3MiB")
 	quarter := max(minQueueBytes, c.QueueBytes) / 4
-	check(int64(c.MaxSpanBytes) <= quarter, pipeline.EnvMaxSpanBytes, c.MaxSpanBytes, "at most a quarter of "+pipeline.EnvQueueBytes)
+	check(int64(c.MaxSpanBytes) <= quarter, EnvMaxSpanBytes, c.MaxSpanBytes, "at most a quarter of "+EnvQueueBytes)
 	check(c.BatchAge > 0, EnvBatchAge, c.BatchAge, "a positive duration such as 200ms")
 	check(c.BatchSpans > 0 && c.BatchSpans <= pipeline.MostBatchSpans, EnvBatchSpans, c.BatchSpans, "between 1 and 65536")
 	check(c.BatchBytes > 0 && c.BatchBytes <= mostBatchBytes, EnvBatchBytes, c.BatchBytes, "between 1 and 3MiB")
-	check(int64(c.BatchBytes) <= quarter, EnvBatchBytes, c.BatchBytes, "at most a quarter of "+pipeline.EnvQueueBytes)
-	check(c.ExportTimeout > 0, supervise.EnvExportTimeout, c.ExportTimeout, "a positive duration such as 10s")
-	check(c.MaxAge > 0, supervise.EnvMaxAge, c.MaxAge, "a positive duration such as 60s")
-	check(c.StartTimeout > 0, supervise.EnvStartTimeout, c.StartTimeout, "a positive duration such as 10s")
+	check(int64(c.BatchBytes) <= quarter, EnvBatchBytes, c.BatchBytes, "at most a quarter of "+EnvQueueBytes)
+	check(c.ExportTimeout > 0, EnvExportTimeout, c.ExportTimeout, "a positive duration such as 10s")
+	check(c.MaxAge > 0, EnvMaxAge, c.MaxAge, "a positive duration such as 60s")
+	check(c.StartTimeout > 0, EnvStartTimeout, c.StartTimeout, "a positive duration such as 10s")
 	check(c.StopTimeout > 0, EnvStopTimeout, c.StopTimeout, "a positive duration such as 5s")
 	check(c.StartJitter >= 0, EnvStartJitter, c.StartJitter, "a positive duration such as 2s")
 	check(c.Watch >= 0, EnvPluginWatch, c.Watch, "a positive duration such as 5s")
-	check(!strings.ContainsRune(c.CrashDir, 0), supervise.EnvCrashDir, strconv.Quote(c.CrashDir), "a path")
+	check(!strings.ContainsRune(c.CrashDir, 0), EnvCrashDir, strconv.Quote(c.CrashDir), "a path")
 	return errors.Join(append(errs, c.list().Validate())...)
 }
 

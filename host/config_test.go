@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/host/internal/pipeline"
-	"github.com/servetrace/servetrace/host/internal/supervise"
 )
 
 func getenv(values map[string]string) func(string) string {
@@ -23,10 +22,10 @@ func TestConfigFromEnv(t *testing.T) {
 	}{
 		{"nothing", nil, Config{}},
 		{"all of ours", map[string]string{
-			EnvPlugins: " ./a,b ", EnvPluginDir: "/x:/y", pipeline.EnvQueueBytes: "64MiB", pipeline.EnvMaxSpanBytes: "512KiB",
-			EnvBatchAge: "1s", EnvBatchSpans: "100", EnvBatchBytes: "65536", supervise.EnvExportTimeout: "3s", supervise.EnvMaxAge: "1m",
-			supervise.EnvStartTimeout: "2s", EnvStopTimeout: "4s", "OTEL_SERVICE_NAME": "shop", "RAY_JOB_ID": "01000000",
-			supervise.EnvCrashDir: "crashes", EnvPluginWritable: "Allow", EnvStartJitter: "3s", EnvPluginWatch: "5s",
+			EnvPlugins: " ./a,b ", EnvPluginDir: "/x:/y", EnvQueueBytes: "64MiB", EnvMaxSpanBytes: "512KiB",
+			EnvBatchAge: "1s", EnvBatchSpans: "100", EnvBatchBytes: "65536", EnvExportTimeout: "3s", EnvMaxAge: "1m",
+			EnvStartTimeout: "2s", EnvStopTimeout: "4s", "OTEL_SERVICE_NAME": "shop", "RAY_JOB_ID": "01000000",
+			EnvCrashDir: "crashes", EnvPluginWritable: "Allow", EnvStartJitter: "3s", EnvPluginWatch: "5s",
 			EnvPluginEnv: "*:HTTP_*, a:AWS_*,a:X", EnvPluginMemoryLimit: "64MiB,a=1GiB", EnvPluginMaxProcs: "b=2",
 		}, Config{
 			CrashDir: "crashes", AllowWritable: true, StartJitter: 3 * time.Second, Watch: 5 * time.Second,
@@ -65,10 +64,10 @@ func TestConfigFromEnv(t *testing.T) {
 
 func TestWrongSettings(t *testing.T) {
 	for _, test := range []struct{ name, value, want string }{
-		{pipeline.EnvQueueBytes, "lots", `SERVE_TRACING_QUEUE_BYTES="lots": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
-		{pipeline.EnvQueueBytes, "-1", `SERVE_TRACING_QUEUE_BYTES="-1": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
-		{pipeline.EnvQueueBytes, "9999999GiB", `SERVE_TRACING_QUEUE_BYTES="9999999GiB": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
-		{pipeline.EnvMaxSpanBytes, "4MiB", "SERVE_TRACING_MAX_SPAN_BYTES=4194304: want between 1 and 3MiB"},
+		{EnvQueueBytes, "lots", `SERVE_TRACING_QUEUE_BYTES="lots": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
+		{EnvQueueBytes, "-1", `SERVE_TRACING_QUEUE_BYTES="-1": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
+		{EnvQueueBytes, "9999999GiB", `SERVE_TRACING_QUEUE_BYTES="9999999GiB": want a number of bytes above zero, such as 1048576, 512KiB or 32MiB`},
+		{EnvMaxSpanBytes, "4MiB", "SERVE_TRACING_MAX_SPAN_BYTES=4194304: want between 1 and 3MiB"},
 		{EnvBatchAge, "200", `SERVE_TRACING_BATCH_AGE="200": want a duration above zero, such as 200ms or 10s`},
 		{EnvBatchAge, "0s", `SERVE_TRACING_BATCH_AGE="0s": want a duration above zero, such as 200ms or 10s`},
 		{EnvBatchSpans, "many", `SERVE_TRACING_BATCH_SPANS="many": want a whole number above zero`},
@@ -78,7 +77,7 @@ func TestWrongSettings(t *testing.T) {
 		{EnvPluginWritable, "true", `SERVE_TRACING_PLUGIN_WRITABLE="true": want refuse or allow`},
 		{EnvStartJitter, "0", `SERVE_TRACING_START_JITTER="0": want a duration above zero, such as 200ms or 10s`},
 		{EnvPluginWatch, "on", `SERVE_TRACING_PLUGIN_WATCH="on": want a duration above zero, such as 200ms or 10s`},
-		{supervise.EnvCrashDir, "a\x00b", `SERVE_TRACING_CRASH_DIR="a\x00b": want a path`},
+		{EnvCrashDir, "a\x00b", `SERVE_TRACING_CRASH_DIR="a\x00b": want a path`},
 		{EnvPluginEnv, "a,b:,:X,a b:X,c:*,d:D_*,e:X=y", `SERVE_TRACING_PLUGIN_ENV: entry "a": must be NAME:VARIABLE, with the name of a plugin of SERVE_TRACING_EXPORTER_PLUGIN, or * for all` + "\n" +
 			`SERVE_TRACING_PLUGIN_ENV: entry "b:": must be NAME:VARIABLE, with the name of a plugin of SERVE_TRACING_EXPORTER_PLUGIN, or * for all` + "\n" +
 			`SERVE_TRACING_PLUGIN_ENV: entry ":X": must be NAME:VARIABLE, with the name of a plugin of SERVE_TRACING_EXPORTER_PLUGIN, or * for all` + "\n" +
@@ -100,17 +99,17 @@ func TestWrongSettings(t *testing.T) {
 			}
 		})
 	}
-	_, all := ConfigFromEnv(getenv(map[string]string{EnvBatchAge: "x", pipeline.EnvQueueBytes: "3", EnvPlugins: "./a,./a"}))
+	_, all := ConfigFromEnv(getenv(map[string]string{EnvBatchAge: "x", EnvQueueBytes: "3", EnvPlugins: "./a,./a"}))
 	wantAll := `SERVE_TRACING_BATCH_AGE="x": want a duration above zero, such as 200ms or 10s` + "\n" +
 		"SERVE_TRACING_QUEUE_BYTES=3: want 1MiB or more\n" +
 		`SERVE_TRACING_EXPORTER_PLUGIN: entries "./a" and "./a" are both named "a"; write NAME=./a to name one of them`
 	if got := fmt.Sprint(all); got != wantAll {
 		t.Errorf("error\n%s\nwant\n%s", got, wantAll)
 	}
-	if _, err := ConfigFromEnv(getenv(map[string]string{pipeline.EnvQueueBytes: "1MiB"})); err != nil {
+	if _, err := ConfigFromEnv(getenv(map[string]string{EnvQueueBytes: "1MiB"})); err != nil {
 		t.Errorf("a small queue alone: %v", err)
 	}
-	_, err := ConfigFromEnv(getenv(map[string]string{pipeline.EnvQueueBytes: "1MiB", pipeline.EnvMaxSpanBytes: "1MiB", EnvBatchBytes: "512KiB"}))
+	_, err := ConfigFromEnv(getenv(map[string]string{EnvQueueBytes: "1MiB", EnvMaxSpanBytes: "1MiB", EnvBatchBytes: "512KiB"}))
 	want := "SERVE_TRACING_MAX_SPAN_BYTES=1048576: want at most a quarter of SERVE_TRACING_QUEUE_BYTES\n" +
 		"SERVE_TRACING_BATCH_BYTES=524288: want at most a quarter of SERVE_TRACING_QUEUE_BYTES"
 	if got := fmt.Sprint(err); got != want {

@@ -19,13 +19,19 @@ import (
 // The variables that ConfigFromEnv reads. Durations are written as Go writes
 // them ("200ms"), sizes in bytes or with a unit ("32MiB", "512KiB").
 const (
-	EnvPlugins      = pluginlist.EnvPlugins
-	EnvPluginDir    = pluginlist.EnvPluginDir     // folders separated by ":"
-	EnvPluginConfig = pluginlist.EnvPluginConfig  // name=file,name=file
-	EnvBatchAge     = "SERVE_TRACING_BATCH_AGE"   // else OTEL_BSP_SCHEDULE_DELAY, ms
-	EnvBatchSpans   = "SERVE_TRACING_BATCH_SPANS" // else OTEL_BSP_MAX_EXPORT_BATCH_SIZE
-	EnvBatchBytes   = "SERVE_TRACING_BATCH_BYTES"
-	EnvStopTimeout  = "SERVE_TRACING_STOP_TIMEOUT"
+	EnvPlugins       = pluginlist.EnvPlugins
+	EnvPluginDir     = pluginlist.EnvPluginDir    // folders separated by ":"
+	EnvPluginConfig  = pluginlist.EnvPluginConfig // name=file,name=file
+	EnvQueueBytes    = pipeline.EnvQueueBytes
+	EnvMaxSpanBytes  = pipeline.EnvMaxSpanBytes
+	EnvExportTimeout = supervise.EnvExportTimeout // else OTEL_BSP_EXPORT_TIMEOUT, ms
+	EnvMaxAge        = supervise.EnvMaxAge
+	EnvStartTimeout  = supervise.EnvStartTimeout
+	EnvCrashDir      = supervise.EnvCrashDir
+	EnvBatchAge      = "SERVE_TRACING_BATCH_AGE"   // else OTEL_BSP_SCHEDULE_DELAY, ms
+	EnvBatchSpans    = "SERVE_TRACING_BATCH_SPANS" // else OTEL_BSP_MAX_EXPORT_BATCH_SIZE
+	EnvBatchBytes    = "SERVE_TRACING_BATCH_BYTES"
+	EnvStopTimeout   = "SERVE_TRACING_STOP_TIMEOUT"
 
 	EnvLockdown          = pluginlist.EnvLockdown          // true or false
 	EnvPluginEnv         = pluginlist.EnvPluginEnv         // name:PATTERN,*:PATTERN
@@ -74,18 +80,18 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		Plugins:       strings.TrimSpace(getenv(EnvPlugins)),
 		PluginDirs:    filepath.SplitList(getenv(EnvPluginDir)),
 		PluginConfigs: pluginConfigs(configs),
-		QueueBytes:    r.size(pipeline.EnvQueueBytes),
-		MaxSpanBytes:  int(r.size(pipeline.EnvMaxSpanBytes)),
+		QueueBytes:    r.size(EnvQueueBytes),
+		MaxSpanBytes:  int(r.size(EnvMaxSpanBytes)),
 		BatchAge:      r.duration(EnvBatchAge, envBSPScheduleDelay),
 		BatchSpans:    r.count(EnvBatchSpans, envBSPMaxBatch),
 		BatchBytes:    int(r.size(EnvBatchBytes)),
-		ExportTimeout: r.duration(supervise.EnvExportTimeout, envBSPExportTimeout),
-		MaxAge:        r.duration(supervise.EnvMaxAge, ""),
-		StartTimeout:  r.duration(supervise.EnvStartTimeout, ""),
+		ExportTimeout: r.duration(EnvExportTimeout, envBSPExportTimeout),
+		MaxAge:        r.duration(EnvMaxAge, ""),
+		StartTimeout:  r.duration(EnvStartTimeout, ""),
 		StopTimeout:   r.duration(EnvStopTimeout, ""),
 		Context:       Context{ServiceName: getenv(envServiceName), Job: getenv(envRayJobID)},
 
-		CrashDir:      getenv(supervise.EnvCrashDir),
+		CrashDir:      getenv(EnvCrashDir),
 		Lockdown:      r.truth(EnvLockdown),
 		AllowWritable: r.choice(EnvPluginWritable, "refuse", "allow"),
 		StartJitter:   r.duration(EnvStartJitter, ""),

@@ -131,7 +131,7 @@ func TestInspectEndsWithItsContext(t *testing.T) {
 	defer cancel()
 	got := Inspect(ctx, Config{Plugins: pluginList([]string{testplugin.Install(t, "silent:5m")}), StartTimeout: time.Hour}, true,
 		WithLogger(slog.New(slog.DiscardHandler)))
-	if err := fmt.Sprint(got[0].Err); !strings.Contains(err, "no handshake within the start timeout") || strings.Contains(err, supervise.EnvStartTimeout) {
+	if err := fmt.Sprint(got[0].Err); !strings.Contains(err, "no handshake within the start timeout") || strings.Contains(err, EnvStartTimeout) {
 		t.Errorf("error %s", err)
 	}
 }
