@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -43,31 +44,11 @@ const (
 	CodePanic = "INTERNAL"
 )
 
-// codeTable is the only place that knows gRPC codes. OTLP defines which codes are
-// retried: https://opentelemetry.io/docs/specs/otlp/#failures
-var codeTable = []struct {
-	code  codes.Code
-	name  string
-	final bool
-}{
-	{codes.OK, "OK", true},
-	{codes.Canceled, "CANCELLED", false},
-	{codes.Unknown, "UNKNOWN", true},
-	{codes.InvalidArgument, "INVALID_ARGUMENT", true},
-	{codes.DeadlineExceeded, "DEADLINE_EXCEEDED", false},
-	{codes.NotFound, "NOT_FOUND", true},
-	{codes.AlreadyExists, "ALREADY_EXISTS", true},
-	{codes.PermissionDenied, "PERMISSION_DENIED", true},
-	// Final except with RetryInfo.
-	{codes.ResourceExhausted, "RESOURCE_EXHAUSTED", true},
-	{codes.FailedPrecondition, "FAILED_PRECONDITION", true},
-	{codes.Aborted, "ABORTED", false},
-	{codes.OutOfRange, "OUT_OF_RANGE", false},
-	{codes.Unimplemented, "UNIMPLEMENTED", true},
-	{codes.Internal, "INTERNAL", true},
-	{codes.Unavailable, "UNAVAILABLE", false},
-	{codes.DataLoss, "DATA_LOSS", false},
-	{codes.Unauthenticated, "UNAUTHENTICATED", true},
+// retried lists the gRPC codes that OTLP retries; all others are final.
+// RESOURCE_EXHAUSTED is retried if it has a RetryInfo:
+// https://opentelemetry.io/docs/specs/otlp/#failures
+var retried = []codes.Code{
+	codes.Canceled, codes.DeadlineExceeded, codes.Aborted, codes.OutOfRange, codes.Unavailable, codes.DataLoss,
 }
 
 // FromStatus returns the error of a gRPC call, in the host. It returns nil for nil. A
@@ -77,11 +58,9 @@ func FromStatus(err error) *Error {
 		return nil
 	}
 	st := status.Convert(err)
-	e := &Error{Code: "UNKNOWN", Final: true, Err: errors.New(Clip(st.Message()))}
-	for _, row := range codeTable {
-		if row.code == st.Code() {
-			e.Code, e.Final = row.name, row.final
-		}
+	e := &Error{Code: code.Code_UNKNOWN.String(), Final: !slices.Contains(retried, st.Code()), Err: errors.New(Clip(st.Message()))}
+	if name, ok := code.Code_name[int32(st.Code())]; ok { //nolint:gosec // codes are small
+		e.Code = name
 	}
 	for _, detail := range st.Details() {
 		info, ok := detail.(*errdetails.RetryInfo)
@@ -142,14 +121,17 @@ func toStatus(err error) error {
 const maxSent = 16 << 10
 
 // Sent cuts s to maxSent bytes.
-func Sent(s string) string {
-	if len(s) <= maxSent {
+func Sent(s string) string { return cut(s, maxSent) }
+
+// cut returns s, or its first n bytes and an ellipsis if it is longer.
+func cut(s string, n int) string {
+	if len(s) <= n {
 		return s
 	}
-	return strings.ToValidUTF8(s[:maxSent], "") + "…"
+	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// bounded cuts a status to maxSent. If the details are too large, only RetryInfo stays,
+// truncate cuts a status to maxSent. If the details are too large, only RetryInfo stays,
 // because the host reads nothing else.
 func truncate(err error) error {
 	st := status.Convert(err).Proto()
@@ -166,7 +148,7 @@ func truncate(err error) error {
 	return status.ErrorProto(st)
 }
 
-// plainly returns the status of err with the text of err, but without gRPC's prefix
+// withoutPrefix returns the status of err with the text of err, but without gRPC's prefix
 // ("rpc error: code = … desc = …"), which only repeats the code.
 func withoutPrefix(err error, st *status.Status) error {
 	var inner interface {
@@ -185,10 +167,8 @@ func withoutPrefix(err error, st *status.Status) error {
 func (e *Error) status(text string) error {
 	text = Text(text)
 	st := status.New(codes.Unknown, text)
-	for _, row := range codeTable {
-		if row.name == e.Code {
-			st = status.New(row.code, text)
-		}
+	if number, ok := code.Code_value[e.Code]; ok {
+		st = status.New(codes.Code(number), text) //nolint:gosec // the numbers are not negative
 	}
 	if e.After <= 0 {
 		return st.Err()
@@ -209,12 +189,7 @@ func Text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 const maxText = 1 << 10
 
 // Clip cuts s to maxText bytes.
-func Clip(s string) string {
-	if len(s) <= maxText {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxText], "") + "…"
-}
+func Clip(s string) string { return cut(s, maxText) }
 
 // Unimplemented reports whether err means that the peer does not implement the method.
 func Unimplemented(err error) bool { return status.Code(err) == codes.Unimplemented }
