@@ -12,40 +12,39 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Batch is some finished spans, in the order in which the host put them, as
-// one encoded ExportTraceServiceRequest of OTLP. Nothing is decoded before
-// someone looks into it, so an exporter that forwards Bytes costs next to
-// nothing. It is for one goroutine, and lives until the call that was given it
-// returns; slices and strings read from it may be kept.
+// Batch is a list of finished spans, as one encoded ExportTraceServiceRequest of OTLP. The
+// spans have the order in which the host encoded them. Nothing is decoded until a reader
+// asks, so an exporter that forwards Bytes costs next to nothing. A Batch is not safe for
+// concurrent use. It is valid until the call that received it returns; slices and
+// strings that were read from it may be kept.
 //
-// Bytes that are malformed read as spans that are not there; the SDK then
-// answers the host with a final error, whatever the plugin made of it.
+// A malformed batch has no spans, or spans without the malformed fields. The SDK then
+// answers the host with a final error, whatever the plugin returned.
 type Batch struct {
 	id      string
 	attempt int
 	raw     []byte // as it arrived
-	// request is nil until someone looks into the batch, and stays so, with
-	// fault set, if raw is malformed.
+	// request is nil until the first read. It stays nil, and fault is set, if raw is
+	// malformed.
 	request *otlpwire.Request
 	fault   error
-	// filtered has the counts of CountFiltered by name.
+	// filtered holds the counts of CountFiltered by name.
 	filtered map[string]int
 }
 
-// NewBatch makes a batch of an encoded ExportTraceServiceRequest, or of
-// TracesData, which is the same on the wire: for tests of processors and
-// exporters. encoded must not change any more.
+// NewBatch returns a batch of an encoded ExportTraceServiceRequest, or of TracesData, which
+// has the same encoding. It is for tests of processors and exporters. encoded must not
+// change afterwards.
 func NewBatch(encoded []byte) *Batch { return &Batch{attempt: 1, raw: encoded} }
 
-// ID names the batch, the same on every attempt, unique among all hosts. It is
-// empty where the sender is no servetrace host.
+// ID returns the batch's id. It is the same on every attempt and unique among all hosts.
+// It is empty if the sender is not a servetrace host.
 func (b *Batch) ID() string { return b.id }
 
-// CountFiltered reports that an exporter leaves spans out on purpose, as a
-// sampler in a back end's library does: the span account of the host counts so
-// many spans as filtered by name, and not as delivered. name is as in [Named]. Only
-// the counts of an Export that ends with nil or [Partial] count, and those of an
-// exporter behind [Tee] do not.
+// CountFiltered records that an exporter omits spans on purpose, for example because of a
+// sampler in a back end's library. The host counts them as filtered by name instead of
+// delivered. name is as in [Named]; a count below 1 or an invalid name is ignored. The
+// counts take effect only if Export returns nil or [Partial], and never behind [Tee].
 func (b *Batch) CountFiltered(name string, spans int) {
 	if spans <= 0 || name == "" || strings.ContainsFunc(name, notInName) {
 		return
@@ -56,11 +55,11 @@ func (b *Batch) CountFiltered(name string, spans int) {
 	b.filtered[name] += spans
 }
 
-// Attempt counts how often the host has sent the batch, from 1. Beyond 1 some
-// or all of it may have been delivered before.
+// Attempt returns the number of times that the host has sent the batch, from 1. Above 1,
+// some or all of its spans may have been delivered before.
 func (b *Batch) Attempt() int { return b.attempt }
 
-// Len is the number of spans, without those dropped.
+// Len returns the number of spans, without the dropped ones.
 func (b *Batch) Len() int {
 	if b.request != nil {
 		return b.request.Len()
@@ -73,9 +72,9 @@ func (b *Batch) Len() int {
 	return n
 }
 
-// Bytes is the batch encoded, edits applied. It may be kept, and must not be
-// changed. Without edits it is what arrived, uncopied; with edits it is encoded
-// anew by every call. It is empty where every span was dropped.
+// Bytes returns the encoded batch with the edits applied. The result may be kept, and must
+// not be changed. Without edits it is the received slice; with edits each call encodes
+// the batch again. It is empty if every span was dropped.
 func (b *Batch) Bytes() []byte {
 	if !b.Edited() {
 		return b.raw
@@ -83,9 +82,9 @@ func (b *Batch) Bytes() []byte {
 	return b.AppendTo(nil)
 }
 
-// AppendTo appends what Bytes gives to dst, and gives the longer slice: for an
-// exporter that keeps memory from one batch to the next, and to which an edited
-// batch so costs none. dst must not overlap what Bytes has given.
+// AppendTo appends the encoded batch with the edits to dst and returns the longer slice.
+// An exporter that reuses dst does not allocate for edited batches. dst must not overlap
+// a result of Bytes.
 func (b *Batch) AppendTo(dst []byte) []byte {
 	if b.request == nil {
 		return append(dst, b.raw...)
@@ -93,8 +92,8 @@ func (b *Batch) AppendTo(dst []byte) []byte {
 	return b.request.AppendTo(dst)
 }
 
-// Edited tells whether a processor has changed the batch, or dropped spans of it.
-// Of one that is not Bytes gives what arrived.
+// Edited reports whether a processor has changed the batch or dropped spans. If not, Bytes
+// returns the received slice.
 func (b *Batch) Edited() bool { return b.request != nil && b.request.Edited() }
 
 // Spans returns the spans in order, without the dropped ones. Any span may be edited
@@ -124,12 +123,13 @@ func eachOf[Raw, V any](b *Batch, all func(*otlpwire.Request) iter.Seq[Raw], con
 	}
 }
 
-// Decode gives the batch as OTLP's own messages, edits applied: what an
-// otlptrace.Client takes. They are the caller's. Every call decodes anew; it
-// costs some six times what reading two attributes of each span does.
+// Decode returns the batch as OTLP's messages, with the edits applied, in the form that an
+// otlptrace.Client takes. They belong to the caller. Each call decodes the batch again,
+// which costs about six times as much as reading two attributes of each span. The error
+// is final: the batch is malformed.
 func (b *Batch) Decode() ([]*tracepb.ResourceSpans, error) {
-	// TracesData is ExportTraceServiceRequest on the wire, and its package does
-	// not bring an HTTP gateway into every plugin.
+	// TracesData has the encoding of ExportTraceServiceRequest, and its package does not
+	// link an HTTP gateway.
 	var data tracepb.TracesData
 	if err := proto.Unmarshal(b.Bytes(), &data); err != nil {
 		b.fault = fmt.Errorf("decode batch: %w", err)
@@ -138,12 +138,12 @@ func (b *Batch) Decode() ([]*tracepb.ResourceSpans, error) {
 	return data.GetResourceSpans(), nil
 }
 
-// Undecoded returns the batch as OTLP's own messages without decoding it, edits
-// applied: what an otlptrace.Client takes that only encodes and sends it, such as
-// otlptracehttp's and otlptracegrpc's. Each ResourceSpans is empty but for its
-// unknown fields, which hold its encoded content; proto.Marshal writes them
-// unchanged, and its getters return nothing. A client that reads fields, such as
-// one that writes JSON, needs [Batch.Decode].
+// Undecoded returns the batch as OTLP's messages without decoding it, with the edits
+// applied. It is for an otlptrace.Client that only encodes and sends, such as the clients
+// of otlptracehttp and otlptracegrpc. The only content of each ResourceSpans is its
+// unknown fields, which hold the encoded bytes: proto.Marshal writes them unchanged, and
+// getters return nothing. A client that reads fields, for example to write JSON, needs
+// [Batch.Decode].
 //
 // The result has one message for each ResourceSpans of the batch, in order; it is
 // empty if every span was dropped. It aliases Bytes: it may be kept, and must not
@@ -162,7 +162,7 @@ func (b *Batch) Undecoded() ([]*tracepb.ResourceSpans, error) {
 	return list, nil
 }
 
-// parse tells whether the spans can be looked at.
+// parse parses the batch at the first call, and reports whether it is well-formed.
 func (b *Batch) parse() bool {
 	if b.request == nil && b.fault == nil {
 		b.request, b.fault = otlpwire.Parse(b.raw)
@@ -173,8 +173,8 @@ func (b *Batch) parse() bool {
 	return b.request != nil
 }
 
-// release ends the call that the batch was for. Who keeps an edited one, against
-// the rules, finds it empty: as it arrived it has what processors took out.
+// release ends the use of the batch. An edited batch is empty afterwards, because the
+// received bytes hold the data that processors removed.
 func (b *Batch) release() {
 	if b.request == nil {
 		return
@@ -185,8 +185,7 @@ func (b *Batch) release() {
 	b.request.Release()
 }
 
-// malformed is the final error to answer with if anyone met bytes that are not
-// OTLP; nil if nobody did.
+// malformed returns a final error if a read found malformed bytes, nil otherwise.
 func (b *Batch) malformed() error {
 	fault := b.fault
 	if fault == nil && b.request != nil {

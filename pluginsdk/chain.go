@@ -7,16 +7,14 @@ import (
 	"strings"
 )
 
-// Chain is processors as one, in order: what a constructor returns that makes
-// several, of a list in the operator's configuration, say. Where the pipeline is
-// built it is unfolded, chains in chains too, so that each part is a
-// [Processor] of its own: it keeps its name in the span account, and its [Stopper] is
-// called. A part without a name is called by its place, "processor-2.1" for the
-// first part of a Chain that is second in the Spec. An empty Chain costs
-// nothing.
+// Chain is a list of processors that work as one, in order. A constructor returns it to make
+// several processors, for example from a list in the operator's configuration. The SDK
+// replaces a Chain by its parts, nested chains too. So each part keeps its name in the
+// delivery accounting, and its [Stopper] is called. A part without a name is named after its
+// place: "processor-2.1" is the first part of a Chain that is second in the Spec. An empty
+// Chain costs nothing.
 //
-// The methods are for a Chain that is not unfolded, inside a processor of the
-// author's or in a test.
+// The methods are for a Chain inside another processor or in a test.
 type Chain []Processor
 
 var (
@@ -24,7 +22,7 @@ var (
 	_ Stopper   = Chain(nil)
 )
 
-// Process runs the parts in order, until one gives an error or no span is left.
+// Process runs the parts in order, until a part returns an error or no span is left.
 func (c Chain) Process(ctx context.Context, b *Batch) error {
 	for i, part := range c {
 		if i > 0 && b.Len() == 0 {
@@ -40,7 +38,7 @@ func (c Chain) Process(ctx context.Context, b *Batch) error {
 	return nil
 }
 
-// Shutdown shuts the parts down that are a [Stopper], the last first.
+// Shutdown shuts down the parts that are a [Stopper], in reverse order.
 func (c Chain) Shutdown(ctx context.Context) error {
 	var faults []error
 	for i := len(c) - 1; i >= 0; i-- {
@@ -51,8 +49,8 @@ func (c Chain) Shutdown(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// unfold gives the stages that a processor is: itself, or the parts of a Chain.
-// place is where it stands, from 1: "2", "2.1".
+// unfold returns the stages of a processor: itself, or the parts of a Chain. place is its
+// position, from 1: "2", "2.1".
 func unfold(processor Processor, place string) ([]stage, error) {
 	chain, ok := processor.(Chain)
 	if !ok {
@@ -73,7 +71,7 @@ func unfold(processor Processor, place string) ([]stage, error) {
 	return stages, errors.Join(faults...)
 }
 
-// nameOf is a processor's name in the span account.
+// nameOf returns a processor's name in the delivery accounting.
 func nameOf(processor Processor, place string) string {
 	if named, ok := processor.(Named); ok && named.Name() != "" {
 		return named.Name()
@@ -81,8 +79,8 @@ func nameOf(processor Processor, place string) string {
 	return "processor-" + place
 }
 
-// nameApart gives the second of a name the name "NAME-2", and so on, so that the
-// span account tells them apart. A name that a host could not read is an error.
+// nameApart renames the second stage with a name to "NAME-2", and so on, so that names are
+// unique in the delivery accounting. A name that a host cannot read is an error.
 func nameApart(stages []stage) error {
 	var faults []error
 	seen := map[string]bool{}
@@ -99,6 +97,6 @@ func nameApart(stages []stage) error {
 	return errors.Join(faults...)
 }
 
-// notInName tells which characters a name in the span account cannot have: those that
-// a trailer, or a line of the log, gives a meaning.
+// notInName reports whether a name must not have this character, because it has a meaning
+// in a gRPC trailer or in a log line.
 func notInName(r rune) bool { return r <= ' ' || r == ',' || r == '=' || r >= 0x7f }

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// sdkName is what Describe calls this package.
+// sdkName is the name of this package in Describe.
 const sdkName = "github.com/servetrace/servetrace/pluginsdk"
 
-// sdkVersion is that of the module, as the Go tool linked it.
+// sdkVersion returns the version of this module in the build information.
 func sdkVersion() string {
 	const module = "github.com/servetrace/servetrace"
 	info, ok := debug.ReadBuildInfo()
@@ -27,8 +27,8 @@ func sdkVersion() string {
 	return "unknown"
 }
 
-// answerByHand answers a flag, or someone who runs the plugin without a host.
-// It tells whether that was all.
+// answerByHand answers a flag, or prints the usage text if no host started the plugin. It
+// reports whether the process has nothing else to do.
 func answerByHand(env Env, spec Spec) (handled bool, err error) {
 	switch flagOf(env) {
 	case "--version":
@@ -52,8 +52,8 @@ func answerByHand(env Env, spec Spec) (handled bool, err error) {
 	return true, ErrNotHosted
 }
 
-// flagOf is the one flag that is looked at; empty if it is none of ours, for
-// an author may have more.
+// flagOf returns the first argument if it is a flag of the SDK, "" otherwise: an author may
+// have other flags.
 func flagOf(env Env) string {
 	if len(env.Args) < 2 {
 		return ""
@@ -65,7 +65,7 @@ func flagOf(env Env) string {
 	return ""
 }
 
-// greeting says what the program is and how to use it.
+// greeting returns the usage text: the program's purpose and its use.
 func greeting(env Env, spec Spec) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", spec.Name, spec.version())
@@ -83,7 +83,7 @@ starts it, and sends it the service's spans. Name it where the service starts:
 	return b.String()
 }
 
-// help is the greeting, the variables and the flags.
+// help returns the greeting, the variables and the flags.
 func help(env Env, spec Spec) string {
 	var b strings.Builder
 	b.WriteString(greeting(env, spec))
@@ -105,8 +105,7 @@ func help(env Env, spec Spec) string {
 	return b.String()
 }
 
-// program is the plugin's path in the form that the variable wants: absolute,
-// with the list's own characters escaped.
+// program returns the plugin's absolute path as an entry of the list of plugins.
 func program(env Env, spec Spec) string {
 	if len(env.Args) == 0 || env.Args[0] == "" {
 		return "./" + spec.Name
@@ -118,12 +117,13 @@ func program(env Env, spec Spec) string {
 	return escapeForList(path)
 }
 
-// escapeForList writes a path as an entry of the list of plugins has it.
+// escapeForList escapes the characters of a path that have a meaning in the list of
+// plugins.
 func escapeForList(path string) string {
 	return strings.NewReplacer(",", "%2C", "=", "%3D", "@", "%40").Replace(path)
 }
 
-// description is Describe's answer in JSON. Names are those of the contract.
+// description is the response of Describe in JSON, with the names of the contract.
 type description struct {
 	Name        string         `json:"name"`
 	Version     string         `json:"version"`
@@ -147,7 +147,7 @@ type limits struct {
 	MaxConcurrency int `json:"max_concurrency"`
 }
 
-// describe prints the Spec as Describe answers it.
+// describe prints the Spec in the form of Describe's response.
 func describe(w io.Writer, spec Spec) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")

@@ -129,16 +129,15 @@ func (p builder) unfold(processor Processor, place int) (stages []stage, err err
 	return stages, errors.Join(panicked, err)
 }
 
-// remarks collects diagnostics. Constructors may warn from goroutines of their
-// own, and late.
+// remarks collects diagnostics. Constructors may warn from other goroutines, and late.
 type remarks struct {
 	mu     sync.Mutex
 	closed bool
 	all    []*pluginv1.Diagnostic
 }
 
-// add adds a remark, once: two constructors find the same fault in a document
-// that both decode.
+// add adds a remark, once: two constructors that decode the same document find the same
+// fault.
 func (r *remarks) add(severity pluginv1.Severity, path, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,9 +148,9 @@ func (r *remarks) add(severity pluginv1.Severity, path, text string) {
 	r.all = append(r.all, remark)
 }
 
-// fail adds an ERROR for err, or one for each that it joins. prefix says where
-// in the Spec it is from; a ConfigError says where in the operator's settings,
-// who does not know the Spec.
+// fail adds a diagnostic of severity ERROR for err, or for each error that err joins. prefix
+// is the position in the Spec. It is left out for a ConfigError, because that has the
+// position in the operator's settings.
 func (r *remarks) fail(prefix string, err error) {
 	if list := members(err); list != nil {
 		for _, one := range list {
@@ -163,15 +162,15 @@ func (r *remarks) fail(prefix string, err error) {
 	var named *ConfigError
 	if errors.As(err, &named) {
 		path = named.Path
-		if text == named.Error() { // else the text around it matters
+		if text == named.Error() { // otherwise the text around it is needed
 			text, prefix = named.Err.Error(), ""
 		}
 	}
 	r.add(pluginv1.Severity_SEVERITY_ERROR, path, prefix+text)
 }
 
-// members are the errors that errors.Join has joined. They are nil for any other
-// error, also for one of several causes with a text of its own around them.
+// members returns the errors that errors.Join joined. It returns nil for any other error,
+// also for an error with several causes and a text of its own.
 func members(err error) []error {
 	several, ok := err.(interface{ Unwrap() []error })
 	if !ok {

@@ -1,7 +1,7 @@
-// Package pluginsdk is what the author of an exporter plugin imports. A plugin
-// is a program of its own that a servetrace host starts, feeds with finished
-// spans and restarts if it fails; this package is everything about it that is
-// not the delivery of spans: handshake, server, signals, logs, exit.
+// Package pluginsdk is imported by the author of an exporter plugin. A plugin is a program
+// that a servetrace host starts, feeds with finished spans, and restarts if it fails. This
+// package does everything except the delivery of spans: handshake, server, signals, logs,
+// exit.
 //
 // The smallest plugin prints the name of each span:
 //
@@ -31,30 +31,30 @@
 //
 // The life of a plugin:
 //
-//  1. [Main] checks that a host started it (else it says kindly what it is),
-//     opens a socket in the host's private folder and prints the handshake.
-//     From here on os.Stdout is the log: stray prints do no harm.
-//  2. The host asks what the plugin is: the [Spec].
+//  1. [Main] checks that a host started it; otherwise it prints a usage text. It opens a
+//     socket in the host's private folder and prints the handshake. From here on,
+//     os.Stdout is the log, so stray prints are harmless.
+//  2. The host asks for the [Spec].
 //  3. The host sends the variables that the Spec declares and the operator's
-//     configuration. Now the constructors run, in order, the [Exporter]'s last.
-//     An error from one is shown to the operator.
-//  4. For each batch the processors run in order, then the exporter. The
-//     answer to the host is the exporter's: nil means delivered, [Permanent]
-//     means never again, anything else means later. Batches overlap.
-//  5. On SIGTERM, or when the host says so, calls in flight finish, and
-//     [Flusher.Flush], [Exporter.Shutdown] and [Stopper.Shutdown] follow, all
-//     within a bound. SIGINT is ignored: a terminal sends it to host and plugin
-//     alike, and the host decides.
-//  6. The process exits. It also does so, within a second, when the host is
-//     gone: standard input ends or the parent changes.
+//     configuration. Now the constructors run, in order, the constructor of the
+//     [Exporter] last. Their errors are shown to the operator.
+//  4. For each batch the processors run in order, then the exporter. The answer to the
+//     host is the exporter's: nil means delivered, [Permanent] means never again, any
+//     other error means later. Batches overlap.
+//  5. On SIGTERM, or at the host's request, calls in flight finish. Then
+//     [Flusher.Flush], [Exporter.Shutdown] and [Stopper.Shutdown] follow, all within a
+//     bound. SIGINT is ignored: a terminal sends it to host and plugin alike, and the
+//     host decides.
+//  6. The process exits. It also exits within a second after the host is gone: standard
+//     input ends or the parent changes.
 //
-// With --listen a plugin is run by hand, under a debugger say: it configures
-// itself and serves whatever hosts attach, until it is told to end.
+// With --listen a plugin runs by hand, for example under a debugger: it configures itself
+// and serves all hosts that attach, until it receives SIGINT or SIGTERM.
 //
-// A plugin keeps no queue: the host holds a batch until it is answered, retries
-// it and counts what is lost. The package links no OpenTelemetry SDK, starts no
-// spans of its own, reads no configuration files and opens no ports.
+// A plugin keeps no queue: the host holds a batch until it is answered, retries it and
+// counts the losses. The package links no OpenTelemetry SDK, starts no spans of its own,
+// reads no configuration files and opens no ports.
 //
-// Open spec.go first (what an author declares and implements), then batch.go
-// and span.go (what arrives); main.go and run.go are the life above.
+// Open spec.go first (declarations and interfaces), then batch.go and span.go (the data);
+// main.go and run.go are the life above.
 package pluginsdk

@@ -6,41 +6,42 @@ import (
 	"time"
 )
 
-// Env is the process as [Run] sees it, a plain value, so that several plugins
-// can run in one process, in tests.
+// Env is the environment of [Run], a plain value, so that several plugins can run in one
+// process, for example in tests.
 type Env struct {
-	// Args are the command line, the program's path first, as in os.Args.
+	// Args is the command line in the form of os.Args, with the program's path first.
 	Args []string
-	// Environ is the environment in the form of os.Environ. Run does not look
-	// at the process's own.
+	// Environ is the environment in the form of os.Environ. Run does not read the
+	// environment of the process.
 	Environ []string
-	// Stdin is read, and ignored, until it ends: then the host is gone or done,
-	// and Run ends. Nil: it is not watched. If it is an io.Closer, Run closes it
-	// in the end.
+	// Stdin is read and discarded until it ends. Run ends then, because the host is gone
+	// or has finished. Nil: it is not watched. Run closes it at the end if it is an
+	// io.Closer.
 	Stdin io.Reader
-	// Handshake gets one line, once the socket is open. Required under a host.
+	// Handshake receives one line when the socket is open. Required under a host.
 	Handshake io.Writer
-	// Stdout is Setup.Stdout, and gets what --help and the like print. Nil: what
-	// Stderr is.
+	// Stdout becomes Setup.Stdout and receives the output of flags such as --help. Nil:
+	// the value of Stderr.
 	Stdout io.Writer
-	// Stderr gets what is printed by hand, and the log if Log is nil. Nil: discarded.
+	// Stderr receives messages for a user that runs the plugin by hand, and the log if Log
+	// is nil. Nil: discarded.
 	Stderr io.Writer
-	// Log gets the log. Nil: what Stderr is.
+	// Log receives the log. Nil: the value of Stderr.
 	Log io.Writer
 
-	// shaken is called when the handshake is written, before any constructor.
+	// shaken is called after the handshake, before any constructor. May be nil.
 	shaken func()
-	// setenv puts a granted variable where libraries read it. Nil: nowhere but
-	// Setup.Getenv.
+	// setenv sets a granted variable in the process, for libraries. Nil: only
+	// Setup.Getenv returns it.
 	setenv func(name, value string) error
-	// orphaned is closed when the parent process is another. Nil: not watched.
+	// orphaned is closed when the parent process has changed. Nil: not watched.
 	orphaned <-chan struct{}
 	// drainTimeout is for tests. Zero: the constant of that name.
 	drainTimeout time.Duration
 }
 
-// lookup finds a variable in Environ; the last of several counts, as in a
-// process.
+// lookup returns the value of a variable in Environ, "" if there is none. The last of
+// several counts, as in a process.
 func (e Env) lookup(name string) string {
 	value := ""
 	for _, entry := range e.Environ {

@@ -11,27 +11,27 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// ErrNotHosted is what [Run] returns when no host started the plugin: the
-// handshake's variable is missing. What to do about it has been printed.
+// ErrNotHosted is returned by [Run] if no host started the plugin: the variable of the
+// handshake is missing. Run has printed a usage text.
 var ErrNotHosted = errors.New("not started by a servetrace host")
 
-// Permanent marks an error as final: the host drops the batch, counts it and
-// does not send it again. Use it where the back end refuses the data or the
-// credentials. It is nil for nil.
+// Permanent returns err marked as final: the host drops the batch, counts it and does not
+// send it again. Use it if the back end refuses the data or the credentials. It returns
+// nil for nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	// A back end's own final code is kept, for it says more in the span account.
+	// A final gRPC code of the back end is more specific, so it is kept.
 	if own := wire.FromStatus(err); own.Final && own.Code != "UNKNOWN" {
 		return &wire.Error{Code: own.Code, Final: true, Err: err}
 	}
 	return &wire.Error{Code: wire.CodeFinal, Final: true, Err: err}
 }
 
-// RetryAfter marks an error as one that the back end wants d of rest for
-// (Retry-After, RetryInfo). d of zero or less leaves the pace to the host's
-// backoff. It is nil for nil.
+// RetryAfter returns err marked as retryable after d, as requested by the back end
+// (Retry-After, RetryInfo). If d is zero or negative, the host uses its own backoff. It
+// returns nil for nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -39,14 +39,14 @@ func RetryAfter(err error, d time.Duration) error {
 	return &wire.Error{Code: wire.CodeRetry, After: max(0, d), Err: err}
 }
 
-// ReadRetryAfter reads the header of that name in a back end's answer, for
-// [RetryAfter]: seconds, or a date, which is taken by the server's clock where
-// the answer has its time. d is 0 to 24 hours; ok is false, and d 0, where there
-// is no such header, or one that makes no sense:
+// ReadRetryAfter returns the delay in the Retry-After header of a back end's response, for
+// [RetryAfter]. The header holds seconds or a date. A date is compared with the response's
+// Date header, or with the local clock if there is none. d is 0 to 24 hours. ok is false,
+// and d 0, if the header is missing or malformed:
 // https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
 func ReadRetryAfter(h http.Header) (d time.Duration, ok bool) {
 	text := strings.TrimSpace(h.Get("Retry-After"))
-	const most = 24 * time.Hour // beyond any host's patience, and far from an overflow
+	const most = 24 * time.Hour // longer than any host retries, and far from an overflow
 	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil {
 		return time.Duration(min(seconds, uint64(most/time.Second))) * time.Second, true
 	}
@@ -61,11 +61,10 @@ func ReadRetryAfter(h http.Header) (d time.Duration, ok bool) {
 	return min(max(0, at.Sub(now)), most), true
 }
 
-// Partial is what an exporter returns when the back end took the batch but for
-// some spans: the host counts them as rejected and the others as delivered,
-// shows message, and sends nothing again. rejected beyond the batch's length
-// counts as all of it. It is OTLP's partial success:
-// https://opentelemetry.io/docs/specs/otlp/#partial-success
+// Partial returns the error for a batch of which the back end rejected some spans. The
+// host counts that number as rejected and the rest as delivered, shows message, and sends
+// nothing again. A number beyond the batch's length means the whole batch. It is OTLP's
+// partial success: https://opentelemetry.io/docs/specs/otlp/#partial-success
 func Partial(rejected int, message string) error {
 	return &partialError{max(0, rejected), message}
 }
@@ -79,9 +78,9 @@ func (e *partialError) Error() string {
 	return fmt.Sprintf("%d spans rejected: %s", e.rejected, e.message)
 }
 
-// asPartial finds a Partial that err wraps. It is nil if there is none, or if
-// err says more: a join's other errors, and Permanent or RetryAfter around it,
-// mean that something else was not delivered.
+// asPartial returns the Partial that err wraps. It returns nil if there is none, or if err
+// holds another error beside it: then more than the rejected spans was not delivered.
+// Permanent and RetryAfter around a Partial count as such.
 func asPartial(err error) *partialError {
 	for err != nil {
 		switch e := err.(type) { //nolint:errorlint // errors.As would look into joins of several
@@ -102,17 +101,16 @@ func asPartial(err error) *partialError {
 	return nil
 }
 
-// Final tells whether err, returned from [Exporter.Export], ends the batch: the
-// host counts it as rejected and does not send it again. It is so for
-// [Permanent], and for a gRPC status whose code is final; not for nil, and not
-// for a [Partial], which [Rejected] reads. Both are for an exporter that is made
-// of others and has to answer for all of them.
+// Final reports whether err, returned by [Exporter.Export], ends the batch: the host counts
+// it as rejected and does not send it again. It is true for [Permanent] and for a gRPC
+// status with a final code. It is false for nil and for a [Partial], see [Rejected]. Both
+// functions are for an exporter that combines other exporters.
 func Final(err error) bool {
 	return err != nil && asPartial(err) == nil && wire.FromStatus(wire.ToStatus(err)).Final
 }
 
-// Rejected gives what a [Partial] says. ok is false if err is none, or says
-// more, and then the rest is zero.
+// Rejected returns the arguments of the [Partial] in err. ok is false, and the rest zero,
+// if err is not a Partial or holds another error beside it.
 func Rejected(err error) (spans int, message string, ok bool) {
 	partial := asPartial(err)
 	if partial == nil {
@@ -121,17 +119,16 @@ func Rejected(err error) (spans int, message string, ok bool) {
 	return partial.rejected, partial.message, true
 }
 
-// ConfigError is a constructor's word on one setting that it cannot work
-// with.
+// ConfigError is the error of a constructor about one setting.
 type ConfigError struct {
-	// Path is a variable's name, or a path in the document
-	// ("headers.x-api-key"). Empty: the whole.
+	// Path is the name of a variable, or a path in the configuration
+	// ("headers.x-api-key"). Empty: the whole configuration.
 	Path string
-	// Err says the value seen and what is allowed.
+	// Err states the value seen and the values allowed. Required.
 	Err error
 }
 
-// Error is path and cause.
+// Error returns the path and the text of the cause.
 func (e *ConfigError) Error() string {
 	if e.Path == "" {
 		return e.Err.Error()
@@ -139,5 +136,5 @@ func (e *ConfigError) Error() string {
 	return e.Path + ": " + e.Err.Error()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *ConfigError) Unwrap() error { return e.Err }

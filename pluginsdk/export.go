@@ -15,7 +15,7 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// export serves one Export call: OTLP bytes in, the state of delivery out.
+// export serves one Export call. It takes OTLP bytes and returns OTLP's answer.
 func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing, error) {
 	batch := incomingBatch(ctx, in.Data)
 	defer batch.release()
@@ -40,16 +40,16 @@ func (p *plugin) export(ctx context.Context, in *wire.Incoming) (*wire.Outgoing,
 	if err != nil {
 		return nil, wire.ToStatus(err)
 	}
-	// Only with an OK: under an error the host counts the whole batch.
+	// Only with an OK: after an error the host counts the whole batch.
 	if len(filtered) > 0 {
 		if err := grpc.SetTrailer(ctx, filtered); err != nil {
-			return nil, fmt.Errorf("name filtered spans: %w", err) // only outside a call
+			return nil, fmt.Errorf("name filtered spans: %w", err) // happens only outside a call
 		}
 	}
 	return answer, nil
 }
 
-// patient gives the context of a call, without its end under --debug.
+// patient returns the context of a call. With --debug it does not end.
 func (p *plugin) patient(ctx context.Context) context.Context {
 	if p.listening != nil && p.listening.debug {
 		return context.WithoutCancel(ctx)
@@ -57,8 +57,8 @@ func (p *plugin) patient(ctx context.Context) context.Context {
 	return ctx
 }
 
-// slot waits until the plugin has room for one more Export call. Each host keeps
-// to the limit that the Spec declares; several do not know of each other.
+// slot waits for a slot among the plugin's concurrent Export calls. Each host obeys the
+// Spec's limit, but several hosts do not coordinate.
 func (p *plugin) slot(ctx context.Context) (free func(), err error) {
 	if p.slots == nil {
 		return func() {}, nil
@@ -71,8 +71,8 @@ func (p *plugin) slot(ctx context.Context) (free func(), err error) {
 	}
 }
 
-// within bounds ctx by a timeout from a request, if there is one. Under --debug
-// nothing bounds it.
+// within returns ctx with the timeout of a request, if there is one. With --debug there is
+// no bound.
 func (p *plugin) within(ctx context.Context, timeout *durationpb.Duration) (context.Context, context.CancelFunc) {
 	if p.patient(ctx) != ctx || timeout.AsDuration() <= 0 {
 		return context.WithCancel(p.patient(ctx))
@@ -80,12 +80,12 @@ func (p *plugin) within(ctx context.Context, timeout *durationpb.Duration) (cont
 	return context.WithTimeout(ctx, timeout.AsDuration())
 }
 
-// mostForAnswer is the most of a call's time that is kept for its answer.
+// mostForAnswer is the longest time of a call that is reserved for its answer.
 const mostForAnswer = 500 * time.Millisecond
 
-// inTimeToAnswer ends ctx a tenth before the host gives the call up, so that a
-// back end that does not answer is told of in the plugin's own words: who hears
-// nothing can only guess whether it is the back end or the plugin that hangs.
+// inTimeToAnswer returns ctx with an earlier deadline, by a tenth of the remaining time. So
+// the plugin can report a back end that does not answer, before the host gives up the call
+// without a reason.
 func inTimeToAnswer(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -94,7 +94,7 @@ func inTimeToAnswer(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(mostForAnswer, time.Until(deadline)/10)))
 }
 
-// incomingBatch makes a batch of a call's bytes and metadata.
+// incomingBatch returns a batch of a call's bytes and metadata.
 func incomingBatch(ctx context.Context, encoded []byte) *Batch {
 	batch := NewBatch(encoded)
 	if ids := metadata.ValueFromIncomingContext(ctx, wire.MetaBatchID); len(ids) > 0 {
@@ -108,7 +108,7 @@ func incomingBatch(ctx context.Context, encoded []byte) *Batch {
 	return batch
 }
 
-// answerOf turns the outcome of deliver into OTLP's answer, or an error.
+// answerOf returns OTLP's answer for the result of deliver, or an error.
 func answerOf(batch *Batch, err error) (*wire.Outgoing, error) {
 	if malformed := batch.malformed(); malformed != nil {
 		return nil, malformed

@@ -15,7 +15,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -26,28 +25,26 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// listening is a plugin that is run by hand, with --listen, for hosts that
-// attach: under a debugger, say. It configures itself, and no host ends it.
+// listening holds the flags of a plugin that runs by hand with --listen, for hosts that
+// attach, for example under a debugger. It configures itself, and no host ends it.
 type listening struct {
 	address string
-	config  string // path of the document; empty: none
-	// debug: the deadlines of calls count for nothing, so that a breakpoint
-	// cancels nothing.
+	config  string // path of the configuration; empty if there is none
+	// debug disables the deadlines of calls, so that a breakpoint does not cancel them.
 	debug bool
 }
 
-// debugDrainTimeout is drainTimeout under --debug, where somebody may step
-// through the end.
+// debugDrainTimeout is drainTimeout with --debug, when a user may step through the end.
 const debugDrainTimeout = time.Hour
 
-// wantsListen tells whether the command line asks for a plugin that listens.
+// wantsListen reports whether the command line has --listen.
 func wantsListen(env Env) bool {
 	return slices.ContainsFunc(env.Args[min(1, len(env.Args)):], func(arg string) bool {
 		return arg == "--listen" || strings.HasPrefix(arg, "--listen=")
 	})
 }
 
-// listenFlags reads the command line of a plugin that listens.
+// listenFlags parses the command line of a plugin that listens.
 func listenFlags(env Env) (listening, error) {
 	var l listening
 	flags := flag.NewFlagSet("plugin", flag.ContinueOnError)
@@ -99,23 +96,17 @@ func serveListening(ctx context.Context, env Env, spec Spec) (ending, error) {
 	if err := configureItself(ctx, p, document, path, service); err != nil {
 		return byHand, err
 	}
-	server := newServer(p)
-	served := make(chan error, 1)
-	var serving sync.WaitGroup
-	serving.Go(func() { served <- server.Serve(socket.listener) })
-	defer serving.Wait() // end stops the server
-
-	why := serverDied
-	if _, err = io.WriteString(env.Stdout, l.line(path)); err == nil {
-		p.log.Info("plugin listens for hosts that attach; start a service with the line on standard output in front", "plugin", spec.Name)
-		why, err = p.wait(ctx, nil, served)
-		p.log.Info("plugin stops", "reason", string(why))
-	}
-	return why, errors.Join(err, p.end(server, why))
+	return p.serve(ctx, socket, nil, func() error {
+		_, err := io.WriteString(env.Stdout, l.line(path))
+		if err == nil {
+			p.log.Info("plugin listens for hosts that attach; start a service with the line on standard output in front", "plugin", spec.Name)
+		}
+		return err
+	})
 }
 
-// configureItself does the work of Configure, with the document from the command
-// line and the variables of the process.
+// configureItself does the work of Configure, with the configuration of the command line
+// and the variables of the process.
 func configureItself(ctx context.Context, p *plugin, document []byte, path, service string) error {
 	if _, err := p.calls.enter(described, configuring); err != nil {
 		return err // cannot happen: no host has attached yet
@@ -126,12 +117,12 @@ func configureItself(ctx context.Context, p *plugin, document []byte, path, serv
 		Env:    nil, // the process has them
 		Config: document,
 		Context: &pluginv1.StaticContext{
-			Application: "", Deployment: "", Replica: "", Node: "", Job: "", // of which host?
+			Application: "", Deployment: "", Replica: "", Node: "", Job: "", // hosts may differ
 			ServiceName: service,
-			PluginName:  strings.TrimSuffix(name, filepath.Ext(name)), // as a host calls it
+			PluginName:  strings.TrimSuffix(name, filepath.Ext(name)), // like the name in a host
 
 			SamplingRatio: 0,
-			Terminal:      false, TerminalColumns: 0, // its standard output tells
+			Terminal:      false, TerminalColumns: 0, // Setup.Stdout is a syscall.Conn
 		},
 	})
 	p.calls.configured(built)
@@ -146,7 +137,7 @@ func configureItself(ctx context.Context, p *plugin, document []byte, path, serv
 	return errors.Join(faults...)
 }
 
-// line is what to paste in front of a service, with a newline.
+// line returns the setting to start a service with, and a newline.
 func (l listening) line(path string) string {
 	line := "SERVE_TRACING_EXPORTER_PLUGIN=" + shellWord("unix://"+escapeForList(path))
 	if l.debug {
@@ -155,10 +146,10 @@ func (l listening) line(path string) string {
 	return line + "\n"
 }
 
-// plainWord is text that no shell reads in another way than it is.
+// plainWord matches text without a special meaning in a shell.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_%+:,./-]+$`)
 
-// shellWord quotes s for a shell, if need be.
+// shellWord returns s, quoted for a shell if necessary.
 func shellWord(s string) string {
 	if plainWord.MatchString(s) {
 		return s
@@ -166,7 +157,7 @@ func shellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// readDocument reads the file of --config.
+// readDocument returns the content of the file of --config.
 func readDocument(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
@@ -178,8 +169,8 @@ func readDocument(path string) ([]byte, error) {
 	return document, nil
 }
 
-// socketPath reads the address of --listen as a host reads that of an entry,
-// and takes a bare path too. The path that it gives is absolute.
+// socketPath returns the absolute path in the address of --listen: an address in the form
+// of an entry in the list of plugins, or a path.
 func socketPath(address string) (string, error) {
 	path, isURL := strings.CutPrefix(address, "unix://")
 	switch {
@@ -193,9 +184,8 @@ func socketPath(address string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// listenAt opens a socket at path, in place of one that a dead process left. Two
-// that do so at once do not take each other's socket away: the folder is locked
-// meanwhile.
+// listenAt opens a socket at path. It replaces a socket that a dead process left. It locks
+// the folder meanwhile, so that two plugins do not remove each other's socket.
 func listenAt(path string) (*socket, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("the path has %d bytes, the system takes %d: use a shorter one", len(path), maxSocketPath)
@@ -212,7 +202,7 @@ func listenAt(path string) (*socket, error) {
 	if s.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}); err != nil {
 		return nil, err
 	}
-	// Who connects before this is asked for its user all the same.
+	// The server checks the user of a peer that connects before this.
 	if err := os.Chmod(path, 0o600); err != nil {
 		s.remove()
 		return nil, err
@@ -220,8 +210,8 @@ func listenAt(path string) (*socket, error) {
 	return s, nil
 }
 
-// removeStale removes the socket at path, if nobody listens there. Anything else
-// at path is an error.
+// removeStale removes the socket at path if no process listens there. Any other file at
+// path is an error.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -231,18 +221,18 @@ func removeStale(path string) error {
 		return err
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return errors.New("there is something else than a socket: remove it, or choose another path")
+		return errors.New("there is a file that is not a socket: remove it, or choose another path")
 	}
 	conn, err := net.Dial("unix", path)
 	if err == nil {
 		_ = conn.Close()
 		return errors.New("another process listens there: end it, or choose another path")
 	}
-	if errors.Is(err, fs.ErrNotExist) { // who listened there has just ended
+	if errors.Is(err, fs.ErrNotExist) { // the process has just ended
 		return nil
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("see whether somebody listens there: %w", err)
+		return fmt.Errorf("check whether a process listens there: %w", err)
 	}
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -250,15 +240,14 @@ func removeStale(path string) error {
 	return nil
 }
 
-// How long to wait for a folder's lock, which nobody holds for longer than it
-// takes to open a socket.
+// Bounds of the wait for a folder's lock, which is held while a socket is opened.
 const (
 	lockPatience = 5 * time.Second
 	lockPoll     = 10 * time.Millisecond
 )
 
-// lockFolder locks a folder against others that call it. Where the file system
-// has no locks, it does nothing.
+// lockFolder locks a folder against other calls of lockFolder. If the file system has no
+// locks, it does nothing.
 func lockFolder(path string) (unlock func(), err error) {
 	folder, err := os.Open(path)
 	if err != nil {
@@ -276,8 +265,8 @@ func lockFolder(path string) (unlock func(), err error) {
 	}
 }
 
-// environByHand is what a host would give of environ: a variable that the author
-// forgot to declare is missing here as it would be there.
+// environByHand returns the variables that a host would grant. So a variable that the
+// author forgot to declare is missing here too.
 func environByHand(environ, declared []string) []string {
 	var granted []string
 	for _, entry := range environ {
@@ -289,8 +278,8 @@ func environByHand(environ, declared []string) []string {
 	return granted
 }
 
-// errListening answers a host that attached, and wants what only a host may
-// that has started the plugin. It is final.
+// errListening is the answer to a host that attached and calls a method that only the host
+// that started a plugin may call. It is final.
 var errListening = &wire.Error{
 	Code: codeUnready, Final: true,
 	Err: errors.New("plugin was started by hand, with --listen: it has configured itself, and ends on SIGINT or SIGTERM"),

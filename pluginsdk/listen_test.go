@@ -297,7 +297,7 @@ func TestListenRefusesWhatItCanNotUse(t *testing.T) {
 		{[]string{"--listen", "unix://x"}, `--listen "unix://x": the path in an address must be absolute: want unix:///x, or unix://./x for one in the working folder`},
 		{[]string{"--listen", "localhost:4317"}, `--listen "localhost:4317": a plugin listens on a Unix socket only: want a path, or unix:///PATH`},
 		{[]string{"--listen", "http://localhost/x"}, `--listen "http://localhost/x": a plugin listens on a Unix socket only: want a path, or unix:///PATH`},
-		{[]string{"--listen", file}, fmt.Sprintf("listen at %q: there is something else than a socket: remove it, or choose another path", file)},
+		{[]string{"--listen", file}, fmt.Sprintf("listen at %q: there is a file that is not a socket: remove it, or choose another path", file)},
 		{[]string{"--listen", long}, fmt.Sprintf("listen at %q: the path has %d bytes, the system takes 103: use a shorter one", long, len(long))},
 		{[]string{"--listen", "/nowhere/x"}, `listen at "/nowhere/x": open /nowhere: no such file or directory`},
 		{[]string{"--verbose", "--listen", file}, "flag provided but not defined: -verbose; --help lists what goes with --listen"},

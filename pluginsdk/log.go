@@ -10,17 +10,17 @@ import (
 	"syscall"
 )
 
-// newLogger writes JSON lines with the field names of hclog, which go-plugin's
-// client and ours turn back into records.
+// newLogger returns a logger that writes JSON lines with the field names of hclog.
+// go-plugin's client and ours parse them.
 func newLogger(w io.Writer) *slog.Logger {
 	return slog.New(&logHandler{Handler: slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: hclogNames})})
 }
 
-// hclogTime is the one form of time that go-plugin's client reads.
+// hclogTime is the only format of time that go-plugin's client reads.
 const hclogTime = "2006-01-02T15:04:05.000000Z07:00"
 
-// hclogNames renames what slog itself puts into a line. logHandler has seen to
-// it that nothing else at the top has one of these keys.
+// hclogNames renames the fields that slog adds to a line. logHandler ensures that no other
+// field at the top has one of these keys.
 func hclogNames(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) > 0 {
 		return a
@@ -51,8 +51,8 @@ func levelName(level slog.Level) string {
 	return "error"
 }
 
-// logHandler keeps an author's keys apart from those of the line: go-plugin's
-// client panics on an "@message" that is not a string.
+// logHandler keeps an author's keys distinct from the keys of the line: go-plugin's client
+// panics on an "@message" that is not a string.
 type logHandler struct {
 	slog.Handler
 	grouped bool
@@ -60,7 +60,7 @@ type logHandler struct {
 
 var _ slog.Handler = (*logHandler)(nil)
 
-// Handle passes the record on with safe keys.
+// Handle writes the record with safe keys.
 func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	if h.grouped {
 		return h.Handler.Handle(ctx, r)
@@ -73,7 +73,7 @@ func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, safe)
 }
 
-// WithAttrs is a handler that adds attrs, with safe keys.
+// WithAttrs returns a handler that adds attrs, with safe keys.
 func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	safe := attrs
 	if !h.grouped {
@@ -85,8 +85,7 @@ func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &logHandler{h.Handler.WithAttrs(safe), h.grouped}
 }
 
-// WithGroup is a handler whose attributes lie one level deeper, where no key
-// can clash.
+// WithGroup returns a handler with attributes one level deeper, where no key can clash.
 func (h *logHandler) WithGroup(name string) slog.Handler {
 	if name == "" {
 		return h
@@ -94,8 +93,9 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 	return &logHandler{h.Handler.WithGroup(safeKey(slog.Group(name)).Key), true}
 }
 
-// safeKey gives a key that the line itself uses an underscore in front. A group
-// without a name lies at the top, so its members are looked at too.
+// safeKey returns the attribute with an underscore before its key if the line uses that
+// key itself. The members of a group without a name are at the top, so they are renamed
+// too.
 func safeKey(a slog.Attr) slog.Attr {
 	if a.Key == "" && a.Value.Kind() == slog.KindGroup {
 		members := a.Value.Group()
@@ -112,8 +112,7 @@ func safeKey(a slog.Attr) slog.Attr {
 	return a
 }
 
-// sharedWriters makes both writers safe for concurrent use, and gives them the
-// defaults of Env.
+// sharedWriters returns both writers made safe for concurrent use, with the defaults of Env.
 func sharedWriters(stdout, stderr io.Writer) (io.Writer, io.Writer) {
 	if stderr == nil {
 		stderr = io.Discard
@@ -125,8 +124,8 @@ func sharedWriters(stdout, stderr io.Writer) (io.Writer, io.Writer) {
 	return &sharedWriter{w: stdout}, stderr
 }
 
-// sharedWriter lets one Write through at a time. It is a syscall.Conn where w is
-// a file, so that a plugin can ask whether a terminal shows what it prints.
+// sharedWriter allows one Write at a time. It is a syscall.Conn if w is a file, so that a
+// plugin can detect a terminal.
 type sharedWriter struct {
 	w  io.Writer
 	mu sync.Mutex // held while w is written
@@ -137,15 +136,15 @@ var (
 	_ syscall.Conn = (*sharedWriter)(nil)
 )
 
-// Write passes b on, whole. It holds the lock meanwhile: that is its purpose.
+// Write writes b under the lock, so that writes do not mix.
 func (s *sharedWriter) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.w.Write(b)
 }
 
-// SyscallConn gives the descriptor of w to look at, not to write to. The error
-// is errors.ErrUnsupported where w has none.
+// SyscallConn returns the descriptor of w, to inspect and not to write to. The error is
+// errors.ErrUnsupported if w has none.
 func (s *sharedWriter) SyscallConn() (syscall.RawConn, error) {
 	if file, ok := s.w.(syscall.Conn); ok {
 		return file.SyscallConn()

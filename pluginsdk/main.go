@@ -20,22 +20,21 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Main runs the plugin as this process and does not return. It exits with 0
-// after a clean end, with 1 otherwise.
+// Main runs the plugin as this process and does not return. The exit status is 0 after a
+// clean end, 1 otherwise.
 //
-// Main owns signals, standard input and standard output. It also handles the
-// flags --version, --describe, --help, and --listen with --debug and --config.
-// Call Main from main, with nothing before it except what the Spec needs.
+// Main owns signals, standard input and standard output. It handles the flags --version,
+// --describe, --help, and --listen with --debug and --config. Call it first in main; only
+// code that the Spec needs may come before it.
 //
-// Under a host, file descriptor 1 is the log from the handshake on, for Go code
-// and any other. What a plugin means to print goes to Setup.Stdout.
+// Under a host, file descriptor 1 is the log after the handshake, for Go code and any other
+// code. A plugin's output belongs to Setup.Stdout.
 func Main(spec Spec) { os.Exit(runProcess(spec)) }
 
-// runProcess is Main up to the exit code.
+// runProcess is Main without the exit. It returns the exit status.
 func runProcess(spec Spec) int {
 	env := Env{Args: os.Args, Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}
-	// One that runs from memory, as under a pin, has no path but the one that it
-	// was called by.
+	// A plugin with a digest pin runs from memory. Its only path is Args[0].
 	if path, err := os.Executable(); err == nil && !strings.HasPrefix(path, "/memfd:") {
 		env.Args = append([]string{path}, os.Args[min(1, len(os.Args)):]...)
 	}
@@ -44,7 +43,7 @@ func runProcess(spec Spec) int {
 		if wantsListen(env) {
 			var stop context.CancelFunc
 			ctx, stop = signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-			context.AfterFunc(ctx, stop) // a second one ends the process at once
+			context.AfterFunc(ctx, stop) // a second signal ends the process at once
 		}
 		err := Run(ctx, env, spec)
 		if err != nil && !errors.Is(err, ErrNotHosted) {
@@ -56,9 +55,9 @@ func runProcess(spec Spec) int {
 	parent := os.Getppid()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	// A terminal sends SIGINT to the host's whole group; SIGPIPE comes when the
-	// host is gone and a log line is written. Neither may cut a call in flight.
-	// Notify, unlike Ignore, is not passed on to children.
+	// A terminal sends SIGINT to the host's process group. SIGPIPE comes if a log line is
+	// written after the host is gone. Neither must cancel a call in flight. Unlike Ignore,
+	// Notify is not inherited by children.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGPIPE)
 
 	log := newLogger(os.Stderr)
@@ -72,7 +71,7 @@ func runProcess(spec Spec) int {
 	if err != nil {
 		log.Error("plugin ends", "reason", string(why), "error", err)
 	}
-	outlive(parent, why, env.lookup(wire.EnvSocketDir))
+	killChildren(parent, why, env.lookup(wire.EnvSocketDir))
 	return exitCode(err)
 }
 
@@ -83,9 +82,9 @@ func exitCode(err error) int {
 	return 0
 }
 
-// takeDescriptors sorts standard input and output for a hosted process: the
-// handshake goes to the real standard output, whatever is printed after it to
-// the log, and Setup.Stdout to what the host shares.
+// takeDescriptors sets up standard input and output of a hosted process. The handshake goes
+// to the original standard output, later prints go to the log, and Setup.Stdout goes to the
+// descriptor that the host shares.
 func takeDescriptors(env *Env, log *slog.Logger) error {
 	fd, err := unix.FcntlInt(uintptr(syscall.Stdout), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
@@ -99,16 +98,16 @@ func takeDescriptors(env *Env, log *slog.Logger) error {
 	env.shaken = func() { _ = handshake.Close() } // the host then reads to the end
 	env.Log = os.Stderr
 	env.Stdout = openStdout(env, log)
-	// Not a terminal's, and not the /dev/null that a shell gives to a plugin in
-	// the background.
+	// A terminal, and the /dev/null that a shell gives to a background process, are not
+	// watched.
 	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0 {
 		env.Stdin = struct{ io.Reader }{os.Stdin} // never closed: a blocked read would hold Close
 	}
 	return nil
 }
 
-// openStdout gives the file behind the descriptor that the host passed on for its
-// standard output, or nil if there is none that can be used.
+// openStdout returns the file of the descriptor that the host shares for its standard
+// output, or nil if there is no usable descriptor.
 func openStdout(env *Env, log *slog.Logger) io.Writer {
 	value := env.lookup(wire.EnvStdoutFD)
 	if value == "" {
@@ -116,13 +115,13 @@ func openStdout(env *Env, log *slog.Logger) io.Writer {
 	}
 	f, err := openDescriptor(value, "standard output")
 	if err != nil {
-		log.Warn("what the host shares cannot be used, printing to the log", "variable", wire.EnvStdoutFD, "value", value, "error", err)
+		log.Warn("the descriptor that the host shares cannot be used, printing to the log", "variable", wire.EnvStdoutFD, "value", value, "error", err)
 		return nil
 	}
 	return f
 }
 
-// openDescriptor opens a descriptor by its number and keeps it from children.
+// openDescriptor returns the file of a descriptor. Children do not inherit it.
 func openDescriptor(value, name string) (*os.File, error) {
 	fd, err := strconv.Atoi(value)
 	if err != nil {
@@ -138,23 +137,23 @@ func openDescriptor(value, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// Pace of the watch over the parent, for where neither the kernel's death
-// signal nor the end of standard input comes.
+// Intervals of the watch over the parent. It is needed if neither the kernel's death signal
+// nor the end of standard input comes.
 const (
-	// parentPoll is for where the parent's end cannot be awaited.
+	// parentPoll is the interval if the parent's end cannot be awaited.
 	parentPoll = 500 * time.Millisecond
-	// parentGrace is how long a dying host may still be the parent: the kernel
-	// closes its files and sends Pdeathsig, thread by thread, before that.
+	// parentGrace is the time that a dying host may still be the parent: the kernel first
+	// closes its files and sends Pdeathsig, thread by thread.
 	parentGrace = 200 * time.Millisecond
 )
 
-// watchParent gives a channel that is closed when the parent is another. The
-// watch lasts as long as the process, and does not wake it up where it need not:
-// a plugin that has nothing to do should cost nothing.
+// watchParent returns a channel that is closed when the parent process has changed. The
+// watch lasts as long as the process. It avoids wake-ups, so that an idle plugin costs
+// nothing.
 func watchParent(parent int) <-chan struct{} {
 	gone := make(chan struct{})
-	// Before it is asked who the parent is: while that is the same, its number can
-	// not have been given to another process.
+	// This comes before Getppid: if the parent is still the same afterwards, its process id
+	// was not reused.
 	awaitEnd := processEnd(parent)
 	go func() {
 		defer close(gone)
@@ -170,15 +169,14 @@ func watchParent(parent int) <-chan struct{} {
 	return gone
 }
 
-// kinTimeout is how long the plugin's children may take to end by SIGKILL.
-const kinTimeout = 500 * time.Millisecond
+// childTimeout bounds the end of the plugin's children after SIGKILL.
+const childTimeout = 500 * time.Millisecond
 
-// outlive does what the host cannot do any more if it is gone: it takes
-// children of the plugin along, those that have left its process group by the
-// folder in their environment, the others by SIGKILL to the group, where it
-// leads one; and it removes the folder. A folder that others may share, as
-// where another kind of host passes on a variable of its own, is no mark.
-func outlive(parent int, why ending, socketDir string) {
+// killChildren kills the plugin's children if the host is gone and cannot do it. It finds
+// children outside the process group by the socket folder in their environment, and signals
+// the group if the plugin leads it. Then it removes the folder. It ignores a folder that a
+// servetrace host did not make, because other processes may share it.
+func killChildren(parent int, why ending, socketDir string) {
 	grace := time.Duration(0)
 	if why == hostGone || why == signalled { // the signal may be the kernel's
 		grace = parentGrace
@@ -188,10 +186,10 @@ func outlive(parent int, why ending, socketDir string) {
 			return
 		}
 	}
-	if folder := filepath.Dir(socketDir); wire.IsSocketFolder(folder) { // a host has made it for this plugin alone
-		ctx, cancel := context.WithTimeout(context.Background(), kinTimeout)
+	if folder := filepath.Dir(socketDir); wire.IsSocketFolder(folder) { // a host made it for this plugin alone
+		ctx, cancel := context.WithTimeout(context.Background(), childTimeout)
 		defer cancel()
-		// What cannot be killed stays, and there is nobody left to be told.
+		// A child that cannot be killed stays, and no host is left to report it to.
 		_, _ = proctree.Kill(ctx, proctree.Mark{
 			Variable: wire.EnvSocketDir, Is: func(value string) bool { return value == socketDir },
 		})

@@ -4,6 +4,5 @@ import "golang.org/x/sys/unix"
 
 func dup2(from, to int) error { return unix.Dup2(from, to) }
 
-// processEnd is for Linux: here the function returns at once, and the watch
-// looks again and again.
+// processEnd is for Linux. Here the function returns at once, and the watch polls.
 func processEnd(int) (await func()) { return func() {} }

@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dup2 is dup3: arm64 has no other.
+// dup2 calls dup3, because arm64 has no dup2.
 func dup2(from, to int) error { return unix.Dup3(from, to, 0) }
 
-// processEnd gives a function that returns when the process has ended. Nothing
-// runs until then: the runtime's poller waits for a descriptor of the process.
-// It returns at once where there is no such descriptor: a kernel before 5.3, a
-// sandbox that forbids it, a parent in another PID namespace (its id is 0).
+// processEnd returns a function that returns when the process has ended. It waits in the
+// runtime's poller, on a descriptor of the process. It returns at once if there is no such
+// descriptor: with a kernel before 5.3, in a sandbox that forbids it, or if the parent is in
+// another PID namespace (its id is 0).
 func processEnd(pid int) (await func()) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {

@@ -20,28 +20,27 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// How long the end may take. A host that is in more of a hurry kills.
+// Bounds of the time that the end takes. A host may kill the plugin earlier.
 const (
-	// drainTimeout is that of SIGTERM: one Export call at the host's default
-	// deadline fits in.
+	// drainTimeout is the bound after SIGTERM. It fits one Export call with the host's
+	// default deadline.
 	drainTimeout = 10 * time.Second
-	// orphanTimeout is what is left when nobody hears the answers any more. A
-	// plugin must be gone two seconds after its host.
+	// orphanTimeout is the bound after the host is gone. A plugin must end within two
+	// seconds after its host.
 	orphanTimeout = time.Second
 )
 
-// Run is [Main] without the process: it serves the plugin until the host is
-// done with it or ctx ends, drains as on SIGTERM, and returns nil after a
-// clean end. Several may run at once. It returns [ErrNotHosted] where Environ
-// lacks the handshake's variable, and any other error where the plugin could
-// not be served, or its exporter not be shut down. With --listen in Args it
-// serves hosts that attach, until ctx ends, and needs no handshake.
+// Run is [Main] without access to the process. It serves the plugin until the host releases
+// it or ctx ends, drains as on SIGTERM, and returns nil after a clean end. It is safe for
+// concurrent use. It returns [ErrNotHosted] if Environ lacks the handshake's variable, and
+// another error if the plugin cannot be served or its exporter cannot be shut down. With
+// --listen in Args it serves hosts that attach, until ctx ends, without a handshake.
 func Run(ctx context.Context, env Env, spec Spec) error {
 	_, err := run(ctx, env, spec)
 	return err
 }
 
-// ending is why a plugin ended.
+// ending is the reason that a plugin ended.
 type ending string
 
 const (
@@ -54,7 +53,7 @@ const (
 	serverDied ending = "server failed"
 )
 
-// run is Run, and tells why it ended.
+// run is Run. It also returns the reason of the end.
 func run(ctx context.Context, env Env, spec Spec) (ending, error) {
 	env.Stdout, env.Stderr = sharedWriters(env.Stdout, env.Stderr)
 	if err := spec.validate(); err != nil {
@@ -76,24 +75,29 @@ func run(ctx context.Context, env Env, spec Spec) (ending, error) {
 	}
 	defer socket.remove()
 
-	p := newPlugin(env, spec, log)
+	eof, unwatch := watchStdin(env.Stdin)
+	defer unwatch()
+	return newPlugin(env, spec, log).serve(ctx, socket, eof, func() error { return shake(env, socket) })
+}
+
+// serve serves hosts on the socket until there is a reason to end, and ends the plugin. It
+// calls announce when the server runs.
+func (p *plugin) serve(ctx context.Context, socket *socket, eof <-chan struct{}, announce func() error) (ending, error) {
 	server := newServer(p)
 	served := make(chan error, 1)
 	var serving sync.WaitGroup
 	serving.Go(func() { served <- server.Serve(socket.listener) })
 	defer serving.Wait() // end stops the server
-	eof, unwatch := watchStdin(env.Stdin)
-	defer unwatch()
 
-	why, err := serverDied, shake(env, socket)
+	why, err := serverDied, announce()
 	if err == nil {
 		why, err = p.wait(ctx, eof, served)
-		log.Info("plugin stops", "reason", string(why))
+		p.log.Info("plugin stops", "reason", string(why))
 	}
 	return why, errors.Join(err, p.end(server, why))
 }
 
-// wait blocks until there is a reason to end.
+// wait blocks until the plugin must end, and returns the reason.
 func (p *plugin) wait(ctx context.Context, eof <-chan struct{}, served <-chan error) (ending, error) {
 	select {
 	case <-ctx.Done():
@@ -112,10 +116,9 @@ func (p *plugin) wait(ctx context.Context, eof <-chan struct{}, served <-chan er
 	}
 }
 
-// end refuses new calls, lets those in flight finish, shuts the exporter down
-// and closes the server, within a bound that depends on who still listens. An
-// author's code that does not return when its context ends is left behind, with
-// the goroutines that wait for it: the process ends with or without it.
+// end refuses new calls, waits for calls in flight, shuts down the exporter and closes the
+// server. Its bound depends on the reason. Code of the author that does not return when its
+// context ends is abandoned, with the goroutines that wait for it.
 func (p *plugin) end(server *grpc.Server, why ending) error {
 	bound := cmp.Or(p.env.drainTimeout, drainTimeout)
 	if p.listening != nil && p.listening.debug {
@@ -155,7 +158,7 @@ func (p *plugin) end(server *grpc.Server, why ending) error {
 // deafGrace is how long after the end of its context a call may take to return.
 const deafGrace = 100 * time.Millisecond
 
-// await gives what comes from c before ctx ends, or a little later.
+// await returns the value that c delivers before ctx ends, or within deafGrace after it.
 func await[T any](ctx context.Context, c <-chan T) (T, bool) {
 	select {
 	case v := <-c:
@@ -173,7 +176,7 @@ func await[T any](ctx context.Context, c <-chan T) (T, bool) {
 	}
 }
 
-// hurryIfOrphaned shortens the end when the host goes while the plugin drains.
+// hurryIfOrphaned shortens the end if the host goes while the plugin drains.
 func (p *plugin) hurryIfOrphaned(ctx context.Context, cancel context.CancelFunc) {
 	select {
 	case <-ctx.Done():
@@ -185,11 +188,11 @@ func (p *plugin) hurryIfOrphaned(ctx context.Context, cancel context.CancelFunc)
 	<-ctx.Done()
 }
 
-// hosted tells whether a host started the plugin.
+// hosted reports whether a host started the plugin.
 func hosted(env Env) bool { return env.lookup(wire.CookieKey) == wire.CookieValue }
 
-// checkHost refuses a host that cannot work, and warns of one that will
-// refuse.
+// checkHost returns an error for a host that cannot work with this plugin, and warns about
+// a host that will refuse the plugin.
 func checkHost(env Env, log *slog.Logger) error {
 	if env.lookup(wire.EnvClientCert) != "" {
 		return fmt.Errorf("host asks for AutoMTLS (%s), which a plugin on a private Unix socket does not speak: switch it off in the host", wire.EnvClientCert)
@@ -200,21 +203,21 @@ func checkHost(env Env, log *slog.Logger) error {
 	versions := env.lookup(wire.EnvProtocolVersions)
 	own := fmt.Sprint(wire.ProtocolVersion)
 	if versions != "" && !slices.Contains(strings.Split(versions, ","), own) {
-		// As go-plugin's server does: answer with what there is, and let the
-		// host report both sides.
+		// Like go-plugin's server, answer with the own version, so that the host can
+		// report both.
 		log.Warn("host and plugin have no protocol version in common: build the plugin with a matching SDK",
 			"host", versions, "plugin", own)
 	}
 	return nil
 }
 
-// shake writes the handshake line, in go-plugin's form: core version, protocol
-// version, network, address, protocol, and an empty certificate.
+// shake writes the handshake line in go-plugin's form: core version, protocol version,
+// network, address, protocol, and an empty certificate.
 func shake(env Env, s *socket) error {
 	line := fmt.Sprintf("%d|%d|unix|%s|grpc|", wire.CoreProtocolVersion, wire.ProtocolVersion, s.path)
 	if env.lookup(wire.EnvMultiplex) != "" {
-		// Only a host that asks can read a seventh field: whether the broker's
-		// servers share the socket. There is no broker.
+		// The seventh field reports that the broker's servers share the socket. Older
+		// hosts cannot read it. There is no broker.
 		line += "|false"
 	}
 	if _, err := io.WriteString(env.Handshake, line+"\n"); err != nil {
@@ -226,8 +229,8 @@ func shake(env Env, s *socket) error {
 	return nil
 }
 
-// watchStdin gives a channel that is closed when r ends, and a function that
-// stops watching. A reader that cannot be closed is left to its end.
+// watchStdin returns a channel that is closed when r ends, and a function that stops the
+// watch. A reader that cannot be closed is read to its end.
 func watchStdin(r io.Reader) (eof <-chan struct{}, unwatch func()) {
 	if r == nil {
 		return nil, func() {}
@@ -235,7 +238,7 @@ func watchStdin(r io.Reader) (eof <-chan struct{}, unwatch func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = io.Copy(io.Discard, r) // an error ends it as well as EOF does
+		_, _ = io.Copy(io.Discard, r) // an error ends it like EOF
 	}()
 	return ended, func() {
 		if c, ok := r.(io.Closer); ok {
@@ -245,15 +248,15 @@ func watchStdin(r io.Reader) (eof <-chan struct{}, unwatch func()) {
 	}
 }
 
-// socket is where the plugin listens.
+// socket is the plugin's Unix socket.
 type socket struct {
 	listener *net.UnixListener
 	path     string
-	// folder is removed in the end; empty where it is the host's.
+	// folder is removed at the end; empty if the host made it.
 	folder string
 }
 
-// listen opens a socket in dir, or in a private folder of its own.
+// listen opens a socket in dir, or in a new private folder if dir is empty.
 func listen(dir string) (*socket, error) {
 	s := &socket{}
 	if dir == "" {
@@ -270,7 +273,7 @@ func listen(dir string) (*socket, error) {
 	return s, nil
 }
 
-// open listens under a name that no other plugin in dir has.
+// open listens on a unique name in dir.
 func (s *socket) open(dir string) error {
 	file, err := os.CreateTemp(dir, "plugin")
 	if err != nil {
@@ -290,11 +293,11 @@ func (s *socket) open(dir string) error {
 	return os.Chmod(s.path, 0o600)
 }
 
-// maxSocketPath is the shortest limit among the systems we run on: macOS has
-// 104 bytes with the final zero, Linux 108.
+// maxSocketPath is the smallest limit of the supported systems: macOS has 104 bytes with
+// the final zero, Linux 108.
 const maxSocketPath = 103
 
-// remove closes the socket, which unlinks it, and removes what was made for it.
+// remove closes the socket, which unlinks it, and removes its folder.
 func (s *socket) remove() {
 	if s.listener != nil {
 		_ = s.listener.Close() // the server has closed it before

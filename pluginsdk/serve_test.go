@@ -57,6 +57,15 @@ func TestHealth(t *testing.T) {
 		if err != nil || answer.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 			t.Errorf("health is %v, %v", answer.GetStatus(), err)
 		}
+		// A watch that stayed open would hold up the plugin's end.
+		watch, err := healthpb.NewHealthClient(r.conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: wire.HealthService})
+		if err == nil {
+			_, err = watch.Recv()
+		}
+		want := "rpc error: code = Unimplemented desc = health checks by Watch are not served: call Check"
+		if err == nil || err.Error() != want {
+			t.Errorf("Watch: %v, want %s", err, want)
+		}
 	})
 }
 

@@ -2,6 +2,7 @@ package pluginsdk
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	"google.golang.org/grpc"
@@ -13,7 +14,7 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// newServer is everything that a host, ours or go-plugin's own client, calls.
+// newServer returns a server of all services that a host calls, ours or go-plugin's client.
 func newServer(p *plugin) *grpc.Server {
 	server := grpc.NewServer(
 		grpc.Creds(wire.PeerCredentials()),
@@ -22,18 +23,26 @@ func newServer(p *plugin) *grpc.Server {
 		grpc.InitialWindowSize(wire.WindowBytes),
 		grpc.InitialConnWindowSize(wire.WindowBytes),
 		grpc.ReadBufferSize(wire.WriteBufferBytes),
-		grpc.StreamInterceptor(endWithDrain(p.draining)),
 	)
 	pluginv1.RegisterLifecycleServer(server, &lifecycle{plugin: p})
 	server.RegisterService(&traceService, p)
-	if p.listening == nil { // else nobody may end it, and what it prints is its own
+	if p.listening == nil { // a host must not end a plugin that it only attached to
 		server.RegisterService(&controllerService, p)
 		server.RegisterService(&stdioService, p)
 	}
 	alive := health.NewServer()
 	alive.SetServingStatus(wire.HealthService, healthpb.HealthCheckResponse_SERVING)
-	healthpb.RegisterHealthServer(server, alive)
+	healthpb.RegisterHealthServer(server, checkOnly{Server: alive})
 	return server
+}
+
+// checkOnly is a health server without Watch. Hosts call Check, and a graceful stop of the
+// server would wait for the streams of Watch.
+type checkOnly struct{ *health.Server }
+
+// Watch returns UNIMPLEMENTED. A client then uses the connection without health checks.
+func (checkOnly) Watch(*healthpb.HealthCheckRequest, healthpb.Health_WatchServer) error {
+	return wire.ToStatus(&wire.Error{Code: "UNIMPLEMENTED", Final: true, Err: errors.New("health checks by Watch are not served: call Check")})
 }
 
 // lifecycle serves servetrace.plugin.v1.Lifecycle.
@@ -44,7 +53,7 @@ type lifecycle struct {
 
 var _ pluginv1.LifecycleServer = (*lifecycle)(nil)
 
-// Describe says what the Spec says.
+// Describe returns the Spec.
 func (l *lifecycle) Describe(context.Context, *pluginv1.DescribeRequest) (*pluginv1.DescribeResponse, error) {
 	spec := l.plugin.spec
 	return &pluginv1.DescribeResponse{
@@ -77,8 +86,7 @@ func (l *lifecycle) Configure(ctx context.Context, req *pluginv1.ConfigureReques
 	return &pluginv1.ConfigureResponse{Diagnostics: diagnostics}, nil
 }
 
-// Flush asks the exporter, if it holds anything back. Nothing that was accepted
-// is left where it returns without an error.
+// Flush flushes the exporter, if it is a Flusher. If it succeeds, no accepted span is left.
 func (l *lifecycle) Flush(ctx context.Context, req *pluginv1.FlushRequest) (*pluginv1.FlushResponse, error) {
 	built, err := l.plugin.calls.enter(ready, ready)
 	if err != nil {
@@ -93,7 +101,7 @@ func (l *lifecycle) Flush(ctx context.Context, req *pluginv1.FlushRequest) (*plu
 	return &pluginv1.FlushResponse{SpansLeft: 0}, nil
 }
 
-// Shutdown ends the work; the process stays until standard input ends.
+// Shutdown ends the plugin's work. The process stays until standard input ends.
 func (l *lifecycle) Shutdown(ctx context.Context, req *pluginv1.ShutdownRequest) (*pluginv1.ShutdownResponse, error) {
 	if l.plugin.listening != nil {
 		return nil, wire.ToStatus(errListening)
@@ -106,38 +114,8 @@ func (l *lifecycle) Shutdown(ctx context.Context, req *pluginv1.ShutdownRequest)
 	return &pluginv1.ShutdownResponse{SpansLeft: 0}, nil
 }
 
-// endWithDrain returns an interceptor that ends streams when draining is closed,
-// because a graceful stop of the server waits for them.
-func endWithDrain(draining <-chan struct{}) grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		ctx, cancel := context.WithCancel(stream.Context())
-		defer cancel()
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			select {
-			case <-draining:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-		err := handler(srv, &boundStream{stream, ctx})
-		cancel()
-		<-ended
-		return err
-	}
-}
-
-// boundStream is a stream with a context of its own.
-type boundStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (s *boundStream) Context() context.Context { return s.ctx }
-
-// traceService is OTLP's TraceService without its generated code, so that a
-// batch arrives as bytes.
+// traceService is OTLP's TraceService without its generated code, so that a batch arrives
+// as bytes.
 var traceService = grpc.ServiceDesc{
 	ServiceName: wire.ExportService,
 	HandlerType: (*any)(nil),
@@ -154,8 +132,8 @@ var traceService = grpc.ServiceDesc{
 	Metadata: "opentelemetry/proto/collector/trace/v1/trace_service.proto",
 }
 
-// controllerService is go-plugin's: its client asks the plugin to go away by
-// it. The package with the generated code is internal; the messages are empty.
+// controllerService is go-plugin's service by which a client ends the plugin. The package
+// with its generated code is internal to go-plugin. The messages are empty.
 var controllerService = grpc.ServiceDesc{
 	ServiceName: "plugin.GRPCController",
 	HandlerType: (*any)(nil),
@@ -172,19 +150,22 @@ var controllerService = grpc.ServiceDesc{
 	Metadata: "grpc_controller.proto",
 }
 
-// stdioService is go-plugin's, which carries what a plugin prints. Ours prints
-// to the log, so the stream stays open and empty: without it the client warns.
+// stdioService is go-plugin's service for a plugin's output. Output goes to the log, so the
+// stream stays open and empty. go-plugin's client warns if the service is missing.
 var stdioService = grpc.ServiceDesc{
 	ServiceName: "plugin.GRPCStdio",
 	HandlerType: (*any)(nil),
 	Streams: []grpc.StreamDesc{{
 		StreamName:    "StreamStdio",
 		ServerStreams: true,
-		Handler: func(_ any, stream grpc.ServerStream) error {
+		Handler: func(srv any, stream grpc.ServerStream) error {
 			if err := stream.RecvMsg(new(emptypb.Empty)); err != nil {
 				return err
 			}
-			<-stream.Context().Done()
+			select {
+			case <-stream.Context().Done():
+			case <-srv.(*plugin).draining: // a graceful stop of the server waits for the stream
+			}
 			return nil
 		},
 	}},

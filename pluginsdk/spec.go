@@ -12,170 +12,169 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Spec is all that a plugin is. It is a plain value: declare one in a variable
-// and hand it to [Main], or to [Run] in a test.
+// Spec declares a plugin. It is a plain value: declare it in a variable and pass it to
+// [Main], or to [Run] in a test.
 type Spec struct {
-	// Name is short: lower-case letters, digits and dashes, beginning with a
-	// letter. Required.
+	// Name is the plugin's short name: lower-case letters, digits and dashes, beginning
+	// with a letter. Required.
 	Name string
-	// Version is the plugin's own, in any form. Empty: the version of the main
-	// module as the Go tool built it.
+	// Version is the plugin's version, in any form. Empty: the version of the main
+	// module in the build information.
 	Version string
-	// Description is one line for people, shown by --help and by hosts.
+	// Description is one line for people, shown by --help and by hosts. Empty: none.
 	Description string
-	// Env lists the environment variables that the plugin reads. A host starts
-	// it with a small environment and grants only what is named here: a name
-	// ("DD_SITE"), or a prefix of three characters or more that ends in an
-	// underscore, and a star ("DD_*"). Nil: none.
+	// Env lists the environment variables that the plugin reads. A host starts it with a
+	// small environment and grants only the variables named here. An entry is a name
+	// ("DD_SITE"), or a prefix of three characters or more that ends in an underscore,
+	// and a star ("DD_*"). Nil: none.
 	Env []string
-	// EnvAtStart makes a host put the variables that it grants into the
-	// environment that the process starts with, for a library that reads them
-	// before main. The host then starts the plugin twice: once to ask what it
-	// is, and once to use it. False: [Main] sets them before the constructors
-	// run, which is soon enough for most libraries.
+	// EnvAtStart requests the granted variables in the environment that the process
+	// starts with, for a library that reads them before main. The host then starts the
+	// plugin twice: once for Describe, and once to use it. False: [Main] sets the
+	// variables before the constructors run, which suffices for most libraries.
 	EnvAtStart bool
-	// Limits are what one Export call can take. Zero: the host's defaults.
+	// Limits bound one Export call. Zero: the host's defaults.
 	Limits Limits
-	// Processors see each batch in this order, before the exporter. Nil: none.
+	// Processors construct the processors, in the order in which they see each batch.
+	// They run before the exporter. Nil: none.
 	Processors []NewProcessor
-	// Exporter builds what delivers the batches. Required.
+	// Exporter constructs the exporter. Required.
 	Exporter NewExporter
 }
 
-// Limits are what a plugin can take in one call. A field that is zero means
-// the host's default.
+// Limits bound the Export calls of a plugin. A zero field means the host's default.
 type Limits struct {
-	// MaxBatchSpans is the most spans in a batch. A host's default is 65,536,
-	// and it seldom makes batches of more than 2,048.
+	// MaxBatchSpans is the largest number of spans in a batch. The default is 65,536;
+	// a host seldom makes batches of more than 2,048.
 	MaxBatchSpans int
-	// MaxBatchBytes is the most bytes of an encoded batch. A host's default is
-	// a little less than 4 MiB; this package takes up to 64 MiB.
+	// MaxBatchBytes is the largest encoded batch, in bytes. The default is a little less
+	// than 4 MiB. This package accepts up to 64 MiB.
 	MaxBatchBytes int
-	// MaxConcurrency is the most Export calls at a time. A host's default is
-	// four. One makes a host send batches one after another.
+	// MaxConcurrency is the largest number of Export calls at a time. The default is 4.
+	// With 1, a host sends batches one after another.
 	MaxConcurrency int
 }
 
-// NewExporter builds the exporter, once, when the host has sent the variables
-// and the configuration. It may read files and build clients; it should not
-// wait for the network, for the host holds spans back meanwhile. ctx covers
-// the construction only. An error means that the plugin cannot be used, and
-// the host shows its text to the operator: name the setting by a
-// [*ConfigError], and join several with errors.Join.
+// NewExporter constructs the exporter. It is called once, when the host has sent the
+// variables and the configuration. It may read files and create clients. It should not
+// wait for the network, because the host holds back spans meanwhile. ctx covers only the
+// construction. An error means that the plugin cannot be used; the host shows its text to
+// the operator. Name the setting with a [*ConfigError], and join several errors with
+// errors.Join. A panic is an error.
 type NewExporter func(ctx context.Context, s Setup) (Exporter, error)
 
-// NewProcessor builds a processor. It is called as a [NewExporter] is, in the
-// order of Spec.Processors, before the exporter's.
+// NewProcessor constructs a processor. It is called like a [NewExporter], in the order of
+// Spec.Processors, before the exporter's constructor.
 type NewProcessor func(ctx context.Context, s Setup) (Processor, error)
 
-// Setup is what a constructor is given.
+// Setup is the argument of the constructors. Its values may be kept.
 type Setup struct {
-	// Getenv gives the value of a variable that the plugin declared, or one of
-	// the few that every plugin has (PATH, HOME, proxies and the like); empty
-	// where it is not set. Under Main the values are in the process's
-	// environment too, so that libraries that read it work unchanged.
+	// Getenv returns the value of a variable that the plugin declared, or of a variable
+	// that every plugin has (PATH, HOME, proxies and the like). It returns "" for any
+	// other variable. Under Main the values are also in the process's environment, for
+	// libraries that read it. Safe for concurrent use.
 	Getenv func(string) string
-	// Config is the operator's configuration for this plugin, a YAML or JSON
-	// document; nil where there is none. Read it by DecodeConfig: a document
-	// that no constructor has decoded is refused.
+	// Config is the operator's configuration of this plugin, a YAML or JSON document.
+	// Nil if there is none. Read it with DecodeConfig: a document that no constructor
+	// decodes is refused.
 	Config []byte
-	// Context says where the spans come from.
+	// Context describes the origin of the spans.
 	Context StaticContext
-	// Stdout is for what a plugin prints: the host copies it to its own standard
-	// output, line by line. A Write blocks while the reader of that is slow, and
-	// fails when it is gone. If the host does not share its standard output, Stdout
-	// is the log. Safe for concurrent use. Context says whether a terminal shows it;
-	// for a plugin that is run by hand it is a syscall.Conn, which can be asked.
+	// Stdout is for the plugin's output. The host copies it to its own standard output,
+	// line by line. Write blocks while the reader of that output is slow, and fails when
+	// the reader is gone. If the host does not share its standard output, Stdout is the
+	// log. Safe for concurrent use. Context reports whether a terminal shows the output;
+	// if the plugin was started by hand, Stdout is a syscall.Conn of the terminal.
 	Stdout io.Writer
-	// Log goes to the host's log, with this plugin's name on it, from level
-	// Info up.
+	// Log writes to the host's log, under this plugin's name, from level Info up.
 	Log *slog.Logger
-	// Warn tells the operator about a setting that is odd and not fatal; the
-	// host logs it and uses the plugin. path is a variable's name or a path in
-	// the document, or empty. It does nothing once construction is over.
+	// Warn reports a questionable setting that is not fatal. The host logs it and uses
+	// the plugin. path is a variable's name or a path in the configuration, or empty.
+	// Warn has no effect after construction. Safe for concurrent use.
 	Warn func(path, text string)
 
 	// readers is shared by all constructors of a plugin; nil in a test's Setup.
 	readers *documentReaders
 }
 
-// StaticContext says where the spans come from. It does not change while the
-// plugin lives. A field that the host does not know is empty.
+// StaticContext describes the origin of the spans. It does not change while the plugin
+// lives. A field is empty if the host does not know it.
 type StaticContext struct {
-	// Application, Deployment and Replica are those of the serving runtime, of
-	// a process that runs one replica only.
+	// Application, Deployment and Replica are names of the serving runtime, set if the
+	// host process runs a single replica.
 	Application, Deployment, Replica string
 	// Node is the machine's address, as in Ray's file names.
 	Node string
 	// Job is Ray's job id: 8 hexadecimal digits.
 	Job string
-	// ServiceName is that of the host program, if its environment gives one.
+	// ServiceName is the service name of the host program, if its environment has it.
 	ServiceName string
 	// PluginName is the name of this plugin in the host's list.
 	PluginName string
-	// SamplingRatio is the share of root traces that the host's sampler keeps,
-	// above 0 and up to 1. Zero if the host does not know it.
+	// SamplingRatio is the share of root traces that the host's sampler keeps, above 0
+	// and up to 1. Zero if the host does not know it.
 	SamplingRatio float64
-	// Terminal reports whether a terminal shows what the plugin prints to Stdout,
-	// and TerminalColumns how wide it was when the plugin was configured, in
-	// columns; 0 if the host does not know.
+	// Terminal reports whether a terminal shows the output to Stdout. TerminalColumns is
+	// its width when the plugin was configured, in columns; 0 if it is unknown.
 	Terminal        bool
 	TerminalColumns int
 }
 
-// Exporter delivers batches to a back end. What it may also be: a [Flusher].
+// Exporter delivers batches to a back end. It may also implement [Flusher].
 type Exporter interface {
-	// Export delivers a batch and returns when that is done: nil means
-	// delivered, for good. Do not queue. ctx ends when the host gives the
-	// batch up; return then. The batch is the callee's until it returns.
+	// Export delivers a batch and returns afterwards. nil means that the batch is
+	// delivered for good, so do not queue. ctx ends when the host gives up the call;
+	// return then. The batch belongs to Export until it returns.
 	//
-	// Any error makes the host send the batch again, to this process or its
-	// successor, until it is too old, except [Permanent], which ends that;
-	// [RetryAfter] says when to come back, and [Partial] that all but some
-	// spans were delivered. A gRPC status in the chain keeps its code, and its
-	// code says whether it is retried, as OTLP has it.
+	// After an error, the host sends the batch again, to this process or its successor,
+	// until the batch is too old. Exceptions: [Permanent] ends the retries, [RetryAfter]
+	// sets the time of the next attempt, and [Partial] means that all but some spans were
+	// delivered. A gRPC status in the error chain keeps its code; the code decides about
+	// a retry as OTLP defines it.
 	//
-	// Calls may overlap, up to Limits.MaxConcurrency, so Export must be safe
-	// for concurrent use. A panic is recovered, and ends retries for the batch.
+	// Calls may overlap, up to Limits.MaxConcurrency, so Export must be safe for
+	// concurrent use. A panic is recovered and ends the retries of the batch.
 	Export(ctx context.Context, b *Batch) error
-	// Shutdown releases what the exporter holds. It is called once, after the
-	// last Export returned, or was told to and did not. No call follows.
+	// Shutdown releases the exporter's resources. It is called once, after the last
+	// Export returned, or did not return although its ctx ended. No call follows.
 	Shutdown(ctx context.Context) error
 }
 
-// Flusher is an [Exporter] that holds back what it was given (a file buffer,
-// say) and can deliver it now. Flush may overlap Export.
+// Flusher is an [Exporter] that buffers, for example in a file buffer, and can deliver its
+// buffer on demand. Flush may overlap Export.
 type Flusher interface {
-	// Flush returns when everything of the Export calls that have returned is
-	// delivered, or ctx ends.
+	// Flush returns when all spans of the Export calls that have returned are delivered,
+	// or when ctx ends.
 	Flush(ctx context.Context) error
 }
 
-// Processor sees each batch before the exporter does, and may edit it: set
-// attributes, redact, drop spans. What it may also be: [Named], [Stopper].
+// Processor sees each batch before the exporter, and may edit it: set attributes, redact,
+// drop spans. It may also implement [Named] and [Stopper].
 type Processor interface {
-	// Process edits b in place. An error means what it means in
+	// Process edits b in place. An error has the meaning that it has in
 	// [Exporter.Export], and the batch goes no further: spans never leave half
-	// processed. A batch that is sent again comes as it was, without the edits
-	// of the attempt before. Calls may overlap.
+	// processed. On a retry the batch arrives without the earlier edits. Calls may
+	// overlap, so Process must be safe for concurrent use.
 	Process(ctx context.Context, b *Batch) error
 }
 
-// Named is a [Processor] with a name for the span account: a host counts the spans
-// that each processor drops. One without is called "processor-1" by place.
+// Named is a [Processor] with a name for the delivery accounting, in which the host counts
+// the spans that each processor drops. Without a name, a processor is called
+// "processor-1" after its place.
 type Named interface {
-	// Name is short: printable ASCII without spaces, commas or "=". It never
-	// changes. The second processor of a name is called "NAME-2".
+	// Name returns a short name in printable ASCII without spaces, commas or "=". It must
+	// not change. The second processor with a name is called "NAME-2".
 	Name() string
 }
 
-// Stopper is a [Processor] that has something to release.
+// Stopper is a [Processor] that has resources to release.
 type Stopper interface {
-	// Shutdown is called once, after the exporter's.
+	// Shutdown releases the processor's resources. It is called once, after the
+	// exporter's Shutdown.
 	Shutdown(ctx context.Context) error
 }
 
-// ExportFunc is an [Exporter] with nothing to release.
+// ExportFunc is an [Exporter] that has no resources to release.
 type ExportFunc func(ctx context.Context, b *Batch) error
 
 var _ Exporter = ExportFunc(nil)
@@ -186,8 +185,8 @@ func (f ExportFunc) Export(ctx context.Context, b *Batch) error { return f(ctx, 
 // Shutdown does nothing.
 func (ExportFunc) Shutdown(context.Context) error { return nil }
 
-// ProcessorFunc makes a processor of a function over batches. name is as in
-// [Named].
+// ProcessorFunc returns a constructor of a processor that calls f for each batch. name is
+// as in [Named].
 func ProcessorFunc(name string, f func(ctx context.Context, b *Batch) error) NewProcessor {
 	return func(context.Context, Setup) (Processor, error) { return &funcProcessor{name, f}, nil }
 }
@@ -202,11 +201,11 @@ var _ Named = (*funcProcessor)(nil)
 func (p *funcProcessor) Name() string                                { return p.name }
 func (p *funcProcessor) Process(ctx context.Context, b *Batch) error { return p.process(ctx, b) }
 
-// nameForm is what Spec.Name may be; the contract's, so that a wrong one is
-// found by the author and not by an operator.
+// nameForm matches a valid Spec.Name. The contract has the same rule; it is checked here
+// so that the author finds the error before an operator does.
 var nameForm = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-// validate reports all faults of s at once.
+// validate returns all faults of s, joined.
 func (s Spec) validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -244,7 +243,7 @@ func (s Spec) validate() error {
 	return fmt.Errorf("plugin %q: %w", s.Name, errors.Join(faults...))
 }
 
-// version is Spec.Version, or what the Go tool knows.
+// version returns Spec.Version, or the version in the build information.
 func (s Spec) version() string {
 	if s.Version != "" {
 		return s.Version

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -15,32 +14,31 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Tee is one exporter made of several, for one plugin with several back ends.
-// Each batch goes to all of them at once, as a [Batch] of its own. A batch is
-// delivered when every exporter has it, and the answer to the host is the worst
-// of theirs:
+// Tee returns the constructor of one exporter that combines several, for a plugin with
+// several back ends. Each batch goes to all exporters at once, each time as a [Batch] of its
+// own. A batch is delivered when every exporter has delivered it. The answer to the host is
+// the worst answer:
 //
-//   - If one wants the batch again, that is the answer, after the longest rest
-//     that any asked for ([RetryAfter]). When the batch comes again it goes to
-//     those alone that had not taken it.
-//   - Else, if one refuses the batch for good, that is the answer: the span
-//     account counts it as rejected although others have it, because "delivered" has to
-//     mean everywhere. The text names the exporter.
-//   - Else, if some took it in part, the spans they rejected are summed up, at
-//     most to the whole batch: they may be different ones.
+//   - If an exporter wants the batch again, so does Tee, after the longest delay that any
+//     exporter asked for ([RetryAfter]). On the retry, the batch goes only to the
+//     exporters that have not taken it.
+//   - Otherwise, if an exporter refuses the batch for good, so does Tee: the host counts
+//     the batch as rejected although other exporters delivered it. The text names the
+//     exporter.
+//   - Otherwise, the numbers of [Partial] are added up, at most to the whole batch,
+//     because the rejected spans may differ.
 //
-// Who has taken a batch is remembered by its id, for the last 1,024 batches that
-// some have and some do not, in this process: after a crash all get the batch
-// again, as they do where the sender gives no id ([Batch.ID]). A back end must
-// not mind a span that comes twice, as with any exporter.
+// Tee remembers by [Batch.ID] which exporters have taken a batch, for the last 1,024 batches
+// that only some have taken. It does so in memory: after a crash, and for batches without an
+// id, all exporters receive the batch again. As with any exporter, a back end must accept
+// that a span arrives twice.
 //
-// All exporters get the same [Setup], with one configuration document for all.
-// They are built in order, and flushed and shut down at once. A back end that is
-// down keeps batches waiting for all: where one must not hold up another, give
-// each a plugin of its own.
+// All exporters receive the same [Setup], with one configuration document. They are
+// constructed in order, and flushed and shut down at once. A back end that is down holds up
+// batches for all: if that must not happen, use a plugin for each.
 func Tee(exporters ...NewExporter) NewExporter {
 	return func(ctx context.Context, s Setup) (Exporter, error) {
-		t := &tee{log: s.Log, taken: map[string]*teeRecord{}}
+		t := &tee{log: s.Log, taken: map[string][]*verdict{}}
 		if t.log == nil {
 			t.log = slog.New(slog.DiscardHandler)
 		}
@@ -61,28 +59,20 @@ func Tee(exporters ...NewExporter) NewExporter {
 	}
 }
 
-// tee is what Tee builds.
+// tee is the exporter of Tee.
 type tee struct {
 	exporters []Exporter
 	log       *slog.Logger
 
 	mu    sync.Mutex
-	taken map[string]*teeRecord // by batch id
-	order []string              // of the ids, those that came last at the end
+	taken map[string][]*verdict // final answers of each exporter by batch id; nil if it has none
+	order []string              // the ids, the newest last
 }
 
-// maxTeeRecords bounds the batches that are remembered: some 100 bytes and a bit
-// for each exporter.
+// maxTeeRecords bounds the number of batches that are remembered.
 const maxTeeRecords = 1024
 
-// A teeRecord is what is known of one batch.
-type teeRecord struct {
-	// final has for each exporter its last word on the batch, nil if it has none
-	// yet.
-	final []*verdict
-}
-
-// A verdict is what an exporter made of a batch.
+// A verdict is the answer of an exporter to a batch.
 type verdict struct{ err error }
 
 var (
@@ -105,7 +95,7 @@ func (t *tee) add(ctx context.Context, s Setup, construct NewExporter) error {
 	return nil
 }
 
-// Export sends the batch to all that have not taken it yet.
+// Export sends the batch to the exporters that have not taken it.
 func (t *tee) Export(ctx context.Context, b *Batch) error {
 	encoded := b.Bytes()
 	known := t.recall(b.ID())
@@ -116,9 +106,9 @@ func (t *tee) Export(ctx context.Context, b *Batch) error {
 			return
 		}
 		own := &Batch{id: b.id, attempt: b.attempt, raw: encoded}
-		v := &verdict{t.guard("export", func() error { return exporter.Export(ctx, own) })}
+		v := &verdict{t.guard(i, func() error { return exporter.Export(ctx, own) })}
 		if err := own.malformed(); err != nil {
-			v.err = err
+			v.err = fmt.Errorf("%s: %w", t.name(i), err)
 		}
 		verdicts[i] = v
 		if !v.again() {
@@ -126,18 +116,16 @@ func (t *tee) Export(ctx context.Context, b *Batch) error {
 		}
 	})
 	answer := t.answer(verdicts)
-	if answer == nil || !(&verdict{answer}).again() {
+	if !(&verdict{answer}).again() {
 		t.forget(b.ID())
 	}
 	return answer
 }
 
-// again tells whether the exporter wants the batch again.
-func (v *verdict) again() bool {
-	return v.err != nil && asPartial(v.err) == nil && !wire.FromStatus(wire.ToStatus(v.err)).Final
-}
+// again reports whether the exporter wants the batch again.
+func (v *verdict) again() bool { return v.err != nil && asPartial(v.err) == nil && !Final(v.err) }
 
-// short is the verdict in a form that is kept: an error may hold on to much.
+// short returns the verdict without references to other memory.
 func (v *verdict) short() *verdict {
 	if v.err == nil {
 		return v
@@ -148,11 +136,11 @@ func (v *verdict) short() *verdict {
 	return &verdict{wire.FromStatus(wire.ToStatus(v.err))}
 }
 
-// answer is the worst of the verdicts.
+// answer returns the worst verdict.
 func (t *tee) answer(verdicts []*verdict) error {
 	var again, refused []error
 	var messages []string
-	rest, rejected := time.Duration(0), 0
+	delay, rejected := time.Duration(0), 0
 	for i, v := range verdicts {
 		partial := asPartial(v.err)
 		switch {
@@ -161,17 +149,17 @@ func (t *tee) answer(verdicts []*verdict) error {
 			rejected += min(partial.rejected, math.MaxInt32)
 			messages = append(messages, t.name(i)+": "+partial.message)
 		case v.again():
-			again = append(again, fmt.Errorf("%s: %w", t.name(i), v.err))
-			rest = max(rest, wire.FromStatus(wire.ToStatus(v.err)).After)
+			again = append(again, v.err)
+			delay = max(delay, wire.FromStatus(wire.ToStatus(v.err)).After)
 		default:
-			refused = append(refused, fmt.Errorf("%s: %w", t.name(i), v.err))
+			refused = append(refused, v.err)
 		}
 	}
 	switch {
-	case len(again) == 1: // one alone keeps its code
+	case len(again) == 1: // a single error keeps its code
 		return again[0]
 	case len(again) > 0:
-		return RetryAfter(errors.Join(again...), rest)
+		return RetryAfter(errors.Join(again...), delay)
 	case len(refused) == 1:
 		return refused[0]
 	case len(refused) > 0:
@@ -184,9 +172,9 @@ func (t *tee) answer(verdicts []*verdict) error {
 
 func (t *tee) name(i int) string { return fmt.Sprintf("exporter %d of %d", i+1, len(t.exporters)) }
 
-// Flush flushes all that are a Flusher.
+// Flush flushes each exporter that is a Flusher.
 func (t *tee) Flush(ctx context.Context) error {
-	return t.each("flush", func(exporter Exporter) error {
+	return t.each(func(exporter Exporter) error {
 		if flusher, ok := exporter.(Flusher); ok {
 			return flusher.Flush(ctx)
 		}
@@ -194,23 +182,21 @@ func (t *tee) Flush(ctx context.Context) error {
 	})
 }
 
-// Shutdown shuts all down.
+// Shutdown shuts down all exporters.
 func (t *tee) Shutdown(ctx context.Context) error {
-	return t.each("shut down", func(exporter Exporter) error { return exporter.Shutdown(ctx) })
+	return t.each(func(exporter Exporter) error { return exporter.Shutdown(ctx) })
 }
 
-// each does one thing to all exporters at once, and joins their errors.
-func (t *tee) each(what string, f func(Exporter) error) error {
+// each calls f for every exporter at once, and joins the errors.
+func (t *tee) each(f func(Exporter) error) error {
 	faults := make([]error, len(t.exporters))
 	t.all(func(i int, exporter Exporter) {
-		if err := t.guard(what, func() error { return f(exporter) }); err != nil {
-			faults[i] = fmt.Errorf("%s: %w", t.name(i), err)
-		}
+		faults[i] = t.guard(i, func() error { return f(exporter) })
 	})
 	return errors.Join(faults...)
 }
 
-// all calls f for every exporter, at once, and returns when each call did.
+// all calls f for every exporter at once, and returns when all calls have returned.
 func (t *tee) all(f func(i int, exporter Exporter)) {
 	var calls sync.WaitGroup
 	for i, exporter := range t.exporters {
@@ -219,64 +205,46 @@ func (t *tee) all(f func(i int, exporter Exporter)) {
 	calls.Wait()
 }
 
-// guard keeps one exporter's panic from the others' calls, and from the
-// process: it would come in a goroutine that nobody else looks after.
-func (t *tee) guard(what string, f func() error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			t.log.Error(what+": panic", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-			err = &wire.Error{Code: wire.CodePanic, Final: true, Err: fmt.Errorf("panic: %v", r)}
-		}
-	}()
-	return f()
-}
+// guard calls f in its goroutine, where a panic would end the process.
+func (t *tee) guard(i int, f func() error) error { return guard(t.log, t.name(i), f) }
 
-// recall gives the verdicts on a batch that are final, nil if none is known.
+// recall returns the final verdicts on a batch, nil if there are none.
 func (t *tee) recall(id string) []*verdict {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	record := t.taken[id]
-	if record == nil {
-		return nil
-	}
-	return slices.Clone(record.final)
+	return slices.Clone(t.taken[id])
 }
 
-// remember keeps exporter i's last word on a batch, and forgets the oldest
-// batch where there are too many.
+// remember stores exporter i's final verdict on a batch. It forgets the oldest batch if
+// there are too many.
 func (t *tee) remember(id string, i int, v *verdict) {
 	if id == "" {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	record := t.taken[id]
-	if record == nil {
-		record = &teeRecord{final: make([]*verdict, len(t.exporters))}
-		t.taken[id] = record
+	if t.taken[id] == nil {
+		t.taken[id] = make([]*verdict, len(t.exporters))
 		t.order = append(t.order, id)
 	}
-	record.final[i] = v
+	t.taken[id][i] = v
 	if len(t.order) > maxTeeRecords {
 		delete(t.taken, t.order[0])
 		t.order = slices.Delete(t.order, 0, 1)
 	}
 }
 
-// forget drops what is known of a batch that has been answered for good.
+// forget removes the verdicts on a batch that was answered for good.
 func (t *tee) forget(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, known := t.taken[id]; !known {
-		return
-	}
 	delete(t.taken, id)
 	if i := slices.Index(t.order, id); i >= 0 {
 		t.order = slices.Delete(t.order, i, i+1)
 	}
 }
 
-// flatten gives the errors that errors.Join has joined, or err alone.
+// flatten returns the errors that errors.Join joined, or err alone.
 func flatten(err error) []error {
 	if err == nil {
 		return nil
