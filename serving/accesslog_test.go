@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/serving/internal/accesslog"
 
 	"github.com/servetrace/servetrace/tracing"
@@ -39,7 +40,7 @@ func TestAccessLogLevel(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		timeout bool
-		handler HandlerFunc
+		handler serving.HandlerFunc
 		leaves  bool
 		status  float64
 		level   string
@@ -55,7 +56,7 @@ func TestAccessLogLevel(t *testing.T) {
 		{name: "whole", handler: func(http.ResponseWriter, *http.Request) error { return nil }, status: 200, level: "INFO"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cfg := Config{}
+			cfg := serving.Config{}
 			if tt.timeout {
 				cfg.RequestTimeout = roomyTimeout
 			}
@@ -74,12 +75,12 @@ func TestAccessLogLevel(t *testing.T) {
 }
 
 // logged serves the apps with a log of this form.
-func logged(t *testing.T, cfg Config, form func(io.Writer) slog.Handler, apps ...*App) *rig {
+func logged(t *testing.T, cfg serving.Config, form func(io.Writer) slog.Handler, apps ...*serving.App) *rig {
 	t.Helper()
 	r := &rig{t: t, spans: newSpanLog(), access: newLineLog(), client: &http.Client{Transport: &http.Transport{}}}
 	cfg.HTTPAddr = "127.0.0.1:0"
 	var err error
-	r.server, err = New(cfg, apps, WithTracing(provider(t, r.spans)), WithLogger(slog.New(form(r.access))))
+	r.server, err = serving.New(cfg, apps, serving.WithTracing(provider(t, r.spans)), serving.WithLogger(slog.New(form(r.access))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,15 +106,15 @@ func debugJSON(w io.Writer) slog.Handler {
 // replica span; what HTTP does in a replica has none.
 func TestCallLines(t *testing.T) {
 	callee := functions("B")
-	ok := AddFunction(callee, "ok", func(context.Context, int) (int, error) { return 1, nil })
-	fails := AddFunction(callee, "", func(context.Context, int) (int, error) { return 0, errBoom })
+	ok := serving.AddFunction(callee, "ok", func(context.Context, int) (int, error) { return 1, nil })
+	fails := serving.AddFunction(callee, "", func(context.Context, int) (int, error) { return 0, errBoom })
 	entered := make(chan struct{})
-	waits := AddFunction(callee, "waits", func(ctx context.Context, _ int) (int, error) {
+	waits := serving.AddFunction(callee, "waits", func(ctx context.Context, _ int) (int, error) {
 		close(entered)
 		<-ctx.Done()
 		return 0, ctx.Err()
 	})
-	r := logged(t, Config{}, debugJSON, NewApp("a", NewDeployment("A", HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
+	r := logged(t, serving.Config{}, debugJSON, serving.NewApp("a", serving.NewDeployment("A", serving.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
 		_, _ = ok.Call(req.Context(), 0)
 		_, _ = fails.Call(req.Context(), 0)
 		ctx, cancel := context.WithCancel(req.Context())
@@ -129,7 +130,7 @@ func TestCallLines(t *testing.T) {
 			return err
 		}
 		return nil
-	})), WithDeployments(callee)))
+	})), serving.WithDeployments(callee)))
 	if a := r.get("/", "X-Request-ID", "r-1"); a.Status != http.StatusOK {
 		t.Fatalf("answer %+v", a)
 	}
@@ -162,15 +163,15 @@ func TestCallLines(t *testing.T) {
 // TestQuietAccessLog: only what went wrong is told.
 func TestQuietAccessLog(t *testing.T) {
 	callee := functions("B")
-	call := AddFunction(callee, "", func(context.Context, int) (int, error) { return 1, nil })
-	r := logged(t, Config{QuietAccessLog: true}, debugJSON,
-		NewApp("a", NewDeployment("A", HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
+	call := serving.AddFunction(callee, "", func(context.Context, int) (int, error) { return 1, nil })
+	r := logged(t, serving.Config{QuietAccessLog: true}, debugJSON,
+		serving.NewApp("a", serving.NewDeployment("A", serving.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
 			_, err := call.Call(req.Context(), 0)
 			if req.URL.Path == "/fails" {
 				return errBoom
 			}
 			return err
-		})), WithDeployments(callee)))
+		})), serving.WithDeployments(callee)))
 	r.get("/")
 	r.get("/fails")
 	lines := r.access.take(t, "request", 1)
@@ -194,10 +195,10 @@ func TestHostileTexts(t *testing.T) {
 	}
 	for name, form := range forms {
 		t.Run(name, func(t *testing.T) {
-			r := logged(t, Config{MaxHeaderBytes: 1 << 20}, form,
-				NewApp("a", NewDeployment("D", HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
+			r := logged(t, serving.Config{MaxHeaderBytes: 1 << 20}, form,
+				serving.NewApp("a", serving.NewDeployment("D", serving.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
 					return errors.New(req.URL.Path + long)
-				})), WithRoutePrefix("/a")))
+				})), serving.WithRoutePrefix("/a")))
 			paths := []string{hostile, long, "/a" + hostile}
 			for _, path := range paths {
 				r.get((&url.URL{Path: path}).EscapedPath(), "X-Request-ID", "r-1\tmsg=evil")

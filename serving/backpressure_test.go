@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"io"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // TestBackpressure: what a client is told for which there is no place, by the
@@ -14,23 +16,23 @@ func TestBackpressure(t *testing.T) {
 	const text = "Request dropped due to backpressure (num_queued_requests=0, max_queued_requests=0)."
 	for _, tt := range []struct {
 		name  string
-		cfg   Config
-		opts  []DeploymentOption
+		cfg   serving.Config
+		opts  []serving.DeploymentOption
 		want  int
 		after string
 	}{
-		{"by default", Config{}, nil, 503, ""},
-		{"by the server", Config{BackpressureStatus: 429, BackpressureRetryAfter: time.Millisecond}, nil, 429, "1"},
-		{"by the deployment", Config{BackpressureStatus: 429}, []DeploymentOption{WithBackpressure(503, 2*time.Second)}, 503, "2"},
-		{"rounded up", Config{}, []DeploymentOption{WithBackpressure(429, 2*time.Second+1)}, 429, "3"},
-		{"without a pause", Config{BackpressureRetryAfter: time.Second}, []DeploymentOption{WithBackpressure(429, 0)}, 429, ""},
+		{"by default", serving.Config{}, nil, 503, ""},
+		{"by the server", serving.Config{BackpressureStatus: 429, BackpressureRetryAfter: time.Millisecond}, nil, 429, "1"},
+		{"by the deployment", serving.Config{BackpressureStatus: 429}, []serving.DeploymentOption{serving.WithBackpressure(503, 2*time.Second)}, 503, "2"},
+		{"rounded up", serving.Config{}, []serving.DeploymentOption{serving.WithBackpressure(429, 2*time.Second+1)}, 429, "3"},
+		{"without a pause", serving.Config{BackpressureRetryAfter: time.Second}, []serving.DeploymentOption{serving.WithBackpressure(429, 0)}, 429, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			entered, leave := make(chan bool, 1), make(chan bool)
 			r := start(t, tt.cfg, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				entered <- true
 				<-leave
-			}), append(tt.opts, WithMaxOngoingRequests(1), WithMaxQueuedRequests(0))...)
+			}), append(tt.opts, serving.WithMaxOngoingRequests(1), serving.WithMaxQueuedRequests(0))...)
 			first := make(chan answer, 1)
 			go func() { first <- r.get("/") }()
 			receive(t, "the first request", entered)
@@ -46,8 +48,8 @@ func TestBackpressure(t *testing.T) {
 
 // TestBackpressureOfAnother: a handler passes on what another deployment says.
 func TestBackpressureOfAnother(t *testing.T) {
-	r := start(t, Config{}, HandlerFunc(func(http.ResponseWriter, *http.Request) error {
-		return &QueueFullError{Deployment: "E", StatusCode: 429, RetryAfter: 1500 * time.Millisecond}
+	r := start(t, serving.Config{}, serving.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
+		return &serving.QueueFullError{Deployment: "E", StatusCode: 429, RetryAfter: 1500 * time.Millisecond}
 	}))
 	if got := r.get("/"); got.Status != 429 || got.header.Get("Retry-After") != "2" {
 		t.Errorf("status %d, Retry-After %q", got.Status, got.header.Get("Retry-After"))
@@ -55,8 +57,8 @@ func TestBackpressureOfAnother(t *testing.T) {
 }
 
 func TestBackpressureFaults(t *testing.T) {
-	d := NewDeployment("D", http.NotFoundHandler(), WithBackpressure(500, -1))
-	_, err := New(Config{BackpressureStatus: 400, BackpressureRetryAfter: -1}, []*App{NewApp("a", d)})
+	d := serving.NewDeployment("D", http.NotFoundHandler(), serving.WithBackpressure(500, -1))
+	_, err := serving.New(serving.Config{BackpressureStatus: 400, BackpressureRetryAfter: -1}, []*serving.App{serving.NewApp("a", d)})
 	want := `BackpressureRetryAfter -1ns: want zero or more
 BackpressureStatus 400: want 503 or 429
 app "a": deployment "D": backpressure status 500: want 503 or 429
@@ -68,18 +70,18 @@ backpressure retry after -1ns: want zero or more`
 
 // TestTimeoutOfApp: an app's own goes over the server's, also without a limit.
 func TestTimeoutOfApp(t *testing.T) {
-	waits := func(name string, opts ...AppOption) *App {
-		return NewApp(name, NewDeployment("D", HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+	waits := func(name string, opts ...serving.AppOption) *serving.App {
+		return serving.NewApp(name, serving.NewDeployment("D", serving.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 			if _, limited := r.Context().Deadline(); !limited {
 				_, err := io.WriteString(w, "no limit")
 				return err
 			}
 			<-r.Context().Done()
 			return r.Context().Err()
-		})), append(opts, WithRoutePrefix("/"+name))...)
+		})), append(opts, serving.WithRoutePrefix("/"+name))...)
 	}
-	r := startApps(t, Config{RequestTimeout: shortTimeout},
-		waits("server"), waits("longer", WithRequestTimeout(2*shortTimeout)), waits("none", WithRequestTimeout(0)))
+	r := startApps(t, serving.Config{RequestTimeout: shortTimeout},
+		waits("server"), waits("longer", serving.WithRequestTimeout(2*shortTimeout)), waits("none", serving.WithRequestTimeout(0)))
 	for path, want := range map[string]string{
 		"/server": "timed out after 0.05s.", "/longer": "timed out after 0.1s.", "/none": "no limit",
 	} {

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bufio"
@@ -15,6 +15,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -31,8 +32,8 @@ func BenchmarkHTTP(b *testing.B) {
 		benchmarkRequests(b, s.Listener.Addr())
 	})
 	b.Run("off", func(b *testing.B) {
-		s, err := New(Config{HTTPAddr: "127.0.0.1:0"}, []*App{NewApp("a", NewDeployment("D", hello))},
-			WithLogger(slog.New(slog.DiscardHandler)))
+		s, err := serving.New(serving.Config{HTTPAddr: "127.0.0.1:0"}, []*serving.App{serving.NewApp("a", serving.NewDeployment("D", hello))},
+			serving.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -89,9 +90,9 @@ func BenchmarkHandleCall(b *testing.B) {
 			if bb.on {
 				tp = provider(b, discardSpans{newSpanLog()})
 			}
-			d := functions("D", WithReplicas(2))
-			add := AddFunction(d, "add", func(_ context.Context, n int) (int, error) { return n + 1, nil })
-			ten := AddStream(d, "ten", func(_ context.Context, n int) iter.Seq2[int, error] {
+			d := functions("D", serving.WithReplicas(2))
+			add := serving.AddFunction(d, "add", func(_ context.Context, n int) (int, error) { return n + 1, nil })
+			ten := serving.AddStream(d, "ten", func(_ context.Context, n int) iter.Seq2[int, error] {
 				return func(yield func(int, error) bool) {
 					for range 10 {
 						if !yield(n, nil) {
@@ -101,13 +102,13 @@ func BenchmarkHandleCall(b *testing.B) {
 				}
 			})
 			outer := functions("Outer")
-			within := AddFunction(outer, "", func(ctx context.Context, f func(context.Context)) (struct{}, error) {
+			within := serving.AddFunction(outer, "", func(ctx context.Context, f func(context.Context)) (struct{}, error) {
 				f(ctx)
 				return struct{}{}, nil
 			})
-			s, err := New(Config{HTTPAddr: "127.0.0.1:0"}, []*App{
-				NewApp("a", NewDeployment("A", http.NotFoundHandler()), WithDeployments(d, outer)),
-			}, WithTracing(tp), WithLogger(slog.New(slog.DiscardHandler)))
+			s, err := serving.New(serving.Config{HTTPAddr: "127.0.0.1:0"}, []*serving.App{
+				serving.NewApp("a", serving.NewDeployment("A", http.NotFoundHandler()), serving.WithDeployments(d, outer)),
+			}, serving.WithTracing(tp), serving.WithLogger(slog.New(slog.DiscardHandler)))
 			if err != nil {
 				b.Fatal(err)
 			}

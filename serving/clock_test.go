@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // goesForward fails if time goes backwards among the spans of a request: if a span
@@ -55,13 +57,13 @@ func TestTimeGoesForward(t *testing.T) {
 	<-inC
 	goesForward(t, chained.spans.take(t, 7))
 
-	fails := HandlerFunc(func(http.ResponseWriter, *http.Request) error { return errors.New("boom") })
-	http1 := start(t, Config{}, fails)
+	fails := serving.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return errors.New("boom") })
+	http1 := start(t, serving.Config{}, fails)
 	checkStatus(t, http1.get("/"), http.StatusInternalServerError)
 	goesForward(t, http1.spans.take(t, 3))
 
 	for _, s := range []testService{{}, failing(errors.New("boom"))} {
-		r := startGRPC(t, Config{}, s)
+		r := startGRPC(t, serving.Config{}, s)
 		_ = r.unaryCall() // however it ends
 		goesForward(t, r.spans.take(t, 3))
 	}

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"net/http"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 func env(pairs ...string) func(string) string {
@@ -23,21 +25,21 @@ func TestConfigFromEnv(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		env  func(string) string
-		want Config
+		want serving.Config
 	}{
-		{"nothing", env(), Config{}},
-		{"host", env(EnvHTTPHost, "::1"), Config{HTTPAddr: "[::1]:8000"}},
-		{"port", env(EnvHTTPPort, "0"), Config{HTTPAddr: "127.0.0.1:0"}},
-		{"all", env(EnvHTTPHost, "0.0.0.0", EnvHTTPPort, "80", EnvRequestTimeout, "1m30s", EnvShutdownTimeout, "5s",
-			EnvReadHeaderTimeout, "2s", EnvKeepAliveTimeout, "3s", EnvMaxHeaderBytes, "8192",
-			EnvStallTimeout, "4s", EnvMinDrainingPeriod, "6s", EnvAccessLog, "false",
-			EnvBackpressureStatus, "429", EnvBackpressureRetryAfter, "2500ms"),
-			Config{HTTPAddr: "0.0.0.0:80", RequestTimeout: 90 * time.Second, ShutdownTimeout: 5 * time.Second,
+		{"nothing", env(), serving.Config{}},
+		{"host", env(serving.EnvHTTPHost, "::1"), serving.Config{HTTPAddr: "[::1]:8000"}},
+		{"port", env(serving.EnvHTTPPort, "0"), serving.Config{HTTPAddr: "127.0.0.1:0"}},
+		{"all", env(serving.EnvHTTPHost, "0.0.0.0", serving.EnvHTTPPort, "80", serving.EnvRequestTimeout, "1m30s", serving.EnvShutdownTimeout, "5s",
+			serving.EnvReadHeaderTimeout, "2s", serving.EnvKeepAliveTimeout, "3s", serving.EnvMaxHeaderBytes, "8192",
+			serving.EnvStallTimeout, "4s", serving.EnvMinDrainingPeriod, "6s", serving.EnvAccessLog, "false",
+			serving.EnvBackpressureStatus, "429", serving.EnvBackpressureRetryAfter, "2500ms"),
+			serving.Config{HTTPAddr: "0.0.0.0:80", RequestTimeout: 90 * time.Second, ShutdownTimeout: 5 * time.Second,
 				ReadHeaderTimeout: 2 * time.Second, IdleTimeout: 3 * time.Second, StallTimeout: 4 * time.Second, MaxHeaderBytes: 8192,
 				MinDrainingPeriod: 6 * time.Second, QuietAccessLog: true, BackpressureStatus: 429, BackpressureRetryAfter: 2500 * time.Millisecond}},
-		{"no stall timeout", env(EnvStallTimeout, "0"), Config{StallTimeout: -1}},
+		{"no stall timeout", env(serving.EnvStallTimeout, "0"), serving.Config{StallTimeout: -1}},
 	} {
-		got, err := ConfigFromEnv(tt.env)
+		got, err := serving.ConfigFromEnv(tt.env)
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -51,7 +53,7 @@ func TestConfigFromEnv(t *testing.T) {
 }
 
 func TestConfigFaultsAllAtOnce(t *testing.T) {
-	_, err := ConfigFromEnv(env(EnvHTTPPort, "eighty", EnvRequestTimeout, "30", EnvMaxHeaderBytes, "1", EnvAccessLog, "no", EnvBackpressureStatus, "500"))
+	_, err := serving.ConfigFromEnv(env(serving.EnvHTTPPort, "eighty", serving.EnvRequestTimeout, "30", serving.EnvMaxHeaderBytes, "1", serving.EnvAccessLog, "no", serving.EnvBackpressureStatus, "500"))
 	want := `SERVE_REQUEST_TIMEOUT="30": want a duration of zero or more, such as 30s or 1m30s
 SERVE_BACKPRESSURE_STATUS="500": want 503 or 429
 SERVE_HTTP_MAX_HEADER_BYTES="1": want a whole number from 4096 to 16777216
@@ -61,7 +63,7 @@ SERVE_HTTP_PORT="eighty": want a whole number from 0 to 65535`
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)
 	}
 
-	err = Config{HTTPAddr: "localhost", RequestTimeout: -1, IdleTimeout: -time.Second, MaxHeaderBytes: 10}.Validate()
+	err = serving.Config{HTTPAddr: "localhost", RequestTimeout: -1, IdleTimeout: -time.Second, MaxHeaderBytes: 10}.Validate()
 	want = `HTTPAddr "localhost": want host:port: address localhost: missing port in address
 RequestTimeout -1ns: want zero or more
 IdleTimeout -1s: want zero or more
@@ -72,10 +74,10 @@ MaxHeaderBytes 10: want 4096 to 16777216`
 }
 
 func TestNewFaultsAllAtOnce(t *testing.T) {
-	ok := NewDeployment("D", http.NotFoundHandler())
-	bad := NewDeployment("D#1", nil, WithReplicas(0), WithMaxOngoingRequests(0), WithMaxQueuedRequests(-2))
-	_, err := New(Config{HTTPAddr: "x:99999"}, []*App{
-		NewApp("a", ok), NewApp("a", ok, WithRoutePrefix("/")), NewApp("b/c", bad, WithRoutePrefix("/x/")), nil, NewApp("d", nil),
+	ok := serving.NewDeployment("D", http.NotFoundHandler())
+	bad := serving.NewDeployment("D#1", nil, serving.WithReplicas(0), serving.WithMaxOngoingRequests(0), serving.WithMaxQueuedRequests(-2))
+	_, err := serving.New(serving.Config{HTTPAddr: "x:99999"}, []*serving.App{
+		serving.NewApp("a", ok), serving.NewApp("a", ok, serving.WithRoutePrefix("/")), serving.NewApp("b/c", bad, serving.WithRoutePrefix("/x/")), nil, serving.NewApp("d", nil),
 	})
 	want := `HTTPAddr "x:99999": want a port from 0 to 65535
 app "a": name used twice
@@ -93,7 +95,7 @@ app "d": route prefix "/" is that of app "a"`
 	if err == nil || err.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)
 	}
-	if _, err := New(Config{}, nil); err == nil || err.Error() != "no apps" {
+	if _, err := serving.New(serving.Config{}, nil); err == nil || err.Error() != "no apps" {
 		t.Errorf("without apps: %v", err)
 	}
 }
@@ -104,7 +106,7 @@ func TestRoutePrefixes(t *testing.T) {
 		"": false, "api": false, "/api/": false, "/a//b": false, "/a/../b": false,
 		"/{x}": false, "/a?b": false, "/-": false, "/-/routes": false, "/%61": false,
 	} {
-		if validPrefix(p) != want {
+		if serving.ValidPrefix(p) != want {
 			t.Errorf("prefix %q: valid %v, want %v", p, !want, want)
 		}
 	}

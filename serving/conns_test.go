@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"net"
@@ -7,13 +7,15 @@ import (
 	"sync"
 	"testing"
 	"weak"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // TestEndedStreamsHoldNoMemory: nothing of a connection of HTTP/2 is left when it has
 // ended, though each of its streams had a stall limit.
 func TestEndedStreamsHoldNoMemory(t *testing.T) {
 	addrs := make(chan weak.Pointer[net.TCPAddr], 1) // the connection holds its address
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		select {
 		case addrs <- weak.Make(req.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)):
 		default:

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bufio"
@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // statuses reads responses until the connection ends, and gives their statuses.
@@ -40,7 +42,7 @@ const pipelined = "GET /%s HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\
 func TestPipelined(t *testing.T) {
 	leave := make(chan struct{})
 	defer close(leave)
-	r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	r := start(t, serving.Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/hangs":
 			<-leave
@@ -61,7 +63,7 @@ func TestPipelined(t *testing.T) {
 func TestTimeoutBesideABody(t *testing.T) {
 	leave := make(chan struct{})
 	defer close(leave)
-	r := start(t, Config{RequestTimeout: shortTimeout}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	r := start(t, serving.Config{RequestTimeout: shortTimeout}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/reads" {
 			_, _ = io.Copy(io.Discard, r.Body)
 		}
@@ -81,7 +83,7 @@ func TestTimeoutBesideABody(t *testing.T) {
 func TestAnswerInTheHandlersPlace(t *testing.T) {
 	leave := make(chan struct{})
 	defer close(leave)
-	r := start(t, Config{RequestTimeout: shortTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
+	r := start(t, serving.Config{RequestTimeout: shortTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
 	for i, path := range []string{"/", "/again"} {
 		resp, err := http.ReadResponse(bufio.NewReader(r.dial("GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")), nil)
 		if err != nil {
@@ -120,7 +122,7 @@ func (r *rig) oddClient(says string, resets bool) *oddConn {
 	}
 	l := &only{conns: make(chan net.Conn, 1)}
 	l.conns <- c
-	r.server.http.Serve(l, func(error) {}) // ends by Shutdown
+	r.server.ServeMore(l) // ends by Shutdown
 	return c
 }
 
@@ -190,13 +192,13 @@ func (l *only) Addr() net.Addr { return nil }
 // TestGoneSeenByWrite: a client's departure ends the handler's context also where
 // net/http does not read, because there is still a body.
 func TestGoneSeenByWrite(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush()
 		<-req.Context().Done()
 	}))
 	r.oddClient("POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\n", true)
-	if line := r.access.take(t, "request", 1)[0]; line["error"] != ErrClientGone.Error() {
+	if line := r.access.take(t, "request", 1)[0]; line["error"] != serving.ErrClientGone.Error() {
 		t.Errorf("log line %v", line)
 	}
 }

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // pipes is a listener whose connections are in memory, so that a server runs in the fake
@@ -56,24 +58,22 @@ func (p *pipes) Close() error {
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
 // startFake is start within a bubble.
-func startFake(t *testing.T, cfg Config, h http.Handler, opts ...DeploymentOption) *rig {
+func startFake(t *testing.T, cfg serving.Config, h http.Handler, opts ...serving.DeploymentOption) *rig {
 	t.Helper()
-	return startFakeApp(t, cfg, NewApp("a", NewDeployment("D", h, opts...)))
+	return startFakeApp(t, cfg, serving.NewApp("a", serving.NewDeployment("D", h, opts...)))
 }
 
-func startFakeApp(t *testing.T, cfg Config, app *App) *rig {
+func startFakeApp(t *testing.T, cfg serving.Config, app *serving.App) *rig {
 	t.Helper()
 	r := &rig{t: t, spans: newSpanLog(), access: newLineLog(), pipes: newPipes()}
 	tp := provider(t, r.spans)
-	s, err := New(cfg, []*App{app}, WithTracing(tp),
-		WithLogger(slog.New(slog.NewJSONHandler(r.access, nil))))
+	s, err := serving.New(cfg, []*serving.App{app}, serving.WithTracing(tp),
+		serving.WithLogger(slog.New(slog.NewJSONHandler(r.access, nil))))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.server = s
-	s.mu.Lock()
-	s.runLocked(r.pipes)
-	s.mu.Unlock()
+	s.ServeOn(r.pipes)
 	transport := r.transport()
 	r.client = &http.Client{Transport: transport}
 	t.Cleanup(func() {

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"fmt"
@@ -10,11 +10,13 @@ import (
 	"google.golang.org/grpc"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // TestGRPCKinds makes a call of each kind, and looks at what the spans say of it.
 func TestGRPCKinds(t *testing.T) {
-	r := startGRPC(t, Config{}, testService{})
+	r := startGRPC(t, serving.Config{}, testService{})
 	for _, c := range []struct {
 		method    string
 		streaming bool // the answer
@@ -80,7 +82,7 @@ func TestGRPCKinds(t *testing.T) {
 // TestGRPCRequestIDsConcurrentSafe: each of many calls at a time gets its own
 // request id back, and only that one.
 func TestGRPCRequestIDsConcurrentSafe(t *testing.T) {
-	r := startGRPC(t, Config{}, testService{})
+	r := startGRPC(t, serving.Config{}, testService{})
 	var callers sync.WaitGroup
 	for caller := range 8 {
 		callers.Go(func() {

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -46,10 +47,10 @@ func BenchmarkGRPC(b *testing.B) {
 		"sampled":   {on, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
 	} {
 		b.Run(name, func(b *testing.B) {
-			d := NewDeployment("D", nil, WithMaxOngoingRequests(1000))
+			d := serving.NewDeployment("D", nil, serving.WithMaxOngoingRequests(1000))
 			pb.RegisterTestServiceServer(d, service)
-			cfg := Config{HTTPAddr: "127.0.0.1:0", GRPC: GRPCConfig{Addr: "127.0.0.1:0"}, QuietAccessLog: true}
-			s, err := New(cfg, []*App{NewApp("a", d)}, WithTracing(c.provider(b)), WithLogger(slog.New(slog.DiscardHandler)))
+			cfg := serving.Config{HTTPAddr: "127.0.0.1:0", GRPC: serving.GRPCConfig{Addr: "127.0.0.1:0"}, QuietAccessLog: true}
+			s, err := serving.New(cfg, []*serving.App{serving.NewApp("a", d)}, serving.WithTracing(c.provider(b)), serving.WithLogger(slog.New(slog.DiscardHandler)))
 			if err != nil {
 				b.Fatal(err)
 			}

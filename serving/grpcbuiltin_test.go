@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -18,13 +18,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	rayserve "github.com/servetrace/servetrace/internal/gen/ray/serve"
+	"github.com/servetrace/servetrace/serving"
 )
 
 // testApp has gRPC's test service.
-func testApp(name string, s testService, opts ...DeploymentOption) *App {
-	d := NewDeployment("D", nil, opts...)
+func testApp(name string, s testService, opts ...serving.DeploymentOption) *serving.App {
+	d := serving.NewDeployment("D", nil, opts...)
 	pb.RegisterTestServiceServer(d, s)
-	return NewApp(name, d)
+	return serving.NewApp(name, d)
 }
 
 // named answers with the app's name.
@@ -37,9 +38,9 @@ func named(name string) testService {
 // TestGRPCApplication: which app a call is for, and G9: one for no app has no
 // span and a line in the log.
 func TestGRPCApplication(t *testing.T) {
-	several := startGRPCApps(t, Config{},
-		testApp("a", named("a")), testApp("b", named("b")), NewApp("web", NewDeployment("W", http.NotFoundHandler())))
-	single := startGRPCApps(t, Config{}, testApp("a", named("a")))
+	several := startGRPCApps(t, serving.Config{},
+		testApp("a", named("a")), testApp("b", named("b")), serving.NewApp("web", serving.NewDeployment("W", http.NotFoundHandler())))
+	single := startGRPCApps(t, serving.Config{}, testApp("a", named("a")))
 	const ping = "Ping /ray.serve.RayServeAPIService/ListApplications for available applications."
 	for _, test := range []struct {
 		r    *grpcRig
@@ -81,7 +82,7 @@ func TestGRPCApplication(t *testing.T) {
 // TestGRPCUnknownMethod: what the app does not have is UNIMPLEMENTED, without a
 // span, as with any gRPC server.
 func TestGRPCUnknownMethod(t *testing.T) {
-	r := startGRPC(t, Config{}, testService{})
+	r := startGRPC(t, serving.Config{}, testService{})
 	for method, want := range map[string]string{
 		"/grpc.testing.TestService/Nothing":   "UNIMPLEMENTED: Application 'a' has no method /grpc.testing.TestService/Nothing.",
 		"/grpc.testing.TestService/unarycall": "UNIMPLEMENTED: Application 'a' has no method /grpc.testing.TestService/unarycall.",
@@ -103,7 +104,7 @@ func TestGRPCUnknownMethod(t *testing.T) {
 // TestGRPCRayAPI holds G10: Ray Serve's service, well and draining, without spans
 // and lines.
 func TestGRPCRayAPI(t *testing.T) {
-	r := startGRPCApps(t, Config{}, testApp("b", testService{}), testApp("a", testService{}))
+	r := startGRPCApps(t, serving.Config{}, testApp("b", testService{}), testApp("a", testService{}))
 	ray := rayserve.NewRayServeAPIServiceClient(r.conn)
 	well, err := ray.Healthz(patient(t), &rayserve.HealthzRequest{})
 	if err != nil || well.GetMessage() != "success" {
@@ -113,7 +114,7 @@ func TestGRPCRayAPI(t *testing.T) {
 	if diff := cmp.Diff([]string{"a", "b"}, apps.GetApplicationNames()); diff != "" || err != nil {
 		t.Errorf("ListApplications: %v (-want +got):\n%s", err, diff)
 	}
-	r.server.shared.Counter.Leave()
+	r.server.Counter().Leave()
 	const want = "UNAVAILABLE: This node is being drained."
 	if _, err := ray.Healthz(patient(t), &rayserve.HealthzRequest{}); told(err) != want {
 		t.Errorf("Healthz while draining: %q, want %q", told(err), want)
@@ -144,7 +145,7 @@ func (r *grpcRig) watching(service string) func() string {
 
 // TestGRPCHealth: the standard health service, until after the end.
 func TestGRPCHealth(t *testing.T) {
-	r := startGRPC(t, Config{}, testService{})
+	r := startGRPC(t, serving.Config{}, testService{})
 	health := healthv1.NewHealthClient(r.conn)
 	list, err := health.List(patient(t), &healthv1.HealthListRequest{})
 	if err != nil || len(list.GetStatuses()) != 6 {
@@ -179,8 +180,8 @@ func TestGRPCHealth(t *testing.T) {
 // its calls wait; where it will have none, they fail, which is G8.
 func TestGRPCHealthOfReplicas(t *testing.T) {
 	construct := make(chan error)
-	d := NewDeployment("D", nil)
-	PerReplica(d, func(ctx context.Context) (int, error) {
+	d := serving.NewDeployment("D", nil)
+	serving.PerReplica(d, func(ctx context.Context) (int, error) {
 		select {
 		case err := <-construct:
 			return 0, err
@@ -189,7 +190,7 @@ func TestGRPCHealthOfReplicas(t *testing.T) {
 		}
 	})
 	pb.RegisterTestServiceServer(d, testService{})
-	r := startGRPCApps(t, Config{}, NewApp("a", d))
+	r := startGRPCApps(t, serving.Config{}, serving.NewApp("a", d))
 	heard, overall := r.watching("grpc.testing.TestService"), r.watching("")
 	for _, got := range []string{heard(), overall()} {
 		if got != "NOT_SERVING" {
@@ -216,11 +217,11 @@ func TestGRPCHealthOfReplicas(t *testing.T) {
 
 // TestGRPCUnavailable is G8.
 func TestGRPCUnavailable(t *testing.T) {
-	d := NewDeployment("D", nil, WithReplicas(20)) // which all fail, the last try of the deployment
-	PerReplica(d, func(context.Context) (int, error) { return 0, errors.New("no GPU") })
+	d := serving.NewDeployment("D", nil, serving.WithReplicas(20)) // which all fail, the last try of the deployment
+	serving.PerReplica(d, func(context.Context) (int, error) { return 0, errors.New("no GPU") })
 	pb.RegisterTestServiceServer(d, testService{})
-	r := startGRPCApps(t, Config{}, NewApp("a", d))
-	await(t, "the deployment to fail", func() bool { return r.server.Status()[0].State == DeploymentUnavailable })
+	r := startGRPCApps(t, serving.Config{}, serving.NewApp("a", d))
+	await(t, "the deployment to fail", func() bool { return r.server.Status()[0].State == serving.DeploymentUnavailable })
 	const text = "Deployment(name='D', app='a') is unavailable because it failed to deploy."
 	if got, want := told(r.unaryCall()), "UNAVAILABLE: "+text; got != want {
 		t.Errorf("client was told %q, want %q", got, want)
@@ -233,8 +234,8 @@ func TestGRPCUnavailable(t *testing.T) {
 
 // TestGRPCReflection: both versions tell the services of the app.
 func TestGRPCReflection(t *testing.T) {
-	single := startGRPCApps(t, Config{}, testApp("a", testService{}), NewApp("web", NewDeployment("W", http.NotFoundHandler())))
-	several := startGRPCApps(t, Config{}, testApp("a", testService{}), testApp("b", testService{}))
+	single := startGRPCApps(t, serving.Config{}, testApp("a", testService{}), serving.NewApp("web", serving.NewDeployment("W", http.NotFoundHandler())))
+	several := startGRPCApps(t, serving.Config{}, testApp("a", testService{}), testApp("b", testService{}))
 	for _, test := range []struct {
 		name string
 		r    *grpcRig

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"strings"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 func TestGRPCConfigFromEnv(t *testing.T) {
@@ -15,25 +17,25 @@ func TestGRPCConfigFromEnv(t *testing.T) {
 		"SERVE_GRPC_STALL_TIMEOUT": "0s", "SERVE_GRPC_CONNECTION_TIMEOUT": "2s",
 		"SERVE_GRPC_KEEPALIVE_TIME": "3s", "SERVE_GRPC_KEEPALIVE_MIN_TIME": "4s",
 	}
-	cfg, err := ConfigFromEnv(func(name string) string { return env[name] })
-	want := GRPCConfig{
+	cfg, err := serving.ConfigFromEnv(func(name string) string { return env[name] })
+	want := serving.GRPCConfig{
 		Addr: "0.0.0.0:9001", RequestTimeout: time.Second, MaxMessageBytes: 4096, MaxStreams: 7, MaxHeaderBytes: 2048,
 		StallTimeout: -1, ConnectionTimeout: 2 * time.Second, KeepaliveTime: 3 * time.Second, KeepaliveMinTime: 4 * time.Second,
 	}
 	if diff := cmp.Diff(want, cfg.GRPC); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	want = GRPCConfig{
+	want = serving.GRPCConfig{
 		Addr: "127.0.0.1:9000", MaxMessageBytes: 1<<31 - 1, MaxStreams: 1000, MaxHeaderBytes: 1 << 16, StallTimeout: time.Minute,
 		ConnectionTimeout: 10 * time.Second, KeepaliveTime: time.Minute, KeepaliveMinTime: 10 * time.Second,
 	}
-	if diff := cmp.Diff(want, Config{}.withDefaults().GRPC); diff != "" {
+	if diff := cmp.Diff(want, serving.Config{}.WithDefaults().GRPC); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
 }
 
 func TestGRPCConfigFaults(t *testing.T) {
-	bad := GRPCConfig{
+	bad := serving.GRPCConfig{
 		Addr: "nowhere", RequestTimeout: -1, MaxMessageBytes: 1, MaxStreams: -1, MaxHeaderBytes: 1 << 30,
 		ConnectionTimeout: -1, KeepaliveTime: -1, KeepaliveMinTime: -1,
 	}
@@ -45,7 +47,7 @@ GRPC.KeepaliveMinTime -1ns: want zero or more
 GRPC.MaxMessageBytes 1: want 1024 to 2147483647
 GRPC.MaxStreams -1: want 1 to 2147483647
 GRPC.MaxHeaderBytes 1073741824: want 1024 to 16777216`
-	err := Config{GRPC: bad}.Validate()
+	err := serving.Config{GRPC: bad}.Validate()
 	if err == nil {
 		t.Fatal("it is valid")
 	}

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // TestGRPCContextEndsConcurrentSafe has goroutines that a handler leaves behind ask
@@ -33,7 +35,7 @@ func TestGRPCContextEndsConcurrentSafe(t *testing.T) {
 	}
 	var ask func(context.Context) error
 	ends, calls := make(chan error, 1), make(chan context.Context, 1)
-	r := startGRPC(t, Config{}, testService{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	r := startGRPC(t, serving.Config{}, testService{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		if err := ctx.Err(); err != nil {
 			t.Errorf("in the handler: %v", err)
 		}
@@ -72,7 +74,7 @@ func TestGRPCContextEndsConcurrentSafe(t *testing.T) {
 func TestGRPCContextEndsAsked(t *testing.T) {
 	calls, ends := make(chan context.Context, 1), make(chan struct{}, 1)
 	var cancel context.CancelFunc
-	r := startGRPC(t, Config{}, testService{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	r := startGRPC(t, serving.Config{}, testService{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		ctx, cancel = context.WithTimeout(ctx, time.Hour)
 		context.AfterFunc(ctx, func() { ends <- struct{}{} })
 		calls <- ctx
@@ -105,7 +107,7 @@ func (e *askingError) GRPCStatus() *status.Status {
 // TestGRPCErrorAsksContext: what a handler fails with may ask the context, whose
 // call is just ending.
 func TestGRPCErrorAsksContext(t *testing.T) {
-	r := startGRPC(t, Config{}, testService{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	r := startGRPC(t, serving.Config{}, testService{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		return nil, &askingError{ctx}
 	}})
 	if got, want := told(r.unaryCall()), "NOT_FOUND: asked"; got != want {

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // deaf is a handler that ignores its context until it is let go; then it tells
@@ -60,7 +62,7 @@ func (d *deaf) service() testService {
 // handler still runs, and the handler can do no harm afterwards.
 func TestGRPCTimeout(t *testing.T) {
 	d := newDeaf()
-	r := startGRPC(t, Config{GRPC: GRPCConfig{RequestTimeout: soon}}, d.service(), onlyOne()...)
+	r := startGRPC(t, serving.Config{GRPC: serving.GRPCConfig{RequestTimeout: soon}}, d.service(), onlyOne()...)
 	stream, err := r.stub.FullDuplexCall(with(patient(t), metaRequestID, "mine"))
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +80,7 @@ func TestGRPCTimeout(t *testing.T) {
 	}
 	close(d.release)
 	want := deafNote{
-		Cause:  ErrRequestTimeout,
+		Cause:  serving.ErrRequestTimeout,
 		Send:   "DEADLINE_EXCEEDED: request timed out",
 		Recv:   "DEADLINE_EXCEEDED: request timed out",
 		Header: true,
@@ -95,7 +97,7 @@ func sameError(a, b error) bool { return a == b }
 // TestGRPCTimeoutInQueue is G5 for a call that no replica has taken yet.
 func TestGRPCTimeoutInQueue(t *testing.T) {
 	d := newDeaf()
-	r := startGRPC(t, Config{}, d.service(), onlyOne()...)
+	r := startGRPC(t, serving.Config{}, d.service(), onlyOne()...)
 	defer close(d.release)
 	go func() { _ = r.unaryCall() }()
 	receive(t, "the first call", d.entered)
@@ -123,25 +125,25 @@ func TestGRPCClientGivesUp(t *testing.T) {
 			// An eighth of it is what the request may take to arrive, see clientEnded.
 			func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 5*soon) },
 			"code=DEADLINE_EXCEEDED ERROR() event(context.DeadlineExceeded True)",
-			ErrClientDeadline,
+			serving.ErrClientDeadline,
 		},
 		"cancel": {
 			func(_ *grpcRig, cancel func()) { cancel() },
 			func() (context.Context, context.CancelFunc) { return context.WithCancel(t.Context()) },
 			"code=CANCELLED ERROR() event(context.Canceled True)",
-			ErrClientGone,
+			serving.ErrClientGone,
 		},
 		"connection": {
 			func(r *grpcRig, _ func()) { _ = r.conn.Close() },
 			func() (context.Context, context.CancelFunc) { return context.WithCancel(t.Context()) },
 			"code=CANCELLED ERROR() event(context.Canceled True)",
-			ErrClientGone,
+			serving.ErrClientGone,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ended := make(chan error, 1)
 			entered := make(chan struct{})
-			r := startGRPC(t, Config{}, testService{bidi: func(stream pb.TestService_FullDuplexCallServer) error {
+			r := startGRPC(t, serving.Config{}, testService{bidi: func(stream pb.TestService_FullDuplexCallServer) error {
 				close(entered)
 				_, err := stream.Recv() // ends with the call
 				<-stream.Context().Done()
@@ -173,7 +175,7 @@ func TestGRPCClientGivesUp(t *testing.T) {
 // that has asked its context for nothing, and that one's context has ended.
 func TestGRPCClientGivesUpUnheeded(t *testing.T) {
 	d := newDeaf()
-	r := startGRPC(t, Config{}, d.service())
+	r := startGRPC(t, serving.Config{}, d.service())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for name, test := range map[string]struct {
@@ -183,11 +185,11 @@ func TestGRPCClientGivesUpUnheeded(t *testing.T) {
 	}{
 		"cancel": {
 			func() { _, _ = r.stub.FullDuplexCall(ctx) }, cancel,
-			"code=CANCELLED ERROR() event(context.Canceled True)", context.Canceled, ErrClientGone,
+			"code=CANCELLED ERROR() event(context.Canceled True)", context.Canceled, serving.ErrClientGone,
 		},
 		"deadline": {
 			func() { r.raw().open("/grpc.testing.TestService/FullDuplexCall", "grpc-timeout", "300m") }, func() {},
-			"code=DEADLINE_EXCEEDED ERROR() event(context.DeadlineExceeded True)", context.DeadlineExceeded, ErrClientDeadline,
+			"code=DEADLINE_EXCEEDED ERROR() event(context.DeadlineExceeded True)", context.DeadlineExceeded, serving.ErrClientDeadline,
 		},
 	} {
 		test.call()
@@ -214,7 +216,7 @@ func proxyEvent(digest string) string {
 // TestGRPCQueueFull is G7.
 func TestGRPCQueueFull(t *testing.T) {
 	d := newDeaf()
-	r := startGRPC(t, Config{}, d.service(), append(onlyOne(), WithMaxQueuedRequests(1))...)
+	r := startGRPC(t, serving.Config{}, d.service(), append(onlyOne(), serving.WithMaxQueuedRequests(1))...)
 	defer close(d.release)
 	for range 2 {
 		go func() { _ = r.unaryCall() }()
@@ -235,7 +237,7 @@ func TestGRPCQueueFull(t *testing.T) {
 // TestGRPCCancelWhileQueued is G6 for a call that waits: it leaves the queue.
 func TestGRPCCancelWhileQueued(t *testing.T) {
 	d := newDeaf()
-	r := startGRPC(t, Config{}, d.service(), onlyOne()...)
+	r := startGRPC(t, serving.Config{}, d.service(), onlyOne()...)
 	defer close(d.release)
 	go func() { _ = r.unaryCall() }()
 	receive(t, "the first call", d.entered)
@@ -251,7 +253,7 @@ func TestGRPCCancelWhileQueued(t *testing.T) {
 // TestGRPCShutdownWaits: a drain lets a stream go on, turns new calls away, and
 // tells health checks.
 func TestGRPCShutdownWaits(t *testing.T) {
-	r := startGRPC(t, Config{}, testService{})
+	r := startGRPC(t, serving.Config{}, testService{})
 	stream, err := r.stub.FullDuplexCall(patient(t))
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +274,7 @@ func TestGRPCShutdownWaits(t *testing.T) {
 		defer cancel()
 		ended <- r.server.Shutdown(ctx)
 	}()
-	await(t, "the drain", r.server.shared.Counter.Draining)
+	await(t, "the drain", r.server.Counter().Draining)
 	echo()
 	for range 3 { // on new connections too
 		other := pb.NewTestServiceClient(r.dialGRPC())
@@ -300,7 +302,7 @@ func TestGRPCShutdownWaits(t *testing.T) {
 // running and waiting ones, and their contexts say why.
 func TestGRPCShutdownCuts(t *testing.T) {
 	entered, causes := make(chan struct{}), make(chan error, 1)
-	r := startGRPC(t, Config{}, testService{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	r := startGRPC(t, serving.Config{}, testService{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		close(entered)
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
@@ -322,7 +324,7 @@ func TestGRPCShutdownCuts(t *testing.T) {
 			t.Errorf("client was told %q, want %q", got, want)
 		}
 	}
-	if cause := receive(t, "the handler's end", causes); !sameError(cause, ErrShuttingDown) {
+	if cause := receive(t, "the handler's end", causes); !sameError(cause, serving.ErrShuttingDown) {
 		t.Errorf("cause of the handler's context: %v, want ErrShuttingDown", cause)
 	}
 	r.spans.has(t, "replica_handle_request event(*serving.causeError False)")
@@ -332,7 +334,7 @@ func TestGRPCShutdownCuts(t *testing.T) {
 // end for longer than the grace.
 func TestGRPCShutdownLeaves(t *testing.T) {
 	d := newDeaf()
-	r := startGRPC(t, Config{}, d.service())
+	r := startGRPC(t, serving.Config{}, d.service())
 	r.wantShutdown = "drain: 1 requests cut off, 1 handlers still running: context canceled"
 	answer := make(chan error, 1)
 	go func() { answer <- r.unaryCall() }()
@@ -345,7 +347,7 @@ func TestGRPCShutdownLeaves(t *testing.T) {
 	if got, want := told(receive(t, "the answer", answer)), "UNAVAILABLE: This node is being drained."; got != want {
 		t.Errorf("client was told %q, want %q", got, want)
 	}
-	if cause := context.Cause(handler); !sameError(cause, ErrShuttingDown) {
+	if cause := context.Cause(handler); !sameError(cause, serving.ErrShuttingDown) {
 		t.Errorf("cause of the handler's context: %v, want ErrShuttingDown", cause)
 	}
 	close(d.release)
@@ -355,14 +357,14 @@ func TestGRPCShutdownLeaves(t *testing.T) {
 // TestGRPCShutdownCutsLater: a call that was let in before the end, and comes to
 // its app after that, ends at once.
 func TestGRPCShutdownCutsLater(t *testing.T) {
-	r := startGRPC(t, Config{}, testService{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	r := startGRPC(t, serving.Config{}, testService{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		<-ctx.Done()
-		if cause := context.Cause(ctx); !sameError(cause, ErrShuttingDown) {
+		if cause := context.Cause(ctx); !sameError(cause, serving.ErrShuttingDown) {
 			t.Errorf("cause of the handler's context: %v, want ErrShuttingDown", cause)
 		}
 		return nil, ctx.Err()
 	}})
-	r.server.cut(ErrShuttingDown)
+	r.server.Cut(serving.ErrShuttingDown)
 	if got, want := told(r.unaryCall()), "UNAVAILABLE: This node is being drained."; got != want {
 		t.Errorf("client was told %q, want %q", got, want)
 	}
@@ -394,7 +396,7 @@ func (l *spanLog) has(t testing.TB, digest string) {
 // nothing when it has passed.
 func TestGRPCServerKeepsDeadline(t *testing.T) {
 	causes := make(chan error, 1)
-	r := startGRPC(t, Config{}, testService{bidi: func(stream pb.TestService_FullDuplexCallServer) error {
+	r := startGRPC(t, serving.Config{}, testService{bidi: func(stream pb.TestService_FullDuplexCallServer) error {
 		ctx := stream.Context()
 		<-ctx.Done()
 		if ctx.Err() != context.DeadlineExceeded {
@@ -408,7 +410,7 @@ func TestGRPCServerKeepsDeadline(t *testing.T) {
 	}}, onlyOne()...)
 	c := r.raw()
 	c.open("/grpc.testing.TestService/FullDuplexCall", "grpc-timeout", "300m")
-	if cause := receive(t, "the handler's end", causes); !sameError(cause, ErrClientDeadline) {
+	if cause := receive(t, "the handler's end", causes); !sameError(cause, serving.ErrClientDeadline) {
 		t.Errorf("cause of the handler's context: %v, want ErrClientDeadline", cause)
 	}
 	r.spans.has(t, "proxy_grpc_request code=DEADLINE_EXCEEDED ERROR() event(context.DeadlineExceeded True)")
@@ -426,10 +428,10 @@ func TestGRPCReplicaStopped(t *testing.T) {
 		}
 		return nil
 	}}
-	deployment := NewDeployment("D", nil, WithHealthCheck(time.Millisecond, time.Minute), WithGracefulShutdown(time.Millisecond, time.Millisecond))
-	PerReplica(deployment, p.new)
+	deployment := serving.NewDeployment("D", nil, serving.WithHealthCheck(time.Millisecond, time.Minute), serving.WithGracefulShutdown(time.Millisecond, time.Millisecond))
+	serving.PerReplica(deployment, p.new)
 	pb.RegisterTestServiceServer(deployment, d.service())
-	r := startGRPCApps(t, Config{}, NewApp("a", deployment))
+	r := startGRPCApps(t, serving.Config{}, serving.NewApp("a", deployment))
 	answer := make(chan error, 1)
 	go func() { answer <- r.unaryCall() }()
 	handler := receive(t, "the handler", d.entered)
@@ -437,7 +439,7 @@ func TestGRPCReplicaStopped(t *testing.T) {
 	if got, want := told(receive(t, "the answer", answer)), "UNAVAILABLE: The replica was stopped."; got != want {
 		t.Errorf("client was told %q, want %q", got, want)
 	}
-	if cause := context.Cause(handler); !sameError(cause, ErrReplicaStopped) {
+	if cause := context.Cause(handler); !sameError(cause, serving.ErrReplicaStopped) {
 		t.Errorf("cause of the handler's context: %v, want ErrReplicaStopped", cause)
 	}
 	r.spans.has(t, "proxy_grpc_request code=UNAVAILABLE ERROR(replica was stopped) event(*serving.causeError True)")
@@ -447,7 +449,7 @@ func TestGRPCReplicaStopped(t *testing.T) {
 
 // TestGRPCLingers: while the server leaves, health says so, and calls are served.
 func TestGRPCLingers(t *testing.T) {
-	r := startGRPC(t, Config{MinDrainingPeriod: time.Hour}, testService{})
+	r := startGRPC(t, serving.Config{MinDrainingPeriod: time.Hour}, testService{})
 	heard := r.watching("")
 	if got := heard(); got != "SERVING" {
 		t.Errorf("watch: %s, want SERVING", got)
@@ -474,7 +476,7 @@ func TestGRPCLingers(t *testing.T) {
 // TestGRPCConnectAroundTheDrain: clients that connect before, during or after the
 // beginning of the drain are answered: they never find the port closed.
 func TestGRPCConnectAroundTheDrain(t *testing.T) {
-	r := startGRPC(t, Config{}, testService{})
+	r := startGRPC(t, serving.Config{}, testService{})
 	stream, err := r.stub.FullDuplexCall(patient(t)) // keeps the server from its end
 	if err != nil {
 		t.Fatal(err)
@@ -499,7 +501,7 @@ func TestGRPCConnectAroundTheDrain(t *testing.T) {
 			t.Errorf("a client that connects around the drain was told %q", got)
 		}
 	}
-	await(t, "the drain", r.server.shared.Counter.Draining)
+	await(t, "the drain", r.server.Counter().Draining)
 	if got := call(); got != away {
 		t.Errorf("a client that connects after the drain was told %q, want %q", got, away)
 	}

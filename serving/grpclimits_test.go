@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -10,13 +10,15 @@ import (
 	"golang.org/x/net/http2"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // TestGRPCMessageLimit: a message beyond the limit fails its call, either way,
 // also where it is small on the wire.
 func TestGRPCMessageLimit(t *testing.T) {
 	const limit = 4096
-	r := startGRPC(t, Config{GRPC: GRPCConfig{MaxMessageBytes: limit}}, testService{})
+	r := startGRPC(t, serving.Config{GRPC: serving.GRPCConfig{MaxMessageBytes: limit}}, testService{})
 	stream := func() error {
 		s, err := r.stub.StreamingOutputCall(patient(t), &pb.StreamingOutputCallRequest{
 			ResponseParameters: []*pb.ResponseParameters{{Size: 1}, {Size: limit}},
@@ -49,7 +51,7 @@ func TestGRPCMessageLimit(t *testing.T) {
 // TestGRPCWrongMessages: a call that does not have the messages of its kind, or
 // none that can be read, fails as INTERNAL.
 func TestGRPCWrongMessages(t *testing.T) {
-	r := startGRPC(t, Config{}, testService{})
+	r := startGRPC(t, serving.Config{}, testService{})
 	for name, send := range map[string]func(*rawGRPC){
 		"none": func(c *rawGRPC) { c.ok(c.framer.WriteData(c.stream, true, nil)) },
 		"two":  func(c *rawGRPC) { c.message(0, false); c.message(0, true) },
@@ -73,7 +75,7 @@ func TestGRPCWrongMessages(t *testing.T) {
 
 // TestGRPCHeaderLimit: a call with too much metadata never begins.
 func TestGRPCHeaderLimit(t *testing.T) {
-	r := startGRPC(t, Config{GRPC: GRPCConfig{MaxHeaderBytes: 2048}}, testService{})
+	r := startGRPC(t, serving.Config{GRPC: serving.GRPCConfig{MaxHeaderBytes: 2048}}, testService{})
 	c := r.raw()
 	many := make([]string, 0, 40)
 	for range cap(many) / 2 {
@@ -97,7 +99,7 @@ func TestGRPCHeaderLimit(t *testing.T) {
 // more handlers than it has slots, and others are served all the while.
 func TestGRPCStreamLimit(t *testing.T) {
 	d := newDeaf()
-	r := startGRPC(t, Config{GRPC: GRPCConfig{MaxStreams: 4}}, d.service(), WithMaxOngoingRequests(4))
+	r := startGRPC(t, serving.Config{GRPC: serving.GRPCConfig{MaxStreams: 4}}, d.service(), serving.WithMaxOngoingRequests(4))
 	c := r.raw()
 	for range 4 {
 		c.open("/grpc.testing.TestService/FullDuplexCall")
@@ -140,7 +142,7 @@ func TestGRPCStall(t *testing.T) {
 			}
 		}
 	}
-	r := startGRPC(t, Config{GRPC: GRPCConfig{StallTimeout: soon}}, testService{server: large}, WithMaxOngoingRequests(3))
+	r := startGRPC(t, serving.Config{GRPC: serving.GRPCConfig{StallTimeout: soon}}, testService{server: large}, serving.WithMaxOngoingRequests(3))
 	pausing, err := r.stub.FullDuplexCall(patient(t))
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +192,7 @@ func (l *spanLog) drop(text string) {
 
 // TestGRPCKeepalive: a client that pings without end is cut off.
 func TestGRPCKeepalive(t *testing.T) {
-	r := startGRPC(t, Config{GRPC: GRPCConfig{KeepaliveMinTime: time.Hour}}, testService{})
+	r := startGRPC(t, serving.Config{GRPC: serving.GRPCConfig{KeepaliveMinTime: time.Hour}}, testService{})
 	c := r.raw()
 	for range 5 {
 		c.ok(c.framer.WritePing(false, [8]byte{}))
@@ -203,7 +205,7 @@ func TestGRPCKeepalive(t *testing.T) {
 
 // TestGRPCConnectionTimeout: who connects and says nothing is cut off.
 func TestGRPCConnectionTimeout(t *testing.T) {
-	r := startGRPC(t, Config{GRPC: GRPCConfig{ConnectionTimeout: soon}}, testService{})
+	r := startGRPC(t, serving.Config{GRPC: serving.GRPCConfig{ConnectionTimeout: soon}}, testService{})
 	c := &rawGRPC{t: t, conn: r.dialTCP()}
 	c.framer = http2.NewFramer(c.conn, c.conn)
 	c.closed()
@@ -212,7 +214,7 @@ func TestGRPCConnectionTimeout(t *testing.T) {
 // TestGRPCSlotsAfterChaos: calls of all kinds that are given up at once leave
 // nothing behind.
 func TestGRPCGivenUpConcurrentSafe(t *testing.T) {
-	r := startGRPC(t, Config{}, testService{}, WithMaxOngoingRequests(2))
+	r := startGRPC(t, serving.Config{}, testService{}, serving.WithMaxOngoingRequests(2))
 	const callers, rounds = 8, 10
 	done := make(chan struct{}, callers)
 	for caller := range callers {

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"strings"
@@ -7,14 +7,16 @@ import (
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // TestGRPCLongNames: names that are not ours come back, and into the log, by their
 // beginnings only. HPACK has a client send a name of 4 KiB anew with one byte.
 func TestGRPCLongNames(t *testing.T) {
-	d := NewDeployment("E", nil)
+	d := serving.NewDeployment("E", nil)
 	pb.RegisterTestServiceServer(d, testService{})
-	r := startGRPCApps(t, Config{}, NewApp("a", NewDeployment("D", noHandler)), NewApp("b", d, WithRoutePrefix("/b")))
+	r := startGRPCApps(t, serving.Config{}, serving.NewApp("a", serving.NewDeployment("D", noHandler)), serving.NewApp("b", d, serving.WithRoutePrefix("/b")))
 	long := strings.Repeat("x", 4000)
 	for app, want := range map[string]codes.Code{"b": codes.Unimplemented, long: codes.NotFound} {
 		err := r.conn.Invoke(with(patient(t), "application", app), "/long/"+long, &pb.Empty{}, &pb.Empty{})

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"cmp"
@@ -17,6 +17,8 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // testService is gRPC's own test service, which has a method of each kind.
@@ -99,14 +101,14 @@ type grpcRig struct {
 }
 
 // startGRPC serves s as deployment D of app "a".
-func startGRPC(t testing.TB, cfg Config, s testService, opts ...DeploymentOption) *grpcRig {
+func startGRPC(t testing.TB, cfg serving.Config, s testService, opts ...serving.DeploymentOption) *grpcRig {
 	t.Helper()
-	d := NewDeployment("D", nil, opts...)
+	d := serving.NewDeployment("D", nil, opts...)
 	pb.RegisterTestServiceServer(d, s)
-	return startGRPCApps(t, cfg, NewApp("a", d))
+	return startGRPCApps(t, cfg, serving.NewApp("a", d))
 }
 
-func startGRPCApps(t testing.TB, cfg Config, apps ...*App) *grpcRig {
+func startGRPCApps(t testing.TB, cfg serving.Config, apps ...*serving.App) *grpcRig {
 	t.Helper()
 	cfg.GRPC.Addr = cmp.Or(cfg.GRPC.Addr, "127.0.0.1:0")
 	r := &grpcRig{rig: startApps(t, cfg, apps...)}

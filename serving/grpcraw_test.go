@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -14,12 +14,13 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
+	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
 )
 
 // onlyOne has one replica with one slot.
-func onlyOne() []DeploymentOption {
-	return []DeploymentOption{WithMaxOngoingRequests(1)}
+func onlyOne() []serving.DeploymentOption {
+	return []serving.DeploymentOption{serving.WithMaxOngoingRequests(1)}
 }
 
 // TestGRPCStatus holds the rows G1 to G4 of the table of spans, and what a
@@ -61,14 +62,14 @@ func TestGRPCStatus(t *testing.T) {
 		},
 		"an error that says OK": {
 			okError{}, "UNKNOWN: not OK at all",
-			"code=UNKNOWN ERROR(not OK at all) event(serving.okError True)", " event(serving.okError False)",
+			"code=UNKNOWN ERROR(not OK at all) event(serving_test.okError True)", " event(serving_test.okError False)",
 		},
 		"a deadline of its own": {
 			fmt.Errorf("ask: %w", context.DeadlineExceeded), "DEADLINE_EXCEEDED: ask: context deadline exceeded",
 			"code=DEADLINE_EXCEEDED ERROR(ask: context deadline exceeded) event(context.DeadlineExceeded True)", " event(context.DeadlineExceeded False)",
 		},
 		"queue of another deployment": {
-			fmt.Errorf("ask: %w", &QueueFullError{Queued: 2, Limit: 1}), "RESOURCE_EXHAUSTED: Request dropped due to backpressure (num_queued_requests=2, max_queued_requests=1).",
+			fmt.Errorf("ask: %w", &serving.QueueFullError{Queued: 2, Limit: 1}), "RESOURCE_EXHAUSTED: Request dropped due to backpressure (num_queued_requests=2, max_queued_requests=1).",
 			"code=RESOURCE_EXHAUSTED ERROR(ask: Request dropped due to backpressure (num_queued_requests=2, max_queued_requests=1).) event(*serving.QueueFullError True)", " event(*serving.QueueFullError False)",
 		},
 		"panic": {
@@ -81,7 +82,7 @@ func TestGRPCStatus(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := startGRPC(t, Config{}, testService{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+			r := startGRPC(t, serving.Config{}, testService{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 				if p, ok := test.err.(*tracing.PanicError); ok {
 					panic(p.Value)
 				}
@@ -126,7 +127,7 @@ func TestGRPCLongText(t *testing.T) {
 		{strings.Repeat("x", maxStatusText+1), strings.Repeat("x", maxStatusText-15) + "... [truncated]"},
 		{"x" + strings.Repeat("é", maxStatusText), "x" + strings.Repeat("é", (maxStatusText-16)/2) + "... [truncated]"},
 	} {
-		r := startGRPC(t, Config{}, failing(errors.New(test.text)))
+		r := startGRPC(t, serving.Config{}, failing(errors.New(test.text)))
 		if got := status.Convert(r.unaryCall()).Message(); got != test.want {
 			t.Errorf("%d bytes %.3q…: got %d bytes ending %q, want %d ending %q",
 				len(test.text), test.text, len(got), tail(got), len(test.want), tail(test.want))

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // TestGRPCHandlerAPI: what gRPC and we offer to a method works in one.
@@ -28,11 +30,11 @@ func TestGRPCHandlerAPI(t *testing.T) {
 	use := func(ctx context.Context) error {
 		md, _ := metadata.FromIncomingContext(ctx)
 		from, ok := peer.FromContext(ctx)
-		info, inside := ReplicaContext(ctx)
+		info, inside := serving.ReplicaContext(ctx)
 		method, _ := grpc.Method(ctx)
 		if !slices.Equal(md["x-in"], []string{"1", "2"}) || !ok || !strings.HasPrefix(from.Addr.String(), "127.0.0.1:") ||
-			!inside || info.Deployment != "D" || ModelID(ctx) != "m2" || !strings.HasPrefix(method, "/grpc.testing.TestService/") {
-			return fmt.Errorf("metadata %v, peer %v, replica %v, model %q, method %q", md, from, info, ModelID(ctx), method)
+			!inside || info.Deployment != "D" || serving.ModelID(ctx) != "m2" || !strings.HasPrefix(method, "/grpc.testing.TestService/") {
+			return fmt.Errorf("metadata %v, peer %v, replica %v, model %q, method %q", md, from, info, serving.ModelID(ctx), method)
 		}
 		return errors.Join(
 			grpc.SetSendCompressor(ctx, "gzip"),
@@ -40,7 +42,7 @@ func TestGRPCHandlerAPI(t *testing.T) {
 			grpc.SendHeader(ctx, metadata.Pairs("x-sent", "2")),
 			grpc.SetTrailer(ctx, metadata.Pairs("x-trailer", "3")))
 	}
-	r = startGRPC(t, Config{}, testService{
+	r = startGRPC(t, serving.Config{}, testService{
 		unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 			return &pb.SimpleResponse{Username: strings.Repeat("x", 10000)}, use(ctx)
 		},
@@ -148,7 +150,7 @@ func TestGRPCAround(t *testing.T) {
 	n := &noted{}
 	unary := func(name string) grpc.UnaryServerInterceptor {
 		return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			_, inside := ReplicaContext(ctx)
+			_, inside := serving.ReplicaContext(ctx)
 			n.note("%s %s inside=%t", name, info.FullMethod, inside)
 			defer n.note("%s ends", name)
 			return next(ctx, req)
@@ -171,8 +173,8 @@ func TestGRPCAround(t *testing.T) {
 			return s.Send(&pb.StreamingOutputCallResponse{Payload: payload(3)})
 		},
 	}
-	r := startGRPC(t, Config{}, service, WithUnaryInterceptor(unary("u1"), unary("u2")), WithUnaryInterceptor(unary("u3")),
-		WithStreamInterceptor(stream("s1"), stream("s2")), WithStatsHandler(statsNote{n}))
+	r := startGRPC(t, serving.Config{}, service, serving.WithUnaryInterceptor(unary("u1"), unary("u2")), serving.WithUnaryInterceptor(unary("u3")),
+		serving.WithStreamInterceptor(stream("s1"), stream("s2")), serving.WithStatsHandler(statsNote{n}))
 	if err := r.unaryCall("x-in", "1"); status.Code(err) != codes.NotFound {
 		t.Errorf("client was told %v, want NotFound", err)
 	}
@@ -207,13 +209,13 @@ func TestGRPCAround(t *testing.T) {
 // success, where the method has not returned.
 func TestGRPCStatsOfPanic(t *testing.T) {
 	n := &noted{}
-	r := startGRPC(t, Config{}, testService{
+	r := startGRPC(t, serving.Config{}, testService{
 		unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { panic("oh") },
 		server: func(*pb.StreamingOutputCallRequest, pb.TestService_StreamingOutputCallServer) error {
 			runtime.Goexit()
 			return nil
 		},
-	}, WithStatsHandler(statsNote{n}))
+	}, serving.WithStatsHandler(statsNote{n}))
 	if err := r.unaryCall(); status.Code(err) != codes.Internal {
 		t.Errorf("client was told %v, want Internal", err)
 	}
@@ -232,7 +234,7 @@ func TestGRPCStatsOfPanic(t *testing.T) {
 
 // TestGRPCInterceptorRefuses: what an interceptor answers is the answer.
 func TestGRPCInterceptorRefuses(t *testing.T) {
-	r := startGRPC(t, Config{}, testService{}, WithUnaryInterceptor(
+	r := startGRPC(t, serving.Config{}, testService{}, serving.WithUnaryInterceptor(
 		func(context.Context, any, *grpc.UnaryServerInfo, grpc.UnaryHandler) (any, error) {
 			return nil, status.Error(codes.PermissionDenied, "who are you?")
 		}))
@@ -250,7 +252,7 @@ func TestGRPCRegistration(t *testing.T) {
 	desc := func(name string, methods ...grpc.MethodDesc) *grpc.ServiceDesc {
 		return &grpc.ServiceDesc{ServiceName: name, HandlerType: (*any)(nil), Methods: methods}
 	}
-	d := NewDeployment("D", nil, WithUnaryInterceptor(nil), WithStreamInterceptor(nil), WithStatsHandler(nil))
+	d := serving.NewDeployment("D", nil, serving.WithUnaryInterceptor(nil), serving.WithStreamInterceptor(nil), serving.WithStatsHandler(nil))
 	d.RegisterService(nil, 1)
 	d.RegisterService(desc(""), 1)
 	d.RegisterService(desc("nil"), nil)
@@ -264,15 +266,15 @@ func TestGRPCRegistration(t *testing.T) {
 	d.RegisterService(desc("fine", method), 1)
 	d.RegisterService(desc("fine", method), 1)
 	d.RegisterService(&healthv1.Health_ServiceDesc, healthv1.UnimplementedHealthServer{})
-	inner := NewDeployment("E", nil)
+	inner := serving.NewDeployment("E", nil)
 	inner.RegisterService(desc("fine", method), 1)
-	_, err := New(Config{}, []*App{NewApp("a", d, WithDeployments(inner))})
+	_, err := serving.New(serving.Config{}, []*serving.App{serving.NewApp("a", d, serving.WithDeployments(inner))})
 	want := `app "a": deployment "D": gRPC service: no description
 gRPC service "": no name
 gRPC service "nil": the implementation is nil
 gRPC service "untyped": the description has no HandlerType
 gRPC service "oddly typed": HandlerType int: want a pointer to the service's interface
-gRPC service "misfit": the implementation int is no serving.greeter
+gRPC service "misfit": the implementation int is no serving_test.greeter
 gRPC service "slash": method "a/b": want a name without "/"
 gRPC service "double": method "M": described twice
 gRPC service "empty": method "M": no handler
@@ -295,9 +297,9 @@ no functions: nothing can call it; see AddFunction`
 // TestGRPCBesideHTTP: an app with both, one with gRPC alone, and a server without
 // gRPC, which listens on one port.
 func TestGRPCBesideHTTP(t *testing.T) {
-	both := NewDeployment("D", HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil }))
+	both := serving.NewDeployment("D", serving.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil }))
 	pb.RegisterTestServiceServer(both, testService{})
-	r := startGRPCApps(t, Config{}, NewApp("both", both), testApp("grpc", testService{}))
+	r := startGRPCApps(t, serving.Config{}, serving.NewApp("both", both), testApp("grpc", testService{}))
 	if got := r.get("/"); got.Status != 200 {
 		t.Errorf("HTTP: %v", got)
 	}
@@ -306,11 +308,11 @@ func TestGRPCBesideHTTP(t *testing.T) {
 			t.Errorf("gRPC of %q: %v", app, err)
 		}
 	}
-	only := startGRPCApps(t, Config{}, testApp("grpc", testService{}))
+	only := startGRPCApps(t, serving.Config{}, testApp("grpc", testService{}))
 	if got := only.get("/"); got.Status != 404 {
 		t.Errorf("HTTP of an app without a handler: %v, want 404", got)
 	}
-	without := start(t, Config{}, HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil }))
+	without := start(t, serving.Config{}, serving.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil }))
 	if addr := without.server.GRPCAddr(); addr != nil {
 		t.Errorf("a server without gRPC listens on %v", addr)
 	}
@@ -319,9 +321,9 @@ func TestGRPCBesideHTTP(t *testing.T) {
 // TestGRPCPortTaken: an address that cannot be had fails the start, and nothing
 // stays behind.
 func TestGRPCPortTaken(t *testing.T) {
-	first := startGRPC(t, Config{}, testService{})
+	first := startGRPC(t, serving.Config{}, testService{})
 	addr := first.server.GRPCAddr().String()
-	s, err := New(Config{HTTPAddr: "127.0.0.1:0", GRPC: GRPCConfig{Addr: addr}}, []*App{testApp("a", testService{})})
+	s, err := serving.New(serving.Config{HTTPAddr: "127.0.0.1:0", GRPC: serving.GRPCConfig{Addr: addr}}, []*serving.App{testApp("a", testService{})})
 	if err != nil {
 		t.Fatal(err)
 	}

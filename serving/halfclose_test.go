@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // halfClosed sends a request, closes the client's side, and returns the status line and
@@ -41,7 +43,7 @@ var halfClosing = map[string]string{
 
 // TestHalfClosedClient has its answer, as from net/http, however fast the handler is.
 func TestHalfClosedClient(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
 		if err != nil {
 			t.Errorf("body: %v", err)
@@ -87,7 +89,7 @@ func TestHalfClosedClient(t *testing.T) {
 // TestHalfClosedStream: what is streamed after the client closed its side arrives, and
 // the response ends as it should.
 func TestHalfClosedStream(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		writeBegin(w)
 		<-req.Context().Done()
 		for range 3 {
@@ -110,21 +112,21 @@ func TestHalfClosedStream(t *testing.T) {
 func TestHalfClosedWithoutAnAnswer(t *testing.T) {
 	const gaveUp = "503 Service Unavailable Request id-1 was given up because its client has closed the connection."
 	for name, tt := range map[string]struct {
-		handler HandlerFunc
+		handler serving.HandlerFunc
 		want    string
 	}{
 		"returns": {func(http.ResponseWriter, *http.Request) error { return nil }, "200 OK"}, // net/http's own
 		"fails":   {func(_ http.ResponseWriter, r *http.Request) error { return r.Context().Err() }, gaveUp},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
+			r := start(t, serving.Config{}, serving.HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
 				<-req.Context().Done()
 				return tt.handler(w, req)
 			}))
 			if got := r.halfClosed("GET / HTTP/1.1\r\nHost: x\r\nX-Request-ID: id-1\r\n\r\n"); got != tt.want {
 				t.Errorf("client saw %q, want %q", got, tt.want)
 			}
-			if line := r.access.take(t, "request", 1)[0]; line["status"] != 499.0 || line["error"] != ErrClientGone.Error() {
+			if line := r.access.take(t, "request", 1)[0]; line["status"] != 499.0 || line["error"] != serving.ErrClientGone.Error() {
 				t.Errorf("log line %v", line)
 			}
 			want := []string{
@@ -144,7 +146,7 @@ func TestHalfClosedIsBounded(t *testing.T) {
 	t.Run("timeout", func(t *testing.T) {
 		leave := make(chan struct{})
 		defer close(leave)
-		r := start(t, Config{RequestTimeout: shortTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
+		r := start(t, serving.Config{RequestTimeout: shortTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
 		const want = "408 Request Timeout Request id-1 timed out after 0.05s."
 		if got := r.halfClosed("GET / HTTP/1.1\r\nHost: x\r\nX-Request-ID: id-1\r\n\r\n"); got != want {
 			t.Errorf("client saw %q, want %q", got, want)
@@ -152,7 +154,7 @@ func TestHalfClosedIsBounded(t *testing.T) {
 	})
 	t.Run("shutdown", func(t *testing.T) {
 		entered, leave := make(chan struct{}), make(chan struct{})
-		r := start(t, Config{}, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		r := start(t, serving.Config{}, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 			<-req.Context().Done()
 			close(entered)
 			<-leave
@@ -180,14 +182,14 @@ func TestConnect(t *testing.T) {
 		_, _ = fmt.Fprintf(w, "%s %q %s", r.Method, r.URL.Path, r.Host)
 	})
 	const request = "CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\n"
-	r := start(t, Config{}, h)
+	r := start(t, serving.Config{}, h)
 	if got, want := r.halfClosed(request), `200 OK CONNECT "" example.org:443`; got != want {
 		t.Errorf("client saw %q, want %q", got, want)
 	}
 	if name := r.spans.take(t, 3)[2].Name(); name != "proxy_http_request D CONNECT /" {
 		t.Errorf("span %q", name)
 	}
-	elsewhere := startApps(t, Config{}, NewApp("a", NewDeployment("D", h), WithRoutePrefix("/a")))
+	elsewhere := startApps(t, serving.Config{}, serving.NewApp("a", serving.NewDeployment("D", h), serving.WithRoutePrefix("/a")))
 	if got := elsewhere.halfClosed(request); !strings.HasPrefix(got, "404 Not Found ") {
 		t.Errorf("without an app at /, client saw %q", got)
 	}

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
@@ -23,18 +24,18 @@ import (
 func TestCancellationCascades(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		cfg    Config
+		cfg    serving.Config
 		cause  error
 		event  string
 		status int
 	}{
-		{"disconnect", Config{}, context.Canceled, typeCanceled, 0},
-		{"timeout", Config{RequestTimeout: roomyTimeout}, ErrRequestTimeout, typeTimeout, 408},
+		{"disconnect", serving.Config{}, context.Canceled, typeCanceled, 0},
+		{"timeout", serving.Config{RequestTimeout: roomyTimeout}, serving.ErrRequestTimeout, typeTimeout, 408},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			causes, entered := make(chan error, 1), make(chan struct{})
 			c := functions("C")
-			last := AddFunction(c, "", func(ctx context.Context, _ int) (int, error) {
+			last := serving.AddFunction(c, "", func(ctx context.Context, _ int) (int, error) {
 				_, bounded := ctx.Deadline()
 				if want := tt.cfg.RequestTimeout > 0; bounded != want {
 					t.Errorf("C has a deadline: %v, want %v", bounded, want)
@@ -45,7 +46,7 @@ func TestCancellationCascades(t *testing.T) {
 				return 0, errors.New("its consequence")
 			})
 			b := functions("B")
-			middle := AddFunction(b, "", last.Call)
+			middle := serving.AddFunction(b, "", last.Call)
 			r := caller(t, tt.cfg, func(_ http.ResponseWriter, r *http.Request) error {
 				_, err := middle.Call(r.Context(), 1)
 				return err
@@ -76,15 +77,15 @@ func TestCancellationCascades(t *testing.T) {
 // TestGivingUpInTheQueue: a call whose context ends while it waits fails with
 // the cause, and leaves no slot behind.
 func TestGivingUpInTheQueue(t *testing.T) {
-	b := functions("B", WithMaxOngoingRequests(1))
+	b := functions("B", serving.WithMaxOngoingRequests(1))
 	entered, leave := make(chan struct{}, 1), make(chan struct{})
-	h := AddFunction(b, "", func(context.Context, int) (int, error) {
+	h := serving.AddFunction(b, "", func(context.Context, int) (int, error) {
 		entered <- struct{}{}
 		<-leave
 		return 1, nil
 	})
 	tired := errors.New("tired of waiting")
-	r := caller(t, Config{}, func(w http.ResponseWriter, r *http.Request) error {
+	r := caller(t, serving.Config{}, func(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel := context.WithCancelCause(r.Context())
 		failed := make(chan error)
 		go func() {
@@ -121,18 +122,18 @@ func TestGivingUpInTheQueue(t *testing.T) {
 }
 
 // queued waits until n calls wait for a replica of d.
-func queued(t *testing.T, d *Deployment, n int) {
+func queued(t *testing.T, d *serving.Deployment, n int) {
 	t.Helper()
-	await(t, "calls queued", func() bool { return d.replicas().Status().Queued == n })
+	await(t, "calls queued", func() bool { return d.Built().Replicas.Status().Queued == n })
 }
 
 // TestBackgroundCalls: outside of a request each call is one of its own.
 func TestBackgroundCalls(t *testing.T) {
 	b := functions("B")
-	ids := AddFunction(b, "id", func(ctx context.Context, _ int) (string, error) {
+	ids := serving.AddFunction(b, "id", func(ctx context.Context, _ int) (string, error) {
 		return identity.RequestFromContext(ctx).ID, nil
 	})
-	r := caller(t, Config{}, func(http.ResponseWriter, *http.Request) error { return nil }, b)
+	r := caller(t, serving.Config{}, func(http.ResponseWriter, *http.Request) error { return nil }, b)
 	seen := map[string]bool{}
 	for range 2 {
 		id, err := ids.Call(t.Context(), 0)
@@ -164,8 +165,8 @@ func TestBackgroundCalls(t *testing.T) {
 // TestCallsBeforeAndAfter holds the texts that tell a programmer what is wrong.
 func TestCallsBeforeAndAfter(t *testing.T) {
 	b := functions("B")
-	call := AddFunction(b, "predict", func(context.Context, int) (int, error) { return 1, nil })
-	stream := AddStream(b, "", func(context.Context, int) iter.Seq2[int, error] {
+	call := serving.AddFunction(b, "predict", func(context.Context, int) (int, error) { return 1, nil })
+	stream := serving.AddStream(b, "", func(context.Context, int) iter.Seq2[int, error] {
 		return func(yield func(int, error) bool) { yield(1, nil) }
 	})
 	check := func(when, why string) error {
@@ -187,8 +188,8 @@ func TestCallsBeforeAndAfter(t *testing.T) {
 		return err
 	}
 	_ = check("before New", "no server has it: give it to NewApp, or to the app by WithDeployments, and the app to New")
-	a := NewApp("a", NewDeployment("A", http.NotFoundHandler()), WithDeployments(b))
-	s, err := New(Config{HTTPAddr: "127.0.0.1:0"}, []*App{a})
+	a := serving.NewApp("a", serving.NewDeployment("A", http.NotFoundHandler()), serving.WithDeployments(b))
+	s, err := serving.New(serving.Config{HTTPAddr: "127.0.0.1:0"}, []*serving.App{a})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,10 +203,10 @@ func TestCallsBeforeAndAfter(t *testing.T) {
 	if err := s.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := check("after Shutdown", "server is shutting down"); !errors.Is(err, ErrShuttingDown) {
+	if err := check("after Shutdown", "server is shutting down"); !errors.Is(err, serving.ErrShuttingDown) {
 		t.Errorf("%v is not ErrShuttingDown", err)
 	}
-	if _, err := New(Config{}, []*App{a}); err == nil || !strings.Contains(err.Error(), "a server has it already: build one for each") {
+	if _, err := serving.New(serving.Config{}, []*serving.App{a}); err == nil || !strings.Contains(err.Error(), "a server has it already: build one for each") {
 		t.Errorf("a second server: %v", err)
 	}
 }
@@ -215,15 +216,15 @@ func TestCallsBeforeAndAfter(t *testing.T) {
 func TestDrainWithCalls(t *testing.T) {
 	b := functions("B")
 	entered, leave := make(chan context.Context, 3), make(chan struct{})
-	held := AddFunction(b, "held", func(ctx context.Context, _ int) (int, error) {
+	held := serving.AddFunction(b, "held", func(ctx context.Context, _ int) (int, error) {
 		entered <- ctx
 		<-leave
 		return 0, nil
 	})
-	quick := AddFunction(b, "quick", func(ctx context.Context, n int) (int, error) { return n, nil })
+	quick := serving.AddFunction(b, "quick", func(ctx context.Context, n int) (int, error) { return n, nil })
 	inA := make(chan context.Context, 1)
 	goOn := make(chan struct{})
-	r := caller(t, Config{}, func(w http.ResponseWriter, r *http.Request) error {
+	r := caller(t, serving.Config{}, func(w http.ResponseWriter, r *http.Request) error {
 		inA <- r.Context()
 		<-goOn
 		n, err := quick.Call(r.Context(), 42)
@@ -250,10 +251,10 @@ func TestDrainWithCalls(t *testing.T) {
 	inHeld := receive(t, "the call", entered)
 
 	done := r.shutdown(t.Context())
-	if _, err := quick.Call(t.Context(), 0); !errors.Is(err, ErrShuttingDown) {
+	if _, err := quick.Call(t.Context(), 0); !errors.Is(err, serving.ErrShuttingDown) {
 		t.Errorf("a new call: %v, want ErrShuttingDown", err)
 	}
-	if _, err := quick.Call(<-over, 0); !errors.Is(err, ErrShuttingDown) {
+	if _, err := quick.Call(<-over, 0); !errors.Is(err, serving.ErrShuttingDown) {
 		t.Errorf("a call for a request that is over: %v, want ErrShuttingDown", err)
 	}
 	if n, err := quick.Call(inHeld, 1); n != 1 || err != nil {
@@ -265,7 +266,7 @@ func TestDrainWithCalls(t *testing.T) {
 		t.Errorf("a call inside of a batch: %d, %v", n, err)
 	}
 	batch.End()
-	if _, err := quick.Call(inBatch, 1); !errors.Is(err, ErrShuttingDown) {
+	if _, err := quick.Call(inBatch, 1); !errors.Is(err, serving.ErrShuttingDown) {
 		t.Errorf("a call after its batch: %v, want ErrShuttingDown", err)
 	}
 	goOn <- struct{}{}
@@ -284,7 +285,7 @@ func TestDrainWithCalls(t *testing.T) {
 	if err := receive(t, "Shutdown", done); err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
-	if _, err := quick.Call(inHeld, 1); !errors.Is(err, ErrShuttingDown) {
+	if _, err := quick.Call(inHeld, 1); !errors.Is(err, serving.ErrShuttingDown) {
 		t.Errorf("a call after all: %v, want ErrShuttingDown", err)
 	}
 }
@@ -292,15 +293,15 @@ func TestDrainWithCalls(t *testing.T) {
 // TestHandlesConcurrentSafe: whatever happens to calls, in the end every slot is
 // free and nothing is counted as under way.
 func TestHandlesConcurrentSafe(t *testing.T) {
-	c := functions("C", WithMaxOngoingRequests(2))
+	c := functions("C", serving.WithMaxOngoingRequests(2))
 	left := make(chan int, 1)
 	go func() {
 		for range left {
 		}
 	}()
-	numbers := AddStream(c, "", count(left))
-	b := functions("B", WithReplicas(2), WithMaxOngoingRequests(2), WithMaxQueuedRequests(4))
-	sum := AddFunction(b, "", func(ctx context.Context, i int) (int, error) {
+	numbers := serving.AddStream(c, "", count(left))
+	b := functions("B", serving.WithReplicas(2), serving.WithMaxOngoingRequests(2), serving.WithMaxQueuedRequests(4))
+	sum := serving.AddFunction(b, "", func(ctx context.Context, i int) (int, error) {
 		if i%7 == 0 {
 			panic(i)
 		}
@@ -313,7 +314,7 @@ func TestHandlesConcurrentSafe(t *testing.T) {
 		}
 		return total, nil
 	})
-	r := caller(t, Config{}, func(http.ResponseWriter, *http.Request) error { return nil }, b, c)
+	r := caller(t, serving.Config{}, func(http.ResponseWriter, *http.Request) error { return nil }, b, c)
 	var ends sync.Map // kind of end → how many
 	var wg sync.WaitGroup
 	for g := range 12 {
@@ -340,7 +341,7 @@ func TestHandlesConcurrentSafe(t *testing.T) {
 	if n := r.ongoing(); n != 0 {
 		t.Errorf("%v slots are taken", n)
 	}
-	if requests, handlers := r.server.shared.Counter.Counts(); requests != 0 || handlers != 0 {
+	if requests, handlers := r.server.Counter().Counts(); requests != 0 || handlers != 0 {
 		t.Errorf("under way: %d requests, %d handlers", requests, handlers)
 	}
 }
@@ -349,13 +350,13 @@ func TestHandlesConcurrentSafe(t *testing.T) {
 func TestModelID(t *testing.T) {
 	type seen struct{ Middle, Last string }
 	c, b := functions("C"), functions("B")
-	last := AddFunction(c, "", func(ctx context.Context, _ int) (string, error) { return ModelID(ctx), nil })
-	middle := AddFunction(b, "", func(ctx context.Context, _ int) (seen, error) {
+	last := serving.AddFunction(c, "", func(ctx context.Context, _ int) (string, error) { return serving.ModelID(ctx), nil })
+	middle := serving.AddFunction(b, "", func(ctx context.Context, _ int) (seen, error) {
 		id, err := last.Call(ctx, 0)
-		return seen{ModelID(ctx), id}, err
+		return seen{serving.ModelID(ctx), id}, err
 	})
-	r := caller(t, Config{}, func(_ http.ResponseWriter, r *http.Request) error {
-		if id := ModelID(r.Context()); id != "" {
+	r := caller(t, serving.Config{}, func(_ http.ResponseWriter, r *http.Request) error {
+		if id := serving.ModelID(r.Context()); id != "" {
 			t.Errorf("in A: model %q", id)
 		}
 		got, err := middle.WithModelID("m1").Call(r.Context(), 0)
@@ -377,7 +378,7 @@ func TestModelID(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{"route_to_replica B m1": 1, "replica_handle_request B m1": 1}, models); diff != "" {
 		t.Errorf("spans with a model (-want +got):\n%s", diff)
 	}
-	if id := ModelID(t.Context()); id != "" {
+	if id := serving.ModelID(t.Context()); id != "" {
 		t.Errorf("outside of a call: %q", id)
 	}
 }
@@ -386,12 +387,12 @@ func TestFaultsOfDeploymentsInApps(t *testing.T) {
 	handler := http.NotFoundHandler()
 	idle := functions("idle")
 	twice := functions("twice")
-	AddFunction(twice, "", func(context.Context, int) (int, error) { return 0, nil })
-	AddFunction(twice, "__call__", func(context.Context, int) (int, error) { return 0, nil })
-	AddFunction[int, int](twice, "a b", nil)
-	_, err := New(Config{}, []*App{
-		NewApp("a", NewDeployment("A", handler), WithDeployments(idle, nil), WithDeployments(twice)),
-		NewApp("b", NewDeployment("B", handler), WithDeployments(twice, functions("B")), WithRoutePrefix("/b")),
+	serving.AddFunction(twice, "", func(context.Context, int) (int, error) { return 0, nil })
+	serving.AddFunction(twice, "__call__", func(context.Context, int) (int, error) { return 0, nil })
+	serving.AddFunction[int, int](twice, "a b", nil)
+	_, err := serving.New(serving.Config{}, []*serving.App{
+		serving.NewApp("a", serving.NewDeployment("A", handler), serving.WithDeployments(idle, nil), serving.WithDeployments(twice)),
+		serving.NewApp("b", serving.NewDeployment("B", handler), serving.WithDeployments(twice, functions("B")), serving.WithRoutePrefix("/b")),
 	})
 	faults := `deployment "twice": method "__call__": added twice
 method "a b": want 1 to 63 letters, digits, '-', '_' or '.', or "" for __call__

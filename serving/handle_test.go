@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -17,18 +17,19 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
 )
 
 // functions is a deployment that only its app's code calls.
-func functions(name string, opts ...DeploymentOption) *Deployment {
-	return NewDeployment(name, nil, opts...)
+func functions(name string, opts ...serving.DeploymentOption) *serving.Deployment {
+	return serving.NewDeployment(name, nil, opts...)
 }
 
 // caller serves an ingress A whose handler is f, and the others.
-func caller(t testing.TB, cfg Config, f HandlerFunc, others ...*Deployment) *rig {
+func caller(t testing.TB, cfg serving.Config, f serving.HandlerFunc, others ...*serving.Deployment) *rig {
 	t.Helper()
-	return startApps(t, cfg, NewApp("a", NewDeployment("A", f), WithDeployments(others...)))
+	return startApps(t, cfg, serving.NewApp("a", serving.NewDeployment("A", f), serving.WithDeployments(others...)))
 }
 
 // family is the span's first word and its deployment.
@@ -73,24 +74,24 @@ func threeDeployments(t *testing.T) (r *rig, inC chan context.Context) {
 	t.Helper()
 	inC = make(chan context.Context, 1)
 	c := functions("C")
-	double := AddFunction(c, "", func(ctx context.Context, n int) (int, error) {
+	double := serving.AddFunction(c, "", func(ctx context.Context, n int) (int, error) {
 		inC <- ctx
 		return 2 * n, nil
 	})
-	b := functions("B", WithReplicas(2))
-	predict := AddFunction(b, "predict", func(ctx context.Context, text string) (string, error) {
+	b := functions("B", serving.WithReplicas(2))
+	predict := serving.AddFunction(b, "predict", func(ctx context.Context, text string) (string, error) {
 		n, err := double.Call(ctx, len(text))
 		return strconv.Itoa(n), err
 	})
 	mux := http.NewServeMux()
-	mux.Handle("GET /items/{id}", HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+	mux.Handle("GET /items/{id}", serving.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		out, err := predict.Call(r.Context(), r.PathValue("id"))
 		if err == nil {
 			_, err = io.WriteString(w, out)
 		}
 		return err
 	}))
-	return startApps(t, Config{}, NewApp("a", NewDeployment("A", mux), WithDeployments(b, c))), inC
+	return startApps(t, serving.Config{}, serving.NewApp("a", serving.NewDeployment("A", mux), serving.WithDeployments(b, c))), inC
 }
 
 // TestComposition: the tree and every attribute of a call through three
@@ -138,7 +139,7 @@ func TestComposition(t *testing.T) {
 	if len(tasks) != 4 {
 		t.Errorf("%d task ids, want one for the proxy and one for each replica", len(tasks))
 	}
-	info, ok := ReplicaContext(receive(t, "C", inC))
+	info, ok := serving.ReplicaContext(receive(t, "C", inC))
 	if !ok || info.Deployment != "C" || info.App != "a" || info.ReplicaID.Deployment != "C" {
 		t.Errorf("ReplicaContext in C: %+v, %v", info, ok)
 	}
@@ -173,16 +174,16 @@ func TestUnsampledChain(t *testing.T) {
 // replica span, and its own replica span under that.
 func TestParallelCallsAreSiblings(t *testing.T) {
 	const n = 4
-	b := functions("B", WithReplicas(2))
+	b := functions("B", serving.WithReplicas(2))
 	together := make(chan struct{})
 	var entered sync.WaitGroup
 	entered.Add(n)
-	square := AddFunction(b, "square", func(_ context.Context, i int) (int, error) {
+	square := serving.AddFunction(b, "square", func(_ context.Context, i int) (int, error) {
 		entered.Done()
 		<-together
 		return i * i, nil
 	})
-	r := caller(t, Config{}, func(w http.ResponseWriter, r *http.Request) error {
+	r := caller(t, serving.Config{}, func(w http.ResponseWriter, r *http.Request) error {
 		out, errs := make([]int, n), make([]error, n)
 		var wg sync.WaitGroup
 		for i := range n {
@@ -274,9 +275,9 @@ func TestFailuresOfCallees(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := functions("B", WithMaxOngoingRequests(1))
-			h := AddFunction(b, "f", tt.callee)
-			r := caller(t, Config{}, func(_ http.ResponseWriter, r *http.Request) error {
+			b := functions("B", serving.WithMaxOngoingRequests(1))
+			h := serving.AddFunction(b, "f", tt.callee)
+			r := caller(t, serving.Config{}, func(_ http.ResponseWriter, r *http.Request) error {
 				for range 2 { // the second finds the slot free
 					out, err := h.Call(r.Context(), 1)
 					if !tt.is(err) || tt.name == "error" && out != 7 {
@@ -313,14 +314,14 @@ func TestFailuresOfCallees(t *testing.T) {
 // TestQueueFullPassesOn: H6. A handler that lets the error of a full queue
 // escape has its client told 503, with the text.
 func TestQueueFullPassesOn(t *testing.T) {
-	b := functions("B", WithMaxOngoingRequests(1), WithMaxQueuedRequests(0))
+	b := functions("B", serving.WithMaxOngoingRequests(1), serving.WithMaxQueuedRequests(0))
 	entered, leave := make(chan struct{}), make(chan struct{})
-	h := AddFunction(b, "", func(context.Context, struct{}) (struct{}, error) {
+	h := serving.AddFunction(b, "", func(context.Context, struct{}) (struct{}, error) {
 		entered <- struct{}{}
 		<-leave
 		return struct{}{}, nil
 	})
-	r := caller(t, Config{}, func(_ http.ResponseWriter, r *http.Request) error {
+	r := caller(t, serving.Config{}, func(_ http.ResponseWriter, r *http.Request) error {
 		_, err := h.Call(r.Context(), struct{}{})
 		return err
 	}, b)
@@ -358,14 +359,14 @@ func TestQueueFullPassesOn(t *testing.T) {
 
 // TestGoexitOfCallee: the slot is free after it, and the span says so.
 func TestGoexitOfCallee(t *testing.T) {
-	b := functions("B", WithMaxOngoingRequests(1))
-	h := AddFunction(b, "", func(_ context.Context, leave bool) (int, error) {
+	b := functions("B", serving.WithMaxOngoingRequests(1))
+	h := serving.AddFunction(b, "", func(_ context.Context, leave bool) (int, error) {
 		if leave {
 			runtime.Goexit()
 		}
 		return 1, nil
 	})
-	r := caller(t, Config{}, func(_ http.ResponseWriter, r *http.Request) error {
+	r := caller(t, serving.Config{}, func(_ http.ResponseWriter, r *http.Request) error {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

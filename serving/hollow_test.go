@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/status"
 
+	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -43,8 +44,8 @@ var hollows = map[string]error{
 func TestHollowErrors(t *testing.T) {
 	for name, hollow := range hollows {
 		t.Run(name, func(t *testing.T) {
-			returns := start(t, Config{}, HandlerFunc(func(http.ResponseWriter, *http.Request) error { return hollow }))
-			panics := start(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(hollow) }))
+			returns := start(t, serving.Config{}, serving.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return hollow }))
+			panics := start(t, serving.Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(hollow) }))
 			for _, r := range []*rig{returns, panics} {
 				if got := r.get("/"); got.Status != http.StatusInternalServerError {
 					t.Errorf("HTTP: status %d", got.Status)
@@ -53,7 +54,7 @@ func TestHollowErrors(t *testing.T) {
 					r.access.take(t, "handler panicked", 1)
 				}
 			}
-			r := startGRPC(t, Config{}, failing(hollow))
+			r := startGRPC(t, serving.Config{}, failing(hollow))
 			if got := told(r.unaryCall()); got != "INTERNAL: Internal server error." {
 				t.Errorf("gRPC: %s", got)
 			}
@@ -63,13 +64,13 @@ func TestHollowErrors(t *testing.T) {
 
 // TestHollowErrorOfCallee: the caller by handle has it as the panic that it is.
 func TestHollowErrorOfCallee(t *testing.T) {
-	callee := NewDeployment("Callee", nil)
-	h := AddFunction(callee, "", func(context.Context, int) (int, error) { return 0, hollows["nil pointer"] })
+	callee := serving.NewDeployment("Callee", nil)
+	h := serving.AddFunction(callee, "", func(context.Context, int) (int, error) { return 0, hollows["nil pointer"] })
 	got := make(chan error, 1)
-	r := startApps(t, Config{}, NewApp("a", NewDeployment("D", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	r := startApps(t, serving.Config{}, serving.NewApp("a", serving.NewDeployment("D", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, err := h.Call(r.Context(), 1)
 		got <- err
-	})), WithDeployments(callee)))
+	})), serving.WithDeployments(callee)))
 	r.get("/")
 	err := receive(t, "the caller's error", got)
 	if _, is := errors.AsType[*tracing.PanicError](err); !is || !strings.Contains(err.Error(), "nil pointer") {
@@ -96,22 +97,22 @@ func TestOneHangingStop(t *testing.T) {
 		}
 		nothing := func(context.Context) {}
 		stops := []func(context.Context){func(context.Context) { <-stuck }, heeds, nothing, nothing, nothing, nothing}
-		var deployments []*Deployment
+		var deployments []*serving.Deployment
 		for i, stop := range stops {
-			d := NewDeployment(fmt.Sprintf("D%d", i), noHandler)
-			AddFunction(d, "", func(context.Context, int) (int, error) { return 0, nil })
-			PerReplica(d, func(context.Context) (*hangs, error) { return &hangs{stop}, nil })
+			d := serving.NewDeployment(fmt.Sprintf("D%d", i), noHandler)
+			serving.AddFunction(d, "", func(context.Context, int) (int, error) { return 0, nil })
+			serving.PerReplica(d, func(context.Context) (*hangs, error) { return &hangs{stop}, nil })
 			deployments = append(deployments, d)
 		}
-		s, err := New(Config{}, []*App{NewApp("a", deployments[0], WithDeployments(deployments[1:]...))}, WithLogger(discard))
+		s, err := serving.New(serving.Config{}, []*serving.App{serving.NewApp("a", deployments[0], serving.WithDeployments(deployments[1:]...))}, serving.WithLogger(discard))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.all.start()
+		s.StartReplicas()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		err = s.all.stop(ctx)
+		err = s.StopReplicas(ctx)
 		if err == nil || strings.Count(err.Error(), "stop deployment") != 1 || !strings.Contains(err.Error(), `"D0"`) {
 			t.Errorf("error %v, want one of D0 only", err)
 		}

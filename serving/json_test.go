@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 type question struct {
@@ -26,7 +28,7 @@ type reply struct {
 // err. Only the function's own faults are events of spans.
 func TestJSON(t *testing.T) {
 	b := functions("B")
-	repeat := AddFunction(b, "", func(_ context.Context, q question) (any, error) {
+	repeat := serving.AddFunction(b, "", func(_ context.Context, q question) (any, error) {
 		switch q.Text {
 		case "fail":
 			return nil, errBoom
@@ -35,8 +37,8 @@ func TestJSON(t *testing.T) {
 		}
 		return reply{strings.Repeat(q.Text, q.Times)}, nil
 	})
-	ingress := NewDeployment("A", JSON(repeat.Call, WithMaxJSONBytes(64)))
-	r := startApps(t, Config{}, NewApp("a", ingress, WithDeployments(b)))
+	ingress := serving.NewDeployment("A", serving.JSON(repeat.Call, serving.WithMaxJSONBytes(64)))
+	r := startApps(t, serving.Config{}, serving.NewApp("a", ingress, serving.WithDeployments(b)))
 	const text = "text/plain; charset=utf-8"
 	for _, tt := range []struct {
 		name, method, body string
@@ -50,7 +52,7 @@ func TestJSON(t *testing.T) {
 		{"cut short", "PUT", `{"text":`, answer{Status: 400, Body: "request body: not JSON, at byte 8: unexpected end of JSON input\n"}, text},
 		{"two values", "POST", `{} {}`, answer{Status: 400, Body: "request body: not JSON, at byte 4: invalid character '{' after top-level value\n"}, text},
 		{"wrong type", "POST", `{"times":"two"}`, answer{Status: 400, Body: "request body: field \"times\": got a JSON string, want one for int\n"}, text},
-		{"wrong at the top", "POST", `[]`, answer{Status: 400, Body: "request body: got a JSON array, want one for serving.question\n"}, text},
+		{"wrong at the top", "POST", `[]`, answer{Status: 400, Body: "request body: got a JSON array, want one for serving_test.question\n"}, text},
 		{"too large", "POST", `{"text":"` + strings.Repeat("x", 64) + `"}`, answer{Status: 413, Body: "request body: more than 64 bytes\n"}, text},
 		{"fails", "POST", `{"text":"fail"}`, answer{Status: 500, Body: "Internal Server Error"}, text},
 		{"answer has no JSON", "POST", `{"text":"infinite"}`, answer{Status: 500, Body: "Internal Server Error"}, text},
@@ -92,7 +94,7 @@ func TestJSON(t *testing.T) {
 
 // TestJSONBodyThatBreaksOff: a body that is no HTTP is the client's fault.
 func TestJSONBodyThatBreaksOff(t *testing.T) {
-	r := start(t, Config{}, JSON(func(_ context.Context, q question) (reply, error) { return reply{q.Text}, nil }))
+	r := start(t, serving.Config{}, serving.JSON(func(_ context.Context, q question) (reply, error) { return reply{q.Text}, nil }))
 	c := r.dial("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
 	head := make([]byte, len("HTTP/1.1 400"))
 	if _, err := io.ReadFull(c, head); err != nil || string(head) != "HTTP/1.1 400" {
@@ -108,7 +110,7 @@ func TestJSONBodyThatBreaksOff(t *testing.T) {
 func TestJSONStream(t *testing.T) {
 	goOn := make(chan struct{})
 	b := functions("B")
-	words := AddStream(b, "", func(ctx context.Context, q question) iter.Seq2[reply, error] {
+	words := serving.AddStream(b, "", func(ctx context.Context, q question) iter.Seq2[reply, error] {
 		return func(yield func(reply, error) bool) {
 			for range q.Times {
 				if !yield(reply{q.Text}, nil) {
@@ -125,7 +127,7 @@ func TestJSONStream(t *testing.T) {
 			}
 		}
 	})
-	r := startApps(t, Config{}, NewApp("a", NewDeployment("A", JSONStream(words.Stream)), WithDeployments(b)))
+	r := startApps(t, serving.Config{}, serving.NewApp("a", serving.NewDeployment("A", serving.JSONStream(words.Stream)), serving.WithDeployments(b)))
 	for _, tt := range []struct {
 		name, accept, body string
 		items              []string
@@ -176,7 +178,7 @@ func TestJSONStream(t *testing.T) {
 
 // TestJSONFloat: numbers go through as JSON has them.
 func TestJSONFloat(t *testing.T) {
-	r := start(t, Config{}, JSON(func(_ context.Context, in []float64) (map[string]float64, error) {
+	r := start(t, serving.Config{}, serving.JSON(func(_ context.Context, in []float64) (map[string]float64, error) {
 		sum := 0.0
 		for _, x := range in {
 			sum += x

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bufio"
@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // TestBodyUsedAfterItsRequest: user code may keep the body of a request, as a reverse
@@ -21,7 +23,7 @@ func TestBodyUsedAfterItsRequest(t *testing.T) {
 	t.Run("HTTP/1", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			bodies := make(chan io.ReadCloser, 1)
-			r := startFake(t, stalls, HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
+			r := startFake(t, stalls, serving.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
 				if req.Method == http.MethodPost {
 					bodies <- req.Body
 					return nil
@@ -55,7 +57,7 @@ func TestBodyUsedAfterItsRequest(t *testing.T) {
 	t.Run("HTTP/2", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			bodies := make(chan io.ReadCloser, 1)
-			r := startFake(t, stalls, HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
+			r := startFake(t, stalls, serving.HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
 				bodies <- req.Body
 				w.WriteHeader(http.StatusRequestEntityTooLarge)
 				return nil
@@ -80,7 +82,7 @@ func TestBodyUsedAfterItsRequest(t *testing.T) {
 // TestBodyClosedWhileItIsRead: over HTTP/2, Close ends a Read that is under way.
 func TestBodyClosedWhileItIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := startFake(t, Config{StallTimeout: time.Hour}, HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
+		r := startFake(t, serving.Config{StallTimeout: time.Hour}, serving.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
 			read := make(chan error, 1)
 			go func() {
 				_, err := io.ReadAll(req.Body)

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -26,7 +27,7 @@ import (
 type kept struct {
 	id      string // the request's
 	ctx     context.Context
-	inner   *Handle[int, int]
+	inner   *serving.Handle[int, int]
 	others  []func() error // must all fail
 	replica string
 }
@@ -48,8 +49,8 @@ func (k kept) use() error {
 		return fmt.Errorf("err %v, child's %v, cause %v", k.ctx.Err(), child.Err(), context.Cause(child))
 	}
 	request, span := identity.RequestFromContext(k.ctx), trace.SpanFromContext(k.ctx)
-	info, inReplica := ReplicaContext(k.ctx)
-	if request == nil || request.ID != k.id || !inReplica || info.ReplicaID.UniqueID != k.replica || ModelID(k.ctx) != "" {
+	info, inReplica := serving.ReplicaContext(k.ctx)
+	if request == nil || request.ID != k.id || !inReplica || info.ReplicaID.UniqueID != k.replica || serving.ModelID(k.ctx) != "" {
 		return fmt.Errorf("request %+v, replica %+v", request, info)
 	}
 	await := time.After(patienceOfTests)
@@ -81,14 +82,14 @@ func (k kept) use() error {
 
 func TestLeftBehind(t *testing.T) {
 	inner := functions("B")
-	echo := AddFunction(inner, "", func(_ context.Context, i int) (int, error) { return i, nil })
+	echo := serving.AddFunction(inner, "", func(_ context.Context, i int) (int, error) { return i, nil })
 	var over sync.Map // request id → chan that is closed once the client has its answer
 	var left sync.WaitGroup
 	leave := func(ctx context.Context, others ...func() error) error {
 		if _, err := echo.Call(ctx, 1); err != nil {
 			return err
 		}
-		info, _ := ReplicaContext(ctx)
+		info, _ := serving.ReplicaContext(ctx)
 		k := kept{id: identity.RequestFromContext(ctx).ID, ctx: ctx, inner: echo, others: others, replica: info.ReplicaID.UniqueID}
 		answered, _ := over.LoadOrStore(k.id, make(chan struct{}))
 		left.Go(func() {
@@ -99,7 +100,7 @@ func TestLeftBehind(t *testing.T) {
 		})
 		return nil
 	}
-	d := NewDeployment("D", HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+	d := serving.NewDeployment("D", serving.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		_, _ = io.WriteString(w, "hello")
 		return leave(r.Context(), func() error {
 			_ = r.URL.Path + r.Header.Get("X")
@@ -113,7 +114,7 @@ func TestLeftBehind(t *testing.T) {
 		return leave(stream.Context(), func() error { return stream.Send(&pb.StreamingOutputCallResponse{}) },
 			func() error { _, err := stream.Recv(); return err })
 	}})
-	r := startGRPCApps(t, Config{}, NewApp("a", d, WithDeployments(inner)))
+	r := startGRPCApps(t, serving.Config{}, serving.NewApp("a", d, serving.WithDeployments(inner)))
 	const callers, calls = 6, 30
 	var group sync.WaitGroup
 	for caller := range callers {
@@ -164,8 +165,8 @@ func TestLeftBehind(t *testing.T) {
 // changes, whoever else has it.
 func TestContextPrints(t *testing.T) {
 	var left sync.WaitGroup
-	d := NewDeployment("D", HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error {
-		info, _ := ReplicaContext(r.Context())
+	d := serving.NewDeployment("D", serving.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error {
+		info, _ := serving.ReplicaContext(r.Context())
 		left.Go(func() {
 			if got, want := fmt.Sprint(r.Context()), "call in "+info.ReplicaID.String(); !strings.Contains(got, want) {
 				t.Errorf("prints %.200q, want %q", got, want)
@@ -174,7 +175,7 @@ func TestContextPrints(t *testing.T) {
 		return nil
 	}))
 	// Without tracing: no span is around the context.
-	s, err := New(Config{HTTPAddr: "127.0.0.1:0"}, []*App{NewApp("a", d)}, WithLogger(slog.New(slog.DiscardHandler)))
+	s, err := serving.New(serving.Config{HTTPAddr: "127.0.0.1:0"}, []*serving.App{serving.NewApp("a", d)}, serving.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}

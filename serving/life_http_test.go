@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -12,16 +12,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 const unavailableText = "Deployment(name='D', app='a') is unavailable because it failed to deploy."
 
 // startLife serves a deployment with a probe over real sockets.
-func startLife(t *testing.T, cfg Config, h http.Handler, p *probe, opts ...DeploymentOption) (*rig, *Local[*instance]) {
+func startLife(t *testing.T, cfg serving.Config, h http.Handler, p *probe, opts ...serving.DeploymentOption) (*rig, *serving.Local[*instance]) {
 	t.Helper()
-	d := NewDeployment("D", h, opts...)
-	local := PerReplica(d, p.new)
-	return startApps(t, cfg, NewApp("a", d)), local
+	d := serving.NewDeployment("D", h, opts...)
+	local := serving.PerReplica(d, p.new)
+	return startApps(t, cfg, serving.NewApp("a", d)), local
 }
 
 // TestUnavailableDeployment is H14: requests that come before there is a replica wait for one; where
@@ -36,7 +38,7 @@ func TestUnavailableDeployment(t *testing.T) {
 			return ctx.Err()
 		}
 	}}
-	r, _ := startLife(t, Config{}, http.NotFoundHandler(), p, WithReplicas(20)) // if all fail, there is no other try
+	r, _ := startLife(t, serving.Config{}, http.NotFoundHandler(), p, serving.WithReplicas(20)) // if all fail, there is no other try
 	if got, want := r.get("/-/healthz"), "Deployment(name='D', app='a') has no replica that takes requests yet."; got.Status != 503 || got.Body != want {
 		t.Errorf("health before the start: %+v, want %q", got, want)
 	}
@@ -57,7 +59,7 @@ func TestUnavailableDeployment(t *testing.T) {
 	if got := r.get("/-/healthz"); got.Status != 503 || got.Body != unavailableText {
 		t.Errorf("health after the failure: %+v", got)
 	}
-	if s := r.server.Status()[0]; s.State != DeploymentUnavailable || s.Error != "boom" {
+	if s := r.server.Status()[0]; s.State != serving.DeploymentUnavailable || s.Error != "boom" {
 		t.Errorf("status %+v", s)
 	}
 }
@@ -65,7 +67,7 @@ func TestUnavailableDeployment(t *testing.T) {
 // TestWaitForFirstReplica: H15, up to the timeout.
 func TestWaitForFirstReplica(t *testing.T) {
 	p := &probe{construct: func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }}
-	r, _ := startLife(t, Config{RequestTimeout: shortTimeout}, http.NotFoundHandler(), p)
+	r, _ := startLife(t, serving.Config{RequestTimeout: shortTimeout}, http.NotFoundHandler(), p)
 	if got := r.get("/"); got.Status != 408 {
 		t.Errorf("client saw %+v, want 408", got)
 	}
@@ -78,18 +80,18 @@ func TestWaitForFirstReplica(t *testing.T) {
 // TestLocalGet: a call finds the value of its own replica; Get elsewhere is a
 // fault of the program, which costs one request.
 func TestLocalGet(t *testing.T) {
-	var local *Local[*instance]
-	other := PerReplica(NewDeployment("other", nil), (&probe{}).new)
+	var local *serving.Local[*instance]
+	other := serving.PerReplica(serving.NewDeployment("other", nil), (&probe{}).new)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/other" {
 			other.Get(r.Context())
 		}
-		info, _ := ReplicaContext(r.Context())
+		info, _ := serving.ReplicaContext(r.Context())
 		_, _ = fmt.Fprint(w, local.Get(r.Context()).n, " ", info.ReplicaID.UniqueID)
 	})
-	r, l := startLife(t, Config{}, h, &probe{}, WithReplicas(3))
+	r, l := startLife(t, serving.Config{}, h, &probe{}, serving.WithReplicas(3))
 	local = l
-	await(t, "three replicas", func() bool { return r.server.Status()[0].State == DeploymentHealthy })
+	await(t, "three replicas", func() bool { return r.server.Status()[0].State == serving.DeploymentHealthy })
 	ids := map[string]string{}
 	for len(ids) < 3 {
 		n, id, _ := strings.Cut(r.get("/").Body, " ")
@@ -113,16 +115,16 @@ func TestLocalGet(t *testing.T) {
 // deployments, and waits for their first replicas.
 func TestHooksCallHandles(t *testing.T) {
 	leave := make(chan struct{})
-	words := NewDeployment("words", nil)
-	PerReplica(words, func(context.Context) (int, error) { <-leave; return 1, nil })
-	length := AddFunction(words, "", func(_ context.Context, s string) (int, error) { return len(s), nil })
-	d := NewDeployment("D", http.NotFoundHandler())
-	local := PerReplica(d, func(ctx context.Context) (int, error) {
+	words := serving.NewDeployment("words", nil)
+	serving.PerReplica(words, func(context.Context) (int, error) { <-leave; return 1, nil })
+	length := serving.AddFunction(words, "", func(_ context.Context, s string) (int, error) { return len(s), nil })
+	d := serving.NewDeployment("D", http.NotFoundHandler())
+	local := serving.PerReplica(d, func(ctx context.Context) (int, error) {
 		close(leave)
 		return length.Call(ctx, "three")
 	})
-	d.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, local.Get(r.Context())) })
-	r := startApps(t, Config{}, NewApp("a", d, WithDeployments(words)))
+	d.Handle(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, local.Get(r.Context())) }))
+	r := startApps(t, serving.Config{}, serving.NewApp("a", d, serving.WithDeployments(words)))
 	if got := r.get("/"); got.Body != "5" {
 		t.Errorf("client saw %+v, want 5", got)
 	}
@@ -138,8 +140,8 @@ func TestReplacedUnderLoadConcurrentSafe(t *testing.T) {
 		}
 		return nil
 	}}
-	r, _ := startLife(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }), p,
-		WithReplicas(3), WithMaxOngoingRequests(2), WithHealthCheck(time.Millisecond, time.Minute))
+	r, _ := startLife(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }), p,
+		serving.WithReplicas(3), serving.WithMaxOngoingRequests(2), serving.WithHealthCheck(time.Millisecond, time.Minute))
 	stop := make(chan struct{})
 	var load sync.WaitGroup
 	for range 8 {
@@ -159,14 +161,14 @@ func TestReplacedUnderLoadConcurrentSafe(t *testing.T) {
 	}
 	for round := range 5 {
 		n := 1 + round%3
-		if err := r.server.Apply(t.Context(), []AppConfig{{Deployments: []DeploymentConfig{{Name: "D", NumReplicas: &n, UserConfig: round}}}}); err != nil {
+		if err := r.server.Apply(t.Context(), []serving.AppConfig{{Deployments: []serving.DeploymentConfig{{Name: "D", NumReplicas: &n, UserConfig: round}}}}); err != nil {
 			t.Error(err)
 		}
 		made := int64(p.count())
 		sick.Store(made) // all that there are
 		await(t, "fresh replicas", func() bool {
 			s := r.server.Status()[0]
-			return s.State == DeploymentHealthy && len(s.Replicas) == n && int64(p.count()) > made
+			return s.State == serving.DeploymentHealthy && len(s.Replicas) == n && int64(p.count()) > made
 		})
 	}
 	close(stop)
@@ -191,7 +193,7 @@ func TestCutOff(t *testing.T) {
 		}
 		return nil
 	}}
-	r, _ := startLife(t, Config{}, h, p, WithHealthCheck(time.Millisecond, time.Minute), WithGracefulShutdown(time.Second, time.Millisecond))
+	r, _ := startLife(t, serving.Config{}, h, p, serving.WithHealthCheck(time.Millisecond, time.Minute), serving.WithGracefulShutdown(time.Second, time.Millisecond))
 	answers := make(chan answer, 2)
 	go func() { answers <- r.get("/") }()
 	receive(t, "the first handler", entered)
@@ -225,7 +227,7 @@ func TestCutOff(t *testing.T) {
 func TestShutdownWithoutTime(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	p := &probe{}
-	r, _ := startLife(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	r, _ := startLife(t, serving.Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		close(entered)
 		<-leave
 	}), p)

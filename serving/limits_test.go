@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bufio"
@@ -11,13 +11,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 func exitGoroutine() { runtime.Goexit() }
 
 // TestHeaderLimits: the limits hold without a setting.
 func TestHeaderLimits(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r := start(t, serving.Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, tt := range []struct {
 		size, want int
 	}{
@@ -35,7 +37,7 @@ func TestHeaderLimits(t *testing.T) {
 			t.Errorf("%d bytes of header: status %d, want %d", tt.size, resp.StatusCode, tt.want)
 		}
 	}
-	got := r.server.cfg
+	got := r.server.Effective()
 	if got.ReadHeaderTimeout != 10*time.Second || got.IdleTimeout != 90*time.Second || got.MaxHeaderBytes != 64<<10 {
 		t.Errorf("defaults: ReadHeaderTimeout %v, IdleTimeout %v, MaxHeaderBytes %d",
 			got.ReadHeaderTimeout, got.IdleTimeout, got.MaxHeaderBytes)
@@ -45,7 +47,7 @@ func TestHeaderLimits(t *testing.T) {
 // TestSlowHeaders: a client that does not finish its headers, or keeps a
 // connection without using it, is disconnected.
 func TestSlowHeaders(t *testing.T) {
-	r := start(t, Config{ReadHeaderTimeout: shortTimeout, IdleTimeout: shortTimeout},
+	r := start(t, serving.Config{ReadHeaderTimeout: shortTimeout, IdleTimeout: shortTimeout},
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, request := range []string{
 		"GET / HTTP/1.1\r\nHost: x\r\n",
@@ -63,7 +65,7 @@ func TestSlowHeaders(t *testing.T) {
 func TestUploadsAreCleanedUp(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	r := start(t, Config{}, HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
+	r := start(t, serving.Config{}, serving.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
 		if err := req.ParseMultipartForm(1); err != nil {
 			return err
 		}
@@ -98,11 +100,11 @@ func TestUploadsAreCleanedUp(t *testing.T) {
 // TestReplicaLimit: no more than max_ongoing_requests run in a replica.
 func TestReplicaLimit(t *testing.T) {
 	entered, leave := make(chan string, 16), make(chan struct{})
-	r := start(t, Config{}, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
-		info, _ := ReplicaContext(req.Context())
+	r := start(t, serving.Config{}, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		info, _ := serving.ReplicaContext(req.Context())
 		entered <- info.ReplicaID.UniqueID
 		<-leave
-	}), WithReplicas(2))
+	}), serving.WithReplicas(2))
 	answers := make(chan answer, 16)
 	for range 16 {
 		go func() { answers <- r.get("/") }()

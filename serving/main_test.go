@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bufio"
@@ -21,6 +21,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.uber.org/goleak"
 
+	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -51,7 +52,7 @@ const patienceOfTests = 20 * time.Second
 // rig is a running server with what it recorded.
 type rig struct {
 	t      testing.TB
-	server *Server
+	server *serving.Server
 	spans  *spanLog
 	access *lineLog
 	client *http.Client
@@ -61,12 +62,12 @@ type rig struct {
 }
 
 // start serves the handler as deployment D of app "a" at "/".
-func start(t testing.TB, cfg Config, h http.Handler, opts ...DeploymentOption) *rig {
+func start(t testing.TB, cfg serving.Config, h http.Handler, opts ...serving.DeploymentOption) *rig {
 	t.Helper()
-	return startApps(t, cfg, NewApp("a", NewDeployment("D", h, opts...)))
+	return startApps(t, cfg, serving.NewApp("a", serving.NewDeployment("D", h, opts...)))
 }
 
-func startApps(t testing.TB, cfg Config, apps ...*App) *rig {
+func startApps(t testing.TB, cfg serving.Config, apps ...*serving.App) *rig {
 	t.Helper()
 	r := &rig{t: t, spans: newSpanLog(), access: newLineLog()}
 	tp := provider(t, r.spans)
@@ -74,7 +75,7 @@ func startApps(t testing.TB, cfg Config, apps ...*App) *rig {
 		cfg.HTTPAddr = "127.0.0.1:0"
 	}
 	var err error
-	r.server, err = New(cfg, apps, WithTracing(tp), WithLogger(slog.New(slog.NewJSONHandler(r.access, nil))))
+	r.server, err = serving.New(cfg, apps, serving.WithTracing(tp), serving.WithLogger(slog.New(slog.NewJSONHandler(r.access, nil))))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // counts gives the series of the server's counters, histograms (how many) and
@@ -48,13 +50,13 @@ func (r *rig) counts(t testing.TB) map[string]float64 {
 func TestMetrics(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /users/{id}", func(http.ResponseWriter, *http.Request) {})
-	mux.Handle("/fails", HandlerFunc(func(http.ResponseWriter, *http.Request) error { return errors.New("boom") }))
-	mux.Handle("/cut", HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+	mux.Handle("/fails", serving.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return errors.New("boom") }))
+	mux.Handle("/cut", serving.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 		_, _ = fmt.Fprint(w, "beginning")
 		return errors.New("boom")
 	}))
 	mux.HandleFunc("/teapot", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	r := startApps(t, Config{}, NewApp("a", NewDeployment("D", mux), WithRoutePrefix("/a")))
+	r := startApps(t, serving.Config{}, serving.NewApp("a", serving.NewDeployment("D", mux), serving.WithRoutePrefix("/a")))
 	r.get("/a/users/1")
 	r.get("/a/users/2")
 	r.get("/a/fails")
@@ -110,10 +112,10 @@ func TestMetrics(t *testing.T) {
 // TestGauges: what is under way shows while it is, and then no more.
 func TestGauges(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	r := start(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		entered <- struct{}{}
 		<-leave
-	}), WithMaxOngoingRequests(1))
+	}), serving.WithMaxOngoingRequests(1))
 	done := make(chan answer, 2)
 	for range 2 {
 		go func() { done <- r.get("/") }()

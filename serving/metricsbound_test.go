@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"fmt"
@@ -7,15 +7,17 @@ import (
 	"testing"
 
 	pb "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // TestSeriesAreBoundedWhateverClientsSend makes up paths, verbs and gRPC methods:
 // the number of series depends on none of them.
 func TestSeriesAreBoundedWhateverClientsSend(t *testing.T) {
 	const paths, verbs, methods = 8000, 4000, 400
-	d := NewDeployment("D", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	d := serving.NewDeployment("D", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	pb.RegisterTestServiceServer(d, testService{})
-	r := startGRPCApps(t, Config{}, NewApp("a", d, WithRoutePrefix("/a")))
+	r := startGRPCApps(t, serving.Config{}, serving.NewApp("a", d, serving.WithRoutePrefix("/a")))
 	ask := func(method, path string) {
 		r.do(t.Context(), method, path)
 	}

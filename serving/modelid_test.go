@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bufio"
@@ -7,13 +7,15 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // TestModelIDHeader reads the model of a request from all forms of the header,
 // over a real connection, and looks for it in the spans.
 func TestModelIDHeader(t *testing.T) {
-	r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		_, err := fmt.Fprintf(w, "%q", ModelID(r.Context()))
+	r := start(t, serving.Config{}, serving.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		_, err := fmt.Fprintf(w, "%q", serving.ModelID(r.Context()))
 		return err
 	}))
 	for _, tc := range []struct{ header, want string }{

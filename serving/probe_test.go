@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // probe makes the values of a deployment and notes the calls of their methods.
@@ -80,9 +82,9 @@ func (p *probe) take() []string {
 	return log
 }
 
-func (i *instance) Reconfigure(ctx context.Context, c UserConfig) error {
+func (i *instance) Reconfigure(ctx context.Context, c serving.UserConfig) error {
 	err := i.p.call(ctx, &i.p.reconfigure, i.n)
-	if info, _ := ReplicaContext(ctx); err == nil {
+	if info, _ := serving.ReplicaContext(ctx); err == nil {
 		i.p.mu.Lock()
 		defer i.p.mu.Unlock()
 		if i.p.configs == nil {
@@ -102,20 +104,21 @@ func (i *instance) Stop(context.Context) error {
 
 // bench is a server with a probe that never listens: it runs by the clock of a bubble.
 type bench struct {
-	*Server
+	*serving.Server
 	t *testing.T
 	p *probe
+	d *serving.Deployment
 }
 
-func newBench(t *testing.T, p *probe, opts ...DeploymentOption) *bench {
+func newBench(t *testing.T, p *probe, opts ...serving.DeploymentOption) *bench {
 	t.Helper()
-	d := NewDeployment("D", noHandler, opts...)
-	PerReplica(d, p.new)
-	s, err := New(Config{}, []*App{NewApp("a", d)}, WithLogger(slog.New(slog.DiscardHandler)))
+	d := serving.NewDeployment("D", noHandler, opts...)
+	serving.PerReplica(d, p.new)
+	s, err := serving.New(serving.Config{}, []*serving.App{serving.NewApp("a", d)}, serving.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bench{Server: s, t: t, p: p}
+	return &bench{Server: s, t: t, p: p, d: d}
 }
 
 func (b *bench) mustEnd() {

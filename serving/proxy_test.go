@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bufio"
@@ -16,11 +16,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving"
 )
 
 // TestGoldenSpans compares every attribute with Ray's golden spans.
 func TestGoldenSpans(t *testing.T) {
-	r := startApps(t, Config{}, NewApp("default", NewDeployment("BasicModel",
+	r := startApps(t, serving.Config{}, serving.NewApp("default", serving.NewDeployment("BasicModel",
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hi") }))))
 	r.do(t.Context(), http.MethodPost, "/", "X-Request-ID", "id-1")
 	got := map[string]map[string]any{}
@@ -78,7 +79,7 @@ func attributes(s sdktrace.ReadOnlySpan) map[string]any {
 func TestTraceContext(t *testing.T) {
 	const traceID, parentID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	seen := make(chan trace.SpanContext, 1)
-	r := start(t, Config{}, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 		seen <- trace.SpanContextFromContext(req.Context())
 	}))
 	r.get("/", "traceparent", "00-"+traceID+"-"+parentID+"-01", "tracestate", "vendor=1")
@@ -121,16 +122,16 @@ func TestTraceContext(t *testing.T) {
 func TestAppBelowPrefix(t *testing.T) {
 	mux := http.NewServeMux()
 	echo := func(w http.ResponseWriter, r *http.Request) error {
-		info, ok := ReplicaContext(r.Context())
+		info, ok := serving.ReplicaContext(r.Context())
 		req := identity.RequestFromContext(r.Context())
 		_, err := fmt.Fprintf(w, "%s id=%s app=%s deployment=%s ok=%v route=%s same=%v", r.URL.Path, r.PathValue("id"), info.App,
 			info.Deployment, ok, req.Route, info.ReplicaID.String() == "users#U#"+req.Component.UniqueID())
 		return err
 	}
-	mux.Handle("/v1/{id}", HandlerFunc(echo))
-	mux.Handle("/sub/", HandlerFunc(echo))
+	mux.Handle("/v1/{id}", serving.HandlerFunc(echo))
+	mux.Handle("/sub/", serving.HandlerFunc(echo))
 	mux.Handle("/away", http.RedirectHandler("/other/place", http.StatusFound))
-	r := startApps(t, Config{}, NewApp("users", NewDeployment("U", mux), WithRoutePrefix("/users")))
+	r := startApps(t, serving.Config{}, serving.NewApp("users", serving.NewDeployment("U", mux), serving.WithRoutePrefix("/users")))
 	for _, tt := range []struct {
 		path, body, location string
 		status               int
@@ -154,14 +155,14 @@ func TestAppBelowPrefix(t *testing.T) {
 			}
 		}
 	}
-	if _, ok := ReplicaContext(context.Background()); ok {
+	if _, ok := serving.ReplicaContext(context.Background()); ok {
 		t.Error("ReplicaContext outside of a handler")
 	}
 }
 
 // TestEmptyPath: a target without a path is the root.
 func TestEmptyPath(t *testing.T) {
-	r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
+	r := start(t, serving.Config{}, serving.HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
 		_, err := io.WriteString(w, req.Method+" "+req.URL.Path)
 		return err
 	}))
@@ -190,7 +191,7 @@ func TestEmptyPath(t *testing.T) {
 // TestUnknownMethod: what a client makes up as a method is in no span and no
 // log.
 func TestUnknownMethod(t *testing.T) {
-	r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
+	r := start(t, serving.Config{}, serving.HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
 		_, err := fmt.Fprint(w, len(req.Method)) // the handler sees it as it came
 		return err
 	}))
@@ -233,7 +234,7 @@ func TestStreaming(t *testing.T) {
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(proto, func(t *testing.T) {
 			next := make(chan struct{})
-			r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Trailer", "X-Sum")
 				for i := range 3 {
 					_, _ = fmt.Fprintf(w, "chunk %d\n", i)
@@ -279,7 +280,7 @@ func TestStreaming(t *testing.T) {
 // TestCutStreamHTTP2: only the stream ends, with RST_STREAM; the connection
 // serves on.
 func TestCutStreamHTTP2(t *testing.T) {
-	r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
+	r := start(t, serving.Config{}, serving.HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
 		if req.URL.Path == "/cut" {
 			writeBegin(w)
 			return errBoom
@@ -301,7 +302,7 @@ func TestCutStreamHTTP2(t *testing.T) {
 }
 
 func TestInformationalResponse(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</style.css>")
 		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Del("Link")
@@ -326,7 +327,7 @@ func TestInformationalResponse(t *testing.T) {
 
 // TestPanicIsLogged: with its stack, beside the access log's line.
 func TestPanicIsLogged(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") }))
+	r := start(t, serving.Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") }))
 	r.get("/", "X-Request-ID", "id-1")
 	line := r.access.take(t, "handler panicked", 1)[0]
 	if line["panic"] != "boom" || line["request_id"] != "id-1" || !strings.Contains(line["stack"].(string), "TestPanicIsLogged") {
@@ -339,7 +340,7 @@ func TestPanicIsLogged(t *testing.T) {
 
 // TestAccessLog: one line with everything that names the request.
 func TestAccessLog(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r := start(t, serving.Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	r.get("/some/path", "X-Request-ID", "id-1")
 	line := r.access.take(t, "request", 1)[0]
 	for key, want := range map[string]any{

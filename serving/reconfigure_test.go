@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -14,13 +14,14 @@ import (
 
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
 
 // capacity fills the slots and the queue of the deployment, and returns the number of slots
 // and the error of the full queue.
-func (b *bench) capacity() (slots int, full *QueueFullError) {
-	d := b.all.order[0].built.Load()
+func (b *bench) capacity() (slots int, full *serving.QueueFullError) {
+	d := b.d.Built()
 	ended, cancel := context.WithCancel(b.t.Context())
 	cancel()
 	var held []router.Assignment
@@ -36,7 +37,7 @@ func (b *bench) capacity() (slots int, full *QueueFullError) {
 	for range 20 {
 		go func() {
 			_, _, err := d.Assign(waiting, spans.RouterStart{})
-			if err, is := errors.AsType[*QueueFullError](err); is {
+			if err, is := errors.AsType[*serving.QueueFullError](err); is {
 				b.p.mu.Lock()
 				defer b.p.mu.Unlock()
 				full = err
@@ -66,13 +67,13 @@ func (nothing) End(context.Context, error) (spans.ReplicaResult, error) {
 func TestApplyChangesWhatDiffers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &probe{}
-		b := newBench(t, p, WithUserConfig("code"), WithMaxQueuedRequests(7))
+		b := newBench(t, p, serving.WithUserConfig("code"), serving.WithMaxQueuedRequests(7))
 		s := b.Server
-		b.all.start()
+		b.StartReplicas()
 		b.wantStates("HEALTHY: RUNNING")
-		apply := func(c DeploymentConfig) error {
+		apply := func(c serving.DeploymentConfig) error {
 			c.Name = "D"
-			return s.Apply(t.Context(), []AppConfig{{Deployments: []DeploymentConfig{c}}})
+			return s.Apply(t.Context(), []serving.AppConfig{{Deployments: []serving.DeploymentConfig{c}}})
 		}
 		two, nine := 2, 9
 		wantHeld := func(replicas, ongoing, queued int, config string) {
@@ -88,12 +89,12 @@ func TestApplyChangesWhatDiffers(t *testing.T) {
 			}
 		}
 		for _, step := range []struct {
-			config DeploymentConfig
+			config serving.DeploymentConfig
 			want   func()
 		}{
-			{DeploymentConfig{NumReplicas: &two, MaxOngoingRequests: &nine}, func() { wantHeld(2, 9, 7, `"code"`) }},
-			{DeploymentConfig{UserConfig: "file", MaxQueuedRequests: &nine}, func() { wantHeld(1, 5, 9, `"file"`) }},
-			{DeploymentConfig{UserConfig: "file"}, func() { wantHeld(1, 5, 7, `"file"`) }},
+			{serving.DeploymentConfig{NumReplicas: &two, MaxOngoingRequests: &nine}, func() { wantHeld(2, 9, 7, `"code"`) }},
+			{serving.DeploymentConfig{UserConfig: "file", MaxQueuedRequests: &nine}, func() { wantHeld(1, 5, 9, `"file"`) }},
+			{serving.DeploymentConfig{UserConfig: "file"}, func() { wantHeld(1, 5, 7, `"file"`) }},
 		} {
 			if err := apply(step.config); err != nil {
 				t.Error(err)
@@ -103,7 +104,7 @@ func TestApplyChangesWhatDiffers(t *testing.T) {
 		if err := s.Reconfigure(t.Context(), "a", "D", "hand"); err != nil {
 			t.Error(err)
 		}
-		if err := apply(DeploymentConfig{UserConfig: "file", NumReplicas: &two}); err != nil {
+		if err := apply(serving.DeploymentConfig{UserConfig: "file", NumReplicas: &two}); err != nil {
 			t.Error(err)
 		}
 		wantHeld(2, 5, 7, `"hand"`)
@@ -116,7 +117,7 @@ func TestApplyChangesWhatDiffers(t *testing.T) {
 		fails := func(context.Context, int) error { return errBoom }
 		p.set(&p.reconfigure, fails)
 		for range 2 {
-			if err := apply(DeploymentConfig{UserConfig: "bad"}); fmt.Sprint(err) != `app "a": deployment "D": boom` {
+			if err := apply(serving.DeploymentConfig{UserConfig: "bad"}); fmt.Sprint(err) != `app "a": deployment "D": boom` {
 				t.Errorf("error %v", err)
 			}
 			p.set(&p.reconfigure, nil)
@@ -134,9 +135,9 @@ func TestFaultsOfConfigs(t *testing.T) {
 	b := newBench(t, &probe{})
 	zero := 0
 	second := time.Duration(0)
-	err := b.Apply(t.Context(), []AppConfig{
+	err := b.Apply(t.Context(), []serving.AppConfig{
 		{Name: "b", From: "f:1"},
-		{RoutePrefix: "x", From: "f:2", Deployments: []DeploymentConfig{
+		{RoutePrefix: "x", From: "f:2", Deployments: []serving.DeploymentConfig{
 			{Name: "E", From: "f:3"},
 			{Name: "D", From: "f:4", NumReplicas: &zero, HealthCheckPeriod: &second, UserConfig: func() {}},
 			{Name: "D", From: "f:5"},
@@ -154,7 +155,7 @@ app "a": there is something of it already at f:2`
 	if diff := cmp.Diff(want, fmt.Sprint(err)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	err = b.Apply(t.Context(), []AppConfig{{RoutePrefix: "/other"}})
+	err = b.Apply(t.Context(), []serving.AppConfig{{RoutePrefix: "/other"}})
 	if want := `app "a": the route prefix stays "/" until the service is restarted, then it is "/other"`; fmt.Sprint(err) != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
@@ -177,19 +178,19 @@ app "a": there is something of it already at f:2`
 // Apply compares a route prefix with the prefix in force, which may be that of
 // the configs at New and not that of the code.
 func TestApplyComparesWithThePrefixInForce(t *testing.T) {
-	app := NewApp("a", NewDeployment("D", noHandler), WithRoutePrefix("/code"))
-	configs := []AppConfig{{RoutePrefix: "/file"}}
-	s, err := New(Config{Apps: configs}, []*App{app})
+	app := serving.NewApp("a", serving.NewDeployment("D", noHandler), serving.WithRoutePrefix("/code"))
+	configs := []serving.AppConfig{{RoutePrefix: "/file"}}
+	s, err := serving.New(serving.Config{Apps: configs}, []*serving.App{app})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
-		configs []AppConfig
+		configs []serving.AppConfig
 		want    string
 	}{
 		{configs, "<nil>"},
 		{nil, `app "a": the route prefix stays "/file" until the service is restarted, then it is "/code"`},
-		{[]AppConfig{{RoutePrefix: "/next"}}, `app "a": the route prefix stays "/file" until the service is restarted, then it is "/next"`},
+		{[]serving.AppConfig{{RoutePrefix: "/next"}}, `app "a": the route prefix stays "/file" until the service is restarted, then it is "/next"`},
 		{configs, "<nil>"},
 	} {
 		if err := s.Apply(t.Context(), step.configs); fmt.Sprint(err) != step.want {
@@ -204,19 +205,19 @@ func TestApplyComparesWithThePrefixInForce(t *testing.T) {
 // TestConfigForNobody: a config that no code takes is a fault where it can be
 // seen at once, and a failed start where it cannot.
 func TestConfigForNobody(t *testing.T) {
-	_, err := New(Config{}, []*App{NewApp("a", NewDeployment("D", noHandler, WithUserConfig(1)))})
+	_, err := serving.New(serving.Config{}, []*serving.App{serving.NewApp("a", serving.NewDeployment("D", noHandler, serving.WithUserConfig(1)))})
 	if want := `app "a": deployment "D": it has a user config, and no PerReplica whose value could take it`; fmt.Sprint(err) != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDeployment("D", noHandler, WithUserConfig(1))
-		PerReplica(d, func(context.Context) (int, error) { return 1, nil })
-		s, err := New(Config{}, []*App{NewApp("a", d)}, WithLogger(discard))
+		d := serving.NewDeployment("D", noHandler, serving.WithUserConfig(1))
+		serving.PerReplica(d, func(context.Context) (int, error) { return 1, nil })
+		s, err := serving.New(serving.Config{}, []*serving.App{serving.NewApp("a", d)}, serving.WithLogger(discard))
 		if err != nil {
 			t.Fatal(err)
 		}
 		b := &bench{t: t, Server: s}
-		b.all.start()
+		b.StartReplicas()
 		b.wantStates("UNHEALTHY:")
 		if got := b.Status()[0].Error; got != router.ErrNoReconfigurer.Error() {
 			t.Errorf("error %q", got)
@@ -242,7 +243,7 @@ func TestUserConfig(t *testing.T) {
 		"type":     {map[string]any{"n": "1"}, options{"kept", 0}, "user config: json: cannot unmarshal string into Go struct field options.n of type int"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config, err := newUserConfig(c.config)
+			config, err := serving.NewUserConfig(c.config)
 			if err != nil {
 				t.Fatal(err)
 			}

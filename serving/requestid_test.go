@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bufio"
@@ -10,11 +10,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // TestRequestIDEverywhere: the same id in response, spans, log and handler.
 func TestRequestIDEverywhere(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Request-ID", "the handler's own")
 	}))
 	got := r.get("/", "x-request-id", "client-7")
@@ -63,7 +65,7 @@ func TestRequestIDInEachHead(t *testing.T) {
 		},
 		"/nonsense": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(1) }, // panics
 	}
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handlers[r.URL.Path](w, r) }))
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handlers[r.URL.Path](w, r) }))
 	paths := slices.Concat(slices.Sorted(maps.Keys(handlers)), []string{"/text", "/own", "/text"})
 	var requests strings.Builder
 	for i, path := range paths {
@@ -106,7 +108,7 @@ func TestRequestIDInEachHead(t *testing.T) {
 // TestRequestIDOfSwitch: a 101 has its request's id where nobody asked for it, though
 // net/http sends a 100 Continue after the handler has begun it.
 func TestRequestIDOfSwitch(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusSwitchingProtocols)
 		_, _ = io.Copy(io.Discard, r.Body)
 	}))

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"io"
@@ -8,11 +8,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 func TestWriteAfterReturn(t *testing.T) {
 	kept := make(chan http.ResponseWriter, 1)
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { kept <- w }))
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { kept <- w }))
 	checkStatus(t, r.get("/"), 200)
 	w := receive(t, "the writer", kept)
 	if _, err := w.Write([]byte("x")); err != http.ErrHandlerTimeout {
@@ -24,16 +26,16 @@ func TestWriteAfterReturn(t *testing.T) {
 }
 
 func TestNonsenseStatus(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(42) }))
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(42) }))
 	if got := r.get("/"); got.Status != 500 {
 		t.Errorf("status %d, want 500: WriteHeader(42) panics", got.Status)
 	}
 }
 
 func TestGoexit(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		exitGoroutine()
-	}), WithMaxOngoingRequests(1))
+	}), serving.WithMaxOngoingRequests(1))
 	for range 2 { // the second finds the slot free
 		checkStatus(t, r.get("/"), 500)
 	}
@@ -43,7 +45,7 @@ func TestGoexit(t *testing.T) {
 // a write to a client that does not read.
 func TestSlowReaderIsCut(t *testing.T) {
 	wrote := make(chan error, 1)
-	r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	r := start(t, serving.Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		chunk := make([]byte, 1<<20)
 		for {
 			if _, err := w.Write(chunk); err != nil {
@@ -68,7 +70,7 @@ func TestSlowReaderIsCut(t *testing.T) {
 // reading the body is set free.
 func TestStalledBody(t *testing.T) {
 	read := make(chan error, 1)
-	r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+	r := start(t, serving.Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 		_, err := io.ReadAll(req.Body)
 		read <- err
 	}))
@@ -87,7 +89,7 @@ func TestStalledBody(t *testing.T) {
 // case: otherwise net/http looks for the end of the body before it replies.
 func TestNoRestOfABody(t *testing.T) {
 	for _, duplex := range []bool{false, true} {
-		r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r := start(t, serving.Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if duplex {
 				if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
 					t.Error(err)
@@ -118,8 +120,8 @@ func TestNoRestOfABody(t *testing.T) {
 // TestSlotIsFreeWithTheResponse: a client that has its response finds the slot
 // of its request free.
 func TestSlotIsFreeWithTheResponse(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
-		WithMaxOngoingRequests(1), WithMaxQueuedRequests(0))
+	r := start(t, serving.Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		serving.WithMaxOngoingRequests(1), serving.WithMaxQueuedRequests(0))
 	for range 300 {
 		checkStatus(t, r.get("/"), 200)
 	}
@@ -127,7 +129,7 @@ func TestSlotIsFreeWithTheResponse(t *testing.T) {
 
 func TestHandlerFuncElsewhere(t *testing.T) {
 	rec := httptest.NewRecorder()
-	HandlerFunc(func(http.ResponseWriter, *http.Request) error { return errBoom }).
+	serving.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return errBoom }).
 		ServeHTTP(rec, httptest.NewRequest("GET", "/", nil))
 	if rec.Code != 500 || strings.Contains(rec.Body.String(), "boom") {
 		t.Errorf("%d %q", rec.Code, rec.Body)

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bufio"
@@ -10,13 +10,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // shutdownSoon starts Shutdown and gives its error when it has returned.
 func (r *rig) shutdown(ctx context.Context) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- r.server.Shutdown(ctx) }()
-	await(r.t, "draining", r.server.shared.Counter.Draining)
+	await(r.t, "draining", r.server.Counter().Draining)
 	return done
 }
 
@@ -24,11 +26,11 @@ func (r *rig) shutdown(ctx context.Context) <-chan error {
 // queue finish.
 func TestDrain(t *testing.T) {
 	entered, leave := make(chan struct{}, 2), make(chan struct{})
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		entered <- struct{}{}
 		<-leave
 		_, _ = io.WriteString(w, "finished")
-	}), WithMaxOngoingRequests(1))
+	}), serving.WithMaxOngoingRequests(1))
 	idle := r.dial("GET /-/healthz HTTP/1.1\r\nHost: x\r\n\r\n")
 	kept := bufio.NewReader(idle)
 	healthy, err := http.ReadResponse(kept, nil)
@@ -95,7 +97,7 @@ func TestDrainIsBounded(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			entered, leave := make(chan struct{}), make(chan struct{})
 			defer close(leave)
-			r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				if tt.begins {
 					writeBegin(w)
 				}
@@ -106,7 +108,7 @@ func TestDrainIsBounded(t *testing.T) {
 				}
 				<-req.Context().Done()
 				<-time.After(shortTimeout) // heeding takes a moment
-				if cause := context.Cause(req.Context()); cause != ErrShuttingDown {
+				if cause := context.Cause(req.Context()); cause != serving.ErrShuttingDown {
 					t.Errorf("cause %v, want ErrShuttingDown", cause)
 				}
 			}))
@@ -133,7 +135,7 @@ func TestDrainIsBounded(t *testing.T) {
 // TestShutdownWaitsForAbandonedHandler: the client was answered long ago.
 func TestShutdownWaitsForAbandonedHandler(t *testing.T) {
 	leave := make(chan struct{})
-	r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
+	r := start(t, serving.Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
 	checkStatus(t, r.get("/"), 408)
 	done := r.shutdown(t.Context())
 	select {
@@ -150,7 +152,7 @@ func TestShutdownWaitsForAbandonedHandler(t *testing.T) {
 // TestUnusedConnections: neither one that never sent a request nor one that is
 // kept alive holds up the end, for which net/http alone would wait 5 s.
 func TestUnusedConnections(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r := start(t, serving.Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	silent := r.dial("")
 	idle := r.dial("GET / HTTP/1.1\r\nHost: x\r\n\r\n") // accepted after the silent one
 	if _, err := bufio.NewReader(idle).ReadString('\n'); err != nil {
@@ -172,7 +174,7 @@ func TestUnusedConnections(t *testing.T) {
 // has its answer, and does not hold up the end.
 func TestHalfSentBody(t *testing.T) {
 	for _, duplex := range []bool{false, true} { // if not, net/http wants the body before it replies
-		r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+		r := start(t, serving.Config{}, serving.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 			w.WriteHeader(http.StatusMethodNotAllowed)
 			if duplex {
 				return http.NewResponseController(w).EnableFullDuplex()
@@ -199,7 +201,7 @@ func TestHalfSentBody(t *testing.T) {
 // to open no other on its connection.
 func TestDrainHTTP2(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(entered)
 		<-leave
 		_, _ = io.WriteString(w, "finished")
@@ -222,8 +224,8 @@ func TestDrainHTTP2(t *testing.T) {
 }
 
 func TestStartAndShutdownOutOfOrder(t *testing.T) {
-	apps := []*App{NewApp("a", NewDeployment("D", http.NotFoundHandler()))}
-	s, err := New(Config{HTTPAddr: "127.0.0.1:0"}, apps)
+	apps := []*serving.App{serving.NewApp("a", serving.NewDeployment("D", http.NotFoundHandler()))}
+	s, err := serving.New(serving.Config{HTTPAddr: "127.0.0.1:0"}, apps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,9 +241,9 @@ func TestStartAndShutdownOutOfOrder(t *testing.T) {
 }
 
 func TestAddressTaken(t *testing.T) {
-	r := start(t, Config{}, http.NotFoundHandler())
-	apps := []*App{NewApp("a", NewDeployment("D", http.NotFoundHandler()))}
-	s, err := New(Config{HTTPAddr: r.server.Addr().String()}, apps)
+	r := start(t, serving.Config{}, http.NotFoundHandler())
+	apps := []*serving.App{serving.NewApp("a", serving.NewDeployment("D", http.NotFoundHandler()))}
+	s, err := serving.New(serving.Config{HTTPAddr: r.server.Addr().String()}, apps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,11 +257,11 @@ func TestAddressTaken(t *testing.T) {
 // An address that no machine has is an error that names the variables.
 func TestAddressThatCannotBeHad(t *testing.T) {
 	const nowhere = "192.0.2.1:0" // TEST-NET-1
-	for want, c := range map[string]Config{
+	for want, c := range map[string]serving.Config{
 		"; check SERVE_HTTP_HOST and SERVE_HTTP_PORT": {HTTPAddr: nowhere},
-		"; check SERVE_GRPC_HOST and SERVE_GRPC_PORT": {HTTPAddr: "127.0.0.1:0", GRPC: GRPCConfig{Addr: nowhere}},
+		"; check SERVE_GRPC_HOST and SERVE_GRPC_PORT": {HTTPAddr: "127.0.0.1:0", GRPC: serving.GRPCConfig{Addr: nowhere}},
 	} {
-		s, err := New(c, []*App{testApp("a", testService{})})
+		s, err := serving.New(c, []*serving.App{testApp("a", testService{})})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -276,14 +278,14 @@ func TestAddressThatCannotBeHad(t *testing.T) {
 // connections closed after them; then they are refused. An impatient stop does not
 // wait.
 func TestMinDrainingPeriod(t *testing.T) {
-	r := start(t, Config{MinDrainingPeriod: time.Hour}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	r := start(t, serving.Config{MinDrainingPeriod: time.Hour}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "served")
 	}))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- r.server.Shutdown(ctx) }()
-	await(t, "health to tell", r.server.shared.Counter.Leaving)
+	await(t, "health to tell", r.server.Counter().Leaving)
 	if got := r.get("/-/healthz"); got.Status != http.StatusServiceUnavailable || got.Body != textDraining {
 		t.Errorf("health: %d %q", got.Status, got.Body)
 	}

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bufio"
@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // TestSocketAtShutdown: at the end of the drain, sockets that are still open are
@@ -37,7 +39,7 @@ func TestSocketAtShutdown(t *testing.T) {
 		"passed on": takenOver(func(*http.Request, net.Conn) error { return nil }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, Config{}, handler)
+			r := start(t, serving.Config{}, handler)
 			r.wantShutdown = "drain: 1 requests cut off, 0 handlers still running: context canceled"
 			c := r.openRaw()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -57,18 +59,18 @@ func TestSocketAtShutdown(t *testing.T) {
 			}
 		})
 	}
-	if err := receive(t, "the waiting handler", why); !errors.Is(err, ErrShuttingDown) {
+	if err := receive(t, "the waiting handler", why); !errors.Is(err, serving.ErrShuttingDown) {
 		t.Errorf("cause %v", err)
 	}
 }
 
 // TestSocketInDrain: one that its sides close in time is not cut off.
 func TestSocketInDrain(t *testing.T) {
-	r := start(t, Config{}, echo)
+	r := start(t, serving.Config{}, echo)
 	c := r.open("/", nil)
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.server.Shutdown(t.Context()) }()
-	await(t, "the drain", r.server.shared.Counter.Draining)
+	await(t, "the drain", r.server.Counter().Draining)
 	if err := c.Write(t.Context(), websocket.MessageText, []byte("still there?")); err != nil {
 		t.Fatal(err)
 	}
@@ -86,9 +88,9 @@ func TestSocketInDrain(t *testing.T) {
 // TestSocketTimeout: the request timeout covers the socket's whole life.
 func TestSocketTimeout(t *testing.T) {
 	why := make(chan error, 1)
-	r := start(t, Config{RequestTimeout: roomyTimeout}, untilOver(why))
+	r := start(t, serving.Config{RequestTimeout: roomyTimeout}, untilOver(why))
 	c := r.openRaw()
-	if err := receive(t, "the context to end", why); !errors.Is(err, ErrRequestTimeout) {
+	if err := receive(t, "the context to end", why); !errors.Is(err, serving.ErrRequestTimeout) {
 		t.Errorf("cause %v", err)
 	}
 	if got := c.closing(t); got != 1011 {
@@ -107,7 +109,7 @@ func TestSocketTimeout(t *testing.T) {
 func TestSocketStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wrote := make(chan error, 1)
-		r := startFake(t, stalls, HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		r := startFake(t, stalls, serving.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 			if r.Header.Get("Upgrade") == "" {
 				return nil
 			}
@@ -120,7 +122,7 @@ func TestSocketStalls(t *testing.T) {
 					}
 				}
 			})(w, r)
-		}), WithMaxOngoingRequests(1))
+		}), serving.WithMaxOngoingRequests(1))
 		resp, err := http.ReadResponse(bufio.NewReader(r.dial(handshake)), nil) //nolint:bodyclose // a 101 has none
 		if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 			t.Fatalf("handshake: %+v, %v", resp, err)
@@ -141,7 +143,7 @@ func TestSocketStalls(t *testing.T) {
 func TestSocketPauses(t *testing.T) {
 	t.Parallel() // it waits for the most part: the kernel's buffers know no fake time
 	const limit = time.Second
-	r := start(t, Config{StallTimeout: limit}, echo)
+	r := start(t, serving.Config{StallTimeout: limit}, echo)
 	c := r.open("/", nil)
 	c.SetReadLimit(-1)
 	for range 2 {
@@ -161,7 +163,7 @@ func TestSocketPauses(t *testing.T) {
 
 // TestSocketByteByByte: a client that sends so, and floods with pings.
 func TestSocketByteByByte(t *testing.T) {
-	r := start(t, Config{}, echo)
+	r := start(t, serving.Config{}, echo)
 	c := r.openRaw()
 	var sent []byte
 	for range 200 {
@@ -206,7 +208,7 @@ func TestSocketFloodOfIdleHandler(t *testing.T) {
 	const pings = 50_000
 	read := make(chan struct{})
 	got := make(chan int, 1)
-	r := start(t, Config{}, takenOver(func(_ *http.Request, c net.Conn) error {
+	r := start(t, serving.Config{}, takenOver(func(_ *http.Request, c net.Conn) error {
 		defer func() { _ = c.Close() }()
 		<-read
 		n, err := io.Copy(io.Discard, c)
@@ -238,7 +240,7 @@ func TestSocketFloodOfIdleHandler(t *testing.T) {
 func TestSocketOfSlowHandler(t *testing.T) {
 	const messages = 3
 	got := make(chan int, 1)
-	r := start(t, Config{}, accepted(func(ctx context.Context, c *websocket.Conn) error {
+	r := start(t, serving.Config{}, accepted(func(ctx context.Context, c *websocket.Conn) error {
 		n := 0
 		defer func() { got <- n }()
 		for ; ; n++ {
@@ -275,7 +277,7 @@ func TestSocketDeadlines(t *testing.T) {
 	}
 	steps := make(chan step, 4)
 	proceed := make(chan struct{})
-	r := start(t, Config{}, takenOver(func(req *http.Request, c net.Conn) error {
+	r := start(t, serving.Config{}, takenOver(func(req *http.Request, c net.Conn) error {
 		buf := make([]byte, 100)
 		read := func() {
 			n, err := c.Read(buf)
@@ -312,8 +314,8 @@ func TestSocketDeadlines(t *testing.T) {
 // there is, and finds every slot free and every span complete.
 func TestSocketsConcurrentSafe(t *testing.T) {
 	const sockets, slots = 200, 10
-	r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		return [...]HandlerFunc{
+	r := start(t, serving.Config{}, serving.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		return [...]serving.HandlerFunc{
 			echo,
 			accepted(func(ctx context.Context, c *websocket.Conn) error {
 				<-c.CloseRead(ctx).Done()
@@ -330,7 +332,7 @@ func TestSocketsConcurrentSafe(t *testing.T) {
 			takenOver(func(*http.Request, net.Conn) error { return nil }),
 			takenOver(func(_ *http.Request, c net.Conn) error { return c.Close() }),
 		}[rand.IntN(7)](w, r)
-	}), WithMaxOngoingRequests(slots))
+	}), serving.WithMaxOngoingRequests(slots))
 	var clients sync.WaitGroup
 	todo := make(chan int)
 	for range slots {

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -11,11 +11,13 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // stalls is a configuration for fake time, in which a client that stalls is found before
 // a test loses patience.
-var stalls = Config{StallTimeout: 4 * time.Second}
+var stalls = serving.Config{StallTimeout: 4 * time.Second}
 
 const postHalf = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nonly this"
 
@@ -34,14 +36,14 @@ func TestStalledUpload(t *testing.T) {
 		t.Run(fmt.Sprintf("HTTP/%d", proto), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				read := make(chan error, 1)
-				r := startFake(t, stalls, HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
+				r := startFake(t, stalls, serving.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) error {
 					if req.Method == http.MethodGet {
 						return nil
 					}
 					_, err := io.ReadAll(req.Body)
 					read <- err
 					return err
-				}), WithMaxOngoingRequests(1))
+				}), serving.WithMaxOngoingRequests(1))
 				var got answer
 				if proto == 1 {
 					reply, err := io.ReadAll(r.dial(strings.Replace(postHalf, "Host: x", "Host: x\r\nX-Request-ID: id-1", 1)))
@@ -61,7 +63,7 @@ func TestStalledUpload(t *testing.T) {
 					got.Status = resp.StatusCode
 					checkStatus(t, got, 408)
 				}
-				if err := receive(t, "the read to end", read); !errors.Is(err, ErrClientStalled) {
+				if err := receive(t, "the read to end", read); !errors.Is(err, serving.ErrClientStalled) {
 					t.Errorf("the handler's read: %v, want ErrClientStalled", err)
 				}
 				checkStatus(t, r.get("/"), 200)
@@ -81,7 +83,7 @@ func TestStalledUpload(t *testing.T) {
 // its handler sees why the body has ended.
 func TestStalledUploadOfStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := startFake(t, stalls, HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
+		r := startFake(t, stalls, serving.HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
 			writeBegin(w)
 			for range 2 { // it stays ended
 				_, err := io.ReadAll(req.Body)
@@ -107,10 +109,10 @@ func TestStalledUploadOfStream(t *testing.T) {
 // the first byte of the response, for which the handler's Write waits.
 func TestUnreadBodyBeforeReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := startFake(t, stalls, HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+		r := startFake(t, stalls, serving.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 			writeBegin(w)
 			return nil
-		}), WithMaxOngoingRequests(1))
+		}), serving.WithMaxOngoingRequests(1))
 		reply, err := io.ReadAll(r.dial(postHalf))
 		if err != nil || !strings.HasPrefix(string(reply), "HTTP/1.1 200 ") || !strings.Contains(string(reply), "begin") {
 			t.Errorf("reply %q, %v", reply, err)
@@ -126,7 +128,7 @@ func TestUnreadBodyBeforeReply(t *testing.T) {
 // handler has returned, or where there was none.
 func TestUnreadBodyAfterHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := startFakeApp(t, stalls, NewApp("a", NewDeployment("D", HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
+		r := startFakeApp(t, stalls, serving.NewApp("a", serving.NewDeployment("D", serving.HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
 			if req.URL.Path == "/duplex" {
 				_ = http.NewResponseController(w).EnableFullDuplex()
 			}
@@ -135,7 +137,7 @@ func TestUnreadBodyAfterHandler(t *testing.T) {
 				return errBoom
 			}
 			return nil
-		})), WithRoutePrefix("/app")))
+		})), serving.WithRoutePrefix("/app")))
 		for path, status := range map[string]string{
 			"/app": "200", "/app/duplex": "200", "/app/fails": "200", "/none": "404", "/-/healthz": "200",
 		} {
@@ -158,7 +160,7 @@ func TestStalledDownload(t *testing.T) {
 		t.Run(tt.proto, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				wrote := make(chan error, 1)
-				r := startFake(t, stalls, HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+				r := startFake(t, stalls, serving.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 					chunk := make([]byte, 1<<20)
 					for {
 						if _, err := w.Write(chunk); err != nil {
@@ -193,7 +195,7 @@ func TestStalledDownload(t *testing.T) {
 // has returned: its stream is reset.
 func TestStalledEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := startFake(t, stalls, HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+		r := startFake(t, stalls, serving.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 			_, err := w.Write(make([]byte, 64<<10))
 			_, _ = io.WriteString(w, "the end")
 			return err
@@ -220,13 +222,13 @@ func TestStalledEnd(t *testing.T) {
 func TestStalledFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const streams = 50
-		r := startFake(t, Config{StallTimeout: time.Second}, HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
+		r := startFake(t, serving.Config{StallTimeout: time.Second}, serving.HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
 			if req.URL.Path == "/" {
 				return nil
 			}
 			_, err := w.Write(make([]byte, 1<<20))
 			return err
-		}), WithMaxOngoingRequests(1))
+		}), serving.WithMaxOngoingRequests(1))
 		plain := &http.Client{Transport: r.transport()}
 		defer plain.CloseIdleConnections()
 		r.speakHTTP2()
@@ -268,7 +270,7 @@ func TestPausesAreNoStalls(t *testing.T) {
 	for _, proto := range []int{1, 2} {
 		t.Run(fmt.Sprintf("HTTP/%d", proto), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := startFake(t, Config{StallTimeout: limit}, HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
+				r := startFake(t, serving.Config{StallTimeout: limit}, serving.HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
 					if _, err := io.Copy(io.Discard, req.Body); err != nil {
 						return err
 					}
@@ -312,7 +314,7 @@ func TestPausesAreNoStalls(t *testing.T) {
 // TestLargeWrites: what is written in steps arrives whole.
 func TestLargeWrites(t *testing.T) {
 	want := strings.Repeat("0123456789", 20<<10)
-	r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+	r := start(t, serving.Config{}, serving.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 		n, err := w.Write([]byte(want))
 		m, err2 := io.WriteString(w, want)
 		k, err3 := w.Write(nil)

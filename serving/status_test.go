@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // longTimeout never ends within a test. A timeout that should end does so soon, unless
@@ -66,7 +68,7 @@ func TestStatusOfHandlers(t *testing.T) {
 			spans:   []string{"proxy_http_request ERROR() sc=503", routerPlain, "replica_handle_request sc=503"},
 		}, {
 			name:    "H4 handler fails",
-			handler: HandlerFunc(func(http.ResponseWriter, *http.Request) error { return errBoom }),
+			handler: serving.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return errBoom }),
 			want:    answer{Status: 500, Body: "Internal Server Error"},
 			spans: []string{
 				"proxy_http_request ERROR(boom) sc=500 event(*errors.errorString True)", routerPlain,
@@ -82,8 +84,8 @@ func TestStatusOfHandlers(t *testing.T) {
 			},
 		}, {
 			name: "H6 queue full elsewhere",
-			handler: HandlerFunc(func(http.ResponseWriter, *http.Request) error {
-				return &QueueFullError{Deployment: "other", Queued: 3, Limit: 3}
+			handler: serving.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
+				return &serving.QueueFullError{Deployment: "other", Queued: 3, Limit: 3}
 			}),
 			want: answer{Status: 503, Body: "Request dropped due to backpressure (num_queued_requests=3, max_queued_requests=3)."},
 			spans: []string{
@@ -93,7 +95,7 @@ func TestStatusOfHandlers(t *testing.T) {
 			},
 		}, {
 			name: "H7 handler fails after the response began",
-			handler: HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+			handler: serving.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 				writeBegin(w)
 				return errBoom
 			}),
@@ -104,7 +106,7 @@ func TestStatusOfHandlers(t *testing.T) {
 			},
 		}, {
 			name: "H7 before anything was flushed",
-			handler: HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+			handler: serving.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 				w.WriteHeader(http.StatusAccepted)
 				_, _ = io.WriteString(w, "held by net/http")
 				return errBoom
@@ -148,7 +150,7 @@ func TestStatusOfHandlers(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := start(t, Config{}, tt.handler)
+			r := start(t, serving.Config{}, tt.handler)
 			got := r.get("/")
 			checkAgreement(t, r, got, tt.want, tt.spans)
 		})
@@ -189,19 +191,19 @@ func TestRequestTimeout(t *testing.T) {
 	t.Run("H8 running", func(t *testing.T) {
 		causes, leave := make(chan error, 1), make(chan struct{})
 		late := make(chan error, 1)
-		r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r := start(t, serving.Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			<-req.Context().Done()
 			causes <- context.Cause(req.Context())
 			<-leave
 			_, err := io.WriteString(w, "too late")
 			late <- err
-		}), WithMaxOngoingRequests(1), WithMaxQueuedRequests(0))
+		}), serving.WithMaxOngoingRequests(1), serving.WithMaxQueuedRequests(0))
 
 		got := r.get("/", "X-Request-ID", "id-1")
 		if got.Status != 408 || got.Body != "Request id-1 timed out after 1s." {
 			t.Errorf("client saw %+v", got)
 		}
-		if err := receive(t, "the handler's cause", causes); err != ErrRequestTimeout {
+		if err := receive(t, "the handler's cause", causes); err != serving.ErrRequestTimeout {
 			t.Errorf("cause %v, want ErrRequestTimeout", err)
 		}
 		want := []string{"proxy_http_request ERROR() sc=408 event(" + typeTimeout + " True)", routerPlain}
@@ -214,7 +216,7 @@ func TestRequestTimeout(t *testing.T) {
 		r.spans.take(t, 2)
 
 		close(leave)
-		if err := receive(t, "the late write", late); err != ErrRequestTimeout {
+		if err := receive(t, "the late write", late); err != serving.ErrRequestTimeout {
 			t.Errorf("late write: %v, want ErrRequestTimeout", err)
 		}
 		want = []string{"replica_handle_request event(" + typeTimeout + " False)"}
@@ -228,10 +230,10 @@ func TestRequestTimeout(t *testing.T) {
 
 	t.Run("H8 queued", func(t *testing.T) {
 		entered, leave := make(chan struct{}), make(chan struct{})
-		r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		r := start(t, serving.Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			entered <- struct{}{}
 			<-leave
-		}), WithMaxOngoingRequests(1))
+		}), serving.WithMaxOngoingRequests(1))
 		defer close(leave)
 		first := make(chan answer, 1)
 		go func() { first <- r.get("/") }()
@@ -253,7 +255,7 @@ func TestRequestTimeout(t *testing.T) {
 	})
 
 	t.Run("H9 after the response began", func(t *testing.T) {
-		r := start(t, Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r := start(t, serving.Config{RequestTimeout: roomyTimeout}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			writeBegin(w)
 			<-req.Context().Done()
 		}))
@@ -265,7 +267,7 @@ func TestRequestTimeout(t *testing.T) {
 	})
 
 	t.Run("in time", func(t *testing.T) {
-		r := start(t, Config{RequestTimeout: longTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		r := start(t, serving.Config{RequestTimeout: longTimeout}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		checkAgreement(t, r, r.get("/"), answer{Status: 200}, []string{proxyOK, routerPlain, replica200})
 	})
 }
@@ -281,7 +283,7 @@ func checkStatus(t *testing.T, got answer, want int) {
 func TestClientGone(t *testing.T) {
 	t.Run("H10 running", func(t *testing.T) {
 		entered, causes := make(chan struct{}), make(chan error, 1)
-		r := start(t, Config{}, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		r := start(t, serving.Config{}, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 			close(entered)
 			<-req.Context().Done()
 			causes <- req.Context().Err()
@@ -300,10 +302,10 @@ func TestClientGone(t *testing.T) {
 
 	t.Run("H10 queued", func(t *testing.T) {
 		entered, leave := make(chan struct{}, 1), make(chan struct{})
-		r := start(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		r := start(t, serving.Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			entered <- struct{}{}
 			<-leave
-		}), WithMaxOngoingRequests(1))
+		}), serving.WithMaxOngoingRequests(1))
 		first := make(chan answer, 1)
 		go func() { first <- r.get("/") }()
 		receive(t, "the first handler", entered)
@@ -324,7 +326,7 @@ func TestClientGone(t *testing.T) {
 	})
 
 	t.Run("H11 mid-stream", func(t *testing.T) {
-		r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			writeBegin(w)
 			<-req.Context().Done()
 		}))
@@ -340,7 +342,7 @@ func TestClientGone(t *testing.T) {
 	})
 
 	t.Run("H12 after the last byte", func(t *testing.T) {
-		r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			w.Header().Set("Content-Length", "5")
 			writeBegin(w)
 			<-req.Context().Done()
@@ -357,10 +359,10 @@ func TestClientGone(t *testing.T) {
 // TestQueueFull: H13.
 func TestQueueFull(t *testing.T) {
 	entered, leave := make(chan struct{}, 1), make(chan struct{})
-	r := start(t, Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		entered <- struct{}{}
 		<-leave
-	}), WithMaxOngoingRequests(1), WithMaxQueuedRequests(1))
+	}), serving.WithMaxOngoingRequests(1), serving.WithMaxQueuedRequests(1))
 	answers := make(chan answer, 2)
 	for range 2 {
 		go func() { answers <- r.get("/") }()
@@ -389,9 +391,9 @@ func TestQueueFull(t *testing.T) {
 // TestNoReplica: H15. Requests wait for a replica to be listed.
 func TestNoReplica(t *testing.T) {
 	list := make(chan struct{})
-	d := NewDeployment("D", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	PerReplica(d, func(context.Context) (int, error) { <-list; return 0, nil })
-	r := startApps(t, Config{}, NewApp("a", d))
+	d := serving.NewDeployment("D", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	serving.PerReplica(d, func(context.Context) (int, error) { <-list; return 0, nil })
+	r := startApps(t, serving.Config{}, serving.NewApp("a", d))
 	got := make(chan answer, 1)
 	go func() { got <- r.get("/") }()
 	r.queued(1)
@@ -402,9 +404,9 @@ func TestNoReplica(t *testing.T) {
 // TestNoSpans: H20 and H21.
 func TestNoSpans(t *testing.T) {
 	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	r := startApps(t, Config{},
-		NewApp("api", NewDeployment("D", ok), WithRoutePrefix("/api")),
-		NewApp("other", NewDeployment("E", ok), WithRoutePrefix("/other")))
+	r := startApps(t, serving.Config{},
+		serving.NewApp("api", serving.NewDeployment("D", ok), serving.WithRoutePrefix("/api")),
+		serving.NewApp("other", serving.NewDeployment("E", ok), serving.WithRoutePrefix("/other")))
 	for _, tt := range []struct {
 		path string
 		want answer

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/tracing"
 )
 
@@ -45,12 +46,12 @@ func gather[T any](seq iter.Seq2[T, error]) (values []T, err error) {
 
 // TestStream: the values, the spans, and that each range is a call of its own.
 func TestStream(t *testing.T) {
-	b := functions("B", WithMaxOngoingRequests(1))
+	b := functions("B", serving.WithMaxOngoingRequests(1))
 	left := make(chan int, 2)
-	h := AddStream(b, "count", count(left))
-	r := caller(t, Config{}, func(w http.ResponseWriter, r *http.Request) error {
+	h := serving.AddStream(b, "count", count(left))
+	r := caller(t, serving.Config{}, func(w http.ResponseWriter, r *http.Request) error {
 		stream := h.WithModelID("m1").Stream(r.Context(), 3)
-		if ongoing := b.replicas().Status().Replicas[0].Ongoing; ongoing != 0 {
+		if ongoing := b.Built().Replicas.Status().Replicas[0].Ongoing; ongoing != 0 {
 			t.Error("the call began before a loop ranges over the stream")
 		}
 		for range 2 { // the second finds the slot free
@@ -88,9 +89,9 @@ func TestStream(t *testing.T) {
 // TestStreamsThatFail: the error is the last that comes, and the slot is free by
 // then.
 func TestStreamsThatFail(t *testing.T) {
-	b := functions("B", WithMaxOngoingRequests(1))
+	b := functions("B", serving.WithMaxOngoingRequests(1))
 	type stream = iter.Seq2[int, error]
-	h := AddStream(b, "", func(_ context.Context, how string) stream {
+	h := serving.AddStream(b, "", func(_ context.Context, how string) stream {
 		switch how {
 		case "at once":
 			panic("boom at once")
@@ -109,7 +110,7 @@ func TestStreamsThatFail(t *testing.T) {
 			}
 		}
 	})
-	r := caller(t, Config{RequestTimeout: patienceOfTests}, func(w http.ResponseWriter, r *http.Request) error {
+	r := caller(t, serving.Config{RequestTimeout: patienceOfTests}, func(w http.ResponseWriter, r *http.Request) error {
 		for v, err := range h.Stream(r.Context(), r.URL.Path[1:]) {
 			if err == nil {
 				_, _ = fmt.Fprintf(w, "%d ", v)
@@ -140,11 +141,11 @@ func TestStreamsThatFail(t *testing.T) {
 // its slot is free, and its span tells of no fault. What the caller panicked
 // with is the caller's.
 func TestLeavingAStream(t *testing.T) {
-	b := functions("B", WithMaxOngoingRequests(1))
-	c := functions("C", WithMaxOngoingRequests(1))
+	b := functions("B", serving.WithMaxOngoingRequests(1))
+	c := functions("C", serving.WithMaxOngoingRequests(1))
 	left := make(chan int, 8)
-	inner := AddStream(c, "", count(left))
-	outer := AddStream(b, "", func(ctx context.Context, n int) iter.Seq2[int, error] {
+	inner := serving.AddStream(c, "", count(left))
+	outer := serving.AddStream(b, "", func(ctx context.Context, n int) iter.Seq2[int, error] {
 		return func(yield func(int, error) bool) {
 			for v, err := range inner.Stream(ctx, n) {
 				if !yield(v, err) {
@@ -153,7 +154,7 @@ func TestLeavingAStream(t *testing.T) {
 			}
 		}
 	})
-	r := caller(t, Config{}, func(w http.ResponseWriter, r *http.Request) error {
+	r := caller(t, serving.Config{}, func(w http.ResponseWriter, r *http.Request) error {
 		for v, err := range outer.Stream(r.Context(), 10) {
 			if err != nil || v < 3 {
 				continue
@@ -208,10 +209,10 @@ func TestLeavingAStream(t *testing.T) {
 
 // TestPulledStream: iter.Pull runs the call on a goroutine of its own.
 func TestPulledStream(t *testing.T) {
-	b := functions("B", WithMaxOngoingRequests(1))
+	b := functions("B", serving.WithMaxOngoingRequests(1))
 	left := make(chan int, 1)
-	h := AddStream(b, "", count(left))
-	r := caller(t, Config{}, func(http.ResponseWriter, *http.Request) error { return nil }, b)
+	h := serving.AddStream(b, "", count(left))
+	r := caller(t, serving.Config{}, func(http.ResponseWriter, *http.Request) error { return nil }, b)
 	next, stop := iter.Pull2(h.Stream(t.Context(), 5))
 	for want := range 2 {
 		if v, err, ok := next(); v != want || err != nil || !ok {
@@ -233,7 +234,7 @@ func TestPulledStream(t *testing.T) {
 func TestStreamEndsWithItsRequest(t *testing.T) {
 	b := functions("B")
 	ended := make(chan error, 1)
-	h := AddStream(b, "", func(ctx context.Context, _ int) iter.Seq2[int, error] {
+	h := serving.AddStream(b, "", func(ctx context.Context, _ int) iter.Seq2[int, error] {
 		return func(yield func(int, error) bool) {
 			_ = yield(1, nil)
 			<-ctx.Done()
@@ -242,7 +243,7 @@ func TestStreamEndsWithItsRequest(t *testing.T) {
 		}
 	})
 	began := make(chan struct{})
-	r := caller(t, Config{}, func(w http.ResponseWriter, r *http.Request) error {
+	r := caller(t, serving.Config{}, func(w http.ResponseWriter, r *http.Request) error {
 		for _, err := range h.Stream(r.Context(), 0) {
 			if err != nil {
 				return err

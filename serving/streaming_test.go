@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bufio"
@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // TestStreamsAreNotBuffered: the client has each part before the next one is
@@ -27,7 +29,7 @@ func TestStreamsAreNotBuffered(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, HTTP/%d", tt.name, proto), func(t *testing.T) {
 				const parts = 10
 				seen := make(chan bool)
-				r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+				r := start(t, serving.Config{}, serving.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 					w.Header().Set("Content-Type", tt.contentType)
 					w.WriteHeader(http.StatusOK)
 					if tt.flush {
@@ -77,7 +79,7 @@ func TestStreamsAreNotBuffered(t *testing.T) {
 // TestPartOfAnEvent waits for the rest of it: an event that is written in pieces
 // is one packet.
 func TestPartOfAnEvent(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(w, "data: ")
 		_, _ = io.WriteString(w, "1\n")
@@ -97,7 +99,7 @@ func TestStreamEndsWithItsClient(t *testing.T) {
 	for _, proto := range []int{1, 2} {
 		t.Run(fmt.Sprintf("HTTP/%d", proto), func(t *testing.T) {
 			why := make(chan error, 1)
-			r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+			r := start(t, serving.Config{}, serving.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 				w.Header().Set("Content-Type", "text/event-stream")
 				_, _ = io.WriteString(w, "data: 1\n\n")
 				<-r.Context().Done()
@@ -112,7 +114,7 @@ func TestStreamEndsWithItsClient(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = resp.Body.Close()
-			if err := receive(t, "the handler to learn of it", why); !errors.Is(err, ErrClientGone) && !errors.Is(err, context.Canceled) {
+			if err := receive(t, "the handler to learn of it", why); !errors.Is(err, serving.ErrClientGone) && !errors.Is(err, context.Canceled) {
 				t.Errorf("cause %v", err)
 			}
 			want := "proxy_http_request ERROR() sc=200 event(context.Canceled True)"

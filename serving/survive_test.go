@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bufio"
@@ -11,6 +11,8 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	pb "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 // breakable is a user's log and a span processor that panic once armed.
@@ -59,12 +61,12 @@ func (b *breakable) OnEnd(s sdktrace.ReadOnlySpan) {
 
 // serve serves the app with b. What is left when the test ends is a failure, as
 // always.
-func (b *breakable) serve(t *testing.T, cfg Config, app *App) *rig {
+func (b *breakable) serve(t *testing.T, cfg serving.Config, app *serving.App) *rig {
 	t.Helper()
 	r := &rig{t: t, access: b.lines, client: &http.Client{Transport: &http.Transport{}}}
 	cfg.HTTPAddr = "127.0.0.1:0"
 	var err error
-	r.server, err = New(cfg, []*App{app}, WithTracing(provider(t, b)), WithLogger(slog.New(b)))
+	r.server, err = serving.New(cfg, []*serving.App{app}, serving.WithTracing(provider(t, b)), serving.WithLogger(slog.New(b)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +89,7 @@ func (b *breakable) serve(t *testing.T, cfg Config, app *App) *rig {
 func (r *rig) idle() {
 	r.t.Helper()
 	await(r.t, "all requests to be over", func() bool {
-		requests, handlers := r.server.shared.Counter.Counts()
+		requests, handlers := r.server.Counter().Counts()
 		return requests == 0 && handlers == 0
 	})
 }
@@ -105,7 +107,7 @@ func TestPanicAtATimeout(t *testing.T) {
 			t.Parallel() // most of it is the timeout, in which the handler has to be entered
 			leave := make(chan struct{})
 			b := newBreakable()
-			r := b.serve(t, Config{RequestTimeout: roomyTimeout}, NewApp("a", NewDeployment("D",
+			r := b.serve(t, serving.Config{RequestTimeout: roomyTimeout}, serving.NewApp("a", serving.NewDeployment("D",
 				http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 					arm(b)
 					<-leave
@@ -118,7 +120,7 @@ func TestPanicAtATimeout(t *testing.T) {
 				t.Errorf("status %d, error %v", resp.StatusCode, err)
 			}
 			_ = resp.Body.Close()
-			await(t, "the request to be over", func() bool { n, _ := r.server.shared.Counter.Counts(); return n == 0 })
+			await(t, "the request to be over", func() bool { n, _ := r.server.Counter().Counts(); return n == 0 })
 			if !b.all.Load() {
 				if line := b.lines.take(t, "panic around a handler", 1)[0]; line["panic"] != errBoom.Error() {
 					t.Errorf("line %v", line)
@@ -140,7 +142,7 @@ func TestPanicAroundAHandler(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBreakable()
-			r := b.serve(t, Config{}, NewApp("a", NewDeployment("D",
+			r := b.serve(t, serving.Config{}, serving.NewApp("a", serving.NewDeployment("D",
 				http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(errBoom) }))))
 			transport := &http.Transport{Protocols: new(http.Protocols)}
 			transport.Protocols.SetUnencryptedHTTP2(true)
@@ -169,12 +171,12 @@ func TestPanicAroundAHandlerOfGRPC(t *testing.T) {
 		"all of the log":    func(b *breakable) { b.all.Store(true) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := NewDeployment("D", nil)
+			d := serving.NewDeployment("D", nil)
 			pb.RegisterTestServiceServer(d, testService{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 				panic(errBoom)
 			}})
 			b := newBreakable()
-			r := b.serve(t, Config{GRPC: GRPCConfig{Addr: "127.0.0.1:0"}}, NewApp("a", d))
+			r := b.serve(t, serving.Config{GRPC: serving.GRPCConfig{Addr: "127.0.0.1:0"}}, serving.NewApp("a", d))
 			stub := pb.NewTestServiceClient(dialGRPC(t, r.server.GRPCAddr().String()))
 			arm(b)
 			for range 2 {

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bufio"
@@ -17,13 +17,15 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 const switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 
 // takenOver writes the 101 by hand, as several libraries do, and has f do
 // something with the connection, which nobody closes after it.
-func takenOver(f func(r *http.Request, c net.Conn) error) HandlerFunc {
+func takenOver(f func(r *http.Request, c net.Conn) error) serving.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		c, rw, err := w.(http.Hijacker).Hijack()
 		if err != nil {
@@ -40,7 +42,7 @@ func takenOver(f func(r *http.Request, c net.Conn) error) HandlerFunc {
 }
 
 // untilOver waits for the end of the handler's context, and tells why.
-func untilOver(why chan<- error) HandlerFunc {
+func untilOver(why chan<- error) serving.HandlerFunc {
 	return takenOver(func(r *http.Request, _ net.Conn) error {
 		<-r.Context().Done()
 		why <- context.Cause(r.Context())
@@ -61,14 +63,14 @@ func TestSocketOfIdleHandler(t *testing.T) {
 		{
 			name: "client closes",
 			do:   func(c *rawSocket) { _, _ = c.Write(closeFrame(1000)) },
-			told: 1000, why: ErrSocketClosed,
+			told: 1000, why: serving.ErrSocketClosed,
 			want: []string{"proxy_websocket_request OK sc=1000", routerPlain, wsReplica},
 		}, {
 			name: "client closes after pings",
 			do: func(c *rawSocket) {
 				_, _ = c.Write(append(append(frame(9, "ping"), frame(9, "ping")...), closeFrame(4001)...))
 			},
-			told: 4001, why: ErrSocketClosed,
+			told: 4001, why: serving.ErrSocketClosed,
 			want: []string{"proxy_websocket_request ERROR() sc=4001", routerPlain, wsReplica},
 		}, {
 			name: "client closes after a message, and does not wait",
@@ -76,17 +78,17 @@ func TestSocketOfIdleHandler(t *testing.T) {
 				_, _ = c.Write(append(frame(1, "unread"), closeFrame(1000)...))
 				_ = c.CloseWrite()
 			},
-			told: 1000, why: ErrSocketClosed,
+			told: 1000, why: serving.ErrSocketClosed,
 			want: []string{"proxy_websocket_request OK sc=1000", routerPlain, wsReplica},
 		}, {
 			name: "client leaves",
 			do:   func(c *rawSocket) { _ = c.Close() },
-			why:  ErrClientGone,
+			why:  serving.ErrClientGone,
 			want: []string{wsGone, routerPlain, wsReplica + " event(context.Canceled False)"},
 		}, {
 			name: "client closes one half",
 			do:   func(c *rawSocket) { _ = c.CloseWrite() },
-			why:  ErrClientGone,
+			why:  serving.ErrClientGone,
 			want: []string{wsGone, routerPlain, wsReplica + " event(context.Canceled False)"},
 		}, {
 			name: "client is killed",
@@ -94,14 +96,14 @@ func TestSocketOfIdleHandler(t *testing.T) {
 				_ = c.SetLinger(0)
 				_ = c.Close()
 			},
-			why:  ErrClientGone,
+			why:  serving.ErrClientGone,
 			want: []string{wsGone, routerPlain, wsReplica + " event(context.Canceled False)"},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			why := make(chan error, 1)
-			r := start(t, Config{}, untilOver(why))
+			r := start(t, serving.Config{}, untilOver(why))
 			c := r.openRaw()
 			if got := c.head.Header.Get(headerRequestID); got != "id-1" {
 				t.Errorf("request id %q in the 101", got)
@@ -141,13 +143,13 @@ func TestSocketOfFailingHandler(t *testing.T) {
 		{"abort", func() error { panic(http.ErrAbortHandler) }, 0, []string{
 			proxy + "(net/http: abort Handler) sc=1006 event(*errors.errorString True)", routerPlain, replica + " event(*errors.errorString False)",
 		}},
-		{"queue full elsewhere", func() error { return &QueueFullError{Deployment: "E", Queued: 1, Limit: 1} }, 1013, []string{
+		{"queue full elsewhere", func() error { return &serving.QueueFullError{Deployment: "E", Queued: 1, Limit: 1} }, 1013, []string{
 			proxy + "(Request dropped due to backpressure (num_queued_requests=1, max_queued_requests=1).) sc=1013 event(*serving.QueueFullError True)",
 			routerPlain, replica + " event(*serving.QueueFullError False)",
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := start(t, Config{}, takenOver(func(*http.Request, net.Conn) error { return tt.end() }))
+			r := start(t, serving.Config{}, takenOver(func(*http.Request, net.Conn) error { return tt.end() }))
 			c := r.openRaw()
 			if tt.told != 0 {
 				if got := c.closing(t); got != tt.told {
@@ -167,7 +169,7 @@ func TestSocketOfFailingHandler(t *testing.T) {
 func TestSocketPassedOn(t *testing.T) {
 	var r *rig
 	ended := make(chan error, 1)
-	r = start(t, Config{}, takenOver(func(req *http.Request, c net.Conn) error {
+	r = start(t, serving.Config{}, takenOver(func(req *http.Request, c net.Conn) error {
 		go func() {
 			defer func() { _ = c.Close() }()
 			_, _ = c.Write([]byte{0x81, 2, 'h', 'i'})
@@ -175,7 +177,7 @@ func TestSocketPassedOn(t *testing.T) {
 			ended <- errors.Join(err, req.Context().Err())
 		}()
 		return nil
-	}), WithMaxOngoingRequests(1))
+	}), serving.WithMaxOngoingRequests(1))
 	c := r.openRaw()
 	if _, got, err := c.next(); err != nil || got != "hi" {
 		t.Fatalf("%q, %v", got, err)
@@ -213,7 +215,7 @@ func TestSocketRefused(t *testing.T) {
 		{"with another response", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "a page")
 		}), "HTTP/1.1 200 proxy_websocket_request OK sc=200"},
-		{"with an error", HandlerFunc(func(http.ResponseWriter, *http.Request) error { return errBoom }),
+		{"with an error", serving.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return errBoom }),
 			"HTTP/1.1 500 proxy_websocket_request ERROR(boom) sc=500 event(*errors.errorString True)"},
 		{"by hand", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			c, rw, _ := w.(http.Hijacker).Hijack()
@@ -233,7 +235,7 @@ func TestSocketRefused(t *testing.T) {
 		}), "HTTQ, something proxy_websocket_request ERROR() sc=500"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := start(t, Config{}, tt.handler)
+			r := start(t, serving.Config{}, tt.handler)
 			c := r.dial(strings.Replace(handshake, "keep-alive, Upgrade", "close, upgrade", 1))
 			_ = c.SetReadDeadline(time.Now().Add(patienceOfTests))
 			reply, _ := io.ReadAll(c)
@@ -254,7 +256,7 @@ func TestSocketRefused(t *testing.T) {
 
 // TestSocketRefusedByProxy: the proxy answers a handshake as any other request.
 func TestSocketRefusedByProxy(t *testing.T) {
-	r := start(t, Config{}, echo, WithMaxOngoingRequests(1), WithMaxQueuedRequests(0))
+	r := start(t, serving.Config{}, echo, serving.WithMaxOngoingRequests(1), serving.WithMaxQueuedRequests(0))
 	c := r.open("/", nil)
 	for path, want := range map[string]string{"/": "HTTP/1.1 503 "} {
 		second := r.dial(strings.Replace(handshake, "/ws", path, 1))
@@ -278,7 +280,7 @@ func TestSocketThroughReverseProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, Config{}, httputil.NewSingleHostReverseProxy(to))
+	r := start(t, serving.Config{}, httputil.NewSingleHostReverseProxy(to))
 	c := r.open("/", nil)
 	if err := c.Write(t.Context(), websocket.MessageText, []byte("hi")); err != nil {
 		t.Fatal(err)
@@ -294,7 +296,7 @@ func TestSocketThroughReverseProxy(t *testing.T) {
 
 // TestOtherProtocols: a tunnel is passed through, and neither side is watched.
 func TestOtherProtocols(t *testing.T) {
-	r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+	r := start(t, serving.Config{}, serving.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		c, rw, err := w.(http.Hijacker).Hijack()
 		if err != nil {
 			return err
@@ -325,7 +327,7 @@ func TestOtherProtocols(t *testing.T) {
 
 // TestNotHijackable: what asks for no other protocol, and what has been answered.
 func TestNotHijackable(t *testing.T) {
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/begun" {
 			writeBegin(w)
 		}
@@ -347,7 +349,7 @@ func TestNotHijackable(t *testing.T) {
 // TestHijackedOnce: afterwards the response is nobody's.
 func TestHijackedOnce(t *testing.T) {
 	told := make(chan []error, 1)
-	r := start(t, Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	r := start(t, serving.Config{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := w.(http.Hijacker).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -374,7 +376,7 @@ func TestHijackedOnce(t *testing.T) {
 func TestUpgradeHalfClosed(t *testing.T) {
 	message := string(frame(2, "hello"))
 	var copies sync.WaitGroup
-	r := start(t, Config{}, HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
+	r := start(t, serving.Config{}, serving.HandlerFunc(func(w http.ResponseWriter, req *http.Request) error {
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			return err
@@ -390,7 +392,7 @@ func TestUpgradeHalfClosed(t *testing.T) {
 			copies.Go(echo)
 		}
 		return nil
-	}), WithMaxOngoingRequests(100))
+	}), serving.WithMaxOngoingRequests(100))
 	for name, request := range map[string]string{
 		"web socket":                     handshake,
 		"other protocol":                 strings.Replace(handshake, "Upgrade: websocket", "Upgrade: foo", 1),

@@ -1,4 +1,4 @@
-package serving
+package serving_test
 
 import (
 	"bufio"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/servetrace/servetrace/serving"
 )
 
 const (
@@ -25,7 +27,7 @@ const (
 )
 
 // echo answers each message until the client closes the socket.
-var echo = HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+var echo = serving.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"echo.v1"}})
 	if err != nil {
 		return err
@@ -43,7 +45,7 @@ var echo = HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 })
 
 // accepted has f do something with an open socket.
-func accepted(f func(ctx context.Context, c *websocket.Conn) error) HandlerFunc {
+func accepted(f func(ctx context.Context, c *websocket.Conn) error) serving.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		c, err := websocket.Accept(w, r, nil)
 		if err != nil {
@@ -141,7 +143,7 @@ func (r *rig) check(want ...string) {
 }
 
 func TestWebSocketEcho(t *testing.T) {
-	r := startApps(t, Config{}, NewApp("a", NewDeployment("D", echo), WithRoutePrefix("/app")))
+	r := startApps(t, serving.Config{}, serving.NewApp("a", serving.NewDeployment("D", echo), serving.WithRoutePrefix("/app")))
 	c := r.open("/app/ws", &websocket.DialOptions{
 		Subprotocols: []string{"echo.v1"},
 		HTTPHeader:   http.Header{"X-Request-Id": {"id-1"}, "Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}},
@@ -217,7 +219,7 @@ func TestWebSocketCloses(t *testing.T) {
 		{"handler fails", accepted(func(context.Context, *websocket.Conn) error { return errBoom }), nil, 0, "ERROR(boom) sc=1006 event(*errors.errorString True)", "ERROR"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := start(t, Config{}, tt.handler)
+			r := start(t, serving.Config{}, tt.handler)
 			c := r.openRaw()
 			if _, err := c.Write(tt.send); err != nil {
 				t.Fatal(err)
@@ -243,21 +245,21 @@ func TestWebSocketCloses(t *testing.T) {
 func TestSocketCascades(t *testing.T) {
 	ended := make(chan error, 1)
 	called := make(chan bool, 1)
-	other := NewDeployment("E", nil)
-	call := AddFunction(other, "wait", func(ctx context.Context, _ int) (int, error) {
+	other := serving.NewDeployment("E", nil)
+	call := serving.AddFunction(other, "wait", func(ctx context.Context, _ int) (int, error) {
 		called <- true
 		<-ctx.Done()
 		ended <- context.Cause(ctx)
 		return 0, ctx.Err()
 	})
-	r := startApps(t, Config{}, NewApp("a", NewDeployment("D", takenOver(func(req *http.Request, _ net.Conn) error {
+	r := startApps(t, serving.Config{}, serving.NewApp("a", serving.NewDeployment("D", takenOver(func(req *http.Request, _ net.Conn) error {
 		_, err := call.Call(req.Context(), 1)
 		return err
-	})), WithDeployments(other)))
+	})), serving.WithDeployments(other)))
 	c := r.openRaw()
 	receive(t, "the call", called)
 	_ = c.Close()
-	if err := receive(t, "the call to end", ended); !errors.Is(err, ErrClientGone) {
+	if err := receive(t, "the call to end", ended); !errors.Is(err, serving.ErrClientGone) {
 		t.Errorf("cause %v", err)
 	}
 }
