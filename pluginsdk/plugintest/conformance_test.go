@@ -277,7 +277,7 @@ func TestNoPlugin(t *testing.T) {
 	if err := report.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	if report.Failed() == 0 || !strings.Contains(text.String(), "more rules build upon what failed and were not tried.") ||
+	if report.Failed() == 0 || !strings.Contains(text.String(), "more rules build upon failed rules and were not tried.") ||
 		strings.Contains(text.String(), "not tried: it builds upon") {
 		t.Errorf("%d rules failed, the report is\n%s", report.Failed(), text.String())
 	}

@@ -40,7 +40,7 @@ func provoke(t *trial, input Input) (b batch, restore func()) {
 // answerTo provokes an input, restores the back end, and expects the plugin to live.
 // It returns the answer.
 func answerTo(t *trial, input Input) Answer {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	b, restore := provoke(t, input)
 	defer restore()
 	answer := p.export(b)

@@ -17,8 +17,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// how lists the changes to the start of a plugin. The zero value is a host's start.
-type how struct {
+// startOptions lists the changes to the start of a plugin.
+type startOptions struct {
 	// handshake replaces variables of the handshake. An empty value leaves out the
 	// variable.
 	handshake map[string]string
@@ -29,6 +29,9 @@ type how struct {
 	// offline gives the process no network.
 	offline bool
 }
+
+// asHost starts a plugin as a host does.
+var asHost startOptions
 
 // plugin is a started plugin, in a process of its own or in this process. The caller
 // of start must call stop.
@@ -56,7 +59,7 @@ type runner interface {
 }
 
 // start starts the target and waits for nothing.
-func (t Target) start(h how) (*plugin, error) {
+func (t Target) start(o startOptions) (*plugin, error) {
 	folder, err := launch.NewFolder(nil)
 	if err != nil {
 		return nil, err
@@ -64,9 +67,9 @@ func (t Target) start(h how) (*plugin, error) {
 	p := &plugin{folder: folder, sockets: filepath.Join(folder.Path, "s"), out: newOutput()}
 	if err = os.Mkdir(p.sockets, 0o700); err == nil {
 		if t.spec != nil {
-			p.startInner(*t.spec, h.environ(p.sockets))
+			p.startInner(*t.spec, o.environ(p.sockets))
 		} else {
-			err = p.startProcess(t, h)
+			err = p.startProcess(t, o)
 		}
 	}
 	if err != nil {
@@ -77,13 +80,13 @@ func (t Target) start(h how) (*plugin, error) {
 }
 
 // startProcess starts the target's executable.
-func (p *plugin) startProcess(t Target, h how) error {
+func (p *plugin) startProcess(t Target, o startOptions) error {
 	path, err := t.executable()
 	if err != nil {
 		return err
 	}
 	var shared *os.File
-	if !h.unshared {
+	if !o.unshared {
 		if shared, err = openNull(); err != nil {
 			return err
 		}
@@ -99,8 +102,8 @@ func (p *plugin) startProcess(t Target, h how) error {
 	}
 	err = child.Start(context.Background(), launch.Spawn{
 		Path: path, Arg0: path, Shared: shared, Mark: p.folder.Path,
-		Environ:    slices.Concat(h.environ(p.sockets), t.env),
-		Attributes: func(attr *syscall.SysProcAttr) { setAttributes(attr, h.offline) },
+		Environ:    slices.Concat(o.environ(p.sockets), t.env),
+		Attributes: func(attr *syscall.SysProcAttr) { setAttributes(attr, o.offline) },
 		ReadStdout: func(r *os.File) { p.out.readStdout(r) },
 		ReadStderr: func(r *os.File) { p.out.readStderr(r) },
 	})
@@ -126,7 +129,7 @@ func baseEnviron(pathOnly bool) []string {
 }
 
 // environ returns the base variables and the variables of the handshake.
-func (h how) environ(sockets string) []string {
+func (o startOptions) environ(sockets string) []string {
 	handshake := map[string]string{
 		wire.CookieKey:           wire.CookieValue,
 		wire.EnvProtocolVersions: strconv.Itoa(wire.ProtocolVersion),
@@ -134,8 +137,8 @@ func (h how) environ(sockets string) []string {
 		"PLUGIN_MIN_PORT":        "10000", // go-plugin's client always sends both ports
 		"PLUGIN_MAX_PORT":        "25000",
 	}
-	maps.Copy(handshake, h.handshake)
-	environ := baseEnviron(h.pathOnly)
+	maps.Copy(handshake, o.handshake)
+	environ := baseEnviron(o.pathOnly)
 	for name, value := range handshake {
 		if value != "" {
 			environ = append(environ, name+"="+value)

@@ -13,7 +13,7 @@ func TestDaemonsEndWithThePlugin(t *testing.T) {
 		t.Skip("only Linux finds such processes")
 	}
 	path := testplugin.Install(t, "daemon")
-	p, err := Binary(path).start(how{})
+	p, err := Binary(path).start(asHost)
 	if err != nil {
 		t.Fatal(err)
 	}

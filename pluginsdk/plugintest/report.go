@@ -115,7 +115,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 	}
 	if untried > 0 {
-		fmt.Fprintf(table, "\n%d more rules build upon what failed and were not tried.\n", untried)
+		fmt.Fprintf(table, "\n%d more rules build upon failed rules and were not tried.\n", untried)
 	}
 	if err := table.Flush(); err != nil {
 		return err

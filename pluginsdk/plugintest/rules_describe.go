@@ -43,7 +43,7 @@ func limit(declared uint32, unset, largest int) int {
 }
 
 func checkDescribe(t *trial) {
-	response, err := t.connect(how{}).session.describe(t.ctx)
+	response, err := t.connect(asHost).session.describe(t.ctx)
 	if codeOf(err) == "UNIMPLEMENTED" {
 		t.suite.about.plain = true
 		return
@@ -61,7 +61,7 @@ func expectSameDescribe(p *subject, when string) {
 
 func checkRepeatable(t *trial) {
 	const calls = 8
-	p := t.connect(how{})
+	p := t.connect(asHost)
 	t.atOnce(calls, func(int) { expectSameDescribe(p, "several at once") })
 	if _, err := p.session.configure(t.ctx, p.request()); err != nil {
 		t.skipf("Configure: %v", err)
@@ -135,7 +135,7 @@ func checkLimits(t *trial) {
 }
 
 func checkOffline(t *trial) {
-	plugin, err := t.suite.target.start(how{offline: true})
+	plugin, err := t.suite.target.start(startOptions{offline: true})
 	if noNamespaces(err) {
 		t.skipf("this machine gives a process no network of its own: %v", err)
 	}
@@ -165,7 +165,7 @@ func checkEnvAtStart(t *trial) {
 		t.fatalf("env_at_start is true and env_patterns is empty: declare the variables, because a host starts the plugin with declared variables only")
 	}
 	t.step = "started with its variables"
-	expectSameDescribe(t.connect(how{}), "in its start environment")
+	expectSameDescribe(t.connect(asHost), "in its start environment")
 }
 
 // The checks of Configure.
@@ -183,7 +183,7 @@ func checkDeclared(t *trial) {
 }
 
 func checkBare(t *trial) {
-	p := t.connect(how{})
+	p := t.connect(asHost)
 	if _, err := p.session.configure(t.ctx, &pluginv1.ConfigureRequest{}); err != nil { //nolint:exhaustruct_v5 // the rule is about an empty message
 		t.fatalf("call Configure: %v; want an answer, with diagnostics about missing settings", err)
 	}
@@ -194,7 +194,7 @@ func checkBare(t *trial) {
 var noConfig = []byte("{plugintest: [\x00\n\t}")
 
 func checkBadConfig(t *trial) {
-	p := t.connect(how{})
+	p := t.connect(asHost)
 	given := t.suite.settings.badConfig
 	request := p.request()
 	if request.Config = noConfig; given != nil {
@@ -216,7 +216,7 @@ func checkBadConfig(t *trial) {
 }
 
 func checkConfiguredOnce(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	reply, err := p.session.configure(t.ctx, p.request())
 	if err == nil && len(errorsOf(reply)) == 0 {
 		t.fatalf("a second Configure is accepted; answer FAILED_PRECONDITION: Configure comes once")
@@ -225,7 +225,7 @@ func checkConfiguredOnce(t *trial) {
 }
 
 func checkNewerHost(t *trial) {
-	p := t.connect(how{})
+	p := t.connect(asHost)
 	t.step = "with fields of a newer host"
 	describe := &pluginv1.DescribeRequest{HostVersion: "plugintest"}
 	describe.ProtoReflect().SetUnknown(unknownField)
@@ -247,10 +247,10 @@ func checkNewerHost(t *trial) {
 }
 
 // checkWorks starts a plugin in another way and sends it a batch.
-func checkWorks(t *trial, h how) { t.ready(h).delivers(t.batch(1)) }
+func checkWorks(t *trial, o startOptions) { t.ready(o).delivers(t.batch(1)) }
 
 func checkSideBySide(t *trial) {
 	var both [2]*subject
-	t.atOnce(len(both), func(i int) { both[i] = t.ready(how{}) })
+	t.atOnce(len(both), func(i int) { both[i] = t.ready(asHost) })
 	t.atOnce(len(both), func(i int) { both[i].delivers(t.batch(3)) })
 }

@@ -16,7 +16,7 @@ import (
 // The checks of Flush and Shutdown.
 
 func checkFlush(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	for _, when := range []string{"before any batch", "after a batch", "again"} {
 		if err := noneLeft(p.session.flush(t.ctx)); err != nil {
 			t.fatalf("Flush %s: %v", when, err)
@@ -27,7 +27,7 @@ func checkFlush(t *trial) {
 
 func checkFlushOverlaps(t *trial) {
 	const rounds, flushers = 10, 2
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	account := accounting{p: p}
 	t.step = "Export and Flush at once"
 	t.atOnce(flushers+1, func(i int) {
@@ -44,13 +44,13 @@ func checkFlushOverlaps(t *trial) {
 }
 
 func checkShutdown(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	p.delivers(t.batch(2))
 	p.shutsDown()
 }
 
 func checkShutdownUnconfigured(t *trial) {
-	p := t.connect(how{})
+	p := t.connect(asHost)
 	p.describe()
 	t.step = "Shutdown before Configure"
 	p.answersShutdown()
@@ -59,7 +59,7 @@ func checkShutdownUnconfigured(t *trial) {
 }
 
 func checkShutdownTwice(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	p.shutsDown()
 	t.step = "a second Shutdown"
 	p.answersShutdown()
@@ -68,7 +68,7 @@ func checkShutdownTwice(t *trial) {
 }
 
 func checkExportAfterShutdown(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	p.shutsDown()
 	answer, err := p.session.export(t.ctx, t.batch(1))
 	switch {
@@ -82,19 +82,19 @@ func checkExportAfterShutdown(t *trial) {
 // The checks of the end of the process, and of its whole life.
 
 func checkNoFiles(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	p.endsReleased()
 	t.must(p.plugin.filesLeft())
 }
 
 func checkStdinEnd(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	p.plugin.CloseStdin()
 	p.ends("the end of standard input")
 }
 
 func checkHostDeath(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	n := min(4, t.suite.about.concurrency())
 	ctx, cancel := context.WithCancel(t.ctx)
 	first := make(chan error, n)
@@ -117,7 +117,7 @@ func checkHostDeath(t *trial) {
 }
 
 func checkSIGTERM(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	p.delivers(t.batch(2))
 	p.plugin.Signal(syscall.SIGTERM)
 	p.endsCleanly("SIGTERM")
@@ -126,7 +126,7 @@ func checkSIGTERM(t *trial) {
 func checkDrain(t *trial) {
 	needsInput(t, Slow)
 	const attempts = 5
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	for range attempts {
 		if drains(p) {
 			p.endsCleanly("SIGTERM and the last call")
@@ -176,7 +176,7 @@ func begin(p *subject, b batch) <-chan error {
 }
 
 func checkSIGINT(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	p.delivers(t.batch(1)) // go-plugin's server handles SIGINT some time after the handshake
 	const signals, pause = 4, 50 * time.Millisecond
 	for range signals {
@@ -189,7 +189,7 @@ func checkSIGINT(t *trial) {
 }
 
 func checkOneHandshake(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	p.endsReleased()
 	if _, handshakes := p.plugin.out.counts(); handshakes != 1 {
 		t.fatalf("%d lines of standard output have the form of a handshake, want 1", handshakes)
@@ -198,7 +198,7 @@ func checkOneHandshake(t *trial) {
 
 func checkFewLines(t *trial) {
 	const batches, most = 50, 100
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	for range batches {
 		p.delivers(t.batch(1))
 	}

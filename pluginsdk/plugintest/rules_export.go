@@ -17,9 +17,9 @@ import (
 // The checks of Export.
 
 func checkReceived(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	if _, visible := p.arrived(); !visible {
-		t.skipWithout("WithReceived", "", "the suite cannot see what has arrived at the back end")
+		t.skipWithout("WithReceived", "", "the suite cannot see the spans that arrive at the back end")
 	}
 	const batches = 5
 	account := accounting{p: p}
@@ -32,7 +32,7 @@ func checkReceived(t *trial) {
 }
 
 func checkUnconfigured(t *trial) {
-	p := t.connect(how{})
+	p := t.connect(asHost)
 	answer, err := p.session.export(t.ctx, t.batch(1))
 	if err != nil {
 		t.fatalf("before Configure: %v; want FAILED_PRECONDITION", err)
@@ -46,7 +46,7 @@ func checkUnconfigured(t *trial) {
 }
 
 func checkEmpty(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	p.delivers(t.suite.numbers.of(nil))
 	t.step = "a resource and a scope without spans"
 	p.delivers(t.batch(0))
@@ -58,19 +58,19 @@ const largestSpan = 3 << 20
 
 func checkMostBytes(t *trial) {
 	const spans = 32
-	p, about := t.ready(how{}), t.suite.about
+	p, about := t.ready(asHost), t.suite.about
 	b := t.batch(min(spans, about.maxSpans()))
 	p.delivers(b.pad(min(about.maxBytes(), len(b.ids)*largestSpan)))
 }
 
 func checkMostSpans(t *trial) {
-	p, about := t.ready(how{}), t.suite.about
+	p, about := t.ready(asHost), t.suite.about
 	size := proto.Size(t.batch(1).request)
 	p.delivers(t.batch(max(1, min(about.maxSpans(), about.maxBytes()/size))))
 }
 
 func checkLargeSpan(t *trial) {
-	p, most := t.ready(how{}), t.suite.about.maxBytes()
+	p, most := t.ready(asHost), t.suite.about.maxBytes()
 	answer := p.export(t.batch(1).pad(largestSpan))
 	switch {
 	case answer.Delivered():
@@ -103,7 +103,7 @@ func malformed(good []byte) map[string][]byte {
 }
 
 func checkMalformed(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	good, err := t.batch(3).encode()
 	t.must(err)
 	unread := true
@@ -143,7 +143,7 @@ func walk(m protoreflect.Message, parent string, f func(path string, m protorefl
 }
 
 func checkUnknownFields(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	b := t.batch(2)
 	walk(b.request.ProtoReflect(), "", func(_ string, m protoreflect.Message) { m.SetUnknown(unknownField) })
 	before := tapped(p)
@@ -194,7 +194,7 @@ func keepsUnknownFields(encoded []byte) error {
 }
 
 func checkMetadata(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	for _, test := range []struct {
 		name   string
 		change func(*batch)
@@ -212,7 +212,7 @@ func checkMetadata(t *trial) {
 }
 
 func checkRepeated(t *trial) {
-	p := t.ready(how{})
+	p := t.ready(asHost)
 	b := t.batch(2)
 	p.delivers(b)
 	b.attempt = 2
@@ -225,7 +225,7 @@ func checkConcurrent(t *trial) {
 	if calls == 1 {
 		t.skipf("it declares max_concurrency 1: a host makes one call after another")
 	}
-	account := accounting{p: t.ready(how{})}
+	account := accounting{p: t.ready(asHost)}
 	t.step = fmt.Sprintf("%d calls at once", calls)
 	t.atOnce(calls, func(int) { account.deliver(t.batch(5)) })
 	account.balance()
@@ -259,7 +259,7 @@ func cancelAfter(ctx context.Context, after time.Duration) (context.Context, con
 // to live. With a Stuck input, the plugin must also have ended the call.
 func checkCut(t *trial, cut cutter) {
 	const most, spans, size = 8, 64, 1 << 20
-	p, about := t.ready(how{}), t.suite.about
+	p, about := t.ready(asHost), t.suite.about
 	t.atOnce(min(most, about.concurrency()), func(i int) {
 		call, cancel := cut(t.ctx, time.Duration(i)*2*time.Millisecond)
 		defer cancel()

@@ -12,7 +12,7 @@ import (
 
 // The checks of the handshake and of the services of go-plugin.
 
-func checkLine(t *trial) { t.suite.shake = t.start(how{}).handshake() }
+func checkLine(t *trial) { t.suite.shake = t.start(asHost).handshake() }
 
 func checkVersion(t *trial) { t.must(t.suite.shake.checkVersions()) }
 
@@ -23,7 +23,7 @@ func checkPlain(t *trial) {
 }
 
 func checkSocket(t *trial) {
-	p := t.start(how{})
+	p := t.start(asHost)
 	address := p.handshake().address
 	if got, want := filepath.Dir(address), p.plugin.sockets; got != want {
 		t.fatalf("the socket is %s; want it in %s, which the host has made for it (%s)", address, want, wire.EnvSocketDir)
@@ -36,7 +36,9 @@ func checkSocket(t *trial) {
 }
 
 // withHandshake starts a plugin with another value of a variable of the handshake.
-func withHandshake(name, value string) how { return how{handshake: map[string]string{name: value}} }
+func withHandshake(name, value string) startOptions {
+	return startOptions{handshake: map[string]string{name: value}}
+}
 
 func checkNewerVersions(t *trial) {
 	const versions = "4096,1,2"
@@ -87,10 +89,10 @@ func expectRefusal(p *subject) {
 	}
 }
 
-func checkHealth(t *trial) { t.must(t.connect(how{}).session.health(t.ctx)) }
+func checkHealth(t *trial) { t.must(t.connect(asHost).session.health(t.ctx)) }
 
 func checkController(t *trial) {
-	p := t.connect(how{})
+	p := t.connect(asHost)
 	if err := p.session.release(t.ctx); err != nil {
 		t.fatalf("GRPCController.Shutdown: %v", err)
 	}
@@ -101,7 +103,7 @@ func checkController(t *trial) {
 // are answered, and for a moment more.
 func checkStdio(t *trial) {
 	const calls, moment = 10, 200 * time.Millisecond
-	s := t.connect(how{}).session
+	s := t.connect(asHost).session
 	for range calls {
 		err := s.invoke(t.ctx, "/plugintest.NoSuchService/NoSuchMethod")
 		if err != nil && codeOf(err) != "UNIMPLEMENTED" {

@@ -73,7 +73,7 @@ func Diagnose(tb testing.TB, spec pluginsdk.Spec, opts ...Option) []Diagnostic {
 func start(tb testing.TB, spec pluginsdk.Spec, opts []Option) (*Plugin, error) {
 	tb.Helper()
 	settings, ctx := newSettings(opts), tb.Context()
-	started, err := InProcess(spec).start(how{})
+	started, err := InProcess(spec).start(asHost)
 	if err != nil {
 		return nil, err
 	}

@@ -142,7 +142,7 @@ func (s *session) configureWell(ctx context.Context, patterns []string) error {
 		return fmt.Errorf("call Configure: %w", err)
 	}
 	if faults := errorsOf(reply); len(faults) > 0 {
-		return fmt.Errorf("the configuration is refused:\n%s\ngive the suite what the plugin needs with WithEnv (--env) and WithConfig (--config)", strings.Join(faults, "\n"))
+		return fmt.Errorf("the configuration is refused:\n%s\ngive the suite the missing settings by WithEnv (--env) and WithConfig (--config)", strings.Join(faults, "\n"))
 	}
 	return nil
 }

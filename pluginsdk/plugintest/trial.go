@@ -154,10 +154,10 @@ func (t *trial) startEnviron() []string {
 }
 
 // start starts a plugin and waits for nothing.
-func (t *trial) start(h how) *subject {
+func (t *trial) start(o startOptions) *subject {
 	target := t.suite.target
 	target.env = slices.Concat(target.env, t.startEnviron())
-	plugin, err := target.start(h)
+	plugin, err := target.start(o)
 	t.must(err)
 	return t.adopt(&subject{plugin: plugin})
 }
@@ -172,15 +172,15 @@ func (t *trial) adopt(p *subject) *subject {
 }
 
 // connect starts a plugin, waits for its handshake and connects to it.
-func (t *trial) connect(h how) *subject {
-	p := t.start(h)
+func (t *trial) connect(o startOptions) *subject {
+	p := t.start(o)
 	p.connect()
 	return p
 }
 
 // ready starts a plugin and configures it as a host does.
-func (t *trial) ready(h how) *subject {
-	p := t.connect(h)
+func (t *trial) ready(o startOptions) *subject {
+	p := t.connect(o)
 	if !t.suite.about.plain {
 		p.describe()
 		p.configure()
