@@ -130,20 +130,11 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		MinDrainingPeriod:      env.duration(EnvMinDrainingPeriod),
 		ReadHeaderTimeout:      env.duration(EnvReadHeaderTimeout),
 		IdleTimeout:            env.duration(EnvKeepAliveTimeout),
-		StallTimeout:           env.duration(EnvStallTimeout),
+		StallTimeout:           env.limit(EnvStallTimeout),
 		MaxHeaderBytes:         env.integer(EnvMaxHeaderBytes, 0, leastHeaderBytes, mostHeaderBytes),
 		QuietAccessLog:         !env.boolean(EnvAccessLog, true),
 		GRPC:                   grpcConfigFromEnv(&env),
-	}
-	if cfg.StallTimeout == 0 && getenv(EnvStallTimeout) != "" {
-		cfg.StallTimeout = -1
-	}
-	if host := getenv(EnvHTTPHost); host != "" || getenv(EnvHTTPPort) != "" {
-		port := env.integer(EnvHTTPPort, defaultHTTPPort, 0, 65535)
-		if host == "" {
-			host = defaultHTTPHost
-		}
-		cfg.HTTPAddr = net.JoinHostPort(host, strconv.Itoa(port))
+		HTTPAddr:               env.addr(EnvHTTPHost, defaultHTTPHost, EnvHTTPPort, defaultHTTPPort),
 	}
 	return cfg, errors.Join(env.faults...)
 }
@@ -221,6 +212,24 @@ func (e *envReader) duration(name string) time.Duration {
 		return 0
 	}
 	return d
+}
+
+// limit returns a duration of which zero means no limit, as -1.
+func (e *envReader) limit(name string) time.Duration {
+	if d := e.duration(name); d != 0 || e.getenv(name) == "" {
+		return d
+	}
+	return -1
+}
+
+// addr returns the address of a host and a port, or "" if neither variable is set.
+func (e *envReader) addr(hostName, defaultHost, portName string, defaultPort int) string {
+	host := e.getenv(hostName)
+	if host == "" && e.getenv(portName) == "" {
+		return ""
+	}
+	port := e.integer(portName, defaultPort, 0, 65535)
+	return net.JoinHostPort(cmp.Or(host, defaultHost), strconv.Itoa(port))
 }
 
 func (e *envReader) boolean(name string, unset bool) bool {

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"net"
-	"strconv"
 	"time"
 
 	"github.com/servetrace/servetrace/serving/internal/grpcproxy"
@@ -98,27 +96,17 @@ type GRPCConfig struct {
 
 // grpcConfigFromEnv reads the variables above.
 func grpcConfigFromEnv(env *envReader) GRPCConfig {
-	cfg := GRPCConfig{
+	return GRPCConfig{
 		RequestTimeout:    env.duration(EnvGRPCRequestTimeout),
 		MaxMessageBytes:   env.integer(EnvGRPCMaxMessageBytes, 0, leastGRPCMessageBytes, math.MaxInt32),
 		MaxStreams:        env.integer(EnvGRPCMaxStreams, 0, 1, math.MaxInt32),
 		MaxHeaderBytes:    env.integer(EnvGRPCMaxHeaderBytes, 0, leastGRPCHeaderBytes, mostHeaderBytes),
-		StallTimeout:      env.duration(EnvGRPCStallTimeout),
+		StallTimeout:      env.limit(EnvGRPCStallTimeout),
 		ConnectionTimeout: env.duration(EnvGRPCConnectionTimeout),
 		KeepaliveTime:     env.duration(EnvGRPCKeepaliveTime),
 		KeepaliveMinTime:  env.duration(EnvGRPCKeepaliveMinTime),
+		Addr:              env.addr(EnvGRPCHost, defaultGRPCHost, EnvGRPCPort, defaultGRPCPort),
 	}
-	if cfg.StallTimeout == 0 && env.getenv(EnvGRPCStallTimeout) != "" {
-		cfg.StallTimeout = -1
-	}
-	if host := env.getenv(EnvGRPCHost); host != "" || env.getenv(EnvGRPCPort) != "" {
-		port := env.integer(EnvGRPCPort, defaultGRPCPort, 0, 65535)
-		if host == "" {
-			host = defaultGRPCHost
-		}
-		cfg.Addr = net.JoinHostPort(host, strconv.Itoa(port))
-	}
-	return cfg
 }
 
 // faults returns every fault, with the value seen and the allowed values.
