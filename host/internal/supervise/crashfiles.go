@@ -50,25 +50,17 @@ type crashFiles struct {
 	mu      sync.Mutex
 	jobs    []keepJob
 	bytes   int64         // of batches in jobs, and in work
-	idle    chan struct{} // closed when no goroutine writes; nil: none has
+	idle    chan struct{} // closed when the goroutine that writes ends; nil: there is none
 	failing bool          // the last file was not written, and the log knows
 	lost    map[string]uint64
 }
 
-// keepJob is one file to be written: the text of a report, or a batch, which the job
-// has retained.
+// keepJob is one file to be written. bytes are on the Host's account until release.
 type keepJob struct {
 	plugin, name string
-	text         []byte
-	b            keptBatch
-}
-
-// keptBatch is a batch of the pipeline.
-type keptBatch interface {
-	Bytes() []byte
-	Size() int64
-	Retain()
-	Release()
+	data         []byte
+	bytes        int64
+	release      func() // nil: nothing is to be released
 }
 
 func newCrashFiles(cfg *Settings, log *slog.Logger) *crashFiles {
@@ -79,23 +71,35 @@ func newCrashFiles(cfg *Settings, log *slog.Logger) *crashFiles {
 // nothing is kept, or there is no room. They never block. The error is for the log, and
 // comes once for a disk that hangs.
 func (k *crashFiles) keepReport(plugin string, now time.Time, pid int, text []byte) (path string, err error) {
-	return k.keep(keepJob{plugin: plugin, text: text,
+	return k.keep(keepJob{plugin: plugin, data: text,
 		name: fmt.Sprintf("%s%s-%d%s", reportPrefix, now.UTC().Format(fileTime), pid, reportSuffix)})
 }
 
 func (k *crashFiles) keepBatch(plugin string, now time.Time, id string, b keptBatch) (path string, err error) {
-	return k.keep(keepJob{plugin: plugin, b: b,
+	b.Retain()
+	path, err = k.keep(keepJob{plugin: plugin, data: b.Bytes(), bytes: b.Size(), release: b.Release,
 		name: fmt.Sprintf("%s%s-%s%s", keptPrefix, now.UTC().Format(fileTime), id, keptSuffix)})
+	if path == "" {
+		b.Release()
+	}
+	return path, err
+}
+
+// keptBatch is a batch of the pipeline.
+type keptBatch interface {
+	Bytes() []byte
+	Size() int64
+	Retain()
+	Release()
 }
 
 func (k *crashFiles) keep(job keepJob) (path string, err error) {
 	if k.dir == "" {
 		return "", nil
 	}
-	size := job.size()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.jobs) >= mostKeepJobs || k.bytes > 0 && k.bytes+size > k.most {
+	if len(k.jobs) >= mostKeepJobs || k.bytes > 0 && k.bytes+job.bytes > k.most {
 		k.lost[job.plugin]++
 		if !k.failing {
 			k.failing = true
@@ -103,15 +107,11 @@ func (k *crashFiles) keep(job keepJob) (path string, err error) {
 		}
 		return "", err
 	}
-	if job.b != nil {
-		job.b.Retain()
-	}
-	k.bytes += size
+	k.bytes += job.bytes
 	k.jobs = append(k.jobs, job)
-	if !k.workingLocked() {
-		idle := make(chan struct{})
-		k.idle = idle
-		go k.work(idle) // ends with the last job; wait waits for it
+	if k.idle == nil {
+		k.idle = make(chan struct{})
+		go k.work() // ends with the last job; wait waits for it
 	}
 	return filepath.Join(k.dir, job.plugin, job.name), nil
 }
@@ -119,32 +119,13 @@ func (k *crashFiles) keep(job keepJob) (path string, err error) {
 // notKept is the line of the log.
 const notKept = "a file about a crash is not kept, nor is any other until this is mended; see " + EnvCrashDir
 
-func (j keepJob) size() int64 {
-	if j.b == nil {
-		return 0
-	}
-	return j.b.Size()
-}
-
-// workingLocked reports whether a goroutine writes files.
-func (k *crashFiles) workingLocked() bool {
-	if k.idle == nil {
-		return false
-	}
-	select {
-	case <-k.idle:
-		return false
-	default:
-		return true
-	}
-}
-
 // work writes files until there are no more.
-func (k *crashFiles) work(idle chan struct{}) {
+func (k *crashFiles) work() {
 	for {
 		k.mu.Lock()
 		if len(k.jobs) == 0 {
-			close(idle)
+			close(k.idle)
+			k.idle = nil
 			k.mu.Unlock()
 			return
 		}
@@ -153,11 +134,11 @@ func (k *crashFiles) work(idle chan struct{}) {
 		k.mu.Unlock()
 
 		err := k.write(job)
-		if job.b != nil {
-			job.b.Release()
+		if job.release != nil {
+			job.release()
 		}
 		k.mu.Lock()
-		k.bytes -= job.size()
+		k.bytes -= job.bytes
 		if err != nil {
 			k.lost[job.plugin]++
 		}
@@ -206,16 +187,12 @@ func (k *crashFiles) write(job keepJob) (err error) {
 	if err := prune(folder); err != nil {
 		return err
 	}
-	data := job.text
-	if job.b != nil {
-		data = job.b.Bytes()
-	}
 	temporary := tempPrefix + job.name
 	f, err := folder.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	_, err = f.Write(job.data)
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = folder.Rename(temporary, job.name)
 	}

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -54,10 +55,7 @@ func fillDisk() {
 		b := &fakeBatch{data: make([]byte, 100<<10)}
 		_, err = k.keepBatch("p", time.Unix(at, 0), "x-1", b)
 		must(err)
-		k.mu.Lock()
-		idle := k.idle
-		k.mu.Unlock()
-		<-idle
+		k.wait(context.Background())
 		files, err := filepath.Glob(filepath.Join(dir, "p", "*"))
 		must(err)
 		fmt.Printf("%s: %d not kept, %d files, %d references left, told %d times\n", what, k.unkept("p"),

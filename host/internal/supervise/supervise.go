@@ -75,7 +75,10 @@ func (x *Plugin) Run() {
 			<-x.retiring
 		}
 	}()
-	asked, on := x.jitter() // asked wait for this start, by Reload
+	asked, on := []chan<- error(nil), true // asked wait for this start, by Reload
+	if most := x.sup.cfg.StartJitter; most > 0 && !x.Entry.Attached {
+		asked, on = x.pause(rand.N(most), nil, files{}) // many hosts must not start all plugins at once
+	}
 	for failures := 0; on; failures++ {
 		a := newAttempt(x)
 		x.status.set(StateStarting, "")
@@ -140,34 +143,14 @@ func (x *Plugin) knows(to State, cause error) (known bool) {
 	return known
 }
 
-// jitter waits before the first start, so that many hosts do not start all their
-// plugins at once, unless Reload asks for it; false: the host stops.
-func (x *Plugin) jitter() (asked []chan<- error, on bool) {
-	most := x.sup.cfg.StartJitter
-	if most <= 0 || x.Entry.Attached {
-		return nil, true
-	}
-	timer := time.NewTimer(rand.N(most))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil, true
-	case first := <-x.reloading.asked:
-		return x.reloading.all(first), true
-	case <-x.ctx.Done():
-		return nil, false
-	}
-}
-
 // restartFirst is the first pause before a start. The longest is manner.mostPause.
 const restartFirst = 200 * time.Millisecond
 
 // lookEvery is the interval at which the file of an unusable plugin is looked at.
 const lookEvery = 5 * time.Second
 
-// rest waits until the plugin is to be tried again; false: the host stops. asked wait
-// for the start, by Reload. seen are the files before the last try: a change during
-// the try counts too.
+// rest waits until the plugin is to be tried again. seen are the files before the last
+// try: a change during the try counts too. The results are those of pause.
 func (x *Plugin) rest(state State, failures int, seen files) (asked []chan<- error, on bool) {
 	wait := pipeline.Backoff{First: restartFirst, Most: x.sup.cfg.inTime(mannerOf(x.Entry).mostPause)}.Pause(failures)
 	look := (<-chan time.Time)(nil)
@@ -180,6 +163,12 @@ func (x *Plugin) rest(state State, failures int, seen files) (asked []chan<- err
 		defer ticker.Stop()
 		look = ticker.C
 	}
+	return x.pause(wait, look, seen)
+}
+
+// pause waits until its time is over, Reload asks for a start, or the files differ from
+// seen at a look; false: the host stops. asked wait for the start.
+func (x *Plugin) pause(wait time.Duration, look <-chan time.Time, seen files) (asked []chan<- error, on bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
