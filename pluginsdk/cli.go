@@ -44,7 +44,7 @@ func answerByHand(env Env, spec Spec) (handled bool, err error) {
 		return false, nil
 	}
 	if len(env.Args) > 1 {
-		return true, fmt.Errorf("argument %q is none that this plugin knows: try --help", env.Args[1])
+		return true, fmt.Errorf("argument %q is unknown: try --help", env.Args[1])
 	}
 	if _, err := io.WriteString(env.Stderr, greeting(env, spec)); err != nil {
 		return true, err

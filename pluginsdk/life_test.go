@@ -187,7 +187,7 @@ func TestByHand(t *testing.T) {
 	}{
 		{name: "no cookie", code: 1, stderr: []string{"test 1.2.3: does what the names of spans say", "SERVE_TRACING_EXPORTER_PLUGIN=/"}},
 		{name: "wrong cookie", environ: []string{wire.CookieKey + "=other"}, code: 1, stderr: []string{"SERVE_TRACING_EXPORTER_PLUGIN=/"}},
-		{name: "mistyped", args: []string{"--listne", "x"}, code: 1, stderr: []string{`argument "--listne" is none that this plugin knows: try --help`}},
+		{name: "mistyped", args: []string{"--listne", "x"}, code: 1, stderr: []string{`argument "--listne" is unknown: try --help`}},
 		{name: "version", args: []string{"--version"}, stdout: []string{"test 1.2.3\n"}},
 		{name: "version under a host", environ: []string{wire.CookieKey + "=" + wire.CookieValue}, args: []string{"--version"}, stdout: []string{"test 1.2.3\n"}},
 		{name: "help", args: []string{"--help"}, stdout: []string{"SERVE_TRACING_EXPORTER_PLUGIN=/", "TEST_*", "--describe"}},

@@ -35,7 +35,24 @@ func (s Span) Decode(d *Decoded) {
 	for c.next() {
 		switch c.typ {
 		case protowire.BytesType:
-			s.decodeContent(d, &c, texts)
+			switch c.num {
+			case field.SpanTraceID:
+				d.TraceID = traceID(c.content())
+			case field.SpanSpanID:
+				d.SpanID = spanID(c.content())
+			case field.SpanParentID:
+				d.ParentID = spanID(c.content())
+			case field.SpanTraceState:
+				d.TraceState = texts.of(c.here())
+			case field.SpanName:
+				d.Name = texts.of(c.here())
+			case field.SpanAttributes:
+				d.Attributes = append(d.Attributes, s.r.decodeAttribute(c.here(), texts))
+			case field.SpanEvents:
+				d.Events++
+			case field.SpanLinks:
+				d.Links++
+			}
 		case protowire.VarintType:
 			switch c.num {
 			case field.SpanKind:
@@ -62,28 +79,6 @@ func (s Span) Decode(d *Decoded) {
 	}
 	s.r.note(c.err())
 	d.Code, d.Message = s.r.status(p)
-}
-
-// decodeContent reads the current field, of BytesType.
-func (s Span) decodeContent(d *Decoded, c *cursor, texts spanText) {
-	switch c.num {
-	case field.SpanTraceID:
-		d.TraceID = traceID(c.content())
-	case field.SpanSpanID:
-		d.SpanID = spanID(c.content())
-	case field.SpanParentID:
-		d.ParentID = spanID(c.content())
-	case field.SpanTraceState:
-		d.TraceState = texts.of(c.here())
-	case field.SpanName:
-		d.Name = texts.of(c.here())
-	case field.SpanAttributes:
-		d.Attributes = append(d.Attributes, s.r.decodeAttribute(c.here(), texts))
-	case field.SpanEvents:
-		d.Events++
-	case field.SpanLinks:
-		d.Links++
-	}
 }
 
 // spanText is a copy of a span as text, and the span's offset in the request.
