@@ -12,13 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/servetrace/servetrace/bench/internal/report"
 	"github.com/servetrace/servetrace/bench/internal/suite"
 	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// asBench has this binary be the program, and all processes that it starts.
+// asBench is the variable that makes this binary the program bench.
 const asBench = "SERVETRACE_TEST_AS_BENCH"
 
 func TestMain(m *testing.M) {
@@ -31,8 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bench prepares the program. Its folders are in a temporary one of its own,
-// which is given.
+// bench prepares the program with a temporary folder of its own, which it returns.
 func bench(t *testing.T, args ...string) (cmd *exec.Cmd, temp string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -61,7 +59,7 @@ func bench(t *testing.T, args ...string) (cmd *exec.Cmd, temp string) {
 	return cmd, temp
 }
 
-// nothingLeft: no file, and no process that had its folder there.
+// nothingLeft checks that the program left no file and no process.
 func nothingLeft(t *testing.T, temp string) {
 	t.Helper()
 	if files, err := os.ReadDir(temp); err != nil || len(files) != 0 {
@@ -80,12 +78,12 @@ func nothingLeft(t *testing.T, temp string) {
 	}
 }
 
-// processesOf are the processes whose environment names a folder.
+// processesOf returns the processes with the folder in their environment.
 func processesOf(temp string) (left []string) {
 	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, file := range environs {
 		text, err := os.ReadFile(file)
-		if err == nil && bytes.Contains(text, []byte("TMPDIR="+temp)) {
+		if err == nil && bytes.Contains(text, []byte(temp)) {
 			left = append(left, file)
 		}
 	}
@@ -99,7 +97,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	data, err := os.ReadFile(filepath.Join(filepath.Dir(temp), "out", report.JSONFile))
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(temp), "out", suite.JSONFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +123,7 @@ func TestInterrupt(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	first := make([]byte, 1) // the first word of the first case that was measured
+	first := make([]byte, 1) // of the log of the first case
 	if _, err := io.ReadFull(said, first); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +138,7 @@ func TestInterrupt(t *testing.T) {
 		t.Errorf("ended with %v, want status %d", err, exitFailed)
 	}
 	if files, err := os.ReadDir(filepath.Join(filepath.Dir(temp), "out")); err == nil {
-		t.Errorf("a run that was interrupted has a report: %v", files)
+		t.Errorf("an interrupted run has a report: %v", files)
 	}
 	nothingLeft(t, temp)
 }
@@ -158,7 +156,7 @@ func TestExitStatus(t *testing.T) {
 		{[]string{"child", "unknown"}, exitFailed},
 		{[]string{"list"}, 0},
 		{[]string{"run", "-h"}, 0},
-		// No machine is as idle as that.
+		// No machine is as idle.
 		{[]string{"run", "-shape", "span to bytes", "-foreign", "-1", "-patience", "1ms"}, exitBusy},
 	} {
 		cmd, temp := bench(t, c.args...)
@@ -178,54 +176,60 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-func TestListNamesEveryCase(t *testing.T) {
+func TestListNamesEachCaseOnce(t *testing.T) {
 	var out bytes.Buffer
 	if err := list(&out); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := bytes.Count(out.Bytes(), []byte("\n")), len(suites().Cases); got != want {
-		t.Errorf("%d lines for %d cases", got, want)
-	}
-}
-
-// TestCasesAreUnique: rows are found again by their names.
-func TestCasesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
-	for _, c := range suites().Cases {
-		key := c.Suite + "\n" + c.Shape + "\n" + c.Row
-		if seen[key] {
-			t.Errorf("twice: %q", key)
+	for line := range strings.Lines(out.String()) {
+		if seen[line] {
+			t.Errorf("twice: %q", line)
 		}
-		seen[key] = true
+		seen[line] = true
+	}
+	if len(seen) != len(suites().Cases) {
+		t.Errorf("%d lines for %d cases", len(seen), len(suites().Cases))
 	}
 }
 
-// TestGatedClaimsAreQuick: bench gate runs quick cases only, and a claim that
-// none of them belongs to would never hold.
-func TestGatedClaimsAreQuick(t *testing.T) {
+// TestClaimsHaveTheirCases checks that each claim can be computed from the rows of its
+// shape, and each gated claim from quick rows, because bench gate runs only these.
+func TestClaimsHaveTheirCases(t *testing.T) {
 	set := suites()
-	quick := suite.Options{Quick: true}.Select(set.Cases)
+	parts := []string{"host", "plugin", "total", "p50", "p99", "lost", "server", "reference", "server of reference", "total of reference"}
 	for _, claim := range set.Claims {
-		if !claim.Gated {
-			continue
+		round := suite.Round{}
+		for _, c := range (suite.Options{Quick: claim.Gated}).Select(set.Cases) {
+			if c.Suite != claim.Suite || c.Shape != claim.Shape {
+				continue
+			}
+			figure := 2.0
+			if c.Row == "SDK floor" {
+				figure = 1
+			}
+			sample := suite.Sample{}
+			for _, metric := range []string{suite.CPU, suite.Bytes, suite.Allocs, suite.OnEnd, suite.PeakRSS, suite.Spans, suite.Encode, suite.Requests, suite.RequestCPU, suite.RequestAllocs} {
+				sample[metric] = figure
+				for _, part := range parts {
+					sample[suite.Of(metric, part)] = figure
+				}
+			}
+			round[c.Row] = sample
 		}
-		found := false
-		for _, c := range quick {
-			found = found || (c.Suite == claim.Suite && c.Shape == claim.Shape)
-		}
-		if !found {
-			t.Errorf("%s, %s: gated, and no case of it is quick", claim.Shape, claim.Name)
+		if _, ok := claim.Value(round); !ok {
+			t.Errorf("claim %q of %q cannot be computed from its rows", claim.Name, claim.Shape)
 		}
 	}
 }
 
-func TestTell(t *testing.T) {
+func TestPrintGate(t *testing.T) {
 	claim := suite.Claim{Name: "ours, vs theirs", Suite: "s", Shape: "saturated", Target: 0.6, Unit: "×"}
 	var out bytes.Buffer
-	if err := tell(&out, []suite.Held{{Claim: claim, Best: 0.89, Rounds: 2}}, suite.Options{}); err != nil {
+	if err := printGate(&out, []suite.Held{{Claim: claim, Best: 0.89, Rounds: 2}}, suite.Options{}); err != nil {
 		t.Error(err)
 	}
-	err := tell(&out, []suite.Held{{Claim: claim, Best: 0.91, Rounds: 3}, {Claim: claim}}, suite.Options{})
+	err := printGate(&out, []suite.Held{{Claim: claim, Best: 0.91, Rounds: 3}, {Claim: claim}}, suite.Options{})
 	if !errors.Is(err, errGate) {
 		t.Errorf("error %v, want %v", err, errGate)
 	}

@@ -1,23 +1,29 @@
+// Package measure reads CPU time, memory and allocations of processes, keeps
+// measurements off a busy machine, and computes summaries of repeated figures.
+//
+// The CPU time of one process comes from the kernel's clock of that process, with
+// a resolution of nanoseconds. /proc/stat, with a resolution of 10 ms, only
+// serves to detect other users of the machine.
 package measure
 
 import (
-	"bufio"
-	"bytes"
+	"cmp"
 	"fmt"
-	"os"
+	"runtime"
 	"runtime/metrics"
-	"strconv"
+	"slices"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
-// ProcessCPU is the user and system time that a process has used so far, with
-// all its threads, those that have ended included, but not its children.
+// ProcessCPU returns the user and system time of all threads of a process so far,
+// without its children.
 func ProcessCPU(pid int) (time.Duration, error) {
-	// The kernel's encoding of "the CPU clock of process pid", by which
-	// clock_getcpuclockid(3) works: the complement of the id above three bits,
-	// of which CPUCLOCK_SCHED is 2.
+	// The clock's id as clock_getcpuclockid(3) computes it: the complement of the
+	// process id, above three bits, which are CPUCLOCK_SCHED.
 	const cpuClockSched = 2
 	clock := int32(^pid<<3 | cpuClockSched)
 	var ts unix.Timespec
@@ -27,68 +33,132 @@ func ProcessCPU(pid int) (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// SelfCPU is ProcessCPU of this process.
+// SelfCPU returns ProcessCPU of this process.
 func SelfCPU() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts) // cannot fail for a clock that exists
 	return time.Duration(ts.Nano())
 }
 
-// EndedChildrenCPU is the user and system time of all children of this process
-// that have ended and were waited for, and of theirs.
+// EndedChildrenCPU returns the user and system time of all children of this
+// process that have ended and were waited for, and of their children.
 func EndedChildrenCPU() time.Duration {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u) // cannot fail with valid arguments
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// PeakRSS is the most memory that a living process has had resident, in bytes.
-func PeakRSS(pid int) (int64, error) { return statusBytes(pid, "VmHWM:") }
-
-// RSS is the memory that a living process has resident now, in bytes.
-func RSS(pid int) (int64, error) { return statusBytes(pid, "VmRSS:") }
-
-// AnonymousRSS is the part of RSS that is no file: heap and stacks, in bytes.
-func AnonymousRSS(pid int) (int64, error) { return statusBytes(pid, "RssAnon:") }
-
-func statusBytes(pid int, field string) (int64, error) {
-	value, err := statusField(fmt.Sprintf("/proc/%d/status", pid), field)
+// Memory returns the status of a living process, in bytes: VmHWM is its peak RSS,
+// VmRSS its RSS, and RssAnon the part of the RSS that is heap and stacks.
+func Memory(pid int) (procfs.ProcStatus, error) {
+	p, err := procfs.NewProc(pid)
 	if err != nil {
-		return 0, err
+		return procfs.ProcStatus{}, err
 	}
-	kib, err := strconv.ParseInt(value, 10, 64)
-	return kib << 10, err
-}
-
-// statusField gives the first word behind a field's name.
-func statusField(path, field string) (string, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for lines.Scan() {
-		if rest, ok := bytes.CutPrefix(lines.Bytes(), []byte(field)); ok {
-			if words := bytes.Fields(rest); len(words) > 0 {
-				return string(words[0]), nil
-			}
-		}
-	}
-	return "", fmt.Errorf("%s has no %s", path, field)
+	return p.NewStatus()
 }
 
 // Heap is what this process has allocated since its start.
 type Heap struct{ Objects, Bytes uint64 }
 
-// ReadHeap does not stop the world. What goroutines have allocated from their
-// processor's cache and not yet reported is missing: some kilobytes.
+// ReadHeap does not stop the world. A few kilobytes are missing, which goroutines
+// have allocated from their processor's cache and not reported yet.
 func ReadHeap() Heap {
 	samples := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}, {Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(samples)
 	return Heap{Objects: samples[0].Value.Uint64(), Bytes: samples[1].Value.Uint64()}
 }
 
-// Sub is h less what it was before.
+// Sub returns h minus an earlier reading.
 func (h Heap) Sub(before Heap) Heap {
 	return Heap{Objects: h.Objects - before.Objects, Bytes: h.Bytes - before.Bytes}
+}
+
+// LiveHeap allocates 64 MiB in blocks without pointers. A process keeps them alive
+// so that its garbage collector runs as often as in a real service.
+func LiveHeap() [][]byte {
+	blocks := make([][]byte, 64)
+	for i := range blocks {
+		blocks[i] = make([]byte, 1<<20)
+	}
+	return blocks
+}
+
+// NewHistogram returns a histogram of nanoseconds up to a minute, exact to 1 %. It
+// is not safe for concurrent use.
+func NewHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, int64(time.Minute), 2)
+}
+
+// BusyCPU returns the busy time of all processors since the machine started. It
+// includes the time that the hypervisor gave to other machines (steal).
+func BusyCPU() (time.Duration, error) {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0, err
+	}
+	stat, err := fs.Stat()
+	c := stat.CPUTotal
+	return time.Duration((c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal) * float64(time.Second)), err
+}
+
+// Process is a process of the machine, with the CPU time that it used.
+type Process struct {
+	PID  int
+	Name string
+	CPU  time.Duration
+}
+
+// Busiest watches the machine, and returns the n processes that used most CPU time
+// meanwhile, except the processes of ours.
+func Busiest(n int, watch time.Duration, ours ...int) []Process {
+	before := processes()
+	time.Sleep(watch)
+	var list []Process
+	for pid, p := range processes() {
+		if p.CPU -= before[pid].CPU; p.CPU > watch/100 && !slices.Contains(ours, pid) {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b Process) int { return cmp.Compare(b.CPU, a.CPU) })
+	return list[:min(n, len(list))]
+}
+
+func processes() map[int]Process {
+	found := map[int]Process{}
+	all, _ := procfs.AllProcs() // without /proc there is no process to name
+	for _, p := range all {
+		if stat, err := p.Stat(); err == nil { // otherwise it has ended
+			found[p.PID] = Process{PID: p.PID, Name: stat.Comm, CPU: time.Duration(stat.CPUTime() * float64(time.Second))}
+		}
+	}
+	return found
+}
+
+// Machine describes the machine of a measurement.
+type Machine struct {
+	CPUs   int    `json:"cpus"`
+	Model  string `json:"model"`
+	Memory int64  `json:"memory_bytes"`
+	Kernel string `json:"kernel"`
+	Go     string `json:"go"`
+}
+
+// ThisMachine describes this machine. Unknown fields stay empty.
+func ThisMachine() Machine {
+	m := Machine{CPUs: runtime.NumCPU(), Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH}
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return m
+	}
+	if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 {
+		m.Model = cpus[0].ModelName
+	}
+	if memory, err := fs.Meminfo(); err == nil && memory.MemTotalBytes != nil {
+		m.Memory = int64(*memory.MemTotalBytes) //nolint:gosec // no machine has as much
+	}
+	if release, err := fs.SysctlStrings("kernel.osrelease"); err == nil {
+		m.Kernel = "Linux " + release[0]
+	}
+	return m
 }

@@ -5,19 +5,18 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
-	"strings"
 )
 
-// While profiles are taken, one in so many contended mutexes is looked at, and
-// one event for so many nanoseconds that goroutines were blocked.
+// The profiles record one of mutexFraction contended mutexes, and one event for
+// each blockRate nanoseconds that goroutines were blocked.
 const (
 	mutexFraction = 10
 	blockRate     = 10_000
 )
 
-// Profile takes four profiles of this process until stop, which writes them to
-// the files prefix.cpu.pprof, .heap (with all that was allocated since the
-// start), .block and .mutex. Without a prefix it does nothing.
+// Profile profiles this process until stop, which writes the files
+// prefix.cpu.pprof, .heap (with all allocations since the start), .block and
+// .mutex. Without a prefix it does nothing.
 func Profile(prefix string) (stop func() error, err error) {
 	if prefix == "" {
 		return func() error { return nil }, nil
@@ -37,24 +36,12 @@ func Profile(prefix string) (stop func() error, err error) {
 		runtime.SetBlockProfileRate(0)
 		err := cpu.Close()
 		for _, kind := range []string{"heap", "block", "mutex"} {
-			err = errors.Join(err, writeProfile(prefix, kind))
+			f, failed := os.Create(prefix + "." + kind + ".pprof")
+			if failed == nil {
+				failed = errors.Join(pprof.Lookup(kind).WriteTo(f, 0), f.Close())
+			}
+			err = errors.Join(err, failed)
 		}
 		return err
 	}, nil
-}
-
-func writeProfile(prefix, kind string) error {
-	f, err := os.Create(prefix + "." + kind + ".pprof")
-	if err != nil {
-		return err
-	}
-	return errors.Join(pprof.Lookup(kind).WriteTo(f, 0), f.Close())
-}
-
-// ProfileName makes words to a part of a file's name: letters, digits, dashes.
-func ProfileName(words ...string) string {
-	fields := strings.FieldsFunc(strings.Join(words, " "), func(r rune) bool {
-		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
-	})
-	return strings.Join(fields, "-")
 }

@@ -7,16 +7,13 @@ import (
 )
 
 func TestProfilesAreWritten(t *testing.T) {
-	prefix := filepath.Join(t.TempDir(), ProfileName("serving", "hello, 4k/s", "ours, ratio 1"))
+	prefix := filepath.Join(t.TempDir(), "case")
 	stop, err := Profile(prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
-	}
-	if got, want := filepath.Base(prefix), "serving-hello-4k-s-ours-ratio-1"; got != want {
-		t.Errorf("files are called %s, want %s", got, want)
 	}
 	for _, kind := range []string{"cpu", "heap", "block", "mutex"} {
 		if info, err := os.Stat(prefix + "." + kind + ".pprof"); err != nil || info.Size() == 0 {

@@ -5,22 +5,21 @@ import (
 	"slices"
 )
 
-// Summary is what is said of the repeats of one figure.
+// Summary is the summary of the repeats of a figure.
 type Summary struct {
 	Median float64 `json:"median"`
-	// Middle is the mean of the middle half of the repeats: what goes wrong in one of
-	// them does not move it, as it does not the median, and it repeats better. Of four
-	// and less it is the median.
+	// Middle is the mean of the middle half of the repeats. Like the median, it does
+	// not move with one bad repeat, and it varies less. Of four repeats and fewer it is
+	// the median.
 	Middle float64 `json:"middle"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// MAD is the median of the distances from the median: half of the repeats lie
-	// within it.
+	// MAD is the median of the distances from the median.
 	MAD float64 `json:"mad"`
 	N   int     `json:"n"`
 }
 
-// Summarize gives the summary of values, in any order; the zero Summary of none.
+// Summarize returns the summary of values, in any order. Without values it is zero.
 //
 //nolint:misspell // the word is the function's name
 func Summarize(values []float64) Summary {
@@ -32,30 +31,25 @@ func Summarize(values []float64) Summary {
 	for i, v := range values {
 		distances[i] = math.Abs(v - median)
 	}
-	return Summary{Median: median, Middle: middle(values), Min: slices.Min(values), Max: slices.Max(values), MAD: Median(distances), N: len(values)}
-}
-
-// middle is the mean of values less a quarter of them at each end, in any order.
-func middle(values []float64) float64 {
 	ends := (len(values) + 1) / 4
-	half := slices.Sorted(slices.Values(values))[ends : len(values)-ends]
-	sum := 0.0
-	for _, v := range half {
-		sum += v
-	}
-	return sum / float64(len(half))
+	middle := mean(slices.Sorted(slices.Values(values))[ends : len(values)-ends])
+	return Summary{Median: median, Middle: middle, Min: slices.Min(values), Max: slices.Max(values), MAD: Median(distances), N: len(values)}
 }
 
-// Median is the middle of values, in any order, or the mean of the two in the
-// middle; NaN of none. values stay as they are.
+// Median returns the median of values, in any order, and NaN without values. It does
+// not change values.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
 	}
-	sorted := slices.Sorted(slices.Values(values))
-	middle := len(sorted) / 2
-	if len(sorted)%2 == 1 {
-		return sorted[middle]
+	ends := (len(values) - 1) / 2
+	return mean(slices.Sorted(slices.Values(values))[ends : len(values)-ends])
+}
+
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
 	}
-	return (sorted[middle-1] + sorted[middle]) / 2
+	return sum / float64(len(values))
 }

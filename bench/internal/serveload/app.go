@@ -10,8 +10,8 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// The applications are a handler and a gRPC service that know nothing of their
-// server: a bare server runs the same code as ours.
+// The applications are a handler and a gRPC service. A bare server and our server run
+// the same code.
 const (
 	appHello = "hello" // HTTP, five bytes
 	appEcho  = "echo"  // gRPC, unary
@@ -21,14 +21,14 @@ func errUnknownApp(name string) error {
 	return fmt.Errorf("application %q: want %s or %s", name, appHello, appEcho)
 }
 
-// hello is the least that a handler can do.
+// hello is the smallest handler.
 func hello(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(helloBody) // the client may have left
 }
 
 var helloBody = []byte("hello")
 
-// echo is a gRPC service that answers with what it is sent.
+// echo is a gRPC service that returns the payload of the request.
 type echo struct {
 	testpb.UnimplementedTestServiceServer
 }
@@ -38,18 +38,17 @@ func (echo) UnaryCall(_ context.Context, in *testpb.SimpleRequest) (*testpb.Simp
 	return &testpb.SimpleResponse{Payload: in.GetPayload()}, nil
 }
 
-// echoMethod is the full name of the method that load calls, "/service/method".
+// echoMethod is the full name of the method of the load, "/service/method".
 const echoMethod = testpb.TestService_UnaryCall_FullMethodName
 
-// echoPayload is what it sends.
+// echoPayload is the payload of the load.
 var echoPayload = []byte("the quick brown fox")
 
-// plenty is more calls at a time than any load makes, so that no limit of ours is
-// in the way.
+// plenty is more concurrent calls than any load has, so that no limit applies.
 const plenty = 1024
 
-// ourApp returns an application as ours serves it. Two replicas give the router
-// a choice.
+// ourApp returns an application for our server. Two replicas give the router a
+// choice.
 func ourApp(name string) (*serving.App, error) {
 	option := []serving.DeploymentOption{serving.WithReplicas(2), serving.WithMaxOngoingRequests(plenty)}
 	switch name {

@@ -1,3 +1,15 @@
+// Package serveload measures the cost of a request: with our server, with tracing off,
+// at several ratios and with broken plugins, and with a bare server.
+//
+//  1. A child process runs the server with an application of app.go. Another child
+//     opens the connections of the load, and warms the server up.
+//  2. Both are idle while the server's CPU time and allocations are read, before and
+//     after the load. The load has all answers by then, so that the usage is divided by
+//     its own requests. Only the plugin may still have spans to send.
+//  3. In turns, two servers alternate, and only their ratio counts, because a change of
+//     the machine's speed affects both.
+//  4. The server stops and reports its span account. A span that has not arrived at the
+//     sink is an error, unless the plugin is broken.
 package serveload
 
 import (
@@ -5,26 +17,27 @@ import (
 	"slices"
 	"time"
 
+	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
-// Name is what the suite is called.
+// Name is the name of the suite.
 const Name = "serving"
 
 // row is a server under load.
 type row struct {
 	name, doc string
 	by        string
-	// ratio of the requests is sampled; empty: tracing is off.
+	// ratio is the sampling ratio. If it is empty, tracing is off.
 	ratio string
-	// The rest is for ours only. The plugin is a file of Env.Bin, or an absolute
-	// path. A broken plugin delivers nothing.
+	// The other fields belong to our server. The plugin is a file of Env.Bin, or an
+	// absolute path. A broken plugin delivers nothing.
 	plugin    string
 	broken    bool
 	accessLog bool
 }
 
-// The names of the rows, which claims refer to.
+// The names of the rows.
 const (
 	rowBareHTTP   = "net/http"
 	rowHeadedHTTP = "net/http, request id"
@@ -45,10 +58,10 @@ const otlpPlugin = "plugins/otlp"
 
 var rows = []row{
 	{name: rowBareHTTP, by: byBare, doc: "the same handler on a bare server"},
-	{name: rowHeadedHTTP, by: byHeaded, doc: "the same, and each answer tells a request id, as ours does"},
-	{name: rowThreeSpans, by: byThreeSpans, ratio: "1", doc: "the same, and its handler makes the three spans of ours with OpenTelemetry's SDK; batch processor and otlptracehttp in process"},
+	{name: rowHeadedHTTP, by: byHeaded, doc: "the same, and each answer has a request id, as with our server"},
+	{name: rowThreeSpans, by: byThreeSpans, ratio: "1", doc: "the same, and its handler makes the three spans of our server with OpenTelemetry's SDK; batch processor and otlptracehttp in process"},
 	{name: rowBareGRPC, by: byBare, doc: "the same service on a bare server"},
-	{name: rowHeadedGRPC, by: byHeaded, doc: "the same, and each answer tells a request id, as ours does"},
+	{name: rowHeadedGRPC, by: byHeaded, doc: "the same, and each answer has a request id, as with our server"},
 	{name: rowOff, by: byOurs, doc: "tracing off, access log off: proxy, router and one of two replicas"},
 	{name: rowLogged, by: byOurs, accessLog: true, doc: "as a service runs by default: a line for each request, to a file"},
 	{name: rowRatio0, by: byOurs, plugin: otlpPlugin, ratio: "0", doc: "plugins/otlp runs, and nothing is sampled"},
@@ -68,21 +81,21 @@ type scene struct {
 	name, doc string
 	app       string
 	load      load
-	// rows are all that run, quick those of bench-quick and bench-gate.
+	// quick are the rows of bench-quick and bench-gate.
 	rows, quick []string
 	repeats     int
-	// bare is the row that allocations are compared with; empty: they are not.
+	// bare is the row whose allocations are the reference of gate.
 	bare string
 	gate gate
-	// beside is the row that takes turns with each of rows; empty: no turns. The
-	// machine does the same to both, so that only their ratio is worth anything.
+	// beside is the row that takes turns with each of rows. If it is empty, there are no
+	// turns.
 	beside string
 	turns  turns
 }
 
-// turns are those of two servers: n each. A turn counts after its lead, in which
-// the spans that the other server left are sent. The age limit of a batch, 200 ms
-// from its first span, ends within a lead: that of the third turn after it.
+// turns are n turns of each server. The lead of a turn does not count: the spans of the
+// other server are sent in it. The age limit of a batch, 200 ms after its first span,
+// ends within the lead of the third turn.
 type turns struct {
 	n            int
 	lead, length time.Duration
@@ -90,13 +103,12 @@ type turns struct {
 
 func (s scene) inTurns() bool { return s.beside != "" }
 
-// load is what is done to a server.
+// load is a load of requests.
 type load struct {
-	// connections is how many there are, streams how many calls each carries at a
-	// time.
+	// streams is the number of concurrent calls on a connection.
 	connections, streams int
-	// warmUp lasts longer than it takes to fill the queue of a plugin that takes
-	// nothing. length is the time that is measured, if there are no turns.
+	// warmUp is long enough to fill the queue of a hung plugin. length is the time of
+	// the measurement, without turns.
 	warmUp, length time.Duration
 }
 
@@ -105,15 +117,14 @@ var (
 	loadGRPC = load{connections: 4, streams: 8, warmUp: 500 * time.Millisecond, length: 400 * time.Millisecond}
 )
 
-// Turns are short, because the neighbours of a virtual machine change their minds
-// within seconds. A server that sends no span leaves nothing to the other one.
+// Turns are short, because the speed of a virtual machine changes within seconds. A
+// server without spans needs a short lead.
 var (
 	turnsUnsampled = turns{n: 30, lead: 2 * time.Millisecond, length: 20 * time.Millisecond}
 	turnsSampled   = turns{n: 22, lead: 25 * time.Millisecond, length: 40 * time.Millisecond}
 )
 
-// No two processes are alike: two of the same server differ by some 3 %. So
-// several pairs of processes take turns.
+// Two processes of the same server differ by some 3 %. So several pairs take turns.
 const (
 	pairsUnsampled = 7
 	pairsSampled   = 5
@@ -138,7 +149,7 @@ var scenes = []scene{
 		beside: rowThreeSpans, rows: []string{rowRatio1}, quick: []string{rowRatio1}, repeats: pairsSampled, turns: turnsSampled,
 	},
 	{
-		name: "hello, tracing off, in turns", doc: "hello: ours and a bare server that tells a request id take turns", app: appHello, load: loadHTTP,
+		name: "hello, tracing off, in turns", doc: "hello: ours and a bare server with request ids take turns", app: appHello, load: loadHTTP,
 		beside: rowHeadedHTTP, rows: []string{rowOff}, quick: []string{rowOff}, repeats: pairsUnsampled, turns: turnsUnsampled,
 	},
 	{
@@ -154,10 +165,13 @@ var scenes = []scene{
 		beside: rowOff, rows: []string{rowRatio0}, repeats: pairsUnsampled, turns: turnsUnsampled,
 	},
 	{
-		name: "hello, plugin broken, in turns", doc: "hello: ours with a plugin that is broken, and with one that is not, take turns", app: appHello, load: loadHTTP,
+		name: "hello, plugin broken, in turns", doc: "hello: ours with a broken plugin and with a working plugin take turns", app: appHello, load: loadHTTP,
 		beside: rowRatio1, rows: []string{rowHung, rowDead, rowCrashing}, repeats: pairsBroken, turns: turnsSampled,
 	},
 }
+
+// Roles has the roles of the suite's child processes.
+var Roles = map[string]child.Role{roleServer: RunServer, roleLoad: runLoad}
 
 // Set returns all cases and claims of the suite.
 func Set() suite.Set {

@@ -6,8 +6,8 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
-// gate bounds the allocations of a request, for bench-gate alone: with tracing
-// off beyond the bare server's, and at ratio 0 and 1 beyond off. Zero: no bound.
+// gate bounds the allocations of a request in bench-gate: with tracing off beyond the
+// bare server, and at ratio 0 and 1 beyond tracing off. Zero is no bound.
 type gate struct{ off, unsampled, sampled float64 }
 
 // claims returns the bounds on the cost of a request in the scene.
@@ -35,9 +35,8 @@ func (s scene) claims() []suite.Claim {
 		case row == rowRatio0:
 			add("server's CPU a request at ratio 0, vs off", "×", 1.05, 1.03, beside(row, server))
 		case row == rowRatio1:
-			// Both sides make the same three spans by the SDK. Ours adds proxy, router,
-			// host and plugin, and saves the batch processor and the exporter. The bound
-			// is the median of three runs, 0.99, and 10 %.
+			// Our server adds proxy, router, host and plugin, and saves the batch processor
+			// and the exporter. The bound is the median of three runs, 0.99, and 10 %.
 			add("all CPU a request with three spans, vs three SDK spans in process", "×", 1.09, 0.70, beside(row, total))
 		case findRow(row).broken:
 			add("throughput lost by a broken plugin ("+row+"), vs ratio 1", "%", 2, 0, lostBeside(row))
@@ -47,8 +46,7 @@ func (s scene) claims() []suite.Claim {
 	return list
 }
 
-// beside returns a metric of a row divided by the same of the row that it took
-// turns with.
+// beside returns a metric of a row divided by the same metric of the row beside it.
 func beside(row, metric string) func(suite.Round) (float64, bool) {
 	return func(r suite.Round) (float64, bool) {
 		above, ok1 := r.Get(row, metric)
@@ -57,8 +55,8 @@ func beside(row, metric string) func(suite.Round) (float64, bool) {
 	}
 }
 
-// lostBeside returns how much less a row serves than the row that it took turns
-// with, in percent of that.
+// lostBeside returns the throughput that a row loses against the row beside it, in
+// percent.
 func lostBeside(row string) func(suite.Round) (float64, bool) {
 	share := beside(row, suite.Requests)
 	return func(r suite.Round) (float64, bool) {
@@ -67,11 +65,7 @@ func lostBeside(row string) func(suite.Round) (float64, bool) {
 	}
 }
 
-// more returns how much of a metric a row has beyond another.
+// more returns the excess of a row over another row.
 func more(metric, row, than string) func(suite.Round) (float64, bool) {
-	return func(r suite.Round) (float64, bool) {
-		above, ok1 := r.Get(row, metric)
-		below, ok2 := r.Get(than, metric)
-		return above - below, ok1 && ok2
-	}
+	return func(r suite.Round) (float64, bool) { return r.Difference(metric, row, than) }
 }

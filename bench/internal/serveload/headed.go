@@ -11,7 +11,7 @@ import (
 
 const headerRequestID = "X-Request-Id"
 
-// headedHandler has each answer tell a request id: the client's, or a new one.
+// headedHandler adds a request id to each answer: the client's, or a new id.
 func headedHandler(next func(w http.ResponseWriter, r *http.Request, requestID string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(headerRequestID)
@@ -23,7 +23,7 @@ func headedHandler(next func(w http.ResponseWriter, r *http.Request, requestID s
 	})
 }
 
-// withTrailer does the same for gRPC, in a trailer.
+// withTrailer adds a request id to the trailer of each gRPC answer.
 func withTrailer(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	id := ""
 	if ids := metadata.ValueFromIncomingContext(ctx, "request_id"); len(ids) > 0 {

@@ -11,25 +11,26 @@ import (
 	"sync"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/servetrace/servetrace/bench/internal/measure"
 )
 
-// RoleLoad is the argument that makes the program a load generator.
-const RoleLoad = "load"
+// roleLoad is the role of a load generator.
+const roleLoad = "load"
 
-// order is one run of load. Each connection sends a request as soon as it has the
-// answer to the one before.
+// order is a run of the load. Each connection sends a request after each answer.
 type order struct {
 	For time.Duration `json:"for_ns"`
-	// Anew: percentiles are of this order; else also of those before it.
+	// Anew resets the percentiles. Otherwise they include the orders before.
 	Anew bool `json:"anew,omitempty"`
 }
 
-// outcome is what came of it.
+// outcome is the result of an order.
 type outcome struct {
 	Answered uint64        `json:"answered"`
 	Failed   uint64        `json:"failed"`
-	Fault    string        `json:"fault,omitempty"` // of the first that failed
+	Fault    string        `json:"fault,omitempty"` // the first
 	Took     time.Duration `json:"took_ns"`
 	P50      time.Duration `json:"p50_ns"`
 	P95      time.Duration `json:"p95_ns"`
@@ -39,17 +40,17 @@ type outcome struct {
 
 // client is one connection.
 type client interface {
-	// run sends requests until the clock says stop, and returns when every answer
-	// is in. After an error the connection is of no use.
+	// run sends requests until the clock ends, and returns after the last answer. After
+	// an error the connection is unusable.
 	run(*clock) error
 	io.Closer
 }
 
-// RunLoad is a process that makes load: it runs an order for each line of in and
-// writes its outcome. The connections stay open from one order to the next;
-// between two none has a request in flight. They close when ctx ends.
-func RunLoad(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
-	flags := flag.NewFlagSet(RoleLoad, flag.ContinueOnError)
+// runLoad is the process of a load generator. It runs an order for each line of in,
+// and writes its outcome. The connections stay open, without a request in flight
+// between two orders. They close when ctx ends.
+func runLoad(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	flags := flag.NewFlagSet(roleLoad, flag.ContinueOnError)
 	addr := flags.String("addr", "", "`address` of the server")
 	app := flags.String("app", appHello, "what it serves: `hello` or echo")
 	conns := flags.Int("connections", 32, "how many")
@@ -73,16 +74,17 @@ func RunLoad(ctx context.Context, args []string, in io.Reader, out io.Writer) er
 	}
 	defer context.AfterFunc(ctx, hangUp)()
 	enc := json.NewEncoder(out)
-	var latency measure.Histogram
+	latency := measure.NewHistogram()
+	clocks := newClocks(len(clients))
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		var o order
 		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
 			return err
 		}
 		if o.Anew {
-			latency = measure.Histogram{}
+			latency.Reset()
 		}
-		if err := enc.Encode(runLoad(clients, o, &latency)); err != nil {
+		if err := enc.Encode(runOrder(clients, clocks, o, latency)); err != nil {
 			return err
 		}
 	}
@@ -99,46 +101,58 @@ func dial(ctx context.Context, app, addr string, streams int) (client, error) {
 	return nil, errUnknownApp(app)
 }
 
-// runLoad has all clients send at a time, and adds to latency.
-func runLoad(clients []client, o order, latency *measure.Histogram) outcome {
+// runOrder runs all clients concurrently, and adds their times to latency.
+func runOrder(clients []client, clocks []*clock, o order, latency *hdrhistogram.Histogram) outcome {
 	start := time.Now()
-	clocks := make([]clock, len(clients))
 	faults := make([]error, len(clients))
 	before := measure.SelfCPU()
 	var all sync.WaitGroup
 	for i, c := range clients {
-		clocks[i].end = start.Add(o.For)
-		all.Go(func() { faults[i] = c.run(&clocks[i]) })
+		clocks[i].reset(start.Add(o.For))
+		all.Go(func() { faults[i] = c.run(clocks[i]) })
 	}
 	all.Wait()
 	out := outcome{Took: time.Since(start), CPU: measure.SelfCPU() - before}
-	for i := range clocks {
-		latency.Merge(&clocks[i].latency)
-		out.Answered += clocks[i].latency.Count()
-		out.Failed += clocks[i].failed
-		if err := errors.Join(faults[i], clocks[i].fault); err != nil && out.Fault == "" {
+	for i, c := range clocks {
+		latency.Merge(c.latency)
+		out.Answered += uint64(c.latency.TotalCount()) //nolint:gosec // a count
+		out.Failed += c.failed
+		if err := errors.Join(faults[i], c.fault); err != nil && out.Fault == "" {
 			out.Fault = err.Error()
 		}
 		if faults[i] != nil {
 			out.Failed++
 		}
 	}
-	out.P50, out.P95, out.P99 = latency.Quantile(0.50), latency.Quantile(0.95), latency.Quantile(0.99)
+	at := func(percentile float64) time.Duration { return time.Duration(latency.ValueAtPercentile(percentile)) }
+	out.P50, out.P95, out.P99 = at(50), at(95), at(99)
 	return out
 }
 
-// clock is a client's: it tells the client when to send, and keeps what the client
-// measured.
+// clock tells a client when to send, and keeps its measurements.
 type clock struct {
-	end     time.Time // of the run
-	latency measure.Histogram
+	end     time.Time // of the order
+	latency *hdrhistogram.Histogram
 	failed  uint64
-	fault   error // of the first that failed
+	fault   error // the first
 	begun   bool
 }
 
-// begin returns the time, and whether the client is to send another request: at
-// least one, however late the client is.
+func newClocks(n int) []*clock {
+	clocks := make([]*clock, n)
+	for i := range clocks {
+		clocks[i] = &clock{latency: measure.NewHistogram()}
+	}
+	return clocks
+}
+
+func (c *clock) reset(end time.Time) {
+	c.latency.Reset()
+	*c = clock{end: end, latency: c.latency}
+}
+
+// begin returns the time, and whether the client must send another request. A client
+// sends at least one request, even if it is late.
 func (c *clock) begin() (time.Time, bool) {
 	now := time.Now()
 	more := now.Before(c.end) || !c.begun
@@ -146,10 +160,12 @@ func (c *clock) begin() (time.Time, bool) {
 	return now, more
 }
 
-// answered counts the answer to a request that began then.
-func (c *clock) answered(began time.Time) { c.latency.Add(time.Since(began)) }
+// answered counts the answer to a request that began at the given time.
+func (c *clock) answered(began time.Time) {
+	_ = c.latency.RecordValue(int64(time.Since(began))) // no request takes as long as the limit
+}
 
-// wrong counts an answer that is not the right one.
+// wrong counts a wrong answer.
 func (c *clock) wrong(format string, args ...any) {
 	c.failed++
 	if c.fault == nil {

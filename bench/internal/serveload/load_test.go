@@ -17,8 +17,8 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/measure"
 )
 
-// connect opens n connections of an application's load.
-func connect(t *testing.T, app, addr string, n int) []client {
+// connect opens n connections, and returns a function that runs an order on them.
+func connect(t *testing.T, app, addr string, n int) func(o order) outcome {
 	t.Helper()
 	var clients []client
 	for range n {
@@ -29,18 +29,18 @@ func connect(t *testing.T, app, addr string, n int) []client {
 		t.Cleanup(func() { _ = c.Close() })
 		clients = append(clients, c)
 	}
-	return clients
+	return func(o order) outcome { return runOrder(clients, newClocks(n), o, measure.NewHistogram()) }
 }
 
-// checkCounts runs several orders on the same connections: every request is
-// counted once, on both sides.
+// checkCounts runs several orders on the same connections, and checks that client and
+// server count the same requests.
 func checkCounts(t *testing.T, app, addr string, seen *atomic.Uint64) {
 	t.Helper()
 	seen.Store(0)
-	clients := connect(t, app, addr, 3)
+	run := connect(t, app, addr, 3)
 	answered := uint64(0)
 	for range 3 {
-		out := runLoad(clients, order{For: 10 * time.Millisecond}, &measure.Histogram{})
+		out := run(order{For: 10 * time.Millisecond})
 		if out.Failed > 0 {
 			t.Fatalf("%d failed: %s", out.Failed, out.Fault)
 		}
@@ -61,7 +61,7 @@ func TestLoadOfHTTP(t *testing.T) {
 	checkCounts(t, appHello, s.Listener.Addr().String(), &seen)
 }
 
-// begunCalls counts the calls that a grpc.Server was sent.
+// begunCalls counts the calls of a grpc.Server.
 type begunCalls struct{ count *atomic.Uint64 }
 
 func (*begunCalls) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
@@ -86,8 +86,7 @@ func TestLoadOfGRPC(t *testing.T) {
 	checkCounts(t, appEcho, s.addr, &seen)
 }
 
-// TestLoadTellsWrongAnswers: a server that fails is not a fast one.
-func TestLoadTellsWrongAnswers(t *testing.T) {
+func TestLoadReportsWrongAnswers(t *testing.T) {
 	answers := map[string]http.HandlerFunc{
 		`status 500 and "no"`:     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); _, _ = w.Write([]byte("no")) },
 		`status 200 and "hullo"`:  func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hullo")) },
@@ -99,7 +98,7 @@ func TestLoadTellsWrongAnswers(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			s := httptest.NewServer(answer)
 			defer s.Close()
-			out := runLoad(connect(t, appHello, s.Listener.Addr().String(), 1), order{}, &measure.Histogram{})
+			out := connect(t, appHello, s.Listener.Addr().String(), 1)(order{})
 			if out.Answered > 0 || out.Failed == 0 || !strings.Contains(out.Fault, want) {
 				t.Errorf("%+v, want no answer and a fault with %q", out, want)
 			}
@@ -111,15 +110,14 @@ func TestLoadTellsWrongAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _, _ = s.stop() }()
-		out := runLoad(connect(t, appEcho, s.addr, 1), order{}, &measure.Histogram{})
+		out := connect(t, appEcho, s.addr, 1)(order{})
 		if want := `status "12"`; out.Answered > 0 || !strings.Contains(out.Fault, want) {
 			t.Errorf("%+v, want no answer and a fault with %q", out, want)
 		}
 	})
 }
 
-// TestLoadEndsWithItsConnections: one that is cut is an error, not an end that
-// never comes.
+// TestLoadEndsWithItsConnections checks that a cut connection is an error.
 func TestLoadEndsWithItsConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -136,16 +134,15 @@ func TestLoadEndsWithItsConnections(t *testing.T) {
 		}
 	}()
 	for _, app := range []string{appHello, appEcho} {
-		out := runLoad(connect(t, app, l.Addr().String(), 2), order{For: time.Minute}, &measure.Histogram{})
+		out := connect(t, app, l.Addr().String(), 2)(order{For: time.Minute})
 		if out.Failed != 2 || out.Fault == "" {
 			t.Errorf("%s: %+v, want both connections to have failed", app, out)
 		}
 	}
 }
 
-// TestLoadIsNeverNone: a client that comes too late to send anything has sent one
-// request all the same.
-func TestLoadIsNeverNone(t *testing.T) {
+// TestLateClientSendsOneRequest checks a client that begins after the end.
+func TestLateClientSendsOneRequest(t *testing.T) {
 	c := &clock{end: time.Now()}
 	if _, more := c.begin(); !more {
 		t.Error("there was none")

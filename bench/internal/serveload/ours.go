@@ -11,11 +11,11 @@ import (
 	"github.com/servetrace/servetrace/serving"
 )
 
-// pluginName is the entry of the plugin in a server of ours.
+// pluginName is the name of the plugin in our server.
 const pluginName = "spans"
 
-// startOurs serves an application as a user's program would: with the settings of
-// the environment, by servetrace.Run.
+// startOurs serves an application with servetrace.Run and the settings of the
+// environment, like a user's program.
 func startOurs(ctx context.Context, addr, app string) (*server, error) {
 	a, err := ourApp(app)
 	if err != nil {
@@ -27,10 +27,10 @@ func startOurs(ctx context.Context, addr, app string) (*server, error) {
 	}
 	cfg.Serving.HTTPAddr = addr
 	if app == appEcho {
-		// HTTP listens in any case.
+		// The HTTP listener is always on.
 		cfg.Serving.HTTPAddr, cfg.Serving.GRPC.Addr = "127.0.0.1:0", addr
 	}
-	log := &watchedLog{Handler: slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}), said: &said{}}
+	log := &attributes{Handler: slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}), values: map[string]slog.Value{}}
 	ctx, cancel := context.WithCancel(ctx)
 	up := make(chan net.Addr, 1)
 	ended := make(chan error, 1)
@@ -38,16 +38,16 @@ func startOurs(ctx context.Context, addr, app string) (*server, error) {
 		ended <- servetrace.Run(ctx, cfg, []*serving.App{a}, servetrace.WithLogger(slog.New(log)),
 			servetrace.WithReady(func(addr net.Addr) { up <- addr }))
 	}()
-	s := &server{stop: func() (books, error) {
+	s := &server{stop: func() (account, error) {
 		cancel()
 		err := <-ended
-		return log.said.books(), err
+		return account{Ended: log.count("spans"), Delivered: log.count(pluginName + ".delivered")}, err
 	}}
 	select {
 	case at := <-up:
 		s.addr = at.String()
 		if app == appEcho {
-			s.addr = log.said.text("grpc")
+			s.addr = log.value("grpc").String()
 		}
 		return s, nil
 	case err := <-ended:
@@ -56,55 +56,36 @@ func startOurs(ctx context.Context, addr, app string) (*server, error) {
 	}
 }
 
-// watchedLog remembers what the log says of the server's address, and of its
-// books at the end.
-type watchedLog struct {
+// attributes keeps the log attributes with the addresses of the server and, after its
+// stop, with the span account.
+type attributes struct {
 	slog.Handler
-	said *said
+	mu     sync.Mutex
+	values map[string]slog.Value
 }
 
 // Handle implements [slog.Handler].
-func (l *watchedLog) Handle(ctx context.Context, r slog.Record) error {
+func (l *attributes) Handle(ctx context.Context, r slog.Record) error {
 	switch r.Message {
 	case "serving", "stopped", "stopped; spans were lost":
-		l.said.add(r)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		r.Attrs(func(a slog.Attr) bool {
+			l.values[a.Key] = a.Value
+			return true
+		})
 	}
 	return l.Handler.Handle(ctx, r)
 }
 
-// said are attributes of lines of the log, by their names.
-type said struct {
-	mu    sync.Mutex
-	attrs map[string]slog.Value
+func (l *attributes) value(name string) slog.Value {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.values[name]
 }
 
-func (s *said) add(r slog.Record) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.attrs == nil {
-		s.attrs = map[string]slog.Value{}
-	}
-	r.Attrs(func(a slog.Attr) bool {
-		s.attrs[a.Key] = a.Value
-		return true
-	})
-}
-
-func (s *said) text(name string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.attrs[name].String()
-}
-
-// books are those that the server closes when it stops; zero with tracing off.
-func (s *said) books() books {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	count := func(name string) uint64 {
-		if v, ok := s.attrs[name].Any().(uint64); ok {
-			return v
-		}
-		return 0
-	}
-	return books{Ended: count("spans"), Delivered: count(pluginName + ".delivered")}
+// count returns an attribute that is a count. It is zero with tracing off.
+func (l *attributes) count(name string) uint64 {
+	n, _ := l.value(name).Any().(uint64)
+	return n
 }

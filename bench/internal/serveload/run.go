@@ -8,11 +8,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
-// run measures one row once; in turns, with the row beside it.
+// run measures a row once, in turns with the row beside it if the scene has turns.
 func (s scene) run(ctx context.Context, env *suite.Env, r row) (suite.Sample, error) {
 	before, err := env.Sink.Counts(ctx)
 	if err != nil {
@@ -47,8 +48,7 @@ func (s scene) run(ctx context.Context, env *suite.Env, r row) (suite.Sample, er
 	return sample, nil
 }
 
-// reference returns the name under which a sample has a metric of the row beside
-// it.
+// reference returns the name of a metric of the row beside.
 func reference(metric string) string {
 	base, part, has := strings.Cut(strings.TrimSuffix(metric, "}"), "{")
 	if !has {
@@ -57,11 +57,11 @@ func reference(metric string) string {
 	return suite.Of(base, part+" of reference")
 }
 
-// spansOfRequest is how many spans a sampled request has.
+// spansOfRequest is the number of spans of a sampled request.
 const spansOfRequest = 3
 
-// audit compares the books of the servers whose plugins are whole with what the
-// sink has counted, and with what the load has sent. Lost spans are an error.
+// audit compares the span accounts of the servers, except with a broken plugin, with
+// the sink's count and with the load. Lost spans are an error.
 func audit(all []*contender, taken uint64) error {
 	delivered, broken := uint64(0), false
 	for _, c := range all {
@@ -69,22 +69,22 @@ func audit(all []*contender, taken uint64) error {
 			broken = true
 			continue
 		}
-		b, want := c.server.books, c.requests*spansOfRequest
+		b, want := c.server.account, c.requests*spansOfRequest
 		delivered += b.Delivered
 		switch {
 		case b.Ended != b.Delivered:
-			return fmt.Errorf("%s: spans were lost: %d ended, %d delivered by the books", c.row.name, b.Ended, b.Delivered)
+			return fmt.Errorf("%s: spans were lost: %d ended, %d delivered by the span account", c.row.name, b.Ended, b.Delivered)
 		case c.row.ratio == "1" && b.Ended != want, (c.row.ratio == "0" || c.row.ratio == "") && b.Ended != 0, b.Ended > want:
 			return fmt.Errorf("%s: %d spans ended at ratio %q, and %d requests of %d each were sent", c.row.name, b.Ended, c.row.ratio, c.requests, spansOfRequest)
 		}
 	}
 	if !broken && delivered != taken {
-		return fmt.Errorf("spans were lost: %d delivered by the books, %d taken by the sink", delivered, taken)
+		return fmt.Errorf("spans were lost: %d delivered by the span account, %d received by the sink", delivered, taken)
 	}
 	return nil
 }
 
-// measure starts the contenders, warms each up, and has them take their turns.
+// measure starts the contenders, warms them up, and runs their turns.
 func (s scene) measure(ctx context.Context, env *suite.Env, all []*contender) error {
 	for _, c := range all {
 		if err := c.start(ctx, env); err != nil {
@@ -110,28 +110,28 @@ func (s scene) measure(ctx context.Context, env *suite.Env, all []*contender) er
 	return nil
 }
 
-// contender is a row while it runs.
+// contender is a row in progress.
 type contender struct {
 	scene scene
 	row   row
 
 	server    *serverChild
-	generator *child
+	generator *child.Child
 	from, to  spent   // by the server
 	total     outcome // of the turns
-	requests  uint64  // in all, those of the warm-up and of leads included
-	warm      uint64  // those of the warm-up
-	peak      int64   // bytes resident, of the server
+	requests  uint64  // in all, with warm-up and leads
+	warm      uint64  // requests of the warm-up
+	peak      uint64  // RSS of the server in bytes
 }
 
 // start starts the server and the load generator, and warms the server up.
 func (c *contender) start(ctx context.Context, env *suite.Env) error {
 	profile := env.Profile(Name, c.scene.name, c.row.name)
 	var err error
-	if c.server, err = startServer(ctx, env, c.row.variables(env), "-app", c.scene.app, "-by", c.row.by, "-profile", profile); err != nil {
+	if c.server, err = startServer(ctx, c.row.variables(env), "-app", c.scene.app, "-by", c.row.by, "-profile", profile); err != nil {
 		return err
 	}
-	if c.generator, err = c.scene.startLoad(ctx, env, c.server.addr); err != nil {
+	if c.generator, err = c.scene.startLoad(ctx, c.server.addr); err != nil {
 		return err
 	}
 	if _, err := c.send(order{For: c.scene.load.warmUp, Anew: true}); err != nil {
@@ -144,7 +144,7 @@ func (c *contender) start(ctx context.Context, env *suite.Env) error {
 
 // send puts the server under load.
 func (c *contender) send(o order) (out outcome, err error) {
-	if err := c.generator.ask(o, &out); err != nil {
+	if err := c.generator.Ask(o, &out); err != nil {
 		return out, err
 	}
 	if out.Failed > 0 || out.Answered == 0 {
@@ -154,7 +154,7 @@ func (c *contender) send(o order) (out outcome, err error) {
 	return out, nil
 }
 
-// turn takes a turn of the contender, and counts what comes after its lead.
+// turn runs a turn of the contender, and counts it without its lead.
 func (c *contender) turn(t turns, first bool) error {
 	if t.lead > 0 {
 		if _, err := c.send(order{For: t.lead}); err != nil {
@@ -172,12 +172,13 @@ func (c *contender) turn(t turns, first bool) error {
 	return nil
 }
 
-// end reads what the server has used.
+// end reads the usage of the server.
 func (c *contender) end() (err error) {
 	if c.to, err = c.server.spent(); err != nil {
 		return err
 	}
-	c.peak, err = measure.PeakRSS(c.server.cmd.Process.Pid)
+	memory, err := measure.Memory(c.server.PID)
+	c.peak = memory.VmHWM
 	return err
 }
 
@@ -185,20 +186,20 @@ func (c *contender) end() (err error) {
 func (c *contender) stop() error {
 	var errs []error
 	if c.generator != nil {
-		errs = append(errs, c.generator.stop(nil))
+		errs = append(errs, c.generator.Stop(nil))
 	}
 	if c.server != nil {
-		errs = append(errs, c.server.stop(&c.server.books))
+		errs = append(errs, c.server.Stop(&c.server.account))
 	}
 	return errors.Join(errs...)
 }
 
-// sample divides what the server has used, since it was warm, by the requests.
+// sample divides the usage of the server after its warm-up by the requests.
 func (c *contender) sample() suite.Sample {
 	out := c.total
 	each := func(used float64) float64 { return used / float64(c.requests-c.warm) }
 	cpu := func(part string) string { return suite.Of(suite.RequestCPU, part) }
-	used := c.to.less(c.from)
+	used := c.to.sub(c.from)
 	return suite.Sample{
 		suite.Requests:                     float64(out.Answered) / out.Took.Seconds(),
 		suite.Of(suite.RequestCall, "p50"): float64(out.P50),
@@ -228,7 +229,7 @@ func (r row) variables(env *suite.Env) []string {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(env.Bin, path)
 	}
-	// One that delivers has time to, and nobody waits for another.
+	// A broken plugin delivers nothing at the stop.
 	stop := "20s"
 	if r.broken {
 		stop = "100ms"
@@ -238,7 +239,7 @@ func (r row) variables(env *suite.Env) []string {
 }
 
 // startLoad starts the load generator.
-func (s scene) startLoad(ctx context.Context, env *suite.Env, addr string) (*child, error) {
-	return startChild(ctx, env, nil, env.Self, "child", RoleLoad, "-app", s.app, "-addr", addr,
+func (s scene) startLoad(ctx context.Context, addr string) (*child.Child, error) {
+	return child.Start(ctx, nil, roleLoad, "-app", s.app, "-addr", addr,
 		"-connections", strconv.Itoa(s.load.connections), "-streams", strconv.Itoa(max(1, s.load.streams)))
 }

@@ -1,7 +1,6 @@
 package serveload
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,14 +11,14 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
-// newEnv is a place for cases, with this test binary as every program.
+// newEnv returns an environment of cases, in which this test binary is every program.
 func newEnv(t *testing.T) *suite.Env {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	into, err := sink.Start(t.Context(), self)
+	into, err := sink.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,17 +33,16 @@ func newEnv(t *testing.T) *suite.Env {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"otlp", "hung"} {
-		if err := os.Link(self, filepath.Join(plugins, name)); err != nil {
-			if err := os.Symlink(self, filepath.Join(plugins, name)); err != nil {
-				t.Fatal(err)
-			}
+		if err := os.Symlink(self, filepath.Join(plugins, name)); err != nil {
+			t.Fatal(err)
 		}
 	}
-	return &suite.Env{Self: self, Bin: dir, Dir: dir, Sink: into, Log: slog.New(slog.DiscardHandler)}
+	t.Setenv("TMPDIR", dir)
+	return &suite.Env{Bin: dir, Sink: into}
 }
 
-// TestRows runs a short load on a row of every kind, with processes and all. A
-// row whose spans do not all arrive, and a wrong answer, is an error.
+// TestRows runs a short load on rows of every kind. A lost span or a wrong answer is an
+// error.
 func TestRows(t *testing.T) {
 	env := newEnv(t)
 	for _, s := range scenes {
@@ -80,32 +78,9 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestSetNamesRows: a claim about a row that is misspelt would be missing without
-// a word.
-func TestSetNamesRows(t *testing.T) {
-	set := Set()
-	samples := map[string]suite.Round{}
-	for _, c := range set.Cases {
-		if samples[c.Shape] == nil {
-			samples[c.Shape] = suite.Round{}
-		}
-		sample := suite.Sample{}
-		for _, metric := range []string{suite.Requests, suite.RequestAllocs, suite.Of(suite.RequestCPU, "server"), suite.Of(suite.RequestCPU, "total")} {
-			sample[metric], sample[reference(metric)] = 1, 1
-		}
-		samples[c.Shape][c.Row] = sample
-	}
-	for _, c := range set.Claims {
-		if _, computed := c.Value(samples[c.Shape]); !computed {
-			t.Errorf("%s: %s cannot be computed from its rows", c.Shape, c.Name)
-		}
-	}
-}
-
-// TestAudit: a figure is worth nothing if spans were lost.
 func TestAudit(t *testing.T) {
 	at := func(ratio string, ended, delivered uint64) *contender {
-		return &contender{row: row{name: "a row", ratio: ratio}, server: &serverChild{books: books{Ended: ended, Delivered: delivered}}, requests: 10}
+		return &contender{row: row{name: "a row", ratio: ratio}, server: &serverChild{account: account{Ended: ended, Delivered: delivered}}, requests: 10}
 	}
 	broken := at("1", 30, 0)
 	broken.row.broken = true
@@ -114,7 +89,7 @@ func TestAudit(t *testing.T) {
 		taken uint64
 		fault string
 	}{
-		"all is well":        {[]*contender{at("1", 30, 30)}, 30, ""},
+		"all delivered":      {[]*contender{at("1", 30, 30)}, 30, ""},
 		"two in turns":       {[]*contender{at("1", 30, 30), at("1", 30, 30)}, 60, ""},
 		"some are sampled":   {[]*contender{at("0.1", 3, 3)}, 3, ""},
 		"beside a broken":    {[]*contender{broken, at("1", 30, 30)}, 31, ""},

@@ -20,43 +20,42 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/measure"
 )
 
-// RoleServer is the argument that makes the program a server.
-const RoleServer = "serve"
+// roleServer is the role of a server process.
+const roleServer = "server"
 
-// Who serves.
+// The kinds of servers.
 const (
-	byBare   = "bare"   // net/http or grpc-go alone
-	byHeaded = "headed" // the same, and each answer has an id of its request
+	byBare   = "bare"   // net/http or grpc-go
+	byHeaded = "headed" // the same, and each answer has a request id
 	byOurs   = "ours"
 
-	byThreeSpans = "threespans" // the same, and makes three spans with OpenTelemetry's SDK, batch processor and exporter in process
+	byThreeSpans = "threespans" // the same as headed, with three spans by the SDK in process
 )
 
-// ready is the first line that a server writes.
+// ready is the first line of a server.
 type ready struct {
 	Addr string `json:"addr"` // host:port
 }
 
-// usage is what a server has used since its start. It writes one for each line
-// that it reads.
+// usage is the usage of a server since its start. It writes one for each line that it
+// reads.
 type usage struct {
 	CPU     time.Duration `json:"cpu_ns"`   // user and system
-	Ended   time.Duration `json:"ended_ns"` // the same of child processes that have ended
+	Ended   time.Duration `json:"ended_ns"` // of child processes that have ended
 	Objects uint64        `json:"objects"`  // allocated
 	Bytes   uint64        `json:"bytes"`    // allocated
 }
 
-// books are what became of a server's spans.
-type books struct {
+// account is the span account of a server.
+type account struct {
 	Ended     uint64 `json:"ended"`
 	Delivered uint64 `json:"delivered"`
 }
 
-// RunServer is a server process: it writes ready, then a usage for each line of
-// in, which may be nil. At the end of in, or of ctx, it stops and writes its
-// books.
+// RunServer runs a server process. It writes ready, and a usage for each line of in,
+// which may be nil. When in or ctx ends, it stops and writes its span account.
 func RunServer(ctx context.Context, args []string, in io.Reader, out io.Writer) (err error) {
-	flags := flag.NewFlagSet(RoleServer, flag.ContinueOnError)
+	flags := flag.NewFlagSet(roleServer, flag.ContinueOnError)
 	by := flags.String("by", byOurs, "the server: `bare`, headed, threespans or ours")
 	app := flags.String("app", appHello, "its application: `hello` or echo")
 	addr := flags.String("addr", "127.0.0.1:0", "`address` to serve at")
@@ -69,39 +68,41 @@ func RunServer(ctx context.Context, args []string, in io.Reader, out io.Writer) 
 		return err
 	}
 	defer func() { err = errors.Join(err, stopProfile()) }()
-	var s *server
-	switch *by {
-	case byBare:
-		s, err = startBare(*addr, *app, http.HandlerFunc(hello))
-	case byHeaded:
-		h := headedHandler(func(w http.ResponseWriter, r *http.Request, _ string) { hello(w, r) })
-		s, err = startBare(*addr, *app, h, grpc.UnaryInterceptor(withTrailer))
-	case byThreeSpans:
-		s, err = startThreeSpans(ctx, *addr, *app)
-	case byOurs:
-		s, err = startOurs(ctx, *addr, *app)
-	default:
-		err = fmt.Errorf("-by %q: want %s, %s, %s or %s", *by, byBare, byHeaded, byThreeSpans, byOurs)
-	}
+	s, err := start(ctx, *by, *addr, *app)
 	if err != nil {
 		return err
 	}
-	kept := liveHeap()
+	live := measure.LiveHeap()
 	enc := json.NewEncoder(out)
 	err = answerUsage(ctx, s.addr, in, enc)
-	runtime.KeepAlive(kept)
+	runtime.KeepAlive(live)
 	closed, stopErr := s.stop()
 	return errors.Join(err, stopErr, enc.Encode(closed))
 }
 
-// server is one that runs.
+// server is a running server.
 type server struct {
 	addr string
-	stop func() (books, error)
+	stop func() (account, error)
 }
 
-// answerUsage says where the server is, and what it has used for each line of in,
-// until in ends, or ctx. Without in it is ctx that ends.
+func start(ctx context.Context, by, addr, app string) (*server, error) {
+	switch by {
+	case byBare:
+		return startBare(addr, app, http.HandlerFunc(hello))
+	case byHeaded:
+		h := headedHandler(func(w http.ResponseWriter, r *http.Request, _ string) { hello(w, r) })
+		return startBare(addr, app, h, grpc.UnaryInterceptor(withTrailer))
+	case byThreeSpans:
+		return startThreeSpans(ctx, addr, app)
+	case byOurs:
+		return startOurs(ctx, addr, app)
+	}
+	return nil, fmt.Errorf("-by %q: want %s, %s, %s or %s", by, byBare, byHeaded, byThreeSpans, byOurs)
+}
+
+// answerUsage writes the address, and the usage for each line of in, until in or ctx
+// ends.
 func answerUsage(ctx context.Context, addr string, in io.Reader, enc *json.Encoder) error {
 	if err := enc.Encode(ready{Addr: addr}); err != nil {
 		return err
@@ -118,7 +119,8 @@ func answerUsage(ctx context.Context, addr string, in io.Reader, enc *json.Encod
 	for {
 		select {
 		case <-asked:
-			if err := enc.Encode(usageNow()); err != nil {
+			heap := measure.ReadHeap()
+			if err := enc.Encode(usage{CPU: measure.SelfCPU(), Ended: measure.EndedChildrenCPU(), Objects: heap.Objects, Bytes: heap.Bytes}); err != nil {
 				return err
 			}
 		case <-ended:
@@ -129,25 +131,7 @@ func answerUsage(ctx context.Context, addr string, in io.Reader, enc *json.Encod
 	}
 }
 
-func usageNow() usage {
-	heap := measure.ReadHeap()
-	return usage{CPU: measure.SelfCPU(), Ended: measure.EndedChildrenCPU(), Objects: heap.Objects, Bytes: heap.Bytes}
-}
-
-// liveMiB of memory stay allocated, in blocks without pointers: they set the
-// collector's pace. A server without any would collect every 4 MiB, and every
-// allocation would look dearer than it is.
-const liveMiB = 64
-
-func liveHeap() [][]byte {
-	blocks := make([][]byte, liveMiB)
-	for i := range blocks {
-		blocks[i] = make([]byte, 1<<20)
-	}
-	return blocks
-}
-
-// startBare serves an application without a runtime: h, or the service echo.
+// startBare serves h, or the service echo, without our runtime.
 func startBare(addr, app string, h http.Handler, options ...grpc.ServerOption) (*server, error) {
 	switch app {
 	case appHello:
@@ -155,7 +139,7 @@ func startBare(addr, app string, h http.Handler, options ...grpc.ServerOption) (
 	case appEcho:
 		s := grpc.NewServer(options...)
 		testpb.RegisterTestServiceServer(s, echo{})
-		reflection.Register(s) // for load generators that ask what there is
+		reflection.Register(s) // for other load generators
 		return serveGRPC(addr, s)
 	}
 	return nil, errUnknownApp(app)
@@ -169,12 +153,12 @@ func serveHTTP(addr string, h http.Handler) (*server, error) {
 	s := &http.Server{Handler: h}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }() // ends by Close
-	return &server{addr: l.Addr().String(), stop: func() (books, error) {
+	return &server{addr: l.Addr().String(), stop: func() (account, error) {
 		err := s.Close()
 		if served := <-served; !errors.Is(served, http.ErrServerClosed) {
 			err = errors.Join(err, served)
 		}
-		return books{}, err
+		return account{}, err
 	}}, nil
 }
 
@@ -185,8 +169,8 @@ func serveGRPC(addr string, s *grpc.Server) (*server, error) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }() // ends by Stop
-	return &server{addr: l.Addr().String(), stop: func() (books, error) {
+	return &server{addr: l.Addr().String(), stop: func() (account, error) {
 		s.Stop()
-		return books{}, <-served
+		return account{}, <-served
 	}}, nil
 }

@@ -29,8 +29,8 @@ type threeSpans struct {
 	ended, delivered atomic.Uint64
 }
 
-// startThreeSpans serves hello on a bare server that tells a request id, and
-// makes the three spans that ours makes of a request.
+// startThreeSpans serves hello on a bare server with request ids, and makes the same
+// three spans of a request as our server.
 func startThreeSpans(ctx context.Context, addr, app string) (*server, error) {
 	if app != appHello {
 		return nil, errors.New("the server with three SDK spans serves hello only")
@@ -47,14 +47,14 @@ func startThreeSpans(ctx context.Context, addr, app string) (*server, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.provider.Shutdown(ctx))
 	}
-	return &server{addr: bare.addr, stop: func() (books, error) {
+	return &server{addr: bare.addr, stop: func() (account, error) {
 		_, err := bare.stop()
 		err = errors.Join(err, s.provider.Shutdown(context.WithoutCancel(ctx)))
-		return books{Ended: s.ended.Load(), Delivered: s.delivered.Load()}, err
+		return account{Ended: s.ended.Load(), Delivered: s.delivered.Load()}, err
 	}}, nil
 }
 
-// countedExporter counts the spans of batches that the exporter took.
+// countedExporter counts the spans of the exporter's batches.
 type countedExporter struct {
 	sdktrace.SpanExporter
 
@@ -71,22 +71,22 @@ func (e countedExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadO
 	return err
 }
 
-// The identity of the one replica, in the form of ours.
+// The identity of the replica, in the form of our server.
 const (
 	replicaUniqueID = "a1b2c3d4"
 	replicaID       = "hello#Hello#" + replicaUniqueID
 	actorID         = "5a05fdb1f0f0f0f0f0f0f0f001000000"
 )
 
-// newTaskID draws a task id in Ray's form.
+// newTaskID returns a random task id in Ray's form.
 func newTaskID() string {
 	var own [8]byte
 	binary.NativeEndian.PutUint64(own[:], rand.Uint64())
 	return hex.EncodeToString(own[:]) + actorID
 }
 
-// handle is the handler hello inside of a proxy, a router and a replica span.
-// Each span has the name, kind and attributes that ours has: by a test.
+// handle is the handler hello inside a proxy span, a router span and a replica span.
+// A test compares their names, kinds and attributes with our server's.
 func (s *threeSpans) handle(w http.ResponseWriter, r *http.Request, requestID string) {
 	proxyTask := newTaskID()
 	route, name := "/", "Hello GET /"
@@ -113,8 +113,8 @@ func (s *threeSpans) handle(w http.ResponseWriter, r *http.Request, requestID st
 	proxy.End()
 }
 
-// callAttributes returns the attributes that router and replica spans have in
-// common, and the others behind them.
+// callAttributes returns the common attributes of router and replica spans, and others
+// behind them.
 func callAttributes(requestID, task, resource, route string, others ...attribute.KeyValue) []attribute.KeyValue {
 	return append([]attribute.KeyValue{
 		attribute.String(semconv.RequestID, requestID), attribute.String(semconv.ServeRequestID, requestID),

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// receiver keeps the names, kinds and attribute keys of the spans that it takes.
+// receiver keeps the names, kinds and attribute keys of received spans.
 type receiver struct {
 	mu    sync.Mutex
 	spans []string
@@ -51,8 +51,8 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// TestThreeSpansAreOurs: the server that we are compared with makes the spans that
-// ours makes of the same request.
+// TestThreeSpansAreOurs compares the spans of the SDK's server with our server's spans
+// of the same request.
 func TestThreeSpansAreOurs(t *testing.T) {
 	spansOf := func(start func(ctx context.Context, addr, app string) (*server, error)) []string {
 		t.Helper()

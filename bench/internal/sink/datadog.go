@@ -8,10 +8,10 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// agent returns a handler that does what a tracer needs of a Datadog agent. It
-// counts the spans of traces in the form v0.4, which is arrays of arrays of spans,
-// and offers what a real agent does, so that the tracer computes statistics.
-func (t *taker) agent() http.Handler {
+// agent returns a handler with the API of a Datadog agent. It counts the spans of
+// traces of version 0.4, which are arrays of arrays of spans. It has the endpoints
+// of a real agent, so that the tracer computes statistics.
+func (t *receiver) agent() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /info", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"version":"7.80.0","endpoints":["/v0.4/traces","/v0.6/stats","/telemetry/proxy/"],"client_drop_p0s":true,"span_events":true}`)
@@ -35,7 +35,7 @@ func (t *taker) agent() http.Handler {
 	}
 	mux.HandleFunc("PUT /v0.4/traces", traces)
 	mux.HandleFunc("POST /v0.4/traces", traces)
-	// Statistics, telemetry and whatever else: taken and forgotten.
+	// Statistics, telemetry and all else are ignored.
 	mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	return mux
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-// message is one as it is on the wire.
+// message is an encoded message.
 type message struct{ data []byte }
 
 // rawCodec decodes nothing: the sink only counts.
@@ -26,12 +26,12 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	v.(*message).data = data.Materialize() //nolint:misspell // takeGRPC reads into nothing else
+	v.(*message).data = data.Materialize() //nolint:misspell // receiveGRPC passes no other type
 	return nil
 }
 
-// takeGRPC takes a call of any service: there is only one that is called.
-func (t *taker) takeGRPC(_ any, stream grpc.ServerStream) error {
+// receiveGRPC receives a call of any service.
+func (t *receiver) receiveGRPC(_ any, stream grpc.ServerStream) error {
 	var request message
 	if err := stream.RecvMsg(&request); err != nil {
 		return err

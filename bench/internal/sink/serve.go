@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -22,24 +21,25 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-// taker counts what comes and answers after a pause.
-type taker struct {
+// receiver counts requests, and answers after a pause.
+type receiver struct {
 	spans, requests, bytes, bad atomic.Uint64
 	latency                     atomic.Int64
+	closed                      atomic.Bool
 
 	buffers sync.Pool // of *bytes.Buffer
 	unzip   sync.Pool // of *gzip.Reader
 }
 
-func newTaker() *taker {
-	t := &taker{}
+func newReceiver() *receiver {
+	t := &receiver{}
 	t.buffers.New = func() any { return new(bytes.Buffer) }
 	t.unzip.New = func() any { return new(gzip.Reader) }
 	return t
 }
 
-// pause is what a slow back end makes its clients wait.
-func (t *taker) pause(ctx context.Context) {
+// pause waits for the latency that the parent has set.
+func (t *receiver) pause(ctx context.Context) {
 	d := time.Duration(t.latency.Load())
 	if d == 0 {
 		return
@@ -50,8 +50,8 @@ func (t *taker) pause(ctx context.Context) {
 	}
 }
 
-// count books a body of so many bytes by what count makes of it.
-func (t *taker) count(size int, spans int, err error) {
+// count adds a request with a body of size bytes. err is the error of reading it.
+func (t *receiver) count(size int, spans int, err error) {
 	t.requests.Add(1)
 	t.bytes.Add(uint64(size))
 	if err != nil {
@@ -61,106 +61,58 @@ func (t *taker) count(size int, spans int, err error) {
 	t.spans.Add(uint64(spans))
 }
 
-// Serve is the sink's process: it prints its addresses to stdout as a line of
-// JSON and serves until stdin or ctx ends.
-func Serve(ctx context.Context, stdin io.Reader, stdout io.Writer) (failed error) {
+// serve is the sink's process. It writes its addresses, and serves until in or ctx
+// ends.
+func serve(ctx context.Context, _ []string, in io.Reader, out io.Writer) (failed error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// One thread at a time: what comes has hardly work for two, and to wake a second,
-	// which then looks for some, was a fifth of what the sink cost.
+	// The work keeps hardly one thread busy. Waking a second thread, which then spins,
+	// was a fifth of the sink's cost.
 	runtime.GOMAXPROCS(1)
-	t := newTaker()
-	otlp := http.NewServeMux()
-	otlp.HandleFunc("POST /v1/traces", t.takeOTLP)
-	door, err := newDoor(otlp)
-	if err != nil {
-		return err
-	}
-	defer func() { failed = errors.Join(failed, door.end()) }()
+	t := newReceiver()
 	control := http.NewServeMux()
-	control.HandleFunc("POST /door", door.takeDoor)
 	control.HandleFunc("GET /counts", t.answerCounts)
-	control.HandleFunc("POST /latency", t.takeLatency)
-	rpc := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(t.takeGRPC), grpc.MaxRecvMsgSize(64<<20))
+	control.HandleFunc("POST /latency", t.setLatency)
+	control.HandleFunc("POST /open", func(_ http.ResponseWriter, r *http.Request) { t.closed.Store(r.FormValue("open") == "false") })
+	otlp := http.NewServeMux()
+	otlp.HandleFunc("POST /v1/traces", t.receiveOTLP)
+	rpc := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(t.receiveGRPC), grpc.MaxRecvMsgSize(64<<20))
 
-	a := Addresses{PID: os.Getpid(), HTTP: door.address}
-	serve := make(chan error, 4)
-	servers := []*http.Server{}
-	for _, s := range []struct {
-		handler http.Handler
-		address *string
-	}{{t.agent(), &a.Datadog}, {control, &a.Control}} {
-		l, err := listen(s.address)
+	a := Addresses{PID: os.Getpid()}
+	ended := make(chan error, 4)
+	listen := func(address *string, serve func(net.Listener) error) error {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
-			return err
+			return fmt.Errorf("sink: %w", err)
 		}
-		server := &http.Server{Handler: s.handler, ReadHeaderTimeout: 10 * time.Second}
-		servers = append(servers, server)
-		go func() { serve <- server.Serve(l) }() // ended by the loop over servers
+		*address = l.Addr().String()
+		go func() { ended <- serve(l) }() // ends with this process
+		return nil
 	}
-	l, err := listen(&a.GRPC)
-	if err != nil {
+	serveHTTP := func(h http.Handler) func(net.Listener) error {
+		return (&http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}).Serve
+	}
+	err := errors.Join(listen(&a.HTTP, serveHTTP(otlp)), listen(&a.Datadog, serveHTTP(t.agent())), listen(&a.Control, serveHTTP(control)), listen(&a.GRPC, rpc.Serve))
+	if err := errors.Join(err, json.NewEncoder(out).Encode(a)); err != nil {
 		return err
 	}
-	go func() { serve <- rpc.Serve(l) }() // ended by rpc.Stop
-	if err := json.NewEncoder(stdout).Encode(a); err != nil {
-		return err
-	}
-	go func() { // ends with stdin, which the parent's death closes at the latest
-		_, _ = io.Copy(io.Discard, stdin)
+	go func() { // ends with in, which the parent's death closes
+		_, _ = io.Copy(io.Discard, in)
 		cancel()
 	}()
-	<-ctx.Done()
-	for _, s := range servers {
-		_ = s.Close()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-ended:
+		return err
 	}
-	rpc.Stop()
-	for range len(servers) + 1 {
-		if err := <-serve; err != nil && !errors.Is(err, http.ErrServerClosed) {
-			failed = errors.Join(failed, err)
-		}
-	}
-	return failed
 }
 
-func listen(address *string) (net.Listener, error) {
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("sink: %w", err)
+// receiveOTLP receives a request of OTLP/HTTP, plain or gzip.
+func (t *receiver) receiveOTLP(w http.ResponseWriter, r *http.Request) {
+	if t.closed.Load() {
+		panic(http.ErrAbortHandler)
 	}
-	*address = l.Addr().String()
-	return l, nil
-}
-
-// keepPort binds a port and does not listen at it. Others may, with SO_REUSEADDR,
-// which package net sets.
-func keepPort(address *string) (func(), error) {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("sink: keep a port: %w", err)
-	}
-	free := func() { _ = syscall.Close(fd) }
-	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
-		free()
-		return nil, fmt.Errorf("sink: keep a port: %w", err)
-	}
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		free()
-		return nil, fmt.Errorf("sink: keep a port: %w", err)
-	}
-	name, err := syscall.Getsockname(fd)
-	if err != nil {
-		free()
-		return nil, fmt.Errorf("sink: keep a port: %w", err)
-	}
-	if inet, ok := name.(*syscall.SockaddrInet4); ok {
-		*address = fmt.Sprintf("127.0.0.1:%d", inet.Port)
-	}
-	return free, nil
-}
-
-// takeOTLP takes a request of OTLP/HTTP, plain or gzip.
-func (t *taker) takeOTLP(w http.ResponseWriter, r *http.Request) {
 	body := t.buffers.Get().(*bytes.Buffer)
 	defer t.buffers.Put(body)
 	body.Reset()
@@ -175,13 +127,13 @@ func (t *taker) takeOTLP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	// An empty ExportTraceServiceResponse is no bytes at all.
+	// An empty ExportTraceServiceResponse has no bytes.
 	w.Header().Set("Content-Type", "application/x-protobuf")
 	w.WriteHeader(http.StatusOK)
 }
 
-// read gives the body, decompressed, and its size as it came.
-func (t *taker) read(into *bytes.Buffer, r *http.Request) (size int, err error) {
+// read reads the body, decompresses it, and returns its size as received.
+func (t *receiver) read(into *bytes.Buffer, r *http.Request) (size int, err error) {
 	counted := &countingReader{r: r.Body}
 	if r.Header.Get("Content-Encoding") != "gzip" {
 		if r.ContentLength > 0 {
@@ -210,14 +162,14 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (t *taker) answerCounts(w http.ResponseWriter, _ *http.Request) {
-	// Whoever has had an answer is in the counts: they are booked before.
+func (t *receiver) answerCounts(w http.ResponseWriter, _ *http.Request) {
+	// A request is counted before it is answered.
 	_ = json.NewEncoder(w).Encode(Counts{
 		Spans: t.spans.Load(), Requests: t.requests.Load(), Bytes: t.bytes.Load(), Bad: t.bad.Load(),
 	})
 }
 
-func (t *taker) takeLatency(w http.ResponseWriter, r *http.Request) {
+func (t *receiver) setLatency(w http.ResponseWriter, r *http.Request) {
 	d, err := time.ParseDuration(r.URL.Query().Get("d"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

@@ -1,111 +1,96 @@
+// Package sink is a child process that receives the spans of all rows: OTLP over
+// HTTP and gRPC, and the API of a Datadog agent. It counts spans without decoding
+// them, keeps nothing, and answers at once or after a pause.
+//
+// It shares the machine with the measured processes, so a report has its CPU time
+// as well, apart from the figures of the rows.
 package sink
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
 	"strconv"
-	"syscall"
 	"time"
 
+	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/measure"
 )
 
-// Addresses are where a sink listens, as "127.0.0.1:4711". They are also all
-// that another process needs to read its counts.
+// Addresses are the listeners of a sink, such as "127.0.0.1:4711".
 type Addresses struct {
-	// HTTP takes OTLP at /v1/traces, GRPC its service, and Datadog what an agent's
-	// port 8126 takes.
+	// HTTP serves OTLP at /v1/traces, GRPC its service, and Datadog the API of an
+	// agent's port 8126.
 	HTTP    string `json:"http"`
 	GRPC    string `json:"grpc"`
 	Datadog string `json:"datadog"`
-	// Control answers Counts and takes SetLatency.
+	// Control serves Counts, SetLatency and SetOpen.
 	Control string `json:"control"`
 	PID     int    `json:"pid"`
 }
 
-// Counts are what a sink has taken since it started.
+// Counts are the totals of a sink since its start, over all protocols.
 type Counts struct {
-	// Spans and Requests are of all three kinds together; Bytes are of the bodies
-	// as they came, compressed or not.
 	Spans    uint64 `json:"spans"`
 	Requests uint64 `json:"requests"`
-	Bytes    uint64 `json:"bytes"`
-	// Bad are requests that could not be read.
+	// Bytes is the size of the bodies as received, compressed or not.
+	Bytes uint64 `json:"bytes"`
+	// Bad is the number of requests with an unreadable body.
 	Bad uint64 `json:"bad"`
 }
 
-// Sink is a running one, to the program that has started it.
+// Sink is a running sink, as its parent process sees it.
 type Sink struct {
 	Addresses
-
-	cmd   *exec.Cmd
-	stdin io.Closer
+	process *child.Child
 }
 
-// Start runs self, this program's executable, as a sink. It ends with Close,
-// with ctx, and with this program.
-func Start(ctx context.Context, self string) (*Sink, error) {
-	cmd := exec.CommandContext(ctx, self, "sink")
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	stdin, err := cmd.StdinPipe()
+// roleName is the role of the sink's process.
+const roleName = "sink"
+
+// Roles has the role of the sink's process.
+var Roles = map[string]child.Role{roleName: serve}
+
+// Start starts a sink. It ends with Close, with ctx, and with this process.
+func Start(ctx context.Context) (*Sink, error) {
+	process, err := child.Start(ctx, nil, roleName)
 	if err != nil {
 		return nil, err
 	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the sink: %w", err)
-	}
-	s := &Sink{cmd: cmd, stdin: stdin}
-	line, err := bufio.NewReader(stdout).ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &s.Addresses)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start the sink: its addresses: %w", err), s.Close())
+	s := &Sink{process: process}
+	if err := process.Read(&s.Addresses); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// Close ends the sink and waits for it.
-func (s *Sink) Close() error {
-	_ = s.stdin.Close()
-	return s.cmd.Wait()
-}
+// Close ends the sink and waits for its end.
+func (s *Sink) Close() error { return s.process.Stop(nil) }
 
-// CPU is the time that the sink has used so far.
+// CPU returns the CPU time that the sink has used so far.
 func (a Addresses) CPU() (time.Duration, error) { return measure.ProcessCPU(a.PID) }
 
 var client = &http.Client{Timeout: 10 * time.Second}
 
-// Counts reads what the sink has taken so far.
+// Counts returns the totals so far.
 func (a Addresses) Counts(ctx context.Context) (Counts, error) {
 	var c Counts
 	err := a.control(ctx, http.MethodGet, "/counts", &c)
 	return c, err
 }
 
-// SetLatency has every request wait before it is answered, from now on. Zero
-// is at once.
+// SetLatency sets the pause before each answer.
 func (a Addresses) SetLatency(ctx context.Context, d time.Duration) error {
 	return a.control(ctx, http.MethodPost, "/latency?"+url.Values{"d": {d.String()}}.Encode(), nil)
 }
 
-// SetOpen shuts OTLP/HTTP, so that connections to it are refused, and opens it
-// again; it is open at first.
+// SetOpen closes or opens OTLP/HTTP. While it is closed, the sink ends each
+// connection that sends a request, without an answer.
 func (a Addresses) SetOpen(ctx context.Context, open bool) error {
-	return a.control(ctx, http.MethodPost, "/door?"+url.Values{"open": {strconv.FormatBool(open)}}.Encode(), nil)
+	return a.control(ctx, http.MethodPost, "/open?"+url.Values{"open": {strconv.FormatBool(open)}}.Encode(), nil)
 }
 
 func (a Addresses) control(ctx context.Context, method, path string, answer any) error {
@@ -115,11 +100,11 @@ func (a Addresses) control(ctx context.Context, method, path string, answer any)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("ask the sink: %w", err)
+		return fmt.Errorf("control the sink: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("ask the sink: %s", resp.Status)
+		return fmt.Errorf("control the sink: %s", resp.Status)
 	}
 	if answer == nil {
 		return nil
@@ -127,8 +112,8 @@ func (a Addresses) control(ctx context.Context, method, path string, answer any)
 	return json.NewDecoder(resp.Body).Decode(answer)
 }
 
-// AwaitSpans returns when the sink has taken so many spans in all, or has taken
-// none for as long as patience; the counts are what it has then.
+// AwaitSpans returns the counts when the sink has received want spans in all, or no
+// more spans for as long as patience.
 func (a Addresses) AwaitSpans(ctx context.Context, want uint64, patience time.Duration) (Counts, error) {
 	last, since := uint64(0), time.Now()
 	for {

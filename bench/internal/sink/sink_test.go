@@ -3,8 +3,6 @@ package sink
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"testing"
@@ -16,27 +14,18 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/servetrace/servetrace/bench/internal/child"
 )
 
-// TestMain plays the sink's process where Start runs this binary as one.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "sink" {
-		if err := Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	child.Main(Roles)
 	os.Exit(m.Run())
 }
 
 func start(t *testing.T) *Sink {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := Start(t.Context(), self)
+	s, err := Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +62,7 @@ func post(t *testing.T, method, url, encoding string, body []byte) int {
 	return resp.StatusCode
 }
 
-func TestSinkCountsWhateverComes(t *testing.T) {
+func TestSinkCountsAllProtocols(t *testing.T) {
 	s := start(t)
 	body, err := proto.Marshal(request(3))
 	if err != nil {
@@ -94,7 +83,7 @@ func TestSinkCountsWhateverComes(t *testing.T) {
 	defer conn.Close()
 
 	otlp := "http://" + s.HTTP + "/v1/traces"
-	for range 2 { // a reader of gzip is used again
+	for range 2 { // the second uses the gzip reader of the first
 		if got := post(t, http.MethodPost, otlp, "gzip", zipped.Bytes()); got != http.StatusOK {
 			t.Errorf("gzip: %d", got)
 		}
@@ -134,6 +123,34 @@ func TestSinkCountsWhateverComes(t *testing.T) {
 	}
 }
 
+// TestClosedSink checks that a closed sink answers nothing and counts nothing.
+func TestClosedSink(t *testing.T) {
+	s := start(t)
+	body, err := proto.Marshal(request(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, open := range []bool{false, true} {
+		if err := s.SetOpen(t.Context(), open); err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.HTTP+"/v1/traces", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		if (err == nil) != open {
+			t.Errorf("open %v: error %v", open, err)
+		}
+	}
+	if c, err := s.Counts(t.Context()); err != nil || c.Requests != 1 || c.Spans != 1 {
+		t.Errorf("counts %+v, %v", c, err)
+	}
+}
+
 func TestSinkWaitsBeforeItAnswers(t *testing.T) {
 	s := start(t)
 	const latency = 30 * time.Millisecond
@@ -146,7 +163,7 @@ func TestSinkWaitsBeforeItAnswers(t *testing.T) {
 		t.Errorf("answered after %v, want at least %v", took, latency)
 	}
 	if err := (Addresses{Control: s.HTTP}).SetLatency(t.Context(), 0); err == nil {
-		t.Error("the port for spans took an order")
+		t.Error("the port for spans accepted a control request")
 	}
 }
 

@@ -8,135 +8,89 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/measure"
 )
 
-// Finding is one thing that a soak was asked, with the answer.
+// Finding is one check of a soak.
 type Finding struct {
-	What  string `json:"what"`
+	Name  string `json:"what"`
 	Found string `json:"found"`
 	OK    bool   `json:"ok"`
 }
 
-// OK tells whether all is as it should be.
+// OK reports whether all checks have succeeded.
 func (r *Result) OK() bool {
 	return !slices.ContainsFunc(r.Findings, func(f Finding) bool { return !f.OK })
 }
 
+func (r *Result) add(name string, ok bool, format string, args ...any) {
+	r.Findings = append(r.Findings, Finding{Name: name, Found: fmt.Sprintf(format, args...), OK: ok})
+}
+
 const mib = 1 << 20
 
-// The bounds of memory: the queue's is a setting of 32 MiB, grpc may have 16 of
-// its own, and a heap of Go may be twice what lives on it.
+// The bounds of memory. The setting of the queue is 32 MiB, grpc may have 16 MiB of
+// its own, and a heap of Go may be twice the live heap.
 const (
 	queueBound  = 32 * mib
 	liveBound   = queueBound + 16*mib
-	hostBound   = 2*liveBound + 32*mib // stacks, code, the runtime's own
+	hostBound   = 2*liveBound + 32*mib // with stacks, code and the runtime
 	pluginBound = 32 * mib
+	// strayGoroutines is the growth of goroutines that come and go.
+	strayGoroutines = 8
 )
 
-// series is one kind of memory.
+// series is one kind of memory with its bounds. growth allows for the memory between
+// two collections, and for memory that the allocator has not returned yet.
 type series struct {
-	name string
-	// bound is what it may never exceed, and rhythm what it may grow by in the
-	// time that is looked at, however long that is: what lies between a collection
-	// and the next, and what an allocator has not given back.
-	bound, rhythm int64
-	of            func(soakSample) int64
+	name          string
+	bound, growth int64
+	of            func(sample) int64
 }
 
-var soakSeries = []series{
-	{"host, queue (by the books)", queueBound, mib, func(s soakSample) int64 { return s.Queue }},
-	{"host, live heap", liveBound, 2 * mib, func(s soakSample) int64 { return s.Heap }},
-	{"host, RSS", hostBound, 6 * mib, func(s soakSample) int64 { return s.HostRSS }},
-	{"plugin, anonymous", pluginBound, 2 * mib, func(s soakSample) int64 { return s.PluginAnon }},
-	{"plugin, RSS", pluginBound, 2 * mib, func(s soakSample) int64 { return s.PluginRSS }},
+var allSeries = []series{
+	{"host, queue (span account)", queueBound, mib, func(s sample) int64 { return s.Queue }},
+	{"host, live heap", liveBound, 2 * mib, func(s sample) int64 { return s.Heap }},
+	{"host, RSS", hostBound, 6 * mib, func(s sample) int64 { return s.HostRSS }},
+	{"plugin, anonymous", pluginBound, 2 * mib, func(s sample) int64 { return s.PluginAnon }},
+	{"plugin, RSS", pluginBound, 2 * mib, func(s sample) int64 { return s.PluginRSS }},
 }
 
-// judge makes the findings.
+// judge adds the findings. The queue fills in the first half of the outage, so only
+// the second half is checked for growth.
 func (r *Result) judge() {
-	r.Findings = nil
-	// The queue fills at first, and a heap follows: the second half is what is
-	// asked.
-	var down []soakSample
-	for _, s := range r.Samples {
-		if s.Phase == phaseDown {
-			down = append(down, s)
-		}
-	}
+	down := slices.DeleteFunc(slices.Clone(r.Samples), func(s sample) bool { return !s.Down })
 	down = down[len(down)/2:]
-	for _, s := range soakSeries {
-		r.Findings = append(r.Findings, s.judge(down))
-	}
-	r.judgeGoroutines(down)
-	r.judgeBooks()
-}
-
-// judge holds the values against the bound, and looks for a slope that does not
-// end: that of the line through all pairs of points (Theil and Sen), which a
-// collection at the right moment does not move.
-func (s series) judge(down []soakSample) Finding {
-	if len(down) < 2 {
-		return Finding{What: s.name, Found: "too few samples"}
-	}
-	var at, values []float64
-	for _, sample := range down {
-		at = append(at, sample.At.Seconds())
-		values = append(values, float64(s.of(sample)))
-	}
-	slope := theilSen(at, values)
-	growth := slope * (at[len(at)-1] - at[0])
-	median, most := measure.Median(values), slices.Max(values)
-	return Finding{
-		What: s.name + ", sink down",
-		Found: fmt.Sprintf("median %.1f MiB, most %.1f (bound %d), slope %+.2f MiB/h, that is %+.2f MiB in the %s looked at",
-			median/mib, most/mib, s.bound/mib, slope*3600/mib, growth/mib, time.Duration((at[len(at)-1]-at[0])*float64(time.Second)).Round(time.Second)),
-		OK: most <= float64(s.bound) && growth <= float64(s.rhythm),
-	}
-}
-
-// theilSen is the median of the slopes between all pairs of points.
-func theilSen(x, y []float64) float64 {
-	var slopes []float64
-	for i := range x {
-		for j := i + 1; j < len(x); j++ {
-			if x[j] > x[i] {
-				slopes = append(slopes, (y[j]-y[i])/(x[j]-x[i]))
-			}
-		}
-	}
-	if len(slopes) == 0 {
-		return 0
-	}
-	return measure.Median(slopes)
-}
-
-// strayGoroutines is how many may come and go.
-const strayGoroutines = 8
-
-func (r *Result) judgeGoroutines(down []soakSample) {
-	if len(down) == 0 {
+	quarter := len(down) / 4
+	if quarter == 0 {
+		r.add("samples", false, "%d, too few", len(down))
 		return
 	}
-	first, last := down[0].Goroutines, down[len(down)-1].Goroutines
-	r.Findings = append(r.Findings, Finding{
-		What: "host, goroutines, sink down", Found: fmt.Sprintf("%d, later %d", first, last), OK: last <= first+strayGoroutines,
-	})
+	first, last := down[:quarter], down[len(down)-quarter:]
+	for _, s := range allSeries {
+		most := s.of(slices.MaxFunc(down, func(a, b sample) int { return int(s.of(a) - s.of(b)) }))
+		growth := median(last, s.of) - median(first, s.of)
+		r.add(s.name+", sink down", most <= s.bound && growth <= float64(s.growth),
+			"median %.1f MiB, at most %.1f (bound %d), growth %+.2f MiB (bound %d) from the first quarter of %s to the last",
+			median(down, s.of)/mib, float64(most)/mib, s.bound/mib, growth/mib, s.growth/mib, (down[len(down)-1].At - down[0].At).Round(time.Second))
+	}
+	goroutines := func(s sample) int64 { return s.Goroutines }
+	before, after := median(first, goroutines), median(last, goroutines)
+	r.add("host, goroutines, sink down", after <= before+strayGoroutines, "%.0f, later %.0f", before, after)
+	r.judgeAccount()
 }
 
-func (r *Result) judgeBooks() {
-	x := r.Books.Exporters[0]
-	err := r.Books.Check()
-	found := fmt.Sprintf("%d ended, refused %v, %d accepted: %d delivered, dropped %v, rejected %v, %d waiting",
-		r.Books.Ended, r.Books.Refused, r.Books.Accepted, x.Delivered, x.Dropped, x.Rejected, x.Waiting)
-	if err != nil {
-		found += ": " + err.Error()
+func median(samples []sample, of func(sample) int64) float64 {
+	values := make([]float64, len(samples))
+	for i, s := range samples {
+		values[i] = float64(of(s))
 	}
-	r.Findings = append(r.Findings,
-		Finding{What: "the books at the end", Found: found, OK: err == nil && x.Waiting == 0},
-		Finding{
-			What: "the sink's count", Found: fmt.Sprintf("%d taken, %d delivered by the books", r.Taken, x.Delivered),
-			OK: r.Taken == x.Delivered,
-		},
-		Finding{
-			What: "delivered again once the sink is up", Found: fmt.Sprintf("after %s", r.Recovered.Round(10*time.Millisecond)),
-			OK: r.Recovered > 0,
-		},
-		Finding{What: "the plugin", Found: fmt.Sprintf("%d starts, %d crashes", x.Starts, x.Crashes), OK: x.Starts == 1 && x.Crashes == 0})
+	return measure.Median(values)
+}
+
+func (r *Result) judgeAccount() {
+	x := r.Account.Exporters[0]
+	err := r.Account.Check()
+	r.add("the span account at the end", err == nil && x.Waiting == 0, "%d ended, refused %v, %d accepted: %d delivered, dropped %v, rejected %v, %d waiting, error %v",
+		r.Account.Ended, r.Account.Refused, r.Account.Accepted, x.Delivered, x.Dropped, x.Rejected, x.Waiting, err)
+	r.add("the sink's count", r.Taken == x.Delivered, "%d received, %d delivered by the span account", r.Taken, x.Delivered)
+	r.add("delivered again once the sink is up", r.Recovered > 0, "after %s", r.Recovered.Round(10*time.Millisecond))
+	r.add("the plugin", x.Starts == 1 && x.Crashes == 0, "%d starts, %d crashes", x.Starts, x.Crashes)
 }

@@ -1,3 +1,20 @@
+// Package spanpath measures the cost of a span on its way from a program to a back
+// end, for our host and for its peers.
+//
+// A row is a way (rows.go), a shape is a load (cases.go, drive.go). Each case runs in
+// a child process, which is the process "host" of the figures:
+//
+//  1. The child opens the row and keeps 64 MiB alive. It drives the shape for a
+//     moment, and waits until all spans are delivered.
+//  2. It reads the clocks, drives the shape, flushes, waits until the sink has all
+//     spans, and reads the clocks again. So the CPU time has the making, encoding and
+//     delivery of the same spans.
+//  3. It compares the number of spans with the sink's count and with the span account
+//     of our host. Except in lossy shapes, a lost or repeated span is an error.
+//
+// No load exceeds its row: the SDK's batch processor runs with WithBlocking. Our host
+// never blocks, so the load reads its statistics, and waits if too many spans wait.
+// The figures include this.
 package spanpath
 
 import (
@@ -11,74 +28,57 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/servetrace/servetrace/bench/internal/measure"
 	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
-// order is what the parent tells a child.
+// order is the case of a child.
 type order struct {
 	Row   string         `json:"row"`
 	Shape string         `json:"shape"`
 	Bin   string         `json:"bin"`
 	Sink  sink.Addresses `json:"sink"`
-	// Profile is what files of profiles begin with; empty: none are taken.
+	// Profile is the prefix of profiles. If it is empty, none are taken.
 	Profile string `json:"profile,omitempty"`
 }
 
-// Child is the process of a case: it reads an order and writes a sample.
-func Child(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+// runCase is the process of a case. It reads an order and writes a sample.
+func runCase(ctx context.Context, _ []string, in io.Reader, out io.Writer) error {
 	var o order
-	if err := json.NewDecoder(stdin).Decode(&o); err != nil {
+	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return fmt.Errorf("order: %w", err)
 	}
-	var sample suite.Sample
-	var err error
+	measureCase := measureWay
 	if o.Shape == shapeEncode {
-		sample, err = measureEncoding(ctx, o.Row)
-	} else {
-		sample, err = measureWay(ctx, o)
+		measureCase = measureEncoding
 	}
+	sample, err := measureCase(ctx, o)
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(stdout).Encode(sample)
+	return json.NewEncoder(out).Encode(sample)
 }
 
-// liveBytes stay allocated, in blocks without pointers: what they do is set the
-// collector's pace.
-const liveBytes = 64 << 20
-
-func liveHeap() [][]byte {
-	blocks := make([][]byte, liveBytes>>20)
-	for i := range blocks {
-		blocks[i] = make([]byte, 1<<20)
-	}
-	return blocks
-}
-
-// warmUp is for how long spans are made before anything counts.
+// warmUp is the time of the load before the measurement.
 const warmUp = 300 * time.Millisecond
 
 func measureWay(ctx context.Context, o order) (suite.Sample, error) {
-	row, err := findRow(o.Row)
-	if err != nil {
-		return nil, err
-	}
-	shape, err := findShape(o.Shape)
-	if err != nil {
+	row, err1 := findRow(o.Row)
+	shape, err2 := findShape(o.Shape)
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
 	return measureRow(ctx, o, row, shape)
 }
 
-// measureRow opens the row, drives the shape and closes it again, whatever
-// happens in between.
+// measureRow opens the row, drives the shape and closes the row.
 func measureRow(ctx context.Context, o order, row row, shape shape) (sample suite.Sample, err error) {
-	r := rig{sink: o.Sink, bin: o.Bin, lossy: shape.lossy}
-	live := liveHeap()
+	live := measure.LiveHeap()
 	defer runtime.KeepAlive(live)
-	w, err := row.open(ctx, r)
+	w, err := row.open(ctx, rig{sink: o.Sink, bin: o.Bin})
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
@@ -89,7 +89,7 @@ func measureRow(ctx context.Context, o order, row row, shape shape) (sample suit
 			err = errors.Join(err, fmt.Errorf("close: %w", closed))
 		}
 	}()
-	c := &child{order: o, row: row, shape: shape, way: w, driver: &driver{way: w}}
+	c := &measurement{order: o, row: row, shape: shape, way: w, driver: newDriver(w)}
 	if shape.timed {
 		provider := newProvider(timed{w.processor, &c.driver.inOnEnd})
 		w.produce = func() func(int) { return produceWith(provider) }
@@ -97,8 +97,8 @@ func measureRow(ctx context.Context, o order, row row, shape shape) (sample suit
 	return c.measure(ctx)
 }
 
-// child is a case under way.
-type child struct {
+// measurement is a case in progress.
+type measurement struct {
 	order  order
 	row    row
 	shape  shape
@@ -106,16 +106,16 @@ type child struct {
 	driver *driver
 }
 
-// reading is what the clocks and counters say at a moment.
+// reading has the clocks and counters at a moment.
 type reading struct {
 	at                 time.Time
 	host, plugin, sink time.Duration
 	heap               measure.Heap
 	taken              sink.Counts
-	ended, delivered   uint64 // by the books; delivered by each exporter
+	ended, delivered   uint64 // by the span account
 }
 
-func (c *child) measure(ctx context.Context) (suite.Sample, error) {
+func (c *measurement) measure(ctx context.Context) (suite.Sample, error) {
 	if err := c.order.Sink.SetLatency(ctx, 0); err != nil {
 		return nil, err
 	}
@@ -129,7 +129,8 @@ func (c *child) measure(ctx context.Context) (suite.Sample, error) {
 	if err := c.order.Sink.SetLatency(ctx, c.shape.latency); err != nil {
 		return nil, err
 	}
-	c.driver.calls, c.driver.onEnds = measure.Histogram{}, measure.Histogram{}
+	c.driver.calls.Reset()
+	c.driver.onEnds.Reset()
 	runtime.GC()
 	if before, err = c.read(ctx); err != nil {
 		return nil, err
@@ -151,17 +152,15 @@ func (c *child) measure(ctx context.Context) (suite.Sample, error) {
 	return c.sample(made, before, after)
 }
 
-// Bounds of what follows the driving: for flushing, which takes the time of a
-// plugin's restart at most, and for spans that are under way without anybody
-// knowing of them.
+// flushTime bounds a flush, which may include a restart of the plugin. sinkPatience
+// bounds the wait for the next span at the sink.
 const (
 	flushTime    = 20 * time.Second
 	sinkPatience = 500 * time.Millisecond
 )
 
-// settle waits until all that was made is delivered, and reads the clocks. Where
-// spans may be lost, it waits until no more come.
-func (c *child) settle(ctx context.Context, made uint64, before reading) (reading, error) {
+// settle waits until all spans are delivered, and reads the clocks.
+func (c *measurement) settle(ctx context.Context, made uint64, before reading) (reading, error) {
 	if c.driver.err != nil {
 		return reading{}, c.driver.err
 	}
@@ -178,11 +177,11 @@ func (c *child) settle(ctx context.Context, made uint64, before reading) (readin
 	return c.read(ctx)
 }
 
-func (c *child) read(ctx context.Context) (r reading, err error) {
+func (c *measurement) read(ctx context.Context) (r reading, err error) {
 	r.at = time.Now()
 	r.host = measure.SelfCPU()
 	r.heap = measure.ReadHeap()
-	if c.way.plugins != nil && !c.shape.kill { // one that was killed has taken its clock with it
+	if !c.shape.kill { // the clock of a killed plugin is lost
 		for _, pid := range c.way.plugins() {
 			cpu, err := measure.ProcessCPU(pid)
 			if err != nil {
@@ -197,7 +196,7 @@ func (c *child) read(ctx context.Context) (r reading, err error) {
 	if c.way.host != nil {
 		s := c.way.host.Stats()
 		if err := s.Check(); err != nil {
-			return r, fmt.Errorf("books: %w", err)
+			return r, fmt.Errorf("span account: %w", err)
 		}
 		r.ended = s.Ended
 		for _, x := range s.Exporters {
@@ -208,30 +207,28 @@ func (c *child) read(ctx context.Context) (r reading, err error) {
 	return r, err
 }
 
-// sample makes the figures, and refuses to where spans are missing.
-func (c *child) sample(made uint64, before, after reading) (suite.Sample, error) {
+// sample returns the figures, or an error if spans are missing.
+func (c *measurement) sample(made uint64, before, after reading) (suite.Sample, error) {
 	taken := after.taken.Spans - before.taken.Spans
-	delivered := taken
-	twice := uint64(0)
+	delivered, twice := taken, uint64(0)
 	if c.row.nowhere {
 		delivered = made
 	}
 	if c.way.host != nil {
-		ended := after.ended - before.ended
-		if ended != made {
-			return nil, fmt.Errorf("%d spans were made, but the books know of %d", made, ended)
+		if ended := after.ended - before.ended; ended != made {
+			return nil, fmt.Errorf("%d spans were made, but the span account has %d", made, ended)
 		}
 		delivered = after.delivered - before.delivered
 		if c.row.nowhere {
 			taken = delivered
 		}
 		if taken < delivered {
-			return nil, fmt.Errorf("by the books %d spans were delivered, but the sink has taken %d", delivered, taken)
+			return nil, fmt.Errorf("by the span account %d spans were delivered, but the sink has received %d", delivered, taken)
 		}
 		twice = taken - delivered
 	}
 	if !c.shape.lossy && (delivered != made || twice != 0) {
-		return nil, fmt.Errorf("%d spans were made, %d delivered, and %d more than once: nothing can be said of their cost%s", made, delivered, twice, c.books())
+		return nil, fmt.Errorf("%d spans were made, %d delivered, and %d more than once: their cost is unknown%s", made, delivered, twice, c.account())
 	}
 	s := suite.Sample{
 		suite.Of(suite.Spans, "ended"):     float64(made),
@@ -241,55 +238,46 @@ func (c *child) sample(made uint64, before, after reading) (suite.Sample, error)
 	if twice > 0 || c.shape.kill {
 		s[suite.Of(suite.Spans, "twice")] = float64(twice)
 	}
-	c.addLatencies(s)
+	for metric, h := range map[string]*hdrhistogram.Histogram{suite.Call: c.driver.calls, suite.OnEnd: c.driver.onEnds} {
+		if h.TotalCount() > 0 {
+			s[suite.Of(metric, "p50")] = float64(h.ValueAtQuantile(50))
+			s[suite.Of(metric, "p99")] = float64(h.ValueAtQuantile(99))
+		}
+	}
 	c.addCosts(s, float64(max(1, delivered)), before, after)
 	return s, nil
 }
 
-// books says what our host knows of spans that are missing.
-func (c *child) books() string {
+// account describes the missing spans by the account of our host.
+func (c *measurement) account() string {
 	if c.way.host == nil {
 		return ""
 	}
 	s := c.way.host.Stats()
 	x := s.Exporters[0]
-	return fmt.Sprintf(" (books: refused %v, dropped %v, rejected %v, waiting %d, last error %q)", s.Refused, x.Dropped, x.Rejected, x.Waiting, x.LastError)
-}
-
-func (c *child) addLatencies(s suite.Sample) {
-	for metric, h := range map[string]*measure.Histogram{suite.Call: &c.driver.calls, suite.OnEnd: &c.driver.onEnds} {
-		if h.Count() > 0 {
-			s[suite.Of(metric, "p50")] = float64(h.Quantile(0.5))
-			s[suite.Of(metric, "p99")] = float64(h.Quantile(0.99))
-		}
-	}
+	return fmt.Sprintf(" (span account: refused %v, dropped %v, rejected %v, waiting %d, last error %q)", s.Refused, x.Dropped, x.Rejected, x.Waiting, x.LastError)
 }
 
 // addCosts adds the costs of a delivered span.
-func (c *child) addCosts(s suite.Sample, delivered float64, before, after reading) {
-	per := delivered
-	host, plugin := after.host-before.host, after.plugin-before.plugin
-	s[suite.Of(suite.CPU, "host")] = float64(host) / per
-	s[suite.Of(suite.CPU, "total")] = float64(host) / per
-	s[suite.Of(suite.CPU, "sink")] = float64(after.sink-before.sink) / per
+func (c *measurement) addCosts(s suite.Sample, delivered float64, before, after reading) {
+	host, plugin := float64(after.host-before.host), float64(after.plugin-before.plugin)
 	heap := after.heap.Sub(before.heap)
-	s[suite.Bytes] = float64(heap.Bytes) / per
-	s[suite.Allocs] = float64(heap.Objects) / per
+	s[suite.Of(suite.CPU, "host")] = host / delivered
+	s[suite.Of(suite.CPU, "total")] = (host + plugin) / delivered
+	s[suite.Of(suite.CPU, "sink")] = float64(after.sink-before.sink) / delivered
+	s[suite.Bytes] = float64(heap.Bytes) / delivered
+	s[suite.Allocs] = float64(heap.Objects) / delivered
 	s[suite.Rate] = delivered / after.at.Sub(before.at).Seconds()
-	if rss, err := measure.PeakRSS(os.Getpid()); err == nil {
-		s[suite.Of(suite.PeakRSS, "host")] = float64(rss) / (1 << 20)
-	}
-	if c.way.plugins == nil {
-		return
-	}
-	for _, pid := range c.way.plugins() {
-		if rss, err := measure.PeakRSS(pid); err == nil {
-			s[suite.Of(suite.PeakRSS, "plugin")] = max(s[suite.Of(suite.PeakRSS, "plugin")], float64(rss)/(1<<20))
+	peak := func(part string, pid int) {
+		if m, err := measure.Memory(pid); err == nil {
+			s[suite.Of(suite.PeakRSS, part)] = max(s[suite.Of(suite.PeakRSS, part)], float64(m.VmHWM)/(1<<20))
 		}
 	}
-	if c.shape.kill { // the first plugin's clock is gone
-		return
+	peak("host", os.Getpid())
+	for _, pid := range c.way.plugins() {
+		peak("plugin", pid)
 	}
-	s[suite.Of(suite.CPU, "plugin")] = float64(plugin) / per
-	s[suite.Of(suite.CPU, "total")] = float64(host+plugin) / per
+	if c.way.host != nil && !c.shape.kill {
+		s[suite.Of(suite.CPU, "plugin")] = plugin / delivered
+	}
 }

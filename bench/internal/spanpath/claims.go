@@ -24,11 +24,11 @@ func claims() []suite.Claim {
 		gatedAt(1.2, ratio("host heap a span, vs floor", shapeSaturated, suite.Bytes, rowOurs, rowFloor, 1.2, 1.05)),
 		gated(difference("host allocations a span, above floor", shapeSaturated, suite.Allocs, rowOurs, rowFloor, 0.1, 0.02)),
 
-		// Beside compilers, the lowest of three rounds was 0.31.
+		// On a machine with other load, the lowest of three rounds was 0.31.
 		gatedAt(0.75, onEndNet("OnEnd p50, isolated span, vs BSP", shapeOnEnd, onEndP50, 0.15, 0.10)),
 		onEndNet("OnEnd p99, isolated span, vs BSP", shapeOnEnd, onEndP99, 0.20, 0.15),
 		gated(ratio("span to bytes, vs transform + Marshal", shapeEncode, suite.Encode, rowEncode, rowEncodeSDK, 0.20, 0.15)),
-		// Other goroutines of the process allocate some thousandths of an object a span.
+		// Other goroutines of the process allocate some thousandths of an object for each span.
 		gatedAt(0.01, value("span to bytes, allocations", shapeEncode, suite.Allocs, rowEncode, 0, 0, "")),
 
 		aboveFloor("host + plugin CPU above floor, vs BSP + otlptracehttp", shapePaced, cpuTotal, rowOurs, rowBSPHTTP, 0.60, 0.50),
@@ -42,49 +42,48 @@ func claims() []suite.Claim {
 	}
 }
 
-// gated has bench gate hold a claim too.
+// gated adds a claim to bench gate.
 func gated(c suite.Claim) suite.Claim {
 	c.Gated = true
 	return c
 }
 
-// gatedAt is gated with a bound of its own.
+// gatedAt adds a claim to bench gate, with a bound of its own.
 func gatedAt(bound float64, c suite.Claim) suite.Claim {
 	c.Gate = bound
 	return gated(c)
 }
 
-// aboveFloor compares a row with another's total CPU, each less what the SDK with
-// an empty processor costs.
+// aboveFloor compares a row with another row's total CPU, each minus the SDK with an
+// empty processor.
 func aboveFloor(name, shape, metric, row, of string, target, stretch float64) suite.Claim {
 	return claim(name, shape, target, stretch, "×", func(r suite.Round) (float64, bool) {
 		return r.RatioAbove(rowFloor, metric, row, cpuTotal, of)
 	})
 }
 
-// onEndNet compares our OnEnd with the batch processor's, each less the call of
-// an empty one.
+// onEndNet compares our OnEnd with the batch processor's, each minus the call of an
+// empty OnEnd.
 func onEndNet(name, shape, metric string, target, stretch float64) suite.Claim {
 	return claim(name, shape, target, stretch, "×", func(r suite.Round) (float64, bool) {
 		return r.RatioAbove(rowFloor, metric, rowOursNoop, metric, rowBSPNoop)
 	})
 }
 
-// ratio compares two rows as they are.
+// ratio compares two rows.
 func ratio(name, shape, metric, row, of string, target, stretch float64) suite.Claim {
 	return claim(name, shape, target, stretch, "×", func(r suite.Round) (float64, bool) { return r.Ratio(metric, row, of) })
 }
 
-// difference is what a row has more than another.
+// difference is the excess of a row over another row.
 func difference(name, shape, metric, row, of string, target, stretch float64) suite.Claim {
 	return claim(name, shape, target, stretch, "", func(r suite.Round) (float64, bool) {
-		above, ok1 := r.Get(row, metric)
-		below, ok2 := r.Get(of, metric)
-		return max(0, above-below), ok1 && ok2
+		excess, ok := r.Difference(metric, row, of)
+		return max(0, excess), ok
 	})
 }
 
-// value is one figure of one row.
+// value is a figure of a row.
 func value(name, shape, metric, row string, target, stretch float64, unit string) suite.Claim {
 	return claim(name, shape, target, stretch, unit, func(r suite.Round) (float64, bool) { return r.Get(row, metric) })
 }

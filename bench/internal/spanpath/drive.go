@@ -3,70 +3,92 @@ package spanpath
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"golang.org/x/sys/unix"
+
+	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/measure"
 )
 
-// driver makes spans come in some way.
+// drive makes spans for a time, and returns their number.
+type drive func(ctx context.Context, d *driver, length time.Duration) (made uint64)
+
+// driver makes spans.
 type driver struct {
 	way *way
-	// made counts spans before they are made, and answered the spans that did not
-	// wait in our host when a producer last looked. Other rows do not use them.
+	// made counts spans before they are made, and answered the spans that did not wait
+	// in our host at the last look of a producer. Other rows do not use them.
 	made, answered atomic.Uint64
-	// onEnds is what the processor's OnEnd took, in shapes that time it: the mean
-	// of each burst. inOnEnd is the sum of the one under way.
-	onEnds  measure.Histogram
+	// onEnds are the times of the processor's OnEnd, if the shape is timed: the mean of
+	// each burst. inOnEnd is the sum of the current burst.
+	onEnds  *hdrhistogram.Histogram
 	inOnEnd time.Duration
 
 	mu    sync.Mutex
-	calls measure.Histogram // what one span took, from Start to the return of End
-	err   error             // of the driving itself
+	calls *hdrhistogram.Histogram // times of one span, from Start to the return of End
+	err   error                   // of the drive
 }
 
-// fail keeps what went wrong while driving; the counts of a case are worth
-// nothing then.
-func (d *driver) fail(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.err = errors.Join(d.err, err)
+func newDriver(w *way) *driver {
+	return &driver{way: w, onEnds: measure.NewHistogram(), calls: measure.NewHistogram()}
 }
 
-// each runs n producers until all have returned, and gives how many spans they
-// have made. Each has a histogram of its own.
-func (d *driver) each(n int, produce func(producer int, h *measure.Histogram) (made uint64)) uint64 {
+// timed adds the time of each OnEnd to sum. It is for one producer. The spans end in
+// the program, so that they are still in the processor's cache.
+type timed struct {
+	sdktrace.SpanProcessor
+
+	sum *time.Duration
+}
+
+func (t timed) OnEnd(s sdktrace.ReadOnlySpan) {
+	from := time.Now()
+	t.SpanProcessor.OnEnd(s)
+	*t.sum += time.Since(from)
+}
+
+// record adds a time. No span takes as long as the histogram's limit.
+func record(h *hdrhistogram.Histogram, d time.Duration) { _ = h.RecordValue(int64(d)) }
+
+// each runs n producers, each with its own histogram, and returns the number of their
+// spans.
+func (d *driver) each(n int, produce func(h *hdrhistogram.Histogram) (made uint64)) uint64 {
 	var all sync.WaitGroup
 	var made atomic.Uint64
-	for producer := range n {
+	for range n {
 		all.Go(func() {
-			var h measure.Histogram
-			made.Add(produce(producer, &h))
+			h := measure.NewHistogram()
+			made.Add(produce(h))
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			d.calls.Merge(&h)
+			d.calls.Merge(h)
 		})
 	}
 	all.Wait()
 	return made.Load()
 }
 
-// chunk is after how many spans a producer that does not pause looks at the
-// clock and at the spans that wait; one span of each chunk is timed.
+// chunk is the number of spans between two looks of an unpaced producer at the clock
+// and at the waiting spans. One span of each chunk is timed.
 const chunk = 64
 
-// mostWaiting is how many spans a load lets wait in our host, which never
-// blocks and would drop the next ones in the end: half of its 32 MiB, as it
-// counts a waiting span of ours.
+// mostWaiting bounds the spans that a load leaves waiting in our host, which never
+// blocks and drops spans beyond 32 MiB. This is half of it.
 const mostWaiting = 1 << 14
 
-// fullPause is how long a producer waits then: less than it takes to empty half
-// a queue.
+// fullPause is the pause of a producer at this bound. Half a queue does not become
+// empty in this time.
 const fullPause = time.Millisecond
 
-// await returns when there is room for n more spans, and counts them. It reads
-// the statistics of our host only if the last ones leave no room.
+// await returns when there is room for n more spans, and counts them. It reads the
+// statistics of our host only if the last reading leaves no room.
 func (d *driver) await(n int) {
 	made := d.made.Add(uint64(n))
 	for d.way.host != nil && made > d.answered.Load()+mostWaiting {
@@ -81,12 +103,12 @@ func (d *driver) await(n int) {
 	}
 }
 
-// saturate has two producers make spans as fast as they can.
+// saturate returns a drive with two producers that do not pause.
 func saturate() drive {
 	const producers = 2
 	return func(_ context.Context, d *driver, length time.Duration) uint64 {
 		end := time.Now().Add(length)
-		return d.each(producers, func(_ int, h *measure.Histogram) (made uint64) {
+		return d.each(producers, func(h *hdrhistogram.Histogram) (made uint64) {
 			span := d.way.produce()
 			for {
 				d.await(chunk)
@@ -95,7 +117,7 @@ func saturate() drive {
 					return made
 				}
 				span(int(made))
-				h.Add(time.Since(began))
+				record(h, time.Since(began))
 				for i := 1; i < chunk; i++ {
 					span(int(made) + i)
 				}
@@ -105,14 +127,14 @@ func saturate() drive {
 	}
 }
 
-// paced has producers make spans at a rate of all together, in a small burst
-// each millisecond, or one by one where they are fewer; each is timed. One that
-// has fallen behind catches up.
+// paced returns a drive with producers that together make rate spans in a second, in
+// a small burst each millisecond, or one by one if they are fewer. A late producer
+// catches up. Each span is timed.
 func paced(producers, rate int) drive {
 	pause := max(time.Millisecond, time.Second*time.Duration(producers)/time.Duration(rate))
 	return func(_ context.Context, d *driver, length time.Duration) uint64 {
 		began := time.Now()
-		return d.each(producers, func(_ int, h *measure.Histogram) (made uint64) {
+		return d.each(producers, func(h *hdrhistogram.Histogram) (made uint64) {
 			span := d.way.produce()
 			for next := began; ; {
 				next = next.Add(pause)
@@ -125,26 +147,26 @@ func paced(producers, rate int) drive {
 				for ; made < due; made++ {
 					from := time.Now()
 					span(int(made))
-					h.Add(time.Since(from))
+					record(h, time.Since(from))
 				}
 			}
 		})
 	}
 }
 
-// bursts has one producer make so many spans at once, and then pause; each is
-// timed.
+// bursts returns a drive with one producer that makes size spans and then pauses.
+// Each span is timed.
 func bursts(size int, pause time.Duration) drive {
 	return func(_ context.Context, d *driver, length time.Duration) uint64 {
 		end := time.Now().Add(length)
-		return d.each(1, func(_ int, h *measure.Histogram) (made uint64) {
+		return d.each(1, func(h *hdrhistogram.Histogram) (made uint64) {
 			span := d.way.produce()
 			for time.Now().Before(end) {
 				d.await(size)
 				for range size {
 					from := time.Now()
 					span(int(made))
-					h.Add(time.Since(from))
+					record(h, time.Since(from))
 					made++
 				}
 				time.Sleep(pause)
@@ -154,32 +176,77 @@ func bursts(size int, pause time.Duration) drive {
 	}
 }
 
-// pulsed has one producer make so many spans whenever a byte comes from another
-// process, as a server would for a request that comes: it sleeps in between, and
-// so does everybody else. Each span is timed.
+// pulsed returns a drive with one producer that makes size spans at each byte of
+// another process, like a server at each request. All goroutines sleep between the
+// bytes. Each span is timed.
 func pulsed(size int, period time.Duration) drive {
 	return func(ctx context.Context, d *driver, length time.Duration) uint64 {
-		return d.each(1, func(_ int, h *measure.Histogram) (made uint64) {
+		return d.each(1, func(h *hdrhistogram.Histogram) (made uint64) {
 			span := d.way.produce()
-			err := pulses(ctx, period, length, func() {
+			d.err = pulses(ctx, period, length, func() {
 				d.inOnEnd = 0
 				for range size {
 					from := time.Now()
 					span(int(made))
-					h.Add(time.Since(from))
+					record(h, time.Since(from))
 					made++
 				}
 				if d.inOnEnd > 0 {
-					d.onEnds.Add(d.inOnEnd / time.Duration(size))
+					record(d.onEnds, d.inOnEnd/time.Duration(size))
 				}
 			})
-			if err != nil {
-				d.fail(err)
-			}
 			return made
 		})
 	}
 }
 
-// drive makes spans for a time and gives how many.
-type drive func(ctx context.Context, d *driver, length time.Duration) (made uint64)
+// rolePulse is the role of the process that sends pulses.
+const rolePulse = "pulse"
+
+// pulses calls f for each byte of another process, which sends one each period. A
+// byte that comes while f runs is not lost.
+func pulses(ctx context.Context, period, length time.Duration, f func()) error {
+	cmd, err := child.Command(ctx, rolePulse, period.String(), length.String())
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe() // the scheduler polls it, like a socket
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("pulses: %w", err)
+	}
+	var one [1]byte
+	for {
+		if _, err := io.ReadFull(out, one[:]); err != nil {
+			break // the process has ended
+		}
+		f()
+	}
+	return cmd.Wait()
+}
+
+// pulse is the process that sends pulses. Its arguments are period and length. Its
+// thread sleeps in the kernel, whose clock is finer than the clock of Go's scheduler.
+func pulse(_ context.Context, args []string, _ io.Reader, out io.Writer) error {
+	if len(args) != 2 {
+		return fmt.Errorf("pulses: %d arguments, want period and length", len(args))
+	}
+	period, err1 := time.ParseDuration(args[0])
+	length, err2 := time.ParseDuration(args[1])
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	began := time.Now()
+	for due := period; due <= length; due += period {
+		if rest := due - time.Since(began); rest > 0 {
+			ts := unix.NsecToTimespec(int64(rest))
+			_ = unix.Nanosleep(&ts, nil) // after a signal, the next pulse is early
+		}
+		if _, err := out.Write([]byte(".")); err != nil {
+			return err
+		}
+	}
+	return nil
+}

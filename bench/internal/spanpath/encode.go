@@ -16,15 +16,14 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
 
-// encodeBatch is how many spans become a request: the SDK's default.
+// encodeBatch is the number of spans of a request: the SDK's default.
 const encodeBatch = 512
 
-// encodeTime is how long it is done.
+// encodeTime is the time of the measurement.
 const encodeTime = 300 * time.Millisecond
 
-// measureEncoding times finished spans on their way to the bytes of a request,
-// in a loop, without a way to anywhere.
-func measureEncoding(ctx context.Context, row string) (suite.Sample, error) {
+// measureEncoding times the encoding of finished spans to the bytes of a request.
+func measureEncoding(ctx context.Context, o order) (suite.Sample, error) {
 	recorder := tracetest.NewSpanRecorder()
 	produce := produceWith(newProvider(recorder))
 	for i := range encodeBatch {
@@ -32,7 +31,7 @@ func measureEncoding(ctx context.Context, row string) (suite.Sample, error) {
 	}
 	spans := recorder.Ended()
 	var encode func() (size int, err error)
-	switch row {
+	switch o.Row {
 	case rowEncode:
 		var e sdkspan.Encoder
 		var body []byte
@@ -58,7 +57,7 @@ func measureEncoding(ctx context.Context, row string) (suite.Sample, error) {
 			return len(body), err
 		}
 	default:
-		return nil, fmt.Errorf("no row %q", row)
+		return nil, fmt.Errorf("no row %q", o.Row)
 	}
 	if _, err := encode(); err != nil { // buffers grow
 		return nil, err
@@ -80,7 +79,7 @@ func measureEncoding(ctx context.Context, row string) (suite.Sample, error) {
 	}, nil
 }
 
-// keepingClient keeps what the exporter would send.
+// keepingClient keeps the messages of the exporter.
 type keepingClient struct{ got []*tracepb.ResourceSpans }
 
 func (*keepingClient) Start(context.Context) error { return nil }

@@ -3,55 +3,65 @@ package spanpath
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"path/filepath"
 	"slices"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/host"
 )
 
-// row is a way for spans.
+// row is one way of spans to a back end.
 type row struct {
 	name, doc string
-	// nowhere: it delivers nothing, and its spans count as delivered when they
-	// have ended.
+	// nowhere means that the row delivers nothing. Its spans count as delivered when
+	// they end.
 	nowhere bool
-	open    func(ctx context.Context, r rig) (*way, error)
+	open    opener
 }
 
-// rig is what a row is opened with.
+type opener func(ctx context.Context, r rig) (*way, error)
+
+// rig is the environment of a row.
 type rig struct {
 	sink sink.Addresses
 	bin  string
-	// lossy: the row runs as it would by default, and drops what it must.
-	lossy bool
 }
 
 // way is an open row.
 type way struct {
-	// produce gives a function that makes and ends one span, the i-th of a
-	// producer; each producer has its own.
+	// produce returns a function that makes and ends the i-th span of a producer. Each
+	// producer has its own function.
 	produce func() func(i int)
-	// processor takes finished spans; nil for rows without the SDK.
+	// processor receives finished spans. It is nil for rows without the SDK.
 	processor sdktrace.SpanProcessor
-	// flush returns when all that has ended is delivered, or given up.
+	// flush returns when all ended spans are delivered or given up.
 	flush func(ctx context.Context) error
 	close func(ctx context.Context) error
-	// host is ours, nil for the peers.
+	// host is our host. It is nil for the peers.
 	host *host.Host
-	// plugins are the processes of plugins, nil for rows that have none; with our
-	// host they are asked for again, for it may have others.
-	plugins func() []int
 }
 
-// The names of the rows, which claims refer to.
+// plugins returns the process ids of the plugins, which change with a crash.
+func (w *way) plugins() (ids []int) {
+	if w.host != nil {
+		for _, x := range w.host.Stats().Exporters {
+			ids = append(ids, x.PID)
+		}
+	}
+	return ids
+}
+
+// The names of the rows.
 const (
-	rowNoop      = "no-op API"
 	rowFloor     = "SDK floor"
 	rowBSPNoop   = "BSP, no-op exporter"
 	rowBSPHTTP   = "BSP + otlptracehttp"
@@ -71,30 +81,30 @@ const (
 	rowEncode    = "ours, span to bytes"
 )
 
-// rows are all of them.
-var rows = slices.Concat(floorRows, peerRows, ourRows, datadogRows)
+var rows = []row{
+	{name: rowFloor, doc: "the SDK with a processor that does nothing: the cost of the SDK's span", nowhere: true, open: openFloor},
+	{name: rowBSPNoop, doc: "the SDK's batch processor with an exporter that does nothing", nowhere: true, open: openBSPNoop},
+	{name: rowBSPHTTP, doc: "the SDK's batch processor with its OTLP/HTTP exporter, in process", open: openBSPHTTP(otlptracehttp.NoCompression)},
+	{name: rowBSPGzip, doc: "the same, compressed", open: openBSPHTTP(otlptracehttp.GzipCompression)},
+	{name: rowBSPGRPC, doc: "the SDK's batch processor with its OTLP/gRPC exporter, in process", open: openBSPGRPC},
+	{name: rowOursNoop, doc: "our host and a plugin whose exporter does nothing", nowhere: true, open: ours("discard")},
+	{name: rowOurs, doc: "our host and plugins/otlp, which passes the bytes on", open: ours("otlp")},
+	{name: rowOursGzip, doc: "the same, compressed by the plugin", open: ours("otlp", "OTEL_EXPORTER_OTLP_COMPRESSION=gzip")},
+	{name: rowOursRay, doc: "the same with the processor raycontext, which edits the bytes of every span", open: ours("otlp", "SERVE_RAY_CONTEXT=on")},
+	{name: rowOursFull, doc: "our host and a plugin that decodes every span into the SDK's, and encodes it again by our encoder", open: ours("decode")},
+	{name: rowOursSDK, doc: "our host and a plugin around the SDK's own OTLP/HTTP exporter, unchanged: decoded, transformed, marshalled", open: ours("sdkexporter")},
+	{name: rowOursThird, doc: "our host and test/contrib/otlp-client-plugin: a module of its own, on pluginsdk and otlptracehttp alone", open: ours("thirdparty")},
+	{name: rowDatadog, doc: "Datadog's own tracer, in process: the same span by its API", open: openDatadog(func(trace.TracerProvider) func(int) { return produceDatadog })},
+	{name: rowDDOTel, doc: "the same tracer behind OpenTelemetry's API, so that the program is the same as in the other rows", open: openDatadog(produceWith)},
+	{name: rowOursDD, doc: "our host and plugins/datadog, without Ray's ids", open: ours("datadog", "SERVE_RAY_CONTEXT=off")},
+}
 
 func findRow(name string) (row, error) {
-	for _, r := range rows {
-		if r.name == name {
-			return r, nil
-		}
+	i := slices.IndexFunc(rows, func(r row) bool { return r.name == name })
+	if i < 0 {
+		return row{}, fmt.Errorf("no row %q", name)
 	}
-	return row{}, fmt.Errorf("no row %q", name)
-}
-
-var floorRows = []row{
-	{name: rowNoop, doc: "OpenTelemetry's API without an SDK", nowhere: true, open: openNoop},
-	{name: rowFloor, doc: "the SDK with a processor that does nothing: what everybody with the SDK pays", nowhere: true, open: openFloor},
-}
-
-func openNoop(context.Context, rig) (*way, error) {
-	provider := noop.NewTracerProvider()
-	return &way{
-		produce: func() func(int) { return produceWith(provider) },
-		flush:   func(context.Context) error { return nil },
-		close:   func(context.Context) error { return nil },
-	}, nil
+	return rows[i], nil
 }
 
 // nothing is a processor that does nothing.
@@ -107,12 +117,78 @@ func (nothing) Shutdown(context.Context) error                  { return nil }
 
 func openFloor(context.Context, rig) (*way, error) { return sdkWay(nothing{}), nil }
 
-// mostAttributes is more than any span here has.
-const mostAttributes = 256
+// bspWay returns the SDK's batch processor with the exporter. It blocks, so that no
+// span is lost.
+func bspWay(exporter sdktrace.SpanExporter, err error) (*way, error) {
+	if err != nil {
+		return nil, err
+	}
+	return sdkWay(sdktrace.NewBatchSpanProcessor(exporter, sdktrace.WithBlocking())), nil
+}
+
+type noExporter struct{}
+
+func (noExporter) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
+func (noExporter) Shutdown(context.Context) error                             { return nil }
+
+func openBSPNoop(context.Context, rig) (*way, error) { return bspWay(noExporter{}, nil) }
+
+func openBSPHTTP(compression otlptracehttp.Compression) opener {
+	return func(ctx context.Context, r rig) (*way, error) {
+		return bspWay(otlptracehttp.New(ctx, otlptracehttp.WithInsecure(), otlptracehttp.WithEndpoint(r.sink.HTTP), otlptracehttp.WithCompression(compression)))
+	}
+}
+
+func openBSPGRPC(ctx context.Context, r rig) (*way, error) {
+	return bspWay(otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(r.sink.GRPC)))
+}
+
+// ours opens our host with a plugin and its environment variables.
+func ours(plugin string, variables ...string) opener {
+	return func(ctx context.Context, r rig) (*way, error) {
+		h, err := host.New(host.Config{
+			Plugins: filepath.Join(r.bin, "plugins", plugin),
+			Environ: append(variables, "PATH=/usr/bin:/bin",
+				"OTEL_EXPORTER_OTLP_ENDPOINT=http://"+r.sink.HTTP, "DD_TRACE_AGENT_URL=http://"+r.sink.Datadog),
+			// Others may have write access to the folder of the benchmark's binaries.
+			AllowWritable: true,
+		}, host.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			return nil, err
+		}
+		if err := h.Start(ctx); err != nil {
+			return nil, err
+		}
+		w := sdkWay(h)
+		w.host = h
+		if err := awaitReady(ctx, h); err != nil {
+			_ = w.close(ctx)
+			return nil, err
+		}
+		return w, nil
+	}
+}
+
+func awaitReady(ctx context.Context, h *host.Host) error {
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		x := h.Stats().Exporters[0]
+		if x.State == host.StateReady {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("plugin %s is %v: %s", x.Path, x.State, x.LastError)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
 
 func newProvider(processor sdktrace.SpanProcessor) *sdktrace.TracerProvider {
 	limits := sdktrace.NewSpanLimits()
-	limits.AttributeCountLimit = mostAttributes
+	limits.AttributeCountLimit = 256
 	return sdktrace.NewTracerProvider(
 		sdktrace.WithRawSpanLimits(limits),
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "bench"))),
@@ -130,9 +206,8 @@ func sdkWay(processor sdktrace.SpanProcessor) *way {
 	}
 }
 
-// produceWith makes the span that everything here is measured with: what a
-// request leaves, a root server span with four texts and two integers, some 320
-// bytes as OTLP.
+// produceWith returns a function that makes the span of all rows: a root server span
+// with four texts and two integers, some 320 bytes as OTLP.
 func produceWith(provider trace.TracerProvider) func(i int) {
 	tracer := provider.Tracer("github.com/servetrace/servetrace/serving")
 	ctx := context.Background()

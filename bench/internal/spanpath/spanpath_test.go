@@ -3,7 +3,6 @@ package spanpath
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,45 +10,34 @@ import (
 	"testing"
 	"time"
 
+	"github.com/servetrace/servetrace/bench/internal/child"
 	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/bench/internal/suite"
 	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
 	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// TestMain plays the processes that a case has: the sink, the one that gives
-// pulses, and our plugin, which is a link to this binary.
+// TestMain runs the roles of child processes, and our plugin, which is a link to this
+// binary.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "otlp" {
 		pluginsdk.Main(pluginsdk.Spec{Name: "otlp", Env: otlpexporter.EnvPatterns(), Exporter: otlpexporter.New})
 	}
-	var err error
-	switch {
-	case len(os.Args) > 1 && os.Args[1] == "sink":
-		err = sink.Serve(context.Background(), os.Stdin, os.Stdout)
-	case len(os.Args) > 2 && os.Args[1] == "child" && os.Args[2] == PulseRole:
-		err = Pulse(os.Stdout, os.Args[3:])
-	default:
-		os.Exit(m.Run())
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	child.Main(sink.Roles, Roles)
+	os.Exit(m.Run())
 }
 
 func newOrder(t *testing.T, row string) order {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := sink.Start(t.Context(), self)
+	s, err := sink.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	bin, err := os.MkdirTemp("", "bench") // short enough for sockets
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +52,7 @@ func newOrder(t *testing.T, row string) order {
 	return order{Row: row, Shape: "test", Bin: bin, Sink: s.Addresses}
 }
 
-// length is for how long spans are made in tests: no figure is looked at.
+// length is the time of a load in tests, which do not use the figures.
 const length = 50 * time.Millisecond
 
 func TestEverySpanIsDelivered(t *testing.T) {
@@ -116,17 +104,17 @@ func TestEverySpanIsDelivered(t *testing.T) {
 	}
 }
 
-// TestSpansThatAreMissingAreNoFigure: a row that loses spans in a shape that may
-// not is an error, whatever it costs.
-func TestSpansThatAreMissingAreNoFigure(t *testing.T) {
+// TestMissingSpansAreAnError checks a row that loses spans, in a shape that may not
+// and in a shape that may.
+func TestMissingSpansAreAnError(t *testing.T) {
 	loser := row{name: "loser", open: func(context.Context, rig) (*way, error) { return sdkWay(nothing{}), nil }}
 	_, err := measureRow(t.Context(), newOrder(t, loser.name), loser, shape{drive: paced(1, 1000), length: length})
-	if err == nil || !strings.Contains(err.Error(), "nothing can be said of their cost") {
+	if err == nil || !strings.Contains(err.Error(), "their cost is unknown") {
 		t.Errorf("error %v", err)
 	}
 	sample, err := measureRow(t.Context(), newOrder(t, loser.name), loser, shape{drive: paced(1, 1000), length: length, lossy: true})
 	if err != nil || sample[suite.Of(suite.Spans, "lost")] == 0 || sample[suite.Of(suite.Spans, "delivered")] != 0 {
-		t.Errorf("where spans may be lost: %v, %v", sample, err)
+		t.Errorf("lossy: %v, %v", sample, err)
 	}
 }
 
@@ -148,7 +136,7 @@ func TestChildSpeaksJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		if err := Child(t.Context(), strings.NewReader(string(in)), &out); err != nil {
+		if err := runCase(t.Context(), nil, strings.NewReader(string(in)), &out); err != nil {
 			t.Fatal(err)
 		}
 		var sample suite.Sample
@@ -156,57 +144,22 @@ func TestChildSpeaksJSON(t *testing.T) {
 			t.Errorf("%s: %v, %v", row, sample, err)
 		}
 	}
-	for _, bad := range []string{"", `{"row":"nobody","shape":"saturated"}`, `{"row":"ours","shape":"nowhere"}`, `{"row":"ours","shape":"` + shapeEncode + `"}`} {
-		if err := Child(t.Context(), strings.NewReader(bad), new(strings.Builder)); err == nil {
-			t.Errorf("order %q was taken", bad)
+	for _, bad := range []string{"", `{"row":"none","shape":"saturated"}`, `{"row":"ours","shape":"nowhere"}`, `{"row":"ours","shape":"` + shapeEncode + `"}`} {
+		if err := runCase(t.Context(), nil, strings.NewReader(bad), new(strings.Builder)); err == nil {
+			t.Errorf("order %q was accepted", bad)
 		}
 	}
 }
 
-// TestClaimsAreOfCases: a claim whose row or shape has another name would never
-// be computed, and nobody would miss it.
-func TestClaimsAreOfCases(t *testing.T) {
-	set := Set()
-	for _, claim := range set.Claims {
-		round := suite.Round{}
-		for _, c := range set.Cases {
-			if c.Shape != claim.Shape {
-				continue
-			}
-			sample := suite.Sample{suite.Encode: 1, suite.Bytes: 1, suite.Allocs: 1}
-			base := 2.0
-			if c.Row == rowFloor {
-				base = 1
-			}
-			for _, metric := range []string{cpuTotal, cpuHost, onEndP50, onEndP99, lost, pluginRSS} {
-				sample[metric] = base
-			}
-			round[c.Row] = sample
-		}
-		if _, ok := claim.Value(round); !ok {
-			t.Errorf("claim %q of %q compares rows that the shape does not have", claim.Name, claim.Shape)
-		}
-	}
-}
-
-func TestCasesAreWhole(t *testing.T) {
-	set := Set()
-	seen := map[string]bool{}
-	for _, c := range set.Cases {
-		if key := c.Shape + "\n" + c.Row; seen[key] || c.Doc == "" || c.Run == nil {
-			t.Errorf("%s, %s: twice, or without a word or a body", c.Shape, c.Row)
-		} else {
-			seen[key] = true
-		}
-	}
+func TestShapesAreComplete(t *testing.T) {
 	for _, s := range shapes {
 		for _, name := range slices.Concat(s.rows, s.quick) {
 			if _, err := findRow(name); err != nil {
 				t.Errorf("%s: %v", s.name, err)
 			}
 		}
-		if s.doc == "" || s.length == 0 || s.drive == nil {
-			t.Errorf("%s: something is missing", s.name)
+		if s.doc == "" || s.length == 0 || s.drive == nil || s.repeats == 0 {
+			t.Errorf("%s: incomplete", s.name)
 		}
 	}
 }

@@ -1,78 +1,63 @@
 package suite
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// The names of what cases measure. A name may say in braces which process or
-// which part it is of: Of(CPU, "host") is "cpu_ns_per_span{host}".
+// The names of metrics. Braces name a process or a part: Of(CPU, "host") is
+// "cpu_ns_per_span{host}".
 const (
-	// CPU is user and system time, divided by the spans that were delivered, not
-	// by those that were made. Of "host" (the process with the SDK), "plugin", and
-	// "total", their sum; of "sink", which counts for nobody, for comparison.
+	// CPU is user and system time for each delivered span: of "host" (the process
+	// with the SDK), "plugin", and "total", their sum; of "sink" for comparison.
 	CPU = "cpu_ns_per_span"
-	// Bytes and Allocs are what the process "host" has allocated a delivered span.
+	// Bytes and Allocs are allocations of the process "host" for each delivered span.
 	Bytes  = "bytes_per_span"
 	Allocs = "allocs_per_span"
-	// Call is how long the program was kept by one span, from Start to the return
-	// of End; OnEnd by the processor's OnEnd alone, per span of a burst. Of "p50",
-	// "p99".
+	// Call is the time of one span from Start to the return of End, and OnEnd the
+	// time of the processor's OnEnd, for each span of a burst: "p50", "p99".
 	Call  = "call_ns"
 	OnEnd = "onend_ns"
-	// PeakRSS is the most memory resident, in MiB. Of "host", "plugin".
+	// PeakRSS is in MiB: of "host", "plugin", "server".
 	PeakRSS = "peak_rss_mib"
-	// Rate is how many spans were delivered a second, the last flush included.
+	// Rate is the number of spans delivered in a second, with the last flush.
 	Rate = "spans_per_second"
-	// Spans are counts. Of "ended", "delivered" (as the sink has counted), "lost"
-	// (ended, not delivered), "twice" (delivered more than once), "dropped" and
-	// "refused" (as our books say).
+	// Spans are counts: "ended", "delivered" (by the sink's count), "lost" (ended and
+	// not delivered), "twice" (delivered more than once).
 	Spans = "spans"
-	// Encode is wall time from finished spans to the bytes of a request, a span.
+	// Encode is the time from finished spans to the bytes of a request, for a span.
 	Encode = "encode_ns_per_span"
 
-	// Requests is how many were answered a second, RequestCall how long each took
-	// (of "p50", "p95", "p99"), RequestCPU, RequestBytes and RequestAllocs what the
-	// server (of "server", "plugin", "total") paid for each.
-	Requests      = "requests_per_second"
-	RequestCall   = "request_ns"
+	// Requests is the number of answers in a second, and RequestCall the time of a
+	// request: "p50", "p95", "p99".
+	Requests    = "requests_per_second"
+	RequestCall = "request_ns"
+	// RequestCPU, RequestBytes and RequestAllocs are costs for each request: of
+	// "server", "plugin", "total".
 	RequestCPU    = "cpu_ns_per_request"
 	RequestBytes  = "bytes_per_request"
 	RequestAllocs = "allocs_per_request"
-	// Failed are requests with an answer other than the right one.
-	Failed = "failed_requests"
 
-	// Foreign is what others used of the machine meanwhile, in cores: the gate's
-	// own reading, which the runner adds.
+	// Foreign is the CPU that other processes used, in cores. Run adds it.
 	Foreign = "foreign_cores"
 )
 
-// Of names a metric of one process or part.
+// Of returns the name of a metric of one process or part.
 func Of(metric, part string) string { return metric + "{" + part + "}" }
 
-// vocabulary is the metrics in the order in which tables show them.
+// vocabulary has all metrics in the order of tables. A count has no unit.
 var vocabulary = []struct{ metric, title, unit string }{
 	{CPU, "CPU", "ns/span"}, {Encode, "time", "ns/span"}, {RequestCPU, "CPU", "ns/request"}, {Requests, "requests", "/s"},
-	{RequestCall, "request", "ns"}, {RequestBytes, "heap", "B/request"}, {RequestAllocs, "allocations", "/request"}, {Failed, "failed", ""},
+	{RequestCall, "request", "ns"}, {RequestBytes, "heap", "B/request"}, {RequestAllocs, "allocations", "/request"},
 	{OnEnd, "OnEnd", "ns/span"}, {Call, "call", "ns"}, {Bytes, "heap", "B/span"}, {Allocs, "allocations", "/span"},
 	{PeakRSS, "peak RSS", "MiB"}, {Rate, "rate", "/s"}, {Spans, "spans", ""}, {Foreign, "others", "cores"},
 }
 
-// Order is the place of a metric, with or without braces, in a table; after all
-// others for a name that is not of the vocabulary.
-func Order(metric string) int {
+// order returns the index of a metric in the vocabulary, and -1 for another name.
+func order(metric string) int {
 	base, _, _ := strings.Cut(metric, "{")
-	for i, v := range vocabulary {
-		if v.metric == base {
-			return i
-		}
-	}
-	return len(vocabulary)
+	return slices.IndexFunc(vocabulary, func(v struct{ metric, title, unit string }) bool { return v.metric == base })
 }
 
-// Known tells whether a metric is of the vocabulary.
-func Known(metric string) bool { return Order(metric) < len(vocabulary) }
-
-// Title is what a table calls a metric, Unit its unit; empty for a count. Both
-// are for a metric of the vocabulary.
-func Title(metric string) string { return vocabulary[Order(metric)].title }
-
-// Unit is the unit of a metric of the vocabulary; empty for a count.
-func Unit(metric string) string { return vocabulary[Order(metric)].unit }
+// Known reports whether a metric belongs to the vocabulary.
+func Known(metric string) bool { return order(metric) >= 0 }

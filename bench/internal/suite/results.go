@@ -6,33 +6,32 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/measure"
 )
 
-// Results are everything of a run: they are what the JSON file holds.
+// Results are the results of a run, as in the JSON file.
 type Results struct {
-	// Began is when, Commit what of, and Machine where.
 	Began   time.Time       `json:"began"`
 	Took    time.Duration   `json:"took_ns"`
 	Commit  string          `json:"commit"`
 	Machine measure.Machine `json:"machine"`
-	// Versions are those of the modules that the rows stand for.
+	// Versions are the versions of the modules that the rows use.
 	Versions map[string]string `json:"versions,omitempty"`
 	Quick    bool              `json:"quick,omitempty"`
-	// ForeignLimit is what others were allowed to use, in cores. Discarded counts
-	// the repeats that were thrown away because they used more.
+	// ForeignLimit is the CPU that others were allowed to use, in cores. Discarded is
+	// the number of repeats during which they used more.
 	ForeignLimit float64        `json:"foreign_limit_cores"`
 	Discarded    int            `json:"discarded"`
 	Shapes       []ShapeResults `json:"shapes"`
 	Claims       []ClaimResult  `json:"claims"`
 }
 
-// ShapeResults are the rows of a shape, in the order of the cases.
+// ShapeResults has the rows of a shape, in the order of the cases.
 type ShapeResults struct {
 	Suite string       `json:"suite"`
 	Shape string       `json:"shape"`
 	Rows  []RowResults `json:"rows"`
 }
 
-// RowResults are the repeats of a row. That of round i is Repeats[i]; it is nil
-// where the case failed, and then Errors says why.
+// RowResults has the repeats of a row, one for each round. A failed repeat is nil,
+// and Errors has the reason.
 type RowResults struct {
 	Row     string   `json:"row"`
 	Doc     string   `json:"doc,omitempty"`
@@ -40,18 +39,18 @@ type RowResults struct {
 	Errors  []string `json:"errors,omitempty"`
 }
 
-// Summary is that of a metric over the repeats that have it.
-func (r RowResults) Summary(metric string) (measure.Summary, bool) {
+// Summary returns the summary of a metric over the repeats that have it.
+func (r RowResults) Summary(metric string) measure.Summary {
 	var values []float64
 	for _, sample := range r.Repeats {
 		if v, ok := sample[metric]; ok {
 			values = append(values, v)
 		}
 	}
-	return measure.Summarize(values), len(values) > 0
+	return measure.Summarize(values)
 }
 
-// Rounds gives the rounds of a shape.
+// Rounds returns the rounds of a shape.
 func (s ShapeResults) Rounds() []Round {
 	var rounds []Round
 	for _, row := range s.Rows {
@@ -67,7 +66,7 @@ func (s ShapeResults) Rounds() []Round {
 	return rounds
 }
 
-// Failed tells whether a case has failed.
+// Failed reports whether a case has failed.
 func (r *Results) Failed() bool {
 	for _, s := range r.Shapes {
 		for _, row := range s.Rows {
@@ -79,17 +78,7 @@ func (r *Results) Failed() bool {
 	return false
 }
 
-// Shape finds the results of a shape.
-func (r *Results) Shape(suite, shape string) (ShapeResults, bool) {
-	for _, s := range r.Shapes {
-		if s.Suite == suite && s.Shape == shape {
-			return s, true
-		}
-	}
-	return ShapeResults{}, false
-}
-
-// ClaimResult is a claim with what was measured.
+// ClaimResult is a claim with its measured value.
 type ClaimResult struct {
 	Name    string          `json:"name"`
 	Suite   string          `json:"suite"`
@@ -100,17 +89,17 @@ type ClaimResult struct {
 	Value   measure.Summary `json:"value"`
 }
 
-// Verdict is what a claim came to.
+// Verdict compares a value with its bound.
 type Verdict string
 
-// What a claim can come to. Stretched is met, and more.
+// The verdicts. Stretched claims meet the goal as well.
 const (
 	Stretched Verdict = "stretch"
 	Met       Verdict = "met"
 	Missed    Verdict = "missed"
 )
 
-// Verdict holds the middle of the rounds against target and stretch.
+// Verdict compares the middle of the rounds with target and stretch.
 func (c ClaimResult) Verdict() Verdict {
 	switch {
 	case c.Value.Middle <= c.Stretch && c.Stretch != 0:
@@ -121,27 +110,30 @@ func (c ClaimResult) Verdict() Verdict {
 	return Missed
 }
 
-// Judge computes the claims anew from the repeats. A claim whose rows are
-// missing is left out.
+// Judge computes the claims from the repeats. It omits claims whose rows are missing.
 func (r *Results) Judge(claims []Claim) {
-	r.Claims = nil
 	for _, c := range claims {
-		shape, ok := r.Shape(c.Suite, c.Shape)
-		if !ok {
+		if values := r.values(c); len(values) > 0 {
+			r.Claims = append(r.Claims, ClaimResult{
+				Name: c.Name, Suite: c.Suite, Shape: c.Shape,
+				Target: c.Target, Stretch: c.Stretch, Unit: c.Unit, Value: measure.Summarize(values),
+			})
+		}
+	}
+}
+
+// values returns the value of a claim in each round that has its rows.
+func (r *Results) values(c Claim) []float64 {
+	var values []float64
+	for _, s := range r.Shapes {
+		if s.Suite != c.Suite || s.Shape != c.Shape {
 			continue
 		}
-		var values []float64
-		for _, round := range shape.Rounds() {
+		for _, round := range s.Rounds() {
 			if v, ok := c.Value(round); ok {
 				values = append(values, v)
 			}
 		}
-		if len(values) == 0 {
-			continue
-		}
-		r.Claims = append(r.Claims, ClaimResult{
-			Name: c.Name, Suite: c.Suite, Shape: c.Shape,
-			Target: c.Target, Stretch: c.Stretch, Unit: c.Unit, Value: measure.Summarize(values),
-		})
 	}
+	return values
 }

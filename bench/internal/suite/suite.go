@@ -1,3 +1,12 @@
+// Package suite runs benchmark cases fairly, compares their results with the
+// claims, and writes the report.
+//
+//   - The rows of a shape take turns, and each round begins with another row, so
+//     that a machine that becomes slower affects all rows alike.
+//   - The Gate discards a repeat during which other processes used the machine.
+//   - A claim is computed in each round. The middle of the rounds is the figure.
+//
+// Most cases run in a child process, so that each begins with a fresh heap.
 package suite
 
 import (
@@ -5,103 +14,95 @@ import (
 	"slices"
 )
 
-// Sample is what one run of a case has measured, by the names of metric.go.
+// Sample maps the names of metric.go to the figures of one run of a case.
 type Sample map[string]float64
 
-// Case is one row of a shape: it can be run again and again.
+// Case is a row of a shape. It can run repeatedly.
 type Case struct {
-	// Suite, Shape and Row name it, all in plain words ("spanpath", "saturated",
-	// "BSP + otlptracehttp"); together they are unique.
+	// Suite, Shape and Row are unique together ("spanpath", "saturated", "ours").
 	Suite, Shape, Row string
-	// Doc says what the row is, in a line for the report.
+	// Doc describes the row in a line of the report.
 	Doc string
-	// Quick: it is part of bench-quick, which shows the headline claims only.
+	// Quick cases belong to bench-quick and bench-gate.
 	Quick bool
-	// Repeats is how often it is run; zero: 5. A shape has as many rounds as the
-	// most of its rows.
+	// Repeats is the number of rounds. A shape has as many as the most of its rows.
 	Repeats int
-	// Run measures once. A figure that cannot be trusted (a span lost where none
-	// may be) is an error, not a sample.
+	// Run measures once. A figure that cannot be trusted (because a span was lost) is
+	// an error.
 	Run func(ctx context.Context, env *Env) (Sample, error)
 }
 
-// Claim is what we say of the figures and hold them to.
+// Claim is a bound on a figure.
 type Claim struct {
-	// Name says it in words, with the row that it is a ratio of.
+	// Name describes the figure, and names the row that a ratio refers to.
 	Name string
-	// Suite and Shape are the rounds that it is about.
+	// Suite and Shape select the rounds.
 	Suite, Shape string
-	// Target is met by a value at or below it, Stretch likewise, which is what we
-	// go for; zero: none. Unit is shown behind the value ("×").
+	// Target is the bound, and Stretch the goal (zero: none). A value at the bound
+	// meets it. Unit is written behind the value ("×").
 	Target, Stretch float64
 	Unit            string
-	// Gated: bench gate holds it too, on whatever machine, with the bound Gate, or
-	// 1.5 times the target where that is zero.
+	// Gated claims are checked by bench gate as well, with the bound Gate, or 1.5
+	// times Target if Gate is zero.
 	Gated bool
 	Gate  float64
-	// Value computes it from one round; false where a row is missing, and then
-	// the claim is left out of the report.
+	// Value computes the figure of a round, and returns false if a row is missing.
 	Value func(Round) (float64, bool)
 }
 
 // Round is one turn of all rows of a shape: samples by row.
 type Round map[string]Sample
 
-// Get gives a metric of a row, and whether it is there.
+// Get returns a metric of a row, and whether it exists.
 func (r Round) Get(row, metric string) (float64, bool) {
 	value, ok := r[row][metric]
 	return value, ok
 }
 
-// Ratio gives a metric of one row divided by that of another.
+// Ratio returns a metric of one row divided by the same metric of another row.
 func (r Round) Ratio(metric, row, of string) (float64, bool) {
 	above, ok1 := r.Get(row, metric)
 	below, ok2 := r.Get(of, metric)
 	return above / below, ok1 && ok2 && below != 0
 }
 
-// RatioAbove gives the same of what both rows are above a third one, the floor:
-// that of metric for the row, and of its own for the other. A row that is not
-// above the floor counts as at it; one that it is to be divided by gives nothing.
-func (r Round) RatioAbove(floor, metric, row, ofMetric, of string) (float64, bool) {
-	base, ok0 := r.Get(floor, metric)
-	ofBase, ok1 := r.Get(floor, ofMetric)
-	above, ok2 := r.Get(row, metric)
-	below, ok3 := r.Get(of, ofMetric)
-	if !ok0 || !ok1 || !ok2 || !ok3 || below <= ofBase {
-		return 0, false
-	}
-	return max(0, above-base) / (below - ofBase), true
+// Difference returns a metric of one row minus the same metric of another row.
+func (r Round) Difference(metric, row, than string) (float64, bool) {
+	above, ok1 := r.Get(row, metric)
+	below, ok2 := r.Get(than, metric)
+	return above - below, ok1 && ok2
 }
 
-// Set is all cases and claims.
+// RatioAbove returns the ratio of two rows, each minus a third row, the floor. A row
+// below the floor counts as zero. There is no ratio to a row below the floor.
+func (r Round) RatioAbove(floor, metric, row, ofMetric, of string) (float64, bool) {
+	above, ok1 := r.Difference(metric, row, floor)
+	below, ok2 := r.Difference(ofMetric, of, floor)
+	return max(0, above) / below, ok1 && ok2 && below > 0
+}
+
+// Set is a list of cases and claims.
 type Set struct {
 	Cases  []Case
 	Claims []Claim
 }
 
-// Add puts the cases and claims of another behind s's.
+// Add appends the cases and claims of another set.
 func (s *Set) Add(other Set) {
 	s.Cases = append(s.Cases, other.Cases...)
 	s.Claims = append(s.Claims, other.Claims...)
 }
 
-// shape is what is run together.
-type shape struct {
-	suite, shape string
-	cases        []Case
-}
-
-// shapes are the cases by shape, in the order of their first ones.
-func shapes(cases []Case) []shape {
-	var list []shape
+// shapes groups cases by shape, in the order of the first case of each.
+func shapes(cases []Case) [][]Case {
+	var list [][]Case
 	for _, c := range cases {
-		i := slices.IndexFunc(list, func(s shape) bool { return s.suite == c.Suite && s.shape == c.Shape })
+		i := slices.IndexFunc(list, func(s []Case) bool { return s[0].Suite == c.Suite && s[0].Shape == c.Shape })
 		if i < 0 {
 			i = len(list)
-			list = append(list, shape{suite: c.Suite, shape: c.Shape})
+			list = append(list, nil)
 		}
-		list[i].cases = append(list[i].cases, c)
+		list[i] = append(list[i], c)
 	}
 	return list
 }

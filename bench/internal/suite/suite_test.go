@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"regexp"
 	"testing"
 	"time"
@@ -14,19 +13,14 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/measure"
 )
 
-// options are those of a run on an idle machine.
-func options(t *testing.T) Options {
-	t.Helper()
-	nothing := func() (time.Duration, error) { return 0, nil }
-	return Options{
-		Repeats: 3,
-		Gate:    &measure.Gate{Limit: 0.25, Ours: nothing, Busy: nothing, Look: time.Nanosecond},
-		Env:     &Env{Dir: t.TempDir()},
-		Log:     slog.New(slog.DiscardHandler),
-	}
+// options returns the options of a run on an idle machine.
+func options(repeats int) Options {
+	gate := newGate(0, 0)
+	gate.Look = time.Nanosecond
+	return Options{Repeats: repeats, Gate: gate, Env: &Env{}, Log: slog.New(slog.DiscardHandler)}
 }
 
-// recorded makes a case that notes its row and gives one figure.
+// recorded returns a case that records its row and measures one figure.
 func recorded(shape, row string, ran *[]string, values ...float64) Case {
 	n := 0
 	return Case{Suite: "s", Shape: shape, Row: row, Run: func(context.Context, *Env) (Sample, error) {
@@ -41,7 +35,7 @@ func TestRowsTakeTurns(t *testing.T) {
 	set := Set{Cases: []Case{
 		recorded("one", "a", &ran, 1), recorded("one", "b", &ran, 1), recorded("two", "x", &ran, 1), recorded("one", "c", &ran, 1),
 	}}
-	results, err := Run(t.Context(), set, options(t))
+	results, err := Run(t.Context(), set, options(3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,18 +48,18 @@ func TestRowsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestClaimIsOfRounds: the ratio of the medians would be 1.
+// TestClaimIsOfRounds has rounds whose ratio of medians would be 1.
 func TestClaimIsOfRounds(t *testing.T) {
 	var ran []string
 	set := Set{
 		Cases: []Case{recorded("one", "ours", &ran, 10, 40, 20), recorded("one", "theirs", &ran, 20, 20, 40)},
 		Claims: []Claim{
 			{Name: "half", Suite: "s", Shape: "one", Target: 0.6, Stretch: 0.5, Value: func(r Round) (float64, bool) { return r.Ratio(CPU, "ours", "theirs") }},
-			{Name: "of a row that is not there", Suite: "s", Shape: "one", Value: func(r Round) (float64, bool) { return r.Ratio(CPU, "ours", "nobody") }},
+			{Name: "of a missing row", Suite: "s", Shape: "one", Value: func(r Round) (float64, bool) { return r.Ratio(CPU, "ours", "missing") }},
 			{Name: "of a shape that did not run", Suite: "s", Shape: "other", Value: func(Round) (float64, bool) { return 1, true }},
 		},
 	}
-	results, err := Run(t.Context(), set, options(t))
+	results, err := Run(t.Context(), set, options(3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,11 +98,11 @@ func TestRatioAbove(t *testing.T) {
 		ok      bool
 	}{
 		{"ours", "theirs", 0.5, true},
-		{"cheap", "theirs", 0, true}, // below the floor is noise, not a gain
+		{"cheap", "theirs", 0, true}, // below the floor is noise
 		{"ours", "cheap", 0, false},  // nothing to divide by
-		{"nobody", "theirs", 0, false},
+		{"missing", "theirs", 0, false},
 	} {
-		if got, ok := r.RatioAbove("floor", CPU, c.row, CPU, c.of); got != c.want || ok != c.ok {
+		if got, ok := r.RatioAbove("floor", CPU, c.row, CPU, c.of); ok != c.ok || ok && got != c.want {
 			t.Errorf("%s to %s: %v, %v, want %v, %v", c.row, c.of, got, ok, c.want, c.ok)
 		}
 	}
@@ -125,8 +119,7 @@ func TestCaseThatFails(t *testing.T) {
 			return Sample{CPU: 1}, nil
 		}}
 	}
-	o := options(t)
-	o.Repeats = 1
+	o := options(1)
 	last, err := Run(t.Context(), Set{Cases: []Case{failing(tries - 1)}}, o)
 	if err != nil || last.Failed() {
 		t.Errorf("a case that succeeds at the last try: failed %v, error %v", last.Failed(), err)
@@ -146,31 +139,27 @@ func TestCaseThatFails(t *testing.T) {
 
 func TestMetricsOutsideTheVocabularyAreRefused(t *testing.T) {
 	for _, sample := range []Sample{{"speed": 1}, {}} {
-		o := options(t)
-		o.Repeats = 1
+		o := options(1)
 		c := Case{Suite: "s", Shape: "one", Row: "a", Run: func(context.Context, *Env) (Sample, error) { return sample, nil }}
 		if results, err := Run(t.Context(), Set{Cases: []Case{c}}, o); err != nil || !results.Failed() {
 			t.Errorf("%v was taken, error %v", sample, err)
 		}
 	}
-	if Unit(Of(CPU, "host")) != "ns/span" || Title(Of(CPU, "host")) != "CPU" || !Known(Spans) || Known("speed") {
-		t.Error("names with braces are not those of the vocabulary")
-	}
 }
 
 func TestBusyMachineEndsTheRun(t *testing.T) {
-	o := options(t)
+	o := options(3)
 	var used time.Duration
-	o.Gate.Busy = func() (time.Duration, error) { used += time.Hour; return used, nil }
+	o.Gate.Others = func() (time.Duration, error) { used += time.Hour; return used, nil }
 	var ran []string
 	_, err := Run(t.Context(), Set{Cases: []Case{recorded("one", "a", &ran, 1)}}, o)
-	var busy *measure.BusyError
+	var busy *BusyError
 	if !errors.As(err, &busy) || len(ran) != 0 {
-		t.Errorf("ran %v, error %v, want *measure.BusyError", ran, err)
+		t.Errorf("ran %v, error %v, want *BusyError", ran, err)
 	}
 }
 
-// TestEndOfContextEndsTheRun, wherever in a case it comes, be it just after.
+// TestEndOfContextEndsTheRun ends the context during a case, and just after it.
 func TestEndOfContextEndsTheRun(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -181,8 +170,8 @@ func TestEndOfContextEndsTheRun(t *testing.T) {
 			}
 			return Sample{CPU: 1}, nil
 		}}}}
-		o := options(t)
-		o.Gate.Busy = func() (time.Duration, error) {
+		o := options(3)
+		o.Gate.Others = func() (time.Duration, error) {
 			if ran == 2 {
 				cancel()
 			}
@@ -222,37 +211,21 @@ func TestSelect(t *testing.T) {
 }
 
 func TestRepeats(t *testing.T) {
-	s := shape{cases: []Case{{Repeats: 4}, {}}}
+	cases := []Case{{Repeats: 4}, {}}
 	for _, c := range []struct {
 		o    Options
-		s    shape
 		want int
 	}{
-		{Options{}, s, 4}, {Options{Quick: true}, s, 3}, {Options{Repeats: 9}, s, 9}, {Options{}, shape{cases: []Case{{}}}, 5},
+		{Options{}, 4}, {Options{Quick: true}, 3}, {Options{Repeats: 9}, 9},
 	} {
-		if got := c.o.repeats(c.s); got != c.want {
+		if got := c.o.repeats(cases); got != c.want {
 			t.Errorf("%d repeats, want %d", got, c.want)
 		}
 	}
 }
 
-func TestCasesLeaveNothingBehind(t *testing.T) {
-	o := options(t)
-	o.Repeats = 1
-	c := Case{Suite: "s", Shape: "one", Row: "a", Run: func(_ context.Context, env *Env) (Sample, error) {
-		return Sample{CPU: 1}, os.WriteFile(env.Dir+"/left", nil, 0o600)
-	}}
-	if results, err := Run(t.Context(), Set{Cases: []Case{c}}, o); err != nil || results.Failed() {
-		t.Fatal(err)
-	}
-	left, err := os.ReadDir(o.Env.Dir)
-	if err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v, %v", left, err)
-	}
-}
-
-// TestCheck: a claim that was within its bound once is held, one that never was
-// is not, and only shapes with one that is open run again.
+// TestCheck checks that a claim holds once it was within its bound, and that only
+// shapes with a claim that does not hold run again.
 func TestCheck(t *testing.T) {
 	var ran []string
 	claim := func(shape string, gated bool) Claim {
@@ -265,7 +238,7 @@ func TestCheck(t *testing.T) {
 		},
 		Claims: []Claim{claim("good", true), claim("noisy", true), claim("dear", true), claim("free", false)},
 	}
-	held, err := Check(t.Context(), set, options(t), 3)
+	held, err := Check(t.Context(), set, options(3), 3)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,4 @@
-// Command crashing is a plugin that starts and crashes at its first spans, again
-// and again. It is for benchmarks of what its host does meanwhile.
+// Command crashing is a plugin that crashes at its first spans after each start.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command discard is a plugin whose exporter does nothing: what the batch
-// processor with a no-op exporter is held against.
+// Command discard is a plugin whose exporter does nothing. It is the counterpart of the
+// batch processor with a no-op exporter.
 package main
 
 import (

@@ -1,6 +1,4 @@
-// Command hung is a plugin that takes spans and never answers: a call ends when
-// the host has lost its patience. It is for benchmarks of what its host does
-// meanwhile.
+// Command hung is a plugin that never answers. A call ends when the host cancels it.
 package main
 
 import (

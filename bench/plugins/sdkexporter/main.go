@@ -1,5 +1,5 @@
 // Command sdkexporter is a plugin around OpenTelemetry's own OTLP/HTTP exporter,
-// unchanged: what an author gets who brings an exporter and writes nothing.
+// unchanged.
 package main
 
 import (

@@ -14,15 +14,10 @@ import (
 	"github.com/servetrace/servetrace/bench/internal/sink"
 )
 
-var datadogRows = []row{
-	{name: rowDatadog, doc: "Datadog's own tracer, in process: the same span by its API", open: openDatadog(func(trace.TracerProvider) func(int) { return produceDatadog })},
-	{name: rowDDOTel, doc: "the same tracer behind OpenTelemetry's API, so that the program is that of the other rows", open: openDatadog(produceWith)},
-	{name: rowOursDD, doc: "our host and plugins/datadog, without Ray's ids", open: ours("datadog", "SERVE_RAY_CONTEXT=off")},
-}
-
-// openDatadog starts the tracer with its defaults, statistics included. The way's
-// spans come from produce, which is given the tracer behind OpenTelemetry's API.
-func openDatadog(produce func(trace.TracerProvider) func(i int)) func(context.Context, rig) (*way, error) {
+// openDatadog starts Datadog's tracer with its defaults, statistics included. newSpans
+// gets the tracer behind OpenTelemetry's API, and returns the function that makes
+// spans.
+func openDatadog(newSpans func(trace.TracerProvider) func(i int)) opener {
 	return func(ctx context.Context, r rig) (*way, error) {
 		before, err := r.sink.Counts(ctx)
 		if err != nil {
@@ -30,11 +25,11 @@ func openDatadog(produce func(trace.TracerProvider) func(i int)) func(context.Co
 		}
 		provider := ddotel.NewTracerProvider(tracer.WithAgentURL("http://"+r.sink.Datadog), tracer.WithService("bench"),
 			tracer.WithLogStartup(false), tracer.WithLogger(silent{}))
-		var made atomic.Uint64 // and what others had sent before
+		var made atomic.Uint64 // with the earlier spans of the sink
 		made.Store(before.Spans)
 		return &way{
 			produce: func() func(int) {
-				one := produce(provider)
+				one := newSpans(provider)
 				return func(i int) {
 					one(i)
 					made.Add(1)
@@ -63,12 +58,12 @@ func produceDatadog(i int) {
 	span.Finish()
 }
 
-// flushPause is how long the tracer's worker is left alone between two flushes.
+// flushPause is the time between two flushes of the tracer.
 const flushPause = 5 * time.Millisecond
 
-// flushDatadog flushes until the agent has all spans: one flush may overtake
-// what is still on its way to the tracer's worker. What its queue has dropped
-// never comes.
+// flushDatadog flushes until the agent has all spans, because a flush may overtake
+// spans on their way to the tracer's worker. Spans that its queue has dropped never
+// arrive, and are an error.
 func flushDatadog(ctx context.Context, to sink.Addresses, made *atomic.Uint64) error {
 	for last, same := uint64(0), 0; ; {
 		tracer.Flush()
