@@ -107,7 +107,8 @@ type Config struct {
 	Environ []string
 }
 
-// Context describes the process that spans come from. Empty fields are not known.
+// Context describes the process that spans come from. An empty field means that the
+// value is not known.
 type Context struct {
 	// Application, Deployment and Replica name a part of a serving program.
 	Application, Deployment, Replica string
@@ -169,10 +170,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports all faults of c at once, each with the variable that sets the field,
-// the value seen and the values allowed; nil if there is none. Of files it only asks
-// whether a path is a folder: a plugin that is missing is no fault of the settings,
-// because it may still come.
+// Validate reports all faults of c at once, or returns nil. Each fault names the
+// variable that sets the field, the value seen and the values allowed. Validate opens
+// no file; it only checks whether paths are folders. A missing plugin is not a fault of
+// the settings, because it may be installed later.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs []error
@@ -220,7 +221,7 @@ func (c Config) supervise() supervise.Settings {
 	}
 }
 
-// message returns the description in the form of the contract.
+// message returns c as the message of the plugin contract.
 func (c Context) message() *pluginv1.StaticContext {
 	return &pluginv1.StaticContext{
 		Application: c.Application, Deployment: c.Deployment, Replica: c.Replica, Node: c.Node, Job: c.Job,
@@ -229,7 +230,8 @@ func (c Context) message() *pluginv1.StaticContext {
 	}
 }
 
-// cloned returns c with maps of its own, so that a caller of New may change its maps.
+// cloned returns c with copies of its maps, so that a caller of New may change its own
+// maps.
 func (c Config) cloned() Config {
 	c.PluginConfigs = maps.Clone(c.PluginConfigs)
 	c.PluginEnv = maps.Clone(c.PluginEnv)
@@ -248,10 +250,10 @@ type PluginConfig struct {
 	// it is tried again. A plain OTLP receiver takes no configuration: with one it is
 	// never ready.
 	File string
-	// Pick takes the configuration out of the text of File, a part of which is this
-	// plugin's. It is called each time File was read, one call at a time for a plugin.
-	// An empty result is no configuration; an error keeps the plugin from being ready.
-	// Nil: the configuration is all of File.
+	// Pick returns the plugin's part of the text of File. It is called after each read
+	// of File, one call at a time for a plugin. An empty result means no configuration.
+	// After an error, the plugin is not ready. If Pick is nil, the configuration is all
+	// of File.
 	Pick func(file []byte) (document []byte, err error)
 	// Document is the configuration itself, at most 1 MiB. It must not change after New.
 	Document []byte
@@ -270,18 +272,19 @@ func pluginConfigs(configs map[string]pluginlist.Configuration) map[string]Plugi
 
 // Reference is a reference to a credential in a plugin's configuration.
 type Reference struct {
-	// Text is its text, "${env:NAME}". Of a reference in an unknown form it has only
-	// the part that cannot be secret.
+	// Text is the reference, "${env:NAME}". A reference in an unknown form is cut to a
+	// part that cannot be secret.
 	Text string
-	// Err is the reason why it cannot be resolved; nil: it can. It has no value in it.
+	// Err is the reason why the reference cannot be resolved, or nil. It never contains
+	// the value.
 	Err error
 }
 
-// References returns the references in the configuration that c has for a plugin, each
-// once, in their order. It tries them as a Host does at each start of the plugin: in
-// the environment of c, and in files, which it blocks for. Without a configuration
-// there are none. The error is that of a configuration that cannot be read, or has a
-// reference that does not end.
+// References returns the references in the plugin's configuration, each once, in their
+// order. It tries to resolve each one as a Host does at each start of the plugin: by
+// the environment of c, and by files. It blocks while it reads files. It returns none
+// if there is no configuration. It returns an error if the configuration cannot be
+// read, or a reference has no closing brace.
 func (c Config) References(plugin string) ([]Reference, error) {
 	if c.Environ == nil {
 		c.Environ = environ()

@@ -109,7 +109,8 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	if len(cfg.PluginDirs) == 0 {
 		cfg.PluginDirs = nil
 	}
-	// What could not be read has its default here, and makes no second fault.
+	// A variable that could not be read has its default here, and causes no second
+	// fault.
 	if err := errors.Join(append(r.errs, cfg.Validate())...); err != nil {
 		return Config{}, err
 	}
@@ -132,7 +133,8 @@ func (r *reader) add(err error) {
 	}
 }
 
-// truth reads true or false; false if the variable is not set.
+// truth parses a variable as true or false. It returns false if the variable is not
+// set.
 func (r *reader) truth(name string) bool {
 	text := r.getenv(name)
 	if text == "" {
@@ -145,8 +147,8 @@ func (r *reader) truth(name string) bool {
 	return is
 }
 
-// choice reads one of two words, in any case; true for the second, false for the first
-// and if the variable is not set.
+// choice parses a variable with one of two words, in any case. It returns true for the
+// second word. It returns false for the first word, and if the variable is not set.
 func (r *reader) choice(name, first, second string) bool {
 	switch text := r.getenv(name); {
 	case strings.EqualFold(text, second):
@@ -157,7 +159,8 @@ func (r *reader) choice(name, first, second string) bool {
 	return false
 }
 
-// size reads a number of bytes; zero if the variable is not set.
+// size parses a variable as a number of bytes. It returns zero if the variable is not
+// set.
 func (r *reader) size(name string) int64 {
 	text := r.getenv(name)
 	if text == "" {
@@ -170,8 +173,9 @@ func (r *reader) size(name string) int64 {
 	return n
 }
 
-// duration reads a duration, or milliseconds from OpenTelemetry's variable if ours is
-// not set. OpenTelemetry's zero and negative values mean our default.
+// duration parses a variable as a duration. If it is not set, duration parses
+// OpenTelemetry's variable in milliseconds. Zero or a negative number there means our
+// default.
 func (r *reader) duration(name, otelName string) time.Duration {
 	if text := r.getenv(name); text != "" {
 		d, err := time.ParseDuration(text)
@@ -184,7 +188,8 @@ func (r *reader) duration(name, otelName string) time.Duration {
 	return time.Duration(r.otelNumber(otelName)) * time.Millisecond
 }
 
-// count reads a whole number, or OpenTelemetry's if ours is not set.
+// count parses a variable as a whole number. If it is not set, count parses
+// OpenTelemetry's variable.
 func (r *reader) count(name, otelName string) int {
 	if text := r.getenv(name); text != "" {
 		n, err := strconv.Atoi(text)

@@ -36,14 +36,15 @@ type Host struct {
 
 	// mu is taken before the pipeline's mutexes.
 	mu sync.Mutex
-	// plugins are in the order of the list. gone have left it and may still have
-	// batches. The slices are replaced, never changed.
+	// plugins are in the order of the list. gone are plugins that have left the list
+	// and may still have batches. The slices are replaced, never changed.
 	plugins, gone    []*supervise.Plugin
 	started, stopped bool
 }
 
-// ends are the contexts of a Host's end: stop ends when Shutdown begins; flush and
-// kill when it has no more time for sending, and for the plugins' own end.
+// ends are the contexts of Shutdown. stop ends when Shutdown begins. flush ends when
+// the time for sending is over. kill ends when the time for the plugins' own end is
+// over.
 type ends struct {
 	stop, flush, kill                   context.Context
 	cancelStop, cancelFlush, cancelKill context.CancelFunc
@@ -58,22 +59,22 @@ func newEnds() (e ends) {
 
 var _ sdktrace.SpanProcessor = (*Host)(nil)
 
-// Option changes a Host at its making.
+// Option changes a Host in New.
 type Option interface{ apply(*Host) }
 
 type optionFunc func(*Host)
 
 func (f optionFunc) apply(h *Host) { f(h) }
 
-// WithLogger has the Host log to l, with the output of its plugins. Default:
-// slog.Default().
+// WithLogger sets the logger of the Host, which also gets the output of its plugins.
+// Default: slog.Default().
 func WithLogger(l *slog.Logger) Option {
 	return optionFunc(func(h *Host) { h.log = l })
 }
 
-// New returns a Host that is not started. It starts no process, and of files it only
-// looks at the folders of the list, which may be empty. The error is that of
-// cfg.Validate, or names faults of the folders: two plugins with one name.
+// New returns a Host that is not started. It starts no process, and opens no files
+// except the folders of the list, which may be empty. It returns the error of
+// cfg.Validate, or an error about the folders: two plugins with one name.
 func New(cfg Config, opts ...Option) (*Host, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("tracing settings: %w", err)
@@ -105,13 +106,13 @@ func New(cfg Config, opts ...Option) (*Host, error) {
 	return h, nil
 }
 
-// Enabled reports whether there is any plugin to feed, or a folder that may bring one.
-// A Host that is not enabled takes no span and costs nothing.
+// Enabled reports whether the list has a plugin, or a folder that may contain plugins
+// later. A Host that is not enabled takes no spans and costs nothing.
 func (h *Host) Enabled() bool { return h.enabled }
 
-// Start starts the plugins in the background and returns at once; ctx is not used
-// after the call. Spans may end before, meanwhile and after: they wait. To start
-// twice, or after Shutdown, is an error.
+// Start starts the plugins in the background and returns at once. It does not use ctx
+// after it returns. Spans that end before the plugins are ready wait in the queue. A
+// second call, or a call after Shutdown, returns an error.
 func (h *Host) Start(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -126,7 +127,7 @@ func (h *Host) Start(ctx context.Context) error {
 		return nil
 	}
 	h.running.Go(func() { h.pipeline.Run(h.ends.stop.Done()) })
-	// What hosts that are dead have left is removed.
+	// Sweep removes the folders of hosts that have ended.
 	h.running.Go(func() { launch.Sweep(h.ends.stop, h.cfg.list().RuntimeDirs(), h.log) })
 	for _, x := range h.plugins {
 		h.running.Go(x.Run)
@@ -137,8 +138,8 @@ func (h *Host) Start(ctx context.Context) error {
 // OnStart does nothing.
 func (h *Host) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
 
-// OnEnd takes a sampled span in, or refuses and counts it. It never blocks and does
-// not allocate. It ignores a span that is not sampled.
+// OnEnd accepts a sampled span, or refuses and counts it. It never blocks and does not
+// allocate. It ignores a span that is not sampled.
 func (h *Host) OnEnd(s sdktrace.ReadOnlySpan) {
 	if !h.enabled {
 		return
@@ -148,10 +149,9 @@ func (h *Host) OnEnd(s sdktrace.ReadOnlySpan) {
 	}
 }
 
-// Stats returns a snapshot of the delivery accounting: every span that ended before is
-// in it, at exactly one place. It waits for a running encoding cycle, which is short,
-// and stops OnEnd for as long as it takes to read some counters. Safe for concurrent
-// use.
+// Stats returns a snapshot of the delivery accounting. Every span that ended before the
+// call is counted in exactly one place. Stats waits for a running encoding cycle, which
+// is short, and blocks OnEnd while it reads the counters. Safe for concurrent use.
 func (h *Host) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,17 +165,17 @@ func (h *Host) Stats() Stats {
 
 func (h *Host) allLocked() []*supervise.Plugin { return slices.Concat(h.plugins, h.gone) }
 
-// listed returns the plugins of the list.
+// listed returns the plugins that are on the list.
 func (h *Host) listed() []*supervise.Plugin {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.plugins
 }
 
-// ForceFlush sends everything that has ended and blocks until each plugin has answered
-// for it, or it is dropped, or ctx ends; then it has each plugin deliver its spans. At
-// the end of ctx the error has the number of spans that are left. It is nil for a Host
-// that is not enabled or was never started.
+// ForceFlush sends all spans that have ended. It blocks until each batch was answered
+// or dropped, or ctx ends. Then it asks each plugin to deliver its spans. If ctx ends,
+// the error has the number of remaining spans. ForceFlush returns nil for a Host that
+// is not enabled or was never started.
 func (h *Host) ForceFlush(ctx context.Context) error {
 	h.mu.Lock()
 	idle := !h.started || h.stopped
@@ -198,25 +198,25 @@ func each(list []*supervise.Plugin, f func(*supervise.Plugin) error) error {
 	return errors.Join(errs...)
 }
 
-// Shutdown refuses further spans, sends the spans that have ended, ends the plugins
-// and counts the rest as dropped. It returns by the end of ctx or of
-// Config.StopTimeout, whichever is first, give or take a moment: by then every plugin
-// has ended or was killed. The error has the number of spans that were lost, and the
-// plugin. A second call waits for the first and returns the same.
+// Shutdown refuses further spans, sends the spans that have ended, ends the plugins and
+// counts the remaining spans as dropped. It returns at the end of ctx or after
+// Config.StopTimeout, whichever is first, with a small delay. By then every plugin has
+// ended or was killed. The error has the number of lost spans for each plugin. A second
+// call waits for the first and returns the same error.
 func (h *Host) Shutdown(ctx context.Context) error {
 	h.shutOnce.Do(func() { h.shutErr = h.shutdown(ctx) })
 	return h.shutErr
 }
 
-// Shares of the time to stop: for sending the rest, and then for the plugins' own end.
-// The remaining time is for killing them.
+// Shares of the stop timeout: first for sending the remaining spans, then for the
+// plugins' own end. The remaining time is for killing the plugins.
 const (
 	flushShare  = 0.6
 	pluginShare = 0.9
 )
 
-// timeUpError is the end of a share of the time to stop, in words for an operator. It
-// is a deadline as well.
+// timeUpError is the cause of a context that shareOf returns, with a text for
+// operators. It wraps context.DeadlineExceeded.
 type timeUpError time.Duration
 
 func (t timeUpError) Error() string {
@@ -226,7 +226,7 @@ func (t timeUpError) Error() string {
 // Is reports whether target is context.DeadlineExceeded.
 func (timeUpError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// shareOf returns a context that ends after a share of a time to stop.
+// shareOf returns a context that ends after a share of the stop timeout.
 func shareOf(ctx context.Context, limit time.Duration, share float64) (context.Context, context.CancelFunc) {
 	length := time.Duration(share * float64(limit))
 	return context.WithTimeoutCause(ctx, length, timeUpError(length))
@@ -272,5 +272,5 @@ func (h *Host) shutdown(ctx context.Context) error {
 	return err
 }
 
-// keepGrace bounds the time that the end waits for crash files.
+// keepGrace bounds the time that Shutdown waits for crash files.
 const keepGrace = 500 * time.Millisecond

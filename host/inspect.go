@@ -19,49 +19,49 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Inspection is the result of one entry of the list. Fields that could not be found out
-// are zero; then Err has the reason.
+// Inspection is the result of one entry of the list. A field is zero if its value could
+// not be found; then Err has the reason.
 type Inspection struct {
-	// Name is the entry's name. Where is its text in the list, without escapes.
+	// Name is the entry's name. Where is its path, bare name or address in the list,
+	// without escapes.
 	Name, Where string
-	// Path is the executable, or the socket of a plugin that is attached to.
+	// Path is the executable, or the socket of an attached plugin.
 	Path string
-	// Folder is the folder of the list that has brought the plugin, else empty.
+	// Folder is the folder of the list that contains the plugin, or empty.
 	Folder string
-	// Pin is the digest in the list, and Digest the digest of the file at present, both
-	// in the list's form ("sha256:" and 64 hexadecimal digits). Empty: no pin; a file
-	// that cannot be read, or no file.
+	// Pin is the digest in the list, and Digest the digest of the present file. Both
+	// have the form "sha256:" and 64 hexadecimal digits. Pin is empty without a pin.
+	// Digest is empty if there is no file, or it cannot be read.
 	Pin, Digest string
-	// Attached: a Host does not start the plugin but attaches to it, and gives it
-	// neither variables nor a configuration nor Context.
+	// Attached is true if a Host attaches to the plugin instead of starting it. Such a
+	// plugin gets no variables, no configuration and no Context.
 	Attached bool
-	// Err is the reason why a Host could not use the plugin: it is not found, its
-	// configuration cannot be read, it does not start or does not answer, or it asks
-	// for variables that it does not get.
+	// Err is the reason why a Host could not use the plugin. Examples: it is not found,
+	// its configuration cannot be read, it does not start or does not answer, or it
+	// asks for variables that it does not get.
 	Err error
-	// Described: the plugin was asked and has answered with About. It is false for a
-	// plain OTLP receiver.
+	// Described is true if the plugin has answered with About. It is false for a plain
+	// OTLP receiver.
 	Described bool
 	// About is the plugin's description of itself, each text clipped to 1 KiB.
 	About About
-	// Variables are the variables of Config.Environ that the plugin gets, in order of
-	// their names, besides the variables of the handshake. Before the plugin was
-	// described, only the variables that it starts with.
+	// Variables are the variables of Config.Environ that the plugin gets, sorted by
+	// name, without the variables of the handshake. If the plugin was not described,
+	// they are only the variables that it starts with.
 	Variables []Variable
-	// Withheld are the names of the variables that it declares and that lock-down keeps
-	// from it, in order.
+	// Withheld are the names of the declared variables that lock-down keeps from the
+	// plugin, sorted.
 	Withheld []string
-	// Config is the configuration as the operator wrote it: references are not
-	// resolved. Nil for none. ConfigFile is its path, empty if it is in
-	// Config.PluginConfigs.
+	// Config is the configuration as the operator wrote it, with unresolved references.
+	// Nil for none. ConfigFile is its path, empty if it is in Config.PluginConfigs.
 	Config     []byte
 	ConfigFile string
 	// Context is the description of this process that the plugin gets; a plain OTLP
 	// receiver gets none.
 	Context Context
 	// MaxBatchSpans, MaxBatchBytes and MaxConcurrency are the limits that the Host
-	// keeps: the plugin's own, or the defaults for the limits that it does not name.
-	// Zero before it was asked.
+	// keeps: the plugin's own limits, or the defaults. Zero if the plugin was not
+	// described.
 	MaxBatchSpans, MaxBatchBytes, MaxConcurrency int
 
 	document []byte
@@ -70,15 +70,15 @@ type Inspection struct {
 }
 
 // Document returns the configuration with its references resolved, as the plugin gets
-// it. It holds credentials and must not be shown.
+// it. It contains credentials and must not be shown.
 func (i Inspection) Document() []byte { return i.document }
 
 // Secrets returns texts that must not be shown, in no order: the values of references
 // in Config, and of variables with names that suggest a secret.
 func (i Inspection) Secrets() []string { return i.secrets }
 
-// Pinned returns an entry of the list for the plugin with the digest of its present
-// file as pin, and an absolute path. Empty if there is no Digest.
+// Pinned returns an entry of the list for the plugin, with an absolute path and the
+// digest of the present file as its pin. It is empty if Digest is empty.
 func (i Inspection) Pinned() string {
 	if i.digest == "" {
 		return ""
@@ -88,15 +88,15 @@ func (i Inspection) Pinned() string {
 
 // About is a plugin's description of itself.
 type About struct {
-	// Name and Version are the plugin's own; SDK is the library it is built
-	// with, and its version; Language that library's, as in
-	// telemetry.sdk.language.
+	// Name and Version are the name and version of the plugin. SDK is the name and
+	// version of the library that it is built with. Language is the library's language,
+	// as in telemetry.sdk.language.
 	Name, Version, SDK, Language string
 	// Description is one line for people.
 	Description string
 	// Patterns name the variables it reads.
 	Patterns []string
-	// EnvAtStart: it wants its variables in its start environment.
+	// EnvAtStart is true if the plugin wants its variables in its start environment.
 	EnvAtStart bool
 }
 
@@ -105,13 +105,13 @@ type Variable struct {
 	Name, Value string
 	// Base: every plugin gets it.
 	Base bool
-	// Setting is the operator's variable that gives it to the plugin, by its value
-	// or its default. The plugin then has it from its start:
-	// SERVE_TRACING_PLUGIN_ENV, _GOMEMLIMIT or _GOMAXPROCS.
-	// Where it is empty, and Base is false, the plugin has declared the variable,
-	// and gets it when it is configured, or at its start if About.EnvAtStart.
+	// Setting is the operator's variable that gives the plugin this variable at its
+	// start: SERVE_TRACING_PLUGIN_ENV, _GOMEMLIMIT or _GOMAXPROCS. If Setting is empty
+	// and Base is false, the plugin has declared the variable. The plugin then gets it
+	// when it is configured, or at its start if About.EnvAtStart.
 	Setting string
-	// Default: the operator has not set Setting, and Value is the host's default.
+	// Default is true if the operator has not set Setting, and Value is the host's
+	// default.
 	Default bool
 }
 
@@ -122,11 +122,11 @@ func (v Variable) Granted() bool {
 }
 
 // Inspect returns the results of the entries of cfg's list, in their order. With launch
-// it starts each plugin as a Host would, or attaches to it, all at once, asks for its
-// description, and ends it, or hangs up; no plugin is configured or gets a span.
-// Without launch, it only looks at files. It blocks until all plugins have ended, at
-// most Config.StartTimeout and a moment; the end of ctx cuts it short. If cfg itself is
-// faulty there is one Inspection, with the error of Validate.
+// it starts each plugin, or attaches to it, asks for its description and ends it, all
+// at once. No plugin is configured or gets a span. Without launch, it only reads files.
+// It blocks until all plugins have ended: a little more than Config.StartTimeout, or
+// less if ctx ends. If cfg itself is faulty, it returns one Inspection with the error
+// of Validate.
 func Inspect(ctx context.Context, cfg Config, launch bool, opts ...Option) []Inspection {
 	h, err := New(cfg, opts...)
 	if err != nil {
@@ -141,7 +141,7 @@ func Inspect(ctx context.Context, cfg Config, launch bool, opts ...Option) []Ins
 	return list
 }
 
-// inspect does the same for one plugin.
+// inspect returns the result of one plugin.
 func (c Config) inspect(ctx context.Context, x *supervise.Plugin, launch bool) Inspection {
 	plan, err := x.Plan()
 	settings := c.list()
@@ -206,8 +206,8 @@ func setDescription(i *Inspection, d supervise.Description, secrets launch.Redac
 	}
 }
 
-// variables joins the variables that a process starts with and those granted. Of two
-// with one name the last counts, as for the process.
+// variables joins the variables that a process starts with and the granted variables.
+// Of two variables with one name, the last counts, as for the process.
 func variables(list *pluginlist.Settings, p supervise.Plan, granted map[string]string) []Variable {
 	byName := map[string]Variable{}
 	for name, value := range granted {

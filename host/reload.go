@@ -38,9 +38,9 @@ func (h *Host) Reload(ctx context.Context) error {
 	}
 }
 
-// relist reads the list anew, and returns the plugins that stay. The rest end in the
-// background, and then the new ones begin, because a new plugin may have the name of
-// an old one. changed receives the result.
+// relist reads the list again, and returns the plugins that stay. The other plugins end
+// in the background. Then the new plugins start, because a new plugin may have the name
+// of an old one. changed receives the error of the change.
 func (h *Host) relist(ctx context.Context) (stay []*supervise.Plugin, changed <-chan error, err error) {
 	select {
 	case h.reloading <- struct{}{}:
@@ -65,8 +65,9 @@ func entriesOf(plugins []*supervise.Plugin) []pluginlist.Entry {
 	return list
 }
 
-// change makes list the list of the host. The caller holds reloading, which is
-// released when that is done.
+// change replaces the list of the host, and returns the plugins that stay. The rest of
+// the change runs in the background: it ends the plugins that left, and starts the new
+// ones. The caller holds the semaphore reloading; the background goroutine releases it.
 func (h *Host) change(list []pluginlist.Entry) (stay []*supervise.Plugin, changed <-chan error, err error) {
 	defer h.pipeline.LogNotes()
 	h.mu.Lock()
@@ -86,8 +87,7 @@ func (h *Host) change(list []pluginlist.Entry) (stay []*supervise.Plugin, change
 	return stay, done, nil
 }
 
-// expand reads the list and the folders in it. running are the plugins that there are,
-// nil: none yet.
+// expand reads the list and its folders. running are the present plugins, nil in New.
 func (h *Host) expand(running []pluginlist.Entry) ([]pluginlist.Entry, error) {
 	list, warnings, err := h.cfg.list().Expand(running)
 	for _, text := range warnings {
@@ -96,8 +96,8 @@ func (h *Host) expand(running []pluginlist.Entry) ([]pluginlist.Entry, error) {
 	return list, err
 }
 
-// leaveLocked takes the plugins that are not on the list off the host, and returns
-// them. Batches that are sealed from now on are not for them.
+// leaveLocked removes the plugins that are not on the list, and returns them. They get
+// no batches that are sealed later.
 func (h *Host) leaveLocked(list []pluginlist.Entry) (leave []*supervise.Plugin) {
 	var stay []*supervise.Plugin
 	for _, x := range h.plugins {
@@ -112,8 +112,8 @@ func (h *Host) leaveLocked(list []pluginlist.Entry) (leave []*supervise.Plugin) 
 	return leave
 }
 
-// join adds the plugins of the list that are not there yet, and starts them. A plugin
-// of a name that was there before goes on with its statistics.
+// join adds and starts the new plugins of the list. A new plugin continues the
+// statistics of an earlier plugin with the same name.
 func (h *Host) join(list []pluginlist.Entry) {
 	defer h.pipeline.LogNotes()
 	h.mu.Lock()
@@ -142,8 +142,9 @@ func (h *Host) join(list []pluginlist.Entry) {
 	h.plugins, h.gone = plugins, gone
 }
 
-// end sends the batches sealed up to seq of a plugin that has left the list, and ends
-// it. Config.StopTimeout bounds that, and so does the host's end.
+// end sends the batches of a plugin that has left the list, up to the batch seq, and
+// stops the plugin. It takes at most Config.StopTimeout, or less if the host shuts
+// down.
 func (h *Host) end(x *supervise.Plugin, seq uint64) error {
 	flush, cancelFlush := shareOf(h.ends.flush, h.cfg.StopTimeout, flushShare)
 	defer cancelFlush()

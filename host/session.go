@@ -18,9 +18,9 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Session is one plugin, started and configured as by a Host, for tools that send
-// one request at a time, repeats none and shows each answer. Requests are bytes of
-// OTLP. The methods must not be called concurrently.
+// Session is one plugin, started and configured as a Host does, for tools that send
+// single requests without retries and show each answer. Requests are bytes of OTLP. The
+// methods must not be called concurrently.
 type Session struct {
 	x        *supervise.Plugin
 	plan     supervise.Plan
@@ -32,8 +32,8 @@ type Session struct {
 }
 
 // OpenSession starts the only plugin of cfg's list, or attaches to it, and configures
-// it. It blocks until the plugin is ready, at most Config.StartTimeout; the end of ctx
-// cuts it short. The caller must call Stop unless there is an error.
+// it. It blocks until the plugin is ready, at most Config.StartTimeout, or until ctx
+// ends. The caller must call Stop unless there is an error.
 func OpenSession(ctx context.Context, cfg Config, opts ...Option) (*Session, error) {
 	h, err := New(cfg, opts...)
 	if err != nil {
@@ -53,9 +53,9 @@ func OpenSession(ctx context.Context, cfg Config, opts ...Option) (*Session, err
 	return s, nil
 }
 
-// configured reports whether the session configures, flushes and shuts down the
-// plugin. It does not with a plain OTLP receiver, and not with a plugin that runs for
-// others too.
+// configured reports whether the session configures, flushes and shuts down the plugin.
+// It is false for a plain OTLP receiver, and for an attached plugin, which serves other
+// hosts too.
 func (s *Session) configured() bool { return s.about.About != nil && !s.plan.Attached }
 
 // Inspection returns the plugin's name, its description and its limits. Other fields
@@ -66,29 +66,30 @@ func (s *Session) Inspection() Inspection {
 	return i
 }
 
-// Answer is a plugin's answer to one request. Texts are clipped and without secrets.
+// Answer is a plugin's answer to one request. Texts are clipped, and credentials in
+// them are redacted.
 type Answer struct {
-	// Err is the plugin's error, or the reason why there is no answer. Nil: the plugin
-	// took the request. Code is the gRPC code of Err. Final: a Host does not send the
-	// request again.
+	// Err is the plugin's error, or the reason why there is no answer. Nil means that
+	// the plugin accepted the request. Code is the gRPC code of Err. Final is true if a
+	// Host would not send the request again.
 	Err   error
 	Code  string
 	Final bool
-	// Rejected counts the spans of a request that was taken and that the back end
-	// refused; Remark is the back end's text.
+	// Rejected counts the spans of an accepted request that the back end rejected.
+	// Remark is the back end's text.
 	Rejected int
 	Remark   string
 	// Filtered counts the spans that processors dropped on purpose, by processor.
 	Filtered map[string]uint64
-	// Unread names the part of the answer that cannot be read. Empty: none.
+	// Unread names a part of the answer that cannot be read, or is empty.
 	Unread string
 }
 
 // Export sends one encoded ExportTraceServiceRequest. It blocks until the plugin has
 // answered, Config.ExportTimeout is over or ctx ends.
 func (s *Session) Export(ctx context.Context, request []byte) Answer {
-	// The plugin learns the timeout only, not the end of ctx. It ends an export a
-	// little before the call's end: otherwise it could answer batch after batch and ctx
+	// The plugin gets the timeout, but not the end of ctx. It ends an export shortly
+	// before the end of the call. Otherwise it could answer batch after batch, and ctx
 	// would never end.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
@@ -109,9 +110,9 @@ func (s *Session) Export(ctx context.Context, request []byte) Answer {
 	return Answer{Rejected: int(ans.Rejected), Remark: ans.Remark, Filtered: ans.Filtered, Unread: ans.Unread}
 }
 
-// Ended reports whether the plugin has ended by itself, and how. After an answer that
-// may come from a broken connection it first gives the process a moment to end, unless
-// the plugin still answers.
+// Ended reports whether the plugin has ended by itself, with its exit status in words.
+// After an error that a broken connection may cause, it first waits a moment for the
+// end of the process, unless the plugin still answers.
 func (s *Session) Ended(ctx context.Context, ans Answer) (exit string, ended bool) {
 	grace := time.Duration(0)
 	if ans.Code == wire.CodeRetry && !s.serves(ctx) {
@@ -161,7 +162,7 @@ func (s *Session) Finish(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Stop ends the process, or the connection, and frees it. It kills a process that does
+// Stop ends the process or the connection, and frees it. It kills a process that does
 // not end by itself within a few seconds.
 func (s *Session) Stop() error {
 	return s.x.HangUp(s.peer, supervise.EndGrace)

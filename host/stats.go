@@ -16,17 +16,17 @@ import (
 // All counts are of spans and only grow, except for Waiting, which counts the spans in
 // the queues.
 type Stats struct {
-	// Ended is the number of sampled spans that OnEnd was called with.
+	// Ended is the number of sampled spans that were passed to OnEnd.
 	Ended uint64
-	// Refused counts the spans that were not taken in, by reason: "queue_full",
+	// Refused counts the spans that were not accepted, by reason: "queue_full",
 	// "too_large", "shutdown". It is never nil.
 	Refused map[string]uint64
-	// Accepted is the number of spans that were taken in.
+	// Accepted is the number of spans that were accepted.
 	Accepted uint64
 	// Bytes is the part of LimitBytes in use, and LimitBytes is Config.QueueBytes.
 	Bytes, LimitBytes int64
-	// Exporters are in the order of the list. The plugins that a Reload has taken off
-	// the list follow, the last of each name.
+	// Exporters are in the order of the list. Plugins that a Reload has removed from
+	// the list follow, only the last of each name.
 	Exporters []ExporterStats
 }
 
@@ -35,7 +35,7 @@ type ExporterStats struct {
 	// Name is the entry's name; Path the executable last started, or the socket
 	// last attached to, empty before it was found.
 	Name, Path string
-	// Attached: this host does not start the plugin but attaches to it.
+	// Attached is true if the host attaches to the plugin instead of starting it.
 	Attached bool
 	// Digest is the SHA-256 that the executable is pinned to, in 64 lower-case
 	// hexadecimal digits; empty: it is not pinned.

@@ -7,10 +7,10 @@ import (
 )
 
 // attempt is one start of a plugin, and its log: the plugin's output, and its remarks
-// on its configuration. A plugin that cannot start is tried for ever and prints the
-// same each time. So only the first start, and the first after a plugin that was
-// ready, logs at once. The lines of a later start are held until it is known whether
-// it ends by a new cause.
+// on its configuration. A plugin that cannot start is tried without end, and prints the
+// same lines each time. So only two starts log at once: the first start, and the first
+// start after the plugin was ready. The lines of a later start are held until the start
+// has ended. They are logged only if its cause is new.
 type attempt struct {
 	// log is for this start and the life of the process.
 	log *slog.Logger
@@ -36,15 +36,15 @@ func newAttempt(x *Plugin) *attempt {
 	return a
 }
 
-// hold holds the lines from now on until the end of the attempt: the host is about to
-// end the process, and the log shows the cause first.
+// hold holds all further lines until the end of the attempt. The host is about to end
+// the process, and the log must show the cause first.
 func (a *attempt) hold() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.holding = true
 }
 
-// end stops holding, and logs the lines that were held if tell.
+// end stops holding. It logs the held lines if tell is set.
 func (a *attempt) end(tell bool) {
 	a.mu.Lock()
 	held, passed := a.held, a.passed
@@ -61,7 +61,7 @@ func (a *attempt) end(tell bool) {
 	}
 }
 
-// keep holds a record, and reports false if the attempt does not hold any more.
+// keep holds a record. It returns false if the attempt no longer holds records.
 func (a *attempt) keep(to slog.Handler, r slog.Record) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,7 +76,7 @@ func (a *attempt) keep(to slog.Handler, r slog.Record) bool {
 	return true
 }
 
-// attemptHandler is a handler of the log with an attempt in front.
+// attemptHandler is a log handler that passes each record through its attempt first.
 type attemptHandler struct {
 	slog.Handler
 	a *attempt

@@ -6,16 +6,17 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// The breaker opens after breakerCrashes crashes within breakerWindow. Then each
-// pause before a start is brokenPause, and a process that is steady closes it.
+// The breaker opens after breakerCrashes crashes within breakerWindow. While it is
+// open, each pause before a start is brokenPause. A process that becomes steady closes
+// it.
 const (
 	breakerCrashes = 5
 	breakerWindow  = 60 * time.Second
 	brokenPause    = 60 * time.Second
 )
 
-// breaker finds a plugin that crashes again and again. The zero value is closed. It
-// is not safe for concurrent use.
+// breaker detects a plugin that crashes repeatedly. The zero value is closed. It is not
+// safe for concurrent use.
 type breaker struct {
 	crashes []time.Time // the last ones, the oldest first, while it is closed
 	open    bool
@@ -41,7 +42,7 @@ func (b *breaker) forgive() {
 	}
 }
 
-// steady closes the breaker if it is open: a process has lived.
+// steady closes an open breaker, because a process ran for long enough.
 func (b *breaker) steady() {
 	if b.open {
 		*b = breaker{}

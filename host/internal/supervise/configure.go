@@ -16,14 +16,15 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// configurationError is an error of the operator's configuration, or of a plugin that
-// refuses it: a further start fails too until a person has mended it.
+// configurationError is an error in the operator's configuration, or a plugin's refusal
+// of the configuration. Every further start fails too until the operator changes the
+// configuration.
 type configurationError struct{ error }
 
 func (e configurationError) Unwrap() error { return e.error }
 
 // introduce asks a plugin for its description and configures it. A plain OTLP receiver
-// takes no configuration, and a plugin that is attached to has its own. If the error is
+// takes no configuration, and an attached plugin has its own. If the error is
 // errStartAgain, the plan has the variables that the plugin wants at its start.
 func introduce(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.ClientConnInterface, p *Plan) (Description, error) {
 	d, err := describe(ctx, cfg.List, *p, conn)
@@ -63,9 +64,9 @@ func configure(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.C
 // mostDiagnostics bounds the remarks of each severity that are logged.
 const mostDiagnostics = 20
 
-// diagnose logs the plugin's remarks on its configuration. Remarks of severity error
-// are the error. The file of the configuration is named with each remark that may be
-// about it, which excludes variables that the plugin declares.
+// diagnose logs the plugin's remarks on its configuration. It returns the remarks of
+// severity error as an error. It names the configuration file with each remark, except
+// with remarks on variables that the plugin declares.
 func diagnose(log *slog.Logger, plan Plan, about Description, list []*pluginv1.Diagnostic) error {
 	var errs []error
 	warned, ofFile := 0, ""

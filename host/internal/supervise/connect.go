@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// EndTimeout bounds the end of a plugin that is not used any more.
+// EndTimeout bounds the end of a plugin that is no longer used.
 const EndTimeout = time.Second
 
 // Plan returns the plan of the plugin. With an error, the plan has the parts that
@@ -14,9 +14,9 @@ const EndTimeout = time.Second
 func (x *Plugin) Plan() (Plan, error) { return x.sup.cfg.plan(x.Entry) }
 
 // Connect starts the plugin of a plan, or attaches to it, without supervision. It asks
-// for the description, and configures the plugin if configured. It blocks until that is
-// done, at most Settings.StartTimeout. After an error the process has ended; the
-// description may be there.
+// for the description. If configured is set, it also configures the plugin. It blocks
+// until that is done, at most Settings.StartTimeout. After an error the process has
+// ended, and the description may be incomplete.
 func (x *Plugin) Connect(ctx context.Context, plan *Plan, configured bool) (p Peer, d Description, err error) {
 	cfg := &x.sup.cfg
 	ctx, cancel := cfg.startContext(ctx)

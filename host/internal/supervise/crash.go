@@ -17,16 +17,17 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Bounds of the line of the log for a crash. The file has everything.
+// Bounds of the log line for a crash. The crash file has the whole report.
 const (
 	headLines = 12 // of the stack
 	lastLines = 5  // of the output
 	headBytes = 2 << 10
 )
 
-// reportCrash reports a process that crashed: in a line of the log, if it differs
-// from the last, and in a file, if files are kept. cause is the whole of it in words.
-// A plugin that is attached to has no process of this host, and no report.
+// reportCrash reports a process that crashed. It logs a line if the crash differs from
+// the last crash, and writes a file if a crash folder is set. cause is the whole cause
+// in words. An attached plugin has no report, because its process does not belong to
+// this host.
 func (l *life) reportCrash(r launch.Report, cause error) {
 	if r.Exit == "" {
 		return
@@ -54,8 +55,8 @@ func (l *life) reportCrash(r launch.Report, cause error) {
 	status.failures.Note(level, "plugin has crashed", args...)
 }
 
-// headOf returns the first lines of a text, tailOf the last that are not empty. Both
-// return at most headBytes.
+// headOf returns the first lines of a text, and tailOf the last lines that are not
+// empty. Both return at most headBytes.
 func headOf(text string, lines int) string {
 	list := strings.SplitN(text, "\n", lines+1)
 	head := strings.Join(list[:min(lines, len(list))], "\n")
@@ -69,8 +70,8 @@ func tailOf(output []byte, lines int) string {
 	return strings.Join(list[max(0, len(list)-lines):], "\n")
 }
 
-// crashText returns the file of a crash: the plugin, the batches without an answer,
-// and the report of the process with the names of its variables.
+// crashText returns the content of a crash file: the plugin, the batches without an
+// answer, and the report of the process with the names of its variables.
 func crashText(x *Plugin, p Plan, d Description, r launch.Report, cause error, atCrash []string) []byte {
 	var b bytes.Buffer
 	line := func(name, value string) {

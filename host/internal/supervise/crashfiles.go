@@ -38,13 +38,14 @@ const (
 
 // crashFiles writes reports of crashes and quarantined batches to a folder:
 // DIR/PLUGIN/crash-TIME-PID.txt and DIR/PLUGIN/batch-TIME-ID.binpb, an OTLP request
-// each. No caller waits for it, except the end of the Host for a moment: if a disk is
-// full, not ours or hangs, the files are lost and counted. Safe for concurrent use.
+// each. No caller waits for a write, except Shutdown for a short time. If a disk is
+// full, belongs to another user or hangs, the files are lost and counted. Safe for
+// concurrent use.
 type crashFiles struct {
 	dir string // empty: nothing is kept
 	log *slog.Logger
-	// most bounds the bytes of batches that wait to be written: they are on the Host's
-	// account, and must not use up the room of the rest. One may always wait.
+	// most bounds the bytes of batches that wait to be written. They are charged to the
+	// Host's account, and must leave room for other batches. One batch may always wait.
 	most int64
 
 	mu      sync.Mutex
@@ -55,7 +56,8 @@ type crashFiles struct {
 	lost    map[string]uint64
 }
 
-// keepJob is one file to be written. bytes are on the Host's account until release.
+// keepJob is one file to be written. Its bytes are charged to the Host's account until
+// release is called.
 type keepJob struct {
 	plugin, name string
 	data         []byte
@@ -67,9 +69,9 @@ func newCrashFiles(cfg *Settings, log *slog.Logger) *crashFiles {
 	return &crashFiles{dir: cfg.CrashDir, log: log, most: int64(float64(cfg.QueueBytes) * keepShare), lost: map[string]uint64{}}
 }
 
-// keepReport and keepBatch have a file written soon, and return its path; empty:
-// nothing is kept, or there is no room. They never block. The error is for the log, and
-// comes once for a disk that hangs.
+// keepReport and keepBatch start to write a file in the background, and return its
+// path. The path is empty if no crash folder is set, or if too many files wait. They
+// never block. They return an error for the log once for a disk that hangs.
 func (k *crashFiles) keepReport(plugin string, now time.Time, pid int, text []byte) (path string, err error) {
 	return k.keep(keepJob{plugin: plugin, data: text,
 		name: fmt.Sprintf("%s%s-%d%s", reportPrefix, now.UTC().Format(fileTime), pid, reportSuffix)})
@@ -119,7 +121,7 @@ func (k *crashFiles) keep(job keepJob) (path string, err error) {
 // notKept is the line of the log.
 const notKept = "a file about a crash is not kept, nor is any other until this is mended; see " + EnvCrashDir
 
-// work writes files until there are no more.
+// work writes the waiting files, and returns when there are none.
 func (k *crashFiles) work() {
 	for {
 		k.mu.Lock()
@@ -154,8 +156,8 @@ func (k *crashFiles) work() {
 	}
 }
 
-// wait blocks until all files are written, or ctx ends. A write that hangs in the
-// kernel is left to the end of the process.
+// wait blocks until all files are written, or ctx ends. It leaves behind a write that
+// hangs in the kernel.
 func (k *crashFiles) wait(ctx context.Context) {
 	k.mu.Lock()
 	idle := k.idle
@@ -169,21 +171,21 @@ func (k *crashFiles) wait(ctx context.Context) {
 	}
 }
 
-// unkept returns the number of the files of a plugin that could not be kept.
+// unkept returns the number of a plugin's files that could not be written.
 func (k *crashFiles) unkept(plugin string) uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.lost[plugin]
 }
 
-// write writes one file: all of it under its name, or nothing.
+// write writes one file under its name, either whole or not at all.
 func (k *crashFiles) write(job keepJob) (err error) {
 	folder, err := openPrivate(k.dir, job.plugin)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
-	// First, so that files that are too old do not keep a full disk full.
+	// Old files are removed first, so that they do not keep a full disk full.
 	if err := prune(folder); err != nil {
 		return err
 	}
@@ -202,9 +204,9 @@ func (k *crashFiles) write(job keepJob) (err error) {
 	return prune(folder)
 }
 
-// openPrivate opens the plugin's folder in dir, and makes both if necessary. It must be
-// a folder of this user alone: the files have attributes of spans and output of a
-// plugin that crashed.
+// openPrivate opens the plugin's folder in dir, and makes both if necessary. Only this
+// user may have access to the folder, because the files contain span attributes and the
+// output of a crashed plugin.
 func openPrivate(dir, plugin string) (*os.Root, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -235,7 +237,7 @@ func openPrivate(dir, plugin string) (*os.Root, error) {
 	return folder, nil
 }
 
-// checkPrivate compares the file of the name, there, with the folder that was opened.
+// checkPrivate compares the folder at path (there) with the folder that was opened.
 func checkPrivate(path string, there, opened fs.FileInfo) error {
 	owner, _ := opened.Sys().(*syscall.Stat_t)
 	switch {
@@ -250,7 +252,7 @@ func checkPrivate(path string, there, opened fs.FileInfo) error {
 }
 
 // prune removes the oldest files beyond the bounds, and half-written files of an
-// earlier process. Another process may do the same at the same time.
+// earlier process. Another process may prune the same folder at the same time.
 func prune(folder *os.Root) error {
 	dir, err := folder.Open(".")
 	if err != nil {

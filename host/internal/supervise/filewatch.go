@@ -10,11 +10,11 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// files identify the files that a plugin is started from, as they were at a look. A
-// file that is not there has the zero value.
+// files identify the executable and the configuration file of a plugin at one moment. A
+// missing file has the zero value.
 type files struct{ executable, document launch.Identity }
 
-// fileWatch looks at the files of one plugin. Safe for concurrent use.
+// fileWatch detects changes of one plugin's files. Safe for concurrent use.
 type fileWatch struct {
 	cfg   *Settings
 	entry pluginlist.Entry
@@ -25,14 +25,16 @@ type fileWatch struct {
 	ran  files  // as it was then
 }
 
-// look looks at the files. A disk that does not answer in time is an error.
+// look returns the present identities of the files. It returns an error if the disk
+// does not answer in time.
 func (w *fileWatch) look(ctx context.Context) (files, error) {
 	ctx, cancel := context.WithTimeout(ctx, slowdisk.Patience)
 	defer cancel()
 	return slowdisk.Look(ctx, w.disk, w.lookAt)
 }
 
-// lookAt looks at the files without reading them. It blocks as long as the disk.
+// lookAt returns the identities of the files without reading the files. It blocks for
+// as long as the disk does.
 func (w *fileWatch) lookAt() files {
 	var f files
 	if w.entry.Attached {
@@ -47,8 +49,8 @@ func (w *fileWatch) lookAt() files {
 	return f
 }
 
-// started remembers the files of a start, and reports whether the executable is
-// another than at the start before.
+// started stores the files of a start. It reports whether the executable has changed
+// since the start before.
 func (w *fileWatch) started(path string, f files) (changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,9 +66,9 @@ func (w *fileWatch) runs() string {
 	return w.path
 }
 
-// watch calls replace when the files have changed and are the same at two looks,
-// because a copy may not be finished. Files that were tried are not tried again. It
-// looks until ctx ends. begun are the files of the process that runs.
+// watch checks the files until ctx ends, and calls replace when they have changed. It
+// waits until two checks see the same files, because a copy may not be finished. It
+// does not try the same files twice. begun are the files of the running process.
 func (w *fileWatch) watch(ctx context.Context, begun files, replace func()) {
 	if w.cfg.Watch <= 0 || w.entry.Attached {
 		return

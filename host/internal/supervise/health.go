@@ -11,24 +11,24 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// A plugin that does not answer is found in two ways. After a call without an answer
-// by its deadline, one health check without an answer means that the plugin is hung.
-// An idle plugin is asked every heartbeatEvery, and is hung after mostMisses missed
-// answers. A hung plugin is dumped and killed, with its process group; a connection
-// to a plugin that is attached to is closed.
+// A plugin that does not answer is found in two ways. If a call has no answer by its
+// deadline, the host makes one health check; without an answer to it, the plugin is
+// hung. The host checks an idle plugin every heartbeatEvery; the plugin is hung after
+// mostMisses missed answers. The host dumps the stacks of a hung plugin and kills its
+// process group. It closes the connection to a hung attached plugin.
 const (
 	heartbeatEvery = 10 * time.Second
 	HealthTimeout  = 2 * time.Second
 	mostMisses     = 3
-	// EndGrace bounds the end of a process that takes no calls any more and has
-	// answered its last.
+	// EndGrace bounds the end of a process that takes no more calls and has answered
+	// its last call.
 	EndGrace = 2 * time.Second
 	// dumpTimeout bounds the stack dump of a hung plugin, and killWait its end.
 	dumpTimeout = time.Second
 	killWait    = time.Second
 )
 
-// probe remembers the health of one connection. Safe for concurrent use.
+// probe stores the health of one connection. Safe for concurrent use.
 type probe struct {
 	checking chan struct{} // a semaphore of one, held during a health check
 
@@ -39,7 +39,7 @@ type probe struct {
 
 func newProbe() probe { return probe{checking: make(chan struct{}, 1), last: time.Now()} }
 
-// quiet reports whether the plugin has answered nothing for long.
+// quiet reports whether the plugin has answered nothing for heartbeatEvery.
 func (p *probe) quiet() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,9 +66,10 @@ func (s *sender) heard() {
 	s.x.status.answers()
 }
 
-// ask makes a health check, which counts as so many missed answers if it fails. It
-// blocks until the plugin has answered or failed to, or is gone, and while another
-// check runs: the answer of that check may be older than the trouble of this caller.
+// ask makes a health check. A failed check counts as the given number of missed
+// answers. It blocks until the plugin has answered, the check has failed, or the plugin
+// has ended. It waits while another check runs, because the answer of that check may be
+// older than this caller's failed call.
 func (s *sender) ask(ctx context.Context, misses int) {
 	select {
 	case s.probe.checking <- struct{}{}:
@@ -84,7 +85,8 @@ func (s *sender) ask(ctx context.Context, misses int) {
 	case err == nil || ctx.Err() != nil:
 		return
 	case refused || s.peer.Leaving():
-		// After SIGTERM a process takes no new calls, but may answer its last.
+		// After SIGTERM a process takes no new calls, but may still answer its last
+		// calls.
 		s.calls.wait(ctx, s.x.sup.cfg.ExportTimeout)
 		select {
 		case <-s.peer.Done():
@@ -100,9 +102,9 @@ func (s *sender) ask(ctx context.Context, misses int) {
 	}
 }
 
-// health makes a health check. An error that is the plugin's own counts as an answer:
-// a back end that is slow or down is no reason to kill a plugin. refused: there is no
-// connection, or the process serves no more.
+// health makes a health check. An error from the plugin itself counts as an answer: a
+// slow or unreachable back end is no reason to kill a plugin. refused is true if there
+// is no connection, or if the process takes no more calls.
 func (s *sender) health(ctx context.Context) (refused bool, err error) {
 	call, cancel := context.WithTimeout(ctx, HealthTimeout)
 	defer cancel()
@@ -118,8 +120,8 @@ func (s *sender) health(ctx context.Context) (refused bool, err error) {
 	return false, fmt.Errorf("no answer to a health check within %v", HealthTimeout)
 }
 
-// putDown has a hung plugin dump its stacks, and kills it. It returns when the plugin
-// has gone, or cannot be ended.
+// putDown makes a hung plugin dump its stacks, and kills it. It returns when the plugin
+// has ended, or cannot be ended.
 func (s *sender) putDown(ctx context.Context, err error) {
 	s.x.log.Warn(mannerOf(s.x.Entry).hung, "error", err) // its end is the error
 	dump, cancel := context.WithTimeout(ctx, dumpTimeout)

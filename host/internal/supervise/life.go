@@ -16,8 +16,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// life is one process from its launch to its end, or one connection to a plugin that
-// is attached to.
+// life is one process from its launch to its end, or one connection to an attached
+// plugin.
 type life struct {
 	x      *Plugin
 	a      *attempt // that it came by
@@ -27,25 +27,26 @@ type life struct {
 	peer   Peer
 	sender *sender
 	begun  time.Time // it was ready
-	// stop ends the sending, sent is closed after the last call. Both are nil before
-	// send.
+	// stop ends the sending. sent is closed after the last call. Both are nil before
+	// send is called.
 	stop context.CancelFunc
 	sent chan struct{}
 }
 
-// crash is the error of a process that ended without being asked to, was killed
+// crash is the error of a process that ended without a request to end, was killed
 // because it did not answer, or never became a plugin.
 type crash struct {
 	err error
-	// byOthers: its code is not to blame, see endedByOthers.
+	// byOthers is true if the plugin's code did not cause the end, see endedByOthers.
 	byOthers bool
 }
 
 func (c *crash) Error() string { return c.err.Error() }
 func (c *crash) Unwrap() error { return c.err }
 
-// begin connects to the plugin, asks for its description and configures it: it is
-// ready then. After an error nothing is left of it.
+// begin connects to the plugin, asks for its description and configures it. The plugin
+// is ready when begin returns. After an error, begin has ended the process or the
+// connection.
 func begin(ctx context.Context, x *Plugin, a *attempt) (*life, error) {
 	start, cancel := x.sup.cfg.startContext(ctx)
 	defer cancel()
@@ -80,8 +81,8 @@ func begin(ctx context.Context, x *Plugin, a *attempt) (*life, error) {
 	return l, nil
 }
 
-// survey looks at the plugin's files and then reads them: a change in between counts
-// as a change.
+// survey identifies the plugin's files and then reads them, so that a change in between
+// counts as a change.
 func (l *life) survey(start context.Context) error {
 	type found struct {
 		files files
@@ -133,7 +134,7 @@ func neverBecamePlugin(err error) bool {
 	return errors.As(err, &failed) && (failed.Reason == launch.ReasonNotPlugin || failed.Reason == launch.ReasonTimeout)
 }
 
-// errStartAgain: the plugin wants its variables in its start environment, and the
+// errStartAgain means that the plugin wants its variables in its start environment. The
 // plan has them there now.
 var errStartAgain = errors.New("plugin wants its variables at its start")
 
@@ -144,10 +145,10 @@ func (l *life) introduce(ctx context.Context) (err error) {
 	return err
 }
 
-// gone reports whether the process has ended, or the connection.
+// gone reports whether the process or the connection has ended.
 func (l *life) gone() bool { return l.sender.lost() }
 
-// ended returns the error of a life that has gone.
+// ended returns the error of a process or a connection that has ended.
 func (l *life) ended() error {
 	return &crash{
 		err:      fmt.Errorf("%s: %s", mannerOf(l.x.Entry).ended, l.peer.Exit()),
@@ -155,7 +156,8 @@ func (l *life) ended() error {
 	}
 }
 
-// send begins to send batches, until finish, or until the peer is gone.
+// send starts to send batches. The sending ends by finish, or when the process or the
+// connection ends.
 func (l *life) send() {
 	ctx, cancel := context.WithCancel(l.x.ctx)
 	l.stop, l.sent = cancel, make(chan struct{})
@@ -179,7 +181,7 @@ func (l *life) renew(ctx context.Context) {
 	_ = l.x.reloading.ask(ctx) // the log has the result
 }
 
-// pulse does the periodic work for a ready plugin at one timer, until ctx ends.
+// pulse does the periodic work for a ready plugin with one timer, until ctx ends.
 func (l *life) pulse(ctx context.Context) {
 	timer := time.NewTimer(mannerOf(l.x.Entry).steadyAfter)
 	defer timer.Stop()
@@ -198,17 +200,18 @@ func (l *life) pulse(ctx context.Context) {
 	}
 }
 
-// steady is called when the process was ready for long enough.
+// steady is called when the process was ready for manner.steadyAfter.
 func (l *life) steady() {
 	l.a.end(true)
 	l.x.status.steady()
 }
 
-// wasSteady reports whether it was ready for long enough for the next to begin
-// without backoff, or with the first pause.
+// wasSteady reports whether the process was ready for manner.steadyAfter. If so, the
+// next start has no backoff, or begins with its first pause.
 func (l *life) wasSteady() bool { return time.Since(l.begun) >= mannerOf(l.x.Entry).steadyAfter }
 
-// lookForChange looks whether the executable is still the one that runs.
+// lookForChange checks whether the executable has changed since the process was
+// started.
 func (l *life) lookForChange(ctx context.Context) {
 	now, err := l.x.files.look(ctx)
 	if err != nil || len(l.x.sending.all()) > 1 { // or on probation
@@ -221,8 +224,8 @@ func (l *life) lookForChange(ctx context.Context) {
 }
 
 // finish ends the sending and waits for the last call. Batches without an answer go
-// back to the queue. If the peer has gone, the sending ends by itself, after the
-// peer's last answers are read.
+// back to the queue. If the process or the connection has ended, the sending ends by
+// itself after the last answers were read.
 func (l *life) finish() {
 	if !l.gone() {
 		l.stop()
@@ -232,16 +235,16 @@ func (l *life) finish() {
 	l.x.sending.remove(l)
 }
 
-// end ends the process, or hangs up, and returns what gRPC held.
+// end ends the process or the connection, and frees the bytes that gRPC held.
 func (l *life) end() error {
 	defer l.sender.lane.Close() // after Stop has closed the connection
 	defer l.x.output.unwatch(l.peer)
 	return l.x.HangUp(l.peer, EndTimeout)
 }
 
-// shutdown has the plugin deliver its spans and release everything, until ctx ends. A
-// plugin that is attached to serves other hosts too: it only delivers. A plain OTLP
-// receiver is not asked.
+// shutdown asks the plugin to deliver its spans and to release its resources, until ctx
+// ends. An attached plugin is only asked to deliver, because it serves other hosts too.
+// A plain OTLP receiver is not asked.
 func (l *life) shutdown(ctx context.Context) {
 	if l.sender.plain {
 		return
@@ -262,9 +265,9 @@ func (l *life) shutdown(ctx context.Context) {
 	}
 }
 
-// flush blocks until the plugin has delivered its spans. That may take long, and ctx
-// may have no end: a plugin that does not answer a health check meanwhile is killed,
-// as it is when a batch has no answer. A plain OTLP receiver is not asked.
+// flush blocks until the plugin has delivered its spans. This may take long, and ctx
+// may have no deadline. So flush checks the plugin's health, and kills the plugin if it
+// does not answer. A plain OTLP receiver is not asked.
 func (l *life) flush(ctx context.Context) error {
 	if l.sender.plain {
 		return nil
@@ -302,7 +305,8 @@ func TimeLeft(ctx context.Context) *durationpb.Duration {
 	return durationpb.New(time.Until(deadline))
 }
 
-// lives are the lives of a plugin that send batches. Safe for concurrent use.
+// lives are the processes or connections of a plugin that take batches. Safe for
+// concurrent use.
 type lives struct {
 	mu   sync.Mutex
 	list []*life
@@ -326,7 +330,7 @@ func (s *lives) all() []*life {
 	return slices.Clone(s.list)
 }
 
-// flush has all processes deliver their spans.
+// flush calls flush for all processes and connections.
 func (s *lives) flush(ctx context.Context) error {
 	var errs []error
 	for _, l := range s.all() {

@@ -24,27 +24,28 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Plan is everything that a plugin is started and configured with, by the settings and
-// the files, except for its own requests. It is made anew for each start.
+// Plan has the command, environment and configuration for one start of a plugin. They
+// come from the settings and the files. Requests of the plugin itself are not in it. It
+// is made anew for each start.
 type Plan struct {
 	Name string
-	// path is the executable, or the socket of a plugin that is attached to: this host
-	// neither starts nor configures such a plugin, and the fields below are empty.
+	// Path is the executable, or the socket of an attached plugin. This host neither
+	// starts nor configures an attached plugin, and the fields below are empty.
 	Path     string
 	Attached bool
-	// trust has the conditions for the executable.
+	// trust has the conditions that the executable must meet.
 	trust launch.Trust
-	// environ is the environment of the process at its start. grantedAtStart: the
-	// variables that it is granted are in it.
+	// Environ is the environment of the process at its start. grantedAtStart reports
+	// whether it includes the variables that the plugin is granted.
 	Environ        []string
 	grantedAtStart bool
-	// config is the configuration as the operator wrote it, nil for none, and
-	// configFile its path. document is the same with its references resolved: it is for
-	// the plugin alone, and never shown.
+	// Config is the configuration as the operator wrote it, nil for none. configFile is
+	// its path. Document is the configuration with its references resolved. Only the
+	// plugin gets it, and it must not be shown.
 	Config, Document []byte
 	configFile       string
-	// secrets are texts that must not be shown: values of references, and of variables
-	// that it may get. redactor knows them.
+	// Secrets are texts that must not be shown: values of references, and of variables
+	// that the plugin may get. Redactor redacts them.
 	Secrets  []string
 	Redactor launch.Redactor
 }
@@ -67,8 +68,8 @@ func (c *Settings) plan(e pluginlist.Entry) (Plan, error) {
 	return p, err
 }
 
-// missing returns the variables of granted that are not in the start environment, as
-// "NAME=value". The operator's own are there from the first.
+// missing returns the granted variables that are not in the start environment, as
+// "NAME=value". Variables that the operator names are always in it.
 func (p Plan) missing(granted map[string]string) []string {
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(granted)) {
@@ -84,8 +85,8 @@ func (c *Settings) startContext(ctx context.Context) (context.Context, context.C
 	return context.WithTimeoutCause(ctx, c.StartTimeout, errStartTimeout)
 }
 
-// errStartTimeout marks the end of such a context. It is a deadline as well, for
-// package launch.
+// errStartTimeout is the cause of the context of startContext at its deadline. It wraps
+// context.DeadlineExceeded for package launch.
 var errStartTimeout = fmt.Errorf("start timeout: %w", context.DeadlineExceeded)
 
 // startError adds the limit to an error if a start took too long.
@@ -96,7 +97,7 @@ func (c *Settings) startError(start context.Context, err error) error {
 	return fmt.Errorf("%w (%s=%v)", err, EnvStartTimeout, c.StartTimeout)
 }
 
-// Check returns the faults of the plugin that its file shows.
+// Check returns the faults of the plugin that its file shows without a start.
 func (p Plan) Check() error {
 	if p.Attached {
 		return launch.CheckSocket(p.Path)
@@ -104,15 +105,15 @@ func (p Plan) Check() error {
 	return launch.Check(p.Path, p.trust)
 }
 
-// Peer is a connected plugin: a *launch.Process, or a *launch.Attachment, which ends
-// with its connection.
+// Peer is a connected plugin: a *launch.Process, or a *launch.Attachment. An attachment
+// ends with its connection.
 type Peer interface {
 	Conn() grpc.ClientConnInterface
 	PID() int
 	Done() <-chan struct{}
 	Exit() string
-	// Report returns details of its end after Done; the zero Report if the process is
-	// not ours.
+	// Report returns details of the process's end after Done. It is zero for an
+	// attached plugin.
 	Report() launch.Report
 	// Suppressed returns the number of printed lines so far that were not logged.
 	Suppressed() uint64
@@ -121,14 +122,14 @@ type Peer interface {
 	Unprinted() uint64
 	Kill(why string)
 	Dump(ctx context.Context)
-	// Leaving reports whether the plugin wants no more calls. It may still answer its
-	// last calls; its end follows by itself.
+	// Leaving reports whether the plugin takes no more calls. It may still answer its
+	// last calls, and then ends by itself.
 	Leaving() bool
 	Stop(ctx context.Context) error
 }
 
-// connector connects to the plugin of a plan. The host has connect; tests of the policy
-// have their own.
+// connector connects to the plugin of a plan. The host uses connect; tests of the
+// restart policy replace it.
 type connector func(ctx context.Context, c *Settings, p Plan, log *slog.Logger) (Peer, error)
 
 var (
@@ -162,14 +163,15 @@ func connect(ctx context.Context, c *Settings, p Plan, log *slog.Logger) (Peer, 
 	return process, nil
 }
 
-// manner has the pauses and the texts in the log that differ between a plugin that this
-// host starts and a plugin that it attaches to.
+// manner has the pauses and the log texts that differ between launched and attached
+// plugins.
 type manner struct {
-	// mostPause is the longest pause between two attempts. After a process that was
-	// ready for steadyAfter, pauses begin from the first again; a connection is then
+	// mostPause is the longest pause between two attempts. After a process was ready
+	// for steadyAfter, the pauses begin from the first again. A lost connection is then
 	// dialled again at once.
 	mostPause, steadyAfter time.Duration
-	// hung is a line of the log; ended begins a cause.
+	// hung is the log line for a hung plugin. ended is the first part of the cause of
+	// an end.
 	hung, ended string
 }
 
@@ -193,14 +195,14 @@ func mannerOf(e pluginlist.Entry) manner {
 	return launched
 }
 
-// Description is a plugin's answer to Describe, and its consequences.
+// Description is a plugin's answer to Describe, with the settings derived from it.
 type Description struct {
-	// about is nil for a plain OTLP receiver: nothing to configure, flush or
+	// About is nil for a plain OTLP receiver, which cannot be configured, flushed or
 	// shut down.
 	About   *pluginv1.DescribeResponse
 	Limits  pipeline.Limits
 	Granted map[string]string
-	// withheld are the variables that lock-down keeps from it.
+	// Withheld are the declared variables that lock-down keeps from the plugin.
 	Withheld []string
 }
 
@@ -213,7 +215,7 @@ func limitsOf(l *pluginv1.Limits) pipeline.Limits {
 	}
 }
 
-// mostConcurrency bounds the calls that a plugin may ask for.
+// mostConcurrency bounds the number of concurrent calls that a plugin may ask for.
 const mostConcurrency = 64
 
 // reads reports whether the plugin declares a variable.
@@ -222,9 +224,9 @@ func (d Description) reads(name string) bool {
 	return declared
 }
 
-// describe asks the plugin for its description. A plugin that this host cannot use, or
-// that requests more than it grants, is an error. A plugin that is attached to has the
-// variables that it was started with, and is granted none.
+// describe asks the plugin for its description. It returns an error if this host cannot
+// use the plugin, or if the plugin requests more than the host grants. An attached
+// plugin was started with its own variables, and is granted none.
 func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.ClientConnInterface) (Description, error) {
 	about, err := pluginv1.NewLifecycleClient(conn).Describe(ctx, &pluginv1.DescribeRequest{HostVersion: version()})
 	if wire.Unimplemented(err) {
@@ -256,9 +258,9 @@ func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.
 	return d, nil
 }
 
-// receivesTraces sends a request without spans to a plugin that serves no Lifecycle. If
-// it does not know the call, it is neither a plain OTLP receiver nor a plugin. Any
-// other answer, or none in time, is left to the first batch.
+// receivesTraces sends a request without spans to a plugin that does not serve
+// Lifecycle. If the plugin does not know the call, it is neither a plain OTLP receiver
+// nor a plugin. For any other answer, or none in time, the first batch decides.
 func receivesTraces(ctx context.Context, conn grpc.ClientConnInterface) error {
 	ctx, cancel := context.WithTimeout(ctx, HealthTimeout)
 	defer cancel()
@@ -270,9 +272,9 @@ func receivesTraces(ctx context.Context, conn grpc.ClientConnInterface) error {
 	return nil
 }
 
-// withoutSecrets redacts credentials in a plugin's description, which is shown
-// everywhere: the plugin knows variables that the operator names for it from its start.
-// Patterns stay: they name no more than the environment has.
+// withoutSecrets redacts credentials in a plugin's description, because the description
+// is shown. The plugin knows credentials from its start, by variables that the operator
+// names for it. Patterns of variables are not redacted: they contain only names.
 func withoutSecrets(about *pluginv1.DescribeResponse, r launch.Redactor) {
 	about.Name, about.Version, about.Description = r.Text(about.GetName()), r.Text(about.GetVersion()), r.Text(about.GetDescription())
 	if sdk := about.GetSdk(); sdk != nil {

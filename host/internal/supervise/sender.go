@@ -26,14 +26,14 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// sender sends batches on one connection to a ready plugin. It lives as long as the
-// process, or as the connection to a plugin that is attached to.
+// sender sends batches on one connection to a ready plugin. It exists for as long as
+// the process or the connection.
 type sender struct {
 	x    *Plugin
 	peer Peer // killed if the plugin does not even answer a health check
 	conn grpc.ClientConnInterface
 	lane *pipeline.Lane
-	// plain: the plugin serves OTLP and no Lifecycle.
+	// plain is true if the plugin serves OTLP without Lifecycle.
 	plain  bool
 	limits pipeline.Limits
 	// redactor redacts credentials in the plugin's texts.
@@ -51,9 +51,9 @@ func newSender(x *Plugin, p Peer) *sender {
 	return s
 }
 
-// run sends items until ctx ends or the peer has gone, and returns after the last
-// call. Calls in flight at the end of ctx are cancelled. When the peer goes, its last
-// answers are still read. Then the lane judges the items without an answer.
+// run sends items until ctx ends or the plugin ends, and returns after the last call.
+// The end of ctx cancels calls in flight. After the end of the plugin, its last answers
+// are still read. Then the lane judges the items without an answer.
 func (s *sender) run(ctx context.Context) {
 	s.x.Queue.Resume(false)
 	defer s.judge()
@@ -83,10 +83,10 @@ func (s *sender) run(ctx context.Context) {
 }
 
 // lastAnswers bounds the time to read the answers of a process that has ended. They
-// have arrived already: the end of its connection comes after them.
+// have already arrived, because the connection ends after the answers.
 const lastAnswers = 250 * time.Millisecond
 
-// settle accounts for an answer: in the health probe, the trial, the state, the ledger.
+// settle records an answer in the health probe, the trial, the state and the ledger.
 func (s *sender) settle(it *pipeline.Item, ans pipeline.Answer) {
 	s.lane.Count(ans)
 	if ans.Said {
@@ -103,7 +103,7 @@ func (s *sender) settle(it *pipeline.Item, ans pipeline.Answer) {
 	}
 }
 
-// judge has the lane decide about the items without an answer.
+// judge calls the lane's Judge for the items without an answer.
 func (s *sender) judge() {
 	crashed := s.lost() && s.x.ctx.Err() == nil
 	s.verdict = s.lane.Judge(pipeline.End{
@@ -118,9 +118,9 @@ func (s *sender) judge() {
 	}
 }
 
-// send makes one call. It blocks until the plugin has answered, or ctx has ended; or
-// until the deadline has passed or the connection is broken and it is known whether
-// the plugin lives.
+// send makes one call. It blocks until the plugin has answered or ctx has ended. If the
+// deadline passes or the connection breaks, it also waits until the plugin's health is
+// known.
 func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	timeout := s.x.sup.cfg.ExportTimeout
 	call, cancel := context.WithTimeout(ctx, timeout)
@@ -168,25 +168,24 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	return ans
 }
 
-// maxAnswerBytes is the most of an answer to a batch that is read: gRPC's default for
-// clients.
+// maxAnswerBytes bounds the size of an answer to a batch: gRPC's default for clients.
 const maxAnswerBytes = 4 << 20
 
-// tooLong reports whether the plugin answered with a message, and so with OK, of more
-// than maxAnswerBytes. The error is gRPC's own, of this side, and known by its text
-// alone; a plugin's own RESOURCE_EXHAUSTED comes with a trailer.
+// tooLong reports whether the plugin answered OK with a message of more than
+// maxAnswerBytes. The gRPC client of this host makes that error, which only its text
+// identifies. A RESOURCE_EXHAUSTED error from the plugin has a trailer.
 func tooLong(err *wire.Error, trailer metadata.MD) bool {
 	return err.Code == "RESOURCE_EXHAUSTED" && !spoken(trailer) && strings.Contains(err.Error(), "larger than max")
 }
 
-// spoken reports whether an error is the plugin's own. Servers send an error as a
-// header that is the trailer too, in which a client sees the content type. An error
-// that the client made has no trailer. If a server sent a header before, its error
-// counts as silence, which costs a health check.
+// spoken reports whether the plugin itself sent an error. An error from a server has a
+// trailer with at least the content type. An error from the client has none. If a
+// server sent a header before its error, the error counts as no answer and costs a
+// health check.
 func spoken(trailer metadata.MD) bool { return len(trailer) > 0 }
 
-// sound is called after a call without an answer. It returns when it is known whether
-// the plugin lives.
+// sound makes a health check after a call without an answer. It returns when it is
+// known whether the plugin is alive.
 func (s *sender) sound(ctx context.Context) {
 	s.ask(ctx, mostMisses)
 	if !s.ending() {
@@ -200,17 +199,17 @@ func (s *sender) sound(ctx context.Context) {
 	}
 }
 
-// kill ends the process, or the connection, at once.
+// kill ends the process or the connection at once.
 func (s *sender) kill(why string) {
 	s.killed.Store(true)
 	s.peer.Kill(why)
 }
 
-// ending reports whether the plugin has gone or is being killed: nothing is sent to
-// it any more, though run may not know it yet.
+// ending reports whether the plugin has ended or is being killed. If so, no more
+// batches may be sent, although run may not have returned yet.
 func (s *sender) ending() bool { return s.killed.Load() || s.lost() }
 
-// lost reports whether the plugin has gone.
+// lost reports whether the plugin has ended.
 func (s *sender) lost() bool {
 	select {
 	case <-s.peer.Done():
@@ -220,8 +219,8 @@ func (s *sender) lost() bool {
 	}
 }
 
-// ReadAnswer reads an OK answer. A part that cannot be read is ignored: the plugin
-// did answer OK.
+// ReadAnswer reads an OK answer. It ignores a part that cannot be read, because the
+// plugin did answer OK.
 func ReadAnswer(r launch.Redactor, response []byte, trailer metadata.MD) pipeline.Answer {
 	var ans pipeline.Answer
 	if len(response) > 0 {
@@ -240,10 +239,10 @@ func ReadAnswer(r launch.Redactor, response []byte, trailer metadata.MD) pipelin
 	return ans
 }
 
-// unburden gives up a connection of which gRPC keeps more than the exporter's share
-// of the memory for calls that are over: their bytes count until it is closed, and
-// nothing else would bound them. If the plugin reads its connection, gRPC soon lets
-// go of them.
+// unburden closes a connection if gRPC holds more than the exporter's share of the
+// memory for calls that have ended. Those bytes count until the connection is closed,
+// and no other bound applies to them. If the plugin reads its connection, gRPC soon
+// frees the bytes.
 func (s *sender) unburden(ctx context.Context) {
 	for range int(HealthTimeout / unburdenPoll) {
 		if held, share := s.lane.Leased(); held <= share {
@@ -261,16 +260,17 @@ func (s *sender) unburden(ctx context.Context) {
 	s.kill("it did not read what it was sent")
 }
 
-// unburdenPoll is the interval at which unburden looks, because gRPC notifies nobody.
+// unburdenPoll is the interval at which unburden checks, because gRPC has no
+// notification.
 const unburdenPoll = 100 * time.Millisecond
 
-// openCalls are the calls without an answer. Safe for concurrent use.
+// openCalls are the calls without an answer so far. Safe for concurrent use.
 type openCalls struct {
 	mu      sync.Mutex
 	running map[chan struct{}]bool // each is closed at the call's end
 }
 
-// begin marks the begin of a call and returns the function that marks its end.
+// begin records the start of a call, and returns the function that records its end.
 func (c *openCalls) begin() (ended func()) {
 	call := make(chan struct{})
 	c.mu.Lock()
@@ -287,7 +287,8 @@ func (c *openCalls) begin() (ended func()) {
 	}
 }
 
-// wait blocks until the calls that run now have ended, ctx has, or the time is over.
+// wait blocks until the calls that run now have ended, ctx has ended, or most has
+// passed.
 func (c *openCalls) wait(ctx context.Context, most time.Duration) {
 	c.mu.Lock()
 	calls := slices.Collect(maps.Keys(c.running))
@@ -305,7 +306,7 @@ func (c *openCalls) wait(ctx context.Context, most time.Duration) {
 	}
 }
 
-// quarantine keeps a batch in a file, and returns attributes for the line of the log.
+// quarantine writes a batch to a file, and returns attributes for the log line.
 func (s *sender) quarantine(now time.Time, id string, it *pipeline.Item) []any {
 	x := s.x
 	path, err := x.sup.crashFiles.keepBatch(x.Entry.Name, now, id, it.Batch)

@@ -27,7 +27,7 @@ const (
 	stateCount
 )
 
-// stateInfo is the name of a state, and the line of the log when a plugin enters it.
+// stateInfo is the name of a state, and the log line for a plugin that enters it.
 var stateInfo = [stateCount]struct {
 	name  string
 	level slog.Level
@@ -44,7 +44,7 @@ var stateInfo = [stateCount]struct {
 	StateStopped:      {"stopped", slog.LevelDebug, "plugin has stopped"},
 }
 
-// attachedText has the lines for a plugin that is attached to.
+// attachedText has the log lines for an attached plugin.
 var attachedText = map[State]string{
 	StateBackingOff:   "plugin cannot be reached at its socket, which is tried again with growing pauses; requests are not affected",
 	StateIncompatible: "plugin that listens at its socket is incompatible; the socket is tried again with growing pauses; requests are not affected",
@@ -57,9 +57,9 @@ func (s State) String() string { return stateInfo[s].name }
 // running reports whether there is a process or a connection.
 func (s State) running() bool { return s == StateReady || s == StateDegraded || s == StateDraining }
 
-// moves are the changes that are allowed, besides those to draining, which may come
-// in any state, and from there to stopped. A plugin that is replaced goes from ready,
-// or from degraded, to ready.
+// moves are the allowed changes of state. In addition, every state may change to
+// draining, and draining to stopped. A replacement of the process changes ready or
+// degraded to ready.
 var moves = [stateCount][]State{
 	StateStarting:     {StateStarting, StateReady, StateBackingOff, StateBroken, StateIncompatible, StateUntrusted},
 	StateReady:        {StateReady, StateDegraded, StateStarting, StateBackingOff, StateBroken},
@@ -72,15 +72,15 @@ var moves = [stateCount][]State{
 	StateStopped:      {},
 }
 
-// mayBecome reports whether a plugin may go from s to another state.
+// mayBecome reports whether s may change to another state.
 func (s State) mayBecome(to State) bool {
 	return to == StateDraining && s != StateStopped && s != StateDraining || slices.Contains(moves[s], to)
 }
 
-// errIncompatible marks errors that another version of the plugin would mend.
+// errIncompatible marks errors that go away with another version of the plugin.
 var errIncompatible = errors.New("incompatible")
 
-// stateAfter returns the state of a plugin that did not start, or ended, with err.
+// stateAfter returns the state of a plugin whose start or process ended with err.
 func stateAfter(err error) State {
 	var failed *launch.Error
 	switch {
@@ -98,8 +98,8 @@ func stateAfter(err error) State {
 	return StateBackingOff
 }
 
-// needsMending reports whether a further start fails too, unless a person mends the
-// cause of err.
+// needsMending reports whether every further start fails too, until the operator
+// removes the cause of err.
 func needsMending(state State, err error) bool {
 	if _, ok := errors.AsType[configurationError](err); ok || state == StateIncompatible || state == StateUntrusted || errors.Is(err, pluginlist.ErrNowhere) {
 		return true

@@ -9,9 +9,9 @@ import (
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 )
 
-// pluginStatus is the state of one exporter's plugin and the counts of its life. Its method
-// set is the only place that changes the state. Safe for concurrent use. Lock order:
-// mu, the pipeline's mutex.
+// pluginStatus is the state of one exporter's plugin, with the counts of its starts and
+// crashes. Only its methods change the state. Safe for concurrent use. Lock order: mu,
+// then the pipeline's mutex.
 type pluginStatus struct {
 	failures *failures.Log
 	queue    *pipeline.Queue
@@ -23,29 +23,28 @@ type pluginStatus struct {
 	cause string
 	about facts
 	life  counts
-	// silent: it did not answer its last health check. changed: its executable is not
-	// the one that runs.
+	// silent is true if the plugin did not answer its last health check. changed is
+	// true if the executable has changed since the process was started.
 	silent, changed bool
 	failed          time.Time // a call or a health check failed last
 	breaker         breaker
 	told            told
 }
 
-// facts are known of the process that runs, or ran last.
+// facts describe the process that runs, or the last process.
 type facts struct {
 	path, version, sdk string
 	pid                int
 	granted            []string
 }
 
-// counts are of all processes of a plugin.
+// counts are totals over all processes of a plugin.
 type counts struct {
 	starts, crashes        uint64
 	lastCrash, lastSuccess time.Time
 }
 
-// set moves the plugin to another state. cause is its reason, empty if the state alone
-// is clear.
+// set changes the state. cause is the reason, empty if the state needs none.
 func (s *pluginStatus) set(to State, cause string) {
 	defer s.failures.Write()
 	s.mu.Lock()
@@ -53,8 +52,9 @@ func (s *pluginStatus) set(to State, cause string) {
 	s.setLocked(to, cause)
 }
 
-// setLocked is the only function that changes the state. Once the host shuts down
-// there is no way back, but causes count. args are added to the line of the log.
+// setLocked is the only function that changes the state. While the host shuts down,
+// only draining and stopped are allowed, but a cause is still stored. args are added to
+// the log line.
 func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 	from := s.state
 	ending := from == StateDraining || from == StateStopped
@@ -80,9 +80,9 @@ func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 	s.logLocked(to, cause, args)
 }
 
-// logLocked notes a change for the log. A plugin that is tried for ever ends by the
-// same cause each time, or by causes that differ in a number: the log has the same
-// cause once, and a limited number of causes.
+// logLocked notes a change for the log. A plugin that fails repeatedly ends with the
+// same cause each time, or with causes that differ only in a number. Each cause is
+// logged once, up to mostCauses causes.
 func (s *pluginStatus) logLocked(to State, cause string, args []any) {
 	info := stateInfo[to]
 	level, text := info.level, info.text
@@ -118,8 +118,8 @@ func (s *pluginStatus) logLocked(to State, cause string, args []any) {
 	s.failures.Note(level, text, args...)
 }
 
-// degrade is called when the plugin takes batches and does not deliver them, or does
-// not answer. Only a ready plugin changes its state.
+// degrade is called when the plugin takes batches without delivering them, or does not
+// answer. It only changes the state of a ready plugin.
 func (s *pluginStatus) degrade(cause string) {
 	defer s.failures.Write()
 	s.mu.Lock()
@@ -134,8 +134,9 @@ func (s *pluginStatus) degradeLocked(cause string) {
 	}
 }
 
-// delivered is called when the plugin has delivered a batch: it is well again if no
-// call has failed for some time. Spans that its back end rejected are not its fault.
+// delivered is called after a delivered batch. A degraded plugin becomes ready again if
+// no call has failed for some time. Spans that the back end rejected are not the
+// plugin's fault.
 func (s *pluginStatus) delivered() {
 	defer s.failures.Write()
 	s.mu.Lock()
@@ -154,7 +155,7 @@ func (s *pluginStatus) restoreLocked() {
 	}
 }
 
-// answers is called when the plugin has answered anything: it is not silent.
+// answers is called after any answer of the plugin: it is not silent.
 func (s *pluginStatus) answers() {
 	defer s.failures.Write()
 	s.mu.Lock()
@@ -164,7 +165,7 @@ func (s *pluginStatus) answers() {
 	}
 }
 
-// missed is called when the plugin has not answered a health check.
+// missed is called after a health check without an answer.
 func (s *pluginStatus) missed(err error) {
 	defer s.failures.Write()
 	s.mu.Lock()
@@ -177,7 +178,7 @@ func (s *pluginStatus) missed(err error) {
 	s.degradeLocked(err.Error())
 }
 
-// ready is called when a process is described and configured.
+// ready is called after a process was described and configured.
 func (s *pluginStatus) ready(about facts, args ...any) {
 	defer s.failures.Write()
 	s.mu.Lock()
@@ -191,8 +192,8 @@ func (s *pluginStatus) ready(about facts, args ...any) {
 	s.setLocked(StateReady, "", append(args, "start", s.life.starts)...)
 }
 
-// steady is called when a plugin has been ready for long enough: the failures of
-// earlier processes are over, and its own may be.
+// steady is called when a plugin has been ready for long enough. It forgets the
+// failures of earlier processes, so that later failures are logged again.
 func (s *pluginStatus) steady() {
 	defer s.failures.Write()
 	s.mu.Lock()
@@ -206,7 +207,7 @@ func (s *pluginStatus) steady() {
 }
 
 // calmLocked ends the trouble of a plugin that delivered after its last failure, and
-// has had nothing to deliver since.
+// has had nothing to deliver since then.
 func (s *pluginStatus) calmLocked() {
 	success := s.life.lastSuccess
 	if _, retries := s.queue.Load(); retries > 0 || success.IsZero() || s.silent {
@@ -233,15 +234,15 @@ func (s *pluginStatus) crashed(itsFault bool) (tooOften bool) {
 	return s.breaker.open
 }
 
-// forgive takes the crash before off the breaker: a batch was to blame.
+// forgive removes the last crash from the breaker, because a batch caused it.
 func (s *pluginStatus) forgive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.breaker.forgive()
 }
 
-// forget closes the breaker, and has the log report everything anew: an operator
-// asked for a start.
+// forget closes the breaker. Every cause is logged again, because an operator asked for
+// a start.
 func (s *pluginStatus) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,8 +250,8 @@ func (s *pluginStatus) forget() {
 	s.told = told{}
 }
 
-// setChanged sets whether the executable of the process pid has changed, and reports
-// whether that is news.
+// setChanged sets whether the executable of the process pid has changed. It returns
+// true if that was not known before.
 func (s *pluginStatus) setChanged(pid int, changed bool) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +263,7 @@ func (s *pluginStatus) setChanged(pid int, changed bool) (news bool) {
 	return news
 }
 
-// tell calls f with the memory of the log.
+// tell calls f, under the mutex, with the record of logged starts and ends.
 func (s *pluginStatus) tell(f func(t *told)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -300,38 +301,39 @@ func (s *pluginStatus) inherit(before *pluginStatus) {
 	s.life = life
 }
 
-// told is the memory of what the log has had of a plugin's starts and ends. It is
-// empty after a process that was steady.
+// told records the starts and ends of a plugin that were logged. It is empty after a
+// steady process.
 type told struct {
-	// cause is the last cause of a plugin that does not run, and causes the number of
-	// causes by state.
+	// cause is the last cause of an end or a failed start. causes counts the causes by
+	// state.
 	cause  string
 	causes [stateCount]int
-	// lastCrash is the last crash, and crashes their number. crash: one was logged
-	// since the last change of state.
+	// lastCrash is the text of the last crash, and crashes the number of crashes. crash
+	// is true if a crash was logged since the last change of state.
 	lastCrash string
 	crashes   int
 	crash     bool
-	// unsteady: a process became ready and ended before it was steady.
+	// unsteady is true if a process became ready and ended before it was steady.
 	unsteady bool
 }
 
-// mostCauses bounds the ends and failed starts that are logged until a plugin is
+// mostCauses bounds the ends and failed starts that are logged until the plugin is
 // steady again.
 const mostCauses = 8
 
-// knows reports whether the log has had enough of this end already.
+// knows reports whether this end must not be logged: its cause was the last one, or
+// there were mostCauses causes.
 func (t *told) knows(to State, cause string) bool {
 	return causeText(to, cause) == t.cause || t.causes[to] >= mostCauses
 }
 
-// causeText returns the same for causes that differ in a random name only.
+// causeText returns the same text for causes that differ only in a random name.
 func causeText(to State, cause string) string {
 	return to.String() + ":" + failures.WithoutNumbers(cause, failures.IsShort)
 }
 
-// levelOfCrash returns the level of a crash in the log, and remembers the crash. A
-// plugin that crashes for ever does so in the same way.
+// levelOfCrash returns the log level of a crash, and remembers the crash. A plugin that
+// crashes repeatedly mostly does so in the same way.
 func (t *told) levelOfCrash(crash string) slog.Level {
 	level := slog.LevelError
 	if crash == t.lastCrash || t.crashes >= mostCauses {

@@ -32,17 +32,17 @@ type Plugin struct {
 	files  *fileWatch
 	output output
 
-	// stop ends the plugin's life; run waits for it.
+	// stop ends Run. Its callers then wait for the end of Run.
 	ctx  context.Context
 	stop context.CancelCauseFunc
-	// endBy bounds the end of the process. It is written before stop is called and
+	// endBy bounds the end of the process. It is written before stop is called, and
 	// read after.
 	endBy     context.Context
 	reloading *reloads
-	// retiring is closed when the process that was replaced has ended; nil: there is
-	// none. Of run alone.
+	// retiring is closed when the replaced process has ended. It is nil if there is
+	// none. Only Run uses it.
 	retiring <-chan struct{}
-	// sending send batches: one, and two during a replacement.
+	// sending are the connections that send batches: one, and two during a replacement.
 	sending lives
 }
 
@@ -65,8 +65,8 @@ func (s *Supervisor) Plugin(e pluginlist.Entry) *Plugin {
 	return x
 }
 
-// Run is the plugin's life: start, serve, and again. It ends when stop was called and
-// the plugin has ended, or endBy has.
+// Run starts and serves the plugin, again and again. It returns after stop was called
+// and either the plugin or endBy has ended.
 func (x *Plugin) Run() {
 	defer close(x.reloading.ended)
 	defer x.status.set(StateStopped, "")
@@ -103,8 +103,8 @@ func (x *Plugin) Run() {
 			l.steady() // the pulse may not have come to it
 		}
 		if steady && x.Entry.Attached {
-			// A server may send its clients away to spread its load, or be replaced. If
-			// it is gone, the next attempt logs it.
+			// A server may close connections to spread its load, or may be replaced. If
+			// it has ended, the next attempt logs that.
 			x.log.Info("connection to the plugin is dialled again", "cause", err)
 			asked, failures = nil, -1
 			continue
@@ -116,8 +116,8 @@ func (x *Plugin) Run() {
 	}
 }
 
-// failed books the end of a life, or a failed start (l is nil), and returns the state.
-// An end that is not the fault of the plugin's code does not count for the breaker.
+// failed records the end of a process or a failed start (l is nil), and returns the
+// state. An end that the plugin's code did not cause does not count for the breaker.
 func (x *Plugin) failed(l *life, a *attempt, err error) State {
 	state := stateAfter(err)
 	if c, crashed := errors.AsType[*crash](err); crashed {
@@ -136,8 +136,8 @@ func (x *Plugin) failed(l *life, a *attempt, err error) State {
 	return state
 }
 
-// knows reports whether the log has the cause by which an attempt ends, and so the
-// plugin's output about it.
+// knows reports whether the cause of an attempt's end was already logged. If so, the
+// plugin's output about it was logged too.
 func (x *Plugin) knows(to State, cause error) (known bool) {
 	x.status.tell(func(t *told) { known = cause != nil && t.knows(to, cause.Error()) })
 	return known
@@ -146,11 +146,11 @@ func (x *Plugin) knows(to State, cause error) (known bool) {
 // restartFirst is the first pause before a start. The longest is manner.mostPause.
 const restartFirst = 200 * time.Millisecond
 
-// lookEvery is the interval at which the file of an unusable plugin is looked at.
+// lookEvery is the interval at which the file of an unusable plugin is checked.
 const lookEvery = 5 * time.Second
 
-// rest waits until the plugin is to be tried again. seen are the files before the last
-// try: a change during the try counts too. The results are those of pause.
+// rest waits until the next try of the plugin. seen are the files before the last try,
+// so that a change during the try counts too. The results are the results of pause.
 func (x *Plugin) rest(state State, failures int, seen files) (asked []chan<- error, on bool) {
 	wait := pipeline.Backoff{First: restartFirst, Most: x.sup.cfg.inTime(mannerOf(x.Entry).mostPause)}.Pause(failures)
 	look := (<-chan time.Time)(nil)
@@ -166,8 +166,9 @@ func (x *Plugin) rest(state State, failures int, seen files) (asked []chan<- err
 	return x.pause(wait, look, seen)
 }
 
-// pause waits until its time is over, Reload asks for a start, or the files differ from
-// seen at a look; false: the host stops. asked wait for the start.
+// pause waits until the time is over, Reload asks for a start, or a check finds files
+// that differ from seen. It returns on = false if the host stops. asked are the callers
+// of Reload, which wait for the start.
 func (x *Plugin) pause(wait time.Duration, look <-chan time.Time, seen files) (asked []chan<- error, on bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -189,7 +190,8 @@ func (x *Plugin) pause(wait time.Duration, look <-chan time.Time, seen files) (a
 }
 
 // serve sends batches until the process or the connection ends, or the host stops. It
-// returns the last life, because a Reload may have replaced the first, and its end.
+// returns the last life, because a Reload may have replaced the first one, and the
+// error of its end.
 func (x *Plugin) serve(l *life) (*life, error) {
 	if x.ready(l) {
 		x.log.Warn("the executable has changed since the plugin was started last: the new one runs now",
@@ -219,8 +221,8 @@ func (x *Plugin) serve(l *life) (*life, error) {
 	}
 }
 
-// ready books a plugin that has become ready, and logs it in one line. It reports
-// whether its executable is another than at the start before.
+// ready records a plugin that has become ready, and logs one line. It reports whether
+// the executable has changed since the start before.
 func (x *Plugin) ready(l *life) (changed bool) {
 	about := facts{
 		path: l.plan.Path, version: wire.Clip(l.about.About.GetVersion()), sdk: SdkText(l.about.About),
@@ -246,13 +248,13 @@ func (x *Plugin) ready(l *life) (changed bool) {
 	return changed
 }
 
-// SdkText returns the name and version of the library behind a plugin.
+// SdkText returns the name and version of the SDK of a plugin.
 func SdkText(about *pluginv1.DescribeResponse) string {
 	return wire.Clip(strings.TrimSpace(about.GetSdk().GetName() + " " + about.GetSdk().GetVersion()))
 }
 
-// ending returns a context that bounds the end of one process: by a duration, and by
-// the rest of the host's time if the host shuts down, now or meanwhile.
+// ending returns a context that bounds the end of one process. It ends after a
+// duration, or by endBy if the host shuts down.
 func (x *Plugin) ending(most time.Duration) (context.Context, context.CancelFunc) {
 	if x.ctx.Err() != nil { // only then may endBy be read
 		return context.WithCancel(x.endBy)
@@ -264,8 +266,8 @@ func (x *Plugin) ending(most time.Duration) (context.Context, context.CancelFunc
 	return ctx, func() { stop(); cancel() }
 }
 
-// Flush blocks until all batches sealed up to seq are settled, and then has the plugin
-// deliver its spans. A process that is being replaced is asked too.
+// Flush blocks until all batches sealed up to seq are settled. Then it asks the plugin
+// to deliver its spans. During a replacement, it asks both processes.
 func (x *Plugin) Flush(ctx context.Context, seq uint64) error {
 	if err := x.waitSettled(ctx, seq); err != nil {
 		return err
@@ -281,8 +283,8 @@ func (x *Plugin) waitSettled(ctx context.Context, seq uint64) error {
 	return fmt.Errorf("plugin %q: %d spans not delivered (state %v): %w", x.Entry.Name, left, x.status.now(), cause)
 }
 
-// Shutdown sends the batches sealed up to seq until flush ends, then stops the plugin,
-// which may take until end.
+// Shutdown sends the batches sealed up to seq until flush ends. Then it stops the
+// plugin, which may take until end.
 func (x *Plugin) Shutdown(flush, end context.Context, seq uint64) error {
 	x.status.set(StateDraining, "")
 	err := x.waitSettled(flush, seq)
@@ -291,8 +293,8 @@ func (x *Plugin) Shutdown(flush, end context.Context, seq uint64) error {
 	return err
 }
 
-// Leave has a plugin that has left the list send the batches sealed up to seq until
-// flush ends, and end until end. It blocks until that is done.
+// Leave ends a plugin that has left the list. The plugin sends the batches sealed up to
+// seq until flush ends, and must end before end does. Leave blocks until that is done.
 func (x *Plugin) Leave(flush, end context.Context, seq uint64) error {
 	x.log.Info("plugin has left the list: it sends what it has and ends")
 	err := x.Shutdown(flush, end, seq)
@@ -308,13 +310,12 @@ func (x *Plugin) Inherit(before *Plugin) {
 	x.output.add(suppressed)
 }
 
-// Reload has the plugin replace its process, or start at once. It blocks until that
-// is done, or ctx ends, or the host stops. It does not wait for a new process that has
-// nothing to deliver.
+// Reload replaces the plugin's process, or starts the plugin at once. It blocks until
+// that is done, ctx ends, or the host stops. It does not wait for a new process that
+// has nothing to deliver.
 func (x *Plugin) Reload(ctx context.Context) error { return x.reloading.ask(ctx) }
 
-// Status is the state of a plugin and the counts of its life. Package host documents
-// them.
+// Status is the state of a plugin and its counts. Package host documents the fields.
 type Status struct {
 	Name, Path, Digest              string
 	Attached                        bool

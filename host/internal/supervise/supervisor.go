@@ -27,7 +27,7 @@ import (
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 )
 
-// Variables that set some of Settings, for lines of the log and errors.
+// Variables that set some of Settings, for log lines and errors.
 const (
 	EnvExportTimeout = "SERVE_TRACING_EXPORT_TIMEOUT" // else OTEL_BSP_EXPORT_TIMEOUT, ms
 	EnvMaxAge        = "SERVE_TRACING_MAX_AGE"
@@ -68,12 +68,12 @@ func New(cfg Settings, p *pipeline.Pipeline, log *slog.Logger) *Supervisor {
 // Wait blocks until all files about crashes are written, or ctx ends.
 func (s *Supervisor) Wait(ctx context.Context) { s.crashFiles.wait(ctx) }
 
-// leastMostPause is the least that the longest pause between two starts may be,
-// however small MaxAge is.
+// leastMostPause is the lower limit of the longest pause between two starts, for a
+// small MaxAge.
 const leastMostPause = time.Second
 
-// inTime limits a pause between two starts to half of MaxAge: a batch that waits for
-// the plugin sees a start while it is young enough to be delivered.
+// inTime limits a pause between two starts to half of MaxAge, so that a start comes
+// while the waiting batches can still be delivered.
 func (c *Settings) inTime(pause time.Duration) time.Duration {
 	return min(pause, max(leastMostPause, c.MaxAge/2))
 }

@@ -20,19 +20,20 @@ import (
 // As long as there is nothing to deliver, the new process waits beside the old one.
 // Reload does not wait for that, and a further Reload replaces the new process.
 const (
-	// proofBatches end a probation when they are delivered, or excused. One is enough
-	// if nothing has come after it for proofQuiet, and the plugin is healthy.
+	// proofBatches is the number of delivered or excused batches that ends a probation.
+	// One batch is enough if none has come for proofQuiet since, and the plugin is
+	// healthy.
 	proofBatches = 3
 	proofQuiet   = 5 * time.Second
-	// retireTimeout bounds the end of a process that was replaced, after its last call.
+	// retireTimeout bounds the end of a replaced process after its last call.
 	retireTimeout = 5 * time.Second
 )
 
 // trial is the record of a new process on probation. Safe for concurrent use.
 type trial struct {
-	// lenient: the old process did not deliver either, so its back end may be down. An
-	// answer "later" is then as good as a delivery: it shows that the new process
-	// works. Such answers are excused.
+	// lenient is true if the old process did not deliver either, so that its back end
+	// may be down. Then an error that allows a retry also shows that the new process
+	// works, and is excused.
 	lenient bool
 	news    chan struct{} // capacity 1: the record has changed
 
@@ -42,9 +43,9 @@ type trial struct {
 	over   bool
 }
 
-// judge records an answer that the process gave to a batch of its lane. If the batch
-// would be lost, or the process fails, it returns an answer that puts the batch back,
-// and the lane takes no more.
+// judge records the process's answer to a batch of its lane. If the answer would lose
+// the batch, or the process fails, judge stops the lane, and returns an answer that
+// puts the batch back.
 func (t *trial) judge(l *pipeline.Lane, it *pipeline.Item, ans pipeline.Answer) pipeline.Answer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,7 +74,7 @@ func (t *trial) notify() {
 	}
 }
 
-// answerError returns the fault of an answer.
+// answerError returns the error of an answer, or nil.
 func answerError(ans pipeline.Answer) error {
 	if ans.Err != nil {
 		return ans.Err
@@ -96,19 +97,19 @@ func (t *trial) end() error {
 	return t.failed
 }
 
-// upgrade is one replacement of a process by a new one. It belongs to run.
+// upgrade is one replacement of a process by a new one. Only Run uses it.
 type upgrade struct {
 	x         *Plugin
 	old, next *life // next is nil if the new process did not start
 	trial     *trial
-	// asked wait for the end of the probation; again asked for a further process
-	// meanwhile.
+	// asked are callers of Reload that wait for the end of the probation. again are
+	// callers that asked for another new process since then.
 	asked, again []chan<- error
 }
 
-// replace puts a new process beside the old one, and a further one if that is asked
-// for while the first waits for its proof. It returns the life that goes on, and
-// answers all callers of Reload.
+// replace starts a new process beside the old one. If Reload is called while the new
+// process is on probation, replace starts a further process. It returns the life that
+// continues, and answers all callers of Reload.
 func (x *Plugin) replace(l *life, asked []chan<- error) *life {
 	for asked != nil {
 		u := &upgrade{x: x, old: l, asked: asked}
@@ -131,8 +132,8 @@ func (x *Plugin) replace(l *life, asked []chan<- error) *life {
 	return l
 }
 
-// run starts the new process, and reports whether it takes over. The error is the
-// reason why the old one stays.
+// run starts the new process, and reports whether it replaces the old one. If not, the
+// error is the reason.
 func (u *upgrade) run() (taken bool, err error) {
 	x := u.x
 	if x.Entry.Attached {
@@ -169,8 +170,8 @@ func (u *upgrade) run() (taken bool, err error) {
 	return false, err
 }
 
-// begin begins the new life. If the old one ends meanwhile there is none until the
-// new one is ready, and the state shows it.
+// begin starts the new process. If the old process ends before the new one is ready,
+// there is no process for that time, and the state shows it.
 func (u *upgrade) begin(a *attempt) (*life, error) {
 	begun := make(chan struct{})
 	var watch sync.WaitGroup
@@ -187,15 +188,16 @@ func (u *upgrade) begin(a *attempt) (*life, error) {
 	return next, err
 }
 
-// errStopping is the answer of a host that shuts down meanwhile. errAgain is the end
-// of a probation by a further Reload.
+// errStopping is the error of a replacement if the host shuts down. errAgain is the
+// error of a probation that a further Reload ends.
 var (
 	errStopping = errors.New("the host shuts down")
 	errAgain    = errors.New("another process is asked for")
 )
 
-// prove puts the new process on probation. After an error it takes no batches any
-// more and the old one does again; else it is the other way round.
+// prove puts the new process on probation. After an error, the old process takes
+// batches again and the new one takes no more. Otherwise, only the new process takes
+// batches.
 func (u *upgrade) prove() error {
 	if _, err := u.next.sender.health(u.x.ctx); err != nil {
 		return err
@@ -218,8 +220,8 @@ func (u *upgrade) prove() error {
 	return err
 }
 
-// await blocks until the new process has proven itself. Without the old one there is
-// no way back, and nothing to prove.
+// await blocks until the new process has passed its probation. If the old process has
+// ended, the new one needs no probation.
 func (u *upgrade) await() error {
 	quiet := time.NewTimer(proofQuiet)
 	defer quiet.Stop()
@@ -257,9 +259,9 @@ func (u *upgrade) await() error {
 	}
 }
 
-// retire ends a process that takes no batches any more, in the background: it answers
-// its calls, shuts down, and ends. The channel is closed then. The host's end bounds
-// it.
+// retire ends a process that takes no more batches, in the background. The process
+// answers its last calls, shuts down and ends. Then the channel is closed. The deadline
+// of the host's Shutdown also applies.
 func (x *Plugin) retire(l *life) <-chan struct{} {
 	over := make(chan struct{})
 	go func() { // run waits for it
@@ -286,7 +288,7 @@ func (x *Plugin) retire(l *life) <-chan struct{} {
 	return over
 }
 
-// reloads are the requests of Reload to one plugin: to replace its process, or to try
+// reloads are the requests of Reload to one plugin: to replace its process, or to start
 // it at once. The answer is nil, or the reason why the old process stays. Safe for
 // concurrent use.
 type reloads struct {
@@ -295,7 +297,8 @@ type reloads struct {
 	ended chan struct{} // closed when the plugin takes no more requests
 }
 
-// ask makes a request and blocks until it is done, or ctx ends, or the host stops.
+// ask makes a request. It blocks until the request is done, ctx ends, or the host
+// stops.
 func (r *reloads) ask(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
@@ -315,7 +318,8 @@ func (r *reloads) ask(ctx context.Context) error {
 	}
 }
 
-// all returns all requests that are there now, with the first: one reload answers all.
+// all returns first and all other waiting requests, because one reload answers all of
+// them.
 func (r *reloads) all(first chan<- error) []chan<- error {
 	list := []chan<- error{first}
 	for {
@@ -328,7 +332,7 @@ func (r *reloads) all(first chan<- error) []chan<- error {
 	}
 }
 
-// reloadError returns Reload's error for a plugin that does not start.
+// reloadError returns the error of Reload for a plugin that does not start.
 func reloadError(name string, err error) error {
 	if err == nil {
 		return nil
@@ -336,14 +340,14 @@ func reloadError(name string, err error) error {
 	return &PluginError{name, "does not start", err}
 }
 
-// answerAll answers requests. Their channels have room.
+// answerAll answers requests without blocking, because their channels are buffered.
 func answerAll(asked []chan<- error, err error) {
 	for _, c := range asked {
 		c <- err
 	}
 }
 
-// PluginError is Reload's error for one plugin. The Host has logged it.
+// PluginError is the error of Reload for one plugin. The Host has logged it.
 type PluginError struct {
 	// Plugin is its name in the list.
 	Plugin string
