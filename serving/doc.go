@@ -29,6 +29,7 @@
 //	internal/httpproxy   HTTP requests, responses and web sockets
 //	internal/grpcproxy   gRPC calls, health and reflection
 //	internal/router      deployments: the router, the replicas and their life
+//	internal/scope       access to replica and call for code that runs inside them
 //	internal/inflight    the count of requests and handlers, and their goroutines
 //	internal/cause       the errors with which the runtime ends requests
 //	internal/accesslog   the access log
@@ -38,10 +39,10 @@
 // OpenTelemetry globals, handles no signals and reads the environment only in
 // [ConfigFromEnv].
 //
-// A request by HTTP reaches user code by proxy.answer, proxy.dispatch,
-// Assignment.Start, Replica.run and httpCall.Invoke.
+// A request by HTTP reaches user code by proxy.ServeHTTP, proxy.serve, proxy.dispatch,
+// Deployment.Assign, Assignment.Start, Replica.run and httpCall.Invoke.
 //
-// Open server.go first, then internal/httpproxy/proxy.go, its exchange.go and
-// response.go, and internal/router/deployment.go, router.go and replica.go. For calls
-// between deployments open handle.go, for gRPC internal/grpcproxy/proxy.go.
+// Open server.go first, then front.go, proxy.go, call.go, exchange.go and response.go of
+// internal/httpproxy, and deployment.go, router.go and replica.go of internal/router. For
+// calls between deployments open handle.go, for gRPC internal/grpcproxy/proxy.go.
 package serving

@@ -19,13 +19,13 @@ import (
 // user's code.
 type call struct {
 	// Set before the handler's goroutine starts.
-	proxy   *proxy
-	full    string // the full method, as it came
-	md      metadata.MD
-	app     *app    // nil: none matched
-	method  *method // nil: it is not known
-	request identity.Request
-	place   router.Assignment // zero until a replica has the call
+	proxy    *proxy
+	full     string // the full method, as it came
+	md       metadata.MD
+	app      *app    // nil: none matched
+	method   *method // nil: it is not known
+	request  identity.Request
+	assigned router.Assignment // zero until a replica has the call
 
 	stream callStream // of both goroutines
 

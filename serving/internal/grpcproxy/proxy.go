@@ -189,7 +189,7 @@ func peerOf(ctx context.Context) net.Addr {
 // The handler has a goroutine to itself, so that a client need not wait for a
 // handler that outlasts its time. The slot stays taken until the handler has returned.
 func (p *proxy) dispatch(ctx context.Context, c *call) error {
-	routed, place, err := c.app.Ingress.Assign(ctx, spans.RouterStart{
+	routed, assigned, err := c.app.Ingress.Assign(ctx, spans.RouterStart{
 		Protocol:   spans.GRPC,
 		CallMethod: c.method.name,
 		Streaming:  c.method.info.IsServerStream,
@@ -198,13 +198,13 @@ func (p *proxy) dispatch(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	c.place = place
-	done := place.Start(routed, c)
+	c.assigned = assigned
+	done := assigned.Start(routed, c)
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-	case <-place.Cut():
+	case <-assigned.Cut():
 		c.stream.end(cause.ErrReplicaStopped)
 	case <-p.server.Base.Done():
 		c.stream.end(context.Cause(p.server.Base))

@@ -26,7 +26,7 @@ func (p *proxy) record(c *call) {
 		Span:    c.span,
 	}
 	o.Failed = spans.ProxyResult{GRPCCode: o.Code, Err: failure(c.err)}.Failed(spans.GRPC)
-	e := accesslog.Entry{Method: accesslog.Cut(c.full), Code: o.Code, Took: took, RequestID: c.request.ID, Replica: c.place.UniqueID(), Err: c.err}
+	e := accesslog.Entry{Method: accesslog.Cut(c.full), Code: o.Code, Took: took, RequestID: c.request.ID, Replica: c.assigned.UniqueID(), Err: c.err}
 	ingress := p.unrouted
 	if c.app != nil {
 		ingress, o.Route = c.app.counts, c.app.Ingress.App

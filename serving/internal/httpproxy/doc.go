@@ -4,17 +4,18 @@
 //
 // The life of a request:
 //
-//  1. Proxy.ServeHTTP answers requests for the proxy itself, such as /-/healthz. For the
-//     rest it makes an exchange, which admits the request and finds its route.
-//  2. The proxy span starts. The router assigns a replica, and the handler runs there on
-//     a goroutine of its own, with a response that the exchange can take away.
+//  1. proxy.ServeHTTP answers requests for the proxy itself, such as /-/healthz. For
+//     other requests, proxy.answer makes an exchange, admits the request and finds its
+//     route.
+//  2. proxy.serve starts the proxy span. The router assigns a replica, and the handler runs
+//     there on a goroutine of its own, with a response that the exchange can take away.
 //  3. The exchange waits for the handler, or for the end of the request: a timeout, the
 //     server's end or the replica's. A client that closes its side ends only the
 //     handler's context, because it may still read.
 //  4. If the handler did not answer, the proxy does. The span ends, and the request is
 //     counted and logged.
 //
-// A response has one writer: the handler by its first write, or the proxy when the time
+// A response has one writer: the handler from its first write on, or the proxy if the time
 // is over or the handler has failed. A response that fails after it began is cut off,
 // never completed. A read or write that the client holds up fails with ErrClientStalled,
 // and the handler may still answer: see package stall.
@@ -24,6 +25,6 @@
 // connection's end comes, even if the handler does not read.
 //
 // The package has no web sockets over HTTP/2, because net/http does not offer them, and
-// it does not choose replicas. Open proxy.go first, then exchange.go, response.go and
-// front.go.
+// it does not choose replicas. Open front.go first, which has net/http's server, then
+// proxy.go, call.go, exchange.go and response.go.
 package httpproxy

@@ -19,15 +19,19 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/stall"
 )
 
-// exchange is one request and its response, as the proxy sees them. Only the proxy's
-// goroutine uses it, except for resp, which the handler's goroutine uses too.
+// exchange is one request and its response, as the proxy sees them.
+//
+// The proxy's goroutine calls prepare, starts the handler, and calls await. If the request
+// ends before the handler returns, it calls takeOver. Then it calls conclude, finish and
+// release. The handler's goroutine uses resp, and calls endHandler at its end. Only
+// the proxy's goroutine uses the other fields that change.
 type exchange struct {
-	proxy   *proxy
-	r       *http.Request // as it came
-	request identity.Request
-	resp    response
-	place   router.Assignment // zero until a replica has the request
-	done    <-chan error      // carries the handler's result
+	proxy    *proxy
+	r        *http.Request // as it came
+	identity identity.Request
+	resp     response
+	assigned router.Assignment // zero until a replica has the request
+	result   <-chan error      // carries the handler's error; nil for an ordinary response
 
 	// For the access log.
 	arrived  time.Time
@@ -60,9 +64,9 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request, up *upgrade) 
 func (x *exchange) await(ctx context.Context) (returned bool, err error) {
 	for {
 		select {
-		case err := <-x.done:
+		case err := <-x.result:
 			return true, err
-		case <-x.place.Cut():
+		case <-x.assigned.Cut():
 			return false, cause.ErrReplicaStopped
 		case <-ctx.Done():
 		}
@@ -88,13 +92,90 @@ func (x *exchange) timeLeft() (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(x.proxy.server.Base, x.arrived.Add(x.route.Timeout), cause.ErrRequestTimeout)
 }
 
+// endHandler completes an ordinary response. The handler's goroutine calls it once, when
+// the handler has returned with err. It returns the status that the handler has sent, or
+// 0, and the error that ended the request; nil for an ordinary response. A panic of the
+// handler takes precedence over the context's end, and the context's end over other
+// errors, because they are its consequences.
+func (x *exchange) endHandler(err error) (status int, _ error) {
+	p := &x.resp
+	if s := p.upgrade.taken(); s != nil {
+		err = x.endSocket(s, err)
+		return s.Status(), err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.phase == lost {
+		return p.status, cause.Heavier(err, p.why)
+	}
+	why := x.whyLocked(err)
+	p.whole = err == nil && !p.pace.broken && (why == nil || errors.Is(why, cause.ErrClientGone))
+	status = p.status
+	if p.whole && p.phase == open {
+		p.beginLocked(http.StatusOK) // as net/http would; for a client that is gone it is no answer
+		if why == nil {
+			status = http.StatusOK
+		}
+	}
+	if p.whole && len(p.header) > 0 {
+		maps.Copy(p.conn.Header(), p.header) // trailers; net/http looks for nothing else now
+	}
+	if why != nil {
+		err = cause.Heavier(err, why)
+	}
+	p.phase, p.status = ended, status
+	return status, err
+}
+
+// whyLocked returns the reason for which the request ended before the handler returned
+// with err, or nil if the handler has answered. After the client has closed its side, the
+// handler has answered in two cases, if no write has failed: it has written since, or
+// nothing of its response was sent before, and all of it is sent now.
+func (x *exchange) whyLocked(err error) error {
+	p := &x.resp
+	switch {
+	case p.completeLocked():
+		return nil
+	case p.pace.stalled.Load() && (err != nil || p.pace.broken || p.phase == open):
+		return cause.ErrClientStalled
+	case x.ctx.Err() == nil:
+		return nil
+	}
+	why := cause.Of(x.ctx)
+	answered := p.phase == begun && !p.pace.broken && (p.late || !p.pace.flushed)
+	switch {
+	case errors.Is(why, cause.ErrClientGone) && err == nil && answered:
+		return nil
+	case errors.Is(why, cause.ErrClientGone) && p.pace.stalled.Load(): // a read that fails ends the context too
+		return cause.ErrClientStalled
+	}
+	return why
+}
+
+// endSocket does the work of endHandler for a connection that the handler took over.
+func (x *exchange) endSocket(s *socket.Conn, err error) error {
+	p := &x.resp
+	p.mu.Lock()
+	ended := p.why // of the proxy
+	p.mu.Unlock()
+	if ended == nil && x.ctx.Err() != nil {
+		ended = cause.Of(x.ctx)
+	}
+	why := err
+	if ended != nil {
+		why = cause.Heavier(err, ended)
+	}
+	finishSocket(s, why)
+	return socketResult(s, err, ended)
+}
+
 // takeOver ends the request because of why, unless the handler has returned meanwhile. It
 // returns the error that ended the request; nil for an ordinary response.
 func (x *exchange) takeOver(why error) error {
 	found, complete := x.take(why)
 	switch found {
 	case ended:
-		return <-x.done
+		return <-x.result
 	case hijacked:
 		s := x.resp.upgrade.taken()
 		finishSocket(s, why)
@@ -139,26 +220,16 @@ func (x *exchange) take(why error) (found phase, complete bool) {
 	return found, complete
 }
 
-// lockHurried takes the response's lock from a handler that may be stuck in a write,
-// holding it: the client does not read, or it does not send the end of its body, which
-// net/http reads before it replies. reset: the stream of HTTP/2 has ended at the deadline, so that
-// the client does not get all of the response in any case.
+// lockHurried takes the response's lock from a handler that may be stuck in a write: the
+// client does not read, or it does not send the end of its body, which net/http reads
+// before it replies. reset reports that the stream of HTTP/2 has ended at the deadline, so
+// that the client cannot get all of the response.
 func (x *exchange) lockHurried() (reset bool) {
 	p, by := &x.resp, time.Now().Add(inflight.CutGrace)
 	set := p.pace.writes.Hurry(by) == nil // else the write ends by itself
 	p.pace.body.hurry(time.Now())
 	p.mu.Lock()
 	return set && p.request.ProtoMajor == 2 && !time.Now().Before(by)
-}
-
-// flush sends the bytes that net/http still holds, so that the client sees the response's
-// beginning before its connection is cut. A slow client has CutGrace.
-func (x *exchange) flush() {
-	_ = x.resp.pace.writes.Hurry(time.Now().Add(inflight.CutGrace)) // the flush ends by itself if this fails
-	if x.r.ProtoMajor == 1 {
-		x.resp.pace.body.hurry(time.Now().Add(inflight.CutGrace / 2)) // net/http may read its end first
-	}
-	_ = http.NewResponseController(x.resp.conn).Flush() // the client may have left
 }
 
 // conclude responds if the handler did not. It returns the status of the response and
@@ -171,7 +242,7 @@ func (x *exchange) conclude() (status int, cut bool) {
 	status = p.sent()
 	switch {
 	case x.err == nil:
-		return status, x.behind && x.r.ProtoMajor == 1 // its connection is disturbed
+		return status, x.behind && x.r.ProtoMajor == 1 // takeOver may have set deadlines on its connection
 	case p.whole:
 		return cmp.Or(status, statusClientGone), false
 	case status != 0:
@@ -197,7 +268,7 @@ func (x *exchange) reply(status int) {
 		clear(h)
 	}
 	if x.behind && x.r.ProtoMajor == 1 {
-		h.Set("Connection", "close") // it is disturbed
+		h.Set("Connection", "close") // takeOver may have set deadlines on it
 	}
 	if after := retryAfter(x.err); after != "" {
 		h.Set("Retry-After", after)
@@ -205,11 +276,21 @@ func (x *exchange) reply(status int) {
 	if status == statusClientGone {
 		status = http.StatusServiceUnavailable
 	}
-	writeText(p.conn, status, x.request.ID, x.text(status))
+	writeText(p.conn, status, x.identity.ID, x.text(status))
 }
 
-// finish bounds the time that the client has for the rest of the exchange: net/http reads
-// the end of a body that the handler did not read, and sends the last bytes.
+// flush sends the bytes that net/http still holds, so that the client sees the response's
+// beginning before its connection is cut. A slow client has CutGrace.
+func (x *exchange) flush() {
+	_ = x.resp.pace.writes.Hurry(time.Now().Add(inflight.CutGrace)) // the flush ends by itself if this fails
+	if x.r.ProtoMajor == 1 {
+		x.resp.pace.body.hurry(time.Now().Add(inflight.CutGrace / 2)) // net/http may read its end first
+	}
+	_ = http.NewResponseController(x.resp.conn).Flush() // the client may have left
+}
+
+// finish bounds the time for the rest of the exchange: net/http reads the end of a body
+// that the handler did not read, and sends the last bytes.
 func (x *exchange) finish() {
 	p := &x.resp
 	switch {
@@ -235,80 +316,4 @@ func (x *exchange) release() {
 	if body := x.resp.pace.body; body != nil {
 		body.reads.Release()
 	}
-}
-
-// returned is called once, when the handler has returned with err. It completes an
-// ordinary response. It returns the reason for another end of the request, and the status
-// that the handler has sent, or 0. A panic of the handler counts for more than the
-// context's end. That counts for more than another error, which is its consequence.
-func (x *exchange) returned(err error) (status int, _ error) {
-	p := &x.resp
-	if s := p.upgrade.taken(); s != nil {
-		err = x.endSocket(s, err)
-		return s.Status(), err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.phase == lost {
-		return p.status, cause.Heavier(err, p.why)
-	}
-	why := x.whyLocked(err)
-	p.whole = err == nil && !p.pace.broken && (why == nil || errors.Is(why, cause.ErrClientGone))
-	status = p.status
-	if p.whole && p.phase == open {
-		p.beginLocked(http.StatusOK) // as net/http would; for a client that is gone it is no answer
-		if why == nil {
-			status = http.StatusOK
-		}
-	}
-	if p.whole && len(p.header) > 0 {
-		maps.Copy(p.conn.Header(), p.header) // trailers; net/http looks for nothing else now
-	}
-	if why != nil {
-		err = cause.Heavier(err, why)
-	}
-	p.phase, p.status = ended, status
-	return status, err
-}
-
-// whyLocked returns the reason for which the request ended before the handler returned
-// with err, or nil. Once its client has closed its side, a handler has answered if it has
-// written since, or if nothing of its response was sent before: all of it is sent now, and
-// no write of it has failed.
-func (x *exchange) whyLocked(err error) error {
-	p := &x.resp
-	switch {
-	case p.completeLocked():
-		return nil
-	case p.pace.stalled.Load() && (err != nil || p.pace.broken || p.phase == open):
-		return cause.ErrClientStalled
-	case x.ctx.Err() == nil:
-		return nil
-	}
-	why := cause.Of(x.ctx)
-	answered := p.phase == begun && !p.pace.broken && (p.late || !p.pace.flushed)
-	switch {
-	case errors.Is(why, cause.ErrClientGone) && err == nil && answered:
-		return nil
-	case errors.Is(why, cause.ErrClientGone) && p.pace.stalled.Load(): // a read that fails ends the context too
-		return cause.ErrClientStalled
-	}
-	return why
-}
-
-// endSocket does the work of returned for a connection that the handler took over.
-func (x *exchange) endSocket(s *socket.Conn, err error) error {
-	p := &x.resp
-	p.mu.Lock()
-	ended := p.why // of the proxy
-	p.mu.Unlock()
-	if ended == nil && x.ctx.Err() != nil {
-		ended = cause.Of(x.ctx)
-	}
-	why := err
-	if ended != nil {
-		why = cause.Heavier(err, ended)
-	}
-	finishSocket(s, why)
-	return socketResult(s, err, ended)
 }

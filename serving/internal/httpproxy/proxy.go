@@ -93,13 +93,13 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answer answers a request that is not for the proxy itself.
 func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{proxy: p, arrived: time.Now(), r: r}
-	x.request.ID = requestid.Fit(r.Header.Get(headerRequestID))
+	x.identity.ID = requestid.Fit(r.Header.Get(headerRequestID))
 	p.counts.Began()
-	defer p.done(x)
+	defer p.end(x)
 	if !p.server.Counter.Admit() {
 		x.status = http.StatusServiceUnavailable
 		w.Header().Set("Connection", "close") // the client's next request goes elsewhere
-		writeText(w, x.status, x.request.ID, textDraining)
+		writeText(w, x.status, x.identity.ID, textDraining)
 		return
 	}
 	defer p.server.Counter.RequestDone()
@@ -110,7 +110,7 @@ func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
 	rt, path, rawPath, ok := p.routes.match(r.URL)
 	if !ok {
 		x.status = http.StatusNotFound
-		writeText(w, x.status, x.request.ID, fmt.Sprintf(textNotFound, r.URL.Path))
+		writeText(w, x.status, x.identity.ID, fmt.Sprintf(textNotFound, r.URL.Path))
 		p.bound(w, r)
 		return
 	}
@@ -119,9 +119,9 @@ func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
 	x.finish()
 }
 
-// done is called once, after the response, to count and log the request. It cuts the
-// connection if the response is to be cut.
-func (p *proxy) done(x *exchange) {
+// end counts and logs the request, after its response. It cuts the connection if the
+// response must be cut.
+func (p *proxy) end(x *exchange) {
 	p.record(x)
 	if x.cut {
 		panic(http.ErrAbortHandler) // net/http cuts the connection, silently
@@ -161,9 +161,9 @@ func (p *proxy) health(w http.ResponseWriter, contentType string, body []byte, f
 // serve answers a request that matched a route, and sets the fields of x. r is the request
 // as the app sees it.
 func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
-	x.request.App, x.request.Deployment = x.route.Deployment.App, x.route.Deployment.Name
-	x.request.Route, x.request.ModelID = x.route.name(r), modelIDOf(r.Header)
-	x.request.Component = p.component
+	x.identity.App, x.identity.Deployment = x.route.Deployment.App, x.route.Deployment.Name
+	x.identity.Route, x.identity.ModelID = x.route.name(r), modelIDOf(r.Header)
+	x.identity.Component = p.component
 	ctx, cancel := x.route.withTimeout(r.Context())
 	defer cancel()
 	up := upgradeOf(r)
@@ -171,7 +171,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	ctx = up.under(ctx)
 	defer up.release()
 	ctx, span := p.server.Tracer.StartProxy(p.server.Tracer.Provider.Extract(ctx, r.Header), spans.ProxyStart{
-		Request:     &x.request,
+		Request:     &x.identity,
 		Protocol:    x.protocol,
 		Method:      r.Method,
 		RoutePath:   x.route.remainder(x.r.URL.Path),
@@ -191,18 +191,18 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 // The handler has a goroutine of its own, because a client need not wait for a handler
 // that outlasts its time. The slot stays taken until the handler has returned.
 func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
-	routed, place, err := x.route.Deployment.Assign(ctx, spans.RouterStart{
+	routed, assigned, err := x.route.Deployment.Assign(ctx, spans.RouterStart{
 		Protocol: x.protocol,
-		ModelID:  x.request.ModelID,
+		ModelID:  x.identity.ModelID,
 	})
 	if err != nil {
-		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the very same
-			return cause.Of(ctx)
+		if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the same value
+			return cause.Of(ctx) // which names a client's departure
 		}
 		return err
 	}
-	x.place = place
-	x.done = place.Start(routed, &httpCall{x: x})
+	x.assigned = assigned
+	x.result = assigned.Start(routed, &httpCall{x: x})
 	returned, err := x.await(ctx)
 	if returned {
 		return err

@@ -28,7 +28,7 @@ func (p *proxy) record(x *exchange) {
 		method = semconv.MethodWebSocket
 	}
 	ingress.Done(metrics.Outcome{
-		Route:   x.request.Route,
+		Route:   x.identity.Route,
 		Method:  method,
 		Status:  x.status,
 		Failed:  spans.ProxyResult{StatusCode: x.status, Err: x.err}.Failed(x.protocol),
@@ -43,9 +43,9 @@ func (p *proxy) record(x *exchange) {
 		return
 	}
 	e := accesslog.Entry{
-		Method: method, Status: x.status, Took: took, Client: x.r.RemoteAddr, RequestID: x.request.ID,
-		Route: x.request.Route, App: x.request.App, Deployment: x.request.Deployment,
-		Replica: x.place.UniqueID(), Err: x.err,
+		Method: method, Status: x.status, Took: took, Client: x.r.RemoteAddr, RequestID: x.identity.ID,
+		Route: x.identity.Route, App: x.identity.App, Deployment: x.identity.Deployment,
+		Replica: x.assigned.UniqueID(), Err: x.err,
 	}
 	if x.route == nil {
 		e.Path = x.r.URL.Path

@@ -23,21 +23,19 @@ const (
 	lost                  // the proxy took the response away while the handler ran
 )
 
-// response is the http.ResponseWriter that a handler sees. The handler and the
-// proxy (at a timeout, say) both may want to respond: exactly one of them does.
-// It is the first, except that the handler cannot begin once the runtime
-// has ended the request's context; so the scheduler's order of goroutines does not
-// decide. A client that closes its side ends the context
-// too, but the handler can still answer: the client may read on.
+// response is the http.ResponseWriter that a handler sees. Both the handler and the proxy
+// may try to respond, the proxy for example at a timeout. Only the first response is sent.
+// After the runtime has ended the request's context, the handler cannot begin, so the
+// result does not depend on the scheduler. A client that closes its side ends the context
+// too, but the handler can still answer, because the client may read on.
 //
 // Nothing is buffered here. net/http holds up to some 4 KiB until a Flush, except for
-// server-sent events, each of which is sent when it is whole. Of the optional
-// interfaces it has Flusher, the deadlines and EnableFullDuplex of
-// http.ResponseController, io.StringWriter, and Hijacker for requests that ask
-// for another protocol: see upgrade.go. It has no Unwrap, which would let a
-// handler write past the lock.
+// server-sent events: each event is sent when it is whole. A response implements Flusher,
+// the deadlines and EnableFullDuplex of http.ResponseController, and io.StringWriter. It
+// implements Hijacker for requests that ask for another protocol: see upgrade.go. It has
+// no Unwrap, because a handler could then write without the lock.
 //
-// The proxy's side of it is in exchange.go.
+// The methods for the proxy are in exchange.go.
 type response struct {
 	x       *exchange
 	conn    http.ResponseWriter // the connection's; guarded by mu once the handler runs
@@ -71,7 +69,7 @@ func (p *response) Header() http.Header {
 	return p.header
 }
 
-// WriteHeader implements [http.ResponseWriter]; a 1xx is sent at once.
+// WriteHeader implements [http.ResponseWriter]. It sends a 1xx at once.
 func (p *response) WriteHeader(status int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -247,7 +245,7 @@ func (p *response) beginLocked(status int) {
 		clear(h) // the handler may have removed headers of a 1xx
 	}
 	maps.Copy(h, p.header)
-	h.Set(headerRequestID, p.x.request.ID) // the handler cannot change it
+	h.Set(headerRequestID, p.x.identity.ID) // the handler cannot change it
 	if prefix := p.x.route.Prefix; prefix != "/" && status >= 300 && status <= 399 {
 		if to, ok := rebase(h.Get("Location"), prefix, p.request.URL.Path); ok {
 			h.Set("Location", to)
@@ -271,11 +269,11 @@ func declaredLength(h http.Header) int64 {
 	return -1
 }
 
-// completeLocked reports whether the client may have all of the response though
-// the handler still runs. It may leave then without spoiling anything.
+// completeLocked reports whether the handler has written all bytes of the declared
+// Content-Length, or the response has no body. A client that leaves then misses nothing.
 func (p *response) completeLocked() bool { return p.phase == begun && p.left == 0 }
 
-// sent returns the status of the handler's response, 0 if it has not begun.
+// sent returns the status of the handler's response, or 0 if it has not begun.
 func (p *response) sent() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 // prepared is a response that is the handler's.
 func prepared(ctx context.Context, w http.ResponseWriter, r *http.Request, requestID, prefix string) *response {
 	x := &exchange{proxy: &proxy{}, r: r, route: &route{Route: Route{Prefix: prefix}}}
-	x.request.ID = requestID
+	x.identity.ID = requestID
 	x.ctx = ctx
 	x.prepare(w, r, nil)
 	return &x.resp
@@ -60,7 +60,7 @@ func TestHurriedStream(t *testing.T) {
 		var handler sync.WaitGroup
 		handler.Go(func() {
 			_, _ = p.Write([]byte("x"))
-			_, _ = p.x.returned(nil)
+			_, _ = p.x.endHandler(nil)
 		})
 		<-s.entered
 		cancel(cause.ErrRequestTimeout)
@@ -93,7 +93,7 @@ func TestOneWriterConcurrentSafe(t *testing.T) {
 		wg.Go(func() {
 			p.Header().Set("X-Writer", "handler")
 			_, wrote = io.WriteString(p, "handler")
-			_, ended = p.x.returned(nil)
+			_, ended = p.x.endHandler(nil)
 		})
 		var found phase
 		wg.Go(func() {
@@ -138,7 +138,7 @@ func TestNoBeginAfterTheEnd(t *testing.T) {
 	if err := p.FlushError(); err != cause.ErrShuttingDown {
 		t.Errorf("FlushError: %v, want ErrShuttingDown", err)
 	}
-	if _, err := p.x.returned(errors.New("a consequence")); err != cause.ErrShuttingDown {
+	if _, err := p.x.endHandler(errors.New("a consequence")); err != cause.ErrShuttingDown {
 		t.Errorf("returned: %v, want ErrShuttingDown", err)
 	}
 	if rec.Body.Len() > 0 || rec.Flushed {

@@ -65,12 +65,12 @@ func (x *exchange) text(status int) string {
 	switch status {
 	case http.StatusRequestTimeout:
 		if errors.Is(x.err, cause.ErrClientStalled) {
-			return fmt.Sprintf(textStalled, x.request.ID, x.proxy.stall.Seconds())
+			return fmt.Sprintf(textStalled, x.identity.ID, x.proxy.stall.Seconds())
 		}
-		return fmt.Sprintf(textTimeout, x.request.ID, x.route.Timeout.Seconds())
+		return fmt.Sprintf(textTimeout, x.identity.ID, x.route.Timeout.Seconds())
 	case http.StatusServiceUnavailable:
 		if errors.Is(x.err, cause.ErrClientGone) {
-			return fmt.Sprintf(textGone, x.request.ID)
+			return fmt.Sprintf(textGone, x.identity.ID)
 		}
 		return textDraining
 	}

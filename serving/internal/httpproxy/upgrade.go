@@ -111,7 +111,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		WebSocket:  p.upgrade.webSocket,
 		Status:     p.status,
 		Header:     headerRequestID,
-		Value:      p.x.request.ID,
+		Value:      p.x.identity.ID,
 		Buffered:   buffered,
 		Stall:      p.x.proxy.stall,
 	})

@@ -69,7 +69,7 @@ func New(s *Server, c Config) *Deployment {
 func (d *Deployment) AdmitCall(ctx context.Context) (done func(), err error) {
 	counter := d.server.Counter
 	err = counter.AdmitCall(false)
-	if err != nil { // only now is it worth looking at the origin of the call
+	if err != nil { // the origin of the call matters only now
 		if c := scope.FromContext(ctx); c != nil && c.Replica.Server == counter && !c.Ended() {
 			err = counter.AdmitCall(true)
 		}
@@ -91,16 +91,7 @@ func (d *Deployment) Assign(ctx context.Context, s spans.RouterStart) (routed co
 	if err = endBefore(ctx, s.Protocol); err == nil {
 		m, wait, err = d.router.acquire(ctx, s.ModelID)
 	}
-	result := spans.RouterResult{QueueWait: wait}
-	if err != nil {
-		switch result.Outcome, result.Err = spans.RouterCanceled, ctx.Err(); {
-		case cause.IsCancellation(err):
-			result.Err = cause.ForSpan(err)
-		case cause.IsRefusal(err):
-			result.Outcome, result.Err = spans.RouterRefused, err
-		}
-	}
-	span.EndRouter(result)
+	span.EndRouter(resultOf(ctx, wait, err))
 	d.metrics.Done(metrics.Choice{
 		Route:    routeOf(ctx),
 		ByHandle: s.Protocol == spans.Handle,
@@ -111,9 +102,25 @@ func (d *Deployment) Assign(ctx context.Context, s spans.RouterStart) (routed co
 	return routed, Assignment{deployment: d, member: m, model: s.ModelID}, err
 }
 
+// resultOf returns the result of the choice of a replica, for the router span.
+func resultOf(ctx context.Context, wait time.Duration, err error) spans.RouterResult {
+	r := spans.RouterResult{QueueWait: wait}
+	switch {
+	case err == nil:
+		r.Outcome = spans.RouterAccepted
+	case cause.IsCancellation(err):
+		r.Outcome, r.Err = spans.RouterCanceled, cause.ForSpan(err)
+	case cause.IsRefusal(err):
+		r.Outcome, r.Err = spans.RouterRefused, err
+	default:
+		r.Outcome, r.Err = spans.RouterCanceled, ctx.Err()
+	}
+	return r
+}
+
 // endBefore returns the reason for which a call ends before a replica is chosen, or nil.
-// A client by HTTP that has closed only its side may still read an answer, so it gets one
-// if it need not wait for a slot.
+// A client by HTTP that has closed only its side may still read an answer. So its request
+// goes on, and ends only if it must wait for a slot.
 func endBefore(ctx context.Context, p spans.Protocol) error {
 	why := context.Cause(ctx)
 	if p != spans.HTTP && p != spans.WebSocket || cause.IsCancellation(why) {

@@ -43,7 +43,7 @@ type CallerCode interface {
 	InCaller() bool
 }
 
-// Replica runs a deployment's code in this process. The router keeps it within its limit.
+// Replica runs a deployment's code in this process. The router bounds its requests.
 type Replica struct {
 	component *identity.Component
 	log       accesslog.Log
@@ -92,36 +92,6 @@ func newReplica(s *Server, c *Config, limit int, r *router) *Replica {
 	return replica
 }
 
-// LocalValue returns the value that the constructor with key has made for the replica in
-// which user code with the context ctx runs. It is false if there is none.
-func LocalValue(ctx context.Context, key any) (local any, ok bool) {
-	c := scope.FromContext(ctx)
-	if c == nil {
-		return nil, false
-	}
-	r, _ := c.Replica.Runner.(*Replica)
-	if r == nil {
-		return nil, false
-	}
-	for _, v := range r.values {
-		if v.key == key {
-			return v.Local, true
-		}
-	}
-	return nil, false
-}
-
-func (r *Replica) uniqueID() string { return r.component.UniqueID() }
-
-// models returns the ids of the multiplexed models that the replica holds or loads. The
-// caller must not change them.
-func (r *Replica) models() []string {
-	if ids := r.holds.Load(); ids != nil {
-		return *ids
-	}
-	return nil
-}
-
 // running is a call while a replica runs it.
 type running struct {
 	user    context.Context // with the replica span
@@ -137,7 +107,7 @@ func (r *Replica) run(ctx context.Context, c Call, model string) (err error) {
 	u := &running{replica: r, call: c}
 	u.scope.Replica, u.scope.Task = r.scope, c
 	u.request.App, u.request.Deployment = r.scope.App, r.scope.Deployment
-	u.request.ModelID, u.request.Component = model, r.component
+	u.request.ModelID, u.request.Component = model, r.component // StartReplica sets the rest
 	began := time.Now()
 	start := c.Start()
 	start.Request = &u.request
@@ -211,4 +181,34 @@ func (u *running) logCall(method string, took time.Duration, err error) {
 		App: u.request.App, Deployment: u.request.Deployment, Replica: u.replica.uniqueID(),
 		Err: err,
 	})
+}
+
+// LocalValue returns the value that the constructor with key has made for the replica in
+// which user code with the context ctx runs. It is false if there is none.
+func LocalValue(ctx context.Context, key any) (local any, ok bool) {
+	c := scope.FromContext(ctx)
+	if c == nil {
+		return nil, false
+	}
+	r, _ := c.Replica.Runner.(*Replica)
+	if r == nil {
+		return nil, false
+	}
+	for _, v := range r.values {
+		if v.key == key {
+			return v.Local, true
+		}
+	}
+	return nil, false
+}
+
+func (r *Replica) uniqueID() string { return r.component.UniqueID() }
+
+// models returns the ids of the multiplexed models that the replica holds or loads. The
+// caller must not change them.
+func (r *Replica) models() []string {
+	if ids := r.holds.Load(); ids != nil {
+		return *ids
+	}
+	return nil
 }

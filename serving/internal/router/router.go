@@ -10,20 +10,18 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/cause"
 )
 
-// router chooses replicas for one deployment's requests. Of two replicas drawn at random
-// among those with a free slot it takes the less loaded one. With no slot free, requests
-// wait in the order of their arrival, and the slot that frees goes to the first of them:
-// no polling, no overtaking.
+// router chooses replicas for one deployment's requests. It draws two replicas with a free
+// slot at random, and takes the less loaded replica. If no slot is free, requests wait in
+// the order of their arrival, and the next free slot goes to the first request.
 //
 // A request for a multiplexed model goes to the less loaded of two replicas that hold the
 // model. If none of these has a free slot, it goes to a replica with the fewest models,
 // and the model is loaded there.
 //
-// Ray has such a request wait for a holder for 1 to 2 s first. Its routers hear of models
-// 0.1 s late and of loads by asking, so that for a while they do not know a holder that
-// exists. This router knows both at any time, and a model counts as held from the moment
-// in which the first request for it is sent. So a slot never stays empty beside a request
-// that waits. Of Ray's window, only the use in a queue is left: see nextLocked.
+// In Ray, such a request first waits 1 to 2 s for a replica with the model, because Ray's
+// routers learn of models and loads with a delay. This router has no such delay: a model
+// counts as held from the moment at which the first request for it is sent. So no slot
+// stays empty while a request waits. Only the queue has Ray's window: see nextLocked.
 //
 // The router counts each replica's requests itself. The count is exact, because every
 // request to the deployment passes through this router.

@@ -1,13 +1,13 @@
 // Package scope gives the parts of the runtime that run inside user code access to
-// their replica and their call. Package serving makes a [Replica] per replica and
-// a [Call] per call. Packages batching and multiplexing find both in the context of
+// their replica and their call. Package router makes a [Replica] for each replica and
+// a [Call] for each call. Packages batching and multiplexing find both in the context of
 // the call.
 //
-// The life of a Call: serving makes it when a replica starts a call, and puts it into
-// the context of the user's code. Serving ends it by [Call.End] after that code has
+// The life of a Call: the router's replica makes it when a call starts, and puts it into
+// the context of the user's code. The replica ends it by [Call.End] after that code has
 // returned. Work for several calls, or after a call, makes a Call of its own by
-// [NewCall]. The life of a Replica: serving makes it together with the replica, and
-// ends it by [Replica.Stop] after the last call.
+// [NewCall]. The life of a Replica: package router makes it together with its own replica,
+// and ends it by [Replica.Stop] after the last call.
 //
 // The package knows neither routers nor protocols. Open scope.go first.
 package scope
@@ -30,7 +30,7 @@ import (
 // change after the first call has started. Its methods are safe for concurrent use.
 type Replica struct {
 	App, Deployment, UniqueID string
-	// Runner is package serving's own replica; nil without a server.
+	// Runner is the *router.Replica; nil without a server.
 	Runner any
 	// Component names it in spans and in lines of the log; nil without a server.
 	Component *identity.Component
@@ -146,8 +146,8 @@ func (r *Replica) Panicked(ctx context.Context, msg string, v any, owner slog.At
 // Call is one call in a replica. Its methods are safe for concurrent use.
 type Call struct {
 	Replica *Replica
-	// Task is package serving's own call; nil for the work of NewCall. It does not
-	// change after the user's code has started.
+	// Task is the router.Call; nil for the work of NewCall. It does not change after the
+	// user's code has started.
 	Task any
 
 	onEnd atomic.Pointer[ending] // the newest first; &over after the end of the call
