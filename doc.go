@@ -60,5 +60,5 @@
 // then internal/spans and tracing/provider.go. In host, read host.go,
 // then pipeline.go, intake.go, encode.go, queue.go and lane.go of host/internal/pipeline,
 // and supervise.go, life.go and sender.go of host/internal/supervise. In pluginsdk,
-// read main.go, server.go and pipeline.go. The last is plugins/console.
+// read main.go, server.go and delivery.go. The last is plugins/console.
 package servetrace

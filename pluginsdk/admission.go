@@ -31,7 +31,7 @@ const codeUnready = "FAILED_PRECONDITION"
 type admission struct {
 	mu       sync.Mutex
 	state    state
-	pipeline *pipeline     // set once, by Configure
+	delivery *delivery     // set once, by Configure
 	inFlight int           // calls between enter and leave
 	empty    chan struct{} // closed when state is stopping and inFlight is zero
 }
@@ -40,7 +40,7 @@ func newAdmission() *admission { return &admission{empty: make(chan struct{})} }
 
 // enter admits a call in state want, and sets the state to next. The caller must
 // leave.
-func (a *admission) enter(want, next state) (*pipeline, error) {
+func (a *admission) enter(want, next state) (*delivery, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.state == stopping {
@@ -52,7 +52,7 @@ func (a *admission) enter(want, next state) (*pipeline, error) {
 	}
 	a.state = next
 	a.inFlight++
-	return a.pipeline, nil
+	return a.delivery, nil
 }
 
 func (a *admission) leave() {
@@ -65,10 +65,10 @@ func (a *admission) leave() {
 }
 
 // configured ends Configure. built is nil if a constructor failed.
-func (a *admission) configured(built *pipeline) {
+func (a *admission) configured(built *delivery) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.pipeline = built
+	a.delivery = built
 	if a.state != configuring { // stop has come meanwhile, and shuts built down
 		return
 	}
@@ -99,10 +99,10 @@ func (a *admission) stop() (first bool) {
 	return true
 }
 
-// remaining returns the pipeline, nil if there is none, and the number of calls
+// remaining returns the delivery, nil if there is none, and the number of calls
 // in flight.
-func (a *admission) remaining() (*pipeline, int) {
+func (a *admission) remaining() (*delivery, int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.pipeline, a.inFlight
+	return a.delivery, a.inFlight
 }

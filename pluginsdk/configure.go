@@ -24,7 +24,7 @@ type builder struct {
 
 // build runs all constructors, so that an operator sees every error at once. If
 // any failed it returns nil, and diagnostics of severity ERROR.
-func (p builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*pipeline, []*pluginv1.Diagnostic) {
+func (p builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*delivery, []*pluginv1.Diagnostic) {
 	var remarks remarks
 	defer remarks.close()
 	setup := p.setup(req, &remarks)
@@ -36,7 +36,7 @@ func (p builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*pi
 			remarks.fail("", &ConfigError{Path: name, Err: err})
 		}
 	}
-	built := &pipeline{log: p.log}
+	built := &delivery{log: p.log}
 	for i, construct := range p.spec.Processors {
 		processor, err := make1(p.log, fmt.Sprintf("processor %d", i+1), func() (Processor, error) { return construct(ctx, setup) })
 		if err != nil {

@@ -55,6 +55,7 @@
 // counts the losses. The package links no OpenTelemetry SDK, starts no spans of its own,
 // reads no configuration files and opens no ports.
 //
-// Open spec.go first (declarations and interfaces), then batch.go and span.go (the data);
-// main.go and run.go are the life above.
+// Open spec.go first (declarations and interfaces), then batch.go and span.go (the data).
+// main.go, run.go and plugin.go have the life above. The way of a batch is in server.go
+// (traceService), export.go, admission.go and delivery.go.
 package pluginsdk

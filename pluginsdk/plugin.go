@@ -10,7 +10,7 @@ import (
 )
 
 // plugin is one run of a Spec. Calls enter and leave its admission; stop ends the
-// admission, waits for the calls in flight, and shuts the pipeline down.
+// admission, waits for the calls in flight, and shuts the delivery down.
 type plugin struct {
 	spec Spec
 	env  Env
@@ -79,7 +79,7 @@ func (p *plugin) awaitCalls(ctx context.Context) {
 	}
 }
 
-// shutdown flushes and closes the pipeline. Calls that did not give up are an
+// shutdown flushes and closes the delivery. Calls that did not give up are an
 // error, and are abandoned.
 func (p *plugin) shutdown(ctx context.Context) error {
 	built, inFlight := p.calls.remaining()

@@ -13,8 +13,8 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// pipeline is the processors and the exporter that the constructors have made.
-type pipeline struct {
+// delivery holds the processors and the exporter that the constructors have made.
+type delivery struct {
 	log      *slog.Logger
 	stages   []stage
 	exporter Exporter
@@ -28,18 +28,18 @@ type stage struct {
 
 // deliver runs the processors and the exporter over the batch. It returns the
 // numbers of filtered spans as metadata. A batch without spans goes no further.
-func (l *pipeline) deliver(ctx context.Context, batch *Batch) (metadata.MD, error) {
+func (d *delivery) deliver(ctx context.Context, batch *Batch) (metadata.MD, error) {
 	filtered := metadata.MD{}
 	count := func(name string, spans int) {
 		if spans > 0 {
 			filtered.Append(wire.MetaFiltered, name+"="+strconv.Itoa(spans))
 		}
 	}
-	for _, stage := range l.stages {
+	for _, stage := range d.stages {
 		before := batch.Len()
-		err := guard(l.log, "processor "+strconv.Quote(stage.name), func() error { return stage.processor.Process(ctx, batch) })
+		err := guard(d.log, "processor "+strconv.Quote(stage.name), func() error { return stage.processor.Process(ctx, batch) })
 		if asPartial(err) != nil {
-			// It would acknowledge a batch that no exporter has seen.
+			// A partial success would acknowledge a batch that no exporter has seen.
 			err = Permanent(fmt.Errorf("%w: only an exporter can deliver in part", err))
 		}
 		if err != nil {
@@ -53,7 +53,7 @@ func (l *pipeline) deliver(ctx context.Context, batch *Batch) (metadata.MD, erro
 			return filtered, nil
 		}
 	}
-	err := guard(l.log, "export", func() error { return l.exporter.Export(ctx, batch) })
+	err := guard(d.log, "export", func() error { return d.exporter.Export(ctx, batch) })
 	for name, spans := range batch.filtered {
 		count(name, spans)
 	}
@@ -61,24 +61,24 @@ func (l *pipeline) deliver(ctx context.Context, batch *Batch) (metadata.MD, erro
 }
 
 // flush asks the exporter to deliver its buffer, if it is a [Flusher].
-func (l *pipeline) flush(ctx context.Context) error {
-	flusher, ok := l.exporter.(Flusher)
+func (d *delivery) flush(ctx context.Context) error {
+	flusher, ok := d.exporter.(Flusher)
 	if !ok {
 		return nil
 	}
-	return guard(l.log, "flush exporter", func() error { return flusher.Flush(ctx) })
+	return guard(d.log, "flush exporter", func() error { return flusher.Flush(ctx) })
 }
 
 // close releases the exporter and the processors, in reverse order.
-func (l *pipeline) close(ctx context.Context) error {
+func (d *delivery) close(ctx context.Context) error {
 	var faults []error
-	if l.exporter != nil {
-		faults = append(faults, guard(l.log, "shut down exporter", func() error { return l.exporter.Shutdown(ctx) }))
+	if d.exporter != nil {
+		faults = append(faults, guard(d.log, "shut down exporter", func() error { return d.exporter.Shutdown(ctx) }))
 	}
-	for i := len(l.stages) - 1; i >= 0; i-- {
-		stage := l.stages[i]
+	for i := len(d.stages) - 1; i >= 0; i-- {
+		stage := d.stages[i]
 		if stopper, ok := stage.processor.(Stopper); ok {
-			faults = append(faults, guard(l.log, fmt.Sprintf("shut down processor %q", stage.name),
+			faults = append(faults, guard(d.log, fmt.Sprintf("shut down processor %q", stage.name),
 				func() error { return stopper.Shutdown(ctx) }))
 		}
 	}
