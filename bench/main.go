@@ -9,8 +9,8 @@
 //
 // The exit status is 3, without a report, if other processes use the machine, 1 if
 // a case or the gate fails, and 4 with -check if a claim is missed. README.md
-// describes the rows. With the argument "child" the program is one of its own child
-// processes.
+// describes the rows. With the argument "child" the program is a child process of
+// itself.
 package main
 
 import (

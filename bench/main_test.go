@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -12,18 +13,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/servetrace/servetrace/bench/internal/benchtest"
 	"github.com/servetrace/servetrace/bench/internal/suite"
-	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
-	"github.com/servetrace/servetrace/pluginsdk"
 )
 
 // asBench is the variable that makes this binary the program bench.
 const asBench = "SERVETRACE_TEST_AS_BENCH"
 
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "otlp" {
-		pluginsdk.Main(pluginsdk.Spec{Name: "otlp", Env: otlpexporter.EnvPatterns(), Exporter: otlpexporter.New})
-	}
+	benchtest.Main()
 	if os.Getenv(asBench) != "" {
 		main()
 	}
@@ -37,18 +35,9 @@ func bench(t *testing.T, args ...string) (cmd *exec.Cmd, temp string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := os.MkdirTemp("", "b") // short enough for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	root := benchtest.Bin(t)
 	temp = filepath.Join(root, "t")
-	for _, dir := range []string{temp, filepath.Join(root, "plugins")} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink(self, filepath.Join(root, "plugins", "otlp")); err != nil {
+	if err := os.Mkdir(temp, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	cmd = exec.CommandContext(t.Context(), self, args...)
@@ -116,21 +105,25 @@ func TestRun(t *testing.T) {
 
 func TestInterrupt(t *testing.T) {
 	cmd, temp := bench(t, "run", "-suite", "spanpath", "-shape", "^saturated$", "-row", "^ours$", "-repeat", "1000", "-foreign", "1000")
-	said, err := cmd.StderrPipe()
+	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	first := make([]byte, 1) // of the log of the first case
-	if _, err := io.ReadFull(said, first); err != nil {
-		t.Fatal(err)
+	measured := false
+	log := bufio.NewScanner(stderr)
+	for !measured && log.Scan() {
+		measured = strings.Contains(log.Text(), "msg=measured")
+	}
+	if !measured {
+		t.Fatalf("no case was measured: %v", log.Err())
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.Copy(io.Discard, said); err != nil {
+	if _, err := io.Copy(io.Discard, stderr); err != nil {
 		t.Error(err)
 	}
 	var exit *exec.ExitError

@@ -58,7 +58,7 @@ func Memory(pid int) (procfs.ProcStatus, error) {
 	return p.NewStatus()
 }
 
-// Heap is what this process has allocated since its start.
+// Heap has the allocations of this process since its start.
 type Heap struct{ Objects, Bytes uint64 }
 
 // ReadHeap does not stop the world. A few kilobytes are missing, which goroutines

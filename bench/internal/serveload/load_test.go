@@ -12,7 +12,6 @@ import (
 
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/stats"
 
 	"github.com/servetrace/servetrace/bench/internal/measure"
 )
@@ -61,22 +60,12 @@ func TestLoadOfHTTP(t *testing.T) {
 	checkCounts(t, appHello, s.Listener.Addr().String(), &seen)
 }
 
-// begunCalls counts the calls of a grpc.Server.
-type begunCalls struct{ count *atomic.Uint64 }
-
-func (*begunCalls) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (*begunCalls) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (*begunCalls) HandleConn(context.Context, stats.ConnStats)                       {}
-
-func (e *begunCalls) HandleRPC(_ context.Context, s stats.RPCStats) {
-	if _, ok := s.(*stats.Begin); ok {
-		e.count.Add(1)
-	}
-}
-
 func TestLoadOfGRPC(t *testing.T) {
 	var seen atomic.Uint64
-	backend := grpc.NewServer(grpc.StatsHandler(&begunCalls{count: &seen}))
+	backend := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		seen.Add(1)
+		return handler(ctx, in)
+	}))
 	testpb.RegisterTestServiceServer(backend, echo{})
 	s, err := serveGRPC("127.0.0.1:0", backend)
 	if err != nil {

@@ -16,10 +16,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// grpcClient is a connection of gRPC that makes the same unary call again and
-// again, several at a time. It speaks HTTP/2 itself, on one goroutine: a client
-// of grpc-go costs as much as the server does, and on one machine that would
-// hide half of every difference.
+// grpcClient is a connection of gRPC that repeats a unary call, several at a time. It
+// speaks HTTP/2 on one goroutine. A client of grpc-go costs as much as the server, and
+// would hide half of every difference.
 type grpcClient struct {
 	conn    net.Conn
 	out     *bufio.Writer
@@ -27,18 +26,18 @@ type grpcClient struct {
 	framer  *http2.Framer
 	decoder *hpack.Decoder
 
-	headers []byte // of the first call; each later one says the same by reference
+	headers []byte // of the first call; later calls refer to them
 	again   []byte
-	message []byte // with gRPC's five bytes before it
-	want    []byte // the answer, likewise
+	message []byte // with gRPC's prefix of five bytes
+	want    []byte // the answer, with the prefix
 
 	streams int // at a time
 	next    uint32
 	calls   map[uint32]*rpc
 	free    []*rpc
-	unread  int // bytes that the server may not know to be read
+	unread  int // bytes without a window update
 
-	status string // of the trailers that are being decoded
+	status string // of the current trailers
 }
 
 // rpc is a call in flight.
@@ -47,8 +46,8 @@ type rpc struct {
 	got   []byte
 }
 
-// window is what the client grants the server, for a stream and for the
-// connection: much more than is ever in flight.
+// window is the flow-control window of a stream and of the connection: much more than
+// is ever in flight.
 const window = 1 << 20
 
 func dialGRPC(ctx context.Context, addr string, streams int) (client, error) {
@@ -88,14 +87,14 @@ func dialGRPC(ctx context.Context, addr string, streams int) (client, error) {
 	return c, nil
 }
 
-// delimited puts gRPC's prefix before a message: not compressed, and its length.
+// delimited adds gRPC's prefix to a message: uncompressed, and its length.
 func delimited(message []byte) []byte {
 	b := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
 	return append(b, message...)
 }
 
-// grpcHeaders are those that grpc-go's client sends: the first time by their text,
-// which both sides remember, and then by reference.
+// grpcHeaders returns the headers of grpc-go's client: first as text, which both sides
+// remember, and then as references.
 func grpcHeaders(host string) (first, again []byte) {
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
@@ -130,7 +129,7 @@ func (c *grpcClient) run(clock *clock) error {
 		if len(c.calls) == 0 {
 			return nil
 		}
-		// What was written goes out before anything is waited for.
+		// Flush before a read that may block.
 		if c.in.Buffered() == 0 {
 			if err := c.out.Flush(); err != nil {
 				return err
@@ -159,7 +158,7 @@ func (c *grpcClient) call(began time.Time) error {
 	return c.framer.WriteData(id, true, c.message)
 }
 
-// readFrame reads what the server sends next and answers where HTTP/2 wants it.
+// readFrame reads the next frame, and acknowledges it if HTTP/2 requires it.
 func (c *grpcClient) readFrame(clock *clock) error {
 	f, err := c.framer.ReadFrame()
 	if err != nil {
@@ -210,7 +209,7 @@ func (c *grpcClient) data(f *http2.DataFrame) error {
 	return c.framer.WriteWindowUpdate(0, grant)
 }
 
-// ended takes a call's end, by its trailers.
+// ended handles the trailers of a call.
 func (c *grpcClient) ended(id uint32, clock *clock) error {
 	r := c.calls[id]
 	if r == nil {

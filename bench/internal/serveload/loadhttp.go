@@ -11,9 +11,8 @@ import (
 	"strconv"
 )
 
-// httpClient is a connection of HTTP/1.1 that sends the same request again and
-// again. It reads no more of an answer than it must, so that what it costs is
-// mostly what the kernel does.
+// httpClient is a connection of HTTP/1.1 that repeats a request. It reads as little of
+// an answer as possible, so that its cost is mostly the kernel's.
 type httpClient struct {
 	conn    net.Conn
 	in      *bufio.Reader
@@ -59,7 +58,7 @@ func (c *httpClient) run(clock *clock) error {
 	}
 }
 
-// answer reads one response, whose body is then c.got.
+// answer reads a response, with its body into c.got.
 func (c *httpClient) answer() (status string, err error) {
 	line, err := c.in.ReadSlice('\n')
 	if err != nil {

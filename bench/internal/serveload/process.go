@@ -25,37 +25,26 @@ func startServer(ctx context.Context, variables []string, args ...string) (*serv
 	if err != nil {
 		return nil, err
 	}
-	var at ready
-	if err := c.Read(&at); err != nil {
+	s := &serverChild{Child: c}
+	if err := c.Read(&s.addr); err != nil {
 		return nil, errors.Join(err, c.Stop(nil))
 	}
-	return &serverChild{Child: c, addr: at.Addr}, nil
+	return s, nil
 }
 
-// spent is the usage of a server and its plugins, with CPU time in nanoseconds.
-type spent struct{ cpu, plugins, allocs, bytes float64 }
-
-func (s spent) sub(before spent) spent {
-	return spent{
-		cpu: s.cpu - before.cpu, plugins: s.plugins - before.plugins,
-		allocs: s.allocs - before.allocs, bytes: s.bytes - before.bytes,
-	}
-}
-
-// spent returns the usage so far.
-func (s *serverChild) spent() (spent, error) {
+// usage returns the usage so far, with the living plugins.
+func (s *serverChild) usage() (usage, error) {
 	var u usage
 	if err := s.Ask(struct{}{}, &u); err != nil {
-		return spent{}, err
+		return u, err
 	}
-	now := spent{cpu: float64(u.CPU), plugins: float64(u.Ended), allocs: float64(u.Objects), bytes: float64(u.Bytes)}
 	for _, pid := range childrenOf(s.PID) {
 		// A plugin that ends just now has hardly lived. Its time is missing.
 		if cpu, err := measure.ProcessCPU(pid); err == nil {
-			now.plugins += float64(cpu)
+			u.Plugins += float64(cpu)
 		}
 	}
-	return now, nil
+	return u, nil
 }
 
 // childrenOf returns the child processes of a process.

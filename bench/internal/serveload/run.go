@@ -15,7 +15,7 @@ import (
 
 // run measures a row once, in turns with the row beside it if the scene has turns.
 func (s scene) run(ctx context.Context, env *suite.Env, r row) (suite.Sample, error) {
-	before, err := env.Sink.Counts(ctx)
+	before, err := env.Sink.Spans(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -30,12 +30,11 @@ func (s scene) run(ctx context.Context, env *suite.Env, r row) (suite.Sample, er
 	if err != nil {
 		return nil, err
 	}
-	after, err := env.Sink.Counts(ctx)
+	after, err := env.Sink.Spans(ctx)
 	if err != nil {
 		return nil, err
 	}
-	taken := after.Spans - before.Spans
-	if err := audit(all, taken); err != nil {
+	if err := audit(all, after-before); err != nil {
 		return nil, err
 	}
 	sample := all[0].sample()
@@ -117,7 +116,7 @@ type contender struct {
 
 	server    *serverChild
 	generator *child.Child
-	from, to  spent   // by the server
+	from, to  usage   // by the server
 	total     outcome // of the turns
 	requests  uint64  // in all, with warm-up and leads
 	warm      uint64  // requests of the warm-up
@@ -138,7 +137,7 @@ func (c *contender) start(ctx context.Context, env *suite.Env) error {
 		return err
 	}
 	c.warm = c.requests
-	c.from, err = c.server.spent()
+	c.from, err = c.server.usage()
 	return err
 }
 
@@ -174,7 +173,7 @@ func (c *contender) turn(t turns, first bool) error {
 
 // end reads the usage of the server.
 func (c *contender) end() (err error) {
-	if c.to, err = c.server.spent(); err != nil {
+	if c.to, err = c.server.usage(); err != nil {
 		return err
 	}
 	memory, err := measure.Memory(c.server.PID)
@@ -205,12 +204,12 @@ func (c *contender) sample() suite.Sample {
 		suite.Of(suite.RequestCall, "p50"): float64(out.P50),
 		suite.Of(suite.RequestCall, "p95"): float64(out.P95),
 		suite.Of(suite.RequestCall, "p99"): float64(out.P99),
-		cpu("server"):                      each(used.cpu),
-		cpu("plugin"):                      each(used.plugins),
-		cpu("total"):                       each(used.cpu + used.plugins),
+		cpu("server"):                      each(used.CPU),
+		cpu("plugin"):                      each(used.Plugins),
+		cpu("total"):                       each(used.CPU + used.Plugins),
 		cpu("load"):                        float64(out.CPU) / float64(out.Answered),
-		suite.RequestBytes:                 each(used.bytes),
-		suite.RequestAllocs:                each(used.allocs),
+		suite.RequestBytes:                 each(used.Bytes),
+		suite.RequestAllocs:                each(used.Objects),
 		suite.Of(suite.PeakRSS, "server"):  float64(c.peak) / (1 << 20),
 	}
 }

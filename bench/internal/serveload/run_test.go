@@ -2,43 +2,31 @@ package serveload
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/servetrace/servetrace/bench/internal/benchtest"
 	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/bench/internal/suite"
 )
 
+func TestMain(m *testing.M) {
+	benchtest.Main(sink.Roles, Roles)
+	os.Exit(m.Run())
+}
+
 // newEnv returns an environment of cases, in which this test binary is every program.
 func newEnv(t *testing.T) *suite.Env {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	into, err := sink.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = into.Close() })
-	dir, err := os.MkdirTemp("", "s") // short, for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	plugins := filepath.Join(dir, "plugins")
-	if err := os.Mkdir(plugins, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"otlp", "hung"} {
-		if err := os.Symlink(self, filepath.Join(plugins, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Setenv("TMPDIR", dir)
-	return &suite.Env{Bin: dir, Sink: into}
+	bin := benchtest.Bin(t)
+	t.Setenv("TMPDIR", bin)
+	return &suite.Env{Bin: bin, Sink: into}
 }
 
 // TestRows runs a short load on rows of every kind. A lost span or a wrong answer is an

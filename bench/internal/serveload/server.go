@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"time"
 
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
@@ -32,18 +31,18 @@ const (
 	byThreeSpans = "threespans" // the same as headed, with three spans by the SDK in process
 )
 
-// ready is the first line of a server.
-type ready struct {
-	Addr string `json:"addr"` // host:port
+// usage is the usage of a server since its start. CPU and Plugins are user and system
+// time in nanoseconds, Objects and Bytes are allocations. The server's Plugins has only
+// child processes that have ended.
+type usage struct{ CPU, Plugins, Objects, Bytes float64 }
+
+func (u usage) sub(before usage) usage {
+	return usage{u.CPU - before.CPU, u.Plugins - before.Plugins, u.Objects - before.Objects, u.Bytes - before.Bytes}
 }
 
-// usage is the usage of a server since its start. It writes one for each line that it
-// reads.
-type usage struct {
-	CPU     time.Duration `json:"cpu_ns"`   // user and system
-	Ended   time.Duration `json:"ended_ns"` // of child processes that have ended
-	Objects uint64        `json:"objects"`  // allocated
-	Bytes   uint64        `json:"bytes"`    // allocated
+func usageNow() usage {
+	heap := measure.ReadHeap()
+	return usage{float64(measure.SelfCPU()), float64(measure.EndedChildrenCPU()), float64(heap.Objects), float64(heap.Bytes)}
 }
 
 // account is the span account of a server.
@@ -52,8 +51,8 @@ type account struct {
 	Delivered uint64 `json:"delivered"`
 }
 
-// RunServer runs a server process. It writes ready, and a usage for each line of in,
-// which may be nil. When in or ctx ends, it stops and writes its span account.
+// RunServer runs a server process. It writes its address, and a usage for each line of
+// in, which may be nil. When in or ctx ends, it stops and writes its span account.
 func RunServer(ctx context.Context, args []string, in io.Reader, out io.Writer) (err error) {
 	flags := flag.NewFlagSet(roleServer, flag.ContinueOnError)
 	by := flags.String("by", byOurs, "the server: `bare`, headed, threespans or ours")
@@ -104,7 +103,7 @@ func start(ctx context.Context, by, addr, app string) (*server, error) {
 // answerUsage writes the address, and the usage for each line of in, until in or ctx
 // ends.
 func answerUsage(ctx context.Context, addr string, in io.Reader, enc *json.Encoder) error {
-	if err := enc.Encode(ready{Addr: addr}); err != nil {
+	if err := enc.Encode(addr); err != nil {
 		return err
 	}
 	asked, ended := make(chan struct{}), make(chan struct{})
@@ -119,8 +118,7 @@ func answerUsage(ctx context.Context, addr string, in io.Reader, enc *json.Encod
 	for {
 		select {
 		case <-asked:
-			heap := measure.ReadHeap()
-			if err := enc.Encode(usage{CPU: measure.SelfCPU(), Ended: measure.EndedChildrenCPU(), Objects: heap.Objects, Bytes: heap.Bytes}); err != nil {
+			if err := enc.Encode(usageNow()); err != nil {
 				return err
 			}
 		case <-ended:

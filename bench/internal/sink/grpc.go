@@ -37,8 +37,7 @@ func (t *receiver) receiveGRPC(_ any, stream grpc.ServerStream) error {
 		return err
 	}
 	spans, err := otlpwire.CountSpans(request.data)
-	t.pause(stream.Context())
-	t.count(len(request.data), spans, err)
+	t.book(stream.Context(), spans)
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}

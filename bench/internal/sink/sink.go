@@ -27,19 +27,9 @@ type Addresses struct {
 	HTTP    string `json:"http"`
 	GRPC    string `json:"grpc"`
 	Datadog string `json:"datadog"`
-	// Control serves Counts, SetLatency and SetOpen.
+	// Control serves Spans, SetLatency and SetOpen.
 	Control string `json:"control"`
 	PID     int    `json:"pid"`
-}
-
-// Counts are the totals of a sink since its start, over all protocols.
-type Counts struct {
-	Spans    uint64 `json:"spans"`
-	Requests uint64 `json:"requests"`
-	// Bytes is the size of the bodies as received, compressed or not.
-	Bytes uint64 `json:"bytes"`
-	// Bad is the number of requests with an unreadable body.
-	Bad uint64 `json:"bad"`
 }
 
 // Sink is a running sink, as its parent process sees it.
@@ -75,11 +65,12 @@ func (a Addresses) CPU() (time.Duration, error) { return measure.ProcessCPU(a.PI
 
 var client = &http.Client{Timeout: 10 * time.Second}
 
-// Counts returns the totals so far.
-func (a Addresses) Counts(ctx context.Context) (Counts, error) {
-	var c Counts
-	err := a.control(ctx, http.MethodGet, "/counts", &c)
-	return c, err
+// Spans returns the number of spans that the sink has received since its start, over
+// all protocols.
+func (a Addresses) Spans(ctx context.Context) (uint64, error) {
+	var spans uint64
+	err := a.control(ctx, http.MethodGet, "/spans", &spans)
+	return spans, err
 }
 
 // SetLatency sets the pause before each answer.
@@ -112,24 +103,24 @@ func (a Addresses) control(ctx context.Context, method, path string, answer any)
 	return json.NewDecoder(resp.Body).Decode(answer)
 }
 
-// AwaitSpans returns the counts when the sink has received want spans in all, or no
-// more spans for as long as patience.
-func (a Addresses) AwaitSpans(ctx context.Context, want uint64, patience time.Duration) (Counts, error) {
+// AwaitSpans returns when the sink has received want spans in all, or no more spans for
+// as long as patience.
+func (a Addresses) AwaitSpans(ctx context.Context, want uint64, patience time.Duration) error {
 	last, since := uint64(0), time.Now()
 	for {
-		c, err := a.Counts(ctx)
-		if err != nil || c.Spans >= want {
-			return c, err
+		spans, err := a.Spans(ctx)
+		if err != nil || spans >= want {
+			return err
 		}
-		if c.Spans != last {
-			last, since = c.Spans, time.Now()
+		if spans != last {
+			last, since = spans, time.Now()
 		}
 		if time.Since(since) > patience {
-			return c, nil
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return c, context.Cause(ctx)
+			return context.Cause(ctx)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

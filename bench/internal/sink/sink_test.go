@@ -15,11 +15,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/servetrace/servetrace/bench/internal/child"
+	"github.com/servetrace/servetrace/bench/internal/benchtest"
 )
 
 func TestMain(m *testing.M) {
-	child.Main(Roles)
+	benchtest.Main(Roles)
 	os.Exit(m.Run())
 }
 
@@ -111,12 +111,8 @@ func TestSinkCountsAllProtocols(t *testing.T) {
 	if got := post(t, http.MethodPost, "http://"+s.Datadog+"/v0.6/stats", "", []byte("x")); got != http.StatusOK {
 		t.Errorf("Datadog's statistics: %d", got)
 	}
-	c, err := s.AwaitSpans(t.Context(), 18, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.Spans != 3+3+3+5+4 || c.Requests != 6 || c.Bad != 1 || c.Bytes == 0 {
-		t.Errorf("counts %+v", c)
+	if got, err := s.Spans(t.Context()); got != 3+3+3+5+4 || err != nil {
+		t.Errorf("%d spans, %v", got, err)
 	}
 	if cpu, err := s.CPU(); err != nil || cpu == 0 {
 		t.Errorf("CPU %v, %v", cpu, err)
@@ -146,8 +142,8 @@ func TestClosedSink(t *testing.T) {
 			t.Errorf("open %v: error %v", open, err)
 		}
 	}
-	if c, err := s.Counts(t.Context()); err != nil || c.Requests != 1 || c.Spans != 1 {
-		t.Errorf("counts %+v, %v", c, err)
+	if got, err := s.Spans(t.Context()); err != nil || got != 1 {
+		t.Errorf("%d spans, %v", got, err)
 	}
 }
 
@@ -169,7 +165,7 @@ func TestSinkWaitsBeforeItAnswers(t *testing.T) {
 
 func TestAwaitSpansGivesUp(t *testing.T) {
 	s := start(t)
-	if c, err := s.AwaitSpans(t.Context(), 1, 0); err != nil || c.Spans != 0 {
-		t.Errorf("counts %+v, %v", c, err)
+	if err := s.AwaitSpans(t.Context(), 1, 0); err != nil {
+		t.Error(err)
 	}
 }

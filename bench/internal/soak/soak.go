@@ -99,8 +99,7 @@ func (s Soak) Run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	r.result.Account = h.Stats()
-	counts, err := s.Sink.Counts(ctx)
-	r.result.Taken = counts.Spans
+	r.result.Taken, err = s.Sink.Spans(ctx)
 	r.result.judge()
 	return &r.result, err
 }

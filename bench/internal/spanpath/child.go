@@ -78,7 +78,7 @@ func measureWay(ctx context.Context, o order) (suite.Sample, error) {
 func measureRow(ctx context.Context, o order, row row, shape shape) (sample suite.Sample, err error) {
 	live := measure.LiveHeap()
 	defer runtime.KeepAlive(live)
-	w, err := row.open(ctx, rig{sink: o.Sink, bin: o.Bin})
+	w, err := row.open(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
@@ -111,7 +111,7 @@ type reading struct {
 	at                 time.Time
 	host, plugin, sink time.Duration
 	heap               measure.Heap
-	taken              sink.Counts
+	taken              uint64 // by the sink
 	ended, delivered   uint64 // by the span account
 }
 
@@ -170,7 +170,7 @@ func (c *measurement) settle(ctx context.Context, made uint64, before reading) (
 		return reading{}, fmt.Errorf("flush: %w", err)
 	}
 	if !c.row.nowhere && !c.shape.lossy {
-		if _, err := c.order.Sink.AwaitSpans(ctx, before.taken.Spans+made, sinkPatience); err != nil {
+		if err := c.order.Sink.AwaitSpans(ctx, before.taken+made, sinkPatience); err != nil {
 			return reading{}, err
 		}
 	}
@@ -203,13 +203,13 @@ func (c *measurement) read(ctx context.Context) (r reading, err error) {
 			r.delivered += x.Delivered
 		}
 	}
-	r.taken, err = c.order.Sink.Counts(ctx)
+	r.taken, err = c.order.Sink.Spans(ctx)
 	return r, err
 }
 
 // sample returns the figures, or an error if spans are missing.
 func (c *measurement) sample(made uint64, before, after reading) (suite.Sample, error) {
-	taken := after.taken.Spans - before.taken.Spans
+	taken := after.taken - before.taken
 	delivered, twice := taken, uint64(0)
 	if c.row.nowhere {
 		delivered = made

@@ -18,15 +18,15 @@ import (
 // gets the tracer behind OpenTelemetry's API, and returns the function that makes
 // spans.
 func openDatadog(newSpans func(trace.TracerProvider) func(i int)) opener {
-	return func(ctx context.Context, r rig) (*way, error) {
-		before, err := r.sink.Counts(ctx)
+	return func(ctx context.Context, o order) (*way, error) {
+		before, err := o.Sink.Spans(ctx)
 		if err != nil {
 			return nil, err
 		}
-		provider := ddotel.NewTracerProvider(tracer.WithAgentURL("http://"+r.sink.Datadog), tracer.WithService("bench"),
+		provider := ddotel.NewTracerProvider(tracer.WithAgentURL("http://"+o.Sink.Datadog), tracer.WithService("bench"),
 			tracer.WithLogStartup(false), tracer.WithLogger(silent{}))
 		var made atomic.Uint64 // with the earlier spans of the sink
-		made.Store(before.Spans)
+		made.Store(before)
 		return &way{
 			produce: func() func(int) {
 				one := newSpans(provider)
@@ -35,7 +35,7 @@ func openDatadog(newSpans func(trace.TracerProvider) func(i int)) opener {
 					made.Add(1)
 				}
 			},
-			flush: func(ctx context.Context) error { return flushDatadog(ctx, r.sink, &made) },
+			flush: func(ctx context.Context) error { return flushDatadog(ctx, o.Sink, &made) },
 			close: func(context.Context) error { return provider.Shutdown() },
 		}, nil
 	}
@@ -67,15 +67,15 @@ const flushPause = 5 * time.Millisecond
 func flushDatadog(ctx context.Context, to sink.Addresses, made *atomic.Uint64) error {
 	for last, same := uint64(0), 0; ; {
 		tracer.Flush()
-		taken, err := to.Counts(ctx)
-		if err != nil || taken.Spans >= made.Load() {
+		taken, err := to.Spans(ctx)
+		if err != nil || taken >= made.Load() {
 			return err
 		}
-		if same++; taken.Spans != last {
-			last, same = taken.Spans, 0
+		if same++; taken != last {
+			last, same = taken, 0
 		}
 		if time.Duration(same)*flushPause > sinkPatience {
-			return fmt.Errorf("the tracer has lost %d spans", made.Load()-taken.Spans)
+			return fmt.Errorf("the tracer has lost %d spans", made.Load()-taken)
 		}
 		select {
 		case <-ctx.Done():

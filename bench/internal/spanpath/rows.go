@@ -15,7 +15,6 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/host"
 )
 
@@ -28,13 +27,7 @@ type row struct {
 	open    opener
 }
 
-type opener func(ctx context.Context, r rig) (*way, error)
-
-// rig is the environment of a row.
-type rig struct {
-	sink sink.Addresses
-	bin  string
-}
+type opener func(ctx context.Context, o order) (*way, error)
 
 // way is an open row.
 type way struct {
@@ -115,7 +108,7 @@ func (nothing) OnEnd(sdktrace.ReadOnlySpan)                     {}
 func (nothing) ForceFlush(context.Context) error                { return nil }
 func (nothing) Shutdown(context.Context) error                  { return nil }
 
-func openFloor(context.Context, rig) (*way, error) { return sdkWay(nothing{}), nil }
+func openFloor(context.Context, order) (*way, error) { return sdkWay(nothing{}), nil }
 
 // bspWay returns the SDK's batch processor with the exporter. It blocks, so that no
 // span is lost.
@@ -131,25 +124,25 @@ type noExporter struct{}
 func (noExporter) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
 func (noExporter) Shutdown(context.Context) error                             { return nil }
 
-func openBSPNoop(context.Context, rig) (*way, error) { return bspWay(noExporter{}, nil) }
+func openBSPNoop(context.Context, order) (*way, error) { return bspWay(noExporter{}, nil) }
 
 func openBSPHTTP(compression otlptracehttp.Compression) opener {
-	return func(ctx context.Context, r rig) (*way, error) {
-		return bspWay(otlptracehttp.New(ctx, otlptracehttp.WithInsecure(), otlptracehttp.WithEndpoint(r.sink.HTTP), otlptracehttp.WithCompression(compression)))
+	return func(ctx context.Context, o order) (*way, error) {
+		return bspWay(otlptracehttp.New(ctx, otlptracehttp.WithInsecure(), otlptracehttp.WithEndpoint(o.Sink.HTTP), otlptracehttp.WithCompression(compression)))
 	}
 }
 
-func openBSPGRPC(ctx context.Context, r rig) (*way, error) {
-	return bspWay(otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(r.sink.GRPC)))
+func openBSPGRPC(ctx context.Context, o order) (*way, error) {
+	return bspWay(otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(o.Sink.GRPC)))
 }
 
 // ours opens our host with a plugin and its environment variables.
 func ours(plugin string, variables ...string) opener {
-	return func(ctx context.Context, r rig) (*way, error) {
+	return func(ctx context.Context, o order) (*way, error) {
 		h, err := host.New(host.Config{
-			Plugins: filepath.Join(r.bin, "plugins", plugin),
+			Plugins: filepath.Join(o.Bin, "plugins", plugin),
 			Environ: append(variables, "PATH=/usr/bin:/bin",
-				"OTEL_EXPORTER_OTLP_ENDPOINT=http://"+r.sink.HTTP, "DD_TRACE_AGENT_URL=http://"+r.sink.Datadog),
+				"OTEL_EXPORTER_OTLP_ENDPOINT=http://"+o.Sink.HTTP, "DD_TRACE_AGENT_URL=http://"+o.Sink.Datadog),
 			// Others may have write access to the folder of the benchmark's binaries.
 			AllowWritable: true,
 		}, host.WithLogger(slog.New(slog.DiscardHandler)))

@@ -4,26 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/servetrace/servetrace/bench/internal/child"
+	"github.com/servetrace/servetrace/bench/internal/benchtest"
 	"github.com/servetrace/servetrace/bench/internal/sink"
 	"github.com/servetrace/servetrace/bench/internal/suite"
-	"github.com/servetrace/servetrace/plugins/otlp/otlpexporter"
-	"github.com/servetrace/servetrace/pluginsdk"
 )
 
-// TestMain runs the roles of child processes, and our plugin, which is a link to this
-// binary.
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "otlp" {
-		pluginsdk.Main(pluginsdk.Spec{Name: "otlp", Env: otlpexporter.EnvPatterns(), Exporter: otlpexporter.New})
-	}
-	child.Main(sink.Roles, Roles)
+	benchtest.Main(sink.Roles, Roles)
 	os.Exit(m.Run())
 }
 
@@ -34,22 +26,7 @@ func newOrder(t *testing.T, row string) order {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin, err := os.MkdirTemp("", "bench") // short enough for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(bin) })
-	if err := os.Mkdir(filepath.Join(bin, "plugins"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(self, filepath.Join(bin, "plugins", "otlp")); err != nil {
-		t.Fatal(err)
-	}
-	return order{Row: row, Shape: "test", Bin: bin, Sink: s.Addresses}
+	return order{Row: row, Shape: "test", Bin: benchtest.Bin(t), Sink: s.Addresses}
 }
 
 // length is the time of a load in tests, which do not use the figures.
@@ -107,7 +84,7 @@ func TestEverySpanIsDelivered(t *testing.T) {
 // TestMissingSpansAreAnError checks a row that loses spans, in a shape that may not
 // and in a shape that may.
 func TestMissingSpansAreAnError(t *testing.T) {
-	loser := row{name: "loser", open: func(context.Context, rig) (*way, error) { return sdkWay(nothing{}), nil }}
+	loser := row{name: "loser", open: func(context.Context, order) (*way, error) { return sdkWay(nothing{}), nil }}
 	_, err := measureRow(t.Context(), newOrder(t, loser.name), loser, shape{drive: paced(1, 1000), length: length})
 	if err == nil || !strings.Contains(err.Error(), "their cost is unknown") {
 		t.Errorf("error %v", err)
