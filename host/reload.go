@@ -11,19 +11,19 @@ import (
 	"github.com/servetrace/servetrace/host/internal/supervise"
 )
 
-// Reload reads the folders of the list anew. Plugins that have left it send their spans
-// and end, within Config.StopTimeout, and then new plugins are started. Meanwhile each
-// plugin that stays, and that this host starts, is replaced by a new process with its
-// present file and configuration, without a loss: the old process goes on if the new
-// one fails before it has delivered its first batches. A plugin that does not run is
-// tried at once.
+// Reload reads the folders of the list again. Plugins that have left the list send
+// their spans and end, within Config.StopTimeout. Then the new plugins start. Meanwhile
+// each other plugin is replaced by a new process with its present file and
+// configuration, without a loss. The old process continues if the new one fails before
+// it has delivered its first batches. A plugin that does not run is started at once.
+// Attached plugins are not replaced.
 //
-// Reload blocks until all that is done, or ctx ends; a change that has begun goes on
-// then. It does not wait for a new process that has had nothing to deliver for five
-// seconds, which waits beside the old one; the log reports the result. The error names
-// the plugins that stay as they were, or do not start, with the reason: of each it
-// joins a *[PluginError]. To reload a Host that is not started, or is shut down, is an
-// error. Safe for concurrent use.
+// Reload blocks until that is done, or ctx ends; a change that has begun continues
+// after the end of ctx. A new process that has nothing to deliver for five seconds
+// waits beside the old one. Reload does not wait for its result, which the log reports.
+// The error joins one *[PluginError] for each plugin that was not replaced or does not
+// start. Reload returns an error if the Host is not started or is shut down. Safe for
+// concurrent use.
 func (h *Host) Reload(ctx context.Context) error {
 	stay, changed, err := h.relist(ctx)
 	if err != nil {

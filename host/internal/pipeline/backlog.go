@@ -17,17 +17,17 @@ type Item struct {
 	sealed  time.Time
 	Attempt int       // calls so far that had a connection
 	next    time.Time // not before; zero: at once
-	// cut is the number of the batch's spans that have become parts, and parts the
+	// cut is the number of the batch's spans that were moved to parts, and parts the
 	// number of these parts.
 	cut, parts int
-	// suspect: it was in flight when a process crashed, and no process has survived
-	// it since. alone counts the crashes with nothing else in flight, until a process
-	// answers for it. See poison.go.
+	// suspect is true if the item was in flight when a process crashed, and no process
+	// has survived it since. alone counts the crashes with only this item in flight,
+	// until a process answers it. See poison.go.
 	suspect bool
 	alone   int
-	// answered is Queue.answered at the first of these crashes.
+	// answered is the value of Queue.answered at the first of these crashes.
 	answered uint64
-	// parked: not due before the next connection, see Lane.Judge.
+	// parked is true if the item waits for the next connection, see Lane.Judge.
 	parked bool
 }
 
@@ -39,7 +39,7 @@ func (it *Item) ID(instance string) string {
 // Left returns the number of spans that the item still has.
 func (it *Item) Left() int { return it.Batch.spans - it.cut }
 
-// before reports whether it was sealed before other.
+// before reports whether the item was sealed before other.
 func (it *Item) before(other *Item) bool {
 	return cmp.Or(cmp.Compare(it.seq, other.seq), cmp.Compare(it.from+it.cut, other.from+other.cut)) < 0
 }
@@ -54,8 +54,8 @@ type backlog struct {
 	suspects []*Item // in no order; at most the items in flight at crashes
 }
 
-// mostAgain bounds the items that wait to be sent again: with so many, the back end
-// is in trouble, and fresh items would only join them.
+// mostAgain bounds the items that wait to be sent again. With so many, the back end
+// does not work, and retries of fresh items would not help.
 const mostAgain = 64
 
 func (l *backlog) empty() bool {
@@ -92,8 +92,8 @@ func (l *backlog) first(now time.Time) *Item {
 	return first
 }
 
-// probe returns the item to send next to a back end that is away, which stays in the
-// backlog: the item with the fewest attempts; nil if none is due.
+// probe returns the item to send next during an outage of the back end: the item with
+// the fewest attempts, or nil if none is due. The item stays in the backlog.
 func (l *backlog) probe(now time.Time) *Item {
 	if first := l.firstSuspect(); first != nil {
 		return first
@@ -146,7 +146,7 @@ func (l *backlog) remove(it *Item) {
 	}
 	l.fresh[l.head] = nil
 	l.head++
-	// Half of the room is free: to move the rest costs less than it saves.
+	// Half of the slice is unused: copying the rest costs less than the memory.
 	if l.head == len(l.fresh) || l.head > 1024 && l.head > len(l.fresh)/2 {
 		n := copy(l.fresh, l.fresh[l.head:])
 		clear(l.fresh[n:])

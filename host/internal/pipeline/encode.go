@@ -83,8 +83,8 @@ func (e *encoder) encodeLocked(s sdktrace.ReadOnlySpan) {
 	}
 }
 
-// chargeLocked sets the encoder's bytes on the account to their present size, and
-// changes the account by n besides. A list counts as objects until it is encoded.
+// chargeLocked charges the account with the encoder's present bytes, and changes it by
+// n besides. A list counts as objects until it is encoded.
 func (e *encoder) chargeLocked(n int64) {
 	size := int64(e.enc.Size())
 	e.p.mem.charge(size - e.charged + n)

@@ -11,9 +11,9 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
 
-// The encoder is woken before the timer when all shards together may have so many
-// spans or bytes: early, because spans that have left the processor's cache cost
-// twice as much to encode.
+// The encoder is woken before the timer when all shards together may have so many spans
+// or bytes. An early start is cheaper, because encoding costs twice as much after the
+// spans have left the processor's cache.
 const (
 	wakeSpans = 512
 	wakeBytes = 512 << 10 // of estimated heap
@@ -89,9 +89,9 @@ func newIntake(cfg *Settings, mem *memory) *intake {
 	return in
 }
 
-// await sets the number of spans at which a shard wakes the encoder: if no shard has so
-// many, all together have fewer than missing, the spans that complete the open batch.
-// missing is at least 1.
+// await sets the number of spans at which a shard wakes the encoder. missing is the
+// number of spans that complete the open batch, at least 1. If no shard has enough
+// spans to wake the encoder, all shards together have fewer than missing.
 func (in *intake) await(missing int) {
 	at := min(in.wakeSpans, (missing-1)/len(in.shards)+1)
 	for i := range in.shards {
@@ -107,7 +107,7 @@ func (in *intake) await(missing int) {
 }
 
 // wakesLocked reports whether a shard has enough spans or bytes to wake the encoder. It
-// does so once until the list is taken.
+// returns true at most once until the list is taken.
 func (in *intake) wakesLocked(sh *shard) bool {
 	if sh.woken || len(sh.spans) < sh.wakeAt && sh.bytes-sh.credit < in.wakeBytes {
 		return false
@@ -167,8 +167,7 @@ func (in *intake) chargeLocked(sh *shard, n int64, urgent bool) bool {
 	return true
 }
 
-// notify wakes the encoder, or starts the timer that does, for a span that was taken
-// in, or to log a span that was refused.
+// notify wakes the encoder if wake is set, or else starts the timer that wakes it.
 func (in *intake) notify(wake bool) {
 	if wake {
 		signal(in.wake)
@@ -186,8 +185,8 @@ func (in *intake) disarm() {
 	in.armed.Store(false)
 }
 
-// take empties a shard and leaves it spare, an empty list. The caller returns the
-// bytes to the account.
+// take empties a shard, and gives it the empty list spare. The caller returns the bytes
+// to the account.
 func (sh *shard) take(spare []sdktrace.ReadOnlySpan) (spans []sdktrace.ReadOnlySpan, bytes int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

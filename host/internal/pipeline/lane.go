@@ -12,10 +12,10 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// errHopeless is the cause of a wait that ends early.
+// errHopeless is the cause of WaitSettled's early end if the plugin cannot be started.
 var errHopeless = errors.New("the plugin is not run as it is")
 
-// Limits are the sizes of one call to a plugin, and the number of calls at a time.
+// Limits bound the size of one call to a plugin, and the number of concurrent calls.
 type Limits struct {
 	Spans, Bytes, Calls int
 }
@@ -32,16 +32,17 @@ type Answer struct {
 	Remark   string // the back end's text on the spans that it rejected
 	Unread   string // the fault of an OK answer that makes no sense
 	Took     time.Duration
-	// reached: gRPC had a connection and took the bytes, so the plugin may have them.
-	// said: the answer is the plugin's own, and not made by gRPC.
+	// Reached is true if gRPC had a connection and took the bytes, so that the plugin
+	// may have them. Said is true if the answer came from the plugin, and not from
+	// gRPC.
 	Reached, Said bool
-	// lost: the plugin went away during the call, or the host stopped.
+	// Lost is true if the plugin ended during the call, or the host stopped.
 	Lost bool
 }
 
-// Lane is one connection's access to a queue. A sender takes items from it, settles
-// each with the plugin's answer, and judges at the end the items without an answer.
-// The queue's mutex guards it.
+// Lane is the access of one connection to a queue. A sender takes items from it, and
+// settles each item with the plugin's answer. At the end, Judge decides about the items
+// without an answer. The queue's mutex guards it.
 type Lane struct {
 	q      *Queue
 	limits Limits
@@ -69,8 +70,8 @@ func (l *Lane) Open(limits Limits) {
 	l.q.lanes = append(l.q.lanes, l)
 }
 
-// Close removes the lane from its queue. The connection must be closed: the bytes that
-// gRPC holds count until then.
+// Close removes the lane from its queue. The connection must be closed before. Until
+// Close, the bytes that gRPC holds count.
 func (l *Lane) Close() {
 	l.leases.abandon()
 	l.q.p.mu.Lock()
@@ -78,7 +79,7 @@ func (l *Lane) Close() {
 	l.q.lanes = slices.DeleteFunc(l.q.lanes, func(other *Lane) bool { return other == l })
 }
 
-// Set changes whether the lane takes items at all, and whether one at a time.
+// Set changes whether the lane is idle, and whether it takes only one item at a time.
 func (l *Lane) Set(idle, single bool) {
 	l.q.p.mu.Lock()
 	defer l.q.p.mu.Unlock()
@@ -117,9 +118,9 @@ func (l *Lane) Leased() (bytes, share int64) {
 	return l.leases.bytes(), l.q.p.shareLocked()
 }
 
-// Take waits for an item that is due and moves it in flight; nil when ctx has ended,
-// or the plugin has. An item beyond the plugin's limits comes in parts, and so does
-// the rest of an item of which an earlier process had parts.
+// Take waits for an item that is due, and moves it in flight. It returns nil when ctx
+// or the plugin has ended. An item beyond the plugin's limits is sent in parts. So is
+// the rest of an item if an earlier process got parts of it.
 func (l *Lane) Take(ctx context.Context) *Item {
 	q := l.q
 	defer q.wakeAtEnd(ctx)()
@@ -147,7 +148,7 @@ func (l *Lane) Take(ctx context.Context) *Item {
 	return nil
 }
 
-// hasTurnLocked reports whether an item may be sent beside the items in flight.
+// hasTurnLocked reports whether an item may be sent while other items are in flight.
 func (l *Lane) hasTurnLocked(it *Item) bool {
 	if l.idle {
 		return false
@@ -155,9 +156,9 @@ func (l *Lane) hasTurnLocked(it *Item) bool {
 	return l.flying == 0 || !l.single && !l.suspected && !it.suspect && !l.q.outage.on()
 }
 
-// hasRoomLocked keeps the bytes in flight or with gRPC, which cannot be dropped,
-// within the exporter's share of the account: a plugin that never answers must not
-// use up the room of the rest. One item may always fly on each connection. The sender
+// hasRoomLocked limits the bytes in flight or held by gRPC to the exporter's share of
+// the account. They cannot be dropped, so a plugin that never answers must not use up
+// the memory of other exporters. Each connection may always send one item. The sender
 // bounds the bytes that gRPC keeps after a call, see Leased.
 func (l *Lane) hasRoomLocked(it *Item) bool {
 	if l.flying == 0 {
@@ -170,7 +171,7 @@ func (l *Lane) hasRoomLocked(it *Item) bool {
 	return max(l.q.books.sending, leased)+it.Batch.Size() <= l.q.p.shareLocked()
 }
 
-// flyLocked and landLocked count an item among the items in flight, or not any more.
+// flyLocked adds an item to the items in flight, and landLocked removes it.
 func (l *Lane) flyLocked(it *Item) {
 	l.q.inFlight[it] = struct{}{}
 	l.q.books.sending += it.Batch.Size()
@@ -193,9 +194,9 @@ func (l *Lane) Count(ans Answer) {
 	l.q.books.calls.count(ans)
 }
 
-// Settle writes the answer to an item in flight into the ledger, or puts the item
-// back into the backlog. An item that the plugin had, and did not answer before it
-// went, stays in flight until Judge. It reports whether the batch was delivered.
+// Settle writes the answer to an item in flight into the ledger, or puts the item back
+// into the backlog. If the plugin received the item and ended without an answer, the
+// item stays in flight until Judge. Settle reports whether the batch was delivered.
 func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 	q := l.q
 	defer q.failures.Write()
@@ -244,8 +245,8 @@ func (l *Lane) failLocked(now time.Time, it *Item, ans Answer) {
 	default:
 		var asked []any
 		if err.After > 0 {
-			// The back end is asked again after MaxAge at the latest, so that a pause
-			// of hours costs no more than until it is mended.
+			// The next try comes after MaxAge at the latest, so that a back end that
+			// asked for hours is soon used again after it works.
 			if until := now.Add(min(err.After, q.p.cfg.MaxAge)); until.After(q.heldUntil) {
 				q.heldUntil = until
 			}
@@ -260,8 +261,8 @@ func (l *Lane) failLocked(now time.Time, it *Item, ans Answer) {
 	}
 }
 
-// retryPause returns the pause that the back end asked for, but at least half of
-// retryFirst, else the backoff after an attempt.
+// retryPause returns the pause before the next attempt: the pause that the back end
+// asked for, but at least half of retryFirst, or else the backoff.
 func retryPause(attempt int, asked time.Duration) time.Duration {
 	if asked > 0 {
 		return max(asked, retryFirst/2)
@@ -275,19 +276,19 @@ type End struct {
 	Blamed   bool // and its work may be the cause
 	Leaving  bool // it had said that it ends
 	Attached bool // it is not this host's process
-	// quarantine keeps a batch that is given up, and returns attributes for the log.
+	// Quarantine stores a batch that is given up, and returns attributes for the log.
 	Quarantine func(now time.Time, id string, it *Item) []any
 }
 
 // Verdict is the result of Judge.
 type Verdict struct {
 	IDs []string // of the batches that a process had when it crashed
-	// blameless: the crash was the doing of a batch that is in quarantine now.
+	// Blameless is true if a batch caused the crash and is in quarantine now.
 	Blameless bool
 }
 
-// Judge decides about the items that the plugin had, and did not answer, when it went
-// or when the host stopped. The last call has ended. See poison.go.
+// Judge decides about the items that the plugin received and did not answer before it
+// ended or the host stopped. The last call must have ended. See poison.go.
 func (l *Lane) Judge(e End) (v Verdict) {
 	q := l.q
 	defer q.failures.Write()
@@ -314,8 +315,8 @@ func (l *Lane) Judge(e End) (v Verdict) {
 	return v
 }
 
-// suspectLocked makes an item that was in flight at a crash a suspect, or puts it in
-// quarantine.
+// suspectLocked marks an item that was in flight at a crash as a suspect, or puts it
+// into quarantine.
 func (l *Lane) suspectLocked(now time.Time, it *Item, e End, alone bool, v *Verdict) {
 	q, id := l.q, it.ID(l.q.p.Instance)
 	if len(v.IDs) < mostIDs {

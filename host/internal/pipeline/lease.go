@@ -6,9 +6,9 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// leases are the references to batches that the gRPC of one connection holds: each
-// from the moment that gRPC takes a buffer until it puts the buffer back, at the latest
-// until the connection is closed. Safe for concurrent use.
+// leases are the references of one gRPC connection to batches. A lease begins when gRPC
+// takes a buffer, and ends when gRPC puts the buffer back, at the latest when the
+// connection is closed. Safe for concurrent use.
 type leases struct {
 	mu   sync.Mutex
 	held map[*lease]struct{} // nil once the connection is closed
@@ -16,7 +16,8 @@ type leases struct {
 
 func newLeases() *leases { return &leases{held: map[*lease]struct{}{}} }
 
-// lease is one buffer in gRPC's hands: the pool that gRPC puts the buffer back into.
+// lease is one buffer that gRPC holds. It is also the pool that gRPC puts the buffer
+// back into.
 type lease struct {
 	all *leases
 	b   *batch
@@ -24,7 +25,7 @@ type lease struct {
 
 var _ mem.BufferPool = (*lease)(nil)
 
-// buffer hands the bytes of b to gRPC.
+// buffer passes the bytes of b to gRPC.
 func (l *leases) buffer(b *batch) mem.BufferSlice {
 	data := b.data
 	if mem.IsBelowBufferPoolingThreshold(cap(data)) {

@@ -32,8 +32,9 @@ const codeUnread = "UNREADABLE"
 // ledger is the delivery accounting of one exporter. It balances with waiting, which
 // counts the spans in the queue, and is never computed from the rest.
 type ledger struct {
-	// base is the number of spans that were accepted before the exporter was there. All
-	// later spans are for it, until it has left the list, when there were had of them.
+	// base is the number of spans that were accepted before the exporter joined. The
+	// exporter gets all later spans until it leaves the list. had is the number of
+	// spans that were accepted at that moment.
 	base, had uint64
 	left      bool
 
@@ -52,12 +53,12 @@ func newLedger() ledger {
 	return ledger{rejected: map[string]uint64{}, filtered: map[string]uint64{}}
 }
 
-// leave ends the accounting: of the spans that have arrived at the queues, further
-// spans are not for this exporter.
+// leave ends the accounting at arrived, the number of spans that have reached the
+// queues. The exporter gets no further spans.
 func (l *ledger) leave(arrived uint64) { l.left, l.had = true, arrived-l.base }
 
-// join begins the accounting with the next span. before is the ledger of an exporter
-// of the same name that has ended, or nil. Nothing waits there.
+// join begins the accounting with the next span. before is the ledger of an ended
+// exporter of the same name, or nil. No spans wait in it.
 func (l *ledger) join(arrived uint64, before *ledger) {
 	if before != nil {
 		l.delivered, l.rejected, l.filtered, l.dropped = before.delivered, before.rejected, before.filtered, before.dropped

@@ -7,7 +7,7 @@ import (
 )
 
 // Shares of Settings.QueueBytes. Encoded batches stay below backlogShare, so that spans
-// that end can be taken in whatever the exporters do. The last urgentShare is for
+// that end can be accepted even if no exporter delivers. The last urgentShare is for
 // spans with error status.
 const (
 	backlogShare = 5.0 / 8
@@ -56,7 +56,7 @@ func (m *memory) admit(n int64, urgent bool) bool {
 	return false
 }
 
-// charge changes the account by n bytes, whatever the bound.
+// charge changes the account by n bytes, without regard to the bound.
 func (m *memory) charge(n int64) { m.used.Add(n) }
 
 // arena returns an empty buffer with room for size bytes, and little more: it may
@@ -92,8 +92,8 @@ type batch struct {
 	charged int64 // constant
 	// refs counts items and leases. The last release frees the bytes.
 	refs atomic.Int32
-	// lost: gRPC may hold the bytes for ever, so they go to the garbage collector and
-	// are not reused.
+	// lost is true if gRPC may hold the bytes for ever. The garbage collector frees
+	// them, and they are not reused.
 	lost atomic.Bool
 }
 

@@ -51,8 +51,8 @@ const (
 	EnvMaxSpanBytes = "SERVE_TRACING_MAX_SPAN_BYTES"
 )
 
-// Pipeline is the way of a span to the senders: intake, encoder, one queue for each
-// exporter, and the account of bytes that they share. Safe for concurrent use.
+// Pipeline takes spans from OnEnd to the senders: intake, encoder, one queue for each
+// exporter, and the shared account of bytes. Safe for concurrent use.
 type Pipeline struct {
 	// Instance is the first half of the id of every batch.
 	Instance string
@@ -140,9 +140,9 @@ func without(list []*Queue, q *Queue) []*Queue {
 	return slices.DeleteFunc(slices.Clone(list), func(other *Queue) bool { return other == q })
 }
 
-// freeze stops everything that moves spans until unfreeze, so that the list of queues
-// can change between two spans. All spans that Stats may have shown as accepted are
-// in the queues then: it returns their number.
+// freeze stops all movement of spans until unfreeze, so that the list of queues can
+// change between two spans. It returns the number of spans in the queues, which are all
+// spans that Stats may have counted as accepted.
 func (p *Pipeline) freeze() (arrived uint64) {
 	p.encoder.mu.Lock()
 	p.encoder.cycleLocked(true)

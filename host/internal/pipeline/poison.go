@@ -36,8 +36,8 @@ const mostAlone = 2
 // mostIDs bounds the ids of batches in a report.
 const mostIDs = 64
 
-// survived ends the suspicion against an item, because its process is still there, or
-// has answered it (said).
+// survived ends the suspicion against an item. Its process is still running, or has
+// answered the item (said).
 func (it *Item) survived(said bool) {
 	it.suspect = false
 	if said {

@@ -12,8 +12,8 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire"
 )
 
-// Queue has the batches of one exporter, waiting and in flight, and their ledger. The
-// pipeline's mutex guards it, so that one snapshot has all queues.
+// Queue has the batches of one exporter that wait or are in flight, and their ledger.
+// The pipeline's mutex guards it, so that one snapshot covers all queues.
 type Queue struct {
 	p        *Pipeline
 	failures *failures.Log
@@ -63,7 +63,7 @@ func (q *Queue) due() {
 	q.changed.Broadcast()
 }
 
-// armLocked sets the timer to the next moment at which something becomes due.
+// armLocked sets the timer to the next moment at which an item or a pause becomes due.
 func (q *Queue) armLocked(now time.Time) {
 	next := q.items.wake(now, q.p.cfg.MaxAge)
 	if next.IsZero() {
@@ -75,8 +75,8 @@ func (q *Queue) armLocked(now time.Time) {
 	q.timer.Reset(max(time.Millisecond, next.Sub(now)))
 }
 
-// pausedLocked returns the time until which nothing is sent, because the back end
-// asked for a pause or is away.
+// pausedLocked returns the time until which nothing is sent, because the back end asked
+// for a pause or has an outage.
 func (q *Queue) pausedLocked() time.Time {
 	if q.heldUntil.After(q.outage.until) {
 		return q.heldUntil
@@ -84,9 +84,10 @@ func (q *Queue) pausedLocked() time.Time {
 	return q.outage.until
 }
 
-// Resume ends all pauses of the back end. A connection that begins has it send at
-// once, except the batches that the last connection lost: their backoff begins now. A
-// plugin that stops (hasty) has it send all batches at once, and no pause grows.
+// Resume ends all pauses of the back end, so that items are sent at once. After a new
+// connection (hasty is false), the parked items of the last connection begin their
+// backoff now. Before the plugin stops (hasty), all items are sent at once, and no
+// pause grows.
 func (q *Queue) Resume(hasty bool) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -105,8 +106,8 @@ func (q *Queue) Resume(hasty bool) {
 	q.changed.Broadcast()
 }
 
-// SetHopeless sets whether the plugin cannot be started before a person has mended
-// something: the host's end does not wait for such a plugin.
+// SetHopeless sets whether the plugin cannot be started until the operator changes
+// something. Shutdown does not wait for such a plugin.
 func (q *Queue) SetHopeless(hopeless bool) {
 	q.p.mu.Lock()
 	defer q.p.mu.Unlock()
@@ -156,9 +157,9 @@ func (q *Queue) doneLocked(it *Item) {
 	q.changed.Broadcast()
 }
 
-// nextLocked returns the item to send next, which stays in the backlog; nil if none
-// is due, or in a pause. Only Lane.Take calls it, and removes the item or has a part cut
-// off.
+// nextLocked returns the item to send next, which stays in the backlog. It returns nil
+// if no item is due, or during a pause. Only Lane.Take calls it, and then removes the
+// item or cuts a part off it.
 func (q *Queue) nextLocked(now time.Time) *Item {
 	switch {
 	case q.pausedLocked().After(now):
@@ -169,10 +170,10 @@ func (q *Queue) nextLocked(now time.Time) *Item {
 	return q.items.first(now)
 }
 
-// cutLocked cuts the next part within the plugin's limits off an item that waits,
-// which may be a part itself, cut for an earlier process. A span that is too large by
-// itself makes a part by itself, which the plugin may refuse. Parts are made one at a
-// time, because each repeats resource and scope. Only Lane.Take calls it, with the item
+// cutLocked cuts the next part within the plugin's limits off a waiting item. The item
+// may itself be a part that was cut for an earlier process. A span above the limits
+// becomes a part of its own, which the plugin may refuse. Parts are made one at a time,
+// because each part repeats resource and scope. Only Lane.Take calls it, with the item
 // of nextLocked.
 func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 	data, spans, err := otlpwire.Cut(whole.Batch.data, whole.cut, lim.Spans, lim.Bytes)
@@ -189,7 +190,7 @@ func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 		part:   fmt.Sprintf("%s.%d", whole.part, whole.parts),
 		from:   whole.from + whole.cut,
 		sealed: whole.sealed,
-		// The reason for the suspicion may be in this part or in another.
+		// The span that causes the crashes may be in this part or in another.
 		suspect: whole.suspect,
 	}
 	q.books.held += part.Batch.Size()
@@ -201,7 +202,8 @@ func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 	return part
 }
 
-// againLocked sends an item that is not in flight any more again, after a pause.
+// againLocked puts an item that is no longer in flight back into the backlog, with a
+// pause.
 func (q *Queue) againLocked(now time.Time, it *Item, pause time.Duration) {
 	it.next = now.Add(pause)
 	q.items.retry(it)
@@ -209,9 +211,9 @@ func (q *Queue) againLocked(now time.Time, it *Item, pause time.Duration) {
 	q.changed.Broadcast()
 }
 
-// deliverLocked counts an item that was answered with OK. Spans that the plugin
-// filtered or its back end rejected are not delivered. Counts beyond the batch are
-// the plugin's error and are cut.
+// deliverLocked counts an item with an OK answer. Spans that the plugin filtered or its
+// back end rejected do not count as delivered. Counts above the size of the batch are
+// an error of the plugin, and are reduced.
 func (q *Queue) deliverLocked(now time.Time, it *Item, ans Answer) {
 	left := uint64(it.Left())
 	take := func(n uint64) uint64 {
@@ -240,7 +242,7 @@ func (q *Queue) deliverLocked(now time.Time, it *Item, ans Answer) {
 	q.doneLocked(it)
 }
 
-// settledLocked reports whether nothing sealed up to seq is left.
+// settledLocked reports whether all batches sealed up to seq are settled.
 func (q *Queue) settledLocked(seq uint64) bool {
 	for it := range q.inFlight {
 		if it.seq <= seq {
@@ -251,9 +253,9 @@ func (q *Queue) settledLocked(seq uint64) bool {
 	return oldest == nil || oldest.seq > seq
 }
 
-// WaitSettled blocks until everything sealed up to seq is delivered, rejected or
-// dropped, or until ctx ends, or until a plugin that stops proves hopeless. Then it
-// returns the number of spans that are left, and the cause.
+// WaitSettled blocks until all batches sealed up to seq are delivered, rejected or
+// dropped. It returns early, with the number of remaining spans and the cause, if ctx
+// ends, or if a stopping plugin proves to be hopeless.
 func (q *Queue) WaitSettled(ctx context.Context, seq uint64) (left uint64, cause error) {
 	defer q.wakeAtEnd(ctx)()
 	q.p.mu.Lock()
@@ -271,7 +273,8 @@ func (q *Queue) WaitSettled(ctx context.Context, seq uint64) (left uint64, cause
 	return 0, nil
 }
 
-// wakeAtEnd wakes all goroutines that wait for a change when ctx ends, until stop.
+// wakeAtEnd wakes all goroutines that wait for a change when ctx ends. stop releases
+// it.
 func (q *Queue) wakeAtEnd(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
 		q.p.mu.Lock()
@@ -280,8 +283,7 @@ func (q *Queue) wakeAtEnd(ctx context.Context) (stop func() bool) {
 	})
 }
 
-// DropRest counts everything that is left as lost by shutdown. Nothing may be in
-// flight any more.
+// DropRest counts all remaining spans as lost by shutdown. No item may be in flight.
 func (q *Queue) DropRest() {
 	defer q.failures.Write()
 	q.p.mu.Lock()

@@ -15,13 +15,13 @@ func (b Backoff) Pause(n int) time.Duration {
 	return longest/2 + rand.N(longest/2)
 }
 
-// Backoff of a batch that is sent again, and of a back end that is away.
+// Backoff of a batch that is sent again, and of a back end with an outage.
 const (
 	retryFirst = 200 * time.Millisecond
 	retryMost  = 5 * time.Second
 	probeFirst = 200 * time.Millisecond
-	// probeMost is less than retryMost: a call each second or two costs nothing, and
-	// a queue that is bounded in bytes may hold the spans of a few seconds only.
+	// probeMost is less than retryMost: a call each second or two costs little, and the
+	// bounded queue may hold the spans of a few seconds only.
 	probeMost = 2 * time.Second
 )
 
@@ -44,7 +44,7 @@ const (
 	outageLeast = 2 * time.Second
 )
 
-// outage counts the failures of a back end. The zero value is none. The queue's
+// outage counts the failures of a back end. The zero value means no outage. The queue's
 // mutex guards it.
 type outage struct {
 	misses int    // calls in a row without success
@@ -56,7 +56,7 @@ type outage struct {
 	until  time.Time
 }
 
-// on reports whether the back end counts as away.
+// on reports whether there is an outage.
 func (o *outage) on() bool { return o.away }
 
 // missed counts a call without success. If hasty, which means that the host stops,

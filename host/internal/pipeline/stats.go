@@ -1,7 +1,7 @@
 package pipeline
 
-// Stats is one snapshot of the intake and all queues. Each span that ended before is in
-// it, at exactly one place. Package host documents the counts.
+// Stats is one snapshot of the intake and all queues. Every span that ended before it
+// is counted in exactly one place. Package host documents the counts.
 type Stats struct {
 	Ended, Accepted   uint64
 	Refused           map[string]uint64

@@ -40,8 +40,8 @@ func (s *Settings) Expand(running []Entry) (list []Entry, warnings []string, err
 	return x.list, x.warnings, errors.Join(x.faults...)
 }
 
-// sight is the result of a look at an entry. Its error is about a folder that cannot be
-// read, or a disk that does not answer.
+// sight is the result of Entry.look. err is set if a folder cannot be read, or the disk
+// does not answer.
 type sight struct {
 	folder bool
 	// files are the paths of the plugins in a folder, sorted by name.
@@ -68,7 +68,7 @@ func lookAll(list []Entry) []sight {
 	return sights
 }
 
-// look blocks as long as the disk.
+// look reads the entry's folder, if it has one. It blocks for as long as the disk does.
 func (e Entry) look() sight {
 	s := sight{folder: e.Folder}
 	if !s.folder && !e.Attached && strings.Contains(e.Where, "/") {
@@ -89,8 +89,8 @@ func (e Entry) look() sight {
 	return s
 }
 
-// isFolder reports whether an entry of the list is a folder, even without its slash. On
-// a disk that does not answer it is false.
+// isFolder reports whether an entry of the list is a folder, even without its slash. It
+// returns false if the disk does not answer.
 func (e Entry) isFolder() bool { return lookAll([]Entry{e})[0].folder }
 
 // expansion is a list during Expand.
@@ -101,10 +101,11 @@ type expansion struct {
 	faults   []error
 }
 
-// take adds an entry to the list, or the plugins in it, and reports whether it is a
-// folder.
+// take adds an entry, or the plugins in its folder, to the list. It reports whether the
+// entry is a folder.
 func (x *expansion) take(e Entry, at sight) (folder bool) {
-	// A folder that does not answer is known by its slash, or by its plugins.
+	// A folder that does not answer is recognized by its slash, or by its running
+	// plugins.
 	folder = at.folder || at.err != nil && slices.ContainsFunc(x.running, func(r Entry) bool { return r.From == e.Where })
 	switch {
 	case !folder:
@@ -123,7 +124,7 @@ func (x *expansion) warn(format string, args ...any) {
 	x.warnings = append(x.warnings, fmt.Sprintf(format, args...))
 }
 
-// fault adds an error the first time, and a warning later.
+// fault adds an error in the first expansion, and a warning in a later one.
 func (x *expansion) fault(err error) {
 	if x.running == nil {
 		x.faults = append(x.faults, err)
@@ -141,8 +142,8 @@ func (x *expansion) keep(is func(Entry) bool) {
 	}
 }
 
-// add adds a plugin to the list. Of two plugins with one name it takes the first, or
-// the one in running.
+// add adds a plugin to the list. If two plugins have one name, it keeps the first, or
+// the plugin in running.
 func (x *expansion) add(e Entry) {
 	at := slices.IndexFunc(x.list, func(other Entry) bool { return other.Name == e.Name })
 	if at < 0 {
@@ -206,7 +207,7 @@ func isPlugin(name, path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// namedInVain returns warnings about settings for plugins that no folder has brought.
+// namedInVain returns warnings about settings for plugins that are in no folder.
 func namedInVain(s *Settings, list []Entry) []string {
 	known := map[string]bool{"": true, EveryPlugin: true}
 	for _, e := range list {

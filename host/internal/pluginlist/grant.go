@@ -12,8 +12,8 @@ import (
 )
 
 // StartEnviron returns the environment that a plugin starts with: the base variables of
-// the host's environment, the variables that the operator names, and its limits, which
-// win.
+// the host's environment, the variables that the operator names, and the plugin's
+// limits, which override them.
 func (s *Settings) StartEnviron(name string) []string {
 	limits := s.Limits(name)
 	var out []string
@@ -31,9 +31,9 @@ func (s *Settings) StartEnviron(name string) []string {
 }
 
 // Grant returns the variables that a plugin gets because it declares them, or because
-// the operator names them. Under lock-down a declaration grants nothing: withheld has
-// the names of the variables that it would have granted. A pattern that is wider than a
-// family of variables is an error. So is a declared value that is not UTF-8, which the
+// the operator names them. Under lock-down, declared variables are not granted, and
+// withheld has their names. It returns an error for a pattern that is wider than a
+// family of variables. It also does for a declared value that is not UTF-8, which the
 // contract cannot carry.
 func (s *Settings) Grant(plugin string, declared []string) (granted map[string]string, withheld []string, err error) {
 	for _, pattern := range declared {
@@ -64,9 +64,9 @@ func (s *Settings) Grant(plugin string, declared []string) (granted map[string]s
 	return granted, slices.Compact(withheld), nil
 }
 
-// ExplainUngranted adds a hint to a plugin's refusal of its configuration, if a
-// variable in its text is set here and was not granted: the plugin reports it as not
-// set.
+// ExplainUngranted adds a hint to a plugin's refusal of its configuration. It does so
+// if the refusal names a variable that is set here but was not granted, because the
+// plugin reports such a variable as not set.
 func (s *Settings) ExplainUngranted(plugin string, environ []string, granted map[string]string, withheld []string, err error) error {
 	if err == nil {
 		return nil
@@ -99,7 +99,7 @@ func (s *Settings) withheld(plugin, variable string) bool {
 	return s.Lockdown && !wire.BaseVariable(variable) && !s.named(plugin, variable)
 }
 
-// The variables that Go's runtime reads at its start.
+// The variables that the Go runtime reads at its start.
 const (
 	VarMemoryLimit = "GOMEMLIMIT"
 	VarMaxProcs    = "GOMAXPROCS"

@@ -27,7 +27,7 @@ type Entry struct {
 	From     string // the folder that has brought the plugin, as in the list
 }
 
-// socketScheme begins the address of a plugin that is attached to.
+// socketScheme begins the address of an attached plugin.
 const socketScheme = "unix://"
 
 // namePattern matches the name of a plugin, which becomes a label of metrics and a word
@@ -41,8 +41,8 @@ var unescape = strings.NewReplacer("%2C", ",", "%2c", ",", "%3D", "=", "%3d", "=
 // PinMark separates an executable and the digest that it must have.
 const PinMark = "@sha256:"
 
-// parseList parses the list of plugins; an empty text has none. It reports all faults
-// at once. It does not look into folders.
+// parseList parses the list of plugins. An empty text has no plugins. It reports all
+// faults at once, and reads no folders.
 func parseList(text string) ([]Entry, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -104,7 +104,7 @@ func parseEntry(item string) (Entry, error) {
 	return Entry{Name: nameOf(name, named, where), Where: unescape.Replace(where), Named: named, Digest: digest}.checked()
 }
 
-// nameOf returns an entry's own name, or the name of its file.
+// nameOf returns the name that the entry gives, or else the name of its file.
 func nameOf(name string, named bool, where string) string {
 	if named {
 		return name
@@ -112,7 +112,7 @@ func nameOf(name string, named bool, where string) string {
 	return fileName(unescape.Replace(where))
 }
 
-// fileName returns the name of a plugin without a name of its own.
+// fileName returns the name of a plugin whose entry gives no name.
 func fileName(path string) string {
 	return strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 }
@@ -157,7 +157,7 @@ func folderEntry(name string, named bool, where, digest string) (Entry, error) {
 	return Entry{Where: where, Folder: true}, nil
 }
 
-// checkAddress returns the fault of an address in the list.
+// checkAddress returns an error if an address in the list is not valid.
 func checkAddress(where string) error {
 	path, ok := strings.CutPrefix(where, socketScheme)
 	switch {
@@ -192,7 +192,7 @@ func (e Entry) Resolve(dirs []string) (string, error) {
 	return "", e.notIn(dirs)
 }
 
-// notIn returns the error of a bare name that is in none of dirs. It names the folders
+// notIn returns the error for a bare name that is in none of dirs. It names the folders
 // that do not exist, and a file with a similar name.
 func (e Entry) notIn(dirs []string) error {
 	var looked, names []string
@@ -214,5 +214,5 @@ func (e Entry) notIn(dirs []string) error {
 		ErrNowhere, e.Where, strings.Join(looked, ", "), advice, EnvPluginDir)
 }
 
-// ErrNowhere is the error of a bare name that no folder has.
+// ErrNowhere is the error for a bare name that is in no folder.
 var ErrNowhere = errors.New("there is no plugin")

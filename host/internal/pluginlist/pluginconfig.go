@@ -11,15 +11,17 @@ import (
 // Configuration is the configuration of one plugin. The fields are documented at
 // package host's PluginConfig.
 type Configuration struct {
-	// File is the path of the document. It is read again each time that the plugin is
-	// configured. If it is missing, not a regular file, or larger than 1 MiB, the plugin
-	// is not ready and tried again. A plain OTLP receiver with a document is never ready.
+	// File is the path of the configuration. It is read again each time that the plugin
+	// is configured. If the file is missing, not regular, or larger than 1 MiB, the
+	// plugin is not ready, and is tried again. A plain OTLP receiver with a
+	// configuration is never ready.
 	File string
-	// Pick returns the plugin's part of the content of File. It is called after each read
-	// of File, one call at a time for a plugin. An empty document is none; with an error
-	// the plugin is not ready. Nil: the document is all of File.
+	// Pick returns the plugin's part of the content of File. It is called after each
+	// read of File, one call at a time for a plugin. An empty result means no
+	// configuration. After an error, the plugin is not ready. If Pick is nil, the
+	// configuration is all of File.
 	Pick func(file []byte) (document []byte, err error)
-	// Document is the document itself, at most 1 MiB. It must not change after
+	// Document is the configuration itself, at most 1 MiB. It must not change after
 	// New.
 	Document []byte
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// EveryPlugin is the name for all plugins in SERVE_TRACING_PLUGIN_ENV.
+// EveryPlugin stands for all plugins in SERVE_TRACING_PLUGIN_ENV.
 const EveryPlugin = "*"
 
 // wantPattern describes a valid pattern of variables.
@@ -84,7 +84,7 @@ func forWhom(name string) string {
 	return fmt.Sprintf("plugin %q", name)
 }
 
-// mostProcs is more than any machine has.
+// mostProcs is above the number of processors of any machine.
 const mostProcs = 1 << 16
 
 // ParseProcs parses a number of processors.
@@ -109,7 +109,7 @@ func validatePluginEnv(s *Settings, list []Entry) error {
 	return errors.Join(errs...)
 }
 
-// validateLimits does so with GOMEMLIMIT and GOMAXPROCS.
+// validateLimits compares GOMEMLIMIT and GOMAXPROCS with the list of plugins.
 func validateLimits(s *Settings, list []Entry) error {
 	errs := []error{
 		namesOfList(EnvPluginMemoryLimit, s.PluginMemoryLimit, list, ""),
@@ -148,13 +148,13 @@ func namesOfList[T any](variable string, values map[string]T, list []Entry, all 
 	return errors.Join(errs...)
 }
 
-// indexOf returns the index of the plugin of a name in the list, or -1.
+// indexOf returns the index of the plugin with a name in the list, or -1.
 func indexOf(list []Entry, name string) int {
 	return slices.IndexFunc(list, func(e Entry) bool { return !e.Folder && e.Name == name })
 }
 
-// noSuchPlugin returns the fault of a name that no entry of the list has; nil if a
-// folder may bring the plugin.
+// noSuchPlugin returns an error if no entry of the list has the name. It returns nil if
+// a folder may contain the plugin.
 func noSuchPlugin(variable, name string, list []Entry) error {
 	var names []string
 	for _, e := range list {

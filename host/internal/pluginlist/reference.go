@@ -15,7 +15,7 @@ import (
 // "${file:/PATH}" in a value. The host resolves references just before the plugin gets
 // the configuration. Keys and comments have no references.
 
-// referenceMark begins a reference. Behind another dollar sign it is text.
+// referenceMark begins a reference. After another dollar sign, it is plain text.
 const (
 	referenceMark    = "${"
 	referenceEscaped = "$${"

@@ -86,8 +86,8 @@ func (s *secrets) lookUp(reference string) (string, error) {
 	return value, nil
 }
 
-// shownReference returns a reference in the form for an error. An unknown form may be a
-// part of anything: only a word of it is shown.
+// shownReference returns a reference for an error. Of a reference in an unknown form it
+// returns only the first word, because the rest may be secret.
 func shownReference(reference string) string {
 	scheme, _, whole := strings.Cut(reference, ":")
 	switch {
@@ -112,8 +112,8 @@ func (s *secrets) variable(name string) (string, error) {
 	return s.environ[name], nil
 }
 
-// secretFile reads a file for a reference; a line break at its end is not part of the
-// secret.
+// secretFile returns the content of a file for a reference, without a line break at its
+// end.
 func secretFile(name string) (string, error) {
 	if !path.IsAbs(name) {
 		return "", errors.New("the path must be absolute")

@@ -18,8 +18,8 @@ const (
 	EnvPluginMaxProcs    = "SERVE_TRACING_PLUGIN_GOMAXPROCS"
 )
 
-// Settings are the operator's settings of plugins. The fields are those of the same
-// names in package host's Config. They do not change.
+// Settings are the operator's settings of plugins. Package host documents the fields,
+// in Config. They do not change.
 type Settings struct {
 	Plugins           string
 	PluginDirs        []string
@@ -28,12 +28,12 @@ type Settings struct {
 	PluginEnv         map[string][]string
 	PluginMemoryLimit map[string]int64
 	PluginMaxProcs    map[string]int
-	// Environ is the environment that plugins get their variables from.
+	// Environ is the environment from which plugins get their variables.
 	Environ []string
 }
 
-// Validate reports all faults of s at once. Of files it only asks whether a path is a
-// folder.
+// Validate reports all faults of s at once. It opens no file; it only checks whether
+// paths are folders.
 func (s *Settings) Validate() error {
 	list, err := parseList(s.Plugins)
 	if err != nil {
@@ -42,10 +42,10 @@ func (s *Settings) Validate() error {
 	return errors.Join(validateConfigs(s.PluginConfigs, list), validatePluginEnv(s, list), validateLimits(s, list), validateLockdown(s, list))
 }
 
-// Document returns the configuration of a plugin as the operator wrote it, nil for
-// none, and with its references resolved, which is for the plugin alone. secrets are
-// the texts that must not be shown: values of references, and of variables that the
-// plugin may get. It blocks for the disk.
+// Document returns the configuration of a plugin: as the operator wrote it, nil for
+// none, and with its references resolved, for the plugin alone. secrets are the texts
+// that must not be shown: values of references, and of variables that the plugin may
+// get. It blocks while it reads files.
 func (s *Settings) Document(plugin string) (written, resolved []byte, secrets []string, err error) {
 	refs := secretsFor(s, plugin)
 	is := s.PluginConfigs[plugin]
@@ -72,15 +72,16 @@ func sortedKeys[T any](m map[string]T) []string {
 
 // Reference is a reference in a plugin's configuration.
 type Reference struct {
-	// Text is the reference, "${env:NAME}". Of an unknown form it has only the part
-	// that cannot be secret.
+	// Text is the reference, "${env:NAME}". A reference in an unknown form is cut to a
+	// part that cannot be secret.
 	Text string
-	// Err is the reason why it cannot be resolved; nil: it can. It has no value in it.
+	// Err is the reason why the reference cannot be resolved, or nil. It never contains
+	// the value.
 	Err error
 }
 
 // References returns the references in the configuration of a plugin, each once, in
-// their order, and tries them. It blocks for the disk.
+// their order, and tries to resolve them. It blocks while it reads files.
 func (s *Settings) References(plugin string) ([]Reference, error) {
 	is := s.PluginConfigs[plugin]
 	document, err := is.load()
