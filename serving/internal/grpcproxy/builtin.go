@@ -41,7 +41,7 @@ type builtin struct {
 	sent map[string]healthv1.HealthCheckResponse_ServingStatus // to health
 }
 
-// newBuiltin returns the services. Their long streams end with over.
+// newBuiltin returns the services. Their long streams end when the context over ends.
 func newBuiltin(over context.Context, p *proxy) *builtin {
 	b := &builtin{
 		proxy:  p,
@@ -126,8 +126,8 @@ func (a rayAPI) ListApplications(context.Context, *rayserve.ListApplicationsRequ
 	return &rayserve.ListApplicationsResponse{ApplicationNames: a.b.names}, nil
 }
 
-// endingHealth is grpc's health service, except that its watches end with the server:
-// a stream that waits for its client would hold up the end.
+// endingHealth is grpc's health service, except that its watches end when the server
+// stops. Otherwise a watching client would delay the stop.
 type endingHealth struct {
 	*health.Server
 
@@ -155,7 +155,8 @@ type endingWatch struct {
 // Context implements [grpc.ServerStream].
 func (w endingWatch) Context() context.Context { return w.ctx }
 
-// servicesOf lists an app's services, and the proxy's own, for reflection.
+// servicesOf lists the services of an app and the services of the proxy, for
+// reflection.
 type servicesOf struct{ services *Services }
 
 var _ reflection.ServiceInfoProvider = servicesOf{}
@@ -172,8 +173,8 @@ func (s servicesOf) GetServiceInfo() map[string]grpc.ServiceInfo {
 	return infos
 }
 
-// reflected returns the app that a reflection call is about: the app that it names,
-// or the only app with gRPC services.
+// reflected returns the app of a reflection call: the app that the call names, or the
+// only app with gRPC services.
 func (b *builtin) reflected(ctx context.Context) (app string, err error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	name := last(md, metaApplication)

@@ -60,12 +60,13 @@ func (c *call) Invoke(ctx context.Context) (err error) {
 	return c.method.run(reporting)
 }
 
-// errNotReturned is the error that stats handlers and the client get for a method
-// that has not returned.
+// errNotReturned is the error for stats handlers and the client if a method ended
+// without a return.
 var errNotReturned = status.Error(codes.Internal, textInternal)
 
-// End implements [router.Call]. A panic of the handler counts for more than the call's
-// end, which counts for more than the handler's error, its consequence.
+// End implements [router.Call]. A panic of the handler has priority over the end of the
+// call. The end of the call has priority over the handler's error, which follows from
+// it.
 func (c *call) End(_ context.Context, err error) (spans.ReplicaResult, error) {
 	if why := c.stream.handBack(); why != nil {
 		err = cause.Heavier(err, why)

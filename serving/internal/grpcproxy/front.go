@@ -42,10 +42,10 @@ type Settings struct {
 }
 
 // Front is the gRPC side of a server: a listener and the servers behind it. There are
-// two, because a [grpc.Server] that sends its clients elsewhere accepts no more
-// connections. As the drain begins, the first does that and finishes its calls. The
-// second answers clients that come all the same, so that a health check
-// learns that the server drains, and not that it is gone.
+// two, because a [grpc.Server] in a graceful stop accepts no more connections. When the
+// drain begins, the first server stops gracefully and finishes its calls. The second
+// server answers new connections, so that a health check gets the state of the drain,
+// and not a refused connection.
 type Front struct {
 	proxy   *proxy
 	builtin *builtin
@@ -73,15 +73,15 @@ func New(c Config) *Front {
 	return &Front{proxy: p, builtin: newBuiltin(over, p), cfg: c, finish: finish}
 }
 
-// Refresh has the health service report the current state of the deployments.
+// Refresh updates the health service with the current state of the deployments.
 func (f *Front) Refresh() { f.builtin.refresh() }
 
-// keepaliveTimeout is how long the answer to a keepalive ping may take. It is grpc's
+// keepaliveTimeout bounds the time to the answer to a keepalive ping. It is grpc's
 // default.
 const keepaliveTimeout = 20 * time.Second
 
-// streamWorkers is how many goroutines grpc keeps for calls, for the same reason as
-// [inflight.Workers]; calls beyond that have fresh ones.
+// streamWorkers is the number of goroutines that grpc keeps for calls, for the same
+// reason as [inflight.Workers]. Each further call starts a goroutine.
 const streamWorkers = 64
 
 func (f *Front) newServer(workers uint32) *grpc.Server {
@@ -134,17 +134,18 @@ func sameSocket(l net.Listener) (net.Listener, error) {
 	return net.FileListener(file)
 }
 
-// serve has s accept connections until l is closed.
+// serve accepts connections for s until l is closed.
 func (f *Front) serve(s *grpc.Server, l net.Listener) {
 	if err := s.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) {
 		f.cfg.Failed(fmt.Errorf("serve gRPC on %s: %w", l.Addr(), err))
 	}
 }
 
-// Leave turns the health to NOT_SERVING, for good.
+// Leave sets the health to NOT_SERVING permanently.
 func (f *Front) Leave() { f.builtin.health.Shutdown() }
 
-// Drain sends the clients elsewhere. The second server has later connections.
+// Drain asks the clients to connect elsewhere. The second server accepts later
+// connections.
 func (f *Front) Drain() {
 	if f.listener == nil {
 		return
@@ -159,11 +160,11 @@ func (f *Front) Drain() {
 	})
 }
 
-// finishGrace is how long the answers of ended calls may take to be sent.
+// finishGrace bounds the time to send the answers of ended calls.
 const finishGrace = time.Second
 
-// Stop closes listener and connections. Ended calls have finishGrace to be sent, and
-// CloseGrace if ctx ends.
+// Stop closes the listener and the connections. It waits for the answers of ended calls
+// for at most finishGrace, or CloseGrace if ctx ends.
 func (f *Front) Stop(ctx context.Context) {
 	f.finish()
 	if f.listener == nil {
@@ -177,8 +178,8 @@ func (f *Front) Stop(ctx context.Context) {
 	f.ends.Wait()
 }
 
-// isDrained waits until the first server has no connection, but not beyond ctx and grace,
-// and reports whether it has none.
+// isDrained waits until the first server has no connection, at most until ctx ends or
+// for grace. It reports whether the server has none.
 func (f *Front) isDrained(ctx context.Context, grace time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()

@@ -43,7 +43,7 @@ type App struct {
 	All      []*router.Deployment // with the ingress
 }
 
-// app is an App as the proxy uses it.
+// app is an App with the data that the proxy needs for it.
 type app struct {
 	App
 
@@ -77,7 +77,7 @@ func (a *app) ready() bool {
 	return !slices.ContainsFunc(a.All, func(d *router.Deployment) bool { return d.Replicas.Unready() != "" })
 }
 
-// The keys of the proxy's metadata. They are Ray's.
+// The keys of the proxy's metadata, as in Ray.
 const (
 	metaApplication = "application"
 	metaRequestID   = "request_id"
@@ -127,8 +127,8 @@ func (p *proxy) handle(_ any, stream grpc.ServerStream) (err error) {
 	return st.Err()
 }
 
-// answer answers a call, and sets the fields of c. The span ends before the client learns
-// of the end.
+// answer answers a call, and sets the fields of c. The span ends before the client gets
+// the status.
 func (p *proxy) answer(c *call) *status.Status {
 	if !p.server.Counter.Admit() {
 		return status.New(codes.Unavailable, textDraining)
@@ -149,8 +149,8 @@ func (p *proxy) answer(c *call) *status.Status {
 	return p.serve(c)
 }
 
-// appFor returns the app that a call is for, or nil. With one app only, no name is
-// needed, and a wrong name does not matter, as in Ray.
+// appFor returns the app for a call, or nil. If there is only one app, it gets all
+// calls, with any name or none, as in Ray.
 func (p *proxy) appFor(name string) *app { return cmp.Or(p.only, p.apps[name]) }
 
 // serve answers a call of a known method.
@@ -175,7 +175,7 @@ func (p *proxy) serve(c *call) *status.Status {
 	return st
 }
 
-// peerOf returns the other end of the connection that a call came by, or nil.
+// peerOf returns the client's address of a call, or nil.
 func peerOf(ctx context.Context) net.Addr {
 	if from, ok := peer.FromContext(ctx); ok {
 		return from.Addr
@@ -183,11 +183,11 @@ func peerOf(ctx context.Context) net.Addr {
 	return nil
 }
 
-// dispatch has a replica run c and waits for the handler, but not beyond ctx. It returns
-// the error that ended the call, or nil.
+// dispatch assigns c to a replica and waits for the handler, at most until ctx ends. It
+// returns the error that ended the call, or nil.
 //
-// The handler has a goroutine to itself, so that a client need not wait for a
-// handler that outlasts its time. The slot stays taken until the handler has returned.
+// The handler has its own goroutine, so that a client does not wait for a handler that
+// exceeds its time. The slot stays taken until the handler has returned.
 func (p *proxy) dispatch(ctx context.Context, c *call) error {
 	routed, assigned, err := c.app.Ingress.Assign(ctx, spans.RouterStart{
 		Protocol:   spans.GRPC,

@@ -44,7 +44,7 @@ type method struct {
 // Any reports whether there is a service.
 func (s *Services) Any() bool { return len(s.infos) > 0 }
 
-// Add adds a service, or its faults.
+// Add adds a service, or records its faults.
 func (s *Services) Add(desc *grpc.ServiceDesc, impl any) {
 	if desc == nil {
 		s.faults = append(s.faults, errors.New("gRPC service: no description"))
@@ -131,7 +131,8 @@ func checkMethods(desc *grpc.ServiceDesc) error {
 	return nil
 }
 
-// Faults returns every fault. Calls from outside reach the ingress only.
+// Faults returns all faults. A service outside of the ingress is a fault, because
+// external calls only reach the ingress.
 func (s *Services) Faults(ingress bool) []error {
 	faults := slices.Clone(s.faults)
 	if !ingress && s.Any() {
@@ -162,7 +163,7 @@ func (s *Services) chain() {
 	}
 }
 
-// chainUnary returns one interceptor for several, nil for none.
+// chainUnary joins several interceptors to one, nil for none.
 func chainUnary(all []grpc.UnaryServerInterceptor) (chained grpc.UnaryServerInterceptor) {
 	for _, outer := range slices.Backward(all) {
 		inner := chained
@@ -179,7 +180,7 @@ func chainUnary(all []grpc.UnaryServerInterceptor) (chained grpc.UnaryServerInte
 	return chained
 }
 
-// chainStream returns one interceptor for several, nil for none.
+// chainStream joins several interceptors to one, nil for none.
 func chainStream(all []grpc.StreamServerInterceptor) (chained grpc.StreamServerInterceptor) {
 	for _, outer := range slices.Backward(all) {
 		inner := chained

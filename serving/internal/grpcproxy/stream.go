@@ -48,8 +48,8 @@ type callStream struct {
 
 var _ grpc.ServerStream = (*callStream)(nil)
 
-// messageError ends a call because one of its messages cannot pass: it is too large,
-// say, or cannot be decoded.
+// messageError ends a call because a message cannot be passed on, for example because
+// it is too large or cannot be decoded.
 type messageError struct{ status error }
 
 func (e *messageError) Error() string { return e.status.Error() }
@@ -68,7 +68,7 @@ func (s *callStream) begin(timeout time.Duration) {
 	s.forget = context.AfterFunc(client, s.clientEnded)
 }
 
-// release frees the context of a call that is over.
+// release frees the context of a call that has ended.
 func (s *callStream) release() {
 	s.forget()
 	if s.cancel != nil {
@@ -109,8 +109,8 @@ func (s *callStream) clientEnded() {
 	case refused != nil:
 		s.end(refused)
 	case limited && left <= 0:
-		// At the deadline grpc may cancel the stream before its context's timer fires.
-		// Ours is due, and has the call's error say DeadlineExceeded.
+		// At the deadline grpc may cancel the stream before the timer of its context
+		// fires. Our timer fires too, and its cause is DeadlineExceeded.
 		<-s.call.Done()
 	case limited && left < early:
 		s.end(cause.ErrClientDeadline)
@@ -119,8 +119,8 @@ func (s *callStream) clientEnded() {
 	}
 }
 
-// take takes the call from its handler. The handler's operations fail with why from then
-// on. It returns false if the handler has returned.
+// take takes the call away from its handler. From then on, the handler's operations
+// fail with why. It returns false if the handler has returned.
 func (s *callStream) take(why error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,9 +131,9 @@ func (s *callStream) take(why error) bool {
 	return true
 }
 
-// handBack notes that the handler has returned. It returns the reason for the end of the
-// call, or nil if the handler decides. A context's end counts for more than a
-// message that cannot pass.
+// handBack records that the handler has returned. It returns the reason for the end of
+// the call, or nil if the handler's result counts. The end of a context has priority
+// over a message that cannot be passed on.
 func (s *callStream) handBack() error {
 	if s.stream.Context().Err() != nil {
 		s.clientEnded() // the handler may have heard of it first
@@ -162,8 +162,8 @@ func (s *callStream) refusal() error {
 	return s.refused
 }
 
-// open returns the error with which operations fail when the call is not the
-// handler's any more.
+// open returns the error for operations after the call was taken from the handler, or
+// nil.
 func (s *callStream) open() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,8 +187,8 @@ func cancelCode(why error) codes.Code {
 	return codes.Canceled
 }
 
-// pass passes a message by f. If limited, the client must not hold it up for longer
-// than the limit.
+// pass passes a message by f. If limited, the client must not delay it for longer than
+// the stall limit.
 func (s *callStream) pass(limited bool, f func(m any) error, m any) error {
 	if err := s.open(); err != nil {
 		return err
@@ -262,8 +262,8 @@ func (s *callStream) RecvMsg(m any) error {
 	return s.pass(true, s.receiveOne, m)
 }
 
-// receiveOne receives the message of a call that has one. To grpc, which knows
-// none of our methods, every call is a stream.
+// receiveOne receives the message of a unary call. To grpc every call is a stream,
+// because it knows none of our methods.
 func (s *callStream) receiveOne(m any) error {
 	err := s.stream.RecvMsg(m)
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/stall"
 )
 
-// requestBody is a request's body as its handler reads it. The proxy can end it
-// while the handler is reading.
+// requestBody is the body of a request for its handler. The proxy can end it while the
+// handler reads.
 type requestBody struct {
 	body    io.ReadCloser // the connection's
 	stream  bool          // of HTTP/2
@@ -37,8 +37,8 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, b.wasReadLocked(err)
 }
 
-// Close implements [io.Closer]. As with net/http alone, it ends a Read that is under way
-// over HTTP/2, and waits for it over HTTP/1.
+// Close implements [io.Closer]. As with net/http alone, over HTTP/2 it ends a
+// concurrent Read, and over HTTP/1 it waits for a concurrent Read.
 func (b *requestBody) Close() error {
 	if b.stream {
 		return b.body.Close()
@@ -56,7 +56,7 @@ func (b *requestBody) Close() error {
 	return err
 }
 
-// wasReadLocked ends a read that gave err, and returns err as the handler sees it.
+// wasReadLocked ends a read that returned err, and returns the error for the handler.
 func (b *requestBody) wasReadLocked(err error) error {
 	defer b.reads.Done()
 	why := b.ending.Load()
@@ -75,10 +75,11 @@ func (b *requestBody) wasReadLocked(err error) error {
 	return err
 }
 
-// remains reports whether net/http may still read of the body.
+// remains reports whether net/http may still read from the body.
 func (b *requestBody) remains() bool { return b != nil && !b.read.Load() }
 
-// hurry ends the read that is under way, if any: the body is not needed any more.
+// hurry sets a deadline for the current read, if any, because the body is no longer
+// needed.
 func (b *requestBody) hurry(by time.Time) (sure bool) {
 	if !b.remains() {
 		return true
@@ -86,9 +87,9 @@ func (b *requestBody) hurry(by time.Time) (sure bool) {
 	return b.reads.Hurry(by) == nil
 }
 
-// end has later reads fail with why, once the read that is under way has
-// returned. If a read were still under way when the proxy returns, net/http would
-// abort it and clear that deadline, and then wait for a stalled client without limit.
+// end makes later reads fail with why, after the current read has returned. If a read
+// still runs when the proxy returns, net/http aborts it and clears that deadline. It
+// would then wait for a stalled client without limit.
 func (b *requestBody) end(why error) {
 	if !b.remains() {
 		return

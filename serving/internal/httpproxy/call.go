@@ -11,7 +11,7 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/scope"
 )
 
-// httpCall is an HTTP request as a replica runs it.
+// httpCall is an HTTP request that a replica runs.
 type httpCall struct {
 	x    *exchange
 	seen *http.Request         // as the handler sees it, with its context; nil before Invoke
@@ -20,8 +20,8 @@ type httpCall struct {
 
 var _ router.Call = (*httpCall)(nil)
 
-// Fail has the request fail that the context ctx belongs to, unless it has failed before.
-// It returns false outside of handlers.
+// Fail makes the request of the context ctx fail, unless it has failed before. It
+// returns false outside of handlers.
 func Fail(ctx context.Context, err error) bool {
 	in := scope.FromContext(ctx)
 	if in == nil {

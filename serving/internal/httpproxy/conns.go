@@ -19,7 +19,7 @@ type conns struct {
 	closed bool
 }
 
-// connection is a client's. Its methods are safe for concurrent use.
+// connection is the connection of a client. Its methods are safe for concurrent use.
 type connection struct {
 	net.Conn
 
@@ -72,9 +72,9 @@ func (s *conns) closeFresh() {
 	}
 }
 
-// hurry has net/http end the responses that it is finishing: it waits no longer for
-// the rest of a body, and has inflight.CutGrace to send the end. Call it when the proxy
-// has no request any more.
+// hurry makes net/http end the responses that it is finishing. net/http no longer waits
+// for the rest of a body, and has inflight.CutGrace to send the end. Call hurry when
+// the proxy has no more requests.
 func (s *conns) hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func connectionOf(r *http.Request) *connection {
 	return c
 }
 
-// progress notes that the client has taken something, or is about to.
+// progress records the time at which the client takes bytes of a response.
 func (c *connection) progress() {
 	if c == nil {
 		return
@@ -104,8 +104,8 @@ func (c *connection) progress() {
 }
 
 // closeStuck closes the connection if the client has taken nothing on any stream for
-// as long as limit: otherwise each of its requests that wait for a replica would hold
-// up a replica in its turn.
+// limit. Otherwise each of its waiting requests would block a replica, one after the
+// other.
 func (c *connection) closeStuck(limit time.Duration) {
 	if c == nil {
 		return

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// eventStream is a response of server-sent events as it is written.
+// eventStream is the state of a response of server-sent events.
 type eventStream struct {
 	on   bool // the response is one
 	line bool // the last line that was written is whole

@@ -63,12 +63,12 @@ func (f *Front) Serve(l net.Listener, end func(error)) {
 // from one.
 func (f *Front) Drain() { f.http.SetKeepAlivesEnabled(false) }
 
-// finishGrace is how long net/http may take to finish responses after their handlers have
-// returned: to see the end of a body that the handler did not read, and to write the last
-// few KiB to the kernel.
+// finishGrace bounds the time that net/http needs to finish responses after their
+// handlers have returned. In that time it reads the end of an unread body, and writes
+// the last few KiB to the kernel.
 const finishGrace = time.Second
 
-// Stop closes listener and connections, and waits for the end of Serve.
+// Stop closes the listener and the connections, and waits for the end of Serve.
 func (f *Front) Stop(ctx context.Context) {
 	f.conns.closeFresh()
 	if !f.closes(ctx, finishGrace) {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// modelIDHeaders are the forms of Ray's header serve_multiplexed_model_id: case does not
-// count, and each "_" may be a "-". They index an http.Header directly.
+// modelIDHeaders are the forms of Ray's header serve_multiplexed_model_id: in any case,
+// and with "-" for each "_". They index an http.Header directly.
 var modelIDHeaders = func() (keys [8]string) {
 	separators := [2]string{"_", "-"}
 	for i := range keys {

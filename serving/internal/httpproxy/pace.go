@@ -8,8 +8,9 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/stall"
 )
 
-// pace holds a client to the stall limit while its response is written. The response's
-// lock guards it, except for stalled, writes and body, which are safe for concurrent use.
+// pace enforces the stall limit while a response is written to a client. The response's
+// lock guards it, except for stalled, writes and body, which are safe for concurrent
+// use.
 type pace struct {
 	limit   time.Duration
 	writes  stall.Deadline
@@ -37,7 +38,7 @@ func (p *pace) begin() {
 // response.
 func (p *pace) awaitsBody() bool { return p.peer == nil && !p.duplex && p.body.remains() }
 
-// end ends a write that gave err, and returns err as the handler sees it.
+// end ends a write that returned err, and returns the error for the handler.
 func (p *pace) end(err error) error {
 	defer p.writes.Done()
 	if p.awaitsBody() && p.body.reads.Expired() {

@@ -59,7 +59,7 @@ func newProxy(c Config) *proxy {
 	return p
 }
 
-// Texts are Ray's, which scripts may look for.
+// Texts of Ray's responses, which scripts may search for.
 const (
 	textHealthy  = "success"
 	textDraining = "This node is being drained."
@@ -69,8 +69,8 @@ const (
 	textGone     = "Request %s was given up because its client has closed the connection." // not Ray's
 )
 
-// headerRequestID carries a request's id both ways. It is in canonical form, so that it
-// indexes an http.Header directly.
+// headerRequestID carries the id of a request, in the request and in the response. It
+// is in canonical form, so that it indexes an http.Header directly.
 const headerRequestID = "X-Request-Id"
 
 // ServeHTTP implements [http.Handler].
@@ -90,7 +90,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer answers a request that is not for the proxy itself.
+// answer answers a request that is not for the proxy's own paths.
 func (p *proxy) answer(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{proxy: p, arrived: time.Now(), r: r}
 	x.identity.ID = requestid.Fit(r.Header.Get(headerRequestID))
@@ -128,8 +128,8 @@ func (p *proxy) end(x *exchange) {
 	}
 }
 
-// bound limits how long net/http may read the rest of the request and send a response
-// that the proxy made itself.
+// bound limits the time for net/http to read the rest of the request, and to send a
+// response that the proxy made itself.
 func (p *proxy) bound(w http.ResponseWriter, r *http.Request) {
 	if p.stall <= 0 || r.ProtoMajor != 1 {
 		return
@@ -185,11 +185,11 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 	span.EndProxy(spans.ProxyResult{StatusCode: x.status, Err: cause.ForSpan(x.err)})
 }
 
-// dispatch has a replica answer the request and waits for it. It returns the error that
-// ended the request; nil for an ordinary response.
+// dispatch assigns the request to a replica and waits for the answer. It returns the
+// error that ended the request, nil for an ordinary response.
 //
-// The handler has a goroutine of its own, because a client need not wait for a handler
-// that outlasts its time. The slot stays taken until the handler has returned.
+// The handler has its own goroutine, so that a client does not wait for a handler that
+// exceeds its time. The slot stays taken until the handler has returned.
 func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
 	routed, assigned, err := x.route.Deployment.Assign(ctx, spans.RouterStart{
 		Protocol: x.protocol,

@@ -23,7 +23,7 @@ type Route struct {
 	Timeout    time.Duration // of its requests; none if not positive
 }
 
-// route is a Route as the proxy uses it.
+// route is a Route with the data that the proxy needs for it.
 type route struct {
 	Route
 
@@ -133,8 +133,8 @@ func trimPattern(pattern string) string {
 	return strings.TrimSuffix(pattern[slash:], "{$}")
 }
 
-// name returns the route as spans show it: the pattern below the prefix if the app has one
-// for r, a request as the app sees it; else the prefix.
+// name returns the route for spans. It is the pattern below the prefix if the app has
+// one for r, else the prefix. r is the request that the app gets.
 func (rt *route) name(r *http.Request) string {
 	if rt.pattern == nil {
 		return rt.Prefix

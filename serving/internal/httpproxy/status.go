@@ -35,8 +35,8 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// replicaStatus returns the status of the handler's response, or of its error; 0 if the
-// runtime ended the request before there was one.
+// replicaStatus returns the status of the handler's response, or of its error. It
+// returns 0 if the runtime ended the request before both.
 func replicaStatus(sent int, err error) int {
 	if sent != 0 || err == nil || cause.IsAbort(err) || cause.IsCancellation(err) {
 		return sent
@@ -54,7 +54,8 @@ func retryAfter(err error) string {
 	return strconv.FormatInt(int64(seconds), 10)
 }
 
-// text returns the body of the proxy's response. Errors of handlers are not for clients.
+// text returns the body of the proxy's response. It does not contain errors of
+// handlers.
 func (x *exchange) text(status int) string {
 	if full, ok := errors.AsType[*cause.QueueFullError](x.err); ok {
 		return full.Error()
@@ -77,7 +78,7 @@ func (x *exchange) text(status int) string {
 	return http.StatusText(status)
 }
 
-// writeText sends a plain text of the proxy's own.
+// writeText sends a plain text that the proxy made.
 func writeText(w http.ResponseWriter, status int, requestID, text string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")

@@ -16,8 +16,8 @@ import (
 	"github.com/servetrace/servetrace/serving/internal/wsframe"
 )
 
-// upgrade is a request to continue in another protocol than HTTP, and its result. Web
-// sockets are watched; other protocols are passed through.
+// upgrade is a request to change the protocol, and its result. Web sockets are watched;
+// other protocols are passed through.
 type upgrade struct {
 	webSocket bool
 	outer     context.Context         // the request's, which the socket's end does not end
@@ -58,8 +58,7 @@ func hasToken(lists []string, token string) bool {
 	return false
 }
 
-// under returns the context for the handler: it ends when ctx does, and when the socket
-// is over.
+// under returns the context for the handler. It ends with ctx, or when the socket ends.
 func (u *upgrade) under(ctx context.Context) context.Context {
 	if u == nil {
 		return ctx
@@ -69,7 +68,7 @@ func (u *upgrade) under(ctx context.Context) context.Context {
 	return ctx
 }
 
-// release ends the context that under has made.
+// release ends the context that under made.
 func (u *upgrade) release() {
 	if u != nil {
 		u.end(nil)
@@ -122,7 +121,7 @@ func (p *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return s, rw, nil
 }
 
-// over ends the handler's context, as the socket is over.
+// over ends the handler's context, because the socket has ended.
 func (u *upgrade) over(end socket.End) {
 	defer close(u.ended)
 	switch end {
@@ -137,7 +136,7 @@ func (u *upgrade) over(end socket.End) {
 	}
 }
 
-// take notes that the handler has taken the connection over.
+// take records that the handler has taken over the connection.
 func (u *upgrade) take(s *socket.Conn) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -154,19 +153,19 @@ func (u *upgrade) taken() *socket.Conn {
 	return u.socket
 }
 
-// outlast waits for the end of a socket that the handler has passed on to goroutines of
-// its own.
+// outlast waits for the end of a socket that the handler has passed to its own
+// goroutines.
 func (u *upgrade) outlast() {
 	if u.taken() != nil {
 		<-u.ended
 	}
 }
 
-// finishSocket ends the socket, if it has not ended, because of an error.
+// finishSocket ends the socket because of an error, unless it has ended.
 func finishSocket(s *socket.Conn, why error) { s.Finish(closeFrameOf(why)) }
 
-// closeFrameOf returns the close frame for a socket that ends because of an error. Code 0
-// is for none: the client has left, or must not get one.
+// closeFrameOf returns the close frame for a socket that an error ends. Code 0 means no
+// close frame: the client has left, or must not get a close frame.
 func closeFrameOf(why error) (code int, reason string) {
 	if why == nil || cause.IsAbort(why) || errors.Is(why, cause.ErrClientGone) {
 		return 0, ""
@@ -190,10 +189,10 @@ func closeCodeOf(err error) (code int, reason string) {
 	return wsframe.CodeTryAgain, ""
 }
 
-// socketResult returns the error that ended a socket; nil if it was closed by a close
-// frame, or by a handler that has not failed. The error of a handler that has lost its
-// client is a consequence. why is the cause of the end of the handler's context; nil if
-// it has not ended.
+// socketResult returns the error that ended a socket. It returns nil if a close frame
+// ended it, or a handler without an error. If the client was lost, that is the error,
+// because the handler's error follows from it. why is the cause of the end of the
+// handler's context, nil if it has not ended.
 func socketResult(s *socket.Conn, err, why error) error {
 	switch {
 	case cause.IsPanic(err):

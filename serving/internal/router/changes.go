@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Changes change the settings of a set, one change at a time. The methods are safe for
-// concurrent use.
+// Changes change the settings of a ReplicaSet, one change at a time. The methods are
+// safe for concurrent use.
 type Changes struct {
 	set  *ReplicaSet
 	turn chan struct{} // has one place, for the change under way
@@ -43,8 +43,9 @@ func (c *Changes) Declare(ctx context.Context, next Settings) error {
 	return err
 }
 
-// Reconfigure gives the replicas another user config, one after the other. If one fails,
-// the others get the old config again, and the error is returned.
+// Reconfigure sets another user config on the replicas, one after the other. If a
+// replica fails, the other replicas get the old config again, and Reconfigure returns
+// the error.
 func (c *Changes) Reconfigure(ctx context.Context, config string) error {
 	return c.apply(ctx, func(w Settings) Settings { w.Config = config; return w })
 }
@@ -66,8 +67,8 @@ func (c *Changes) apply(ctx context.Context, change func(Settings) Settings) err
 	return c.roll(ctx, config)
 }
 
-// change changes the settings except the user config. It returns the changed user config,
-// which the replicas have still to take, and whether it is another.
+// change changes the settings except the user config. It returns the new user config,
+// which the replicas do not have yet, and reports whether it has changed.
 func (s *ReplicaSet) change(change func(Settings) Settings) (config string, rolls bool, _ error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -85,7 +86,8 @@ func (s *ReplicaSet) change(change func(Settings) Settings) (config string, roll
 	return config, config != before.Config, nil
 }
 
-// roll has all replicas take a config, which is the wanted one then.
+// roll sets a config on all replicas, one after the other. The config is then the
+// wanted config.
 func (c *Changes) roll(ctx context.Context, config string) error {
 	for {
 		l := c.next(config)
@@ -100,8 +102,8 @@ func (c *Changes) roll(ctx context.Context, config string) error {
 	}
 }
 
-// next returns a replica that has not taken config yet. If there is none, it makes config
-// the wanted one, so that a replica that starts at this moment takes it too.
+// next returns a replica that does not have config yet. If there is none, it makes
+// config the wanted config, so that a replica that starts at this moment gets it too.
 func (c *Changes) next(config string) *life {
 	s := c.set
 	s.mu.Lock()
@@ -119,8 +121,8 @@ func (c *Changes) next(config string) *life {
 // rollBackGrace is how long replicas may take to return to the old config.
 const rollBackGrace = 10 * time.Second
 
-// rollBack gives the wanted config to the replicas that have taken another. A replica that
-// had none, or does not take it back, is replaced.
+// rollBack sets the wanted config on the replicas that have another. A replica that had
+// none, or refuses the wanted config, is replaced.
 func (c *Changes) rollBack(ctx context.Context, config string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollBackGrace) // ctx may have ended
 	defer cancel()

@@ -8,15 +8,15 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// condition is the state and the fault of a deployment as the log has them. The set's
-// mu guards it.
+// condition is the last logged state and fault of a deployment. The set's mu guards it.
 type condition struct {
 	state DeploymentState
 	fault error    // of the time since the deployment was healthy
 	lines []func() // for the log, to be written without a lock
 }
 
-// blame notes a fault of a replica. The log has it unless the last fault was the same.
+// blame records a fault of a replica. It logs the fault unless the last fault was the
+// same.
 func (c *condition) blame(log *slog.Logger, replica, text string, err error) {
 	logged := c.fault != nil && c.fault.Error() == err.Error()
 	c.fault = err
@@ -30,8 +30,8 @@ func (c *condition) blame(log *slog.Logger, replica, text string, err error) {
 	c.lines = append(c.lines, func() { log.Warn(text, args...) })
 }
 
-// note notes the state. The log has a change of it, except the health of a deployment
-// that has nothing to construct, which is always healthy.
+// note records the state, and logs a change of it. The health of a deployment without
+// constructors is not logged, because it is always healthy.
 func (c *condition) note(log *slog.Logger, state DeploymentState, replicas int, down *cause.DeploymentUnavailableError, constructs bool) {
 	before := c.state
 	if state == before {
@@ -50,11 +50,11 @@ func (c *condition) note(log *slog.Logger, state DeploymentState, replicas int, 
 				"tries", down.Tries, "error", down.Reason)
 		})
 	case DeploymentUpdating, DeploymentUnhealthy, DeploymentStopping:
-		// A fault has a line of its own; the other changes were asked for.
+		// A fault has its own log line. The other changes were requested.
 	}
 }
 
-// takeLines returns the lines for the log, and forgets them.
+// takeLines returns the log lines, and clears them.
 func (c *condition) takeLines() []func() {
 	lines := c.lines
 	c.lines = nil

@@ -55,12 +55,12 @@ func (m *member) checkIdle() {
 	}
 }
 
-// holds reports whether a request for model finds it in m, or on its way there.
+// holds reports whether m holds or loads model.
 func (m *member) holds(model string) bool {
 	return slices.Contains(m.models, model) || m.indexOf(model) >= 0
 }
 
-// held returns how many models m holds, with the models on their way.
+// held returns the number of models that m holds or loads.
 func (m *member) held() int {
 	n := len(m.models)
 	for _, s := range m.sent {

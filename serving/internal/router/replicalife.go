@@ -11,7 +11,7 @@ import (
 	"github.com/servetrace/servetrace/tracing"
 )
 
-// life is the life of one replica, beside its calls.
+// life starts, checks and stops one replica. Calls do not use it.
 type life struct {
 	set     *ReplicaSet
 	replica *Replica
@@ -59,10 +59,10 @@ func (l *life) statusLocked() ReplicaStatus {
 // errReplicaStops is the cause of the end of a life's context.
 var errReplicaStops = errors.New("replica stops")
 
-// longStart is how long a start takes before the log has a line about it.
+// longStart is the time after which a start that still runs is logged.
 const longStart = 30 * time.Second
 
-// live is a replica's life until it is to stop: its start and its health checks.
+// live starts the replica and checks its health, until the replica must stop.
 func (l *life) live() {
 	defer close(l.lived)
 	slow := time.AfterFunc(longStart, func() {
@@ -88,8 +88,8 @@ func (l *life) live() {
 
 func (l *life) uniqueID() string { return l.replica.uniqueID() }
 
-// construct makes the replica's values. It waits without a limit: the result of a
-// constructor that returns late has to be stopped.
+// construct makes the replica's values. It waits without a limit, because the values of
+// a slow constructor must be stopped too.
 func (l *life) construct() error {
 	began := time.Now()
 	for _, c := range l.set.config.Constructors {
@@ -107,7 +107,7 @@ func (l *life) construct() error {
 	return nil
 }
 
-// configure has a replica that starts take the user config that is wanted.
+// configure sets the wanted user config on a starting replica.
 func (l *life) configure() error {
 	l.set.mu.Lock()
 	config, has := l.set.want.Config, l.config
@@ -118,8 +118,9 @@ func (l *life) configure() error {
 	return l.reconfigure(context.Background(), config)
 }
 
-// ready has a replica that has started take calls. It returns false if another user
-// config is wanted meanwhile. A replica that is to stop is ready for that.
+// ready lists a started replica at the router, so that it takes calls. It returns false
+// if the wanted user config has changed in the meantime. It returns true if the replica
+// must stop.
 func (l *life) ready() bool {
 	s := l.set
 	s.mu.Lock()
@@ -135,7 +136,7 @@ func (l *life) ready() bool {
 	return true
 }
 
-// runsLocked notes that the replica takes calls.
+// runsLocked records that the replica takes calls.
 func (l *life) runsLocked() {
 	l.enterLocked(ReplicaRunning)
 	l.replica.scope.Metrics.Started()
@@ -144,7 +145,7 @@ func (l *life) runsLocked() {
 	l.set.router.add(l.replica)
 }
 
-// reconfigure has the replica take a user config, and waits for it until patience ends.
+// reconfigure sets a user config on the replica, and waits for it until patience ends.
 func (l *life) reconfigure(patience context.Context, config string) error {
 	began, takers := time.Now(), 0
 	for _, v := range l.replica.values {
@@ -173,8 +174,8 @@ func (l *life) reconfigure(patience context.Context, config string) error {
 // take one.
 var ErrNoReconfigurer = errors.New("there is a user config, and no value of PerReplica has a method Reconfigure(context.Context, serving.UserConfig) error; add it, or take the user config away")
 
-// startFailed ends a replica after its start has failed, and has another started after a
-// pause, if there may be another.
+// startFailed ends a replica after a failed start. It starts another replica after a
+// pause, if the deployment may have another.
 func (l *life) startFailed(err error) {
 	s := l.set
 	s.mu.Lock()
@@ -201,7 +202,7 @@ func (l *life) startFailed(err error) {
 	}
 }
 
-// condemn has the replica stopped and replaced at once, for err.
+// condemn stops and replaces the replica at once, because of err.
 func (l *life) condemn(err error) {
 	l.set.mu.Lock()
 	defer l.set.unlock()
@@ -212,7 +213,8 @@ func (l *life) condemn(err error) {
 	l.set.condition.blame(l.set.log, l.uniqueID(), "replica is unhealthy; another takes its place", err)
 }
 
-// supersede has the replica replaced, for err. It takes calls until its successor does.
+// supersede replaces the replica because of err. The replica takes calls until its
+// successor does.
 func (l *life) supersede(err error) {
 	l.set.mu.Lock()
 	defer l.set.unlock()
@@ -223,7 +225,8 @@ func (l *life) supersede(err error) {
 	l.set.condition.blame(l.set.log, l.uniqueID(), "replica did not take the new user config; another takes its place", err)
 }
 
-// stopLocked has the replica take no more calls, finish the calls that it has, and end.
+// stopLocked stops the replica. The replica takes no more calls, finishes its calls,
+// and ends.
 func (l *life) stopLocked() {
 	if l.state == ReplicaStopping {
 		return
@@ -234,9 +237,9 @@ func (l *life) stopLocked() {
 	go l.retire(idle, l.set.want) // the set's wait waits for it
 }
 
-// retire ends a replica that the router no longer lists: it waits for the last calls, then
-// stops the goroutines that these have left, then the values. with are the settings at the
-// time of the stop.
+// retire ends a replica that the router no longer lists. It waits for the last calls,
+// then stops the goroutines that they left, then the values. with are the settings at
+// the time of the stop.
 func (l *life) retire(idle <-chan struct{}, with Settings) {
 	began := time.Now()
 	r, s := l.replica, l.set
@@ -263,12 +266,12 @@ func (l *life) retire(idle <-chan struct{}, with Settings) {
 	s.remove(l)
 }
 
-// stopGrace is the least time that the values of a replica have for their stop, if its
-// calls have used up its time.
+// stopGrace is the minimum time for the stop of a replica's values, even if its calls
+// have used up the time.
 const stopGrace = time.Second
 
-// drain waits for a replica's last call. It returns false if the shutdown's time ends
-// before.
+// drain waits for a replica's last call. It returns false if the time for the shutdown
+// ends before.
 func (l *life) drain(idle <-chan struct{}, with Settings) bool {
 	limit := time.NewTimer(with.StopTimeout)
 	defer limit.Stop()

@@ -67,7 +67,7 @@ func (s *ReplicaSet) Start() {
 	s.phase = max(s.phase, setStarted)
 }
 
-// unlock makes the changes that have become necessary, unlocks, and writes to the log.
+// unlock starts and stops replicas as necessary, unlocks, and writes to the log.
 func (s *ReplicaSet) unlock() {
 	s.reconcileLocked()
 	s.condition.note(s.log, s.stateLocked(), s.want.Replicas, s.starts.down, len(s.config.Constructors) > 0)
@@ -132,7 +132,7 @@ func (s *ReplicaSet) clearLocked() {
 	}
 }
 
-// remove forgets a replica that has ended.
+// remove removes a replica that has ended.
 func (s *ReplicaSet) remove(l *life) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -161,9 +161,9 @@ func (s *ReplicaSet) checkOverLocked() {
 	}
 }
 
-// Wait waits until all replicas have stopped, or until ctx ends. Then it ends the contexts
-// of the user code that still runs, and waits until late ends. The error names the code
-// that is left.
+// Wait waits until all replicas have stopped, or ctx ends. In the second case it ends
+// the contexts of the user code that still runs, and waits until late ends. The error
+// names the remaining code.
 func (s *ReplicaSet) Wait(ctx, late context.Context) error {
 	select {
 	case <-s.over:

@@ -43,8 +43,8 @@ type router struct {
 type waiter struct {
 	model string
 	since time.Time
-	// granted has room for the one member that it carries, so that the grant never
-	// blocks. It carries nil if the wait failed with err, which was set before.
+	// granted is buffered for its one value, so that a grant never blocks. It carries
+	// the member, or nil if the wait failed. err was set before.
 	granted chan *member
 	err     error
 }
@@ -111,7 +111,7 @@ func (r *router) takeFreeLocked(model string) (*member, error) {
 	return nil, nil
 }
 
-// giveUp takes a waiter off the list. If a slot was granted to it meanwhile, the slot
+// giveUp removes a waiter from the list. If it got a slot in the meantime, the slot
 // goes to the next waiter.
 func (r *router) giveUp(w *waiter, place *list.Element) {
 	r.mu.Lock()
@@ -126,7 +126,8 @@ func (r *router) giveUp(w *waiter, place *list.Element) {
 	}
 }
 
-// release gives back the slot of a request for model, to a waiter if there is one.
+// release returns the slot of a request for model. A waiter gets the slot, if there is
+// one.
 func (r *router) release(m *member, model string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,8 +144,8 @@ func (r *router) add(replica *Replica) {
 	r.serveLocked()
 }
 
-// remove takes a replica off the list. Its requests go on; idle is closed when the last
-// has given its slot back.
+// remove takes a replica off the list. Its requests continue. idle is closed when the
+// last request has returned its slot.
 func (r *router) remove(replica *Replica) (idle <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -189,7 +190,8 @@ func (r *router) serveLocked() {
 	}
 }
 
-// fail has all requests fail with err, waiting requests too, until it is called with nil.
+// fail makes all requests fail with err, including waiting requests. fail(nil) ends
+// that.
 func (r *router) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
