@@ -263,10 +263,15 @@ func (p *response) beginLocked(status int) {
 
 // declaredLength returns the Content-Length, or -1.
 func declaredLength(h http.Header) int64 {
-	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
-		return n
+	declared := h.Get("Content-Length")
+	if declared == "" {
+		return -1 // ParseInt would allocate an error
 	}
-	return -1
+	n, err := strconv.ParseInt(declared, 10, 64)
+	if err != nil || n < 0 {
+		return -1
+	}
+	return n
 }
 
 // completeLocked reports whether the handler has written all bytes of the declared
