@@ -8,8 +8,8 @@ import (
 	"github.com/servetrace/servetrace/internal/otlpwire/sdkspan"
 )
 
-// encoder makes sealed batches of spans: it takes the lists of the intake, encodes
-// the spans and puts each full batch on all queues.
+// encoder takes the lists of the intake, encodes the spans into the open batch, and puts
+// each sealed batch on all queues.
 type encoder struct {
 	p *Pipeline
 
@@ -19,8 +19,8 @@ type encoder struct {
 	enc     sdkspan.Encoder
 	charged int64 // bytes of enc that are on the account
 	spare   []sdktrace.ReadOnlySpan
-	refused uint64 // at the last look of logLoss
-	losing  bool   // the log was told that spans are refused
+	refused uint64 // number of refused spans at the last call of logLoss
+	losing  bool   // the log has the line that spans are refused
 }
 
 // run encodes whenever a list is long enough or a span has waited long enough, until
@@ -39,8 +39,8 @@ func (e *encoder) run(stop <-chan struct{}) {
 	}
 }
 
-// cycle encodes all spans that have ended. It seals full batches, and if all also the
-// last batch, however small.
+// cycle encodes all spans that have ended. It seals full batches. If all is true, it
+// also seals the last batch, even if it is not full.
 func (e *encoder) cycle(all bool) {
 	defer e.p.LogNotes()
 	e.mu.Lock()

@@ -13,7 +13,7 @@ import (
 
 // The encoder is woken before the timer when all shards together may have so many spans
 // or bytes. An early start is cheaper, because encoding costs twice as much after the
-// spans have left the processor's cache.
+// spans have left the CPU's cache.
 const (
 	wakeSpans = 512
 	wakeBytes = 512 << 10 // of estimated heap
@@ -25,21 +25,21 @@ const (
 	leastWakeSpans = 32
 )
 
-// A shard charges bytes in advance, so that processors seldom meet at the account:
+// A shard charges bytes to the account in advance, so that CPUs rarely contend for it:
 // creditBytes at a time, and all shards together at most creditShare of the account.
 const (
 	creditBytes = 32 << 10
 	creditShare = 1.0 / 16
 )
 
-// intake takes in the spans that end: a few lists, each with its own lock. Safe for
-// concurrent use.
+// intake accepts or refuses the spans that end. It has a few lists, each with its own
+// lock. Safe for concurrent use.
 type intake struct {
 	mem          *memory
 	maxSpanBytes int64
 	shards       []shard
-	// near gives each processor a shard that mostly no other processor uses: a lock
-	// and a list in the cache of another processor cost more than everything else.
+	// near gives each CPU a shard that other CPUs rarely use. A lock and a list in the
+	// cache of another CPU cost more than everything else in add.
 	near sync.Pool
 	next atomic.Uint32 // shards given to near so far
 
@@ -124,8 +124,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// add takes a span in or refuses it. It never blocks, and does not allocate once the
-// lists have grown to their usual length.
+// add accepts or refuses a span. It never blocks, and does not allocate once the lists
+// have grown to their usual length.
 func (in *intake) add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) {
 	size := int64(g.Heap)
 	sh := in.near.Get().(*shard)
@@ -167,7 +167,8 @@ func (in *intake) chargeLocked(sh *shard, n int64, urgent bool) bool {
 	return true
 }
 
-// notify wakes the encoder if wake is set, or else starts the timer that wakes it.
+// notify wakes the encoder at once if wake is true. If the timer that wakes the encoder
+// does not run, notify starts it.
 func (in *intake) notify(wake bool) {
 	if wake {
 		signal(in.wake)
@@ -177,9 +178,9 @@ func (in *intake) notify(wake bool) {
 	}
 }
 
-// disarm lets the next span start the timer again. It must come before the lists are
-// taken, so that a span that is added in between starts the timer. The timer is
-// stopped first, because a span may start it anew as soon as armed is false.
+// disarm lets the next span start the timer again. The encoder must call it before it
+// takes the lists, so that a span that is added meanwhile starts the timer. disarm stops
+// the timer first, because a span may start it as soon as armed is false.
 func (in *intake) disarm() {
 	in.timer.Stop()
 	in.armed.Store(false)
@@ -217,8 +218,8 @@ func (in *intake) unlock() {
 	}
 }
 
-// statsLocked counts the spans that came in, and returns the number of the spans that
-// are not taken yet.
+// statsLocked adds the counts of the shards to s, and returns the number of spans that
+// the encoder has not taken yet.
 func (in *intake) statsLocked(s *Stats) (waiting uint64) {
 	for i := range in.shards {
 		sh := &in.shards[i]

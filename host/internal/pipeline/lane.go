@@ -42,18 +42,18 @@ type Answer struct {
 
 // Lane is the access of one connection to a queue. A sender takes items from it, and
 // settles each item with the plugin's answer. At the end, Judge decides about the items
-// without an answer. The queue's mutex guards it.
+// without an answer. The pipeline's mutex guards its fields that change.
 type Lane struct {
 	q      *Queue
 	limits Limits
 	leases *leases     // of the connection
 	gone   func() bool // see NewLane
 
-	idle       bool    // takes no item, though the plugin may be ready
-	single     bool    // takes one item at a time
-	flying     int     // items in flight
+	idle       bool    // the lane takes no item, although the plugin may be ready
+	single     bool    // the lane takes one item at a time
+	inFlight   int     // number of this lane's items in flight
 	suspected  bool    // the item in flight is a suspect
-	unanswered []*Item // of those in flight: the plugin had them when it went
+	unanswered []*Item // items in flight that the plugin had, and did not answer, at its end
 }
 
 // NewLane returns a lane that is not open. gone reports whether the plugin has ended or
@@ -91,7 +91,7 @@ func (l *Lane) Set(idle, single bool) {
 func (l *Lane) Busy() int {
 	l.q.p.mu.Lock()
 	defer l.q.p.mu.Unlock()
-	return l.flying
+	return l.inFlight
 }
 
 // AwaitIdle blocks until nothing is in flight, or ctx ends.
@@ -99,7 +99,7 @@ func (l *Lane) AwaitIdle(ctx context.Context) {
 	defer l.q.wakeAtEnd(ctx)()
 	l.q.p.mu.Lock()
 	defer l.q.p.mu.Unlock()
-	for l.flying > 0 && ctx.Err() == nil {
+	for l.inFlight > 0 && ctx.Err() == nil {
 		l.q.changed.Wait()
 	}
 }
@@ -138,11 +138,11 @@ func (l *Lane) Take(ctx context.Context) *Item {
 			if it = q.cutLocked(now, it, l.limits); it == nil {
 				continue
 			}
-			q.p.makeRoomLocked(now) // the part's bytes come on top of the whole's
+			q.p.makeRoomLocked(now) // the part's bytes are charged beside the bytes of the whole
 		} else {
 			q.items.remove(it)
 		}
-		l.flyLocked(it)
+		l.addInFlightLocked(it)
 		return it
 	}
 	return nil
@@ -153,7 +153,7 @@ func (l *Lane) hasTurnLocked(it *Item) bool {
 	if l.idle {
 		return false
 	}
-	return l.flying == 0 || !l.single && !l.suspected && !it.suspect && !l.q.outage.on()
+	return l.inFlight == 0 || !l.single && !l.suspected && !it.suspect && !l.q.outage.on()
 }
 
 // hasRoomLocked limits the bytes in flight or held by gRPC to the exporter's share of
@@ -161,7 +161,7 @@ func (l *Lane) hasTurnLocked(it *Item) bool {
 // the memory of other exporters. Each connection may always send one item. The sender
 // bounds the bytes that gRPC keeps after a call, see Leased.
 func (l *Lane) hasRoomLocked(it *Item) bool {
-	if l.flying == 0 {
+	if l.inFlight == 0 {
 		return true
 	}
 	leased := int64(0)
@@ -171,18 +171,19 @@ func (l *Lane) hasRoomLocked(it *Item) bool {
 	return max(l.q.books.sending, leased)+it.Batch.Size() <= l.q.p.shareLocked()
 }
 
-// flyLocked adds an item to the items in flight, and landLocked removes it.
-func (l *Lane) flyLocked(it *Item) {
+// addInFlightLocked adds an item to the items in flight.
+func (l *Lane) addInFlightLocked(it *Item) {
 	l.q.inFlight[it] = struct{}{}
 	l.q.books.sending += it.Batch.Size()
-	l.flying++
+	l.inFlight++
 	l.suspected = it.suspect
 }
 
-func (l *Lane) landLocked(it *Item) {
+// removeInFlightLocked removes an item from the items in flight.
+func (l *Lane) removeInFlightLocked(it *Item) {
 	delete(l.q.inFlight, it)
 	l.q.books.sending -= it.Batch.Size()
-	l.flying--
+	l.inFlight--
 	l.suspected = false // a suspect was alone
 	l.q.changed.Broadcast()
 }
@@ -206,7 +207,7 @@ func (l *Lane) Settle(it *Item, ans Answer) (delivered bool) {
 		l.unanswered = append(l.unanswered, it)
 		return false
 	}
-	l.landLocked(it)
+	l.removeInFlightLocked(it)
 	if ans.Said || !ans.Lost {
 		it.survived(ans.Said)
 	}
@@ -240,7 +241,7 @@ func (l *Lane) failLocked(now time.Time, it *Item, ans Answer) {
 	case now.Sub(it.sealed) >= q.p.cfg.MaxAge:
 		q.failures.Keep(now, err.Code, err.Error(), 0)
 		q.dropLocked(now, it, reasonMaxAge)
-	case ans.Lost && !ans.Said: // it says nothing about the batch
+	case ans.Lost && !ans.Said: // the end of the plugin is no fault of the batch
 		q.againLocked(now, it, 0)
 	default:
 		var asked []any
@@ -272,10 +273,10 @@ func retryPause(attempt int, asked time.Duration) time.Duration {
 
 // End describes a connection that has ended, for Judge.
 type End struct {
-	Crashed  bool // the process ended without being asked to
-	Blamed   bool // and its work may be the cause
-	Leaving  bool // it had said that it ends
-	Attached bool // it is not this host's process
+	Crashed  bool // the process ended although the host had not asked for it
+	Blamed   bool // the process crashed, and its work may be the cause
+	Leaving  bool // the process had announced its end
+	Attached bool // another program has started the process
 	// Quarantine stores a batch that is given up, and returns attributes for the log.
 	Quarantine func(now time.Time, id string, it *Item) []any
 }
@@ -298,7 +299,7 @@ func (l *Lane) Judge(e End) (v Verdict) {
 	list := l.unanswered
 	l.unanswered = nil
 	for _, it := range list {
-		l.landLocked(it)
+		l.removeInFlightLocked(it)
 		switch {
 		case !e.Crashed || e.Leaving:
 			it.suspect = false

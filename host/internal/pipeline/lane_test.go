@@ -86,7 +86,7 @@ func TestRetiredConnectionCounts(t *testing.T) {
 	hasRoom := func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		next.flying = 1
+		next.inFlight = 1
 		return next.hasRoomLocked(&Item{Batch: &batch{charged: 1}})
 	}
 	if hasRoom() {

@@ -29,14 +29,14 @@ const codePartial = "PARTIAL_SUCCESS"
 // codeUnread is the code of an OK answer that makes no sense.
 const codeUnread = "UNREADABLE"
 
-// ledger is the delivery accounting of one exporter. It balances with waiting, which
-// counts the spans in the queue, and is never computed from the rest.
+// ledger is the delivery accounting of one exporter. It balances with waiting, the number
+// of spans in the queue, which is counted, and never computed from the other numbers.
 type ledger struct {
 	// base is the number of spans that were accepted before the exporter joined. The
 	// exporter gets all later spans until it leaves the list. had is the number of
-	// spans that were accepted at that moment.
+	// spans that it got until then.
 	base, had uint64
-	left      bool
+	left      bool // the exporter has left the list
 
 	waiting uint64 // spans in the backlog and in flight
 	held    int64  // bytes of both
@@ -75,7 +75,8 @@ const (
 	otherProcessors    = "other"
 )
 
-// filter counts spans of one processor. Names beyond the bounds count as other.
+// filter counts spans that one processor has filtered. Names beyond the bounds count as
+// otherProcessors.
 func (l *ledger) filter(processor string, spans uint64) {
 	if _, known := l.filtered[processor]; !known && (len(l.filtered) >= mostProcessors || len(processor) > mostProcessorBytes) {
 		processor = otherProcessors
@@ -83,8 +84,7 @@ func (l *ledger) filter(processor string, spans uint64) {
 	l.filtered[processor] += spans
 }
 
-// QueueStats are the statistics of one exporter that are about spans. Package host
-// documents them.
+// QueueStats are the counts of spans of one exporter. Package host documents them.
 type QueueStats struct {
 	Accepted, Delivered, Waiting, InFlight uint64
 	Rejected, Filtered, Dropped            map[string]uint64
@@ -96,7 +96,8 @@ type QueueStats struct {
 	Calls                                  Durations
 }
 
-// statsLocked returns the statistics of the queue.
+// statsLocked returns the statistics of the queue. arrived is the number of spans that
+// have reached the queues, and undrained the number of accepted spans that have not.
 func (q *Queue) statsLocked(arrived, undrained uint64) QueueStats {
 	books := &q.books
 	accepted := arrived - books.base + undrained

@@ -59,8 +59,8 @@ func (m *memory) admit(n int64, urgent bool) bool {
 // charge changes the account by n bytes, without regard to the bound.
 func (m *memory) charge(n int64) { m.used.Add(n) }
 
-// arena returns an empty buffer with room for size bytes, and little more: it may
-// wait in a queue for long.
+// arena returns an empty buffer with room for size bytes, and little more, because its
+// batch may wait in a queue for a long time.
 func (m *memory) arena(size int) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -66,8 +66,8 @@ type Pipeline struct {
 	// mu guards all queues and ledgers. It is taken for a batch, never for a span.
 	// Lock order: encoder.mu, mu, the shards of the intake.
 	mu sync.Mutex
-	// queues take batches; gone have left and may still have batches. The slices are
-	// replaced, never changed.
+	// queues take batches. gone are queues that have left and may still have batches. The
+	// slices are replaced, never changed.
 	queues, gone []*Queue
 	seq          uint64 // batches sealed so far
 }
@@ -90,8 +90,8 @@ func newInstance() string {
 // Run encodes the spans until stop is closed.
 func (p *Pipeline) Run(stop <-chan struct{}) { p.encoder.run(stop) }
 
-// Add takes a span in or refuses it. It never blocks, and does not allocate once the
-// lists have grown to their usual length.
+// Add accepts or refuses a span. It never blocks, and does not allocate once the lists
+// have grown to their usual length.
 func (p *Pipeline) Add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) { p.intake.add(s, g) }
 
 // Close refuses all further spans.
@@ -157,8 +157,8 @@ func (p *Pipeline) unfreeze() {
 	p.encoder.mu.Unlock()
 }
 
-// enqueue puts a sealed batch on every queue and makes room. It takes the caller's
-// reference. The encoder's mutex is held.
+// enqueue puts a sealed batch on every queue and makes room. It releases the caller's
+// reference. The caller holds the encoder's mutex.
 func (p *Pipeline) enqueue(b *batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,20 +172,21 @@ func (p *Pipeline) enqueue(b *batch) {
 	p.makeRoomLocked(now)
 }
 
-// makeRoomLocked keeps the encoded batches within their share: the queue that holds
-// most loses its oldest batch, until there is room. Batches in flight stay.
+// makeRoomLocked keeps the encoded batches within their share of the memory. The queue
+// that holds the most bytes loses its oldest batch, until there is room. Batches in flight
+// stay.
 func (p *Pipeline) makeRoomLocked(now time.Time) {
 	for p.mem.encoded.Load() > p.mem.backlog {
-		var fattest *Queue
+		var largest *Queue
 		for _, q := range p.allLocked() {
-			if !q.items.empty() && (fattest == nil || q.books.held > fattest.books.held) {
-				fattest = q
+			if !q.items.empty() && (largest == nil || q.books.held > largest.books.held) {
+				largest = q
 			}
 		}
-		if fattest == nil {
+		if largest == nil {
 			return
 		}
-		fattest.dropOldestLocked(now, reasonQueueFull)
+		largest.dropOldestLocked(now, reasonQueueFull)
 	}
 }
 
@@ -207,19 +208,19 @@ func (p *Pipeline) allLocked() []*Queue {
 	return slices.Concat(p.queues, p.gone)
 }
 
-// shareLocked returns the bytes that each exporter may have in flight, or with gRPC.
-// An exporter that has left the list has a share until its connections are closed.
+// shareLocked returns the number of bytes that each exporter may have in flight or with
+// gRPC. An exporter that has left the list has a share until its connections are closed.
 func (p *Pipeline) shareLocked() int64 {
-	sharers := len(p.queues)
+	exporters := len(p.queues)
 	for _, q := range p.gone {
 		if len(q.lanes) > 0 {
-			sharers++
+			exporters++
 		}
 	}
-	return p.mem.backlog / int64(max(1, sharers))
+	return p.mem.backlog / int64(max(1, exporters))
 }
 
-// LogNotes logs the notes of all queues.
+// LogNotes logs the failures that the queues have noted. The caller must hold no mutex.
 func (p *Pipeline) LogNotes() {
 	p.mu.Lock()
 	all := p.allLocked()

@@ -22,14 +22,14 @@ type Queue struct {
 	items    backlog
 	inFlight map[*Item]struct{}
 	books    ledger
-	timer    *time.Timer // the next item becomes due, or too old
+	timer    *time.Timer // fires when the next item becomes due, or too old
 	// heldUntil is the end of a pause that the back end asked for.
 	heldUntil time.Time
 	outage    outage
 	answered  uint64  // calls that the plugin has answered, with success or an error
 	lanes     []*Lane // of the connections that are not closed
 	hasty     bool    // the plugin stops soon: pauses do not grow
-	hopeless  bool    // the plugin cannot be started as it is
+	hopeless  bool    // the plugin cannot start before an operator mends something
 }
 
 // NewQueue returns an empty queue, which must join p. It reports its failures to f.
@@ -133,7 +133,7 @@ func (q *Queue) dropOldestLocked(now time.Time, why reason) {
 	q.dropLocked(now, it, why)
 }
 
-// dropLocked counts an item that is neither waiting nor in flight as dropped.
+// dropLocked counts an item as dropped. The item must not be in the backlog or in flight.
 func (q *Queue) dropLocked(now time.Time, it *Item, why reason) {
 	spans := uint64(it.Left())
 	q.books.dropped[why] += spans
@@ -149,7 +149,7 @@ func (q *Queue) Load() (spans uint64, retries int) {
 	return q.books.waiting, len(q.items.again)
 }
 
-// doneLocked frees an item after its spans were written into the ledger.
+// doneLocked releases an item whose spans are in the ledger.
 func (q *Queue) doneLocked(it *Item) {
 	q.books.waiting -= uint64(it.Left())
 	q.books.held -= it.Batch.Size()
