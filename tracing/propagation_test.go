@@ -210,6 +210,9 @@ func TestOffMakesNoSpans(t *testing.T) {
 		if p.Enabled() {
 			t.Errorf("%s: enabled", name)
 		}
+		if p.Drops(trace.SpanContext{}) {
+			t.Errorf("%s: Drops reports a decision", name)
+		}
 		ctx := serveOne(spans.New(p), inbound("01"))
 		if span := trace.SpanFromContext(ctx); span.IsRecording() {
 			t.Errorf("%s: a span records", name)

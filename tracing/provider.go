@@ -80,8 +80,11 @@ func (p *Provider) Enabled() bool { return p.sdk != nil }
 func (p *Provider) Config() Config { return p.cfg }
 
 // Drops reports whether a span with this parent is certainly not sampled, so that its
-// attributes are not needed.
+// attributes are not needed. It reports false if the provider is off.
 func (p *Provider) Drops(parent trace.SpanContext) bool {
+	if p.sampler == nil {
+		return false
+	}
 	if p.sampler.inherits(parent) {
 		return !parent.IsSampled()
 	}
