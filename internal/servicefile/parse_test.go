@@ -38,6 +38,7 @@ func TestFaults(t *testing.T) {
 		"open list":          {"name: a\n\nhttp_options: [1,\n", "4:1: no YAML: did not find expected node content"},
 		"control byte":       {"name: a\nhttp_options: {host: \"\x01\"}\n", "2:23: the byte 0x01 is no text; write the file in UTF-8"},
 		"latin 1":            {"name: caf\xe9\n", "1:10: the byte 0xe9 is no text; write the file in UTF-8"},
+		"UTF-16":             {"\xff\xfen\x00a\x00m\x00e\x00:\x00 \x00a\x00", "1:1: the byte 0xff is no text; write the file in UTF-8"},
 		"byte order mark":    {"\ufeffname: a\n", ""},
 		"CRLF":               {"name: a\r\ntracing_config:\r\n  enabled: x\r\n", `3:12: tracing_config.enabled: the text "x"; want true or false`},
 		"misspelt section":   {"tracing_cofnig: {}", `1:1: there is no key "tracing_cofnig"; did you mean tracing_config?`},

@@ -50,12 +50,15 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Parse returns the root node of the only document in data, or nil if the
-// document is empty or null. A second document is an error, as are more than
-// [MaxBytes] and more than 100 levels of nesting. Aliases in the node are not
-// expanded. Errors are of type *Error.
+// document is empty or null. A second document is an error, as are a byte that is
+// no text in UTF-8, more than [MaxBytes] and more than 100 levels of nesting.
+// Aliases in the node are not expanded. Errors are of type *Error.
 func Parse(data []byte) (*yaml.Node, error) {
 	if len(data) > MaxBytes {
 		return nil, &Error{Text: fmt.Sprintf("document has %d bytes, want %d at most", len(data), MaxBytes)}
+	}
+	if e := byteError(data); e != nil {
+		return nil, e
 	}
 	loader, err := yaml.NewLoader(bytes.NewReader(adaptJSON(data)),
 		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
@@ -67,13 +70,13 @@ func Parse(data []byte) (*yaml.Node, error) {
 	case errors.Is(err, io.EOF):
 		return nil, nil
 	case err != nil:
-		return nil, syntaxError(err, data)
+		return nil, syntaxError(err)
 	}
 	switch err := loader.Load(&second); {
 	case err == nil:
 		return nil, &Error{Line: second.Line, Column: second.Column, Text: "a second document begins, want one"}
 	case !errors.Is(err, io.EOF):
-		return nil, syntaxError(err, data)
+		return nil, syntaxError(err)
 	}
 	if len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null" {
 		return nil, nil
@@ -151,10 +154,7 @@ func adaptJSON(data []byte) []byte {
 
 // syntaxError returns an error of the scanner, parser or composer with advice
 // for the frequent causes.
-func syntaxError(err error, data []byte) error {
-	if e := byteError(data); e != nil {
-		return e
-	}
+func syntaxError(err error) error {
 	e := &Error{Text: plain(err.Error())}
 	var load *yaml.LoadError
 	if errors.As(err, &load) {
@@ -173,7 +173,7 @@ func syntaxError(err error, data []byte) error {
 }
 
 // byteError returns the error of the first byte that is no text in UTF-8, or nil. The
-// library does not report its place.
+// library does not report its place, and accepts UTF-16.
 func byteError(data []byte) *Error {
 	line, column := 1, 1
 	for at := 0; at < len(data); column++ {

@@ -61,6 +61,8 @@ func TestParse(t *testing.T) {
 		{"{\n\t\"a\": \"\\ud83d\\ude00\"\n}", ""}, // JSON with tabs and a pair of surrogates
 		{"a: 1\nb: é\xe9", "line 2: the byte 0xe9 is no text; write the file in UTF-8"},
 		{"a: \"\x01\"", "line 1: the byte 0x01 is no text; write the file in UTF-8"},
+		{"\xff\xfea\x00:\x00 \x001\x00", "line 1: the byte 0xff is no text; write the file in UTF-8"}, // UTF-16
+		{"\xfe\xff\x00a\x00:\x00 \x001", "line 1: the byte 0xfe is no text; write the file in UTF-8"},
 		{"a: 1\n---\nb: 2\n", "line 2: a second document begins, want one"},
 		{"a: 1\n--- [", "line 3: no YAML: did not find expected node content"},
 		{"a: [1", "line 2: no YAML: did not find expected ',' or ']': look for a bracket or brace that is not closed"},
