@@ -102,26 +102,3 @@ func (a Addresses) control(ctx context.Context, method, path string, answer any)
 	}
 	return json.NewDecoder(resp.Body).Decode(answer)
 }
-
-// AwaitSpans returns when the sink has received want spans in all, or no more spans for
-// as long as patience.
-func (a Addresses) AwaitSpans(ctx context.Context, want uint64, patience time.Duration) error {
-	last, since := uint64(0), time.Now()
-	for {
-		spans, err := a.Spans(ctx)
-		if err != nil || spans >= want {
-			return err
-		}
-		if spans != last {
-			last, since = spans, time.Now()
-		}
-		if time.Since(since) > patience {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}

@@ -162,10 +162,3 @@ func TestSinkWaitsBeforeItAnswers(t *testing.T) {
 		t.Error("the port for spans accepted a control request")
 	}
 }
-
-func TestAwaitSpansGivesUp(t *testing.T) {
-	s := start(t)
-	if err := s.AwaitSpans(t.Context(), 1, 0); err != nil {
-		t.Error(err)
-	}
-}

@@ -6,8 +6,7 @@
 //
 //  1. The child opens the row and keeps 64 MiB alive. It drives the shape for a
 //     moment, and waits until all spans are delivered.
-//  2. It reads the clocks, drives the shape, flushes, waits until the sink has all
-//     spans, and reads the clocks again. So the CPU time has the making, encoding and
+//  2. It reads the clocks, drives the shape, flushes, and reads the clocks again. So the CPU time has the making, encoding and
 //     delivery of the same spans.
 //  3. It compares the number of spans with the sink's count and with the span account
 //     of our host. Except in lossy shapes, a lost or repeated span is an error.
@@ -119,11 +118,8 @@ func (c *measurement) measure(ctx context.Context) (suite.Sample, error) {
 	if err := c.order.Sink.SetLatency(ctx, 0); err != nil {
 		return nil, err
 	}
-	before, err := c.read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := c.settle(ctx, c.shape.drive(ctx, c.driver, min(warmUp, c.shape.length)), before); err != nil {
+	c.shape.drive(ctx, c.driver, min(warmUp, c.shape.length))
+	if _, err := c.settle(ctx); err != nil {
 		return nil, fmt.Errorf("warm-up: %w", err)
 	}
 	if err := c.order.Sink.SetLatency(ctx, c.shape.latency); err != nil {
@@ -132,7 +128,8 @@ func (c *measurement) measure(ctx context.Context) (suite.Sample, error) {
 	c.driver.calls.Reset()
 	c.driver.onEnds.Reset()
 	runtime.GC()
-	if before, err = c.read(ctx); err != nil {
+	before, err := c.read(ctx)
+	if err != nil {
 		return nil, err
 	}
 	if c.shape.kill {
@@ -145,22 +142,19 @@ func (c *measurement) measure(ctx context.Context) (suite.Sample, error) {
 		return nil, err
 	}
 	made := c.shape.drive(ctx, c.driver, c.shape.length)
-	after, err := c.settle(ctx, made, before)
+	after, err := c.settle(ctx)
 	if err := errors.Join(err, stopProfile()); err != nil {
 		return nil, err
 	}
 	return c.sample(made, before, after)
 }
 
-// flushTime bounds a flush, which may include a restart of the plugin. sinkPatience
-// bounds the wait for the next span at the sink.
-const (
-	flushTime    = 20 * time.Second
-	sinkPatience = 500 * time.Millisecond
-)
+// flushTime bounds a flush, which may include a restart of the plugin.
+const flushTime = 20 * time.Second
 
-// settle waits until all spans are delivered, and reads the clocks.
-func (c *measurement) settle(ctx context.Context, made uint64, before reading) (reading, error) {
+// settle flushes, and reads the clocks. The sink counts spans before it answers, so it
+// has all spans after a flush.
+func (c *measurement) settle(ctx context.Context) (reading, error) {
 	if c.driver.err != nil {
 		return reading{}, c.driver.err
 	}
@@ -168,11 +162,6 @@ func (c *measurement) settle(ctx context.Context, made uint64, before reading) (
 	defer cancel()
 	if err := c.way.flush(flushing); err != nil && !c.shape.lossy {
 		return reading{}, fmt.Errorf("flush: %w", err)
-	}
-	if !c.row.nowhere && !c.shape.lossy {
-		if err := c.order.Sink.AwaitSpans(ctx, before.taken+made, sinkPatience); err != nil {
-			return reading{}, err
-		}
 	}
 	return c.read(ctx)
 }

@@ -58,8 +58,12 @@ func produceDatadog(i int) {
 	span.Finish()
 }
 
-// flushPause is the time between two flushes of the tracer.
-const flushPause = 5 * time.Millisecond
+// flushPause is the time between two flushes of the tracer, and sinkPatience bounds the
+// wait for the next span.
+const (
+	flushPause   = 5 * time.Millisecond
+	sinkPatience = 500 * time.Millisecond
+)
 
 // flushDatadog flushes until the agent has all spans, because a flush may overtake
 // spans on their way to the tracer's worker. Spans that its queue has dropped never

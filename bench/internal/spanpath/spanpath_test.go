@@ -60,12 +60,14 @@ func TestEverySpanIsDelivered(t *testing.T) {
 			if ended == 0 || delivered != ended || sample[suite.Of(suite.Spans, "lost")] != 0 {
 				t.Errorf("%v ended, %v delivered", ended, delivered)
 			}
-			want := []string{suite.Of(suite.CPU, "host"), suite.Of(suite.CPU, "total"), suite.Bytes, suite.Allocs, suite.Rate, suite.Of(suite.Call, "p99")}
+			want := []string{suite.Of(suite.CPU, "host"), suite.Of(suite.CPU, "total"), suite.Rate, suite.Of(suite.Call, "p99")}
 			if c.row == rowOurs || c.row == rowOursGzip {
 				want = append(want, suite.Of(suite.CPU, "plugin"), suite.Of(suite.PeakRSS, "plugin"))
 			}
 			if c.shape.timed {
 				want = append(want, suite.Of(suite.OnEnd, "p50"))
+			} else { // the few spans of a timed shape may all be in unreported caches
+				want = append(want, suite.Bytes, suite.Allocs)
 			}
 			for _, metric := range want {
 				if sample[metric] <= 0 {
