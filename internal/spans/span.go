@@ -120,9 +120,9 @@ func (t *Tracer) unsampled(ctx context.Context, family string) (context.Context,
 // start starts a span with the SDK. The returned context carries the sampling decision,
 // even if the span does not record.
 func (t *Tracer) start(
-	ctx context.Context, name string, attrs []attribute.KeyValue, c call, opts ...trace.SpanStartOption,
+	ctx context.Context, name string, attrs []attribute.KeyValue, c call, kind trace.SpanStartOption, more ...trace.SpanStartOption,
 ) (context.Context, Span) {
-	ctx, span := t.tracer.Start(ctx, name, append(opts, trace.WithAttributes(attrs...))...)
+	ctx, span := t.tracer.Start(ctx, name, append(more, kind, trace.WithAttributes(attrs...))...)
 	if !span.IsRecording() {
 		return ctx, Span{}
 	}
