@@ -34,7 +34,7 @@ func MainFunc(build func(cfg *Config) ([]*serving.App, error), opts ...Option) {
 	var f commandLine
 	flag.StringVar(&f.http, "http", "", "`address` to serve HTTP on (default "+serving.DefaultHTTPAddr+"); port 0 takes any free one")
 	flag.StringVar(&f.grpc, "grpc", "", "`address` to serve gRPC on (default "+serving.DefaultGRPCAddr+"), if an application has gRPC")
-	flag.StringVar(&f.config, "config", "", "service `file` (default that of "+EnvConfig+")")
+	flag.StringVar(&f.config, "config", "", "service `file` (default: the file of "+EnvConfig+")")
 	flag.Parse() // ends the process if a flag is wrong
 	name := filepath.Base(os.Args[0])
 	if flag.NArg() > 0 {

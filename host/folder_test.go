@@ -102,8 +102,8 @@ func TestFolderThatBringsANameTwice(t *testing.T) {
 		dir: "plugin \"a\" is there twice, FOLDER/a.py and FOLDER/a.rb; rename one of the files, or remove it",
 		dir + ",b": "plugin \"a\" is there twice, FOLDER/a.py and FOLDER/a.rb; rename one of the files, or remove it\n" +
 			"SERVE_TRACING_EXPORTER_PLUGIN: plugin \"b\" is there twice, FOLDER/b and b; rename one of the files, or remove it",
-		"x=" + strings.TrimSuffix(dir, "/"):                                 "entry \"FOLDER\": a folder has no name of its own (x=), its plugins are called as their files; write FOLDER/",
-		strings.TrimSuffix(dir, "/") + "@sha256:" + strings.Repeat("0", 64): "entry \"FOLDER\": a folder has no pin (@sha256:…), for its files may change; pin each executable",
+		"x=" + strings.TrimSuffix(dir, "/"):                                 "entry \"FOLDER\": a folder has no name of its own (x=), its plugins have the names of their files; write FOLDER/",
+		strings.TrimSuffix(dir, "/") + "@sha256:" + strings.Repeat("0", 64): "entry \"FOLDER\": a folder has no pin (@sha256:…), because its files may change; pin each executable",
 	} {
 		_, err := New(Config{Plugins: list})
 		want = "tracing settings: SERVE_TRACING_EXPORTER_PLUGIN: " + want
@@ -148,7 +148,7 @@ func TestFolderAtReload(t *testing.T) {
 	if err := os.WriteFile(strings.TrimSuffix(dir, "/"), nil, 0o644); err != nil { // cannot be read as a folder
 		t.Fatal(err)
 	}
-	again("SERVE_TRACING_EXPORTER_PLUGIN: folder FOLDER/ cannot be read, so its plugins stay what they were: not a directory",
+	again("SERVE_TRACING_EXPORTER_PLUGIN: folder FOLDER/ cannot be read, so its plugins stay as they are: not a directory",
 		"a=FOLDER/a.rb", "b=FOLDER/b", "c=/x/c")
 }
 

@@ -69,7 +69,7 @@ func TestInspect(t *testing.T) {
 		{Name: "p3", Context: cfg.Context, Err: got[3].Err},
 		{
 			Name: "p4", Context: cfg.Context, Variables: []Variable{procs, lang}, Config: []byte("{}"),
-			Err:           errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its document, or name another plugin"),
+			Err:           errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its configuration, or name another plugin"),
 			MaxBatchSpans: pipeline.MostBatchSpans, MaxBatchBytes: wire.DefaultMaxBatchBytes, MaxConcurrency: wire.DefaultMaxConcurrency,
 		},
 	}

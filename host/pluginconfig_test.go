@@ -40,8 +40,8 @@ func TestFaultyPluginConfigs(t *testing.T) {
 		"c": {},
 		"d": {File: "d.yaml"},
 	}}.Validate()
-	want := `SERVE_TRACING_PLUGIN_CONFIG: plugin "a" has a file, "f", and a document; give it one of them
-SERVE_TRACING_PLUGIN_CONFIG: the document of plugin "b" has 1048577 bytes; it may have 1048576
+	want := `SERVE_TRACING_PLUGIN_CONFIG: plugin "a" has a configuration file, "f", and a configuration text; set one of them
+SERVE_TRACING_PLUGIN_CONFIG: the configuration of plugin "b" has 1048577 bytes; want at most 1048576
 SERVE_TRACING_PLUGIN_CONFIG: there is no plugin "c"; the plugins of SERVE_TRACING_EXPORTER_PLUGIN are a, b, d
 SERVE_TRACING_PLUGIN_CONFIG: plugin "d" is attached to (unix:///run/d.sock): this host does not configure it; give the file to the plugin itself (--config)`
 	if fmt.Sprint(err) != want {

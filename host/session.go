@@ -157,7 +157,7 @@ func (s *Session) Finish(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("shutdown: %w", wire.FromStatus(err)))
 	}
 	if left := max(flushed.GetSpansLeft(), ended.GetSpansLeft()); left > 0 {
-		errs = append(errs, fmt.Errorf("the plugin says that it has taken, and could not deliver, %d spans", left))
+		errs = append(errs, fmt.Errorf("the plugin reports that it could not deliver %d accepted spans", left))
 	}
 	return errors.Join(errs...)
 }

@@ -139,7 +139,7 @@ func (r *documentReaders) unread(document []byte) error {
 	case err != nil:
 		return configErrors(err) // the same error as in the constructors, which is reported once
 	case len(r.known) == 0:
-		return &ConfigError{Err: errors.New("the plugin reads no configuration document, so this one has no effect: remove it")}
+		return &ConfigError{Err: errors.New("the plugin reads no configuration, so the configuration has no effect: remove it")}
 	case root.Kind != yaml.MappingNode:
 		return nil // a constructor has reported it
 	}

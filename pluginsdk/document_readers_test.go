@@ -54,7 +54,7 @@ func TestDocumentIsShared(t *testing.T) {
 		{"no YAML, told once", spec(a, b), "a: b: c", []string{
 			": line 1: no YAML: mapping values are not allowed in this context: look at the indentation, and put a value with a colon and a space in quotes"}},
 		{"no mapping", spec(b), "[ratio]", []string{": line 1: a list, want a mapping of ratio"}},
-		{"nobody reads any", spec(), "ratio: 1", []string{": the plugin reads no configuration document, so this one has no effect: remove it"}},
+		{"nobody reads any", spec(), "ratio: 1", []string{": the plugin reads no configuration, so the configuration has no effect: remove it"}},
 		{"nobody reads any, and it is empty", spec(), "# nothing\n", nil},
 		{"one takes all", spec(b, reads[rest]("c")), "ratio: 1\nwhatever: 2", nil},
 	} {

@@ -57,7 +57,7 @@ func listenFlags(env Env) (listening, error) {
 		err = fmt.Errorf("argument %q is not known", flags.Arg(0))
 	}
 	if err != nil {
-		return l, fmt.Errorf("%w; --help lists what goes with --listen", err)
+		return l, fmt.Errorf("%w; --help lists the flags for --listen", err)
 	}
 	return l, nil
 }

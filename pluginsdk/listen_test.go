@@ -291,7 +291,7 @@ func TestListenRefusesWhatItCanNotUse(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--listen"}, "flag needs an argument: -listen; --help lists what goes with --listen"},
+		{[]string{"--listen"}, "flag needs an argument: -listen; --help lists the flags for --listen"},
 		{[]string{"--listen="}, `--listen "": names no socket: want a path, or unix:///PATH`},
 		{[]string{"--listen", "unix:///x/"}, `--listen "unix:///x/": names no socket: want a path, or unix:///PATH`},
 		{[]string{"--listen", "unix://x"}, `--listen "unix://x": the path in an address must be absolute: want unix:///x, or unix://./x for one in the working folder`},
@@ -300,8 +300,8 @@ func TestListenRefusesWhatItCanNotUse(t *testing.T) {
 		{[]string{"--listen", file}, fmt.Sprintf("listen at %q: there is a file that is not a socket: remove it, or choose another path", file)},
 		{[]string{"--listen", long}, fmt.Sprintf("listen at %q: the path has %d bytes, the system takes 103: use a shorter one", long, len(long))},
 		{[]string{"--listen", "/nowhere/x"}, `listen at "/nowhere/x": open /nowhere: no such file or directory`},
-		{[]string{"--verbose", "--listen", file}, "flag provided but not defined: -verbose; --help lists what goes with --listen"},
-		{[]string{"--listen", file, "more"}, `argument "more" is not known; --help lists what goes with --listen`},
+		{[]string{"--verbose", "--listen", file}, "flag provided but not defined: -verbose; --help lists the flags for --listen"},
+		{[]string{"--listen", file, "more"}, `argument "more" is not known; --help lists the flags for --listen`},
 	} {
 		err := pluginsdk.Run(t.Context(), pluginsdk.Env{Args: append([]string{"/plugins/test"}, c.args...)}, testSpec)
 		if err == nil || err.Error() != c.want {

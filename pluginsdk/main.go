@@ -131,7 +131,7 @@ func openDescriptor(value, name string) (*os.File, error) {
 		return nil, errors.New("want 3 or more")
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
-		return nil, fmt.Errorf("look at the descriptor: %w", err)
+		return nil, fmt.Errorf("check the descriptor: %w", err)
 	}
 	unix.CloseOnExec(fd)
 	return os.NewFile(uintptr(fd), name), nil

@@ -49,7 +49,7 @@ const (
 	released   ending = "released by the host"
 	hostDone   ending = "host closed standard input after shutdown"
 	hostGone   ending = "host closed standard input without shutdown"
-	orphaned   ending = "parent process is gone"
+	orphaned   ending = "parent process has ended"
 	serverDied ending = "server failed"
 )
 

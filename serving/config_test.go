@@ -81,7 +81,7 @@ func TestNewFaultsAllAtOnce(t *testing.T) {
 	})
 	want := `HTTPAddr "x:99999": want a port from 0 to 65535
 app "a": name used twice
-app "a": route prefix "/" is that of app "a"
+app "a": route prefix "/" already belongs to app "a"
 app "b/c": name "b/c": want 1 to 63 letters, digits, '-', '_' or '.'
 route prefix "/x/": want "/" or a clean path such as /api, without wildcards, outside /-/
 deployment "D#1": name "D#1": want 1 to 63 letters, digits, '-', '_' or '.'
@@ -91,7 +91,7 @@ max_ongoing_requests 0: want 1 or more
 max_queued_requests -2: want -1 (no limit), 0 or more
 app 3 is nil
 app "d": no ingress deployment
-app "d": route prefix "/" is that of app "a"`
+app "d": route prefix "/" already belongs to app "a"`
 	if err == nil || err.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)
 	}

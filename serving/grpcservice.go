@@ -26,8 +26,8 @@ func WithUnaryInterceptor(interceptors ...grpc.UnaryServerInterceptor) Deploymen
 	return DeploymentOption{func(d *Deployment) { d.rpcs.Unary = append(d.rpcs.Unary, interceptors...) }}
 }
 
-// WithStreamInterceptor adds interceptors of the calls that stream, as
-// [WithUnaryInterceptor] does for the others.
+// WithStreamInterceptor adds interceptors of streaming calls, as [WithUnaryInterceptor]
+// does for unary calls.
 func WithStreamInterceptor(interceptors ...grpc.StreamServerInterceptor) DeploymentOption {
 	return DeploymentOption{func(d *Deployment) { d.rpcs.Stream = append(d.rpcs.Stream, interceptors...) }}
 }

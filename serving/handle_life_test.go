@@ -402,7 +402,7 @@ deployment 1 of WithDeployments is nil
 ` + faults + `
 app "b": ` + faults + `
 deployment "B": name used twice
-app "b": deployment "twice" is that of app "a": build one for each`
+app "b": deployment "twice" already belongs to app "a": build one for each`
 	if err == nil || err.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)
 	}

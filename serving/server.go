@@ -122,13 +122,13 @@ func checkApps(apps []*App, prefixes map[*App]string) error {
 		names[a.name] = true
 		if prefix := prefixes[a]; a.overHTTP() {
 			if other, is := taken[prefix]; is {
-				faults = append(faults, fmt.Errorf("app %q: route prefix %q is that of app %q", a.name, prefix, other))
+				faults = append(faults, fmt.Errorf("app %q: route prefix %q already belongs to app %q", a.name, prefix, other))
 			}
 			taken[prefix] = a.name
 		}
 		for _, d := range a.deployments() {
 			if other, taken := owners[d]; taken && d != nil && other != a.name {
-				faults = append(faults, fmt.Errorf("app %q: deployment %q is that of app %q: build one for each", a.name, d.name, other))
+				faults = append(faults, fmt.Errorf("app %q: deployment %q already belongs to app %q: build one for each", a.name, d.name, other))
 			}
 			owners[d] = a.name
 		}
@@ -270,8 +270,8 @@ func (s *Server) GRPCAddr() net.Addr {
 	return s.grpc.Addr()
 }
 
-// Done is closed when a started server accepts no more connections: because Shutdown got
-// that far, or because a listener failed, which Err then reports.
+// Done is closed when a started server accepts no more connections, because of Shutdown
+// or because a listener failed. Err returns the listener's error.
 func (s *Server) Done() <-chan struct{} { return s.over.done }
 
 // Err returns nil while the server serves and after an ordinary end. Otherwise it returns

@@ -65,7 +65,7 @@ func (b *books) settle(spans int, ans host.Answer) {
 	if ans.Rejected > 0 {
 		b.rejected = count(b.rejected, partialSuccess, ans.Remark, take(ans.Rejected))
 	} else if ans.Remark != "" {
-		b.remarks = append(b.remarks, "the back end says: "+ans.Remark)
+		b.remarks = append(b.remarks, "the back end reports: "+ans.Remark)
 	}
 	if ans.Unread != "" {
 		b.remarks = append(b.remarks, "an answer cannot be read: "+ans.Unread)

@@ -2,13 +2,13 @@ package main
 
 import "github.com/spf13/cobra"
 
-const configLong = `Look at settings as a service would.`
+const configLong = `Check settings as a service reads them.`
 
 // newConfig returns "servetrace config".
 func newConfig(s settings, environ []string) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "config",
-		Short: "Look at the service file and the settings",
+		Short: "Check the service file and the settings",
 		Long:  configLong,
 	}, newConfigCheck(s, environ))
 }

@@ -44,7 +44,7 @@ func newConfigCheck(s settings, environ []string) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "check [FILE]",
-		Short:   "Say what is wrong with a service file, or what holds and why",
+		Short:   "Check a service file, and print its errors or all settings in force",
 		Long:    configCheckLong,
 		Example: configCheckExample,
 		Args:    args(cobra.MaximumNArgs(1)),

@@ -116,7 +116,7 @@ func readClone(dir string) (base, error) {
 		return base{}, fmt.Errorf("no clone of servetrace: %w", err)
 	}
 	if path := modfile.ModulePath(data); path != ownModule {
-		return base{}, fmt.Errorf("its go.mod is that of %q, not of %s", path, ownModule)
+		return base{}, fmt.Errorf("its go.mod is of module %q, not of %s", path, ownModule)
 	}
 	b := base{version: noVersion, goLine: goRelease, replace: abs, requires: mod.Require}
 	if mod.Go != nil {

@@ -2,21 +2,21 @@ package main
 
 import "github.com/spf13/cobra"
 
-const pluginLong = `Look at exporter plugins as a service sees them, try them, test them, and write
-your own.
+const pluginLong = `Inspect, run, test, pin and create exporter plugins, with the settings that a
+service in this environment has.
 
 PATH is a path (it contains a slash), a bare name that is looked up in
 SERVE_TRACING_PLUGIN_DIR, or unix:// and the socket of a running plugin. No
 character of a path is escaped.
 
-Exit codes: 0 yes; 1 no (a plugin does not start, a rule failed, spans were not
+Exit codes: 0 success; 1 failure (a plugin does not start, a rule failed, spans were not
 delivered); 2 a wrong argument, variable or file; 130 a signal.`
 
 // newPlugin returns "servetrace plugin".
 func newPlugin(s settings) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "plugin",
-		Short: "Look at plugins, try them, test them, begin one",
+		Short: "Inspect, run, test, pin and create plugins",
 		Long:  pluginLong,
 	}, newPluginList(s), newPluginInfo(s), newPluginExplain(s), newPluginPin(s), newPluginRun(s), newPluginTest(s), newPluginNew())
 }

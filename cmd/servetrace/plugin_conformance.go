@@ -44,7 +44,7 @@ func newPluginTest(s settings) *cobra.Command {
 	var f testFlags
 	cmd := &cobra.Command{
 		Use:     "test PATH",
-		Short:   "Hold a plugin to every rule of the contract",
+		Short:   "Test a plugin against every rule of the contract",
 		Long:    pluginTestLong,
 		Example: pluginTestExample,
 		Args: func(cmd *cobra.Command, list []string) error {

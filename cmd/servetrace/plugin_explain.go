@@ -37,7 +37,7 @@ func newPluginExplain(s settings) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:               "explain",
-		Short:             "Show what each plugin would get, with values redacted",
+		Short:             "Show the variables and configuration that each plugin would get",
 		Long:              pluginExplainLong,
 		Example:           pluginExplainExample,
 		Args:              noArgs,

@@ -18,7 +18,7 @@ import (
 const pluginInfoLong = `Start a plugin as a service would, print its description, and end it. It is not
 configured and gets no span.
 
-The exit code is 1 if it does not start or is no plugin for this host.`
+The exit code is 1 if the plugin does not start, or does not fit this host.`
 
 const pluginInfoExample = `  servetrace plugin info console
   servetrace plugin info ./names --json
@@ -29,7 +29,7 @@ func newPluginInfo(s settings) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "info PATH",
-		Short:   "Start a plugin and show what it says of itself",
+		Short:   "Start a plugin and print its description",
 		Long:    pluginInfoLong,
 		Example: pluginInfoExample,
 		Args:    oneArg("PATH"),
@@ -61,7 +61,7 @@ func writeInfo(w io.Writer, d described) error {
 		}
 	}
 	if d.Plain {
-		row("name", `says nothing of itself, as a plain OTLP receiver; "servetrace plugin run" tells whether it takes spans`)
+		row("name", `none, because it is a plain OTLP receiver; "servetrace plugin run" shows whether it accepts spans`)
 	} else {
 		row("name", d.Name)
 		row("version", d.Version)

@@ -29,7 +29,7 @@ func newPluginList(s settings) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:               "list",
-		Short:             "Show what the setting resolves to, without starting anything",
+		Short:             "Show the plugins that the setting names, without starting them",
 		Long:              pluginListLong,
 		Example:           pluginListExample,
 		Args:              noArgs,

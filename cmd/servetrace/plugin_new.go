@@ -12,8 +12,8 @@ import (
 const pluginNewLong = `Write the module of a new plugin: main.go, main_test.go, go.mod, README.md and
 .gitignore. It builds, and passes its tests and "servetrace plugin test".
 
---kind processor is a processor in front of the console exporter, --kind
-exporter an exporter.
+--kind processor writes a processor in front of the console exporter, --kind
+exporter writes an exporter.
 
 go.mod requires the version of this command. A command that was built from a
 clone has none: the module then uses the clone of --replace, or else the clone
@@ -43,7 +43,7 @@ func newPluginNew() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar((*string)(&s.Kind), "kind", "", "what to begin with: `processor|exporter` (required)")
+	flags.StringVar((*string)(&s.Kind), "kind", "", "kind of the plugin: `processor|exporter` (required)")
 	flags.StringVar(&s.Module, "module", "", "`path` of the module (default example.org/NAME)")
 	flags.StringVar(&s.Dir, "dir", "", "`folder` to write to (default ./NAME)")
 	flags.StringVar(&s.Replace, "replace", "", "`folder` of a clone of servetrace to build against")
@@ -79,7 +79,7 @@ func writePlugin(w io.Writer, s scaffold, info *debug.BuildInfo) error {
 		first = "  cd " + shellWord(s.Dir) + "\n"
 	}
 	if !base.complete() {
-		first += "  go mod tidy    # once: downloads what it needs\n"
+		first += "  go mod tidy    # once: downloads the dependencies\n"
 	}
 	_, err = fmt.Fprintf(w, `
 Next:

@@ -30,8 +30,8 @@ SERVE_TRACING_EXPORT_TIMEOUT=1h.
 write. --format proto is one encoded request, or several, each behind its length
 in 4 bytes, as the Collector's file exporter writes.
 
-The plugin's output goes to standard output, its log and the account of the
-spans to standard error. The exit code is 0 if each span was delivered, or
+The plugin's output goes to standard output, its log and the delivery
+accounting to standard error. The exit code is 0 if each span was delivered, or
 filtered by a processor.`
 
 const pluginRunExample = `  OTEL_EXPORTER_OTLP_ENDPOINT=https://otlp.example.com servetrace plugin run otlp
@@ -62,7 +62,7 @@ func newPluginRun(s settings) *cobra.Command {
 	flags.StringVar(&f.spans, "spans", "", "`FILE` of spans; - is standard input; without it, one built-in span")
 	flags.StringVar(&f.format, "format", formatJSON, "form of the file: `json|proto`")
 	flags.StringVar(&f.config, "config", "", "`FILE` with the plugin's configuration, YAML or JSON")
-	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "`duration` that all of it may take")
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "`duration` limit of the whole command")
 	complete(cmd, "format", formatJSON, formatProto)
 	return cmd
 }
@@ -84,7 +84,7 @@ func (f runFlags) run(cmd *cobra.Command, s settings, where string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(cmd.Context(), f.timeout, fmt.Errorf("--timeout %v is over", f.timeout))
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), f.timeout, fmt.Errorf("--timeout %v has passed", f.timeout))
 	defer cancel()
 	result, err := send(ctx, cfg, requests, cmd.ErrOrStderr())
 	if result == nil {

@@ -29,7 +29,7 @@ const rootExample = `  # the example service, its spans printed by the console p
 func newRoot(getenv func(string) string, environ []string) *cobra.Command {
 	root := newGroup(&cobra.Command{
 		Use:     "servetrace",
-		Short:   "Serve with traces that leave through plugins",
+		Short:   "Serving runtime that exports traces through plugins",
 		Long:    rootLong,
 		Example: rootExample,
 		// runProcess prints errors, without the help.

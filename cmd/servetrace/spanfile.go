@@ -94,7 +94,7 @@ func parseJSON(text []byte) ([]request, error) {
 			if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 				at = int(syntax.Offset)
 			}
-			return nil, fmt.Errorf("line %d: no JSON (%w); of protobuf, say --format %s", lineAt(text, at), err, formatProto)
+			return nil, fmt.Errorf("line %d: not JSON (%w); for protobuf, set --format %s", lineAt(text, at), err, formatProto)
 		}
 		end := int(documents.InputOffset())
 		one, err := parseDocument(document)
@@ -117,7 +117,7 @@ func lineAt(text []byte, offset int) int {
 func parseDocument(document []byte) (request, error) {
 	var message coltracepb.ExportTraceServiceRequest
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(document, &message); err != nil {
-		return request{}, fmt.Errorf("no OTLP/JSON: %w", err)
+		return request{}, fmt.Errorf("not OTLP/JSON: %w", err)
 	}
 	one := request{}
 	for _, resource := range message.GetResourceSpans() {
@@ -183,7 +183,7 @@ func parseProto(data []byte) ([]request, error) {
 		size := binary.BigEndian.Uint32(rest)
 		rest = rest[4:]
 		if uint64(size) > uint64(len(rest)) {
-			return nil, fmt.Errorf("byte %d: a request of %d bytes is said to follow, but only %d do; is it protobuf, and uncompressed?",
+			return nil, fmt.Errorf("byte %d: the length field is %d, but only %d bytes follow; is the file protobuf, and uncompressed?",
 				len(data)-len(rest)-4, size, len(rest))
 		}
 		var err error
@@ -199,7 +199,7 @@ func parseProto(data []byte) ([]request, error) {
 func appendProto(list []request, data []byte) ([]request, error) {
 	spans, err := otlpwire.CountSpans(data)
 	if err != nil {
-		return nil, fmt.Errorf("no OTLP: %w", err)
+		return nil, fmt.Errorf("not OTLP: %w", err)
 	}
 	if spans == 0 {
 		return list, nil

@@ -105,16 +105,16 @@ func TestWrongFiles(t *testing.T) {
 		return `{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"x",` + member + `}]}]}]}`
 	}
 	for _, c := range []struct{ text, format, want string }{
-		{"{\n\n x", formatJSON, "line 3: no JSON (invalid character 'x' looking for beginning of object key string); of protobuf, say --format proto"},
-		{"{}\n{", formatJSON, "line 2: no JSON (unexpected EOF); of protobuf, say --format proto"},
+		{"{\n\n x", formatJSON, "line 3: not JSON (invalid character 'x' looking for beginning of object key string); for protobuf, set --format proto"},
+		{"{}\n{", formatJSON, "line 2: not JSON (unexpected EOF); for protobuf, set --format proto"},
 		{span(`"traceId":"` + id + `"`), formatJSON, `the document that begins in line 1: span "x": traceId: must be 32 hexadecimal digits`},
 		{span(`"spanId":"00"`), formatJSON, `the document that begins in line 1: span "x": spanId: must be 16 hexadecimal digits`},
 		{span(`"parentSpanId":"zzzzzzzzzzzzzzzz"`), formatJSON, `the document that begins in line 1: span "x": parentSpanId: must be 16 hexadecimal digits`},
 		{span(`"links":[{"spanId":"abcd"}]`), formatJSON, `the document that begins in line 1: a link of span "x": spanId: must be 16 hexadecimal digits`},
-		{"\x0a\x05abc", formatProto, "no OTLP: "},
+		{"\x0a\x05abc", formatProto, "not OTLP: "},
 		{"\x00\x00", formatProto, "byte 0: 2 bytes are left, no length of 4; is it protobuf?"},
-		{"\x00\x00\x00\x09abc", formatProto, "byte 0: a request of 9 bytes is said to follow, but only 3 do; is it protobuf, and uncompressed?"},
-		{"\x00\x00\x00\x00\x00\x00\x00\x01a", formatProto, "no OTLP: "},
+		{"\x00\x00\x00\x09abc", formatProto, "byte 0: the length field is 9, but only 3 bytes follow; is the file protobuf, and uncompressed?"},
+		{"\x00\x00\x00\x00\x00\x00\x00\x01a", formatProto, "not OTLP: "},
 		{"", formatProto, "there are none in it"},
 	} {
 		name := filepath.Join(t.TempDir(), "spans")

@@ -25,14 +25,14 @@ import (
 	"github.com/servetrace/servetrace/internal/servicefile"
 )
 
-const statusLong = `Show the plugins of a running service and the account of its spans. The service
+const statusLong = `Show the plugins and the delivery accounting of a running service. The service
 needs an admin listener (SERVE_ADMIN_PORT).
 
-Without --addr, the address is SERVE_ADMIN_HOST and SERVE_ADMIN_PORT, of this
+Without --addr, the address is SERVE_ADMIN_HOST and SERVE_ADMIN_PORT, from this
 environment or the service file of SERVE_CONFIG, or else 127.0.0.1:8001.
 
 The exit code is 0 if every plugin is ready, or tracing is off; 1 if no service
-answers; 3 if a plugin is in another state. With --watch it is that of the last
+answers; 3 if a plugin is in another state. With --watch, it is the code of the last
 answer, or 130 if there was none. Plugins that left the list do not count.`
 
 const statusExample = `  servetrace status
@@ -54,7 +54,7 @@ func newStatus(s settings) *cobra.Command {
 	var asJSON, watch bool
 	cmd := &cobra.Command{
 		Use:               "status",
-		Short:             "Show the plugins of a running service, and what became of its spans",
+		Short:             "Show the plugins and the delivery accounting of a running service",
 		Long:              statusLong,
 		Example:           statusExample,
 		Args:              noArgs,
@@ -104,7 +104,7 @@ func adminURL(s settings, addr string, given bool) (string, error) {
 	}
 	port := cmp.Or(getenv(admin.EnvPort), strconv.Itoa(admin.DefaultPort))
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", usagef("%s is %q: want a port from 1 to 65535; for a service that took any free one, its log says which: give it to --addr",
+		return "", usagef("%s is %q: want a port from 1 to 65535; for a service with port 0, take the port from its log and give it to --addr",
 			portOf, port)
 	}
 	return statusURL(net.JoinHostPort(name, port))
@@ -204,7 +204,7 @@ func askStatus(ctx context.Context, at string) (admin.Status, error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
-		return admin.Status{}, fmt.Errorf("ask %s: %w; does the service run, with %s set? --addr names another place", at, err, admin.EnvPort)
+		return admin.Status{}, fmt.Errorf("ask %s: %w; does the service run with %s set? --addr sets another address", at, err, admin.EnvPort)
 	}
 	defer func() { _ = resp.Body.Close() }() // read only
 	body, err := io.ReadAll(io.LimitReader(resp.Body, mostStatus))

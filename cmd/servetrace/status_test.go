@@ -143,7 +143,7 @@ func TestStatusThatCanNotBeHad(t *testing.T) {
 		other.URL + "/next":  "the status has version 2, and this command knows 1: use the servetrace of the service's version",
 		other.URL + "/html":  "the answer is not a status: is that the port of SERVE_ADMIN_PORT?",
 		other.URL + "/moved": "status 302 Found",
-		closed.URL:           "connection refused; does the service run, with SERVE_ADMIN_PORT set? --addr names another place",
+		closed.URL:           "connection refused; does the service run with SERVE_ADMIN_PORT set? --addr sets another address",
 	} {
 		if code, _, failure := status(t, nil, "--addr", addr); code != exitNo || !strings.Contains(failure, want) {
 			t.Errorf("%s: exit code %d, %q; want 1, %q", addr, code, failure, want)

@@ -813,7 +813,7 @@ class _Ending(enum.Enum):
     RELEASED = "released by the host"
     HOST_DONE = "host closed standard input after shutdown"
     HOST_GONE = "host closed standard input without shutdown"
-    ORPHANED = "parent process is gone"
+    ORPHANED = "parent process has ended"
 
 
 class _Reasons:

@@ -168,7 +168,7 @@ const maxSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
 // shows. The error is an *Error; Attach returns the same.
 func CheckSocket(path string) error {
 	if len(path) > maxSocketPath {
-		return attachError(ReasonNotSocket, path, "the path has %d bytes, that of a socket has at most %d; choose a shorter one", len(path), maxSocketPath)
+		return attachError(ReasonNotSocket, path, "the path of the socket has %d bytes, want at most %d; choose a shorter path", len(path), maxSocketPath)
 	}
 	info, err := os.Stat(path)
 	switch {
@@ -177,7 +177,7 @@ func CheckSocket(path string) error {
 	case errors.Is(err, fs.ErrPermission):
 		return attachError(ReasonPermission, path, "this process (user %d) may not look into the socket's folder; run the plugin as the same user", os.Geteuid())
 	case err != nil:
-		return attachError(ReasonOther, path, "look at the socket: %w", err)
+		return attachError(ReasonOther, path, "check the socket: %w", err)
 	case info.Mode().IsRegular():
 		return attachError(ReasonNotSocket, path, "this is a file and not a socket; to have an executable started, write its path without unix://")
 	case info.Mode().Type() != fs.ModeSocket:
@@ -198,7 +198,7 @@ func explainDial(ctx context.Context, path string, err error) error {
 	case errors.Is(err, syscall.EPROTOTYPE):
 		return attachError(ReasonNotSocket, path, "this is not a stream socket; name the socket of a plugin")
 	case errors.Is(err, fs.ErrNotExist): // it was there a moment ago
-		return attachError(ReasonNotFound, path, "the socket has gone; the plugin has ended")
+		return attachError(ReasonNotFound, path, "the socket no longer exists; the plugin has ended")
 	case ctx.Err() != nil:
 		return explainSilence(ctx, path)
 	}

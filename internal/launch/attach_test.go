@@ -172,7 +172,7 @@ func TestAttachReasons(t *testing.T) {
 			return path
 		}, ReasonNotSocket, "this is not a stream socket; name the socket of a plugin"},
 		{"long", path("/" + strings.Repeat("x", maxSocketPath)), ReasonNotSocket,
-			fmt.Sprintf("the path has %d bytes, that of a socket has at most %d; choose a shorter one", maxSocketPath+1, maxSocketPath)},
+			fmt.Sprintf("the path of the socket has %d bytes, want at most %d; choose a shorter path", maxSocketPath+1, maxSocketPath)},
 		{"left over", func(t *testing.T) string {
 			path := socketPath(t)
 			listener := listen(t, path)

@@ -117,7 +117,7 @@ func (p *printout) write(size int) bool {
 		case p.ctx.Err() != nil:
 			return false
 		case errors.Is(err, syscall.EPIPE):
-			p.log.Warn("the reader of the service's standard output has gone: the plugin's writes to it fail from now on", "error", err)
+			p.log.Warn("the reader of the service's standard output has ended: further writes of the plugin fail", "error", err)
 			p.drop()
 			return false
 		case !failed:

@@ -166,7 +166,7 @@ func TestPrintoutOfABrokenPipe(t *testing.T) {
 	if n := p.dropped.Load(); n != 3 {
 		t.Errorf("%d lines are counted as dropped, want 3", n)
 	}
-	if !strings.Contains(log.String(), "the reader of the service's standard output has gone") {
+	if !strings.Contains(log.String(), "the reader of the service's standard output has ended") {
 		t.Errorf("the log says nothing of it:\n%s", log)
 	}
 }

@@ -47,7 +47,7 @@ func look(path string, trust Trust) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return launchError(ReasonNotFound, path, "there is no such file; check the path, or build the plugin")
 	case err != nil:
-		return launchError(ReasonOther, path, "look at the file: %w", err)
+		return launchError(ReasonOther, path, "check the file: %w", err)
 	case info.IsDir():
 		return launchError(ReasonNotExecutable, path, "this is a folder; name the plugin's executable")
 	case !info.Mode().IsRegular():
@@ -65,7 +65,7 @@ func look(path string, trust Trust) error {
 		err = errors.New("they lead to another file: it was replaced just now, or the path is one of /proc; name the file itself")
 	}
 	if err != nil {
-		return launchError(ReasonOther, path, "look at the folders above the file: %w", err)
+		return launchError(ReasonOther, path, "check the folders above the file: %w", err)
 	}
 	if err := onlyOurs(steps, self()); err != nil {
 		return launchError(ReasonUntrusted, path, "%w", err)
@@ -132,7 +132,7 @@ func onlyOurs(steps []step, u user) error {
 		// A link cannot be changed, only replaced: with write permission for its folder, or
 		// in a folder like /tmp by its owner.
 		if !u.trusts(s.stat.Uid) && (!s.isLink() || s.inSticky) {
-			return fmt.Errorf("the %s %s belongs to user %d, who can so choose the program that runs as user %d; run: chown -h %d %s, %s",
+			return fmt.Errorf("the %s %s belongs to user %d, who can therefore replace the program that runs as user %d; run: chown -h %d %s, %s",
 				kind, s.path, s.stat.Uid, u.uid, u.uid, quote(s.path), orElse)
 		}
 		who := ""

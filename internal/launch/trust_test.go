@@ -155,7 +155,7 @@ func TestPluginOfAnotherUserIsUntrusted(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = onlyOurs(steps[strings.Count(dir, "/"):], as)
-			want := fmt.Sprintf(" belongs to user %d, who can so choose the program that runs as user %d; run: chown -h %d ", other, as.uid, as.uid)
+			want := fmt.Sprintf(" belongs to user %d, who can therefore replace the program that runs as user %d; run: chown -h %d ", other, as.uid, as.uid)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("error is %v, want one with %q", err, want)
 			}
@@ -177,7 +177,7 @@ func TestLinkOfAnotherUserIsUntrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := Check(link, Trust{})
-	want := "start PATH: the link PATH belongs to user 65534, who can so choose the program that runs as user 0; run: chown -h 0 PATH, "
+	want := "start PATH: the link PATH belongs to user 65534, who can therefore replace the program that runs as user 0; run: chown -h 0 PATH, "
 	if got := normal(fmt.Sprint(err), link); !strings.HasPrefix(got, want) {
 		t.Errorf("Check = %s\nwant %s", got, want)
 	}
@@ -295,7 +295,7 @@ func TestPathThroughAnOpenFile(t *testing.T) {
 		t.Skipf("no /proc: %v", err)
 	}
 	err = Check(link, Trust{})
-	want := "start PATH: look at the folders above the file: they lead to another file: it was replaced just now, or the path is one of /proc; name the file itself"
+	want := "start PATH: check the folders above the file: they lead to another file: it was replaced just now, or the path is one of /proc; name the file itself"
 	if got := normal(fmt.Sprint(err), link); got != want {
 		t.Errorf("Check = %s\nwant %s", got, want)
 	}

@@ -7,8 +7,8 @@ import "slices"
 type foreignKeys struct {
 	why string
 	// fatal makes the keys errors, because they would change the answers to clients or
-	// the way of spans. Other keys cause a warning, so that a file for a cluster also
-	// serves here.
+	// the export of spans. Other keys only cause a warning, so that a service file for
+	// a cluster can be used here.
 	fatal bool
 	paths []string
 }

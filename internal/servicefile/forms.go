@@ -46,7 +46,8 @@ func count(least int) form {
 	}}
 }
 
-// list returns a form of one text, or of several texts. The variable has sep between them.
+// list returns the form of one text or a list of texts. The variable joins the texts
+// with sep.
 func list(sep string) form {
 	return form{says: "a text, or a list of texts", read: func(node *yaml.Node) (string, bool) {
 		if node.Kind != yaml.SequenceNode {

@@ -33,7 +33,7 @@ func Parse(name string, data []byte, env func(string) string) *File {
 }
 
 const (
-	noAlias = "an alias (*) is not taken; write out what it stands for"
+	noAlias = "an alias (*) is not allowed; write its value instead"
 	noMerge = "a merge (<<) is not taken; write the keys out"
 )
 

@@ -23,7 +23,7 @@ func Read(path string, limit int) ([]byte, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, &adviceError{"there is no such file; create it, or correct its path", err}
 	case errors.Is(err, fs.ErrPermission):
-		return nil, &adviceError{"this process may not read it; see its owner and mode, and those of its folders", err}
+		return nil, &adviceError{"this process may not read it; check the owner and mode of the file and of its folders", err}
 	case err != nil:
 		return nil, err
 	}

@@ -40,8 +40,8 @@ type plugin struct {
 	folder  *launch.Folder
 	sockets string // the folder for its socket
 	out     *output
-	// exit returns nil after status 0, and otherwise how the plugin ended. It must not
-	// be called before Done is closed.
+	// exit returns nil after exit status 0, and otherwise an error with the status or
+	// signal. It must not be called before Done is closed.
 	exit  func() error
 	inner *inner // nil for a process
 }

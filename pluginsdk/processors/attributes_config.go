@@ -100,7 +100,8 @@ type attributeAction struct {
 	from  string
 	salt  []byte
 
-	// Key is before+"*"+after and To is toBefore+"*"+toAfter, or To is toBefore.
+	// The parts of the fields with wildcards: Key is before+"*"+after. To is
+	// toBefore+"*"+toAfter, or toBefore if it has no wildcard.
 	before, after, toBefore, toAfter string
 }
 
@@ -158,7 +159,7 @@ func (a AttributeAction) compile(path string, salt []byte, f *faults) attributeA
 func (a AttributeAction) source(path string, f *faults) attribute.Value {
 	switch {
 	case a.FromAttribute != "" && a.Value != nil:
-		f.add(path, "value and from_attribute are both given: one of them is what %s sets", a.Action)
+		f.add(path, "value and from_attribute are both set; action %s takes one of them", a.Action)
 	case a.FromAttribute != "":
 	case a.Value == nil:
 		f.add(path+".value", "is missing: %s needs value or from_attribute", a.Action)

@@ -89,7 +89,7 @@ func configured(ctx context.Context, s pluginsdk.Setup, rayContext bool) (plugin
 		chain = append(chain, made)
 		if before, taken := names[c.name]; taken {
 			all.add(path+"."+c.kind+".name", "%q is the name of processors[%d] too: give one of them another, "+
-				"because the span account tells them apart by it", c.name, before)
+				"because the delivery accounting needs different names", c.name, before)
 		}
 		names[c.name] = i
 	}

@@ -92,7 +92,7 @@ func TestConfiguredRefuses(t *testing.T) {
 		"two in one": {"processors: [{redact: {}, raycontext: {}}]", "", `processors[0]: names 2 processors: give each a dash of its own, ` +
 			`for their order matters`},
 		"same name": {"processors: [{redact: {}}, {redact: {}}]", "", `processors[1].redact.name: "redact" is the name of processors[0] ` +
-			`too: give one of them another, because the span account tells them apart by it`},
+			`too: give one of them another, because the delivery accounting needs different names`},
 		"odd name":     {`processors: [{redact: {name: "a b"}}]`, "", `processors[0].redact.name: "a b": want at most 64 letters, digits and signs of ASCII, without spaces, commas and "="`},
 		"no ratio":     {"processors: [{sample: {}}]", "", `processors[0].sample.ratio: is missing: give the share of traces to keep, 0 to 1`},
 		"ratio":        {"processors: [{sample: {ratio: 2}}]", "", `processors[0].sample.ratio: 2 is not a number from 0 to 1`},
@@ -115,7 +115,7 @@ func TestConfiguredRefuses(t *testing.T) {
 				`processors[0].attributes.actions[1].action: "set": want one of delete, hash, insert, rename, update, upsert`,
 				`processors[0].attributes.actions[2].key: "a*" has a wildcard: upsert sets one key (a backslash before the wildcard takes it as it is)`,
 				`processors[0].attributes.actions[3].value: is missing: insert needs value or from_attribute`,
-				`processors[0].attributes.actions[4]: value and from_attribute are both given: one of them is what update sets`,
+				`processors[0].attributes.actions[4]: value and from_attribute are both set; action update takes one of them`,
 				`processors[0].attributes.actions[5].to: "x": only rename has a new name`,
 				`processors[0].attributes.actions[5]: delete sets no value: leave value and from_attribute out`,
 				`processors[0].attributes.actions[6].to: is empty: rename needs the new key`,
@@ -137,9 +137,9 @@ func TestConfiguredRefuses(t *testing.T) {
 				"processors[0].redact.allowed_values[0]: \"(\" is no regular expression of RE2: error parsing regexp: missing closing ): `(`",
 			}, "\n")},
 		"keys of earlier versions": {"processors: [{redact: {max_value_bytes: 5, max_depth: 5, keep_unknown_fields: true}}, {redact: {name: 5, x: 1}}]", "",
-			`processors[0].redact.max_value_bytes: is gone: texts of every length are searched; SERVE_TRACING_MAX_SPAN_BYTES limits the size of a span. Remove it` + "\n" +
-				`processors[0].redact.max_depth: is gone: arrays and maps are searched at every depth. Remove it` + "\n" +
-				`processors[0].redact.keep_unknown_fields: is gone: redact always keeps fields that OTLP does not define. Remove it` + "\n" +
+			`processors[0].redact.max_value_bytes: was removed: texts of every length are searched; SERVE_TRACING_MAX_SPAN_BYTES limits the size of a span. Remove it` + "\n" +
+				`processors[0].redact.max_depth: was removed: arrays and maps are searched at every depth. Remove it` + "\n" +
+				`processors[0].redact.keep_unknown_fields: was removed: redact always keeps fields that OTLP does not define. Remove it` + "\n" +
 				`processors[1].redact.x: line 1: unknown key "x", want one of name, blocked_keys, blocked_values, ignored_keys, allowed_values, without`},
 		"all at once": {"processors: [{sample: {}}, {filter: {}}]", "maybe",
 			`SERVE_RAY_CONTEXT: "maybe": want on or off` + "\n" +

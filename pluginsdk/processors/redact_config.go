@@ -54,9 +54,9 @@ var removedRules = map[string]string{
 // removedKeys are keys of earlier versions in the configuration of redact, with
 // the successor.
 var removedKeys = map[string]string{
-	"max_value_bytes":     "is gone: texts of every length are searched; SERVE_TRACING_MAX_SPAN_BYTES limits the size of a span. Remove it",
-	"max_depth":           "is gone: arrays and maps are searched at every depth. Remove it",
-	"keep_unknown_fields": "is gone: redact always keeps fields that OTLP does not define. Remove it",
+	"max_value_bytes":     "was removed: texts of every length are searched; SERVE_TRACING_MAX_SPAN_BYTES limits the size of a span. Remove it",
+	"max_depth":           "was removed: arrays and maps are searched at every depth. Remove it",
+	"keep_unknown_fields": "was removed: redact always keeps fields that OTLP does not define. Remove it",
 }
 
 // Validate returns all errors joined, each a [*pluginsdk.ConfigError].

@@ -278,7 +278,7 @@ func TestContextEndsWithLastCaller(t *testing.T) {
 			}
 			<-ctx.Done()
 			ended = time.Since(began)
-			if err := context.Cause(ctx); !errors.Is(err, context.Canceled) || err.Error() != "every request of the batch has gone: context canceled" {
+			if err := context.Cause(ctx); !errors.Is(err, context.Canceled) || err.Error() != "every request of the batch has ended: context canceled" {
 				t.Errorf("the batch's context ended by: %v", err)
 			}
 			return nil, ctx.Err()

@@ -11,7 +11,7 @@ import (
 )
 
 // errNoCallers is the cause of a batch's context when no request waits any more.
-var errNoCallers = fmt.Errorf("every request of the batch has gone: %w", context.Canceled)
+var errNoCallers = fmt.Errorf("every request of the batch has ended: %w", context.Canceled)
 
 // batch holds the items of one call of the function.
 type batch[In, Out any] struct {

@@ -164,7 +164,7 @@ func (x *expansion) add(e Entry) {
 	case x.running != nil:
 		x.warn("%s: %s is taken, the other is not; rename its file, or remove it", text, taken.Where)
 	case other.From == "":
-		x.fault(fmt.Errorf("%s; write NAME=%s to name the first apart, or rename the other", text, other.Where))
+		x.fault(fmt.Errorf("%s; write NAME=%s to give the first another name, or rename the other", text, other.Where))
 	default:
 		x.fault(fmt.Errorf("%s; rename one of the files, or remove it", text))
 	}
@@ -177,7 +177,7 @@ func (x *expansion) addFolder(where string, seen sight) {
 		x.warn("%s: there is no folder %s: it brings no plugin until it is there and plugins are reloaded (SIGHUP)", EnvPlugins, where)
 		return
 	case seen.err != nil:
-		x.warn("%s: folder %s cannot be read, so its plugins stay what they were: %v", EnvPlugins, where, cmp.Or(errors.Unwrap(seen.err), seen.err))
+		x.warn("%s: folder %s cannot be read, so its plugins stay as they are: %v", EnvPlugins, where, cmp.Or(errors.Unwrap(seen.err), seen.err))
 		x.keep(func(r Entry) bool { return r.From == where })
 		return
 	}

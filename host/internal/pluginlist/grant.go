@@ -57,7 +57,7 @@ func (s *Settings) Grant(plugin string, declared []string) (granted map[string]s
 		case text:
 			granted[name] = value
 		case asked:
-			return nil, nil, fmt.Errorf("the plugin asks for variable %q, whose value is no UTF-8 text and cannot be sent: correct it, or unset it", name)
+			return nil, nil, fmt.Errorf("the plugin asks for variable %q, whose value is not UTF-8 and cannot be sent: correct it, or unset it", name)
 		}
 	}
 	slices.Sort(withheld)

@@ -133,7 +133,7 @@ func cutPin(text string) (where, digest string, err error) {
 	}
 	hexDigits, ok := strings.CutPrefix("@"+pin, PinMark)
 	if !ok {
-		return "", "", errors.New("what follows an at sign must be sha256: and the 64 hexadecimal digits of the file's digest; write an at sign in a path as %40")
+		return "", "", errors.New("the text after an at sign must be sha256: and the 64 hexadecimal digits of the file's digest; write an at sign in a path as %40")
 	}
 	sum, err := hex.DecodeString(hexDigits)
 	if err != nil || len(sum) != sha256.Size {
@@ -150,9 +150,9 @@ func cutPin(text string) (where, digest string, err error) {
 func folderEntry(name string, named bool, where, digest string) (Entry, error) {
 	switch {
 	case named:
-		return Entry{}, fmt.Errorf("a folder has no name of its own (%s=), its plugins are called as their files; write %s", name, where)
+		return Entry{}, fmt.Errorf("a folder has no name of its own (%s=), its plugins have the names of their files; write %s", name, where)
 	case digest != "":
-		return Entry{}, errors.New("a folder has no pin (" + PinMark + "…), for its files may change; pin each executable")
+		return Entry{}, errors.New("a folder has no pin (" + PinMark + "…), because its files may change; pin each executable")
 	}
 	return Entry{Where: where, Folder: true}, nil
 }
@@ -164,7 +164,7 @@ func checkAddress(where string) error {
 	case !ok:
 		return errors.New("is no address that a host attaches to; write unix:///PATH of a plugin's socket, or name an executable")
 	case strings.Contains(path, "@"):
-		return errors.New("an address has no pin (@sha256:…): this host does not start what listens there; remove it, or write an at sign in a path as %40")
+		return errors.New("an address has no pin (@sha256:…): this host does not start that plugin; remove the pin, or write an at sign in a path as %40")
 	case path == "" || strings.HasSuffix(path, "/"):
 		return errors.New("names no socket; write unix:///PATH")
 	case path[0] != '/' && path[0] != '.':

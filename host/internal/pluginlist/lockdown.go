@@ -36,13 +36,13 @@ func (e Entry) notLockedDown() string {
 	case e.Attached:
 		return "only pinned executables run, and an address has no pin; name the plugin's executable"
 	case e.isFolder():
-		return fmt.Sprintf("only pinned executables run, and a folder has no pin; write what this prints: servetrace plugin pin --plugins %s/", strings.TrimSuffix(e.Where, "/"))
+		return fmt.Sprintf("only pinned executables run, and a folder has no pin; write the output of: servetrace plugin pin --plugins %s/", strings.TrimSuffix(e.Where, "/"))
 	case relative && e.Digest == "":
-		return fmt.Sprintf("a path must be absolute and have a pin; write what this prints: servetrace plugin pin %s", e.Where)
+		return fmt.Sprintf("a path must be absolute and have a pin; write the output of: servetrace plugin pin %s", e.Where)
 	case relative:
 		return fmt.Sprintf("a path must be absolute; write %s", Pinned(e.Named, e.Name, e.Where, e.Digest))
 	case e.Digest == "":
-		return fmt.Sprintf("an executable must have a pin; write what this prints: servetrace plugin pin %s", e.Where)
+		return fmt.Sprintf("an executable must have a pin; write the output of: servetrace plugin pin %s", e.Where)
 	}
 	return ""
 }

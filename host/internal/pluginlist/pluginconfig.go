@@ -101,9 +101,9 @@ func validateConfigs(configs map[string]Configuration, list []Entry) error {
 		case list[at].Attached:
 			fail("plugin %q is attached to (%s): this host does not configure it; give the file to the plugin itself (--config)", name, list[at].Where)
 		case c.File != "" && c.Document != nil:
-			fail("plugin %q has a file, %q, and a document; give it one of them", name, c.File)
+			fail("plugin %q has a configuration file, %q, and a configuration text; set one of them", name, c.File)
 		case len(c.Document) > mostConfigBytes:
-			fail("the document of plugin %q has %d bytes; it may have %d", name, len(c.Document), mostConfigBytes)
+			fail("the configuration of plugin %q has %d bytes; want at most %d", name, len(c.Document), mostConfigBytes)
 		}
 	}
 	return errors.Join(errs...)

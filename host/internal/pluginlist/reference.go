@@ -36,7 +36,7 @@ func resolveReferences(document []byte, look lookUp) ([]byte, error) {
 	root, err := yamlfile.Parse(document)
 	switch {
 	case err != nil && bytes.Contains(document, []byte(referenceMark)):
-		return nil, fmt.Errorf("it has references (${…}) and is no single document in YAML or JSON, where a reference in [ ] or { } stands in quotes: %w", err)
+		return nil, fmt.Errorf("it has references (${…}), so it must be one document in YAML or JSON; put references in [ ] or { } in quotes: %w", err)
 	case err != nil, root == nil:
 		return document, nil //nolint:nilerr // the plugin reports a better error
 	}
@@ -102,7 +102,7 @@ func (r *resolver) text(text string) (string, error) {
 			return "", err
 		}
 		if r.bytes += len(value); r.bytes > mostConfigBytes {
-			return "", fmt.Errorf("the document has more than %d bytes with its references resolved", mostConfigBytes)
+			return "", fmt.Errorf("the configuration has more than %d bytes with its references resolved", mostConfigBytes)
 		}
 		out.WriteString(value)
 		text = behind

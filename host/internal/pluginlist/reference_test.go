@@ -73,8 +73,8 @@ func TestFaultyReferences(t *testing.T) {
 		{"a: ${no}\nb: ${x}\nc:\n  - ${nope}\n", "line 1: no no\nline 4: no nope"},
 		{"{\n\"a\": \"${no}\",\n\"b\": \"${nope}\"}", "line 2: no no\nline 3: no nope"},
 		{"a: pa${ss\n", "line 1: there is ${ without } behind it; write a literal ${ as $${"},
-		{"a: {b: ${x}}\n", "it has references (${…}) and is no single document in YAML or JSON, where a reference in [ ] or { } stands in quotes: line 1: no YAML: did not find expected ',' or '}': look for a bracket or brace that is not closed"},
-		{"a: ${x}\n---\nb: 1\n", "it has references (${…}) and is no single document in YAML or JSON, where a reference in [ ] or { } stands in quotes: line 2: a second document begins, want one"},
+		{"a: {b: ${x}}\n", "it has references (${…}), so it must be one document in YAML or JSON; put references in [ ] or { } in quotes: line 1: no YAML: did not find expected ',' or '}': look for a bracket or brace that is not closed"},
+		{"a: ${x}\n---\nb: 1\n", "it has references (${…}), so it must be one document in YAML or JSON; put references in [ ] or { } in quotes: line 2: a second document begins, want one"},
 		{"[" + strings.Repeat(`"${no}",`, 30) + "1]", strings.TrimSuffix(strings.Repeat("line 1: no no\n", mostFaults), "\n")},
 	} {
 		_, err := resolveReferences([]byte(test.in), values)
@@ -83,7 +83,7 @@ func TestFaultyReferences(t *testing.T) {
 		}
 	}
 	_, err := resolveReferences([]byte("["+strings.Repeat(`"${x}",`, 40)+"1]"), func(string) (string, error) { return strings.Repeat("x", mostSecretBytes), nil })
-	if err == nil || !strings.HasPrefix(err.Error(), "line 1: the document has more than 1048576 bytes with its references resolved") {
+	if err == nil || !strings.HasPrefix(err.Error(), "line 1: the configuration has more than 1048576 bytes with its references resolved") {
 		t.Errorf("a document that grows without end: %v", err)
 	}
 }
@@ -170,8 +170,8 @@ func TestSecretSources(t *testing.T) {
 		{"env:HOME", "/root", ""}, // a base variable
 		{"env:MY_NONE", "", "the variable is not set, or empty, in the environment of this process; set it"},
 		{"env:MY_EMPTY", "", "the variable is not set, or empty, in the environment of this process; set it"},
-		{"env:MY_BAD", "", "its value is no UTF-8 text, and cannot stand in a document"},
-		{"env:OTHER", "", "under lock-down (SERVE_TRACING_LOCKDOWN) a document refers only to variables that SERVE_TRACING_PLUGIN_ENV names for its plugin; add NAME:OTHER there"},
+		{"env:MY_BAD", "", "its value is not UTF-8, which a configuration cannot contain"},
+		{"env:OTHER", "", "under lock-down (SERVE_TRACING_LOCKDOWN) a configuration refers only to variables that SERVE_TRACING_PLUGIN_ENV names for its plugin; add NAME:OTHER there"},
 		{"env:MY_*", "", "must be the name of a variable"},
 		{"env:", "", "must be the name of a variable"},
 		{"file:" + write("a", "hunter2\n", 0o600), "hunter2", ""},
@@ -180,7 +180,7 @@ func TestSecretSources(t *testing.T) {
 		{"file:" + write("most", most, 0o600), most, ""},
 		{"file:" + write("large", most+"x", 0o600), "", "it has 65537 bytes, want 65536 at most"},
 		{"file:" + write("empty", "\n", 0o600), "", "the file is empty"},
-		{"file:" + write("binary", "a\x00b", 0o600), "", "its value is no UTF-8 text, and cannot stand in a document"},
+		{"file:" + write("binary", "a\x00b", 0o600), "", "its value is not UTF-8, which a configuration cannot contain"},
 		{"file:" + dir, "", "this is no regular file (d---------); name a regular file"},
 		{"file:" + pipe, "", "this is no regular file (p---------); name a regular file"},
 		{"file:" + dir + "/nosuch", "", "there is no such file; create it, or correct its path"},
@@ -215,7 +215,7 @@ func TestSecretFileOfAnotherUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := secretFile(path)
-	want := fmt.Sprintf("this process (user %d) may not read it, which belongs to user %d and has mode 0200; see its owner and mode, and those of its folders", os.Geteuid(), os.Geteuid())
+	want := fmt.Sprintf("this process (user %d) may not read it, which belongs to user %d and has mode 0200; check the owner and mode of the file and of its folders", os.Geteuid(), os.Geteuid())
 	if fmt.Sprint(err) != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -77,7 +77,7 @@ func (s *secrets) lookUp(reference string) (string, error) {
 		err = errors.New("must be ${env:NAME} or ${file:/PATH}; write a literal ${ as $${")
 	}
 	if err == nil && (!utf8.ValidString(value) || strings.ContainsRune(value, 0)) {
-		err = errors.New("its value is no UTF-8 text, and cannot stand in a document")
+		err = errors.New("its value is not UTF-8, which a configuration cannot contain")
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", shownReference(reference), err)
@@ -104,7 +104,7 @@ func (s *secrets) variable(name string) (string, error) {
 	case strings.HasSuffix(name, "*") || !wire.ValidEnvPattern(name):
 		return "", errors.New("must be the name of a variable")
 	case s.withheld(name):
-		return "", fmt.Errorf("under lock-down (%s) a document refers only to variables that %s names for its plugin; add NAME:%s there",
+		return "", fmt.Errorf("under lock-down (%s) a configuration refers only to variables that %s names for its plugin; add NAME:%s there",
 			EnvLockdown, EnvPluginEnv, name)
 	case s.environ[name] == "":
 		return "", errors.New("the variable is not set, or empty, in the environment of this process; set it")
@@ -120,7 +120,7 @@ func secretFile(name string) (string, error) {
 	}
 	data, err := yamlfile.Read(name, mostSecretBytes)
 	if errors.Is(err, fs.ErrPermission) {
-		return "", fmt.Errorf("this process (user %d) may not read it%s; see its owner and mode, and those of its folders", os.Geteuid(), ownerOf(name))
+		return "", fmt.Errorf("this process (user %d) may not read it%s; check the owner and mode of the file and of its folders", os.Geteuid(), ownerOf(name))
 	}
 	if err != nil {
 		return "", err

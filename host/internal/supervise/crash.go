@@ -82,7 +82,7 @@ func crashText(x *Plugin, p Plan, d Description, r launch.Report, cause error, a
 	line("plugin", x.Entry.Name)
 	line("path", p.Path)
 	line("pinned to", DigestText(x.Entry.Digest))
-	line("says it is", strings.TrimSpace(wire.Clip(d.About.GetName())+" "+wire.Clip(d.About.GetVersion())))
+	line("name and version", strings.TrimSpace(wire.Clip(d.About.GetName())+" "+wire.Clip(d.About.GetVersion())))
 	line("sdk", SdkText(d.About))
 	line("host", version()+", instance "+x.sup.pipeline.Instance)
 	line("cause", wire.Clip(cause.Error()))

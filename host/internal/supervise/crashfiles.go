@@ -119,7 +119,7 @@ func (k *crashFiles) keep(job keepJob) (path string, err error) {
 }
 
 // notKept is the line of the log.
-const notKept = "a file about a crash is not kept, nor is any other until this is mended; see " + EnvCrashDir
+const notKept = "a crash file cannot be written, and no further ones until the cause is removed; see " + EnvCrashDir
 
 // work writes the waiting files, and returns when there are none.
 func (k *crashFiles) work() {

@@ -99,7 +99,7 @@ func (l *life) survey(start context.Context) error {
 		return f
 	})
 	if err != nil {
-		return x.sup.cfg.startError(start, fmt.Errorf("look at the plugin's files: %w", err))
+		return x.sup.cfg.startError(start, fmt.Errorf("check the plugin's files: %w", err))
 	}
 	l.files, l.plan = f.files, f.plan
 	return f.err
@@ -177,7 +177,7 @@ func (l *life) send() {
 
 // renew replaces the plugin because its files have changed.
 func (l *life) renew(ctx context.Context) {
-	l.x.log.Info("the plugin's executable or document has changed: it is replaced")
+	l.x.log.Info("the plugin's executable or configuration has changed: it is replaced")
 	_ = l.x.reloading.ask(ctx) // the log has the result
 }
 
@@ -218,7 +218,7 @@ func (l *life) lookForChange(ctx context.Context) {
 		return
 	}
 	if l.x.status.setChanged(l.peer.PID(), now.executable != l.files.executable) {
-		l.x.log.Warn("the executable has changed since the plugin was started: what runs is the old one; SIGHUP replaces it",
+		l.x.log.Warn("the executable has changed since the plugin was started: the old one still runs; SIGHUP replaces it",
 			"path", l.plan.Path, "pid", l.peer.PID())
 	}
 }

@@ -172,8 +172,9 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 const maxAnswerBytes = 4 << 20
 
 // tooLong reports whether the plugin answered OK with a message of more than
-// maxAnswerBytes. The gRPC client of this host makes that error, which only its text
-// identifies. A RESOURCE_EXHAUSTED error from the plugin has a trailer.
+// maxAnswerBytes. In this case the gRPC client returns RESOURCE_EXHAUSTED without a
+// trailer, and only the text identifies the cause. A RESOURCE_EXHAUSTED error from the
+// plugin has a trailer.
 func tooLong(err *wire.Error, trailer metadata.MD) bool {
 	return err.Code == "RESOURCE_EXHAUSTED" && !spoken(trailer) && strings.Contains(err.Error(), "larger than max")
 }
@@ -255,9 +256,9 @@ func (s *sender) unburden(ctx context.Context) {
 		}
 	}
 	held, share := s.lane.Leased()
-	s.x.log.Error("plugin does not read what it is sent: its connection holds too much of the memory and is given up",
+	s.x.log.Error("plugin does not read its requests: its connection holds too much memory and is closed",
 		"bytes", held, "share", share)
-	s.kill("it did not read what it was sent")
+	s.kill("it did not read its requests")
 }
 
 // unburdenPoll is the interval at which unburden checks, because gRPC has no

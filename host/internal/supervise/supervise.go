@@ -296,7 +296,7 @@ func (x *Plugin) Shutdown(flush, end context.Context, seq uint64) error {
 // Leave ends a plugin that has left the list. The plugin sends the batches sealed up to
 // seq until flush ends, and must end before end does. Leave blocks until that is done.
 func (x *Plugin) Leave(flush, end context.Context, seq uint64) error {
-	x.log.Info("plugin has left the list: it sends what it has and ends")
+	x.log.Info("plugin has left the list: it sends its remaining spans and ends")
 	err := x.Shutdown(flush, end, seq)
 	<-x.reloading.ended
 	x.Queue.DropRest()

@@ -84,7 +84,8 @@ const (
 	metaModelID     = "multiplexed_model_id"
 )
 
-// Texts are Ray's, except for marked ones and those of failures that Ray does not have.
+// The texts are Ray's texts. Exceptions are marked texts, and texts for failures that
+// Ray does not have.
 const (
 	textNoApplication      = "Application metadata not set. " + textListApplications
 	textApplicationUnknown = "Application '%s' not found. " + textListApplications

@@ -152,7 +152,8 @@ func (x *exchange) whyLocked(err error) error {
 	return why
 }
 
-// endSocket does the work of endHandler for a connection that the handler took over.
+// endSocket ends a request whose connection the handler took over, in place of the rest
+// of endHandler. It returns the error that ended the socket.
 func (x *exchange) endSocket(s *socket.Conn, err error) error {
 	p := &x.resp
 	p.mu.Lock()

@@ -46,7 +46,7 @@ func (c *condition) note(log *slog.Logger, state DeploymentState, replicas int, 
 		}
 	case DeploymentUnavailable:
 		c.lines = append(c.lines, func() {
-			log.Error("deployment is unavailable: its replicas do not start; its requests fail until it is reconfigured, or the service is started anew",
+			log.Error("deployment is unavailable: its replicas do not start; its requests fail until it is reconfigured, or the service is restarted",
 				"tries", down.Tries, "error", down.Reason)
 		})
 	case DeploymentUpdating, DeploymentUnhealthy, DeploymentStopping:

@@ -253,7 +253,7 @@ func TestStartIsTriedAgain(t *testing.T) {
 				b.wantNotes()
 				b.wantStates("DEPLOY_FAILED:")
 				want := []string{"WARN replica failed to start",
-					"ERROR deployment is unavailable: its replicas do not start; its requests fail until it is reconfigured, or the service is started anew"}
+					"ERROR deployment is unavailable: its replicas do not start; its requests fail until it is reconfigured, or the service is restarted"}
 				if diff := cmp.Diff(want, b.messages()); diff != "" {
 					t.Errorf("log (-want +got):\n%s", diff)
 				}

@@ -172,7 +172,7 @@ func (l *life) reconfigure(patience context.Context, config string) error {
 
 // ErrNoReconfigurer is the error of a user config for a deployment without values that
 // take one.
-var ErrNoReconfigurer = errors.New("there is a user config, and no value of PerReplica has a method Reconfigure(context.Context, serving.UserConfig) error; add it, or take the user config away")
+var ErrNoReconfigurer = errors.New("there is a user config, and no value of PerReplica has a method Reconfigure(context.Context, serving.UserConfig) error; add it, or remove the user config")
 
 // startFailed ends a replica after a failed start. It starts another replica after a
 // pause, if the deployment may have another.
@@ -295,7 +295,7 @@ func (l *life) drain(idle <-chan struct{}, with Settings) bool {
 			}
 			logged = true
 		case <-limit.C:
-			l.set.log.Warn("replica still has requests beyond its graceful shutdown timeout; those of clients are cut off",
+			l.set.log.Warn("replica still has requests after its graceful shutdown timeout; requests of clients are cut off",
 				tracing.LogReplica, l.uniqueID(), "timeout", with.StopTimeout.String())
 			close(l.replica.cut)
 		}
