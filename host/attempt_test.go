@@ -138,7 +138,7 @@ func TestPluginsOfNoUseSayItOnce(t *testing.T) {
 func TestRefusedFileIsNamed(t *testing.T) {
 	document := file(t, "c.yaml", "a: 1")
 	r := startHost(t, func(c *Config) { c.PluginConfigs = map[string]PluginConfig{"p0": {File: document}} }, testplugin.Install(t, "record"))
-	want := fmt.Sprintf("configuration refused (file %q): the plugin reads no configuration document", document)
+	want := fmt.Sprintf("configuration refused (file %q): the plugin reads no configuration", document)
 	testplugin.WaitFor(t, want, func() bool { return strings.Contains(r.Stats().Exporters[0].LastError, want) })
 }
 

@@ -125,8 +125,8 @@ func newJSONInput(opts []JSONOption) *jsonInput {
 	return in
 }
 
-// read decodes r's body into value, a pointer. If it cannot because of the client, it has
-// responded already, and err is nil.
+// read decodes r's body into value, a pointer. If the client's body is faulty, read
+// sends the response and returns false without an error.
 func (in *jsonInput) read(w http.ResponseWriter, r *http.Request, value any) (ok bool, err error) {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return true, nil

@@ -94,8 +94,8 @@ func (p *program) copyToFile(src io.Reader, name string) error {
 	return err
 }
 
-// copyInstead makes a file of the program if a start has failed by err because the
-// kernel does not run memory here. It returns the file's path, or false.
+// copyInstead writes the program to a file, if a start failed with err because the
+// kernel does not run programs from memory. It returns the file's path, or false.
 func (p *program) copyInstead(err error) (path string, ok bool) {
 	memory := p.memory
 	if memory == nil || !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ELOOP) {
