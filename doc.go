@@ -21,30 +21,36 @@
 //
 // The way of one request through the packages:
 //
-//	serving     proxy, router and replica run the handler, and have
-//	internal/   start and end their spans (names and keys: package semconv)
-//	  spans     by the OpenTelemetry SDK of a provider of
-//	tracing     which samples them and stamps the request's identity; a span
-//	            that ends goes to
-//	host        which encodes it (internal/otlpwire), batches it, and sends it to
-//	            each plugin, a process of its own (internal/launch,
-//	            internal/wire, proto/servetrace/plugin/v1); in it,
-//	pluginsdk   runs processors and an exporter, such as plugins/console.
+//	serving         proxy, router and replica run the handler. Each has a span.
+//	internal/spans  starts and ends these spans, with the OpenTelemetry SDK of a
+//	                provider. Their names and keys are in package semconv.
+//	tracing         has the provider, which samples spans and stamps the identity
+//	                of the request on them. A span that ends goes to its processor.
+//	host            is this processor. It encodes spans (internal/otlpwire), seals
+//	                batches, and sends them to each plugin, a process of its own
+//	                (internal/launch, internal/wire, proto/servetrace/plugin/v1).
+//	pluginsdk       runs the processors and the exporter in the plugin's process,
+//	                such as plugins/otlp, which sends the batch to the vendor.
 //
 // The types that hold or view a span on that way, after the OpenTelemetry SDK's own
-// (trace.Span until it ends, then sdktrace.ReadOnlySpan):
+// (trace.Span until it ends, then sdktrace.ReadOnlySpan). Of them, three mean one span:
+// spans.Span, pluginsdk.Span and otlpwire.Span.
 //
 //	spans.Span        a span of a family until its end, around the SDK's
 //	pipeline.shard    ended spans that wait to be encoded (host/internal/pipeline)
 //	sdkspan.Encoder   the bytes of the open batch, by resource and scope
-//	pipeline.Batch    the bytes of a sealed batch, with its references
+//	pipeline.batch    the bytes of a sealed batch, with its references
 //	pipeline.Item     a batch in one exporter's queue
 //	pipeline.lease    gRPC's reference to a batch
-//	wire.Outgoing, wire.Incoming   the bytes as messages of the codec
-//	pluginsdk.Batch   a batch in the plugin, over
-//	otlpwire.Request  which reads and edits the bytes
-//	pluginsdk.Span    one span of it, around
-//	otlpwire.Span     a view of its place in the request
+//	wire.Outgoing     the bytes as a message of the codec, in the host
+//	wire.Incoming     the same in the plugin
+//	pluginsdk.Batch   a batch in the plugin, around otlpwire.Request
+//	otlpwire.Request  reads and edits the bytes
+//	pluginsdk.Span    one span of a batch, around otlpwire.Span
+//	otlpwire.Span     a view of the span's place in the request
+//
+// An exporter adds the types of its vendor's library. plugins/otlp passes the bytes on as
+// tracepb.ResourceSpans, without decoding them.
 //
 // The host serves any Go program with an OpenTelemetry SDK, without this package and
 // without serving: examples/any-program. A service: examples/hello. A plugin:
@@ -55,10 +61,17 @@
 // Package admin makes the status page and the metrics, and internal/servicefile parses
 // the service file. This package starts the listener and finds the file.
 //
-// Open run.go first, then serving/server.go, in serving/internal httpproxy/proxy.go,
-// httpproxy/exchange.go, router/deployment.go, router/router.go and router/replica.go,
-// then internal/spans and tracing/provider.go. In host, read host.go,
-// then pipeline.go, intake.go, encode.go, queue.go and lane.go of host/internal/pipeline,
-// and supervise.go, life.go and sender.go of host/internal/supervise. In pluginsdk,
-// read main.go, server.go and delivery.go. The last is plugins/console.
+// Open run.go first. Then the order is:
+//
+//	serving                     server.go
+//	serving/internal/httpproxy  front.go proxy.go call.go exchange.go
+//	serving/internal/router     deployment.go router.go replica.go
+//	internal/spans              span.go proxyspan.go deploymentspan.go
+//	tracing                     provider.go processors.go
+//	host                        host.go
+//	host/internal/pipeline      pipeline.go intake.go encode.go queue.go lane.go
+//	host/internal/supervise     the order of its package comment
+//	internal/wire               codec.go
+//	pluginsdk                   main.go run.go server.go export.go delivery.go batch.go
+//	plugins/otlp/otlpexporter   exporter.go http.go
 package servetrace
