@@ -101,41 +101,6 @@ func New(cfg Config, apps []*App, opts ...Option) (*Server, error) {
 	return s, nil
 }
 
-// checkApps returns every fault of every app; prefixes are the ones in force.
-func checkApps(apps []*App, prefixes map[*App]string) error {
-	var faults []error
-	if len(apps) == 0 {
-		faults = append(faults, errors.New("no apps"))
-	}
-	names, taken, owners := map[string]bool{}, map[string]string{}, map[*Deployment]string{}
-	for i, a := range apps {
-		if a == nil {
-			faults = append(faults, fmt.Errorf("app %d is nil", i))
-			continue
-		}
-		if err := a.check(); err != nil {
-			faults = append(faults, fmt.Errorf("app %q: %w", a.name, err))
-		}
-		if names[a.name] {
-			faults = append(faults, fmt.Errorf("app %q: name used twice", a.name))
-		}
-		names[a.name] = true
-		if prefix := prefixes[a]; a.overHTTP() {
-			if other, is := taken[prefix]; is {
-				faults = append(faults, fmt.Errorf("app %q: route prefix %q already belongs to app %q", a.name, prefix, other))
-			}
-			taken[prefix] = a.name
-		}
-		for _, d := range a.deployments() {
-			if other, taken := owners[d]; taken && d != nil && other != a.name {
-				faults = append(faults, fmt.Errorf("app %q: deployment %q already belongs to app %q: build one for each", a.name, d.name, other))
-			}
-			owners[d] = a.name
-		}
-	}
-	return errors.Join(faults...)
-}
-
 // deploy builds the deployment's replicas and the router over them.
 func (s *Server) deploy(app string, d *Deployment, want router.Settings) {
 	pressure := cmp.Or(d.pressure, &backpressure{s.cfg.BackpressureStatus, s.cfg.BackpressureRetryAfter})
@@ -193,8 +158,43 @@ func (s *Server) buildFronts() {
 	}
 }
 
+// checkApps returns every fault of every app; prefixes are the ones in force.
+func checkApps(apps []*App, prefixes map[*App]string) error {
+	var faults []error
+	if len(apps) == 0 {
+		faults = append(faults, errors.New("no apps"))
+	}
+	names, taken, owners := map[string]bool{}, map[string]string{}, map[*Deployment]string{}
+	for i, a := range apps {
+		if a == nil {
+			faults = append(faults, fmt.Errorf("app %d is nil", i))
+			continue
+		}
+		if err := a.check(); err != nil {
+			faults = append(faults, fmt.Errorf("app %q: %w", a.name, err))
+		}
+		if names[a.name] {
+			faults = append(faults, fmt.Errorf("app %q: name used twice", a.name))
+		}
+		names[a.name] = true
+		if prefix := prefixes[a]; a.overHTTP() {
+			if other, is := taken[prefix]; is {
+				faults = append(faults, fmt.Errorf("app %q: route prefix %q already belongs to app %q", a.name, prefix, other))
+			}
+			taken[prefix] = a.name
+		}
+		for _, d := range a.deployments() {
+			if other, taken := owners[d]; taken && d != nil && other != a.name {
+				faults = append(faults, fmt.Errorf("app %q: deployment %q already belongs to app %q: build one for each", a.name, d.name, other))
+			}
+			owners[d] = a.name
+		}
+	}
+	return errors.Join(faults...)
+}
+
 // Start listens and serves in the background; ctx covers the listening only.
-// Call it once. It fails if the address cannot be had.
+// Call it once. It fails if it cannot listen at an address.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,7 +292,7 @@ type ending struct {
 	err  error         // a listener's; nil for an ordinary end
 }
 
-// end notes the end. The first call counts.
+// end records the end with its error. Only the first call has an effect.
 func (e *ending) end(err error) {
 	e.once.Do(func() {
 		e.err = err
