@@ -34,7 +34,7 @@ func Parse(name string, data []byte, env func(string) string) *File {
 
 const (
 	noAlias = "an alias (*) is not allowed; write its value instead"
-	noMerge = "a merge (<<) is not taken; write the keys out"
+	noMerge = "a merge (<<) is not allowed; write its keys instead"
 )
 
 // reader reads the nodes of a file along the table.

@@ -104,7 +104,7 @@ type expansion struct {
 // take adds an entry, or the plugins in its folder, to the list. It reports whether the
 // entry is a folder.
 func (x *expansion) take(e Entry, at sight) (folder bool) {
-	// A folder that does not answer is recognized by its slash, or by its running
+	// A folder that does not answer is known by its slash, or by its running
 	// plugins.
 	folder = at.folder || at.err != nil && slices.ContainsFunc(x.running, func(r Entry) bool { return r.From == e.Where })
 	switch {
