@@ -53,7 +53,7 @@ func serviceMain(fault string) int {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", handler(fault, codes.Ok, nil, "Hello world!\n"))
 	mux.Handle("GET /stream", handler(fault, codes.Unset, nil, "one\n", "two\n", "three\n"))
-	broken := fmt.Errorf("the model is not to be found")
+	broken := fmt.Errorf("model not found")
 	if fault == "exception" {
 		broken = fmt.Errorf("another text")
 	}
@@ -132,7 +132,7 @@ func TestDemoPasses(t *testing.T) {
 	}
 	for _, text := range []string{
 		"proxy_http_request HelloWorld GET /fail           server    ERROR ",
-		"         ✗ the model is not to be found  *errors.errorString",
+		"         ✗ model not found  *errors.errorString",
 		"trace 4bf92f3577b34da6a3ce929d0e0e4736  4 spans  ",
 		"  ray.request_id=demo-4  ",
 		`    "name": "application_span",`,
@@ -151,7 +151,7 @@ func TestDemoPasses(t *testing.T) {
 func TestDemoFails(t *testing.T) {
 	for fault, want := range map[string]string{
 		"body":      "a plain request: body is hello\\?, want Hello world!",
-		"exception": `span "application_span": exception is another text, want the model is not to be found`,
+		"exception": `span "application_span": exception is another text, want model not found`,
 		"parent":    `2 spans have the parent "", want a chain`,
 		"extra":     `drawing .* of request "demo-1" was not expected`,
 		"status":    "the service ended: exit status 3",

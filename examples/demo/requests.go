@@ -84,7 +84,7 @@ func continued(want []expect) []expect {
 
 func failed(want []expect) []expect {
 	for _, i := range []int{0, 2, 3} { // the router span succeeded
-		want[i].exception = "the model is not to be found"
+		want[i].exception = "model not found"
 	}
 	return want
 }

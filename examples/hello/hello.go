@@ -52,7 +52,7 @@ func hello(w http.ResponseWriter, r *http.Request) error {
 
 // errFail is the error of /fail. Its text appears in spans and the log, but not in the
 // response.
-var errFail = errors.New("the model is not to be found")
+var errFail = errors.New("model not found")
 
 func fail(_ http.ResponseWriter, r *http.Request) error {
 	_, span := startSpan(r.Context())

@@ -154,7 +154,7 @@ func TestHello(t *testing.T) {
 		events                      map[string]int // by the handler's and the proxy's names
 	}{
 		{"/", 200, "Hello world!\n", "OK", "OK", "", nil},
-		{"/fail", 500, "Internal Server Error", "ERROR", "ERROR", "the model is not to be found",
+		{"/fail", 500, "Internal Server Error", "ERROR", "ERROR", "model not found",
 			map[string]int{"proxy exception": 1, "handler exception": 1}},
 		{"/stream", 200, "one\ntwo\nthree\n", "OK", "UNSET", "", map[string]int{"handler sent": 3}},
 	} {
