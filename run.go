@@ -264,7 +264,7 @@ func (s *service) announce(provider *tracing.Provider) {
 			"sampler", string(s.cfg.Tracing.Sampler), "ratio", s.cfg.Tracing.RootRatio(),
 			"trust_inbound", s.cfg.Tracing.TrustInbound)
 	case s.cfg.File != "":
-		args = append(args, "tracing", "off", "because", cmp.Or(s.cfg.Tracing.DisabledBy, host.EnvPlugins+" is not set, and the service file starts no plugin"))
+		args = append(args, "tracing", "off", "because", cmp.Or(s.cfg.Tracing.DisabledBy, host.EnvPlugins+" is not set, and tracing_config.enabled is not true in the service file"))
 	default:
 		args = append(args, "tracing", "off", "because", cmp.Or(s.cfg.Tracing.DisabledBy, host.EnvPlugins+" is not set"))
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -387,16 +388,21 @@ func TestPluginThatIsMissingHurtsNothing(t *testing.T) {
 }
 
 func TestTracingOff(t *testing.T) {
-	for _, tc := range []struct{ because, env string }{
-		{`because="SERVE_TRACING_EXPORTER_PLUGIN is not set"`, ""},
-		{`because="OTEL_SDK_DISABLED=true"`, "OTEL_SDK_DISABLED=true"},
-		{`because="OTEL_TRACES_EXPORTER=none"`, "OTEL_TRACES_EXPORTER=none"},
+	const plugin = "SERVE_TRACING_EXPORTER_PLUGIN=console"
+	file := filepath.Join(t.TempDir(), "serve.yaml")
+	if err := os.WriteFile(file, []byte("tracing_config: {plugins: {console: {}}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		because string
+		env     []string
+	}{
+		{`because="SERVE_TRACING_EXPORTER_PLUGIN is not set"`, nil},
+		{`because="SERVE_TRACING_EXPORTER_PLUGIN is not set, and tracing_config.enabled is not true in the service file"`, []string{"SERVE_CONFIG=" + file}},
+		{`because="OTEL_SDK_DISABLED=true"`, []string{"OTEL_SDK_DISABLED=true", plugin}},
+		{`because="OTEL_TRACES_EXPORTER=none"`, []string{"OTEL_TRACES_EXPORTER=none", plugin}},
 	} {
-		env := []string{"SERVE_HTTP_PORT=0"}
-		if tc.env != "" {
-			env = append(env, tc.env, "SERVE_TRACING_EXPORTER_PLUGIN=console")
-		}
-		p := startProc(t, env...)
+		p := startProc(t, append([]string{"SERVE_HTTP_PORT=0"}, tc.env...)...)
 		if status, _ := get(t, p.url+"/"); status != 200 {
 			t.Errorf("%s: status %d", tc.env, status)
 		}

@@ -83,7 +83,7 @@ func (s settings) off(plugins string) string {
 		return envTracesExporter + "=" + s.getenv(envTracesExporter) + ", so tracing is off"
 	case plugins == "" && strings.TrimSpace(s.getenv(host.EnvPlugins)) == "":
 		if cfg, err := read(s.getenv); err == nil && cfg.Plugins == "" {
-			return host.EnvPlugins + " is not set, and " + printable.Text(file) + " starts no plugin, so tracing is off"
+			return host.EnvPlugins + " is not set, and tracing_config.enabled is not true in " + printable.Text(file) + ", so tracing is off"
 		}
 	}
 	return "the folders of the list have none"
