@@ -52,7 +52,7 @@ func TestDocumentIsShared(t *testing.T) {
 		{"wrong in one", spec(a, b), "ratio: much\nexporter: {form: x}", []string{
 			`exporter.form: line 2: unknown key "form", want one of format`, `ratio: line 1: "much", want a number`}},
 		{"no YAML, told once", spec(a, b), "a: b: c", []string{
-			": line 1: no YAML: mapping values are not allowed in this context: look at the indentation, and put a value with a colon and a space in quotes"}},
+			": line 1: not YAML: mapping values are not allowed in this context: look at the indentation, and put a value with a colon and a space in quotes"}},
 		{"no mapping", spec(b), "[ratio]", []string{": line 1: a list, want a mapping of ratio"}},
 		{"nobody reads any", spec(), "ratio: 1", []string{": the plugin reads no configuration, so the configuration has no effect: remove it"}},
 		{"nobody reads any, and it is empty", spec(), "# nothing\n", nil},

@@ -161,13 +161,13 @@ func TestDecodeConfigFaults(t *testing.T) {
 		{"rules:\n- &r {nam: x}\n- <<: *r\n", []string{
 			`rules[0].nam: line 2: unknown key "nam", want one of name, keys, sub`,
 		}},
-		{"a: b: c", []string{"line 1: no YAML: mapping values are not allowed in this context: look at the indentation, and put a value with a colon and a space in quotes"}},
-		{"endpoint: \"a", []string{"line 1: no YAML: found unexpected end of stream: look for quotes that are not closed"}},
+		{"a: b: c", []string{"line 1: not YAML: mapping values are not allowed in this context: look at the indentation, and put a value with a colon and a space in quotes"}},
+		{"endpoint: \"a", []string{"line 1: not YAML: found unexpected end of stream: look for quotes that are not closed"}},
 		{"team: a\n---\nteam: b", []string{"line 2: a second document begins, want one"}},
-		{"team: [*a*]", []string{`line 1: no YAML: a value that begins with "*" and is no alias of an anchor: put it in quotes`}},
-		{`team: "\d"`, []string{"line 1: no YAML: found unknown escape character: a backslash in double quotes begins an escape; put a regular expression in single quotes"}},
-		{"\tteam: a", []string{"line 1: no YAML: found character that cannot start any token: indent with spaces, not tabs, and put a value that begins with \"@\", \"%\" or \"`\" in quotes"}},
-		{"team: *nobody", []string{"line 1: no YAML: a value that begins with \"*\" and is no alias of an anchor: put it in quotes"}},
+		{"team: [*a*]", []string{`line 1: not YAML: a value that begins with "*" and is no alias of an anchor: put it in quotes`}},
+		{`team: "\d"`, []string{"line 1: not YAML: found unknown escape character: a backslash in double quotes begins an escape; put a regular expression in single quotes"}},
+		{"\tteam: a", []string{"line 1: not YAML: found character that cannot start any token: indent with spaces, not tabs, and put a value that begins with \"@\", \"%\" or \"`\" in quotes"}},
+		{"team: *nobody", []string{"line 1: not YAML: a value that begins with \"*\" and is no alias of an anchor: put it in quotes"}},
 	} {
 		var v document
 		got := faults(decode(c.text, &v))

@@ -168,7 +168,7 @@ func syntaxError(err error) error {
 	if strings.Contains(e.Text, "unknown anchor") { // the name may be a password that begins with "*"
 		e.Text = `a value that begins with "*" and is no alias of an anchor: put it in quotes`
 	}
-	e.Text = "no YAML: " + e.Text
+	e.Text = "not YAML: " + e.Text
 	return e
 }
 
@@ -196,6 +196,7 @@ func plain(text string) string {
 var syntaxAdvice = map[string]string{
 	"did not find expected alphabetic":       `a value that begins with "*" or "&", such as a glob, stands in quotes`,
 	"cannot start any token":                 `indent with spaces, not tabs, and put a value that begins with "@", "%" or "` + "`" + `" in quotes`,
+	"tab character that violates":            `indent with spaces, not tabs`,
 	"unknown escape character":               `a backslash in double quotes begins an escape; put a regular expression in single quotes`,
 	"did not find expected key":              `look at the indentation there and in the lines below`,
 	"mapping values are not allowed":         `look at the indentation, and put a value with a colon and a space in quotes`,

@@ -64,8 +64,9 @@ func TestParse(t *testing.T) {
 		{"\xff\xfea\x00:\x00 \x001\x00", "line 1: the byte 0xff is no text; write the file in UTF-8"}, // UTF-16
 		{"\xfe\xff\x00a\x00:\x00 \x001", "line 1: the byte 0xfe is no text; write the file in UTF-8"},
 		{"a: 1\n---\nb: 2\n", "line 2: a second document begins, want one"},
-		{"a: 1\n--- [", "line 3: no YAML: did not find expected node content"},
-		{"a: [1", "line 2: no YAML: did not find expected ',' or ']': look for a bracket or brace that is not closed"},
+		{"a: 1\n--- [", "line 3: not YAML: did not find expected node content"},
+		{"a: b\n\tc: 1", "line 2: not YAML: found a tab character that violates indentation: indent with spaces, not tabs"},
+		{"a: [1", "line 2: not YAML: did not find expected ',' or ']': look for a bracket or brace that is not closed"},
 		{strings.Repeat("#", yamlfile.MaxBytes+1), "document has 1048577 bytes, want 1048576 at most"},
 	} {
 		node, err := yamlfile.Parse([]byte(c.text))

@@ -73,7 +73,7 @@ func TestFaultyReferences(t *testing.T) {
 		{"a: ${no}\nb: ${x}\nc:\n  - ${nope}\n", "line 1: no no\nline 4: no nope"},
 		{"{\n\"a\": \"${no}\",\n\"b\": \"${nope}\"}", "line 2: no no\nline 3: no nope"},
 		{"a: pa${ss\n", "line 1: there is ${ without } behind it; write a literal ${ as $${"},
-		{"a: {b: ${x}}\n", "it has references (${…}), so it must be one document in YAML or JSON; put references in [ ] or { } in quotes: line 1: no YAML: did not find expected ',' or '}': look for a bracket or brace that is not closed"},
+		{"a: {b: ${x}}\n", "it has references (${…}), so it must be one document in YAML or JSON; put references in [ ] or { } in quotes: line 1: not YAML: did not find expected ',' or '}': look for a bracket or brace that is not closed"},
 		{"a: ${x}\n---\nb: 1\n", "it has references (${…}), so it must be one document in YAML or JSON; put references in [ ] or { } in quotes: line 2: a second document begins, want one"},
 		{"[" + strings.Repeat(`"${no}",`, 30) + "1]", strings.TrimSuffix(strings.Repeat("line 1: no no\n", mostFaults), "\n")},
 	} {
