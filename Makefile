@@ -64,7 +64,7 @@ SOAK_DURATION ?= 1h
 .DEFAULT_GOAL := all
 .PHONY: all build plugins examples python ray test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
 
-all: build test lint ## Build, test and lint: what a bare `make` does
+all: build test lint ## Build, test and lint, in some twenty minutes: the default of make
 
 build: plugins examples ## Put the commands, examples and plugins into bin/
 	$(BUILD) $(SMALL) -o bin/ ./cmd/...

@@ -237,7 +237,7 @@ func listen(ctx context.Context, server, addr, hostVariable, portVariable string
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("start %s: %w: another process listens there; choose another port with %s, or where the program sets its address", server, err, portVariable)
+		return nil, fmt.Errorf("start %s: %w: another process listens there; choose another port with %s, or in the program", server, err, portVariable)
 	case err != nil:
 		return nil, fmt.Errorf("start %s: %w; check %s and %s", server, err, hostVariable, portVariable)
 	}

@@ -86,8 +86,22 @@ func onlyCommands(cmd *cobra.Command, list []string) error {
 		return nil
 	}
 	text := fmt.Sprintf("unknown command %q for %q", list[0], cmd.CommandPath())
-	if near := cmd.SuggestionsFor(list[0]); len(near) > 0 {
-		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	if near := append(cmd.SuggestionsFor(list[0]), deeper(cmd, list[0])...); len(near) > 0 {
+		return usagef("%s; did you mean %s?", text, strings.Join(near, " or "))
 	}
-	return usagef("%s", text)
+	return usagef("%s; see %s --help", text, cmd.CommandPath())
+}
+
+// deeper returns the commands of this name that are one level further down, such as
+// "plugin info" for "info".
+func deeper(cmd *cobra.Command, name string) []string {
+	var found []string
+	for _, group := range cmd.Commands() {
+		for _, c := range group.Commands() {
+			if c.Name() == name {
+				found = append(found, group.Name()+" "+name)
+			}
+		}
+	}
+	return found
 }

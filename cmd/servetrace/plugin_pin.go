@@ -14,14 +14,14 @@ import (
 const pluginPinLong = `Print plugins as a list for SERVE_TRACING_EXPORTER_PLUGIN in which each has an
 absolute path and a pin, the digest of its file:
 
-  NAME=/opt/traces/exporter@sha256:...
+  /opt/traces/exporter@sha256:...,NAME=/opt/traces/other@sha256:...
 
 A service runs a pinned file only if it has that digest. Check a file before you
 pin it.
 
-Each PATH is an executable, a bare name, or a folder of executables. NAME
-defaults to the name of the file. Without a PATH, the command pins the list of
---plugins, or else the list in force.
+Each PATH is an executable, a bare name, or a folder of executables. Without a
+PATH, the command pins the list of --plugins, or else the list in force. An item
+keeps its NAME. Without one, a service names the plugin after its file.
 
 The exit code is 1 if a file cannot be read, or if an item is a socket.`
 
