@@ -6,19 +6,19 @@ import (
 	"sync"
 )
 
-// attempt is one start of a plugin, and its log: the plugin's output, and its remarks
-// on its configuration. A plugin that cannot start is tried without end, and prints the
-// same lines each time. So only two starts log at once: the first start, and the first
-// start after the plugin was ready. The lines of a later start are held until the start
-// has ended. They are logged only if its cause is new.
+// attempt is one start of a plugin, with the log of the plugin's output and of its remarks
+// on its configuration. A plugin that cannot start prints the same at each start. So the
+// lines of the first start, and of the first start after a ready plugin, are logged at
+// once. The lines of other starts are held, and logged only if the start ends by a new
+// cause.
 type attempt struct {
-	// log is for this start and the life of the process.
+	// log is used until the end of the process.
 	log *slog.Logger
 
 	mu      sync.Mutex
 	holding bool
 	held    []heldRecord // at most mostHeld
-	passed  int          // lines beyond that
+	passed  int          // number of lines beyond mostHeld
 }
 
 // mostHeld bounds the lines of one attempt that are held.
@@ -31,26 +31,26 @@ type heldRecord struct {
 
 func newAttempt(x *Plugin) *attempt {
 	a := &attempt{}
-	x.status.tell(func(t *told) { a.holding = t.cause != "" })
+	x.status.withLogMemory(func(m *logMemory) { a.holding = m.cause != "" })
 	a.log = slog.New(attemptHandler{x.log.Handler(), a})
 	return a
 }
 
-// hold holds all further lines until the end of the attempt. The host is about to end
-// the process, and the log must show the cause first.
+// hold holds the lines from now on until end. It is called before the host ends the
+// process, so that the log has the cause before the last lines.
 func (a *attempt) hold() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.holding = true
 }
 
-// end stops holding. It logs the held lines if tell is set.
-func (a *attempt) end(tell bool) {
+// end stops holding. It logs the held lines if write is true, else it drops them.
+func (a *attempt) end(write bool) {
 	a.mu.Lock()
 	held, passed := a.held, a.passed
 	a.held, a.passed, a.holding = nil, 0, false
 	a.mu.Unlock()
-	if !tell {
+	if !write {
 		return
 	}
 	for _, h := range held {
@@ -61,7 +61,7 @@ func (a *attempt) end(tell bool) {
 	}
 }
 
-// keep holds a record. It returns false if the attempt no longer holds records.
+// keep holds a record, and reports false if the attempt does not hold records.
 func (a *attempt) keep(to slog.Handler, r slog.Record) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,7 +76,7 @@ func (a *attempt) keep(to slog.Handler, r slog.Record) bool {
 	return true
 }
 
-// attemptHandler is a log handler that passes each record through its attempt first.
+// attemptHandler holds the records of an attempt, or passes them to Handler.
 type attemptHandler struct {
 	slog.Handler
 	a *attempt

@@ -6,17 +6,16 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// The breaker opens after breakerCrashes crashes within breakerWindow. While it is
-// open, each pause before a start is brokenPause. A process that becomes steady closes
-// it.
+// The breaker opens after breakerCrashes crashes within breakerWindow. Then each pause
+// before a start is brokenPause, until a steady process closes the breaker.
 const (
 	breakerCrashes = 5
 	breakerWindow  = 60 * time.Second
 	brokenPause    = 60 * time.Second
 )
 
-// breaker detects a plugin that crashes repeatedly. The zero value is closed. It is not
-// safe for concurrent use.
+// breaker is a circuit breaker that opens if a plugin crashes too often. The zero value is
+// closed. It is not safe for concurrent use.
 type breaker struct {
 	crashes []time.Time // the last ones, the oldest first, while it is closed
 	open    bool
@@ -35,14 +34,14 @@ func (b *breaker) crashed(now time.Time) bool {
 	return b.open
 }
 
-// forgive takes back the last crash.
+// forgive removes the last crash.
 func (b *breaker) forgive() {
 	if !b.open && len(b.crashes) > 0 {
 		b.crashes = b.crashes[:len(b.crashes)-1]
 	}
 }
 
-// steady closes an open breaker, because a process ran for long enough.
+// steady closes the breaker if it is open, because a process was steady.
 func (b *breaker) steady() {
 	if b.open {
 		*b = breaker{}

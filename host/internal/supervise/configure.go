@@ -16,16 +16,15 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// configurationError is an error in the operator's configuration, or a plugin's refusal
-// of the configuration. Every further start fails too until the operator changes the
-// configuration.
+// configurationError is a fault of the operator's configuration, or its refusal by the
+// plugin. Further starts fail too until an operator has corrected it.
 type configurationError struct{ error }
 
 func (e configurationError) Unwrap() error { return e.error }
 
-// introduce asks a plugin for its description and configures it. A plain OTLP receiver
-// takes no configuration, and an attached plugin has its own. If the error is
-// errStartAgain, the plan has the variables that the plugin wants at its start.
+// introduce asks a plugin for its description and configures it. A plain OTLP receiver and
+// a plugin that is attached to are not configured. If the plugin wants its variables at
+// its start, introduce adds them to the plan and returns errStartAgain, once.
 func introduce(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.ClientConnInterface, p *Plan) (Description, error) {
 	d, err := describe(ctx, cfg.List, *p, conn)
 	if err != nil || d.About == nil || p.Attached {
@@ -65,8 +64,8 @@ func configure(ctx context.Context, cfg *Settings, log *slog.Logger, conn grpc.C
 const mostDiagnostics = 20
 
 // diagnose logs the plugin's remarks on its configuration. It returns the remarks of
-// severity error as an error. It names the configuration file with each remark, except
-// with remarks on variables that the plugin declares.
+// severity error as an error. It adds the configuration file to each remark, except to
+// remarks about variables that the plugin declares.
 func diagnose(log *slog.Logger, plan Plan, about Description, list []*pluginv1.Diagnostic) error {
 	var errs []error
 	warned, ofFile := 0, ""

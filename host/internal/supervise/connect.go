@@ -3,20 +3,81 @@ package supervise
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/stdio"
 )
 
 // EndTimeout bounds the end of a plugin that is no longer used.
 const EndTimeout = time.Second
+
+// Peer is a connected plugin: a *launch.Process or a *launch.Attachment.
+type Peer interface {
+	Conn() grpc.ClientConnInterface
+	PID() int
+	Done() <-chan struct{}
+	Exit() string
+	// Report returns details of the end after Done. It is zero for an Attachment.
+	Report() launch.Report
+	// Suppressed returns the number of printed lines so far that were not logged.
+	Suppressed() uint64
+	// Unprinted returns the number of printed lines so far that did not reach this
+	// process's standard output.
+	Unprinted() uint64
+	Kill(why string)
+	Dump(ctx context.Context)
+	// Leaving reports whether the plugin accepts no more calls. It may still answer its
+	// last calls, and ends after that.
+	Leaving() bool
+	Stop(ctx context.Context) error
+}
+
+// connector is the type of connect. Tests replace it.
+type connector func(ctx context.Context, c *Settings, p Plan, log *slog.Logger) (Peer, error)
+
+var (
+	_ Peer = (*launch.Process)(nil)
+	_ Peer = (*launch.Attachment)(nil)
+)
+
+// connect starts the plugin, or attaches to it.
+func connect(ctx context.Context, c *Settings, p Plan, log *slog.Logger) (Peer, error) {
+	if p.Attached {
+		attachment, err := launch.Attach(ctx, p.Path)
+		if err != nil {
+			return nil, err
+		}
+		return attachment, nil
+	}
+	process, err := launch.Start(ctx, launch.Command{
+		Name:          p.Name,
+		Path:          p.Path,
+		Digest:        p.trust.Digest,
+		AllowWritable: p.trust.AllowWritable,
+		Environ:       p.Environ,
+		Secrets:       p.Secrets,
+		Output:        stdio.Stdout(),
+		SocketDirs:    c.List.RuntimeDirs(),
+		Log:           log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return process, nil
+}
 
 // Plan returns the plan of the plugin. With an error, the plan has the parts that
 // could be found.
 func (x *Plugin) Plan() (Plan, error) { return x.sup.cfg.plan(x.Entry) }
 
 // Connect starts the plugin of a plan, or attaches to it, without supervision. It asks
-// for the description. If configured is set, it also configures the plugin. It blocks
-// until that is done, at most Settings.StartTimeout. After an error the process has
-// ended, and the description may be incomplete.
+// for the description, and configures the plugin if configured is true. It blocks until
+// that is done, at most Settings.StartTimeout. After an error the process has ended, and
+// the description may be set.
 func (x *Plugin) Connect(ctx context.Context, plan *Plan, configured bool) (p Peer, d Description, err error) {
 	cfg := &x.sup.cfg
 	ctx, cancel := cfg.startContext(ctx)
@@ -40,8 +101,8 @@ func (x *Plugin) Connect(ctx context.Context, plan *Plan, configured bool) (p Pe
 	}
 }
 
-// HangUp ends a process, or a connection, and frees it. It kills a process that does
-// not end by itself in time.
+// HangUp ends a process, or closes a connection, and frees its resources. It kills a
+// process that does not end by itself within the timeout.
 func (x *Plugin) HangUp(p Peer, timeout time.Duration) error {
 	ctx, cancel := x.ending(timeout)
 	defer cancel()

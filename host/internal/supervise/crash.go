@@ -17,17 +17,16 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Bounds of the log line for a crash. The crash file has the whole report.
+// Bounds of the log line of a crash. The file has the whole report.
 const (
 	headLines = 12 // of the stack
 	lastLines = 5  // of the output
 	headBytes = 2 << 10
 )
 
-// reportCrash reports a process that crashed. It logs a line if the crash differs from
-// the last crash, and writes a file if a crash folder is set. cause is the whole cause
-// in words. An attached plugin has no report, because its process does not belong to
-// this host.
+// reportCrash writes a crash to a file, if files are kept, and to the log, at debug level
+// if it is like the previous crash. cause is the error of the end. It does nothing for a
+// plugin that is attached to, which has no report.
 func (l *life) reportCrash(r launch.Report, cause error) {
 	if r.Exit == "" {
 		return
@@ -44,8 +43,8 @@ func (l *life) reportCrash(r launch.Report, cause error) {
 	}
 	stack, last := headOf(r.Stack, headLines), tailOf(r.Output, lastLines)
 	var level slog.Level
-	status.tell(func(t *told) {
-		level = t.levelOfCrash(r.Exit + failures.WithoutNumbers(stack+"\n"+last, failures.IsNothing))
+	status.withLogMemory(func(m *logMemory) {
+		level = m.levelOfCrash(r.Exit + failures.WithoutNumbers(stack+"\n"+last, failures.IsNothing))
 	})
 	args := []any{"exit", r.Exit, "stack", stack, "last_lines", last,
 		"pid", r.PID, "lived", r.Ended.Sub(r.Started).Round(time.Millisecond), "batches_without_answer", len(ids)}
@@ -55,8 +54,8 @@ func (l *life) reportCrash(r launch.Report, cause error) {
 	status.failures.Note(level, "plugin has crashed", args...)
 }
 
-// headOf returns the first lines of a text, and tailOf the last lines that are not
-// empty. Both return at most headBytes.
+// headOf returns the first lines of a text, and tailOf its last lines, without empty lines
+// at the end. Both return at most headBytes.
 func headOf(text string, lines int) string {
 	list := strings.SplitN(text, "\n", lines+1)
 	head := strings.Join(list[:min(lines, len(list))], "\n")
@@ -103,7 +102,8 @@ func variableNames(p Plan, d Description) []string {
 	return slices.Compact(names)
 }
 
-// DigestText returns a digest in the list's form.
+// DigestText returns a digest of 32 bytes in the form "sha256:" and 64 hexadecimal digits,
+// and an empty text for none.
 func DigestText(digest string) string {
 	if digest == "" {
 		return ""

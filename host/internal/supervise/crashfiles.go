@@ -38,26 +38,24 @@ const (
 
 // crashFiles writes reports of crashes and quarantined batches to a folder:
 // DIR/PLUGIN/crash-TIME-PID.txt and DIR/PLUGIN/batch-TIME-ID.binpb, an OTLP request
-// each. No caller waits for a write, except Shutdown for a short time. If a disk is
-// full, belongs to another user or hangs, the files are lost and counted. Safe for
-// concurrent use.
+// each. No caller waits for the disk, except the end of the Host for a moment. Files that
+// cannot be written are lost and counted. Safe for concurrent use.
 type crashFiles struct {
 	dir string // empty: nothing is kept
 	log *slog.Logger
-	// most bounds the bytes of batches that wait to be written. They are charged to the
-	// Host's account, and must leave room for other batches. One batch may always wait.
+	// most bounds the bytes of batches that wait to be written, which are a part of
+	// Settings.QueueBytes. One batch may always wait.
 	most int64
 
 	mu      sync.Mutex
 	jobs    []keepJob
 	bytes   int64         // of batches in jobs, and in work
 	idle    chan struct{} // closed when the goroutine that writes ends; nil: there is none
-	failing bool          // the last file was not written, and the log knows
+	failing bool          // the last file was not written, and the log has that
 	lost    map[string]uint64
 }
 
-// keepJob is one file to be written. Its bytes are charged to the Host's account until
-// release is called.
+// keepJob is one file to be written. bytes count in Settings.QueueBytes until release.
 type keepJob struct {
 	plugin, name string
 	data         []byte
@@ -69,9 +67,9 @@ func newCrashFiles(cfg *Settings, log *slog.Logger) *crashFiles {
 	return &crashFiles{dir: cfg.CrashDir, log: log, most: int64(float64(cfg.QueueBytes) * keepShare), lost: map[string]uint64{}}
 }
 
-// keepReport and keepBatch start to write a file in the background, and return its
-// path. The path is empty if no crash folder is set, or if too many files wait. They
-// never block. They return an error for the log once for a disk that hangs.
+// keepReport and keepBatch add a file that is written soon, and return its path. The path
+// is empty if no files are kept, or too many wait. They never block. The error is for the
+// log, and is returned once until a file was written.
 func (k *crashFiles) keepReport(plugin string, now time.Time, pid int, text []byte) (path string, err error) {
 	return k.keep(keepJob{plugin: plugin, data: text,
 		name: fmt.Sprintf("%s%s-%d%s", reportPrefix, now.UTC().Format(fileTime), pid, reportSuffix)})
@@ -118,7 +116,7 @@ func (k *crashFiles) keep(job keepJob) (path string, err error) {
 	return filepath.Join(k.dir, job.plugin, job.name), nil
 }
 
-// notKept is the line of the log.
+// notKept is the log message of a file that is not written.
 const notKept = "a crash file cannot be written, and no further ones until the cause is removed; see " + EnvCrashDir
 
 // work writes the waiting files, and returns when there are none.

@@ -10,11 +10,13 @@ import (
 	"github.com/servetrace/servetrace/internal/launch"
 )
 
-// files identify the executable and the configuration file of a plugin at one moment. A
-// missing file has the zero value.
+// files identify the files of a plugin at the time of a look. A missing file has the zero
+// value.
 type files struct{ executable, document launch.Identity }
 
-// fileWatch detects changes of one plugin's files. Safe for concurrent use.
+// fileWatch looks at the files of one plugin. Plugin.Run looks before each start and while
+// a plugin is incompatible or untrusted, checkExecutable for the status, and watch for
+// Settings.Watch. Safe for concurrent use.
 type fileWatch struct {
 	cfg   *Settings
 	entry pluginlist.Entry
@@ -22,7 +24,7 @@ type fileWatch struct {
 
 	mu   sync.Mutex
 	path string // of the executable that was started last
-	ran  files  // as it was then
+	ran  files  // at the last start
 }
 
 // look returns the present identities of the files. It returns an error if the disk
@@ -49,8 +51,8 @@ func (w *fileWatch) lookAt() files {
 	return f
 }
 
-// started stores the files of a start. It reports whether the executable has changed
-// since the start before.
+// started remembers the files of a start, and reports whether the executable differs from
+// the executable of the previous start.
 func (w *fileWatch) started(path string, f files) (changed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,9 +68,9 @@ func (w *fileWatch) runs() string {
 	return w.path
 }
 
-// watch checks the files until ctx ends, and calls replace when they have changed. It
-// waits until two checks see the same files, because a copy may not be finished. It
-// does not try the same files twice. begun are the files of the running process.
+// watch calls replace when the files have changed, once for each change. The files must
+// be the same at two looks, because a copy may be unfinished. begun are the files of the
+// running process. watch blocks until ctx ends.
 func (w *fileWatch) watch(ctx context.Context, begun files, replace func()) {
 	if w.cfg.Watch <= 0 || w.entry.Attached {
 		return

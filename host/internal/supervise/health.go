@@ -11,17 +11,16 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// A plugin that does not answer is found in two ways. If a call has no answer by its
-// deadline, the host makes one health check; without an answer to it, the plugin is
-// hung. The host checks an idle plugin every heartbeatEvery; the plugin is hung after
-// mostMisses missed answers. The host dumps the stacks of a hung plugin and kills its
-// process group. It closes the connection to a hung attached plugin.
+// A hung plugin is detected in two ways. After a call without an answer by its deadline,
+// one health check without an answer is enough. An idle plugin is checked every
+// heartbeatEvery, and is hung after mostMisses missed answers. A hung plugin prints its
+// stacks and is killed with its process group. If it is attached to, only its connection
+// is closed.
 const (
 	heartbeatEvery = 10 * time.Second
 	HealthTimeout  = 2 * time.Second
 	mostMisses     = 3
-	// EndGrace bounds the end of a process that takes no more calls and has answered
-	// its last call.
+	// EndGrace bounds the end of a process after its last answer.
 	EndGrace = 2 * time.Second
 	// dumpTimeout bounds the stack dump of a hung plugin, and killWait its end.
 	dumpTimeout = time.Second
@@ -33,13 +32,13 @@ type probe struct {
 	checking chan struct{} // a semaphore of one, held during a health check
 
 	mu     sync.Mutex
-	last   time.Time // when the plugin answered anything last
+	last   time.Time // of an answer to any call
 	misses int       // health checks without an answer since then
 }
 
 func newProbe() probe { return probe{checking: make(chan struct{}, 1), last: time.Now()} }
 
-// quiet reports whether the plugin has answered nothing for heartbeatEvery.
+// quiet reports whether the last answer is heartbeatEvery ago, or more.
 func (p *probe) quiet() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,33 +59,32 @@ func (p *probe) missed(n int) bool {
 	return p.misses >= mostMisses
 }
 
-// heard is called when the plugin has answered anything.
+// heard records that the plugin has answered a call.
 func (s *sender) heard() {
 	s.probe.heard()
 	s.x.status.answers()
 }
 
-// ask makes a health check. A failed check counts as the given number of missed
-// answers. It blocks until the plugin has answered, the check has failed, or the plugin
-// has ended. It waits while another check runs, because the answer of that check may be
-// older than this caller's failed call.
-func (s *sender) ask(ctx context.Context, misses int) {
+// checkHealth makes a health check, which counts as misses missed answers if it fails. It
+// kills a plugin that is hung. It blocks until the plugin has answered, the check has
+// failed, or the plugin has ended. It waits for another check first, because that check's
+// answer may be older than the caller's call.
+func (s *sender) checkHealth(ctx context.Context, misses int) {
 	select {
 	case s.probe.checking <- struct{}{}:
 		defer func() { <-s.probe.checking }()
 	case <-ctx.Done():
 		return
 	}
-	if ctx.Err() != nil || s.lost() {
+	if ctx.Err() != nil || s.gone() {
 		return
 	}
-	refused, err := s.health(ctx)
+	refused, err := s.callHealth(ctx)
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return
 	case refused || s.peer.Leaving():
-		// After SIGTERM a process takes no new calls, but may still answer its last
-		// calls.
+		// After SIGTERM a process accepts no new calls, but may answer its last calls.
 		s.calls.wait(ctx, s.x.sup.cfg.ExportTimeout)
 		select {
 		case <-s.peer.Done():
@@ -97,15 +95,15 @@ func (s *sender) ask(ctx context.Context, misses int) {
 		s.x.status.missed(err)
 		return
 	}
-	if ctx.Err() == nil && !s.lost() {
-		s.putDown(ctx, err)
+	if ctx.Err() == nil && !s.gone() {
+		s.killHung(ctx, err)
 	}
 }
 
-// health makes a health check. An error from the plugin itself counts as an answer: a
-// slow or unreachable back end is no reason to kill a plugin. refused is true if there
-// is no connection, or if the process takes no more calls.
-func (s *sender) health(ctx context.Context) (refused bool, err error) {
+// callHealth calls the plugin's health service. An error from the plugin itself counts as
+// an answer, because the plugin must not be killed for its back end. refused reports that
+// there is no connection, or that the process accepts no more calls.
+func (s *sender) callHealth(ctx context.Context) (refused bool, err error) {
 	call, cancel := context.WithTimeout(ctx, HealthTimeout)
 	defer cancel()
 	_, err = healthpb.NewHealthClient(s.conn).Check(call, &healthpb.HealthCheckRequest{Service: wire.HealthService})
@@ -120,10 +118,11 @@ func (s *sender) health(ctx context.Context) (refused bool, err error) {
 	return false, fmt.Errorf("no answer to a health check within %v", HealthTimeout)
 }
 
-// putDown makes a hung plugin dump its stacks, and kills it. It returns when the plugin
-// has ended, or cannot be ended.
-func (s *sender) putDown(ctx context.Context, err error) {
-	s.x.log.Warn(mannerOf(s.x.Entry).hung, "error", err) // its end is the error
+// killHung makes a hung plugin print its stacks, and kills it. A plugin that only was slow
+// may still answer calls meanwhile. killHung returns when the plugin has ended, or after
+// killWait.
+func (s *sender) killHung(ctx context.Context, err error) {
+	s.x.log.Warn(policyOf(s.x.Entry).hung, "error", err) // its end is the error
 	dump, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
 	s.peer.Dump(dump)

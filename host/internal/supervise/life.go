@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,15 +19,16 @@ import (
 // plugin.
 type life struct {
 	x      *Plugin
-	a      *attempt // that it came by
+	a      *attempt // the start that began it
 	plan   Plan
 	files  files
 	about  Description
 	peer   Peer
 	sender *sender
-	begun  time.Time // it was ready
-	// stop ends the sending. sent is closed after the last call. Both are nil before
-	// send is called.
+	// readySince is set when begin returns.
+	readySince time.Time
+	// stop ends the sending, sent is closed after the last call. Both are nil before
+	// startSending.
 	stop context.CancelFunc
 	sent chan struct{}
 }
@@ -37,21 +37,20 @@ type life struct {
 // because it did not answer, or never became a plugin.
 type crash struct {
 	err error
-	// byOthers is true if the plugin's code did not cause the end, see endedByOthers.
+	// byOthers is set if the code of the plugin is not to blame, see endedByOthers.
 	byOthers bool
 }
 
 func (c *crash) Error() string { return c.err.Error() }
 func (c *crash) Unwrap() error { return c.err }
 
-// begin connects to the plugin, asks for its description and configures it. The plugin
-// is ready when begin returns. After an error, begin has ended the process or the
-// connection.
+// begin returns a life that is ready: connected, described and configured. After an
+// error, the process has ended.
 func begin(ctx context.Context, x *Plugin, a *attempt) (*life, error) {
 	start, cancel := x.sup.cfg.startContext(ctx)
 	defer cancel()
 	l := &life{x: x, a: a}
-	if err := l.survey(start); err != nil {
+	if err := l.makePlan(start); err != nil {
 		return nil, err
 	}
 	if err := l.connect(start); err != nil {
@@ -77,13 +76,13 @@ func begin(ctx context.Context, x *Plugin, a *attempt) (*life, error) {
 		l.a.hold()
 		return nil, errors.Join(err, l.end())
 	}
-	l.begun = time.Now()
+	l.readySince = time.Now()
 	return l, nil
 }
 
-// survey identifies the plugin's files and then reads them, so that a change in between
-// counts as a change.
-func (l *life) survey(start context.Context) error {
+// makePlan sets the files and the plan. It identifies the files before it reads them, so
+// a change in between counts as a change.
+func (l *life) makePlan(start context.Context) error {
 	type found struct {
 		files files
 		plan  Plan
@@ -134,8 +133,8 @@ func neverBecamePlugin(err error) bool {
 	return errors.As(err, &failed) && (failed.Reason == launch.ReasonNotPlugin || failed.Reason == launch.ReasonTimeout)
 }
 
-// errStartAgain means that the plugin wants its variables in its start environment. The
-// plan has them there now.
+// errStartAgain is the error of a plugin that wants its variables in its start
+// environment. The plan has them now.
 var errStartAgain = errors.New("plugin wants its variables at its start")
 
 // introduce asks the plugin for its description and configures it.
@@ -145,25 +144,24 @@ func (l *life) introduce(ctx context.Context) (err error) {
 	return err
 }
 
-// gone reports whether the process or the connection has ended.
-func (l *life) gone() bool { return l.sender.lost() }
+// gone reports whether the process has ended, or the connection.
+func (l *life) gone() bool { return l.sender.gone() }
 
-// ended returns the error of a process or a connection that has ended.
+// ended returns the error of a life after gone.
 func (l *life) ended() error {
 	return &crash{
-		err:      fmt.Errorf("%s: %s", mannerOf(l.x.Entry).ended, l.peer.Exit()),
+		err:      fmt.Errorf("%s: %s", policyOf(l.x.Entry).ended, l.peer.Exit()),
 		byOthers: endedByOthers(l.peer.Report()),
 	}
 }
 
-// send starts to send batches. The sending ends by finish, or when the process or the
-// connection ends.
-func (l *life) send() {
+// startSending starts to send batches, until endSending, or until the peer has ended.
+func (l *life) startSending() {
 	ctx, cancel := context.WithCancel(l.x.ctx)
 	l.stop, l.sent = cancel, make(chan struct{})
 	l.x.sending.add(l)
 	l.sender.lane.Open(l.about.Limits)
-	go func() { // ends with the last call; finish waits for it
+	go func() { // ends with the last call; endSending waits for it
 		defer close(l.sent)
 		watched, stop := context.WithCancel(ctx)
 		var watching sync.WaitGroup
@@ -181,9 +179,10 @@ func (l *life) renew(ctx context.Context) {
 	_ = l.x.reloading.ask(ctx) // the log has the result
 }
 
-// pulse does the periodic work for a ready plugin with one timer, until ctx ends.
+// pulse does the periodic work for a ready plugin, until ctx ends: first after
+// policy.steadyAfter, then every heartbeatEvery.
 func (l *life) pulse(ctx context.Context) {
-	timer := time.NewTimer(mannerOf(l.x.Entry).steadyAfter)
+	timer := time.NewTimer(policyOf(l.x.Entry).steadyAfter)
 	defer timer.Stop()
 	for {
 		select {
@@ -192,27 +191,27 @@ func (l *life) pulse(ctx context.Context) {
 			return
 		}
 		l.steady()
-		l.lookForChange(ctx)
+		l.checkExecutable(ctx)
 		if l.sender.probe.quiet() {
-			l.sender.ask(ctx, 1)
+			l.sender.checkHealth(ctx, 1)
 		}
 		timer.Reset(heartbeatEvery)
 	}
 }
 
-// steady is called when the process was ready for manner.steadyAfter.
+// steady records that the process was ready for policy.steadyAfter.
 func (l *life) steady() {
 	l.a.end(true)
 	l.x.status.steady()
 }
 
-// wasSteady reports whether the process was ready for manner.steadyAfter. If so, the
-// next start has no backoff, or begins with its first pause.
-func (l *life) wasSteady() bool { return time.Since(l.begun) >= mannerOf(l.x.Entry).steadyAfter }
+// wasSteady reports whether the process was ready for policy.steadyAfter. The next start
+// then has no pause, or the first.
+func (l *life) wasSteady() bool { return time.Since(l.readySince) >= policyOf(l.x.Entry).steadyAfter }
 
-// lookForChange checks whether the executable has changed since the process was
-// started.
-func (l *life) lookForChange(ctx context.Context) {
+// checkExecutable sets in the status whether the file of the executable differs from the
+// running executable, and logs the first difference.
+func (l *life) checkExecutable(ctx context.Context) {
 	now, err := l.x.files.look(ctx)
 	if err != nil || len(l.x.sending.all()) > 1 { // or on probation
 		return
@@ -223,10 +222,10 @@ func (l *life) lookForChange(ctx context.Context) {
 	}
 }
 
-// finish ends the sending and waits for the last call. Batches without an answer go
-// back to the queue. If the process or the connection has ended, the sending ends by
-// itself after the last answers were read.
-func (l *life) finish() {
+// endSending ends the sending and waits for the last call. Batches without an answer go
+// back to the queue. If the peer has ended, the sending ends by itself, after the last
+// answers of the peer are read.
+func (l *life) endSending() {
 	if !l.gone() {
 		l.stop()
 	}
@@ -235,16 +234,17 @@ func (l *life) finish() {
 	l.x.sending.remove(l)
 }
 
-// end ends the process or the connection, and frees the bytes that gRPC held.
+// end ends the process, or closes the connection, and returns the memory that gRPC held
+// to the pipeline.
 func (l *life) end() error {
 	defer l.sender.lane.Close() // after Stop has closed the connection
 	defer l.x.output.unwatch(l.peer)
 	return l.x.HangUp(l.peer, EndTimeout)
 }
 
-// shutdown asks the plugin to deliver its spans and to release its resources, until ctx
-// ends. An attached plugin is only asked to deliver, because it serves other hosts too.
-// A plain OTLP receiver is not asked.
+// shutdown calls Shutdown of the plugin: it delivers its spans and releases its
+// resources, until ctx ends. A plugin that is attached to serves other hosts too and is
+// only flushed. A plain OTLP receiver has no Shutdown.
 func (l *life) shutdown(ctx context.Context) {
 	if l.sender.plain {
 		return
@@ -265,9 +265,9 @@ func (l *life) shutdown(ctx context.Context) {
 	}
 }
 
-// flush blocks until the plugin has delivered its spans. This may take long, and ctx
-// may have no deadline. So flush checks the plugin's health, and kills the plugin if it
-// does not answer. A plain OTLP receiver is not asked.
+// flush blocks until the plugin has delivered its spans, or ctx ends. ctx may have no
+// deadline: a plugin that does not answer a health check meanwhile is killed. A plain OTLP
+// receiver has no Flush.
 func (l *life) flush(ctx context.Context) error {
 	if l.sender.plain {
 		return nil
@@ -278,7 +278,7 @@ func (l *life) flush(ctx context.Context) error {
 		for {
 			select {
 			case <-time.After(l.x.sup.cfg.ExportTimeout):
-				l.sender.ask(watching, mostMisses)
+				l.sender.checkHealth(watching, mostMisses)
 			case <-watching.Done():
 				return
 			}
@@ -296,88 +296,11 @@ func (l *life) flush(ctx context.Context) error {
 	return nil
 }
 
-// TimeLeft returns the time that a call may take; nil: no limit.
+// TimeLeft returns the time until the deadline of ctx, nil if there is none.
 func TimeLeft(ctx context.Context) *durationpb.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return nil
 	}
 	return durationpb.New(time.Until(deadline))
-}
-
-// lives are the processes or connections of a plugin that take batches. Safe for
-// concurrent use.
-type lives struct {
-	mu   sync.Mutex
-	list []*life
-}
-
-func (s *lives) add(l *life) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.list = append(s.list, l)
-}
-
-func (s *lives) remove(l *life) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.list = slices.DeleteFunc(s.list, func(other *life) bool { return other == l })
-}
-
-func (s *lives) all() []*life {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.list)
-}
-
-// flush calls flush for all processes and connections.
-func (s *lives) flush(ctx context.Context) error {
-	var errs []error
-	for _, l := range s.all() {
-		if !l.gone() { // else it holds nothing
-			errs = append(errs, l.flush(ctx))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// output counts the lines of a plugin's processes that did not reach the log or the
-// standard output. Safe for concurrent use.
-type output struct {
-	mu    sync.Mutex
-	alive []Peer
-	// suppressed and unprinted are the counts of the processes that have ended.
-	suppressed, unprinted uint64
-}
-
-func (o *output) watch(p Peer) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.alive = append(o.alive, p)
-}
-
-func (o *output) unwatch(p Peer) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.alive = slices.DeleteFunc(o.alive, func(other Peer) bool { return other == p })
-	o.suppressed += p.Suppressed()
-	o.unprinted += p.Unprinted()
-}
-
-// add counts suppressed lines of a process that never became a plugin.
-func (o *output) add(suppressed uint64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.suppressed += suppressed
-}
-
-func (o *output) stats() (suppressed, unprinted uint64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	suppressed, unprinted = o.suppressed, o.unprinted
-	for _, p := range o.alive {
-		suppressed += p.Suppressed()
-		unprinted += p.Unprinted()
-	}
-	return suppressed, unprinted
 }

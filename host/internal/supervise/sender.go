@@ -6,15 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/servetrace/servetrace/host/internal/pipeline"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
@@ -22,6 +18,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/internal/launch"
 	"github.com/servetrace/servetrace/internal/wire"
 )
@@ -30,10 +27,10 @@ import (
 // the process or the connection.
 type sender struct {
 	x    *Plugin
-	peer Peer // killed if the plugin does not even answer a health check
+	peer Peer // killed if the plugin does not answer health checks
 	conn grpc.ClientConnInterface
 	lane *pipeline.Lane
-	// plain is true if the plugin serves OTLP without Lifecycle.
+	// plain is set if the plugin serves OTLP and no Lifecycle.
 	plain  bool
 	limits pipeline.Limits
 	// redactor redacts credentials in the plugin's texts.
@@ -41,8 +38,8 @@ type sender struct {
 	trial    *trial // nil: not on probation
 	probe    probe
 	calls    openCalls
-	killed   atomic.Bool      // by this host: its end follows
-	verdict  pipeline.Verdict // on the batches without an answer, once run has returned
+	killed   atomic.Bool      // by this host; the end of the peer follows
+	verdict  pipeline.Verdict // about the batches without an answer; set when run returns
 }
 
 func newSender(x *Plugin, p Peer) *sender {
@@ -105,7 +102,7 @@ func (s *sender) settle(it *pipeline.Item, ans pipeline.Answer) {
 
 // judge calls the lane's Judge for the items without an answer.
 func (s *sender) judge() {
-	crashed := s.lost() && s.x.ctx.Err() == nil
+	crashed := s.gone() && s.x.ctx.Err() == nil
 	s.verdict = s.lane.Judge(pipeline.End{
 		Crashed:    crashed,
 		Blamed:     crashed && mayBeToBlame(s.peer.Report()),
@@ -114,13 +111,12 @@ func (s *sender) judge() {
 		Quarantine: s.quarantine,
 	})
 	if s.verdict.Blameless {
-		s.x.status.forgive() // the crash before
+		s.x.status.forgive() // the previous crash
 	}
 }
 
-// send makes one call. It blocks until the plugin has answered or ctx has ended. If the
-// deadline passes or the connection breaks, it also waits until the plugin's health is
-// known.
+// send calls Export with one batch. It blocks until the plugin has answered or ctx ends.
+// After the deadline, or on a broken connection, it blocks until awaitVerdict returns.
 func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 	timeout := s.x.sup.cfg.ExportTimeout
 	call, cancel := context.WithTimeout(ctx, timeout)
@@ -162,9 +158,9 @@ func (s *sender) send(ctx context.Context, it *pipeline.Item) pipeline.Answer {
 		err.Err = fmt.Errorf("the plugin gave no answer within %v (%s)", timeout, EnvExportTimeout)
 	}
 	if !ans.Said && (call.Err() != nil || broken) {
-		s.sound(ctx)
+		s.awaitVerdict(ctx)
 	}
-	ans.Lost = ctx.Err() != nil || s.lost()
+	ans.Lost = ctx.Err() != nil || s.gone()
 	return ans
 }
 
@@ -185,14 +181,14 @@ func tooLong(err *wire.Error, trailer metadata.MD) bool {
 // health check.
 func spoken(trailer metadata.MD) bool { return len(trailer) > 0 }
 
-// sound makes a health check after a call without an answer. It returns when it is
-// known whether the plugin is alive.
-func (s *sender) sound(ctx context.Context) {
-	s.ask(ctx, mostMisses)
+// awaitVerdict checks the health of the plugin after a call without an answer. It returns
+// when the plugin has answered, has ended, or ctx ends.
+func (s *sender) awaitVerdict(ctx context.Context) {
+	s.checkHealth(ctx, mostMisses)
 	if !s.ending() {
-		s.unburden(ctx)
+		s.killIfOverShare(ctx)
 	}
-	if s.killed.Load() { // whether a batch was in flight is known at its end only
+	if s.killed.Load() { // the lane judges a batch in flight by that end
 		select {
 		case <-s.peer.Done():
 		case <-ctx.Done():
@@ -206,12 +202,12 @@ func (s *sender) kill(why string) {
 	s.peer.Kill(why)
 }
 
-// ending reports whether the plugin has ended or is being killed. If so, no more
-// batches may be sent, although run may not have returned yet.
-func (s *sender) ending() bool { return s.killed.Load() || s.lost() }
+// ending reports whether the plugin has ended or is being killed. The lane then gives no
+// more batches.
+func (s *sender) ending() bool { return s.killed.Load() || s.gone() }
 
-// lost reports whether the plugin has ended.
-func (s *sender) lost() bool {
+// gone reports whether the process or the connection has ended.
+func (s *sender) gone() bool {
 	select {
 	case <-s.peer.Done():
 		return true
@@ -240,17 +236,16 @@ func ReadAnswer(r launch.Redactor, response []byte, trailer metadata.MD) pipelin
 	return ans
 }
 
-// unburden closes a connection if gRPC holds more than the exporter's share of the
-// memory for calls that have ended. Those bytes count until the connection is closed,
-// and no other bound applies to them. If the plugin reads its connection, gRPC soon
-// frees the bytes.
-func (s *sender) unburden(ctx context.Context) {
-	for range int(HealthTimeout / unburdenPoll) {
+// killIfOverShare kills the plugin if gRPC keeps more than the exporter's share of the
+// memory for calls that have ended. The bytes count until the connection is closed, and
+// have no other bound. gRPC releases them soon if the plugin reads its connection.
+func (s *sender) killIfOverShare(ctx context.Context) {
+	for range int(HealthTimeout / sharePoll) {
 		if held, share := s.lane.Leased(); held <= share {
 			return
 		}
 		select {
-		case <-time.After(unburdenPoll):
+		case <-time.After(sharePoll):
 		case <-ctx.Done():
 			return
 		}
@@ -261,51 +256,8 @@ func (s *sender) unburden(ctx context.Context) {
 	s.kill("it did not read its requests")
 }
 
-// unburdenPoll is the interval at which unburden checks, because gRPC has no
-// notification.
-const unburdenPoll = 100 * time.Millisecond
-
-// openCalls are the calls without an answer so far. Safe for concurrent use.
-type openCalls struct {
-	mu      sync.Mutex
-	running map[chan struct{}]bool // each is closed at the call's end
-}
-
-// begin records the start of a call, and returns the function that records its end.
-func (c *openCalls) begin() (ended func()) {
-	call := make(chan struct{})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.running == nil {
-		c.running = map[chan struct{}]bool{}
-	}
-	c.running[call] = true
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.running, call)
-		close(call)
-	}
-}
-
-// wait blocks until the calls that run now have ended, ctx has ended, or most has
-// passed.
-func (c *openCalls) wait(ctx context.Context, most time.Duration) {
-	c.mu.Lock()
-	calls := slices.Collect(maps.Keys(c.running))
-	c.mu.Unlock()
-	over := time.NewTimer(most)
-	defer over.Stop()
-	for _, call := range calls {
-		select {
-		case <-call:
-		case <-over.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
+// sharePoll is the interval of killIfOverShare. gRPC has no notification for it.
+const sharePoll = 100 * time.Millisecond
 
 // quarantine writes a batch to a file, and returns attributes for the log line.
 func (s *sender) quarantine(now time.Time, id string, it *pipeline.Item) []any {

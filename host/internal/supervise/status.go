@@ -9,36 +9,35 @@ import (
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 )
 
-// pluginStatus is the state of one exporter's plugin, with the counts of its starts and
-// crashes. Only its methods change the state. Safe for concurrent use. Lock order: mu,
-// then the pipeline's mutex.
+// pluginStatus has the state of a plugin and the counts of its processes. Only setLocked
+// changes the state. Safe for concurrent use. Lock order: mu, the pipeline's mutex.
 type pluginStatus struct {
 	failures *failures.Log
 	queue    *pipeline.Queue
 	attached bool
 
-	mu    sync.Mutex
-	state State
-	since time.Time
-	cause string
-	about facts
-	life  counts
-	// silent is true if the plugin did not answer its last health check. changed is
-	// true if the executable has changed since the process was started.
+	mu     sync.Mutex
+	state  State
+	since  time.Time
+	cause  string
+	about  facts
+	counts counts
+	// silent is set if the plugin did not answer its last health check, changed if the
+	// file of its executable differs from the running executable.
 	silent, changed bool
-	failed          time.Time // a call or a health check failed last
+	failed          time.Time // of the last failed call or health check
 	breaker         breaker
-	told            told
+	logged          logMemory
 }
 
-// facts describe the process that runs, or the last process.
+// facts describe the process that runs, or ran last.
 type facts struct {
 	path, version, sdk string
 	pid                int
 	granted            []string
 }
 
-// counts are totals over all processes of a plugin.
+// counts count the processes of a plugin.
 type counts struct {
 	starts, crashes        uint64
 	lastCrash, lastSuccess time.Time
@@ -52,9 +51,8 @@ func (s *pluginStatus) set(to State, cause string) {
 	s.setLocked(to, cause)
 }
 
-// setLocked is the only function that changes the state. While the host shuts down,
-// only draining and stopped are allowed, but a cause is still stored. args are added to
-// the log line.
+// setLocked changes the state. While the host shuts down it only records causes. args are
+// added to the log line.
 func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 	from := s.state
 	ending := from == StateDraining || from == StateStopped
@@ -62,7 +60,7 @@ func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 	case from.mayBecome(to):
 		s.state, s.cause, s.since = to, cause, time.Now()
 		s.failures.SetState(to.String())
-	case !ending: // a fault of this package, which must not stay hidden
+	case !ending: // a fault of this package
 		s.failures.Note(slog.LevelError, "plugin cannot change its state so; please report this", "from", from.String(), "to", to.String())
 		return
 	case to.running() || to == StateStarting:
@@ -80,9 +78,9 @@ func (s *pluginStatus) setLocked(to State, cause string, args ...any) {
 	s.logLocked(to, cause, args)
 }
 
-// logLocked notes a change for the log. A plugin that fails repeatedly ends with the
-// same cause each time, or with causes that differ only in a number. Each cause is
-// logged once, up to mostCauses causes.
+// logLocked notes a change for the log. A plugin may fail at each start by the same cause,
+// or by causes that differ in a number. The same cause is logged once, and at most
+// mostCauses causes are logged.
 func (s *pluginStatus) logLocked(to State, cause string, args []any) {
 	info := stateInfo[to]
 	level, text := info.level, info.text
@@ -92,34 +90,33 @@ func (s *pluginStatus) logLocked(to State, cause string, args []any) {
 	if cause != "" {
 		waiting, _ := s.queue.Load()
 		args = append([]any{"waiting_spans", waiting}, args...)
-		if to != StateDegraded { // another line has its cause
+		if to != StateDegraded { // the line of the failed call has the cause
 			args = append([]any{"cause", cause}, args...)
 		}
 	}
-	if to == StateBackingOff && s.told.crash {
+	if to == StateBackingOff && s.logged.crash {
 		level = slog.LevelWarn // the crash itself was the error
 	}
-	s.told.crash = false
+	s.logged.crash = false
 	switch {
 	case cause != "" && !to.running():
-		if s.told.knows(to, cause) {
+		if s.logged.knows(to, cause) {
 			level = slog.LevelDebug
 			break
 		}
-		s.told.cause = causeText(to, cause)
-		s.told.causes[to]++
-	case to == StateReady && s.told.unsteady:
-		if s.told.causes[to] >= mostCauses {
+		s.logged.cause = causeText(to, cause)
+		s.logged.causes[to]++
+	case to == StateReady && s.logged.unsteady:
+		if s.logged.causes[to] >= mostCauses {
 			level = slog.LevelDebug
 			break
 		}
-		s.told.causes[to]++
+		s.logged.causes[to]++
 	}
 	s.failures.Note(level, text, args...)
 }
 
-// degrade is called when the plugin takes batches without delivering them, or does not
-// answer. It only changes the state of a ready plugin.
+// degrade records a batch that was not delivered. A ready plugin becomes degraded.
 func (s *pluginStatus) degrade(cause string) {
 	defer s.failures.Write()
 	s.mu.Lock()
@@ -134,14 +131,13 @@ func (s *pluginStatus) degradeLocked(cause string) {
 	}
 }
 
-// delivered is called after a delivered batch. A degraded plugin becomes ready again if
-// no call has failed for some time. Spans that the back end rejected are not the
-// plugin's fault.
+// delivered records a delivered batch. A degraded plugin becomes ready if no call has
+// failed for failures.Calm.
 func (s *pluginStatus) delivered() {
 	defer s.failures.Write()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.life.lastSuccess = time.Now()
+	s.counts.lastSuccess = time.Now()
 	if time.Since(s.failed) >= failures.Calm {
 		s.restoreLocked()
 	}
@@ -155,7 +151,7 @@ func (s *pluginStatus) restoreLocked() {
 	}
 }
 
-// answers is called after any answer of the plugin: it is not silent.
+// answers records an answer to any call: the plugin is not silent.
 func (s *pluginStatus) answers() {
 	defer s.failures.Write()
 	s.mu.Lock()
@@ -165,7 +161,7 @@ func (s *pluginStatus) answers() {
 	}
 }
 
-// missed is called after a health check without an answer.
+// missed records a health check without an answer.
 func (s *pluginStatus) missed(err error) {
 	defer s.failures.Write()
 	s.mu.Lock()
@@ -178,38 +174,38 @@ func (s *pluginStatus) missed(err error) {
 	s.degradeLocked(err.Error())
 }
 
-// ready is called after a process was described and configured.
+// ready records a process that is described and configured.
 func (s *pluginStatus) ready(about facts, args ...any) {
 	defer s.failures.Write()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.about = about
-	s.life.starts++
+	s.counts.starts++
 	s.changed, s.silent = false, false
-	if !s.told.unsteady {
-		s.told = told{}
+	if !s.logged.unsteady {
+		s.logged = logMemory{}
 	}
-	s.setLocked(StateReady, "", append(args, "start", s.life.starts)...)
+	s.setLocked(StateReady, "", append(args, "start", s.counts.starts)...)
 }
 
-// steady is called when a plugin has been ready for long enough. It forgets the
-// failures of earlier processes, so that later failures are logged again.
+// steady records that a process was ready for policy.steadyAfter: the failures of earlier
+// processes are over.
 func (s *pluginStatus) steady() {
 	defer s.failures.Write()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.breaker.steady()
 	s.calmLocked()
-	if s.told.unsteady {
-		s.told = told{}
-		s.failures.Note(slog.LevelInfo, "plugin is steady again", "state", s.state.String(), "crashes", s.life.crashes)
+	if s.logged.unsteady {
+		s.logged = logMemory{}
+		s.failures.Note(slog.LevelInfo, "plugin is steady again", "state", s.state.String(), "crashes", s.counts.crashes)
 	}
 }
 
-// calmLocked ends the trouble of a plugin that delivered after its last failure, and
-// has had nothing to deliver since then.
+// calmLocked ends the degraded state of a plugin that delivered after its last failure,
+// and has had nothing to deliver since.
 func (s *pluginStatus) calmLocked() {
-	success := s.life.lastSuccess
+	success := s.counts.lastSuccess
 	if _, retries := s.queue.Load(); retries > 0 || success.IsZero() || s.silent {
 		return
 	}
@@ -226,32 +222,32 @@ func (s *pluginStatus) calmLocked() {
 func (s *pluginStatus) crashed(itsFault bool) (tooOften bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.life.crashes++
-	s.life.lastCrash = time.Now()
+	s.counts.crashes++
+	s.counts.lastCrash = time.Now()
 	if itsFault {
-		return s.breaker.crashed(s.life.lastCrash)
+		return s.breaker.crashed(s.counts.lastCrash)
 	}
 	return s.breaker.open
 }
 
-// forgive removes the last crash from the breaker, because a batch caused it.
+// forgive removes the previous crash from the breaker, because a batch was to blame.
 func (s *pluginStatus) forgive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.breaker.forgive()
 }
 
-// forget closes the breaker. Every cause is logged again, because an operator asked for
-// a start.
+// forget closes the breaker and empties the log memory, because an operator asked for a
+// start.
 func (s *pluginStatus) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.breaker = breaker{}
-	s.told = told{}
+	s.logged = logMemory{}
 }
 
-// setChanged sets whether the executable of the process pid has changed. It returns
-// true if that was not known before.
+// setChanged sets whether the executable of the process pid has changed, and reports
+// whether that was false before.
 func (s *pluginStatus) setChanged(pid int, changed bool) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,11 +259,11 @@ func (s *pluginStatus) setChanged(pid int, changed bool) (news bool) {
 	return news
 }
 
-// tell calls f, under the mutex, with the record of logged starts and ends.
-func (s *pluginStatus) tell(f func(t *told)) {
+// withLogMemory calls f with the log memory, under the mutex.
+func (s *pluginStatus) withLogMemory(f func(m *logMemory)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f(&s.told)
+	f(&s.logged)
 }
 
 // now returns the state.
@@ -284,7 +280,7 @@ func (s *pluginStatus) stats() Status {
 	out := Status{
 		Path: s.about.path, Version: s.about.version, SDK: s.about.sdk, PID: s.about.pid, Granted: s.about.granted,
 		State: s.state, Since: s.since, Cause: s.cause, Changed: s.changed,
-		Starts: s.life.starts, Crashes: s.life.crashes, LastCrash: s.life.lastCrash, LastSuccess: s.life.lastSuccess,
+		Starts: s.counts.starts, Crashes: s.counts.crashes, LastCrash: s.counts.lastCrash, LastSuccess: s.counts.lastSuccess,
 	}
 	out.Failures, out.LastError, out.LastErrorTime = s.failures.Recent()
 	return out
@@ -293,27 +289,27 @@ func (s *pluginStatus) stats() Status {
 // inherit takes over the counts of a plugin of the same name that has ended.
 func (s *pluginStatus) inherit(before *pluginStatus) {
 	before.mu.Lock()
-	life := before.life
+	life := before.counts
 	before.mu.Unlock()
 	s.failures.Inherit(before.failures)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.life = life
+	s.counts = life
 }
 
-// told records the starts and ends of a plugin that were logged. It is empty after a
-// steady process.
-type told struct {
-	// cause is the last cause of an end or a failed start. causes counts the causes by
-	// state.
+// logMemory has the logged starts and ends of a plugin since its last steady process, so
+// that the log does not repeat them.
+type logMemory struct {
+	// cause is the last cause of a plugin that does not run, and causes the number of
+	// causes by state.
 	cause  string
 	causes [stateCount]int
 	// lastCrash is the text of the last crash, and crashes the number of crashes. crash
-	// is true if a crash was logged since the last change of state.
+	// is set if a crash was logged since the last change of state.
 	lastCrash string
 	crashes   int
 	crash     bool
-	// unsteady is true if a process became ready and ended before it was steady.
+	// unsteady is set if a process became ready and ended before it was steady.
 	unsteady bool
 }
 
@@ -321,10 +317,9 @@ type told struct {
 // steady again.
 const mostCauses = 8
 
-// knows reports whether this end must not be logged: its cause was the last one, or
-// there were mostCauses causes.
-func (t *told) knows(to State, cause string) bool {
-	return causeText(to, cause) == t.cause || t.causes[to] >= mostCauses
+// knows reports whether the log has this cause, or mostCauses of the state.
+func (m *logMemory) knows(to State, cause string) bool {
+	return causeText(to, cause) == m.cause || m.causes[to] >= mostCauses
 }
 
 // causeText returns the same text for causes that differ only in a random name.
@@ -332,14 +327,14 @@ func causeText(to State, cause string) string {
 	return to.String() + ":" + failures.WithoutNumbers(cause, failures.IsShort)
 }
 
-// levelOfCrash returns the log level of a crash, and remembers the crash. A plugin that
-// crashes repeatedly mostly does so in the same way.
-func (t *told) levelOfCrash(crash string) slog.Level {
+// levelOfCrash returns the level of a crash in the log, and remembers the crash. A
+// repeated crash is logged at debug level.
+func (m *logMemory) levelOfCrash(crash string) slog.Level {
 	level := slog.LevelError
-	if crash == t.lastCrash || t.crashes >= mostCauses {
+	if crash == m.lastCrash || m.crashes >= mostCauses {
 		level = slog.LevelDebug
 	}
-	t.lastCrash, t.crash = crash, true
-	t.crashes++
+	m.lastCrash, m.crash = crash, true
+	m.crashes++
 	return level
 }

@@ -92,7 +92,7 @@ func TestDocumentsFileIsNamed(t *testing.T) {
 	wantCounts(t, log.String(), map[string]int{`text="a.b: is old" file=c.yaml`: 1, `text="TOKEN: is short"`: 1, "file=": 1})
 }
 
-// TestWhoMayBeToBlame: what a signal of somebody else's ends is nobody's fault.
+// TestWhoMayBeToBlame checks that a signal from outside is no fault of the plugin.
 func TestWhoMayBeToBlame(t *testing.T) {
 	for _, c := range []struct {
 		report launch.Report
@@ -111,8 +111,8 @@ func TestWhoMayBeToBlame(t *testing.T) {
 	}
 }
 
-// TestFlushBehindACrash: the last batch is in quarantine, and of the process
-// that has just ended there is nothing to be flushed.
+// TestFlushBehindACrash flushes a plugin whose only process has just ended, so that
+// nothing is left to flush.
 func TestFlushBehindACrash(t *testing.T) {
 	x := testPlugin(t)
 	f := newPeerFake(func(context.Context, string, any) error {
@@ -120,7 +120,7 @@ func TestFlushBehindACrash(t *testing.T) {
 	})
 	x.sending.add(&life{x: x, sender: newSender(x, f)})
 	f.die()
-	if err := x.sending.flush(t.Context()); err != nil {
+	if err := x.Flush(t.Context(), 0); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,20 +1,26 @@
-// Package supervise has the life of each plugin: it starts the plugin, sends it the
-// batches of its queue, watches it, starts it again, and replaces it without a loss.
+// Package supervise starts each plugin, sends it the batches of its queue, checks its
+// health, starts it again, and replaces it without a loss.
 //
-//  1. A Supervisor makes a Plugin for each entry of the list. Run is its life: begin a
-//     process, serve it, and again, with backoff.
+//  1. A Supervisor makes a Plugin for each entry of the list. Plugin.Run begins a life,
+//     serves it, and begins the next, with backoff (plugin.go).
 //  2. A life is one process, or one connection to a plugin that another program has
-//     started. It is planned from settings and files, connected, described, configured.
-//  3. Its sender takes items from the lane of the queue, calls the plugin, and settles
-//     each item with the answer. A probe finds a plugin that does not answer.
-//  4. An upgrade puts a new process beside the old one and on probation.
-//  5. pluginStatus is the only place that changes the state. Crashes go to the log, and
-//     to files if they are kept.
+//     started (life.go). It has a plan from settings and files (plan.go). It is
+//     connected (connect.go), described (describe.go) and configured (configure.go).
+//  3. The sender of a life takes items from the lane of the queue, calls the plugin,
+//     and settles each item with the answer (sender.go). A plugin that does not answer
+//     health checks is killed (health.go).
+//  4. A crash goes to the log, and to a file if files are kept (crash.go,
+//     crashfiles.go). The breaker finds a plugin that crashes too often (breaker.go). A
+//     batch that the plugin crashes on is quarantined by package pipeline.
+//  5. A Reload, or a changed file (filewatch.go), puts a new process beside the old one
+//     (reload.go, upgrade.go) and on probation (trial.go).
+//  6. pluginStatus is the only type that changes the state (state.go, status.go).
 //
-// The package decides when a batch is sent, and package pipeline decides which batch it
-// is and keeps the accounting. It knows no span and no sampler.
+// The package decides when a batch is sent. Package pipeline chooses the batch and
+// keeps the accounting.
 //
-// Open supervise.go first, then life.go, sender.go, status.go and upgrade.go.
+// Open plugin.go first, then life.go, sender.go, health.go, crash.go, status.go and
+// upgrade.go.
 package supervise
 
 import (
@@ -27,7 +33,7 @@ import (
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 )
 
-// Variables that set some of Settings, for log lines and errors.
+// The variables that this package names in errors and log lines.
 const (
 	EnvExportTimeout = "SERVE_TRACING_EXPORT_TIMEOUT" // else OTEL_BSP_EXPORT_TIMEOUT, ms
 	EnvMaxAge        = "SERVE_TRACING_MAX_AGE"

@@ -1,128 +1,54 @@
 package supervise
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
-
-	"github.com/servetrace/servetrace/host/internal/pipeline"
-	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// A plugin is replaced without a loss. The new process starts beside the old one,
-// which goes on. Once described, configured and healthy, the new one is on probation:
-// it alone takes batches, one at a time. If it fails, its batches go back to the queue,
-// the old process takes batches again, and log and status report it. Else the old one
-// answers its last calls, shuts down and ends.
+// A plugin is replaced without a loss. The new process starts beside the old process,
+// which continues to send. When the new process is described, configured and healthy, it
+// is on probation: it alone takes batches, one at a time. If it fails, its batches go back
+// to the queue, and the old process takes batches again. Otherwise the old process answers
+// its last calls, shuts down and ends.
 //
-// As long as there is nothing to deliver, the new process waits beside the old one.
-// Reload does not wait for that, and a further Reload replaces the new process.
+// While there is nothing to deliver, the new process stays on probation. Reload does not
+// wait for that, and a further Reload replaces the new process.
 const (
-	// proofBatches is the number of delivered or excused batches that ends a probation.
-	// One batch is enough if none has come for proofQuiet since, and the plugin is
-	// healthy.
+	// proofBatches is the number of passed batches that ends a probation. One batch is
+	// enough if no other follows within proofQuiet, and the plugin is healthy.
 	proofBatches = 3
 	proofQuiet   = 5 * time.Second
 	// retireTimeout bounds the end of a replaced process after its last call.
 	retireTimeout = 5 * time.Second
 )
 
-// trial is the record of a new process on probation. Safe for concurrent use.
-type trial struct {
-	// lenient is true if the old process did not deliver either, so that its back end
-	// may be down. Then an error that allows a retry also shows that the new process
-	// works, and is excused.
-	lenient bool
-	news    chan struct{} // capacity 1: the record has changed
-
-	mu     sync.Mutex
-	passed int   // batches delivered or excused
-	failed error // nil: not yet
-	over   bool
-}
-
-// judge records the process's answer to a batch of its lane. If the answer would lose
-// the batch, or the process fails, judge stops the lane, and returns an answer that
-// puts the batch back.
-func (t *trial) judge(l *pipeline.Lane, it *pipeline.Item, ans pipeline.Answer) pipeline.Answer {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.over || ans.Lost && !ans.Said { // the end of the process is noticed elsewhere
-		return ans
-	}
-	delivered := ans.Err == nil && ans.Rejected < uint64(it.Left())
-	if delivered || t.lenient && ans.Err != nil && !ans.Err.Final {
-		t.passed++
-		t.notify()
-		return ans
-	}
-	if t.failed == nil {
-		t.failed = fmt.Errorf("it does not deliver: %w", answerError(ans))
-		l.Set(true, true)
-		t.notify()
-	}
-	return pipeline.Answer{Err: &wire.Error{Code: wire.CodeRetry, Err: t.failed}, Took: ans.Took, Lost: true}
-}
-
-// notify sends on news unless it is full.
-func (t *trial) notify() {
-	select {
-	case t.news <- struct{}{}:
-	default:
-	}
-}
-
-// answerError returns the error of an answer, or nil.
-func answerError(ans pipeline.Answer) error {
-	if ans.Err != nil {
-		return ans.Err
-	}
-	return errors.New("its back end rejects a whole batch: " + ans.Remark)
-}
-
-// state returns the number of batches that have passed, and the failure.
-func (t *trial) state() (passed int, failed error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.passed, t.failed
-}
-
-// end ends the probation and returns its failure.
-func (t *trial) end() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.over = true
-	return t.failed
-}
-
-// upgrade is one replacement of a process by a new one. Only Run uses it.
+// upgrade is one replacement of a process. Only the goroutine of Plugin.Run uses it.
 type upgrade struct {
 	x         *Plugin
 	old, next *life // next is nil if the new process did not start
 	trial     *trial
-	// asked are callers of Reload that wait for the end of the probation. again are
-	// callers that asked for another new process since then.
+	// asked are the calls of Reload that wait for the end of the probation, again the
+	// calls that ask for a further process meanwhile.
 	asked, again []chan<- error
 }
 
-// replace starts a new process beside the old one. If Reload is called while the new
-// process is on probation, replace starts a further process. It returns the life that
-// continues, and answers all callers of Reload.
+// replace tries to replace l by a new process, and again if a further Reload comes during
+// the probation. It returns the life that continues, retires the other life, and answers
+// all calls of Reload.
 func (x *Plugin) replace(l *life, asked []chan<- error) *life {
 	for asked != nil {
 		u := &upgrade{x: x, old: l, asked: asked}
 		taken, err := u.run()
-		goes := u.next
+		leaving := u.next
 		if taken {
-			l, goes = u.next, u.old
+			l, leaving = u.next, u.old
 		}
-		if goes != nil {
-			x.retiring = x.retire(goes)
+		if leaving != nil {
+			x.retiring = x.retire(leaving)
 		}
 		answerAll(u.asked, err)
-		if asked = u.again; asked != nil { // a third process must wait for that end
+		if asked = u.again; asked != nil { // there are never three processes
 			if x.retiring != nil {
 				<-x.retiring
 			}
@@ -132,8 +58,8 @@ func (x *Plugin) replace(l *life, asked []chan<- error) *life {
 	return l
 }
 
-// run starts the new process, and reports whether it replaces the old one. If not, the
-// error is the reason.
+// run starts the new process, and reports whether it replaces the old process. Otherwise
+// the error is the reason.
 func (u *upgrade) run() (taken bool, err error) {
 	x := u.x
 	if x.Entry.Attached {
@@ -148,7 +74,7 @@ func (u *upgrade) run() (taken bool, err error) {
 			return true, nil
 		}
 	}
-	defer a.end(true) // after the cause
+	defer a.end(true) // its lines follow the cause
 	switch {
 	case x.ctx.Err() != nil:
 		return false, errStopping
@@ -170,8 +96,8 @@ func (u *upgrade) run() (taken bool, err error) {
 	return false, err
 }
 
-// begin starts the new process. If the old process ends before the new one is ready,
-// there is no process for that time, and the state shows it.
+// begin begins the new life. If the old process ends meanwhile, the state is starting
+// until the new process is ready.
 func (u *upgrade) begin(a *attempt) (*life, error) {
 	begun := make(chan struct{})
 	var watch sync.WaitGroup
@@ -188,25 +114,24 @@ func (u *upgrade) begin(a *attempt) (*life, error) {
 	return next, err
 }
 
-// errStopping is the error of a replacement if the host shuts down. errAgain is the
-// error of a probation that a further Reload ends.
+// errStopping answers Reload when the host shuts down. errAgain ends a probation for a
+// further Reload.
 var (
 	errStopping = errors.New("the host shuts down")
 	errAgain    = errors.New("another process is asked for")
 )
 
-// prove puts the new process on probation. After an error, the old process takes
-// batches again and the new one takes no more. Otherwise, only the new process takes
-// batches.
+// prove puts the new process on probation. After it only the new process takes batches.
+// After an error only the old process takes batches.
 func (u *upgrade) prove() error {
-	if _, err := u.next.sender.health(u.x.ctx); err != nil {
+	if _, err := u.next.sender.callHealth(u.x.ctx); err != nil {
 		return err
 	}
 	u.trial = &trial{lenient: u.x.status.now() == StateDegraded, news: make(chan struct{}, 1)}
 	u.next.sender.trial = u.trial
 	u.next.sender.lane.Set(false, true)
 	u.old.sender.lane.Set(true, false)
-	u.next.send()
+	u.next.startSending()
 	err := u.await()
 	failed := u.trial.end()
 	if err == nil && !u.old.gone() {
@@ -220,8 +145,8 @@ func (u *upgrade) prove() error {
 	return err
 }
 
-// await blocks until the new process has passed its probation. If the old process has
-// ended, the new one needs no probation.
+// await blocks until the end of the probation, and returns nil if the new process passed.
+// It also passes if the old process has ended.
 func (u *upgrade) await() error {
 	quiet := time.NewTimer(proofQuiet)
 	defer quiet.Stop()
@@ -248,7 +173,7 @@ func (u *upgrade) await() error {
 				continue
 			}
 			passed, _ := u.trial.state()
-			if _, err := u.next.sender.health(u.x.ctx); err != nil || passed > 0 {
+			if _, err := u.next.sender.callHealth(u.x.ctx); err != nil || passed > 0 {
 				return err
 			}
 			u.x.log.Info("plugin's new process has had nothing to deliver: it waits beside the old one, and takes over when it has delivered",
@@ -259,9 +184,9 @@ func (u *upgrade) await() error {
 	}
 }
 
-// retire ends a process that takes no more batches, in the background. The process
-// answers its last calls, shuts down and ends. Then the channel is closed. The deadline
-// of the host's Shutdown also applies.
+// retire ends a process that takes no more batches, in the background: the process answers
+// its calls, shuts down and ends. Then the channel is closed. The end of the host bounds
+// the time.
 func (x *Plugin) retire(l *life) <-chan struct{} {
 	over := make(chan struct{})
 	go func() { // run waits for it
@@ -271,7 +196,7 @@ func (x *Plugin) retire(l *life) <-chan struct{} {
 		}
 		crashed := l.gone()
 		if l.sent != nil {
-			l.finish()
+			l.endSending()
 		}
 		if crashed {
 			x.status.crashed(false) // another process serves: it does not count
@@ -287,78 +212,3 @@ func (x *Plugin) retire(l *life) <-chan struct{} {
 	}()
 	return over
 }
-
-// reloads are the requests of Reload to one plugin: to replace its process, or to start
-// it at once. The answer is nil, or the reason why the old process stays. Safe for
-// concurrent use.
-type reloads struct {
-	name  string // of the plugin
-	asked chan chan<- error
-	ended chan struct{} // closed when the plugin takes no more requests
-}
-
-// ask makes a request. It blocks until the request is done, ctx ends, or the host
-// stops.
-func (r *reloads) ask(ctx context.Context) error {
-	answer := make(chan error, 1)
-	select {
-	case r.asked <- answer:
-	case <-r.ended:
-		return errStopping
-	case <-ctx.Done():
-		return fmt.Errorf("reload plugin %q: %w", r.name, context.Cause(ctx))
-	}
-	select {
-	case err := <-answer:
-		return err
-	case <-r.ended:
-		return errStopping
-	case <-ctx.Done():
-		return fmt.Errorf("reload plugin %q: %w", r.name, context.Cause(ctx))
-	}
-}
-
-// all returns first and all other waiting requests, because one reload answers all of
-// them.
-func (r *reloads) all(first chan<- error) []chan<- error {
-	list := []chan<- error{first}
-	for {
-		select {
-		case another := <-r.asked:
-			list = append(list, another)
-		default:
-			return list
-		}
-	}
-}
-
-// reloadError returns the error of Reload for a plugin that does not start.
-func reloadError(name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &PluginError{name, "does not start", err}
-}
-
-// answerAll answers requests without blocking, because their channels are buffered.
-func answerAll(asked []chan<- error, err error) {
-	for _, c := range asked {
-		c <- err
-	}
-}
-
-// PluginError is the error of Reload for one plugin. The Host has logged it.
-type PluginError struct {
-	// Plugin is its name in the list.
-	Plugin string
-	// Op is the result: the plugin does not start, or is not replaced.
-	Op string
-	// Err is the reason. It is never nil.
-	Err error
-}
-
-// Error names the plugin, the result and the reason.
-func (e *PluginError) Error() string { return fmt.Sprintf("plugin %q %s: %v", e.Plugin, e.Op, e.Err) }
-
-// Unwrap returns Err.
-func (e *PluginError) Unwrap() error { return e.Err }

@@ -16,13 +16,12 @@ import (
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/host/internal/slowdisk"
-
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// Plugin supervises one entry of the list: it starts the plugin, serves it, and
-// starts it again.
+// Plugin starts, serves and restarts the plugin of one entry of the list. Its methods are
+// safe for concurrent use, except Run, which is called once.
 type Plugin struct {
 	sup    *Supervisor
 	Entry  pluginlist.Entry
@@ -32,18 +31,18 @@ type Plugin struct {
 	files  *fileWatch
 	output output
 
-	// stop ends Run. Its callers then wait for the end of Run.
+	// ctx ends when stop is called. Then the process shuts down, and Run returns.
 	ctx  context.Context
 	stop context.CancelCauseFunc
 	// endBy bounds the end of the process. It is written before stop is called, and
 	// read after.
 	endBy     context.Context
 	reloading *reloads
-	// retiring is closed when the replaced process has ended. It is nil if there is
-	// none. Only Run uses it.
+	// retiring is closed when the replaced process has ended. It is nil if there is no
+	// such process. Only Run uses it.
 	retiring <-chan struct{}
-	// sending are the connections that send batches: one, and two during a replacement.
-	sending lives
+	// sending has the lives that send batches: two during a replacement, else at most one.
+	sending guardedList[*life]
 }
 
 // Plugin returns a plugin that does not run yet. Its queue has not joined the
@@ -65,8 +64,8 @@ func (s *Supervisor) Plugin(e pluginlist.Entry) *Plugin {
 	return x
 }
 
-// Run starts and serves the plugin, again and again. It returns after stop was called
-// and either the plugin or endBy has ended.
+// Run starts the plugin, serves it, and starts it again after its end, until Shutdown. It
+// returns when the process has ended.
 func (x *Plugin) Run() {
 	defer close(x.reloading.ended)
 	defer x.status.set(StateStopped, "")
@@ -75,14 +74,14 @@ func (x *Plugin) Run() {
 			<-x.retiring
 		}
 	}()
-	asked, on := []chan<- error(nil), true // asked wait for this start, by Reload
+	asked, on := []chan<- error(nil), true // asked are the calls of Reload that wait for this start
 	if most := x.sup.cfg.StartJitter; most > 0 && !x.Entry.Attached {
 		asked, on = x.pause(rand.N(most), nil, files{}) // many hosts must not start all plugins at once
 	}
-	for failures := 0; on; failures++ {
+	for inARow := 0; on; inARow++ { // failed starts and unsteady lives
 		a := newAttempt(x)
 		x.status.set(StateStarting, "")
-		seen, _ := x.files.look(x.ctx) // a silent disk has no files, until it answers
+		seen, _ := x.files.look(x.ctx) // zero if the disk does not answer
 		l, err := begin(x.ctx, x, a)
 		answerAll(asked, reloadError(x.Entry.Name, err))
 		if err == nil {
@@ -99,25 +98,26 @@ func (x *Plugin) Run() {
 		}
 		steady := l != nil && l.wasSteady()
 		if steady {
-			failures = 0
-			l.steady() // the pulse may not have come to it
+			inARow = 0
+			l.steady() // before its first pulse, perhaps
 		}
 		if steady && x.Entry.Attached {
-			// A server may close connections to spread its load, or may be replaced. If
-			// it has ended, the next attempt logs that.
+			// A server may close connections to spread its load, or because it is
+			// replaced. If it has ended, the next attempt logs that.
 			x.log.Info("connection to the plugin is dialled again", "cause", err)
-			asked, failures = nil, -1
+			asked, inARow = nil, -1
 			continue
 		}
-		asked, on = x.rest(x.failed(l, a, err), failures, seen)
+		asked, on = x.awaitRetry(x.failed(l, a, err), inARow, seen)
 		if asked != nil {
-			failures = -1
+			inARow = -1
 		}
 	}
 }
 
-// failed records the end of a process or a failed start (l is nil), and returns the
-// state. An end that the plugin's code did not cause does not count for the breaker.
+// failed records the end of a life, or a failed start (l is nil), and returns the new
+// state. An end that is not the fault of the plugin's code does not count for the
+// breaker.
 func (x *Plugin) failed(l *life, a *attempt, err error) State {
 	state := stateAfter(err)
 	if c, crashed := errors.AsType[*crash](err); crashed {
@@ -131,28 +131,30 @@ func (x *Plugin) failed(l *life, a *attempt, err error) State {
 	a.end(!known)
 	x.Queue.SetHopeless(needsMending(state, err))
 	if l != nil && !l.wasSteady() {
-		x.status.tell(func(t *told) { t.unsteady = true })
+		x.status.withLogMemory(func(m *logMemory) { m.unsteady = true })
 	}
 	return state
 }
 
-// knows reports whether the cause of an attempt's end was already logged. If so, the
-// plugin's output about it was logged too.
+// knows reports whether the log has the cause of the end of an attempt. It then has the
+// plugin's output about it, too.
 func (x *Plugin) knows(to State, cause error) (known bool) {
-	x.status.tell(func(t *told) { known = cause != nil && t.knows(to, cause.Error()) })
+	x.status.withLogMemory(func(m *logMemory) { known = cause != nil && m.knows(to, cause.Error()) })
 	return known
 }
 
-// restartFirst is the first pause before a start. The longest is manner.mostPause.
+// restartFirst is the first pause before a start. The longest is policy.mostPause.
 const restartFirst = 200 * time.Millisecond
 
-// lookEvery is the interval at which the file of an unusable plugin is checked.
+// lookEvery is the interval between looks at the file of an incompatible or untrusted
+// plugin.
 const lookEvery = 5 * time.Second
 
-// rest waits until the next try of the plugin. seen are the files before the last try,
-// so that a change during the try counts too. The results are the results of pause.
-func (x *Plugin) rest(state State, failures int, seen files) (asked []chan<- error, on bool) {
-	wait := pipeline.Backoff{First: restartFirst, Most: x.sup.cfg.inTime(mannerOf(x.Entry).mostPause)}.Pause(failures)
+// awaitRetry waits until the next start is due. inARow is the number of failures before
+// this failure. seen are the files before the last start, so a change during that start
+// counts. The results are the results of pause.
+func (x *Plugin) awaitRetry(state State, inARow int, seen files) (asked []chan<- error, on bool) {
+	wait := pipeline.Backoff{First: restartFirst, Most: x.sup.cfg.inTime(policyOf(x.Entry).mostPause)}.Pause(inARow)
 	look := (<-chan time.Time)(nil)
 	switch {
 	case state == StateBroken:
@@ -166,9 +168,9 @@ func (x *Plugin) rest(state State, failures int, seen files) (asked []chan<- err
 	return x.pause(wait, look, seen)
 }
 
-// pause waits until the time is over, Reload asks for a start, or a check finds files
-// that differ from seen. It returns on = false if the host stops. asked are the callers
-// of Reload, which wait for the start.
+// pause waits until its time is over, Reload asks for a start, or the files differ from
+// seen at a look. It returns the calls of Reload that wait for the start, and false for
+// on if the host shuts down.
 func (x *Plugin) pause(wait time.Duration, look <-chan time.Time, seen files) (asked []chan<- error, on bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -189,15 +191,14 @@ func (x *Plugin) pause(wait time.Duration, look <-chan time.Time, seen files) (a
 	}
 }
 
-// serve sends batches until the process or the connection ends, or the host stops. It
-// returns the last life, because a Reload may have replaced the first one, and the
-// error of its end.
+// serve sends batches until the process or the connection ends, or the host shuts down.
+// A Reload may replace l: serve returns the last life and the error of its end.
 func (x *Plugin) serve(l *life) (*life, error) {
 	if x.ready(l) {
 		x.log.Warn("the executable has changed since the plugin was started last: the new one runs now",
 			"path", l.plan.Path, "pid", l.peer.PID())
 	}
-	l.send()
+	l.startSending()
 	for {
 		reload := x.reloading.asked
 		if x.retiring != nil { // a third process must wait until the first has ended
@@ -205,12 +206,12 @@ func (x *Plugin) serve(l *life) (*life, error) {
 		}
 		select {
 		case <-l.peer.Done():
-			l.finish()
+			l.endSending()
 			err := l.ended()
 			l.reportCrash(l.peer.Report(), err)
 			return l, errors.Join(err, l.end())
 		case <-x.ctx.Done():
-			l.finish()
+			l.endSending()
 			l.shutdown(x.endBy)
 			return l, l.end()
 		case <-x.retiring:
@@ -221,8 +222,8 @@ func (x *Plugin) serve(l *life) (*life, error) {
 	}
 }
 
-// ready records a plugin that has become ready, and logs one line. It reports whether
-// the executable has changed since the start before.
+// ready sets the state of a plugin that has become ready, and logs it in one line. It
+// reports whether the executable differs from the executable of the previous start.
 func (x *Plugin) ready(l *life) (changed bool) {
 	about := facts{
 		path: l.plan.Path, version: wire.Clip(l.about.About.GetVersion()), sdk: SdkText(l.about.About),
@@ -232,9 +233,9 @@ func (x *Plugin) ready(l *life) (changed bool) {
 		x.log.Warn("lock-down keeps variables from the plugin that it declares; name them for it in "+pluginlist.EnvPluginEnv+" if it needs them", "variables", withheld)
 	}
 	unsteady := false
-	x.status.tell(func(t *told) { unsteady = t.unsteady })
+	x.status.withLogMemory(func(m *logMemory) { unsteady = m.unsteady })
 	if !unsteady {
-		l.a.end(true) // before the line that it is ready
+		l.a.end(true) // its lines precede "plugin is ready"
 	}
 	process := []any{"path", about.path}
 	if l.plan.Attached {
@@ -248,7 +249,7 @@ func (x *Plugin) ready(l *life) (changed bool) {
 	return changed
 }
 
-// SdkText returns the name and version of the SDK of a plugin.
+// SdkText returns the name and version of the library that a plugin is built with.
 func SdkText(about *pluginv1.DescribeResponse) string {
 	return wire.Clip(strings.TrimSpace(about.GetSdk().GetName() + " " + about.GetSdk().GetVersion()))
 }
@@ -266,13 +267,19 @@ func (x *Plugin) ending(most time.Duration) (context.Context, context.CancelFunc
 	return ctx, func() { stop(); cancel() }
 }
 
-// Flush blocks until all batches sealed up to seq are settled. Then it asks the plugin
-// to deliver its spans. During a replacement, it asks both processes.
+// Flush blocks until all batches sealed up to seq are settled, and then until the plugin
+// has delivered its spans. A process that is being replaced is flushed, too.
 func (x *Plugin) Flush(ctx context.Context, seq uint64) error {
 	if err := x.waitSettled(ctx, seq); err != nil {
 		return err
 	}
-	return x.sending.flush(ctx)
+	var errs []error
+	for _, l := range x.sending.all() {
+		if !l.gone() { // else it holds nothing
+			errs = append(errs, l.flush(ctx))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (x *Plugin) waitSettled(ctx context.Context, seq uint64) error {
@@ -283,8 +290,8 @@ func (x *Plugin) waitSettled(ctx context.Context, seq uint64) error {
 	return fmt.Errorf("plugin %q: %d spans not delivered (state %v): %w", x.Entry.Name, left, x.status.now(), cause)
 }
 
-// Shutdown sends the batches sealed up to seq until flush ends. Then it stops the
-// plugin, which may take until end.
+// Shutdown sends the batches sealed up to seq, until flush ends. Then it asks Run to end
+// the plugin, until end ends, and does not wait for that.
 func (x *Plugin) Shutdown(flush, end context.Context, seq uint64) error {
 	x.status.set(StateDraining, "")
 	err := x.waitSettled(flush, seq)
@@ -293,8 +300,8 @@ func (x *Plugin) Shutdown(flush, end context.Context, seq uint64) error {
 	return err
 }
 
-// Leave ends a plugin that has left the list. The plugin sends the batches sealed up to
-// seq until flush ends, and must end before end does. Leave blocks until that is done.
+// Leave is Shutdown for a plugin that has left the list. It blocks until the plugin has
+// ended, and drops its remaining batches.
 func (x *Plugin) Leave(flush, end context.Context, seq uint64) error {
 	x.log.Info("plugin has left the list: it sends its remaining spans and ends")
 	err := x.Shutdown(flush, end, seq)
@@ -310,9 +317,9 @@ func (x *Plugin) Inherit(before *Plugin) {
 	x.output.add(suppressed)
 }
 
-// Reload replaces the plugin's process, or starts the plugin at once. It blocks until
-// that is done, ctx ends, or the host stops. It does not wait for a new process that
-// has nothing to deliver.
+// Reload replaces the process of the plugin, or starts it at once. It blocks until that
+// is done, ctx ends, or the host shuts down. It does not wait for a new process that has
+// nothing to deliver.
 func (x *Plugin) Reload(ctx context.Context) error { return x.reloading.ask(ctx) }
 
 // Status is the state of a plugin and its counts. Package host documents the fields.

@@ -1,0 +1,104 @@
+package supervise
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+
+	"github.com/servetrace/servetrace/host/internal/pipeline"
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
+	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/launch"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// Description is a plugin's answer to Describe, with the limits and variables that
+// follow from it.
+type Description struct {
+	// About is nil for a plain OTLP receiver, which has no Configure, Flush or Shutdown.
+	About   *pluginv1.DescribeResponse
+	Limits  pipeline.Limits
+	Granted map[string]string
+	// Withheld are the names of the declared variables that lock-down withholds.
+	Withheld []string
+}
+
+// limitsOf returns the limits in Describe's answer, or the defaults.
+func limitsOf(l *pluginv1.Limits) pipeline.Limits {
+	return pipeline.Limits{
+		Spans: cmp.Or(int(min(l.GetMaxBatchSpans(), math.MaxInt32)), pipeline.MostBatchSpans), // int may be as small
+		Bytes: cmp.Or(int(min(l.GetMaxBatchBytes(), math.MaxInt32)), wire.DefaultMaxBatchBytes),
+		Calls: cmp.Or(int(min(l.GetMaxConcurrency(), mostConcurrency)), wire.DefaultMaxConcurrency),
+	}
+}
+
+// mostConcurrency bounds the calls that a plugin may ask for.
+const mostConcurrency = 64
+
+// reads reports whether the plugin declares a variable.
+func (d Description) reads(name string) bool {
+	_, declared := wire.DeclaredBy(d.About.GetEnvPatterns(), name)
+	return declared
+}
+
+// describe asks the plugin for its description. It returns an error for a plugin that this
+// host cannot use, or that declares variables it cannot get. A plugin that is attached to
+// is granted none.
+func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.ClientConnInterface) (Description, error) {
+	about, err := pluginv1.NewLifecycleClient(conn).Describe(ctx, &pluginv1.DescribeRequest{HostVersion: version()})
+	if wire.Unimplemented(err) {
+		d := Description{Limits: limitsOf(nil)}
+		if p.Config != nil {
+			return d, errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its document, or name another plugin")
+		}
+		if p.Attached { // others use it too: it is left alone until there are spans
+			return d, nil
+		}
+		return d, receivesTraces(ctx, conn)
+	}
+	if err != nil {
+		return Description{}, fmt.Errorf("describe: %w", wire.FromStatus(err))
+	}
+	withoutSecrets(about, p.Redactor)
+	d := Description{About: about, Limits: limitsOf(about.GetLimits())}
+	switch about.GetKind() {
+	case pluginv1.Kind_KIND_EXPORTER, pluginv1.Kind_KIND_UNSPECIFIED:
+	default:
+		return d, fmt.Errorf("describe: the plugin is %w: of kind %v, and this host uses exporters only; upgrade the host", errIncompatible, about.GetKind())
+	}
+	if p.Attached {
+		return d, nil
+	}
+	if d.Granted, d.Withheld, err = list.Grant(p.Name, about.GetEnvPatterns()); err != nil {
+		return d, fmt.Errorf("describe: %w", err)
+	}
+	return d, nil
+}
+
+// receivesTraces sends a request without spans to a plugin that serves no Lifecycle. It
+// returns an error if the plugin does not know the call, and so is no OTLP receiver. After
+// any other answer, or none in time, the first batch will show the fault.
+func receivesTraces(ctx context.Context, conn grpc.ClientConnInterface) error {
+	ctx, cancel := context.WithTimeout(ctx, HealthTimeout)
+	defer cancel()
+	_, err := coltracepb.NewTraceServiceClient(conn).Export(ctx, new(coltracepb.ExportTraceServiceRequest))
+	if wire.Unimplemented(err) {
+		return fmt.Errorf("describe: the plugin is %w: it serves neither %s nor OTLP's TraceService; build it with pluginsdk, or register the TraceService",
+			errIncompatible, pluginv1.Lifecycle_ServiceDesc.ServiceName)
+	}
+	return nil
+}
+
+// withoutSecrets redacts credentials in a plugin's description, except in the patterns.
+// The plugin may know credentials from its start environment.
+func withoutSecrets(about *pluginv1.DescribeResponse, r launch.Redactor) {
+	about.Name, about.Version, about.Description = r.Text(about.GetName()), r.Text(about.GetVersion()), r.Text(about.GetDescription())
+	if sdk := about.GetSdk(); sdk != nil {
+		sdk.Name, sdk.Version, sdk.Language = r.Text(sdk.GetName()), r.Text(sdk.GetVersion()), r.Text(sdk.GetLanguage())
+	}
+}

@@ -1,0 +1,38 @@
+package supervise
+
+import (
+	"time"
+
+	"github.com/servetrace/servetrace/host/internal/pluginlist"
+)
+
+// policy has the pauses and the log texts that differ between a plugin that this host
+// starts and a plugin that it attaches to.
+type policy struct {
+	// mostPause is the longest pause between two attempts. After a process that was
+	// ready for steadyAfter, pauses begin from the first again; a connection is then
+	// dialled again at once.
+	mostPause, steadyAfter time.Duration
+	// hung is the log message of a plugin that is hung. ended begins the cause of an end.
+	hung, ended string
+}
+
+var (
+	launched = policy{
+		mostPause: 30 * time.Second, steadyAfter: 10 * time.Second,
+		hung:  "plugin answers neither calls nor a health check: it is killed and started again",
+		ended: "plugin ended",
+	}
+	attached = policy{
+		mostPause: 5 * time.Second, steadyAfter: time.Second, // dialling costs little
+		hung:  "plugin answers neither calls nor a health check: its connection is closed and dialled again, the process is left alone",
+		ended: "connection to the plugin ended",
+	}
+)
+
+func policyOf(entry pluginlist.Entry) policy {
+	if entry.Attached {
+		return attached
+	}
+	return launched
+}

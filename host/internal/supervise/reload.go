@@ -1,0 +1,79 @@
+package supervise
+
+import (
+	"context"
+	"fmt"
+)
+
+// reloads are the requests to replace the process of a plugin, or to start it at once, by
+// Plugin.Reload or because a file has changed. The answer is nil, or the reason why the
+// old process stays. Safe for concurrent use.
+type reloads struct {
+	name  string            // of the plugin
+	asked chan chan<- error // a request is the channel for its answer
+	ended chan struct{}     // closed when the plugin takes no more requests
+}
+
+// ask makes a request and blocks until it is done, or ctx ends, or the host stops.
+func (r *reloads) ask(ctx context.Context) error {
+	answer := make(chan error, 1)
+	select {
+	case r.asked <- answer:
+	case <-r.ended:
+		return errStopping
+	case <-ctx.Done():
+		return fmt.Errorf("reload plugin %q: %w", r.name, context.Cause(ctx))
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-r.ended:
+		return errStopping
+	case <-ctx.Done():
+		return fmt.Errorf("reload plugin %q: %w", r.name, context.Cause(ctx))
+	}
+}
+
+// all returns first and the requests that wait now. One replacement answers them all.
+func (r *reloads) all(first chan<- error) []chan<- error {
+	list := []chan<- error{first}
+	for {
+		select {
+		case another := <-r.asked:
+			list = append(list, another)
+		default:
+			return list
+		}
+	}
+}
+
+// reloadError returns Reload's error for a plugin that does not start.
+func reloadError(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &PluginError{name, "does not start", err}
+}
+
+// answerAll answers requests. It does not block.
+func answerAll(asked []chan<- error, err error) {
+	for _, c := range asked {
+		c <- err
+	}
+}
+
+// PluginError is Reload's error for one plugin. The Host has logged it.
+type PluginError struct {
+	// Plugin is its name in the list.
+	Plugin string
+	// Op is the result: the plugin does not start, or is not replaced.
+	Op string
+	// Err is the reason. It is never nil.
+	Err error
+}
+
+// Error names the plugin, the result and the reason.
+func (e *PluginError) Error() string { return fmt.Sprintf("plugin %q %s: %v", e.Plugin, e.Op, e.Err) }
+
+// Unwrap returns Err.
+func (e *PluginError) Unwrap() error { return e.Err }

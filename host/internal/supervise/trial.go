@@ -1,0 +1,77 @@
+package supervise
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/servetrace/servetrace/host/internal/pipeline"
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// trial records the answers of a new process on probation. Safe for concurrent use.
+type trial struct {
+	// lenient is set if the old process did not deliver either, because the back end may
+	// be down. The answer "later" then counts as a delivery.
+	lenient bool
+	news    chan struct{} // capacity 1: the record has changed
+
+	mu     sync.Mutex
+	passed int   // number of batches that were delivered, or answered "later" if lenient
+	failed error // the first failure
+	over   bool  // judge then changes nothing
+}
+
+// judge records an answer to a batch, and returns it. If the new process fails by the
+// answer, judge pauses the lane, and returns an answer that puts the batch back into the
+// queue.
+func (t *trial) judge(l *pipeline.Lane, it *pipeline.Item, ans pipeline.Answer) pipeline.Answer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over || ans.Lost && !ans.Said { // upgrade.await sees the end of the process
+		return ans
+	}
+	delivered := ans.Err == nil && ans.Rejected < uint64(it.Left())
+	if delivered || t.lenient && ans.Err != nil && !ans.Err.Final {
+		t.passed++
+		t.notify()
+		return ans
+	}
+	if t.failed == nil {
+		t.failed = fmt.Errorf("it does not deliver: %w", answerError(ans))
+		l.Set(true, true)
+		t.notify()
+	}
+	return pipeline.Answer{Err: &wire.Error{Code: wire.CodeRetry, Err: t.failed}, Took: ans.Took, Lost: true}
+}
+
+// notify sends on news unless it is full.
+func (t *trial) notify() {
+	select {
+	case t.news <- struct{}{}:
+	default:
+	}
+}
+
+// answerError returns the error of an answer that delivered nothing.
+func answerError(ans pipeline.Answer) error {
+	if ans.Err != nil {
+		return ans.Err
+	}
+	return errors.New("its back end rejects a whole batch: " + ans.Remark)
+}
+
+// state returns the number of batches that have passed, and the failure.
+func (t *trial) state() (passed int, failed error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.passed, t.failed
+}
+
+// end ends the probation and returns its failure.
+func (t *trial) end() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+	return t.failed
+}
