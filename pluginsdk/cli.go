@@ -5,27 +5,13 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
+
+	"github.com/servetrace/servetrace/internal/wire"
 )
 
 // sdkName is the name of this package in Describe.
 const sdkName = "github.com/servetrace/servetrace/pluginsdk"
-
-// sdkVersion returns the version of this module in the build information.
-func sdkVersion() string {
-	const module = "github.com/servetrace/servetrace"
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	for _, m := range append(info.Deps, &info.Main) {
-		if m.Path == module && m.Version != "" {
-			return m.Version
-		}
-	}
-	return "unknown"
-}
 
 // answerByHand answers a flag, or prints the usage text if no host started the plugin. It
 // reports whether the process has nothing else to do.
@@ -157,7 +143,7 @@ func describe(w io.Writer, spec Spec) error {
 		Version:     spec.version(),
 		Description: spec.Description,
 		Kind:        "exporter",
-		SDK:         sdkDescription{sdkName, sdkVersion(), "go"},
+		SDK:         sdkDescription{sdkName, wire.ModuleVersion(), "go"},
 		Limits:      limits(spec.Limits),
 		EnvPatterns: append([]string{}, spec.Env...),
 		EnvAtStart:  spec.EnvAtStart,

@@ -83,7 +83,7 @@ func crashText(x *Plugin, p Plan, d Description, r launch.Report, cause error, a
 	line("pinned to", DigestText(x.Entry.Digest))
 	line("name and version", strings.TrimSpace(wire.Clip(d.About.GetName())+" "+wire.Clip(d.About.GetVersion())))
 	line("sdk", SdkText(d.About))
-	line("host", version()+", instance "+x.sup.pipeline.Instance)
+	line("host", wire.ModuleVersion()+", instance "+x.sup.pipeline.Instance)
 	line("cause", wire.Clip(cause.Error()))
 	line("had", cmp.Or(strings.Join(atCrash, " "), "no batch without an answer"))
 	r.Variables = variableNames(p, d)

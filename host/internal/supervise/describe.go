@@ -50,7 +50,7 @@ func (d Description) reads(name string) bool {
 // host cannot use, or that declares variables it cannot get. A plugin that is attached to
 // is granted none.
 func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.ClientConnInterface) (Description, error) {
-	about, err := pluginv1.NewLifecycleClient(conn).Describe(ctx, &pluginv1.DescribeRequest{HostVersion: version()})
+	about, err := pluginv1.NewLifecycleClient(conn).Describe(ctx, &pluginv1.DescribeRequest{HostVersion: wire.ModuleVersion()})
 	if wire.Unimplemented(err) {
 		d := Description{Limits: limitsOf(nil)}
 		if p.Config != nil {
