@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -162,7 +163,7 @@ func (c Config) withDefaults() Config {
 		c.PluginDirs = defaultPluginDirs()
 	}
 	if c.Environ == nil {
-		c.Environ = environ()
+		c.Environ = os.Environ()
 	}
 	if c.Context.Node == "" {
 		c.Context.Node = nodeAddress()
@@ -287,7 +288,7 @@ type Reference struct {
 // read, or a reference has no closing brace.
 func (c Config) References(plugin string) ([]Reference, error) {
 	if c.Environ == nil {
-		c.Environ = environ()
+		c.Environ = os.Environ()
 	}
 	found, err := c.list().References(plugin)
 	var list []Reference

@@ -109,8 +109,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	if len(cfg.PluginDirs) == 0 {
 		cfg.PluginDirs = nil
 	}
-	// A variable that could not be read has its default here, and causes no second
-	// fault.
+	// A setting with a fault is zero here, and causes no second fault.
 	if err := errors.Join(append(r.errs, cfg.Validate())...); err != nil {
 		return Config{}, err
 	}
@@ -231,9 +230,6 @@ func parseSize(text string) (int64, error) {
 	}
 	return n << shift, nil
 }
-
-// environ returns the process's environment, the default of Config.Environ.
-func environ() []string { return os.Environ() }
 
 // defaultPluginDirs returns the default folders for bare names.
 func defaultPluginDirs() []string {

@@ -23,7 +23,7 @@ import (
 type Host struct {
 	cfg      Config
 	log      *slog.Logger
-	enabled  bool // the list names something, if only an empty folder
+	enabled  bool // the list is not empty, though its folders may be
 	pipeline *pipeline.Pipeline
 	sup      *supervise.Supervisor
 	ends     ends

@@ -176,7 +176,7 @@ func (c Config) inspect(ctx context.Context, x *supervise.Plugin, launch bool) I
 		setDescription(&i, d, plan.Redactor)
 		i.Variables, i.Withheld = variables(settings, plan, d.Granted), d.Withheld
 		if err == nil && !i.Described {
-			i.Context = Context{} // a plain OTLP receiver is told nothing
+			i.Context = Context{} // a plain OTLP receiver gets no context
 		}
 		i.Err = errors.Join(i.Err, err)
 	default:

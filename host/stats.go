@@ -142,7 +142,7 @@ type Failure struct {
 	Reason string
 	// Calls is the number of such answers, Spans the number of spans lost by them.
 	Calls, Spans uint64
-	// First is the time of the first answer, Last that of the last.
+	// First is the time of the first answer, Last the time of the last.
 	First, Last time.Time
 }
 

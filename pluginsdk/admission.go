@@ -7,7 +7,7 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// state is a stage in the life of a plugin. It only grows.
+// state is a stage in the life of a plugin. A later state has a higher value.
 type state int
 
 const (
@@ -69,7 +69,7 @@ func (a *admission) configured(built *delivery) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.delivery = built
-	if a.state != configuring { // stop has come meanwhile, and shuts built down
+	if a.state != configuring { // stop was called meanwhile, and closes built
 		return
 	}
 	a.state = ready

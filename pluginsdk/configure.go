@@ -38,7 +38,7 @@ func (p builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*de
 	}
 	built := &delivery{log: p.log}
 	for i, construct := range p.spec.Processors {
-		processor, err := make1(p.log, fmt.Sprintf("processor %d", i+1), func() (Processor, error) { return construct(ctx, setup) })
+		processor, err := callConstructor(p.log, fmt.Sprintf("processor %d", i+1), func() (Processor, error) { return construct(ctx, setup) })
 		if err != nil {
 			remarks.fail(fmt.Sprintf("processor %d: ", i+1), err)
 			continue
@@ -52,7 +52,7 @@ func (p builder) build(ctx context.Context, req *pluginv1.ConfigureRequest) (*de
 	if err := nameApart(built.stages); err != nil {
 		remarks.fail("", err)
 	}
-	exporter, err := make1(p.log, "exporter", func() (Exporter, error) { return p.spec.Exporter(ctx, setup) })
+	exporter, err := callConstructor(p.log, "exporter", func() (Exporter, error) { return p.spec.Exporter(ctx, setup) })
 	if err != nil {
 		remarks.fail("", err)
 	} else {
@@ -104,8 +104,8 @@ func (p builder) setup(req *pluginv1.ConfigureRequest, remarks *remarks) Setup {
 	}
 }
 
-// make1 calls one constructor. A panic, and a nil without an error, are errors.
-func make1[T any](log *slog.Logger, what string, construct func() (T, error)) (made T, err error) {
+// callConstructor calls one constructor. A panic, and a nil without an error, are errors.
+func callConstructor[T any](log *slog.Logger, what string, construct func() (T, error)) (made T, err error) {
 	var fault error
 	panicked := guard(log, "construct "+what, func() error {
 		made, fault = construct()

@@ -25,11 +25,11 @@ type plugin struct {
 	release  func()
 	released chan struct{}
 	draining chan struct{}
-	// abort ends, with a cause, when calls in flight must give up.
+	// giveUp ends abort, with a cause: calls in flight must return.
 	abort     context.Context
 	giveUp    context.CancelCauseFunc
-	shutDown  chan struct{} // closed when stop is done
-	stopFault error         // read after shutDown is closed
+	stopped   chan struct{} // closed when stop is done
+	stopFault error         // read after stopped is closed
 }
 
 var errStopping = errors.New("plugin is stopping")
@@ -40,7 +40,7 @@ func newPlugin(env Env, spec Spec, log *slog.Logger) *plugin {
 		calls:    newAdmission(),
 		released: make(chan struct{}),
 		draining: make(chan struct{}),
-		shutDown: make(chan struct{}),
+		stopped:  make(chan struct{}),
 	}
 	p.release = sync.OnceFunc(func() { close(p.released) })
 	p.abort, p.giveUp = context.WithCancelCause(context.Background())
@@ -53,7 +53,7 @@ func newPlugin(env Env, spec Spec, log *slog.Logger) *plugin {
 func (p *plugin) stop(ctx context.Context) error {
 	if !p.calls.stop() {
 		select {
-		case <-p.shutDown:
+		case <-p.stopped:
 			return p.stopFault
 		case <-ctx.Done():
 			return fmt.Errorf("%w: shutdown is not done: %w", errStopping, ctx.Err())
@@ -62,7 +62,7 @@ func (p *plugin) stop(ctx context.Context) error {
 	p.awaitCalls(ctx)
 	p.stopFault = p.shutdown(ctx)
 	p.giveUp(errStopping)
-	close(p.shutDown)
+	close(p.stopped)
 	return p.stopFault
 }
 

@@ -123,7 +123,7 @@ func (a *Attachment) PID() int { return 0 }
 // Done returns a channel that is closed when the connection is lost or closed.
 func (a *Attachment) Done() <-chan struct{} { return a.life.Done() }
 
-// Exit returns how the connection ended. It is empty before Done.
+// Exit returns the cause of the end of the connection. It is empty before Done.
 func (a *Attachment) Exit() string {
 	if err := context.Cause(a.life); err != nil {
 		return err.Error()

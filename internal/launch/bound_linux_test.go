@@ -18,11 +18,11 @@ import (
 
 // unkillable is a process whose end nobody sees until release, as when the
 // kernel waits for a disk in its place.
-func unkillable(t *testing.T, mode string) (run *process, release func()) {
+func unkillable(t *testing.T, mode string) (run *processRunner, release func()) {
 	t.Helper()
 	cmd, _ := command(t, mode)
 	cmd.SocketDirs = []string{socketBase(t)}
-	run = newProcess(cmd)
+	run = newRunner(cmd)
 	held := make(chan struct{})
 	reap := run.child.awaitEnd
 	run.child.awaitEnd = func(cmd *exec.Cmd) { <-held; reap(cmd) }
@@ -53,7 +53,7 @@ func TestStartEndsThoughTheProcessDoesNot(t *testing.T) {
 // A start that has not even come to the process: the disk does not answer.
 func TestStartEndsThoughTheDiskDoesNotAnswer(t *testing.T) {
 	cmd, _ := pinned(t, "record")
-	run := newProcess(cmd)
+	run := newRunner(cmd)
 	held := make(chan struct{})
 	run.program.newMemory = func(name string) (*os.File, error) { <-held; return newMemory(name) }
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -89,7 +89,7 @@ func TestStopEndsThoughTheProcessDoesNot(t *testing.T) {
 // Hazard 5. Close is the end of the start's context.
 func TestHazard05StartOfASlowHandshakeIsCalledOff(t *testing.T) {
 	cmd, _ := command(t, "silent:1m")
-	run := newProcess(cmd)
+	run := newRunner(cmd)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() { _, err := await(ctx, run); ended <- err }()

@@ -66,7 +66,7 @@ type Child struct {
 	spawn Spawn
 	// awaitEnd is reap, except in tests.
 	awaitEnd func(*exec.Cmd)
-	// reaped is closed when the process has ended, done when all is over. life is
+	// reaped is closed when the process has ended, done as Done describes. life is
 	// written before reaped is closed, and may be read after it.
 	reaped, done chan struct{}
 	life         lifetime
@@ -77,7 +77,7 @@ type Child struct {
 	mu      sync.Mutex
 	process *os.Process // nil before Start and after the process was reaped
 	stdin   *os.File
-	// launched: done will be closed. killed: no process may be started any more.
+	// launched is set if done will be closed, killed if no process may be started.
 	launched, killed bool
 	killedFor        string // the reason of the first kill
 	dumped           bool   // it was sent SIGQUIT
@@ -171,8 +171,8 @@ func (c *Child) drain() {
 	}
 }
 
-// fork starts the process, again while its file is busy. The mutex is held over the
-// fork, so that a kill comes either before it or after it.
+// fork starts the process. It retries while the file is open for writing. The mutex is held
+// during the fork, so that a kill comes either before or after it.
 func (c *Child) fork(ctx context.Context, pipes *pipes) (*exec.Cmd, error) {
 	deadline := time.Now().Add(startRetry)
 	for busy := false; ; {
@@ -289,7 +289,7 @@ func (c *Child) Done() <-chan struct{} { return c.done }
 // Nil: it was not started.
 func (c *Child) State() *os.ProcessState { return c.life.state }
 
-// ended returns why the process was killed, and whether it was sent SIGQUIT.
+// ended returns the reason of the kill, if any, and whether dump was called.
 func (c *Child) ended() (killedFor string, dumped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -104,7 +104,7 @@ func launchError(reason Reason, path, format string, args ...any) *Error {
 
 // explain returns an *Error for an error of go-plugin or exec, with the report. The
 // process must have ended.
-func (p *process) explain(ctx context.Context, err error) error {
+func (p *processRunner) explain(ctx context.Context, err error) error {
 	e := p.classify(ctx, err)
 	if r := p.report(); r.Exit != "" {
 		e.Report = &r
@@ -112,7 +112,7 @@ func (p *process) explain(ctx context.Context, err error) error {
 	return e
 }
 
-func (p *process) classify(ctx context.Context, err error) *Error {
+func (p *processRunner) classify(ctx context.Context, err error) *Error {
 	fail := func(reason Reason, format string, args ...any) *Error {
 		return launchError(reason, p.cmd.Path, format, args...)
 	}
@@ -135,7 +135,7 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 			hint, err)
 	case refused != nil:
 		return fail(ReasonPeer, "the host does not use it: %w; a plugin must run as the user of this process, with a Unix socket", refused)
-	case p.child.life.state == nil && errors.Is(err, fs.ErrNotExist): // Check has found the file itself
+	case p.child.life.state == nil && errors.Is(err, fs.ErrNotExist): // look has found the file itself
 		return fail(ReasonOther, "its interpreter or loader is missing (the first line of a script, or a libc): %w", err)
 	case said != nil && said.core == wire.CoreProtocolVersion && said.app != wire.ProtocolVersion:
 		return fail(ReasonVersion, "the plugin speaks protocol version %d, this host version %d; %s",
@@ -158,7 +158,7 @@ func (p *process) classify(ctx context.Context, err error) *Error {
 }
 
 // explainLate is explain for a start that did not return soon after the end of ctx.
-func (p *process) explainLate(ctx context.Context) error {
+func (p *processRunner) explainLate(ctx context.Context) error {
 	reason, told := ReasonStopped, fmt.Sprintf("start called off: %v", context.Cause(ctx))
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		reason, told = ReasonTimeout, "no handshake within the start timeout"
@@ -174,7 +174,7 @@ func (p *process) explainLate(ctx context.Context) error {
 	return launchError(reason, p.cmd.Path, "%s, and the kernel has not even started it: it waits for a disk or a network file system", told)
 }
 
-func (p *process) lastWords() string {
+func (p *processRunner) lastWords() string {
 	if last := p.out.lastLine(); last != "" {
 		return fmt.Sprintf(", its last line: %q", last)
 	}

@@ -93,7 +93,7 @@ type Command struct {
 
 // Process is a running plugin. Its methods are safe for concurrent use.
 type Process struct {
-	run    *process
+	run    *processRunner
 	client *goplugin.Client
 	conn   *grpc.ClientConn
 }
@@ -105,11 +105,11 @@ const pluginName = "traces"
 // before, the process and its group are killed. Start returns soon after the end of ctx,
 // even if the kernel cannot end the process or waits for a dead disk. An error is an
 // *Error with the kind of the cause.
-func Start(ctx context.Context, cmd Command) (*Process, error) { return await(ctx, newProcess(cmd)) }
+func Start(ctx context.Context, cmd Command) (*Process, error) { return await(ctx, newRunner(cmd)) }
 
 // await waits for open, which may block in the kernel, and abandons it after the end of
 // ctx.
-func await(ctx context.Context, run *process) (*Process, error) {
+func await(ctx context.Context, run *processRunner) (*Process, error) {
 	type outcome struct {
 		p   *Process
 		err error
@@ -143,7 +143,7 @@ func await(ctx context.Context, run *process) (*Process, error) {
 }
 
 // open is Start without a bound on its duration.
-func open(ctx context.Context, run *process) (*Process, error) {
+func open(ctx context.Context, run *processRunner) (*Process, error) {
 	cmd := run.cmd
 	if err := look(cmd.Path, Trust{Digest: cmd.Digest, AllowWritable: cmd.AllowWritable}); err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func open(ctx context.Context, run *process) (*Process, error) {
 
 // clientConfig returns the configuration of go-plugin's client, which handles the
 // handshake and makes the connection. The runner does everything else.
-func clientConfig(run *process) *goplugin.ClientConfig {
+func clientConfig(run *processRunner) *goplugin.ClientConfig {
 	return &goplugin.ClientConfig{
 		HandshakeConfig: goplugin.HandshakeConfig{
 			ProtocolVersion:  wire.ProtocolVersion,

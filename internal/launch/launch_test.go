@@ -186,7 +186,7 @@ func TestNoiseBeforeHandshake(t *testing.T) {
 func TestStartEndsInTimeAtADeafSocket(t *testing.T) {
 	cmd, _ := command(t, "record")
 	cmd.Path = deafSocket(t)
-	run := newProcess(cmd)
+	run := newRunner(cmd)
 	ctx, timeout := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() { _, err := await(ctx, run); ended <- err }()

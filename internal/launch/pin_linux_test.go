@@ -203,7 +203,7 @@ func TestPinRunsFromAFileWhereMemoryDoesNot(t *testing.T) {
 				t.Skip("this kernel has no such memory")
 			}
 			cmd, base := pinned(t, "record")
-			run := newProcess(cmd)
+			run := newRunner(cmd)
 			run.program.newMemory = test.memory
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -263,7 +263,7 @@ func BenchmarkPin(b *testing.B) {
 	digest := sha256.Sum256(data)
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
-		p := newProcess(Command{Path: exe, Digest: digest[:], Log: textLog(io.Discard)})
+		p := newRunner(Command{Path: exe, Digest: digest[:], Log: textLog(io.Discard)})
 		if p.folder, err = NewFolder(nil); err != nil {
 			b.Fatal(err)
 		}

@@ -86,7 +86,7 @@ func (a *Attachment) Suppressed() uint64 { return 0 }
 // Unprinted returns 0, for the same reason.
 func (a *Attachment) Unprinted() uint64 { return 0 }
 
-func (p *process) report() Report {
+func (p *processRunner) report() Report {
 	select {
 	case <-p.child.done:
 	default:
@@ -119,7 +119,7 @@ func (p *process) report() Report {
 
 // exit returns how the process ended, with its last line of output if it ended badly.
 // It is empty before the end.
-func (p *process) exit() string {
+func (p *processRunner) exit() string {
 	select {
 	case <-p.child.done:
 	default:

@@ -14,28 +14,29 @@ import (
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
-// process is one plugin process as go-plugin's Runner: go-plugin reads the
-// handshake line from it, waits for it and may kill it.
-type process struct {
+// processRunner is go-plugin's Runner for one plugin process. go-plugin starts it, reads
+// the handshake line from it, waits for its end and may kill it.
+type processRunner struct {
 	cmd    Command
 	child  *Child
 	out    *output
 	socket socket
-	// The fields up to handshakeEnv are written by open before Start.
+	// folder and handshakeEnv are written by open, before Start.
 	folder       *Folder
 	program      *program
 	handshakeEnv []string
 	// handshake gives go-plugin the handshake line and nothing else.
 	handshake *lineReader
-	// printed is written before the start. Nil: nothing is copied.
+	// printed copies lines to the host's standard output. It is written by Start, and nil
+	// if no lines are copied.
 	printed *printout
 }
 
-var _ runner.Runner = (*process)(nil)
+var _ runner.Runner = (*processRunner)(nil)
 
-func newProcess(cmd Command) *process {
+func newRunner(cmd Command) *processRunner {
 	child := NewChild()
-	return &process{
+	return &processRunner{
 		cmd: cmd, child: child,
 		out:       newOutput(cmd.Log, cmd.Secrets),
 		program:   newProgram(cmd),
@@ -44,7 +45,7 @@ func newProcess(cmd Command) *process {
 }
 
 // Start starts the command.
-func (p *process) Start(ctx context.Context) error {
+func (p *processRunner) Start(ctx context.Context) error {
 	shared, forked := p.cmd.Stdout, p.program.release
 	if shared == nil && p.cmd.Output != nil {
 		printed, printedChild, err := os.Pipe()
@@ -74,63 +75,63 @@ func (p *process) Start(ctx context.Context) error {
 }
 
 // drained waits until the lines for the host's standard output are written.
-func (p *process) drained() {
+func (p *processRunner) drained() {
 	if p.printed != nil {
 		p.printed.end()
 	}
 }
 
-func (p *process) logKilled(descendants int, err error) {
+func (p *processRunner) logKilled(descendants int, err error) {
 	if descendants > 0 || err != nil {
 		p.cmd.Log.Info("processes that the plugin had started were still there after its end and were killed", "processes", descendants, "error", err)
 	}
 }
 
 // Wait blocks until the process has ended.
-func (p *process) Wait(context.Context) error { <-p.child.done; return nil }
+func (p *processRunner) Wait(context.Context) error { <-p.child.done; return nil }
 
 // Kill kills the group and blocks until the process has ended.
-func (p *process) Kill(context.Context) error {
+func (p *processRunner) Kill(context.Context) error {
 	p.child.Kill("go-plugin has done with it")
 	<-p.child.done
 	return nil
 }
 
 // Stdout returns the handshake line.
-func (p *process) Stdout() io.ReadCloser { return p.handshake }
+func (p *processRunner) Stdout() io.ReadCloser { return p.handshake }
 
-// Stderr returns nothing: output.go reads the real one.
-func (p *process) Stderr() io.ReadCloser { return discard{p.child.done} }
+// Stderr returns a reader without data: Child reads the real standard error.
+func (p *processRunner) Stderr() io.ReadCloser { return discard{p.child.done} }
 
 // Name returns the executable's path.
-func (p *process) Name() string { return p.cmd.Path }
+func (p *processRunner) Name() string { return p.cmd.Path }
 
 // ID returns the process's id, empty before the start.
-func (p *process) ID() string {
+func (p *processRunner) ID() string {
 	if id := p.child.PID(); id != 0 {
 		return strconv.Itoa(id)
 	}
 	return ""
 }
 
-// Diagnose has nothing to add: explain does it.
-func (p *process) Diagnose(context.Context) string { return "" }
+// Diagnose returns an empty text: explain makes the error.
+func (p *processRunner) Diagnose(context.Context) string { return "" }
 
 // PluginToHost keeps the address for the dialer and changes nothing: host and
 // plugin see the same files.
-func (p *process) PluginToHost(network, addr string) (string, string, error) {
+func (p *processRunner) PluginToHost(network, addr string) (string, string, error) {
 	p.socket.network, p.socket.address = network, addr
 	return network, addr, nil
 }
 
 // HostToPlugin changes nothing: host and plugin see the same files.
-func (p *process) HostToPlugin(network, addr string) (string, string, error) {
+func (p *processRunner) HostToPlugin(network, addr string) (string, string, error) {
 	return network, addr, nil
 }
 
 // dial connects to the socket, or ends the process if another user has it: gRPC would
 // dial for ever.
-func (p *process) dial(ctx context.Context, _ string) (net.Conn, error) {
+func (p *processRunner) dial(ctx context.Context, _ string) (net.Conn, error) {
 	conn, err := p.socket.dial(ctx)
 	if p.socket.refusal() != nil {
 		p.child.Kill("its socket belongs to another user")
@@ -144,13 +145,13 @@ type socket struct {
 	network, address string
 
 	mu      sync.Mutex
-	conn    net.Conn // the last one dialled
-	refused error    // why the process that has the socket is not used
-	ended   bool     // the plugin has ended; another process may have the socket
+	conn    net.Conn // the last connection
+	refused error    // the reason to refuse the process at the socket
+	ended   bool     // the plugin has ended, and another process may have the socket
 }
 
-// dial connects to the socket. go-plugin waits for this connection with its lock
-// held, which keeps it from hearing of the end of the process: hangUp ends the wait.
+// dial connects to the socket. go-plugin waits for the connection with its lock held, and
+// meanwhile does not see the end of the process. hangUp ends the wait.
 func (s *socket) dial(ctx context.Context) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, s.network, s.address)
 	if err != nil {
@@ -173,7 +174,7 @@ func (s *socket) dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// refusal returns why the process that has the socket is not used, or nil.
+// refusal returns the reason to refuse the process at the socket, or nil.
 func (s *socket) refusal() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

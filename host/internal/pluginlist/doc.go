@@ -5,10 +5,11 @@
 //  1. Settings.Validate checks the settings without opening a file.
 //  2. Settings.Expand replaces the folders of the list by their plugins.
 //  3. For each start of a plugin, Entry.Resolve returns its executable,
-//     Settings.StartEnviron and Settings.Grant its variables, and Settings.Document its
-//     configuration with the references resolved.
+//     Settings.StartEnviron and Settings.Grant its variables, and
+//     Settings.ReadConfiguration its configuration with the references resolved.
 //
-// The package starts no process and keeps nothing. Open settings.go first, then list.go
-// (an entry) and folder.go; lockdown.go and pluginenv.go check settings, secret.go and
-// reference.go resolve references.
+// The package starts no process and has no state. Open settings.go first, then list.go (an
+// entry and its pin), folder.go, pluginconfig.go (configurations) and grant.go (variables).
+// pluginenv.go parses and checks the variables' settings, and lockdown.go checks the rules
+// of lock-down. reference.go and secret.go resolve references.
 package pluginlist

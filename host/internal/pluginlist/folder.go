@@ -20,8 +20,8 @@ import (
 //
 // The first time, running is nil, and faults are errors: two plugins of one name, and a
 // name or a pin for a folder. Later, running has the present plugins, and faults are
-// warnings: a plugin that runs stays. So do the plugins of a folder that cannot be
-// read.
+// warnings: a plugin that runs stays in the list. So do the plugins of a folder that
+// cannot be read.
 func (s *Settings) Expand(running []Entry) (list []Entry, warnings []string, err error) {
 	parsed, err := parseList(s.Plugins)
 	if err != nil {
@@ -32,8 +32,8 @@ func (s *Settings) Expand(running []Entry) (list []Entry, warnings []string, err
 	for i, at := range lookAll(parsed) {
 		folders = x.take(parsed[i], at) || folders
 	}
-	if folders { // else Validate has seen to it
-		for _, text := range namedInVain(s, x.list) {
+	if folders { // else Validate has checked the names
+		for _, text := range unknownNames(s, x.list) {
 			x.warn("%s", text)
 		}
 	}
@@ -68,7 +68,8 @@ func lookAll(list []Entry) []sight {
 	return sights
 }
 
-// look reads the entry's folder, if it has one. It blocks for as long as the disk does.
+// look finds out whether an entry is a folder, and lists its plugins. It blocks as long as
+// the disk.
 func (e Entry) look() sight {
 	s := sight{folder: e.Folder}
 	if !s.folder && !e.Attached && strings.Contains(e.Where, "/") {
@@ -89,11 +90,11 @@ func (e Entry) look() sight {
 	return s
 }
 
-// isFolder reports whether an entry of the list is a folder, even without its slash. It
-// returns false if the disk does not answer.
+// isFolder reports whether an entry is a folder, even without a slash at its end. It
+// returns Folder for a disk that does not answer.
 func (e Entry) isFolder() bool { return lookAll([]Entry{e})[0].folder }
 
-// expansion is a list during Expand.
+// expansion is the state of one Expand.
 type expansion struct {
 	running  []Entry // nil: this is the first time
 	list     []Entry
@@ -101,11 +102,10 @@ type expansion struct {
 	faults   []error
 }
 
-// take adds an entry, or the plugins in its folder, to the list. It reports whether the
-// entry is a folder.
+// take adds an entry to the list, or the plugins of a folder. It reports whether the entry
+// is a folder.
 func (x *expansion) take(e Entry, at sight) (folder bool) {
-	// A folder that does not answer is known by its slash, or by its running
-	// plugins.
+	// A folder on a disk that does not answer is known by its slash or its running plugins.
 	folder = at.folder || at.err != nil && slices.ContainsFunc(x.running, func(r Entry) bool { return r.From == e.Where })
 	switch {
 	case !folder:
@@ -124,7 +124,7 @@ func (x *expansion) warn(format string, args ...any) {
 	x.warnings = append(x.warnings, fmt.Sprintf(format, args...))
 }
 
-// fault adds an error in the first expansion, and a warning in a later one.
+// fault adds an error in the first Expand, and a warning in later ones.
 func (x *expansion) fault(err error) {
 	if x.running == nil {
 		x.faults = append(x.faults, err)
@@ -133,10 +133,10 @@ func (x *expansion) fault(err error) {
 	x.warn("%v", err)
 }
 
-// keep adds the running plugins for which is returns true.
-func (x *expansion) keep(is func(Entry) bool) {
+// keep adds the running plugins that stay returns true for.
+func (x *expansion) keep(stay func(Entry) bool) {
 	for _, e := range x.running {
-		if is(e) {
+		if stay(e) {
 			x.add(e)
 		}
 	}
@@ -207,8 +207,8 @@ func isPlugin(name, path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// namedInVain returns warnings about settings for plugins that are in no folder.
-func namedInVain(s *Settings, list []Entry) []string {
+// unknownNames returns warnings about settings for plugins that no folder has brought.
+func unknownNames(s *Settings, list []Entry) []string {
 	known := map[string]bool{"": true, EveryPlugin: true}
 	for _, e := range list {
 		known[e.Name] = true

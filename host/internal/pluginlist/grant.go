@@ -128,10 +128,9 @@ func (s *Settings) Limits(name string) map[string]Limit {
 	return limits
 }
 
-// DefaultMaxProcs returns how many processors a plugin runs on by default: a
-// quarter of the service's, at least one. On one processor, goroutines that hand
-// work to each other wake no threads up, and a busy plugin leaves the others to
-// the service.
+// DefaultMaxProcs returns the default of a plugin's GOMAXPROCS: a quarter of the service's
+// processors, at least one. On one processor, goroutines wake up no other threads, and the
+// service has the other processors.
 func DefaultMaxProcs() int { return max(1, runtime.GOMAXPROCS(0)/4) }
 
 // byName returns the value for a plugin, or else the value for all.

@@ -18,13 +18,13 @@ import (
 // Entry is one entry of the list, or one plugin of a folder in the list. It is
 // comparable.
 type Entry struct {
-	Name     string // empty for a folder, unless only Expand finds that it is one
+	Name     string // empty for a folder that ends in a slash
 	Where    string // path with a slash, bare name, or address
-	Attached bool   // Where is an address: another program starts the plugin
-	Folder   bool   // Where ends in a slash: its executables are the plugins
-	Named    bool   // the list has the name
-	Digest   string // the 32 bytes that the file's SHA-256 must be; empty: any
-	From     string // the folder that has brought the plugin, as in the list
+	Attached bool   // Where is an address, and another program starts the plugin
+	Folder   bool   // Where ends in a slash, and its executables are the plugins
+	Named    bool   // the list has the name, so it is not made from Where
+	Digest   string // the pin, a SHA-256 of 32 bytes; empty: none
+	From     string // the folder of the plugin, as in the list; empty for an entry
 }
 
 // socketScheme begins the address of an attached plugin.
@@ -41,8 +41,8 @@ var unescape = strings.NewReplacer("%2C", ",", "%2c", ",", "%3D", "=", "%3d", "=
 // PinMark separates an executable and the digest that it must have.
 const PinMark = "@sha256:"
 
-// parseList parses the list of plugins. An empty text has no plugins. It reports all
-// faults at once, and reads no folders.
+// parseList parses the list of plugins; an empty text has none. It reports all faults
+// at once. It does not open folders.
 func parseList(text string) ([]Entry, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -104,7 +104,7 @@ func parseEntry(item string) (Entry, error) {
 	return Entry{Name: nameOf(name, named, where), Where: unescape.Replace(where), Named: named, Digest: digest}.checked()
 }
 
-// nameOf returns the name that the entry gives, or else the name of its file.
+// nameOf returns the name in the list, or else the name of the file.
 func nameOf(name string, named bool, where string) string {
 	if named {
 		return name
@@ -112,7 +112,7 @@ func nameOf(name string, named bool, where string) string {
 	return fileName(unescape.Replace(where))
 }
 
-// fileName returns the name of a plugin whose entry gives no name.
+// fileName returns the name of a plugin that has no name in the list.
 func fileName(path string) string {
 	return strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 }

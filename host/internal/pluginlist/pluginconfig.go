@@ -8,21 +8,11 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// Configuration is the configuration of one plugin. The fields are documented at
-// package host's PluginConfig.
+// Configuration is the configuration of one plugin. PluginConfig in package host documents
+// the fields.
 type Configuration struct {
-	// File is the path of the configuration. It is read again each time that the plugin
-	// is configured. If the file is missing, not regular, or larger than 1 MiB, the
-	// plugin is not ready, and is tried again. A plain OTLP receiver with a
-	// configuration is never ready.
-	File string
-	// Pick returns the plugin's part of the content of File. It is called after each
-	// read of File, one call at a time for a plugin. An empty result means no
-	// configuration. After an error, the plugin is not ready. If Pick is nil, the
-	// configuration is all of File.
-	Pick func(file []byte) (document []byte, err error)
-	// Document is the configuration itself, at most 1 MiB. It must not change after
-	// New.
+	File     string
+	Pick     func(file []byte) (document []byte, err error)
 	Document []byte
 }
 
@@ -83,8 +73,8 @@ func ParseConfigs(text string) (map[string]Configuration, error) {
 	return configs, nil
 }
 
-// validateConfigs compares the configurations with the list of plugins. An empty list
-// switches everything off: nothing is checked.
+// validateConfigs compares the configurations with the list of plugins. With an empty list
+// there are no plugins, and nothing is checked.
 func validateConfigs(configs map[string]Configuration, list []Entry) error {
 	if len(list) == 0 {
 		return nil

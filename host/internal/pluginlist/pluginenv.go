@@ -109,7 +109,8 @@ func validatePluginEnv(s *Settings, list []Entry) error {
 	return errors.Join(errs...)
 }
 
-// validateLimits compares GOMEMLIMIT and GOMAXPROCS with the list of plugins.
+// validateLimits compares the settings of GOMEMLIMIT and GOMAXPROCS with the list of
+// plugins, and checks their bounds.
 func validateLimits(s *Settings, list []Entry) error {
 	errs := []error{
 		namesOfList(EnvPluginMemoryLimit, s.PluginMemoryLimit, list, ""),
@@ -128,8 +129,8 @@ func validateLimits(s *Settings, list []Entry) error {
 	return errors.Join(errs...)
 }
 
-// namesOfList checks that each name of a setting is the name of a plugin that this host
-// starts, or all. An empty list switches everything off: nothing is checked.
+// namesOfList checks that each name of a setting is all, or the name of a plugin that this
+// host starts. With an empty list there are no plugins, and nothing is checked.
 func namesOfList[T any](variable string, values map[string]T, list []Entry, all string) error {
 	if len(list) == 0 {
 		return nil

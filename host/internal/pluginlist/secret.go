@@ -18,8 +18,7 @@ import (
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
 
-// secrets resolves the references of one plugin's configuration, each once, and
-// remembers the values.
+// secrets resolves the references of one plugin's configuration, and keeps the values.
 type secrets struct {
 	// environ has the variables that may be referred to. withheld reports whether
 	// lock-down keeps a variable from the plugin.
@@ -40,8 +39,7 @@ func secretsFor(s *Settings, plugin string) *secrets {
 }
 
 // texts returns all texts that must not be shown: the values of references, and of the
-// variables that the plugin may get. The variables that it declares are not known
-// before it runs.
+// variables that the plugin may get, because it may declare any of them.
 func (s *secrets) texts(environ []string) []string {
 	var texts []string
 	for _, value := range s.values {
@@ -86,8 +84,8 @@ func (s *secrets) lookUp(reference string) (string, error) {
 	return value, nil
 }
 
-// shownReference returns a reference for an error. Of a reference in an unknown form it
-// returns only the first word, because the rest may be secret.
+// shownReference returns a reference in the form for an error. An unknown form may contain
+// a secret, so at most its scheme is shown.
 func shownReference(reference string) string {
 	scheme, _, whole := strings.Cut(reference, ":")
 	switch {

@@ -18,8 +18,8 @@ const (
 	EnvPluginMaxProcs    = "SERVE_TRACING_PLUGIN_GOMAXPROCS"
 )
 
-// Settings are the operator's settings of plugins. Package host documents the fields,
-// in Config. They do not change.
+// Settings are the operator's settings of plugins. Config in package host documents the
+// fields, which have the same names. They do not change.
 type Settings struct {
 	Plugins           string
 	PluginDirs        []string
@@ -42,11 +42,11 @@ func (s *Settings) Validate() error {
 	return errors.Join(validateConfigs(s.PluginConfigs, list), validatePluginEnv(s, list), validateLimits(s, list), validateLockdown(s, list))
 }
 
-// Document returns the configuration of a plugin: as the operator wrote it, nil for
-// none, and with its references resolved, for the plugin alone. secrets are the texts
-// that must not be shown: values of references, and of variables that the plugin may
-// get. It blocks while it reads files.
-func (s *Settings) Document(plugin string) (written, resolved []byte, secrets []string, err error) {
+// ReadConfiguration returns the configuration of a plugin as the operator wrote it, nil for
+// none, and with its references resolved. The resolved text must not be shown. secrets are
+// the texts to redact: values of references, and of variables that the plugin may get. It
+// blocks for the disk.
+func (s *Settings) ReadConfiguration(plugin string) (written, resolved []byte, secrets []string, err error) {
 	refs := secretsFor(s, plugin)
 	is := s.PluginConfigs[plugin]
 	if written, err = is.load(); err == nil {
@@ -97,7 +97,7 @@ func (s *Settings) References(plugin string) ([]Reference, error) {
 			known[reference] = true
 			list = append(list, Reference{shownReference(reference), errors.Unwrap(err)})
 		}
-		return value, nil // the others are tried too
+		return value, nil // so that all references are tried
 	})
 	return list, is.describe(err)
 }

@@ -54,7 +54,7 @@ func describe(ctx context.Context, list *pluginlist.Settings, p Plan, conn grpc.
 	if wire.Unimplemented(err) {
 		d := Description{Limits: limitsOf(nil)}
 		if p.Config != nil {
-			return d, errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its document, or name another plugin")
+			return d, errors.New("describe: the plugin is a plain OTLP receiver, which takes no configuration; remove its configuration, or name another plugin")
 		}
 		if p.Attached { // others use it too: it is left alone until there are spans
 			return d, nil

@@ -12,7 +12,7 @@ import (
 
 // files identify the files of a plugin at the time of a look. A missing file has the zero
 // value.
-type files struct{ executable, document launch.Identity }
+type files struct{ executable, configuration launch.Identity }
 
 // fileWatch looks at the files of one plugin. Plugin.Run looks before each start and while
 // a plugin is incompatible or untrusted, checkExecutable for the status, and watch for
@@ -46,7 +46,7 @@ func (w *fileWatch) lookAt() files {
 		f.executable, _ = launch.Identify(path) // none is the zero value
 	}
 	if path := w.cfg.List.PluginConfigs[w.entry.Name].File; path != "" {
-		f.document, _ = launch.Identify(path)
+		f.configuration, _ = launch.Identify(path)
 	}
 	return f
 }

@@ -44,7 +44,7 @@ func (c *Settings) plan(e pluginlist.Entry) (Plan, error) {
 	p.trust = launch.Trust{Digest: []byte(e.Digest), AllowWritable: c.AllowWritable}
 	p.Environ = c.List.StartEnviron(e.Name)
 	p.configFile = c.List.PluginConfigs[e.Name].File
-	if p.Config, p.Document, p.Secrets, err = c.List.Document(e.Name); err != nil {
+	if p.Config, p.Document, p.Secrets, err = c.List.ReadConfiguration(e.Name); err != nil {
 		err = configurationError{err}
 	}
 	p.Redactor = launch.NewRedactor(p.Secrets)

@@ -48,9 +48,9 @@ func newSender(x *Plugin, p Peer) *sender {
 	return s
 }
 
-// run sends items until ctx ends or the plugin ends, and returns after the last call.
-// The end of ctx cancels calls in flight. After the end of the plugin, its last answers
-// are still read. Then the lane judges the items without an answer.
+// run sends items until ctx ends or the peer has ended, and returns after the last call.
+// Calls in flight at the end of ctx are cancelled. After the end of the peer, its last
+// answers are still read. Then the lane judges the items without an answer.
 func (s *sender) run(ctx context.Context) {
 	s.x.Queue.Resume(false)
 	defer s.judge()

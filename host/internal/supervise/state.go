@@ -57,9 +57,8 @@ func (s State) String() string { return stateInfo[s].name }
 // running reports whether there is a process or a connection.
 func (s State) running() bool { return s == StateReady || s == StateDegraded || s == StateDraining }
 
-// moves are the allowed changes of state. In addition, every state may change to
-// draining, and draining to stopped. A replacement of the process changes ready or
-// degraded to ready.
+// moves are the allowed changes, except the change to draining, which is allowed in any
+// state before it. A plugin that is replaced goes from ready or degraded to ready.
 var moves = [stateCount][]State{
 	StateStarting:     {StateStarting, StateReady, StateBackingOff, StateBroken, StateIncompatible, StateUntrusted},
 	StateReady:        {StateReady, StateDegraded, StateStarting, StateBackingOff, StateBroken},
@@ -77,7 +76,7 @@ func (s State) mayBecome(to State) bool {
 	return to == StateDraining && s != StateStopped && s != StateDraining || slices.Contains(moves[s], to)
 }
 
-// errIncompatible marks errors that go away with another version of the plugin.
+// errIncompatible marks an error that needs another version of the plugin or the host.
 var errIncompatible = errors.New("incompatible")
 
 // stateAfter returns the state of a plugin whose start or process ended with err.
@@ -98,8 +97,8 @@ func stateAfter(err error) State {
 	return StateBackingOff
 }
 
-// needsMending reports whether every further start fails too, until the operator
-// removes the cause of err.
+// needsMending reports whether further starts fail too until an operator removes the cause
+// of err.
 func needsMending(state State, err error) bool {
 	if _, ok := errors.AsType[configurationError](err); ok || state == StateIncompatible || state == StateUntrusted || errors.Is(err, pluginlist.ErrNowhere) {
 		return true
