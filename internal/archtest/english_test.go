@@ -1,10 +1,8 @@
 package archtest
 
 import (
-	"maps"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,36 +34,17 @@ var wordRules = []wordRule{
 // fewWords is the number of comment words below which a package is not judged.
 const fewWords = 300
 
-// toRewrite lists the packages whose comments still break the rules, with the
-// number of occurrences that is left. A number may only fall, and a package that
-// keeps the rules must leave the list.
-var toRewrite = map[string]int{}
-
 // TestCommentsUsePlainWords counts the habits of wordRules in the comments of each
 // package, except in tests and generated files.
 func TestCommentsUsePlainWords(t *testing.T) {
-	seen := map[string]bool{}
 	for _, p := range loadModule(t) {
 		text := p.comments()
 		words := len(strings.Fields(text))
 		if words < fewWords {
 			continue
 		}
-		seen[p.dir] = true
-		found, broken := judge(text, words)
-		left, listed := toRewrite[p.dir]
-		switch {
-		case !listed && len(broken) > 0:
+		if _, broken := judge(text, words); len(broken) > 0 {
 			t.Errorf("%s: %d words of comment, too often: %s", p.dir, words, strings.Join(broken, "; "))
-		case listed && len(broken) == 0:
-			t.Errorf("%s: the comments keep the rules: remove the package from toRewrite", p.dir)
-		case listed && found > left:
-			t.Errorf("%s: %d occurrences, %d were left: %s", p.dir, found, left, strings.Join(broken, "; "))
-		}
-	}
-	for _, dir := range slices.Sorted(maps.Keys(toRewrite)) {
-		if !seen[dir] {
-			t.Errorf("%s: there is no such package with %d words of comment: remove it from toRewrite", dir, fewWords)
 		}
 	}
 }
