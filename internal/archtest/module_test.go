@@ -103,8 +103,14 @@ func loadRepository(tb testing.TB) []goPackage {
 	return load(tb, true)
 }
 
+// loaded holds the results of load by its argument, because most tests need them.
+var loaded = map[bool][]goPackage{}
+
 func load(tb testing.TB, nested bool) []goPackage {
 	tb.Helper()
+	if packages, ok := loaded[nested]; ok {
+		return packages
+	}
 	root := moduleRoot(tb)
 	byDir := map[string]*goPackage{}
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
@@ -140,6 +146,7 @@ func load(tb testing.TB, nested bool) []goPackage {
 		packages = append(packages, *p)
 	}
 	slices.SortFunc(packages, func(a, b goPackage) int { return strings.Compare(a.dir, b.dir) })
+	loaded[nested] = packages
 	return packages
 }
 
