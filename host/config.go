@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -163,7 +162,7 @@ func (c Config) withDefaults() Config {
 		c.PluginDirs = defaultPluginDirs()
 	}
 	if c.Environ == nil {
-		c.Environ = os.Environ()
+		c.Environ = environ()
 	}
 	if c.Context.Node == "" {
 		c.Context.Node = nodeAddress()
@@ -288,7 +287,7 @@ type Reference struct {
 // read, or a reference has no closing brace.
 func (c Config) References(plugin string) ([]Reference, error) {
 	if c.Environ == nil {
-		c.Environ = os.Environ()
+		c.Environ = environ()
 	}
 	found, err := c.list().References(plugin)
 	var list []Reference

@@ -240,6 +240,9 @@ func defaultPluginDirs() []string {
 	return dirs
 }
 
+// environ returns the environment of the process.
+func environ() []string { return os.Environ() }
+
 // nodeAddress returns the address that Ray would use for this machine.
 func nodeAddress() string {
 	addrs, err := net.InterfaceAddrs()
