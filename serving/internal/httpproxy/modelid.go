@@ -18,10 +18,24 @@ var modelIDHeaders = func() (keys [8]string) {
 // modelIDOf returns the id of the multiplexed model that a request names, or "". The last
 // of several values of a header counts, as in Ray.
 func modelIDOf(h http.Header) string {
+	if !mayNameModel(h) {
+		return ""
+	}
 	for _, key := range modelIDHeaders {
 		if ids := h[key]; len(ids) > 0 {
 			return strings.ToValidUTF8(ids[len(ids)-1], "\uFFFD") // it appears in spans
 		}
 	}
 	return ""
+}
+
+// mayNameModel reports whether a header has the length of the forms. It is cheaper than
+// eight look-ups.
+func mayNameModel(h http.Header) bool {
+	for key := range h {
+		if len(key) == len(modelIDHeaders[0]) {
+			return true
+		}
+	}
+	return false
 }
