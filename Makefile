@@ -62,7 +62,7 @@ BENCHFLAGS ?=
 SOAK_DURATION ?= 1h
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python ray test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
+.PHONY: all build plugins examples python python-test python-wheel python-binaries ray test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint, in some twenty minutes: the default of make
 
@@ -75,27 +75,46 @@ plugins: ## Put the plugins into bin/plugins/, as small as they can be
 examples: ## Put the examples into bin/
 	$(BUILD) -o bin/ ./examples/...
 
-# Nothing else needs Python. Its tests are skipped where this was not run.
+# venv sets $$venv to the environment in .tools/$(1)-… with the packages of $(2), and
+# makes it if it is missing.
+define venv
+venv=$(TOOLS)/$(1)-$$({ $(PYTHON) -VV; cat $(2); } | cksum | cut -d ' ' -f 1); \
+	if [ ! -e "$$venv/complete" ]; then \
+	  rm -rf "$$venv" && $(PYTHON) -m venv "$$venv" && \
+	  "$$venv/bin/python" -m pip install --quiet --only-binary :all: --no-deps -r $(2) && \
+	  "$$venv/bin/python" -m pip check && touch "$$venv/complete"; \
+	fi
+endef
+
+# The Go tests of the plugin in Python are skipped if this was not run.
 python: ## Make the environment of examples/python-plugin; a notice where there is no Python
 	@command -v $(PYTHON) >/dev/null 2>&1 || { echo 'make python: no $(PYTHON), so the tests of $(PYTHON_PLUGIN) are skipped'; exit 0; }; \
 	$(PYTHON) -c 'import venv, ensurepip, sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || { echo 'make python: $(PYTHON) is older than 3.9 or lacks venv or pip, so the tests of $(PYTHON_PLUGIN) are skipped'; exit 0; }; \
-	venv=$(TOOLS)/python-$$({ $(PYTHON) -VV; cat $(PYTHON_PLUGIN)/requirements.txt; } | cksum | cut -d ' ' -f 1); \
-	if [ ! -e "$$venv/complete" ]; then \
-	  rm -rf "$$venv" && $(PYTHON) -m venv "$$venv" && \
-	  "$$venv/bin/python" -m pip install --quiet --only-binary :all: --no-deps -r $(PYTHON_PLUGIN)/requirements.txt && \
-	  "$$venv/bin/python" -m pip check && touch "$$venv/complete"; \
-	fi && \
+	$(call venv,python,$(PYTHON_PLUGIN)/requirements.txt) && \
 	if [ -d $(PYTHON_PLUGIN)/.venv ] && [ ! -L $(PYTHON_PLUGIN)/.venv ]; then echo 'make python: $(PYTHON_PLUGIN)/.venv is a folder, not a link of ours, and stays'; \
 	else ln -sfn "$$venv" $(PYTHON_PLUGIN)/.venv; fi
 
+# PYTHON_TEST names tests: make python-test PYTHON_TEST='-k Relay'.
+python-test: python-binaries ## Test the Python package in python/: needs Python 3.11 and its venv
+	@$(call venv,package,python/requirements.txt) && \
+	cd python && "$$venv/bin/python" -B -W error::ResourceWarning -m unittest discover -s tests $(PYTHON_TEST)
+
+python-wheel: python-binaries ## Build the wheel of python/ for this platform, with the commands in it: bin/servetrace-*.whl
+	@$(call venv,package,python/requirements.txt) && \
+	work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && cp -R python "$$work/python" && \
+	rm -f bin/servetrace-*.whl && \
+	"$$venv/bin/python" -m pip wheel --quiet --no-deps --no-build-isolation --no-index \
+	  --config-settings="--build-option=--plat-name=$$("$$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_platform())')" \
+	  -w bin "$$work/python" && ls bin/servetrace-*.whl
+
+# The commands that the wheel carries; git ignores them.
+python-binaries:
+	$(BUILD) $(SMALL) -o python/servetrace/bin/ ./cmd/servetrace
+	$(BUILD) $(SMALL) -o python/servetrace/bin/plugins/ ./plugins/...
+
 # The test of $(RAY) reads the recording, and needs none of this.
 ray: ## Record the spans of real Ray Serve anew, for test/ray: needs Python, some 300 MB, and some five minutes the first time
-	@venv=$(TOOLS)/ray-$$({ $(PYTHON) -VV; cat $(RAY)/requirements.txt; } | cksum | cut -d ' ' -f 1); \
-	if [ ! -e "$$venv/complete" ]; then \
-	  rm -rf "$$venv" && $(PYTHON) -m venv "$$venv" && \
-	  "$$venv/bin/python" -m pip install --quiet --only-binary :all: --no-deps -r $(RAY)/requirements.txt && \
-	  "$$venv/bin/python" -m pip check && touch "$$venv/complete"; \
-	fi && \
+	@$(call venv,ray,$(RAY)/requirements.txt) && \
 	"$$venv/bin/python" -B $(RAY)/record.py $(RAY_RECORDING)
 
 # -race needs cgo, a C compiler and a platform that has it; the dry run asks

@@ -1,0 +1,1 @@
+"""Exporter plugins of servetrace for Python programs."""
