@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // senders compress if a plugin listens
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -15,6 +16,7 @@ import (
 )
 
 // newServer returns a server of all services that a host calls, ours or go-plugin's client.
+// MaxRecvMsgSize bounds a compressed message too, after decompression.
 func newServer(p *plugin) *grpc.Server {
 	server := grpc.NewServer(
 		grpc.Creds(wire.PeerCredentials()),
