@@ -123,10 +123,11 @@ test: ## Run the tests, with -race wherever a C compiler exists
 	@$(call gotest,.,$(PKG))
 	@echo 'make test: the real peers of test/peers are not part of it: make peers, make test-peers'
 
-# A module of its own, so that what it needs of others stays out of ours.
+# Modules of their own, so that ours depends on none of their packages.
 test-contrib: ## Run OpenTelemetry's own exporters and processors, and those of others, in plugins
 	@$(call gotest,test/contrib,./...)
 	@$(call gotest,test/contrib/otlp-client-plugin,./...)
+	@$(call gotest,contrib/autoexport,./...)
 
 # A module of its own too: what each peer is built of is in its recipe package.
 # SERVETRACE_PEERS names another folder than .tools/peers, for several checkouts.
@@ -201,6 +202,7 @@ size: ## Count the product's lines of Go that are neither blank nor comment
 lint: $(GOLANGCI_LINT) ## Run golangci-lint as .golangci.yml says
 	$(GOLANGCI_LINT) run ./...
 	cd test/contrib && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
+	cd contrib/autoexport && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/contrib/otlp-client-plugin && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
 	cd test/peers/ddagent && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./...
@@ -226,6 +228,7 @@ checkgenerate: $(PROTO_TOOLS) ## Check the .proto files, and that the code made 
 	$(GO) mod tidy -diff
 	$(GO) -C test/contrib mod tidy -diff
 	$(GO) -C test/contrib/otlp-client-plugin mod tidy -diff
+	$(GO) -C contrib/autoexport mod tidy -diff
 	$(GO) -C test/peers mod tidy -diff
 	$(GO) -C test/peers/ddagent mod tidy -diff
 	$(GO) -C test/peers/connect mod tidy -diff
