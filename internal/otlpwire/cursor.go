@@ -48,6 +48,12 @@ const (
 	faultVarint
 	faultFixed
 	faultGroup
+
+	// Check alone looks for these.
+	faultType
+	faultText
+	faultID
+	faultDepth
 )
 
 var faultTexts = [...]string{
@@ -56,6 +62,10 @@ var faultTexts = [...]string{
 	faultVarint: "bad varint",
 	faultFixed:  "number past the end",
 	faultGroup:  "bad group or wire type",
+	faultType:   "known field with the type of another",
+	faultText:   "text that is not UTF-8",
+	faultID:     "id of the wrong length",
+	faultDepth:  "messages nested too deep",
 }
 
 func (p part) fields() cursor { return cursor{part: p} }

@@ -14,8 +14,8 @@
 //  4. AppendTo writes the request with its edits in one pass. Messages without edits are
 //     copied as they arrived, unknown fields included.
 //
-// The package validates only the fields that are read: a span that is malformed inside
-// is passed on unchanged. It sends nothing and runs no span processors. OTLP's messages:
+// A Request validates only the fields that are read: a span that is malformed inside is
+// passed on unchanged. Check validates all of them. The package sends nothing and runs no span processors. OTLP's messages:
 // https://opentelemetry.io/docs/specs/otlp/.
 //
 // Open request.go first, then view.go and span.go.
