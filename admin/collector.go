@@ -83,6 +83,8 @@ var (
 		"Spans that the host accepted, for all plugins.")
 	spansRefused = counter("servetrace_spans_refused_total",
 		"Spans that the host refused, for all plugins.", "reason")
+	spansPushedBack = counter("servetrace_spans_pushed_back_total",
+		"Spans of requests that the host had no room for. Their senders still have them.")
 	queueBytes = gauge("servetrace_queue_bytes",
 		"Memory of all waiting spans.")
 	queueLimit = gauge("servetrace_queue_limit_bytes",
@@ -181,6 +183,7 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		refused[reason] = 0
 	}
 	out.putEach(spansRefused, addCounts(refused, s.Refused, nil))
+	out.put(spansPushedBack, float64(s.PushedBack))
 	out.put(queueBytes, float64(s.Bytes))
 	out.put(queueLimit, float64(s.LimitBytes))
 	for _, x := range mergeByName(s.Exporters) {

@@ -104,6 +104,9 @@ type Spans struct {
 	Accepted uint64 `json:"accepted"`
 	// Refused counts spans by reason. Never null.
 	Refused map[string]uint64 `json:"refused"`
+	// PushedBack counts spans of requests that the host had no room for. Their senders
+	// still have them, so they are in none of the other counts. Omitted if 0.
+	PushedBack uint64 `json:"pushed_back,omitempty"`
 }
 
 // Queue is memory in bytes.
@@ -232,7 +235,7 @@ func newStatus(s host.Stats, at time.Time) Status {
 		Version: StatusVersion,
 		Time:    at.UTC(),
 		Process: process(),
-		Spans:   Spans{Ended: s.Ended, Accepted: s.Accepted, Refused: notNil(s.Refused)},
+		Spans:   Spans{Ended: s.Ended, Accepted: s.Accepted, Refused: notNil(s.Refused), PushedBack: s.PushedBack},
 		Queue:   Queue{Bytes: s.Bytes, LimitBytes: s.LimitBytes},
 		Plugins: []Plugin{},
 	}

@@ -13,7 +13,8 @@
 //     attached to at its socket, and neither configured nor ended.
 //  3. OnEnd puts a sampled span on a sharded list and returns: it never blocks and
 //     does not allocate. The encoder soon makes OTLP bytes of the spans and seals them
-//     into batches. Each plugin has a queue of references to the batches.
+//     into batches. Each plugin has a queue of references to the batches. Consume and
+//     Deliver take spans of other programs, as OTLP bytes.
 //  4. The sender of each plugin sends its batches, up to four at a time, until the
 //     plugin answers that they were delivered or refused for good, or they are too old.
 //  5. Reload reads the folders of the list anew, and starts a new process beside each

@@ -16,13 +16,18 @@ import (
 // All counts are of spans and only grow, except for Waiting, which counts the spans in
 // the queues.
 type Stats struct {
-	// Ended is the number of sampled spans that were passed to OnEnd.
+	// Ended is the number of sampled spans that were passed to OnEnd, and of the spans
+	// in requests that Consume and Deliver accepted.
 	Ended uint64
 	// Refused counts the spans that were not accepted, by reason: "queue_full",
 	// "too_large", "shutdown". It is never nil.
 	Refused map[string]uint64
 	// Accepted is the number of spans that were accepted.
 	Accepted uint64
+	// PushedBack counts the spans of requests that Consume and Deliver answered with
+	// ErrFull, once for each attempt. Their sender still has them, so they are in none
+	// of the other counts.
+	PushedBack uint64
 	// Bytes is the part of LimitBytes in use, and LimitBytes is Config.QueueBytes.
 	Bytes, LimitBytes int64
 	// Exporters are in the order of the list. Plugins that a Reload has removed from

@@ -88,6 +88,12 @@ func (s Span) children(k kind, yield func(View) bool) {
 	}
 }
 
+// Size returns the bytes of the span as it arrived.
+func (s Span) Size() int {
+	e := &s.r.entries[ofSpan][s.of.i]
+	return int(e.end - e.start)
+}
+
 // DroppedEvents returns the number of events that the sender left out because of its
 // limits.
 func (s Span) DroppedEvents() uint32 { return s.count(field.SpanDroppedEvents) }

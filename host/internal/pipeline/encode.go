@@ -14,7 +14,7 @@ type encoder struct {
 	p *Pipeline
 
 	// mu is held over a whole cycle: under it, every span is in a list, in the
-	// encoder, or in the queues.
+	// encoder, in the consumer, or in the queues.
 	mu      sync.Mutex
 	enc     sdkspan.Encoder
 	charged int64 // bytes of enc that are on the account
@@ -64,6 +64,9 @@ func (e *encoder) cycleLocked(all bool) {
 	}
 	if all && e.enc.Spans() > 0 {
 		e.sealLocked()
+	}
+	if all {
+		e.p.consumer.sealLocked(nil)
 	}
 	in.await(e.p.cfg.BatchSpans - e.enc.Spans())
 }

@@ -235,9 +235,10 @@ func (l *Lane) failLocked(now time.Time, it *Item, ans Answer) {
 	q, err := l.q, ans.Err
 	switch {
 	case err.Final:
-		q.books.rejected[err.Code] += uint64(it.Left())
-		q.failures.Rejected(now, err.Code, uint64(it.Left()), "plugin refuses a batch for good", err.Error())
-		q.doneLocked(it)
+		spans := uint64(it.Left())
+		q.books.rejected[err.Code] += spans
+		q.failures.Rejected(now, err.Code, spans, "plugin refuses a batch for good", err.Error())
+		q.doneLocked(it, Outcome{Rejected: spans})
 	case now.Sub(it.sealed) >= q.p.cfg.MaxAge:
 		q.failures.Keep(now, err.Code, err.Error(), 0)
 		q.dropLocked(now, it, reasonMaxAge)

@@ -95,6 +95,10 @@ type batch struct {
 	// lost is true if gRPC may hold the bytes for ever. The garbage collector frees
 	// them, and they are not reused.
 	lost atomic.Bool
+	// loads and receipt are of the requests that the batch was made of, nil for spans
+	// of OnEnd. The pipeline's mutex guards them.
+	loads   []*load
+	receipt *receipt
 }
 
 // batchOverhead is the cost of a batch besides its bytes: itself, and an item for

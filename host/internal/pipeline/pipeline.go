@@ -3,6 +3,7 @@
 //
 //  1. Add puts a span on a sharded list (intake). It never blocks and does not allocate.
 //  2. The encoder, in Run, makes OTLP bytes of the spans and seals them into batches.
+//     Spans of other programs come as bytes: Consume merges them into batches (consumer).
 //  3. Each exporter has a Queue with references to the batches (backlog), and a ledger
 //     that balances to the span. One mutex guards all queues, so that Stats is one
 //     snapshot.
@@ -16,7 +17,7 @@
 // calls it, by the methods of Queue and Lane. It makes no call to gRPC, and only lends
 // it buffers (lease).
 //
-// Open this file first, then intake.go, encode.go, queue.go and lane.go.
+// Open this file first, then intake.go, encode.go, consume.go, queue.go and lane.go.
 package pipeline
 
 import (
@@ -57,11 +58,12 @@ type Pipeline struct {
 	// Instance is the first half of the id of every batch.
 	Instance string
 
-	cfg     Settings
-	log     *slog.Logger
-	mem     *memory
-	intake  *intake
-	encoder *encoder
+	cfg      Settings
+	log      *slog.Logger
+	mem      *memory
+	intake   *intake
+	encoder  *encoder
+	consumer consumer
 
 	// mu guards all queues and ledgers. It is taken for a batch, never for a span.
 	// Lock order: encoder.mu, mu, the shards of the intake.
@@ -70,6 +72,7 @@ type Pipeline struct {
 	// slices are replaced, never changed.
 	queues, gone []*Queue
 	seq          uint64 // batches sealed so far
+	senders      senders
 }
 
 // New returns a Pipeline without queues.
@@ -77,6 +80,8 @@ func New(cfg Settings, log *slog.Logger) *Pipeline {
 	p := &Pipeline{Instance: newInstance(), cfg: cfg, log: log, mem: newMemory(cfg.QueueBytes)}
 	p.intake = newIntake(&p.cfg, p.mem)
 	p.encoder = &encoder{p: p}
+	p.consumer.p = p
+	p.senders = senders{limit: int64(float64(p.mem.backlog) * consumeShare), held: map[string]int64{}}
 	return p
 }
 
@@ -94,8 +99,13 @@ func (p *Pipeline) Run(stop <-chan struct{}) { p.encoder.run(stop) }
 // have grown to their usual length.
 func (p *Pipeline) Add(s sdktrace.ReadOnlySpan, g sdkspan.Gist) { p.intake.add(s, g) }
 
-// Close refuses all further spans.
-func (p *Pipeline) Close() { p.intake.close() }
+// Close refuses all further spans and requests.
+func (p *Pipeline) Close() {
+	p.intake.close()
+	p.encoder.mu.Lock()
+	defer p.encoder.mu.Unlock()
+	p.consumer.closed = true
+}
 
 // Flush encodes and seals all spans that have ended, and returns the number of batches
 // that were sealed so far.
@@ -164,6 +174,10 @@ func (p *Pipeline) enqueue(b *batch) {
 	defer p.mu.Unlock()
 	p.seq++
 	now := time.Now()
+	b.receipt.expect(uint64(b.spans * len(p.queues)))
+	if len(p.queues) == 0 {
+		p.senders.release(b.loads)
+	}
 	for _, q := range p.queues {
 		b.Retain()
 		q.putLocked(b, p.seq, now)

@@ -138,7 +138,7 @@ func (q *Queue) dropLocked(now time.Time, it *Item, why reason) {
 	spans := uint64(it.Left())
 	q.books.dropped[why] += spans
 	q.failures.Dropped(now, spans, why.String())
-	q.doneLocked(it)
+	q.doneLocked(it, Outcome{Dropped: spans})
 }
 
 // Load returns the number of spans in the queue, and the number of batches that wait
@@ -149,8 +149,13 @@ func (q *Queue) Load() (spans uint64, retries int) {
 	return q.books.waiting, len(q.items.again)
 }
 
-// doneLocked releases an item whose spans are in the ledger.
-func (q *Queue) doneLocked(it *Item) {
+// doneLocked releases an item whose spans are in the ledger. o is their outcome, zero if
+// they were moved to parts.
+func (q *Queue) doneLocked(it *Item, o Outcome) {
+	if o != (Outcome{}) {
+		q.p.senders.release(it.Batch.loads)
+		it.Batch.receipt.add(o)
+	}
 	q.books.waiting -= uint64(it.Left())
 	q.books.held -= it.Batch.Size()
 	it.Batch.Release()
@@ -193,11 +198,12 @@ func (q *Queue) cutLocked(now time.Time, whole *Item, lim Limits) *Item {
 		// The span that causes the crashes may be in this part or in another.
 		suspect: whole.suspect,
 	}
+	part.Batch.loads, part.Batch.receipt = whole.Batch.loads, whole.Batch.receipt
 	q.books.held += part.Batch.Size()
 	whole.cut += spans // they are the part's now; waiting stays
 	if whole.Left() == 0 {
 		q.items.remove(whole)
-		q.doneLocked(whole)
+		q.doneLocked(whole, Outcome{})
 	}
 	return part
 }
@@ -221,8 +227,11 @@ func (q *Queue) deliverLocked(now time.Time, it *Item, ans Answer) {
 		left -= n
 		return n
 	}
+	filtered := uint64(0)
 	for processor, n := range ans.Filtered {
-		q.books.filter(processor, take(n))
+		n = take(n)
+		q.books.filter(processor, n)
+		filtered += n
 	}
 	rejected := take(ans.Rejected)
 	q.books.delivered += left
@@ -239,7 +248,7 @@ func (q *Queue) deliverLocked(now time.Time, it *Item, ans Answer) {
 	case ans.Unread == "":
 		q.failures.Delivered(now)
 	}
-	q.doneLocked(it)
+	q.doneLocked(it, Outcome{Delivered: left, Rejected: rejected, Filtered: filtered})
 }
 
 // settledLocked reports whether all batches sealed up to seq are settled.

@@ -5,6 +5,7 @@ package pipeline
 type Stats struct {
 	Ended, Accepted   uint64
 	Refused           map[string]uint64
+	PushedBack        uint64
 	Bytes, LimitBytes int64
 	Queues            map[*Queue]QueueStats
 }
@@ -22,6 +23,7 @@ func (p *Pipeline) Stats() Stats {
 		Refused: map[string]uint64{}, Bytes: p.mem.used.Load(), LimitBytes: p.mem.limit,
 		Queues: map[*Queue]QueueStats{},
 	}
+	s.PushedBack = p.consumer.pushedBack
 	arrived := p.statsLocked(&s)
 	for _, q := range p.allLocked() {
 		s.Queues[q] = q.statsLocked(arrived, s.Accepted-arrived)
@@ -33,5 +35,6 @@ func (p *Pipeline) Stats() Stats {
 // have reached the queues. All locks are held.
 func (p *Pipeline) statsLocked(s *Stats) (arrived uint64) {
 	waiting := p.intake.statsLocked(s)
-	return s.Accepted - waiting - uint64(p.encoder.enc.Spans())
+	p.consumer.statsLocked(s)
+	return s.Accepted - waiting - uint64(p.encoder.enc.Spans()) - uint64(p.consumer.spans)
 }

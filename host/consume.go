@@ -1,0 +1,72 @@
+package host
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/servetrace/servetrace/host/internal/pipeline"
+)
+
+// Errors of Consume and Deliver. The Host has not taken any span of the request.
+var (
+	// ErrFull: there is no room for the request, or its sender has its share of the
+	// room already. The same request may be accepted later. Its spans count as
+	// Stats.PushedBack.
+	ErrFull = pipeline.ErrFull
+	// ErrMalformed: the bytes are no valid ExportTraceServiceRequest. The error names
+	// the offset of the first fault.
+	ErrMalformed = pipeline.ErrMalformed
+	// ErrTooLarge: the request is larger than the room that a sender can ever get. The
+	// error names the limit, some 40 % of Config.QueueBytes.
+	ErrTooLarge = pipeline.ErrTooLarge
+	// ErrClosed: Shutdown has begun, or the list of plugins is empty.
+	ErrClosed = pipeline.ErrClosed
+)
+
+// Taken is what a Host has taken of a request.
+type Taken struct {
+	// Spans is the number of spans that were accepted.
+	Spans int
+	// TooLarge is the number of spans above Config.MaxSpanBytes. They were refused,
+	// and count as Stats.Refused["too_large"].
+	TooLarge int
+}
+
+// Outcome is the end of a request: its spans in the accounting of all exporters. A span
+// counts once for each exporter.
+type Outcome struct {
+	Taken
+	Delivered, Rejected, Filtered, Dropped uint64
+}
+
+// Consume takes the spans of an encoded ExportTraceServiceRequest, beside the spans of
+// OnEnd: with the same queues, bounds and accounting. It copies request, checks it to the
+// innermost value, and does not decode it. It does not wait for the plugins. The spans of
+// several requests may be sent in one batch.
+//
+// sender names the program or the connection that sends, in any text. No sender gets all
+// of the room: it holds at most three times as many bytes as are free. Safe for concurrent
+// use.
+func (h *Host) Consume(request []byte, sender string) (Taken, error) {
+	if !h.enabled {
+		return Taken{}, errNoPlugins()
+	}
+	t, err := h.pipeline.Consume(request, sender)
+	return Taken(t), err
+}
+
+// Deliver is Consume, but it blocks until each exporter has delivered, rejected, filtered
+// or dropped each span. The request is a batch of its own, and not merged with others. If
+// ctx ends before, the error wraps the cause of ctx, and the Host keeps the spans and
+// sends them: a sender that repeats the request may cause duplicates.
+func (h *Host) Deliver(ctx context.Context, request []byte, sender string) (Outcome, error) {
+	if !h.enabled {
+		return Outcome{}, errNoPlugins()
+	}
+	o, err := h.pipeline.Deliver(ctx, request, sender)
+	return Outcome{Taken(o.Taken), o.Delivered, o.Rejected, o.Filtered, o.Dropped}, err
+}
+
+func errNoPlugins() error {
+	return fmt.Errorf("%w: %s is empty", ErrClosed, EnvPlugins)
+}

@@ -1,0 +1,278 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/servetrace/servetrace/internal/otlpwire"
+)
+
+// Errors of Consume and Deliver. Package host documents them.
+var (
+	ErrFull      = errors.New("no room for the spans")
+	ErrMalformed = errors.New("the request is malformed")
+	ErrTooLarge  = errors.New("the request is too large")
+	ErrClosed    = errors.New("the tracing host takes no spans")
+)
+
+// Shares of the memory for encoded batches. All requests together hold at most
+// consumeShare of it until an exporter is done with them, so that no batch must be
+// dropped for them as long as one exporter works. A sender holds at most senderShare
+// times the part of it that is free: alone it can fill three quarters, and there is
+// always room for the next sender.
+const (
+	consumeShare = 7.0 / 8
+	senderShare  = 3
+)
+
+// Taken is the result of a request that was accepted.
+type Taken struct{ Spans, TooLarge int }
+
+// Outcome is the result of a request in all queues.
+type Outcome struct {
+	Taken
+	Delivered, Rejected, Filtered, Dropped uint64
+}
+
+func (o *Outcome) add(n Outcome) {
+	o.Delivered += n.Delivered
+	o.Rejected += n.Rejected
+	o.Filtered += n.Filtered
+	o.Dropped += n.Dropped
+}
+
+// consumer accepts requests of other programs. It puts them one behind the other into
+// the open batch, because OTLP requests merge by concatenation. The encoder's mutex
+// guards it.
+type consumer struct {
+	p      *Pipeline
+	closed bool
+
+	open    []byte
+	spans   int     // in open
+	loads   []*load // of the requests in open
+	charged int64   // the capacity of open, which is on the account
+
+	ended, accepted, tooLarge uint64
+	pushedBack                uint64 // spans that are in none of the counts above
+}
+
+// load is the bytes that a request counts against its sender, until the first exporter
+// is done with them.
+type load struct {
+	sender string
+	bytes  int64
+	done   bool
+}
+
+// senders counts the bytes of all loads. The pipeline's mutex guards it.
+type senders struct {
+	limit int64
+	total int64
+	held  map[string]int64 // by sender; no entry is zero
+}
+
+// admit counts a load, or returns false if there is no room for it.
+func (s *senders) admit(l *load) bool {
+	if free := s.limit - s.total - l.bytes; s.held[l.sender]+l.bytes > senderShare*free {
+		return false
+	}
+	s.add(l)
+	return true
+}
+
+// add counts a load, even if there is no room for it.
+func (s *senders) add(l *load) {
+	s.total += l.bytes
+	s.held[l.sender] += l.bytes
+}
+
+// most is the size of the largest load that is ever admitted.
+func (s *senders) most() int64 { return s.limit * senderShare / (senderShare + 1) }
+
+// release ends the count of some loads. Further calls with the same loads do nothing.
+func (s *senders) release(list []*load) {
+	for _, l := range list {
+		if l.done {
+			continue
+		}
+		l.done = true
+		s.total -= l.bytes
+		if s.held[l.sender] -= l.bytes; s.held[l.sender] == 0 {
+			delete(s.held, l.sender)
+		}
+	}
+}
+
+// Consume accepts the spans of an encoded request. It copies the request and does not
+// wait for the exporters.
+func (p *Pipeline) Consume(request []byte, sender string) (Taken, error) {
+	return p.consume(request, sender, nil)
+}
+
+// Deliver is Consume, but the request is a batch of its own, and Deliver waits until it
+// is settled in each queue. If ctx ends before, it returns the cause, and the spans stay
+// in the queues.
+func (p *Pipeline) Deliver(ctx context.Context, request []byte, sender string) (Outcome, error) {
+	r := &receipt{settled: make(chan struct{})}
+	taken, err := p.consume(request, sender, r)
+	if err != nil || taken.Spans == 0 {
+		return Outcome{Taken: taken}, err
+	}
+	select {
+	case <-r.settled:
+		r.outcome.Taken = taken
+		return r.outcome, nil
+	case <-ctx.Done():
+		return Outcome{Taken: taken}, fmt.Errorf("wait for delivery: %w", context.Cause(ctx))
+	}
+}
+
+// consume accepts a request. With a receipt, the request becomes a batch at once.
+func (p *Pipeline) consume(request []byte, sender string, r *receipt) (t Taken, err error) {
+	t.Spans, t.TooLarge, err = otlpwire.Check(request, p.cfg.MaxSpanBytes)
+	if err != nil {
+		return Taken{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	size := int64(len(request))
+	if most := p.senders.most(); size > most {
+		return Taken{}, fmt.Errorf("%w: %d bytes, at most %d are accepted at once; send smaller requests or raise %s",
+			ErrTooLarge, size, most, EnvQueueBytes)
+	}
+	if t.TooLarge > 0 {
+		t.Spans -= t.TooLarge
+		request = withoutLarge(request, p.cfg.MaxSpanBytes)
+	}
+	defer p.LogNotes()
+	p.encoder.mu.Lock()
+	defer p.encoder.mu.Unlock()
+	return p.consumer.acceptLocked(request, t, &load{sender: sender, bytes: size}, r)
+}
+
+// withoutLarge returns the request without its spans above the cap.
+func withoutLarge(request []byte, most int) []byte {
+	r, err := otlpwire.Parse(request)
+	if err != nil { // Check has accepted it
+		return nil
+	}
+	defer r.Release()
+	for s := range r.Spans() {
+		if s.Size() > most {
+			s.Drop()
+		}
+	}
+	return r.AppendTo(nil)
+}
+
+func (c *consumer) acceptLocked(request []byte, t Taken, l *load, r *receipt) (Taken, error) {
+	if c.closed {
+		return Taken{}, ErrClosed
+	}
+	if t.Spans > 0 && !c.admit(l) {
+		c.pushedBack += uint64(t.Spans + t.TooLarge)
+		return Taken{}, ErrFull
+	}
+	c.ended += uint64(t.Spans + t.TooLarge)
+	c.accepted += uint64(t.Spans)
+	c.tooLarge += uint64(t.TooLarge)
+	cfg := &c.p.cfg
+	if t.Spans == 0 {
+		return t, nil
+	}
+	if r != nil || c.spans+t.Spans > cfg.BatchSpans || len(c.open)+len(request) > cfg.BatchBytes {
+		c.sealLocked(nil)
+	}
+	c.appendLocked(request)
+	c.spans += t.Spans
+	c.loads = append(c.loads, l)
+	if r != nil || c.spans >= cfg.BatchSpans || len(c.open) >= cfg.BatchBytes {
+		c.sealLocked(r)
+	} else {
+		c.p.intake.notify(false)
+	}
+	return t, nil
+}
+
+func (c *consumer) admit(l *load) bool {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	return c.p.senders.admit(l)
+}
+
+// appendLocked adds a request to the open batch. If the batch needs more room, it gets
+// twice as much, but not more than a full batch has.
+func (c *consumer) appendLocked(request []byte) {
+	need := len(c.open) + len(request)
+	if need > cap(c.open) {
+		larger := c.p.mem.arena(max(need, min(2*need, c.p.cfg.BatchBytes)))
+		c.open = append(larger, c.open...)
+		c.p.mem.charge(int64(cap(c.open)) - c.charged)
+		c.charged = int64(cap(c.open))
+	}
+	c.open = append(c.open, request...)
+}
+
+// sealLocked makes a batch of the open requests and puts it on all queues.
+func (c *consumer) sealLocked(r *receipt) {
+	if c.spans == 0 {
+		return
+	}
+	b := newBatch(c.p.mem, c.open, c.spans)
+	b.loads, b.receipt = c.addRest(b.charged), r
+	c.p.mem.charge(-c.charged)
+	c.open, c.spans, c.loads, c.charged = nil, 0, nil, 0
+	c.p.enqueue(b)
+}
+
+// statsLocked adds the counts of the consumer to s.
+func (c *consumer) statsLocked(s *Stats) {
+	s.Ended += c.ended
+	s.Accepted += c.accepted
+	if c.tooLarge > 0 {
+		s.Refused[reasonTooLarge.String()] += c.tooLarge
+	}
+}
+
+// addRest returns the loads of the open batch, with one more, of no sender, for the bytes
+// that the batch is charged with besides the requests.
+func (c *consumer) addRest(charged int64) []*load {
+	for _, l := range c.loads {
+		charged -= l.bytes
+	}
+	rest := &load{bytes: charged}
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	c.p.senders.add(rest)
+	return append(c.loads, rest)
+}
+
+// receipt collects the outcome of one batch in all queues. The pipeline's mutex guards
+// it until settled is closed.
+type receipt struct {
+	left    uint64 // spans that are not settled, counted for each queue
+	outcome Outcome
+	settled chan struct{}
+}
+
+// expect sets the number of spans to settle. The call comes once, before any add.
+func (r *receipt) expect(spans uint64) {
+	if r == nil {
+		return
+	}
+	if r.left = spans; spans == 0 {
+		close(r.settled)
+	}
+}
+
+// add counts spans that are settled.
+func (r *receipt) add(o Outcome) {
+	if r == nil {
+		return
+	}
+	settled := o.Delivered + o.Rejected + o.Filtered + o.Dropped
+	r.outcome.add(o)
+	if r.left -= settled; r.left == 0 && settled > 0 {
+		close(r.settled)
+	}
+}
