@@ -47,8 +47,8 @@ func answers(t *testing.T) string {
 	return executable(t, program)
 }
 
-// executable gives the path of a plugin that is program, which finds the module.
-// Its folder has a space and a percent sign, for those who quote badly.
+// executable returns the path of a plugin that runs program with the package. Its folder
+// has a space and a percent sign, to test quoting.
 func executable(t *testing.T, program string) string {
 	t.Helper()
 	here := filepath.Dir(plugin(t))
@@ -61,7 +61,7 @@ func executable(t *testing.T, program string) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "answers")
-	script := fmt.Sprintf("#!/bin/sh\nPYTHONPATH='%[1]s' exec '%[1]s/.venv/bin/python' '%[2]s' \"$@\"\n", here, program)
+	script := fmt.Sprintf("#!/bin/sh\nPYTHONPATH='%[1]s/../../python' exec '%[1]s/.venv/bin/python' '%[2]s' \"$@\"\n", here, program)
 	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}

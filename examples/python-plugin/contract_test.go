@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"flag"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,15 +17,15 @@ import (
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 )
 
-var update = flag.Bool("update", false, "write the contract into servetrace_plugin.py anew")
+var update = flag.Bool("update", false, "write the contract into python/servetrace/plugin.py anew")
 
-// module is the file that carries the contract's descriptor, contract where.
-const module = "servetrace_plugin.py"
+// module is the file with the contract's descriptor. contract matches its place.
+var module = filepath.Join("..", "..", "python", "servetrace", "plugin.py")
 
 var contract = regexp.MustCompile(`(?s)_CONTRACT = """\n(.*?)"""`)
 
-// TestContractIsFresh holds the descriptor that the Python module carries
-// against the contract. It needs no Python.
+// TestContractIsFresh compares the descriptor in the Python module with the contract. It
+// needs no Python.
 func TestContractIsFresh(t *testing.T) {
 	source, err := os.ReadFile(module)
 	if err != nil {
@@ -50,11 +51,11 @@ func TestContractIsFresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !proto.Equal(got, want) {
-		t.Errorf("%s carries another contract than plugin.proto: go test ./examples/python-plugin -run %s -update", module, t.Name())
+		t.Errorf("%s differs from plugin.proto; run: go test ./examples/python-plugin -run %s -update", module, t.Name())
 	}
 }
 
-// encode gives the assignment that contract matches.
+// encode returns the assignment that contract matches.
 func encode(t *testing.T, file *descriptorpb.FileDescriptorProto) []byte {
 	t.Helper()
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(file)

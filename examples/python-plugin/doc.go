@@ -2,16 +2,14 @@
 // contract needs no Go: stock grpcio and OpenTelemetry's own messages speak it,
 // and the plugin passes the conformance suite and takes real spans from hello.
 //
-//   - servetrace_plugin.py is the contract's plugin side, one file to copy;
-//   - lines.py is a plugin: two functions, and a call of servetrace_plugin.main;
-//   - plugin is the executable that a host starts: it finds the Python to run
-//     lines.py with;
-//   - requirements.txt pins what both need; `make python` installs it beside them.
+//   - lines.py is a plugin: two functions, and a call of servetrace.plugin.main, which is
+//     python/servetrace/plugin.py of this repository;
+//   - plugin is the executable that a host starts: it finds the Python to run lines.py;
+//   - requirements.txt pins the packages that both need; `make python` installs them.
 //
-// The messages of the contract are made when the module is loaded, from the
-// descriptor that it carries as text: so there is one file, no generator, and any
-// version of protobuf will do. A test holds that text against
-// proto/servetrace/plugin/v1/plugin.proto, and writes it anew with -update.
+// The module makes the messages of the contract when it is loaded, from a descriptor in
+// it. So there is no generator, and any version of protobuf works. A test compares the
+// descriptor with proto/servetrace/plugin/v1/plugin.proto, and writes it with -update.
 //
 // There is no Go code here. Open lines.py first.
 package pythonplugin

@@ -11,15 +11,15 @@ JSON, every key of which may be left out:
 "drop" names spans that are dropped; the host counts them as filtered. A line that
 cannot be written makes the host send the batch again, so a span may come twice.
 
-`plugin` beside this file starts it. Read servetrace_plugin.main for what the two
-functions may answer.
+`plugin` beside this file starts it. The docstring of servetrace.plugin.main lists the
+answers of the two functions.
 """
 
 import base64
 import json
 import math
 
-import servetrace_plugin
+from servetrace import plugin
 
 TEAM = "SPAN_LINES_TEAM"
 
@@ -41,9 +41,9 @@ class Lines:
             settings = json.loads(document)
         except ValueError as error:  # bytes that are no UTF-8 too
             text = f"the document is not JSON, which this plugin reads: {error}"
-            raise servetrace_plugin.ConfigError("", text) from None
+            raise plugin.ConfigError("", text) from None
         if not isinstance(settings, dict):
-            raise servetrace_plugin.ConfigError("", f"the document is {settings!r}: want an object")
+            raise plugin.ConfigError("", f"the document is {settings!r}: want an object")
         attributes, dropped = settings.pop("attributes", {}), settings.pop("drop", [])
         for key in settings:
             setup.error(key, "is not known: attributes and drop are")
@@ -61,7 +61,7 @@ class Lines:
             batch.filter("drop", lambda span: span.name not in self.dropped)
         for resource, _, span in batch.spans():
             for key, value in self.added.items():
-                servetrace_plugin.set_attribute(span, key, value)
+                plugin.set_attribute(span, key, value)
             self.out.write(json.dumps(plain(line(resource, span)), allow_nan=False) + "\n")
 
 
@@ -75,9 +75,9 @@ def line(resource, span):
         "start": span.start_time_unix_nano,
         "end": span.end_time_unix_nano,
         "status": span.status.code,
-        "attributes": servetrace_plugin.attributes(span),
+        "attributes": plugin.attributes(span),
         "events": [event.name for event in span.events],
-        "service": servetrace_plugin.attributes(resource).get("service.name"),
+        "service": plugin.attributes(resource).get("service.name"),
     }
 
 
@@ -96,7 +96,7 @@ def plain(value):
 
 if __name__ == "__main__":
     lines = Lines()
-    servetrace_plugin.main(
+    plugin.main(
         "python-lines",
         "1.0.0",
         env=[TEAM],
@@ -104,5 +104,5 @@ if __name__ == "__main__":
         export=lines.export,
         description="prints each span as a line of JSON on the service's standard output",
         # It prints some ten thousand spans a second: small batches keep answers quick.
-        limits=servetrace_plugin.Limits(max_batch_spans=512, max_concurrency=2),
+        limits=plugin.Limits(max_batch_spans=512, max_concurrency=2),
     )

@@ -1,5 +1,5 @@
 """A plugin whose answer is the name of a batch's first span: for tests of every
-answer that servetrace_plugin knows. What it delivers is in ANSWERS_FILE, one span
+answer that servetrace.plugin knows. What it delivers is in ANSWERS_FILE, one span
 id a line."""
 
 import logging
@@ -10,8 +10,8 @@ import time
 
 import grpc
 
-import servetrace_plugin
-from servetrace_plugin import ConfigError, Partial, Permanent, RetryAfter
+from servetrace import plugin
+from servetrace.plugin import ConfigError, Partial, Permanent, RetryAfter
 
 
 class BackEndError(grpc.RpcError):
@@ -61,7 +61,7 @@ def deliver(batch):
     if name == "code":
         raise BackEndError(grpc.StatusCode.PERMISSION_DENIED, "not you")
     if name == "throttled":
-        details = servetrace_plugin._retry_info(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much", 3)
+        details = plugin._retry_info(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much", 3)
         raise BackEndError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much", (("grpc-status-details-bin", details),))
     if name == "bug":
         return {}["no such key"]
@@ -92,4 +92,4 @@ def export(batch):
     return answer
 
 
-servetrace_plugin.main("answers", "1", env=["ANSWERS_*"], configure=configure, export=export)
+plugin.main("answers", "1", env=["ANSWERS_*"], configure=configure, export=export)

@@ -1,6 +1,6 @@
-"""An exporter plugin of servetrace, in Python: copy this file, write two functions.
+"""The plugin side of servetrace's contract: an exporter plugin in Python is two functions.
 
-    import servetrace_plugin
+    from servetrace import plugin
 
     def configure(setup):
         global out
@@ -10,29 +10,28 @@
         for resource, scope, span in batch.spans():
             out.write(span.name + "\\n")
 
-    servetrace_plugin.main("names", "1.0", env=[], configure=configure, export=export)
+    plugin.main("names", "1.0", env=[], configure=configure, export=export)
 
-It speaks the contract between a servetrace host and a plugin with stock grpcio
-and OpenTelemetry's own messages (requirements.txt); nothing is generated. The
-contract is proto/servetrace/plugin/v1/plugin.proto, explained in
-docs/how-to/write-an-exporter-plugin.md under "In other languages".
+The module uses stock grpcio and OpenTelemetry's own messages; nothing is generated. It
+needs no other module of this package, so it can be copied. The contract is
+proto/servetrace/plugin/v1/plugin.proto. docs/how-to/write-a-plugin-in-another-language.md
+explains it.
 
 The life of a plugin:
 
- 1. The host starts the process. main opens a socket in the host's folder and
-    prints one line, the handshake, to standard output, which is the log from
-    then on: what the program prints by accident does no harm.
- 2. The host asks what the plugin is, sends the variables and the configuration,
-    and main calls configure.
- 3. main calls export for each batch, several at a time. When it returns, the
-    batch counts as delivered.
- 4. It ends when the host says so, on SIGTERM, and when the host is gone: calls
-    in flight finish first, then flush and shutdown are called.
+ 1. The host starts the process. main opens a socket in the host's folder and prints one
+    line, the handshake, to standard output. From then on standard output is the log, so
+    that an accidental print does no harm.
+ 2. The host asks for the description, sends the variables and the configuration, and
+    main calls configure.
+ 3. main calls export for each batch, several at a time. When it returns, the batch
+    counts as delivered.
+ 4. The plugin ends if the host asks for it, on SIGTERM, and if the host has ended. Calls
+    in progress finish first, then flush and shutdown are called.
 
-It keeps no queue and retries nothing: the host does. It does not ask the kernel
-who connects, as the Go SDK does: the socket is its own user's, in a folder that
-is its own user's. Read main first, then Setup and Batch; from "the contract" on
-it is machinery.
+The module keeps no queue and retries nothing: the host does. Unlike the Go SDK it does
+not check the user of a connection, because only this user can reach the socket. Read
+main first, then Setup and Batch.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # before grpc is loaded: its chatter is no log
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # read when grpc is loaded
 
 try:
     import grpc
@@ -78,8 +77,8 @@ try:
     from opentelemetry.proto.common.v1 import common_pb2
 except ImportError as missing:
     raise ImportError(
-        f"{missing}: this plugin needs grpcio and opentelemetry-proto:"
-        f" {sys.executable} -m pip install -r requirements.txt"
+        f"{missing}: a plugin needs grpcio and opentelemetry-proto; run:"
+        f" {sys.executable} -m pip install grpcio opentelemetry-proto"
     ) from None
 
 # ---------------------------------------------------------------- for authors
@@ -87,15 +86,15 @@ except ImportError as missing:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What one call can take. Zero is the host's default: a little under 4 MiB, and four calls."""
+    """Bounds of one call. Zero is the host's default: a little under 4 MiB, and four calls."""
 
     max_batch_spans: int = 0
-    max_batch_bytes: int = 0  # 64 MiB is the most that this module takes
-    max_concurrency: int = 0  # 1: batches come one after another
+    max_batch_bytes: int = 0  # at most 64 MiB
+    max_concurrency: int = 0  # 1: one batch at a time
 
 
 class ConfigError(Exception):
-    """Raised by configure: path names the variable, or a path in the document."""
+    """Raised by configure. path names a variable, or a path in the configuration."""
 
     def __init__(self, path: str, text: str):
         super().__init__(text)
@@ -107,7 +106,7 @@ class Permanent(Exception):
 
 
 class RetryAfter(Exception):
-    """Raised by export: the same batch comes again, after so many seconds at the earliest."""
+    """Raised by export: the host sends the batch again, after so many seconds at the earliest."""
 
     def __init__(self, text: str, seconds: float):
         super().__init__(text)
@@ -116,7 +115,7 @@ class RetryAfter(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Partial:
-    """Returned by export: so many spans are counted as rejected, the others as delivered."""
+    """Returned by export: rejected spans are counted as rejected, the rest as delivered."""
 
     rejected: int
     message: str
@@ -136,30 +135,29 @@ def main(
 ) -> NoReturn:
     """Runs the plugin as this process; call it from the main thread. It does not return.
 
-    name is short: lower-case letters, digits and dashes. env lists the variables
-    that the plugin reads, "DD_SITE" or "DD_*"; the host sends no other. Called by
-    hand the program says what it is; --help, --version and --describe work.
+    name is short: lower-case letters, digits and dashes. env lists the variables that
+    the plugin reads, "DD_SITE" or "DD_*"; the host sends no other. Without a host, the
+    program describes itself; --help, --version and --describe work.
 
-    configure(setup) is called once, before the first batch. If it raises, or
-    calls setup.error, the plugin is not used and the operator sees why.
+    configure(setup) is called once, before the first batch. If it raises, or calls
+    setup.error, the host does not use the plugin, and the operator sees the reason.
 
-    export(batch) delivers the batch. What it says:
+    export(batch) delivers the batch. Its answers:
 
-        returns None          delivered, for good
-        returns Partial       delivered but for some
-        raises Permanent      never to be sent again
-        raises RetryAfter     to be sent again, not before
-        raises grpc.RpcError  goes by its code, as OTLP does
+        returns None          delivered
+        returns Partial       delivered, except for some spans
+        raises Permanent      rejected: the host does not send the batch again
+        raises RetryAfter     the host sends the batch again, after the given time
+        raises grpc.RpcError  follows its code, as in OTLP
         raises TypeError, LookupError or another sign of a bug
-                              never to be sent again; the log has the stack
-        raises anything else  to be sent again, until it is too old
+                              rejected, and the log has the stack
+        raises another error  the host sends the batch again, until it is too old
 
     Calls overlap, up to limits.max_concurrency, each in a thread of its own.
 
-    flush(seconds), where there is one, delivers what export has kept back (a file
-    buffer, say); it may overlap export. shutdown(seconds) releases everything;
-    nothing is called after it. Both may return the number of spans that could not
-    be delivered in time.
+    flush(seconds), if given, delivers the spans that export has buffered; it may overlap
+    export. shutdown(seconds), if given, releases all resources; no call follows it. Both
+    may return the number of spans that could not be delivered in time.
     """
     spec = _Spec(name, version, list(env), configure, export, flush, shutdown, description, limits)
     faults = spec.faults()
@@ -171,18 +169,18 @@ def main(
 
 
 class Setup:
-    """What configure is given.
+    """The argument of configure.
 
-    env      the variables that the plugin declared and that are set, as a dict;
-             os.environ has them too, and the few that every plugin has
-    config   the operator's document, JSON or YAML, as bytes; empty if there is none
-    context  where the spans come from: application, deployment, replica, node, job,
-             service_name, plugin_name, sampling_ratio, terminal, terminal_columns; empty
-             where the host does not know
-    stdout   write(text) prints to the service's standard output, line by line; it waits
-             while that is read slowly. Where the host does not share it, it is the log
-    log      a logging.Logger that writes to the service's log, from level INFO up;
-             so do all others in this process. Fields are given by extra={...}
+    env      the declared variables that are set, as a dict; os.environ has them too,
+             besides the few variables that every plugin has
+    config   the operator's configuration, JSON or YAML, as bytes; empty if there is none
+    context  the origin of the spans: application, deployment, replica, node, job,
+             service_name, plugin_name, sampling_ratio, terminal, terminal_columns; each
+             empty if the host does not know it
+    stdout   write(text) prints to the service's standard output, line by line, and blocks
+             while the reader is slow. If the host does not share it, it is the log
+    log      a logging.Logger that writes to the service's log, from level INFO up, like
+             all loggers of this process. extra={...} gives fields
     """
 
     def __init__(self, env: dict[str, str], config: bytes, context: Any, stdout: Output):
@@ -194,11 +192,11 @@ class Setup:
         self._diagnostics: list[Any] = []
 
     def warn(self, path: str, text: str) -> None:
-        """Tells the operator what is odd; the plugin is used all the same."""
+        """Reports a doubt to the operator. The host uses the plugin."""
         self._add(_WARNING, path, text)
 
     def error(self, path: str, text: str) -> None:
-        """Tells the operator what is wrong, and may be called for several things."""
+        """Reports a fault to the operator, and may be called for several faults."""
         self._add(_ERROR, path, text)
 
     def _add(self, severity: int, path: str, text: str) -> None:
@@ -215,9 +213,9 @@ class Setup:
 class Batch:
     """Some finished spans, as one ExportTraceServiceRequest of OTLP.
 
-    id        names the batch, the same on every attempt; empty from a stranger
-    attempt   counts from 1; beyond, some or all may have been delivered before
-    given_up  a threading.Event: set when nobody waits for the answer any more;
+    id        the batch's name, the same on every attempt; empty from another sender
+    attempt   counts from 1; from 2 on, spans may have been delivered before
+    given_up  a threading.Event: set when the host no longer waits for the answer;
               batch.given_up.wait(5) is a sleep that ends in time
     """
 
@@ -234,7 +232,7 @@ class Batch:
 
     @property
     def request(self) -> trace_service_pb2.ExportTraceServiceRequest:
-        """The batch decoded, by the first who asks. It may be edited."""
+        """The decoded batch. It may be edited."""
         if self._request is None:
             try:
                 self._request = trace_service_pb2.ExportTraceServiceRequest.FromString(self._data)
@@ -244,11 +242,11 @@ class Batch:
 
     @property
     def encoded(self) -> bytes:
-        """The batch as bytes, edits included: what arrived, where nobody has looked into it."""
+        """The batch as bytes, edits included. A batch that was not decoded has its own bytes."""
         return self._data if self._request is None else self._request.SerializeToString()
 
     def spans(self) -> Iterator[tuple[Any, Any, Any]]:
-        """Goes through the spans: (resource, scope, span), OTLP's own messages."""
+        """Yields (resource, scope, span) for each span, OTLP's own messages."""
         for of_resource in self.request.resource_spans:
             for of_scope in of_resource.scope_spans:
                 for span in of_scope.spans:
@@ -258,7 +256,7 @@ class Batch:
         return sum(len(s.spans) for r in self.request.resource_spans for s in r.scope_spans)
 
     def filter(self, processor: str, keep: Callable[[Any], bool]) -> None:
-        """Drops the spans that keep does not want; the host counts them under the processor's name."""
+        """Drops the spans for which keep returns false. The host counts them under the processor's name."""
         if not _NAME.fullmatch(processor):
             raise TypeError(f"processor {processor!r}: want lower-case letters, digits and dashes")
         for of_resource in self.request.resource_spans:
@@ -269,12 +267,12 @@ class Batch:
                         self._filtered[processor] = self._filtered.get(processor, 0) + 1
 
     def time_left(self) -> float | None:
-        """Seconds until the host gives the batch up; None if it set no deadline."""
+        """Returns the seconds until the host gives the batch up, or None without a deadline."""
         return self._context.time_remaining()
 
 
 def set_attribute(owner: Any, key: str, value: Any) -> None:
-    """Sets an attribute of a span, an event, a link, a scope or a resource, in place of one with the same key."""
+    """Sets an attribute of a span, an event, a link, a scope or a resource. It replaces an attribute with the same key."""
     encoded = _any_value(value)
     for attribute in owner.attributes:
         if attribute.key == key:
@@ -284,12 +282,12 @@ def set_attribute(owner: Any, key: str, value: Any) -> None:
 
 
 def attributes(owner: Any) -> dict[str, Any]:
-    """The attributes of a span and the like, as Python's own values."""
+    """Returns the attributes of a span, an event, a link, a scope or a resource, as Python's own values."""
     return {attribute.key: _value(attribute.value) for attribute in owner.attributes}
 
 
 def _any_value(value: Any) -> Any:
-    if isinstance(value, bool):  # before int, of which it is one
+    if isinstance(value, bool):  # before int: a bool is an int
         return common_pb2.AnyValue(bool_value=value)
     if isinstance(value, int):
         return common_pb2.AnyValue(int_value=value)
@@ -324,13 +322,13 @@ class Output:
         self._lock = threading.Lock()
 
     def write(self, text: str | bytes) -> None:
-        """Writes all of text before anybody else's; OSError if that cannot be done."""
+        """Writes all of text without interruption by other threads. It raises OSError if that fails."""
         rest = memoryview(_text(text).encode() if isinstance(text, str) else text)
         with self._lock:
             while rest:
                 try:
                     rest = rest[os.write(self._descriptor, rest) :]
-                except BlockingIOError:  # a terminal or pipe that somebody else made non-blocking
+                except BlockingIOError:  # another process made it non-blocking
                     poll = select.poll()
                     poll.register(self._descriptor, select.POLLOUT)
                     poll.poll()
@@ -338,15 +336,15 @@ class Output:
 
 # --------------------------------------------------------------- the contract
 
-# What a host and a plugin agree on beside the messages; see docs/how-to/write-an-exporter-plugin.md.
+# The parts of the contract besides the messages.
 _COOKIE = ("SERVETRACE_PLUGIN_MAGIC_COOKIE", "6f1d0a52c7b84c1e9d3b0c6a54e2f97a")
 _PROTOCOL = 1
 _MAX_MESSAGE = 64 << 20
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _ENV_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[A-Za-z_][A-Za-z0-9_]+_\*")
 
-# proto/servetrace/plugin/v1/plugin.proto, as a FileDescriptorProto: the messages
-# below are made of it, with whatever version of protobuf there is. Written by
+# proto/servetrace/plugin/v1/plugin.proto as a FileDescriptorProto, from which the messages
+# are made, with any version of protobuf. Written by
 # `go test ./examples/python-plugin -run TestContractIsFresh -update`.
 _CONTRACT = """
 CiFzZXJ2ZXRyYWNlL3BsdWdpbi92MS9wbHVnaW4ucHJvdG8SFHNlcnZldHJhY2UucGx1Z2luLnYxGh5nb29nbGUvcHJvdG9idWYv
@@ -413,7 +411,7 @@ class _Spec:
     limits: Limits
 
     def faults(self) -> list[str]:
-        """Everything that is wrong with it."""
+        """Returns all faults."""
         faults = []
         if not _NAME.fullmatch(self.name):
             faults.append("name: want lower-case letters, digits and dashes, beginning with a letter")
@@ -428,17 +426,17 @@ class _Spec:
                 faults.append(f"limit {limit} is {value}: want 0 (the host's default) to 2147483647")
         for function in ("configure", "export"):
             if not callable(getattr(self, function)):
-                faults.append(f"{function} is no function")
+                faults.append(f"{function} is not a function")
         return faults
 
     def describe(self) -> Any:
-        """The answer to Describe."""
+        """Returns the answer to Describe."""
         limits = dataclasses.asdict(self.limits)
         limits["max_batch_bytes"] = min(limits["max_batch_bytes"], _MAX_MESSAGE)
         return _message("DescribeResponse")(
             name=self.name,
             version=self.version,
-            sdk=_message("Sdk")(name="servetrace_plugin.py", version="1", language="python"),
+            sdk=_message("Sdk")(name="servetrace.plugin", version="1", language="python"),
             kind=_KIND_EXPORTER,
             limits=_message("Limits")(**limits),
             env_patterns=self.env,
@@ -447,7 +445,7 @@ class _Spec:
 
 
 def _retry_info(code: grpc.StatusCode, text: str, seconds: float) -> bytes:
-    """A google.rpc.Status with RetryInfo, whose package is one dependency more."""
+    """Returns a google.rpc.Status with RetryInfo, without the package that defines it."""
 
     def member(number: int, payload: bytes) -> bytes:
         size, length = len(payload), bytearray()
@@ -463,7 +461,7 @@ def _retry_info(code: grpc.StatusCode, text: str, seconds: float) -> bytes:
 
 
 def _text(text: Any) -> str:
-    """text without lone surrogates, which protobuf cannot carry."""
+    """Returns text without lone surrogates, which protobuf cannot carry."""
     return str(text).encode("utf-8", "replace").decode()
 
 
@@ -475,7 +473,7 @@ def _utf8(value: str | bytes) -> str:
 
 
 class _State(enum.Enum):
-    """Where a plugin is in its life. It only moves down."""
+    """The state of a plugin. It only moves down this list."""
 
     DESCRIBED = "not configured"
     CONFIGURING = "being configured"
@@ -484,7 +482,7 @@ class _State(enum.Enum):
     STOPPING = "stopping"
 
 
-# Exceptions that say that the program is wrong: another try would be the same.
+# Exceptions that show a bug, for which another attempt would fail too.
 _BUGS = (
     TypeError,
     AttributeError,
@@ -498,26 +496,26 @@ _BUGS = (
 
 
 class _Plugin:
-    """Who is inside, and in which state. Calls enter and leave; stop flips the
-    state, waits for those inside, and shuts down what was configured."""
+    """The services, the calls in progress and the state. stop changes the state, waits
+    for the calls in progress, and shuts the plugin down."""
 
     def __init__(
         self,
         spec: _Spec,
         stdout: Output,
-        release: Callable[[], None] | None,  # None: the plugin was started by hand, hosts attach
-        debug: bool = False,  # nothing is given up: somebody may be at a breakpoint
+        release: Callable[[], None] | None,  # None: started by hand, hosts attach
+        debug: bool = False,  # no call is given up, because of breakpoints
     ):
         self._spec, self._stdout, self._release, self._debug = spec, stdout, release, debug
-        self._stopped = threading.Event()  # what stop left and met may be read after it
+        self._stopped = threading.Event()  # then _left and _fault may be read
         self._left = 0
         self._fault: BaseException | None = None
-        self._changed = threading.Condition()  # guards what follows
+        self._changed = threading.Condition()  # guards the fields below
         self._state = _State.DESCRIBED
         self._configured = False
         self._inside = 0
-        self._waiting: set[threading.Event] = set()  # of those who are to be told to give up
-        self._streams: set[threading.Event] = set()  # of streams that are held open
+        self._waiting: set[threading.Event] = set()  # of the calls of export in progress
+        self._streams: set[threading.Event] = set()  # of the open streams
         self._draining = False
 
     @property
@@ -547,7 +545,7 @@ class _Plugin:
         return _message("ConfigureResponse")(diagnostics=diagnostics)
 
     def build(self, env: dict[str, str], config: bytes, where: Any) -> list[Any]:
-        """Calls the author's configure; the plugin is ready unless there are diagnostics of severity ERROR."""
+        """Calls the author's configure. The plugin is ready unless a diagnostic has severity ERROR."""
         setup = Setup(env, config, where, self._stdout)
         for name, value in env.items():
             try:
@@ -558,13 +556,13 @@ class _Plugin:
             self._spec.configure(setup)
         except ConfigError as error:
             setup.error(error.path, str(error))
-        except BaseException as error:  # sys.exit too: the operator is to see its text
+        except BaseException as error:  # also sys.exit, for its text
             logging.error("configure: %s", _say(error), exc_info=True)
             setup.error("", _say(error))
         diagnostics, failed = setup._close()
         with self._changed:
             self._configured = not failed
-            if self._state is not _State.STOPPING:  # else stop has come meanwhile
+            if self._state is not _State.STOPPING:  # else stop was called meanwhile
                 self._state = _State.REFUSED if failed else _State.READY
         return diagnostics
 
@@ -573,7 +571,7 @@ class _Plugin:
             batch = Batch(data, context)
             with self._waits(self._waiting, batch.given_up, context):
                 answer = self._call(context, "export", lambda: _checked(self._spec.export(batch)))
-            if batch._filtered:  # only with an OK: under an error the host counts the whole batch
+            if batch._filtered:  # with an error, the host counts the whole batch
                 context.set_trailing_metadata(
                     tuple(("servetrace-filtered", f"{name}={count}") for name, count in batch._filtered.items())
                 )
@@ -600,13 +598,13 @@ class _Plugin:
         return b"\x08\x01"  # HealthCheckResponse{status: SERVING}
 
     def release(self, _request: bytes, _context: grpc.ServicerContext) -> bytes:
-        """go-plugin's GRPCController.Shutdown: the host lets go of the process."""
+        """Serves go-plugin's GRPCController.Shutdown: the process must end."""
         if self._release is not None:
             self._release()
         return b""
 
     def stdio(self, _request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        """go-plugin's GRPCStdio: held open, empty, until the end. What is printed is in the log."""
+        """Serves go-plugin's GRPCStdio: open and empty until the end, because the log has all output."""
         ended = threading.Event()
         with self._waits(self._streams, ended, context):
             ended.wait()
@@ -618,18 +616,18 @@ class _Plugin:
         if self._release is None:
             context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
-                "plugin was started by hand: it has configured itself, and ends when whoever started it says so",
+                "plugin was started by hand: it has configured itself, and is ended by hand",
             )
 
     @contextlib.contextmanager
     def _admit(self, context: grpc.ServicerContext, want: _State, then: _State) -> Iterator[None]:
-        """Lets a call in, in state want, and makes it then."""
+        """Admits a call in state want, and sets the state then."""
         with self._changed:
             state = self._state
             if state is want:
                 self._state = then
                 self._inside += 1
-        if state is _State.STOPPING:  # another process may take the batch
+        if state is _State.STOPPING:  # another process can take the batch
             context.abort(grpc.StatusCode.UNAVAILABLE, "plugin is stopping")
         if state is not want:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"plugin is {state.value}, want {want.value}")
@@ -642,24 +640,24 @@ class _Plugin:
 
     @contextlib.contextmanager
     def _waits(
-        self, who: set[threading.Event], event: threading.Event, context: grpc.ServicerContext
+        self, among: set[threading.Event], event: threading.Event, context: grpc.ServicerContext
     ) -> Iterator[None]:
-        """Sets event when the call is cancelled, and when the drain comes to who."""
+        """Sets event when the call is cancelled, or at the drain of a stream."""
         with self._changed:
-            who.add(event)
-            if self._draining and who is self._streams:
+            among.add(event)
+            if self._draining and among is self._streams:
                 event.set()
-        patient = self._debug and who is self._waiting
+        patient = self._debug and among is self._waiting
         if not patient and not context.add_callback(event.set):  # it has ended already
             event.set()
         try:
             yield
         finally:
             with self._changed:
-                who.discard(event)
+                among.discard(event)
 
     def _call(self, context: grpc.ServicerContext, what: str, function: Callable[[], Any]) -> Any:
-        """Calls the author's code and ends the call with what it raises."""
+        """Calls the author's code, and ends the call with its exception."""
         try:
             return function()
         except RetryAfter as error:
@@ -677,7 +675,7 @@ class _Plugin:
 
     @staticmethod
     def _pass_details_on(context: grpc.ServicerContext, error: grpc.RpcError) -> None:
-        """Keeps a back end's RetryInfo, without which RESOURCE_EXHAUSTED is final."""
+        """Passes a back end's RetryInfo on: without it, RESOURCE_EXHAUSTED is final."""
         trailing: Any = getattr(error, "trailing_metadata", tuple)() or ()
         details = tuple((key, value) for key, value in trailing if key == "grpc-status-details-bin")
         if details:
@@ -692,8 +690,8 @@ class _Plugin:
                 event.set()
 
     def stop(self, seconds: float) -> int:
-        """Ends the plugin's work, once; whoever calls it again waits for the first.
-        It gives the number of spans left."""
+        """Ends the plugin's work, once, and returns the number of spans left. A further call
+        waits for the first."""
         with self._changed:
             first = self._state is not _State.STOPPING
             self._state = _State.STOPPING
@@ -711,7 +709,7 @@ class _Plugin:
         return self._left
 
     def _stop(self, seconds: float) -> None:
-        """Calls have two thirds of the time, then they are told to give up; the rest is for flush and shutdown."""
+        """Calls in progress have two thirds of the time until given_up is set. The rest is for flush and shutdown."""
         deadline = time.monotonic() + seconds
         with self._changed:
             if not self._changed.wait_for(lambda: self._inside == 0, seconds * 2 / 3):
@@ -727,15 +725,15 @@ class _Plugin:
                 continue
             try:
                 self._left += function(max(0.0, deadline - time.monotonic())) or 0
-            except BaseException as error:  # the other is called all the same
+            except BaseException as error:  # the other function is called all the same
                 fault = fault or error
         if fault is not None:
             raise fault
 
-    # What grpc calls.
+    # The table of methods for grpc.
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """The five services. Batches, and go-plugin's own messages, stay bytes."""
+        """Returns the five services. Batches and go-plugin's own messages stay bytes."""
 
         def lifecycle(name: str, function: Callable[..., Any]) -> grpc.RpcMethodHandler:
             return grpc.unary_unary_rpc_method_handler(
@@ -759,14 +757,14 @@ class _Plugin:
 
 
 def _checked(answer: Any) -> Partial | None:
-    """What export returned; anything else is no delivery, whatever was meant."""
+    """Returns the answer of export, or raises TypeError for a value without a meaning."""
     if answer is None or isinstance(answer, Partial):
         return answer
     raise TypeError(f"export returned {answer!r}: want None, which means delivered, or a Partial")
 
 
 def _code(error: BaseException) -> grpc.StatusCode:
-    """The code by which the host knows what to do with the batch."""
+    """Returns the gRPC code for an exception, by which the host rejects or repeats the batch."""
     if isinstance(error, Permanent):
         return grpc.StatusCode.INVALID_ARGUMENT
     if isinstance(error, grpc.RpcError):
@@ -786,12 +784,12 @@ def _say(error: BaseException) -> str:
 
 
 def _clip(text: str) -> str:
-    """A host keeps a kilobyte of a text, and headers are bounded."""
+    """Returns the first kilobyte: a host keeps no more, and headers are bounded."""
     return _text(text[:1024])
 
 
 def _seconds(timeout: Any, context: grpc.ServicerContext) -> float:
-    """What a request and its call allow."""
+    """Returns the smaller of the request's timeout and the call's deadline."""
     asked = timeout.ToNanoseconds() / 1e9
     bounds = [s for s in (asked if asked > 0 else None, context.time_remaining()) if s is not None]
     return max(0.0, min(bounds, default=_DRAIN))
@@ -799,15 +797,15 @@ def _seconds(timeout: Any, context: grpc.ServicerContext) -> float:
 
 # ---------------------------------------------------------------- the process
 
-# How long the end may take. A host that is in more of a hurry kills.
-_DRAIN = 10.0  # of SIGTERM: one call at the host's default deadline fits in
-_ORPHAN = 1.0  # nobody hears the answers: a plugin must be gone two seconds after its host
+# Bounds of the end, in seconds. A host with less time kills the process.
+_DRAIN = 10.0  # after SIGTERM: fits one call with the host's default deadline
+_ORPHAN = 1.0  # without a host: a plugin must end two seconds after its host
 _PARENT_POLL = 0.5
-_PARENT_GRACE = 0.2  # how long a dying host may still be the parent
+_PARENT_GRACE = 0.2  # for which a dying host may still be the parent
 
 
 class _Ending(enum.Enum):
-    """Why the plugin ends."""
+    """The reason of the end."""
 
     SIGNALLED = "asked to end"
     RELEASED = "released by the host"
@@ -817,11 +815,11 @@ class _Ending(enum.Enum):
 
 
 class _Reasons:
-    """Why the plugin is to end, as threads and signals say it.
+    """The reasons to end, from threads and signals, in a pipe.
 
-    They say it by a pipe. A handler in Python runs when the main thread gets to it, and
-    that may sleep on: where the signal came to another thread, or just before it fell
-    asleep. What the interpreter's own handler writes to a pipe wakes it."""
+    A signal handler in Python runs only when the main thread executes code. That thread may
+    sleep on if the signal came to another thread, or just before it slept. The interpreter's
+    own handler writes to the pipe, which wakes it."""
 
     def __init__(self, signals: dict[int, _Ending | None]):
         self._signals = signals
@@ -832,7 +830,7 @@ class _Reasons:
             signal.signal(number, lambda *_: None)
 
     def put(self, why: _Ending) -> None:
-        with contextlib.suppress(BlockingIOError):  # full of others
+        with contextlib.suppress(BlockingIOError):  # it is full of reasons
             os.write(self._write, bytes([self._CODES.index(why) + self._NO_SIGNAL]))
 
     def get(self) -> _Ending:
@@ -843,14 +841,14 @@ class _Reasons:
                 return why
 
     _CODES = list(_Ending)
-    _NO_SIGNAL = 128  # signals have smaller numbers
+    _NO_SIGNAL = 128  # above the numbers of signals
 
 
 def _run(spec: _Spec) -> NoReturn:
-    """The plugin's life under a host."""
+    """Runs the plugin under a host, to its end."""
     parent = os.getppid()
     handshake = os.dup(1)
-    os.dup2(2, 1)  # what anyone prints from here on is log
+    os.dup2(2, 1)  # prints go to the log from here on
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
     _log_to(Output(2))
@@ -862,14 +860,14 @@ def _run(spec: _Spec) -> NoReturn:
         sys.exit(1)
     versions = os.environ.get("PLUGIN_PROTOCOL_VERSIONS", "")
     if versions and str(_PROTOCOL) not in versions.split(","):
-        # As go-plugin's server does: answer with what there is, and let the host report both sides.
+        # Like go-plugin's server: answer with the own version, and the host reports both.
         logging.warning(
-            "host and plugin have no protocol version in common: use a matching servetrace_plugin.py",
+            "host and plugin have no protocol version in common: install the package servetrace of the host's version",
             extra={"host": versions, "plugin": _PROTOCOL},
         )
 
-    # A terminal sends SIGINT to the host's whole group; the host decides. A handler, unlike
-    # SIG_IGN, is not passed on to children.
+    # A terminal sends SIGINT to the host's whole group, and the host decides. Children do
+    # not inherit a handler, unlike SIG_IGN.
     reasons = _Reasons({signal.SIGTERM: _Ending.SIGNALLED, signal.SIGINT: None})
 
     plugin = _Plugin(spec, _stdout("SERVETRACE_STDOUT_FD"), lambda: reasons.put(_Ending.RELEASED))
@@ -878,7 +876,7 @@ def _run(spec: _Spec) -> NoReturn:
     try:
         server.start()
         os.write(handshake, _handshake(path))
-        os.close(handshake)  # the host then reads to the end
+        os.close(handshake)  # the host reads to the end
         _watch_stdin(lambda: reasons.put(_Ending.HOST_DONE if plugin.was_shut_down else _Ending.HOST_GONE))
         orphaned = threading.Event()
         _watch_parent(parent, orphaned, lambda: reasons.put(_Ending.ORPHANED))
@@ -891,7 +889,7 @@ def _run(spec: _Spec) -> NoReturn:
     _exit(ended)
 
 
-# Threads for what is not Export: health checks, go-plugin's stream, flush, shutdown.
+# Threads for the calls besides Export: health checks, go-plugin's stream, flush, shutdown.
 _OTHER_CALLS = 8
 
 
@@ -904,7 +902,7 @@ def _server(spec: _Spec, plugin: _Plugin) -> grpc.Server:
 
 
 def _stdout(variable: str) -> Output:
-    """What the host shares in the variable; the log where it does not."""
+    """Returns the descriptor in the variable, or the log if there is none."""
     number = os.environ.get(variable, "")
     if not number:
         return Output(2)
@@ -917,14 +915,14 @@ def _stdout(variable: str) -> Output:
         return Output(descriptor)
     except (OSError, ValueError) as error:
         logging.warning(
-            "what the host shares cannot be used, printing to the log",
+            "the host's standard output cannot be used; output goes to the log",
             extra={"variable": variable, "value": number, "error": str(error)},
         )
         return Output(2)
 
 
 def _listen(server: grpc.Server) -> tuple[str, str]:
-    """Opens a socket that only this user can reach. It gives the folder, if it is the plugin's own, and the path."""
+    """Opens a socket that only this user can reach. It returns the folder, if it is the plugin's own, and the path."""
     folder = ""
     where = os.environ.get("PLUGIN_UNIX_SOCKET_DIR", "")
     if not where:
@@ -939,7 +937,7 @@ def _listen(server: grpc.Server) -> tuple[str, str]:
 
 
 def _bind(server: grpc.Server, path: str) -> str:
-    """Makes the server listen on path, for this user only. It gives what is wrong."""
+    """Makes the server listen on path, for this user only. It returns the fault, or an empty text."""
     size = len(os.fsencode(path))
     if size > 103:  # macOS has 104 bytes with the final zero, Linux 108
         return f"open socket {path!r}: the path has {size} bytes, the system takes 103: use a shorter one"
@@ -954,15 +952,15 @@ def _bind(server: grpc.Server, path: str) -> str:
 
 
 def _handshake(path: str) -> bytes:
-    """go-plugin's line: core version, protocol version, network, address, protocol, and an empty certificate."""
+    """Returns go-plugin's line: core version, protocol version, network, address, protocol, and an empty certificate."""
     line = f"1|{_PROTOCOL}|unix|{path}|grpc|"
     if os.environ.get("PLUGIN_MULTIPLEX_GRPC"):
-        line += "|false"  # only a host that asks can read it: there is no broker
+        line += "|false"  # there is no broker; other hosts cannot read the field
     return os.fsencode(line + "\n")
 
 
 def _watch_stdin(ended: Callable[[], None]) -> None:
-    """Calls ended when standard input ends, if it is a host's: not a terminal's, nor the /dev/null of a shell."""
+    """Calls ended when standard input ends, if it is a pipe or a socket of a host."""
 
     def read() -> None:
         with contextlib.suppress(OSError):
@@ -977,8 +975,8 @@ def _watch_stdin(ended: Callable[[], None]) -> None:
 
 
 def _watch_parent(parent: int, orphaned: threading.Event, gone: Callable[[], None]) -> None:
-    """Sets orphaned and calls gone when the parent is another: neither the kernel's
-    signal nor the end of standard input may have come."""
+    """Sets orphaned and calls gone when the parent process has changed: the kernel's signal
+    and the end of standard input may both be missing."""
 
     def poll() -> None:
         while os.getppid() == parent:
@@ -990,7 +988,7 @@ def _watch_parent(parent: int, orphaned: threading.Event, gone: Callable[[], Non
 
 
 class _Ended(enum.Enum):
-    """How it ended."""
+    """The result of the end."""
 
     CLEAN = "clean"
     FAULT = "the shutdown was not clean"
@@ -998,8 +996,8 @@ class _Ended(enum.Enum):
 
 
 def _end(plugin: _Plugin, server: grpc.Server, why: _Ending, orphaned: threading.Event) -> _Ended:
-    """Refuses new calls, lets those in flight finish, shuts the plugin down and closes
-    the server, within a bound that depends on who still listens."""
+    """Refuses new calls, lets calls in progress finish, shuts the plugin down and closes
+    the server. The bound is shorter without a host."""
     bound = _ORPHAN if why in (_Ending.HOST_GONE, _Ending.ORPHANED) else _DRAIN
     clean = threading.Event()
 
@@ -1016,13 +1014,13 @@ def _end(plugin: _Plugin, server: grpc.Server, why: _Ending, orphaned: threading
     stopped = threading.Event()
     threading.Thread(target=stop, name="stop", daemon=True).start()
     hurried = bound == _ORPHAN
-    deadline = time.monotonic() + bound + 0.1  # so that stop itself can say what was late
+    deadline = time.monotonic() + bound + 0.1  # so that stop itself can report the late part
     while not stopped.wait(0.05) and time.monotonic() < deadline:
-        if orphaned.is_set() and not hurried:  # the host has gone meanwhile
+        if orphaned.is_set() and not hurried:  # the host has ended meanwhile
             hurried, deadline = True, min(deadline, time.monotonic() + _ORPHAN)
     if not stopped.is_set():
         logging.error("the plugin's shutdown did not end in time")
-    # Answers may be on their way; a call that hangs gets no other chance.
+    # Answers may be on their way. A call that hangs is cut.
     grace = max(0.1, min(1.0, deadline - time.monotonic()))
     server.stop(grace).wait(grace + 0.1)
     if not stopped.is_set() or plugin.is_busy:
@@ -1032,16 +1030,16 @@ def _end(plugin: _Plugin, server: grpc.Server, why: _Ending, orphaned: threading
 
 def _tidy(path: str, folder: str) -> None:
     with contextlib.suppress(OSError):
-        os.unlink(path)  # the server has, where it could
+        os.unlink(path)  # the server has removed it, if it could
     if folder:
         with contextlib.suppress(OSError):
             os.rmdir(folder)
 
 
 def _outlive(parent: int, why: _Ending) -> None:
-    """Does what the host cannot do any more if it is gone: removes the folders of
-    the socket, if they are empty, and takes children of the plugin along."""
-    grace = _PARENT_GRACE if why in (_Ending.HOST_GONE, _Ending.SIGNALLED) else 0.0  # the signal may be the kernel's
+    """Cleans up if the host has ended: removes the empty folders of the socket, and kills the
+    plugin's children."""
+    grace = _PARENT_GRACE if why in (_Ending.HOST_GONE, _Ending.SIGNALLED) else 0.0  # the kernel may have sent the signal
     deadline = time.monotonic() + grace
     while os.getppid() == parent:
         if time.monotonic() >= deadline:
@@ -1051,7 +1049,7 @@ def _outlive(parent: int, why: _Ending) -> None:
     up = os.path.dirname(os.path.abspath(folder))
     if folder and os.path.basename(up).startswith("servetrace-"):
         with contextlib.suppress(OSError):
-            os.unlink(os.path.join(up, "host.lock"))  # by which a host shows that it lives
+            os.unlink(os.path.join(up, "host.lock"))  # a host's sign of life
         for empty in (folder, up):
             with contextlib.suppress(OSError):
                 os.rmdir(empty)
@@ -1060,7 +1058,7 @@ def _outlive(parent: int, why: _Ending) -> None:
 
 
 def _exit(ended: _Ended) -> NoReturn:
-    """Ends the process, after what libraries do at exit, but not held up by threads that hang."""
+    """Ends the process after the libraries' exit handlers, and does not wait for threads that hang."""
     code = 0 if ended is _Ended.CLEAN else 1
     if ended is _Ended.STUCK:
         sys.stdout.flush()
@@ -1075,7 +1073,7 @@ def _exit(ended: _Ended) -> NoReturn:
 
 
 def _log_to(output: Output) -> None:
-    """Makes every logger write hclog's JSON lines, and whatever goes wrong in a thread a line of them."""
+    """Makes every logger write hclog's JSON lines. An exception that ends a thread is a line, too."""
     handler = _LogHandler(output)
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -1083,18 +1081,18 @@ def _log_to(output: Output) -> None:
     logging.captureWarnings(True)
     sys.excepthook = lambda *info: logging.error("unhandled exception", exc_info=info)
     threading.excepthook = lambda args: logging.error("unhandled exception in a thread", exc_info=args.exc_value)
-    with contextlib.suppress(OSError, ValueError):  # where standard error is closed
+    with contextlib.suppress(OSError, ValueError):  # standard error is closed
         faulthandler.enable()
 
 
-# What logging itself puts into a record; the rest are fields by extra={...}.
+# The fields of every record; the rest are from extra={...}.
 _RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "info"), (logging.DEBUG, "debug"))
-_MAX_STACK = 6000  # bytes of a line are bounded in the host, to 8 KiB
+_MAX_STACK = 6000  # the host bounds a line to 8 KiB
 
 
 class _LogHandler(logging.Handler):
-    """Writes records as hclog's JSON, whose level and fields a host keeps."""
+    """Writes records as hclog's JSON. A host keeps their level and fields."""
 
     def __init__(self, output: Output):
         super().__init__()
@@ -1105,7 +1103,7 @@ class _LogHandler(logging.Handler):
             self._output.write(self._line(record))
         except Exception as error:
             if not (isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.EBADF)):
-                self.handleError(record)  # a host that is gone reads no log
+                self.handleError(record)  # a host that has ended reads no log
 
     @staticmethod
     def _line(record: logging.LogRecord) -> str:
@@ -1129,7 +1127,7 @@ class _LogHandler(logging.Handler):
 
 
 def _answered_by_hand(spec: _Spec) -> bool:
-    """Answers a flag, or somebody who runs the plugin without a host; tells whether that was all."""
+    """Answers a flag, or a start without a host. It returns false under a host."""
     flag = sys.argv[1] if len(sys.argv) > 1 else ""
     if flag == "--version":
         print(spec.name, spec.version)
@@ -1158,8 +1156,8 @@ def _answered_by_hand(spec: _Spec) -> bool:
 
 
 def _serve_by_hand(spec: _Spec) -> NoReturn:
-    """Runs the plugin without a host, for hosts that attach, until SIGINT or SIGTERM. It configures
-    itself: by its own environment, and the file."""
+    """Runs the plugin without a host, for hosts that attach, until SIGINT or SIGTERM. Its own
+    environment and the file configure it."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--listen", required=True, metavar="PATH")
     parser.add_argument("--config", metavar="FILE")
@@ -1199,7 +1197,7 @@ def _serve_by_hand(spec: _Spec) -> NoReturn:
 
 
 def _free(path: str) -> None:
-    """Removes a socket that a dead process has left; OSError for anything else that is there."""
+    """Removes a socket that a dead process has left. It raises OSError for any other file."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -1220,14 +1218,14 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _escaped(path: str) -> str:
-    """path in the form that the list of plugins wants."""
+    """Returns path with the escapes of the list of plugins."""
     for character, escaped in ((",", "%2C"), ("=", "%3D"), ("@", "%40")):
         path = path.replace(character, escaped)
     return path
 
 
 def _greeting(spec: _Spec) -> str:
-    # The wrapper beside the program says here what was called.
+    # A wrapper puts its own path there.
     program = _escaped(os.path.abspath(os.environ.get("SERVETRACE_PLUGIN_PROGRAM") or sys.argv[0]))
     about = f": {spec.description}" if spec.description else ""
     return f"""{spec.name} {spec.version}{about}
@@ -1249,10 +1247,10 @@ def _help(spec: _Spec) -> str:
         + """Flags:
 
     --version    print name and version
-    --describe   print what a host is told, as JSON
+    --describe   print the description for a host, as JSON
     --help       print this
     --listen PATH [--config FILE] [--debug]
-                 serve hosts that attach by a Unix socket; prints what to set
-                 there. --debug: nothing is cancelled while you debug
+                 serve hosts that attach by a Unix socket; prints the variable
+                 to set there. --debug: no call is cancelled at a breakpoint
 """
     )
