@@ -112,7 +112,7 @@ func TestSmallestPlugin(t *testing.T) {
 		return regexp.MustCompile(`(?m)^`+indent).ReplaceAllString(string(found[1]), "")
 	}
 	readme := program("README.md", "(?s)```python\n(.*?) *```", "   ")
-	docstring := strings.ReplaceAll(program(module, `(?s)two functions\.\n\n(.*?)\nIt speaks`, "    "), `\\n`, `\n`)
+	docstring := strings.ReplaceAll(program(module, `(?s)two functions\.\n\n(.*?)\nThe module uses`, "    "), `\\n`, `\n`)
 	if diff := cmp.Diff(readme, docstring); diff != "" {
 		t.Errorf("README.md and the docstring have two programs (-readme +docstring):\n%s", diff)
 	}
