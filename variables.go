@@ -34,10 +34,9 @@ func (s *service) watchVariables(environ []string) {
 			return
 		default:
 		}
-		for _, v := range unread {
-			if !slices.Contains(used, v.Name) {
-				s.log.Warn("setting is not used", "setting", v.Warning("neither the service nor a running plugin reads this variable"))
-			}
+		unread = slices.DeleteFunc(unread, func(v settings.Variable) bool { return slices.Contains(used, v.Name) })
+		for _, warning := range settings.Warnings(unread, "neither the service nor a running plugin reads this variable") {
+			s.log.Warn("setting is not used", "setting", warning)
 		}
 	}()
 	s.closers = append(s.closers, func(context.Context) error {

@@ -24,19 +24,20 @@ func unreadIn(log string) []string {
 	return texts
 }
 
-// A service warns once of each variable that looks like a setting and that nothing
-// reads. What a plugin has declared has a reader, and so has what its document
-// refers to.
+// TestUnreadVariablesAreWarnedOf checks that a service warns once of each variable that
+// looks like a setting although no code reads it, and once of all variables of Ray. A
+// variable that a plugin declares has a reader, and so has a variable that its
+// configuration refers to.
 func TestUnreadVariablesAreWarnedOf(t *testing.T) {
 	document := filepath.Join(t.TempDir(), "console.yaml")
 	text := `exporter: {format: "${env:SERVE_ACME_TOKEN}"}`
 	if err := os.WriteFile(document, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wrong := []string{"SERVE_TRACING_SAMPLE_RATIO=0.1", "SERVE_SERVICE_PORT=8000", "SERVE_SERVICE_HOST=10.0.0.1", "ANYSCALE_TRACING_SAMPLING_RATIO=1", "SERVE_ACME_TOKEN=hunter2"}
+	wrong := []string{"SERVE_TRACING_SAMPLE_RATIO=0.1", "SERVE_SERVICE_PORT=8000", "SERVE_SERVICE_HOST=10.0.0.1", "ANYSCALE_TRACING_SAMPLING_RATIO=1", "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH=a:b", "SERVE_ACME_TOKEN=hunter2"}
 	const (
 		ratio = "SERVE_TRACING_SAMPLE_RATIO: neither the service nor a running plugin reads this variable; did you mean SERVE_TRACING_SAMPLING_RATIO?"
-		ray   = "ANYSCALE_TRACING_SAMPLING_RATIO: the variable is Ray's and has no effect here; set SERVE_TRACING_SAMPLING_RATIO"
+		ray   = "ANYSCALE_TRACING_SAMPLING_RATIO, RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH: Ray's settings have no effect here; set SERVE_TRACING_EXPORTER_PLUGIN and SERVE_TRACING_SAMPLING_RATIO"
 		acme  = "SERVE_ACME_TOKEN: neither the service nor a running plugin reads this variable"
 	)
 	for name, c := range map[string]struct {
@@ -79,7 +80,7 @@ func TestVariablesOfThePageAreKnown(t *testing.T) {
 	if len(environ) < 50 {
 		t.Fatalf("the page has %d variables only: %q", len(environ), environ)
 	}
-	for _, v := range settings.Unread(environ, readSettings, nil) {
-		t.Error(v.Warning("nothing reads it"))
+	for _, warning := range settings.Warnings(settings.Unread(environ, readSettings, nil), "nothing reads it") {
+		t.Error(warning)
 	}
 }

@@ -129,14 +129,13 @@ func check(s settings, path string, environ []string) (checked, error) {
 	}
 	is.Settings = file.Settings()
 	is.refer(cfg.Host)
-	for _, v := range variables.Unread(environ, func(getenv func(string) string) {
+	unread := slices.DeleteFunc(variables.Unread(environ, func(getenv func(string) string) {
 		_, _ = servetrace.LoadConfigFile("", getenv) // an empty environment has no faults
-	}, cfg.Host.PluginEnv) {
+	}, cfg.Host.PluginEnv), func(v variables.Variable) bool {
 		refers := func(r reference) bool { return r.Reference == "${env:"+v.Name+"}" }
-		if !slices.ContainsFunc(is.References, refers) {
-			is.Warnings = append(is.Warnings, v.Warning("neither the service nor a stock plugin reads this variable"))
-		}
-	}
+		return slices.ContainsFunc(is.References, refers)
+	})
+	is.Warnings = append(is.Warnings, variables.Warnings(unread, "neither the service nor a stock plugin reads this variable")...)
 	for _, app := range file.Apps {
 		is.NotChecked = append(is.NotChecked, notChecked(app)...)
 	}

@@ -34,20 +34,32 @@ type Variable struct {
 	ofRay   bool
 }
 
-// Warning returns a sentence about the variable for operators. reason is a clause such
-// as "no plugin reads this variable". The sentence omits the value, which may be a
-// secret.
-func (v Variable) Warning(reason string) string {
-	text, meant := v.Name+": "+reason, strings.Join(v.Instead, " or ")
-	switch {
-	case v.ofRay && meant == "":
-		return v.Name + ": the variable is Ray's and has no effect here"
-	case v.ofRay:
-		return v.Name + ": the variable is Ray's and has no effect here; set " + meant
-	case meant != "":
-		return text + "; did you mean " + meant + "?"
+// Warnings returns sentences about the variables for operators: first one about all
+// variables of Ray, if there are any, then one about each other variable. reason is a
+// clause such as "no plugin reads this variable". The sentences omit the values, which
+// may be secrets.
+func Warnings(variables []Variable, reason string) []string {
+	var list, ofRay, instead []string
+	for _, v := range variables {
+		text := v.Name + ": " + reason
+		if v.ofRay {
+			ofRay = append(ofRay, v.Name)
+			instead = append(instead, v.Instead...)
+			continue
+		}
+		if len(v.Instead) > 0 {
+			text += "; did you mean " + strings.Join(v.Instead, " or ") + "?"
+		}
+		list = append(list, text)
 	}
-	return text
+	if len(ofRay) == 0 {
+		return list
+	}
+	text := strings.Join(ofRay, ", ") + ": Ray's settings have no effect here"
+	if slices.Sort(instead); len(instead) > 0 {
+		text += "; set " + strings.Join(slices.Compact(instead), " and ")
+	}
+	return slices.Insert(list, 0, text)
 }
 
 // Unread returns the variables of environ ("KEY=value") that look like settings of the

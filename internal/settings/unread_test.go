@@ -33,9 +33,9 @@ func TestUnread(t *testing.T) {
 		{entry: "SERVE_PORT=8080", want: "SERVE_PORT: no reader; did you mean SERVE_HTTP_PORT or SERVE_GRPC_PORT or SERVE_ADMIN_PORT?"},
 		{entry: "SERVE_MY_OWN=hunter2", want: "SERVE_MY_OWN: no reader"},
 		{entry: "SERVE_=x", want: "SERVE_: no reader"},
-		{entry: "RAY_SERVE_TRACING_SAMPLING_RATIO=1", want: "RAY_SERVE_TRACING_SAMPLING_RATIO: the variable is Ray's and has no effect here; set SERVE_TRACING_SAMPLING_RATIO"},
-		{entry: "ANYSCALE_TRACING_EXPORTER_IMPORT_PATH=a:b", want: "ANYSCALE_TRACING_EXPORTER_IMPORT_PATH: the variable is Ray's and has no effect here; set SERVE_TRACING_EXPORTER_PLUGIN"},
-		{entry: "RAY_SERVE_TRACING_X=1", want: "RAY_SERVE_TRACING_X: the variable is Ray's and has no effect here"},
+		{entry: "RAY_SERVE_TRACING_SAMPLING_RATIO=1", want: "RAY_SERVE_TRACING_SAMPLING_RATIO: Ray's settings have no effect here; set SERVE_TRACING_SAMPLING_RATIO"},
+		{entry: "ANYSCALE_TRACING_EXPORTER_IMPORT_PATH=a:b", want: "ANYSCALE_TRACING_EXPORTER_IMPORT_PATH: Ray's settings have no effect here; set SERVE_TRACING_EXPORTER_PLUGIN"},
+		{entry: "RAY_SERVE_TRACING_X=1", want: "RAY_SERVE_TRACING_X: Ray's settings have no effect here"},
 
 		{entry: "SERVE_HTTP_PORT=1"},
 		{entry: "SERVE_HTTP_PROT="}, // empty counts as unset
@@ -60,8 +60,8 @@ func TestUnread(t *testing.T) {
 	} {
 		var got string
 		granted := map[string][]string{"acme": {"SERVE_ACME_TOKEN"}, "*": {"PATH", "SERVE_FAMILY_*"}}
-		for _, v := range Unread(append(c.beside, c.entry), load, granted) {
-			got += v.Warning(nobody)
+		for _, warning := range Warnings(Unread(append(c.beside, c.entry), load, granted), nobody) {
+			got += warning
 		}
 		if got != c.want {
 			t.Errorf("%s: warning %q, want %q", c.entry, got, c.want)
@@ -78,5 +78,21 @@ func TestUnreadIsSorted(t *testing.T) {
 	}
 	if want := []string{"SERVE_A", "SERVE_B"}; !slices.Equal(got, want) {
 		t.Errorf("unread %q, want %q", got, want)
+	}
+}
+
+// TestWarningsNameRaysVariablesTogether checks the one sentence about all of them.
+func TestWarningsNameRaysVariablesTogether(t *testing.T) {
+	environ := []string{
+		"SERVE_HTTP_PROT=1", "RAY_SERVE_TRACING_SAMPLING_RATIO=1", "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH=a:b",
+		"ANYSCALE_TRACING_SAMPLING_RATIO=1", "RAY_SERVE_TRACING_X=1",
+	}
+	want := []string{
+		"ANYSCALE_TRACING_SAMPLING_RATIO, RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH, RAY_SERVE_TRACING_SAMPLING_RATIO, RAY_SERVE_TRACING_X: " +
+			"Ray's settings have no effect here; set SERVE_TRACING_EXPORTER_PLUGIN and SERVE_TRACING_SAMPLING_RATIO",
+		"SERVE_HTTP_PROT: no reader; did you mean SERVE_HTTP_PORT?",
+	}
+	if got := Warnings(Unread(environ, load, nil), "no reader"); !slices.Equal(got, want) {
+		t.Errorf("warnings %q, want %q", got, want)
 	}
 }
