@@ -22,12 +22,12 @@ var tracer = otel.Tracer("github.com/servetrace/servetrace/examples/hello")
 const pause = 50 * time.Millisecond
 
 // app returns the application: a deployment with two replicas, at "/".
-func app() *serving.App {
+func app(name string) *serving.App {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", serving.HandlerFunc(hello))
 	mux.Handle("GET /fail", serving.HandlerFunc(fail))
 	mux.Handle("GET /stream", serving.HandlerFunc(stream))
-	return serving.NewApp("default", serving.NewDeployment("HelloWorld", mux, serving.WithReplicas(2)))
+	return serving.NewApp(name, serving.NewDeployment("HelloWorld", mux, serving.WithReplicas(2)))
 }
 
 // startSpan starts the span of the Anyscale guide. The request's context makes it a

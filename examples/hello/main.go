@@ -2,11 +2,14 @@
 // and handlers that make their own spans. It proves the whole way of a span, from the
 // request to a plugin's output.
 //
-//	hello [--http ADDRESS] [--config FILE]
+//	hello [--http ADDRESS] [--config FILE] [--app NAME]
 //
 //	GET /         answers, under the span application_span
 //	GET /fail     returns an error: status 500, ERROR on the proxy span
 //	GET /stream   sends three lines, one at a time
+//
+// --app is the name of the application, as in a service file. The second file of the
+// tracing guide of Ray Serve has my_app; the default is Ray Serve's own.
 //
 // MainFunc reads the flags, the environment and the service file, serves until SIGTERM
 // or SIGINT, and sets the exit code. The operator selects the exporter plugin by
@@ -16,6 +19,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -25,8 +29,9 @@ import (
 )
 
 func main() {
+	name := flag.String("app", "default", "`name` of the application")
 	servetrace.MainFunc(func(*servetrace.Config) ([]*serving.App, error) {
-		return []*serving.App{app()}, nil
+		return []*serving.App{app(*name)}, nil
 	}, servetrace.WithReady(printHints))
 }
 

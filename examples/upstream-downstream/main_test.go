@@ -190,6 +190,17 @@ func TestOneTraceInTwoServices(t *testing.T) {
 	}
 }
 
+// TestOneServiceCallsItself checks the guide's own form: one service has both
+// applications, and --downstream is not given.
+func TestOneServiceCallsItself(t *testing.T) {
+	s := startService(t, nil, console)
+	if status, body := get(t, s.URL, sampled); status != http.StatusOK || body != answer {
+		t.Errorf("status %d, body %q", status, body)
+	}
+	s.Stop()
+	wantChain(t, spans(t, s.Stdout.String()), append(append([]string{}, upstreamChain...), downstreamChain...), traceID, "0x"+callerID)
+}
+
 // The upstream service decides for both: what it does not take, the other does
 // not take either, although it takes all of its own.
 func TestOneDecisionForBothServices(t *testing.T) {

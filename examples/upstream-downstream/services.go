@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 
 	"go.opentelemetry.io/otel"
@@ -21,7 +23,8 @@ import (
 var tracer = otel.Tracer("github.com/servetrace/servetrace/examples/upstream-downstream")
 
 // apps returns the two applications. The first calls downstreamURL, the address of the
-// second application in this process or another.
+// second application in another process. If it is empty, the first application calls the
+// second in this process, over the network too.
 func apps(downstreamURL string) []*serving.App {
 	return []*serving.App{
 		serving.NewApp("app", serving.NewDeployment("UpstreamApp", upstream(downstreamURL))),
@@ -37,7 +40,7 @@ func upstream(downstreamURL string) serving.HandlerFunc {
 		defer span.End()
 
 		// Call the downstream service over the network.
-		message, err := call(ctx, downstreamURL, r.Header.Get("Authorization"))
+		message, err := call(ctx, cmp.Or(downstreamURL, own(ctx)), r.Header.Get("Authorization"))
 		if err != nil {
 			span.SetStatus(codes.Error, err.Error())
 			return err
@@ -49,6 +52,12 @@ func upstream(downstreamURL string) serving.HandlerFunc {
 			Downstream string `json:"downstream_message"`
 		}{"Hello world from UpstreamApp!", message})
 	}
+}
+
+// own returns the URL of the second application at the address that the request came to.
+func own(ctx context.Context) string {
+	addr, _ := ctx.Value(http.LocalAddrContextKey).(net.Addr) // the server sets it
+	return fmt.Sprintf("http://%v/downstream", addr)
 }
 
 // call sends the request from one service to the other.
