@@ -97,7 +97,7 @@ python: ## Make the environment of examples/python-plugin; a notice where there 
 # PYTHON_TEST names tests: make python-test PYTHON_TEST='-k Relay'.
 python-test: python-binaries ## Test the Python package in python/: needs Python 3.11 and its venv
 	@$(call venv,package,python/requirements.txt) && \
-	cd python && "$$venv/bin/python" -B -W error::ResourceWarning -m unittest discover -s tests $(PYTHON_TEST)
+	cd python && "$$venv/bin/python" -B -W error::ResourceWarning -m unittest discover -b -s tests $(PYTHON_TEST)
 
 python-wheel: python-binaries ## Build the wheel of python/ for this platform, with the commands in it: bin/servetrace-*.whl
 	@$(call venv,package,python/requirements.txt) && \
