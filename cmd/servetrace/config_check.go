@@ -127,6 +127,9 @@ func check(s settings, path string, environ []string) (checked, error) {
 			file.Drop(name, err, true)
 		}
 	}
+	if idle := file.Idle(); idle != "" {
+		is.Warnings = append(is.Warnings, idle)
+	}
 	is.Settings = file.Settings()
 	is.refer(cfg.Host)
 	unread := slices.DeleteFunc(variables.Unread(environ, func(getenv func(string) string) {

@@ -101,6 +101,27 @@ func (f *File) setting(k Key) Setting {
 	return is
 }
 
+// Idle returns a warning if the environment or the file names plugins, but tracing is not
+// enabled, so that none starts. Otherwise it returns "".
+func (f *File) Idle() string {
+	on, set := f.Enabled()
+	inEnv := strings.TrimSpace(f.env(EnvPlugins)) != ""
+	list := f.find(pathExporter)
+	inFile := list != nil && list.text != ""
+	by := disabledBy(f.env)
+	switch {
+	case !inEnv && !inFile && len(f.plugins) == 0:
+		return ""
+	case by != "":
+		return fmt.Sprintf("%s=%s: tracing is disabled, so no plugin starts; unset the variable to start plugins", by, strings.TrimSpace(f.env(by)))
+	case f.Getenv(EnvPlugins) != "":
+		return ""
+	case set && !on:
+		return f.faults.at(f.find(pathEnabled).at, pathEnabled+" is false, so no plugin starts; set it to true to start plugins").Error()
+	}
+	return f.faults.at(f.plugins[0].at, pathPlugins+" starts no plugin; list the plugins in "+pathExporter).Error()
+}
+
 // disabledBy returns OpenTelemetry's variable that disables tracing, empty for none.
 func disabledBy(getenv func(string) string) string {
 	switch {
