@@ -6,8 +6,6 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
-
-	"github.com/servetrace/servetrace/internal/wire"
 )
 
 // sdkName is the name of this package in Describe.
@@ -143,7 +141,7 @@ func describe(w io.Writer, spec Spec) error {
 		Version:     spec.version(),
 		Description: spec.Description,
 		Kind:        "exporter",
-		SDK:         sdkDescription{sdkName, wire.ModuleVersion(), "go"},
+		SDK:         sdkDescription{sdkName, Version(), "go"},
 		Limits:      limits(spec.Limits),
 		EnvPatterns: append([]string{}, spec.Env...),
 		EnvAtStart:  spec.EnvAtStart,

@@ -17,6 +17,7 @@ import (
 
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
 	"github.com/servetrace/servetrace/internal/wire"
+	"github.com/servetrace/servetrace/pluginsdk"
 )
 
 func TestHandshakeLine(t *testing.T) {
@@ -33,13 +34,13 @@ func TestDescribeSaysWhatTheSpecSays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.GetSdk().GetVersion() == "" {
+		if pluginsdk.Version() == "" {
 			t.Error("no SDK version")
 		}
 		want := &pluginv1.DescribeResponse{
 			Name: "test", Version: "1.2.3", Description: "does what the names of spans say",
 			Sdk: &pluginv1.Sdk{
-				Name: "github.com/servetrace/servetrace/pluginsdk", Version: got.GetSdk().GetVersion(), Language: "go",
+				Name: "github.com/servetrace/servetrace/pluginsdk", Version: pluginsdk.Version(), Language: "go",
 			},
 			Kind:        pluginv1.Kind_KIND_EXPORTER,
 			Limits:      &pluginv1.Limits{MaxBatchSpans: 100, MaxConcurrency: 32},

@@ -61,7 +61,7 @@ func (l *lifecycle) Describe(context.Context, *pluginv1.DescribeRequest) (*plugi
 	return &pluginv1.DescribeResponse{
 		Name:    spec.Name,
 		Version: spec.version(),
-		Sdk:     &pluginv1.Sdk{Name: sdkName, Version: wire.ModuleVersion(), Language: "go"},
+		Sdk:     &pluginv1.Sdk{Name: sdkName, Version: Version(), Language: "go"},
 		Kind:    pluginv1.Kind_KIND_EXPORTER,
 		Limits: &pluginv1.Limits{
 			MaxBatchSpans:  uint32(min(spec.Limits.MaxBatchSpans, math.MaxInt32)), // validate has checked the sign

@@ -52,6 +52,11 @@ import (
 
 var _ pluginsdk.NewExporter = New
 
+// userAgent is the User-Agent of all requests: exporter, version and language, as the
+// specification requires:
+// https://opentelemetry.io/docs/specs/otel/protocol/exporter/#user-agent
+var userAgent = "servetrace-otlp-exporter/" + pluginsdk.Version() + " (Go)"
+
 // Defaults are a plugin's own defaults for settings that the operator does not set. The
 // zero Defaults are the defaults of OpenTelemetry's specification.
 type Defaults struct {

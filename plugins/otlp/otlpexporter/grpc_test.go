@@ -148,7 +148,7 @@ func TestBatchArrivesByGRPC(t *testing.T) {
 			if strings.Join(head.Get("x-key"), "|") != "a b" || strings.Join(head.Get("k-bin"), "|") != "\x01" {
 				t.Errorf("metadata is %v", head)
 			}
-			if got := head.Get("user-agent"); len(got) != 1 || !strings.HasPrefix(got[0], "servetrace-otlp-exporter/") {
+			if got := head.Get("user-agent"); len(got) != 1 || !strings.HasPrefix(got[0], "servetrace-otlp-exporter/"+pluginsdk.Version()+" (Go)") {
 				t.Errorf("user agent is %q", got)
 			}
 			if got := strings.Join(head.Get("grpc-accept-encoding"), ""); got != "gzip" {

@@ -28,7 +28,7 @@ func TestBatchArrives(t *testing.T) {
 			}
 			got := back.last(t)
 			if got.Method != http.MethodPost || got.URL.Path != "/v1/traces" || got.Header.Get("Content-Type") != kindProto ||
-				got.Header.Get("X-Key") != "a b" || got.ContentLength <= 0 || !strings.HasPrefix(got.UserAgent(), "servetrace-otlp-exporter/") {
+				got.Header.Get("X-Key") != "a b" || got.ContentLength <= 0 || got.UserAgent() != "servetrace-otlp-exporter/"+pluginsdk.Version()+" (Go)" {
 				t.Errorf("request is %s %s, %v, of %d bytes", got.Method, got.URL, got.Header, got.ContentLength)
 			}
 			if want := some(t, 1); !bytes.Equal(got.body, want) {
