@@ -1,7 +1,6 @@
 package processors
 
 import (
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -72,9 +71,10 @@ func apply[T attributed](owner T, actions []attributeAction) {
 // matching returns the owner's keys that match a glob, without repeats.
 func matching[T attributed](owner T, g *glob) []string {
 	var keys []string
+	seen := map[string]bool{}
 	for kv := range owner.Attributes() {
-		if key := string(kv.Key); g.matches(key) && !slices.Contains(keys, key) {
-			keys = append(keys, key)
+		if key := string(kv.Key); !seen[key] && g.matches(key) {
+			keys, seen[key] = append(keys, key), true
 		}
 	}
 	return keys

@@ -23,11 +23,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fuzzedSpans is how many spans each processor is held against its naive
-// counterpart with.
-const fuzzedSpans = 10_000
+// fuzzedSpans is the number of spans with which a processor is compared with its naive
+// counterpart.
+const fuzzedSpans = 4_000
 
-// texts that a generated span may hold: harmless, secret, odd.
+// someTexts are the texts of generated spans: harmless, secret, odd.
 var someTexts = []string{
 	"", "GET /api/{id}", "ok", "héllo, 世界", "200", "true", "/health", "/healthz",
 	"mail bob@example.com now", "bob%40example.com", "postgres://u:hunter2@db.example.com/x",
@@ -44,7 +44,7 @@ var someKeys = []string{
 	"serve.task_id", "serve.request_id", "ray.job_id", "ray.task_id",
 }
 
-// generator makes spans by chance, the same for the same seed.
+// generator makes random spans, the same for the same seed.
 type generator struct{ *rand.Rand }
 
 func newGenerator(seed uint64) generator { return generator{rand.New(rand.NewPCG(seed, 1))} }

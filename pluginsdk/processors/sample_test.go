@@ -47,11 +47,12 @@ func TestRandomness(t *testing.T) {
 	}
 }
 
-// TestSampleIsConsistent: a smaller ratio keeps some of the traces of a larger
-// one and no others, about as many as it says.
+// TestSampleIsConsistent: a ratio keeps about its share of the traces, and only traces
+// that each larger ratio keeps.
 func TestSampleIsConsistent(t *testing.T) {
+	const traces = 10_000
 	g, scope := newGenerator(1), &tracepb.ScopeSpans{}
-	for range fuzzedSpans {
+	for range traces {
 		scope.Spans = append(scope.Spans, &tracepb.Span{TraceId: g.id(16)})
 	}
 	encoded := marshal(t, &tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{scope}}}})
@@ -68,8 +69,8 @@ func TestSampleIsConsistent(t *testing.T) {
 				t.Errorf("ratio %v keeps a trace that a larger one drops", ratio)
 			}
 		}
-		// Five standard deviations of so many coins are 2.5 %.
-		if share := float64(len(kept)) / fuzzedSpans; share < ratio-0.025 || share > ratio+0.025 {
+		// 2.5 % are five standard deviations.
+		if share := float64(len(kept)) / traces; share < ratio-0.025 || share > ratio+0.025 {
 			t.Errorf("ratio %v keeps %v of the traces", ratio, share)
 		}
 		before = kept
