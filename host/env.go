@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"github.com/servetrace/servetrace/host/internal/pipeline"
 	"github.com/servetrace/servetrace/host/internal/pluginlist"
 	"github.com/servetrace/servetrace/host/internal/supervise"
+	"github.com/servetrace/servetrace/internal/settings"
 )
 
 // The variables that ConfigFromEnv reads. Durations are written as Go writes
@@ -73,36 +73,36 @@ func FromEnv(opts ...Option) (*Host, error) {
 // reports all faults at once. OTEL_SDK_DISABLED=true and OTEL_TRACES_EXPORTER=none
 // leave the list of plugins empty. No file is opened.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
-	r := reader{getenv: getenv}
+	r := reader{settings.NewReader(getenv)}
 	configs, err := pluginlist.ParseConfigs(getenv(EnvPluginConfig))
-	r.add(err)
+	r.Add(err)
 	cfg := Config{
 		Plugins:       strings.TrimSpace(getenv(EnvPlugins)),
 		PluginDirs:    filepath.SplitList(getenv(EnvPluginDir)),
 		PluginConfigs: pluginConfigs(configs),
-		QueueBytes:    r.size(EnvQueueBytes),
-		MaxSpanBytes:  int(r.size(EnvMaxSpanBytes)),
+		QueueBytes:    r.Size(EnvQueueBytes),
+		MaxSpanBytes:  int(r.Size(EnvMaxSpanBytes)),
 		BatchAge:      r.duration(EnvBatchAge, envBSPScheduleDelay),
 		BatchSpans:    r.count(EnvBatchSpans, envBSPMaxBatch),
-		BatchBytes:    int(r.size(EnvBatchBytes)),
+		BatchBytes:    int(r.Size(EnvBatchBytes)),
 		ExportTimeout: r.duration(EnvExportTimeout, envBSPExportTimeout),
-		MaxAge:        r.duration(EnvMaxAge, ""),
-		StartTimeout:  r.duration(EnvStartTimeout, ""),
-		StopTimeout:   r.duration(EnvStopTimeout, ""),
+		MaxAge:        r.Duration(EnvMaxAge),
+		StartTimeout:  r.Duration(EnvStartTimeout),
+		StopTimeout:   r.Duration(EnvStopTimeout),
 		Context:       Context{ServiceName: getenv(envServiceName), Job: getenv(envRayJobID)},
 
 		CrashDir:      getenv(EnvCrashDir),
-		Lockdown:      r.truth(EnvLockdown),
-		AllowWritable: r.choice(EnvPluginWritable, "refuse", "allow"),
-		StartJitter:   r.duration(EnvStartJitter, ""),
-		Watch:         r.duration(EnvPluginWatch, ""),
+		Lockdown:      r.Bool(EnvLockdown),
+		AllowWritable: r.Choice(EnvPluginWritable, "refuse", "allow"),
+		StartJitter:   r.Duration(EnvStartJitter),
+		Watch:         r.Duration(EnvPluginWatch),
 	}
 	cfg.PluginEnv, err = pluginlist.ParseEnv(getenv(EnvPluginEnv))
-	r.add(err)
-	cfg.PluginMemoryLimit, err = pluginlist.ParseByName(EnvPluginMemoryLimit, getenv(EnvPluginMemoryLimit), "a number of bytes above zero, such as 64MiB", parseSize)
-	r.add(err)
+	r.Add(err)
+	cfg.PluginMemoryLimit, err = pluginlist.ParseByName(EnvPluginMemoryLimit, getenv(EnvPluginMemoryLimit), "a number of bytes above zero, such as 64MiB", settings.ParseSize)
+	r.Add(err)
 	cfg.PluginMaxProcs, err = pluginlist.ParseByName(EnvPluginMaxProcs, getenv(EnvPluginMaxProcs), "a whole number above zero", pluginlist.ParseProcs)
-	r.add(err)
+	r.Add(err)
 	if strings.EqualFold(getenv(envSDKDisabled), "true") || strings.EqualFold(getenv(envTracesExporter), "none") {
 		cfg.Plugins = ""
 	}
@@ -110,79 +110,21 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 		cfg.PluginDirs = nil
 	}
 	// A setting with a fault is zero here, and causes no second fault.
-	if err := errors.Join(append(r.errs, cfg.Validate())...); err != nil {
+	if err := errors.Join(r.Err(), cfg.Validate()); err != nil {
 		return Config{}, err
 	}
 	return cfg, nil
 }
 
-// reader reads variables and collects their faults.
-type reader struct {
-	getenv func(string) string
-	errs   []error
-}
-
-func (r *reader) fail(name, seen, allowed string) {
-	r.errs = append(r.errs, fmt.Errorf("%s=%q: want %s", name, seen, allowed))
-}
-
-func (r *reader) add(err error) {
-	if err != nil {
-		r.errs = append(r.errs, err)
-	}
-}
-
-// truth parses a variable as true or false. It returns false if the variable is not
-// set.
-func (r *reader) truth(name string) bool {
-	text := r.getenv(name)
-	if text == "" {
-		return false
-	}
-	is, err := strconv.ParseBool(strings.ToLower(text))
-	if err != nil {
-		r.fail(name, text, "true or false")
-	}
-	return is
-}
-
-// choice parses a variable with one of two words, in any case. It returns true for the
-// second word. It returns false for the first word, and if the variable is not set.
-func (r *reader) choice(name, first, second string) bool {
-	switch text := r.getenv(name); {
-	case strings.EqualFold(text, second):
-		return true
-	case text != "" && !strings.EqualFold(text, first):
-		r.fail(name, text, first+" or "+second)
-	}
-	return false
-}
-
-// size parses a variable as a number of bytes. It returns zero if the variable is not
-// set.
-func (r *reader) size(name string) int64 {
-	text := r.getenv(name)
-	if text == "" {
-		return 0
-	}
-	n, err := parseSize(text)
-	if err != nil {
-		r.fail(name, text, "a number of bytes above zero, such as 1048576, 512KiB or 32MiB")
-	}
-	return n
-}
+// reader reads variables, and OpenTelemetry's variables for the same settings.
+type reader struct{ settings.Reader }
 
 // duration parses a variable as a duration. If it is not set, duration parses
 // OpenTelemetry's variable in milliseconds. Zero or a negative number there means our
 // default.
 func (r *reader) duration(name, otelName string) time.Duration {
-	if text := r.getenv(name); text != "" {
-		d, err := time.ParseDuration(text)
-		if err != nil || d <= 0 {
-			r.fail(name, text, "a duration above zero, such as 200ms or 10s")
-			return 0
-		}
-		return d
+	if r.Text(name) != "" {
+		return r.Duration(name)
 	}
 	return time.Duration(r.otelNumber(otelName)) * time.Millisecond
 }
@@ -190,45 +132,22 @@ func (r *reader) duration(name, otelName string) time.Duration {
 // count parses a variable as a whole number. If it is not set, count parses
 // OpenTelemetry's variable.
 func (r *reader) count(name, otelName string) int {
-	if text := r.getenv(name); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n <= 0 {
-			r.fail(name, text, "a whole number above zero")
-			return 0
-		}
-		return n
+	if r.Text(name) != "" {
+		return r.Count(name)
 	}
 	return int(min(pipeline.MostBatchSpans, r.otelNumber(otelName))) // OpenTelemetry has no upper bound
 }
 
 func (r *reader) otelNumber(name string) int64 {
-	if name == "" || r.getenv(name) == "" {
+	if r.Text(name) == "" {
 		return 0
 	}
-	n, err := strconv.ParseInt(r.getenv(name), 10, 32)
+	n, err := strconv.ParseInt(r.Text(name), 10, 32)
 	if err != nil {
-		r.fail(name, r.getenv(name), "a whole number")
+		r.Fail(name, r.Text(name), "a whole number")
 		return 0
 	}
 	return max(0, n)
-}
-
-// parseSize parses "1048576", "512KiB", "32MiB" or "1GiB".
-func parseSize(text string) (int64, error) {
-	number, shift := text, 0
-	for suffix, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30} {
-		if rest, ok := strings.CutSuffix(text, suffix); ok {
-			number, shift = rest, bits
-		}
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
-	if err != nil {
-		return 0, err
-	}
-	if n <= 0 || n > (1<<40)>>shift {
-		return 0, strconv.ErrRange
-	}
-	return n << shift, nil
 }
 
 // defaultPluginDirs returns the default folders for bare names.

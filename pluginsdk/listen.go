@@ -7,20 +7,15 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"net"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	pluginv1 "github.com/servetrace/servetrace/internal/gen/servetrace/plugin/v1"
+	"github.com/servetrace/servetrace/internal/localsocket"
 	"github.com/servetrace/servetrace/internal/wire"
 	"github.com/servetrace/servetrace/internal/yamlfile"
 )
@@ -80,10 +75,11 @@ func serveListening(ctx context.Context, env Env, spec Spec) (ending, error) {
 	if err != nil {
 		return byHand, fmt.Errorf("--listen %q: %w", l.address, err)
 	}
-	socket, err := listenAt(path)
+	listener, err := localsocket.Listen(path)
 	if err != nil {
 		return byHand, fmt.Errorf("listen at %q: %w", path, err)
 	}
+	socket := &socket{listener: listener, path: path}
 	defer socket.remove()
 
 	service := env.lookup("OTEL_SERVICE_NAME")
@@ -182,87 +178,6 @@ func socketPath(address string) (string, error) {
 		return "", errors.New("a plugin listens on a Unix socket only: want a path, or unix:///PATH")
 	}
 	return filepath.Abs(path)
-}
-
-// listenAt opens a socket at path. It replaces a socket that a dead process left. It locks
-// the folder meanwhile, so that two plugins do not remove each other's socket.
-func listenAt(path string) (*socket, error) {
-	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("the path has %d bytes, the system takes %d: use a shorter one", len(path), maxSocketPath)
-	}
-	unlock, err := lockFolder(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	if err := removeStale(path); err != nil {
-		return nil, err
-	}
-	s := &socket{path: path}
-	if s.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}); err != nil {
-		return nil, err
-	}
-	// The server checks the user of a peer that connects before this.
-	if err := os.Chmod(path, 0o600); err != nil {
-		s.remove()
-		return nil, err
-	}
-	return s, nil
-}
-
-// removeStale removes the socket at path if no process listens there. Any other file at
-// path is an error.
-func removeStale(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if info.Mode().Type() != fs.ModeSocket {
-		return errors.New("there is a file that is not a socket: remove it, or choose another path")
-	}
-	conn, err := net.Dial("unix", path)
-	if err == nil {
-		_ = conn.Close()
-		return errors.New("another process listens there: end it, or choose another path")
-	}
-	if errors.Is(err, fs.ErrNotExist) { // the process has just ended
-		return nil
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("check whether a process listens there: %w", err)
-	}
-	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// Bounds of the wait for a folder's lock, which is held while a socket is opened.
-const (
-	lockPatience = 5 * time.Second
-	lockPoll     = 10 * time.Millisecond
-)
-
-// lockFolder locks a folder against other calls of lockFolder. If the file system has no
-// locks, it does nothing.
-func lockFolder(path string) (unlock func(), err error) {
-	folder, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	for deadline := time.Now().Add(lockPatience); ; time.Sleep(lockPoll) {
-		err := unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return func() { _ = folder.Close() }, nil // which unlocks
-		}
-		if time.Now().After(deadline) {
-			_ = folder.Close()
-			return nil, fmt.Errorf("another process has locked folder %q: choose another path", path)
-		}
-	}
 }
 
 // environByHand returns the variables that a host would grant. So a variable that the

@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/servetrace/servetrace/internal/localsocket"
 	"github.com/servetrace/servetrace/internal/wire"
 )
 
@@ -283,8 +284,8 @@ func (s *socket) open(dir string) error {
 	if err := errors.Join(file.Close(), os.Remove(s.path)); err != nil {
 		return err
 	}
-	if len(s.path) > maxSocketPath {
-		return fmt.Errorf("path %q has %d bytes, the system takes %d: use a shorter folder", s.path, len(s.path), maxSocketPath)
+	if len(s.path) > localsocket.MaxPath {
+		return fmt.Errorf("path %q has %d bytes, the system takes %d: use a shorter folder", s.path, len(s.path), localsocket.MaxPath)
 	}
 	s.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: s.path, Net: "unix"})
 	if err != nil {
@@ -292,10 +293,6 @@ func (s *socket) open(dir string) error {
 	}
 	return os.Chmod(s.path, 0o600)
 }
-
-// maxSocketPath is the smallest limit of the supported systems: macOS has 104 bytes with
-// the final zero, Linux 108.
-const maxSocketPath = 103
 
 // remove closes the socket, which unlinks it, and removes its folder.
 func (s *socket) remove() {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -96,6 +97,18 @@ var plugins = []string{
 	"testplugin-version:7", "testplugin-netrpc", "testplugin-hang", "testplugin-silent:1m",
 }
 
+// waitFor waits until a file exists.
+func waitFor(ts *testscript.TestScript, _ bool, args []string) {
+	for deadline := time.Now().Add(30 * time.Second); ; <-time.After(10 * time.Millisecond) {
+		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%s does not exist", args[0])
+		}
+	}
+}
+
 func TestScripts(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -103,7 +116,7 @@ func TestScripts(t *testing.T) {
 	}
 	testscript.Run(t, testscript.Params{
 		Dir:  "testdata/script",
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "mask": mask},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "mask": mask, "waitfor": waitFor},
 		Setup: func(env *testscript.Env) error {
 			dir := filepath.Join(env.WorkDir, "plugins")
 			errs := []error{os.Mkdir(dir, 0o700)}

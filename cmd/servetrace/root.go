@@ -1,6 +1,13 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/servetrace/servetrace/internal/spelling"
+)
 
 const rootLong = `servetrace is a Go serving runtime whose traces leave the process through
 exporter plugins. The service starts each plugin as a process, sends it batches
@@ -35,13 +42,27 @@ func newRoot(getenv func(string) string, environ []string) *cobra.Command {
 		// runProcess prints errors, without the help.
 		SilenceUsage:  true,
 		SilenceErrors: true,
-	}, newVersion(), newStatus(settings{getenv}), newConfig(settings{getenv}, environ), newPlugin(settings{getenv}))
+	}, newVersion(), newStatus(settings{getenv}), newRelay(settings{getenv}), newConfig(settings{getenv}, environ), newPlugin(settings{getenv}))
 	root.Version = versionText() // for --version
 	root.SetVersionTemplate("{{.Version}}")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w; see %s --help", err, cmd.CommandPath())
+		return usagef("%w%s; see %s --help", err, meantFlag(cmd, err), cmd.CommandPath())
 	})
 	return root
+}
+
+// meantFlag returns a question for the flag that was probably meant by an unknown one.
+func meantFlag(cmd *cobra.Command, err error) string {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return ""
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if meant := spelling.Nearest(unknown.GetSpecifiedName(), names); meant != "" {
+		return "; did you mean --" + meant + "?"
+	}
+	return ""
 }
 
 // newGroup makes parent a command with subcommands only, which prints its help.

@@ -54,7 +54,7 @@ var importTable = []struct {
 	{dir: "internal/spans/identity", may: []string{"semconv"}},
 	{dir: "semconv"},
 	{dir: "host", may: []string{
-		"internal/launch", "internal/wire", "internal/otlpwire/sdkspan", "internal/gen/...",
+		"internal/launch", "internal/wire", "internal/settings", "internal/otlpwire/sdkspan", "internal/gen/...",
 	}},
 	// The supervisor sends the batches of the pipeline, which does not know it.
 	{dir: "host/internal/supervise", may: []string{
@@ -65,6 +65,7 @@ var importTable = []struct {
 	{dir: "host/internal/failures"},
 	{dir: "host/internal/pluginlist", may: []string{"host/internal/slowdisk", "internal/wire", "internal/spelling", "internal/yamlfile"}},
 	{dir: "host/internal/slowdisk"},
+	{dir: "relay", may: []string{"host", "admin", "internal/localsocket", "internal/settings", "internal/wire"}},
 	{dir: "internal/launch", may: []string{"internal/wire", "internal/proctree", "internal/stdio", "internal/printable"}},
 	{dir: "internal/proctree"},
 	{dir: "internal/printable"},
@@ -81,7 +82,8 @@ var importTable = []struct {
 	// internal/otlpwire and must not link the SDK.
 	{dir: "internal/otlpwire/sdkspan", may: []string{"internal/otlpwire", "internal/otlpwire/field"}},
 	{dir: "internal/otlpwire/field"},
-	{dir: "pluginsdk", may: []string{"internal/wire", "internal/proctree", "internal/otlpwire", "internal/yamlfile", "internal/gen/..."}},
+	{dir: "internal/localsocket"},
+	{dir: "pluginsdk", may: []string{"internal/wire", "internal/localsocket", "internal/proctree", "internal/otlpwire", "internal/yamlfile", "internal/gen/..."}},
 	{dir: "pluginsdk/otelplugin", may: []string{"pluginsdk", "internal/otlpwire"}},
 	{dir: "pluginsdk/processors", may: []string{"pluginsdk", "semconv"}},
 	{dir: "pluginsdk/plugintest", may: []string{
@@ -96,8 +98,8 @@ var importTable = []struct {
 	{dir: "plugins/*/*exporter", may: []string{"pluginsdk", "semconv"}},
 	{dir: "plugins/*", may: []string{"pluginsdk", "pluginsdk/processors"}},
 	{dir: "cmd/servetrace", may: []string{
-		".", "host", "admin", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/printable", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
-		"internal/otlpwire/...",
+		".", "host", "admin", "relay", "pluginsdk/...", "tracing", "serving", "semconv", "internal/launch", "internal/printable", "internal/wire", "internal/yamlfile", "internal/servicefile", "internal/settings",
+		"internal/spelling", "internal/otlpwire/...",
 	}},
 	{dir: "examples/*", may: []string{"public"}},
 	{dir: "examples/grpc/translatev1"},
@@ -284,8 +286,8 @@ var keeperRules = []struct {
 	{
 		// The OTLP exporter reads the codes of back ends, and gives those of HTTP
 		// one, for the books; which are final is left to pluginsdk. The gRPC proxy
-		// gives codes to clients, and so do the examples' services.
-		imported: "google.golang.org/grpc/codes", by: []string{"internal/wire", "internal/gen", "plugins/otlp", "serving", "examples/grpc", "examples/instrumented"},
+		// gives codes to clients, and so do the relay and the examples' services.
+		imported: "google.golang.org/grpc/codes", by: []string{"internal/wire", "internal/gen", "plugins/otlp", "relay", "serving", "examples/grpc", "examples/instrumented"},
 		why: "gRPC codes of the plugins' contract are known in internal/wire, in one table",
 	},
 	{

@@ -66,6 +66,7 @@ var sections = []struct{ heading, prefix string }{
 	{"HTTP", "http_options."},
 	{"gRPC", "grpc_options."},
 	{"Admin listener", "admin."},
+	{"Relay", "relay."},
 	{"Log", "logging_config."},
 	{"Applications", wordApps},
 }

@@ -14,7 +14,11 @@ type Outgoing struct{ Buffers func() mem.BufferSlice }
 // Incoming is a received message, not decoded. The receiver owns Data.
 type Incoming struct{ Data []byte }
 
-// Codec passes Outgoing and Incoming through unchanged and leaves every other message
+// Lent is a received message, not decoded, in a buffer of gRPC. The receiver must call
+// Buffer.Free after its last use.
+type Lent struct{ Buffer mem.Buffer }
+
+// Codec passes Outgoing, Incoming and Lent through unchanged and leaves every other message
 // to gRPC's protobuf codec. It uses the name "proto", so that the peer needs no special
 // codec. It is safe for concurrent use.
 type Codec struct{}
@@ -36,10 +40,14 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return out.Buffers(), nil
 }
 
-// Unmarshal copies data into an Incoming, or decodes it as protobuf.
+// Unmarshal copies data into an Incoming, lends it to a Lent, or decodes it as protobuf.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
-	if in, ok := v.(*Incoming); ok {
+	switch in := v.(type) {
+	case *Incoming:
 		in.Data = data.Materialize()
+		return nil
+	case *Lent:
+		in.Buffer = data.MaterializeToBuffer(mem.DefaultBufferPool())
 		return nil
 	}
 	return encoding.GetCodecV2(proto.Name).Unmarshal(data, v)

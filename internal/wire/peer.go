@@ -49,18 +49,33 @@ func checkPeer(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 // CheckPeer performs the check of PeerCredentials. It returns nil if the peer of conn
 // runs as the user of this process or as root.
 func CheckPeer(conn net.Conn) error {
-	unix, ok := conn.(*net.UnixConn)
-	if !ok {
-		return fmt.Errorf("cannot check the peer of a %T: want a Unix socket", conn)
-	}
-	uid, err := peerUID(unix)
+	peer, err := PeerOf(conn)
 	if err != nil {
-		return fmt.Errorf("get the peer's user: %w", err)
+		return err
 	}
-	if self := os.Geteuid(); uid != self && uid != 0 {
-		return fmt.Errorf("peer runs as user %d, this process as %d: refused", uid, self)
+	if self := os.Geteuid(); peer.UID != self && peer.UID != 0 {
+		return fmt.Errorf("peer runs as user %d, this process as %d: refused", peer.UID, self)
 	}
 	return nil
+}
+
+// Peer is the process that connected to a Unix socket, as the kernel reports it.
+type Peer struct {
+	// UID is its user. PID is its process id, or 0 if the system does not report it.
+	UID, PID int
+}
+
+// PeerOf returns the peer of conn, which must be a Unix socket.
+func PeerOf(conn net.Conn) (Peer, error) {
+	unix, ok := conn.(*net.UnixConn)
+	if !ok {
+		return Peer{}, fmt.Errorf("cannot check the peer of a %T: want a Unix socket", conn)
+	}
+	peer, err := peerOf(unix)
+	if err != nil {
+		return Peer{}, fmt.Errorf("get the peer's user: %w", err)
+	}
+	return peer, nil
 }
 
 // controlSocket calls f with the descriptor of conn and returns its error.

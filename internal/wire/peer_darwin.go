@@ -6,15 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerUID returns the peer's user at the time of connect, from LOCAL_PEERCRED.
-func peerUID(conn *net.UnixConn) (int, error) {
-	uid := -1
+// peerOf returns the peer at the time of connect, from LOCAL_PEERCRED, which has no
+// process id.
+func peerOf(conn *net.UnixConn) (Peer, error) {
+	var peer Peer
 	err := controlSocket(conn, func(fd int) error {
 		cred, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 		if err == nil {
-			uid = int(cred.Uid)
+			peer.UID = int(cred.Uid)
 		}
 		return err
 	})
-	return uid, err
+	return peer, err
 }

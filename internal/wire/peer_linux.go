@@ -6,15 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerUID returns the peer's user at the time of connect, from SO_PEERCRED.
-func peerUID(conn *net.UnixConn) (int, error) {
-	uid := -1
+// peerOf returns the peer at the time of connect, from SO_PEERCRED.
+func peerOf(conn *net.UnixConn) (Peer, error) {
+	var peer Peer
 	err := controlSocket(conn, func(fd int) error {
 		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err == nil {
-			uid = int(cred.Uid)
+			peer = Peer{UID: int(cred.Uid), PID: int(cred.Pid)}
 		}
 		return err
 	})
-	return uid, err
+	return peer, err
 }

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servetrace/servetrace"
+	"github.com/servetrace/servetrace/admin"
+	"github.com/servetrace/servetrace/host"
+	"github.com/servetrace/servetrace/internal/servicefile"
+	"github.com/servetrace/servetrace/relay"
+)
+
+const relayLong = `Take spans by OTLP from programs in any language, and give them to the plugins
+of SERVE_TRACING_EXPORTER_PLUGIN. One relay serves a machine or a pod.
+
+Without an address, it listens at 127.0.0.1:4317 for OTLP/gRPC. A Unix socket
+gets mode 0600, in a folder that is created with mode 0700, and takes only
+programs of the same user and of root. If another relay listens at the socket,
+the command ends with exit code 0.
+
+Flags override the environment, and the environment overrides the service file.
+SIGHUP reloads the plugins. SIGTERM or SIGINT closes the listeners, answers the
+requests in progress, sends the waiting spans within SERVE_TRACING_STOP_TIMEOUT,
+and ends the plugins. A second signal ends the relay at once.
+
+Exit codes: 0 after a stop; 1 if a listener fails or spans were lost at the
+stop; 2 for a wrong setting, or an address that is not available.`
+
+const relayExample = `  SERVE_TRACING_EXPORTER_PLUGIN=console servetrace relay
+  SERVE_TRACING_EXPORTER_PLUGIN=otlp servetrace relay --socket /run/servetrace/relay.sock --linger 30s
+  servetrace relay --config service.yaml --admin 8001`
+
+// relayFlags holds the flags of "relay", each in the form of its variable.
+type relayFlags struct {
+	config, admin string
+	values        map[string]*string // by variable
+	wait          bool
+	linger        time.Duration
+}
+
+// newRelay returns "servetrace relay".
+func newRelay(s settings) *cobra.Command {
+	f := relayFlags{values: map[string]*string{}}
+	cmd := &cobra.Command{
+		Use:               "relay",
+		Short:             "Take spans by OTLP from any program, and give them to plugins",
+		Long:              relayLong,
+		Example:           relayExample,
+		Args:              noArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd, s)
+		},
+	}
+	flags := cmd.Flags()
+	f.values[relay.EnvSocket] = flags.String("socket", "", "Unix socket at this `FILE` for OTLP/gRPC")
+	f.values[relay.EnvGRPC] = flags.String("grpc", "", "`address` for OTLP/gRPC: host:port, or a port of 127.0.0.1")
+	flags.BoolVar(&f.wait, "wait-for-result", false, "answer requests after the delivery, unless the sender asks otherwise")
+	flags.DurationVar(&f.linger, "linger", 0, "end after this `duration` without a connection; 0 is never")
+	flags.StringVar(&f.config, "config", "", "service `FILE` (default: the file of "+servetrace.EnvConfig+")")
+	flags.StringVar(&f.admin, "admin", "", "`address` of the status page and the metrics: host:port, or a port of 127.0.0.1")
+	complete(cmd, "grpc")
+	complete(cmd, "admin")
+	return cmd
+}
+
+// getenv returns the environment with the values of the flags.
+func (f relayFlags) getenv(s settings) (func(string) string, error) {
+	other := map[string]string{}
+	for variable, value := range f.values {
+		if *value != "" {
+			other[variable] = *value
+		}
+	}
+	if f.wait {
+		other[relay.EnvWaitForResult] = "true"
+	}
+	if f.linger != 0 {
+		other[relay.EnvLinger] = f.linger.String()
+	}
+	if f.admin != "" {
+		name, port, err := net.SplitHostPort(f.admin)
+		if _, portErr := strconv.ParseUint(f.admin, 10, 16); portErr == nil {
+			name, port, err = admin.DefaultHost, f.admin, nil
+		}
+		if err != nil {
+			return nil, usagef("--admin %q: want host:port, or a port of %s", f.admin, admin.DefaultHost)
+		}
+		other[admin.EnvHost], other[admin.EnvPort] = name, port
+	}
+	return s.with(other), nil
+}
+
+// read returns the settings of the process and of the relay.
+func (f relayFlags) read(s settings) (cfg servetrace.Config, own relay.Config, err error) {
+	getenv, err := f.getenv(s)
+	if err != nil {
+		return cfg, own, err
+	}
+	if cfg, err = servetrace.LoadConfigFile(f.config, getenv); err != nil {
+		return cfg, own, usagef("settings: %w", err)
+	}
+	if own, err = readRelay(cfg.File, getenv); err != nil {
+		return cfg, own, usagef("settings: %w", err)
+	}
+	if cfg.Host.Plugins == "" {
+		return cfg, own, usagef("the relay has no plugin to send spans to: %s", settings{getenv}.off(""))
+	}
+	return cfg, own, nil
+}
+
+// readRelay returns the settings of the relay from the environment and a service file
+// without faults in its form. path may be empty.
+func readRelay(path string, getenv func(string) string) (relay.Config, error) {
+	if path == "" {
+		return relay.ConfigFromEnv(getenv)
+	}
+	data, err := servicefile.Read(path)
+	if err != nil {
+		return relay.Config{}, err
+	}
+	file := servicefile.Parse(path, data, getenv)
+	file.Try(func(getenv func(string) string) error {
+		_, err := relay.ConfigFromEnv(getenv)
+		return err
+	})
+	cfg, err := relay.ConfigFromEnv(file.Getenv)
+	err = file.Place(err)
+	return cfg, errors.Join(file.Err(), err)
+}
+
+// run runs the relay until its context ends.
+func (f relayFlags) run(cmd *cobra.Command, s settings) error {
+	cfg, own, err := f.read(s)
+	if err != nil {
+		return err
+	}
+	// Without a handler for SIGPIPE, a closed log would end the process.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
+	r := relayProcess{log: relayLog(cmd.ErrOrStderr(), cfg)}
+	for _, text := range cfg.Tracing.Warnings {
+		r.log.Warn("setting is not used", "setting", text)
+	}
+	err = r.start(cmd.Context(), cfg, own)
+	if running, ok := errors.AsType[*relay.RunningError](err); ok {
+		r.log.Info("another relay listens at the socket already; this one ends", "socket", running.Socket, "pid", running.PID)
+		return nil
+	}
+	if err != nil {
+		return usageError{err}
+	}
+	return errors.Join(r.wait(cmd.Context()), r.stop())
+}
+
+// relayLog returns the log of a relay, in the format of a service.
+func relayLog(w io.Writer, cfg servetrace.Config) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: cfg.LogLevel}
+	if cfg.LogFormat == servetrace.LogJSON {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// relayProcess is a running relay: the host with its plugins, the listeners and the admin
+// listener.
+type relayProcess struct {
+	log    *slog.Logger
+	host   *host.Host
+	server *relay.Server
+	admin  *admin.Server // nil: there is no listener
+}
+
+// start starts the parts. The listeners are first: if another relay listens, no plugin
+// starts.
+func (r *relayProcess) start(ctx context.Context, cfg servetrace.Config, own relay.Config) (err error) {
+	if r.host, err = host.New(cfg.Host, host.WithLogger(r.log)); err != nil {
+		return err
+	}
+	if r.server, err = relay.New(own, r.host, r.log); err != nil {
+		return err
+	}
+	if err := r.server.Start(ctx); err != nil {
+		return err
+	}
+	args := []any{}
+	for _, l := range r.server.Listeners() {
+		args = append(args, l.Protocol, l.Endpoint)
+	}
+	if cfg.Admin.Enabled() {
+		if err := r.startAdmin(ctx, cfg.Admin); err != nil {
+			return errors.Join(err, r.server.Close(ctx))
+		}
+		args = append(args, "admin", r.admin.URL())
+	}
+	if cfg.File != "" {
+		args = append(args, "file", cfg.File)
+	}
+	var plugins []string
+	for _, x := range r.host.Stats().Exporters {
+		plugins = append(plugins, x.Name)
+	}
+	r.log.Info("relay listens", append(args, "plugins", strings.Join(plugins, ", "), "pid", os.Getpid())...)
+	return r.host.Start(ctx)
+}
+
+func (r *relayProcess) startAdmin(ctx context.Context, cfg admin.Config) (err error) {
+	if r.admin, err = admin.NewServer(cfg, r.host.Stats, r.log); err != nil {
+		return err
+	}
+	return r.admin.Start(ctx)
+}
+
+// wait blocks until the relay must stop. SIGHUP reloads the plugins meanwhile.
+func (r *relayProcess) wait(ctx context.Context) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	reloads := make(chan struct{})
+	defer func() { <-reloads }()
+	go func() {
+		defer close(reloads)
+		r.reload(ctx, hangups)
+	}()
+	defer cancel()
+	select {
+	case <-ctx.Done():
+		r.log.Info("stopping", "because", "a signal")
+		return nil
+	case <-r.server.Done():
+		reason, err := r.server.Err()
+		r.log.Info("stopping", "because", reason)
+		return err
+	}
+}
+
+// reload reloads the plugins at each hangup until ctx ends.
+func (r *relayProcess) reload(ctx context.Context, hangups <-chan os.Signal) {
+	for {
+		select {
+		case <-hangups:
+			r.log.Info("reloading plugins")
+			if err := r.host.Reload(ctx); err != nil && ctx.Err() == nil {
+				r.log.Error("some plugins stay as they were", "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+const (
+	// drainTimeout bounds the wait for requests in progress, before the host stops.
+	drainTimeout = 2 * time.Second
+	// answerTimeout bounds the wait for the answers to senders that wait for delivery.
+	answerTimeout = time.Second
+)
+
+// stop ends the parts in their order and logs the delivery accounting.
+func (r *relayProcess) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	_ = r.server.Shutdown(ctx) // the remaining requests are answered below
+	err := r.host.Shutdown(context.Background())
+	ctx, cancel = context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	if err := r.server.Close(ctx); err != nil {
+		r.log.Warn("connections are closed before their answer", "error", err)
+	}
+	if r.admin != nil {
+		err = errors.Join(err, r.admin.Shutdown(ctx))
+	}
+	args := []any{"spans", r.host.Stats().Ended}
+	for _, x := range r.host.Stats().Exporters {
+		args = append(args, x.Name+".delivered", x.Delivered)
+	}
+	if err != nil {
+		r.log.Error("stopped; spans were lost", append(args, "error", err)...)
+		return fmt.Errorf("spans were lost: %w", err)
+	}
+	r.log.Info("stopped", args...)
+	return nil
+}

@@ -1,0 +1,163 @@
+package relay
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/settings"
+)
+
+// The variables that ConfigFromEnv reads. Durations have a unit ("30s"). Sizes are in
+// bytes or have a unit ("16MiB").
+const (
+	EnvSocket          = "SERVE_RELAY_SOCKET"
+	EnvGRPC            = "SERVE_RELAY_GRPC" // host:port, or a port of 127.0.0.1
+	EnvWaitForResult   = "SERVE_RELAY_WAIT_FOR_RESULT"
+	EnvLinger          = "SERVE_RELAY_LINGER"
+	EnvMaxRequestBytes = "SERVE_RELAY_MAX_REQUEST_BYTES"
+	EnvReceiveBytes    = "SERVE_RELAY_RECEIVE_BYTES"
+	EnvMaxConnections  = "SERVE_RELAY_MAX_CONNECTIONS"
+	EnvMaxStreams      = "SERVE_RELAY_MAX_STREAMS"
+	EnvReadTimeout     = "SERVE_RELAY_READ_TIMEOUT"
+	EnvIdleTimeout     = "SERVE_RELAY_IDLE_TIMEOUT"
+)
+
+// Defaults of the settings.
+const (
+	// DefaultGRPCAddr is the address that OTLP's senders use by default. The relay
+	// listens there if Config has no address.
+	DefaultGRPCAddr        = "127.0.0.1:4317"
+	DefaultMaxRequestBytes = 16 << 20
+	DefaultReceiveBytes    = 64 << 20
+	DefaultMaxConnections  = 1024
+	DefaultMaxStreams      = 100
+	DefaultReadTimeout     = 30 * time.Second
+	DefaultIdleTimeout     = 5 * time.Minute
+)
+
+// maxRequestBytes is the largest MaxRequestBytes.
+const maxRequestBytes = 64 << 20
+
+// Config holds the operator's settings of a relay. The zero value is valid. Unless a
+// field has another meaning for zero, zero is the default.
+type Config struct {
+	// Socket is the path of a Unix socket for gRPC. Empty: none.
+	Socket string
+	// GRPCAddr is the host:port for gRPC; an empty host is every address, port 0 any
+	// free port. Empty: none, or DefaultGRPCAddr if no other address is set.
+	GRPCAddr string
+	// WaitForResult answers each request after the plugins have delivered it, unless
+	// the sender asks otherwise. Default: after it was taken in.
+	WaitForResult bool
+	// Linger ends the relay if no connection was open for this long and no span waits.
+	// Zero: it never ends by itself.
+	Linger time.Duration
+	// MaxRequestBytes is the largest request, in bytes before and after decompression,
+	// at most 64 MiB.
+	MaxRequestBytes int
+	// ReceiveBytes bounds the bytes of all requests that have not arrived completely. At
+	// the bound, the connection that holds most is closed. At least MaxRequestBytes.
+	ReceiveBytes int64
+	// MaxConnections bounds the open connections. At the bound, an idle connection is
+	// closed for a new one, or the new one is closed if there is none.
+	MaxConnections int
+	// MaxStreams bounds the calls at a time on a connection of gRPC.
+	MaxStreams int
+	// ReadTimeout bounds the time for a request to arrive completely, and for a new
+	// connection to begin one.
+	ReadTimeout time.Duration
+	// IdleTimeout closes a connection without a request for this long.
+	IdleTimeout time.Duration
+}
+
+// ConfigFromEnv reads the settings through getenv, which must behave like os.Getenv. An
+// empty value counts as unset. The error joins all faults, each with the variable, the
+// value and the allowed values.
+func ConfigFromEnv(getenv func(string) string) (Config, error) {
+	r := settings.NewReader(getenv)
+	cfg := Config{
+		Socket:          strings.TrimPrefix(getenv(EnvSocket), "unix://"),
+		GRPCAddr:        address(getenv(EnvGRPC)),
+		WaitForResult:   r.Bool(EnvWaitForResult),
+		Linger:          r.Duration(EnvLinger),
+		MaxRequestBytes: int(r.Size(EnvMaxRequestBytes)),
+		ReceiveBytes:    r.Size(EnvReceiveBytes),
+		MaxConnections:  r.Count(EnvMaxConnections),
+		MaxStreams:      r.Count(EnvMaxStreams),
+		ReadTimeout:     r.Duration(EnvReadTimeout),
+		IdleTimeout:     r.Duration(EnvIdleTimeout),
+	}
+	// A setting with a fault is zero here, and causes no second fault.
+	return cfg, errors.Join(r.Err(), cfg.Validate())
+}
+
+// address returns a port alone as a port of the loopback interface.
+func address(text string) string {
+	if _, err := strconv.ParseUint(text, 10, 16); err == nil {
+		return net.JoinHostPort("127.0.0.1", text)
+	}
+	return text
+}
+
+// Validate returns all faults at once, each with the value seen and the allowed values,
+// or nil.
+func (c Config) Validate() error {
+	var faults []error
+	check := func(ok bool, name string, seen any, want string) {
+		if !ok {
+			faults = append(faults, fmt.Errorf("%s=%q: want %s", name, fmt.Sprint(seen), want))
+		}
+	}
+	check(c.Socket == "" || filepath.IsAbs(c.Socket) && !strings.HasSuffix(c.Socket, "/"), EnvSocket, c.Socket, "the absolute path of a socket")
+	check(isAddress(c.GRPCAddr), EnvGRPC, c.GRPCAddr, wantAddress)
+	d := c.withDefaults()
+	check(d.MaxRequestBytes >= 1024 && d.MaxRequestBytes <= maxRequestBytes, EnvMaxRequestBytes, c.MaxRequestBytes, "1KiB to 64MiB")
+	check(d.ReceiveBytes >= int64(d.MaxRequestBytes), EnvReceiveBytes, c.ReceiveBytes, fmt.Sprintf("%s (%d) or more", EnvMaxRequestBytes, d.MaxRequestBytes))
+	check(d.MaxConnections > 0, EnvMaxConnections, c.MaxConnections, "1 or more")
+	check(d.MaxStreams > 0 && d.MaxStreams <= math.MaxInt32, EnvMaxStreams, c.MaxStreams, "1 or more")
+	check(c.Linger >= 0, EnvLinger, c.Linger, "a duration above zero")
+	check(d.ReadTimeout > 0, EnvReadTimeout, c.ReadTimeout, "a duration above zero")
+	check(d.IdleTimeout > 0, EnvIdleTimeout, c.IdleTimeout, "a duration above zero")
+	return errors.Join(faults...)
+}
+
+const wantAddress = "host:port, or a port of 127.0.0.1"
+
+// isAddress reports whether text is empty or host:port.
+func isAddress(text string) bool {
+	if text == "" {
+		return true
+	}
+	_, port, err := net.SplitHostPort(text)
+	_, portErr := strconv.ParseUint(port, 10, 16)
+	return err == nil && portErr == nil
+}
+
+// isLoopback reports whether only programs of this machine reach the address.
+func isLoopback(addr string) bool {
+	name, _, _ := net.SplitHostPort(addr)
+	ip, err := netip.ParseAddr(name)
+	return name == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// withDefaults returns c with the defaults in place of zeros.
+func (c Config) withDefaults() Config {
+	if c.Socket == "" && c.GRPCAddr == "" {
+		c.GRPCAddr = DefaultGRPCAddr
+	}
+	c.MaxRequestBytes = cmp.Or(c.MaxRequestBytes, DefaultMaxRequestBytes)
+	c.ReceiveBytes = cmp.Or(c.ReceiveBytes, max(DefaultReceiveBytes, int64(c.MaxRequestBytes)))
+	c.MaxConnections = cmp.Or(c.MaxConnections, DefaultMaxConnections)
+	c.MaxStreams = cmp.Or(c.MaxStreams, DefaultMaxStreams)
+	c.ReadTimeout = cmp.Or(c.ReadTimeout, DefaultReadTimeout)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, DefaultIdleTimeout)
+	return c
+}

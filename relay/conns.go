@@ -1,0 +1,295 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/wire"
+)
+
+// connections are the open connections of all listeners. They hold the limits on their
+// number, and on the bytes of requests that are still arriving. Safe for concurrent use.
+type connections struct {
+	most      int
+	mostBytes int64
+	linger    time.Duration
+	unused    func() // called after linger without a connection
+	log       *slog.Logger
+
+	mu      sync.Mutex
+	open    map[*conn]struct{}
+	held    int64 // the sum of conn.held
+	timer   *time.Timer
+	refused map[string]uint64 // connections that a limit closed, by reason
+}
+
+// Reasons for which the relay closes a connection.
+const (
+	reasonPeer        = "peer"        // the peer is another user
+	reasonConnections = "connections" // MaxConnections
+	reasonBytes       = "bytes"       // ReceiveBytes
+)
+
+func newConnections(cfg Config, unused func(), log *slog.Logger) *connections {
+	return &connections{
+		most: cfg.MaxConnections, mostBytes: cfg.ReceiveBytes, linger: cfg.Linger, unused: unused, log: log,
+		open: map[*conn]struct{}{}, refused: map[string]uint64{},
+	}
+}
+
+// conn is a connection of a sender. It counts the bytes of requests that are arriving.
+type conn struct {
+	net.Conn
+	all      *connections
+	protocol string
+	sender   string // the key of the host's fair share
+	since    time.Time
+
+	requests, spans, pushedBack atomic.Uint64
+
+	// Guarded by all.mu.
+	read   int64     // bytes read so far
+	starts []int64   // read at the begin of each request that is arriving, in order
+	held   int64     // bytes read since the first of starts
+	busy   int       // requests without an answer
+	used   time.Time // when the last request ended; zero: there was none
+	closed bool
+}
+
+// listener accepts connections of senders within the limits.
+type listener struct {
+	net.Listener
+	all      *connections
+	protocol string
+}
+
+// Accept returns the next connection that the limits allow. It closes the others.
+func (l listener) Accept() (net.Conn, error) {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c := l.all.admit(raw, l.protocol); c != nil {
+			return c, nil
+		}
+		_ = raw.Close() // it has carried nothing
+	}
+}
+
+// admit returns the connection of a sender, or nil if it is to be closed.
+func (a *connections) admit(raw net.Conn, protocol string) *conn {
+	sender, err := senderOf(raw)
+	if err != nil {
+		a.report(reasonPeer, "connection of another user is refused", "error", err)
+		return nil
+	}
+	c := &conn{Conn: raw, all: a, protocol: protocol, sender: sender, since: time.Now()}
+	idle, ok := a.add(c)
+	switch {
+	case !ok:
+		a.report(reasonConnections, "too many connections; a new connection is closed", "sender", sender, "limit", a.most)
+		return nil
+	case idle != nil:
+		_ = idle.Conn.Close() // the peer sees it, with or without an error
+		a.report(reasonConnections, "too many connections; an idle connection is closed", "sender", idle.sender, "limit", a.most)
+	}
+	return c
+}
+
+// add adds a connection, if there is room. At the limit it makes room by removing an
+// idle connection, which the caller must close.
+func (a *connections) add(c *conn) (idle *conn, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.open) >= a.most {
+		if idle = a.idleLocked(); idle == nil {
+			return nil, false
+		}
+		a.removeLocked(idle)
+	}
+	a.open[c] = struct{}{}
+	a.restartTimerLocked()
+	return idle, true
+}
+
+// senderOf returns the key of a sender: its process if it is local, else its address.
+func senderOf(raw net.Conn) (string, error) {
+	if _, local := raw.(*net.UnixConn); !local {
+		return raw.RemoteAddr().String(), nil
+	}
+	if err := wire.CheckPeer(raw); err != nil {
+		return "", err
+	}
+	peer, err := wire.PeerOf(raw)
+	return fmt.Sprintf("pid %d (uid %d)", peer.PID, peer.UID), err
+}
+
+// report counts a connection that a limit closed, and logs the first of each reason.
+func (a *connections) report(reason, text string, args ...any) {
+	a.mu.Lock()
+	a.refused[reason]++
+	level := slog.LevelDebug
+	if a.refused[reason] == 1 {
+		level = slog.LevelWarn
+	}
+	a.mu.Unlock()
+	a.log.Log(context.Background(), level, text+"; more are counted, and logged at level debug", args...)
+}
+
+// idleLocked returns the connection that is needed least, or nil: it has no request, and
+// it never had one, or its last one ended the longest time ago.
+func (a *connections) idleLocked() (least *conn) {
+	for c := range a.open {
+		if c.busy == 0 && (least == nil || c.used.Before(least.used) || c.used.Equal(least.used) && c.since.Before(least.since)) {
+			least = c
+		}
+	}
+	return least
+}
+
+// removeLocked forgets a connection that is closed.
+func (a *connections) removeLocked(c *conn) {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	a.held -= c.held
+	c.held, c.starts = 0, nil
+	delete(a.open, c)
+	a.restartTimerLocked()
+}
+
+// restartTimerLocked starts the time of Config.Linger if there is no connection.
+func (a *connections) restartTimerLocked() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	if a.linger > 0 && len(a.open) == 0 {
+		a.timer = time.AfterFunc(a.linger, a.unused)
+	}
+}
+
+// startTimer starts the time of Config.Linger.
+func (a *connections) startTimer() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.restartTimerLocked()
+}
+
+// isEmpty reports whether there is no connection.
+func (a *connections) isEmpty() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.open) == 0
+}
+
+// stop stops the time of Config.Linger.
+func (a *connections) stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.linger = 0
+	a.restartTimerLocked()
+}
+
+// Read counts the bytes that it reads.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.all.received(c, int64(n))
+	}
+	return n, err
+}
+
+// received counts bytes of a connection. At the limit it closes the connection that
+// holds most.
+func (a *connections) received(c *conn, n int64) {
+	most, bytes := a.count(c, n)
+	if most == nil {
+		return
+	}
+	_ = most.Conn.Close() // the peer sees it, with or without an error
+	a.report(reasonBytes, "too many bytes of requests that do not end; the connection with most is closed",
+		"sender", most.sender, "bytes", bytes, "limit", a.mostBytes)
+}
+
+// count adds n bytes to a connection. Above the limit it removes the connection that
+// holds most and returns it, with its bytes.
+func (a *connections) count(c *conn, n int64) (most *conn, bytes int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c.read += n
+	a.recountLocked(c)
+	if a.held <= a.mostBytes {
+		return nil, 0
+	}
+	most = c
+	for other := range a.open {
+		if other.held > most.held {
+			most = other
+		}
+	}
+	bytes = most.held
+	a.removeLocked(most)
+	return most, bytes
+}
+
+// recountLocked updates the bytes that a connection holds.
+func (a *connections) recountLocked(c *conn) {
+	a.held -= c.held
+	c.held = 0
+	if len(c.starts) > 0 && !c.closed {
+		c.held = c.read - c.starts[0]
+	}
+	a.held += c.held
+}
+
+// begin notes that a request arrives. The caller must call arrived, then ended.
+func (c *conn) begin() (start int64) {
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	c.busy++
+	c.starts = append(c.starts, c.read)
+	return c.read
+}
+
+// arrived notes that the request that began at start is complete, or has failed.
+func (c *conn) arrived(start int64) {
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	if i := slices.Index(c.starts, start); i >= 0 {
+		c.starts = slices.Delete(c.starts, i, i+1)
+	}
+	c.all.recountLocked(c)
+}
+
+// ended notes the answer to a request.
+func (c *conn) ended() {
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	c.busy--
+	c.used = time.Now()
+}
+
+// Close closes the connection.
+func (c *conn) Close() error {
+	c.all.mu.Lock()
+	c.all.removeLocked(c)
+	c.all.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// RemoteAddr returns the address of the sender, from which connOf returns c.
+func (c *conn) RemoteAddr() net.Addr { return remoteAddr{c.Conn.RemoteAddr(), c} }
+
+// remoteAddr is the address of a connection, with the connection.
+type remoteAddr struct {
+	net.Addr
+	conn *conn
+}

@@ -1,0 +1,95 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/servetrace/servetrace/host"
+)
+
+// HeaderWait is the metadata of a gRPC call with which a sender chooses when it is
+// answered: WaitDelivered or WaitAccepted. Without it, Config.WaitForResult decides.
+const HeaderWait = "servetrace-wait"
+
+// Values of HeaderWait.
+const (
+	// WaitDelivered asks for the answer after each plugin has delivered, rejected or
+	// filtered the spans. It is for senders that keep the request until its answer.
+	WaitDelivered = "delivered"
+	// WaitAccepted asks for the answer when the relay has taken the spans in.
+	WaitAccepted = "accepted"
+)
+
+// retryDelay is the pause that the relay asks of a sender if it has no room.
+const retryDelay = time.Second
+
+// export passes a request to the host and returns the answer of OTLP. The error is a
+// gRPC status. wait is the value of HeaderWait, or empty.
+func (s *Server) export(ctx context.Context, c *conn, request []byte, wait string) (*coltracepb.ExportTraceServiceResponse, error) {
+	var out host.Outcome
+	var err error
+	switch {
+	case s.stopping.Load():
+		err = host.ErrClosed
+	case wait == WaitDelivered, wait == "" && s.cfg.WaitForResult:
+		out, err = s.host.Deliver(ctx, request, c.sender)
+	case wait == WaitAccepted, wait == "":
+		out.Taken, err = s.host.Consume(request, c.sender)
+	default:
+		return nil, status.Errorf(codes.InvalidArgument, "%s: %q: want %s or %s", HeaderWait, wait, WaitDelivered, WaitAccepted)
+	}
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	c.spans.Add(uint64(out.Spans)) //nolint:gosec // a length
+	s.counts.addSpans(c.protocol, out.Spans)
+	if out.Dropped > 0 {
+		return nil, status.Errorf(codes.Unavailable, "%d of %d spans were dropped before a plugin delivered them; send the request again", out.Dropped, out.Spans)
+	}
+	return answerOf(out), nil
+}
+
+// statusOf returns the gRPC status for an error of the host.
+func statusOf(err error) error {
+	switch {
+	case errors.Is(err, host.ErrFull):
+		st, detailErr := status.New(codes.ResourceExhausted, err.Error()).WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(retryDelay)})
+		if detailErr != nil { // cannot happen: the code is not OK, and the detail is valid
+			return status.Error(codes.Unavailable, err.Error())
+		}
+		return st.Err()
+	case errors.Is(err, host.ErrMalformed):
+		return status.Error(codes.InvalidArgument, err.Error())
+	case errors.Is(err, host.ErrTooLarge): // final, because it has no RetryInfo
+		return status.Error(codes.ResourceExhausted, err.Error())
+	case errors.Is(err, host.ErrClosed):
+		return status.Error(codes.Unavailable, "the relay stops: "+err.Error())
+	case errors.Is(err, context.DeadlineExceeded):
+		return status.Error(codes.DeadlineExceeded, err.Error())
+	}
+	return status.Error(codes.Canceled, err.Error())
+}
+
+// answerOf returns the answer for spans that the host has taken.
+func answerOf(out host.Outcome) *coltracepb.ExportTraceServiceResponse {
+	rejected := min(out.Rejected, uint64(out.Spans)) // once for each plugin
+	lost := int64(out.TooLarge) + int64(rejected)    //nolint:gosec // lengths
+	if lost == 0 {
+		return &coltracepb.ExportTraceServiceResponse{}
+	}
+	text := fmt.Sprintf("%d spans were rejected by a plugin; its log has the reason", rejected)
+	if out.TooLarge > 0 {
+		text = fmt.Sprintf("%d spans are larger than %s", out.TooLarge, host.EnvMaxSpanBytes)
+	}
+	return &coltracepb.ExportTraceServiceResponse{
+		PartialSuccess: &coltracepb.ExportTracePartialSuccess{RejectedSpans: lost, ErrorMessage: text},
+	}
+}

@@ -1,0 +1,209 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc/health"
+
+	"github.com/servetrace/servetrace/host"
+)
+
+// Server takes requests of OTLP and passes them to a Host. Its methods are safe for
+// concurrent use.
+type Server struct {
+	cfg    Config
+	host   *host.Host
+	log    *slog.Logger
+	conns  *connections
+	counts *counts
+	health *health.Server
+	unzip  *unzip
+
+	fronts   []front // written by Start
+	serving  sync.WaitGroup
+	stopping atomic.Bool
+	stopped  context.Context // ends when Shutdown begins
+	stop     context.CancelFunc
+
+	drainOnce sync.Once
+	drained   chan struct{} // closed when all connections are closed, after Shutdown
+
+	ending ending
+}
+
+// ending is the reason for which a Server should be shut down.
+type ending struct {
+	done   chan struct{}
+	once   sync.Once
+	reason string // written before done is closed
+	err    error  // the same
+}
+
+func (e *ending) begin(reason string, err error) {
+	e.once.Do(func() {
+		e.reason, e.err = reason, err
+		close(e.done)
+	})
+}
+
+// front is a listener with its server.
+type front struct {
+	protocol string // "grpc"
+	listener net.Listener
+	serve    func(net.Listener) error
+	drain    func() // closes the listener and blocks until each request is answered
+	cut      func() // closes the connections
+}
+
+// Listener describes an address at which a Server takes requests.
+type Listener struct {
+	// Protocol is "grpc". Endpoint is the address in the form of
+	// OTEL_EXPORTER_OTLP_ENDPOINT: "unix:///path", or a URL with the real port.
+	Protocol, Endpoint string
+}
+
+// New returns a Server that is not started. h must be started before requests arrive.
+// New returns the error of cfg.Validate.
+func New(cfg Config, h *host.Host, log *slog.Logger) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("relay settings: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	s := &Server{
+		cfg: cfg, host: h, log: log, counts: newCounts(), health: newHealth(),
+		unzip: newUnzip(cfg.MaxRequestBytes), ending: ending{done: make(chan struct{})}, drained: make(chan struct{}),
+	}
+	s.stopped, s.stop = context.WithCancel(context.Background())
+	s.conns = newConnections(cfg, s.unused, log)
+	return s, nil
+}
+
+// Start listens, and takes requests in the background. It blocks while it looks up host
+// names, until ctx ends and two seconds at most. It returns a RunningError if another
+// relay listens at the socket, and another error if an address is not available. It must
+// be called once.
+func (s *Server) Start(ctx context.Context) error {
+	if err := s.listen(ctx); err != nil {
+		for _, f := range s.fronts {
+			_ = f.listener.Close() // it has carried nothing
+		}
+		return err
+	}
+	for _, f := range s.fronts {
+		s.serving.Go(func() { // ends with Shutdown
+			if err := f.serve(listener{f.listener, s.conns, f.protocol}); err != nil && !s.stopping.Load() {
+				s.ending.begin("a listener failed", fmt.Errorf("serve %s at %s: %w", f.protocol, f.listener.Addr(), err))
+			}
+		})
+	}
+	s.conns.startTimer()
+	return nil
+}
+
+// listen opens the listeners of the settings.
+func (s *Server) listen(ctx context.Context) error {
+	if s.cfg.Socket != "" {
+		l, err := listenUnix(s.cfg.Socket)
+		if err != nil {
+			return err
+		}
+		s.fronts = append(s.fronts, s.grpcFront(l))
+	}
+	if s.cfg.GRPCAddr != "" {
+		l, err := listenTCP(ctx, s.cfg.GRPCAddr, EnvGRPC)
+		if err != nil {
+			return err
+		}
+		s.fronts = append(s.fronts, s.grpcFront(l))
+	}
+	return nil
+}
+
+func (s *Server) grpcFront(l net.Listener) front {
+	server := s.newGRPC()
+	return front{protocol: "grpc", listener: l, serve: server.Serve, drain: server.GracefulStop, cut: server.Stop}
+}
+
+// Listeners returns the addresses of a Server that was started.
+func (s *Server) Listeners() []Listener {
+	var list []Listener
+	for _, f := range s.fronts {
+		addr := f.listener.Addr()
+		endpoint := "http://" + addr.String()
+		if addr.Network() == "unix" {
+			endpoint = "unix://" + addr.String()
+		}
+		list = append(list, Listener{f.protocol, endpoint})
+	}
+	return list
+}
+
+// Done is closed when the Server should be shut down by itself: no connection was open
+// for Config.Linger, or a listener failed.
+func (s *Server) Done() <-chan struct{} { return s.ending.done }
+
+// Err returns the reason after Done, and the error of the listener that failed.
+func (s *Server) Err() (reason string, err error) {
+	select {
+	case <-s.ending.done:
+		return s.ending.reason, s.ending.err
+	default:
+		return "", nil
+	}
+}
+
+// unused is called when no connection was open for Config.Linger. If spans wait for a
+// plugin, the time starts again. They wait for host.Config.MaxAge at most.
+func (s *Server) unused() {
+	for _, x := range s.host.Stats().Exporters {
+		if x.Waiting > 0 {
+			s.conns.startTimer()
+			return
+		}
+	}
+	if s.conns.isEmpty() {
+		s.ending.begin(fmt.Sprintf("no connection for %v", s.cfg.Linger), nil)
+	}
+}
+
+// Shutdown closes the listeners and removes the sockets, so that another relay can
+// start. Further requests get UNAVAILABLE. It blocks until each request is answered, or
+// ctx ends, and then returns its error. Shut the Host down next: it decides on the
+// requests that wait for their delivery. Then call Close.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.drainOnce.Do(func() {
+		s.stopping.Store(true)
+		s.stop()
+		s.conns.stop()
+		s.health.Shutdown()
+		for _, f := range s.fronts {
+			s.serving.Go(f.drain)
+		}
+		go func() { // ends when the last connection is closed, by Close at the latest
+			s.serving.Wait()
+			close(s.drained)
+		}()
+	})
+	select {
+	case <-s.drained:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(errors.New("requests are not answered yet"), context.Cause(ctx))
+	}
+}
+
+// Close is Shutdown, and then closes the connections that are left.
+func (s *Server) Close(ctx context.Context) error {
+	err := s.Shutdown(ctx)
+	for _, f := range s.fronts {
+		f.cut()
+	}
+	<-s.drained
+	return err
+}
