@@ -65,7 +65,7 @@
 //
 //	serving                     server.go
 //	serving/internal/httpproxy  front.go proxy.go call.go exchange.go
-//	serving/internal/router     deployment.go router.go replica.go
+//	serving/internal/router     deployment.go router.go assignment.go
 //	internal/spans              span.go proxyspan.go deploymentspan.go
 //	tracing                     provider.go processors.go
 //	host                        host.go

@@ -40,9 +40,9 @@
 // [ConfigFromEnv].
 //
 // A request by HTTP reaches user code by proxy.ServeHTTP, proxy.serve, proxy.dispatch,
-// Deployment.Assign, Assignment.Start, Replica.run and httpCall.Invoke.
+// Deployment.Assign, Assignment.Start, Assignment.run and httpCall.Invoke.
 //
 // Open server.go first, then front.go, proxy.go, call.go, exchange.go and response.go of
-// internal/httpproxy, and deployment.go, router.go and replica.go of internal/router. For
+// internal/httpproxy, and deployment.go, router.go and assignment.go of internal/router. For
 // calls between deployments open handle.go, for gRPC internal/grpcproxy/proxy.go.
 package serving

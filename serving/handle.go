@@ -122,7 +122,7 @@ func (w *way) call(ctx context.Context, c router.Call, stream bool) error {
 	if identity.RequestFromContext(ctx) == nil {
 		ctx = identity.ContextWithRequest(ctx, &identity.Request{ID: uuid.NewString()})
 	}
-	routed, a, err := d.Assign(ctx, spans.RouterStart{
+	a, err := d.Assign(ctx, spans.RouterStart{
 		CallMethod: w.method,
 		Protocol:   spans.Handle,
 		Streaming:  stream,
@@ -131,7 +131,7 @@ func (w *way) call(ctx context.Context, c router.Call, stream bool) error {
 	if err != nil {
 		return err
 	}
-	return a.Run(routed, c)
+	return a.Run(c)
 }
 
 var errNoServer = errors.New("no server has it: give it to NewApp, or to the app by WithDeployments, and the app to New")

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/servetrace/servetrace/internal/spans"
-	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving"
 	"github.com/servetrace/servetrace/serving/internal/router"
 )
@@ -24,10 +23,10 @@ func (b *bench) capacity() (slots int, full *serving.QueueFullError) {
 	d := b.d.Built()
 	ended, cancel := context.WithCancel(b.t.Context())
 	cancel()
-	var held []router.Assignment
+	var held []*router.Assignment
 	for {
 		// A request by HTTP whose client has left gets a slot, if it need not wait.
-		_, a, err := d.Assign(ended, spans.RouterStart{Protocol: spans.HTTP})
+		a, err := d.Assign(ended, spans.RouterStart{Protocol: spans.HTTP})
 		if err != nil {
 			break
 		}
@@ -36,7 +35,7 @@ func (b *bench) capacity() (slots int, full *serving.QueueFullError) {
 	waiting, leave := context.WithCancel(b.t.Context())
 	for range 20 {
 		go func() {
-			_, _, err := d.Assign(waiting, spans.RouterStart{})
+			_, err := d.Assign(waiting, spans.RouterStart{})
 			if err, is := errors.AsType[*serving.QueueFullError](err); is {
 				b.p.mu.Lock()
 				defer b.p.mu.Unlock()
@@ -48,7 +47,7 @@ func (b *bench) capacity() (slots int, full *serving.QueueFullError) {
 	leave()
 	synctest.Wait()
 	for _, a := range held {
-		_ = a.Run(identity.ContextWithRequest(b.t.Context(), &identity.Request{ID: "x"}), nothing{})
+		_ = a.Run(nothing{})
 	}
 	return len(held), full
 }

@@ -25,7 +25,7 @@ type call struct {
 	app      *app    // nil: none matched
 	method   *method // nil: it is not known
 	request  identity.Request
-	assigned router.Assignment // zero until a replica has the call
+	assigned *router.Assignment // nil until a replica has the call
 
 	stream callStream // of both goroutines
 

@@ -17,7 +17,6 @@ import (
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
 	"github.com/servetrace/servetrace/serving/internal/accesslog"
-	"github.com/servetrace/servetrace/serving/internal/cause"
 	"github.com/servetrace/servetrace/serving/internal/metrics"
 	"github.com/servetrace/servetrace/serving/internal/requestid"
 	"github.com/servetrace/servetrace/serving/internal/router"
@@ -190,7 +189,7 @@ func peerOf(ctx context.Context) net.Addr {
 // The handler has its own goroutine, so that a client does not wait for a handler that
 // exceeds its time. The slot stays taken until the handler has returned.
 func (p *proxy) dispatch(ctx context.Context, c *call) error {
-	routed, assigned, err := c.app.Ingress.Assign(ctx, spans.RouterStart{
+	assigned, err := c.app.Ingress.Assign(ctx, spans.RouterStart{
 		Protocol:   spans.GRPC,
 		CallMethod: c.method.name,
 		Streaming:  c.method.info.IsServerStream,
@@ -200,19 +199,19 @@ func (p *proxy) dispatch(ctx context.Context, c *call) error {
 		return err
 	}
 	c.assigned = assigned
-	done := assigned.Start(routed, c)
+	assigned.Start(c)
+	cutOff := assigned.CutOff()
 	select {
-	case err := <-done:
-		return err
+	case <-assigned.Done():
+		return assigned.Err()
 	case <-ctx.Done():
-	case <-assigned.Cut():
-		c.stream.end(cause.ErrReplicaStopped)
-	case <-p.server.Base.Done():
-		c.stream.end(context.Cause(p.server.Base))
+	case <-cutOff.Done():
+		c.stream.end(context.Cause(cutOff))
 	}
 	why := context.Cause(ctx)
 	if !c.stream.take(why) {
-		return <-done // the handler has returned
+		<-assigned.Done() // the handler has returned
+		return assigned.Err()
 	}
 	return why
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
@@ -18,6 +19,9 @@ type nullWriter struct{ h http.Header }
 func (w *nullWriter) Header() http.Header         { return w.h }
 func (w *nullWriter) Write(b []byte) (int, error) { return len(b), nil }
 func (w *nullWriter) WriteHeader(int)             {}
+
+// SetWriteDeadline is what http.ResponseController calls.
+func (w *nullWriter) SetWriteDeadline(time.Time) error { return nil }
 
 // discardSpans is a processor that keeps nothing.
 type discardSpans struct{}

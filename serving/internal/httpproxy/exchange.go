@@ -30,8 +30,8 @@ type exchange struct {
 	r        *http.Request // as it came
 	identity identity.Request
 	resp     response
-	assigned router.Assignment // zero until a replica has the request
-	result   <-chan error      // carries the handler's error; nil for an ordinary response
+	call     httpCall           // of the handler's goroutine
+	assigned *router.Assignment // nil until a replica has the request
 
 	// For the access log.
 	arrived  time.Time
@@ -62,12 +62,16 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request, up *upgrade) 
 // must end, and returns the reason. A client that closes its side ends only the handler's
 // context: it may read on, so the handler's answer is sent.
 func (x *exchange) await(ctx context.Context) (returned bool, err error) {
+	cutOff := x.assigned.CutOff()
+	if x.route.Timeout <= 0 && x.resp.upgrade == nil {
+		ctx = context.Background() // only cutOff ends the wait
+	}
 	for {
 		select {
-		case err := <-x.result:
-			return true, err
-		case <-x.assigned.Cut():
-			return false, cause.ErrReplicaStopped
+		case <-x.assigned.Done():
+			return true, x.assigned.Err()
+		case <-cutOff.Done():
+			return false, context.Cause(cutOff)
 		case <-ctx.Done():
 		}
 		switch why := cause.Of(ctx); {
@@ -83,13 +87,13 @@ func (x *exchange) await(ctx context.Context) (returned bool, err error) {
 	}
 }
 
-// timeLeft returns a context that ends by the request's timeout and by the server's
-// end, but not by its client.
+// timeLeft returns a context that ends by the request's timeout, if it has one, but not
+// by its client.
 func (x *exchange) timeLeft() (context.Context, context.CancelFunc) {
 	if x.route.Timeout <= 0 {
-		return x.proxy.server.Base, func() {}
+		return context.Background(), func() {}
 	}
-	return context.WithDeadlineCause(x.proxy.server.Base, x.arrived.Add(x.route.Timeout), cause.ErrRequestTimeout)
+	return context.WithDeadlineCause(context.Background(), x.arrived.Add(x.route.Timeout), cause.ErrRequestTimeout)
 }
 
 // endHandler completes an ordinary response. The handler's goroutine calls it once, when
@@ -176,7 +180,8 @@ func (x *exchange) takeOver(why error) error {
 	found, complete := x.take(why)
 	switch found {
 	case ended:
-		return <-x.result
+		<-x.assigned.Done()
+		return x.assigned.Err()
 	case hijacked:
 		s := x.resp.upgrade.taken()
 		finishSocket(s, why)

@@ -191,7 +191,7 @@ func (p *proxy) serve(w http.ResponseWriter, x *exchange, r *http.Request) {
 // The handler has its own goroutine, so that a client does not wait for a handler that
 // exceeds its time. The slot stays taken until the handler has returned.
 func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
-	routed, assigned, err := x.route.Deployment.Assign(ctx, spans.RouterStart{
+	assigned, err := x.route.Deployment.Assign(ctx, spans.RouterStart{
 		Protocol: x.protocol,
 		ModelID:  x.identity.ModelID,
 	})
@@ -202,7 +202,8 @@ func (p *proxy) dispatch(ctx context.Context, x *exchange) error {
 		return err
 	}
 	x.assigned = assigned
-	x.result = assigned.Start(routed, &httpCall{x: x})
+	x.call.x = x
+	assigned.Start(&x.call)
 	returned, err := x.await(ctx)
 	if returned {
 		return err

@@ -245,7 +245,7 @@ func (p *response) beginLocked(status int) {
 		clear(h) // the handler may have removed headers of a 1xx
 	}
 	maps.Copy(h, p.header)
-	h.Set(headerRequestID, p.x.identity.ID) // the handler cannot change it
+	h[headerRequestID] = []string{p.x.identity.ID} // the handler cannot change it
 	if prefix := p.x.route.Prefix; prefix != "/" && status >= 300 && status <= 399 {
 		if to, ok := rebase(h.Get("Location"), prefix, p.request.URL.Path); ok {
 			h.Set("Location", to)

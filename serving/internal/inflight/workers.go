@@ -6,6 +6,9 @@ import (
 	"sync"
 )
 
+// Job is the work for a handler. Run must recover from panics.
+type Job interface{ Run() }
+
 // Workers are the goroutines of handlers. After its handler has returned, a worker waits
 // for the next handler: the stack of a fresh goroutine grows several times on its way into
 // user code, and copying it costs more than all else that the runtime does for a request.
@@ -16,7 +19,7 @@ import (
 // The zero Workers is ready for use. Its methods are safe for concurrent use.
 type Workers struct {
 	mu     sync.Mutex
-	idle   []chan func() // of waiting workers; the last one has the warmest stack
+	idle   []chan Job // of waiting workers; the last one has the warmest stack
 	closed bool
 }
 
@@ -24,25 +27,25 @@ type Workers struct {
 // of a waiting worker is a few KiB at most: the garbage collector halves it.
 const mostIdle = 128
 
-// Start has a worker run f, and does not wait for it. f must recover from panics.
-func (w *Workers) Start(f func()) {
+// Start has a worker run a job, and does not wait for it.
+func (w *Workers) Start(j Job) {
 	w.mu.Lock()
 	if last := len(w.idle) - 1; last >= 0 {
 		jobs := w.idle[last]
 		w.idle = w.idle[:last]
 		w.mu.Unlock()
-		jobs <- f
+		jobs <- j
 		return
 	}
 	w.mu.Unlock()
-	go w.live(f) // ends by Close, once f has returned
+	go w.live(j) // ends by Close, once the job has returned
 }
 
-// live runs a worker, of which f is the first job.
-func (w *Workers) live(f func()) {
-	jobs := make(chan func(), 1) // the sender has taken the worker off the list, and need not wait
-	for ok := true; ok; f, ok = <-jobs {
-		f()
+// live runs a worker, of which j is the first job.
+func (w *Workers) live(j Job) {
+	jobs := make(chan Job, 1) // the sender has taken the worker off the list, and need not wait
+	for ok := true; ok; j, ok = <-jobs {
+		j.Run()
 		pprof.SetGoroutineLabels(context.Background()) // the handler may have set its own
 		if !w.wait(jobs) {
 			return
@@ -51,7 +54,7 @@ func (w *Workers) live(f func()) {
 }
 
 // wait lists a worker as idle, unless there are enough.
-func (w *Workers) wait(jobs chan func()) bool {
+func (w *Workers) wait(jobs chan Job) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || len(w.idle) == mostIdle {

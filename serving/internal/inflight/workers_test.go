@@ -10,6 +10,11 @@ import (
 	"testing/synctest"
 )
 
+// job is a function as a job.
+type job func()
+
+func (f job) Run() { f() }
+
 // goroutine is a name for the goroutine that calls it.
 func goroutine() string {
 	var buf [64]byte
@@ -24,14 +29,14 @@ func TestWorkers(t *testing.T) {
 		var w Workers
 		var names [4]string
 		first, hold := make(chan struct{}), make(chan struct{})
-		w.Start(func() { names[0] = goroutine(); <-first })
-		w.Start(func() { names[1] = goroutine(); <-hold })
+		w.Start(job(func() { names[0] = goroutine(); <-first }))
+		w.Start(job(func() { names[1] = goroutine(); <-hold }))
 		synctest.Wait()
 		close(first)
 		synctest.Wait()
-		w.Start(func() { names[2] = goroutine(); runtime.Goexit() })
+		w.Start(job(func() { names[2] = goroutine(); runtime.Goexit() }))
 		synctest.Wait()
-		w.Start(func() { names[3] = goroutine() })
+		w.Start(job(func() { names[3] = goroutine() }))
 		synctest.Wait()
 		if names[0] == names[1] {
 			t.Error("two jobs at a time share a goroutine")
@@ -54,7 +59,7 @@ func TestWorkersLeftOver(t *testing.T) {
 		burst := func(n int) {
 			hold := make(chan struct{})
 			for range n {
-				w.Start(func() { <-hold })
+				w.Start(job(func() { <-hold }))
 			}
 			close(hold)
 			synctest.Wait()
@@ -76,11 +81,11 @@ func TestWorkersLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Workers
 		defer w.Close()
-		w.Start(func() {
+		w.Start(job(func() {
 			pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("who", "the first")))
-		})
+		}))
 		synctest.Wait()
-		w.Start(func() {
+		w.Start(job(func() {
 			var text strings.Builder
 			if err := pprof.Lookup("goroutine").WriteTo(&text, 1); err != nil {
 				t.Error(err)
@@ -88,7 +93,7 @@ func TestWorkersLabels(t *testing.T) {
 			if strings.Contains(text.String(), "the first") {
 				t.Error("the second job has the labels of the first")
 			}
-		})
+		}))
 		synctest.Wait()
 	})
 }
@@ -101,7 +106,7 @@ func TestWorkersConcurrentSafe(t *testing.T) {
 		callers.Go(func() {
 			for range 200 {
 				done.Add(1)
-				w.Start(done.Done)
+				w.Start(job(done.Done))
 			}
 		})
 	}

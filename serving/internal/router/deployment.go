@@ -78,17 +78,18 @@ func (d *Deployment) AdmitCall(ctx context.Context) (done func(), err error) {
 }
 
 // Assign reserves a slot of a replica for a call, and waits for one if necessary. The
-// caller must Run or Start the assignment, once. Assign starts and ends the router span;
-// routed is the context below it. Assign sets App and Deployment of s.
+// caller must Run or Start the assignment, once. Assign starts and ends the router span.
+// It sets App and Deployment of s.
 //
 // The error is a *cause.QueueFullError, a *cause.DeploymentUnavailableError, or the
 // cause of ctx's end.
-func (d *Deployment) Assign(ctx context.Context, s spans.RouterStart) (routed context.Context, a Assignment, err error) {
+func (d *Deployment) Assign(ctx context.Context, s spans.RouterStart) (*Assignment, error) {
 	s.App, s.Deployment = d.App, d.Name
 	routed, span := d.server.Tracer.StartRouter(ctx, s)
 	var m *member
 	var wait time.Duration
-	if err = endBefore(ctx, s.Protocol); err == nil {
+	err := endBefore(ctx, s.Protocol)
+	if err == nil {
 		m, wait, err = d.router.acquire(ctx, s.ModelID)
 	}
 	span.EndRouter(resultOf(ctx, wait, err))
@@ -99,7 +100,10 @@ func (d *Deployment) Assign(ctx context.Context, s spans.RouterStart) (routed co
 		Wait:     wait,
 		Span:     span.Context(),
 	})
-	return routed, Assignment{deployment: d, member: m, model: s.ModelID}, err
+	if err != nil {
+		return nil, err
+	}
+	return newAssignment(routed, d, m, s.ModelID), nil
 }
 
 // resultOf returns the result of the choice of a replica, for the router span.
@@ -135,53 +139,4 @@ func routeOf(ctx context.Context) string {
 		return r.Route
 	}
 	return ""
-}
-
-// Assignment is a slot of a replica for a call. The zero Assignment is none.
-type Assignment struct {
-	deployment *Deployment
-	member     *member
-	model      string
-}
-
-// Run has the replica run c with the context ctx, which Assign has returned. It returns
-// when the user's code has returned, however late that is. The slot is free then.
-//
-// The error is the reason why the call ended without an ordinary response: the error of
-// the user's code, a *tracing.PanicError, or the cause of the context's end.
-func (a Assignment) Run(ctx context.Context, c Call) error {
-	// Deferred, because user code may end the goroutine with runtime.Goexit.
-	defer a.deployment.router.release(a.member, a.model)
-	return a.member.replica.run(ctx, c, a.model)
-}
-
-// Start runs c as Run does, on a goroutine of its own, and returns at once. done carries
-// Run's error once the slot is free. The server counts the handler until then.
-func (a Assignment) Start(ctx context.Context, c Call) (done <-chan error) {
-	s, result := a.deployment.server, make(chan error, 1)
-	s.Counter.HandlerStarts()
-	s.Workers.Start(func() {
-		err := cause.ErrGoexit
-		defer func() {
-			if v := recover(); v != nil {
-				err = s.Log.Survived(ctx, v)
-			}
-			result <- err
-			s.Counter.HandlerDone()
-		}()
-		err = a.Run(ctx, c)
-	})
-	return result
-}
-
-// Cut returns a channel that is closed when the replica stops and waits for the call no
-// longer: a proxy must then end the request.
-func (a Assignment) Cut() <-chan struct{} { return a.member.replica.cut }
-
-// UniqueID returns the replica's unique id, or "" for the zero Assignment.
-func (a Assignment) UniqueID() string {
-	if a.member == nil {
-		return ""
-	}
-	return a.member.replica.uniqueID()
 }

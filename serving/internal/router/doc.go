@@ -15,5 +15,6 @@
 // imports no proxy, and package serving makes its settings from the options and
 // configurations of users.
 //
-// Open deployment.go first, then router.go, replica.go, replicaset.go and replicalife.go.
+// Open deployment.go first, then router.go, assignment.go, replica.go, replicaset.go and
+// replicalife.go.
 package router

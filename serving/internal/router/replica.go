@@ -1,23 +1,13 @@
 package router
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"log/slog"
-	"net/http"
-	"runtime/debug"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/servetrace/servetrace/internal/spans"
 	"github.com/servetrace/servetrace/internal/spans/identity"
-	"github.com/servetrace/servetrace/semconv"
-	"github.com/servetrace/servetrace/serving/internal/accesslog"
-	"github.com/servetrace/servetrace/serving/internal/cause"
 	"github.com/servetrace/servetrace/serving/internal/scope"
-	"github.com/servetrace/servetrace/tracing"
 )
 
 // Call is the work of a replica for one request or call, by HTTP, gRPC or handle. A
@@ -46,11 +36,12 @@ type CallerCode interface {
 // Replica runs a deployment's code in this process. The router bounds its requests.
 type Replica struct {
 	component *identity.Component
-	log       accesslog.Log
-	tracer    *spans.Tracer
 	scope     *scope.Replica
 	holds     atomic.Pointer[[]string] // models; nil for none
-	cut       chan struct{}            // closed when its requests are to be cut off
+
+	// cutOff ends, with the cause, when proxies must not wait for its calls any longer.
+	cutOff context.Context
+	cut    context.CancelCauseFunc
 
 	// values are in the order of their constructors. They are complete before the
 	// replica takes a call, and do not change then.
@@ -66,11 +57,11 @@ type value struct {
 
 func newReplica(s *Server, c *Config, limit int, r *router) *Replica {
 	component := s.Tracer.NewReplica(c.App, c.Name)
+	cutOff, cut := context.WithCancelCause(s.Base)
 	replica := &Replica{
 		component: component,
-		log:       s.Log,
-		tracer:    s.Tracer,
-		cut:       make(chan struct{}),
+		cutOff:    cutOff,
+		cut:       cut,
 		scope: &scope.Replica{
 			App:        c.App,
 			Deployment: c.Name,
@@ -90,97 +81,6 @@ func newReplica(s *Server, c *Config, limit int, r *router) *Replica {
 		r.announce(replica)
 	}
 	return replica
-}
-
-// running is a call while a replica runs it.
-type running struct {
-	user    context.Context // with the replica span
-	replica *Replica
-	call    Call
-	request identity.Request
-	scope   scope.Call // in the context of the user's code
-}
-
-// run runs the user's code for c. It works in deferred calls, because user code may end
-// its goroutine with runtime.Goexit.
-func (r *Replica) run(ctx context.Context, c Call, model string) (err error) {
-	u := &running{replica: r, call: c}
-	u.scope.Replica, u.scope.Task = r.scope, c
-	u.request.App, u.request.Deployment = r.scope.App, r.scope.Deployment
-	u.request.ModelID, u.request.Component = model, r.component // StartReplica sets the rest
-	began := time.Now()
-	start := c.Start()
-	start.Request = &u.request
-	ctx, span := r.tracer.StartReplica(scope.ContextWithCall(ctx, &u.scope), start)
-	u.user = ctx
-	r.scope.Metrics.Began()
-
-	err = cause.ErrGoexit
-	defer func() {
-		u.scope.End()
-		var result spans.ReplicaResult
-		result, err = c.End(u.user, err)
-		span.EndReplica(result)
-		took := time.Since(began)
-		r.scope.Metrics.Done(u.request.Route, took, err != nil, span.Context())
-		if start.Protocol == spans.Handle {
-			u.logCall(start.CallMethod, took, err)
-		}
-	}()
-	err = u.invoke()
-	return err
-}
-
-// invoke runs the user's code and returns its error.
-func (u *running) invoke() (err error) {
-	defer func() {
-		if in, is := u.call.(CallerCode); is && in.InCaller() {
-			return // the panic goes on to the caller, with its stack
-		}
-		switch v := recover(); v {
-		case nil:
-		case http.ErrAbortHandler:
-			err = http.ErrAbortHandler // the handler wants its response cut
-		default:
-			p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
-			u.logPanic(p)
-			err = p
-		}
-	}()
-	return scope.Touch(u.call.Invoke(u.user))
-}
-
-func (u *running) logPanic(p *tracing.PanicError) {
-	u.replica.log.LogAttrs(u.user, slog.LevelError, "handler panicked",
-		slog.String(tracing.LogApp, u.request.App),
-		slog.String(tracing.LogDeployment, u.request.Deployment),
-		slog.String(tracing.LogReplica, u.replica.uniqueID()),
-		slog.String(tracing.LogRequestID, u.request.ID),
-		slog.Any("panic", p.Value),
-		slog.String("stack", string(p.Stack)))
-}
-
-// logCall writes the line of a call by handle, in Ray's words. Its level is debug: one
-// request may make many calls, each call's error goes to its caller, and a panic has a
-// line of its own.
-func (u *running) logCall(method string, took time.Duration, err error) {
-	if !u.replica.log.Wants(u.user, slog.LevelDebug) {
-		return
-	}
-	code := "OK"
-	switch {
-	case err == nil:
-	case cause.IsCancellation(err), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		code = "CANCELLED"
-	default:
-		code = "ERROR"
-	}
-	u.replica.log.Write(u.user, slog.LevelDebug, "call", accesslog.Entry{
-		Method: "CALL", Code: code, Took: took, RequestID: u.request.ID,
-		Route: u.request.Route, CallMethod: cmp.Or(method, semconv.DefaultCallMethod),
-		App: u.request.App, Deployment: u.request.Deployment, Replica: u.replica.uniqueID(),
-		Err: err,
-	})
 }
 
 // LocalValue returns the value that the constructor with key has made for the replica in

@@ -262,6 +262,7 @@ func (l *life) retire(idle <-chan struct{}, with Settings) {
 			stop(v.Stop)
 		}
 	}
+	r.cut(cause.ErrReplicaStopped) // frees the context
 	r.scope.Metrics.Stopped(time.Since(began))
 	s.remove(l)
 }
@@ -297,7 +298,7 @@ func (l *life) drain(idle <-chan struct{}, with Settings) bool {
 		case <-limit.C:
 			l.set.log.Warn("replica still has requests after its graceful shutdown timeout; requests of clients are cut off",
 				tracing.LogReplica, l.uniqueID(), "timeout", with.StopTimeout.String())
-			close(l.replica.cut)
+			l.replica.cut(cause.ErrReplicaStopped)
 		}
 	}
 }

@@ -1,0 +1,184 @@
+package router
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/servetrace/servetrace/internal/spans"
+	"github.com/servetrace/servetrace/internal/spans/identity"
+	"github.com/servetrace/servetrace/semconv"
+	"github.com/servetrace/servetrace/serving/internal/accesslog"
+	"github.com/servetrace/servetrace/serving/internal/cause"
+	"github.com/servetrace/servetrace/serving/internal/scope"
+	"github.com/servetrace/servetrace/tracing"
+)
+
+// Assignment is a slot of a replica for a call, and the call while the replica runs it. A
+// nil Assignment is none. It has the whole state of the call in the replica, so that a
+// request needs one allocation for it.
+type Assignment struct {
+	deployment *Deployment
+	member     *member
+	routed     context.Context // with the router span
+
+	// Set by Run and Start.
+	call    Call
+	user    context.Context // of the user's code, with the replica span
+	request identity.Request
+	scope   scope.Call // in the context of the user's code
+
+	// Set by Start.
+	done chan struct{}
+	err  error // written before done is closed
+}
+
+func newAssignment(routed context.Context, d *Deployment, m *member, model string) *Assignment {
+	r := m.replica
+	a := &Assignment{deployment: d, member: m, routed: routed}
+	a.request.App, a.request.Deployment, a.request.ModelID = d.App, d.Name, model
+	a.request.Component = r.component // StartReplica sets the rest
+	a.scope.Replica = r.scope
+	return a
+}
+
+// Run has the replica run c, with the context of Assign. It returns when the user's code
+// has returned, however late that is. The slot is free then.
+//
+// The error is the reason why the call ended without an ordinary response: the error of
+// the user's code, a *tracing.PanicError, or the cause of the context's end.
+func (a *Assignment) Run(c Call) error {
+	// Deferred, because user code may end the goroutine with runtime.Goexit.
+	defer a.deployment.router.release(a.member, a.request.ModelID)
+	return a.run(c)
+}
+
+// Start runs c as Run does, on a goroutine of its own, and returns at once. The server
+// counts the handler until it has returned.
+func (a *Assignment) Start(c Call) {
+	a.call, a.done = c, make(chan struct{})
+	a.deployment.server.Counter.HandlerStarts()
+	a.deployment.server.Workers.Start((*started)(a))
+}
+
+// Done returns a channel that is closed after Start when the call has ended and its slot
+// is free.
+func (a *Assignment) Done() <-chan struct{} { return a.done }
+
+// Err returns Run's error. Call it after Done is closed.
+func (a *Assignment) Err() error { return a.err }
+
+// CutOff returns a context that ends when a proxy must end the request without the
+// handler, because the replica or the server stops and waits no longer. Its cause is the
+// reason.
+func (a *Assignment) CutOff() context.Context { return a.member.replica.cutOff }
+
+// UniqueID returns the replica's unique id, or "" for a nil Assignment.
+func (a *Assignment) UniqueID() string {
+	if a == nil {
+		return ""
+	}
+	return a.member.replica.uniqueID()
+}
+
+// started is an Assignment after Start: a job of the server's workers.
+type started Assignment
+
+// Run implements [inflight.Job].
+func (s *started) Run() {
+	a, server := (*Assignment)(s), s.deployment.server
+	a.err = cause.ErrGoexit
+	defer func() {
+		if v := recover(); v != nil {
+			a.err = server.Log.Survived(a.routed, v)
+		}
+		close(a.done)
+		server.Counter.HandlerDone()
+	}()
+	a.err = a.Run(a.call)
+}
+
+// run runs the user's code for c. It works in deferred calls, because user code may end
+// its goroutine with runtime.Goexit.
+func (a *Assignment) run(c Call) (err error) {
+	r := a.member.replica
+	a.call, a.scope.Task = c, c
+	began := time.Now()
+	start := c.Start()
+	start.Request = &a.request
+	ctx, span := a.deployment.server.Tracer.StartReplica(scope.ContextWithCall(a.routed, &a.scope), start)
+	a.user = ctx
+	r.scope.Metrics.Began()
+
+	err = cause.ErrGoexit
+	defer func() {
+		a.scope.End()
+		var result spans.ReplicaResult
+		result, err = c.End(a.user, err)
+		span.EndReplica(result)
+		took := time.Since(began)
+		r.scope.Metrics.Done(a.request.Route, took, err != nil, span.Context())
+		if start.Protocol == spans.Handle {
+			a.logCall(start.CallMethod, took, err)
+		}
+	}()
+	err = a.invoke()
+	return err
+}
+
+// invoke runs the user's code and returns its error.
+func (a *Assignment) invoke() (err error) {
+	defer func() {
+		if in, is := a.call.(CallerCode); is && in.InCaller() {
+			return // the panic goes on to the caller, with its stack
+		}
+		switch v := recover(); v {
+		case nil:
+		case http.ErrAbortHandler:
+			err = http.ErrAbortHandler // the handler wants its response cut
+		default:
+			p := &tracing.PanicError{Value: v, Stack: debug.Stack()}
+			a.logPanic(p)
+			err = p
+		}
+	}()
+	return scope.Touch(a.call.Invoke(a.user))
+}
+
+func (a *Assignment) logPanic(p *tracing.PanicError) {
+	a.deployment.server.Log.LogAttrs(a.user, slog.LevelError, "handler panicked",
+		slog.String(tracing.LogApp, a.request.App),
+		slog.String(tracing.LogDeployment, a.request.Deployment),
+		slog.String(tracing.LogReplica, a.UniqueID()),
+		slog.String(tracing.LogRequestID, a.request.ID),
+		slog.Any("panic", p.Value),
+		slog.String("stack", string(p.Stack)))
+}
+
+// logCall writes the line of a call by handle, in Ray's words. Its level is debug: one
+// request may make many calls, each call's error goes to its caller, and a panic has a
+// line of its own.
+func (a *Assignment) logCall(method string, took time.Duration, err error) {
+	log := a.deployment.server.Log
+	if !log.Wants(a.user, slog.LevelDebug) {
+		return
+	}
+	code := "OK"
+	switch {
+	case err == nil:
+	case cause.IsCancellation(err), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		code = "CANCELLED"
+	default:
+		code = "ERROR"
+	}
+	log.Write(a.user, slog.LevelDebug, "call", accesslog.Entry{
+		Method: "CALL", Code: code, Took: took, RequestID: a.request.ID,
+		Route: a.request.Route, CallMethod: cmp.Or(method, semconv.DefaultCallMethod),
+		App: a.request.App, Deployment: a.request.Deployment, Replica: a.UniqueID(),
+		Err: err,
+	})
+}
