@@ -62,7 +62,7 @@ BENCHFLAGS ?=
 SOAK_DURATION ?= 1h
 
 .DEFAULT_GOAL := all
-.PHONY: all build plugins examples python python-test python-wheel python-binaries ray test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
+.PHONY: all build plugins examples python python-test python-wheel python-binaries ray seeds test test-contrib test-bench peers test-peers hazards chaos run demo bench bench-quick bench-gate soak build-bench microbench size lint generate checkgenerate clean help
 
 all: build test lint ## Build, test and lint, in some twenty minutes: the default of make
 
@@ -116,6 +116,11 @@ python-binaries:
 ray: ## Record the spans of real Ray Serve anew, for test/ray: needs Python, some 300 MB, and some five minutes the first time
 	@$(call venv,ray,$(RAY)/requirements.txt) && \
 	"$$venv/bin/python" -B $(RAY)/record.py $(RAY_RECORDING)
+
+# Without the environment of `make ray`, the column of Ray Serve stays empty.
+seeds: build ## Run all that the project's seeds name, on real Ray Serve too after make ray, and print the table
+	@ray=; for complete in $(TOOLS)/ray-*/complete; do [ ! -e "$$complete" ] || ray=$${complete%/complete}/bin/python; done; \
+	$(GO) -C test/seeds test -count=1 -timeout 10m -args -table -bin '$(CURDIR)/bin' -ray "$$ray"
 
 # -race needs cgo, a C compiler and a platform that has it; the dry run asks
 # the go command about all but the compiler.

@@ -110,6 +110,7 @@ var importTable = []struct {
 	{dir: "test/spans"}, // a comment, and tests
 	{dir: "test/mixed"}, // the same
 	{dir: "test/ray"},   // the same
+	{dir: "test/seeds"}, // the same
 	{dir: "test/chaos", may: []string{"pluginsdk", "semconv"}},
 }
 

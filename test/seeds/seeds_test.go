@@ -1,0 +1,163 @@
+package seeds
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/servetrace/servetrace/pluginsdk"
+)
+
+var (
+	bin    = flag.String("bin", "", "folder with the built programs; without it the test is skipped")
+	python = flag.String("ray", "", "the Python of an environment with Ray Serve; without it only our half runs")
+	table  = flag.Bool("table", false, "print the table with verdicts")
+)
+
+// verdict is the answer to a row.
+type verdict string
+
+const (
+	works     verdict = "works"
+	different verdict = "different on purpose"
+	absent    verdict = "absent"
+)
+
+// row is something that a seed names.
+type row struct {
+	number  int
+	says    string // the seed's words, or a summary
+	how     string // the counterpart here
+	verdict verdict
+	why     string // of different and absent, and a note otherwise
+	// check runs the row. Nil if there is nothing to run.
+	check func(t *testing.T)
+	// ray runs the row on real Ray Serve, if there is an environment. onRay is the
+	// result if it passes; empty means that Ray Serve does the same.
+	ray   func(t *testing.T, ray *raySpans)
+	onRay string
+}
+
+// section is a seed with its rows.
+type section struct {
+	seed string
+	rows []row
+}
+
+var sections = []section{
+	{"S0, Ray's pull request 61230", rowsOfPullRequest},
+	{"S1, Anyscale's tracing guide", rowsOfGuide},
+	{"S2, the preview of Ray's page on traces", rowsOfPreview},
+	{"S3 and S4, tracing of Ray Core", rowsOfCore},
+	{"Operation", rowsOfOperation},
+}
+
+// TestMain lets this test binary also be a plugin, under its name.
+func TestMain(m *testing.M) {
+	if spec, ok := plugins[filepath.Base(os.Args[0])]; ok {
+		pluginsdk.Main(spec)
+	}
+	os.Exit(m.Run())
+}
+
+// TestSeeds checks each row and prints the table.
+func TestSeeds(t *testing.T) {
+	flag.Parse()
+	if *bin == "" {
+		t.Skip("needs the built programs: make seeds")
+	}
+	var recorded *raySpans
+	if *python != "" {
+		recorded = recordRay(t)
+	}
+	var mu sync.Mutex
+	results := map[string]string{}
+	note := func(t *testing.T, key string) {
+		t.Helper()
+		t.Cleanup(func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if results[key] = "pass"; t.Failed() {
+				results[key] = "FAIL"
+			}
+		})
+	}
+	t.Run("rows", func(t *testing.T) {
+		for _, s := range sections {
+			for _, r := range s.rows {
+				if r.check != nil {
+					t.Run(fmt.Sprintf("%02d", r.number), func(t *testing.T) {
+						t.Parallel()
+						note(t, r.key(""))
+						r.check(t)
+					})
+				}
+				if r.ray != nil && recorded != nil {
+					t.Run(fmt.Sprintf("%02d on Ray", r.number), func(t *testing.T) {
+						t.Parallel()
+						note(t, r.key("ray"))
+						r.ray(t, recorded)
+					})
+				}
+			}
+		}
+	})
+	if *table {
+		fmt.Print(drawTable(results))
+	}
+}
+
+func (r row) key(on string) string { return fmt.Sprint(r.number, on) }
+
+// drawTable returns the table with the verdicts that hold.
+func drawTable(results map[string]string) string {
+	var text strings.Builder
+	counts := map[string]int{}
+	for _, s := range sections {
+		fmt.Fprintf(&text, "\n## %s\n\n| # | the seed | here | verdict | run | on Ray Serve |\n| --- | --- | --- | --- | --- | --- |\n", s.seed)
+		for _, r := range s.rows {
+			says := string(r.verdict)
+			result, onRay := results[r.key("")], results[r.key("ray")]
+			if result == "FAIL" || onRay == "FAIL" {
+				says = "FAIL"
+			}
+			counts[says]++
+			if r.why != "" {
+				says += ": " + r.why
+			}
+			if onRay == "pass" {
+				onRay = cmp.Or(r.onRay, "same")
+			}
+			fmt.Fprintf(&text, "| %d | %s | %s | %s | %s | %s |\n", r.number, r.says, r.how, says, result, onRay)
+		}
+	}
+	text.WriteString("\n")
+	for _, v := range []string{string(works), string(different), string(absent), "FAIL"} {
+		fmt.Fprintf(&text, "%s: %d\n", v, counts[v])
+	}
+	return text.String()
+}
+
+// TestTable checks that every row is there once, in order, that it has a check or a
+// reason, and that each verdict other than works has a reason.
+func TestTable(t *testing.T) {
+	const last = 66
+	var numbers []int
+	for _, s := range sections {
+		for _, r := range s.rows {
+			numbers = append(numbers, r.number)
+			if r.says == "" || r.verdict == "" || r.check == nil && r.why == "" || r.verdict != works && r.why == "" || r.verdict == works && r.check == nil {
+				t.Errorf("row %d is not complete", r.number)
+			}
+		}
+	}
+	if len(numbers) != last || !slices.IsSorted(numbers) || len(slices.Compact(numbers)) != last {
+		t.Errorf("the rows are %d, want 1 to %d", numbers, last)
+	}
+}
