@@ -23,6 +23,7 @@ func (r *Replica) Batcher(name string) *Batcher {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.functions[name] = true
 	labels := r.labels(name)
 	return &Batcher{
 		queued:      r.gaugeLocked(r.set.families.batchQueued, name),

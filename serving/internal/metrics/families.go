@@ -42,18 +42,17 @@ type vectors struct {
 	replicaCounts []replicaVector        // counters and histograms with that label
 }
 
-// replicaVector is a vector with series of replicas.
+// replicaVector is a vector with series of replicas. A replica deletes each of its series
+// by all values: a match of some labels reads the series of all replicas.
 type replicaVector struct {
 	deleter
-	// single reports that a replica has one series. It is deleted directly: a match of
-	// labels reads the series of all replicas.
-	single bool
+	// more is the label after those of each replica; empty for none.
+	more string
 }
 
 // deleter is a vector with series that can be deleted.
 type deleter interface {
 	DeleteLabelValues(values ...string) bool
-	DeletePartialMatch(labels prometheus.Labels) int
 }
 
 // ofReplica appends a vector to list if its series are of replicas.
@@ -61,11 +60,12 @@ func ofReplica(list []replicaVector, made deleter, labels []string) []replicaVec
 	if !slices.Contains(labels, labelReplica) {
 		return list
 	}
-	return append(list, replicaVector{deleter: made, single: len(labels) == len(replicaLabels)})
+	v := replicaVector{deleter: made}
+	if last := labels[len(labels)-1]; last != labelReplica {
+		v.more = last
+	}
+	return append(list, v)
 }
-
-// replicaLabels are the labels of each series of a replica, which may have more.
-var replicaLabels = []string{labelApp, labelDeployment, labelReplica}
 
 func newFamilies() *families {
 	f := new(families)

@@ -1,30 +1,56 @@
 package metrics
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 )
 
-// countedVector counts the deletions.
-type countedVector struct{ direct, matches int }
+// deletions is a vector that records the deleted series.
+type deletions []string
 
-func (v *countedVector) DeleteLabelValues(...string) bool { v.direct++; return true }
+func (d *deletions) DeleteLabelValues(values ...string) bool {
+	*d = append(*d, strings.Join(values, " "))
+	return true
+}
 
-func (v *countedVector) DeletePartialMatch(prometheus.Labels) int { v.matches++; return 1 }
-
-// TestStoppedReplicaIsDeletedDirectly: a match of labels reads the series of all replicas,
-// so that the stop of many would take quadratic time.
-func TestStoppedReplicaIsDeletedDirectly(t *testing.T) {
-	one, routes := new(countedVector), new(countedVector)
-	all := ofReplica(nil, one, []string{labelApp, labelDeployment, labelReplica})
-	all = ofReplica(all, routes, []string{labelApp, labelDeployment, labelReplica, labelRoute})
-	all = ofReplica(all, new(countedVector), []string{labelApp, labelDeployment})
-	if len(all) != 2 {
-		t.Errorf("%d vectors have replicas, want 2", len(all))
+// A replica deletes its own series only. A search through the series of all replicas would
+// make the stop of many replicas take quadratic time.
+func TestReplicaDeletesItsOwnSeries(t *testing.T) {
+	var single, routes, functions, models, others deletions
+	var all []replicaVector
+	labels := []string{labelApp, labelDeployment, labelReplica}
+	all = ofReplica(all, &single, labels)
+	all = ofReplica(all, &routes, append(labels, labelRoute))
+	all = ofReplica(all, &functions, append(labels, labelFunction))
+	all = ofReplica(all, &models, append(labels, labelModel))
+	all = ofReplica(all, &others, labels[:2])
+	s := New()
+	for _, id := range []string{"r1", "r2"} {
+		r := s.Replica("a", "D", id)
+		r.Done("/"+id, 0, false, trace.SpanContext{})
+		r.Done("/", 0, false, trace.SpanContext{})
+		r.Batcher("f" + id)
+		r.Models().Hold([]string{"m" + id})
+		if id == "r2" {
+			r.forget(all)
+		}
 	}
-	New().Replica("a", "D", "r").forget(all)
-	if *one != (countedVector{direct: 1}) || *routes != (countedVector{matches: 1}) {
-		t.Errorf("deletions %+v of the vector with one series, %+v of the one with routes", *one, *routes)
+	for _, tt := range []struct {
+		got  deletions
+		want []string
+	}{
+		{single, []string{"a D r2"}},
+		{routes, []string{"a D r2 /", "a D r2 /r2"}},
+		{functions, []string{"a D r2 fr2"}},
+		{models, []string{"a D r2 mr2"}},
+		{others, nil},
+	} {
+		slices.Sort(tt.got)
+		if !slices.Equal(tt.got, tt.want) {
+			t.Errorf("deleted %q, want %q", tt.got, tt.want)
+		}
 	}
 }

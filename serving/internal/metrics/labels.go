@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -50,6 +52,13 @@ type bounded[K comparable, V any] struct {
 
 func newBounded[K comparable, V any](limit int, fold func(K) K, build func(K) V) *bounded[K, V] {
 	return &bounded[K, V]{limit: limit, fold: fold, build: build, known: map[K]V{}}
+}
+
+// keys returns the keys that have series.
+func (b *bounded[K, V]) keys() []K {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return slices.Collect(maps.Keys(b.known))
 }
 
 func (b *bounded[K, V]) get(k K) V {

@@ -242,12 +242,14 @@ func TestReplicasThatStoppedAreBounded(t *testing.T) {
 		r.Started()
 		r.Began()
 		r.Done("/", 0, true, trace.SpanContext{})
+		r.Batcher("f").Done(Batch{Size: 1, Limit: 1})
 		r.Stopped(0)
 		r.Stopped(0) // changes nothing
 	}
 	got := gather(t, s)
 	for _, family := range []string{
 		"serve_deployment_replica_starts_total", "serve_deployment_error_counter_total", "serve_replica_shutdown_duration_ms",
+		"serve_batches_processed_total",
 	} {
 		if total, series := sum(got, family); series != maxStopped || total != maxStopped {
 			t.Errorf("%s has %d series with %v, want %d", family, series, total, maxStopped)

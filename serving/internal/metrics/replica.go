@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,11 +19,12 @@ type Replica struct {
 	processing          prometheus.Gauge
 	calls               *bounded[string, calls] // by route
 
-	mu      sync.Mutex
-	stopped bool
-	healthy prometheus.Gauge // nil until the replica accepts calls
-	models  []*Models
-	named   map[string]bool // models with a series
+	mu        sync.Mutex
+	stopped   bool
+	healthy   prometheus.Gauge // nil until the replica accepts calls
+	functions map[string]bool  // batched functions
+	models    []*Models
+	named     map[string]bool // models with a series
 }
 
 // calls holds the series of a route.
@@ -43,7 +46,8 @@ func (s *Set) Replica(app, deployment, id string) *Replica {
 				latency: s.families.replicaLatency.with(app, deployment, id, route),
 			}
 		}),
-		named: map[string]bool{},
+		functions: map[string]bool{},
+		named:     map[string]bool{},
 	}
 }
 
@@ -60,14 +64,30 @@ func (r *Replica) gaugeLocked(v *prometheus.GaugeVec, more ...string) prometheus
 	return v.WithLabelValues(r.labels(more...)...)
 }
 
-func (r *Replica) forget(all []replicaVector) {
-	for _, v := range all {
-		if v.single {
+// forget deletes the series of the replica in the vectors.
+func (r *Replica) forget(vectors []replicaVector) {
+	for _, v := range vectors {
+		if v.more == "" {
 			v.DeleteLabelValues(r.labels()...)
 			continue
 		}
-		v.DeletePartialMatch(prometheus.Labels{labelApp: r.app, labelDeployment: r.deployment, labelReplica: r.id})
+		for _, value := range r.valuesOf(v.more) {
+			v.DeleteLabelValues(r.labels(value)...)
+		}
 	}
+}
+
+// valuesOf returns the values of a label in the replica's series.
+func (r *Replica) valuesOf(label string) []string {
+	if label == labelRoute {
+		return r.calls.keys()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if label == labelFunction {
+		return slices.Collect(maps.Keys(r.functions))
+	}
+	return slices.Collect(maps.Keys(r.named))
 }
 
 // Began counts a call that enters user code. Done must follow.
@@ -160,11 +180,12 @@ func (r *Replica) Stopped(latency time.Duration) {
 		return
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stopped {
+	before := r.stopped
+	r.stopped = true
+	r.mu.Unlock()
+	if before {
 		return
 	}
-	r.stopped = true
 	r.observe(r.set.families.replicaShutDown, latency)
 	r.set.retire(r)
 }
